@@ -1,0 +1,3 @@
+module twotier
+
+go 1.26

@@ -1,0 +1,91 @@
+package node
+
+import "twotier/syncer"
+
+// Aliases of the types that operations are made of, so that callers of a node need to know no other package.
+type (
+	// Op is one operation.
+	Op = syncer.Op
+	// Check is one key with its limits.
+	Check = syncer.Check
+	// Limit is one rule.
+	Limit = syncer.Limit
+	// Result is the outcome of an Op.
+	Result = syncer.Result
+	// CheckResult is the outcome of one check.
+	CheckResult = syncer.CheckResult
+	// LimitResult is what is known of one limit.
+	LimitResult = syncer.LimitResult
+	// Point is one bucket of a series.
+	Point = syncer.Point
+	// KeyCount is one row of the busiest keys.
+	KeyCount = syncer.KeyCount
+)
+
+// Mode says how a node counts.
+type Mode string
+
+// The modes.
+const (
+	// ModeTwoTier counts in memory and flushes to the store.
+	ModeTwoTier Mode = "two-tier"
+	// ModeRedis executes every request as a script in Redis.
+	ModeRedis Mode = "redis"
+)
+
+// Member is one node as seen from this one.
+type Member struct {
+	ID         string  `json:"id"`
+	Address    string  `json:"address"`
+	State      string  `json:"state"`
+	Self       bool    `json:"self"`
+	Partitions int     `json:"partitions"`
+	Share      float64 `json:"share"`
+}
+
+// StoreHealth describes the store beneath a node.
+type StoreHealth struct {
+	// Kind is "embedded", "redis", "redis-cluster" or "redis-sentinel"; Address is where, without credentials.
+	Kind    string `json:"kind"`
+	Address string `json:"address,omitempty"`
+	Up      bool   `json:"up"`
+	// Error is why it is not up.
+	Error string `json:"error,omitempty"`
+	// RTTMicros is the smallest round trip of the last probe in microseconds.
+	RTTMicros int64 `json:"rtt_us"`
+	// RoundTrips is the number of exchanges so far.
+	RoundTrips int64 `json:"round_trips"`
+}
+
+// ClusterView is the state of the cluster as this node sees it.
+type ClusterView struct {
+	Mode        Mode        `json:"mode"`
+	RingVersion uint64      `json:"ring_version"`
+	Partitions  int         `json:"partitions"`
+	Members     []Member    `json:"members"`
+	Store       StoreHealth `json:"redis"`
+	// ClockOffsetMS is the store's clock minus this machine's, ClockSkewMS what of it is not followed yet.
+	ClockOffsetMS  int64 `json:"clock_offset_ms"`
+	ClockSkewMS    int64 `json:"clock_skew_ms"`
+	PendingBuckets int64 `json:"pending_buckets"`
+	Keys           int64 `json:"keys"`
+	MemoryBytes    int64 `json:"memory_bytes"`
+	MaxMemory      int64 `json:"max_memory_bytes"`
+}
+
+// OpCount is how many operations of one kind were answered from one source.
+type OpCount struct {
+	Op, Source string
+	Total      int64
+}
+
+// Stats is a snapshot of everything that the node counts about itself.
+type Stats struct {
+	Counter     syncer.Stats
+	Ops         []OpCount
+	Members     int
+	RingVersion uint64
+	Store       StoreHealth
+	// ClockOffsetMS and ClockSkewMS are as in ClusterView.
+	ClockOffsetMS, ClockSkewMS int64
+}

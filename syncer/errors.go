@@ -1,0 +1,41 @@
+package syncer
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Errors that the operations of this package return, possibly wrapped. Nothing was counted unless it says so.
+var (
+	// ErrClosed is returned by every operation after Close.
+	ErrClosed = errors.New("closed")
+	// ErrUnknownOutcome says that a write may or may not have happened, or that it did but the store has not acknowledged it
+	// in time.
+	ErrUnknownOutcome = errors.New("unknown outcome")
+	// ErrUnavailable says that no honest answer can be given now; trying again later can help.
+	ErrUnavailable = errors.New("unavailable")
+	// ErrOverload says that a limit of this node's own is reached (memory, waiting requests).
+	ErrOverload = errors.New("overloaded")
+)
+
+// InvalidError refuses an operation because of one of its fields. It is found before anything is counted.
+type InvalidError struct {
+	// Check and Limit are the positions of the offending check and limit, -1 where it is neither.
+	Check, Limit int
+	// Field is the name of the field within the check, the limit or the operation, as in the HTTP API: "key", "window".
+	Field string
+	// Detail says what is wrong and what would be right.
+	Detail string
+}
+
+// Error names the field and says what is wrong with it.
+func (e *InvalidError) Error() string {
+	field := e.Field
+	if e.Limit >= 0 {
+		field = fmt.Sprintf("limits[%d].%s", e.Limit, field)
+	}
+	if e.Check >= 0 {
+		field = fmt.Sprintf("checks[%d].%s", e.Check, field)
+	}
+	return field + ": " + e.Detail
+}

@@ -1,0 +1,141 @@
+package syncer
+
+// Kind says what an [Op] does.
+type Kind uint8
+
+// The kinds of operation.
+const (
+	// Add counts first and compares afterwards.
+	Add Kind = iota
+	// Count only reads.
+	Count
+	// Acquire compares first and counts only if every limit of every check holds.
+	Acquire
+)
+
+// Ack says what must have happened before an operation that counts returns.
+type Ack uint8
+
+// The acknowledgements that a caller can wait for.
+const (
+	// AckDefault is what the node was configured with.
+	AckDefault Ack = iota
+	// AckMemory returns once the count is in this process's memory.
+	AckMemory
+	// AckStore returns once the store (Redis) has acknowledged the count.
+	AckStore
+)
+
+// Source says where an answer came from. Its values are those of the HTTP API.
+type Source string
+
+// The sources of an answer.
+const (
+	// SourceMemory is an answer from the memory of the node that owns the key.
+	SourceMemory Source = "memory"
+	// SourceOwner is an answer that was forwarded to the key's owner.
+	SourceOwner Source = "owner"
+	// SourceRedis is an answer that was computed in Redis.
+	SourceRedis Source = "redis"
+	// SourceFallback is an answer given in place of an owner that can't be reached.
+	SourceFallback Source = "fallback"
+	// SourceDegraded is an answer from memory alone while the store can't be reached.
+	SourceDegraded Source = "degraded"
+)
+
+// Limit is one rule: at most Max events in any Window. A count reads Window only.
+type Limit struct {
+	// Window is the length of the sliding window in milliseconds, at least 1.
+	Window int64
+	// Max is the largest sum that the window may reach.
+	Max int64
+}
+
+// Check is one key with its limits. NS and Key are views into the caller's memory; nothing keeps them after the
+// operation has returned, but the one copy of a key that is new.
+type Check struct {
+	// NS is the namespace; empty means "default".
+	NS []byte
+	// Key is 1 to 256 bytes of UTF-8 without control characters.
+	Key []byte
+	// N is the number of events: 1 to 2^31-1; an Add takes negative ones back.
+	N int64
+	// Limits are compared in order; an Add may have none.
+	Limits []Limit
+}
+
+// Op is one operation. Add and Count have exactly one check, Acquire one or more.
+type Op struct {
+	Kind Kind
+	// TS is the time of the event (Add, Acquire) or the end of the window (Count) in unix milliseconds; 0 means now.
+	TS  int64
+	Ack Ack
+	// CountDenied makes a refused Acquire count all the same.
+	CountDenied bool
+	Checks      []Check
+}
+
+// LimitResult is what is known of one limit, in the order in which the limits were given.
+type LimitResult struct {
+	Window, Max int64
+	// Count estimates the events in the window; the true figure lies in [Lo, Hi]. An Acquire reports in all three
+	// the figure that it decided on, including n if it was admitted.
+	Count, Lo, Hi int64
+	// BucketMS is the width of the buckets that the window was read from: the most by which its edge is blurred.
+	BucketMS int64
+	// Refused is set where this limit stood in the way (Acquire) or is exceeded (Add).
+	Refused bool
+}
+
+// CheckResult is the outcome of one check.
+type CheckResult struct {
+	// Refused is set if any limit of this check is.
+	Refused bool
+	// RetryAfter is how long to wait, in milliseconds, until this check alone could pass: 0 if it did, -1 if it never
+	// can because n exceeds a limit by itself.
+	RetryAfter int64
+	Limits     []LimitResult
+}
+
+// Result is the outcome of an [Op]. Its slices are reused by the next Do with the same Result.
+type Result struct {
+	// Err is set by DoAll only; Do returns it.
+	Err error
+	// Allowed is true for an Acquire that was admitted and an Add that exceeds none of its limits.
+	Allowed bool
+	// RetryAfter is the longest of the checks, in milliseconds; -1 if it can never pass.
+	RetryAfter int64
+	Source     Source
+	// AgeMS bounds how long ago counts of other writers could last have been seen, in milliseconds.
+	AgeMS    int64
+	Degraded bool
+	Checks   []CheckResult
+}
+
+// Reset empties r, keeping the memory of its slices.
+func (r *Result) Reset() {
+	*r = Result{Checks: r.Checks[:0]}
+}
+
+// AddCheck appends an empty check result, reusing memory from an earlier use of r, and returns it.
+func (r *Result) AddCheck() *CheckResult {
+	if len(r.Checks) < cap(r.Checks) {
+		r.Checks = r.Checks[:len(r.Checks)+1]
+	} else {
+		r.Checks = append(r.Checks, CheckResult{})
+	}
+	c := &r.Checks[len(r.Checks)-1]
+	*c = CheckResult{Limits: c.Limits[:0]}
+	return c
+}
+
+// Point is one bucket of a series: its start in unix milliseconds and its count.
+type Point struct {
+	Start, Count int64
+}
+
+// KeyCount is one row of a list of busiest keys. NS and Key are copies.
+type KeyCount struct {
+	NS, Key string
+	Count   int64
+}
