@@ -1,0 +1,105 @@
+package leaparray
+
+// Allocator hands out blocks for counters.
+type Allocator interface {
+	// Alloc returns a zeroed block of exactly this many words.
+	Alloc(words int) Counter
+}
+
+// Heap is the Allocator of the Go heap.
+type Heap struct{}
+
+// Alloc makes a slice.
+func (Heap) Alloc(words int) Counter { return make(Counter, words) }
+
+// Grow returns a counter with the same buckets and room for bucket idx of a level to take n more, in a new block. The
+// old block is left as it was.
+func (l *Ladder) Grow(c Counter, a Allocator, level int, idx, n int64) Counter {
+	if len(c) == 0 {
+		c = Counter{0}
+	}
+	live, sum := 0, n
+	l.Each(c, func(lv int, i, v int64) bool {
+		if lv == level {
+			live++
+			if i == idx {
+				sum += v
+			}
+		}
+		return true
+	})
+	mask := c.mask()
+	if !c.dense(level) && (!fitsSparse(sum) || int64(live) >= l.keep[level]/2) {
+		mask |= 1 << level
+	}
+	return l.rebuild(c, a, mask, len(l.levels))
+}
+
+// Compact returns a counter with the same buckets in the smallest block that holds them, without those for which keep
+// returns false: levels of which less than an eighth live are no longer dense. The old block is left as it was. The
+// result is nil if nothing is left.
+func (l *Ladder) Compact(c Counter, a Allocator, keep func(level int, idx int64) bool) Counter {
+	var live [MaxLevels]int64
+	var wide, total int
+	l.Each(c, func(level int, i, n int64) bool {
+		if !keep(level, i) {
+			return true
+		}
+		live[level]++
+		total++
+		if !fitsSparse(n) {
+			wide |= 1 << level
+		}
+		return true
+	})
+	if total == 0 {
+		return nil
+	}
+	mask := 0
+	for level := range l.levels {
+		if c.dense(level) && (wide&(1<<level) != 0 || live[level] > l.keep[level]/8) {
+			mask |= 1 << level
+		}
+	}
+	return l.copyTo(c, a, mask, 0, keep)
+}
+
+func (l *Ladder) rebuild(c Counter, a Allocator, mask, spare int) Counter {
+	return l.copyTo(c, a, mask, spare, func(int, int64) bool { return true })
+}
+
+// copyTo copies the buckets that keep wants into a new block whose dense levels are mask, with room for spare more
+// sparse buckets and a quarter of those it has.
+func (l *Ladder) copyTo(c Counter, a Allocator, mask, spare int, keep func(level int, idx int64) bool) Counter {
+	sparse := 0
+	l.Each(c, func(level int, i, _ int64) bool {
+		if mask&(1<<level) == 0 && keep(level, i) {
+			sparse++
+		}
+		return true
+	})
+	if spare > 0 {
+		spare = max(spare, sparse/4)
+	}
+	at := int(l.start[mask][len(l.levels)])
+	to := a.Alloc(at + sparse + spare)
+	to[0] = uint64(mask)
+	for level := range l.levels {
+		if mask&(1<<level) != 0 {
+			l.ring(to, level).reset(max(0, l.Head(c, level)))
+		}
+	}
+	l.Each(c, func(level int, i, n int64) bool {
+		switch {
+		case !keep(level, i):
+		case mask&(1<<level) != 0:
+			l.addDense(to, level, i, n)
+		default:
+			end := at + to.sparseLen()
+			to[end] = tagOf(level, i)<<countBits | uint64(n)&(1<<countBits-1)
+			to.setSparseLen(to.sparseLen() + 1)
+		}
+		return true
+	})
+	return to
+}

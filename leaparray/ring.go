@@ -1,0 +1,76 @@
+package leaparray
+
+// A ring is the dense form of a level: the index of its newest bucket, the slot that bucket is in, and a running total
+// for every slot. The total of a slot covers everything counted in buckets up to and including its own, so a bucket is
+// the difference of two neighbours and a range of buckets the difference of its ends. Totals may wrap around; their
+// differences stay right.
+type ring []uint64
+
+// ringHead is the number of words before the slots: the newest index, and its slot.
+const ringHead = 2
+
+func (r ring) head() int64 { return int64(r[0]) }
+
+func (r ring) slots() int { return len(r) - ringHead }
+
+// total is the running total of the slot that lies back slots behind the newest one, 0 <= back < slots.
+func (r ring) total(back int64) int64 {
+	pos := int64(r[1]) - back
+	if pos < 0 {
+		pos += int64(len(r) - ringHead)
+	}
+	return int64(r[ringHead+pos])
+}
+
+// reset makes the ring empty with its newest bucket at head.
+func (r ring) reset(head int64) {
+	clear(r)
+	r[0] = uint64(head)
+}
+
+// sum adds up the buckets from lo to hi. Buckets newer than the newest one hold nothing; those that fell behind are
+// not part of it.
+func (r ring) sum(lo, hi int64) int64 {
+	head := r.head()
+	hi = min(hi, head)
+	lo = max(lo, head-int64(r.slots()-2))
+	if lo > hi {
+		return 0
+	}
+	return r.total(head-hi) - r.total(head-lo+1)
+}
+
+// add counts n in the bucket that lies back buckets behind the newest one: in its running total and all newer ones.
+func (r ring) add(back, n int64) {
+	pos := int64(r[1])
+	for ; back >= 0; back-- {
+		r[ringHead+pos] += uint64(n)
+		if pos--; pos < 0 {
+			pos = int64(r.slots()) - 1
+		}
+	}
+}
+
+// advance makes idx the newest bucket: every slot on the way takes the newest running total. It returns how many buckets
+// that were not zero fell behind.
+func (r ring) advance(idx int64) (expired int) {
+	slots := int64(r.slots())
+	total, pos := r.total(0), int64(r[1])
+	steps := min(idx-r.head(), slots)
+	for range steps {
+		pos++
+		if pos == slots {
+			pos = 0
+		}
+		next := pos + 1
+		if next == slots {
+			next = 0
+		}
+		if r[ringHead+next] != r[ringHead+pos] {
+			expired++ // the bucket whose lower end is overwritten now can no longer be told
+		}
+		r[ringHead+pos] = uint64(total)
+	}
+	r[0], r[1] = uint64(idx), uint64(pos)
+	return expired
+}

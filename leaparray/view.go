@@ -1,0 +1,135 @@
+package leaparray
+
+// View reads one or two counters of a ladder as their sum. Either may be nil.
+type View struct {
+	Ladder *Ladder
+	A, B   Counter
+}
+
+// Estimate is what is known of the number of events in a window.
+type Estimate struct {
+	// Count is the interpolated figure, Lo the sum without the buckets that reach beyond the window, Hi with them. The
+	// true figure is not below Lo and not above Hi.
+	Count, Lo, Hi int64
+	// Bucket is the width, in milliseconds, of the buckets that were read.
+	Bucket int64
+}
+
+// Range is a run of buckets of one level.
+type Range struct {
+	Level  int
+	Lo, Hi int64
+}
+
+// Head is the index of the newest bucket of a level, -1 if there is none.
+func (v View) Head(level int) int64 {
+	return max(v.Ladder.Head(v.A, level), v.Ladder.Head(v.B, level))
+}
+
+// Value is the count of one bucket.
+func (v View) Value(level int, idx int64) int64 { return v.sum(level, idx, idx) }
+
+func (v View) sum(level int, lo, hi int64) int64 {
+	return v.Ladder.Sum(v.A, level, lo, hi) + v.Ladder.Sum(v.B, level, lo, hi)
+}
+
+// Range returns the buckets that the window of this length ending at the given moment touches, on the finest level that
+// covers it and still holds them all. It reports false if no level does: the window is longer than the ladder, or it
+// begins before what the ladder keeps.
+func (v View) Range(window, at int64) (Range, bool) {
+	l := v.Ladder
+	for level := range l.levels {
+		if l.span[level] < window {
+			continue
+		}
+		lo := floorIndex(at-window+1, l.width[level])
+		if lo >= v.Head(level)-l.keep[level] {
+			return Range{level, lo, floorIndex(at, l.width[level])}, true
+		}
+	}
+	return Range{}, false
+}
+
+// Count estimates the events in the window ending at the given moment. If that is not the present (live is false), the
+// bucket that it falls into may hold events that are later; then it is not part of Lo.
+func (v View) Count(window, at int64, live bool) (Estimate, bool) {
+	r, ok := v.Range(window, at)
+	if !ok {
+		return Estimate{}, false
+	}
+	width := v.Ladder.width[r.Level]
+	e := Estimate{Hi: v.sum(r.Level, r.Lo, r.Hi), Bucket: width}
+	e.Count, e.Lo = e.Hi, e.Hi
+	start := at - window + 1
+	if inside := (r.Lo+1)*width - start; inside < width && e.Hi != 0 {
+		oldest := v.Value(r.Level, r.Lo)
+		e.Lo -= oldest
+		e.Count -= oldest - share(oldest, inside, width)
+	}
+	if !live && r.Hi > r.Lo && (r.Hi+1)*width-1 > at && e.Hi != 0 {
+		e.Lo -= v.Value(r.Level, r.Hi)
+	}
+	return e, true
+}
+
+// share is n x part / whole, rounded to the nearest, without overflow.
+func share(n, part, whole int64) int64 {
+	return n/whole*part + (n%whole*part+whole/2)/whole
+}
+
+// Peak is the largest sum, oldest buckets included, of any window of this length that contains the given moment. For the
+// newest event that is the window ending there; for a late one it is what decides whether one more event at that moment
+// would overfill a window that ends later.
+func (v View) Peak(window, at int64) (peak int64, r Range, ok bool) {
+	r, ok = v.Range(window, at)
+	if !ok {
+		return 0, r, false
+	}
+	peak = v.sum(r.Level, r.Lo, r.Hi)
+	width := v.Ladder.width[r.Level]
+	last := min(v.Head(r.Level), floorIndex(at+window-1, width))
+	for end := r.Hi + 1; end <= last; end++ {
+		lo := floorIndex(end*width-window+1, width)
+		peak = max(peak, v.sum(r.Level, lo, end))
+	}
+	return peak, r, true
+}
+
+// RetryAfter is how many milliseconds after the given moment n more events will fit under limit, if nothing else is
+// counted until then: 0 if they do now, -1 if they never will because n alone is more than limit.
+func (v View) RetryAfter(window, at, n, limit int64) int64 {
+	if n > limit {
+		return -1
+	}
+	peak, r, ok := v.Peak(window, at)
+	if !ok {
+		return window
+	}
+	if peak+n <= limit {
+		return 0
+	}
+	width := v.Ladder.width[r.Level]
+	head := max(r.Hi, v.Head(r.Level))
+	left := v.sum(r.Level, r.Lo, head)
+	for i := r.Lo; i <= head; i++ {
+		left -= v.Value(r.Level, i)
+		if left+n <= limit {
+			return max(1, (i+1)*width+window-1-at)
+		}
+	}
+	return window
+}
+
+// Series calls fn with the start, in unix milliseconds, and the count of every bucket of the window ending at the given
+// moment, oldest first. It returns the width of the buckets, and false as Range does.
+func (v View) Series(window, at int64, fn func(start, n int64)) (bucket int64, ok bool) {
+	r, ok := v.Range(window, at)
+	if !ok {
+		return 0, false
+	}
+	bucket = v.Ladder.width[r.Level]
+	for i := r.Lo; i <= r.Hi; i++ {
+		fn(i*bucket, v.Value(r.Level, i))
+	}
+	return bucket, true
+}
