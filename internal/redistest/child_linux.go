@@ -1,0 +1,8 @@
+package redistest
+
+import "syscall"
+
+// dieWithParent has the kernel kill the child when the thread that started it ends: see runChild.
+func dieWithParent() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+}

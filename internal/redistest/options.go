@@ -1,0 +1,46 @@
+package redistest
+
+import "fmt"
+
+// Option changes how a server is started.
+type Option func(*config)
+
+// config is what the options say.
+type config struct {
+	aof        bool
+	user, pass string
+	tls        bool
+	unix       bool
+	lines      []string
+	// args follow the configuration file on the command line.
+	args []string
+	// cluster asks for a port whose bus port, 10000 above it, is free too.
+	cluster bool
+}
+
+// AOF keeps every write in an append-only file that is synced before the reply, so that [Server.Restart] finds it.
+func AOF() Option { return func(c *config) { c.aof = true } }
+
+// MaxMemory limits the data to the given number of bytes; writes beyond it are refused (noeviction).
+func MaxMemory(bytes int64) Option {
+	return Config(fmt.Sprintf("maxmemory %d", bytes), "maxmemory-policy noeviction")
+}
+
+// MaxClients limits the number of connections. The server's own client in [Server.Do] takes one of them.
+func MaxClients(n int) Option { return Config(fmt.Sprintf("maxclients %d", n)) }
+
+// ACL lets in only the given user, who may do everything. With the user "default" a password alone is enough.
+func ACL(user, password string) Option {
+	return func(c *config) { c.user, c.pass = user, password }
+}
+
+// TLS serves TLS only, with a certificate for 127.0.0.1 and localhost from a CA made for this server: see [Server.TLS].
+func TLS() Option { return func(c *config) { c.tls = true } }
+
+// UnixSocket serves on a Unix socket only.
+func UnixSocket() Option { return func(c *config) { c.unix = true } }
+
+// Config adds lines to the configuration file; they win over what is there.
+func Config(lines ...string) Option {
+	return func(c *config) { c.lines = append(c.lines, lines...) }
+}

@@ -1,0 +1,42 @@
+package redistest
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+const (
+	// patience is how long anything may take that a healthy server does at once; a machine under load is slow.
+	patience = 30 * time.Second
+	// commandTimeout bounds one command of the server's own client.
+	commandTimeout = 10 * time.Second
+	interval       = 20 * time.Millisecond
+)
+
+// poll calls check until it returns nil, and returns its last error when the context ends first.
+func poll(ctx context.Context, check func() error) error {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		err := check()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-tick.C:
+		}
+	}
+}
+
+// waitFor ends the test unless check returns nil in time.
+func waitFor(t testing.TB, what string, check func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := poll(ctx, check); err != nil {
+		t.Fatalf("redistest: %s: not within %v: %v", what, patience, err)
+	}
+}
