@@ -1,0 +1,187 @@
+package config
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+
+	"twotier/leaparray"
+)
+
+// DefaultNamespace is the namespace of requests that name none.
+const DefaultNamespace = "default"
+
+// ErrHelp is returned by [Parse] when the arguments ask for help.
+var ErrHelp = flag.ErrHelp
+
+// ErrNoCluster is returned by [Parse] for settings of a cluster.
+var ErrNoCluster = errors.New("--gossip and --join need the cluster, which this version does not have yet")
+
+// Config is the settings of a server. Those that Parse returns are complete and valid: no zero value stands for a default
+// but where it says so.
+type Config struct {
+	// Listen is the host:port of the HTTP server; port 0 picks a free one.
+	Listen string
+	// Redis is the URL of the store; empty means the embedded one.
+	Redis string
+	// RedisTimeout bounds one exchange with Redis, at least 1ms.
+	RedisTimeout time.Duration
+	// RedisTLSCA, RedisTLSCert and RedisTLSKey are paths of PEM files; empty means the system's roots and no client
+	// certificate. The last two are both set or both empty.
+	RedisTLSCA, RedisTLSCert, RedisTLSKey string
+	// RedisExpiry is "key", "field" or "tairhash".
+	RedisExpiry string
+	// Mode is "two-tier" or "redis".
+	Mode string
+	// Ack is "memory" or "redis": what a write waits for that doesn't say.
+	Ack string
+	// Node identifies this server, 1 to 64 letters, digits, dots, dashes and underscores; empty means that one is to be made up.
+	Node string
+	// FlushInterval is the time between two flushes, at least 1ms.
+	FlushInterval time.Duration
+	// MaxMemory bounds the counters in memory, in bytes.
+	MaxMemory int64
+	// RequestTimeout bounds one request, at least 1ms.
+	RequestTimeout time.Duration
+	// OnCold is "allow" or "deny": the answer to an acquire of a key that can't be read from the store now.
+	OnCold string
+	// MaxAhead is how far in the future the time of an event may lie, 0 to [leaparray.MaxAhead].
+	MaxAhead time.Duration
+	// Partitions is the number of partitions, 1 to 65536, and HashSeed the seed of the hash that assigns keys to them.
+	// Both are fixed for as long as the counts in Redis matter.
+	Partitions int
+	HashSeed   uint64
+	// LogLevel is the least severe level that is logged, LogFormat is "text" or "json".
+	LogLevel  slog.Level
+	LogFormat string
+	// Namespaces holds at least the default namespace. One that is not in it has the settings of the default.
+	Namespaces map[string]Namespace
+	// File is the path of the configuration file; empty if there was none.
+	File string
+	// PrintConfig asks to print the configuration instead of serving.
+	PrintConfig bool
+
+	gossip, join string
+	values       map[string]value
+}
+
+// Namespace is the settings of one namespace.
+type Namespace struct {
+	// Ladder is the levels of buckets, finest first.
+	Ladder []Level
+	// OnCold is as in [Config].
+	OnCold string
+}
+
+// Level is one ring of buckets: Count of them, each Width long.
+type Level = leaparray.Level
+
+// Origin says where a value was set.
+type Origin string
+
+// The origins of a value, the strongest first.
+const (
+	FromFlag        Origin = "flag"
+	FromEnvironment Origin = "environment"
+	FromFile        Origin = "file"
+	FromDefault     Origin = "default"
+)
+
+// value is the text of a setting and where it stood: the name of the variable, or file and line.
+type value struct {
+	text   string
+	origin Origin
+	where  string
+}
+
+// Parse returns the settings that args (without the program's and the command's name), environ (NAME=value, as
+// [os.Environ]) and the file that they name amount to. Variables that are empty, or that are no setting, are passed over:
+// orchestrators make up TWOTIER_* names of their own. The error names every offending setting; it is [ErrHelp] if args ask
+// for help. Passwords are in none of its texts.
+func Parse(args, environ []string) (Config, error) {
+	flags, err := fromArgs(args)
+	if err != nil {
+		return Config{}, err
+	}
+	values := fromEnviron(environ)
+	for name, v := range flags {
+		values[name] = v
+	}
+	c := Config{values: values, File: values["config"].text}
+	var file []line
+	if c.File != "" {
+		if file, err = readFile(c.File); err != nil {
+			return Config{}, err
+		}
+	}
+	return c, c.fill(file)
+}
+
+// fill sets the fields of c from its values, the lines of the file and the defaults.
+func (c *Config) fill(file []line) error {
+	var namespaces []line
+	for _, l := range file {
+		if strings.HasPrefix(l.name, namespacePrefix) {
+			namespaces = append(namespaces, l)
+		} else if _, ok := c.values[l.name]; !ok {
+			c.values[l.name] = l.value
+		}
+	}
+	var errs []error
+	for _, s := range settings() {
+		v, ok := c.values[s.name]
+		if !ok {
+			v = value{text: s.def, origin: FromDefault}
+			c.values[s.name] = v
+		}
+		if err := s.set(c, v.text); err != nil {
+			errs = append(errs, v.wrap("--"+s.name, err))
+		}
+	}
+	if len(errs) == 0 {
+		errs = append(errs, c.check())
+	}
+	return errors.Join(append(errs, c.fillNamespaces(namespaces))...)
+}
+
+// wrap puts in front of err what it is about, and behind it where that was set unless it was on the command line.
+func (v value) wrap(name string, err error) error {
+	if v.where == "" {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return fmt.Errorf("%s: %w (from %s)", name, err, v.where)
+}
+
+// Print writes the settings in the format of the configuration file, each with where it was set. The password of Redis is
+// masked, so what is written can be shown, and read back but for that.
+func (c Config) Print(w io.Writer) error {
+	var out strings.Builder
+	if c.File != "" {
+		fmt.Fprintf(&out, "# read from %s\n", c.File)
+	}
+	for _, s := range settings() {
+		if s.onlyOutside {
+			continue
+		}
+		v := c.values[s.name]
+		if s.name == "redis" {
+			v.text = MaskURL(v.text)
+		}
+		printLine(&out, s.name, v)
+	}
+	c.printNamespaces(&out)
+	_, err := io.WriteString(w, out.String())
+	return err
+}
+
+func printLine(out *strings.Builder, name string, v value) {
+	comment := string(v.origin)
+	if v.where != "" {
+		comment += " " + v.where
+	}
+	fmt.Fprintf(out, "%-44s # %s\n", strings.TrimRight(name+" = "+quote(v.text), " "), comment)
+}

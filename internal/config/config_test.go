@@ -1,0 +1,326 @@
+package config_test
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"twotier/internal/config"
+)
+
+// writeFile returns the path of a configuration file with that text.
+func writeFile(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "twotier.conf")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func mustParse(t *testing.T, args, environ []string) config.Config {
+	t.Helper()
+	c, err := config.Parse(args, environ)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestDefaults(t *testing.T) {
+	c := mustParse(t, nil, nil)
+	if c.Listen != "127.0.0.1:8080" || c.Redis != "" || c.Mode != "two-tier" || c.Ack != "memory" || c.RedisExpiry != "key" {
+		t.Errorf("got %+v", c)
+	}
+	if c.FlushInterval != 200*time.Millisecond || c.MaxMemory != 1<<30 || c.RequestTimeout != 2*time.Second || c.MaxAhead != 2*time.Second {
+		t.Errorf("got %+v", c)
+	}
+	if c.Partitions != 1021 || c.HashSeed != 0 || c.LogLevel != slog.LevelInfo || c.LogFormat != "text" || c.OnCold != "allow" {
+		t.Errorf("got %+v", c)
+	}
+	want := []config.Level{{Width: time.Second, Count: 60}, {Width: time.Minute, Count: 60}, {Width: 15 * time.Minute, Count: 96}}
+	if ns := c.Namespaces["default"]; !slices.Equal(ns.Ladder, want) || ns.OnCold != "allow" || len(c.Namespaces) != 1 {
+		t.Errorf("namespaces %+v", c.Namespaces)
+	}
+}
+
+func TestPrecedence(t *testing.T) {
+	const flag, env, file = "127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"
+	path := writeFile(t, "listen = "+file+"\n")
+	tests := []struct {
+		name string
+		args []string
+		env  []string
+		want string
+	}{
+		{"default", nil, nil, "127.0.0.1:8080"},
+		{"file", []string{"--config", path}, nil, file},
+		{"file named in the environment", nil, []string{"TWOTIER_CONFIG=" + path}, file},
+		{"environment over file", []string{"--config=" + path}, []string{"TWOTIER_LISTEN=" + env}, env},
+		{"flag over both", []string{"-config", path, "--listen", flag}, []string{"TWOTIER_LISTEN=" + env}, flag},
+		{"empty variable is none", []string{"--config", path}, []string{"TWOTIER_LISTEN="}, file},
+		{"last variable wins", nil, []string{"TWOTIER_LISTEN=" + file, "TWOTIER_LISTEN=" + env}, env},
+		{"foreign variables", nil, []string{"TWOTIER_PORT=tcp://10.0.0.1:80", "TWOTIER_SERVER=x", "LISTEN=y", "odd"}, "127.0.0.1:8080"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			if c := mustParse(t, test.args, test.env); c.Listen != test.want {
+				t.Errorf("listen %q, want %q", c.Listen, test.want)
+			}
+		})
+	}
+}
+
+func TestFlagEmptiesTheEnvironment(t *testing.T) {
+	if c := mustParse(t, []string{"--redis="}, []string{"TWOTIER_REDIS=redis://h:1"}); c.Redis != "" {
+		t.Errorf("redis %q", c.Redis)
+	}
+}
+
+func TestEverySetting(t *testing.T) {
+	const text = "\ufeff# everything\r\n" + `
+listen         = [::1]:0
+node             n-1          # the first
+redis            rediss://u:p@h:1/2?a=b#c
+redis-timeout  = 300ms
+redis-expiry   = field
+redis-tls-ca   = "/etc/ca #1.pem"   # quoted
+redis-tls-cert = c.pem
+redis-tls-key  =k.pem
+mode=redis
+ack = redis
+flush-interval = 1s
+max-memory = 512MiB
+on-cold = deny
+max-ahead = 0s
+partitions = 17
+hash-seed = 0xff
+log-level = debug
+log-format = json
+request-timeout = 3s
+`
+	c := mustParse(t, []string{"--config", writeFile(t, text)}, nil)
+	if c.Listen != "[::1]:0" || c.Node != "n-1" || c.Redis != "rediss://u:p@h:1/2?a=b#c" || c.RedisTimeout != 300*time.Millisecond {
+		t.Errorf("got %+v", c)
+	}
+	if c.RedisExpiry != "field" || c.RedisTLSCA != "/etc/ca #1.pem" || c.RedisTLSCert != "c.pem" || c.RedisTLSKey != "k.pem" {
+		t.Errorf("got %+v", c)
+	}
+	if c.Mode != "redis" || c.Ack != "redis" || c.FlushInterval != time.Second || c.MaxMemory != 512<<20 || c.OnCold != "deny" {
+		t.Errorf("got %+v", c)
+	}
+	if c.MaxAhead != 0 || c.Partitions != 17 || c.HashSeed != 255 || c.LogLevel != slog.LevelDebug || c.LogFormat != "json" {
+		t.Errorf("got %+v", c)
+	}
+	if c.RequestTimeout != 3*time.Second || c.Namespaces["default"].OnCold != "deny" {
+		t.Errorf("got %+v", c)
+	}
+}
+
+func TestNamespaces(t *testing.T) {
+	const text = `
+namespace.login.on-cold = deny
+namespace.default.ladder = 1s x 60, 1m x 120
+namespace.a.b.ladder 100ms x 50
+`
+	c := mustParse(t, []string{"--config", writeFile(t, text)}, nil)
+	base := []config.Level{{Width: time.Second, Count: 60}, {Width: time.Minute, Count: 120}}
+	for name, want := range map[string]config.Namespace{
+		"default": {Ladder: base, OnCold: "allow"},
+		"login":   {Ladder: base, OnCold: "deny"},
+		"a.b":     {Ladder: []config.Level{{Width: 100 * time.Millisecond, Count: 50}}, OnCold: "allow"},
+	} {
+		got := c.Namespaces[name]
+		if !slices.Equal(got.Ladder, want.Ladder) || got.OnCold != want.OnCold {
+			t.Errorf("%s: got %+v, want %+v", name, got, want)
+		}
+	}
+	if len(c.Namespaces) != 3 {
+		t.Errorf("%d namespaces", len(c.Namespaces))
+	}
+}
+
+func TestErrorsNameTheSetting(t *testing.T) {
+	tests := []struct{ arg, want string }{
+		{"--listen=8080", `--listen: "8080" is not HOST:PORT`},
+		{"--listen=:http", `--listen: port "http"`},
+		{"--listen=:70000", `--listen: port "70000"`},
+		{"--node=a b", `--node: "a b" is not up to 64 letters`},
+		{"--redis=localhost:6379", `--redis: "localhost:6379" is not a URL that starts with redis://`},
+		{"--redis=http://u:secret@h", `--redis: "http://u:xxxxx@h" is not`},
+		{"--redis=redis://", `names no server, such as redis://127.0.0.1:6379`},
+		{"--redis-timeout=0s", "--redis-timeout: 0s is too short; at least 1ms"},
+		{"--redis-expiry=never", `--redis-expiry: "never" is not one of key, field or tairhash`},
+		{"--redis-tls-ca=x", "--redis-tls-ca, --redis-tls-cert and --redis-tls-key need a --redis URL with TLS"},
+		{"--redis-tls-key=x", "either both or none"},
+		{"--mode=fast", `--mode: "fast" is not one of two-tier or redis`},
+		{"--mode=redis", "--mode: redis needs --redis"},
+		{"--ack=disk", `--ack: "disk" is not one of memory or redis`},
+		{"--flush-interval=200", `--flush-interval: "200" is not a duration, such as 200ms`},
+		{"--flush-interval=-1s", `--flush-interval: "-1s" is not a duration`},
+		{"--flush-interval=1us", "too short"},
+		{"--max-memory=lots", `--max-memory: "lots" is not a size, such as 1GiB`},
+		{"--max-memory=1k", `--max-memory: "1k" is not a size`},
+		{"--max-memory=1KB", "too little; at least 64KiB"},
+		{"--on-cold=ask", `--on-cold: "ask" is not one of allow or deny`},
+		{"--max-ahead=1m", "--max-ahead: 1m is too long; at most 2s"},
+		{"--partitions=0", `--partitions: "0" is not a number from 1 to 65536`},
+		{"--hash-seed=-1", `--hash-seed: "-1" is not a number`},
+		{"--request-timeout=", `--request-timeout: "" is not a duration`},
+		{"--log-level=loud", `--log-level: "loud" is not one of debug, info, warn or error`},
+		{"--log-format=xml", `--log-format: "xml" is not one of text or json`},
+		{"--print-config=maybe", `--print-config: "maybe" is neither true nor false`},
+		{"--config=/does/not/exist", "--config: open /does/not/exist"},
+		{"--unknown=1", "flag provided but not defined: -unknown"},
+		{"extra", `unexpected argument "extra"`},
+		{"--gossip=:7946", "--gossip and --join need the cluster, which this version does not have yet"},
+		{"--join=h:1,h:2", "--gossip and --join need the cluster, which this version does not have yet"},
+	}
+	for _, test := range tests {
+		t.Run(test.arg, func(t *testing.T) {
+			_, err := config.Parse([]string{test.arg}, nil)
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+func TestErrorsOfFiles(t *testing.T) {
+	tests := []struct{ text, want string }{
+		{"listen = :1\nspeed = 9\n", `twotier.conf:2: unknown setting "speed"`},
+		{"listen\n", "twotier.conf:1: listen has no value; write listen = VALUE"},
+		{"listen # nothing\n", "twotier.conf:1: listen has no value"},
+		{"node = a\n\nnode = b\n", "twotier.conf:3: node is set already in "},
+		{"config = other\n", "twotier.conf:1: config belongs on the command line"},
+		{"print-config = true\n", "twotier.conf:1: print-config belongs on the command line"},
+		{"node = \"a\n", "twotier.conf:1: node: the quotes are not closed"},
+		{"node = \"a\" b\n", `twotier.conf:1: node: unexpected "b" behind the quotes`},
+		{"\n\nmode = fast\n", `--mode: "fast" is not one of two-tier or redis (from `},
+		{"namespace.ladder = 1s x 60\n", "twotier.conf:1: namespace.ladder is not namespace.NAME.ladder"},
+		{"namespace.a.size = 1\n", `twotier.conf:1: unknown setting "namespace.a.size"; a namespace has ladder and on-cold`},
+		{"namespace.a:b.ladder = 1s x 60\n", `twotier.conf:1: namespace "a:b" is not up to 64 letters`},
+		{"namespace.a.on-cold = ask\n", `namespace.a.on-cold: "ask" is not one of allow or deny (from `},
+		{"namespace.a.ladder = 1s\n", `namespace.a.ladder: "1s" is not WIDTH x COUNT, such as 1s x 60 (from `},
+		{"namespace.a.ladder = 1q x 6\n", `namespace.a.ladder: "1q" is not a duration`},
+		{"namespace.a.ladder = 1s x 0\n", "namespace.a.ladder: "},
+		{"namespace.a.ladder = 1m x 60, 1s x 60\n", "namespace.a.ladder: "},
+		{strings.Repeat("# long\n", 200_000), "twotier.conf is longer than 1MiB"},
+	}
+	for _, test := range tests {
+		t.Run(strings.SplitN(test.text, "\n", 2)[0], func(t *testing.T) {
+			_, err := config.Parse([]string{"--config", writeFile(t, test.text)}, nil)
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+func TestErrorsNameTheVariable(t *testing.T) {
+	_, err := config.Parse(nil, []string{"TWOTIER_MAX_MEMORY=x"})
+	if err == nil || !strings.HasSuffix(err.Error(), "(from TWOTIER_MAX_MEMORY)") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAllErrorsAtOnce(t *testing.T) {
+	_, err := config.Parse([]string{"--ack=x", "--listen=y"}, nil)
+	if err == nil || !strings.Contains(err.Error(), "--ack") || !strings.Contains(err.Error(), "--listen") {
+		t.Errorf("got %v", err)
+	}
+	_, err = config.Parse([]string{"--config", writeFile(t, "a = 1\nb = 2\n")}, nil)
+	if err == nil || strings.Count(err.Error(), "unknown setting") != 2 {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestBadDefaultIsReportedOnce(t *testing.T) {
+	_, err := config.Parse([]string{"--config", writeFile(t, "namespace.default.on-cold = x\nnamespace.default.ladder = y\nnamespace.a.on-cold = deny\n")}, nil)
+	if err == nil || strings.Count(err.Error(), "\n") != 1 {
+		t.Errorf("got %v, want two lines", err)
+	}
+	if _, err = config.Parse([]string{"--on-cold=x"}, nil); err == nil || strings.Contains(err.Error(), "\n") {
+		t.Errorf("got %v, want one line", err)
+	}
+}
+
+func TestHelp(t *testing.T) {
+	if _, err := config.Parse([]string{"--help"}, nil); !errors.Is(err, config.ErrHelp) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestPrint(t *testing.T) {
+	path := writeFile(t, "ack = redis\nnamespace.x.on-cold = deny\nredis-tls-ca = \" a#\"\n")
+	args := []string{"--config", path, "--listen", ":0", "--redis", "rediss://me:secret@h:1/0"}
+	c := mustParse(t, args, []string{"TWOTIER_NODE=n1"})
+	var out strings.Builder
+	if err := c.Print(&out); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(out.String(), "\n")
+	for _, want := range []string{
+		"# read from " + path,
+		"listen = :0 # flag",
+		"node = n1 # environment TWOTIER_NODE",
+		"redis = rediss://me:xxxxx@h:1/0 # flag",
+		`redis-tls-ca = " a#" # file ` + path + ":3",
+		"ack = redis # file " + path + ":1",
+		"mode = two-tier # default",
+		"redis-tls-key = # default",
+		"namespace.default.ladder = 1s x 60, 1m x 60, 15m x 96 # default",
+		"namespace.x.on-cold = deny # file " + path + ":2",
+		"namespace.x.ladder = 1s x 60, 1m x 60, 15m x 96 # default",
+	} {
+		if !slices.ContainsFunc(lines, func(l string) bool {
+			return strings.Join(strings.Fields(l), " ") == strings.Join(strings.Fields(want), " ")
+		}) {
+			t.Errorf("no line %q in\n%s", want, out.String())
+		}
+	}
+	if strings.Contains(out.String(), "secret") {
+		t.Errorf("the password is in\n%s", out.String())
+	}
+}
+
+func TestPrintCanBeReadBack(t *testing.T) {
+	path := writeFile(t, "ack = redis\nnamespace.x.on-cold = deny\n")
+	c := mustParse(t, []string{"--config", path, "--redis-tls-ca", " #x", "--redis", "rediss://h:1"}, nil)
+	var first, second strings.Builder
+	if err := c.Print(&first); err != nil {
+		t.Fatal(err)
+	}
+	again := mustParse(t, []string{"--config", writeFile(t, first.String())}, nil)
+	if again.RedisTLSCA != " #x" || again.Ack != "redis" || again.Namespaces["x"].OnCold != "deny" {
+		t.Errorf("got %+v", again)
+	}
+	if err := again.Print(&second); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Count(first.String(), "\n") != strings.Count(second.String(), "\n") {
+		t.Errorf("%s\nbecame\n%s", first.String(), second.String())
+	}
+}
+
+func TestFlagsAreDescribed(t *testing.T) {
+	var out strings.Builder
+	if err := config.PrintFlags(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"--listen HOST:PORT", "--max-memory SIZE", "--print-config", "(default 200ms)"} {
+		if !strings.Contains(out.String(), name) {
+			t.Errorf("%q is missing from\n%s", name, out.String())
+		}
+	}
+	for l := range strings.SplitSeq(out.String(), "\n") {
+		if len(l) > 100 {
+			t.Errorf("line of %d characters: %s", len(l), l)
+		}
+	}
+}

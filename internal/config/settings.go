@@ -1,0 +1,238 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"twotier/leaparray"
+)
+
+// setting is one name that can be set, how help describes it, and how its text becomes a field.
+type setting struct {
+	name, def, arg, help string
+	// onlyOutside marks what makes no sense inside of a file.
+	onlyOutside bool
+	set         func(c *Config, text string) error
+}
+
+// settings lists all settings in the order in which they are printed. It is a function, not a variable, so that nothing can
+// change it.
+func settings() []setting {
+	return slices.Concat(serverSettings(), storeSettings(), countingSettings(), outsideSettings())
+}
+
+func serverSettings() []setting {
+	return []setting{
+		{name: "listen", def: "127.0.0.1:8080", arg: "HOST:PORT", help: "address of the HTTP API; port 0 picks a free one",
+			set: func(c *Config, text string) error { c.Listen = text; return checkAddress(text) }},
+		{name: "node", arg: "ID", help: "name of this server (made up if empty)",
+			set: func(c *Config, text string) error { c.Node = text; return checkName(text) }},
+		{name: "gossip", arg: "HOST:PORT", help: "address for the cluster's gossip (not in this version)",
+			set: func(c *Config, text string) error { c.gossip = text; return nil }},
+		{name: "join", arg: "HOST:PORT,...", help: "members of the cluster to join (not in this version)",
+			set: func(c *Config, text string) error { c.join = text; return nil }},
+		{name: "request-timeout", def: "2s", arg: "DURATION", help: "longest time for one request",
+			set: func(c *Config, text string) error { return setPositive(&c.RequestTimeout, text) }},
+		{name: "log-level", def: "info", arg: "LEVEL", help: "debug, info, warn or error",
+			set: func(c *Config, text string) error { return setLevel(&c.LogLevel, text) }},
+		{name: "log-format", def: "text", arg: "FORMAT", help: "text or json, on stderr",
+			set: func(c *Config, text string) error { return setChoice(&c.LogFormat, text, "text", "json") }},
+	}
+}
+
+func storeSettings() []setting {
+	return []setting{
+		{name: "redis", arg: "URL", help: "redis://, rediss://, unix://, redis+cluster://host:port,host:port or\n" +
+			"redis+sentinel://host:port,host:port/master[/db]; without it counts are\nkept in memory only",
+			set: func(c *Config, text string) error { c.Redis = text; return checkRedis(text) }},
+		{name: "redis-timeout", def: "1s", arg: "DURATION", help: "longest time for one exchange with Redis",
+			set: func(c *Config, text string) error { return setPositive(&c.RedisTimeout, text) }},
+		{name: "redis-expiry", def: "key", arg: "HOW", help: "how old buckets leave Redis: key (any server), field (Redis 7.4,\n" +
+			"Valkey 9) or tairhash (the TairHash module)",
+			set: func(c *Config, text string) error { return setChoice(&c.RedisExpiry, text, "key", "field", "tairhash") }},
+		{name: "redis-tls-ca", arg: "FILE", help: "PEM file of the authorities to trust (default: the system's)",
+			set: func(c *Config, text string) error { c.RedisTLSCA = text; return nil }},
+		{name: "redis-tls-cert", arg: "FILE", help: "PEM file of the client's certificate",
+			set: func(c *Config, text string) error { c.RedisTLSCert = text; return nil }},
+		{name: "redis-tls-key", arg: "FILE", help: "PEM file of the client's key",
+			set: func(c *Config, text string) error { c.RedisTLSKey = text; return nil }},
+	}
+}
+
+func countingSettings() []setting {
+	return []setting{
+		{name: "mode", def: "two-tier", arg: "MODE", help: "two-tier (memory answers, Redis remembers) or redis (one script\n" +
+			"per request)",
+			set: func(c *Config, text string) error { return setChoice(&c.Mode, text, "two-tier", "redis") }},
+		{name: "ack", def: "memory", arg: "WHAT", help: "what a write waits for that doesn't say: memory or redis",
+			set: func(c *Config, text string) error { return setChoice(&c.Ack, text, "memory", "redis") }},
+		{name: "flush-interval", def: "200ms", arg: "DURATION", help: "time between two flushes to Redis",
+			set: func(c *Config, text string) error { return setPositive(&c.FlushInterval, text) }},
+		{name: "max-memory", def: "1GiB", arg: "SIZE", help: "most memory for counters: 1GiB, 512MiB, 100MB",
+			set: func(c *Config, text string) error { return setMemory(&c.MaxMemory, text) }},
+		{name: "on-cold", def: "allow", arg: "WHAT", help: "allow or deny an acquire of a key that is not in memory while\n" +
+			"Redis is down",
+			set: func(c *Config, text string) error { return setChoice(&c.OnCold, text, "allow", "deny") }},
+		{name: "max-ahead", def: "2s", arg: "DURATION", help: "how far ahead of now the time of an event may be,\nat most 2s",
+			set: func(c *Config, text string) error { return setMaxAhead(&c.MaxAhead, text) }},
+		{name: "partitions", def: "1021", arg: "N", help: "number of partitions; must stay the same while Redis holds\ncounts",
+			set: func(c *Config, text string) error { return setPartitions(&c.Partitions, text) }},
+		{name: "hash-seed", def: "0", arg: "N", help: "seed of the hash of keys; must stay the same while Redis holds\ncounts",
+			set: func(c *Config, text string) error { return setSeed(&c.HashSeed, text) }},
+	}
+}
+
+func outsideSettings() []setting {
+	return []setting{
+		{name: "config", arg: "FILE", help: "read settings from a file of lines \"name = value\"", onlyOutside: true,
+			set: func(*Config, string) error { return nil }},
+		{name: "print-config", def: "false", help: "print the settings and where each was set, then exit", onlyOutside: true,
+			set: func(c *Config, text string) error { return setBool(&c.PrintConfig, text) }},
+	}
+}
+
+// check looks at what fits together, once every value by itself is right.
+func (c *Config) check() error {
+	if c.gossip != "" || c.join != "" {
+		return ErrNoCluster
+	}
+	if c.Mode == "redis" && c.Redis == "" {
+		return errors.New("--mode: redis needs --redis to say where it is")
+	}
+	if (c.RedisTLSCert == "") != (c.RedisTLSKey == "") {
+		return errors.New("--redis-tls-cert and --redis-tls-key: either both or none")
+	}
+	withTLS := c.RedisTLSCA != "" || c.RedisTLSCert != ""
+	scheme, _, _ := strings.Cut(c.Redis, "://")
+	if withTLS && (scheme == "" || scheme == "redis" || scheme == "unix") {
+		return errors.New("--redis-tls-ca, --redis-tls-cert and --redis-tls-key need a --redis URL with TLS, such as rediss://host:6379")
+	}
+	return nil
+}
+
+func setChoice(to *string, text string, choices ...string) error {
+	*to = text
+	if slices.Contains(choices, text) {
+		return nil
+	}
+	last := len(choices) - 1
+	return fmt.Errorf("%q is not one of %s or %s", text, strings.Join(choices[:last], ", "), choices[last])
+}
+
+func setDuration(to *time.Duration, text string) (err error) {
+	*to, err = ParseDuration(text)
+	return err
+}
+
+func setPositive(to *time.Duration, text string) error {
+	if err := setDuration(to, text); err != nil {
+		return err
+	}
+	if *to < time.Millisecond {
+		return fmt.Errorf("%s is too short; at least 1ms", text)
+	}
+	return nil
+}
+
+func setMaxAhead(to *time.Duration, text string) error {
+	if err := setDuration(to, text); err != nil {
+		return err
+	}
+	if *to > leaparray.MaxAhead {
+		return fmt.Errorf("%s is too long; at most %s", text, FormatDuration(leaparray.MaxAhead))
+	}
+	return nil
+}
+
+// leastMemory is enough for a few hundred keys: less is a mistake in the unit.
+const leastMemory = 64 << 10
+
+func setMemory(to *int64, text string) (err error) {
+	if *to, err = ParseSize(text); err != nil {
+		return err
+	}
+	if *to < leastMemory {
+		return fmt.Errorf("%s is too little; at least 64KiB", text)
+	}
+	return nil
+}
+
+func setPartitions(to *int, text string) error {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > 1<<16 {
+		return fmt.Errorf("%q is not a number from 1 to 65536", text)
+	}
+	*to = n
+	return nil
+}
+
+func setSeed(to *uint64, text string) error {
+	n, err := strconv.ParseUint(text, 0, 64)
+	if err != nil {
+		return fmt.Errorf("%q is not a number from 0 to 2^64-1", text)
+	}
+	*to = n
+	return nil
+}
+
+func setBool(to *bool, text string) error {
+	b, err := strconv.ParseBool(text)
+	if err != nil {
+		return fmt.Errorf("%q is neither true nor false", text)
+	}
+	*to = b
+	return nil
+}
+
+func setLevel(to *slog.Level, text string) error {
+	var name string
+	if err := setChoice(&name, text, "debug", "info", "warn", "error"); err != nil {
+		return err
+	}
+	return to.UnmarshalText([]byte(text))
+}
+
+func checkAddress(text string) error {
+	_, port, err := net.SplitHostPort(text)
+	if err != nil {
+		return fmt.Errorf("%q is not HOST:PORT, such as 127.0.0.1:8080", text)
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return fmt.Errorf("port %q is not a number from 0 to 65535", port)
+	}
+	return nil
+}
+
+// checkName accepts the names of nodes; of namespaces, too, which must not be empty.
+func checkName(text string) error {
+	const more = "._-"
+	ok := len(text) <= 64
+	for _, r := range text {
+		ok = ok && (r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(more, r))
+	}
+	if !ok {
+		return fmt.Errorf("%q is not up to 64 letters, digits, dots, dashes and underscores", text)
+	}
+	return nil
+}
+
+func checkRedis(text string) error {
+	if text == "" {
+		return nil
+	}
+	schemes := []string{"redis", "rediss", "unix", "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel"}
+	scheme, rest, ok := strings.Cut(text, "://")
+	if !ok || !slices.Contains(schemes, scheme) {
+		return fmt.Errorf("%q is not a URL that starts with redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://", MaskURL(text))
+	}
+	if rest == "" {
+		return fmt.Errorf("%q names no server, such as %s://127.0.0.1:6379", text, scheme)
+	}
+	return nil
+}

@@ -1,0 +1,104 @@
+package config
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const day = 24 * time.Hour
+
+// ParseDuration reads a duration of Go, with days in front if need be: 200ms, 90s, 24h, 7d, 1d2h3m4s. It is never negative.
+func ParseDuration(text string) (time.Duration, error) {
+	bad := fmt.Errorf("%q is not a duration, such as 200ms, 90s, 24h or 1d12h", text)
+	days, rest, found := strings.Cut(text, "d")
+	if !found {
+		days, rest = "0", text
+	}
+	n, err := strconv.ParseUint(days, 10, 32)
+	if err != nil {
+		return 0, bad
+	}
+	var d time.Duration
+	if rest != "" || !found {
+		if d, err = time.ParseDuration(rest); err != nil || strings.ContainsAny(rest[:1], "+-") {
+			return 0, bad
+		}
+	}
+	if n > uint64((math.MaxInt64-d)/day) {
+		return 0, fmt.Errorf("%q is longer than 292 years", text)
+	}
+	return time.Duration(n)*day + d, nil
+}
+
+// FormatDuration writes a duration as short as [ParseDuration] reads it: 24h rather than 24h0m0s.
+func FormatDuration(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+// ParseSize reads a number of bytes: 1GiB (1024 based), 100MB (1000 based), 1.5GiB or 1048576. Case doesn't matter.
+func ParseSize(text string) (int64, error) {
+	number := strings.TrimRight(text, "BKMGTIbkmgti")
+	unit, ok := sizeUnit(strings.ToLower(strings.TrimPrefix(text, number)))
+	n, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if !ok || err != nil || math.IsNaN(n) || n < 0 {
+		return 0, fmt.Errorf("%q is not a size, such as 1GiB, 512MiB or 100MB", text)
+	}
+	if n*unit >= math.MaxInt64 {
+		return 0, fmt.Errorf("%q is more than any machine has", text)
+	}
+	return int64(n * unit), nil
+}
+
+func sizeUnit(text string) (float64, bool) {
+	if text == "" || text == "b" {
+		return 1, true
+	}
+	power := strings.IndexByte("kmgt", text[0]) + 1
+	switch {
+	case power == 0:
+		return 0, false
+	case text[1:] == "b":
+		return math.Pow(1000, float64(power)), true
+	case text[1:] == "ib":
+		return math.Pow(1024, float64(power)), true
+	}
+	return 0, false
+}
+
+// MaskURL returns a URL without its password, for people to read. It is on the safe side: whatever stands between the first
+// colon and the last @ is taken for one, so a password with a slash in it, which is not a URL, stays hidden too.
+func MaskURL(text string) string {
+	const mask = "xxxxx"
+	scheme, rest, ok := strings.Cut(text, "://")
+	if !ok {
+		scheme, rest = "", text
+	} else {
+		scheme += "://"
+	}
+	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+		if user, _, ok := strings.Cut(rest[:at], ":"); ok {
+			rest = user + ":" + mask + rest[at:]
+		}
+	}
+	base, query, ok := strings.Cut(rest, "?")
+	if !ok {
+		return scheme + rest
+	}
+	params := strings.Split(query, "&")
+	for i, param := range params {
+		if name, _, ok := strings.Cut(param, "="); ok && strings.Contains(strings.ToLower(name), "pass") {
+			params[i] = name + "=" + mask
+		}
+	}
+	return scheme + base + "?" + strings.Join(params, "&")
+}

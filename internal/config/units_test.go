@@ -1,0 +1,136 @@
+package config_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"twotier/internal/config"
+)
+
+func TestParseDuration(t *testing.T) {
+	tests := []struct {
+		text string
+		want time.Duration // -1 for an error
+	}{
+		{"200ms", 200 * time.Millisecond},
+		{"90s", 90 * time.Second},
+		{"1.5h", 90 * time.Minute},
+		{"0", 0},
+		{"7d", 7 * 24 * time.Hour},
+		{"0d", 0},
+		{"1d2h3m4s", 24*time.Hour + 2*time.Hour + 3*time.Minute + 4*time.Second},
+		{"106751d", 106751 * 24 * time.Hour},
+		{"106752d", -1},
+		{"106751d23h48m", -1},
+		{"4294967296d", -1},
+		{"", -1},
+		{"d", -1},
+		{"1", -1},
+		{"-1s", -1},
+		{"+1s", -1},
+		{"1d-1s", -1},
+		{"-1d", -1},
+		{"1d1d", -1},
+		{"2h1d", -1},
+		{"1.5d", -1},
+		{" 1s", -1},
+		{"1w", -1},
+	}
+	for _, test := range tests {
+		got, err := config.ParseDuration(test.text)
+		if test.want < 0 {
+			if err == nil || !strings.Contains(err.Error(), `"`+test.text+`"`) {
+				t.Errorf("%q: got %v, %v; want an error that quotes it", test.text, got, err)
+			}
+		} else if got != test.want || err != nil {
+			t.Errorf("%q: got %v, %v; want %v", test.text, got, err, test.want)
+		}
+	}
+}
+
+func TestFormatDuration(t *testing.T) {
+	tests := map[time.Duration]string{
+		0: "0s", time.Second: "1s", time.Minute: "1m", 24 * time.Hour: "24h", 90 * time.Minute: "1h30m",
+		90 * time.Second: "1m30s", 10 * time.Second: "10s", 10 * time.Minute: "10m", time.Hour + time.Second: "1h0m1s",
+		200 * time.Millisecond: "200ms",
+	}
+	for d, want := range tests {
+		if got := config.FormatDuration(d); got != want {
+			t.Errorf("%v: got %q, want %q", d, got, want)
+		}
+	}
+}
+
+func TestParseSize(t *testing.T) {
+	tests := []struct {
+		text string
+		want int64
+	}{
+		{"1048576", 1 << 20},
+		{"10b", 10},
+		{"100MB", 100e6},
+		{"512MiB", 512 << 20},
+		{"1GiB", 1 << 30},
+		{"1.5gib", 3 << 29},
+		{"2 TiB", 2 << 40},
+		{"1kB", 1000},
+		{"", -1},
+		{"GiB", -1},
+		{"1G", -1},
+		{"1iB", -1},
+		{"1MBB", -1},
+		{"-1MB", -1},
+		{"NaN", -1},
+		{"InfB", -1},
+		{"9999999999TiB", -1},
+	}
+	for _, test := range tests {
+		got, err := config.ParseSize(test.text)
+		if (err != nil) != (test.want < 0) || err == nil && got != test.want {
+			t.Errorf("%q: got %d, %v; want %d", test.text, got, err, test.want)
+		}
+	}
+}
+
+func TestMaskURL(t *testing.T) {
+	tests := []struct{ in, want string }{
+		{"", ""},
+		{"redis://h:1/0", "redis://h:1/0"},
+		{"redis://:pw@h:1", "redis://:xxxxx@h:1"},
+		{"redis://me:pw@h:1/0?db=2", "redis://me:xxxxx@h:1/0?db=2"},
+		{"redis://me:p@w/x?y@h:1", "redis://me:xxxxx@h:1"},
+		{"redis+cluster://me:pw@h:1,h:2", "redis+cluster://me:xxxxx@h:1,h:2"},
+		{"redis+sentinel://h:1/m?sentinel_password=pw&db=1", "redis+sentinel://h:1/m?sentinel_password=xxxxx&db=1"},
+		{"unix://me:pw@/run/redis.sock", "unix://me:xxxxx@/run/redis.sock"},
+		{"me:pw@h:1", "me:xxxxx@h:1"},
+	}
+	for _, test := range tests {
+		if got := config.MaskURL(test.in); got != test.want {
+			t.Errorf("%q: got %q, want %q", test.in, got, test.want)
+		}
+	}
+}
+
+func FuzzFile(f *testing.F) {
+	f.Add("listen = :0\n# x\nnamespace.a.ladder = 1s x 60, 1m x 60\n")
+	f.Add("redis \"redis://:pw@h:1\" # y\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		path := writeFile(t, text)
+		c, err := config.Parse([]string{"--config", path}, nil)
+		if err != nil {
+			return
+		}
+		var out strings.Builder
+		if err := c.Print(&out); err != nil {
+			t.Fatal(err)
+		}
+		again, err := config.Parse([]string{"--config", writeFile(t, out.String())}, nil)
+		if err != nil {
+			t.Fatalf("%q printed as\n%s: %v", text, out.String(), err)
+		}
+		if again.Listen != c.Listen || again.RedisTLSCA != c.RedisTLSCA || len(again.Namespaces) != len(c.Namespaces) {
+			t.Errorf("%q printed as\n%s", text, out.String())
+		}
+	})
+}
