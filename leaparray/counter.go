@@ -37,9 +37,6 @@ func sparseCount(word uint64) int64 { return int64(word<<(64-countBits)) >> (64 
 
 func fitsSparse(n int64) bool { return n >= -maxSparse && n <= maxSparse }
 
-// Empty reports whether the counter holds no bucket. A dense level counts as one even if all of it is zero.
-func (c Counter) Empty() bool { return len(c) == 0 || c[0] == 0 }
-
 func (c Counter) mask() int { return int(c[0] & 0xff) }
 
 func (c Counter) sparseLen() int { return int(c[0] >> 8) }
@@ -73,7 +70,7 @@ func (l *Ladder) Add(c Counter, level int, idx, n int64) (ch Change, ok bool) {
 	entries := l.sparse(c)
 	for i := len(entries) - 1; i >= 0; i-- {
 		if entries[i]>>countBits == tag {
-			return l.addSparse(c, entries, i, n)
+			return l.addSparse(entries, i, n)
 		}
 	}
 	return l.insert(c, entries, level, idx, n)
@@ -100,17 +97,20 @@ func (l *Ladder) addDense(c Counter, level int, idx, n int64) (ch Change) {
 	return ch
 }
 
-func (l *Ladder) addSparse(c Counter, entries []uint64, i int, n int64) (ch Change, ok bool) {
-	sum := sparseCount(entries[i]) + n
-	if !fitsSparse(sum) {
+// addSparse keeps a bucket that comes to zero: its index may be the newest, which must not fall back.
+func (l *Ladder) addSparse(entries []uint64, i int, n int64) (ch Change, ok bool) {
+	before := sparseCount(entries[i])
+	after := before + n
+	if !fitsSparse(after) {
 		return ch, false
 	}
-	if sum == 0 {
-		copy(entries[i:], entries[i+1:])
-		c.setSparseLen(len(entries) - 1)
-		return Change{Live: -1}, true
+	entries[i] = entries[i]>>countBits<<countBits | uint64(after)&(1<<countBits-1)
+	switch {
+	case before == 0 && after != 0:
+		ch.Live = 1
+	case before != 0 && after == 0:
+		ch.Live = -1
 	}
-	entries[i] = entries[i]>>countBits<<countBits | uint64(sum)&(1<<countBits-1)
 	return ch, true
 }
 
@@ -119,38 +119,48 @@ func (l *Ladder) insert(c Counter, entries []uint64, level int, idx, n int64) (c
 	if n == 0 {
 		return ch, true
 	}
-	head, live, stale := l.scan(entries, level, idx)
-	if idx < head-l.keep[level] {
+	s := l.scan(entries, level, idx)
+	if idx < s.head-l.keep[level] {
 		return ch, true
 	}
 	at := int(l.start[c.mask()][len(l.levels)])
-	if !fitsSparse(n) || int64(live-stale) >= l.keep[level]/2 || at+len(entries)+1-stale > len(c) {
+	if !fitsSparse(n) || int64(s.buckets-s.stale) >= l.keep[level]/2 || at+len(entries)+1-s.stale > len(c) {
 		return ch, false
 	}
-	if stale > 0 {
+	if s.stale > 0 {
 		l.dropStale(c, level, idx-l.keep[level])
 	}
 	end := at + c.sparseLen()
 	c[end] = tagOf(level, idx)<<countBits | uint64(n)&(1<<countBits-1)
 	c.setSparseLen(end - at + 1)
-	return Change{Live: 1 - stale, Expired: stale}, true
+	return Change{Live: 1 - s.staleLive, Expired: s.staleLive}, true
 }
 
-// scan returns a level's newest index, how many of its buckets there are, and how many would fall behind idx.
-func (l *Ladder) scan(entries []uint64, level int, idx int64) (head int64, live, stale int) {
-	head = -1
+// sparseScan is what insert needs to know of a sparse level.
+type sparseScan struct {
+	head    int64 // the newest index
+	buckets int
+	// stale buckets would fall behind a new one; staleLive of them are not zero.
+	stale, staleLive int
+}
+
+func (l *Ladder) scan(entries []uint64, level int, idx int64) sparseScan {
+	s := sparseScan{head: -1}
 	for _, e := range entries {
 		if int(e>>levelShift) != level {
 			continue
 		}
 		i := int64(e >> countBits & indexMask)
-		head = max(head, i)
-		live++
+		s.head = max(s.head, i)
+		s.buckets++
 		if i < idx-l.keep[level] {
-			stale++
+			s.stale++
+			if sparseCount(e) != 0 {
+				s.staleLive++
+			}
 		}
 	}
-	return head, live, stale
+	return s
 }
 
 // dropStale removes the sparse buckets of a level that are older than oldest.
@@ -165,6 +175,33 @@ func (l *Ladder) dropStale(c Counter, level int, oldest int64) {
 	c.setSparseLen(len(kept))
 }
 
+// Expire makes the buckets of a level fall behind that lie more than Keep buckets behind head, and calls fn for each of
+// them that is not zero.
+func (l *Ladder) Expire(c Counter, level int, head int64, fn func(idx int64)) {
+	if len(c) == 0 {
+		return
+	}
+	oldest := head - l.keep[level]
+	if !c.dense(level) {
+		for _, e := range l.sparse(c) {
+			if lv, i, n := bucketOf(e); lv == level && i < oldest && n != 0 {
+				fn(i)
+			}
+		}
+		l.dropStale(c, level, oldest)
+		return
+	}
+	r := l.ring(c, level)
+	for i := r.head() - l.keep[level]; i < min(oldest, r.head()+1); i++ {
+		if r.sum(i, i) != 0 {
+			fn(i)
+		}
+	}
+	if head > r.head() {
+		r.advance(head)
+	}
+}
+
 // Head returns the index of the newest bucket of a level, -1 if it has none.
 func (l *Ladder) Head(c Counter, level int) int64 {
 	if len(c) == 0 {
@@ -173,8 +210,7 @@ func (l *Ladder) Head(c Counter, level int) int64 {
 	if c.dense(level) {
 		return l.ring(c, level).head()
 	}
-	head, _, _ := l.scan(l.sparse(c), level, 0)
-	return head
+	return l.scan(l.sparse(c), level, 0).head
 }
 
 // Sum adds up the buckets lo to hi of a level.
@@ -210,7 +246,7 @@ func (l *Ladder) Each(c Counter, fn func(level int, idx, n int64) bool) {
 		}
 	}
 	for _, e := range l.sparse(c) {
-		if level, i, n := bucketOf(e); !fn(level, i, n) {
+		if level, i, n := bucketOf(e); n != 0 && !fn(level, i, n) {
 			return
 		}
 	}

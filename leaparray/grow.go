@@ -18,18 +18,9 @@ func (l *Ladder) Grow(c Counter, a Allocator, level int, idx, n int64) Counter {
 	if len(c) == 0 {
 		c = Counter{0}
 	}
-	live, sum := 0, n
-	l.Each(c, func(lv int, i, v int64) bool {
-		if lv == level {
-			live++
-			if i == idx {
-				sum += v
-			}
-		}
-		return true
-	})
 	mask := c.mask()
-	if !c.dense(level) && (!fitsSparse(sum) || int64(live) >= l.keep[level]/2) {
+	sum := n + l.Sum(c, level, idx, idx)
+	if !c.dense(level) && (!fitsSparse(sum) || int64(l.scan(l.sparse(c), level, 0).buckets) >= l.keep[level]/2) {
 		mask |= 1 << level
 	}
 	return l.rebuild(c, a, mask, len(l.levels))

@@ -327,3 +327,35 @@ func TestAddAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations on read", n)
 	}
 }
+
+func TestExpireReportsWhatFellBehind(t *testing.T) {
+	l := ladder(t, leaparray.Level{Width: time.Second, Count: 10})
+	for name, events := range map[string]int64{"sparse": 3, "dense": 10} {
+		var c leaparray.Counter
+		for i := range events {
+			c, _ = count(l, c, 100_000+i*1000, 1)
+		}
+		var gone []int64
+		l.Expire(c, 0, 100+l.Keep(0)+2, func(idx int64) { gone = append(gone, idx) })
+		if len(gone) != 2 || gone[0] != 100 || gone[1] != 101 {
+			t.Errorf("%s: %v fell behind, want 100 and 101", name, gone)
+		}
+		if got := l.Sum(c, 0, 0, 1000); got != events-2 {
+			t.Errorf("%s: %d left, want %d", name, got, events-2)
+		}
+	}
+}
+
+// TestZeroBucketKeepsTheHead takes back the newest event: what fell behind it must not come back to life.
+func TestZeroBucketKeepsTheHead(t *testing.T) {
+	l := ladder(t, leaparray.Level{Width: time.Second, Count: 10})
+	c, _ := count(l, nil, 100_000, 5)
+	c, _ = count(l, c, 200_000, 1)
+	c, _ = count(l, c, 200_000, -1)
+	if ch, ok := l.Add(c, 0, 100, -5); !ok || ch != (leaparray.Change{}) {
+		t.Errorf("a bucket that had fallen behind was written: %+v %v", ch, ok)
+	}
+	if got := l.Sum(c, 0, 0, 1000); got != 0 {
+		t.Errorf("sum %d, want 0", got)
+	}
+}
