@@ -231,6 +231,11 @@ func (l *Ladder) Sum(c Counter, level int, lo, hi int64) (sum int64) {
 
 // Each calls fn for every bucket that is not zero, until it returns false.
 func (l *Ladder) Each(c Counter, fn func(level int, idx, n int64) bool) {
+	l.each(c, func(level int, idx, n int64) bool { return n == 0 || fn(level, idx, n) })
+}
+
+// each calls fn for every bucket, sparse ones that are zero included.
+func (l *Ladder) each(c Counter, fn func(level int, idx, n int64) bool) {
 	if len(c) == 0 {
 		return
 	}
@@ -246,7 +251,7 @@ func (l *Ladder) Each(c Counter, fn func(level int, idx, n int64) bool) {
 		}
 	}
 	for _, e := range l.sparse(c) {
-		if level, i, n := bucketOf(e); n != 0 && !fn(level, i, n) {
+		if level, i, n := bucketOf(e); !fn(level, i, n) {
 			return
 		}
 	}

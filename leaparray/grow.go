@@ -23,7 +23,7 @@ func (l *Ladder) Grow(c Counter, a Allocator, level int, idx, n int64) Counter {
 	if !c.dense(level) && (!fitsSparse(sum) || int64(l.scan(l.sparse(c), level, 0).buckets) >= l.keep[level]/2) {
 		mask |= 1 << level
 	}
-	return l.rebuild(c, a, mask, len(l.levels))
+	return l.copyTo(c, a, mask, len(l.levels), func(int, int64, int64) bool { return true })
 }
 
 // Compact returns a counter with the same buckets in the smallest block that holds them, without those for which keep
@@ -52,19 +52,15 @@ func (l *Ladder) Compact(c Counter, a Allocator, keep func(level int, idx int64)
 			mask |= 1 << level
 		}
 	}
-	return l.copyTo(c, a, mask, 0, keep)
-}
-
-func (l *Ladder) rebuild(c Counter, a Allocator, mask, spare int) Counter {
-	return l.copyTo(c, a, mask, spare, func(int, int64) bool { return true })
+	return l.copyTo(c, a, mask, 0, func(level int, i, n int64) bool { return n != 0 && keep(level, i) })
 }
 
 // copyTo copies the buckets that keep wants into a new block whose dense levels are mask, with room for spare more
 // sparse buckets and a quarter of those it has.
-func (l *Ladder) copyTo(c Counter, a Allocator, mask, spare int, keep func(level int, idx int64) bool) Counter {
+func (l *Ladder) copyTo(c Counter, a Allocator, mask, spare int, keep func(level int, idx, n int64) bool) Counter {
 	sparse := 0
-	l.Each(c, func(level int, i, _ int64) bool {
-		if mask&(1<<level) == 0 && keep(level, i) {
+	l.each(c, func(level int, i, n int64) bool {
+		if mask&(1<<level) == 0 && keep(level, i, n) {
 			sparse++
 		}
 		return true
@@ -80,9 +76,9 @@ func (l *Ladder) copyTo(c Counter, a Allocator, mask, spare int, keep func(level
 			l.ring(to, level).reset(max(0, l.Head(c, level)))
 		}
 	}
-	l.Each(c, func(level int, i, n int64) bool {
+	l.each(c, func(level int, i, n int64) bool {
 		switch {
-		case !keep(level, i):
+		case !keep(level, i, n):
 		case mask&(1<<level) != 0:
 			l.addDense(to, level, i, n)
 		default:
