@@ -1,0 +1,94 @@
+package httpapi
+
+import (
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/valyala/fasthttp"
+)
+
+// conn is a connection that can be drained: told from outside to end as soon as no request is under way on it.
+//
+// Closing an idle connection would do nearly that, but a request that has just been read from it would be executed and
+// its answer lost. A read deadline in the past only stops what has not begun.
+type conn struct {
+	net.Conn
+
+	mu     sync.Mutex
+	served bool      // at least one request was answered
+	busy   bool      // a request has begun to arrive and is not answered yet
+	by     time.Time // when draining: no read waits longer than this; zero otherwise
+	linger bool      // the client may still be sending: see Close
+}
+
+// longAgo is a deadline that has passed.
+var longAgo = time.Unix(1, 0)
+
+// Read reads what arrives, which begins a request.
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 {
+		c.mu.Lock()
+		c.busy = true
+		c.mu.Unlock()
+	}
+	return n, err
+}
+
+// SetReadDeadline sets the deadline, or an earlier one if the connection is being drained.
+func (c *conn) SetReadDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.setReadDeadlineLocked(t)
+}
+
+func (c *conn) setReadDeadlineLocked(t time.Time) error {
+	switch {
+	case c.by.IsZero():
+	case !c.busy:
+		t = longAgo
+	case t.IsZero() || t.After(c.by):
+		t = c.by
+	}
+	return c.Conn.SetReadDeadline(t)
+}
+
+// drain makes the connection end when the request under way is answered, or at once if there is none.
+func (c *conn) drain(by time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.by = by
+	_ = c.setReadDeadlineLocked(by)
+}
+
+// Close closes the connection. After an answer that did not wait for the whole request it first takes what the client
+// is still sending, for a second at most: closing on unread data resets the connection and the answer might be lost.
+func (c *conn) Close() error {
+	c.mu.Lock()
+	linger := c.linger
+	c.mu.Unlock()
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && linger && half.CloseWrite() == nil {
+		_ = c.Conn.SetReadDeadline(time.Now().Add(drainGrace))
+		_, _ = io.CopyN(io.Discard, c.Conn, 4*maxBatchBody)
+	}
+	return c.Conn.Close()
+}
+
+// connState keeps track of whether a request is under way. A first request is active for fasthttp before any of it has
+// arrived, so that only Read can tell; a later one may be in fasthttp's buffer already.
+func connState(nc net.Conn, state fasthttp.ConnState) {
+	c, ok := nc.(*conn)
+	if !ok {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch state {
+	case fasthttp.StateIdle:
+		c.served, c.busy = true, false
+	case fasthttp.StateActive:
+		c.busy = c.busy || c.served
+	}
+}

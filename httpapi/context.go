@@ -1,0 +1,73 @@
+package httpapi
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// requestContext is a context with a deadline that costs nothing until somebody waits on it. Most operations are answered
+// from memory and never do; context.WithDeadline would allocate a context and arm a timer for each of them.
+//
+// The first call of Done makes a real context, to which everything is delegated from then on, so that contexts derived
+// from this one are attached to it without a goroutine.
+type requestContext struct {
+	deadline time.Time
+
+	mu     sync.Mutex
+	inner  context.Context
+	cancel context.CancelFunc
+}
+
+// reset prepares c for the next request. It must not be called once Done has been.
+func (c *requestContext) reset(deadline time.Time) { c.deadline = deadline }
+
+// finish ends the request and reports whether c may be used again: not if somebody asked for its channel and may
+// still hold it.
+func (c *requestContext) finish() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.inner == nil {
+		return true
+	}
+	c.cancel()
+	return false
+}
+
+// Deadline returns the time at which the request is given up.
+func (c *requestContext) Deadline() (time.Time, bool) { return c.deadline, true }
+
+// Done returns a channel that is closed at the deadline or when the request has been answered.
+func (c *requestContext) Done() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.inner == nil {
+		c.inner, c.cancel = context.WithDeadline(context.Background(), c.deadline)
+	}
+	return c.inner.Done()
+}
+
+// Err returns why the context is done, nil if it is not.
+func (c *requestContext) Err() error {
+	if inner := c.made(); inner != nil {
+		return inner.Err()
+	}
+	if !time.Now().Before(c.deadline) {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// Value returns what the inner context knows: how the context package recognises its own.
+func (c *requestContext) Value(key any) any {
+	if inner := c.made(); inner != nil {
+		return inner.Value(key)
+	}
+	return nil
+}
+
+func (c *requestContext) made() context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.inner
+}

@@ -1,0 +1,211 @@
+package httpapi
+
+import (
+	"fmt"
+
+	"twotier/internal/node"
+	"twotier/syncer"
+)
+
+// What one request may hold. Lists are bounded so that one request's work is.
+const (
+	maxOps        = 10_000
+	maxChecks     = 64
+	maxLimits     = 16
+	maxWindows    = 64
+	maxKeyBytes   = 256
+	maxNSBytes    = 64
+	maxN          = 1<<31 - 1
+	maxBody       = 64 << 10
+	maxBatchBody  = 1 << 20
+	maxTopKeys    = 1000
+	defaultTop    = 20
+	defaultWindow = "1m"
+)
+
+// form says how a request put an operation, which is also how its answer is put and its fields are named.
+type form struct {
+	first  int  // index of its first check in decoder.checks
+	count  int  // number of its checks
+	checks bool // acquire with "checks", rather than one key
+}
+
+// bad is an operation of a batch that can't be executed.
+type bad struct {
+	index   int
+	problem *problem
+}
+
+// decoder turns a request into operations. All of a request's operations, checks and limits lie one after another in
+// three slices that are reused for the next request, so what a decoder keeps is bounded by the size of a body.
+type decoder struct {
+	scanner
+	ops    []node.Op
+	forms  []form // parallel to ops
+	checks []node.Check
+	starts []int // parallel to checks: where the limits of each begin
+	limits []node.Limit
+	texts  [][]byte // parallel to limits: the window as the request spelled it
+	bads   []bad
+	quiet  bool
+}
+
+// reset prepares d to read body.
+func (d *decoder) reset(body []byte) {
+	d.scanner.reset(body)
+	d.ops, d.forms = d.ops[:0], d.forms[:0]
+	d.bads, d.quiet = d.bads[:0], false
+	d.truncate(0, 0)
+}
+
+func (d *decoder) truncate(checks, limits int) {
+	d.checks, d.starts = d.checks[:checks], d.starts[:checks]
+	d.limits, d.texts = d.limits[:limits], d.texts[:limits]
+}
+
+// link points the operations to their checks and those to their limits, once the slices have stopped growing.
+func (d *decoder) link() {
+	end := len(d.limits)
+	for i := len(d.checks) - 1; i >= 0; i-- {
+		d.checks[i].Limits = d.limits[d.starts[i]:end:end]
+		end = d.starts[i]
+	}
+	for i, f := range d.forms {
+		end := f.first + f.count
+		d.ops[i].Checks = d.checks[f.first:end:end]
+	}
+}
+
+// windowText returns the window of a limit as the request spelled it.
+func (d *decoder) windowText(op, check, limit int) []byte {
+	return d.texts[d.starts[d.forms[op].first+check]+limit]
+}
+
+// single reads a body that is one operation of a known kind.
+func (d *decoder) single(kind syncer.Kind) *problem {
+	p := d.op(kind, false)
+	if p == nil {
+		p = d.end()
+	}
+	if p != nil {
+		return d.malformedFirst(p)
+	}
+	d.link()
+	return nil
+}
+
+// malformedFirst returns p, unless it refuses a field of a document that isn't JSON at all: then that is the problem.
+func (d *decoder) malformedFirst(p *problem) *problem {
+	if p.kind != kindRefused {
+		return p
+	}
+	d.pos = 0
+	if worse := d.skip(0); worse != nil {
+		return worse
+	}
+	if worse := d.end(); worse != nil {
+		return worse
+	}
+	return p
+}
+
+// batch reads the body of a batch. Operations that are JSON but refused end up in bads; anything else refuses the whole.
+func (d *decoder) batch() *problem {
+	p := d.batchObject()
+	if p == nil {
+		p = d.end()
+	}
+	if p != nil {
+		return d.malformedFirst(p)
+	}
+	d.link()
+	return nil
+}
+
+func (d *decoder) batchObject() *problem {
+	if p := d.enter('{', "an object with ops"); p != nil {
+		return p
+	}
+	var seenOps, seenQuiet bool
+	for first := true; ; first = false {
+		name, p := d.member(first)
+		if p != nil {
+			return p
+		}
+		if name == nil {
+			break
+		}
+		switch {
+		case string(name) == "ops" && !seenOps:
+			seenOps = true
+			p = d.batchOps()
+		case string(name) == "quiet" && !seenQuiet:
+			seenQuiet = true
+			if d.quiet, p = d.boolean(); p != nil {
+				p = p.in("quiet")
+			}
+		case string(name) == "ops" || string(name) == "quiet":
+			p = refused(string(name), "given twice")
+		default:
+			p = refused(clip(name), "unknown field; want ops or quiet")
+		}
+		if p != nil {
+			return p
+		}
+	}
+	if !seenOps {
+		return refused("ops", "missing; want a list of operations")
+	}
+	return nil
+}
+
+func (d *decoder) batchOps() *problem {
+	if p := d.enter('[', "a list of operations"); p != nil {
+		return p.in("ops")
+	}
+	for i := 0; ; i++ {
+		more, p := d.element(i == 0)
+		if p != nil || !more {
+			return p
+		}
+		if i == maxOps {
+			return refused("ops", fmt.Sprintf("want at most %d operations", maxOps))
+		}
+		if p := d.batchOp(i); p != nil {
+			return p
+		}
+	}
+}
+
+// batchOp reads one operation of a batch, or passes over it if it is refused.
+func (d *decoder) batchOp(i int) *problem {
+	start, checks, limits := d.pos, len(d.checks), len(d.limits)
+	p := d.op(0, true)
+	if p == nil || p.kind != kindRefused {
+		return p
+	}
+	d.pos = start
+	if p := d.skip(0); p != nil {
+		return p
+	}
+	d.truncate(checks, limits)
+	d.bads = append(d.bads, bad{i, p})
+	return nil
+}
+
+// limit appends one limit to the last check.
+func (d *decoder) limit(ms, most int64, text []byte) {
+	d.limits = append(d.limits, node.Limit{Window: ms, Max: most})
+	d.texts = append(d.texts, text)
+}
+
+// ackOf returns what the value of "ack" means.
+func ackOf(b []byte) (syncer.Ack, *problem) {
+	switch string(b) {
+	case "memory":
+		return syncer.AckMemory, nil
+	case "redis":
+		return syncer.AckStore, nil
+	}
+	return 0, refused("", `want "memory" or "redis", got "`+clip(b)+`"`)
+}

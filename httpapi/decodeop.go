@@ -1,0 +1,200 @@
+package httpapi
+
+import (
+	"math/bits"
+
+	"twotier/internal/node"
+	"twotier/syncer"
+)
+
+// fields is a set of the fields of an operation.
+type fields uint16
+
+// The fields that operations have.
+const (
+	fieldOp fields = 1 << iota
+	fieldNS
+	fieldKey
+	fieldN
+	fieldTS
+	fieldAck
+	fieldLimits
+	fieldChecks
+	fieldCountDenied
+	fieldWindow
+	fieldAt
+)
+
+// fieldNames are the names of the fields in the order of their bits.
+var fieldNames = [...]string{"op", "ns", "key", "n", "ts", "ack", "limits", "checks", "count_denied", "window", "at"}
+
+// ofCheck are the fields that one check consists of.
+const ofCheck = fieldNS | fieldKey | fieldN | fieldLimits
+
+// fieldOf returns the field of that name, 0 if there is none.
+func fieldOf(name []byte) fields {
+	switch string(name) {
+	case "op":
+		return fieldOp
+	case "ns":
+		return fieldNS
+	case "key":
+		return fieldKey
+	case "n":
+		return fieldN
+	case "ts":
+		return fieldTS
+	case "ack":
+		return fieldAck
+	case "limits":
+		return fieldLimits
+	case "checks":
+		return fieldChecks
+	case "count_denied":
+		return fieldCountDenied
+	case "window":
+		return fieldWindow
+	case "at":
+		return fieldAt
+	}
+	return 0
+}
+
+// fieldsOf returns the fields that operations of a kind have, and their names for a message.
+func fieldsOf(kind syncer.Kind, named bool) (fields, string) {
+	switch {
+	case named && kind == syncer.Add:
+		return ofCheck | fieldTS | fieldAck, "add has ns, key, n, ts, ack and limits"
+	case named && kind == syncer.Count:
+		return fieldNS | fieldKey | fieldWindow | fieldAt, "count has ns, key, window and at"
+	case named:
+		return ofCheck | fieldTS | fieldAck | fieldChecks | fieldCountDenied,
+			"acquire has ns, key, n, ts, ack, limits, checks and count_denied"
+	}
+	return 1<<len(fieldNames) - 1, "want op and the fields of that operation"
+}
+
+// draft is an operation while it is being read.
+type draft struct {
+	op    node.Op
+	named bool // op.Kind is known
+	batch bool // the operation names its kind itself
+	seen  fields
+	check node.Check // what stands beside "op", unless the operation has "checks"
+	form  form
+}
+
+// op reads one operation: of the given kind or, in a batch, of the kind that its field "op" names.
+func (d *decoder) op(kind syncer.Kind, batch bool) *problem {
+	if p := d.enter('{', "an object"); p != nil {
+		return p
+	}
+	o := draft{named: !batch, batch: batch, op: node.Op{Kind: kind}, form: form{first: len(d.checks)}}
+	o.check.N = 1
+	start := len(d.limits)
+	for first := true; ; first = false {
+		name, p := d.member(first)
+		if p != nil {
+			return p
+		}
+		if name == nil {
+			break
+		}
+		f := fieldOf(name)
+		allowed, has := fieldsOf(o.op.Kind, o.named)
+		if batch {
+			allowed |= fieldOp
+		}
+		if p := once(&o.seen, f, allowed, name, has); p != nil {
+			return p
+		}
+		if p := d.opValue(&o, f); p != nil {
+			return p.in(string(name))
+		}
+	}
+	return d.finish(&o, start)
+}
+
+// once notes that a field was seen, and refuses one that is not allowed or was seen before.
+func once(seen *fields, f, allowed fields, name []byte, has string) *problem {
+	if f&allowed == 0 {
+		return unknown(name, has)
+	}
+	if *seen&f != 0 {
+		return refused(string(name), "given twice")
+	}
+	*seen |= f
+	return nil
+}
+
+func unknown(name []byte, has string) *problem {
+	return refused(clip(name), "unknown field; "+has)
+}
+
+func (d *decoder) opValue(o *draft, f fields) (p *problem) {
+	var b []byte
+	switch f {
+	case fieldOp:
+		if b, p = d.text(); p == nil {
+			o.op.Kind, p = kindOf(b)
+			o.named = p == nil
+		}
+	case fieldTS, fieldAt:
+		if o.op.TS, p = d.integer(); p == nil && o.op.TS < 1 {
+			p = refused("", "want unix milliseconds, at least 1")
+		}
+	case fieldAck:
+		if b, p = d.text(); p == nil {
+			o.op.Ack, p = ackOf(b)
+		}
+	case fieldCountDenied:
+		o.op.CountDenied, p = d.boolean()
+	case fieldChecks:
+		o.form.checks = true
+		return d.checkList(o.form.first)
+	case fieldWindow:
+		return d.windows()
+	default:
+		return d.checkValue(&o.check, f)
+	}
+	return p
+}
+
+func kindOf(b []byte) (syncer.Kind, *problem) {
+	switch string(b) {
+	case "add":
+		return syncer.Add, nil
+	case "count":
+		return syncer.Count, nil
+	case "acquire":
+		return syncer.Acquire, nil
+	}
+	return 0, refused("", `want "add", "count" or "acquire", got "`+clip(b)+`"`)
+}
+
+// finish checks what can only be known at the end of an operation, whose limits begin at start, and adds it.
+func (d *decoder) finish(o *draft, start int) *problem {
+	if !o.named {
+		return refused("op", `missing; want "add", "count" or "acquire"`)
+	}
+	allowed, has := fieldsOf(o.op.Kind, true)
+	if extra := o.seen &^ allowed &^ fieldOp; extra != 0 {
+		return unknown([]byte(extra.name()), has)
+	}
+	if o.form.checks {
+		if extra := o.seen & ofCheck; extra != 0 {
+			return refused("checks", "want either checks or "+extra.name()+", not both")
+		}
+	} else {
+		if p := d.addCheck(&o.check, o.op.Kind, start); p != nil {
+			return p
+		}
+	}
+	o.form.count = len(d.checks) - o.form.first
+	d.ops = append(d.ops, o.op)
+	d.forms = append(d.forms, o.form)
+	return nil
+}
+
+// name returns the name of the first field in the set.
+func (f fields) name() string { return fieldNames[bits.TrailingZeros16(uint16(f))] }

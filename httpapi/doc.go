@@ -1,0 +1,20 @@
+// Package httpapi is the outside of a twotier node: HTTP/1.1, JSON, metrics, the OpenAPI document and the dashboard.
+//
+// A [Server] answers what the node behind it, a [Service], knows. It reads a request in one pass, in place, hands the
+// node operations whose keys are views into the request, and appends the answer to the response; for a key that exists
+// that path allocates nothing. What is wrong with a request is said with the field and what would be right, as
+// application/problem+json (RFC 9457). Requests are read whole before anything of them is executed, so a malformed one
+// counts nothing.
+//
+// What it promises:
+//
+//   - Bodies, headers, connections and the time of every step are bounded; a slow, half-sent or garbled request costs
+//     its own connection only.
+//   - A panic in a handler becomes a 500 and one log line. It never ends the process.
+//   - A write whose outcome is not known is answered 503 with "outcome":"unknown". Every other error counted nothing.
+//   - [Server.Close] lets requests that have begun finish, and when it returns none of the server's goroutines run.
+//
+// Methods of a Server may be called from several goroutines; Open may be called once.
+//
+// What it does not do: TLS, authentication, HTTP/2, compression. A proxy in front does.
+package httpapi

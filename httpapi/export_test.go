@@ -1,0 +1,58 @@
+package httpapi
+
+import (
+	"github.com/valyala/fasthttp"
+
+	"twotier/internal/node"
+	"twotier/syncer"
+)
+
+// Handle answers one request without a connection.
+func (s *Server) Handle(ctx *fasthttp.RequestCtx) { s.handle(ctx) }
+
+// Paths returns everything that is served.
+func (s *Server) Paths() map[string]string {
+	paths := make(map[string]string)
+	for path, r := range s.routes {
+		paths[path] = "get"
+		if r.post {
+			paths[path] = "post"
+		}
+	}
+	return paths
+}
+
+// Parser reads requests the way the server does.
+type Parser struct{ d decoder }
+
+// Single reads one operation. The result is valid until the next call.
+func (p *Parser) Single(body []byte, kind syncer.Kind) (op *node.Op, wrong string) {
+	p.d.reset(body)
+	if pr := p.d.single(kind); pr != nil {
+		return nil, pr.text()
+	}
+	return &p.d.ops[0], ""
+}
+
+// Batch reads a batch and returns the operations that are good and the positions of the others.
+func (p *Parser) Batch(body []byte) (ops []node.Op, bads []int, quiet bool, wrong string) {
+	p.d.reset(body)
+	if pr := p.d.batch(); pr != nil {
+		return nil, nil, false, pr.text()
+	}
+	for _, b := range p.d.bads {
+		bads = append(bads, b.index)
+	}
+	return p.d.ops, bads, p.d.quiet, ""
+}
+
+// WindowText returns the window of a limit as the request spelled it.
+func (p *Parser) WindowText(op, check, limit int) string {
+	return string(p.d.windowText(op, check, limit))
+}
+
+// ParseWindow is parseWindow.
+func ParseWindow(text string) (ms int64, wrong string) { return parseWindow([]byte(text)) }
+
+// AppendString is appendString.
+func AppendString(b []byte, s string) []byte { return appendString(b, s) }

@@ -1,0 +1,127 @@
+package httpapi_test
+
+import (
+	"context"
+	"sync"
+
+	"twotier/httpapi"
+	"twotier/internal/node"
+	"twotier/syncer"
+)
+
+var (
+	_ httpapi.Service = (*node.Node)(nil)
+	_ httpapi.Service = (*fake)(nil)
+)
+
+// fake is a service whose windows are all one: it never forgets. That is enough to see what was asked of it.
+type fake struct {
+	// err is returned by everything that can; fault is called first.
+	err   error
+	fault func(ctx context.Context) error
+
+	mu     sync.Mutex
+	counts map[string]int64
+	last   syncer.Op
+	points []node.Point
+	top    []node.KeyCount
+	stats  node.Stats
+	view   node.ClusterView
+	ready  error
+	source syncer.Source
+	soft   bool // degraded
+}
+
+func newFake() *fake { return &fake{counts: map[string]int64{}, source: syncer.SourceMemory} }
+
+func (f *fake) Do(ctx context.Context, op *node.Op, res *node.Result) error {
+	if f.fault != nil {
+		if err := f.fault(ctx); err != nil {
+			return err
+		}
+	}
+	if f.err != nil {
+		return f.err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last = *op
+	res.Source, res.Degraded, res.Allowed, res.AgeMS = f.source, f.soft, true, 7
+	for i := range op.Checks {
+		f.check(op, &op.Checks[i], res)
+	}
+	count := op.Kind == syncer.Add || op.Kind == syncer.Acquire && (res.Allowed || op.CountDenied)
+	for i := range op.Checks {
+		c := &op.Checks[i]
+		n := f.counts[string(c.Key)]
+		if count {
+			n += c.N
+			if _, known := f.counts[string(c.Key)]; known || n != 0 {
+				f.set(c.Key, n)
+			}
+		}
+		if op.Kind == syncer.Count || count && res.Allowed || op.Kind == syncer.Add {
+			for k := range res.Checks[i].Limits {
+				l := &res.Checks[i].Limits[k]
+				l.Count, l.Lo, l.Hi = n, n, n
+			}
+		}
+	}
+	return nil
+}
+
+// set stores a count without allocating if the key is known.
+func (f *fake) set(key []byte, n int64) {
+	if old, ok := f.counts[string(key)]; ok && old == n {
+		return
+	}
+	f.counts[string(key)] = n
+}
+
+// check decides about one check.
+func (f *fake) check(op *node.Op, c *node.Check, res *node.Result) {
+	out := res.AddCheck()
+	n := f.counts[string(c.Key)]
+	for _, l := range c.Limits {
+		r := node.LimitResult{Window: l.Window, Max: l.Max, Count: n, Lo: n, Hi: n, BucketMS: 1000}
+		if op.Kind != syncer.Count && n+c.N > l.Max {
+			r.Refused, out.Refused, res.Allowed = true, true, false
+			out.RetryAfter = max(out.RetryAfter, 1500)
+			if c.N > l.Max {
+				out.RetryAfter = -1
+			}
+		}
+		out.Limits = append(out.Limits, r)
+	}
+	if out.RetryAfter < 0 || res.RetryAfter < 0 {
+		res.RetryAfter = -1
+	} else {
+		res.RetryAfter = max(res.RetryAfter, out.RetryAfter)
+	}
+}
+
+func (f *fake) DoAll(ctx context.Context, ops []node.Op, res []node.Result) {
+	for i := range ops {
+		res[i].Err = f.Do(ctx, &ops[i], &res[i])
+	}
+}
+
+func (f *fake) Series(ctx context.Context, ns, key []byte, window int64) (int64, []node.Point, error) {
+	return 1000, f.points, f.err
+}
+
+func (f *fake) Top(ctx context.Context, limit int, window int64) ([]node.KeyCount, error) {
+	return f.top[:min(limit, len(f.top))], f.err
+}
+
+func (f *fake) Reset(ctx context.Context, ns, key []byte) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.counts, string(key))
+	return f.err
+}
+
+func (f *fake) Cluster() node.ClusterView { return f.view }
+func (f *fake) Ready() (bool, error)      { return f.soft, f.ready }
+func (f *fake) Stats() node.Stats         { return f.stats }
+func (f *fake) get(key string) int64      { f.mu.Lock(); defer f.mu.Unlock(); return f.counts[key] }

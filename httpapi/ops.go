@@ -1,0 +1,163 @@
+package httpapi
+
+import (
+	"strconv"
+
+	"github.com/valyala/fasthttp"
+
+	"twotier/internal/node"
+	"twotier/syncer"
+)
+
+func (s *Server) add(ctx *fasthttp.RequestCtx) *problem {
+	if p := noQuery(ctx); p != nil {
+		return p
+	}
+	x := s.begin(ctx)
+	p := s.single(ctx, x, syncer.Add)
+	s.finish(x)
+	return p
+}
+
+// acquire answers 200 whatever the decision, unless the query says deny=429.
+func (s *Server) acquire(ctx *fasthttp.RequestCtx) *problem {
+	deny429, p := denyQuery(ctx)
+	if p != nil {
+		return p
+	}
+	x := s.begin(ctx)
+	p = s.single(ctx, x, syncer.Acquire)
+	if p == nil && deny429 {
+		res := &x.results[0]
+		x.setRateLimit(ctx, res)
+		if !res.Allowed {
+			deny(ctx, res)
+		}
+	}
+	s.finish(x)
+	return p
+}
+
+// single reads a body that is one operation, executes and answers it.
+func (s *Server) single(ctx *fasthttp.RequestCtx, x *exchange, kind syncer.Kind) *problem {
+	x.decoder.reset(ctx.PostBody())
+	if p := x.decoder.single(kind); p != nil {
+		return p
+	}
+	return s.execute(ctx, x)
+}
+
+// execute executes and answers the one operation of x.
+func (s *Server) execute(ctx *fasthttp.RequestCtx, x *exchange) *problem {
+	res := &x.room(1)[0]
+	res.Reset()
+	if err := s.service.Do(x.context, &x.ops[0], res); err != nil {
+		return s.problemOfOp(err, &x.ops[0], x.forms[0].checks)
+	}
+	x.out = x.appendAnswer(x.out, 0, res)
+	x.answer(ctx)
+	return nil
+}
+
+// batch executes many operations. It is read whole first: if any part of it is malformed nothing is executed.
+func (s *Server) batch(ctx *fasthttp.RequestCtx) *problem {
+	if p := noQuery(ctx); p != nil {
+		return p
+	}
+	x := s.begin(ctx)
+	x.decoder.reset(ctx.PostBody())
+	p := x.decoder.batch()
+	if p == nil {
+		results := x.room(len(x.ops))
+		for i := range results {
+			results[i].Reset()
+		}
+		if len(x.ops) > 0 {
+			s.service.DoAll(x.context, x.ops, results)
+		}
+		if x.quiet {
+			s.appendQuiet(x, results)
+		} else {
+			s.appendResults(x, results)
+		}
+		x.answer(ctx)
+		if bulky(results) {
+			x.results = nil
+		}
+	}
+	s.finish(x)
+	return p
+}
+
+// appendResults appends the answers and errors of a batch in the order of its operations.
+func (s *Server) appendResults(x *exchange, results []node.Result) {
+	b := append(x.out, `{"results":[`...)
+	bads := x.bads
+	total := len(results) + len(bads)
+	for i, next := 0, 0; i < total; i++ {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		if len(bads) > 0 && bads[0].index == i {
+			b = appendError(b, bads[0].problem)
+			bads = bads[1:]
+			continue
+		}
+		if res := &results[next]; res.Err != nil {
+			b = appendError(b, s.problemOfOp(res.Err, &x.ops[next], x.forms[next].checks))
+		} else {
+			b = x.appendAnswer(b, next, res)
+		}
+		next++
+	}
+	x.out = append(b, "]}"...)
+}
+
+func appendError(b []byte, p *problem) []byte {
+	b = append(b, `{"error":`...)
+	b = p.appendJSON(b)
+	return append(b, '}')
+}
+
+// appendQuiet appends the totals and errors of a batch.
+func (s *Server) appendQuiet(x *exchange, results []node.Result) {
+	var added, allowed, refused, failed int64
+	bads := x.bads
+	total := len(results) + len(bads)
+	b := append(x.out, `{"ops":`...)
+	b = strconv.AppendInt(b, int64(total), 10)
+	b = append(b, `,"errors":[`...)
+	for i, next := 0, 0; i < total; i++ {
+		var p *problem
+		if len(bads) > 0 && bads[0].index == i {
+			p, bads = bads[0].problem, bads[1:]
+		} else {
+			res, op := &results[next], &x.ops[next]
+			switch {
+			case res.Err != nil:
+				p = s.problemOfOp(res.Err, op, x.forms[next].checks)
+			case op.Kind == syncer.Add:
+				added++
+			case op.Kind == syncer.Acquire && res.Allowed:
+				allowed++
+			case op.Kind == syncer.Acquire:
+				refused++
+			}
+			next++
+		}
+		if p != nil {
+			if failed++; failed > 1 {
+				b = append(b, ',')
+			}
+			b = append(b, `{"index":`...)
+			b = strconv.AppendInt(b, int64(i), 10)
+			b = append(b, `,"error":`...)
+			b = append(p.appendJSON(b), '}')
+		}
+	}
+	b = append(b, ']')
+	b = appendField(b, "added", added)
+	b = appendField(b, "allowed", allowed)
+	b = appendField(b, "refused", refused)
+	x.out = append(b, '}')
+}

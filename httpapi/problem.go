@@ -1,0 +1,141 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"strconv"
+
+	"github.com/valyala/fasthttp"
+
+	"twotier/internal/node"
+	"twotier/syncer"
+)
+
+// problemKind is what problems of one sort have in common.
+type problemKind struct {
+	status      int
+	name, title string
+	retryAfter  int // seconds; 0 means that the same request would fail again
+}
+
+// The kinds of problem, in the order of their status.
+var (
+	kindMalformed   = &problemKind{fasthttp.StatusBadRequest, "malformed", "Malformed request", 0}
+	kindNotFound    = &problemKind{fasthttp.StatusNotFound, "not-found", "No such resource", 0}
+	kindMethod      = &problemKind{fasthttp.StatusMethodNotAllowed, "method", "Method not allowed", 0}
+	kindTimeout     = &problemKind{fasthttp.StatusRequestTimeout, "request-timeout", "Request took too long to arrive", 0}
+	kindTooLarge    = &problemKind{fasthttp.StatusRequestEntityTooLarge, "too-large", "Request body too large", 0}
+	kindMediaType   = &problemKind{fasthttp.StatusUnsupportedMediaType, "media-type", "Unsupported media type", 0}
+	kindRefused     = &problemKind{fasthttp.StatusUnprocessableEntity, "refused", "Request refused", 0}
+	kindOverload    = &problemKind{fasthttp.StatusTooManyRequests, "overload", "Node overloaded", 1}
+	kindHeaders     = &problemKind{fasthttp.StatusRequestHeaderFieldsTooLarge, "headers-too-large", "Request header too large", 0}
+	kindInternal    = &problemKind{fasthttp.StatusInternalServerError, "internal", "Internal error", 0}
+	kindUnavailable = &problemKind{fasthttp.StatusServiceUnavailable, "unavailable", "Can't answer now", 1}
+	kindUnknown     = &problemKind{fasthttp.StatusServiceUnavailable, "unknown-outcome", "Outcome unknown", 1}
+)
+
+// problem is one error as the client sees it (RFC 9457).
+type problem struct {
+	kind *problemKind
+	// field is the path of the offending field, empty if the problem is not one field's.
+	field  string
+	detail string
+	// allow is the value of the Allow header of a 405.
+	allow string
+}
+
+// refused returns the problem of a field whose value is well-formed but not acceptable.
+func refused(field, detail string) *problem {
+	return &problem{kind: kindRefused, field: field, detail: detail}
+}
+
+// in puts the field of p below parent, a name or an index in brackets, and returns p. Problems that are not about a field stay as they are.
+func (p *problem) in(parent string) *problem {
+	if p.kind != kindRefused {
+		return p
+	}
+	if p.field != "" && p.field[0] != '[' {
+		parent += "."
+	}
+	p.field = parent + p.field
+	return p
+}
+
+// text is the detail member: the field and what is wrong with it.
+func (p *problem) text() string {
+	if p.field == "" {
+		return p.detail
+	}
+	return p.field + ": " + p.detail
+}
+
+// appendJSON appends p as a problem object.
+func (p *problem) appendJSON(b []byte) []byte {
+	b = append(b, `{"type":"urn:twotier:problem:`...)
+	b = append(b, p.kind.name...)
+	b = append(b, `","title":"`...)
+	b = append(b, p.kind.title...)
+	b = append(b, `","status":`...)
+	b = strconv.AppendInt(b, int64(p.kind.status), 10)
+	b = append(b, `,"detail":`...)
+	b = appendString(b, p.text())
+	if p.kind == kindUnknown {
+		b = append(b, `,"outcome":"unknown"`...)
+	}
+	return append(b, '}')
+}
+
+// send makes p the response.
+func (p *problem) send(ctx *fasthttp.RequestCtx) {
+	ctx.Response.ResetBody()
+	ctx.SetStatusCode(p.kind.status)
+	ctx.SetContentType("application/problem+json")
+	if p.kind.retryAfter > 0 {
+		ctx.Response.Header.Set("Retry-After", strconv.Itoa(p.kind.retryAfter))
+	}
+	if p.allow != "" {
+		ctx.Response.Header.Set("Allow", p.allow)
+	}
+	ctx.Response.AppendBody(p.appendJSON(nil))
+}
+
+// problemOf turns an error of the service into a problem. After a write, running out of time leaves its outcome open.
+func (s *Server) problemOf(err error, write bool) *problem {
+	var invalid *syncer.InvalidError
+	switch {
+	case errors.As(err, &invalid):
+		return &problem{kind: kindRefused, detail: invalid.Error()}
+	case errors.Is(err, syncer.ErrUnknownOutcome):
+		return &problem{kind: kindUnknown, detail: err.Error()}
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		if write {
+			return &problem{kind: kindUnknown, detail: "not done in time; it may or may not happen yet"}
+		}
+		return &problem{kind: kindUnavailable, detail: "no answer in time"}
+	case errors.Is(err, syncer.ErrOverload):
+		return &problem{kind: kindOverload, detail: err.Error()}
+	case errors.Is(err, syncer.ErrUnavailable), errors.Is(err, syncer.ErrClosed):
+		return &problem{kind: kindUnavailable, detail: err.Error()}
+	}
+	s.log.Error("unexpected error of an operation", "err", err)
+	return &problem{kind: kindInternal, detail: "an error of this server's own; its log says more"}
+}
+
+// problemOfOp is problemOf for an operation, whose fields it names the way the request did.
+func (s *Server) problemOfOp(err error, op *node.Op, checksForm bool) *problem {
+	var invalid *syncer.InvalidError
+	if !errors.As(err, &invalid) {
+		return s.problemOf(err, op.Kind != syncer.Count)
+	}
+	named := *invalid
+	if !checksForm {
+		named.Check = -1
+	}
+	if op.Kind == syncer.Count && named.Field == "window" {
+		named.Limit = -1 // a count asks for windows, not for limits
+	}
+	if op.Kind == syncer.Count && named.Field == "ts" {
+		named.Field = "at"
+	}
+	return &problem{kind: kindRefused, detail: named.Error()}
+}

@@ -1,0 +1,157 @@
+package httpapi
+
+import (
+	"github.com/valyala/fasthttp"
+
+	"twotier/internal/node"
+	"twotier/syncer"
+)
+
+// noQuery refuses the query of a call that takes none.
+func noQuery(ctx *fasthttp.RequestCtx) *problem {
+	if len(ctx.URI().QueryString()) == 0 {
+		return nil
+	}
+	return eachArg(ctx, func(name, _ []byte) *problem { return unknownArg(name, "this call has none") })
+}
+
+// denyQuery reads the query of an acquire.
+func denyQuery(ctx *fasthttp.RequestCtx) (deny429 bool, p *problem) {
+	if len(ctx.URI().QueryString()) == 0 {
+		return false, nil
+	}
+	p = eachArg(ctx, func(name, value []byte) *problem {
+		switch {
+		case string(name) != "deny":
+			return unknownArg(name, "acquire has deny")
+		case string(value) != "429":
+			return refused("deny", "want 429")
+		}
+		deny429 = true
+		return nil
+	})
+	return deny429, p
+}
+
+// eachArg calls f for each parameter of the query until it returns a problem.
+func eachArg(ctx *fasthttp.RequestCtx, f func(name, value []byte) *problem) *problem {
+	args := ctx.QueryArgs()
+	for name, value := range args.All() {
+		if len(args.PeekMulti(string(name))) > 1 {
+			return refused(clip(name), "given twice")
+		}
+		if p := f(name, value); p != nil {
+			return p
+		}
+	}
+	return nil
+}
+
+func unknownArg(name []byte, has string) *problem {
+	return refused(clip(name), "unknown parameter; "+has)
+}
+
+// target is what the queries about one key have in common.
+type target struct {
+	check node.Check
+	at    int64
+}
+
+// arg reads one parameter into t, as far as allowed has it; windows are the caller's.
+func (t *target) arg(name, value []byte, allowed fields, has string) (f fields, p *problem) {
+	f = fieldOf(name)
+	if f&allowed == 0 {
+		return 0, unknownArg(name, has)
+	}
+	switch f {
+	case fieldNS:
+		if t.check.NS = value; !validNS(value) {
+			return f, refused("ns", wantNS)
+		}
+	case fieldKey:
+		if t.check.Key = value; !validKey(value) {
+			return f, refused("key", wantKey)
+		}
+	case fieldAt:
+		v, end, fits := digits(value, 0)
+		if t.at = v; end != len(value) || v < 1 || !fits {
+			return f, refused("at", "want unix milliseconds, at least 1")
+		}
+	}
+	return f, nil
+}
+
+// countQuery reads the query of a count as operation 0.
+func (d *decoder) countQuery(ctx *fasthttp.RequestCtx) *problem {
+	d.reset(nil)
+	var t target
+	p := eachArg(ctx, func(name, value []byte) *problem {
+		f, p := t.arg(name, value, fieldNS|fieldKey|fieldWindow|fieldAt, "count has key, ns, window and at")
+		if p == nil && f == fieldWindow {
+			if p = d.windowsOf(value); p != nil {
+				p = p.in("window")
+			}
+		}
+		return p
+	})
+	if p != nil {
+		return p
+	}
+	t.check.N = 1
+	if p := d.addCheck(&t.check, syncer.Count, 0); p != nil {
+		return p
+	}
+	d.ops = append(d.ops, node.Op{Kind: syncer.Count, TS: t.at})
+	d.forms = append(d.forms, form{count: 1})
+	d.link()
+	return nil
+}
+
+// seriesQuery reads the query of a series: a key and one window in milliseconds.
+func seriesQuery(ctx *fasthttp.RequestCtx) (t target, window int64, p *problem) {
+	p = eachArg(ctx, func(name, value []byte) *problem {
+		f, p := t.arg(name, value, fieldNS|fieldKey|fieldWindow, "series has key, ns and window")
+		if p == nil && f == fieldWindow {
+			window, p = windowArg(value)
+		}
+		return p
+	})
+	switch {
+	case p != nil:
+	case t.check.Key == nil:
+		p = refused("key", "missing; "+wantKey)
+	case window == 0:
+		p = refused("window", "missing; "+wantWindow)
+	}
+	return t, window, p
+}
+
+// topQuery reads the query of the busiest keys.
+func topQuery(ctx *fasthttp.RequestCtx) (n int, window int64, text string, p *problem) {
+	n, window, text = defaultTop, 60_000, defaultWindow
+	p = eachArg(ctx, func(name, value []byte) (p *problem) {
+		switch string(name) {
+		case "n":
+			v, end, fits := digits(value, 0)
+			if n = int(v); len(value) == 0 || end != len(value) || !fits || v < 1 || v > maxTopKeys {
+				p = refused("n", "want 1 to 1000")
+			}
+		case "window":
+			window, p = windowArg(value)
+			text = string(value)
+		default:
+			p = unknownArg(name, "top has n and window")
+		}
+		return p
+	})
+	return n, window, text, p
+}
+
+// windowArg reads a parameter that is one duration.
+func windowArg(value []byte) (int64, *problem) {
+	ms, wrong := parseWindow(value)
+	if wrong != "" {
+		return 0, refused("window", wrong+`, got "`+clip(value)+`"`)
+	}
+	return ms, nil
+}

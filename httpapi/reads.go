@@ -1,0 +1,193 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"errors"
+	"strconv"
+
+	"github.com/valyala/fasthttp"
+
+	"twotier/internal/node"
+	"twotier/syncer"
+)
+
+func (s *Server) count(ctx *fasthttp.RequestCtx) *problem {
+	x := s.begin(ctx)
+	p := x.countQuery(ctx)
+	if p == nil {
+		p = s.execute(ctx, x)
+	}
+	s.finish(x)
+	return p
+}
+
+func (s *Server) series(ctx *fasthttp.RequestCtx) *problem {
+	t, window, p := seriesQuery(ctx)
+	if p != nil {
+		return p
+	}
+	x := s.begin(ctx)
+	bucket, points, err := s.service.Series(x.context, t.check.NS, t.check.Key, window)
+	if err == nil {
+		x.out = appendSeries(x.out, t.check.Key, bucket, points)
+		x.answer(ctx)
+	} else {
+		p = s.problemOfQuery(err)
+	}
+	s.finish(x)
+	return p
+}
+
+// problemOfQuery is problemOf for a call that asks for one key and one window.
+func (s *Server) problemOfQuery(err error) *problem {
+	if invalid, ok := errors.AsType[*syncer.InvalidError](err); ok {
+		named := *invalid
+		named.Check, named.Limit = -1, -1
+		err = &named
+	}
+	return s.problemOf(err, false)
+}
+
+func appendSeries(b, key []byte, bucketMS int64, points []node.Point) []byte {
+	b = appendKey(b, key)
+	b = appendField(b, "bucket_ms", bucketMS)
+	b = append(b, `,"points":[`...)
+	for i, p := range points {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, '[')
+		b = strconv.AppendInt(b, p.Start, 10)
+		b = append(b, ',')
+		b = strconv.AppendInt(b, p.Count, 10)
+		b = append(b, ']')
+	}
+	return append(b, "]}"...)
+}
+
+func (s *Server) top(ctx *fasthttp.RequestCtx) *problem {
+	n, window, text, p := topQuery(ctx)
+	if p != nil {
+		return p
+	}
+	x := s.begin(ctx)
+	keys, err := s.service.Top(x.context, n, window)
+	if err == nil {
+		x.out = appendTop(x.out, text, keys)
+		x.answer(ctx)
+	} else {
+		p = s.problemOfQuery(err)
+	}
+	s.finish(x)
+	return p
+}
+
+func appendTop(b []byte, window string, keys []node.KeyCount) []byte {
+	b = appendString(append(b, `{"window":`...), window)
+	b = append(b, `,"keys":[`...)
+	for i := range keys {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendString(append(b, `{"ns":`...), keys[i].NS)
+		b = appendString(append(b, `,"key":`...), keys[i].Key)
+		b = append(appendField(b, "count", keys[i].Count), '}')
+	}
+	return append(b, "]}"...)
+}
+
+func (s *Server) reset(ctx *fasthttp.RequestCtx) *problem {
+	if p := noQuery(ctx); p != nil {
+		return p
+	}
+	x := s.begin(ctx)
+	c, p := x.resetBody(ctx.PostBody())
+	if p == nil {
+		if err := s.service.Reset(x.context, c.NS, c.Key); err == nil {
+			x.out = append(appendKey(x.out, c.Key), `,"reset":true}`...)
+			x.answer(ctx)
+		} else {
+			p = s.problemOf(err, true)
+		}
+	}
+	s.finish(x)
+	return p
+}
+
+// resetBody reads {"ns","key"}.
+func (d *decoder) resetBody(body []byte) (c node.Check, p *problem) {
+	d.reset(body)
+	c, p = d.nameOfKey()
+	if p == nil {
+		p = d.end()
+	}
+	if p != nil {
+		return c, d.malformedFirst(p)
+	}
+	return c, nil
+}
+
+func (d *decoder) nameOfKey() (c node.Check, p *problem) {
+	if p := d.enter('{', "an object with key"); p != nil {
+		return c, p
+	}
+	seen := fields(0)
+	for first := true; ; first = false {
+		name, p := d.member(first)
+		if p != nil {
+			return c, p
+		}
+		if name == nil {
+			break
+		}
+		f := fieldOf(name)
+		if p := once(&seen, f, fieldNS|fieldKey, name, "reset has ns and key"); p != nil {
+			return c, p
+		}
+		if p := d.checkValue(&c, f); p != nil {
+			return c, p.in(string(name))
+		}
+	}
+	if c.Key == nil {
+		return c, refused("key", "missing; "+wantKey)
+	}
+	return c, nil
+}
+
+func (s *Server) cluster(ctx *fasthttp.RequestCtx) *problem {
+	if p := noQuery(ctx); p != nil {
+		return p
+	}
+	view := s.service.Cluster()
+	if view.Members == nil {
+		view.Members = []node.Member{}
+	}
+	body, err := json.Marshal(view)
+	if err != nil { // a share that is not a number
+		return s.problemOf(err, false)
+	}
+	ctx.SetContentType("application/json")
+	ctx.Response.SetBody(body)
+	return nil
+}
+
+// live answers as long as the process serves at all.
+func (s *Server) live(ctx *fasthttp.RequestCtx) *problem {
+	ctx.SetContentType("application/json")
+	ctx.SetBodyString(`{"live":true}`)
+	return nil
+}
+
+// ready answers 200 while the node can answer honestly, be it degraded, and 503 while it is closing or can't.
+func (s *Server) ready(ctx *fasthttp.RequestCtx) *problem {
+	degraded, err := s.service.Ready()
+	if err != nil {
+		return &problem{kind: kindUnavailable, detail: err.Error()}
+	}
+	if s.closing.Load() {
+		return &problem{kind: kindUnavailable, detail: "closing"}
+	}
+	ctx.SetContentType("application/json")
+	ctx.Response.AppendBodyString(`{"ready":true,"degraded":` + strconv.FormatBool(degraded) + "}")
+	return nil
+}

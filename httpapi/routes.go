@@ -1,0 +1,137 @@
+package httpapi
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"runtime/debug"
+
+	"github.com/valyala/fasthttp"
+)
+
+// route is what is served under one path.
+type route struct {
+	post    bool // POST, otherwise GET and HEAD
+	handler func(ctx *fasthttp.RequestCtx) *problem
+}
+
+// routeTable returns all paths. There are no patterns: keys are in bodies and queries.
+func (s *Server) routeTable() map[string]route {
+	return map[string]route{
+		"/v1/add":              {true, s.add},
+		"/v1/acquire":          {true, s.acquire},
+		"/v1/batch":            {true, s.batch},
+		"/v1/reset":            {true, s.reset},
+		"/v1/count":            {false, s.count},
+		"/v1/series":           {false, s.series},
+		"/v1/top":              {false, s.top},
+		"/v1/cluster":          {false, s.cluster},
+		"/healthz":             {false, s.live},
+		"/readyz":              {false, s.ready},
+		"/metrics":             {false, s.metrics},
+		"/openapi.json":        {false, openAPI},
+		"/":                    {false, page},
+		"/assets/dashboard.js": {false, script},
+		"/assets/style.css":    {false, style},
+	}
+}
+
+// handle answers one request.
+func (s *Server) handle(ctx *fasthttp.RequestCtx) {
+	defer s.recovered(ctx)
+	if p := s.dispatch(ctx); p != nil {
+		p.send(ctx)
+	}
+	if s.closing.Load() {
+		ctx.SetConnectionClose()
+	}
+	s.counted(ctx)
+}
+
+// counted counts the response.
+func (s *Server) counted(ctx *fasthttp.RequestCtx) {
+	if code := ctx.Response.StatusCode(); code < len(s.codes) {
+		s.codes[code].Add(1)
+	}
+}
+
+// recovered turns a panic into a 500: fasthttp would let it end the process.
+func (s *Server) recovered(ctx *fasthttp.RequestCtx) {
+	v := recover()
+	if v == nil {
+		return
+	}
+	s.log.Error("panic in a handler", "path", string(ctx.Path()), "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+	ctx.Response.Reset()
+	p := &problem{kind: kindInternal, detail: "an error of this server's own; its log says more"}
+	p.send(ctx)
+	ctx.SetConnectionClose()
+	s.counted(ctx)
+}
+
+// dispatch finds the handler of a request and calls it.
+func (s *Server) dispatch(ctx *fasthttp.RequestCtx) *problem {
+	r, ok := s.routes[string(ctx.Path())]
+	if !ok {
+		return &problem{kind: kindNotFound, detail: "nothing is served under this path; /openapi.json lists what is"}
+	}
+	if r.post {
+		if !ctx.IsPost() {
+			return &problem{kind: kindMethod, detail: "want POST", allow: "POST"}
+		}
+		if p := checkMedia(&ctx.Request.Header); p != nil {
+			return p
+		}
+	} else if !ctx.IsGet() && !ctx.IsHead() {
+		return &problem{kind: kindMethod, detail: "want GET", allow: "GET, HEAD"}
+	}
+	return r.handler(ctx)
+}
+
+// checkMedia refuses bodies that are not JSON. Besides being a courtesy to curl -d, it keeps the pages of other sites
+// from writing here: a browser asks first before it sends application/json across sites, and never sends Origin
+// without a reason.
+func checkMedia(h *fasthttp.RequestHeader) *problem {
+	const want = "want Content-Type: application/json"
+	if len(h.Peek("Content-Encoding")) > 0 {
+		return &problem{kind: kindMediaType, detail: "want a body without Content-Encoding"}
+	}
+	media := h.ContentType()
+	switch {
+	case string(media) == "application/json":
+		return nil
+	case len(media) == 0:
+		if len(h.Peek("Origin")) > 0 {
+			return &problem{kind: kindMediaType, detail: want}
+		}
+		return nil
+	}
+	media, _, _ = bytes.Cut(media, []byte{';'})
+	if bytes.EqualFold(bytes.TrimSpace(media), []byte("application/json")) {
+		return nil
+	}
+	return &problem{kind: kindMediaType, detail: want + ", got " + clip(media)}
+}
+
+// unreadable answers what fasthttp could not read as a request.
+func (s *Server) unreadable(ctx *fasthttp.RequestCtx, err error) {
+	p := &problem{kind: kindMalformed, detail: "not an HTTP/1.1 request"}
+	var small *fasthttp.ErrSmallBuffer
+	var timeout net.Error
+	switch {
+	case errors.Is(err, fasthttp.ErrBodyTooLarge):
+		p = &problem{kind: kindTooLarge, detail: "want at most 64 KiB, or 1 MiB for /v1/batch"}
+	case errors.As(err, &small):
+		p = &problem{kind: kindHeaders, detail: "want at most 8 KiB"}
+	case errors.As(err, &timeout) && timeout.Timeout():
+		p = &problem{kind: kindTimeout, detail: "the request did not arrive in time"}
+	}
+	if c, ok := ctx.Conn().(*conn); ok {
+		c.mu.Lock()
+		c.linger = p.kind != kindTimeout
+		c.mu.Unlock()
+	}
+	p.send(ctx)
+	s.counted(ctx)
+}

@@ -1,0 +1,28 @@
+package httpapi
+
+import (
+	"context"
+
+	"twotier/internal/node"
+)
+
+// Service is the node that a [Server] answers for; [node.Node] is the real one. It is as wide as the API, one method per
+// kind of call. Operations, their keys and the context are only valid until the method returns.
+type Service interface {
+	// Do executes one operation.
+	Do(ctx context.Context, op *node.Op, res *node.Result) error
+	// DoAll executes operations in order and sets Err in each result.
+	DoAll(ctx context.Context, ops []node.Op, res []node.Result)
+	// Series returns the buckets of a key over a window in milliseconds that ends now.
+	Series(ctx context.Context, ns, key []byte, window int64) (bucketMS int64, points []node.Point, err error)
+	// Top returns up to limit of the busiest keys over a window in milliseconds, largest first.
+	Top(ctx context.Context, limit int, window int64) ([]node.KeyCount, error)
+	// Reset forgets a key.
+	Reset(ctx context.Context, ns, key []byte) error
+	// Cluster returns the cluster as the node sees it.
+	Cluster() node.ClusterView
+	// Ready returns nil while the node can answer honestly, and whether its answers are degraded.
+	Ready() (degraded bool, err error)
+	// Stats returns the node's figures.
+	Stats() node.Stats
+}
