@@ -1,0 +1,38 @@
+package limiter
+
+import "context"
+
+// Limit is one rule: at most Max events in any Window, which is in milliseconds.
+type Limit struct {
+	Window, Max int64
+}
+
+// Check is one key with its rules. N is the number of events that want to pass, at least 1.
+type Check struct {
+	Key    string
+	N      int64
+	Limits []Limit
+}
+
+// Limiter decides whether events may pass and remembers those that did.
+type Limiter interface {
+	// Name is how tables call it.
+	Name() string
+	// AcquireAll admits the events of all checks at the time ts, in unix milliseconds, if every rule of every check
+	// holds, and otherwise counts nothing. Events are given in the order of their times.
+	AcquireAll(ctx context.Context, checks []Check, ts int64) (allowed bool, err error)
+}
+
+// Acquire is AcquireAll for a single key.
+func Acquire(ctx context.Context, l Limiter, key string, n, ts int64, limits []Limit) (bool, error) {
+	return l.AcquireAll(ctx, []Check{{Key: key, N: n, Limits: limits}}, ts)
+}
+
+// longest is the longest window among limits, 0 if there are none.
+func longest(limits []Limit) int64 {
+	var w int64
+	for _, l := range limits {
+		w = max(w, l.Window)
+	}
+	return w
+}

@@ -1,0 +1,143 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"twotier/bench/limiter"
+	"twotier/bench/proc"
+)
+
+const minute = int64(60_000)
+
+// start is a whole number of minutes, so that the edges of sub-windows are known.
+const start = 28_000_000 * minute
+
+func startRedis(t *testing.T) *redis.Client {
+	t.Helper()
+	server, err := proc.StartRedis(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rdb := limiter.Connect(server.Addr, 4)
+	t.Cleanup(func() {
+		if err := errors.Join(rdb.Close(), server.Stop()); err != nil {
+			t.Error(err)
+		}
+	})
+	return rdb
+}
+
+func rivals(t *testing.T) []*limiter.Scripted {
+	t.Helper()
+	all, missing, err := limiter.Rivals(t.Context(), startRedis(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range missing {
+		t.Log(m)
+	}
+	return all
+}
+
+func TestEveryRuleHolds(t *testing.T) {
+	limits := []limiter.Limit{{Window: minute, Max: 5}, {Window: 60 * minute, Max: 7}}
+	calls := []struct {
+		minute, n int64
+		want      bool
+	}{
+		{0, 1, true}, {0, 3, true}, {0, 2, false}, {0, 1, true}, {0, 1, false}, // five in this minute
+		{2, 3, false}, {2, 2, true}, {2, 1, false}, // seven in this hour
+		{4, 6, false}, // more than a limit by itself
+	}
+	for _, l := range rivals(t) {
+		t.Run(l.Name(), func(t *testing.T) {
+			for i, c := range calls {
+				got, err := limiter.Acquire(t.Context(), l, "k", c.n, start+c.minute*minute, limits)
+				if err != nil || got != c.want {
+					t.Errorf("call %d: allowed=%t, %v", i, got, err)
+				}
+			}
+		})
+	}
+}
+
+func TestAllOrNothing(t *testing.T) {
+	for _, l := range rivals(t) {
+		t.Run(l.Name(), func(t *testing.T) {
+			wide := limiter.Check{Key: "wide", N: 1, Limits: []limiter.Limit{{Window: minute, Max: 2}}}
+			narrow := limiter.Check{Key: "narrow", N: 1, Limits: []limiter.Limit{{Window: minute, Max: 1}}}
+			both := []limiter.Check{wide, narrow}
+			for i, want := range []bool{true, false, false} {
+				if got, err := l.AcquireAll(t.Context(), both, start); err != nil || got != want {
+					t.Fatalf("call %d: allowed=%t, %v", i, got, err)
+				}
+			}
+			if got, err := l.AcquireAll(t.Context(), []limiter.Check{wide}, start); err != nil || !got {
+				t.Errorf("a refused call counted: allowed=%t, %v", got, err)
+			}
+		})
+	}
+}
+
+// The logs must decide as the judge does; the sub-windows must err to their own side only.
+func TestAgainstJudge(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	limits := []limiter.Limit{{Window: minute, Max: 4}, {Window: 7 * minute, Max: 9}, {Window: 5 * 60 * minute, Max: 60}}
+	for _, l := range rivals(t) {
+		t.Run(l.Name(), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 1))
+			var own limiter.Exact
+			ts, over, early := start, 0, 0
+			for i := range 3000 {
+				ts += int64(r.ExpFloat64() * 20_000)
+				checks := []limiter.Check{{Key: fmt.Sprint("k", r.IntN(2)), N: 1 + r.Int64N(2), Limits: limits}}
+				allowed, err := l.AcquireAll(t.Context(), checks, ts)
+				if err != nil {
+					t.Fatalf("event %d: %v", i, err)
+				}
+				room := true
+				for _, lim := range limits {
+					room = room && own.Held(checks[0].Key, lim.Window, ts)+checks[0].N <= lim.Max
+				}
+				if allowed {
+					own.Record(checks, ts)
+				}
+				if allowed && !room {
+					over++
+				}
+				if !allowed && room {
+					early++
+				}
+			}
+			t.Logf("over-admitted %d, refused early %d", over, early)
+			mayOver := map[string]bool{"hash, last n": true, "hash, field expiry": true, "incr fixed window": true}[l.Name()]
+			mayEarly := l.Name() == "hash, whole oldest"
+			if mayOver != (over > 0) || mayEarly != (early > 0) {
+				t.Errorf("over-admitted %d, refused early %d", over, early)
+			}
+		})
+	}
+}
+
+func TestPipelineDecidesLikeCalls(t *testing.T) {
+	for _, l := range rivals(t) {
+		t.Run(l.Name(), func(t *testing.T) {
+			calls := make([]limiter.Call, 10)
+			for i := range calls {
+				calls[i] = limiter.Call{TS: start, Checks: []limiter.Check{
+					{Key: "p", N: 1, Limits: []limiter.Limit{{Window: minute, Max: 4}}},
+				}}
+			}
+			if n, err := l.AcquireEach(t.Context(), calls); err != nil || n != 4 {
+				t.Errorf("admitted %d, %v", n, err)
+			}
+		})
+	}
+}
