@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -26,6 +27,12 @@ func newServer(t testing.TB, f *fake) *httpapi.Server {
 
 // call answers one request; what begins with GET has no body.
 func call(s *httpapi.Server, request, body string) *fasthttp.RequestCtx {
+	ctx := newRequest(request, body)
+	s.Handle(ctx)
+	return ctx
+}
+
+func newRequest(request, body string) *fasthttp.RequestCtx {
 	ctx := new(fasthttp.RequestCtx)
 	method, uri, _ := strings.Cut(request, " ")
 	ctx.Request.Header.SetMethod(method)
@@ -34,8 +41,15 @@ func call(s *httpapi.Server, request, body string) *fasthttp.RequestCtx {
 		ctx.Request.Header.SetContentType("application/json")
 		ctx.Request.SetBodyString(body)
 	}
-	s.Handle(ctx)
 	return ctx
+}
+
+// decode reads what a standard client would.
+func decode(t testing.TB, body []byte, into any) {
+	t.Helper()
+	if err := json.Unmarshal(body, into); err != nil {
+		t.Errorf("%v in %s", err, body)
+	}
 }
 
 func TestAnswers(t *testing.T) {
@@ -76,7 +90,7 @@ func TestAnswers(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			f := newFake()
-			f.counts["k"] = 10
+			f.set([]byte("k"), 10)
 			f.points = []node.Point{{Start: 1000, Count: 3}, {Start: 2000, Count: 4}}
 			f.top = []node.KeyCount{{NS: "default", Key: `a"b`, Count: 9}, {NS: "x", Key: "c", Count: 3}}
 			ctx := call(newServer(t, f), tt.request, tt.body)
@@ -134,7 +148,7 @@ func TestDeny429(t *testing.T) {
 	}
 	for _, tt := range tests {
 		f := newFake()
-		f.counts["k"] = 10
+		f.set([]byte("k"), 10)
 		ctx := call(newServer(t, f), "POST /v1/acquire?deny=429", tt.body)
 		h := &ctx.Response.Header
 		got := fmt.Sprint(ctx.Response.StatusCode(), "|", string(h.Peek("Retry-After")), "|", string(h.Peek("RateLimit-Policy")), "|", string(h.Peek("RateLimit")))

@@ -81,9 +81,7 @@ func (d *decoder) checkValue(c *node.Check, f fields) (p *problem) {
 			p = refused("", wantKey)
 		}
 	case fieldN:
-		if c.N, p = d.integer(); p == nil && (c.N == 0 || c.N > maxN || c.N < -maxN) {
-			p = refused("", wantN)
-		}
+		c.N, p = d.integer()
 	case fieldLimits:
 		p = d.limitList()
 	}
@@ -95,7 +93,9 @@ func (d *decoder) addCheck(c *node.Check, kind syncer.Kind, start int) *problem 
 	switch {
 	case c.Key == nil:
 		return refused("key", "missing; "+wantKey)
-	case c.N < 0 && kind != syncer.Add:
+	case kind == syncer.Add && (c.N == 0 || c.N > maxN || c.N < -maxN):
+		return refused("n", wantAddN)
+	case kind == syncer.Acquire && (c.N < 1 || c.N > maxN):
 		return refused("n", wantN)
 	case kind == syncer.Acquire && len(d.limits) == start:
 		return refused("limits", "missing; want at least one limit")

@@ -56,10 +56,11 @@ func durationPart(b []byte) (ns int64, rest []byte, ok, fits bool) {
 	if width == 0 {
 		return 0, nil, false, true
 	}
-	if !fits || whole > math.MaxInt64/unit-1 {
+	part := int64(float64(frac) * (float64(unit) / float64(scale)))
+	if !fits || whole > (math.MaxInt64-part)/unit {
 		return 0, nil, true, false
 	}
-	return whole*unit + int64(float64(frac)*(float64(unit)/float64(scale))), b[i+width:], true, true
+	return whole*unit + part, b[i+width:], true, true
 }
 
 // digits reads the decimal number at b[i:] and returns the index behind it; fits is false if an int64 can't hold it.

@@ -21,7 +21,7 @@ type fake struct {
 	fault func(ctx context.Context) error
 
 	mu     sync.Mutex
-	counts map[string]int64
+	counts map[string]*int64
 	last   syncer.Op
 	points []node.Point
 	top    []node.KeyCount
@@ -32,7 +32,7 @@ type fake struct {
 	soft   bool // degraded
 }
 
-func newFake() *fake { return &fake{counts: map[string]int64{}, source: syncer.SourceMemory} }
+func newFake() *fake { return &fake{counts: map[string]*int64{}, source: syncer.SourceMemory} }
 
 func (f *fake) Do(ctx context.Context, op *node.Op, res *node.Result) error {
 	if f.fault != nil {
@@ -53,12 +53,10 @@ func (f *fake) Do(ctx context.Context, op *node.Op, res *node.Result) error {
 	count := op.Kind == syncer.Add || op.Kind == syncer.Acquire && (res.Allowed || op.CountDenied)
 	for i := range op.Checks {
 		c := &op.Checks[i]
-		n := f.counts[string(c.Key)]
+		n := f.countOf(c.Key)
 		if count {
 			n += c.N
-			if _, known := f.counts[string(c.Key)]; known || n != 0 {
-				f.set(c.Key, n)
-			}
+			f.set(c.Key, n)
 		}
 		if op.Kind == syncer.Count || count && res.Allowed || op.Kind == syncer.Add {
 			for k := range res.Checks[i].Limits {
@@ -72,16 +70,19 @@ func (f *fake) Do(ctx context.Context, op *node.Op, res *node.Result) error {
 
 // set stores a count without allocating if the key is known.
 func (f *fake) set(key []byte, n int64) {
-	if old, ok := f.counts[string(key)]; ok && old == n {
+	if old, ok := f.counts[string(key)]; ok {
+		*old = n
 		return
 	}
-	f.counts[string(key)] = n
+	fresh := new(int64) // not &n, which would allocate for known keys too
+	*fresh = n
+	f.counts[string(key)] = fresh
 }
 
 // check decides about one check.
 func (f *fake) check(op *node.Op, c *node.Check, res *node.Result) {
 	out := res.AddCheck()
-	n := f.counts[string(c.Key)]
+	n := f.countOf(c.Key)
 	for _, l := range c.Limits {
 		r := node.LimitResult{Window: l.Window, Max: l.Max, Count: n, Lo: n, Hi: n, BucketMS: 1000}
 		if op.Kind != syncer.Count && n+c.N > l.Max {
@@ -124,4 +125,16 @@ func (f *fake) Reset(ctx context.Context, ns, key []byte) error {
 func (f *fake) Cluster() node.ClusterView { return f.view }
 func (f *fake) Ready() (bool, error)      { return f.soft, f.ready }
 func (f *fake) Stats() node.Stats         { return f.stats }
-func (f *fake) get(key string) int64      { f.mu.Lock(); defer f.mu.Unlock(); return f.counts[key] }
+
+func (f *fake) countOf(key []byte) int64 {
+	if n, ok := f.counts[string(key)]; ok {
+		return *n
+	}
+	return 0
+}
+
+func (f *fake) get(key string) int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.countOf([]byte(key))
+}

@@ -35,16 +35,31 @@ func denyQuery(ctx *fasthttp.RequestCtx) (deny429 bool, p *problem) {
 
 // eachArg calls f for each parameter of the query until it returns a problem.
 func eachArg(ctx *fasthttp.RequestCtx, f func(name, value []byte) *problem) *problem {
-	args := ctx.QueryArgs()
+	args, i := ctx.QueryArgs(), 0
 	for name, value := range args.All() {
-		if len(args.PeekMulti(string(name))) > 1 {
-			return refused(clip(name), "given twice")
-		}
 		if p := f(name, value); p != nil {
 			return p
 		}
+		if givenBefore(args, name, i) {
+			return refused(clip(name), "given twice")
+		}
+		i++
 	}
 	return nil
+}
+
+// givenBefore reports whether one of the first n parameters has that name. They are few: f stops at an unknown one.
+func givenBefore(args *fasthttp.Args, name []byte, n int) bool {
+	for earlier := range args.All() {
+		if n == 0 {
+			break
+		}
+		if string(earlier) == string(name) {
+			return true
+		}
+		n--
+	}
+	return false
 }
 
 func unknownArg(name []byte, has string) *problem {

@@ -63,7 +63,7 @@ func (s *Server) recovered(ctx *fasthttp.RequestCtx) {
 		return
 	}
 	s.log.Error("panic in a handler", "path", string(ctx.Path()), "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
-	ctx.Response.Reset()
+	// Response.Reset would switch the Date header back on, and with it fasthttp's clock. send replaces the body.
 	p := &problem{kind: kindInternal, detail: "an error of this server's own; its log says more"}
 	p.send(ctx)
 	ctx.SetConnectionClose()

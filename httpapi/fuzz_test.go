@@ -1,0 +1,159 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+
+	"twotier/httpapi"
+	"twotier/internal/node"
+	"twotier/syncer"
+)
+
+// plainCheck and plainOp are the body of an operation as encoding/json reads it.
+type plainCheck struct {
+	NS     string
+	Key    string
+	N      *int64
+	Limits []struct {
+		Window string
+		Max    int64
+	}
+}
+
+type plainOp struct {
+	plainCheck
+	Op, Ack     string
+	TS, At      int64
+	Window      any
+	CountDenied bool `json:"count_denied"`
+	Checks      []plainCheck
+}
+
+// sameOp makes sure that an operation means what encoding/json understood.
+func sameOp(t *testing.T, got *node.Op, want *plainOp) {
+	t.Helper()
+	if got.TS != want.TS+want.At || got.CountDenied != want.CountDenied {
+		t.Fatalf("got %+v, want %+v", got, want)
+	}
+	if acks := map[syncer.Ack]string{syncer.AckDefault: "", syncer.AckMemory: "memory", syncer.AckStore: "redis"}; acks[got.Ack] != want.Ack {
+		t.Fatalf("ack %v, want %q", got.Ack, want.Ack)
+	}
+	checks := want.Checks
+	if len(checks) == 0 {
+		checks = []plainCheck{want.plainCheck}
+	}
+	if len(got.Checks) != len(checks) {
+		t.Fatalf("%d checks, want %d", len(got.Checks), len(checks))
+	}
+	for i := range checks {
+		sameCheck(t, got.Kind, &got.Checks[i], &checks[i])
+	}
+}
+
+func sameCheck(t *testing.T, kind syncer.Kind, got *node.Check, want *plainCheck) {
+	t.Helper()
+	n := int64(1)
+	if want.N != nil {
+		n = *want.N
+	}
+	if string(got.Key) != want.Key || string(got.NS) != want.NS || got.N != n {
+		t.Fatalf("got %q %q %d, want %+v", got.NS, got.Key, got.N, want)
+	}
+	if kind == syncer.Count {
+		return
+	}
+	if len(got.Limits) != len(want.Limits) {
+		t.Fatalf("%d limits, want %d", len(got.Limits), len(want.Limits))
+	}
+	for k, l := range want.Limits {
+		ms, wrong := httpapi.ParseWindow(l.Window)
+		if wrong != "" || got.Limits[k] != (node.Limit{Window: ms, Max: l.Max}) {
+			t.Fatalf("got %+v, want %+v", got.Limits[k], l)
+		}
+	}
+}
+
+// FuzzOp: what is accepted as an operation is accepted by encoding/json and means the same.
+func FuzzOp(f *testing.F) {
+	for _, list := range [][]refusal{malformed, refusedFields} {
+		for _, r := range list {
+			f.Add([]byte(r.body))
+		}
+	}
+	for _, h := range hot {
+		f.Add([]byte(h.body))
+	}
+	f.Add([]byte(`{"checks":[{"key":"a\u0041\ud83d\ude00\"","n":2,"limits":[{"max":3,"window":"1d2h"}]}],"ts":5,"ack":"redis","count_denied":true}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		var p httpapi.Parser
+		for _, kind := range []syncer.Kind{syncer.Add, syncer.Count, syncer.Acquire} {
+			op, wrong := p.Single(bytes.Clone(body), kind)
+			if wrong != "" {
+				continue
+			}
+			var want plainOp
+			if err := json.Unmarshal(body, &want); err != nil {
+				t.Fatalf("%q was accepted, but %v", body, err)
+			}
+			sameOp(t, op, &want)
+		}
+	})
+}
+
+// FuzzBatch is FuzzOp for batches, the refused operations of which must at least be JSON.
+func FuzzBatch(f *testing.F) {
+	for _, list := range [][]refusal{malformed, refusedFields} {
+		for _, r := range list {
+			f.Add([]byte(r.body))
+			f.Add([]byte(`{"ops":[{"op":"add","key":"k"},` + r.body + `,{"op":"count","window":"1m,1h","key":"k"}]}`))
+		}
+	}
+	f.Add(benchBatch(3, true))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		var p httpapi.Parser
+		ops, bads, quiet, wrong := p.Batch(bytes.Clone(body))
+		if wrong != "" {
+			return
+		}
+		var want struct {
+			Ops   []json.RawMessage
+			Quiet bool
+		}
+		if err := json.Unmarshal(body, &want); err != nil {
+			t.Fatalf("%q was accepted, but %v", body, err)
+		}
+		if want.Quiet != quiet || len(want.Ops) != len(ops)+len(bads) {
+			t.Fatalf("%d ops and %d refused, want %d", len(ops), len(bads), len(want.Ops))
+		}
+		for i := range want.Ops {
+			if len(bads) > 0 && bads[0] == i {
+				bads = bads[1:]
+				continue
+			}
+			var o plainOp
+			if err := json.Unmarshal(want.Ops[i], &o); err != nil {
+				t.Fatalf("%q was accepted, but %v", want.Ops[i], err)
+			}
+			sameOp(t, &ops[0], &o)
+			ops = ops[1:]
+		}
+	})
+}
+
+// FuzzString: what is written as a string is read back the same by encoding/json.
+func FuzzString(f *testing.F) {
+	f.Add("a\"\\\x00\x1f\u007f\u2028é😀\xff\xe2\x82")
+	f.Fuzz(func(t *testing.T, s string) {
+		var got string
+		if err := json.Unmarshal(httpapi.AppendString(nil, s), &got); err != nil {
+			t.Fatal(err)
+		}
+		encoded, _ := json.Marshal(s)
+		var want string
+		_ = json.Unmarshal(encoded, &want)
+		if got != want {
+			t.Fatalf("got %q, want %q", got, want)
+		}
+	})
+}

@@ -1,0 +1,81 @@
+package httpapi_test
+
+import (
+	"testing"
+
+	"github.com/valyala/fasthttp"
+
+	"twotier/httpapi"
+)
+
+// hot are the requests whose speed is the point of the whole thing.
+var hot = []struct{ name, request, body string }{
+	{"add", "POST /v1/add", `{"key":"user:1234567"}`},
+	{"addLimits", "POST /v1/add", `{"ns":"default","key":"user:1234567","n":1,"limits":[{"window":"1m","max":15},{"window":"24h","max":50}]}`},
+	{"acquire", "POST /v1/acquire", `{"key":"user:1234567","limits":[{"window":"1m","max":15},{"window":"24h","max":50}]}`},
+	{"count", "GET /v1/count?key=user:1234567&window=1m,1h,24h", ""},
+}
+
+// warm answers a request often enough that everything that is pooled has grown.
+func warm(s *httpapi.Server, ctx *fasthttp.RequestCtx) {
+	for range 100 {
+		ctx.Response.Reset()
+		s.Handle(ctx)
+	}
+}
+
+func TestHotPathAllocatesNothing(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector empties pools at random")
+	}
+	for _, tt := range hot {
+		s := newServer(t, newFake())
+		ctx := newRequest(tt.request, tt.body)
+		warm(s, ctx)
+		allocs := testing.AllocsPerRun(1000, func() {
+			ctx.Response.Reset()
+			s.Handle(ctx)
+		})
+		if allocs > 0 {
+			t.Errorf("%s: %v allocations", tt.name, allocs)
+		}
+		if ctx.Response.StatusCode() != 200 {
+			t.Errorf("%s: %s", tt.name, ctx.Response.Body())
+		}
+	}
+}
+
+func BenchmarkHandle(b *testing.B) {
+	for _, tt := range hot {
+		b.Run(tt.name, func(b *testing.B) {
+			s := newServer(b, newFake())
+			ctx := newRequest(tt.request, tt.body)
+			warm(s, ctx)
+			b.ReportAllocs()
+			for b.Loop() {
+				ctx.Response.Reset()
+				s.Handle(ctx)
+			}
+		})
+	}
+}
+
+// BenchmarkBatch reads, executes and answers 1,000 operations.
+func BenchmarkBatch(b *testing.B) {
+	for _, tt := range []struct {
+		name   string
+		limits bool
+	}{{"add", false}, {"acquire2", true}} {
+		b.Run(tt.name, func(b *testing.B) {
+			s := newServer(b, newFake())
+			ctx := newRequest("POST /v1/batch", string(benchBatch(1000, tt.limits)))
+			warm(s, ctx)
+			b.ReportAllocs()
+			for b.Loop() {
+				ctx.Response.Reset()
+				s.Handle(ctx)
+			}
+			b.ReportMetric(float64(b.N)*1000/b.Elapsed().Seconds(), "ops/s")
+		})
+	}
+}

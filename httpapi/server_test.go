@@ -1,0 +1,342 @@
+package httpapi_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"twotier/httpapi"
+)
+
+// open starts a server on a free port; it is closed, and looked at for leaks, when the test ends.
+func open(t *testing.T, o httpapi.Options) (*httpapi.Server, string) {
+	t.Helper()
+	before := runtime.NumGoroutine()
+	if o.Listen == "" {
+		o.Listen = "127.0.0.1:0"
+	}
+	s, err := httpapi.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		for range 2 {
+			if err := s.Close(ctx); err != nil {
+				t.Errorf("close: %v", err)
+			}
+		}
+		noLeak(t, before)
+	})
+	return s, s.Addr().String()
+}
+
+// noLeak waits for the number of goroutines to come down to what it was; those of clients take a moment.
+func noLeak(t *testing.T, before int) {
+	t.Helper()
+	http.DefaultClient.CloseIdleConnections()
+	for end := time.Now().Add(3 * time.Second); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			buf := make([]byte, 1<<16)
+			t.Fatalf("goroutines leaked:\n%s", buf[:runtime.Stack(buf, true)])
+		}
+	}
+}
+
+// dial connects and gives everything on the connection ten seconds.
+func dial(t *testing.T, addr string) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	return c
+}
+
+func rawAdd(body string) string {
+	return fmt.Sprintf("POST /v1/add HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+}
+
+// answer reads one response.
+func answer(t *testing.T, r *bufio.Reader) (int, string) {
+	t.Helper()
+	res, err := http.ReadResponse(r, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode, string(body)
+}
+
+func TestKeepAliveAndPipelining(t *testing.T) {
+	f := newFake()
+	_, addr := open(t, httpapi.Options{Service: f})
+	c := dial(t, addr)
+	r := bufio.NewReader(c)
+	for range 3 { // one at a time
+		fmt.Fprint(c, rawAdd(`{"key":"a"}`))
+		if code, body := answer(t, r); code != 200 {
+			t.Fatal(code, body)
+		}
+	}
+	fmt.Fprint(c, strings.Repeat(rawAdd(`{"key":"a"}`), 100)) // all at once
+	for range 100 {
+		if code, body := answer(t, r); code != 200 {
+			t.Fatal(code, body)
+		}
+	}
+	if got := f.get("a"); got != 103 {
+		t.Errorf("counted %d, want 103", got)
+	}
+}
+
+func TestListensOnIPv6(t *testing.T) {
+	if ln, err := net.Listen("tcp6", "[::1]:0"); err != nil {
+		t.Skip("no IPv6 here")
+	} else {
+		ln.Close()
+	}
+	_, addr := open(t, httpapi.Options{Service: newFake(), Listen: "[::1]:0"})
+	res, err := http.Get("http://" + addr + "/healthz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+}
+
+func TestTooLargeBodiesAreAnswered(t *testing.T) {
+	f := newFake()
+	_, addr := open(t, httpapi.Options{Service: f})
+	tests := []struct {
+		path  string
+		pad   int
+		after int
+	}{
+		{"/v1/add", 64<<10 - 11, 200},
+		{"/v1/add", 64<<10 - 10, 413},
+		{"/v1/add", 8 << 20, 413},
+		{"/v1/batch", 1<<20 - 10, 200},
+		{"/v1/batch", 1 << 20, 413},
+		{"/v1/batch", 8 << 20, 413},
+	}
+	for _, tt := range tests {
+		body := `{"key":"k"}` + strings.Repeat(" ", tt.pad)
+		if tt.path == "/v1/batch" {
+			body = `{"ops":[]}` + strings.Repeat(" ", tt.pad)
+		}
+		res, err := http.Post("http://"+addr+tt.path, "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Errorf("%s %d: %v", tt.path, tt.pad, err)
+			continue
+		}
+		got, _ := io.ReadAll(res.Body)
+		res.Body.Close()
+		if res.StatusCode != tt.after {
+			t.Errorf("%s %d: %d %s", tt.path, tt.pad, res.StatusCode, got)
+		}
+	}
+}
+
+// TestBadClientsDisturbNobody has connections that send rubbish, halves and nothing while another one works.
+func TestBadClientsDisturbNobody(t *testing.T) {
+	f := newFake()
+	_, addr := open(t, httpapi.Options{Service: f, ReadTimeout: 300 * time.Millisecond})
+	tests := []struct{ name, send, status string }{
+		{"garbage", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", "400"},
+		{"long line", "GET /" + strings.Repeat("a", 9000) + " HTTP/1.1\r\n\r\n", "431"},
+		{"long header", "GET / HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("a", 9000) + "\r\n\r\n", "431"},
+		{"half a header", "POST /v1/add HTTP/1.1\r\nHos", "408"},
+		{"half a body", "POST /v1/add HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{\"key\":", "408"},
+		{"nothing", "", "408"},
+		{"bad chunks", "POST /v1/add HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", "400"},
+		{"bad length", "POST /v1/add HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n", "400"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			bad := dial(t, addr)
+			fmt.Fprint(bad, tt.send)
+			good := dial(t, addr)
+			fmt.Fprint(good, rawAdd(`{"key":"good"}`))
+			if code, body := answer(t, bufio.NewReader(good)); code != 200 {
+				t.Errorf("others got %d %s", code, body)
+			}
+			got, err := io.ReadAll(bad)
+			if err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 "+tt.status) || !strings.Contains(string(got), "application/problem+json") {
+				t.Errorf("got %q, %v, want %s", got, err, tt.status)
+			}
+		})
+	}
+	if got := f.get("good"); got != int64(len(tests)) {
+		t.Errorf("counted %d", got)
+	}
+}
+
+func TestConnectionsAreBounded(t *testing.T) {
+	_, addr := open(t, httpapi.Options{Service: newFake(), MaxConns: 2})
+	for range 2 {
+		c := dial(t, addr)
+		fmt.Fprint(c, rawAdd(`{"key":"k"}`))
+		answer(t, bufio.NewReader(c))
+	}
+	got, err := io.ReadAll(dial(t, addr))
+	if err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 503") || !strings.Contains(string(got), "too many connections") {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+func TestPanicIsAnswered(t *testing.T) {
+	var log bytes.Buffer
+	f := newFake()
+	f.fault = func(context.Context) error { panic("a bug") }
+	_, addr := open(t, httpapi.Options{Service: f, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	c := dial(t, addr)
+	fmt.Fprint(c, rawAdd(`{"key":"k"}`))
+	if code, body := answer(t, bufio.NewReader(c)); code != 500 || strings.Contains(body, "a bug") {
+		t.Errorf("%d %s", code, body)
+	}
+	res, err := http.Get("http://" + addr + "/healthz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	if n := strings.Count(log.String(), "a bug"); n != 1 {
+		t.Errorf("logged %d times: %s", n, log.String())
+	}
+}
+
+// TestCloseFinishesRequests closes while one request is being executed, one has half arrived, one connection is idle
+// and one has never sent anything.
+func TestCloseFinishesRequests(t *testing.T) {
+	entered, release := make(chan struct{}), make(chan struct{})
+	f := newFake()
+	var first atomic.Bool
+	f.fault = func(context.Context) error {
+		if first.CompareAndSwap(false, true) {
+			close(entered)
+			<-release
+		}
+		return nil
+	}
+	s, addr := open(t, httpapi.Options{Service: f})
+	busy, half, idle, fresh := dial(t, addr), dial(t, addr), dial(t, addr), dial(t, addr)
+	fmt.Fprint(busy, rawAdd(`{"key":"busy"}`))
+	<-entered
+	whole := rawAdd(`{"key":"half"}`)
+	fmt.Fprint(half, whole[:len(whole)-4])
+	idleReader := bufio.NewReader(idle)
+	fmt.Fprint(idle, rawAdd(`{"key":"idle"}`))
+	answer(t, idleReader)
+	time.Sleep(20 * time.Millisecond) // let the half arrive
+
+	closed := make(chan error, 1)
+	go func() { closed <- s.Close(t.Context()) }()
+	if _, err := idleReader.ReadByte(); err != io.EOF {
+		t.Errorf("idle: %v", err)
+	}
+	if _, err := io.ReadAll(fresh); err != nil {
+		t.Errorf("fresh: %v", err)
+	}
+	if c, err := net.Dial("tcp", addr); err == nil {
+		c.Close()
+		t.Error("still accepting")
+	}
+	select {
+	case err := <-closed:
+		t.Fatalf("closed before the request was answered: %v", err)
+	default:
+	}
+	fmt.Fprint(half, whole[len(whole)-4:])
+	if code, body := answer(t, bufio.NewReader(half)); code != 200 {
+		t.Error(code, body)
+	}
+	close(release)
+	if code, body := answer(t, bufio.NewReader(busy)); code != 200 {
+		t.Error(code, body)
+	}
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	if f.get("busy") != 1 || f.get("half") != 1 {
+		t.Error("not counted")
+	}
+}
+
+func TestCloseCutsWhatDoesNotEnd(t *testing.T) {
+	f := newFake()
+	entered := make(chan struct{})
+	f.fault = func(ctx context.Context) error {
+		close(entered)
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	s, err := httpapi.New(httpapi.Options{Service: f, Listen: "127.0.0.1:0", RequestTimeout: 200 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprint(dial(t, s.Addr().String()), rawAdd(`{"key":"k"}`))
+	<-entered
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Close(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if err := s.Open(t.Context()); !errors.Is(err, httpapi.ErrOpened) {
+		t.Errorf("opened again: %v", err)
+	}
+}
+
+func TestRequestTimeout(t *testing.T) {
+	f := newFake()
+	f.fault = func(ctx context.Context) error {
+		child, cancel := context.WithCancel(ctx)
+		defer cancel()
+		<-child.Done()
+		return child.Err()
+	}
+	s, err := httpapi.New(httpapi.Options{Service: f, RequestTimeout: 20 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := call(s, "POST /v1/add", `{"key":"k"}`)
+	if got := string(ctx.Response.Body()); ctx.Response.StatusCode() != 503 || !strings.Contains(got, `"outcome":"unknown"`) {
+		t.Errorf("%d %s", ctx.Response.StatusCode(), got)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	for _, o := range []httpapi.Options{{}, {Service: newFake(), MaxConns: -1}, {Service: newFake(), ReadTimeout: -1}} {
+		if _, err := httpapi.New(o); err == nil {
+			t.Errorf("%+v: accepted", o)
+		}
+	}
+	s := newServer(t, newFake())
+	if s.Addr() != nil {
+		t.Error("an address before Open")
+	}
+	if err := s.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
