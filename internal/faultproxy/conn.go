@@ -1,0 +1,182 @@
+package faultproxy
+
+import (
+	"bufio"
+	"net"
+	"sync"
+	"time"
+)
+
+// conn is one connection of a client with the one to the server that belongs to it.
+type conn struct {
+	p      *Proxy
+	client net.Conn
+	done   chan struct{} // closed by hangUp
+
+	mu     sync.Mutex
+	server net.Conn // nil until dialled
+	closed bool
+	// asked holds an entry per request that has not been answered, in order: the rule that matched it, or nil.
+	asked []*rule
+}
+
+// runConn connects to the server and forwards until both sides are done.
+func (c *conn) runConn() {
+	defer c.p.running.Done()
+	defer c.p.remove(c)
+	server, err := c.p.dial()
+	if err != nil || !c.connected(server) {
+		c.reset()
+		return
+	}
+	defer c.hangUp()
+	c.p.running.Add(1)
+	up := make(chan struct{})
+	go c.runUp(server, up)
+	c.down(server)
+	<-up
+}
+
+// connected notes the connection to the server, unless the client has been hung up on in the meantime.
+func (c *conn) connected(server net.Conn) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		server.Close()
+		return false
+	}
+	c.server = server
+	return true
+}
+
+// runUp forwards requests until the client hangs up.
+func (c *conn) runUp(server net.Conn, finished chan<- struct{}) {
+	defer c.p.running.Done()
+	defer close(finished)
+	out := &stream{conn: server, bytes: &c.p.counters.bytesUp}
+	in := bufio.NewReader(flushFirst{from: c.client, to: out})
+	lost := false
+	for {
+		frame, readErr := c.read(in)
+		m, ok := c.await(nil)
+		if !ok {
+			return
+		}
+		switch {
+		case len(frame) == 0:
+		case lost || m.fate == drop:
+			lost = true
+			c.p.counters.dropped.Add(1)
+		default:
+			c.ask(frame)
+			c.p.counters.requests.Add(1)
+			// If the server is gone the other direction notices and decides what the client sees of it.
+			lost = out.write(frame) != nil
+		}
+		if readErr != nil {
+			out.closeWrite()
+			return
+		}
+	}
+}
+
+// down forwards replies until the server hangs up, and then hangs up on the client unless it is to wait for ever.
+func (c *conn) down(server net.Conn) {
+	d := downstream{c: c, out: &stream{conn: c.client, bytes: &c.p.counters.bytesDown}}
+	in := bufio.NewReader(flushFirst{from: server, to: d.out})
+	for {
+		frame, readErr := c.read(in)
+		m, ok := c.await(d.out)
+		if !ok {
+			return
+		}
+		if len(frame) > 0 {
+			d.deliver(m, frame)
+		}
+		if readErr != nil {
+			err := d.out.flush()
+			// Whoever has lost a reply doesn't hear of the server's end either.
+			if d.ended || err == nil && !d.lost && m.fate != swallow {
+				c.hangUp()
+			}
+			return
+		}
+	}
+}
+
+func (c *conn) read(in *bufio.Reader) ([]byte, error) {
+	if c.p.raw {
+		return readRaw(in)
+	}
+	return readRESP(in)
+}
+
+// await returns the mode as soon as it lets messages move, or false when the connection has been closed. With a stream
+// that has nothing waiting it also waits for the delay.
+func (c *conn) await(out *stream) (*mode, bool) {
+	for {
+		m := c.p.mode.Load()
+		var later <-chan time.Time
+		switch {
+		case m.fate == hang:
+		case m.fate == delay && out != nil && len(out.waiting) == 0:
+			later = time.After(m.delay)
+		default:
+			return m, true
+		}
+		select {
+		case <-later:
+			return m, true
+		case <-m.gone:
+		case <-c.done:
+			return nil, false
+		}
+	}
+}
+
+// ask notes a request before the server can have seen it, so that its reply finds the entry.
+func (c *conn) ask(request []byte) {
+	r := c.p.ruleFor(request)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	// Without knowing where a reply ends, only those that matter are counted.
+	if r != nil || !c.p.raw {
+		c.asked = append(c.asked, r)
+	}
+}
+
+// answered returns the rule of the oldest request without an answer, or nil.
+func (c *conn) answered() *rule {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.asked) == 0 {
+		return nil
+	}
+	r := c.asked[0]
+	c.asked = c.asked[1:]
+	return r
+}
+
+// hangUp closes both sides.
+func (c *conn) hangUp() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return
+	}
+	c.closed = true
+	close(c.done)
+	c.client.Close()
+	if c.server != nil {
+		c.server.Close()
+	}
+}
+
+// reset closes both sides, with a reset for the client.
+func (c *conn) reset() {
+	if tcp, ok := c.client.(*net.TCPConn); ok {
+		// Fails only on a connection that is closed already.
+		_ = tcp.SetLinger(0)
+	}
+	c.hangUp()
+}
