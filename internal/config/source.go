@@ -34,8 +34,12 @@ func fromArgs(args []string) (map[string]value, error) {
 			fs.Func(s.name, s.help, set)
 		}
 	}
-	if err := fs.Parse(args); err != nil {
+	if err := fs.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return nil, err
+	} else if err != nil {
+		// Package flag has one dash where everything else here has two.
+		text := strings.Replace(err.Error(), "flag provided but not defined: -", "unknown flag --", 1)
+		return nil, errors.New(strings.Replace(text, "flag needs an argument: -", "no value for --", 1))
 	}
 	if fs.NArg() > 0 {
 		return nil, fmt.Errorf("unexpected argument %q; settings are flags, such as --listen 127.0.0.1:8080", fs.Arg(0))

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
+	"strings"
+)
+
+const serveText = `twotier serve - run a server
+
+usage: %s
+
+Serves the HTTP API until SIGTERM or SIGINT, then flushes what Redis does not have yet and exits with status 0.
+When it is ready it prints one line of JSON to stdout: {"ready":true,"listen":"127.0.0.1:8080","node":"..."}.
+Logs go to stderr. Without --redis nothing outlives the process.
+
+Flags:
+%s
+Every flag can also be set in the environment (--flush-interval is TWOTIER_FLUSH_INTERVAL) or on a line of the file
+(flush-interval = 200ms). A flag wins over the environment, and that over the file. Only the file has namespaces, with
+buckets of their own; what one doesn't set it takes from namespace.default:
+
+  # width of a bucket x how many, finest first
+  namespace.default.ladder = 1s x 60, 1m x 60, 15m x 96
+  namespace.login.on-cold = deny
+
+Examples:
+  twotier serve
+  twotier serve --listen :8080 --redis redis://127.0.0.1:6379 --ack redis
+  TWOTIER_REDIS=rediss://me:secret@redis.example:6380 twotier serve --config twotier.conf
+  twotier serve --config twotier.conf --print-config
+`
+
+// printHelp lists the commands.
+func printHelp(w io.Writer) error {
+	var out strings.Builder
+	out.WriteString("twotier counts events in sliding windows. Memory answers, Redis remembers.\n\nusage: twotier COMMAND [flags]\n\nCommands:\n")
+	for _, c := range commands() {
+		fmt.Fprintf(&out, "  %-10s%s\n", c.Name, c.Summary)
+	}
+	out.WriteString(`
+Examples:
+  twotier serve &
+  twotier add alice -n 3
+  twotier acquire alice --limit 15/1m --limit 50/24h
+  twotier count alice --window 1m,37m,24h
+
+twotier help COMMAND says more. Commands find their server with --server or TWOTIER_SERVER.
+Exit status: 0 all went well, 1 it did not, 2 wrong usage, 3 an acquire was refused.
+`)
+	_, err := io.WriteString(w, out.String())
+	return err
+}
+
+func versionHelp(w io.Writer) error {
+	_, err := io.WriteString(w, "twotier version - print the version\n\nusage: twotier version\n")
+	return err
+}
+
+// printVersion prints what the build knows of itself.
+func printVersion(w io.Writer) error {
+	version, revision := "unknown", ""
+	if info, ok := debug.ReadBuildInfo(); ok {
+		if info.Main.Version != "" {
+			version = info.Main.Version
+		}
+		for _, s := range info.Settings {
+			switch {
+			case s.Key == "vcs.revision":
+				revision = " " + s.Value + revision
+			case s.Key == "vcs.modified" && s.Value == "true":
+				revision += " (modified)"
+			}
+		}
+	}
+	_, err := fmt.Fprintf(w, "twotier %s%s %s %s/%s\n", version, revision, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return err
+}
+
+// nearest returns the candidate that name most likely stands for, or "".
+func nearest(name string, candidates []string) string {
+	best, least := "", 3 // more than two slips is another word
+	for _, c := range candidates {
+		d := distance(name, c)
+		if len(name) > 1 && strings.HasPrefix(c, name) {
+			d = 1
+		}
+		if d < least && d < len(c) {
+			best, least = c, d
+		}
+	}
+	return best
+}
+
+// distance is the number of letters to insert, delete or replace to turn a into b (Levenshtein).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			above := row[j+1]
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			row[j+1] = min(above+1, row[j]+1, diagonal+cost)
+			diagonal = above
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,146 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// maxAnswer bounds an answer: the longest that a server gives is a list of 1000 keys.
+const maxAnswer = 16 << 20
+
+// client talks to one server.
+type client struct {
+	base    *url.URL
+	http    *http.Client
+	timeout time.Duration
+}
+
+func newClient(base *url.URL, timeout time.Duration) *client {
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 1}
+	return &client{base: base, timeout: timeout, http: &http.Client{
+		Transport: transport,
+		Timeout:   timeout,
+		// A server of ours never redirects; to follow somebody else's would hide that.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+func (c *client) close() { c.http.CloseIdleConnections() }
+
+// address is the server's without a password.
+func (c *client) address() string { return c.base.Redacted() }
+
+// do calls the server. If the error is a [Problem] the answer is returned as well.
+func (c *client) do(ctx context.Context, method, path string, query url.Values, body any) ([]byte, error) {
+	u := c.base.JoinPath(path)
+	u.RawQuery = query.Encode()
+	var content io.Reader
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return nil, err
+		}
+		content = bytes.NewReader(text)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, u.String(), content)
+	if err != nil {
+		return nil, err
+	}
+	if body != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return nil, c.explain(err, body != nil)
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	if err != nil {
+		return nil, c.explain(err, body != nil)
+	}
+	if response.StatusCode != http.StatusOK {
+		return answer, c.problem(response, answer)
+	}
+	return answer, nil
+}
+
+// explain turns an error of the transport into one that says what to do about it.
+func (c *client) explain(err error, write bool) error {
+	if outer, ok := errors.AsType[*url.Error](err); ok {
+		err = outer.Err
+	}
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		return fmt.Errorf("no server at %s: %w\nis it running? start it with: twotier serve\nor name another one with --server or TWOTIER_SERVER", c.address(), op.Err)
+	}
+	unknown := ""
+	if write {
+		unknown = "\nit may or may not have been counted"
+	}
+	var timeout net.Error
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		return fmt.Errorf("no answer from %s within %s; --timeout waits longer%s", c.address(), c.timeout, unknown)
+	}
+	return fmt.Errorf("no answer from %s: %w%s", c.address(), err, unknown)
+}
+
+// Problem is an error that the server answered with (RFC 9457).
+type Problem struct {
+	Title   string `json:"title"`
+	Status  int    `json:"status"`
+	Detail  string `json:"detail"`
+	Outcome string `json:"outcome"`
+	// RetryAfter is the server's header of that name; empty if trying again is of no use.
+	RetryAfter string `json:"-"`
+}
+
+// Error is the detail, and what to do next if there is something.
+func (p *Problem) Error() string {
+	text := p.Detail
+	if text == "" {
+		text = p.Title
+	}
+	if p.Outcome == "unknown" {
+		text += "\nit may or may not have been counted"
+	}
+	if p.RetryAfter != "" {
+		text += "\ntry again in " + p.RetryAfter + " s"
+	}
+	return text
+}
+
+func (c *client) problem(response *http.Response, answer []byte) error {
+	p := &Problem{RetryAfter: response.Header.Get("Retry-After")}
+	isProblem := strings.HasPrefix(response.Header.Get("Content-Type"), "application/problem+json")
+	if !isProblem || json.Unmarshal(answer, p) != nil || p.Title == "" && p.Detail == "" {
+		return fmt.Errorf("%s answered %s; is that a twotier server?", c.address(), response.Status)
+	}
+	return p
+}
+
+// call calls the server, prints the answer if it is wanted as JSON, and decodes it.
+func (s *session) call(ctx context.Context, method, path string, query url.Values, body, answer any) error {
+	raw, err := s.client.do(ctx, method, path, query, body)
+	_, isProblem := errors.AsType[*Problem](err)
+	if s.json && (err == nil || isProblem) {
+		if _, err := fmt.Fprintf(s.Stdout, "%s\n", bytes.TrimRight(raw, "\n")); err != nil {
+			return err
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(raw, answer); err != nil {
+		return fmt.Errorf("%s answered what is not JSON; is that a twotier server? (%w)", s.client.address(), err)
+	}
+	return nil
+}

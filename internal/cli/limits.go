@@ -1,0 +1,80 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"twotier/internal/config"
+)
+
+// limit is one rule as a request has it.
+type limit struct {
+	Window string `json:"window"`
+	Max    int64  `json:"max"`
+}
+
+// limits is a flag that may be given several times, or once with commas.
+type limits []limit
+
+// String is the flag's default for help: none.
+func (l *limits) String() string { return "" }
+
+// Set adds limits such as 15/1m or 1m=15, separated by commas.
+func (l *limits) Set(text string) error {
+	for part := range strings.SplitSeq(text, ",") {
+		one, err := parseLimit(strings.TrimSpace(part))
+		if err != nil {
+			return err
+		}
+		*l = append(*l, one)
+	}
+	return nil
+}
+
+func parseLimit(text string) (limit, error) {
+	max, window, ok := strings.Cut(text, "/")
+	if !ok {
+		window, max, ok = strings.Cut(text, "=")
+	}
+	n, err := strconv.ParseInt(max, 10, 64)
+	if !ok || err != nil || n < 0 {
+		return limit{}, fmt.Errorf("%q is not MAX/WINDOW, such as 15/1m", text)
+	}
+	return limit{window, n}, checkWindow(window)
+}
+
+func checkWindow(text string) error {
+	if d, err := config.ParseDuration(text); err != nil || d <= 0 {
+		return fmt.Errorf("%q is not a window, such as 90s, 1m, 24h or 1d12h", text)
+	}
+	return nil
+}
+
+// check is one key with its rules as a request has it.
+type check struct {
+	NS     string `json:"ns,omitempty"`
+	Key    string `json:"key"`
+	N      int64  `json:"n,omitempty"`
+	Limits limits `json:"limits,omitempty"`
+}
+
+// checks is a flag that may be given several times.
+type checks []check
+
+// String is the flag's default for help: none.
+func (c *checks) String() string { return "" }
+
+// Set adds a check such as user:7:15/1m,50/24h. The key ends at the last colon, so it may have colons itself.
+func (c *checks) Set(text string) error {
+	at := strings.LastIndexByte(text, ':')
+	if at <= 0 {
+		return fmt.Errorf("%q is not KEY:MAX/WINDOW,..., such as alice:15/1m,50/24h", text)
+	}
+	one := check{Key: text[:at]}
+	if err := one.Limits.Set(text[at+1:]); err != nil {
+		return err
+	}
+	*c = append(*c, one)
+	return nil
+}

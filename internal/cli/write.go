@@ -1,0 +1,253 @@
+package cli
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"twotier/internal/config"
+)
+
+// windowCount is a count as the server answers it.
+type windowCount struct {
+	Window string `json:"window"`
+	Count  int64  `json:"count"`
+	Min    int64  `json:"min"`
+	Max    int64  `json:"max"`
+	Bucket int64  `json:"bucket_ms"`
+}
+
+// origin is where an answer came from.
+type origin struct {
+	Source   string `json:"source"`
+	Degraded bool   `json:"degraded"`
+}
+
+func (o origin) String() string {
+	if o.Degraded {
+		return o.Source + ", degraded"
+	}
+	return o.Source
+}
+
+// event is the flags of the calls that count.
+type event struct {
+	ns, ack string
+	n, ts   int64
+	limits  limits
+}
+
+func (e *event) bind(fs *flag.FlagSet) {
+	fs.StringVar(&e.ns, "ns", "", "`NAMESPACE` of the key")
+	fs.Int64Var(&e.n, "n", 1, "`NUMBER` of events")
+	fs.Int64Var(&e.ts, "ts", 0, "time of the events in unix `MILLISECONDS` rather than now")
+	fs.StringVar(&e.ack, "ack", "", "`WHAT` to wait for: memory or redis (default as the server has it)")
+	fs.Var(&e.limits, "limit", "`MAX/WINDOW`, such as 15/1m (or 1m=15); may be repeated")
+}
+
+func (e *event) check() error {
+	switch {
+	case !slices.Contains([]string{"", "memory", "redis"}, e.ack):
+		return usagef("--ack: %q is neither memory nor redis", e.ack)
+	case e.n == 0:
+		return usagef("--n: 0 events are nothing to count")
+	}
+	return nil
+}
+
+// writeBody is the body of an add or an acquire.
+type writeBody struct {
+	*check
+	TS          int64  `json:"ts,omitempty"`
+	Ack         string `json:"ack,omitempty"`
+	CountDenied bool   `json:"count_denied,omitempty"`
+	Checks      checks `json:"checks,omitempty"`
+}
+
+func addSpec() spec {
+	return spec{
+		name: "add", args: "KEY [-n 3] [--limit 15/1m]... [flags]", summary: "count events of a key",
+		details: "Counts first and compares afterwards: --limit only reports whether a limit is exceeded now, for alarms.\n" +
+			"A negative -n takes events back.",
+		examples: "twotier add alice\ntwotier add login:10.0.0.1 -n 3 --limit 15/1m --limit 50/24h\ntwotier add alice -n -1 --ack redis",
+		bind: func(fs *flag.FlagSet) func(context.Context, *session, []string) error {
+			var e event
+			e.bind(fs)
+			return func(ctx context.Context, s *session, args []string) error { return s.add(ctx, e, args) }
+		},
+	}
+}
+
+func (s *session) add(ctx context.Context, e event, args []string) error {
+	key, err := oneKey(args)
+	if err != nil {
+		return err
+	}
+	if err := e.check(); err != nil {
+		return err
+	}
+	var answer struct {
+		Counts []windowCount
+		Over   bool
+		origin
+	}
+	body := writeBody{check: &check{e.ns, key, e.n, e.limits}, TS: e.ts, Ack: e.ack}
+	if err := s.call(ctx, http.MethodPost, "/v1/add", nil, body, &answer); err != nil || s.json {
+		return err
+	}
+	did := fmt.Sprintf("added %d to %s", e.n, printable(key))
+	if e.n < 0 {
+		did = fmt.Sprintf("took %d back from %s", -e.n, printable(key))
+	}
+	if answer.Over {
+		did += ", over the limit"
+	}
+	fmt.Fprintf(s.Stdout, "%s (%s)\n", did, answer.origin)
+	return s.printCounts(answer.Counts, e.limits)
+}
+
+func acquireSpec() spec {
+	return spec{
+		name: "acquire", args: "KEY --limit 15/1m [--limit 50/24h]... [flags]", summary: "count events of a key if its limits allow them",
+		details: "Compares first, and counts only if every limit of every key holds. Several keys, all or nothing:\n" +
+			"--check KEY:15/1m,50/24h for each, instead of KEY and --limit.\n\n" +
+			"Exit status: 0 allowed, 3 refused, 1 no answer, 2 wrong usage.",
+		examples: "twotier acquire alice --limit 15/1m --limit 50/24h\n" +
+			"twotier acquire --check user:7:15/1m,50/24h --check ip:10.0.0.1:100/1m\n" +
+			"if twotier acquire deploy --limit 1/10m; then ./deploy.sh; fi",
+		bind: func(fs *flag.FlagSet) func(context.Context, *session, []string) error {
+			var (
+				e           event
+				all         checks
+				countDenied bool
+			)
+			e.bind(fs)
+			fs.Var(&all, "check", "`KEY:MAX/WINDOW,...`; may be repeated")
+			fs.BoolVar(&countDenied, "count-denied", false, "count the events even if they are refused")
+			return func(ctx context.Context, s *session, args []string) error {
+				body, err := acquireBody(e, all, args)
+				if err != nil {
+					return err
+				}
+				body.CountDenied = countDenied
+				return s.acquire(ctx, body)
+			}
+		},
+	}
+}
+
+func acquireBody(e event, all checks, args []string) (body writeBody, err error) {
+	if err := e.check(); err != nil {
+		return body, err
+	}
+	body = writeBody{TS: e.ts, Ack: e.ack}
+	if len(all) > 0 {
+		if len(args) > 0 || len(e.limits) > 0 {
+			return body, usagef("either KEY with --limit or --check, not both")
+		}
+		for i := range all {
+			all[i].NS, all[i].N = e.ns, e.n
+		}
+		body.Checks = all
+		return body, nil
+	}
+	key, err := oneKey(args)
+	if err != nil {
+		return body, err
+	}
+	if len(e.limits) == 0 {
+		return body, usagef("at least one --limit is needed, such as --limit 15/1m")
+	}
+	body.check = &check{e.ns, key, e.n, e.limits}
+	return body, nil
+}
+
+// decision is what an acquire answers for one key.
+type decision struct {
+	Key     string
+	Allowed bool
+	Limits  []struct {
+		Window                string
+		Max, Count, Remaining int64
+		Refused               bool
+	}
+	RetryAfter int64 `json:"retry_after_ms"`
+}
+
+func (s *session) acquire(ctx context.Context, body writeBody) error {
+	var answer struct {
+		decision
+		Checks []decision
+		origin
+	}
+	if err := s.call(ctx, http.MethodPost, "/v1/acquire", nil, body, &answer); err != nil {
+		return err
+	}
+	if !s.json {
+		decisions := answer.Checks
+		if body.check != nil {
+			answer.Key = body.Key
+			decisions = []decision{answer.decision}
+		}
+		fmt.Fprintf(s.Stdout, "%s (%s)\n", s.verdict(answer.decision), answer.origin)
+		if err := s.printDecisions(decisions); err != nil {
+			return err
+		}
+	}
+	if !answer.Allowed {
+		return ErrRefused
+	}
+	return nil
+}
+
+func (s *session) verdict(d decision) string {
+	switch {
+	case d.Allowed:
+		return s.paint(green, "allowed")
+	case d.RetryAfter < 0:
+		return s.paint(red, "refused") + ", and always will be: -n is more than a limit"
+	}
+	wait := time.Duration(d.RetryAfter) * time.Millisecond
+	return s.paint(red, "refused") + ", try again in " + config.FormatDuration(wait)
+}
+
+func (s *session) printDecisions(decisions []decision) error {
+	t := table{left: 2, rows: [][]string{{"KEY", "WINDOW", "LIMIT", "COUNT", "REMAINING", ""}}}
+	for _, d := range decisions {
+		for _, l := range d.Limits {
+			mark := ""
+			if l.Refused {
+				mark = "refused"
+			}
+			t.add(printable(d.Key), l.Window, l.Max, l.Count, l.Remaining, mark)
+		}
+	}
+	return t.print(s.Stdout)
+}
+
+func resetSpec() spec {
+	return spec{
+		name: "reset", args: "KEY [flags]", summary: "forget a key",
+		details:  "Forgets all counts of a key in memory and in Redis, on every node. There is no way back.",
+		examples: "twotier reset alice\ntwotier reset alice --ns login",
+		bind: func(fs *flag.FlagSet) func(context.Context, *session, []string) error {
+			ns := fs.String("ns", "", "`NAMESPACE` of the key")
+			return func(ctx context.Context, s *session, args []string) error {
+				key, err := oneKey(args)
+				if err != nil {
+					return err
+				}
+				var answer struct{}
+				if err := s.call(ctx, http.MethodPost, "/v1/reset", nil, check{NS: *ns, Key: key}, &answer); err != nil || s.json {
+					return err
+				}
+				_, err = fmt.Fprintf(s.Stdout, "forgot %s\n", strings.TrimPrefix(*ns+":"+printable(key), ":"))
+				return err
+			}
+		},
+	}
+}
