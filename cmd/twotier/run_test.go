@@ -1,0 +1,158 @@
+package main
+
+import (
+	"flag"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// exec runs a command line and returns what came of it.
+func exec(t *testing.T, environ []string, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	var out, err strings.Builder
+	status = run(t.Context(), args, environ, strings.NewReader(""), &out, &err)
+	return status, out.String(), err.String()
+}
+
+func TestHelp(t *testing.T) {
+	names := []string{""}
+	for _, c := range commands() {
+		names = append(names, c.Name)
+	}
+	for _, name := range names {
+		args := strings.Fields("help " + name)
+		t.Run(strings.Join(args, " "), func(t *testing.T) {
+			status, out, stderr := exec(t, nil, args...)
+			if status != exitOK || stderr != "" {
+				t.Fatalf("status %d, stderr %s", status, stderr)
+			}
+			compare(t, strings.Join(args, "-"), out)
+			if name == "" || name == "help" {
+				return
+			}
+			for _, ask := range []string{"--help", "-h"} {
+				if status, same, stderr := exec(t, nil, name, ask); status != exitOK || stderr != "" || same != out {
+					t.Errorf("%s %s: status %d, stderr %s, output %s", name, ask, status, stderr, same)
+				}
+			}
+		})
+	}
+}
+
+// compare compares text with a golden file; go test -update writes it.
+func compare(t *testing.T, name, text string) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".golden")
+	if *update {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text != string(want) {
+		t.Errorf("help has changed; if that is meant, run go test -update. Now it is\n%s", text)
+	}
+	for line := range strings.SplitSeq(text, "\n") {
+		if n := len([]rune(line)); n > 120 {
+			t.Errorf("line of %d characters: %s", n, line)
+		}
+	}
+}
+
+func TestExitStatus(t *testing.T) {
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/v1/acquire":
+			_, _ = w.Write([]byte(`{"allowed":false,"limits":[],"retry_after_ms":1000,"source":"memory"}`))
+		case "/v1/add":
+			_, _ = w.Write([]byte(`{"key":"a","counts":[],"over":false,"source":"memory"}`))
+		default:
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			_, _ = w.Write([]byte(`{"title":"Request refused","detail":"key: too long"}`))
+		}
+	}))
+	defer web.Close()
+	tests := []struct {
+		args           string
+		status         int
+		stdout, stderr string // parts of; empty means nothing at all
+	}{
+		{"", exitUsage, "", "usage: twotier COMMAND"},
+		{"help", exitOK, "usage: twotier COMMAND", ""},
+		{"--help", exitOK, "usage: twotier COMMAND", ""},
+		{"help --help", exitOK, "usage: twotier COMMAND", ""},
+		{"help nothing", exitUsage, "", `there is no command "nothing"`},
+		{"help acquir", exitUsage, "", "did you mean acquire?"},
+		{"version", exitOK, "twotier ", ""},
+		{"--version", exitOK, "twotier ", ""},
+		{"version 2", exitUsage, "", `unexpected argument "2"`},
+		{"conut a", exitUsage, "", `there is no command "conut"; did you mean count?`},
+		{"clus", exitUsage, "", "did you mean cluster?"},
+		{"--server x", exitUsage, "", "there is no command"},
+		{"add a", exitOK, "added 1 to a (memory)\n", ""},
+		{"acquire a --limit 1/1m", exitRefused, "refused, try again in 1s (memory)\n", ""},
+		{"count a", exitFailed, "", "twotier count: key: too long\n"},
+		{"count", exitUsage, "", "twotier count: the KEY is missing\nusage: twotier count KEY"},
+		{"serve --print-config", exitOK, "flush-interval = 200ms ", ""},
+		{"serve --listen x", exitUsage, "", "twotier serve: --listen: \"x\" is not HOST:PORT"},
+		{"serve --speed", exitUsage, "", "unknown flag --speed\nusage: twotier serve"},
+		{"serve --join a:1", exitUsage, "", "--gossip and --join need the cluster, which this version does not have yet\n"},
+	}
+	for _, test := range tests {
+		t.Run(test.args, func(t *testing.T) {
+			status, stdout, stderr := exec(t, []string{"TWOTIER_SERVER=" + web.URL}, strings.Fields(test.args)...)
+			if status != test.status {
+				t.Errorf("status %d, want %d", status, test.status)
+			}
+			for _, s := range []struct{ name, got, want string }{{"stdout", stdout, test.stdout}, {"stderr", stderr, test.stderr}} {
+				if s.want == "" && s.got != "" || !strings.Contains(s.got, s.want) {
+					t.Errorf("%s %q, want %q", s.name, s.got, s.want)
+				}
+			}
+		})
+	}
+}
+
+func TestPasswordsAreNotPrinted(t *testing.T) {
+	environ := []string{"TWOTIER_REDIS=redis://me:secret@h:1"}
+	for _, args := range []string{"serve --print-config", "serve --listen x", "serve --redis http://me:secret@h"} {
+		if _, stdout, stderr := exec(t, environ, strings.Fields(args)...); strings.Contains(stdout+stderr, "secret") {
+			t.Errorf("%s: %s%s", args, stdout, stderr)
+		}
+	}
+}
+
+func TestNearest(t *testing.T) {
+	tests := map[string]string{
+		"serve": "serve", "srve": "serve", "servre": "serve", "ad": "add", "benhc": "bench", "ser": "serve",
+		"x": "", "": "", "quit": "", "zz": "",
+	}
+	for name, want := range tests {
+		if got := nearest(name, []string{"serve", "add", "bench", "top"}); got != want {
+			t.Errorf("%q: got %q, want %q", name, got, want)
+		}
+	}
+}
+
+func TestSecondSignalLeavesAtOnce(t *testing.T) {
+	signals := make(chan os.Signal, 2)
+	canceled, status := 0, -1
+	var stderr strings.Builder
+	signals <- syscall.SIGTERM
+	signals <- syscall.SIGINT
+	watchSignals(signals, func() { canceled++ }, &stderr, func(code int) { status = code })
+	if canceled != 1 || status != exitFailed || !strings.Contains(stderr.String(), "interrupt again") {
+		t.Errorf("canceled %d times, status %d, stderr %q", canceled, status, stderr.String())
+	}
+}

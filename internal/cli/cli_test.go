@@ -1,0 +1,392 @@
+package cli_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"twotier/internal/cli"
+	"twotier/internal/load"
+)
+
+// server answers every call alike and keeps the last one that it was asked.
+type server struct {
+	status      int
+	contentType string
+	answer      string
+	asked       string
+}
+
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	s.asked = strings.TrimSpace(r.Method + " " + r.URL.RequestURI() + " " + string(body))
+	if s.contentType != "" {
+		w.Header().Set("Content-Type", s.contentType)
+	}
+	if s.status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
+	}
+	if s.status != 0 {
+		w.WriteHeader(s.status)
+	}
+	_, _ = io.WriteString(w, s.answer)
+}
+
+// exec runs one command line against s.
+func (s *server) exec(t *testing.T, args ...string) (stdout string, err error) {
+	t.Helper()
+	web := httptest.NewServer(s)
+	defer web.Close()
+	return exec(t, []string{"TWOTIER_SERVER=" + web.URL}, args...)
+}
+
+func exec(t *testing.T, environ []string, args ...string) (stdout string, err error) {
+	t.Helper()
+	var out strings.Builder
+	all := cli.Commands()
+	i := slices.IndexFunc(all, func(c cli.Command) bool { return c.Name == args[0] })
+	if i < 0 {
+		t.Fatalf("no command %s", args[0])
+	}
+	err = all[i].Run(t.Context(), cli.IO{Environ: environ, Stdout: &out, Stderr: io.Discard}, args[1:])
+	return out.String(), err
+}
+
+func TestRequestsAndAnswers(t *testing.T) {
+	const acquired = `{"allowed":true,"limits":[{"window":"1m","max":15,"count":4,"remaining":11},{"window":"24h","max":50,"count":4,"remaining":46}],"retry_after_ms":0,"source":"memory"}`
+	tests := []struct {
+		name, args, answer, asked, want string
+	}{
+		{
+			"add", "add alice", `{"key":"alice","counts":[],"over":false,"source":"memory"}`,
+			`POST /v1/add {"key":"alice","n":1}`,
+			"added 1 to alice (memory)\n",
+		},
+		{
+			"add with everything", "add -n 3 alice --ns x --ts 1700000000000 --ack redis --limit 1m=15 --limit 50/24h",
+			`{"key":"alice","counts":[{"window":"1m","count":4,"min":3,"max":5},{"window":"24h","count":51,"min":51,"max":51}],"over":true,"source":"owner","degraded":true}`,
+			`POST /v1/add {"ns":"x","key":"alice","n":3,"limits":[{"window":"1m","max":15},{"window":"24h","max":50}],"ts":1700000000000,"ack":"redis"}`,
+			`added 3 to alice, over the limit (owner, degraded)
+WINDOW  COUNT  MIN  MAX  LIMIT
+1m          4    3    5     15
+24h        51   51   51     50  over
+`,
+		},
+		{
+			"add takes back", "add alice -n -2", `{"key":"alice","counts":[],"over":false,"source":"memory"}`,
+			`POST /v1/add {"key":"alice","n":-2}`,
+			"took 2 back from alice (memory)\n",
+		},
+		{
+			"count", "count alice", `{"key":"alice","counts":[{"window":"1m","count":3,"min":2,"max":3,"bucket_ms":1000}],"source":"owner","age_ms":250,"degraded":false}`,
+			`GET /v1/count?key=alice&window=1m%2C1h%2C24h`,
+			"alice (owner, other nodes' counts up to 250ms old)\nWINDOW  COUNT  MIN  MAX\n1m          3    2    3\n",
+		},
+		{
+			"count at", "count --at 17 --ns x --window 37m -- -n", `{"key":"-n","counts":[],"source":"memory"}`,
+			`GET /v1/count?at=17&key=-n&ns=x&window=37m`,
+			"-n (memory)\n",
+		},
+		{
+			"count of an odd key", "count a\tb", `{"key":"a\tb","counts":[],"source":"memory"}`,
+			`GET /v1/count?key=a%09b&window=1m%2C1h%2C24h`,
+			"\"a\\tb\" (memory)\n",
+		},
+		{
+			"acquire", "acquire alice --limit 15/1m,50/24h", acquired,
+			`POST /v1/acquire {"key":"alice","n":1,"limits":[{"window":"1m","max":15},{"window":"24h","max":50}]}`,
+			`allowed (memory)
+KEY    WINDOW  LIMIT  COUNT  REMAINING
+alice  1m         15      4         11
+alice  24h        50      4         46
+`,
+		},
+		{"acquire as JSON", "acquire alice --limit 15/1m --json", acquired, `POST /v1/acquire {"key":"alice","n":1,"limits":[{"window":"1m","max":15}]}`, acquired + "\n"},
+		{
+			"reset", "reset alice --ns x", `{"key":"alice","reset":true}`,
+			`POST /v1/reset {"ns":"x","key":"alice"}`,
+			"forgot x:alice\n",
+		},
+		{
+			"top", "top -n 2", `{"window":"1m","keys":[{"ns":"default","key":"alice","count":40},{"ns":"x","key":"b","count":2}]}`,
+			`GET /v1/top?n=2&window=1m`,
+			`KEY    NAMESPACE  COUNT
+alice  default       40  ████████████████████
+b      x              2  █
+`,
+		},
+		{"top of nothing", "top --window 1h", `{"window":"1h","keys":[]}`, `GET /v1/top?n=20&window=1h`, "no events in the last 1h\n"},
+		{
+			"series of nothing", "series alice --ns x", `{"key":"alice","bucket_ms":60000,"points":[[0,0],[60000,0]]}`,
+			`GET /v1/series?key=alice&ns=x&window=1h`,
+			"alice: no events in the last 1h\n",
+		},
+		{
+			"series", "series alice", `{"key":"alice","bucket_ms":60000,"points":[[0,0],[60000,1],[120000,4],[180000,8],[240000,16],[300000,2],[360000,0],[420000,16],[480000,1],[540000,0]]}`,
+			`GET /v1/series?key=alice&window=1h`,
+			`alice: 48 events in the last 1h, a bar is 1m
+      16 ┤    █  █
+         ┤    █  █
+         ┤    █  █
+         ┤    █  █
+         ┤   ██  █
+         ┤   ██  █
+         ┤  ███  █
+       0 └──────────
+          -10m   now
+`,
+		},
+		{
+			"cluster", "cluster",
+			`{"mode":"two-tier","ring_version":3,"partitions":1021,"members":[{"id":"b","address":"h:2","state":"alive","self":false,"partitions":511,"share":0.501},{"id":"a","address":"h:1","state":"alive","self":true,"partitions":510,"share":0.499}],"redis":{"kind":"redis","address":"h:6379","up":true,"rtt_us":130,"round_trips":9},"clock_offset_ms":-2,"clock_skew_ms":0,"pending_buckets":7,"keys":12,"memory_bytes":1572864,"max_memory_bytes":1073741824}`,
+			`GET /v1/cluster`,
+			`mode     two-tier
+store    redis h:6379, up, round trip 130µs
+pending  7 buckets not in the store yet
+memory   12 keys, 1.5 MiB of 1 GiB
+clock    -2 ms to the store's, 0 ms of it not followed yet
+ring     version 3, 1021 partitions, 2 members
+
+MEMBER  ADDRESS  STATE  PARTITIONS  SHARE
+a       h:1      alive         510  49.9%  (asked)
+b       h:2      alive         511  50.1%
+`,
+		},
+		{
+			"cluster without a store", "cluster", `{"mode":"two-tier","members":[],"redis":{"kind":"redis","up":false,"error":"refused"}}`,
+			`GET /v1/cluster`,
+			"mode     two-tier\nstore    redis, down: refused\npending  0 buckets not in the store yet\nmemory   0 keys, 0 B of 0 B\n" +
+				"clock    +0 ms to the store's, 0 ms of it not followed yet\nring     version 0, 0 partitions, 0 members\n\n",
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			s := &server{answer: test.answer}
+			got, err := s.exec(t, strings.Split(test.args, " ")...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s.asked != test.asked {
+				t.Errorf("asked %s\nwant  %s", s.asked, test.asked)
+			}
+			if test.name == "series" { // of the plot only the frame: its bars have a test of their own
+				got = strings.Join(slices.DeleteFunc(strings.SplitAfter(got, "\n"), func(l string) bool { return strings.ContainsAny(l, "▁▂▃▄▅▆▇") }), "")
+			}
+			if got != test.want {
+				t.Errorf("printed\n%s\nwant\n%s", got, test.want)
+			}
+		})
+	}
+}
+
+func TestRefusedAcquire(t *testing.T) {
+	const answer = `{"allowed":false,"checks":[{"key":"user:7","allowed":true,"limits":[{"window":"1m","max":15,"count":3,"remaining":12}],"retry_after_ms":0},` +
+		`{"key":"ip","allowed":false,"limits":[{"window":"1m","max":1,"count":1,"remaining":0,"refused":true}],"retry_after_ms":12400}],"retry_after_ms":12400,"source":"memory"}`
+	s := &server{answer: answer}
+	args := []string{"acquire", "--check", "user:7:15/1m", "--check", "ip:1/1m", "-n", "1", "--ns", "x", "--count-denied"}
+	got, err := s.exec(t, args...)
+	if !errors.Is(err, cli.ErrRefused) {
+		t.Errorf("error %v", err)
+	}
+	const want = `refused, try again in 12.4s (memory)
+KEY     WINDOW  LIMIT  COUNT  REMAINING
+user:7  1m         15      3         12
+ip      1m          1      1          0  refused
+`
+	if got != want {
+		t.Errorf("printed\n%s\nwant\n%s", got, want)
+	}
+	const asked = `POST /v1/acquire {"count_denied":true,"checks":[{"ns":"x","key":"user:7","n":1,"limits":[{"window":"1m","max":15}]},{"ns":"x","key":"ip","n":1,"limits":[{"window":"1m","max":1}]}]}`
+	if s.asked != asked {
+		t.Errorf("asked %s\nwant  %s", s.asked, asked)
+	}
+	if got, err = s.exec(t, append(args, "--json")...); !errors.Is(err, cli.ErrRefused) || got != answer+"\n" {
+		t.Errorf("as JSON: %v\n%s", err, got)
+	}
+	s.answer = `{"allowed":false,"limits":[],"retry_after_ms":-1,"source":"memory"}`
+	if got, _ = s.exec(t, "acquire", "a", "--limit", "1/1m", "-n", "2"); !strings.Contains(got, "always will be") {
+		t.Errorf("printed %s", got)
+	}
+}
+
+func TestErrorsOfTheServer(t *testing.T) {
+	const problem = "application/problem+json"
+	tests := []struct {
+		name    string
+		server  server
+		want    []string
+		printed bool // with --json
+	}{
+		{"refused", server{status: 422, contentType: problem, answer: `{"title":"Request refused","status":422,"detail":"window: 25h is longer than the namespace covers (24h)"}`}, []string{"window: 25h is longer"}, true},
+		{"unavailable", server{status: 503, contentType: problem, answer: `{"title":"Can't answer now","status":503}`}, []string{"Can't answer now", "try again in 1 s"}, true},
+		{"unknown", server{status: 503, contentType: problem, answer: `{"title":"Outcome unknown","detail":"no reply","outcome":"unknown"}`}, []string{"no reply", "may or may not"}, true},
+		{"somebody else", server{status: 404, answer: "<html>"}, []string{"404 Not Found; is that a twotier server?"}, false},
+		{"redirect", server{status: 302, answer: ""}, []string{"302 Found; is that a twotier server?"}, false},
+		{"not JSON", server{answer: "hello"}, []string{"not JSON; is that a twotier server?"}, true},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := test.server.exec(t, "count", "alice", "--window", "25h", "--json")
+			for _, want := range test.want {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("got %v, want %q", err, want)
+				}
+			}
+			if want := map[bool]string{true: test.server.answer + "\n"}[test.printed]; got != want {
+				t.Errorf("printed %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+func TestNobodyThere(t *testing.T) {
+	web := httptest.NewServer(nil)
+	web.Close()
+	for _, args := range [][]string{{"count", "alice"}, {"bench"}, {"add", "alice"}} {
+		_, err := exec(t, nil, append(args, "--server", web.URL)...)
+		if err == nil || !strings.Contains(err.Error(), "is it running? start it with: twotier serve") || !strings.Contains(err.Error(), web.URL) {
+			t.Errorf("%v: %v", args, err)
+		}
+	}
+}
+
+func TestTimeout(t *testing.T) {
+	release := make(chan struct{})
+	web := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
+	defer web.Close()
+	defer close(release)
+	_, err := exec(t, nil, "add", "alice", "--server", web.URL, "--timeout", "20ms")
+	if err == nil || !strings.Contains(err.Error(), "within 20ms") || !strings.Contains(err.Error(), "may or may not have been counted") {
+		t.Errorf("got %v", err)
+	}
+	_, err = exec(t, nil, "count", "alice", "--server", web.URL, "--timeout", "20ms")
+	if err == nil || strings.Contains(err.Error(), "may or may not") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestWrongUsage(t *testing.T) {
+	tests := []struct{ args, want string }{
+		{"add", "the KEY is missing"},
+		{"add a b", `"b" is one more`},
+		{"add ", "the KEY is empty"},
+		{"add a -n 0", "--n: 0 events"},
+		{"add a -n x", `invalid value "x" for --n`},
+		{"add a --ack disk", `--ack: "disk" is neither memory nor redis`},
+		{"add a --limit 15", `"15" is not MAX/WINDOW, such as 15/1m`},
+		{"add a --limit x/1m", `"x/1m" is not MAX/WINDOW`},
+		{"add a --limit 1/0s", `"0s" is not a window`},
+		{"add a --limit -1/1m", "is not MAX/WINDOW"},
+		{"add a --speed 1", "unknown flag --speed"},
+		{"add a --ns", "no value for --ns"},
+		{"acquire a", "at least one --limit"},
+		{"acquire --limit 1/1m", "the KEY is missing"},
+		{"acquire a --check b:1/1m", "not both"},
+		{"acquire --check 1/1m", "is not KEY:MAX/WINDOW"},
+		{"acquire --check a:b", "is not MAX/WINDOW"},
+		{"count a --window 1m,x", `--window: "x" is not a window`},
+		{"series a --window 1m,1h", `"1m,1h" is not a window`},
+		{"top x", `unexpected argument "x"`},
+		{"top -n 0", "--n: 0 is not a number of keys"},
+		{"top --window ", "--window"},
+		{"cluster x", "unexpected argument"},
+		{"reset", "the KEY is missing"},
+		{"count a --server ftp://x", "--server: "},
+		{"count a --server http://", "--server: "},
+		{"count a --timeout 0s", "--timeout: "},
+		{"bench x", "unexpected argument"},
+		{"bench --op mul", `--op: "mul" is not one of add, acquire, batch`},
+		{"bench --dist odd", `--dist: "odd" is not one of uniform, zipf, same, distinct`},
+		{"bench --keys 0", "--keys: 0"},
+		{"bench --connections 0", "--connections: 0"},
+		{"bench --batch 10001", "--batch: 10001"},
+		{"bench --duration 0s", "--duration: 0s"},
+		{"bench --rate -1", "--rate: -1"},
+	}
+	for _, test := range tests {
+		t.Run(test.args, func(t *testing.T) {
+			args := strings.Split(test.args, " ")
+			out, err := exec(t, nil, args...)
+			var usage *cli.UsageError
+			if !errors.As(err, &usage) || !strings.Contains(err.Error(), test.want) {
+				t.Fatalf("got %v, want wrong usage: %s", err, test.want)
+			}
+			if !strings.HasPrefix(usage.Synopsis, "twotier "+args[0]+" ") || out != "" {
+				t.Errorf("synopsis %q, output %q", usage.Synopsis, out)
+			}
+		})
+	}
+}
+
+func TestHelpIsAskedFor(t *testing.T) {
+	for _, c := range cli.Commands() {
+		if _, err := exec(t, nil, c.Name, "--help"); !errors.Is(err, flag.ErrHelp) {
+			t.Errorf("%s: %v", c.Name, err)
+		}
+	}
+}
+
+func TestServerWithoutScheme(t *testing.T) {
+	s := &server{answer: `{"key":"a","counts":[],"source":"memory"}`}
+	web := httptest.NewServer(s)
+	defer web.Close()
+	environ := []string{"TWOTIER_SERVER=http://127.0.0.1:1"}
+	if _, err := exec(t, environ, "count", "a", "--server", strings.TrimPrefix(web.URL, "http://")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestBench(t *testing.T) {
+	s := &locked{answer: `{"allowed":true,"limits":[]}`}
+	web := httptest.NewServer(s)
+	defer web.Close()
+	args := []string{"bench", "--server", web.URL, "--op", "acquire", "--limit", "5/1m", "--duration", "50ms", "--connections", "2", "--rate", "1000"}
+	out, err := exec(t, nil, args...)
+	if err != nil || !strings.Contains(out, "op/s (acquire, uniform, 2 connections)") || !strings.Contains(out, "since due") || !strings.Contains(out, " allowed, 0 refused") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	out, err = exec(t, nil, append(args, "--json")...)
+	var result load.Result
+	if err != nil || json.Unmarshal([]byte(out), &result) != nil || result.Requests == 0 || result.Latency.P50 == 0 {
+		t.Errorf("%v\n%s", err, out)
+	}
+	s.status = http.StatusInternalServerError
+	if _, err = exec(t, nil, args...); err == nil || !strings.Contains(err.Error(), "no request succeeded") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// locked answers like server, to many at once; it is healthy in any case.
+type locked struct {
+	answer string
+	status int
+}
+
+func (l *locked) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if l.status != 0 && r.URL.Path != "/healthz" {
+		w.WriteHeader(l.status)
+	}
+	_, _ = io.WriteString(w, l.answer)
+}
+
+func TestBenchEndsWhenInterrupted(t *testing.T) {
+	web := httptest.NewServer(&locked{answer: "{}"})
+	defer web.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	all := cli.Commands()
+	bench := all[slices.IndexFunc(all, func(c cli.Command) bool { return c.Name == "bench" })]
+	var out strings.Builder
+	err := bench.Run(ctx, cli.IO{Stdout: &out, Stderr: io.Discard}, []string{"--server", web.URL, "--duration", "1h", "--connections", "1"})
+	if err != nil || !strings.Contains(out.String(), "op/s") {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+}
