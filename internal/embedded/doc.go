@@ -1,0 +1,6 @@
+// Package embedded is a store within the process, for a start without Redis: nothing in it outlives the process, and
+// nobody else sees it. It keeps the promises of syncer.Store, so that all that is built on them works the same.
+//
+// Its memory is bounded: when that is used up, rounds that would add keys are refused until others have expired, as
+// Redis does with maxmemory and noeviction. A [Store] may be used from several goroutines.
+package embedded

@@ -1,0 +1,160 @@
+package syncer
+
+import (
+	"math/bits"
+
+	"twotier/leaparray"
+)
+
+// ref is the place of a block in an arena: chunk and word. 0 is none.
+type ref uint32
+
+const (
+	chunkBits  = 12
+	chunkWords = 1 << chunkBits
+	// exactClasses is the number of block sizes, in words, that have a free list of their own.
+	exactClasses = 64
+	firstChunk   = 128
+)
+
+// arena hands out blocks of words for the keys of one partition. It exists because a million small Go objects cost twice
+// the memory, and the collector has to visit each; the chunks of an arena hold no pointers. Freed blocks are kept by
+// size and cut up for smaller ones; what fragmentation leaves is won back by moving everything into a new arena.
+type arena struct {
+	chunks [][]uint64
+	next   int // first unused word of the last chunk
+	free   [exactClasses]ref
+	have   uint64 // bit i is set if free[i] is not empty
+	large  map[int][]ref
+	// total is the number of words in chunks, unused of those that are free.
+	total, unused int
+}
+
+func (a *arena) words(r ref, n int) []uint64 {
+	c := a.chunks[r>>chunkBits]
+	at := int(r & (chunkWords - 1))
+	return c[at : at+n : at+n]
+}
+
+// tail returns the words from r to the end of its chunk.
+func (a *arena) tail(r ref) []uint64 { return a.chunks[r>>chunkBits][r&(chunkWords-1):] }
+
+// alloc returns a zeroed block of n words.
+func (a *arena) alloc(n int) ref {
+	r := a.reuse(n)
+	if r == 0 {
+		return a.fresh(n)
+	}
+	a.unused -= n
+	clear(a.words(r, n))
+	return r
+}
+
+func (a *arena) reuse(n int) ref {
+	if n >= exactClasses {
+		list := a.large[n]
+		if len(list) == 0 {
+			return 0
+		}
+		r := list[len(list)-1]
+		a.large[n] = list[:len(list)-1]
+		return r
+	}
+	fits := a.have >> n << n
+	if fits == 0 {
+		return 0
+	}
+	size := bits.TrailingZeros64(fits)
+	r := a.free[size]
+	a.free[size] = ref(a.words(r, 1)[0])
+	if a.free[size] == 0 {
+		a.have &^= 1 << size
+	}
+	if size > n {
+		a.put(r+ref(n), size-n)
+	}
+	return r
+}
+
+// put makes a block available for reuse.
+func (a *arena) put(r ref, n int) {
+	if n >= exactClasses {
+		if a.large == nil {
+			a.large = map[int][]ref{}
+		}
+		a.large[n] = append(a.large[n], r)
+		return
+	}
+	a.words(r, 1)[0] = uint64(a.free[n])
+	a.free[n] = r
+	a.have |= 1 << n
+}
+
+func (a *arena) release(r ref, n int) {
+	a.unused += n
+	a.put(r, n)
+}
+
+// fresh takes a block from the end of the last chunk, or from a new one.
+func (a *arena) fresh(n int) ref {
+	last := len(a.chunks) - 1
+	if last < 0 || a.next+n > len(a.chunks[last]) {
+		if last >= 0 {
+			a.keepRest(last)
+		}
+		size := max(n+1, min(max(firstChunk, a.total/4), chunkWords))
+		a.chunks = append(a.chunks, make([]uint64, size))
+		a.total += size
+		a.unused += size
+		a.next = 0
+		last++
+		if last == 0 {
+			a.next = 1 // so that no block is at 0
+			a.unused--
+		}
+	}
+	r := ref(last<<chunkBits | a.next)
+	a.next += n
+	a.unused -= n
+	return r
+}
+
+// keepRest puts the words left over at the end of a chunk on the free lists.
+func (a *arena) keepRest(chunk int) {
+	for rest := len(a.chunks[chunk]) - a.next; rest > 0; {
+		n := min(rest, exactClasses-1)
+		a.put(ref(chunk<<chunkBits|a.next), n)
+		a.next += n
+		rest -= n
+	}
+}
+
+// counterAlloc is an arena as the allocator of leaparray. It remembers where the block is.
+type counterAlloc struct {
+	a   *arena
+	ref ref
+}
+
+// Alloc implements leaparray.Allocator. The upper half of the first word holds the size, for when the block is released.
+func (c *counterAlloc) Alloc(words int) leaparray.Counter {
+	c.ref = c.a.alloc(words)
+	b := c.a.words(c.ref, words)
+	b[0] = uint64(words) << 32
+	return leaparray.Counter(b)
+}
+
+// counter returns the counter at r, nil for 0.
+func (a *arena) counter(r ref) leaparray.Counter {
+	if r == 0 {
+		return nil
+	}
+	b := a.tail(r)
+	n := int(b[0] >> 32)
+	return leaparray.Counter(b[:n:n])
+}
+
+func (a *arena) releaseCounter(r ref) {
+	if r != 0 {
+		a.release(r, int(a.words(r, 1)[0]>>32))
+	}
+}

@@ -1,0 +1,220 @@
+package syncer
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"twotier/leaparray"
+)
+
+// Counter is the two-tier counter. Make one with [New], start it with Open, stop it with Close.
+type Counter struct {
+	opt    Options
+	parts  []partition
+	lanes  []*lane
+	spaces []*space
+	byName map[string]int // position in spaces
+	seed   maphash.Seed
+	opened int64 // Options.Now at New: where the seconds of an entry's last use begin
+	budget int   // bytes of a partition
+	calls  sync.Pool
+
+	closed atomic.Bool
+	stop   context.CancelFunc
+	done   sync.WaitGroup
+	once   sync.Once
+	err    error
+
+	batchesOK, batchesUnknown, batchesRefused atomic.Int64
+	flushed, loads, losses, badKeys           atomic.Int64
+}
+
+// New checks the options and returns a counter that is not running yet.
+func New(opt Options) (*Counter, error) {
+	if err := opt.fill(); err != nil {
+		return nil, err
+	}
+	c := &Counter{opt: opt, seed: maphash.MakeSeed(), opened: opt.Now(), byName: map[string]int{}}
+	if err := c.addSpace(DefaultNamespace, opt.Namespaces[DefaultNamespace]); err != nil {
+		return nil, err
+	}
+	for name, ns := range opt.Namespaces {
+		if name == DefaultNamespace {
+			continue
+		}
+		if err := c.addSpace(name, ns); err != nil {
+			return nil, err
+		}
+	}
+	c.parts = make([]partition, opt.Placement.Partitions)
+	c.budget = int(opt.MaxMemory / int64(len(c.parts)))
+	for i := range min(opt.Lanes, len(c.parts)) {
+		c.lanes = append(c.lanes, &lane{c: c, id: i, signal: make(chan struct{}, 1)})
+	}
+	for i := range c.parts {
+		p := &c.parts[i]
+		p.id = i
+		p.lane = c.lanes[i%len(c.lanes)]
+		p.lane.parts = append(p.lane.parts, p)
+	}
+	c.calls.New = func() any { return new(call) }
+	return c, nil
+}
+
+func (c *Counter) addSpace(name string, ns Namespace) error {
+	if ns.Ladder == nil {
+		l, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
+		if err != nil {
+			return err
+		}
+		ns.Ladder = l
+	}
+	if ns.OnCold == "" {
+		ns.OnCold = OnColdAllow
+	}
+	if ns.OnCold != OnColdAllow && ns.OnCold != OnColdDeny {
+		return fmt.Errorf("syncer: namespace %s: OnCold is %q, want %q or %q", name, ns.OnCold, OnColdAllow, OnColdDeny)
+	}
+	span := ns.Ladder.Span()
+	c.byName[name] = len(c.spaces)
+	c.spaces = append(c.spaces, &space{
+		name: name, ladder: ns.Ladder, onCold: ns.OnCold, ttl: 2 * span, unit: max(1, span/ttlUnits),
+	})
+	return nil
+}
+
+func newWriter() string { return rand.Text()[:12] }
+
+// Writer is the name under which the store knows this counter.
+func (c *Counter) Writer() string { return c.opt.Writer }
+
+// Open starts the goroutines that flush, load and evict. They stop at Close, not with ctx.
+func (c *Counter) Open(ctx context.Context) error {
+	if c.stop != nil {
+		return errors.New("syncer: opened twice")
+	}
+	run, stop := context.WithCancel(context.WithoutCancel(ctx))
+	c.stop = stop
+	for _, l := range c.lanes {
+		c.done.Go(func() { l.run(run) })
+	}
+	c.done.Go(func() { c.runSweep(run) })
+	return nil
+}
+
+// Close refuses new operations, flushes until nothing is pending or ctx is done, and stops every goroutine. The error says
+// how much the store did not take. Further calls return the same.
+func (c *Counter) Close(ctx context.Context) error {
+	c.once.Do(func() {
+		c.refuse()
+		if c.stop == nil {
+			return
+		}
+		c.err = c.Flush(ctx)
+		if n := c.Stats().PendingBuckets; n > 0 && c.err == nil {
+			c.err = fmt.Errorf("close: the store refuses %d buckets", n)
+		}
+		c.stop()
+		c.done.Wait()
+		for i := range c.parts {
+			p := &c.parts[i]
+			p.mu.Lock()
+			p.wake()
+			p.mu.Unlock()
+		}
+	})
+	return c.err
+}
+
+// refuse lets no operation count from now on.
+func (c *Counter) refuse() {
+	c.closed.Store(true)
+	for i := range c.parts {
+		p := &c.parts[i]
+		p.mu.Lock()
+		p.closed = true
+		p.mu.Unlock()
+	}
+}
+
+// Flush returns once everything that was counted before the call is acknowledged, or ctx is done; then the error wraps
+// ErrUnknownOutcome and says how much is pending.
+func (c *Counter) Flush(ctx context.Context) error {
+	for i := range c.parts {
+		p := &c.parts[i]
+		p.mu.Lock()
+		ticket := p.drawn
+		p.mu.Unlock()
+		if err := c.commit(ctx, p, ticket); err != nil {
+			return fmt.Errorf("flush: %w: the store has not acknowledged %d buckets", ErrUnknownOutcome, c.Stats().PendingBuckets)
+		}
+	}
+	return nil
+}
+
+// commit waits until all tickets up to this one are acknowledged.
+func (c *Counter) commit(ctx context.Context, p *partition, ticket uint64) error {
+	for {
+		p.mu.Lock()
+		if p.covered >= ticket {
+			p.mu.Unlock()
+			return nil
+		}
+		settled := p.wait()
+		p.mu.Unlock()
+		p.lane.kick(p)
+		select {
+		case <-settled:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: counted in memory, but the store has not acknowledged it in time", ErrUnknownOutcome)
+		}
+	}
+}
+
+// Stats returns a snapshot of the counter's figures.
+func (c *Counter) Stats() Stats {
+	s := Stats{
+		MaxMemory:      c.opt.MaxMemory,
+		BatchesOKTotal: c.batchesOK.Load(), BatchesUnknownTotal: c.batchesUnknown.Load(),
+		BatchesRefusedTotal: c.batchesRefused.Load(), FlushedBucketsTotal: c.flushed.Load(),
+		LoadsTotal: c.loads.Load(), LossesTotal: c.losses.Load(), BadKeysTotal: c.badKeys.Load(),
+	}
+	for i := range c.parts {
+		p := &c.parts[i]
+		p.mu.Lock()
+		s.Keys += int64(p.table.used)
+		s.PendingBuckets += p.pendingBuckets
+		s.MemoryBytes += int64(p.bytes())
+		s.EvictedTotal += p.evictions
+		s.DroppedExpiredTotal += p.expired
+		if p.failing {
+			s.DegradedPartitions++
+		}
+		p.mu.Unlock()
+	}
+	return s
+}
+
+// seconds is the present on the scale of an entry's last use.
+func (c *Counter) seconds(now int64) uint32 { return uint32((now-c.opened)/1000) & low24 }
+
+func (c *Counter) space(ns []byte) int {
+	if i, ok := c.byName[string(ns)]; ok {
+		return i
+	}
+	return 0
+}
+
+// age is how long ago the store last answered for the partition, in milliseconds.
+func (p *partition) age(now time.Time) int64 {
+	if p.contact.IsZero() {
+		return 0
+	}
+	return now.Sub(p.contact).Milliseconds()
+}

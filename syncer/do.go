@@ -1,0 +1,290 @@
+package syncer
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"math"
+	"slices"
+	"time"
+
+	"twotier/leaparray"
+)
+
+// target is one check of an operation and where its key lives.
+type target struct {
+	check  *Check
+	ns     []byte // empty for the default namespace
+	p      *partition
+	sp     *space
+	spIdx  int
+	hash   uint32
+	ref    ref
+	want   *want
+	absent bool // the store was asked and holds nothing
+	blind  bool // the store can't be asked
+	extra  int64
+}
+
+// call is the scratch memory of one operation.
+type call struct {
+	op      *Op
+	now, ts int64
+	late    bool
+	targets []target
+	parts   []*partition
+}
+
+// Do carries out one operation. It fills in res, whose memory it reuses; on an error res means nothing and, but for
+// ErrUnknownOutcome, nothing was counted. Other errors are ErrClosed, ErrOverload, ErrUnavailable and *InvalidError.
+func (c *Counter) Do(ctx context.Context, op *Op, res *Result) error {
+	res.Reset()
+	if c.closed.Load() {
+		return ErrClosed
+	}
+	now := c.opt.Now()
+	if op.Kind == Add && len(op.Checks) == 1 && len(op.Checks[0].Limits) == 0 {
+		return c.addOnly(ctx, op, res, now)
+	}
+	k := c.calls.Get().(*call)
+	defer c.calls.Put(k)
+	if err := c.prepare(k, op, now); err != nil {
+		return err
+	}
+	if err := c.lockWarm(ctx, k); err != nil {
+		return err
+	}
+	counted, err := c.evaluate(k, res)
+	k.unlock()
+	if err != nil || !counted || !c.waits(op) {
+		return err
+	}
+	return c.commitAll(ctx, k)
+}
+
+// DoAll carries out operations in order and sets Err in each result. Those that need to know the past of a cold key wait
+// for all of them together, and so do those that wait for the store.
+func (c *Counter) DoAll(ctx context.Context, ops []Op, res []Result) {
+	c.askAhead(ops)
+	commit := map[*partition]uint64{}
+	var waiting []int
+	for i := range ops {
+		op := ops[i]
+		stored := c.waits(&op) && op.Kind != Count
+		op.Ack = AckMemory
+		err := c.Do(ctx, &op, &res[i])
+		res[i].Err = err
+		if err == nil && stored {
+			waiting = append(waiting, i)
+			for j := range op.Checks {
+				p := &c.parts[c.opt.Placement.Of(op.Checks[j].NS, op.Checks[j].Key)]
+				p.mu.Lock()
+				commit[p] = p.drawn
+				p.mu.Unlock()
+			}
+		}
+	}
+	var failed error
+	for p, ticket := range commit {
+		if err := c.commit(ctx, p, ticket); err != nil {
+			failed = err
+		}
+	}
+	for _, i := range waiting {
+		if failed != nil {
+			res[i].Err = failed
+		} else {
+			res[i].Err = c.parkedError(&ops[i])
+		}
+	}
+}
+
+func (c *Counter) waits(op *Op) bool {
+	return op.Ack == AckStore || op.Ack == AckDefault && c.opt.Ack == AckStore
+}
+
+// addOnly is an Add that compares with nothing: it needs to know nothing of the key's past.
+func (c *Counter) addOnly(ctx context.Context, op *Op, res *Result, now int64) error {
+	check := &op.Checks[0]
+	var t target
+	c.locate(&t, check)
+	ts, late, err := moment(op, t.sp, now)
+	if err != nil {
+		return err
+	}
+	s := t.sp.ladder.Stamp(ts)
+	p := t.p
+	p.mu.Lock()
+	r, e, err := c.entry(&t, now)
+	if err != nil {
+		p.mu.Unlock()
+		return err
+	}
+	p.add(r, e, t.sp.ladder, &s, check.N, late)
+	failing, ticket := p.blind(), p.drawn
+	p.mu.Unlock()
+	res.Allowed, res.Source, res.Degraded = true, SourceMemory, failing
+	if failing {
+		res.Source = SourceDegraded
+	}
+	res.AddCheck()
+	if !c.waits(op) {
+		return nil
+	}
+	if err := c.commit(ctx, p, ticket); err != nil {
+		return err
+	}
+	return c.parkedError(op)
+}
+
+// locate finds the partition and namespace of a check.
+func (c *Counter) locate(t *target, check *Check) {
+	t.check = check
+	if !isDefault(check.NS) {
+		t.ns = check.NS
+		t.spIdx = c.space(check.NS)
+	}
+	t.sp = c.spaces[t.spIdx]
+	t.p = &c.parts[c.opt.Placement.Of(check.NS, check.Key)]
+	h := maphash.Bytes(c.seed, check.Key)
+	if t.ns != nil {
+		h = h*31 + maphash.Bytes(c.seed, t.ns)
+	}
+	t.hash = uint32(h>>32) ^ uint32(h)
+}
+
+// entry finds or makes the entry of a target. The partition is locked.
+func (c *Counter) entry(t *target, now int64) (ref, entry, error) {
+	p := t.p
+	if p.closed {
+		return 0, nil, ErrClosed
+	}
+	sec := c.seconds(now)
+	r := p.find(t.hash, t.ns, t.check.Key)
+	if r == 0 {
+		if !p.room(entryWords(t.ns, t.check.Key)+t.sp.ladder.Len()*3, c.budget, sec) {
+			return 0, nil, fmt.Errorf("%w: the memory for counts is full", ErrOverload)
+		}
+		r = p.insert(t.hash, t.ns, t.check.Key, t.spIdx)
+		e := p.arena.entry(r)
+		e.setUsed(sec)
+		e.set(flagCold)
+		if t.absent {
+			p.setWarm(e)
+		}
+		return r, e, nil
+	}
+	e := p.arena.entry(r)
+	e.setUsed(sec)
+	if p.bytes() > c.budget*2 && !p.room(t.sp.ladder.MaxWords(), c.budget*2, sec) {
+		return 0, nil, fmt.Errorf("%w: the memory for counts is full", ErrOverload)
+	}
+	return r, e, nil
+}
+
+// moment returns the time of an operation and whether it lies so far back that a level may not keep it any more.
+func moment(op *Op, sp *space, now int64) (ts int64, late bool, err error) {
+	if op.TS == 0 {
+		return now, false, nil
+	}
+	ts = op.TS
+	field := "ts"
+	if op.Kind == Count {
+		field = "at"
+	}
+	if ahead := leaparray.MaxAhead.Milliseconds(); ts > now+ahead {
+		return 0, false, &InvalidError{-1, -1, field, fmt.Sprintf(
+			"%d is %d ms in the future (it is %d now), want at most %d ms", ts, ts-now, now, ahead)}
+	}
+	if ts <= now-sp.ladder.Span() || ts < 0 {
+		return 0, false, &InvalidError{-1, -1, field, fmt.Sprintf(
+			"%d is %v ago, farther back than the namespace covers (%v)", ts, duration(now-ts), duration(sp.ladder.Span()))}
+	}
+	return ts, ts < now-sp.ladder.FineSpan()/2, nil
+}
+
+func duration(ms int64) string {
+	if ms > math.MaxInt64/int64(time.Millisecond) {
+		return fmt.Sprintf("%d ms", ms)
+	}
+	return (time.Duration(ms) * time.Millisecond).String()
+}
+
+// prepare locates and validates everything before anything is locked.
+func (c *Counter) prepare(k *call, op *Op, now int64) error {
+	k.op, k.now = op, now
+	k.targets, k.parts = k.targets[:0], k.parts[:0]
+	for i := range op.Checks {
+		check := &op.Checks[i]
+		pos := i
+		if len(op.Checks) == 1 {
+			pos = -1
+		}
+		k.targets = append(k.targets, target{})
+		t := &k.targets[i]
+		c.locate(t, check)
+		ts, late, err := moment(op, t.sp, now)
+		if err != nil {
+			return err
+		}
+		k.ts, k.late = ts, late
+		for j := range check.Limits {
+			if w := check.Limits[j].Window; w < 1 || w > t.sp.ladder.Span() {
+				return &InvalidError{pos, j, "window", fmt.Sprintf(
+					"%v is longer than the namespace covers (%v)", duration(w), duration(t.sp.ladder.Span()))}
+			}
+		}
+		for j := range i {
+			if o := &k.targets[j]; o.p == t.p && o.hash == t.hash && string(o.ns) == string(t.ns) && string(o.check.Key) == string(check.Key) {
+				t.extra += o.check.N
+			}
+		}
+		k.parts = append(k.parts, t.p)
+	}
+	if len(k.parts) > 1 {
+		slices.SortFunc(k.parts, func(a, b *partition) int { return a.id - b.id })
+		k.parts = slices.Compact(k.parts)
+	}
+	return nil
+}
+
+// lock locks the partitions in order of their number, so that no two operations wait for each other.
+func (k *call) lock() {
+	for _, p := range k.parts {
+		p.mu.Lock()
+	}
+}
+
+func (k *call) unlock() {
+	for _, p := range k.parts {
+		p.mu.Unlock()
+	}
+}
+
+func (c *Counter) commitAll(ctx context.Context, k *call) error {
+	for _, p := range k.parts {
+		p.mu.Lock()
+		ticket := p.drawn
+		p.mu.Unlock()
+		if err := c.commit(ctx, p, ticket); err != nil {
+			return err
+		}
+	}
+	return c.parkedError(k.op)
+}
+
+// parkedError tells the one who waited for the store that it refuses the key.
+func (c *Counter) parkedError(op *Op) error {
+	for i := range op.Checks {
+		var t target
+		c.locate(&t, &op.Checks[i])
+		t.p.mu.Lock()
+		r := t.p.find(t.hash, t.ns, t.check.Key)
+		parked := r != 0 && t.p.arena.entry(r).has(flagParked)
+		t.p.mu.Unlock()
+		if parked {
+			return fmt.Errorf("%w: counted in memory, but the store refuses this key (another type under its name?)", ErrUnknownOutcome)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,37 @@
+// Package syncer is an embeddable two-tier counter: it counts in memory and keeps a [Store] (Redis) up to date behind.
+//
+// # Two numbers
+//
+// Every bucket of every key is two numbers. Synced is what the store is known to hold, from all writers. Pending is what
+// this process counted and the store has not acknowledged. A reader sees their sum. There are three moves and no other:
+// counting adds to pending; an acknowledged flush moves a batch from pending to synced, and brings along what other writers
+// counted; loading a key sets synced.
+//
+// # Partitions
+//
+// A key hashes to one of a fixed number of partitions, see [Placement]. A partition is the shard that is locked, the list of
+// dirty keys, and the unit that is flushed: at most one [Round] of a partition is on its way to the store. A
+// round without an answer may or may not have been carried out, so it is sent again, unchanged and under the
+// same sequence number, until there is one; the store carries out a sequence at most once. That makes a flush
+// exactly-once. As rounds of a partition never overlap, what a round brings back is exactly what the store holds, and
+// setting synced to it is right without any merging.
+//
+// # What it promises
+//
+// A count that returned without an error is visible at once and is in exactly one of the two numbers until the store has
+// it; it is dropped only when it has left every window. With [AckStore] an operation returns after the store has
+// acknowledged. An Acquire is decided and counted under the locks of all partitions it touches, so it is all or
+// nothing, and it never lets more than the limit into any true window.
+//
+// A key that is not in memory is loaded when something needs to know its past; adding without limits does not. If the
+// store can't be reached, answers come from memory and say so (Result.Degraded). If the store lost what it had
+// acknowledged, it is told again what memory knows.
+//
+// Memory is bounded: clean idle keys are evicted, unflushed ones never; when nothing can be evicted new keys are refused
+// with [ErrOverload].
+//
+// # Concurrency
+//
+// All methods of [Counter] may be called at the same time, Close included. The package logs changes of state to
+// Options.Logger and nothing else; it knows neither Redis, HTTP nor membership.
+package syncer

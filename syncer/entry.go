@@ -1,0 +1,109 @@
+package syncer
+
+import (
+	"unsafe"
+
+	"twotier/leaparray"
+)
+
+// entry is the block of one key in its partition's arena:
+//
+//	word 0    last use in seconds since open (24 bits), generation of the load (24), flags (8), namespace (8)
+//	word 1    synced counter (32), pending counter (32)
+//	word 2    next dirty key (32), when the time to live was set (16), length of namespace (7) and key (9)
+//	word 3-   the bytes of namespace and key
+//
+// It doesn't move while it is in use elsewhere, so its ref identifies it.
+type entry []uint64
+
+const (
+	entryHead = 3
+	maxNS     = 64
+	maxKey    = 256
+	low24     = 1<<24 - 1
+	low32     = 1<<32 - 1
+)
+
+// The flags of an entry.
+const (
+	// flagDirty: it is on the dirty list.
+	flagDirty = 1 << iota
+	// flagCold: what the store holds of it is not known.
+	flagCold
+	// flagBusy: it is part of the round in flight.
+	flagBusy
+	// flagReset: the next round deletes it from the store before anything else.
+	flagReset
+	// flagParked: the store refused it; it waits for another try.
+	flagParked
+	// flagTTL: its time to live has been set by this process.
+	flagTTL
+)
+
+func entryWords(ns, key []byte) int { return entryHead + (len(ns)+len(key)+7)/8 }
+
+func (a *arena) entry(r ref) entry {
+	b := a.tail(r)
+	ns, key := entry(b).lens()
+	n := entryHead + (ns+key+7)/8
+	return entry(b[:n:n])
+}
+
+func (e entry) lens() (ns, key int) {
+	w := e[2] >> 48
+	return int(w >> 9), int(w & 0x1ff)
+}
+
+func (e entry) setName(ns, key []byte) {
+	e[2] = e[2]&(1<<48-1) | uint64(len(ns)<<9|len(key))<<48
+	b := e.nameBytes(len(ns) + len(key))
+	copy(b, ns)
+	copy(b[len(ns):], key)
+}
+
+// nameBytes views the words behind the head as bytes.
+func (e entry) nameBytes(n int) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(e[entryHead:]))), n)
+}
+
+func (e entry) name() (ns, key []byte) {
+	n, k := e.lens()
+	b := e.nameBytes(n + k)
+	return b[:n:n], b[n:]
+}
+
+func (e entry) is(ns, key []byte) bool {
+	n, k := e.lens()
+	if n != len(ns) || k != len(key) {
+		return false
+	}
+	b := e.nameBytes(n + k)
+	return string(b[n:]) == string(key) && string(b[:n]) == string(ns)
+}
+
+func (e entry) used() uint32       { return uint32(e[0] & low24) }
+func (e entry) setUsed(sec uint32) { e[0] = e[0]&^low24 | uint64(sec)&low24 }
+
+func (e entry) gen() uint32       { return uint32(e[0] >> 24 & low24) }
+func (e entry) setGen(gen uint32) { e[0] = e[0]&^(low24<<24) | uint64(gen&low24)<<24 }
+
+func (e entry) has(flag uint64) bool { return e[0]>>48&flag != 0 }
+func (e entry) set(flag uint64)      { e[0] |= flag << 48 }
+func (e entry) drop(flag uint64)     { e[0] &^= flag << 48 }
+
+func (e entry) space() int     { return int(e[0] >> 56) }
+func (e entry) setSpace(s int) { e[0] |= uint64(s) << 56 }
+
+func (e entry) synced() ref      { return ref(e[1] & low32) }
+func (e entry) setSynced(r ref)  { e[1] = e[1]&^low32 | uint64(r) }
+func (e entry) pending() ref     { return ref(e[1] >> 32) }
+func (e entry) setPending(r ref) { e[1] = e[1]&low32 | uint64(r)<<32 }
+
+func (e entry) next() ref     { return ref(e[2] & low32) }
+func (e entry) setNext(r ref) { e[2] = e[2]&^low32 | uint64(r) }
+
+func (e entry) ttl() uint16     { return uint16(e[2] >> 32) }
+func (e entry) setTTL(t uint16) { e[2] = e[2]&^(0xffff<<32) | uint64(t)<<32 }
+
+func (p *partition) syncedOf(e entry) leaparray.Counter  { return p.arena.counter(e.synced()) }
+func (p *partition) pendingOf(e entry) leaparray.Counter { return p.arena.counter(e.pending()) }

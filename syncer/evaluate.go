@@ -1,0 +1,178 @@
+package syncer
+
+import (
+	"fmt"
+	"time"
+
+	"twotier/leaparray"
+)
+
+// coldRetry is what a refusal for want of knowledge asks to wait, in milliseconds.
+const coldRetry = 1000
+
+// evaluate decides an operation whose partitions are locked and whose keys are as warm as they get, and counts if it is
+// to. It reports whether anything was counted.
+func (c *Counter) evaluate(k *call, res *Result) (counted bool, err error) {
+	op := k.op
+	if op.Kind == Add {
+		if err := k.reach(); err != nil {
+			return false, err
+		}
+		if err := c.count(k); err != nil {
+			return false, err
+		}
+	}
+	res.Allowed = true
+	for i := range k.targets {
+		t := &k.targets[i]
+		r := res.AddCheck()
+		if err := c.compare(k, t, r); err != nil {
+			return false, err
+		}
+		if r.Refused {
+			res.Allowed = false
+			if r.RetryAfter < 0 || res.RetryAfter >= 0 && r.RetryAfter > res.RetryAfter {
+				res.RetryAfter = r.RetryAfter
+			}
+		}
+	}
+	k.describe(res)
+	if op.Kind == Add {
+		return true, nil
+	}
+	if op.Kind == Count || !res.Allowed && !op.CountDenied {
+		return false, nil
+	}
+	if err := c.count(k); err != nil {
+		return false, err
+	}
+	k.raise(res)
+	return true, nil
+}
+
+// reach refuses an Add of which a limit can't be compared, before it is counted.
+func (k *call) reach() error {
+	for i := range k.targets {
+		t := &k.targets[i]
+		v := t.view()
+		for j := range t.check.Limits {
+			if _, ok := v.Range(t.check.Limits[j].Window, k.ts); !ok {
+				return k.outOfReach(t, &t.check.Limits[j])
+			}
+		}
+	}
+	return nil
+}
+
+// describe says where the answer came from.
+func (k *call) describe(res *Result) {
+	res.Source = SourceMemory
+	for i := range k.targets {
+		t := &k.targets[i]
+		if t.blind || t.p.blind() {
+			res.Degraded, res.Source = true, SourceDegraded
+		}
+		if k.op.Kind == Count || res.Degraded {
+			res.AgeMS = max(res.AgeMS, t.p.age(time.Now()))
+		}
+	}
+}
+
+// count adds all checks. All entries are found or made before the first is counted, so it is all or nothing.
+func (c *Counter) count(k *call) error {
+	for i := range k.targets {
+		t := &k.targets[i]
+		r, _, err := c.entry(t, k.now)
+		if err != nil {
+			return err
+		}
+		t.ref = r
+	}
+	for i := range k.targets {
+		t := &k.targets[i]
+		s := t.sp.ladder.Stamp(k.ts)
+		t.p.add(t.ref, t.p.arena.entry(t.ref), t.sp.ladder, &s, t.check.N, k.late)
+	}
+	return nil
+}
+
+// view reads what is known of the target's key, synced and pending.
+func (t *target) view() leaparray.View {
+	v := leaparray.View{Ladder: t.sp.ladder}
+	if r := t.p.find(t.hash, t.ns, t.check.Key); r != 0 {
+		e := t.p.arena.entry(r)
+		v.A, v.B = t.p.syncedOf(e), t.p.pendingOf(e)
+	}
+	return v
+}
+
+func (c *Counter) compare(k *call, t *target, r *CheckResult) error {
+	v := t.view()
+	for i := range t.check.Limits {
+		limit := &t.check.Limits[i]
+		lr := LimitResult{Window: limit.Window, Max: limit.Max}
+		ok := false
+		if k.op.Kind == Acquire {
+			ok = k.decide(t, v, &lr, r)
+		} else {
+			var e leaparray.Estimate
+			e, ok = v.Count(limit.Window, k.ts, k.ts >= k.now)
+			lr.Count, lr.Lo, lr.Hi, lr.BucketMS = e.Count, e.Lo, e.Hi, e.Bucket
+			lr.Refused = k.op.Kind == Add && e.Hi > limit.Max
+		}
+		if !ok {
+			return k.outOfReach(t, limit)
+		}
+		r.Refused = r.Refused || lr.Refused
+		r.Limits = append(r.Limits, lr)
+	}
+	if k.op.Kind == Acquire && t.blind && t.sp.onCold == OnColdDeny {
+		r.Refused, r.RetryAfter = true, max(r.RetryAfter, coldRetry)
+	}
+	return nil
+}
+
+// decide compares one limit of an Acquire. Earlier checks of the same operation may count the same key.
+func (k *call) decide(t *target, v leaparray.View, lr *LimitResult, r *CheckResult) bool {
+	peak, rng, ok := v.Peak(lr.Window, k.ts)
+	if !ok {
+		return false
+	}
+	lr.Count, lr.Lo, lr.Hi, lr.BucketMS = peak, peak, peak, t.sp.ladder.Width(rng.Level)
+	n := t.check.N + t.extra
+	if peak+n <= lr.Max {
+		return true
+	}
+	lr.Refused = true
+	retry := v.RetryAfter(lr.Window, k.ts, n, lr.Max)
+	if r.RetryAfter >= 0 && (retry < 0 || retry > r.RetryAfter) {
+		r.RetryAfter = retry
+	}
+	return true
+}
+
+// raise makes the figures of an Acquire that counted include what it counted.
+func (k *call) raise(res *Result) {
+	for i := range k.targets {
+		t := &k.targets[i]
+		n := t.check.N
+		for j := range k.targets {
+			if j != i && k.targets[j].ref == t.ref && k.targets[j].p == t.p {
+				n += k.targets[j].check.N
+			}
+		}
+		for j := range res.Checks[i].Limits {
+			lr := &res.Checks[i].Limits[j]
+			lr.Count, lr.Lo, lr.Hi = lr.Count+n, lr.Lo+n, lr.Hi+n
+		}
+	}
+}
+
+func (k *call) outOfReach(t *target, limit *Limit) error {
+	field := "ts"
+	if k.op.Kind == Count {
+		field = "at"
+	}
+	return &InvalidError{-1, -1, field, fmt.Sprintf("a window of %v that ends %v ago begins before what the namespace keeps (%v)",
+		duration(limit.Window), duration(k.now-k.ts), duration(t.sp.ladder.Span()))}
+}

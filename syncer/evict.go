@@ -1,0 +1,106 @@
+package syncer
+
+// sampleSize is how many entries compete for being evicted: the one that was used the longest ago loses, as in Redis's
+// approximation of LRU.
+const sampleSize = 8
+
+func (p *partition) bytes() int { return 8 * (p.arena.total + len(p.table.slots)) }
+
+// room reports whether a key may be added, after evicting others if the partition's memory is used up. budget is in bytes.
+func (p *partition) room(words, budget int, sec uint32) bool {
+	if p.bytes()+8*chunkWords <= budget || p.arena.unused > 4*words {
+		return true
+	}
+	for range sampleSize {
+		if !p.evictOne(sec) {
+			break
+		}
+	}
+	if p.arena.unused > 4*words {
+		return true
+	}
+	return p.bytes()+8*words <= budget
+}
+
+// evictOne drops the least recently used of a few clean entries that nobody used in the last second. What it knew can be
+// read back from the store.
+func (p *partition) evictOne(sec uint32) bool {
+	if p.republish != nil || p.flight != nil && p.failing {
+		return false
+	}
+	var victim uint64
+	var oldest uint32
+	seen := 0
+	for range min(len(p.table.slots), 16*sampleSize) {
+		p.hand = (p.hand + 1) % len(p.table.slots)
+		s := p.table.slots[p.hand]
+		if s == 0 {
+			continue
+		}
+		e := p.arena.entry(ref(s >> 32))
+		idle := (sec - e.used()) & low24
+		if idle > 1 && evictable(e) && idle > oldest {
+			victim, oldest = s, idle
+		}
+		if seen++; seen >= sampleSize && victim != 0 {
+			break
+		}
+	}
+	if victim == 0 {
+		return false
+	}
+	p.drop(uint32(victim), ref(victim>>32))
+	p.evictions++
+	return true
+}
+
+// evictable reports whether an entry holds nothing that the store doesn't.
+func evictable(e entry) bool {
+	return !e.has(flagDirty|flagBusy|flagReset|flagParked) && e.pending() == 0
+}
+
+// rebuild moves all entries into a new arena if more than half of the old one is unused, and shrinks the table to fit. It
+// must not run while a round refers to entries.
+func (p *partition) rebuild() {
+	if p.flight != nil || p.republish != nil || p.arena.unused <= max(p.arena.total/2, chunkWords) {
+		return
+	}
+	moved := make(map[ref]ref, p.table.used)
+	old := p.arena
+	p.arena = arena{}
+	slots := p.table.slots
+	p.table = table{}
+	for _, s := range slots {
+		if s == 0 {
+			continue
+		}
+		r := ref(s >> 32)
+		e := old.entry(r)
+		to := p.arena.alloc(len(e))
+		n := entry(p.arena.words(to, len(e)))
+		copy(n, e)
+		n.setSynced(p.arena.copyCounter(&old, e.synced()))
+		n.setPending(p.arena.copyCounter(&old, e.pending()))
+		p.table.insert(uint32(s), to)
+		moved[r] = to
+	}
+	p.dirty, p.dirtyLast = moved[p.dirty], moved[p.dirtyLast]
+	for r := p.dirty; r != 0; {
+		e := p.arena.entry(r)
+		e.setNext(moved[e.next()])
+		r = e.next()
+	}
+	for i, r := range p.parked {
+		p.parked[i] = moved[r]
+	}
+}
+
+func (a *arena) copyCounter(from *arena, r ref) ref {
+	if r == 0 {
+		return 0
+	}
+	c := from.counter(r)
+	to := a.alloc(len(c))
+	copy(a.words(to, len(c)), c)
+	return to
+}

@@ -1,0 +1,138 @@
+package syncer
+
+import (
+	"time"
+
+	"twotier/leaparray"
+)
+
+// cutRound returns what the partition has to exchange with the store now, nil if nothing or if it is waiting to try
+// again. The round stays the partition's flight until it is settled.
+func (c *Counter) cutRound(p *partition) *Round {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	if p.failing && now.Before(p.retryAt) {
+		return nil
+	}
+	if p.republish != nil {
+		return c.cutRepublish(p)
+	}
+	if p.flight != nil {
+		// Its outcome is unknown: the same again, under the same number.
+		p.flight.Acked = p.acked
+		return p.flight
+	}
+	if len(p.parked) > 0 && now.After(p.parkedUntil) {
+		p.unpark()
+	}
+	r := p.lane.newRound(p)
+	c.takeWants(p, r)
+	c.takeDirty(p, r)
+	if len(r.Keys) == 0 && !c.verifyDue(p, now) {
+		p.lane.recycle(r)
+		return nil
+	}
+	if r.seal() {
+		p.seq++
+		r.Seq = p.seq
+	}
+	r.Acked, r.through = p.acked, p.cut
+	p.flight = r
+	return r
+}
+
+// verifyDue reports whether the store should be asked if it still has everything, and what others did.
+func (c *Counter) verifyDue(p *partition, now time.Time) bool {
+	return p.table.used > 0 && now.Sub(p.contact) >= c.opt.VerifyInterval || p.failing
+}
+
+// takeWants adds the keys that somebody waits for.
+func (c *Counter) takeWants(p *partition, r *Round) {
+	if len(p.wants) == 0 {
+		return
+	}
+	for name, w := range p.wants {
+		if len(r.Keys) >= c.opt.MaxRoundKeys {
+			return
+		}
+		if r.wants == nil {
+			r.wants = map[string]*want{}
+		}
+		r.wants[name] = w
+		delete(p.wants, name)
+		if at := p.find(w.hash, w.ns, w.key); at != 0 {
+			c.takeKey(p, r, at, p.arena.entry(at), true)
+			continue
+		}
+		k := r.addKey(w.ns, w.key)
+		k.hash, k.Load = w.hash, true
+		k.adds, k.expired = len(r.buckets), len(r.buckets)
+	}
+}
+
+// takeDirty adds the keys that have something to flush.
+func (c *Counter) takeDirty(p *partition, r *Round) {
+	for p.dirty != 0 && len(r.Keys) < c.opt.MaxRoundKeys {
+		at, e := p.unlist()
+		if !e.has(flagBusy | flagParked) { // else it was taken with the wants, all it had, or waits to be unparked
+			c.takeKey(p, r, at, e, e.has(flagCold))
+		}
+	}
+}
+
+// takeKey adds all that is pending of one entry, and the deletion of what has expired.
+func (c *Counter) takeKey(p *partition, r *Round, at ref, e entry, load bool) {
+	sp := c.spaces[e.space()]
+	l := sp.ladder
+	ns, key := e.name()
+	k := r.addKey(ns, key)
+	k.ref, k.Load = at, load
+	k.Reset = e.has(flagReset)
+	e.drop(flagReset)
+	e.set(flagBusy)
+	pending := p.pendingOf(e)
+	l.Each(pending, func(level int, idx, n int64) bool {
+		r.buckets = append(r.buckets, Bucket{Level: uint8(level), Index: idx, N: n})
+		return true
+	})
+	k.adds = len(r.buckets)
+	if len(pending) > 0 && e.synced() != 0 {
+		synced := p.syncedOf(e)
+		for level := range l.Len() {
+			l.Expire(synced, level, l.Head(pending, level), func(idx int64) {
+				r.buckets = append(r.buckets, Bucket{Level: uint8(level), Index: idx})
+			})
+		}
+	}
+	k.expired = len(r.buckets)
+	if unit := uint16(c.opt.Now() / sp.unit); len(pending) > 0 && (!e.has(flagTTL) || unit-e.ttl() >= ttlUnits) {
+		k.TTL = sp.ttl
+		e.setTTL(unit)
+		e.set(flagTTL)
+	}
+}
+
+// unpark gives the keys that the store refused another try.
+func (p *partition) unpark() {
+	for _, r := range p.parked {
+		e := p.arena.entry(r)
+		e.drop(flagParked)
+		p.enlist(r, e)
+	}
+	p.parked = p.parked[:0]
+}
+
+// takeBack removes an acknowledged delta from pending. A bucket that fell behind in the meantime is gone already.
+func (p *partition) takeBack(e entry, l *leaparray.Ladder, b *Bucket) {
+	level := int(b.Level)
+	pending := p.pendingOf(e)
+	if len(pending) == 0 || b.Index < l.Head(pending, level)-l.Keep(level) {
+		return
+	}
+	ch, ok := l.Add(pending, level, b.Index, -b.N)
+	if !ok {
+		ch, _ = l.Add(p.growPending(e, l, level, b.Index, -b.N), level, b.Index, -b.N)
+	}
+	p.pendingBuckets += int64(ch.Live)
+}

@@ -1,0 +1,158 @@
+package syncer
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Bounds of one exchange with the store.
+const (
+	maxRounds      = 256
+	maxKeysAtOnce  = 8192
+	firstBackoff   = 25 * time.Millisecond
+	longestBackoff = 2 * time.Second
+	parkedPause    = 5 * time.Second
+)
+
+// lane exchanges rounds with the store for its partitions, one exchange at a time: every flush interval for those that are
+// dirty, at once for those that somebody waits for.
+type lane struct {
+	c      *Counter
+	id     int
+	parts  []*partition
+	signal chan struct{}
+	// down is set while nothing gets through: then a single partition is tried at a time.
+	down atomic.Bool
+	free []*Round
+
+	mu     sync.Mutex
+	kicked []*partition
+}
+
+// kick asks for a round of the partition as soon as the present exchange is over.
+func (l *lane) kick(p *partition) {
+	l.mu.Lock()
+	if !p.kicked {
+		p.kicked = true
+		l.kicked = append(l.kicked, p)
+	}
+	l.mu.Unlock()
+	select {
+	case l.signal <- struct{}{}:
+	default:
+	}
+}
+
+func (l *lane) takeKicked(due []*partition) []*partition {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.kicked {
+		p.kicked = false
+	}
+	due = append(due, l.kicked...)
+	l.kicked = l.kicked[:0]
+	return due
+}
+
+func (l *lane) run(ctx context.Context) {
+	timer := time.NewTimer(l.jitter())
+	defer timer.Stop()
+	var due []*partition
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+			due = append(l.takeKicked(due[:0]), l.parts...)
+			timer.Reset(l.jitter())
+		case <-l.signal:
+			due = l.takeKicked(due[:0])
+		}
+		l.work(ctx, due)
+	}
+}
+
+// jitter is the flush interval, give or take a tenth, so that nodes don't flush in step.
+func (l *lane) jitter() time.Duration {
+	i := l.c.opt.FlushInterval
+	return i - i/10 + rand.N(i/5+1)
+}
+
+// work exchanges rounds until the partitions that are due have nothing more to say. While it is at it, others may be
+// kicked: they are served in between.
+func (l *lane) work(ctx context.Context, due []*partition) {
+	var rounds []*Round
+	for len(due) > 0 && ctx.Err() == nil {
+		rounds = rounds[:0]
+		keys := 0
+		for len(due) > 0 && len(rounds) < maxRounds && keys < maxKeysAtOnce && (!l.down.Load() || len(rounds) == 0) {
+			p := due[0]
+			due = due[1:]
+			if r := l.c.cutRound(p); r != nil {
+				rounds = append(rounds, r)
+				keys += len(r.Keys)
+			}
+		}
+		if len(rounds) == 0 {
+			return
+		}
+		due = l.exchange(ctx, rounds, due)
+		due = l.takeKicked(due)
+	}
+}
+
+// exchange sends rounds and settles them. It returns due with those partitions appended that have more to send.
+func (l *lane) exchange(ctx context.Context, rounds []*Round, due []*partition) []*partition {
+	for _, r := range rounds {
+		r.Err = nil
+	}
+	try, cancel := context.WithTimeout(ctx, l.c.opt.RoundTimeout)
+	l.c.opt.Store.Exchange(try, rounds)
+	cancel()
+	failed := 0
+	for _, r := range rounds {
+		if r.Err != nil {
+			failed++
+		}
+		if p := &l.c.parts[r.Partition]; l.c.settle(p, r) {
+			due = append(due, p)
+		}
+	}
+	down := failed == len(rounds)
+	if l.down.Swap(down) != down {
+		l.c.logStore(l, down, rounds[0].Err)
+	}
+	if down {
+		return nil
+	}
+	return due
+}
+
+func (c *Counter) logStore(l *lane, down bool, err error) {
+	if down {
+		c.opt.Logger.Warn("the store can't be reached: answering from memory", "lane", l.id, "error", err)
+		return
+	}
+	c.opt.Logger.Info("the store can be reached again", "lane", l.id)
+}
+
+func (l *lane) newRound(p *partition) *Round {
+	if n := len(l.free); n > 0 {
+		r := l.free[n-1]
+		l.free = l.free[:n-1]
+		r.reset()
+		r.Partition, r.Writer = p.id, l.c.opt.Writer
+		return r
+	}
+	return &Round{Partition: p.id, Writer: l.c.opt.Writer}
+}
+
+// recycle keeps a round's memory for another, unless it is unusually large.
+func (l *lane) recycle(r *Round) {
+	if len(l.free) < maxRounds && cap(r.Keys) <= 4*l.c.opt.MaxRoundKeys {
+		l.free = append(l.free, r)
+	}
+}

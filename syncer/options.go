@@ -1,0 +1,116 @@
+package syncer
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"twotier/leaparray"
+)
+
+// OnCold says how an Acquire is answered when the store can't say what it holds of the key.
+type OnCold string
+
+// The answers for a key whose past is out of reach.
+const (
+	// OnColdAllow decides on what this process knows.
+	OnColdAllow OnCold = "allow"
+	// OnColdDeny refuses.
+	OnColdDeny OnCold = "deny"
+)
+
+// Namespace is how the keys of a namespace are counted.
+type Namespace struct {
+	// Ladder defaults to leaparray.DefaultLevels.
+	Ladder *leaparray.Ladder
+	// OnCold defaults to OnColdAllow.
+	OnCold OnCold
+}
+
+// Options configure a [Counter]. The zero value of a field means its default.
+type Options struct {
+	// Store keeps the counts of record. Required.
+	Store Store
+	// Now returns the time that events without one are counted at, in unix milliseconds. It must never go backwards.
+	// Default: the wall clock at start plus the monotonic clock.
+	Now func() int64
+	// Placement maps keys to partitions. Default: DefaultPartitions, seed 0.
+	Placement Placement
+	// Namespaces by name. A namespace that is not listed is counted like DefaultNamespace.
+	Namespaces map[string]Namespace
+	// Ack is what AckDefault means. Default: AckMemory.
+	Ack Ack
+	// Writer identifies this incarnation of the process to the store. Default: 12 random characters.
+	Writer string
+	// FlushInterval is how long a count stays in memory alone if nobody waits for it, give or take a tenth. Default: 200 ms.
+	FlushInterval time.Duration
+	// LoadTimeout bounds how long an operation waits for a cold key. Default: 300 ms.
+	LoadTimeout time.Duration
+	// RoundTimeout bounds one exchange with the store, after which its outcome is unknown. Default: 1 s.
+	RoundTimeout time.Duration
+	// VerifyInterval is how often an idle partition asks the store whether it still holds what it acknowledged, and what
+	// others have counted. Default: 5 s.
+	VerifyInterval time.Duration
+	// Lanes is the number of exchanges at a time. Default: 4.
+	Lanes int
+	// MaxMemory bounds the memory for keys and buckets, in bytes. It is divided evenly among the partitions. Default: 1 GiB.
+	MaxMemory int64
+	// MaxRoundKeys bounds the keys in one round. Default: 512.
+	MaxRoundKeys int
+	// Logger is told of changes of state. Default: none.
+	Logger *slog.Logger
+}
+
+func (o *Options) fill() error {
+	if o.Store == nil {
+		return errors.New("syncer: Options.Store is missing")
+	}
+	if o.Placement.Partitions == 0 {
+		o.Placement.Partitions = DefaultPartitions
+	}
+	if o.Now == nil {
+		start := time.Now()
+		o.Now = func() int64 { return start.UnixMilli() + time.Since(start).Milliseconds() }
+	}
+	if o.Writer == "" {
+		o.Writer = newWriter()
+	}
+	if o.Ack == AckDefault {
+		o.Ack = AckMemory
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	defaultTo(&o.FlushInterval, 200*time.Millisecond)
+	defaultTo(&o.LoadTimeout, 300*time.Millisecond)
+	defaultTo(&o.RoundTimeout, time.Second)
+	defaultTo(&o.VerifyInterval, 5*time.Second)
+	defaultTo(&o.Lanes, 4)
+	defaultTo(&o.MaxMemory, 1<<30)
+	defaultTo(&o.MaxRoundKeys, 512)
+	return o.check()
+}
+
+func defaultTo[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
+
+func (o *Options) check() error {
+	switch {
+	case o.Placement.Partitions < 1 || o.Placement.Partitions > 1<<16:
+		return fmt.Errorf("syncer: %d partitions, want 1 to %d", o.Placement.Partitions, 1<<16)
+	case o.FlushInterval < time.Millisecond || o.LoadTimeout < 0 || o.RoundTimeout < 0 || o.VerifyInterval < 0:
+		return errors.New("syncer: intervals and timeouts must be positive")
+	case o.Lanes < 1 || o.MaxRoundKeys < 1:
+		return errors.New("syncer: Lanes and MaxRoundKeys must be positive")
+	case o.MaxMemory/int64(o.Placement.Partitions) < 8<<10:
+		return fmt.Errorf("syncer: %d bytes of memory for %d partitions, want at least 8 KiB each", o.MaxMemory, o.Placement.Partitions)
+	case len(o.Namespaces) > 255:
+		return fmt.Errorf("syncer: %d namespaces, want at most 255", len(o.Namespaces))
+	}
+	return nil
+}

@@ -1,0 +1,215 @@
+package syncer
+
+import (
+	"sync"
+	"time"
+
+	"twotier/leaparray"
+)
+
+// space is a namespace as the partitions use it.
+type space struct {
+	name   string
+	ladder *leaparray.Ladder
+	onCold OnCold
+	// ttl is the time to live of a key in the store in milliseconds: twice the longest span, so that setting it once in a
+	// span is enough. unit is what entries measure its age in.
+	ttl, unit int64
+}
+
+// ttlUnits is how many units of age a span has.
+const ttlUnits = 16
+
+// partition holds the keys that hash to it, what of them the store has not acknowledged, and its dealings with the
+// store.
+type partition struct {
+	id   int
+	lane *lane
+
+	mu    sync.Mutex
+	table table
+	arena arena
+	hand  int // where the search for something to evict goes on
+
+	// The dirty list: keys with something to flush, oldest first. Every key that is put on it draws a ticket; all
+	// tickets up to covered have been acknowledged.
+	dirty, dirtyLast   ref
+	drawn, cut         uint64
+	covered            uint64
+	parked             []ref
+	parkedUntil        time.Time
+	wants              map[string]*want
+	settled            chan struct{} // closed when a round is settled; nil if nobody waits
+	flight             *Round        // sent, or to be sent again unchanged
+	republish          *republish
+	seq, acked         uint64
+	version            uint64
+	met                bool // version is known
+	gen                uint32
+	failing            bool
+	contact, retryAt   time.Time
+	backoff            time.Duration
+	closed             bool // nothing more is counted
+	kicked             bool // guarded by the lane's lock
+	pendingBuckets     int64
+	expired, evictions int64
+}
+
+// want is a key that somebody waits to have loaded. Its fields are guarded by the partition's lock.
+type want struct {
+	ns, key []byte
+	hash    uint32
+	done    bool
+	exists  bool
+	err     error
+}
+
+func (p *partition) find(hash uint32, ns, key []byte) ref {
+	return p.table.find(hash, func(r ref) bool { return p.arena.entry(r).is(ns, key) })
+}
+
+// insert makes an entry for a key that has none. There must be room.
+func (p *partition) insert(hash uint32, ns, key []byte, space int) ref {
+	r := p.arena.alloc(entryWords(ns, key))
+	e := entry(p.arena.tail(r))
+	e.setName(ns, key)
+	e.setSpace(space)
+	p.table.insert(hash, r)
+	return r
+}
+
+// drop takes an entry out of memory.
+func (p *partition) drop(hash uint32, r ref) {
+	e := p.arena.entry(r)
+	p.arena.releaseCounter(e.synced())
+	p.arena.releaseCounter(e.pending())
+	p.table.remove(hash, r)
+	p.arena.release(r, len(e))
+}
+
+// enlist puts an entry on the dirty list, unless it is there or parked.
+func (p *partition) enlist(r ref, e entry) {
+	if e.has(flagDirty | flagParked) {
+		return
+	}
+	e.set(flagDirty)
+	e.setNext(0)
+	if p.dirtyLast == 0 {
+		p.dirty = r
+	} else {
+		p.arena.entry(p.dirtyLast).setNext(r)
+	}
+	p.dirtyLast = r
+	p.drawn++
+}
+
+// unlist takes the first entry off the dirty list.
+func (p *partition) unlist() (ref, entry) {
+	r := p.dirty
+	e := p.arena.entry(r)
+	p.dirty = e.next()
+	if p.dirty == 0 {
+		p.dirtyLast = 0
+	}
+	e.drop(flagDirty)
+	p.cut++
+	return r, e
+}
+
+// add counts n in the pending buckets of every level that still keeps the moment. If late is false the moment is so recent
+// that all do. Taking back stops at zero in each bucket.
+func (p *partition) add(r ref, e entry, l *leaparray.Ladder, s *leaparray.Stamp, n int64, late bool) {
+	pending := p.pendingOf(e)
+	for level := range l.Len() {
+		d := n
+		if late && s[level] < l.Head(p.syncedOf(e), level)-l.Keep(level) {
+			continue
+		}
+		if n < 0 {
+			d = -min(-n, max(0, leaparray.View{Ladder: l, A: p.syncedOf(e), B: pending}.Value(level, s[level])))
+		}
+		ch, ok := l.Add(pending, level, s[level], d)
+		if !ok {
+			pending = p.growPending(e, l, level, s[level], d)
+			ch, _ = l.Add(pending, level, s[level], d)
+		}
+		p.pendingBuckets += int64(ch.Live)
+		p.expired += int64(ch.Expired)
+	}
+	p.enlist(r, e)
+}
+
+func (p *partition) growPending(e entry, l *leaparray.Ladder, level int, idx, n int64) leaparray.Counter {
+	to := counterAlloc{a: &p.arena}
+	old := e.pending()
+	c := l.Grow(p.arena.counter(old), &to, level, idx, n)
+	p.arena.releaseCounter(old)
+	e.setPending(to.ref)
+	return c
+}
+
+// setSynced makes a bucket hold what the store holds.
+func (p *partition) setSynced(e entry, l *leaparray.Ladder, level int, idx, n int64) {
+	c := p.syncedOf(e)
+	d := n - l.Sum(c, level, idx, idx)
+	if _, ok := l.Add(c, level, idx, d); ok {
+		return
+	}
+	to := counterAlloc{a: &p.arena}
+	old := e.synced()
+	c = l.Grow(c, &to, level, idx, d)
+	p.arena.releaseCounter(old)
+	e.setSynced(to.ref)
+	l.Add(c, level, idx, d)
+}
+
+// clearPending forgets what is pending of an entry.
+func (p *partition) clearPending(e entry, l *leaparray.Ladder) {
+	l.Each(p.pendingOf(e), func(int, int64, int64) bool {
+		p.pendingBuckets--
+		return true
+	})
+	p.arena.releaseCounter(e.pending())
+	e.setPending(0)
+}
+
+// warm reports whether memory holds all that the store is known to hold of the key.
+func (p *partition) warm(e entry) bool { return !e.has(flagCold) && e.gen() == p.gen&low24 }
+
+func (p *partition) setWarm(e entry) {
+	e.drop(flagCold)
+	e.setGen(p.gen)
+}
+
+// blind reports whether the store did not answer when it was last asked.
+func (p *partition) blind() bool { return p.failing || p.lane.down.Load() }
+
+// wait returns a channel that is closed when the next round is settled.
+func (p *partition) wait() <-chan struct{} {
+	if p.settled == nil {
+		p.settled = make(chan struct{})
+	}
+	return p.settled
+}
+
+func (p *partition) wake() {
+	if p.settled != nil {
+		close(p.settled)
+		p.settled = nil
+	}
+}
+
+// ask registers that somebody waits for a key.
+func (p *partition) ask(hash uint32, ns, key []byte) *want {
+	name := string(ns) + "\x00" + string(key)
+	if w := p.wants[name]; w != nil {
+		return w
+	}
+	if p.wants == nil {
+		p.wants = map[string]*want{}
+	}
+	b := []byte(name)
+	w := &want{ns: b[:len(ns):len(ns)], key: b[len(ns)+1:], hash: hash}
+	p.wants[name] = w
+	return w
+}

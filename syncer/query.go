@@ -1,0 +1,165 @@
+package syncer
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"twotier/leaparray"
+)
+
+// Series returns the buckets of a key over a window of this many milliseconds that ends now, oldest first, and their
+// width in milliseconds.
+func (c *Counter) Series(ctx context.Context, ns, key []byte, window int64) (bucketMS int64, points []Point, err error) {
+	op := Op{Kind: Count, Checks: []Check{{NS: ns, Key: key, Limits: []Limit{{Window: window}}}}}
+	if c.closed.Load() {
+		return 0, nil, ErrClosed
+	}
+	k := c.calls.Get().(*call)
+	defer c.calls.Put(k)
+	if err := c.prepare(k, &op, c.opt.Now()); err != nil {
+		return 0, nil, err
+	}
+	if err := c.lockWarm(ctx, k); err != nil {
+		return 0, nil, err
+	}
+	defer k.unlock()
+	bucketMS, ok := k.targets[0].view().Series(window, k.ts, func(start, n int64) {
+		points = append(points, Point{start, n})
+	})
+	if !ok {
+		return 0, nil, k.outOfReach(&k.targets[0], &op.Checks[0].Limits[0])
+	}
+	return bucketMS, points, nil
+}
+
+// Top returns up to n keys in memory with the largest counts in the window that ends now, largest first. It looks at
+// every key; a partition is locked for a few hundred keys at a time.
+func (c *Counter) Top(ctx context.Context, n int, window int64) ([]KeyCount, error) {
+	if window < 1 || window > c.longestSpan() {
+		return nil, &InvalidError{-1, -1, "window", fmt.Sprintf(
+			"%v is longer than any namespace covers (%v)", duration(window), duration(c.longestSpan()))}
+	}
+	if n < 1 {
+		return nil, &InvalidError{-1, -1, "n", fmt.Sprintf("%d, want at least 1", n)}
+	}
+	t := topper{c: c, n: n, window: window, now: c.opt.Now()}
+	for i := range c.parts {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		for at := 0; t.scan(&c.parts[i], at); at += sweepSlots {
+		}
+	}
+	t.cut(t.n)
+	return t.rows, nil
+}
+
+func (c *Counter) longestSpan() (span int64) {
+	for _, sp := range c.spaces {
+		span = max(span, sp.ladder.Span())
+	}
+	return span
+}
+
+// topper collects the keys with the largest counts.
+type topper struct {
+	c           *Counter
+	n           int
+	window, now int64
+	least       int64 // a count that is not above it can't be among the first n
+	rows        []KeyCount
+}
+
+func (t *topper) scan(p *partition, at int) (more bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := at; i < min(at+sweepSlots, len(p.table.slots)); i++ {
+		if s := p.table.slots[i]; s != 0 {
+			t.add(p, p.arena.entry(ref(s>>32)))
+		}
+	}
+	return at+sweepSlots < len(p.table.slots)
+}
+
+func (t *topper) add(p *partition, e entry) {
+	sp := t.c.spaces[e.space()]
+	if t.window > sp.ladder.Span() {
+		return
+	}
+	v := leaparray.View{Ladder: sp.ladder, A: p.syncedOf(e), B: p.pendingOf(e)}
+	est, ok := v.Count(t.window, t.now, true)
+	if !ok || est.Count <= t.least {
+		return
+	}
+	ns, key := e.name()
+	row := KeyCount{NS: DefaultNamespace, Key: string(key), Count: est.Count}
+	if len(ns) > 0 {
+		row.NS = string(ns)
+	}
+	t.rows = append(t.rows, row)
+	if len(t.rows) >= 4*t.n+64 {
+		t.cut(t.n)
+	}
+}
+
+func (t *topper) cut(n int) {
+	slices.SortFunc(t.rows, func(a, b KeyCount) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.NS, b.NS), cmp.Compare(a.Key, b.Key))
+	})
+	if len(t.rows) > n {
+		t.rows = t.rows[:n]
+	}
+	if len(t.rows) == n {
+		t.least = t.rows[n-1].Count
+	}
+}
+
+// Forget resets a key: its count is zero in memory at once, and in the store when Forget returns. If the store does not
+// answer before ctx is done the error wraps ErrUnknownOutcome; the store is then reset as soon as it does.
+func (c *Counter) Forget(ctx context.Context, ns, key []byte) error {
+	if c.closed.Load() {
+		return ErrClosed
+	}
+	check := Check{NS: ns, Key: key}
+	var t target
+	c.locate(&t, &check)
+	t.absent = true
+	p := t.p
+	p.mu.Lock()
+	r, e, err := c.entry(&t, c.opt.Now())
+	if err != nil {
+		p.mu.Unlock()
+		return err
+	}
+	p.forget(r, e, t.hash, t.sp.ladder)
+	ticket := p.drawn
+	p.mu.Unlock()
+	if err := c.commit(ctx, p, ticket); err != nil {
+		return fmt.Errorf("reset: %w", err)
+	}
+	return c.parkedError(&Op{Checks: []Check{check}})
+}
+
+// forget empties an entry and has the store delete it first thing in the next round. What a round under way brings back
+// of it is ignored.
+func (p *partition) forget(r ref, e entry, hash uint32, l *leaparray.Ladder) {
+	if p.flight != nil {
+		for i := range p.flight.Keys {
+			if k := &p.flight.Keys[i]; k.ref == r || k.ref == 0 && k.hash == hash && e.is(k.NS, k.Key) {
+				k.forgotten = true
+			}
+		}
+	}
+	if e.has(flagParked) {
+		p.parked = slices.DeleteFunc(p.parked, func(o ref) bool { return o == r })
+	}
+	e.drop(flagBusy | flagTTL | flagParked)
+	p.clearPending(e, l)
+	p.arena.releaseCounter(e.synced())
+	e.setSynced(0)
+	p.setWarm(e)
+	e.set(flagReset)
+	p.enlist(r, e)
+}

@@ -1,0 +1,208 @@
+package syncer
+
+import (
+	"errors"
+	"time"
+
+	"twotier/leaparray"
+)
+
+// settle takes the outcome of a round. It reports whether the partition has more to send at once.
+func (c *Counter) settle(p *partition, r *Round) (more bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer p.wake()
+	switch {
+	case r.Err != nil:
+		c.settleFailure(p, r)
+		return false
+	case r.Lost:
+		p.succeed()
+		c.losses.Add(1)
+		c.opt.Logger.Warn("the store has lost counts: publishing them again", "partition", p.id)
+		c.startRepublish(p, r)
+		return true
+	case r.Republish:
+		p.succeed()
+		return c.settleRepublish(p, r)
+	}
+	p.succeed()
+	c.batchesOK.Add(1)
+	p.flight = nil
+	p.learnVersion(r)
+	if r.Seq != 0 {
+		p.acked = r.Seq
+	}
+	sec := c.seconds(c.opt.Now())
+	for i := range r.Keys {
+		c.settleKey(p, r, &r.Keys[i], sec)
+	}
+	p.covered = r.through
+	more = p.dirty != 0 && len(r.Keys) >= c.opt.MaxRoundKeys || len(p.wants) > 0
+	p.lane.recycle(r)
+	return more
+}
+
+func (p *partition) succeed() {
+	p.failing, p.backoff = false, 0
+	p.contact = time.Now()
+}
+
+// settleFailure keeps a round that changes something, to be sent again. Whoever waits for a load is told at once.
+func (c *Counter) settleFailure(p *partition, r *Round) {
+	if errors.Is(r.Err, ErrNotApplied) {
+		c.batchesRefused.Add(1)
+	} else {
+		c.batchesUnknown.Add(1)
+	}
+	p.failing = true
+	p.backoff = min(max(2*p.backoff, firstBackoff), longestBackoff)
+	p.retryAt = time.Now().Add(p.backoff)
+	for _, wants := range []map[string]*want{r.wants, p.wants} {
+		for name, w := range wants {
+			w.done, w.err = true, r.Err
+			delete(wants, name)
+		}
+	}
+	if r.Seq != 0 || r.Republish {
+		return // it stays the partition's flight
+	}
+	for i := range r.Keys {
+		if at := r.Keys[i].ref; at != 0 {
+			p.arena.entry(at).drop(flagBusy)
+		}
+	}
+	p.flight = nil
+	p.lane.recycle(r)
+}
+
+// learnVersion notices that others have changed the partition: what was loaded before may be out of date.
+func (p *partition) learnVersion(r *Round) {
+	expect := p.version
+	if r.Seq != 0 {
+		expect++
+	}
+	if p.met && r.Version != expect {
+		p.gen = (p.gen + 1) & low24
+	}
+	p.version, p.met = r.Version, true
+}
+
+// settleKey moves what was flushed of one key from pending to synced and takes over what was loaded.
+func (c *Counter) settleKey(p *partition, r *Round, k *KeyRound, sec uint32) {
+	var w *want
+	if len(r.wants) > 0 {
+		w = r.wants[string(k.NS)+"\x00"+string(k.Key)]
+	}
+	if k.forgotten {
+		if w != nil {
+			w.done = true
+		}
+		return
+	}
+	if k.ref == 0 {
+		c.settleWanted(p, k, w, sec)
+		return
+	}
+	e := p.arena.entry(k.ref)
+	e.drop(flagBusy)
+	if k.Err != nil {
+		c.park(p, k, e, w)
+		return
+	}
+	l := c.spaces[e.space()].ladder
+	for i := range k.Adds {
+		b := &k.Adds[i]
+		p.takeBack(e, l, b)
+		if k.Load {
+			continue
+		}
+		if b.Stored != b.N+l.Sum(p.syncedOf(e), int(b.Level), b.Index, b.Index) {
+			// Somebody else counts this key, or it was deleted: what else is in the store is not known any more.
+			e.setGen(p.gen - 1)
+			e.drop(flagTTL)
+		}
+		p.setSynced(e, l, int(b.Level), b.Index, b.Stored)
+	}
+	c.flushed.Add(int64(len(k.Adds)))
+	if k.Load {
+		p.takeLoaded(e, l, k.Loaded)
+		c.loads.Add(1)
+	}
+	if w != nil {
+		w.done, w.exists = true, true
+	}
+	p.tidyPending(e, l)
+}
+
+// tidyPending gives the memory of a pending counter back once nothing is in it.
+func (p *partition) tidyPending(e entry, l *leaparray.Ladder) {
+	live := false
+	l.Each(p.pendingOf(e), func(int, int64, int64) bool {
+		live = true
+		return false
+	})
+	if !live {
+		p.arena.releaseCounter(e.pending())
+		e.setPending(0)
+	}
+}
+
+// takeLoaded makes synced exactly what the store holds.
+func (p *partition) takeLoaded(e entry, l *leaparray.Ladder, loaded []Bucket) {
+	p.arena.releaseCounter(e.synced())
+	e.setSynced(0)
+	for i := range loaded {
+		b := &loaded[i]
+		if int(b.Level) < l.Len() && b.N != 0 {
+			p.setSynced(e, l, int(b.Level), b.Index, b.N)
+		}
+	}
+	p.setWarm(e)
+}
+
+// settleWanted takes over a key that was not in memory when the round was cut.
+func (c *Counter) settleWanted(p *partition, k *KeyRound, w *want, sec uint32) {
+	c.loads.Add(1)
+	if k.Err == nil && len(k.Loaded) > 0 {
+		at := p.find(k.hash, k.NS, k.Key)
+		if at == 0 {
+			if !p.room(entryWords(k.NS, k.Key)+2*len(k.Loaded), c.budget, sec) {
+				k.Err = ErrOverload
+			} else {
+				at = p.insert(k.hash, k.NS, k.Key, c.space(k.NS))
+			}
+		}
+		if at != 0 {
+			e := p.arena.entry(at)
+			e.setUsed(sec)
+			p.takeLoaded(e, c.spaces[e.space()].ladder, k.Loaded)
+		}
+	}
+	if w != nil {
+		w.done, w.exists, w.err = true, len(k.Loaded) > 0, k.Err
+	}
+}
+
+// park sets a key aside that the store refuses: it stays pending, and out of the way of the others.
+func (c *Counter) park(p *partition, k *KeyRound, e entry, w *want) {
+	c.badKeys.Add(1)
+	if k.Reset {
+		e.set(flagReset)
+	}
+	e.drop(flagTTL)
+	if w != nil {
+		w.done, w.err = true, k.Err
+	}
+	if e.has(flagParked) || e.pending() == 0 && !e.has(flagReset) {
+		return
+	}
+	e.set(flagParked)
+	if len(p.parked) == 0 {
+		p.parkedUntil = time.Now().Add(parkedPause)
+	}
+	p.parked = append(p.parked, k.ref)
+	if c.badKeys.Load() == 1 {
+		c.opt.Logger.Warn("the store refuses a key; it is kept in memory and tried again", "partition", p.id, "error", k.Err)
+	}
+}

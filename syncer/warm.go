@@ -1,0 +1,115 @@
+package syncer
+
+import (
+	"context"
+	"time"
+)
+
+// lockWarm returns with the partitions of a call locked and all its keys in memory or known not to exist, or marked as
+// blind where the store can't be asked in time.
+func (c *Counter) lockWarm(ctx context.Context, k *call) error {
+	var timeout <-chan time.Time
+	for {
+		k.lock()
+		if k.ready() {
+			return nil
+		}
+		k.ask()
+		k.unlock()
+		if timeout == nil {
+			timer := time.NewTimer(c.opt.LoadTimeout)
+			defer timer.Stop()
+			timeout = timer.C
+		}
+		for i := range k.targets {
+			if err := k.targets[i].await(ctx, timeout); err != nil {
+				return err
+			}
+		}
+		if c.closed.Load() {
+			return ErrClosed
+		}
+	}
+}
+
+// ready reports whether every key can be judged now.
+func (k *call) ready() bool {
+	for i := range k.targets {
+		if !k.targets[i].known() {
+			return false
+		}
+	}
+	return true
+}
+
+// known reports whether the target needs no load. Its partition is locked.
+func (t *target) known() bool {
+	r := t.p.find(t.hash, t.ns, t.check.Key)
+	if r == 0 {
+		return t.absent || t.blind
+	}
+	e := t.p.arena.entry(r)
+	e.setUsed(max(e.used(), 1))
+	return t.blind || t.p.warm(e)
+}
+
+// ask registers the keys that are not known to be loaded. The partitions are locked.
+func (k *call) ask() {
+	for i := range k.targets {
+		t := &k.targets[i]
+		if t.known() {
+			continue
+		}
+		if t.p.blind() {
+			t.blind = true
+			continue
+		}
+		t.want = t.p.ask(t.hash, t.ns, t.check.Key)
+	}
+}
+
+// await waits until the target's key is loaded or can't be.
+func (t *target) await(ctx context.Context, timeout <-chan time.Time) error {
+	for t.want != nil {
+		t.p.mu.Lock()
+		w := t.want
+		if w.done {
+			t.want, t.absent = nil, !w.exists
+			if w.err != nil {
+				t.blind, t.absent = true, false
+			}
+			t.p.mu.Unlock()
+			return nil
+		}
+		settled := t.p.wait()
+		t.p.mu.Unlock()
+		t.p.lane.kick(t.p)
+		select {
+		case <-settled:
+		case <-timeout:
+			t.want, t.blind = nil, true
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// askAhead registers all keys of a batch that will have to be loaded, so that they are loaded together.
+func (c *Counter) askAhead(ops []Op) {
+	for i := range ops {
+		op := &ops[i]
+		for j := range op.Checks {
+			if op.Kind == Add && len(op.Checks[j].Limits) == 0 {
+				continue
+			}
+			var t target
+			c.locate(&t, &op.Checks[j])
+			t.p.mu.Lock()
+			if !t.known() && !t.p.blind() {
+				t.p.ask(t.hash, t.ns, t.check.Key)
+			}
+			t.p.mu.Unlock()
+		}
+	}
+}
