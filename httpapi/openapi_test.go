@@ -1,0 +1,120 @@
+package httpapi_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+)
+
+// document is what the tests need of OpenAPI.
+type document struct {
+	OpenAPI    string
+	Paths      map[string]map[string]documented
+	Components map[string]map[string]any
+}
+
+type documented struct {
+	Parameters []struct {
+		Name     string
+		Required bool
+		Example  any
+	}
+	RequestBody struct {
+		Content map[string]struct {
+			Examples map[string]struct{ Value json.RawMessage }
+		}
+	}
+	Responses map[string]any
+}
+
+func readDocument(t *testing.T) (doc document, raw []byte) {
+	t.Helper()
+	raw = call(newServer(t, newFake()), "GET /openapi.json", "").Response.Body()
+	decode(t, raw, &doc)
+	return doc, raw
+}
+
+func TestDocumentHasEveryRoute(t *testing.T) {
+	doc, _ := readDocument(t)
+	if doc.OpenAPI != "3.1.0" {
+		t.Errorf("version %q", doc.OpenAPI)
+	}
+	served := newServer(t, newFake()).Paths()
+	for path, method := range served {
+		if _, ok := doc.Paths[path][method]; !ok && !strings.HasPrefix(path, "/assets/") {
+			t.Errorf("%s %s is not documented", method, path)
+		}
+	}
+	for path, methods := range doc.Paths {
+		for method := range methods {
+			if served[path] != method {
+				t.Errorf("%s %s is not served", method, path)
+			}
+		}
+	}
+}
+
+func TestDocumentedExamplesAreAccepted(t *testing.T) {
+	doc, _ := readDocument(t)
+	tried := 0
+	for path, methods := range doc.Paths {
+		for method, o := range methods {
+			query := url.Values{}
+			for _, p := range o.Parameters {
+				if p.Required && p.Example == nil {
+					t.Errorf("%s: parameter %s has no example", path, p.Name)
+				}
+				if p.Example != nil {
+					query.Set(p.Name, fmt.Sprint(p.Example))
+				}
+			}
+			request := strings.ToUpper(method) + " " + path
+			if len(query) > 0 {
+				request += "?" + query.Encode()
+			}
+			bodies := o.RequestBody.Content["application/json"].Examples
+			if method == "get" {
+				bodies = map[string]struct{ Value json.RawMessage }{"": {}}
+			}
+			for name, body := range bodies {
+				tried++
+				ctx := call(newServer(t, newFake()), request, string(body.Value))
+				if code := ctx.Response.StatusCode(); code != 200 || strings.Contains(string(ctx.Response.Body()), `"error":`) && path == "/v1/batch" {
+					t.Errorf("%s, example %q: %d %s", request, name, code, ctx.Response.Body())
+				}
+			}
+		}
+	}
+	if tried < 18 {
+		t.Errorf("only %d examples", tried)
+	}
+}
+
+// TestDocumentRefersToWhatExists looks at every $ref.
+func TestDocumentRefersToWhatExists(t *testing.T) {
+	doc, raw := readDocument(t)
+	var tree any
+	decode(t, raw, &tree)
+	var walk func(any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case []any:
+			for _, x := range v {
+				walk(x)
+			}
+		case map[string]any:
+			if ref, ok := v["$ref"].(string); ok {
+				parts := strings.Split(ref, "/")
+				if len(parts) != 4 || doc.Components[parts[2]][parts[3]] == nil {
+					t.Errorf("%s does not exist", ref)
+				}
+			}
+			for _, x := range v {
+				walk(x)
+			}
+		}
+	}
+	walk(tree)
+}
