@@ -82,7 +82,7 @@ func (s *session) printCounts(counts []windowCount, rules limits) error {
 			continue
 		}
 		mark := ""
-		if c.Count > rules[i].Max {
+		if c.Max > rules[i].Max { // as the server decides: on the most that it can be
 			mark = "over"
 		}
 		t.add(c.Window, c.Count, c.Min, c.Max, rules[i].Max, mark)
