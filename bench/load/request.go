@@ -1,0 +1,83 @@
+package load
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+)
+
+// limits are the rules of an acquire.
+const limits = `"limits":[{"window":"1m","max":15},{"window":"24h","max":50}]`
+
+// Request is the bytes of a call with gaps for keys and, if it has them, times. It is for one goroutine.
+type Request struct {
+	raw  []byte
+	keys []int // offsets of the gaps
+	ts   []int
+	want []byte
+}
+
+const (
+	keyGap = "kkkkkkkkkkkkkkkk" // 16 hexadecimal digits
+	tsGap  = "ttttttttttttt"    // 13 decimal digits
+)
+
+// NewRequest returns a call of an Options.Op with a number of operations, sent to a host. With times every operation has
+// a "ts" of its own.
+func NewRequest(host, op string, perCall int, times bool) *Request {
+	fields := `"key":"` + keyGap + `"`
+	if times {
+		fields += `,"ts":` + tsGap
+	}
+	r := &Request{}
+	var body string
+	switch op {
+	case "batch":
+		all := strings.Repeat(`,{"op":"add",`+fields+`}`, perCall)
+		body, r.want = `{"quiet":true,"ops":[`+all[1:]+`]}`, []byte(`"errors":[]`)
+	case "acquire":
+		body, r.want = `{`+fields+`,`+limits+`}`, []byte(`"allowed":`)
+	default:
+		body = `{` + fields + `}`
+	}
+	r.raw = fmt.Appendf(nil, "POST /v1/%s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+		op, host, len(body), body)
+	r.keys, r.ts = offsets(r.raw, keyGap), offsets(r.raw, tsGap)
+	return r
+}
+
+func offsets(raw []byte, gap string) (at []int) {
+	for i := 0; ; {
+		next := bytes.Index(raw[i:], []byte(gap))
+		if next < 0 {
+			return at
+		}
+		at = append(at, i+next)
+		i += next + len(gap)
+	}
+}
+
+// Len is the number of operations.
+func (r *Request) Len() int { return len(r.keys) }
+
+// SetKey gives operation i a key: key in hexadecimal digits.
+func (r *Request) SetKey(i int, key uint64) {
+	const digits = "0123456789abcdef"
+	gap := r.raw[r.keys[i]:][:len(keyGap)]
+	for d := len(gap) - 1; d >= 0; d-- {
+		gap[d] = digits[key&15]
+		key >>= 4
+	}
+}
+
+// SetTime gives operation i a time in unix milliseconds, if the request was made with times.
+func (r *Request) SetTime(i int, ts int64) {
+	gap := r.raw[r.ts[i]:][:len(tsGap)]
+	for d := len(gap) - 1; d >= 0; d-- {
+		gap[d] = '0' + byte(ts%10)
+		ts /= 10
+	}
+}
+
+// Key is how the server sees a key.
+func Key(key uint64) string { return fmt.Sprintf("%016x", key) }
