@@ -1,0 +1,351 @@
+package syncer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"twotier/internal/embedded"
+	"twotier/leaparray"
+	"twotier/syncer"
+)
+
+// clock is a time that tests drive.
+type clock struct {
+	mu  sync.Mutex
+	now int64
+}
+
+func (c *clock) Now() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *clock) set(now int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = max(c.now, now)
+}
+
+const t0 = 1_763_000_000_000
+
+func open(t testing.TB, opt syncer.Options) *syncer.Counter {
+	t.Helper()
+	if opt.Store == nil {
+		opt.Store = embedded.New(embedded.Options{})
+	}
+	if opt.FlushInterval == 0 {
+		opt.FlushInterval = 5 * time.Millisecond
+	}
+	c, err := syncer.New(opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Open(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		if err := c.Close(ctx); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return c
+}
+
+func limits(pairs ...int64) (l []syncer.Limit) {
+	for i := 0; i < len(pairs); i += 2 {
+		l = append(l, syncer.Limit{Window: pairs[i], Max: pairs[i+1]})
+	}
+	return l
+}
+
+func do(t testing.TB, c *syncer.Counter, op syncer.Op) syncer.Result {
+	t.Helper()
+	var res syncer.Result
+	if err := c.Do(context.Background(), &op, &res); err != nil {
+		t.Fatalf("Do(%+v): %v", op, err)
+	}
+	return res
+}
+
+func add(t testing.TB, c *syncer.Counter, key string, n, ts int64) {
+	t.Helper()
+	do(t, c, syncer.Op{Kind: syncer.Add, TS: ts, Checks: []syncer.Check{{Key: []byte(key), N: n}}})
+}
+
+func count(t testing.TB, c *syncer.Counter, key string, window int64) int64 {
+	t.Helper()
+	res := do(t, c, syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{{Key: []byte(key), Limits: limits(window, 0)}}})
+	return res.Checks[0].Limits[0].Hi
+}
+
+func acquire(t testing.TB, c *syncer.Counter, key string, n, ts int64, l []syncer.Limit) syncer.Result {
+	t.Helper()
+	return do(t, c, syncer.Op{Kind: syncer.Acquire, TS: ts, Checks: []syncer.Check{{Key: []byte(key), N: n, Limits: l}}})
+}
+
+func flush(t testing.TB, c *syncer.Counter) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := c.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAddIsVisibleAtOnceAndReachesTheStore(t *testing.T) {
+	store := embedded.New(embedded.Options{})
+	clk := &clock{now: t0}
+	c := open(t, syncer.Options{Store: store, Now: clk.Now})
+	add(t, c, "a", 3, 0)
+	if got := count(t, c, "a", 60_000); got != 3 {
+		t.Fatalf("count %d, want 3", got)
+	}
+	flush(t, c)
+	if n := c.Stats().PendingBuckets; n != 0 {
+		t.Errorf("%d buckets pending", n)
+	}
+	add(t, c, "a", 4, 0)
+	flush(t, c)
+	got := store.Get(syncer.Placement{Partitions: syncer.DefaultPartitions}.Of(nil, []byte("a")), nil, []byte("a"))
+	if len(got) != 3 || got[0].N != 7 || got[1].N != 7 || got[2].N != 7 {
+		t.Errorf("store holds %+v", got)
+	}
+	if got := count(t, c, "a", 60_000); got != 7 {
+		t.Fatalf("count %d, want 7", got)
+	}
+}
+
+func TestColdKeyIsLoaded(t *testing.T) {
+	store := embedded.New(embedded.Options{})
+	clk := &clock{now: t0}
+	one := open(t, syncer.Options{Store: store, Now: clk.Now})
+	add(t, one, "a", 3, 0)
+	flush(t, one)
+	two := open(t, syncer.Options{Store: store, Now: clk.Now})
+	if res := acquire(t, two, "a", 1, 0, limits(60_000, 3)); res.Allowed || res.Checks[0].Limits[0].Count != 3 {
+		t.Errorf("acquire on a cold key: %+v", res)
+	}
+	add(t, two, "b", 1, 0)
+	add(t, one, "b", 2, 0)
+	flush(t, one)
+	flush(t, two)
+	if got := count(t, two, "b", 60_000); got != 3 {
+		t.Errorf("count %d, want 3", got)
+	}
+	if got := count(t, two, "nobody", 60_000); got != 0 {
+		t.Errorf("count of an unknown key %d", got)
+	}
+}
+
+func TestFivePerMinute(t *testing.T) {
+	clk := &clock{now: t0}
+	c := open(t, syncer.Options{Now: clk.Now})
+	for i := range 7 {
+		res := acquire(t, c, "18829340001", 1, 0, limits(60_000, 5))
+		if res.Allowed != (i < 5) || res.Checks[0].Limits[0].Count != int64(min(i+1, 5)) {
+			t.Errorf("try %d: %+v", i+1, res)
+		}
+		if i >= 5 && (res.RetryAfter < 59_000 || res.RetryAfter > 61_000) {
+			t.Errorf("retry after %d ms", res.RetryAfter)
+		}
+	}
+}
+
+func TestTenPerFiveMinutes(t *testing.T) {
+	day := int64(t0) / 86_400_000 * 86_400_000
+	at := func(h, m int64) int64 { return day + h*3_600_000 + m*60_000 }
+	clk := &clock{now: at(11, 1)}
+	c := open(t, syncer.Options{Now: clk.Now})
+	add(t, c, "k", 1, 0)
+	clk.set(at(11, 5))
+	add(t, c, "k", 8, 0)
+	clk.set(at(11, 6))
+	passed := 0
+	for range 8 {
+		if acquire(t, c, "k", 1, 0, limits(300_000, 10)).Allowed {
+			passed++
+		}
+	}
+	if passed != 1 {
+		t.Errorf("%d of 8 passed, want 1", passed)
+	}
+}
+
+func TestThreshold(t *testing.T) {
+	clk := &clock{now: t0}
+	c := open(t, syncer.Options{Now: clk.Now})
+	for _, tc := range []struct {
+		n    int64
+		over bool
+	}{{50, false}, {60, true}, {10, true}} {
+		res := do(t, c, syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{{Key: []byte("add"), N: tc.n, Limits: limits(60_000, 100)}}})
+		if res.Allowed == tc.over {
+			t.Errorf("add %d: %+v", tc.n, res)
+		}
+	}
+	if got := count(t, c, "add", 60_000); got != 120 {
+		t.Errorf("stored %d, want 120", got)
+	}
+	for _, tc := range []struct {
+		n  int64
+		ok bool
+	}{{50, true}, {20, true}, {50, false}} {
+		if res := acquire(t, c, "acquire", tc.n, 0, limits(60_000, 100)); res.Allowed != tc.ok {
+			t.Errorf("acquire %d: %+v", tc.n, res)
+		}
+	}
+	if got := count(t, c, "acquire", 60_000); got != 70 {
+		t.Errorf("stored %d, want 70", got)
+	}
+}
+
+func TestSeveralChecksAllOrNothing(t *testing.T) {
+	clk := &clock{now: t0}
+	c := open(t, syncer.Options{Now: clk.Now})
+	op := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{
+		{Key: []byte("x"), N: 1, Limits: limits(60_000, 3)},
+		{Key: []byte("y"), N: 1, Limits: limits(60_000, 2)},
+		{Key: []byte("x"), N: 1, Limits: limits(60_000, 3)},
+	}}
+	if res := do(t, c, op); !res.Allowed || res.Checks[0].Limits[0].Count != 2 {
+		t.Errorf("first: %+v", res)
+	}
+	if res := do(t, c, op); res.Allowed || res.Checks[0].Refused || res.Checks[1].Refused || !res.Checks[2].Refused {
+		t.Errorf("second: %+v", res)
+	}
+	if x, y := count(t, c, "x", 60_000), count(t, c, "y", 60_000); x != 2 || y != 1 {
+		t.Errorf("stored x=%d y=%d, want 2 and 1", x, y)
+	}
+}
+
+func TestTakingBackStopsAtZero(t *testing.T) {
+	clk := &clock{now: t0}
+	c := open(t, syncer.Options{Now: clk.Now})
+	add(t, c, "a", 2, 0)
+	flush(t, c)
+	add(t, c, "a", 1, 0)
+	add(t, c, "a", -5, 0)
+	if got := count(t, c, "a", 60_000); got != 0 {
+		t.Errorf("count %d, want 0", got)
+	}
+	flush(t, c)
+	add(t, c, "a", 1, 0)
+	flush(t, c)
+	if got := count(t, c, "a", 60_000); got != 1 {
+		t.Errorf("count %d, want 1", got)
+	}
+}
+
+func TestForget(t *testing.T) {
+	store := embedded.New(embedded.Options{})
+	clk := &clock{now: t0}
+	c := open(t, syncer.Options{Store: store, Now: clk.Now})
+	add(t, c, "a", 5, 0)
+	flush(t, c)
+	add(t, c, "a", 5, 0)
+	if err := c.Forget(context.Background(), nil, []byte("a")); err != nil {
+		t.Fatal(err)
+	}
+	add(t, c, "a", 1, 0)
+	if got := count(t, c, "a", 60_000); got != 1 {
+		t.Errorf("count %d, want 1", got)
+	}
+	flush(t, c)
+	other := open(t, syncer.Options{Store: store, Now: clk.Now})
+	if got := count(t, other, "a", 60_000); got != 1 {
+		t.Errorf("count from the store %d, want 1", got)
+	}
+}
+
+func TestLossIsRepublished(t *testing.T) {
+	store := embedded.New(embedded.Options{})
+	clk := &clock{now: t0}
+	c := open(t, syncer.Options{Store: store, Now: clk.Now, VerifyInterval: 20 * time.Millisecond})
+	for i := range 100 {
+		add(t, c, fmt.Sprint("k", i), int64(i+1), 0)
+	}
+	flush(t, c)
+	store.Flush()
+	deadline := time.Now().Add(5 * time.Second)
+	for c.Stats().LossesTotal == 0 && time.Now().Before(deadline) {
+		time.Sleep(5 * time.Millisecond)
+	}
+	add(t, c, "k7", 1, 0)
+	for i := range 100 {
+		add(t, c, fmt.Sprint("k", i), 1, 0)
+	}
+	flush(t, c)
+	other := open(t, syncer.Options{Store: store, Now: clk.Now})
+	for i := range 100 {
+		want := int64(i + 2)
+		if i == 7 {
+			want++
+		}
+		if got := count(t, other, fmt.Sprint("k", i), 60_000); got != want {
+			t.Errorf("k%d: %d in the store, want %d", i, got, want)
+		}
+	}
+}
+
+func TestInvalid(t *testing.T) {
+	clk := &clock{now: t0}
+	c := open(t, syncer.Options{Now: clk.Now})
+	for name, tc := range map[string]struct {
+		op   syncer.Op
+		want string
+	}{
+		"long": {syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{{Key: []byte("k"), N: 1, Limits: limits(1, 1, 90_000_000, 1)}}},
+			"limits[1].window: 25h0m0s is longer than the namespace covers (24h0m0s)"},
+		"future": {syncer.Op{TS: t0 + 5000, Checks: []syncer.Check{{Key: []byte("k"), N: 1}}},
+			"ts: 1763000005000 is 5000 ms in the future (it is 1763000000000 now), want at most 2000 ms"},
+		"past": {syncer.Op{TS: t0 - 90_000_000, Checks: []syncer.Check{{Key: []byte("k"), N: 1}}},
+			"ts: 1762910000000 is 25h0m0s ago, farther back than the namespace covers (24h0m0s)"},
+	} {
+		var res syncer.Result
+		err := c.Do(context.Background(), &tc.op, &res)
+		var invalid *syncer.InvalidError
+		if !errors.As(err, &invalid) || err.Error() != tc.want {
+			t.Errorf("%s: %v, want %s", name, err, tc.want)
+		}
+	}
+	if c.Stats().Keys != 0 {
+		t.Error("something was counted")
+	}
+}
+
+func TestEviction(t *testing.T) {
+	ladder, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clk := &clock{now: t0}
+	store := embedded.New(embedded.Options{})
+	c := open(t, syncer.Options{Store: store, Now: clk.Now, Placement: syncer.Placement{Partitions: 4}, MaxMemory: 4 * 64 << 10,
+		Namespaces: map[string]syncer.Namespace{"default": {Ladder: ladder}}})
+	const keys = 10_000
+	for i := range keys {
+		add(t, c, fmt.Sprint("key-", i), 1, 0)
+		if i%100 == 0 {
+			flush(t, c)
+			clk.set(clk.Now() + 100)
+		}
+	}
+	flush(t, c)
+	s := c.Stats()
+	if s.EvictedTotal == 0 || s.MemoryBytes > 6*64<<10 {
+		t.Errorf("stats %+v", s)
+	}
+	for i := range keys {
+		if got := count(t, c, fmt.Sprint("key-", i), 3_600_000); got != 1 {
+			t.Fatalf("key-%d: %d, want 1", i, got)
+		}
+		clk.set(clk.Now() + 20)
+	}
+}
