@@ -1,0 +1,277 @@
+"use strict";
+// Everything that comes from the server is put on the page as text or as a number in an SVG attribute, never as HTML:
+// keys are chosen by whoever sends traffic.
+
+const $ = (id) => document.getElementById(id);
+const SVG = "http://www.w3.org/2000/svg";
+const PERIOD = 1000;
+const KEPT = 120;
+
+const state = { rates: [], pending: [], last: null, topWindow: "1m", seriesWindow: "1h", key: null };
+
+function element(tag, attributes, ...children) {
+  const e = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes || {})) e.setAttribute(name, value);
+  e.append(...children);
+  return e;
+}
+
+function shape(tag, attributes, text) {
+  const e = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) e.setAttribute(name, value);
+  if (text !== undefined) e.textContent = text;
+  return e;
+}
+
+const number = new Intl.NumberFormat("en");
+const brief = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+const figure = (n) => (Math.abs(n) >= 1e5 ? brief : number).format(n);
+
+function bytes(n) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let i = 0;
+  for (; n >= 1024 && i < units.length - 1; i++) n /= 1024;
+  return (n >= 100 || i === 0 ? Math.round(n) : n.toFixed(1)) + " " + units[i];
+}
+
+function facts(id, rows) {
+  $(id).replaceChildren(...rows.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, String(value))]));
+}
+
+function badge(id, text, kind) {
+  $(id).textContent = text;
+  $(id).className = "badge " + kind;
+}
+
+async function get(path) {
+  const response = await fetch(path, { cache: "no-store" });
+  if (response.ok) return response;
+  let detail = response.status + " " + response.statusText;
+  try { detail = (await response.json()).detail; } catch { /* the status line has to do */ }
+  throw new Error(detail);
+}
+
+// metrics reads the Prometheus text format into a map from name to a list of labels and values.
+function metrics(text) {
+  const all = new Map();
+  for (const line of text.split("\n")) {
+    const m = /^([a-z_]+)(?:\{(.*)\})? (\S+)$/.exec(line);
+    if (!m) continue;
+    const labels = {};
+    for (const l of (m[2] || "").matchAll(/([a-z]+)="([^"]*)"/g)) labels[l[1]] = l[2];
+    if (!all.has(m[1])) all.set(m[1], []);
+    all.get(m[1]).push({ labels, value: Number(m[3]) });
+  }
+  return all;
+}
+
+const sum = (all, name, has = () => true) => (all.get(name) || []).filter((s) => has(s.labels)).reduce((n, s) => n + s.value, 0);
+
+function spark(id, values, height) {
+  const width = 600;
+  const svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", height: height, "aria-hidden": "true" });
+  const top = Math.max(1, ...values) * 1.08;
+  const x = (i) => width - (values.length - 1 - i) * (width / (KEPT - 1));
+  const y = (v) => height - 1 - (v / top) * (height - 3);
+  const points = values.map((v, i) => `${x(i).toFixed(1)},${y(v).toFixed(1)}`);
+  svg.append(shape("line", { class: "axis", x1: 0, x2: width, y1: height - .5, y2: height - .5 }));
+  if (points.length > 1) {
+    svg.append(shape("polygon", { class: "area", points: `${x(0)},${height} ${points.join(" ")} ${width},${height}` }));
+    svg.append(shape("polyline", { class: "line", points: points.join(" ") }));
+  }
+  $(id).replaceChildren(svg);
+}
+
+function push(list, value) {
+  list.push(value);
+  if (list.length > KEPT) list.shift();
+}
+
+function showMetrics(all, now) {
+  const byOp = {};
+  for (const s of all.get("twotier_ops_total") || []) byOp[s.labels.op] = (byOp[s.labels.op] || 0) + s.value;
+  const batches = sum(all, "twotier_flush_batches_total", (l) => l.result === "ok");
+  const trips = sum(all, "twotier_redis_roundtrips_total");
+  const pending = sum(all, "twotier_pending_buckets");
+  push(state.pending, pending);
+  $("pending").textContent = figure(pending);
+  spark("pending-spark", state.pending, 34);
+  const before = state.last;
+  state.last = { byOp, batches, trips, now };
+  if (!before) return;
+  const per = (a, b) => Math.max(0, Math.round((a - (b || 0)) / ((now - before.now) / 1000)));
+  const total = Object.keys(byOp).reduce((n, op) => n + per(byOp[op], before.byOp[op]), 0);
+  push(state.rates, total);
+  $("rate").textContent = figure(total);
+  spark("spark", state.rates, 84);
+  $("mix").replaceChildren(...Object.keys(byOp).sort().map((op) =>
+    element("li", {}, op + " ", element("b", {}, figure(per(byOp[op], before.byOp[op]))))));
+  facts("flush", [
+    ["batches a second", figure(per(batches, before.batches))],
+    ["dropped", figure(sum(all, "twotier_dropped_total"))],
+  ]);
+  state.tripRate = per(trips, before.trips);
+  state.evicted = sum(all, "twotier_evictions_total");
+}
+
+function share(fraction) {
+  const svg = shape("svg", { viewBox: "0 0 100 8", preserveAspectRatio: "none", "aria-hidden": "true" });
+  svg.append(shape("rect", { class: "back", width: 100, height: 8, rx: 2 }));
+  svg.append(shape("rect", { class: "front", width: (fraction * 100).toFixed(1), height: 8, rx: 2 }));
+  return svg;
+}
+
+function showCluster(c) {
+  badge("mode", c.mode, "");
+  const up = c.redis.up;
+  badge("state", up ? "healthy" : "degraded: Redis can't be reached", up ? "good" : "bad");
+  $("redis-state").textContent = c.redis.kind === "embedded" ? "Embedded" : up ? "Up" : "Down";
+  facts("redis", [
+    ["store", c.redis.kind],
+    ...(c.redis.address ? [["address", c.redis.address]] : []),
+    ["round trip", c.redis.rtt_us >= 1000 ? (c.redis.rtt_us / 1000).toFixed(1) + " ms" : c.redis.rtt_us + " µs"],
+    ["exchanges a second", figure(state.tripRate || 0)],
+    ["clock offset", c.clock_offset_ms + " ms"],
+    ...(c.redis.error ? [["error", c.redis.error]] : []),
+    ...(c.redis.kind === "embedded" ? [["note", "nothing outlives the process"]] : []),
+  ]);
+  $("memory").textContent = bytes(c.memory_bytes);
+  const used = c.max_memory_bytes ? Math.min(1, c.memory_bytes / c.max_memory_bytes) : 0;
+  $("memory-bar").style.width = (used * 100).toFixed(1) + "%";
+  facts("memory-facts", [
+    ["keys", figure(c.keys)],
+    ["bound", c.max_memory_bytes ? bytes(c.max_memory_bytes) : "none"],
+    ["evicted", figure(state.evicted || 0)],
+  ]);
+  const alive = c.members.length;
+  $("ring").textContent = `${alive} ${alive === 1 ? "member" : "members"}, ${number.format(c.partitions)} partitions, ring version ${c.ring_version}`;
+  $("members").replaceChildren(...c.members.map((m) => element("tr", {},
+    element("td", {}, m.id + (m.self ? " (this node)" : "")), element("td", {}, m.address),
+    element("td", {}, element("span", { class: "badge " + (m.state === "alive" ? "good" : "warn") }, m.state)),
+    element("td", { class: "num" }, number.format(m.partitions)),
+    element("td", {}, share(m.share), (m.share * 100).toFixed(1) + " %"))));
+}
+
+function showTop(keys) {
+  $("top-empty").hidden = keys.length > 0;
+  const most = Math.max(1, ...keys.map((k) => k.count));
+  const focused = document.activeElement && document.activeElement.dataset.at;
+  $("top").replaceChildren(...keys.map((k, i) => {
+    const svg = shape("svg", { viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" });
+    svg.append(shape("rect", { width: Math.max(0, (k.count / most) * 100), height: 10, rx: .8 }));
+    const name = element("span", { class: "name" });
+    if (k.ns !== "default") name.append(element("span", { class: "ns" }, k.ns + " / "));
+    name.append(k.key);
+    const button = element("button", { type: "button", title: k.key, "data-at": i }, svg, name, element("span", { class: "n" }, figure(k.count)));
+    button.addEventListener("click", () => lookup(k.ns, k.key));
+    return element("li", {}, button);
+  }));
+  if (focused) { const again = $("top").querySelector(`[data-at="${Number(focused)}"]`); if (again) again.focus(); }
+}
+
+function time(ms, window) {
+  const seconds = window === "1m" ? { second: "2-digit" } : {};
+  return new Date(ms).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", ...seconds });
+}
+
+function showSeries(s) {
+  const width = 640, height = 190, left = 40, bottom = 20, right = 4, top = 8;
+  const svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Count per bucket" });
+  const most = Math.max(1, ...s.points.map((p) => p[1]));
+  const y = (v) => height - bottom - (v / most) * (height - bottom - top);
+  for (const v of new Set([0, Math.round(most / 2), most])) {
+    svg.append(shape("line", { class: "axis", x1: left, x2: width - right, y1: y(v), y2: y(v) }));
+    svg.append(shape("text", { class: "tick", x: left - 6, y: y(v) + 4, "text-anchor": "end" }, figure(v)));
+  }
+  if (s.points.length) {
+    const from = s.points[0][0], to = s.points[s.points.length - 1][0] + s.bucket_ms;
+    const x = (t) => left + ((t - from) / (to - from)) * (width - left - right);
+    const gap = Math.min(1, (x(from + s.bucket_ms) - left) * .2);
+    for (const [start, count] of s.points) {
+      if (count <= 0) continue;
+      const bar = shape("rect", { class: "bar", x: x(start) + gap / 2, y: y(count), width: x(start + s.bucket_ms) - x(start) - gap, height: height - bottom - y(count), rx: 1 });
+      bar.append(shape("title", {}, `${time(start, state.seriesWindow)}: ${number.format(count)}`));
+      svg.append(bar);
+    }
+    for (let i = 0; i <= 4; i++) {
+      const t = from + ((to - from) * i) / 4;
+      svg.append(shape("text", { class: "tick", x: x(t), y: height - 4, "text-anchor": ["start", "middle", "middle", "middle", "end"][i] }, time(t, state.seriesWindow)));
+    }
+  }
+  $("series").replaceChildren(svg);
+}
+
+function showCounts(c) {
+  $("counts").replaceChildren(...c.counts.map((w) => element("div", { class: "count" },
+    element("p", { class: "w" }, "last " + w.window), element("p", { class: "figure" }, figure(w.count)),
+    element("p", { class: "range" }, w.min === w.max ? "exact" : `between ${figure(w.min)} and ${figure(w.max)}`))));
+}
+
+async function refreshKey() {
+  const asked = state.key;
+  if (!asked) return;
+  const query = new URLSearchParams(asked);
+  try {
+    const [counts, series] = await Promise.all([
+      get(`/v1/count?${query}&window=1m,1h,24h`).then((r) => r.json()),
+      get(`/v1/series?${query}&window=${state.seriesWindow}`).then((r) => r.json()),
+    ]);
+    if (state.key !== asked) return;
+    showCounts(counts);
+    showSeries(series);
+    $("found").hidden = false;
+    $("lookup-error").hidden = true;
+  } catch (e) {
+    if (state.key !== asked) return;
+    $("found").hidden = true;
+    $("lookup-error").hidden = false;
+    $("lookup-error").textContent = e.message;
+  }
+}
+
+function lookup(ns, key) {
+  $("ns").value = ns;
+  $("key").value = key;
+  $("lookup-empty").hidden = true;
+  state.key = { ns: ns || "default", key };
+  history.replaceState(null, "", "#" + new URLSearchParams(state.key));
+  refreshKey();
+}
+
+function tabs(id, changed) {
+  for (const button of $(id).querySelectorAll("button")) {
+    button.addEventListener("click", () => {
+      for (const b of $(id).querySelectorAll("button")) b.setAttribute("aria-pressed", String(b === button));
+      changed(button.dataset.window);
+    });
+  }
+}
+
+const refreshTop = () => get(`/v1/top?n=12&window=${state.topWindow}`).then((r) => r.json()).then((t) => showTop(t.keys));
+
+async function refresh() {
+  try {
+    const text = await get("/metrics").then((r) => r.text());
+    showMetrics(metrics(text), performance.now());
+    showCluster(await get("/v1/cluster").then((r) => r.json()));
+    $("clock").textContent = "updated " + new Date().toLocaleTimeString();
+  } catch {
+    badge("state", "this node can't be reached", "bad");
+    state.last = null;
+  }
+  await refreshTop().catch(() => {}); // degraded: the rest of the page says so
+  await refreshKey();
+}
+
+async function run() {
+  if (!document.hidden) await refresh();
+  setTimeout(run, PERIOD);
+}
+
+tabs("top-window", (w) => { state.topWindow = w; refreshTop().catch(() => {}); });
+tabs("series-window", (w) => { state.seriesWindow = w; refreshKey(); });
+$("lookup").addEventListener("submit", (e) => { e.preventDefault(); lookup($("ns").value.trim() || "default", $("key").value); });
+const linked = new URLSearchParams(location.hash.slice(1));
+if (linked.get("key")) lookup(linked.get("ns") || "default", linked.get("key"));
+document.addEventListener("visibilitychange", () => { state.last = null; });
+run();

@@ -1,0 +1,35 @@
+package httpapi_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestDashboardIsSelfContained makes sure that the page loads nothing from elsewhere and that no key can become HTML.
+func TestDashboardIsSelfContained(t *testing.T) {
+	s := newServer(t, newFake())
+	outside := regexp.MustCompile(`(?i)(https?:)?//[a-z0-9]`)
+	markup := regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function`)
+	inline := regexp.MustCompile(`(?i)\son[a-z]+=|<style|<script>|\sstyle=|javascript:`)
+	for path, media := range map[string]string{"/": "text/html", "/assets/dashboard.js": "text/javascript", "/assets/style.css": "text/css"} {
+		ctx := call(s, "GET "+path, "")
+		body := string(ctx.Response.Body())
+		if got := string(ctx.Response.Header.ContentType()); ctx.Response.StatusCode() != 200 || !strings.HasPrefix(got, media) {
+			t.Errorf("%s: %d %s", path, ctx.Response.StatusCode(), got)
+		}
+		if policy := string(ctx.Response.Header.Peek("Content-Security-Policy")); !strings.HasPrefix(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") {
+			t.Errorf("%s: policy %q", path, policy)
+		}
+		text := strings.ReplaceAll(body, "http://www.w3.org/2000/svg", "") // a name, not an address
+		text = regexp.MustCompile(`(?m)^\s*// .*$`).ReplaceAllString(text, "")
+		for _, bad := range []*regexp.Regexp{outside, markup, inline} {
+			if bad == inline && path != "/" {
+				continue
+			}
+			if hit := bad.FindString(text); hit != "" {
+				t.Errorf("%s contains %q", path, hit)
+			}
+		}
+	}
+}
