@@ -64,6 +64,9 @@ func (s *Server) dataLines() []string {
 			lines = append(lines, "user default off")
 		}
 	}
+	if c.tls {
+		lines = append(lines, "tls-replication yes", "tls-cluster yes")
+	}
 	if c.cluster {
 		lines = append(lines, "cluster-enabled yes", "cluster-config-file nodes.conf", "cluster-announce-ip "+loopback,
 			// Long enough for a machine under load, short enough to wait for a failover.

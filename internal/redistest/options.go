@@ -10,6 +10,7 @@ type config struct {
 	aof        bool
 	user, pass string
 	tls        bool
+	tlsFiles   TLSFiles // made by the server itself if empty
 	unix       bool
 	lines      []string
 	// args follow the configuration file on the command line.

@@ -96,7 +96,8 @@ func (s *Server) prepare() (err error) {
 	if s.port, err = freePort(s.cfg.cluster); err != nil {
 		return err
 	}
-	if s.cfg.tls {
+	s.tls = s.cfg.tlsFiles
+	if s.cfg.tls && s.tls.CA == "" {
 		if s.tls, err = writeTLSFiles(s.dir); err != nil {
 			return err
 		}
@@ -224,17 +225,27 @@ func (s *Server) Addr() string {
 
 // URL returns the address as redis://, rediss:// or unix://, with user and password if there are any.
 func (s *Server) URL() string {
-	u := url.URL{Scheme: "redis", Host: s.Addr()}
-	if s.cfg.tls {
-		u.Scheme = "rediss"
-	}
 	if s.cfg.unix {
-		u.Scheme, u.Host, u.Path = "unix", "", s.Addr()
+		u := url.URL{Scheme: "unix", User: s.userinfo(), Path: s.Addr()}
+		return u.String()
 	}
-	if s.cfg.user != "" {
-		u.User = url.UserPassword(s.cfg.user, s.cfg.pass)
+	return s.urlOf("", []string{s.Addr()})
+}
+
+// urlOf returns a URL of several addresses that are to be reached as this server is.
+func (s *Server) urlOf(schemeSuffix string, addrs []string) string {
+	u := url.URL{Scheme: "redis" + schemeSuffix, User: s.userinfo(), Host: strings.Join(addrs, ",")}
+	if s.cfg.tls {
+		u.Scheme = "rediss" + schemeSuffix
 	}
 	return u.String()
+}
+
+func (s *Server) userinfo() *url.Userinfo {
+	if s.cfg.user == "" {
+		return nil
+	}
+	return url.UserPassword(s.cfg.user, s.cfg.pass)
 }
 
 // TLS returns the paths of the CA, the certificate and the key; they are empty without the option [TLS].

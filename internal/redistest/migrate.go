@@ -1,0 +1,110 @@
+package redistest
+
+import (
+	"fmt"
+	"testing"
+)
+
+// MigrateSlot moves a slot with its keys from one primary to another while the cluster works: SetMigrating, MigrateKeys
+// until none is left, FinishMigration.
+func (c *Cluster) MigrateSlot(t testing.TB, slot int, from, to *Server) {
+	t.Helper()
+	c.SetMigrating(t, slot, from, to)
+	for c.MigrateKeys(t, slot, from, to, 0) > 0 {
+	}
+	c.FinishMigration(t, slot, from, to)
+}
+
+// SetMigrating begins the move of a slot. From now on the old primary answers ASK for keys that it doesn't have, and
+// TRYAGAIN for several keys of which it has only some.
+func (c *Cluster) SetMigrating(t testing.TB, slot int, from, to *Server) {
+	t.Helper()
+	// This order: the old primary must not send anybody to a new one that doesn't expect them.
+	must(t, to, "CLUSTER", "SETSLOT", slot, "IMPORTING", c.ids[from])
+	must(t, from, "CLUSTER", "SETSLOT", slot, "MIGRATING", c.ids[to])
+}
+
+// MigrateKeys moves up to max keys of a slot, at most 1000 at a time and as many if max is 0, and returns how many.
+func (c *Cluster) MigrateKeys(t testing.TB, slot int, from, to *Server, max int) int {
+	t.Helper()
+	if max <= 0 || max > 1000 {
+		max = 1000
+	}
+	keys, err := from.Do("CLUSTER", "GETKEYSINSLOT", slot, max).StringSlice()
+	if err != nil {
+		t.Fatalf("redistest: CLUSTER GETKEYSINSLOT: %v", err)
+	}
+	if len(keys) == 0 {
+		return 0
+	}
+	host, port := to.hostPort()
+	args := []any{"MIGRATE", host, port, "", 0, patience.Milliseconds()}
+	if to.cfg.user != "" {
+		args = append(args, "AUTH2", to.cfg.user, to.cfg.pass)
+	}
+	args = append(args, "KEYS")
+	for _, key := range keys {
+		args = append(args, key)
+	}
+	must(t, from, args...)
+	return len(keys)
+}
+
+// FinishMigration gives the slot to its new primary and waits until all nodes that run know.
+func (c *Cluster) FinishMigration(t testing.TB, slot int, from, to *Server) {
+	t.Helper()
+	// The new primary first: if the old one let go before, nobody would own the slot.
+	must(t, to, "CLUSTER", "SETSLOT", slot, "NODE", c.ids[to])
+	must(t, from, "CLUSTER", "SETSLOT", slot, "NODE", c.ids[to])
+	c.waitOwner(t, slot, to)
+	c.WaitReady(t)
+}
+
+// waitOwner waits until all nodes that run know who serves the slot.
+func (c *Cluster) waitOwner(t testing.TB, slot int, want *Server) {
+	t.Helper()
+	waitFor(t, fmt.Sprintf("slot %d moves", slot), func() error {
+		for _, s := range c.running() {
+			if got, err := c.owner(s, slot); err != nil || got != want {
+				return fmt.Errorf("at %s: not yet (%v)", s.Addr(), err)
+			}
+		}
+		return nil
+	})
+}
+
+// Failover makes a replica the primary in an orderly way, without losing a write, and waits until all nodes know.
+func (c *Cluster) Failover(t testing.TB, replica *Server) {
+	t.Helper()
+	must(t, replica, "CLUSTER", "FAILOVER")
+	waitFor(t, "failover", func() error { return infoHas(replica, []any{"INFO", "replication"}, "role:master") })
+	c.WaitReady(t)
+}
+
+// KillPrimary kills the primary that serves the slot and returns it. What it had not sent to its replicas is lost; with
+// none the cluster is down.
+func (c *Cluster) KillPrimary(t testing.TB, slot int) *Server {
+	t.Helper()
+	s := c.Owner(t, slot)
+	s.Kill()
+	return s
+}
+
+// WaitPromotion waits until another node than the old primary serves the slot in the eyes of all that run, and returns it.
+func (c *Cluster) WaitPromotion(t testing.TB, slot int, old *Server) *Server {
+	t.Helper()
+	var promoted *Server
+	waitFor(t, "a replica is promoted", func() (err error) {
+		for _, s := range c.running() {
+			if promoted, err = c.owner(s, slot); err != nil {
+				return err
+			}
+			if promoted == old {
+				return fmt.Errorf("%s still believes in %s", s.Addr(), old.Addr())
+			}
+		}
+		return nil
+	})
+	c.WaitReady(t)
+	return promoted
+}

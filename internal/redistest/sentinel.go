@@ -1,0 +1,171 @@
+package redistest
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+)
+
+// Sentinel is a primary with a replica, watched by three sentinels of which two must agree that the primary is down.
+type Sentinel struct {
+	// Name is what the sentinels call the primary.
+	Name string
+	// Nodes are the two servers that hold data: first the one that began as the primary.
+	Nodes []*Server
+	// Sentinels are the three that watch.
+	Sentinels []*Server
+}
+
+// StartSentinel starts all five and waits until the replica is connected and the sentinels know each other and it. They
+// take a server for dead that hasn't answered for a second. The options apply to the servers that hold data; TLS and
+// UnixSocket don't work here.
+func StartSentinel(t testing.TB, opts ...Option) *Sentinel {
+	t.Helper()
+	var cfg config
+	for _, opt := range opts {
+		opt(&cfg)
+	}
+	if cfg.tls || cfg.unix {
+		t.Fatal("redistest: sentinels reach their servers by plain TCP only")
+	}
+	s := &Sentinel{Name: "twotier"}
+	primary := start(t, cfg)
+	host, port := primary.hostPort()
+	replicaCfg := cfg
+	replicaCfg.lines = append([]string{fmt.Sprintf("replicaof %s %s", host, port)}, cfg.lines...)
+	s.Nodes = []*Server{primary, start(t, replicaCfg)}
+	waitFor(t, "the replica is connected", func() error {
+		is, err := isReplica(s.Nodes[1])
+		if err == nil && !is {
+			err = errors.New("not a replica")
+		}
+		return err
+	})
+	for range 3 {
+		s.Sentinels = append(s.Sentinels, start(t, s.watching(primary)))
+	}
+	s.WaitReady(t)
+	return s
+}
+
+// watching returns the configuration of a sentinel.
+func (s *Sentinel) watching(primary *Server) config {
+	host, port := primary.hostPort()
+	c := config{args: []string{"--sentinel"}, lines: []string{
+		fmt.Sprintf("sentinel monitor %s %s %s 2", s.Name, host, port),
+		fmt.Sprintf("sentinel down-after-milliseconds %s 1000", s.Name),
+		// An election that fails is repeated after twice this time.
+		fmt.Sprintf("sentinel failover-timeout %s 3000", s.Name),
+	}}
+	if primary.cfg.user != "" {
+		c.lines = append(c.lines,
+			fmt.Sprintf("sentinel auth-user %s %q", s.Name, primary.cfg.user),
+			fmt.Sprintf("sentinel auth-pass %s %q", s.Name, primary.cfg.pass))
+	}
+	return c
+}
+
+// WaitReady waits until all sentinels know each other and a primary and a replica that both answer.
+func (s *Sentinel) WaitReady(t testing.TB) {
+	t.Helper()
+	for _, watcher := range s.Sentinels {
+		waitFor(t, "sentinels agree", func() error {
+			state, err := s.fields(watcher, "MASTER", s.Name)
+			if err != nil {
+				return err
+			}
+			if state["flags"] != "master" || state["num-slaves"] != "1" || state["num-other-sentinels"] != "2" {
+				return fmt.Errorf("%s sees %v", watcher.Addr(), state)
+			}
+			return nil
+		})
+	}
+}
+
+// fields sends a SENTINEL command whose reply is a list of names and values.
+func (s *Sentinel) fields(watcher *Server, args ...any) (map[string]string, error) {
+	reply, err := watcher.Do(append([]any{"SENTINEL"}, args...)...).Result()
+	if err != nil {
+		return nil, err
+	}
+	fields := make(map[string]string)
+	switch reply := reply.(type) {
+	case map[any]any: // RESP3
+		for k, v := range reply {
+			fields[fmt.Sprint(k)] = fmt.Sprint(v)
+		}
+	case []any:
+		for i := 0; i+1 < len(reply); i += 2 {
+			fields[fmt.Sprint(reply[i])] = fmt.Sprint(reply[i+1])
+		}
+	}
+	return fields, nil
+}
+
+// Addrs returns the addresses of the sentinels.
+func (s *Sentinel) Addrs() []string {
+	var addrs []string
+	for _, watcher := range s.Sentinels {
+		addrs = append(addrs, watcher.Addr())
+	}
+	return addrs
+}
+
+// URL returns redis+sentinel:// with the addresses of the sentinels and the name of the primary. User and password, if
+// there are any, are those of the servers that hold data; the sentinels need none.
+func (s *Sentinel) URL() string { return s.Nodes[0].urlOf("+sentinel", s.Addrs()) + "/" + s.Name }
+
+// Primary returns the server that the sentinels take for the primary now, as soon as all of them agree.
+func (s *Sentinel) Primary(t testing.TB) *Server {
+	t.Helper()
+	return s.waitPrimary(t, func(*Server) bool { return true })
+}
+
+// KillPrimary kills the primary and returns it. What it had not sent to the replica is lost.
+func (s *Sentinel) KillPrimary(t testing.TB) *Server {
+	t.Helper()
+	primary := s.Primary(t)
+	primary.Kill()
+	return primary
+}
+
+// WaitPromotion waits until all sentinels name another primary than the old one and it accepts writes, and returns it.
+// It takes some seconds. If the old primary is restarted the sentinels make it a replica.
+func (s *Sentinel) WaitPromotion(t testing.TB, old *Server) *Server {
+	t.Helper()
+	promoted := s.waitPrimary(t, func(p *Server) bool { return p != old })
+	waitFor(t, "the replica is promoted", func() error {
+		return infoHas(promoted, []any{"INFO", "replication"}, "role:master")
+	})
+	return promoted
+}
+
+// waitPrimary waits until all sentinels agree on a primary that will do.
+func (s *Sentinel) waitPrimary(t testing.TB, willDo func(*Server) bool) *Server {
+	t.Helper()
+	var primary *Server
+	waitFor(t, "sentinels agree on a primary", func() error {
+		addr := ""
+		for _, watcher := range s.Sentinels {
+			state, err := s.fields(watcher, "MASTER", s.Name)
+			if err != nil {
+				return err
+			}
+			its := state["ip"] + ":" + state["port"]
+			if addr == "" {
+				addr = its
+			}
+			if its != addr {
+				return fmt.Errorf("one says %s, another %s", addr, its)
+			}
+		}
+		for _, node := range s.Nodes {
+			if node.Addr() == addr && willDo(node) {
+				primary = node
+				return nil
+			}
+		}
+		return fmt.Errorf("they say %s", addr)
+	})
+	return primary
+}
