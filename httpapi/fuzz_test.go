@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"twotier/httpapi"
@@ -154,6 +155,26 @@ func FuzzString(f *testing.F) {
 		_ = json.Unmarshal(encoded, &want)
 		if got != want {
 			t.Fatalf("got %q, want %q", got, want)
+		}
+	})
+}
+
+// FuzzQuery: whatever the query, the answer is JSON and not an accident.
+func FuzzQuery(f *testing.F) {
+	for _, r := range refusedRequests {
+		if _, query, ok := strings.Cut(r.request, "?"); ok {
+			f.Add(query)
+		}
+	}
+	f.Fuzz(func(t *testing.T, query string) {
+		s := newServer(t, newFake())
+		for _, path := range []string{"/v1/count", "/v1/series", "/v1/top"} {
+			ctx := newRequest("GET "+path, "")
+			ctx.Request.URI().SetQueryString(query)
+			s.Handle(ctx)
+			if code := ctx.Response.StatusCode(); code != 200 && code != 422 || !json.Valid(ctx.Response.Body()) {
+				t.Errorf("%s?%s: %d %s", path, query, code, ctx.Response.Body())
+			}
 		}
 	})
 }

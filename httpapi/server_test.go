@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -188,6 +189,20 @@ func TestBadClientsDisturbNobody(t *testing.T) {
 	}
 	if got := f.get("good"); got != int64(len(tests)) {
 		t.Errorf("counted %d", got)
+	}
+}
+
+// TestClientThatNeverReads sends requests until the answers fill every buffer on the way; it is cut off.
+func TestClientThatNeverReads(t *testing.T) {
+	_, addr := open(t, httpapi.Options{Service: newFake(), WriteTimeout: 100 * time.Millisecond})
+	c := dial(t, addr)
+	many := []byte(strings.Repeat("GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n", 100))
+	for {
+		if _, err := c.Write(many); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatal("not cut off")
+		} else if err != nil {
+			return
+		}
 	}
 }
 
