@@ -114,3 +114,18 @@ func TestRequestIsPatchedInPlace(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 }
+
+func TestWrk(t *testing.T) {
+	if !load.HaveWrk() {
+		t.Skip("there is no wrk on this machine")
+	}
+	f := &fake{keys: make(map[string]int)}
+	r, err := load.RunWrk(t.Context(), load.Options{Addr: start(t, f), Conns: 4, Duration: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What is under way when wrk stops was counted by the server only.
+	if d := int64(f.calls) - r.Calls; r.Calls == 0 || d < 0 || d > 4 || r.Latency.P99 == 0 || len(f.keys) < 100 {
+		t.Errorf("%d calls, %d keys; wrk says %+v", f.calls, len(f.keys), r)
+	}
+}

@@ -8,7 +8,6 @@ import (
 	"log"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 	"time"
 
@@ -59,12 +58,7 @@ func run(ctx context.Context, seed uint64, receivers int, out string) (err error
 
 // limiters starts twotier and Redis. The judge comes first, twotier second.
 func limiters(ctx context.Context) (field []limiter.Limiter, missing []error, closeAll func() error, err error) {
-	bin, err := proc.Build(ctx, "..", "./cmd/twotier")
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	defer os.RemoveAll(filepath.Dir(bin))
-	server, err := proc.StartServer(ctx, bin, "serve", "--listen", "127.0.0.1:0")
+	server, err := proc.StartTwotier(ctx)
 	if err != nil {
 		return nil, nil, nil, err
 	}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"twotier/bench/load"
+	"twotier/bench/proc"
+	"twotier/bench/report"
+)
+
+type options struct {
+	rounds   int
+	duration time.Duration
+	conns    int
+	out      string
+}
+
+func main() {
+	var o options
+	flag.IntVar(&o.rounds, "rounds", 10, "`pairs` of rounds")
+	flag.DurationVar(&o.duration, "duration", 5*time.Second, "of one round, in whole seconds")
+	flag.IntVar(&o.conns, "conns", 64, "`connections`")
+	flag.StringVar(&o.out, "out", "results", "`directory` of the results")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, o); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, o options) error {
+	r := Result{Rounds: o.rounds, Duration: o.duration.String(), Conns: o.conns}
+	for _, withRedis := range []bool{false, true} {
+		if err := r.measure(ctx, o, withRedis); err != nil {
+			return err
+		}
+	}
+	body := r.markdown()
+	fmt.Print(body)
+	return report.Report{
+		Name: "http", Title: "POST /v1/add against doing nothing",
+		Command: fmt.Sprintf("go run ./cmd/http -rounds %d -duration %v -conns %d", o.rounds, o.duration, o.conns),
+		Data:    r, Body: body,
+	}.Write(ctx, o.out)
+}
+
+// measure starts a server of either kind and compares them; with Redis, twotier also writes everything that it counts
+// to a Redis on the same cores.
+func (r *Result) measure(ctx context.Context, o options, withRedis bool) (err error) {
+	var flags []string
+	store := "no Redis"
+	if withRedis {
+		redis, err := proc.StartRedis(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, redis.Stop()) }()
+		flags, store = []string{"--redis", "redis://" + redis.Addr}, "flushing to Redis"
+	}
+	twotier, err := proc.StartTwotier(ctx, flags...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, twotier.Stop()) }()
+	nop, err := startNop(ctx, twotier.Addr)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, nop.Stop()) }()
+	for _, g := range generators() {
+		c := Comparison{Generator: g.name, Store: store}
+		if err := c.alternate(ctx, o, g, twotier.Addr, nop.Addr); err != nil {
+			return err
+		}
+		r.Comparisons = append(r.Comparisons, c)
+	}
+	return r.batches(ctx, o, twotier.Addr, store)
+}
+
+type generator struct {
+	name string
+	run  func(context.Context, load.Options) (load.Result, error)
+}
+
+func generators() []generator {
+	all := []generator{{"own", load.Run}}
+	if load.HaveWrk() {
+		return append([]generator{{"wrk", load.RunWrk}}, all...)
+	}
+	log.Print("there is no wrk; the own generator measures alone")
+	return all
+}
