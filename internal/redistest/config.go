@@ -53,6 +53,8 @@ func (s *Server) dataLines() []string {
 		`save ""`,
 		// A replica's first copy starts at once instead of after five seconds.
 		"repl-diskless-sync yes", "repl-diskless-sync-delay 0",
+		// CLUSTER SLOTS hides a replica until its offset has moved, which takes a ping if nobody writes.
+		"repl-ping-replica-period 1",
 	}
 	if c.aof {
 		lines = append(lines, "appendonly yes", "appendfsync always")
