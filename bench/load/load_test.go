@@ -58,7 +58,7 @@ func start(t *testing.T, f *fake) string {
 }
 
 func TestEveryCallIsCounted(t *testing.T) {
-	for _, op := range []string{"add", "acquire", "batch"} {
+	for _, op := range []string{load.OpAdd, load.OpAcquire, load.OpBatch, load.OpBatchAcquire} {
 		t.Run(op, func(t *testing.T) {
 			f := &fake{keys: make(map[string]int)}
 			r, err := load.Run(t.Context(), load.Options{

@@ -5,11 +5,21 @@ import (
 	"time"
 )
 
+// The operations of a run.
+const (
+	OpAdd = "add"
+	// OpAcquire asks for at most 15 in a minute and 50 in an hour.
+	OpAcquire = "acquire"
+	// OpBatch is a quiet batch of adds, OpBatchAcquire one of acquires.
+	OpBatch        = "batch"
+	OpBatchAcquire = "batch-acquire"
+)
+
 // Options describe a run. Zero values take the defaults that are named.
 type Options struct {
 	// Addr is the server's host and port. It has no default.
 	Addr string `json:"-"`
-	// Op is add, acquire (15 in a minute and 50 in 24 hours) or batch (of quiet adds). Default add.
+	// Op is one of the operations above. Default add.
 	Op string `json:"op"`
 	// Keys is same, uniform, zipf or distinct, as in trace.NewKeys. Default uniform.
 	Keys string `json:"keys"`
@@ -29,7 +39,7 @@ type Options struct {
 }
 
 func (o Options) withDefaults() (Options, error) {
-	setDefault(&o.Op, "add")
+	setDefault(&o.Op, OpAdd)
 	setDefault(&o.Keys, "uniform")
 	setDefault(&o.Space, 1_000_000)
 	setDefault(&o.Seed, 1)
@@ -37,11 +47,11 @@ func (o Options) withDefaults() (Options, error) {
 	setDefault(&o.Conns, 16)
 	setDefault(&o.Duration, 10*time.Second)
 	switch o.Op {
-	case "add", "acquire":
+	case OpAdd, OpAcquire:
 		o.PerCall = 1
-	case "batch":
+	case OpBatch, OpBatchAcquire:
 	default:
-		return o, fmt.Errorf("op %q: not one of add, acquire, batch", o.Op)
+		return o, fmt.Errorf("op %q: not one of add, acquire, batch, batch-acquire", o.Op)
 	}
 	if o.PerCall < 1 || o.PerCall > 10_000 || o.Conns < 1 || o.Rate < 0 || o.Warmup < 0 || o.Duration < 0 {
 		return o, fmt.Errorf("out of range: %+v", o)

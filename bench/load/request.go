@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// limits are the rules of an acquire.
-const limits = `"limits":[{"window":"1m","max":15},{"window":"24h","max":50}]`
+// acquireFields are the rules of an acquire.
+const acquireFields = `,"limits":[{"window":"1m","max":15},{"window":"1h","max":50}]`
 
 // Request is the bytes of a call with gaps for keys and, if it has them, times. It is for one goroutine.
 type Request struct {
@@ -22,26 +22,32 @@ const (
 	tsGap  = "ttttttttttttt"    // 13 decimal digits
 )
 
-// NewRequest returns a call of an Options.Op with a number of operations, sent to a host. With times every operation has
-// a "ts" of its own.
+// NewRequest returns a call of an Options.Op with a number of operations, which only batches have more than one of, sent
+// to a host. With times every operation has a "ts" of its own.
 func NewRequest(host, op string, perCall int, times bool) *Request {
 	fields := `"key":"` + keyGap + `"`
 	if times {
 		fields += `,"ts":` + tsGap
 	}
+	batch := func(op string) string {
+		all := strings.Repeat(`,{"op":"`+op+`",`+fields+`}`, perCall)
+		return `{"quiet":true,"ops":[` + all[1:] + `]}`
+	}
 	r := &Request{}
-	var body string
+	var path, body string
 	switch op {
-	case "batch":
-		all := strings.Repeat(`,{"op":"add",`+fields+`}`, perCall)
-		body, r.want = `{"quiet":true,"ops":[`+all[1:]+`]}`, []byte(`"errors":[]`)
-	case "acquire":
-		body, r.want = `{`+fields+`,`+limits+`}`, []byte(`"allowed":`)
+	case OpBatch:
+		path, body, r.want = "batch", batch("add"), []byte(`"errors":[]`)
+	case OpBatchAcquire:
+		fields += acquireFields
+		path, body, r.want = "batch", batch("acquire"), []byte(`"errors":[]`)
+	case OpAcquire:
+		path, body, r.want = "acquire", `{`+fields+acquireFields+`}`, []byte(`"allowed":`)
 	default:
-		body = `{` + fields + `}`
+		path, body = "add", `{`+fields+`}`
 	}
 	r.raw = fmt.Appendf(nil, "POST /v1/%s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
-		op, host, len(body), body)
+		path, host, len(body), body)
 	r.keys, r.ts = offsets(r.raw, keyGap), offsets(r.raw, tsGap)
 	return r
 }

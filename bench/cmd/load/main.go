@@ -18,7 +18,7 @@ import (
 func main() {
 	var o load.Options
 	flag.StringVar(&o.Addr, "addr", "127.0.0.1:8080", "`host:port` of the server")
-	flag.StringVar(&o.Op, "op", "add", "add, acquire or batch (of quiet adds)")
+	flag.StringVar(&o.Op, "op", "add", "add, acquire, batch (of quiet adds) or batch-acquire")
 	flag.StringVar(&o.Keys, "keys", "uniform", "same, uniform, zipf or distinct")
 	flag.Uint64Var(&o.Space, "space", 1_000_000, "number of `keys` that uniform and zipf draw from")
 	flag.Uint64Var(&o.Seed, "seed", 1, "of the keys")
