@@ -1,0 +1,51 @@
+# Everything that is done to this tree. The scripts do the work; see `make help`.
+
+SHELL := bash
+GO ?= go
+# The seconds that each fuzz function gets, as a Go duration.
+FUZZTIME ?= 5s
+export GO FUZZTIME
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build bin/twotier
+	$(GO) build -trimpath -o bin/twotier ./cmd/twotier
+
+.PHONY: test
+test: ## everything that has to hold: lint, bench module, fuzz smoke, all tests under the race detector
+	@./scripts/test
+
+.PHONY: race
+race: ## only the tests, under the race detector
+	@./scripts/require redis race
+	@$(GO) run ./internal/testrun -race -allow .ci/allowed-skips -- -count=1 ./...
+
+.PHONY: lint
+lint: ## gofmt, go vet and staticcheck
+	@./scripts/lint
+
+.PHONY: fmt
+fmt: ## format all Go files
+	@find . -path './.*' -prune -o -name '*.go' -exec gofmt -l -w {} +
+
+.PHONY: fuzz
+fuzz: ## each fuzz function for FUZZTIME (5s)
+	@./scripts/require redis
+	@./scripts/fuzz
+
+.PHONY: bench
+bench: ## compare with other limiters (minutes)
+	cd bench && $(GO) run .
+
+.PHONY: bench-quick
+bench-quick: ## the benchmarks of the packages, once
+	$(GO) test -run '^$$' -bench . -benchmem -benchtime 100ms ./...
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+func main() {
+	race := flag.Bool("race", false, "run under the race detector, and what skips itself there without it")
+	dir := flag.String("dir", ".", "`directory` of the module to test")
+	allow := flag.String("allow", "", "`file` with the skips that are allowed")
+	flag.Parse()
+	allowed, err := readAllowed(*allow)
+	if err == nil {
+		err = run(*dir, *race, allowed, flag.Args())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "testrun:", err)
+		os.Exit(1)
+	}
+}
+
+// run tests, reports and returns an error if anything failed or was skipped without permission.
+func run(dir string, race bool, allowed []*regexp.Regexp, args []string) error {
+	first := args
+	if race {
+		first = append([]string{"-race"}, args...)
+	}
+	report, err := goTest(dir, first)
+	skips := report.skips
+	if race && len(skips) > 0 {
+		again, againErr := goTest(dir, rerun(skips))
+		announce(skips, again.skips)
+		skips, err = again.skips, errors.Join(err, againErr)
+	}
+	err = errors.Join(err, judge(skips, allowed))
+	for _, line := range report.results {
+		fmt.Print(line)
+	}
+	return err
+}
+
+// goTest runs go test once.
+func goTest(dir string, args []string) (*report, error) {
+	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
+	cmd.Dir, cmd.Stderr = dir, os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return newReport(os.Stdout), err
+	}
+	r := newReport(os.Stdout)
+	if err := cmd.Start(); err != nil {
+		return r, err
+	}
+	readErr := r.read(out)
+	if err := cmd.Wait(); err != nil {
+		return r, fmt.Errorf("go test: %w", err)
+	}
+	return r, readErr
+}
+
+// rerun returns the arguments that run the tests that were skipped.
+func rerun(skips []skip) []string {
+	var names, pkgs []string
+	for _, s := range skips {
+		name, _, _ := strings.Cut(s.test, "/")
+		names, pkgs = append(names, regexp.QuoteMeta(name)), append(pkgs, s.pkg)
+	}
+	slices.Sort(names)
+	slices.Sort(pkgs)
+	pattern := "^(" + strings.Join(slices.Compact(names), "|") + ")$"
+	return append([]string{"-count=1", "-run", pattern}, slices.Compact(pkgs)...)
+}
+
+// announce says which tests ran only without the race detector.
+func announce(before, after []skip) {
+	for _, s := range before {
+		if !slices.Contains(after, s) {
+			fmt.Println("run without the race detector:", s)
+		}
+	}
+}
+
+// judge prints all skips and returns an error if one is not allowed.
+func judge(skips []skip, allowed []*regexp.Regexp) error {
+	refused := 0
+	for _, s := range skips {
+		if slices.ContainsFunc(allowed, func(re *regexp.Regexp) bool { return re.MatchString(s.String()) }) {
+			fmt.Println("skipped, as is allowed:", s)
+			continue
+		}
+		refused++
+		fmt.Println("SKIPPED, WHICH IS NOT ALLOWED:", s)
+	}
+	if refused > 0 {
+		return fmt.Errorf("%d tests were skipped", refused)
+	}
+	return nil
+}
+
+// readAllowed reads the list of allowed skips; without a file none is.
+func readAllowed(path string) ([]*regexp.Regexp, error) {
+	if path == "" {
+		return nil, nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read allowed skips: %w", err)
+	}
+	defer f.Close()
+	var allowed []*regexp.Regexp
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		line := strings.TrimSpace(lines.Text())
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		re, err := regexp.Compile(line)
+		if err != nil {
+			return nil, fmt.Errorf("read allowed skips: %w", err)
+		}
+		allowed = append(allowed, re)
+	}
+	return allowed, lines.Err()
+}
