@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"hash/maphash"
-	"math"
 	"slices"
-	"time"
 
 	"twotier/leaparray"
 )
@@ -30,7 +28,6 @@ type target struct {
 type call struct {
 	op      *Op
 	now, ts int64
-	late    bool
 	targets []target
 	parts   []*partition
 }
@@ -108,7 +105,7 @@ func (c *Counter) addOnly(ctx context.Context, op *Op, res *Result, now int64) e
 	check := &op.Checks[0]
 	var t target
 	c.locate(&t, check)
-	ts, late, err := moment(op, t.sp, now)
+	ts, err := moment(op, t.sp.ladder, now)
 	if err != nil {
 		return err
 	}
@@ -120,7 +117,7 @@ func (c *Counter) addOnly(ctx context.Context, op *Op, res *Result, now int64) e
 		p.mu.Unlock()
 		return err
 	}
-	p.add(r, e, t.sp.ladder, &s, check.N, late)
+	p.add(r, e, t.sp.ladder, &s, check.N, isLate(t.sp.ladder, ts, now))
 	failing, ticket := p.blind(), p.drawn
 	p.mu.Unlock()
 	res.Allowed, res.Source, res.Degraded = true, SourceMemory, failing
@@ -182,58 +179,25 @@ func (c *Counter) entry(t *target, now int64) (ref, entry, error) {
 	return r, e, nil
 }
 
-// moment returns the time of an operation and whether it lies so far back that a level may not keep it any more.
-func moment(op *Op, sp *space, now int64) (ts int64, late bool, err error) {
-	if op.TS == 0 {
-		return now, false, nil
-	}
-	ts = op.TS
-	field := "ts"
-	if op.Kind == Count {
-		field = "at"
-	}
-	if ahead := leaparray.MaxAhead.Milliseconds(); ts > now+ahead {
-		return 0, false, &InvalidError{-1, -1, field, fmt.Sprintf(
-			"%d is %d ms in the future (it is %d now), want at most %d ms", ts, ts-now, now, ahead)}
-	}
-	if ts <= now-sp.ladder.Span() || ts < 0 {
-		return 0, false, &InvalidError{-1, -1, field, fmt.Sprintf(
-			"%d is %v ago, farther back than the namespace covers (%v)", ts, duration(now-ts), duration(sp.ladder.Span()))}
-	}
-	return ts, ts < now-sp.ladder.FineSpan()/2, nil
-}
+// isLate reports whether a moment lies so far back that a level may not keep it any more.
+func isLate(l *leaparray.Ladder, ts, now int64) bool { return ts < now-l.FineSpan()/2 }
 
-func duration(ms int64) string {
-	if ms > math.MaxInt64/int64(time.Millisecond) {
-		return fmt.Sprintf("%d ms", ms)
-	}
-	return (time.Duration(ms) * time.Millisecond).String()
-}
+func (c *Counter) ladder(ns []byte) *leaparray.Ladder { return c.spaces[c.space(ns)].ladder }
 
 // prepare locates and validates everything before anything is locked.
 func (c *Counter) prepare(k *call, op *Op, now int64) error {
 	k.op, k.now = op, now
 	k.targets, k.parts = k.targets[:0], k.parts[:0]
+	ts, err := Validate(op, c.ladder, now)
+	if err != nil {
+		return err
+	}
+	k.ts = ts
 	for i := range op.Checks {
 		check := &op.Checks[i]
-		pos := i
-		if len(op.Checks) == 1 {
-			pos = -1
-		}
 		k.targets = append(k.targets, target{})
 		t := &k.targets[i]
 		c.locate(t, check)
-		ts, late, err := moment(op, t.sp, now)
-		if err != nil {
-			return err
-		}
-		k.ts, k.late = ts, late
-		for j := range check.Limits {
-			if w := check.Limits[j].Window; w < 1 || w > t.sp.ladder.Span() {
-				return &InvalidError{pos, j, "window", fmt.Sprintf(
-					"%v is longer than the namespace covers (%v)", duration(w), duration(t.sp.ladder.Span()))}
-			}
-		}
 		for j := range i {
 			if o := &k.targets[j]; o.p == t.p && o.hash == t.hash && string(o.ns) == string(t.ns) && string(o.check.Key) == string(check.Key) {
 				t.extra += o.check.N

@@ -1,7 +1,6 @@
 package syncer
 
 import (
-	"fmt"
 	"time"
 
 	"twotier/leaparray"
@@ -91,7 +90,7 @@ func (c *Counter) count(k *call) error {
 	for i := range k.targets {
 		t := &k.targets[i]
 		s := t.sp.ladder.Stamp(k.ts)
-		t.p.add(t.ref, t.p.arena.entry(t.ref), t.sp.ladder, &s, t.check.N, k.late)
+		t.p.add(t.ref, t.p.arena.entry(t.ref), t.sp.ladder, &s, t.check.N, isLate(t.sp.ladder, k.ts, k.now))
 	}
 	return nil
 }
@@ -169,10 +168,5 @@ func (k *call) raise(res *Result) {
 }
 
 func (k *call) outOfReach(t *target, limit *Limit) error {
-	field := "ts"
-	if k.op.Kind == Count {
-		field = "at"
-	}
-	return &InvalidError{-1, -1, field, fmt.Sprintf("a window of %v that ends %v ago begins before what the namespace keeps (%v)",
-		duration(limit.Window), duration(k.now-k.ts), duration(t.sp.ladder.Span()))}
+	return OutOfReach(k.op, t.sp.ladder, limit.Window, k.ts, k.now)
 }

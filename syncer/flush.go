@@ -6,15 +6,21 @@ import (
 	"twotier/leaparray"
 )
 
-// cutRound returns what the partition has to exchange with the store now, nil if nothing or if it is waiting to try
-// again. The round stays the partition's flight until it is settled.
+// cutRound returns what the partition has to exchange with the store now, nil if nothing, if it is waiting to try again,
+// or if a round is with the store already. The round stays the partition's flight until it is settled.
 func (c *Counter) cutRound(p *partition) *Round {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	if p.failing && now.Before(p.retryAt) {
+	if p.sent || p.failing && now.Before(p.retryAt) {
 		return nil
 	}
+	r := c.nextRound(p, now)
+	p.sent = r != nil
+	return r
+}
+
+func (c *Counter) nextRound(p *partition, now time.Time) *Round {
 	if p.republish != nil {
 		return c.cutRepublish(p)
 	}

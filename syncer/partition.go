@@ -42,6 +42,7 @@ type partition struct {
 	settled            chan struct{} // closed when a round is settled; nil if nobody waits
 	flight             *Round        // sent, or to be sent again unchanged
 	republish          *republish
+	sent               bool // a round is with the store at this moment
 	seq, acked         uint64
 	version            uint64
 	met                bool // version is known

@@ -2,6 +2,7 @@ package syncer
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"twotier/leaparray"
@@ -12,6 +13,7 @@ func (c *Counter) settle(p *partition, r *Round) (more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer p.wake()
+	p.sent = false
 	switch {
 	case r.Err != nil:
 		c.settleFailure(p, r)
@@ -168,7 +170,7 @@ func (c *Counter) settleWanted(p *partition, k *KeyRound, w *want, sec uint32) {
 		at := p.find(k.hash, k.NS, k.Key)
 		if at == 0 {
 			if !p.room(entryWords(k.NS, k.Key)+2*len(k.Loaded), c.budget, sec) {
-				k.Err = ErrOverload
+				k.Err = fmt.Errorf("%w: the memory for counts is full", ErrOverload)
 			} else {
 				at = p.insert(k.hash, k.NS, k.Key, c.space(k.NS))
 			}

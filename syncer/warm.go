@@ -2,6 +2,7 @@ package syncer
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -75,10 +76,14 @@ func (t *target) await(ctx context.Context, timeout <-chan time.Time) error {
 		w := t.want
 		if w.done {
 			t.want, t.absent = nil, !w.exists
-			if w.err != nil {
+			err := w.err
+			if err != nil {
 				t.blind, t.absent = true, false
 			}
 			t.p.mu.Unlock()
+			if errors.Is(err, ErrOverload) {
+				return err
+			}
 			return nil
 		}
 		settled := t.p.wait()

@@ -1,0 +1,236 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"twotier/leaparray"
+	"twotier/syncer"
+)
+
+// DirectOptions configure a [Direct]. The zero value of a field means its default.
+type DirectOptions struct {
+	// Store is the connection. Required.
+	Store *Store
+	// Now returns the time of an operation that has none, in unix milliseconds. Required.
+	Now func() int64
+	// Writer identifies this incarnation of the process. Required; another than the two-tier counter's, which numbers its
+	// own rounds.
+	Writer string
+	// Lanes is the number of pipelines at a time. Default: 8.
+	Lanes int
+	// Timeout bounds an operation whose context has no deadline. Default: 2 s.
+	Timeout time.Duration
+}
+
+// Direct carries operations out in Redis itself: every operation that counts is decided by a script there, exactly and
+// atomically for all who use the same Redis, in the layout of the two-tier counter.
+//
+// Operations that arrive while others are under way go out together with the next ones. A batch is numbered and its verdicts
+// are kept beside the number, so one whose reply was lost is sent again and tells what it decided the first time.
+//
+// In a Redis Cluster an Acquire over keys of several partitions can't be one script: the partitions are asked one after
+// the other and those that agreed take it back if a later one refuses.
+type Direct struct {
+	opt   DirectOptions
+	lanes []*directLane
+
+	mu     sync.RWMutex // held for reading while an operation is handed over
+	closed bool
+	stop   context.CancelFunc
+	done   sync.WaitGroup
+	next   atomic.Uint64
+}
+
+// NewDirect checks the options and returns a Direct that is not running yet.
+func NewDirect(opt DirectOptions) (*Direct, error) {
+	if opt.Store == nil || opt.Now == nil || opt.Writer == "" {
+		return nil, errors.New("redisstore: DirectOptions needs Store, Now and Writer")
+	}
+	if opt.Lanes == 0 {
+		opt.Lanes = 8
+	}
+	if opt.Timeout == 0 {
+		opt.Timeout = 2 * time.Second
+	}
+	d := &Direct{opt: opt}
+	for i := range opt.Lanes {
+		d.lanes = append(d.lanes, &directLane{d: d, id: i, calls: make(chan *directCall, maxWaiting)})
+	}
+	return d, nil
+}
+
+// Open starts the goroutines that talk to Redis. They stop at Close, not with ctx.
+func (d *Direct) Open(ctx context.Context) error {
+	if d.stop != nil {
+		return errors.New("redisstore: opened twice")
+	}
+	run, stop := context.WithCancel(context.WithoutCancel(ctx))
+	d.stop = stop
+	for _, l := range d.lanes {
+		d.done.Go(func() { l.run(run) })
+	}
+	return nil
+}
+
+// Close refuses new operations, waits for those under way and stops every goroutine. It may be called twice.
+func (d *Direct) Close(ctx context.Context) error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil
+	}
+	d.closed = true
+	for _, l := range d.lanes {
+		close(l.calls)
+	}
+	d.mu.Unlock()
+	if d.stop == nil {
+		return nil
+	}
+	idle := make(chan struct{})
+	go func() { d.done.Wait(); close(idle) }()
+	var err error
+	select {
+	case <-idle:
+	case <-ctx.Done():
+		err = fmt.Errorf("direct: %w: operations under way were cut off", syncer.ErrUnknownOutcome)
+	}
+	d.stop()
+	<-idle
+	return err
+}
+
+func (d *Direct) ladder(ns []byte) *leaparray.Ladder {
+	if l, ok := d.opt.Store.opt.Ladders[string(ns)]; ok {
+		return l
+	}
+	return d.opt.Store.opt.Ladders[syncer.DefaultNamespace]
+}
+
+// Do carries out one operation, as syncer.Counter does.
+func (d *Direct) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
+	now := d.opt.Now()
+	ts, err := syncer.Validate(op, d.ladder, now)
+	if err != nil {
+		return err
+	}
+	if op.Kind == syncer.Acquire && d.opt.Store.cluster && len(op.Checks) > 1 {
+		return d.spread(ctx, op, ts, now, res)
+	}
+	c := d.encode(op, ts, now)
+	if err := d.submit(ctx, c); err != nil {
+		return err
+	}
+	return c.wait(ctx, d.opt.Timeout, op, res)
+}
+
+// DoAll carries out operations together and sets Err in each result.
+func (d *Direct) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
+	calls := make([]*directCall, len(ops))
+	for i := range ops {
+		op := &ops[i]
+		now := d.opt.Now()
+		ts, err := syncer.Validate(op, d.ladder, now)
+		switch {
+		case err != nil:
+			res[i].Err = err
+		case op.Kind == syncer.Acquire && d.opt.Store.cluster && len(op.Checks) > 1:
+			res[i].Err = d.spread(ctx, op, ts, now, &res[i])
+		default:
+			c := d.encode(op, ts, now)
+			if res[i].Err = d.submitSlow(ctx, c); res[i].Err == nil {
+				calls[i] = c
+			}
+		}
+	}
+	for i, c := range calls {
+		if c != nil {
+			res[i].Err = c.wait(ctx, d.opt.Timeout, &ops[i], &res[i])
+		}
+	}
+}
+
+// lane is where the operations of a key go, so that they are carried out in order.
+func (d *Direct) lane(c *directCall) *directLane { return d.lanes[c.partition%len(d.lanes)] }
+
+// submit hands a call over, or refuses it if too many wait already.
+func (d *Direct) submit(_ context.Context, c *directCall) error {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if d.closed {
+		return syncer.ErrClosed
+	}
+	select {
+	case d.lane(c).calls <- c:
+		return nil
+	default:
+		return fmt.Errorf("%w: %d operations wait for Redis", syncer.ErrOverload, maxWaiting)
+	}
+}
+
+// submitSlow hands a call of a batch over, which may wait for its turn.
+func (d *Direct) submitSlow(ctx context.Context, c *directCall) error {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if d.closed {
+		return syncer.ErrClosed
+	}
+	select {
+	case d.lane(c).calls <- c:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: operations wait for Redis", syncer.ErrOverload)
+	}
+}
+
+// spread acquires over several partitions of a cluster: one after the other, taking back what was counted if a later one
+// refuses. Others may see the temporary count: it can refuse them, it never lets one too many through.
+func (d *Direct) spread(ctx context.Context, op *syncer.Op, ts, now int64, res *syncer.Result) error {
+	res.Reset()
+	res.Allowed, res.Source = true, syncer.SourceRedis
+	parts := make([]syncer.Result, len(op.Checks))
+	var failed error
+	counted := 0
+	for i := range op.Checks {
+		one := syncer.Op{Kind: op.Kind, TS: ts, CountDenied: op.CountDenied, Checks: op.Checks[i : i+1]}
+		failed = d.Do(ctx, &one, &parts[i])
+		if failed != nil {
+			break
+		}
+		if !parts[i].Allowed {
+			res.Allowed = false
+		}
+		if res.RetryAfter >= 0 && (parts[i].RetryAfter < 0 || parts[i].RetryAfter > res.RetryAfter) {
+			res.RetryAfter = parts[i].RetryAfter
+		}
+		if parts[i].Allowed {
+			counted |= 1 << i
+		}
+		*res.AddCheck() = parts[i].Checks[0]
+	}
+	if failed == nil && (res.Allowed || op.CountDenied) {
+		return nil
+	}
+	undo := context.WithoutCancel(ctx)
+	for i := range op.Checks {
+		if counted&(1<<i) == 0 {
+			continue
+		}
+		back := op.Checks[i]
+		back.N, back.Limits = -back.N, nil
+		one := syncer.Op{Kind: syncer.Add, TS: ts, Checks: []syncer.Check{back}}
+		if err := d.Do(undo, &one, &parts[i]); err != nil {
+			return errors.Join(failed, fmt.Errorf("%w: take back: %w", syncer.ErrUnknownOutcome, err))
+		}
+		for j := range res.Checks[i].Limits {
+			lr := &res.Checks[i].Limits[j]
+			lr.Count, lr.Lo, lr.Hi = lr.Count+back.N, lr.Lo+back.N, lr.Hi+back.N
+		}
+	}
+	return failed
+}

@@ -1,0 +1,54 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+
+	"twotier/leaparray"
+	"twotier/syncer"
+)
+
+// Series returns the buckets of a key over a window of this many milliseconds that ends now, oldest first, and their width.
+func (d *Direct) Series(ctx context.Context, ns, key []byte, window int64) (bucketMS int64, points []syncer.Point, err error) {
+	op := syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{{NS: ns, Key: key, Limits: []syncer.Limit{{Window: window}}}}}
+	now := d.opt.Now()
+	if _, err := syncer.Validate(&op, d.ladder, now); err != nil {
+		return 0, nil, err
+	}
+	c := d.encode(&op, now, now)
+	if err := d.submit(ctx, c); err != nil {
+		return 0, nil, err
+	}
+	var res syncer.Result
+	if err := c.wait(ctx, d.opt.Timeout, &op, &res); err != nil {
+		return 0, nil, err
+	}
+	flat, _ := c.reply.([]any)
+	l := d.ladder(ns)
+	v := leaparray.View{Ladder: l, A: counterOf(l, parseBuckets(flat, nil))}
+	bucketMS, ok := v.Series(window, now, func(start, n int64) { points = append(points, syncer.Point{Start: start, Count: n}) })
+	if !ok {
+		return 0, nil, syncer.OutOfReach(&op, l, window, now, now)
+	}
+	return bucketMS, points, nil
+}
+
+// Forget deletes a key.
+func (d *Direct) Forget(ctx context.Context, ns, key []byte) error {
+	if string(ns) == syncer.DefaultNamespace {
+		ns = nil
+	}
+	s := d.opt.Store
+	if err := s.ensureReady(ctx); err != nil {
+		return fmt.Errorf("reset: %w: %w", syncer.ErrUnavailable, err)
+	}
+	partition := s.opt.Placement.Of(ns, key)
+	pipe := s.client.TxPipeline()
+	pipe.Del(ctx, Key(partition, ns, key))
+	pipe.Incr(ctx, versionKey(partition))
+	s.roundTrips.Add(1)
+	if _, err := pipe.Exec(ctx); err != nil {
+		return fmt.Errorf("reset: %w", classify(err))
+	}
+	return nil
+}

@@ -1,0 +1,192 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"twotier/syncer"
+)
+
+// sequenceTTL is how long the sequence of a writer is kept after its last round, at the least. If a writer comes back
+// later than that, it takes it for a loss of data, and restores what it knows.
+const sequenceTTL = 48 * time.Hour
+
+// Exchange implements syncer.Store with one script call a round, all in one pipeline.
+func (s *Store) Exchange(ctx context.Context, rounds []*syncer.Round) {
+	if err := s.ensureReady(ctx); err != nil {
+		for _, r := range rounds {
+			r.Err = err
+		}
+		return
+	}
+	calls := make([]*scriptCall, len(rounds))
+	var f fields
+	for i, r := range rounds {
+		if r.Republish {
+			calls[i] = s.republishCall(r, &f)
+		} else {
+			calls[i] = s.roundCall(r, &f)
+		}
+	}
+	s.roundTrips.Add(1)
+	run(ctx, s.client, calls)
+	for i, r := range rounds {
+		r.Err, r.Lost = nil, false
+		s.take(r, calls[i].cmd)
+	}
+	s.note(rounds)
+}
+
+func (s *Store) roundCall(r *syncer.Round, f *fields) *scriptCall {
+	c := &scriptCall{script: s.scripts.round, keys: s.keys(r), args: make([]any, 0, 3+8*len(r.Keys))}
+	c.args = append(c.args, number(int64(r.Seq)), number(int64(r.Acked)), s.sequenceTTL)
+	for i := range r.Keys {
+		k := &r.Keys[i]
+		c.args = append(c.args, flags(k), number(k.TTL), number(int64(len(k.Adds))), number(int64(len(k.Expired))))
+		c.args = s.appendBuckets(c.args, k, f)
+		for j := range k.Expired {
+			c.args = append(c.args, f.of(&k.Expired[j]))
+		}
+	}
+	return c
+}
+
+func (s *Store) republishCall(r *syncer.Round, f *fields) *scriptCall {
+	c := &scriptCall{script: s.scripts.republish, keys: s.keys(r)}
+	acked := int64(0)
+	if r.Final {
+		acked = int64(r.Acked)
+	}
+	c.args = append(c.args, number(acked), s.sequenceTTL)
+	for i := range r.Keys {
+		k := &r.Keys[i]
+		c.args = append(c.args, number(k.TTL), number(int64(len(k.Adds))))
+		c.args = s.appendBuckets(c.args, k, f)
+	}
+	return c
+}
+
+func (s *Store) keys(r *syncer.Round) []string {
+	keys := make([]string, 0, 2+len(r.Keys))
+	keys = append(keys, writerKey(r.Partition, r.Writer), versionKey(r.Partition))
+	for i := range r.Keys {
+		keys = append(keys, Key(r.Partition, r.Keys[i].NS, r.Keys[i].Key))
+	}
+	return keys
+}
+
+func (s *Store) appendBuckets(args []any, k *syncer.KeyRound, f *fields) []any {
+	var ttls []string
+	if s.opt.Expiry != ExpiryKey {
+		ttls = s.fieldTTLs(k.NS)
+	}
+	for j := range k.Adds {
+		b := &k.Adds[j]
+		args = append(args, f.of(b), number(b.N))
+		if ttls != nil {
+			args = append(args, ttls[b.Level])
+		}
+	}
+	return args
+}
+
+func flags(k *syncer.KeyRound) string {
+	n := int64(0)
+	if k.Reset {
+		n = 1
+	}
+	if k.Load {
+		n += 2
+	}
+	return number(n)
+}
+
+// take reads a script's reply into its round.
+func (s *Store) take(r *syncer.Round, cmd *redis.Cmd) {
+	if err := cmd.Err(); err != nil {
+		r.Err = classify(err)
+		return
+	}
+	if r.Republish {
+		version, err := cmd.Int64()
+		r.Version, r.Err = uint64(version), err
+		return
+	}
+	reply, err := cmd.Slice()
+	if err != nil || len(reply) < 4 {
+		r.Err = fmt.Errorf("round: unexpected reply %v: %w", cmd.Val(), err)
+		return
+	}
+	if lost, _ := reply[0].(int64); lost == 1 {
+		r.Lost = true
+		return
+	}
+	version, _ := reply[1].(int64)
+	r.Version = uint64(version)
+	takeValues(r, reply[4:])
+	takeErrors(r, reply[2])
+	takeLoaded(r, reply[3])
+}
+
+func takeValues(r *syncer.Round, values []any) {
+	at := 0
+	for i := range r.Keys {
+		k := &r.Keys[i]
+		k.Err, k.Loaded = nil, k.Loaded[:0]
+		for j := range k.Adds {
+			if at < len(values) {
+				k.Adds[j].Stored, _ = values[at].(int64)
+			}
+			at++
+		}
+		if k.Load {
+			// What the script doesn't send holds nothing but what was just added.
+			for j := range k.Adds {
+				b := k.Adds[j]
+				k.Loaded = append(k.Loaded, syncer.Bucket{Level: b.Level, Index: b.Index, N: b.Stored})
+			}
+		}
+	}
+}
+
+func takeErrors(r *syncer.Round, reply any) {
+	list, _ := reply.([]any)
+	for i := 0; i+1 < len(list); i += 2 {
+		pos, _ := list[i].(int64)
+		text, _ := list[i+1].(string)
+		if pos < int64(len(r.Keys)) {
+			r.Keys[pos].Err = fmt.Errorf("%w: %s", syncer.ErrNotApplied, text)
+		}
+	}
+}
+
+func takeLoaded(r *syncer.Round, reply any) {
+	list, _ := reply.([]any)
+	for i := 0; i+1 < len(list); i += 2 {
+		pos, _ := list[i].(int64)
+		fields, _ := list[i+1].([]any)
+		if pos < int64(len(r.Keys)) {
+			k := &r.Keys[pos]
+			k.Loaded = parseBuckets(fields, k.Loaded[:0])
+		}
+	}
+}
+
+// classify says what is known of a call that failed. What the server answered with an error it has not carried out, and
+// neither what never had a connection; of everything else the outcome is unknown.
+func classify(err error) error {
+	var reply redis.Error
+	var op *net.OpError
+	switch {
+	case errors.As(err, &reply),
+		errors.As(err, &op) && op.Op == "dial",
+		errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
+		return fmt.Errorf("%w: %w", syncer.ErrNotApplied, err)
+	}
+	return fmt.Errorf("%w: %w", syncer.ErrUnknownOutcome, err)
+}

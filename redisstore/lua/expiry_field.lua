@@ -1,0 +1,9 @@
+local WIDTH, HGET, HDEL, HLEN, HGETALL = 3, 'HGET', 'HDEL', 'HLEN', 'HGETALL'
+local function add(key, field, delta, ttl)
+  local v = redis.pcall('HINCRBY', key, field, delta)
+  -- A bucket that was there already has its time to live.
+  if type(v) ~= 'table' and v == tonumber(delta) then
+    redis.pcall('HPEXPIRE', key, ttl, 'FIELDS', 1, field)
+  end
+  return v
+end

@@ -1,0 +1,20 @@
+-- Restores counts after a loss: raises every bucket to at least what it should hold. Sending it twice changes nothing.
+-- KEYS as for a round. ARGV: sequence to store or 0, its ttl, then for each key: ttl, number of buckets, the buckets
+-- (field, count[, ttl of the field]). Reply: version.
+local version = redis.call('INCR', KEYS[2])
+if ARGV[1] ~= '0' then redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) end
+local a = 3
+for i = 3, #KEYS do
+  local key, ttl, n = KEYS[i], ARGV[a], tonumber(ARGV[a + 1])
+  a = a + 2
+  for j = 1, n do
+    local have = redis.pcall(HGET, key, ARGV[a]) or '0'
+    if type(have) ~= 'table' then
+      local missing = tonumber(ARGV[a + 1]) - tonumber(have)
+      if missing > 0 then add(key, ARGV[a], string.format('%.0f', missing), ARGV[a + 2]) end
+    end
+    a = a + WIDTH
+  end
+  redis.call('PEXPIRE', key, ttl)
+end
+return version

@@ -1,0 +1,70 @@
+-- One round of a partition. KEYS: sequence of the writer, version, then one hash for each key.
+-- ARGV: sequence, acknowledged, ttl of the sequence, then for each key: flags (1 reset, 2 load), ttl or 0, number of adds,
+-- number of expired fields, the adds (field, delta[, ttl of the field]), the expired fields.
+-- Reply: {lost, version, {position, error, ...}, {position, loaded fields, ...}, value of every add ...}
+local seq, acked = tonumber(ARGV[1]), tonumber(ARGV[2])
+local stored = tonumber(redis.call('GET', KEYS[1]) or '0')
+if stored < acked then
+  return {1, 0, {}, {}}
+end
+local fresh = seq > stored
+local version
+if fresh then
+  -- Whatever makes Redis refuse to write refuses here, before anything is written. After these two nothing can fail
+  -- without being caught.
+  version = redis.call('INCR', KEYS[2])
+  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3])
+else
+  version = tonumber(redis.call('GET', KEYS[2]) or '0')
+  if acked > 0 then redis.call('PEXPIRE', KEYS[1], ARGV[3]) end
+end
+local errors, loaded, out = {}, {}, {0, version}
+out[3], out[4] = errors, loaded
+local a, o = 4, 5
+for i = 3, #KEYS do
+  local key, flags, ttl = KEYS[i], ARGV[a], ARGV[a + 1]
+  local adds, expired = tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3])
+  a = a + 4
+  local reset, load, err = flags == '1' or flags == '3', flags == '2' or flags == '3', nil
+  if fresh and reset then redis.call('DEL', key) end
+  for j = 1, adds do
+    local at = a + (j - 1) * WIDTH
+    local v = 0
+    if not err then
+      if fresh then
+        v = add(key, ARGV[at], ARGV[at + 1], ARGV[at + 2])
+      else
+        v = redis.pcall(HGET, key, ARGV[at]) or 0
+      end
+      if type(v) == 'table' then
+        err, v = v.err, 0
+        for k = 1, j - 1 do
+          local was = a + (k - 1) * WIDTH
+          if fresh then add(key, ARGV[was], (string.gsub('-' .. ARGV[was + 1], '^%-%-', '')), ARGV[was + 2]) end
+        end
+      end
+    end
+    out[o] = tonumber(v)
+    o = o + 1
+  end
+  a = a + adds * WIDTH
+  if fresh and not err then
+    if expired > 0 then redis.pcall(HDEL, key, unpack(ARGV, a, a + expired - 1)) end
+    if ttl ~= '0' then redis.call('PEXPIRE', key, ttl) end
+  end
+  a = a + expired
+  if load and not err then
+    local n = redis.pcall(HLEN, key)
+    if type(n) == 'table' then
+      err = n.err
+    elseif n > adds or not fresh then
+      loaded[#loaded + 1] = i - 3
+      loaded[#loaded + 1] = redis.call(HGETALL, key)
+    end
+  end
+  if err then
+    errors[#errors + 1] = i - 3
+    errors[#errors + 1] = err
+  end
+end
+return out

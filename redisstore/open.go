@@ -1,0 +1,238 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"twotier/leaparray"
+	"twotier/syncer"
+)
+
+// Expiry is how buckets that no window needs any more leave Redis.
+type Expiry string
+
+// The ways of expiring buckets.
+const (
+	// ExpiryKey has the writer delete them with the next write to their key, and gives the key a time to live. It works
+	// everywhere.
+	ExpiryKey Expiry = "key"
+	// ExpiryField gives every field a time to live (HPEXPIRE: Redis 7.4, Valkey 9).
+	ExpiryField Expiry = "field"
+	// ExpiryTairhash keeps buckets in TairHash, the module's hash with a time to live for every field.
+	ExpiryTairhash Expiry = "tairhash"
+)
+
+// Options configure a [Store]. The zero value of a field means its default.
+type Options struct {
+	// URL says where Redis is: redis://[user:password@]host:port[/db], rediss:// for TLS, unix:///path[?db=n],
+	// redis+cluster://host:port,host:port, redis+sentinel://host:port,host:port/master[/db]; rediss+cluster and
+	// rediss+sentinel for TLS. Required.
+	URL string
+	// TLS is used with the rediss schemes; nil means the system's roots.
+	TLS *tls.Config
+	// Expiry defaults to ExpiryKey.
+	Expiry Expiry
+	// Timeout bounds connecting, and a read or write of one command. Default: 1 s.
+	Timeout time.Duration
+	// Placement and Ladders must be the same for all who share the data; it is compared with what Redis has.
+	// Ladders holds those of the namespaces; "default" is for all that are not listed. Required.
+	Placement syncer.Placement
+	Ladders   map[string]*leaparray.Ladder
+	// Logger is told of changes of state. Default: none.
+	Logger *slog.Logger
+}
+
+// Store is a connection to Redis. Make one with [New].
+type Store struct {
+	opt         Options
+	client      redis.UniversalClient
+	kind        string
+	address     string
+	cluster     bool
+	scripts     scripts
+	sequenceTTL string
+	ttls        map[string][]string
+	ready       atomic.Bool
+	readyMu     sync.Mutex // held while Redis is probed for the first time
+
+	roundTrips atomic.Int64
+	rtt        atomic.Int64 // microseconds
+
+	mu     sync.Mutex
+	failed error // why it is not up, nil if it is
+}
+
+// New checks the options. It connects to nothing: call [Store.Probe] to find out whether Redis is there and fits.
+func New(opt Options) (*Store, error) {
+	if opt.Expiry == "" {
+		opt.Expiry = ExpiryKey
+	}
+	if opt.Expiry != ExpiryKey && opt.Expiry != ExpiryField && opt.Expiry != ExpiryTairhash {
+		return nil, fmt.Errorf("redisstore: expiry %q, want key, field or tairhash", opt.Expiry)
+	}
+	if opt.Timeout == 0 {
+		opt.Timeout = time.Second
+	}
+	if opt.Placement.Partitions == 0 {
+		opt.Placement.Partitions = syncer.DefaultPartitions
+	}
+	if opt.Logger == nil {
+		opt.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opt.Ladders[syncer.DefaultNamespace] == nil {
+		return nil, errors.New("redisstore: Options.Ladders has no default")
+	}
+	s := &Store{opt: opt, scripts: newScripts(opt.Expiry), failed: errors.New("not connected yet")}
+	ttl := sequenceTTL
+	s.ttls = map[string][]string{}
+	for name, l := range opt.Ladders {
+		ttl = max(ttl, 2*time.Duration(l.Span())*time.Millisecond)
+		for _, lv := range l.Levels() {
+			s.ttls[name] = append(s.ttls[name], number((lv.Span() + lv.Width + leaparray.MaxAhead).Milliseconds()))
+		}
+	}
+	s.sequenceTTL = number(ttl.Milliseconds())
+	if err := s.connect(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Store) fieldTTLs(ns []byte) []string {
+	if t, ok := s.ttls[string(ns)]; ok {
+		return t
+	}
+	return s.ttls[syncer.DefaultNamespace]
+}
+
+// Close closes all connections.
+func (s *Store) Close() error { return s.client.Close() }
+
+// connect makes the client for the URL. The library's retries are off: it would count twice what it sends twice.
+func (s *Store) connect() error {
+	// A list of hosts is no valid host of a URL: it is taken out before parsing.
+	scheme, rest, ok := strings.Cut(s.opt.URL, "://")
+	if !ok {
+		return fmt.Errorf("redis URL %q: want redis://host:port", mask(s.opt.URL))
+	}
+	authority, path, _ := strings.Cut(rest, "/")
+	userinfo, hosts := "", authority
+	if at := strings.LastIndexByte(authority, '@'); at >= 0 {
+		userinfo, hosts = authority[:at+1], authority[at+1:]
+	}
+	u, err := url.Parse("redis://" + userinfo + "host/" + path)
+	if err != nil {
+		return fmt.Errorf("redis URL %q: malformed", mask(s.opt.URL))
+	}
+	o := &redis.UniversalOptions{
+		MaxRetries: -1, MaxRedirects: 3, Protocol: 2, ContextTimeoutEnabled: true, DisableIdentity: true,
+		DialTimeout: s.opt.Timeout, ReadTimeout: s.opt.Timeout, WriteTimeout: s.opt.Timeout, PoolTimeout: s.opt.Timeout,
+		DialerRetries:            1,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}
+	if u.User != nil {
+		o.Username = u.User.Username()
+		o.Password, _ = u.User.Password()
+	}
+	plain, secure := strings.CutPrefix(scheme, "rediss")
+	if secure {
+		o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+		if s.opt.TLS != nil {
+			o.TLSConfig = s.opt.TLS.Clone()
+		}
+	} else {
+		plain = strings.TrimPrefix(scheme, "redis")
+	}
+	segments := strings.FieldsFunc(u.Path, func(r rune) bool { return r == '/' })
+	if err := s.choose(o, plain, hosts, segments, u); err != nil {
+		return fmt.Errorf("redis URL %q: %w", mask(s.opt.URL), err)
+	}
+	s.client = redis.NewUniversalClient(o)
+	return nil
+}
+
+// choose fills in what depends on the kind of server.
+func (s *Store) choose(o *redis.UniversalOptions, scheme, hosts string, segments []string, u *url.URL) (err error) {
+	s.address = hosts
+	db := u.Query().Get("db")
+	switch scheme {
+	case "unix":
+		s.kind, s.address = "redis", u.Path
+		o.Addrs = []string{u.Path}
+		dialer := &net.Dialer{Timeout: s.opt.Timeout}
+		o.Dialer = func(ctx context.Context, _, addr string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "unix", addr)
+		}
+	case "":
+		s.kind = "redis"
+		if len(segments) > 0 {
+			db = segments[0]
+		}
+	case "+cluster":
+		s.kind, s.cluster, o.IsClusterMode = "redis-cluster", true, true
+	case "+sentinel":
+		s.kind = "redis-sentinel"
+		if len(segments) == 0 {
+			return errors.New("want redis+sentinel://host:port,host:port/master-name")
+		}
+		o.MasterName = segments[0]
+		o.SentinelUsername, o.SentinelPassword = o.Username, o.Password
+		if len(segments) > 1 {
+			db = segments[1]
+		}
+	default:
+		return errors.New("unknown scheme, want redis, rediss, unix, redis+cluster or redis+sentinel")
+	}
+	if scheme != "unix" {
+		if o.Addrs, err = addresses(hosts, scheme == "+sentinel"); err != nil {
+			return err
+		}
+	}
+	if db != "" {
+		if o.DB, err = strconv.Atoi(db); err != nil || s.cluster {
+			return fmt.Errorf("database %q, want a number (and none with a cluster)", db)
+		}
+	}
+	return nil
+}
+
+func addresses(hosts string, sentinel bool) (list []string, err error) {
+	for _, h := range strings.Split(hosts, ",") {
+		if h == "" {
+			return nil, errors.New("a host is missing")
+		}
+		if _, _, err := net.SplitHostPort(h); err != nil {
+			port := "6379"
+			if sentinel {
+				port = "26379"
+			}
+			h = net.JoinHostPort(strings.Trim(h, "[]"), port)
+		}
+		list = append(list, h)
+	}
+	return list, nil
+}
+
+// mask hides the password of a URL.
+func mask(raw string) string {
+	scheme, rest, ok := strings.Cut(raw, "://")
+	at := strings.LastIndexByte(rest, '@')
+	if !ok || at < 0 {
+		return raw
+	}
+	user, _, _ := strings.Cut(rest[:at], ":")
+	return scheme + "://" + user + ":***@" + rest[at+1:]
+}

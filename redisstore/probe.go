@@ -1,0 +1,174 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"twotier/syncer"
+)
+
+// ErrMismatch is wrapped by the error of a Redis that can't be used as it is: it lacks what was asked for, or holds counts
+// that were laid out differently. Trying again doesn't help.
+var ErrMismatch = errors.New("this Redis does not fit")
+
+// Probe asks Redis whether it is there, has what the options need, and holds counts that were laid out the same way. An
+// error that does not wrap ErrMismatch may pass: until a probe succeeds, every exchange begins with one.
+func (s *Store) Probe(ctx context.Context) error {
+	s.readyMu.Lock()
+	defer s.readyMu.Unlock()
+	if s.ready.Load() {
+		return nil
+	}
+	err := s.probe(ctx)
+	s.setFailed(err)
+	if err == nil {
+		s.ready.Store(true)
+	}
+	return err
+}
+
+func (s *Store) ensureReady(ctx context.Context) error {
+	if s.ready.Load() {
+		return nil
+	}
+	if err := s.Probe(ctx); err != nil {
+		return fmt.Errorf("%w: %w", syncer.ErrNotApplied, err)
+	}
+	return nil
+}
+
+func (s *Store) probe(ctx context.Context) error {
+	if err := s.client.Ping(ctx).Err(); err != nil {
+		return fmt.Errorf("ping: %w", err)
+	}
+	switch s.opt.Expiry {
+	case ExpiryField:
+		if err := s.probeCommand(ctx, "field", "HPEXPIRE", metaKey+"!probe", "1000", "FIELDS", "1", "f"); err != nil {
+			return err
+		}
+	case ExpiryTairhash:
+		if err := s.probeCommand(ctx, "tairhash", "EXHGET", metaKey+"!probe", "f"); err != nil {
+			return err
+		}
+	}
+	s.warnEviction(ctx)
+	return s.agree(ctx)
+}
+
+// probeCommand tries a command rather than to guess from a version.
+func (s *Store) probeCommand(ctx context.Context, expiry string, cmd ...any) error {
+	err := s.client.Do(ctx, cmd...).Err()
+	if err == nil || err.Error() == "redis: nil" {
+		return nil
+	}
+	if strings.Contains(strings.ToLower(err.Error()), "unknown command") {
+		return fmt.Errorf("%w: --redis-expiry=%s needs the command %s, which it does not have; use --redis-expiry=key",
+			ErrMismatch, expiry, cmd[0])
+	}
+	return fmt.Errorf("probe %s: %w", cmd[0], err)
+}
+
+// warnEviction says so if Redis may throw counts away under memory pressure. Where CONFIG is forbidden nothing is known.
+func (s *Store) warnEviction(ctx context.Context) {
+	got, err := s.client.ConfigGet(ctx, "maxmemory-policy").Result()
+	if policy := got["maxmemory-policy"]; err == nil && policy != "" && policy != "noeviction" {
+		s.opt.Logger.Warn("Redis may evict counts when its memory is full; set maxmemory-policy to noeviction", "policy", policy)
+	}
+}
+
+// agree compares what all who share the data must have in common with what Redis says, which the first to come wrote there.
+func (s *Store) agree(ctx context.Context) error {
+	want := map[string]string{
+		"layout":     "1",
+		"partitions": strconv.Itoa(s.opt.Placement.Partitions),
+		"hash-seed":  strconv.FormatUint(s.opt.Placement.Seed, 10),
+		"hash-type":  "hash",
+	}
+	if s.opt.Expiry == ExpiryTairhash {
+		want["hash-type"] = "tairhash"
+	}
+	for name, l := range s.opt.Ladders {
+		want["ladder:"+name] = l.String()
+	}
+	for field, value := range want {
+		if err := s.client.HSetNX(ctx, metaKey, field, value).Err(); err != nil {
+			return fmt.Errorf("write %s: %w", metaKey, err)
+		}
+	}
+	have, err := s.client.HGetAll(ctx, metaKey).Result()
+	if err != nil {
+		return fmt.Errorf("read %s: %w", metaKey, err)
+	}
+	for field, value := range want {
+		if have[field] != value {
+			return fmt.Errorf("%w: its counts were made with %s = %s, this node has %s; use the same, another Redis (or database), "+
+				"or delete the field %q of the hash %s once those counts don't matter", ErrMismatch, field, have[field], value, field, metaKey)
+		}
+	}
+	return nil
+}
+
+// Health is what is known of the connection.
+type Health struct {
+	// Kind is "redis", "redis-cluster" or "redis-sentinel"; Address is where, without credentials.
+	Kind, Address string
+	// Err is why Redis can't be used now, nil if it can.
+	Err error
+	// RTT is the smallest round trip of the last measurement of its clock.
+	RTT time.Duration
+	// RoundTrips is the number of pipelines sent.
+	RoundTrips int64
+}
+
+// Health returns what is known of the connection, without asking.
+func (s *Store) Health() Health {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Health{s.kind, s.address, s.failed, time.Duration(s.rtt.Load()) * time.Microsecond, s.roundTrips.Load()}
+}
+
+func (s *Store) setFailed(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failed = err
+}
+
+// note learns from an exchange whether Redis is up: it is if any round got through.
+func (s *Store) note(rounds []*syncer.Round) {
+	for _, r := range rounds {
+		if r.Err == nil {
+			s.setFailed(nil)
+			return
+		}
+	}
+	s.setFailed(rounds[0].Err)
+}
+
+// ClockSamples is how many times Redis is asked for its time in one measurement.
+const ClockSamples = 5
+
+// Clock returns how far Redis's clock is ahead of a local one, by the sample with the smallest round trip, as NTP's clock
+// filter does (RFC 5905, section 10). The error is at most half that round trip. In a cluster any node answers.
+func (s *Store) Clock(ctx context.Context, local func() time.Time) (ahead time.Duration, err error) {
+	best := time.Duration(-1)
+	for range ClockSamples {
+		start := local()
+		began := time.Now()
+		t, err := s.client.Time(ctx).Result()
+		if err != nil {
+			return 0, fmt.Errorf("time: %w", err)
+		}
+		rtt := time.Since(began)
+		if best < 0 || rtt < best {
+			best = rtt
+			ahead = t.Sub(start.Add(rtt / 2))
+		}
+	}
+	s.roundTrips.Add(ClockSamples)
+	s.rtt.Store(best.Microseconds())
+	return ahead, nil
+}

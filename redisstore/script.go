@@ -1,0 +1,63 @@
+package redisstore
+
+import (
+	"context"
+	_ "embed" // the scripts
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var (
+	//go:embed lua/round.lua
+	roundLua string
+	//go:embed lua/republish.lua
+	republishLua string
+	//go:embed lua/direct.lua
+	directLua string
+	//go:embed lua/expiry_key.lua
+	expiryKeyLua string
+	//go:embed lua/expiry_field.lua
+	expiryFieldLua string
+	//go:embed lua/expiry_tairhash.lua
+	expiryTairhashLua string
+)
+
+// scripts are the scripts for one way of expiring buckets.
+type scripts struct {
+	round, republish, direct *redis.Script
+}
+
+func newScripts(e Expiry) scripts {
+	prefix := map[Expiry]string{ExpiryKey: expiryKeyLua, ExpiryField: expiryFieldLua, ExpiryTairhash: expiryTairhashLua}[e]
+	return scripts{redis.NewScript(prefix + roundLua), redis.NewScript(prefix + republishLua), redis.NewScript(prefix + directLua)}
+}
+
+// scriptCall is one call in a pipeline of them.
+type scriptCall struct {
+	script *redis.Script
+	keys   []string
+	args   []any
+	cmd    *redis.Cmd
+}
+
+// run sends the calls in one pipeline. Those whose script the server doesn't have were not carried out: they are sent again
+// with the script's text, which leaves it there for the next time.
+func run(ctx context.Context, client redis.UniversalClient, calls []*scriptCall) {
+	pipe := client.Pipeline()
+	for _, c := range calls {
+		c.cmd = c.script.EvalSha(ctx, pipe, c.keys, c.args...)
+	}
+	_, _ = pipe.Exec(ctx) // every command has its own error
+	pipe = client.Pipeline()
+	again := 0
+	for _, c := range calls {
+		if err := c.cmd.Err(); err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") {
+			c.cmd = c.script.Eval(ctx, pipe, c.keys, c.args...)
+			again++
+		}
+	}
+	if again > 0 {
+		_, _ = pipe.Exec(ctx)
+	}
+}
