@@ -1,0 +1,109 @@
+package archtest
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// Short names for what is imported from elsewhere.
+const (
+	consistent   = "github.com/buraksezer/consistent"
+	fasthttp     = "github.com/valyala/fasthttp"
+	fastjson     = "github.com/valyala/fastjson"
+	goRedis      = "github.com/redis/go-redis/v9"
+	hdrHistogram = "github.com/HdrHistogram/hdrhistogram-go"
+	memberlist   = "github.com/hashicorp/memberlist"
+	ristretto    = "github.com/dgraph-io/ristretto/v2"
+	xxhash       = "github.com/cespare/xxhash/v2"
+)
+
+// importMap says what each package may import besides the standard library. It is the picture in DESIGN.md and the
+// README: the domain in the middle knows nothing of what is around it, and adapters import whom they serve. A path
+// stands for the packages below it too.
+func importMap() map[string][]string {
+	return map[string][]string{
+		// The arithmetic of windows, and the counter made of it.
+		"leaparray": {},
+		"syncer":    {"twotier/leaparray", xxhash},
+
+		// Stores: they implement what the syncer declares.
+		"redisstore":         {"twotier/syncer", "twotier/leaparray", goRedis, xxhash},
+		"internal/embedded":  {"twotier/syncer", "twotier/leaparray"},
+		"internal/storetest": {"twotier/syncer", "twotier/leaparray"},
+
+		// One node. Ownership and short-lived answers know nothing of counters, the node nothing of wire formats.
+		"ring":          {memberlist, consistent, xxhash},
+		"internal/near": {ristretto, xxhash},
+		"internal/node": {"twotier/ring", "twotier/internal/near", "twotier/syncer", "twotier/leaparray", xxhash},
+
+		// The network side knows a node only.
+		"httpapi":        {"twotier/internal/node", fasthttp, fastjson},
+		"httpapi/client": {},
+
+		// The program: the only place that knows everything.
+		"internal/config": {"twotier/leaparray"},
+		"internal/load":   {fasthttp, fastjson, hdrHistogram},
+		"internal/cli":    {"twotier/internal/config", "twotier/internal/load", "twotier/httpapi/client"},
+		"cmd/twotier":     {"twotier", goRedis, fasthttp, memberlist},
+
+		// Tests and tools.
+		"internal/redistest":  {goRedis},
+		"internal/faultproxy": {},
+		"internal/testrun":    {},
+		"internal/archtest":   {},
+	}
+}
+
+func TestImports(t *testing.T) {
+	allowed := importMap()
+	for _, p := range packages(t) {
+		may, ok := allowed[p.path]
+		if !ok {
+			t.Errorf("%s is not in the import map: decide what it may know and add it", p.path)
+			continue
+		}
+		for _, f := range p.files {
+			for _, imp := range f.Imports {
+				to, err := strconv.Unquote(imp.Path.Value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !isStandard(to) && !slices.ContainsFunc(may, func(m string) bool { return within(to, m) }) {
+					t.Errorf("%s: %s must not import %s; it may import %v", p.at(imp.Pos()), p.path, to, may)
+				}
+			}
+		}
+	}
+}
+
+// TestImportMapHasNoCycle keeps a mistake in the map from allowing what can never be built.
+func TestImportMapHasNoCycle(t *testing.T) {
+	allowed := importMap()
+	var visit func(path string, above []string)
+	visit = func(path string, above []string) {
+		if slices.Contains(above, path) {
+			t.Fatalf("the import map has a cycle: %v", append(above, path))
+		}
+		for _, to := range allowed[path] {
+			if below, ok := strings.CutPrefix(to, "twotier/"); ok {
+				visit(below, append(above, path))
+			}
+		}
+	}
+	for path := range allowed {
+		visit(path, nil)
+	}
+}
+
+// isStandard tells whether an import path is of the standard library: those have no dot in the first element.
+func isStandard(importPath string) bool {
+	first, _, _ := strings.Cut(importPath, "/")
+	return first != "twotier" && !strings.Contains(first, ".")
+}
+
+// within tells whether an import path is the given one or below it.
+func within(importPath, above string) bool {
+	return importPath == above || strings.HasPrefix(importPath, above+"/")
+}
