@@ -49,6 +49,8 @@ type StoreHealth struct {
 	Kind    string `json:"kind"`
 	Address string `json:"address,omitempty"`
 	Up      bool   `json:"up"`
+	// Fatal is set if it can't become up by itself: it does not fit.
+	Fatal bool `json:"-"`
 	// Error is why it is not up.
 	Error string `json:"error,omitempty"`
 	// RTTMicros is the smallest round trip of the last probe in microseconds.

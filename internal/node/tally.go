@@ -1,0 +1,39 @@
+package node
+
+import (
+	"sync/atomic"
+
+	"twotier/syncer"
+)
+
+// tally counts operations by kind and by where their answer came from.
+type tally struct {
+	n [len(kinds)][len(sources)]atomic.Int64
+}
+
+var (
+	kinds   = [...]string{syncer.Add: "add", syncer.Count: "count", syncer.Acquire: "acquire"}
+	sources = [...]syncer.Source{
+		syncer.SourceMemory, syncer.SourceOwner, syncer.SourceRedis, syncer.SourceFallback, syncer.SourceDegraded,
+	}
+)
+
+func (t *tally) add(kind syncer.Kind, source syncer.Source) {
+	for i, s := range sources {
+		if s == source {
+			t.n[kind][i].Add(1)
+			return
+		}
+	}
+}
+
+func (t *tally) list() (list []OpCount) {
+	for k := range t.n {
+		for s := range t.n[k] {
+			if n := t.n[k][s].Load(); n > 0 || sources[s] == syncer.SourceMemory {
+				list = append(list, OpCount{Op: kinds[k], Source: string(sources[s]), Total: n})
+			}
+		}
+	}
+	return list
+}
