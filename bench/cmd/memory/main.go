@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"twotier/bench/report"
+)
+
+type options struct {
+	one, thirty, every int
+	pauseKeys, cycles  int
+	out                string
+}
+
+func main() {
+	var o options
+	flag.IntVar(&o.one, "one", 1_000_000, "`keys` with one event, in thousands")
+	flag.IntVar(&o.thirty, "thirty", 100_000, "`keys` with thirty events, in thousands")
+	flag.IntVar(&o.every, "every", 1000, "`keys` with every bucket live, in thousands")
+	flag.IntVar(&o.pauseKeys, "pause-keys", 10_000_000, "`keys` of the process whose garbage collections are timed")
+	flag.IntVar(&o.cycles, "cycles", 100, "garbage `collections` to time")
+	flag.StringVar(&o.out, "out", "results", "`directory` of the results")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, o); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, o options) error {
+	var r Result
+	for _, sh := range shapes(o.one, o.thirty, o.every) {
+		if err := r.measure(ctx, sh); err != nil {
+			return fmt.Errorf("%s: %w", sh.name, err)
+		}
+	}
+	var err error
+	if r.Pauses, err = pauses(ctx, o.pauseKeys, o.cycles); err != nil {
+		return err
+	}
+	body := r.markdown()
+	fmt.Print(body)
+	return report.Report{
+		Name: "memory", Title: "What a key costs",
+		Command: fmt.Sprintf("go run ./cmd/memory -one %d -thirty %d -every %d -pause-keys %d -cycles %d",
+			o.one, o.thirty, o.every, o.pauseKeys, o.cycles),
+		Data: r, Body: body,
+	}.Write(ctx, o.out)
+}
+
+func (r *Result) measure(ctx context.Context, sh shape) error {
+	row, err := twotier(ctx, sh)
+	if err != nil {
+		return err
+	}
+	rows, missing, err := rivals(ctx, sh)
+	if err != nil {
+		return err
+	}
+	r.Rows = append(append(r.Rows, row), rows...)
+	r.Missing = nil
+	for _, m := range missing {
+		r.Missing = append(r.Missing, m.Error())
+	}
+	return nil
+}

@@ -1,0 +1,29 @@
+package main
+
+import "testing"
+
+func TestRivalsHoldWhatWasCounted(t *testing.T) {
+	for _, sh := range shapes(1000, 200, 50) {
+		rows, _, err := rivals(t.Context(), sh)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range rows {
+			t.Logf("%s, %s: %.0f bytes, %.2f keys for each of %d", r.Way, r.Shape, r.Redis, r.RedisKeys, r.Keys)
+			if r.Redis < 30 || r.RedisKeys < 0.9 {
+				t.Errorf("%+v", r)
+			}
+		}
+	}
+}
+
+func TestPauses(t *testing.T) {
+	p, err := pauses(t.Context(), 50_000, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%+v", p)
+	if p.BytesPerKey < 20 || p.Stops == 0 || p.P99 < p.P50 || p.Adds == 0 {
+		t.Errorf("%+v", p)
+	}
+}
