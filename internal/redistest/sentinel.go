@@ -17,7 +17,7 @@ type Sentinel struct {
 }
 
 // StartSentinel starts all five and waits until the replica is connected and the sentinels know each other and it. They
-// take a server for dead that hasn't answered for a second. The options apply to the servers that hold data; TLS and
+// take a server for dead that hasn't answered for two seconds. The options apply to the servers that hold data; TLS and
 // UnixSocket don't work here.
 func StartSentinel(t testing.TB, opts ...Option) *Sentinel {
 	t.Helper()
@@ -53,7 +53,9 @@ func (s *Sentinel) watching(primary *Server) config {
 	host, port := primary.hostPort()
 	c := config{args: []string{"--sentinel"}, lines: []string{
 		fmt.Sprintf("sentinel monitor %s %s %s 2", s.Name, host, port),
-		fmt.Sprintf("sentinel down-after-milliseconds %s 1000", s.Name),
+		// After a switch a sentinel may need a second to connect to the new primary; with 1000 here it was sometimes taken
+		// for dead at once, and the old one promoted again.
+		fmt.Sprintf("sentinel down-after-milliseconds %s 2000", s.Name),
 		// An election that fails is repeated after twice this time.
 		fmt.Sprintf("sentinel failover-timeout %s 3000", s.Name),
 	}}

@@ -96,7 +96,9 @@ func (r *report) endPackage(e event) {
 		}
 		r.print(lines)
 	}
-	fmt.Fprintf(r.out, "    %s: %s (%.1f s)\n", e.Action, e.Package, e.Elapsed)
+	if e.Action != "skip" { // a package without tests
+		fmt.Fprintf(r.out, "    %s: %s (%.1f s)\n", e.Action, e.Package, e.Elapsed)
+	}
 }
 
 func (r *report) print(lines []string) {
