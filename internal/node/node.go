@@ -162,7 +162,7 @@ func (n *Node) count(op *Op, res *Result, err error) {
 		return
 	}
 	n.ops.add(op.Kind, res.Source)
-	if n.hot != nil && op.Kind != syncer.Count {
+	if n.hot != nil && (op.Kind == syncer.Add || op.Kind == syncer.Acquire && (res.Allowed || op.CountDenied)) {
 		for i := range op.Checks {
 			n.hot.add(&op.Checks[i], n.opt.Clock.Now())
 		}
