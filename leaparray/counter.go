@@ -2,7 +2,8 @@ package leaparray
 
 // Counter holds the buckets of one key in a flat block of words. A nil or empty block is an empty counter. Its layout:
 //
-//	word 0        bits 0-7: mask of the dense levels; bits 8-31: number of sparse buckets
+//	word 0        bits 0-7: mask of the dense levels; bits 8-31: number of sparse buckets; bits 32-63 belong to the
+//	              Allocator, which may have set them
 //	rings         one for each dense level, finest first
 //	sparse        one word a bucket: level (3 bits), index (37 bits), count (24 bits, signed); any rest is free
 //
@@ -15,6 +16,8 @@ const (
 	maxSparse  = 1<<(countBits-1) - 1
 	indexMask  = 1<<indexBits - 1
 	levelShift = countBits + indexBits
+
+	sparseLenMask = 1<<24 - 1
 )
 
 // Change says what an operation did to a counter.
@@ -39,9 +42,9 @@ func fitsSparse(n int64) bool { return n >= -maxSparse && n <= maxSparse }
 
 func (c Counter) mask() int { return int(c[0] & 0xff) }
 
-func (c Counter) sparseLen() int { return int(c[0] >> 8) }
+func (c Counter) sparseLen() int { return int(c[0] >> 8 & sparseLenMask) }
 
-func (c Counter) setSparseLen(n int) { c[0] = c[0]&0xff | uint64(n)<<8 }
+func (c Counter) setSparseLen(n int) { c[0] = c[0]&^(sparseLenMask<<8) | uint64(n)<<8 }
 
 // sparse returns the sparse buckets, oldest entry first.
 func (l *Ladder) sparse(c Counter) []uint64 {

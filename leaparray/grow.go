@@ -2,7 +2,7 @@ package leaparray
 
 // Allocator hands out blocks for counters.
 type Allocator interface {
-	// Alloc returns a zeroed block of exactly this many words.
+	// Alloc returns a block of exactly this many words, zeroed but for bits 32 to 63 of the first, which stay as they are.
 	Alloc(words int) Counter
 }
 
@@ -70,7 +70,7 @@ func (l *Ladder) copyTo(c Counter, a Allocator, mask, spare int, keep func(level
 	}
 	at := int(l.start[mask][len(l.levels)])
 	to := a.Alloc(at + sparse + spare)
-	to[0] = uint64(mask)
+	to[0] |= uint64(mask)
 	for level := range l.levels {
 		if mask&(1<<level) != 0 {
 			l.ring(to, level).reset(max(0, l.Head(c, level)))
