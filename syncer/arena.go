@@ -50,6 +50,14 @@ func (a *arena) alloc(n int) ref {
 	return r
 }
 
+// fits reports whether a block of n words can be had without another chunk.
+func (a *arena) fits(n int) bool {
+	if n >= exactClasses {
+		return len(a.large[n]) > 0
+	}
+	return a.have>>n != 0 || len(a.chunks) > 0 && a.next+n <= len(a.chunks[len(a.chunks)-1])
+}
+
 func (a *arena) reuse(n int) ref {
 	if n >= exactClasses {
 		list := a.large[n]

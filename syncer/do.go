@@ -159,10 +159,10 @@ func (c *Counter) entry(t *target, now int64) (ref, entry, error) {
 	sec := c.seconds(now)
 	r := p.find(t.hash, t.ns, t.check.Key)
 	if r == 0 {
-		if !p.room(entryWords(t.ns, t.check.Key)+t.sp.ladder.Len()*3, c.budget, sec) {
+		if !p.room(entryWords(t.ns, t.check.Key, t.sp.ladder.Len()), c.budget, sec) {
 			return 0, nil, fmt.Errorf("%w: the memory for counts is full", ErrOverload)
 		}
-		r = p.insert(t.hash, t.ns, t.check.Key, t.spIdx)
+		r = p.insert(t.hash, t.ns, t.check.Key, t.spIdx, t.sp.ladder.Len())
 		e := p.arena.entry(r)
 		e.setUsed(sec)
 		e.set(flagCold)

@@ -10,16 +10,19 @@ import (
 //
 //	word 0    last use in seconds since open (24 bits), generation of the load (24), flags (8), namespace (8)
 //	word 1    synced counter (32), pending counter (32)
-//	word 2    next dirty key (32), when the time to live was set (16), length of namespace (7) and key (9)
+//	word 2    next dirty key (32), when the time to live was set (13), levels (3), length of namespace (7) and key (9)
 //	word 3-   the bytes of namespace and key
+//	rest      a pending counter with room for one bucket a level
+//
+// Pending counts begin in the entry itself, since a flush empties them: most adds then touch no other memory, and need no
+// block. What doesn't fit moves to a block of its own, until the next flush.
 //
 // It doesn't move while it is in use elsewhere, so its ref identifies it.
 type entry []uint64
 
 const (
 	entryHead = 3
-	maxNS     = 64
-	maxKey    = 256
+	ttlWrap   = 1 << 13
 	low24     = 1<<24 - 1
 	low32     = 1<<32 - 1
 )
@@ -40,22 +43,37 @@ const (
 	flagTTL
 )
 
-func entryWords(ns, key []byte) int { return entryHead + (len(ns)+len(key)+7)/8 }
+func entryWords(ns, key []byte, levels int) int {
+	return entryHead + (len(ns)+len(key)+7)/8 + 1 + levels
+}
 
 func (a *arena) entry(r ref) entry {
-	b := a.tail(r)
-	ns, key := entry(b).lens()
-	n := entryHead + (ns+key+7)/8
-	return entry(b[:n:n])
+	b := entry(a.tail(r))
+	n := b.inlineAt() + 1 + b.levels()
+	return b[:n:n]
 }
+
+func (e entry) levels() int { return int(e[2] >> 45 & 7) }
+
+// inlineAt is where the pending counter within the entry begins.
+func (e entry) inlineAt() int {
+	ns, key := e.lens()
+	return entryHead + (ns+key+7)/8
+}
+
+// inline is the pending counter within the entry.
+func (e entry) inline() leaparray.Counter { return leaparray.Counter(e[e.inlineAt():]) }
+
+// hasPending reports whether there are pending buckets, be they zero.
+func (e entry) hasPending() bool { return e.pending() != 0 || e[e.inlineAt()] != 0 }
 
 func (e entry) lens() (ns, key int) {
 	w := e[2] >> 48
 	return int(w >> 9), int(w & 0x1ff)
 }
 
-func (e entry) setName(ns, key []byte) {
-	e[2] = e[2]&(1<<48-1) | uint64(len(ns)<<9|len(key))<<48
+func (e entry) setName(ns, key []byte, levels int) {
+	e[2] = e[2]&(1<<45-1) | uint64(len(ns)<<9|len(key))<<48 | uint64(levels)<<45
 	b := e.nameBytes(len(ns) + len(key))
 	copy(b, ns)
 	copy(b[len(ns):], key)
@@ -102,8 +120,23 @@ func (e entry) setPending(r ref) { e[1] = e[1]&low32 | uint64(r)<<32 }
 func (e entry) next() ref     { return ref(e[2] & low32) }
 func (e entry) setNext(r ref) { e[2] = e[2]&^low32 | uint64(r) }
 
-func (e entry) ttl() uint16     { return uint16(e[2] >> 32) }
-func (e entry) setTTL(t uint16) { e[2] = e[2]&^(0xffff<<32) | uint64(t)<<32 }
+// ttl is when the time to live was set, in units of the namespace and modulo ttlWrap.
+func (e entry) ttl() uint16     { return uint16(e[2] >> 32 & (ttlWrap - 1)) }
+func (e entry) setTTL(t uint16) { e[2] = e[2]&^((ttlWrap-1)<<32) | uint64(t%ttlWrap)<<32 }
 
-func (p *partition) syncedOf(e entry) leaparray.Counter  { return p.arena.counter(e.synced()) }
-func (p *partition) pendingOf(e entry) leaparray.Counter { return p.arena.counter(e.pending()) }
+func (p *partition) syncedOf(e entry) leaparray.Counter { return p.arena.counter(e.synced()) }
+
+// pendingOf is never nil: an empty one may grow.
+func (p *partition) pendingOf(e entry) leaparray.Counter {
+	if r := e.pending(); r != 0 {
+		return p.arena.counter(r)
+	}
+	return e.inline()
+}
+
+// dropPending empties the pending counter and gives its block back.
+func (p *partition) dropPending(e entry) {
+	p.arena.releaseCounter(e.pending())
+	e.setPending(0)
+	e[e.inlineAt()] = 0
+}

@@ -4,22 +4,26 @@ package syncer
 // approximation of LRU.
 const sampleSize = 8
 
+// maxEvictions bounds what a new key may push out: more than one only where blocks differ in size.
+const maxEvictions = 32
+
 func (p *partition) bytes() int { return 8 * (p.arena.total + len(p.table.slots)) }
 
-// room reports whether a key may be added, after evicting others if the partition's memory is used up. budget is in bytes.
+// room reports whether a block of this many words may be taken for a new key, after evicting others if the partition's
+// memory is used up. budget is in bytes.
 func (p *partition) room(words, budget int, sec uint32) bool {
-	if p.bytes()+8*chunkWords <= budget || p.arena.unused > 4*words {
+	if p.bytes()+8*chunkWords <= budget || p.arena.fits(words) {
 		return true
 	}
-	for range sampleSize {
+	for range maxEvictions {
 		if !p.evictOne(sec) {
 			break
 		}
+		if p.arena.fits(words) {
+			return true
+		}
 	}
-	if p.arena.unused > 4*words {
-		return true
-	}
-	return p.bytes()+8*words <= budget
+	return p.bytes()+8*firstChunk <= budget
 }
 
 // evictOne drops the least recently used of a few clean entries that nobody used in the last second. What it knew can be
@@ -56,7 +60,7 @@ func (p *partition) evictOne(sec uint32) bool {
 
 // evictable reports whether an entry holds nothing that the store doesn't.
 func evictable(e entry) bool {
-	return !e.has(flagDirty|flagBusy|flagReset|flagParked) && e.pending() == 0
+	return !e.has(flagDirty|flagBusy|flagReset|flagParked) && !e.hasPending()
 }
 
 // rebuild moves all entries into a new arena if more than half of the old one is unused, and shrinks the table to fit. It

@@ -103,7 +103,7 @@ func (c *Counter) takeKey(p *partition, r *Round, at ref, e entry, load bool) {
 		return true
 	})
 	k.adds = len(r.buckets)
-	if len(pending) > 0 && e.synced() != 0 {
+	if e.hasPending() && e.synced() != 0 {
 		synced := p.syncedOf(e)
 		for level := range l.Len() {
 			l.Expire(synced, level, l.Head(pending, level), func(idx int64) {
@@ -112,7 +112,7 @@ func (c *Counter) takeKey(p *partition, r *Round, at ref, e entry, load bool) {
 		}
 	}
 	k.expired = len(r.buckets)
-	if unit := uint16(c.opt.Now() / sp.unit); len(pending) > 0 && (!e.has(flagTTL) || unit-e.ttl() >= ttlUnits) {
+	if unit := uint16(c.opt.Now() / sp.unit % ttlWrap); e.hasPending() && (!e.has(flagTTL) || (unit-e.ttl())%ttlWrap >= ttlUnits) {
 		k.TTL = sp.ttl
 		e.setTTL(unit)
 		e.set(flagTTL)
@@ -133,7 +133,7 @@ func (p *partition) unpark() {
 func (p *partition) takeBack(e entry, l *leaparray.Ladder, b *Bucket) {
 	level := int(b.Level)
 	pending := p.pendingOf(e)
-	if len(pending) == 0 || b.Index < l.Head(pending, level)-l.Keep(level) {
+	if !e.hasPending() || b.Index < l.Head(pending, level)-l.Keep(level) {
 		return
 	}
 	ch, ok := l.Add(pending, level, b.Index, -b.N)

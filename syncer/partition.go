@@ -70,10 +70,10 @@ func (p *partition) find(hash uint32, ns, key []byte) ref {
 }
 
 // insert makes an entry for a key that has none. There must be room.
-func (p *partition) insert(hash uint32, ns, key []byte, space int) ref {
-	r := p.arena.alloc(entryWords(ns, key))
+func (p *partition) insert(hash uint32, ns, key []byte, space, levels int) ref {
+	r := p.arena.alloc(entryWords(ns, key, levels))
 	e := entry(p.arena.tail(r))
-	e.setName(ns, key)
+	e.setName(ns, key, levels)
 	e.setSpace(space)
 	p.table.insert(hash, r)
 	return r
@@ -142,9 +142,8 @@ func (p *partition) add(r ref, e entry, l *leaparray.Ladder, s *leaparray.Stamp,
 
 func (p *partition) growPending(e entry, l *leaparray.Ladder, level int, idx, n int64) leaparray.Counter {
 	to := counterAlloc{a: &p.arena}
-	old := e.pending()
-	c := l.Grow(p.arena.counter(old), &to, level, idx, n)
-	p.arena.releaseCounter(old)
+	c := l.Grow(p.pendingOf(e), &to, level, idx, n)
+	p.dropPending(e)
 	e.setPending(to.ref)
 	return c
 }
@@ -170,8 +169,7 @@ func (p *partition) clearPending(e entry, l *leaparray.Ladder) {
 		p.pendingBuckets--
 		return true
 	})
-	p.arena.releaseCounter(e.pending())
-	e.setPending(0)
+	p.dropPending(e)
 }
 
 // warm reports whether memory holds all that the store is known to hold of the key.

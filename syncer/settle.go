@@ -145,8 +145,7 @@ func (p *partition) tidyPending(e entry, l *leaparray.Ladder) {
 		return false
 	})
 	if !live {
-		p.arena.releaseCounter(e.pending())
-		e.setPending(0)
+		p.dropPending(e)
 	}
 }
 
@@ -169,10 +168,11 @@ func (c *Counter) settleWanted(p *partition, k *KeyRound, w *want, sec uint32) {
 	if k.Err == nil && len(k.Loaded) > 0 {
 		at := p.find(k.hash, k.NS, k.Key)
 		if at == 0 {
-			if !p.room(entryWords(k.NS, k.Key)+2*len(k.Loaded), c.budget, sec) {
+			if !p.room(entryWords(k.NS, k.Key, c.spaces[c.space(k.NS)].ladder.Len()), c.budget, sec) {
 				k.Err = fmt.Errorf("%w: the memory for counts is full", ErrOverload)
 			} else {
-				at = p.insert(k.hash, k.NS, k.Key, c.space(k.NS))
+				i := c.space(k.NS)
+				at = p.insert(k.hash, k.NS, k.Key, i, c.spaces[i].ladder.Len())
 			}
 		}
 		if at != 0 {
@@ -196,7 +196,7 @@ func (c *Counter) park(p *partition, k *KeyRound, e entry, w *want) {
 	if w != nil {
 		w.done, w.err = true, k.Err
 	}
-	if e.has(flagParked) || e.pending() == 0 && !e.has(flagReset) {
+	if e.has(flagParked) || !e.hasPending() && !e.has(flagReset) {
 		return
 	}
 	e.set(flagParked)

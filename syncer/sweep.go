@@ -68,21 +68,23 @@ func (c *Counter) forgetExpired(p *partition, e entry, l *leaparray.Ladder, now 
 	s := l.Stamp(now)
 	lives := func(level int, idx int64) bool { return idx >= s[level]-l.Keep(level) }
 	coarsest := l.Len() - 1
-	if pending := p.pendingOf(e); pending != nil {
+	if e.hasPending() {
 		gone := int64(0)
-		l.Each(pending, func(level int, idx, _ int64) bool {
+		l.Each(p.pendingOf(e), func(level int, idx, _ int64) bool {
 			if !lives(level, idx) {
 				gone++
 			}
 			return true
 		})
 		if gone > 0 && !e.has(flagBusy) {
-			e.setPending(p.compact(l, e.pending(), lives))
+			to := p.compact(l, p.pendingOf(e), lives)
+			p.dropPending(e)
+			e.setPending(to)
 			p.pendingBuckets -= gone
 			p.expired += gone
 		}
 	}
-	if e.synced() == 0 || e.pending() != 0 {
+	if e.synced() == 0 || e.hasPending() {
 		return
 	}
 	if l.Head(p.syncedOf(e), coarsest) < s[coarsest]-l.Keep(coarsest) {
@@ -91,10 +93,9 @@ func (c *Counter) forgetExpired(p *partition, e entry, l *leaparray.Ladder, now 
 	}
 }
 
-// compact moves a counter into the smallest block and returns where it is.
-func (p *partition) compact(l *leaparray.Ladder, r ref, keep func(level int, idx int64) bool) ref {
+// compact copies a counter into the smallest block and returns where that is.
+func (p *partition) compact(l *leaparray.Ladder, c leaparray.Counter, keep func(level int, idx int64) bool) ref {
 	to := counterAlloc{a: &p.arena}
-	l.Compact(p.arena.counter(r), &to, keep)
-	p.arena.releaseCounter(r)
+	l.Compact(c, &to, keep)
 	return to.ref
 }
