@@ -28,6 +28,8 @@ type arena struct {
 	large  map[int][]ref
 	// total is the number of words in chunks, unused of those that are free.
 	total, unused int
+	// most is the number of words from which on chunks are small.
+	most int
 }
 
 func (a *arena) words(r ref, n int) []uint64 {
@@ -110,7 +112,11 @@ func (a *arena) fresh(n int) ref {
 		if last >= 0 {
 			a.keepRest(last)
 		}
-		size := max(n+1, min(max(firstChunk, a.total/4), chunkWords))
+		size := min(max(firstChunk, a.total/4), chunkWords)
+		if a.total >= a.most {
+			size = firstChunk
+		}
+		size = max(size, n+1)
 		a.chunks = append(a.chunks, make([]uint64, size))
 		a.total += size
 		a.unused += size

@@ -60,6 +60,7 @@ func New(opt Options) (*Counter, error) {
 	for i := range c.parts {
 		p := &c.parts[i]
 		p.id = i
+		p.arena.most = (c.budget - c.budget/8) / 8
 		p.lane = c.lanes[i%len(c.lanes)]
 		p.lane.parts = append(p.lane.parts, p)
 	}

@@ -12,9 +12,10 @@ func (p *partition) bytes() int { return 8 * (p.arena.total + len(p.table.slots)
 // room reports whether a block of this many words may be taken for a new key, after evicting others if the partition's
 // memory is used up. budget is in bytes.
 func (p *partition) room(words, budget int, sec uint32) bool {
-	if p.bytes()+8*chunkWords <= budget || p.arena.fits(words) {
+	if p.bytes()+8*chunkWords <= budget {
 		return true
 	}
+	// Even if there is a free block: the key's counters will need what an evicted key's counters leave.
 	for range maxEvictions {
 		if !p.evictOne(sec) {
 			break
@@ -71,7 +72,7 @@ func (p *partition) rebuild() {
 	}
 	moved := make(map[ref]ref, p.table.used)
 	old := p.arena
-	p.arena = arena{}
+	p.arena = arena{most: old.most}
 	slots := p.table.slots
 	p.table = table{}
 	for _, s := range slots {
