@@ -4,15 +4,14 @@ import (
 	"strconv"
 
 	"twotier/internal/node"
-	"twotier/syncer"
 )
 
 // appendAnswer appends the answer to operation i.
 func (d *decoder) appendAnswer(b []byte, i int, res *node.Result) []byte {
 	switch d.ops[i].Kind {
-	case syncer.Add:
+	case node.Add:
 		b = d.appendAdd(b, i, res)
-	case syncer.Count:
+	case node.Count:
 		return d.appendCount(b, i, res)
 	default:
 		b = d.appendAcquire(b, i, res)

@@ -12,7 +12,6 @@ import (
 
 	"twotier/httpapi"
 	"twotier/internal/node"
-	"twotier/syncer"
 )
 
 // newServer returns a server that is not listening.
@@ -109,7 +108,7 @@ func TestOperationReachesService(t *testing.T) {
 	s := newServer(t, f)
 	call(s, "POST /v1/acquire", `{"count_denied":true,"ack":"redis","ts":1700000000123,"n":7,"ns":"n-1","key":"k","limits":[{"window":"1d2h3m4s","max":9}]}`)
 	op := f.last
-	if op.Kind != syncer.Acquire || !op.CountDenied || op.Ack != syncer.AckStore || op.TS != 1700000000123 || len(op.Checks) != 1 {
+	if op.Kind != node.Acquire || !op.CountDenied || op.Ack != node.AckStore || op.TS != 1700000000123 || len(op.Checks) != 1 {
 		t.Fatalf("got %+v", op)
 	}
 	c := op.Checks[0]
@@ -120,7 +119,7 @@ func TestOperationReachesService(t *testing.T) {
 
 func TestDegradedIsSaid(t *testing.T) {
 	f := newFake()
-	f.soft, f.source = true, syncer.SourceDegraded
+	f.soft, f.source = true, node.SourceDegraded
 	s := newServer(t, f)
 	for request, body := range map[string]string{
 		"POST /v1/add":     `{"key":"k"}`,
@@ -167,23 +166,23 @@ func TestServiceErrors(t *testing.T) {
 		want          string
 		retry         bool
 	}{
-		{fmt.Errorf("load: %w", syncer.ErrUnavailable), "POST /v1/add", `{"key":"k"}`, 503, `"detail":"load: unavailable"}`, true},
-		{syncer.ErrClosed, "POST /v1/add", `{"key":"k"}`, 503, `"detail":"closed"}`, true},
-		{syncer.ErrOverload, "POST /v1/add", `{"key":"k"}`, 429, `"detail":"overloaded"}`, true},
-		{syncer.ErrUnknownOutcome, "POST /v1/add", `{"key":"k"}`, 503, `"detail":"unknown outcome","outcome":"unknown"}`, true},
+		{fmt.Errorf("load: %w", node.ErrUnavailable), "POST /v1/add", `{"key":"k"}`, 503, `"detail":"load: unavailable"}`, true},
+		{node.ErrClosed, "POST /v1/add", `{"key":"k"}`, 503, `"detail":"closed"}`, true},
+		{node.ErrOverload, "POST /v1/add", `{"key":"k"}`, 429, `"detail":"overloaded"}`, true},
+		{node.ErrUnknownOutcome, "POST /v1/add", `{"key":"k"}`, 503, `"detail":"unknown outcome","outcome":"unknown"}`, true},
 		{context.DeadlineExceeded, "POST /v1/add", `{"key":"k"}`, 503, `"outcome":"unknown"}`, true},
 		{context.DeadlineExceeded, "GET /v1/count?key=k&window=1m", "", 503, `"detail":"no answer in time"}`, true},
 		{context.DeadlineExceeded, "GET /v1/series?key=k&window=1m", "", 503, `"detail":"no answer in time"}`, true},
 		{context.DeadlineExceeded, "POST /v1/reset", `{"key":"k"}`, 503, `"outcome":"unknown"}`, true},
 		{errors.New("boom"), "POST /v1/add", `{"key":"k"}`, 500, `"detail":"an error of this server's own; its log says more"}`, false},
-		{&syncer.InvalidError{Check: 0, Limit: 1, Field: "window", Detail: "25h is too long"}, "POST /v1/acquire",
+		{&node.InvalidError{Check: 0, Limit: 1, Field: "window", Detail: "25h is too long"}, "POST /v1/acquire",
 			`{"key":"k","limits":[{"window":"1m","max":1},{"window":"25h","max":1}]}`, 422, `"detail":"limits[1].window: 25h is too long"}`, false},
-		{&syncer.InvalidError{Check: 0, Limit: 0, Field: "window", Detail: "25h is too long"}, "POST /v1/acquire",
+		{&node.InvalidError{Check: 0, Limit: 0, Field: "window", Detail: "25h is too long"}, "POST /v1/acquire",
 			`{"checks":[{"key":"k","limits":[{"window":"25h","max":1}]}]}`, 422, `"detail":"checks[0].limits[0].window: 25h is too long"}`, false},
-		{&syncer.InvalidError{Check: 0, Limit: 0, Field: "window", Detail: "25h is too long"}, "GET /v1/count?key=k&window=25h", "", 422,
+		{&node.InvalidError{Check: 0, Limit: 0, Field: "window", Detail: "25h is too long"}, "GET /v1/count?key=k&window=25h", "", 422,
 			`"detail":"window: 25h is too long"}`, false},
-		{&syncer.InvalidError{Check: -1, Limit: -1, Field: "ts", Detail: "too old"}, "GET /v1/count?key=k&window=1h&at=5", "", 422, `"detail":"at: too old"}`, false},
-		{&syncer.InvalidError{Check: 0, Limit: 0, Field: "window", Detail: "too long"}, "GET /v1/top?window=25h", "", 422, `"detail":"window: too long"}`, false},
+		{&node.InvalidError{Check: -1, Limit: -1, Field: "ts", Detail: "too old"}, "GET /v1/count?key=k&window=1h&at=5", "", 422, `"detail":"at: too old"}`, false},
+		{&node.InvalidError{Check: 0, Limit: 0, Field: "window", Detail: "too long"}, "GET /v1/top?window=25h", "", 422, `"detail":"window: too long"}`, false},
 	}
 	for _, tt := range tests {
 		f := newFake()

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"twotier/internal/node"
-	"twotier/syncer"
 )
 
 // What one request may hold. Lists are bounded so that one request's work is.
@@ -82,7 +81,7 @@ func (d *decoder) windowText(op, check, limit int) []byte {
 }
 
 // single reads a body that is one operation of a known kind.
-func (d *decoder) single(kind syncer.Kind) *problem {
+func (d *decoder) single(kind node.Kind) *problem {
 	p := d.op(kind, false)
 	if p == nil {
 		p = d.end()
@@ -200,12 +199,12 @@ func (d *decoder) limit(ms, most int64, text []byte) {
 }
 
 // ackOf returns what the value of "ack" means.
-func ackOf(b []byte) (syncer.Ack, *problem) {
+func ackOf(b []byte) (node.Ack, *problem) {
 	switch string(b) {
 	case "memory":
-		return syncer.AckMemory, nil
+		return node.AckMemory, nil
 	case "redis":
-		return syncer.AckStore, nil
+		return node.AckStore, nil
 	}
 	return 0, refused("", `want "memory" or "redis", got "`+clip(b)+`"`)
 }

@@ -6,7 +6,6 @@ import (
 	"unicode/utf8"
 
 	"twotier/internal/node"
-	"twotier/syncer"
 )
 
 // Messages that several fields share.
@@ -66,7 +65,7 @@ func (d *decoder) check() *problem {
 			return p.in(string(name))
 		}
 	}
-	return d.addCheck(&c, syncer.Acquire, start)
+	return d.addCheck(&c, node.Acquire, start)
 }
 
 // checkValue reads the value of one field of a check.
@@ -89,17 +88,17 @@ func (d *decoder) checkValue(c *node.Check, f fields) (p *problem) {
 }
 
 // addCheck adds a check that has been read, whose limits begin at start, if nothing that its operation needs is missing.
-func (d *decoder) addCheck(c *node.Check, kind syncer.Kind, start int) *problem {
+func (d *decoder) addCheck(c *node.Check, kind node.Kind, start int) *problem {
 	switch {
 	case c.Key == nil:
 		return refused("key", "missing; "+wantKey)
-	case kind == syncer.Add && (c.N == 0 || c.N > maxN || c.N < -maxN):
+	case kind == node.Add && (c.N == 0 || c.N > maxN || c.N < -maxN):
 		return refused("n", wantAddN)
-	case kind == syncer.Acquire && (c.N < 1 || c.N > maxN):
+	case kind == node.Acquire && (c.N < 1 || c.N > maxN):
 		return refused("n", wantN)
-	case kind == syncer.Acquire && len(d.limits) == start:
+	case kind == node.Acquire && len(d.limits) == start:
 		return refused("limits", "missing; want at least one limit")
-	case kind == syncer.Count && len(d.limits) == start:
+	case kind == node.Count && len(d.limits) == start:
 		return refused("window", "missing; "+wantWindow)
 	}
 	d.checks = append(d.checks, *c)

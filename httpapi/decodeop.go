@@ -4,7 +4,6 @@ import (
 	"math/bits"
 
 	"twotier/internal/node"
-	"twotier/syncer"
 )
 
 // fields is a set of the fields of an operation.
@@ -61,11 +60,11 @@ func fieldOf(name []byte) fields {
 }
 
 // fieldsOf returns the fields that operations of a kind have, and their names for a message.
-func fieldsOf(kind syncer.Kind, named bool) (fields, string) {
+func fieldsOf(kind node.Kind, named bool) (fields, string) {
 	switch {
-	case named && kind == syncer.Add:
+	case named && kind == node.Add:
 		return ofCheck | fieldTS | fieldAck, "add has ns, key, n, ts, ack and limits"
-	case named && kind == syncer.Count:
+	case named && kind == node.Count:
 		return fieldNS | fieldKey | fieldWindow | fieldAt, "count has ns, key, window and at"
 	case named:
 		return ofCheck | fieldTS | fieldAck | fieldChecks | fieldCountDenied,
@@ -85,7 +84,7 @@ type draft struct {
 }
 
 // op reads one operation: of the given kind or, in a batch, of the kind that its field "op" names.
-func (d *decoder) op(kind syncer.Kind, batch bool) *problem {
+func (d *decoder) op(kind node.Kind, batch bool) *problem {
 	if p := d.enter('{', "an object"); p != nil {
 		return p
 	}
@@ -160,14 +159,14 @@ func (d *decoder) opValue(o *draft, f fields) (p *problem) {
 	return p
 }
 
-func kindOf(b []byte) (syncer.Kind, *problem) {
+func kindOf(b []byte) (node.Kind, *problem) {
 	switch string(b) {
 	case "add":
-		return syncer.Add, nil
+		return node.Add, nil
 	case "count":
-		return syncer.Count, nil
+		return node.Count, nil
 	case "acquire":
-		return syncer.Acquire, nil
+		return node.Acquire, nil
 	}
 	return 0, refused("", `want "add", "count" or "acquire", got "`+clip(b)+`"`)
 }

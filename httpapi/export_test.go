@@ -4,7 +4,6 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier/internal/node"
-	"twotier/syncer"
 )
 
 // Handle answers one request without a connection.
@@ -26,7 +25,7 @@ func (s *Server) Paths() map[string]string {
 type Parser struct{ d decoder }
 
 // Single reads one operation. The result is valid until the next call.
-func (p *Parser) Single(body []byte, kind syncer.Kind) (op *node.Op, wrong string) {
+func (p *Parser) Single(body []byte, kind node.Kind) (op *node.Op, wrong string) {
 	p.d.reset(body)
 	if pr := p.d.single(kind); pr != nil {
 		return nil, pr.text()

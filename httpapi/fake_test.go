@@ -6,7 +6,6 @@ import (
 
 	"twotier/httpapi"
 	"twotier/internal/node"
-	"twotier/syncer"
 )
 
 var (
@@ -22,17 +21,17 @@ type fake struct {
 
 	mu     sync.Mutex
 	counts map[string]*int64
-	last   syncer.Op
+	last   node.Op
 	points []node.Point
 	top    []node.KeyCount
 	stats  node.Stats
 	view   node.ClusterView
 	ready  error
-	source syncer.Source
+	source node.Source
 	soft   bool // degraded
 }
 
-func newFake() *fake { return &fake{counts: map[string]*int64{}, source: syncer.SourceMemory} }
+func newFake() *fake { return &fake{counts: map[string]*int64{}, source: node.SourceMemory} }
 
 func (f *fake) Do(ctx context.Context, op *node.Op, res *node.Result) error {
 	if f.fault != nil {
@@ -50,7 +49,7 @@ func (f *fake) Do(ctx context.Context, op *node.Op, res *node.Result) error {
 	for i := range op.Checks {
 		f.check(op, &op.Checks[i], res)
 	}
-	count := op.Kind == syncer.Add || op.Kind == syncer.Acquire && (res.Allowed || op.CountDenied)
+	count := op.Kind == node.Add || op.Kind == node.Acquire && (res.Allowed || op.CountDenied)
 	for i := range op.Checks {
 		c := &op.Checks[i]
 		n := f.countOf(c.Key)
@@ -58,7 +57,7 @@ func (f *fake) Do(ctx context.Context, op *node.Op, res *node.Result) error {
 			n += c.N
 			f.set(c.Key, n)
 		}
-		if op.Kind == syncer.Count || count && res.Allowed || op.Kind == syncer.Add {
+		if op.Kind == node.Count || count && res.Allowed || op.Kind == node.Add {
 			for k := range res.Checks[i].Limits {
 				l := &res.Checks[i].Limits[k]
 				l.Count, l.Lo, l.Hi = n, n, n
@@ -85,7 +84,7 @@ func (f *fake) check(op *node.Op, c *node.Check, res *node.Result) {
 	n := f.countOf(c.Key)
 	for _, l := range c.Limits {
 		r := node.LimitResult{Window: l.Window, Max: l.Max, Count: n, Lo: n, Hi: n, BucketMS: 1000}
-		if op.Kind != syncer.Count && n+c.N > l.Max {
+		if op.Kind != node.Count && n+c.N > l.Max {
 			r.Refused, out.Refused, res.Allowed = true, true, false
 			out.RetryAfter = max(out.RetryAfter, 1500)
 			if c.N > l.Max {

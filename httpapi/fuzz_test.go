@@ -8,7 +8,6 @@ import (
 
 	"twotier/httpapi"
 	"twotier/internal/node"
-	"twotier/syncer"
 )
 
 // plainCheck and plainOp are the body of an operation as encoding/json reads it.
@@ -37,7 +36,7 @@ func sameOp(t *testing.T, got *node.Op, want *plainOp) {
 	if got.TS != want.TS+want.At || got.CountDenied != want.CountDenied {
 		t.Fatalf("got %+v, want %+v", got, want)
 	}
-	if acks := map[syncer.Ack]string{syncer.AckDefault: "", syncer.AckMemory: "memory", syncer.AckStore: "redis"}; acks[got.Ack] != want.Ack {
+	if acks := map[node.Ack]string{node.AckDefault: "", node.AckMemory: "memory", node.AckStore: "redis"}; acks[got.Ack] != want.Ack {
 		t.Fatalf("ack %v, want %q", got.Ack, want.Ack)
 	}
 	checks := want.Checks
@@ -52,7 +51,7 @@ func sameOp(t *testing.T, got *node.Op, want *plainOp) {
 	}
 }
 
-func sameCheck(t *testing.T, kind syncer.Kind, got *node.Check, want *plainCheck) {
+func sameCheck(t *testing.T, kind node.Kind, got *node.Check, want *plainCheck) {
 	t.Helper()
 	n := int64(1)
 	if want.N != nil {
@@ -61,7 +60,7 @@ func sameCheck(t *testing.T, kind syncer.Kind, got *node.Check, want *plainCheck
 	if string(got.Key) != want.Key || string(got.NS) != want.NS || got.N != n {
 		t.Fatalf("got %q %q %d, want %+v", got.NS, got.Key, got.N, want)
 	}
-	if kind == syncer.Count {
+	if kind == node.Count {
 		return
 	}
 	if len(got.Limits) != len(want.Limits) {
@@ -88,7 +87,7 @@ func FuzzOp(f *testing.F) {
 	f.Add([]byte(`{"checks":[{"key":"a\u0041\ud83d\ude00\"","n":2,"limits":[{"max":3,"window":"1d2h"}]}],"ts":5,"ack":"redis","count_denied":true}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		var p httpapi.Parser
-		for _, kind := range []syncer.Kind{syncer.Add, syncer.Count, syncer.Acquire} {
+		for _, kind := range []node.Kind{node.Add, node.Count, node.Acquire} {
 			op, wrong := p.Single(bytes.Clone(body), kind)
 			if wrong != "" {
 				continue

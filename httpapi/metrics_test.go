@@ -6,13 +6,12 @@ import (
 	"testing"
 
 	"twotier/internal/node"
-	"twotier/syncer"
 )
 
 func TestMetrics(t *testing.T) {
 	f := newFake()
 	f.stats = node.Stats{
-		Counter: syncer.Stats{Keys: 5, PendingBuckets: 6, BatchesOKTotal: 7, BatchesUnknownTotal: 1, DroppedExpiredTotal: 2},
+		Counter: node.CounterStats{Keys: 5, PendingBuckets: 6, BatchesOKTotal: 7, BatchesUnknownTotal: 1, DroppedExpiredTotal: 2},
 		Ops:     []node.OpCount{{Op: "add", Source: "memory", Total: 11}, {Op: "count", Source: "owner", Total: 3}},
 		Members: 3, RingVersion: 9, Store: node.StoreHealth{Up: true, RoundTrips: 44, RTTMicros: 250}, ClockOffsetMS: -1500,
 	}

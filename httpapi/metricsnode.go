@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"twotier/internal/node"
-	"twotier/syncer"
 )
 
 // node renders what the node did and what it knows of the cluster.
@@ -16,7 +15,7 @@ func (e *exposition) node(st node.Stats) {
 }
 
 // counter renders the state of the counters in memory.
-func (e *exposition) counter(c syncer.Stats) {
+func (e *exposition) counter(c node.CounterStats) {
 	e.gauge("twotier_pending_buckets", "Buckets that Redis has not acknowledged.", c.PendingBuckets)
 	e.gauge("twotier_keys", "Keys in memory.", c.Keys)
 	e.gauge("twotier_memory_bytes", "Memory held for keys and buckets.", c.MemoryBytes)

@@ -6,7 +6,6 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier/internal/node"
-	"twotier/syncer"
 )
 
 func (s *Server) add(ctx *fasthttp.RequestCtx) *problem {
@@ -14,7 +13,7 @@ func (s *Server) add(ctx *fasthttp.RequestCtx) *problem {
 		return p
 	}
 	x := s.begin(ctx)
-	p := s.single(ctx, x, syncer.Add)
+	p := s.single(ctx, x, node.Add)
 	s.finish(x)
 	return p
 }
@@ -26,7 +25,7 @@ func (s *Server) acquire(ctx *fasthttp.RequestCtx) *problem {
 		return p
 	}
 	x := s.begin(ctx)
-	p = s.single(ctx, x, syncer.Acquire)
+	p = s.single(ctx, x, node.Acquire)
 	if p == nil && deny429 {
 		res := &x.results[0]
 		x.setRateLimit(ctx, res)
@@ -39,7 +38,7 @@ func (s *Server) acquire(ctx *fasthttp.RequestCtx) *problem {
 }
 
 // single reads a body that is one operation, executes and answers it.
-func (s *Server) single(ctx *fasthttp.RequestCtx, x *exchange, kind syncer.Kind) *problem {
+func (s *Server) single(ctx *fasthttp.RequestCtx, x *exchange, kind node.Kind) *problem {
 	x.decoder.reset(ctx.PostBody())
 	if p := x.decoder.single(kind); p != nil {
 		return p
@@ -136,11 +135,11 @@ func (s *Server) appendQuiet(x *exchange, results []node.Result) {
 			switch {
 			case res.Err != nil:
 				p = s.problemOfOp(res.Err, op, x.forms[next].checks)
-			case op.Kind == syncer.Add:
+			case op.Kind == node.Add:
 				added++
-			case op.Kind == syncer.Acquire && res.Allowed:
+			case op.Kind == node.Acquire && res.Allowed:
 				allowed++
-			case op.Kind == syncer.Acquire:
+			case op.Kind == node.Acquire:
 				refused++
 			}
 			next++

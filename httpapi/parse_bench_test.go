@@ -1,6 +1,8 @@
 package httpapi_test
 
 import (
+	"twotier/internal/node"
+
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -9,7 +11,6 @@ import (
 	"github.com/valyala/fastjson"
 
 	"twotier/httpapi"
-	"twotier/syncer"
 )
 
 // benchBatch is a batch of n operations; the second half of each kind of benchmark carries limits.
@@ -73,9 +74,9 @@ func scannerParse() func([]byte) int {
 
 func fastjsonParse() func([]byte) int {
 	var p fastjson.Parser
-	var ops []syncer.Op
-	var checks []syncer.Check
-	var limits []syncer.Limit
+	var ops []node.Op
+	var checks []node.Check
+	var limits []node.Limit
 	return func(body []byte) int {
 		v, err := p.ParseBytes(body)
 		if err != nil {
@@ -83,14 +84,14 @@ func fastjsonParse() func([]byte) int {
 		}
 		ops, checks, limits = ops[:0], checks[:0], limits[:0]
 		for _, o := range v.GetArray("ops") {
-			op := syncer.Op{Kind: syncer.Add}
+			op := node.Op{Kind: node.Add}
 			if string(o.GetStringBytes("op")) == "acquire" {
-				op.Kind = syncer.Acquire
+				op.Kind = node.Acquire
 			}
-			c := syncer.Check{NS: o.GetStringBytes("ns"), Key: o.GetStringBytes("key"), N: o.GetInt64("n")}
+			c := node.Check{NS: o.GetStringBytes("ns"), Key: o.GetStringBytes("key"), N: o.GetInt64("n")}
 			for _, l := range o.GetArray("limits") {
 				ms, _ := httpapi.ParseWindow(string(l.GetStringBytes("window")))
-				limits = append(limits, syncer.Limit{Window: ms, Max: l.GetInt64("max")})
+				limits = append(limits, node.Limit{Window: ms, Max: l.GetInt64("max")})
 			}
 			checks = append(checks, c)
 			ops = append(ops, op)

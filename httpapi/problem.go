@@ -8,7 +8,6 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier/internal/node"
-	"twotier/syncer"
 )
 
 // problemKind is what problems of one sort have in common.
@@ -20,23 +19,23 @@ type problemKind struct {
 
 // The kinds of problem, in the order of their status.
 var (
-	kindMalformed   = &problemKind{fasthttp.StatusBadRequest, "malformed", "Malformed request", 0}
-	kindNotFound    = &problemKind{fasthttp.StatusNotFound, "not-found", "No such resource", 0}
-	kindMethod      = &problemKind{fasthttp.StatusMethodNotAllowed, "method", "Method not allowed", 0}
-	kindTimeout     = &problemKind{fasthttp.StatusRequestTimeout, "request-timeout", "Request took too long to arrive", 0}
-	kindTooLarge    = &problemKind{fasthttp.StatusRequestEntityTooLarge, "too-large", "Request body too large", 0}
-	kindMediaType   = &problemKind{fasthttp.StatusUnsupportedMediaType, "media-type", "Unsupported media type", 0}
-	kindRefused     = &problemKind{fasthttp.StatusUnprocessableEntity, "refused", "Request refused", 0}
-	kindOverload    = &problemKind{fasthttp.StatusTooManyRequests, "overload", "Node overloaded", 1}
-	kindHeaders     = &problemKind{fasthttp.StatusRequestHeaderFieldsTooLarge, "headers-too-large", "Request header too large", 0}
-	kindInternal    = &problemKind{fasthttp.StatusInternalServerError, "internal", "Internal error", 0}
-	kindUnavailable = &problemKind{fasthttp.StatusServiceUnavailable, "unavailable", "Can't answer now", 1}
-	kindUnknown     = &problemKind{fasthttp.StatusServiceUnavailable, "unknown-outcome", "Outcome unknown", 1}
+	kindMalformed   = problemKind{fasthttp.StatusBadRequest, "malformed", "Malformed request", 0}
+	kindNotFound    = problemKind{fasthttp.StatusNotFound, "not-found", "No such resource", 0}
+	kindMethod      = problemKind{fasthttp.StatusMethodNotAllowed, "method", "Method not allowed", 0}
+	kindTimeout     = problemKind{fasthttp.StatusRequestTimeout, "request-timeout", "Request took too long to arrive", 0}
+	kindTooLarge    = problemKind{fasthttp.StatusRequestEntityTooLarge, "too-large", "Request body too large", 0}
+	kindMediaType   = problemKind{fasthttp.StatusUnsupportedMediaType, "media-type", "Unsupported media type", 0}
+	kindRefused     = problemKind{fasthttp.StatusUnprocessableEntity, "refused", "Request refused", 0}
+	kindOverload    = problemKind{fasthttp.StatusTooManyRequests, "overload", "Node overloaded", 1}
+	kindHeaders     = problemKind{fasthttp.StatusRequestHeaderFieldsTooLarge, "headers-too-large", "Request header too large", 0}
+	kindInternal    = problemKind{fasthttp.StatusInternalServerError, "internal", "Internal error", 0}
+	kindUnavailable = problemKind{fasthttp.StatusServiceUnavailable, "unavailable", "Can't answer now", 1}
+	kindUnknown     = problemKind{fasthttp.StatusServiceUnavailable, "unknown-outcome", "Outcome unknown", 1}
 )
 
 // problem is one error as the client sees it (RFC 9457).
 type problem struct {
-	kind *problemKind
+	kind problemKind
 	// field is the path of the offending field, empty if the problem is not one field's.
 	field  string
 	detail string
@@ -101,20 +100,20 @@ func (p *problem) send(ctx *fasthttp.RequestCtx) {
 
 // problemOf turns an error of the service into a problem. After a write, running out of time leaves its outcome open.
 func (s *Server) problemOf(err error, write bool) *problem {
-	var invalid *syncer.InvalidError
+	var invalid *node.InvalidError
 	switch {
 	case errors.As(err, &invalid):
 		return &problem{kind: kindRefused, detail: invalid.Error()}
-	case errors.Is(err, syncer.ErrUnknownOutcome):
+	case errors.Is(err, node.ErrUnknownOutcome):
 		return &problem{kind: kindUnknown, detail: err.Error()}
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		if write {
 			return &problem{kind: kindUnknown, detail: "not done in time; it may or may not happen yet"}
 		}
 		return &problem{kind: kindUnavailable, detail: "no answer in time"}
-	case errors.Is(err, syncer.ErrOverload):
+	case errors.Is(err, node.ErrOverload):
 		return &problem{kind: kindOverload, detail: err.Error()}
-	case errors.Is(err, syncer.ErrUnavailable), errors.Is(err, syncer.ErrClosed):
+	case errors.Is(err, node.ErrUnavailable), errors.Is(err, node.ErrClosed):
 		return &problem{kind: kindUnavailable, detail: err.Error()}
 	}
 	s.log.Error("unexpected error of an operation", "err", err)
@@ -123,18 +122,18 @@ func (s *Server) problemOf(err error, write bool) *problem {
 
 // problemOfOp is problemOf for an operation, whose fields it names the way the request did.
 func (s *Server) problemOfOp(err error, op *node.Op, checksForm bool) *problem {
-	var invalid *syncer.InvalidError
+	var invalid *node.InvalidError
 	if !errors.As(err, &invalid) {
-		return s.problemOf(err, op.Kind != syncer.Count)
+		return s.problemOf(err, op.Kind != node.Count)
 	}
 	named := *invalid
 	if !checksForm {
 		named.Check = -1
 	}
-	if op.Kind == syncer.Count && named.Field == "window" {
+	if op.Kind == node.Count && named.Field == "window" {
 		named.Limit = -1 // a count asks for windows, not for limits
 	}
-	if op.Kind == syncer.Count && named.Field == "ts" {
+	if op.Kind == node.Count && named.Field == "ts" {
 		named.Field = "at"
 	}
 	return &problem{kind: kindRefused, detail: named.Error()}

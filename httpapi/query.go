@@ -4,7 +4,6 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier/internal/node"
-	"twotier/syncer"
 )
 
 // noQuery refuses the query of a call that takes none.
@@ -113,10 +112,10 @@ func (d *decoder) countQuery(ctx *fasthttp.RequestCtx) *problem {
 		return p
 	}
 	t.check.N = 1
-	if p := d.addCheck(&t.check, syncer.Count, 0); p != nil {
+	if p := d.addCheck(&t.check, node.Count, 0); p != nil {
 		return p
 	}
-	d.ops = append(d.ops, node.Op{Kind: syncer.Count, TS: t.at})
+	d.ops = append(d.ops, node.Op{Kind: node.Count, TS: t.at})
 	d.forms = append(d.forms, form{count: 1})
 	d.link()
 	return nil

@@ -8,7 +8,6 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier/internal/node"
-	"twotier/syncer"
 )
 
 func (s *Server) count(ctx *fasthttp.RequestCtx) *problem {
@@ -40,7 +39,7 @@ func (s *Server) series(ctx *fasthttp.RequestCtx) *problem {
 
 // problemOfQuery is problemOf for a call that asks for one key and one window.
 func (s *Server) problemOfQuery(err error) *problem {
-	if invalid, ok := errors.AsType[*syncer.InvalidError](err); ok {
+	if invalid, ok := errors.AsType[*node.InvalidError](err); ok {
 		named := *invalid
 		named.Check, named.Limit = -1, -1
 		err = &named

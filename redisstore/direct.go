@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"twotier/leaparray"
@@ -43,7 +42,6 @@ type Direct struct {
 	closed bool
 	stop   context.CancelFunc
 	done   sync.WaitGroup
-	next   atomic.Uint64
 }
 
 // NewDirect checks the options and returns a Direct that is not running yet.

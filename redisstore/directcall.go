@@ -20,7 +20,6 @@ type directCall struct {
 	kind      string
 	always    string
 	checks    []directCheck
-	deadline  time.Time
 
 	done  chan struct{}
 	reply any

@@ -84,7 +84,6 @@ type Round struct {
 	names   []byte
 	through uint64 // tickets of dirty keys up to this one are covered once the round is acknowledged
 	wants   map[string]*want
-	sent    int
 }
 
 // reset empties the round, keeping its memory.

@@ -2,10 +2,14 @@ package node
 
 import "twotier/syncer"
 
-// Aliases of the types that operations are made of, so that callers of a node need to know no other package.
+// Aliases of what operations are made of, so that callers of a node need to know no other package.
 type (
 	// Op is one operation.
 	Op = syncer.Op
+	// Kind says what an Op does.
+	Kind = syncer.Kind
+	// Ack says what must have happened before an Op that counts returns.
+	Ack = syncer.Ack
 	// Check is one key with its limits.
 	Check = syncer.Check
 	// Limit is one rule.
@@ -16,10 +20,38 @@ type (
 	CheckResult = syncer.CheckResult
 	// LimitResult is what is known of one limit.
 	LimitResult = syncer.LimitResult
+	// Source says where an answer came from.
+	Source = syncer.Source
 	// Point is one bucket of a series.
 	Point = syncer.Point
 	// KeyCount is one row of the busiest keys.
 	KeyCount = syncer.KeyCount
+	// CounterStats are the figures of the two-tier counter.
+	CounterStats = syncer.Stats
+	// InvalidError refuses an operation because of one of its fields.
+	InvalidError = syncer.InvalidError
+)
+
+// The values of the aliased types that callers need.
+const (
+	Add     = syncer.Add
+	Count   = syncer.Count
+	Acquire = syncer.Acquire
+
+	AckDefault = syncer.AckDefault
+	AckMemory  = syncer.AckMemory
+	AckStore   = syncer.AckStore
+
+	SourceMemory   = syncer.SourceMemory
+	SourceDegraded = syncer.SourceDegraded
+)
+
+// The errors of operations, as in package syncer.
+var (
+	ErrClosed         = syncer.ErrClosed
+	ErrUnknownOutcome = syncer.ErrUnknownOutcome
+	ErrUnavailable    = syncer.ErrUnavailable
+	ErrOverload       = syncer.ErrOverload
 )
 
 // Mode says how a node counts.
