@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"twotier/syncer"
@@ -20,31 +21,42 @@ type Options struct {
 
 // Store implements syncer.Store in memory.
 type Store struct {
-	opt Options
+	opt   Options
+	bytes atomic.Int64
 
 	mu         sync.Mutex
 	partitions map[int]*partition
-	bytes      int64
 }
 
+// partition holds the keys of one partition, by namespace, a zero byte, and key.
 type partition struct {
+	store *Store
+
+	mu      sync.Mutex
 	version uint64
 	seqs    map[string]uint64
 	keys    map[string]*hash
-	swept   time.Time
+	swept   int64
+	name    []byte // scratch memory
 }
 
+// hash is one key's buckets.
 type hash struct {
-	buckets []syncer.Bucket
-	expires time.Time
+	expires int64 // unix milliseconds
+	buckets []bucket
+}
+
+type bucket struct {
+	tag uint64 // level and index
+	n   int64
 }
 
 // Rough costs of what a partition holds, in bytes.
 const (
 	keyCost    = 120
-	bucketCost = 32
-	// sweepEvery is how often a partition that is written to looks for expired keys.
-	sweepEvery = time.Minute
+	bucketCost = 16
+	// sweepEvery is how often a partition that is written to looks for expired keys, in milliseconds.
+	sweepEvery = 60_000
 )
 
 // New returns an empty store.
@@ -60,39 +72,41 @@ func New(opt Options) *Store {
 
 // Exchange implements syncer.Store. It never fails but for want of memory.
 func (s *Store) Exchange(_ context.Context, rounds []*syncer.Round) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := s.opt.Now()
+	now := s.opt.Now().UnixMilli()
 	for _, r := range rounds {
-		s.round(r, now)
+		p := s.partition(r.Partition)
+		p.mu.Lock()
+		p.round(r, now)
+		p.mu.Unlock()
 	}
 }
 
 func (s *Store) partition(id int) *partition {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	p := s.partitions[id]
 	if p == nil {
-		p = &partition{seqs: map[string]uint64{}, keys: map[string]*hash{}}
+		p = &partition{store: s, seqs: map[string]uint64{}, keys: map[string]*hash{}}
 		s.partitions[id] = p
 	}
 	return p
 }
 
-func (s *Store) round(r *syncer.Round, now time.Time) {
-	p := s.partition(r.Partition)
-	stored := p.seqs[r.Writer]
+func (p *partition) round(r *syncer.Round, now int64) {
 	r.Err, r.Lost = nil, false
 	if r.Republish {
-		s.republish(p, r, now)
+		p.republish(r, now)
 		return
 	}
+	stored := p.seqs[r.Writer]
 	if stored < r.Acked {
 		r.Lost = true
 		return
 	}
-	s.sweep(p, now)
+	p.sweep(now)
 	fresh := r.Seq > stored
-	if fresh && s.bytes > s.opt.MaxMemory {
-		r.Err = fmt.Errorf("%w: the embedded store is full (%d bytes)", syncer.ErrNotApplied, s.bytes)
+	if most := p.store.opt.MaxMemory; fresh && p.store.bytes.Load() > most {
+		r.Err = fmt.Errorf("%w: the embedded store is full (%d bytes)", syncer.ErrNotApplied, most)
 		return
 	}
 	if fresh {
@@ -100,34 +114,54 @@ func (s *Store) round(r *syncer.Round, now time.Time) {
 		p.version++
 	}
 	for i := range r.Keys {
-		s.key(p, &r.Keys[i], fresh, now)
+		p.key(&r.Keys[i], fresh, now)
 	}
 	r.Version = p.version
 }
 
-func name(k *syncer.KeyRound) string { return string(k.NS) + "\x00" + string(k.Key) }
+// find returns a key's buckets, nil if it has none or they have expired. p.name is the key's name afterwards.
+func (p *partition) find(ns, key []byte, now int64) *hash {
+	p.name = append(append(append(p.name[:0], ns...), 0), key...)
+	h := p.keys[string(p.name)]
+	if h != nil && now > h.expires {
+		p.remove(string(p.name), h)
+		return nil
+	}
+	return h
+}
 
-func (s *Store) key(p *partition, k *syncer.KeyRound, write bool, now time.Time) {
+// insert makes an entry for the key that find just looked for.
+func (p *partition) insert(buckets int) *hash {
+	h := &hash{expires: math.MaxInt64, buckets: make([]bucket, 0, buckets)}
+	p.keys[string(p.name)] = h
+	p.store.bytes.Add(keyCost + int64(len(p.name)))
+	return h
+}
+
+func (p *partition) remove(name string, h *hash) {
+	delete(p.keys, name)
+	p.store.bytes.Add(-keyCost - int64(len(name)) - bucketCost*int64(len(h.buckets)))
+}
+
+func (p *partition) key(k *syncer.KeyRound, write bool, now int64) {
 	k.Err, k.Loaded = nil, k.Loaded[:0]
-	h := s.live(p, name(k), now)
+	h := p.find(k.NS, k.Key, now)
 	if write && h != nil && k.Reset {
-		s.remove(p, name(k), h)
+		p.remove(string(p.name), h)
 		h = nil
 	}
 	if write && h == nil && len(k.Adds) > 0 {
-		h = &hash{expires: now.Add(math.MaxInt64)}
-		p.keys[name(k)] = h
-		s.bytes += keyCost + int64(len(k.NS)+len(k.Key))
+		h = p.insert(len(k.Adds))
 	}
 	for i := range k.Adds {
 		b := &k.Adds[i]
 		switch {
-		case write:
-			b.Stored = s.add(h, b)
-		case h != nil:
-			b.Stored = h.get(b)
-		default:
+		case h == nil:
 			b.Stored = 0
+		case write:
+			b.Stored = p.add(h, b, b.N)
+		default:
+			b.Stored = h.get(b)
 		}
 	}
 	if h == nil {
@@ -135,31 +169,29 @@ func (s *Store) key(p *partition, k *syncer.KeyRound, write bool, now time.Time)
 	}
 	if write {
 		for i := range k.Expired {
-			s.bytes -= bucketCost * int64(h.drop(&k.Expired[i]))
+			p.drop(h, &k.Expired[i])
 		}
 		if k.TTL > 0 {
-			h.expires = now.Add(time.Duration(k.TTL) * time.Millisecond)
+			h.expires = now + k.TTL
 		}
 	}
 	if k.Load {
-		k.Loaded = append(k.Loaded, h.buckets...)
+		k.Loaded = h.appendTo(k.Loaded)
 	}
 }
 
-func (s *Store) republish(p *partition, r *syncer.Round, now time.Time) {
+func (p *partition) republish(r *syncer.Round, now int64) {
 	for i := range r.Keys {
 		k := &r.Keys[i]
-		h := s.live(p, name(k), now)
+		h := p.find(k.NS, k.Key, now)
 		if h == nil {
-			h = &hash{}
-			p.keys[name(k)] = h
-			s.bytes += keyCost + int64(len(k.NS)+len(k.Key))
+			h = p.insert(len(k.Adds))
 		}
-		h.expires = now.Add(time.Duration(k.TTL) * time.Millisecond)
+		h.expires = now + k.TTL
 		for j := range k.Adds {
-			b := k.Adds[j]
-			if b.N -= h.get(&b); b.N > 0 {
-				s.add(h, &b)
+			b := &k.Adds[j]
+			if missing := b.N - h.get(b); missing > 0 {
+				p.add(h, b, missing)
 			}
 		}
 	}
@@ -170,60 +202,60 @@ func (s *Store) republish(p *partition, r *syncer.Round, now time.Time) {
 	r.Version = p.version
 }
 
-// live returns a key's buckets unless they have expired.
-func (s *Store) live(p *partition, name string, now time.Time) *hash {
-	h := p.keys[name]
-	if h != nil && now.After(h.expires) {
-		s.remove(p, name, h)
-		return nil
-	}
-	return h
-}
+const indexBits = 56
 
-func (s *Store) remove(p *partition, name string, h *hash) {
-	delete(p.keys, name)
-	s.bytes -= keyCost + int64(len(name)-1) + bucketCost*int64(len(h.buckets))
-}
+func tag(b *syncer.Bucket) uint64 { return uint64(b.Level)<<indexBits | uint64(b.Index) }
 
-func (s *Store) add(h *hash, b *syncer.Bucket) int64 {
+func (p *partition) add(h *hash, b *syncer.Bucket, n int64) int64 {
+	t := tag(b)
 	for i := range h.buckets {
-		if o := &h.buckets[i]; o.Level == b.Level && o.Index == b.Index {
-			o.N += b.N
-			return o.N
+		if o := &h.buckets[i]; o.tag == t {
+			o.n += n
+			return o.n
 		}
 	}
-	h.buckets = append(h.buckets, syncer.Bucket{Level: b.Level, Index: b.Index, N: b.N})
-	s.bytes += bucketCost
-	return b.N
+	h.buckets = append(h.buckets, bucket{t, n})
+	p.store.bytes.Add(bucketCost)
+	return n
 }
 
 func (h *hash) get(b *syncer.Bucket) int64 {
+	t := tag(b)
 	for i := range h.buckets {
-		if o := &h.buckets[i]; o.Level == b.Level && o.Index == b.Index {
-			return o.N
+		if h.buckets[i].tag == t {
+			return h.buckets[i].n
 		}
 	}
 	return 0
 }
 
-func (h *hash) drop(b *syncer.Bucket) (dropped int) {
+func (p *partition) drop(h *hash, b *syncer.Bucket) {
+	t := tag(b)
 	for i := range h.buckets {
-		if o := &h.buckets[i]; o.Level == b.Level && o.Index == b.Index {
+		if h.buckets[i].tag == t {
 			h.buckets = append(h.buckets[:i], h.buckets[i+1:]...)
-			return 1
+			p.store.bytes.Add(-bucketCost)
+			return
 		}
 	}
-	return 0
 }
 
-func (s *Store) sweep(p *partition, now time.Time) {
-	if now.Sub(p.swept) < sweepEvery {
+func (h *hash) appendTo(list []syncer.Bucket) []syncer.Bucket {
+	for _, b := range h.buckets {
+		list = append(list, syncer.Bucket{Level: uint8(b.tag >> indexBits), Index: int64(b.tag & (1<<indexBits - 1)), N: b.n})
+	}
+	return list
+}
+
+// sweep drops the keys that have expired, once in a while.
+func (p *partition) sweep(now int64) {
+	if now-p.swept < sweepEvery {
 		return
 	}
 	p.swept = now
 	for name, h := range p.keys {
-		if now.After(h.expires) {
-			s.remove(p, name, h)
+		if now > h.expires {
+			p.remove(name, h)
 		}
 	}
 }
@@ -233,16 +265,17 @@ func (s *Store) Flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.partitions = map[int]*partition{}
-	s.bytes = 0
+	s.bytes.Store(0)
 }
 
 // Get returns what the store holds of a key.
 func (s *Store) Get(partition int, ns, key []byte) []syncer.Bucket {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	h := s.live(s.partition(partition), string(ns)+"\x00"+string(key), s.opt.Now())
+	p := s.partition(partition)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := p.find(ns, key, s.opt.Now().UnixMilli())
 	if h == nil {
 		return nil
 	}
-	return append([]syncer.Bucket(nil), h.buckets...)
+	return h.appendTo(nil)
 }

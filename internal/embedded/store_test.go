@@ -1,0 +1,140 @@
+package embedded_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"twotier/internal/embedded"
+	"twotier/internal/storetest"
+	"twotier/syncer"
+)
+
+func TestConformance(t *testing.T) {
+	storetest.Run(t, func(*testing.T) syncer.Store { return embedded.New(embedded.Options{}) })
+}
+
+// timed is a store whose clock tests drive.
+type timed struct {
+	*embedded.Store
+	now time.Time
+}
+
+func newTimed(opt embedded.Options) *timed {
+	s := &timed{now: time.UnixMilli(1_763_000_000_000)}
+	opt.Now = func() time.Time { return s.now }
+	s.Store = embedded.New(opt)
+	return s
+}
+
+func add(t *testing.T, s syncer.Store, seq uint64, name string, n, ttl int64) *syncer.Round {
+	t.Helper()
+	r := &syncer.Round{Writer: "w", Seq: seq, Acked: seq - 1, Keys: []syncer.KeyRound{
+		{Key: []byte(name), TTL: ttl, Adds: []syncer.Bucket{{Index: 1, N: n}}}}}
+	s.Exchange(t.Context(), []*syncer.Round{r})
+	if r.Lost {
+		t.Fatal("lost")
+	}
+	return r
+}
+
+func get(s *timed, name string) int64 {
+	for _, b := range s.Get(0, nil, []byte(name)) {
+		return b.N
+	}
+	return 0
+}
+
+func TestKeysExpire(t *testing.T) {
+	s := newTimed(embedded.Options{})
+	add(t, s, 1, "a", 1, 1000)
+	add(t, s, 2, "forever", 1, 0)
+	s.now = s.now.Add(900 * time.Millisecond)
+	add(t, s, 3, "a", 1, 0) // leaves the time to live as it is
+	s.now = s.now.Add(100 * time.Millisecond)
+	if got := get(s, "a"); got != 2 {
+		t.Errorf("at its last moment it holds %d, want 2", got)
+	}
+	s.now = s.now.Add(time.Millisecond)
+	if got := get(s, "a"); got != 0 {
+		t.Errorf("expired, it holds %d", got)
+	}
+	if r := add(t, s, 4, "a", 5, 1000); r.Keys[0].Adds[0].Stored != 5 {
+		t.Errorf("begins again with %d, want 5", r.Keys[0].Adds[0].Stored)
+	}
+	s.now = s.now.Add(10 * 365 * 24 * time.Hour)
+	if got := get(s, "forever"); got != 1 {
+		t.Errorf("without a time to live it holds %d, want 1", got)
+	}
+}
+
+func TestRepublishRefreshesTTL(t *testing.T) {
+	s := newTimed(embedded.Options{})
+	add(t, s, 1, "a", 1, 1000)
+	r := &syncer.Round{Writer: "w", Acked: 1, Republish: true, Keys: []syncer.KeyRound{
+		{Key: []byte("a"), TTL: 5000, Adds: []syncer.Bucket{{Index: 1, N: 1}}}}}
+	s.Exchange(t.Context(), []*syncer.Round{r})
+	s.now = s.now.Add(4 * time.Second)
+	if got := get(s, "a"); got != 1 {
+		t.Errorf("it holds %d, want 1", got)
+	}
+}
+
+func TestOverflowRefusesTheKey(t *testing.T) {
+	s := embedded.New(embedded.Options{})
+	add(t, s, 1, "a", math.MaxInt64, 0)
+	r := &syncer.Round{Writer: "w", Seq: 2, Acked: 1, Keys: []syncer.KeyRound{
+		{Key: []byte("a"), Adds: []syncer.Bucket{{Index: 2, N: 1}, {Index: 1, N: 1}}},
+		{Key: []byte("b"), Adds: []syncer.Bucket{{Index: 1, N: math.MinInt64}}},
+	}}
+	s.Exchange(t.Context(), []*syncer.Round{r})
+	if r.Err != nil || !errors.Is(r.Keys[0].Err, syncer.ErrNotApplied) || r.Keys[1].Err != nil {
+		t.Errorf("%v, %v, %v", r.Err, r.Keys[0].Err, r.Keys[1].Err)
+	}
+	if got := s.Get(0, nil, []byte("a")); len(got) != 1 || got[0].N != math.MaxInt64 {
+		t.Errorf("holds %v", got)
+	}
+	r.Seq, r.Acked, r.Keys = 3, 2, r.Keys[1:]
+	r.Keys[0].Adds[0].N = -1
+	s.Exchange(t.Context(), []*syncer.Round{r})
+	if r.Keys[0].Err == nil {
+		t.Error("the smallest number minus one is accepted")
+	}
+}
+
+func TestFullStoreRefusesUntilKeysExpire(t *testing.T) {
+	s := newTimed(embedded.Options{MaxMemory: 20_000})
+	seq, refused := uint64(0), error(nil)
+	for refused == nil && seq < 1000 {
+		seq++
+		refused = add(t, s, seq, fmt.Sprint("key-", seq), 1, 60_000).Err
+	}
+	if !errors.Is(refused, syncer.ErrNotApplied) || seq < 50 {
+		t.Fatalf("after %d keys: %v", seq, refused)
+	}
+	if got := get(s, fmt.Sprint("key-", seq)); got != 0 {
+		t.Errorf("the refused key holds %d", got)
+	}
+	read := &syncer.Round{Writer: "w", Acked: seq - 1, Keys: []syncer.KeyRound{{Key: []byte("key-1"), Load: true}}}
+	s.Exchange(t.Context(), []*syncer.Round{read})
+	if read.Err != nil || len(read.Keys[0].Loaded) != 1 {
+		t.Errorf("a read of the full store: %v, %v", read.Err, read.Keys[0].Loaded)
+	}
+	s.now = s.now.Add(2 * time.Minute)
+	if r := add(t, s, seq, fmt.Sprint("key-", seq), 1, 60_000); r.Err != nil {
+		t.Errorf("after the others expired: %v", r.Err)
+	}
+}
+
+func TestFlushIsALoss(t *testing.T) {
+	s := embedded.New(embedded.Options{})
+	add(t, s, 1, "a", 1, 0)
+	s.Flush()
+	r := &syncer.Round{Writer: "w", Seq: 2, Acked: 1}
+	s.Exchange(t.Context(), []*syncer.Round{r})
+	if !r.Lost || len(s.Get(0, nil, []byte("a"))) != 0 {
+		t.Errorf("lost %v", r.Lost)
+	}
+}

@@ -1,0 +1,238 @@
+package storetest
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"testing"
+	"time"
+
+	"twotier/syncer"
+)
+
+func testStoredIncludesOthers(t *testing.T, s syncer.Store) {
+	apply(t, s, "v", 1, key("a", bucket(0, 0, 5), bucket(1, 0, 5)))
+	r := apply(t, s, "w", 1, key("a", bucket(1, 0, 1), bucket(0, 0, 2), bucket(2, 0, 3)))
+	stored(t, &r.Keys[0], 6, 7, 3)
+	apply(t, s, "v", 2, key("a", bucket(0, 0, 10)))
+	exchange(t, s, r)
+	stored(t, &r.Keys[0], 6, 17, 3)
+}
+
+func testLoad(t *testing.T, s syncer.Store) {
+	r := &syncer.Round{Partition: 17, Writer: "w", Keys: []syncer.KeyRound{{Key: []byte("absent"), Load: true}}}
+	exchange(t, s, r)
+	if k := r.Keys[0]; k.Err != nil || len(k.Loaded) != 0 {
+		t.Errorf("absent key: %v, %v", k.Loaded, k.Err)
+	}
+	fresh := key("new", bucket(0, 0, 1), bucket(1, 0, 2))
+	fresh.Load = true
+	r = apply(t, s, "w", 1, fresh)
+	if got := contentOf(r.Keys[0].Loaded); !maps.Equal(got, contentOf(fresh.Adds)) {
+		t.Errorf("a new key: %v", got)
+	}
+	apply(t, s, "v", 1, key("a", bucket(0, 0, 1), bucket(0, 1, 2), bucket(2, 0, 3)))
+	more := key("a", bucket(0, 0, 10), bucket(1, 0, 20))
+	more.Load = true
+	r = apply(t, s, "w", 2, more)
+	want := content{{0, base}: 11, {0, base + 1}: 2, {1, base}: 20, {2, base}: 3}
+	if got := contentOf(r.Keys[0].Loaded); !maps.Equal(got, want) {
+		t.Errorf("with adds: %v, want %v", got, want)
+	}
+	stored(t, &r.Keys[0], 11, 20)
+	// Again, reusing the memory of Loaded.
+	exchange(t, s, r)
+	if got := contentOf(r.Keys[0].Loaded); !maps.Equal(got, want) {
+		t.Errorf("with adds, again: %v, want %v", got, want)
+	}
+	// Adds of exactly the buckets that are there.
+	all := key("new", bucket(0, 0, 1), bucket(1, 0, 1))
+	all.Load = true
+	r = apply(t, s, "w", 3, all)
+	if got := contentOf(r.Keys[0].Loaded); !maps.Equal(got, content{{0, base}: 2, {1, base}: 3}) {
+		t.Errorf("all buckets added to: %v", got)
+	}
+	// As many new buckets as there were.
+	other := key("new", bucket(0, 5, 1), bucket(1, 5, 1))
+	other.Load = true
+	r = apply(t, s, "w", 4, other)
+	if got := contentOf(r.Keys[0].Loaded); len(got) != 4 {
+		t.Errorf("other buckets added: %v", got)
+	}
+}
+
+func testReadChangesNothing(t *testing.T, s syncer.Store) {
+	apply(t, s, "v", 1, key("a", bucket(0, 0, 1)))
+	before := &syncer.Round{Partition: 17, Writer: "v", Acked: 1}
+	exchange(t, s, before)
+	// A sequence of 0 only reads, whatever else the round says.
+	r := &syncer.Round{Partition: 17, Writer: "w", Keys: []syncer.KeyRound{{
+		Key: []byte("a"), Reset: true, Load: true, TTL: 1, Adds: []syncer.Bucket{bucket(0, 0, 5), bucket(0, 9, 5)},
+		Expired: []syncer.Bucket{bucket(0, 0, 0)},
+	}}}
+	exchange(t, s, r)
+	stored(t, &r.Keys[0], 1, 0)
+	exchange(t, s, before)
+	if before.Version != r.Version {
+		t.Errorf("version %d, the read saw %d", before.Version, r.Version)
+	}
+	holds(t, s, "a", bucket(0, 0, 1))
+}
+
+func testReset(t *testing.T, s syncer.Store) {
+	apply(t, s, "v", 1, key("a", bucket(0, 0, 5), bucket(1, 0, 6)))
+	k := key("a", bucket(0, 0, 1))
+	k.Reset, k.Load = true, true
+	r := apply(t, s, "w", 1, k)
+	stored(t, &r.Keys[0], 1)
+	if got := contentOf(r.Keys[0].Loaded); !maps.Equal(got, content{{0, base}: 1}) {
+		t.Errorf("loaded %v", got)
+	}
+	apply(t, s, "v", 2, key("a", bucket(0, 0, 10)))
+	exchange(t, s, r)
+	stored(t, &r.Keys[0], 11)
+	holds(t, s, "a", bucket(0, 0, 11))
+	apply(t, s, "w", 2, syncer.KeyRound{Key: []byte("a"), Reset: true})
+	holds(t, s, "a")
+	apply(t, s, "w", 3, syncer.KeyRound{Key: []byte("never there"), Reset: true})
+}
+
+func testExpired(t *testing.T, s syncer.Store) {
+	apply(t, s, "w", 1, key("a", bucket(0, 0, 1), bucket(0, 1, 2), bucket(1, 0, 3)))
+	k := key("a", bucket(0, 2, 4))
+	k.Expired = []syncer.Bucket{bucket(0, 0, 0), bucket(0, 77, 0)}
+	r := apply(t, s, "w", 2, k)
+	holds(t, s, "a", bucket(0, 1, 2), bucket(0, 2, 4), bucket(1, 0, 3))
+	apply(t, s, "v", 1, key("a", bucket(0, 0, 9)))
+	exchange(t, s, r) // again: deletes nothing
+	holds(t, s, "a", bucket(0, 0, 9), bucket(0, 1, 2), bucket(0, 2, 4), bucket(1, 0, 3))
+	// What is deleted is not loaded, and a key may lose all it has.
+	apply(t, s, "w", 3, key("b", bucket(0, 0, 1)))
+	r = apply(t, s, "w", 4, syncer.KeyRound{Key: []byte("b"), Load: true, Expired: []syncer.Bucket{bucket(0, 0, 0)}})
+	if got := contentOf(r.Keys[0].Loaded); len(got) != 0 {
+		t.Errorf("loaded %v", got)
+	}
+	apply(t, s, "w", 5, syncer.KeyRound{Key: []byte("never there"), Expired: []syncer.Bucket{bucket(0, 0, 0)}})
+}
+
+// testManyExpired deletes as many buckets at once as the largest ladders have.
+func testManyExpired(t *testing.T, s syncer.Store) {
+	const n = 9000
+	var adds []syncer.Bucket
+	for i := range n {
+		adds = append(adds, bucket(uint8(i%3), int64(i), 1))
+	}
+	apply(t, s, "w", 1, key("a", adds...))
+	k := key("a", bucket(0, n, 1))
+	k.Expired, k.Load = adds, true
+	r := apply(t, s, "w", 2, k)
+	if got := contentOf(r.Keys[0].Loaded); len(got) != 1 {
+		t.Errorf("%d buckets are left, want 1", len(got))
+	}
+}
+
+func testManyKeys(t *testing.T, s syncer.Store) {
+	const n = 2000
+	r := &syncer.Round{Partition: 17, Writer: "w", Seq: 1}
+	for i := range n {
+		k := key(fmt.Sprint("key-", i), bucket(0, 0, int64(i+1)), bucket(1, 0, 1), bucket(2, 0, 1))
+		k.Load = i%2 == 0
+		r.Keys = append(r.Keys, k)
+	}
+	for range 2 {
+		exchange(t, s, r)
+		for i := range r.Keys {
+			k := &r.Keys[i]
+			stored(t, k, int64(i+1), 1, 1)
+			if k.Load && len(contentOf(k.Loaded)) != 3 {
+				t.Fatalf("%s: loaded %v", k.Key, k.Loaded)
+			}
+		}
+	}
+}
+
+func testTTL(t *testing.T, s syncer.Store) {
+	ttl, ok := s.(TTLer)
+	if !ok {
+		return // it keeps that to itself
+	}
+	name := []byte("a")
+	check := func(want time.Duration) {
+		t.Helper()
+		if got := ttl.TTL(t, 17, nil, name); got > want || got < want-patience {
+			t.Errorf("time to live %v, want %v", got, want)
+		}
+	}
+	apply(t, s, "w", 1, key("a", bucket(0, 0, 1)))
+	check(time.Hour)
+	k := key("a", bucket(0, 0, 1))
+	k.TTL = 0
+	apply(t, s, "w", 2, k)
+	check(time.Hour)
+	k.TTL = (3 * time.Hour).Milliseconds()
+	r := apply(t, s, "w", 3, k)
+	check(3 * time.Hour)
+	r.Keys[0].TTL = time.Minute.Milliseconds()
+	exchange(t, s, r)
+	check(3 * time.Hour)
+	exchange(t, s, &syncer.Round{Partition: 17, Writer: "w", Acked: 3, Republish: true, Final: true, Keys: []syncer.KeyRound{
+		{Key: name, TTL: (5 * time.Hour).Milliseconds(), Adds: []syncer.Bucket{bucket(0, 0, 1)}}}})
+	check(5 * time.Hour)
+}
+
+func testBadKey(t *testing.T, s syncer.Store) {
+	spoiler, ok := s.(Spoiler)
+	if !ok {
+		return // nothing can go wrong with a single key
+	}
+	spoiler.Spoil(t, 17, nil, []byte("bad"))
+	r := &syncer.Round{Partition: 17, Writer: "w", Seq: 1, Keys: []syncer.KeyRound{
+		key("a", bucket(0, 0, 1)), key("bad", bucket(0, 0, 1), bucket(1, 0, 1)), key("b", bucket(0, 0, 2), bucket(1, 0, 3)),
+		{Key: []byte("bad"), Load: true}, {Key: []byte("a"), Load: true},
+	}}
+	for range 2 {
+		exchange(t, s, r)
+		for i, bad := range []bool{false, true, false, true, false} {
+			if (r.Keys[i].Err != nil) != bad {
+				t.Errorf("key %d (%s): %v", i, r.Keys[i].Key, r.Keys[i].Err)
+			}
+		}
+		stored(t, &r.Keys[0], 1)
+		stored(t, &r.Keys[2], 2, 3)
+		if got := contentOf(r.Keys[4].Loaded); !maps.Equal(got, content{{0, base}: 1}) {
+			t.Errorf("loaded %v", got)
+		}
+	}
+	// A reset makes room.
+	k := key("bad", bucket(0, 0, 4))
+	k.Reset = true
+	apply(t, s, "w", 2, k)
+	holds(t, s, "bad", bucket(0, 0, 4))
+}
+
+func testNegative(t *testing.T, s syncer.Store) {
+	apply(t, s, "w", 1, key("a", bucket(0, 0, 5)))
+	r := apply(t, s, "w", 2, key("a", bucket(0, 0, -3), bucket(1, 0, -2), bucket(2, 0, 0)))
+	stored(t, &r.Keys[0], 2, -2, 0)
+	exchange(t, s, r)
+	stored(t, &r.Keys[0], 2, -2, 0)
+	apply(t, s, "w", 3, key("a", bucket(0, 0, -2), bucket(1, 0, 7)))
+	holds(t, s, "a", bucket(1, 0, 5))
+}
+
+func testLarge(t *testing.T, s syncer.Store) {
+	const exact = 1 << 53
+	r := apply(t, s, "w", 1, key("a", bucket(0, 0, math.MaxInt32), bucket(1, 0, exact-1), bucket(2, 0, math.MaxInt64-1)))
+	if a := r.Keys[0].Adds; a[0].Stored != math.MaxInt32 || a[1].Stored != exact-1 {
+		t.Errorf("stored %d and %d", a[0].Stored, a[1].Stored)
+	}
+	r = apply(t, s, "w", 2, key("a", bucket(0, 0, math.MaxInt32), bucket(1, 0, 1), bucket(2, 0, 1)))
+	if a := r.Keys[0].Adds; a[0].Stored != 2*math.MaxInt32 || a[1].Stored != exact {
+		t.Errorf("stored %d and %d", a[0].Stored, a[1].Stored)
+	}
+	holds(t, s, "a", bucket(0, 0, 2*math.MaxInt32), bucket(1, 0, exact), bucket(2, 0, math.MaxInt64))
+	apply(t, s, "w", 3, key("a", bucket(1, 0, 1), bucket(2, 0, -math.MaxInt64)))
+	holds(t, s, "a", bucket(0, 0, 2*math.MaxInt32), bucket(1, 0, exact+1))
+	apply(t, s, "w", 4, key("b", bucket(0, 0, -exact), bucket(1, 0, math.MinInt64)))
+	holds(t, s, "b", bucket(0, 0, -exact), bucket(1, 0, math.MinInt64))
+}

@@ -1,0 +1,147 @@
+package storetest
+
+import (
+	"testing"
+
+	"twotier/syncer"
+)
+
+func testOncePerSequence(t *testing.T, s syncer.Store) {
+	r := apply(t, s, "w", 1, key("a", bucket(0, 0, 3), bucket(1, 0, 4)))
+	stored(t, &r.Keys[0], 3, 4)
+	version := r.Version
+	for range 3 {
+		r.Version, r.Keys[0].Adds[0].Stored, r.Keys[0].Adds[1].Stored = 0, 0, 0
+		exchange(t, s, r)
+		stored(t, &r.Keys[0], 3, 4)
+		if r.Lost || r.Version != version {
+			t.Errorf("again: lost %v, version %d, want %d", r.Lost, r.Version, version)
+		}
+	}
+	r.Keys[0].Load = true
+	exchange(t, s, r)
+	if got := contentOf(r.Keys[0].Loaded); len(got) != 2 {
+		t.Errorf("again, with load: %v", got)
+	}
+	holds(t, s, "a", bucket(0, 0, 3), bucket(1, 0, 4))
+	// What it acknowledged meanwhile may have grown.
+	r.Acked = 1
+	exchange(t, s, r)
+	stored(t, &r.Keys[0], 3, 4)
+	apply(t, s, "w", 2, key("a", bucket(0, 0, 1)))
+	holds(t, s, "a", bucket(0, 0, 4), bucket(1, 0, 4))
+}
+
+func testLowerSequence(t *testing.T, s syncer.Store) {
+	apply(t, s, "w", 1, key("a", bucket(0, 0, 1)))
+	apply(t, s, "w", 2, key("a", bucket(0, 0, 10)))
+	r := &syncer.Round{Partition: 17, Writer: "w", Seq: 1, Keys: []syncer.KeyRound{key("a", bucket(0, 0, 100))}}
+	r.Keys[0].Reset, r.Keys[0].Expired = true, []syncer.Bucket{bucket(0, 0, 0)}
+	exchange(t, s, r)
+	stored(t, &r.Keys[0], 11)
+	holds(t, s, "a", bucket(0, 0, 11))
+	// Sequences may leap.
+	r = &syncer.Round{Partition: 17, Writer: "w", Seq: 9, Acked: 2, Keys: []syncer.KeyRound{key("a", bucket(0, 0, 100))}}
+	exchange(t, s, r)
+	holds(t, s, "a", bucket(0, 0, 111))
+	r = &syncer.Round{Partition: 17, Writer: "w", Seq: 5, Acked: 2, Keys: []syncer.KeyRound{key("a", bucket(0, 0, 1000))}}
+	exchange(t, s, r)
+	holds(t, s, "a", bucket(0, 0, 111))
+}
+
+func testSequencesAreApart(t *testing.T, s syncer.Store) {
+	apply(t, s, "w", 1, key("a", bucket(0, 0, 1)))
+	apply(t, s, "w", 2, key("a", bucket(0, 0, 1)))
+	apply(t, s, "v", 1, key("a", bucket(0, 0, 1)))
+	holds(t, s, "a", bucket(0, 0, 3))
+	r := &syncer.Round{Partition: 18, Writer: "w", Seq: 1, Keys: []syncer.KeyRound{key("a", bucket(0, 0, 5))}}
+	exchange(t, s, r)
+	stored(t, &r.Keys[0], 5)
+	holds(t, s, "a", bucket(0, 0, 3))
+}
+
+func testLost(t *testing.T, s syncer.Store) {
+	apply(t, s, "other", 1, key("a", bucket(0, 0, 7)))
+	r := &syncer.Round{Partition: 17, Writer: "w", Seq: 6, Acked: 5, Keys: []syncer.KeyRound{key("a", bucket(0, 0, 1), bucket(1, 0, 1))}}
+	r.Keys[0].Reset, r.Keys[0].Load, r.Keys[0].Expired = true, true, []syncer.Bucket{bucket(0, 0, 0)}
+	for range 2 {
+		r.Lost = false
+		exchange(t, s, r)
+		if !r.Lost {
+			t.Fatal("the store has less than was acknowledged and doesn't say so")
+		}
+	}
+	holds(t, s, "a", bucket(0, 0, 7))
+	read := &syncer.Round{Partition: 17, Writer: "w", Acked: 5, Keys: []syncer.KeyRound{{Key: []byte("a"), Load: true}}}
+	exchange(t, s, read)
+	if !read.Lost {
+		t.Error("a read doesn't notice the loss")
+	}
+	// The same round goes through once the sequence is restored.
+	exchange(t, s, &syncer.Round{Partition: 17, Writer: "w", Acked: 5, Republish: true, Final: true})
+	r.Keys[0].Reset, r.Keys[0].Expired = false, nil
+	exchange(t, s, r)
+	if r.Lost {
+		t.Error("still lost after the sequence was restored")
+	}
+	stored(t, &r.Keys[0], 8, 1)
+	if got := contentOf(r.Keys[0].Loaded); len(got) != 2 || got[place{0, base}] != 8 {
+		t.Errorf("loaded %v", got)
+	}
+}
+
+func testVersion(t *testing.T, s syncer.Store) {
+	one := apply(t, s, "w", 1, key("a", bucket(0, 0, 1)))
+	two := apply(t, s, "v", 1, key("b", bucket(0, 0, 1)))
+	if two.Version != one.Version+1 {
+		t.Errorf("version %d after another writer's change to %d, want 1 more", two.Version, one.Version)
+	}
+	read := &syncer.Round{Partition: 17, Writer: "w", Acked: 1, Keys: []syncer.KeyRound{{Key: []byte("a"), Load: true}}}
+	exchange(t, s, read)
+	if read.Version != two.Version {
+		t.Errorf("a read finds version %d, want %d", read.Version, two.Version)
+	}
+	exchange(t, s, two)
+	if two.Version != read.Version {
+		t.Errorf("the same round again finds version %d, want %d", two.Version, read.Version)
+	}
+	elsewhere := &syncer.Round{Partition: 18, Writer: "w", Seq: 1, Keys: []syncer.KeyRound{key("a", bucket(0, 0, 1))}}
+	exchange(t, s, elsewhere, read)
+	if elsewhere.Version != 1 || read.Version != two.Version {
+		t.Errorf("versions %d and %d of two partitions, want 1 and %d", elsewhere.Version, read.Version, two.Version)
+	}
+	verify := &syncer.Round{Partition: 17, Writer: "w", Acked: 1}
+	exchange(t, s, verify)
+	if verify.Version != two.Version || verify.Lost {
+		t.Errorf("without keys: %d, lost %v", verify.Version, verify.Lost)
+	}
+}
+
+func testRoundsTogether(t *testing.T, s syncer.Store) {
+	var rounds []*syncer.Round
+	for i := range 40 {
+		rounds = append(rounds, &syncer.Round{Partition: i, Writer: "w", Seq: 1, Keys: []syncer.KeyRound{
+			key("a", bucket(0, 0, int64(i+1))), key("b", bucket(0, 0, 1), bucket(1, 0, 2)), {Key: []byte("c"), Load: true},
+		}})
+	}
+	// One that is lost, and one that only reads, don't disturb the others.
+	rounds[7].Acked = 3
+	rounds[8].Seq = 0
+	rounds[8].Keys = []syncer.KeyRound{{Key: []byte("a"), Load: true}}
+	exchange(t, s, rounds...)
+	exchange(t, s, rounds...)
+	for i, r := range rounds {
+		want := content{{0, base}: int64(i + 1)}
+		if i == 7 || i == 8 {
+			want = content{}
+		}
+		if got := load(t, s, i, nil, []byte("a")); len(got) != len(want) || got[place{0, base}] != want[place{0, base}] {
+			t.Errorf("partition %d holds %v, want %v", i, got, want)
+		}
+		if r.Lost != (i == 7) {
+			t.Errorf("partition %d: lost %v", i, r.Lost)
+		}
+	}
+}
+
+func testNoRounds(t *testing.T, s syncer.Store) { exchange(t, s); exchange(t, s) }
