@@ -146,6 +146,10 @@ func (p *partition) remove(name string, h *hash) {
 func (p *partition) key(k *syncer.KeyRound, write bool, now int64) {
 	k.Err, k.Loaded = nil, k.Loaded[:0]
 	h := p.find(k.NS, k.Key, now)
+	if write && h.overflows(k) {
+		k.Err = fmt.Errorf("%w: the count would overflow", syncer.ErrNotApplied)
+		return
+	}
 	if write && h != nil && k.Reset {
 		p.remove(string(p.name), h)
 		h = nil
@@ -217,6 +221,20 @@ func (p *partition) add(h *hash, b *syncer.Bucket, n int64) int64 {
 	h.buckets = append(h.buckets, bucket{t, n})
 	p.store.bytes.Add(bucketCost)
 	return n
+}
+
+// overflows reports whether what is to be added does not fit 64 bits.
+func (h *hash) overflows(k *syncer.KeyRound) bool {
+	if h == nil || k.Reset {
+		return false
+	}
+	for i := range k.Adds {
+		n, d := h.get(&k.Adds[i]), k.Adds[i].N
+		if sum := n + d; (sum > n) != (d > 0) && d != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 func (h *hash) get(b *syncer.Bucket) int64 {
