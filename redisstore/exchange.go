@@ -18,6 +18,9 @@ const sequenceTTL = 48 * time.Hour
 
 // Exchange implements syncer.Store with one script call a round, all in one pipeline.
 func (s *Store) Exchange(ctx context.Context, rounds []*syncer.Round) {
+	if len(rounds) == 0 {
+		return
+	}
 	if err := s.ensureReady(ctx); err != nil {
 		for _, r := range rounds {
 			r.Err = err

@@ -102,7 +102,7 @@ local function purge(key, ladder)
       end
     end
   end
-  if #gone > 0 then redis.call(HDEL, key, unpack(gone)) end
+  for i = 1, #gone, 1000 do redis.call(HDEL, key, unpack(gone, i, math.min(i + 999, #gone))) end
 end
 
 -- count adds n to the bucket of every level. It returns an error text if the key refuses.

@@ -7,14 +7,17 @@ local a = 3
 for i = 3, #KEYS do
   local key, ttl, n = KEYS[i], ARGV[a], tonumber(ARGV[a + 1])
   a = a + 2
+  local foreign = false
   for j = 1, n do
     local have = redis.pcall(HGET, key, ARGV[a]) or '0'
-    if type(have) ~= 'table' then
+    if type(have) == 'table' then
+      foreign = true
+    else
       local missing = tonumber(ARGV[a + 1]) - tonumber(have)
       if missing > 0 then add(key, ARGV[a], string.format('%.0f', missing), ARGV[a + 2]) end
     end
     a = a + WIDTH
   end
-  redis.call('PEXPIRE', key, ttl)
+  if ttl ~= '0' and not foreign then redis.call('PEXPIRE', key, ttl) end
 end
 return version

@@ -16,7 +16,7 @@ if fresh then
   redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3])
 else
   version = tonumber(redis.call('GET', KEYS[2]) or '0')
-  if acked > 0 then redis.call('PEXPIRE', KEYS[1], ARGV[3]) end
+  if acked > 0 then redis.pcall('PEXPIRE', KEYS[1], ARGV[3]) end
 end
 local errors, loaded, out = {}, {}, {0, version}
 out[3], out[4] = errors, loaded
@@ -49,7 +49,10 @@ for i = 3, #KEYS do
   end
   a = a + adds * WIDTH
   if fresh and not err then
-    if expired > 0 then redis.pcall(HDEL, key, unpack(ARGV, a, a + expired - 1)) end
+    -- Lua can't unpack more than about 8,000 at a time.
+    for j = a, a + expired - 1, 1000 do
+      redis.pcall(HDEL, key, unpack(ARGV, j, math.min(j + 999, a + expired - 1)))
+    end
     if ttl ~= '0' then redis.call('PEXPIRE', key, ttl) end
   end
   a = a + expired

@@ -1,0 +1,84 @@
+package redisstore_test
+
+import (
+	"testing"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
+
+	"twotier/internal/redistest"
+	"twotier/internal/storetest"
+	"twotier/redisstore"
+	"twotier/syncer"
+)
+
+func TestConformanceRedis(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	storetest.Run(t, func(t *testing.T) syncer.Store {
+		flushAll(t, srv)
+		return tellingStore{open(t, redisstore.Options{URL: srv.URL()})}
+	})
+}
+
+func TestConformanceCluster(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	storetest.Run(t, func(t *testing.T) syncer.Store {
+		flushAll(t, c.Nodes...)
+		return tellingStore{open(t, redisstore.Options{URL: c.URL()})}
+	})
+}
+
+func TestConformanceFieldExpiry(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	if !redistest.Features(t, srv).HPExpire {
+		t.Skip("this server has no HPEXPIRE: --redis-expiry=field is not tested against it. Redis from 7.4 and Valkey from 9 " +
+			"have it; TWOTIER_TEST_REDIS names another server")
+	}
+	storetest.Run(t, func(t *testing.T) syncer.Store {
+		flushAll(t, srv)
+		return tellingStore{open(t, redisstore.Options{URL: srv.URL(), Expiry: redisstore.ExpiryField})}
+	})
+}
+
+func TestConformanceMiniredis(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T) syncer.Store {
+		return tellingStore{open(t, redisstore.Options{URL: "redis://" + miniredis.RunT(t).Addr()})}
+	})
+}
+
+// TestConformanceTairHashStandIn runs against no TairHash: its commands are played by miniredis's plain hashes, without a
+// time to live of fields. It shows that the scripts use them as they are documented, no more.
+func TestConformanceTairHashStandIn(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T) syncer.Store {
+		return tellingStore{open(t, redisstore.Options{URL: "redis://" + tairHashStandIn(t), Expiry: redisstore.ExpiryTairhash})}
+	})
+}
+
+// tairHashStandIn starts a server with the few commands of the module that the scripts use, and returns its address.
+func tairHashStandIn(t testing.TB) string {
+	t.Helper()
+	m := miniredis.RunT(t)
+	for name, plain := range map[string]string{
+		"EXHINCRBY": "HINCRBY", "EXHGET": "HGET", "EXHGETALL": "HGETALL", "EXHDEL": "HDEL", "EXHLEN": "HLEN",
+	} {
+		err := m.Server().Register(name, func(c *server.Peer, _ string, args []string) {
+			if plain == "HINCRBY" {
+				if len(args) != 5 || args[3] != "PX" {
+					c.WriteError("ERR syntax error")
+					return
+				}
+				args = args[:3]
+			}
+			m.Server().Dispatch(c, append([]string{plain}, args...))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return m.Addr()
+}

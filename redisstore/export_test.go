@@ -1,0 +1,32 @@
+package redisstore
+
+import (
+	"github.com/redis/go-redis/v9"
+
+	"twotier/syncer"
+)
+
+// Client is the connection, to look at Redis in tests.
+func (s *Store) Client() redis.UniversalClient { return s.client }
+
+// VersionKey and WriterKey are names beside the counts of a partition.
+func VersionKey(partition int) string { return versionKey(partition) }
+
+// WriterKey is where the sequence of a writer is kept.
+func WriterKey(partition int, writer string) string { return writerKey(partition, writer) }
+
+// MetaKey is where the layout is described.
+const MetaKey = metaKey
+
+// Address is Key for a key of the default namespace.
+func (s *Store) Address(key string) string {
+	return Key(s.opt.Placement.Of(nil, []byte(key)), nil, []byte(key))
+}
+
+// Partition is where a key of the default namespace is.
+func (s *Store) Partition(key string) int { return s.opt.Placement.Of(nil, []byte(key)) }
+
+// MaxWaiting is how many operations may wait for a lane.
+const MaxWaiting = maxWaiting
+
+var _ syncer.Store = (*Store)(nil)

@@ -1,0 +1,84 @@
+package redisstore_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"twotier/internal/redistest"
+	"twotier/internal/storetest"
+	"twotier/leaparray"
+	"twotier/redisstore"
+	"twotier/syncer"
+)
+
+func defaultLadder(t testing.TB) *leaparray.Ladder { return ladderOf(t, leaparray.DefaultLevels()...) }
+
+func ladderOf(t testing.TB, levels ...leaparray.Level) *leaparray.Ladder {
+	t.Helper()
+	l, err := leaparray.NewLadder(levels...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func ladders(l *leaparray.Ladder) map[string]*leaparray.Ladder {
+	return map[string]*leaparray.Ladder{syncer.DefaultNamespace: l}
+}
+
+// open returns a store that is closed with the test. It fills in the ladders and a timeout that a busy machine keeps.
+func open(t testing.TB, opt redisstore.Options) *redisstore.Store {
+	t.Helper()
+	if opt.Ladders == nil {
+		opt.Ladders = ladders(defaultLadder(t))
+	}
+	if opt.Timeout == 0 {
+		opt.Timeout = 5 * time.Second
+	}
+	s, err := redisstore.New(opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return s
+}
+
+func flushAll(t testing.TB, servers ...*redistest.Server) {
+	t.Helper()
+	for _, s := range servers {
+		if err := s.Do("FLUSHALL").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// tellingStore tells the conformance suite what it can see of Redis.
+type tellingStore struct {
+	*redisstore.Store
+}
+
+var (
+	_ storetest.TTLer   = tellingStore{}
+	_ storetest.Spoiler = tellingStore{}
+)
+
+func (s tellingStore) TTL(t testing.TB, partition int, ns, key []byte) time.Duration {
+	t.Helper()
+	d, err := s.Client().PTTL(context.Background(), redisstore.Key(partition, ns, key)).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return max(0, d)
+}
+
+func (s tellingStore) Spoil(t testing.TB, partition int, ns, key []byte) {
+	t.Helper()
+	if err := s.Client().LPush(context.Background(), redisstore.Key(partition, ns, key), "x").Err(); err != nil {
+		t.Fatal(err)
+	}
+}
