@@ -80,7 +80,12 @@ func (l *Ladder) Add(c Counter, level int, idx, n int64) (ch Change, ok bool) {
 }
 
 func (l *Ladder) addDense(c Counter, level int, idx, n int64) (ch Change) {
-	r := l.ring(c, level)
+	at := int(l.start[c[0]&0xff][level])
+	r := ring(c[at : at+ringHead+l.slots[level]])
+	if idx == r.head() { // nearly always
+		before := r.addNewest(n)
+		return Change{Live: liveChange(before, before+n)}
+	}
 	if idx > r.head() {
 		ch.Expired = r.advance(idx)
 		ch.Live = -ch.Expired
@@ -91,13 +96,19 @@ func (l *Ladder) addDense(c Counter, level int, idx, n int64) (ch Change) {
 	}
 	before := r.total(back) - r.total(back+1)
 	r.add(back, n)
-	switch {
-	case before == 0 && n != 0:
-		ch.Live++
-	case before != 0 && before == -n:
-		ch.Live--
-	}
+	ch.Live += liveChange(before, before+n)
 	return ch
+}
+
+// liveChange is by how much the number of buckets that are not zero changes.
+func liveChange(before, after int64) int {
+	switch {
+	case before == 0 && after != 0:
+		return 1
+	case before != 0 && after == 0:
+		return -1
+	}
+	return 0
 }
 
 // addSparse keeps a bucket that comes to zero: its index may be the newest, which must not fall back.
@@ -108,13 +119,7 @@ func (l *Ladder) addSparse(entries []uint64, i int, n int64) (ch Change, ok bool
 		return ch, false
 	}
 	entries[i] = entries[i]>>countBits<<countBits | uint64(after)&(1<<countBits-1)
-	switch {
-	case before == 0 && after != 0:
-		ch.Live = 1
-	case before != 0 && after == 0:
-		ch.Live = -1
-	}
-	return ch, true
+	return Change{Live: liveChange(before, after)}, true
 }
 
 // insert appends a bucket that the level does not have yet, after dropping those that fall behind it.
@@ -230,6 +235,30 @@ func (l *Ladder) Sum(c Counter, level int, lo, hi int64) (sum int64) {
 		}
 	}
 	return sum
+}
+
+// ends is Sum, and the first and the last bucket of it by themselves.
+func (l *Ladder) ends(c Counter, level int, lo, hi int64) (sum, first, last int64) {
+	if len(c) == 0 {
+		return 0, 0, 0
+	}
+	if c.dense(level) {
+		return l.ring(c, level).ends(lo, hi)
+	}
+	for _, e := range l.sparse(c) {
+		lv, i, n := bucketOf(e)
+		if lv != level || i < lo || i > hi {
+			continue
+		}
+		sum += n
+		if i == lo {
+			first += n
+		}
+		if i == hi {
+			last += n
+		}
+	}
+	return sum, first, last
 }
 
 // Each calls fn for every bucket that is not zero, until it returns false.

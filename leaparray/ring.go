@@ -40,6 +40,30 @@ func (r ring) sum(lo, hi int64) int64 {
 	return r.total(head-hi) - r.total(head-lo+1)
 }
 
+// ends is sum, and the buckets lo and hi by themselves.
+func (r ring) ends(lo, hi int64) (sum, first, last int64) {
+	head := r.head()
+	oldest := head - int64(r.slots()-2)
+	if hi > head || lo < oldest || lo > hi {
+		return r.sum(lo, hi), r.sum(lo, lo), r.sum(hi, hi)
+	}
+	below, top := r.total(head-lo+1), r.total(head-hi)
+	return top - below, r.total(head-lo) - below, top - r.total(head-hi+1)
+}
+
+// addNewest counts n in the newest bucket and returns what it held before.
+func (r ring) addNewest(n int64) (before int64) {
+	pos := int(r[1])
+	below := pos - 1
+	if below < 0 {
+		below = r.slots() - 1
+	}
+	slot := &r[ringHead+pos]
+	before = int64(*slot - r[ringHead+below])
+	*slot += uint64(n)
+	return before
+}
+
 // add counts n in the bucket that lies back buckets behind the newest one: in its running total and all newer ones.
 func (r ring) add(back, n int64) {
 	pos := int64(r[1])

@@ -23,7 +23,11 @@ type Range struct {
 
 // Head is the index of the newest bucket of a level, -1 if there is none.
 func (v View) Head(level int) int64 {
-	return max(v.Ladder.Head(v.A, level), v.Ladder.Head(v.B, level))
+	head := v.Ladder.Head(v.A, level)
+	if len(v.B) > 0 {
+		head = max(head, v.Ladder.Head(v.B, level))
+	}
+	return head
 }
 
 // Value is the count of one bucket.
@@ -58,16 +62,19 @@ func (v View) Count(window, at int64, live bool) (Estimate, bool) {
 		return Estimate{}, false
 	}
 	width := v.Ladder.width[r.Level]
-	e := Estimate{Hi: v.sum(r.Level, r.Lo, r.Hi), Bucket: width}
-	e.Count, e.Lo = e.Hi, e.Hi
+	sum, oldest, newest := v.Ladder.ends(v.A, r.Level, r.Lo, r.Hi)
+	if len(v.B) > 0 {
+		s, o, n := v.Ladder.ends(v.B, r.Level, r.Lo, r.Hi)
+		sum, oldest, newest = sum+s, oldest+o, newest+n
+	}
+	e := Estimate{Count: sum, Lo: sum, Hi: sum, Bucket: width}
 	start := at - window + 1
-	if inside := (r.Lo+1)*width - start; inside < width && e.Hi != 0 {
-		oldest := v.Value(r.Level, r.Lo)
+	if inside := (r.Lo+1)*width - start; inside < width && oldest != 0 {
 		e.Lo -= oldest
 		e.Count -= oldest - share(oldest, inside, width)
 	}
-	if !live && r.Hi > r.Lo && (r.Hi+1)*width-1 > at && e.Hi != 0 {
-		e.Lo -= v.Value(r.Level, r.Hi)
+	if !live && r.Hi > r.Lo && (r.Hi+1)*width-1 > at {
+		e.Lo -= newest
 	}
 	return e, true
 }
