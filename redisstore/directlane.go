@@ -99,6 +99,9 @@ func (l *directLane) read(ctx context.Context, reads []*directCall) {
 	_, _ = pipe.Exec(ctx) // every command has its own error
 	for i, c := range reads {
 		if err := cmds[i].Err(); err != nil {
+			if !isRefusal(err) {
+				relearn(ctx, s.client)
+			}
 			s.setFailedUnlessReply(err)
 			c.fail(fmt.Errorf("%w: %w", syncer.ErrUnavailable, err))
 			continue
@@ -111,6 +114,9 @@ func (l *directLane) read(ctx context.Context, reads []*directCall) {
 type directGroup struct {
 	calls []*directCall
 	call  *scriptCall
+	// doubt is set once the script may have been carried out without our knowing: whatever is said to sending it again
+	// then says nothing of the first time. A cluster's client sends again by itself, and only tells of the last time.
+	doubt bool
 }
 
 // write sends the groups until each is answered or time is up. Those without an answer are sent again unchanged under the
@@ -120,7 +126,7 @@ func (l *directLane) write(ctx context.Context, byPartition map[int][]*directCal
 	l.seq++
 	var open []directGroup
 	for partition, calls := range byPartition {
-		open = append(open, directGroup{calls, l.encode(partition, calls)})
+		open = append(open, directGroup{calls, l.encode(partition, calls), s.cluster})
 	}
 	for gap := directMinGap; ; gap = min(2*gap, directMaxGap) {
 		send := make([]*scriptCall, len(open))
@@ -132,7 +138,9 @@ func (l *directLane) write(ctx context.Context, byPartition map[int][]*directCal
 		left := open[:0]
 		for _, g := range open {
 			if err := g.call.cmd.Err(); err != nil {
-				if err := classify(err); ctx.Err() == nil && !isRefusal(err) {
+				err = classify(err)
+				g.doubt = g.doubt || !errors.Is(err, syncer.ErrNotApplied)
+				if ctx.Err() == nil && !isRefusal(err) {
 					left = append(left, g)
 					continue
 				}
@@ -170,7 +178,10 @@ func (s *Store) deliver(g directGroup) {
 	if err != nil {
 		s.setFailedUnlessReply(err)
 		err = classify(err)
-		if errors.Is(err, syncer.ErrNotApplied) {
+		switch {
+		case g.doubt:
+			err = fmt.Errorf("%w: %v", syncer.ErrUnknownOutcome, err)
+		case errors.Is(err, syncer.ErrNotApplied):
 			err = fmt.Errorf("%w: %w", syncer.ErrUnavailable, err)
 		}
 		for _, c := range g.calls {

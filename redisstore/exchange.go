@@ -127,6 +127,7 @@ func (s *Store) take(r *syncer.Round, cmd *redis.Cmd) {
 	}
 	if lost, _ := reply[0].(int64); lost == 1 {
 		r.Lost = true
+		s.ready.Store(false) // what all must agree on may be gone too: the next exchange writes it again
 		return
 	}
 	version, _ := reply[1].(int64)

@@ -133,9 +133,12 @@ func (s *Store) connect() error {
 	if at := strings.LastIndexByte(authority, '@'); at >= 0 {
 		userinfo, hosts = authority[:at+1], authority[at+1:]
 	}
+	if host, query, ok := strings.Cut(hosts, "?"); ok {
+		hosts, path = host, "?"+query
+	}
 	u, err := url.Parse("redis://" + userinfo + "host/" + path)
-	if err != nil {
-		return fmt.Errorf("redis URL %q: malformed", mask(s.opt.URL))
+	if err != nil || userinfo != "" && u.User == nil || userinfo == "" && hosts != "" && strings.Contains(path, "@") {
+		return fmt.Errorf("redis URL %q: malformed; in a password write %%2F for a slash, and so on", mask(s.opt.URL))
 	}
 	o := &redis.UniversalOptions{
 		MaxRetries: -1, MaxRedirects: 3, Protocol: 2, ContextTimeoutEnabled: true, DisableIdentity: true,
@@ -183,6 +186,9 @@ func (s *Store) choose(o *redis.UniversalOptions, scheme, hosts string, segments
 		}
 	case "+cluster":
 		s.kind, s.cluster, o.IsClusterMode = "redis-cluster", true, true
+		if len(segments) > 0 {
+			db = segments[0]
+		}
 	case "+sentinel":
 		s.kind = "redis-sentinel"
 		if len(segments) == 0 {
@@ -199,6 +205,10 @@ func (s *Store) choose(o *redis.UniversalOptions, scheme, hosts string, segments
 	if scheme != "unix" {
 		if o.Addrs, err = addresses(hosts, scheme == "+sentinel"); err != nil {
 			return err
+		}
+		if scheme == "" && len(o.Addrs) > 1 {
+			// The library would take it for a cluster.
+			return errors.New("several hosts, want redis+cluster://host,host or redis+sentinel://host,host/master-name")
 		}
 	}
 	if db != "" {
@@ -229,10 +239,13 @@ func addresses(hosts string, sentinel bool) (list []string, err error) {
 // mask hides the password of a URL.
 func mask(raw string) string {
 	scheme, rest, ok := strings.Cut(raw, "://")
+	if scheme += "://"; !ok {
+		scheme, rest = "", raw
+	}
 	at := strings.LastIndexByte(rest, '@')
-	if !ok || at < 0 {
+	if at < 0 {
 		return raw
 	}
 	user, _, _ := strings.Cut(rest[:at], ":")
-	return scheme + "://" + user + ":***@" + rest[at+1:]
+	return scheme + user + ":***@" + rest[at+1:]
 }

@@ -60,4 +60,18 @@ func run(ctx context.Context, client redis.UniversalClient, calls []*scriptCall)
 	if again > 0 {
 		_, _ = pipe.Exec(ctx)
 	}
+	for _, c := range calls {
+		if err := c.cmd.Err(); err != nil && !isRefusal(err) {
+			relearn(ctx, client)
+			break
+		}
+	}
+}
+
+// relearn has a cluster's client ask again who serves what, after a node did not answer. By itself it does so once a minute
+// or when a node says MOVED: one that is gone says nothing, and its replica may have taken over long ago.
+func relearn(ctx context.Context, client redis.UniversalClient) {
+	if c, ok := client.(*redis.ClusterClient); ok {
+		c.ReloadState(ctx)
+	}
 }
