@@ -33,6 +33,7 @@ type Counter struct {
 
 	batchesOK, batchesUnknown, batchesRefused atomic.Int64
 	flushed, loads, losses, badKeys           atomic.Int64
+	lanesDown, lossLogged                     atomic.Int64
 }
 
 // New checks the options and returns a counter that is not running yet.

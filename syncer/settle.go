@@ -21,7 +21,7 @@ func (c *Counter) settle(p *partition, r *Round) (more bool) {
 	case r.Lost:
 		p.succeed()
 		c.losses.Add(1)
-		c.opt.Logger.Warn("the store has lost counts: publishing them again", "partition", p.id)
+		c.logLoss(p.id)
 		c.startRepublish(p, r)
 		return true
 	case r.Republish:

@@ -11,6 +11,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"twotier/internal/config"
 	"twotier/internal/embedded"
 	"twotier/internal/node"
@@ -50,6 +52,7 @@ func openStores(ctx context.Context, cfg config.Config, clock *node.Clock, log *
 	if err != nil {
 		return st, err
 	}
+	redis.SetLogger(driverLog{log})
 	st.redis, err = redisstore.New(redisstore.Options{
 		URL: cfg.Redis, TLS: tlsConfig, Expiry: redisstore.Expiry(cfg.RedisExpiry), Timeout: cfg.RedisTimeout,
 		Placement: syncer.Placement{Partitions: cfg.Partitions, Seed: cfg.HashSeed}, Ladders: st.ladders, Logger: log,
@@ -70,6 +73,13 @@ func openStores(ctx context.Context, cfg config.Config, clock *node.Clock, log *
 		Store: st.redis, Now: clock.Now, Writer: rand.Text()[:12], Timeout: cfg.RequestTimeout,
 	})
 	return st, err
+}
+
+// driverLog takes what the Redis driver says of its own accord, which is too much for a log of changes of state.
+type driverLog struct{ log *slog.Logger }
+
+func (d driverLog) Printf(ctx context.Context, format string, v ...any) {
+	d.log.DebugContext(ctx, "redis driver: "+fmt.Sprintf(format, v...))
 }
 
 func loadTLS(cfg config.Config) (*tls.Config, error) {

@@ -28,7 +28,10 @@ type origin struct {
 }
 
 func (o origin) String() string {
-	if o.Degraded {
+	switch {
+	case o.Source == "degraded":
+		return "from memory alone: the store can't be reached"
+	case o.Degraded:
 		return o.Source + ", degraded"
 	}
 	return o.Source
