@@ -35,7 +35,12 @@ type bed struct {
 func newBed(t *testing.T, opts []redistest.Option, args ...string) *bed {
 	t.Helper()
 	t.Parallel()
-	server := redistest.Start(t, opts...)
+	return bedOf(t, redistest.Start(t, opts...), args...)
+}
+
+// bedOf starts a node with a proxy before the given Redis.
+func bedOf(t *testing.T, server *redistest.Server, args ...string) *bed {
+	t.Helper()
 	proxy := faultproxy.New(t, server.Addr())
 	b := &bed{t: t, redis: server, proxy: proxy}
 	b.open("redis://"+proxy.Addr(), func() redis.UniversalClient {
@@ -166,6 +171,36 @@ func (b *bed) settle(fault string, loss int64) {
 	})
 	a, u, f := b.l.totals()
 	b.t.Logf("ledger: %s: A=%d U=%d failed=%d R=%d missing=%d of L=%d", fault, a, u, f, r, missing, loss)
+}
+
+// barrier waits until Redis holds what has been acknowledged so far.
+func (b *bed) barrier() {
+	b.t.Helper()
+	keys := b.l.names()
+	want := make([]int64, len(keys))
+	b.l.mu.Lock()
+	for i, key := range keys {
+		want[i] = b.l.keys[key].acked
+	}
+	b.l.mu.Unlock()
+	b.holds(keys, want)
+}
+
+// holds waits until Redis holds at least as much of the keys.
+func (b *bed) holds(keys []string, want []int64) {
+	b.t.Helper()
+	untilNil(b.t, "everything is flushed", func() error {
+		held, err := b.stored(keys)
+		if err != nil {
+			return err
+		}
+		for i, key := range keys {
+			if held[key] < want[i] {
+				return fmt.Errorf("%s: Redis holds %d, want %d", key, held[key], want[i])
+			}
+		}
+		return nil
+	})
 }
 
 // do sends a command to Redis that has to succeed.
