@@ -137,8 +137,12 @@ func (c *directCall) decode(op *syncer.Op, res *syncer.Result) error {
 // refused turns the text that stands for an operation that could not be carried out into an error.
 func (c *directCall) refused(op *syncer.Op, text string) error {
 	if rest, ok := strings.CutPrefix(text, "OUTOFREACH "); ok {
-		window, _ := strconv.ParseInt(rest, 10, 64)
-		return syncer.OutOfReach(op, c.checks[0].ladder, window, c.ts, c.now)
+		pos, length, _ := strings.Cut(rest, " ")
+		i, _ := strconv.Atoi(pos)
+		window, _ := strconv.ParseInt(length, 10, 64)
+		if i >= 1 && i <= len(c.checks) {
+			return syncer.OutOfReach(op, c.checks[i-1].ladder, window, c.ts, c.now)
+		}
 	}
 	return fmt.Errorf("%w: Redis refuses this key: %s", syncer.ErrUnavailable, text)
 }

@@ -158,7 +158,7 @@ local function judge(kind, checks, ts)
     end
     for _, limit in ipairs(c) do
       local p, level, lo, hi = peak(h, c.ladder, limit.window, ts)
-      if not p then return false, answers, 'OUTOFREACH ' .. text(limit.window) end
+      if not p then return false, answers, 'OUTOFREACH ' .. i .. ' ' .. text(limit.window) end
       local wait = 0
       if p + c.n + extra > limit.max then
         allowed = false

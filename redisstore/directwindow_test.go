@@ -1,0 +1,144 @@
+package redisstore_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"twotier/internal/storetest"
+	"twotier/leaparray"
+	"twotier/syncer"
+)
+
+// timestamps is the exact log that a window is compared with.
+type timestamps []int64
+
+func (l timestamps) within(from, to int64) (n int64) {
+	for _, ts := range l {
+		if ts >= from && ts <= to {
+			n++
+		}
+	}
+	return n
+}
+
+// fullest is the most events in any window of this length.
+func (l timestamps) fullest(window int64) (n int64) {
+	sorted := slices.Sorted(slices.Values(l))
+	first := 0
+	for i, ts := range sorted {
+		for sorted[first] <= ts-window {
+			first++
+		}
+		n = max(n, int64(i-first+1))
+	}
+	return n
+}
+
+func shortLevels() []leaparray.Level {
+	return []leaparray.Level{{Width: 100 * time.Millisecond, Count: 20}, {Width: time.Second, Count: 20}, {Width: 7 * time.Second, Count: 8}}
+}
+
+// TestDirectNeverExceedsTheLimit sends events in order and late ones, and looks for a window that holds more than allowed.
+func TestDirectNeverExceedsTheLimit(t *testing.T) {
+	t.Parallel()
+	dice := rand.New(rand.NewPCG(storetest.Seed(t), 3))
+	d, clk := newDirect(t, shortLevels()...)
+	rules := limits(1500, 8, 9_000, 20, 40_000, 50)
+	var log timestamps
+	admitted, refused := 0, 0
+	for range 1500 {
+		clk.now.Add(dice.Int64N(400) * dice.Int64N(2))
+		ts := clk.now.Load()
+		switch dice.IntN(4) {
+		case 0:
+			ts -= dice.Int64N(50_000)
+		case 1:
+			ts += dice.Int64N(2000)
+		}
+		op := syncer.Op{Kind: syncer.Acquire, TS: ts, Checks: []syncer.Check{{Key: []byte("k"), N: 1, Limits: rules}}}
+		var res syncer.Result
+		var invalid *syncer.InvalidError
+		if err := d.Do(t.Context(), &op, &res); errors.As(err, &invalid) {
+			continue
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if !res.Allowed {
+			refused++
+			continue
+		}
+		admitted++
+		log = append(log, ts)
+	}
+	for _, rule := range rules {
+		if got := log.fullest(rule.Window); got > rule.Max {
+			t.Errorf("a window of %d ms holds %d events, the limit is %d", rule.Window, got, rule.Max)
+		}
+	}
+	if admitted < 50 || refused < 50 {
+		t.Errorf("%d admitted, %d refused: the test shows nothing", admitted, refused)
+	}
+}
+
+// TestDirectRefusesNoMoreThanABucketEarly sends events in order. One is refused only if the window and one bucket more hold
+// too many, it passes as soon as the answer says, and not a millisecond before.
+func TestDirectRefusesNoMoreThanABucketEarly(t *testing.T) {
+	t.Parallel()
+	dice := rand.New(rand.NewPCG(storetest.Seed(t), 4))
+	d, clk := newDirect(t, shortLevels()...)
+	rules := limits(1500, 8, 9_000, 20, 40_000, 50)
+	var log timestamps
+	try := func() syncer.Result {
+		res := acquire(t, d, syncer.Check{Key: []byte("k"), N: 1, Limits: rules})
+		if res.Allowed {
+			log = append(log, clk.now.Load())
+		}
+		return res
+	}
+	refused := 0
+	for range 1000 {
+		clk.now.Add(dice.Int64N(400) * dice.Int64N(2))
+		now := clk.now.Load()
+		res := try()
+		if res.Allowed {
+			continue
+		}
+		refused++
+		full := false
+		for i, rule := range rules {
+			lr := res.Checks[0].Limits[i]
+			exact := log.within(now-rule.Window-lr.BucketMS+1, now)
+			full = full || exact+1 > rule.Max
+			if lr.Refused && exact+1 <= rule.Max {
+				t.Errorf("%d in %d ms is refused when %d are there, a bucket of %d ms more included", rule.Max, rule.Window, exact, lr.BucketMS)
+			}
+		}
+		if !full {
+			t.Fatalf("refused without need: %+v", res)
+		}
+		if dice.IntN(10) == 0 {
+			clk.now.Store(now + res.RetryAfter - 1)
+			if try().Allowed {
+				t.Errorf("passes %d ms after it was told to wait %d", res.RetryAfter-1, res.RetryAfter)
+			}
+			clk.now.Add(1)
+			if !try().Allowed {
+				t.Errorf("doesn't pass after %d ms, as it was told", res.RetryAfter)
+			}
+		}
+	}
+	if refused < 50 || len(log) < 50 {
+		t.Errorf("%d refused, %d admitted: the test shows nothing", refused, len(log))
+	}
+	for _, rule := range rules {
+		if got := log.fullest(rule.Window); got > rule.Max {
+			t.Errorf("a window of %d ms holds %d events, the limit is %d", rule.Window, got, rule.Max)
+		}
+	}
+	if res := acquire(t, d, check("k", 9, 1500, 8)); res.Allowed || res.RetryAfter != -1 {
+		t.Errorf("more than the limit at once: %+v", res)
+	}
+}

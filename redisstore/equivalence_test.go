@@ -1,0 +1,153 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"twotier/internal/embedded"
+	"twotier/internal/redistest"
+	"twotier/internal/storetest"
+	"twotier/leaparray"
+	"twotier/redisstore"
+	"twotier/syncer"
+)
+
+func openCounter(t testing.TB, opt syncer.Options) *syncer.Counter {
+	t.Helper()
+	opt.FlushInterval, opt.LoadTimeout, opt.RoundTimeout = 5*time.Millisecond, 10*time.Second, 10*time.Second
+	c, err := syncer.New(opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := c.Close(ctx); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return c
+}
+
+func flush(t testing.TB, c *syncer.Counter) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := c.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// twoSpaces are ladders for two namespaces, in both ways of saying it.
+func twoSpaces(t testing.TB) (map[string]*leaparray.Ladder, map[string]syncer.Namespace) {
+	short := ladderOf(t, shortLevels()...)
+	other := ladderOf(t, leaparray.Level{Width: 250 * time.Millisecond, Count: 12}, leaparray.Level{Width: 2 * time.Second, Count: 30})
+	return map[string]*leaparray.Ladder{"default": short, "other": other},
+		map[string]syncer.Namespace{"default": {Ladder: short}, "other": {Ladder: other}}
+}
+
+// randomOp draws any operation over a few keys.
+func randomOp(dice *rand.Rand, now int64) syncer.Op {
+	op := syncer.Op{Kind: syncer.Kind(dice.IntN(3))}
+	switch dice.IntN(8) {
+	case 0:
+		op.TS = now - dice.Int64N(60_000)
+	case 1:
+		op.TS = now - dice.Int64N(1500)
+	case 2:
+		op.TS = now + dice.Int64N(2500)
+	}
+	checks := 1
+	if op.Kind == syncer.Acquire {
+		checks = 1 + dice.IntN(2)*dice.IntN(4)
+		op.CountDenied = dice.IntN(6) == 0
+	}
+	for range checks {
+		c := check(fmt.Sprint("k", dice.IntN(4)), 1+dice.Int64N(3))
+		if dice.IntN(3) == 0 {
+			c.NS = []byte("other")
+		}
+		windows := []int64{1, 100, 777, 1500, 3000, 9000, 20_000, 56_000}
+		for range 1 + dice.IntN(3) {
+			c.Limits = append(c.Limits, syncer.Limit{Window: windows[dice.IntN(len(windows))], Max: 1 + dice.Int64N(40)})
+		}
+		if op.Kind == syncer.Add && dice.IntN(2) == 0 {
+			c.Limits = nil
+		}
+		if op.Kind == syncer.Add && dice.IntN(4) == 0 {
+			c.N = -c.N
+		}
+		op.Checks = append(op.Checks, c)
+	}
+	return op
+}
+
+// outcome is what must be the same in both modes.
+func outcome(ctx context.Context, d doer, op syncer.Op) string {
+	var res syncer.Result
+	if err := d.Do(ctx, &op, &res); err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("allowed %v, retry after %d, %+v", res.Allowed, res.RetryAfter, res.Checks)
+}
+
+// TestModesAreEquivalent carries one random trace out in both modes.
+func TestModesAreEquivalent(t *testing.T) {
+	t.Parallel()
+	seed := storetest.Seed(t)
+	dice := rand.New(rand.NewPCG(seed, 5))
+	ladders, spaces := twoSpaces(t)
+	clk := newClock(t0)
+	store := open(t, redisstore.Options{URL: redistest.Start(t).URL(), Ladders: ladders})
+	direct := openDirect(t, redisstore.DirectOptions{Store: store, Now: clk.now.Load})
+	counter := openCounter(t, syncer.Options{Store: embedded.New(embedded.Options{}), Now: clk.now.Load, Namespaces: spaces})
+	for i := range 4000 {
+		switch dice.IntN(200) {
+		case 0:
+			clk.now.Add(dice.Int64N(200_000))
+		default:
+			clk.now.Add(dice.Int64N(300) * dice.Int64N(2))
+		}
+		op := randomOp(dice, clk.now.Load())
+		if a, b := outcome(t.Context(), counter, op), outcome(t.Context(), direct, op); a != b {
+			t.Fatalf("operation %d at %d: %+v\ntwo-tier: %s\ndirect:   %s", i, clk.now.Load(), op, a, b)
+		}
+	}
+}
+
+// TestModesReadEachOther writes some in one mode and reads it in the other, over and over on the same data.
+func TestModesReadEachOther(t *testing.T) {
+	t.Parallel()
+	dice := rand.New(rand.NewPCG(storetest.Seed(t), 6))
+	ladders, spaces := twoSpaces(t)
+	clk := newClock(t0)
+	store := open(t, redisstore.Options{URL: redistest.Start(t).URL(), Ladders: ladders})
+	direct := openDirect(t, redisstore.DirectOptions{Store: store, Now: clk.now.Load})
+	for phase := range 12 {
+		counter := openCounter(t, syncer.Options{Store: store, Now: clk.now.Load, Namespaces: spaces})
+		writer := doer(direct)
+		if phase%2 == 1 {
+			writer = counter
+		}
+		for range 60 {
+			clk.now.Add(dice.Int64N(300) * dice.Int64N(2))
+			_ = outcome(t.Context(), writer, randomOp(dice, clk.now.Load()))
+		}
+		flush(t, counter)
+		for _, ns := range []string{"default", "other"} {
+			for i := range 4 {
+				op := syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{
+					{NS: []byte(ns), Key: fmt.Append(nil, "k", i), Limits: limits(1000, 0, 3000, 0, 20_000, 0, 56_000, 0)}}}
+				if a, b := outcome(t.Context(), counter, op), outcome(t.Context(), direct, op); a != b {
+					t.Errorf("phase %d, %s k%d:\ntwo-tier: %s\ndirect:   %s", phase, ns, i, a, b)
+				}
+			}
+		}
+	}
+}
