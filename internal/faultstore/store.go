@@ -1,0 +1,227 @@
+package faultstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"twotier/syncer"
+)
+
+// Fault is what happens to one round.
+type Fault uint8
+
+// The faults.
+const (
+	// None carries the round out and answers.
+	None Fault = iota
+	// ReplyLost carries it out; the caller doesn't learn of it.
+	ReplyLost
+	// RequestLost doesn't carry it out; the caller doesn't know.
+	RequestLost
+	// Refused doesn't carry it out and says so.
+	Refused
+	// Late doesn't answer; the round is carried out some rounds of the same partition later.
+	Late
+	// Hang doesn't answer until the caller gives up; the round is carried out then.
+	Hang
+	// KeyRefused carries the round out but for every other key, which is refused.
+	KeyRefused
+	faults
+)
+
+// Errors that the wrapper gives.
+var (
+	// ErrLost stands for a connection that broke with a request under way.
+	ErrLost = errors.New("faultstore: connection lost")
+	// ErrKey stands for a foreign type under a key.
+	ErrKey = fmt.Errorf("faultstore: wrong type: %w", syncer.ErrNotApplied)
+)
+
+// Options configure a [Store]. Store and Report are required.
+type Options struct {
+	Store syncer.Store
+	// Decide chooses what happens to a round. Nil means that nothing does. Calls are serialised.
+	Decide func(r *syncer.Round) Fault
+	// Report is told of every promise of syncer.Store that the caller breaks.
+	Report func(format string, args ...any)
+}
+
+// Store is a syncer.Store with faults.
+type Store struct {
+	opt Options
+
+	mu     sync.Mutex
+	down   bool
+	lanes  map[lane]*state
+	counts [faults]int
+}
+
+// lane is what numbers its rounds.
+type lane struct {
+	partition int
+	writer    string
+}
+
+// state is what is known of the rounds of one writer and partition.
+type state struct {
+	busy     bool
+	last     uint64 // the highest number seen
+	answered uint64 // the highest number that the caller knows to be carried out
+	content  string // of last
+	refused  map[uint64]bool
+	late     []delayed
+}
+
+// delayed is a round that is still on its way.
+type delayed struct {
+	round *syncer.Round
+	after int // rounds
+}
+
+// New returns a wrapper without faults as long as Decide finds none.
+func New(opt Options) *Store { return &Store{opt: opt, lanes: map[lane]*state{}} }
+
+// SetDown makes every round from now on fail, or stops that.
+func (s *Store) SetDown(down bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = down
+}
+
+// Seen returns how many rounds met the fault.
+func (s *Store) Seen(f Fault) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.counts[f]
+}
+
+// Deliver carries out all rounds that are still on their way.
+func (s *Store) Deliver() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, st := range s.lanes {
+		s.arrive(st, 1<<30)
+	}
+}
+
+// Exchange implements syncer.Store.
+func (s *Store) Exchange(ctx context.Context, rounds []*syncer.Round) {
+	hang := false
+	s.mu.Lock()
+	for _, r := range rounds {
+		s.enter(r)
+	}
+	for _, r := range rounds {
+		st := s.lane(r)
+		s.arrive(st, 1)
+		hang = s.carryOut(st, r) || hang
+	}
+	s.mu.Unlock()
+	if hang {
+		<-ctx.Done()
+		s.mu.Lock()
+		for _, r := range rounds {
+			if errors.Is(r.Err, context.DeadlineExceeded) {
+				s.opt.Store.Exchange(context.Background(), []*syncer.Round{clone(r)})
+			}
+		}
+		s.mu.Unlock()
+	} else {
+		time.Sleep(time.Microsecond) // lets overlapping calls overlap
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range rounds {
+		s.leave(r)
+	}
+}
+
+// carryOut lets the fault happen. It reports whether the caller is to wait in vain.
+func (s *Store) carryOut(st *state, r *syncer.Round) (hang bool) {
+	fault := None
+	switch {
+	case s.down:
+		fault = RequestLost
+	case s.opt.Decide != nil:
+		fault = s.opt.Decide(r)
+	}
+	if fault == Late && r.Republish {
+		fault = RequestLost // a store is not required to tell a late restoration from one that is needed
+	}
+	s.counts[fault]++
+	switch fault {
+	case ReplyLost:
+		s.opt.Store.Exchange(context.Background(), []*syncer.Round{clone(r)})
+		garble(r, ErrLost)
+	case RequestLost:
+		garble(r, ErrLost)
+	case Refused:
+		garble(r, fmt.Errorf("faultstore: %w", syncer.ErrNotApplied))
+	case Late:
+		st.late = append(st.late, delayed{clone(r), 1 + s.counts[Late]%3})
+		garble(r, ErrLost)
+	case Hang:
+		garble(r, context.DeadlineExceeded)
+		return true
+	default:
+		s.answer(st, r, fault == KeyRefused)
+	}
+	return false
+}
+
+// answer carries a round out and answers it. A number that met a refused key does so each time it is sent.
+func (s *Store) answer(st *state, r *syncer.Round, refuse bool) {
+	if r.Seq == 0 || r.Republish || st.sentBefore(r) {
+		refuse = st.refused[r.Seq]
+	}
+	if !refuse {
+		s.opt.Store.Exchange(context.Background(), []*syncer.Round{r})
+		return
+	}
+	st.refused[r.Seq] = true
+	c := clone(r)
+	c.Keys = c.Keys[:0]
+	for i := range r.Keys {
+		if i%2 == 1 {
+			c.Keys = append(c.Keys, r.Keys[i])
+		}
+	}
+	s.opt.Store.Exchange(context.Background(), []*syncer.Round{c})
+	r.Err, r.Lost, r.Version = c.Err, c.Lost, c.Version
+	if r.Err != nil || r.Lost {
+		return
+	}
+	for i := range r.Keys {
+		if i%2 == 1 {
+			r.Keys[i] = c.Keys[i/2]
+		} else {
+			r.Keys[i].Err = ErrKey
+		}
+	}
+}
+
+// arrive lets rounds arrive that were on their way for long enough. Nobody hears the answers.
+func (s *Store) arrive(st *state, passed int) {
+	kept := st.late[:0]
+	for _, d := range st.late {
+		if d.after -= passed; d.after > 0 {
+			kept = append(kept, d)
+			continue
+		}
+		s.opt.Store.Exchange(context.Background(), []*syncer.Round{d.round})
+	}
+	st.late = kept
+}
+
+func (s *Store) lane(r *syncer.Round) *state {
+	key := lane{r.Partition, r.Writer}
+	st := s.lanes[key]
+	if st == nil {
+		st = &state{refused: map[uint64]bool{}}
+		s.lanes[key] = st
+	}
+	return st
+}

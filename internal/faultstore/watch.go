@@ -1,0 +1,96 @@
+package faultstore
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"twotier/syncer"
+)
+
+// enter holds a round against what the caller promises.
+func (s *Store) enter(r *syncer.Round) {
+	st := s.lane(r)
+	where := fmt.Sprintf("partition %d, writer %s, round %d (acknowledged %d)", r.Partition, r.Writer, r.Seq, r.Acked)
+	if st.busy {
+		s.opt.Report("%s: sent while another is under way", where)
+	}
+	st.busy = true
+	if r.Acked != st.answered {
+		s.opt.Report("%s: %d was answered last", where, st.answered)
+	}
+	if r.Republish {
+		return
+	}
+	switch {
+	case r.Seq == 0:
+		if st.last != st.answered {
+			s.opt.Report("%s: reads while the outcome of %d is open", where, st.last)
+		}
+	case r.Seq == st.last && st.last != st.answered:
+		if c := content(r); c != st.content {
+			s.opt.Report("%s: sent again with other content:\n%s\n%s", where, st.content, c)
+		}
+	case r.Seq == st.last+1 && st.last == st.answered:
+	default:
+		s.opt.Report("%s: out of order, %d was sent last and %d answered", where, st.last, st.answered)
+	}
+}
+
+// leave notes what the caller learns.
+func (s *Store) leave(r *syncer.Round) {
+	st := s.lane(r)
+	st.busy = false
+	if r.Republish || r.Seq == 0 {
+		return
+	}
+	st.last, st.content = r.Seq, content(r)
+	if r.Err == nil && !r.Lost {
+		st.answered = r.Seq
+	}
+}
+
+func (st *state) sentBefore(r *syncer.Round) bool { return r.Seq <= st.last }
+
+// content is all of a round that must not change when it is sent again.
+func content(r *syncer.Round) string {
+	var b strings.Builder
+	for i := range r.Keys {
+		k := &r.Keys[i]
+		fmt.Fprintf(&b, "%q %q %v %v %d:", k.NS, k.Key, k.Reset, k.Load, k.TTL)
+		for _, a := range k.Adds {
+			fmt.Fprintf(&b, " %d/%d%+d", a.Level, a.Index, a.N)
+		}
+		for _, e := range k.Expired {
+			fmt.Fprintf(&b, " %d/%d gone", e.Level, e.Index)
+		}
+	}
+	return b.String()
+}
+
+// clone copies all of a round that the store reads.
+func clone(r *syncer.Round) *syncer.Round {
+	c := &syncer.Round{
+		Partition: r.Partition, Writer: r.Writer, Seq: r.Seq, Acked: r.Acked, Republish: r.Republish, Final: r.Final,
+	}
+	for i := range r.Keys {
+		k := &r.Keys[i]
+		c.Keys = append(c.Keys, syncer.KeyRound{
+			NS: slices.Clone(k.NS), Key: slices.Clone(k.Key), Reset: k.Reset, Load: k.Load, TTL: k.TTL,
+			Adds: slices.Clone(k.Adds), Expired: slices.Clone(k.Expired),
+		})
+	}
+	return c
+}
+
+// garble fails a round and leaves nothing of an answer in it that anybody could rely on.
+func garble(r *syncer.Round, err error) {
+	r.Err, r.Lost, r.Version = err, false, 1<<40
+	for i := range r.Keys {
+		k := &r.Keys[i]
+		k.Err, k.Loaded = nil, nil
+		for j := range k.Adds {
+			k.Adds[j].Stored = -1 << 40
+		}
+	}
+}
