@@ -84,9 +84,12 @@ func (c *Counter) addSpace(name string, ns Namespace) error {
 		return fmt.Errorf("syncer: namespace %s: OnCold is %q, want %q or %q", name, ns.OnCold, OnColdAllow, OnColdDeny)
 	}
 	span := ns.Ladder.Span()
+	// A bucket that is counted just before the time to live is set again must still be there when the last window that
+	// touches it ends: a bucket's width after the span, and counted from when it may have been early.
+	margin := ns.Ladder.Width(ns.Ladder.Len()-1) + leaparray.MaxAhead.Milliseconds()
 	c.byName[name] = len(c.spaces)
 	c.spaces = append(c.spaces, &space{
-		name: name, ladder: ns.Ladder, onCold: ns.OnCold, ttl: 2 * span, unit: max(1, span/ttlUnits),
+		name: name, ladder: ns.Ladder, onCold: ns.OnCold, ttl: 2*span + margin, unit: max(1, span/ttlUnits),
 	})
 	return nil
 }

@@ -12,8 +12,8 @@ type space struct {
 	name   string
 	ladder *leaparray.Ladder
 	onCold OnCold
-	// ttl is the time to live of a key in the store in milliseconds: twice the longest span, so that setting it once in a
-	// span is enough. unit is what entries measure its age in.
+	// ttl is the time to live of a key in the store in milliseconds: a little more than twice the longest span, so that
+	// setting it once in a span is enough. unit is what entries measure its age in.
 	ttl, unit int64
 }
 

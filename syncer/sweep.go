@@ -63,11 +63,17 @@ func (c *Counter) sweep(p *partition, at int) bool {
 }
 
 // forgetExpired drops the buckets of an idle entry that have left every window that ends now, unflushed ones included,
-// and gives back what memory that frees.
+// and gives back what memory that frees. The newest bucket of a level stays as long as anything of the entry does: without
+// it the level could not tell that it has lost older ones, and a late window would read it as empty.
 func (c *Counter) forgetExpired(p *partition, e entry, l *leaparray.Ladder, now int64) {
 	s := l.Stamp(now)
-	lives := func(level int, idx int64) bool { return idx >= s[level]-l.Keep(level) }
 	coarsest := l.Len() - 1
+	var heads leaparray.Stamp
+	for level := range l.Len() {
+		heads[level] = l.Head(p.pendingOf(e), level)
+	}
+	stays := heads[coarsest] >= s[coarsest]-l.Keep(coarsest)
+	lives := func(level int, idx int64) bool { return idx >= s[level]-l.Keep(level) || stays && idx == heads[level] }
 	if e.hasPending() {
 		gone := int64(0)
 		l.Each(p.pendingOf(e), func(level int, idx, _ int64) bool {
