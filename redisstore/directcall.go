@@ -217,9 +217,17 @@ func counterOf(l *leaparray.Ladder, buckets []syncer.Bucket) (c leaparray.Counte
 		if level >= l.Len() {
 			continue
 		}
-		if _, ok := l.Add(c, level, b.Index, b.N); !ok {
-			c = l.Grow(c, leaparray.Heap{}, level, b.Index, b.N)
-			l.Add(c, level, b.Index, b.N)
+		// A bucket that was taken back to zero may be the newest, which decides what the level holds, here as in the script.
+		n := b.N
+		if n == 0 {
+			n = 1
+		}
+		if _, ok := l.Add(c, level, b.Index, n); !ok {
+			c = l.Grow(c, leaparray.Heap{}, level, b.Index, n)
+			l.Add(c, level, b.Index, n)
+		}
+		if b.N == 0 {
+			l.Add(c, level, b.Index, -1)
 		}
 	}
 	return c

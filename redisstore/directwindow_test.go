@@ -142,3 +142,17 @@ func TestDirectRefusesNoMoreThanABucketEarly(t *testing.T) {
 		t.Errorf("more than the limit at once: %+v", res)
 	}
 }
+
+// TestDirectLateAfterTakingBack counts a late event when the newest bucket has come to zero: what the script doesn't keep
+// must not be read as if it were kept.
+func TestDirectLateAfterTakingBack(t *testing.T) {
+	t.Parallel()
+	d, _ := newDirect(t, shortLevels()...)
+	add(t, d, "k", 1, t0-2000)
+	add(t, d, "k", 1, 0)
+	add(t, d, "k", -1, 0)
+	res := do(t, d, syncer.Op{Kind: syncer.Add, TS: t0 - 22_500, Checks: []syncer.Check{check("k", 3, 100, 10)}})
+	if lr := res.Checks[0].Limits[0]; lr.Hi < 3 {
+		t.Errorf("three events are read as %+v", lr)
+	}
+}

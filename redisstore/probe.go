@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -94,19 +96,28 @@ func (s *Store) agree(ctx context.Context) error {
 	for name, l := range s.opt.Ladders {
 		want["ladder:"+name] = l.String()
 	}
+	// First only read: a node that is refused must leave nothing behind that others would be compared with.
+	if err := s.compare(ctx, want, false); err != nil {
+		return err
+	}
 	for field, value := range want {
 		if err := s.client.HSetNX(ctx, metaKey, field, value).Err(); err != nil {
 			return fmt.Errorf("write %s: %w", metaKey, err)
 		}
 	}
+	return s.compare(ctx, want, true)
+}
+
+func (s *Store) compare(ctx context.Context, want map[string]string, complete bool) error {
 	have, err := s.client.HGetAll(ctx, metaKey).Result()
 	if err != nil {
 		return fmt.Errorf("read %s: %w", metaKey, err)
 	}
-	for field, value := range want {
-		if have[field] != value {
+	for _, field := range slices.Sorted(maps.Keys(want)) {
+		value := want[field]
+		if there, ok := have[field]; there != value && (ok || complete) {
 			return fmt.Errorf("%w: its counts were made with %s = %s, this node has %s; use the same, another Redis (or database), "+
-				"or delete the field %q of the hash %s once those counts don't matter", ErrMismatch, field, have[field], value, field, metaKey)
+				"or delete the field %q of the hash %s once those counts don't matter", ErrMismatch, field, there, value, field, metaKey)
 		}
 	}
 	return nil

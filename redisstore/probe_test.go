@@ -1,0 +1,249 @@
+package redisstore_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"twotier/internal/redistest"
+	"twotier/leaparray"
+	"twotier/redisstore"
+	"twotier/syncer"
+)
+
+func probe(t testing.TB, s *redisstore.Store) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	return s.Probe(ctx)
+}
+
+// oneRound counts 1 under a key.
+func oneRound(s *redisstore.Store, key string, seq uint64) *syncer.Round {
+	return &syncer.Round{Partition: s.Partition(key), Writer: "w", Seq: seq, Acked: seq - 1, Keys: []syncer.KeyRound{
+		{Key: []byte(key), TTL: 3_600_000, Adds: []syncer.Bucket{{Level: 0, Index: 1_763_000_000, N: 1}}}}}
+}
+
+func send(t testing.TB, s *redisstore.Store, rounds ...*syncer.Round) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	s.Exchange(ctx, rounds)
+}
+
+// works tries the store out.
+func works(t testing.TB, s *redisstore.Store) {
+	t.Helper()
+	if err := probe(t, s); err != nil {
+		t.Fatal(err)
+	}
+	r := oneRound(s, "a", 1)
+	if send(t, s, r); r.Err != nil || r.Keys[0].Adds[0].Stored != 1 {
+		t.Errorf("round: %v, %+v", r.Err, r.Keys[0])
+	}
+	if h := s.Health(); h.Err != nil || h.RoundTrips == 0 {
+		t.Errorf("health: %+v", h)
+	}
+}
+
+// TestProbeRefusesWhatIsMissing uses a server that has neither commands, whatever the real one can do.
+func TestProbeRefusesWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	if redistest.Features(t, srv).HPExpire {
+		srv = redistest.Start(t, redistest.Config(`rename-command HPEXPIRE ""`))
+	}
+	for expiry, command := range map[redisstore.Expiry]string{redisstore.ExpiryField: "HPEXPIRE", redisstore.ExpiryTairhash: "EXHGET"} {
+		s := open(t, redisstore.Options{URL: srv.URL(), Expiry: expiry})
+		want := "this Redis does not fit: --redis-expiry=" + string(expiry) + " needs the command " + command +
+			", which it does not have; use --redis-expiry=key"
+		if err := probe(t, s); !errors.Is(err, redisstore.ErrMismatch) || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+		r := oneRound(s, "a", 1)
+		if send(t, s, r); !errors.Is(r.Err, syncer.ErrNotApplied) || !errors.Is(r.Err, redisstore.ErrMismatch) {
+			t.Errorf("round: %v", r.Err)
+		}
+		if h := s.Health(); !errors.Is(h.Err, redisstore.ErrMismatch) {
+			t.Errorf("health: %+v", h)
+		}
+	}
+}
+
+func TestProbeComparesTheLayout(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	good := redisstore.Options{URL: srv.URL(), Placement: syncer.Placement{Partitions: 1021, Seed: 7}}
+	works(t, open(t, good))
+	works2 := open(t, good)
+	if err := probe(t, works2); err != nil {
+		t.Errorf("the same again: %v", err)
+	}
+	other := ladderOf(t, leaparray.Level{Width: time.Second, Count: 60}, leaparray.Level{Width: time.Hour, Count: 24})
+	for name, tc := range map[string]struct {
+		change func(*redisstore.Options)
+		want   string
+	}{
+		"partitions": {func(o *redisstore.Options) { o.Placement.Partitions = 11 }, "partitions = 1021, this node has 11"},
+		"seed":       {func(o *redisstore.Options) { o.Placement.Seed = 8 }, "hash-seed = 7, this node has 8"},
+		"ladder": {func(o *redisstore.Options) { o.Ladders = ladders(other) },
+			"ladder:default = 1s x 60, 1m x 60, 15m x 96, this node has 1s x 60, 1h x 24"},
+	} {
+		opt := good
+		tc.change(&opt)
+		// A node that is refused must leave nothing behind that refuses others.
+		opt.Ladders = map[string]*leaparray.Ladder{"default": defaultLadder(t), "sms": other}
+		tc.change(&opt)
+		if opt.Ladders["sms"] == nil {
+			opt.Ladders["sms"] = other
+		}
+		err := probe(t, open(t, opt))
+		if !errors.Is(err, redisstore.ErrMismatch) || !strings.Contains(err.Error(), tc.want) ||
+			!strings.Contains(err.Error(), "use the same, another Redis") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if meta, err := srv.Do("HGET", redisstore.MetaKey, "ladder:sms").Text(); err == nil {
+		t.Errorf("a node that was refused wrote its ladder: %s", meta)
+	}
+	good.Ladders = map[string]*leaparray.Ladder{"default": defaultLadder(t), "sms": defaultLadder(t)}
+	if err := probe(t, open(t, good)); err != nil {
+		t.Errorf("one more namespace: %v", err)
+	}
+}
+
+func TestProbeSeesTheKindOfHash(t *testing.T) {
+	t.Parallel()
+	url := "redis://" + tairHashStandIn(t)
+	works(t, open(t, redisstore.Options{URL: url}))
+	err := probe(t, open(t, redisstore.Options{URL: url, Expiry: redisstore.ExpiryTairhash}))
+	if !errors.Is(err, redisstore.ErrMismatch) || !strings.Contains(err.Error(), "hash-type = hash, this node has tairhash") {
+		t.Error(err)
+	}
+}
+
+// TestStoreWorksOnceRedisIsThere needs no probe of its own.
+func TestStoreWorksOnceRedisIsThere(t *testing.T) {
+	t.Parallel()
+	m := miniredis.RunT(t)
+	addr := m.Addr()
+	m.Close()
+	s := open(t, redisstore.Options{URL: "redis://" + addr})
+	r := oneRound(s, "a", 1)
+	if send(t, s, r); !errors.Is(r.Err, syncer.ErrNotApplied) || s.Health().Err == nil {
+		t.Errorf("nobody is there: %v, health %+v", r.Err, s.Health())
+	}
+	if err := m.StartAddr(addr); err != nil {
+		t.Fatal(err)
+	}
+	if send(t, s, r); r.Err != nil || s.Health().Err != nil {
+		t.Errorf("somebody is there: %v, health %+v", r.Err, s.Health())
+	}
+}
+
+func TestClock(t *testing.T) {
+	t.Parallel()
+	s := open(t, redisstore.Options{URL: redistest.Start(t).URL()})
+	slow := func() time.Time { return time.Now().Add(-time.Hour) }
+	ahead, err := s.Clock(t.Context(), slow)
+	if err != nil || (ahead-time.Hour).Abs() > time.Second {
+		t.Errorf("%v ahead, want an hour; %v", ahead, err)
+	}
+	if h := s.Health(); h.RTT <= 0 || h.RoundTrips != redisstore.ClockSamples {
+		t.Errorf("%+v", h)
+	}
+}
+
+func tlsConfig(t testing.TB, files redistest.TLSFiles) *tls.Config {
+	t.Helper()
+	pem, err := os.ReadFile(files.CA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(pem)
+	return &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+}
+
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t, redistest.TLS(), redistest.ACL("alice", "s3cret"))
+	works(t, open(t, redisstore.Options{URL: srv.URL(), TLS: tlsConfig(t, srv.TLS())}))
+	err := probe(t, open(t, redisstore.Options{URL: srv.URL()}))
+	if err == nil || !strings.Contains(err.Error(), "certificate signed by unknown authority") {
+		t.Errorf("an unknown CA: %v", err)
+	}
+	err = probe(t, open(t, redisstore.Options{URL: "redis://alice:s3cret@" + srv.Addr(), Timeout: time.Second}))
+	if err == nil {
+		t.Error("without TLS it works too")
+	}
+}
+
+func TestTLSCluster(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 1, 0, redistest.TLS(), redistest.ACL("alice", "s3cret"))
+	works(t, open(t, redisstore.Options{URL: c.URL(), TLS: tlsConfig(t, c.TLS())}))
+}
+
+func TestACL(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t, redistest.ACL("alice", "s3cret"))
+	works(t, open(t, redisstore.Options{URL: srv.URL()}))
+	for url, want := range map[string]string{
+		"redis://alice:wr0ng@" + srv.Addr(): "WRONGPASS",
+		"redis://bob:wr0ng@" + srv.Addr():   "WRONGPASS",
+		"redis://" + srv.Addr():             "NOAUTH",
+	} {
+		s := open(t, redisstore.Options{URL: url})
+		err := probe(t, s)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "wr0ng") {
+			t.Errorf("%s: %v, want %s", url, err, want)
+		}
+		r := oneRound(s, "a", 1)
+		if send(t, s, r); !errors.Is(r.Err, syncer.ErrNotApplied) {
+			t.Errorf("%s: round: %v", url, r.Err)
+		}
+	}
+}
+
+func TestUnixSocket(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t, redistest.UnixSocket(), redistest.ACL("alice", "s3cret"))
+	s := open(t, redisstore.Options{URL: srv.URL()})
+	works(t, s)
+	if h := s.Health(); h.Address != srv.Addr() || h.Kind != "redis" {
+		t.Errorf("%+v", h)
+	}
+}
+
+func TestSentinelFailover(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartSentinel(t)
+	s := open(t, redisstore.Options{URL: cluster.URL(), Timeout: time.Second})
+	works(t, s)
+	old := cluster.KillPrimary(t)
+	r := oneRound(s, "a", 2)
+	if send(t, s, r); r.Err == nil {
+		t.Error("a round is carried out without a primary")
+	}
+	cluster.WaitPromotion(t, old)
+	for deadline := time.Now().Add(15 * time.Second); ; {
+		if send(t, s, r); r.Err == nil || time.Now().After(deadline) {
+			break
+		}
+	}
+	// The one round that the replica may not have seen is found missing, and nothing else happens.
+	if r.Err != nil || !r.Lost && r.Keys[0].Adds[0].Stored != 2 {
+		t.Errorf("after the promotion: %v, lost %v, %+v", r.Err, r.Lost, r.Keys[0].Adds)
+	}
+	if err := s.Health().Err; err != nil {
+		t.Errorf("health: %v", err)
+	}
+}
