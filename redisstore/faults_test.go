@@ -1,0 +1,297 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"twotier/internal/faultproxy"
+	"twotier/internal/redistest"
+	"twotier/redisstore"
+	"twotier/syncer"
+)
+
+func hget(t testing.TB, srv *redistest.Server, s *redisstore.Store, key string) int64 {
+	t.Helper()
+	n, err := srv.Do("HGET", s.Address(key), redisstore.Field(0, 1_763_000_000)).Int64()
+	if err != nil && err.Error() != "redis: nil" {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestReplyLost sends a round again whose reply was lost, in all the ways that a reply gets lost.
+func TestReplyLost(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	p := faultproxy.New(t, srv.Addr())
+	s := open(t, redisstore.Options{URL: "redis://" + p.Addr(), Timeout: 500 * time.Millisecond})
+	works(t, s)
+	seq := uint64(1)
+	for name, lose := range map[string]func() <-chan struct{}{
+		"closed":  func() <-chan struct{} { return p.SwallowNext("evalsha") },
+		"silence": func() <-chan struct{} { return p.SwallowMatching("evalsha", 1, false) },
+		"cut":     func() <-chan struct{} { return p.CutNext("evalsha", 3) },
+	} {
+		seq++
+		lost := lose()
+		r := oneRound(s, "a", seq)
+		send(t, s, r)
+		if r.Err == nil || errors.Is(r.Err, syncer.ErrNotApplied) || !errors.Is(r.Err, syncer.ErrUnknownOutcome) {
+			t.Errorf("%s: %v, want an unknown outcome", name, r.Err)
+		}
+		<-lost
+		for range 2 {
+			if send(t, s, r); r.Err != nil || r.Lost || r.Keys[0].Adds[0].Stored != int64(seq) {
+				t.Errorf("%s: again: %v, lost %v, %+v", name, r.Err, r.Lost, r.Keys[0].Adds)
+			}
+		}
+		if got := hget(t, srv, s, "a"); got != int64(seq) {
+			t.Errorf("%s: %d in Redis, want %d", name, got, seq)
+		}
+	}
+}
+
+// TestRequestLost has the server never see a round: that it was not carried out can't be known either.
+func TestRequestLost(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	p := faultproxy.New(t, srv.Addr())
+	s := open(t, redisstore.Options{URL: "redis://" + p.Addr(), Timeout: 300 * time.Millisecond})
+	works(t, s)
+	p.DropRequests()
+	r := oneRound(s, "a", 2)
+	if send(t, s, r); r.Err == nil || errors.Is(r.Err, syncer.ErrNotApplied) {
+		t.Errorf("%v, want an unknown outcome", r.Err)
+	}
+	if s.Health().Err == nil {
+		t.Error("it takes itself for up")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	s.Exchange(ctx, []*syncer.Round{r})
+	if d := time.Since(began); r.Err == nil || d > 250*time.Millisecond {
+		t.Errorf("a context of 50 ms ends after %v: %v", d, r.Err)
+	}
+	p.CloseAll()
+	p.Pass()
+	if send(t, s, r); r.Err != nil || hget(t, srv, s, "a") != 2 {
+		t.Errorf("afterwards: %v, %d in Redis", r.Err, hget(t, srv, s, "a"))
+	}
+}
+
+func TestDialRefused(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: srv.URL()})
+	works(t, s)
+	srv.Kill()
+	r := oneRound(s, "a", 2)
+	send(t, s, r) // finds the connection broken
+	if send(t, s, r); !errors.Is(r.Err, syncer.ErrNotApplied) {
+		t.Errorf("%v, want it to be not applied", r.Err)
+	}
+	srv.Restart(t)
+	if send(t, s, r); r.Err != nil || !r.Lost {
+		t.Errorf("a server that lost everything: %v, lost %v", r.Err, r.Lost)
+	}
+}
+
+func TestScriptFlush(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: srv.URL()})
+	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
+	stop := make(chan struct{})
+	var flusher sync.WaitGroup
+	flusher.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				if err := srv.Do("SCRIPT", "FLUSH").Err(); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	})
+	const rounds = 100
+	for seq := range uint64(rounds) {
+		var batch []*syncer.Round
+		for i := range 20 {
+			batch = append(batch, oneRound(s, fmt.Sprint("key-", i), seq+1))
+			batch[i].Partition = i
+		}
+		for tries := 0; tries < 50; tries++ {
+			send(t, s, batch...)
+			if failed := firstError(batch); failed == nil {
+				break
+			} else if !strings.Contains(failed.Error(), "NOSCRIPT") || !errors.Is(failed, syncer.ErrNotApplied) {
+				t.Fatal(failed)
+			}
+		}
+		add(t, d, "direct", 1, 0)
+	}
+	close(stop)
+	flusher.Wait()
+	for i := range 20 {
+		got, err := srv.Do("HGET", redisstore.Key(i, nil, fmt.Append(nil, "key-", i)), redisstore.Field(0, 1_763_000_000)).Int()
+		if err != nil || got != rounds {
+			t.Errorf("key-%d: %d, %v, want %d", i, got, err, rounds)
+		}
+	}
+	if got := count(t, d, "direct", 60_000); got != rounds {
+		t.Errorf("direct: %d, want %d", got, rounds)
+	}
+}
+
+func firstError(rounds []*syncer.Round) error {
+	for _, r := range rounds {
+		if r.Err != nil {
+			return r.Err
+		}
+	}
+	return nil
+}
+
+func TestOutOfMemory(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: srv.URL()})
+	works(t, s)
+	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
+	add(t, d, "direct", 1, 0)
+	config := func(limit string) {
+		if err := srv.Do("CONFIG", "SET", "maxmemory", limit).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config("1")
+	full := oneRound(s, "a", 2)
+	full.Keys[0].Reset = true
+	full.Keys = append(full.Keys, oneRound(s, "b", 2).Keys...)
+	for range 2 {
+		if send(t, s, full); !errors.Is(full.Err, syncer.ErrNotApplied) || !strings.Contains(full.Err.Error(), "OOM") {
+			t.Errorf("%v, want it to be not applied for want of memory", full.Err)
+		}
+	}
+	if a := hget(t, srv, s, "a"); a != 1 {
+		t.Errorf("%d in Redis, want 1", a)
+	}
+	if kept, err := srv.Do("GET", redisstore.WriterKey(s.Partition("a"), "w")).Text(); kept != "1" || err != nil {
+		t.Errorf("the sequence is %s, %v", kept, err)
+	}
+	read := &syncer.Round{Partition: full.Partition, Writer: "w", Acked: 1, Keys: []syncer.KeyRound{{Key: []byte("a"), Load: true}}}
+	if send(t, s, read); read.Err != nil || len(read.Keys[0].Loaded) != 1 {
+		t.Errorf("a read: %v, %v", read.Err, read.Keys[0].Loaded)
+	}
+	op := syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{check("direct", 1)}}
+	var res syncer.Result
+	if err := d.Do(t.Context(), &op, &res); !errors.Is(err, syncer.ErrUnavailable) || errors.Is(err, syncer.ErrUnknownOutcome) {
+		t.Errorf("direct: %v", err)
+	}
+	config("0")
+	if send(t, s, full); full.Err != nil || full.Keys[0].Adds[0].Stored != 1 || full.Keys[1].Adds[0].Stored != 1 {
+		t.Errorf("with memory again: %v, %+v", full.Err, full.Keys)
+	}
+	if got := count(t, d, "direct", 60_000); got != 1 {
+		t.Errorf("direct: %d, want 1", got)
+	}
+}
+
+func TestReadOnlyReplica(t *testing.T) {
+	t.Parallel()
+	primary := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: primary.URL()})
+	works(t, s)
+	other := redistest.Start(t)
+	host, port, _ := strings.Cut(other.Addr(), ":")
+	if err := primary.Do("REPLICAOF", host, port).Err(); err != nil {
+		t.Fatal(err)
+	}
+	r := oneRound(s, "a", 1)
+	r.Seq = 2
+	if send(t, s, r); !errors.Is(r.Err, syncer.ErrNotApplied) || !strings.Contains(r.Err.Error(), "READONLY") {
+		t.Errorf("%v, want it to be refused as read only", r.Err)
+	}
+	if err := primary.Do("REPLICAOF", "NO", "ONE").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if send(t, s, r); r.Err != nil {
+		t.Errorf("a primary again: %v", r.Err)
+	}
+}
+
+// TestForeignType leaves what is not ours alone, its time to live included.
+func TestForeignType(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: srv.URL()})
+	works(t, s)
+	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
+	foreign := s.Address("foreign")
+	if err := srv.Do("SET", foreign, "mine").Err(); err != nil {
+		t.Fatal(err)
+	}
+	r := oneRound(s, "foreign", 1)
+	r.Writer = "other"
+	r.Keys = append(r.Keys, oneRound(s, "b", 1).Keys...)
+	if send(t, s, r); r.Err != nil || r.Keys[0].Err == nil || r.Keys[1].Err != nil || r.Keys[1].Adds[0].Stored != 1 {
+		t.Errorf("%v, %v, %v, %+v", r.Err, r.Keys[0].Err, r.Keys[1].Err, r.Keys[1].Adds)
+	}
+	again := &syncer.Round{Partition: r.Partition, Writer: "other", Acked: 1, Republish: true, Keys: r.Keys}
+	if send(t, s, again); again.Err != nil {
+		t.Error(again.Err)
+	}
+	for name, op := range map[string]syncer.Op{
+		"add":     {Kind: syncer.Add, Checks: []syncer.Check{check("foreign", 1)}},
+		"acquire": {Kind: syncer.Acquire, Checks: []syncer.Check{check("ours", 1, 1000, 9), check("foreign", 1, 1000, 9)}},
+		"count":   {Kind: syncer.Count, Checks: []syncer.Check{check("foreign", 0, 1000, 0)}},
+	} {
+		var res syncer.Result
+		if err := d.Do(t.Context(), &op, &res); !errors.Is(err, syncer.ErrUnavailable) || !strings.Contains(err.Error(), "WRONGTYPE") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if got := count(t, d, "ours", 1000); got != 0 {
+		t.Errorf("a refused acquire counted %d", got)
+	}
+	if h := s.Health(); h.Err != nil {
+		t.Errorf("one bad key takes all down: %v", h.Err)
+	}
+	if text, err := srv.Do("GET", foreign).Text(); text != "mine" || err != nil {
+		t.Errorf("it is %q now, %v", text, err)
+	}
+	if ttl, err := srv.Do("PTTL", foreign).Int(); ttl != -1 || err != nil {
+		t.Errorf("it expires in %d ms now, %v", ttl, err)
+	}
+}
+
+// TestOverflow refuses one key with what it held before.
+func TestOverflow(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: srv.URL()})
+	r := oneRound(s, "a", 1)
+	r.Keys[0].Adds[0].N = 1<<63 - 1
+	send(t, s, r)
+	r = oneRound(s, "a", 2)
+	r.Keys[0].Adds = append([]syncer.Bucket{{Level: 1, Index: 5, N: 3}, {Level: 2, Index: 5, N: -3}}, r.Keys[0].Adds...)
+	r.Keys = append(r.Keys, oneRound(s, "b", 2).Keys...)
+	if send(t, s, r); r.Err != nil || r.Keys[0].Err == nil || r.Keys[1].Err != nil {
+		t.Fatalf("%v, %v, %v", r.Err, r.Keys[0].Err, r.Keys[1].Err)
+	}
+	r = &syncer.Round{Partition: r.Partition, Writer: "w", Acked: 2, Keys: []syncer.KeyRound{{Key: []byte("a"), Load: true}}}
+	send(t, s, r)
+	for _, b := range r.Keys[0].Loaded {
+		if b.Level > 0 && b.N != 0 || b.Level == 0 && b.N != 1<<63-1 {
+			t.Errorf("it holds %+v", b)
+		}
+	}
+}
