@@ -181,7 +181,6 @@ func (s *Store) answer(st *state, r *syncer.Round, refuse bool) {
 		s.opt.Store.Exchange(context.Background(), []*syncer.Round{r})
 		return
 	}
-	st.refused[r.Seq] = true
 	c := clone(r)
 	c.Keys = c.Keys[:0]
 	for i := range r.Keys {
@@ -194,6 +193,7 @@ func (s *Store) answer(st *state, r *syncer.Round, refuse bool) {
 	if r.Err != nil || r.Lost {
 		return
 	}
+	st.refused[r.Seq] = true
 	for i := range r.Keys {
 		if i%2 == 1 {
 			r.Keys[i] = c.Keys[i/2]
