@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"twotier/leaparray"
@@ -42,6 +43,7 @@ type Direct struct {
 	closed bool
 	stop   context.CancelFunc
 	done   sync.WaitGroup
+	lists  atomic.Uint64 // calls of DoAll
 }
 
 // NewDirect checks the options and returns a Direct that is not running yet.
@@ -130,6 +132,7 @@ func (d *Direct) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) erro
 // DoAll carries out operations together and sets Err in each result.
 func (d *Direct) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
 	calls := make([]*directCall, len(ops))
+	list := d.lists.Add(1)
 	for i := range ops {
 		op := &ops[i]
 		now := d.opt.Now()
@@ -141,6 +144,7 @@ func (d *Direct) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result
 			res[i].Err = d.spread(ctx, op, ts, now, &res[i])
 		default:
 			c := d.encode(op, ts, now)
+			c.list = list
 			if res[i].Err = d.submitSlow(ctx, c); res[i].Err == nil {
 				calls[i] = c
 			}
@@ -206,7 +210,7 @@ func (d *Direct) spread(ctx context.Context, op *syncer.Op, ts, now int64, res *
 		if res.RetryAfter >= 0 && (parts[i].RetryAfter < 0 || parts[i].RetryAfter > res.RetryAfter) {
 			res.RetryAfter = parts[i].RetryAfter
 		}
-		if parts[i].Allowed {
+		if parts[i].Allowed || op.CountDenied {
 			counted |= 1 << i
 		}
 		*res.AddCheck() = parts[i].Checks[0]

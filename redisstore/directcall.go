@@ -15,7 +15,8 @@ import (
 // given up.
 type directCall struct {
 	partition int
-	read      bool // a plain HGETALL
+	list      uint64 // the DoAll that it belongs to, 0 if none
+	read      bool   // a plain HGETALL
 	ts, now   int64
 	kind      string
 	always    string

@@ -54,9 +54,9 @@ func (l *directLane) run(ctx context.Context) {
 	}
 }
 
-// serve carries out a batch: the reads as they are, the rest as one script, or one a partition in a cluster.
+// serve carries out a batch. It ends before those who wait for it give up, so that they hear what is known.
 func (l *directLane) serve(ctx context.Context, batch []*directCall) {
-	ctx, cancel := context.WithTimeout(ctx, l.d.opt.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, l.d.opt.Timeout-l.d.opt.Timeout/10)
 	defer cancel()
 	if err := l.d.opt.Store.ensureReady(ctx); err != nil {
 		for _, c := range batch {
@@ -64,6 +64,38 @@ func (l *directLane) serve(ctx context.Context, batch []*directCall) {
 		}
 		return
 	}
+	for len(batch) > 0 {
+		n := inOrder(batch)
+		l.together(ctx, batch[:n])
+		batch = batch[n:]
+	}
+}
+
+// inOrder returns how many calls of a batch can be carried out with all the reads last: up to one that counts a key which
+// the same DoAll has read before.
+func inOrder(batch []*directCall) int {
+	type read struct {
+		list uint64
+		key  string
+	}
+	reads := map[read]bool{}
+	for i, c := range batch {
+		for j := range c.checks {
+			at := read{c.list, c.checks[j].key}
+			switch {
+			case c.list == 0:
+			case c.read:
+				reads[at] = true
+			case reads[at]:
+				return i
+			}
+		}
+	}
+	return len(batch)
+}
+
+// together carries out what counts as one script, or one a partition in a cluster, and then the reads.
+func (l *directLane) together(ctx context.Context, batch []*directCall) {
 	groups := map[int][]*directCall{}
 	var reads []*directCall
 	for _, c := range batch {
@@ -123,6 +155,7 @@ type directGroup struct {
 // same sequence: if they were carried out, they only tell how.
 func (l *directLane) write(ctx context.Context, byPartition map[int][]*directCall) {
 	s := l.d.opt.Store
+	began := time.Now()
 	l.seq++
 	var open []directGroup
 	for partition, calls := range byPartition {
@@ -138,9 +171,8 @@ func (l *directLane) write(ctx context.Context, byPartition map[int][]*directCal
 		left := open[:0]
 		for _, g := range open {
 			if err := g.call.cmd.Err(); err != nil {
-				err = classify(err)
-				g.doubt = g.doubt || !errors.Is(err, syncer.ErrNotApplied)
-				if ctx.Err() == nil && !isRefusal(err) {
+				g.doubt = g.doubt || !errors.Is(s.classify(err), syncer.ErrNotApplied)
+				if ctx.Err() == nil && l.again(g.doubt, err, time.Since(began)) {
 					left = append(left, g)
 					continue
 				}
@@ -163,10 +195,29 @@ func (l *directLane) write(ctx context.Context, byPartition map[int][]*directCal
 	}
 }
 
-// isRefusal reports whether an error is final: the server answered that it will not do it.
+// again decides whether a group that failed is sent again. What was certainly not carried out is given up soon: nobody has
+// to wonder about it.
+func (l *directLane) again(doubt bool, err error, spent time.Duration) bool {
+	if isRefusal(err) && !isPassing(err) {
+		return false
+	}
+	return doubt || spent < l.d.opt.Timeout/4
+}
+
+// isRefusal reports whether the server answered that it will not do it.
 func isRefusal(err error) bool {
 	var reply redis.Error
 	return errors.As(err, &reply)
+}
+
+// isPassing reports whether a server refuses because of what it is just doing: moving a slot, starting, changing roles.
+func isPassing(err error) bool {
+	for _, prefix := range []string{"TRYAGAIN", "MOVED", "ASK", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY", "NOSCRIPT"} {
+		if redis.HasErrorPrefix(err, prefix) {
+			return true
+		}
+	}
+	return false
 }
 
 // deliver hands every call of a group its reply, or the error that all share.
@@ -177,7 +228,7 @@ func (s *Store) deliver(g directGroup) {
 	}
 	if err != nil {
 		s.setFailedUnlessReply(err)
-		err = classify(err)
+		err = s.classify(err)
 		switch {
 		case g.doubt:
 			err = fmt.Errorf("%w: %v", syncer.ErrUnknownOutcome, err)

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"twotier/leaparray"
@@ -48,7 +49,10 @@ func (d *Direct) Forget(ctx context.Context, ns, key []byte) error {
 	pipe.Incr(ctx, versionKey(partition))
 	s.roundTrips.Add(1)
 	if _, err := pipe.Exec(ctx); err != nil {
-		return fmt.Errorf("reset: %w", classify(err))
+		if err = s.classify(err); errors.Is(err, syncer.ErrNotApplied) {
+			err = fmt.Errorf("%w: %w", syncer.ErrUnavailable, err)
+		}
+		return fmt.Errorf("reset: %w", err)
 	}
 	return nil
 }

@@ -61,11 +61,11 @@ func (s *Store) roundCall(r *syncer.Round, f *fields) *scriptCall {
 
 func (s *Store) republishCall(r *syncer.Round, f *fields) *scriptCall {
 	c := &scriptCall{script: s.scripts.republish, keys: s.keys(r)}
-	acked := int64(0)
+	final := "0"
 	if r.Final {
-		acked = int64(r.Acked)
+		final = "1"
 	}
-	c.args = append(c.args, number(acked), s.sequenceTTL)
+	c.args = append(c.args, number(int64(r.Acked)), final, s.sequenceTTL)
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		c.args = append(c.args, number(k.TTL), number(int64(len(k.Adds))))
@@ -112,7 +112,7 @@ func flags(k *syncer.KeyRound) string {
 // take reads a script's reply into its round.
 func (s *Store) take(r *syncer.Round, cmd *redis.Cmd) {
 	if err := cmd.Err(); err != nil {
-		r.Err = classify(err)
+		r.Err = s.classify(err)
 		return
 	}
 	if r.Republish {
@@ -182,13 +182,14 @@ func takeLoaded(r *syncer.Round, reply any) {
 }
 
 // classify says what is known of a call that failed. What the server answered with an error it has not carried out, and
-// neither what never had a connection; of everything else the outcome is unknown.
-func classify(err error) error {
+// neither what never had a connection; of everything else the outcome is unknown. In a cluster the library sends what had
+// no answer to where it is redirected: that the last try had no connection says nothing of those before.
+func (s *Store) classify(err error) error {
 	var reply redis.Error
 	var op *net.OpError
 	switch {
 	case errors.As(err, &reply),
-		errors.As(err, &op) && op.Op == "dial",
+		errors.As(err, &op) && op.Op == "dial" && !s.cluster,
 		errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
 		return fmt.Errorf("%w: %w", syncer.ErrNotApplied, err)
 	}

@@ -1,0 +1,222 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"twotier/internal/faultproxy"
+	"twotier/internal/redistest"
+	"twotier/redisstore"
+	"twotier/syncer"
+)
+
+// proxied starts a Direct that reaches its server through a proxy.
+func proxied(t testing.TB, timeout time.Duration) (*redistest.Server, *faultproxy.Proxy, *redisstore.Direct) {
+	t.Helper()
+	srv := redistest.Start(t)
+	p := faultproxy.New(t, srv.Addr())
+	s := open(t, redisstore.Options{URL: "redis://" + p.Addr(), Timeout: 300 * time.Millisecond})
+	return srv, p, openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load, Timeout: timeout})
+}
+
+func TestDirectReplyLost(t *testing.T) {
+	t.Parallel()
+	_, p, d := proxied(t, 10*time.Second)
+	acquire(t, d, check("warm", 1, 1000, 1)) // so that the script is there
+	for i := range 4 {
+		lost := p.SwallowNext("evalsha")
+		res := acquire(t, d, check("k", 2, 60_000, 6))
+		<-lost
+		if res.Allowed != (i < 3) || res.Checks[0].Refused != (i == 3) || res.Checks[0].Limits[0].Count != int64(min(2*(i+1), 6)) {
+			t.Errorf("try %d: %+v", i+1, res)
+		}
+		if (res.RetryAfter == 0) != res.Allowed {
+			t.Errorf("try %d: allowed %v, retry after %d", i+1, res.Allowed, res.RetryAfter)
+		}
+	}
+	lost := p.SwallowNext("evalsha")
+	res := do(t, d, syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{check("k", 3, 60_000, 100)}})
+	<-lost
+	if got := count(t, d, "k", 60_000); got != 9 || res.Checks[0].Limits[0].Hi != 9 {
+		t.Errorf("count %d, the add said %+v, want 9", got, res.Checks[0])
+	}
+}
+
+// TestDirectRepliesLostUnderLoad loses replies at random while many acquire, and compares what is there with what was
+// admitted.
+func TestDirectRepliesLostUnderLoad(t *testing.T) {
+	t.Parallel()
+	_, p, d := proxied(t, 20*time.Second)
+	var admitted atomic.Int64
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for i := range 60 {
+				if i%20 == 7 {
+					p.SwallowNext("evalsha")
+				}
+				op := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{check("k", 1, 60_000, 300)}}
+				var res syncer.Result
+				if err := d.Do(t.Context(), &op, &res); err != nil {
+					t.Error(err)
+				} else if res.Allowed {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	p.Pass()
+	if got := count(t, d, "k", 60_000); got != 300 || admitted.Load() != 300 {
+		t.Errorf("%d admitted, %d counted, want 300", admitted.Load(), got)
+	}
+}
+
+func TestDirectHangs(t *testing.T) {
+	t.Parallel()
+	srv, _, d := proxied(t, 10*time.Second)
+	add(t, d, "k", 1, 0)
+	srv.Pause()
+	const each, tries = 10, 5
+	for range tries {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		op := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{check("k", each, 60_000, 1000)}}
+		var res syncer.Result
+		if err := d.Do(ctx, &op, &res); !errors.Is(err, syncer.ErrUnknownOutcome) {
+			t.Errorf("%v, want an unknown outcome", err)
+		}
+		op.Kind = syncer.Count
+		if err := d.Do(ctx, &op, &res); !errors.Is(err, syncer.ErrUnavailable) {
+			t.Errorf("count: %v, want unavailable", err)
+		}
+		cancel()
+	}
+	srv.Resume()
+	got := count(t, d, "k", 60_000)
+	if got < 1 || got > 1+each*tries || got%each != 1 {
+		t.Errorf("count %d, want 1 and at most %d times %d", got, tries, each)
+	}
+	add(t, d, "k", 1, 0)
+	if again := count(t, d, "k", 60_000); again != got+1 {
+		t.Errorf("count %d then %d, want one more", got, again)
+	}
+}
+
+// TestDirectReplyLostThenGone counts, loses the reply, and then nobody is there any more: the last error says that
+// nothing was sent, and yet it was.
+func TestDirectReplyLostThenGone(t *testing.T) {
+	t.Parallel()
+	_, p, d := proxied(t, 700*time.Millisecond)
+	add(t, d, "k", 1, 0)
+	p.SwallowReplies(true)
+	op := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{check("k", 1, 60_000, 1000)}}
+	var res syncer.Result
+	done := make(chan error)
+	go func() { done <- d.Do(t.Context(), &op, &res) }()
+	for p.Stats().Swallowed == 0 {
+		time.Sleep(5 * time.Millisecond)
+	}
+	p.Close()
+	if err := <-done; !errors.Is(err, syncer.ErrUnknownOutcome) || errors.Is(err, syncer.ErrUnavailable) {
+		t.Errorf("%v, want an unknown outcome", err)
+	}
+}
+
+// TestDirectGone never reaches anybody: then it is known that nothing was counted.
+func TestDirectGone(t *testing.T) {
+	t.Parallel()
+	srv, _, _ := proxied(t, time.Second)
+	s := open(t, redisstore.Options{URL: srv.URL()})
+	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load, Timeout: 300 * time.Millisecond})
+	add(t, d, "k", 1, 0)
+	srv.Kill()
+	op := syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{check("k", 1)}}
+	var res syncer.Result
+	var err error
+	for range 10 { // the first may find a connection that was there
+		if err = d.Do(t.Context(), &op, &res); errors.Is(err, syncer.ErrUnavailable) {
+			break
+		}
+	}
+	if !errors.Is(err, syncer.ErrUnavailable) || errors.Is(err, syncer.ErrUnknownOutcome) {
+		t.Errorf("%v, want unavailable", err)
+	}
+}
+
+func TestDirectClosed(t *testing.T) {
+	t.Parallel()
+	d, _ := newDirect(t)
+	add(t, d, "k", 1, 0)
+	for range 2 {
+		if err := d.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	op := syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{check("k", 1)}}
+	res := make([]syncer.Result, 1)
+	if err := d.Do(t.Context(), &op, &res[0]); !errors.Is(err, syncer.ErrClosed) {
+		t.Error(err)
+	}
+	if d.DoAll(t.Context(), []syncer.Op{op}, res); !errors.Is(res[0].Err, syncer.ErrClosed) {
+		t.Error(res[0].Err)
+	}
+	if err := d.Open(t.Context()); err == nil {
+		t.Error("it opens twice")
+	}
+}
+
+func TestDirectConcurrentAcquires(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	var admitted atomic.Int64
+	var wg sync.WaitGroup
+	var last *redisstore.Direct
+	for process := range 5 {
+		s := open(t, redisstore.Options{URL: srv.URL()})
+		last = openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load, Writer: fmt.Sprint("w", process)})
+		d := last
+		for range 10 {
+			wg.Go(func() {
+				for range 40 {
+					op := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{check("k", 1, 60_000, 1000)}}
+					var res syncer.Result
+					if err := d.Do(t.Context(), &op, &res); err != nil {
+						t.Error(err)
+					} else if res.Allowed {
+						admitted.Add(1)
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+	if got := count(t, last, "k", 60_000); got != 1000 || admitted.Load() != 1000 {
+		t.Errorf("%d admitted, %d counted, want 1000", admitted.Load(), got)
+	}
+}
+
+// TestDirectBatchInOrder has reads between writes see what is before them and nothing else.
+func TestDirectBatchInOrder(t *testing.T) {
+	t.Parallel()
+	d, _ := newDirect(t)
+	var ops []syncer.Op
+	for range 50 {
+		ops = append(ops, syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{check("k", 0, 60_000, 0)}},
+			syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{check("k", 1)}})
+	}
+	res := make([]syncer.Result, len(ops))
+	d.DoAll(t.Context(), ops, res)
+	for i := 0; i < len(res); i += 2 {
+		if res[i].Err != nil || res[i+1].Err != nil {
+			t.Fatal(res[i].Err, res[i+1].Err)
+		}
+		if got := res[i].Checks[0].Limits[0].Hi; got != int64(i/2) {
+			t.Fatalf("operation %d reads %d, want %d", i, got, i/2)
+		}
+	}
+}
