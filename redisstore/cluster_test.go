@@ -1,0 +1,221 @@
+package redisstore_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"twotier/internal/redistest"
+	"twotier/leaparray"
+	"twotier/redisstore"
+	"twotier/syncer"
+)
+
+// otherPrimary returns a primary that is not the given one.
+func otherPrimary(t testing.TB, c *redistest.Cluster, not *redistest.Server) *redistest.Server {
+	t.Helper()
+	for _, s := range c.Primaries(t) {
+		if s != not {
+			return s
+		}
+	}
+	t.Fatal("there is no other primary")
+	return nil
+}
+
+// inOnePartition returns keys of the same partition.
+func inOnePartition(s *redisstore.Store, n int) (keys []string) {
+	for i := 0; len(keys) < n; i++ {
+		if k := fmt.Sprint("key-", i); s.Partition(k) == s.Partition("key-0") {
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
+
+// TestSlotMigration moves a slot away and back while rounds and direct operations count in it. What is stored is what was
+// acknowledged, whatever MOVED, ASK and TRYAGAIN were met on the way.
+func TestSlotMigration(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 2, 0)
+	placement := syncer.Placement{Partitions: 3}
+	s := open(t, redisstore.Options{URL: c.URL(), Placement: placement})
+	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
+	keys := inOnePartition(s, 20)
+	if err := probe(t, s); err != nil {
+		t.Fatal(err)
+	}
+	name := "direct-0" // of the same partition in its namespace
+	for i := 0; placement.Of([]byte("direct"), []byte(name)) != s.Partition(keys[0]); i++ {
+		name = fmt.Sprint("direct-", i)
+	}
+	stop := make(chan struct{})
+	var rounds, direct, failures atomic.Int64
+	var wg sync.WaitGroup
+	loop := func(f func()) {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					f()
+				}
+			}
+		})
+	}
+	r := migrationRound(s, keys, 1)
+	loop(func() {
+		if send(t, s, r); r.Err != nil {
+			failures.Add(1) // the same again
+			return
+		}
+		if r.Lost {
+			t.Error("lost")
+		}
+		rounds.Add(1)
+		r = migrationRound(s, keys, r.Seq+1)
+	})
+	loop(func() {
+		op := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{check(name, 1, 60_000, 1_000_000)}}
+		op.Checks[0].NS = []byte("direct")
+		var res syncer.Result
+		if err := d.Do(t.Context(), &op, &res); err != nil || !res.Allowed {
+			t.Error(err, res)
+			return
+		}
+		direct.Add(1)
+	})
+	slot := c.Slot(t, s.Address(keys[0]))
+	from := c.Owner(t, slot)
+	to := otherPrimary(t, c, from)
+	for range 3 {
+		time.Sleep(50 * time.Millisecond)
+		c.SetMigrating(t, slot, from, to)
+		for c.MigrateKeys(t, slot, from, to, 5) > 0 {
+			time.Sleep(10 * time.Millisecond) // traffic meets it half way
+		}
+		c.FinishMigration(t, slot, from, to)
+		from, to = to, from
+	}
+	time.Sleep(50 * time.Millisecond)
+	close(stop)
+	wg.Wait()
+	for r.Err != nil {
+		if send(t, s, r); r.Err == nil {
+			rounds.Add(1)
+		}
+	}
+	t.Logf("%d rounds, %d sent again, %d direct operations", rounds.Load(), failures.Load(), direct.Load())
+	for _, k := range keys {
+		if got := hget(t, c.Owner(t, slot), s, k); got != rounds.Load() {
+			t.Errorf("%s: %d stored, %d acknowledged", k, got, rounds.Load())
+		}
+	}
+	if got := directStored(t, c); got != direct.Load() {
+		t.Errorf("direct: %d stored, %d acknowledged", got, direct.Load())
+	}
+}
+
+func migrationRound(s *redisstore.Store, keys []string, seq uint64) *syncer.Round {
+	r := oneRound(s, keys[0], seq)
+	for _, k := range keys[1:] {
+		r.Keys = append(r.Keys, oneRound(s, k, seq).Keys...)
+	}
+	return r
+}
+
+// directStored sums up what all keys of the namespace "direct" hold in the second of t0.
+func directStored(t testing.TB, c *redistest.Cluster) (sum int64) {
+	t.Helper()
+	for _, srv := range c.Primaries(t) {
+		names, err := srv.Do("KEYS", "*:direct:*").StringSlice()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			n, err := srv.Do("HGET", name, redisstore.Field(0, t0/1000)).Int64()
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum += n
+		}
+	}
+	return sum
+}
+
+// TestDirectClusterSpread acquires over keys of several partitions from many goroutines. No key goes over its limit, and
+// what is stored is what was admitted once all is taken back.
+func TestDirectClusterSpread(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	s := open(t, redisstore.Options{URL: c.URL(), Ladders: ladders(ladderOf(t, leaparray.DefaultLevels()...))})
+	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
+	const limit = 100
+	var admitted [4]atomic.Int64
+	var wg sync.WaitGroup
+	for g := range 50 {
+		wg.Go(func() {
+			for i := range 10 {
+				a, b := (g+i)%4, (g+i+1+i%3)%4
+				op := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{
+					check(fmt.Sprint("k", a), 1, 60_000, limit), check(fmt.Sprint("k", b), 1, 60_000, limit)}}
+				var res syncer.Result
+				if err := d.Do(t.Context(), &op, &res); err != nil {
+					t.Error(err)
+				} else if res.Allowed {
+					admitted[a].Add(1)
+					admitted[b].Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for i := range admitted {
+		got := count(t, d, fmt.Sprint("k", i), 60_000)
+		if n := admitted[i].Load(); got != n || n > limit || n == 0 {
+			t.Errorf("k%d: %d admitted, %d stored, limit %d", i, n, got, limit)
+		}
+	}
+}
+
+func TestDirectClusterSeveralChecks(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 2, 0)
+	s := open(t, redisstore.Options{URL: c.URL()})
+	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
+	checks := []syncer.Check{check("x", 1, 60_000, 3), check("y", 1, 60_000, 2), check("x", 1, 60_000, 3)}
+	if res := acquire(t, d, checks...); !res.Allowed {
+		t.Errorf("first: %+v", res)
+	}
+	if res := acquire(t, d, checks...); res.Allowed || !res.Checks[2].Refused || res.RetryAfter < 1 {
+		t.Errorf("second: %+v", res)
+	}
+	if x, y := count(t, d, "x", 60_000), count(t, d, "y", 60_000); x != 2 || y != 1 {
+		t.Errorf("stored x=%d y=%d, want 2 and 1", x, y)
+	}
+	op := syncer.Op{Kind: syncer.Acquire, CountDenied: true, Checks: checks}
+	if res := do(t, d, op); res.Allowed {
+		t.Errorf("count denied: %+v", res)
+	}
+	if x, y := count(t, d, "x", 60_000), count(t, d, "y", 60_000); x != 4 || y != 2 {
+		t.Errorf("stored x=%d y=%d, want 4 and 2", x, y)
+	}
+	// One that fails leaves nothing of the others.
+	if err := s.Client().Set(t.Context(), s.Address("foreign"), "mine", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, op.CountDenied = range []bool{false, true} {
+		op.Checks = []syncer.Check{check("z", 1, 60_000, 3), check("foreign", 1, 60_000, 3)}
+		var res syncer.Result
+		if err := d.Do(t.Context(), &op, &res); err == nil || errors.Is(err, syncer.ErrClosed) {
+			t.Errorf("a key that can't be counted: %v", err)
+		}
+		if got := count(t, d, "z", 60_000); got != 0 {
+			t.Errorf("count denied %v: the other key holds %d", op.CountDenied, got)
+		}
+	}
+}
