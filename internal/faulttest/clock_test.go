@@ -1,0 +1,136 @@
+package faulttest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"twotier/internal/embedded"
+	"twotier/internal/node"
+	"twotier/syncer"
+)
+
+// steppingStore is the clock of a store that jumps.
+type steppingStore struct {
+	mu   sync.Mutex
+	now  time.Time
+	asks int
+}
+
+func (s *steppingStore) Clock(_ context.Context, local func() time.Time) (time.Duration, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asks++
+	return s.now.Sub(local()), nil
+}
+
+func (s *steppingStore) Health() node.StoreHealth { return node.StoreHealth{Up: true} }
+
+func (s *steppingStore) asked() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asks
+}
+
+// TestFault18ClockSteps has the store's clock jump by minutes in both directions, and the machine's wall clock too. Time is
+// driven: nothing here depends on how fast the test runs.
+func TestFault18ClockSteps(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var mono time.Duration
+	wall := time.UnixMilli(1_763_000_000_000)
+	store := &steppingStore{now: wall}
+	counts := embedded.New(embedded.Options{})
+	clock := node.NewClock(
+		func() time.Time { mu.Lock(); defer mu.Unlock(); return wall },
+		func() time.Duration { mu.Lock(); defer mu.Unlock(); return mono })
+	place := syncer.Placement{Partitions: 1}
+	counter, err := syncer.New(syncer.Options{Store: counts, Now: clock.Now, Placement: place, FlushInterval: 5 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := node.New(node.Options{ID: "n", Counter: counter, Store: store, Clock: clock, Partitions: 1, ClockInterval: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	pass := func(d time.Duration) {
+		mu.Lock()
+		mono += d
+		wall = wall.Add(d)
+		mu.Unlock()
+		store.mu.Lock()
+		store.now = store.now.Add(d)
+		store.mu.Unlock()
+	}
+	measured := func() {
+		before := store.asked()
+		until(t, "the node asks for the time", func() bool { return store.asked() > before+1 })
+	}
+	last, total := int64(0), int64(0)
+	add := func(what string) {
+		t.Helper()
+		key := fmt.Sprint("k", total)
+		at := clock.Now()
+		if at < last {
+			t.Fatalf("%s: the clock went back from %d to %d", what, last, at)
+		}
+		last = at
+		op := syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{{Key: []byte(key), N: 1}}}
+		var res syncer.Result
+		if err := n.Do(t.Context(), &op, &res); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		total++
+		if err := counter.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		store.mu.Lock()
+		truth := store.now.UnixMilli()
+		store.mu.Unlock()
+		_, skew := clock.Offset()
+		buckets := counts.Get(0, nil, []byte(key))
+		if len(buckets) != 3 {
+			t.Fatalf("%s: %d buckets", what, len(buckets))
+		}
+		for _, b := range buckets {
+			width := []int64{1000, 60_000, 900_000}[b.Level]
+			if lo, hi := truth/width, (truth+skew.Milliseconds()+2)/width; b.Index < lo || b.Index > hi {
+				t.Errorf("%s: counted in bucket %d of level %d, want %d to %d (skew %v)", what, b.Index, b.Level, lo, hi, skew)
+			}
+		}
+	}
+	for _, step := range []time.Duration{0, 3 * time.Minute, -2 * time.Minute, 7 * time.Minute, -30 * time.Second, -5 * time.Minute, time.Hour} {
+		store.mu.Lock()
+		store.now = store.now.Add(step)
+		store.mu.Unlock()
+		mu.Lock()
+		wall = wall.Add(-step) // the machine's clock may do what it likes
+		mu.Unlock()
+		measured()
+		_, skewed := clock.Offset()
+		for range 20 {
+			pass(700 * time.Millisecond)
+			add(fmt.Sprint("after ", step))
+		}
+		measured()
+		if _, skew := clock.Offset(); skewed > 14*time.Second && skew > skewed-6*time.Second {
+			t.Errorf("after %v: the skew was %v and is %v: it does not shrink", step, skewed, skew)
+		}
+	}
+	pass(20 * time.Minute)
+	measured()
+	add("at last")
+	if _, skew := clock.Offset(); skew != 0 {
+		t.Errorf("the skew is %v at last", skew)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := n.Close(ctx); err != nil {
+		t.Error(err)
+	}
+}
