@@ -69,7 +69,7 @@ type Round struct {
 	// Acked is the sequence up to which the store has acknowledged.
 	Acked uint64
 	// Republish restores counts after a loss: every bucket of Adds is raised to at least N. With Final, Acked becomes the
-	// stored sequence.
+	// stored sequence. If the store has Acked already, or more, it changes nothing: this is a message that was late.
 	Republish, Final bool
 	Keys             []KeyRound
 

@@ -185,6 +185,10 @@ func (p *partition) key(k *syncer.KeyRound, write bool, now int64) {
 }
 
 func (p *partition) republish(r *syncer.Round, now int64) {
+	r.Version = p.version
+	if p.seqs[r.Writer] >= r.Acked {
+		return // restored already
+	}
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		h := p.find(k.NS, k.Key, now)

@@ -73,7 +73,7 @@ func TestKeysExpire(t *testing.T) {
 func TestRepublishRefreshesTTL(t *testing.T) {
 	s := newTimed(embedded.Options{})
 	add(t, s, 1, "a", 1, 1000)
-	r := &syncer.Round{Writer: "w", Acked: 1, Republish: true, Keys: []syncer.KeyRound{
+	r := &syncer.Round{Writer: "w", Acked: 2, Republish: true, Keys: []syncer.KeyRound{
 		{Key: []byte("a"), TTL: 5000, Adds: []syncer.Bucket{{Index: 1, N: 1}}}}}
 	s.Exchange(t.Context(), []*syncer.Round{r})
 	s.now = s.now.Add(4 * time.Second)

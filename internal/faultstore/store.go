@@ -148,9 +148,6 @@ func (s *Store) carryOut(st *state, r *syncer.Round) (hang bool) {
 	case s.opt.Decide != nil:
 		fault = s.opt.Decide(r)
 	}
-	if fault == Late && r.Republish {
-		fault = RequestLost // a store is not required to tell a late restoration from one that is needed
-	}
 	s.counts[fault]++
 	switch fault {
 	case ReplyLost:

@@ -59,6 +59,9 @@ func (m *model) carryOut(r *syncer.Round) (lost bool) {
 }
 
 func (m *model) republish(r *syncer.Round) {
+	if m.seqs[sequenceID(r)] >= r.Acked {
+		return
+	}
 	m.versions[r.Partition]++
 	if r.Final {
 		m.seqs[sequenceID(r)] = r.Acked
@@ -139,6 +142,7 @@ func (d *dice) round() *syncer.Round {
 		r.Seq = r.Acked + 1
 	case 2:
 		r.Republish, r.Final = true, d.IntN(2) == 0
+		r.Acked += 3 * uint64(d.IntN(2)) // with nothing lost it does nothing
 	default:
 		r.Seq = r.Acked + 1
 	}
@@ -179,8 +183,12 @@ func (d *dice) key(r *syncer.Round, i int) syncer.KeyRound {
 
 func (d *dice) settled(r *syncer.Round) {
 	d.past = append(d.past, r)
-	if id := sequenceID(r); r.Seq > 0 && !r.Lost {
+	id := sequenceID(r)
+	if r.Seq > 0 && !r.Lost {
 		d.acked[id] = max(d.acked[id], r.Seq)
+	}
+	if r.Final {
+		d.acked[id] = max(d.acked[id], r.Acked)
 	}
 }
 

@@ -41,6 +41,13 @@ func testRepublish(t *testing.T, s syncer.Store) {
 	holds(t, s, "b", bucket(0, 0, 3))
 	exchange(t, s, r)
 	holds(t, s, "a", bucket(0, 0, 9), bucket(0, 1, 50), bucket(2, 0, 8))
+	// Neither part does anything when it comes late, least of all lower the sequence.
+	apply(t, s, "w", 6, key("a", bucket(0, 0, -5)))
+	exchange(t, s, first)
+	exchange(t, s, last)
+	r.Seq, r.Acked = 6, 5
+	exchange(t, s, r)
+	holds(t, s, "a", bucket(0, 0, 4), bucket(0, 1, 50), bucket(2, 0, 8))
 }
 
 // testRepublishWithoutTTL leaves the time to live as it is.
