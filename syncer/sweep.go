@@ -62,46 +62,22 @@ func (c *Counter) sweep(p *partition, at int) bool {
 	return at+sweepSlots < len(p.table.slots)
 }
 
-// forgetExpired drops the buckets of an idle entry that have left every window that ends now, unflushed ones included,
-// and gives back what memory that frees. The newest bucket of a level stays as long as anything of the entry does: without
-// it the level could not tell that it has lost older ones, and a late window would read it as empty.
+// forgetExpired drops what is known of an idle entry once its newest bucket has left every window that ends now, unflushed
+// counts included. Until then its finer levels stay as they are: a level that had lost buckets by age, not because newer
+// ones came, would not show it, and a late window would read it as if nothing had been counted.
 func (c *Counter) forgetExpired(p *partition, e entry, l *leaparray.Ladder, now int64) {
-	s := l.Stamp(now)
 	coarsest := l.Len() - 1
-	var heads leaparray.Stamp
-	for level := range l.Len() {
-		heads[level] = l.Head(p.pendingOf(e), level)
-	}
-	stays := heads[coarsest] >= s[coarsest]-l.Keep(coarsest)
-	lives := func(level int, idx int64) bool { return idx >= s[level]-l.Keep(level) || stays && idx == heads[level] }
+	oldest := l.Stamp(now)[coarsest] - l.Keep(coarsest)
 	if e.hasPending() {
-		gone := int64(0)
-		l.Each(p.pendingOf(e), func(level int, idx, _ int64) bool {
-			if !lives(level, idx) {
-				gone++
-			}
-			return true
-		})
-		if gone > 0 && !e.has(flagBusy) {
-			to := p.compact(l, p.pendingOf(e), lives)
-			p.dropPending(e)
-			e.setPending(to)
-			p.pendingBuckets -= gone
-			p.expired += gone
+		if e.has(flagBusy) || l.Head(p.pendingOf(e), coarsest) >= oldest {
+			return
 		}
+		before := p.pendingBuckets
+		p.clearPending(e, l)
+		p.expired += before - p.pendingBuckets
 	}
-	if e.synced() == 0 || e.hasPending() {
-		return
-	}
-	if l.Head(p.syncedOf(e), coarsest) < s[coarsest]-l.Keep(coarsest) {
+	if e.synced() != 0 && l.Head(p.syncedOf(e), coarsest) < oldest {
 		p.arena.releaseCounter(e.synced())
 		e.setSynced(0)
 	}
-}
-
-// compact copies a counter into the smallest block and returns where that is.
-func (p *partition) compact(l *leaparray.Ladder, c leaparray.Counter, keep func(level int, idx int64) bool) ref {
-	to := counterAlloc{a: &p.arena}
-	l.Compact(c, &to, keep)
-	return to.ref
 }
