@@ -25,7 +25,7 @@ func main() {
 	var o options
 	flag.Float64Var(&o.rate, "rate", 100_000, "`adds` per second")
 	flag.DurationVar(&o.duration, "duration", time.Minute, "of the stream of distinct keys")
-	flag.IntVar(&o.events, "events", 200_000, "length of the traces, a multiple of 500")
+	flag.IntVar(&o.events, "events", 300_000, "length of the traces, a multiple of 500")
 	flag.StringVar(&o.out, "out", "results", "`directory` of the results")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -22,7 +22,7 @@ func main() {
 	var o options
 	flag.IntVar(&o.one, "one", 1_000_000, "`keys` with one event, in thousands")
 	flag.IntVar(&o.thirty, "thirty", 100_000, "`keys` with thirty events, in thousands")
-	flag.IntVar(&o.every, "every", 1000, "`keys` with every bucket live, in thousands")
+	flag.IntVar(&o.every, "every", 20_000, "`keys` with every bucket live, in thousands")
 	flag.IntVar(&o.pauseKeys, "pause-keys", 10_000_000, "`keys` of the process whose garbage collections are timed")
 	flag.IntVar(&o.cycles, "cycles", 100, "garbage `collections` to time")
 	flag.StringVar(&o.out, "out", "results", "`directory` of the results")
@@ -56,6 +56,7 @@ func run(ctx context.Context, o options) error {
 }
 
 func (r *Result) measure(ctx context.Context, sh shape) error {
+	log.Printf("%s: twotier with %d keys, the others with %d", sh.name, sh.keys, sh.rivalKeys)
 	row, err := twotier(ctx, sh)
 	if err != nil {
 		return err

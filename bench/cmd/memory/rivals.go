@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"regexp"
 	"strconv"
 	"strings"
@@ -47,14 +48,15 @@ func rivals(ctx context.Context, sh shape) (rows []Row, missing []error, err err
 		return nil, nil, err
 	}
 	// What Redis spends on its connections is spent before anything is measured.
-	if err := fill(ctx, field[0], shape{keys: workers * pipeline, ages: make([]time.Duration, 1)}); err != nil {
+	if err := fill(ctx, field[0], shape{rivalKeys: workers * pipeline, ages: make([]time.Duration, 1)}); err != nil {
 		return nil, nil, err
 	}
 	for _, l := range field {
 		if err := rdb.FlushDB(ctx).Err(); err != nil {
 			return nil, nil, fmt.Errorf("flushdb: %w", err)
 		}
-		row := Row{Way: l.Name(), Shape: sh.name, Keys: sh.keys, Events: len(sh.ages)}
+		log.Printf("%s: %s", sh.name, l.Name())
+		row := Row{Way: l.Name(), Shape: sh.name, Keys: sh.rivalKeys, Events: len(sh.ages)}
 		before, err := usedMemory(ctx, rdb)
 		if err != nil {
 			return nil, nil, err
@@ -112,7 +114,7 @@ func fill(ctx context.Context, l *limiter.Scripted, sh shape) error {
 		wg.Go(func() {
 			for _, age := range sh.ages {
 				if errs[w] == nil {
-					errs[w] = fillShare(ctx, l, sh.keys, w, now.Add(-age).UnixMilli())
+					errs[w] = fillShare(ctx, l, sh.rivalKeys, w, now.Add(-age).UnixMilli())
 				}
 			}
 		})
