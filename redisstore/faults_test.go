@@ -273,6 +273,24 @@ func TestForeignType(t *testing.T) {
 	}
 }
 
+// TestLossRestoresTheLayout has a node with another layout refused after the first one's description was lost.
+func TestLossRestoresTheLayout(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: srv.URL()})
+	works(t, s)
+	flushAll(t, srv)
+	r := oneRound(s, "a", 2)
+	if send(t, s, r); !r.Lost {
+		t.Fatalf("the loss is not noticed: %v", r.Err)
+	}
+	send(t, s, r)
+	err := probe(t, open(t, redisstore.Options{URL: srv.URL(), Placement: syncer.Placement{Partitions: 11}}))
+	if !errors.Is(err, redisstore.ErrMismatch) {
+		t.Errorf("%v, want it to be refused", err)
+	}
+}
+
 // TestOverflow refuses one key with what it held before.
 func TestOverflow(t *testing.T) {
 	t.Parallel()
