@@ -67,17 +67,25 @@ func (c *Counter) sweep(p *partition, at int) bool {
 // ones came, would not show it, and a late window would read it as if nothing had been counted.
 func (c *Counter) forgetExpired(p *partition, e entry, l *leaparray.Ladder, now int64) {
 	coarsest := l.Len() - 1
-	oldest := l.Stamp(now)[coarsest] - l.Keep(coarsest)
+	oldest := (l.Stamp(now)[coarsest] - l.Keep(coarsest)) * l.Width(coarsest)
 	if e.hasPending() {
-		if e.has(flagBusy) || l.Head(p.pendingOf(e), coarsest) >= oldest {
+		if e.has(flagBusy) || newest(p.pendingOf(e), l) >= oldest {
 			return
 		}
 		before := p.pendingBuckets
 		p.clearPending(e, l)
 		p.expired += before - p.pendingBuckets
 	}
-	if e.synced() != 0 && l.Head(p.syncedOf(e), coarsest) < oldest {
+	if e.synced() != 0 && newest(p.syncedOf(e), l) < oldest {
 		p.arena.releaseCounter(e.synced())
 		e.setSynced(0)
 	}
+}
+
+// newest is when the newest bucket of any level begins: taking back may have emptied a level of its own.
+func newest(c leaparray.Counter, l *leaparray.Ladder) (ms int64) {
+	for level := range l.Len() {
+		ms = max(ms, l.Head(c, level)*l.Width(level))
+	}
+	return ms
 }

@@ -1,0 +1,51 @@
+package syncer
+
+// Held is what memory holds of a key.
+type Held struct {
+	Found, Warm, Clean bool
+	// Synced and Pending are the counts by level and index of bucket.
+	Synced, Pending map[[2]int64]int64
+}
+
+// Held returns what memory holds of a key, at one moment.
+func (c *Counter) Held(ns, key []byte) (h Held) {
+	var t target
+	c.locate(&t, &Check{NS: ns, Key: key})
+	t.p.mu.Lock()
+	defer t.p.mu.Unlock()
+	r := t.p.find(t.hash, t.ns, key)
+	if r == 0 {
+		return h
+	}
+	e := t.p.arena.entry(r)
+	h = Held{Found: true, Warm: t.p.warm(e), Clean: evictable(e), Synced: map[[2]int64]int64{}, Pending: map[[2]int64]int64{}}
+	t.sp.ladder.Each(t.p.syncedOf(e), func(level int, idx, n int64) bool {
+		h.Synced[[2]int64{int64(level), idx}] += n
+		return true
+	})
+	t.sp.ladder.Each(t.p.pendingOf(e), func(level int, idx, n int64) bool {
+		h.Pending[[2]int64{int64(level), idx}] += n
+		return true
+	})
+	return h
+}
+
+// PendingFound counts the pending buckets by looking at every key, and the keys that say they are dirty.
+func (c *Counter) PendingFound() (buckets int64) {
+	for i := range c.parts {
+		p := &c.parts[i]
+		p.mu.Lock()
+		for _, s := range p.table.slots {
+			if s == 0 {
+				continue
+			}
+			e := p.arena.entry(ref(s >> 32))
+			c.spaces[e.space()].ladder.Each(p.pendingOf(e), func(int, int64, int64) bool {
+				buckets++
+				return true
+			})
+		}
+		p.mu.Unlock()
+	}
+	return buckets
+}

@@ -1,0 +1,258 @@
+package syncer_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier/internal/embedded"
+	"twotier/internal/faultstore"
+	"twotier/leaparray"
+	"twotier/syncer"
+)
+
+var (
+	seedFlag  = flag.Uint64("seed", 0, "run the model test with this seed only")
+	seedsFlag = flag.Int("seeds", 300, "number of seeds that the model test runs")
+)
+
+// TestModel drives a counter with random operations over a store with random faults, and holds everything it says
+// against a list of what was counted. Time is virtual, and the same seed gives the same operations and faults; the jitter of
+// flushes is not part of it, so a failure may take some -count to come back.
+func TestModel(t *testing.T) {
+	if *seedFlag != 0 {
+		synctest.Test(t, func(t *testing.T) { runModel(t, *seedFlag) })
+		return
+	}
+	seeds := *seedsFlag
+	if testing.Short() {
+		seeds /= 10
+	}
+	first := rand.Uint64N(1 << 40)
+	for i := range seeds {
+		seed := first + uint64(i) + 1
+		if !t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { runModel(t, seed) })
+		}) {
+			t.Fatalf("repeat with -run 'TestModel$' -seed=%d", seed)
+		}
+	}
+}
+
+// plan is what a seed decides for a whole run.
+type plan struct {
+	levels  []leaparray.Level
+	parts   int
+	memory  int64 // 0: plenty
+	mix     faultstore.Mix
+	flushes bool // the store loses everything now and then
+	rival   bool // another counter writes to the same store
+	ack     syncer.Ack
+	onCold  syncer.OnCold
+	keys    int
+	ops     int
+}
+
+func newPlan(rnd *rand.Rand) plan {
+	p := plan{parts: 1 + rnd.IntN(3), keys: 6, ops: 250, onCold: syncer.OnColdDeny}
+	if rnd.IntN(4) == 0 {
+		p.onCold = syncer.OnColdAllow
+	}
+	switch rnd.IntN(3) {
+	case 0:
+		p.levels = leaparray.DefaultLevels()
+	case 1:
+		p.levels = []leaparray.Level{{Width: time.Second, Count: 10}}
+	default:
+		p.levels = []leaparray.Level{{Width: 100 * time.Millisecond, Count: 10}, {Width: time.Second, Count: 7}, {Width: time.Minute, Count: 3}}
+	}
+	if rnd.IntN(4) > 0 {
+		p.mix = faultstore.Mix{ReplyLost: rnd.IntN(200), RequestLost: rnd.IntN(100), Refused: rnd.IntN(100), Late: rnd.IntN(100), Hang: rnd.IntN(20)}
+	}
+	if rnd.IntN(8) == 0 {
+		p.mix.KeyRefused = rnd.IntN(100)
+	}
+	switch rnd.IntN(5) {
+	case 0:
+		p.memory, p.keys = int64(p.parts)*(8<<10), 400*p.parts
+	case 1:
+		p.flushes = true
+	case 2:
+		p.rival = true
+	}
+	if rnd.IntN(5) == 0 {
+		p.ack = syncer.AckStore
+	}
+	return p
+}
+
+// world is one run: the counter, what is beneath it, and what is known to have been counted.
+type world struct {
+	t      *testing.T
+	rnd    *rand.Rand
+	plan   plan
+	ladder *leaparray.Ladder
+	now    func() int64
+	jump   int64
+	store  *embedded.Store
+	faults *faultstore.Store
+	c, two *syncer.Counter // two is the rival, or nil
+	keys   map[string]*truth
+	buf    []byte
+}
+
+func runModel(t *testing.T, seed uint64) {
+	rnd := rand.New(rand.NewPCG(seed, 2))
+	w := &world{t: t, rnd: rnd, plan: newPlan(rnd), keys: map[string]*truth{}}
+	w.now = func() int64 { return t0 + time.Now().UnixMilli()%1_000_000_000 + w.jump }
+	t.Logf("seed %d: %+v", seed, w.plan)
+	w.ladder, _ = leaparray.NewLadder(w.plan.levels...)
+	w.store = embedded.New(embedded.Options{Now: func() time.Time { return time.UnixMilli(w.now()) }})
+	w.faults = faultstore.New(faultstore.Options{
+		Store: w.store, Decide: faultstore.Random(seed, w.plan.mix), Report: t.Errorf,
+	})
+	w.c = w.open("one")
+	if w.plan.rival {
+		w.two = w.open("two")
+	}
+	for range w.plan.ops {
+		w.step()
+		if t.Failed() {
+			t.FailNow()
+		}
+	}
+	w.end()
+}
+
+func (w *world) open(writer string) *syncer.Counter {
+	c, err := syncer.New(syncer.Options{
+		Store: w.faults, Now: w.now, Writer: writer, Ack: w.plan.ack, MaxMemory: w.plan.memory,
+		Placement:     syncer.Placement{Partitions: w.plan.parts},
+		Namespaces:    map[string]syncer.Namespace{syncer.DefaultNamespace: {Ladder: w.ladder, OnCold: w.plan.onCold}},
+		FlushInterval: time.Duration(10+w.rnd.IntN(200)) * time.Millisecond, VerifyInterval: time.Second, Lanes: 2,
+	})
+	if err == nil {
+		err = c.Open(context.Background())
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { // a failed run must not leave goroutines behind either
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = c.Close(ctx)
+	})
+	return c
+}
+
+func (w *world) step() {
+	switch n := w.rnd.IntN(100); {
+	case n < 30:
+		w.add()
+	case n < 60:
+		w.acquire()
+	case n < 70:
+		w.count()
+	case n < 72:
+		w.forget()
+	case n < 90:
+		time.Sleep(time.Duration(w.rnd.IntN(400)) * time.Millisecond)
+	case n < 94:
+		time.Sleep(time.Duration(w.rnd.IntN(8000)) * time.Millisecond)
+	case n < 96:
+		w.jump += w.rnd.Int64N(w.ladder.FineSpan() * 2)
+	case n < 97:
+		w.jump += w.rnd.Int64N(w.ladder.Span() * 2)
+	case n < 98 && w.plan.flushes:
+		w.faults.Deliver()
+		w.store.Flush()
+	case n < 99:
+		w.faults.SetDown(w.rnd.IntN(2) == 0)
+	}
+	w.verify(w.pick())
+}
+
+// end heals the store and compares what it holds with what was counted (I2), then stops (I9: synctest fails if a goroutine
+// of the counter is left).
+func (w *world) end() {
+	w.faults.SetDown(false)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	for _, c := range []*syncer.Counter{w.c, w.two} {
+		if c == nil {
+			continue
+		}
+		for w.unflushed(c) && ctx.Err() == nil { // keys that the store refused are parked for a while
+			time.Sleep(time.Second)
+		}
+		if err := c.Flush(ctx); err != nil {
+			w.t.Fatal(err)
+		}
+		if n := c.Stats().PendingBuckets; n != 0 {
+			w.t.Errorf("%d buckets are pending after Flush", n)
+		}
+	}
+	w.faults.Deliver()
+	if w.plan.flushes {
+		time.Sleep(10 * time.Second) // a loss after the last round is found by verifying
+	}
+	for key, truth := range w.keys {
+		w.ledger(key, truth)
+		w.verify(key)
+	}
+	for _, c := range []*syncer.Counter{w.c, w.two} {
+		if c == nil {
+			continue
+		}
+		if err := c.Close(ctx); err != nil {
+			w.t.Error(err)
+		}
+		if err := c.Do(ctx, &syncer.Op{Checks: []syncer.Check{{Key: []byte("k"), N: 1}}}, new(syncer.Result)); !errors.Is(err, syncer.ErrClosed) {
+			w.t.Errorf("after Close: %v", err)
+		}
+	}
+}
+
+// unflushed reports whether a counter holds anything that the store does not have.
+func (w *world) unflushed(c *syncer.Counter) bool {
+	for key := range w.keys {
+		if h := c.Held(nil, []byte(key)); h.Found && !h.Clean {
+			return true
+		}
+	}
+	return false
+}
+
+// ledger compares the buckets of a key in the store with what was counted.
+func (w *world) ledger(key string, k *truth) {
+	stored := map[[2]int64]int64{}
+	part := syncer.Placement{Partitions: w.plan.parts}.Of(nil, []byte(key))
+	for _, b := range w.store.Get(part, nil, []byte(key)) {
+		stored[[2]int64{int64(b.Level), b.Index}] = b.N
+	}
+	w.same("in the store", key, k.buckets, stored)
+}
+
+// same compares buckets that a window can still see.
+func (w *world) same(what, key string, want, got map[[2]int64]int64) {
+	w.t.Helper()
+	for _, m := range []map[[2]int64]int64{want, got} {
+		for b := range m {
+			if w.alive(b) && want[b] != got[b] {
+				w.t.Errorf("%s of %s: bucket %v holds %d, want %d (now %d)", what, key, b, got[b], want[b], w.now())
+			}
+		}
+	}
+}
+
+// alive reports whether a window that ends now can see the bucket.
+func (w *world) alive(b [2]int64) bool {
+	level := w.plan.levels[b[0]]
+	width := level.Width.Milliseconds()
+	return (b[1]+1)*width > w.now()-width*int64(level.Count)
+}

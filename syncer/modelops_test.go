@@ -1,0 +1,317 @@
+package syncer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"twotier/syncer"
+)
+
+// truth is what was counted of one key: as buckets, and for keys that are only acquired as a list of events.
+type truth struct {
+	buckets map[[2]int64]int64
+	own     map[[2]int64]int64 // counted by the first counter
+	log     []event
+	limits  []syncer.Limit // nil for keys that are added to
+}
+
+type event struct{ ts, n int64 }
+
+func (w *world) truth(key string) *truth {
+	k := w.keys[key]
+	if k == nil {
+		k = &truth{buckets: map[[2]int64]int64{}, own: map[[2]int64]int64{}}
+		w.keys[key] = k
+		if strings.HasPrefix(key, "limited") {
+			for i, lv := range w.plan.levels {
+				span := lv.Span().Milliseconds()
+				k.limits = append(k.limits, syncer.Limit{Window: span - span/3*int64(len(key)%3), Max: 4 + 6*int64(i)})
+			}
+		}
+	}
+	return k
+}
+
+func (w *world) pick() string {
+	kind := "free"
+	if w.rnd.IntN(2) == 0 {
+		kind = "limited"
+	}
+	return fmt.Sprint(kind, w.rnd.IntN(w.plan.keys))
+}
+
+// actor is the counter that carries out the next operation.
+func (w *world) actor() (c *syncer.Counter, own bool) {
+	if w.two != nil && w.rnd.IntN(2) == 0 {
+		return w.two, false
+	}
+	return w.c, true
+}
+
+// moment is mostly now, sometimes late, as late as the ladder allows, or a little early.
+func (w *world) moment() (ts, is int64) {
+	now := w.now()
+	switch w.rnd.IntN(12) {
+	case 0:
+		ts = now - w.rnd.Int64N(w.ladder.Span())
+	case 1:
+		ts = now - w.rnd.Int64N(w.ladder.FineSpan())
+	case 2:
+		ts = now + w.rnd.Int64N(2000)
+	default:
+		return 0, now
+	}
+	return ts, ts
+}
+
+// do carries out an operation whose keys lie in memory that is overwritten right after (I10). Nobody waits for the store
+// forever. It reports whether the operation was carried out, be it that nobody knows when the store will have it.
+func (w *world) do(c *syncer.Counter, op *syncer.Op, keys []string, res *syncer.Result) bool {
+	w.buf = w.buf[:0]
+	for _, key := range keys {
+		w.buf = append(w.buf, key...)
+	}
+	at := 0
+	for i, key := range keys {
+		op.Checks[i].Key = w.buf[at : at+len(key) : at+len(key)]
+		at += len(key)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(1+w.rnd.IntN(2000))*time.Millisecond)
+	defer cancel()
+	err := c.Do(ctx, op, res)
+	for i := range w.buf {
+		w.buf[i] = 'X'
+	}
+	switch {
+	case err == nil, errors.Is(err, syncer.ErrUnknownOutcome):
+		return true
+	case errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, syncer.ErrOverload) && w.plan.memory > 0:
+	case op.Kind == syncer.Acquire && op.TS != 0 && errors.As(err, new(*syncer.InvalidError)): // late: out of a window's reach
+	default:
+		w.t.Errorf("%+v: %v", op, err)
+	}
+	return false
+}
+
+// record notes what was counted; a level that no window sees any more may have left it out.
+func (w *world) record(k *truth, own bool, ts, n int64) {
+	s := w.ladder.Stamp(ts)
+	for level := range w.ladder.Len() {
+		b := [2]int64{int64(level), s[level]}
+		k.buckets[b] += n
+		if own {
+			k.own[b] += n
+		}
+	}
+}
+
+func (w *world) add() {
+	key := fmt.Sprint("free", w.rnd.IntN(w.plan.keys))
+	k := w.truth(key)
+	c, own := w.actor()
+	ts, is := w.moment()
+	n := 1 + w.rnd.Int64N(5)
+	if w.rnd.IntN(40) == 0 {
+		n = 1 << 30
+	}
+	op := syncer.Op{Kind: syncer.Add, TS: ts, Checks: []syncer.Check{{N: n}}}
+	var res syncer.Result
+	if w.rnd.IntN(6) == 0 && w.two == nil {
+		w.takeBack(key, k, &op, is)
+		return
+	}
+	if w.do(c, &op, []string{key}, &res) {
+		w.record(k, own, is, n)
+	}
+}
+
+// takeBack takes from each bucket no more than memory knows to be in it, whatever the store may hold besides.
+func (w *world) takeBack(key string, k *truth, op *syncer.Op, ts int64) {
+	before := w.c.Held(nil, []byte(key))
+	op.Checks[0].N = -op.Checks[0].N
+	if !w.do(w.c, op, []string{key}, new(syncer.Result)) {
+		return
+	}
+	s := w.ladder.Stamp(ts)
+	for level := range w.ladder.Len() {
+		b := [2]int64{int64(level), s[level]}
+		if !before.Found || before.Warm || w.alive(b) {
+			k.buckets[b] -= min(-op.Checks[0].N, max(0, before.Synced[b]+before.Pending[b]))
+		}
+	}
+}
+
+func (w *world) acquire() {
+	c, own := w.actor()
+	ts, is := w.moment()
+	op := syncer.Op{Kind: syncer.Acquire, TS: ts, CountDenied: w.rnd.IntN(20) == 0}
+	var keys []string
+	for range 1 + w.rnd.IntN(3)*w.rnd.IntN(2) {
+		key := fmt.Sprint("limited", w.rnd.IntN(w.plan.keys))
+		keys = append(keys, key)
+		op.Checks = append(op.Checks, syncer.Check{N: 1 + w.rnd.Int64N(2), Limits: w.truth(key).limits})
+	}
+	if w.two != nil {
+		op.CountDenied = false
+	}
+	var res syncer.Result
+	if !w.do(c, &op, keys, &res) {
+		return
+	}
+	op.TS = is
+	if w.two == nil && !(res.Degraded && w.plan.onCold == syncer.OnColdAllow) { // else what is out of reach is let through
+		w.judge(&op, keys, &res)
+	}
+	if !res.Allowed && !op.CountDenied {
+		return
+	}
+	for i, key := range keys {
+		k := w.truth(key)
+		w.record(k, own, is, op.Checks[i].N)
+		k.log = append(k.log, event{is, op.Checks[i].N})
+	}
+}
+
+// judge holds a decision against the list of events: what was admitted must leave no true window overfull (I6), and what
+// was refused must not have had room even with a bucket to spare at each edge that is blurred.
+func (w *world) judge(op *syncer.Op, keys []string, res *syncer.Result) {
+	extra := map[string]int64{}
+	for i, key := range keys {
+		k := w.truth(key)
+		n := op.Checks[i].N + extra[key]
+		extra[key] = n
+		for _, lr := range res.Checks[i].Limits {
+			if fullest := k.fullest(lr.Window, op.TS) + n; res.Allowed && fullest > lr.Max {
+				w.t.Errorf("%s at %d: admitted %d of %d in %d ms: %+v %v", key, op.TS, fullest, lr.Max, lr.Window, res, k.log)
+			}
+			if lr.Refused && k.fullest(lr.Window+k.blur(op.TS)*lr.BucketMS, op.TS)+n <= lr.Max {
+				w.t.Errorf("%s at %d: refused with room for %d: %+v %+v", key, op.TS, n, lr, k.log)
+			}
+		}
+		refused := false
+		for _, lr := range res.Checks[i].Limits {
+			refused = refused || lr.Refused
+		}
+		if res.Checks[i].Refused != refused && !res.Degraded {
+			w.t.Errorf("%s: refused by nothing: %+v", key, res)
+		}
+	}
+}
+
+// blur is how many edges of a window that holds the moment may lie within a bucket with events on both sides: the older one
+// and, for an event that is not the newest, the younger one.
+func (k *truth) blur(ts int64) int64 {
+	for _, e := range k.log {
+		if e.ts > ts {
+			return 2
+		}
+	}
+	return 1
+}
+
+// fullest is the largest number of events in any window of this length that holds the moment.
+func (k *truth) fullest(window, ts int64) (most int64) {
+	ends := []int64{ts}
+	for _, e := range k.log {
+		if e.ts > ts && e.ts < ts+window {
+			ends = append(ends, e.ts)
+		}
+	}
+	for _, end := range ends {
+		sum := int64(0)
+		for _, e := range k.log {
+			if e.ts > end-window && e.ts <= end {
+				sum += e.n
+			}
+		}
+		most = max(most, sum)
+	}
+	return most
+}
+
+// count reads a window of a key that is only acquired. What one counter reads lies between what it counted itself and what all did
+// (I8).
+func (w *world) count() {
+	key := fmt.Sprint("limited", w.rnd.IntN(w.plan.keys))
+	k := w.truth(key)
+	window := 1 + w.rnd.Int64N(w.ladder.Span())
+	op := syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{{Limits: []syncer.Limit{{Window: window}}}}}
+	var res syncer.Result
+	now := w.now()
+	if !w.do(w.c, &op, []string{key}, &res) || w.now() != now {
+		return
+	}
+	l := res.Checks[0].Limits[0]
+	var exact, wider int64
+	for _, e := range k.log {
+		if e.ts > now-window && e.ts <= now {
+			exact += e.n
+		}
+		if e.ts > now-window-l.BucketMS && e.ts <= now+l.BucketMS {
+			wider += e.n
+		}
+	}
+	early := int64(0) // counted ahead of time: may be in the newest bucket or not
+	for _, e := range k.log {
+		if e.ts > now {
+			early += e.n
+		}
+	}
+	known := w.two == nil && (w.plan.memory == 0 || !res.Degraded)
+	if l.Hi > wider || l.Lo > exact+early || known && l.Hi < exact {
+		w.t.Errorf("%s: window of %d ms at %d: %+v, exactly %d, with a bucket more %d, early %d", key, window, now, res, exact, wider, early)
+	}
+}
+
+func (w *world) forget() {
+	if w.two != nil {
+		return
+	}
+	key := w.pick()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	switch err := w.c.Forget(ctx, nil, []byte(key)); {
+	case err == nil, errors.Is(err, syncer.ErrUnknownOutcome):
+		k := w.truth(key)
+		clear(k.buckets)
+		clear(k.own)
+		k.log = nil
+	case errors.Is(err, syncer.ErrOverload) && w.plan.memory > 0:
+	default:
+		w.t.Error(err)
+	}
+}
+
+// verify holds what memory shows of a key against what was counted (I1), and the sums that are kept along the way against
+// what is there (I7).
+func (w *world) verify(key string) {
+	k := w.truth(key)
+	h := w.c.Held(nil, []byte(key))
+	sum := maps.Clone(h.Synced)
+	for b, n := range h.Pending {
+		sum[b] += n
+	}
+	switch {
+	case !h.Found:
+	case w.two != nil:
+		for b, n := range sum {
+			if w.alive(b) && (n < k.own[b] && h.Warm || n > k.buckets[b]) {
+				w.t.Errorf("%s: bucket %v shows %d, counted here %d, in all %d", key, b, n, k.own[b], k.buckets[b])
+			}
+		}
+	case h.Warm:
+		w.same("in memory", key, k.buckets, sum)
+	}
+	s := w.c.Stats()
+	if found := w.c.PendingFound(); found != s.PendingBuckets {
+		w.t.Errorf("%d buckets are pending, Stats says %d", found, s.PendingBuckets)
+	}
+	if w.plan.memory > 0 && s.MemoryBytes > 3*s.MaxMemory+int64(w.plan.parts)<<15 {
+		w.t.Errorf("%d bytes of memory, at most %d wanted", s.MemoryBytes, s.MaxMemory)
+	}
+}
