@@ -1,0 +1,179 @@
+package acceptance
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestBatchesAndChecksAreAllOrNothing(t *testing.T) {
+	each(t, true, func(t *testing.T, b *bed) {
+		body := `{"checks":[{"key":"x","limits":[{"window":"1m","max":3}]},{"key":"y","limits":[{"window":"1m","max":2}]},
+			{"key":"x","limits":[{"window":"1m","max":3}]}]}`
+		if a := b.ok("/v1/acquire", body); !a.Allowed || a.Checks[0].Limits[0].Count != 2 {
+			t.Errorf("first: %+v", a)
+		}
+		a := b.ok("/v1/acquire", body)
+		if a.Allowed || len(a.RefusedBy) != 1 || a.RefusedBy[0] != "checks[2].limits[0]" {
+			t.Errorf("second: %+v", a)
+		}
+		if x, y := b.count("x", "1m").Max, b.count("y", "1m").Max; x != 2 || y != 1 {
+			t.Errorf("counted x=%d y=%d, want 2 and 1", x, y)
+		}
+		a = b.ok("/v1/batch", `{"ops":[{"op":"add","key":"z","n":5},{"op":"acquire","key":"z","limits":[{"window":"1m","max":5}]},
+			{"op":"add","key":"z","ts":1},{"op":"count","key":"z","window":"1m"}]}`)
+		if len(a.Results) != 4 || a.Results[1].Allowed || a.Results[2].Error == nil || a.Results[3].Counts[0].Max != 5 {
+			t.Errorf("batch: %+v", a)
+		}
+	})
+}
+
+func TestRetryAfterIsEnough(t *testing.T) {
+	each(t, true, func(t *testing.T, b *bed) {
+		body := `{"key":"k","n":2,"limits":[{"window":"10s","max":4},{"window":"5m","max":7}]}`
+		passed, waited := 0, int64(0)
+		for passed < 6 {
+			a := b.ok("/v1/acquire", body)
+			if a.Allowed {
+				passed++
+				b.mono.Add(int64(1700 * time.Millisecond))
+				continue
+			}
+			if a.RetryAfter < 1 || a.RetryAfter > 6*minute {
+				t.Fatalf("retry after %d ms: %+v", a.RetryAfter, a)
+			}
+			b.mono.Add((a.RetryAfter - 1) * int64(time.Millisecond))
+			if a := b.ok("/v1/acquire", body); a.Allowed {
+				t.Errorf("it passed a millisecond before")
+			}
+			b.mono.Add(int64(time.Millisecond))
+			if a := b.ok("/v1/acquire", body); !a.Allowed {
+				t.Fatalf("refused after waiting: %+v", a)
+			}
+			passed++
+			waited++
+		}
+		if waited == 0 {
+			t.Error("nothing was ever refused")
+		}
+		if a := b.ok("/v1/acquire", `{"key":"k","n":9,"limits":[{"window":"10s","max":4}]}`); a.RetryAfter != -1 {
+			t.Errorf("what never fits is to be tried again after %d ms", a.RetryAfter)
+		}
+	})
+}
+
+func TestEventTime(t *testing.T) {
+	each(t, true, func(t *testing.T, b *bed) {
+		now := b.now()
+		b.ok("/v1/add", fmt.Sprintf(`{"key":"k","n":3,"ts":%d}`, now-2*60*minute))
+		b.ok("/v1/add", fmt.Sprintf(`{"key":"k","n":4,"ts":%d}`, now+1000))
+		if got := b.count("k", "3h"); got.Max != 7 {
+			t.Errorf("late and early: %+v, want 7", got)
+		}
+		if got := b.count("k", "1h"); got.Max != 4 {
+			t.Errorf("the last hour: %+v, want 4", got)
+		}
+		if got := b.count("k", "2h", now-60*minute); got.Max != 3 {
+			t.Errorf("an hour ago: %+v, want 3", got)
+		}
+		for name, ts := range map[string]int64{"in the future": now + 5000, "farther back": now - 25*60*minute} {
+			for _, call := range []string{"add", "acquire"} {
+				a := b.post("/v1/"+call, fmt.Sprintf(`{"key":"k","ts":%d,"limits":[{"window":"1m","max":5}]}`, ts))
+				if a.Status != http.StatusUnprocessableEntity || !strings.HasPrefix(a.Detail, "ts: ") || !strings.Contains(a.Detail, name) {
+					t.Errorf("%s at %d: %d %q", call, ts-now, a.Status, a.Detail)
+				}
+			}
+			if a := b.get("/v1/count", "key", "k", "window", "1m", "at", fmt.Sprint(ts)); a.Status != http.StatusUnprocessableEntity || !strings.HasPrefix(a.Detail, "at: ") {
+				t.Errorf("count at %d: %d %q", ts-now, a.Status, a.Detail)
+			}
+		}
+		if got := b.count("k", "24h"); got.Max != 7 {
+			t.Errorf("a refused event was counted: %+v", got)
+		}
+	})
+}
+
+func TestTakingBack(t *testing.T) {
+	each(t, true, func(t *testing.T, b *bed) {
+		b.ok("/v1/add", `{"key":"k","n":3}`)
+		b.count("k", "1m") // from here on memory knows all of it
+		for _, step := range []struct{ n, want int64 }{{-1, 2}, {-5, 0}, {2, 2}} {
+			b.ok("/v1/add", fmt.Sprintf(`{"key":"k","n":%d}`, step.n))
+			if got := b.count("k", "24h"); got.Max != step.want {
+				t.Errorf("after %d: %+v, want %d", step.n, got, step.want)
+			}
+		}
+	})
+}
+
+func TestRefusals(t *testing.T) {
+	each(t, true, func(t *testing.T, b *bed) {
+		const limits = `"limits":[{"window":"1m","max":1},{"window":"1h","max":5}]`
+		if a := b.ok("/v1/acquire?deny=429", `{"key":"k",`+limits+`}`); !a.Allowed || a.Header.Get("RateLimit") == "" || a.Header.Get("Retry-After") != "" {
+			t.Errorf("%+v", a)
+		}
+		a := b.post("/v1/acquire?deny=429", `{"key":"k",`+limits+`}`)
+		h := a.Header
+		if a.Status != 429 || a.Allowed || h.Get("RateLimit-Policy") != `"limits[0]";q=1;w=60, "limits[1]";q=5;w=3600` ||
+			!strings.HasPrefix(h.Get("RateLimit"), `"limits[0]";r=0;t=`) || h.Get("Retry-After") == "" {
+			t.Errorf("%d %+v %v", a.Status, a, h)
+		}
+		if got := b.count("k", "1h"); got.Max != 1 {
+			t.Errorf("a refusal was counted: %+v", got)
+		}
+		if a := b.ok("/v1/acquire", `{"key":"k","count_denied":true,`+limits+`}`); a.Allowed {
+			t.Errorf("count_denied: %+v", a)
+		}
+		if got := b.count("k", "1h"); got.Max != 2 {
+			t.Errorf("count_denied did not count: %+v", got)
+		}
+	})
+}
+
+func TestReset(t *testing.T) {
+	each(t, true, func(t *testing.T, b *bed) {
+		b.ok("/v1/add", `{"key":"k","n":3,"ack":"redis"}`)
+		b.ok("/v1/add", `{"key":"k","n":3}`)
+		b.ok("/v1/add", `{"key":"other","n":3}`)
+		b.ok("/v1/reset", `{"key":"k"}`)
+		if k, other := b.count("k", "24h").Max, b.count("other", "24h").Max; k != 0 || other != 3 {
+			t.Errorf("counts %d and %d after reset, want 0 and 3", k, other)
+		}
+		b.ok("/v1/add", `{"key":"k","ack":"redis"}`)
+		if k := b.count("k", "24h").Max; k != 1 {
+			t.Errorf("counts %d afterwards, want 1", k)
+		}
+	})
+}
+
+func TestSeriesAndTop(t *testing.T) {
+	each(t, true, func(t *testing.T, b *bed) {
+		for i := range 200 {
+			b.ok("/v1/add", fmt.Sprintf(`{"key":"busy","n":%d}`, 1+i%3))
+			if i%10 == 0 {
+				b.ok("/v1/add", fmt.Sprintf(`{"key":"calm-%d"}`, i))
+			}
+			b.mono.Add(int64(time.Duration(i*7919%23_000) * time.Millisecond))
+		}
+		for _, window := range []string{"10s", "1m", "37m", "1h", "24h"} {
+			a := b.get("/v1/series", "key", "busy", "window", window)
+			sum, last := int64(0), int64(0)
+			for _, p := range a.Points {
+				if last != 0 && p[0] != last+a.BucketMS {
+					t.Errorf("%s: a bucket at %d after %d", window, p[0], last)
+				}
+				last = p[0]
+				sum += p[1]
+			}
+			if want := b.count("busy", window); sum != want.Max || a.BucketMS != want.BucketMS {
+				t.Errorf("%s: the series adds up to %d, the count is %+v", window, sum, want)
+			}
+		}
+		a := b.get("/v1/top", "n", "3", "window", "24h")
+		if len(a.Keys) != 3 || a.Keys[0].Key != "busy" || a.Keys[0].Count != b.count("busy", "24h").Count {
+			t.Errorf("top: %+v", a.Keys)
+		}
+	})
+}
