@@ -38,7 +38,8 @@ const (
 // Options configure a [Store]. The zero value of a field means its default.
 type Options struct {
 	// URL says where Redis is: redis://[user:password@]host:port[/db], rediss:// for TLS, unix:///path[?db=n],
-	// redis+cluster://host:port,host:port, redis+sentinel://host:port,host:port/master[/db]; rediss+cluster and
+	// redis+cluster://host:port,host:port, redis+sentinel://host:port,host:port/master[/db] with
+	// ?sentinel-user=NAME&sentinel-password=SECRET where the sentinels ask for one themselves; rediss+cluster and
 	// rediss+sentinel for TLS. Required.
 	URL string
 	// TLS is used with the rediss schemes; nil means the system's roots.
@@ -54,6 +55,9 @@ type Options struct {
 	// Logger is told of changes of state. Default: none.
 	Logger *slog.Logger
 }
+
+// sentinelSecret is the URL's parameter for the password of the sentinels themselves.
+const sentinelSecret = "sentinel-password"
 
 // Store is a connection to Redis. Make one with [New].
 type Store struct {
@@ -195,7 +199,7 @@ func (s *Store) choose(o *redis.UniversalOptions, scheme, hosts string, segments
 			return errors.New("want redis+sentinel://host:port,host:port/master-name")
 		}
 		o.MasterName = segments[0]
-		o.SentinelUsername, o.SentinelPassword = o.Username, o.Password
+		o.SentinelUsername, o.SentinelPassword = u.Query().Get("sentinel-user"), u.Query().Get(sentinelSecret)
 		if len(segments) > 1 {
 			db = segments[1]
 		}
@@ -238,6 +242,12 @@ func addresses(hosts string, sentinel bool) (list []string, err error) {
 
 // mask hides the password of a URL.
 func mask(raw string) string {
+	if before, secret, ok := strings.Cut(raw, sentinelSecret+"="); ok {
+		_, after, more := strings.Cut(secret, "&")
+		if raw = before + sentinelSecret + "=***"; more {
+			raw += "&" + after
+		}
+	}
 	scheme, rest, ok := strings.Cut(raw, "://")
 	if scheme += "://"; !ok {
 		scheme, rest = "", raw

@@ -120,6 +120,15 @@ func (s *Store) compare(ctx context.Context, want map[string]string, complete bo
 				"or delete the field %q of the hash %s once those counts don't matter", ErrMismatch, field, there, value, field, metaKey)
 		}
 	}
+	// A namespace that this node does not list is counted by it like the default one.
+	for _, field := range slices.Sorted(maps.Keys(have)) {
+		name, isLadder := strings.CutPrefix(field, "ladder:")
+		if _, listed := want[field]; isLadder && !listed && have[field] != want["ladder:"+syncer.DefaultNamespace] {
+			return fmt.Errorf("%w: its counts of namespace %s were made with %s, which this node does not configure; add "+
+				"namespace.%s.ladder, or delete the field %q of the hash %s once those counts don't matter",
+				ErrMismatch, name, have[field], name, field, metaKey)
+		}
+	}
 	return nil
 }
 

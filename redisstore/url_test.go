@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"twotier/leaparray"
 	"twotier/redisstore"
 )
 
@@ -96,5 +97,19 @@ func TestOptionErrors(t *testing.T) {
 	}
 	if _, err := redisstore.New(redisstore.Options{URL: "redis://h"}); err == nil {
 		t.Error("no ladders are accepted")
+	}
+}
+
+func TestSentinelsPasswordIsNotShown(t *testing.T) {
+	l, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = redisstore.New(redisstore.Options{
+		URL:     "redis+sentinel://me:pw@h:1/?sentinel-user=a&sentinel-password=secret&db=1",
+		Ladders: map[string]*leaparray.Ladder{"default": l},
+	})
+	if err == nil || strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "pw@") {
+		t.Errorf("got %v", err)
 	}
 }

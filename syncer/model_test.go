@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -98,7 +99,7 @@ type world struct {
 	plan   plan
 	ladder *leaparray.Ladder
 	now    func() int64
-	jump   int64
+	jump   atomic.Int64
 	store  *embedded.Store
 	faults *faultstore.Store
 	c, two *syncer.Counter // two is the rival, or nil
@@ -109,7 +110,7 @@ type world struct {
 func runModel(t *testing.T, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 2))
 	w := &world{t: t, rnd: rnd, plan: newPlan(rnd), keys: map[string]*truth{}}
-	w.now = func() int64 { return t0 + time.Now().UnixMilli()%1_000_000_000 + w.jump }
+	w.now = func() int64 { return t0 + time.Now().UnixMilli()%1_000_000_000 + w.jump.Load() }
 	t.Logf("seed %d: %+v", seed, w.plan)
 	w.ladder, _ = leaparray.NewLadder(w.plan.levels...)
 	w.store = embedded.New(embedded.Options{Now: func() time.Time { return time.UnixMilli(w.now()) }})
@@ -165,9 +166,9 @@ func (w *world) step() {
 	case n < 94:
 		time.Sleep(time.Duration(w.rnd.IntN(8000)) * time.Millisecond)
 	case n < 96:
-		w.jump += w.rnd.Int64N(w.ladder.FineSpan() * 2)
+		w.jump.Add(w.rnd.Int64N(w.ladder.FineSpan() * 2))
 	case n < 97:
-		w.jump += w.rnd.Int64N(w.ladder.Span() * 2)
+		w.jump.Add(w.rnd.Int64N(w.ladder.Span() * 2))
 	case n < 98 && w.plan.flushes:
 		w.faults.Deliver()
 		w.store.Flush()

@@ -6,6 +6,8 @@ type republish struct {
 	held  *Round // the round that found the loss; it is sent after
 	round *Round // under way
 	next  int
+	// version is what the store had counted after the part before.
+	version uint64
 }
 
 // startRepublish begins after a round that was not carried out because the store has lost what it had acknowledged. The
@@ -53,9 +55,13 @@ func (c *Counter) cutRepublish(p *partition) *Round {
 
 // settleRepublish goes on with the next part, or with the round that found the loss.
 func (c *Counter) settleRepublish(p *partition, r *Round) (more bool) {
-	p.republish.round = nil
-	if r.Lost {
-		p.republish.next = 0
+	rp := p.republish
+	rp.round = nil
+	again := r.Lost || r.Version <= rp.version
+	rp.version = r.Version
+	if again {
+		// It has lost everything once more, the parts that were told before this one too.
+		rp.next = 0
 		return true
 	}
 	if r.Final {

@@ -155,9 +155,14 @@ func (p *partition) takeLoaded(e entry, l *leaparray.Ladder, loaded []Bucket) {
 	e.setSynced(0)
 	for i := range loaded {
 		b := &loaded[i]
-		if int(b.Level) < l.Len() && b.N != 0 {
-			p.setSynced(e, l, int(b.Level), b.Index, b.N)
+		if int(b.Level) >= l.Len() {
+			continue
 		}
+		if b.N == 0 {
+			// It may be the newest of its level: without it a late window would take the level for complete.
+			p.setSynced(e, l, int(b.Level), b.Index, 1)
+		}
+		p.setSynced(e, l, int(b.Level), b.Index, b.N)
 	}
 	p.setWarm(e)
 }

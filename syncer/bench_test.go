@@ -1,0 +1,157 @@
+package syncer_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"twotier/internal/embedded"
+	"twotier/syncer"
+)
+
+const liveKeys = 1_000_000
+
+// idle is a counter that flushes nothing while it is measured.
+func idle(b *testing.B) *syncer.Counter {
+	return open(b, syncer.Options{Store: embedded.New(embedded.Options{}), FlushInterval: time.Hour, MaxMemory: 4 << 30})
+}
+
+// fill counts every key once.
+func fill(b *testing.B, c *syncer.Counter) [][]byte {
+	b.Helper()
+	keys := make([][]byte, liveKeys)
+	var res syncer.Result
+	op := syncer.Op{Checks: []syncer.Check{{N: 1}}}
+	for i := range keys {
+		keys[i] = strconv.AppendInt([]byte("user:"), int64(i), 10)
+		op.Checks[0].Key = keys[i]
+		if err := c.Do(context.Background(), &op, &res); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return keys
+}
+
+func BenchmarkAddAmongAMillion(b *testing.B) {
+	c := idle(b)
+	keys := fill(b, c)
+	b.ReportAllocs()
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		rnd := rand.New(rand.NewPCG(rand.Uint64(), 1))
+		op := syncer.Op{Checks: []syncer.Check{{N: 1}}}
+		var res syncer.Result
+		for pb.Next() {
+			op.Checks[0].Key = keys[rnd.IntN(liveKeys)]
+			if err := c.Do(context.Background(), &op, &res); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+// BenchmarkShardedMapAmongAMillion is the least that could be done: one number a key under one of 256 locks, no
+// windows, no keys to compare, nothing to flush.
+func BenchmarkShardedMapAmongAMillion(b *testing.B) {
+	type shard struct {
+		mu sync.Mutex
+		m  map[uint64]uint64
+		_  [48]byte
+	}
+	shards := make([]shard, 256)
+	for i := range shards {
+		shards[i].m = map[uint64]uint64{}
+	}
+	count := func(k uint64) {
+		s := &shards[k%256]
+		s.mu.Lock()
+		s.m[k]++
+		s.mu.Unlock()
+	}
+	for i := range uint64(liveKeys) {
+		count(i)
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		rnd := rand.New(rand.NewPCG(rand.Uint64(), 1))
+		for pb.Next() {
+			count(uint64(rnd.IntN(liveKeys)))
+		}
+	})
+}
+
+func BenchmarkAcquire(b *testing.B) {
+	all := limits(60_000, 1<<50, 86_400_000, 1<<50, 59_000, 1<<50, 59*60_000, 1<<50)
+	for _, n := range []int{1, 4} {
+		b.Run(fmt.Sprint("limits=", n), func(b *testing.B) {
+			c := idle(b)
+			const keys = 10_000
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				rnd := rand.New(rand.NewPCG(rand.Uint64(), 1))
+				key := make([]byte, 8)
+				op := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{{Key: key, N: 1, Limits: all[:n]}}}
+				var res syncer.Result
+				for pb.Next() {
+					binary.BigEndian.PutUint64(key, uint64(rnd.IntN(keys))|0x4141414141410000)
+					if err := c.Do(context.Background(), &op, &res); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		})
+	}
+}
+
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// BenchmarkMemoryPerKey compares what a key with one event costs: here, and as a struct of three rings' newest buckets in
+// a plain map. The keys' own bytes are part of both.
+func BenchmarkMemoryPerKey(b *testing.B) {
+	const keys = 200_000
+	name := func(i int) string { return "user:" + strconv.Itoa(i) }
+	b.Run("arena", func(b *testing.B) {
+		for b.Loop() {
+			c := idle(b)
+			before := heap()
+			var res syncer.Result
+			op := syncer.Op{Checks: []syncer.Check{{N: 1}}}
+			for i := range keys {
+				op.Checks[0].Key = append(op.Checks[0].Key[:0], name(i)...)
+				if err := c.Do(context.Background(), &op, &res); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(heap()-before)/keys, "B/key")
+			runtime.KeepAlive(c)
+		}
+	})
+	b.Run("map", func(b *testing.B) {
+		type bucket struct{ level, index, n int64 }
+		type counter struct {
+			buckets []bucket
+			used    int64
+		}
+		for b.Loop() {
+			before := heap()
+			m := map[string]*counter{}
+			for i := range keys {
+				m[name(i)] = &counter{buckets: make([]bucket, 3)}
+			}
+			b.ReportMetric(float64(heap()-before)/keys, "B/key")
+			runtime.KeepAlive(m)
+		}
+	})
+}
