@@ -1,3 +1,4 @@
-// Package bench compares the parts of twotier with what one would use instead. It has benchmarks only; the comparisons of
-// whole servers are the commands below cmd. See README.md.
-package bench
+// Command bench compares twotier and its parts with what one would use instead: it runs every benchmark in order, one at a
+// time, and writes results. With -quick it takes about a minute, writes to results/quick, and shows that everything works
+// rather than how fast it is. README.md says what there is and how to run it by itself.
+package main

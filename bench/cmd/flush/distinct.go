@@ -25,10 +25,11 @@ type Distinct struct {
 	// TwotierCPU is processor time in seconds, TwotierRSS the resident memory at the end in bytes.
 	TwotierCPU float64 `json:"twotier_cpu_seconds"`
 	TwotierRSS int64   `json:"twotier_rss"`
-	// Pending is twotier_pending_buckets, once a second; MaxPending its largest value.
-	Pending    []int64 `json:"pending_buckets"`
-	MaxPending int64   `json:"max_pending_buckets"`
-	// Bound is what two seconds of the stream come to, ten flush intervals. Bounded says that Pending stayed below.
+	// Pending is twotier_pending_buckets, once a second.
+	Pending     []int64 `json:"pending_buckets"`
+	MeanPending int64   `json:"mean_pending_buckets"`
+	MaxPending  int64   `json:"max_pending_buckets"`
+	// Bound is what five seconds of the stream come to. Bounded says that Pending stayed below.
 	Bound   int64 `json:"bound"`
 	Bounded bool  `json:"bounded"`
 	// Drained is the time in seconds from the last add until nothing was pending.
@@ -59,12 +60,20 @@ func distinct(ctx context.Context, rate float64, duration time.Duration) (d Dist
 	if err := errors.Join(err, d.Load.Err()); err != nil {
 		return d, err
 	}
-	d.Bound = int64(2 * rate * bucketsPerEvent)
+	d.Bound = int64(5 * rate * bucketsPerEvent)
 	for _, p := range d.Pending {
 		d.MaxPending = max(d.MaxPending, p)
 	}
+	d.MeanPending = mean(d.Pending)
 	d.Bounded = d.MaxPending <= d.Bound
 	return d, d.finish(ctx, s, before)
+}
+
+func mean(of []int64) (m int64) {
+	for _, v := range of {
+		m += v
+	}
+	return m / int64(max(len(of), 1))
 }
 
 // finish waits until Redis has everything and asks what it took.

@@ -19,8 +19,8 @@ const distinctText = `## Every add to a key of its own
 
 %.0f adds per second for %v in batches of 500, each to a new key, into buckets of 1 s and 1 minute (two for each add), all
 flushed to one Redis. %.0f per second were taken; a batch took %.1f ms at the 99th percentile, measured from when it was
-due. Once a second at most **%d buckets were pending** (the bound, ten flush intervals, is %d: %s), and %.2f s
-after the last add none was. Redis then had %d keys. Redis used %.2f µs of processor time for each add in %.4f script
+due. Asked once a second, **%d buckets were pending on average and %d at most** (the bound, five seconds of the stream, is
+%d: %s), and %.2f s after the last add none was. Redis then had %d keys. Redis used %.2f µs of processor time for each add in %.4f script
 calls, twotier %.2f µs.
 
 `
@@ -46,8 +46,8 @@ func (r *Result) markdown(o options) string {
 		verdict = "NOT kept"
 	}
 	adds := float64(d.Load.Operations)
-	fmt.Fprintf(&b, distinctText, o.rate, o.duration, d.Load.PerSecond, float64(d.Load.Latency.P99)/1e3, d.MaxPending,
-		d.Bound, verdict, d.Drained, d.Keys, d.Work.CPU/adds*1e6, float64(d.Work.Scripts)/adds, d.TwotierCPU/adds*1e6)
+	fmt.Fprintf(&b, distinctText, o.rate, o.duration, d.Load.PerSecond, float64(d.Load.Latency.P99)/1e3, d.MeanPending,
+		d.MaxPending, d.Bound, verdict, d.Drained, d.Keys, d.Work.CPU/adds*1e6, float64(d.Work.Scripts)/adds, d.TwotierCPU/adds*1e6)
 	fmt.Fprintf(&b, tracesText, o.events, o.rate)
 	head := []string{"way", "trace", "script calls per event", "commands per event", "Redis CPU µs per event",
 		"bytes to and from Redis per event", "events/s"}
