@@ -86,6 +86,17 @@ func (l *ledger) totals() (a, u, f int64) {
 	return a, u, f
 }
 
+// writeOff takes what is missing for lost, and returns how much it is.
+func (l *ledger) writeOff(counts map[string]int64) (lost int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for key, a := range l.keys {
+		d := max(0, a.acked-counts[key])
+		a.acked, a.failed, lost = a.acked-d, a.failed+d, lost+d
+	}
+	return lost
+}
+
 // check compares what was counted with the ledger. It returns R, what is missing in all, and an error for a key that was
 // counted too often, or if more is missing than may be.
 func (l *ledger) check(counts map[string]int64, loss int64) (r, missing int64, err error) {
