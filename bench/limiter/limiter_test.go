@@ -141,3 +141,19 @@ func TestPipelineDecidesLikeCalls(t *testing.T) {
 		})
 	}
 }
+
+func TestFieldExpiryDecidesLikeHash(t *testing.T) {
+	rdb := startRedis(t)
+	field, hash := limiter.NewUnexpiring(rdb), limiter.NewHash(rdb, limiter.LastN)
+	limits := []limiter.Limit{{Window: minute, Max: 3}, {Window: 60 * minute, Max: 40}}
+	r := rand.New(rand.NewPCG(1, 2))
+	ts := start
+	for i := range 1000 {
+		ts += int64(r.ExpFloat64() * 15_000)
+		want, err1 := limiter.Acquire(t.Context(), hash, "k", 1, ts, limits)
+		got, err2 := limiter.Acquire(t.Context(), field, "k", 1, ts, limits)
+		if err := errors.Join(err1, err2); err != nil || got != want {
+			t.Fatalf("event %d: allowed=%t, %v", i, got, err)
+		}
+	}
+}
