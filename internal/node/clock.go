@@ -16,6 +16,7 @@ type Clock struct {
 	start time.Time
 	mono  func() time.Duration
 	state atomic.Pointer[clockState]
+	shown atomic.Int64 // the latest answer of Now
 	mu    sync.Mutex // held by Follow
 }
 
@@ -49,8 +50,21 @@ func (s *clockState) at(m time.Duration) time.Duration {
 	return max(m+s.offset, s.t0+(m-s.m0)/2)
 }
 
-// Now returns the time in unix milliseconds.
-func (c *Clock) Now() int64 { return int64(c.state.Load().at(c.mono()) / time.Millisecond) }
+// Now returns the time in unix milliseconds. A reader that is held up between the state and the monotonic clock, while
+// Follow slows down, would run ahead of what the next one sees: no answer is earlier than one that was given. shown is
+// written a thousand times a second at most, so readers share it.
+func (c *Clock) Now() int64 {
+	now := int64(c.state.Load().at(c.mono()) / time.Millisecond)
+	for {
+		shown := c.shown.Load()
+		if now <= shown {
+			return shown
+		}
+		if c.shown.CompareAndSwap(shown, now) {
+			return now
+		}
+	}
+}
 
 // Local returns the machine's time at start plus what the monotonic clock has counted since: what Follow compares with.
 func (c *Clock) Local() time.Time {
