@@ -17,7 +17,7 @@ type Clock struct {
 	mono  func() time.Duration
 	state atomic.Pointer[clockState]
 	shown atomic.Int64 // the latest answer of Now
-	mu    sync.Mutex // held by Follow
+	mu    sync.Mutex   // held by Follow
 }
 
 // clockState: at monotonic time m the clock shows the later of m + offset, and t0 + half of what has passed since m0.
