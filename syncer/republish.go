@@ -48,7 +48,9 @@ func (c *Counter) cutRepublish(p *partition) *Round {
 		k.adds, k.expired = len(r.buckets), len(r.buckets)
 	}
 	r.seal()
-	r.Final = rp.next == len(rp.refs)
+	// The last part restores the sequence, after which parts change nothing: it goes out by itself, once all others are
+	// known to have been told to one and the same store.
+	r.Final = rp.next == len(rp.refs) && len(r.Keys) == 0
 	rp.round = r
 	return r
 }
@@ -57,7 +59,8 @@ func (c *Counter) cutRepublish(p *partition) *Round {
 func (c *Counter) settleRepublish(p *partition, r *Round) (more bool) {
 	rp := p.republish
 	rp.round = nil
-	again := r.Lost || r.Version <= rp.version
+	// Of the last part it is too late: telling everything again would change nothing, and never end.
+	again := r.Lost || r.Version <= rp.version && !r.Final
 	rp.version = r.Version
 	if again {
 		// It has lost everything once more, the parts that were told before this one too.

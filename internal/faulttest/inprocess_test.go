@@ -322,3 +322,68 @@ func goroutinesOfOurs() (stacks []string) {
 	}
 	return stacks
 }
+
+// forgetful is a store that loses everything once more, in the middle of being told again.
+type forgetful struct {
+	syncer.Store
+	lose func()
+	once sync.Once
+}
+
+func (f *forgetful) Exchange(ctx context.Context, rounds []*syncer.Round) {
+	f.Store.Exchange(ctx, rounds)
+	for _, r := range rounds {
+		if r.Republish && !r.Final && r.Err == nil {
+			f.once.Do(f.lose)
+		}
+	}
+}
+
+// TestFault5EmptiedWhileRepublishing has more keys in a partition than one round tells, and Redis emptied between two.
+func TestFault5EmptiedWhileRepublishing(t *testing.T) {
+	t.Parallel()
+	f := &forgetful{}
+	p := newParts(t, func(s syncer.Store) syncer.Store { f.Store = s; return f })
+	lost := make(chan struct{})
+	f.lose = func() { p.redis.Do("FLUSHALL"); close(lost) }
+	const keys = 7 * 700
+	for i := range keys {
+		p.add(t, fmt.Sprint("k", i), 1)
+	}
+	flush := func() {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		if err := p.counter.Flush(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flush()
+	p.redis.Do("FLUSHALL")
+	for i := range keys {
+		p.add(t, fmt.Sprint("k", i), 1)
+	}
+	flush()
+	wait(t, "Redis is emptied again", lost)
+	for i := range keys {
+		p.add(t, fmt.Sprint("k", i), 1)
+	}
+	flush()
+	untilNil(t, "Redis holds everything", func() error {
+		wrong := 0
+		for i := range keys {
+			key := fmt.Appendf(nil, "k%d", i)
+			fields, err := p.redis.Do("HVALS", redisstore.Key(syncer.Placement{Partitions: 7}.Of(nil, key), nil, key)).Int64Slice()
+			sum := int64(0)
+			for _, n := range fields {
+				sum += n
+			}
+			if err != nil || sum != 3*3 {
+				wrong++
+			}
+		}
+		if wrong > 0 {
+			return fmt.Errorf("%d of %d keys are wrong", wrong, keys)
+		}
+		return nil
+	})
+}
