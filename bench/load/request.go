@@ -86,4 +86,12 @@ func (r *Request) SetTime(i int, ts int64) {
 }
 
 // Key is how the server sees a key.
-func Key(key uint64) string { return fmt.Sprintf("%016x", key) }
+func Key(key uint64) string { return string(AppendKey(nil, key)) }
+
+// AppendKey appends the name of a key.
+func AppendKey(b []byte, key uint64) []byte {
+	for shift := 60; shift >= 0; shift -= 4 {
+		b = append(b, "0123456789abcdef"[key>>shift&15])
+	}
+	return b
+}

@@ -83,7 +83,7 @@ func Build(ctx context.Context, dir, pkg string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", "build", "-o", bin, pkg)
 	cmd.Dir = dir
 	if msg, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build %s: %w: %s", pkg, err, msg)
+		return "", errors.Join(fmt.Errorf("build %s: %w: %s", pkg, err, msg), os.RemoveAll(out))
 	}
 	return bin, nil
 }
