@@ -57,7 +57,7 @@ func (a *arena) fits(n int) bool {
 	if n >= exactClasses {
 		return len(a.large[n]) > 0
 	}
-	return a.have>>n != 0 || len(a.chunks) > 0 && a.next+n <= len(a.chunks[len(a.chunks)-1])
+	return a.have>>n != 0 || a.hasRest(n)
 }
 
 func (a *arena) reuse(n int) ref {
@@ -105,10 +105,17 @@ func (a *arena) release(r ref, n int) {
 	a.put(r, n)
 }
 
+// hasRest reports whether the end of the last chunk has room for a block of n words. A chunk that was made for a single
+// large block may end beyond what a ref can tell.
+func (a *arena) hasRest(n int) bool {
+	last := len(a.chunks) - 1
+	return last >= 0 && a.next < chunkWords && a.next+n <= len(a.chunks[last])
+}
+
 // fresh takes a block from the end of the last chunk, or from a new one.
 func (a *arena) fresh(n int) ref {
 	last := len(a.chunks) - 1
-	if last < 0 || a.next+n > len(a.chunks[last]) {
+	if !a.hasRest(n) {
 		if last >= 0 {
 			a.keepRest(last)
 		}
@@ -135,7 +142,7 @@ func (a *arena) fresh(n int) ref {
 
 // keepRest puts the words left over at the end of a chunk on the free lists.
 func (a *arena) keepRest(chunk int) {
-	for rest := len(a.chunks[chunk]) - a.next; rest > 0; {
+	for rest := min(len(a.chunks[chunk]), chunkWords) - a.next; rest > 0; {
 		n := min(rest, exactClasses-1)
 		a.put(ref(chunk<<chunkBits|a.next), n)
 		a.next += n
