@@ -34,9 +34,11 @@ func BenchmarkAddByKey(b *testing.B) {
 		counts := newShardedByName(names)
 		b.ReportAllocs()
 		parallel(b, func(r *rand.Rand) func() {
+			var name []byte
 			return func() {
 				key := r.Uint64N(liveKeys)
-				counts.add(key, names[key])
+				name = load.AppendKey(name[:0], key)
+				counts.add(key, name)
 			}
 		})
 	})
