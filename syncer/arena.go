@@ -2,6 +2,7 @@ package syncer
 
 import (
 	"math/bits"
+	"slices"
 
 	"twotier/leaparray"
 )
@@ -17,6 +18,12 @@ const (
 	firstChunk   = 128
 )
 
+// sizeClass is the free blocks of one size.
+type sizeClass struct {
+	words  int
+	blocks []ref
+}
+
 // arena hands out blocks of words for the keys of one partition. It exists because a million small Go objects cost twice
 // the memory, and the collector has to visit each; the chunks of an arena hold no pointers. Freed blocks are kept by
 // size and cut up for smaller ones; what fragmentation leaves is won back by moving everything into a new arena.
@@ -24,8 +31,8 @@ type arena struct {
 	chunks [][]uint64
 	next   int // first unused word of the last chunk
 	free   [exactClasses]ref
-	have   uint64 // bit i is set if free[i] is not empty
-	large  map[int][]ref
+	have   uint64      // bit i is set if free[i] is not empty
+	large  []sizeClass // blocks of exactClasses words and more, by size
 	// total is the number of words in chunks, unused of those that are free.
 	total, unused int
 	// most is the number of words from which on chunks are small.
@@ -54,31 +61,26 @@ func (a *arena) alloc(n int) ref {
 
 // fits reports whether a block of n words can be had without another chunk.
 func (a *arena) fits(n int) bool {
-	if n >= exactClasses {
-		return len(a.large[n]) > 0
+	for i := range a.large {
+		if a.large[i].words >= n && len(a.large[i].blocks) > 0 {
+			return true
+		}
 	}
-	return a.have>>n != 0 || a.hasRest(n)
+	return n < exactClasses && a.have>>n != 0 || a.hasRest(n)
 }
 
 func (a *arena) reuse(n int) ref {
-	if n >= exactClasses {
-		list := a.large[n]
-		if len(list) == 0 {
-			return 0
+	var r ref
+	var size int
+	if fits := a.have >> n << n; n < exactClasses && fits != 0 {
+		size = bits.TrailingZeros64(fits)
+		r = a.free[size]
+		a.free[size] = ref(a.words(r, 1)[0])
+		if a.free[size] == 0 {
+			a.have &^= 1 << size
 		}
-		r := list[len(list)-1]
-		a.large[n] = list[:len(list)-1]
-		return r
-	}
-	fits := a.have >> n << n
-	if fits == 0 {
+	} else if r, size = a.reuseLarge(n); r == 0 {
 		return 0
-	}
-	size := bits.TrailingZeros64(fits)
-	r := a.free[size]
-	a.free[size] = ref(a.words(r, 1)[0])
-	if a.free[size] == 0 {
-		a.have &^= 1 << size
 	}
 	if size > n {
 		a.put(r+ref(n), size-n)
@@ -86,13 +88,27 @@ func (a *arena) reuse(n int) ref {
 	return r
 }
 
+// reuseLarge takes the smallest large block of at least n words.
+func (a *arena) reuseLarge(n int) (r ref, size int) {
+	for i := range a.large {
+		c := &a.large[i]
+		if last := len(c.blocks) - 1; c.words >= n && last >= 0 {
+			r = c.blocks[last]
+			c.blocks = c.blocks[:last]
+			return r, c.words
+		}
+	}
+	return 0, 0
+}
+
 // put makes a block available for reuse.
 func (a *arena) put(r ref, n int) {
 	if n >= exactClasses {
-		if a.large == nil {
-			a.large = map[int][]ref{}
+		i, found := slices.BinarySearchFunc(a.large, n, func(c sizeClass, n int) int { return c.words - n })
+		if !found {
+			a.large = slices.Insert(a.large, i, sizeClass{words: n})
 		}
-		a.large[n] = append(a.large[n], r)
+		a.large[i].blocks = append(a.large[i].blocks, r)
 		return
 	}
 	a.words(r, 1)[0] = uint64(a.free[n])

@@ -67,7 +67,7 @@ func evictable(e entry) bool {
 // rebuild moves all entries into a new arena if more than half of the old one is unused, and shrinks the table to fit. It
 // must not run while a round refers to entries.
 func (p *partition) rebuild() {
-	if p.flight != nil || p.republish != nil || p.arena.unused <= max(p.arena.total/2, chunkWords) {
+	if p.flight != nil || p.republish != nil || p.arena.unused <= max(p.arena.total/2, chunkWords/2) {
 		return
 	}
 	moved := make(map[ref]ref, p.table.used)

@@ -53,13 +53,18 @@ func (c *Counter) verifyDue(p *partition, now time.Time) bool {
 	return p.table.used > 0 && now.Sub(p.contact) >= c.opt.VerifyInterval || p.failing
 }
 
+// full reports whether a round is as large as one may be.
+func (c *Counter) full(r *Round) bool {
+	return len(r.Keys) >= c.opt.MaxRoundKeys || len(r.buckets) >= maxBuckets
+}
+
 // takeWants adds the keys that somebody waits for.
 func (c *Counter) takeWants(p *partition, r *Round) {
 	if len(p.wants) == 0 {
 		return
 	}
 	for name, w := range p.wants {
-		if len(r.Keys) >= c.opt.MaxRoundKeys {
+		if c.full(r) {
 			return
 		}
 		if r.wants == nil {
@@ -79,7 +84,7 @@ func (c *Counter) takeWants(p *partition, r *Round) {
 
 // takeDirty adds the keys that have something to flush.
 func (c *Counter) takeDirty(p *partition, r *Round) {
-	for p.dirty != 0 && len(r.Keys) < c.opt.MaxRoundKeys {
+	for p.dirty != 0 && !c.full(r) {
 		at, e := p.unlist()
 		if !e.has(flagBusy | flagParked) { // else it was taken with the wants, all it had, or waits to be unparked
 			c.takeKey(p, r, at, e, e.has(flagCold))

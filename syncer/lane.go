@@ -10,11 +10,15 @@ import (
 
 // Bounds of one exchange with the store.
 const (
-	maxRounds      = 256
-	maxKeysAtOnce  = 8192
-	firstBackoff   = 25 * time.Millisecond
-	longestBackoff = 2 * time.Second
-	parkedPause    = 5 * time.Second
+	maxRounds     = 256
+	maxKeysAtOnce = 8192
+	// maxBuckets and maxBucketsAtOnce bound the buckets in a round and in an exchange. Redis takes about a microsecond for
+	// each, and must be done within RoundTimeout, or the same is sent again and again.
+	maxBuckets       = 8192
+	maxBucketsAtOnce = 32768
+	firstBackoff     = 25 * time.Millisecond
+	longestBackoff   = 2 * time.Second
+	parkedPause      = 5 * time.Second
 )
 
 // lane exchanges rounds with the store for its partitions, one exchange at a time: every flush interval for those that are
@@ -87,13 +91,14 @@ func (l *lane) work(ctx context.Context, due []*partition) {
 	var rounds []*Round
 	for len(due) > 0 && ctx.Err() == nil {
 		rounds = rounds[:0]
-		keys := 0
-		for len(due) > 0 && len(rounds) < maxRounds && keys < maxKeysAtOnce && (!l.down.Load() || len(rounds) == 0) {
+		keys, buckets := 0, 0
+		for len(due) > 0 && len(rounds) < maxRounds && keys < maxKeysAtOnce && buckets < maxBucketsAtOnce && (!l.down.Load() || len(rounds) == 0) {
 			p := due[0]
 			due = due[1:]
 			if r := l.c.cutRound(p); r != nil {
 				rounds = append(rounds, r)
 				keys += len(r.Keys)
+				buckets += len(r.buckets)
 			}
 		}
 		if len(rounds) == 0 {

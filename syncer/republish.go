@@ -34,7 +34,7 @@ func (c *Counter) cutRepublish(p *partition) *Round {
 		return rp.round
 	}
 	r := &Round{Partition: p.id, Writer: c.opt.Writer, Acked: p.acked, Republish: true}
-	for rp.next < len(rp.refs) && len(r.Keys) < c.opt.MaxRoundKeys {
+	for rp.next < len(rp.refs) && !c.full(r) {
 		e := p.arena.entry(rp.refs[rp.next])
 		rp.next++
 		sp := c.spaces[e.space()]
@@ -48,9 +48,7 @@ func (c *Counter) cutRepublish(p *partition) *Round {
 		k.adds, k.expired = len(r.buckets), len(r.buckets)
 	}
 	r.seal()
-	// The last part restores the sequence, after which parts change nothing: it goes out by itself, once all others are
-	// known to have been told to one and the same store.
-	r.Final = rp.next == len(rp.refs) && len(r.Keys) == 0
+	r.Final, r.After = rp.next == len(rp.refs), rp.version
 	rp.round = r
 	return r
 }
@@ -59,14 +57,13 @@ func (c *Counter) cutRepublish(p *partition) *Round {
 func (c *Counter) settleRepublish(p *partition, r *Round) (more bool) {
 	rp := p.republish
 	rp.round = nil
-	// Of the last part it is too late: telling everything again would change nothing, and never end.
-	again := r.Lost || r.Version <= rp.version && !r.Final
-	rp.version = r.Version
-	if again {
-		// It has lost everything once more, the parts that were told before this one too.
-		rp.next = 0
+	if r.Lost || r.Version <= r.After {
+		// It has lost everything once more, the parts that were told before this one too, and has not taken this one: if
+		// it had restored the sequence, telling the others again would change nothing.
+		rp.next, rp.version = 0, 0
 		return true
 	}
+	rp.version = r.Version
 	if r.Final {
 		p.republish = nil
 	}
