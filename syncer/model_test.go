@@ -169,7 +169,7 @@ func (w *world) step() {
 		w.jump.Add(w.rnd.Int64N(w.ladder.FineSpan() * 2))
 	case n < 97:
 		w.jump.Add(w.rnd.Int64N(w.ladder.Span() * 2))
-	case n < 98 && w.plan.flushes:
+	case n < 98 && w.plan.flushes && !w.faults.Restoring():
 		w.faults.Deliver()
 		w.store.Flush()
 	case n < 99:

@@ -62,21 +62,20 @@ func (c *Counter) sweep(p *partition, at int) bool {
 	return at+sweepSlots < len(p.table.slots)
 }
 
-// forgetExpired drops what is known of an idle entry once its newest bucket has left every window that ends now, unflushed
-// counts included. Until then its finer levels stay as they are: a level that had lost buckets by age, not because newer
-// ones came, would not show it, and a late window would read it as if nothing had been counted.
+// forgetExpired drops what is known of an idle entry once all of it has left every window that ends now. Until then
+// every level stays as it is: one that had lost buckets by age, not because newer ones came, would not show it, and a late
+// window would read it as if nothing had been counted. What the store does not have can't be read back for a window that
+// ends as late as an event may be, so it stays for another span.
 func (c *Counter) forgetExpired(p *partition, e entry, l *leaparray.Ladder, now int64) {
 	coarsest := l.Len() - 1
 	oldest := (l.Stamp(now)[coarsest] - l.Keep(coarsest)) * l.Width(coarsest)
-	if e.hasPending() {
-		if e.has(flagBusy) || newest(p.pendingOf(e), l) >= oldest {
-			return
-		}
+	last := max(newest(p.syncedOf(e), l), newest(p.pendingOf(e), l))
+	if e.hasPending() && !e.has(flagBusy) && last < oldest-l.Span() {
 		before := p.pendingBuckets
 		p.clearPending(e, l)
 		p.expired += before - p.pendingBuckets
 	}
-	if e.synced() != 0 && newest(p.syncedOf(e), l) < oldest {
+	if e.synced() != 0 && last < oldest && evictable(e) {
 		p.arena.releaseCounter(e.synced())
 		e.setSynced(0)
 	}

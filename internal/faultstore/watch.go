@@ -41,6 +41,11 @@ func (s *Store) enter(r *syncer.Round) {
 func (s *Store) leave(r *syncer.Round) {
 	st := s.lane(r)
 	st.busy = false
+	if r.Republish && !r.Final {
+		st.restoring = true // the store may have it, answered or not
+	} else if r.Err == nil {
+		st.restoring = false
+	}
 	if r.Republish || r.Seq == 0 {
 		return
 	}
