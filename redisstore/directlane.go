@@ -121,11 +121,7 @@ func (l *directLane) read(ctx context.Context, reads []*directCall) {
 	pipe := s.client.Pipeline()
 	cmds := make([]*redis.Cmd, len(reads))
 	for i, c := range reads {
-		verb := "HGETALL"
-		if s.opt.Expiry == ExpiryTairhash {
-			verb = "EXHGETALL"
-		}
-		cmds[i] = pipe.Do(ctx, verb, c.checks[0].key)
+		cmds[i] = pipe.Do(ctx, s.readVerb(), c.checks[0].key)
 	}
 	s.roundTrips.Add(1)
 	_, _ = pipe.Exec(ctx) // every command has its own error

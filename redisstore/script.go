@@ -33,12 +33,37 @@ func newScripts(e Expiry) scripts {
 	return scripts{redis.NewScript(prefix + roundLua), redis.NewScript(prefix + republishLua), redis.NewScript(prefix + directLua)}
 }
 
-// scriptCall is one call in a pipeline of them.
+// scriptCall is one call in a pipeline of them. Without a script it reads all fields of every key.
 type scriptCall struct {
 	script *redis.Script
 	keys   []string
 	args   []any
 	cmd    *redis.Cmd
+	reads  []*redis.Cmd
+}
+
+// send adds the call to a pipeline.
+func (c *scriptCall) send(ctx context.Context, pipe redis.Pipeliner) {
+	if c.script != nil {
+		c.cmd = c.script.EvalSha(ctx, pipe, c.keys, c.args...)
+		return
+	}
+	for _, key := range c.keys {
+		c.reads = append(c.reads, pipe.Do(ctx, c.args[0], key))
+	}
+}
+
+// err is why the call failed, or one of its reads, unless that is because of its key.
+func (c *scriptCall) err() error {
+	if c.script != nil {
+		return c.cmd.Err()
+	}
+	for _, cmd := range c.reads {
+		if err := cmd.Err(); err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") {
+			return err
+		}
+	}
+	return nil
 }
 
 // run sends the calls in one pipeline. Those whose script the server doesn't have were not carried out: they are sent again
@@ -46,13 +71,13 @@ type scriptCall struct {
 func run(ctx context.Context, client redis.UniversalClient, calls []*scriptCall) {
 	pipe := client.Pipeline()
 	for _, c := range calls {
-		c.cmd = c.script.EvalSha(ctx, pipe, c.keys, c.args...)
+		c.send(ctx, pipe)
 	}
 	_, _ = pipe.Exec(ctx) // every command has its own error
 	pipe = client.Pipeline()
 	again := 0
 	for _, c := range calls {
-		if err := c.cmd.Err(); err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") {
+		if err := c.err(); err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") {
 			c.cmd = c.script.Eval(ctx, pipe, c.keys, c.args...)
 			again++
 		}
@@ -61,7 +86,7 @@ func run(ctx context.Context, client redis.UniversalClient, calls []*scriptCall)
 		_, _ = pipe.Exec(ctx)
 	}
 	for _, c := range calls {
-		if err := c.cmd.Err(); err != nil && !isRefusal(err) {
+		if err := c.err(); err != nil && !isRefusal(err) {
 			relearn(ctx, client)
 			break
 		}

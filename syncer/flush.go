@@ -35,7 +35,8 @@ func (c *Counter) nextRound(p *partition, now time.Time) *Round {
 	r := p.lane.newRound(p)
 	c.takeWants(p, r)
 	c.takeDirty(p, r)
-	if len(r.Keys) == 0 && !c.verifyDue(p, now) {
+	verify := c.verifyDue(p, now)
+	if len(r.Keys) == 0 && !verify {
 		p.lane.recycle(r)
 		return nil
 	}
@@ -43,6 +44,7 @@ func (c *Counter) nextRound(p *partition, now time.Time) *Round {
 		p.seq++
 		r.Seq = p.seq
 	}
+	r.ReadOnly = r.Seq == 0 && !verify
 	r.Acked, r.through = p.acked, p.cut
 	p.flight = r
 	return r
@@ -50,7 +52,7 @@ func (c *Counter) nextRound(p *partition, now time.Time) *Round {
 
 // verifyDue reports whether the store should be asked if it still has everything, and what others did.
 func (c *Counter) verifyDue(p *partition, now time.Time) bool {
-	return p.table.used > 0 && now.Sub(p.contact) >= c.opt.VerifyInterval || p.failing
+	return p.table.used > 0 && now.Sub(p.verified) >= c.opt.VerifyInterval || p.failing
 }
 
 // full reports whether a round is as large as one may be.

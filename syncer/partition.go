@@ -48,7 +48,8 @@ type partition struct {
 	met                bool // version is known
 	gen                uint32
 	failing            bool
-	contact, retryAt   time.Time
+	contact, verified  time.Time // when the store last answered; when it last said what it has and what others did
+	retryAt            time.Time
 	backoff            time.Duration
 	closed             bool // nothing more is counted
 	kicked             bool // guarded by the lane's lock

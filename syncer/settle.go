@@ -18,7 +18,7 @@ func (c *Counter) settle(p *partition, r *Round) (more bool) {
 	case r.Err != nil:
 		c.settleFailure(p, r)
 		return false
-	case r.Lost:
+	case r.Lost && !r.ReadOnly:
 		p.succeed()
 		c.losses.Add(1)
 		c.logLoss(p.id)
@@ -31,7 +31,9 @@ func (c *Counter) settle(p *partition, r *Round) (more bool) {
 	p.succeed()
 	c.batchesOK.Add(1)
 	p.flight = nil
-	p.learnVersion(r)
+	if !r.ReadOnly {
+		p.learnVersion(r)
+	}
 	if r.Seq != 0 {
 		p.acked = r.Seq
 	}
@@ -89,6 +91,7 @@ func (p *partition) learnVersion(r *Round) {
 		p.gen = (p.gen + 1) & low24
 	}
 	p.version, p.met = r.Version, true
+	p.verified = time.Now()
 }
 
 // settleKey moves what was flushed of one key from pending to synced and takes over what was loaded.

@@ -186,8 +186,8 @@ func (p *partition) key(k *syncer.KeyRound, write bool, now int64) {
 
 func (p *partition) republish(r *syncer.Round, now int64) {
 	r.Version = p.version
-	if p.seqs[r.Writer] >= r.Acked {
-		return // restored already
+	if p.version < r.After || p.seqs[r.Writer] >= r.Acked {
+		return // what was told before is lost, or all is restored already
 	}
 	for i := range r.Keys {
 		k := &r.Keys[i]

@@ -236,3 +236,18 @@ func testLarge(t *testing.T, s syncer.Store) {
 	apply(t, s, "w", 4, key("b", bucket(0, 0, -exact), bucket(1, 0, math.MinInt64)))
 	holds(t, s, "b", bucket(0, 0, -exact), bucket(1, 0, math.MinInt64))
 }
+
+// testReadOnly loads without asking for anything else, keys that are there and keys that are not.
+func testReadOnly(t *testing.T, s syncer.Store) {
+	apply(t, s, "w", 1, key("a", bucket(0, 7, 3), bucket(1, 2, 3)))
+	r := &syncer.Round{Partition: 17, Writer: "reader", ReadOnly: true, Keys: []syncer.KeyRound{
+		{Key: []byte("a"), Load: true}, {Key: []byte("absent"), Load: true},
+	}}
+	exchange(t, s, r)
+	if a := r.Keys[0]; a.Err != nil || len(a.Loaded) != 2 {
+		t.Errorf("a: %+v", a)
+	}
+	if absent := r.Keys[1]; absent.Err != nil || len(absent.Loaded) != 0 {
+		t.Errorf("absent: %+v", absent)
+	}
+}

@@ -57,6 +57,7 @@ func Run(t *testing.T, open func(t *testing.T) syncer.Store) {
 		{"ManyKeys", testManyKeys},
 		{"TTL", testTTL},
 		{"Version", testVersion},
+		{"ReadOnly", testReadOnly},
 		{"Republish", testRepublish},
 		{"RepublishKeepsTTL", testRepublishWithoutTTL},
 		{"RoundsTogether", testRoundsTogether},

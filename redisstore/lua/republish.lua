@@ -1,13 +1,15 @@
 -- Restores counts after a loss: raises every bucket to at least what it should hold. Sending it twice changes nothing, and
 -- neither does sending it once the sequence is restored: what was counted since must not be told twice.
--- KEYS as for a round. ARGV: sequence, 1 if it is to be stored now, its ttl, then for each key: ttl, number of buckets, the
--- buckets (field, count[, ttl of the field]). Reply: version.
-if tonumber(redis.call('GET', KEYS[1]) or '0') >= tonumber(ARGV[1]) then
-  return tonumber(redis.call('GET', KEYS[2]) or '0')
+-- Nor does sending a part after another that has been lost in the meantime: the version tells.
+-- KEYS as for a round. ARGV: sequence, 1 if it is to be stored now, its ttl, the least version, then for each key: ttl,
+-- number of buckets, the buckets (field, count[, ttl of the field]). Reply: version.
+local have = tonumber(redis.call('GET', KEYS[2]) or '0')
+if have < tonumber(ARGV[4]) or tonumber(redis.call('GET', KEYS[1]) or '0') >= tonumber(ARGV[1]) then
+  return have
 end
 local version = redis.call('INCR', KEYS[2])
 if ARGV[2] == '1' then redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3]) end
-local a = 4
+local a = 5
 for i = 3, #KEYS do
   local key, ttl, n = KEYS[i], ARGV[a], tonumber(ARGV[a + 1])
   a = a + 2
