@@ -30,9 +30,12 @@ func (s *Store) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	calls := make([]*scriptCall, len(rounds))
 	var f fields
 	for i, r := range rounds {
-		if r.Republish {
+		switch {
+		case r.Republish:
 			calls[i] = s.republishCall(r, &f)
-		} else {
+		case r.ReadOnly:
+			calls[i] = s.readCall(r)
+		default:
 			calls[i] = s.roundCall(r, &f)
 		}
 	}
@@ -40,9 +43,40 @@ func (s *Store) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	run(ctx, s.client, calls)
 	for i, r := range rounds {
 		r.Err, r.Lost = nil, false
+		if r.ReadOnly {
+			s.takeReads(r, calls[i])
+			continue
+		}
 		s.take(r, calls[i].cmd)
 	}
 	s.note(rounds)
+}
+
+// readCall reads keys without a script, which for one or two of them would cost more than the reading.
+func (s *Store) readCall(r *syncer.Round) *scriptCall {
+	return &scriptCall{keys: s.keys(r)[2:], args: []any{s.readVerb()}}
+}
+
+func (s *Store) readVerb() string {
+	if s.opt.Expiry == ExpiryTairhash {
+		return "EXHGETALL"
+	}
+	return "HGETALL"
+}
+
+func (s *Store) takeReads(r *syncer.Round, c *scriptCall) {
+	if err := c.err(); err != nil {
+		r.Err = s.classify(err)
+		return
+	}
+	for i := range r.Keys {
+		k := &r.Keys[i]
+		flat, err := c.reads[i].Slice()
+		k.Err, k.Loaded = nil, parseBuckets(flat, k.Loaded[:0])
+		if err != nil {
+			k.Err = fmt.Errorf("%w: %w", syncer.ErrNotApplied, err)
+		}
+	}
 }
 
 func (s *Store) roundCall(r *syncer.Round, f *fields) *scriptCall {

@@ -71,6 +71,8 @@ type Round struct {
 	// Republish restores counts after a loss: every bucket of Adds is raised to at least N. With Final, Acked becomes the
 	// stored sequence. If the store has Acked already, or more, it changes nothing: this is a message that was late.
 	Republish, Final bool
+	// ReadOnly says that the round only loads keys and that Lost and Version are not looked at, which can make it cheaper.
+	ReadOnly bool
 	// After is the Version that the part of a Republish before this one was answered with, 0 for the first part. A store
 	// whose version is below that has lost everything once more: it changes nothing and only answers its version.
 	After uint64
