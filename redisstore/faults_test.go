@@ -313,3 +313,31 @@ func TestOverflow(t *testing.T) {
 		}
 	}
 }
+
+// TestRefusedKeyStaysRefused repairs a key after the round that was refused it, whose reply is taken to be lost: sent
+// again, the round must not seem to have counted it.
+func TestRefusedKeyStaysRefused(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: srv.URL()})
+	r := oneRound(s, "bad", 1)
+	r.Keys = append(r.Keys, oneRound(s, "good", 1).Keys...)
+	foreign := redisstore.Key(r.Partition, nil, []byte("bad"))
+	if err := srv.Do("SET", foreign, "mine").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if send(t, s, r); r.Keys[0].Err == nil || r.Keys[1].Err != nil {
+		t.Fatalf("%v, %v", r.Keys[0].Err, r.Keys[1].Err)
+	}
+	if err := srv.Do("DEL", foreign).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if send(t, s, r); r.Err != nil || r.Keys[0].Err == nil || r.Keys[1].Err != nil {
+		t.Errorf("again: %v, %v, %v", r.Err, r.Keys[0].Err, r.Keys[1].Err)
+	}
+	next := oneRound(s, "bad", 2)
+	send(t, s, next)
+	if next.Err != nil || next.Lost || next.Keys[0].Err != nil {
+		t.Errorf("the next round: %v, lost %v, %v", next.Err, next.Lost, next.Keys[0].Err)
+	}
+}

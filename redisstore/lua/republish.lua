@@ -4,7 +4,7 @@
 -- KEYS as for a round. ARGV: sequence, 1 if it is to be stored now, its ttl, the least version, then for each key: ttl,
 -- number of buckets, the buckets (field, count[, ttl of the field]). Reply: version.
 local have = tonumber(redis.call('GET', KEYS[2]) or '0')
-if have < tonumber(ARGV[4]) or tonumber(redis.call('GET', KEYS[1]) or '0') >= tonumber(ARGV[1]) then
+if have < tonumber(ARGV[4]) or tonumber(string.match(redis.call('GET', KEYS[1]) or '0', '^%d+')) >= tonumber(ARGV[1]) then
   return have
 end
 local version = redis.call('INCR', KEYS[2])

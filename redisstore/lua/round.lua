@@ -3,7 +3,10 @@
 -- number of expired fields, the adds (field, delta[, ttl of the field]), the expired fields.
 -- Reply: {lost, version, {position, error, ...}, {position, loaded fields, ...}, value of every add ...}
 local seq, acked = tonumber(ARGV[1]), tonumber(ARGV[2])
-local stored = tonumber(redis.call('GET', KEYS[1]) or '0')
+-- What is stored is the sequence and, after a colon, the positions of the keys that its round was refused: sent again, it
+-- must say so again, whatever has become of them.
+local kept = redis.call('GET', KEYS[1]) or '0'
+local stored = tonumber(string.match(kept, '^%d+'))
 if stored < acked then
   return {1, 0, {}, {}}
 end
@@ -18,6 +21,10 @@ else
   version = tonumber(redis.call('GET', KEYS[2]) or '0')
   if acked > 0 then redis.pcall('PEXPIRE', KEYS[1], ARGV[3]) end
 end
+local refused = {}
+if stored == seq then
+  for position in string.gmatch(string.match(kept, ':(.*)') or '', '%d+') do refused[tonumber(position)] = true end
+end
 local errors, loaded, out = {}, {}, {0, version}
 out[3], out[4] = errors, loaded
 local a, o = 4, 5
@@ -26,6 +33,7 @@ for i = 3, #KEYS do
   local adds, expired = tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3])
   a = a + 4
   local reset, load, err = flags == '1' or flags == '3', flags == '2' or flags == '3', nil
+  if refused[i - 3] then err = 'ERR it was refused when this round was carried out' end
   if fresh and reset then redis.call('DEL', key) end
   for j = 1, adds do
     local at = a + (j - 1) * WIDTH
@@ -69,5 +77,10 @@ for i = 3, #KEYS do
     errors[#errors + 1] = i - 3
     errors[#errors + 1] = err
   end
+end
+if fresh and #errors > 0 then
+  local positions = {}
+  for i = 1, #errors, 2 do positions[#positions + 1] = errors[i] end
+  redis.call('SET', KEYS[1], ARGV[1] .. ':' .. table.concat(positions, ','), 'PX', ARGV[3])
 end
 return out
