@@ -31,9 +31,9 @@ func BenchmarkAdd(b *testing.B) {
 			l, c := dense(b, bc.levels...)
 			b.ReportAllocs()
 			for i := range b.N {
-				s := l.Stamp(benchNow + int64(i)/1000)
+				now := benchNow + int64(i)/1000
 				for level := range l.Len() {
-					l.Add(c, level, s[level], 1)
+					l.Add(c, level, l.Index(level, now), 1)
 				}
 			}
 		})

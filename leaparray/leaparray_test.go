@@ -359,3 +359,19 @@ func TestZeroBucketKeepsTheHead(t *testing.T) {
 		t.Errorf("sum %d, want 0", got)
 	}
 }
+
+func TestIndexRoundsDown(t *testing.T) {
+	rnd := newRand(t)
+	for _, width := range []time.Duration{50 * time.Millisecond, 77 * time.Millisecond, time.Second, 15 * time.Minute, 24 * time.Hour} {
+		l := ladder(t, leaparray.Level{Width: width, Count: 2})
+		for range 100_000 {
+			w := width.Milliseconds()
+			i := rnd.Int64N(1<<52/w) - 1<<51/w
+			for _, off := range []int64{0, 1, w / 2, w - 1} {
+				if got := l.Index(0, i*w+off); got != i {
+					t.Fatalf("bucket of %d with width %d: %d, want %d", i*w+off, w, got, i)
+				}
+			}
+		}
+	}
+}

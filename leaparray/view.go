@@ -46,9 +46,9 @@ func (v View) Range(window, at int64) (Range, bool) {
 		if l.span[level] < window {
 			continue
 		}
-		lo := floorIndex(at-window+1, l.width[level])
+		lo := l.Index(level, at-window+1)
 		if lo >= v.Head(level)-l.keep[level] {
-			return Range{level, lo, floorIndex(at, l.width[level])}, true
+			return Range{level, lo, l.Index(level, at)}, true
 		}
 	}
 	return Range{}, false
@@ -94,9 +94,9 @@ func (v View) Peak(window, at int64) (peak int64, r Range, ok bool) {
 	}
 	peak = v.sum(r.Level, r.Lo, r.Hi)
 	width := v.Ladder.width[r.Level]
-	last := min(v.Head(r.Level), floorIndex(at+window-1, width))
+	last := min(v.Head(r.Level), v.Ladder.Index(r.Level, at+window-1))
 	for end := r.Hi + 1; end <= last; end++ {
-		lo := floorIndex(end*width-window+1, width)
+		lo := v.Ladder.Index(r.Level, end*width-window+1)
 		peak = max(peak, v.sum(r.Level, lo, end))
 	}
 	return peak, r, true
