@@ -160,7 +160,7 @@ func (c *Counter) entry(t *target, now int64) (ref, entry, error) {
 	r := p.find(t.hash, t.ns, t.check.Key)
 	if r == 0 {
 		if !p.room(entryWords(t.ns, t.check.Key, t.sp.ladder.Len()), c.budget, sec) {
-			return 0, nil, fmt.Errorf("%w: the memory for counts is full", ErrOverload)
+			return 0, nil, ErrFull
 		}
 		r = p.insert(t.hash, t.ns, t.check.Key, t.spIdx, t.sp.ladder.Len())
 		e := p.arena.entry(r)
@@ -174,7 +174,7 @@ func (c *Counter) entry(t *target, now int64) (ref, entry, error) {
 	e := p.arena.entry(r)
 	e.setUsed(sec)
 	if p.bytes() > c.budget*2 && !p.room(t.sp.ladder.MaxWords(), c.budget*2, sec) {
-		return 0, nil, fmt.Errorf("%w: the memory for counts is full", ErrOverload)
+		return 0, nil, fmt.Errorf("%w: no memory for more buckets", ErrOverload)
 	}
 	return r, e, nil
 }

@@ -16,6 +16,8 @@ var (
 	ErrUnavailable = errors.New("unavailable")
 	// ErrOverload says that a limit of this node's own is reached (memory, waiting requests).
 	ErrOverload = errors.New("overloaded")
+	// ErrFull is an ErrOverload: there is no memory for another key, and nothing that could be evicted.
+	ErrFull = fmt.Errorf("%w: the memory for counts is full", ErrOverload)
 )
 
 // InvalidError refuses an operation because of one of its fields. It is found before anything is counted.

@@ -2,7 +2,6 @@ package syncer
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"twotier/leaparray"
@@ -178,7 +177,7 @@ func (c *Counter) settleWanted(p *partition, k *KeyRound, w *want, sec uint32) {
 		at := p.find(k.hash, k.NS, k.Key)
 		if at == 0 {
 			if !p.room(entryWords(k.NS, k.Key, c.spaces[c.space(k.NS)].ladder.Len()), c.budget, sec) {
-				k.Err = fmt.Errorf("%w: the memory for counts is full", ErrOverload)
+				k.Err = ErrFull
 			} else {
 				i := c.space(k.NS)
 				at = p.insert(k.hash, k.NS, k.Key, i, c.spaces[i].ladder.Len())

@@ -76,7 +76,7 @@ func content(r *syncer.Round) string {
 // clone copies all of a round that the store reads.
 func clone(r *syncer.Round) *syncer.Round {
 	c := &syncer.Round{
-		Partition: r.Partition, Writer: r.Writer, Seq: r.Seq, Acked: r.Acked, Republish: r.Republish, Final: r.Final,
+		Partition: r.Partition, Writer: r.Writer, Seq: r.Seq, Acked: r.Acked, Republish: r.Republish, Final: r.Final, After: r.After,
 	}
 	for i := range r.Keys {
 		k := &r.Keys[i]

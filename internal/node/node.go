@@ -143,7 +143,7 @@ func (n *Node) Do(ctx context.Context, op *Op, res *Result) error {
 // key, that is not in memory, and Redis is up. If it is not, being told at once is better than to wait for nothing.
 func (n *Node) servesFromRedis(op *Op, err error) bool {
 	return n.opt.Mode == ModeTwoTier && n.opt.Direct != nil && len(op.Checks) == 1 &&
-		errors.Is(err, syncer.ErrOverload) && n.opt.Store.Health().Up
+		errors.Is(err, syncer.ErrFull) && n.opt.Store.Health().Up
 }
 
 // DoAll carries out operations in order and sets Err in each result.
