@@ -22,7 +22,9 @@ type Range struct {
 }
 
 // Head is the index of the newest bucket of a level, -1 if there is none.
-func (v View) Head(level int) int64 {
+func (v View) Head(level int) int64 { return v.head(level) }
+
+func (v *View) head(level int) int64 {
 	head := v.Ladder.Head(v.A, level)
 	if len(v.B) > 0 {
 		head = max(head, v.Ladder.Head(v.B, level))
@@ -33,21 +35,28 @@ func (v View) Head(level int) int64 {
 // Value is the count of one bucket.
 func (v View) Value(level int, idx int64) int64 { return v.sum(level, idx, idx) }
 
-func (v View) sum(level int, lo, hi int64) int64 {
-	return v.Ladder.Sum(v.A, level, lo, hi) + v.Ladder.Sum(v.B, level, lo, hi)
+func (v *View) sum(level int, lo, hi int64) int64 {
+	sum := v.Ladder.Sum(v.A, level, lo, hi)
+	if len(v.B) > 0 {
+		sum += v.Ladder.Sum(v.B, level, lo, hi)
+	}
+	return sum
 }
 
 // Range returns the buckets that the window of this length ending at the given moment touches, on the finest level that
 // covers it and still holds them all. It reports false if no level does: the window is longer than the ladder, or it
 // begins before what the ladder keeps.
-func (v View) Range(window, at int64) (Range, bool) {
+func (v View) Range(window, at int64) (Range, bool) { return v.find(window, at) }
+
+// find is Range. Like all that reading is made of it takes a pointer: a View is seven words to copy.
+func (v *View) find(window, at int64) (Range, bool) {
 	l := v.Ladder
 	for level := range l.levels {
 		if l.span[level] < window {
 			continue
 		}
 		lo := l.Index(level, at-window+1)
-		if lo >= v.Head(level)-l.keep[level] {
+		if lo >= v.head(level)-l.keep[level] {
 			return Range{level, lo, l.Index(level, at)}, true
 		}
 	}
@@ -57,7 +66,7 @@ func (v View) Range(window, at int64) (Range, bool) {
 // Count estimates the events in the window ending at the given moment. If that is not the present (live is false), the
 // bucket that it falls into may hold events that are later; then it is not part of Lo.
 func (v View) Count(window, at int64, live bool) (Estimate, bool) {
-	r, ok := v.Range(window, at)
+	r, ok := v.find(window, at)
 	if !ok {
 		return Estimate{}, false
 	}
@@ -88,13 +97,13 @@ func share(n, part, whole int64) int64 {
 // newest event that is the window ending there; for a late one it is what decides whether one more event at that moment
 // would overfill a window that ends later.
 func (v View) Peak(window, at int64) (peak int64, r Range, ok bool) {
-	r, ok = v.Range(window, at)
+	r, ok = v.find(window, at)
 	if !ok {
 		return 0, r, false
 	}
 	peak = v.sum(r.Level, r.Lo, r.Hi)
 	width := v.Ladder.width[r.Level]
-	last := min(v.Head(r.Level), v.Ladder.Index(r.Level, at+window-1))
+	last := min(v.head(r.Level), v.Ladder.Index(r.Level, at+window-1))
 	for end := r.Hi + 1; end <= last; end++ {
 		lo := v.Ladder.Index(r.Level, end*width-window+1)
 		peak = max(peak, v.sum(r.Level, lo, end))
