@@ -10,7 +10,7 @@ import (
 //
 //	word 0    last use in seconds since open (24 bits), generation of the load (24), flags (8), namespace (8)
 //	word 1    synced counter (32), pending counter (32)
-//	word 2    next dirty key (32), when the time to live was set (13), levels (3), length of namespace (7) and key (9)
+//	word 2    unused (32), when the time to live was set (13), levels (3), length of namespace (7) and key (9)
 //	word 3-   the bytes of namespace and key
 //	rest      a pending counter with room for one bucket a level
 //
@@ -116,9 +116,6 @@ func (e entry) synced() ref      { return ref(e[1] & low32) }
 func (e entry) setSynced(r ref)  { e[1] = e[1]&^low32 | uint64(r) }
 func (e entry) pending() ref     { return ref(e[1] >> 32) }
 func (e entry) setPending(r ref) { e[1] = e[1]&low32 | uint64(r)<<32 }
-
-func (e entry) next() ref     { return ref(e[2] & low32) }
-func (e entry) setNext(r ref) { e[2] = e[2]&^low32 | uint64(r) }
 
 // ttl is when the time to live was set, in units of the namespace and modulo ttlWrap.
 func (e entry) ttl() uint16     { return uint16(e[2] >> 32 & (ttlWrap - 1)) }

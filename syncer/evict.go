@@ -89,11 +89,8 @@ func (p *partition) rebuild() {
 		p.table.insert(uint32(s), to)
 		moved[r] = to
 	}
-	p.dirty, p.dirtyLast = moved[p.dirty], moved[p.dirtyLast]
-	for r := p.dirty; r != 0; {
-		e := p.arena.entry(r)
-		e.setNext(moved[e.next()])
-		r = e.next()
+	for i, r := range p.dirty {
+		p.dirty[i] = moved[r]
 	}
 	for i, r := range p.parked {
 		p.parked[i] = moved[r]

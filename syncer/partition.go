@@ -33,7 +33,8 @@ type partition struct {
 
 	// The dirty list: keys with something to flush, oldest first. Every key that is put on it draws a ticket; all
 	// tickets up to covered have been acknowledged.
-	dirty, dirtyLast   ref
+	dirty              []ref
+	firstDirty         int // those before are off the list
 	drawn, cut         uint64
 	covered            uint64
 	parked             []ref
@@ -95,23 +96,22 @@ func (p *partition) enlist(r ref, e entry) {
 		return
 	}
 	e.set(flagDirty)
-	e.setNext(0)
-	if p.dirtyLast == 0 {
-		p.dirty = r
-	} else {
-		p.arena.entry(p.dirtyLast).setNext(r)
+	if p.firstDirty > len(p.dirty)/2 && p.firstDirty > minSlots {
+		p.dirty = p.dirty[:copy(p.dirty, p.dirty[p.firstDirty:])]
+		p.firstDirty = 0
 	}
-	p.dirtyLast = r
+	p.dirty = append(p.dirty, r)
 	p.drawn++
 }
 
+func (p *partition) isDirty() bool { return p.firstDirty < len(p.dirty) }
+
 // unlist takes the first entry off the dirty list.
 func (p *partition) unlist() (ref, entry) {
-	r := p.dirty
+	r := p.dirty[p.firstDirty]
 	e := p.arena.entry(r)
-	p.dirty = e.next()
-	if p.dirty == 0 {
-		p.dirtyLast = 0
+	if p.firstDirty++; p.firstDirty == len(p.dirty) {
+		p.dirty, p.firstDirty = p.dirty[:0], 0
 	}
 	e.drop(flagDirty)
 	p.cut++
