@@ -25,7 +25,7 @@ type step struct{ name, long, quick string }
 // The arguments are also those to be given by hand: each report names its own.
 var steps = []step{
 	{"decisions", "", "-receivers 40"},
-	{"http", "-duration 3s", "-rounds 1 -duration 1s"},
+	{"http", "-duration 3s -rounds 5", "-rounds 1 -duration 1s"},
 	{"flush", "", "-duration 4s -events 20000"},
 	{"memory", "", "-one 20000 -thirty 2000 -every 50 -pause-keys 500000 -cycles 20"},
 }

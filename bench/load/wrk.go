@@ -16,7 +16,7 @@ import (
 //go:embed wrk.lua
 var wrkScript []byte
 
-// WrkKeys is how many different keys RunWrk adds to.
+// WrkKeys is how many different keys RunWrk adds to unless Options.Space says otherwise.
 const WrkKeys = 50_000
 
 // HaveWrk tells whether wrk can be found.
@@ -32,6 +32,9 @@ func RunWrk(ctx context.Context, o Options) (Result, error) {
 	if err != nil {
 		return Result{}, fmt.Errorf("wrk: %w", err)
 	}
+	if o.Space == 0 {
+		o.Space = WrkKeys
+	}
 	dir, err := os.MkdirTemp("", "bench-wrk")
 	if err != nil {
 		return Result{}, fmt.Errorf("wrk: %w", err)
@@ -43,7 +46,7 @@ func RunWrk(ctx context.Context, o Options) (Result, error) {
 	}
 	seconds := max(1, int(o.Duration.Seconds()))
 	cmd := exec.CommandContext(ctx, "wrk", "-t", "2", "-c", strconv.Itoa(o.Conns), "-d", strconv.Itoa(seconds)+"s",
-		"-s", script, "http://"+o.Addr, "--", strconv.Itoa(WrkKeys))
+		"-s", script, "http://"+o.Addr, "--", strconv.Itoa(int(o.Space)))
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return Result{}, fmt.Errorf("wrk: %w: %s", err, out)
@@ -66,7 +69,7 @@ func parseWrk(o Options, out []byte) (Result, error) {
 	if w.Errors > 0 || w.Requests == 0 {
 		return Result{}, errors.New("wrk: calls failed: " + string(line))
 	}
-	o.Op, o.Keys, o.Space, o.Warmup = "add", "uniform", WrkKeys, 0
+	o.Op, o.Keys, o.Warmup = "add", "uniform", 0
 	perSecond := float64(w.Requests) / float64(w.US) * 1e6
 	return Result{
 		Options: o, Seconds: float64(w.US) / 1e6, Calls: w.Requests, Operations: w.Requests,

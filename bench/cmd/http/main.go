@@ -77,13 +77,20 @@ func (r *Result) measure(ctx context.Context, o options, withRedis bool) (err er
 	}
 	defer func() { err = errors.Join(err, nop.Stop()) }()
 	for _, g := range generators() {
-		c := Comparison{Generator: g.name, Store: store}
-		if err := c.alternate(ctx, o, g, twotier.Addr, nop.Addr); err != nil {
+		for _, space := range []uint64{1_000, 50_000} {
+			c := Comparison{Generator: g.name, Store: store, Space: space}
+			if err := c.alternate(ctx, o, g, twotier.Addr, nop.Addr); err != nil {
+				return err
+			}
+			r.Comparisons = append(r.Comparisons, c)
+		}
+	}
+	for _, space := range []uint64{1_000, 50_000, 1_000_000} {
+		if err := r.batches(ctx, o, twotier.Addr, store, space); err != nil {
 			return err
 		}
-		r.Comparisons = append(r.Comparisons, c)
 	}
-	return r.batches(ctx, o, twotier.Addr, store)
+	return nil
 }
 
 type generator struct {

@@ -23,6 +23,7 @@ type Result struct {
 type Comparison struct {
 	Generator string `json:"generator"`
 	Store     string `json:"store"`
+	Space     uint64 `json:"space"`
 	Pairs     []Pair `json:"pairs"`
 }
 
@@ -38,13 +39,14 @@ type Pair struct {
 // Batches is a number of rounds of quiet batches.
 type Batches struct {
 	Store  string        `json:"store"`
+	Space  uint64        `json:"space"`
 	Rounds []load.Result `json:"rounds"`
 }
 
 // alternate runs the rounds A B A B; one more before them warms both up and is not kept.
 func (c *Comparison) alternate(ctx context.Context, o options, g generator, twotier, nop string) error {
 	for round := range o.rounds + 1 {
-		lo := load.Options{Op: "add", Keys: "uniform", Space: load.WrkKeys, Conns: o.conns, Duration: o.duration}
+		lo := load.Options{Op: "add", Keys: "uniform", Space: c.Space, Conns: o.conns, Duration: o.duration}
 		var results [2]load.Result
 		for i, addr := range []string{twotier, nop} {
 			lo.Addr = addr
@@ -69,12 +71,12 @@ func (c *Comparison) alternate(ctx context.Context, o options, g generator, twot
 	return nil
 }
 
-// batches measures quiet batches of 1,000 adds to a million keys, which the first round creates.
-func (r *Result) batches(ctx context.Context, o options, addr, store string) error {
-	b := Batches{Store: store}
+// batches measures quiet batches of 1,000 adds to as many keys as there are, which the first round creates.
+func (r *Result) batches(ctx context.Context, o options, addr, store string, space uint64) error {
+	b := Batches{Store: store, Space: space}
 	for round := range max(o.rounds/2, 1) + 1 {
 		res, err := load.Run(ctx, load.Options{
-			Addr: addr, Op: "batch", PerCall: 1000, Conns: 4, Seed: uint64(round + 1), Duration: o.duration,
+			Addr: addr, Op: "batch", PerCall: 1000, Conns: 4, Space: space, Seed: uint64(round + 1), Duration: o.duration,
 		})
 		if err != nil {
 			return err
@@ -92,20 +94,20 @@ func (r *Result) batches(ctx context.Context, o options, addr, store string) err
 
 const introduction = `twotier and a server that does nothing are two processes with the same fasthttp settings; the second returns, byte by
 byte, what the first answers to such a request. The same generator asks them in turn, %[1]d pairs of %[2]s each, %[3]d
-connections, keys drawn evenly from %[4]d; all on the same cores. A ratio is twotier's figure over the other's within one
+connections, keys drawn evenly; all on the same cores. A ratio is twotier's figure over the other's within one
 pair; the table has the median of the pairs and their range.
 
 `
 
 func (r *Result) markdown() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, introduction, r.Rounds, r.Duration, r.Conns, load.WrkKeys)
+	fmt.Fprintf(&b, introduction, r.Rounds, r.Duration, r.Conns)
 	var rows [][]string
 	for _, c := range r.Comparisons {
 		rate := spread(c.Pairs, func(p Pair) float64 { return p.Rate })
 		p99 := spread(c.Pairs, func(p Pair) float64 { return p.P99 })
 		rows = append(rows, []string{
-			c.Generator + ", " + c.Store,
+			c.Generator + ", " + c.Store + ", " + fmt.Sprint(c.Space) + " keys",
 			fmt.Sprintf("%.0f", spread(c.Pairs, func(p Pair) float64 { return p.Twotier.CallsPerSecond }).median),
 			fmt.Sprintf("%.0f", spread(c.Pairs, func(p Pair) float64 { return p.Nop.CallsPerSecond }).median),
 			rate.String(),
@@ -116,12 +118,12 @@ func (r *Result) markdown() string {
 	}
 	head := []string{"generator", "twotier/s", "nothing/s", "ratio", "twotier p99 µs", "nothing p99 µs", "ratio"}
 	b.WriteString(report.Table(head, rows))
-	b.WriteString("\n## Quiet batches of 1,000 adds to 1,000,000 keys, 4 connections\n\n")
+	b.WriteString("\n## Quiet batches of 1,000 adds, keys drawn evenly, 4 connections\n\n")
 	rows = nil
 	for _, s := range r.Batches {
 		perSecond := spread(s.Rounds, func(r load.Result) float64 { return r.PerSecond / 1e6 })
 		p99 := spread(s.Rounds, func(r load.Result) float64 { return float64(r.Latency.P99) / 1e3 })
-		rows = append(rows, []string{s.Store, perSecond.String(), p99.String()})
+		rows = append(rows, []string{s.Store + ", " + fmt.Sprint(s.Space) + " keys", perSecond.String(), p99.String()})
 	}
 	b.WriteString(report.Table([]string{"store", "million adds/s", "p99 of a batch, ms"}, rows))
 	return b.String()
