@@ -43,8 +43,12 @@ bench: ## compare with other limiters (minutes)
 	cd bench && $(GO) run .
 
 .PHONY: bench-quick
-bench-quick: ## the benchmarks of the packages, once
-	$(GO) test -run '^$$' -bench . -benchmem -benchtime 100ms ./...
+bench-quick: ## the same in about a minute
+	cd bench && $(GO) run . -quick
+
+.PHONY: bench-micro
+bench-micro: ## the benchmarks of the packages
+	$(GO) test -run '^$$' -bench . -benchmem ./leaparray ./syncer ./httpapi
 
 .PHONY: clean
 clean: ## remove what was built

@@ -49,8 +49,6 @@ type Config struct {
 	RequestTimeout time.Duration
 	// OnCold is "allow" or "deny": the answer to an acquire of a key that can't be read from the store now.
 	OnCold string
-	// MaxAhead is how far in the future the time of an event may lie, 0 to [leaparray.MaxAhead].
-	MaxAhead time.Duration
 	// Partitions is the number of partitions, 1 to 65536, and HashSeed the seed of the hash that assigns keys to them.
 	// Both are fixed for as long as the counts in Redis matter.
 	Partitions int

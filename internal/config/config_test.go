@@ -37,7 +37,7 @@ func TestDefaults(t *testing.T) {
 	if c.Listen != "127.0.0.1:8080" || c.Redis != "" || c.Mode != "two-tier" || c.Ack != "memory" || c.RedisExpiry != "key" {
 		t.Errorf("got %+v", c)
 	}
-	if c.FlushInterval != 200*time.Millisecond || c.MaxMemory != 1<<30 || c.RequestTimeout != 2*time.Second || c.MaxAhead != 2*time.Second {
+	if c.FlushInterval != 200*time.Millisecond || c.MaxMemory != 1<<30 || c.RequestTimeout != 2*time.Second {
 		t.Errorf("got %+v", c)
 	}
 	if c.Partitions != 1021 || c.HashSeed != 0 || c.LogLevel != slog.LevelInfo || c.LogFormat != "text" || c.OnCold != "allow" {
@@ -97,7 +97,6 @@ ack = redis
 flush-interval = 1s
 max-memory = 512MiB
 on-cold = deny
-max-ahead = 0s
 partitions = 17
 hash-seed = 0xff
 log-level = debug
@@ -114,7 +113,7 @@ request-timeout = 3s
 	if c.Mode != "redis" || c.Ack != "redis" || c.FlushInterval != time.Second || c.MaxMemory != 512<<20 || c.OnCold != "deny" {
 		t.Errorf("got %+v", c)
 	}
-	if c.MaxAhead != 0 || c.Partitions != 17 || c.HashSeed != 255 || c.LogLevel != slog.LevelDebug || c.LogFormat != "json" {
+	if c.Partitions != 17 || c.HashSeed != 255 || c.LogLevel != slog.LevelDebug || c.LogFormat != "json" {
 		t.Errorf("got %+v", c)
 	}
 	if c.RequestTimeout != 3*time.Second || c.Namespaces["default"].OnCold != "deny" {
@@ -168,7 +167,6 @@ func TestErrorsNameTheSetting(t *testing.T) {
 		{"--max-memory=1k", `--max-memory: "1k" is not a size`},
 		{"--max-memory=1KB", "too little; at least 64KiB"},
 		{"--on-cold=ask", `--on-cold: "ask" is not one of allow or deny`},
-		{"--max-ahead=1m", "--max-ahead: 1m is too long; at most 2s"},
 		{"--partitions=0", `--partitions: "0" is not a number from 1 to 65536`},
 		{"--hash-seed=-1", `--hash-seed: "-1" is not a number`},
 		{"--request-timeout=", `--request-timeout: "" is not a duration`},

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"twotier/leaparray"
 )
 
 // setting is one name that can be set, how help describes it, and how its text becomes a field.
@@ -79,8 +78,6 @@ func countingSettings() []setting {
 		{name: "on-cold", def: "allow", arg: "WHAT", help: "allow or deny an acquire of a key that is not in memory while\n" +
 			"Redis is down",
 			set: func(c *Config, text string) error { return setChoice(&c.OnCold, text, "allow", "deny") }},
-		{name: "max-ahead", def: "2s", arg: "DURATION", help: "how far ahead of now the time of an event may be,\nat most 2s",
-			set: func(c *Config, text string) error { return setMaxAhead(&c.MaxAhead, text) }},
 		{name: "partitions", def: "1021", arg: "N", help: "number of partitions; must stay the same while Redis holds\ncounts",
 			set: func(c *Config, text string) error { return setPartitions(&c.Partitions, text) }},
 		{name: "hash-seed", def: "0", arg: "N", help: "seed of the hash of keys; must stay the same while Redis holds\ncounts",
@@ -136,16 +133,6 @@ func setPositive(to *time.Duration, text string) error {
 	}
 	if *to < time.Millisecond {
 		return fmt.Errorf("%s is too short; at least 1ms", text)
-	}
-	return nil
-}
-
-func setMaxAhead(to *time.Duration, text string) error {
-	if err := setDuration(to, text); err != nil {
-		return err
-	}
-	if *to > leaparray.MaxAhead {
-		return fmt.Errorf("%s is too long; at most %s", text, FormatDuration(leaparray.MaxAhead))
 	}
 	return nil
 }
