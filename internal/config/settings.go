@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
 )
 
 // setting is one name that can be set, how help describes it, and how its text becomes a field.
