@@ -172,6 +172,7 @@ func (c *Counter) commit(ctx context.Context, p *partition, ticket uint64) error
 			return nil
 		}
 		settled := p.wait()
+		p.flushDue = true
 		p.mu.Unlock()
 		p.lane.kick(p)
 		select {

@@ -86,7 +86,11 @@ func (c *Counter) takeWants(p *partition, r *Round) {
 
 // takeDirty adds the keys that have something to flush.
 func (c *Counter) takeDirty(p *partition, r *Round) {
-	for p.isDirty() && !c.full(r) {
+	for p.flushDue && !c.full(r) {
+		if !p.isDirty() {
+			p.flushDue = false
+			return
+		}
 		at, e := p.unlist()
 		if !e.has(flagBusy | flagParked) { // else it was taken with the wants, all it had, or waits to be unparked
 			c.takeKey(p, r, at, e, e.has(flagCold))

@@ -71,11 +71,21 @@ func (l *lane) run(ctx context.Context) {
 			return
 		case <-timer.C:
 			due = append(l.takeKicked(due[:0]), l.parts...)
+			l.flushAll()
 			timer.Reset(l.jitter())
 		case <-l.signal:
 			due = l.takeKicked(due[:0])
 		}
 		l.work(ctx, due)
+	}
+}
+
+// flushAll has every partition of the lane flush what is dirty.
+func (l *lane) flushAll() {
+	for _, p := range l.parts {
+		p.mu.Lock()
+		p.flushDue = true
+		p.mu.Unlock()
 	}
 }
 

@@ -34,7 +34,8 @@ type partition struct {
 	// The dirty list: keys with something to flush, oldest first. Every key that is put on it draws a ticket; all
 	// tickets up to covered have been acknowledged.
 	dirty              []ref
-	firstDirty         int // those before are off the list
+	firstDirty         int  // those before are off the list
+	flushDue           bool // by the clock, or because somebody waits; a load alone flushes nothing
 	drawn, cut         uint64
 	covered            uint64
 	parked             []ref

@@ -41,7 +41,7 @@ func (c *Counter) settle(p *partition, r *Round) (more bool) {
 		c.settleKey(p, r, &r.Keys[i], sec)
 	}
 	p.covered = r.through
-	more = p.isDirty() && c.full(r) || len(p.wants) > 0
+	more = p.flushDue && p.isDirty() && c.full(r) || len(p.wants) > 0
 	p.rebuild()
 	p.lane.recycle(r)
 	return more
