@@ -102,7 +102,7 @@ func micro(ctx context.Context, quick bool, out string) error {
 }
 
 const microText = `LeapArray: Sentinel's array guards itself and reads the clock; ours leaves both to its user, who locks and reads the clock once
-for many: `locked-with-clock` and `Parallel` do both on every call.
+for many: ` + "`locked-with-clock` and `Parallel`" + ` do both on every call.
 Both have 60 buckets of 1 s, and every one is read; ` + "`3-levels`" + ` is twotier's default, which writes three.
 
 AddByKey: keys drawn evenly from a million that live, on all cores. The floor is a map of counts under mutexes and
