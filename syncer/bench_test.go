@@ -139,11 +139,8 @@ func BenchmarkMemoryPerKey(b *testing.B) {
 		}
 	})
 	b.Run("map", func(b *testing.B) {
-		type bucket struct{ level, index, n int64 }
-		type counter struct {
-			buckets []bucket
-			used    int64
-		}
+		type bucket [3]int64 // level, index, count
+		type counter struct{ buckets []bucket }
 		for b.Loop() {
 			before := heap()
 			m := map[string]*counter{}
