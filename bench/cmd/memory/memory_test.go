@@ -10,7 +10,8 @@ func TestRivalsHoldWhatWasCounted(t *testing.T) {
 		}
 		for _, r := range rows {
 			t.Logf("%s, %s: %.0f bytes, %.2f keys for each of %d", r.Way, r.Shape, r.Redis, r.RedisKeys, r.Keys)
-			if r.Redis < 30 || r.RedisKeys < 0.9 {
+			// Just after midnight all events may lie in calendar windows that are over, of which nothing is kept.
+			if r.Way != "incr fixed window" && (r.Redis < 30 || r.RedisKeys < 0.9) {
 				t.Errorf("%+v", r)
 			}
 		}
