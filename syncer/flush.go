@@ -44,7 +44,7 @@ func (c *Counter) nextRound(p *partition, now time.Time) *Round {
 		p.seq++
 		r.Seq = p.seq
 	}
-	r.ReadOnly = r.Seq == 0 && !verify
+	r.ReadOnly = r.Seq == 0 && !verify && r.onlyUnknown()
 	r.Acked, r.through = p.acked, p.cut
 	p.flight = r
 	return r

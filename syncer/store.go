@@ -113,6 +113,17 @@ func (r *Round) addKey(ns, key []byte) *KeyRound {
 	return k
 }
 
+// onlyUnknown reports whether memory knows nothing of the round's keys. To load one that it knows, the store must say that
+// it has lost nothing: else what it no longer has would replace what memory still has to tell it.
+func (r *Round) onlyUnknown() bool {
+	for i := range r.Keys {
+		if r.Keys[i].ref != 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // seal points every key at its buckets, which no longer move, and reports whether the round changes anything.
 func (r *Round) seal() (changes bool) {
 	at := 0
