@@ -89,7 +89,7 @@ func (c *Counter) addSpace(name string, ns Namespace) error {
 	margin := ns.Ladder.Width(ns.Ladder.Len()-1) + leaparray.MaxAhead.Milliseconds()
 	c.byName[name] = len(c.spaces)
 	c.spaces = append(c.spaces, &space{
-		name: name, ladder: ns.Ladder, onCold: ns.OnCold, ttl: 2*span + margin, unit: max(1, span/ttlUnits),
+		name: name, ladder: ns.Ladder, onCold: ns.OnCold, ttl: 2*span + margin,
 	})
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"testing"
 	"time"
@@ -261,6 +262,51 @@ func TestForget(t *testing.T) {
 	other := open(t, syncer.Options{Store: store, Now: clk.Now})
 	if got := count(t, other, "a", 60_000); got != 1 {
 		t.Errorf("count from the store %d, want 1", got)
+	}
+}
+
+// TestReadsDoNotUseUpTheTimeToLive flushes a key whose pending counts were taken back, a span after its time to live was
+// set: that changes nothing in the store, so the next count has to renew it.
+func TestReadsDoNotUseUpTheTimeToLive(t *testing.T) {
+	clk := &clock{now: t0}
+	store := embedded.New(embedded.Options{Now: func() time.Time { return time.UnixMilli(clk.Now()) }})
+	hour, err := leaparray.NewLadder(leaparray.Level{Width: time.Minute, Count: 60})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := open(t, syncer.Options{
+		Store: store, Now: clk.Now, Placement: syncer.Placement{Partitions: 1},
+		Namespaces: map[string]syncer.Namespace{syncer.DefaultNamespace: {Ladder: hour}},
+	})
+	add(t, c, "k", 1, 0)
+	flush(t, c)
+	clk.set(t0 + (time.Hour + 30*time.Second).Milliseconds())
+	add(t, c, "k", 1, 0)
+	add(t, c, "k", -1, 0)
+	flush(t, c)
+	add(t, c, "k", 1, 0)
+	flush(t, c)
+	if left := store.Expires(0, nil, []byte("k")) - clk.Now(); left < 2*time.Hour.Milliseconds() {
+		t.Errorf("counted just now, but only for another %v", time.Duration(left)*time.Millisecond)
+	}
+}
+
+// TestDeletedKeyHasATimeToLiveAgain deletes a key behind a counter's back. Its next flush makes the key anew.
+func TestDeletedKeyHasATimeToLiveAgain(t *testing.T) {
+	store := embedded.New(embedded.Options{})
+	now := func() int64 { return t0 }
+	c := open(t, syncer.Options{Store: store, Now: now, Placement: syncer.Placement{Partitions: 1}})
+	rival := open(t, syncer.Options{Store: store, Now: now, Placement: syncer.Placement{Partitions: 1}})
+	add(t, c, "k", 1, 0)
+	flush(t, c)
+	if err := rival.Forget(context.Background(), nil, []byte("k")); err != nil {
+		t.Fatal(err)
+	}
+	add(t, c, "k", 1, 0)
+	flush(t, c)
+	flush(t, c) // the first one found out
+	if store.Expires(0, nil, []byte("k")) == math.MaxInt64 {
+		t.Error("the key has no time to live")
 	}
 }
 

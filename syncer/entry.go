@@ -10,7 +10,7 @@ import (
 //
 //	word 0    last use in seconds since open (24 bits), generation of the load (24), flags (8), namespace (8)
 //	word 1    synced counter (32), pending counter (32)
-//	word 2    unused (32), when the time to live was set (13), levels (3), length of namespace (7) and key (9)
+//	word 2    unused (45), levels (3), length of namespace (7) and key (9)
 //	word 3-   the bytes of namespace and key
 //	rest      a pending counter with room for one bucket a level
 //
@@ -22,7 +22,6 @@ type entry []uint64
 
 const (
 	entryHead = 3
-	ttlWrap   = 1 << 13
 	low24     = 1<<24 - 1
 	low32     = 1<<32 - 1
 )
@@ -39,8 +38,8 @@ const (
 	flagReset
 	// flagParked: the store refused it; it waits for another try.
 	flagParked
-	// flagTTL: its time to live has been set by this process.
-	flagTTL
+	// flagRenew: it was gone from the store before the last flush, and its time to live with it.
+	flagRenew
 )
 
 func entryWords(ns, key []byte, levels int) int {
@@ -116,10 +115,6 @@ func (e entry) synced() ref      { return ref(e[1] & low32) }
 func (e entry) setSynced(r ref)  { e[1] = e[1]&^low32 | uint64(r) }
 func (e entry) pending() ref     { return ref(e[1] >> 32) }
 func (e entry) setPending(r ref) { e[1] = e[1]&low32 | uint64(r)<<32 }
-
-// ttl is when the time to live was set, in units of the namespace and modulo ttlWrap.
-func (e entry) ttl() uint16     { return uint16(e[2] >> 32 & (ttlWrap - 1)) }
-func (e entry) setTTL(t uint16) { e[2] = e[2]&^((ttlWrap-1)<<32) | uint64(t%ttlWrap)<<32 }
 
 func (p *partition) syncedOf(e entry) leaparray.Counter { return p.arena.counter(e.synced()) }
 

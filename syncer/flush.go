@@ -108,14 +108,24 @@ func (c *Counter) takeKey(p *partition, r *Round, at ref, e entry, load bool) {
 	k.Reset = e.has(flagReset)
 	e.drop(flagReset)
 	e.set(flagBusy)
-	pending := p.pendingOf(e)
+	pending, synced := p.pendingOf(e), p.syncedOf(e)
+	first, fresh, known := len(r.buckets), false, false
 	l.Each(pending, func(level int, idx, n int64) bool {
 		r.buckets = append(r.buckets, Bucket{Level: uint8(level), Index: idx, N: n})
+		if level == l.Len()-1 {
+			known = l.Sum(synced, level, idx, idx) != 0
+			fresh = fresh || !known
+		}
 		return true
 	})
 	k.adds = len(r.buckets)
+	// The time to live that was set with the first count in a coarsest bucket lasts for as long as that is needed. A key that the
+	// store has lost since then says so when it is flushed, and has it renewed.
+	if k.adds > first && (fresh || !known) || e.has(flagRenew) {
+		k.TTL = sp.ttl
+		e.drop(flagRenew)
+	}
 	if e.hasPending() && e.synced() != 0 {
-		synced := p.syncedOf(e)
 		for level := range l.Len() {
 			l.Expire(synced, level, l.Head(pending, level), func(idx int64) {
 				r.buckets = append(r.buckets, Bucket{Level: uint8(level), Index: idx})
@@ -123,11 +133,6 @@ func (c *Counter) takeKey(p *partition, r *Round, at ref, e entry, load bool) {
 		}
 	}
 	k.expired = len(r.buckets)
-	if unit := uint16(c.opt.Now() / sp.unit % ttlWrap); e.hasPending() && (!e.has(flagTTL) || (unit-e.ttl())%ttlWrap >= ttlUnits) {
-		k.TTL = sp.ttl
-		e.setTTL(unit)
-		e.set(flagTTL)
-	}
 }
 
 // unpark gives the keys that the store refused another try.

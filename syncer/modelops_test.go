@@ -19,7 +19,25 @@ type truth struct {
 	limits  []syncer.Limit // nil for keys that are added to
 }
 
-type event struct{ ts, n int64 }
+type event struct {
+	ts, n int64
+	// lost is set if the store lost it after it had left every window that ends now: memory may have forgotten it too, and only
+	// a late event could still ask for it.
+	lost bool
+}
+
+// lose makes the store lose everything.
+func (w *world) lose() {
+	w.faults.Deliver()
+	w.store.Flush()
+	coarsest := w.ladder.Len() - 1
+	for _, k := range w.keys {
+		for i := range k.log {
+			e := &k.log[i]
+			e.lost = e.lost || !w.alive([2]int64{int64(coarsest), w.ladder.Index(coarsest, e.ts)})
+		}
+	}
+}
 
 func (w *world) truth(key string) *truth {
 	k := w.keys[key]
@@ -173,7 +191,7 @@ func (w *world) acquire() {
 	for i, key := range keys {
 		k := w.truth(key)
 		w.record(k, own, is, op.Checks[i].N)
-		k.log = append(k.log, event{is, op.Checks[i].N})
+		k.log = append(k.log, event{ts: is, n: op.Checks[i].N})
 	}
 }
 
@@ -186,10 +204,10 @@ func (w *world) judge(op *syncer.Op, keys []string, res *syncer.Result) {
 		n := op.Checks[i].N + extra[key]
 		extra[key] = n
 		for _, lr := range res.Checks[i].Limits {
-			if fullest := k.fullest(lr.Window, op.TS) + n; res.Allowed && fullest > lr.Max {
+			if fullest := k.fullest(lr.Window, op.TS, false) + n; res.Allowed && fullest > lr.Max {
 				w.t.Errorf("%s at %d: admitted %d of %d in %d ms: %+v %v", key, op.TS, fullest, lr.Max, lr.Window, res, k.log)
 			}
-			if lr.Refused && k.fullest(lr.Window+k.blur(op.TS)*lr.BucketMS, op.TS)+n <= lr.Max {
+			if lr.Refused && k.fullest(lr.Window+k.blur(op.TS)*lr.BucketMS, op.TS, true)+n <= lr.Max {
 				w.t.Errorf("%s at %d: refused with room for %d: %+v %+v", key, op.TS, n, lr, k.log)
 			}
 		}
@@ -214,8 +232,9 @@ func (k *truth) blur(ts int64) int64 {
 	return 1
 }
 
-// fullest is the largest number of events in any window of this length that holds the moment.
-func (k *truth) fullest(window, ts int64) (most int64) {
+// fullest is the largest number of events in any window of this length that holds the moment, with or without those that are
+// lost.
+func (k *truth) fullest(window, ts int64, lost bool) (most int64) {
 	ends := []int64{ts}
 	for _, e := range k.log {
 		if e.ts > ts && e.ts < ts+window {
@@ -225,7 +244,7 @@ func (k *truth) fullest(window, ts int64) (most int64) {
 	for _, end := range ends {
 		sum := int64(0)
 		for _, e := range k.log {
-			if e.ts > end-window && e.ts <= end {
+			if e.ts > end-window && e.ts <= end && (lost || !e.lost) {
 				sum += e.n
 			}
 		}

@@ -13,12 +13,9 @@ type space struct {
 	ladder *leaparray.Ladder
 	onCold OnCold
 	// ttl is the time to live of a key in the store in milliseconds: a little more than twice the longest span, so that
-	// setting it once in a span is enough. unit is what entries measure its age in.
-	ttl, unit int64
+	// setting it along with the first count in a bucket of the coarsest level is enough.
+	ttl int64
 }
-
-// ttlUnits is how many units of age a span has.
-const ttlUnits = 16
 
 // partition holds the keys that hash to it, what of them the store has not acknowledged, and its dealings with the
 // store.

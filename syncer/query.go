@@ -155,7 +155,7 @@ func (p *partition) forget(r ref, e entry, hash uint32, l *leaparray.Ladder) {
 	if e.has(flagParked) {
 		p.parked = slices.DeleteFunc(p.parked, func(o ref) bool { return o == r })
 	}
-	e.drop(flagBusy | flagTTL | flagParked)
+	e.drop(flagBusy | flagRenew | flagParked)
 	p.clearPending(e, l)
 	p.arena.releaseCounter(e.synced())
 	e.setSynced(0)

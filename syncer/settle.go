@@ -116,18 +116,24 @@ func (c *Counter) settleKey(p *partition, r *Round, k *KeyRound, sec uint32) {
 		return
 	}
 	l := c.spaces[e.space()].ladder
+	gone := false
 	for i := range k.Adds {
 		b := &k.Adds[i]
 		p.takeBack(e, l, b)
+		expected := b.N + l.Sum(p.syncedOf(e), int(b.Level), b.Index, b.Index)
+		gone = gone || b.Stored < expected
 		if k.Load {
 			continue
 		}
-		if b.Stored != b.N+l.Sum(p.syncedOf(e), int(b.Level), b.Index, b.Index) {
+		if b.Stored != expected {
 			// Somebody else counts this key, or it was deleted: what else is in the store is not known any more.
 			e.setGen(p.gen - 1)
-			e.drop(flagTTL)
 		}
 		p.setSynced(e, l, int(b.Level), b.Index, b.Stored)
+	}
+	if gone {
+		e.set(flagRenew)
+		p.enlist(k.ref, e)
 	}
 	c.flushed.Add(int64(len(k.Adds)))
 	if k.Load {
@@ -200,11 +206,13 @@ func (c *Counter) park(p *partition, k *KeyRound, e entry, w *want) {
 	if k.Reset {
 		e.set(flagReset)
 	}
-	e.drop(flagTTL)
+	if k.TTL > 0 {
+		e.set(flagRenew)
+	}
 	if w != nil {
 		w.done, w.err = true, k.Err
 	}
-	if e.has(flagParked) || !e.hasPending() && !e.has(flagReset) {
+	if e.has(flagParked) || !e.hasPending() && !e.has(flagReset|flagRenew) {
 		return
 	}
 	e.set(flagParked)

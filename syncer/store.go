@@ -132,7 +132,7 @@ func (r *Round) seal() (changes bool) {
 		k.Adds = r.buckets[at:k.adds:k.adds]
 		k.Expired = r.buckets[k.adds:k.expired:k.expired]
 		at = k.expired
-		changes = changes || k.Reset
+		changes = changes || k.Reset || k.TTL > 0
 	}
 	return changes || len(r.buckets) > 0
 }

@@ -290,6 +290,19 @@ func (s *Store) Flush() {
 	s.bytes.Store(0)
 }
 
+// Expires returns when a key's time to live ends, in unix milliseconds: 0 if there is no such key, math.MaxInt64 if nobody set
+// one.
+func (s *Store) Expires(partition int, ns, key []byte) int64 {
+	p := s.partition(partition)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := p.find(ns, key, s.opt.Now().UnixMilli())
+	if h == nil {
+		return 0
+	}
+	return h.expires
+}
+
 // Get returns what the store holds of a key.
 func (s *Store) Get(partition int, ns, key []byte) []syncer.Bucket {
 	p := s.partition(partition)
