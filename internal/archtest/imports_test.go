@@ -51,6 +51,7 @@ func importMap() map[string][]string {
 		// Tests and tools.
 		"internal/redistest":  {goRedis},
 		"internal/faultproxy": {},
+		"internal/simnet":     {memberlist},
 		"internal/testrun":    {},
 		"internal/archtest":   {},
 		"internal/faultstore": {"twotier/syncer", "twotier/leaparray"},

@@ -1,0 +1,125 @@
+package simnet
+
+import (
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// Transport returns the host's side of the gossip.
+func (h *Host) Transport() memberlist.Transport { return &transport{h: h} }
+
+type transport struct {
+	h    *Host
+	down atomic.Bool
+}
+
+// address is a net.Addr.
+type address string
+
+func (a address) Network() string { return "simnet" }
+func (a address) String() string  { return string(a) }
+
+// FinalAdvertiseAddr implements memberlist.Transport.
+func (t *transport) FinalAdvertiseAddr(string, int) (net.IP, int, error) {
+	return net.ParseIP(t.h.ip), GossipPort, nil
+}
+
+// WriteTo implements memberlist.Transport.
+func (t *transport) WriteTo(b []byte, addr string) (time.Time, error) {
+	now := time.Now()
+	to, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return now, err
+	}
+	loss, _ := t.h.net.losses()
+	d, ok := t.h.net.passes(t.h.ip, to, Gossip, loss)
+	if !ok || t.h.isDown() || t.down.Load() {
+		return now, nil
+	}
+	buf := append([]byte(nil), b...)
+	time.AfterFunc(d, func() {
+		peer := t.h.net.host(to)
+		if peer == nil || peer.isDown() {
+			return
+		}
+		select {
+		case peer.packets <- &memberlist.Packet{Buf: buf, From: address(t.h.Address()), Timestamp: time.Now()}:
+		default: // its queue is full
+		}
+	})
+	return now, nil
+}
+
+// PacketCh implements memberlist.Transport.
+func (t *transport) PacketCh() <-chan *memberlist.Packet { return t.h.packets }
+
+// StreamCh implements memberlist.Transport.
+func (t *transport) StreamCh() <-chan net.Conn { return t.h.streams }
+
+// Shutdown implements memberlist.Transport. Calls still get through.
+func (t *transport) Shutdown() error {
+	t.down.Store(true)
+	return nil
+}
+
+// DialTimeout implements memberlist.Transport.
+func (t *transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
+	to, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	there, ok := t.h.net.passes(t.h.ip, to, Gossip, 0)
+	_, back := t.h.net.passes(to, t.h.ip, Gossip, 0)
+	if !ok || !back || t.h.isDown() || t.down.Load() {
+		time.Sleep(timeout)
+		return nil, &net.OpError{Op: "dial", Net: "simnet", Err: os.ErrDeadlineExceeded}
+	}
+	time.Sleep(there)
+	peer := t.h.net.host(to)
+	if peer == nil || peer.isDown() {
+		return nil, &net.OpError{Op: "dial", Net: "simnet", Err: ErrRefused}
+	}
+	near, far := net.Pipe()
+	a := &stream{Conn: near, net: t.h.net, link: link{t.h.ip, to}, remote: address(addr)}
+	b := &stream{Conn: far, net: t.h.net, link: link{to, t.h.ip}, remote: address(t.h.Address())}
+	select {
+	case peer.streams <- b:
+		return a, nil
+	default:
+		return nil, errors.Join(&net.OpError{Op: "dial", Net: "simnet", Err: ErrRefused}, near.Close(), far.Close())
+	}
+}
+
+// stream is one end of a connection. What it writes while the link is cut never arrives, nor does anything after it.
+type stream struct {
+	net.Conn
+	net    *Net
+	link   link
+	remote address
+
+	mu   sync.Mutex
+	lost bool
+}
+
+// Write delays what it writes, or swallows it.
+func (s *stream) Write(b []byte) (int, error) {
+	d, ok := s.net.passes(s.link.from, s.link.to, Gossip, 0)
+	s.mu.Lock()
+	s.lost = s.lost || !ok
+	lost := s.lost
+	s.mu.Unlock()
+	if lost {
+		return len(b), nil
+	}
+	time.Sleep(d)
+	return s.Conn.Write(b)
+}
+
+// RemoteAddr implements net.Conn.
+func (s *stream) RemoteAddr() net.Addr { return s.remote }

@@ -1,0 +1,120 @@
+package simnet
+
+import (
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// Errors of calls and dials.
+var (
+	// ErrRefused says that nothing listens there: the message was not delivered.
+	ErrRefused = errors.New("simnet: connection refused")
+)
+
+// Weather is what a network does to messages.
+type Weather struct {
+	// Delay is the least time that a message takes, Jitter what may come on top.
+	Delay, Jitter time.Duration
+	// PacketLoss is the share of packets that get lost, in thousandths; CallLoss that of requests and of replies of calls.
+	PacketLoss, CallLoss int
+}
+
+// link is a direction between two hosts.
+type link struct{ from, to string }
+
+// Net is a network. Make one with [New].
+type Net struct {
+	mu      sync.Mutex
+	rnd     *rand.Rand
+	weather Weather
+	hosts   map[string]*Host
+	cuts    map[link]Kinds
+}
+
+// Kinds is a set of kinds of traffic.
+type Kinds uint8
+
+// The kinds of traffic that a cut can be about.
+const (
+	Gossip Kinds = 1 << iota
+	Calls
+	All = Gossip | Calls
+)
+
+// New returns a network without hosts.
+func New(seed uint64, w Weather) *Net {
+	return &Net{
+		rnd: rand.New(rand.NewPCG(seed, 0x5e7)), weather: w, hosts: map[string]*Host{}, cuts: map[link]Kinds{},
+	}
+}
+
+// SetWeather changes what happens to messages from now on.
+func (n *Net) SetWeather(w Weather) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.weather = w
+}
+
+// Cut stops what is of these kinds from one host to another, in that direction only.
+func (n *Net) Cut(from, to string, k Kinds) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.cuts[link{from, to}] |= k
+}
+
+// Split cuts everything between the hosts of different groups, both ways.
+func (n *Net) Split(groups ...[]string) {
+	for i, a := range groups {
+		for j, b := range groups {
+			if i == j {
+				continue
+			}
+			for _, from := range a {
+				for _, to := range b {
+					n.Cut(from, to, All)
+				}
+			}
+		}
+	}
+}
+
+// Heal ends all cuts.
+func (n *Net) Heal() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	clear(n.cuts)
+}
+
+// passes decides whether a message gets through, and how long it takes.
+func (n *Net) passes(from, to string, k Kinds, loss int) (time.Duration, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.cuts[link{from, to}]&k != 0 || loss > 0 && n.rnd.IntN(1000) < loss {
+		return 0, false
+	}
+	d := n.weather.Delay
+	if n.weather.Jitter > 0 {
+		d += time.Duration(n.rnd.Int64N(int64(n.weather.Jitter)))
+	}
+	return d, true
+}
+
+func (n *Net) cut(from, to string, k Kinds) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.cuts[link{from, to}]&k != 0
+}
+
+func (n *Net) losses() (packets, calls int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.weather.PacketLoss, n.weather.CallLoss
+}
+
+func (n *Net) host(ip string) *Host {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.hosts[ip]
+}

@@ -1,0 +1,80 @@
+package ring
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// Errors of membership.
+var (
+	// ErrRefused says that a node can't be part of the cluster: it is configured differently.
+	ErrRefused = errors.New("refused")
+	// ErrNotJoined says that no member of the cluster could be reached.
+	ErrNotJoined = errors.New("no member could be reached")
+)
+
+// Agreement is what all members must have in common, besides the protocol.
+type Agreement struct {
+	// Partitions is the number of partitions and Seed that of the hash.
+	Partitions int
+	Seed       uint64
+	// Data is a digest of all else that must be the same, such as the ladders.
+	Data uint64
+}
+
+// meta is what a node says about itself to all others, in at most memberlist.MetaMaxSize (512) bytes.
+type meta struct {
+	Protocol   int    `json:"v"`
+	Partitions int    `json:"p"`
+	Seed       uint64 `json:"s,omitempty"`
+	Data       uint64 `json:"d,omitempty"`
+	ID         string `json:"i"`
+	Host       string `json:"h,omitempty"` // empty: that of the gossip
+	Port       int    `json:"a"`
+	Born       int64  `json:"b"`
+	Draining   bool   `json:"l,omitempty"`
+	Tag        string `json:"t,omitempty"`
+}
+
+// Bounds of what goes into the metadata.
+const (
+	maxID   = 64
+	maxTag  = 64
+	maxHost = 128
+)
+
+func (m *meta) encode() []byte {
+	b, _ := json.Marshal(m) // a struct of strings and numbers always marshals
+	return b
+}
+
+// decode reads what another node says. Its error is nil if that node agrees with ours.
+func decode(n *memberlist.Node, want Agreement) (Member, error) {
+	var m meta
+	if err := json.Unmarshal(n.Meta, &m); err != nil {
+		return Member{}, fmt.Errorf("%w: %s at %s is no twotier node", ErrRefused, n.Name, n.Address())
+	}
+	member := Member{ID: m.ID, Name: n.Name, Born: m.Born, Draining: m.Draining, Tag: m.Tag}
+	host := m.Host
+	if host == "" {
+		host = n.Addr.String()
+	}
+	member.Address = net.JoinHostPort(host, strconv.Itoa(m.Port))
+	where := fmt.Sprintf("node %s at %s", m.ID, n.Address())
+	switch {
+	case m.Protocol != Protocol:
+		return member, fmt.Errorf("%w: %s speaks protocol %d, this node %d", ErrRefused, where, m.Protocol, Protocol)
+	case m.Partitions != want.Partitions:
+		return member, fmt.Errorf("%w: %s has %d partitions, this node %d", ErrRefused, where, m.Partitions, want.Partitions)
+	case m.Seed != want.Seed:
+		return member, fmt.Errorf("%w: %s has another hash seed", ErrRefused, where)
+	case m.Data != want.Data:
+		return member, fmt.Errorf("%w: %s has other ladders or namespaces", ErrRefused, where)
+	}
+	return member, nil
+}

@@ -1,0 +1,341 @@
+package ring_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier/internal/simnet"
+	"twotier/ring"
+)
+
+var agreement = ring.Agreement{Partitions: 61, Seed: 3, Data: 9}
+
+// village is a cluster of rings on a simulated network.
+type village struct {
+	t     *testing.T
+	net   *simnet.Net
+	rings map[string]*ring.Ring // by address
+	born  int
+}
+
+func newVillage(t *testing.T, w simnet.Weather) *village {
+	v := &village{t: t, net: simnet.New(1, w), rings: map[string]*ring.Ring{}}
+	t.Cleanup(func() {
+		for _, r := range v.rings {
+			v.leave(r)
+		}
+		time.Sleep(time.Minute) // memberlist's goroutines end with their last probe
+	})
+	return v
+}
+
+func (v *village) leave(r *ring.Ring) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	_ = r.Close(ctx)
+}
+
+func ip(i int) string { return fmt.Sprintf("10.0.0.%d", i) }
+
+func seed(i int) string { return ip(i) + ":7946" }
+
+// start starts node i, which joins the nodes 1 and 2.
+func (v *village) start(i int, change func(*ring.Options)) (*ring.Ring, error) {
+	v.born++
+	opt := ring.Options{
+		ID: fmt.Sprint("n", i), Name: fmt.Sprintf("n%d-%d", i, v.born), Bind: seed(i), Join: []string{seed(1), seed(2)},
+		Agreement: agreement, Transport: v.net.Start(ip(i)).Transport(),
+	}
+	if change != nil {
+		change(&opt)
+	}
+	r, err := ring.New(opt)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	v.rings[ip(i)] = r
+	return r, r.Open(context.Background(), ip(i)+":8080")
+}
+
+func (v *village) startAll(n int) {
+	v.t.Helper()
+	for i := 1; i <= n; i++ {
+		if _, err := v.start(i, nil); err != nil {
+			v.t.Fatal(err)
+		}
+	}
+}
+
+// kill ends node i without a word.
+func (v *village) kill(i int) {
+	v.net.Start(ip(i)).Stop()
+	v.leave(v.rings[ip(i)])
+	delete(v.rings, ip(i))
+}
+
+// agree waits until these nodes have one table with that many members, and says how long that took.
+func (v *village) agree(within time.Duration, members int, nodes ...int) time.Duration {
+	v.t.Helper()
+	began := time.Now()
+	for {
+		versions := map[uint64]bool{}
+		right := true
+		for _, i := range nodes {
+			t := v.rings[ip(i)].Table()
+			versions[t.Version()] = true
+			right = right && t.Len() == members
+		}
+		took := time.Since(began)
+		if right && len(versions) == 1 {
+			return took
+		}
+		if took > within {
+			for _, i := range nodes {
+				t := v.rings[ip(i)].Table()
+				v.t.Logf("node %d: version %x, %d members", i, t.Version(), t.Len())
+			}
+			v.t.Fatalf("no agreement on %d members after %v", members, took)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+func lan() simnet.Weather { return simnet.Weather{Delay: time.Millisecond, Jitter: time.Millisecond} }
+
+// TestMembersComeAndGo joins, drains, leaves, kills and restarts.
+func TestMembersComeAndGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newVillage(t, lan())
+		v.startAll(4)
+		t.Log("four members agree after", v.agree(3*time.Second, 4, 1, 2, 3, 4))
+
+		if err := v.rings[ip(4)].Drain(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		took := v.agree(2*time.Second, 4, 1, 2, 3, 4)
+		tab := v.rings[ip(1)].Table()
+		if at := tab.Find("n4-4"); !tab.Member(at).Draining || tab.Owned(at) != 0 {
+			t.Errorf("the draining member owns %d partitions", tab.Owned(at))
+		}
+		t.Log("draining known after", took)
+		v.leave(v.rings[ip(4)])
+		t.Log("leave known after", v.agree(2*time.Second, 3, 1, 2, 3))
+
+		v.kill(3)
+		t.Log("crash known after", v.agree(30*time.Second, 2, 1, 2))
+		if _, err := v.start(3, nil); err != nil {
+			t.Fatal(err)
+		}
+		t.Log("restart known after", v.agree(3*time.Second, 3, 1, 2, 3))
+		if m := v.rings[ip(2)].Table().Member(2); m.ID != "n3" || m.Address != ip(3)+":8080" {
+			t.Errorf("member 3 is %v", m)
+		}
+	})
+}
+
+// TestAQuickRestartReplacesTheOldProcess restarts a node before anybody has noticed that it died.
+func TestAQuickRestartReplacesTheOldProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newVillage(t, lan())
+		v.startAll(3)
+		v.agree(3*time.Second, 3, 1, 2, 3)
+		v.kill(2)
+		time.Sleep(10 * time.Millisecond)
+		if _, err := v.start(2, nil); err != nil {
+			t.Fatal(err)
+		}
+		v.agree(time.Second, 3, 1, 2, 3)
+		if tab := v.rings[ip(1)].Table(); tab.Find("n2-4") < 0 || tab.Find("n2-2") >= 0 {
+			t.Error("the old process is still a member")
+		}
+	})
+}
+
+// TestPartitionsOfAnyLengthHeal cuts the network for far longer than memberlist looks for the dead.
+func TestPartitionsOfAnyLengthHeal(t *testing.T) {
+	for _, length := range []time.Duration{15 * time.Second, 10 * time.Minute} {
+		t.Run(length.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				v := newVillage(t, lan())
+				v.startAll(5)
+				v.agree(3*time.Second, 5, 1, 2, 3, 4, 5)
+				v.net.Split([]string{ip(1), ip(2), ip(3)}, []string{ip(4), ip(5)})
+				t.Log("split known after", v.agree(time.Minute, 3, 1, 2, 3), "and", v.agree(time.Minute, 2, 4, 5))
+				time.Sleep(length)
+				v.net.Heal()
+				t.Log("healed after", v.agree(time.Minute, 5, 1, 2, 3, 4, 5))
+			})
+		})
+	}
+}
+
+// TestOneWayCutsDoNotFlap cuts one direction between two nodes: the others vouch for both, and the table stays.
+func TestOneWayCutsDoNotFlap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newVillage(t, lan())
+		changes := 0
+		v.startAll(4)
+		if _, err := v.start(5, func(o *ring.Options) { o.OnChange = func(*ring.Table) { changes++ } }); err != nil {
+			t.Fatal(err)
+		}
+		v.agree(3*time.Second, 5, 1, 2, 3, 4, 5)
+		synctest.Wait()
+		before := changes
+		v.net.Cut(ip(2), ip(3), simnet.All)
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if changes != before {
+			t.Errorf("the table changed %d times", changes-before)
+		}
+	})
+}
+
+// TestLostPacketsDoNotFlap loses up to half of all packets.
+func TestLostPacketsDoNotFlap(t *testing.T) {
+	for _, loss := range []int{100, 300, 500} {
+		t.Run(fmt.Sprintf("%d%%", loss/10), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				v := newVillage(t, lan())
+				v.startAll(5)
+				v.agree(3*time.Second, 5, 1, 2, 3, 4, 5)
+				w := lan()
+				w.PacketLoss = loss
+				v.net.SetWeather(w)
+				seen := map[int]int{}
+				for range 600 {
+					time.Sleep(500 * time.Millisecond)
+					seen[v.rings[ip(1)].Table().Len()]++
+				}
+				t.Logf("members seen by node 1, times: %v", seen)
+				if seen[5] < 590 {
+					t.Errorf("all five were seen %d of 600 times", seen[5])
+				}
+			})
+		})
+	}
+}
+
+// TestNodesThatDoNotFitAreRefused has a node with another number of partitions, and others, try to join.
+func TestNodesThatDoNotFitAreRefused(t *testing.T) {
+	for name, change := range map[string]func(*ring.Options){
+		"partitions": func(o *ring.Options) { o.Agreement.Partitions = 62 },
+		"hash seed":  func(o *ring.Options) { o.Agreement.Seed = 4 },
+		"ladders":    func(o *ring.Options) { o.Agreement.Data = 1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				v := newVillage(t, lan())
+				v.startAll(2)
+				_, err := v.start(3, change)
+				if !errors.Is(err, ring.ErrRefused) {
+					t.Fatalf("joined with other %s: %v", name, err)
+				}
+				t.Log(err)
+				time.Sleep(time.Minute)
+				v.agree(time.Second, 2, 1, 2)
+			})
+		})
+	}
+}
+
+// TestAnotherSecretIsTurnedAway has a node without the secret, and one with another, try to join.
+func TestAnotherSecretIsTurnedAway(t *testing.T) {
+	for _, secret := range []string{"", "wrong"} {
+		synctest.Test(t, func(t *testing.T) {
+			v := newVillage(t, lan())
+			for i := 1; i <= 2; i++ {
+				if _, err := v.start(i, func(o *ring.Options) { o.Secret = []byte("right") }); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, err := v.start(3, func(o *ring.Options) { o.Secret = []byte(secret) })
+			if !errors.Is(err, ring.ErrNotJoined) {
+				t.Fatalf("secret %q: %v", secret, err)
+			}
+			t.Log(err)
+			time.Sleep(time.Minute)
+			v.agree(time.Second, 2, 1, 2)
+		})
+	}
+}
+
+// TestSeedsMayComeLater starts nodes whose seeds are not there yet.
+func TestSeedsMayComeLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newVillage(t, lan())
+		for _, i := range []int{4, 3, 2, 1} {
+			if _, err := v.start(i, nil); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(3 * time.Second)
+		}
+		v.agree(30*time.Second, 4, 1, 2, 3, 4)
+	})
+}
+
+// TestTagsReachEverybody sets a tag on one node.
+func TestTagsReachEverybody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newVillage(t, lan())
+		v.startAll(3)
+		v.agree(3*time.Second, 3, 1, 2, 3)
+		if err := v.rings[ip(2)].SetTag(context.Background(), "hello"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		for _, i := range []int{1, 2, 3} {
+			if m := v.rings[ip(i)].Table().Member(1); m.Tag != "hello" {
+				t.Errorf("node %d sees tag %q", i, m.Tag)
+			}
+		}
+	})
+}
+
+// TestClose closes twice, and once without having been opened.
+func TestClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newVillage(t, lan())
+		v.startAll(1)
+		r := v.rings[ip(1)]
+		if err := errors.Join(r.Close(context.Background()), r.Close(context.Background())); err != nil {
+			t.Error(err)
+		}
+		if err := r.Open(context.Background(), ip(1)+":8080"); err == nil {
+			t.Error("opened after Close")
+		}
+		never, err := ring.New(ring.Options{ID: "x", Agreement: agreement})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := never.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestOptions(t *testing.T) {
+	bad := map[string]ring.Options{
+		"no ID":         {Agreement: agreement},
+		"no partitions": {ID: "x"},
+		"long tag":      {ID: "x", Agreement: agreement, Tag: string(slices.Repeat([]byte("x"), 65))},
+	}
+	for name, opt := range bad {
+		if _, err := ring.New(opt); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	r, err := ring.New(ring.Options{ID: "x", Agreement: agreement})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, address := range []string{"", "host", "host:0", "host:x"} {
+		if err := r.Open(context.Background(), address); err == nil {
+			t.Errorf("address %q: no error", address)
+		}
+	}
+}

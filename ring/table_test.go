@@ -1,0 +1,174 @@
+package ring_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"twotier/ring"
+)
+
+const partitions = 1021
+
+func members(n int) (list []ring.Member) {
+	for i := range n {
+		list = append(list, ring.Member{ID: fmt.Sprintf("node-%d", i), Name: fmt.Sprintf("node-%d-x", i), Born: int64(i)})
+	}
+	return list
+}
+
+func table(t testing.TB, list []ring.Member) *ring.Table {
+	t.Helper()
+	tab, err := ring.NewTable(list, "", partitions, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tab
+}
+
+func owner(t *ring.Table, p int) string { return t.Member(t.Owner(p)).ID }
+
+// TestI4OwnershipIsAFunctionOfTheMembers makes tables of the same members in any order and seen by anybody.
+func TestI4OwnershipIsAFunctionOfTheMembers(t *testing.T) {
+	list := members(7)
+	want := table(t, list)
+	for range 20 {
+		rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+		got, err := ring.NewTable(list, list[0].Name, partitions, 7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Version() != want.Version() {
+			t.Fatal("the same members, another version")
+		}
+		for p := range partitions {
+			if owner(got, p) != owner(want, p) {
+				t.Fatalf("partition %d: owner %s, want %s", p, owner(got, p), owner(want, p))
+			}
+		}
+		if self := got.Member(got.Self()).Name; self != list[0].Name {
+			t.Fatalf("self is %s, want %s", self, list[0].Name)
+		}
+	}
+	other, err := ring.NewTable(list, "", partitions, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if other.Version() == want.Version() {
+		t.Error("another seed, the same version")
+	}
+}
+
+// TestARestartKeepsWhatANodeOwned replaces a process by another with the same ID.
+func TestARestartKeepsWhatANodeOwned(t *testing.T) {
+	list := members(5)
+	before := table(t, list)
+	list[2].Name, list[2].Born = "node-2-y", 99
+	after := table(t, list)
+	for p := range partitions {
+		if owner(before, p) != owner(after, p) {
+			t.Fatalf("partition %d moved from %s to %s", p, owner(before, p), owner(after, p))
+		}
+	}
+	if before.Version() == after.Version() {
+		t.Error("another process, the same version")
+	}
+}
+
+// TestTheYoungerOfTwoWithOneIDCounts has the old process still in the list of members, as after a crash.
+func TestTheYoungerOfTwoWithOneIDCounts(t *testing.T) {
+	list := append(members(3), ring.Member{ID: "node-1", Name: "node-1-y", Born: 50})
+	tab, err := ring.NewTable(list, "node-1-x", partitions, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tab.Len() != 3 || tab.Find("node-1-y") < 0 || tab.Find("node-1-x") >= 0 || tab.Self() != -1 {
+		t.Errorf("%d members, self %d", tab.Len(), tab.Self())
+	}
+	for p := range partitions {
+		if tab.Mine(p) {
+			t.Fatalf("partition %d belongs to a process that has been replaced", p)
+		}
+	}
+}
+
+func TestDrainingMembersOwnNothing(t *testing.T) {
+	list := members(3)
+	list[0].Draining = true
+	tab := table(t, list)
+	if tab.Len() != 3 || tab.Owned(0) != 0 || tab.Owned(1)+tab.Owned(2) != partitions {
+		t.Errorf("owned: %d, %d, %d", tab.Owned(0), tab.Owned(1), tab.Owned(2))
+	}
+	without := table(t, list[1:])
+	for p := range partitions {
+		if owner(tab, p) != owner(without, p) {
+			t.Fatalf("partition %d moves once more when the member is gone", p)
+		}
+	}
+	for i := range list {
+		list[i].Draining = true
+	}
+	if all := table(t, list); all.Owned(0)+all.Owned(1)+all.Owned(2) != partitions {
+		t.Error("with all members draining somebody must own what there is")
+	}
+}
+
+func TestNoTable(t *testing.T) {
+	for _, tc := range []struct{ members, partitions int }{{0, 10}, {3, 0}, {ring.MaxMembers + 1, 10}} {
+		if _, err := ring.NewTable(members(tc.members), "", tc.partitions, 0); err == nil {
+			t.Errorf("%d members, %d partitions: no error", tc.members, tc.partitions)
+		}
+	}
+}
+
+// TestMovement prints how evenly partitions are spread, and how many move when a node joins, beside the fewest that would do.
+// The README shows it.
+func TestMovement(t *testing.T) {
+	t.Log("nodes  partitions of a node: fewest  most  (mean)   moved by one more node  (at least)")
+	for _, n := range []int{3, 10, 30, 100} {
+		before, after := table(t, members(n)), table(t, members(n+1))
+		var counts []int
+		for i := range before.Len() {
+			counts = append(counts, before.Owned(i))
+		}
+		moved := 0
+		for p := range partitions {
+			if owner(before, p) != owner(after, p) {
+				moved++
+			}
+		}
+		mean, least := float64(partitions)/float64(n), float64(partitions)/float64(n+1)
+		t.Logf("%5d  %29d  %4d  (%5.1f)  %24.1f %%  (%5.1f %%)", n, slices.Min(counts), slices.Max(counts), mean,
+			100*float64(moved)/partitions, 100*least/partitions)
+		if float64(slices.Max(counts)) > 1.25*mean+1 {
+			t.Errorf("%d nodes: one owns %d partitions, more than 1.25 times the mean %.1f", n, slices.Max(counts), mean)
+		}
+		if float64(moved) > 4*least {
+			t.Errorf("%d nodes: one more moves %d partitions, at least %.1f have to", n, moved, least)
+		}
+	}
+}
+
+func BenchmarkOwner(b *testing.B) {
+	tab := table(b, members(10))
+	p, sum := 0, 0
+	for b.Loop() {
+		sum += tab.Owner(p)
+		if p++; p == partitions {
+			p = 0
+		}
+	}
+	_ = sum
+}
+
+func BenchmarkNewTable(b *testing.B) {
+	for _, n := range []int{3, 30, 100} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			list := members(n)
+			for b.Loop() {
+				table(b, list)
+			}
+		})
+	}
+}

@@ -1,0 +1,194 @@
+package ring
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// maxLost bounds how many addresses of members that are gone are remembered.
+const maxLost = 256
+
+// views listens to memberlist and keeps who is there. memberlist calls it under its own lock: it only notes and signals.
+type views struct {
+	agreement Agreement
+	log       *slog.Logger
+	signal    chan struct{} // holds one
+
+	mu      sync.Mutex
+	members map[string]Member // by name
+	gossip  map[string]string // addresses for gossip by name
+	lost    map[string]bool   // addresses for gossip of those that were declared dead
+	refused map[string]bool   // names whose refusal was logged
+	err     error             // why a merge was refused last
+}
+
+func (v *views) init(opt Options) {
+	v.agreement, v.log = opt.Agreement, opt.Logger
+	v.signal = make(chan struct{}, 1)
+	v.members, v.gossip = map[string]Member{}, map[string]string{}
+	v.lost, v.refused = map[string]bool{}, map[string]bool{}
+}
+
+func (v *views) changed() {
+	select {
+	case v.signal <- struct{}{}:
+	default:
+	}
+}
+
+// NotifyJoin implements memberlist.EventDelegate.
+func (v *views) NotifyJoin(n *memberlist.Node) { v.NotifyUpdate(n) }
+
+// NotifyUpdate implements memberlist.EventDelegate.
+func (v *views) NotifyUpdate(n *memberlist.Node) {
+	m, err := decode(n, v.agreement)
+	if err != nil {
+		return // NotifyAlive has refused it
+	}
+	v.mu.Lock()
+	v.members[n.Name] = m
+	v.gossip[n.Name] = n.Address()
+	delete(v.lost, n.Address())
+	v.mu.Unlock()
+	v.changed()
+}
+
+// NotifyLeave implements memberlist.EventDelegate. It does not say whether the node left or was declared dead: who said that it was
+// about to leave is not looked for afterwards.
+func (v *views) NotifyLeave(n *memberlist.Node) {
+	v.mu.Lock()
+	left := v.members[n.Name].Draining
+	delete(v.members, n.Name)
+	delete(v.gossip, n.Name)
+	if !left {
+		if len(v.lost) >= maxLost {
+			for address := range v.lost {
+				delete(v.lost, address)
+				break
+			}
+		}
+		v.lost[n.Address()] = true
+	}
+	v.mu.Unlock()
+	v.changed()
+}
+
+// NotifyAlive implements memberlist.AliveDelegate: nodes that don't fit are no members.
+func (v *views) NotifyAlive(n *memberlist.Node) error {
+	_, err := decode(n, v.agreement)
+	if err != nil {
+		v.mu.Lock()
+		news := !v.refused[n.Name] && len(v.refused) < maxLost
+		if news {
+			v.refused[n.Name] = true
+		}
+		v.mu.Unlock()
+		if news {
+			v.log.Warn("a node that does not fit is kept out", "error", err)
+		}
+	}
+	return err
+}
+
+// NotifyMerge implements memberlist.MergeDelegate: this node does not join members that it does not fit.
+func (v *views) NotifyMerge(peers []*memberlist.Node) error {
+	for _, n := range peers {
+		if n.State != memberlist.StateAlive {
+			continue
+		}
+		if _, err := decode(n, v.agreement); err != nil {
+			v.mu.Lock()
+			v.err = err
+			v.mu.Unlock()
+			return err
+		}
+	}
+	return nil
+}
+
+// takeRefusal returns why a merge was refused since it was asked last.
+func (v *views) takeRefusal() error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	err := v.err
+	v.err = nil
+	return err
+}
+
+// snapshot returns all members.
+func (v *views) snapshot() []Member {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return slices.Collect(maps.Values(v.members))
+}
+
+// missing returns the addresses for gossip of members that were lost, and of those among seeds that are no members.
+func (v *views) missing(ctx context.Context, seeds []string) []string {
+	v.mu.Lock()
+	there := map[string]bool{}
+	for _, address := range v.gossip {
+		there[address] = true
+	}
+	want := map[string]bool{}
+	for address := range v.lost {
+		want[address] = true
+	}
+	v.mu.Unlock()
+	for _, seed := range seeds {
+		for _, address := range resolve(ctx, seed) {
+			want[address] = true
+		}
+	}
+	maps.DeleteFunc(want, func(address string, _ bool) bool { return there[address] })
+	return slices.Sorted(maps.Keys(want))
+}
+
+// resolve returns the addresses that a host:port stands for.
+func resolve(ctx context.Context, seed string) (list []string) {
+	host, port, err := net.SplitHostPort(seed)
+	if err != nil {
+		return nil
+	}
+	if net.ParseIP(host) != nil {
+		return []string{seed}
+	}
+	ips, _ := net.DefaultResolver.LookupHost(ctx, host) // a name that can't be resolved now is tried again
+	for _, ip := range ips {
+		list = append(list, net.JoinHostPort(ip, port))
+	}
+	return list
+}
+
+// speaker tells memberlist what this node says about itself.
+type speaker struct{ r *Ring }
+
+// NodeMeta implements memberlist.Delegate.
+func (s speaker) NodeMeta(int) []byte {
+	s.r.metaMu.Lock()
+	defer s.r.metaMu.Unlock()
+	return s.r.meta.encode()
+}
+
+// NotifyMsg implements memberlist.Delegate; no messages are sent that way.
+func (speaker) NotifyMsg([]byte) {}
+
+// GetBroadcasts implements memberlist.Delegate.
+func (speaker) GetBroadcasts(int, int) [][]byte { return nil }
+
+// LocalState implements memberlist.Delegate.
+func (speaker) LocalState(bool) []byte { return nil }
+
+// MergeRemoteState implements memberlist.Delegate.
+func (speaker) MergeRemoteState([]byte, bool) {}
+
+// String names a member for the log.
+func (m *Member) String() string {
+	return m.ID + " (" + m.Address + ", " + strconv.FormatInt(m.Born, 10) + ")"
+}

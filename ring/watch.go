@@ -1,0 +1,146 @@
+package ring
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+)
+
+// runRebuild makes a new table whenever the members have changed.
+func (r *Ring) runRebuild(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.views.signal:
+			if t := r.rebuild(); t != nil && r.opt.OnChange != nil {
+				r.opt.OnChange(t)
+			}
+		}
+	}
+}
+
+// rebuild makes the table of the present members. It returns nil if that is the one there is.
+func (r *Ring) rebuild() *Table {
+	members := r.views.snapshot()
+	old := r.table.Load()
+	t, err := NewTable(members, r.opt.Name, r.opt.Agreement.Partitions, r.opt.Agreement.Seed)
+	if err != nil {
+		r.opt.Logger.Error("keeping the table of owners as it is", "error", err)
+		return nil
+	}
+	if same(t, old) {
+		return nil
+	}
+	r.table.Store(t)
+	r.logChange(old, t)
+	return t
+}
+
+// same reports whether nothing that a table shows has changed.
+func same(a, b *Table) bool {
+	if a.version != b.version || len(a.members) != len(b.members) {
+		return false
+	}
+	for i := range a.members {
+		if a.members[i] != b.members[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// logChange logs who came, went, or is about to go.
+func (r *Ring) logChange(old, t *Table) {
+	for i := range t.members {
+		m := &t.members[i]
+		switch at := old.Find(m.Name); {
+		case m.Name == r.opt.Name:
+			if at >= 0 && m.Draining && !old.members[at].Draining {
+				r.opt.Logger.Info("draining")
+			}
+		case at < 0:
+			r.opt.Logger.Info("member joined", "member", m.ID, "address", m.Address, "members", t.Len())
+		case m.Draining && !old.members[at].Draining:
+			r.opt.Logger.Info("member is draining", "member", m.ID)
+		}
+	}
+	for i := range old.members {
+		if m := &old.members[i]; m.Name != r.opt.Name && t.Find(m.Name) < 0 {
+			r.opt.Logger.Info("member gone", "member", m.ID, "address", m.Address, "members", t.Len())
+		}
+	}
+	if old.Self() >= 0 && t.Self() < 0 {
+		r.opt.Logger.Error("another process has this node's ID and is younger: this one owns nothing any more", "node", r.opt.ID)
+	}
+}
+
+// runRejoin looks for members that are missing, for as long as the node lives: memberlist itself gives up on the dead
+// after half a minute, and would leave two halves of a cluster apart for ever.
+func (r *Ring) runRejoin(ctx context.Context) {
+	timer := time.NewTimer(r.pause())
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+			for _, address := range r.views.missing(ctx, r.opt.Join) {
+				if ctx.Err() != nil {
+					return
+				}
+				_, _ = r.list.Join([]string{address}) // what is not there is tried again
+			}
+			timer.Reset(r.pause())
+		}
+	}
+}
+
+// pause is the rejoin interval, give or take a quarter, so that nodes don't look for each other in step.
+func (r *Ring) pause() time.Duration {
+	i := r.opt.RejoinInterval
+	return i - i/4 + rand.N(i/2+1)
+}
+
+// join contacts the seeds once.
+func (r *Ring) join(seeds []string) error {
+	r.views.takeRefusal()
+	var errs []error
+	for _, seed := range seeds {
+		if r.isSelf(seed) {
+			continue
+		}
+		if n, err := r.list.Join([]string{seed}); n == 0 {
+			errs = append(errs, err)
+			continue
+		}
+		return nil
+	}
+	if err := r.views.takeRefusal(); err != nil {
+		return fmt.Errorf("join: %w", err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		if turnedAway(err) {
+			return fmt.Errorf("join: %w: %s answered but did not let this node in (is the cluster secret the same?)", ErrNotJoined, strings.Join(seeds, ", "))
+		}
+		r.opt.Logger.Warn("no other member is there yet: going on alone and looking for them", "join", strings.Join(seeds, ","))
+	}
+	return nil
+}
+
+// isSelf reports whether a seed is this node, as it is in a list that all nodes share.
+func (r *Ring) isSelf(seed string) bool { return seed == r.opt.Bind || seed == r.Gossip() }
+
+// turnedAway reports whether somebody was there but would not talk to us, as happens with different secrets. memberlist
+// hands on the text of an error only.
+func turnedAway(err error) bool {
+	for line := range strings.Lines(err.Error()) {
+		if strings.Contains(line, "failed to join") && !strings.Contains(line, "dial ") {
+			return true
+		}
+	}
+	return false
+}
