@@ -60,7 +60,7 @@ func (d *Direct) encode(op *syncer.Op, ts, now int64) *directCall {
 		for _, limit := range check.Limits {
 			args = append(args, number(limit.Window), number(limit.Max))
 		}
-		c.checks[i] = directCheck{Key(partition, ns, check.Key), versionKey(partition), l, args}
+		c.checks[i] = directCheck{Key(partition, ns, check.Key), stateKey(partition), l, args}
 	}
 	return c
 }

@@ -46,7 +46,7 @@ func (d *Direct) Forget(ctx context.Context, ns, key []byte) error {
 	partition := s.opt.Placement.Of(ns, key)
 	pipe := s.client.TxPipeline()
 	pipe.Del(ctx, Key(partition, ns, key))
-	pipe.Incr(ctx, versionKey(partition))
+	pipe.HIncrBy(ctx, stateKey(partition), "v", 1)
 	s.roundTrips.Add(1)
 	if _, err := pipe.Exec(ctx); err != nil {
 		if err = s.classify(err); errors.Is(err, syncer.ErrNotApplied) {

@@ -8,7 +8,8 @@
 // bucket: its index (unix milliseconds divided by the width) times ten plus its level, as decimal digits, which Redis
 // keeps as a small integer. The value is the count. Beside the counts of a partition are
 //
-//	tt:{p17}!v           how many times the partition was changed, by whomever
+//	tt:{p17}!s           a Hash with the state of the partition: v, how many times it was changed, by whomever, and e, its epoch,
+//	                     which is drawn when the first of its counts is written: where it differs, all that was there is lost
 //	tt:{p17}!w:WRITER    the sequence of the last round that this writer had applied
 //
 // and, once for all, tt:meta with what all who share the data must agree on: the number of partitions, the seed, the

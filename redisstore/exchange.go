@@ -80,8 +80,8 @@ func (s *Store) takeReads(r *syncer.Round, c *scriptCall) {
 }
 
 func (s *Store) roundCall(r *syncer.Round, f *fields) *scriptCall {
-	c := &scriptCall{script: s.scripts.round, keys: s.keys(r), args: make([]any, 0, 3+8*len(r.Keys))}
-	c.args = append(c.args, number(int64(r.Seq)), number(int64(r.Acked)), s.sequenceTTL)
+	c := &scriptCall{script: s.scripts.round, keys: s.keys(r), args: make([]any, 0, 5+8*len(r.Keys))}
+	c.args = append(c.args, number(int64(r.Seq)), number(int64(r.Acked)), s.sequenceTTL, number(int64(r.Epoch)), flag(r.Quiet))
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		c.args = append(c.args, flags(k), number(k.TTL), number(int64(len(k.Adds))), number(int64(len(k.Expired))))
@@ -95,11 +95,7 @@ func (s *Store) roundCall(r *syncer.Round, f *fields) *scriptCall {
 
 func (s *Store) republishCall(r *syncer.Round, f *fields) *scriptCall {
 	c := &scriptCall{script: s.scripts.republish, keys: s.keys(r)}
-	final := "0"
-	if r.Final {
-		final = "1"
-	}
-	c.args = append(c.args, number(int64(r.Acked)), final, s.sequenceTTL, number(int64(r.After)))
+	c.args = append(c.args, number(int64(r.Acked)), flag(r.Final), s.sequenceTTL, number(int64(r.Epoch)))
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		c.args = append(c.args, number(k.TTL), number(int64(len(k.Adds))))
@@ -108,9 +104,16 @@ func (s *Store) republishCall(r *syncer.Round, f *fields) *scriptCall {
 	return c
 }
 
+func flag(b bool) string {
+	if b {
+		return "1"
+	}
+	return "0"
+}
+
 func (s *Store) keys(r *syncer.Round) []string {
 	keys := make([]string, 0, 2+len(r.Keys))
-	keys = append(keys, writerKey(r.Partition, r.Writer), versionKey(r.Partition))
+	keys = append(keys, writerKey(r.Partition, r.Writer), stateKey(r.Partition))
 	for i := range r.Keys {
 		keys = append(keys, Key(r.Partition, r.Keys[i].NS, r.Keys[i].Key))
 	}
@@ -149,26 +152,33 @@ func (s *Store) take(r *syncer.Round, cmd *redis.Cmd) {
 		r.Err = s.classify(err)
 		return
 	}
-	if r.Republish {
-		version, err := cmd.Int64()
-		r.Version, r.Err = uint64(version), err
-		return
-	}
 	reply, err := cmd.Slice()
-	if err != nil || len(reply) < 4 {
-		r.Err = fmt.Errorf("round: unexpected reply %v: %w", cmd.Val(), err)
+	epoch := 4
+	if r.Republish {
+		epoch = 2
+	}
+	if err != nil || len(reply) <= epoch {
+		r.Err = fmt.Errorf("%w: round: unexpected reply %v: %w", syncer.ErrUnknownOutcome, cmd.Val(), err)
 		return
 	}
-	if lost, _ := reply[0].(int64); lost == 1 {
+	r.Version, r.Epoch = whole(reply[1]), whole(reply[epoch])
+	if whole(reply[0]) == 1 {
 		r.Lost = true
 		s.ready.Store(false) // what all must agree on may be gone too: the next exchange writes it again
 		return
 	}
-	version, _ := reply[1].(int64)
-	r.Version = uint64(version)
-	takeValues(r, reply[4:])
+	if r.Republish {
+		return
+	}
+	takeValues(r, reply[5:])
 	takeErrors(r, reply[2])
 	takeLoaded(r, reply[3])
+}
+
+// whole reads an integer of a reply, 0 if it is none.
+func whole(v any) uint64 {
+	n, _ := v.(int64)
+	return uint64(n)
 }
 
 func takeValues(r *syncer.Round, values []any) {

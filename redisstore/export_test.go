@@ -9,8 +9,8 @@ import (
 // Client is the connection, to look at Redis in tests.
 func (s *Store) Client() redis.UniversalClient { return s.client }
 
-// VersionKey and WriterKey are names beside the counts of a partition.
-func VersionKey(partition int) string { return versionKey(partition) }
+// StateKey and WriterKey are names beside the counts of a partition.
+func StateKey(partition int) string { return stateKey(partition) }
 
 // WriterKey is where the sequence of a writer is kept.
 func WriterKey(partition int, writer string) string { return writerKey(partition, writer) }

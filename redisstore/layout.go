@@ -36,8 +36,8 @@ func appendKey(b []byte, partition int, ns, key []byte) []byte {
 	return append(b, key...)
 }
 
-func versionKey(partition int) string {
-	return string(append(appendTag(nil, partition), "!v"...))
+func stateKey(partition int) string {
+	return string(append(appendTag(nil, partition), "!s"...))
 }
 
 func writerKey(partition int, writer string) string {

@@ -85,7 +85,7 @@ func (s *Store) warnEviction(ctx context.Context) {
 // agree compares what all who share the data must have in common with what Redis says, which the first to come wrote there.
 func (s *Store) agree(ctx context.Context) error {
 	want := map[string]string{
-		"layout":     "1",
+		"layout":     "2",
 		"partitions": strconv.Itoa(s.opt.Placement.Partitions),
 		"hash-seed":  strconv.FormatUint(s.opt.Placement.Seed, 10),
 		"hash-type":  "hash",

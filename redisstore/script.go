@@ -9,6 +9,8 @@ import (
 )
 
 var (
+	//go:embed lua/epoch.lua
+	epochLua string
 	//go:embed lua/round.lua
 	roundLua string
 	//go:embed lua/republish.lua
@@ -29,7 +31,7 @@ type scripts struct {
 }
 
 func newScripts(e Expiry) scripts {
-	prefix := map[Expiry]string{ExpiryKey: expiryKeyLua, ExpiryField: expiryFieldLua, ExpiryTairhash: expiryTairhashLua}[e]
+	prefix := map[Expiry]string{ExpiryKey: expiryKeyLua, ExpiryField: expiryFieldLua, ExpiryTairhash: expiryTairhashLua}[e] + epochLua
 	return scripts{redis.NewScript(prefix + roundLua), redis.NewScript(prefix + republishLua), redis.NewScript(prefix + directLua)}
 }
 

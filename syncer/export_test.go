@@ -30,22 +30,23 @@ func (c *Counter) Held(ns, key []byte) (h Held) {
 	return h
 }
 
-// PendingFound counts the pending buckets by looking at every key, and the keys that say they are dirty.
-func (c *Counter) PendingFound() (buckets int64) {
+// PendingFound counts the pending buckets by looking at every key, and returns the sum that is kept along the way too.
+func (c *Counter) PendingFound() (found, kept int64) {
 	for i := range c.parts {
 		p := &c.parts[i]
 		p.mu.Lock()
+		kept += p.pendingBuckets
 		for _, s := range p.table.slots {
 			if s == 0 {
 				continue
 			}
 			e := p.arena.entry(ref(s >> 32))
 			c.spaces[e.space()].ladder.Each(p.pendingOf(e), func(int, int64, int64) bool {
-				buckets++
+				found++
 				return true
 			})
 		}
 		p.mu.Unlock()
 	}
-	return buckets
+	return found, kept
 }

@@ -26,7 +26,7 @@ func (c *Counter) nextRound(p *partition, now time.Time) *Round {
 	}
 	if p.flight != nil {
 		// Its outcome is unknown: the same again, under the same number.
-		p.flight.Acked = p.acked
+		p.flight.Acked, p.flight.Epoch = p.acked, p.epoch
 		return p.flight
 	}
 	if len(p.parked) > 0 && now.After(p.parkedUntil) {
@@ -45,7 +45,7 @@ func (c *Counter) nextRound(p *partition, now time.Time) *Round {
 		r.Seq = p.seq
 	}
 	r.ReadOnly = r.Seq == 0 && !verify && r.onlyUnknown()
-	r.Acked, r.through = p.acked, p.cut
+	r.Acked, r.Epoch, r.through = p.acked, p.epoch, p.cut
 	p.flight = r
 	return r
 }

@@ -180,7 +180,7 @@ func (w *world) step() {
 		w.jump.Add(w.rnd.Int64N(w.ladder.FineSpan() * 2))
 	case n < 97:
 		w.jump.Add(w.rnd.Int64N(w.ladder.Span() * 2))
-	case n < 98 && w.plan.flushes && !w.faults.Restoring():
+	case n < 98 && w.plan.flushes:
 		w.lose()
 	case n < 99:
 		w.faults.SetDown(w.rnd.IntN(2) == 0)

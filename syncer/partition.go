@@ -43,7 +43,7 @@ type partition struct {
 	republish          *republish
 	sent               bool // a round is with the store at this moment
 	seq, acked         uint64
-	version            uint64
+	version, epoch     uint64
 	met                bool // version is known
 	gen                uint32
 	failing            bool

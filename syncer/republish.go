@@ -6,14 +6,14 @@ type republish struct {
 	held  *Round // the round that found the loss; it is sent after
 	round *Round // under way
 	next  int
-	// version is what the store had counted after the part before.
-	version uint64
+	// epoch is that of the data which counts are restored into.
+	epoch uint64
 }
 
 // startRepublish begins after a round that was not carried out because the store has lost what it had acknowledged. The
 // entries stay where they are until it is over: nothing is evicted or moved meanwhile.
 func (c *Counter) startRepublish(p *partition, r *Round) {
-	rp := &republish{held: r}
+	rp := &republish{held: r, epoch: r.Epoch}
 	for _, s := range p.table.slots {
 		if s == 0 {
 			continue
@@ -31,9 +31,10 @@ func (c *Counter) startRepublish(p *partition, r *Round) {
 func (c *Counter) cutRepublish(p *partition) *Round {
 	rp := p.republish
 	if rp.round != nil {
+		rp.round.Epoch = rp.epoch
 		return rp.round
 	}
-	r := &Round{Partition: p.id, Writer: c.opt.Writer, Acked: p.acked, Republish: true}
+	r := &Round{Partition: p.id, Writer: c.opt.Writer, Acked: p.acked, Epoch: rp.epoch, Republish: true}
 	for rp.next < len(rp.refs) && !c.full(r) {
 		e := p.arena.entry(rp.refs[rp.next])
 		rp.next++
@@ -48,7 +49,7 @@ func (c *Counter) cutRepublish(p *partition) *Round {
 		k.adds, k.expired = len(r.buckets), len(r.buckets)
 	}
 	r.seal()
-	r.Final, r.After = rp.next == len(rp.refs), rp.version
+	r.Final = rp.next == len(rp.refs)
 	rp.round = r
 	return r
 }
@@ -57,15 +58,15 @@ func (c *Counter) cutRepublish(p *partition) *Round {
 func (c *Counter) settleRepublish(p *partition, r *Round) (more bool) {
 	rp := p.republish
 	rp.round = nil
-	if r.Lost || r.Version <= r.After {
+	rp.epoch = r.Epoch
+	if r.Lost {
 		// It has lost everything once more, the parts that were told before this one too, and has not taken this one: if
 		// it had restored the sequence, telling the others again would change nothing.
-		rp.next, rp.version = 0, 0
+		rp.next = 0
 		return true
 	}
-	rp.version = r.Version
 	if r.Final {
-		p.republish = nil
+		p.republish, p.epoch = nil, r.Epoch
 	}
 	return true
 }

@@ -17,15 +17,15 @@ func (c *Counter) settle(p *partition, r *Round) (more bool) {
 	case r.Err != nil:
 		c.settleFailure(p, r)
 		return false
+	case r.Republish:
+		p.succeed()
+		return c.settleRepublish(p, r)
 	case r.Lost && !r.ReadOnly:
 		p.succeed()
 		c.losses.Add(1)
 		c.logLoss(p.id)
 		c.startRepublish(p, r)
 		return true
-	case r.Republish:
-		p.succeed()
-		return c.settleRepublish(p, r)
 	}
 	p.succeed()
 	c.batchesOK.Add(1)
@@ -89,7 +89,7 @@ func (p *partition) learnVersion(r *Round) {
 	if p.met && r.Version != expect {
 		p.gen = (p.gen + 1) & low24
 	}
-	p.version, p.met = r.Version, true
+	p.version, p.epoch, p.met = r.Version, r.Epoch, true
 	p.verified = time.Now()
 }
 

@@ -15,8 +15,8 @@ type Store interface {
 	// answered or ctx is done, and keeps nothing of them afterwards. No two calls at a time carry rounds of one partition.
 	//
 	// A round is atomic, and a round with a sequence is carried out at most once: if the store has the round's sequence or
-	// a later one already, it only reads. If the store has less than the round's Acked, it has lost data: it changes
-	// nothing and reports Lost.
+	// a later one already, it only reads. If the store has less than the round's Acked, or other data than its Epoch, it
+	// has lost data: it changes nothing and reports Lost.
 	Exchange(ctx context.Context, rounds []*Round)
 }
 
@@ -68,19 +68,23 @@ type Round struct {
 	Seq uint64
 	// Acked is the sequence up to which the store has acknowledged.
 	Acked uint64
+	// Epoch is what the store last said its data of the partition is, 0 if this writer has not heard of any. The store draws a
+	// new one when the first round writes to a partition of which it has nothing, and answers with the one it has.
+	Epoch uint64
+	// Quiet says that nobody who has loaded these keys relies on Version to hear of changes: it is not counted up.
+	Quiet bool
 	// Republish restores counts after a loss: every bucket of Adds is raised to at least N. With Final, Acked becomes the
-	// stored sequence. If the store has Acked already, or more, it changes nothing: this is a message that was late.
+	// stored sequence. Epoch is the one that the answer to the part before came with, or that which reported the loss, be it 0;
+	// if the store has another, everything was lost once more, and it changes nothing and reports Lost. If it has been
+	// restored up to Acked already, it changes nothing either: this is a message that was late.
 	Republish, Final bool
-	// ReadOnly says that the round only loads keys and that Lost and Version are not looked at, which can make it cheaper.
+	// ReadOnly says that the round only loads keys and that Lost, Version and Epoch are not looked at, which can make it cheaper.
 	ReadOnly bool
-	// After is the Version that the part of a Republish before this one was answered with, 0 for the first part. A store
-	// whose version is below that has lost everything once more: it changes nothing and only answers its version.
-	After uint64
-	Keys  []KeyRound
+	Keys     []KeyRound
 
 	// Err is nil, wraps ErrNotApplied, or leaves the outcome unknown.
 	Err error
-	// Lost is set if the store has less than Acked.
+	// Lost is set if the store has less than Acked, or other data than that of Epoch.
 	Lost bool
 	// Version counts the changes that all writers made to the partition, this round included.
 	Version uint64

@@ -21,8 +21,9 @@ type Options struct {
 
 // Store implements syncer.Store in memory.
 type Store struct {
-	opt   Options
-	bytes atomic.Int64
+	opt    Options
+	bytes  atomic.Int64
+	epochs atomic.Uint64
 
 	mu         sync.Mutex
 	partitions map[int]*partition
@@ -34,10 +35,18 @@ type partition struct {
 
 	mu      sync.Mutex
 	version uint64
-	seqs    map[string]uint64
+	epoch   uint64 // 0 until something is written
+	seqs    map[string]sequence
 	keys    map[string]*hash
 	swept   int64
 	name    []byte // scratch memory
+}
+
+// sequence is the number of a writer's last round. known says that the writer knew what data it wrote to: an earlier round, sent
+// when it did not, may arrive after all is lost.
+type sequence struct {
+	n     uint64
+	known bool
 }
 
 // hash is one key's buckets.
@@ -86,7 +95,7 @@ func (s *Store) partition(id int) *partition {
 	defer s.mu.Unlock()
 	p := s.partitions[id]
 	if p == nil {
-		p = &partition{store: s, seqs: map[string]uint64{}, keys: map[string]*hash{}}
+		p = &partition{store: s, seqs: map[string]sequence{}, keys: map[string]*hash{}}
 		s.partitions[id] = p
 	}
 	return p
@@ -98,8 +107,9 @@ func (p *partition) round(r *syncer.Round, now int64) {
 		p.republish(r, now)
 		return
 	}
-	stored := p.seqs[r.Writer]
-	if stored < r.Acked {
+	stored, known := p.seqs[r.Writer].n, r.Epoch
+	r.Epoch = p.epoch
+	if stored < r.Acked || known != 0 && known != p.epoch {
 		r.Lost = true
 		return
 	}
@@ -110,13 +120,24 @@ func (p *partition) round(r *syncer.Round, now int64) {
 		return
 	}
 	if fresh {
-		p.seqs[r.Writer] = r.Seq
-		p.version++
+		p.seqs[r.Writer] = sequence{r.Seq, known != 0}
+		p.begin()
+		r.Epoch = p.epoch
+		if !r.Quiet {
+			p.version++
+		}
 	}
 	for i := range r.Keys {
 		p.key(&r.Keys[i], fresh, now)
 	}
 	r.Version = p.version
+}
+
+// begin draws an epoch if there is none.
+func (p *partition) begin() {
+	if p.epoch == 0 {
+		p.epoch = p.store.epochs.Add(1)
+	}
 }
 
 // find returns a key's buckets, nil if it has none or they have expired. p.name is the key's name afterwards.
@@ -186,9 +207,15 @@ func (p *partition) key(k *syncer.KeyRound, write bool, now int64) {
 
 func (p *partition) republish(r *syncer.Round, now int64) {
 	r.Version = p.version
-	if p.version < r.After || p.seqs[r.Writer] >= r.Acked {
-		return // what was told before is lost, or all is restored already
+	if r.Epoch != p.epoch { // what was told before is lost
+		r.Lost, r.Epoch = true, p.epoch
+		return
 	}
+	if s := p.seqs[r.Writer]; s.known && s.n >= r.Acked {
+		return // all is restored already
+	}
+	p.begin()
+	r.Epoch = p.epoch
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		h := p.find(k.NS, k.Key, now)
@@ -204,7 +231,7 @@ func (p *partition) republish(r *syncer.Round, now int64) {
 		}
 	}
 	if r.Final {
-		p.seqs[r.Writer] = r.Acked
+		p.seqs[r.Writer] = sequence{r.Acked, true}
 	}
 	p.version++
 	r.Version = p.version

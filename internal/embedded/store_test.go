@@ -72,8 +72,8 @@ func TestKeysExpire(t *testing.T) {
 
 func TestRepublishRefreshesTTL(t *testing.T) {
 	s := newTimed(embedded.Options{})
-	add(t, s, 1, "a", 1, 1000)
-	r := &syncer.Round{Writer: "w", Acked: 2, Republish: true, Keys: []syncer.KeyRound{
+	first := add(t, s, 1, "a", 1, 1000)
+	r := &syncer.Round{Writer: "w", Acked: 2, Epoch: first.Epoch, Republish: true, Keys: []syncer.KeyRound{
 		{Key: []byte("a"), TTL: 5000, Adds: []syncer.Bucket{{Index: 1, N: 1}}}}}
 	s.Exchange(t.Context(), []*syncer.Round{r})
 	s.now = s.now.Add(4 * time.Second)

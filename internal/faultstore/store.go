@@ -67,14 +67,12 @@ type lane struct {
 
 // state is what is known of the rounds of one writer and partition.
 type state struct {
-	busy bool
-	// restoring is set from the first part of a restoration in several parts to the last.
-	restoring bool
-	last      uint64 // the highest number seen
-	answered  uint64 // the highest number that the caller knows to be carried out
-	content   string // of last
-	refused   map[uint64]bool
-	late      []delayed
+	busy     bool
+	last     uint64 // the highest number seen
+	answered uint64 // the highest number that the caller knows to be carried out
+	content  string // of last
+	refused  map[uint64]bool
+	late     []delayed
 }
 
 // delayed is a round that is still on its way.
@@ -98,19 +96,6 @@ func (s *Store) Seen(f Fault) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.counts[f]
-}
-
-// Restoring reports whether a restoration in several parts is under way. A store that loses everything once more between
-// two of them can't tell, and nobody restores the first part again.
-func (s *Store) Restoring() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, st := range s.lanes {
-		if st.restoring {
-			return true
-		}
-	}
-	return false
 }
 
 // Deliver carries out all rounds that are still on their way.
@@ -201,7 +186,7 @@ func (s *Store) answer(st *state, r *syncer.Round, refuse bool) {
 		}
 	}
 	s.opt.Store.Exchange(context.Background(), []*syncer.Round{c})
-	r.Err, r.Lost, r.Version = c.Err, c.Lost, c.Version
+	r.Err, r.Lost, r.Version, r.Epoch = c.Err, c.Lost, c.Version, c.Epoch
 	if r.Err != nil || r.Lost {
 		return
 	}

@@ -41,11 +41,6 @@ func (s *Store) enter(r *syncer.Round) {
 func (s *Store) leave(r *syncer.Round) {
 	st := s.lane(r)
 	st.busy = false
-	if r.Republish && !r.Final {
-		st.restoring = true // the store may have it, answered or not
-	} else if r.Err == nil {
-		st.restoring = false
-	}
 	if r.Republish || r.Seq == 0 {
 		return
 	}
@@ -76,7 +71,7 @@ func content(r *syncer.Round) string {
 // clone copies all of a round that the store reads.
 func clone(r *syncer.Round) *syncer.Round {
 	c := &syncer.Round{
-		Partition: r.Partition, Writer: r.Writer, Seq: r.Seq, Acked: r.Acked, Republish: r.Republish, Final: r.Final, After: r.After,
+		Partition: r.Partition, Writer: r.Writer, Seq: r.Seq, Acked: r.Acked, Epoch: r.Epoch, Quiet: r.Quiet, Republish: r.Republish, Final: r.Final,
 	}
 	for i := range r.Keys {
 		k := &r.Keys[i]
@@ -90,7 +85,7 @@ func clone(r *syncer.Round) *syncer.Round {
 
 // garble fails a round and leaves nothing of an answer in it that anybody could rely on.
 func garble(r *syncer.Round, err error) {
-	r.Err, r.Lost, r.Version = err, false, 1<<40
+	r.Err, r.Lost, r.Version, r.Epoch = err, false, 1<<40, 1<<40
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		k.Err, k.Loaded = nil, nil

@@ -175,7 +175,7 @@ func testTTL(t *testing.T, s syncer.Store) {
 	r.Keys[0].TTL = time.Minute.Milliseconds()
 	exchange(t, s, r)
 	check(3 * time.Hour)
-	exchange(t, s, &syncer.Round{Partition: 17, Writer: "w", Acked: 4, Republish: true, Final: true, Keys: []syncer.KeyRound{
+	exchange(t, s, &syncer.Round{Partition: 17, Writer: "w", Acked: 4, Epoch: r.Epoch, Republish: true, Final: true, Keys: []syncer.KeyRound{
 		{Key: name, TTL: (5 * time.Hour).Milliseconds(), Adds: []syncer.Bucket{bucket(0, 0, 1)}}}})
 	check(5 * time.Hour)
 }

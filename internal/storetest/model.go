@@ -13,12 +13,14 @@ import (
 // model is the store as anybody can see that it is right: one at a time, nothing lost, nothing expires.
 type model struct {
 	seqs     map[string]uint64  // by partition and writer
+	known    map[string]bool    // the writer knew the epoch
+	epochs   map[int]uint64     // by partition, as the store says
 	versions map[int]uint64     // by partition
 	keys     map[string]content // by partition, namespace and key
 }
 
 func newModel() *model {
-	return &model{map[string]uint64{}, map[int]uint64{}, map[string]content{}}
+	return &model{map[string]uint64{}, map[string]bool{}, map[int]uint64{}, map[int]uint64{}, map[string]content{}}
 }
 
 func sequenceID(r *syncer.Round) string { return fmt.Sprint(r.Partition, " ", r.Writer) }
@@ -30,18 +32,23 @@ func keyID(partition int, k *syncer.KeyRound) string {
 // carryOut does what the round says, and reports whether it is lost.
 func (m *model) carryOut(r *syncer.Round) (lost bool) {
 	if r.Republish {
+		if r.Epoch != m.epochs[r.Partition] {
+			return true
+		}
 		m.republish(r)
 		return false
 	}
 	stored := m.seqs[sequenceID(r)]
-	if stored < r.Acked {
+	if stored < r.Acked || r.Epoch != 0 && r.Epoch != m.epochs[r.Partition] {
 		return true
 	}
 	if r.Seq <= stored {
 		return false
 	}
-	m.seqs[sequenceID(r)] = r.Seq
-	m.versions[r.Partition]++
+	m.seqs[sequenceID(r)], m.known[sequenceID(r)] = r.Seq, r.Epoch != 0
+	if !r.Quiet {
+		m.versions[r.Partition]++
+	}
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		id := keyID(r.Partition, k)
@@ -59,12 +66,13 @@ func (m *model) carryOut(r *syncer.Round) (lost bool) {
 }
 
 func (m *model) republish(r *syncer.Round) {
-	if m.seqs[sequenceID(r)] >= r.Acked {
+	id := sequenceID(r)
+	if m.known[id] && m.seqs[id] >= r.Acked {
 		return
 	}
 	m.versions[r.Partition]++
 	if r.Final {
-		m.seqs[sequenceID(r)] = r.Acked
+		m.seqs[id], m.known[id] = r.Acked, true
 	}
 	for i := range r.Keys {
 		id := keyID(r.Partition, &r.Keys[i])
@@ -89,6 +97,11 @@ func (m *model) compare(t *testing.T, r *syncer.Round, lost bool) {
 	t.Helper()
 	if r.Lost != lost {
 		t.Fatalf("%+v: lost is %v, want %v", r, r.Lost, lost)
+	}
+	if e, known := m.epochs[r.Partition]; r.Epoch != 0 && known && r.Epoch != e {
+		t.Fatalf("%+v: epoch is %d, want %d", r, r.Epoch, e)
+	} else if r.Epoch != 0 {
+		m.epochs[r.Partition] = r.Epoch
 	}
 	if lost {
 		return
@@ -119,6 +132,7 @@ func (m *model) compare(t *testing.T, r *syncer.Round, lost bool) {
 // dice makes random rounds.
 type dice struct {
 	*rand.Rand
+	model *model
 	acked map[string]uint64
 	past  []*syncer.Round
 }
@@ -135,14 +149,22 @@ func (d *dice) round() *syncer.Round {
 	}
 	r := &syncer.Round{Partition: d.IntN(modelPartitions), Writer: fmt.Sprint("w", d.IntN(3))}
 	r.Acked = d.acked[sequenceID(r)]
+	if d.IntN(3) > 0 {
+		r.Epoch = d.model.epochs[r.Partition]
+	}
+	r.Quiet = d.IntN(8) == 0
 	switch d.IntN(12) {
 	case 0: // a read
 	case 1:
 		r.Acked += 1000
 		r.Seq = r.Acked + 1
 	case 2:
-		r.Republish, r.Final = true, d.IntN(2) == 0
+		r.Republish, r.Final, r.Quiet = true, d.IntN(2) == 0, false
+		r.Epoch = d.model.epochs[r.Partition]
 		r.Acked += 3 * uint64(d.IntN(2)) // with nothing lost it does nothing
+	case 3:
+		r.Seq = r.Acked + 1
+		r.Epoch += uint64(d.IntN(2)) // of what was there once
 	default:
 		r.Seq = r.Acked + 1
 	}
@@ -187,7 +209,7 @@ func (d *dice) settled(r *syncer.Round) {
 	if r.Seq > 0 && !r.Lost {
 		d.acked[id] = max(d.acked[id], r.Seq)
 	}
-	if r.Final {
+	if r.Final && !r.Lost {
 		d.acked[id] = max(d.acked[id], r.Acked)
 	}
 }
@@ -195,7 +217,7 @@ func (d *dice) settled(r *syncer.Round) {
 func testModel(t *testing.T, s syncer.Store) {
 	seed := Seed(t)
 	m := newModel()
-	d := &dice{rand.New(rand.NewPCG(seed, 1)), map[string]uint64{}, nil}
+	d := &dice{rand.New(rand.NewPCG(seed, 1)), m, map[string]uint64{}, nil}
 	for range 400 {
 		r := d.round()
 		lost := m.carryOut(r)

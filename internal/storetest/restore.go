@@ -10,7 +10,7 @@ import (
 func testRepublish(t *testing.T, s syncer.Store) {
 	apply(t, s, "v", 1, key("a", bucket(0, 0, 5), bucket(0, 1, 50)))
 	part := func(final bool, acked uint64, name string, adds ...syncer.Bucket) *syncer.Round {
-		return &syncer.Round{Partition: 17, Writer: "w", Acked: acked, Republish: true, Final: final,
+		return &syncer.Round{Partition: 17, Writer: "w", Acked: acked, Epoch: epoch(t, s, 17), Republish: true, Final: final,
 			Keys: []syncer.KeyRound{key(name, adds...)}}
 	}
 	first := part(false, 4, "a", bucket(0, 0, 8), bucket(0, 1, 8), bucket(2, 0, 8))
@@ -53,7 +53,7 @@ func testRepublish(t *testing.T, s syncer.Store) {
 // testRepublishWithoutTTL leaves the time to live as it is.
 func testRepublishWithoutTTL(t *testing.T, s syncer.Store) {
 	apply(t, s, "v", 1, key("a", bucket(0, 0, 5)))
-	r := &syncer.Round{Partition: 17, Writer: "w", Acked: 1, Republish: true, Final: true, Keys: []syncer.KeyRound{
+	r := &syncer.Round{Partition: 17, Writer: "w", Acked: 1, Epoch: epoch(t, s, 17), Republish: true, Final: true, Keys: []syncer.KeyRound{
 		{Key: []byte("a"), Adds: []syncer.Bucket{bucket(0, 0, 6)}},
 		{Key: []byte("b"), Adds: []syncer.Bucket{bucket(0, 0, 7)}},
 	}}

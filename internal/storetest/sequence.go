@@ -78,7 +78,7 @@ func testLost(t *testing.T, s syncer.Store) {
 		t.Error("a read doesn't notice the loss")
 	}
 	// The same round goes through once the sequence is restored.
-	exchange(t, s, &syncer.Round{Partition: 17, Writer: "w", Acked: 5, Republish: true, Final: true})
+	exchange(t, s, &syncer.Round{Partition: 17, Writer: "w", Acked: 5, Epoch: r.Epoch, Republish: true, Final: true})
 	r.Keys[0].Reset, r.Keys[0].Expired = false, nil
 	exchange(t, s, r)
 	if r.Lost {
@@ -87,6 +87,60 @@ func testLost(t *testing.T, s syncer.Store) {
 	stored(t, &r.Keys[0], 8, 1)
 	if got := contentOf(r.Keys[0].Loaded); len(got) != 2 || got[place{0, base}] != 8 {
 		t.Errorf("loaded %v", got)
+	}
+}
+
+// testEpoch has writers that know of other data than there is.
+func testEpoch(t *testing.T, s syncer.Store) {
+	if e := epoch(t, s, 17); e != 0 {
+		t.Fatalf("epoch %d of a partition that was never written to", e)
+	}
+	one := apply(t, s, "w", 1, key("a", bucket(0, 0, 1)))
+	if one.Epoch == 0 || epoch(t, s, 17) != one.Epoch {
+		t.Fatalf("epoch %d, then %d", one.Epoch, epoch(t, s, 17))
+	}
+	if two := apply(t, s, "v", 1, key("a", bucket(0, 0, 1))); two.Epoch != one.Epoch {
+		t.Errorf("epoch %d of another writer, want %d", two.Epoch, one.Epoch)
+	}
+	r := &syncer.Round{Partition: 17, Writer: "x", Seq: 1, Epoch: one.Epoch + 1, Keys: []syncer.KeyRound{key("a", bucket(0, 0, 10))}}
+	exchange(t, s, r)
+	if !r.Lost || r.Epoch != one.Epoch {
+		t.Errorf("a round for other data: lost %v, epoch %d, want %d", r.Lost, r.Epoch, one.Epoch)
+	}
+	holds(t, s, "a", bucket(0, 0, 2))
+	part := &syncer.Round{Partition: 17, Writer: "x", Epoch: one.Epoch + 1, Republish: true, Final: true,
+		Keys: []syncer.KeyRound{key("a", bucket(0, 0, 10))}}
+	exchange(t, s, part)
+	if !part.Lost || part.Epoch != one.Epoch {
+		t.Errorf("a restoration into other data: lost %v, epoch %d, want %d", part.Lost, part.Epoch, one.Epoch)
+	}
+	holds(t, s, "a", bucket(0, 0, 2))
+	part.Lost = false
+	exchange(t, s, part)
+	if part.Lost {
+		t.Error("a restoration into the right data is lost")
+	}
+	holds(t, s, "a", bucket(0, 0, 10))
+	if other := epoch(t, s, 18); other != 0 {
+		t.Errorf("epoch %d of another partition", other)
+	}
+}
+
+// testQuiet counts without counting up the version.
+func testQuiet(t *testing.T, s syncer.Store) {
+	one := apply(t, s, "w", 1, key("a", bucket(0, 0, 1)))
+	r := &syncer.Round{Partition: 17, Writer: "w", Seq: 2, Acked: 1, Epoch: one.Epoch, Quiet: true, Keys: []syncer.KeyRound{key("a", bucket(0, 0, 1))}}
+	for range 2 {
+		exchange(t, s, r)
+		if r.Lost || r.Version != one.Version {
+			t.Errorf("lost %v, version %d, want %d", r.Lost, r.Version, one.Version)
+		}
+		stored(t, &r.Keys[0], 2)
+	}
+	first := &syncer.Round{Partition: 18, Writer: "w", Seq: 1, Quiet: true, Keys: []syncer.KeyRound{key("a", bucket(0, 0, 1))}}
+	exchange(t, s, first)
+	if first.Epoch == 0 || first.Version != 0 || epoch(t, s, 18) != first.Epoch {
+		t.Errorf("the first round of a partition: version %d, epoch %d", first.Version, first.Epoch)
 	}
 }
 

@@ -48,6 +48,8 @@ func Run(t *testing.T, open func(t *testing.T) syncer.Store) {
 		{"LowerSequenceIgnored", testLowerSequence},
 		{"SequencesPerWriterAndPartition", testSequencesAreApart},
 		{"Lost", testLost},
+		{"Epoch", testEpoch},
+		{"Quiet", testQuiet},
 		{"StoredIncludesOthers", testStoredIncludesOthers},
 		{"Load", testLoad},
 		{"ReadChangesNothing", testReadChangesNothing},
@@ -94,7 +96,7 @@ func exchange(t testing.TB, s syncer.Store, rounds ...*syncer.Round) {
 // apply exchanges a round of one key that is to be carried out.
 func apply(t testing.TB, s syncer.Store, writer string, seq uint64, k syncer.KeyRound) *syncer.Round {
 	t.Helper()
-	r := &syncer.Round{Partition: 17, Writer: writer, Seq: seq, Acked: seq - 1, Keys: []syncer.KeyRound{k}}
+	r := &syncer.Round{Partition: 17, Writer: writer, Seq: seq, Acked: seq - 1, Epoch: epoch(t, s, 17), Keys: []syncer.KeyRound{k}}
 	exchange(t, s, r)
 	if r.Lost {
 		t.Fatalf("round %d of %s is lost", seq, writer)
@@ -103,6 +105,14 @@ func apply(t testing.TB, s syncer.Store, writer string, seq uint64, k syncer.Key
 		t.Fatalf("round %d of %s: %v", seq, writer, err)
 	}
 	return r
+}
+
+// epoch is that of a partition, 0 if it was never written to.
+func epoch(t testing.TB, s syncer.Store, partition int) uint64 {
+	t.Helper()
+	r := &syncer.Round{Partition: partition, Writer: "reader"}
+	exchange(t, s, r)
+	return r.Epoch
 }
 
 func key(name string, adds ...syncer.Bucket) syncer.KeyRound {

@@ -109,7 +109,7 @@ end
 local function count(key, version, ladder, n, ts, ttl)
   if not touched[version] then
     touched[version] = true
-    redis.call('INCR', version)
+    if redis.call('HINCRBY', version, 'v', 1) == 1 then begin(version) end
   end
   local h = hashes[key]
   for level, l in ipairs(ladder) do

@@ -1,33 +1,37 @@
--- One round of a partition. KEYS: sequence of the writer, version, then one hash for each key.
--- ARGV: sequence, acknowledged, ttl of the sequence, then for each key: flags (1 reset, 2 load), ttl or 0, number of adds,
--- number of expired fields, the adds (field, delta[, ttl of the field]), the expired fields.
--- Reply: {lost, version, {position, error, ...}, {position, loaded fields, ...}, value of every add ...}
+-- One round of a partition. KEYS: sequence of the writer, state of the partition, then one hash for each key.
+-- ARGV: sequence, acknowledged, ttl of the sequence, epoch or 0, quiet (0 or 1), then for each key: flags (1 reset, 2 load), ttl or 0,
+-- number of adds, number of expired fields, the adds (field, delta[, ttl of the field]), the expired fields.
+-- Reply: {lost, version, {position, error, ...}, {position, loaded fields, ...}, epoch, value of every add ...}
 local seq, acked = tonumber(ARGV[1]), tonumber(ARGV[2])
--- What is stored is the sequence and, after a colon, the positions of the keys that its round was refused: sent again, it
--- must say so again, whatever has become of them.
+-- What is stored is the sequence, k if the writer knew the epoch, and after a colon the positions of the keys that its round was
+-- refused: sent again, it must say so again, whatever has become of them.
 local kept = redis.call('GET', KEYS[1]) or '0'
 local stored = tonumber(string.match(kept, '^%d+'))
-if stored < acked then
-  return {1, 0, {}, {}}
+local state = redis.call('HMGET', KEYS[2], 'e', 'v')
+local epoch, version = tonumber(state[1] or '0'), tonumber(state[2] or '0')
+local expected = tonumber(ARGV[4])
+if stored < acked or expected ~= 0 and expected ~= epoch then
+  return {1, version, {}, {}, epoch}
 end
 local fresh = seq > stored
-local version
+local mark = ARGV[1]
 if fresh then
-  -- Whatever makes Redis refuse to write refuses here, before anything is written. After these two nothing can fail
+  if expected ~= 0 then mark = mark .. 'k' end
+  -- Whatever makes Redis refuse to write refuses here, before anything is written. After this nothing can fail
   -- without being caught.
-  version = redis.call('INCR', KEYS[2])
-  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3])
-else
-  version = tonumber(redis.call('GET', KEYS[2]) or '0')
-  if acked > 0 then redis.pcall('PEXPIRE', KEYS[1], ARGV[3]) end
+  version = redis.call('HINCRBY', KEYS[2], 'v', 1 - tonumber(ARGV[5]))
+  if epoch == 0 then epoch = begin(KEYS[2]) end
+  redis.call('SET', KEYS[1], mark, 'PX', ARGV[3])
+elseif acked > 0 then
+  redis.pcall('PEXPIRE', KEYS[1], ARGV[3])
 end
 local refused = {}
 if stored == seq then
   for position in string.gmatch(string.match(kept, ':(.*)') or '', '%d+') do refused[tonumber(position)] = true end
 end
 local errors, loaded, out = {}, {}, {0, version}
-out[3], out[4] = errors, loaded
-local a, o = 4, 5
+out[3], out[4], out[5] = errors, loaded, epoch
+local a, o = 6, 6
 for i = 3, #KEYS do
   local key, flags, ttl = KEYS[i], ARGV[a], ARGV[a + 1]
   local adds, expired = tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3])
@@ -81,6 +85,6 @@ end
 if fresh and #errors > 0 then
   local positions = {}
   for i = 1, #errors, 2 do positions[#positions + 1] = errors[i] end
-  redis.call('SET', KEYS[1], ARGV[1] .. ':' .. table.concat(positions, ','), 'PX', ARGV[3])
+  redis.call('SET', KEYS[1], mark .. ':' .. table.concat(positions, ','), 'PX', ARGV[3])
 end
 return out
