@@ -25,6 +25,9 @@ type Counter struct {
 	budget int   // bytes of a partition
 	calls  sync.Pool
 
+	holdMu sync.Mutex
+	holds  map[string]*reservation
+
 	closed atomic.Bool
 	stop   context.CancelFunc
 	done   sync.WaitGroup
@@ -41,7 +44,7 @@ func New(opt Options) (*Counter, error) {
 	if err := opt.fill(); err != nil {
 		return nil, err
 	}
-	c := &Counter{opt: opt, seed: maphash.MakeSeed(), opened: opt.Now(), byName: map[string]int{}}
+	c := &Counter{opt: opt, seed: maphash.MakeSeed(), opened: opt.Now(), byName: map[string]int{}, holds: map[string]*reservation{}}
 	if err := c.addSpace(DefaultNamespace, opt.Namespaces[DefaultNamespace]); err != nil {
 		return nil, err
 	}
@@ -60,7 +63,10 @@ func New(opt Options) (*Counter, error) {
 	}
 	for i := range c.parts {
 		p := &c.parts[i]
-		p.id = i
+		p.id, p.writer = i, opt.Writer
+		if opt.Foreign {
+			p.mode = modeForeign
+		}
 		p.arena.most = (c.budget - c.budget/8) / 8
 		p.lane = c.lanes[i%len(c.lanes)]
 		p.lane.parts = append(p.lane.parts, p)
@@ -148,7 +154,7 @@ func (c *Counter) refuse() {
 	}
 }
 
-// Flush returns once everything that was counted before the call is acknowledged, or ctx is done; then the error wraps
+// Flush returns once everything that was counted before the call is acknowledged, or handed over, or ctx is done; then the error wraps
 // ErrUnknownOutcome and says how much is pending.
 func (c *Counter) Flush(ctx context.Context) error {
 	for i := range c.parts {
@@ -156,7 +162,11 @@ func (c *Counter) Flush(ctx context.Context) error {
 		p.mu.Lock()
 		ticket := p.drawn
 		p.mu.Unlock()
-		if err := c.commit(ctx, p, ticket); err != nil {
+		err := c.commit(ctx, p, ticket)
+		if errors.Is(err, errHanded) {
+			err = c.commit(ctx, p, 0) // what was taken over from others since then
+		}
+		if err != nil {
 			return fmt.Errorf("flush: %w: the store has not acknowledged %d buckets", ErrUnknownOutcome, c.Stats().PendingBuckets)
 		}
 	}
@@ -167,7 +177,12 @@ func (c *Counter) Flush(ctx context.Context) error {
 func (c *Counter) commit(ctx context.Context, p *partition, ticket uint64) error {
 	for {
 		p.mu.Lock()
-		if p.covered >= ticket {
+		if p.handedFrom < ticket && ticket <= p.handedTo {
+			p.mu.Unlock()
+			return errHanded
+		}
+		// What was taken over from others draws no tickets. It goes before all else.
+		if p.covered >= ticket && len(p.queue) == 0 && (p.flight == nil || p.flight.Writer == p.writer) {
 			p.mu.Unlock()
 			return nil
 		}

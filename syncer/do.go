@@ -20,6 +20,7 @@ type target struct {
 	ref    ref
 	want   *want
 	absent bool // the store was asked and holds nothing
+	loaded bool // the store was asked for this operation
 	blind  bool // the store can't be asked
 	extra  int64
 }
@@ -30,6 +31,8 @@ type call struct {
 	now, ts int64
 	targets []target
 	parts   []*partition
+	hold    *reservation // what is to be held instead of counted, or nil
+	holdID  string
 }
 
 // Do carries out one operation. It fills in res, whose memory it reuses; on an error res means nothing and, but for
@@ -112,15 +115,19 @@ func (c *Counter) addOnly(ctx context.Context, op *Op, res *Result, now int64) e
 	s := t.sp.ladder.Stamp(ts)
 	p := t.p
 	p.mu.Lock()
+	if p.refuses(op.Foreign) {
+		p.mu.Unlock()
+		return ErrElsewhere
+	}
 	r, e, err := c.entry(&t, now)
 	if err != nil {
 		p.mu.Unlock()
 		return err
 	}
 	p.add(r, e, t.sp.ladder, &s, check.N, isLate(t.sp.ladder, ts, now))
-	failing, ticket := p.blind(), p.drawn
+	failing, ticket, source := p.blind(), p.drawn, p.source(e)
 	p.mu.Unlock()
-	res.Allowed, res.Source, res.Degraded = true, SourceMemory, failing
+	res.Allowed, res.Source, res.Degraded = true, source, failing
 	if failing {
 		res.Source = SourceDegraded
 	}
@@ -143,11 +150,16 @@ func (c *Counter) locate(t *target, check *Check) {
 	}
 	t.sp = c.spaces[t.spIdx]
 	t.p = &c.parts[c.opt.Placement.Of(check.NS, check.Key)]
-	h := maphash.Bytes(c.seed, check.Key)
-	if t.ns != nil {
-		h = h*31 + maphash.Bytes(c.seed, t.ns)
+	t.hash = c.hash(t.ns, check.Key)
+}
+
+// hash is what a key is found by within its partition. ns is empty for the default namespace.
+func (c *Counter) hash(ns, key []byte) uint32 {
+	h := maphash.Bytes(c.seed, key)
+	if len(ns) > 0 {
+		h = h*31 + maphash.Bytes(c.seed, ns)
 	}
-	t.hash = uint32(h>>32) ^ uint32(h)
+	return uint32(h>>32) ^ uint32(h)
 }
 
 // entry finds or makes the entry of a target. The partition is locked.
@@ -184,17 +196,28 @@ func isLate(l *leaparray.Ladder, ts, now int64) bool { return ts < now-l.FineSpa
 
 func (c *Counter) ladder(ns []byte) *leaparray.Ladder { return c.spaces[c.space(ns)].ladder }
 
-// prepare locates and validates everything before anything is locked.
-func (c *Counter) prepare(k *call, op *Op, now int64) error {
+// begin makes the scratch memory ready for an operation.
+func (k *call) begin(op *Op, now int64) {
 	k.op, k.now = op, now
 	k.targets, k.parts = k.targets[:0], k.parts[:0]
+}
+
+// prepare locates and validates everything before anything is locked.
+func (c *Counter) prepare(k *call, op *Op, now int64) error {
+	k.begin(op, now)
 	ts, err := Validate(op, c.ladder, now)
 	if err != nil {
 		return err
 	}
 	k.ts = ts
-	for i := range op.Checks {
-		check := &op.Checks[i]
+	c.locateAll(k)
+	return nil
+}
+
+// locateAll finds the partitions of all checks, and what earlier checks count of the same key.
+func (c *Counter) locateAll(k *call) {
+	for i := range k.op.Checks {
+		check := &k.op.Checks[i]
 		k.targets = append(k.targets, target{})
 		t := &k.targets[i]
 		c.locate(t, check)
@@ -209,7 +232,6 @@ func (c *Counter) prepare(k *call, op *Op, now int64) error {
 		slices.SortFunc(k.parts, func(a, b *partition) int { return a.id - b.id })
 		k.parts = slices.Compact(k.parts)
 	}
-	return nil
 }
 
 // lock locks the partitions in order of their number, so that no two operations wait for each other.

@@ -27,6 +27,15 @@
 // store can't be reached, answers come from memory and say so (Result.Degraded). If the store lost what it had
 // acknowledged, it is told again what memory knows.
 //
+// # Several counters
+//
+// Counters that share a store share the keys: each partition has one that decides about it. [Counter.Cede], [Counter.Page],
+// [Counter.Adopt] and [Counter.Release] move a partition from one to another without a count or a decision getting lost:
+// what the store has not acknowledged goes along as numbered rounds, which the store carries out once, whoever sends them. Who asks a
+// counter about a key that another decides about is refused with [ErrElsewhere], unless the operation says that it is to be
+// carried out all the same (Op.Foreign): then the two meet in the store, within two flush intervals. [Counter.Reserve] is the
+// part of an Acquire whose keys belong to several counters.
+//
 // Memory is bounded: clean idle keys are evicted, unflushed ones never; when nothing can be evicted new keys are refused
 // with [ErrOverload].
 //

@@ -40,6 +40,8 @@ const (
 	flagParked
 	// flagRenew: it was gone from the store before the last flush, and its time to live with it.
 	flagRenew
+	// flagShared: several counters decide about it, and meet in the store at every flush.
+	flagShared
 )
 
 func entryWords(ns, key []byte, levels int) int {

@@ -16,6 +16,10 @@ var (
 	ErrUnavailable = errors.New("unavailable")
 	// ErrOverload says that a limit of this node's own is reached (memory, waiting requests).
 	ErrOverload = errors.New("overloaded")
+	// ErrElsewhere says that another counter decides about the key.
+	ErrElsewhere = errors.New("another node decides about this key")
+	// errHanded is the ErrUnknownOutcome of one who waited for the store.
+	errHanded = fmt.Errorf("%w: counted, and handed over to another node before the store acknowledged it", ErrUnknownOutcome)
 	// ErrFull is an ErrOverload: there is no memory for another key, and nothing that could be evicted.
 	ErrFull = fmt.Errorf("%w: the memory for counts is full", ErrOverload)
 )

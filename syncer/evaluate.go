@@ -39,10 +39,12 @@ func (c *Counter) evaluate(k *call, res *Result) (counted bool, err error) {
 	if op.Kind == Add {
 		return true, nil
 	}
-	if op.Kind == Count || !res.Allowed && !op.CountDenied {
+	if op.Kind == Count || !res.Allowed && (!op.CountDenied || k.hold != nil) {
 		return false, nil
 	}
-	if err := c.count(k); err != nil {
+	if k.hold != nil {
+		c.place(k)
+	} else if err := c.count(k); err != nil {
 		return false, err
 	}
 	k.raise(res)
@@ -68,10 +70,13 @@ func (k *call) describe(res *Result) {
 	res.Source = SourceMemory
 	for i := range k.targets {
 		t := &k.targets[i]
+		foreign := t.p.mode == modeForeign
 		if t.blind || t.p.blind() {
 			res.Degraded, res.Source = true, SourceDegraded
+		} else if foreign && !res.Degraded && !t.shared() {
+			res.Source = SourceFallback
 		}
-		if k.op.Kind == Count || res.Degraded {
+		if k.op.Kind == Count || res.Degraded || foreign {
 			res.AgeMS = max(res.AgeMS, t.p.age(time.Now()))
 		}
 	}
@@ -138,7 +143,7 @@ func (k *call) decide(t *target, v leaparray.View, lr *LimitResult, r *CheckResu
 		return false
 	}
 	lr.Count, lr.Lo, lr.Hi, lr.BucketMS = peak, peak, peak, t.sp.ladder.Width(rng.Level)
-	n := t.check.N + t.extra
+	n := t.check.N + t.extra + t.p.reserved(t)
 	if peak+n <= lr.Max {
 		return true
 	}

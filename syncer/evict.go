@@ -30,7 +30,7 @@ func (p *partition) room(words, budget int, sec uint32) bool {
 // evictOne drops the least recently used of a few clean entries that nobody used in the last second. What it knew can be
 // read back from the store.
 func (p *partition) evictOne(sec uint32) bool {
-	if p.republish != nil || p.flight != nil && p.failing {
+	if p.republish != nil || p.sealed != nil || p.flight != nil && p.failing {
 		return false
 	}
 	var victim uint64
@@ -67,7 +67,7 @@ func evictable(e entry) bool {
 // rebuild moves all entries into a new arena if more than half of the old one is unused, and shrinks the table to fit. It
 // must not run while a round refers to entries.
 func (p *partition) rebuild() {
-	if p.flight != nil || p.republish != nil || p.arena.unused <= max(p.arena.total/2, chunkWords/2) {
+	if p.flight != nil || p.republish != nil || p.sealed != nil || p.arena.unused <= max(p.arena.total/2, chunkWords/2) {
 		return
 	}
 	moved := make(map[ref]ref, p.table.used)

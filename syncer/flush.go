@@ -1,10 +1,6 @@
 package syncer
 
-import (
-	"time"
-
-	"twotier/leaparray"
-)
+import "time"
 
 // cutRound returns what the partition has to exchange with the store now, nil if nothing, if it is waiting to try again,
 // or if a round is with the store already. The round stays the partition's flight until it is settled.
@@ -12,7 +8,7 @@ func (c *Counter) cutRound(p *partition) *Round {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	if p.sent || p.failing && now.Before(p.retryAt) {
+	if p.sent || p.sealed != nil || p.failing && now.Before(p.retryAt) {
 		return nil
 	}
 	r := c.nextRound(p, now)
@@ -26,13 +22,20 @@ func (c *Counter) nextRound(p *partition, now time.Time) *Round {
 	}
 	if p.flight != nil {
 		// Its outcome is unknown: the same again, under the same number.
-		p.flight.Acked, p.flight.Epoch = p.acked, p.epoch
+		p.flight.Epoch = p.epoch
+		return p.flight
+	}
+	if len(p.queue) > 0 {
+		p.flight, p.queue = p.queue[0], p.queue[1:]
+		p.flight.Epoch = p.epoch
+		c.attach(p, p.flight)
 		return p.flight
 	}
 	if len(p.parked) > 0 && now.After(p.parkedUntil) {
 		p.unpark()
 	}
 	r := p.lane.newRound(p)
+	r.Quiet = true // unless a key turns up that others rely on hearing of
 	c.takeWants(p, r)
 	c.takeDirty(p, r)
 	verify := c.verifyDue(p, now)
@@ -44,6 +47,7 @@ func (c *Counter) nextRound(p *partition, now time.Time) *Round {
 		p.seq++
 		r.Seq = p.seq
 	}
+	r.Quiet = r.Quiet && r.Seq != 0
 	r.ReadOnly = r.Seq == 0 && !verify && r.onlyUnknown()
 	r.Acked, r.Epoch, r.through = p.acked, p.epoch, p.cut
 	p.flight = r
@@ -104,7 +108,8 @@ func (c *Counter) takeKey(p *partition, r *Round, at ref, e entry, load bool) {
 	l := sp.ladder
 	ns, key := e.name()
 	k := r.addKey(ns, key)
-	k.ref, k.Load = at, load
+	k.ref, k.Load = at, load || e.has(flagShared)
+	r.Quiet = r.Quiet && e.has(flagShared)
 	k.Reset = e.has(flagReset)
 	e.drop(flagReset)
 	e.set(flagBusy)
@@ -143,18 +148,4 @@ func (p *partition) unpark() {
 		p.enlist(r, e)
 	}
 	p.parked = p.parked[:0]
-}
-
-// takeBack removes an acknowledged delta from pending. A bucket that fell behind in the meantime is gone already.
-func (p *partition) takeBack(e entry, l *leaparray.Ladder, b *Bucket) {
-	level := int(b.Level)
-	pending := p.pendingOf(e)
-	if !e.hasPending() || b.Index < l.Head(pending, level)-l.Keep(level) {
-		return
-	}
-	ch, ok := l.Add(pending, level, b.Index, -b.N)
-	if !ok {
-		ch, _ = l.Add(p.growPending(e, l, level, b.Index, -b.N), level, b.Index, -b.N)
-	}
-	p.pendingBuckets += int64(ch.Live)
 }

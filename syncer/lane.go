@@ -171,10 +171,10 @@ func (l *lane) newRound(p *partition) *Round {
 		r := l.free[n-1]
 		l.free = l.free[:n-1]
 		r.reset()
-		r.Partition, r.Writer = p.id, l.c.opt.Writer
+		r.Partition, r.Writer = p.id, p.writer
 		return r
 	}
-	return &Round{Partition: p.id, Writer: l.c.opt.Writer}
+	return &Round{Partition: p.id, Writer: p.writer}
 }
 
 // recycle keeps a round's memory for another, unless it is unusually large.

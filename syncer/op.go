@@ -72,7 +72,10 @@ type Op struct {
 	Ack Ack
 	// CountDenied makes a refused Acquire count all the same.
 	CountDenied bool
-	Checks      []Check
+	// Foreign has the operation carried out here although another counter decides about the key: in its place, or beside
+	// it for a key that is shared. It is decided on what the store and this counter know.
+	Foreign bool
+	Checks  []Check
 }
 
 // LimitResult is what is known of one limit, in the order in which the limits were given.

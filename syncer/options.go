@@ -58,6 +58,9 @@ type Options struct {
 	MaxMemory int64
 	// MaxRoundKeys bounds the keys in one round. Default: 512.
 	MaxRoundKeys int
+	// Foreign says that another counter decides about every partition until Own or Adopt is called for it. Default: this one
+	// decides about all.
+	Foreign bool
 	// Logger is told of changes of state. Default: none.
 	Logger *slog.Logger
 }

@@ -24,6 +24,7 @@ type partition struct {
 	lane *lane
 
 	mu    sync.Mutex
+	mode  mode
 	table table
 	arena arena
 	hand  int // where the search for something to evict goes on
@@ -40,6 +41,15 @@ type partition struct {
 	wants              map[string]*want
 	settled            chan struct{} // closed when a round is settled; nil if nobody waits
 	flight             *Round        // sent, or to be sent again unchanged
+	queue              []*Round      // cut before, by whomever: they go before anything else is cut
+	sealed             *sealed       // ready to be handed over
+	doubt              bool          // others may have sent what is in the queue
+	adopted            map[string]uint64
+	handedFrom         uint64 // tickets above this and up to handedTo were handed over before they were covered
+	handedTo           uint64
+	writer             string // whose rounds those are that are cut here
+	tenure             int
+	held               []held
 	republish          *republish
 	sent               bool // a round is with the store at this moment
 	seq, acked         uint64
@@ -139,6 +149,27 @@ func (p *partition) add(r ref, e entry, l *leaparray.Ladder, s *leaparray.Stamp,
 	p.enlist(r, e)
 }
 
+// takeBack removes what was acknowledged from a pending bucket. If it left every window in the meantime it is gone already.
+func (p *partition) takeBack(e entry, l *leaparray.Ladder, b *Bucket) {
+	if e.hasPending() {
+		p.addPending(e, l, int(b.Level), b.Index, -b.N)
+	}
+}
+
+// addPending counts n in one pending bucket. One that lies behind the newest of its level by more than is kept is left alone.
+func (p *partition) addPending(e entry, l *leaparray.Ladder, level int, idx, n int64) {
+	pending := p.pendingOf(e)
+	if e.hasPending() && idx < l.Head(pending, level)-l.Keep(level) {
+		return
+	}
+	ch, ok := l.Add(pending, level, idx, n)
+	if !ok {
+		ch, _ = l.Add(p.growPending(e, l, level, idx, n), level, idx, n)
+	}
+	p.pendingBuckets += int64(ch.Live)
+	p.expired += int64(ch.Expired)
+}
+
 func (p *partition) growPending(e entry, l *leaparray.Ladder, level int, idx, n int64) leaparray.Counter {
 	to := counterAlloc{a: &p.arena}
 	c := l.Grow(p.pendingOf(e), &to, level, idx, n)
@@ -172,7 +203,9 @@ func (p *partition) clearPending(e entry, l *leaparray.Ladder) {
 }
 
 // warm reports whether memory holds all that the store is known to hold of the key.
-func (p *partition) warm(e entry) bool { return !e.has(flagCold) && e.gen() == p.gen&low24 }
+func (p *partition) warm(e entry) bool {
+	return !e.has(flagCold) && e.gen() == p.gen&low24 && !p.doubt
+}
 
 func (p *partition) setWarm(e entry) {
 	e.drop(flagCold)

@@ -75,6 +75,9 @@ type topper struct {
 func (t *topper) scan(p *partition, at int) (more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.mode == modeForeign {
+		return false // others tell of those
+	}
 	for i := at; i < min(at+sweepSlots, len(p.table.slots)); i++ {
 		if s := p.table.slots[i]; s != 0 {
 			t.add(p, p.arena.entry(ref(s>>32)))
@@ -128,6 +131,10 @@ func (c *Counter) Forget(ctx context.Context, ns, key []byte) error {
 	t.absent = true
 	p := t.p
 	p.mu.Lock()
+	if p.refuses(false) {
+		p.mu.Unlock()
+		return ErrElsewhere
+	}
 	r, e, err := c.entry(&t, c.opt.Now())
 	if err != nil {
 		p.mu.Unlock()
@@ -142,15 +149,23 @@ func (c *Counter) Forget(ctx context.Context, ns, key []byte) error {
 	return c.parkedError(&Op{Checks: []Check{check}})
 }
 
+// forget makes a key's part of a round moot.
+func (r *Round) forget(at ref, hash uint32, e entry) {
+	for i := range r.Keys {
+		if k := &r.Keys[i]; k.ref == at || k.ref == 0 && k.hash == hash && e.is(k.NS, k.Key) {
+			k.Forgotten = true
+		}
+	}
+}
+
 // forget empties an entry and has the store delete it first thing in the next round. What a round under way brings back
 // of it is ignored.
 func (p *partition) forget(r ref, e entry, hash uint32, l *leaparray.Ladder) {
 	if p.flight != nil {
-		for i := range p.flight.Keys {
-			if k := &p.flight.Keys[i]; k.ref == r || k.ref == 0 && k.hash == hash && e.is(k.NS, k.Key) {
-				k.forgotten = true
-			}
-		}
+		p.flight.forget(r, hash, e)
+	}
+	for _, waiting := range p.queue {
+		waiting.forget(r, hash, e)
 	}
 	if e.has(flagParked) {
 		p.parked = slices.DeleteFunc(p.parked, func(o ref) bool { return o == r })

@@ -34,7 +34,7 @@ func (c *Counter) cutRepublish(p *partition) *Round {
 		rp.round.Epoch = rp.epoch
 		return rp.round
 	}
-	r := &Round{Partition: p.id, Writer: c.opt.Writer, Acked: p.acked, Epoch: rp.epoch, Republish: true}
+	r := &Round{Partition: p.id, Writer: rp.held.Writer, Acked: rp.held.Acked, Epoch: rp.epoch, Republish: true}
 	for rp.next < len(rp.refs) && !c.full(r) {
 		e := p.arena.entry(rp.refs[rp.next])
 		rp.next++

@@ -33,18 +33,31 @@ func (c *Counter) settle(p *partition, r *Round) (more bool) {
 	if !r.ReadOnly {
 		p.learnVersion(r)
 	}
-	if r.Seq != 0 {
-		p.acked = r.Seq
-	}
+	p.advance(r)
 	sec := c.seconds(c.opt.Now())
 	for i := range r.Keys {
 		c.settleKey(p, r, &r.Keys[i], sec)
 	}
-	p.covered = r.through
-	more = p.flushDue && p.isDirty() && c.full(r) || len(p.wants) > 0
+	more = p.flushDue && p.isDirty() && c.full(r) || len(p.wants) > 0 || len(p.queue) > 0
 	p.rebuild()
 	p.lane.recycle(r)
 	return more
+}
+
+// advance notes that the store has a round: the next one of the same writer may say so.
+func (p *partition) advance(r *Round) {
+	if r.Writer == p.writer {
+		p.covered = r.through
+		if r.Seq != 0 {
+			p.acked = r.Seq
+		}
+	}
+	p.doubt = p.doubt && len(p.queue) > 0
+	for _, next := range p.queue {
+		if next.Writer == r.Writer && r.Seq != 0 {
+			next.Acked = r.Seq
+		}
+	}
 }
 
 func (p *partition) succeed() {
@@ -83,7 +96,7 @@ func (c *Counter) settleFailure(p *partition, r *Round) {
 // learnVersion notices that others have changed the partition: what was loaded before may be out of date.
 func (p *partition) learnVersion(r *Round) {
 	expect := p.version
-	if r.Seq != 0 {
+	if r.Seq != 0 && !r.Quiet {
 		expect++
 	}
 	if p.met && r.Version != expect {
@@ -99,7 +112,7 @@ func (c *Counter) settleKey(p *partition, r *Round, k *KeyRound, sec uint32) {
 	if len(r.wants) > 0 {
 		w = r.wants[string(k.NS)+"\x00"+string(k.Key)]
 	}
-	if k.forgotten {
+	if k.Forgotten {
 		if w != nil {
 			w.done = true
 		}

@@ -50,13 +50,13 @@ type KeyRound struct {
 	Loaded []Bucket
 	// Err says why this key alone was refused. Nothing of its part was done.
 	Err error
+	// Forgotten is of no concern to a store: the key was reset after the round was cut, and its outcome is moot.
+	Forgotten bool
 
-	ref  ref
-	hash uint32
-	// forgotten is set, under the partition's lock, if the key is reset while the round is under way: its outcome is moot.
-	forgotten bool
-	adds      int // where this key's Adds end in the round's buckets
-	expired   int // where its Expired end
+	ref     ref
+	hash    uint32
+	adds    int // where this key's Adds end in the round's buckets
+	expired int // where its Expired end
 }
 
 // Round is one exchange with the store about one partition: deltas to count, keys to read, or both.

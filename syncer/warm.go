@@ -12,6 +12,10 @@ func (c *Counter) lockWarm(ctx context.Context, k *call) error {
 	var timeout <-chan time.Time
 	for {
 		k.lock()
+		if k.elsewhere() {
+			k.unlock()
+			return ErrElsewhere
+		}
 		if k.ready() {
 			return nil
 		}
@@ -33,6 +37,16 @@ func (c *Counter) lockWarm(ctx context.Context, k *call) error {
 	}
 }
 
+// elsewhere reports whether another counter decides about any of the keys.
+func (k *call) elsewhere() bool {
+	for _, p := range k.parts {
+		if p.refuses(k.op.Foreign) {
+			return true
+		}
+	}
+	return false
+}
+
 // ready reports whether every key can be judged now.
 func (k *call) ready() bool {
 	for i := range k.targets {
@@ -51,7 +65,13 @@ func (t *target) known() bool {
 	}
 	e := t.p.arena.entry(r)
 	e.setUsed(max(e.used(), 1))
-	return t.blind || t.p.warm(e)
+	switch {
+	case t.blind:
+		return true
+	case t.p.mode == modeForeign || e.has(flagShared):
+		return t.loaded || t.p.warm(e) && t.p.recent()
+	}
+	return t.p.warm(e)
 }
 
 // ask registers the keys that are not known to be loaded. The partitions are locked.
@@ -75,10 +95,10 @@ func (t *target) await(ctx context.Context, timeout <-chan time.Time) error {
 		t.p.mu.Lock()
 		w := t.want
 		if w.done {
-			t.want, t.absent = nil, !w.exists
+			t.want, t.absent, t.loaded = nil, !w.exists, true
 			err := w.err
 			if err != nil {
-				t.blind, t.absent = true, false
+				t.blind, t.absent, t.loaded = true, false, false
 			}
 			t.p.mu.Unlock()
 			if errors.Is(err, ErrOverload) {

@@ -47,6 +47,9 @@ type Options struct {
 	Decide func(r *syncer.Round) Fault
 	// Report is told of every promise of syncer.Store that the caller breaks.
 	Report func(format string, args ...any)
+	// Adopts says that the caller may take over rounds that were numbered by others, and hand its own over to others: then
+	// it is not watched whether the numbers of a writer are without gaps.
+	Adopts bool
 }
 
 // Store is a syncer.Store with faults.

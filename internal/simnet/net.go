@@ -101,12 +101,6 @@ func (n *Net) passes(from, to string, k Kinds, loss int) (time.Duration, bool) {
 	return d, true
 }
 
-func (n *Net) cut(from, to string, k Kinds) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.cuts[link{from, to}]&k != 0
-}
-
 func (n *Net) losses() (packets, calls int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

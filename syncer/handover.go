@@ -1,0 +1,347 @@
+package syncer
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"twotier/leaparray"
+)
+
+// mode says who decides about the keys of a partition.
+type mode uint8
+
+const (
+	// modeOwn: this counter does.
+	modeOwn mode = iota
+	// modeMoving: nobody does for a moment: this counter did, and is about to hand over what it knows.
+	modeMoving
+	// modeForeign: another counter does. This one may still count in its place (Op.Foreign), and meets it in the store.
+	modeForeign
+)
+
+// Handover is what one counter tells another that takes over a partition, or a part of it. What is in Rounds is counted exactly
+// once whoever sends it to the store: it goes under the name and number that it was given by the counter that cut it.
+type Handover struct {
+	Partition int
+	// Epoch and Version are what the store said last; Met is false if it has not been asked.
+	Epoch, Version uint64
+	Met            bool
+	// Doubt says that a third counter may have sent the rounds to the store, or still do: what the store says of a key is not
+	// to be relied on before the last of them is acknowledged.
+	Doubt bool
+	// Rounds have not been acknowledged by the store. They are in order; Acked of the first of a writer is up to date.
+	Rounds []*Round
+	// Keys are what is known of keys besides. Not all keys are there: the store has the rest.
+	Keys []KeyState
+}
+
+// KeyState is a key and all that the store is known to hold of it.
+type KeyState struct {
+	NS, Key []byte
+	Buckets []Bucket
+}
+
+// sealed is a partition that is ready to be handed over: nothing in it changes until it is released or resumed.
+type sealed struct {
+	rounds []*Round
+	told   bool // somebody may send the rounds
+}
+
+// flushGrace is how long a partition that is about to be handed over may take to flush what is pending: in a healthy system
+// then nothing is left that has to be handed over but what is known.
+const flushGrace = 250 * time.Millisecond
+
+// refuses reports whether the partition takes no operation, of the owner's or one in its place.
+func (p *partition) refuses(foreign bool) bool {
+	return p.mode != modeOwn && (p.mode == modeMoving || !foreign)
+}
+
+// Own makes this counter the one that decides about a partition, without anything being handed over: what it does not
+// know it reads from the store. What it was about to hand over it keeps.
+func (c *Counter) Own(partition int) {
+	p := &c.parts[partition]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unseal()
+	if p.mode != modeOwn {
+		p.mode = modeOwn
+		p.gen = (p.gen + 1) & low24
+	}
+	p.wake()
+}
+
+// Disown ends this counter's decisions about a partition without handing anything over. What is pending is flushed as ever.
+func (c *Counter) Disown(partition int) {
+	p := &c.parts[partition]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unseal()
+	p.mode = modeForeign
+	p.wake()
+}
+
+// unseal goes back to flushing what was to be handed over.
+func (p *partition) unseal() {
+	if p.sealed == nil {
+		return
+	}
+	p.doubt = (p.doubt || p.sealed.told) && len(p.sealed.rounds) > 0
+	p.queue, p.sealed = p.sealed.rounds, nil
+	p.handedFrom, p.handedTo = 0, 0
+	p.gen = (p.gen + 1) & low24 // another may have begun to decide
+	p.flushDue = true
+	p.lane.kick(p)
+}
+
+// Cede stops deciding about a partition and makes it ready to be handed over: from when it begins, operations are refused
+// with [ErrElsewhere]; when it returns, [Counter.Page] tells all. What can be flushed in a moment is flushed first. If it
+// can't be made ready before ctx is done (a restoration is under way, an exchange hangs) an error wrapping
+// [ErrUnavailable] is returned, and Own or Disown has to say how it goes on. It may be called again.
+func (c *Counter) Cede(ctx context.Context, partition int) error {
+	p := &c.parts[partition]
+	grace := time.NewTimer(flushGrace)
+	defer grace.Stop()
+	patient := true
+	for first := true; ; first = false {
+		p.mu.Lock()
+		if first && p.mode == modeOwn {
+			p.mode = modeMoving
+			p.wake() // those who wait for a load find another partition
+		}
+		if p.mode != modeMoving {
+			p.mu.Unlock()
+			return fmt.Errorf("partition %d: %w", partition, ErrElsewhere)
+		}
+		if p.sealed != nil || p.sealable(patient) && c.seal(p) {
+			p.mu.Unlock()
+			return nil
+		}
+		p.flushDue = true
+		settled := p.wait()
+		p.mu.Unlock()
+		p.lane.kick(p)
+		select {
+		case <-settled:
+		case <-grace.C:
+			patient = false
+		case <-ctx.Done():
+			return fmt.Errorf("partition %d: %w: it can't be handed over now", partition, ErrUnavailable)
+		}
+	}
+}
+
+// sealable reports whether everything is at rest: no exchange, no reservation, no restoration under way, and nothing
+// pending, unless there is no more time for that.
+func (p *partition) sealable(patient bool) bool {
+	if p.sent || p.republish != nil || len(p.held) > 0 {
+		return false
+	}
+	return !patient || p.blind() || p.pendingBuckets == 0 && p.flight == nil && len(p.queue) == 0 && !p.isDirty()
+}
+
+// seal cuts all that is pending into rounds. It reports true.
+func (c *Counter) seal(p *partition) bool {
+	p.unpark()
+	old := p.queue
+	if p.flight != nil {
+		old = append([]*Round{p.flight}, p.queue...)
+	}
+	p.flight, p.queue = nil, nil
+	// What is in those rounds is part of what is pending: it must not be cut into others.
+	for _, r := range old {
+		c.detach(p, r)
+		c.without(p, r)
+	}
+	rounds := append(old, c.cutAll(p)...)
+	for _, r := range old {
+		c.with(p, r)
+	}
+	for _, r := range rounds {
+		c.detach(p, r)
+	}
+	p.sealed = &sealed{rounds: rounds}
+	p.handedFrom, p.handedTo = p.covered, p.drawn
+	for name, w := range p.wants {
+		w.done, w.err = true, ErrElsewhere
+		delete(p.wants, name)
+	}
+	p.wake()
+	return true
+}
+
+// cutAll cuts all that is on the dirty list.
+func (c *Counter) cutAll(p *partition) (rounds []*Round) {
+	p.flushDue = true
+	for p.isDirty() {
+		r := &Round{Partition: p.id, Writer: p.writer}
+		c.takeDirty(p, r)
+		changes := r.seal()
+		if changes {
+			p.seq++
+			r.Seq, r.Acked, r.Epoch, r.through = p.seq, p.acked, p.epoch, p.cut
+			rounds = append(rounds, r)
+		}
+	}
+	return rounds
+}
+
+// without takes what a round adds out of what is pending, for a moment.
+func (c *Counter) without(p *partition, r *Round) {
+	c.eachPending(p, r, func(e entry, l *leaparray.Ladder, b *Bucket) {
+		p.takeBack(e, l, b)
+	})
+}
+
+// with counts what a round adds as pending.
+func (c *Counter) with(p *partition, r *Round) {
+	c.eachPending(p, r, func(e entry, l *leaparray.Ladder, b *Bucket) {
+		p.addPending(e, l, int(b.Level), b.Index, b.N)
+	})
+}
+
+// eachPending calls fn for all that a round adds and is not moot, making entries for keys that have none.
+func (c *Counter) eachPending(p *partition, r *Round, fn func(e entry, l *leaparray.Ladder, b *Bucket)) {
+	for i := range r.Keys {
+		k := &r.Keys[i]
+		if k.Forgotten {
+			continue
+		}
+		at := c.entryOf(p, k)
+		if at == 0 {
+			at = c.makeEntry(p, c.hash(k.NS, k.Key), k.NS, k.Key)
+		}
+		e := p.arena.entry(at)
+		l := c.spaces[e.space()].ladder
+		for j := range k.Adds {
+			fn(e, l, &k.Adds[j])
+		}
+	}
+}
+
+// detach makes a round independent of where its keys lie in memory. Nothing of it is under way.
+func (c *Counter) detach(p *partition, r *Round) {
+	for i := range r.Keys {
+		k := &r.Keys[i]
+		if at := c.entryOf(p, k); at != 0 {
+			p.arena.entry(at).drop(flagBusy)
+		}
+		k.ref, k.hash = 0, c.hash(k.NS, k.Key)
+	}
+}
+
+// attach finds the keys of a detached round, and makes entries for those that have none.
+func (c *Counter) attach(p *partition, r *Round) {
+	for i := range r.Keys {
+		k := &r.Keys[i]
+		if k.Forgotten {
+			continue
+		}
+		if k.ref = p.find(k.hash, k.NS, k.Key); k.ref == 0 {
+			k.ref = c.makeEntry(p, k.hash, k.NS, k.Key)
+		}
+		p.arena.entry(k.ref).set(flagBusy)
+	}
+}
+
+// entryOf returns where a round's key is, 0 if it is not in memory.
+func (c *Counter) entryOf(p *partition, k *KeyRound) ref {
+	if k.ref != 0 {
+		return k.ref
+	}
+	return p.find(c.hash(k.NS, k.Key), k.NS, k.Key)
+}
+
+// makeEntry makes a cold entry, whatever the budget says.
+func (c *Counter) makeEntry(p *partition, hash uint32, ns, key []byte) ref {
+	sp := c.space(ns)
+	at := p.insert(hash, ns, key, sp, c.spaces[sp].ladder.Len())
+	e := p.arena.entry(at)
+	e.setUsed(c.seconds(c.opt.Now()))
+	e.set(flagCold)
+	return at
+}
+
+// Release forgets a partition that was ceded, after another counter has taken it over: that one now answers for what was
+// pending. From then on this counter numbers its own rounds under another name.
+func (c *Counter) Release(partition int) error {
+	p := &c.parts[partition]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.sealed == nil {
+		return fmt.Errorf("partition %d: it was not ceded", partition)
+	}
+	p.table, p.arena = table{}, arena{most: p.arena.most}
+	p.dirty, p.firstDirty, p.parked, p.adopted = nil, 0, nil, nil
+	p.pendingBuckets = 0
+	p.cut, p.covered = p.drawn, p.drawn
+	p.seq, p.acked, p.version, p.epoch, p.met = 0, 0, 0, 0, false
+	p.tenure++
+	p.writer = fmt.Sprintf("%s.%d", c.opt.Writer, p.tenure)
+	p.sealed, p.mode, p.doubt = nil, modeForeign, false
+	p.wake()
+	return nil
+}
+
+// Adopt takes a partition over from another counter. Counts that the store had not acknowledged are sent to it, under the name and
+// number that they have; until it has them, they are pending here. If this counter has already begun to decide about
+// the partition, or knows more recent news from the store, it reads again what it knows of the keys.
+func (c *Counter) Adopt(h *Handover) {
+	p := &c.parts[h.Partition]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unseal()
+	p.gen = (p.gen + 1) & low24
+	news := p.met && (p.epoch != h.Epoch || p.version > h.Version)
+	if h.Met && !news {
+		p.epoch, p.version, p.met = h.Epoch, h.Version, true
+		if p.mode != modeOwn {
+			for i := range h.Keys {
+				c.install(p, &h.Keys[i])
+			}
+		}
+	}
+	// What is left here from an earlier turn may be part of what the other counter has read from the store.
+	p.doubt = p.doubt || h.Doubt && len(h.Rounds) > 0 || p.flight != nil || len(p.queue) > 0
+	for _, r := range h.Rounds {
+		c.enqueue(p, r)
+	}
+	p.mode, p.flushDue = modeOwn, true
+	p.wake()
+	p.lane.kick(p)
+}
+
+// install makes a key known as it was known to another counter.
+func (c *Counter) install(p *partition, k *KeyState) {
+	hash := c.hash(k.NS, k.Key)
+	at := p.find(hash, k.NS, k.Key)
+	if at == 0 {
+		sp := c.spaces[c.space(k.NS)]
+		if !p.room(entryWords(k.NS, k.Key, sp.ladder.Len()), c.budget, c.seconds(c.opt.Now())) {
+			return // the store has it
+		}
+		at = c.makeEntry(p, hash, k.NS, k.Key)
+	}
+	e := p.arena.entry(at)
+	if !e.has(flagReset) {
+		p.takeLoaded(e, c.spaces[e.space()].ladder, k.Buckets)
+	}
+}
+
+// enqueue takes over a round of another counter, unless it has been taken over before.
+func (c *Counter) enqueue(p *partition, r *Round) {
+	if p.adopted == nil {
+		p.adopted = map[string]uint64{}
+	}
+	if r.Seq <= p.adopted[r.Writer] {
+		return
+	}
+	p.adopted[r.Writer] = r.Seq
+	r.Partition = p.id
+	for i := range r.Keys {
+		k := &r.Keys[i]
+		k.ref, k.hash = 0, c.hash(k.NS, k.Key)
+	}
+	c.with(p, r)
+	p.queue = append(p.queue, r)
+}

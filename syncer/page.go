@@ -1,0 +1,91 @@
+package syncer
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Bounds of what is told about the keys of a partition besides what is pending: a new owner reads the rest from the store, when it
+// is asked for.
+const (
+	// hotIdle is how long ago a key may have been used, in seconds, to be told about in any case.
+	hotIdle = 60
+	// coldBytes is the size of a partition from which on only hot keys are told about.
+	coldBytes = 1 << 20
+)
+
+// Page returns a part of what is to be handed over of a partition that was ceded: as much as fits into about so many bytes, from
+// a cursor on, 0 for the beginning. next is the cursor of the next page, 0 after the last. The same cursor brings the same page
+// for as long as the partition is neither released nor taken back.
+func (c *Counter) Page(partition int, cursor uint64, budget int) (h *Handover, next uint64, err error) {
+	p := &c.parts[partition]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.sealed == nil {
+		return nil, 0, fmt.Errorf("partition %d: it was not ceded", partition)
+	}
+	h = &Handover{Partition: partition, Epoch: p.epoch, Version: p.version, Met: p.met, Doubt: p.doubt || p.sealed.told && cursor == 0}
+	p.sealed.told = true
+	rounds := uint64(len(p.sealed.rounds))
+	for ; cursor < rounds && budget > 0; cursor++ {
+		r := p.sealed.rounds[cursor].copy()
+		h.Rounds = append(h.Rounds, r)
+		budget -= r.size()
+	}
+	slots := uint64(len(p.table.slots))
+	for ; cursor < rounds+slots && budget > 0; cursor++ {
+		s := p.table.slots[cursor-rounds]
+		if s == 0 {
+			continue
+		}
+		e := p.arena.entry(ref(s >> 32))
+		if k, ok := c.stateOf(p, e); ok {
+			h.Keys = append(h.Keys, k)
+			budget -= k.size()
+		}
+	}
+	if cursor < rounds+slots {
+		return h, cursor, nil
+	}
+	return h, 0, nil
+}
+
+// stateOf returns what is known of a key, if it is worth telling.
+func (c *Counter) stateOf(p *partition, e entry) (k KeyState, ok bool) {
+	idle := (c.seconds(c.opt.Now()) - e.used()) & low24
+	if !p.warm(e) || idle > hotIdle && p.bytes() > coldBytes {
+		return k, false
+	}
+	ns, key := e.name()
+	k.NS, k.Key = slices.Clone(ns), slices.Clone(key)
+	l := c.spaces[e.space()].ladder
+	l.Each(p.syncedOf(e), func(level int, idx, n int64) bool {
+		k.Buckets = append(k.Buckets, Bucket{Level: uint8(level), Index: idx, N: n})
+		return true
+	})
+	return k, true
+}
+
+// size is about what a key takes to be told, in bytes.
+func (k *KeyState) size() int { return 8 + len(k.NS) + len(k.Key) + 8*len(k.Buckets) }
+
+func (r *Round) size() (n int) {
+	for i := range r.Keys {
+		k := &r.Keys[i]
+		n += 16 + len(k.NS) + len(k.Key) + 8*(len(k.Adds)+len(k.Expired))
+	}
+	return n
+}
+
+// copy returns all of a round that another counter needs to send it.
+func (r *Round) copy() *Round {
+	c := &Round{Partition: r.Partition, Writer: r.Writer, Seq: r.Seq, Acked: r.Acked, Keys: make([]KeyRound, len(r.Keys))}
+	for i := range r.Keys {
+		k := &r.Keys[i]
+		c.Keys[i] = KeyRound{
+			NS: slices.Clone(k.NS), Key: slices.Clone(k.Key), Reset: k.Reset, Load: k.Load, TTL: k.TTL, Forgotten: k.Forgotten,
+			Adds: slices.Clone(k.Adds), Expired: slices.Clone(k.Expired),
+		}
+	}
+	return c
+}

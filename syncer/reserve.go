@@ -1,0 +1,140 @@
+package syncer
+
+import (
+	"context"
+	"fmt"
+)
+
+// A reservation is an Acquire that was decided, but that is counted only when it is confirmed: the part of one Acquire whose keys
+// several counters decide about. Until then it stands in the way of other decisions as if it were counted, wherever in the
+// window it lies; nobody reads it, and it never reaches the store. It is gone if the process is.
+type reservation struct {
+	checks []Check
+	ts     int64
+}
+
+// held is the part of a reservation that is about one key of a partition.
+type held struct {
+	id      string
+	hash    uint32
+	ns, key []byte
+	n       int64
+}
+
+// Reserve decides an Acquire like Do and, if it is admitted, holds its place under this id until Confirm or Undo is called; that
+// has to happen soon, as a partition can't be handed over meanwhile. CountDenied has no effect.
+func (c *Counter) Reserve(ctx context.Context, id string, op *Op, res *Result) error {
+	res.Reset()
+	if c.closed.Load() {
+		return ErrClosed
+	}
+	k := c.calls.Get().(*call)
+	defer c.calls.Put(k)
+	if err := c.prepare(k, op, c.opt.Now()); err != nil {
+		return err
+	}
+	k.hold = &reservation{ts: k.ts}
+	k.holdID = id
+	err := c.lockWarm(ctx, k)
+	if err == nil {
+		_, err = c.evaluate(k, res)
+		k.unlock()
+	}
+	k.hold = nil
+	return err
+}
+
+// place holds the place of all checks. The partitions are locked.
+func (c *Counter) place(k *call) {
+	for i := range k.targets {
+		t := &k.targets[i]
+		b := append(append([]byte(nil), t.ns...), t.check.Key...)
+		h := held{id: k.holdID, hash: t.hash, ns: b[:len(t.ns):len(t.ns)], key: b[len(t.ns):], n: t.check.N}
+		t.p.held = append(t.p.held, h)
+		k.hold.checks = append(k.hold.checks, Check{NS: h.ns, Key: h.key, N: h.n})
+	}
+	c.holdMu.Lock()
+	c.holds[k.holdID] = k.hold
+	c.holdMu.Unlock()
+}
+
+// reserved is how much is held of the target's key.
+func (p *partition) reserved(t *target) (n int64) {
+	for i := range p.held {
+		if h := &p.held[i]; h.hash == t.hash && string(h.key) == string(t.check.Key) && string(h.ns) == string(t.ns) {
+			n += h.n
+		}
+	}
+	return n
+}
+
+// take returns the reservation with this id, which is then no longer there, nil if there is none.
+func (c *Counter) take(id string) *reservation {
+	c.holdMu.Lock()
+	defer c.holdMu.Unlock()
+	r := c.holds[id]
+	delete(c.holds, id)
+	return r
+}
+
+// Confirm counts what was reserved. The error wraps [ErrUnavailable] if there is no such reservation: then nothing was counted.
+// With AckStore it returns after the store has acknowledged the counts.
+func (c *Counter) Confirm(ctx context.Context, id string, ack Ack) error {
+	r := c.take(id)
+	if r == nil {
+		return fmt.Errorf("%w: no reservation %q", ErrUnavailable, id)
+	}
+	op := Op{Kind: Acquire, TS: r.ts, Ack: ack, Checks: r.checks}
+	k := c.calls.Get().(*call)
+	defer c.calls.Put(k)
+	k.begin(&op, c.opt.Now())
+	k.ts = r.ts
+	c.locateAll(k)
+	k.lock()
+	k.letGo(id)
+	for i := range k.targets {
+		t := &k.targets[i]
+		if t.p.find(t.hash, t.ns, t.check.Key) == 0 {
+			c.makeEntry(t.p, t.hash, t.ns, t.check.Key) // it was promised
+		}
+	}
+	err := c.count(k)
+	k.unlock()
+	if err != nil || !c.waits(&op) {
+		return err
+	}
+	return c.commitAll(ctx, k)
+}
+
+// Undo gives up a reservation. It reports whether there was one.
+func (c *Counter) Undo(id string) bool {
+	r := c.take(id)
+	if r == nil {
+		return false
+	}
+	k := c.calls.Get().(*call)
+	defer c.calls.Put(k)
+	k.begin(&Op{Kind: Acquire, TS: r.ts, Checks: r.checks}, c.opt.Now())
+	c.locateAll(k)
+	k.lock()
+	k.letGo(id)
+	k.unlock()
+	return true
+}
+
+// letGo takes what is held under an id out of the partitions, which are locked.
+func (k *call) letGo(id string) {
+	for _, p := range k.parts {
+		kept := p.held[:0]
+		for _, h := range p.held {
+			if h.id != id {
+				kept = append(kept, h)
+			}
+		}
+		clear(p.held[len(kept):])
+		p.held = kept
+		if len(kept) == 0 {
+			p.wake() // a partition may wait to be handed over
+		}
+	}
+}
