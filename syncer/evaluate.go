@@ -6,8 +6,11 @@ import (
 	"twotier/leaparray"
 )
 
-// coldRetry is what a refusal for want of knowledge asks to wait, in milliseconds.
-const coldRetry = 1000
+// What a refusal asks to wait, in milliseconds, for want of knowledge, and because of what is only reserved.
+const (
+	coldRetry     = 1000
+	reservedRetry = 50
+)
 
 // evaluate decides an operation whose partitions are locked and whose keys are as warm as they get, and counts if it is
 // to. It reports whether anything was counted.
@@ -148,7 +151,10 @@ func (k *call) decide(t *target, v leaparray.View, lr *LimitResult, r *CheckResu
 		return true
 	}
 	lr.Refused = true
-	retry := v.RetryAfter(lr.Window, k.ts, n, lr.Max)
+	retry := int64(reservedRetry)
+	if peak+t.check.N+t.extra > lr.Max {
+		retry = v.RetryAfter(lr.Window, k.ts, t.check.N+t.extra, lr.Max)
+	}
 	if r.RetryAfter >= 0 && (retry < 0 || retry > r.RetryAfter) {
 		r.RetryAfter = retry
 	}

@@ -37,6 +37,7 @@ func importMap() map[string][]string {
 		"ring":          {memberlist, consistent, xxhash},
 		"internal/near": {ristretto, xxhash},
 		"internal/node": {"twotier/ring", "twotier/internal/near", "twotier/syncer", "twotier/leaparray", xxhash},
+		"internal/peer": {"twotier/internal/node", "twotier/ring", "twotier/syncer", "twotier/leaparray"},
 
 		// The network side knows a node only.
 		"httpapi":        {"twotier/internal/node", fasthttp, fastjson},

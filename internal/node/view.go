@@ -43,6 +43,9 @@ const (
 	AckStore   = syncer.AckStore
 
 	SourceMemory   = syncer.SourceMemory
+	SourceOwner    = syncer.SourceOwner
+	SourceRedis    = syncer.SourceRedis
+	SourceFallback = syncer.SourceFallback
 	SourceDegraded = syncer.SourceDegraded
 )
 
@@ -52,6 +55,8 @@ var (
 	ErrUnknownOutcome = syncer.ErrUnknownOutcome
 	ErrUnavailable    = syncer.ErrUnavailable
 	ErrOverload       = syncer.ErrOverload
+	ErrFull           = syncer.ErrFull
+	ErrElsewhere      = syncer.ErrElsewhere
 )
 
 // Mode says how a node counts.

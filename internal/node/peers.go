@@ -1,0 +1,173 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"twotier/ring"
+	"twotier/syncer"
+)
+
+// Verb says what a [Task] asks for.
+type Verb uint8
+
+// The verbs.
+const (
+	// VerbDo is an operation.
+	VerbDo Verb = iota
+	// VerbReserve decides an Acquire and holds its place, see syncer.Counter.Reserve.
+	VerbReserve
+	// VerbConfirm counts what was reserved.
+	VerbConfirm
+	// VerbUndo gives up a reservation.
+	VerbUndo
+	// VerbReset forgets a key.
+	VerbReset
+	// VerbDrop forgets what was counted of a key in its owner's place.
+	VerbDrop
+)
+
+// Task is what one node asks another to do about a key that the other owns.
+type Task struct {
+	Verb Verb
+	// Firm says that nobody else will be asked: the task is to be carried out whoever owns the key.
+	Firm bool
+	// Op is the operation of VerbDo and VerbReserve; the others that are about a key have it in Op.Checks[0]. Op.Ack counts for
+	// VerbConfirm too.
+	Op Op
+	// Hold is the reservation that VerbReserve, VerbConfirm and VerbUndo are about.
+	Hold string
+	// Decider is the name of the member that knows in the end whether the reservation was confirmed.
+	Decider string
+}
+
+// Peers reaches the other nodes. Package peer implements it.
+type Peers interface {
+	// Do has another node carry out tasks in order and sets Err in each result: what that node says, or an error wrapping
+	// [ErrUnreachable] if it certainly has not got the tasks, or syncer.ErrUnknownOutcome. Tasks are carried out at most once.
+	Do(ctx context.Context, to *ring.Member, tasks []Task, res []Result)
+	// Ask puts a question, a pointer to one of the question types, and fills in the answer that belongs to it.
+	Ask(ctx context.Context, to *ring.Member, question, answer any) error
+	// Keep lets go of all that is kept for members that are not in the table any more.
+	Keep(t *ring.Table)
+}
+
+// ErrUnreachable says that another node can't be reached now, and has not got what it was to be told.
+var ErrUnreachable = errors.New("the node can't be reached")
+
+// MovedError says that another node decides about a key than the one that was asked, which has done nothing.
+type MovedError struct{ To ring.Member }
+
+// Error names the node.
+func (e *MovedError) Error() string { return fmt.Sprintf("node %s decides about this key", e.To.ID) }
+
+// Is makes a MovedError an ErrElsewhere.
+func (e *MovedError) Is(target error) bool { return target == syncer.ErrElsewhere }
+
+// The questions that nodes put to each other, and what is answered.
+type (
+	// PingQuestion asks whether a node is there. The answer is nothing.
+	PingQuestion struct{}
+
+	// HoldingsQuestion asks which of some partitions a node has and could hand over.
+	HoldingsQuestion struct {
+		Partitions []int
+	}
+	// HoldingsAnswer has those that it has.
+	HoldingsAnswer struct {
+		Held []int
+	}
+
+	// ClaimQuestion asks for partitions that the asking node owns from now on, and says which it has taken over in full.
+	ClaimQuestion struct {
+		By    ring.Member
+		Parts []ClaimPart
+		Taken []int
+	}
+	// ClaimPart asks for a partition, from a page on.
+	ClaimPart struct {
+		Partition int
+		Cursor    uint64
+	}
+	// ClaimAnswer has a page of each partition that was asked for, as far as it fits.
+	ClaimAnswer struct {
+		Pages []ClaimPage
+	}
+	// ClaimPage is one page of a partition.
+	ClaimPage struct {
+		Partition int
+		State     ClaimState
+		// Next is the cursor of the next page, 0 after the last.
+		Next     uint64
+		Handover *syncer.Handover
+	}
+
+	// OfferQuestion says that a node has partitions that the one which is told owns. The answer is nothing.
+	OfferQuestion struct {
+		Partitions []int
+	}
+
+	// OutcomeQuestion asks the decider whether a reservation was confirmed. If that is still open, it no longer can be.
+	OutcomeQuestion struct {
+		Hold string
+	}
+	// OutcomeAnswer says whether it was.
+	OutcomeAnswer struct {
+		Confirmed bool
+	}
+
+	// TopQuestion asks for the busiest keys that a node owns.
+	TopQuestion struct {
+		Limit  int
+		Window int64
+	}
+	// TopAnswer has them, busiest first.
+	TopAnswer struct {
+		Keys []KeyCount
+	}
+
+	// SeriesQuestion asks for the buckets of a key that a node owns.
+	SeriesQuestion struct {
+		NS, Key []byte
+		Window  int64
+	}
+	// SeriesAnswer has them, oldest first.
+	SeriesAnswer struct {
+		BucketMS int64
+		Points   []Point
+	}
+
+	// ModeQuestion asks a node to count in another way.
+	ModeQuestion struct {
+		Mode  Mode
+		Turn  uint64
+		Phase ModePhase
+	}
+)
+
+// ClaimState says what becomes of a claim.
+type ClaimState uint8
+
+// The states of a claim.
+const (
+	// ClaimGiven: here is a page.
+	ClaimGiven ClaimState = iota
+	// ClaimNone: the node does not have the partition.
+	ClaimNone
+	// ClaimLater: the node still decides about it, and takes itself for the owner.
+	ClaimLater
+)
+
+// ModePhase is a step of a change of mode.
+type ModePhase uint8
+
+// The steps of a change of mode.
+const (
+	// ModePrepare: decide nothing more, and have all in the store.
+	ModePrepare ModePhase = iota
+	// ModeCommit: go on in the new mode.
+	ModeCommit
+	// ModeAbort: go on in the old one.
+	ModeAbort
+)

@@ -1,0 +1,235 @@
+package peer
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"twotier/internal/node"
+	"twotier/ring"
+)
+
+// ClientOptions configure a [Client]. The zero value of a field means its default.
+type ClientOptions struct {
+	// Self is the name of this process. Required.
+	Self string
+	// Secret is what all nodes share. Default: none, messages are plain.
+	Secret []byte
+	// Transport is the way that messages take. Required.
+	Transport Transport
+	// Lanes is the number of messages with tasks that can be under way to a node, besides as many with tasks that wait for
+	// the store. Default: 2.
+	Lanes int
+	// AttemptTimeout is how long a node may take to answer before it is taken for unreachable. Default: 500 ms.
+	AttemptTimeout time.Duration
+	// Timeout bounds what has no deadline of its own. Default: 2 s.
+	Timeout time.Duration
+	// Logger is told of changes of state. Default: none.
+	Logger *slog.Logger
+}
+
+// Client implements node.Peers. Make one with [NewClient], stop it with Close.
+type Client struct {
+	opt   ClientOptions
+	keys  *keyring
+	count counter
+	seq   atomic.Uint64 // of the last message, of any lane: numbers grow in each
+	calls sync.Pool
+	ctx   context.Context
+	stop  context.CancelFunc
+	done  sync.WaitGroup
+
+	messages, resent, tasks atomic.Int64
+
+	mu     sync.Mutex
+	links  map[string]*link // by name of the process
+	closed bool
+}
+
+// NewClient checks the options. It starts goroutines when it is first used.
+func NewClient(opt ClientOptions) (*Client, error) {
+	if opt.Self == "" || opt.Transport == nil {
+		return nil, errors.New("peer: ClientOptions needs Self and Transport")
+	}
+	opt.Lanes = cmp.Or(opt.Lanes, 2)
+	opt.AttemptTimeout = cmp.Or(opt.AttemptTimeout, 500*time.Millisecond)
+	opt.Timeout = cmp.Or(opt.Timeout, 2*time.Second)
+	if opt.Logger == nil {
+		opt.Logger = slog.New(slog.DiscardHandler)
+	}
+	c := &Client{opt: opt, keys: newKeyring(opt.Secret), links: map[string]*link{}}
+	c.ctx, c.stop = context.WithCancel(context.Background())
+	c.calls.New = func() any { return &call{done: make(chan struct{}, 1)} }
+	return c, nil
+}
+
+// Close ends all that is under way: nobody knows its outcome. It may be called twice.
+func (c *Client) Close(context.Context) error {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.stop()
+	c.done.Wait()
+	return nil
+}
+
+// Stats are the figures of a client. Fields whose names end in Total only grow.
+type Stats struct {
+	// MessagesTotal is the number of messages sent, ResentTotal how many of them again, TasksTotal what was in them.
+	MessagesTotal, ResentTotal, TasksTotal int64
+	// Unreachable is the number of nodes that do not answer now.
+	Unreachable int
+}
+
+// Stats returns a snapshot of the client's figures.
+func (c *Client) Stats() Stats {
+	s := Stats{MessagesTotal: c.messages.Load(), ResentTotal: c.resent.Load(), TasksTotal: c.tasks.Load()}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, l := range c.links {
+		if l.open.Load() {
+			s.Unreachable++
+		}
+	}
+	return s
+}
+
+// link returns the link to a member.
+func (c *Client) link(to *ring.Member) (*link, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, fmt.Errorf("%w: this node is closing", node.ErrUnreachable)
+	}
+	l := c.links[to.Name]
+	if l == nil {
+		l = newLink(c, to)
+		c.links[to.Name] = l
+	}
+	return l, nil
+}
+
+// Keep lets go of all that is kept for members that are not in the table any more.
+func (c *Client) Keep(t *ring.Table) {
+	c.mu.Lock()
+	var gone []*link
+	for name, l := range c.links {
+		if t.Find(name) < 0 {
+			gone = append(gone, l)
+			delete(c.links, name)
+		}
+	}
+	c.mu.Unlock()
+	for _, l := range gone {
+		l.stop()
+	}
+}
+
+// call is tasks on their way. It has a memory of its own: who waits for it may give up.
+type call struct {
+	body  []byte
+	reply []byte
+	tasks int
+	by    time.Time
+	err   error
+	done  chan struct{}
+}
+
+func (k *call) finish(reply []byte, err error) {
+	k.reply, k.err = reply, err
+	k.done <- struct{}{}
+}
+
+// Do implements node.Peers.
+func (c *Client) Do(ctx context.Context, to *ring.Member, tasks []node.Task, res []node.Result) {
+	err := c.do(ctx, to, tasks, res)
+	if err == nil {
+		return
+	}
+	for i := range res {
+		res[i].Reset()
+		res[i].Err = err
+	}
+}
+
+func (c *Client) do(ctx context.Context, to *ring.Member, tasks []node.Task, res []node.Result) error {
+	l, err := c.link(to)
+	if err != nil {
+		return err
+	}
+	if l.open.Load() {
+		return wrap(node.ErrUnreachable, to)
+	}
+	k := c.calls.Get().(*call)
+	k.body = binary.AppendUvarint(k.body[:0], uint64(len(tasks)))
+	slow := false
+	for i := range tasks {
+		k.body = appendTask(k.body, &tasks[i])
+		slow = slow || tasks[i].Op.Ack == node.AckStore
+	}
+	k.tasks, k.by = len(tasks), c.deadline(ctx)
+	if len(k.body) > maxBody {
+		return wrap(fmt.Errorf("%w: a forwarded batch of %d bytes, want at most %d", node.ErrOverload, len(k.body), maxBody), to)
+	}
+	if !l.submit(k, slow) {
+		return wrap(fmt.Errorf("%w: too much waits for it", node.ErrOverload), to)
+	}
+	<-k.done // the lane sees to it that this does not take longer than the caller has
+	if k.err != nil {
+		err := k.err
+		c.calls.Put(k)
+		return wrap(err, to)
+	}
+	r := reader{b: k.reply}
+	for i := range tasks {
+		readResult(&r, &tasks[i], &res[i])
+	}
+	err = r.end()
+	k.reply = nil
+	c.calls.Put(k)
+	if err != nil {
+		return wrap(fmt.Errorf("%w: %w", node.ErrUnknownOutcome, err), to)
+	}
+	return nil
+}
+
+// deadline is when a caller gives up.
+func (c *Client) deadline(ctx context.Context) time.Time {
+	if by, ok := ctx.Deadline(); ok {
+		return by
+	}
+	return time.Now().Add(c.opt.Timeout)
+}
+
+// Ask implements node.Peers.
+func (c *Client) Ask(ctx context.Context, to *ring.Member, question, answer any) error {
+	l, err := c.link(to)
+	if err != nil {
+		return err
+	}
+	body, err := appendQuestion(nil, question)
+	if err != nil {
+		return err
+	}
+	var lane *lane
+	select {
+	case lane = <-l.asking:
+		defer func() { l.asking <- lane }()
+	case <-ctx.Done():
+		return wrap(fmt.Errorf("%w: %w", node.ErrUnreachable, ctx.Err()), to)
+	}
+	reply, err := lane.exchange(ctx, kindQuestion, body, c.deadline(ctx))
+	if err != nil {
+		return wrap(err, to)
+	}
+	if err := readAnswer(reply, answer); err != nil {
+		return wrap(err, to)
+	}
+	return nil
+}

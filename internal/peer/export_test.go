@@ -1,0 +1,35 @@
+package peer
+
+import "twotier/internal/node"
+
+// Reply is a reply that a client has received.
+type Reply []byte
+
+// Claim reads the answer to a claim.
+func (b Reply) Claim() (*node.ClaimAnswer, error) {
+	a := new(node.ClaimAnswer)
+	return a, readAnswer(b, a)
+}
+
+// Result reads the result of a task.
+func (b Reply) Result(t *node.Task, res *node.Result) error {
+	r := reader{b: b}
+	readResult(&r, t, res)
+	return r.end()
+}
+
+// Answered writes an answer as a server does.
+func Answered(answer any, err error) Reply { return appendAnswer(nil, answer, err) }
+
+// Message writes a message with tasks, without a secret.
+func Message(from, to string, seq uint64, calls ...[]node.Task) []byte {
+	body := []byte{byte(len(calls))}
+	for _, tasks := range calls {
+		body = append(body, byte(len(tasks)))
+		for i := range tasks {
+			body = appendTask(body, &tasks[i])
+		}
+	}
+	m := message{From: from, To: to, Seq: seq, Kind: kindTasks, Budget: maxBudget, Body: body}
+	return m.append(nil, nil, new(counter))
+}

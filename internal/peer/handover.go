@@ -1,0 +1,148 @@
+package peer
+
+import (
+	"encoding/binary"
+
+	"twotier/internal/node"
+	"twotier/leaparray"
+	"twotier/syncer"
+)
+
+// The bits of a handover.
+const (
+	metBit   = 1
+	doubtBit = 2
+)
+
+// The bits of a key's part of a round.
+const (
+	resetBit     = 1
+	loadBit      = 2
+	forgottenBit = 4
+)
+
+// appendClaim appends the answer to a claim.
+func appendClaim(b []byte, a *node.ClaimAnswer) []byte {
+	b = binary.AppendUvarint(b, uint64(len(a.Pages)))
+	for i := range a.Pages {
+		p := &a.Pages[i]
+		b = binary.AppendUvarint(b, uint64(p.Partition))
+		b = append(b, byte(p.State))
+		b = binary.AppendUvarint(b, p.Next)
+		if p.State == node.ClaimGiven {
+			b = appendHandover(b, p.Handover)
+		}
+	}
+	return b
+}
+
+func readClaim(r *reader, a *node.ClaimAnswer) {
+	for range r.count() {
+		p := node.ClaimPage{Partition: int(r.uint()), State: node.ClaimState(r.byte()), Next: r.uint()}
+		if p.State == node.ClaimGiven {
+			p.Handover = readHandover(r)
+			p.Handover.Partition = p.Partition
+		}
+		a.Pages = append(a.Pages, p)
+	}
+}
+
+func appendHandover(b []byte, h *syncer.Handover) []byte {
+	b = append(b, boolByte(h.Met)*metBit|boolByte(h.Doubt)*doubtBit)
+	b = binary.AppendUvarint(binary.AppendUvarint(b, h.Epoch), h.Version)
+	b = binary.AppendUvarint(b, uint64(len(h.Rounds)))
+	for _, r := range h.Rounds {
+		b = appendRound(b, r)
+	}
+	b = binary.AppendUvarint(b, uint64(len(h.Keys)))
+	for i := range h.Keys {
+		k := &h.Keys[i]
+		b = appendBuckets(appendBytes(appendBytes(b, k.NS), k.Key), k.Buckets)
+	}
+	return b
+}
+
+func readHandover(r *reader) *syncer.Handover {
+	bits := r.byte()
+	h := &syncer.Handover{Met: bits&metBit != 0, Doubt: bits&doubtBit != 0, Epoch: r.uint(), Version: r.uint()}
+	for range r.count() {
+		h.Rounds = append(h.Rounds, readRound(r))
+	}
+	for range r.count() {
+		k := syncer.KeyState{NS: r.name(maxNS), Key: r.name(maxKey)}
+		k.Buckets = r.buckets()
+		h.Keys = append(h.Keys, k)
+	}
+	return h
+}
+
+func appendRound(b []byte, r *syncer.Round) []byte {
+	b = appendBytes(b, r.Writer)
+	b = binary.AppendUvarint(binary.AppendUvarint(b, r.Seq), r.Acked)
+	b = binary.AppendUvarint(b, uint64(len(r.Keys)))
+	for i := range r.Keys {
+		k := &r.Keys[i]
+		b = appendBytes(appendBytes(b, k.NS), k.Key)
+		b = append(b, boolByte(k.Reset)*resetBit|boolByte(k.Load)*loadBit|boolByte(k.Forgotten)*forgottenBit)
+		b = binary.AppendUvarint(b, uint64(k.TTL))
+		b = appendBuckets(appendBuckets(b, k.Adds), k.Expired)
+	}
+	return b
+}
+
+func readRound(r *reader) *syncer.Round {
+	round := &syncer.Round{Writer: r.string(), Seq: r.uint(), Acked: r.uint()}
+	for range r.count() {
+		k := syncer.KeyRound{NS: r.name(maxNS), Key: r.name(maxKey)}
+		bits := r.byte()
+		k.Reset, k.Load, k.Forgotten = bits&resetBit != 0, bits&loadBit != 0, bits&forgottenBit != 0
+		k.TTL = int64(r.uint())
+		k.Adds, k.Expired = r.buckets(), r.buckets()
+		round.Keys = append(round.Keys, k)
+	}
+	return round
+}
+
+// appendBuckets appends buckets, each index as what it is more than the one before.
+func appendBuckets(b []byte, list []syncer.Bucket) []byte {
+	b = binary.AppendUvarint(b, uint64(len(list)))
+	last := int64(0)
+	for i := range list {
+		b = append(b, list[i].Level)
+		b = binary.AppendVarint(b, list[i].Index-last)
+		b = binary.AppendVarint(b, list[i].N)
+		last = list[i].Index
+	}
+	return b
+}
+
+func (r *reader) buckets() []syncer.Bucket {
+	n := r.count()
+	if n == 0 {
+		return nil
+	}
+	list := make([]syncer.Bucket, 0, n)
+	last := int64(0)
+	for range n {
+		b := syncer.Bucket{Level: r.byte()}
+		b.Index = last + r.int()
+		b.N = r.int()
+		if b.Level >= leaparray.MaxLevels || b.Index < 0 {
+			r.fail()
+			return nil
+		}
+		last = b.Index
+		list = append(list, b)
+	}
+	return list
+}
+
+// name reads a copy of a name of bounded length.
+func (r *reader) name(most int) []byte {
+	b := r.bytes()
+	if len(b) > most {
+		r.fail()
+		return nil
+	}
+	return append([]byte(nil), b...)
+}

@@ -1,0 +1,74 @@
+package peer
+
+import (
+	"crypto/cipher"
+	"encoding/binary"
+	"fmt"
+	"time"
+)
+
+// The version of the format of messages.
+const version = 1
+
+// The kinds of message.
+const (
+	kindTasks byte = iota
+	kindQuestion
+)
+
+// The states of a reply.
+const (
+	replyDone byte = iota
+	// replyStale: the lane has gone on, and the message is an old copy.
+	replyStale
+	// replyStranger: the message is for another process than this one.
+	replyStranger
+	// replyBusy: the node can't take it now; it has done nothing.
+	replyBusy
+)
+
+// message is a request of one process to another. From and To are names of processes.
+type message struct {
+	From, To string
+	Lane     uint32
+	Seq      uint64
+	Kind     byte
+	// Budget is how long the sender will wait for what it asks.
+	Budget time.Duration
+	Body   []byte
+}
+
+// append appends the message, sealed if there is a key. The outside of a message is its version and sender, which tell
+// what key it is sealed with.
+func (m *message) append(b []byte, key cipher.AEAD, c *counter) []byte {
+	b = appendBytes(append(b, version), m.From)
+	text := make([]byte, 0, len(m.Body)+len(m.To)+32)
+	text = appendBytes(text, m.To)
+	text = binary.AppendUvarint(text, uint64(m.Lane))
+	text = binary.AppendUvarint(text, m.Seq)
+	text = binary.AppendUvarint(text, uint64(m.Budget/time.Millisecond))
+	text = append(append(text, m.Kind), m.Body...)
+	return c.seal(key, b, text, nil)
+}
+
+// sender reads the outside of a message.
+func sender(b []byte) (from string, rest []byte, err error) {
+	r := reader{b: b}
+	if v := r.byte(); r.err == nil && v != version {
+		return "", nil, fmt.Errorf("message of version %d, this node speaks %d", v, version)
+	}
+	from = r.string()
+	return from, r.b, r.err
+}
+
+// parse reads the inside of a message.
+func (m *message) parse(text []byte) error {
+	r := reader{b: text}
+	m.To, m.Lane, m.Seq = r.string(), uint32(r.uint()), r.uint()
+	m.Budget = time.Duration(min(r.uint(), uint64(maxBudget/time.Millisecond))) * time.Millisecond
+	m.Kind, m.Body = r.byte(), r.b
+	return r.err
+}
+
+// maxBudget bounds what a message may ask for.
+const maxBudget = time.Minute

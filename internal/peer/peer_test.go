@@ -1,0 +1,388 @@
+package peer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier/internal/node"
+	"twotier/internal/peer"
+	"twotier/internal/simnet"
+	"twotier/ring"
+	"twotier/syncer"
+)
+
+// fake is a node that counts how often it is asked.
+type fake struct {
+	mu    sync.Mutex
+	seen  map[string]int // by key
+	calls int
+	delay time.Duration
+	err   error
+}
+
+func (f *fake) Serve(ctx context.Context, tasks []node.Task, res []node.Result) {
+	f.mu.Lock()
+	f.calls++
+	delay := f.delay
+	f.mu.Unlock()
+	if delay > 0 {
+		select {
+		case <-time.After(delay):
+		case <-ctx.Done():
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range tasks {
+		key := string(tasks[i].Op.Checks[0].Key)
+		f.seen[key]++
+		res[i].Err = f.err
+		res[i].Allowed, res[i].Source = true, node.SourceMemory
+		c := res[i].AddCheck()
+		for range tasks[i].Op.Checks[0].Limits {
+			c.Limits = append(c.Limits, node.LimitResult{Count: int64(f.seen[key]), Lo: 1, Hi: 9, BucketMS: 1000})
+		}
+	}
+}
+
+func (f *fake) Answer(_ context.Context, question any) (any, error) {
+	switch q := question.(type) {
+	case *node.PingQuestion:
+		return nil, nil
+	case *node.TopQuestion:
+		return &node.TopAnswer{Keys: []node.KeyCount{{NS: "default", Key: "k", Count: q.Window}}}, nil
+	case *node.OutcomeQuestion:
+		return nil, fmt.Errorf("%w: no such thing", syncer.ErrUnavailable)
+	}
+	return nil, fmt.Errorf("%T: not here", question)
+}
+
+// wire is a transport over a simulated host. Addresses are those of hosts.
+type wire struct{ h *simnet.Host }
+
+func (w wire) Send(ctx context.Context, address string, message []byte) ([]byte, error) {
+	reply, err := w.h.Call(ctx, address, message)
+	if errors.Is(err, simnet.ErrRefused) {
+		err = fmt.Errorf("%w: %w", peer.ErrNotSent, err)
+	}
+	return reply, err
+}
+
+// pair is a client on one host and a server on another.
+type pair struct {
+	t      *testing.T
+	net    *simnet.Net
+	client *peer.Client
+	to     *ring.Member
+	fake   *fake
+}
+
+func newPair(t *testing.T, w simnet.Weather, clientSecret, serverSecret string) *pair {
+	p := &pair{t: t, net: simnet.New(1, w), to: &ring.Member{ID: "b", Name: "b-1", Address: "b"}}
+	p.serve("b-1", serverSecret)
+	c, err := peer.NewClient(peer.ClientOptions{Self: "a-1", Secret: []byte(clientSecret), Transport: wire{p.net.Start("a")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.client = c
+	t.Cleanup(func() { _ = c.Close(context.Background()) })
+	return p
+}
+
+// serve starts a process on the server's host.
+func (p *pair) serve(name, secret string) {
+	p.fake = &fake{seen: map[string]int{}}
+	s := peer.NewServer(peer.ServerOptions{Self: name, Secret: []byte(secret), Node: p.fake})
+	p.net.Start("b").Serve(func(request []byte) []byte {
+		reply, err := s.Handle(context.Background(), request)
+		if err != nil {
+			return nil
+		}
+		return reply
+	})
+}
+
+// add sends one operation about a key.
+func (p *pair) add(key string, within time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	tasks := []node.Task{{Op: node.Op{Kind: node.Add, Checks: []node.Check{{Key: []byte(key), N: 1, Limits: []node.Limit{{Window: 60_000, Max: 5}}}}}}}
+	res := make([]node.Result, 1)
+	p.client.Do(ctx, p.to, tasks, res)
+	return res[0].Err
+}
+
+func secrets(t *testing.T, test func(t *testing.T, secret string)) {
+	for _, secret := range []string{"", "a secret of all nodes"} {
+		t.Run(fmt.Sprint("secret=", secret != ""), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { test(t, secret) }) })
+	}
+}
+
+func TestResultsComeBack(t *testing.T) {
+	secrets(t, func(t *testing.T, secret string) {
+		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, secret, secret)
+		limits := []node.Limit{{Window: 60_000, Max: 5}, {Window: 1000, Max: 2}}
+		tasks := []node.Task{
+			{Op: node.Op{Kind: node.Acquire, TS: -5, CountDenied: true, Checks: []node.Check{
+				{NS: []byte("sms"), Key: []byte("k"), N: 3, Limits: limits}, {Key: []byte("l"), N: 1, Limits: limits[:1]}}}},
+			{Verb: node.VerbReserve, Hold: "h", Decider: "d", Op: node.Op{Kind: node.Acquire, Checks: []node.Check{{Key: []byte("k"), N: 1, Limits: limits}}}},
+			{Verb: node.VerbReset, Firm: true, Op: node.Op{Checks: []node.Check{{Key: []byte("k")}}}},
+		}
+		res := make([]node.Result, 3)
+		p.client.Do(context.Background(), p.to, tasks, res)
+		want := []node.LimitResult{{Window: 60_000, Max: 5, Count: 1, Lo: 1, Hi: 9, BucketMS: 1000}, {Window: 1000, Max: 2, Count: 1, Lo: 1, Hi: 9, BucketMS: 1000}}
+		if res[0].Err != nil || !res[0].Allowed || !reflect.DeepEqual(res[0].Checks[0].Limits, want) {
+			t.Errorf("%+v, want %+v", res[0], want)
+		}
+		if res[1].Err != nil || res[1].Checks[0].Limits[1].Count != 2 || res[2].Err != nil || len(res[2].Checks[0].Limits) != 0 {
+			t.Errorf("%+v %+v", res[1], res[2])
+		}
+	})
+}
+
+// TestAtMostOnce sends thousands of operations over a network that loses a third of all requests and replies.
+func TestAtMostOnce(t *testing.T) {
+	secrets(t, func(t *testing.T, secret string) {
+		p := newPair(t, simnet.Weather{Delay: time.Millisecond, Jitter: 20 * time.Millisecond, CallLoss: 330}, secret, secret)
+		var mu sync.Mutex
+		outcomes := map[string]error{}
+		var wg sync.WaitGroup
+		for g := range 40 {
+			wg.Go(func() {
+				for i := range 25 {
+					key := fmt.Sprint(g, "-", i)
+					err := p.add(key, 3*time.Second)
+					mu.Lock()
+					outcomes[key] = err
+					mu.Unlock()
+					time.Sleep(time.Duration(g) * time.Millisecond)
+				}
+			})
+		}
+		wg.Wait()
+		time.Sleep(time.Minute) // what was given up may still arrive
+		kinds := map[string]int{}
+		for key, err := range outcomes {
+			n := p.fake.seen[key]
+			switch {
+			case err == nil:
+				kinds["ok"]++
+				if n != 1 {
+					t.Errorf("%s: carried out %d times", key, n)
+				}
+			case errors.Is(err, node.ErrUnreachable):
+				kinds["not sent"]++
+				if n != 0 {
+					t.Errorf("%s: said not to be sent, carried out %d times", key, n)
+				}
+			case errors.Is(err, syncer.ErrUnknownOutcome):
+				kinds["unknown"]++
+				if n > 1 {
+					t.Errorf("%s: carried out %d times", key, n)
+				}
+			default:
+				t.Errorf("%s: %v", key, err)
+			}
+		}
+		t.Log(kinds, p.client.Stats())
+		if kinds["ok"] < 100 || p.client.Stats().ResentTotal == 0 {
+			t.Error("hardly anything was tried")
+		}
+	})
+}
+
+// TestWaitingCallsShareAMessage has many wait while one is under way.
+func TestWaitingCallsShareAMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t, simnet.Weather{Delay: 10 * time.Millisecond}, "s", "s")
+		var wg sync.WaitGroup
+		for i := range 500 {
+			wg.Go(func() {
+				if err := p.add(fmt.Sprint(i), time.Second); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if n := p.client.Stats().MessagesTotal; n > 12 {
+			t.Errorf("500 calls took %d messages", n)
+		}
+	})
+}
+
+// TestRefusedConnectionsAreKnownAtOnce, and so is that the node is back.
+func TestRefusedConnectionsAreKnownAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, "s", "s")
+		if err := p.add("a", time.Second); err != nil {
+			t.Fatal(err)
+		}
+		p.net.Start("b").Stop()
+		began := time.Now()
+		for range 10 {
+			if err := p.add("a", time.Second); !errors.Is(err, node.ErrUnreachable) {
+				t.Fatalf("%v", err)
+			}
+		}
+		if took := time.Since(began); took > 50*time.Millisecond {
+			t.Errorf("ten refusals took %v", took)
+		}
+		p.serve("b-1", "s")
+		time.Sleep(2 * time.Second)
+		if err := p.add("a", time.Second); err != nil {
+			t.Errorf("two seconds after it came back: %v", err)
+		}
+	})
+}
+
+// TestSilenceOpensTheCircuit cuts the network: the first to find out don't know their outcome, the others are told at once.
+func TestSilenceOpensTheCircuit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, "s", "s")
+		p.net.Cut("b", "a", simnet.All)
+		began := time.Now()
+		var first error
+		done := make(chan struct{})
+		go func() { first = p.add("a", 2*time.Second); close(done) }()
+		time.Sleep(600 * time.Millisecond)
+		if err := p.add("b", 2*time.Second); !errors.Is(err, node.ErrUnreachable) || time.Since(began) > 700*time.Millisecond {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		<-done
+		if took := time.Since(began); !errors.Is(first, syncer.ErrUnknownOutcome) || took > 2100*time.Millisecond {
+			t.Errorf("after %v: %v", took, first)
+		}
+		if p.fake.seen["a"] != 1 || p.fake.seen["b"] != 0 {
+			t.Errorf("carried out: %v", p.fake.seen)
+		}
+		p.net.Heal()
+		time.Sleep(2 * time.Second)
+		if err := p.add("c", time.Second); err != nil {
+			t.Errorf("healed: %v", err)
+		}
+	})
+}
+
+// TestAShortSilenceIsWaitedOut heals the network while a message is being sent again.
+func TestAShortSilenceIsWaitedOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, "s", "s")
+		p.net.Cut("b", "a", simnet.All)
+		time.AfterFunc(time.Second, p.net.Heal)
+		if err := p.add("a", 2*time.Second); err != nil || p.fake.seen["a"] != 1 {
+			t.Errorf("%v, carried out %d times", err, p.fake.seen["a"])
+		}
+	})
+}
+
+// TestARestartedProcessRefuses what was meant for the one before.
+func TestARestartedProcessRefuses(t *testing.T) {
+	secrets(t, func(t *testing.T, secret string) {
+		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, secret, secret)
+		if err := p.add("a", time.Second); err != nil {
+			t.Fatal(err)
+		}
+		p.serve("b-2", secret)
+		if err := p.add("a", time.Second); !errors.Is(err, node.ErrUnreachable) || len(p.fake.seen) != 0 {
+			t.Errorf("%v, carried out: %v", err, p.fake.seen)
+		}
+		p.to = &ring.Member{ID: "b", Name: "b-2", Address: "b"}
+		if err := p.add("a", time.Second); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestAnotherSecretIsRefused(t *testing.T) {
+	for _, s := range [][2]string{{"right", "wrong"}, {"right", ""}, {"", "right"}} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPair(t, simnet.Weather{Delay: time.Millisecond}, s[0], s[1])
+			if err := p.add("a", time.Second); err == nil || len(p.fake.seen) != 0 {
+				t.Errorf("secrets %q and %q: %v, carried out: %v", s[0], s[1], err, p.fake.seen)
+			}
+		})
+	}
+}
+
+func TestErrorsKeepTheirKind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t, simnet.Weather{}, "", "")
+		for _, want := range []error{
+			syncer.ErrOverload, syncer.ErrFull, syncer.ErrUnavailable, syncer.ErrUnknownOutcome, syncer.ErrElsewhere,
+		} {
+			p.fake.err = fmt.Errorf("said: %w", want)
+			if err := p.add("a", time.Second); !errors.Is(err, want) || !strings.Contains(err.Error(), "said") {
+				t.Errorf("%v became %v", want, err)
+			}
+		}
+		p.fake.err = context.DeadlineExceeded
+		if err := p.add("a", time.Second); !errors.Is(err, syncer.ErrUnknownOutcome) {
+			t.Errorf("a deadline there became %v", err)
+		}
+		invalid := &node.InvalidError{Check: 1, Limit: -1, Field: "ts", Detail: "no"}
+		p.fake.err = invalid
+		if got := new(node.InvalidError); !errors.As(p.add("a", time.Second), &got) || *got != *invalid {
+			t.Errorf("%+v became %+v", invalid, got)
+		}
+		moved := &node.MovedError{To: ring.Member{ID: "c", Name: "c-1", Address: "c:1", Born: 5, Tag: "t"}}
+		p.fake.err = moved
+		if got := new(node.MovedError); !errors.As(p.add("a", time.Second), &got) || got.To != moved.To {
+			t.Errorf("%+v became %+v", moved, got)
+		}
+	})
+}
+
+func TestQuestions(t *testing.T) {
+	secrets(t, func(t *testing.T, secret string) {
+		p := newPair(t, simnet.Weather{Delay: time.Millisecond, CallLoss: 300}, secret, secret)
+		var wg sync.WaitGroup
+		for i := range 30 {
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+				defer cancel()
+				var top node.TopAnswer
+				if err := p.client.Ask(ctx, p.to, &node.TopQuestion{Limit: 3, Window: int64(i)}, &top); err != nil {
+					if !errors.Is(err, syncer.ErrUnknownOutcome) {
+						t.Error(err)
+					}
+				} else if len(top.Keys) != 1 || top.Keys[0].Count != int64(i) {
+					t.Errorf("%+v", top)
+				}
+			})
+		}
+		wg.Wait()
+		p.net.SetWeather(simnet.Weather{})
+		if err := p.client.Ask(context.Background(), p.to, &node.OutcomeQuestion{}, nil); !errors.Is(err, syncer.ErrUnavailable) {
+			t.Errorf("%v", err)
+		}
+		if err := p.client.Ask(context.Background(), p.to, "what?", nil); err == nil {
+			t.Error("that is no question")
+		}
+	})
+}
+
+// TestKeepLetsGo of a member that is gone: who waits is told, and nothing is left running.
+func TestKeepLetsGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, "", "")
+		p.net.Cut("a", "b", simnet.All)
+		done := make(chan error, 1)
+		go func() { done <- p.add("a", time.Hour) }()
+		time.Sleep(100 * time.Millisecond)
+		tab, err := ring.NewTable([]ring.Member{{ID: "a", Name: "a-1"}}, "a-1", 7, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.client.Keep(tab)
+		if err := <-done; !errors.Is(err, syncer.ErrUnknownOutcome) {
+			t.Errorf("%v", err)
+		}
+	})
+}

@@ -1,0 +1,111 @@
+package peer
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"twotier/internal/node"
+)
+
+// The first byte of a question.
+const (
+	askPing byte = iota
+	askHoldings
+	askClaim
+	askOffer
+	askOutcome
+	askTop
+	askSeries
+	askMode
+)
+
+// appendQuestion appends a question. They are rare but for claims, whose answers are large: only those have a form of their own.
+func appendQuestion(b []byte, question any) ([]byte, error) {
+	kind := askPing
+	switch question.(type) {
+	case *node.PingQuestion:
+	case *node.HoldingsQuestion:
+		kind = askHoldings
+	case *node.ClaimQuestion:
+		kind = askClaim
+	case *node.OfferQuestion:
+		kind = askOffer
+	case *node.OutcomeQuestion:
+		kind = askOutcome
+	case *node.TopQuestion:
+		kind = askTop
+	case *node.SeriesQuestion:
+		kind = askSeries
+	case *node.ModeQuestion:
+		kind = askMode
+	default:
+		return b, fmt.Errorf("%T is no question", question)
+	}
+	text, err := json.Marshal(question)
+	return append(append(b, kind), text...), err
+}
+
+// readQuestion returns the question.
+func readQuestion(b []byte) (question any, err error) {
+	if len(b) == 0 {
+		return nil, errFormat
+	}
+	switch b[0] {
+	case askPing:
+		question = new(node.PingQuestion)
+	case askHoldings:
+		question = new(node.HoldingsQuestion)
+	case askClaim:
+		question = new(node.ClaimQuestion)
+	case askOffer:
+		question = new(node.OfferQuestion)
+	case askOutcome:
+		question = new(node.OutcomeQuestion)
+	case askTop:
+		question = new(node.TopQuestion)
+	case askSeries:
+		question = new(node.SeriesQuestion)
+	case askMode:
+		question = new(node.ModeQuestion)
+	default:
+		return nil, errFormat
+	}
+	return question, json.Unmarshal(b[1:], question)
+}
+
+// appendAnswer appends the answer to a question, or the error that takes its place.
+func appendAnswer(b []byte, answer any, err error) []byte {
+	if err == nil {
+		switch a := answer.(type) {
+		case nil:
+			return append(b, resultOK)
+		case *node.ClaimAnswer:
+			return appendClaim(append(b, resultOK), a)
+		default:
+			var text []byte
+			if text, err = json.Marshal(a); err == nil {
+				return append(append(b, resultOK), text...)
+			}
+		}
+	}
+	return appendError(b, err)
+}
+
+// readAnswer fills in the answer to a question.
+func readAnswer(b []byte, answer any) error {
+	r := reader{b: b}
+	if code := r.byte(); r.err == nil && code != resultOK {
+		err := readError(&r, code)
+		if r.err == nil {
+			return err
+		}
+	}
+	if r.err != nil || answer == nil {
+		return r.err
+	}
+	if a, ok := answer.(*node.ClaimAnswer); ok {
+		readClaim(&r, a)
+		return r.end()
+	}
+	return json.Unmarshal(r.b, answer)
+}

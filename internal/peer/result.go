@@ -1,0 +1,201 @@
+package peer
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"twotier/internal/node"
+	"twotier/ring"
+)
+
+// The first byte of a result: whether it is an error, and which.
+const (
+	resultOK byte = iota
+	resultOther
+	resultInvalid
+	resultMoved
+	resultElsewhere
+	resultUnavailable
+	resultUnknown
+	resultOverload
+	resultFull
+	resultClosed
+)
+
+// The bits of a result without an error, in its second byte. The source comes above them.
+const (
+	allowedBit  = 1
+	degradedBit = 2
+	sourceShift = 2
+)
+
+// sources are numbered by their place here.
+var sources = [...]node.Source{
+	node.SourceMemory, node.SourceOwner, node.SourceRedis, node.SourceFallback, node.SourceDegraded,
+}
+
+// appendResult appends the outcome of a task.
+func appendResult(b []byte, res *node.Result) []byte {
+	if res.Err != nil {
+		return appendError(b, res.Err)
+	}
+	bits := byte(0)
+	if res.Allowed {
+		bits |= allowedBit
+	}
+	if res.Degraded {
+		bits |= degradedBit
+	}
+	for i, s := range sources {
+		if s == res.Source {
+			bits |= byte(i) << sourceShift
+		}
+	}
+	b = append(b, resultOK, bits)
+	b = binary.AppendVarint(b, res.RetryAfter)
+	b = binary.AppendVarint(b, res.AgeMS)
+	b = binary.AppendUvarint(b, uint64(len(res.Checks)))
+	for i := range res.Checks {
+		c := &res.Checks[i]
+		b = append(b, boolByte(c.Refused))
+		b = binary.AppendVarint(b, c.RetryAfter)
+		b = binary.AppendUvarint(b, uint64(len(c.Limits)))
+		for j := range c.Limits {
+			l := &c.Limits[j]
+			b = append(b, boolByte(l.Refused))
+			b = binary.AppendVarint(b, l.Count)
+			b = binary.AppendVarint(b, l.Count-l.Lo)
+			b = binary.AppendVarint(b, l.Hi-l.Count)
+			b = binary.AppendUvarint(b, uint64(l.BucketMS))
+		}
+	}
+	return b
+}
+
+func boolByte(v bool) byte {
+	if v {
+		return 1
+	}
+	return 0
+}
+
+// readResult reads the outcome of a task into res.
+func readResult(r *reader, t *node.Task, res *node.Result) {
+	res.Reset()
+	code := r.byte()
+	if r.err != nil {
+		return
+	}
+	if code != resultOK {
+		res.Err = readError(r, code)
+		return
+	}
+	bits := r.byte()
+	res.Allowed, res.Degraded = bits&allowedBit != 0, bits&degradedBit != 0
+	if at := int(bits >> sourceShift); at < len(sources) {
+		res.Source = sources[at]
+	}
+	res.RetryAfter, res.AgeMS = r.int(), r.int()
+	for i := range r.count() {
+		c := res.AddCheck()
+		c.Refused, c.RetryAfter = r.byte() == 1, r.int()
+		for j := range r.count() {
+			l := node.LimitResult{Refused: r.byte() == 1, Count: r.int()}
+			l.Lo, l.Hi, l.BucketMS = l.Count-r.int(), l.Count+r.int(), int64(r.uint())
+			if i < len(t.Op.Checks) && j < len(t.Op.Checks[i].Limits) {
+				limit := &t.Op.Checks[i].Limits[j]
+				l.Window, l.Max = limit.Window, limit.Max
+			}
+			c.Limits = append(c.Limits, l)
+		}
+	}
+}
+
+// appendError appends what is wrong, so that the other side gets an error of the same kind.
+func appendError(b []byte, err error) []byte {
+	var invalid *node.InvalidError
+	var moved *node.MovedError
+	switch {
+	case errors.As(err, &invalid):
+		b = append(b, resultInvalid)
+		b = binary.AppendVarint(b, int64(invalid.Check))
+		b = binary.AppendVarint(b, int64(invalid.Limit))
+		return appendBytes(appendBytes(b, invalid.Field), invalid.Detail)
+	case errors.As(err, &moved):
+		return appendMember(append(b, resultMoved), &moved.To)
+	}
+	return appendBytes(append(b, codeOf(err)), err.Error())
+}
+
+// codeOf is the kind of an error that is told as its text.
+func codeOf(err error) byte {
+	switch {
+	case errors.Is(err, node.ErrElsewhere):
+		return resultElsewhere
+	case errors.Is(err, node.ErrUnknownOutcome), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return resultUnknown
+	case errors.Is(err, node.ErrFull):
+		return resultFull
+	case errors.Is(err, node.ErrOverload):
+		return resultOverload
+	case errors.Is(err, node.ErrClosed):
+		return resultClosed
+	case errors.Is(err, node.ErrUnavailable):
+		return resultUnavailable
+	}
+	return resultOther
+}
+
+// kindOf is the inverse of codeOf. What no code is known for has an outcome that nobody knows.
+func kindOf(code byte) error {
+	switch code {
+	case resultElsewhere:
+		return node.ErrElsewhere
+	case resultFull:
+		return node.ErrFull
+	case resultOverload:
+		return node.ErrOverload
+	case resultClosed, resultUnavailable:
+		return node.ErrUnavailable
+	}
+	return node.ErrUnknownOutcome
+}
+
+func readError(r *reader, code byte) error {
+	switch code {
+	case resultInvalid:
+		return &node.InvalidError{Check: int(r.int()), Limit: int(r.int()), Field: r.string(), Detail: r.string()}
+	case resultMoved:
+		return &node.MovedError{To: readMember(r)}
+	}
+	return &remoteError{kind: kindOf(code), text: r.string()}
+}
+
+// remoteError is an error of another node.
+type remoteError struct {
+	kind error
+	text string
+}
+
+// Error is what the other node said.
+func (e *remoteError) Error() string { return e.text }
+
+// Unwrap returns the kind of error.
+func (e *remoteError) Unwrap() error { return e.kind }
+
+func appendMember(b []byte, m *ring.Member) []byte {
+	b = appendBytes(appendBytes(appendBytes(b, m.ID), m.Name), m.Address)
+	b = binary.AppendVarint(b, m.Born)
+	return appendBytes(append(b, boolByte(m.Draining)), m.Tag)
+}
+
+func readMember(r *reader) ring.Member {
+	return ring.Member{
+		ID: r.string(), Name: r.string(), Address: r.string(), Born: r.int(), Draining: r.byte() == 1, Tag: r.string(),
+	}
+}
+
+// wrap adds where an error happened.
+func wrap(err error, to *ring.Member) error { return fmt.Errorf("node %s: %w", to.ID, err) }

@@ -1,0 +1,133 @@
+package peer
+
+import (
+	"encoding/binary"
+	"math"
+
+	"twotier/internal/node"
+)
+
+// The first byte of a task: its verb, whether it is firm, whether refusals count, whether it has a time. The second: kind of
+// operation and acknowledgement.
+const (
+	verbMask  = 0x0f
+	firmBit   = 0x10
+	deniedBit = 0x20
+	timeBit   = 0x40
+	kindMask  = 0x0f
+	ackShift  = 4
+)
+
+// Bounds of names, as everywhere.
+const (
+	maxNS  = 64
+	maxKey = 256
+)
+
+// appendTask appends a task.
+func appendTask(b []byte, t *node.Task) []byte {
+	first := byte(t.Verb)
+	if t.Firm {
+		first |= firmBit
+	}
+	if t.Op.CountDenied {
+		first |= deniedBit
+	}
+	if t.Op.TS != 0 {
+		first |= timeBit
+	}
+	b = append(b, first, byte(t.Op.Kind)|byte(t.Op.Ack)<<ackShift)
+	if t.Op.TS != 0 {
+		b = binary.AppendVarint(b, t.Op.TS)
+	}
+	if t.Verb == node.VerbReserve || t.Verb == node.VerbConfirm || t.Verb == node.VerbUndo {
+		b = appendBytes(appendBytes(b, t.Hold), t.Decider)
+	}
+	b = binary.AppendUvarint(b, uint64(len(t.Op.Checks)))
+	for i := range t.Op.Checks {
+		c := &t.Op.Checks[i]
+		b = appendBytes(appendBytes(b, c.NS), c.Key)
+		b = binary.AppendVarint(b, c.N)
+		b = binary.AppendUvarint(b, uint64(len(c.Limits)))
+		for j := range c.Limits {
+			b = binary.AppendVarint(b, c.Limits[j].Window)
+			b = binary.AppendVarint(b, c.Limits[j].Max)
+		}
+	}
+	return b
+}
+
+// taskList is tasks that were read from a message, and the memory they take.
+type taskList struct {
+	tasks  []node.Task
+	checks []node.Check
+	limits []node.Limit
+	starts []int // of the checks of each task, and of the limits of each check
+	ends   []int
+}
+
+func (l *taskList) reset() {
+	clear(l.tasks)
+	l.tasks, l.checks, l.limits = l.tasks[:0], l.checks[:0], l.limits[:0]
+	l.starts, l.ends = l.starts[:0], l.ends[:0]
+}
+
+// read reads one task. Its keys are views into the message. link has to be called after the last.
+func (l *taskList) read(r *reader) {
+	first, second := r.byte(), r.byte()
+	t := node.Task{Verb: node.Verb(first & verbMask), Firm: first&firmBit != 0}
+	t.Op.Kind, t.Op.Ack = node.Kind(second&kindMask), node.Ack(second>>ackShift)
+	t.Op.CountDenied = first&deniedBit != 0
+	if t.Verb > node.VerbDrop || t.Op.Kind > node.Acquire || t.Op.Ack > node.AckStore {
+		r.fail()
+	}
+	if first&timeBit != 0 {
+		t.Op.TS = r.int()
+	}
+	if t.Verb == node.VerbReserve || t.Verb == node.VerbConfirm || t.Verb == node.VerbUndo {
+		t.Hold, t.Decider = r.string(), r.string()
+	}
+	l.starts = append(l.starts, len(l.checks))
+	for range r.count() {
+		c := node.Check{NS: r.bytes(), Key: r.bytes(), N: r.int()}
+		if len(c.NS) > maxNS || len(c.Key) == 0 || len(c.Key) > maxKey || c.N > math.MaxInt32 || c.N < -math.MaxInt32 {
+			r.fail()
+		}
+		for range r.count() {
+			l.limits = append(l.limits, node.Limit{Window: r.int(), Max: r.int()})
+		}
+		l.checks = append(l.checks, c)
+		l.ends = append(l.ends, len(l.limits))
+	}
+	if !fits(&t, len(l.checks)-l.starts[len(l.starts)-1]) {
+		r.fail()
+	}
+	l.tasks = append(l.tasks, t)
+}
+
+// fits reports whether a task has as many checks as it needs.
+func fits(t *node.Task, checks int) bool {
+	switch {
+	case t.Verb == node.VerbConfirm || t.Verb == node.VerbUndo:
+		return checks == 0
+	case t.Verb == node.VerbReserve || t.Verb == node.VerbDo && t.Op.Kind == node.Acquire:
+		return checks > 0
+	}
+	return checks == 1
+}
+
+// link gives each task its checks and each check its limits, which no longer move.
+func (l *taskList) link() {
+	at := 0
+	for i := range l.checks {
+		l.checks[i].Limits = l.limits[at:l.ends[i]:l.ends[i]]
+		at = l.ends[i]
+	}
+	for i := range l.tasks {
+		end := len(l.checks)
+		if i+1 < len(l.starts) {
+			end = l.starts[i+1]
+		}
+		l.tasks[i].Op.Checks = l.checks[l.starts[i]:end:end]
+	}
+}
