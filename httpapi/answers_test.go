@@ -17,12 +17,15 @@ import (
 // newServer returns a server that is not listening.
 func newServer(t testing.TB, f *fake) *httpapi.Server {
 	t.Helper()
-	s, err := httpapi.New(httpapi.Options{Service: f})
+	s, err := httpapi.New(httpapi.Options{Service: f, AdminToken: adminToken})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
+
+// adminToken is that of newServer, which newRequest presents where it is asked for.
+const adminToken = "the token of the tests"
 
 // call answers one request; what begins with GET has no body.
 func call(s *httpapi.Server, request, body string) *fasthttp.RequestCtx {
@@ -36,6 +39,9 @@ func newRequest(request, body string) *fasthttp.RequestCtx {
 	method, uri, _ := strings.Cut(request, " ")
 	ctx.Request.Header.SetMethod(method)
 	ctx.Request.SetRequestURI(uri)
+	if strings.HasPrefix(uri, "/v1/admin/") {
+		ctx.Request.Header.Set("Authorization", "Bearer "+adminToken)
+	}
 	if method == "POST" {
 		ctx.Request.Header.SetContentType("application/json")
 		ctx.Request.SetBodyString(body)

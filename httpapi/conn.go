@@ -71,7 +71,7 @@ func (c *conn) Close() error {
 	c.mu.Unlock()
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && linger && half.CloseWrite() == nil {
 		_ = c.Conn.SetReadDeadline(time.Now().Add(drainGrace))
-		_, _ = io.CopyN(io.Discard, c.Conn, 4*maxBatchBody)
+		_, _ = io.CopyN(io.Discard, c.Conn, 32*maxBatchBody)
 	}
 	return c.Conn.Close()
 }

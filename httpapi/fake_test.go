@@ -122,8 +122,15 @@ func (f *fake) Reset(ctx context.Context, ns, key []byte) error {
 }
 
 func (f *fake) Cluster() node.ClusterView { return f.view }
-func (f *fake) Ready() (bool, error)      { return f.soft, f.ready }
-func (f *fake) Stats() node.Stats         { return f.stats }
+func (f *fake) Owners() ([]int, *uint64)  { return []int{0, 1, 0}, new(uint64) }
+func (f *fake) SetMode(_ context.Context, mode node.Mode) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.view.Mode = mode
+	return f.err
+}
+func (f *fake) Ready() (bool, error) { return f.soft, f.ready }
+func (f *fake) Stats() node.Stats    { return f.stats }
 
 func (f *fake) countOf(key []byte) int64 {
 	if n, ok := f.counts[string(key)]; ok {

@@ -19,18 +19,20 @@ type problemKind struct {
 
 // The kinds of problem, in the order of their status.
 var (
-	kindMalformed   = problemKind{fasthttp.StatusBadRequest, "malformed", "Malformed request", 0}
-	kindNotFound    = problemKind{fasthttp.StatusNotFound, "not-found", "No such resource", 0}
-	kindMethod      = problemKind{fasthttp.StatusMethodNotAllowed, "method", "Method not allowed", 0}
-	kindTimeout     = problemKind{fasthttp.StatusRequestTimeout, "request-timeout", "Request took too long to arrive", 0}
-	kindTooLarge    = problemKind{fasthttp.StatusRequestEntityTooLarge, "too-large", "Request body too large", 0}
-	kindMediaType   = problemKind{fasthttp.StatusUnsupportedMediaType, "media-type", "Unsupported media type", 0}
-	kindRefused     = problemKind{fasthttp.StatusUnprocessableEntity, "refused", "Request refused", 0}
-	kindOverload    = problemKind{fasthttp.StatusTooManyRequests, "overload", "Node overloaded", 1}
-	kindHeaders     = problemKind{fasthttp.StatusRequestHeaderFieldsTooLarge, "headers-too-large", "Request header too large", 0}
-	kindInternal    = problemKind{fasthttp.StatusInternalServerError, "internal", "Internal error", 0}
-	kindUnavailable = problemKind{fasthttp.StatusServiceUnavailable, "unavailable", "Can't answer now", 1}
-	kindUnknown     = problemKind{fasthttp.StatusServiceUnavailable, "unknown-outcome", "Outcome unknown", 1}
+	kindMalformed    = problemKind{fasthttp.StatusBadRequest, "malformed", "Malformed request", 0}
+	kindUnauthorized = problemKind{fasthttp.StatusUnauthorized, "unauthorized", "Not authorized", 0}
+	kindForbidden    = problemKind{fasthttp.StatusForbidden, "forbidden", "Forbidden", 0}
+	kindNotFound     = problemKind{fasthttp.StatusNotFound, "not-found", "No such resource", 0}
+	kindMethod       = problemKind{fasthttp.StatusMethodNotAllowed, "method", "Method not allowed", 0}
+	kindTimeout      = problemKind{fasthttp.StatusRequestTimeout, "request-timeout", "Request took too long to arrive", 0}
+	kindTooLarge     = problemKind{fasthttp.StatusRequestEntityTooLarge, "too-large", "Request body too large", 0}
+	kindMediaType    = problemKind{fasthttp.StatusUnsupportedMediaType, "media-type", "Unsupported media type", 0}
+	kindRefused      = problemKind{fasthttp.StatusUnprocessableEntity, "refused", "Request refused", 0}
+	kindOverload     = problemKind{fasthttp.StatusTooManyRequests, "overload", "Node overloaded", 1}
+	kindHeaders      = problemKind{fasthttp.StatusRequestHeaderFieldsTooLarge, "headers-too-large", "Request header too large", 0}
+	kindInternal     = problemKind{fasthttp.StatusInternalServerError, "internal", "Internal error", 0}
+	kindUnavailable  = problemKind{fasthttp.StatusServiceUnavailable, "unavailable", "Can't answer now", 1}
+	kindUnknown      = problemKind{fasthttp.StatusServiceUnavailable, "unknown-outcome", "Outcome unknown", 1}
 )
 
 // problem is one error as the client sees it (RFC 9457).
@@ -94,6 +96,9 @@ func (p *problem) send(ctx *fasthttp.RequestCtx) {
 	}
 	if p.allow != "" {
 		ctx.Response.Header.Set("Allow", p.allow)
+	}
+	if p.kind.status == fasthttp.StatusUnauthorized {
+		ctx.Response.Header.Set("WWW-Authenticate", "Bearer")
 	}
 	ctx.Response.AppendBody(p.appendJSON(nil))
 }

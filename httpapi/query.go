@@ -14,6 +14,21 @@ func noQuery(ctx *fasthttp.RequestCtx) *problem {
 	return eachArg(ctx, func(name, _ []byte) *problem { return unknownArg(name, "this call has none") })
 }
 
+// ownersQuery reads the query of cluster.
+func ownersQuery(ctx *fasthttp.RequestCtx) (owners bool, p *problem) {
+	p = eachArg(ctx, func(name, value []byte) *problem {
+		switch {
+		case string(name) != "owners":
+			return unknownArg(name, "cluster has owners")
+		case string(value) != "true":
+			return refused("owners", "want true")
+		}
+		owners = true
+		return nil
+	})
+	return owners, p
+}
+
 // denyQuery reads the query of an acquire.
 func denyQuery(ctx *fasthttp.RequestCtx) (deny429 bool, p *problem) {
 	if len(ctx.URI().QueryString()) == 0 {

@@ -154,12 +154,16 @@ func (d *decoder) nameOfKey() (c node.Check, p *problem) {
 }
 
 func (s *Server) cluster(ctx *fasthttp.RequestCtx) *problem {
-	if p := noQuery(ctx); p != nil {
+	owners, p := ownersQuery(ctx)
+	if p != nil {
 		return p
 	}
 	view := s.service.Cluster()
 	if view.Members == nil {
 		view.Members = []node.Member{}
+	}
+	if owners {
+		view.Owners, view.HashSeed = s.service.Owners()
 	}
 	body, err := json.Marshal(view)
 	if err != nil { // a share that is not a number

@@ -13,28 +13,34 @@ import (
 // route is what is served under one path.
 type route struct {
 	post    bool // POST, otherwise GET and HEAD
+	binary  bool // the body is no JSON
 	handler func(ctx *fasthttp.RequestCtx) *problem
 }
 
 // routeTable returns all paths. There are no patterns: keys are in bodies and queries.
 func (s *Server) routeTable() map[string]route {
-	return map[string]route{
-		"/v1/add":              {true, s.add},
-		"/v1/acquire":          {true, s.acquire},
-		"/v1/batch":            {true, s.batch},
-		"/v1/reset":            {true, s.reset},
-		"/v1/count":            {false, s.count},
-		"/v1/series":           {false, s.series},
-		"/v1/top":              {false, s.top},
-		"/v1/cluster":          {false, s.cluster},
-		"/healthz":             {false, s.live},
-		"/readyz":              {false, s.ready},
-		"/metrics":             {false, s.metrics},
-		"/openapi.json":        {false, openAPI},
-		"/":                    {false, page},
-		"/assets/dashboard.js": {false, script},
-		"/assets/style.css":    {false, style},
+	routes := map[string]route{
+		"/v1/add":              {post: true, handler: s.add},
+		"/v1/acquire":          {post: true, handler: s.acquire},
+		"/v1/batch":            {post: true, handler: s.batch},
+		"/v1/reset":            {post: true, handler: s.reset},
+		"/v1/admin/mode":       {post: true, handler: s.adminMode},
+		"/v1/count":            {handler: s.count},
+		"/v1/series":           {handler: s.series},
+		"/v1/top":              {handler: s.top},
+		"/v1/cluster":          {handler: s.cluster},
+		"/healthz":             {handler: s.live},
+		"/readyz":              {handler: s.ready},
+		"/metrics":             {handler: s.metrics},
+		"/openapi.json":        {handler: openAPI},
+		"/":                    {handler: page},
+		"/assets/dashboard.js": {handler: script},
+		"/assets/style.css":    {handler: style},
 	}
+	if s.opts.Peer != nil {
+		routes[peerPath] = route{post: true, binary: true, handler: s.peer}
+	}
+	return routes
 }
 
 // handle answers one request.
@@ -80,7 +86,7 @@ func (s *Server) dispatch(ctx *fasthttp.RequestCtx) *problem {
 		if !ctx.IsPost() {
 			return &problem{kind: kindMethod, detail: "want POST", allow: "POST"}
 		}
-		if p := checkMedia(&ctx.Request.Header); p != nil {
+		if p := checkMedia(&ctx.Request.Header); p != nil && !r.binary {
 			return p
 		}
 	} else if !ctx.IsGet() && !ctx.IsHead() {

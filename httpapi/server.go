@@ -24,6 +24,10 @@ var (
 type Options struct {
 	// Service answers the requests. It has no default.
 	Service Service
+	// Peer takes messages of other nodes. Default: none, and there is no such path.
+	Peer Peer
+	// AdminToken is what calls that change how the cluster works must present. Default: none, and they are refused.
+	AdminToken string
 	// Listen is the TCP address, IPv4, IPv6 or a name; port 0 picks a free one. Default 127.0.0.1:8080.
 	Listen string
 	// RequestTimeout bounds the execution of one request. Default 2s.
@@ -136,8 +140,12 @@ func (silent) Printf(string, ...any) {}
 // bodyLimit lets a batch be larger than other requests.
 func bodyLimit(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
 	const batch = "/v1/batch"
-	if uri := h.RequestURI(); len(uri) >= len(batch) && string(uri[:len(batch)]) == batch {
+	uri := h.RequestURI()
+	switch {
+	case len(uri) >= len(batch) && string(uri[:len(batch)]) == batch:
 		return fasthttp.RequestConfig{MaxRequestBodySize: maxBatchBody}
+	case string(uri) == peerPath:
+		return fasthttp.RequestConfig{MaxRequestBodySize: maxPeerBody}
 	}
 	return fasthttp.RequestConfig{}
 }

@@ -51,7 +51,7 @@ func open(t *testing.T, o httpapi.Options) (*httpapi.Server, string) {
 func noLeak(t *testing.T, before int) {
 	t.Helper()
 	http.DefaultClient.CloseIdleConnections()
-	for end := time.Now().Add(3 * time.Second); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(12 * time.Second); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			buf := make([]byte, 1<<16)
 			t.Fatalf("goroutines leaked:\n%s", buf[:runtime.Stack(buf, true)])

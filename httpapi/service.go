@@ -21,6 +21,11 @@ type Service interface {
 	Reset(ctx context.Context, ns, key []byte) error
 	// Cluster returns the cluster as the node sees it.
 	Cluster() node.ClusterView
+	// Owners returns the position in Cluster's members of the owner of every partition, and the seed of the hash that assigns keys to
+	// them.
+	Owners() (owners []int, seed *uint64)
+	// SetMode has the whole cluster count in another way.
+	SetMode(ctx context.Context, mode node.Mode) error
 	// Ready returns nil while the node can answer honestly, and whether its answers are degraded.
 	Ready() (degraded bool, err error)
 	// Stats returns the node's figures.

@@ -54,8 +54,9 @@ type Ring struct {
 	list  *memberlist.Memberlist
 	views views
 
-	metaMu sync.Mutex // guards meta; held by nobody who calls memberlist
+	metaMu sync.Mutex // held by nobody who calls memberlist
 	meta   meta
+	host   string // of the gossip
 
 	stop context.CancelFunc
 	done sync.WaitGroup
@@ -96,6 +97,30 @@ func New(opt Options) (*Ring, error) {
 // Name is what this process is called.
 func (r *Ring) Name() string { return r.opt.Name }
 
+// Self is this process as the others see it.
+func (r *Ring) Self() Member {
+	r.metaMu.Lock()
+	defer r.metaMu.Unlock()
+	host := r.meta.Host
+	if host == "" {
+		host = r.host
+	}
+	return Member{
+		ID: r.opt.ID, Name: r.opt.Name, Address: net.JoinHostPort(host, strconv.Itoa(r.meta.Port)), Born: r.born,
+		Draining: r.meta.Draining, Tag: r.meta.Tag,
+	}
+}
+
+// Twins returns the other processes that are alive, or not declared dead yet, under this node's ID.
+func (r *Ring) Twins() (list []Member) {
+	for _, m := range r.views.snapshot() {
+		if m.ID == r.opt.ID && m.Name != r.opt.Name {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
 // Table returns the present state of the cluster.
 func (r *Ring) Table() *Table { return r.table.Load() }
 
@@ -118,6 +143,9 @@ func (r *Ring) Open(ctx context.Context, address string) error {
 		return fmt.Errorf("gossip on %s: %w", r.opt.Bind, err)
 	}
 	r.list = list
+	r.metaMu.Lock()
+	r.host = list.LocalNode().Addr.String()
+	r.metaMu.Unlock()
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	r.stop = stop
 	err = r.join(r.opt.Join)

@@ -161,6 +161,7 @@ func (c *Counter) seal(p *partition) bool {
 		c.detach(p, r)
 	}
 	p.sealed = &sealed{rounds: rounds}
+	p.seals++
 	p.handedFrom, p.handedTo = p.covered, p.drawn
 	for name, w := range p.wants {
 		w.done, w.err = true, ErrElsewhere

@@ -12,11 +12,13 @@ const (
 	hotIdle = 60
 	// coldBytes is the size of a partition from which on only hot keys are told about.
 	coldBytes = 1 << 20
+	// stampShift is where a cursor says which cession it belongs to.
+	stampShift = 40
 )
 
 // Page returns a part of what is to be handed over of a partition that was ceded: as much as fits into about so many bytes, from
 // a cursor on, 0 for the beginning. next is the cursor of the next page, 0 after the last. The same cursor brings the same page
-// for as long as the partition is neither released nor taken back.
+// for as long as the partition is neither released nor taken back; after that it is an error.
 func (c *Counter) Page(partition int, cursor uint64, budget int) (h *Handover, next uint64, err error) {
 	p := &c.parts[partition]
 	p.mu.Lock()
@@ -24,6 +26,11 @@ func (c *Counter) Page(partition int, cursor uint64, budget int) (h *Handover, n
 	if p.sealed == nil {
 		return nil, 0, fmt.Errorf("partition %d: it was not ceded", partition)
 	}
+	stamp := p.seals << stampShift
+	if cursor != 0 && cursor>>stampShift<<stampShift != stamp {
+		return nil, 0, fmt.Errorf("partition %d: it was ceded once more", partition)
+	}
+	cursor &^= stamp
 	h = &Handover{Partition: partition, Epoch: p.epoch, Version: p.version, Met: p.met, Doubt: p.doubt || p.sealed.told && cursor == 0}
 	p.sealed.told = true
 	rounds := uint64(len(p.sealed.rounds))
@@ -45,7 +52,7 @@ func (c *Counter) Page(partition int, cursor uint64, budget int) (h *Handover, n
 		}
 	}
 	if cursor < rounds+slots {
-		return h, cursor, nil
+		return h, cursor | stamp, nil
 	}
 	return h, 0, nil
 }

@@ -43,6 +43,7 @@ type partition struct {
 	flight             *Round        // sent, or to be sent again unchanged
 	queue              []*Round      // cut before, by whomever: they go before anything else is cut
 	sealed             *sealed       // ready to be handed over
+	seals              uint64        // how many times it was
 	doubt              bool          // others may have sent what is in the queue
 	adopted            map[string]uint64
 	handedFrom         uint64 // tickets above this and up to handedTo were handed over before they were covered

@@ -10,9 +10,9 @@ import (
 )
 
 // Series returns the buckets of a key over a window of this many milliseconds that ends now, oldest first, and their
-// width in milliseconds.
-func (c *Counter) Series(ctx context.Context, ns, key []byte, window int64) (bucketMS int64, points []Point, err error) {
-	op := Op{Kind: Count, Checks: []Check{{NS: ns, Key: key, Limits: []Limit{{Window: window}}}}}
+// width in milliseconds. foreign is as in Op.Foreign.
+func (c *Counter) Series(ctx context.Context, ns, key []byte, window int64, foreign bool) (bucketMS int64, points []Point, err error) {
+	op := Op{Kind: Count, Foreign: foreign, Checks: []Check{{NS: ns, Key: key, Limits: []Limit{{Window: window}}}}}
 	if c.closed.Load() {
 		return 0, nil, ErrClosed
 	}

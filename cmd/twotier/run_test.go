@@ -107,7 +107,7 @@ func TestExitStatus(t *testing.T) {
 		{"serve --print-config", exitOK, "flush-interval = 200ms ", ""},
 		{"serve --listen x", exitUsage, "", "twotier serve: --listen: \"x\" is not HOST:PORT"},
 		{"serve --speed", exitUsage, "", "unknown flag --speed\nusage: twotier serve"},
-		{"serve --join a:1", exitUsage, "", "--gossip and --join need the cluster, which this version does not have yet\n"},
+		{"serve --join a:1", exitUsage, "", "--join: needs --gossip, such as --gossip 127.0.0.1:7946\n"},
 	}
 	for _, test := range tests {
 		t.Run(test.args, func(t *testing.T) {
@@ -125,9 +125,9 @@ func TestExitStatus(t *testing.T) {
 }
 
 func TestPasswordsAreNotPrinted(t *testing.T) {
-	environ := []string{"TWOTIER_REDIS=redis://me:secret@h:1"}
-	for _, args := range []string{"serve --print-config", "serve --listen x", "serve --redis http://me:secret@h"} {
-		if _, stdout, stderr := exec(t, environ, strings.Fields(args)...); strings.Contains(stdout+stderr, "secret") {
+	environ := []string{"TWOTIER_REDIS=redis://me:hunter2@h:1"}
+	for _, args := range []string{"serve --print-config", "serve --listen x", "serve --redis http://me:hunter2@h"} {
+		if _, stdout, stderr := exec(t, environ, strings.Fields(args)...); strings.Contains(stdout+stderr, "hunter2") {
 			t.Errorf("%s: %s%s", args, stdout, stderr)
 		}
 	}

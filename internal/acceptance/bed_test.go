@@ -100,7 +100,7 @@ func start(t *testing.T, mode string, driven bool) *bed {
 		clock = node.NewClock(func() time.Time { return b.wall }, func() time.Duration { return time.Duration(b.mono.Load()) })
 	}
 	b.now = clock.Now
-	opt := node.Options{ID: "acceptance", Clock: clock, Partitions: 97, Store: plainStore{mode}}
+	opt := node.Options{ID: "acceptance", Clock: clock, Placement: syncer.Placement{Partitions: 97}, Store: plainStore{mode}}
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -119,7 +119,7 @@ func start(t *testing.T, mode string, driven bool) *bed {
 	}
 	n, err := node.New(opt)
 	must(err)
-	must(n.Open(t.Context()))
+	must(n.Open(t.Context(), ""))
 	server, err := httpapi.New(httpapi.Options{Service: n, Listen: "127.0.0.1:0"})
 	must(err)
 	must(server.Open(t.Context()))

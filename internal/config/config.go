@@ -18,9 +18,6 @@ const DefaultNamespace = "default"
 // ErrHelp is returned by [Parse] when the arguments ask for help.
 var ErrHelp = flag.ErrHelp
 
-// ErrNoCluster is returned by [Parse] for settings of a cluster.
-var ErrNoCluster = errors.New("--gossip and --join need the cluster, which this version does not have yet")
-
 // Config is the settings of a server. Those that Parse returns are complete and valid: no zero value stands for a default
 // but where it says so.
 type Config struct {
@@ -41,6 +38,13 @@ type Config struct {
 	Ack string
 	// Node identifies this server, 1 to 64 letters, digits, dots, dashes and underscores; empty means that one is to be made up.
 	Node string
+	// Gossip is the host:port for the cluster's gossip; empty means that there is no cluster. GossipAdvertise is where others reach
+	// it and Advertise where they reach the HTTP API; empty means where this server listens. Join is where others gossip.
+	Gossip, GossipAdvertise, Advertise string
+	Join                               []string
+	// ClusterSecret is what all nodes share, empty only if all are on one machine. AdminToken is what a call that changes the mode
+	// must present; empty means that there is no such call.
+	ClusterSecret, AdminToken string
 	// FlushInterval is the time between two flushes, at least 1ms.
 	FlushInterval time.Duration
 	// MaxMemory bounds the counters in memory, in bytes.
@@ -63,8 +67,7 @@ type Config struct {
 	// PrintConfig asks to print the configuration instead of serving.
 	PrintConfig bool
 
-	gossip, join string
-	values       map[string]value
+	values map[string]value
 }
 
 // Namespace is the settings of one namespace.
@@ -154,8 +157,8 @@ func (v value) wrap(name string, err error) error {
 	return fmt.Errorf("%s: %w (from %s)", name, err, v.where)
 }
 
-// Print writes the settings in the format of the configuration file, each with where it was set. The password of Redis is
-// masked, so what is written can be shown, and read back but for that.
+// Print writes the settings in the format of the configuration file, each with where it was set. The password of Redis and
+// other secrets are masked, so what is written can be shown, and read back but for those.
 func (c Config) Print(w io.Writer) error {
 	var out strings.Builder
 	if c.File != "" {
@@ -166,8 +169,11 @@ func (c Config) Print(w io.Writer) error {
 			continue
 		}
 		v := c.values[s.name]
-		if s.name == "redis" {
+		switch {
+		case s.name == "redis":
 			v.text = MaskURL(v.text)
+		case v.text != "" && (s.name == "cluster-secret" || s.name == "admin-token"):
+			v.text = "***"
 		}
 		printLine(&out, s.name, v)
 	}

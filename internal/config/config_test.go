@@ -177,12 +177,22 @@ func TestErrorsNameTheSetting(t *testing.T) {
 		{"--unknown=1", "unknown flag --unknown"},
 		{"--node", "no value for --node"},
 		{"extra", `unexpected argument "extra"`},
-		{"--gossip=:7946", "--gossip and --join need the cluster, which this version does not have yet"},
-		{"--join=h:1,h:2", "--gossip and --join need the cluster, which this version does not have yet"},
+		{"--gossip=:7946", "--gossip: a cluster needs --redis: that is where its nodes meet"},
+		{"--gossip=:7946 --redis=redis://h", "--gossip: :7946 can be reached by others: set --cluster-secret (better TWOTIER_CLUSTER_SECRET), the same on all nodes"},
+		{"--gossip=10.0.0.1:7946 --redis=redis://h", "--gossip: 10.0.0.1:7946 can be reached by others: set --cluster-secret (better TWOTIER_CLUSTER_SECRET), the same on all nodes"},
+		{"--gossip=h", `--gossip: "h" is not HOST:PORT, such as 127.0.0.1:8080`},
+		{"--join=h:1,h:2", "--join: needs --gossip, such as --gossip 127.0.0.1:7946"},
+		{"--gossip=127.0.0.1:1 --redis=redis://h --join=h:1,h", `--join: "h" is not HOST:PORT, such as 127.0.0.1:8080`},
+		{"--gossip=127.0.0.1:1 --redis=redis://h --cluster-secret=short", "--cluster-secret: too short; at least 16 characters"},
+		{"--admin-token=short", "--admin-token: too short; at least 16 characters"},
 	}
 	for _, test := range tests {
 		t.Run(test.arg, func(t *testing.T) {
-			_, err := config.Parse([]string{test.arg}, nil)
+			args := []string{test.arg}
+			if strings.Contains(test.arg, " --") {
+				args = strings.Fields(test.arg)
+			}
+			_, err := config.Parse(args, nil)
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want %q", err, test.want)
 			}
@@ -257,7 +267,7 @@ func TestHelp(t *testing.T) {
 
 func TestPrint(t *testing.T) {
 	path := writeFile(t, "ack = redis\nnamespace.x.on-cold = deny\nredis-tls-ca = \" a#\"\n")
-	args := []string{"--config", path, "--listen", ":0", "--redis", "rediss://me:secret@h:1/0"}
+	args := []string{"--config", path, "--listen", ":0", "--redis", "rediss://me:hunter2@h:1/0", "--admin-token", "hunter2hunter2hunter2"}
 	c := mustParse(t, args, []string{"TWOTIER_NODE=n1"})
 	var out strings.Builder
 	if err := c.Print(&out); err != nil {
@@ -283,7 +293,7 @@ func TestPrint(t *testing.T) {
 			t.Errorf("no line %q in\n%s", want, out.String())
 		}
 	}
-	if strings.Contains(out.String(), "secret") {
+	if strings.Contains(out.String(), "hunter2") {
 		t.Errorf("the password is in\n%s", out.String())
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // setting is one name that can be set, how help describes it, and how its text becomes a field.
@@ -22,25 +23,40 @@ type setting struct {
 // settings lists all settings in the order in which they are printed. It is a function, not a variable, so that nothing can
 // change it.
 func settings() []setting {
-	return slices.Concat(serverSettings(), storeSettings(), countingSettings(), outsideSettings())
+	return slices.Concat(serverSettings(), clusterSettings(), storeSettings(), countingSettings(), outsideSettings())
 }
 
 func serverSettings() []setting {
 	return []setting{
 		{name: "listen", def: "127.0.0.1:8080", arg: "HOST:PORT", help: "address of the HTTP API; port 0 picks a free one",
 			set: func(c *Config, text string) error { c.Listen = text; return checkAddress(text) }},
-		{name: "node", arg: "ID", help: "name of this server (made up if empty)",
+		{name: "node", arg: "ID", help: "name of this server, no other's in the cluster; keep it over restarts\n" +
+			"(made up if empty)",
 			set: func(c *Config, text string) error { c.Node = text; return checkName(text) }},
-		{name: "gossip", arg: "HOST:PORT", help: "address for the cluster's gossip (not in this version)",
-			set: func(c *Config, text string) error { c.gossip = text; return nil }},
-		{name: "join", arg: "HOST:PORT,...", help: "members of the cluster to join (not in this version)",
-			set: func(c *Config, text string) error { c.join = text; return nil }},
+		{name: "admin-token", arg: "TEXT", help: "what a call that changes the mode must present; without it there is\nno such call",
+			set: func(c *Config, text string) error { c.AdminToken = text; return checkSecret(text) }},
 		{name: "request-timeout", def: "2s", arg: "DURATION", help: "longest time for one request",
 			set: func(c *Config, text string) error { return setPositive(&c.RequestTimeout, text) }},
 		{name: "log-level", def: "info", arg: "LEVEL", help: "debug, info, warn or error",
 			set: func(c *Config, text string) error { return setLevel(&c.LogLevel, text) }},
 		{name: "log-format", def: "text", arg: "FORMAT", help: "text or json, on stderr",
 			set: func(c *Config, text string) error { return setChoice(&c.LogFormat, text, "text", "json") }},
+	}
+}
+
+func clusterSettings() []setting {
+	return []setting{
+		{name: "gossip", arg: "HOST:PORT", help: "be part of a cluster, and gossip at this address (UDP and TCP);\nport 0 picks a free one",
+			set: func(c *Config, text string) error { c.Gossip = text; return checkOptional(text) }},
+		{name: "gossip-advertise", arg: "HOST:PORT", help: "where the others reach the gossip, if it is not where it listens",
+			set: func(c *Config, text string) error { c.GossipAdvertise = text; return checkOptional(text) }},
+		{name: "advertise", arg: "HOST:PORT", help: "where the other nodes reach the HTTP API, if it is not where it\nlistens",
+			set: func(c *Config, text string) error { c.Advertise = text; return checkOptional(text) }},
+		{name: "join", arg: "HOST:PORT,...", help: "where others gossip; this node may be among them",
+			set: func(c *Config, text string) error { return setAddresses(&c.Join, text) }},
+		{name: "cluster-secret", arg: "TEXT", help: "encrypts and authenticates all that nodes say to each other; needed\n" +
+			"unless they are all on this machine",
+			set: func(c *Config, text string) error { c.ClusterSecret = text; return checkSecret(text) }},
 	}
 }
 
@@ -95,8 +111,8 @@ func outsideSettings() []setting {
 
 // check looks at what fits together, once every value by itself is right.
 func (c *Config) check() error {
-	if c.gossip != "" || c.join != "" {
-		return ErrNoCluster
+	if err := c.checkCluster(); err != nil {
+		return err
 	}
 	if c.Mode == "redis" && c.Redis == "" {
 		return errors.New("--mode: redis needs --redis to say where it is")
@@ -110,6 +126,63 @@ func (c *Config) check() error {
 		return errors.New("--redis-tls-ca, --redis-tls-cert and --redis-tls-key need a --redis URL with TLS, such as rediss://host:6379")
 	}
 	return nil
+}
+
+// checkCluster looks at the settings of a cluster.
+func (c *Config) checkCluster() error {
+	if c.Gossip == "" {
+		for _, s := range []struct {
+			name string
+			set  bool
+		}{{"join", len(c.Join) > 0}, {"gossip-advertise", c.GossipAdvertise != ""}, {"cluster-secret", c.ClusterSecret != ""}} {
+			if s.set {
+				return fmt.Errorf("--%s: needs --gossip, such as --gossip 127.0.0.1:7946", s.name)
+			}
+		}
+		return nil
+	}
+	if c.Redis == "" {
+		return errors.New("--gossip: a cluster needs --redis: that is where its nodes meet")
+	}
+	host, _, _ := net.SplitHostPort(c.Gossip)
+	if ip := net.ParseIP(host); c.ClusterSecret == "" && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return fmt.Errorf("--gossip: %s can be reached by others: set --cluster-secret (better TWOTIER_CLUSTER_SECRET), the same on all nodes", c.Gossip)
+	}
+	return nil
+}
+
+func setAddresses(to *[]string, text string) error {
+	*to = nil
+	for _, address := range strings.Split(text, ",") {
+		if address = strings.TrimSpace(address); address == "" {
+			continue
+		}
+		if err := checkAddress(address); err != nil {
+			return err
+		}
+		*to = append(*to, address)
+	}
+	return nil
+}
+
+// checkSecret accepts what can be told from a mistake: some characters, none of them a control character.
+func checkSecret(text string) error {
+	if text != "" && len(text) < leastSecret {
+		return fmt.Errorf("too short; at least %d characters", leastSecret)
+	}
+	if strings.ContainsFunc(text, unicode.IsControl) {
+		return errors.New("holds a control character")
+	}
+	return nil
+}
+
+const leastSecret = 16
+
+func checkOptional(text string) error {
+	if text == "" {
+		return nil
+	}
+	return checkAddress(text)
 }
 
 func setChoice(to *string, text string, choices ...string) error {

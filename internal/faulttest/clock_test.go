@@ -51,11 +51,11 @@ func TestFault18ClockSteps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := node.New(node.Options{ID: "n", Counter: counter, Store: store, Clock: clock, Partitions: 1, ClockInterval: time.Millisecond})
+	n, err := node.New(node.Options{ID: "n", Counter: counter, Store: store, Clock: clock, Placement: syncer.Placement{Partitions: 1}, ClockInterval: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := n.Open(t.Context()); err != nil {
+	if err := n.Open(t.Context(), ""); err != nil {
 		t.Fatal(err)
 	}
 	pass := func(d time.Duration) {

@@ -37,6 +37,16 @@ type parts struct {
 // newParts makes and opens them; wrap may put something between the counter and its store.
 func newParts(t *testing.T, wrap func(syncer.Store) syncer.Store) *parts {
 	t.Helper()
+	p := makeParts(t, wrap)
+	if err := p.counter.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// makeParts is newParts, but for the counter, which it leaves to whom it belongs to.
+func makeParts(t *testing.T, wrap func(syncer.Store) syncer.Store) *parts {
+	t.Helper()
 	p := &parts{redis: redistest.Start(t)}
 	p.proxy = faultproxy.New(t, p.redis.Addr())
 	ladder, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
@@ -64,7 +74,7 @@ func newParts(t *testing.T, wrap func(syncer.Store) syncer.Store) *parts {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(p.direct.Open(t.Context()), p.counter.Open(t.Context())); err != nil {
+	if err := p.direct.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -264,9 +274,9 @@ func TestI9NothingRunsAfterClose(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			before := goroutinesOfOurs()
 			func() {
-				p := newParts(t, nil)
+				p := makeParts(t, nil)
 				p.cutOff = name != "up"
-				n, err := node.New(node.Options{ID: "n", Counter: p.counter, Direct: p.direct, Store: health{p.store}, Clock: node.NewClock(nil, nil), Partitions: 7})
+				n, err := node.New(node.Options{ID: "n", Counter: p.counter, Direct: p.direct, Store: health{p.store}, Clock: node.NewClock(nil, nil), Placement: syncer.Placement{Partitions: 7}})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -274,7 +284,7 @@ func TestI9NothingRunsAfterClose(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if err := s.Open(t.Context()); err != nil {
+				if err := errors.Join(s.Open(t.Context()), n.Open(t.Context(), "")); err != nil {
 					t.Fatal(err)
 				}
 				client := newClient()

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"twotier/ring"
 	"twotier/syncer"
 )
 
@@ -36,37 +37,54 @@ type Options struct {
 	Address string
 	// Mode is ModeTwoTier unless it is said otherwise.
 	Mode Mode
-	// Counter is required in two-tier mode, Direct in Redis mode. A two-tier node uses Direct, if it has one, for new keys
-	// once its memory is full.
+	// Counter is required unless the node is to be in Redis mode for as long as it lives, Direct in Redis mode. A two-tier
+	// node uses Direct, if it has one, for new keys once its memory is full. In a cluster the counter begins Foreign.
 	Counter *syncer.Counter
 	Direct  Direct
-	// Store, Clock and Partitions are required.
-	Store      Store
-	Clock      *Clock
-	Partitions int
+	// Ring and Peers make the node part of a cluster. Its Ring.Options.OnChange has to call [Node.Changed].
+	Ring  *ring.Ring
+	Peers Peers
+	// Store, Clock and Placement are required.
+	Store     Store
+	Clock     *Clock
+	Placement syncer.Placement
+	// AckStore says that the counter's default is to wait for the store.
+	AckStore bool
 	// ClockInterval is how often the store is asked for its time. Default: 10 s.
 	ClockInterval time.Duration
 	// Logger is told of changes of state. Default: none.
 	Logger *slog.Logger
 }
 
-// counter is what carries operations out.
-type counter = Direct
-
 // Node is one server. Make one with [New], start it with Open, stop it with Close. Its methods may be called at the same
 // time.
 type Node struct {
-	opt    Options
-	active counter
-	ops    tally
-	hot    *hotKeys
-	top    topCache
+	opt     Options
+	lone    *ring.Table // of a node without a cluster
+	ops     tally
+	hot     *hotKeys
+	top     topCache
+	tenancy *tenancy
+	holds   holds
+	errands sync.Pool
 
-	closed atomic.Bool
-	stop   context.CancelFunc
-	done   sync.WaitGroup
-	once   sync.Once
-	err    error
+	mode      atomic.Pointer[modeTurn]
+	switching sync.Mutex   // held by SetMode
+	modeMu    sync.Mutex   // held during a step of a change of mode
+	prepared  uint64       // the change that this node is prepared for, 0 if none; guarded by modeMu
+	paused    atomic.Bool  // nothing is decided
+	direct    atomic.Int64 // operations under way in Redis
+
+	handovers atomic.Int64
+	opened    atomic.Bool
+	draining  atomic.Bool
+	closed    atomic.Bool
+	run       context.Context
+	stop      context.CancelFunc
+	tasksMu   sync.Mutex // orders spawn and Close
+	done      sync.WaitGroup
+	once      sync.Once
+	err       error
 }
 
 // New checks the options and returns a node that is not running yet.
@@ -82,48 +100,148 @@ func New(opt Options) (*Node, error) {
 	}
 	n := &Node{opt: opt}
 	switch {
-	case opt.ID == "" || opt.Store == nil || opt.Clock == nil || opt.Partitions == 0:
-		return nil, errors.New("node: Options needs ID, Store, Clock and Partitions")
+	case opt.ID == "" || opt.Store == nil || opt.Clock == nil || opt.Placement.Partitions == 0:
+		return nil, errors.New("node: Options needs ID, Store, Clock and Placement")
+	case (opt.Ring == nil) != (opt.Peers == nil) || opt.Ring != nil && opt.Counter == nil:
+		return nil, errors.New("node: a cluster needs Ring, Peers and Counter")
 	case opt.Mode == ModeTwoTier && opt.Counter != nil:
-		n.active = opt.Counter
 	case opt.Mode == ModeRedis && opt.Direct != nil:
-		n.active = opt.Direct
-		n.hot = newHotKeys()
 	default:
 		return nil, fmt.Errorf("node: mode %q lacks what it counts with", opt.Mode)
 	}
+	if opt.Direct != nil {
+		n.hot = newHotKeys()
+	}
+	if opt.Ring == nil {
+		self := ring.Member{ID: opt.ID, Name: opt.ID, Address: opt.Address, Tag: (&modeTurn{mode: opt.Mode}).tag()}
+		lone, err := ring.NewTable([]ring.Member{self}, opt.ID, opt.Placement.Partitions, opt.Placement.Seed)
+		if err != nil {
+			return nil, err
+		}
+		n.lone = lone
+	}
+	n.mode.Store(&modeTurn{mode: opt.Mode})
+	n.holds.init()
+	n.errands.New = func() any { return new(errand) }
+	n.run, n.stop = context.WithCancel(context.Background())
+	n.tenancy = newTenancy(n, opt.Placement.Partitions)
 	return n, nil
 }
 
-// Open measures the store's clock once, if it answers, and starts the node. It runs until Close, not until ctx is done.
-func (n *Node) Open(ctx context.Context) error {
-	if n.stop != nil {
+// table is the present state of the cluster.
+func (n *Node) table() *ring.Table {
+	if n.lone != nil {
+		return n.lone
+	}
+	return n.opt.Ring.Table()
+}
+
+// self is this node as the others see it.
+func (n *Node) self() ring.Member {
+	if n.lone != nil {
+		return *n.lone.Member(0)
+	}
+	return n.opt.Ring.Self()
+}
+
+// spawn runs fn, unless the node is closing. Close waits for it.
+func (n *Node) spawn(fn func()) {
+	n.tasksMu.Lock()
+	defer n.tasksMu.Unlock()
+	if n.run.Err() == nil {
+		n.done.Go(fn)
+	}
+}
+
+// Open measures the store's clock once, if it answers, joins the cluster, and starts the node. address is where the node serves
+// HTTP, which it has to do already if it is part of a cluster. It runs until Close, not until ctx is done.
+func (n *Node) Open(ctx context.Context, address string) error {
+	if n.opened.Swap(true) {
 		return errors.New("node: opened twice")
 	}
-	run, stop := context.WithCancel(context.WithoutCancel(ctx))
-	n.stop = stop
 	n.syncClock(ctx)
 	if n.opt.Counter != nil {
 		if err := n.opt.Counter.Open(ctx); err != nil {
-			stop()
 			return err
 		}
 	}
-	n.done.Go(func() { n.runClock(run) })
+	n.spawn(func() { n.runClock(n.run) })
+	if n.opt.Ring != nil {
+		return n.join(ctx, address)
+	}
 	return nil
 }
 
-// Close flushes what is pending until ctx is done, and stops. The error says what was not flushed.
+// settleTimeout bounds how long a node that joins waits until it has what is its.
+const settleTimeout = 10 * time.Second
+
+// join makes the node part of the cluster. It returns once the node decides about what is its, or enough time has passed.
+func (n *Node) join(ctx context.Context, address string) error {
+	if err := n.opt.Ring.Open(ctx, address); err != nil {
+		return err
+	}
+	if err := n.refuseTwin(ctx); err != nil {
+		return err
+	}
+	n.spawn(func() { n.tenancy.run(n.run) })
+	n.spawn(func() { n.runHolds(n.run) })
+	n.tenancy.poke()
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	for !n.tenancy.settled() && ctx.Err() == nil {
+		pause(ctx, drainPause)
+	}
+	return nil
+}
+
+// Changed tells the node that the ring has another table.
+func (n *Node) Changed(t *ring.Table) {
+	n.opt.Peers.Keep(t)
+	n.tenancy.poke()
+}
+
+// Drain announces that the node is about to leave and hands over all that it owns, until ctx is done. Meanwhile it serves on.
+func (n *Node) Drain(ctx context.Context) error {
+	if n.opt.Ring == nil || n.draining.Swap(true) || !n.opened.Load() {
+		return nil
+	}
+	if n.table().Len() == 1 {
+		return nil // there is nobody to hand anything over to
+	}
+	if err := n.opt.Ring.Drain(ctx); err != nil {
+		n.opt.Logger.Warn("nobody heard that this node is leaving", "error", err)
+	}
+	for n.tenancy.held() > 0 {
+		if n.table().Len() == 1 || ctx.Err() != nil {
+			n.opt.Logger.Warn("not everything could be handed over: flushing it", "partitions", n.tenancy.held())
+			break
+		}
+		pause(ctx, drainPause)
+	}
+	return nil
+}
+
+// drainPause is how often a node that is leaving looks if it still has anything.
+const drainPause = 20 * time.Millisecond
+
+// Close flushes what is pending until ctx is done, leaves the cluster and stops. The error says what was not flushed.
 func (n *Node) Close(ctx context.Context) error {
 	n.once.Do(func() {
 		n.closed.Store(true)
-		if n.stop == nil {
+		if !n.opened.Load() {
+			n.stop()
 			return
 		}
 		if n.opt.Counter != nil {
 			n.err = n.opt.Counter.Close(ctx)
 		}
+		if n.opt.Ring != nil {
+			n.err = errors.Join(n.err, n.opt.Ring.Close(ctx))
+		}
+		n.tasksMu.Lock()
 		n.stop()
+		n.tasksMu.Unlock()
+		n.tenancy.wake()
 		n.done.Wait()
 	})
 	return n.err
@@ -131,28 +249,15 @@ func (n *Node) Close(ctx context.Context) error {
 
 // Do carries out one operation. Its errors are those of syncer.Counter.Do.
 func (n *Node) Do(ctx context.Context, op *Op, res *Result) error {
-	err := n.active.Do(ctx, op, res)
-	if err != nil && n.servesFromRedis(op, err) {
-		err = n.opt.Direct.Do(ctx, op, res)
-	}
+	err := n.do(ctx, op, res)
 	n.count(op, res, err)
 	return err
 }
 
-// servesFromRedis reports whether an operation that memory has no room for can be carried out in Redis: it is about one
-// key, that is not in memory, and Redis is up. If it is not, being told at once is better than to wait for nothing.
-func (n *Node) servesFromRedis(op *Op, err error) bool {
-	return n.opt.Mode == ModeTwoTier && n.opt.Direct != nil && len(op.Checks) == 1 &&
-		errors.Is(err, syncer.ErrFull) && n.opt.Store.Health().Up
-}
-
-// DoAll carries out operations in order and sets Err in each result.
+// DoAll carries out operations in order and sets Err in each result. Operations on different keys may overtake each other.
 func (n *Node) DoAll(ctx context.Context, ops []Op, res []Result) {
-	n.active.DoAll(ctx, ops, res)
+	n.doAll(ctx, ops, res)
 	for i := range ops {
-		if res[i].Err != nil && n.servesFromRedis(&ops[i], res[i].Err) {
-			res[i].Err = n.opt.Direct.Do(ctx, &ops[i], &res[i])
-		}
 		n.count(&ops[i], &res[i], res[i].Err)
 	}
 }
@@ -163,29 +268,11 @@ func (n *Node) count(op *Op, res *Result, err error) {
 		return
 	}
 	n.ops.add(op.Kind, res.Source)
-	if n.hot != nil && (op.Kind == syncer.Add || op.Kind == syncer.Acquire && (res.Allowed || op.CountDenied)) {
+	if n.hot != nil && n.inRedis() && (op.Kind == syncer.Add || op.Kind == syncer.Acquire && (res.Allowed || op.CountDenied)) {
 		for i := range op.Checks {
 			n.hot.add(&op.Checks[i], n.opt.Clock.Now())
 		}
 	}
-}
-
-// Series returns the buckets of a key over a window of this many milliseconds that ends now, oldest first, and their
-// width.
-func (n *Node) Series(ctx context.Context, ns, key []byte, window int64) (bucketMS int64, points []Point, err error) {
-	return n.active.Series(ctx, ns, key, window)
-}
-
-// Reset forgets a key in memory and in the store.
-func (n *Node) Reset(ctx context.Context, ns, key []byte) error { return n.active.Forget(ctx, ns, key) }
-
-// Top returns up to limit keys with the largest counts over the window, largest first. In Redis mode it knows only what
-// this node was asked, and only the keys it was asked about most. An answer may be a second old.
-func (n *Node) Top(ctx context.Context, limit int, window int64) ([]KeyCount, error) {
-	if n.hot != nil {
-		return n.hot.top(limit, window, n.opt.Clock.Now())
-	}
-	return n.top.get(ctx, n.opt.Counter, limit, window)
 }
 
 // Ready returns nil while the node can answer honestly, and whether its answers are degraded.
@@ -194,41 +281,16 @@ func (n *Node) Ready() (degraded bool, err error) {
 	switch {
 	case n.closed.Load():
 		return true, syncer.ErrClosed
+	case !n.opened.Load():
+		return true, fmt.Errorf("%w: starting", syncer.ErrUnavailable)
+	case n.draining.Load():
+		return true, fmt.Errorf("%w: this node is leaving", syncer.ErrUnavailable)
 	case health.Fatal:
 		return true, fmt.Errorf("%w: %s", syncer.ErrUnavailable, health.Error)
-	case n.opt.Mode == ModeRedis && !health.Up:
+	case n.inRedis() && !health.Up:
 		return true, fmt.Errorf("%w: %s", syncer.ErrUnavailable, health.Error)
 	}
 	return !health.Up || n.opt.Counter != nil && n.opt.Counter.Stats().DegradedPartitions > 0, nil
-}
-
-// Cluster returns the cluster as this node sees it: itself.
-func (n *Node) Cluster() ClusterView {
-	s := n.Stats()
-	state := "alive"
-	if n.closed.Load() {
-		state = "leaving"
-	}
-	return ClusterView{
-		Mode: n.opt.Mode, RingVersion: s.RingVersion, Partitions: n.opt.Partitions,
-		Members: []Member{{
-			ID: n.opt.ID, Address: n.opt.Address, State: state, Self: true, Partitions: n.opt.Partitions, Share: 1,
-		}},
-		Store: s.Store, ClockOffsetMS: s.ClockOffsetMS, ClockSkewMS: s.ClockSkewMS,
-		PendingBuckets: s.Counter.PendingBuckets, Keys: s.Counter.Keys,
-		MemoryBytes: s.Counter.MemoryBytes, MaxMemory: s.Counter.MaxMemory,
-	}
-}
-
-// Stats returns a snapshot of the node's figures.
-func (n *Node) Stats() Stats {
-	s := Stats{Ops: n.ops.list(), Members: 1, RingVersion: 1, Store: n.opt.Store.Health()}
-	if n.opt.Mode == ModeTwoTier {
-		s.Counter = n.opt.Counter.Stats()
-	}
-	offset, skew := n.opt.Clock.Offset()
-	s.ClockOffsetMS, s.ClockSkewMS = offset.Milliseconds(), skew.Milliseconds()
-	return s
 }
 
 // runClock follows the store's clock.

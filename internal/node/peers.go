@@ -105,6 +105,7 @@ type (
 
 	// OfferQuestion says that a node has partitions that the one which is told owns. The answer is nothing.
 	OfferQuestion struct {
+		By         ring.Member
 		Partitions []int
 	}
 
@@ -155,8 +156,10 @@ const (
 	ClaimGiven ClaimState = iota
 	// ClaimNone: the node does not have the partition.
 	ClaimNone
-	// ClaimLater: the node still decides about it, and takes itself for the owner.
+	// ClaimLater: the node still decides about it, and takes itself, or a third, for the owner.
 	ClaimLater
+	// ClaimAgain: what it told so far is out of date; it is to be asked from the beginning.
+	ClaimAgain
 )
 
 // ModePhase is a step of a change of mode.

@@ -78,6 +78,9 @@ type Member struct {
 	Self       bool    `json:"self"`
 	Partitions int     `json:"partitions"`
 	Share      float64 `json:"share"`
+	// Mode is how it counts, if that is known; Started when its process began, in unix milliseconds.
+	Mode    Mode  `json:"mode,omitempty"`
+	Started int64 `json:"started,omitempty"`
 }
 
 // StoreHealth describes the store beneath a node.
@@ -98,11 +101,17 @@ type StoreHealth struct {
 
 // ClusterView is the state of the cluster as this node sees it.
 type ClusterView struct {
-	Mode        Mode        `json:"mode"`
-	RingVersion uint64      `json:"ring_version"`
-	Partitions  int         `json:"partitions"`
-	Members     []Member    `json:"members"`
-	Store       StoreHealth `json:"redis"`
+	Mode        Mode   `json:"mode"`
+	RingVersion uint64 `json:"ring_version"`
+	Partitions  int    `json:"partitions"`
+	// Held is the number of partitions that this node decides about at this moment.
+	Held    int      `json:"held"`
+	Members []Member `json:"members"`
+	// Owners is the position among Members of the owner of every partition, and HashSeed the seed of the hash that assigns keys to
+	// partitions, if that was asked for.
+	Owners   []int       `json:"owners,omitempty"`
+	HashSeed *uint64     `json:"hash_seed,omitempty"`
+	Store    StoreHealth `json:"redis"`
 	// ClockOffsetMS is the store's clock minus this machine's, ClockSkewMS what of it is not followed yet.
 	ClockOffsetMS  int64 `json:"clock_offset_ms"`
 	ClockSkewMS    int64 `json:"clock_skew_ms"`
@@ -124,7 +133,10 @@ type Stats struct {
 	Ops         []OpCount
 	Members     int
 	RingVersion uint64
-	Store       StoreHealth
+	// Held is the number of partitions that this node decides about; Handovers how many it has taken over from others.
+	Held      int
+	Handovers int64
+	Store     StoreHealth
 	// ClockOffsetMS and ClockSkewMS are as in ClusterView.
 	ClockOffsetMS, ClockSkewMS int64
 }

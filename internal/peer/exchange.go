@@ -34,7 +34,7 @@ func (n *lane) exchange(ctx context.Context, kind byte, body []byte, by time.Tim
 			return nil, outcome(sent, errGone)
 		case err == nil: // it has no time, or an earlier copy is under way there
 			silent = 0
-		case !errors.Is(err, ErrNotSent):
+		case !errors.Is(err, node.ErrUnreachable):
 			sent = true
 			if silent++; silent > n.grace {
 				n.fail(err)
@@ -98,7 +98,7 @@ func (n *lane) attempt(ctx context.Context, m *message, until time.Time) (status
 	c := n.l.c
 	key, err := c.keys.key("request", m.From, m.To)
 	if err != nil {
-		return 0, nil, fmt.Errorf("%w: %w", ErrNotSent, err)
+		return 0, nil, fmt.Errorf("%w: %w", node.ErrUnreachable, err)
 	}
 	n.raw = m.append(n.raw[:0], key, &c.count)
 	bound := [16]byte{}

@@ -70,7 +70,7 @@ type wire struct{ h *simnet.Host }
 func (w wire) Send(ctx context.Context, address string, message []byte) ([]byte, error) {
 	reply, err := w.h.Call(ctx, address, message)
 	if errors.Is(err, simnet.ErrRefused) {
-		err = fmt.Errorf("%w: %w", peer.ErrNotSent, err)
+		err = fmt.Errorf("%w: %w", node.ErrUnreachable, err)
 	}
 	return reply, err
 }

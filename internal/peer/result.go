@@ -157,7 +157,9 @@ func kindOf(code byte) error {
 		return node.ErrFull
 	case resultOverload:
 		return node.ErrOverload
-	case resultClosed, resultUnavailable:
+	case resultClosed:
+		return node.ErrUnreachable // it has done nothing, and somebody else may be asked
+	case resultUnavailable:
 		return node.ErrUnavailable
 	}
 	return node.ErrUnknownOutcome

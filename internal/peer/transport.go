@@ -1,14 +1,9 @@
 package peer
 
-import (
-	"context"
-	"errors"
-)
+import "context"
 
-// ErrNotSent is wrapped by an error of a Transport if the message certainly did not reach the other process.
-var ErrNotSent = errors.New("not sent")
-
-// Transport carries a message to an address and its reply back. It sends a message once, and keeps nothing of it.
+// Transport carries a message to an address and returns the reply, in memory of its own. It sends a message once, and keeps nothing of
+// it. An error wraps node.ErrUnreachable if the message certainly did not reach the other process.
 type Transport interface {
 	Send(ctx context.Context, address string, message []byte) (reply []byte, err error)
 }

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"maps"
+	"slices"
+
+	"twotier/httpapi"
+	"twotier/internal/config"
+	"twotier/internal/node"
+	"twotier/internal/peer"
+	"twotier/ring"
+	"twotier/syncer"
+)
+
+// server is the parts of one running server, in the order in which they are opened.
+type server struct {
+	cfg   config.Config
+	log   *slog.Logger
+	clock *node.Clock
+	store stores
+	ring  *ring.Ring             // nil without a cluster
+	peers *peer.Client           // the same
+	wires *httpapi.PeerTransport // the same
+	node  *node.Node
+	http  *httpapi.Server
+}
+
+func newServer(ctx context.Context, cfg config.Config, log *slog.Logger) (s *server, err error) {
+	s = &server{cfg: cfg, log: log, clock: node.NewClock(nil, nil)}
+	if s.store, err = openStores(ctx, cfg, s.clock, log); err != nil {
+		return nil, err
+	}
+	place := syncer.Placement{Partitions: cfg.Partitions, Seed: cfg.HashSeed}
+	opt := node.Options{
+		ID: cfg.Node, Address: cfg.Listen, Mode: node.Mode(cfg.Mode), Store: s.store, Clock: s.clock, Placement: place,
+		AckStore: cfg.Ack == "redis", Logger: log,
+	}
+	if s.store.direct != nil {
+		opt.Direct = s.store.direct
+	}
+	if opt.Counter, err = newCounter(cfg, s.store, s.clock, log); err != nil {
+		return nil, err
+	}
+	web := httpapi.Options{Listen: cfg.Listen, RequestTimeout: cfg.RequestTimeout, AdminToken: cfg.AdminToken, Logger: log}
+	if cfg.Gossip != "" {
+		if err := s.joinCluster(&opt); err != nil {
+			return nil, err
+		}
+	}
+	if s.node, err = node.New(opt); err != nil {
+		return nil, err
+	}
+	if s.ring != nil {
+		web.Peer = peer.NewServer(peer.ServerOptions{
+			Self: s.ring.Name(), Secret: []byte(cfg.ClusterSecret), Node: s.node, Logger: log,
+		})
+	}
+	web.Service = s.node
+	s.http, err = httpapi.New(web)
+	return s, err
+}
+
+// joinCluster makes the parts that make the node one of several.
+func (s *server) joinCluster(opt *node.Options) (err error) {
+	s.ring, err = ring.New(ring.Options{
+		ID: s.cfg.Node, Bind: s.cfg.Gossip, Advertise: s.cfg.GossipAdvertise, Join: s.cfg.Join, Secret: []byte(s.cfg.ClusterSecret),
+		Agreement: ring.Agreement{Partitions: s.cfg.Partitions, Seed: s.cfg.HashSeed, Data: dataOf(s.store)},
+		Tag:       node.Tag(node.Mode(s.cfg.Mode)), Logger: s.log,
+		OnChange: func(t *ring.Table) { s.node.Changed(t) },
+	})
+	if err != nil {
+		return err
+	}
+	s.wires = httpapi.NewPeerTransport()
+	s.peers, err = peer.NewClient(peer.ClientOptions{
+		Self: s.ring.Name(), Secret: []byte(s.cfg.ClusterSecret), Transport: s.wires, Timeout: s.cfg.RequestTimeout, Logger: s.log,
+	})
+	opt.Ring, opt.Peers = s.ring, s.peers
+	return err
+}
+
+// dataOf is a digest of what all nodes must agree on besides the placement: the ladders.
+func dataOf(st stores) uint64 {
+	h := fnv.New64a()
+	for _, name := range slices.Sorted(maps.Keys(st.ladders)) {
+		fmt.Fprintf(h, "%s=%s\n", name, st.ladders[name])
+	}
+	return h.Sum64() >> 11 // it goes through JSON
+}
+
+func newCounter(cfg config.Config, st stores, clock *node.Clock, log *slog.Logger) (*syncer.Counter, error) {
+	ack := syncer.AckMemory
+	if cfg.Ack == "redis" {
+		ack = syncer.AckStore
+	}
+	spaces := map[string]syncer.Namespace{}
+	for name, ladder := range st.ladders {
+		spaces[name] = syncer.Namespace{Ladder: ladder, OnCold: syncer.OnCold(cfg.Namespaces[name].OnCold)}
+	}
+	memory := cfg.MaxMemory
+	if st.embedded != nil {
+		memory /= 2 // the other half is the store's
+	}
+	return syncer.New(syncer.Options{
+		Store: st.store, Now: clock.Now, Namespaces: spaces, Ack: ack, FlushInterval: cfg.FlushInterval,
+		Placement:    syncer.Placement{Partitions: cfg.Partitions, Seed: cfg.HashSeed},
+		RoundTimeout: cfg.RedisTimeout, MaxMemory: memory, Foreign: cfg.Gossip != "" || cfg.Mode == string(node.ModeRedis), Logger: log,
+	})
+}
+
+// open listens before it joins a cluster: the others answer what this node asks about what it owns from now on.
+func (s *server) open(ctx context.Context) error {
+	if err := s.store.open(ctx); err != nil {
+		return err
+	}
+	if err := s.http.Open(ctx); err != nil {
+		return fmt.Errorf("listen on %s: %w", s.cfg.Listen, err)
+	}
+	address := s.cfg.Advertise
+	if address == "" {
+		address = s.http.Addr().String()
+	}
+	return s.node.Open(ctx, address)
+}
+
+// close hands over what this node owns, stops accepting, finishes what is under way, flushes, and only then lets go of the store.
+func (s *server) close() error {
+	hand, cancel := context.WithTimeout(context.Background(), handTimeout)
+	defer cancel()
+	err := s.node.Drain(hand)
+	drain, cancel := context.WithTimeout(context.Background(), drainTimeout)
+	defer cancel()
+	err = errors.Join(err, s.http.Close(drain))
+	flush, cancel := context.WithTimeout(context.Background(), flushTimeout)
+	defer cancel()
+	err = errors.Join(err, s.node.Close(flush))
+	if s.peers != nil {
+		err = errors.Join(err, s.peers.Close(flush))
+		s.wires.Close()
+	}
+	return errors.Join(err, s.store.close(flush))
+}

@@ -1,0 +1,72 @@
+package httpapi
+
+import (
+	"context"
+
+	"github.com/valyala/fasthttp"
+
+	"twotier/internal/node"
+)
+
+// adminMode has the whole cluster count in another way.
+func (s *Server) adminMode(ctx *fasthttp.RequestCtx) *problem {
+	if p := s.authorized(ctx); p != nil {
+		return p
+	}
+	if p := noQuery(ctx); p != nil {
+		return p
+	}
+	x := s.begin(ctx)
+	mode, p := x.modeBody(ctx.PostBody())
+	if p == nil {
+		// It bounds itself, by more than one request may take.
+		if err := s.service.SetMode(context.Background(), mode); err == nil {
+			x.out = append(appendString(append(x.out, `{"mode":`...), string(mode)), '}')
+			x.answer(ctx)
+		} else {
+			p = s.problemOfQuery(err)
+		}
+	}
+	s.finish(x)
+	return p
+}
+
+// modeBody reads {"mode"}.
+func (d *decoder) modeBody(body []byte) (mode node.Mode, p *problem) {
+	d.reset(body)
+	mode, p = d.modeMember()
+	if p == nil {
+		p = d.end()
+	}
+	if p != nil {
+		return "", d.malformedFirst(p)
+	}
+	return mode, nil
+}
+
+func (d *decoder) modeMember() (mode node.Mode, p *problem) {
+	if p := d.enter('{', "an object with mode"); p != nil {
+		return "", p
+	}
+	for first := true; ; first = false {
+		name, p := d.member(first)
+		if p != nil {
+			return "", p
+		}
+		if name == nil {
+			break
+		}
+		if string(name) != "mode" || mode != "" {
+			return "", refused(clip(name), "want mode, once")
+		}
+		text, p := d.text()
+		if p != nil {
+			return "", p.in("mode")
+		}
+		mode = node.Mode(text)
+	}
+	if mode != node.ModeTwoTier && mode != node.ModeRedis {
+		return "", refused("mode", `want "two-tier" or "redis"`)
+	}
+	return mode, nil
+}

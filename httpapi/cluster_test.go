@@ -1,0 +1,139 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"twotier/httpapi"
+	"twotier/internal/node"
+)
+
+func TestOwnersOnRequest(t *testing.T) {
+	s := newServer(t, newFake())
+	if body := string(call(s, "GET /v1/cluster", "").Response.Body()); strings.Contains(body, "owners") || strings.Contains(body, "hash_seed") {
+		t.Errorf("owners that nobody asked for: %s", body)
+	}
+	body := string(call(s, "GET /v1/cluster?owners=true", "").Response.Body())
+	if !strings.Contains(body, `"owners":[0,1,0]`) || !strings.Contains(body, `"hash_seed":0`) {
+		t.Errorf("%s", body)
+	}
+	if code := call(s, "GET /v1/cluster?owners=1", "").Response.StatusCode(); code != 422 {
+		t.Errorf("owners=1: %d", code)
+	}
+}
+
+func TestAdminCallsWantTheToken(t *testing.T) {
+	f := newFake()
+	with := newServer(t, f)
+	without, err := httpapi.New(httpapi.Options{Service: f})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name   string
+		server *httpapi.Server
+		header string
+		code   int
+	}{
+		{"right", with, "Bearer " + adminToken, 200},
+		{"wrong", with, "Bearer the token of the test", 401},
+		{"other scheme", with, "Basic " + adminToken, 401},
+		{"none", with, "", 401},
+		{"not configured", without, "Bearer ", 403},
+	} {
+		f.view.Mode = ""
+		ctx := newRequest("POST /v1/admin/mode", `{"mode":"redis"}`)
+		ctx.Request.Header.Del("Authorization")
+		if test.header != "" {
+			ctx.Request.Header.Set("Authorization", test.header)
+		}
+		test.server.Handle(ctx)
+		if code := ctx.Response.StatusCode(); code != test.code {
+			t.Errorf("%s: %d %s", test.name, code, ctx.Response.Body())
+		}
+		if changed := f.view.Mode == node.ModeRedis; changed != (test.code == 200) {
+			t.Errorf("%s: changed is %v", test.name, changed)
+		}
+		if test.code == 401 && string(ctx.Response.Header.Peek("WWW-Authenticate")) != "Bearer" {
+			t.Errorf("%s: no WWW-Authenticate", test.name)
+		}
+	}
+}
+
+func TestAdminModeIsStrict(t *testing.T) {
+	s := newServer(t, newFake())
+	for body, want := range map[string]string{
+		`{}`:                              `mode: want \"two-tier\" or \"redis\"`,
+		`{"mode":"fast"}`:                 `mode: want \"two-tier\" or \"redis\"`,
+		`{"mode":1}`:                      "mode: want a string",
+		`{"speed":1}`:                     "speed: want mode, once",
+		`{"mode":"redis","mode":"redis"}`: "mode: want mode, once",
+		`[]`:                              "want an object with mode",
+		`{"mode":"redis"`:                 "malformed JSON",
+	} {
+		ctx := call(s, "POST /v1/admin/mode", body)
+		if code := ctx.Response.StatusCode(); code != 422 && code != 400 || !strings.Contains(string(ctx.Response.Body()), want) {
+			t.Errorf("%s: %d %s, want %s", body, code, ctx.Response.Body(), want)
+		}
+	}
+}
+
+// echo is a peer that turns messages around and refuses empty ones.
+type echo struct{}
+
+func (echo) Handle(_ context.Context, message []byte) ([]byte, error) {
+	if len(message) == 0 {
+		return nil, errors.New("not one of us")
+	}
+	return bytes.ToUpper(message), nil
+}
+
+// TestPeerTransport carries messages over a real connection.
+func TestPeerTransport(t *testing.T) {
+	_, address := open(t, httpapi.Options{Service: newFake(), Peer: echo{}})
+	w := httpapi.NewPeerTransport()
+	defer w.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	large := bytes.Repeat([]byte("x"), 3<<20)
+	for _, message := range [][]byte{[]byte("hello"), large, []byte("again")} {
+		reply, err := w.Send(ctx, address, message)
+		if err != nil || !bytes.Equal(reply, bytes.ToUpper(message)) {
+			t.Errorf("%d bytes came back as %d, %v", len(message), len(reply), err)
+		}
+	}
+	if _, err := w.Send(ctx, address, nil); !errors.Is(err, node.ErrUnreachable) || !strings.Contains(fmt.Sprint(err), "403") {
+		t.Errorf("a message that is refused: %v", err)
+	}
+	if _, err := w.Send(ctx, address, bytes.Repeat([]byte("x"), 5<<20)); err == nil {
+		t.Error("5 MiB are too much")
+	}
+	if _, err := w.Send(ctx, "127.0.0.1:1", []byte("x")); !errors.Is(err, node.ErrUnreachable) {
+		t.Errorf("nobody is there: %v", err)
+	}
+	_, alone := open(t, httpapi.Options{Service: newFake()})
+	if _, err := w.Send(ctx, alone, []byte("x")); !errors.Is(err, node.ErrUnreachable) {
+		t.Errorf("a node without a cluster: %v", err)
+	}
+}
+
+// TestPeerPathIsNotForPages refuses what a browser would send for another site.
+func TestPeerPathIsNotForPages(t *testing.T) {
+	s, err := httpapi.New(httpapi.Options{Service: newFake(), Peer: echo{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, media := range []string{"", "text/plain", "application/json", "application/octet-stream"} {
+		ctx := newRequest("POST /peer", "hello")
+		ctx.Request.Header.SetContentType(media)
+		s.Handle(ctx)
+		if code := ctx.Response.StatusCode(); code != 415 {
+			t.Errorf("%q: %d", media, code)
+		}
+	}
+}

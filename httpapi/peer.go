@@ -1,0 +1,141 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"twotier/internal/node"
+)
+
+// Peer takes the messages of other nodes; package peer has the real one.
+type Peer interface {
+	// Handle takes one message, which it may change, and returns the reply. An error says that the message is not from a node of this
+	// cluster.
+	Handle(ctx context.Context, message []byte) (reply []byte, err error)
+}
+
+const (
+	// peerPath is where nodes take each other's messages.
+	peerPath = "/peer"
+	// maxPeerBody bounds a message.
+	maxPeerBody = 4 << 20
+	// peerMedia is not a type that a page of another site may send without asking.
+	peerMedia = "application/x-twotier-peer"
+)
+
+// peer takes a message of another node.
+func (s *Server) peer(ctx *fasthttp.RequestCtx) *problem {
+	if string(ctx.Request.Header.ContentType()) != peerMedia {
+		return &problem{kind: kindMediaType, detail: "this path is for the other nodes"}
+	}
+	reply, err := s.opts.Peer.Handle(context.Background(), ctx.PostBody())
+	if err != nil {
+		return &problem{kind: kindForbidden, detail: "not a message of this cluster"}
+	}
+	ctx.SetContentType(peerMedia)
+	ctx.Response.SetBodyRaw(reply)
+	return nil
+}
+
+// authorized reports whether a request presents the token for administration.
+func (s *Server) authorized(ctx *fasthttp.RequestCtx) *problem {
+	if s.opts.AdminToken == "" {
+		return &problem{kind: kindForbidden, detail: "this node was started without --admin-token: there are no such calls"}
+	}
+	const scheme = "Bearer "
+	got := ctx.Request.Header.Peek("Authorization")
+	if len(got) < len(scheme) || string(got[:len(scheme)]) != scheme ||
+		subtle.ConstantTimeCompare(got[len(scheme):], []byte(s.opts.AdminToken)) != 1 {
+		return &problem{kind: kindUnauthorized, detail: "want the header Authorization: Bearer and the node's --admin-token"}
+	}
+	return nil
+}
+
+// PeerTransport carries messages to other nodes, over HTTP connections that are kept. Its methods may be called at the same time.
+type PeerTransport struct {
+	mu    sync.Mutex
+	hosts map[string]*fasthttp.HostClient
+}
+
+// NewPeerTransport returns a transport without connections.
+func NewPeerTransport() *PeerTransport {
+	return &PeerTransport{hosts: map[string]*fasthttp.HostClient{}}
+}
+
+// Bounds of the connections to one node.
+const (
+	maxPeerConns  = 64
+	peerIdle      = 5 * time.Second // its end is the end of a goroutine, too
+	maxPeerHosts  = 1024
+	peerKeepAlive = 15 * time.Second
+)
+
+// Close closes all connections that are not in use.
+func (t *PeerTransport) Close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, h := range t.hosts {
+		h.CloseIdleConnections()
+	}
+}
+
+// Send sends a message and returns the reply. The error wraps node.ErrUnreachable if there was no connection to send it on.
+func (t *PeerTransport) Send(ctx context.Context, address string, message []byte) ([]byte, error) {
+	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
+	defer fasthttp.ReleaseRequest(req)
+	defer fasthttp.ReleaseResponse(resp)
+	req.Header.SetMethod(fasthttp.MethodPost)
+	req.Header.SetContentType(peerMedia)
+	req.SetRequestURI("http://" + address + peerPath)
+	req.SetBodyRaw(message)
+	by, ok := ctx.Deadline()
+	if !ok {
+		by = time.Now().Add(time.Minute)
+	}
+	if err := t.host(address).DoDeadline(req, resp, by); err != nil {
+		return nil, err
+	}
+	if code := resp.StatusCode(); code != fasthttp.StatusOK {
+		err := fmt.Errorf("%s answers %d: %s", address, code, clip(resp.Body()))
+		if code == fasthttp.StatusForbidden || code == fasthttp.StatusNotFound || code == fasthttp.StatusServiceUnavailable {
+			err = fmt.Errorf("%w: %w", node.ErrUnreachable, err) // it was not taken
+		}
+		return nil, err
+	}
+	return append([]byte(nil), resp.Body()...), nil
+}
+
+// host returns the connections to an address.
+func (t *PeerTransport) host(address string) *fasthttp.HostClient {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h := t.hosts[address]
+	if h == nil {
+		if len(t.hosts) >= maxPeerHosts {
+			clear(t.hosts) // those in use end by themselves
+		}
+		h = &fasthttp.HostClient{
+			Addr: address, MaxConns: maxPeerConns, MaxIdleConnDuration: peerIdle, MaxIdemponentCallAttempts: 1,
+			NoDefaultUserAgentHeader: true, DisablePathNormalizing: true, MaxResponseBodySize: maxPeerBody,
+			DialTimeout: dialPeer, RetryIfErr: func(*fasthttp.Request, int, error) (bool, bool) { return false, false },
+		}
+		t.hosts[address] = h
+	}
+	return h
+}
+
+// dialPeer connects, or says that nothing was sent.
+func dialPeer(address string, timeout time.Duration) (net.Conn, error) {
+	c, err := (&net.Dialer{Timeout: timeout, KeepAlive: peerKeepAlive}).Dial("tcp", address)
+	if err != nil {
+		return nil, errors.Join(node.ErrUnreachable, err)
+	}
+	return c, nil
+}

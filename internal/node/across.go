@@ -1,0 +1,211 @@
+package node
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+
+	"twotier/syncer"
+)
+
+// across carries out an Acquire whose keys several nodes decide about, all or nothing, in two steps. First each decides its part and
+// holds the place of what it admits. If all do, they are told to count it, the first of them before the others: whether that one did
+// decides whether the Acquire happened. If this node dies in between, each of the others asks the first one. Reservations stand in
+// the way of other decisions: those can be refused because of one that is given up in the end, but never one too many is let through.
+func (n *Node) across(ctx context.Context, op *Op, res *Result, shares []share) error {
+	a := &crossing{n: n, op: op, id: rand.Text(), parts: make([]part, len(shares))}
+	for i := range shares {
+		a.parts[i].share = shares[i]
+		if shares[i].to == nil {
+			a.parts[i], a.parts[0] = a.parts[0], a.parts[i] // the one that can be told without a message decides
+		}
+	}
+	err := a.reserve(ctx)
+	if err != nil || !a.allowed() {
+		a.undo()
+	}
+	switch {
+	case errors.Is(err, ErrUnreachable), errors.Is(err, syncer.ErrUnknownOutcome):
+		return n.standIn(ctx, op, res) // nothing was counted
+	case err != nil:
+		return err
+	case a.allowed():
+		if err := a.confirm(ctx); err != nil {
+			return err
+		}
+	case op.CountDenied:
+		if err := a.countDenied(ctx); err != nil {
+			return err
+		}
+	}
+	a.merge(res)
+	return nil
+}
+
+// crossing is an Acquire on its way through several nodes.
+type crossing struct {
+	n     *Node
+	op    *Op
+	id    string
+	parts []part
+}
+
+// part is one node's part of it.
+type part struct {
+	share
+	res Result
+}
+
+// decider is the name of the member whose part decides.
+func (a *crossing) decider() string {
+	if to := a.parts[0].to; to != nil {
+		return to.Name
+	}
+	return a.n.self().Name
+}
+
+// each has all nodes but those before from carry out a task at the same time.
+func (a *crossing) each(ctx context.Context, from int, task func(p *part) Task) error {
+	errs := make([]error, len(a.parts))
+	var done sync.WaitGroup
+	for i := from; i < len(a.parts); i++ {
+		done.Go(func() { errs[i] = a.ask(ctx, &a.parts[i], task(&a.parts[i])) })
+	}
+	done.Wait()
+	return errors.Join(errs...)
+}
+
+// ask has one node carry out a task.
+func (a *crossing) ask(ctx context.Context, p *part, task Task) error {
+	if p.to == nil {
+		return a.n.serveOther(ctx, &task, &p.res)
+	}
+	var res [1]Result
+	a.n.opt.Peers.Do(ctx, p.to, []Task{task}, res[:])
+	if task.Verb == VerbReserve {
+		p.res = res[0]
+	}
+	return res[0].Err
+}
+
+func (a *crossing) reserve(ctx context.Context) error {
+	return a.each(ctx, 0, func(p *part) Task {
+		op := *a.op
+		op.Checks = make([]Check, len(p.checks))
+		for k, i := range p.checks {
+			op.Checks[k] = a.op.Checks[i]
+		}
+		return Task{Verb: VerbReserve, Op: op, Hold: a.id, Decider: a.decider()}
+	})
+}
+
+func (a *crossing) allowed() bool {
+	for i := range a.parts {
+		if !a.parts[i].res.Allowed {
+			return false
+		}
+	}
+	return true
+}
+
+// undo tells all to give their reservations up. Who doesn't hear it finds out when its time is up.
+func (a *crossing) undo() {
+	a.n.spawn(func() {
+		ctx, cancel := context.WithTimeout(a.n.run, holdTime)
+		defer cancel()
+		_ = a.each(ctx, 0, func(*part) Task { return Task{Verb: VerbUndo, Hold: a.id} })
+	})
+}
+
+// confirm has all count what they reserved. Once the first has, it happened: the others find out if they can't be told.
+func (a *crossing) confirm(ctx context.Context) error {
+	task := Task{Verb: VerbConfirm, Hold: a.id, Decider: a.decider(), Op: Op{Ack: a.op.Ack}}
+	if err := a.ask(ctx, &a.parts[0], task); err != nil {
+		if errors.Is(err, syncer.ErrUnknownOutcome) {
+			return err
+		}
+		a.undo()
+		return fmt.Errorf("%w: a reservation was lost on the way: %w", syncer.ErrUnavailable, err)
+	}
+	err := a.each(ctx, 1, func(*part) Task { return task })
+	if err != nil && a.n.waits(a.op) {
+		return fmt.Errorf("%w: counted, but not everywhere acknowledged: %w", syncer.ErrUnknownOutcome, err)
+	}
+	return nil
+}
+
+// countDenied counts all the same what was refused.
+func (a *crossing) countDenied(ctx context.Context) error {
+	for i := range a.op.Checks {
+		c := a.op.Checks[i]
+		c.Limits = nil
+		op := Op{Kind: syncer.Add, TS: a.op.TS, Ack: a.op.Ack, Checks: []Check{c}}
+		var res Result
+		if err := a.n.do(ctx, &op, &res); err != nil {
+			return fmt.Errorf("%w: not all of it was counted: %w", syncer.ErrUnknownOutcome, err)
+		}
+	}
+	return nil
+}
+
+// waits reports whether an operation returns only after Redis has acknowledged it.
+func (n *Node) waits(op *Op) bool {
+	return op.Ack == syncer.AckStore || op.Ack == syncer.AckDefault && n.opt.AckStore
+}
+
+// merge puts the answers together, in the order of the checks.
+func (a *crossing) merge(res *Result) {
+	res.Reset()
+	res.Allowed, res.Source = a.allowed(), syncer.SourceOwner
+	for range a.op.Checks {
+		res.AddCheck()
+	}
+	for i := range a.parts {
+		p := &a.parts[i]
+		for k, at := range p.checks {
+			if k < len(p.res.Checks) {
+				res.Checks[at] = p.res.Checks[k]
+			}
+		}
+		if p.res.Degraded {
+			res.Degraded, res.Source = true, syncer.SourceDegraded
+		}
+		res.AgeMS = max(res.AgeMS, p.res.AgeMS)
+		if r := p.res.RetryAfter; r < 0 || res.RetryAfter >= 0 && r > res.RetryAfter {
+			res.RetryAfter = r
+		}
+	}
+	a.settle(res)
+}
+
+// settle makes the figures of parts that were admitted by themselves show what was counted in the end.
+func (a *crossing) settle(res *Result) {
+	if res.Allowed || a.op.CountDenied {
+		return
+	}
+	for i := range a.parts {
+		if !a.parts[i].res.Allowed {
+			continue
+		}
+		for _, at := range a.parts[i].checks {
+			for j := range res.Checks[at].Limits {
+				l := &res.Checks[at].Limits[j]
+				n := a.reserved(&a.parts[i], at)
+				l.Count, l.Lo, l.Hi = l.Count-n, l.Lo-n, l.Hi-n
+			}
+		}
+	}
+}
+
+// reserved is how much a node reserved of the key of a check.
+func (a *crossing) reserved(p *part, at int) (n int64) {
+	c := &a.op.Checks[at]
+	for _, i := range p.checks {
+		if o := &a.op.Checks[i]; string(o.Key) == string(c.Key) && string(o.NS) == string(c.NS) {
+			n += o.N
+		}
+	}
+	return n
+}

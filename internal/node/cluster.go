@@ -1,0 +1,86 @@
+package node
+
+import (
+	"context"
+	"fmt"
+
+	"twotier/ring"
+)
+
+// Cluster returns the cluster as this node sees it.
+func (n *Node) Cluster() ClusterView {
+	s := n.Stats()
+	t := n.table()
+	v := ClusterView{
+		Mode: n.Mode(), RingVersion: s.RingVersion, Partitions: t.Partitions(), Held: n.tenancy.held(),
+		Store: s.Store, ClockOffsetMS: s.ClockOffsetMS, ClockSkewMS: s.ClockSkewMS,
+		PendingBuckets: s.Counter.PendingBuckets, Keys: s.Counter.Keys,
+		MemoryBytes: s.Counter.MemoryBytes, MaxMemory: s.Counter.MaxMemory,
+	}
+	for i := range t.Len() {
+		v.Members = append(v.Members, n.memberView(t, i))
+	}
+	return v
+}
+
+// memberView is one member as this node sees it.
+func (n *Node) memberView(t *ring.Table, at int) Member {
+	m := t.Member(at)
+	v := Member{
+		ID: m.ID, Address: m.Address, State: "alive", Self: at == t.Self(), Partitions: t.Owned(at),
+		Share: float64(t.Owned(at)) / float64(t.Partitions()), Started: m.Born,
+	}
+	if mode, ok := parseTag(m.Tag); ok {
+		v.Mode = mode.mode
+	}
+	switch {
+	case v.Self && n.closed.Load(), v.Self && n.draining.Load(), m.Draining:
+		v.State = "leaving"
+	case v.Self && !n.opened.Load():
+		v.State = "starting"
+	}
+	if v.Self && n.lone != nil {
+		v.Mode = n.Mode()
+	}
+	return v
+}
+
+// Owners returns the position among the members of Cluster of the owner of every partition, and the seed of the hash that assigns keys
+// to them.
+func (n *Node) Owners() (owners []int, seed *uint64) {
+	t := n.table()
+	owners = make([]int, t.Partitions())
+	for p := range owners {
+		owners[p] = t.Owner(p)
+	}
+	return owners, &n.opt.Placement.Seed
+}
+
+// Stats returns a snapshot of the node's figures.
+func (n *Node) Stats() Stats {
+	t := n.table()
+	s := Stats{
+		Ops: n.ops.list(), Members: t.Len(), RingVersion: t.Version(), Held: n.tenancy.held(), Handovers: n.handovers.Load(),
+		Store: n.opt.Store.Health(),
+	}
+	if n.opt.Counter != nil {
+		s.Counter = n.opt.Counter.Stats()
+	}
+	offset, skew := n.opt.Clock.Offset()
+	s.ClockOffsetMS, s.ClockSkewMS = offset.Milliseconds(), skew.Milliseconds()
+	return s
+}
+
+// refuseTwin refuses to be a member beside another process with the same ID that is alive. One that has just died may still be
+// in the table: it does not answer.
+func (n *Node) refuseTwin(ctx context.Context) error {
+	for _, m := range n.opt.Ring.Twins() {
+		ctx, cancel := context.WithTimeout(ctx, askTimeout)
+		err := n.opt.Peers.Ask(ctx, &m, &PingQuestion{}, nil)
+		cancel()
+		if err == nil {
+			return fmt.Errorf("%w: node %s is alive at %s; give this one another --node", ring.ErrRefused, m.ID, m.Address)
+		}
+	}
+	return nil
+}

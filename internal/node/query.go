@@ -1,0 +1,135 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"twotier/ring"
+	"twotier/syncer"
+)
+
+// Series returns the buckets of a key over a window of this many milliseconds that ends now, oldest first, and their
+// width.
+func (n *Node) Series(ctx context.Context, ns, key []byte, window int64) (bucketMS int64, points []Point, err error) {
+	if n.inRedis() {
+		err = n.throughRedis(ctx, func() (err error) {
+			bucketMS, points, err = n.opt.Direct.Series(ctx, ns, key, window)
+			return err
+		})
+		if !errors.Is(err, errModeChanged) {
+			return bucketMS, points, err
+		}
+	}
+	to, err := n.tenancy.locate(ctx, n.opt.Placement.Of(ns, key))
+	switch {
+	case errors.Is(err, errModeChanged):
+		return n.Series(ctx, ns, key, window)
+	case err == nil && to != nil:
+		var a SeriesAnswer
+		err = n.opt.Peers.Ask(ctx, to, &SeriesQuestion{ns, key, window}, &a)
+		if err == nil || errors.As(err, new(*syncer.InvalidError)) {
+			return a.BucketMS, a.Points, err
+		}
+	case err == nil:
+		bucketMS, points, err = n.opt.Counter.Series(ctx, ns, key, window, false)
+		if !errors.Is(err, syncer.ErrElsewhere) {
+			return bucketMS, points, err
+		}
+	}
+	return n.opt.Counter.Series(ctx, ns, key, window, true)
+}
+
+// Top returns up to limit keys with the largest counts over the window, largest first, cluster-wide: of nodes that can be reached. In
+// Redis mode it knows only what this node was asked, and only the keys it was asked about most. An answer may be a
+// second old.
+func (n *Node) Top(ctx context.Context, limit int, window int64) ([]KeyCount, error) {
+	if n.inRedis() {
+		return n.hot.top(limit, window, n.opt.Clock.Now())
+	}
+	rows, err := n.top.get(ctx, n.opt.Counter, limit, window)
+	if err != nil || n.opt.Ring == nil {
+		return rows, err
+	}
+	var mu sync.Mutex
+	n.askAll(ctx, n.table(), topTimeout, func(ctx context.Context, m *ring.Member) {
+		var a TopAnswer
+		if err := n.opt.Peers.Ask(ctx, m, &TopQuestion{limit, window}, &a); err != nil {
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		rows = append(rows, a.Keys...)
+	})
+	slices.SortFunc(rows, func(a, b KeyCount) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.NS, b.NS), cmp.Compare(a.Key, b.Key))
+	})
+	return rows[:min(limit, len(rows))], nil
+}
+
+const (
+	// topTimeout bounds how long other nodes may take to tell their busiest keys.
+	topTimeout = time.Second
+	// dropTimeout bounds how long they may take to forget a key.
+	dropTimeout = time.Second
+)
+
+// Reset forgets a key in memory, on every node, and in the store. If a node can't be told nobody knows whether it has counted
+// something that it will still flush.
+func (n *Node) Reset(ctx context.Context, ns, key []byte) error {
+	check := Check{NS: ns, Key: key}
+	if n.inRedis() {
+		if err := n.throughRedis(ctx, func() error { return n.opt.Direct.Forget(ctx, ns, key) }); !errors.Is(err, errModeChanged) {
+			return err
+		}
+	}
+	dropped := n.dropAll(ctx, &check)
+	for range maxTurns {
+		to, err := n.tenancy.locate(ctx, n.partition(&check))
+		switch {
+		case err != nil:
+			return err
+		case to == nil:
+			err = n.forget(ctx, &check)
+		default:
+			task := [1]Task{{Verb: VerbReset, Op: Op{Checks: []Check{check}}}}
+			var res [1]Result
+			n.opt.Peers.Do(ctx, to, task[:], res[:])
+			err = res[0].Err
+		}
+		if !errors.Is(err, syncer.ErrElsewhere) {
+			return errors.Join(err, dropped)
+		}
+	}
+	return fmt.Errorf("%w: the key is just changing hands", syncer.ErrUnavailable)
+}
+
+// forget resets a key that this node decides about.
+func (n *Node) forget(ctx context.Context, c *Check) error {
+	if n.inRedis() {
+		return n.opt.Direct.Forget(ctx, c.NS, c.Key)
+	}
+	return n.opt.Counter.Forget(ctx, c.NS, c.Key)
+}
+
+// dropAll has all nodes forget what they counted of a key in its owner's place.
+func (n *Node) dropAll(ctx context.Context, c *Check) error {
+	if n.opt.Ring == nil {
+		return nil
+	}
+	t := n.table()
+	errs := make([]error, t.Len())
+	n.askAll(ctx, t, dropTimeout, func(ctx context.Context, m *ring.Member) {
+		task := [1]Task{{Verb: VerbDrop, Op: Op{Checks: []Check{*c}}}}
+		var res [1]Result
+		n.opt.Peers.Do(ctx, m, task[:], res[:])
+		if err := res[0].Err; err != nil {
+			errs[t.Find(m.Name)] = fmt.Errorf("%w: not every node could be told: %w", syncer.ErrUnknownOutcome, err)
+		}
+	})
+	return errors.Join(append(errs, n.opt.Counter.Drop(ctx, c.NS, c.Key))...)
+}

@@ -1,0 +1,308 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"twotier/ring"
+	"twotier/syncer"
+)
+
+// errModeChanged says that an operation has to be begun anew, in another mode.
+var errModeChanged = errors.New("the mode has changed")
+
+// maxTurns is how often an operation looks for who decides about its keys while that changes.
+const maxTurns = 4
+
+// share is the part of an operation that one node decides about.
+type share struct {
+	to     *ring.Member // nil: this node
+	checks []int        // positions in the operation
+}
+
+// do carries an operation out where its keys are at home: here, at their owner, or at several.
+func (n *Node) do(ctx context.Context, op *Op, res *Result) error {
+	switch {
+	case !n.opened.Load():
+		return fmt.Errorf("%w: this node is starting", syncer.ErrUnavailable)
+	case n.inRedis():
+		return n.doInRedis(ctx, op, res)
+	}
+	t := n.table()
+	at, one := n.ownerOf(t, op)
+	var err error
+	switch {
+	case !one:
+		err = n.across(ctx, op, res, n.shares(t, op))
+	case at == t.Self():
+		err = n.here(ctx, op, res)
+	default:
+		err = n.there(ctx, t.Member(at), op, res)
+	}
+	if err == nil || !errors.Is(err, syncer.ErrElsewhere) {
+		return err
+	}
+	return n.look(ctx, op, res)
+}
+
+// look carries out an operation whose keys are not where the table says, or on their way.
+func (n *Node) look(ctx context.Context, op *Op, res *Result) error {
+	for range maxTurns {
+		shares, err := n.whereabouts(ctx, op)
+		switch {
+		case errors.Is(err, errModeChanged):
+			return n.doInRedis(ctx, op, res)
+		case err != nil:
+			return n.standIn(ctx, op, res)
+		case len(shares) > 1:
+			err = n.across(ctx, op, res, shares)
+		case shares[0].to == nil:
+			err = n.here(ctx, op, res)
+		default:
+			err = n.there(ctx, shares[0].to, op, res)
+		}
+		if !errors.Is(err, syncer.ErrElsewhere) {
+			return err
+		}
+	}
+	return n.standIn(ctx, op, res)
+}
+
+// doInRedis carries an operation out in Redis.
+func (n *Node) doInRedis(ctx context.Context, op *Op, res *Result) error {
+	err := n.throughRedis(ctx, func() error { return n.opt.Direct.Do(ctx, op, res) })
+	if errors.Is(err, errModeChanged) {
+		return n.do(ctx, op, res)
+	}
+	return err
+}
+
+// partition of a check.
+func (n *Node) partition(c *Check) int { return n.opt.Placement.Of(c.NS, c.Key) }
+
+// ownerOf returns the position of the member that owns all keys of an operation, by the table.
+func (n *Node) ownerOf(t *ring.Table, op *Op) (at int, one bool) {
+	at = t.Owner(n.partition(&op.Checks[0]))
+	for i := 1; i < len(op.Checks); i++ {
+		if t.Owner(n.partition(&op.Checks[i])) != at {
+			return 0, false
+		}
+	}
+	return at, true
+}
+
+// shares divides an operation among the owners of its keys, by the table.
+func (n *Node) shares(t *ring.Table, op *Op) (list []share) {
+	for i := range op.Checks {
+		to := t.Member(t.Owner(n.partition(&op.Checks[i])))
+		if t.Mine(n.partition(&op.Checks[i])) {
+			to = nil
+		}
+		list = addShare(list, to, i)
+	}
+	return list
+}
+
+// whereabouts is shares by who decides about the keys at this moment. It waits for partitions that are on their way to this node.
+func (n *Node) whereabouts(ctx context.Context, op *Op) (list []share, err error) {
+	for i := range op.Checks {
+		to, err := n.tenancy.locate(ctx, n.partition(&op.Checks[i]))
+		if err != nil {
+			return nil, err
+		}
+		list = addShare(list, to, i)
+	}
+	return list, nil
+}
+
+func addShare(list []share, to *ring.Member, check int) []share {
+	for i := range list {
+		if o := list[i].to; o == to || o != nil && to != nil && o.Name == to.Name {
+			list[i].checks = append(list[i].checks, check)
+			return list
+		}
+	}
+	return append(list, share{to, []int{check}})
+}
+
+// here carries out an operation in this node's memory. A new key that there is no memory for is served from Redis.
+func (n *Node) here(ctx context.Context, op *Op, res *Result) error {
+	err := n.opt.Counter.Do(ctx, op, res)
+	if err != nil && n.servesFromRedis(op, err) {
+		return n.opt.Direct.Do(ctx, op, res)
+	}
+	return err
+}
+
+// servesFromRedis reports whether an operation that memory has no room for can be carried out in Redis: it is about one
+// key, that is not in memory, and Redis is up. If it is not, being told at once is better than to wait for nothing.
+func (n *Node) servesFromRedis(op *Op, err error) bool {
+	return n.opt.Direct != nil && len(op.Checks) == 1 && errors.Is(err, syncer.ErrFull) && n.opt.Store.Health().Up
+}
+
+// standIn counts in place of an owner that can't be reached: what this node counts and what the others count meet in the store,
+// within two flush intervals.
+func (n *Node) standIn(ctx context.Context, op *Op, res *Result) error {
+	own := *op
+	own.Foreign = true
+	err := n.opt.Counter.Do(ctx, &own, res)
+	if errors.Is(err, syncer.ErrElsewhere) {
+		return fmt.Errorf("%w: the key is just changing hands", syncer.ErrUnavailable)
+	}
+	return err
+}
+
+// errand is memory for asking another node to carry out one operation.
+type errand struct {
+	tasks [1]Task
+	res   [1]Result
+}
+
+// there has another node carry out an operation, or does without it if it can't be reached.
+func (n *Node) there(ctx context.Context, to *ring.Member, op *Op, res *Result) error {
+	e := n.errands.Get().(*errand)
+	defer n.errands.Put(e)
+	e.tasks[0] = Task{Op: *op}
+	e.res[0], *res = *res, e.res[0] // so that the memory of res is used
+	err := n.send(ctx, to, e)
+	e.res[0], *res = *res, e.res[0]
+	e.tasks[0] = Task{}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ErrUnreachable), op.Kind == syncer.Count && errors.Is(err, syncer.ErrUnknownOutcome):
+		return n.standIn(ctx, op, res)
+	}
+	return err
+}
+
+// send asks a node, and then the one that it names instead, which carries the task out in any case.
+func (n *Node) send(ctx context.Context, to *ring.Member, e *errand) error {
+	n.opt.Peers.Do(ctx, to, e.tasks[:], e.res[:])
+	err := e.res[0].Err
+	var moved *MovedError
+	if errors.As(err, &moved) && moved.To.Name != n.self().Name {
+		e.tasks[0].Firm = true
+		n.opt.Peers.Do(ctx, &moved.To, e.tasks[:], e.res[:])
+		err = e.res[0].Err
+	}
+	if res := &e.res[0]; err == nil && res.Source == syncer.SourceMemory {
+		res.Source = syncer.SourceOwner
+	}
+	e.res[0].Err = nil
+	return err
+}
+
+// doAll is DoAll without the figures.
+func (n *Node) doAll(ctx context.Context, ops []Op, res []Result) {
+	switch {
+	case !n.opened.Load():
+		for i := range res {
+			res[i].Err = fmt.Errorf("%w: this node is starting", syncer.ErrUnavailable)
+		}
+	case n.inRedis():
+		err := n.throughRedis(ctx, func() error { n.opt.Direct.DoAll(ctx, ops, res); return nil })
+		switch {
+		case errors.Is(err, errModeChanged):
+			n.doAll(ctx, ops, res)
+		case err != nil:
+			for i := range res {
+				res[i].Err = err
+			}
+		}
+	default:
+		n.divide(ctx, ops, res)
+	}
+}
+
+// allHere carries out operations in this node's memory.
+func (n *Node) allHere(ctx context.Context, ops []Op, res []Result) {
+	n.opt.Counter.DoAll(ctx, ops, res)
+	for i := range ops {
+		if err := res[i].Err; err != nil && n.servesFromRedis(&ops[i], err) {
+			res[i].Err = n.opt.Direct.Do(ctx, &ops[i], &res[i])
+		}
+	}
+}
+
+// divide has each owner carry out its operations, all at the same time. An operation that has several owners waits for those before
+// it, and those after it wait for it.
+func (n *Node) divide(ctx context.Context, ops []Op, res []Result) {
+	t := n.table()
+	groups := make([][]int, t.Len())
+	flush := func() {
+		n.dispatch(ctx, t, groups, ops, res)
+		for i := range groups {
+			groups[i] = groups[i][:0]
+		}
+	}
+	for i := range ops {
+		if at, one := n.ownerOf(t, &ops[i]); one {
+			groups[at] = append(groups[at], i)
+			continue
+		}
+		flush()
+		res[i].Err = n.do(ctx, &ops[i], &res[i])
+	}
+	flush()
+}
+
+// dispatch has each member carry out the operations at the given positions, and then those that were not where the table says.
+func (n *Node) dispatch(ctx context.Context, t *ring.Table, groups [][]int, ops []Op, res []Result) {
+	var done sync.WaitGroup
+	for at, group := range groups {
+		if len(group) == 0 || at == t.Self() {
+			continue
+		}
+		done.Go(func() { n.groupThere(ctx, t.Member(at), group, ops, res) })
+	}
+	if self := t.Self(); self >= 0 && len(groups[self]) > 0 {
+		n.groupHere(ctx, groups[self], ops, res)
+	}
+	done.Wait()
+	for _, group := range groups {
+		for _, i := range group {
+			if errors.Is(res[i].Err, syncer.ErrElsewhere) {
+				res[i].Err = n.look(ctx, &ops[i], &res[i])
+			}
+		}
+	}
+}
+
+// groupHere carries out the operations at the given positions in this node's memory.
+func (n *Node) groupHere(ctx context.Context, group []int, ops []Op, res []Result) {
+	if len(group) == len(ops) {
+		n.allHere(ctx, ops, res)
+		return
+	}
+	mine, out := make([]Op, len(group)), make([]Result, len(group))
+	for k, i := range group {
+		mine[k], out[k] = ops[i], res[i]
+	}
+	n.allHere(ctx, mine, out)
+	for k, i := range group {
+		res[i] = out[k]
+	}
+}
+
+// groupThere has another node carry out the operations at the given positions.
+func (n *Node) groupThere(ctx context.Context, to *ring.Member, group []int, ops []Op, res []Result) {
+	tasks, out := make([]Task, len(group)), make([]Result, len(group))
+	for k, i := range group {
+		tasks[k].Op, out[k] = ops[i], res[i]
+	}
+	n.opt.Peers.Do(ctx, to, tasks, out)
+	for k, i := range group {
+		res[i] = out[k]
+		if res[i].Err == nil && res[i].Source == syncer.SourceMemory {
+			res[i].Source = syncer.SourceOwner
+		}
+		switch err := res[i].Err; {
+		case err == nil:
+		case errors.Is(err, ErrUnreachable), ops[i].Kind == syncer.Count && errors.Is(err, syncer.ErrUnknownOutcome):
+			res[i].Err = n.standIn(ctx, &ops[i], &res[i])
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"twotier/syncer"
+)
+
+// Serve carries out tasks of another node, in order, and sets Err in each result. Nothing is forwarded: a task about keys
+// that this node does not decide about is refused with a MovedError, or carried out in the owner's place if it is firm.
+func (n *Node) Serve(ctx context.Context, tasks []Task, res []Result) {
+	if !n.opened.Load() || n.closed.Load() {
+		for i := range res {
+			res[i].Err = syncer.ErrClosed
+		}
+		return
+	}
+	for at := 0; at < len(tasks); {
+		end := at
+		for end < len(tasks) && tasks[end].Verb == VerbDo {
+			end++
+		}
+		if end > at {
+			n.serveOps(ctx, tasks[at:end], res[at:end])
+		}
+		for at = end; at < len(tasks) && tasks[at].Verb != VerbDo; at++ {
+			res[at].Err = n.serveOther(ctx, &tasks[at], &res[at])
+		}
+	}
+}
+
+// serveOps carries out operations.
+func (n *Node) serveOps(ctx context.Context, tasks []Task, res []Result) {
+	if n.inRedis() {
+		for i := range tasks {
+			res[i].Err = n.doInRedis(ctx, &tasks[i].Op, &res[i])
+		}
+		return
+	}
+	if len(tasks) == 1 {
+		res[0].Err = n.here(ctx, &tasks[0].Op, &res[0])
+	} else {
+		ops := make([]Op, len(tasks))
+		for i := range tasks {
+			ops[i] = tasks[i].Op
+		}
+		n.allHere(ctx, ops, res)
+	}
+	for i := range tasks {
+		if errors.Is(res[i].Err, syncer.ErrElsewhere) {
+			res[i].Err = n.serveMoved(ctx, &tasks[i], &res[i])
+		}
+	}
+}
+
+// serveMoved carries out an operation whose keys this node did not decide about when it was asked.
+func (n *Node) serveMoved(ctx context.Context, task *Task, res *Result) error {
+	for range maxTurns {
+		shares, err := n.whereabouts(ctx, &task.Op)
+		switch {
+		case errors.Is(err, errModeChanged):
+			return n.doInRedis(ctx, &task.Op, res)
+		case err == nil && len(shares) == 1 && shares[0].to == nil:
+			if err := n.here(ctx, &task.Op, res); !errors.Is(err, syncer.ErrElsewhere) {
+				return err
+			}
+			continue
+		case task.Firm || err != nil:
+			return n.standIn(ctx, &task.Op, res)
+		case len(shares) > 1:
+			return syncer.ErrElsewhere // who asked has to divide it
+		}
+		return &MovedError{To: *shares[0].to}
+	}
+	return n.standIn(ctx, &task.Op, res)
+}
+
+// serveOther carries out a task that is no operation.
+func (n *Node) serveOther(ctx context.Context, task *Task, res *Result) error {
+	switch task.Verb {
+	case VerbReserve:
+		return n.reserve(ctx, task, res)
+	case VerbConfirm:
+		return n.confirm(ctx, task.Hold, task.Op.Ack)
+	case VerbUndo:
+		n.undo(task.Hold)
+		return nil
+	case VerbReset:
+		return n.forget(ctx, &task.Op.Checks[0])
+	case VerbDrop:
+		return n.opt.Counter.Drop(ctx, task.Op.Checks[0].NS, task.Op.Checks[0].Key)
+	}
+	return fmt.Errorf("%w: unknown verb %d", syncer.ErrUnavailable, task.Verb)
+}
+
+// Answer answers a question of another node.
+func (n *Node) Answer(ctx context.Context, question any) (answer any, err error) {
+	if !n.opened.Load() || n.closed.Load() {
+		return nil, syncer.ErrClosed
+	}
+	switch q := question.(type) {
+	case *PingQuestion:
+		return nil, nil
+	case *HoldingsQuestion:
+		return &HoldingsAnswer{n.tenancy.holdings(q.Partitions)}, nil
+	case *ClaimQuestion:
+		return n.tenancy.give(ctx, q), nil
+	case *OfferQuestion:
+		n.spawn(func() { n.tenancy.offered(n.run, &q.By, q.Partitions) })
+		return nil, nil
+	case *OutcomeQuestion:
+		return &OutcomeAnswer{n.outcome(q.Hold)}, nil
+	case *TopQuestion:
+		keys, err := n.top.get(ctx, n.opt.Counter, q.Limit, q.Window)
+		return &TopAnswer{keys}, err
+	case *SeriesQuestion:
+		bucket, points, err := n.opt.Counter.Series(ctx, q.NS, q.Key, q.Window, false)
+		return &SeriesAnswer{bucket, points}, err
+	case *ModeQuestion:
+		return nil, n.takeMode(ctx, q)
+	}
+	return nil, fmt.Errorf("%w: unknown question %T", syncer.ErrUnavailable, question)
+}

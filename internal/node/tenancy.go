@@ -1,0 +1,310 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"twotier/ring"
+	"twotier/syncer"
+)
+
+// phase is what a node has to do with a partition.
+type phase uint8
+
+const (
+	// foreign: another node decides about it.
+	foreign phase = iota
+	// gaining: the table says that it is this node's; those that may have it are being asked.
+	gaining
+	// own: this node decides about it.
+	own
+	// losing: this node still decides about it, but the table says that another should: it will come for it.
+	losing
+	// moving: it is being made ready to be handed over.
+	moving
+	// given: another node has been told all, and has not said yet that it has everything.
+	given
+)
+
+// How long a phase may take.
+const (
+	// offerAfter is how long a node waits for the new owner of a partition to come for it before it offers it.
+	offerAfter = 300 * time.Millisecond
+	// gainTimeout is how long requests may have to wait for a partition on its way to this node. Then it begins with what the store has.
+	gainTimeout = 3 * time.Second
+	// loseTimeout is how long a node keeps a partition that nobody comes for.
+	loseTimeout = 5 * time.Second
+	// givenTimeout is how long a node keeps what it handed over without hearing that it arrived.
+	givenTimeout = 10 * time.Second
+	// tenancyTick is how often all that is looked after.
+	tenancyTick = 100 * time.Millisecond
+)
+
+// tenure is the state of one partition.
+type tenure struct {
+	phase   phase
+	since   time.Time
+	offered time.Time
+	to      *ring.Member // moving, given: who takes it over; gaining: who decides until it hands it over
+}
+
+// tenancy keeps which partitions are this node's, and moves them. The counter knows the same in a simpler form: it refuses
+// operations on what it does not own, under the lock of the partition, so that no decision slips in between.
+type tenancy struct {
+	n *Node
+
+	mu        sync.Mutex
+	parts     []tenure
+	table     *ring.Table   // that was applied last
+	turned    chan struct{} // closed when any phase changes; nil if nobody waits
+	suspended bool          // the mode is changing, or is one that needs no owners
+
+	signal chan struct{} // holds one: there may be a new table
+}
+
+// newTenancy returns the tenancy of a node that has nothing yet, or of a lone one, whose own everything is.
+func newTenancy(n *Node, partitions int) *tenancy {
+	y := &tenancy{n: n, parts: make([]tenure, partitions), signal: make(chan struct{}, 1)}
+	for p := range y.parts {
+		if n.opt.Ring == nil && n.opt.Mode == ModeTwoTier {
+			y.parts[p].phase = own
+		}
+	}
+	y.suspended = n.opt.Mode == ModeRedis
+	return y
+}
+
+// poke has the table looked at.
+func (y *tenancy) poke() {
+	select {
+	case y.signal <- struct{}{}:
+	default:
+	}
+}
+
+// run follows the table until ctx is done.
+func (y *tenancy) run(ctx context.Context) {
+	ticker := time.NewTicker(tenancyTick)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-y.signal:
+		case <-ticker.C:
+		}
+		y.follow(ctx)
+		y.n.followMode()
+	}
+}
+
+// follow brings the phases in line with the table, and asks for what was gained.
+func (y *tenancy) follow(ctx context.Context) {
+	t := y.n.table()
+	y.mu.Lock()
+	if y.suspended {
+		y.mu.Unlock()
+		return
+	}
+	y.table = t
+	var gained []int
+	offers := map[int][]int{} // by position of the new owner
+	now := time.Now()
+	for p := range y.parts {
+		s := &y.parts[p]
+		switch mine := t.Mine(p); {
+		case mine && s.phase == foreign:
+			y.turnLocked(p, gaining)
+			gained = append(gained, p)
+		case mine && s.phase == losing:
+			y.turnLocked(p, own)
+		case !mine && s.phase == own:
+			y.turnLocked(p, losing)
+		case !mine && s.phase == gaining:
+			y.turnLocked(p, foreign)
+		case s.phase == losing:
+			y.loseLocked(p, t, now, offers)
+		case s.phase == given:
+			y.missLocked(p, t, now)
+		}
+	}
+	y.mu.Unlock()
+	if len(gained) > 0 {
+		y.n.spawn(func() { y.gain(ctx, t, gained) })
+	}
+	for at, parts := range offers {
+		y.n.spawn(func() { y.offer(ctx, t.Member(at), parts) })
+	}
+}
+
+// loseLocked offers a partition that its new owner does not come for, and in the end lets go of it: what is pending is flushed
+// as ever, and the new owner finds it in the store.
+func (y *tenancy) loseLocked(p int, t *ring.Table, now time.Time, offers map[int][]int) {
+	s := &y.parts[p]
+	switch {
+	case now.Sub(s.since) > loseTimeout:
+		y.n.opt.Counter.Disown(p)
+		y.turnLocked(p, foreign)
+	case now.Sub(s.since) > offerAfter && now.Sub(s.offered) > time.Second:
+		s.offered = now
+		offers[t.Owner(p)] = append(offers[t.Owner(p)], p)
+	}
+}
+
+// missLocked takes a partition back if the node that was told about it is gone, or does not say for long that it has everything.
+// What both send to the store is counted once.
+func (y *tenancy) missLocked(p int, t *ring.Table, now time.Time) {
+	s := &y.parts[p]
+	if t.Find(s.to.Name) >= 0 && now.Sub(s.since) < givenTimeout {
+		return
+	}
+	if t.Mine(p) {
+		y.n.opt.Counter.Own(p)
+		y.turnLocked(p, own)
+		return
+	}
+	if now.Sub(s.since) < givenTimeout {
+		return // the next owner may come for it
+	}
+	y.n.opt.Counter.Disown(p)
+	y.turnLocked(p, foreign)
+}
+
+// turnLocked changes the phase of a partition and wakes all who wait for one to change.
+func (y *tenancy) turnLocked(p int, to phase) {
+	s := &y.parts[p]
+	*s = tenure{phase: to, since: time.Now(), to: s.to}
+	if to != moving && to != given {
+		s.to = nil
+	}
+	y.wakeLocked()
+}
+
+// wakeLocked has all who wait look again.
+func (y *tenancy) wakeLocked() {
+	if y.turned != nil {
+		close(y.turned)
+		y.turned = nil
+	}
+}
+
+// locate says who decides about a partition: nil stands for this node. It waits while that is open, but no longer than
+// gainTimeout or ctx.
+func (y *tenancy) locate(ctx context.Context, p int) (to *ring.Member, err error) {
+	changed := false
+	err = y.await(ctx, func() (known bool) {
+		if changed = y.n.inRedis(); changed {
+			return true
+		}
+		s := &y.parts[p]
+		switch to = s.to; {
+		case y.suspended, s.phase == moving:
+			return false
+		case s.phase == foreign:
+			to = y.ownerLocked(p)
+			return to != nil // else it will be gained
+		case s.phase == gaining:
+			return to != nil
+		}
+		return true
+	})
+	switch {
+	case changed:
+		return nil, errModeChanged
+	case err != nil:
+		return nil, fmt.Errorf("%w: partition %d is on its way to this node", syncer.ErrUnavailable, p)
+	}
+	return to, nil
+}
+
+// await waits until a condition holds, which is looked at under the lock whenever a phase changes, but no longer than gainTimeout or
+// ctx.
+func (y *tenancy) await(ctx context.Context, condition func() bool) error {
+	timer := time.NewTimer(gainTimeout)
+	defer timer.Stop()
+	for {
+		y.mu.Lock()
+		if condition() {
+			y.mu.Unlock()
+			return nil
+		}
+		if y.turned == nil {
+			y.turned = make(chan struct{})
+		}
+		turned := y.turned
+		y.mu.Unlock()
+		select {
+		case <-turned:
+		case <-timer.C:
+			return context.DeadlineExceeded
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// ownerLocked is who owns a partition by the present table, nil if this node does.
+func (y *tenancy) ownerLocked(p int) *ring.Member {
+	t := y.n.table()
+	if t.Mine(p) {
+		return nil
+	}
+	return t.Member(t.Owner(p))
+}
+
+// held counts the partitions that this node decides about.
+func (y *tenancy) held() (count int) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	for p := range y.parts {
+		if ph := y.parts[p].phase; ph != foreign && ph != gaining {
+			count++
+		}
+	}
+	return count
+}
+
+// settled reports whether every partition that the table gives to this node is its own, and no other.
+func (y *tenancy) settled() bool {
+	t := y.n.table()
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	if y.suspended {
+		return true
+	}
+	for p := range y.parts {
+		if want := t.Mine(p); want != (y.parts[p].phase == own) || !want && y.parts[p].phase != foreign {
+			return false
+		}
+	}
+	return true
+}
+
+// begin has a node decide about what is its by the table, once nobody else does.
+func (y *tenancy) begin() {
+	y.mu.Lock()
+	y.suspended = false
+	y.mu.Unlock()
+	y.follow(y.n.run)
+}
+
+// suspend ends all decisions of this node: every partition is foreign. Operations wait until begin is called, or the mode
+// has changed.
+func (y *tenancy) suspend() {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.suspended = true
+	for p := range y.parts {
+		y.n.opt.Counter.Disown(p)
+		y.turnLocked(p, foreign)
+	}
+}
+
+// wake has all who wait look again.
+func (y *tenancy) wake() {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.wakeLocked()
+}
