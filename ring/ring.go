@@ -148,7 +148,9 @@ func (r *Ring) Open(ctx context.Context, address string) error {
 	r.metaMu.Unlock()
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	r.stop = stop
-	err = r.join(r.opt.Join)
+	if err = r.join(r.opt.Join); err == nil {
+		r.inform(ctx)
+	}
 	r.rebuild()
 	r.done.Go(func() { r.runRebuild(run) })
 	r.done.Go(func() { r.runRejoin(run) })
@@ -226,13 +228,13 @@ func (r *Ring) Gossip() string {
 }
 
 // Drain tells all others that this node is about to leave: from now on it owns nothing, but it is there to hand over what it
-// had. It returns once somebody has heard it, or ctx is done.
+// had. It returns once all that can be reached have heard it, or ctx is done.
 func (r *Ring) Drain(ctx context.Context) error {
 	return r.tell(ctx, func(m *meta) { m.Draining = true })
 }
 
-// SetTag tells all others a text of at most 64 bytes, which is part of this node's Member. It returns once somebody has heard
-// it, or ctx is done.
+// SetTag tells all others a text of at most 64 bytes, which is part of this node's Member. It returns once all that can be
+// reached have heard it, or ctx is done.
 func (r *Ring) SetTag(ctx context.Context, tag string) error {
 	if len(tag) > maxTag {
 		return fmt.Errorf("ring: a tag of %d bytes, want at most %d", len(tag), maxTag)
@@ -258,13 +260,14 @@ func (r *Ring) tell(ctx context.Context, change func(*meta)) error {
 	if err := r.list.UpdateNode(wait); err != nil {
 		return fmt.Errorf("gossip: %w", err)
 	}
+	r.inform(ctx)
 	return nil
 }
 
 // leaveTimeout bounds how long the word of leaving may take to get out.
 const leaveTimeout = time.Second
 
-// Close leaves the cluster and stops gossiping. It may be called twice.
+// Close leaves the cluster and stops gossiping. It may be called twice. memberlist ends its last goroutines within some seconds.
 func (r *Ring) Close(ctx context.Context) error {
 	r.once.Do(func() {
 		if r.stop == nil {
@@ -276,9 +279,10 @@ func (r *Ring) Close(ctx context.Context) error {
 			wait = max(min(wait, time.Until(by)), time.Millisecond)
 		}
 		if err := r.list.Leave(wait); err != nil {
-			r.err = fmt.Errorf("gossip: %w", err)
+			// The others, if there are any, find out when it does not answer.
+			r.opt.Logger.Debug("nobody heard that this node left", "error", err)
 		}
-		r.err = errors.Join(r.err, r.list.Shutdown())
+		r.err = r.list.Shutdown()
 		r.done.Wait()
 	})
 	return r.err

@@ -129,6 +129,18 @@ func (v *views) snapshot() []Member {
 	return slices.Collect(maps.Values(v.members))
 }
 
+// addresses returns where all members but one gossip.
+func (v *views) addresses(but string) (list []string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for name, address := range v.gossip {
+		if name != but {
+			list = append(list, address)
+		}
+	}
+	return list
+}
+
 // missing returns the addresses for gossip of members that were lost, and of those among seeds that are no members.
 func (v *views) missing(ctx context.Context, seeds []string) []string {
 	v.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -129,6 +130,41 @@ func (r *Ring) join(seeds []string) error {
 		r.opt.Logger.Warn("no other member is there yet: going on alone and looking for them", "join", strings.Join(seeds, ","))
 	}
 	return nil
+}
+
+const (
+	// informTimeout bounds how long members may take to hear the news.
+	informTimeout = time.Second
+	// informAtOnce is how many are told at a time.
+	informAtOnce = 16
+)
+
+// inform exchanges all news with every member. Gossip alone leaves one out now and then, about one time in three hundred among five,
+// and for up to half a minute.
+func (r *Ring) inform(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, informTimeout)
+	defer cancel()
+	slots := make(chan struct{}, informAtOnce)
+	var told sync.WaitGroup
+	for _, address := range r.views.addresses(r.opt.Name) {
+		told.Go(func() {
+			select {
+			case slots <- struct{}{}:
+				_, _ = r.list.Join([]string{address}) // it hears from others
+				<-slots
+			case <-ctx.Done():
+			}
+		})
+	}
+	all := make(chan struct{})
+	go func() {
+		told.Wait()
+		close(all)
+	}()
+	select {
+	case <-all:
+	case <-ctx.Done():
+	}
 }
 
 // isSelf reports whether a seed is this node, as it is in a list that all nodes share.
