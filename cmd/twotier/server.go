@@ -38,7 +38,7 @@ func newServer(ctx context.Context, cfg config.Config, log *slog.Logger) (s *ser
 	place := syncer.Placement{Partitions: cfg.Partitions, Seed: cfg.HashSeed}
 	opt := node.Options{
 		ID: cfg.Node, Address: cfg.Listen, Mode: node.Mode(cfg.Mode), Store: s.store, Clock: s.clock, Placement: place,
-		AckStore: cfg.Ack == "redis", Logger: log,
+		Logger: log,
 	}
 	if s.store.direct != nil {
 		opt.Direct = s.store.direct

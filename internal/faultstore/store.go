@@ -94,6 +94,13 @@ func (s *Store) SetDown(down bool) {
 	s.down = down
 }
 
+// Down reports whether SetDown made every round fail.
+func (s *Store) Down() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.down
+}
+
 // Seen returns how many rounds met the fault.
 func (s *Store) Seen(f Fault) int {
 	s.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"twotier/syncer"
 )
@@ -127,14 +128,35 @@ func (a *crossing) confirm(ctx context.Context) error {
 			return err
 		}
 		a.undo()
-		return fmt.Errorf("%w: a reservation was lost on the way: %w", syncer.ErrUnavailable, err)
+		return fmt.Errorf("%w: a reservation was lost on the way: %v", syncer.ErrUnavailable, err)
 	}
-	err := a.each(ctx, 1, func(*part) Task { return task })
-	if err != nil && a.n.waits(a.op) {
-		return fmt.Errorf("%w: counted, but not everywhere acknowledged: %w", syncer.ErrUnknownOutcome, err)
+	if err := a.insist(ctx, func(*part) Task { return task }); err != nil {
+		return fmt.Errorf("%w: counted, but not every node could be told: %v", syncer.ErrUnknownOutcome, err)
 	}
 	return nil
 }
+
+// insist has all nodes but the first carry out a task, and tells those that can't be reached again for as long as there is time.
+func (a *crossing) insist(ctx context.Context, task func(p *part) Task) error {
+	errs := make([]error, len(a.parts))
+	var done sync.WaitGroup
+	for i := 1; i < len(a.parts); i++ {
+		done.Go(func() {
+			for {
+				errs[i] = a.ask(ctx, &a.parts[i], task(&a.parts[i]))
+				if !errors.Is(errs[i], ErrUnreachable) || ctx.Err() != nil {
+					return
+				}
+				pause(ctx, insistPause)
+			}
+		})
+	}
+	done.Wait()
+	return errors.Join(errs...)
+}
+
+// insistPause is the wait before a node that can't be reached is told again.
+const insistPause = 20 * time.Millisecond
 
 // countDenied counts all the same what was refused.
 func (a *crossing) countDenied(ctx context.Context) error {
@@ -144,15 +166,10 @@ func (a *crossing) countDenied(ctx context.Context) error {
 		op := Op{Kind: syncer.Add, TS: a.op.TS, Ack: a.op.Ack, Checks: []Check{c}}
 		var res Result
 		if err := a.n.do(ctx, &op, &res); err != nil {
-			return fmt.Errorf("%w: not all of it was counted: %w", syncer.ErrUnknownOutcome, err)
+			return fmt.Errorf("%w: not all of it was counted: %v", syncer.ErrUnknownOutcome, err)
 		}
 	}
 	return nil
-}
-
-// waits reports whether an operation returns only after Redis has acknowledged it.
-func (n *Node) waits(op *Op) bool {
-	return op.Ack == syncer.AckStore || op.Ack == syncer.AckDefault && n.opt.AckStore
 }
 
 // merge puts the answers together, in the order of the checks.

@@ -48,8 +48,6 @@ type Options struct {
 	Store     Store
 	Clock     *Clock
 	Placement syncer.Placement
-	// AckStore says that the counter's default is to wait for the store.
-	AckStore bool
 	// ClockInterval is how often the store is asked for its time. Default: 10 s.
 	ClockInterval time.Duration
 	// Logger is told of changes of state. Default: none.
@@ -211,7 +209,9 @@ func (n *Node) Drain(ctx context.Context) error {
 	if err := n.opt.Ring.Drain(ctx); err != nil {
 		n.opt.Logger.Warn("nobody heard that this node is leaving", "error", err)
 	}
-	for n.tenancy.held() > 0 {
+	// Those that have not heard of it yet still ask this node, and are told who to ask instead.
+	heard := time.Now().Add(drainLinger)
+	for n.tenancy.held() > 0 || time.Now().Before(heard) {
 		if n.table().Len() == 1 || ctx.Err() != nil {
 			n.opt.Logger.Warn("not everything could be handed over: flushing it", "partitions", n.tenancy.held())
 			break
@@ -221,8 +221,12 @@ func (n *Node) Drain(ctx context.Context) error {
 	return nil
 }
 
-// drainPause is how often a node that is leaving looks if it still has anything.
-const drainPause = 20 * time.Millisecond
+const (
+	// drainPause is how often a node that is leaving looks if it still has anything.
+	drainPause = 20 * time.Millisecond
+	// drainLinger is how long a node that is leaving stays at the least: word gets around in half of it.
+	drainLinger = time.Second
+)
 
 // Close flushes what is pending until ctx is done, leaves the cluster and stops. The error says what was not flushed.
 func (n *Node) Close(ctx context.Context) error {

@@ -31,8 +31,6 @@ const (
 // Task is what one node asks another to do about a key that the other owns.
 type Task struct {
 	Verb Verb
-	// Firm says that nobody else will be asked: the task is to be carried out whoever owns the key.
-	Firm bool
 	// Op is the operation of VerbDo and VerbReserve; the others that are about a key have it in Op.Checks[0]. Op.Ack counts for
 	// VerbConfirm too.
 	Op Op
@@ -79,11 +77,13 @@ type (
 		Held []int
 	}
 
-	// ClaimQuestion asks for partitions that the asking node owns from now on, and says which it has taken over in full.
+	// ClaimQuestion asks for partitions that the asking node owns from now on, and says which it has taken over in full, and which
+	// it does not want any more.
 	ClaimQuestion struct {
-		By    ring.Member
-		Parts []ClaimPart
-		Taken []int
+		By      ring.Member
+		Parts   []ClaimPart
+		Taken   []int
+		Refused []int
 	}
 	// ClaimPart asks for a partition, from a page on.
 	ClaimPart struct {

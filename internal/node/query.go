@@ -88,7 +88,7 @@ func (n *Node) Reset(ctx context.Context, ns, key []byte) error {
 		}
 	}
 	dropped := n.dropAll(ctx, &check)
-	for range maxTurns {
+	for turns := newTurns(); turns.next(ctx); {
 		to, err := n.tenancy.locate(ctx, n.partition(&check))
 		switch {
 		case err != nil:
@@ -128,7 +128,7 @@ func (n *Node) dropAll(ctx context.Context, c *Check) error {
 		var res [1]Result
 		n.opt.Peers.Do(ctx, m, task[:], res[:])
 		if err := res[0].Err; err != nil {
-			errs[t.Find(m.Name)] = fmt.Errorf("%w: not every node could be told: %w", syncer.ErrUnknownOutcome, err)
+			errs[t.Find(m.Name)] = fmt.Errorf("%w: not every node could be told: %v", syncer.ErrUnknownOutcome, err)
 		}
 	})
 	return errors.Join(append(errs, n.opt.Counter.Drop(ctx, c.NS, c.Key))...)

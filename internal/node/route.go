@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"twotier/ring"
 	"twotier/syncer"
@@ -13,8 +14,25 @@ import (
 // errModeChanged says that an operation has to be begun anew, in another mode.
 var errModeChanged = errors.New("the mode has changed")
 
-// maxTurns is how often an operation looks for who decides about its keys while that changes.
-const maxTurns = 4
+// turns are the attempts of an operation to find who decides about its keys while nodes differ about that.
+type turns struct {
+	by    time.Time
+	pause time.Duration
+}
+
+// maxPause bounds the wait between two turns.
+const maxPause = 20 * time.Millisecond
+
+func newTurns() *turns { return &turns{by: time.Now().Add(gainTimeout)} }
+
+// next waits a little before each turn but the first, and reports false when no time is left.
+func (t *turns) next(ctx context.Context) bool {
+	if t.pause > 0 {
+		pause(ctx, t.pause)
+	}
+	t.pause = min(max(2*t.pause, time.Millisecond), maxPause)
+	return ctx.Err() == nil && time.Now().Before(t.by)
+}
 
 // share is the part of an operation that one node decides about.
 type share struct {
@@ -47,9 +65,10 @@ func (n *Node) do(ctx context.Context, op *Op, res *Result) error {
 	return n.look(ctx, op, res)
 }
 
-// look carries out an operation whose keys are not where the table says, or on their way.
+// look carries out an operation whose keys are not where the table says, or on their way. Nodes that have not heard the same yet
+// may send it to and fro for a while.
 func (n *Node) look(ctx context.Context, op *Op, res *Result) error {
-	for range maxTurns {
+	for turns := newTurns(); turns.next(ctx); {
 		shares, err := n.whereabouts(ctx, op)
 		switch {
 		case errors.Is(err, errModeChanged):
@@ -169,22 +188,33 @@ func (n *Node) there(ctx context.Context, to *ring.Member, op *Op, res *Result) 
 	err := n.send(ctx, to, e)
 	e.res[0], *res = *res, e.res[0]
 	e.tasks[0] = Task{}
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, ErrUnreachable), op.Kind == syncer.Count && errors.Is(err, syncer.ErrUnknownOutcome):
-		return n.standIn(ctx, op, res)
+	if err != nil && n.canDoWithout(op, err) {
+		return n.without(ctx, to, op, res)
 	}
 	return err
 }
 
-// send asks a node, and then the one that it names instead, which carries the task out in any case.
+// without carries out an operation whose owner can't be reached.
+func (n *Node) without(ctx context.Context, owner *ring.Member, op *Op, res *Result) error {
+	t := n.table()
+	if at, one := n.ownerOf(t, op); one && t.Member(at).Name != owner.Name {
+		return syncer.ErrElsewhere // it has left, and another owns its keys
+	}
+	return n.standIn(ctx, op, res)
+}
+
+// canDoWithout reports whether an operation that another node did not answer was certainly not carried out, or may be carried out
+// twice.
+func (n *Node) canDoWithout(op *Op, err error) bool {
+	return errors.Is(err, ErrUnreachable) || op.Kind == syncer.Count && errors.Is(err, syncer.ErrUnknownOutcome)
+}
+
+// send asks a node, and then the one that it names instead.
 func (n *Node) send(ctx context.Context, to *ring.Member, e *errand) error {
 	n.opt.Peers.Do(ctx, to, e.tasks[:], e.res[:])
 	err := e.res[0].Err
 	var moved *MovedError
 	if errors.As(err, &moved) && moved.To.Name != n.self().Name {
-		e.tasks[0].Firm = true
 		n.opt.Peers.Do(ctx, &moved.To, e.tasks[:], e.res[:])
 		err = e.res[0].Err
 	}
@@ -299,10 +329,8 @@ func (n *Node) groupThere(ctx context.Context, to *ring.Member, group []int, ops
 		if res[i].Err == nil && res[i].Source == syncer.SourceMemory {
 			res[i].Source = syncer.SourceOwner
 		}
-		switch err := res[i].Err; {
-		case err == nil:
-		case errors.Is(err, ErrUnreachable), ops[i].Kind == syncer.Count && errors.Is(err, syncer.ErrUnknownOutcome):
-			res[i].Err = n.standIn(ctx, &ops[i], &res[i])
+		if err := res[i].Err; err != nil && n.canDoWithout(&ops[i], err) {
+			res[i].Err = n.without(ctx, to, &ops[i], &res[i])
 		}
 	}
 }

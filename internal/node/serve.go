@@ -9,7 +9,7 @@ import (
 )
 
 // Serve carries out tasks of another node, in order, and sets Err in each result. Nothing is forwarded: a task about keys
-// that this node does not decide about is refused with a MovedError, or carried out in the owner's place if it is firm.
+// that this node does not decide about is refused with a MovedError that says who does.
 func (n *Node) Serve(ctx context.Context, tasks []Task, res []Result) {
 	if !n.opened.Load() || n.closed.Load() {
 		for i := range res {
@@ -57,24 +57,21 @@ func (n *Node) serveOps(ctx context.Context, tasks []Task, res []Result) {
 
 // serveMoved carries out an operation whose keys this node did not decide about when it was asked.
 func (n *Node) serveMoved(ctx context.Context, task *Task, res *Result) error {
-	for range maxTurns {
+	for turns := newTurns(); turns.next(ctx); {
 		shares, err := n.whereabouts(ctx, &task.Op)
 		switch {
 		case errors.Is(err, errModeChanged):
 			return n.doInRedis(ctx, &task.Op, res)
-		case err == nil && len(shares) == 1 && shares[0].to == nil:
-			if err := n.here(ctx, &task.Op, res); !errors.Is(err, syncer.ErrElsewhere) {
-				return err
-			}
-			continue
-		case task.Firm || err != nil:
-			return n.standIn(ctx, &task.Op, res)
-		case len(shares) > 1:
+		case err != nil || len(shares) > 1:
 			return syncer.ErrElsewhere // who asked has to divide it
+		case shares[0].to != nil:
+			return &MovedError{To: *shares[0].to}
 		}
-		return &MovedError{To: *shares[0].to}
+		if err := n.here(ctx, &task.Op, res); !errors.Is(err, syncer.ErrElsewhere) {
+			return err
+		}
 	}
-	return n.standIn(ctx, &task.Op, res)
+	return syncer.ErrElsewhere
 }
 
 // serveOther carries out a task that is no operation.

@@ -57,6 +57,7 @@ type tenancy struct {
 
 	mu        sync.Mutex
 	parts     []tenure
+	claimed   []bool        // being asked for, by one goroutine each
 	table     *ring.Table   // that was applied last
 	turned    chan struct{} // closed when any phase changes; nil if nobody waits
 	suspended bool          // the mode is changing, or is one that needs no owners
@@ -66,7 +67,7 @@ type tenancy struct {
 
 // newTenancy returns the tenancy of a node that has nothing yet, or of a lone one, whose own everything is.
 func newTenancy(n *Node, partitions int) *tenancy {
-	y := &tenancy{n: n, parts: make([]tenure, partitions), signal: make(chan struct{}, 1)}
+	y := &tenancy{n: n, parts: make([]tenure, partitions), claimed: make([]bool, partitions), signal: make(chan struct{}, 1)}
 	for p := range y.parts {
 		if n.opt.Ring == nil && n.opt.Mode == ModeTwoTier {
 			y.parts[p].phase = own
@@ -115,8 +116,9 @@ func (y *tenancy) follow(ctx context.Context) {
 	for p := range y.parts {
 		s := &y.parts[p]
 		switch mine := t.Mine(p); {
-		case mine && s.phase == foreign:
+		case mine && s.phase == foreign && !y.claimed[p]:
 			y.turnLocked(p, gaining)
+			y.claimed[p] = true
 			gained = append(gained, p)
 		case mine && s.phase == losing:
 			y.turnLocked(p, own)
@@ -161,8 +163,7 @@ func (y *tenancy) missLocked(p int, t *ring.Table, now time.Time) {
 		return
 	}
 	if t.Mine(p) {
-		y.n.opt.Counter.Own(p)
-		y.turnLocked(p, own)
+		y.takeBackLocked(p)
 		return
 	}
 	if now.Sub(s.since) < givenTimeout {
@@ -170,6 +171,12 @@ func (y *tenancy) missLocked(p int, t *ring.Table, now time.Time) {
 	}
 	y.n.opt.Counter.Disown(p)
 	y.turnLocked(p, foreign)
+}
+
+// takeBackLocked has this node decide again about a partition that it was handing over.
+func (y *tenancy) takeBackLocked(p int) {
+	y.n.opt.Counter.Own(p)
+	y.turnLocked(p, own)
 }
 
 // turnLocked changes the phase of a partition and wakes all who wait for one to change.

@@ -68,7 +68,8 @@ func outcome(sent bool, err error) error {
 	if err == nil {
 		return kind
 	}
-	return fmt.Errorf("%w: %w", kind, err)
+	// The text only: that the last attempt did not arrive says nothing of those before.
+	return fmt.Errorf("%w: %v", kind, err)
 }
 
 func earlier(a, b time.Time) time.Time {

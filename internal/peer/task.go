@@ -7,13 +7,12 @@ import (
 	"twotier/internal/node"
 )
 
-// The first byte of a task: its verb, whether it is firm, whether refusals count, whether it has a time. The second: kind of
+// The first byte of a task: its verb, whether refusals count, whether it has a time. The second: kind of
 // operation and acknowledgement.
 const (
 	verbMask  = 0x0f
-	firmBit   = 0x10
-	deniedBit = 0x20
-	timeBit   = 0x40
+	deniedBit = 0x10
+	timeBit   = 0x20
 	kindMask  = 0x0f
 	ackShift  = 4
 )
@@ -27,9 +26,6 @@ const (
 // appendTask appends a task.
 func appendTask(b []byte, t *node.Task) []byte {
 	first := byte(t.Verb)
-	if t.Firm {
-		first |= firmBit
-	}
 	if t.Op.CountDenied {
 		first |= deniedBit
 	}
@@ -75,7 +71,7 @@ func (l *taskList) reset() {
 // read reads one task. Its keys are views into the message. link has to be called after the last.
 func (l *taskList) read(r *reader) {
 	first, second := r.byte(), r.byte()
-	t := node.Task{Verb: node.Verb(first & verbMask), Firm: first&firmBit != 0}
+	t := node.Task{Verb: node.Verb(first & verbMask)}
 	t.Op.Kind, t.Op.Ack = node.Kind(second&kindMask), node.Ack(second>>ackShift)
 	t.Op.CountDenied = first&deniedBit != 0
 	if t.Verb > node.VerbDrop || t.Op.Kind > node.Acquire || t.Op.Ack > node.AckStore {

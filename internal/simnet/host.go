@@ -27,7 +27,6 @@ type Host struct {
 
 	mu      sync.Mutex
 	handler Handler
-	calls   sync.WaitGroup
 	down    bool
 }
 
@@ -52,12 +51,11 @@ func (n *Net) Start(ip string) *Host {
 // Stop ends the process: nothing is delivered to it, and nothing from it, any more. Calls under way get no answer.
 func (h *Host) Stop() {
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	if !h.down {
 		h.down = true
 		close(h.gone)
 	}
-	h.mu.Unlock()
-	h.calls.Wait()
 }
 
 // Serve sets what answers calls to this host.
@@ -67,14 +65,13 @@ func (h *Host) Serve(handler Handler) {
 	h.handler = handler
 }
 
-// enter returns the handler for a call that has arrived, nil if nothing listens. calls.Done is due if it does.
+// enter returns the handler for a call that has arrived, nil if nothing listens.
 func (h *Host) enter() Handler {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.down || h.handler == nil {
+	if h.down {
 		return nil
 	}
-	h.calls.Add(1)
 	return h.handler
 }
 
@@ -104,10 +101,7 @@ func (h *Host) Call(ctx context.Context, to string, request []byte) ([]byte, err
 		return nil, fmt.Errorf("%w by %s", ErrRefused, to)
 	}
 	replies := make(chan []byte, 1)
-	go func() {
-		defer peer.calls.Done()
-		replies <- handler(slices.Clone(request))
-	}()
+	go func() { replies <- handler(slices.Clone(request)) }()
 	select {
 	case reply := <-replies:
 		d, ok := h.net.passes(to, h.ip, Calls, loss)

@@ -1,0 +1,8 @@
+// Package simtest runs whole clusters in one process under testing/synctest: real nodes, gossip, peers and counters on a
+// simulated network, over a simulated Redis with faults, with clocks that differ. A schedule is made from a seed: what clients
+// ask for, and what goes wrong meanwhile. After each, everything heals, and the ledger of what clients were told is
+// held against what Redis and every node say.
+//
+//	go test ./internal/simtest -schedules=1000
+//	go test ./internal/simtest -seed=42 -v
+package simtest

@@ -1,0 +1,70 @@
+package simtest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"twotier/internal/embedded"
+	"twotier/syncer"
+)
+
+// journal remembers what clients were told and what Redis did, to be read when a schedule fails.
+type journal struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (j *journal) note(format string, args ...any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.lines = append(j.lines, time.Now().Format("05.000000 ")+fmt.Sprintf(format, args...))
+}
+
+// about returns the last lines about a key.
+func (j *journal) about(key string) string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var found []string
+	for _, line := range j.lines {
+		if strings.Contains(line, " "+key+" ") || strings.Contains(line, "---") {
+			found = append(found, line)
+		}
+	}
+	return strings.Join(found[max(0, len(found)-5000):], "\n")
+}
+
+// noted is the simulated Redis with a journal.
+type noted struct {
+	*embedded.Store
+	w *world
+}
+
+// Exchange implements syncer.Store.
+func (s noted) Exchange(ctx context.Context, rounds []*syncer.Round) {
+	for _, r := range rounds {
+		s.w.atomic.Lock()
+		before := map[string]int64{}
+		for i := range r.Keys {
+			key := string(r.Keys[i].Key)
+			before[key] = s.w.stored(key)
+		}
+		s.Store.Exchange(ctx, []*syncer.Round{r})
+		for i := range r.Keys {
+			k := &r.Keys[i]
+			var delta int64
+			for _, b := range k.Adds {
+				if b.Level == 2 {
+					delta += b.N
+				}
+			}
+			key := string(k.Key)
+			if after := s.w.stored(key); delta != 0 || after != before[key] {
+				s.w.journal.note("redis: %s %+d (now %d, was %d) from %s seq %d acked %d, lost %v, republish %v", key, delta, after, before[key], r.Writer, r.Seq, r.Acked, r.Lost, r.Republish)
+			}
+		}
+		s.w.atomic.Unlock()
+	}
+}

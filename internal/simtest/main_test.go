@@ -1,0 +1,45 @@
+package simtest
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+)
+
+var (
+	seedFlag      = flag.Uint64("seed", 0, "run the schedule with this seed only")
+	schedulesFlag = flag.Int("schedules", 200, "number of schedules to run")
+	kindFlag      = flag.String("kind", "", "run schedules of this kind only: "+kindNames())
+)
+
+// failedOnce are seeds that found something.
+var failedOnce = []uint64{}
+
+// TestSchedules runs random schedules. What a seed decides is the same each time, but for the order in which things that happen at
+// the same moment happen.
+func TestSchedules(t *testing.T) {
+	if *seedFlag != 0 {
+		synctest.Test(t, func(t *testing.T) { run(t, *seedFlag, true) })
+		return
+	}
+	schedules := *schedulesFlag
+	if testing.Short() {
+		schedules /= 10
+	}
+	first := rand.Uint64N(1 << 40)
+	var sum totals
+	for i := range schedules + len(failedOnce) {
+		seed := first + uint64(i) + 1
+		if i < len(failedOnce) {
+			seed = failedOnce[i]
+		}
+		if !t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { sum.add(run(t, seed, false)) })
+		}) {
+			t.Fatalf("repeat with -run TestSchedules -seed=%d", seed)
+		}
+	}
+	t.Log(sum.String())
+}

@@ -1,0 +1,200 @@
+package simtest
+
+import (
+	"context"
+	"time"
+
+	"twotier/internal/node"
+	"twotier/internal/simnet"
+)
+
+// play lets things go wrong for as long as the plan says.
+func (w *world) play() {
+	w.rest(2000)
+	for end := time.Now().Add(w.plan.length); time.Now().Before(end); {
+		w.act()
+		w.rest(4000)
+	}
+}
+
+// rest waits for a random time of up to so many milliseconds.
+func (w *world) rest(ms int) { time.Sleep(time.Duration(w.rnd.IntN(ms)) * time.Millisecond) }
+
+// act does one thing of those that belong to the kind of the schedule.
+func (w *world) act() {
+	k := w.plan.kind
+	if k == everything {
+		k = kind(w.rnd.IntN(int(everything)))
+	}
+	switch k {
+	case graceful:
+		w.joinOrLeave()
+	case crashes:
+		w.crash()
+	case splits:
+		w.cut()
+	case outages:
+		w.outage()
+	case modes:
+		w.switchMode()
+	}
+}
+
+// joinOrLeave starts a process or stops one, or replaces one by another of the same name.
+func (w *world) joinOrLeave() {
+	list := w.alive()
+	switch {
+	case len(list) <= 2 || len(list) < 6 && w.rnd.IntN(2) == 0:
+		w.join()
+	default:
+		p := list[w.rnd.IntN(len(list))]
+		w.say("%s leaves", p.id)
+		if err := p.leave(); err != nil && w.plan.kind == graceful && w.plan.mix.RequestLost == 0 {
+			w.t.Errorf("%s leaves: %v", p.id, err)
+		} else if err != nil {
+			w.bury(p)
+		}
+	}
+}
+
+// bury writes off what a process did not flush before it stopped.
+func (w *world) bury(p *proc) {
+	p.counter.Unflushed(func(_, key []byte, n int64) { w.ledger.lose(string(key), n) })
+}
+
+// join starts a process on a host that has none.
+func (w *world) join() {
+	for i := 1; i <= hosts; i++ {
+		w.mu.Lock()
+		taken := w.procs[i] != nil
+		w.mu.Unlock()
+		if taken {
+			continue
+		}
+		w.say("n%d joins", i)
+		if _, err := w.start(i); err != nil && w.plan.kind != everything && w.plan.kind != splits {
+			w.t.Errorf("n%d joins: %v", i, err)
+		}
+		return
+	}
+}
+
+// crash kills a process, and starts it again, soon or late.
+func (w *world) crash() {
+	list := w.alive()
+	if len(list) > 2 {
+		p := list[w.rnd.IntN(len(list))]
+		w.say("%s is killed", p.id)
+		p.kill()
+		w.rest(12_000)
+	}
+	if w.rnd.IntN(3) > 0 {
+		w.join()
+	}
+}
+
+// cut cuts the network for a while: in halves, one way, of one kind, or one node off.
+func (w *world) cut() {
+	list := w.alive()
+	var a, b []string
+	for _, p := range list {
+		if w.rnd.IntN(2) == 0 {
+			a = append(a, p.ip)
+		} else {
+			b = append(b, p.ip)
+		}
+	}
+	switch n := w.rnd.IntN(4); {
+	case n == 0 && len(list) > 1:
+		w.say("%s no longer reaches %s", list[0].id, list[1].id)
+		w.net.Cut(list[0].ip, list[1].ip, simnet.All)
+	case n == 1 && len(list) > 0:
+		k := simnet.Gossip
+		if w.rnd.IntN(2) == 0 {
+			k = simnet.Calls
+		}
+		w.say("%s is cut off, kind %d", list[0].id, k)
+		for _, p := range list[1:] {
+			w.net.Cut(list[0].ip, p.ip, k)
+			w.net.Cut(p.ip, list[0].ip, k)
+		}
+	default:
+		w.say("%v and %v are split", a, b)
+		w.net.Split(a, b)
+	}
+	w.rest(20_000)
+	w.say("the network heals")
+	w.net.Heal()
+}
+
+// outage takes Redis away from some nodes, or all.
+func (w *world) outage() {
+	list := w.alive()
+	all := w.rnd.IntN(2) == 0
+	for _, p := range list {
+		if all || w.rnd.IntN(2) == 0 {
+			w.say("%s loses Redis", p.id)
+			p.store.SetDown(true)
+		}
+	}
+	w.rest(10_000)
+	for _, p := range list {
+		p.store.SetDown(false)
+	}
+	w.say("Redis is back")
+}
+
+// switchMode has one node switch the whole cluster.
+func (w *world) switchMode() {
+	if w.rnd.IntN(4) == 0 {
+		w.joinOrLeave()
+		return
+	}
+	p := w.pick(w.rnd)
+	if p == nil {
+		return
+	}
+	mode := node.ModeRedis
+	if p.node.Mode() == mode {
+		mode = node.ModeTwoTier
+	}
+	w.say("%s switches to %s", p.id, mode)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := p.node.SetMode(ctx, mode); err != nil {
+		w.say("it stays: %v", err)
+	}
+}
+
+// heal ends all that is wrong, and has the cluster count in memory again.
+func (w *world) heal() {
+	w.say("all heals")
+	w.healed.Store(true)
+	w.net.Heal()
+	w.net.SetWeather(simnet.Weather{Delay: time.Millisecond})
+	for _, p := range w.alive() {
+		p.store.SetDown(false)
+	}
+	w.until(patience, func() bool {
+		for _, p := range w.alive() {
+			if p.node.Stats().Members != len(w.alive()) {
+				return false
+			}
+		}
+		return true
+	})
+	p := w.alive()[0]
+	w.until(patience, func() bool {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := p.node.SetMode(ctx, node.ModeTwoTier); err != nil {
+			return false
+		}
+		for _, o := range w.alive() {
+			if o.node.Mode() != node.ModeTwoTier {
+				return false
+			}
+		}
+		return true
+	})
+}

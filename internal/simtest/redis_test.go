@@ -1,0 +1,117 @@
+package simtest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"twotier/internal/node"
+	"twotier/leaparray"
+	"twotier/syncer"
+)
+
+// redisSeen is what a node sees of Redis besides counting: its clock, and whether it answers.
+type redisSeen struct{ p *proc }
+
+func (s redisSeen) Clock(_ context.Context, local func() time.Time) (time.Duration, error) {
+	if s.p.store.Down() {
+		return 0, fmt.Errorf("no answer")
+	}
+	return time.Until(local()) * -1, nil
+}
+
+func (s redisSeen) Health() node.StoreHealth {
+	return node.StoreHealth{Kind: "simulated", Up: !s.p.store.Down()}
+}
+
+// direct carries operations out in the simulated Redis, one at a time as Redis does.
+type direct struct {
+	p      *proc
+	ladder *leaparray.Ladder
+	now    func() int64
+	writer string
+
+	mu   sync.Mutex
+	seqs map[int]uint64
+}
+
+func (d *direct) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
+	res.Reset()
+	if d.p.store.Down() {
+		return fmt.Errorf("%w: no answer", syncer.ErrUnavailable)
+	}
+	d.p.w.atomic.Lock()
+	defer d.p.w.atomic.Unlock()
+	ts := op.TS
+	if ts == 0 {
+		ts = d.now()
+	}
+	res.Allowed, res.Source = true, syncer.SourceRedis
+	for i := range op.Checks {
+		c := &op.Checks[i]
+		v := leaparray.View{Ladder: d.ladder, A: d.load(c)}
+		r := res.AddCheck()
+		for _, limit := range c.Limits {
+			lr := syncer.LimitResult{Window: limit.Window, Max: limit.Max}
+			if op.Kind == syncer.Acquire {
+				lr.Count, _, _ = v.Peak(limit.Window, ts)
+				lr.Refused = lr.Count+c.N > limit.Max
+			} else {
+				e, _ := v.Count(limit.Window, ts, true)
+				lr.Count, lr.Lo, lr.Hi = e.Count, e.Lo, e.Hi
+			}
+			r.Refused = r.Refused || lr.Refused
+			r.Limits = append(r.Limits, lr)
+		}
+		res.Allowed = res.Allowed && !r.Refused
+	}
+	if op.Kind == syncer.Count || op.Kind == syncer.Acquire && !res.Allowed {
+		return nil
+	}
+	for i := range op.Checks {
+		d.add(&op.Checks[i], ts)
+	}
+	return nil
+}
+
+func (d *direct) load(c *syncer.Check) (counter leaparray.Counter) {
+	for _, b := range d.p.w.redis.Get(d.p.w.partition(string(c.Key)), c.NS, c.Key) {
+		if _, ok := d.ladder.Add(counter, int(b.Level), b.Index, b.N); !ok {
+			counter = d.ladder.Grow(counter, leaparray.Heap{}, int(b.Level), b.Index, b.N)
+			d.ladder.Add(counter, int(b.Level), b.Index, b.N)
+		}
+	}
+	return counter
+}
+
+func (d *direct) add(c *syncer.Check, ts int64) {
+	partition := d.p.w.partition(string(c.Key))
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.seqs == nil {
+		d.seqs = map[int]uint64{}
+	}
+	d.seqs[partition]++
+	k := syncer.KeyRound{NS: c.NS, Key: c.Key, TTL: 3 * d.ladder.Span()}
+	for level, idx := range d.ladder.Stamp(ts) {
+		if level < d.ladder.Len() {
+			k.Adds = append(k.Adds, syncer.Bucket{Level: uint8(level), Index: idx, N: c.N})
+		}
+	}
+	r := &syncer.Round{Partition: partition, Writer: d.writer, Seq: d.seqs[partition], Keys: []syncer.KeyRound{k}}
+	d.p.w.redis.Exchange(context.Background(), []*syncer.Round{r})
+	d.p.w.journal.note("redis: %s %+d (now %d) from %s directly", c.Key, c.N, d.p.w.stored(string(c.Key)), d.writer)
+}
+
+func (d *direct) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
+	for i := range ops {
+		res[i].Err = d.Do(ctx, &ops[i], &res[i])
+	}
+}
+
+func (d *direct) Series(context.Context, []byte, []byte, int64) (int64, []syncer.Point, error) {
+	return 0, nil, syncer.ErrUnavailable
+}
+
+func (d *direct) Forget(context.Context, []byte, []byte) error { return syncer.ErrUnavailable }

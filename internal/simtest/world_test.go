@@ -1,0 +1,243 @@
+package simtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"twotier/internal/embedded"
+	"twotier/internal/faultstore"
+	"twotier/internal/node"
+	"twotier/internal/simnet"
+	"twotier/syncer"
+)
+
+// patience is how long a healed cluster may take to settle.
+const patience = 3 * time.Minute
+
+// plan is what a seed decides for a whole schedule.
+type plan struct {
+	kind       kind
+	nodes      int
+	partitions int
+	interval   time.Duration // of flushes
+	pause      time.Duration // of clients, on average
+	length     time.Duration // of the faults
+	skew       time.Duration // of clocks
+	weather    simnet.Weather
+	mix        faultstore.Mix
+	exact      bool // never is anybody out of reach: no decision may overshoot
+}
+
+// kind is a family of schedules.
+type kind int
+
+const (
+	graceful kind = iota // joins and leaves
+	crashes              // kills and restarts
+	splits               // cuts of the network
+	outages              // Redis down, slow, lossy
+	modes                // switches between the modes
+	everything
+	kinds
+)
+
+func (k kind) String() string {
+	return [...]string{"graceful", "crashes", "splits", "outages", "modes", "everything"}[k]
+}
+
+func kindNames() string {
+	var names []string
+	for k := range kinds {
+		names = append(names, k.String())
+	}
+	return strings.Join(names, ", ")
+}
+
+func newPlan(rnd *rand.Rand) plan {
+	p := plan{
+		kind: kind(rnd.IntN(int(kinds))), nodes: 3 + rnd.IntN(3), partitions: 5 + rnd.IntN(20),
+		interval: time.Duration(10+rnd.IntN(300)) * time.Millisecond, pause: time.Duration(20+rnd.IntN(100)) * time.Millisecond,
+		length: time.Duration(10+rnd.IntN(20)) * time.Second, skew: time.Duration(rnd.IntN(200)) * time.Millisecond,
+		weather: simnet.Weather{Delay: time.Duration(100+rnd.IntN(3000)) * time.Microsecond, Jitter: time.Duration(1+rnd.IntN(5000)) * time.Microsecond},
+	}
+	for k := range kinds {
+		if *kindFlag == k.String() {
+			p.kind = k
+		}
+	}
+	p.exact = p.kind == graceful || p.kind == modes
+	if p.kind == splits || p.kind == everything {
+		p.weather.PacketLoss = rnd.IntN(200)
+		p.weather.CallLoss = rnd.IntN(20)
+	}
+	if p.kind == outages || p.kind == everything || p.kind == graceful && rnd.IntN(2) == 0 {
+		p.mix = faultstore.Mix{ReplyLost: rnd.IntN(100), RequestLost: rnd.IntN(50), Refused: rnd.IntN(50), Late: rnd.IntN(50)}
+	}
+	return p
+}
+
+// world is one schedule under way.
+type world struct {
+	t       *testing.T
+	seed    uint64
+	rnd     *rand.Rand
+	plan    plan
+	net     *simnet.Net
+	redis   *embedded.Store
+	atomic  sync.Mutex // held by what Redis does at once
+	ledger  ledger
+	journal journal
+	refused atomic.Int64
+	once    atomic.Int64
+	under   atomic.Int64 // counts that are being asked for
+	healed  atomic.Bool
+	verbose bool
+	born    int
+
+	mu    sync.Mutex
+	procs map[int]*proc // by number of the host
+	inUse map[*proc]int
+}
+
+func ip(i int) string { return fmt.Sprintf("10.0.0.%d", i) }
+
+func (w *world) partition(key string) int {
+	return syncer.Placement{Partitions: w.plan.partitions, Seed: 5}.Of(nil, []byte(key))
+}
+
+// limitOf is the limit of a key, 0 if it has none.
+func (w *world) limitOf(key string) int64 {
+	if !strings.HasPrefix(key, "limited") {
+		return 0
+	}
+	return 20 + 15*int64(key[len(key)-1]-'0')
+}
+
+func (w *world) logger(id string) *slog.Logger {
+	if !w.verbose {
+		return nil
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo})).With("on", id)
+}
+
+func (w *world) say(format string, args ...any) {
+	w.journal.note("--- "+format, args...)
+	if w.verbose {
+		fmt.Fprintf(os.Stderr, "%s --- %s\n", time.Now().Format("05.000"), fmt.Sprintf(format, args...))
+	}
+}
+
+// alive returns the processes that clients can ask.
+func (w *world) alive() (list []*proc) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range 16 {
+		if p := w.procs[i]; p != nil {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+func (w *world) pick(rnd *rand.Rand) *proc {
+	list := w.alive()
+	if len(list) == 0 {
+		return nil
+	}
+	return list[rnd.IntN(len(list))]
+}
+
+// enter notes that a client asks a process for something, until the function that it returns is called.
+func (w *world) enter(p *proc) func() {
+	w.mu.Lock()
+	w.inUse[p]++
+	w.mu.Unlock()
+	w.under.Add(50)
+	return func() {
+		w.mu.Lock()
+		w.inUse[p]--
+		w.mu.Unlock()
+		w.under.Add(-50)
+	}
+}
+
+// inFlight is at most how much clients are being counted at this moment.
+func (w *world) inFlight() int64 { return w.under.Load() }
+
+func (w *world) busy(p *proc) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.inUse[p] > 0
+}
+
+func (w *world) owned() (n int) {
+	for _, p := range w.alive() {
+		n += p.node.Stats().Held
+	}
+	return n
+}
+
+// acceptable holds an error against what a client may be told.
+func (w *world) acceptable(p *proc, err error) {
+	switch {
+	case errors.Is(err, syncer.ErrUnknownOutcome), errors.Is(err, syncer.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
+	case p.dead.Load(), p.leaving.Load() && errors.Is(err, syncer.ErrClosed):
+	default:
+		w.t.Errorf("node %s says: %v", p.id, err)
+	}
+}
+
+func (w *world) until(limit time.Duration, done func() bool) bool {
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if done() {
+			return true
+		}
+	}
+	return false
+}
+
+// run carries out the schedule of a seed.
+func run(t *testing.T, seed uint64, verbose bool) outcome {
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	w := &world{
+		t: t, seed: seed, rnd: rnd, plan: newPlan(rnd), redis: embedded.New(embedded.Options{}), verbose: verbose && testing.Verbose(),
+		ledger: ledger{keys: map[string]*account{}}, procs: map[int]*proc{}, inUse: map[*proc]int{},
+	}
+	w.net = simnet.New(seed, w.plan.weather)
+	t.Logf("seed %d: %s %+v", seed, w.plan.kind, w.plan)
+	for i := 1; i <= w.plan.nodes; i++ {
+		if _, err := w.start(i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop := make(chan struct{})
+	var clients sync.WaitGroup
+	for i := range 6 {
+		c := &client{w: w, rnd: rand.New(rand.NewPCG(seed, uint64(100+i)))}
+		clients.Go(func() { c.run(stop) })
+	}
+	w.play()
+	close(stop)
+	clients.Wait()
+	w.heal()
+	w.settle(t)
+	o := w.check()
+	for _, p := range w.alive() {
+		if err := p.leave(); err != nil && !t.Failed() {
+			t.Errorf("node %s: %v", p.id, err)
+		}
+	}
+	time.Sleep(2 * time.Minute) // the goroutines of memberlist end with their last probe
+	return o
+}
+
+var _ node.Direct = (*direct)(nil)
