@@ -38,6 +38,17 @@ fuzz: ## each fuzz function for FUZZTIME (5s)
 	@./scripts/require redis
 	@./scripts/fuzz
 
+# How many random schedules make simulate runs.
+SCHEDULES ?= 1000
+
+.PHONY: simulate
+simulate: ## SCHEDULES (1000) random schedules of a simulated cluster
+	@./scripts/simulate $(SCHEDULES)
+
+.PHONY: mutants
+mutants: ## break the code on purpose and show that the schedules notice
+	$(GO) test ./internal/mutants -count=1 -v
+
 .PHONY: bench
 bench: ## compare with other limiters (minutes)
 	cd bench && $(GO) run .

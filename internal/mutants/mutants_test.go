@@ -1,0 +1,143 @@
+package mutants
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// mutant is a way to break one file: all of old becomes new, which has to be there once.
+type mutant struct {
+	name, file, old, new string
+	kind                 string // of schedules that can notice; any if empty
+}
+
+func mutants() []mutant {
+	return []mutant{
+		{
+			name: "the store does not check sequences", file: "internal/embedded/store.go",
+			old: "fresh := r.Seq > stored\n", new: "fresh := r.Seq > 0\n", kind: "outages",
+		},
+		{
+			name: "the store merges by max", file: "internal/embedded/store.go",
+			old: "\t\t\to.n += n\n", new: "\t\t\to.n = max(o.n, n)\n",
+		},
+		{
+			name: "a new owner merges by max", file: "syncer/handover.go",
+			old: "\t\tp.addPending(e, l, int(b.Level), b.Index, b.N)\n",
+			new: "\t\tif had := l.Sum(p.pendingOf(e), int(b.Level), b.Index, b.Index); b.N > had {\n" +
+				"\t\t\tp.addPending(e, l, int(b.Level), b.Index, b.N-had)\n\t\t}\n", kind: "everything",
+		},
+		{
+			name: "a round of unknown outcome is sent under a new number", file: "syncer/flush.go",
+			old:  "\t\tp.flight.Epoch = p.epoch\n\t\treturn p.flight\n",
+			new:  "\t\tif p.flight.Epoch = p.epoch; p.flight.Seq != 0 {\n\t\t\tp.seq++\n\t\t\tp.flight.Seq = p.seq\n\t\t}\n\t\treturn p.flight\n",
+			kind: "outages",
+		},
+		{
+			name: "a round of unknown outcome is dropped", file: "syncer/settle.go",
+			old: "\t\treturn // it stays the partition's flight\n",
+			new: "\t\tp.flight = nil\n\t\treturn\n", kind: "outages",
+		},
+		{
+			name: "an owner flushes after it has handed over", file: "syncer/handover.go",
+			old: "\tp.sealed, p.mode, p.doubt = nil, modeForeign, false\n",
+			new: "\tfor _, r := range p.sealed.rounds {\n\t\tp.seq++\n" +
+				"\t\tr.Writer, r.Seq, r.Acked, r.Epoch = p.writer, p.seq, 0, 0\n\t\tp.queue = append(p.queue, r)\n\t}\n" +
+				"\tp.sealed, p.mode, p.doubt = nil, modeForeign, false\n", kind: "everything",
+		},
+		{
+			name: "an owner decides on after it has handed over", file: "syncer/handover.go",
+			old: "\treturn p.mode != modeOwn && (p.mode == modeMoving || !foreign)\n",
+			new: "\treturn p.mode != modeOwn && !foreign && p.sealed == nil\n", kind: "graceful",
+		},
+		{
+			name: "a copy of a message between nodes is carried out again", file: "internal/peer/server.go",
+			old: "\tif state != nil && m.Seq <= state.seq {\n", new: "\tif state != nil && m.Seq < state.seq {\n", kind: "splits",
+		},
+		{
+			name: "an unknown outcome between nodes is taken for none", file: "internal/peer/exchange.go",
+			old: "\tif sent {\n\t\tkind = node.ErrUnknownOutcome\n\t}\n", new: "\t_ = sent\n", kind: "splits",
+		},
+	}
+}
+
+// most is how many schedules a mutant may survive.
+const most = "400"
+
+// why is the line in which a schedule says what is wrong.
+var why = regexp.MustCompile(`(?m)^\s+\w+_test\.go:\d+: (\S+: (?:Redis has|node|\d+ admitted|n\d+).*|node .*|n\d+ .*)$`)
+
+// TestMutants breaks the code in one way after the other and expects the schedules to fail.
+func TestMutants(t *testing.T) {
+	if testing.Short() {
+		t.Skip("each takes a build and some hundred schedules")
+	}
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range mutants() {
+		t.Run(strings.ReplaceAll(m.name, " ", "-"), func(t *testing.T) {
+			began := time.Now()
+			out, err := schedules(t, root, &m)
+			switch {
+			case err == nil:
+				t.Fatalf("%s schedules did not notice that %s", most, m.name)
+			case !strings.Contains(out, "--- FAIL: TestSchedules"):
+				t.Fatalf("no schedule says what is wrong: %v\n%s", err, out)
+			}
+			t.Logf("caught in %.0f s: %s", time.Since(began).Seconds(), reason(out))
+		})
+	}
+}
+
+// schedules runs schedules with one file of the tree changed.
+func schedules(t *testing.T, root string, m *mutant) (string, error) {
+	file := filepath.Join(root, filepath.FromSlash(m.file))
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(text), m.old); n != 1 {
+		t.Fatalf("%s has what is to be broken %d times: the mutant has to follow the code", m.file, n)
+	}
+	dir := t.TempDir()
+	broken, overlay := filepath.Join(dir, "broken.go"), filepath.Join(dir, "overlay.json")
+	write(t, broken, []byte(strings.Replace(string(text), m.old, m.new, 1)))
+	list, err := json.Marshal(map[string]map[string]string{"Replace": {file: broken}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, overlay, list)
+	binary := filepath.Join(dir, "simtest")
+	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-overlay", overlay, "-o", binary, "./internal/simtest")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("the mutant does not build: %v\n%s", err, out)
+	}
+	run := exec.CommandContext(t.Context(), binary, "-test.run=TestSchedules", "-test.timeout=4m", "-schedules="+most, "-kind="+m.kind)
+	out, err := run.CombinedOutput()
+	return string(out), err
+}
+
+func write(t *testing.T, name string, text []byte) {
+	t.Helper()
+	if err := os.WriteFile(name, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// reason is what the first schedule to fail said.
+func reason(out string) string {
+	if m := why.FindStringSubmatch(out); m != nil {
+		return m[1]
+	}
+	lines := strings.Split(out, "\n")
+	return strings.Join(lines[:min(5, len(lines))], "\n")
+}
