@@ -33,7 +33,7 @@
 // [Counter.Adopt] and [Counter.Release] move a partition from one to another without a count or a decision getting lost:
 // what the store has not acknowledged goes along as numbered rounds, which the store carries out once, whoever sends them. Who asks a
 // counter about a key that another decides about is refused with [ErrElsewhere], unless the operation says that it is to be
-// carried out all the same (Op.Foreign): then the two meet in the store, within two flush intervals. [Counter.Reserve] is the
+// carried out all the same (Op.Foreign): then the two meet in the store, within three flush intervals ([Counter.StaleAfter]). [Counter.Reserve] is the
 // part of an Acquire whose keys belong to several counters.
 //
 // Memory is bounded: clean idle keys are evicted, unflushed ones never; when nothing can be evicted new keys are refused

@@ -76,10 +76,14 @@ func (k *call) describe(res *Result) {
 		foreign := t.p.mode == modeForeign
 		if t.blind || t.p.blind() {
 			res.Degraded, res.Source = true, SourceDegraded
-		} else if foreign && !res.Degraded && !t.shared() {
+		} else if shared := t.shared(); shared && !res.Degraded && res.Source == SourceMemory {
+			res.Source = SourceShared
+		} else if foreign && !shared && !res.Degraded {
 			res.Source = SourceFallback
 		}
-		if k.op.Kind == Count || res.Degraded || foreign {
+		if shared := t.p.sharedOf(t); shared != nil && !res.Degraded {
+			res.AgeMS = max(res.AgeMS, time.Since(shared.read).Milliseconds())
+		} else if k.op.Kind == Count || res.Degraded || foreign {
 			res.AgeMS = max(res.AgeMS, t.p.age(time.Now()))
 		}
 	}

@@ -61,7 +61,7 @@ func (p *partition) evictOne(sec uint32) bool {
 
 // evictable reports whether an entry holds nothing that the store doesn't.
 func evictable(e entry) bool {
-	return !e.has(flagDirty|flagBusy|flagReset|flagParked) && !e.hasPending()
+	return !e.has(flagDirty|flagBusy|flagReset|flagParked|flagShared) && !e.hasPending()
 }
 
 // rebuild moves all entries into a new arena if more than half of the old one is unused, and shrinks the table to fit. It

@@ -177,12 +177,13 @@ func (c *Counter) cutAll(p *partition) (rounds []*Round) {
 	for p.isDirty() {
 		r := &Round{Partition: p.id, Writer: p.writer}
 		c.takeDirty(p, r)
-		changes := r.seal()
-		if changes {
-			p.seq++
-			r.Seq, r.Acked, r.Epoch, r.through = p.seq, p.acked, p.epoch, p.cut
-			rounds = append(rounds, r)
+		if !r.seal() {
+			c.detach(p, r)
+			continue
 		}
+		p.seq++
+		r.Seq, r.Acked, r.Epoch, r.through = p.seq, p.acked, p.epoch, p.cut
+		rounds = append(rounds, r)
 	}
 	return rounds
 }
@@ -273,7 +274,7 @@ func (c *Counter) Release(partition int) error {
 		return fmt.Errorf("partition %d: it was not ceded", partition)
 	}
 	p.table, p.arena = table{}, arena{most: p.arena.most}
-	p.dirty, p.firstDirty, p.parked, p.adopted = nil, 0, nil, nil
+	p.dirty, p.firstDirty, p.parked, p.adopted, p.shared = nil, 0, nil, nil, nil
 	p.pendingBuckets = 0
 	p.cut, p.covered = p.drawn, p.drawn
 	p.seq, p.acked, p.version, p.epoch, p.met = 0, 0, 0, 0, false

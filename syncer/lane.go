@@ -85,6 +85,7 @@ func (l *lane) flushAll() {
 	for _, p := range l.parts {
 		p.mu.Lock()
 		p.flushDue = true
+		l.c.takeShared(p)
 		p.mu.Unlock()
 	}
 }

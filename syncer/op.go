@@ -35,6 +35,9 @@ const (
 	SourceMemory Source = "memory"
 	// SourceOwner is an answer that was forwarded to the key's owner.
 	SourceOwner Source = "owner"
+	// SourceShared is an answer from this node's memory about a key so hot that several nodes count it at the same time. What the others
+	// have admitted may not be seen for StaleAfter.
+	SourceShared Source = "shared"
 	// SourceRedis is an answer that was computed in Redis.
 	SourceRedis Source = "redis"
 	// SourceFallback is an answer given in place of an owner that can't be reached.

@@ -36,6 +36,7 @@ type partition struct {
 	flushDue           bool // by the clock, or because somebody waits; a load alone flushes nothing
 	drawn, cut         uint64
 	covered            uint64
+	shared             []sharedKey // few
 	parked             []ref
 	parkedUntil        time.Time
 	wants              map[string]*want

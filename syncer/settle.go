@@ -152,6 +152,9 @@ func (c *Counter) settleKey(p *partition, r *Round, k *KeyRound, sec uint32) {
 	if k.Load {
 		p.takeLoaded(e, l, k.Loaded)
 		c.loads.Add(1)
+		if e.has(flagShared) {
+			p.sharedRead(e)
+		}
 	}
 	if w != nil {
 		w.done, w.exists = true, true

@@ -1,14 +1,23 @@
 package syncer
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 )
 
+// sharedKey is a key that several counters count at the same time.
+type sharedKey struct {
+	hash    uint32
+	ns, key []byte
+	read    time.Time // when the store last told what the others have flushed
+}
+
 // Share has several counters count a key at the same time, because it is asked for more often than one of them can answer, or ends
-// that. Every flush of a shared key brings along what the others have flushed, and a decision about it is never based on
-// news older than two flush intervals: for as long, what others admit is not seen.
+// that. A shared key is flushed and read with every flush interval, and what is decided about it is never based on news
+// older than [Counter.StaleAfter]: for as long, what others admit is not seen. It stays in memory until it is shared no more.
 func (c *Counter) Share(ns, key []byte, on bool) error {
 	check := Check{NS: ns, Key: key}
 	var t target
@@ -16,36 +25,93 @@ func (c *Counter) Share(ns, key []byte, on bool) error {
 	p := t.p
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !on {
-		if r := p.find(t.hash, t.ns, key); r != 0 {
-			p.arena.entry(r).drop(flagShared)
+	i := slices.IndexFunc(p.shared, func(k sharedKey) bool { return bytes.Equal(k.ns, t.ns) && bytes.Equal(k.key, key) })
+	switch {
+	case on && i < 0:
+		_, e, err := c.entry(&t, c.opt.Now())
+		if err != nil {
+			return err
 		}
-		return nil
-	}
-	_, e, err := c.entry(&t, c.opt.Now())
-	if err == nil {
 		e.set(flagShared)
+		p.shared = append(p.shared, sharedKey{hash: t.hash, ns: bytes.Clone(t.ns), key: bytes.Clone(key)})
+	case !on && i >= 0:
+		p.shared = slices.Delete(p.shared, i, i+1)
+		if at := p.find(t.hash, t.ns, key); at != 0 {
+			// Rounds of shared keys alone are quiet. One that is not tells whoever decides about the key from now on.
+			e := p.arena.entry(at)
+			e.drop(flagShared)
+			e.set(flagRenew)
+			p.enlist(at, e)
+		}
 	}
-	return err
+	return nil
 }
 
-// StaleAfter is how old the news may be that a decision in place of, or beside, another counter is based on.
-func (c *Counter) StaleAfter() time.Duration { return 2 * c.opt.FlushInterval }
+// takeShared puts the keys that are shared on the dirty list: whatever others have flushed is read again.
+func (c *Counter) takeShared(p *partition) {
+	if p.mode == modeMoving {
+		return
+	}
+	for i := range p.shared {
+		k := &p.shared[i]
+		at := p.find(k.hash, k.ns, k.key)
+		if at == 0 { // it was reset, or the partition has changed hands
+			at = c.makeEntry(p, k.hash, k.ns, k.key)
+		}
+		e := p.arena.entry(at)
+		e.set(flagShared)
+		p.enlist(at, e)
+	}
+}
+
+// sharedRead notes that the store has told what it has of a shared key.
+func (p *partition) sharedRead(e entry) {
+	for i := range p.shared {
+		if k := &p.shared[i]; e.is(k.ns, k.key) {
+			k.read = time.Now()
+		}
+	}
+}
+
+// sharedOf returns what is known of the target's key, nil if it is not shared.
+func (p *partition) sharedOf(t *target) *sharedKey {
+	for i := range p.shared {
+		if k := &p.shared[i]; k.hash == t.hash && bytes.Equal(k.key, t.check.Key) && bytes.Equal(k.ns, t.ns) {
+			return k
+		}
+	}
+	return nil
+}
+
+// sharedRecent reports whether the store told what it has of a shared key within the time that others' counts may go unseen.
+func (p *partition) sharedRecent(t *target) bool {
+	k := p.sharedOf(t)
+	return k != nil && time.Since(k.read) <= p.lane.c.readWithin()
+}
+
+// StaleAfter is how old the news may be that a decision in place of, or beside, another counter is based on: a flush interval until
+// the other has flushed, and up to two until this one reads it.
+func (c *Counter) StaleAfter() time.Duration { return c.opt.FlushInterval + c.readWithin() }
+
+// readWithin is how long ago the store may have told what others have flushed.
+func (c *Counter) readWithin() time.Duration { return 2 * c.opt.FlushInterval }
 
 // recent reports whether the store has answered for the partition within the time that others' counts may go unseen.
 func (p *partition) recent() bool {
-	return !p.verified.IsZero() && time.Since(p.verified) <= p.lane.c.StaleAfter()
+	return !p.verified.IsZero() && time.Since(p.verified) <= p.lane.c.readWithin()
 }
 
 // shared reports whether the target's key is.
 func (t *target) shared() bool {
-	r := t.p.find(t.hash, t.ns, t.check.Key)
-	return r != 0 && t.p.arena.entry(r).has(flagShared)
+	return len(t.p.shared) > 0 && t.p.sharedOf(t) != nil
 }
 
 // source says where an answer about an entry comes from while the store can be reached.
 func (p *partition) source(e entry) Source {
-	if p.mode == modeForeign && !e.has(flagShared) {
+	switch {
+	case e.has(flagShared):
+		return SourceShared
+	case p.mode == modeForeign:
 		return SourceFallback
 	}
 	return SourceMemory

@@ -68,7 +68,9 @@ func (t *target) known() bool {
 	switch {
 	case t.blind:
 		return true
-	case t.p.mode == modeForeign || e.has(flagShared):
+	case e.has(flagShared):
+		return t.loaded || t.p.warm(e) && t.p.sharedRecent(t)
+	case t.p.mode == modeForeign:
 		return t.loaded || t.p.warm(e) && t.p.recent()
 	}
 	return t.p.warm(e)

@@ -162,7 +162,7 @@ func (n *Node) servesFromRedis(op *Op, err error) bool {
 }
 
 // standIn counts in place of an owner that can't be reached: what this node counts and what the others count meet in the store,
-// within two flush intervals.
+// within three flush intervals.
 func (n *Node) standIn(ctx context.Context, op *Op, res *Result) error {
 	own := *op
 	own.Foreign = true

@@ -1,0 +1,148 @@
+package syncer_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier/internal/embedded"
+	"twotier/syncer"
+)
+
+// trio is one counter that owns all keys and two that count beside it, under a driven clock.
+func trio(t *testing.T, interval time.Duration) []*syncer.Counter {
+	store := embedded.New(embedded.Options{})
+	var list []*syncer.Counter
+	for i := range 3 {
+		list = append(list, open(t, syncer.Options{
+			Store: store, Now: func() int64 { return time.Now().UnixMilli() }, Placement: syncer.Placement{Partitions: 1},
+			FlushInterval: interval, Foreign: i > 0, Lanes: 1,
+		}))
+	}
+	return list
+}
+
+// beside carries out an acquire of one, on the counter that owns the key or beside it.
+func beside(t *testing.T, c *syncer.Counter, foreign bool, limit int64) syncer.Result {
+	t.Helper()
+	op := syncer.Op{Kind: syncer.Acquire, Foreign: foreign, Checks: []syncer.Check{
+		{Key: []byte("hot"), N: 1, Limits: []syncer.Limit{{Window: 60_000, Max: limit}}},
+	}}
+	var res syncer.Result
+	if err := c.Do(context.Background(), &op, &res); err != nil {
+		t.Fatal(err)
+	}
+	return res
+}
+
+func share(t *testing.T, list []*syncer.Counter, on bool) {
+	t.Helper()
+	for _, c := range list {
+		if err := c.Share(nil, []byte("hot"), on); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestSharedKeyIsSeenWithinStaleAfter has one counter admit, and another, which only ever refuses or reads, see it.
+func TestSharedKeyIsSeenWithinStaleAfter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const interval = 100 * time.Millisecond
+		list := trio(t, interval)
+		share(t, list, true)
+		if got, want := list[0].StaleAfter(), 3*interval; got != want {
+			t.Fatalf("news may be %v old, want %v", got, want)
+		}
+		for range 20 {
+			if !beside(t, list[1], true, 20).Allowed {
+				t.Fatal("refused below the limit")
+			}
+		}
+		time.Sleep(list[0].StaleAfter())
+		for i, c := range list {
+			res := beside(t, c, i > 0, 20)
+			if res.Allowed {
+				t.Errorf("counter %d admits a twenty-first", i)
+			}
+			if res.Source != syncer.SourceShared {
+				t.Errorf("counter %d answers from %q", i, res.Source)
+			}
+			if most := list[0].StaleAfter().Milliseconds(); res.AgeMS > most {
+				t.Errorf("counter %d decides on news that are %d ms old, at most %d were declared", i, res.AgeMS, most)
+			}
+		}
+	})
+}
+
+// TestSharedKeyOvershootIsBounded drives a limit from three counters at once: what is admitted over it came within StaleAfter.
+func TestSharedKeyOvershootIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const interval, limit = 50 * time.Millisecond, 1000
+		list := trio(t, interval)
+		share(t, list, true)
+		admitted := int64(0)
+		for range 6000 { // each asks every 2 ms, for 12 s
+			for i, c := range list {
+				if beside(t, c, i > 0, limit).Allowed {
+					admitted++
+				}
+			}
+			time.Sleep(2 * time.Millisecond)
+		}
+		most := int64(list[0].StaleAfter() / (2 * time.Millisecond) * 2)
+		if excess := admitted - limit; excess < 0 || excess > most {
+			t.Errorf("%d admitted over a limit of %d, at most %d were declared", excess, limit, most)
+		}
+	})
+}
+
+// TestSharedKeyFoldsBack ends the sharing. Whatever the others had counted, the owner knows from then on, although it
+// heard nothing of their quiet rounds.
+func TestSharedKeyFoldsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		list := trio(t, 100*time.Millisecond)
+		beside(t, list[0], false, 1000)
+		share(t, list[1:], true) // the owner does not know, as one that has just taken the key over
+		for range 50 {
+			beside(t, list[1], true, 1000)
+			beside(t, list[2], true, 1000)
+			time.Sleep(10 * time.Millisecond)
+		}
+		share(t, list[1:], false)
+		time.Sleep(2 * time.Second) // longer than the interval in which an owner asks what others did
+		if got := count(t, list[0], "hot", 60_000); got != 101 {
+			t.Errorf("the owner counts %d, want 101", got)
+		}
+		if res := beside(t, list[0], false, 102); !res.Allowed || res.Source != syncer.SourceMemory {
+			t.Errorf("%+v after all is as before", res)
+		}
+		for _, c := range list {
+			if n := c.Stats().PendingBuckets; n > 3 { // the last one admitted, in each level
+				t.Errorf("%d buckets are pending", n)
+			}
+		}
+	})
+}
+
+// TestSharedKeyOfAPartitionThatMoves hands the partition over while others count beside it.
+func TestSharedKeyOfAPartitionThatMoves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		list := trio(t, 100*time.Millisecond)
+		share(t, list, true)
+		for i := range 100 {
+			if i == 50 {
+				hand(t, list[0], list[1], 0, 1<<20)
+			}
+			beside(t, list[0], i >= 50, 1000)
+			beside(t, list[1], i < 50, 1000)
+			beside(t, list[2], true, 1000)
+			time.Sleep(10 * time.Millisecond)
+		}
+		share(t, list, false)
+		time.Sleep(2 * time.Second)
+		if got := count(t, list[1], "hot", 60_000); got != 300 {
+			t.Errorf("the new owner counts %d, want 300", got)
+		}
+	})
+}
