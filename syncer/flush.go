@@ -48,7 +48,8 @@ func (c *Counter) nextRound(p *partition, now time.Time) *Round {
 		r.Seq = p.seq
 	}
 	r.Quiet = r.Quiet && r.Seq != 0
-	r.ReadOnly = r.Seq == 0 && !verify && r.onlyUnknown()
+	// Before the version is known a load has to learn it: what others do later would not be noticed.
+	r.ReadOnly = p.met && r.Seq == 0 && !verify && r.onlyUnknown()
 	r.Acked, r.Epoch, r.through = p.acked, p.epoch, p.cut
 	p.flight = r
 	return r

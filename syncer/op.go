@@ -38,6 +38,8 @@ const (
 	// SourceShared is an answer from this node's memory about a key so hot that several nodes count it at the same time. What the others
 	// have admitted may not be seen for StaleAfter.
 	SourceShared Source = "shared"
+	// SourceNear is a refusal by the key's owner that the node which was asked remembers.
+	SourceNear Source = "near"
 	// SourceRedis is an answer that was computed in Redis.
 	SourceRedis Source = "redis"
 	// SourceFallback is an answer given in place of an owner that can't be reached.

@@ -146,3 +146,24 @@ func TestSharedKeyOfAPartitionThatMoves(t *testing.T) {
 		}
 	})
 }
+
+// TestFirstLoadIsOutOfDateOnceOthersCount has a counter whose first dealing with a partition is a load, before another counts.
+func TestFirstLoadIsOutOfDateOnceOthersCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		list := trio(t, 100*time.Millisecond)
+		owner, other := list[0], list[1]
+		add := func() {
+			do(t, other, syncer.Op{Kind: syncer.Add, Foreign: true, Checks: []syncer.Check{{Key: []byte("k"), N: 1}}})
+			flush(t, other)
+		}
+		add()
+		if got := count(t, owner, "k", 60_000); got != 1 {
+			t.Fatalf("%d, want 1", got)
+		}
+		add()
+		time.Sleep(10 * time.Second) // longer than the interval in which an owner asks what others did
+		if got := count(t, owner, "k", 60_000); got != 2 {
+			t.Errorf("%d, want 2", got)
+		}
+	})
+}

@@ -61,8 +61,9 @@ func (n *Node) Stats() Stats {
 	t := n.table()
 	s := Stats{
 		Ops: n.ops.list(), Members: t.Len(), RingVersion: t.Version(), Held: n.tenancy.held(), Handovers: n.handovers.Load(),
-		Store: n.opt.Store.Health(),
+		NearTotal: n.denials.hits.Load(), Store: n.opt.Store.Health(),
 	}
+	s.SpreadKeys, s.LeasedKeys = n.spread.sizes()
 	if n.opt.Counter != nil {
 		s.Counter = n.opt.Counter.Stats()
 	}

@@ -166,12 +166,14 @@ func (y *tenancy) claim(ctx context.Context, m *ring.Member, parts []int) (gone 
 }
 
 // pause waits, unless ctx is done.
-func pause(ctx context.Context, d time.Duration) {
+func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
+		return true
 	case <-ctx.Done():
+		return false
 	}
 }
 

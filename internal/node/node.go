@@ -48,6 +48,9 @@ type Options struct {
 	Store     Store
 	Clock     *Clock
 	Placement syncer.Placement
+	// HotRate is how many operations a second on one key others may forward to this node before every node counts the key itself,
+	// and a verdict about it may miss what the others admitted within syncer.Counter.StaleAfter. 0 keeps every key with its owner.
+	HotRate float64
 	// ClockInterval is how often the store is asked for its time. Default: 10 s.
 	ClockInterval time.Duration
 	// Logger is told of changes of state. Default: none.
@@ -64,6 +67,8 @@ type Node struct {
 	top     topCache
 	tenancy *tenancy
 	holds   holds
+	spread  *spread
+	denials denials
 	errands sync.Pool
 
 	mode      atomic.Pointer[modeTurn]
@@ -123,6 +128,7 @@ func New(opt Options) (*Node, error) {
 	n.errands.New = func() any { return new(errand) }
 	n.run, n.stop = context.WithCancel(context.Background())
 	n.tenancy = newTenancy(n, opt.Placement.Partitions)
+	n.spread = newSpread(n)
 	return n, nil
 }
 
@@ -175,6 +181,9 @@ const settleTimeout = 10 * time.Second
 
 // join makes the node part of the cluster. It returns once the node decides about what is its, or enough time has passed.
 func (n *Node) join(ctx context.Context, address string) error {
+	if err := n.denials.open(); err != nil {
+		return err
+	}
 	if err := n.opt.Ring.Open(ctx, address); err != nil {
 		return err
 	}
@@ -183,6 +192,7 @@ func (n *Node) join(ctx context.Context, address string) error {
 	}
 	n.spawn(func() { n.tenancy.run(n.run) })
 	n.spawn(func() { n.runHolds(n.run) })
+	n.spawn(func() { n.spread.run(n.run) })
 	n.tenancy.poke()
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
@@ -247,6 +257,7 @@ func (n *Node) Close(ctx context.Context) error {
 		n.tasksMu.Unlock()
 		n.tenancy.wake()
 		n.done.Wait()
+		n.denials.close()
 	})
 	return n.err
 }

@@ -82,6 +82,7 @@ const (
 // something that it will still flush.
 func (n *Node) Reset(ctx context.Context, ns, key []byte) error {
 	check := Check{NS: ns, Key: key}
+	n.denials.forget(&check)
 	if n.inRedis() {
 		if err := n.throughRedis(ctx, func() error { return n.opt.Direct.Forget(ctx, ns, key) }); !errors.Is(err, errModeChanged) {
 			return err

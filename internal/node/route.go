@@ -57,7 +57,7 @@ func (n *Node) do(ctx context.Context, op *Op, res *Result) error {
 	case at == t.Self():
 		err = n.here(ctx, op, res)
 	default:
-		err = n.there(ctx, t.Member(at), op, res)
+		err = n.away(ctx, t.Member(at), op, res)
 	}
 	if err == nil || !errors.Is(err, syncer.ErrElsewhere) {
 		return err
@@ -173,6 +173,32 @@ func (n *Node) standIn(ctx context.Context, op *Op, res *Result) error {
 	return err
 }
 
+// away carries out an operation on keys of another node: here, if the node may do that or remembers the answer, or there.
+func (n *Node) away(ctx context.Context, to *ring.Member, op *Op, res *Result) error {
+	if n.near(ctx, to, op, res) {
+		err := res.Err
+		res.Err = nil
+		return err
+	}
+	err := n.there(ctx, to, op, res)
+	if err == nil {
+		n.denials.note(op, res)
+	}
+	return err
+}
+
+// near carries out an operation on a key of another node, if this one may count it, or remembers that it is refused. Err is set in
+// the result.
+func (n *Node) near(ctx context.Context, owner *ring.Member, op *Op, res *Result) bool {
+	if n.spread.counts(op, owner) {
+		own := *op
+		own.Foreign = true
+		res.Err = n.opt.Counter.Do(ctx, &own, res)
+		return !errors.Is(res.Err, syncer.ErrElsewhere)
+	}
+	return n.denials.refuse(op, res)
+}
+
 // errand is memory for asking another node to carry out one operation.
 type errand struct {
 	tasks [1]Task
@@ -269,7 +295,11 @@ func (n *Node) divide(ctx context.Context, ops []Op, res []Result) {
 		}
 	}
 	for i := range ops {
-		if at, one := n.ownerOf(t, &ops[i]); one {
+		at, one := n.ownerOf(t, &ops[i])
+		switch {
+		case one && at != t.Self() && n.near(ctx, t.Member(at), &ops[i], &res[i]):
+			continue
+		case one:
 			groups[at] = append(groups[at], i)
 			continue
 		}
@@ -326,8 +356,11 @@ func (n *Node) groupThere(ctx context.Context, to *ring.Member, group []int, ops
 	n.opt.Peers.Do(ctx, to, tasks, out)
 	for k, i := range group {
 		res[i] = out[k]
-		if res[i].Err == nil && res[i].Source == syncer.SourceMemory {
-			res[i].Source = syncer.SourceOwner
+		if res[i].Err == nil {
+			n.denials.note(&ops[i], &res[i])
+			if res[i].Source == syncer.SourceMemory {
+				res[i].Source = syncer.SourceOwner
+			}
 		}
 		if err := res[i].Err; err != nil && n.canDoWithout(&ops[i], err) {
 			res[i].Err = n.without(ctx, to, &ops[i], &res[i])

@@ -48,6 +48,7 @@ func (n *Node) serveOps(ctx context.Context, tasks []Task, res []Result) {
 		}
 		n.allHere(ctx, ops, res)
 	}
+	n.spread.note(tasks)
 	for i := range tasks {
 		if errors.Is(res[i].Err, syncer.ErrElsewhere) {
 			res[i].Err = n.serveMoved(ctx, &tasks[i], &res[i])
@@ -87,6 +88,7 @@ func (n *Node) serveOther(ctx context.Context, task *Task, res *Result) error {
 	case VerbReset:
 		return n.forget(ctx, &task.Op.Checks[0])
 	case VerbDrop:
+		n.denials.forget(&task.Op.Checks[0])
 		return n.opt.Counter.Drop(ctx, task.Op.Checks[0].NS, task.Op.Checks[0].Key)
 	}
 	return fmt.Errorf("%w: unknown verb %d", syncer.ErrUnavailable, task.Verb)
@@ -115,6 +117,8 @@ func (n *Node) Answer(ctx context.Context, question any) (answer any, err error)
 	case *SeriesQuestion:
 		bucket, points, err := n.opt.Counter.Series(ctx, q.NS, q.Key, q.Window, false)
 		return &SeriesAnswer{bucket, points}, err
+	case *SpreadQuestion:
+		return n.spread.take(q), nil
 	case *ModeQuestion:
 		return nil, n.takeMode(ctx, q)
 	}

@@ -44,6 +44,8 @@ const (
 
 	SourceMemory   = syncer.SourceMemory
 	SourceOwner    = syncer.SourceOwner
+	SourceShared   = syncer.SourceShared
+	SourceNear     = syncer.SourceNear
 	SourceRedis    = syncer.SourceRedis
 	SourceFallback = syncer.SourceFallback
 	SourceDegraded = syncer.SourceDegraded
@@ -136,6 +138,10 @@ type Stats struct {
 	// Held is the number of partitions that this node decides about; Handovers how many it has taken over from others.
 	Held      int
 	Handovers int64
+	// SpreadKeys is the number of hot keys of this node that every node counts, LeasedKeys of those of others that this one counts.
+	SpreadKeys, LeasedKeys int
+	// NearTotal counts refusals that this node remembered.
+	NearTotal int64
 	Store     StoreHealth
 	// ClockOffsetMS and ClockSkewMS are as in ClusterView.
 	ClockOffsetMS, ClockSkewMS int64

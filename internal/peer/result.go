@@ -34,6 +34,7 @@ const (
 // sources are numbered by their place here.
 var sources = [...]node.Source{
 	node.SourceMemory, node.SourceOwner, node.SourceRedis, node.SourceFallback, node.SourceDegraded,
+	node.SourceShared,
 }
 
 // appendResult appends the outcome of a task.

@@ -86,6 +86,12 @@ func (c *client) told(p *proc, op *node.Op, err error, counted bool, source node
 			c.w.ledger.doubt(key, n)
 		}
 	}
+	switch source {
+	case syncer.SourceShared:
+		c.w.shared.Add(1)
+	case syncer.SourceNear:
+		c.w.near.Add(1)
+	}
 	if err == nil && source == syncer.SourceFallback && c.w.plan.exact {
 		c.w.t.Errorf("%s: node %s stood in for an owner that could be reached", op.Checks[0].Key, p.id)
 	}

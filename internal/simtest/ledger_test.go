@@ -70,7 +70,7 @@ func (l *ledger) names() (list []string) {
 // totals sum up schedules.
 type totals struct {
 	schedules, acknowledged, unknown, refused, lost, excess atomic.Int64
-	overshot                                                atomic.Int64
+	overshot, shared, near                                  atomic.Int64
 }
 
 func (s *totals) add(o outcome) {
@@ -80,6 +80,8 @@ func (s *totals) add(o outcome) {
 	s.refused.Add(o.refused)
 	s.lost.Add(o.lost)
 	s.excess.Add(o.excess)
+	s.shared.Add(o.shared)
+	s.near.Add(o.near)
 	if o.excess > 0 {
 		s.overshot.Add(1)
 	}
@@ -87,12 +89,13 @@ func (s *totals) add(o outcome) {
 
 func (s *totals) String() string {
 	return fmt.Sprintf("%d schedules: %d counts acknowledged, %d of unknown outcome, %d operations failed; %d counts lost with killed processes; "+
-		"%d admitted over a limit in %d schedules with splits or crashes",
-		s.schedules.Load(), s.acknowledged.Load(), s.unknown.Load(), s.refused.Load(), s.lost.Load(), s.excess.Load(), s.overshot.Load())
+		"%d admitted over a limit in %d schedules with splits, crashes or hot keys; %d answers about hot keys, %d remembered refusals",
+		s.schedules.Load(), s.acknowledged.Load(), s.unknown.Load(), s.refused.Load(), s.lost.Load(), s.excess.Load(), s.overshot.Load(),
+		s.shared.Load(), s.near.Load())
 }
 
 // outcome is what came out of one schedule.
-type outcome struct{ acknowledged, unknown, refused, lost, excess int64 }
+type outcome struct{ acknowledged, unknown, refused, lost, excess, shared, near int64 }
 
 // check holds the ledger against what Redis and all nodes say.
 func (w *world) check() (o outcome) {
@@ -124,7 +127,7 @@ func (w *world) check() (o outcome) {
 			}
 		}
 	}
-	o.refused = w.refused.Load()
+	o.refused, o.shared, o.near = w.refused.Load(), w.shared.Load(), w.near.Load()
 	return o
 }
 
@@ -143,7 +146,7 @@ func (w *world) settle(t *testing.T) {
 	if !w.until(patience, func() bool {
 		for _, p := range w.alive() {
 			s := p.node.Stats()
-			if s.Counter.PendingBuckets > 0 || s.Members != len(w.alive()) {
+			if s.Counter.PendingBuckets > 0 || s.Members != len(w.alive()) || s.SpreadKeys+s.LeasedKeys > 0 {
 				return false
 			}
 		}

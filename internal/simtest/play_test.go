@@ -37,6 +37,8 @@ func (w *world) act() {
 		w.outage()
 	case modes:
 		w.switchMode()
+	case losses:
+		w.lose()
 	}
 }
 
@@ -127,16 +129,17 @@ func (w *world) cut() {
 	w.net.Heal()
 }
 
-// outage takes Redis away from some nodes, or all, or has it lose all that it has.
+// lose has Redis lose all that it has.
+func (w *world) lose() {
+	w.say("Redis loses all")
+	w.atomic.Lock()
+	w.redis.Flush()
+	w.atomic.Unlock()
+}
+
+// outage takes Redis away from some nodes, or all.
 func (w *world) outage() {
 	list := w.alive()
-	if w.plan.kind == outages && w.rnd.IntN(4) == 0 {
-		w.say("Redis loses all")
-		w.atomic.Lock()
-		w.redis.Flush()
-		w.atomic.Unlock()
-		return
-	}
 	all := w.rnd.IntN(2) == 0
 	for _, p := range list {
 		if all || w.rnd.IntN(2) == 0 {

@@ -99,7 +99,7 @@ func (w *world) start(i int) (*proc, error) {
 	}
 	p.node, err = node.New(node.Options{
 		ID: p.id, Counter: p.counter, Direct: &direct{p: p, ladder: ladder, now: clock.Now, writer: "d" + name}, Ring: p.ring, Peers: p.client,
-		Store: redisSeen{p}, Clock: clock, Placement: place, Logger: w.logger(p.id),
+		Store: redisSeen{p}, Clock: clock, Placement: place, HotRate: w.plan.hotRate, Logger: w.logger(p.id),
 	})
 	if err != nil {
 		return nil, err

@@ -34,6 +34,7 @@ type plan struct {
 	skew       time.Duration // of clocks
 	weather    simnet.Weather
 	mix        faultstore.Mix
+	hotRate    float64
 	exact      bool // never is anybody out of reach: no decision may overshoot
 }
 
@@ -41,17 +42,18 @@ type plan struct {
 type kind int
 
 const (
-	graceful kind = iota // joins and leaves
-	crashes              // kills and restarts
-	splits               // cuts of the network
-	outages              // Redis down, slow, lossy
-	modes                // switches between the modes
-	everything
+	graceful   kind = iota // joins and leaves
+	crashes                // kills and restarts
+	splits                 // cuts of the network
+	outages                // Redis down, slow, lossy
+	modes                  // switches between the modes
+	everything             // of these, one after the other
+	losses                 // Redis loses all; whoever decides about a key knows it
 	kinds
 )
 
 func (k kind) String() string {
-	return [...]string{"graceful", "crashes", "splits", "outages", "modes", "everything"}[k]
+	return [...]string{"graceful", "crashes", "splits", "outages", "modes", "everything", "losses"}[k]
 }
 
 func kindNames() string {
@@ -74,12 +76,18 @@ func newPlan(rnd *rand.Rand) plan {
 			p.kind = k
 		}
 	}
-	p.exact = p.kind == graceful || p.kind == modes
+	if rnd.IntN(4) == 0 {
+		p.hotRate = 20 // whatever is sampled is hot, as the sample is small
+	}
+	p.exact = (p.kind == graceful || p.kind == modes) && p.hotRate == 0
 	if p.kind == splits || p.kind == everything {
 		p.weather.PacketLoss = rnd.IntN(200)
 		p.weather.CallLoss = rnd.IntN(20)
 	}
-	if p.kind == outages || p.kind == everything || p.kind == graceful && rnd.IntN(2) == 0 {
+	if p.kind == losses {
+		p.hotRate = 0 // what several nodes count, none of them knows alone
+	}
+	if p.kind == outages || p.kind == everything || p.kind == losses || p.kind == graceful && rnd.IntN(2) == 0 {
 		p.mix = faultstore.Mix{ReplyLost: rnd.IntN(100), RequestLost: rnd.IntN(50), Refused: rnd.IntN(50), Late: rnd.IntN(50)}
 	}
 	return p
@@ -97,6 +105,8 @@ type world struct {
 	ledger  ledger
 	journal journal
 	refused atomic.Int64
+	shared  atomic.Int64 // answers about hot keys
+	near    atomic.Int64 // refusals that were remembered
 	once    atomic.Int64
 	under   atomic.Int64 // counts that are being asked for
 	healed  atomic.Bool
