@@ -106,6 +106,9 @@ func TestExitStatus(t *testing.T) {
 		{"count", exitUsage, "", "twotier count: the KEY is missing\nusage: twotier count KEY"},
 		{"serve --print-config", exitOK, "flush-interval = 200ms ", ""},
 		{"serve --listen x", exitUsage, "", "twotier serve: --listen: \"x\" is not HOST:PORT"},
+		{"demo --for soon", exitUsage, "", "twotier demo: --for: "},
+		{"demo --rate 0", exitUsage, "", "--rate: 0 is not a number from 1 to 10000\nusage: twotier demo"},
+		{"demo now", exitUsage, "", `unexpected argument "now"`},
 		{"serve --speed", exitUsage, "", "unknown flag --speed\nusage: twotier serve"},
 		{"serve --join a:1", exitUsage, "", "--join: needs --gossip, such as --gossip 127.0.0.1:7946\n"},
 	}

@@ -11,6 +11,7 @@ import (
 
 	"twotier/httpapi"
 	"twotier/internal/config"
+	"twotier/internal/embedded"
 	"twotier/internal/node"
 	"twotier/internal/peer"
 	"twotier/ring"
@@ -30,9 +31,10 @@ type server struct {
 	http  *httpapi.Server
 }
 
-func newServer(ctx context.Context, cfg config.Config, log *slog.Logger) (s *server, err error) {
+// newServer makes the parts. Without Redis the store is the embedded one that is given, or one of its own.
+func newServer(ctx context.Context, cfg config.Config, shared *embedded.Store, log *slog.Logger) (s *server, err error) {
 	s = &server{cfg: cfg, log: log, clock: node.NewClock(nil, nil)}
-	if s.store, err = openStores(ctx, cfg, s.clock, log); err != nil {
+	if s.store, err = openStores(ctx, cfg, shared, s.clock, log); err != nil {
 		return nil, err
 	}
 	place := syncer.Placement{Partitions: cfg.Partitions, Seed: cfg.HashSeed}

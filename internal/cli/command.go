@@ -147,7 +147,7 @@ func (s spec) try(ctx context.Context, o IO, args []string) error {
 	fs := flag.NewFlagSet(s.name, flag.ContinueOnError)
 	c.bind(fs)
 	run := s.bind(fs)
-	args, err := parseFlags(fs, args)
+	args, err := ParseFlags(fs, args)
 	if err != nil {
 		return err
 	}
@@ -159,8 +159,9 @@ func (s spec) try(ctx context.Context, o IO, args []string) error {
 	return run(ctx, session, args)
 }
 
-// parseFlags parses flags wherever they stand among the arguments, and returns the others. All behind -- are others.
-func parseFlags(fs *flag.FlagSet, args []string) (others []string, err error) {
+// ParseFlags parses flags wherever they stand among the arguments, and returns the others. All behind -- are others. An error is
+// [flag.ErrHelp] or a [UsageError] in the words that flags are documented in.
+func ParseFlags(fs *flag.FlagSet, args []string) (others []string, err error) {
 	fs.SetOutput(io.Discard)
 	for {
 		if err := fs.Parse(args); err != nil {
