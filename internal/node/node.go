@@ -73,16 +73,17 @@ type Node struct {
 	paused    atomic.Bool  // nothing is decided
 	direct    atomic.Int64 // operations under way in Redis
 
-	handovers atomic.Int64
-	opened    atomic.Bool
-	draining  atomic.Bool
-	closed    atomic.Bool
-	run       context.Context
-	stop      context.CancelFunc
-	tasksMu   sync.Mutex // orders spawn and Close
-	done      sync.WaitGroup
-	once      sync.Once
-	err       error
+	served   atomic.Int64 // tasks of other nodes
+	tables   atomic.Int64 // changes of the table
+	opened   atomic.Bool
+	draining atomic.Bool
+	closed   atomic.Bool
+	run      context.Context
+	stop     context.CancelFunc
+	tasksMu  sync.Mutex // orders spawn and Close
+	done     sync.WaitGroup
+	once     sync.Once
+	err      error
 }
 
 // New checks the options and returns a node that is not running yet.
@@ -194,6 +195,7 @@ func (n *Node) join(ctx context.Context, address string) error {
 
 // Changed tells the node that the ring has another table.
 func (n *Node) Changed(t *ring.Table) {
+	n.tables.Add(1)
 	n.opt.Peers.Keep(t)
 	n.tenancy.poke()
 }

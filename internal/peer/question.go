@@ -17,6 +17,7 @@ const (
 	askTop
 	askSeries
 	askMode
+	askStatus
 )
 
 // appendQuestion appends a question. They are rare but for claims, whose answers are large: only those have a form of their own.
@@ -38,6 +39,8 @@ func appendQuestion(b []byte, question any) ([]byte, error) {
 		kind = askSeries
 	case *node.ModeQuestion:
 		kind = askMode
+	case *node.StatusQuestion:
+		kind = askStatus
 	default:
 		return b, fmt.Errorf("%T is no question", question)
 	}
@@ -67,6 +70,8 @@ func readQuestion(b []byte) (question any, err error) {
 		question = new(node.SeriesQuestion)
 	case askMode:
 		question = new(node.ModeQuestion)
+	case askStatus:
+		question = new(node.StatusQuestion)
 	default:
 		return nil, errFormat
 	}
