@@ -128,11 +128,15 @@ func (s *session) cluster(ctx context.Context, query url.Values) error {
 	if err := s.call(ctx, http.MethodGet, "/v1/cluster", query, nil, &v); err != nil || s.json {
 		return err
 	}
+	on := ""
+	if len(v.Members) > 1 {
+		on = " on this node"
+	}
 	lines := [][2]string{
 		{"mode", v.Mode},
 		{"store", s.describeStore(v.Store)},
-		{"pending", strconv.FormatInt(v.Pending, 10) + " buckets not in the store yet"},
-		{"memory", fmt.Sprintf("%d keys, %s of %s", v.Keys, formatSize(v.Memory), formatSize(v.MaxMemory))},
+		{"pending", strconv.FormatInt(v.Pending, 10) + " buckets not in the store yet" + on},
+		{"memory", fmt.Sprintf("%d keys, %s of %s", v.Keys, formatSize(v.Memory), formatSize(v.MaxMemory)) + on},
 		{"clock", fmt.Sprintf("%+d ms to the store's, %d ms of it not followed yet", v.Offset, v.Skew)},
 		{"ring", fmt.Sprintf("version %d, %d partitions, %d %s", v.Ring, v.Partitions, len(v.Members), plural(len(v.Members), "member"))},
 	}

@@ -20,8 +20,8 @@ const (
 	store = `"redis":{"kind":"redis","address":"h:6379","up":true,"rtt_us":130,"round_trips":9},"clock_offset_ms":-2,"clock_skew_ms":0,"pending_buckets":7,"keys":12,"memory_bytes":1572864,"max_memory_bytes":1073741824}`
 	shown = `mode     two-tier
 store    redis h:6379, up, round trip 130µs
-pending  7 buckets not in the store yet
-memory   12 keys, 1.5 MiB of 1 GiB
+pending  7 buckets not in the store yet on this node
+memory   12 keys, 1.5 MiB of 1 GiB on this node
 clock    -2 ms to the store's, 0 ms of it not followed yet
 ring     version 3, 103 partitions, 3 members
 
