@@ -7,7 +7,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const PERIOD = 1000;
 const KEPT = 120;
 
-const state = { rates: [], pending: [], last: null, members: new Map(), topWindow: "1m", seriesWindow: "1h", key: null };
+const state = { rates: [], pending: [], last: null, members: new Map(), colours: new Map(), topWindow: "1m", seriesWindow: "1h", key: null };
 
 function element(tag, attributes, ...children) {
   const e = document.createElement(tag);
@@ -148,18 +148,21 @@ function showMemory(c) {
   ]);
 }
 
-// colour is the class of a member's colour; there are eight.
-const colour = (i) => "m" + (i % 8);
+// colour is the class of a member's colour, of which there are eight. It keeps the one that it had first.
+function colour(m) {
+  if (!state.colours.has(m.id)) state.colours.set(m.id, state.colours.size % 8);
+  return "m" + state.colours.get(m.id);
+}
 
 function showShares(members) {
   const svg = shape("svg", { viewBox: "0 0 1000 16", preserveAspectRatio: "none", "aria-hidden": "true" });
   let x = 0;
-  members.forEach((m, i) => {
-    const rect = shape("rect", { class: colour(i), x: (x * 1000).toFixed(1), width: Math.max(0, m.share * 1000 - (members.length > 1 ? 2 : 0)).toFixed(1), height: 16 });
+  for (const m of members) {
+    const rect = shape("rect", { class: colour(m), x: (x * 1000).toFixed(1), width: Math.max(0, m.share * 1000 - (members.length > 1 ? 2 : 0)).toFixed(1), height: 16 });
     rect.append(shape("title", {}, `${m.id}: ${number.format(m.partitions)} partitions, ${(m.share * 100).toFixed(1)} %`));
     svg.append(rect);
     x += m.share;
-  });
+  }
   $("shares").replaceChildren(svg);
 }
 
@@ -186,7 +189,7 @@ function moving(s) {
   return [...(s.gaining ? ["+" + figure(s.gaining)] : []), ...(from ? ["−" + figure(from)] : [])].join(" ") || "–";
 }
 
-function memberRow(m, i, c, now) {
+function memberRow(m, c, now) {
   const s = m.status, r = rates(m, now), unknown = "?";
   const cell = (label, kind, ...content) => element("td", { "data-label": label, class: kind }, ...content);
   const link = element("a", { href: location.protocol + "//" + m.address + "/", title: m.address }, m.id);
@@ -198,7 +201,7 @@ function memberRow(m, i, c, now) {
   const line = element("span", { class: "plot inline" });
   spark(line, r.history, 22, 120, KEPT / 4);
   return element("tr", {},
-    cell("Member", "who", element("span", { class: "swatch " + colour(i) }), link, element("small", {}, m.address + (m.self ? ", this node" : ""))),
+    cell("Member", "who", element("span", { class: "swatch " + colour(m) }), link, element("small", {}, m.address + (m.self ? ", this node" : ""))),
     cell("State", "states", ...states),
     cell("Partitions", "num", number.format(m.partitions), element("small", {}, ` ${(m.share * 100).toFixed(1)} %`)),
     cell("Moving", "num", s ? moving(s) : unknown),
@@ -220,7 +223,7 @@ function showCluster(c, now) {
   document.body.classList.toggle("many", count > 1);
   showShares(c.members);
   const focused = document.activeElement && document.activeElement.closest && document.activeElement.closest("#members a") && document.activeElement.textContent;
-  $("members").replaceChildren(...c.members.map((m, i) => memberRow(m, i, c, now)));
+  $("members").replaceChildren(...c.members.map((m) => memberRow(m, c, now)));
   if (focused) for (const a of $("members").querySelectorAll("a")) if (a.textContent === focused) a.focus();
   for (const [id, known] of state.members) if (known.seen !== now) state.members.delete(id);
 }
