@@ -15,11 +15,16 @@ import (
 // view is the cluster as a node sees it, with what every member says of itself.
 func view(t *testing.T, s *server) (v node.ClusterView) {
 	t.Helper()
-	answer := ask(t, "GET", "http://"+s.http.Addr().String()+"/v1/cluster?nodes=true", "")
-	if err := json.Unmarshal([]byte(answer), &v); err != nil {
-		t.Fatal(err)
-	}
+	decode(t, ask(t, "GET", "http://"+s.http.Addr().String()+"/v1/cluster?nodes=true", ""), &v)
 	return v
+}
+
+// decode reads JSON.
+func decode(t *testing.T, text string, into any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), into); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
 }
 
 // startDemo starts the nodes of a demo, without its traffic.

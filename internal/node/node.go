@@ -200,7 +200,8 @@ func (n *Node) Changed(t *ring.Table) {
 	n.tenancy.poke()
 }
 
-// Drain announces that the node is about to leave and hands over all that it owns, until ctx is done. Meanwhile it serves on.
+// Drain announces that the node is about to leave and hands over all that it owns, until ctx is done. Meanwhile it serves on. If all the
+// others are leaving as well it does not wait for them: what is pending goes to the store.
 func (n *Node) Drain(ctx context.Context) error {
 	if n.opt.Ring == nil || n.draining.Swap(true) || !n.opened.Load() {
 		return nil
@@ -214,13 +215,28 @@ func (n *Node) Drain(ctx context.Context) error {
 	// Those that have not heard of it yet still ask this node, and are told who to ask instead.
 	heard := time.Now().Add(drainLinger)
 	for n.tenancy.held() > 0 || time.Now().Before(heard) {
-		if n.table().Len() == 1 || ctx.Err() != nil {
+		if !n.hasHeir() {
+			n.opt.Logger.Info("no other node stays: flushing instead of handing over", "partitions", n.tenancy.held())
+			break
+		}
+		if ctx.Err() != nil {
 			n.opt.Logger.Warn("not everything could be handed over: flushing it", "partitions", n.tenancy.held())
 			break
 		}
 		pause(ctx, drainPause)
 	}
 	return nil
+}
+
+// hasHeir reports whether there is another member that is not about to leave.
+func (n *Node) hasHeir() bool {
+	t := n.table()
+	for i := range t.Len() {
+		if i != t.Self() && !t.Member(i).Draining {
+			return true
+		}
+	}
+	return false
 }
 
 const (
