@@ -27,6 +27,24 @@ func TestOwnersOnRequest(t *testing.T) {
 	}
 }
 
+func TestNodesOnRequest(t *testing.T) {
+	f := newFake()
+	f.view.Members = []node.Member{{ID: "a", State: node.StateAlive}}
+	s := newServer(t, f)
+	if body := string(call(s, "GET /v1/cluster", "").Response.Body()); strings.Contains(body, `"status"`) {
+		t.Errorf("a status that nobody asked for: %s", body)
+	}
+	body := string(call(s, "GET /v1/cluster?owners=true&nodes=true", "").Response.Body())
+	if !strings.Contains(body, `"status":{`) || !strings.Contains(body, `"keys":7,`) || !strings.Contains(body, `"owners":[`) {
+		t.Errorf("%s", body)
+	}
+	for _, query := range []string{"nodes=1", "nodes=", "node=true"} {
+		if code := call(s, "GET /v1/cluster?"+query, "").Response.StatusCode(); code != 422 {
+			t.Errorf("%s: %d", query, code)
+		}
+	}
+}
+
 func TestAdminCallsWantTheToken(t *testing.T) {
 	f := newFake()
 	with := newServer(t, f)

@@ -122,7 +122,13 @@ func (f *fake) Reset(ctx context.Context, ns, key []byte) error {
 }
 
 func (f *fake) Cluster() node.ClusterView { return f.view }
-func (f *fake) Owners() ([]int, *uint64)  { return []int{0, 1, 0}, new(uint64) }
+func (f *fake) Survey(_ context.Context, view *node.ClusterView) {
+	view.Members = append([]node.Member{}, view.Members...)
+	for i := range view.Members {
+		view.Members[i].Status = &node.Status{Keys: 7, RingVersion: 9}
+	}
+}
+func (f *fake) Owners() ([]int, *uint64) { return []int{0, 1, 0}, new(uint64) }
 func (f *fake) SetMode(_ context.Context, mode node.Mode) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -12,6 +12,7 @@ func (s *Server) metrics(ctx *fasthttp.RequestCtx) *problem {
 	st := s.service.Stats()
 	var e exposition
 	e.node(st)
+	e.cluster(st)
 	e.counter(st.Counter)
 	e.store(st)
 	s.transport(&e)
@@ -90,6 +91,14 @@ func (e *exposition) float(name, kind, help string, v float64) {
 	e.head(name, kind, help)
 	e.series(name, nil)
 	e.b = append(strconv.AppendFloat(e.b, v, 'g', -1, 64), '\n')
+}
+
+// whether is the value of a gauge that says yes or no.
+func whether(yes bool) int64 {
+	if yes {
+		return 1
+	}
+	return 0
 }
 
 // runtime renders the basics of the Go runtime, under the names that its Prometheus collectors use where there is one.

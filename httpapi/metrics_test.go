@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -15,6 +16,12 @@ func TestMetrics(t *testing.T) {
 		Ops:     []node.OpCount{{Op: "add", Source: "memory", Total: 11}, {Op: "count", Source: "owner", Total: 3}},
 		Members: 3, RingVersion: 9, Store: node.StoreHealth{Up: true, RoundTrips: 44, RTTMicros: 250}, ClockOffsetMS: -1500,
 	}
+	f.stats.Mode, f.stats.TablesTotal, f.stats.ServedTotal, f.stats.Owned, f.stats.Held = node.ModeTwoTier, 12, 13, 14, 15
+	f.stats.States = []node.StateCount{{State: node.StateAlive, Members: 2}, {State: node.StateSuspect, Members: 1}}
+	f.stats.Phases = node.Phases{Own: 16, Gaining: 17, Losing: 18, Moving: 19}
+	f.stats.Moves = node.Moves{Taken: 20, Given: 21, Begun: 22, LetGo: 23, TakenBack: 24}
+	f.stats.Peers = node.PeerStats{MessagesTotal: 25, ResentTotal: 26, FailedTotal: 27, TasksTotal: 28}
+	f.stats.Links = []node.Link{{ID: "b", Up: true}, {ID: "c"}}
 	s := newServer(t, f)
 	call(s, "POST /v1/add", `{"key":"k"}`)
 	call(s, "POST /v1/add", `{`)
@@ -25,10 +32,33 @@ func TestMetrics(t *testing.T) {
 		"twotier_keys 5", `twotier_dropped_total{reason="expired"} 2`, "twotier_members 3", "twotier_ring_version 9", "twotier_redis_up 1",
 		"twotier_redis_rtt_seconds 0.00025", "twotier_clock_offset_seconds -1.5", `twotier_http_requests_total{code="200"} 1`,
 		`twotier_http_requests_total{code="400"} 1`, "twotier_http_connections 0",
+		`twotier_mode{mode="two-tier"} 1`, `twotier_mode{mode="redis"} 0`, "twotier_ring_changes_total 12",
+		`twotier_member_states{state="alive"} 2`, `twotier_member_states{state="suspect"} 1`,
+		"twotier_partitions_owned 14", "twotier_partitions_held 15",
+		`twotier_partition_states{state="own"} 16`, `twotier_partition_states{state="gaining"} 17`,
+		`twotier_partition_states{state="losing"} 18`, `twotier_partition_states{state="moving"} 19`,
+		`twotier_handovers_total{direction="in",via="peer"} 20`, `twotier_handovers_total{direction="out",via="peer"} 21`,
+		`twotier_handovers_total{direction="in",via="store"} 22`, `twotier_handovers_total{direction="out",via="store"} 23`,
+		"twotier_handovers_undone_total 24", "twotier_peer_messages_total 25", "twotier_peer_resent_total 26",
+		"twotier_peer_failures_total 27", `twotier_forwarded_total{direction="out"} 28`, `twotier_forwarded_total{direction="in"} 13`,
+		`twotier_peer_up{peer="b"} 1`, `twotier_peer_up{peer="c"} 0`,
 	} {
 		if !strings.Contains(got, "\n"+line+"\n") {
 			t.Errorf("%s is missing", line)
 		}
+	}
+	wellFormed(t, got)
+}
+
+// TestMetricsOfManyPeers bounds the series that have a member in a label.
+func TestMetricsOfManyPeers(t *testing.T) {
+	f := newFake()
+	for i := range 300 {
+		f.stats.Links = append(f.stats.Links, node.Link{ID: strconv.Itoa(i)})
+	}
+	got := string(call(newServer(t, f), "GET /metrics", "").Response.Body())
+	if n := strings.Count(got, "\ntwotier_peer_up{"); n != 64 {
+		t.Errorf("%d series, want 64", n)
 	}
 	wellFormed(t, got)
 }

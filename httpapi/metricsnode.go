@@ -37,11 +37,7 @@ func (e *exposition) counter(c node.CounterStats) {
 
 // store renders the health of Redis and of the clock that is taken from it.
 func (e *exposition) store(st node.Stats) {
-	up := int64(0)
-	if st.Store.Up {
-		up = 1
-	}
-	e.gauge("twotier_redis_up", "Whether Redis answered the last probe.", up)
+	e.gauge("twotier_redis_up", "Whether Redis answered the last probe.", whether(st.Store.Up))
 	e.total("twotier_redis_roundtrips_total", "Exchanges with Redis.", st.Store.RoundTrips)
 	e.float("twotier_redis_rtt_seconds", "gauge", "Smallest round trip of the last probe.", float64(st.Store.RTTMicros)/1e6)
 	e.float("twotier_clock_offset_seconds", "gauge", "Clock of Redis minus the clock of this machine.",

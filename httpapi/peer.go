@@ -3,7 +3,6 @@ package httpapi
 import (
 	"context"
 	"crypto/subtle"
-	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -135,7 +134,7 @@ func (t *PeerTransport) host(address string) *fasthttp.HostClient {
 func dialPeer(address string, timeout time.Duration) (net.Conn, error) {
 	c, err := (&net.Dialer{Timeout: timeout, KeepAlive: peerKeepAlive}).Dial("tcp", address)
 	if err != nil {
-		return nil, errors.Join(node.ErrUnreachable, err)
+		return nil, fmt.Errorf("%w: %w", node.ErrUnreachable, err)
 	}
 	return c, nil
 }

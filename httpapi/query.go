@@ -14,19 +14,24 @@ func noQuery(ctx *fasthttp.RequestCtx) *problem {
 	return eachArg(ctx, func(name, _ []byte) *problem { return unknownArg(name, "this call has none") })
 }
 
-// ownersQuery reads the query of cluster.
-func ownersQuery(ctx *fasthttp.RequestCtx) (owners bool, p *problem) {
+// clusterQuery reads the query of cluster: what it is to tell besides.
+func clusterQuery(ctx *fasthttp.RequestCtx) (owners, nodes bool, p *problem) {
 	p = eachArg(ctx, func(name, value []byte) *problem {
-		switch {
-		case string(name) != "owners":
-			return unknownArg(name, "cluster has owners")
-		case string(value) != "true":
-			return refused("owners", "want true")
+		asked := &owners
+		switch string(name) {
+		case "owners":
+		case "nodes":
+			asked = &nodes
+		default:
+			return unknownArg(name, "cluster has owners and nodes")
 		}
-		owners = true
+		if string(value) != "true" {
+			return refused(string(name), "want true")
+		}
+		*asked = true
 		return nil
 	})
-	return owners, p
+	return owners, nodes, p
 }
 
 // denyQuery reads the query of an acquire.

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"strconv"
@@ -154,7 +155,7 @@ func (d *decoder) nameOfKey() (c node.Check, p *problem) {
 }
 
 func (s *Server) cluster(ctx *fasthttp.RequestCtx) *problem {
-	owners, p := ownersQuery(ctx)
+	owners, nodes, p := clusterQuery(ctx)
 	if p != nil {
 		return p
 	}
@@ -164,6 +165,9 @@ func (s *Server) cluster(ctx *fasthttp.RequestCtx) *problem {
 	}
 	if owners {
 		view.Owners, view.HashSeed = s.service.Owners()
+	}
+	if nodes {
+		s.service.Survey(context.Background(), &view) // it bounds itself
 	}
 	body, err := json.Marshal(view)
 	if err != nil { // a share that is not a number

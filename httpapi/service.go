@@ -21,6 +21,8 @@ type Service interface {
 	Reset(ctx context.Context, ns, key []byte) error
 	// Cluster returns the cluster as the node sees it.
 	Cluster() node.ClusterView
+	// Survey has all members say how they are, and adds what they say to a view.
+	Survey(ctx context.Context, view *node.ClusterView)
 	// Owners returns the position in Cluster's members of the owner of every partition, and the seed of the hash that assigns keys to
 	// them.
 	Owners() (owners []int, seed *uint64)

@@ -36,7 +36,8 @@ type Options struct {
 	Agreement Agreement
 	// Tag is what SetTag is told at the beginning.
 	Tag string
-	// RejoinInterval is how often members that were lost, and those of Join that never came, are looked for. Default: 10 s.
+	// RejoinInterval is how often members that were lost, and those of Join that never came, are looked for; more often at first.
+	// Default: 10 s.
 	RejoinInterval time.Duration
 	// OnChange is told of every table after the first, by one goroutine. Optional.
 	OnChange func(*Table)

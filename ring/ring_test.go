@@ -107,6 +107,20 @@ func (v *village) agree(within time.Duration, members int, nodes ...int) time.Du
 
 func lan() simnet.Weather { return simnet.Weather{Delay: time.Millisecond, Jitter: time.Millisecond} }
 
+// TestStartedTogether has a node start before the only one that it knows of.
+func TestStartedTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newVillage(t, lan())
+		if _, err := v.start(3, func(o *ring.Options) { o.Join = []string{seed(1)} }); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := v.start(1, func(o *ring.Options) { o.Join = nil }); err != nil {
+			t.Fatal(err)
+		}
+		t.Log("they found each other after", v.agree(time.Second, 2, 1, 3))
+	})
+}
+
 // TestMembersComeAndGo joins, drains, leaves, kills and restarts.
 func TestMembersComeAndGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -82,7 +82,8 @@ func (r *Ring) logChange(old, t *Table) {
 // runRejoin looks for members that are missing, for as long as the node lives: memberlist itself gives up on the dead
 // after half a minute, and would leave two halves of a cluster apart for ever.
 func (r *Ring) runRejoin(ctx context.Context) {
-	timer := time.NewTimer(r.pause())
+	wait := r.opt.RejoinInterval / soonest
+	timer := time.NewTimer(around(wait))
 	defer timer.Stop()
 	for {
 		select {
@@ -95,16 +96,18 @@ func (r *Ring) runRejoin(ctx context.Context) {
 				}
 				_, _ = r.list.Join([]string{address}) // what is not there is tried again
 			}
-			timer.Reset(r.pause())
+			wait = min(2*wait, r.opt.RejoinInterval)
+			timer.Reset(around(wait))
 		}
 	}
 }
 
-// pause is the rejoin interval, give or take a quarter, so that nodes don't look for each other in step.
-func (r *Ring) pause() time.Duration {
-	i := r.opt.RejoinInterval
-	return i - i/4 + rand.N(i/2+1)
-}
+// soonest is how many times sooner than later on a new node looks for those that it did not find: nodes that are started together
+// each take themselves for the first.
+const soonest = 32
+
+// around is a time, give or take a quarter, so that nodes don't look for each other in step.
+func around(d time.Duration) time.Duration { return d - d/4 + rand.N(d/2+1) }
 
 // join contacts the seeds once.
 func (r *Ring) join(seeds []string) error {

@@ -31,6 +31,12 @@ Examples:
   twotier serve --listen :8080 --redis redis://127.0.0.1:6379 --ack redis
   TWOTIER_REDIS=rediss://me:secret@redis.example:6380 twotier serve --config twotier.conf
   twotier serve --config twotier.conf --print-config
+
+Three nodes of a cluster on one machine; any of them answers for all:
+  export TWOTIER_REDIS=redis://127.0.0.1:6379 TWOTIER_JOIN=127.0.0.1:7946
+  twotier serve --node a --listen 127.0.0.1:8080 --gossip 127.0.0.1:7946 &
+  twotier serve --node b --listen 127.0.0.1:8081 --gossip 127.0.0.1:7947 &
+  twotier serve --node c --listen 127.0.0.1:8082 --gossip 127.0.0.1:7948 &
 `
 
 // printHelp lists the commands.
@@ -42,6 +48,7 @@ func printHelp(w io.Writer) error {
 	}
 	out.WriteString(`
 Examples:
+  twotier demo
   twotier serve &
   twotier add alice -n 3
   twotier acquire alice --limit 15/1m --limit 50/24h

@@ -61,6 +61,8 @@ func report(stderr io.Writer, name string, err error) int {
 func commands() []cli.Command {
 	all := []cli.Command{{
 		Name: "serve", Synopsis: serveSynopsis, Summary: "run a server", Help: serveHelp, Run: runServe,
+	}, {
+		Name: "demo", Synopsis: demoSynopsis, Summary: "three nodes and some traffic in one process, for a first look", Help: demoHelp, Run: runDemo,
 	}}
 	all = append(all, cli.Commands()...)
 	return append(all, cli.Command{

@@ -2,6 +2,7 @@ package main
 
 import (
 	"flag"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -106,6 +107,9 @@ func TestExitStatus(t *testing.T) {
 		{"count", exitUsage, "", "twotier count: the KEY is missing\nusage: twotier count KEY"},
 		{"serve --print-config", exitOK, "flush-interval = 200ms ", ""},
 		{"serve --listen x", exitUsage, "", "twotier serve: --listen: \"x\" is not HOST:PORT"},
+		{"demo --for soon", exitUsage, "", "twotier demo: --for: "},
+		{"demo --rate 0", exitUsage, "", "--rate: 0 is not a number from 1 to 10000\nusage: twotier demo"},
+		{"demo now", exitUsage, "", `unexpected argument "now"`},
 		{"serve --speed", exitUsage, "", "unknown flag --speed\nusage: twotier serve"},
 		{"serve --join a:1", exitUsage, "", "--join: needs --gossip, such as --gossip 127.0.0.1:7946\n"},
 	}
@@ -121,6 +125,26 @@ func TestExitStatus(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestAddressTaken names the flag that is to be changed.
+func TestAddressTaken(t *testing.T) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	taken := l.Addr().String()
+	for flag, args := range map[string][]string{
+		"--listen": {"serve", "--listen", taken},
+		"--gossip": {"serve", "--listen", "127.0.0.1:0", "--redis", "redis://127.0.0.1:1", "--gossip", taken},
+	} {
+		status, stdout, stderr := exec(t, nil, args...)
+		want := "twotier serve: " + flag + ": " + taken + " is taken by another process; "
+		if status != exitFailed || stdout != "" || !strings.Contains(stderr, want) {
+			t.Errorf("status %d, stdout %q, stderr\n%s\nwant %s", status, stdout, stderr, want)
+		}
 	}
 }
 

@@ -30,7 +30,7 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 	if cfg.Node == "" {
 		cfg.Node = newNodeID()
 	}
-	s, err := newServer(ctx, cfg, log)
+	s, err := newServer(ctx, cfg, nil, log)
 	if err != nil {
 		return err
 	}

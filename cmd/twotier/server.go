@@ -8,9 +8,12 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
+	"syscall"
 
 	"twotier/httpapi"
 	"twotier/internal/config"
+	"twotier/internal/embedded"
 	"twotier/internal/node"
 	"twotier/internal/peer"
 	"twotier/ring"
@@ -30,9 +33,10 @@ type server struct {
 	http  *httpapi.Server
 }
 
-func newServer(ctx context.Context, cfg config.Config, log *slog.Logger) (s *server, err error) {
+// newServer makes the parts. Without Redis the store is the embedded one that is given, or one of its own.
+func newServer(ctx context.Context, cfg config.Config, shared *embedded.Store, log *slog.Logger) (s *server, err error) {
 	s = &server{cfg: cfg, log: log, clock: node.NewClock(nil, nil)}
-	if s.store, err = openStores(ctx, cfg, s.clock, log); err != nil {
+	if s.store, err = openStores(ctx, cfg, shared, s.clock, log); err != nil {
 		return nil, err
 	}
 	place := syncer.Placement{Partitions: cfg.Partitions, Seed: cfg.HashSeed}
@@ -119,13 +123,22 @@ func (s *server) open(ctx context.Context) error {
 		return err
 	}
 	if err := s.http.Open(ctx); err != nil {
-		return fmt.Errorf("listen on %s: %w", s.cfg.Listen, err)
+		return orTaken(fmt.Errorf("listen on %s: %w", s.cfg.Listen, err), "listen", s.cfg.Listen)
 	}
 	address := s.cfg.Advertise
 	if address == "" {
 		address = s.http.Addr().String()
 	}
-	return s.node.Open(ctx, address)
+	return orTaken(s.node.Open(ctx, address), "gossip", s.cfg.Gossip)
+}
+
+// orTaken words the mistake that is made most: something else has the address, which is often this very program.
+func orTaken(err error, flag, address string) error {
+	// memberlist hands on the text of an error only.
+	if err == nil || !errors.Is(err, syscall.EADDRINUSE) && !strings.Contains(err.Error(), syscall.EADDRINUSE.Error()) {
+		return err
+	}
+	return fmt.Errorf("--%s: %s is taken by another process; name another address, or port 0 for any that is free", flag, address)
 }
 
 // close hands over what this node owns, stops accepting, finishes what is under way, flushes, and only then lets go of the store.

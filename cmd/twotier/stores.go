@@ -35,7 +35,7 @@ const probeTimeout = 3 * time.Second
 
 // openStores makes the store that the configuration asks for. A Redis that doesn't fit is refused; one that does not
 // answer is only warned of, unless nothing works without it: the service can count until it comes back.
-func openStores(ctx context.Context, cfg config.Config, clock *node.Clock, log *slog.Logger) (st stores, err error) {
+func openStores(ctx context.Context, cfg config.Config, shared *embedded.Store, clock *node.Clock, log *slog.Logger) (st stores, err error) {
 	st.ladders = map[string]*leaparray.Ladder{}
 	for name, ns := range cfg.Namespaces {
 		if st.ladders[name], err = leaparray.NewLadder(ns.Ladder...); err != nil {
@@ -43,8 +43,10 @@ func openStores(ctx context.Context, cfg config.Config, clock *node.Clock, log *
 		}
 	}
 	if cfg.Redis == "" {
-		log.Warn("no --redis: counts are kept in this process alone, and nothing outlives it")
-		st.embedded = embedded.New(embedded.Options{MaxMemory: cfg.MaxMemory / 2})
+		if st.embedded = shared; shared == nil {
+			log.Warn("no --redis: counts are kept in this process alone, and nothing outlives it")
+			st.embedded = embedded.New(embedded.Options{MaxMemory: cfg.MaxMemory / 2})
+		}
 		st.store = st.embedded
 		return st, nil
 	}

@@ -7,7 +7,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const PERIOD = 1000;
 const KEPT = 120;
 
-const state = { rates: [], pending: [], last: null, topWindow: "1m", seriesWindow: "1h", key: null };
+const state = { rates: [], pending: [], last: null, members: new Map(), colours: new Map(), topWindow: "1m", seriesWindow: "1h", key: null };
 
 function element(tag, attributes, ...children) {
   const e = document.createElement(tag);
@@ -67,11 +67,11 @@ function metrics(text) {
 
 const sum = (all, name, has = () => true) => (all.get(name) || []).filter((s) => has(s.labels)).reduce((n, s) => n + s.value, 0);
 
-function spark(id, values, height) {
-  const width = 600;
+function spark(at, values, height, width = 600, kept = KEPT) {
+  values = values.slice(-kept);
   const svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", height: height, "aria-hidden": "true" });
   const top = Math.max(1, ...values) * 1.08;
-  const x = (i) => width - (values.length - 1 - i) * (width / (KEPT - 1));
+  const x = (i) => width - (values.length - 1 - i) * (width / (kept - 1));
   const y = (v) => height - 1 - (v / top) * (height - 3);
   const points = values.map((v, i) => `${x(i).toFixed(1)},${y(v).toFixed(1)}`);
   svg.append(shape("line", { class: "axis", x1: 0, x2: width, y1: height - .5, y2: height - .5 }));
@@ -79,13 +79,15 @@ function spark(id, values, height) {
     svg.append(shape("polygon", { class: "area", points: `${x(0)},${height} ${points.join(" ")} ${width},${height}` }));
     svg.append(shape("polyline", { class: "line", points: points.join(" ") }));
   }
-  $(id).replaceChildren(svg);
+  at.replaceChildren(svg);
 }
 
 function push(list, value) {
   list.push(value);
   if (list.length > KEPT) list.shift();
 }
+
+const perSecond = (a, b, ms) => Math.max(0, Math.round((a - b) / (ms / 1000)));
 
 function showMetrics(all, now) {
   const byOp = {};
@@ -95,15 +97,15 @@ function showMetrics(all, now) {
   const pending = sum(all, "twotier_pending_buckets");
   push(state.pending, pending);
   $("pending").textContent = figure(pending);
-  spark("pending-spark", state.pending, 34);
+  spark($("pending-spark"), state.pending, 34);
   const before = state.last;
   state.last = { byOp, batches, trips, now };
   if (!before) return;
-  const per = (a, b) => Math.max(0, Math.round((a - (b || 0)) / ((now - before.now) / 1000)));
+  const per = (a, b) => perSecond(a, b || 0, now - before.now);
   const total = Object.keys(byOp).reduce((n, op) => n + per(byOp[op], before.byOp[op]), 0);
   push(state.rates, total);
   $("rate").textContent = figure(total);
-  spark("spark", state.rates, 84);
+  spark($("spark"), state.rates, 84);
   $("mix").replaceChildren(...Object.keys(byOp).sort().map((op) =>
     element("li", {}, op + " ", element("b", {}, figure(per(byOp[op], before.byOp[op]))))));
   facts("flush", [
@@ -114,27 +116,28 @@ function showMetrics(all, now) {
   state.evicted = sum(all, "twotier_evictions_total");
 }
 
-function share(fraction) {
-  const svg = shape("svg", { viewBox: "0 0 100 8", preserveAspectRatio: "none", "aria-hidden": "true" });
-  svg.append(shape("rect", { class: "back", width: 100, height: 8, rx: 2 }));
-  svg.append(shape("rect", { class: "front", width: (fraction * 100).toFixed(1), height: 8, rx: 2 }));
-  return svg;
+function showState(c) {
+  const silent = c.members.filter((m) => m.state === "suspect").map((m) => m.id);
+  if (!c.redis.up) badge("state", "degraded: Redis can't be reached", "bad");
+  else if (silent.length) badge("state", (silent.length > 3 ? silent.length + " members do" : silent.join(", ") + (silent.length > 1 ? " do" : " does")) + " not answer", "warn");
+  else badge("state", "healthy", "good");
 }
 
-function showCluster(c) {
-  badge("mode", c.mode, "");
-  const up = c.redis.up;
-  badge("state", up ? "healthy" : "degraded: Redis can't be reached", up ? "good" : "bad");
-  $("redis-state").textContent = c.redis.kind === "embedded" ? "Embedded" : up ? "Up" : "Down";
-  facts("redis", [
-    ["store", c.redis.kind],
-    ...(c.redis.address ? [["address", c.redis.address]] : []),
-    ["round trip", c.redis.rtt_us >= 1000 ? (c.redis.rtt_us / 1000).toFixed(1) + " ms" : c.redis.rtt_us + " µs"],
+function showStore(redis, offset) {
+  const embedded = redis.kind === "embedded";
+  $("store").textContent = embedded ? "Store" : "Redis";
+  $("redis-state").textContent = embedded ? "In memory" : redis.up ? "Up" : "Down";
+  facts("redis", embedded ? [["nothing outlives the process", ""]] : [
+    ["store", redis.kind],
+    ...(redis.address ? [["address", redis.address]] : []),
+    ["round trip", redis.rtt_us >= 1000 ? (redis.rtt_us / 1000).toFixed(1) + " ms" : redis.rtt_us + " µs"],
     ["exchanges a second", figure(state.tripRate || 0)],
-    ["clock offset", c.clock_offset_ms + " ms"],
-    ...(c.redis.error ? [["error", c.redis.error]] : []),
-    ...(c.redis.kind === "embedded" ? [["note", "nothing outlives the process"]] : []),
+    ["clock offset", offset + " ms"],
+    ...(redis.error ? [["error", redis.error]] : []),
   ]);
+}
+
+function showMemory(c) {
   $("memory").textContent = bytes(c.memory_bytes);
   const used = c.max_memory_bytes ? Math.min(1, c.memory_bytes / c.max_memory_bytes) : 0;
   $("memory-bar").style.width = (used * 100).toFixed(1) + "%";
@@ -143,13 +146,86 @@ function showCluster(c) {
     ["bound", c.max_memory_bytes ? bytes(c.max_memory_bytes) : "none"],
     ["evicted", figure(state.evicted || 0)],
   ]);
-  const alive = c.members.length;
-  $("ring").textContent = `${alive} ${alive === 1 ? "member" : "members"}, ${number.format(c.partitions)} partitions, ring version ${c.ring_version}`;
-  $("members").replaceChildren(...c.members.map((m) => element("tr", {},
-    element("td", {}, m.id + (m.self ? " (this node)" : "")), element("td", {}, m.address),
-    element("td", {}, element("span", { class: "badge " + (m.state === "alive" ? "good" : "warn") }, m.state)),
-    element("td", { class: "num" }, number.format(m.partitions)),
-    element("td", {}, share(m.share), (m.share * 100).toFixed(1) + " %"))));
+}
+
+// colour is the class of a member's colour, of which there are eight. It keeps the one that it had first.
+function colour(m) {
+  if (!state.colours.has(m.id)) state.colours.set(m.id, state.colours.size % 8);
+  return "m" + state.colours.get(m.id);
+}
+
+function showShares(members) {
+  const svg = shape("svg", { viewBox: "0 0 1000 16", preserveAspectRatio: "none", "aria-hidden": "true" });
+  let x = 0;
+  for (const m of members) {
+    const rect = shape("rect", { class: colour(m), x: (x * 1000).toFixed(1), width: Math.max(0, m.share * 1000 - (members.length > 1 ? 2 : 0)).toFixed(1), height: 16 });
+    rect.append(shape("title", {}, `${m.id}: ${number.format(m.partitions)} partitions, ${(m.share * 100).toFixed(1)} %`));
+    svg.append(rect);
+    x += m.share;
+  }
+  $("shares").replaceChildren(svg);
+}
+
+// rates compares what a member says of itself with what it said before.
+function rates(m, now) {
+  const s = m.status, id = m.id + " " + m.started;
+  const known = state.members.get(id) || { rates: [], now: 0 };
+  state.members.set(id, known);
+  known.seen = now;
+  const before = known.before;
+  known.before = s && { ops: s.ops_total, forwarded: s.forwarded_total, served: s.served_total, now };
+  if (!s || !before || now - before.now > 5 * PERIOD) return { history: known.rates };
+  const ops = s.ops_total - before.ops;
+  const traffic = perSecond(s.ops_total, before.ops, now - before.now);
+  push(known.rates, traffic);
+  return {
+    history: known.rates, traffic, served: perSecond(s.served_total, before.served, now - before.now),
+    forwarded: ops > 0 ? Math.round(((s.forwarded_total - before.forwarded) / ops) * 100) + " %" : "–",
+  };
+}
+
+function moving(s) {
+  const from = s.losing + s.moving;
+  return [...(s.gaining ? ["+" + figure(s.gaining)] : []), ...(from ? ["−" + figure(from)] : [])].join(" ") || "–";
+}
+
+function memberRow(m, c, now) {
+  const s = m.status, r = rates(m, now), unknown = "?";
+  const cell = (label, kind, ...content) => element("td", { "data-label": label, class: kind }, ...content);
+  const link = element("a", { href: location.protocol + "//" + m.address + "/", title: m.address }, m.id);
+  const states = [element("span", { class: "badge " + ({ alive: "good", suspect: "bad" }[m.state] || "warn") }, m.state)];
+  const mode = s ? s.mode : m.mode;
+  if (mode && mode !== c.mode) states.push(element("span", { class: "badge warn" }, mode));
+  if (s && s.ring_version !== c.ring_version) states.push(element("span", { class: "badge warn" }, "sees other members"));
+  if (s && !s.redis_up) states.push(element("span", { class: "badge bad" }, "its store is down"));
+  const line = element("span", { class: "plot inline" });
+  spark(line, r.history, 22, 120, KEPT / 4);
+  return element("tr", {},
+    cell("Member", "who", element("span", { class: "swatch " + colour(m) }), link, element("small", {}, m.address + (m.self ? ", this node" : ""))),
+    cell("State", "states", ...states),
+    cell("Partitions", "num", number.format(m.partitions), element("small", {}, ` ${(m.share * 100).toFixed(1)} %`)),
+    cell("Moving", "num", s ? moving(s) : unknown),
+    cell("Traffic", "traffic", element("b", {}, r.traffic === undefined ? "–" : figure(r.traffic)), line),
+    cell("Forwarded", "num", r.forwarded || "–"),
+    cell("For others", "num", r.served === undefined ? "–" : figure(r.served)),
+    cell("Pending", "num", s ? figure(s.pending_buckets) : unknown));
+}
+
+function showCluster(c, now) {
+  badge("mode", c.mode, "");
+  showState(c);
+  showStore(c.redis, c.clock_offset_ms);
+  showMemory(c);
+  const count = c.members.length;
+  const under = c.members.reduce((n, m) => n + (m.status ? m.status.gaining : 0), 0);
+  $("ring").textContent = `${count} ${count === 1 ? "member" : "members"}, ${number.format(c.partitions)} partitions` + (under ? `, ${figure(under)} on their way to another` : "");
+  $("ring").title = "ring version " + c.ring_version;
+  document.body.classList.toggle("many", count > 1);
+  showShares(c.members);
+  const focused = document.activeElement && document.activeElement.closest && document.activeElement.closest("#members a") && document.activeElement.textContent;
+  $("members").replaceChildren(...c.members.map((m) => memberRow(m, c, now)));
+  if (focused) for (const a of $("members").querySelectorAll("a")) if (a.textContent === focused) a.focus();
+  for (const [id, known] of state.members) if (known.seen !== now) state.members.delete(id);
 }
 
 function showTop(keys) {
@@ -253,7 +329,8 @@ async function refresh() {
   try {
     const text = await get("/metrics").then((r) => r.text());
     showMetrics(metrics(text), performance.now());
-    showCluster(await get("/v1/cluster").then((r) => r.json()));
+    const cluster = await get("/v1/cluster?nodes=true").then((r) => r.json());
+    showCluster(cluster, performance.now());
     $("clock").textContent = "updated " + new Date().toLocaleTimeString();
   } catch {
     badge("state", "this node can't be reached", "bad");
@@ -273,5 +350,5 @@ tabs("series-window", (w) => { state.seriesWindow = w; refreshKey(); });
 $("lookup").addEventListener("submit", (e) => { e.preventDefault(); lookup($("ns").value.trim() || "default", $("key").value); });
 const linked = new URLSearchParams(location.hash.slice(1));
 if (linked.get("key")) lookup(linked.get("ns") || "default", linked.get("key"));
-document.addEventListener("visibilitychange", () => { state.last = null; });
+document.addEventListener("visibilitychange", () => { state.last = null; state.members.clear(); });
 run();

@@ -45,6 +45,7 @@ func importMap() map[string][]string {
 
 		// The program: the only place that knows everything.
 		"internal/config": {"twotier/leaparray"},
+		"internal/demo":   {},
 		"internal/load":   {fasthttp, fastjson, hdrHistogram},
 		"internal/cli":    {"twotier/internal/config", "twotier/internal/load", "twotier/httpapi/client"},
 		"cmd/twotier":     {"twotier", goRedis, fasthttp, memberlist},

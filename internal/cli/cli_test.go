@@ -23,11 +23,20 @@ type server struct {
 	contentType string
 	answer      string
 	asked       string
+	token       string
+	calls       int
+	stopAt      int // the call at which stop is called; 0: never
+	stop        func()
 }
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	s.asked = strings.TrimSpace(r.Method + " " + r.URL.RequestURI() + " " + string(body))
+	s.token = r.Header.Get("Authorization")
+	s.calls++
+	if s.calls == s.stopAt {
+		s.stop()
+	}
 	if s.contentType != "" {
 		w.Header().Set("Content-Type", s.contentType)
 	}
@@ -143,28 +152,6 @@ b      x              2  █
        0 └──────────
           -10m   now
 `,
-		},
-		{
-			"cluster", "cluster",
-			`{"mode":"two-tier","ring_version":3,"partitions":1021,"members":[{"id":"b","address":"h:2","state":"alive","self":false,"partitions":511,"share":0.501},{"id":"a","address":"h:1","state":"alive","self":true,"partitions":510,"share":0.499}],"redis":{"kind":"redis","address":"h:6379","up":true,"rtt_us":130,"round_trips":9},"clock_offset_ms":-2,"clock_skew_ms":0,"pending_buckets":7,"keys":12,"memory_bytes":1572864,"max_memory_bytes":1073741824}`,
-			`GET /v1/cluster`,
-			`mode     two-tier
-store    redis h:6379, up, round trip 130µs
-pending  7 buckets not in the store yet
-memory   12 keys, 1.5 MiB of 1 GiB
-clock    -2 ms to the store's, 0 ms of it not followed yet
-ring     version 3, 1021 partitions, 2 members
-
-MEMBER  ADDRESS  STATE  PARTITIONS  SHARE
-a       h:1      alive         510  49.9%  (asked)
-b       h:2      alive         511  50.1%
-`,
-		},
-		{
-			"cluster without a store", "cluster", `{"mode":"two-tier","members":[],"redis":{"kind":"redis","up":false,"error":"refused"}}`,
-			`GET /v1/cluster`,
-			"mode     two-tier\nstore    redis, down: refused\npending  0 buckets not in the store yet\nmemory   0 keys, 0 B of 0 B\n" +
-				"clock    +0 ms to the store's, 0 ms of it not followed yet\nring     version 0, 0 partitions, 0 members\n\n",
 		},
 	}
 	for _, test := range tests {
@@ -298,6 +285,9 @@ func TestWrongUsage(t *testing.T) {
 		{"top -n 0", "--n: 0 is not a number of keys"},
 		{"top --window ", "--window"},
 		{"cluster x", "unexpected argument"},
+		{"mode fast", `"fast" is neither two-tier nor redis`},
+		{"mode redis now", `unexpected argument "now"`},
+		{"mode redis", "--admin-token: missing"},
 		{"reset", "the KEY is missing"},
 		{"count a --server ftp://x", "--server: "},
 		{"count a --server http://", "--server: "},

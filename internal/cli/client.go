@@ -22,11 +22,13 @@ type client struct {
 	base    *url.URL
 	http    *http.Client
 	timeout time.Duration
+	token   string // for administration, if it is needed
+	unknown string // what to say of a write whose answer did not arrive
 }
 
 func newClient(base *url.URL, timeout time.Duration) *client {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 1}
-	return &client{base: base, timeout: timeout, http: &http.Client{
+	return &client{base: base, timeout: timeout, unknown: "it may or may not have been counted", http: &http.Client{
 		Transport: transport,
 		Timeout:   timeout,
 		// A server of ours never redirects; to follow somebody else's would hide that.
@@ -58,6 +60,9 @@ func (c *client) do(ctx context.Context, method, path string, query url.Values, 
 	if body != nil {
 		request.Header.Set("Content-Type", "application/json")
 	}
+	if c.token != "" {
+		request.Header.Set("Authorization", "Bearer "+c.token)
+	}
 	response, err := c.http.Do(request)
 	if err != nil {
 		return nil, c.explain(err, body != nil)
@@ -84,7 +89,7 @@ func (c *client) explain(err error, write bool) error {
 	}
 	unknown := ""
 	if write {
-		unknown = "\nit may or may not have been counted"
+		unknown = "\n" + c.unknown
 	}
 	var timeout net.Error
 	if errors.As(err, &timeout) && timeout.Timeout() {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -77,7 +78,7 @@ type Command struct {
 
 // Commands returns the commands in the order of a help text.
 func Commands() []Command {
-	specs := []spec{addSpec(), countSpec(), acquireSpec(), seriesSpec(), topSpec(), clusterSpec(), resetSpec(), benchSpec()}
+	specs := []spec{addSpec(), countSpec(), acquireSpec(), seriesSpec(), topSpec(), clusterSpec(), modeSpec(), resetSpec(), benchSpec()}
 	commands := make([]Command, len(specs))
 	for i, s := range specs {
 		commands[i] = Command{Name: s.name, Synopsis: "twotier " + s.name + " " + s.args, Summary: s.summary, Help: s.help, Run: s.run}
@@ -88,6 +89,7 @@ func Commands() []Command {
 // spec describes a command. bind defines its flags, and returns what runs it with the arguments that are not flags.
 type spec struct {
 	name, args, summary, details, examples string
+	timeout                                time.Duration // of one call, by default; 0: defaultTimeout
 	bind                                   func(fs *flag.FlagSet) func(ctx context.Context, s *session, args []string) error
 }
 
@@ -105,12 +107,15 @@ type connection struct {
 	timeout time.Duration
 }
 
-const defaultServer = "http://127.0.0.1:8080"
+const (
+	defaultServer  = "http://127.0.0.1:8080"
+	defaultTimeout = 5 * time.Second
+)
 
-func (c *connection) bind(fs *flag.FlagSet) {
+func (c *connection) bind(fs *flag.FlagSet, timeout time.Duration) {
 	fs.StringVar(&c.server, "server", "", "`URL` of a server (default $TWOTIER_SERVER, or "+defaultServer+")")
 	fs.BoolVar(&c.json, "json", false, "print the answer as JSON")
-	fs.DurationVar(&c.timeout, "timeout", 5*time.Second, "longest `TIME` to wait for an answer")
+	fs.DurationVar(&c.timeout, "timeout", cmp.Or(timeout, defaultTimeout), "longest `TIME` to wait for an answer")
 }
 
 func (c *connection) open(o IO) (*session, error) {
@@ -145,9 +150,9 @@ func (s spec) run(ctx context.Context, o IO, args []string) error {
 func (s spec) try(ctx context.Context, o IO, args []string) error {
 	var c connection
 	fs := flag.NewFlagSet(s.name, flag.ContinueOnError)
-	c.bind(fs)
+	c.bind(fs, s.timeout)
 	run := s.bind(fs)
-	args, err := parseFlags(fs, args)
+	args, err := ParseFlags(fs, args)
 	if err != nil {
 		return err
 	}
@@ -159,8 +164,9 @@ func (s spec) try(ctx context.Context, o IO, args []string) error {
 	return run(ctx, session, args)
 }
 
-// parseFlags parses flags wherever they stand among the arguments, and returns the others. All behind -- are others.
-func parseFlags(fs *flag.FlagSet, args []string) (others []string, err error) {
+// ParseFlags parses flags wherever they stand among the arguments, and returns the others. All behind -- are others. An error is
+// [flag.ErrHelp] or a [UsageError] in the words that flags are documented in.
+func ParseFlags(fs *flag.FlagSet, args []string) (others []string, err error) {
 	fs.SetOutput(io.Discard)
 	for {
 		if err := fs.Parse(args); err != nil {
@@ -219,7 +225,7 @@ func (s spec) help(w io.Writer) error {
 	var c connection
 	own, shared := flag.NewFlagSet(s.name, flag.ContinueOnError), flag.NewFlagSet(s.name, flag.ContinueOnError)
 	s.bind(own)
-	c.bind(shared)
+	c.bind(shared, s.timeout)
 	own.VisitAll(func(f *flag.Flag) { describe(&out, f) })
 	shared.VisitAll(func(f *flag.Flag) { describe(&out, f) })
 	fmt.Fprintf(&out, "\nExamples:\n%s\n", indent(s.examples))

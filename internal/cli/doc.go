@@ -1,5 +1,5 @@
 // Package cli is the commands of twotier that talk to a running server over HTTP: add, count, acquire, series, top, cluster,
-// reset and bench.
+// mode, reset and bench.
 //
 // A [Command] writes its answer to the standard output that it is given, for people or, with --json, exactly as the server
 // sent it, and returns an error rather than printing it. What became of a command is one of: nil; [ErrRefused], an acquire

@@ -6,12 +6,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"twotier/internal/config"
 )
 
 func countSpec() spec {
@@ -134,99 +131,4 @@ func (s *session) top(ctx context.Context, query url.Values) error {
 		t.add(printable(k.Key), printable(k.NS), k.Count, strings.Repeat("█", int(max(k.Count, 0)*20/largest)))
 	}
 	return t.print(s.Stdout)
-}
-
-func clusterSpec() spec {
-	return spec{
-		name: "cluster", args: "[flags]", summary: "show the members, their shares and how Redis is",
-		details:  "The cluster as the server sees it that is asked.",
-		examples: "twotier cluster\ntwotier cluster --server http://10.0.0.7:8080 --json",
-		bind: func(*flag.FlagSet) func(context.Context, *session, []string) error {
-			return func(ctx context.Context, s *session, args []string) error {
-				if err := noArgs(args); err != nil {
-					return err
-				}
-				return s.cluster(ctx)
-			}
-		},
-	}
-}
-
-// clusterView is what a server answers about the cluster, as far as it is shown. It is not the server's own type: the
-// client is to work with servers of other versions.
-type clusterView struct {
-	Mode       string
-	Ring       uint64 `json:"ring_version"`
-	Partitions int
-	Members    []member
-	Store      storeHealth `json:"redis"`
-	Offset     int64       `json:"clock_offset_ms"`
-	Skew       int64       `json:"clock_skew_ms"`
-	Pending    int64       `json:"pending_buckets"`
-	Keys       int64
-	Memory     int64 `json:"memory_bytes"`
-	MaxMemory  int64 `json:"max_memory_bytes"`
-}
-
-type member struct {
-	ID, Address, State string
-	Self               bool
-	Partitions         int
-	Share              float64
-}
-
-type storeHealth struct {
-	Kind, Address, Error string
-	Up                   bool
-	RTT                  int64 `json:"rtt_us"`
-}
-
-func (s *session) cluster(ctx context.Context) error {
-	var v clusterView
-	if err := s.call(ctx, http.MethodGet, "/v1/cluster", nil, nil, &v); err != nil || s.json {
-		return err
-	}
-	for _, line := range [][2]string{
-		{"mode", v.Mode},
-		{"store", s.describeStore(v.Store)},
-		{"pending", strconv.FormatInt(v.Pending, 10) + " buckets not in the store yet"},
-		{"memory", fmt.Sprintf("%d keys, %s of %s", v.Keys, formatSize(v.Memory), formatSize(v.MaxMemory))},
-		{"clock", fmt.Sprintf("%+d ms to the store's, %d ms of it not followed yet", v.Offset, v.Skew)},
-		{"ring", fmt.Sprintf("version %d, %d partitions, %d members", v.Ring, v.Partitions, len(v.Members))},
-	} {
-		fmt.Fprintf(s.Stdout, "%-9s%s\n", line[0], line[1])
-	}
-	fmt.Fprintln(s.Stdout)
-	slices.SortFunc(v.Members, func(a, b member) int { return strings.Compare(a.ID, b.ID) })
-	t := table{left: 3, rows: [][]string{{"MEMBER", "ADDRESS", "STATE", "PARTITIONS", "SHARE", ""}}}
-	for _, m := range v.Members {
-		self := ""
-		if m.Self {
-			self = "(asked)"
-		}
-		t.add(printable(m.ID), printable(m.Address), printable(m.State), m.Partitions, fmt.Sprintf("%.1f%%", m.Share*100), self)
-	}
-	return t.print(s.Stdout)
-}
-
-func (s *session) describeStore(h storeHealth) string {
-	text := h.Kind
-	if h.Address != "" {
-		text += " " + h.Address
-	}
-	if !h.Up {
-		return text + ", " + s.paint(red, "down") + ": " + h.Error
-	}
-	return text + ", up, round trip " + config.FormatDuration(time.Duration(h.RTT)*time.Microsecond)
-}
-
-// formatSize writes a number of bytes for people.
-func formatSize(bytes int64) string {
-	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
-	size := float64(bytes)
-	for size >= 1024 && len(units) > 1 {
-		size /= 1024
-		units = units[1:]
-	}
-	return strconv.FormatFloat(float64(int64(size*10))/10, 'f', -1, 64) + " " + units[0]
 }

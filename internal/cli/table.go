@@ -76,3 +76,14 @@ func (t *table) print(w io.Writer) error {
 }
 
 func isNumber(cell string) bool { return cell[0] >= '0' && cell[0] <= '9' }
+
+// formatSize writes a number of bytes for people.
+func formatSize(bytes int64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
+	size := float64(bytes)
+	for size >= 1024 && len(units) > 1 {
+		size /= 1024
+		units = units[1:]
+	}
+	return strconv.FormatFloat(float64(int64(size*10))/10, 'f', -1, 64) + " " + units[0]
+}

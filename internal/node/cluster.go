@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"twotier/ring"
 )
@@ -12,22 +13,22 @@ func (n *Node) Cluster() ClusterView {
 	s := n.Stats()
 	t := n.table()
 	v := ClusterView{
-		Mode: n.Mode(), RingVersion: s.RingVersion, Partitions: t.Partitions(), Held: n.tenancy.held(),
+		Mode: n.Mode(), RingVersion: s.RingVersion, Partitions: t.Partitions(), Held: s.Held,
 		Store: s.Store, ClockOffsetMS: s.ClockOffsetMS, ClockSkewMS: s.ClockSkewMS,
 		PendingBuckets: s.Counter.PendingBuckets, Keys: s.Counter.Keys,
 		MemoryBytes: s.Counter.MemoryBytes, MaxMemory: s.Counter.MaxMemory,
 	}
 	for i := range t.Len() {
-		v.Members = append(v.Members, n.memberView(t, i))
+		v.Members = append(v.Members, n.memberView(t, i, s.Peers.Silent))
 	}
 	return v
 }
 
-// memberView is one member as this node sees it.
-func (n *Node) memberView(t *ring.Table, at int) Member {
+// memberView is one member as this node sees it. silent are the processes that do not answer.
+func (n *Node) memberView(t *ring.Table, at int, silent []string) Member {
 	m := t.Member(at)
 	v := Member{
-		ID: m.ID, Address: m.Address, State: "alive", Self: at == t.Self(), Partitions: t.Owned(at),
+		ID: m.ID, Address: m.Address, State: StateAlive, Self: at == t.Self(), Partitions: t.Owned(at),
 		Share: float64(t.Owned(at)) / float64(t.Partitions()), Started: m.Born,
 	}
 	if mode, ok := parseTag(m.Tag); ok {
@@ -35,9 +36,11 @@ func (n *Node) memberView(t *ring.Table, at int) Member {
 	}
 	switch {
 	case v.Self && n.closed.Load(), v.Self && n.draining.Load(), m.Draining:
-		v.State = "leaving"
+		v.State = StateLeaving
 	case v.Self && !n.opened.Load():
-		v.State = "starting"
+		v.State = StateStarting
+	case slices.Contains(silent, m.Name):
+		v.State = StateSuspect
 	}
 	if v.Self && n.lone != nil {
 		v.Mode = n.Mode()
@@ -60,10 +63,19 @@ func (n *Node) Owners() (owners []int, seed *uint64) {
 func (n *Node) Stats() Stats {
 	t := n.table()
 	s := Stats{
-		Ops: n.ops.list(), Members: t.Len(), RingVersion: t.Version(), Held: n.tenancy.held(), Handovers: n.handovers.Load(),
-		NearTotal: n.denials.hits.Load(), Store: n.opt.Store.Health(),
+		Ops: n.ops.list(), Members: t.Len(), RingVersion: t.Version(), TablesTotal: n.tables.Load(), ServedTotal: n.served.Load(),
+		NearTotal: n.denials.hits.Load(), Mode: n.Mode(), Store: n.opt.Store.Health(),
 	}
 	s.SpreadKeys, s.LeasedKeys = n.spread.sizes()
+	s.Phases, s.Moves = n.tenancy.figures()
+	s.Held = s.Phases.held()
+	if t.Self() >= 0 {
+		s.Owned = t.Owned(t.Self())
+	}
+	if n.opt.Peers != nil {
+		s.Peers = n.opt.Peers.Stats()
+	}
+	s.States, s.Links = n.others(t, s.Peers.Silent)
 	if n.opt.Counter != nil {
 		s.Counter = n.opt.Counter.Stats()
 	}

@@ -115,6 +115,7 @@ func (y *tenancy) begun(parts []int) {
 		y.claimed[p] = false
 		if y.parts[p].phase == gaining {
 			y.n.opt.Counter.Own(p)
+			y.moves.Begun++
 			y.turnLocked(p, own)
 		}
 	}
@@ -296,7 +297,7 @@ func (y *tenancy) adopt(h *syncer.Handover) bool {
 		return false
 	}
 	y.n.opt.Counter.Adopt(h)
-	y.n.handovers.Add(1)
+	y.moves.Taken++
 	if y.parts[h.Partition].phase == gaining {
 		y.turnLocked(h.Partition, own)
 	}
@@ -313,6 +314,7 @@ func (y *tenancy) offered(ctx context.Context, from *ring.Member, parts []int) {
 		}
 		s := &y.parts[p]
 		if s.phase == given && s.to.Name == from.Name && y.n.opt.Counter.Release(p) == nil {
+			y.moves.Given++
 			y.turnLocked(p, foreign) // it has taken it over, and gives it back: what is gained is asked for
 			y.poke()
 		}

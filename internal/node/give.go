@@ -113,8 +113,7 @@ func (y *tenancy) cede(ctx context.Context, page *ClaimPage) {
 		y.turnLocked(page.Partition, given)
 	case err == nil || errors.Is(err, syncer.ErrElsewhere):
 	default:
-		y.n.opt.Counter.Disown(page.Partition)
-		y.turnLocked(page.Partition, foreign)
+		y.letGoLocked(page.Partition)
 		page.State = ClaimNone
 	}
 }
@@ -128,6 +127,7 @@ func (y *tenancy) release(by *ring.Member, parts []int) {
 			continue
 		}
 		if s := &y.parts[p]; s.phase == given && s.to.Name == by.Name && y.n.opt.Counter.Release(p) == nil {
+			y.moves.Given++
 			y.turnLocked(p, foreign)
 		}
 	}

@@ -78,16 +78,17 @@ type Node struct {
 	paused    atomic.Bool  // nothing is decided
 	direct    atomic.Int64 // operations under way in Redis
 
-	handovers atomic.Int64
-	opened    atomic.Bool
-	draining  atomic.Bool
-	closed    atomic.Bool
-	run       context.Context
-	stop      context.CancelFunc
-	tasksMu   sync.Mutex // orders spawn and Close
-	done      sync.WaitGroup
-	once      sync.Once
-	err       error
+	served   atomic.Int64 // tasks of other nodes
+	tables   atomic.Int64 // changes of the table
+	opened   atomic.Bool
+	draining atomic.Bool
+	closed   atomic.Bool
+	run      context.Context
+	stop     context.CancelFunc
+	tasksMu  sync.Mutex // orders spawn and Close
+	done     sync.WaitGroup
+	once     sync.Once
+	err      error
 }
 
 // New checks the options and returns a node that is not running yet.
@@ -204,11 +205,13 @@ func (n *Node) join(ctx context.Context, address string) error {
 
 // Changed tells the node that the ring has another table.
 func (n *Node) Changed(t *ring.Table) {
+	n.tables.Add(1)
 	n.opt.Peers.Keep(t)
 	n.tenancy.poke()
 }
 
-// Drain announces that the node is about to leave and hands over all that it owns, until ctx is done. Meanwhile it serves on.
+// Drain announces that the node is about to leave and hands over all that it owns, until ctx is done. Meanwhile it serves on. If all the
+// others are leaving as well it does not wait for them: what is pending goes to the store.
 func (n *Node) Drain(ctx context.Context) error {
 	if n.opt.Ring == nil || n.draining.Swap(true) || !n.opened.Load() {
 		return nil
@@ -222,13 +225,28 @@ func (n *Node) Drain(ctx context.Context) error {
 	// Those that have not heard of it yet still ask this node, and are told who to ask instead.
 	heard := time.Now().Add(drainLinger)
 	for n.tenancy.held() > 0 || time.Now().Before(heard) {
-		if n.table().Len() == 1 || ctx.Err() != nil {
+		if !n.hasHeir() {
+			n.opt.Logger.Info("no other node stays: flushing instead of handing over", "partitions", n.tenancy.held())
+			break
+		}
+		if ctx.Err() != nil {
 			n.opt.Logger.Warn("not everything could be handed over: flushing it", "partitions", n.tenancy.held())
 			break
 		}
 		pause(ctx, drainPause)
 	}
 	return nil
+}
+
+// hasHeir reports whether there is another member that is not about to leave.
+func (n *Node) hasHeir() bool {
+	t := n.table()
+	for i := range t.Len() {
+		if i != t.Self() && !t.Member(i).Draining {
+			return true
+		}
+	}
+	return false
 }
 
 const (

@@ -50,6 +50,8 @@ type Peers interface {
 	Ask(ctx context.Context, to *ring.Member, question, answer any) error
 	// Keep lets go of all that is kept for members that are not in the table any more.
 	Keep(t *ring.Table)
+	// Stats returns what is known of the traffic with the others.
+	Stats() PeerStats
 }
 
 // ErrUnreachable says that another node can't be reached now, and has not got what it was to be told.
@@ -152,6 +154,9 @@ type (
 	SpreadAnswer struct {
 		Ops []int64
 	}
+
+	// StatusQuestion asks a node how it is. The answer is a Status.
+	StatusQuestion struct{}
 
 	// ModeQuestion asks a node to count in another way.
 	ModeQuestion struct {

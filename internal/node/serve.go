@@ -17,6 +17,7 @@ func (n *Node) Serve(ctx context.Context, tasks []Task, res []Result) {
 		}
 		return
 	}
+	n.served.Add(int64(len(tasks)))
 	for at := 0; at < len(tasks); {
 		end := at
 		for end < len(tasks) && tasks[end].Verb == VerbDo {
@@ -121,6 +122,8 @@ func (n *Node) Answer(ctx context.Context, question any) (answer any, err error)
 		return n.spread.take(q), nil
 	case *ModeQuestion:
 		return nil, n.takeMode(ctx, q)
+	case *StatusQuestion:
+		return n.status(), nil
 	}
 	return nil, fmt.Errorf("%w: unknown question %T", syncer.ErrUnavailable, question)
 }

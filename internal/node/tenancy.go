@@ -61,6 +61,7 @@ type tenancy struct {
 	table     *ring.Table   // that was applied last
 	turned    chan struct{} // closed when any phase changes; nil if nobody waits
 	suspended bool          // the mode is changing, or is one that needs no owners
+	moves     Moves         // so far
 
 	signal chan struct{} // holds one: there may be a new table
 }
@@ -147,8 +148,7 @@ func (y *tenancy) loseLocked(p int, t *ring.Table, now time.Time, offers map[int
 	s := &y.parts[p]
 	switch {
 	case now.Sub(s.since) > loseTimeout:
-		y.n.opt.Counter.Disown(p)
-		y.turnLocked(p, foreign)
+		y.letGoLocked(p)
 	case now.Sub(s.since) > offerAfter && now.Sub(s.offered) > time.Second:
 		s.offered = now
 		offers[t.Owner(p)] = append(offers[t.Owner(p)], p)
@@ -169,13 +169,20 @@ func (y *tenancy) missLocked(p int, t *ring.Table, now time.Time) {
 	if now.Sub(s.since) < givenTimeout {
 		return // the next owner may come for it
 	}
+	y.letGoLocked(p)
+}
+
+// letGoLocked gives up a partition that nobody has taken over in full: what is pending is flushed as ever.
+func (y *tenancy) letGoLocked(p int) {
 	y.n.opt.Counter.Disown(p)
+	y.moves.LetGo++
 	y.turnLocked(p, foreign)
 }
 
 // takeBackLocked has this node decide again about a partition that it was handing over.
 func (y *tenancy) takeBackLocked(p int) {
 	y.n.opt.Counter.Own(p)
+	y.moves.TakenBack++
 	y.turnLocked(p, own)
 }
 
@@ -263,14 +270,27 @@ func (y *tenancy) ownerLocked(p int) *ring.Member {
 
 // held counts the partitions that this node decides about.
 func (y *tenancy) held() (count int) {
+	at, _ := y.figures()
+	return at.held()
+}
+
+// figures returns how many partitions are in which phase, and what has been moved so far.
+func (y *tenancy) figures() (at Phases, moves Moves) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	for p := range y.parts {
-		if ph := y.parts[p].phase; ph != foreign && ph != gaining {
-			count++
+		switch y.parts[p].phase {
+		case own:
+			at.Own++
+		case gaining:
+			at.Gaining++
+		case losing:
+			at.Losing++
+		case moving, given:
+			at.Moving++
 		}
 	}
-	return count
+	return at, y.moves
 }
 
 // settled reports whether every partition that the table gives to this node is its own, and no other.

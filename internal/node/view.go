@@ -83,6 +83,8 @@ type Member struct {
 	// Mode is how it counts, if that is known; Started when its process began, in unix milliseconds.
 	Mode    Mode  `json:"mode,omitempty"`
 	Started int64 `json:"started,omitempty"`
+	// Status is what it says of itself, if that was asked for, see Node.Survey, and it answered.
+	Status *Status `json:"status,omitempty"`
 }
 
 // StoreHealth describes the store beneath a node.
@@ -135,14 +137,24 @@ type Stats struct {
 	Ops         []OpCount
 	Members     int
 	RingVersion uint64
-	// Held is the number of partitions that this node decides about; Handovers how many it has taken over from others.
-	Held      int
-	Handovers int64
 	// SpreadKeys is the number of hot keys of this node that every node counts, LeasedKeys of those of others that this one counts.
 	SpreadKeys, LeasedKeys int
 	// NearTotal counts refusals that this node remembered.
 	NearTotal int64
-	Store     StoreHealth
+	// Held is the number of partitions that this node decides about, Phases how many there are in which state. Owned is how many
+	// the table gives to it, and Moves what has become of those that changed hands.
+	Held, Owned int
+	Phases      Phases
+	Moves       Moves
+	// TablesTotal is how often the members, or something about them, have changed, and States how many members are in which state.
+	TablesTotal int64
+	States      []StateCount
+	// Links is how the other members are reached, Peers the traffic with them, and ServedTotal how many operations they sent to this node.
+	Links       []Link
+	Peers       PeerStats
+	ServedTotal int64
+	Mode        Mode
+	Store       StoreHealth
 	// ClockOffsetMS and ClockSkewMS are as in ClusterView.
 	ClockOffsetMS, ClockSkewMS int64
 }

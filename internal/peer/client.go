@@ -45,7 +45,7 @@ type Client struct {
 	stop  context.CancelFunc
 	done  sync.WaitGroup
 
-	messages, resent, tasks atomic.Int64
+	messages, resent, failed, tasks atomic.Int64
 
 	mu     sync.Mutex
 	links  map[string]*link // by name of the process
@@ -79,22 +79,16 @@ func (c *Client) Close(context.Context) error {
 	return nil
 }
 
-// Stats are the figures of a client. Fields whose names end in Total only grow.
-type Stats struct {
-	// MessagesTotal is the number of messages sent, ResentTotal how many of them again, TasksTotal what was in them.
-	MessagesTotal, ResentTotal, TasksTotal int64
-	// Unreachable is the number of nodes that do not answer now.
-	Unreachable int
-}
-
-// Stats returns a snapshot of the client's figures.
-func (c *Client) Stats() Stats {
-	s := Stats{MessagesTotal: c.messages.Load(), ResentTotal: c.resent.Load(), TasksTotal: c.tasks.Load()}
+// Stats implements node.Peers.
+func (c *Client) Stats() node.PeerStats {
+	s := node.PeerStats{
+		MessagesTotal: c.messages.Load(), ResentTotal: c.resent.Load(), FailedTotal: c.failed.Load(), TasksTotal: c.tasks.Load(),
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, l := range c.links {
+	for name, l := range c.links {
 		if l.open.Load() {
-			s.Unreachable++
+			s.Silent = append(s.Silent, name)
 		}
 	}
 	return s

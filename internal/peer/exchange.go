@@ -31,7 +31,7 @@ func (n *lane) exchange(ctx context.Context, kind byte, body []byte, by time.Tim
 			return reply, nil
 		case err == nil && status != replyBusy:
 			// It is not there any more, or has gone on without us. If no earlier attempt can have arrived, nothing was done.
-			return nil, outcome(sent, errGone)
+			return nil, n.lost(sent, errGone)
 		case err == nil: // it has no time, or an earlier copy is under way there
 			silent = 0
 		case !errors.Is(err, node.ErrUnreachable):
@@ -41,10 +41,10 @@ func (n *lane) exchange(ctx context.Context, kind byte, body []byte, by time.Tim
 			}
 		case !sent:
 			n.fail(err)
-			return nil, outcome(false, err)
+			return nil, n.lost(false, err)
 		}
 		if !n.wait(ctx, pause, by) {
-			return nil, outcome(sent, err)
+			return nil, n.lost(sent, err)
 		}
 		n.l.c.resent.Add(1)
 	}
@@ -57,6 +57,12 @@ func (n *lane) fail(err error) {
 	if !n.quiet && n.l.ctx.Err() == nil {
 		n.l.fail(err)
 	}
+}
+
+// lost counts a message that gets no answer.
+func (n *lane) lost(sent bool, err error) error {
+	n.l.c.failed.Add(1)
+	return outcome(sent, err)
 }
 
 // outcome is the error of a message without an answer.

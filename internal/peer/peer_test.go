@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -58,6 +59,8 @@ func (f *fake) Answer(_ context.Context, question any) (any, error) {
 		return nil, nil
 	case *node.TopQuestion:
 		return &node.TopAnswer{Keys: []node.KeyCount{{NS: "default", Key: "k", Count: q.Window}}}, nil
+	case *node.StatusQuestion:
+		return &node.Status{Keys: 5, Mode: node.ModeRedis}, nil
 	case *node.OutcomeQuestion:
 		return nil, fmt.Errorf("%w: no such thing", syncer.ErrUnavailable)
 	}
@@ -262,10 +265,16 @@ func TestSilenceOpensTheCircuit(t *testing.T) {
 		if p.fake.seen["a"] != 1 || p.fake.seen["b"] != 0 {
 			t.Errorf("carried out: %v", p.fake.seen)
 		}
+		if s := p.client.Stats(); !slices.Equal(s.Silent, []string{p.to.Name}) || s.FailedTotal == 0 {
+			t.Errorf("%+v", s)
+		}
 		p.net.Heal()
 		time.Sleep(2 * time.Second)
 		if err := p.add("c", time.Second); err != nil {
 			t.Errorf("healed: %v", err)
+		}
+		if s := p.client.Stats(); len(s.Silent) > 0 {
+			t.Errorf("healed: %+v", s)
 		}
 	})
 }
@@ -359,6 +368,10 @@ func TestQuestions(t *testing.T) {
 		}
 		wg.Wait()
 		p.net.SetWeather(simnet.Weather{})
+		var status node.Status
+		if err := p.client.Ask(context.Background(), p.to, &node.StatusQuestion{}, &status); err != nil || status.Keys != 5 || status.Mode != node.ModeRedis {
+			t.Errorf("%+v, %v", status, err)
+		}
 		if err := p.client.Ask(context.Background(), p.to, &node.OutcomeQuestion{}, nil); !errors.Is(err, syncer.ErrUnavailable) {
 			t.Errorf("%v", err)
 		}

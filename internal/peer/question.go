@@ -18,6 +18,7 @@ const (
 	askSeries
 	askMode
 	askSpread
+	askStatus
 )
 
 // appendQuestion appends a question. They are rare but for claims, whose answers are large: only those have a form of their own.
@@ -41,6 +42,8 @@ func appendQuestion(b []byte, question any) ([]byte, error) {
 		kind = askMode
 	case *node.SpreadQuestion:
 		kind = askSpread
+	case *node.StatusQuestion:
+		kind = askStatus
 	default:
 		return b, fmt.Errorf("%T is no question", question)
 	}
@@ -72,6 +75,8 @@ func readQuestion(b []byte) (question any, err error) {
 		question = new(node.ModeQuestion)
 	case askSpread:
 		question = new(node.SpreadQuestion)
+	case askStatus:
+		question = new(node.StatusQuestion)
 	default:
 		return nil, errFormat
 	}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"twotier/internal/node"
+)
+
+// view is the cluster as a node sees it, with what every member says of itself.
+func view(t *testing.T, s *server) (v node.ClusterView) {
+	t.Helper()
+	decode(t, ask(t, "GET", "http://"+s.http.Addr().String()+"/v1/cluster?nodes=true", ""), &v)
+	return v
+}
+
+// decode reads JSON.
+func decode(t *testing.T, text string, into any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), into); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+}
+
+// startDemo starts the nodes of a demo, without its traffic.
+func startDemo(t *testing.T) []*server {
+	t.Helper()
+	nodes, err := openDemo(t.Context(), slog.New(slog.DiscardHandler))
+	t.Cleanup(func() {
+		if err := closeDemo(nodes); err != nil {
+			t.Error(err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "every node owns what is its", 30*time.Second, func() bool {
+		return !slices.ContainsFunc(nodes, func(s *server) bool {
+			st := s.node.Stats()
+			return st.Members != demoNodes || st.Phases.Own != st.Owned || st.Held != st.Owned
+		})
+	})
+	return nodes
+}
+
+// TestFiguresOfACluster counts through one of three nodes, has another leave, and holds what every node says of itself and of the others
+// against that.
+func TestFiguresOfACluster(t *testing.T) {
+	nodes := startDemo(t)
+	const keys = 120
+	for k := range keys {
+		ask(t, "POST", "http://"+nodes[0].http.Addr().String()+"/v1/add", fmt.Sprintf(`{"key":"k%d"}`, k))
+	}
+	for _, asked := range nodes {
+		v := view(t, asked)
+		var held, owned int
+		var ops, forwarded, served int64
+		for _, m := range v.Members {
+			if m.State != node.StateAlive || m.Status == nil || m.Status.RingVersion != v.RingVersion || m.Status.Mode != node.ModeTwoTier {
+				t.Fatalf("%+v", m)
+			}
+			held, owned = held+m.Status.Held, owned+m.Partitions
+			ops, forwarded, served = ops+m.Status.Ops, forwarded+m.Status.Forwarded, served+m.Status.Served
+		}
+		if held != v.Partitions || owned != v.Partitions || ops != keys || forwarded != served || forwarded < keys/4 || forwarded > keys {
+			t.Errorf("%d held, %d owned, %d operations, %d forwarded, %d served", held, owned, ops, forwarded, served)
+		}
+	}
+	leaves := nodes[2].node.Stats().Held
+	if err := nodes[2].close(); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "two are left", 30*time.Second, func() bool {
+		a, b := nodes[0].node.Stats(), nodes[1].node.Stats()
+		return a.Members == 2 && b.Members == 2 && a.Phases.Own+b.Phases.Own == nodes[0].cfg.Partitions
+	})
+	moves := nodes[2].node.Stats().Moves
+	if moves.Given+moves.LetGo < int64(leaves) || moves.Given == 0 {
+		t.Errorf("%d partitions were given up: %+v", leaves, moves)
+	}
+	lines := ask(t, "GET", "http://"+nodes[0].http.Addr().String()+"/metrics", "")
+	for _, line := range []string{
+		"twotier_members 2", `twotier_member_states{state="alive"} 2`, `twotier_peer_up{peer="b"} 1`, `twotier_mode{mode="two-tier"} 1`,
+		fmt.Sprintf("twotier_partitions_owned %d", nodes[0].node.Stats().Owned), `twotier_partition_states{state="gaining"} 0`,
+		fmt.Sprintf(`twotier_handovers_total{direction="in",via="peer"} %d`, nodes[0].node.Stats().Moves.Taken),
+	} {
+		if !strings.Contains(lines, "\n"+line+"\n") {
+			t.Errorf("%s is missing", line)
+		}
+	}
+	if strings.Contains(lines, `peer="c"`) {
+		t.Error("a member that is gone has a series")
+	}
+}
+
+// TestSuspect has a node stop answering without a word.
+func TestSuspect(t *testing.T) {
+	nodes := startDemo(t)
+	if err := nodes[1].http.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "b is suspect", 30*time.Second, func() bool {
+		for k := range 20 { // which are counted all the same
+			ask(t, "POST", "http://"+nodes[0].http.Addr().String()+"/v1/add", fmt.Sprintf(`{"key":"k%d"}`, k))
+		}
+		return slices.ContainsFunc(view(t, nodes[0]).Members, func(m node.Member) bool {
+			return m.ID == "b" && m.State == node.StateSuspect && m.Status == nil
+		})
+	})
+	st := nodes[0].node.Stats()
+	if !slices.Contains(st.Links, node.Link{ID: "b"}) || !slices.Contains(st.Links, node.Link{ID: "c", Up: true}) || st.Peers.FailedTotal == 0 {
+		t.Errorf("%+v %+v", st.Links, st.Peers)
+	}
+	if !slices.Contains(st.States, node.StateCount{State: node.StateSuspect, Members: 1}) {
+		t.Errorf("%+v", st.States)
+	}
+}

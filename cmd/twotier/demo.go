@@ -1,0 +1,218 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"time"
+
+	"twotier/internal/cli"
+	"twotier/internal/config"
+	"twotier/internal/demo"
+	"twotier/internal/embedded"
+)
+
+const (
+	demoSynopsis = "twotier demo [--for DURATION] [--rate N]"
+	demoNodes    = 3
+	// demoMemory bounds the store, and about what each node keeps in memory.
+	demoMemory = 256 << 20
+	firstPort  = 8080
+)
+
+const demoText = `twotier demo - three nodes and some traffic in one process, with the dashboard
+
+usage: ` + demoSynopsis + `
+
+A cluster for a first look: three nodes that gossip and serve HTTP on this machine only, at the ports 8080 to 8082 where
+those are free, over one store in memory. Nothing outlives it. Ctrl-C ends it.
+
+Flags:
+  --for DURATION          end by itself after that time, such as 30s (default: until Ctrl-C)
+  --rate N                events a second over all nodes, 1 to 10000 (default 300)
+
+Examples:
+  twotier demo
+  twotier demo --for 30s
+`
+
+// demoOptions are what a person can say about a demo.
+type demoOptions struct {
+	length time.Duration // 0: until it is stopped
+	rate   int
+}
+
+func demoHelp(w io.Writer) error {
+	_, err := io.WriteString(w, demoText)
+	return err
+}
+
+// parseDemo reads the flags of a demo.
+func parseDemo(args []string) (o demoOptions, err error) {
+	length := ""
+	fs := flag.NewFlagSet("demo", flag.ContinueOnError)
+	fs.StringVar(&length, "for", "", "")
+	fs.IntVar(&o.rate, "rate", 300, "")
+	others, err := cli.ParseFlags(fs, args)
+	switch {
+	case err != nil:
+		return o, err
+	case len(others) > 0:
+		return o, fmt.Errorf("unexpected argument %q", others[0])
+	case o.rate < 1 || o.rate > 10_000:
+		return o, fmt.Errorf("--rate: %d is not a number from 1 to 10000", o.rate)
+	case length == "":
+		return o, nil
+	}
+	if o.length, err = config.ParseDuration(length); err != nil {
+		return o, fmt.Errorf("--for: %w", err)
+	}
+	return o, nil
+}
+
+func runDemo(ctx context.Context, o cli.IO, args []string) error {
+	opt, err := parseDemo(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return err
+	case err != nil:
+		return &cli.UsageError{Synopsis: demoSynopsis, Err: err}
+	}
+	return showDemo(ctx, opt, o.Stdout, o.Stderr)
+}
+
+// showDemo runs a demo until ctx is done or its time is up.
+func showDemo(ctx context.Context, opt demoOptions, stdout, stderr io.Writer) (err error) {
+	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	fmt.Fprintf(stdout, "starting %d nodes\n", demoNodes)
+	nodes, err := openDemo(ctx, log)
+	defer func() { err = errors.Join(err, closeDemo(nodes)) }()
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil // it was stopped before it had begun
+		}
+		return err
+	}
+	var urls []string
+	for _, s := range nodes {
+		urls = append(urls, "http://"+s.http.Addr().String())
+	}
+	traffic, err := demo.New(demo.Options{Servers: urls, Rate: opt.rate})
+	if err != nil {
+		return err
+	}
+	printDemo(stdout, nodes, urls, opt)
+	traffic.Open(ctx)
+	wait(ctx, opt.length)
+	traffic.Close()
+	return printEnd(stdout, nodes, traffic)
+}
+
+// wait waits until ctx is done, or for a time, if that is more than 0.
+func wait(ctx context.Context, d time.Duration) {
+	if d > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, d)
+		defer cancel()
+	}
+	<-ctx.Done()
+}
+
+// openDemo starts the nodes one after the other, each the way that serve does. If it fails, those that it returns are to be closed.
+func openDemo(ctx context.Context, log *slog.Logger) (nodes []*server, err error) {
+	store := embedded.New(embedded.Options{MaxMemory: demoMemory})
+	for i := range demoNodes {
+		cfg, err := config.Parse(nil, nil)
+		if err = errors.Join(err, ctx.Err()); err != nil {
+			return nodes, err
+		}
+		cfg.Node = string(rune('a' + i))
+		cfg.Listen, cfg.Gossip = preferably(firstPort+i), "127.0.0.1:0"
+		cfg.MaxMemory = demoMemory
+		if i > 0 {
+			cfg.Join = []string{nodes[0].ring.Gossip()}
+		}
+		s, err := newServer(ctx, cfg, store, log.With("node", cfg.Node))
+		if err != nil {
+			return nodes, err
+		}
+		nodes = append(nodes, s)
+		if err := s.open(ctx); err != nil {
+			return nodes, err
+		}
+	}
+	return nodes, nil
+}
+
+// preferably returns the address of a port on this machine, if it is free, and otherwise one that picks a free port.
+func preferably(port int) string {
+	address := fmt.Sprintf("127.0.0.1:%d", port)
+	l, err := net.Listen("tcp4", address)
+	if err != nil {
+		return "127.0.0.1:0"
+	}
+	_ = l.Close() // nothing was accepted
+	return address
+}
+
+// closeDemo stops the nodes one after the other: each hands what it has to those that are left.
+func closeDemo(nodes []*server) error {
+	var errs []error
+	for _, s := range nodes {
+		errs = append(errs, s.close())
+	}
+	return errors.Join(errs...)
+}
+
+// printDemo says what was started, and what to try.
+func printDemo(w io.Writer, nodes []*server, urls []string, opt demoOptions) {
+	fmt.Fprint(w, "\nthree nodes act as one counter, over one store in memory that ends with them:\n")
+	for i, s := range nodes {
+		t := s.ring.Table()
+		fmt.Fprintf(w, "  node %s  %s/  gossip %s, owns %d of %d partitions\n", s.cfg.Node, urls[i], s.ring.Gossip(),
+			t.Owned(t.Self()), t.Partitions())
+	}
+	fmt.Fprintf(w, "\nopen %s/ in a browser: any node shows the cluster\n", urls[0])
+	fmt.Fprintf(w, "\ntraffic: %d events a second through all of them; keys user:N, limited keys phone:NNN (15 a minute),\n"+
+		"every half minute %s is hot for a while\n", opt.rate, demo.HotKey)
+	post := "curl -H 'Content-Type: application/json' -d"
+	fmt.Fprintf(w, "\ntry, in another terminal: count through one node, read from another, ask for what a limit leaves\n"+
+		"  %s '{\"key\":\"alice\",\"n\":3}' %s/v1/add\n"+
+		"  curl '%s/v1/count?key=alice&window=1m,37m,24h'\n"+
+		"  %s '{\"key\":\"phone:000\",\"limits\":[{\"window\":\"1m\",\"max\":15}]}' %s/v1/acquire\n"+
+		"  curl '%s/v1/top?n=5'\n",
+		post, urls[0], urls[1], post, urls[2], urls[0])
+	fmt.Fprintf(w, "  twotier cluster --server %s    # or go run ./cmd/twotier cluster ...\n", urls[0])
+	if opt.length > 0 {
+		fmt.Fprintf(w, "\nit ends by itself after %s, or with Ctrl-C\n", opt.length)
+		return
+	}
+	fmt.Fprint(w, "\nCtrl-C ends it\n")
+}
+
+// askTimeout bounds what the nodes are asked in the end.
+const askTimeout = 5 * time.Second
+
+// printEnd says what all nodes make of the same key.
+func printEnd(w io.Writer, nodes []*server, traffic *demo.Traffic) error {
+	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	defer cancel()
+	counts, err := traffic.Ask(ctx)
+	if err != nil {
+		return err
+	}
+	st := traffic.Stats()
+	said := make([]string, len(counts))
+	for i, n := range counts {
+		said[i] = fmt.Sprintf("%s says %d", nodes[i].cfg.Node, n)
+	}
+	fmt.Fprintf(w, "\nkey %s was counted %d times through all nodes; %s\n", demo.Key, st.Counted, strings.Join(said, ", "))
+	fmt.Fprintf(w, "limits allowed %d and refused %d; %d requests failed\n", st.Allowed, st.Refused, st.Failed)
+	fmt.Fprint(w, "stopping: each node hands what it owns to those that are left\n")
+	return nil
+}

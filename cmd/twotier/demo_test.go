@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// output is what a command has printed so far.
+type output struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(b)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// eventually waits until a condition holds.
+func eventually(t *testing.T, what string, within time.Duration, condition func() bool) {
+	t.Helper()
+	for end := time.Now().Add(within); !condition(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s: not within %v", what, within)
+		}
+	}
+}
+
+// ask calls a node and returns the answer.
+func ask(t *testing.T, method, address, body string) string {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Close = true
+	request.Header.Set("Content-Type", "application/json")
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s %s, %v", address, response.Status, answer, err)
+	}
+	return string(answer)
+}
+
+// TestDemo starts a demo, counts through every node, reads the same from each, and stops it as Ctrl-C does.
+func TestDemo(t *testing.T) {
+	before := runtime.NumGoroutine()
+	ctx, stop := context.WithCancel(t.Context())
+	var out, errs output
+	status := make(chan int, 1)
+	go func() { status <- run(ctx, []string{"demo", "--rate", "90"}, nil, nil, &out, &errs) }()
+	eventually(t, "started", 30*time.Second, func() bool { return strings.Contains(out.String(), "Ctrl-C ends it") })
+	var urls []string
+	for _, m := range regexp.MustCompile(`(?m)^  node [abc]  (http://127\.0\.0\.1:\d+)/ `).FindAllStringSubmatch(out.String(), -1) {
+		urls = append(urls, m[1])
+	}
+	if len(urls) != demoNodes {
+		t.Fatalf("%d nodes in\n%s", len(urls), out.String())
+	}
+	for k := range 20 { // keys of all owners
+		for i, u := range urls {
+			ask(t, "POST", u+"/v1/add", fmt.Sprintf(`{"key":"test:%d","n":%d}`, k, i+1))
+		}
+		for _, u := range urls {
+			if got := ask(t, "GET", fmt.Sprintf("%s/v1/count?key=test:%d&window=24h", u, k), ""); !strings.Contains(got, `"count":6,`) {
+				t.Errorf("%s: %s, want 6", u, got)
+			}
+		}
+	}
+	for _, u := range urls {
+		if got := ask(t, "GET", u+"/", ""); !strings.Contains(got, "<title>twotier</title>") {
+			t.Errorf("%s has no dashboard", u)
+		}
+	}
+	eventually(t, "traffic", 30*time.Second, func() bool {
+		return !strings.Contains(ask(t, "GET", urls[0]+"/v1/count?key=demo&window=24h", ""), `"count":0,`)
+	})
+	stop()
+	if code := <-status; code != exitOK {
+		t.Errorf("status %d, %s", code, errs.String())
+	}
+	sameCounts(t, out.String())
+	// memberlist ends its last goroutines within some seconds.
+	eventually(t, "all goroutines gone", 30*time.Second, func() bool { return runtime.NumGoroutine() <= before })
+}
+
+// sameCounts looks at what a demo says in the end.
+func sameCounts(t *testing.T, out string) {
+	t.Helper()
+	m := regexp.MustCompile(`counted (\d+) times through all nodes; a says (\d+), b says (\d+), c says (\d+)\n`).FindStringSubmatch(out)
+	if m == nil || m[1] == "0" || m[2] != m[1] || m[3] != m[1] || m[4] != m[1] {
+		t.Errorf("the counts differ: %q in\n%s", m, out)
+	}
+	if !strings.Contains(out, "; 0 requests failed\n") {
+		t.Errorf("requests failed:\n%s", out)
+	}
+}
+
+// TestDemoEndsByItself also has it begin while its ports are taken by another.
+func TestDemoEndsByItself(t *testing.T) {
+	before := runtime.NumGoroutine()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var long, short, errs output
+	status := make(chan int, 1)
+	go func() { status <- run(ctx, []string{"demo", "--rate", "1"}, nil, nil, &long, &errs) }()
+	eventually(t, "started", 30*time.Second, func() bool { return strings.Contains(long.String(), "Ctrl-C ends it") })
+	if code := run(t.Context(), []string{"demo", "--for", "1s"}, nil, nil, &short, &errs); code != exitOK {
+		t.Errorf("status %d, %s", code, errs.String())
+	}
+	sameCounts(t, short.String())
+	if strings.Contains(short.String(), "http://127.0.0.1:8080/ ") {
+		t.Errorf("the port is taken:\n%s", short.String())
+	}
+	stop()
+	if code := <-status; code != exitOK {
+		t.Errorf("status %d, %s", code, errs.String())
+	}
+	eventually(t, "all goroutines gone", 30*time.Second, func() bool { return runtime.NumGoroutine() <= before })
+}
+
+// TestDemoStoppedAtOnce ends it while it starts.
+func TestDemoStoppedAtOnce(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	var out, errs output
+	if code := run(ctx, []string{"demo"}, nil, nil, &out, &errs); code != exitOK {
+		t.Errorf("status %d, %s", code, errs.String())
+	}
+}

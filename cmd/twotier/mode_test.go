@@ -1,0 +1,38 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"twotier/internal/redistest"
+)
+
+// TestModeFromAShell switches a running cluster of three to and fro, and counts on in between.
+func TestModeFromAShell(t *testing.T) {
+	const token = "the token of this test"
+	nodes := startThree(t, t.Context(), "--redis", redistest.Start(t).URL(), "--admin-token", token)
+	environ := []string{"TWOTIER_ADMIN_TOKEN=" + token}
+	counted := 0
+	for turn, mode := range []string{"two-tier", "redis", "two-tier"} {
+		if code, out, errs := exec(t, environ, "mode", mode, "--server", nodes[turn].url); code != exitOK || out != "all nodes count in "+mode+" mode\n" {
+			t.Fatalf("status %d, %s%s", code, out, errs)
+		}
+		for _, n := range nodes {
+			if code, out, errs := exec(t, nil, "mode", "--server", n.url); code != exitOK || out != mode+"\n" {
+				t.Errorf("%s: status %d, %s%s", n.url, code, out, errs)
+			}
+			ask(t, "POST", n.url+"/v1/add", `{"key":"k"}`)
+			counted++
+			if got := ask(t, "GET", n.url+"/v1/count?key=k&window=24h", ""); !strings.Contains(got, fmt.Sprintf(`"count":%d,`, counted)) {
+				t.Errorf("%s in %s mode: %s, want %d", n.url, mode, got, counted)
+			}
+		}
+	}
+	if code, _, errs := exec(t, nil, "mode", "redis", "--server", nodes[0].url, "--admin-token", "not the one of this test"); code != exitFailed || !strings.Contains(errs, "another --admin-token") {
+		t.Errorf("status %d, %s", code, errs)
+	}
+	if code, out, errs := exec(t, nil, "cluster", "--owners", "--server", nodes[0].url); code != exitOK || strings.Count(out, "alive") != 3 || !strings.Contains(out, "\n   980  ") {
+		t.Errorf("status %d, %s%s", code, out, errs)
+	}
+}

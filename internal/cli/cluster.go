@@ -1,0 +1,256 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"twotier/internal/config"
+)
+
+func clusterSpec() spec {
+	return spec{
+		name: "cluster", args: "[--owners] [--watch] [flags]", summary: "show the members, who owns what, and how Redis is",
+		details: "The cluster as the server sees it that is asked, and what every member says of itself. OWNS is the partitions that the\n" +
+			"table gives to a member, HAS those that it decides about; MOVING are on their way (+ to it, - from it). FORWARDED is the\n" +
+			"share of what it was asked that it had to ask the owner about. suspect: it does not answer, and is done without.",
+		examples: "twotier cluster\ntwotier cluster --owners\ntwotier cluster --watch\ntwotier cluster --server http://10.0.0.7:8080 --json",
+		bind: func(fs *flag.FlagSet) func(context.Context, *session, []string) error {
+			owners := fs.Bool("owners", false, "show the owner of every partition")
+			watch := fs.Bool("watch", false, "show it again every second, until Ctrl-C")
+			return func(ctx context.Context, s *session, args []string) error {
+				if err := noArgs(args); err != nil {
+					return err
+				}
+				query := url.Values{"nodes": {"true"}}
+				if *owners {
+					query.Set("owners", "true")
+				}
+				if *watch {
+					return s.watch(ctx, func(ctx context.Context) error { return s.cluster(ctx, query) })
+				}
+				return s.cluster(ctx, query)
+			}
+		},
+	}
+}
+
+// watchPause is the time between two pictures.
+const watchPause = time.Second
+
+// watch shows something again and again until ctx is done; on a terminal, in the same place. What goes wrong is shown, too: it
+// may pass.
+func (s *session) watch(ctx context.Context, show func(context.Context) error) error {
+	screen := s.Stdout
+	ticker := time.NewTicker(watchPause)
+	defer ticker.Stop()
+	for {
+		var picture bytes.Buffer
+		s.Stdout = &picture
+		err := show(ctx)
+		s.Stdout = screen
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			fmt.Fprintf(&picture, "%v\n", err)
+		}
+		home, gap := "", "\n"
+		if s.colour() {
+			home, gap = "\x1b[H\x1b[2J", ""
+		}
+		if _, err := io.WriteString(screen, home+picture.String()+gap); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// clusterView is what a server answers about the cluster, as far as it is shown. It is not the server's own type: the
+// client is to work with servers of other versions.
+type clusterView struct {
+	Mode       string
+	Ring       uint64 `json:"ring_version"`
+	Partitions int
+	Members    []member
+	Owners     []int
+	Store      storeHealth `json:"redis"`
+	Offset     int64       `json:"clock_offset_ms"`
+	Skew       int64       `json:"clock_skew_ms"`
+	Pending    int64       `json:"pending_buckets"`
+	Keys       int64
+	Memory     int64 `json:"memory_bytes"`
+	MaxMemory  int64 `json:"max_memory_bytes"`
+}
+
+type member struct {
+	ID, Address, State, Mode string
+	Self                     bool
+	Partitions               int
+	Share                    float64
+	Status                   *status
+}
+
+// status is what a member says of itself.
+type status struct {
+	Mode      string
+	Ring      uint64 `json:"ring_version"`
+	Held      int
+	Gaining   int
+	Losing    int
+	Moving    int
+	Pending   int64 `json:"pending_buckets"`
+	Keys      int64
+	StoreUp   bool  `json:"redis_up"`
+	Ops       int64 `json:"ops_total"`
+	Forwarded int64 `json:"forwarded_total"`
+}
+
+type storeHealth struct {
+	Kind, Address, Error string
+	Up                   bool
+	RTT                  int64 `json:"rtt_us"`
+}
+
+func (s *session) cluster(ctx context.Context, query url.Values) error {
+	var v clusterView
+	if err := s.call(ctx, http.MethodGet, "/v1/cluster", query, nil, &v); err != nil || s.json {
+		return err
+	}
+	on := ""
+	if len(v.Members) > 1 {
+		on = " on this node"
+	}
+	lines := [][2]string{
+		{"mode", v.Mode},
+		{"store", s.describeStore(v.Store)},
+		{"pending", strconv.FormatInt(v.Pending, 10) + " buckets not in the store yet" + on},
+		{"memory", fmt.Sprintf("%d keys, %s of %s", v.Keys, formatSize(v.Memory), formatSize(v.MaxMemory)) + on},
+		{"clock", fmt.Sprintf("%+d ms to the store's, %d ms of it not followed yet", v.Offset, v.Skew)},
+		{"ring", fmt.Sprintf("version %d, %d partitions, %d %s", v.Ring, v.Partitions, len(v.Members), plural(len(v.Members), "member"))},
+	}
+	for _, line := range lines {
+		fmt.Fprintf(s.Stdout, "%-9s%s\n", line[0], line[1])
+	}
+	fmt.Fprintln(s.Stdout)
+	if err := s.members(&v); err != nil || v.Owners == nil {
+		return err
+	}
+	return s.owners(&v)
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return noun
+	}
+	return noun + "s"
+}
+
+// members prints a row a member, in the order of the owners.
+func (s *session) members(v *clusterView) error {
+	t := table{left: 4, rows: [][]string{{"MEMBER", "ADDRESS", "STATE", "MODE", "OWNS", "SHARE", "HAS", "MOVING", "PENDING", "KEYS", "FORWARDED", ""}}}
+	for i := range v.Members {
+		m := &v.Members[i]
+		row := []any{printable(m.ID), printable(m.Address), printable(m.State), printable(m.Mode), m.Partitions, fmt.Sprintf("%.1f%%", m.Share*100)}
+		if st := m.Status; st != nil {
+			row[3] = printable(st.Mode)
+			row = append(row, st.Held, moves(st), st.Pending, st.Keys, share(st.Forwarded, st.Ops))
+		} else {
+			row = append(row, "?", "?", "?", "?", "?")
+		}
+		t.add(append(row, remark(v, m))...)
+	}
+	return t.print(s.Stdout)
+}
+
+// moves says which partitions are on their way to a member, and from it.
+func moves(st *status) string {
+	var parts []string
+	if st.Gaining > 0 {
+		parts = append(parts, "+"+strconv.Itoa(st.Gaining))
+	}
+	if n := st.Losing + st.Moving; n > 0 {
+		parts = append(parts, "-"+strconv.Itoa(n))
+	}
+	if len(parts) == 0 {
+		return "0"
+	}
+	return strings.Join(parts, " ")
+}
+
+func share(part, whole int64) string {
+	return fmt.Sprintf("%.1f%%", 100*float64(part)/float64(max(whole, 1)))
+}
+
+// remark says what is special about a member.
+func remark(v *clusterView, m *member) string {
+	var list []string
+	if m.Self {
+		list = append(list, "asked")
+	}
+	switch st := m.Status; {
+	case st == nil:
+		list = append(list, "no answer")
+	case st.Ring != v.Ring:
+		list = append(list, "sees other members")
+	case !st.StoreUp:
+		list = append(list, "its store is down")
+	}
+	if len(list) == 0 {
+		return ""
+	}
+	return "(" + strings.Join(list, ", ") + ")"
+}
+
+// names are the letters that stand for members on the map; what is beyond them shares the last.
+const names = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789*"
+
+func name(at int) string {
+	if at < 0 {
+		return "?"
+	}
+	at = min(at, len(names)-1)
+	return names[at : at+1]
+}
+
+// owners prints a map: a letter a partition, in order.
+func (s *session) owners(v *clusterView) error {
+	var out strings.Builder
+	out.WriteString("\n")
+	for i, m := range v.Members {
+		fmt.Fprintf(&out, "%s  %s, %d %s\n", name(i), printable(m.ID), m.Partitions, plural(m.Partitions, "partition"))
+	}
+	out.WriteString("\n")
+	width := (s.columns() - 8) / 10 * 10
+	for at := 0; at < len(v.Owners); at += width {
+		fmt.Fprintf(&out, "%6d  ", at)
+		for _, owner := range v.Owners[at:min(at+width, len(v.Owners))] {
+			out.WriteString(name(owner))
+		}
+		out.WriteString("\n")
+	}
+	_, err := io.WriteString(s.Stdout, out.String())
+	return err
+}
+
+func (s *session) describeStore(h storeHealth) string {
+	text := h.Kind
+	if h.Address != "" {
+		text += " " + h.Address
+	}
+	if !h.Up {
+		return text + ", " + s.paint(red, "down") + ": " + h.Error
+	}
+	return text + ", up, round trip " + config.FormatDuration(time.Duration(h.RTT)*time.Microsecond)
+}

@@ -1,0 +1,68 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// modeTimeout is how long a change may take by itself.
+const modeTimeout = 15 * time.Second
+
+func modeSpec() spec {
+	return spec{
+		name: "mode", args: "[two-tier|redis] [flags]", summary: "show how the cluster counts, or change it while it runs",
+		details: "two-tier: memory answers, Redis remembers. redis: one script in Redis a request. Without either it says which it is.\n" +
+			"A change holds for all nodes, and loses no count: requests wait until every node has all that it counted in Redis. If a\n" +
+			"node can't, nothing changes. It takes the --admin-token that the servers were started with.",
+		examples: "twotier mode\nTWOTIER_ADMIN_TOKEN=... twotier mode redis\nTWOTIER_ADMIN_TOKEN=... twotier mode two-tier --server http://10.0.0.7:8080",
+		timeout:  modeTimeout,
+		bind: func(fs *flag.FlagSet) func(context.Context, *session, []string) error {
+			token := fs.String("admin-token", "", "`TEXT` that the servers were started with (default $TWOTIER_ADMIN_TOKEN)")
+			return func(ctx context.Context, s *session, args []string) error {
+				switch {
+				case len(args) == 0:
+					return s.showMode(ctx)
+				case len(args) > 1:
+					return usagef("unexpected argument %q", args[1])
+				case args[0] != "two-tier" && args[0] != "redis":
+					return usagef("%q is neither two-tier nor redis", args[0])
+				}
+				if *token == "" {
+					*token = s.getenv("TWOTIER_ADMIN_TOKEN")
+				}
+				if *token == "" {
+					return usagef("--admin-token: missing; better, set TWOTIER_ADMIN_TOKEN")
+				}
+				s.client.token = *token
+				return s.setMode(ctx, args[0])
+			}
+		},
+	}
+}
+
+func (s *session) showMode(ctx context.Context) error {
+	var v clusterView
+	if err := s.call(ctx, http.MethodGet, "/v1/cluster", nil, nil, &v); err != nil || s.json {
+		return err
+	}
+	_, err := fmt.Fprintln(s.Stdout, v.Mode)
+	return err
+}
+
+func (s *session) setMode(ctx context.Context, mode string) error {
+	s.client.unknown = "it may or may not have changed; twotier mode tells"
+	var answer struct{ Mode string }
+	err := s.call(ctx, http.MethodPost, "/v1/admin/mode", nil, map[string]string{"mode": mode}, &answer)
+	if p, ok := errors.AsType[*Problem](err); ok && p.Status == http.StatusUnauthorized {
+		return fmt.Errorf("%s was started with another --admin-token than this one", s.client.address())
+	}
+	if err != nil || s.json {
+		return err
+	}
+	_, err = fmt.Fprintf(s.Stdout, "all nodes count in %s mode\n", answer.Mode)
+	return err
+}

@@ -1,0 +1,105 @@
+package demo_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"twotier/internal/demo"
+)
+
+// counter is a node that never forgets and lets three events of a limited key through.
+type counter struct {
+	mu    sync.Mutex
+	keys  map[string]int64
+	fails bool
+}
+
+func (c *counter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.fails {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	var event struct{ Key string }
+	if r.Method == http.MethodGet {
+		_ = json.NewEncoder(w).Encode(map[string]any{"counts": []any{map[string]any{"count": c.keys[r.URL.Query().Get("key")]}}})
+		return
+	}
+	if err := json.NewDecoder(r.Body).Decode(&event); err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	c.keys[event.Key]++
+	_ = json.NewEncoder(w).Encode(map[string]any{"allowed": c.keys[event.Key] <= 3})
+}
+
+func (c *counter) seen(prefix string) (keys int, events int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for k, n := range c.keys {
+		if strings.HasPrefix(k, prefix) {
+			keys, events = keys+1, events+n
+		}
+	}
+	return keys, events
+}
+
+// until waits until a condition holds.
+func until(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !condition(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("no %s", what)
+		}
+	}
+}
+
+func TestTraffic(t *testing.T) {
+	c := &counter{keys: map[string]int64{}}
+	a, b := httptest.NewServer(c), httptest.NewServer(c)
+	defer a.Close()
+	defer b.Close()
+	traffic, err := demo.New(demo.Options{Servers: []string{a.URL, b.URL + "/"}, Rate: 2000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	traffic.Open(t.Context())
+	until(t, "refusal and several users", func() bool {
+		users, _ := c.seen("user:")
+		return traffic.Stats().Refused > 0 && traffic.Stats().Counted > 5 && users > 20
+	})
+	c.mu.Lock()
+	c.fails = true
+	c.mu.Unlock()
+	until(t, "failure", func() bool { return traffic.Stats().Failed > 0 })
+	if _, err := traffic.Ask(t.Context()); err == nil || !strings.Contains(err.Error(), "503") {
+		t.Errorf("asked in vain: %v", err)
+	}
+	traffic.Close()
+	traffic.Close()
+	c.mu.Lock()
+	c.fails = false
+	c.mu.Unlock()
+	st := traffic.Stats()
+	counts, err := traffic.Ask(t.Context())
+	if err != nil || len(counts) != 2 || counts[0] != st.Counted || counts[1] != st.Counted {
+		t.Errorf("counted %d, the nodes say %v, %v", st.Counted, counts, err)
+	}
+	if _, limited := c.seen("phone:"); limited != st.Allowed+st.Refused {
+		t.Errorf("%d events of limited keys, %+v", limited, st)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	for _, o := range []demo.Options{{}, {Servers: []string{"http://h"}, Rate: -1}, {Servers: []string{"http://h"}, Timeout: -1}} {
+		if _, err := demo.New(o); err == nil {
+			t.Errorf("%+v is accepted", o)
+		}
+	}
+}
