@@ -16,6 +16,10 @@ func (e *exposition) cluster(st node.Stats) {
 	}
 	e.total("twotier_ring_changes_total", "Changes of the members, or of what one says of itself, since this node joined.", st.TablesTotal)
 	e.partitions(st)
+	e.head("twotier_hot_keys", "gauge", "Keys that several nodes count at the same time, by whose they are.")
+	e.sample("twotier_hot_keys", int64(st.SpreadKeys), "owner", "self")
+	e.sample("twotier_hot_keys", int64(st.LeasedKeys), "owner", "other")
+	e.total("twotier_near_total", "Refusals by the owners of keys that this node remembered.", st.NearTotal)
 	e.peers(st)
 }
 

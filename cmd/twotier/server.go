@@ -42,7 +42,7 @@ func newServer(ctx context.Context, cfg config.Config, shared *embedded.Store, l
 	place := syncer.Placement{Partitions: cfg.Partitions, Seed: cfg.HashSeed}
 	opt := node.Options{
 		ID: cfg.Node, Address: cfg.Listen, Mode: node.Mode(cfg.Mode), Store: s.store, Clock: s.clock, Placement: place,
-		Logger: log,
+		HotRate: float64(cfg.HotRate), Logger: log,
 	}
 	if s.store.direct != nil {
 		opt.Direct = s.store.direct

@@ -45,6 +45,8 @@ type Config struct {
 	// ClusterSecret is what all nodes share, empty only if all are on one machine. AdminToken is what a call that changes the mode
 	// must present; empty means that there is no such call.
 	ClusterSecret, AdminToken string
+	// HotRate is how many operations a second on one key may be forwarded to its owner before all nodes count it; 0 is any number.
+	HotRate int
 	// FlushInterval is the time between two flushes, at least 1ms.
 	FlushInterval time.Duration
 	// MaxMemory bounds the counters in memory, in bytes.

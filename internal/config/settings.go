@@ -57,6 +57,9 @@ func clusterSettings() []setting {
 		{name: "cluster-secret", arg: "TEXT", help: "encrypts and authenticates all that nodes say to each other; needed\n" +
 			"unless they are all on this machine",
 			set: func(c *Config, text string) error { c.ClusterSecret = text; return checkSecret(text) }},
+		{name: "hot-rate", def: "20000", arg: "N", help: "operations a second on one key that others may forward to its owner\n" +
+			"before every node counts it for a while, with verdicts up to 3 flush\nintervals behind; 0: never",
+			set: func(c *Config, text string) error { return setRate(&c.HotRate, text) }},
 	}
 }
 
@@ -235,6 +238,15 @@ func setSeed(to *uint64, text string) error {
 	n, err := strconv.ParseUint(text, 0, 64)
 	if err != nil {
 		return fmt.Errorf("%q is not a number from 0 to 2^64-1", text)
+	}
+	*to = n
+	return nil
+}
+
+func setRate(to *int, text string) error {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 {
+		return fmt.Errorf("%q is not a number of operations a second, 0 or more", text)
 	}
 	*to = n
 	return nil

@@ -14,9 +14,12 @@ func (n *Node) Cluster() ClusterView {
 	t := n.table()
 	v := ClusterView{
 		Mode: n.Mode(), RingVersion: s.RingVersion, Partitions: t.Partitions(), Held: s.Held,
-		Store: s.Store, ClockOffsetMS: s.ClockOffsetMS, ClockSkewMS: s.ClockSkewMS,
+		Store: s.Store, ClockOffsetMS: s.ClockOffsetMS, ClockSkewMS: s.ClockSkewMS, SpreadKeys: s.SpreadKeys, LeasedKeys: s.LeasedKeys,
 		PendingBuckets: s.Counter.PendingBuckets, Keys: s.Counter.Keys,
 		MemoryBytes: s.Counter.MemoryBytes, MaxMemory: s.Counter.MaxMemory,
+	}
+	if n.opt.Counter != nil {
+		v.StaleAfterMS = n.opt.Counter.StaleAfter().Milliseconds()
 	}
 	for i := range t.Len() {
 		v.Members = append(v.Members, n.memberView(t, i, s.Peers.Silent))

@@ -119,6 +119,11 @@ type ClusterView struct {
 	// ClockOffsetMS is the store's clock minus this machine's, ClockSkewMS what of it is not followed yet.
 	ClockOffsetMS  int64 `json:"clock_offset_ms"`
 	ClockSkewMS    int64 `json:"clock_skew_ms"`
+	// SpreadKeys is the number of hot keys of this node that every node counts, LeasedKeys of those of others that this one counts.
+	// StaleAfterMS is how old the news of what others counted may be that a verdict about one, or in place of another node, is based on.
+	SpreadKeys     int   `json:"spread_keys"`
+	LeasedKeys     int   `json:"leased_keys"`
+	StaleAfterMS   int64 `json:"stale_after_ms"`
 	PendingBuckets int64 `json:"pending_buckets"`
 	Keys           int64 `json:"keys"`
 	MemoryBytes    int64 `json:"memory_bytes"`

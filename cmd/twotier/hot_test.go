@@ -1,0 +1,84 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"twotier/internal/redistest"
+)
+
+// TestHotKeyIsSpreadAndFoldsBack adds to one key through all of three nodes until each counts it by itself, and lets it cool.
+// No count is lost or doubled on the way, and in the end every node has the same.
+func TestHotKeyIsSpreadAndFoldsBack(t *testing.T) {
+	nodes := startThree(t, t.Context(), "--redis", redistest.Start(t).URL(), "--hot-rate", "50", "--flush-interval", "50ms")
+	const batch = 64
+	body := `{"ops":[` + strings.Repeat(`{"op":"add","key":"hot"},`, batch-1) + `{"op":"add","key":"hot"}]}`
+	total, shared := 0, map[int]bool{}
+	eventually(t, "every node counts the key itself", time.Minute, func() bool {
+		for i, n := range nodes {
+			answer := ask(t, "POST", n.url+"/v1/batch", body)
+			total += batch
+			if strings.Contains(answer, `"error"`) {
+				t.Fatal(answer)
+			}
+			if strings.Contains(answer, `"source":"shared"`) {
+				shared[i] = true
+			}
+		}
+		return len(shared) == len(nodes)
+	})
+	eventually(t, "the key is its owner's alone", time.Minute, func() bool {
+		for _, n := range nodes {
+			if v := ask(t, "GET", n.url+"/v1/cluster", ""); !strings.Contains(v, `"spread_keys":0,"leased_keys":0,`) {
+				return false
+			}
+		}
+		return true
+	})
+	eventually(t, "every node has all", 30*time.Second, func() bool {
+		for _, n := range nodes {
+			answer := ask(t, "GET", n.url+"/v1/count?key=hot&window=24h", "")
+			if strings.Contains(answer, `"shared"`) || !strings.Contains(answer, fmt.Sprintf(`"count":%d,`, total)) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// TestRefusalIsRememberedNearby refuses a key through a node that does not own it, again and again. Once the key is reset the node
+// has forgotten.
+func TestRefusalIsRememberedNearby(t *testing.T) {
+	nodes := startThree(t, t.Context(), "--redis", redistest.Start(t).URL())
+	const acquire = `{"checks":[{"key":"k","limits":[{"window":"1h","max":3}]}]}`
+	allowed, near := 0, 0
+	eventually(t, "a refusal is remembered", 30*time.Second, func() bool {
+		for _, n := range nodes {
+			answer := ask(t, "POST", n.url+"/v1/acquire", acquire)
+			if strings.Contains(answer, `"allowed":true`) {
+				allowed++
+			}
+			if strings.Contains(answer, `"source":"near"`) {
+				near++
+				if !strings.Contains(answer, `"retry_after_ms":3`) { // a little less than an hour
+					t.Fatal(answer)
+				}
+			}
+		}
+		return near > 10
+	})
+	if allowed != 3 {
+		t.Errorf("%d were admitted, the limit is 3", allowed)
+	}
+	ask(t, "POST", nodes[0].url+"/v1/reset", `{"key":"k"}`)
+	for _, n := range nodes {
+		if answer := ask(t, "POST", n.url+"/v1/acquire", acquire); !strings.Contains(answer, `"allowed":true`) {
+			t.Errorf("after a reset: %s", answer)
+		}
+	}
+	if metrics := ask(t, "GET", nodes[0].url+"/metrics", "") + ask(t, "GET", nodes[1].url+"/metrics", ""); !strings.Contains(metrics, "twotier_near_total") {
+		t.Error("no metric tells of it")
+	}
+}
