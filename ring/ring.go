@@ -185,6 +185,8 @@ func (r *Ring) config() (*memberlist.Config, error) {
 	cfg.Logger = newLog(r.opt.Logger)
 	cfg.Delegate, cfg.Events, cfg.Alive, cfg.Merge = speaker{r}, &r.views, &r.views, &r.views
 	cfg.Transport = r.opt.Transport
+	// What is said fits a packet anyhow.
+	cfg.EnableCompression = false
 	// A push and pull with a host that swallows everything holds up the search for others.
 	cfg.TCPTimeout = 3 * time.Second
 	var err error

@@ -13,7 +13,7 @@ import (
 // only counts that are taken back, reset or given up by a reservation could let it pass earlier.
 const (
 	denialTime = time.Second
-	maxDenials = 1 << 16
+	maxDenials = 1 << 14
 )
 
 // denial is a refusal.

@@ -117,8 +117,8 @@ type ClusterView struct {
 	HashSeed *uint64     `json:"hash_seed,omitempty"`
 	Store    StoreHealth `json:"redis"`
 	// ClockOffsetMS is the store's clock minus this machine's, ClockSkewMS what of it is not followed yet.
-	ClockOffsetMS  int64 `json:"clock_offset_ms"`
-	ClockSkewMS    int64 `json:"clock_skew_ms"`
+	ClockOffsetMS int64 `json:"clock_offset_ms"`
+	ClockSkewMS   int64 `json:"clock_skew_ms"`
 	// SpreadKeys is the number of hot keys of this node that every node counts, LeasedKeys of those of others that this one counts.
 	// StaleAfterMS is how old the news of what others counted may be that a verdict about one, or in place of another node, is based on.
 	SpreadKeys     int   `json:"spread_keys"`

@@ -20,14 +20,17 @@ type keyring struct {
 	secret []byte // none: messages are plain
 
 	mu   sync.Mutex
-	keys map[string]cipher.AEAD
+	keys map[way]cipher.AEAD
 }
+
+// way is what a key is for: what one process says to another.
+type way struct{ use, from, to string }
 
 // maxKeys bounds the ciphers that are kept: processes come and go.
 const maxKeys = 4096
 
 func newKeyring(secret []byte) *keyring {
-	return &keyring{secret: secret, keys: map[string]cipher.AEAD{}}
+	return &keyring{secret: secret, keys: map[way]cipher.AEAD{}}
 }
 
 // overhead is what sealing adds to a message, at the most.
@@ -38,13 +41,14 @@ func (k *keyring) key(use, from, to string) (cipher.AEAD, error) {
 	if len(k.secret) == 0 {
 		return nil, nil
 	}
-	// The lengths keep two pairs of names from running together to the same text.
-	info := fmt.Sprintf("twotier peer %s %d %s %d %s", use, len(from), from, len(to), to)
+	w := way{use, from, to}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if c := k.keys[info]; c != nil {
+	if c := k.keys[w]; c != nil {
 		return c, nil
 	}
+	// The lengths keep two pairs of names from running together to the same text.
+	info := fmt.Sprintf("twotier peer %s %d %s %d %s", use, len(from), from, len(to), to)
 	raw, err := hkdf.Key(sha256.New, k.secret, nil, info, 32)
 	if err != nil {
 		return nil, err
@@ -60,7 +64,7 @@ func (k *keyring) key(use, from, to string) (cipher.AEAD, error) {
 	if len(k.keys) >= maxKeys {
 		clear(k.keys)
 	}
-	k.keys[info] = c
+	k.keys[w] = c
 	return c, nil
 }
 

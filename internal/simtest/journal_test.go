@@ -14,13 +14,27 @@ import (
 // journal remembers what clients were told and what Redis did, to be read when a schedule fails.
 type journal struct {
 	mu    sync.Mutex
-	lines []string
+	lines []entry
 }
+
+// entry becomes a line once somebody reads it.
+type entry struct {
+	at     time.Time
+	format string
+	args   []any
+}
+
+func (e *entry) String() string { return e.at.Format("05.000000 ") + fmt.Sprintf(e.format, e.args...) }
 
 func (j *journal) note(format string, args ...any) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.lines = append(j.lines, time.Now().Format("05.000000 ")+fmt.Sprintf(format, args...))
+	for i, a := range args {
+		if b, ok := a.([]byte); ok {
+			args[i] = string(b) // it belongs to somebody else
+		}
+	}
+	j.lines = append(j.lines, entry{time.Now(), format, args})
 }
 
 // about returns the last lines about a key.
@@ -28,7 +42,8 @@ func (j *journal) about(key string) string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	var found []string
-	for _, line := range j.lines {
+	for i := range j.lines {
+		line := j.lines[i].String()
 		if strings.Contains(line, " "+key+" ") || strings.Contains(line, "---") {
 			found = append(found, line)
 		}
