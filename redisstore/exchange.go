@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -16,7 +17,14 @@ import (
 // later than that, it takes it for a loss of data, and restores what it knows.
 const sequenceTTL = 48 * time.Hour
 
-// Exchange implements syncer.Store with one script call a round, all in one pipeline.
+// A script carries out this many rounds, of up to so many keys, at the most: it holds up Redis for a few milliseconds. In a cluster,
+// where partitions live in different slots, it is one.
+const (
+	maxRoundsTogether = 64
+	maxKeysTogether   = 1024
+)
+
+// Exchange implements syncer.Store with one script call for several rounds, all in one pipeline.
 func (s *Store) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	if len(rounds) == 0 {
 		return
@@ -27,34 +35,65 @@ func (s *Store) Exchange(ctx context.Context, rounds []*syncer.Round) {
 		}
 		return
 	}
-	calls := make([]*scriptCall, len(rounds))
-	var f fields
-	for i, r := range rounds {
-		switch {
-		case r.Republish:
-			calls[i] = s.republishCall(r, &f)
-		case r.ReadOnly:
-			calls[i] = s.readCall(r)
-		default:
-			calls[i] = s.roundCall(r, &f)
-		}
-	}
+	calls := s.calls(rounds)
 	s.roundTrips.Add(1)
 	run(ctx, s.client, calls)
-	for i, r := range rounds {
-		r.Err, r.Lost = nil, false
-		if r.ReadOnly {
-			s.takeReads(r, calls[i])
-			continue
-		}
-		s.take(r, calls[i].cmd)
+	for _, c := range calls {
+		s.takeCall(c)
 	}
 	s.note(rounds)
 }
 
+// calls puts rounds together to calls.
+func (s *Store) calls(rounds []*syncer.Round) (calls []*scriptCall) {
+	var f fields
+	var open *scriptCall // that takes more rounds
+	for _, r := range rounds {
+		switch {
+		case r.Republish:
+			calls = append(calls, s.republishCall(r, &f))
+		case r.ReadOnly:
+			calls = append(calls, s.readCall(r))
+		default:
+			if open == nil || s.cluster || len(open.rounds) >= maxRoundsTogether || len(open.keys)+len(r.Keys) > maxKeysTogether {
+				open = &scriptCall{script: s.scripts.round}
+				calls = append(calls, open)
+			}
+			s.addRound(open, r, &f)
+		}
+	}
+	return calls
+}
+
+// takeCall reads the reply to a call into its rounds.
+func (s *Store) takeCall(c *scriptCall) {
+	for _, r := range c.rounds {
+		r.Err, r.Lost = nil, false
+	}
+	if c.script == nil {
+		s.takeReads(c.rounds[0], c)
+		return
+	}
+	reply, err := c.cmd.Slice()
+	switch {
+	case err == nil && c.script == s.scripts.republish:
+		s.take(c.rounds[0], reply)
+		return
+	case err == nil && len(reply) != len(c.rounds):
+		err = fmt.Errorf("%w: %d rounds, %d replies", syncer.ErrUnknownOutcome, len(c.rounds), len(reply))
+	}
+	for i, r := range c.rounds {
+		if err != nil {
+			r.Err = s.classify(err)
+			continue
+		}
+		s.take(r, reply[i])
+	}
+}
+
 // readCall reads keys without a script, which for one or two of them would cost more than the reading.
 func (s *Store) readCall(r *syncer.Round) *scriptCall {
-	return &scriptCall{keys: s.keys(r)[2:], args: []any{s.readVerb()}}
+	return &scriptCall{keys: s.appendKeys(nil, r)[2:], args: []any{s.readVerb()}, rounds: []*syncer.Round{r}}
 }
 
 func (s *Store) readVerb() string {
@@ -79,9 +118,13 @@ func (s *Store) takeReads(r *syncer.Round, c *scriptCall) {
 	}
 }
 
-func (s *Store) roundCall(r *syncer.Round, f *fields) *scriptCall {
-	c := &scriptCall{script: s.scripts.round, keys: s.keys(r), args: make([]any, 0, 5+8*len(r.Keys))}
-	c.args = append(c.args, number(int64(r.Seq)), number(int64(r.Acked)), s.sequenceTTL, number(int64(r.Epoch)), flag(r.Quiet))
+// addRound adds a round to a call.
+func (s *Store) addRound(c *scriptCall, r *syncer.Round, f *fields) {
+	c.rounds = append(c.rounds, r)
+	c.keys = s.appendKeys(c.keys, r)
+	c.args = slices.Grow(c.args, 6+8*len(r.Keys))
+	c.args = append(c.args, number(int64(len(r.Keys))), number(int64(r.Seq)), number(int64(r.Acked)), s.sequenceTTL,
+		number(int64(r.Epoch)), flag(r.Quiet))
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		c.args = append(c.args, flags(k), number(k.TTL), number(int64(len(k.Adds))), number(int64(len(k.Expired))))
@@ -90,11 +133,10 @@ func (s *Store) roundCall(r *syncer.Round, f *fields) *scriptCall {
 			c.args = append(c.args, f.of(&k.Expired[j]))
 		}
 	}
-	return c
 }
 
 func (s *Store) republishCall(r *syncer.Round, f *fields) *scriptCall {
-	c := &scriptCall{script: s.scripts.republish, keys: s.keys(r)}
+	c := &scriptCall{script: s.scripts.republish, keys: s.appendKeys(nil, r), rounds: []*syncer.Round{r}}
 	c.args = append(c.args, number(int64(r.Acked)), flag(r.Final), s.sequenceTTL, number(int64(r.Epoch)))
 	for i := range r.Keys {
 		k := &r.Keys[i]
@@ -111,8 +153,8 @@ func flag(b bool) string {
 	return "0"
 }
 
-func (s *Store) keys(r *syncer.Round) []string {
-	keys := make([]string, 0, 2+len(r.Keys))
+func (s *Store) appendKeys(keys []string, r *syncer.Round) []string {
+	keys = slices.Grow(keys, 2+len(r.Keys))
 	keys = append(keys, writerKey(r.Partition, r.Writer), stateKey(r.Partition))
 	for i := range r.Keys {
 		keys = append(keys, Key(r.Partition, r.Keys[i].NS, r.Keys[i].Key))
@@ -146,19 +188,19 @@ func flags(k *syncer.KeyRound) string {
 	return number(n)
 }
 
-// take reads a script's reply into its round.
-func (s *Store) take(r *syncer.Round, cmd *redis.Cmd) {
-	if err := cmd.Err(); err != nil {
+// take reads a script's reply into a round.
+func (s *Store) take(r *syncer.Round, v any) {
+	if err, ok := v.(error); ok {
 		r.Err = s.classify(err)
 		return
 	}
-	reply, err := cmd.Slice()
+	reply, _ := v.([]any)
 	epoch := 4
 	if r.Republish {
 		epoch = 2
 	}
-	if err != nil || len(reply) <= epoch {
-		r.Err = fmt.Errorf("%w: round: unexpected reply %v: %w", syncer.ErrUnknownOutcome, cmd.Val(), err)
+	if len(reply) <= epoch {
+		r.Err = fmt.Errorf("%w: round: unexpected reply %v", syncer.ErrUnknownOutcome, v)
 		return
 	}
 	r.Version, r.Epoch = whole(reply[1]), whole(reply[epoch])

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"twotier/syncer"
 )
 
 var (
@@ -42,6 +44,7 @@ type scriptCall struct {
 	args   []any
 	cmd    *redis.Cmd
 	reads  []*redis.Cmd
+	rounds []*syncer.Round // in a store's exchange: what is asked for
 }
 
 // send adds the call to a pipeline.

@@ -1,0 +1,105 @@
+package redisstore_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"twotier/internal/redistest"
+	"twotier/redisstore"
+	"twotier/syncer"
+)
+
+// calls is how often the server has been sent a script.
+func calls(t *testing.T, srv *redistest.Server) (n int) {
+	t.Helper()
+	stats, err := srv.Do("INFO", "commandstats").Text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(stats) {
+		var c int
+		if _, err := fmt.Sscanf(line, "cmdstat_evalsha:calls=%d,", &c); err == nil {
+			n += c
+		}
+	}
+	return n
+}
+
+// TestRoundsGoTogether has one script carry out the rounds of many partitions. One that is refused undoes no other, before it or after.
+func TestRoundsGoTogether(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: srv.URL()})
+	works(t, s)
+	taken := map[int]bool{}
+	var rounds []*syncer.Round
+	var keys []string
+	for i := 0; len(rounds) < 30; i++ {
+		key := fmt.Sprint("k", i)
+		if p := s.Partition(key); !taken[p] {
+			taken[p] = true
+			rounds, keys = append(rounds, oneRound(s, key, 1)), append(keys, key)
+		}
+	}
+	bad := s.Partition(keys[11])
+	if err := srv.Do("SET", redisstore.StateKey(bad), "not ours").Err(); err != nil {
+		t.Fatal(err)
+	}
+	before := calls(t, srv)
+	s.Exchange(t.Context(), rounds)
+	if n := calls(t, srv) - before; n != 1 {
+		t.Errorf("%d scripts for %d rounds", n, len(rounds))
+	}
+	for i, r := range rounds {
+		want := int64(1)
+		if i == 11 {
+			want = 0
+			if !errors.Is(r.Err, syncer.ErrNotApplied) || !strings.Contains(r.Err.Error(), "WRONGTYPE") {
+				t.Errorf("the partition with a foreign value: %v", r.Err)
+			}
+		} else if r.Err != nil {
+			t.Errorf("round %d: %v", i, r.Err)
+		}
+		if got := hget(t, srv, s, keys[i]); got != want {
+			t.Errorf("%s: %d in Redis, want %d", keys[i], got, want)
+		}
+	}
+	if err := srv.Do("DEL", redisstore.StateKey(bad)).Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.Exchange(t.Context(), rounds) // again, unchanged
+	for i, r := range rounds {
+		if got := hget(t, srv, s, keys[i]); r.Err != nil || got != 1 {
+			t.Errorf("%s: %d in Redis, %v", keys[i], got, r.Err)
+		}
+	}
+}
+
+// TestRoundsTogetherAreBounded has many rounds take several scripts.
+func TestRoundsTogetherAreBounded(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: srv.URL(), Placement: syncer.Placement{Partitions: 1021}})
+	works(t, s)
+	var rounds []*syncer.Round
+	taken := map[int]bool{}
+	for i := 0; len(rounds) < 200; i++ {
+		key := fmt.Sprint("k", i)
+		if p := s.Partition(key); !taken[p] {
+			taken[p] = true
+			rounds = append(rounds, oneRound(s, key, 1))
+		}
+	}
+	before := calls(t, srv)
+	s.Exchange(t.Context(), rounds)
+	if n := calls(t, srv) - before; n != 4 {
+		t.Errorf("%d scripts for %d rounds, want 4 of 64 at most", n, len(rounds))
+	}
+	for i, r := range rounds {
+		if r.Err != nil {
+			t.Fatalf("round %d: %v", i, r.Err)
+		}
+	}
+}
