@@ -1,11 +1,22 @@
 // Package node is one twotier server without its network side: it takes an operation, decides who answers it, and keeps
 // the parts running in the right order.
 //
-// In two-tier mode operations are counted in memory by a syncer.Counter, which flushes to the store behind. In Redis mode
-// every operation is a script in Redis. A two-tier node whose memory is full of counts that can't be evicted serves new keys
-// from Redis as well.
+// # Where an operation goes
 //
-// The time that events are counted at follows the store's clock, see [Clock].
+// In two-tier mode every key has an owner, by the ring's table: that node's syncer.Counter decides, in memory (route.go).
+// Another node sends the operation to the owner (peers.go), which carries it out or names who does (serve.go); nothing is forwarded twice.
+// A node whose memory is full of counts that can't be evicted serves new keys from Redis. An owner that can't be reached is stood in for:
+// the operation is counted here, and the two meet in the store. An acquire whose keys have several owners reserves at each
+// (across.go, holds.go). A key that is too hot for one owner is counted by all nodes for a while (spread.go), and a refusal is remembered
+// for a moment (denials.go).
 //
-// For now a node owns every partition. It knows no wire format: the HTTP side is package httpapi.
+// In Redis mode every operation is a script in Redis; nodes change between the modes together (mode.go).
+//
+// # Who owns what
+//
+// Each partition is in one phase (tenancy.go). A node takes over what the table gives to it by asking whoever has it (gain.go), and gives
+// what it has to the owner by its own table only (give.go): until then it decides, so at every moment somebody does.
+//
+// The time that events are counted at follows the store's clock, see [Clock]. The package knows no wire format: package peer
+// has that of the nodes, httpapi that of everybody else.
 package node
