@@ -19,6 +19,20 @@
 // twotier_handovers_total by direction, and whether the state came from the other node or by way of the store, twotier_forwarded_total,
 // twotier_ops_total with the source fallback, twotier_peer_failures_total, and twotier_ring_changes_total.
 //
+// # Sessions
+//
+// A client that lost the answer to a batch may send it again if it had told who it was. The header Twotier-Session names a session, 16
+// to 64 letters, digits and hyphens that nobody else would choose, in which there is one request at a time. Twotier-Sequence numbers
+// its requests: the first has 1, each new one a higher number, and one that is sent again the number it had. The server keeps the last
+// answer of each session. It carries a number out once and gives a repetition the same answer.
+//
+// Every answer names the process in Twotier-Process. A client that sends this name along is refused (421, "misdirected") by any other
+// process that may have taken the address over, which could not know what the first one did. A number from before the last, or one
+// other than 1 of a session that is not known (or no more: there is room for 8192, 32 MiB and ten minutes), is refused as well (409,
+// "sequence"). Both refusals do nothing: who gets one for a first attempt knows that nothing happened, who gets one for a repetition
+// will never know. A session is best begun with a batch of no operations, since its number is the only one that a server that has
+// forgotten it would accept again.
+//
 // Methods of a Server may be called from several goroutines; Open may be called once.
 //
 // What it does not do: TLS, authentication, HTTP/2, compression. A proxy in front does.

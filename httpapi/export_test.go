@@ -55,3 +55,24 @@ func ParseWindow(text string) (ms int64, wrong string) { return parseWindow([]by
 
 // AppendString is appendString.
 func AppendString(b []byte, s string) []byte { return appendString(b, s) }
+
+// The bounds of sessions.
+const (
+	MaxSessions     = maxSessions
+	MaxSessionBytes = maxSessionBytes
+	MaxSessionReply = maxSessionReply
+)
+
+// Sessions returns how many sessions are known and how many bytes of answers are kept for them.
+func (s *Server) Sessions() (n, bytes int) {
+	s.sessions.mu.Lock()
+	defer s.sessions.mu.Unlock()
+	sum := 0
+	for at := s.sessions.order.Front(); at != nil; at = at.Next() {
+		sum += len(at.Value.(*session).body)
+	}
+	if sum != s.sessions.bytes {
+		panic("the account is wrong")
+	}
+	return len(s.sessions.named), sum
+}

@@ -33,6 +33,9 @@ func (s *Server) transport(e *exposition) {
 	s.mu.Lock()
 	open := len(s.conns)
 	s.mu.Unlock()
+	e.gauge("twotier_sessions", "Sessions of clients whose last request is remembered.", int64(s.sessions.len()))
+	e.total("twotier_session_repeats_total", "Requests that were sent again and answered without being carried out again.",
+		s.sessions.repeats.Load())
 	e.gauge("twotier_http_connections", "Open HTTP connections.", int64(open))
 }
 

@@ -58,11 +58,19 @@ func (s *Server) execute(ctx *fasthttp.RequestCtx, x *exchange) *problem {
 	return nil
 }
 
-// batch executes many operations. It is read whole first: if any part of it is malformed nothing is executed.
+// batch executes many operations, once only if they are part of a session.
 func (s *Server) batch(ctx *fasthttp.RequestCtx) *problem {
 	if p := noQuery(ctx); p != nil {
 		return p
 	}
+	if name := ctx.Request.Header.Peek(headerSession); len(name) > 0 {
+		return s.inSession(ctx, name, s.operations)
+	}
+	return s.operations(ctx)
+}
+
+// operations executes the operations of a batch. It is read whole first: if any part of it is malformed nothing is executed.
+func (s *Server) operations(ctx *fasthttp.RequestCtx) *problem {
 	x := s.begin(ctx)
 	x.decoder.reset(ctx.PostBody())
 	p := x.decoder.batch()

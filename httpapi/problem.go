@@ -24,9 +24,11 @@ var (
 	kindForbidden    = problemKind{fasthttp.StatusForbidden, "forbidden", "Forbidden", 0}
 	kindNotFound     = problemKind{fasthttp.StatusNotFound, "not-found", "No such resource", 0}
 	kindMethod       = problemKind{fasthttp.StatusMethodNotAllowed, "method", "Method not allowed", 0}
+	kindSequence     = problemKind{fasthttp.StatusConflict, "sequence", "Not the next request of its session", 0}
 	kindTimeout      = problemKind{fasthttp.StatusRequestTimeout, "request-timeout", "Request took too long to arrive", 0}
 	kindTooLarge     = problemKind{fasthttp.StatusRequestEntityTooLarge, "too-large", "Request body too large", 0}
 	kindMediaType    = problemKind{fasthttp.StatusUnsupportedMediaType, "media-type", "Unsupported media type", 0}
+	kindMisdirected  = problemKind{fasthttp.StatusMisdirectedRequest, "misdirected", "Meant for another process", 0}
 	kindRefused      = problemKind{fasthttp.StatusUnprocessableEntity, "refused", "Request refused", 0}
 	kindOverload     = problemKind{fasthttp.StatusTooManyRequests, "overload", "Node overloaded", 1}
 	kindHeaders      = problemKind{fasthttp.StatusRequestHeaderFieldsTooLarge, "headers-too-large", "Request header too large", 0}

@@ -160,11 +160,11 @@ func (s *Server) cluster(ctx *fasthttp.RequestCtx) *problem {
 		return p
 	}
 	view := s.service.Cluster()
+	if owners {
+		view = s.withOwners(view)
+	}
 	if view.Members == nil {
 		view.Members = []node.Member{}
-	}
-	if owners {
-		view.Owners, view.HashSeed = s.service.Owners()
 	}
 	if nodes {
 		s.service.Survey(context.Background(), &view) // it bounds itself
@@ -176,6 +176,20 @@ func (s *Server) cluster(ctx *fasthttp.RequestCtx) *problem {
 	ctx.SetContentType("application/json")
 	ctx.Response.SetBody(body)
 	return nil
+}
+
+// withOwners adds the owners to a view. They refer to its members, so both have to be of the same table.
+func (s *Server) withOwners(view node.ClusterView) node.ClusterView {
+	for range 8 {
+		owners, seed := s.service.Owners()
+		again := s.service.Cluster()
+		if again.RingVersion == view.RingVersion {
+			again.Owners, again.HashSeed = owners, seed
+			return again
+		}
+		view = again
+	}
+	return view // it changes all the time: without owners
 }
 
 // live answers as long as the process serves at all.

@@ -1,7 +1,9 @@
 package httpapi
 
 import (
+	"container/list"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -89,6 +91,8 @@ type Server struct {
 	routes    map[string]route
 	exchanges sync.Pool // of *exchange
 	codes     [600]atomic.Int64
+	process   string // no other process has the name
+	sessions  sessions
 	closing   atomic.Bool
 
 	serving   sync.WaitGroup // connections and the acceptor
@@ -107,7 +111,8 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{opts: o, service: o.Service, log: o.Logger, conns: make(map[*conn]struct{})}
+	s := &Server{opts: o, service: o.Service, log: o.Logger, conns: make(map[*conn]struct{}), process: rand.Text()}
+	s.sessions.named = make(map[string]*list.Element)
 	s.exchanges.New = func() any { return new(exchange) }
 	s.routes = s.routeTable()
 	s.http = &fasthttp.Server{

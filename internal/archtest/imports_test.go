@@ -41,7 +41,7 @@ func importMap() map[string][]string {
 
 		// The network side knows a node only.
 		"httpapi":        {"twotier/internal/node", fasthttp, fastjson},
-		"httpapi/client": {},
+		"httpapi/client": {fasthttp, xxhash},
 
 		// The program: the only place that knows everything.
 		"internal/config": {"twotier/leaparray"},

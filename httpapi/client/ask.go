@@ -1,0 +1,92 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"time"
+	"unicode/utf8"
+)
+
+// Series returns the buckets of a key over a window that ends now. A namespace that is empty is the default one.
+func (c *Client) Series(ctx context.Context, namespace, key string, window time.Duration) (Series, error) {
+	query := url.Values{"key": {key}, "window": {string(appendWindow(nil, window))}}
+	if namespace != "" {
+		query.Set("ns", namespace)
+	}
+	var raw struct {
+		BucketMS int64      `json:"bucket_ms"`
+		Points   [][2]int64 `json:"points"`
+	}
+	at := c.view.Load().table.owner(namespace, key)
+	if err := c.question(ctx, at, "GET", "/v1/series?"+query.Encode(), nil, &raw); err != nil {
+		return Series{}, err
+	}
+	s := Series{Bucket: millis(raw.BucketMS), Points: make([]Point, len(raw.Points))}
+	for i, p := range raw.Points {
+		s.Points[i] = Point{Start: time.UnixMilli(p[0]), Count: p[1]}
+	}
+	return s, nil
+}
+
+// Top returns up to n (1 to 1000) of the busiest keys of the cluster over a window that ends now, largest first.
+func (c *Client) Top(ctx context.Context, n int, window time.Duration) ([]KeyCount, error) {
+	query := url.Values{"n": {strconv.Itoa(n)}, "window": {string(appendWindow(nil, window))}}
+	var raw struct {
+		Keys []KeyCount `json:"keys"`
+	}
+	err := c.question(ctx, none, "GET", "/v1/top?"+query.Encode(), nil, &raw)
+	return raw.Keys, err
+}
+
+// Reset forgets a key, in memory and Redis and on every node. It may do so twice if an answer is lost.
+func (c *Client) Reset(ctx context.Context, namespace, key string) error {
+	if !utf8.ValidString(namespace) || !utf8.ValidString(key) {
+		return fmt.Errorf("%w: the key or its namespace is not UTF-8", ErrInvalid)
+	}
+	body := appendText([]byte(`{"key":`), key)
+	if namespace != "" {
+		body = appendText(append(body, `,"ns":`...), namespace)
+	}
+	var raw struct{}
+	return c.question(ctx, c.view.Load().table.owner(namespace, key), "POST", "/v1/reset", append(body, '}'), &raw)
+}
+
+// question asks one node after the other until one answers, and decodes what it says.
+func (c *Client) question(ctx context.Context, at int, method, uri string, body []byte, answer any) error {
+	var tried trail
+	by := c.deadline(ctx)
+	err := ErrUnavailable
+	for !tried.full() && ctx.Err() == nil && c.ctx.Err() == nil && time.Now().Before(by) {
+		l, _ := c.choose(at, &tried)
+		if l == nil {
+			break
+		}
+		tried.add(l)
+		status, text, e := l.ask(ctx, method, uri, body, by)
+		if err = e; e != nil {
+			l.down(e)
+			continue
+		}
+		if status != 200 {
+			if err = readProblem(status, text); errors.Is(err, ErrUnavailable) {
+				continue
+			}
+			return err
+		}
+		return json.Unmarshal(text, answer)
+	}
+	switch {
+	case c.ctx.Err() != nil:
+		return ErrClosed
+	case ctx.Err() != nil:
+		return fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())
+	}
+	if errors.Is(err, ErrUnavailable) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+}

@@ -1,0 +1,183 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// Batch carries out operations and returns their results in the same order. Those whose keys one node owns are carried out in order;
+// the others at the same time, so one that depends on another's count has to wait for it. Each has its own error; that of the call
+// is only set if nothing was begun.
+func (c *Client) Batch(ctx context.Context, ops []Op) ([]Result, error) {
+	if c.ctx.Err() != nil {
+		return nil, ErrClosed
+	}
+	t := c.view.Load().table
+	groups := map[int][]int{} // positions by owner
+	for i := range ops {
+		at, err := ops[i].owner(t)
+		if err != nil {
+			return nil, fmt.Errorf("ops[%d]: %w", i, err)
+		}
+		groups[at] = append(groups[at], i)
+	}
+	res := make([]Result, len(ops))
+	var done sync.WaitGroup
+	for at, group := range groups {
+		done.Go(func() { c.group(ctx, at, group, ops, res) })
+	}
+	done.Wait()
+	return res, nil
+}
+
+// owner returns the position of the member that owns all keys of an operation, or none.
+func (o *Op) owner(t *table) (int, error) {
+	switch {
+	case o.Add != nil && o.Count == nil && o.Acquire == nil:
+		return t.owner(o.Add.Namespace, o.Add.Key), nil
+	case o.Add == nil && o.Count != nil && o.Acquire == nil:
+		return t.owner(o.Count.Namespace, o.Count.Key), nil
+	case o.Add == nil && o.Count == nil && o.Acquire != nil:
+		return t.ownerOf(o.Acquire), nil
+	}
+	return none, fmt.Errorf("%w: want exactly one of Add, Count and Acquire", ErrInvalid)
+}
+
+func (o *Op) append(b []byte) ([]byte, error) {
+	switch {
+	case o.Add != nil:
+		return o.Add.append(b)
+	case o.Count != nil:
+		return o.Count.append(b)
+	}
+	return o.Acquire.append(b)
+}
+
+func (o *Op) slow() bool {
+	return o.Add != nil && o.Add.Ack == AckRedis || o.Acquire != nil && o.Acquire.Ack == AckRedis
+}
+
+// group carries out the operations at some positions, which have the same owner, a request at a time.
+func (c *Client) group(ctx context.Context, at int, group []int, ops []Op, res []Result) {
+	for len(group) > 0 {
+		k := c.calls.Get().(*call)
+		k.begin(false, false)
+		var sent []int
+		for len(group) > 0 && k.ops < c.opt.MaxBatch && len(k.body) < maxBody {
+			i := group[0]
+			group = group[1:]
+			if err := k.add(&ops[i]); err != nil {
+				res[i].Err = err
+				continue
+			}
+			sent = append(sent, i)
+		}
+		if len(sent) > 0 {
+			c.part(ctx, k, at, sent, ops, res)
+		}
+	}
+}
+
+// add appends an operation to a call.
+func (k *call) add(o *Op) error {
+	body := k.body
+	if k.ops > 0 {
+		body = append(body, ',')
+	}
+	body, err := o.append(body)
+	if err == nil && len(body)-len(k.body) > maxOp {
+		err = errLong
+	}
+	if err != nil {
+		return err
+	}
+	k.body = body
+	k.ops++
+	k.write = k.write || o.Count == nil
+	k.slow = k.slow || o.slow()
+	return nil
+}
+
+// part carries out a call and hands the operations at those positions their results.
+func (c *Client) part(ctx context.Context, k *call, at int, sent []int, ops []Op, res []Result) {
+	var tried trail
+	k.by = c.deadline(ctx)
+	l, left, err := c.do(ctx, k, at, &tried)
+	if left {
+		k = nil
+	} else {
+		defer c.calls.Put(k)
+	}
+	var s scanner
+	if err == nil {
+		s.b = k.reply
+	}
+	for n, i := range sent {
+		o, r := &ops[i], &res[i]
+		if err != nil {
+			r.Err = err
+		} else {
+			if n > 0 {
+				s.eat(',')
+			}
+			if from := r.read(s.value(), o); from == SourceOwner && tried.direct {
+				c.refresh(l)
+			}
+		}
+		if errors.Is(r.Err, ErrUnavailable) && err == nil || o.Count != nil && errors.Is(r.Err, ErrUnknownOutcome) {
+			c.alone(ctx, o, r)
+		}
+	}
+}
+
+// read reads the answer to an operation.
+func (r *Result) read(b []byte, o *Op) Source {
+	switch {
+	case o.Add != nil:
+		a := new(AddAnswer)
+		if r.Err = a.read(b, o.Add); r.Err == nil {
+			r.Add = a
+			return a.Source
+		}
+	case o.Count != nil:
+		a := new(CountAnswer)
+		if r.Err = a.read(b, o.Count); r.Err == nil {
+			r.Count = a
+			return a.Source
+		}
+	default:
+		a := new(AcquireAnswer)
+		if r.Err = a.read(b, o.Acquire); r.Err == nil {
+			r.Acquire = a
+			return a.Source
+		}
+	}
+	if errors.Is(r.Err, errAnswer) {
+		r.Err = unknown(o.Count == nil, r.Err)
+	}
+	return ""
+}
+
+// alone carries out an operation by itself, which a node has refused to.
+func (c *Client) alone(ctx context.Context, o *Op, r *Result) {
+	*r = Result{}
+	switch {
+	case o.Add != nil:
+		a, err := c.Add(ctx, *o.Add)
+		if r.Err = err; err == nil {
+			r.Add = &a
+		}
+	case o.Count != nil:
+		a, err := c.Count(ctx, *o.Count)
+		if r.Err = err; err == nil {
+			r.Count = &a
+		}
+	default:
+		a, err := c.Acquire(ctx, *o.Acquire)
+		if r.Err = err; err == nil {
+			r.Acquire = &a
+		}
+	}
+}

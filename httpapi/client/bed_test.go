@@ -1,0 +1,311 @@
+package client_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"twotier/httpapi"
+	"twotier/httpapi/client"
+	"twotier/internal/embedded"
+	"twotier/internal/faultproxy"
+	"twotier/internal/node"
+	"twotier/internal/peer"
+	"twotier/leaparray"
+	"twotier/redisstore"
+	"twotier/ring"
+	"twotier/syncer"
+)
+
+// bed is a cluster in this process, over one store.
+type bed struct {
+	t     testing.TB
+	place syncer.Placement
+	open  opener
+	after []func() error // once no node runs
+	nodes []*server
+}
+
+// opener makes what a node has beneath it, and what closes that.
+type opener func(clock *node.Clock) (syncer.Store, node.Direct, func() error)
+
+// server is one node.
+type server struct {
+	id      string
+	address string            // its own
+	proxy   *faultproxy.Proxy // in front of it, for clients and the other nodes
+	counter *syncer.Counter
+	ring    *ring.Ring
+	peers   *peer.Client
+	wires   *httpapi.PeerTransport
+	node    *node.Node
+	http    *httpapi.Server
+	gone    bool
+}
+
+// health is what a node needs to know of its store.
+type health struct{}
+
+func (health) Clock(context.Context, func() time.Time) (time.Duration, error) { return 0, nil }
+func (health) Health() node.StoreHealth                                       { return node.StoreHealth{Kind: "test", Up: true} }
+
+// newBed starts as many nodes over a store within the process.
+func newBed(t testing.TB, nodes int) *bed {
+	t.Helper()
+	store := embedded.New(embedded.Options{})
+	return newBedOver(t, nodes, func(*node.Clock) (syncer.Store, node.Direct, func() error) {
+		return store, nil, func() error { return nil }
+	})
+}
+
+// newRedisBed starts as many nodes over a Redis at this address.
+func newRedisBed(t testing.TB, nodes int, url string) *bed {
+	t.Helper()
+	ladder, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
+	must(t, err)
+	place := syncer.Placement{Partitions: 97, Seed: 11}
+	return newBedOver(t, nodes, func(clock *node.Clock) (syncer.Store, node.Direct, func() error) {
+		store, err := redisstore.New(redisstore.Options{
+			URL: url, Placement: place, Ladders: map[string]*leaparray.Ladder{syncer.DefaultNamespace: ladder},
+		})
+		must(t, err)
+		must(t, store.Probe(t.Context()))
+		direct, err := redisstore.NewDirect(redisstore.DirectOptions{Store: store, Now: clock.Now, Writer: rand.Text()[:12]})
+		must(t, err)
+		must(t, direct.Open(t.Context()))
+		return store, direct, func() error { return errors.Join(direct.Close(context.Background()), store.Close()) }
+	})
+}
+
+func newBedOver(t testing.TB, nodes int, open opener) *bed {
+	t.Helper()
+	b := &bed{t: t, place: syncer.Placement{Partitions: 97, Seed: 11}, open: open}
+	t.Cleanup(b.close)
+	for range nodes {
+		b.start(false)
+	}
+	b.settle()
+	return b
+}
+
+// close stops all nodes at the same time: there is nobody to hand over to.
+func (b *bed) close() {
+	var done sync.WaitGroup
+	for _, s := range b.nodes {
+		done.Go(func() {
+			if err := s.stop(); err != nil {
+				b.t.Error(err)
+			}
+		})
+	}
+	done.Wait()
+	for _, f := range b.after {
+		if err := f(); err != nil {
+			b.t.Error(err)
+		}
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// start starts one more node, on its own or behind a proxy.
+func (b *bed) start(proxied bool) *server {
+	b.t.Helper()
+	s := &server{id: fmt.Sprint("n", len(b.nodes))}
+	clock := node.NewClock(nil, nil)
+	store, direct, closed := b.open(clock)
+	b.after = append(b.after, closed)
+	var err error
+	s.counter, err = syncer.New(syncer.Options{Store: store, Now: clock.Now, Placement: b.place, Foreign: true})
+	must(b.t, err)
+	var join []string
+	for _, o := range b.nodes {
+		if !o.gone {
+			join = append(join, o.ring.Gossip())
+		}
+	}
+	s.ring, err = ring.New(ring.Options{
+		ID: s.id, Bind: "127.0.0.1:0", Join: join, Agreement: ring.Agreement{Partitions: b.place.Partitions, Seed: b.place.Seed},
+		Tag: node.Tag(node.ModeTwoTier), OnChange: func(t *ring.Table) { s.node.Changed(t) },
+	})
+	must(b.t, err)
+	s.wires = httpapi.NewPeerTransport()
+	s.peers, err = peer.NewClient(peer.ClientOptions{Self: s.ring.Name(), Transport: s.wires})
+	must(b.t, err)
+	s.node, err = node.New(node.Options{
+		ID: s.id, Counter: s.counter, Direct: direct, Ring: s.ring, Peers: s.peers, Store: health{}, Clock: clock, Placement: b.place,
+	})
+	must(b.t, err)
+	s.listen(b.t, "127.0.0.1:0")
+	if proxied {
+		s.proxy = faultproxy.NewRaw(b.t, s.address)
+	}
+	must(b.t, s.node.Open(b.t.Context(), s.reached()))
+	b.nodes = append(b.nodes, s)
+	return s
+}
+
+// reached is where others reach the node.
+func (s *server) reached() string {
+	if s.proxy != nil {
+		return s.proxy.Addr()
+	}
+	return s.address
+}
+
+// leave stops the node the way the program does.
+func (s *server) leave() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return errors.Join(s.node.Drain(ctx), s.stop())
+}
+
+// stop stops the node without handing over. It may be called again.
+func (s *server) stop() error {
+	if s.gone {
+		return nil
+	}
+	s.gone = true
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	err := errors.Join(s.http.Close(ctx), s.node.Close(ctx), s.peers.Close(ctx))
+	s.wires.Close()
+	return err
+}
+
+// settle waits until all nodes see the same members and hold what they own.
+func (b *bed) settle() {
+	b.t.Helper()
+	live := 0
+	for _, s := range b.nodes {
+		if !s.gone {
+			live++
+		}
+	}
+	b.until("the nodes agree", func() bool {
+		for _, s := range b.nodes {
+			if s.gone {
+				continue
+			}
+			v := s.node.Cluster()
+			if len(v.Members) != live {
+				return false
+			}
+			for _, m := range v.Members {
+				if m.Self && m.Partitions != v.Held {
+					return false
+				}
+			}
+		}
+		return true
+	})
+}
+
+// until polls a condition.
+func (b *bed) until(what string, ok func() bool) {
+	b.t.Helper()
+	for by := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(by) {
+			b.t.Fatalf("never happened: %s", what)
+		}
+	}
+}
+
+// client returns a client that knows the table.
+func (b *bed) client(change ...func(*client.Options)) *client.Client {
+	b.t.Helper()
+	var o client.Options
+	for _, s := range b.nodes {
+		if !s.gone {
+			o.Addresses = append(o.Addresses, s.reached())
+		}
+	}
+	for _, f := range change {
+		f(&o)
+	}
+	c, err := client.New(o)
+	must(b.t, err)
+	b.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		must(b.t, c.Close(ctx))
+	})
+	must(b.t, c.Refresh(b.t.Context()))
+	return c
+}
+
+// ops returns how many operations of a kind the nodes have answered, by source, as their metrics tell.
+func (b *bed) ops(kind string) map[string]int64 {
+	b.t.Helper()
+	sum := map[string]int64{}
+	for _, s := range b.nodes {
+		if s.gone {
+			continue
+		}
+		for line := range strings.Lines(s.metrics(b.t)) {
+			rest, ok := strings.CutPrefix(line, `twotier_ops_total{op="`+kind+`",source="`)
+			source, value, _ := strings.Cut(rest, `"} `)
+			n, err := strconv.ParseInt(strings.TrimSpace(value), 10, 64)
+			if ok && err == nil {
+				sum[source] += n
+			}
+		}
+	}
+	return sum
+}
+
+func (s *server) metrics(t testing.TB) string {
+	t.Helper()
+	resp, err := http.Get("http://" + s.address + "/metrics")
+	must(t, err)
+	defer resp.Body.Close()
+	defer http.DefaultClient.CloseIdleConnections()
+	page, err := io.ReadAll(resp.Body)
+	must(t, err)
+	return string(page)
+}
+
+// counted is the sum of what all nodes count for a key, asked of one after everything is flushed.
+func counted(t testing.TB, c *client.Client, key string) int64 {
+	t.Helper()
+	a, err := c.Count(t.Context(), client.CountRequest{Key: key, Windows: []time.Duration{time.Hour}})
+	must(t, err)
+	return a.Counts[0].Max
+}
+
+// owns reports whether the node owns a key.
+func (s *server) owns(b *bed, key string) bool {
+	return s.ring.Table().Mine(b.place.Of(nil, []byte(key)))
+}
+
+// restartHTTP puts another server in front of the node, at the same address: for clients that is another process.
+func (s *server) restartHTTP(t testing.TB) {
+	t.Helper()
+	must(t, s.http.Close(t.Context()))
+	s.listen(t, s.address)
+}
+
+// listen serves the node over HTTP.
+func (s *server) listen(t testing.TB, address string) {
+	t.Helper()
+	var err error
+	s.http, err = httpapi.New(httpapi.Options{
+		Service: s.node, Listen: address, Peer: peer.NewServer(peer.ServerOptions{Self: s.ring.Name(), Node: s.node}),
+	})
+	must(t, err)
+	must(t, s.http.Open(t.Context()))
+	s.address = s.http.Addr().String()
+}

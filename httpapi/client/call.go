@@ -1,0 +1,68 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// call is operations that one node is asked for in one piece, and its answer.
+type call struct {
+	ops   int
+	body  []byte // the operations, with commas between
+	write bool   // it counts
+	slow  bool   // it waits for Redis
+	by    time.Time
+
+	state atomic.Int32
+	done  chan struct{} // holds one
+	timer *time.Timer
+	reply []byte // the answers, with commas between
+	err   error
+}
+
+// The states of a call.
+const (
+	waiting int32 = iota
+	taken         // by a lane: it may be sent
+	dropped       // its caller has left before that
+)
+
+func newCall() *call {
+	timer := time.NewTimer(time.Hour)
+	timer.Stop()
+	return &call{done: make(chan struct{}, 1), timer: timer}
+}
+
+// finish ends a call. A lane does so once for each call that it took.
+func (k *call) finish(err error) {
+	k.err = err
+	k.done <- struct{}{}
+}
+
+// take claims a call for a lane, unless its caller has left.
+func (k *call) take() bool { return k.state.CompareAndSwap(waiting, taken) }
+
+// wait waits for the answer. If left is set the call must not be used any more: a lane may still have it.
+func (k *call) wait(ctx context.Context) (left bool, err error) {
+	k.timer.Reset(time.Until(k.by))
+	defer k.timer.Stop()
+	select {
+	case <-k.done:
+		return false, k.err
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-k.timer.C:
+		err = errTimeout
+	}
+	if k.state.CompareAndSwap(waiting, dropped) {
+		return true, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	select {
+	case <-k.done: // just in time
+		return false, k.err
+	default:
+		return true, unknown(k.write, err)
+	}
+}

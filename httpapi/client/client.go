@@ -1,0 +1,188 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Client is a client of a cluster. Make one with [New] and share it: its methods may be called at the same time.
+type Client struct {
+	opt     Options
+	ctx     context.Context // ends with the beginning of Close
+	stop    context.CancelFunc
+	cut     context.Context // ends when nothing may be waited for any more
+	cutOff  context.CancelFunc
+	running sync.WaitGroup
+	calls   sync.Pool // of *call
+	turn    atomic.Uint32
+	hints   chan *link    // that the table is old, and who may know a newer one
+	learner chan struct{} // holds one while nobody reads the table
+	seeds   []*link
+	view    atomic.Pointer[view]
+	stats   counters
+
+	mu    sync.Mutex
+	links map[string]*link // by address; nil once closed
+}
+
+// New returns a client, which begins to look for the owners at once. Nodes that can't be reached are no error.
+func New(o Options) (*Client, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{opt: o, hints: make(chan *link, 1), learner: make(chan struct{}, 1), links: map[string]*link{}}
+	c.ctx, c.stop = context.WithCancel(context.Background())
+	c.cut, c.cutOff = context.WithCancel(context.Background())
+	c.learner <- struct{}{}
+	c.calls.New = func() any { return newCall() }
+	for _, a := range o.Addresses {
+		if c.links[a] == nil {
+			c.links[a] = newLink(c, a)
+			c.seeds = append(c.seeds, c.links[a])
+		}
+	}
+	c.view.Store(&view{any: c.seeds})
+	c.running.Go(c.runRefresh)
+	return c, nil
+}
+
+// Close refuses further calls, gives back those that wait, and waits for those that a node was asked to carry out; when ctx ends their
+// connections are cut. When it returns nothing of the client runs any more. It may be called twice.
+func (c *Client) Close(ctx context.Context) error {
+	c.mu.Lock()
+	c.links = nil
+	c.mu.Unlock()
+	c.stop()
+	done := make(chan struct{})
+	go func() {
+		c.running.Wait()
+		close(done)
+	}()
+	var err error
+	select {
+	case <-done:
+	case <-ctx.Done():
+		err = ctx.Err()
+		c.cutOff()
+		<-done
+	}
+	c.cutOff()
+	return err
+}
+
+// Add counts events.
+func (c *Client) Add(ctx context.Context, r AddRequest) (a AddAnswer, err error) {
+	k := c.calls.Get().(*call)
+	k.begin(true, r.Ack == AckRedis)
+	at := c.view.Load().table.owner(r.Namespace, r.Key)
+	k.body, err = r.append(k.body)
+	err = c.single(ctx, k, at, err, func(reply []byte) (Source, error) {
+		a = AddAnswer{}
+		err := a.read(reply, &r)
+		return a.Source, err
+	})
+	return a, err
+}
+
+// Count returns the counts of a key.
+func (c *Client) Count(ctx context.Context, r CountRequest) (a CountAnswer, err error) {
+	k := c.calls.Get().(*call)
+	k.begin(false, false)
+	at := c.view.Load().table.owner(r.Namespace, r.Key)
+	k.body, err = r.append(k.body)
+	err = c.single(ctx, k, at, err, func(reply []byte) (Source, error) {
+		a = CountAnswer{}
+		err := a.read(reply, &r)
+		return a.Source, err
+	})
+	return a, err
+}
+
+// Acquire asks whether events may pass, and counts them if so. A refusal is an answer, no error.
+func (c *Client) Acquire(ctx context.Context, r AcquireRequest) (a AcquireAnswer, err error) {
+	k := c.calls.Get().(*call)
+	k.begin(true, r.Ack == AckRedis)
+	at := c.view.Load().table.ownerOf(&r)
+	k.body, err = r.append(k.body)
+	err = c.single(ctx, k, at, err, func(reply []byte) (Source, error) {
+		a = AcquireAnswer{}
+		err := a.read(reply, &r)
+		return a.Source, err
+	})
+	return a, err
+}
+
+// single makes a call of one operation, whose encoding may have failed, and has read read its answer.
+func (c *Client) single(ctx context.Context, k *call, at int, err error, read func([]byte) (Source, error)) error {
+	if err == nil && len(k.body) > maxOp {
+		err = errLong
+	}
+	k.ops = 1
+	k.by = c.deadline(ctx)
+	for tried := (trail{}); err == nil; {
+		var l *link
+		var left bool
+		if l, left, err = c.do(ctx, k, at, &tried); left {
+			return err
+		}
+		if err != nil {
+			break
+		}
+		var from Source
+		from, err = read(k.reply)
+		if errors.Is(err, errAnswer) {
+			err = unknown(k.write, err)
+		}
+		if from == SourceOwner && tried.direct {
+			c.refresh(l)
+		}
+		if !errors.Is(err, ErrUnavailable) || tried.full() {
+			break
+		}
+		if next, _ := c.choose(at, &tried); next == nil {
+			break
+		}
+		err = nil // the node has refused: another one may not
+	}
+	c.calls.Put(k)
+	return err
+}
+
+// deadline is when a call that begins now ends.
+func (c *Client) deadline(ctx context.Context) time.Time {
+	by := time.Now().Add(c.opt.Timeout)
+	if d, ok := ctx.Deadline(); ok && d.Before(by) {
+		return d
+	}
+	return by
+}
+
+// counters count what a client did.
+type counters struct{ ops, requests, direct, repeated, refreshed atomic.Int64 }
+
+// Stats are the figures of a client since it was made.
+type Stats struct {
+	// Ops is the operations that were answered, Direct those of them that were sent to the owner by the table.
+	Ops, Direct int64
+	// Requests is the requests that carried operations, Repeated the attempts to have them answered beyond the first.
+	Requests, Repeated int64
+	// Refreshed is how often the table of owners was read, Members how many nodes it has, 0 while there is none.
+	Refreshed int64
+	Members   int
+}
+
+// Stats returns a snapshot of the figures.
+func (c *Client) Stats() Stats {
+	s := Stats{
+		Ops: c.stats.ops.Load(), Direct: c.stats.direct.Load(), Requests: c.stats.requests.Load(), Repeated: c.stats.repeated.Load(),
+		Refreshed: c.stats.refreshed.Load(),
+	}
+	if t := c.view.Load().table; t != nil {
+		s.Members = len(t.members)
+	}
+	return s
+}

@@ -1,0 +1,203 @@
+package client_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"twotier/httpapi/client"
+	"twotier/internal/redistest"
+)
+
+func TestCallsOfOneNode(t *testing.T) {
+	b := newBed(t, 1)
+	c := b.client()
+	minute := []client.Limit{{Window: time.Minute, Max: 3}, {Window: 90 * time.Minute, Max: 100}}
+	a, err := c.Add(t.Context(), client.AddRequest{Key: `a "key" \ é`, N: 2, Limits: minute})
+	if err != nil || a.Over || a.Source != client.SourceMemory || len(a.Counts) != 2 || a.Counts[0].Count != 2 ||
+		a.Counts[0].Window != time.Minute || a.Counts[1].Window != 90*time.Minute {
+		t.Errorf("add: %+v, %v", a, err)
+	}
+	n, err := c.Count(t.Context(), client.CountRequest{Key: `a "key" \ é`, Windows: []time.Duration{time.Minute, 24 * time.Hour}})
+	if err != nil || len(n.Counts) != 2 || n.Counts[0].Max != 2 || n.Counts[0].Bucket != time.Second || n.Counts[1].Window != 24*time.Hour {
+		t.Errorf("count: %+v, %v", n, err)
+	}
+	q, err := c.Acquire(t.Context(), client.AcquireRequest{Check: client.Check{Key: `a "key" \ é`, Limits: minute}})
+	if err != nil || !q.Allowed || q.Limits[0].Remaining != 0 || q.Limits[1].Max != 100 || q.RetryAfter != 0 {
+		t.Errorf("acquire: %+v, %v", q, err)
+	}
+	q, err = c.Acquire(t.Context(), client.AcquireRequest{Check: client.Check{Key: `a "key" \ é`, Limits: minute}})
+	if err != nil || q.Allowed || !q.Limits[0].Refused || q.Limits[1].Refused || q.RetryAfter <= 0 || q.RetryAfter > time.Minute+time.Second {
+		t.Errorf("acquire of what is not left: %+v, %v", q, err)
+	}
+	q, err = c.Acquire(t.Context(), client.AcquireRequest{Checks: []client.Check{
+		{Key: "b", Limits: minute}, {Namespace: "default", Key: "c", N: 4, Limits: minute},
+	}})
+	if err != nil || q.Allowed || len(q.Checks) != 2 || !q.Checks[0].Allowed || q.Checks[1].Allowed || q.Checks[1].RetryAfter >= 0 {
+		t.Errorf("acquire of two: %+v, %v", q, err)
+	}
+	s, err := c.Series(t.Context(), "", `a "key" \ é`, time.Minute)
+	sum := int64(0)
+	for _, p := range s.Points {
+		sum += p.Count
+	}
+	if err != nil || s.Bucket != time.Second || sum != 3 {
+		t.Errorf("series: %+v, %v", s, err)
+	}
+	top, err := c.Top(t.Context(), 5, time.Minute)
+	if err != nil || len(top) != 1 || top[0].Count != 3 {
+		t.Errorf("top: %+v, %v", top, err)
+	}
+	if err := c.Reset(t.Context(), "", `a "key" \ é`); err != nil || counted(t, c, `a "key" \ é`) != 0 {
+		t.Errorf("reset: %v", err)
+	}
+}
+
+func TestErrorsAreTyped(t *testing.T) {
+	b := newBed(t, 1)
+	c := b.client()
+	for name, r := range map[string]client.AddRequest{
+		"no key":        {},
+		"not UTF-8":     {Key: "a\xff"},
+		"control":       {Key: "a\nb"},
+		"much too long": {Key: string(make([]byte, 1<<20))},
+		"bad namespace": {Namespace: "a b", Key: "a"},
+		"long window":   {Key: "a", Limits: []client.Limit{{Window: 25 * time.Hour, Max: 1}}},
+		"odd window":    {Key: "a", Limits: []client.Limit{{Window: time.Microsecond, Max: 1}}},
+	} {
+		if _, err := c.Add(t.Context(), r); !errors.Is(err, client.ErrInvalid) || errors.Is(err, client.ErrUnknownOutcome) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	_, err := c.Add(t.Context(), client.AddRequest{Key: "a", Limits: []client.Limit{{Window: 25 * time.Hour, Max: 1}}})
+	if p, ok := errors.AsType[*client.Problem](err); !ok || p.Code() != "refused" || p.Status != 422 || p.Error() == "" {
+		t.Errorf("%#v", err)
+	}
+	if _, err := c.Batch(t.Context(), []client.Op{{}}); !errors.Is(err, client.ErrInvalid) {
+		t.Errorf("an empty operation: %v", err)
+	}
+}
+
+// TestGoesStraightToTheOwner looks at the nodes' own figures: none had to ask another.
+func TestGoesStraightToTheOwner(t *testing.T) {
+	b := newRedisBed(t, 3, redistest.Start(t).URL())
+	c := b.client()
+	const keys = 500
+	var done sync.WaitGroup
+	for i := range keys {
+		done.Go(func() {
+			a, err := c.Add(t.Context(), client.AddRequest{Key: fmt.Sprint("user:", i)})
+			if err != nil || a.Source != client.SourceMemory {
+				t.Errorf("%+v, %v", a, err)
+			}
+		})
+	}
+	done.Wait()
+	var ops []client.Op
+	for i := range keys {
+		ops = append(ops, client.Op{Count: &client.CountRequest{Key: fmt.Sprint("user:", i), Windows: []time.Duration{time.Minute}}})
+	}
+	res, err := c.Batch(t.Context(), ops)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range res {
+		if r.Err != nil || r.Count.Counts[0].Count != 1 {
+			t.Errorf("key %d: %+v", i, r)
+		}
+	}
+	if n := b.ops("add"); n["memory"] != keys || len(n) > 1 && n["owner"] > 0 {
+		t.Errorf("adds by source: %v", n)
+	}
+	if n := b.ops("count"); n["memory"] != keys || n["owner"] > 0 {
+		t.Errorf("counts by source: %v", n)
+	}
+	if s := c.Stats(); s.Direct != 2*keys || s.Ops != 2*keys || s.Members != 3 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestOneLimitThroughThreeClients drives a limit through clients that each know one node only at first.
+func TestOneLimitThroughThreeClients(t *testing.T) {
+	b := newRedisBed(t, 3, redistest.Start(t).URL())
+	limits := []client.Limit{{Window: time.Hour, Max: 1000}}
+	var allowed, refused atomic.Int64
+	var done sync.WaitGroup
+	for i := range 3 {
+		c := b.client(func(o *client.Options) { o.Addresses = []string{b.nodes[i].address} })
+		for range 8 {
+			done.Go(func() {
+				for range 75 {
+					a, err := c.Acquire(t.Context(), client.AcquireRequest{Check: client.Check{Key: "hot", Limits: limits}})
+					switch {
+					case err != nil:
+						t.Error(err)
+					case a.Allowed:
+						allowed.Add(1)
+					default:
+						refused.Add(1)
+					}
+				}
+			})
+		}
+	}
+	done.Wait()
+	if allowed.Load() != 1000 || refused.Load() != 800 {
+		t.Errorf("%d allowed, %d refused; want 1000 and 800", allowed.Load(), refused.Load())
+	}
+}
+
+func TestBatchKeepsTheOrder(t *testing.T) {
+	b := newBed(t, 3)
+	c := b.client(func(o *client.Options) { o.MaxBatch = 7 })
+	var ops []client.Op
+	for i := range 300 {
+		key := fmt.Sprint("k", i%20)
+		limits := []client.Limit{{Window: time.Hour, Max: 5}}
+		switch i / 20 % 3 {
+		case 0:
+			ops = append(ops, client.Op{Add: &client.AddRequest{Key: key, Limits: limits}})
+		case 1:
+			ops = append(ops, client.Op{Count: &client.CountRequest{Key: key, Windows: []time.Duration{time.Hour}}})
+		default:
+			ops = append(ops, client.Op{Acquire: &client.AcquireRequest{Check: client.Check{Key: key, Limits: limits}}})
+		}
+	}
+	ops[50] = client.Op{Add: &client.AddRequest{Key: "bad\x00"}}
+	ops[51] = client.Op{Add: &client.AddRequest{Key: "bad\xff"}}
+	res, err := c.Batch(t.Context(), ops)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]int64{}
+	for i, o := range ops {
+		r := res[i]
+		switch {
+		case i == 50 || i == 51:
+			if !errors.Is(r.Err, client.ErrInvalid) || r.Add != nil {
+				t.Errorf("%d: %+v", i, r)
+			}
+		case r.Err != nil:
+			t.Errorf("%d: %v", i, r.Err)
+		case o.Add != nil:
+			want[o.Add.Key]++
+			if n := r.Add.Counts[0].Max; n != want[o.Add.Key] || r.Add.Over != (n > 5) {
+				t.Errorf("%d: %+v, want %d", i, r.Add, want[o.Add.Key])
+			}
+		case o.Count != nil:
+			if n := r.Count.Counts[0].Max; n != want[o.Count.Key] {
+				t.Errorf("%d: %+v, want %d", i, r.Count, want[o.Count.Key])
+			}
+		default:
+			if r.Acquire.Allowed != (want[o.Acquire.Key] < 5) {
+				t.Errorf("%d: %+v with %d", i, r.Acquire, want[o.Acquire.Key])
+			}
+			if r.Acquire.Allowed {
+				want[o.Acquire.Key]++
+			}
+		}
+	}
+}

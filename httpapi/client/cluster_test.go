@@ -1,0 +1,208 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"twotier/httpapi/client"
+	"twotier/internal/node"
+	"twotier/internal/redistest"
+)
+
+// TestNodesComeAndGoUnderTraffic has one node leave and another join while a client counts: every count is there once.
+func TestNodesComeAndGoUnderTraffic(t *testing.T) {
+	b := newRedisBed(t, 3, redistest.Start(t).URL())
+	c := b.client(func(o *client.Options) { o.Timeout = 10 * time.Second })
+	ctx, cancel := context.WithCancel(t.Context())
+	const keys = 40
+	var acked, open [keys]atomic.Int64
+	var total atomic.Int64
+	var adding sync.WaitGroup
+	for i := range keys {
+		adding.Go(func() {
+			for ctx.Err() == nil {
+				_, err := c.Add(t.Context(), client.AddRequest{Key: fmt.Sprint("k", i)})
+				switch {
+				case err == nil:
+					acked[i].Add(1)
+				case errors.Is(err, client.ErrUnknownOutcome):
+					open[i].Add(1)
+				default:
+					t.Error(err)
+					return
+				}
+				total.Add(1)
+			}
+		})
+	}
+	more := func() {
+		before := total.Load()
+		b.until("traffic goes on", func() bool { return total.Load() > before+1000 || t.Failed() })
+	}
+	more()
+	must(t, b.nodes[1].leave())
+	more()
+	b.start(false)
+	b.settle()
+	more()
+	cancel()
+	adding.Wait()
+	unknown := int64(0)
+	for i := range keys {
+		key := fmt.Sprint("k", i)
+		low, high := acked[i].Load(), acked[i].Load()+open[i].Load()
+		unknown += open[i].Load()
+		var n int64
+		b.until("all counts of "+key, func() bool { n = counted(t, c, key); return n >= low })
+		if n > high {
+			t.Errorf("%s: counted %d, want %d to %d", key, n, low, high)
+		}
+	}
+	t.Logf("%d adds, the outcome of %d is unknown", total.Load(), unknown)
+	if unknown > total.Load()/100 {
+		t.Errorf("the outcome of %d adds out of %d is unknown", unknown, total.Load())
+	}
+}
+
+// TestOldTableIsReadAgain has a node join that the client's table does not know of, and looks how soon it does.
+func TestOldTableIsReadAgain(t *testing.T) {
+	b := newBed(t, 2)
+	c := b.client(func(o *client.Options) { o.Refresh = time.Hour })
+	s := b.start(false)
+	b.settle()
+	key := "k"
+	for i := 0; !s.owns(b, key); i++ {
+		key = fmt.Sprint("k", i)
+	}
+	a, err := c.Add(t.Context(), client.AddRequest{Key: key})
+	if err != nil || a.Source != client.SourceOwner {
+		t.Errorf("the first: %+v, %v", a, err)
+	}
+	b.until("the table is read", func() bool { return c.Stats().Members == 3 })
+	b.until("straight to the owner", func() bool {
+		a, err := c.Add(t.Context(), client.AddRequest{Key: key})
+		must(t, err)
+		return a.Source == client.SourceMemory
+	})
+}
+
+// TestRedisModeHasNoOwners switches the cluster to Redis mode: any node is asked, and counts are the same.
+func TestRedisModeHasNoOwners(t *testing.T) {
+	b := newRedisBed(t, 2, redistest.Start(t).URL())
+	c := b.client()
+	for range 10 {
+		_, err := c.Add(t.Context(), client.AddRequest{Key: "a"})
+		must(t, err)
+	}
+	must(t, b.nodes[0].node.SetMode(t.Context(), node.ModeRedis))
+	must(t, c.Refresh(t.Context()))
+	direct := c.Stats().Direct
+	for range 10 {
+		a, err := c.Add(t.Context(), client.AddRequest{Key: "a"})
+		if err != nil || a.Source != client.SourceRedis {
+			t.Errorf("%+v, %v", a, err)
+		}
+	}
+	if n := counted(t, c, "a"); n != 20 {
+		t.Errorf("counted %d", n)
+	}
+	if c.Stats().Direct != direct {
+		t.Error("there is no owner to go to")
+	}
+}
+
+func TestOnlyAddresses(t *testing.T) {
+	b := newBed(t, 3)
+	c := b.client(func(o *client.Options) { o.Addresses, o.OnlyAddresses = o.Addresses[:1], true })
+	for i := range 50 {
+		_, err := c.Add(t.Context(), client.AddRequest{Key: fmt.Sprint("k", i)})
+		must(t, err)
+	}
+	if n := b.ops("add"); n["owner"] == 0 {
+		t.Errorf("nothing was passed on: %v", n)
+	}
+	if s := c.Stats(); s.Direct != 0 || s.Refreshed > 2 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestCallsEndWithTheirContext while the node does not answer: what was sent may have been counted.
+func TestCallsEndWithTheirContext(t *testing.T) {
+	b, _ := proxied(t, 1)
+	c := b.client(func(o *client.Options) { o.Lanes = 1 })
+	_, err := c.Add(t.Context(), client.AddRequest{Key: "a"})
+	must(t, err)
+	b.nodes[0].proxy.Hang()
+	defer b.nodes[0].proxy.Pass()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err = c.Add(ctx, client.AddRequest{Key: "a"})
+	if !errors.Is(err, client.ErrUnknownOutcome) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("an add: %v", err)
+	}
+	_, err = c.Count(ctx, client.CountRequest{Key: "a", Windows: []time.Duration{time.Minute}})
+	if errors.Is(err, client.ErrUnknownOutcome) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a count: %v", err)
+	}
+}
+
+// TestQueueIsBounded refuses calls when too many wait.
+func TestQueueIsBounded(t *testing.T) {
+	b, _ := proxied(t, 1)
+	c := b.client(func(o *client.Options) { o.Lanes, o.MaxWaiting, o.MaxBatch, o.Timeout = 1, 4, 1, time.Second })
+	_, err := c.Add(t.Context(), client.AddRequest{Key: "a"})
+	must(t, err)
+	b.nodes[0].proxy.Hang()
+	var refused atomic.Int64
+	var done sync.WaitGroup
+	for range 20 {
+		done.Go(func() {
+			if _, err := c.Add(t.Context(), client.AddRequest{Key: "a"}); errors.Is(err, client.ErrOverloaded) {
+				refused.Add(1)
+			}
+		})
+	}
+	done.Wait()
+	b.nodes[0].proxy.Pass()
+	if n := refused.Load(); n < 20-4-2 {
+		t.Errorf("%d were refused", n)
+	}
+}
+
+// TestCloseLeavesNothing closes a client in the middle of traffic.
+func TestCloseLeavesNothing(t *testing.T) {
+	b := newBed(t, 2)
+	before := runtime.NumGoroutine()
+	c, err := client.New(client.Options{Addresses: []string{b.nodes[0].address}})
+	must(t, err)
+	var done sync.WaitGroup
+	for range 8 {
+		done.Go(func() {
+			for {
+				if _, err := c.Add(t.Context(), client.AddRequest{Key: "a"}); err != nil {
+					if !errors.Is(err, client.ErrClosed) && !errors.Is(err, client.ErrUnknownOutcome) {
+						t.Error(err)
+					}
+					return
+				}
+			}
+		})
+	}
+	b.until("some were answered", func() bool { return c.Stats().Ops > 100 })
+	must(t, c.Close(t.Context()))
+	must(t, c.Close(t.Context()))
+	done.Wait()
+	if _, err := c.Batch(t.Context(), nil); !errors.Is(err, client.ErrClosed) {
+		t.Error(err)
+	}
+	if _, err := c.Top(t.Context(), 1, time.Minute); !errors.Is(err, client.ErrClosed) {
+		t.Error(err)
+	}
+	b.until("no goroutine is left", func() bool { return runtime.NumGoroutine() <= before+8 }) // the nodes' own come and go
+}

@@ -1,0 +1,130 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/valyala/fasthttp"
+)
+
+// The headers of a session, as the server documents them.
+const (
+	headerSession  = "Twotier-Session"
+	headerSequence = "Twotier-Sequence"
+	headerProcess  = "Twotier-Process"
+)
+
+const (
+	maxAnswer   = 64 << 20
+	bufferSize  = 16 << 10
+	keepAlive   = 15 * time.Second
+	maxIdleTime = 30 * time.Second // less than a server keeps one
+)
+
+// errDial: there was no connection, so nothing was sent.
+var errDial = errors.New("no connection")
+
+// wire is one connection to a node, made when it is needed. It serves one request at a time.
+type wire struct {
+	address string
+	tls     *tls.Config
+	conn    net.Conn
+	used    time.Time
+	in      *bufio.Reader
+	out     *bufio.Writer
+	request fasthttp.Request
+	answer  fasthttp.Response
+}
+
+func newWire(address string, o *Options) *wire {
+	w := &wire{address: address, tls: o.TLS}
+	h := &w.request.Header
+	h.DisableNormalizing()
+	h.SetNoDefaultContentType(true)
+	h.SetHost(address)
+	h.SetUserAgent("twotier-client")
+	if o.Authorization != "" {
+		h.Set("Authorization", o.Authorization)
+	}
+	return w
+}
+
+// send sends the request and reads the answer, which is valid until the next call. ctx cuts it short. An error that wraps errDial says
+// that nothing was sent.
+func (w *wire) send(ctx context.Context, by time.Time) (err error) {
+	if w.conn != nil && (time.Since(w.used) > maxIdleTime || closedByPeer(w.conn)) {
+		w.close()
+	}
+	if w.conn == nil {
+		if err := w.dial(ctx, by); err != nil {
+			return fmt.Errorf("%w: %w", errDial, err)
+		}
+	}
+	conn := w.conn
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer func() {
+		if !stop() || err != nil || w.answer.ConnectionClose() {
+			w.close()
+		}
+	}()
+	if err := conn.SetDeadline(by); err != nil {
+		return err
+	}
+	if ctx.Err() != nil { // it may have been before the deadline was set
+		return ctx.Err()
+	}
+	if err := w.request.Write(w.out); err != nil {
+		return err
+	}
+	if err := w.out.Flush(); err != nil {
+		return err
+	}
+	w.answer.Reset()
+	if err := w.answer.ReadLimitBody(w.in, maxAnswer); err != nil {
+		return err
+	}
+	w.used = time.Now()
+	return nil
+}
+
+func (w *wire) dial(ctx context.Context, by time.Time) error {
+	d := net.Dialer{Deadline: by, KeepAlive: keepAlive}
+	conn, err := d.DialContext(ctx, "tcp", w.address)
+	if err != nil {
+		return err
+	}
+	if w.tls != nil {
+		c := w.tls.Clone()
+		if c.ServerName == "" {
+			c.ServerName, _, _ = net.SplitHostPort(w.address)
+		}
+		secure := tls.Client(conn, c)
+		ctx, cancel := context.WithDeadline(ctx, by)
+		defer cancel()
+		if err := secure.HandshakeContext(ctx); err != nil {
+			return errors.Join(err, conn.Close())
+		}
+		conn = secure
+	}
+	w.conn = conn
+	if w.in == nil {
+		w.in, w.out = bufio.NewReaderSize(conn, bufferSize), bufio.NewWriterSize(conn, bufferSize)
+	} else {
+		w.in.Reset(conn)
+		w.out.Reset(conn)
+	}
+	return nil
+}
+
+// close closes the connection, if there is one.
+func (w *wire) close() {
+	if w.conn != nil {
+		_ = w.conn.Close()
+		w.conn = nil
+	}
+}

@@ -1,0 +1,182 @@
+package client_test
+
+import (
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"twotier/httpapi/client"
+	"twotier/syncer"
+)
+
+func TestPlacementIsTheServers(t *testing.T) {
+	for i := range 10_000 {
+		key, ns := strconv.FormatUint(rand.Uint64(), 36), []string{"", "default", "other", "x.y-z"}[i%4]
+		place := syncer.Placement{Partitions: 1 + rand.IntN(5000), Seed: rand.Uint64() >> (i % 64)}
+		if got, want := client.Partition(ns, key, place.Seed, place.Partitions), place.Of([]byte(ns), []byte(key)); got != want {
+			t.Fatalf("%q %q under %+v: %d, want %d", ns, key, place, got, want)
+		}
+	}
+}
+
+const goodTable = `{"mode":"two-tier","ring_version":18446744073709551615,"partitions":3,"held":1,"members":[
+	{"id":"a","address":"10.0.0.1:80","state":"alive","self":false,"partitions":2,"share":0.66},
+	{"id":"b","address":"[::]:80","state":"leaving","self":true,"share":1e-3}],
+	"owners":[0,1,0],"hash_seed":18446744073709551614,"redis":{"kind":"redis","up":true,"error":null},"clock_offset_ms":-2}`
+
+func TestReadTable(t *testing.T) {
+	got, err := client.ReadTable([]byte(goodTable), "node:8080")
+	if err != nil || !slices.Equal(got.Owners, []uint16{0, 1, 0}) || got.Seed != 1<<64-2 || got.Version != 1<<64-1 ||
+		!slices.Equal(got.Addresses, []string{"10.0.0.1:80", "node:8080"}) || !slices.Equal(got.Leaving, []bool{false, true}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for name, text := range map[string]string{
+		"Redis mode": `{"mode":"redis","partitions":1,"members":[{"address":"a:1","state":"alive"}],"owners":[0],"hash_seed":0}`,
+		"no owners":  `{"mode":"two-tier","partitions":1,"members":[{"address":"a:1","state":"alive"}]}`,
+		"no seed":    `{"mode":"two-tier","partitions":1,"members":[{"address":"a:1","state":"alive"}],"owners":[0]}`,
+	} {
+		if got, err := client.ReadTable([]byte(text), "a:1"); err != nil || got.Owner("", "key") != "" || len(got.Addresses) != 1 {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+	for name, text := range map[string]string{
+		"nothing":          ``,
+		"no members":       `{"mode":"two-tier","partitions":1,"owners":[0],"hash_seed":0}`,
+		"unknown member":   `{"mode":"two-tier","partitions":1,"members":[{}],"owners":[1],"hash_seed":0}`,
+		"other number":     `{"mode":"two-tier","partitions":2,"members":[{}],"owners":[0],"hash_seed":0}`,
+		"large owner":      `{"mode":"two-tier","partitions":1,"members":[{}],"owners":[65536],"hash_seed":0}`,
+		"negative owner":   `{"mode":"two-tier","partitions":1,"members":[{}],"owners":[-1],"hash_seed":0}`,
+		"fraction":         `{"mode":"two-tier","partitions":1,"members":[{}],"owners":[0.5],"hash_seed":0}`,
+		"cut":              goodTable[:len(goodTable)-1],
+		"something behind": goodTable + "x",
+	} {
+		if got, err := client.ReadTable([]byte(text), "a:1"); err == nil {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+// FuzzTable reads tables: whatever it takes is JSON, and leads to members that exist.
+func FuzzTable(f *testing.F) {
+	f.Add([]byte(goodTable), "key")
+	f.Add([]byte(`{"mode":"two-tier","partitions":1,"members":[{"address":"\u0061:1"}],"owners":[0],"hash_seed":0}`), "")
+	f.Add([]byte(`{"members":[{"state":"alive"}],"x":[{},[],"\"",-1.5e9,true,null]}`), "a")
+	f.Fuzz(func(t *testing.T, b []byte, key string) {
+		got, err := client.ReadTable(b, "node:1")
+		if err != nil {
+			return
+		}
+		if !json.Valid(b) {
+			t.Errorf("taken for JSON: %q", b)
+		}
+		if len(got.Addresses) == 0 {
+			t.Error("a table of no members")
+		}
+		_ = got.Owner("", key)
+	})
+}
+
+// asked are operations whose answers are read.
+func asked() []client.Op {
+	limits := []client.Limit{{Window: time.Minute, Max: 15}, {Window: 24 * time.Hour, Max: 50}}
+	return []client.Op{
+		{Add: &client.AddRequest{Key: "a"}},
+		{Add: &client.AddRequest{Key: "a", Limits: limits}},
+		{Count: &client.CountRequest{Key: "a", Windows: []time.Duration{time.Minute, time.Hour}}},
+		{Acquire: &client.AcquireRequest{Check: client.Check{Key: "a", Limits: limits}}},
+		{Acquire: &client.AcquireRequest{Checks: []client.Check{{Key: "a", Limits: limits[:1]}, {Key: "b", Limits: limits}}}},
+	}
+}
+
+// FuzzAnswer reads answers: whatever it takes is JSON and has what was asked for.
+func FuzzAnswer(f *testing.F) {
+	for i, text := range []string{
+		`{"key":"a","counts":[],"over":false,"source":"memory"}`,
+		`{"key":"a","counts":[{"window":"1m","count":1,"min":0,"max":2},{"window":"24h","count":1,"min":-1,"max":2}],"over":true,"source":"owner","degraded":true}`,
+		`{"key":"\u00e4","counts":[{"window":"1m","count":1,"min":0,"max":2,"bucket_ms":1000},{"count":1}],"source":"memory","age_ms":9223372036854775807,"degraded":false}`,
+		`{"allowed":false,"limits":[{"window":"1m","max":15,"count":15,"remaining":0,"refused":true},{"max":50}],"refused_by":["limits[0]"],"retry_after_ms":-1,"source":"memory"}`,
+		`{"allowed":true,"checks":[{"key":"a","allowed":true,"limits":[{}],"retry_after_ms":0},{"limits":[{},{}]}],"retry_after_ms":0,"source":"x"}`,
+		`{"error":{"type":"urn:twotier:problem:refused","title":"Request refused","status":422,"detail":"n: want 1"}}`,
+	} {
+		f.Add([]byte(text), uint8(i))
+	}
+	f.Fuzz(func(t *testing.T, b []byte, which uint8) {
+		ops := asked()
+		o := ops[int(which)%len(ops)]
+		r := o.Read(b)
+		if !r.Malformed() && !json.Valid(b) {
+			t.Errorf("taken for JSON: %q", b)
+		}
+		switch {
+		case r.Err != nil:
+			if r.Add != nil || r.Count != nil || r.Acquire != nil {
+				t.Errorf("an answer and an error: %+v", r)
+			}
+		case o.Add != nil && len(r.Add.Counts) != len(o.Add.Limits),
+			o.Count != nil && len(r.Count.Counts) != len(o.Count.Windows),
+			o.Acquire != nil && (len(r.Acquire.Limits) != len(o.Acquire.Limits) || len(r.Acquire.Checks) != len(o.Acquire.Checks)):
+			t.Errorf("not what was asked for: %+v from %q", r, b)
+		}
+	})
+}
+
+// FuzzSplit takes the answer to a batch apart.
+func FuzzSplit(f *testing.F) {
+	f.Add([]byte(`{"results":[{"a":1}, {"b":"]}"} ,[]]}`), uint8(3))
+	f.Add([]byte(`{"results":[]}`), uint8(0))
+	f.Add([]byte(`{"results":[{}`), uint8(2))
+	f.Fuzz(func(t *testing.T, b []byte, ops uint8) {
+		if _, err := client.Split(b, int(ops)); err != nil && !errors.Is(err, client.ErrUnavailable) && !errors.Is(err, client.ErrUnknownOutcome) {
+			t.Error(err)
+		}
+		var want struct{ Results []json.RawMessage }
+		if json.Unmarshal(b, &want) == nil && len(want.Results) > 0 && string(b[:12]) == `{"results":[` {
+			if _, err := client.Split(b, min(len(want.Results), 255)); err != nil && depth(b) < 32 {
+				t.Errorf("%q: %v", b, err)
+			}
+		}
+	})
+}
+
+// depth is an upper bound of the nesting.
+func depth(b []byte) (n int) {
+	for _, c := range b {
+		if c == '[' || c == '{' {
+			n++
+		}
+	}
+	return n
+}
+
+// TestNumbersAreReadExactly compares with encoding/json on answers with random figures.
+func TestNumbersAreReadExactly(t *testing.T) {
+	o := client.Op{Count: &client.CountRequest{Key: "a", Windows: []time.Duration{time.Minute}}}
+	for range 2000 {
+		want := map[string]any{"count": rand.Int64(), "min": -rand.Int64(), "max": rand.Int64N(10), "bucket_ms": 1000}
+		b, err := json.Marshal(map[string]any{"counts": []any{want}, "source": "memory", "x": rand.Float64(), "y": []any{nil, true, "ü\n"}})
+		must(t, err)
+		r := o.Read(b)
+		w := client.WindowCount{
+			Window: time.Minute, Count: want["count"].(int64), Min: want["min"].(int64), Max: want["max"].(int64), Bucket: time.Second,
+		}
+		if r.Err != nil || !reflect.DeepEqual(r.Count.Counts, []client.WindowCount{w}) {
+			t.Fatalf("%s: %+v", b, r)
+		}
+	}
+}
+
+func TestWindowsAsText(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		time.Hour: "1h", 25 * time.Hour: "25h", 90 * time.Minute: "90m", 90 * time.Second: "90s", 1500 * time.Millisecond: "1500ms",
+		time.Microsecond: "1000ns", 0: "0h", -time.Second: "-1s",
+	} {
+		if got := client.Window(d); got != want {
+			t.Errorf("%d: %s, want %s", d, got, want)
+		}
+	}
+}

@@ -1,0 +1,130 @@
+package client
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+	"unicode/utf8"
+)
+
+const hexDigits = "0123456789abcdef"
+
+// appendText appends a string as JSON. It has to be valid UTF-8.
+func appendText(b []byte, s string) []byte {
+	b = append(b, '"')
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == '"' || c == '\\':
+			b = append(b, '\\', c)
+		case c < ' ':
+			b = append(b, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
+		default:
+			b = append(b, c)
+		}
+	}
+	return append(b, '"')
+}
+
+// appendWindow appends a duration in the largest unit that it is a whole number of.
+func appendWindow(b []byte, d time.Duration) []byte {
+	for _, u := range [...]struct {
+		unit time.Duration
+		name string
+	}{{time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}, {time.Millisecond, "ms"}, {time.Nanosecond, "ns"}} {
+		if d%u.unit == 0 {
+			return append(strconv.AppendInt(b, int64(d/u.unit), 10), u.name...)
+		}
+	}
+	return b
+}
+
+func appendNumber(b []byte, name string, n int64) []byte {
+	b = append(append(append(b, `,"`...), name...), `":`...)
+	return strconv.AppendInt(b, n, 10)
+}
+
+// appendKey appends the members ns, key, n and limits, after another or with a leading comma that the caller replaces.
+func appendKey(b []byte, ns, key string, n int64, limits []Limit) ([]byte, error) {
+	if !utf8.ValidString(ns) || !utf8.ValidString(key) {
+		return b, fmt.Errorf("%w: the key or its namespace is not UTF-8", ErrInvalid) // it would make a whole batch no JSON
+	}
+	b = appendText(append(b, `,"key":`...), key)
+	if ns != "" {
+		b = appendText(append(b, `,"ns":`...), ns)
+	}
+	if n != 0 {
+		b = appendNumber(b, "n", n)
+	}
+	if len(limits) == 0 {
+		return b, nil
+	}
+	b = append(b, `,"limits":[`...)
+	for i, l := range limits {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendWindow(append(b, `{"window":"`...), l.Window)
+		b = append(appendNumber(append(b, '"'), "max", l.Max), '}')
+	}
+	return append(b, ']'), nil
+}
+
+// appendWhen appends the members ts or at, and ack.
+func appendWhen(b []byte, name string, at time.Time, ack Ack) []byte {
+	if !at.IsZero() {
+		b = appendNumber(b, name, at.UnixMilli())
+	}
+	if ack != AckDefault {
+		b = appendText(append(b, `,"ack":`...), string(ack))
+	}
+	return b
+}
+
+// errLong: no server would take it, nor the batch that it is part of.
+var errLong = fmt.Errorf("%w: longer than any operation can be", ErrInvalid)
+
+func (r *AddRequest) append(b []byte) ([]byte, error) {
+	b, err := appendKey(append(b, `{"op":"add"`...), r.Namespace, r.Key, r.N, r.Limits)
+	return append(appendWhen(b, "ts", r.At, r.Ack), '}'), err
+}
+
+func (r *CountRequest) append(b []byte) ([]byte, error) {
+	b, err := appendKey(append(b, `{"op":"count"`...), r.Namespace, r.Key, 0, nil)
+	b = append(b, `,"window":[`...)
+	for i, w := range r.Windows {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(appendWindow(append(b, '"'), w), '"')
+	}
+	return append(appendWhen(append(b, ']'), "at", r.At, AckDefault), '}'), err
+}
+
+func (r *AcquireRequest) append(b []byte) (_ []byte, err error) {
+	b = append(b, `{"op":"acquire"`...)
+	switch {
+	case len(r.Checks) == 0:
+		b, err = appendKey(b, r.Namespace, r.Key, r.N, r.Limits)
+	case r.Namespace != "" || r.Key != "" || r.N != 0 || len(r.Limits) > 0:
+		return b, fmt.Errorf("%w: want either Check or Checks", ErrInvalid)
+	default:
+		b = append(b, `,"checks":[`...)
+		for i := range r.Checks {
+			c := &r.Checks[i]
+			if i > 0 {
+				b = append(b, ',')
+			}
+			at := len(b)
+			if b, err = appendKey(b, c.Namespace, c.Key, c.N, c.Limits); err != nil {
+				return b, err
+			}
+			b[at] = '{'
+			b = append(b, '}')
+		}
+		b = append(b, ']')
+	}
+	if r.CountDenied {
+		b = append(b, `,"count_denied":true`...)
+	}
+	return append(appendWhen(b, "ts", r.At, r.Ack), '}'), err
+}

@@ -1,0 +1,67 @@
+package client
+
+import (
+	"errors"
+	"time"
+)
+
+// Partition is partition.
+func Partition(ns, key string, seed uint64, partitions int) int {
+	return partition(ns, key, seed, partitions)
+}
+
+// Table is what tests look at of a table.
+type Table struct {
+	Owners    []uint16
+	Seed      uint64
+	Version   uint64
+	Addresses []string
+	Leaving   []bool
+}
+
+// ReadTable is readTable.
+func ReadTable(b []byte, address string) (*Table, error) {
+	t, err := readTable(b, address)
+	if err != nil {
+		return nil, err
+	}
+	out := &Table{Owners: t.owners, Seed: t.seed, Version: t.version}
+	for _, m := range t.members {
+		out.Addresses = append(out.Addresses, m.address)
+		out.Leaving = append(out.Leaving, m.leaving)
+	}
+	return out, nil
+}
+
+// Owner is the address of the owner of a key, empty if there is none.
+func (t *Table) Owner(ns, key string) string {
+	if len(t.Owners) == 0 {
+		return ""
+	}
+	return t.Addresses[t.Owners[partition(ns, key, t.Seed, len(t.Owners))]]
+}
+
+// Body is the operation as it is sent.
+func (o *Op) Body() ([]byte, error) { return o.append(nil) }
+
+// Read reads an answer.
+func (o *Op) Read(b []byte) (r Result) {
+	r.read(b, o)
+	return r
+}
+
+// Malformed reports whether an answer could not be read.
+func (r *Result) Malformed() bool { return errors.Is(r.Err, errAnswer) }
+
+// Split reads the answer to a batch of as many operations.
+func Split(b []byte, ops int) ([]byte, error) {
+	s := scanner{b: b}
+	if err := s.beginResults(); err != nil {
+		return nil, err
+	}
+	k := &call{ops: ops}
+	return k.reply, s.results(k)
+}
+
+// Window is appendWindow.
+func Window(d time.Duration) string { return string(appendWindow(nil, d)) }

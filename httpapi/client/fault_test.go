@@ -1,0 +1,273 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"twotier/httpapi/client"
+	"twotier/internal/faultproxy"
+)
+
+// proxied starts nodes that are reached through proxies, and a client that gives up late.
+func proxied(t testing.TB, nodes int) (*bed, *client.Client) {
+	b := newBed(t, 0)
+	for range nodes {
+		b.start(true)
+	}
+	b.settle()
+	return b, b.client(func(o *client.Options) {
+		o.Timeout, o.AttemptTimeout, o.Lanes = 10*time.Second, 200*time.Millisecond, 1
+	})
+}
+
+// batch is in each request with operations, and in none that nodes send each other.
+const batch = "POST /v1/batch"
+
+// TestLostRepliesNeverCountTwice loses answers to adds that were carried out.
+func TestLostRepliesNeverCountTwice(t *testing.T) {
+	for name, lose := range map[string]func(*faultproxy.Proxy) <-chan struct{}{
+		"hung up":       func(p *faultproxy.Proxy) <-chan struct{} { return p.SwallowMatching(batch, 1, true) },
+		"silent":        func(p *faultproxy.Proxy) <-chan struct{} { return p.SwallowMatching(batch, 1, false) },
+		"twice":         func(p *faultproxy.Proxy) <-chan struct{} { return p.SwallowMatching(batch, 2, true) },
+		"in the middle": func(p *faultproxy.Proxy) <-chan struct{} { return p.CutNext(batch, 40) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, c := proxied(t, 1)
+			if _, err := c.Add(t.Context(), client.AddRequest{Key: "a"}); err != nil {
+				t.Fatal(err)
+			}
+			lost := lose(b.nodes[0].proxy)
+			if _, err := c.Add(t.Context(), client.AddRequest{Key: "a", N: 10}); err != nil {
+				t.Error(err)
+			}
+			<-lost
+			if n := counted(t, c, "a"); n != 11 {
+				t.Errorf("counted %d, want 11", n)
+			}
+			if b.ops("add")["memory"] != 2 {
+				t.Errorf("carried out: %v", b.ops("add"))
+			}
+			if c.Stats().Repeated == 0 {
+				t.Error("nothing was sent again")
+			}
+		})
+	}
+}
+
+// TestLostFirstReply loses the answer with which a session begins.
+func TestLostFirstReply(t *testing.T) {
+	b, c := proxied(t, 2)
+	for _, s := range b.nodes {
+		s.proxy.SwallowMatching(batch, 1, true)
+	}
+	for i := range 20 {
+		if _, err := c.Add(t.Context(), client.AddRequest{Key: fmt.Sprint("k", i)}); err != nil {
+			t.Error(err)
+		}
+	}
+	for i := range 20 {
+		if n := counted(t, c, fmt.Sprint("k", i)); n != 1 {
+			t.Errorf("k%d: %d", i, n)
+		}
+	}
+}
+
+// TestRepliesLostAtRandom loses answers of three nodes under load: what was acknowledged is counted once.
+func TestRepliesLostAtRandom(t *testing.T) {
+	b, c := proxied(t, 3)
+	ctx, cancel := context.WithCancel(t.Context())
+	var adding, losing sync.WaitGroup
+	losing.Go(func() {
+		for i := 0; ctx.Err() == nil; i++ {
+			p := b.nodes[i%3].proxy
+			select {
+			case <-p.SwallowMatching("Twotier-Session", 1, i%5 > 0):
+			case <-ctx.Done():
+			}
+		}
+	})
+	var acked, open [8]atomic.Int64
+	for i := range 16 {
+		adding.Go(func() {
+			for range 60 {
+				_, err := c.Add(t.Context(), client.AddRequest{Key: fmt.Sprint("k", i%8)})
+				switch {
+				case err == nil:
+					acked[i%8].Add(1)
+				case errors.Is(err, client.ErrUnknownOutcome):
+					open[i%8].Add(1)
+				default:
+					t.Error(err)
+				}
+			}
+		})
+	}
+	adding.Wait()
+	cancel()
+	losing.Wait()
+	for _, s := range b.nodes {
+		s.proxy.Pass()
+	}
+	if c.Stats().Repeated == 0 {
+		t.Error("nothing was sent again")
+	}
+	c = b.client(func(o *client.Options) {
+		o.Addresses = []string{b.nodes[0].address}
+		o.OnlyAddresses = true
+		o.Timeout = 10 * time.Second
+	})
+	for i := range acked {
+		low, high := acked[i].Load(), acked[i].Load()+open[i].Load()
+		if n := counted(t, c, fmt.Sprint("k", i)); n < low || n > high {
+			t.Errorf("k%d: counted %d, want %d to %d", i, n, low, high)
+		}
+		if open[i].Load() > 0 {
+			t.Errorf("k%d: the outcome of %d is unknown though the node was there all the time", i, open[i].Load())
+		}
+	}
+}
+
+// TestUnknownOutcomeIsSaid takes the node away after it has counted, so that nobody can tell.
+func TestUnknownOutcomeIsSaid(t *testing.T) {
+	b, _ := proxied(t, 1)
+	c := b.client(func(o *client.Options) {
+		o.Timeout, o.AttemptTimeout, o.Lanes = 700*time.Millisecond, 100*time.Millisecond, 1
+	})
+	if _, err := c.Add(t.Context(), client.AddRequest{Key: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	p := b.nodes[0].proxy
+	lost := p.SwallowMatching(batch, 1, true)
+	p.Refuse()
+	_, err := c.Add(t.Context(), client.AddRequest{Key: "a"})
+	<-lost
+	if !errors.Is(err, client.ErrUnknownOutcome) {
+		t.Errorf("the add: %v", err)
+	}
+	_, err = c.Count(t.Context(), client.CountRequest{Key: "a", Windows: []time.Duration{time.Minute}})
+	if !errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrUnknownOutcome) {
+		t.Errorf("the count: %v", err)
+	}
+	if n := b.ops("add")["memory"]; n != 2 {
+		t.Errorf("%d adds were carried out", n)
+	}
+}
+
+// TestAnotherProcessRefusesARepetition has a new process take the address over between an attempt and its repetition.
+func TestAnotherProcessRefusesARepetition(t *testing.T) {
+	b, c := proxied(t, 1)
+	if _, err := c.Add(t.Context(), client.AddRequest{Key: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	n := b.nodes[0]
+	lost := n.proxy.SwallowMatching(batch, 1, true)
+	n.proxy.Refuse() // until the node is back
+	var restarted sync.WaitGroup
+	restarted.Go(func() {
+		<-lost
+		n.restartHTTP(t)
+		n.proxy.Pass()
+	})
+	_, err := c.Add(t.Context(), client.AddRequest{Key: "a"})
+	restarted.Wait()
+	if !errors.Is(err, client.ErrUnknownOutcome) {
+		t.Error(err)
+	}
+	if _, err := c.Add(t.Context(), client.AddRequest{Key: "a"}); err != nil {
+		t.Errorf("a new session: %v", err)
+	}
+	if n := counted(t, c, "a"); n != 3 {
+		t.Errorf("counted %d, want 3", n)
+	}
+}
+
+// TestRestartBetweenCalls is nothing that a caller hears of: what was not begun is begun anew.
+func TestRestartBetweenCalls(t *testing.T) {
+	b := newBed(t, 1)
+	c := b.client()
+	for range 3 {
+		if _, err := c.Add(t.Context(), client.AddRequest{Key: "a"}); err != nil {
+			t.Error(err)
+		}
+		b.nodes[0].restartHTTP(t)
+	}
+	if n := counted(t, c, "a"); n != 3 {
+		t.Errorf("counted %d, want 3", n)
+	}
+}
+
+// TestReadsGoElsewhere loses the answer to a count for good: another node is asked.
+func TestReadsGoElsewhere(t *testing.T) {
+	b, c := proxied(t, 2)
+	if _, err := c.Add(t.Context(), client.AddRequest{Key: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range b.nodes {
+		if s.owns(b, "a") {
+			s.proxy.SwallowMatching(batch, 1000, false)
+		}
+	}
+	if n := counted(t, c, "a"); n != 1 {
+		t.Errorf("counted %d", n)
+	}
+}
+
+// TestOwnerOutOfReach stops the way to a node, for clients and nodes: others count in its place, and nothing is lost or doubled. What was under way on connections that were cut may be unknown, to a node or to the client.
+func TestOwnerOutOfReach(t *testing.T) {
+	b, _ := proxied(t, 3)
+	c := b.client()
+	const keys = 30
+	var acked, open [keys]atomic.Int64
+	adds := func() {
+		var done sync.WaitGroup
+		for i := range keys {
+			done.Go(func() {
+				_, err := c.Add(t.Context(), client.AddRequest{Key: fmt.Sprint("k", i)})
+				switch {
+				case err == nil:
+					acked[i].Add(1)
+				case errors.Is(err, client.ErrUnknownOutcome):
+					open[i].Add(1)
+				default:
+					t.Error(err)
+				}
+			})
+		}
+		done.Wait()
+	}
+	down := b.nodes[1].proxy
+	down.Refuse()
+	down.CloseAll()
+	adds()
+	adds() // by now everybody knows
+	down.Pass()
+	adds()
+	sum := int64(0)
+	for i := range keys {
+		key := fmt.Sprint("k", i)
+		low, high := acked[i].Load(), acked[i].Load()+open[i].Load()
+		sum += low
+		b.until("the counts meet", func() bool { n := counted(t, c, key); return low <= n && n <= high })
+	}
+	if sum < 2*keys {
+		t.Errorf("only %d of %d adds were acknowledged", sum, 3*keys)
+	}
+}
+
+// TestNobodyThere fails at once rather than at the end of its time.
+func TestNobodyThere(t *testing.T) {
+	c, err := client.New(client.Options{Addresses: []string{"127.0.0.1:1"}, Timeout: time.Hour})
+	must(t, err)
+	defer c.Close(t.Context())
+	if _, err := c.Add(t.Context(), client.AddRequest{Key: "a"}); !errors.Is(err, client.ErrUnavailable) {
+		t.Error(err)
+	}
+	if err := c.Refresh(t.Context()); err == nil {
+		t.Error("a table from nobody")
+	}
+}

@@ -1,0 +1,300 @@
+package client
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+)
+
+// A server takes a mebibyte. maxBody is how long a request or a call may get before it takes no further operations, maxOp the longest
+// operation there can be that a server accepts, with some room.
+const (
+	maxBody = 384 << 10
+	maxOp   = 192 << 10
+)
+
+// The pauses between the attempts of a request.
+const (
+	firstPause = 5 * time.Millisecond
+	lastPause  = 200 * time.Millisecond
+)
+
+var (
+	// errAnew: a request was refused for its session, without a doubt about it. It may be sent in a new one.
+	errAnew = errors.New("the session is over")
+	// errProcess: only a process that is gone, or has forgotten, could tell what became of a request.
+	errProcess = errors.New("the node was restarted, or has forgotten the session")
+)
+
+// lane is one request at a time to a node: a session, as the server documents it.
+type lane struct {
+	l       *link
+	w       *wire
+	session string // empty until it is begun
+	process string // that it is with; empty if the server knows no sessions
+	seq     int64
+	batch   []*call
+	body    []byte
+}
+
+func newLane(l *link) *lane {
+	n := &lane{l: l, w: newWire(l.address, &l.c.opt)}
+	n.w.request.Header.SetMethod("POST")
+	n.w.request.Header.SetContentType("application/json")
+	n.w.request.SetRequestURI("/v1/batch")
+	return n
+}
+
+// run sends what waits until the link ends.
+func (n *lane) run(queue chan *call) {
+	defer n.w.close()
+	for {
+		select {
+		case <-n.l.ctx.Done():
+			n.l.drain()
+			return
+		case k := <-queue:
+			n.batch = n.batch[:0]
+			n.gather(k, queue)
+			n.carry()
+		}
+	}
+}
+
+// gather takes a call and whatever else waits, as far as it fits into a request.
+func (n *lane) gather(k *call, queue chan *call) {
+	ops, size := 0, 0
+	for {
+		if k.take() {
+			n.batch = append(n.batch, k)
+			ops += k.ops
+			size += len(k.body)
+		}
+		if ops >= n.l.c.opt.MaxBatch || size >= maxBody {
+			return
+		}
+		select {
+		case k = <-queue:
+		default:
+			return
+		}
+	}
+}
+
+// carry sends the batch as one request and hands each call its part of the answer.
+func (n *lane) carry() {
+	if len(n.batch) == 0 {
+		return
+	}
+	var by time.Time
+	n.body = append(n.body[:0], `{"ops":[`...)
+	for i, k := range n.batch {
+		if i > 0 {
+			n.body = append(n.body, ',')
+		}
+		n.body = append(n.body, k.body...)
+		if k.by.After(by) {
+			by = k.by
+		}
+	}
+	n.body = append(n.body, "]}"...)
+	err := n.exchange(by)
+	s := scanner{b: n.w.answer.Body()}
+	if err == nil {
+		err = s.beginResults()
+	}
+	for _, k := range n.batch {
+		switch {
+		case k == nil: // it was given back already
+		case err != nil && !k.write:
+			k.finish(fmt.Errorf("%w: %w", errNotDone, err))
+		case err != nil:
+			k.finish(err)
+		default:
+			k.finish(s.results(k))
+		}
+	}
+	clear(n.batch)
+	if cap(n.body) > 2*maxBody {
+		n.body = nil
+	}
+}
+
+// beginResults reads the answer to a batch up to the first result.
+func (s *scanner) beginResults() error {
+	if s.eat('{'); string(s.name()) != "results" || s.bad {
+		return unknown(true, errAnswer)
+	}
+	s.eat('[')
+	return nil
+}
+
+// results copies as many results as the call has operations.
+func (s *scanner) results(k *call) error {
+	k.reply = k.reply[:0]
+	for i := range k.ops {
+		if i > 0 {
+			k.reply = append(k.reply, ',')
+		}
+		v := s.value()
+		if s.bad || len(v) == 0 {
+			return unknown(k.write, errAnswer)
+		}
+		k.reply = append(k.reply, v...)
+		if s.peek() == ',' {
+			s.i++
+		}
+	}
+	return nil
+}
+
+// exchange has the batch carried out, once. If the error is errNotDone it was certainly not.
+func (n *lane) exchange(by time.Time) error {
+	for range 3 { // once more if the server had forgotten the session, and once more if it was restarted just then
+		if n.session == "" {
+			if err := n.begin(by); err != nil {
+				return err
+			}
+		}
+		n.seq++
+		err := n.attempts(n.body, by)
+		if !errors.Is(err, errAnew) {
+			return err
+		}
+	}
+	return errNotDone
+}
+
+// begin begins a session with a batch of no operations: it tells what process the node is, and its number is the only one that could be
+// carried out again after a loss of memory.
+func (n *lane) begin(by time.Time) error {
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // never fails
+	n.session, n.process, n.seq = hex.EncodeToString(id[:]), "", 1
+	n.w.request.Header.Set(headerSession, n.session)
+	n.w.request.Header.Del(headerProcess)
+	empty := []byte(`{"ops":[]}`)
+	err := n.attempt(empty, by)
+	if err != nil && !errors.Is(err, errDial) && !isTimeout(err) {
+		err = n.attempt(empty, by)
+	}
+	if err == nil && n.w.answer.StatusCode() != 200 {
+		err = readProblem(n.w.answer.StatusCode(), n.w.answer.Body())
+	}
+	if err != nil {
+		n.session = ""
+		n.l.fail(err)
+		return fmt.Errorf("%w: %w", errNotDone, err)
+	}
+	n.process = string(n.w.answer.Header.Peek(headerProcess))
+	if n.process != "" {
+		n.w.request.Header.Set(headerProcess, n.process)
+	}
+	n.l.succeed()
+	return nil
+}
+
+// attempt sends a body under the current number and waits for an answer, whatever it says.
+func (n *lane) attempt(body []byte, by time.Time) error {
+	if until := time.Now().Add(n.l.c.opt.AttemptTimeout); until.Before(by) {
+		by = until
+	}
+	n.w.request.Header.Set(headerSequence, strconv.FormatInt(n.seq, 10))
+	n.w.request.SetBodyRaw(body)
+	return n.w.send(n.l.c.cut, by)
+}
+
+// attempts sends a body under the same number until an answer to it comes or the time is up. errAnew says that it was certainly not
+// carried out, and would be in a new session.
+func (n *lane) attempts(body []byte, by time.Time) error {
+	n.l.c.stats.requests.Add(1)
+	failures := 0 // attempts that may have been carried out
+	pause := time.Duration(0)
+	for {
+		err := n.attempt(body, by)
+		if err == nil {
+			var final bool
+			if final, err = n.judge(failures > 0); final {
+				return err
+			}
+		} else if failures == 0 && errors.Is(err, errDial) {
+			n.l.fail(err)
+			return fmt.Errorf("%w: %w", errNotDone, err)
+		}
+		// The first may be a connection that was closed while nothing was said.
+		if failures++; failures > 1 || isTimeout(err) {
+			n.l.fail(err)
+			if n.giveReadsBack() == 0 {
+				return errNotDone
+			}
+		}
+		if n.process == "" || !n.pause(&pause, by) {
+			return unknown(true, fmt.Errorf("%w: %w", errTimeout, err))
+		}
+		n.l.c.stats.repeated.Add(1)
+	}
+}
+
+// pause waits before another attempt, not before the second. It reports false if there is no time left for one.
+func (n *lane) pause(pause *time.Duration, by time.Time) bool {
+	if *pause > 0 {
+		timer := time.NewTimer(*pause)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-n.l.c.cut.Done():
+		}
+	}
+	*pause = min(max(2**pause, firstPause), lastPause)
+	return time.Now().Before(by) && n.l.c.cut.Err() == nil
+}
+
+// judge decides what an answer means. It is not final if it says nothing about the request.
+func (n *lane) judge(repeated bool) (final bool, err error) {
+	status := n.w.answer.StatusCode()
+	if status == 200 {
+		n.l.succeed()
+		return true, nil
+	}
+	p := readProblem(status, n.w.answer.Body())
+	about := n.process == "" || len(n.w.answer.Header.Peek(headerProcess)) > 0
+	gone := about && (status == 409 || status == 421)
+	if gone {
+		n.session = ""
+	}
+	switch {
+	case gone && repeated:
+		return true, unknown(true, errProcess)
+	case gone:
+		return true, errAnew
+	case repeated && !about:
+		return false, p
+	case errors.Is(p, ErrUnavailable):
+		return true, fmt.Errorf("%w: %w", errNotDone, p)
+	}
+	return true, p
+}
+
+// giveReadsBack lets calls that count nothing be made elsewhere while this lane finds out about the others, and returns how many those are.
+func (n *lane) giveReadsBack() (writes int) {
+	for i, k := range n.batch {
+		switch {
+		case k == nil:
+		case k.write:
+			writes++
+		default:
+			n.batch[i] = nil
+			k.finish(errNotDone)
+		}
+	}
+	return writes
+}
+
+func isTimeout(err error) bool {
+	t, ok := errors.AsType[net.Error](err)
+	return ok && t.Timeout()
+}

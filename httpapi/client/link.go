@@ -1,0 +1,137 @@
+package client
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+// askers is how many questions besides operations may be under way to a node.
+const askers = 4
+
+// link is what the client has to do with one node.
+type link struct {
+	c       *Client
+	address string
+	fast    chan *call
+	slow    chan *call
+	asking  chan *wire // those that are free
+	// up is cleared when the node does not answer; nothing is sent to it then while another can do.
+	up atomic.Bool
+
+	ctx  context.Context // ends when the client is closed, or the node is no member any more
+	stop context.CancelFunc
+}
+
+func newLink(c *Client, address string) *link {
+	l := &link{
+		c: c, address: address, fast: make(chan *call, c.opt.MaxWaiting), slow: make(chan *call, c.opt.MaxWaiting),
+		asking: make(chan *wire, askers),
+	}
+	l.up.Store(true)
+	l.ctx, l.stop = context.WithCancel(c.ctx)
+	for range askers {
+		l.asking <- newWire(address, &c.opt)
+	}
+	for range c.opt.Lanes {
+		c.running.Go(func() { newLane(l).run(l.fast) })
+		c.running.Go(func() { newLane(l).run(l.slow) })
+	}
+	c.running.Go(l.runEnd)
+	return l
+}
+
+// runEnd closes the connections for questions when the link ends.
+func (l *link) runEnd() {
+	<-l.ctx.Done()
+	for range askers {
+		w := <-l.asking
+		w.close()
+	}
+}
+
+// submit hands a call to the lanes. It reports false if too many wait.
+func (l *link) submit(k *call, slow bool) bool {
+	queue := l.fast
+	if slow {
+		queue = l.slow
+	}
+	select {
+	case queue <- k:
+	default:
+		return false
+	}
+	if l.ctx.Err() != nil {
+		l.drain() // nobody may come for it
+	}
+	return true
+}
+
+// drain gives all that wait back to their callers.
+func (l *link) drain() {
+	for _, queue := range []chan *call{l.fast, l.slow} {
+		for more := true; more; {
+			select {
+			case k := <-queue:
+				if k.take() {
+					k.finish(errNotDone)
+				}
+			default:
+				more = false
+			}
+		}
+	}
+}
+
+// fail notes that the node did not answer, and has what waits for it done elsewhere.
+func (l *link) fail(err error) {
+	if l.ctx.Err() != nil {
+		return
+	}
+	l.down(err)
+	l.drain()
+	l.c.refresh(nil)
+}
+
+func (l *link) down(err error) {
+	if l.up.Swap(false) {
+		l.c.opt.Logger.Warn("a node does not answer: doing without it", "address", l.address, "error", err)
+	}
+}
+
+// succeed notes that it did.
+func (l *link) succeed() {
+	if !l.up.Load() && !l.up.Swap(true) {
+		l.c.opt.Logger.Info("a node answers again", "address", l.address)
+	}
+}
+
+// ask asks a question that is no operation, and returns the status and a copy of the answer.
+func (l *link) ask(ctx context.Context, method, uri string, body []byte, by time.Time) (status int, answer []byte, err error) {
+	var w *wire
+	select {
+	case w = <-l.asking:
+	case <-ctx.Done():
+		return 0, nil, ctx.Err()
+	case <-l.ctx.Done():
+		return 0, nil, ErrClosed
+	}
+	defer func() { l.asking <- w }()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(l.c.cut, cancel)()
+	w.request.Header.SetMethod(method)
+	w.request.Header.SetContentType("application/json")
+	w.request.SetRequestURI(uri)
+	w.request.SetBodyRaw(body)
+	for range 2 { // a connection that was kept may have been closed by now
+		kept := w.conn != nil
+		if err = w.send(ctx, by); err == nil {
+			return w.answer.StatusCode(), append([]byte(nil), w.answer.Body()...), nil
+		}
+		if !kept || ctx.Err() != nil {
+			break
+		}
+	}
+	return 0, nil, err
+}

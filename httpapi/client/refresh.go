@@ -1,0 +1,207 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+const (
+	tablePath = "/v1/cluster?owners=true"
+	// firstRefresh bounds how often the table is read because of answers that show that it is old, and how soon a node that does
+	// not answer is tried again.
+	firstRefresh = 100 * time.Millisecond
+	// downRefresh is how often nodes that don't answer are tried.
+	downRefresh = 500 * time.Millisecond
+)
+
+// refresh has the table read soon, from a node that may know more if l is not nil.
+func (c *Client) refresh(l *link) {
+	select {
+	case c.hints <- l:
+	default:
+	}
+}
+
+// runRefresh reads the table until the client is closed.
+func (c *Client) runRefresh() {
+	var hint *link
+	for {
+		begun := time.Now()
+		_ = c.learn(c.ctx, hint) // the old table is used for longer; calls find out what does not answer
+		hint = c.pause(begun)
+		if c.ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// pause waits until the table is to be read again.
+func (c *Client) pause(begun time.Time) (hint *link) {
+	every := c.opt.Refresh
+	if c.anyDown() {
+		every = min(every, downRefresh)
+	}
+	timer := time.NewTimer(time.Duration(float64(every) * (0.75 + rand.Float64()/2)))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-c.ctx.Done():
+	case hint = <-c.hints:
+		soon := time.NewTimer(time.Until(begun.Add(firstRefresh)))
+		defer soon.Stop()
+		select {
+		case <-soon.C:
+		case <-c.ctx.Done():
+		}
+	}
+	return hint
+}
+
+// Refresh reads the table of owners now. The client does so by itself; this is for callers that want to know that it has one.
+func (c *Client) Refresh(ctx context.Context) error {
+	ctx, cancel := context.WithDeadline(ctx, c.deadline(ctx))
+	defer cancel()
+	return c.learn(ctx, nil)
+}
+
+// learn reads the table from the hinted node or any other, and looks which members answer.
+func (c *Client) learn(ctx context.Context, hint *link) error {
+	select {
+	case <-c.learner:
+		defer func() { c.learner <- struct{}{} }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	var tried trail
+	err := ErrUnavailable
+	for !tried.full() && ctx.Err() == nil {
+		l := hint
+		if hint = nil; l == nil || l.ctx.Err() != nil {
+			if l, _ = c.choose(none, &tried); l == nil {
+				break
+			}
+		}
+		tried.add(l)
+		var t *table
+		if t, err = l.table(ctx); err == nil {
+			return c.install(ctx, t)
+		}
+	}
+	if c.ctx.Err() != nil {
+		return ErrClosed
+	}
+	return fmt.Errorf("read the table of owners: %w", errors.Join(err, ctx.Err()))
+}
+
+// table asks a node for the table.
+func (l *link) table(ctx context.Context) (*table, error) {
+	status, body, err := l.ask(ctx, "GET", tablePath, nil, time.Now().Add(l.c.opt.AttemptTimeout))
+	if err != nil {
+		l.down(err)
+		return nil, err
+	}
+	l.succeed()
+	if status != 200 {
+		return nil, readProblem(status, body)
+	}
+	return readTable(body, l.address)
+}
+
+// ping looks whether a node answers.
+func (l *link) ping(ctx context.Context) {
+	_, _, err := l.ask(ctx, "GET", "/healthz", nil, time.Now().Add(l.c.opt.AttemptTimeout))
+	if err == nil {
+		l.succeed()
+	} else if ctx.Err() == nil {
+		l.down(err)
+	}
+}
+
+// install makes a table the present one once it is known which of its members answer.
+func (c *Client) install(ctx context.Context, t *table) error {
+	v := &view{table: t, members: make([]*link, len(t.members))}
+	for i, m := range t.members {
+		if c.opt.OnlyAddresses || m.address == "" {
+			continue
+		}
+		l, err := c.link(m.address)
+		if err != nil {
+			return err
+		}
+		v.members[i] = l
+		if !m.leaving {
+			v.any = append(v.any, l)
+		}
+	}
+	if len(v.any) == 0 {
+		v.any = c.seeds
+	}
+	c.pingAll(ctx, v)
+	c.view.Store(v)
+	c.stats.refreshed.Add(1)
+	c.retire(v)
+	return nil
+}
+
+// pingAll looks at the members that are new or did not answer.
+func (c *Client) pingAll(ctx context.Context, v *view) {
+	var done sync.WaitGroup
+	for _, list := range [][]*link{v.members, c.seeds} {
+		for _, l := range list {
+			if l != nil && !l.up.Load() {
+				done.Go(func() { l.ping(ctx) })
+			}
+		}
+	}
+	done.Wait()
+}
+
+func (c *Client) anyDown() bool {
+	v := c.view.Load()
+	for _, list := range [][]*link{v.members, c.seeds} {
+		for _, l := range list {
+			if l != nil && !l.up.Load() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// link returns what leads to an address. A new one has to answer a ping first.
+func (c *Client) link(address string) (*link, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.links == nil {
+		return nil, ErrClosed
+	}
+	l := c.links[address]
+	if l == nil {
+		l = newLink(c, address)
+		l.up.Store(false)
+		c.links[address] = l
+	}
+	return l, nil
+}
+
+// retire ends the links that lead to no member any more.
+func (c *Client) retire(v *view) {
+	keep := map[*link]bool{}
+	for _, list := range [][]*link{v.members, c.seeds} {
+		for _, l := range list {
+			keep[l] = true
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for address, l := range c.links {
+		if !keep[l] {
+			l.stop()
+			delete(c.links, address)
+		}
+	}
+}

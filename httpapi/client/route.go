@@ -1,0 +1,125 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// view is where operations go. It never changes.
+type view struct {
+	table   *table  // nil if nobody has told
+	members []*link // of the table; nil for one that can't be reached directly
+	any     []*link // nodes that take what has no owner, or whose owner does not answer
+}
+
+// trail is the nodes that were asked already.
+type trail struct {
+	links  [4]*link
+	n      int
+	direct bool // the last of them is the owner by the table
+}
+
+func (t *trail) full() bool           { return t.n == len(t.links) }
+func (t *trail) has(l *link) bool     { return slices.Contains(t.links[:t.n], l) }
+func (t *trail) add(l *link)          { t.links[t.n] = l; t.n++ }
+func (t *trail) fits(l *link) bool    { return l != nil && !t.has(l) }
+func (t *trail) fitsNow(l *link) bool { return t.fits(l) && l.up.Load() }
+
+// choose returns the node to ask next, and whether it is the owner: the owner, or any that answers, or any; nil if all were asked.
+func (c *Client) choose(at int, tried *trail) (l *link, direct bool) {
+	v := c.view.Load()
+	if at >= 0 && at < len(v.members) && tried.fitsNow(v.members[at]) {
+		return v.members[at], true
+	}
+	for _, list := range [][]*link{v.any, c.seeds} {
+		start := int(c.turn.Add(1))
+		for i := range list {
+			if l := list[(start+i)%len(list)]; tried.fitsNow(l) {
+				return l, false
+			}
+		}
+	}
+	for _, list := range [][]*link{v.any, c.seeds} {
+		for _, l := range list {
+			if tried.fits(l) {
+				return l, false
+			}
+		}
+	}
+	return nil, false
+}
+
+// do has a call answered by the member at a position, or by another node if that has certainly not carried it out. If left is set the
+// call must not be used any more.
+func (c *Client) do(ctx context.Context, k *call, at int, tried *trail) (l *link, left bool, err error) {
+	err = ErrUnavailable
+	for !tried.full() {
+		if c.ctx.Err() != nil {
+			return l, false, ErrClosed
+		}
+		if !time.Now().Before(k.by) || ctx.Err() != nil {
+			break
+		}
+		next, direct := c.choose(at, tried)
+		if next == nil {
+			break
+		}
+		l = next
+		tried.add(l)
+		tried.direct = direct
+		k.state.Store(waiting)
+		// What a node has to pass on may take long if the owner is out of its reach, too.
+		if slow := k.slow || !direct && c.routes(); !l.submit(k, slow) {
+			return l, false, fmt.Errorf("%w: %d calls wait for %s", ErrOverloaded, c.opt.MaxWaiting, l.address)
+		}
+		left, err = k.wait(ctx)
+		if err == nil {
+			c.stats.ops.Add(int64(k.ops))
+			if direct {
+				c.stats.direct.Add(int64(k.ops))
+			}
+		}
+		if left || !errors.Is(err, errNotDone) {
+			return l, left, err
+		}
+	}
+	switch {
+	case c.ctx.Err() != nil:
+		err = ErrClosed
+	case ctx.Err() != nil:
+		err = fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())
+	case !time.Now().Before(k.by):
+		err = fmt.Errorf("%w: %w", ErrUnavailable, errTimeout)
+	case !errors.Is(err, ErrUnavailable):
+		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return l, false, err
+}
+
+// routes reports whether there are owners at all.
+func (c *Client) routes() bool {
+	t := c.view.Load().table
+	return t != nil && len(t.owners) > 0
+}
+
+// begin prepares a call for new operations.
+func (k *call) begin(write, slow bool) {
+	k.ops, k.body, k.write, k.slow = 0, k.body[:0], write, slow
+}
+
+// ownerOf returns the position of the member that owns all keys of an acquire, or none.
+func (t *table) ownerOf(r *AcquireRequest) int {
+	if len(r.Checks) == 0 {
+		return t.owner(r.Namespace, r.Key)
+	}
+	at := t.owner(r.Checks[0].Namespace, r.Checks[0].Key)
+	for i := 1; i < len(r.Checks) && at != none; i++ {
+		if t.owner(r.Checks[i].Namespace, r.Checks[i].Key) != at {
+			return none
+		}
+	}
+	return at
+}

@@ -1,0 +1,166 @@
+package client
+
+import (
+	"errors"
+	"math/bits"
+	"net"
+	"net/netip"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// table is one state of the cluster as a node tells it. It never changes.
+type table struct {
+	version uint64
+	seed    uint64
+	owners  []uint16 // of every partition, a position in members; empty if any node does
+	members []member
+}
+
+type member struct {
+	address string // empty if it can't be reached directly
+	leaving bool
+}
+
+// Bounds of what is believed.
+const (
+	maxPartitions = 1 << 20
+	maxMembers    = 1 << 12
+)
+
+// errTable: what a node tells of the cluster makes no sense.
+var errTable = errors.New("the table of owners is malformed")
+
+// rawTable is what is read of the answer to GET /v1/cluster?owners=true.
+type rawTable struct {
+	table
+	mode       string
+	partitions int64
+	seeded     bool
+}
+
+// readTable reads the table that the node at an address told.
+func readTable(b []byte, address string) (*table, error) {
+	s := scanner{b: b}
+	var r rawTable
+	for first := true; s.more(first, '{', '}'); first = false {
+		switch string(s.name()) {
+		case "mode":
+			r.mode = string(s.text())
+		case "ring_version":
+			r.version = s.unsigned()
+		case "partitions":
+			r.partitions = s.integer()
+		case "members":
+			r.readMembers(&s, address)
+		case "owners":
+			r.readOwners(&s)
+		case "hash_seed":
+			r.seed, r.seeded = s.unsigned(), true
+		default:
+			s.skip(0)
+		}
+	}
+	if !s.end() {
+		return nil, errTable
+	}
+	return r.check()
+}
+
+func (r *rawTable) readMembers(s *scanner, address string) {
+	for first := true; s.more(first, '[', ']'); first = false {
+		var m member
+		self, state := false, ""
+		for first := true; s.more(first, '{', '}'); first = false {
+			switch string(s.name()) {
+			case "address":
+				m.address = string(s.text())
+			case "self":
+				self = s.boolean()
+			case "state":
+				state = string(s.text())
+			default:
+				s.skip(0)
+			}
+		}
+		m.leaving = state != "alive"
+		m.address = reachable(m.address, address, self)
+		if r.members = append(r.members, m); len(r.members) > maxMembers {
+			s.fail()
+		}
+	}
+}
+
+// reachable is the address to reach a member at: none if it did not say. The node that was asked, at the address at, is reached
+// there whatever it says if that is every address of its machine.
+func reachable(address, at string, self bool) string {
+	host, _, err := net.SplitHostPort(address)
+	ip, notIP := netip.ParseAddr(host)
+	unspecified := err != nil || host == "" || notIP == nil && ip.IsUnspecified()
+	switch {
+	case unspecified && self:
+		return at
+	case unspecified:
+		return ""
+	}
+	return address
+}
+
+func (r *rawTable) readOwners(s *scanner) {
+	for first := true; s.more(first, '[', ']'); first = false {
+		n := s.unsigned()
+		if n >= maxMembers || len(r.owners) == maxPartitions {
+			s.fail()
+			return
+		}
+		r.owners = append(r.owners, uint16(n))
+	}
+}
+
+// check returns the table if it makes sense.
+func (r *rawTable) check() (*table, error) {
+	t := r.table
+	if len(t.members) == 0 {
+		return nil, errTable
+	}
+	if r.mode != "two-tier" || len(t.owners) == 0 || !r.seeded { // Redis decides, or the node does not tell
+		t.owners = nil
+		return &t, nil
+	}
+	if int64(len(t.owners)) != r.partitions {
+		return nil, errTable
+	}
+	for _, o := range t.owners {
+		if int(o) >= len(t.members) {
+			return nil, errTable
+		}
+	}
+	return &t, nil
+}
+
+// none is the position of no member.
+const none = -1
+
+// owner returns the position of the member that owns a key, or none.
+func (t *table) owner(ns, key string) int {
+	if t == nil || len(t.owners) == 0 {
+		return none
+	}
+	return int(t.owners[partition(ns, key, t.seed, len(t.owners))])
+}
+
+// partition is the same as on the servers: xxHash64 of the key and, unless it is the default one, of its namespace, mixed by the
+// finalizer of MurmurHash3.
+func partition(ns, key string, seed uint64, partitions int) int {
+	h := xxhash.Sum64String(key) ^ seed
+	if ns != "" && ns != "default" {
+		h += bits.RotateLeft64(xxhash.Sum64String(ns), 31)
+	}
+	h ^= h >> 33
+	h *= 0xff51afd7ed558ccd
+	h ^= h >> 33
+	h *= 0xc4ceb9fe1a85ec53
+	h ^= h >> 33
+	hi, _ := bits.Mul64(h, uint64(partitions))
+	return int(hi)
+}

@@ -1,0 +1,190 @@
+package httpapi
+
+import (
+	"container/list"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/valyala/fasthttp"
+)
+
+// The headers of a session, see the package documentation.
+const (
+	headerSession  = "Twotier-Session"
+	headerSequence = "Twotier-Sequence"
+	headerProcess  = "Twotier-Process"
+)
+
+// Bounds of what is remembered for sessions. What is forgotten too early costs a client certainty, never a count.
+const (
+	maxSessions     = 8192
+	maxSessionBytes = 32 << 20
+	maxSessionReply = 4 << 20
+	sessionMemory   = 10 * time.Minute
+	minSessionName  = 16
+	maxSessionName  = 64
+)
+
+// sessions are the last request of each session and the answer to it.
+type sessions struct {
+	repeats atomic.Int64 // that were answered from memory
+
+	mu    sync.Mutex
+	named map[string]*list.Element // of *session
+	order list.List                // the one used last is in front
+	bytes int
+}
+
+// session is one request of a session. The next request has another one in its place.
+type session struct {
+	name string
+	seq  int64
+	used time.Time
+	done chan struct{} // closed once there is an answer
+	kept int           // bytes of the answer that are accounted for; of sessions, under its lock
+
+	// The answer: a body or a problem.
+	body    []byte
+	problem *problem
+}
+
+// inSession carries out a request that has a session, or repeats what came of it.
+func (s *Server) inSession(ctx *fasthttp.RequestCtx, name []byte, carryOut func(*fasthttp.RequestCtx) *problem) *problem {
+	h := &ctx.Request.Header
+	ctx.Response.Header.Set(headerProcess, s.process)
+	if !validSession(name) {
+		return refused(headerSession, "want 16 to 64 letters, digits and hyphens")
+	}
+	text := h.Peek(headerSequence)
+	seq, end, fits := digits(text, 0)
+	if seq < 1 || end != len(text) || !fits {
+		return refused(headerSequence, "want a number from 1 on")
+	}
+	if to := h.Peek(headerProcess); len(to) > 0 && string(to) != s.process {
+		return &problem{kind: kindMisdirected, detail: "meant for another process, which may have carried it out; this one did nothing"}
+	}
+	state, fresh := s.sessions.enter(name, seq, time.Now())
+	switch {
+	case state == nil:
+		return &problem{kind: kindSequence, detail: "unknown session, or a number from before its last; nothing was done now"}
+	case fresh:
+		return s.inTurn(ctx, state, carryOut)
+	}
+	return s.again(ctx, state)
+}
+
+// inTurn carries out a request for the first time and remembers the answer.
+func (s *Server) inTurn(ctx *fasthttp.RequestCtx, state *session, carryOut func(*fasthttp.RequestCtx) *problem) *problem {
+	p := &problem{kind: kindUnknown, detail: "the answer is lost"} // by a panic
+	var body []byte
+	defer func() {
+		state.body, state.problem = body, p
+		s.sessions.keep(state)
+		close(state.done)
+	}()
+	if q := carryOut(ctx); q != nil {
+		p = q
+		return p
+	}
+	if answer := ctx.Response.Body(); len(answer) <= maxSessionReply {
+		body, p = append([]byte(nil), answer...), nil
+		return nil
+	}
+	p = &problem{kind: kindUnknown, detail: "carried out, but the answer was too long to keep"}
+	return nil
+}
+
+// again answers a repeated request the way the first was, as soon as that is known.
+func (s *Server) again(ctx *fasthttp.RequestCtx, state *session) *problem {
+	s.sessions.repeats.Add(1)
+	timer := time.NewTimer(s.opts.RequestTimeout)
+	defer timer.Stop()
+	select {
+	case <-state.done:
+	case <-timer.C:
+		return &problem{kind: kindUnknown, detail: "the request is still being carried out"}
+	}
+	if state.problem != nil {
+		return state.problem
+	}
+	ctx.SetContentType("application/json")
+	ctx.Response.SetBody(state.body)
+	return nil
+}
+
+func validSession(name []byte) bool {
+	if len(name) < minSessionName || len(name) > maxSessionName {
+		return false
+	}
+	for _, c := range name {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && c != '-' {
+			return false
+		}
+	}
+	return true
+}
+
+// enter finds the request of that number. If it is new, fresh is true, and the caller carries it out and closes done. It
+// is nil if nothing may be done: the number is older than the last, or the session is unknown and does not begin here. A
+// session that was forgotten can't begin anew, as a request of it that was carried out may be on its way again.
+func (s *sessions) enter(name []byte, seq int64, now time.Time) (state *session, fresh bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forgetLocked(now)
+	at := s.named[string(name)]
+	switch {
+	case at == nil && seq != 1:
+		return nil, false
+	case at == nil:
+		state = &session{name: string(name)}
+		at = s.order.PushFront(state)
+		s.named[state.name] = at
+	default:
+		state = at.Value.(*session)
+		state.used = now
+		s.order.MoveToFront(at)
+		if seq <= state.seq {
+			if seq < state.seq {
+				state = nil
+			}
+			return state, false
+		}
+		s.bytes -= state.kept
+		state.kept = 0
+		state = &session{name: state.name}
+		at.Value = state
+	}
+	state.seq, state.used, state.done = seq, now, make(chan struct{})
+	return state, true
+}
+
+// keep accounts for the answer of a request, unless there has been another since.
+func (s *sessions) keep(state *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at := s.named[state.name]; at != nil && at.Value == any(state) {
+		state.kept = len(state.body)
+		s.bytes += state.kept
+	}
+}
+
+// forgetLocked drops the sessions that were not used for long, and those used least lately while there are too many.
+func (s *sessions) forgetLocked(now time.Time) {
+	for at := s.order.Back(); at != nil; at = s.order.Back() {
+		state := at.Value.(*session)
+		if now.Sub(state.used) < sessionMemory && len(s.named) < maxSessions && s.bytes <= maxSessionBytes {
+			return
+		}
+		s.order.Remove(at)
+		delete(s.named, state.name)
+		s.bytes -= state.kept
+	}
+}
+
+// len returns how many sessions are known.
+func (s *sessions) len() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.named)
+}

@@ -1,0 +1,205 @@
+package httpapi_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/valyala/fasthttp"
+
+	"twotier/httpapi"
+)
+
+const oneAdd = `{"ops":[{"op":"add","key":"a"}]}`
+
+// inSession sends a batch as part of a session; process may be empty.
+func inSession(s *httpapi.Server, name string, seq any, process, body string) *fasthttp.RequestCtx {
+	ctx := newRequest("POST /v1/batch", body)
+	ctx.Request.Header.Set("Twotier-Session", name)
+	ctx.Request.Header.Set("Twotier-Sequence", fmt.Sprint(seq))
+	if process != "" {
+		ctx.Request.Header.Set("Twotier-Process", process)
+	}
+	s.Handle(ctx)
+	return ctx
+}
+
+// begun returns the process that a session was begun with.
+func begun(t *testing.T, s *httpapi.Server, name string) string {
+	t.Helper()
+	ctx := inSession(s, name, 1, "", `{"ops":[]}`)
+	process := string(ctx.Response.Header.Peek("Twotier-Process"))
+	if ctx.Response.StatusCode() != 200 || process == "" {
+		t.Fatalf("%d %q %s", ctx.Response.StatusCode(), process, ctx.Response.Body())
+	}
+	return process
+}
+
+const sessionA, sessionB = "session-aaaaaaaaaaaa", "session-bbbbbbbbbbbb"
+
+func TestRepeatedBatchIsCarriedOutOnce(t *testing.T) {
+	f := newFake()
+	s := newServer(t, f)
+	process := begun(t, s, sessionA)
+	first := string(inSession(s, sessionA, 2, process, oneAdd).Response.Body())
+	for range 3 {
+		again := inSession(s, sessionA, 2, process, oneAdd)
+		if again.Response.StatusCode() != 200 || string(again.Response.Body()) != first || string(again.Response.Header.ContentType()) != "application/json" {
+			t.Errorf("again: %d %s, want %s", again.Response.StatusCode(), again.Response.Body(), first)
+		}
+	}
+	if n := f.get("a"); n != 1 {
+		t.Errorf("counted %d times", n)
+	}
+	if metrics := string(call(s, "GET /metrics", "").Response.Body()); !strings.Contains(metrics, "twotier_session_repeats_total 3\n") ||
+		!strings.Contains(metrics, "twotier_sessions 1\n") {
+		t.Error("the metrics don't tell")
+	}
+	inSession(s, sessionA, 3, process, oneAdd)
+	if n := f.get("a"); n != 2 {
+		t.Errorf("a new number: %d", n)
+	}
+}
+
+// TestRepeatedRefusalIsTheSame repeats a batch that was refused whole.
+func TestRepeatedRefusalIsTheSame(t *testing.T) {
+	s := newServer(t, newFake())
+	process := begun(t, s, sessionA)
+	for range 2 {
+		if ctx := inSession(s, sessionA, 2, process, `{"ops":`); ctx.Response.StatusCode() != 400 {
+			t.Errorf("%d %s", ctx.Response.StatusCode(), ctx.Response.Body())
+		}
+	}
+}
+
+func TestSessionRefusals(t *testing.T) {
+	f := newFake()
+	s := newServer(t, f)
+	process := begun(t, s, sessionA)
+	inSession(s, sessionA, 5, process, `{"ops":[]}`)
+	for _, test := range []struct {
+		name, session string
+		seq           any
+		process       string
+		code          int
+	}{
+		{"older number", sessionA, 4, process, 409},
+		{"first number again", sessionA, 1, process, 409},
+		{"unknown session", sessionB, 2, process, 409},
+		{"other process", sessionA, 6, "another", 421},
+		{"other process, new session", sessionB, 1, "another", 421},
+		{"short name", "abc", 1, process, 422},
+		{"long name", strings.Repeat("a", 65), 1, process, 422},
+		{"odd name", "session aaaaaaaaaaaa", 1, process, 422},
+		{"no number", sessionA, "", process, 422},
+		{"zero", sessionA, 0, process, 422},
+		{"negative", sessionA, -1, process, 422},
+		{"not a number", sessionA, "6x", process, 422},
+		{"too large", sessionA, "99999999999999999999", process, 422},
+	} {
+		ctx := inSession(s, test.session, test.seq, test.process, oneAdd)
+		if code := ctx.Response.StatusCode(); code != test.code {
+			t.Errorf("%s: %d %s", test.name, code, ctx.Response.Body())
+		}
+		if string(ctx.Response.Header.Peek("Twotier-Process")) != process {
+			t.Errorf("%s: the process is not named", test.name)
+		}
+	}
+	if n := f.get("a"); n != 0 {
+		t.Errorf("counted %d", n)
+	}
+	if ctx := call(s, "POST /v1/batch", oneAdd); len(ctx.Response.Header.Peek("Twotier-Process")) > 0 || f.get("a") != 1 {
+		t.Error("a batch without a session is not as it was")
+	}
+}
+
+// TestRepetitionWaitsForTheFirst repeats a batch while it is being carried out.
+func TestRepetitionWaitsForTheFirst(t *testing.T) {
+	f := newFake()
+	entered, leave := make(chan struct{}), make(chan struct{})
+	f.fault = func(context.Context) error {
+		close(entered) // panics if it is carried out twice
+		<-leave
+		return nil
+	}
+	s := newServer(t, f)
+	process := begun(t, s, sessionA)
+	var done sync.WaitGroup
+	bodies := make([]string, 3)
+	send := func(i int) { bodies[i] = string(inSession(s, sessionA, 2, process, oneAdd).Response.Body()) }
+	done.Go(func() { send(0) })
+	<-entered
+	done.Go(func() { send(1) })
+	done.Go(func() { send(2) })
+	close(leave)
+	done.Wait()
+	if bodies[0] == "" || bodies[1] != bodies[0] || bodies[2] != bodies[0] || f.get("a") != 1 {
+		t.Errorf("%q, counted %d", bodies, f.get("a"))
+	}
+}
+
+// TestRepetitionAfterAPanic can't tell what happened.
+func TestRepetitionAfterAPanic(t *testing.T) {
+	f := newFake()
+	f.fault = func(context.Context) error { panic("as the test wants") }
+	s := newServer(t, f)
+	process := begun(t, s, sessionA)
+	if ctx := inSession(s, sessionA, 2, process, oneAdd); ctx.Response.StatusCode() != 500 {
+		t.Errorf("%d", ctx.Response.StatusCode())
+	}
+	f.fault = nil
+	ctx := inSession(s, sessionA, 2, process, oneAdd)
+	if ctx.Response.StatusCode() != 503 || !strings.Contains(string(ctx.Response.Body()), `"outcome":"unknown"`) || f.get("a") != 0 {
+		t.Errorf("%d %s", ctx.Response.StatusCode(), ctx.Response.Body())
+	}
+}
+
+// TestSessionsAreBounded begins more than there is room for: the ones used least lately are forgotten, and refused rather than begun anew.
+func TestSessionsAreBounded(t *testing.T) {
+	f := newFake()
+	s := newServer(t, f)
+	process := begun(t, s, sessionA)
+	inSession(s, sessionA, 2, process, oneAdd)
+	begun(t, s, sessionB)
+	for i := range httpapi.MaxSessions + 10 {
+		begun(t, s, fmt.Sprintf("session-%012d", i))
+		if i%1000 == 0 {
+			inSession(s, sessionB, 2+i, process, `{"ops":[]}`)
+		}
+	}
+	if n, _ := s.Sessions(); n != httpapi.MaxSessions {
+		t.Errorf("%d sessions", n)
+	}
+	if ctx := inSession(s, sessionA, 2, process, oneAdd); ctx.Response.StatusCode() != 409 || f.get("a") != 1 {
+		t.Errorf("a forgotten session: %d", ctx.Response.StatusCode())
+	}
+	if ctx := inSession(s, sessionB, 1_000_000, process, oneAdd); ctx.Response.StatusCode() != 200 {
+		t.Errorf("one that is in use: %d", ctx.Response.StatusCode())
+	}
+}
+
+// TestSessionAnswersAreBounded fills the memory for answers.
+func TestSessionAnswersAreBounded(t *testing.T) {
+	s := newServer(t, newFake())
+	var large strings.Builder
+	large.WriteString(`{"ops":[`)
+	for i := range 9000 {
+		if i > 0 {
+			large.WriteByte(',')
+		}
+		fmt.Fprintf(&large, `{"op":"count","key":"%0100d","window":"1m"}`, i)
+	}
+	large.WriteString(`]}`)
+	for i := range 40 {
+		name := fmt.Sprintf("session-%012d", i)
+		if code := inSession(s, name, 2, begun(t, s, name), large.String()).Response.StatusCode(); code != 200 {
+			t.Fatal(code)
+		}
+	}
+	n, size := s.Sessions()
+	if n < 2 || n >= 40 || size > httpapi.MaxSessionBytes+httpapi.MaxSessionReply {
+		t.Errorf("%d sessions keep %d bytes", n, size)
+	}
+}
