@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"crypto/subtle"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"twotier/internal/idle"
 	"twotier/internal/node"
 )
 
@@ -98,7 +100,16 @@ func (t *PeerTransport) Send(ctx context.Context, address string, message []byte
 	if !ok {
 		by = time.Now().Add(time.Minute)
 	}
-	if err := t.host(address).DoDeadline(req, resp, by); err != nil {
+	err := errStale
+	for range maxPeerConns + 1 { // at the worst all that are kept are stale
+		if err = t.host(address).DoDeadline(req, resp, by); !errors.Is(err, errStale) {
+			break
+		}
+	}
+	if errors.Is(err, errStale) {
+		err = fmt.Errorf("%w: %w", node.ErrUnreachable, err)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if code := resp.StatusCode(); code != fasthttp.StatusOK {
@@ -136,5 +147,20 @@ func dialPeer(address string, timeout time.Duration) (net.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", node.ErrUnreachable, err)
 	}
-	return c, nil
+	return peerConn{c}, nil
+}
+
+// peerConn is a connection that is not written to if the other side has closed it while it was idle: that a message is lost on one would
+// leave its outcome unknown.
+type peerConn struct{ net.Conn }
+
+// errStale says that nothing was sent.
+var errStale = errors.New("the connection was closed while it was idle")
+
+// Write begins a message: whatever was asked before is answered.
+func (c peerConn) Write(b []byte) (int, error) {
+	if idle.Closed(c.Conn) {
+		return 0, errStale
+	}
+	return c.Conn.Write(b)
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"twotier/internal/idle"
 )
 
 // The headers of a session, as the server documents them.
@@ -57,7 +59,7 @@ func newWire(address string, o *Options) *wire {
 // send sends the request and reads the answer, which is valid until the next call. ctx cuts it short. An error that wraps errDial says
 // that nothing was sent.
 func (w *wire) send(ctx context.Context, by time.Time) (err error) {
-	if w.conn != nil && (time.Since(w.used) > maxIdleTime || closedByPeer(w.conn)) {
+	if w.conn != nil && (time.Since(w.used) > maxIdleTime || idle.Closed(w.conn)) {
 		w.close()
 	}
 	if w.conn == nil {

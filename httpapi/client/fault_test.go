@@ -217,7 +217,8 @@ func TestReadsGoElsewhere(t *testing.T) {
 	}
 }
 
-// TestOwnerOutOfReach stops the way to a node, for clients and nodes: others count in its place, and nothing is lost or doubled. What was under way on connections that were cut may be unknown, to a node or to the client.
+// TestOwnerOutOfReach stops the way to a node, for clients and nodes: others count in its place, and nothing is lost or doubled. What was
+// under way on connections that were cut may be unknown, to a node or to the client, and what waited behind that may be given up undone.
 func TestOwnerOutOfReach(t *testing.T) {
 	b, _ := proxied(t, 3)
 	c := b.client()
@@ -233,6 +234,7 @@ func TestOwnerOutOfReach(t *testing.T) {
 					acked[i].Add(1)
 				case errors.Is(err, client.ErrUnknownOutcome):
 					open[i].Add(1)
+				case errors.Is(err, client.ErrUnavailable):
 				default:
 					t.Error(err)
 				}

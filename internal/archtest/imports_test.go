@@ -36,12 +36,13 @@ func importMap() map[string][]string {
 		// One node. Ownership and short-lived answers know nothing of counters, the node nothing of wire formats.
 		"ring":          {memberlist, consistent, xxhash},
 		"internal/near": {ristretto, xxhash},
+		"internal/idle": {},
 		"internal/node": {"twotier/ring", "twotier/internal/near", "twotier/syncer", "twotier/leaparray", xxhash},
 		"internal/peer": {"twotier/internal/node", "twotier/ring", "twotier/syncer", "twotier/leaparray"},
 
 		// The network side knows a node only.
-		"httpapi":        {"twotier/internal/node", fasthttp, fastjson},
-		"httpapi/client": {fasthttp, xxhash},
+		"httpapi":        {"twotier/internal/node", "twotier/internal/idle", fasthttp, fastjson},
+		"httpapi/client": {"twotier/internal/idle", fasthttp, xxhash},
 
 		// The program: the only place that knows everything.
 		"internal/config": {"twotier/leaparray"},

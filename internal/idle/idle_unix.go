@@ -1,15 +1,15 @@
 //go:build unix
 
-package client
+package idle
 
 import (
 	"net"
 	"syscall"
 )
 
-// closedByPeer reports whether a connection on which nothing is expected has been closed by the other side, or has got something all the
+// Closed reports whether a connection on which nothing is expected has been closed by the other side, or has got something all the
 // same. What is sent on it would be lost, and nobody could tell whether it was carried out.
-func closedByPeer(conn net.Conn) bool {
+func Closed(conn net.Conn) bool {
 	c, ok := conn.(syscall.Conn)
 	if !ok {
 		return false // TLS has something to say now and then
