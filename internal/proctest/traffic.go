@@ -39,6 +39,8 @@ type Traffic struct {
 	Storing bool          // every request waits for Redis
 	// Retry has a request that was certainly not carried out sent again, to any node, as a client would. It gives up after giveUp.
 	Retry bool
+	// GaveUp counts requests that were sent again until there was no sense in it any more.
+	GaveUp atomic.Int64
 
 	bases   atomic.Pointer[[]string]
 	http    *http.Client
@@ -132,8 +134,13 @@ func ackOf(store bool) string {
 // Add adds to a key; store has it wait for Redis.
 func (t *Traffic) Add(key string, n int64, store bool) Outcome {
 	t.Ledger.Sending(key, n)
-	o, _ := t.send("/v1/add", fmt.Sprintf(`{"key":%q,"n":%d,"ack":%q}`, key, n, ackOf(store)))
+	o := t.add(key, n, store)
 	t.Ledger.Note(key, n, o)
+	return o
+}
+
+func (t *Traffic) add(key string, n int64, store bool) Outcome {
+	o, _ := t.send("/v1/add", fmt.Sprintf(`{"key":%q,"n":%d,"ack":%q}`, key, n, ackOf(store)))
 	return o
 }
 
@@ -167,9 +174,13 @@ func (t *Traffic) batch() {
 	for i, key := range keys {
 		of := o
 		if o == Acked && i < len(answers.Results) && answers.Results[i].Error != nil {
-			of = Refused
-			if answers.Results[i].Error.Outcome == "unknown" {
+			switch {
+			case answers.Results[i].Error.Outcome == "unknown":
 				of = Unknown
+			case t.Retry:
+				of = t.add(key, 1, t.Storing)
+			default:
+				of = Refused
 			}
 		}
 		t.Ledger.Note(key, 1, of)
@@ -181,7 +192,12 @@ func (t *Traffic) send(path, body string) (o Outcome, out []byte) {
 	for by := time.Now().Add(giveUp); ; {
 		bases := *t.bases.Load()
 		o, out = t.once(bases[rand.N(len(bases))]+path, body)
-		if o != Refused || !t.Retry || time.Now().After(by) {
+		if o != Refused || !t.Retry {
+			return o, out
+		}
+		if time.Now().After(by) {
+			t.T.Logf("gave up: POST %s: %s", path, out)
+			t.GaveUp.Add(1)
 			return o, out
 		}
 		time.Sleep(5 * time.Millisecond) // as a client backs off
