@@ -45,22 +45,6 @@ func TestFault9StoppedWithRedisDown(t *testing.T) {
 	b.settle("9 SIGTERM with Redis down", a-before)
 }
 
-// recent remembers when events were acknowledged.
-type recent struct {
-	at []time.Time
-	n  []int64
-}
-
-// since is how many events were acknowledged after a moment.
-func (r *recent) since(when time.Time) (n int64) {
-	for i := len(r.at) - 1; i >= 0 && r.at[i].After(when); i-- {
-		if i == 0 || !r.at[i-1].After(when) {
-			return r.n[len(r.n)-1] - r.n[i]
-		}
-	}
-	return n
-}
-
 func TestFault10KilledWithAckMemory(t *testing.T) {
 	b := newBed(t, nil)
 	tr := b.traffic()
@@ -68,10 +52,10 @@ func TestFault10KilledWithAckMemory(t *testing.T) {
 		tr.Accept(300)
 		before := b.l.Events.Load()
 		b.barrier() // all that was counted before is in Redis
-		var log recent
+		var log proctest.Recent
 		proctest.Until(t, "more is counted", func() bool {
-			log.at, log.n = append(log.at, time.Now()), append(log.n, b.l.Events.Load())
-			return log.n[len(log.n)-1] > before+200
+			log.Note(b.l.Events.Load())
+			return b.l.Events.Load() > before+200
 		})
 		b.node.Kill()
 		died := time.Now()
@@ -86,7 +70,7 @@ func TestFault10KilledWithAckMemory(t *testing.T) {
 			t.Errorf("%d lost, more than the %d that were acknowledged since all was flushed", lost, after-before)
 		}
 		t.Logf("killed: %d lost; acknowledged since all was flushed: %d, of them in the last 220 ms about %d",
-			lost, after-before, log.since(died.Add(-220*time.Millisecond)))
+			lost, after-before, log.Since(died.Add(-220*time.Millisecond)))
 		b.restart()
 		tr.To(b.node.Base)
 	}
