@@ -22,7 +22,7 @@ test: ## everything that has to hold: lint, bench module, fuzz smoke, all tests 
 
 .PHONY: race
 race: ## only the tests, under the race detector
-	@./scripts/require redis race
+	@./scripts/require redis race netns
 	@$(GO) run ./internal/testrun -race -allow .ci/allowed-skips -- -count=1 ./...
 
 .PHONY: lint
