@@ -198,3 +198,24 @@ func TestFault16LossOfDatagrams(t *testing.T) {
 	stopAll(all)
 	c.settle("16 loss of datagrams", 0)
 }
+
+// TestExcessAcrossAPartition drives a limit from both sides of a real split: while nobody has noticed it and nodes stand in for an owner
+// that they can't reach, and when all sides own everything.
+func TestExcessAcrossAPartition(t *testing.T) {
+	c, l := startLab(t, 3)
+	const rate, limit, flush = 100, 400, 200 * time.Millisecond
+	sides := []*side{{node: c.nodes[0]}, {node: c.nodes[1]}, {node: c.nodes[2]}}
+	l.part([]int{0}, []int{1}, []int{2})
+	// The first requests find out that the owners can't be reached, which takes some hundred milliseconds and is not to be measured.
+	drive(t, sides, "first", 30, rate, flush)
+	sides = again(sides)
+	early := drive(t, sides, "early", limit, rate, flush)
+	early.check(t, c, "early")
+	for i := range 3 {
+		proctest.UntilNil(t, "each goes on by itself", func() error { return c.agree([]int{i}) })
+	}
+	sides = again(sides)
+	late := drive(t, sides, "later", limit, rate, flush)
+	late.check(t, c, "later")
+	t.Logf("before and after the split was noticed:%s\n%s\n%s", tallyHead, early.String(), late.String())
+}
