@@ -135,8 +135,11 @@ func staleness(sides []*side, i, limit int) (worst time.Duration) {
 	return worst
 }
 
-// bound is by how much the limit may be exceeded, as is declared: what the other sides admit in two flush intervals.
-func (y *tally) bound() float64 { return y.rate * float64(y.nodes-1) * 2 * y.flush.Seconds() }
+// bound is by how much the limit may be exceeded, as is declared: what the other sides admit in two flush intervals, and what that is
+// at most.
+func (y *tally) bound() float64 {
+	return float64(y.nodes-1) * min(float64(y.limit), y.rate*2*y.flush.Seconds())
+}
 
 func (y *tally) String() string {
 	return fmt.Sprintf("| %d | %v | %.0f | %d | %d | %d | %.0f | %v |", y.nodes, y.flush, y.rate, y.limit, y.admitted,
@@ -198,13 +201,15 @@ func TestExcessCurve(t *testing.T) {
 		for _, flush := range flushes {
 			c, sides := apart(t, n, flush)
 			for _, rate := range rates {
-				key := fmt.Sprint("k", rate)
-				// As many as take a second, and so many flushes that the sides know of each other before it is used up.
-				limit := int(float64(n) * rate * max(1, 5*flush.Seconds()))
-				sides = again(sides)
-				y := drive(t, sides, key, limit, rate, flush)
-				y.check(t, c, key)
-				table += "\n" + y.String()
+				// As many as take a second, and so many flushes that the sides know of each other before it is used up; and so few that they
+				// can't.
+				for _, lasts := range []float64{max(1, 5*flush.Seconds()), flush.Seconds() / 2} {
+					key, limit := fmt.Sprint("k", rate, "-", lasts), max(5, int(float64(n)*rate*lasts))
+					sides = again(sides)
+					y := drive(t, sides, key, limit, rate, flush)
+					y.check(t, c, key)
+					table += "\n" + y.String()
+				}
 			}
 			for _, s := range sides {
 				s.node.Kill()
