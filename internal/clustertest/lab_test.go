@@ -3,7 +3,6 @@ package clustertest
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"regexp"
@@ -49,9 +48,10 @@ func newLab(t *testing.T, n int) *lab {
 		}
 	}
 	sweep()
-	l := &lab{t: t, name: fmt.Sprintf("tw%dx%c%c", os.Getpid(), 'a'+rand.N(26), 'a'+rand.N(26))}
+	serial := int(chosen.labs.Add(1))
+	l := &lab{t: t, name: fmt.Sprintf("tw%dx%c%c", os.Getpid(), 'a'+serial/26%26, 'a'+serial%26)}
 	t.Cleanup(l.remove)
-	if err := l.make(n); err != nil {
+	if err := l.make(n, os.Getpid()*32+serial); err != nil {
 		if unable := regexp.MustCompile("(?i)not permitted|not supported|denied"); unable.MatchString(err.Error()) {
 			t.Skipf("network namespaces: not possible here: %v", err)
 		}
@@ -96,14 +96,15 @@ func (l *lab) hosts(n int) []int {
 	return hosts
 }
 
-// make makes the bridge and a namespace for every host. Addresses are from the range that is set aside for benchmarks (RFC 2544).
-func (l *lab) make(n int) error {
+// make makes the bridge and a namespace for every host. Addresses are from the range that is set aside for benchmarks (RFC 2544), the first
+// free network from a place on that no other lab of this process begins at.
+func (l *lab) make(n, place int) error {
 	used, err := command("", "ip", "-4", "route", "show", "table", "all")
 	if err != nil {
 		return err
 	}
-	for l.net == "" || strings.Contains(used, l.net) {
-		l.net = fmt.Sprintf("198.%d.%d.", 18+rand.N(2), rand.N(256))
+	for ; l.net == "" || strings.Contains(used, l.net); place += 61 {
+		l.net = fmt.Sprintf("198.%d.%d.", 18+place/256%2, place%256)
 	}
 	errs := []error{l.ip("link", "add", l.name, "type", "bridge"),
 		l.ip("addr", "add", l.addr(clientHost)+"/24", "dev", l.name), l.ip("link", "set", l.name, "up")}

@@ -4,13 +4,14 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"testing"
 
 	"twotier/internal/proctest"
 )
 
 // together is how many tests run at a time, however few processors there are: most of them wait most of the time.
-const together = "4"
+const together = "6"
 
 func TestMain(m *testing.M) {
 	flag.BoolVar(&chosen.long, "long", false, "run what takes minutes, too")
@@ -38,4 +39,5 @@ var chosen struct {
 	long, curve bool
 	runs        int
 	program     *proctest.Program
+	labs        atomic.Int32 // that were made
 }

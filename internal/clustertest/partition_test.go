@@ -48,6 +48,7 @@ func last(all []*proctest.Traffic, d time.Duration) {
 }
 
 func TestFault12Partition(t *testing.T) {
+	t.Parallel()
 	type split struct {
 		name   string
 		groups [][]int
@@ -94,6 +95,7 @@ func TestFault12Partition(t *testing.T) {
 
 // TestFault13OneWay has one node not hear another that hears it. The third one vouches for it: the table stays as it is.
 func TestFault13OneWay(t *testing.T) {
+	t.Parallel()
 	for name, cut := range map[string]func(l *lab, on bool){
 		"dropped": func(l *lab, on bool) {
 			if on {
@@ -132,6 +134,7 @@ func TestFault13OneWay(t *testing.T) {
 
 // TestFault14OneOfTwoChannels cuts gossip while HTTP goes through, and HTTP between nodes while gossip goes through.
 func TestFault14OneOfTwoChannels(t *testing.T) {
+	t.Parallel()
 	for name, port := range map[string]int{"gossip blocked": gossipPort, "HTTP blocked": httpPort} {
 		t.Run(name, func(t *testing.T) {
 			c, l := startLab(t, 3)

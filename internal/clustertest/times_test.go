@@ -137,6 +137,7 @@ func spread(list []time.Duration) string {
 // TestHowLongItTakes prints how long it takes until a failure is noticed, until the others answer in place of the failed
 // one, and until they own what it had. It judges nothing.
 func TestHowLongItTakes(t *testing.T) {
+	t.Parallel()
 	for how, end := range map[string]func(*proctest.Process){
 		"SIGKILL": (*proctest.Process).Kill, "SIGSTOP": (*proctest.Process).Pause, "SIGTERM": (*proctest.Process).Terminate,
 	} {
