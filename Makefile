@@ -49,6 +49,11 @@ simulate: ## SCHEDULES (1000) random schedules of a simulated cluster
 mutants: ## break the code on purpose and show that the schedules notice
 	$(GO) test ./internal/mutants -count=1 -v
 
+.PHONY: faults
+faults: ## clusters of real processes: what takes minutes, how long failures take, the curve of a split
+	@./scripts/require redis netns
+	$(GO) test ./internal/clustertest -count=1 -timeout 30m -v -long -runs 10 -curve
+
 .PHONY: bench
 bench: ## compare with other limiters (minutes)
 	cd bench && $(GO) run .

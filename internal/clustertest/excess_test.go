@@ -135,10 +135,10 @@ func staleness(sides []*side, i, limit int) (worst time.Duration) {
 	return worst
 }
 
-// bound is by how much the limit may be exceeded, as is declared: what the other sides admit in two flush intervals, and what that is
-// at most.
+// bound is by how much the limit may be exceeded, as is declared: what the other sides admit in two flush intervals, with the one that each
+// asks for at the beginning besides the rate, and what that is at most.
 func (y *tally) bound() float64 {
-	return float64(y.nodes-1) * min(float64(y.limit), y.rate*2*y.flush.Seconds())
+	return float64(y.nodes-1) * min(float64(y.limit), 1+y.rate*2*y.flush.Seconds())
 }
 
 func (y *tally) String() string {
