@@ -55,7 +55,7 @@ func drive(t *testing.T, sides []*side, key string, limit int, rate float64, flu
 	var running sync.WaitGroup
 	for _, s := range sides {
 		for w := range workers {
-			running.Go(func() { s.run(body, began, w, rate, enough) })
+			running.Go(func() { s.run(body, began, w, limit, rate, enough) })
 		}
 	}
 	running.Wait()
@@ -76,14 +76,24 @@ func drive(t *testing.T, sides []*side, key string, limit int, rate float64, flu
 }
 
 // run is one of a side's clients.
-func (s *side) run(body string, began time.Time, w int, rate float64, enough int) {
+func (s *side) run(body string, began time.Time, w, limit int, rate float64, enough int) {
 	step := time.Duration(workers / rate * float64(time.Second))
 	for due := began.Add(s.delay + step*time.Duration(w)/workers); ; due = due.Add(step) {
 		time.Sleep(time.Until(due)) // the rate of the load
-		if s.ask(body, began) >= enough {
+		if s.ask(body, began) >= enough || s.over(limit) {
 			return
 		}
 	}
+}
+
+// over reports whether the side admitted more than the limit all by itself, which ends it.
+func (s *side) over(limit int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.admitted) > limit {
+		s.err = fmt.Errorf("one node alone admitted more than the limit of %d", limit)
+	}
+	return s.err != nil
 }
 
 // ask acquires once and returns how often in a row the side has been refused.
