@@ -35,13 +35,16 @@ func (c *cluster) acquire(clients int, limit int64, keys []string, pause time.Du
 		c: c, limit: limit, keys: keys, http: proctest.NewClient(), pause: pause, quit: make(chan struct{}),
 		allowed: make([]atomic.Int64, len(keys)), unknown: make([]atomic.Int64, len(keys)),
 	}
-	r.bases.Store(&bases)
+	r.to(bases)
 	for i := range clients {
 		r.running.Go(func() { r.runClient(i) })
 	}
 	c.t.Cleanup(r.stop)
 	return r
 }
+
+// to has the clients ask these nodes from now on.
+func (r *race) to(bases []string) { r.bases.Store(&bases) }
 
 func (r *race) stop() {
 	select {
@@ -146,8 +149,7 @@ func TestNoExcessDuringAJoinAndALeave(t *testing.T) {
 	r.until(all / 5)
 	before := c.ownersOf(keys)
 	c.serve(3)
-	bases := c.bases()
-	r.bases.Store(&bases)
+	r.to(c.bases())
 	r.until(all * 2 / 5)
 	c.settled()
 	between := c.ownersOf(keys)
@@ -156,8 +158,7 @@ func TestNoExcessDuringAJoinAndALeave(t *testing.T) {
 		t.Fatal("the limits were used up before the node left: clients are too fast for this test")
 	}
 	c.stop(1)
-	bases = c.bases()
-	r.bases.Store(&bases)
+	r.to(c.bases())
 	r.finish()
 	after := c.ownersOf(keys)
 	moves := map[string]int{}
