@@ -22,7 +22,7 @@ test: ## everything that has to hold: lint, bench module, fuzz smoke, all tests 
 
 .PHONY: race
 race: ## only the tests, under the race detector
-	@./scripts/require redis race
+	@./scripts/require redis race netns
 	@$(GO) run ./internal/testrun -race -allow .ci/allowed-skips -- -count=1 ./...
 
 .PHONY: lint
@@ -48,6 +48,11 @@ simulate: ## SCHEDULES (1000) random schedules of a simulated cluster
 .PHONY: mutants
 mutants: ## break the code on purpose and show that the schedules notice
 	$(GO) test ./internal/mutants -count=1 -v
+
+.PHONY: faults
+faults: ## clusters of real processes: what takes minutes, how long failures take, the curve of a split
+	@./scripts/require redis netns
+	$(GO) test ./internal/clustertest -count=1 -timeout 30m -v -long -runs 10 -curve
 
 .PHONY: bench
 bench: ## compare with other limiters (minutes)

@@ -21,9 +21,9 @@
 //
 // # What happens when
 //
-// A member that stops answering is suspected within two seconds and declared dead after another four or so (with memberlist's
-// settings for a local network); one that leaves is gone within half a second. Nodes that lost sight of each other try to join again
-// every ten seconds for as long as they live, so a partition of any length heals.
+// A member that stops answering is suspected within two seconds and declared dead after another four to eight: four among three nodes
+// that have been there for a while, and the more the fewer others suspect it, too. One that leaves is gone within half a second. Nodes
+// that lost sight of each other try to join again every ten seconds for as long as they live, so a partition of any length heals.
 //
 // # Concurrency
 //

@@ -189,6 +189,10 @@ func (r *Ring) config() (*memberlist.Config, error) {
 	cfg.EnableCompression = false
 	// A push and pull with a host that swallows everything holds up the search for others.
 	cfg.TCPTimeout = 3 * time.Second
+	// A suspect has up to so many times the shortest time (four seconds) to answer, less for every other node that suspects it, too.
+	// memberlist expects two of those as soon as it knows of four nodes, and counts nodes that died within the last half minute: among three
+	// of which one was restarted, there is one other at most, and a crash took 14 s to be noticed.
+	cfg.SuspicionMaxTimeoutMult = 2
 	var err error
 	if cfg.BindAddr, cfg.BindPort, err = hostPort(r.opt.Bind); err != nil {
 		return nil, fmt.Errorf("ring: gossip address %q: %w", r.opt.Bind, err)

@@ -52,14 +52,17 @@ func importMap() map[string][]string {
 		"cmd/twotier":     {"twotier", goRedis, fasthttp, memberlist},
 
 		// Tests and tools.
-		"internal/redistest":  {goRedis},
-		"internal/faultproxy": {},
-		"internal/simnet":     {memberlist},
-		"internal/testrun":    {},
-		"internal/archtest":   {},
-		"internal/faultstore": {"twotier/syncer", "twotier/leaparray"},
-		"internal/faulttest":  {"twotier", goRedis},
-		"internal/acceptance": {"twotier", goRedis},
+		"internal/child":       {},
+		"internal/redistest":   {"twotier/internal/child", goRedis},
+		"internal/proctest":    {"twotier/internal/child", "twotier/redisstore", "twotier/syncer", goRedis},
+		"internal/faultproxy":  {},
+		"internal/simnet":      {memberlist},
+		"internal/testrun":     {},
+		"internal/archtest":    {},
+		"internal/faultstore":  {"twotier/syncer", "twotier/leaparray"},
+		"internal/faulttest":   {"twotier", goRedis},
+		"internal/clustertest": {"twotier", goRedis},
+		"internal/acceptance":  {"twotier", goRedis},
 	}
 }
 

@@ -1,9 +1,6 @@
 package faulttest
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -13,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"twotier/internal/faultproxy"
+	"twotier/internal/proctest"
 	"twotier/internal/redistest"
-	"twotier/redisstore"
 	"twotier/syncer"
 )
 
@@ -23,12 +20,12 @@ type bed struct {
 	t     *testing.T
 	redis *redistest.Server // nil if it is not a single one
 	proxy *faultproxy.Proxy // between the two, nil if there is none
-	node  *serving
-	l     *ledger
+	node  *proctest.Process
+	l     *proctest.Ledger
 	args  []string
 	parts int
-	// reader reads what Redis holds.
-	reader func(keys []string) []*redis.MapStringStringCmd
+	// direct makes a client that reads what Redis holds, past any proxy.
+	direct func() redis.UniversalClient
 }
 
 // newBed starts a Redis and a node behind a proxy.
@@ -49,106 +46,48 @@ func bedOf(t *testing.T, server *redistest.Server, args ...string) *bed {
 	return b
 }
 
-// open starts the node. direct makes a client that reads what Redis holds, past any proxy.
+// open starts the node.
 func (b *bed) open(url string, direct func() redis.UniversalClient, args ...string) {
 	b.t.Helper()
-	b.l, b.parts = newLedger(), syncer.DefaultPartitions
+	b.l, b.parts, b.direct = proctest.NewLedger(), syncer.DefaultPartitions, direct
 	for i, a := range args {
 		if a == "--partitions" {
 			b.parts, _ = strconv.Atoi(args[i+1])
 		}
 	}
 	b.args = append([]string{"--redis", url, "--redis-timeout", "400ms"}, args...)
-	b.node = serve(b.t, nil, b.args...)
-	b.reader = func(keys []string) (cmds []*redis.MapStringStringCmd) {
-		client := direct()
-		defer client.Close()
-		pipe := client.Pipeline()
-		for _, key := range keys {
-			cmds = append(cmds, pipe.HGetAll(context.Background(), b.hash(key)))
-		}
-		_, _ = pipe.Exec(context.Background()) // every command has its own error
-		return cmds
-	}
+	b.node = build.program.Serve(b.t, proctest.Options{}, b.args...)
 }
 
 // hash is the name of the Hash of a key.
-func (b *bed) hash(key string) string {
-	place := syncer.Placement{Partitions: b.parts}
-	return redisstore.Key(place.Of(nil, []byte(key)), nil, []byte(key))
-}
+func (b *bed) hash(key string) string { return proctest.Hash(b.parts, key) }
 
-func (b *bed) traffic() *traffic { return (&traffic{t: b.t, l: b.l}).start(b.node.base) }
+func (b *bed) traffic() *proctest.Traffic {
+	return (&proctest.Traffic{T: b.t, Ledger: b.l}).To(b.node.Base).Start()
+}
 
 // restart starts another node in place of one that has ended.
 func (b *bed) restart() {
 	b.t.Helper()
-	b.node = serve(b.t, nil, b.args...)
+	b.node = build.program.Serve(b.t, proctest.Options{}, b.args...)
 }
 
-// stored returns what Redis holds of the keys: the sum of the coarsest level. The minutes must say the same.
+// stored returns what Redis holds of the keys.
 func (b *bed) stored(keys []string) (map[string]int64, error) {
-	counts := map[string]int64{}
-	for i, cmd := range b.reader(keys) {
-		fields, err := cmd.Result()
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", keys[i], err)
-		}
-		var levels [3]int64
-		for field, value := range fields {
-			f, err1 := strconv.ParseInt(field, 10, 64)
-			n, err2 := strconv.ParseInt(value, 10, 64)
-			if err := errors.Join(err1, err2); err != nil || f%10 > 2 {
-				return nil, fmt.Errorf("%s: field %s=%s: %w", keys[i], field, value, err)
-			}
-			levels[f%10] += n
-		}
-		if levels[1] != levels[2] {
-			return nil, fmt.Errorf("%s: the levels sum to %v", keys[i], levels)
-		}
-		counts[keys[i]] = levels[2]
-	}
-	return counts, nil
-}
-
-// counted returns what the node says of the keys, in batches.
-func (s *serving) counted(keys []string) (map[string]int64, error) {
-	counts := map[string]int64{}
-	const most = 500
-	for len(keys) > 0 {
-		some := keys[:min(most, len(keys))]
-		keys = keys[len(some):]
-		var body bytes.Buffer
-		for i, key := range some {
-			if i > 0 {
-				body.WriteByte(',')
-			}
-			fmt.Fprintf(&body, `{"op":"count","key":%q,"window":"24h"}`, key)
-		}
-		var answers struct{ Results []answer }
-		out := s.mustPost("/v1/batch", `{"ops":[`+body.String()+`]}`)
-		if err := json.Unmarshal(out, &answers); err != nil {
-			return nil, err
-		}
-		for i, a := range answers.Results {
-			if a.Error != nil || len(a.Counts) != 1 {
-				return nil, fmt.Errorf("count %s: %+v", some[i], a.Error)
-			}
-			counts[some[i]] = a.Counts[0].Max
-		}
-	}
-	return counts, nil
+	client := b.direct()
+	defer client.Close()
+	return proctest.Stored(client, b.parts, keys)
 }
 
 // settle waits until nothing is pending and checks the ledger: what the node says, and what Redis holds. A node that found
 // nothing to do may take some seconds to notice that Redis has lost something, so it is asked more than once.
 func (b *bed) settle(fault string, loss int64) {
 	b.t.Helper()
-	b.node.flushed()
-	keys := b.l.names()
+	b.node.Flushed()
+	keys := b.l.Names()
 	var r, missing int64
-	untilNil(b.t, fault, func() error {
-		told, err := b.node.counted(keys)
+	proctest.UntilNil(b.t, fault, func() error {
+		told, err := b.node.Counted(keys)
 		if err != nil {
 			return err
 		}
@@ -161,35 +100,33 @@ func (b *bed) settle(fault string, loss int64) {
 				return fmt.Errorf("%s: the node says %d, Redis holds %d", key, told[key], held[key])
 			}
 		}
-		r, missing, err = b.l.check(held, loss)
+		r, missing, err = b.l.Check(held, loss)
 		for _, key := range keys {
-			if strings.HasPrefix(key, "limited-") && held[key] > limit {
-				err = errors.Join(err, fmt.Errorf("%s: %d admitted, the limit is %d", key, held[key], limit))
+			if strings.HasPrefix(key, proctest.LimitPrefix) && held[key] > proctest.Limit {
+				err = errors.Join(err, fmt.Errorf("%s: %d admitted, the limit is %d", key, held[key], proctest.Limit))
 			}
 		}
 		return err
 	})
-	a, u, f := b.l.totals()
+	a, u, f := b.l.Totals()
 	b.t.Logf("ledger: %s: A=%d U=%d failed=%d R=%d missing=%d of L=%d", fault, a, u, f, r, missing, loss)
 }
 
 // barrier waits until Redis holds what has been acknowledged so far.
 func (b *bed) barrier() {
 	b.t.Helper()
-	keys := b.l.names()
+	keys := b.l.Names()
 	want := make([]int64, len(keys))
-	b.l.mu.Lock()
 	for i, key := range keys {
-		want[i] = b.l.keys[key].acked
+		want[i] = b.l.Of(key).Acked
 	}
-	b.l.mu.Unlock()
 	b.holds(keys, want)
 }
 
 // holds waits until Redis holds at least as much of the keys.
 func (b *bed) holds(keys []string, want []int64) {
 	b.t.Helper()
-	untilNil(b.t, "everything is flushed", func() error {
+	proctest.UntilNil(b.t, "everything is flushed", func() error {
 		held, err := b.stored(keys)
 		if err != nil {
 			return err
@@ -214,17 +151,17 @@ func (b *bed) do(args ...any) {
 // unknowns is how many batches had to be sent again.
 func (b *bed) unknowns() int64 {
 	b.t.Helper()
-	return b.node.metric("twotier_flush_batches_total", `result="unknown"`)
+	return b.node.Metric("twotier_flush_batches_total", `result="unknown"`)
 }
 
 // failing is how many batches did not get through.
 func (b *bed) failing() int64 {
 	b.t.Helper()
-	return b.unknowns() + b.node.metric("twotier_flush_batches_total", `result="refused"`)
+	return b.unknowns() + b.node.Metric("twotier_flush_batches_total", `result="refused"`)
 }
 
 // degraded waits until the node has noticed that Redis is away.
 func (b *bed) degraded() {
 	b.t.Helper()
-	until(b.t, "the node is degraded", func() bool { return b.node.metric("twotier_degraded_partitions", "") > 0 })
+	proctest.Until(b.t, "the node is degraded", func() bool { return b.node.Metric("twotier_degraded_partitions", "") > 0 })
 }

@@ -9,6 +9,7 @@ import (
 
 	"twotier/internal/embedded"
 	"twotier/internal/node"
+	"twotier/internal/proctest"
 	"twotier/syncer"
 )
 
@@ -69,7 +70,7 @@ func TestFault18ClockSteps(t *testing.T) {
 	}
 	measured := func() {
 		before := store.asked()
-		until(t, "the node asks for the time", func() bool { return store.asked() > before+1 })
+		proctest.Until(t, "the node asks for the time", func() bool { return store.asked() > before+1 })
 	}
 	last, total := int64(0), int64(0)
 	add := func(what string) {
@@ -128,7 +129,7 @@ func TestFault18ClockSteps(t *testing.T) {
 	if _, skew := clock.Offset(); skew != 0 {
 		t.Errorf("the skew is %v at last", skew)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), proctest.Patience)
 	defer cancel()
 	if err := n.Close(ctx); err != nil {
 		t.Error(err)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"twotier/internal/child"
+	"twotier/internal/proctest"
 	"twotier/internal/redistest"
 )
 
@@ -17,35 +19,35 @@ func TestDegradedWhileRedisIsDown(t *testing.T) {
 		t.Run(onCold, func(t *testing.T) {
 			b := newBed(t, []redistest.Option{redistest.AOF()}, "--on-cold", onCold)
 			tr := b.traffic()
-			tr.accept(200)
-			if status, body := b.node.ready(); status != 200 || strings.Contains(body, "degraded\":true") {
+			tr.Accept(200)
+			if status, body := b.node.Ready(); status != 200 || strings.Contains(body, "degraded\":true") {
 				t.Errorf("readyz: %d %s", status, body)
 			}
 			b.redis.Kill()
 			b.degraded()
-			tr.accept(200)
-			until(t, "readyz says degraded", func() bool {
-				status, body := b.node.ready()
+			tr.Accept(200)
+			proctest.Until(t, "readyz says degraded", func() bool {
+				status, body := b.node.Ready()
 				if status != 200 {
 					t.Fatalf("readyz: %d %s, want 200", status, body)
 				}
 				return strings.Contains(body, "degraded")
 			})
-			until(t, "counts are marked", func() bool {
-				a := b.node.count(hotKey, "24h")
+			proctest.Until(t, "counts are marked", func() bool {
+				a := b.node.Count(proctest.HotKey, "24h")
 				return a.Degraded && a.Source == "degraded" && a.Counts[0].Max > 0
 			})
-			until(t, "a cold key is answered by the policy", func() bool {
-				var a answer
-				out := b.node.mustPost("/v1/acquire", `{"key":"cold","count_denied":false,"limits":[{"window":"1m","max":1000000}]}`)
+			proctest.Until(t, "a cold key is answered by the policy", func() bool {
+				var a proctest.Answer
+				out := b.node.MustPost("/v1/acquire", `{"key":"cold","count_denied":false,"limits":[{"window":"1m","max":1000000}]}`)
 				if err := json.Unmarshal(out, &a); err != nil {
 					t.Fatal(err)
 				}
-				b.l.sending("cold", 1)
+				b.l.Sending("cold", 1)
 				if a.Allowed {
-					b.l.note("cold", 1, acked)
+					b.l.Note("cold", 1, proctest.Acked)
 				} else {
-					b.l.note("cold", 1, refused)
+					b.l.Note("cold", 1, proctest.Refused)
 				}
 				if a.Source != "degraded" || !a.Degraded || a.Allowed != (onCold == "allow") || !a.Allowed && a.Retry < 1 {
 					t.Errorf("acquire of a cold key: %s", out)
@@ -53,10 +55,10 @@ func TestDegradedWhileRedisIsDown(t *testing.T) {
 				return true
 			})
 			b.redis.Restart(t)
-			tr.accept(200)
-			tr.stop()
+			tr.Accept(200)
+			tr.Stop()
 			b.settle("Redis down, on-cold="+onCold, 0)
-			until(t, "counts are no longer marked", func() bool { return !b.node.count(hotKey, "24h").Degraded })
+			proctest.Until(t, "counts are no longer marked", func() bool { return !b.node.Count(proctest.HotKey, "24h").Degraded })
 		})
 	}
 }
@@ -69,21 +71,21 @@ func TestDegradedPendingIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := newBed(t, nil, "--config", config, "--partitions", "4")
-	b.node.mustPost("/v1/add", `{"key":"first","ack":"redis"}`)
+	b.node.MustPost("/v1/add", `{"key":"first","ack":"redis"}`)
 	b.redis.Kill()
-	b.node.mustPost("/v1/add", `{"key":"first"}`)
+	b.node.MustPost("/v1/add", `{"key":"first"}`)
 	b.degraded()
 	const keys = 100
 	// Of each level there are never more buckets than it keeps, in flight and since.
 	const bound = 2 * (keys + 1) * (3 + 2 + 1 + 3 + 1 + 1)
-	dropped := func() int64 { return b.node.metric("twotier_dropped_total", `reason="expired"`) }
+	dropped := func() int64 { return b.node.Metric("twotier_dropped_total", `reason="expired"`) }
 	sent, most := int64(0), int64(0)
-	until(t, "expired buckets are dropped", func() bool {
+	proctest.Until(t, "expired buckets are dropped", func() bool {
 		for i := range keys {
-			b.node.mustPost("/v1/add", fmt.Sprintf(`{"key":"k%d"}`, i))
+			b.node.MustPost("/v1/add", fmt.Sprintf(`{"key":"k%d"}`, i))
 		}
 		sent += keys
-		most = max(most, b.node.pending())
+		most = max(most, b.node.Pending())
 		return dropped() > 4*keys
 	})
 	if most > bound {
@@ -91,11 +93,11 @@ func TestDegradedPendingIsBounded(t *testing.T) {
 	}
 	// Nobody touches them any more: all that may stay is what was in flight.
 	before := dropped()
-	until(t, "idle keys are emptied", func() bool { return dropped() > before && b.node.count("k5", "6s").Counts[0].Max == 0 })
-	b.node.mustPost("/v1/add", `{"key":"last","n":5}`)
+	proctest.Until(t, "idle keys are emptied", func() bool { return dropped() > before && b.node.Count("k5", "6s").Counts[0].Max == 0 })
+	b.node.MustPost("/v1/add", `{"key":"last","n":5}`)
 	b.redis.Restart(t)
-	b.node.flushed()
-	if a := b.node.count("last", "6s"); a.Counts[0].Max != 5 {
+	b.node.Flushed()
+	if a := b.node.Count("last", "6s"); a.Counts[0].Max != 5 {
 		t.Logf("the last add has left its window before it was asked for: %+v", a)
 	}
 	t.Logf("%d events, at most %d buckets pending, %d dropped", sent, most, dropped())
@@ -106,29 +108,25 @@ func TestFault20StarvedOfCPU(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	b := bedOf(t, server)
-	b.node.kill()
-	b.node = serve(t, []string{"GOMAXPROCS=1"}, b.args...)
+	b.node.Kill()
+	b.node = build.program.Serve(t, proctest.Options{Env: []string{"GOMAXPROCS=1"}}, b.args...)
 	for range 3 {
-		busy := exec.Command("sh", "-c", "while :; do :; done")
-		busy.SysProcAttr = dieWithParent()
-		if err := busy.Start(); err != nil {
+		busy, err := child.Start(exec.Command("sh", "-c", "while :; do :; done"))
+		if err != nil {
 			t.Fatal(err)
 		}
-		stop := func() {
-			_ = busy.Process.Kill() // it has no other end
-			_ = busy.Wait()
-		}
+		stop := func() { _ = busy.Kill() } // it has no other end
 		t.Cleanup(stop)
 		defer stop()
 	}
 	tr := b.traffic()
-	tr.accept(1500)
-	tr.stop()
-	unknown, ok := b.unknowns(), b.node.metric("twotier_flush_batches_total", `result="ok"`)
+	tr.Accept(1500)
+	tr.Stop()
+	unknown, ok := b.unknowns(), b.node.Metric("twotier_flush_batches_total", `result="ok"`)
 	b.settle("20 starved of CPU", 0)
 	if unknown > ok/2 {
 		t.Errorf("%d of %d batches were taken for lost", unknown, unknown+ok)
 	}
-	until(t, "nothing is degraded", func() bool { return b.node.metric("twotier_degraded_partitions", "") == 0 })
+	proctest.Until(t, "nothing is degraded", func() bool { return b.node.Metric("twotier_degraded_partitions", "") == 0 })
 	t.Logf("%d batches ok, %d of unknown outcome", ok, unknown)
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"twotier/internal/proctest"
 	"twotier/internal/redistest"
 )
 
@@ -18,9 +19,9 @@ func newDirectBed(t *testing.T, opts ...redistest.Option) *bed {
 func (b *bed) someFail() func() {
 	return func() {
 		b.t.Helper()
-		_, u, f := b.l.totals()
-		until(b.t, "requests fail", func() bool {
-			_, u2, f2 := b.l.totals()
+		_, u, f := b.l.Totals()
+		proctest.Until(b.t, "requests fail", func() bool {
+			_, u2, f2 := b.l.Totals()
 			return u2+f2 > u+f
 		})
 	}
@@ -41,15 +42,15 @@ func TestRedisModeFault2RequestLost(t *testing.T) {
 func TestRedisModeFault4RedisGoneAndBack(t *testing.T) {
 	b := newDirectBed(t, redistest.AOF())
 	tr := b.traffic()
-	tr.accept(200)
+	tr.Accept(200)
 	for range 2 {
 		b.redis.Kill()
 		b.someFail()()
-		tr.pass(50)
+		tr.Pass(50)
 		b.redis.Restart(t)
-		tr.accept(200)
+		tr.Accept(200)
 	}
-	tr.stop()
+	tr.Stop()
 	b.settle("redis mode, 4 Redis gone and back", 0)
 }
 
@@ -57,12 +58,12 @@ func TestRedisModeFault6ScriptFlush(t *testing.T) {
 	b := newDirectBed(t)
 	tr := b.traffic()
 	for range 60 {
-		tr.pass(10)
+		tr.Pass(10)
 		b.do("SCRIPT", "FLUSH")
 	}
-	tr.stop()
+	tr.Stop()
 	b.settle("redis mode, 6 SCRIPT FLUSH", 0)
-	if _, u, _ := b.l.totals(); u > 0 {
+	if _, u, _ := b.l.Totals(); u > 0 {
 		t.Errorf("%d of unknown outcome", u)
 	}
 }
@@ -71,58 +72,57 @@ func TestRedisModeFault6ScriptFlush(t *testing.T) {
 // refusal says nothing of the first time: the outcome is unknown.
 func TestRedisModeReplyLostThenRefused(t *testing.T) {
 	b := newBed(t, nil, "--mode", "redis", "--request-timeout", "10s")
-	tr := &traffic{t: t, l: b.l, http: newClient()}
-	tr.base.Store(&b.node.base)
-	tr.add("a", 1, false)
+	tr := (&proctest.Traffic{T: t, Ledger: b.l}).To(b.node.Base).Open()
+	tr.Add("a", 1, false)
 	b.proxy.SwallowReplies(true)
-	got := make(chan outcome)
-	go func() { got <- tr.add("a", 1, false) }()
-	until(t, "Redis has counted", func() bool {
+	got := make(chan proctest.Outcome)
+	go func() { got <- tr.Add("a", 1, false) }()
+	proctest.Until(t, "Redis has counted", func() bool {
 		held, err := b.stored([]string{"a"})
 		return err == nil && held["a"] == 2
 	})
 	b.do("ACL", "SETUSER", "default", "-evalsha", "-eval")
 	b.proxy.Pass()
-	if o := <-got; o != unknown {
-		t.Errorf("the outcome of what Redis has counted is %d, want unknown (%d)", o, unknown)
+	if o := <-got; o != proctest.Unknown {
+		t.Errorf("the outcome of what Redis has counted is %d, want unknown (%d)", o, proctest.Unknown)
 	}
 	b.do("ACL", "SETUSER", "default", "+@all")
-	until(t, "Redis is up", func() bool { return tr.add("b", 1, false) == acked })
+	proctest.Until(t, "Redis is up", func() bool { return tr.Add("b", 1, false) == proctest.Acked })
 	b.settle("redis mode, reply lost, then refused", 0)
 }
 
 func TestRedisModeWithRedisDown(t *testing.T) {
 	b := newDirectBed(t)
-	b.node.mustPost("/v1/add", `{"key":"a"}`)
+	b.node.MustPost("/v1/add", `{"key":"a"}`)
 	b.redis.Kill()
 	for path, body := range map[string]string{
 		"/v1/add": `{"key":"a"}`, "/v1/acquire": `{"key":"a","limits":[{"window":"1m","max":5}]}`,
 	} {
-		status, out, err := b.node.post(path, body)
+		status, out, err := b.node.Post(path, body)
 		if err != nil || status != http.StatusServiceUnavailable {
 			t.Errorf("%s: %d %s %v, want 503", path, status, out, err)
 		}
 	}
-	if status, out := b.node.get("/v1/count?key=a&window=1m"); status != http.StatusServiceUnavailable {
+	if status, out := b.node.Get("/v1/count?key=a&window=1m"); status != http.StatusServiceUnavailable {
 		t.Errorf("count: %d %s, want 503", status, out)
 	}
-	if status, out := b.node.get("/readyz"); status != http.StatusServiceUnavailable {
+	if status, out := b.node.Get("/readyz"); status != http.StatusServiceUnavailable {
 		t.Errorf("readyz: %d %s, want 503", status, out)
 	}
-	if status, out := b.node.get("/healthz"); status != http.StatusOK {
+	if status, out := b.node.Get("/healthz"); status != http.StatusOK {
 		t.Errorf("healthz: %d %s, want 200", status, out)
 	}
-	s, err := tryServe(t, nil, b.args...)
+	s, err := build.program.TryServe(t, proctest.Options{}, b.args...)
 	if err == nil {
 		t.Fatal("a second one starts without Redis")
 	}
-	wait(t, "it ends", s.done)
-	if status := s.cmd.ProcessState.ExitCode(); status != 1 || !strings.Contains(s.log.String(), "redis") {
-		t.Errorf("exit status %d, %s", status, s.log.String())
+	proctest.Wait(t, "it ends", s.Done())
+	if status := s.ExitCode(); status != 1 || !strings.Contains(s.Log.String(), "redis") {
+		t.Errorf("exit status %d, %s", status, s.Log.String())
 	}
 	b.redis.Restart(t)
-	until(t, "it counts again", func() bool {
-		status, _, err := b.node.post("/v1/add", `{"key":"a"}`)
+	proctest.Until(t, "it counts again", func() bool {
+		status, _, err := b.node.Post("/v1/add", `{"key":"a"}`)
 		return err == nil && status == http.StatusOK
 	})
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"twotier/internal/proctest"
 	"twotier/internal/redistest"
 )
 
@@ -18,14 +19,14 @@ func TestFault7SentinelFailover(t *testing.T) {
 	primary := s.Primary(t)
 	b.open(s.URL(), func() redis.UniversalClient { return redis.NewClient(&redis.Options{Addr: primary.Addr()}) })
 	tr := b.traffic()
-	tr.accept(400)
+	tr.Accept(400)
 	old := s.KillPrimary(t)
-	tr.accept(200)
+	tr.Accept(200)
 	primary = s.WaitPromotion(t, old)
-	tr.accept(300)
-	until(t, "the node has found the new primary", func() bool { return b.node.metric("twotier_redis_up", "") == 1 })
-	tr.accept(100)
-	tr.stop()
+	tr.Accept(300)
+	proctest.Until(t, "the node has found the new primary", func() bool { return b.node.Metric("twotier_redis_up", "") == 1 })
+	tr.Accept(100)
+	tr.Stop()
 	b.settle("7 Sentinel failover", 0)
 }
 
@@ -37,8 +38,8 @@ func TestFault7ClusterMigrationAndFailover(t *testing.T) {
 		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})
 	}, "--partitions", "97")
 	tr := b.traffic()
-	tr.accept(300)
-	slot := c.Slot(t, b.hash(hotKey))
+	tr.Accept(300)
+	slot := c.Slot(t, b.hash(proctest.HotKey))
 	from := c.Owner(t, slot)
 	to := c.Primaries(t)[0]
 	if to == from {
@@ -46,19 +47,19 @@ func TestFault7ClusterMigrationAndFailover(t *testing.T) {
 	}
 	// Half moved, for a while: ASK for keys that are gone, TRYAGAIN for a script that needs both kinds.
 	c.SetMigrating(t, slot, from, to)
-	tr.accept(100)
+	tr.Accept(100)
 	c.MigrateKeys(t, slot, from, to, 2)
-	tr.accept(200)
+	tr.Accept(200)
 	for c.MigrateKeys(t, slot, from, to, 0) > 0 {
 	}
-	tr.accept(100)
+	tr.Accept(100)
 	c.FinishMigration(t, slot, from, to)
-	tr.accept(200)
+	tr.Accept(200)
 	old := c.KillPrimary(t, slot)
-	tr.accept(200)
+	tr.Accept(200)
 	c.WaitPromotion(t, slot, old)
-	tr.accept(300)
-	tr.stop()
+	tr.Accept(300)
+	tr.Stop()
 	b.settle("7 Cluster migration and failover", 0)
 }
 
@@ -68,16 +69,16 @@ func TestFault7ReplicaThatLagged(t *testing.T) {
 	b := newBed(t, nil)
 	replica := redistest.Start(t)
 	tr := b.traffic()
-	tr.accept(300)
+	tr.Accept(300)
 	follow(t, replica, b.redis)
 	alone(t, replica)
-	tr.accept(400)
+	tr.Accept(400)
 	follow(t, b.redis, replica) // forgets what it has; refuses writes while it is a replica
 	alone(t, b.redis)
-	tr.accept(300)
-	tr.stop()
+	tr.Accept(300)
+	tr.Stop()
 	b.settle("7 a replica that lagged", 0)
-	if b.node.metric("twotier_losses_total", "") == 0 {
+	if b.node.Metric("twotier_losses_total", "") == 0 {
 		t.Error("no loss was noticed")
 	}
 }
@@ -89,7 +90,7 @@ func follow(t *testing.T, replica, primary *redistest.Server) {
 	if err := replica.Do("REPLICAOF", host, port).Err(); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the replica is in sync", func() bool {
+	proctest.Until(t, "the replica is in sync", func() bool {
 		info, err := replica.Do("INFO", "replication").Text()
 		return err == nil && strings.Contains(info, "master_link_status:up")
 	})

@@ -15,6 +15,7 @@ import (
 	"twotier/httpapi"
 	"twotier/internal/faultproxy"
 	"twotier/internal/node"
+	"twotier/internal/proctest"
 	"twotier/internal/redistest"
 	"twotier/leaparray"
 	"twotier/redisstore"
@@ -87,7 +88,7 @@ func makeParts(t *testing.T, wrap func(syncer.Store) syncer.Store) *parts {
 
 // close may be called twice.
 func (p *parts) close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), proctest.Patience)
 	defer cancel()
 	err := errors.Join(p.counter.Close(ctx), p.direct.Close(ctx))
 	if closed := p.store.Close(); closed != nil && !strings.Contains(closed.Error(), "closed") {
@@ -287,7 +288,7 @@ func TestI9NothingRunsAfterClose(t *testing.T) {
 				if err := errors.Join(s.Open(t.Context()), n.Open(t.Context(), "")); err != nil {
 					t.Fatal(err)
 				}
-				client := newClient()
+				client := proctest.NewClient()
 				for i := range 20 {
 					res, err := client.Post("http://"+s.Addr().String()+"/v1/add", "application/json", strings.NewReader(fmt.Sprintf(`{"key":"k%d"}`, i)))
 					if err != nil || res.StatusCode != http.StatusOK {
@@ -308,7 +309,7 @@ func TestI9NothingRunsAfterClose(t *testing.T) {
 				}
 				client.CloseIdleConnections()
 			}()
-			until(t, "nothing of ours runs", func() bool { return len(goroutinesOfOurs()) <= len(before) })
+			proctest.Until(t, "nothing of ours runs", func() bool { return len(goroutinesOfOurs()) <= len(before) })
 		})
 	}
 }
@@ -361,7 +362,7 @@ func TestFault5EmptiedWhileRepublishing(t *testing.T) {
 		p.add(t, fmt.Sprint("k", i), 1)
 	}
 	flush := func() {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), proctest.Patience)
 		defer cancel()
 		if err := p.counter.Flush(ctx); err != nil {
 			t.Fatal(err)
@@ -373,12 +374,12 @@ func TestFault5EmptiedWhileRepublishing(t *testing.T) {
 		p.add(t, fmt.Sprint("k", i), 1)
 	}
 	flush()
-	wait(t, "Redis is emptied again", lost)
+	proctest.Wait(t, "Redis is emptied again", lost)
 	for i := range keys {
 		p.add(t, fmt.Sprint("k", i), 1)
 	}
 	flush()
-	untilNil(t, "Redis holds everything", func() error {
+	proctest.UntilNil(t, "Redis holds everything", func() error {
 		wrong := 0
 		for i := range keys {
 			key := fmt.Appendf(nil, "k%d", i)

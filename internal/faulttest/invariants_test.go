@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier/internal/proctest"
 	"twotier/internal/redistest"
 )
 
@@ -16,7 +17,7 @@ import (
 func TestI2ExactlyOnceThroughEverything(t *testing.T) {
 	b := newBed(t, []redistest.Option{redistest.AOF()}, "--partitions", "31")
 	tr := b.traffic()
-	tr.accept(200)
+	tr.Accept(200)
 	faults := map[string]func(){
 		"replies lost, hung up": func() { b.proxy.SwallowReplies(true) },
 		"replies lost":          func() { b.proxy.SwallowReplies(false) },
@@ -30,22 +31,22 @@ func TestI2ExactlyOnceThroughEverything(t *testing.T) {
 		"without scripts":       func() { b.do("SCRIPT", "FLUSH") },
 		"out of memory":         func() { b.do("CONFIG", "SET", "maxmemory", "1") },
 		"read only":             func() { b.do("REPLICAOF", "127.0.0.1", "1") },
-		"forgetful":             func() { b.proxy.SwallowReplies(true); tr.accept(20); b.do("FLUSHALL") },
+		"forgetful":             func() { b.proxy.SwallowReplies(true); tr.Accept(20); b.do("FLUSHALL") },
 	}
 	order := ""
 	for range 2 {
 		for name, fault := range faults { // in no order
 			order += name + ", "
 			fault()
-			tr.accept(60)
+			tr.Accept(60)
 			b.redis.Resume()
 			b.proxy.Pass()
 			b.do("CONFIG", "SET", "maxmemory", "0")
 			b.do("REPLICAOF", "NO", "ONE")
-			tr.accept(30)
+			tr.Accept(30)
 		}
 	}
-	tr.stop()
+	tr.Stop()
 	t.Logf("order: %s", order)
 	b.settle("all of them", 0)
 }
@@ -55,26 +56,24 @@ func TestI2ExactlyOnceThroughEverything(t *testing.T) {
 func TestI7BoundedWithAndWithoutRedis(t *testing.T) {
 	b := newBed(t, nil, "--request-timeout", "1s")
 	tr := b.traffic()
-	tr.accept(200)
-	calm := b.node.metric("go_goroutines", "")
+	tr.Accept(200)
+	calm := b.node.Metric("go_goroutines", "")
 	b.proxy.SwallowReplies(false)
 	const clients = 150
-	crowd := &traffic{t: t, l: b.l, http: newClient()}
-	crowd.base.Store(&b.node.base)
+	crowd := (&proctest.Traffic{T: t, Ledger: b.l}).To(b.node.Base).Open()
 	for range clients {
-		crowd.running.Go(func() {
+		crowd.Go(func() {
 			for range 2 {
-				crowd.add(someKey(), 1, true)
+				crowd.Add(proctest.SomeKey(), 1, true)
 			}
 		})
 	}
 	most := int64(0)
-	until(t, "clients wait", func() bool {
-		most = max(most, b.node.metric("go_goroutines", ""))
-		return b.node.metric("twotier_http_connections", "") >= clients
+	proctest.Until(t, "clients wait", func() bool {
+		most = max(most, b.node.Metric("go_goroutines", ""))
+		return b.node.Metric("twotier_http_connections", "") >= clients
 	})
-	crowd.running.Wait()
-	crowd.http.CloseIdleConnections()
+	crowd.Stop()
 	if most > calm+4*clients {
 		t.Errorf("%d goroutines for %d clients, %d before", most, clients, calm)
 	}
@@ -82,13 +81,13 @@ func TestI7BoundedWithAndWithoutRedis(t *testing.T) {
 		t.Errorf("%d connections to Redis", n)
 	}
 	b.proxy.Pass()
-	tr.accept(200)
-	tr.stop()
+	tr.Accept(200)
+	tr.Stop()
 	b.settle("I7", 0)
-	b.node.http.CloseIdleConnections()
+	b.node.HTTP.CloseIdleConnections()
 	after := int64(0)
-	untilNil(t, "goroutines go away", func() error {
-		if after = b.node.metric("go_goroutines", ""); after > calm+10 {
+	proctest.UntilNil(t, "goroutines go away", func() error {
+		if after = b.node.Metric("go_goroutines", ""); after > calm+10 {
 			return fmt.Errorf("%d run, %d before", after, calm)
 		}
 		return nil
@@ -112,18 +111,14 @@ func TestI8ReadsLieBetweenAcknowledgedAndAttempted(t *testing.T) {
 						return
 					case <-time.After(2 * time.Millisecond):
 					}
-					key := hotKey
+					key := proctest.HotKey
 					if rand.N(2) == 0 {
-						key = someKey()
+						key = proctest.SomeKey()
 					}
-					b.l.mu.Lock()
-					lo := b.l.of(key).acked
-					b.l.mu.Unlock()
-					status, body := b.node.get("/v1/count?window=24h&key=" + key)
-					b.l.mu.Lock()
-					hi := b.l.of(key).sent
-					b.l.mu.Unlock()
-					var a answer
+					lo := b.l.Of(key).Acked
+					status, body := b.node.Get("/v1/count?window=24h&key=" + key)
+					hi := b.l.Of(key).Sent
+					var a proctest.Answer
 					if status != http.StatusOK || json.Unmarshal(body, &a) != nil {
 						failures++
 						continue
@@ -135,15 +130,15 @@ func TestI8ReadsLieBetweenAcknowledgedAndAttempted(t *testing.T) {
 				}
 			})
 			for range 3 {
-				tr.pass(60)
+				tr.Pass(60)
 				b.proxy.SwallowReplies(true)
-				tr.pass(40)
+				tr.Pass(40)
 				b.proxy.Pass()
-				tr.pass(40)
-				wait(t, "a reply is lost", b.proxy.SwallowNext(script))
+				tr.Pass(40)
+				proctest.Wait(t, "a reply is lost", b.proxy.SwallowNext(script))
 				b.do("SCRIPT", "FLUSH")
 			}
-			tr.stop()
+			tr.Stop()
 			close(quit)
 			readers.Wait()
 			if mode == "two-tier" && failures > 0 {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"twotier/internal/proctest"
 )
 
 // small is little memory in few partitions.
@@ -26,21 +28,21 @@ func (b *bed) flood(name string, n int) (turnedAway int64, why string) {
 		for i := at; i < min(n, at+most); i++ {
 			key := fmt.Sprint(name, "-", i)
 			keys, ops = append(keys, key), append(ops, fmt.Sprintf(`{"op":"add","key":%q}`, key))
-			b.l.sending(key, 1)
+			b.l.Sending(key, 1)
 		}
-		var answers struct{ Results []answer }
-		out := b.node.mustPost("/v1/batch", `{"ops":[`+strings.Join(ops, ",")+`]}`)
+		var answers struct{ Results []proctest.Answer }
+		out := b.node.MustPost("/v1/batch", `{"ops":[`+strings.Join(ops, ",")+`]}`)
 		if err := json.Unmarshal(out, &answers); err != nil || len(answers.Results) != len(keys) {
 			b.t.Fatalf("answer to a batch: %s", out)
 		}
 		for i, a := range answers.Results {
 			switch {
 			case a.Error == nil:
-				b.l.note(keys[i], 1, acked)
+				b.l.Note(keys[i], 1, proctest.Acked)
 			case a.Error.Outcome == "unknown":
-				b.l.note(keys[i], 1, unknown)
+				b.l.Note(keys[i], 1, proctest.Unknown)
 			default:
-				b.l.note(keys[i], 1, refused)
+				b.l.Note(keys[i], 1, proctest.Refused)
 				turnedAway++
 				why = fmt.Sprint(a.Error.Status, " ", a.Error.Detail)
 			}
@@ -51,7 +53,7 @@ func (b *bed) flood(name string, n int) (turnedAway int64, why string) {
 
 func (b *bed) bounded() {
 	b.t.Helper()
-	if n := b.node.metric("twotier_memory_bytes", ""); n > 2*smallMemory {
+	if n := b.node.Metric("twotier_memory_bytes", ""); n > 2*smallMemory {
 		b.t.Errorf("%d bytes for counts, --max-memory is %d", n, smallMemory)
 	}
 }
@@ -59,7 +61,7 @@ func (b *bed) bounded() {
 func TestFault19FloodOfNewKeys(t *testing.T) {
 	b := newBed(t, nil, small[:]...)
 	tr := b.traffic()
-	tr.accept(200)
+	tr.Accept(200)
 	for wave := range 4 {
 		if n, why := b.flood(fmt.Sprint("flood-", wave), 4000); n > 0 {
 			t.Errorf("%d refused: %s", n, why)
@@ -67,12 +69,12 @@ func TestFault19FloodOfNewKeys(t *testing.T) {
 		b.bounded()
 	}
 	// Keys that rest give way to new ones.
-	until(t, "keys are evicted", func() bool {
+	proctest.Until(t, "keys are evicted", func() bool {
 		b.flood(fmt.Sprint("more-", rand.Uint64()), 50)
-		return b.node.metric("twotier_evictions_total", "") > 0
+		return b.node.Metric("twotier_evictions_total", "") > 0
 	})
-	tr.accept(200)
-	tr.stop()
+	tr.Accept(200)
+	tr.Stop()
 	b.bounded()
 	b.settle("19 a flood of new keys", 0)
 	b.bounded()
@@ -81,7 +83,7 @@ func TestFault19FloodOfNewKeys(t *testing.T) {
 func TestFault19FloodWithRedisDown(t *testing.T) {
 	b := newBed(t, nil, small[:]...)
 	tr := b.traffic()
-	tr.accept(600)
+	tr.Accept(600)
 	b.barrier()
 	b.redis.Kill()
 	b.degraded()
@@ -89,36 +91,35 @@ func TestFault19FloodWithRedisDown(t *testing.T) {
 	if turnedAway == 0 || !strings.HasPrefix(why, "429") {
 		t.Errorf("%d refused: %s, want some with 429", turnedAway, why)
 	}
-	status, body, err := b.node.post("/v1/add", fmt.Sprintf(`{"key":"one-more-%d"}`, rand.Uint64()))
+	status, body, err := b.node.Post("/v1/add", fmt.Sprintf(`{"key":"one-more-%d"}`, rand.Uint64()))
 	t.Logf("one more new key: %d %s %v", status, body, err)
 	b.bounded()
-	before, _, _ := b.l.totals()
-	tr.accept(300)
-	if o := tr.add(hotKey, 1, false); o != acked {
+	before, _, _ := b.l.Totals()
+	tr.Accept(300)
+	if o := tr.Add(proctest.HotKey, 1, false); o != proctest.Acked {
 		t.Errorf("a key in memory is refused: %d", o)
 	}
-	if after, _, _ := b.l.totals(); after < before+300 {
+	if after, _, _ := b.l.Totals(); after < before+300 {
 		t.Error("keys in memory don't count")
 	}
 	b.redis.Restart(t)
-	tr.accept(200)
-	tr.stop()
+	tr.Accept(200)
+	tr.Stop()
 	b.settle("19 a flood with Redis down", 0)
 	b.bounded()
 }
 
 func TestFault19HotKey(t *testing.T) {
 	b := newBed(t, nil)
-	tr := &traffic{t: t, l: b.l, http: newClient()}
-	tr.base.Store(&b.node.base)
+	tr := (&proctest.Traffic{T: t, Ledger: b.l}).To(b.node.Base).Open()
 	for i := range 8 {
-		tr.running.Go(func() {
+		tr.Go(func() {
 			for j := range 250 {
-				tr.add(hotKey, 1+rand.Int64N(1000), i == 0 && j%10 == 0)
+				tr.Add(proctest.HotKey, 1+rand.Int64N(1000), i == 0 && j%10 == 0)
 			}
 		})
 	}
-	tr.running.Wait()
+	tr.Stop()
 	b.settle("19 one hot key", 0)
 }
 
@@ -129,7 +130,7 @@ func TestFault19BadClients(t *testing.T) {
 	const request = "POST /v1/add HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 20\r\n\r\n"
 	var open []net.Conn
 	dial := func() net.Conn {
-		conn, err := net.Dial("tcp", b.node.listen)
+		conn, err := net.Dial("tcp", b.node.Listen)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -163,13 +164,13 @@ func TestFault19BadClients(t *testing.T) {
 			}
 		}
 	}
-	tr.pass(400)
+	tr.Pass(400)
 	for _, conn := range open {
 		conn.Close()
 	}
-	tr.pass(50)
-	tr.stop()
+	tr.Pass(50)
+	tr.Stop()
 	b.settle("19 bad clients", 0)
-	b.node.http.CloseIdleConnections()
-	until(t, "their connections are gone", func() bool { return b.node.metric("twotier_http_connections", "") < 5 })
+	b.node.HTTP.CloseIdleConnections()
+	proctest.Until(t, "their connections are gone", func() bool { return b.node.Metric("twotier_http_connections", "") < 5 })
 }

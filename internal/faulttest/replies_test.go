@@ -4,48 +4,49 @@ import (
 	"testing"
 
 	"twotier/internal/faultproxy"
+	"twotier/internal/proctest"
 )
 
 // script is a part of every request that counts.
 const script = "evalsha"
 
 // loseReplies loses replies in every way: to single requests, then all of them with a hang-up, then without.
-func loseReplies(b *bed, tr *traffic, noticed func()) {
+func loseReplies(b *bed, tr *proctest.Traffic, noticed func()) {
 	b.t.Helper()
-	tr.pass(100)
+	tr.Pass(100)
 	for range 5 {
-		wait(b.t, "a reply is lost", b.proxy.SwallowNext(script))
+		proctest.Wait(b.t, "a reply is lost", b.proxy.SwallowNext(script))
 	}
-	wait(b.t, "replies are lost", b.proxy.SwallowMatching(script, 5, false))
+	proctest.Wait(b.t, "replies are lost", b.proxy.SwallowMatching(script, 5, false))
 	for _, hangUp := range []bool{true, false} {
 		b.proxy.SwallowReplies(hangUp)
 		noticed()
-		tr.pass(50)
+		tr.Pass(50)
 		b.proxy.Pass()
-		tr.pass(50)
+		tr.Pass(50)
 	}
-	wait(b.t, "a reply is cut", b.proxy.CutNext(script, 3))
-	tr.pass(50)
-	tr.stop()
+	proctest.Wait(b.t, "a reply is cut", b.proxy.CutNext(script, 3))
+	tr.Pass(50)
+	tr.Stop()
 }
 
-func loseRequests(b *bed, tr *traffic, noticed func()) {
+func loseRequests(b *bed, tr *proctest.Traffic, noticed func()) {
 	b.t.Helper()
-	tr.pass(100)
+	tr.Pass(100)
 	for _, mode := range []func(*faultproxy.Proxy){(*faultproxy.Proxy).DropRequests, (*faultproxy.Proxy).Hang} {
 		mode(b.proxy)
 		noticed()
-		tr.pass(50)
+		tr.Pass(50)
 		b.proxy.Pass()
-		tr.pass(50)
+		tr.Pass(50)
 	}
 	b.proxy.Refuse()
 	b.proxy.CloseAll()
 	noticed()
-	tr.pass(50)
+	tr.Pass(50)
 	b.proxy.Pass()
-	tr.pass(50)
-	tr.stop()
+	tr.Pass(50)
+	tr.Stop()
 }
 
 // moreFail returns a function that waits until more batches have failed than before.
@@ -53,7 +54,7 @@ func (b *bed) moreFail() func() {
 	return func() {
 		b.t.Helper()
 		before := b.failing()
-		until(b.t, "batches fail", func() bool { return b.failing() > before })
+		proctest.Until(b.t, "batches fail", func() bool { return b.failing() > before })
 	}
 }
 
@@ -75,20 +76,20 @@ func TestFault2RequestLost(t *testing.T) {
 func TestFault3RedisSlow(t *testing.T) {
 	b := newBed(t, nil)
 	tr := b.traffic()
-	tr.pass(100)
+	tr.Pass(100)
 	noticed := b.moreFail()
 	b.do("CLIENT", "PAUSE", 900, "ALL")
 	noticed()
-	tr.pass(100)
+	tr.Pass(100)
 	b.redis.Pause()
 	noticed()
 	b.degraded()
-	tr.accept(200)
-	if a := b.node.count(hotKey, "24h"); a.Source != "degraded" || !a.Degraded {
+	tr.Accept(200)
+	if a := b.node.Count(proctest.HotKey, "24h"); a.Source != "degraded" || !a.Degraded {
 		t.Errorf("a count while Redis hangs: %+v", a)
 	}
 	b.redis.Resume()
-	tr.accept(200)
-	tr.stop()
+	tr.Accept(200)
+	tr.Stop()
 	b.settle("3 Redis hung", 0)
 }

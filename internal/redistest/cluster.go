@@ -277,7 +277,7 @@ func (c *Cluster) Replicas(t testing.TB, primary *Server) []*Server {
 func (c *Cluster) running() []*Server {
 	var running []*Server
 	for _, s := range c.Nodes {
-		if !s.process().exited() {
+		if !s.process().Exited() {
 			running = append(running, s)
 		}
 	}

@@ -15,12 +15,15 @@ import (
 func (s *Server) configFile() string {
 	c := s.cfg
 	lines := []string{
-		"bind " + loopback,
+		"bind " + s.host(),
 		"dir " + strconv.Quote(s.dir),
 		"daemonize no",
 		`logfile ""`,
 	}
 	lines = append(lines, s.portLines()...)
+	if c.host != "" {
+		lines = append(lines, "protected-mode no") // it is among ourselves, but not on loopback
+	}
 	if !c.sentinel() {
 		lines = append(lines, s.dataLines()...)
 	}

@@ -15,6 +15,9 @@ type config struct {
 	lines      []string
 	// args follow the configuration file on the command line.
 	args []string
+	// within precedes the program on the command line, host is where it listens then.
+	within []string
+	host   string
 	// cluster asks for a port whose bus port, 10000 above it, is free too.
 	cluster bool
 }
@@ -40,6 +43,12 @@ func TLS() Option { return func(c *config) { c.tls = true } }
 
 // UnixSocket serves on a Unix socket only.
 func UnixSocket() Option { return func(c *config) { c.unix = true } }
+
+// Within starts a single server by a command that takes the program and its arguments, such as ip netns exec NAME, and has it listen at
+// the given address instead of 127.0.0.1.
+func Within(host string, command ...string) Option {
+	return func(c *config) { c.host, c.within = host, command }
+}
 
 // Config adds lines to the configuration file; they win over what is there.
 func Config(lines ...string) Option {

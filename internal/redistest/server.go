@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,8 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"twotier/internal/child"
 )
 
 // Server is one redis-server process.
@@ -27,7 +30,7 @@ type Server struct {
 	tls     TLSFiles
 
 	mu     sync.Mutex
-	child  *child
+	child  *child.Child
 	client *redis.Client
 }
 
@@ -111,8 +114,7 @@ func (s *Server) prepare() (err error) {
 
 // launch starts the process and waits until it answers.
 func (s *Server) launch() error {
-	args := append([]string{s.path("redis.conf")}, s.cfg.args...)
-	c, err := startChild(s.program, args, s.dir, s.path("log"))
+	c, err := s.startChild()
 	if err != nil {
 		return err
 	}
@@ -120,18 +122,32 @@ func (s *Server) launch() error {
 	s.child = c
 	s.mu.Unlock()
 	if err := s.ready(c); err != nil {
-		return errors.Join(err, c.kill())
+		return errors.Join(err, c.Kill())
 	}
 	return nil
 }
 
+// startChild starts the process with its output appended to the log file.
+func (s *Server) startChild() (*child.Child, error) {
+	log, err := os.OpenFile(s.path("log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open log: %w", err)
+	}
+	defer log.Close()
+	args := append(append([]string{}, s.cfg.within...), s.program, s.path("redis.conf"))
+	args = append(args, s.cfg.args...)
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
+	return child.Start(cmd)
+}
+
 // ready waits until the process answers, and makes sure that it is this one and not a stranger on the same port.
-func (s *Server) ready(c *child) error {
+func (s *Server) ready(c *child.Child) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	own := "process_id:" + strconv.Itoa(c.cmd.Process.Pid) + "\r\n"
+	own := "process_id:" + strconv.Itoa(c.Pid()) + "\r\n"
 	err := poll(ctx, func() error {
-		if c.exited() {
+		if c.Exited() {
 			cancel()
 			return errors.New("the server ended")
 		}
@@ -155,22 +171,22 @@ func (s *Server) ready(c *child) error {
 }
 
 // Kill ends the server with SIGKILL and waits until it is gone. A server that is down stays down.
-func (s *Server) Kill() { s.check("kill", s.process().kill()) }
+func (s *Server) Kill() { s.check("kill", s.process().Kill()) }
 
 // Stop ends the server with SIGTERM and waits until it is gone.
-func (s *Server) Stop() { s.check("stop", s.process().terminate(patience)) }
+func (s *Server) Stop() { s.check("stop", s.process().Terminate(patience)) }
 
 // Pause stops the process (SIGSTOP): connections stay open, the kernel still accepts new ones, nothing is answered.
-func (s *Server) Pause() { s.check("pause", s.process().signal(syscall.SIGSTOP)) }
+func (s *Server) Pause() { s.check("pause", s.process().Signal(syscall.SIGSTOP)) }
 
 // Resume lets a paused process go on (SIGCONT). It then executes what has arrived in the meantime.
-func (s *Server) Resume() { s.check("resume", s.process().signal(syscall.SIGCONT)) }
+func (s *Server) Resume() { s.check("resume", s.process().Signal(syscall.SIGCONT)) }
 
 // Restart starts the server again with the same port, directory and configuration, after stopping it if it runs. It
 // comes back empty unless it was started with [AOF].
 func (s *Server) Restart(t testing.TB) {
 	t.Helper()
-	if !s.process().exited() {
+	if !s.process().Exited() {
 		s.Stop()
 	}
 	// Connections to the process that is gone must not be used for the first command to the new one.
@@ -186,7 +202,7 @@ func (s *Server) Restart(t testing.TB) {
 	}
 }
 
-func (s *Server) process() *child {
+func (s *Server) process() *child.Child {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.child
@@ -200,7 +216,7 @@ func (s *Server) check(what string, err error) {
 
 // discard ends the server with its test.
 func (s *Server) discard() {
-	s.check("kill", s.process().kill())
+	s.check("kill", s.process().Kill())
 	if s.t.Failed() {
 		s.t.Logf("redistest: log of %s:\n%s", s.Addr(), s.Log())
 	}
@@ -220,8 +236,11 @@ func (s *Server) Addr() string {
 	if s.cfg.unix {
 		return s.path("sock")
 	}
-	return loopback + ":" + strconv.Itoa(s.port)
+	return s.host() + ":" + strconv.Itoa(s.port)
 }
+
+// host is where the server listens.
+func (s *Server) host() string { return cmp.Or(s.cfg.host, loopback) }
 
 // URL returns the address as redis://, rediss:// or unix://, with user and password if there are any.
 func (s *Server) URL() string {

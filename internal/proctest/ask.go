@@ -1,0 +1,159 @@
+package proctest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// NewClient returns an HTTP client that never waits longer than 20 s and knows no proxy.
+func NewClient() *http.Client {
+	return &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{
+		MaxIdleConnsPerHost: 64, DisableCompression: true, Proxy: nil,
+	}}
+}
+
+// TryGet returns status and body; the error is that of the transport.
+func (s *Process) TryGet(path string) (int, []byte, error) {
+	return read(s.HTTP.Get(s.Base + path))
+}
+
+func read(res *http.Response, err error) (int, []byte, error) {
+	if err != nil {
+		return 0, nil, err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	return res.StatusCode, body, err
+}
+
+// Get is TryGet of what has to be answered.
+func (s *Process) Get(path string) (int, []byte) {
+	s.T.Helper()
+	status, body, err := s.TryGet(path)
+	if err != nil {
+		s.T.Fatalf("GET %s: %v", path, err)
+	}
+	return status, body
+}
+
+// Post returns status and body; the error is that of the transport.
+func (s *Process) Post(path, body string) (int, []byte, error) {
+	return post(s.HTTP, s.Base+path, body)
+}
+
+func post(client *http.Client, url, body string) (int, []byte, error) {
+	return read(client.Post(url, "application/json", strings.NewReader(body)))
+}
+
+// MustPost is Post of what has to succeed.
+func (s *Process) MustPost(path, body string) []byte {
+	s.T.Helper()
+	status, out, err := s.Post(path, body)
+	if err != nil || status != http.StatusOK {
+		s.T.Fatalf("POST %s %s: %d %s %v", path, body, status, out, err)
+	}
+	return out
+}
+
+// Metric returns the sum of all samples of a metric whose labels contain the given text.
+func (s *Process) Metric(name, labels string) int64 {
+	s.T.Helper()
+	_, body := s.Get("/metrics")
+	sum, found := 0.0, false
+	for line := range strings.Lines(string(body)) {
+		sample, value, ok := strings.Cut(strings.TrimSpace(line), " ")
+		base, its, _ := strings.Cut(sample, "{")
+		if !ok || base != name || !strings.Contains(its, labels) {
+			continue
+		}
+		v, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			s.T.Fatalf("metric %s: %v", line, err)
+		}
+		sum, found = sum+v, true
+	}
+	if !found {
+		s.T.Fatalf("there is no metric %s{%s}", name, labels)
+	}
+	return int64(sum)
+}
+
+// Pending is the number of buckets that Redis has not acknowledged.
+func (s *Process) Pending() int64 { s.T.Helper(); return s.Metric("twotier_pending_buckets", "") }
+
+// Flushed waits until nothing is pending.
+func (s *Process) Flushed() {
+	s.T.Helper()
+	Until(s.T, "nothing is pending", func() bool { return s.Pending() == 0 })
+}
+
+// Answer is what of an answer tests look at.
+type Answer struct {
+	Key      string
+	Allowed  bool
+	Source   string
+	Degraded bool
+	Counts   []struct{ Count, Min, Max int64 }
+	Retry    int64  `json:"retry_after_ms"`
+	Outcome  string `json:"outcome"`
+	Error    *struct {
+		Status  int
+		Detail  string
+		Outcome string
+	}
+}
+
+// Count returns the answer to what is counted of a key in a window.
+func (s *Process) Count(key, window string) Answer {
+	s.T.Helper()
+	status, body := s.Get("/v1/count?key=" + url.QueryEscape(key) + "&window=" + window)
+	var a Answer
+	if err := json.Unmarshal(body, &a); err != nil || status != http.StatusOK || len(a.Counts) != 1 {
+		s.T.Fatalf("count %s: %d %s %v", key, status, body, err)
+	}
+	return a
+}
+
+// Counted returns what the node says of the keys over a day, in batches.
+func (s *Process) Counted(keys []string) (map[string]int64, error) {
+	s.T.Helper()
+	counts := map[string]int64{}
+	const most = 500
+	for len(keys) > 0 {
+		some := keys[:min(most, len(keys))]
+		keys = keys[len(some):]
+		var body bytes.Buffer
+		for i, key := range some {
+			if i > 0 {
+				body.WriteByte(',')
+			}
+			fmt.Fprintf(&body, `{"op":"count","key":%q,"window":"24h"}`, key)
+		}
+		var answers struct{ Results []Answer }
+		out := s.MustPost("/v1/batch", `{"ops":[`+body.String()+`]}`)
+		if err := json.Unmarshal(out, &answers); err != nil {
+			return nil, err
+		}
+		for i, a := range answers.Results {
+			if a.Error != nil || len(a.Counts) != 1 {
+				return nil, fmt.Errorf("count %s: %+v", some[i], a.Error)
+			}
+			counts[some[i]] = a.Counts[0].Max
+		}
+	}
+	return counts, nil
+}
+
+// Ready returns the status and the body of /readyz.
+func (s *Process) Ready() (int, string) {
+	s.T.Helper()
+	status, body := s.Get("/readyz")
+	return status, string(body)
+}

@@ -1,0 +1,129 @@
+package proctest
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// Outcome is what a client knows of a request.
+type Outcome uint8
+
+// The outcomes: it was carried out, it certainly was not, or nobody knows.
+const (
+	Acked Outcome = iota
+	Refused
+	Unknown
+)
+
+// Account is what was sent for one key, in events, by outcome.
+type Account struct {
+	Sent, Acked, Failed, Unknown int64
+}
+
+// Ledger is what all workers sent and what came back.
+type Ledger struct {
+	mu   sync.Mutex
+	keys map[string]*Account
+	// Answers counts requests with any outcome, Events the acknowledged events.
+	Answers, Events atomic.Int64
+}
+
+// NewLedger returns an empty one.
+func NewLedger() *Ledger { return &Ledger{keys: map[string]*Account{}} }
+
+func (l *Ledger) of(key string) *Account {
+	a := l.keys[key]
+	if a == nil {
+		a = &Account{}
+		l.keys[key] = a
+	}
+	return a
+}
+
+// Sending notes that n events are about to be sent.
+func (l *Ledger) Sending(key string, n int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.of(key).Sent += n
+}
+
+// Note notes what became of n events.
+func (l *Ledger) Note(key string, n int64, o Outcome) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.of(key)
+	switch o {
+	case Acked:
+		a.Acked += n
+		l.Events.Add(n)
+	case Refused:
+		a.Failed += n
+	case Unknown:
+		a.Unknown += n
+	}
+}
+
+// Of returns what was sent for a key.
+func (l *Ledger) Of(key string) Account {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return *l.of(key)
+}
+
+// Names returns all keys, sorted.
+func (l *Ledger) Names() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Sorted(maps.Keys(l.keys))
+}
+
+// Totals returns A, U and what failed.
+func (l *Ledger) Totals() (a, u, f int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, k := range l.keys {
+		a, u, f = a+k.Acked, u+k.Unknown, f+k.Failed
+	}
+	return a, u, f
+}
+
+// WriteOff takes what is missing for lost, and returns how much it is.
+func (l *Ledger) WriteOff(counts map[string]int64) (lost int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for key, a := range l.keys {
+		d := max(0, a.Acked-counts[key])
+		a.Acked, a.Failed, lost = a.Acked-d, a.Failed+d, lost+d
+	}
+	return lost
+}
+
+// Check compares what was counted with the ledger. It returns R, what is missing in all, and an error for a key that was
+// counted too often, or if more is missing than may be.
+func (l *Ledger) Check(counts map[string]int64, loss int64) (r, missing int64, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var errs []error
+	for key, a := range l.keys {
+		n := counts[key]
+		r += n
+		missing += max(0, a.Acked-n)
+		if n > a.Acked+a.Unknown {
+			errs = append(errs, fmt.Errorf("%s: counted %d, more than A %d + U %d", key, n, a.Acked, a.Unknown))
+		}
+		if n < a.Acked && loss == 0 {
+			errs = append(errs, fmt.Errorf("%s: counted %d, less than A %d", key, n, a.Acked))
+		}
+	}
+	if missing > loss {
+		errs = append(errs, fmt.Errorf("%d missing, at most %d may be", missing, loss))
+	}
+	if len(errs) > 6 {
+		errs = append(errs[:6], fmt.Errorf("and %d more", len(errs)-6))
+	}
+	return r, missing, errors.Join(errs...)
+}

@@ -1,0 +1,50 @@
+package proctest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+// Program is the command twotier. Make one with [NewProgram] in TestMain, and call Remove when all tests have run.
+type Program struct {
+	dir  string
+	race bool
+	once sync.Once
+	err  error
+}
+
+// NewProgram returns the program of this module, with the race detector or without. The first test that needs it builds it.
+func NewProgram(race bool) (*Program, error) {
+	dir, err := os.MkdirTemp("", "proctest")
+	return &Program{dir: dir, race: race}, err
+}
+
+// Remove removes what was built.
+func (p *Program) Remove() error { return os.RemoveAll(p.dir) }
+
+// Path builds the program, if that has not been done, and returns where it is.
+func (p *Program) Path(t testing.TB) string {
+	t.Helper()
+	path := filepath.Join(p.dir, "twotier")
+	p.once.Do(func() {
+		goTool := os.Getenv("GO")
+		if goTool == "" {
+			goTool = "go"
+		}
+		args := []string{"build", "-buildvcs=false", "-o", path}
+		if p.race {
+			args = append(args, "-race")
+		}
+		if out, err := exec.Command(goTool, append(args, "twotier/cmd/twotier")...).CombinedOutput(); err != nil {
+			p.err = fmt.Errorf("build: %w\n%s", err, out)
+		}
+	})
+	if p.err != nil {
+		t.Fatal(p.err)
+	}
+	return path
+}

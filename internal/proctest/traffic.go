@@ -1,0 +1,227 @@
+package proctest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// The keys that traffic counts.
+const (
+	someKeys  = 300
+	limitKeys = 10
+
+	// HotKey is counted more than any other.
+	HotKey = "hot"
+	// LimitPrefix begins the keys that are acquired, at most Limit times in a day.
+	LimitPrefix = "limited-"
+	Limit       = 40
+)
+
+// SomeKey returns one of the keys that are added to.
+func SomeKey() string { return fmt.Sprint("key-", rand.N(someKeys)) }
+
+func limitKey() string { return fmt.Sprint(LimitPrefix, rand.N(limitKeys)) }
+
+// Traffic is workers that count until they are told to stop. Set the fields that have to be known, and then call To and Start.
+type Traffic struct {
+	T       testing.TB
+	Ledger  *Ledger
+	Pause   time.Duration // of a worker between two requests; default: 12 ms
+	Storing bool          // every request waits for Redis
+	// Retry has a request that was certainly not carried out sent again, to any node, as a client would. It gives up after giveUp.
+	Retry bool
+	// GaveUp counts requests that were sent again until there was no sense in it any more.
+	GaveUp atomic.Int64
+
+	bases   atomic.Pointer[[]string]
+	http    *http.Client
+	quit    chan struct{}
+	running sync.WaitGroup
+}
+
+// giveUp is how long a request is sent again.
+const giveUp = 15 * time.Second
+
+// To has the traffic go to the nodes with these base URLs from now on.
+func (t *Traffic) To(bases ...string) *Traffic {
+	t.bases.Store(&bases)
+	return t
+}
+
+// Open makes the traffic ready for Add, without workers of its own.
+func (t *Traffic) Open() *Traffic {
+	t.http, t.quit = NewClient(), make(chan struct{})
+	if t.Pause == 0 {
+		t.Pause = 12 * time.Millisecond
+	}
+	t.T.Cleanup(t.Stop)
+	return t
+}
+
+// Start lets eight workers count: three anything, one the hot key, one in batches, one with ack redis, two acquire.
+func (t *Traffic) Start() *Traffic {
+	t.Open()
+	add := func() { t.Add(SomeKey(), 1+rand.Int64N(3), t.Storing) }
+	for _, work := range []func(){
+		add, add, add,
+		func() { t.Add(HotKey, 1, t.Storing) },
+		func() { t.batch() },
+		func() { t.Add(SomeKey(), 1, true) },
+		func() { t.acquire(limitKey(), t.Storing) },
+		func() { t.acquire(limitKey(), true) },
+	} {
+		t.Go(func() { t.runWorker(work) })
+	}
+	return t
+}
+
+// Go runs a worker that Stop waits for.
+func (t *Traffic) Go(worker func()) { t.running.Go(worker) }
+
+func (t *Traffic) runWorker(work func()) {
+	for {
+		select {
+		case <-t.quit:
+			return
+		case <-time.After(t.Pause/2 + rand.N(t.Pause)):
+			work()
+			t.Ledger.Answers.Add(1)
+		}
+	}
+}
+
+// Stop lets the workers finish what they are doing. It may be called twice.
+func (t *Traffic) Stop() {
+	select {
+	case <-t.quit:
+	default:
+		close(t.quit)
+	}
+	t.running.Wait()
+	t.http.CloseIdleConnections()
+}
+
+// Pass waits until another n requests have been answered, in whatever way.
+func (t *Traffic) Pass(n int64) {
+	t.T.Helper()
+	want := t.Ledger.Answers.Load() + n
+	Until(t.T, "traffic goes on", func() bool { return t.Ledger.Answers.Load() >= want })
+}
+
+// Accept waits until another n events have been acknowledged.
+func (t *Traffic) Accept(n int64) {
+	t.T.Helper()
+	want := t.Ledger.Events.Load() + n
+	Until(t.T, "counting goes on", func() bool { return t.Ledger.Events.Load() >= want })
+}
+
+func ackOf(store bool) string {
+	if store {
+		return "redis"
+	}
+	return "memory"
+}
+
+// Add adds to a key; store has it wait for Redis.
+func (t *Traffic) Add(key string, n int64, store bool) Outcome {
+	t.Ledger.Sending(key, n)
+	o := t.add(key, n, store)
+	t.Ledger.Note(key, n, o)
+	return o
+}
+
+func (t *Traffic) add(key string, n int64, store bool) Outcome {
+	o, _ := t.send("/v1/add", fmt.Sprintf(`{"key":%q,"n":%d,"ack":%q}`, key, n, ackOf(store)))
+	return o
+}
+
+func (t *Traffic) acquire(key string, store bool) {
+	t.Ledger.Sending(key, 1)
+	o, body := t.send("/v1/acquire", fmt.Sprintf(`{"key":%q,"ack":%q,"limits":[{"window":"24h","max":%d}]}`, key, ackOf(store), Limit))
+	var a Answer
+	if o == Acked && (json.Unmarshal(body, &a) != nil || !a.Allowed) {
+		o = Refused
+	}
+	t.Ledger.Note(key, 1, o)
+}
+
+func (t *Traffic) batch() {
+	keys := make([]string, 10)
+	body := bytes.NewBufferString(`{"ops":[`)
+	for i := range keys {
+		keys[i] = SomeKey()
+		if i > 0 {
+			body.WriteByte(',')
+		}
+		fmt.Fprintf(body, `{"op":"add","key":%q,"n":1,"ack":%q}`, keys[i], ackOf(t.Storing))
+		t.Ledger.Sending(keys[i], 1)
+	}
+	body.WriteString(`]}`)
+	o, out := t.send("/v1/batch", body.String())
+	var answers struct{ Results []Answer }
+	if o == Acked && (json.Unmarshal(out, &answers) != nil || len(answers.Results) != len(keys)) {
+		t.T.Errorf("answer to a batch: %s", out)
+	}
+	for i, key := range keys {
+		of := o
+		if o == Acked && i < len(answers.Results) && answers.Results[i].Error != nil {
+			switch {
+			case answers.Results[i].Error.Outcome == "unknown":
+				of = Unknown
+			case t.Retry:
+				of = t.add(key, 1, t.Storing)
+			default:
+				of = Refused
+			}
+		}
+		t.Ledger.Note(key, 1, of)
+	}
+}
+
+// send sends a request, again if it may, and says what is known of it.
+func (t *Traffic) send(path, body string) (o Outcome, out []byte) {
+	for by := time.Now().Add(giveUp); ; {
+		bases := *t.bases.Load()
+		o, out = t.once(bases[rand.N(len(bases))]+path, body)
+		if o != Refused || !t.Retry {
+			return o, out
+		}
+		if time.Now().After(by) {
+			t.T.Logf("gave up: POST %s: %s", path, out)
+			t.GaveUp.Add(1)
+			return o, out
+		}
+		time.Sleep(5 * time.Millisecond) // as a client backs off
+	}
+}
+
+// once sends a request once.
+func (t *Traffic) once(url, body string) (Outcome, []byte) {
+	status, out, err := post(t.http, url, body)
+	var op *net.OpError
+	switch {
+	case errors.As(err, &op) && op.Op == "dial":
+		return Refused, nil
+	case err != nil:
+		return Unknown, nil
+	case status == http.StatusOK:
+		return Acked, out
+	}
+	var problem Answer
+	if json.Unmarshal(out, &problem) != nil {
+		t.T.Errorf("POST %s: %d %s", url, status, out)
+	}
+	if problem.Outcome == "unknown" {
+		return Unknown, out
+	}
+	return Refused, out
+}

@@ -1,0 +1,47 @@
+package proctest
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+// Patience is how long anything may take that a healthy system does soon.
+const Patience = 40 * time.Second
+
+// Until polls until the condition holds, and ends the test if it does not within Patience.
+func Until(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	UntilNil(t, what, func() error {
+		if !holds() {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+}
+
+// UntilNil polls until check returns nil, and ends the test if it does not within Patience.
+func UntilNil(t testing.TB, what string, check func() error) {
+	t.Helper()
+	deadline := time.Now().Add(Patience)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %v: %v", what, Patience, err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// Wait waits for a channel to be closed, but no longer than Patience.
+func Wait(t testing.TB, what string, ch <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-ch:
+	case <-time.After(Patience):
+		t.Fatalf("%s: not within %v", what, Patience)
+	}
+}
