@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"twotier/syncer"
@@ -27,6 +28,19 @@ type holds struct {
 	open     map[string]*hold
 	outcomes map[string]outcome
 	swept    time.Time
+	busy     atomic.Int64 // being reserved or confirmed at this moment
+}
+
+// idle reports whether nothing is reserved, and nothing that was is still to be counted. It is meant for when nothing can be reserved any
+// more.
+func (h *holds) idle() bool {
+	if h.busy.Load() > 0 {
+		return false
+	}
+	h.mu.Lock()
+	open := len(h.open)
+	h.mu.Unlock()
+	return open == 0 && h.busy.Load() == 0
 }
 
 // hold is one reservation.
@@ -51,6 +65,8 @@ func (n *Node) reserve(ctx context.Context, task *Task, res *Result) error {
 	if n.inRedis() {
 		return syncer.ErrElsewhere
 	}
+	n.holds.busy.Add(1)
+	defer n.holds.busy.Add(-1)
 	if err := n.opt.Counter.Reserve(ctx, task.Hold, &task.Op, res); err != nil || !res.Allowed {
 		return err
 	}
@@ -62,6 +78,8 @@ func (n *Node) reserve(ctx context.Context, task *Task, res *Result) error {
 
 // confirm counts what was reserved. If this node is the decider, that settles it for all.
 func (n *Node) confirm(ctx context.Context, id string, ack Ack) error {
+	n.holds.busy.Add(1)
+	defer n.holds.busy.Add(-1)
 	if !n.holds.close(id, n.self().Name, true) {
 		return fmt.Errorf("%w: no reservation %q", syncer.ErrUnavailable, id)
 	}

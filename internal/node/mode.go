@@ -148,10 +148,13 @@ func (n *Node) prepareLocked(ctx context.Context, turn uint64) error {
 	n.prepared = turn
 	n.paused.Store(true)
 	n.tenancy.suspend()
-	err := n.opt.Counter.Flush(ctx)
-	for err == nil && n.direct.Load() > 0 { // those that are under way in Redis
+	var err error
+	for err == nil && (n.direct.Load() > 0 || !n.holds.idle()) { // what is under way in Redis, or reserved
 		pause(ctx, time.Millisecond)
 		err = ctx.Err()
+	}
+	if err == nil {
+		err = n.opt.Counter.Flush(ctx)
 	}
 	if err != nil {
 		n.resumeLocked()
