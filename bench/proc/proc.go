@@ -88,8 +88,8 @@ func Build(ctx context.Context, dir, pkg string) (string, error) {
 	return bin, nil
 }
 
-// freePort asks the kernel for a port that nobody listens on.
-func freePort() (int, error) {
+// FreePort asks the kernel for a port that nobody listens on.
+func FreePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return 0, fmt.Errorf("free port: %w", err)
