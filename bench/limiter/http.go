@@ -86,7 +86,7 @@ func (h *HTTP) AcquireEach(_ context.Context, calls []Call) (admitted int, err e
 		if !bytes.Contains(answer, []byte(`"errors":[]`)) {
 			return fmt.Errorf("batch: %.300s", answer)
 		}
-		_, count, _ := bytes.Cut(answer, []byte(`"allowed":`))
+		count := answer[bytes.LastIndex(answer, []byte(`"allowed":`))+len(`"allowed":`):]
 		digits := len(count) - len(bytes.TrimLeft(count, "0123456789"))
 		admitted, err = strconv.Atoi(string(count[:digits]))
 		return err

@@ -10,8 +10,8 @@ import (
 	"twotier/bench/proc"
 )
 
-// All are the rivals that this package knows, twotier in all its forms last.
-func All() []Rival {
+// All are the rivals that this package knows and others, twotier in all its forms last.
+func All(others ...Rival) []Rival {
 	rivals := []Rival{
 		{Name: "nothing", Own: true, start: startNop},
 		{Name: "zset-pipeline", start: inRedis(func(_ context.Context, rdb *redis.Client) (limiter.Limiter, error) {
@@ -36,11 +36,11 @@ func All() []Rival {
 		{Name: "redis-rate", Own: true, start: inRedis(func(_ context.Context, rdb *redis.Client) (limiter.Limiter, error) {
 			return limiter.NewGCRA(rdb), nil
 		})},
-		{Name: "sentinel", Own: true, MaxKeys: 50_000, start: func(context.Context, *Env) (*Stand, error) {
+		{Name: "sentinel", Own: true, MaxKeys: 100_000, start: func(context.Context, *Env) (*Stand, error) {
 			return &Stand{Limiter: limiter.NewSentinel(), Heap: true}, nil
 		}},
 	}
-	return append(rivals, twotiers()...)
+	return append(append(rivals, others...), twotiers()...)
 }
 
 // InProcess is a rival that runs in this process: open returns it with what closes it.
@@ -94,10 +94,16 @@ func (s *Stand) startRedis(ctx context.Context) error {
 
 // startNop starts the server that does nothing: what a decision by HTTP can cost at least.
 func startNop(ctx context.Context, e *Env) (*Stand, error) {
-	server, err := proc.StartServer(ctx, e.Nop, "-body", `{"allowed":true,"errors":[]}`)
+	server, err := proc.StartServer(ctx, e.Nop, "-body", `{"allowed":true,"errors":[],"allowed":1}`)
 	if err != nil {
 		return nil, err
 	}
 	l := limiter.NewHTTP("do-nothing HTTP server", server.Addr)
 	return &Stand{Limiter: l, Servers: []*proc.Server{server}, close: []func() error{server.Stop, l.Close}}, nil
+}
+
+// Redis is a stand without a limiter.
+func Redis(ctx context.Context) (*Stand, error) {
+	s := &Stand{}
+	return s, s.startRedis(ctx)
 }

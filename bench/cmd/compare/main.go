@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"twotier/bench/gubernator"
+	"twotier/bench/limiter"
+	"twotier/bench/report"
+	"twotier/bench/rival"
+)
+
+type options struct {
+	rivals, workloads string
+	duration          time.Duration
+	rate              float64
+	workers, batch    int
+	out               string
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.rivals, "rivals", "", "`names` with commas, which may end in *: "+strings.Join(rival.Names(all()), ", "))
+	flag.StringVar(&o.workloads, "workloads", "hot,zipf,distinct,diurnal", "`names` with commas")
+	flag.DurationVar(&o.duration, "duration", 2*time.Second, "of each of the three loops of a rival with a workload")
+	flag.Float64Var(&o.rate, "rate", 5000, "decisions per second of the open loop")
+	flag.IntVar(&o.workers, "workers", 64, "calls under way at a time")
+	flag.IntVar(&o.batch, "batch", 200, "decisions of a batch")
+	flag.StringVar(&o.out, "out", "results", "`directory` of the results")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, o); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func all() []rival.Rival { return rival.All(gubernator.Rivals()...) }
+
+// run writes what there is after every rival: a run that is cut short is not lost.
+func run(ctx context.Context, o options) (err error) {
+	rivals, err := rival.Select(all(), o.rivals)
+	if err != nil {
+		return err
+	}
+	env, remove, err := rival.Build(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
+	r := Result{Batch: o.batch, Rate: o.rate, Workers: o.workers, Duration: o.duration.String()}
+	for workload := range strings.SplitSeq(o.workloads, ",") {
+		for _, rv := range rivals {
+			row, err := o.measure(ctx, env, rv, workload)
+			switch {
+			case errors.Is(err, limiter.ErrNotAvailable):
+				row = &Row{Name: rv.Name, Title: rv.Name, Workload: workload, Skipped: err.Error()}
+			case ctx.Err() != nil:
+				return ctx.Err()
+			case err != nil:
+				return fmt.Errorf("%s, %s: %w", workload, rv.Name, err)
+			}
+			log.Print(row.progress())
+			r.Rows = append(r.Rows, *row)
+		}
+		if err := r.write(ctx, o); err != nil {
+			return err
+		}
+	}
+	fmt.Print(r.markdown())
+	return nil
+}
+
+func (r *Result) write(ctx context.Context, o options) error {
+	return report.Report{
+		Name: "compare", Title: "Side by side",
+		Command: fmt.Sprintf("go run ./cmd/compare -rivals '%s' -workloads %s -duration %v -rate %.0f -workers %d -batch %d",
+			o.rivals, o.workloads, o.duration, o.rate, o.workers, o.batch),
+		Data: r, Body: r.markdown(),
+	}.Write(ctx, o.out)
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"twotier/bench/drive"
+	"twotier/bench/report"
+)
+
+// Result is what is written.
+type Result struct {
+	Workers  int     `json:"workers"`
+	Batch    int     `json:"batch"`
+	Rate     float64 `json:"rate"`
+	Duration string  `json:"duration"`
+	Rows     []Row   `json:"rows"`
+}
+
+func (r *Row) progress() string {
+	if r.Skipped != "" {
+		return fmt.Sprintf("%-10s %-24s skipped: %s", r.Workload, r.Title, r.Skipped)
+	}
+	line := fmt.Sprintf("%-10s %-24s %9.0f/s", r.Workload, r.Name, r.Single.PerSecond)
+	if r.Batched != nil {
+		line += fmt.Sprintf(", in batches %9.0f/s", r.Batched.PerSecond)
+	}
+	return line + fmt.Sprintf(", at %.0f/s p99 %d µs", r.Rate(), r.Open.Latency.P99)
+}
+
+// Rate is that of the open loop.
+func (r *Row) Rate() float64 { return r.Open.Options.Rate }
+
+const introduction = `Every limiter gets the same decisions from the same driver on the same machine, and its own servers, started anew for each
+workload. %d callers ask for one decision at a time (*single*), or 8 for %d at a time (*batched*, where there is such a
+call), as fast as they are answered, for %s; then for one at a time at %.0f a second whether or not answers have come (*open*; its
+latencies are measured from when a decision was due). Limiters marked *own clock* can't be told the time of an event.
+Processor time is in seconds for each million decisions: of the *driver*, which draws them and runs what is a library or
+the client of Redis; of the limiter's own *service* processes; and of *Redis*. *Commands* of Redis include those within
+scripts; *calls* are scripts; *reads* are how often it read from a connection. All are measured until Redis has acknowledged everything.
+
+`
+
+func (r *Result) markdown() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, introduction, r.Workers, r.Batch, r.Duration, r.Rate)
+	for _, w := range drive.Workloads() {
+		if rows := r.of(w[0]); rows != nil {
+			fmt.Fprintf(&b, "## %s: %s\n\n%s\n%s", w[0], w[1], speed(rows), work(rows))
+			for _, row := range rows {
+				if row.Skipped != "" {
+					fmt.Fprintf(&b, "\nNot compared: %s.\n", row.Skipped)
+				}
+			}
+			b.WriteByte('\n')
+		}
+	}
+	return b.String()
+}
+
+func (r *Result) of(workload string) (rows []Row) {
+	for _, row := range r.Rows {
+		if row.Workload == workload {
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}
+
+func speed(rows []Row) string {
+	head := []string{"limiter", "single/s", "batched/s", "admitted", "p50 µs open", "p99", "p99.9", "max", "unsent"}
+	var cells [][]string
+	for _, r := range rows {
+		if r.Skipped != "" {
+			continue
+		}
+		batched := "–"
+		if r.Batched != nil {
+			batched = fmt.Sprintf("%.0f", r.Batched.PerSecond)
+		}
+		l := r.Open.Latency
+		cells = append(cells, []string{r.Title, fmt.Sprintf("%.0f", r.Single.PerSecond), batched,
+			fmt.Sprintf("%.1f %%", 100*r.Single.per(float64(r.Single.Admitted))), fmt.Sprint(l.P50), fmt.Sprint(l.P99),
+			fmt.Sprint(l.P999), fmt.Sprint(l.Max), fmt.Sprint(r.Open.Unsent)})
+	}
+	return report.Table(head, cells)
+}
+
+func work(rows []Row) string {
+	head := []string{"limiter", "loop", "driver CPU s/M", "service", "Redis", "commands/decision", "calls", "reads", "bytes to and from Redis", "allocs"}
+	var cells [][]string
+	for _, r := range rows {
+		for _, l := range []struct {
+			name string
+			*Loop
+		}{{"single", r.Single}, {"batched", r.Batched}} {
+			if l.Loop == nil {
+				continue
+			}
+			u := l.Usage
+			cells = append(cells, []string{r.Title, l.name, fmt.Sprintf("%.2f", l.per(u.Driver*1e6)), fmt.Sprintf("%.2f", l.per(u.Service*1e6)),
+				fmt.Sprintf("%.2f", l.per(u.Work.CPU*1e6)), fmt.Sprintf("%.3f", l.per(float64(u.Work.Commands))),
+				fmt.Sprintf("%.4f", l.per(float64(u.Work.Scripts))), fmt.Sprintf("%.4f", l.per(float64(u.Work.Reads))),
+				fmt.Sprintf("%.0f", l.per(float64(u.Work.BytesIn+u.Work.BytesOut))), fmt.Sprintf("%.1f", l.per(float64(u.Mallocs)))})
+		}
+	}
+	return report.Table(head, cells)
+}
