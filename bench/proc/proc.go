@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -22,6 +23,7 @@ type Process struct {
 	stderr *tail
 	exited chan struct{}
 	err    error
+	killed atomic.Bool
 }
 
 // start runs a program until Stop is called or ctx ends, either of which sends SIGTERM first and kills ten seconds later.
@@ -57,6 +59,13 @@ func (p *Process) runDrain() {
 // PID is the process's id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
+// Kill ends the process at once, as a crash would. That it was killed is no error of a later Stop.
+func (p *Process) Kill() {
+	p.killed.Store(true)
+	_ = p.cmd.Process.Kill()
+	<-p.exited
+}
+
 // Stop asks the process to end and waits until it has; it may be called twice.
 func (p *Process) Stop() error {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
@@ -66,7 +75,7 @@ func (p *Process) Stop() error {
 		_ = p.cmd.Process.Kill()
 		<-p.exited
 	}
-	if p.err != nil {
+	if p.err != nil && !p.killed.Load() {
 		return fmt.Errorf("%s: %w: %s", filepath.Base(p.cmd.Path), p.err, p.stderr)
 	}
 	return nil
