@@ -26,11 +26,15 @@ type Process struct {
 	killed atomic.Bool
 }
 
-// start runs a program until Stop is called or ctx ends, either of which sends SIGTERM first and kills ten seconds later.
+// grace is how long a process may take to end: twotier flushes what Redis does not have, which can be much after a closed
+// loop.
+const grace = time.Minute
+
+// start runs a program until Stop is called or ctx ends, either of which sends SIGTERM first and kills a minute later.
 func start(ctx context.Context, name string, args ...string) (*Process, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 10 * time.Second
+	cmd.WaitDelay = grace
 	p := &Process{cmd: cmd, stderr: &tail{}, exited: make(chan struct{})}
 	cmd.Stderr = p.stderr
 	r, w, err := os.Pipe()
@@ -71,7 +75,7 @@ func (p *Process) Stop() error {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-p.exited:
-	case <-time.After(10 * time.Second):
+	case <-time.After(grace):
 		_ = p.cmd.Process.Kill()
 		<-p.exited
 	}

@@ -8,6 +8,7 @@ import (
 	"log"
 	"os"
 	"os/signal"
+	"runtime/pprof"
 	"strings"
 	"syscall"
 	"time"
@@ -23,6 +24,7 @@ type options struct {
 	duration          time.Duration
 	rate              float64
 	workers, batch    int
+	profile           string
 	out               string
 }
 
@@ -34,13 +36,31 @@ func main() {
 	flag.Float64Var(&o.rate, "rate", 5000, "decisions per second of the open loop")
 	flag.IntVar(&o.workers, "workers", 64, "calls under way at a time")
 	flag.IntVar(&o.batch, "batch", 200, "decisions of a batch")
+	flag.StringVar(&o.profile, "cpuprofile", "", "`file` for a profile of this process, which runs what is a library")
 	flag.StringVar(&o.out, "out", "results", "`directory` of the results")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, o); err != nil {
+	if err := profiled(o.profile, func() error { return run(ctx, o) }); err != nil {
 		log.Fatal(err)
 	}
+}
+
+// profiled writes a profile of the processor's time in fn, if there is a path.
+func profiled(path string, fn func() error) error {
+	if path == "" {
+		return fn()
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return fmt.Errorf("profile: %w", err)
+	}
+	if err := pprof.StartCPUProfile(file); err != nil {
+		return errors.Join(fmt.Errorf("profile: %w", err), file.Close())
+	}
+	err = fn()
+	pprof.StopCPUProfile()
+	return errors.Join(err, file.Close())
 }
 
 func all() []rival.Rival { return rival.All(gubernator.Rivals()...) }

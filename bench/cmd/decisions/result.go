@@ -74,7 +74,7 @@ const explanation = `
 ## Why they differ
 
 - **zset log** and **stream** keep every admitted event and decide as the exact log does. What this costs is memory and
-  work per event, not decisions: see redis-work.md and memory.md.
+  work per event, not decisions: see compare.md and memory.md.
 - **twotier** decides on the whole oldest bucket: it counts up to one bucket width too much and refuses early by at most
   that, and lets nothing through that a true window has no room for.
 - **hash, whole oldest** reads its sub-windows in the same way, and errs in the same way.

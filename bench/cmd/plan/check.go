@@ -23,7 +23,11 @@ func (c *Constants) checks(a findings.All) (all []Check, err error) {
 			return nil, err
 		}
 	}
-	for _, p := range a.Interval.Result.Points {
+	points := a.Interval.Result.Points
+	for i, p := range points {
+		if i == 0 || i == len(points)-1 {
+			continue // constants are taken from these
+		}
 		l := &findings.Loop{Result: p.Load, Usage: p.Usage}
 		if all, err = c.check(all, "zipf, flush interval "+milliseconds(p.MS), l, p.MS/1e3); err != nil {
 			return nil, err

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"twotier/bench/findings"
+	"twotier/bench/measure"
 )
 
 // Constants are the prices, all measured. Times are in microseconds of one core, sizes in bytes.
@@ -17,8 +18,11 @@ type Constants struct {
 	Load  float64 `json:"load_us"`
 	// Forward is what asking another node for one decision in a batch costs both together.
 	Forward float64 `json:"forward_us"`
-	// RedisFlush and RedisLoad are Redis's part for one key, FlushBytes and LoadBytes what goes over the network.
+	// Round is the service's part for one call of Redis, whatever is in it: one for each partition that has changed.
+	Round float64 `json:"round_us"`
+	// RedisFlush, RedisRound and RedisLoad are Redis's part, FlushBytes and LoadBytes what goes over the network for a key.
 	RedisFlush float64 `json:"redis_flush_us"`
+	RedisRound float64 `json:"redis_round_us"`
 	RedisLoad  float64 `json:"redis_load_us"`
 	FlushBytes float64 `json:"flush_bytes"`
 	LoadBytes  float64 `json:"load_bytes"`
@@ -50,17 +54,43 @@ func constants(a findings.All) (c Constants, err error) {
 	c.Single = max(service(hot.Single)-c.Base, 0)
 	st := a.Interval.Result.Steady
 	adds := float64(max(st.Load.Operations, 1))
-	c.Flush = max(st.Usage.Service*1e6/adds-c.Base, 0)
-	c.Load = max(service(distinct.Batched)-c.Base-c.Flush, 0)
-	c.RedisFlush = st.Usage.Work.CPU * 1e6 / adds
 	c.FlushBytes = float64(st.Usage.Work.BytesIn+st.Usage.Work.BytesOut) / adds
+	rounds := float64(st.Usage.Work.Scripts) / adds
+	c.Flush, c.Round = flushAndRound(a.Interval.Result.Points, st.Usage.Service*1e6/adds-c.Base, rounds,
+		func(u measure.Usage) float64 { return u.Service })
+	c.RedisFlush, c.RedisRound = flushAndRound(a.Interval.Result.Points, st.Usage.Work.CPU*1e6/adds, rounds,
+		func(u measure.Usage) float64 { return u.Work.CPU })
+	rounds = distinct.Batched.Per(float64(distinct.Batched.Usage.Work.Scripts))
+	c.Load = max(service(distinct.Batched)-c.Base-c.Flush-rounds*c.Round, 0)
 	work := distinct.Batched.Usage.Work
-	c.RedisLoad = max(distinct.Batched.Per(work.CPU*1e6)-c.RedisFlush, 0)
+	c.RedisLoad = max(distinct.Batched.Per(work.CPU*1e6)-c.RedisFlush-rounds*c.RedisRound, 0)
 	c.LoadBytes = max(distinct.Batched.Per(float64(work.BytesIn+work.BytesOut))-c.FlushBytes, 0)
 	c.Rule = slope(a.Growth.Result.Rules, func(p findings.GrowthPoint) float64 { return p.Rules })
 	// Of the keys of n nodes, (n-1)/n are another's.
 	c.Forward = slope(a.Growth.Result.Nodes, func(p findings.GrowthPoint) float64 { return (p.Nodes - 1) / p.Nodes })
 	return c, c.sizes(&a.Memory.Result)
+}
+
+// flushAndRound tells the price of a key from that of a round. The steady stream says what one key and so many rounds cost; the
+// shortest and the longest flush interval, under the same load, flush different numbers of keys in different numbers of
+// rounds and are alike in everything else. Where the two can't be told apart, a key has all of it.
+func flushAndRound(points []findings.IntervalPoint, steady, rounds float64, cpu func(measure.Usage) float64) (flush, round float64) {
+	flush = max(steady, 0)
+	if len(points) < 2 {
+		return flush, 0
+	}
+	var keys, calls, cost [2]float64
+	for i, p := range []findings.IntervalPoint{points[0], points[len(points)-1]} {
+		n := float64(max(p.Load.Decisions, 1))
+		perFlush := zipfDifferent(zipfKeys, n/p.Load.Seconds*p.MS/1e3)
+		keys[i] = perFlush / (p.MS / 1e3) / (n / p.Load.Seconds)
+		calls[i], cost[i] = float64(p.Usage.Work.Scripts)/n, cpu(p.Usage)*1e6/n
+	}
+	dk, dc, dv := keys[0]-keys[1], calls[0]-calls[1], cost[0]-cost[1]
+	if det := dc - rounds*dk; det > 0 {
+		round = min(max((dv-steady*dk)/det, 0), steady/max(rounds, 1e-9))
+	}
+	return max(steady-rounds*round, 0), round
 }
 
 // service is the service's microseconds for each decision.

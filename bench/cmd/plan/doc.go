@@ -10,7 +10,8 @@
 //	touches  = rate x keys of a decision
 //	flushed  = different keys among the touches of one interval / interval
 //	loaded   = touches that meet a cold key
-//	CPU      = rate x base + flushed x flush + loaded x load           (of the service, and the same of Redis without a base)
+//	rounds   = partitions that change within an interval / interval     (each is one call of Redis)
+//	CPU      = rate x base + flushed x flush + rounds x round + loaded x load   (of the service, and the same of Redis without a base)
 //	memory   = live keys x bytes of a key with as many events as it has, in the service and in Redis
 //	network  = flushed x bytes of a flush + loaded x bytes of a load   (between the nodes and Redis)
 //

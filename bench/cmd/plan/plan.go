@@ -1,6 +1,10 @@
 package main
 
-import "math"
+import (
+	"math"
+
+	"twotier/syncer"
+)
 
 // Load is what has to be carried.
 type Load struct {
@@ -34,9 +38,10 @@ type Machine struct {
 // Need is what a load takes.
 type Need struct {
 	Load
-	// Flushed and Loaded are keys per second.
+	// Flushed and Loaded are keys per second, Rounds the calls that flush.
 	Flushed float64 `json:"flushed_per_second"`
 	Loaded  float64 `json:"loaded_per_second"`
+	Rounds  float64 `json:"rounds_per_second"`
 	// ServiceCores and RedisCores are busy all the time.
 	ServiceCores float64 `json:"service_cores"`
 	RedisCores   float64 `json:"redis_cores"`
@@ -64,6 +69,7 @@ func (c *Constants) need(l Load, m Machine) (n Need, err error) {
 		return n, err
 	}
 	n.Flushed = perFlush / l.Flush
+	n.Rounds = syncer.DefaultPartitions * -math.Expm1(-perFlush/syncer.DefaultPartitions) / l.Flush
 	cold := l.Cold
 	if cold < 0 {
 		perDay, _ := different(l.Distribution, l.Keys, touches*day)
@@ -72,7 +78,7 @@ func (c *Constants) need(l Load, m Machine) (n Need, err error) {
 	n.Loaded = touches * cold
 	size := c.size(touches * day / l.Keys)
 	n.ServiceBytes, n.RedisBytes = l.Keys*size.Service*c.Overhead, l.Keys*size.Redis
-	n.RedisCores = (n.Flushed*c.RedisFlush + n.Loaded*c.RedisLoad) / 1e6
+	n.RedisCores = (n.Flushed*c.RedisFlush + n.Rounds*c.RedisRound + n.Loaded*c.RedisLoad) / 1e6
 	n.Network = n.Flushed*c.FlushBytes + n.Loaded*c.LoadBytes
 	n.NodesCPU = 1
 	for {
@@ -93,5 +99,5 @@ func (c *Constants) cores(n Need, forwarded float64) float64 {
 	if !n.Batched {
 		us += c.Single
 	}
-	return (n.Rate*us + n.Flushed*c.Flush + n.Loaded*c.Load) / 1e6
+	return (n.Rate*us + n.Flushed*c.Flush + n.Rounds*c.Round + n.Loaded*c.Load) / 1e6
 }
