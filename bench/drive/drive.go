@@ -92,33 +92,61 @@ type totals struct{ decisions, admitted atomic.Int64 }
 // Run drives l until the duration is over, the trace is, or ctx is done. The error is about the options; calls that fail are
 // in the result.
 func Run(ctx context.Context, l limiter.Limiter, o Options) (Result, error) {
-	if err := o.fill(); err != nil {
-		return Result{}, err
-	}
-	batcher, _ := l.(limiter.Batcher)
-	if o.Batch > 1 && batcher == nil {
-		return Result{}, errors.New("drive: " + l.Name() + " takes one decision at a time")
-	}
-	sources, err := o.sources()
+	d, err := New(l, o)
 	if err != nil {
 		return Result{}, err
 	}
-	var sum totals
-	var workers []pace.Worker
+	return d.Run(ctx)
+}
+
+// Drive is a run that is ready to go: what is known of a trace beforehand has been drawn.
+type Drive struct {
+	options Options
+	workers []*worker
+	total   totals
+}
+
+// New prepares a run.
+func New(l limiter.Limiter, o Options) (*Drive, error) {
+	if err := o.fill(); err != nil {
+		return nil, err
+	}
+	batcher, _ := l.(limiter.Batcher)
+	if o.Batch > 1 && batcher == nil {
+		return nil, errors.New("drive: " + l.Name() + " takes one decision at a time")
+	}
+	sources, err := o.sources()
+	if err != nil {
+		return nil, err
+	}
+	d := &Drive{options: o}
 	for _, s := range sources {
-		w := &worker{ctx: ctx, limiter: l, source: s, calls: make([]limiter.Call, o.Batch), total: &sum}
+		w := &worker{limiter: l, source: s, calls: make([]limiter.Call, o.Batch), total: &d.total}
 		if o.Batch > 1 {
 			w.batcher = batcher
 		}
+		d.workers = append(d.workers, w)
+	}
+	return d, nil
+}
+
+// Run runs, once.
+func (d *Drive) Run(ctx context.Context) (Result, error) {
+	o := d.options
+	var workers []pace.Worker
+	for _, w := range d.workers {
+		w.ctx = ctx
 		workers = append(workers, pace.Worker{Next: w.next, Do: w.do})
 	}
-	p := pace.Options{Rate: o.Rate / float64(o.Batch), Warmup: o.Warmup, Duration: o.Duration}
-	p.Scheduled = o.Workload == "diurnal" && o.Rate > 0
+	p := pace.Options{Rate: o.Rate / float64(o.Batch), Warmup: o.Warmup, Duration: o.Duration, Scheduled: o.scheduled()}
 	r := Result{Options: o, Result: pace.Run(ctx, p, workers)}
-	r.Decisions, r.Admitted = sum.decisions.Load(), sum.admitted.Load()
+	r.Decisions, r.Admitted = d.total.decisions.Load(), d.total.admitted.Load()
 	r.PerSecond = r.CallsPerSecond * float64(o.Batch)
 	return r, ctx.Err()
 }
+
+// scheduled says that decisions are due when the trace says so.
+func (o *Options) scheduled() bool { return o.Workload == "diurnal" && o.Rate > 0 }
 
 // next draws as many decisions as a call has. The last call of a trace may have fewer.
 func (w *worker) next() (due time.Duration, ok bool) {

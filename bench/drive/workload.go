@@ -84,19 +84,25 @@ func (o *Options) messages(w int) source {
 	}
 }
 
-// diurnalReceivers have about a hundred messages each in a day.
-const diurnalReceivers = 2000
+const (
+	// diurnalReceivers are those of a closed loop, with perReceiver messages each in a day, about.
+	diurnalReceivers = 2000
+	perReceiver      = 100
+)
 
 // diurnal replays a day that ended ten minutes ago, each worker with receivers of its own: the events of a key stay in
-// order.
+// order. In an open loop the day is as long as the run, and has as many receivers as make the rate.
 func (o *Options) diurnal(w int) source {
+	receivers := diurnalReceivers
+	if o.scheduled() {
+		receivers = max(int(o.Rate*o.Duration.Seconds()/perReceiver), 1)
+	}
 	span := 24*time.Hour - 20*time.Minute
-	from := o.Day.Add(-span)
 	m := trace.Messages{
-		Seed: o.Seed*1000 + uint64(w), Receivers: max(diurnalReceivers/o.Workers, 1),
+		Seed: o.Seed*1000 + uint64(w), Receivers: (receivers + o.Workers - 1 - w) / o.Workers,
 		// No two loops meet: an event from the morning of a key that has had its evening is out of reach.
 		First: (int(o.Seed)*o.Workers + w) * diurnalReceivers,
-		From:  from.UnixMilli(), To: o.Day.UnixMilli(),
+		From:  o.Day.Add(-span).UnixMilli(), To: o.Day.UnixMilli(),
 	}
 	events := m.Events()
 	return func(c *limiter.Call) (time.Duration, bool) {

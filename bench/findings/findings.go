@@ -64,20 +64,26 @@ type Compare struct {
 
 // CompareRow is one rival with one workload.
 type CompareRow struct {
-	Name     string         `json:"name"`
-	Title    string         `json:"title"`
-	Workload string         `json:"workload"`
-	Skipped  string         `json:"skipped"`
-	Single   *Loop          `json:"single"`
-	Batched  *Loop          `json:"batched"`
-	Open     *Loop          `json:"open"`
-	Memory   measure.Memory `json:"memory"`
+	Name     string `json:"name"`
+	Title    string `json:"title"`
+	Workload string `json:"workload"`
+	// Skipped says why it could not run.
+	Skipped string `json:"skipped,omitempty"`
+	// Single asks for one decision in each call, Batched for many, both as fast as they can; Open for single ones at a fixed
+	// rate. Batched is nil where there is no such thing.
+	Single  *Loop `json:"single,omitempty"`
+	Batched *Loop `json:"batched,omitempty"`
+	Open    *Loop `json:"open,omitempty"`
+	// Memory is what all loops together have left behind.
+	Memory measure.Memory `json:"memory"`
 }
 
-// Loop is a run and what it used.
+// Loop is one run and what it used, until Redis had everything.
 type Loop struct {
 	drive.Result
 	Usage measure.Usage `json:"usage"`
+	// Drained is how long it took after the last decision until Redis had everything, in seconds.
+	Drained float64 `json:"drained_seconds"`
 }
 
 // Per is a figure for each decision.

@@ -66,11 +66,7 @@ type Memory struct {
 // MemoryOf asks for the memory of a stand.
 func MemoryOf(ctx context.Context, s *rival.Stand) (m Memory, err error) {
 	if s.Heap {
-		runtime.GC()
-		runtime.GC()
-		var stats runtime.MemStats
-		runtime.ReadMemStats(&stats)
-		m.Service = int64(stats.HeapAlloc)
+		m.Service = Heap()
 	}
 	for _, server := range s.Servers {
 		rss, err1 := server.RSS()
@@ -91,4 +87,14 @@ func MemoryOf(ctx context.Context, s *rival.Stand) (m Memory, err error) {
 // Since is what was added after an earlier answer.
 func (m Memory) Since(o Memory) Memory {
 	return Memory{m.Keys - o.Keys, m.Service - o.Service, m.Counted - o.Counted, m.Redis - o.Redis}
+}
+
+// Heap is the number of bytes of this process that are alive.
+func Heap() int64 {
+	// What a finalizer or a pool still holds goes with the second.
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }

@@ -98,7 +98,7 @@ func (w *worker) await(ctx context.Context, due time.Time) (from time.Time, ok b
 	case !now.Before(w.end):
 		w.countUnsent(due)
 		return due, false
-	case wait > 0 && sleep(ctx, wait) != nil:
+	case wait > 0 && Sleep(ctx, wait) != nil:
 		return due, false
 	case wait > 0:
 		return time.Now(), true
@@ -122,7 +122,7 @@ func (w *worker) countUnsent(due time.Time) {
 	}
 }
 
-func sleep(ctx context.Context, d time.Duration) error {
+func Sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -7,14 +7,14 @@ import (
 	"fmt"
 	"log"
 	"os"
-	"os/signal"
 	"runtime/pprof"
 	"strings"
-	"syscall"
 	"time"
 
+	"twotier/bench/findings"
 	"twotier/bench/gubernator"
 	"twotier/bench/limiter"
+	"twotier/bench/proc"
 	"twotier/bench/report"
 	"twotier/bench/rival"
 )
@@ -38,12 +38,9 @@ func main() {
 	flag.IntVar(&o.batch, "batch", 200, "decisions of a batch")
 	flag.StringVar(&o.profile, "cpuprofile", "", "`file` for a profile of this process, which runs what is a library")
 	flag.StringVar(&o.out, "out", "results", "`directory` of the results")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := profiled(o.profile, func() error { return run(ctx, o) }); err != nil {
-		log.Fatal(err)
-	}
+	proc.Main(func(ctx context.Context) error {
+		return profiled(o.profile, func() error { return run(ctx, o) })
+	})
 }
 
 // profiled writes a profile of the processor's time in fn, if there is a path.
@@ -82,7 +79,7 @@ func run(ctx context.Context, o options) (err error) {
 			row, err := o.measure(ctx, env, rv, workload)
 			switch {
 			case errors.Is(err, limiter.ErrNotAvailable):
-				row = &Row{Name: rv.Name, Title: rv.Name, Workload: workload, Skipped: err.Error()}
+				row = &Row{findings.CompareRow{Name: rv.Name, Title: rv.Name, Workload: workload, Skipped: err.Error()}}
 			case ctx.Err() != nil:
 				return ctx.Err()
 			case err != nil:

@@ -7,34 +7,14 @@ import (
 	"time"
 
 	"twotier/bench/drive"
+	"twotier/bench/findings"
 	"twotier/bench/limiter"
 	"twotier/bench/measure"
 	"twotier/bench/rival"
 )
 
 // Row is one rival with one workload.
-type Row struct {
-	Name     string `json:"name"`
-	Title    string `json:"title"`
-	Workload string `json:"workload"`
-	// Skipped says why it could not run.
-	Skipped string `json:"skipped,omitempty"`
-	// Single asks for one decision in each call, Batched for many, both as fast as they can; Open for single ones at a fixed
-	// rate. Batched is nil where there is no such thing.
-	Single  *Loop `json:"single,omitempty"`
-	Batched *Loop `json:"batched,omitempty"`
-	Open    *Loop `json:"open,omitempty"`
-	// Memory is what all loops together have left behind.
-	Memory measure.Memory `json:"memory"`
-}
-
-// Loop is one run and what it used, until Redis had everything.
-type Loop struct {
-	drive.Result
-	Usage measure.Usage `json:"usage"`
-	// Drained is how long it took after the last decision until Redis had everything, in seconds.
-	Drained float64 `json:"drained_seconds"`
-}
+type Row struct{ findings.CompareRow }
 
 // measure starts a rival and drives it.
 func (o options) measure(ctx context.Context, env *rival.Env, rv rival.Rival, workload string) (row *Row, err error) {
@@ -43,7 +23,7 @@ func (o options) measure(ctx context.Context, env *rival.Env, rv rival.Rival, wo
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	row = &Row{Name: rv.Name, Title: s.Name(), Workload: workload}
+	row = &Row{findings.CompareRow{Name: rv.Name, Title: s.Name(), Workload: workload}}
 	before, err := measure.MemoryOf(ctx, s)
 	if err != nil {
 		return nil, err
@@ -69,18 +49,27 @@ func (o options) measure(ctx context.Context, env *rival.Env, rv rival.Rival, wo
 	}
 	after, err := measure.MemoryOf(ctx, s)
 	row.Memory = after.Since(before)
+	for _, l := range []*findings.Loop{row.Single, row.Batched, row.Open} {
+		if l != nil && workload == "distinct" {
+			row.Memory.Keys += l.Decisions
+		}
+	}
 	return row, err
 }
 
 // loop runs once. Every loop has a seed, and so distinct keys, of its own.
-func loop(ctx context.Context, s *rival.Stand, o drive.Options, seed uint64) (l *Loop, err error) {
+func loop(ctx context.Context, s *rival.Stand, o drive.Options, seed uint64) (l *findings.Loop, err error) {
 	o.Seed = seed
-	l = &Loop{}
+	l = &findings.Loop{}
+	d, err := drive.New(s.Limiter, o)
+	if err != nil {
+		return nil, err
+	}
 	before, err := measure.Of(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	if l.Result, err = drive.Run(ctx, s.Limiter, o); err != nil {
+	if l.Result, err = d.Run(ctx); err != nil {
 		return nil, err
 	}
 	if err := l.Err(); err != nil {
@@ -95,6 +84,3 @@ func loop(ctx context.Context, s *rival.Stand, o drive.Options, seed uint64) (l 
 	l.Usage = after.Since(before)
 	return l, err
 }
-
-// per is a figure for each decision.
-func (l *Loop) per(v float64) float64 { return v / float64(max(l.Decisions, 1)) }

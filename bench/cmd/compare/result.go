@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"twotier/bench/drive"
+	"twotier/bench/findings"
 	"twotier/bench/report"
 )
 
@@ -47,6 +48,9 @@ func (r *Result) markdown() string {
 	for _, w := range drive.Workloads() {
 		if rows := r.of(w[0]); rows != nil {
 			fmt.Fprintf(&b, "## %s: %s\n\n%s\n%s", w[0], w[1], speed(rows), work(rows))
+			if w[0] == "distinct" {
+				b.WriteString("\n" + memoryText + memory(rows))
+			}
 			for _, row := range rows {
 				if row.Skipped != "" {
 					fmt.Fprintf(&b, "\nNot compared: %s.\n", row.Skipped)
@@ -80,7 +84,7 @@ func speed(rows []Row) string {
 		}
 		l := r.Open.Latency
 		cells = append(cells, []string{r.Title, fmt.Sprintf("%.0f", r.Single.PerSecond), batched,
-			fmt.Sprintf("%.1f %%", 100*r.Single.per(float64(r.Single.Admitted))), fmt.Sprint(l.P50), fmt.Sprint(l.P99),
+			fmt.Sprintf("%.1f %%", 100*r.Single.Per(float64(r.Single.Admitted))), fmt.Sprint(l.P50), fmt.Sprint(l.P99),
 			fmt.Sprint(l.P999), fmt.Sprint(l.Max), fmt.Sprint(r.Open.Unsent)})
 	}
 	return report.Table(head, cells)
@@ -92,17 +96,34 @@ func work(rows []Row) string {
 	for _, r := range rows {
 		for _, l := range []struct {
 			name string
-			*Loop
+			*findings.Loop
 		}{{"single", r.Single}, {"batched", r.Batched}} {
 			if l.Loop == nil {
 				continue
 			}
 			u := l.Usage
-			cells = append(cells, []string{r.Title, l.name, fmt.Sprintf("%.2f", l.per(u.Driver*1e6)), fmt.Sprintf("%.2f", l.per(u.Service*1e6)),
-				fmt.Sprintf("%.2f", l.per(u.Work.CPU*1e6)), fmt.Sprintf("%.3f", l.per(float64(u.Work.Commands))),
-				fmt.Sprintf("%.4f", l.per(float64(u.Work.Scripts))), fmt.Sprintf("%.4f", l.per(float64(u.Work.Reads))),
-				fmt.Sprintf("%.0f", l.per(float64(u.Work.BytesIn+u.Work.BytesOut))), fmt.Sprintf("%.1f", l.per(float64(u.Mallocs)))})
+			cells = append(cells, []string{r.Title, l.name, fmt.Sprintf("%.2f", l.Per(u.Driver*1e6)), fmt.Sprintf("%.2f", l.Per(u.Service*1e6)),
+				fmt.Sprintf("%.2f", l.Per(u.Work.CPU*1e6)), fmt.Sprintf("%.3f", l.Per(float64(u.Work.Commands))),
+				fmt.Sprintf("%.4f", l.Per(float64(u.Work.Scripts))), fmt.Sprintf("%.4f", l.Per(float64(u.Work.Reads))),
+				fmt.Sprintf("%.0f", l.Per(float64(u.Work.BytesIn+u.Work.BytesOut))), fmt.Sprintf("%.1f", l.Per(float64(u.Mallocs)))})
 		}
 	}
 	return report.Table(head, cells)
+}
+
+const memoryText = `Bytes for each key, with one event: the live heap of a library or the resident memory of servers, with what garbage
+collection keeps in reserve; of that, what twotier's servers count as theirs; and Redis.
+
+`
+
+func memory(rows []Row) string {
+	var cells [][]string
+	for _, r := range rows {
+		if r.Memory.Keys == 0 {
+			continue
+		}
+		per := func(v int64) string { return fmt.Sprintf("%.0f", float64(max(v, 0))/float64(r.Memory.Keys)) }
+		cells = append(cells, []string{r.Title, fmt.Sprint(r.Memory.Keys), per(r.Memory.Service), per(r.Memory.Counted), per(r.Memory.Redis)})
+	}
+	return report.Table([]string{"limiter", "keys", "service", "counted", "Redis"}, cells)
 }

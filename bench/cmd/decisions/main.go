@@ -5,14 +5,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"log"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"twotier/bench/gubernator"
 	"twotier/bench/limiter"
+	"twotier/bench/proc"
 	"twotier/bench/report"
 	"twotier/bench/rival"
 	"twotier/bench/trace"
@@ -37,12 +34,7 @@ func main() {
 		"`names` with commas; those with a clock of their own are judged live only")
 	flag.DurationVar(&o.live, "live", 20*time.Second, "length of the live trace")
 	flag.StringVar(&o.out, "out", "results", "`directory` of the results")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, o); err != nil {
-		log.Fatal(err)
-	}
+	proc.Main(func(ctx context.Context) error { return run(ctx, o) })
 }
 
 func run(ctx context.Context, o options) (err error) {

@@ -12,6 +12,7 @@ import (
 
 	"twotier/bench/ack"
 	"twotier/bench/load"
+	"twotier/bench/measure"
 	"twotier/bench/rival"
 	"twotier/internal/embedded"
 	"twotier/syncer"
@@ -48,12 +49,12 @@ func (o options) library(ctx context.Context, p *KeysPoint) error {
 	if p.Floor, err = o.cost(ctx, addOp(), p.Keys, nothing); err != nil {
 		return err
 	}
-	empty := heap()
+	empty := measure.Heap()
 	err = with(ctx, ack.New(), func(c *syncer.Counter) error {
 		if err := errors.Join(fillByAdd(ctx, c, p.Keys), c.Flush(ctx)); err != nil {
 			return err
 		}
-		p.HeapPerKey = float64(heap()-empty) / float64(p.Keys)
+		p.HeapPerKey = float64(measure.Heap()-empty) / float64(p.Keys)
 		p.Counted = float64(c.Stats().MemoryBytes) / float64(p.Keys)
 		p.Add, err = o.cost(ctx, addOp(), p.Keys, c.Do)
 		return err
@@ -83,14 +84,6 @@ func with(ctx context.Context, store syncer.Store, fn func(*syncer.Counter) erro
 		return err
 	}
 	return errors.Join(fn(c), c.Close(ctx))
-}
-
-func heap() int64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }
 
 // fillByAdd counts one event for each key.

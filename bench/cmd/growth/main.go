@@ -6,12 +6,10 @@ import (
 	"flag"
 	"fmt"
 	"log"
-	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
+	"twotier/bench/proc"
 	"twotier/bench/report"
 	"twotier/bench/rival"
 )
@@ -31,12 +29,7 @@ func main() {
 	flag.StringVar(&o.parts, "parts", "keys,rules,nodes", "what to measure, with commas")
 	flag.DurationVar(&o.duration, "duration", 2*time.Second, "of one measurement")
 	flag.StringVar(&o.out, "out", "results", "`directory` of the results")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, o); err != nil {
-		log.Fatal(err)
-	}
+	proc.Main(func(ctx context.Context) error { return run(ctx, o) })
 }
 
 func run(ctx context.Context, o options) (err error) {

@@ -6,9 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"log"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"twotier/bench/load"
@@ -29,12 +26,7 @@ func main() {
 	flag.DurationVar(&o.duration, "duration", 5*time.Second, "of one round, in whole seconds")
 	flag.IntVar(&o.conns, "conns", 64, "`connections`")
 	flag.StringVar(&o.out, "out", "results", "`directory` of the results")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, o); err != nil {
-		log.Fatal(err)
-	}
+	proc.Main(func(ctx context.Context) error { return run(ctx, o) })
 }
 
 func run(ctx context.Context, o options) error {

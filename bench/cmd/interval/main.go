@@ -6,12 +6,10 @@ import (
 	"flag"
 	"fmt"
 	"log"
-	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
+	"twotier/bench/proc"
 	"twotier/bench/report"
 	"twotier/bench/rival"
 )
@@ -42,12 +40,7 @@ func main() {
 		}
 		return nil
 	})
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, o); err != nil {
-		log.Fatal(err)
-	}
+	proc.Main(func(ctx context.Context) error { return run(ctx, o) })
 }
 
 func run(ctx context.Context, o options) (err error) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"twotier/bench/limiter"
+	"twotier/bench/pace"
 	"twotier/bench/rival"
 	"twotier/redisstore"
 	"twotier/syncer"
@@ -115,7 +116,7 @@ func (p *Point) staleness(ctx context.Context, pr *pair, samples int) error {
 	defer stop()
 	var inRedis, elsewhere []time.Duration
 	for range samples {
-		if err := sleep(ctx, time.Duration(rand.Float64()*float64(interval))); err != nil {
+		if err := pace.Sleep(ctx, time.Duration(rand.Float64()*float64(interval))); err != nil {
 			return err
 		}
 		own := fmt.Sprint(key, rand.Uint64())
@@ -164,7 +165,7 @@ func until(ctx context.Context, start time.Time, d doer, key string, least int64
 		if n >= least {
 			return time.Since(start), nil
 		}
-		if err := sleep(ctx, 500*time.Microsecond); err != nil {
+		if err := pace.Sleep(ctx, 500*time.Microsecond); err != nil {
 			return 0, err
 		}
 	}
@@ -173,18 +174,7 @@ func until(ctx context.Context, start time.Time, d doer, key string, least int64
 
 // runAdds counts a key every millisecond.
 func runAdds(ctx context.Context, c *syncer.Counter, key string) {
-	for sleep(ctx, time.Millisecond) == nil && add(ctx, c, key) == nil {
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+	for pace.Sleep(ctx, time.Millisecond) == nil && add(ctx, c, key) == nil {
 	}
 }
 
@@ -225,7 +215,7 @@ func (p *Point) try(ctx context.Context, l *limiter.Library, key string, admitte
 			return nil
 		}
 		if wait := due - time.Since(start); wait > 0 {
-			if err := sleep(ctx, wait); err != nil {
+			if err := pace.Sleep(ctx, wait); err != nil {
 				return err
 			}
 		}

@@ -6,13 +6,11 @@ import (
 	"flag"
 	"fmt"
 	"log"
-	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"twotier/bench/load"
+	"twotier/bench/proc"
 	"twotier/bench/report"
 	"twotier/bench/rival"
 	"twotier/redisstore"
@@ -32,12 +30,7 @@ func main() {
 	flag.DurationVar(&o.before, "before", 2*time.Second, "time until the server is killed")
 	flag.IntVar(&o.rounds, "rounds", 3, "kills of each setting")
 	flag.StringVar(&o.out, "out", "results", "`directory` of the results")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, o); err != nil {
-		log.Fatal(err)
-	}
+	proc.Main(func(ctx context.Context) error { return run(ctx, o) })
 }
 
 // Kill is what one kill has cost.

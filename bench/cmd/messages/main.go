@@ -5,15 +5,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"log"
-	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"twotier/bench/gubernator"
 	"twotier/bench/limiter"
+	"twotier/bench/proc"
 	"twotier/bench/report"
 	"twotier/bench/rival"
 )
@@ -40,12 +37,7 @@ func main() {
 	flag.IntVar(&o.workers, "workers", 128, "calls under way at a time")
 	flag.IntVar(&o.batch, "batch", 50, "messages of a call, where there are such calls, beside one of each")
 	flag.StringVar(&o.out, "out", "results", "`directory` of the results")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, o); err != nil {
-		log.Fatal(err)
-	}
+	proc.Main(func(ctx context.Context) error { return run(ctx, o) })
 }
 
 func run(ctx context.Context, o options) (err error) {
