@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,6 +39,8 @@ func (o options) keys(ctx context.Context, env *rival.Env, keys int) (p *KeysPoi
 	if err := o.library(ctx, p); err != nil {
 		return nil, err
 	}
+	// The server needs as much memory as the library had.
+	debug.FreeOSMemory()
 	return p, o.server(ctx, env, p)
 }
 

@@ -51,9 +51,9 @@ func (r *Result) measure(ctx context.Context, o options, withRedis bool) (err er
 	var flags []string
 	store := "no Redis"
 	if withRedis {
-		redis, err := proc.StartRedis(ctx)
-		if err != nil {
-			return err
+		redis, startErr := proc.StartRedis(ctx)
+		if startErr != nil {
+			return startErr
 		}
 		defer func() { err = errors.Join(err, redis.Stop()) }()
 		flags, store = []string{"--redis", "redis://" + redis.Addr}, "flushing to Redis"
@@ -82,7 +82,11 @@ func (r *Result) measure(ctx context.Context, o options, withRedis bool) (err er
 			return err
 		}
 	}
-	return nil
+	if !withRedis {
+		return nil
+	}
+	// A closed loop leaves more behind than twotier waits for when it is stopped.
+	return twotier.Await(ctx, "twotier_pending_buckets", func(v float64) bool { return v == 0 })
 }
 
 type generator struct {

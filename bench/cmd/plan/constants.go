@@ -73,7 +73,8 @@ func constants(a findings.All) (c Constants, err error) {
 
 // flushAndRound tells the price of a key from that of a round. The steady stream says what one key and so many rounds cost; the
 // shortest and the longest flush interval, under the same load, flush different numbers of keys in different numbers of
-// rounds and are alike in everything else. Where the two can't be told apart, a key has all of it.
+// rounds and are alike in everything else. Where the two can't be told apart, a key has all of it, and always a quarter:
+// rounds are bounded by the number of partitions and keys are not, so a mistake on that side grows with the load.
 func flushAndRound(points []findings.IntervalPoint, steady, rounds float64, cpu func(measure.Usage) float64) (flush, round float64) {
 	flush = max(steady, 0)
 	if len(points) < 2 {
@@ -88,7 +89,7 @@ func flushAndRound(points []findings.IntervalPoint, steady, rounds float64, cpu 
 	}
 	dk, dc, dv := keys[0]-keys[1], calls[0]-calls[1], cost[0]-cost[1]
 	if det := dc - rounds*dk; det > 0 {
-		round = min(max((dv-steady*dk)/det, 0), steady/max(rounds, 1e-9))
+		round = min(max((dv-steady*dk)/det, 0), 0.75*steady/max(rounds, 1e-9))
 	}
 	return max(steady-rounds*round, 0), round
 }
