@@ -144,6 +144,7 @@ type Growth struct {
 // GrowthPoint is a closed loop at one point of a scale.
 type GrowthPoint struct {
 	Name      string        `json:"name"`
+	Workload  string        `json:"workload"`
 	Rules     float64       `json:"rules"`
 	Nodes     float64       `json:"nodes"`
 	Single    float64       `json:"single_per_second"`

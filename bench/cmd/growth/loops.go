@@ -12,11 +12,12 @@ import (
 	"twotier/bench/rival"
 )
 
-// LoopPoint is a closed loop on the Zipf workload at one point of a scale.
+// LoopPoint is a closed loop at one point of a scale.
 type LoopPoint struct {
-	Name  string `json:"name"`
-	Rules int    `json:"rules"`
-	Nodes int    `json:"nodes"`
+	Name     string `json:"name"`
+	Workload string `json:"workload"`
+	Rules    int    `json:"rules"`
+	Nodes    int    `json:"nodes"`
 	// Single and Batched are decisions per second; Batched is 0 where there is no such call.
 	Single  float64 `json:"single_per_second"`
 	Batched float64 `json:"batched_per_second"`
@@ -50,14 +51,16 @@ func (o options) rules(ctx context.Context, env *rival.Env) (points []LoopPoint,
 }
 
 func (o options) clusters(ctx context.Context, env *rival.Env) (points []LoopPoint, err error) {
-	for n := 1; n <= o.nodes; n++ {
-		p, err := o.loop(ctx, env, rival.Twotier("twotier", n, rival.TwoTier), drive.Options{Workload: "zipf"})
-		if err != nil {
-			return nil, err
+	for _, workload := range []string{"zipf", "messages"} {
+		for n := 1; n <= o.nodes; n++ {
+			p, err := o.loop(ctx, env, rival.Twotier("twotier", n, rival.TwoTier), drive.Options{Workload: workload})
+			if err != nil {
+				return nil, err
+			}
+			p.Nodes = n
+			log.Printf("%s, %d nodes: %8.0f/s, in batches %8.0f/s, service CPU %.1f s/M", workload, n, p.Single, p.Batched, p.per(p.Usage.Service*1e6))
+			points = append(points, *p)
 		}
-		p.Rules, p.Nodes = len(drive.Rules()), n
-		log.Printf("%d nodes: %8.0f/s, in batches %8.0f/s, service CPU %.1f s/M", n, p.Single, p.Batched, p.per(p.Usage.Service*1e6))
-		points = append(points, *p)
 	}
 	return points, nil
 }
@@ -68,7 +71,7 @@ func (o options) loop(ctx context.Context, env *rival.Env, rv rival.Rival, d dri
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	p = &LoopPoint{Name: rv.Name}
+	p = &LoopPoint{Name: rv.Name, Workload: d.Workload}
 	d.Duration = o.duration
 	if err := p.run(ctx, s, d, &p.Single); err != nil {
 		return nil, fmt.Errorf("%s: %w", rv.Name, err)

@@ -33,8 +33,9 @@ minutes; one by one and 200 in a call.
 const nodesText = `
 ## Nodes
 
-twotier over one Redis, two rules, Zipf; every node is asked in turn, whoever owns a key. All nodes, the generator and Redis share
-the machine's cores, so this shows what belonging to a cluster costs, not what more machines would give.
+twotier over one Redis; every node is asked in turn, whoever owns a key. *zipf* is one key under two rules, *messages* two keys under
+two rules each, which several nodes have to agree on when the keys have different owners. All nodes, the generator and Redis
+share the machine's cores, so this shows what belonging to a cluster costs, not what more machines would give.
 
 `
 
@@ -57,9 +58,9 @@ func (r *Result) markdown() string {
 	b.WriteString(nodesText)
 	rows = nil
 	for _, p := range r.Nodes {
-		rows = append(rows, append([]string{fmt.Sprint(p.Nodes)}, p.cells()...))
+		rows = append(rows, append([]string{p.Workload, fmt.Sprint(p.Nodes)}, p.cells()...))
 	}
-	b.WriteString(report.Table(append([]string{"nodes"}, head...), rows))
+	b.WriteString(report.Table(append([]string{"workload", "nodes"}, head...), rows))
 	return b.String()
 }
 

@@ -18,6 +18,8 @@ type Constants struct {
 	Load  float64 `json:"load_us"`
 	// Forward is what asking another node for one decision in a batch costs both together.
 	Forward float64 `json:"forward_us"`
+	// Agree is the same for a decision over two keys, on which their owners have to agree.
+	Agree float64 `json:"agree_us"`
 	// Round is the service's part for one call of Redis, whatever is in it: one for each partition that has changed.
 	Round float64 `json:"round_us"`
 	// RedisFlush, RedisRound and RedisLoad are Redis's part, FlushBytes and LoadBytes what goes over the network for a key.
@@ -65,9 +67,11 @@ func constants(a findings.All) (c Constants, err error) {
 	work := distinct.Batched.Usage.Work
 	c.RedisLoad = max(distinct.Batched.Per(work.CPU*1e6)-c.RedisFlush-rounds*c.RedisRound, 0)
 	c.LoadBytes = max(distinct.Batched.Per(float64(work.BytesIn+work.BytesOut))-c.FlushBytes, 0)
-	c.Rule = slope(a.Growth.Result.Rules, func(p findings.GrowthPoint) float64 { return p.Rules })
+	c.Rule = slope(a.Growth.Result.Rules, "zipf", func(p findings.GrowthPoint) float64 { return p.Rules })
 	// Of the keys of n nodes, (n-1)/n are another's.
-	c.Forward = slope(a.Growth.Result.Nodes, func(p findings.GrowthPoint) float64 { return (p.Nodes - 1) / p.Nodes })
+	elsewhere := func(p findings.GrowthPoint) float64 { return (p.Nodes - 1) / p.Nodes }
+	c.Forward = slope(a.Growth.Result.Nodes, "zipf", elsewhere)
+	c.Agree = slope(a.Growth.Result.Nodes, "messages", elsewhere)
 	return c, c.sizes(&a.Memory.Result)
 }
 
@@ -97,11 +101,11 @@ func flushAndRound(points []findings.IntervalPoint, steady, rounds float64, cpu 
 // service is the service's microseconds for each decision.
 func service(l *findings.Loop) float64 { return l.Per(l.Usage.Service * 1e6) }
 
-// slope is the service's microseconds for a decision over x, by least squares; 0 where it would fall.
-func slope(points []findings.GrowthPoint, x func(findings.GrowthPoint) float64) float64 {
+// slope is the service's microseconds for a decision of a workload over x, by least squares; 0 where it would fall.
+func slope(points []findings.GrowthPoint, workload string, x func(findings.GrowthPoint) float64) float64 {
 	var n, sx, sy, sxx, sxy float64
 	for _, p := range points {
-		if p.Name != "twotier" {
+		if p.Name != "twotier" || p.Workload != workload {
 			continue
 		}
 		at, y := x(p), p.Usage.Service*1e6/float64(max(p.Decisions, 1))

@@ -15,5 +15,6 @@
 //	memory   = live keys x bytes of a key with as many events as it has, in the service and in Redis
 //	network  = flushed x bytes of a flush + loaded x bytes of a load   (between the nodes and Redis)
 //
-// A node also forwards what it does not own, (nodes-1)/nodes of the touches, at a price that is measured from clusters.
+// A node also forwards what it does not own, (nodes-1)/nodes of the touches, at a price that is measured from clusters; a
+// decision over two keys with different owners has another, as they have to agree.
 package main

@@ -95,7 +95,11 @@ func (c *Constants) need(l Load, m Machine) (n Need, err error) {
 
 // cores is what the service needs when a share of its touches is forwarded.
 func (c *Constants) cores(n Need, forwarded float64) float64 {
-	us := c.Base + c.Rule*max(n.Rules-2, 0) + c.Forward*forwarded
+	elsewhere := c.Forward
+	if n.PerDecision > 1 {
+		elsewhere = c.Agree
+	}
+	us := c.Base + c.Rule*max(n.Rules-2, 0) + elsewhere*forwarded
 	if !n.Batched {
 		us += c.Single
 	}
