@@ -27,7 +27,8 @@ type step struct{ name, long, quick string }
 // what takes longest; report and plan are made of what there is, whether measured now or before.
 func steps() []step {
 	return []step{
-		{"compare", "-duration 1500ms", "-duration 150ms -workloads hot,zipf,distinct -rivals nothing,hash-lua*,redis-rate,gubernator-1,twotier-lib,twotier"},
+		{"compare", "-duration 1500ms",
+			"-duration 150ms -workloads hot,zipf,distinct -rivals nothing,hash-lua*,redis-rate,gubernator-1,twotier-lib,twotier"},
 		{"http", "-duration 2s -rounds 3", "-rounds 1 -duration 200ms"},
 		{"decisions", "", "-receivers 20 -live 3s"},
 		{"interval", "-samples 25", "-intervals 10ms,200ms -rate 10000 -duration 1s -samples 5 -steady 2s"},
@@ -40,7 +41,8 @@ func steps() []step {
 
 func main() {
 	quick := flag.Bool("quick", false, "take about a minute")
-	parts := flag.String("parts", "", "`names` with commas, all if empty: micro, compare, http, decisions, interval, loss, growth, memory, messages")
+	parts := flag.String("parts", "",
+		"`names` with commas, all if empty: micro, compare, http, decisions, interval, loss, growth, memory, messages")
 	out := flag.String("out", "", "`directory` of the results; results, or results/quick")
 	flag.Parse()
 	if *out == "" {

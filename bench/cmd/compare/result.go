@@ -32,13 +32,14 @@ func (r *Row) progress() string {
 // Rate is that of the open loop.
 func (r *Row) Rate() float64 { return r.Open.Options.Rate }
 
-const introduction = `Every limiter gets the same decisions from the same driver on the same machine, and its own servers, started anew for each
-workload. %d callers ask for one decision at a time (*single*), or 8 for %d at a time (*batched*, where there is such a
+const introduction = `Every limiter gets the same decisions from the same driver on the same machine, and its own servers, started
+anew for each workload. %d callers ask for one decision at a time (*single*), or 8 for %d at a time (*batched*, where there is such a
 call), as fast as they are answered, for %s; then for one at a time at %.0f a second whether or not answers have come (*open*; its
 latencies are measured from when a decision was due). Limiters marked *own clock* can't be told the time of an event.
 Processor time is in seconds for each million decisions: of the *driver*, which draws them and runs what is a library or
 the client of Redis; of the limiter's own *service* processes; and of *Redis*. *Commands* of Redis include those within
-scripts; *calls* are scripts; *reads* are how often it read from a connection. All are measured until Redis has acknowledged everything.
+scripts; *calls* are scripts; *reads* are how often it read from a connection. All are measured until Redis has
+acknowledged everything.
 
 `
 
@@ -83,15 +84,15 @@ func speed(rows []Row) string {
 			batched = fmt.Sprintf("%.0f", r.Batched.PerSecond)
 		}
 		l := r.Open.Latency
-		cells = append(cells, []string{r.Title, fmt.Sprintf("%.0f", r.Single.PerSecond), batched,
-			fmt.Sprintf("%.1f %%", 100*r.Single.Per(float64(r.Single.Admitted))), fmt.Sprint(l.P50), fmt.Sprint(l.P99),
-			fmt.Sprint(l.P999), fmt.Sprint(l.Max), fmt.Sprint(r.Open.Unsent)})
+		cells = append(cells, report.Cells("%s|%.0f|%s|%.1f %%|%d|%d|%d|%d|%d", r.Title, r.Single.PerSecond, batched,
+			100*r.Single.Per(float64(r.Single.Admitted)), l.P50, l.P99, l.P999, l.Max, r.Open.Unsent))
 	}
 	return report.Table(head, cells)
 }
 
 func work(rows []Row) string {
-	head := []string{"limiter", "loop", "driver CPU s/M", "service", "Redis", "commands/decision", "calls", "reads", "bytes to and from Redis", "allocs"}
+	head := []string{"limiter", "loop", "driver CPU s/M", "service", "Redis", "commands/decision", "calls", "reads",
+		"bytes to and from Redis", "allocs"}
 	var cells [][]string
 	for _, r := range rows {
 		for _, l := range []struct {
@@ -102,10 +103,10 @@ func work(rows []Row) string {
 				continue
 			}
 			u := l.Usage
-			cells = append(cells, []string{r.Title, l.name, fmt.Sprintf("%.2f", l.Per(u.Driver*1e6)), fmt.Sprintf("%.2f", l.Per(u.Service*1e6)),
-				fmt.Sprintf("%.2f", l.Per(u.Work.CPU*1e6)), fmt.Sprintf("%.3f", l.Per(float64(u.Work.Commands))),
-				fmt.Sprintf("%.4f", l.Per(float64(u.Work.Scripts))), fmt.Sprintf("%.4f", l.Per(float64(u.Work.Reads))),
-				fmt.Sprintf("%.0f", l.Per(float64(u.Work.BytesIn+u.Work.BytesOut))), fmt.Sprintf("%.1f", l.Per(float64(u.Mallocs)))})
+			cells = append(cells, report.Cells("%s|%s|%.2f|%.2f|%.2f|%.3f|%.4f|%.4f|%.0f|%.1f", r.Title, l.name,
+				l.Per(u.Driver*1e6), l.Per(u.Service*1e6), l.Per(u.Work.CPU*1e6), l.Per(float64(u.Work.Commands)),
+				l.Per(float64(u.Work.Scripts)), l.Per(float64(u.Work.Reads)), l.Per(float64(u.Work.BytesIn+u.Work.BytesOut)),
+				l.Per(float64(u.Mallocs))))
 		}
 	}
 	return report.Table(head, cells)
@@ -122,8 +123,9 @@ func memory(rows []Row) string {
 		if r.Memory.Keys == 0 {
 			continue
 		}
-		per := func(v int64) string { return fmt.Sprintf("%.0f", float64(max(v, 0))/float64(r.Memory.Keys)) }
-		cells = append(cells, []string{r.Title, fmt.Sprint(r.Memory.Keys), per(r.Memory.Service), per(r.Memory.Counted), per(r.Memory.Redis)})
+		m := r.Memory
+		per := func(v int64) float64 { return float64(max(v, 0)) / float64(m.Keys) }
+		cells = append(cells, report.Cells("%s|%d|%.0f|%.0f|%.0f", r.Title, m.Keys, per(m.Service), per(m.Counted), per(m.Redis)))
 	}
 	return report.Table([]string{"limiter", "keys", "service", "counted", "Redis"}, cells)
 }

@@ -104,7 +104,8 @@ func fillByAdd(ctx context.Context, c *syncer.Counter, keys int) error {
 	return ctx.Err()
 }
 
-// fillByAcquire acquires each key once, many at a time: what was only added to is read from the store when a decision first needs its past.
+// fillByAcquire acquires each key once, many at a time: what was only added to is read from the store when a decision first
+// needs its past.
 func fillByAcquire(ctx context.Context, c *syncer.Counter, keys int) error {
 	const round = 50_000
 	ops := make([]syncer.Op, 0, round)
@@ -131,8 +132,11 @@ func rules() []syncer.Limit {
 	return []syncer.Limit{{Window: 60_000, Max: 1 << 40}, {Window: 3_600_000, Max: 1 << 40}}
 }
 
+// operation is how a counter carries one out.
+type operation func(context.Context, *syncer.Op, *syncer.Result) error
+
 // cost runs an operation on random keys on all cores and returns its nanoseconds of one.
-func (o options) cost(ctx context.Context, op syncer.Op, keys int, do func(context.Context, *syncer.Op, *syncer.Result) error) (float64, error) {
+func (o options) cost(ctx context.Context, op syncer.Op, keys int, do operation) (float64, error) {
 	procs := runtime.GOMAXPROCS(0)
 	errs := make([]error, procs)
 	var done atomic.Int64

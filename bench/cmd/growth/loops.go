@@ -28,7 +28,7 @@ type LoopPoint struct {
 
 // fourRules are the first one, two, three and four that a decision is made under.
 func fourRules() []limiter.Limit {
-	return []limiter.Limit{{Window: 60_000, Max: 15}, {Window: 3_600_000, Max: 50}, {Window: 86_400_000, Max: 200}, {Window: 600_000, Max: 30}}
+	return append(drive.Rules(), limiter.Limit{Window: 86_400_000, Max: 200}, limiter.Limit{Window: 600_000, Max: 30})
 }
 
 func (o options) rules(ctx context.Context, env *rival.Env) (points []LoopPoint, err error) {
@@ -58,7 +58,8 @@ func (o options) clusters(ctx context.Context, env *rival.Env) (points []LoopPoi
 				return nil, err
 			}
 			p.Nodes = n
-			log.Printf("%s, %d nodes: %8.0f/s, in batches %8.0f/s, service CPU %.1f s/M", workload, n, p.Single, p.Batched, p.per(p.Usage.Service*1e6))
+			log.Printf("%s, %d nodes: %8.0f/s, in batches %8.0f/s, service CPU %.1f s/M", workload, n, p.Single, p.Batched,
+				p.per(p.Usage.Service*1e6))
 			points = append(points, *p)
 		}
 	}

@@ -44,16 +44,17 @@ func (r *Result) markdown() string {
 	b.WriteString(keysText)
 	var rows [][]string
 	for _, p := range r.Keys {
-		rows = append(rows, []string{fmt.Sprint(p.Keys), fmt.Sprintf("%.0f", p.Add), fmt.Sprintf("%.0f", p.Acquire), fmt.Sprintf("%.0f", p.Floor),
-			fmt.Sprintf("%.0f", p.HeapPerKey), fmt.Sprintf("%.0f", p.Counted), fmt.Sprintf("%.2f", p.Server/1e6)})
+		rows = append(rows, report.Cells("%d|%.0f|%.0f|%.0f|%.0f|%.0f|%.2f", p.Keys, p.Add, p.Acquire, p.Floor, p.HeapPerKey,
+			p.Counted, p.Server/1e6))
 	}
-	b.WriteString(report.Table([]string{"keys", "add ns", "acquire ns", "floor ns", "heap bytes a key", "counted", "server, million adds/s"}, rows))
+	head := []string{"keys", "add ns", "acquire ns", "floor ns", "heap bytes a key", "counted", "server, million adds/s"}
+	b.WriteString(report.Table(head, rows))
 	b.WriteString(rulesText)
 	rows = nil
 	for _, p := range r.Rules {
 		rows = append(rows, append([]string{p.Name, fmt.Sprint(p.Rules)}, p.cells()...))
 	}
-	head := []string{"single/s", "batched/s", "driver CPU s/M", "service", "Redis", "commands/decision"}
+	head = []string{"single/s", "batched/s", "driver CPU s/M", "service", "Redis", "commands/decision"}
 	b.WriteString(report.Table(append([]string{"limiter", "rules"}, head...), rows))
 	b.WriteString(nodesText)
 	rows = nil
@@ -66,6 +67,6 @@ func (r *Result) markdown() string {
 
 func (p *LoopPoint) cells() []string {
 	u := p.Usage
-	return []string{fmt.Sprintf("%.0f", p.Single), fmt.Sprintf("%.0f", p.Batched), fmt.Sprintf("%.2f", p.per(u.Driver*1e6)),
-		fmt.Sprintf("%.2f", p.per(u.Service*1e6)), fmt.Sprintf("%.2f", p.per(u.Work.CPU*1e6)), fmt.Sprintf("%.3f", p.per(float64(u.Work.Commands)))}
+	return report.Cells("%.0f|%.0f|%.2f|%.2f|%.2f|%.3f", p.Single, p.Batched, p.per(u.Driver*1e6), p.per(u.Service*1e6),
+		p.per(u.Work.CPU*1e6), p.per(float64(u.Work.Commands)))
 }

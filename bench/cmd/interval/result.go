@@ -40,10 +40,9 @@ func (r *Result) markdown(o options) string {
 	var rows [][]string
 	for _, p := range r.Points {
 		w := p.Usage.Work
-		rows = append(rows, []string{fmt.Sprintf("%.0f ms", p.IntervalMS), fmt.Sprintf("%.3f", p.per(float64(w.Commands))),
-			fmt.Sprintf("%.4f", p.per(float64(w.Scripts))), fmt.Sprintf("%.2f", p.per(w.CPU*1e6)),
-			fmt.Sprintf("%.2f", p.per(p.Usage.Service*1e6)), fmt.Sprint(p.Load.Latency.P99), fmt.Sprintf("%.1f", p.Redis.Median),
-			fmt.Sprintf("%.1f", p.Redis.P90), fmt.Sprintf("%.1f", p.Other.Median), fmt.Sprintf("%.1f", p.Other.P90), fmt.Sprint(p.Overshoot)})
+		rows = append(rows, report.Cells("%.0f ms|%.3f|%.4f|%.2f|%.2f|%d|%.1f|%.1f|%.1f|%.1f|%d", p.IntervalMS,
+			p.per(float64(w.Commands)), p.per(float64(w.Scripts)), p.per(w.CPU*1e6), p.per(p.Usage.Service*1e6),
+			p.Load.Latency.P99, p.Redis.Median, p.Redis.P90, p.Other.Median, p.Other.P90, p.Overshoot))
 	}
 	b.WriteString(report.Table(head, rows))
 	d := r.Steady

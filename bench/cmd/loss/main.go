@@ -126,7 +126,9 @@ func stored(ctx context.Context, s *rival.Stand) (sum int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	d, err := redisstore.NewDirect(redisstore.DirectOptions{Store: store, Now: func() int64 { return time.Now().UnixMilli() }, Writer: "reader"})
+	d, err := redisstore.NewDirect(redisstore.DirectOptions{
+		Store: store, Now: func() int64 { return time.Now().UnixMilli() }, Writer: "reader",
+	})
 	if err != nil {
 		return 0, err
 	}
@@ -157,8 +159,7 @@ store of one's own, sentinel) lose everything with it.
 func markdown(o options, kills []Kill) string {
 	var rows [][]string
 	for _, k := range kills {
-		rows = append(rows, []string{k.Setting, fmt.Sprint(k.Acknowledged), fmt.Sprint(k.Stored), fmt.Sprint(k.Lost),
-			fmt.Sprintf("%.0f ms", k.LostMS), fmt.Sprintf("%.0f ms", k.BoundMS)})
+		rows = append(rows, report.Cells("%s|%d|%d|%d|%.0f ms|%.0f ms", k.Setting, k.Acknowledged, k.Stored, k.Lost, k.LostMS, k.BoundMS))
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, text, o.rate, o.before)

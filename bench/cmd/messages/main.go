@@ -91,8 +91,8 @@ const text = `Every message has to hold to four rules at once: 15 in any minute 
 seconds and 5 in any 59 minutes for its receiver and content. Receivers are drawn evenly from %d, so nearly every message
 meets a key that is not in memory. Messages come in an open loop, each in a call of its own or %d in one; latencies are of a
 call, measured from when it was due. *Highest* is the largest rate found, in steps of %v, at which the 99th percentile stays
-below %v and no more than one message in a hundred is left unsent at the end; *held* is what came of %v at that rate, and *at target* at %.0f a
-second. Generator, server and Redis share the machine.
+below %v and no more than one message in a hundred is left unsent at the end; *held* is what came of %v at that rate (a
+quarter of it for what is not twotier), and *at target* at %.0f a second. Generator, server and Redis share the machine.
 
 `
 
@@ -103,9 +103,9 @@ func (r *Result) markdown(o options) string {
 	var rows [][]string
 	for _, s := range r.Searches {
 		h, t := s.Held.Latency, s.AtTarget.Latency
-		ms := func(us float64) string { return fmt.Sprintf("%.2f", us/1e3) }
-		rows = append(rows, []string{s.Title, fmt.Sprint(s.Batch), fmt.Sprintf("%.0f", s.Highest), fmt.Sprintf("%.0f", s.Held.PerSecond),
-			ms(h.Mean), ms(float64(h.P50)), ms(float64(h.P99)), ms(float64(h.P999)), fmt.Sprintf("%.0f", s.AtTarget.PerSecond), ms(t.Mean), ms(float64(t.P99))})
+		ms := func(us int64) float64 { return float64(us) / 1e3 }
+		rows = append(rows, report.Cells("%s|%d|%.0f|%.0f|%.2f|%.2f|%.2f|%.2f|%.0f|%.2f|%.2f", s.Title, s.Batch, s.Highest,
+			s.Held.PerSecond, h.Mean/1e3, ms(h.P50), ms(h.P99), ms(h.P999), s.AtTarget.PerSecond, t.Mean/1e3, ms(t.P99)))
 	}
 	b.WriteString(report.Table(head, rows))
 	return b.String()

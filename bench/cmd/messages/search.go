@@ -147,7 +147,8 @@ func (f *finder) hold(ctx context.Context) error {
 		if f.found.Held, err = f.run(ctx, f.found.Highest, 0, length); err != nil {
 			return err
 		}
-		log.Printf("%-24s %3d a call %8.0f/s held: p99 %.2f ms", f.found.Name, f.found.Batch, f.found.Highest, float64(f.found.Held.Latency.P99)/1e3)
+		log.Printf("%-24s %3d a call %8.0f/s held: p99 %.2f ms", f.found.Name, f.found.Batch, f.found.Highest,
+			float64(f.found.Held.Latency.P99)/1e3)
 	}
 	after, err := measure.Of(ctx, f.stand)
 	if err != nil {

@@ -43,7 +43,9 @@ func (c *Constants) check(to []Check, of string, l *findings.Loop, flush float64
 	if err != nil {
 		return nil, err
 	}
-	load := Load{Rate: n / l.Seconds, Batched: true, Keys: zipfKeys, PerDecision: 1, Rules: 2, Distribution: "zipf", Flush: flush, Cold: met / n}
+	load := Load{
+		Rate: n / l.Seconds, Batched: true, Keys: zipfKeys, PerDecision: 1, Rules: 2, Distribution: "zipf", Flush: flush, Cold: met / n,
+	}
 	need, err := c.need(load, Machine{Cores: 1e6, Memory: 1e15, RedisMemory: 1e15, Use: 1})
 	if err != nil {
 		return nil, err

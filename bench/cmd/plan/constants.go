@@ -79,7 +79,9 @@ func constants(a findings.All) (c Constants, err error) {
 // shortest and the longest flush interval, under the same load, flush different numbers of keys in different numbers of
 // rounds and are alike in everything else. Where the two can't be told apart, a key has all of it, and always a quarter:
 // rounds are bounded by the number of partitions and keys are not, so a mistake on that side grows with the load.
-func flushAndRound(points []findings.IntervalPoint, steady, rounds float64, cpu func(measure.Usage) float64) (flush, round float64) {
+func flushAndRound(
+	points []findings.IntervalPoint, steady, rounds float64, cpu func(measure.Usage) float64,
+) (flush, round float64) {
 	flush = max(steady, 0)
 	if len(points) < 2 {
 		return flush, 0

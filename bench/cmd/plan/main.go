@@ -99,15 +99,15 @@ func markdown(c Constants, m Machine, needs []Need, checks []Check) string {
 		"Redis cores", "Redis memory", "Redis shards", "to and from Redis"}
 	var rows [][]string
 	for _, n := range needs {
-		rows = append(rows, []string{n.Name, n.Distribution, big(n.Flushed), big(n.Loaded), fmt.Sprintf("%.1f", n.ServiceCores), size(n.ServiceBytes),
-			fmt.Sprint(n.Nodes), fmt.Sprint(n.NodesCPU), fmt.Sprintf("%.2f", n.RedisCores), size(n.RedisBytes), fmt.Sprint(n.Shards), size(n.Network) + "/s"})
+		rows = append(rows, report.Cells("%s|%s|%.3g|%.3g|%.1f|%s|%d|%d|%.2f|%s|%d|%s/s", n.Name, n.Distribution, n.Flushed, n.Loaded,
+			n.ServiceCores, size(n.ServiceBytes), n.Nodes, n.NodesCPU, n.RedisCores, size(n.RedisBytes), n.Shards, size(n.Network)))
 	}
 	b.WriteString(report.Table(head, rows))
 	b.WriteString("\n## The constants\n\nMicroseconds of one core, and bytes.\n\n" + constantTable(c))
 	b.WriteString("\n## Checked\n\nAgainst measured points that the constants were not taken from, in microseconds for each decision.\n\n")
 	rows = nil
 	for _, k := range checks {
-		rows = append(rows, []string{k.Of, fmt.Sprintf("%.2f", k.Model), fmt.Sprintf("%.2f", k.Measured), fmt.Sprintf("%.2f", k.Model/k.Measured)})
+		rows = append(rows, report.Cells("%s|%.2f|%.2f|%.2f", k.Of, k.Model, k.Measured, k.Model/k.Measured))
 	}
 	b.WriteString(report.Table([]string{"point", "model", "measured", "ratio"}, rows))
 	return b.String()
@@ -142,8 +142,6 @@ func constantTable(c Constants) string {
 	}
 	return report.Table([]string{"price", "taken from", "value"}, rows)
 }
-
-func big(v float64) string { return fmt.Sprintf("%.3g", v) }
 
 func size(bytes float64) string {
 	for _, unit := range []string{"B", "KiB", "MiB", "GiB"} {

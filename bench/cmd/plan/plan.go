@@ -89,6 +89,7 @@ func (c *Constants) need(l Load, m Machine) (n Need, err error) {
 		n.NodesCPU++
 	}
 	n.Nodes = max(n.NodesCPU, int(math.Ceil(n.ServiceBytes/m.Memory)))
+	n.ServiceCores = c.cores(n, float64(n.Nodes-1)/float64(n.Nodes))
 	n.Shards = max(int(math.Ceil(n.RedisCores/m.Use)), int(math.Ceil(n.RedisBytes/m.RedisMemory)), 1)
 	return n, nil
 }

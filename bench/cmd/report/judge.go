@@ -36,7 +36,8 @@ func compareGoals(a findings.All) []Goal {
 	zipf := Goal{Goal: "at Zipf at least 10x the decisions of the Hash-in-Lua limiter", Want: 10, Least: true}
 	distinct := Goal{Goal: "with all keys distinct at least 4x", Want: 4, Least: true}
 	commands := Goal{Goal: "at Zipf at least 50x fewer Redis commands per decision", Want: 50, Least: true,
-		Bound: "every changed bucket of a key is one command for each flush: the faster the stream, the more events share it; decisions on cold keys read"}
+		Bound: "every changed bucket of a key is one command for each flush: the faster the stream, the more events share it; " +
+			"decisions on cold keys read"}
 	pure := Goal{Goal: "pure-Redis mode at least 2x the Lua limiter called one by one", Want: 2, Least: true}
 	if a.Compare == nil {
 		return []Goal{zipf, distinct, commands, pure}
@@ -157,7 +158,8 @@ func messageGoals(a findings.All) []Goal {
 		of := fmt.Sprintf("%s, %d a call", s.Title, s.Batch)
 		rate.add(of, s.Highest)
 		mean.add(of, s.AtTarget.Latency.Mean/1e3)
-		rate.Bound = share(&findings.Loop{Result: s.Held, Usage: s.Usage}) + "; nearly every message has to read two cold keys from Redis"
+		rate.Bound = share(&findings.Loop{Result: s.Held, Usage: s.Usage}) +
+			"; nearly every message has to read two cold keys from Redis"
 	}
 	mean.Bound = rate.Bound
 	return []Goal{rate, mean}

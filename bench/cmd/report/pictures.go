@@ -128,7 +128,8 @@ func growth(g *findings.Growth) (all []picture) {
 		all = append(all, picture{"growth-keys", title, "A counter in one process.",
 			plot.Lines(title, "keys that live", "", []plot.Series{add, acquire, bytes}, true, false)})
 	}
-	return append(all, scaled(g.Rules, "growth-rules", "From one rule to four", "rules", func(p findings.GrowthPoint) float64 { return p.Rules })...)
+	rules := func(p findings.GrowthPoint) float64 { return p.Rules }
+	return append(all, scaled(g.Rules, "growth-rules", "From one rule to four", "rules", rules)...)
 }
 
 // scaled draws the decisions per second of each limiter along a scale.
