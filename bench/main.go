@@ -84,6 +84,9 @@ func run(ctx context.Context, quick bool, parts, out string) error {
 	return errors.Join(errs...)
 }
 
+// longest is well above what any step takes: one that hangs does not take the others with it.
+const longest = 15 * time.Minute
+
 // run builds the command first, so that a signal reaches it and not the go tool above it.
 func (s step) run(ctx context.Context, args, out string) error {
 	dir, err := os.MkdirTemp("", "bench-all")
@@ -97,6 +100,8 @@ func (s step) run(ctx context.Context, args, out string) error {
 	}
 	log.Printf("%s %s", s.name, args)
 	start := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, longest)
+	defer cancel()
 	cmd := attached(exec.CommandContext(ctx, bin, append(strings.Fields(args), "-out", out)...), os.Stdout)
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%s: %w", s.name, err)

@@ -74,6 +74,7 @@ func run(ctx context.Context, o options) (err error) {
 	}
 	defer func() { err = errors.Join(err, remove()) }()
 	r := Result{Batch: o.batch, Rate: o.rate, Workers: o.workers, Duration: o.duration.String()}
+	var failed []error
 	for workload := range strings.SplitSeq(o.workloads, ",") {
 		for _, rv := range rivals {
 			row, err := o.measure(ctx, env, rv, workload)
@@ -83,7 +84,10 @@ func run(ctx context.Context, o options) (err error) {
 			case ctx.Err() != nil:
 				return ctx.Err()
 			case err != nil:
-				return fmt.Errorf("%s, %s: %w", workload, rv.Name, err)
+				// The others can be compared all the same.
+				err = fmt.Errorf("%s, %s: %w", workload, rv.Name, err)
+				failed = append(failed, err)
+				row = &Row{findings.CompareRow{Name: rv.Name, Title: rv.Name, Workload: workload, Skipped: "failed: " + err.Error()}}
 			}
 			log.Print(row.progress())
 			r.Rows = append(r.Rows, *row)
@@ -93,7 +97,7 @@ func run(ctx context.Context, o options) (err error) {
 		}
 	}
 	fmt.Print(r.markdown())
-	return nil
+	return errors.Join(failed...)
 }
 
 func (r *Result) write(ctx context.Context, o options) error {
