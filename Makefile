@@ -10,7 +10,7 @@ export GO FUZZTIME
 
 .PHONY: help
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## build bin/twotier
@@ -55,12 +55,16 @@ faults: ## clusters of real processes: what takes minutes, how long failures tak
 	$(GO) test ./internal/clustertest -count=1 -timeout 30m -v -long -runs 10 -curve
 
 .PHONY: bench
-bench: ## compare with other limiters (minutes)
-	cd bench && $(GO) run .
+bench: ## compare with other limiters (about 40 minutes; PARTS=compare,http for some)
+	cd bench && $(GO) run . -parts '$(PARTS)'
 
 .PHONY: bench-quick
-bench-quick: ## the same in about a minute
-	cd bench && $(GO) run . -quick
+bench-quick: ## the same in about a minute, to see that it works
+	cd bench && $(GO) run . -quick -parts '$(PARTS)'
+
+.PHONY: bench-compare
+bench-compare: ## benchmarks of the hot paths against another revision: REF=main~5
+	@./scripts/bench-compare '$(REF)'
 
 .PHONY: bench-micro
 bench-micro: ## the benchmarks of the packages

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -22,16 +23,26 @@ import (
 // A step is a command below cmd and its arguments in the long and the quick form.
 type step struct{ name, long, quick string }
 
-// The arguments are also those to be given by hand: each report names its own.
-var steps = []step{
-	{"decisions", "", "-receivers 40"},
-	{"http", "-duration 3s -rounds 5", "-rounds 1 -duration 1s"},
-	{"flush", "", "-duration 4s -events 20000"},
-	{"memory", "", "-one 20000 -thirty 2000 -every 50 -pause-keys 500000 -cycles 20"},
+// steps are also those to be given by hand: each result names its own command. The order is from what is looked at first to
+// what takes longest; report and plan are made of what there is, whether measured now or before.
+func steps() []step {
+	return []step{
+		{"compare", "-duration 1500ms",
+			"-duration 150ms -workloads hot,zipf,distinct -rivals nothing,hash-lua*,redis-rate,gubernator-1,twotier-lib,twotier"},
+		{"http", "-duration 2s -rounds 3", "-rounds 1 -duration 200ms"},
+		{"decisions", "", "-receivers 20 -live 3s"},
+		{"interval", "-samples 25", "-intervals 10ms,200ms -rate 10000 -duration 1s -samples 5 -steady 2s"},
+		{"loss", "", "-rounds 1 -rate 5000 -before 500ms"},
+		{"growth", "-duration 1s", "-parts keys,nodes -max-keys 100000 -nodes 2 -duration 200ms"},
+		{"memory", "-cycles 50", "-one 20000 -thirty 2000 -every 50 -pause-keys 500000 -cycles 20"},
+		{"messages", "-probe 2s -hold 40s", "-rivals twotier -probe 200ms -hold 1s"},
+	}
 }
 
 func main() {
 	quick := flag.Bool("quick", false, "take about a minute")
+	parts := flag.String("parts", "",
+		"`names` with commas, all if empty: micro, compare, http, decisions, interval, loss, growth, memory, messages")
 	out := flag.String("out", "", "`directory` of the results; results, or results/quick")
 	flag.Parse()
 	if *out == "" {
@@ -42,25 +53,39 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *quick, *out); err != nil {
+	if err := run(ctx, *quick, *parts, *out); err != nil {
 		log.Fatal(err)
 	}
 }
 
 // run goes on after a step that fails.
-func run(ctx context.Context, quick bool, out string) error {
-	errs := []error{micro(ctx, quick, out)}
-	for _, s := range steps {
+func run(ctx context.Context, quick bool, parts, out string) error {
+	wanted := func(name string) bool {
+		return ctx.Err() == nil && (parts == "" || slices.Contains(strings.Split(parts, ","), name))
+	}
+	var errs []error
+	if wanted("micro") {
+		errs = append(errs, micro(ctx, quick, out))
+	}
+	for _, s := range steps() {
 		args := s.long
 		if quick {
 			args = s.quick
 		}
-		if ctx.Err() == nil {
+		if wanted(s.name) {
 			errs = append(errs, s.run(ctx, args, out))
+		}
+	}
+	for _, s := range []step{{name: "report"}, {name: "plan"}} {
+		if ctx.Err() == nil {
+			errs = append(errs, s.run(ctx, "", out))
 		}
 	}
 	return errors.Join(errs...)
 }
+
+// longest is well above what any step takes: one that hangs does not take the others with it.
+const longest = 15 * time.Minute
 
 // run builds the command first, so that a signal reaches it and not the go tool above it.
 func (s step) run(ctx context.Context, args, out string) error {
@@ -75,6 +100,8 @@ func (s step) run(ctx context.Context, args, out string) error {
 	}
 	log.Printf("%s %s", s.name, args)
 	start := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, longest)
+	defer cancel()
 	cmd := attached(exec.CommandContext(ctx, bin, append(strings.Fields(args), "-out", out)...), os.Stdout)
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%s: %w", s.name, err)

@@ -11,7 +11,7 @@ import (
 )
 
 func TestHTTP(t *testing.T) {
-	const want = `{"ts":5,"checks":[{"key":"a","n":2,"limits":[{"window":"59s","max":2},{"window":"24h0m0s","max":50}]}]}`
+	const want = `{"ts":5,"key":"a","n":2,"limits":[{"window":"59000ms","max":2},{"window":"86400000ms","max":50}]}`
 	var status int
 	var answer string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -36,7 +36,7 @@ func TestHTTP(t *testing.T) {
 	}
 	for _, c := range cases {
 		status, answer = c.status, c.answer
-		allowed, err := limiter.Acquire(t.Context(), limiter.NewHTTP(server.URL), "a", 2, 5,
+		allowed, err := limiter.Acquire(t.Context(), limiter.NewHTTP("twotier", strings.TrimPrefix(server.URL, "http://")), "a", 2, 5,
 			[]limiter.Limit{{Window: 59_000, Max: 2}, {Window: 86_400_000, Max: 50}})
 		if allowed != c.allowed || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%d %s: allowed=%t, %v", c.status, c.answer, allowed, err)

@@ -23,6 +23,19 @@ type Limiter interface {
 	AcquireAll(ctx context.Context, checks []Check, ts int64) (allowed bool, err error)
 }
 
+// Call is one decision of several.
+type Call struct {
+	Checks []Check
+	TS     int64
+}
+
+// Batcher is a Limiter that can be asked for many decisions in one round trip.
+type Batcher interface {
+	Limiter
+	// AcquireEach decides calls one by one, in order, and returns how many were admitted.
+	AcquireEach(ctx context.Context, calls []Call) (admitted int, err error)
+}
+
 // Acquire is AcquireAll for a single key.
 func Acquire(ctx context.Context, l Limiter, key string, n, ts int64, limits []Limit) (bool, error) {
 	return l.AcquireAll(ctx, []Check{{Key: key, N: n, Limits: limits}}, ts)

@@ -45,6 +45,15 @@ func rivals(t *testing.T) []*limiter.Scripted {
 	return all
 }
 
+// timed are all that take the time of an event as it is given.
+func timed(t *testing.T) (all []limiter.Limiter) {
+	t.Helper()
+	for _, l := range rivals(t) {
+		all = append(all, l)
+	}
+	return append(all, limiter.NewZSetPipe(startRedis(t)))
+}
+
 func TestEveryRuleHolds(t *testing.T) {
 	limits := []limiter.Limit{{Window: minute, Max: 5}, {Window: 60 * minute, Max: 7}}
 	calls := []struct {
@@ -55,7 +64,7 @@ func TestEveryRuleHolds(t *testing.T) {
 		{2, 3, false}, {2, 2, true}, {2, 1, false}, // seven in this hour
 		{4, 6, false}, // more than a limit by itself
 	}
-	for _, l := range rivals(t) {
+	for _, l := range timed(t) {
 		t.Run(l.Name(), func(t *testing.T) {
 			for i, c := range calls {
 				got, err := limiter.Acquire(t.Context(), l, "k", c.n, start+c.minute*minute, limits)
@@ -68,7 +77,7 @@ func TestEveryRuleHolds(t *testing.T) {
 }
 
 func TestAllOrNothing(t *testing.T) {
-	for _, l := range rivals(t) {
+	for _, l := range timed(t) {
 		t.Run(l.Name(), func(t *testing.T) {
 			wide := limiter.Check{Key: "wide", N: 1, Limits: []limiter.Limit{{Window: minute, Max: 2}}}
 			narrow := limiter.Check{Key: "narrow", N: 1, Limits: []limiter.Limit{{Window: minute, Max: 1}}}
@@ -90,7 +99,7 @@ func TestAgainstJudge(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	limits := []limiter.Limit{{Window: minute, Max: 4}, {Window: 7 * minute, Max: 9}, {Window: 5 * 60 * minute, Max: 60}}
-	for _, l := range rivals(t) {
+	for _, l := range timed(t) {
 		t.Run(l.Name(), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
 			var own limiter.Exact
@@ -155,5 +164,22 @@ func TestFieldExpiryDecidesLikeHash(t *testing.T) {
 		if err := errors.Join(err1, err2); err != nil || got != want {
 			t.Fatalf("event %d: allowed=%t, %v", i, got, err)
 		}
+	}
+}
+
+// These run on clocks of their own, so only what happens within a moment can be told.
+func TestOwnClock(t *testing.T) {
+	limits := []limiter.Limit{{Window: 60 * minute, Max: 5}, {Window: 24 * 60 * minute, Max: 7}}
+	for _, l := range []limiter.Limiter{limiter.NewGCRA(startRedis(t)), limiter.NewSentinel()} {
+		t.Run(l.Name(), func(t *testing.T) {
+			for i, c := range []struct {
+				n    int64
+				want bool
+			}{{3, true}, {3, false}, {2, true}, {1, false}} {
+				if got, err := limiter.Acquire(t.Context(), l, "k", c.n, 0, limits); err != nil || got != c.want {
+					t.Errorf("call %d: allowed=%t, %v", i, got, err)
+				}
+			}
+		})
 	}
 }

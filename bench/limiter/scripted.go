@@ -39,11 +39,19 @@ func Rivals(ctx context.Context, rdb *redis.Client) (rivals []*Scripted, missing
 		rivals = append(rivals, field)
 	}
 	for _, r := range rivals {
-		if err := r.script.Load(ctx, rdb).Err(); err != nil {
-			return nil, nil, fmt.Errorf("load script of %s: %w", r.name, err)
+		if err := r.Load(ctx); err != nil {
+			return nil, nil, err
 		}
 	}
 	return rivals, missing, nil
+}
+
+// Load gives the server the script, which AcquireEach takes for granted.
+func (s *Scripted) Load(ctx context.Context) error {
+	if err := s.script.Load(ctx, s.rdb).Err(); err != nil {
+		return fmt.Errorf("load script of %s: %w", s.name, err)
+	}
+	return nil
 }
 
 // Name is how tables call it.
@@ -59,14 +67,8 @@ func (s *Scripted) AcquireAll(ctx context.Context, checks []Check, ts int64) (bo
 	return allowed, nil
 }
 
-// Call is one decision of a pipeline.
-type Call struct {
-	Checks []Check
-	TS     int64
-}
-
 // AcquireEach decides calls one by one in a single pipeline and returns how many were admitted. The script must have
-// been loaded, as Rivals does: there is no falling back to EVAL within a pipeline.
+// been loaded (Load): there is no falling back to EVAL within a pipeline.
 func (s *Scripted) AcquireEach(ctx context.Context, calls []Call) (admitted int, err error) {
 	pipe := s.rdb.Pipeline()
 	for _, c := range calls {

@@ -25,14 +25,19 @@ local id = string.format('%.0f-*', now)
 for i = 1, #KEYS do
   local oldest = string.format('%.0f', now - add[i][2] + 1)
   for _ = 1, add[i][1] do
-    redis.call('XADD', KEYS[i], 'MINID', '~', oldest, id, 'e', '')
+    local ok = redis.pcall('XADD', KEYS[i], 'MINID', '~', oldest, id, 'e', '')
+    if type(ok) == 'table' and ok.err then
+      local last = redis.call('XREVRANGE', KEYS[i], '+', '-', 'COUNT', 1)[1][1]
+      redis.call('XADD', KEYS[i], 'MINID', '~', oldest, string.match(last, '^%d+') .. '-*', 'e', '')
+    end
   end
   redis.call('PEXPIRE', KEYS[i], add[i][2])
 end
 return 1`
 
 // NewStream returns the log as a stream: exact, one entry for every event that was admitted, packed more tightly than a
-// sorted set and counted by reading. Events of one key must come in order: a stream takes none from before its last.
+// sorted set and counted by reading. A stream takes no entry from before its last: an event that comes
+// late is written down at the last one's time.
 func NewStream(rdb *redis.Client) *Scripted {
 	return &Scripted{name: "stream", rdb: rdb, script: redis.NewScript(streamScript),
 		encode: func(checks []Check, ts int64) ([]string, []any) {

@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+
+	"twotier/bench/pace"
 )
 
 //go:embed wrk.lua
@@ -70,10 +72,9 @@ func parseWrk(o Options, out []byte) (Result, error) {
 		return Result{}, errors.New("wrk: calls failed: " + string(line))
 	}
 	o.Op, o.Keys, o.Warmup = "add", "uniform", 0
-	perSecond := float64(w.Requests) / float64(w.US) * 1e6
-	return Result{
-		Options: o, Seconds: float64(w.US) / 1e6, Calls: w.Requests, Operations: w.Requests,
-		CallsPerSecond: perSecond, PerSecond: perSecond,
-		Latency: Latency{Mean: w.Mean, P50: w.P50, P90: w.P90, P99: w.P99, P999: w.P999, Max: w.Max},
-	}, nil
+	p := pace.Result{
+		Seconds: float64(w.US) / 1e6, Calls: w.Requests, CallsPerSecond: float64(w.Requests) / float64(w.US) * 1e6,
+		Latency: pace.Latency{Mean: w.Mean, P50: w.P50, P90: w.P90, P99: w.P99, P999: w.P999, Max: w.Max},
+	}
+	return newResult(o, p), nil
 }

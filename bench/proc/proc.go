@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -22,13 +23,18 @@ type Process struct {
 	stderr *tail
 	exited chan struct{}
 	err    error
+	killed atomic.Bool
 }
 
-// start runs a program until Stop is called or ctx ends, either of which sends SIGTERM first and kills ten seconds later.
+// grace is how long a process may take to end: twotier flushes what Redis does not have, which can be much after a closed
+// loop.
+const grace = time.Minute
+
+// start runs a program until Stop is called or ctx ends, either of which sends SIGTERM first and kills a minute later.
 func start(ctx context.Context, name string, args ...string) (*Process, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 10 * time.Second
+	cmd.WaitDelay = grace
 	p := &Process{cmd: cmd, stderr: &tail{}, exited: make(chan struct{})}
 	cmd.Stderr = p.stderr
 	r, w, err := os.Pipe()
@@ -57,16 +63,23 @@ func (p *Process) runDrain() {
 // PID is the process's id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
+// Kill ends the process at once, as a crash would. That it was killed is no error of a later Stop.
+func (p *Process) Kill() {
+	p.killed.Store(true)
+	_ = p.cmd.Process.Kill()
+	<-p.exited
+}
+
 // Stop asks the process to end and waits until it has; it may be called twice.
 func (p *Process) Stop() error {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-p.exited:
-	case <-time.After(10 * time.Second):
+	case <-time.After(grace):
 		_ = p.cmd.Process.Kill()
 		<-p.exited
 	}
-	if p.err != nil {
+	if p.err != nil && !p.killed.Load() {
 		return fmt.Errorf("%s: %w: %s", filepath.Base(p.cmd.Path), p.err, p.stderr)
 	}
 	return nil
@@ -88,8 +101,8 @@ func Build(ctx context.Context, dir, pkg string) (string, error) {
 	return bin, nil
 }
 
-// freePort asks the kernel for a port that nobody listens on.
-func freePort() (int, error) {
+// FreePort asks the kernel for a port that nobody listens on.
+func FreePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return 0, fmt.Errorf("free port: %w", err)

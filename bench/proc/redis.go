@@ -21,7 +21,7 @@ type Redis struct {
 // StartRedis starts the redis-server found in PATH and returns when it takes connections. Writing to disk is off, so that
 // only the work of the commands is measured.
 func StartRedis(ctx context.Context) (*Redis, error) {
-	port, err := freePort()
+	port, err := FreePort()
 	if err != nil {
 		return nil, err
 	}

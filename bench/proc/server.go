@@ -12,8 +12,8 @@ import (
 // Server is an HTTP server that says where it listens in one line of JSON on its standard output.
 type Server struct {
 	*Process
-	// Base is its URL without a trailing slash; Addr its host and port.
-	Base, Addr string
+	// Base is its URL without a trailing slash; Addr its host and port. Gossip is where it gossips, if it does.
+	Base, Addr, Gossip string
 }
 
 // StartServer runs a program and returns when it has printed {"ready":true,"listen":"host:port"}.
@@ -29,11 +29,12 @@ func StartServer(ctx context.Context, bin string, args ...string) (*Server, erro
 		var ready struct {
 			Ready  bool
 			Listen string
+			Gossip string
 		}
 		if err := json.Unmarshal(raw, &ready); err != nil || !ready.Ready {
 			return nil, errors.Join(fmt.Errorf("ready line %q: %w", raw, err), p.Stop())
 		}
-		return &Server{Process: p, Base: "http://" + ready.Listen, Addr: ready.Listen}, nil
+		return &Server{Process: p, Base: "http://" + ready.Listen, Addr: ready.Listen, Gossip: ready.Gossip}, nil
 	case <-time.After(20 * time.Second):
 		return nil, errors.Join(errors.New("not ready after 20 s"), p.Stop())
 	}

@@ -13,14 +13,25 @@ import (
 	"time"
 )
 
+// BuildTwotier builds twotier from the directory above the working directory. The program's directory is the caller's to
+// remove.
+func BuildTwotier(ctx context.Context) (bin string, err error) {
+	return Build(ctx, "..", "./cmd/twotier")
+}
+
 // StartTwotier builds twotier from the directory above the working directory and serves on a free port with further flags
 // of `twotier serve`.
 func StartTwotier(ctx context.Context, flags ...string) (*Server, error) {
-	bin, err := Build(ctx, "..", "./cmd/twotier")
+	bin, err := BuildTwotier(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(filepath.Dir(bin))
+	return Serve(ctx, bin, flags...)
+}
+
+// Serve serves on a free port with further flags of `twotier serve`.
+func Serve(ctx context.Context, bin string, flags ...string) (*Server, error) {
 	return StartServer(ctx, bin, append([]string{"serve", "--listen", "127.0.0.1:0"}, flags...)...)
 }
 
@@ -60,4 +71,22 @@ func (s *Server) Metric(ctx context.Context, name string) (float64, error) {
 		}
 	}
 	return 0, fmt.Errorf("metric %s: not on the page", name)
+}
+
+// Await waits until a metric is as it should be, for a minute at most.
+func (s *Server) Await(ctx context.Context, name string, ok func(float64) bool) error {
+	var last float64
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
+		v, err := s.Metric(ctx, name)
+		if err != nil || ok(v) {
+			return err
+		}
+		last = v
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	return fmt.Errorf("metric %s: still %g after a minute", name, last)
 }

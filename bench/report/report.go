@@ -114,3 +114,6 @@ func Table(head []string, rows [][]string) string {
 	}
 	return b.String()
 }
+
+// Cells formats a row, whose cells are separated by "|" in the format.
+func Cells(format string, a ...any) []string { return strings.Split(fmt.Sprintf(format, a...), "|") }

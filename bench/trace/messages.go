@@ -34,8 +34,8 @@ type Messages struct {
 	Seed uint64
 	// From and To bound the times of the events, in unix milliseconds.
 	From, To int64
-	// Receivers is how many there are.
-	Receivers int
+	// Receivers is how many there are, First the number of the first.
+	Receivers, First int
 }
 
 const (
@@ -49,7 +49,7 @@ const (
 func (m Messages) Events() []Event {
 	r := rand.New(rand.NewPCG(m.Seed, uint64(m.Receivers)))
 	var events []Event
-	for receiver := range m.Receivers {
+	for receiver := m.First; receiver < m.First+m.Receivers; receiver++ {
 		for _, ts := range m.arrivals(r, singlesPerDay) {
 			events = append(events, message(receiver, r.IntN(contents), ts))
 		}

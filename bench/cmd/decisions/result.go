@@ -19,6 +19,8 @@ type Result struct {
 	Hours     float64 `json:"hours"`
 	// Messages are the tallies of the message-control day, the exact log's first.
 	Messages []*Tally `json:"messages"`
+	// Live are the tallies of the live trace, of those with a clock of their own, too.
+	Live []*Tally `json:"live"`
 	// Worked is the outcome of each worked example in the order of Messages.
 	Worked []Worked `json:"worked_examples"`
 	// Missing are the limiters that can't run here, and why.
@@ -72,7 +74,7 @@ const explanation = `
 ## Why they differ
 
 - **zset log** and **stream** keep every admitted event and decide as the exact log does. What this costs is memory and
-  work per event, not decisions: see redis-work.md and memory.md.
+  work per event, not decisions: see compare.md and memory.md.
 - **twotier** decides on the whole oldest bucket: it counts up to one bucket width too much and refuses early by at most
   that, and lets nothing through that a true window has no room for.
 - **hash, whole oldest** reads its sub-windows in the same way, and errs in the same way.
@@ -84,18 +86,37 @@ const explanation = `
   wrongly fills later windows, and what was refused leaves room in them.
 `
 
+const live = `
+## Live, with clocks of their own
+
+%d events of %d keys as they happen, to all limiters at the same time, with bursts; at most 20 in any 3 seconds and 50 in any 10
+seconds. Each is judged as above at the time at which it was asked. twotier works in the background at its usual flush interval.
+
+`
+
+func tallyRows(tallies []*Tally, differs bool) (rows [][]string) {
+	for _, t := range tallies {
+		row := []string{t.Name, itoa(t.Admitted), itoa(t.Over), itoa(t.OverBeyond),
+			strconv.FormatInt(t.WorstExcess, 10), itoa(t.Early), itoa(t.EarlyBeyond)}
+		if differs {
+			row = append(row, itoa(t.Differs))
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
 func (r *Result) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, introduction, r.Messages[0].Events, r.Receivers, r.Hours, r.Seed)
-	var rows [][]string
-	for _, t := range r.Messages {
-		rows = append(rows, []string{t.Name, itoa(t.Admitted), itoa(t.Over), itoa(t.OverBeyond),
-			strconv.FormatInt(t.WorstExcess, 10), itoa(t.Early), itoa(t.EarlyBeyond), itoa(t.Differs)})
-	}
 	head := []string{"limiter", "admitted", "over-admitted", "beyond", "excess", "refused early", "beyond", "differs"}
-	b.WriteString(report.Table(head, rows))
+	b.WriteString(report.Table(head, tallyRows(r.Messages, true)))
 	for _, m := range r.Missing {
 		fmt.Fprintf(&b, "\nNot compared: %s.\n", m)
+	}
+	if len(r.Live) > 0 {
+		fmt.Fprintf(&b, live, r.Live[0].Events, liveKeys)
+		b.WriteString(report.Table(head[:len(head)-1], tallyRows(r.Live, false)))
 	}
 	b.WriteString("\n## Worked examples: at most 10 in any 5 minutes\n\nHow many of the last tries each limiter admits:\n\n")
 	b.WriteString(r.workedTable())

@@ -6,9 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"log"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"twotier/bench/load"
@@ -29,12 +26,7 @@ func main() {
 	flag.DurationVar(&o.duration, "duration", 5*time.Second, "of one round, in whole seconds")
 	flag.IntVar(&o.conns, "conns", 64, "`connections`")
 	flag.StringVar(&o.out, "out", "results", "`directory` of the results")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, o); err != nil {
-		log.Fatal(err)
-	}
+	proc.Main(func(ctx context.Context) error { return run(ctx, o) })
 }
 
 func run(ctx context.Context, o options) error {
@@ -59,9 +51,9 @@ func (r *Result) measure(ctx context.Context, o options, withRedis bool) (err er
 	var flags []string
 	store := "no Redis"
 	if withRedis {
-		redis, err := proc.StartRedis(ctx)
-		if err != nil {
-			return err
+		redis, startErr := proc.StartRedis(ctx)
+		if startErr != nil {
+			return startErr
 		}
 		defer func() { err = errors.Join(err, redis.Stop()) }()
 		flags, store = []string{"--redis", "redis://" + redis.Addr}, "flushing to Redis"
@@ -90,7 +82,11 @@ func (r *Result) measure(ctx context.Context, o options, withRedis bool) (err er
 			return err
 		}
 	}
-	return nil
+	if !withRedis {
+		return nil
+	}
+	// A closed loop leaves more behind than twotier waits for when it is stopped.
+	return twotier.Await(ctx, "twotier_pending_buckets", func(v float64) bool { return v == 0 })
 }
 
 type generator struct {

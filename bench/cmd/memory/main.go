@@ -2,14 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log"
-	"os"
-	"os/signal"
-	"syscall"
 
+	"twotier/bench/proc"
 	"twotier/bench/report"
+	"twotier/bench/rival"
 )
 
 type options struct {
@@ -26,22 +26,21 @@ func main() {
 	flag.IntVar(&o.pauseKeys, "pause-keys", 10_000_000, "`keys` of the process whose garbage collections are timed")
 	flag.IntVar(&o.cycles, "cycles", 100, "garbage `collections` to time")
 	flag.StringVar(&o.out, "out", "results", "`directory` of the results")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, o); err != nil {
-		log.Fatal(err)
-	}
+	proc.Main(func(ctx context.Context) error { return run(ctx, o) })
 }
 
-func run(ctx context.Context, o options) error {
+func run(ctx context.Context, o options) (err error) {
+	env, remove, err := rival.Build(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
 	var r Result
 	for _, sh := range shapes(o.one, o.thirty, o.every) {
-		if err := r.measure(ctx, sh); err != nil {
+		if err := r.measure(ctx, env, sh); err != nil {
 			return fmt.Errorf("%s: %w", sh.name, err)
 		}
 	}
-	var err error
 	if r.Pauses, err = pauses(ctx, o.pauseKeys, o.cycles); err != nil {
 		return err
 	}
@@ -55,9 +54,9 @@ func run(ctx context.Context, o options) error {
 	}.Write(ctx, o.out)
 }
 
-func (r *Result) measure(ctx context.Context, sh shape) error {
+func (r *Result) measure(ctx context.Context, env *rival.Env, sh shape) error {
 	log.Printf("%s: twotier with %d keys, the others with %d", sh.name, sh.keys, sh.rivalKeys)
-	row, err := twotier(ctx, sh)
+	row, err := twotier(ctx, env, sh)
 	if err != nil {
 		return err
 	}

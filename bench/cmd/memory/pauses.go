@@ -13,6 +13,7 @@ import (
 
 	"twotier/bench/ack"
 	"twotier/bench/load"
+	"twotier/bench/measure"
 	"twotier/syncer"
 )
 
@@ -20,7 +21,7 @@ import (
 type Pauses struct {
 	Keys int `json:"keys"`
 	// HeapBytes are live after the keys were counted, BytesPerKey what this is for each.
-	HeapBytes   uint64  `json:"heap_bytes"`
+	HeapBytes   int64   `json:"heap_bytes"`
 	BytesPerKey float64 `json:"heap_bytes_per_key"`
 	// Cycles are the collections that were forced under load, Stops the pauses that the runtime counted meanwhile.
 	Cycles int    `json:"gc_cycles"`
@@ -45,14 +46,14 @@ func pauses(ctx context.Context, keys, cycles int) (p Pauses, err error) {
 		return p, err
 	}
 	defer func() { err = errors.Join(err, c.Close(ctx)) }()
-	empty := heap()
+	empty := measure.Heap()
 	if err := addAll(ctx, c, keys); err != nil {
 		return p, err
 	}
 	if err := c.Flush(ctx); err != nil {
 		return p, err
 	}
-	p = Pauses{Keys: keys, Cycles: cycles, HeapBytes: heap() - empty}
+	p = Pauses{Keys: keys, Cycles: cycles, HeapBytes: measure.Heap() - empty}
 	p.BytesPerKey = float64(p.HeapBytes) / float64(keys)
 	before := pauseHistogram()
 	adding, stop := context.WithCancel(ctx)
@@ -95,14 +96,6 @@ func runAdds(ctx context.Context, c *syncer.Counter, keys int, added *atomic.Int
 			added.Add(1)
 		}
 	}
-}
-
-// heap is the number of bytes that are alive.
-func heap() uint64 {
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
 }
 
 func pauseHistogram() *metrics.Float64Histogram {

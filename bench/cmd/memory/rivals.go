@@ -7,7 +7,6 @@ import (
 	"log"
 	"regexp"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 
 	"twotier/bench/limiter"
 	"twotier/bench/load"
+	"twotier/bench/measure"
 	"twotier/bench/proc"
 )
 
@@ -57,7 +57,7 @@ func rivals(ctx context.Context, sh shape) (rows []Row, missing []error, err err
 		}
 		log.Printf("%s: %s", sh.name, l.Name())
 		row := Row{Way: l.Name(), Shape: sh.name, Keys: sh.rivalKeys, Events: len(sh.ages)}
-		before, err := usedMemory(ctx, rdb)
+		before, err := measure.UsedMemory(ctx, rdb)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -74,7 +74,7 @@ func rivals(ctx context.Context, sh shape) (rows []Row, missing []error, err err
 
 // redis notes what Redis holds.
 func (r *Row) redis(ctx context.Context, rdb *redis.Client, before int64) error {
-	after, err := usedMemory(ctx, rdb)
+	after, err := measure.UsedMemory(ctx, rdb)
 	if err != nil {
 		return err
 	}
@@ -85,19 +85,6 @@ func (r *Row) redis(ctx context.Context, rdb *redis.Client, before int64) error 
 	r.Redis = float64(after-before) / float64(r.Keys)
 	r.RedisKeys = float64(keys) / float64(r.Keys)
 	return nil
-}
-
-func usedMemory(ctx context.Context, rdb *redis.Client) (int64, error) {
-	text, err := rdb.Info(ctx, "memory").Result()
-	if err != nil {
-		return 0, fmt.Errorf("info: %w", err)
-	}
-	for line := range strings.Lines(text) {
-		if v, ok := strings.CutPrefix(line, "used_memory:"); ok {
-			return strconv.ParseInt(strings.TrimSpace(v), 10, 64)
-		}
-	}
-	return 0, errors.New("info: no used_memory")
 }
 
 const (

@@ -5,52 +5,34 @@ import (
 	"errors"
 	"time"
 
-	"twotier/bench/limiter"
 	"twotier/bench/load"
+	"twotier/bench/measure"
 	"twotier/bench/proc"
+	"twotier/bench/rival"
 )
 
 // twotier measures a shape in twotier and in the Redis beneath it.
-func twotier(ctx context.Context, sh shape) (row Row, err error) {
-	redis, err := proc.StartRedis(ctx)
+func twotier(ctx context.Context, env *rival.Env, sh shape) (row Row, err error) {
+	s, err := rival.Twotier("twotier", 1, rival.TwoTier, "--max-memory", "8GiB").Start(ctx, env)
 	if err != nil {
 		return row, err
 	}
-	defer func() { err = errors.Join(err, redis.Stop()) }()
-	server, err := proc.StartTwotier(ctx, "--redis", "redis://"+redis.Addr, "--max-memory", "8GiB")
-	if err != nil {
-		return row, err
-	}
-	defer func() { err = errors.Join(err, server.Stop()) }()
-	rdb := limiter.Connect(redis.Addr, 2)
-	defer func() { err = errors.Join(err, rdb.Close()) }()
+	defer func() { err = errors.Join(err, s.Close()) }()
 	row = Row{Way: "twotier", Shape: sh.name, Keys: sh.keys, Events: len(sh.ages)}
-	before, err := usedMemory(ctx, rdb)
+	before, err := measure.MemoryOf(ctx, s)
 	if err != nil {
 		return row, err
 	}
-	own, err := sizeOf(ctx, server)
-	if err != nil {
+	if err := errors.Join(fillHTTP(ctx, s.Servers[0], sh), s.Drain(ctx)); err != nil {
 		return row, err
 	}
-	if err := errors.Join(fillHTTP(ctx, server, sh), awaitPending(ctx, server, 0)); err != nil {
+	if err := row.redis(ctx, s.RDB, before.Redis); err != nil {
 		return row, err
 	}
-	if err := row.redis(ctx, rdb, before); err != nil {
-		return row, err
-	}
-	full, err := sizeOf(ctx, server)
-	row.Counted = (full.counted - own.counted) / float64(sh.keys)
-	row.Resident = (full.resident - own.resident) / float64(sh.keys)
+	after, err := measure.MemoryOf(ctx, s)
+	m := after.Since(before)
+	row.Counted, row.Resident = float64(m.Counted)/float64(sh.keys), float64(m.Service)/float64(sh.keys)
 	return row, err
-}
-
-type size struct{ counted, resident float64 }
-
-func sizeOf(ctx context.Context, server *proc.Server) (size, error) {
-	counted, err1 := server.Metric(ctx, "twotier_memory_bytes")
-	resident, err2 := server.RSS()
-	return size{counted, float64(resident)}, errors.Join(err1, err2)
 }
 
 // backlog is the most that is pending when the next age is counted: the replay is faster than the day was, and Redis would
@@ -77,20 +59,9 @@ func fillHTTP(ctx context.Context, server *proc.Server, sh shape) error {
 				return err
 			}
 		}
-		if err := awaitPending(ctx, server, backlog); err != nil {
+		if err := server.Await(ctx, "twotier_pending_buckets", func(v float64) bool { return v <= backlog }); err != nil {
 			return err
 		}
 	}
 	return ctx.Err()
-}
-
-// awaitPending waits until no more than some buckets wait for Redis, for two minutes at most.
-func awaitPending(ctx context.Context, server *proc.Server, most float64) error {
-	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-		pending, err := server.Metric(ctx, "twotier_pending_buckets")
-		if err != nil || pending <= most {
-			return err
-		}
-	}
-	return errors.New("still pending after two minutes")
 }

@@ -1,7 +1,8 @@
-package main
+package measure
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -17,6 +18,8 @@ type Work struct {
 	// takes to connect and to ask for this.
 	Scripts  int64 `json:"scripts"`
 	Commands int64 `json:"commands"`
+	// Reads are how often Redis read from a connection: round trips, where callers don't share one.
+	Reads int64 `json:"reads"`
 	// BytesIn and BytesOut went over its connections.
 	BytesIn  int64 `json:"bytes_in"`
 	BytesOut int64 `json:"bytes_out"`
@@ -25,8 +28,8 @@ type Work struct {
 // housekeeping are commands that are not part of anybody's work.
 var housekeeping = []string{"info", "config", "hello", "client", "ping", "flushall", "dbsize", "select", "auth", "command"}
 
-// workOf asks a Redis what it has done since it was started.
-func workOf(ctx context.Context, rdb *redis.Client) (w Work, err error) {
+// RedisWork asks a Redis what it has done since it was started.
+func RedisWork(ctx context.Context, rdb *redis.Client) (w Work, err error) {
 	text, err := rdb.Info(ctx, "everything").Result()
 	if err != nil {
 		return w, fmt.Errorf("info: %w", err)
@@ -37,6 +40,8 @@ func workOf(ctx context.Context, rdb *redis.Client) (w Work, err error) {
 		case name == "used_cpu_user" || name == "used_cpu_sys":
 			seconds, _ := strconv.ParseFloat(value, 64)
 			w.CPU += seconds
+		case name == "total_reads_processed":
+			w.Reads, _ = strconv.ParseInt(value, 10, 64)
 		case name == "total_net_input_bytes":
 			w.BytesIn, _ = strconv.ParseInt(value, 10, 64)
 		case name == "total_net_output_bytes":
@@ -64,7 +69,24 @@ func (w *Work) command(name, value string) {
 	}
 }
 
-// since is what was done after an earlier answer.
-func (w Work) since(o Work) Work {
-	return Work{w.CPU - o.CPU, w.Scripts - o.Scripts, w.Commands - o.Commands, w.BytesIn - o.BytesIn, w.BytesOut - o.BytesOut}
+// Since is what was done after an earlier answer.
+func (w Work) Since(o Work) Work {
+	return Work{
+		CPU: w.CPU - o.CPU, Scripts: w.Scripts - o.Scripts, Commands: w.Commands - o.Commands, Reads: w.Reads - o.Reads,
+		BytesIn: w.BytesIn - o.BytesIn, BytesOut: w.BytesOut - o.BytesOut,
+	}
+}
+
+// UsedMemory is what Redis has allocated, in bytes.
+func UsedMemory(ctx context.Context, rdb *redis.Client) (int64, error) {
+	text, err := rdb.Info(ctx, "memory").Result()
+	if err != nil {
+		return 0, fmt.Errorf("info: %w", err)
+	}
+	for line := range strings.Lines(text) {
+		if v, ok := strings.CutPrefix(line, "used_memory:"); ok {
+			return strconv.ParseInt(strings.TrimSpace(v), 10, 64)
+		}
+	}
+	return 0, errors.New("info: no used_memory")
 }

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"math"
+
+	"twotier/syncer"
+)
+
+// Load is what has to be carried.
+type Load struct {
+	// Name is how tables call it.
+	Name string `json:"name"`
+	// Rate is decisions per second, Batched whether they come many in a call.
+	Rate    float64 `json:"rate"`
+	Batched bool    `json:"batched"`
+	// Keys live within the longest window, a day. Each decision touches PerDecision of them, under Rules rules together.
+	Keys        float64 `json:"keys"`
+	PerDecision float64 `json:"keys_per_decision"`
+	Rules       float64 `json:"rules"`
+	// Distribution is hot, uniform, zipf or distinct.
+	Distribution string `json:"distribution"`
+	// Flush is the flush interval in seconds.
+	Flush float64 `json:"flush_seconds"`
+	// Cold is the share of touches that meet a key that is not in memory; negative means: every live key once a day.
+	Cold float64 `json:"cold"`
+}
+
+// Machine is what a node and a Redis have.
+type Machine struct {
+	Cores float64 `json:"cores"`
+	// Memory and RedisMemory are in bytes.
+	Memory      float64 `json:"memory_bytes"`
+	RedisMemory float64 `json:"redis_memory_bytes"`
+	// Use is the share of processors that may be used: the rest is for bursts and for a node that fails.
+	Use float64 `json:"use"`
+}
+
+// Need is what a load takes.
+type Need struct {
+	Load
+	// Flushed and Loaded are keys per second, Rounds the calls that flush.
+	Flushed float64 `json:"flushed_per_second"`
+	Loaded  float64 `json:"loaded_per_second"`
+	Rounds  float64 `json:"rounds_per_second"`
+	// ServiceCores and RedisCores are busy all the time.
+	ServiceCores float64 `json:"service_cores"`
+	RedisCores   float64 `json:"redis_cores"`
+	// ServiceBytes and RedisBytes are memory, of all keys that live.
+	ServiceBytes float64 `json:"service_bytes"`
+	RedisBytes   float64 `json:"redis_bytes"`
+	// Network is bytes per second between all nodes and Redis.
+	Network float64 `json:"network_bytes_per_second"`
+	// Nodes and Shards are what it comes to. Nodes could be more if memory is to hold all keys: those by processor alone are
+	// NodesCPU.
+	Nodes    int `json:"nodes"`
+	NodesCPU int `json:"nodes_by_processor"`
+	Shards   int `json:"redis_shards"`
+}
+
+const day = 86_400
+
+// need works out what a load takes. The number of nodes decides how much is forwarded, and that how many there must be, so
+// it is looked for step by step.
+func (c *Constants) need(l Load, m Machine) (n Need, err error) {
+	n.Load = l
+	touches := l.Rate * l.PerDecision
+	perFlush, err := different(l.Distribution, l.Keys, touches*l.Flush)
+	if err != nil {
+		return n, err
+	}
+	n.Flushed = perFlush / l.Flush
+	n.Rounds = syncer.DefaultPartitions * -math.Expm1(-perFlush/syncer.DefaultPartitions) / l.Flush
+	cold := l.Cold
+	if cold < 0 {
+		perDay, _ := different(l.Distribution, l.Keys, touches*day)
+		cold = perDay / (touches * day)
+	}
+	n.Loaded = touches * cold
+	size := c.size(touches * day / l.Keys)
+	n.ServiceBytes, n.RedisBytes = l.Keys*size.Service*c.Overhead, l.Keys*size.Redis
+	n.RedisCores = (n.Flushed*c.RedisFlush + n.Rounds*c.RedisRound + n.Loaded*c.RedisLoad) / 1e6
+	n.Network = n.Flushed*c.FlushBytes + n.Loaded*c.LoadBytes
+	n.NodesCPU = 1
+	for {
+		n.ServiceCores = c.cores(n, float64(n.NodesCPU-1)/float64(n.NodesCPU))
+		if n.ServiceCores <= float64(n.NodesCPU)*m.Cores*m.Use || n.NodesCPU >= 10_000 {
+			break
+		}
+		n.NodesCPU++
+	}
+	n.Nodes = max(n.NodesCPU, int(math.Ceil(n.ServiceBytes/m.Memory)))
+	n.ServiceCores = c.cores(n, float64(n.Nodes-1)/float64(n.Nodes))
+	n.Shards = max(int(math.Ceil(n.RedisCores/m.Use)), int(math.Ceil(n.RedisBytes/m.RedisMemory)), 1)
+	return n, nil
+}
+
+// cores is what the service needs when a share of its touches is forwarded.
+func (c *Constants) cores(n Need, forwarded float64) float64 {
+	elsewhere := c.Forward
+	if n.PerDecision > 1 {
+		elsewhere = c.Agree
+	}
+	us := c.Base + c.Rule*max(n.Rules-2, 0) + elsewhere*forwarded
+	if !n.Batched {
+		us += c.Single
+	}
+	return (n.Rate*us + n.Flushed*c.Flush + n.Rounds*c.Round + n.Loaded*c.Load) / 1e6
+}

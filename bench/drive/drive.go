@@ -1,0 +1,180 @@
+package drive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"twotier/bench/limiter"
+	"twotier/bench/pace"
+)
+
+// Options describe a run. Zero values take the defaults that are named.
+type Options struct {
+	// Workload is one of Workloads, or uniform. It has no default.
+	Workload string `json:"workload"`
+	// Keys is how many keys there are to draw from. Default: a million; ten million for messages.
+	Keys uint64 `json:"keys"`
+	// Seed is where the draws start; distinct keys of different seeds don't meet. Default 1.
+	Seed uint64 `json:"seed"`
+	// Rules are those of a decision, where the workload has none of its own. Default: Rules().
+	Rules []limiter.Limit `json:"-"`
+	// Batch is how many decisions are asked for in one call. Default 1; more takes a limiter.Batcher.
+	Batch int `json:"batch"`
+	// Workers is how many calls are under way at a time. Default 64.
+	Workers int `json:"workers"`
+	// Rate is that of an open loop in decisions per second; 0 is a closed loop. The diurnal workload has its own rate, which
+	// swings around this one as it does by the day.
+	Rate float64 `json:"rate"`
+	// MaxCalls bounds the decisions of a run; 0 is no bound.
+	MaxCalls int `json:"max_calls,omitempty"`
+	// Warmup is not measured, Duration is. Default 0 and 3 s.
+	Warmup   time.Duration `json:"warmup_ns"`
+	Duration time.Duration `json:"duration_ns"`
+	// Day is when the day of the diurnal workload ends. Default: ten minutes ago.
+	Day time.Time `json:"-"`
+}
+
+// Result is what a run measured. Its calls have Options.Batch decisions each.
+type Result struct {
+	Options Options `json:"options"`
+	pace.Result
+	// Decisions were made and Admitted of them let through, the warm-up included.
+	Decisions int64 `json:"decisions"`
+	Admitted  int64 `json:"admitted"`
+	// PerSecond is decisions per second, without the warm-up.
+	PerSecond float64 `json:"decisions_per_second"`
+}
+
+func (o *Options) fill() error {
+	preset(&o.Keys, 1_000_000)
+	if o.Workload == "messages" && o.Keys == 1_000_000 {
+		o.Keys = 10_000_000
+	}
+	preset(&o.Seed, 1)
+	preset(&o.Batch, 1)
+	preset(&o.Workers, 64)
+	preset(&o.Duration, 3*time.Second)
+	if o.Rules == nil {
+		o.Rules = Rules()
+	}
+	if o.Day.IsZero() {
+		o.Day = time.Now().Add(-10 * time.Minute)
+	}
+	if o.Batch < 1 || o.Workers < 1 || o.Rate < 0 || o.MaxCalls < 0 || o.Duration < 0 || o.Warmup < 0 {
+		return fmt.Errorf("drive: out of range: %+v", *o)
+	}
+	return nil
+}
+
+func preset[T comparable](v *T, to T) {
+	var zero T
+	if *v == zero {
+		*v = to
+	}
+}
+
+// worker asks for one call's decisions at a time.
+type worker struct {
+	ctx     context.Context
+	limiter limiter.Limiter
+	batcher limiter.Batcher
+	source  source
+	calls   []limiter.Call // memory for Options.Batch
+	n       int            // of them are asked for next
+	total   *totals
+}
+
+type totals struct{ decisions, admitted atomic.Int64 }
+
+// Run drives l until the duration is over, the trace is, or ctx is done. The error is about the options; calls that fail are
+// in the result.
+func Run(ctx context.Context, l limiter.Limiter, o Options) (Result, error) {
+	d, err := New(l, o)
+	if err != nil {
+		return Result{}, err
+	}
+	return d.Run(ctx)
+}
+
+// Drive is a run that is ready to go: what is known of a trace beforehand has been drawn.
+type Drive struct {
+	options Options
+	workers []*worker
+	total   totals
+}
+
+// New prepares a run.
+func New(l limiter.Limiter, o Options) (*Drive, error) {
+	if err := o.fill(); err != nil {
+		return nil, err
+	}
+	batcher, _ := l.(limiter.Batcher)
+	if o.Batch > 1 && batcher == nil {
+		return nil, errors.New("drive: " + l.Name() + " takes one decision at a time")
+	}
+	sources, err := o.sources()
+	if err != nil {
+		return nil, err
+	}
+	d := &Drive{options: o}
+	for _, s := range sources {
+		w := &worker{limiter: l, source: s, calls: make([]limiter.Call, o.Batch), total: &d.total}
+		if o.Batch > 1 {
+			w.batcher = batcher
+		}
+		d.workers = append(d.workers, w)
+	}
+	return d, nil
+}
+
+// Run runs, once.
+func (d *Drive) Run(ctx context.Context) (Result, error) {
+	o := d.options
+	var workers []pace.Worker
+	for _, w := range d.workers {
+		w.ctx = ctx
+		workers = append(workers, pace.Worker{Next: w.next, Do: w.do})
+	}
+	p := pace.Options{Rate: o.Rate / float64(o.Batch), Warmup: o.Warmup, Duration: o.Duration, Scheduled: o.scheduled()}
+	r := Result{Options: o, Result: pace.Run(ctx, p, workers)}
+	r.Decisions, r.Admitted = d.total.decisions.Load(), d.total.admitted.Load()
+	r.PerSecond = r.CallsPerSecond * float64(o.Batch)
+	return r, ctx.Err()
+}
+
+// scheduled says that decisions are due when the trace says so.
+func (o *Options) scheduled() bool { return o.Workload == "diurnal" && o.Rate > 0 }
+
+// next draws as many decisions as a call has. The last call of a trace may have fewer.
+func (w *worker) next() (due time.Duration, ok bool) {
+	for w.n = 0; w.n < len(w.calls); w.n++ {
+		at, ok := w.source(&w.calls[w.n])
+		if !ok {
+			break
+		}
+		due = at
+	}
+	return due, w.n > 0
+}
+
+func (w *worker) do() error {
+	var admitted int
+	var err error
+	if w.batcher != nil {
+		admitted, err = w.batcher.AcquireEach(w.ctx, w.calls[:w.n])
+	} else {
+		var ok bool
+		if ok, err = w.limiter.AcquireAll(w.ctx, w.calls[0].Checks, w.calls[0].TS); ok {
+			admitted = 1
+		}
+	}
+	if err != nil {
+		return err
+	}
+	w.total.decisions.Add(int64(w.n))
+	w.total.admitted.Add(int64(admitted))
+	return nil
+}

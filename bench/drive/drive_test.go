@@ -1,0 +1,97 @@
+package drive_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"twotier/bench/drive"
+	"twotier/bench/limiter"
+)
+
+// counter admits every second decision and remembers what it was asked.
+type counter struct {
+	mu    sync.Mutex
+	n     int
+	keys  map[string]int
+	rules int
+	last  map[string]int64
+	late  int
+}
+
+func newCounter() *counter { return &counter{keys: make(map[string]int), last: make(map[string]int64)} }
+
+func (c *counter) Name() string { return "counter" }
+
+func (c *counter) AcquireAll(_ context.Context, checks []limiter.Check, ts int64) (bool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.n++
+	for _, k := range checks {
+		c.keys[k.Key]++
+		c.rules += len(k.Limits)
+		if ts < c.last[k.Key] {
+			c.late++
+		}
+		c.last[k.Key] = ts
+	}
+	return c.n%2 == 0, nil
+}
+
+func (c *counter) AcquireEach(ctx context.Context, calls []limiter.Call) (admitted int, err error) {
+	for _, call := range calls {
+		if ok, _ := c.AcquireAll(ctx, call.Checks, call.TS); ok {
+			admitted++
+		}
+	}
+	return admitted, nil
+}
+
+func TestEveryDecisionIsCounted(t *testing.T) {
+	for _, o := range []drive.Options{
+		{Workload: "hot"}, {Workload: "zipf", Rate: 5000}, {Workload: "distinct", Batch: 30}, {Workload: "messages", Batch: 7},
+		{Workload: "diurnal"}, {Workload: "diurnal", Rate: 1}, {Workload: "distinct", MaxCalls: 400}, {Workload: "uniform", Keys: 10},
+	} {
+		c := newCounter()
+		o.Duration, o.Workers = 100*time.Millisecond, 4
+		r, err := drive.Run(t.Context(), c, o)
+		if err != nil || r.Err() != nil {
+			t.Fatal(err, r.Err())
+		}
+		t.Logf("%s: %d decisions of %d keys, %.0f/s", o.Workload, r.Decisions, len(c.keys), r.PerSecond)
+		if r.Decisions == 0 || int64(c.n) != r.Decisions || r.Admitted != r.Decisions/2 {
+			t.Errorf("%+v: %d decisions, %d admitted; it saw %d", o, r.Decisions, r.Admitted, c.n)
+		}
+		if o.MaxCalls > 0 && c.n != o.MaxCalls || o.Workload == "hot" && len(c.keys) != 1 || o.Workload == "distinct" && len(c.keys) != c.n {
+			t.Errorf("%+v: %d decisions of %d keys", o, c.n, len(c.keys))
+		}
+		if o.Workload == "diurnal" && (c.rules != 4*c.n || c.late > 0) {
+			t.Errorf("%+v: %d rules in %d decisions, %d out of order", o, c.rules, c.n, c.late)
+		}
+	}
+}
+
+func TestOneByOneTakesNoBatches(t *testing.T) {
+	if _, err := drive.Run(t.Context(), limiter.NewGCRA(nil), drive.Options{Workload: "hot", Batch: 2}); err == nil {
+		t.Error("it does")
+	}
+	if _, err := drive.Run(t.Context(), newCounter(), drive.Options{Workload: "none"}); err == nil {
+		t.Error("an unknown workload was taken")
+	}
+}
+
+// failing fails.
+type failing struct{ counter }
+
+func (f *failing) AcquireAll(context.Context, []limiter.Check, int64) (bool, error) {
+	return false, errors.New("out of order")
+}
+
+func TestFailureIsReported(t *testing.T) {
+	r, err := drive.Run(t.Context(), &failing{}, drive.Options{Workload: "hot", Workers: 2, Duration: time.Second})
+	if err != nil || r.Errors != 2 || r.Err() == nil || r.Decisions != 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}

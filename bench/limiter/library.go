@@ -1,0 +1,96 @@
+package limiter
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"twotier/syncer"
+)
+
+// Counter is what carries out operations in this process: a syncer.Counter or a redisstore.Direct.
+type Counter interface {
+	Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error
+	DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result)
+}
+
+// Library is twotier within the caller's process.
+type Library struct {
+	name    string
+	counter Counter
+	buffers sync.Pool // of *buffer
+}
+
+type buffer struct {
+	ops []syncer.Op
+	res []syncer.Result
+}
+
+// NewLibrary returns an adapter for a counter that is open.
+func NewLibrary(name string, c Counter) *Library {
+	return &Library{name: name, counter: c, buffers: sync.Pool{New: func() any { return new(buffer) }}}
+}
+
+// Name is how tables call it.
+func (l *Library) Name() string { return l.name }
+
+// AcquireAll is one operation.
+func (l *Library) AcquireAll(ctx context.Context, checks []Check, ts int64) (bool, error) {
+	b := l.buffers.Get().(*buffer)
+	defer l.buffers.Put(b)
+	b.resize(1)
+	setOp(&b.ops[0], checks, ts)
+	if err := l.counter.Do(ctx, &b.ops[0], &b.res[0]); err != nil {
+		return false, fmt.Errorf("%s: %w", l.name, err)
+	}
+	return b.res[0].Allowed, nil
+}
+
+// AcquireEach is one DoAll.
+func (l *Library) AcquireEach(ctx context.Context, calls []Call) (admitted int, err error) {
+	b := l.buffers.Get().(*buffer)
+	defer l.buffers.Put(b)
+	b.resize(len(calls))
+	for i, c := range calls {
+		setOp(&b.ops[i], c.Checks, c.TS)
+	}
+	l.counter.DoAll(ctx, b.ops, b.res)
+	for i := range b.res {
+		if err := b.res[i].Err; err != nil {
+			return admitted, fmt.Errorf("%s: %w", l.name, err)
+		}
+		if b.res[i].Allowed {
+			admitted++
+		}
+	}
+	return admitted, nil
+}
+
+// resize makes room for n operations and keeps the memory of those before.
+func (b *buffer) resize(n int) {
+	b.ops, b.res = room(b.ops, n), room(b.res, n)
+}
+
+func room[T any](of []T, n int) []T {
+	of = of[:cap(of)]
+	if len(of) < n {
+		of = append(of, make([]T, n-len(of))...)
+	}
+	return of[:n]
+}
+
+// setOp makes op an acquire of checks in the memory that it has.
+func setOp(op *syncer.Op, checks []Check, ts int64) {
+	op.Kind, op.TS = syncer.Acquire, ts
+	for len(op.Checks) < len(checks) {
+		op.Checks = append(op.Checks, syncer.Check{})
+	}
+	op.Checks = op.Checks[:len(checks)]
+	for i, c := range checks {
+		to := &op.Checks[i]
+		to.Key, to.N, to.Limits = append(to.Key[:0], c.Key...), c.N, to.Limits[:0]
+		for _, l := range c.Limits {
+			to.Limits = append(to.Limits, syncer.Limit(l))
+		}
+	}
+}

@@ -1,0 +1,42 @@
+package limiter
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/go-redis/redis_rate/v10"
+	"github.com/redis/go-redis/v9"
+)
+
+// GCRA is go-redis/redis_rate: for every rule one number, the time at which the next event would conform. It smooths
+// rather than counts: after a burst of a rule's whole Max it admits more as time goes by, up to twice Max in a window. It
+// runs on Redis's clock, whatever time it is told, and asks for one rule after the other: what an earlier rule has counted
+// stays counted when a later one refuses.
+type GCRA struct {
+	limiter *redis_rate.Limiter
+}
+
+// NewGCRA returns the limiter of redis_rate.
+func NewGCRA(rdb *redis.Client) *GCRA { return &GCRA{redis_rate.NewLimiter(rdb)} }
+
+// Name is how tables call it.
+func (g *GCRA) Name() string { return "redis_rate (GCRA)" }
+
+// AcquireAll asks for every rule until one refuses, with one round trip for each.
+func (g *GCRA) AcquireAll(ctx context.Context, checks []Check, _ int64) (bool, error) {
+	for _, c := range checks {
+		for _, l := range c.Limits {
+			rule := redis_rate.Limit{Rate: int(l.Max), Burst: int(l.Max), Period: time.Duration(l.Window) * time.Millisecond}
+			res, err := g.limiter.AllowN(ctx, c.Key+":"+strconv.FormatInt(l.Window, 10), rule, int(c.N))
+			if err != nil {
+				return false, fmt.Errorf("redis_rate: %w", err)
+			}
+			if res.Allowed == 0 {
+				return false, nil
+			}
+		}
+	}
+	return true, nil
+}

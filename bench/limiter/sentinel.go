@@ -1,0 +1,81 @@
+package limiter
+
+import (
+	"context"
+	"hash/maphash"
+	"sync"
+
+	"github.com/alibaba/sentinel-golang/core/base"
+	sentinel "github.com/alibaba/sentinel-golang/core/stat/base"
+)
+
+// Sentinel is sentinel-golang's leap array in this process: for every rule of every key an array of as many buckets as the
+// rule's sub-windows, all there from the start. It runs on its own clock, and nothing of it outlives the process. The array
+// has no operation that compares and counts, so each key is looked up and asked under a mutex.
+type Sentinel struct {
+	seed   maphash.Seed
+	shards [1021]struct {
+		mu   sync.Mutex
+		keys map[string][]*sentinel.BucketLeapArray
+	}
+}
+
+// NewSentinel returns an empty one.
+func NewSentinel() *Sentinel {
+	s := &Sentinel{seed: maphash.MakeSeed()}
+	for i := range s.shards {
+		s.shards[i].keys = make(map[string][]*sentinel.BucketLeapArray)
+	}
+	return s
+}
+
+// Name is how tables call it.
+func (s *Sentinel) Name() string { return "sentinel leap array" }
+
+// AcquireAll decides each check under its shard's lock. Checks that were admitted before one that is refused are taken
+// back.
+func (s *Sentinel) AcquireAll(_ context.Context, checks []Check, _ int64) (bool, error) {
+	for i, c := range checks {
+		if s.acquire(c, c.N) {
+			continue
+		}
+		for _, done := range checks[:i] {
+			s.acquire(done, -done.N)
+		}
+		return false, nil
+	}
+	return true, nil
+}
+
+// AcquireEach decides one by one.
+func (s *Sentinel) AcquireEach(ctx context.Context, calls []Call) (admitted int, err error) {
+	for _, c := range calls {
+		if ok, _ := s.AcquireAll(ctx, c.Checks, c.TS); ok {
+			admitted++
+		}
+	}
+	return admitted, nil
+}
+
+// acquire counts n events if they fit; fewer than none always do.
+func (s *Sentinel) acquire(c Check, n int64) bool {
+	shard := &s.shards[maphash.String(s.seed, c.Key)%uint64(len(s.shards))]
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	arrays := shard.keys[c.Key]
+	if arrays == nil {
+		for _, l := range c.Limits {
+			arrays = append(arrays, sentinel.NewBucketLeapArray(uint32((l.Window+Width(l.Window)-1)/Width(l.Window)), uint32(l.Window)))
+		}
+		shard.keys[c.Key] = arrays
+	}
+	for i, l := range c.Limits {
+		if n > 0 && arrays[i].Count(base.MetricEventPass)+n > l.Max {
+			return false
+		}
+	}
+	for _, a := range arrays {
+		a.AddCount(base.MetricEventPass, n)
+	}
+	return true
+}

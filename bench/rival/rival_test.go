@@ -1,0 +1,94 @@
+package rival_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"twotier/bench/limiter"
+	"twotier/bench/measure"
+	"twotier/bench/rival"
+)
+
+// Every rival starts, decides, batches if it says so, says what it used, and stops.
+func TestEveryRival(t *testing.T) {
+	env, remove, err := rival.Build(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := remove(); err != nil {
+			t.Error(err)
+		}
+	}()
+	limits := []limiter.Limit{{Window: 3_600_000, Max: 3}}
+	for _, rv := range rival.All() {
+		t.Run(rv.Name, func(t *testing.T) {
+			s, err := rv.Start(t.Context(), env)
+			if errors.Is(err, limiter.ErrNotAvailable) {
+				t.Skip(err)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+			}()
+			before, err := measure.Of(t.Context(), s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			admitted := 0
+			for range 5 {
+				ok, err := limiter.Acquire(t.Context(), s, "k", 1, time.Now().UnixMilli(), limits)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if ok {
+					admitted++
+				}
+			}
+			if rv.Name != "nothing" && admitted != 3 {
+				t.Errorf("%d of 5 admitted", admitted)
+			}
+			batch(t, rv.Name, s, limits)
+			if err := s.Drain(t.Context()); err != nil {
+				t.Error(err)
+			}
+			after, err := measure.Of(t.Context(), s)
+			if used := after.Since(before); err != nil || s.Redis != nil && used.Work.Commands == 0 {
+				t.Errorf("%+v, %v", used, err)
+			}
+			if m, err := measure.MemoryOf(t.Context(), s); err != nil || m.Service+m.Redis == 0 {
+				t.Errorf("%+v, %v", m, err)
+			}
+		})
+	}
+}
+
+func batch(t *testing.T, name string, s *rival.Stand, limits []limiter.Limit) {
+	b, ok := s.Limiter.(limiter.Batcher)
+	if !ok {
+		return
+	}
+	calls := make([]limiter.Call, 6)
+	for i := range calls {
+		calls[i] = limiter.Call{TS: time.Now().UnixMilli(), Checks: []limiter.Check{{Key: "b", N: 1, Limits: limits}}}
+	}
+	if n, err := b.AcquireEach(t.Context(), calls); err != nil || name != "nothing" && n != 3 {
+		t.Errorf("%d of 6 admitted in a batch, %v", n, err)
+	}
+}
+
+func TestSelect(t *testing.T) {
+	all := rival.All()
+	some, err := rival.Select(all, "incr-lua,zset*")
+	if err != nil || len(some) != 3 || some[0].Name != "incr-lua" {
+		t.Errorf("%v, %v", rival.Names(some), err)
+	}
+	if _, err := rival.Select(all, "incr-lua,none"); err == nil {
+		t.Error("an unknown name was taken")
+	}
+}
