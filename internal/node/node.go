@@ -73,7 +73,7 @@ type Node struct {
 
 	mode      atomic.Pointer[modeTurn]
 	switching sync.Mutex   // held by SetMode
-	modeMu    sync.Mutex   // held during a step of a change of mode
+	modeMu    turnstile    // held during a step of a change of mode
 	prepared  uint64       // the change that this node is prepared for, 0 if none; guarded by modeMu
 	paused    atomic.Bool  // nothing is decided
 	direct    atomic.Int64 // operations under way in Redis
@@ -125,6 +125,7 @@ func New(opt Options) (*Node, error) {
 		n.lone = lone
 	}
 	n.mode.Store(&modeTurn{mode: opt.Mode})
+	n.modeMu = newTurnstile()
 	n.holds.init()
 	n.errands.New = func() any { return new(errand) }
 	n.run, n.stop = context.WithCancel(context.Background())
