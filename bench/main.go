@@ -30,6 +30,7 @@ func steps() []step {
 		{"compare", "-duration 1500ms",
 			"-duration 150ms -workloads hot,zipf,distinct -rivals nothing,hash-lua*,redis-rate,gubernator-1,twotier-lib,twotier"},
 		{"http", "-duration 2s -rounds 3", "-rounds 1 -duration 200ms"},
+		{"forward", "", "-rounds 1 -duration 200ms"},
 		{"decisions", "", "-receivers 20 -live 3s"},
 		{"interval", "-samples 25", "-intervals 10ms,200ms -rate 10000 -duration 1s -samples 5 -steady 2s"},
 		{"loss", "", "-rounds 1 -rate 5000 -before 500ms"},
@@ -42,7 +43,7 @@ func steps() []step {
 func main() {
 	quick := flag.Bool("quick", false, "take about a minute")
 	parts := flag.String("parts", "",
-		"`names` with commas, all if empty: micro, compare, http, decisions, interval, loss, growth, memory, messages")
+		"`names` with commas, all if empty: micro, compare, http, forward, decisions, interval, loss, growth, memory, messages")
 	out := flag.String("out", "", "`directory` of the results; results, or results/quick")
 	flag.Parse()
 	if *out == "" {

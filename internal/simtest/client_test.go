@@ -161,6 +161,9 @@ func (c *client) batch(p *proc) {
 		if c.rnd.IntN(3) == 0 {
 			key := c.limited()
 			ops[i] = node.Op{Kind: node.Acquire, Checks: []node.Check{{Key: []byte(key), N: 1, Limits: []node.Limit{{Window: dayMS, Max: c.w.limitOf(key)}}}}}
+			if other := c.limited(); other != key && c.rnd.IntN(2) == 0 {
+				ops[i].Checks = append(ops[i].Checks, node.Check{Key: []byte(other), N: 1, Limits: []node.Limit{{Window: dayMS, Max: c.w.limitOf(other)}}})
+			}
 		}
 	}
 	done := c.w.enter(p)
