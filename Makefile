@@ -17,7 +17,7 @@ build: ## build bin/twotier
 	$(GO) build -trimpath -o bin/twotier ./cmd/twotier
 
 .PHONY: test
-test: ## everything that has to hold: lint, bench module, fuzz smoke, all tests under the race detector
+test: ## everything that has to hold: lint, bench module, simulated cluster, fuzz smoke, all tests under the race detector
 	@./scripts/test
 
 .PHONY: race
