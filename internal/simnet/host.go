@@ -101,7 +101,8 @@ func (h *Host) Call(ctx context.Context, to string, request []byte) ([]byte, err
 		return nil, fmt.Errorf("%w by %s", ErrRefused, to)
 	}
 	replies := make(chan []byte, 1)
-	go func() { replies <- handler(slices.Clone(request)) }()
+	request = slices.Clone(request) // the caller may go on before it is handled
+	go func() { replies <- handler(request) }()
 	select {
 	case reply := <-replies:
 		d, ok := h.net.passes(to, h.ip, Calls, loss)
