@@ -395,3 +395,56 @@ func TestEviction(t *testing.T) {
 		clk.set(clk.Now() + 20)
 	}
 }
+
+// meter counts exchanges, and how often each key is read.
+type meter struct {
+	syncer.Store
+	mu        sync.Mutex
+	exchanges int
+	reads     map[string]int
+}
+
+func (m *meter) Exchange(ctx context.Context, rounds []*syncer.Round) {
+	m.mu.Lock()
+	m.exchanges++
+	for _, r := range rounds {
+		for i := range r.Keys {
+			if r.Keys[i].Load {
+				m.reads[string(r.Keys[i].Key)]++
+			}
+		}
+	}
+	m.mu.Unlock()
+	m.Store.Exchange(ctx, rounds)
+}
+
+// TestColdKeysOfABatchAreReadTogether has a batch of acquires on keys that nobody knows: each is read once, in a few exchanges.
+func TestColdKeysOfABatchAreReadTogether(t *testing.T) {
+	m := &meter{Store: embedded.New(embedded.Options{}), reads: map[string]int{}}
+	c := open(t, syncer.Options{Store: m, FlushInterval: time.Hour, Lanes: 2})
+	ops, res := make([]syncer.Op, 500), make([]syncer.Result, 500)
+	for i := range ops {
+		ops[i] = syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{
+			{Key: fmt.Append(nil, "a", i), N: 1, Limits: limits(60_000, 1)}, {Key: fmt.Append(nil, "b", i/2), N: 1, Limits: limits(60_000, 5)},
+		}}
+	}
+	c.DoAll(t.Context(), ops, res)
+	for i := range res {
+		if res[i].Err != nil || !res[i].Allowed {
+			t.Fatalf("operation %d: %+v", i, res[i])
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.exchanges > 20 {
+		t.Errorf("%d exchanges for a batch", m.exchanges)
+	}
+	for key, n := range m.reads {
+		if n > 1 {
+			t.Errorf("%s was read %d times", key, n)
+		}
+	}
+	if len(m.reads) != 750 {
+		t.Errorf("%d keys were read, want 750", len(m.reads))
+	}
+}

@@ -19,9 +19,10 @@ type target struct {
 	hash   uint32
 	ref    ref
 	want   *want
-	absent bool // the store was asked and holds nothing
-	loaded bool // the store was asked for this operation
-	blind  bool // the store can't be asked
+	ahead  *want // what the key was asked for before, not looked at yet
+	absent bool  // the store was asked and holds nothing
+	loaded bool  // the store was asked for this operation
+	blind  bool  // the store can't be asked
 	extra  int64
 }
 
@@ -37,7 +38,10 @@ type call struct {
 
 // Do carries out one operation. It fills in res, whose memory it reuses; on an error res means nothing and, but for
 // ErrUnknownOutcome, nothing was counted. Other errors are ErrClosed, ErrOverload, ErrUnavailable and *InvalidError.
-func (c *Counter) Do(ctx context.Context, op *Op, res *Result) error {
+func (c *Counter) Do(ctx context.Context, op *Op, res *Result) error { return c.do(ctx, op, res, nil) }
+
+// do is Do. The keys of the checks may have been asked for ahead.
+func (c *Counter) do(ctx context.Context, op *Op, res *Result, ahead []*want) error {
 	res.Reset()
 	if c.closed.Load() {
 		return ErrClosed
@@ -50,6 +54,9 @@ func (c *Counter) Do(ctx context.Context, op *Op, res *Result) error {
 	defer c.calls.Put(k)
 	if err := c.prepare(k, op, now); err != nil {
 		return err
+	}
+	for i := range ahead {
+		k.targets[i].ahead = ahead[i]
 	}
 	if err := c.lockWarm(ctx, k); err != nil {
 		return err
@@ -65,14 +72,19 @@ func (c *Counter) Do(ctx context.Context, op *Op, res *Result) error {
 // DoAll carries out operations in order and sets Err in each result. Those that need to know the past of a cold key wait
 // for all of them together, and so do those that wait for the store.
 func (c *Counter) DoAll(ctx context.Context, ops []Op, res []Result) {
-	c.askAhead(ops)
+	ahead, at := c.askAhead(ops), 0
 	commit := map[*partition]uint64{}
 	var waiting []int
 	for i := range ops {
 		op := ops[i]
 		stored := c.waits(&op) && op.Kind != Count
 		op.Ack = AckMemory
-		err := c.Do(ctx, &op, &res[i])
+		var asked []*want
+		if ahead != nil {
+			asked = ahead[at : at+len(op.Checks)]
+			at += len(op.Checks)
+		}
+		err := c.do(ctx, &op, &res[i], asked)
 		res[i].Err = err
 		if err == nil && stored {
 			waiting = append(waiting, i)

@@ -87,7 +87,9 @@ func (k *call) ask() {
 			t.blind = true
 			continue
 		}
-		t.want = t.p.ask(t.hash, t.ns, t.check.Key)
+		if t.want, t.ahead = t.ahead, nil; t.want == nil {
+			t.want = t.p.ask(t.hash, t.ns, t.check.Key)
+		}
 	}
 }
 
@@ -99,7 +101,10 @@ func (t *target) await(ctx context.Context, timeout <-chan time.Time) error {
 		if w.done {
 			t.want, t.absent, t.loaded = nil, !w.exists, true
 			err := w.err
-			if err != nil {
+			switch {
+			case errors.Is(err, ErrElsewhere): // the partition was about to be handed over: look again who decides
+				t.absent, t.loaded = false, false
+			case err != nil:
 				t.blind, t.absent, t.loaded = true, false, false
 			}
 			t.p.mu.Unlock()
@@ -122,11 +127,15 @@ func (t *target) await(ctx context.Context, timeout <-chan time.Time) error {
 	return nil
 }
 
-// askAhead registers all keys of a batch that will have to be loaded, so that they are loaded together.
-func (c *Counter) askAhead(ops []Op) {
+// askAhead asks for all keys of a batch that have to be loaded, so that they are loaded together. It returns what it asked for, check by
+// check, or nil if all are known.
+func (c *Counter) askAhead(ops []Op) (ahead []*want) {
+	var asked []*partition
+	at := 0
 	for i := range ops {
 		op := &ops[i]
 		for j := range op.Checks {
+			at++
 			if op.Kind == Add && len(op.Checks[j].Limits) == 0 {
 				continue
 			}
@@ -134,9 +143,24 @@ func (c *Counter) askAhead(ops []Op) {
 			c.locate(&t, &op.Checks[j])
 			t.p.mu.Lock()
 			if !t.known() && !t.p.blind() {
-				t.p.ask(t.hash, t.ns, t.check.Key)
+				if ahead == nil {
+					ahead = make([]*want, countChecks(ops))
+				}
+				ahead[at-1] = t.p.ask(t.hash, t.ns, t.check.Key)
+				asked = append(asked, t.p)
 			}
 			t.p.mu.Unlock()
 		}
 	}
+	for _, p := range asked {
+		p.lane.kick(p)
+	}
+	return ahead
+}
+
+func countChecks(ops []Op) (n int) {
+	for i := range ops {
+		n += len(ops[i].Checks)
+	}
+	return n
 }
