@@ -17,11 +17,11 @@ import (
 // later than that, it takes it for a loss of data, and restores what it knows.
 const sequenceTTL = 48 * time.Hour
 
-// A script carries out this many rounds, of up to so many keys, at the most: it holds up Redis for a few milliseconds. In a cluster,
+// A script carries out this many rounds, of up to so many keys, at the most: it holds up Redis for a millisecond or so. In a cluster,
 // where partitions live in different slots, it is one.
 const (
 	maxRoundsTogether = 64
-	maxKeysTogether   = 1024
+	maxKeysTogether   = 256
 )
 
 // Exchange implements syncer.Store with one script call for several rounds, all in one pipeline.

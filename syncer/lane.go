@@ -11,7 +11,7 @@ import (
 // Bounds of one exchange with the store.
 const (
 	maxRounds     = 256
-	maxKeysAtOnce = 8192
+	maxKeysAtOnce = 2048
 	// maxBuckets and maxBucketsAtOnce bound the buckets in a round and in an exchange. Redis takes about a microsecond for
 	// each, and must be done within RoundTimeout, or the same is sent again and again.
 	maxBuckets       = 8192
@@ -62,17 +62,20 @@ func (l *lane) takeKicked(due []*partition) []*partition {
 }
 
 func (l *lane) run(ctx context.Context) {
-	timer := time.NewTimer(l.jitter())
+	shifts := l.shifts()
+	timer := time.NewTimer(l.jitter() / time.Duration(shifts))
 	defer timer.Stop()
 	var due []*partition
-	for {
+	for shift := 0; ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-			due = append(l.takeKicked(due[:0]), l.parts...)
-			l.flushAll()
-			timer.Reset(l.jitter())
+			parts := l.parts[shift*len(l.parts)/shifts : (shift+1)*len(l.parts)/shifts]
+			shift = (shift + 1) % shifts
+			due = append(l.takeKicked(due[:0]), parts...)
+			l.flushAll(parts)
+			timer.Reset(l.jitter() / time.Duration(shifts))
 		case <-l.signal:
 			due = l.takeKicked(due[:0])
 		}
@@ -80,9 +83,20 @@ func (l *lane) run(ctx context.Context) {
 	}
 }
 
-// flushAll has every partition of the lane flush what is dirty.
-func (l *lane) flushAll() {
-	for _, p := range l.parts {
+// Every partition is flushed once in an interval, but not all at the same time: who waits for a key to be loaded would wait for that.
+const (
+	mostShifts    = 8
+	shortestShift = 5 * time.Millisecond
+)
+
+// shifts is in how many parts the lane's partitions are flushed.
+func (l *lane) shifts() int {
+	return max(1, min(mostShifts, len(l.parts), int(l.c.opt.FlushInterval/shortestShift)))
+}
+
+// flushAll has partitions flush what is dirty.
+func (l *lane) flushAll(parts []*partition) {
+	for _, p := range parts {
 		p.mu.Lock()
 		p.flushDue = true
 		l.c.takeShared(p)
@@ -116,7 +130,9 @@ func (l *lane) work(ctx context.Context, due []*partition) {
 			return
 		}
 		due = l.exchange(ctx, rounds, due)
-		due = l.takeKicked(due)
+		if kicked := l.takeKicked(nil); len(kicked) > 0 {
+			due = append(kicked, due...) // somebody waits for those
+		}
 	}
 }
 
