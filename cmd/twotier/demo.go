@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"sync"
 	"time"
 
 	"twotier/internal/cli"
@@ -160,12 +161,14 @@ func preferably(port int) string {
 	return address
 }
 
-// closeDemo stops the nodes one after the other: each hands what it has to those that are left.
+// closeDemo stops the nodes, all at the same time: nobody is left to hand anything to.
 func closeDemo(nodes []*server) error {
-	var errs []error
-	for _, s := range nodes {
-		errs = append(errs, s.close())
+	errs := make([]error, len(nodes))
+	var done sync.WaitGroup
+	for i, s := range nodes {
+		done.Go(func() { errs[i] = s.close() })
 	}
+	done.Wait()
 	return errors.Join(errs...)
 }
 
@@ -213,6 +216,6 @@ func printEnd(w io.Writer, nodes []*server, traffic *demo.Traffic) error {
 	}
 	fmt.Fprintf(w, "\nkey %s was counted %d times through all nodes; %s\n", demo.Key, st.Counted, strings.Join(said, ", "))
 	fmt.Fprintf(w, "limits allowed %d and refused %d; %d requests failed\n", st.Allowed, st.Refused, st.Failed)
-	fmt.Fprint(w, "stopping: each node hands what it owns to those that are left\n")
+	fmt.Fprint(w, "stopping all three\n")
 	return nil
 }
