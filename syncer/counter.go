@@ -68,6 +68,7 @@ func New(opt Options) (*Counter, error) {
 			p.mode = modeForeign
 		}
 		p.arena.most = (c.budget - c.budget/8) / 8
+		p.censusWords = c.budget / censusShare / 8
 		p.lane = c.lanes[i%len(c.lanes)]
 		p.lane.parts = append(p.lane.parts, p)
 	}
@@ -116,6 +117,9 @@ func (c *Counter) Open(ctx context.Context) error {
 		c.done.Go(func() { l.run(run) })
 	}
 	c.done.Go(func() { c.runSweep(run) })
+	if store, ok := c.opt.Store.(Census); ok {
+		c.done.Go(func() { c.runCensus(run, store) })
+	}
 	return nil
 }
 
@@ -216,6 +220,9 @@ func (c *Counter) Stats() Stats {
 		s.DroppedExpiredTotal += p.expired
 		if p.failing {
 			s.DegradedPartitions++
+		}
+		if p.census.whole && p.census.gen == p.gen && p.mode == modeOwn {
+			s.KnownPartitions++
 		}
 		p.mu.Unlock()
 	}

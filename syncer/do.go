@@ -190,7 +190,7 @@ func (c *Counter) entry(t *target, now int64) (ref, entry, error) {
 		e := p.arena.entry(r)
 		e.setUsed(sec)
 		e.set(flagCold)
-		if t.absent {
+		if t.absent || p.missing(t.hash) {
 			p.setWarm(e)
 		}
 		return r, e, nil

@@ -280,7 +280,7 @@ func (c *Counter) Release(partition int) error {
 	p.seq, p.acked, p.version, p.epoch, p.met = 0, 0, 0, 0, false
 	p.tenure++
 	p.writer = fmt.Sprintf("%s.%d", c.opt.Writer, p.tenure)
-	p.sealed, p.mode, p.doubt = nil, modeForeign, false
+	p.sealed, p.mode, p.doubt, p.census = nil, modeForeign, false, census{}
 	p.wake()
 	return nil
 }

@@ -18,6 +18,10 @@ func TestDegradedWhileRedisIsDown(t *testing.T) {
 	for _, onCold := range []string{"allow", "deny"} {
 		t.Run(onCold, func(t *testing.T) {
 			b := newBed(t, []redistest.Option{redistest.AOF()}, "--on-cold", onCold)
+			b.node.MustPost("/v1/add", `{"key":"cold","ack":"redis"}`)
+			b.l.Sending("cold", 1)
+			b.l.Note("cold", 1, proctest.Acked)
+			b.restart()
 			tr := b.traffic()
 			tr.Accept(200)
 			if status, body := b.node.Ready(); status != 200 || strings.Contains(body, "degraded\":true") {

@@ -70,6 +70,7 @@ func Run(t *testing.T, open func(t *testing.T) syncer.Store) {
 		{"Names", testNames},
 		{"Model", testModel},
 		{"ConcurrentWriters", testConcurrentWriters},
+		{"Census", testCensus},
 	} {
 		t.Run(tc.name, func(t *testing.T) { tc.test(t, open(t)) })
 	}
