@@ -35,7 +35,7 @@ func (s *Store) Keys(ctx context.Context, fn func(partition int, ns, key []byte)
 		if err := s.identify(ctx, conn, &mu, before); err != nil {
 			return err
 		}
-		if err := s.scan(ctx, conn, fn); err != nil {
+		if err := s.scan(ctx, conn, &mu, fn); err != nil {
 			return err
 		}
 		return s.identify(ctx, conn, &mu, after)
@@ -79,16 +79,18 @@ func (s *Store) eachServer(ctx context.Context, fn func(context.Context, *redis.
 }
 
 // scan calls fn for all keys of one server.
-func (s *Store) scan(ctx context.Context, conn *redis.Conn, fn func(partition int, ns, key []byte)) error {
+func (s *Store) scan(ctx context.Context, conn *redis.Conn, mu *sync.Mutex, fn func(partition int, ns, key []byte)) error {
 	for cursor := uint64(0); ; {
 		start := time.Now()
 		page, next, err := conn.Scan(ctx, cursor, keyPrefix+"*", censusPage).Result()
 		if err != nil {
 			return err
 		}
+		mu.Lock() // servers are asked at the same time
 		for _, name := range page {
 			eachKey(name, s.opt.Placement, fn)
 		}
+		mu.Unlock()
 		if cursor = next; cursor == 0 {
 			return nil
 		}

@@ -177,15 +177,21 @@ func (s *Store) appendBuckets(args []any, k *syncer.KeyRound, f *fields) []any {
 	return args
 }
 
+// flagNew is a key that is believed to be new, and is not asked for otherwise.
+const flagNew = "4"
+
 func flags(k *syncer.KeyRound) string {
-	n := int64(0)
-	if k.Reset {
-		n = 1
+	switch {
+	case k.Reset && k.Load:
+		return "3"
+	case k.Load:
+		return "2"
+	case k.Reset:
+		return "1"
+	case k.New:
+		return flagNew
 	}
-	if k.Load {
-		n += 2
-	}
-	return number(n)
+	return "0"
 }
 
 // take reads a script's reply into a round.
@@ -195,11 +201,11 @@ func (s *Store) take(r *syncer.Round, v any) {
 		return
 	}
 	reply, _ := v.([]any)
-	epoch := 4
+	epoch, least := 4, 5
 	if r.Republish {
-		epoch = 2
+		epoch, least = 2, 3
 	}
-	if len(reply) <= epoch {
+	if len(reply) < least {
 		r.Err = fmt.Errorf("%w: round: unexpected reply %v", syncer.ErrUnknownOutcome, v)
 		return
 	}
@@ -212,7 +218,11 @@ func (s *Store) take(r *syncer.Round, v any) {
 	if r.Republish {
 		return
 	}
-	takeValues(r, reply[5:])
+	if len(reply) < 6 {
+		r.Err = fmt.Errorf("%w: round: unexpected reply %v", syncer.ErrUnknownOutcome, v)
+		return
+	}
+	takeValues(r, reply[5], reply[6:])
 	takeErrors(r, reply[2])
 	takeLoaded(r, reply[3])
 }
@@ -223,12 +233,22 @@ func whole(v any) uint64 {
 	return uint64(n)
 }
 
-func takeValues(r *syncer.Round, values []any) {
+// takeValues reads what the adds came to. Of keys that were new, as they were believed to be, it is what was added.
+func takeValues(r *syncer.Round, known any, values []any) {
+	existed, _ := known.([]any)
 	at := 0
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		k.Err, k.Loaded = nil, k.Loaded[:0]
+		isNew := flags(k) == flagNew
+		if isNew && len(existed) > 0 && whole(existed[0]) == uint64(i) {
+			isNew, existed = false, existed[1:]
+		}
 		for j := range k.Adds {
+			if isNew {
+				k.Adds[j].Stored = k.Adds[j].N
+				continue
+			}
 			if at < len(values) {
 				k.Adds[j].Stored, _ = values[at].(int64)
 			}

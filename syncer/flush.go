@@ -125,6 +125,7 @@ func (c *Counter) takeKey(p *partition, r *Round, at ref, e entry, load bool) {
 		return true
 	})
 	k.adds = len(r.buckets)
+	k.New = p.warm(e) && e.synced() == 0 && k.adds > first
 	// The time to live that was set with the first count in a coarsest bucket lasts for as long as that is needed. A key that the
 	// store has lost since then says so when it is flushed, and has it renewed.
 	if k.adds > first && (fresh || !known) || e.has(flagRenew) {

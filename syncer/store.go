@@ -39,6 +39,8 @@ type KeyRound struct {
 	Reset bool
 	// Load asks for all buckets of the key, as they are at the end of the round.
 	Load bool
+	// New says that the store is believed to have nothing under the key, which can make counting it cheaper.
+	New bool
 	// TTL is the time to live to set, in milliseconds; 0 leaves it as it is.
 	TTL int64
 	// Adds are added to the buckets (or, in a Republish, are what the buckets must at least hold).

@@ -86,6 +86,14 @@ type Loop struct {
 	Drained float64 `json:"drained_seconds"`
 }
 
+// Lasting is decisions per second with the time counted in that Redis needed to have all of them: what can be kept up.
+func (l *Loop) Lasting() float64 {
+	if l.Seconds+l.Drained == 0 {
+		return 0
+	}
+	return float64(l.Decisions) / (l.Seconds + l.Drained)
+}
+
 // Per is a figure for each decision.
 func (l *Loop) Per(v float64) float64 { return v / float64(max(l.Decisions, 1)) }
 

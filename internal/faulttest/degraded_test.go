@@ -76,6 +76,8 @@ func TestDegradedPendingIsBounded(t *testing.T) {
 	}
 	b := newBed(t, nil, "--config", config, "--partitions", "4")
 	b.node.MustPost("/v1/add", `{"key":"first","ack":"redis"}`)
+	// Else partitions that ask what Redis has are degraded before the first key is in flight.
+	proctest.Until(t, "what Redis has is known", func() bool { return b.node.Metric("twotier_known_partitions", "") == 4 })
 	b.redis.Kill()
 	b.node.MustPost("/v1/add", `{"key":"first"}`)
 	b.degraded()

@@ -34,7 +34,7 @@ func (r *Row) Rate() float64 { return r.Open.Options.Rate }
 
 const introduction = `Every limiter gets the same decisions from the same driver on the same machine, and its own servers, started
 anew for each workload. %d callers ask for one decision at a time (*single*), or 8 for %d at a time (*batched*, where there is such a
-call), as fast as they are answered, for %s; then for one at a time at %.0f a second whether or not answers have come (*open*; its
+call), as fast as they are answered, for %s, *lasting* if the time is counted in that Redis then takes to have all of it; then for one at a time at %.0f a second whether or not answers have come (*open*; its
 latencies are measured from when a decision was due). Limiters marked *own clock* can't be told the time of an event.
 Processor time is in seconds for each million decisions: of the *driver*, which draws them and runs what is a library or
 the client of Redis; of the limiter's own *service* processes; and of *Redis*. *Commands* of Redis include those within
@@ -73,18 +73,18 @@ func (r *Result) of(workload string) (rows []Row) {
 }
 
 func speed(rows []Row) string {
-	head := []string{"limiter", "single/s", "batched/s", "admitted", "p50 µs open", "p99", "p99.9", "max", "unsent"}
+	head := []string{"limiter", "single/s", "lasting", "batched/s", "lasting", "admitted", "p50 µs open", "p99", "p99.9", "max", "unsent"}
 	var cells [][]string
 	for _, r := range rows {
 		if r.Skipped != "" {
 			continue
 		}
-		batched := "–"
+		batched, lasting := "–", "–"
 		if r.Batched != nil {
-			batched = fmt.Sprintf("%.0f", r.Batched.PerSecond)
+			batched, lasting = fmt.Sprintf("%.0f", r.Batched.PerSecond), fmt.Sprintf("%.0f", r.Batched.Lasting())
 		}
 		l := r.Open.Latency
-		cells = append(cells, report.Cells("%s|%.0f|%s|%.1f %%|%d|%d|%d|%d|%d", r.Title, r.Single.PerSecond, batched,
+		cells = append(cells, report.Cells("%s|%.0f|%.0f|%s|%s|%.1f %%|%d|%d|%d|%d|%d", r.Title, r.Single.PerSecond, r.Single.Lasting(), batched, lasting,
 			100*r.Single.Per(float64(r.Single.Admitted)), l.P50, l.P99, l.P999, l.Max, r.Open.Unsent))
 	}
 	return report.Table(head, cells)

@@ -91,21 +91,22 @@ const text = `Every message has to hold to four rules at once: 15 in any minute 
 seconds and 5 in any 59 minutes for its receiver and content. Receivers are drawn evenly from %d, so nearly every message
 meets a key that is not in memory. Messages come in an open loop, each in a call of its own or %d in one; latencies are of a
 call, measured from when it was due. *Highest* is the largest rate found, in steps of %v, at which the 99th percentile stays
-below %v and no more than one message in a hundred is left unsent at the end; *held* is what came of %v at that rate (a
-quarter of it for what is not twotier), and *at target* at %.0f a second. Generator, server and Redis share the machine.
+below %v, no more than one message in a hundred is left unsent at the end, and Redis has everything %v later; *held* is what came of %v at that rate (a
+quarter of it for what is not twotier), and *at target* at %.0f a second; *drained* is how much later Redis had everything. Generator, server and Redis share the machine.
 
 `
 
 func (r *Result) markdown(o options) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, text, r.Users, o.batch, o.probe, o.bound, o.hold, o.target)
-	head := []string{"limiter", "messages a call", "highest/s", "held/s", "mean ms", "p50", "p99", "p99.9", "at target/s", "mean ms", "p99"}
+	fmt.Fprintf(&b, text, r.Users, o.batch, o.probe, o.bound, mostDrain, o.hold, o.target)
+	head := []string{"limiter", "messages a call", "highest/s", "held/s", "mean ms", "p50", "p99", "p99.9", "drained s", "at target/s", "mean ms", "p99", "drained s"}
 	var rows [][]string
 	for _, s := range r.Searches {
 		h, t := s.Held.Latency, s.AtTarget.Latency
 		ms := func(us int64) float64 { return float64(us) / 1e3 }
-		rows = append(rows, report.Cells("%s|%d|%.0f|%.0f|%.2f|%.2f|%.2f|%.2f|%.0f|%.2f|%.2f", s.Title, s.Batch, s.Highest,
-			s.Held.PerSecond, h.Mean/1e3, ms(h.P50), ms(h.P99), ms(h.P999), s.AtTarget.PerSecond, t.Mean/1e3, ms(t.P99)))
+		rows = append(rows, report.Cells("%s|%d|%.0f|%.0f|%.2f|%.2f|%.2f|%.2f|%.2f|%.0f|%.2f|%.2f|%.2f", s.Title, s.Batch, s.Highest,
+			s.Held.PerSecond, h.Mean/1e3, ms(h.P50), ms(h.P99), ms(h.P999), s.HeldDrain,
+			s.AtTarget.PerSecond, t.Mean/1e3, ms(t.P99), s.TargetDrain))
 	}
 	b.WriteString(report.Table(head, rows))
 	return b.String()

@@ -28,17 +28,24 @@ type Search struct {
 	Held     drive.Result  `json:"held"`
 	AtTarget drive.Result  `json:"at_target"`
 	Usage    measure.Usage `json:"held_usage"`
+	// HeldDrain and TargetDrain are how long it took afterwards until Redis had everything, in seconds.
+	HeldDrain   float64 `json:"held_drained_seconds"`
+	TargetDrain float64 `json:"at_target_drained_seconds"`
 }
 
 // Step is one rate that was tried.
 type Step struct {
 	Rate float64 `json:"rate"`
 	P99  float64 `json:"p99_ms"`
-	Good bool    `json:"good"`
+	// Drained is how long it took afterwards until Redis had everything, in seconds.
+	Drained float64 `json:"drained_seconds"`
+	Good    bool    `json:"good"`
 }
 
 const (
 	lowest = 2000.0
+	// mostDrain is how far Redis may be behind at the end: two flush intervals and the time that a flush takes.
+	mostDrain = 500 * time.Millisecond
 	// doublings bound the way up, halvings the way back: the result is good to 3 %.
 	doublings = 9
 	halvings  = 5
@@ -112,25 +119,28 @@ func (f *finder) good(ctx context.Context, rate float64) (bool, error) {
 
 // try tries a rate. Before the next, Redis catches up.
 func (f *finder) try(ctx context.Context, rate float64) (bool, error) {
-	r, err := f.run(ctx, rate, min(time.Second, f.probe/4), f.probe)
+	r, drained, err := f.run(ctx, rate, min(time.Second, f.probe/4), f.probe)
 	if err != nil {
 		return false, err
 	}
 	sent := r.Calls + r.Unsent
-	step := Step{Rate: rate, P99: float64(r.Latency.P99) / 1e3}
-	step.Good = r.Latency.P99 < f.bound.Microseconds() && r.Unsent*100 <= sent
+	step := Step{Rate: rate, P99: float64(r.Latency.P99) / 1e3, Drained: drained}
+	step.Good = r.Latency.P99 < f.bound.Microseconds() && r.Unsent*100 <= sent && drained <= mostDrain.Seconds()
 	f.found.Steps = append(f.found.Steps, step)
-	log.Printf("%-24s %3d a call %8.0f/s: p99 %.2f ms, %d of %d unsent", f.found.Name, f.found.Batch, rate, step.P99, r.Unsent, sent)
+	log.Printf("%-24s %3d a call %8.0f/s: p99 %.2f ms, %d of %d unsent, in Redis after %.2f s", f.found.Name, f.found.Batch, rate, step.P99,
+		r.Unsent, sent, drained)
 	return step.Good, nil
 }
 
-func (f *finder) run(ctx context.Context, rate float64, warmup, length time.Duration) (drive.Result, error) {
+func (f *finder) run(ctx context.Context, rate float64, warmup, length time.Duration) (r drive.Result, drained float64, err error) {
 	f.seed++
-	r, err := drive.Run(ctx, f.stand.Limiter, drive.Options{
+	r, err = drive.Run(ctx, f.stand.Limiter, drive.Options{
 		Workload: "messages", Keys: f.users, Seed: f.seed, Batch: f.found.Batch, Workers: max(f.workers/f.found.Batch, 8),
 		Rate: rate, Warmup: warmup, Duration: length,
 	})
-	return r, errors.Join(err, r.Err(), f.stand.Drain(ctx))
+	end := time.Now()
+	err = errors.Join(err, r.Err(), f.stand.Drain(ctx))
+	return r, time.Since(end).Seconds(), err
 }
 
 // hold runs longer at what was found and at the target; a quarter of the time for what is not twotier.
@@ -144,7 +154,7 @@ func (f *finder) hold(ctx context.Context) error {
 		return err
 	}
 	if f.found.Highest > 0 {
-		if f.found.Held, err = f.run(ctx, f.found.Highest, 0, length); err != nil {
+		if f.found.Held, f.found.HeldDrain, err = f.run(ctx, f.found.Highest, 0, length); err != nil {
 			return err
 		}
 		log.Printf("%-24s %3d a call %8.0f/s held: p99 %.2f ms", f.found.Name, f.found.Batch, f.found.Highest,
@@ -155,6 +165,6 @@ func (f *finder) hold(ctx context.Context) error {
 		return err
 	}
 	f.found.Usage = after.Since(before)
-	f.found.AtTarget, err = f.run(ctx, f.target, 0, min(length, 10*time.Second))
+	f.found.AtTarget, f.found.TargetDrain, err = f.run(ctx, f.target, 0, min(length, 10*time.Second))
 	return err
 }

@@ -41,15 +41,15 @@ func throughput(c *findings.Compare, workload, what string) (picture, bool) {
 			continue
 		}
 		labels = append(labels, r.Title)
-		single.Y = append(single.Y, r.Single.PerSecond)
+		single.Y = append(single.Y, r.Single.Lasting())
 		many := math.NaN()
 		if r.Batched != nil {
-			many = r.Batched.PerSecond
+			many = r.Batched.Lasting()
 		}
 		batched.Y = append(batched.Y, many)
 	}
 	title := "Decisions per second, " + workload
-	return picture{"throughput-" + workload, title, "Workload: " + what + ". The axis is logarithmic.",
+	return picture{"throughput-" + workload, title, "Workload: " + what + ". Counted until Redis had all of it. The axis is logarithmic.",
 		plot.Bars(title, "decisions per second", labels, []plot.Series{single, batched}, true)}, labels != nil
 }
 

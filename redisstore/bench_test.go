@@ -1,0 +1,76 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"testing"
+
+	"twotier/internal/redistest"
+	"twotier/redisstore"
+	"twotier/syncer"
+)
+
+// BenchmarkFlush flushes one event of each of many keys, in rounds as a counter cuts them, into new keys and into ones that are there.
+// redis-µs/key is the processor time of Redis.
+func BenchmarkFlush(b *testing.B) {
+	for _, kind := range []string{"new", "known"} {
+		b.Run(kind, func(b *testing.B) {
+			srv := redistest.Start(b)
+			s := open(b, redisstore.Options{URL: srv.URL()})
+			const partitions, each = 64, 8
+			rounds := make([]*syncer.Round, partitions)
+			for p := range rounds {
+				rounds[p] = &syncer.Round{Partition: p, Writer: "w", Keys: make([]syncer.KeyRound, each)}
+			}
+			before := 0.0
+			for n := 0; b.Loop(); n++ {
+				if n == 1 {
+					before = usedCPU(b, srv)
+				}
+				for p, r := range rounds {
+					r.Seq++
+					for i := range r.Keys {
+						k := &r.Keys[i]
+						if kind == "new" || n == 0 {
+							*k = syncer.KeyRound{Key: fmt.Appendf(nil, "user:%d:%d:%d", n, p, i), TTL: 172_800_000, New: true}
+						} else {
+							k.TTL = 0
+						}
+						k.Adds = append(k.Adds[:0], syncer.Bucket{Level: 0, Index: 1_763_000_000 + int64(n), N: 1},
+							syncer.Bucket{Level: 1, Index: 29_383_333, N: 1}, syncer.Bucket{Level: 2, Index: 1_958_888, N: 1})
+						k.Expired = nil
+						if kind != "new" && n > 60 {
+							k.Expired = append(k.Expired, syncer.Bucket{Level: 0, Index: 1_763_000_000 + int64(n-60)})
+						}
+					}
+				}
+				s.Exchange(context.Background(), rounds)
+				for _, r := range rounds {
+					if r.Err != nil || r.Lost {
+						b.Fatal(r.Err, r.Lost)
+					}
+					r.Acked = r.Seq
+				}
+			}
+			keys := float64(b.N-1) * partitions * each
+			b.ReportMetric((usedCPU(b, srv)-before)*1e6/keys, "redis-µs/key")
+			b.ReportMetric(float64(b.Elapsed().Microseconds())/keys, "µs/key")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// usedCPU is the processor time that a server has used, in seconds.
+func usedCPU(b *testing.B, srv *redistest.Server) (s float64) {
+	info := srv.Do("INFO", "cpu").String()
+	for _, m := range regexp.MustCompile(`used_cpu_(?:user|sys):([0-9.]+)`).FindAllStringSubmatch(info, -1) {
+		v, err := strconv.ParseFloat(m[1], 64)
+		if err != nil {
+			b.Fatal(err)
+		}
+		s += v
+	}
+	return s
+}
