@@ -177,7 +177,7 @@ func (d *dice) round() *syncer.Round {
 }
 
 func (d *dice) key(r *syncer.Round, i int) syncer.KeyRound {
-	k := syncer.KeyRound{Key: fmt.Append(nil, "key-", i/2), TTL: 3_600_000, Load: d.IntN(3) == 0}
+	k := syncer.KeyRound{Key: fmt.Append(nil, "key-", i/2), TTL: 3_600_000, Load: d.IntN(3) == 0, New: d.IntN(2) == 0}
 	if i%2 == 1 {
 		k.NS = []byte("ns")
 	}
