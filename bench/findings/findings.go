@@ -137,6 +137,11 @@ type IntervalPoint struct {
 
 // Growth is what cmd/growth writes.
 type Growth struct {
+	Cold *struct {
+		Load      float64 `json:"load_us"`
+		RedisLoad float64 `json:"redis_load_us"`
+		Bytes     float64 `json:"bytes"`
+	} `json:"cold"`
 	Keys []struct {
 		Keys       float64 `json:"keys"`
 		Add        float64 `json:"add_ns"`

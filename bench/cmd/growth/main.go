@@ -26,7 +26,7 @@ func main() {
 	var o options
 	flag.IntVar(&o.maxKeys, "max-keys", 10_000_000, "most `keys`, ten thousand times a power of ten")
 	flag.IntVar(&o.nodes, "nodes", 5, "most `nodes`")
-	flag.StringVar(&o.parts, "parts", "keys,rules,nodes", "what to measure, with commas")
+	flag.StringVar(&o.parts, "parts", "cold,keys,rules,nodes", "what to measure, with commas")
 	flag.DurationVar(&o.duration, "duration", 2*time.Second, "of one measurement")
 	flag.StringVar(&o.out, "out", "results", "`directory` of the results")
 	proc.Main(func(ctx context.Context) error { return run(ctx, o) })
@@ -39,6 +39,12 @@ func run(ctx context.Context, o options) (err error) {
 	}
 	defer func() { err = errors.Join(err, remove()) }()
 	var r Result
+	if strings.Contains(o.parts, "cold") {
+		if r.Cold, err = cold(ctx); err != nil {
+			return fmt.Errorf("cold: %w", err)
+		}
+		log.Printf("cold keys: %+v", *r.Cold)
+	}
 	if strings.Contains(o.parts, "keys") {
 		if err := r.growKeys(ctx, env, o); err != nil {
 			return err

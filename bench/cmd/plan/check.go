@@ -36,7 +36,7 @@ func (c *Constants) checks(a findings.All) (all []Check, err error) {
 	return all, nil
 }
 
-// check asks the model about a run that began with nothing in memory: the first touch of each key was a cold one.
+// check asks the model about a run that began with nothing: the first touch of each key was its first.
 func (c *Constants) check(to []Check, of string, l *findings.Loop, flush float64) ([]Check, error) {
 	n := float64(max(l.Decisions, 1))
 	met, err := different("zipf", zipfKeys, n)
@@ -44,7 +44,7 @@ func (c *Constants) check(to []Check, of string, l *findings.Loop, flush float64
 		return nil, err
 	}
 	load := Load{
-		Rate: n / l.Seconds, Batched: true, Keys: zipfKeys, PerDecision: 1, Rules: 2, Distribution: "zipf", Flush: flush, Cold: met / n,
+		Rate: n / l.Seconds, Batched: true, Keys: zipfKeys, PerDecision: 1, Rules: 2, Distribution: "zipf", Flush: flush, New: met / n,
 	}
 	need, err := c.need(load, Machine{Cores: 1e6, Memory: 1e15, RedisMemory: 1e15, Use: 1})
 	if err != nil {

@@ -13,9 +13,10 @@ type Constants struct {
 	Base   float64 `json:"base_us"`
 	Single float64 `json:"single_us"`
 	Rule   float64 `json:"rule_us"`
-	// Flush and Load are the service's part for one key.
+	// Flush and Load are the service's part for one key, New what one that was never seen takes beside being flushed.
 	Flush float64 `json:"flush_us"`
 	Load  float64 `json:"load_us"`
+	New   float64 `json:"new_us"`
 	// Forward is what asking another node for one decision in a batch costs both together.
 	Forward float64 `json:"forward_us"`
 	// Agree is the same for a decision over two keys, on which their owners have to agree.
@@ -26,6 +27,7 @@ type Constants struct {
 	RedisFlush float64 `json:"redis_flush_us"`
 	RedisRound float64 `json:"redis_round_us"`
 	RedisLoad  float64 `json:"redis_load_us"`
+	RedisNew   float64 `json:"redis_new_us"`
 	FlushBytes float64 `json:"flush_bytes"`
 	LoadBytes  float64 `json:"load_bytes"`
 	// Sizes are those of a key by the number of its events, in order; Overhead is what the process holds beside them, as a factor.
@@ -45,7 +47,7 @@ var errMissing = errors.New("plan needs the results of compare (hot, zipf, disti
 
 // constants takes the prices from results.
 func constants(a findings.All) (c Constants, err error) {
-	if a.Compare == nil || a.Interval == nil || a.Growth == nil || a.Memory == nil {
+	if a.Compare == nil || a.Interval == nil || a.Growth == nil || a.Growth.Result.Cold == nil || a.Memory == nil {
 		return c, errMissing
 	}
 	hot, distinct := a.Compare.Result.Row("hot", "twotier"), a.Compare.Result.Row("distinct", "twotier")
@@ -63,10 +65,10 @@ func constants(a findings.All) (c Constants, err error) {
 	c.RedisFlush, c.RedisRound = flushAndRound(a.Interval.Result.Points, st.Usage.Work.CPU*1e6/adds, rounds,
 		func(u measure.Usage) float64 { return u.Work.CPU })
 	rounds = distinct.Batched.Per(float64(distinct.Batched.Usage.Work.Scripts))
-	c.Load = max(service(distinct.Batched)-c.Base-c.Flush-rounds*c.Round, 0)
-	work := distinct.Batched.Usage.Work
-	c.RedisLoad = max(distinct.Batched.Per(work.CPU*1e6)-c.RedisFlush-rounds*c.RedisRound, 0)
-	c.LoadBytes = max(distinct.Batched.Per(float64(work.BytesIn+work.BytesOut))-c.FlushBytes, 0)
+	c.New = max(service(distinct.Batched)-c.Base-c.Flush-rounds*c.Round, 0)
+	c.RedisNew = max(distinct.Batched.Per(distinct.Batched.Usage.Work.CPU*1e6)-c.RedisFlush-rounds*c.RedisRound, 0)
+	cold := a.Growth.Result.Cold
+	c.Load, c.RedisLoad, c.LoadBytes = cold.Load, cold.RedisLoad, cold.Bytes
 	c.Rule = slope(a.Growth.Result.Rules, "zipf", func(p findings.GrowthPoint) float64 { return p.Rules })
 	// Of the keys of n nodes, (n-1)/n are another's.
 	elsewhere := func(p findings.GrowthPoint) float64 { return (p.Nodes - 1) / p.Nodes }

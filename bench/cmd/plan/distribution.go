@@ -22,6 +22,27 @@ func different(distribution string, keys, n float64) (float64, error) {
 	return 0, fmt.Errorf("distribution %q: not one of hot, uniform, zipf, distinct", distribution)
 }
 
+// rest is the share of draws that meet other keys than those that are drawn most, if memory holds such a part of all.
+func rest(distribution string, keys, part float64) float64 {
+	if part >= 1 {
+		return 0
+	}
+	switch distribution {
+	case "uniform":
+		return 1 - part
+	case "zipf":
+		total, beyond := 0.0, 0.0
+		eachRange(keys, func(from, to, mid float64) {
+			p := (to - from) * math.Pow(mid, -trace.ZipfExponent)
+			if total += p; mid > part*keys {
+				beyond += p
+			}
+		})
+		return beyond / total
+	}
+	return 0 // one key, or none that ever comes back
+}
+
 // zipfDifferent sums, over the keys, the probability that n draws meet one; keys of about the same probability are taken
 // together.
 func zipfDifferent(keys, n float64) (sum float64) {

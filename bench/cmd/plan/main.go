@@ -23,7 +23,7 @@ func main() {
 	flag.Float64Var(&l.Rules, "rules", 4, "rules of a decision")
 	flag.StringVar(&l.Distribution, "distribution", "zipf", "hot, uniform, zipf or distinct")
 	flush := flag.Duration("flush", 200*time.Millisecond, "flush interval")
-	flag.Float64Var(&l.Cold, "cold", -1, "share of touches that meet a key that is not in memory; negative: every live key once a day")
+	flag.Float64Var(&l.New, "new", -1, "share of touches that meet a key for the first time; negative: every live key once a day")
 	flag.Float64Var(&m.Cores, "cores", 8, "of a node")
 	flag.Float64Var(&m.Use, "use", 0.5, "share of the processors that may be used")
 	flag.Float64Var(&m.Memory, "memory", m.Memory, "`bytes` of a node")
@@ -43,7 +43,7 @@ func examples(flush float64) (loads []Load) {
 		{Name: "10 million/s over a billion keys", Rate: 10e6, Keys: 1e9, PerDecision: 1, Rules: 2},
 	} {
 		for _, d := range []string{"uniform", "zipf"} {
-			e.Distribution, e.Batched, e.Flush, e.Cold = d, true, flush, -1
+			e.Distribution, e.Batched, e.Flush, e.New = d, true, flush, -1
 			loads = append(loads, e)
 		}
 	}
@@ -93,14 +93,15 @@ func milliseconds(ms float64) string { return fmt.Sprintf("%.0f ms", ms) }
 func markdown(c Constants, m Machine, needs []Need, checks []Check) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Nodes have %.0f cores and %s, Redis servers one core and %s; %.0f %% of the processors may be used. "+
-		"Nodes by processor alone keep what they can in memory and read the rest back from Redis.\n\n",
+		"*Fewest* nodes keep in memory the keys that are asked for most, as many as fit, and read the others back from Redis.\n\n",
 		m.Cores, size(m.Memory), size(m.RedisMemory), 100*m.Use)
-	head := []string{"load", "keys drawn", "flushed/s", "loaded/s", "service cores", "memory of all keys", "nodes", "by processor alone",
-		"Redis cores", "Redis memory", "Redis shards", "to and from Redis"}
+	head := []string{"load", "keys drawn", "new/s", "flushed/s", "service cores", "memory of all keys", "nodes",
+		"Redis cores", "Redis memory", "Redis shards", "to and from Redis", "fewest nodes", "read back/s", "Redis shards"}
 	var rows [][]string
 	for _, n := range needs {
-		rows = append(rows, report.Cells("%s|%s|%.3g|%.3g|%.1f|%s|%d|%d|%.2f|%s|%d|%s/s", n.Name, n.Distribution, n.Flushed, n.Loaded,
-			n.ServiceCores, size(n.ServiceBytes), n.Nodes, n.NodesCPU, n.RedisCores, size(n.RedisBytes), n.Shards, size(n.Network)))
+		rows = append(rows, report.Cells("%s|%s|%.3g|%.3g|%.1f|%s|%d|%.2f|%s|%d|%s/s|%d|%.3g|%d", n.Name, n.Distribution,
+			n.Created, n.Flushed, n.ServiceCores, size(n.ServiceBytes), n.Nodes, n.RedisCores, size(n.RedisBytes), n.Shards, size(n.Network),
+			n.Fewest, n.Loaded, n.FewestShards))
 	}
 	b.WriteString(report.Table(head, rows))
 	b.WriteString("\n## The constants\n\nMicroseconds of one core, and bytes.\n\n" + constantTable(c))
@@ -128,10 +129,12 @@ func constantTable(c Constants) string {
 		{"flushing a key, Redis", "interval: steady, less its rounds", c.RedisFlush},
 		{"a call that flushes a partition, service", "interval: shortest against longest", c.Round},
 		{"a call that flushes a partition, Redis", "interval: shortest against longest", c.RedisRound},
-		{"loading a key, service", "compare: distinct, less the above", c.Load},
-		{"loading a key, Redis", "compare: distinct, less the above", c.RedisLoad},
+		{"a new key beside that, service", "compare: distinct, less the above", c.New},
+		{"a new key beside that, Redis", "compare: distinct, less the above", c.RedisNew},
+		{"reading a key back, service", "growth: cold keys", c.Load},
+		{"reading a key back, Redis", "growth: cold keys", c.RedisLoad},
 		{"bytes of a flush", "interval: steady", c.FlushBytes},
-		{"bytes of a load", "compare: distinct, less the above", c.LoadBytes},
+		{"bytes of reading back", "growth: cold keys", c.LoadBytes},
 		{"resident over counted memory", "memory: 1 event", c.Overhead},
 	} {
 		rows = append(rows, []string{r.name, r.from, fmt.Sprintf("%.2f", r.v)})

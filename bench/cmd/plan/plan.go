@@ -21,8 +21,8 @@ type Load struct {
 	Distribution string `json:"distribution"`
 	// Flush is the flush interval in seconds.
 	Flush float64 `json:"flush_seconds"`
-	// Cold is the share of touches that meet a key that is not in memory; negative means: every live key once a day.
-	Cold float64 `json:"cold"`
+	// New is the share of touches that meet a key for the first time; negative means: every live key once a day.
+	New float64 `json:"new"`
 }
 
 // Machine is what a node and a Redis have.
@@ -38,9 +38,9 @@ type Machine struct {
 // Need is what a load takes.
 type Need struct {
 	Load
-	// Flushed and Loaded are keys per second, Rounds the calls that flush.
+	// Flushed and New are keys per second, Rounds the calls that flush.
 	Flushed float64 `json:"flushed_per_second"`
-	Loaded  float64 `json:"loaded_per_second"`
+	Created float64 `json:"created_per_second"`
 	Rounds  float64 `json:"rounds_per_second"`
 	// ServiceCores and RedisCores are busy all the time.
 	ServiceCores float64 `json:"service_cores"`
@@ -50,17 +50,20 @@ type Need struct {
 	RedisBytes   float64 `json:"redis_bytes"`
 	// Network is bytes per second between all nodes and Redis.
 	Network float64 `json:"network_bytes_per_second"`
-	// Nodes and Shards are what it comes to. Nodes could be more if memory is to hold all keys: those by processor alone are
-	// NodesCPU.
-	Nodes    int `json:"nodes"`
-	NodesCPU int `json:"nodes_by_processor"`
-	Shards   int `json:"redis_shards"`
+	// Nodes and Shards are what it comes to if memory is to hold all keys.
+	Nodes  int `json:"nodes"`
+	Shards int `json:"redis_shards"`
+	// Fewest is the nodes by processor alone, which keep in memory the keys that are asked for most and read others back,
+	// Loaded a second; FewestShards is the Redis servers that go with it.
+	Fewest       int     `json:"fewest_nodes"`
+	Loaded       float64 `json:"loaded_per_second"`
+	FewestShards int     `json:"fewest_redis_shards"`
 }
 
 const day = 86_400
 
-// need works out what a load takes. The number of nodes decides how much is forwarded, and that how many there must be, so
-// it is looked for step by step.
+// need works out what a load takes. The number of nodes decides how much is forwarded and how much is read back, and that how many
+// there must be, so it is looked for step by step.
 func (c *Constants) need(l Load, m Machine) (n Need, err error) {
 	n.Load = l
 	touches := l.Rate * l.PerDecision
@@ -70,39 +73,41 @@ func (c *Constants) need(l Load, m Machine) (n Need, err error) {
 	}
 	n.Flushed = perFlush / l.Flush
 	n.Rounds = syncer.DefaultPartitions * -math.Expm1(-perFlush/syncer.DefaultPartitions) / l.Flush
-	cold := l.Cold
-	if cold < 0 {
+	created := l.New
+	if created < 0 {
 		perDay, _ := different(l.Distribution, l.Keys, touches*day)
-		cold = perDay / (touches * day)
+		created = perDay / (touches * day)
 	}
-	n.Loaded = touches * cold
+	n.Created = touches * created
 	size := c.size(touches * day / l.Keys)
 	n.ServiceBytes, n.RedisBytes = l.Keys*size.Service*c.Overhead, l.Keys*size.Redis
-	n.RedisCores = (n.Flushed*c.RedisFlush + n.Rounds*c.RedisRound + n.Loaded*c.RedisLoad) / 1e6
-	n.Network = n.Flushed*c.FlushBytes + n.Loaded*c.LoadBytes
-	n.NodesCPU = 1
-	for {
-		n.ServiceCores = c.cores(n, float64(n.NodesCPU-1)/float64(n.NodesCPU))
-		if n.ServiceCores <= float64(n.NodesCPU)*m.Cores*m.Use || n.NodesCPU >= 10_000 {
+	n.RedisCores = (n.Flushed*c.RedisFlush + n.Rounds*c.RedisRound + n.Created*c.RedisNew) / 1e6
+	for n.Fewest = 1; ; n.Fewest++ {
+		inMemory := float64(n.Fewest) * m.Memory / n.ServiceBytes
+		n.Loaded = touches * max(rest(l.Distribution, l.Keys, inMemory)-created, 0)
+		if c.cores(n, n.Fewest, n.Loaded) <= float64(n.Fewest)*m.Cores*m.Use || n.Fewest >= 10_000 {
 			break
 		}
-		n.NodesCPU++
 	}
-	n.Nodes = max(n.NodesCPU, int(math.Ceil(n.ServiceBytes/m.Memory)))
-	n.ServiceCores = c.cores(n, float64(n.Nodes-1)/float64(n.Nodes))
-	n.Shards = max(int(math.Ceil(n.RedisCores/m.Use)), int(math.Ceil(n.RedisBytes/m.RedisMemory)), 1)
+	n.Network = n.Flushed * c.FlushBytes
+	n.Nodes = max(n.Fewest, int(math.Ceil(n.ServiceBytes/m.Memory)))
+	n.ServiceCores = c.cores(n, n.Nodes, 0)
+	shards := func(cores float64) int {
+		return max(int(math.Ceil(cores/m.Use)), int(math.Ceil(n.RedisBytes/m.RedisMemory)), 1)
+	}
+	n.Shards, n.FewestShards = shards(n.RedisCores), shards(n.RedisCores+n.Loaded*c.RedisLoad/1e6)
 	return n, nil
 }
 
-// cores is what the service needs when a share of its touches is forwarded.
-func (c *Constants) cores(n Need, forwarded float64) float64 {
+// cores is what the service needs with so many nodes, and so many keys read back a second.
+func (c *Constants) cores(n Need, nodes int, loaded float64) float64 {
 	elsewhere := c.Forward
 	if n.PerDecision > 1 {
 		elsewhere = c.Agree
 	}
-	us := c.Base + c.Rule*max(n.Rules-2, 0) + elsewhere*forwarded
+	us := c.Base + c.Rule*max(n.Rules-2, 0) + elsewhere*float64(nodes-1)/float64(nodes)
 	if !n.Batched {
 		us += c.Single
 	}
-	return (n.Rate*us + n.Flushed*c.Flush + n.Rounds*c.Round + n.Loaded*c.Load) / 1e6
+	return (n.Rate*us + n.Flushed*c.Flush + n.Rounds*c.Round + n.Created*c.New + loaded*c.Load) / 1e6
 }
