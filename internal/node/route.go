@@ -186,12 +186,12 @@ func (n *Node) away(ctx context.Context, to *ring.Member, op *Op, res *Result) e
 	return err
 }
 
-// near carries out an operation on a key of another node, if this one may count it, or remembers that it is refused. Err is set in
-// the result.
+// near carries out an operation on a key of another node, if this one may count it and the store is there to meet the others in, or
+// remembers that it is refused. Err is set in the result.
 func (n *Node) near(ctx context.Context, owner *ring.Member, op *Op, res *Result) bool {
 	if n.spread.counts(op, owner) {
 		own := *op
-		own.Foreign = true
+		own.Foreign, own.Beside = true, true
 		res.Err = n.opt.Counter.Do(ctx, &own, res)
 		return !errors.Is(res.Err, syncer.ErrElsewhere)
 	}
