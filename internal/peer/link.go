@@ -114,14 +114,9 @@ func (l *link) succeed() {
 
 // runProbe asks whether the process is there until it answers.
 func (l *link) runProbe() {
-	defer func() {
-		l.mu.Lock()
-		l.probing = false
-		l.mu.Unlock()
-	}()
 	body, _ := appendQuestion(nil, new(node.PingQuestion)) // it is one
 	probe := &lane{l: l, id: firstAsker + askingLanes, quiet: true}
-	for pause := firstProbe; l.open.Load(); pause = min(2*pause, lastProbe) {
+	for pause := firstProbe; l.keepsProbing(); pause = min(2*pause, lastProbe) {
 		select {
 		case <-time.After(pause):
 		case <-l.ctx.Done():
@@ -129,6 +124,15 @@ func (l *link) runProbe() {
 		}
 		_, _ = probe.exchange(l.ctx, kindQuestion, body, time.Now().Add(l.c.opt.AttemptTimeout)) // which tells the link
 	}
+}
+
+// keepsProbing reports whether the process is still to be probed. If it is not, whoever next finds that it does not answer begins anew:
+// both are decided under the lock, or a failure between them would leave the circuit open with nobody to close it.
+func (l *link) keepsProbing() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.probing = l.open.Load()
+	return l.probing
 }
 
 // lane is one message at a time.
