@@ -72,7 +72,7 @@ func TestRefusalIsRememberedNearby(t *testing.T) {
 	if allowed != 3 {
 		t.Errorf("%d were admitted, the limit is 3", allowed)
 	}
-	ask(t, "POST", nodes[0].url+"/v1/reset", `{"key":"k"}`)
+	ask(t, "POST", nodes[0].url+"/v1/reset", `{"ns":"default","key":"k"}`) // the same key by another name
 	for _, n := range nodes {
 		if answer := ask(t, "POST", n.url+"/v1/acquire", acquire); !strings.Contains(answer, `"allowed":true`) {
 			t.Errorf("after a reset: %s", answer)

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -218,9 +219,9 @@ func (a *crossing) settle(res *Result) {
 
 // reserved is how much a node reserved of the key of a check.
 func (a *crossing) reserved(p *part, at int) (n int64) {
-	c := &a.op.Checks[at]
+	name := nameOf(nil, &a.op.Checks[at])
 	for _, i := range p.checks {
-		if o := &a.op.Checks[i]; string(o.Key) == string(c.Key) && string(o.NS) == string(c.NS) {
+		if o := &a.op.Checks[i]; bytes.Equal(nameOf(nil, o), name) {
 			n += o.N
 		}
 	}

@@ -26,9 +26,6 @@ const (
 	coolAfter = 3
 )
 
-// spreadName is the name of a key with its namespace.
-func spreadName(ns, key []byte) string { return string(ns) + "\x00" + string(key) }
-
 // spread is what a node knows of hot keys: those of its own that it lets others count, and those of others that it counts.
 type spread struct {
 	n      *Node
@@ -74,7 +71,7 @@ func (s *spread) note(tasks []Task) {
 		if op.TS != 0 || len(op.Checks) != 1 {
 			continue
 		}
-		name := spreadName(op.Checks[0].NS, op.Checks[0].Key)
+		name := string(nameOf(nil, &op.Checks[0]))
 		s.heatMu.Lock()
 		if _, ok := s.heat[name]; ok || len(s.heat) < maxHeat {
 			s.heat[name]++
@@ -199,7 +196,7 @@ func (s *spread) take(q *SpreadQuestion) *SpreadAnswer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, k := range q.Keys {
-		name := spreadName(k.NS, k.Key)
+		name := string(nameOf(nil, &Check{NS: k.NS, Key: k.Key}))
 		l := s.leases[name]
 		if l == nil {
 			if len(s.leases) >= maxLeases || s.n.opt.Counter.Share(k.NS, k.Key, true) != nil {
