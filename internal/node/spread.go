@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -59,15 +60,15 @@ func newSpread(n *Node) *spread {
 	return &spread{n: n, heat: map[string]int64{}, grants: map[string]*grant{}, leases: map[string]*lease{}}
 }
 
-// note looks at one in many of the operations that others forward to this node.
+// note looks at one in heatSample of the operations that others forward to this node.
 func (s *spread) note(tasks []Task) {
 	if s.n.opt.HotRate == 0 {
 		return
 	}
 	k := uint64(len(tasks))
 	after := s.served.Add(k)
-	for at := (after-k)/heatSample*heatSample + heatSample; at <= after; at += heatSample {
-		op := &tasks[k-1-(after-at)].Op
+	for range after/heatSample - (after-k)/heatSample {
+		op := &tasks[rand.IntN(len(tasks))].Op // not every 64th: batches that are all alike may have the same key there
 		if op.TS != 0 || len(op.Checks) != 1 {
 			continue
 		}
@@ -128,7 +129,8 @@ func (s *spread) granted(t *ring.Table) (names []string, q *SpreadQuestion) {
 	defer s.mu.Unlock()
 	for name, g := range s.grants {
 		switch {
-		case s.mine(t, &g.key) && g.cooled < coolAfter && !s.n.inRedis():
+		case s.mine(t, &g.key) && g.cooled < coolAfter && !s.n.inRedis() && s.n.opt.Counter.Share(g.key.NS, g.key.Key, true) == nil:
+			// It was shared already, unless the key has been with another owner since.
 			q.Keys, names = append(q.Keys, g.key), append(names, name)
 			g.until = time.Now().Add(spreadEvery + leaseTime) // a member may take as long to hear of it
 		case time.Now().After(g.until.Add(s.n.opt.Counter.StaleAfter())):
@@ -198,10 +200,10 @@ func (s *spread) take(q *SpreadQuestion) *SpreadAnswer {
 	for i, k := range q.Keys {
 		name := string(nameOf(nil, &Check{NS: k.NS, Key: k.Key}))
 		l := s.leases[name]
+		if l == nil && len(s.leases) >= maxLeases || s.n.opt.Counter.Share(k.NS, k.Key, true) != nil {
+			continue
+		}
 		if l == nil {
-			if len(s.leases) >= maxLeases || s.n.opt.Counter.Share(k.NS, k.Key, true) != nil {
-				continue
-			}
 			l = &lease{key: k}
 			s.leases[name] = l
 			s.leased.Add(1)
