@@ -72,6 +72,12 @@ func TestRefusalIsRememberedNearby(t *testing.T) {
 	if allowed != 3 {
 		t.Errorf("%d were admitted, the limit is 3", allowed)
 	}
+	for _, n := range nodes { // what is taken back in a batch is taken back for what follows
+		batch := `{"ops":[{"op":"add","key":"k","n":-1},{"op":"acquire",` + acquire[1:] + `]}`
+		if answer := ask(t, "POST", n.url+"/v1/batch", batch); strings.Contains(answer, `"source":"near"`) {
+			t.Errorf("a batch is answered out of order: %s", answer)
+		}
+	}
 	ask(t, "POST", nodes[0].url+"/v1/reset", `{"ns":"default","key":"k"}`) // the same key by another name
 	for _, n := range nodes {
 		if answer := ask(t, "POST", n.url+"/v1/acquire", acquire); !strings.Contains(answer, `"allowed":true`) {

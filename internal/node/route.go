@@ -189,6 +189,9 @@ func (n *Node) away(ctx context.Context, to *ring.Member, op *Op, res *Result) e
 // near carries out an operation on a key of another node, if this one may count it and the store is there to meet the others in, or
 // remembers that it is refused. Err is set in the result.
 func (n *Node) near(ctx context.Context, owner *ring.Member, op *Op, res *Result) bool {
+	if op.Checks[0].N < 0 {
+		n.denials.forget(&op.Checks[0]) // before whatever follows in the same batch is looked at
+	}
 	if n.spread.counts(op, owner) {
 		own := *op
 		own.Foreign, own.Beside = true, true
