@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -118,5 +119,27 @@ func TestSuspect(t *testing.T) {
 	}
 	if !slices.Contains(st.States, node.StateCount{State: node.StateSuspect, Members: 1}) {
 		t.Errorf("%+v", st.States)
+	}
+}
+
+// TestFieldOfSeveralOwners is named by its place in the request, not in the part of it that its owner was asked.
+func TestFieldOfSeveralOwners(t *testing.T) {
+	nodes := startDemo(t)
+	const checks = 12
+	for wrong := range checks {
+		op := node.Op{Kind: node.Acquire}
+		for i := range checks {
+			limit := node.Limit{Window: 60_000, Max: 5}
+			if i == wrong {
+				limit.Window = 25 * 3600_000
+			}
+			op.Checks = append(op.Checks, node.Check{Key: fmt.Appendf(nil, "k%d", i), N: 1, Limits: []node.Limit{limit}})
+		}
+		var res node.Result
+		err := nodes[0].node.Do(t.Context(), &op, &res)
+		invalid, ok := errors.AsType[*node.InvalidError](err)
+		if !ok || invalid.Check != wrong {
+			t.Errorf("check %d is wrong: %v", wrong, err)
+		}
 	}
 }
