@@ -24,17 +24,19 @@ const (
 
 // The numbers of lanes: those with tasks that wait for the store, and questions, come after those of Options.Lanes.
 const (
-	slowLanes  = 1000
-	firstAsker = 2000
+	slowLanes   = 1000
+	firstAsker  = 2000
+	firstShower = 3000
 )
 
 // link is what a client has to do with one process.
 type link struct {
-	c      *Client
-	to     ring.Member
-	fast   chan *call
-	slow   chan *call
-	asking chan *lane // those that are free
+	c    *Client
+	to   ring.Member
+	fast chan *call
+	slow chan *call
+	// Free lanes for questions: of nodes, which decide what becomes of partitions, and of users, of which there may be any number.
+	asking, showing chan *lane
 	// open is set while the process does not answer: the circuit is open, and nothing but probes goes through.
 	open atomic.Bool
 
@@ -47,17 +49,28 @@ type link struct {
 
 func newLink(c *Client, to *ring.Member) *link {
 	l := &link{
-		c: c, to: *to, fast: make(chan *call, maxWaiting), slow: make(chan *call, maxWaiting), asking: make(chan *lane, askingLanes),
+		c: c, to: *to, fast: make(chan *call, maxWaiting), slow: make(chan *call, maxWaiting),
+		asking: make(chan *lane, askingLanes), showing: make(chan *lane, askingLanes),
 	}
 	l.ctx, l.stop = context.WithCancel(c.ctx)
 	for i := range askingLanes {
 		l.asking <- &lane{l: l, id: uint32(firstAsker + i), grace: 1}
+		l.showing <- &lane{l: l, id: uint32(firstShower + i), grace: 1}
 	}
 	for i := range c.opt.Lanes {
 		c.done.Go(func() { (&lane{l: l, id: uint32(i)}).run(l.fast) })
 		c.done.Go(func() { (&lane{l: l, id: uint32(slowLanes + i), grace: 1}).run(l.slow) })
 	}
 	return l
+}
+
+// lanesFor returns the lanes of a question.
+func (l *link) lanesFor(question any) chan *lane {
+	switch question.(type) {
+	case *node.TopQuestion, *node.SeriesQuestion, *node.StatusQuestion:
+		return l.showing
+	}
+	return l.asking
 }
 
 // submit hands a call to the lanes. It reports false if too many wait.
