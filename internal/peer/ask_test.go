@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"twotier/internal/node"
+	"twotier/internal/peer"
 	"twotier/internal/simnet"
 )
 
@@ -28,5 +29,32 @@ func TestQuestionsOfUsersDontHoldUpThoseOfNodes(t *testing.T) {
 		}
 		users.Wait()
 		time.Sleep(p.fake.delay) // for what nobody waits for any more
+	})
+}
+
+// TestRepliesAreForgotten repeats a message long after its reply, when another process has been heard of since: it is not carried out again,
+// and what was replied is not kept.
+func TestRepliesAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{seen: map[string]int{}}
+		s := peer.NewServer(peer.ServerOptions{Self: "b-1", Node: f})
+		task := []node.Task{{Op: node.Op{Kind: node.Add, Checks: []node.Check{{Key: []byte("k"), N: 1}}}}}
+		replies := map[string]int{}
+		for range 3 {
+			for range 2 {
+				reply, err := s.Handle(t.Context(), peer.Message("a-1", "b-1", 1, task))
+				if err != nil {
+					t.Fatal(err)
+				}
+				replies[string(reply)]++
+			}
+			time.Sleep(10 * time.Minute)
+			if _, err := s.Handle(t.Context(), peer.Message("c-1", "b-1", 1, task)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if f.seen["k"] != 2 || len(replies) != 2 {
+			t.Errorf("two messages were carried out %d times, and one has the replies %v", f.seen["k"], replies)
+		}
 	})
 }
