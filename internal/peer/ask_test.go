@@ -2,6 +2,7 @@ package peer_test
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -57,4 +58,14 @@ func TestRepliesAreForgotten(t *testing.T) {
 			t.Errorf("two messages were carried out %d times, and one has the replies %v", f.seen["k"], replies)
 		}
 	})
+}
+
+// TestLongNamesAreRefused has a stranger call itself by a name that would be kept along with the key for it.
+func TestLongNamesAreRefused(t *testing.T) {
+	for _, secret := range []string{"", "a secret"} {
+		s := peer.NewServer(peer.ServerOptions{Self: "b-1", Secret: []byte(secret), Node: &fake{seen: map[string]int{}}})
+		if _, err := s.Handle(t.Context(), peer.Message(strings.Repeat("a", 1<<20), "b-1", 1)); err == nil {
+			t.Errorf("secret %q: a name of a mebibyte is taken", secret)
+		}
+	}
 }
