@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -84,4 +85,34 @@ func TestModeOfAHotKey(t *testing.T) {
 			t.Errorf("%s, want %d", got, total.Load())
 		}
 	}
+}
+
+// TestResetWhileTheModeChanges resets keys over and over while a cluster is switched to and fro: none of it is an error of the server's own.
+func TestResetWhileTheModeChanges(t *testing.T) {
+	const token = "the token of this test"
+	nodes := startThree(t, t.Context(), "--redis", redistest.Start(t).URL(), "--admin-token", token)
+	ctx, stop := context.WithCancel(t.Context())
+	var done sync.WaitGroup
+	for i, n := range nodes {
+		done.Go(func() {
+			for k := i; ctx.Err() == nil; k = (k + 3) % 60 {
+				res, err := http.Post(n.url+"/v1/reset", "application/json", strings.NewReader(fmt.Sprintf(`{"key":"k%d"}`, k)))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				res.Body.Close()
+				if res.StatusCode == http.StatusInternalServerError {
+					t.Error(res.Status)
+				}
+			}
+		})
+	}
+	for _, mode := range []string{"redis", "two-tier", "redis", "two-tier"} {
+		if code, out, errs := exec(t, []string{"TWOTIER_ADMIN_TOKEN=" + token}, "mode", mode, "--server", nodes[0].url); code != exitOK {
+			t.Errorf("status %d, %s%s", code, out, errs)
+		}
+	}
+	stop()
+	done.Wait()
 }

@@ -92,6 +92,8 @@ func (n *Node) Reset(ctx context.Context, ns, key []byte) error {
 	for turns := newTurns(); turns.next(ctx); {
 		to, err := n.tenancy.locate(ctx, n.partition(&check))
 		switch {
+		case errors.Is(err, errModeChanged):
+			return n.Reset(ctx, ns, key)
 		case err != nil:
 			return err
 		case to == nil:
