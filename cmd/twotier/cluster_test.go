@@ -143,3 +143,32 @@ func TestFieldOfSeveralOwners(t *testing.T) {
 		}
 	}
 }
+
+// TestAnsweredOutcomeIsFinal asks who decides about an acquire before its own part of it is reserved, as a node does whose part has waited
+// long enough: told that it was not confirmed it gives up, so it can't be confirmed any more.
+func TestAnsweredOutcomeIsFinal(t *testing.T) {
+	s := startDemo(t)[0]
+	serve := func(task node.Task) error {
+		var res [1]node.Result
+		s.node.Serve(t.Context(), []node.Task{task}, res[:])
+		return res[0].Err
+	}
+	for i := range 100 {
+		hold, check := fmt.Sprint("hold", i), node.Check{Key: fmt.Appendf(nil, "k%d", i), N: 1, Limits: []node.Limit{{Window: 60_000, Max: 5}}}
+		answer, err := s.node.Answer(t.Context(), &node.OutcomeQuestion{Hold: hold})
+		if err != nil || answer.(*node.OutcomeAnswer).Confirmed {
+			t.Fatalf("%+v, %v", answer, err)
+		}
+		reserve := node.Task{Verb: node.VerbReserve, Hold: hold, Decider: s.ring.Name(), Op: node.Op{Kind: node.Acquire, Checks: []node.Check{check}}}
+		if err := serve(reserve); errors.Is(err, node.ErrElsewhere) {
+			continue // another node's key
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if err := serve(node.Task{Verb: node.VerbConfirm, Hold: hold, Decider: s.ring.Name()}); !errors.Is(err, node.ErrUnavailable) {
+			t.Errorf("confirmed after another node was told that it was not: %v", err)
+		}
+		return
+	}
+	t.Fatal("the node owns none of a hundred keys")
+}
