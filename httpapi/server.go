@@ -118,7 +118,7 @@ func New(o Options) (*Server, error) {
 	s.http = &fasthttp.Server{
 		Handler:                      s.handle,
 		ErrorHandler:                 s.unreadable,
-		HeaderReceived:               bodyLimit,
+		HeaderReceived:               s.bodyLimit,
 		ConnState:                    connState,
 		Logger:                       silent{},
 		Concurrency:                  o.MaxConns + 1,
@@ -142,14 +142,14 @@ type silent struct{}
 // Printf does nothing.
 func (silent) Printf(string, ...any) {}
 
-// bodyLimit lets a batch be larger than other requests.
-func bodyLimit(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
+// bodyLimit lets a batch be larger than other requests, and a message of another node, if there can be any.
+func (s *Server) bodyLimit(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
 	const batch = "/v1/batch"
 	uri := h.RequestURI()
 	switch {
 	case len(uri) >= len(batch) && string(uri[:len(batch)]) == batch:
 		return fasthttp.RequestConfig{MaxRequestBodySize: maxBatchBody}
-	case string(uri) == peerPath:
+	case s.opts.Peer != nil && string(uri) == peerPath:
 		return fasthttp.RequestConfig{MaxRequestBodySize: maxPeerBody}
 	}
 	return fasthttp.RequestConfig{}

@@ -139,6 +139,7 @@ func TestTooLargeBodiesAreAnswered(t *testing.T) {
 		{"/v1/batch", 1<<20 - 10, 200},
 		{"/v1/batch", 1 << 20, 413},
 		{"/v1/batch", 8 << 20, 413},
+		{"/peer", 64 << 10, 413}, // of a node that has none
 	}
 	for _, tt := range tests {
 		body := `{"key":"k"}` + strings.Repeat(" ", tt.pad)

@@ -61,6 +61,10 @@ func (c *Counter) do(ctx context.Context, op *Op, res *Result, ahead []*want) er
 	if err := c.lockWarm(ctx, k); err != nil {
 		return err
 	}
+	if op.Beside && k.blind() {
+		k.unlock()
+		return ErrElsewhere
+	}
 	counted, err := c.evaluate(k, res)
 	k.unlock()
 	if err != nil || !counted || !c.waits(op) {
@@ -127,7 +131,7 @@ func (c *Counter) addOnly(ctx context.Context, op *Op, res *Result, now int64) e
 	s := t.sp.ladder.Stamp(ts)
 	p := t.p
 	p.mu.Lock()
-	if p.refuses(op.Foreign) {
+	if p.refuses(op.Foreign) || op.Beside && p.blind() {
 		p.mu.Unlock()
 		return ErrElsewhere
 	}

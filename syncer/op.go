@@ -80,7 +80,10 @@ type Op struct {
 	// Foreign has the operation carried out here although another counter decides about the key: in its place, or beside
 	// it for a key that is shared. It is decided on what the store and this counter know.
 	Foreign bool
-	Checks  []Check
+	// Beside says that a Foreign operation is carried out beside the other counter, which can be asked: without the store, where the
+	// two meet, it is refused with ErrElsewhere.
+	Beside bool
+	Checks []Check
 }
 
 // LimitResult is what is known of one limit, in the order in which the limits were given.

@@ -106,6 +106,11 @@ func (t *target) shared() bool {
 	return len(t.p.shared) > 0 && t.p.sharedOf(t) != nil
 }
 
+// blind reports whether the store did not answer when it was last asked about any of the keys. The partitions are locked.
+func (k *call) blind() bool {
+	return slices.ContainsFunc(k.targets, func(t target) bool { return t.blind || t.p.blind() })
+}
+
 // source says where an answer about an entry comes from while the store can be reached.
 func (p *partition) source(e entry) Source {
 	switch {

@@ -77,6 +77,18 @@ func Build(ctx context.Context) (e *Env, remove func() error, err error) {
 	return e, remove, nil
 }
 
+// Main is proc.Main for a command that needs the programs: it compiles them first, and removes them in the end.
+func Main(fn func(ctx context.Context, e *Env) error) {
+	proc.Main(func(ctx context.Context) (err error) {
+		e, remove, err := Build(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, remove()) }()
+		return fn(ctx, e)
+	})
+}
+
 // moduleRoot is the nearest directory above that has a go.mod.
 func moduleRoot() (string, error) {
 	dir, err := os.Getwd()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -119,4 +120,55 @@ func TestSuspect(t *testing.T) {
 	if !slices.Contains(st.States, node.StateCount{State: node.StateSuspect, Members: 1}) {
 		t.Errorf("%+v", st.States)
 	}
+}
+
+// TestFieldOfSeveralOwners is named by its place in the request, not in the part of it that its owner was asked.
+func TestFieldOfSeveralOwners(t *testing.T) {
+	nodes := startDemo(t)
+	const checks = 12
+	for wrong := range checks {
+		op := node.Op{Kind: node.Acquire}
+		for i := range checks {
+			limit := node.Limit{Window: 60_000, Max: 5}
+			if i == wrong {
+				limit.Window = 25 * 3600_000
+			}
+			op.Checks = append(op.Checks, node.Check{Key: fmt.Appendf(nil, "k%d", i), N: 1, Limits: []node.Limit{limit}})
+		}
+		var res node.Result
+		err := nodes[0].node.Do(t.Context(), &op, &res)
+		invalid, ok := errors.AsType[*node.InvalidError](err)
+		if !ok || invalid.Check != wrong {
+			t.Errorf("check %d is wrong: %v", wrong, err)
+		}
+	}
+}
+
+// TestAnsweredOutcomeIsFinal asks who decides about an acquire before its own part of it is reserved, as a node does whose part has waited
+// long enough: told that it was not confirmed it gives up, so it can't be confirmed any more.
+func TestAnsweredOutcomeIsFinal(t *testing.T) {
+	s := startDemo(t)[0]
+	serve := func(task node.Task) error {
+		var res [1]node.Result
+		s.node.Serve(t.Context(), []node.Task{task}, res[:])
+		return res[0].Err
+	}
+	for i := range 100 {
+		hold, check := fmt.Sprint("hold", i), node.Check{Key: fmt.Appendf(nil, "k%d", i), N: 1, Limits: []node.Limit{{Window: 60_000, Max: 5}}}
+		answer, err := s.node.Answer(t.Context(), &node.OutcomeQuestion{Hold: hold})
+		if err != nil || answer.(*node.OutcomeAnswer).Confirmed {
+			t.Fatalf("%+v, %v", answer, err)
+		}
+		reserve := node.Task{Verb: node.VerbReserve, Hold: hold, Decider: s.ring.Name(), Op: node.Op{Kind: node.Acquire, Checks: []node.Check{check}}}
+		if err := serve(reserve); errors.Is(err, node.ErrElsewhere) {
+			continue // another node's key
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if err := serve(node.Task{Verb: node.VerbConfirm, Hold: hold, Decider: s.ring.Name()}); !errors.Is(err, node.ErrUnavailable) {
+			t.Errorf("confirmed after another node was told that it was not: %v", err)
+		}
+		return
+	}
+	t.Fatal("the node owns none of a hundred keys")
 }

@@ -72,7 +72,13 @@ func TestRefusalIsRememberedNearby(t *testing.T) {
 	if allowed != 3 {
 		t.Errorf("%d were admitted, the limit is 3", allowed)
 	}
-	ask(t, "POST", nodes[0].url+"/v1/reset", `{"key":"k"}`)
+	for _, n := range nodes { // what is taken back in a batch is taken back for what follows
+		batch := `{"ops":[{"op":"add","key":"k","n":-1},{"op":"acquire",` + acquire[1:] + `]}`
+		if answer := ask(t, "POST", n.url+"/v1/batch", batch); strings.Contains(answer, `"source":"near"`) {
+			t.Errorf("a batch is answered out of order: %s", answer)
+		}
+	}
+	ask(t, "POST", nodes[0].url+"/v1/reset", `{"ns":"default","key":"k"}`) // the same key by another name
 	for _, n := range nodes {
 		if answer := ask(t, "POST", n.url+"/v1/acquire", acquire); !strings.Contains(answer, `"allowed":true`) {
 			t.Errorf("after a reset: %s", answer)
@@ -81,4 +87,59 @@ func TestRefusalIsRememberedNearby(t *testing.T) {
 	if metrics := ask(t, "GET", nodes[0].url+"/metrics", "") + ask(t, "GET", nodes[1].url+"/metrics", ""); !strings.Contains(metrics, "twotier_near_total") {
 		t.Error("no metric tells of it")
 	}
+}
+
+// TestHotKeyWithoutRedis has all nodes count a key by themselves, takes Redis away, and drives a limit through all of them: without a
+// place to meet, only its owner decides.
+func TestHotKeyWithoutRedis(t *testing.T) {
+	server := redistest.Start(t)
+	nodes := startThree(t, t.Context(), "--redis", server.URL(), "--hot-rate", "50", "--flush-interval", "50ms")
+	const batch = 64
+	body := `{"ops":[` + strings.Repeat(`{"op":"add","key":"hot"},`, batch-1) + `{"op":"add","key":"hot"}]}`
+	total := 0
+	all := func(want ...string) bool {
+		for _, n := range nodes {
+			answer := ask(t, "GET", n.url+"/v1/count?key=hot&window=24h", "")
+			for _, text := range want {
+				if !strings.Contains(answer, text) {
+					return false
+				}
+			}
+		}
+		return true
+	}
+	const shared = `"source":"shared"`
+	eventually(t, "every node counts the key itself", time.Minute, func() bool {
+		for _, n := range nodes {
+			ask(t, "POST", n.url+"/v1/batch", body)
+			total += batch
+		}
+		return all(shared)
+	})
+	eventually(t, "every node knows what the others counted", 10*time.Second, func() bool {
+		return all(shared, fmt.Sprintf(`"count":%d,`, total))
+	})
+	server.Kill()
+	eventually(t, "every node has noticed", 10*time.Second, func() bool {
+		for _, n := range nodes {
+			if strings.Contains(ask(t, "GET", n.url+"/v1/count?key=hot&window=24h", ""), shared) {
+				return false
+			}
+		}
+		return true
+	})
+	const room = 50
+	acquire := fmt.Sprintf(`{"key":"hot","limits":[{"window":"24h","max":%d}]}`, total+room)
+	allowed := 0
+	for range 2 * room {
+		for _, n := range nodes {
+			if strings.Contains(ask(t, "POST", n.url+"/v1/acquire", acquire), `"allowed":true`) {
+				allowed++
+			}
+		}
+	}
+	if allowed != room {
+		t.Errorf("%d were admitted, the limit left room for %d", allowed, room)
+	}
+	server.Restart(t) // the nodes flush before they stop
 }

@@ -1,9 +1,14 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"twotier/internal/redistest"
 )
@@ -35,4 +40,79 @@ func TestModeFromAShell(t *testing.T) {
 	if code, out, errs := exec(t, nil, "cluster", "--owners", "--server", nodes[0].url); code != exitOK || strings.Count(out, "alive") != 3 || !strings.Contains(out, "\n   980  ") {
 		t.Errorf("status %d, %s%s", code, out, errs)
 	}
+}
+
+// TestModeOfAHotKey switches a cluster to Redis mode while all of its nodes count one key by themselves: once Redis decides it has all
+// that was counted.
+func TestModeOfAHotKey(t *testing.T) {
+	const token = "the token of this test"
+	nodes := startThree(t, t.Context(), "--redis", redistest.Start(t).URL(), "--admin-token", token, "--hot-rate", "50", "--flush-interval", "1m")
+	const batch = 64
+	body := `{"ops":[` + strings.Repeat(`{"op":"add","key":"hot"},`, batch-1) + `{"op":"add","key":"hot"}]}`
+	var total atomic.Int64
+	count := func(n *served) string {
+		answer := ask(t, "POST", n.url+"/v1/batch", body)
+		if strings.Contains(answer, `"error"`) {
+			t.Error(answer)
+		}
+		total.Add(batch)
+		return answer
+	}
+	eventually(t, "every node counts the key itself", time.Minute, func() bool {
+		shared := 0
+		for _, n := range nodes {
+			shared += min(1, strings.Count(count(n), `"source":"shared"`))
+		}
+		return shared == len(nodes)
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	var done sync.WaitGroup
+	for _, n := range nodes {
+		done.Go(func() {
+			for ctx.Err() == nil {
+				count(n)
+			}
+		})
+	}
+	code, out, errs := exec(t, []string{"TWOTIER_ADMIN_TOKEN=" + token}, "mode", "redis", "--server", nodes[0].url)
+	stop()
+	done.Wait()
+	if code != exitOK {
+		t.Fatalf("status %d, %s%s", code, out, errs)
+	}
+	for _, n := range nodes {
+		if got := ask(t, "GET", n.url+"/v1/count?key=hot&window=24h", ""); !strings.Contains(got, fmt.Sprintf(`"count":%d,`, total.Load())) {
+			t.Errorf("%s, want %d", got, total.Load())
+		}
+	}
+}
+
+// TestResetWhileTheModeChanges resets keys over and over while a cluster is switched to and fro: none of it is an error of the server's own.
+func TestResetWhileTheModeChanges(t *testing.T) {
+	const token = "the token of this test"
+	nodes := startThree(t, t.Context(), "--redis", redistest.Start(t).URL(), "--admin-token", token)
+	ctx, stop := context.WithCancel(t.Context())
+	var done sync.WaitGroup
+	for i, n := range nodes {
+		done.Go(func() {
+			for k := i; ctx.Err() == nil; k = (k + 3) % 60 {
+				res, err := http.Post(n.url+"/v1/reset", "application/json", strings.NewReader(fmt.Sprintf(`{"key":"k%d"}`, k)))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				res.Body.Close()
+				if res.StatusCode == http.StatusInternalServerError {
+					t.Error(res.Status)
+				}
+			}
+		})
+	}
+	for _, mode := range []string{"redis", "two-tier", "redis", "two-tier"} {
+		if code, out, errs := exec(t, []string{"TWOTIER_ADMIN_TOKEN=" + token}, "mode", mode, "--server", nodes[0].url); code != exitOK {
+			t.Errorf("status %d, %s%s", code, out, errs)
+		}
+	}
+	stop()
+	done.Wait()
 }

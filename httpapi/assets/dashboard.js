@@ -130,7 +130,7 @@ function showStore(redis, offset) {
   facts("redis", embedded ? [["nothing outlives the process", ""]] : [
     ["store", redis.kind],
     ...(redis.address ? [["address", redis.address]] : []),
-    ["round trip", redis.rtt_us >= 1000 ? (redis.rtt_us / 1000).toFixed(1) + " ms" : redis.rtt_us + " µs"],
+    ["round trip", !redis.rtt_us ? "-" : redis.rtt_us >= 1000 ? (redis.rtt_us / 1000).toFixed(1) + " ms" : redis.rtt_us + " µs"],
     ["exchanges a second", figure(state.tripRate || 0)],
     ["clock offset", offset + " ms"],
     ...(redis.error ? [["error", redis.error]] : []),

@@ -252,5 +252,9 @@ func (s *session) describeStore(h storeHealth) string {
 	if !h.Up {
 		return text + ", " + s.paint(red, "down") + ": " + h.Error
 	}
-	return text + ", up, round trip " + config.FormatDuration(time.Duration(h.RTT)*time.Microsecond)
+	trip := "-" // nobody has measured it yet
+	if h.RTT > 0 {
+		trip = config.FormatDuration(time.Duration(h.RTT) * time.Microsecond)
+	}
+	return text + ", up, round trip " + trip
 }

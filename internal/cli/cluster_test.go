@@ -49,6 +49,9 @@ func TestCluster(t *testing.T) {
 		{"without a store", "cluster", `{"mode":"two-tier","members":[],"redis":{"kind":"redis","up":false,"error":"refused"}}`, "GET /v1/cluster?nodes=true",
 			"mode     two-tier\nstore    redis, down: refused\npending  0 buckets not in the store yet\nmemory   0 keys, 0 B of 0 B\n" +
 				"clock    +0 ms to the store's, 0 ms of it not followed yet\nring     version 0, 0 partitions, 0 members\n\n"},
+		{"nothing measured yet", "cluster", `{"mode":"two-tier","members":[],"redis":{"kind":"redis","address":"h:1","up":true}}`, "GET /v1/cluster?nodes=true",
+			"mode     two-tier\nstore    redis h:1, up, round trip -\npending  0 buckets not in the store yet\nmemory   0 keys, 0 B of 0 B\n" +
+				"clock    +0 ms to the store's, 0 ms of it not followed yet\nring     version 0, 0 partitions, 0 members\n\n"},
 		{"as JSON", "cluster --json", withC + store, "GET /v1/cluster?nodes=true", withC + store + "\n"},
 		{"mode", "mode", withC + store, "GET /v1/cluster", "two-tier\n"},
 		{"another mode", "mode redis --admin-token secret", `{"mode":"redis"}`, `POST /v1/admin/mode {"mode":"redis"}`, "all nodes count in redis mode\n"},

@@ -180,6 +180,7 @@ func TestErrorsNameTheSetting(t *testing.T) {
 		{"--gossip=:7946", "--gossip: a cluster needs --redis: that is where its nodes meet"},
 		{"--gossip=:7946 --redis=redis://h", "--gossip: :7946 can be reached by others: set --cluster-secret (better TWOTIER_CLUSTER_SECRET), the same on all nodes"},
 		{"--gossip=10.0.0.1:7946 --redis=redis://h", "--gossip: 10.0.0.1:7946 can be reached by others: set --cluster-secret (better TWOTIER_CLUSTER_SECRET), the same on all nodes"},
+		{"--gossip=127.0.0.1:7946 --redis=redis://h --listen=:8080", "--listen: :8080 can be reached by others, and takes messages of other nodes: set --cluster-secret (better TWOTIER_CLUSTER_SECRET), the same on all nodes"},
 		{"--gossip=h", `--gossip: "h" is not HOST:PORT, such as 127.0.0.1:8080`},
 		{"--join=h:1,h:2", "--join: needs --gossip, such as --gossip 127.0.0.1:7946"},
 		{"--gossip=127.0.0.1:1 --redis=redis://h --join=h:1,h", `--join: "h" is not HOST:PORT, such as 127.0.0.1:8080`},

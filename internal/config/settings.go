@@ -55,7 +55,7 @@ func clusterSettings() []setting {
 		{name: "join", arg: "HOST:PORT,...", help: "where others gossip; this node may be among them",
 			set: func(c *Config, text string) error { return setAddresses(&c.Join, text) }},
 		{name: "cluster-secret", arg: "TEXT", help: "encrypts and authenticates all that nodes say to each other; needed\n" +
-			"unless they are all on this machine",
+			"unless gossip and HTTP API can be reached from this machine only",
 			set: func(c *Config, text string) error { c.ClusterSecret = text; return checkSecret(text) }},
 		{name: "hot-rate", def: "20000", arg: "N", help: "operations a second on one key that others may forward to its owner\n" +
 			"before every node counts it for a while, with verdicts up to 3 flush\nintervals behind; 0: never",
@@ -147,11 +147,22 @@ func (c *Config) checkCluster() error {
 	if c.Redis == "" {
 		return errors.New("--gossip: a cluster needs --redis: that is where its nodes meet")
 	}
-	host, _, _ := net.SplitHostPort(c.Gossip)
-	if ip := net.ParseIP(host); c.ClusterSecret == "" && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return fmt.Errorf("--gossip: %s can be reached by others: set --cluster-secret (better TWOTIER_CLUSTER_SECRET), the same on all nodes", c.Gossip)
+	const remedy = "set --cluster-secret (better TWOTIER_CLUSTER_SECRET), the same on all nodes"
+	switch {
+	case c.ClusterSecret != "":
+	case !isLoopback(c.Gossip):
+		return fmt.Errorf("--gossip: %s can be reached by others: %s", c.Gossip, remedy)
+	case !isLoopback(c.Listen):
+		return fmt.Errorf("--listen: %s can be reached by others, and takes messages of other nodes: %s", c.Listen, remedy)
 	}
 	return nil
+}
+
+// isLoopback reports whether only this machine can reach an address.
+func isLoopback(address string) bool {
+	host, _, _ := net.SplitHostPort(address)
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 func setAddresses(to *[]string, text string) error {

@@ -29,8 +29,5 @@ func (c *Cache[V]) Get(key []byte) (V, bool) { return c.c.Get(key) }
 // Forget drops a value. One that is being put at the same moment may remain.
 func (c *Cache[V]) Forget(key []byte) { c.c.Del(key) }
 
-// Wait returns once everything that was put before is found, if it was taken in.
-func (c *Cache[V]) Wait() { c.c.Wait() }
-
 // Close ends the cache's goroutines.
 func (c *Cache[V]) Close() { c.c.Close() }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -81,14 +82,25 @@ func (a *crossing) each(ctx context.Context, from int, task func(p *part) Task) 
 // ask has one node carry out a task.
 func (a *crossing) ask(ctx context.Context, p *part, task Task) error {
 	if p.to == nil {
-		return a.n.serveOther(ctx, &task, &p.res)
+		return p.named(a.n.serveOther(ctx, &task, &p.res))
 	}
 	var res [1]Result
 	a.n.opt.Peers.Do(ctx, p.to, []Task{task}, res[:])
 	if task.Verb == VerbReserve {
 		p.res = res[0]
 	}
-	return res[0].Err
+	return p.named(res[0].Err)
+}
+
+// named has an error name a check by its position in the whole operation.
+func (p *part) named(err error) error {
+	invalid, ok := errors.AsType[*syncer.InvalidError](err)
+	if !ok || invalid.Check < 0 || invalid.Check >= len(p.checks) {
+		return err
+	}
+	named := *invalid
+	named.Check = p.checks[invalid.Check]
+	return &named
 }
 
 func (a *crossing) reserve(ctx context.Context) error {
@@ -218,9 +230,9 @@ func (a *crossing) settle(res *Result) {
 
 // reserved is how much a node reserved of the key of a check.
 func (a *crossing) reserved(p *part, at int) (n int64) {
-	c := &a.op.Checks[at]
+	name := nameOf(nil, &a.op.Checks[at])
 	for _, i := range p.checks {
-		if o := &a.op.Checks[i]; string(o.Key) == string(c.Key) && string(o.NS) == string(c.NS) {
+		if o := &a.op.Checks[i]; bytes.Equal(nameOf(nil, o), name) {
 			n += o.N
 		}
 	}

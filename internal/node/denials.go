@@ -41,8 +41,13 @@ func (d *denials) close() {
 	}
 }
 
-// nameOf is the name of a key within its namespace, in the memory of b.
-func nameOf(b []byte, c *Check) []byte { return append(append(append(b, c.NS...), 0), c.Key...) }
+// nameOf appends the name of a key with its namespace, of which the default one has two names.
+func nameOf(b []byte, c *Check) []byte {
+	if string(c.NS) != syncer.DefaultNamespace {
+		b = append(b, c.NS...)
+	}
+	return append(append(b, 0), c.Key...)
+}
 
 // remembers reports whether an operation can be refused, or its refusal be remembered.
 func (d *denials) remembers(op *Op) bool {

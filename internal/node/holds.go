@@ -17,7 +17,7 @@ const (
 	holdTime = time.Second
 	// holdLimit is how long it tries to. Then the reservation is given up.
 	holdLimit = 10 * time.Second
-	// outcomeTime is how long the decider remembers what it decided.
+	// outcomeTime is how long the decider remembers what it confirmed, or said that it had not.
 	outcomeTime = time.Minute
 )
 
@@ -93,18 +93,18 @@ func (n *Node) undo(id string) {
 	}
 }
 
-// close takes a reservation off the list, and remembers how it was decided if self is the decider. It reports false if there is
-// none.
+// close takes a reservation off the list, and remembers that it is confirmed if self is the decider. It reports false if there is
+// none, or if another node was told that it is not confirmed.
 func (h *holds) close(id, self string, confirmed bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	o := h.open[id]
-	if o == nil {
+	if _, decided := h.outcomes[id]; o == nil || decided && confirmed {
 		return false
 	}
 	delete(h.open, id)
-	if o.decider == self {
-		h.outcomes[id] = outcome{confirmed, time.Now()}
+	if confirmed && o.decider == self {
+		h.outcomes[id] = outcome{true, time.Now()}
 	}
 	return true
 }
@@ -115,7 +115,11 @@ func (n *Node) outcome(id string) bool {
 	n.undo(id)
 	n.holds.mu.Lock()
 	defer n.holds.mu.Unlock()
-	return n.holds.outcomes[id].confirmed
+	o, decided := n.holds.outcomes[id]
+	if !decided { // the place may just be being held: it must not be confirmed any more
+		n.holds.outcomes[id] = outcome{false, time.Now()}
+	}
+	return o.confirmed
 }
 
 // runHolds settles reservations that nobody confirms or undoes.

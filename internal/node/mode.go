@@ -149,7 +149,7 @@ func (n *Node) prepareLocked(ctx context.Context, turn uint64) error {
 	n.paused.Store(true)
 	n.tenancy.suspend()
 	var err error
-	for err == nil && (n.direct.Load() > 0 || !n.holds.idle()) { // what is under way in Redis, or reserved
+	for err == nil && (n.free.Load() > 0 || !n.holds.idle()) { // what is under way, or reserved
 		pause(ctx, time.Millisecond)
 		err = ctx.Err()
 	}
@@ -207,14 +207,22 @@ func (n *Node) followMode() {
 
 // throughRedis carries something out in Redis, unless the mode is just being changed: then that is waited for.
 func (n *Node) throughRedis(ctx context.Context, fn func() error) error {
-	n.direct.Add(1)
+	n.free.Add(1)
 	if !n.paused.Load() && n.inRedis() {
-		defer n.direct.Add(-1)
+		defer n.free.Add(-1)
 		return fn()
 	}
-	n.direct.Add(-1)
+	n.free.Add(-1)
+	if err := n.awaitMode(ctx); err != nil {
+		return err
+	}
+	return errModeChanged
+}
+
+// awaitMode waits while the mode is being changed.
+func (n *Node) awaitMode(ctx context.Context) error {
 	if err := n.tenancy.await(ctx, func() bool { return !n.paused.Load() }); err != nil {
 		return fmt.Errorf("%w: the mode is just being changed", syncer.ErrUnavailable)
 	}
-	return errModeChanged
+	return nil
 }

@@ -76,7 +76,7 @@ type Node struct {
 	modeMu    turnstile    // held during a step of a change of mode
 	prepared  uint64       // the change that this node is prepared for, 0 if none; guarded by modeMu
 	paused    atomic.Bool  // nothing is decided
-	direct    atomic.Int64 // operations under way in Redis
+	free      atomic.Int64 // operations under way that no owner decides about: in Redis, or on keys of others
 
 	served   atomic.Int64 // tasks of other nodes
 	tables   atomic.Int64 // changes of the table

@@ -16,6 +16,16 @@ import (
 // Series returns the buckets of a key over a window of this many milliseconds that ends now, oldest first, and their
 // width.
 func (n *Node) Series(ctx context.Context, ns, key []byte, window int64) (bucketMS int64, points []Point, err error) {
+	for turns := newTurns(); turns.next(ctx); {
+		if bucketMS, points, err = n.series(ctx, ns, key, window); !errors.Is(err, syncer.ErrElsewhere) {
+			return bucketMS, points, err
+		}
+	}
+	return 0, nil, fmt.Errorf("%w: the key is just changing hands", syncer.ErrUnavailable)
+}
+
+// series is Series unless the key begins to change hands meanwhile.
+func (n *Node) series(ctx context.Context, ns, key []byte, window int64) (bucketMS int64, points []Point, err error) {
 	if n.inRedis() {
 		err = n.throughRedis(ctx, func() (err error) {
 			bucketMS, points, err = n.opt.Direct.Series(ctx, ns, key, window)
@@ -28,7 +38,7 @@ func (n *Node) Series(ctx context.Context, ns, key []byte, window int64) (bucket
 	to, err := n.tenancy.locate(ctx, n.opt.Placement.Of(ns, key))
 	switch {
 	case errors.Is(err, errModeChanged):
-		return n.Series(ctx, ns, key, window)
+		return n.series(ctx, ns, key, window)
 	case err == nil && to != nil:
 		var a SeriesAnswer
 		err = n.opt.Peers.Ask(ctx, to, &SeriesQuestion{ns, key, window}, &a)
@@ -92,6 +102,8 @@ func (n *Node) Reset(ctx context.Context, ns, key []byte) error {
 	for turns := newTurns(); turns.next(ctx); {
 		to, err := n.tenancy.locate(ctx, n.partition(&check))
 		switch {
+		case errors.Is(err, errModeChanged):
+			return n.Reset(ctx, ns, key)
 		case err != nil:
 			return err
 		case to == nil:

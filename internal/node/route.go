@@ -163,13 +163,29 @@ func (n *Node) servesFromRedis(op *Op, err error) bool {
 // standIn counts in place of an owner that can't be reached: what this node counts and what the others count meet in the store,
 // within three flush intervals.
 func (n *Node) standIn(ctx context.Context, op *Op, res *Result) error {
-	own := *op
-	own.Foreign = true
-	err := n.opt.Counter.Do(ctx, &own, res)
-	if errors.Is(err, syncer.ErrElsewhere) {
+	err := n.foreign(ctx, op, res, false)
+	switch {
+	case errors.Is(err, errModeChanged):
+		if err := n.awaitMode(ctx); err != nil {
+			return err
+		}
+		return n.do(ctx, op, res)
+	case errors.Is(err, syncer.ErrElsewhere):
 		return fmt.Errorf("%w: the key is just changing hands", syncer.ErrUnavailable)
 	}
 	return err
+}
+
+// foreign carries out an operation here on keys of another node, in its place or beside it, unless the mode is just being changed.
+func (n *Node) foreign(ctx context.Context, op *Op, res *Result, beside bool) error {
+	n.free.Add(1)
+	defer n.free.Add(-1)
+	if n.paused.Load() || n.inRedis() {
+		return errModeChanged
+	}
+	own := *op
+	own.Foreign, own.Beside = true, beside
+	return n.opt.Counter.Do(ctx, &own, res)
 }
 
 // away carries out an operation on keys of another node: here, if the node may do that or remembers the answer, or there.
@@ -186,14 +202,15 @@ func (n *Node) away(ctx context.Context, to *ring.Member, op *Op, res *Result) e
 	return err
 }
 
-// near carries out an operation on a key of another node, if this one may count it, or remembers that it is refused. Err is set in
-// the result.
+// near carries out an operation on a key of another node, if this one may count it and the store is there to meet the others in, or
+// remembers that it is refused. Err is set in the result.
 func (n *Node) near(ctx context.Context, owner *ring.Member, op *Op, res *Result) bool {
+	if op.Checks[0].N < 0 {
+		n.denials.forget(&op.Checks[0]) // before whatever follows in the same batch is looked at
+	}
 	if n.spread.counts(op, owner) {
-		own := *op
-		own.Foreign = true
-		res.Err = n.opt.Counter.Do(ctx, &own, res)
-		return !errors.Is(res.Err, syncer.ErrElsewhere)
+		res.Err = n.foreign(ctx, op, res, true)
+		return !errors.Is(res.Err, syncer.ErrElsewhere) && !errors.Is(res.Err, errModeChanged)
 	}
 	return n.denials.refuse(op, res)
 }

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,9 +26,6 @@ const (
 	// coolAfter is after how many looks in a row below half the rate a key is spread no more.
 	coolAfter = 3
 )
-
-// spreadName is the name of a key with its namespace.
-func spreadName(ns, key []byte) string { return string(ns) + "\x00" + string(key) }
 
 // spread is what a node knows of hot keys: those of its own that it lets others count, and those of others that it counts.
 type spread struct {
@@ -62,19 +60,19 @@ func newSpread(n *Node) *spread {
 	return &spread{n: n, heat: map[string]int64{}, grants: map[string]*grant{}, leases: map[string]*lease{}}
 }
 
-// note looks at one in many of the operations that others forward to this node.
+// note looks at one in heatSample of the operations that others forward to this node.
 func (s *spread) note(tasks []Task) {
 	if s.n.opt.HotRate == 0 {
 		return
 	}
 	k := uint64(len(tasks))
 	after := s.served.Add(k)
-	for at := (after-k)/heatSample*heatSample + heatSample; at <= after; at += heatSample {
-		op := &tasks[k-1-(after-at)].Op
+	for range after/heatSample - (after-k)/heatSample {
+		op := &tasks[rand.IntN(len(tasks))].Op // not every 64th: batches that are all alike may have the same key there
 		if op.TS != 0 || len(op.Checks) != 1 {
 			continue
 		}
-		name := spreadName(op.Checks[0].NS, op.Checks[0].Key)
+		name := string(nameOf(nil, &op.Checks[0]))
 		s.heatMu.Lock()
 		if _, ok := s.heat[name]; ok || len(s.heat) < maxHeat {
 			s.heat[name]++
@@ -131,7 +129,8 @@ func (s *spread) granted(t *ring.Table) (names []string, q *SpreadQuestion) {
 	defer s.mu.Unlock()
 	for name, g := range s.grants {
 		switch {
-		case s.mine(t, &g.key) && g.cooled < coolAfter && !s.n.inRedis():
+		case s.mine(t, &g.key) && g.cooled < coolAfter && !s.n.inRedis() && s.n.opt.Counter.Share(g.key.NS, g.key.Key, true) == nil:
+			// It was shared already, unless the key has been with another owner since.
 			q.Keys, names = append(q.Keys, g.key), append(names, name)
 			g.until = time.Now().Add(spreadEvery + leaseTime) // a member may take as long to hear of it
 		case time.Now().After(g.until.Add(s.n.opt.Counter.StaleAfter())):
@@ -199,12 +198,12 @@ func (s *spread) take(q *SpreadQuestion) *SpreadAnswer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, k := range q.Keys {
-		name := spreadName(k.NS, k.Key)
+		name := string(nameOf(nil, &Check{NS: k.NS, Key: k.Key}))
 		l := s.leases[name]
+		if l == nil && len(s.leases) >= maxLeases || s.n.opt.Counter.Share(k.NS, k.Key, true) != nil {
+			continue
+		}
 		if l == nil {
-			if len(s.leases) >= maxLeases || s.n.opt.Counter.Share(k.NS, k.Key, true) != nil {
-				continue
-			}
 			l = &lease{key: k}
 			s.leases[name] = l
 			s.leased.Add(1)

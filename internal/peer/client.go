@@ -212,9 +212,10 @@ func (c *Client) Ask(ctx context.Context, to *ring.Member, question, answer any)
 		return err
 	}
 	var lane *lane
+	free := l.lanesFor(question)
 	select {
-	case lane = <-l.asking:
-		defer func() { l.asking <- lane }()
+	case lane = <-free:
+		defer func() { free <- lane }()
 	case <-ctx.Done():
 		return wrap(fmt.Errorf("%w: %w", node.ErrUnreachable, ctx.Err()), to)
 	}

@@ -123,7 +123,7 @@ func (n *lane) attempt(ctx context.Context, m *message, until time.Time) (status
 // open reads a reply.
 func (c *Client) open(m *message, raw, bound []byte) (status byte, reply []byte, err error) {
 	r := reader{b: raw}
-	from := r.string()
+	from := r.processName()
 	if r.err != nil {
 		return 0, nil, r.err
 	}

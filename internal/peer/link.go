@@ -24,17 +24,19 @@ const (
 
 // The numbers of lanes: those with tasks that wait for the store, and questions, come after those of Options.Lanes.
 const (
-	slowLanes  = 1000
-	firstAsker = 2000
+	slowLanes   = 1000
+	firstAsker  = 2000
+	firstShower = 3000
 )
 
 // link is what a client has to do with one process.
 type link struct {
-	c      *Client
-	to     ring.Member
-	fast   chan *call
-	slow   chan *call
-	asking chan *lane // those that are free
+	c    *Client
+	to   ring.Member
+	fast chan *call
+	slow chan *call
+	// Free lanes for questions: of nodes, which decide what becomes of partitions, and of users, of which there may be any number.
+	asking, showing chan *lane
 	// open is set while the process does not answer: the circuit is open, and nothing but probes goes through.
 	open atomic.Bool
 
@@ -47,17 +49,28 @@ type link struct {
 
 func newLink(c *Client, to *ring.Member) *link {
 	l := &link{
-		c: c, to: *to, fast: make(chan *call, maxWaiting), slow: make(chan *call, maxWaiting), asking: make(chan *lane, askingLanes),
+		c: c, to: *to, fast: make(chan *call, maxWaiting), slow: make(chan *call, maxWaiting),
+		asking: make(chan *lane, askingLanes), showing: make(chan *lane, askingLanes),
 	}
 	l.ctx, l.stop = context.WithCancel(c.ctx)
 	for i := range askingLanes {
 		l.asking <- &lane{l: l, id: uint32(firstAsker + i), grace: 1}
+		l.showing <- &lane{l: l, id: uint32(firstShower + i), grace: 1}
 	}
 	for i := range c.opt.Lanes {
 		c.done.Go(func() { (&lane{l: l, id: uint32(i)}).run(l.fast) })
 		c.done.Go(func() { (&lane{l: l, id: uint32(slowLanes + i), grace: 1}).run(l.slow) })
 	}
 	return l
+}
+
+// lanesFor returns the lanes of a question.
+func (l *link) lanesFor(question any) chan *lane {
+	switch question.(type) {
+	case *node.TopQuestion, *node.SeriesQuestion, *node.StatusQuestion:
+		return l.showing
+	}
+	return l.asking
 }
 
 // submit hands a call to the lanes. It reports false if too many wait.
@@ -114,14 +127,9 @@ func (l *link) succeed() {
 
 // runProbe asks whether the process is there until it answers.
 func (l *link) runProbe() {
-	defer func() {
-		l.mu.Lock()
-		l.probing = false
-		l.mu.Unlock()
-	}()
 	body, _ := appendQuestion(nil, new(node.PingQuestion)) // it is one
 	probe := &lane{l: l, id: firstAsker + askingLanes, quiet: true}
-	for pause := firstProbe; l.open.Load(); pause = min(2*pause, lastProbe) {
+	for pause := firstProbe; l.keepsProbing(); pause = min(2*pause, lastProbe) {
 		select {
 		case <-time.After(pause):
 		case <-l.ctx.Done():
@@ -129,6 +137,15 @@ func (l *link) runProbe() {
 		}
 		_, _ = probe.exchange(l.ctx, kindQuestion, body, time.Now().Add(l.c.opt.AttemptTimeout)) // which tells the link
 	}
+}
+
+// keepsProbing reports whether the process is still to be probed. If it is not, whoever next finds that it does not answer begins anew:
+// both are decided under the lock, or a failure between them would leave the circuit open with nobody to close it.
+func (l *link) keepsProbing() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.probing = l.open.Load()
+	return l.probing
 }
 
 // lane is one message at a time.

@@ -57,8 +57,21 @@ func sender(b []byte) (from string, rest []byte, err error) {
 	if v := r.byte(); r.err == nil && v != version {
 		return "", nil, fmt.Errorf("message of version %d, this node speaks %d", v, version)
 	}
-	from = r.string()
+	from = r.processName()
 	return from, r.b, r.err
+}
+
+// maxName bounds the name of a process, which is kept before it is known whether it is one of ours.
+const maxName = 256
+
+// processName reads the name on the outside of a message.
+func (r *reader) processName() string {
+	name := r.bytes()
+	if len(name) > maxName {
+		r.fail()
+		return ""
+	}
+	return string(name)
 }
 
 // parse reads the inside of a message.

@@ -58,6 +58,10 @@ func (f *fake) Answer(_ context.Context, question any) (any, error) {
 	case *node.PingQuestion:
 		return nil, nil
 	case *node.TopQuestion:
+		f.mu.Lock()
+		delay := f.delay
+		f.mu.Unlock()
+		time.Sleep(delay)
 		return &node.TopAnswer{Keys: []node.KeyCount{{NS: "default", Key: "k", Count: q.Window}}}, nil
 	case *node.StatusQuestion:
 		return &node.Status{Keys: 5, Mode: node.ModeRedis}, nil

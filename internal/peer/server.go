@@ -41,6 +41,7 @@ type Server struct {
 	mu      sync.Mutex
 	lanes   map[laneID]*laneState
 	refused time.Time // when a refusal was logged last
+	swept   time.Time // when replies were forgotten last
 }
 
 type laneID struct {
@@ -53,15 +54,16 @@ type laneState struct {
 	seq   uint64
 	used  time.Time
 	done  chan struct{} // closed once there is a reply
-	reply []byte
+	reply []byte        // nil once it is forgotten
 }
 
-// Bounds of what is remembered of other processes: a process that has not been heard of for an hour will not send a message
-// again that it sent before.
+// Bounds of what is remembered of other processes: nobody sends a message again after its budget, and a process that has not been heard
+// of for an hour is gone. The numbers outlive the replies, as somebody may have copied a message.
 const (
-	maxLanes   = 1 << 16
-	laneMemory = time.Hour
-	underWay   = 200 * time.Millisecond
+	maxLanes    = 1 << 16
+	laneMemory  = time.Hour
+	replyMemory = 2 * maxBudget
+	underWay    = 200 * time.Millisecond
 )
 
 // scratch is memory for carrying out tasks.
@@ -156,6 +158,9 @@ func (s *Server) reply(ctx context.Context, m *message) []byte {
 	defer timer.Stop()
 	select {
 	case <-state.done:
+		if state.reply == nil {
+			return []byte{replyStale}
+		}
 		return state.reply
 	case <-timer.C:
 		return []byte{replyBusy}
@@ -169,6 +174,7 @@ func (s *Server) enter(m *message) (state *laneState, fresh bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
+	s.forgetLocked(now)
 	state = s.lanes[id]
 	if state != nil && m.Seq <= state.seq {
 		state.used = now
@@ -187,6 +193,23 @@ func (s *Server) enter(m *message) (state *laneState, fresh bool) {
 	state = &laneState{seq: m.Seq, used: now, done: make(chan struct{})}
 	s.lanes[id] = state
 	return state, true
+}
+
+// forgetLocked drops the replies that nobody will ask for again: those of processes that are gone would stay for good.
+func (s *Server) forgetLocked(now time.Time) {
+	if now.Sub(s.swept) < replyMemory {
+		return
+	}
+	s.swept = now
+	for _, state := range s.lanes {
+		select {
+		case <-state.done:
+			if now.Sub(state.used) > replyMemory {
+				state.reply = nil
+			}
+		default:
+		}
+	}
 }
 
 // carryOut does what a message says. It never fails: what goes wrong is part of the reply.

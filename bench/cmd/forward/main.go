@@ -33,7 +33,7 @@ func main() {
 	flag.DurationVar(&o.duration, "duration", 4*time.Second, "time of each run")
 	flag.IntVar(&o.rounds, "rounds", 3, "runs of each way; the middle one by processor time counts")
 	flag.StringVar(&o.out, "out", "results", "`directory` of the results")
-	proc.Main(func(ctx context.Context) error { return run(ctx, o) })
+	rival.Main(func(ctx context.Context, env *rival.Env) error { return run(ctx, env, o) })
 }
 
 const (
@@ -54,12 +54,7 @@ type Point struct {
 	Latency    pace.Latency `json:"latency_us"`
 }
 
-func run(ctx context.Context, o options) (err error) {
-	env, remove, err := rival.Build(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, remove()) }()
+func run(ctx context.Context, env *rival.Env, o options) (err error) {
 	s, err := rival.Twotier("twotier", nodes, rival.TwoTier, "--hot-rate", "0").Start(ctx, env)
 	if err != nil {
 		return err

@@ -2,14 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"log"
 	"strings"
 	"time"
 
-	"twotier/bench/proc"
 	"twotier/bench/report"
 	"twotier/bench/rival"
 )
@@ -29,15 +27,10 @@ func main() {
 	flag.StringVar(&o.parts, "parts", "cold,keys,rules,nodes", "what to measure, with commas")
 	flag.DurationVar(&o.duration, "duration", 2*time.Second, "of one measurement")
 	flag.StringVar(&o.out, "out", "results", "`directory` of the results")
-	proc.Main(func(ctx context.Context) error { return run(ctx, o) })
+	rival.Main(func(ctx context.Context, env *rival.Env) error { return run(ctx, env, o) })
 }
 
-func run(ctx context.Context, o options) (err error) {
-	env, remove, err := rival.Build(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, remove()) }()
+func run(ctx context.Context, env *rival.Env, o options) (err error) {
 	var r Result
 	if strings.Contains(o.parts, "cold") {
 		if r.Cold, err = cold(ctx); err != nil {

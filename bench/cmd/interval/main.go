@@ -2,14 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"log"
 	"strings"
 	"time"
 
-	"twotier/bench/proc"
 	"twotier/bench/report"
 	"twotier/bench/rival"
 )
@@ -40,15 +38,10 @@ func main() {
 		}
 		return nil
 	})
-	proc.Main(func(ctx context.Context) error { return run(ctx, o) })
+	rival.Main(func(ctx context.Context, env *rival.Env) error { return run(ctx, env, o) })
 }
 
-func run(ctx context.Context, o options) (err error) {
-	env, remove, err := rival.Build(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, remove()) }()
+func run(ctx context.Context, env *rival.Env, o options) (err error) {
 	var r Result
 	for _, interval := range o.intervals {
 		p, err := o.point(ctx, env, interval)

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"twotier/bench/load"
-	"twotier/bench/proc"
 	"twotier/bench/report"
 	"twotier/bench/rival"
 	"twotier/redisstore"
@@ -30,7 +29,7 @@ func main() {
 	flag.DurationVar(&o.before, "before", 2*time.Second, "time until the server is killed")
 	flag.IntVar(&o.rounds, "rounds", 3, "kills of each setting")
 	flag.StringVar(&o.out, "out", "results", "`directory` of the results")
-	proc.Main(func(ctx context.Context) error { return run(ctx, o) })
+	rival.Main(func(ctx context.Context, env *rival.Env) error { return run(ctx, env, o) })
 }
 
 // Kill is what one kill has cost.
@@ -64,12 +63,7 @@ func settings() (all []setting) {
 		setting{"redis mode", 0, []string{"--mode", "redis"}, 0})
 }
 
-func run(ctx context.Context, o options) (err error) {
-	env, remove, err := rival.Build(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, remove()) }()
+func run(ctx context.Context, env *rival.Env, o options) (err error) {
 	var kills []Kill
 	for _, s := range settings() {
 		for range o.rounds {

@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"log"
 
-	"twotier/bench/proc"
 	"twotier/bench/report"
 	"twotier/bench/rival"
 )
@@ -26,15 +24,10 @@ func main() {
 	flag.IntVar(&o.pauseKeys, "pause-keys", 10_000_000, "`keys` of the process whose garbage collections are timed")
 	flag.IntVar(&o.cycles, "cycles", 100, "garbage `collections` to time")
 	flag.StringVar(&o.out, "out", "results", "`directory` of the results")
-	proc.Main(func(ctx context.Context) error { return run(ctx, o) })
+	rival.Main(func(ctx context.Context, env *rival.Env) error { return run(ctx, env, o) })
 }
 
-func run(ctx context.Context, o options) (err error) {
-	env, remove, err := rival.Build(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, remove()) }()
+func run(ctx context.Context, env *rival.Env, o options) (err error) {
 	var r Result
 	for _, sh := range shapes(o.one, o.thirty, o.every) {
 		if err := r.measure(ctx, env, sh); err != nil {
