@@ -28,6 +28,7 @@ type sizeClass struct {
 // the memory, and the collector has to visit each; the chunks of an arena hold no pointers. Freed blocks are kept by
 // size and cut up for smaller ones; what fragmentation leaves is won back by moving everything into a new arena.
 type arena struct {
+	pool   *pool
 	chunks [][]uint64
 	next   int // first unused word of the last chunk
 	free   [exactClasses]ref
@@ -37,6 +38,17 @@ type arena struct {
 	total, unused int
 	// most is the number of words from which on chunks are small.
 	most int
+}
+
+// anew is an arena in place of this one.
+func (a *arena) anew() arena { return arena{pool: a.pool, most: a.most} }
+
+// drop gives the arena's memory back.
+func (a *arena) drop() {
+	for _, c := range a.chunks {
+		a.pool.give(c)
+	}
+	*a = a.anew()
 }
 
 func (a *arena) words(r ref, n int) []uint64 {
@@ -139,8 +151,9 @@ func (a *arena) fresh(n int) ref {
 		if a.total >= a.most {
 			size = firstChunk
 		}
-		size = max(size, n+1)
-		a.chunks = append(a.chunks, make([]uint64, size))
+		c := a.newChunk(n+1, size)
+		size = len(c)
+		a.chunks = append(a.chunks, c)
 		a.total += size
 		a.unused += size
 		a.next = 0
@@ -154,6 +167,15 @@ func (a *arena) fresh(n int) ref {
 	a.next += n
 	a.unused -= n
 	return r
+}
+
+// newChunk returns a chunk of at least some words, about as large as wanted.
+func (a *arena) newChunk(some, wanted int) []uint64 {
+	if some > chunkWords {
+		return a.pool.take(some)
+	}
+	some = max(firstChunk, 1<<bits.Len(uint(some-1)))
+	return a.pool.takeAbout(some, max(some, 1<<(bits.Len(uint(wanted))-1)))
 }
 
 // keepRest puts the words left over at the end of a chunk on the free lists.

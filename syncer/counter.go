@@ -23,6 +23,7 @@ type Counter struct {
 	seed   maphash.Seed
 	opened int64 // Options.Now at New: where the seconds of an entry's last use begin
 	budget int   // bytes of a partition
+	pool   *pool
 	calls  sync.Pool
 
 	holdMu sync.Mutex
@@ -57,6 +58,7 @@ func New(opt Options) (*Counter, error) {
 		}
 	}
 	c.parts = make([]partition, opt.Placement.Partitions)
+	c.pool = newPool()
 	c.budget = int(opt.MaxMemory / int64(len(c.parts)))
 	for i := range min(opt.Lanes, len(c.parts)) {
 		c.lanes = append(c.lanes, &lane{c: c, id: i, signal: make(chan struct{}, 1)})
@@ -67,6 +69,7 @@ func New(opt Options) (*Counter, error) {
 		if opt.Foreign {
 			p.mode = modeForeign
 		}
+		p.table.pool, p.arena.pool = c.pool, c.pool
 		p.arena.most = (c.budget - c.budget/8) / 8
 		p.censusWords = c.budget / censusShare / 8
 		p.lane = c.lanes[i%len(c.lanes)]
@@ -208,7 +211,7 @@ func (c *Counter) Stats() Stats {
 		MaxMemory:      c.opt.MaxMemory,
 		BatchesOKTotal: c.batchesOK.Load(), BatchesUnknownTotal: c.batchesUnknown.Load(),
 		BatchesRefusedTotal: c.batchesRefused.Load(), FlushedBucketsTotal: c.flushed.Load(),
-		LoadsTotal: c.loads.Load(), LossesTotal: c.losses.Load(), BadKeysTotal: c.badKeys.Load(),
+		MemoryBytes: c.pool.idleBytes(), LoadsTotal: c.loads.Load(), LossesTotal: c.losses.Load(), BadKeysTotal: c.badKeys.Load(),
 	}
 	for i := range c.parts {
 		p := &c.parts[i]

@@ -34,6 +34,7 @@ type call struct {
 	parts   []*partition
 	hold    *reservation // what is to be held instead of counted, or nil
 	holdID  string
+	touched uint64
 }
 
 // Do carries out one operation. It fills in res, whose memory it reuses; on an error res means nothing and, but for
@@ -79,7 +80,16 @@ func (c *Counter) DoAll(ctx context.Context, ops []Op, res []Result) {
 	ahead, at := c.askAhead(ops), 0
 	commit := map[*partition]uint64{}
 	var waiting []int
-	for i := range ops {
+	for i := 0; i < len(ops); i++ {
+		if n := plainAdds(ops[i:]); n > 1 {
+			c.addAll(ops[i:i+n], res[i:i+n], func(j int, p *partition) {
+				waiting = append(waiting, i+j)
+				commit[p] = p.drawn
+			})
+			at += n
+			i += n - 1
+			continue
+		}
 		op := ops[i]
 		stored := c.waits(&op) && op.Kind != Count
 		op.Ack = AckMemory
@@ -128,26 +138,13 @@ func (c *Counter) addOnly(ctx context.Context, op *Op, res *Result, now int64) e
 	if err != nil {
 		return err
 	}
-	s := t.sp.ladder.Stamp(ts)
 	p := t.p
 	p.mu.Lock()
-	if p.refuses(op.Foreign) || op.Beside && p.blind() {
-		p.mu.Unlock()
-		return ErrElsewhere
-	}
-	r, e, err := c.entry(&t, now)
+	ticket, err := c.addHere(&t, op, res, ts, now)
+	p.mu.Unlock()
 	if err != nil {
-		p.mu.Unlock()
 		return err
 	}
-	p.add(r, e, t.sp.ladder, &s, check.N, isLate(t.sp.ladder, ts, now))
-	failing, ticket, source := p.blind(), p.drawn, p.source(e)
-	p.mu.Unlock()
-	res.Allowed, res.Source, res.Degraded = true, source, failing
-	if failing {
-		res.Source = SourceDegraded
-	}
-	res.AddCheck()
 	if !c.waits(op) {
 		return nil
 	}
@@ -155,6 +152,27 @@ func (c *Counter) addOnly(ctx context.Context, op *Op, res *Result, now int64) e
 		return err
 	}
 	return c.parkedError(op)
+}
+
+// addHere counts an Add that compares with nothing. The partition is locked. The ticket is what has to be covered for it to be in
+// the store.
+func (c *Counter) addHere(t *target, op *Op, res *Result, ts, now int64) (ticket uint64, err error) {
+	p := t.p
+	if p.refuses(op.Foreign) || op.Beside && p.blind() {
+		return 0, ErrElsewhere
+	}
+	r, e, err := c.entry(t, now)
+	if err != nil {
+		return 0, err
+	}
+	s := t.sp.ladder.Stamp(ts)
+	p.add(r, e, t.sp.ladder, &s, t.check.N, isLate(t.sp.ladder, ts, now))
+	res.Allowed, res.Source = true, p.source(e)
+	if p.blind() {
+		res.Degraded, res.Source = true, SourceDegraded
+	}
+	res.AddCheck()
+	return p.drawn, nil
 }
 
 // locate finds the partition and namespace of a check.
@@ -244,6 +262,11 @@ func (c *Counter) locateAll(k *call) {
 		}
 		k.parts = append(k.parts, t.p)
 	}
+	k.order()
+}
+
+// order puts the partitions into the order in which they are locked.
+func (k *call) order() {
 	if len(k.parts) > 1 {
 		slices.SortFunc(k.parts, func(a, b *partition) int { return a.id - b.id })
 		k.parts = slices.Compact(k.parts)

@@ -72,10 +72,10 @@ func (p *partition) rebuild() {
 	}
 	moved := make(map[ref]ref, p.table.used)
 	old := p.arena
-	p.arena = arena{most: old.most}
-	slots := p.table.slots
-	p.table = table{}
-	for _, s := range slots {
+	p.arena = old.anew()
+	oldTable := p.table
+	p.table = table{pool: oldTable.pool}
+	for _, s := range oldTable.slots {
 		if s == 0 {
 			continue
 		}
@@ -95,6 +95,8 @@ func (p *partition) rebuild() {
 	for i, r := range p.parked {
 		p.parked[i] = moved[r]
 	}
+	old.drop()
+	oldTable.drop()
 }
 
 func (a *arena) copyCounter(from *arena, r ref) ref {

@@ -50,3 +50,14 @@ func (c *Counter) PendingFound() (found, kept int64) {
 	}
 	return found, kept
 }
+
+// HugePages is whether counters have their memory mapped.
+const HugePages = hugePages
+
+// NewPool returns a pool of a counter that is not there.
+func NewPool() *pool { return newPool() }
+
+func (p *pool) Take(n int) []uint64            { return p.take(n) }
+func (p *pool) TakeAbout(some, n int) []uint64 { return p.takeAbout(some, n) }
+func (p *pool) Give(b []uint64)                { p.give(b) }
+func (p *pool) Idle() int64                    { return p.idleBytes() }

@@ -91,7 +91,10 @@ func (c *Counter) takeWants(p *partition, r *Round) {
 
 // takeDirty adds the keys that have something to flush.
 func (c *Counter) takeDirty(p *partition, r *Round) {
-	for p.flushDue && !c.full(r) {
+	for taken := 0; p.flushDue && !c.full(r); taken++ {
+		if taken%touchAtOnce == 0 {
+			p.touchDirty()
+		}
 		if !p.isDirty() {
 			p.flushDue = false
 			return

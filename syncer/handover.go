@@ -273,7 +273,8 @@ func (c *Counter) Release(partition int) error {
 	if p.sealed == nil {
 		return fmt.Errorf("partition %d: it was not ceded", partition)
 	}
-	p.table, p.arena = table{}, arena{most: p.arena.most}
+	p.table.drop()
+	p.arena.drop()
 	p.dirty, p.firstDirty, p.parked, p.adopted, p.shared = nil, 0, nil, nil, nil
 	p.pendingBuckets = 0
 	p.cut, p.covered = p.drawn, p.drawn

@@ -68,6 +68,7 @@ type partition struct {
 	kicked             bool // guarded by the lane's lock
 	pendingBuckets     int64
 	expired, evictions int64
+	touched            uint64
 }
 
 // want is a key that somebody waits to have loaded. Its fields are guarded by the partition's lock.

@@ -36,6 +36,9 @@ func (c *Counter) settle(p *partition, r *Round) (more bool) {
 	p.advance(r)
 	sec := c.seconds(c.opt.Now())
 	for i := range r.Keys {
+		if i%touchAtOnce == 0 {
+			p.touchKeys(r.Keys[i:])
+		}
 		c.settleKey(p, r, &r.Keys[i], sec)
 	}
 	more = p.flushDue && p.isDirty() && c.full(r) || len(p.wants) > 0 || len(p.queue) > 0

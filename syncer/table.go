@@ -3,6 +3,7 @@ package syncer
 // table finds the blocks of a partition's keys by hash: open addressing with linear probing (Knuth, vol. 3, 6.4, algorithms
 // L and R). A slot is 32 bits of the hash and the place of the block, so a probe touches a block only if the hashes agree.
 type table struct {
+	pool  *pool
 	slots []uint64
 	used  int
 }
@@ -47,12 +48,19 @@ func (t *table) place(s uint64) {
 
 func (t *table) resize(size int) {
 	old := t.slots
-	t.slots = make([]uint64, size)
+	t.slots = t.pool.take(size)
 	for _, s := range old {
 		if s != 0 {
 			t.place(s)
 		}
 	}
+	t.pool.give(old)
+}
+
+// drop empties the table and gives its memory back.
+func (t *table) drop() {
+	t.pool.give(t.slots)
+	*t = table{pool: t.pool}
 }
 
 // remove takes a block out and closes the gap behind it.

@@ -143,12 +143,12 @@ type Growth struct {
 		Bytes     float64 `json:"bytes"`
 	} `json:"cold"`
 	Keys []struct {
-		Keys       float64 `json:"keys"`
-		Add        float64 `json:"add_ns"`
-		Acquire    float64 `json:"acquire_ns"`
-		HeapPerKey float64 `json:"heap_bytes_per_key"`
-		Counted    float64 `json:"counted_bytes_per_key"`
-		Server     float64 `json:"server_adds_per_second"`
+		Keys     float64 `json:"keys"`
+		Add      float64 `json:"add_ns"`
+		Acquire  float64 `json:"acquire_ns"`
+		Resident float64 `json:"resident_bytes_per_key"`
+		Counted  float64 `json:"counted_bytes_per_key"`
+		Server   float64 `json:"server_adds_per_second"`
 	} `json:"keys"`
 	Rules []GrowthPoint `json:"rules"`
 	Nodes []GrowthPoint `json:"nodes"`
@@ -196,7 +196,7 @@ type Memory struct {
 	} `json:"rows"`
 	Pauses struct {
 		Keys        int     `json:"keys"`
-		BytesPerKey float64 `json:"heap_bytes_per_key"`
+		BytesPerKey float64 `json:"resident_bytes_per_key"`
 	} `json:"pauses"`
 }
 

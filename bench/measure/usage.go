@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
+	"runtime/debug"
 	"syscall"
 	"time"
 
+	"twotier/bench/proc"
 	"twotier/bench/rival"
 )
 
@@ -56,7 +59,7 @@ func (u Usage) Since(o Usage) Usage {
 type Memory struct {
 	// Keys are how many there are for the limiter's user. The others are bytes.
 	Keys int64 `json:"keys"`
-	// Service is the live heap of this process for a library, the resident memory for servers.
+	// Service is the resident memory of the servers, of this process for a library.
 	Service int64 `json:"service_bytes"`
 	// Counted is what twotier's servers account for their counts.
 	Counted int64 `json:"counted_bytes"`
@@ -66,15 +69,15 @@ type Memory struct {
 // MemoryOf asks for the memory of a stand.
 func MemoryOf(ctx context.Context, s *rival.Stand) (m Memory, err error) {
 	if s.Heap {
-		m.Service = Heap()
+		m.Service, err = Resident()
 	}
 	for _, server := range s.Servers {
 		rss, err1 := server.RSS()
+		err = errors.Join(err, err1)
 		m.Service += rss
 		if counted, err := server.Metric(ctx, "twotier_memory_bytes"); err == nil {
 			m.Counted += int64(counted)
 		}
-		err = errors.Join(err, err1)
 	}
 	if s.RDB != nil {
 		used, err1 := UsedMemory(ctx, s.RDB)
@@ -89,12 +92,11 @@ func (m Memory) Since(o Memory) Memory {
 	return Memory{m.Keys - o.Keys, m.Service - o.Service, m.Counted - o.Counted, m.Redis - o.Redis}
 }
 
-// Heap is the number of bytes of this process that are alive.
-func Heap() int64 {
+// Resident is the memory in bytes that this process holds in RAM, after what is garbage has been given back: the heap, and what
+// is mapped besides.
+func Resident() (int64, error) {
 	// What a finalizer or a pool still holds goes with the second.
 	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
+	debug.FreeOSMemory()
+	return proc.RSS(os.Getpid())
 }

@@ -31,8 +31,11 @@ func (p *Process) CPU() (time.Duration, error) {
 }
 
 // RSS is the memory in bytes that the process holds in RAM.
-func (p *Process) RSS() (int64, error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
+func (p *Process) RSS() (int64, error) { return RSS(p.PID()) }
+
+// RSS is the memory in bytes that a process holds in RAM.
+func RSS(pid int) (int64, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0, fmt.Errorf("resident memory: %w", err)
 	}

@@ -27,9 +27,9 @@ type KeysPoint struct {
 	Acquire float64 `json:"acquire_ns"`
 	// Floor is what drawing and naming a key costs, which is in both.
 	Floor float64 `json:"floor_ns"`
-	// HeapPerKey is the growth of the live heap, Counted what the counter accounts for itself; in bytes for each key.
-	HeapPerKey float64 `json:"heap_bytes_per_key"`
-	Counted    float64 `json:"counted_bytes_per_key"`
+	// Resident is the growth of the process, Counted what the counter accounts for itself; in bytes for each key.
+	Resident float64 `json:"resident_bytes_per_key"`
+	Counted  float64 `json:"counted_bytes_per_key"`
 	// Server is adds per second of a server in memory, in batches of 1,000.
 	Server float64 `json:"server_adds_per_second"`
 }
@@ -52,12 +52,19 @@ func (o options) library(ctx context.Context, p *KeysPoint) error {
 	if p.Floor, err = o.cost(ctx, addOp(), p.Keys, nothing); err != nil {
 		return err
 	}
-	empty := measure.Heap()
+	empty, err := measure.Resident()
+	if err != nil {
+		return err
+	}
 	err = with(ctx, ack.New(), func(c *syncer.Counter) error {
 		if err := errors.Join(fillByAdd(ctx, c, p.Keys), c.Flush(ctx)); err != nil {
 			return err
 		}
-		p.HeapPerKey = float64(measure.Heap()-empty) / float64(p.Keys)
+		full, err := measure.Resident()
+		if err != nil {
+			return err
+		}
+		p.Resident = float64(full-empty) / float64(p.Keys)
 		p.Counted = float64(c.Stats().MemoryBytes) / float64(p.Keys)
 		p.Add, err = o.cost(ctx, addOp(), p.Keys, c.Do)
 		return err

@@ -68,7 +68,7 @@ func (r *Result) growKeys(ctx context.Context, env *rival.Env, o options) error 
 		if err != nil {
 			return fmt.Errorf("%d keys: %w", keys, err)
 		}
-		log.Printf("%d keys: add %.0f ns, acquire %.0f ns, %.0f bytes a key", p.Keys, p.Add, p.Acquire, p.HeapPerKey)
+		log.Printf("%d keys: add %.0f ns, acquire %.0f ns, %.0f bytes a key", p.Keys, p.Add, p.Acquire, p.Resident)
 		r.Keys = append(r.Keys, *p)
 	}
 	return nil

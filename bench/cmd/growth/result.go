@@ -55,10 +55,10 @@ func (r *Result) markdown() string {
 	b.WriteString(keysText)
 	var rows [][]string
 	for _, p := range r.Keys {
-		rows = append(rows, report.Cells("%d|%.0f|%.0f|%.0f|%.0f|%.0f|%.2f", p.Keys, p.Add, p.Acquire, p.Floor, p.HeapPerKey,
+		rows = append(rows, report.Cells("%d|%.0f|%.0f|%.0f|%.0f|%.0f|%.2f", p.Keys, p.Add, p.Acquire, p.Floor, p.Resident,
 			p.Counted, p.Server/1e6))
 	}
-	head := []string{"keys", "add ns", "acquire ns", "floor ns", "heap bytes a key", "counted", "server, million adds/s"}
+	head := []string{"keys", "add ns", "acquire ns", "floor ns", "resident bytes a key", "counted", "server, million adds/s"}
 	b.WriteString(report.Table(head, rows))
 	b.WriteString(rulesText)
 	rows = nil

@@ -20,9 +20,9 @@ import (
 // Pauses is what garbage collection does to a process with many keys.
 type Pauses struct {
 	Keys int `json:"keys"`
-	// HeapBytes are live after the keys were counted, BytesPerKey what this is for each.
-	HeapBytes   int64   `json:"heap_bytes"`
-	BytesPerKey float64 `json:"heap_bytes_per_key"`
+	// Bytes are resident after the keys were counted, BytesPerKey what this is for each.
+	Bytes       int64   `json:"resident_bytes"`
+	BytesPerKey float64 `json:"resident_bytes_per_key"`
 	// Cycles are the collections that were forced under load, Stops the pauses that the runtime counted meanwhile.
 	Cycles int    `json:"gc_cycles"`
 	Stops  uint64 `json:"pauses"`
@@ -46,15 +46,22 @@ func pauses(ctx context.Context, keys, cycles int) (p Pauses, err error) {
 		return p, err
 	}
 	defer func() { err = errors.Join(err, c.Close(ctx)) }()
-	empty := measure.Heap()
+	empty, err := measure.Resident()
+	if err != nil {
+		return p, err
+	}
 	if err := addAll(ctx, c, keys); err != nil {
 		return p, err
 	}
 	if err := c.Flush(ctx); err != nil {
 		return p, err
 	}
-	p = Pauses{Keys: keys, Cycles: cycles, HeapBytes: measure.Heap() - empty}
-	p.BytesPerKey = float64(p.HeapBytes) / float64(keys)
+	full, err := measure.Resident()
+	if err != nil {
+		return p, err
+	}
+	p = Pauses{Keys: keys, Cycles: cycles, Bytes: full - empty}
+	p.BytesPerKey = float64(p.Bytes) / float64(keys)
 	before := pauseHistogram()
 	adding, stop := context.WithCancel(ctx)
 	var added atomic.Int64

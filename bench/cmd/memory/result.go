@@ -30,7 +30,7 @@ accounts for itself, *resident* the growth of the process, which also holds what
 const pausesText = `
 ## Garbage collection with %d keys in one process
 
-One event for each key: %.2f GiB of live heap, %.0f bytes a key. %d collections were forced while one goroutine went on
+One event for each key: %.2f GiB resident, %.0f bytes a key. %d collections were forced while one goroutine went on
 counting (%.0f adds/s); a collection took %.0f ms, nearly all of it beside the program. It was stopped %d times: at
 most **%.0f µs at the 99th percentile**, %.0f µs at the median, %.0f µs at the worst.
 `
@@ -53,7 +53,7 @@ func (r *Result) markdown() string {
 		fmt.Fprintf(&b, "\nNot compared: %s.\n", m)
 	}
 	p := r.Pauses
-	fmt.Fprintf(&b, pausesText, p.Keys, float64(p.HeapBytes)/(1<<30), p.BytesPerKey, p.Cycles, p.Adds, p.CycleMS, p.Stops,
+	fmt.Fprintf(&b, pausesText, p.Keys, float64(p.Bytes)/(1<<30), p.BytesPerKey, p.Cycles, p.Adds, p.CycleMS, p.Stops,
 		p.P99, p.P50, p.Max)
 	return b.String()
 }

@@ -122,7 +122,7 @@ func memoryGoals(a findings.All) []Goal {
 			}
 		}
 		p := a.Memory.Result.Pauses
-		g.add(fmt.Sprintf("live heap at %d keys", p.Keys), p.BytesPerKey)
+		g.add(fmt.Sprintf("a library's process at %d keys", p.Keys), p.BytesPerKey)
 	}
 	return []Goal{g}
 }

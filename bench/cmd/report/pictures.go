@@ -114,12 +114,12 @@ func tradeOff(in *findings.Interval) picture {
 }
 
 func growth(g *findings.Growth) (all []picture) {
-	add, acquire, bytes := plot.Series{Name: "add, ns"}, plot.Series{Name: "acquire, ns"}, plot.Series{Name: "heap, bytes a key"}
+	add, acquire, bytes := plot.Series{Name: "add, ns"}, plot.Series{Name: "acquire, ns"}, plot.Series{Name: "resident, bytes a key"}
 	for _, k := range g.Keys {
 		for _, s := range []struct {
 			to *plot.Series
 			y  float64
-		}{{&add, k.Add}, {&acquire, k.Acquire}, {&bytes, k.HeapPerKey}} {
+		}{{&add, k.Add}, {&acquire, k.Acquire}, {&bytes, k.Resident}} {
 			s.to.X, s.to.Y = append(s.to.X, k.Keys), append(s.to.Y, s.y)
 		}
 	}

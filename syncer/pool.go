@@ -1,0 +1,192 @@
+package syncer
+
+import (
+	"math/bits"
+	"runtime"
+	"slices"
+	"sync"
+	"unsafe"
+)
+
+const (
+	slabBits  = 18 // 2 MiB, a huge page of most processors
+	slabWords = 1 << slabBits
+	// regionSlabs is how many slabs are mapped at a time. What is not used of them takes no memory.
+	regionSlabs = 16
+)
+
+// pool hands out memory for the arenas and tables of a counter. With millions of keys every access is to another page, and finding
+// out where a page is can take as long as the access; so where the system has them the pool takes huge pages. They are much larger
+// than what a partition needs, so all partitions share them.
+//
+// Blocks are powers of two, cut from slabs of one huge page each; blocks of other sizes, and all blocks where there are no
+// huge pages, come from the Go heap. A slab that nobody uses any more is given back to the system at once, everything
+// when the pool, and so every partition, is garbage. Only then: whoever reads a block must hold the partition.
+type pool struct {
+	mu      sync.Mutex
+	mapped  *regions
+	slabs   map[uintptr]*slab // by address
+	current *slab
+	empty   []*slab
+	free    [slabBits + 1][][]uint64 // blocks that were in use, of 1<<i words
+	idle    int                      // words in them
+}
+
+type slab struct {
+	words []uint64
+	next  int // where the words begin that are in no block
+	used  int // words in use
+}
+
+// regions are what to unmap. They are apart from the pool so that its cleanup doesn't keep it alive.
+type regions struct{ all [][]byte }
+
+func newPool() *pool {
+	p := &pool{mapped: new(regions), slabs: map[uintptr]*slab{}}
+	runtime.AddCleanup(p, unmapAll, p.mapped)
+	return p
+}
+
+func unmapAll(r *regions) {
+	for _, region := range r.all {
+		unmapRegion(region)
+	}
+}
+
+// take returns a block of n words, all zero.
+func (p *pool) take(n int) []uint64 {
+	if !hugePages || n > slabWords || n&(n-1) != 0 {
+		return make([]uint64, n)
+	}
+	return p.takeFrom(n, n)
+}
+
+// takeAbout returns n words, or fewer where they would be idle else, but at least some. All three are powers of two.
+func (p *pool) takeAbout(some, n int) []uint64 {
+	if !hugePages {
+		return make([]uint64, n)
+	}
+	return p.takeFrom(some, n)
+}
+
+func (p *pool) takeFrom(some, n int) []uint64 {
+	p.mu.Lock()
+	b, s := p.reuse(some, n)
+	if b == nil {
+		if s = p.room(n); s == nil {
+			p.mu.Unlock()
+			return make([]uint64, n)
+		}
+		b = s.words[s.next : s.next+n : s.next+n]
+		s.next += n
+	}
+	s.used += len(b)
+	p.mu.Unlock()
+	return b
+}
+
+// reuse returns a free block of n words, else the largest smaller one down to some, else a part of a larger one.
+func (p *pool) reuse(some, n int) ([]uint64, *slab) {
+	want := bits.TrailingZeros(uint(n))
+	from := want
+	for from > bits.TrailingZeros(uint(some)) && len(p.free[from]) == 0 {
+		from--
+	}
+	if len(p.free[from]) == 0 {
+		for from = want; len(p.free[from]) == 0; from++ {
+			if from == slabBits {
+				return nil, nil
+			}
+		}
+	}
+	last := len(p.free[from]) - 1
+	b := p.free[from][last]
+	p.free[from] = p.free[from][:last]
+	for ; from > want; from-- {
+		half := len(b) / 2
+		p.free[from-1] = append(p.free[from-1], b[half:])
+		b = b[:half:half]
+	}
+	p.idle -= len(b)
+	clear(b)
+	return b, p.slabOf(b)
+}
+
+func (p *pool) slabOf(b []uint64) *slab {
+	return p.slabs[uintptr(unsafe.Pointer(unsafe.SliceData(b)))&^(8*slabWords-1)]
+}
+
+// room returns a slab with room for n words, nil if the system has none.
+func (p *pool) room(n int) *slab {
+	if s := p.current; s != nil && s.next+n <= slabWords {
+		return s
+	}
+	if len(p.empty) == 0 && !p.mapMore() {
+		return nil
+	}
+	if s := p.current; s != nil { // what is left of it is idle
+		for s.next < slabWords {
+			rest := 1 << (bits.Len(uint(slabWords-s.next)) - 1)
+			p.put(s.words[s.next : s.next+rest : s.next+rest])
+			s.next += rest
+		}
+	}
+	last := len(p.empty) - 1
+	p.current, p.empty = p.empty[last], p.empty[:last]
+	return p.current
+}
+
+// mapMore maps a region and cuts it into slabs.
+func (p *pool) mapMore() bool {
+	// Only a small counter's memory is all in the first slab. Small pages are enough for it.
+	region, at := mapRegion(8*slabWords, regionSlabs, len(p.slabs) == 0)
+	if region == nil {
+		return false
+	}
+	p.mapped.all = append(p.mapped.all, region)
+	for i := regionSlabs - 1; i >= 0; i-- {
+		b := region[at+i*8*slabWords:]
+		s := &slab{words: unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(b))), slabWords)}
+		p.slabs[uintptr(unsafe.Pointer(unsafe.SliceData(b)))] = s
+		p.empty = append(p.empty, s)
+	}
+	return true
+}
+
+func (p *pool) put(b []uint64) {
+	class := bits.TrailingZeros(uint(len(b)))
+	p.free[class] = append(p.free[class], b)
+	p.idle += len(b)
+}
+
+// give takes a block back. Nobody may read it any more.
+func (p *pool) give(b []uint64) {
+	if !hugePages || len(b) == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.slabOf(b)
+	if s == nil { // it is of the Go heap
+		return
+	}
+	p.put(b)
+	s.used -= len(b)
+	if s.used > 0 || s == p.current {
+		return
+	}
+	for i := range p.free {
+		p.free[i] = slices.DeleteFunc(p.free[i], func(b []uint64) bool { return p.slabOf(b) == s })
+	}
+	p.idle -= slabWords
+	s.next = 0
+	forget(s.words)
+	p.empty = append(p.empty, s)
+}
+
+// idleBytes is what is kept for the next who needs a block.
+func (p *pool) idleBytes() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return 8 * int64(p.idle)
+}

@@ -1,0 +1,12 @@
+//go:build !linux || race
+
+package syncer
+
+// The race detector looks at the Go heap only.
+const hugePages = false
+
+func mapRegion(int, int, bool) (region []byte, at int) { return nil, 0 }
+
+func unmapRegion([]byte) {}
+
+func forget([]uint64) {}

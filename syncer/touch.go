@@ -1,0 +1,44 @@
+package syncer
+
+// A flush reads entries and counters that nobody has looked at for a while. When there are so many keys that they don't fit the
+// processor's caches, a walk from one to the next waits for memory at each step, which can take longer than all the rest; loads
+// that don't depend on each other overlap. So what is about to be read is touched before.
+
+// touchAtOnce is how many entries are touched at a time: with their counters they stay well below what a core caches for itself.
+const touchAtOnce = 512
+
+// touch reads a word of each entry, and then of what they refer to. The partition is locked, and keeps the sum only so that the
+// reads are not optimized away.
+func (p *partition) touch(refs []ref) {
+	sum := uint64(0)
+	for _, r := range refs {
+		if r != 0 {
+			sum += p.arena.tail(r)[2]
+		}
+	}
+	for _, r := range refs {
+		if r == 0 {
+			continue
+		}
+		e := entry(p.arena.tail(r))
+		sum += e[e.inlineAt()]
+		if s := e.synced(); s != 0 {
+			sum += p.arena.tail(s)[0]
+		}
+	}
+	p.touched = sum
+}
+
+// touchDirty touches the next entries of the dirty list.
+func (p *partition) touchDirty() {
+	p.touch(p.dirty[p.firstDirty:min(len(p.dirty), p.firstDirty+touchAtOnce)])
+}
+
+// touchKeys touches what keys of a round refer to.
+func (p *partition) touchKeys(keys []KeyRound) {
+	refs := make([]ref, 0, touchAtOnce)
+	for i := range keys[:min(len(keys), touchAtOnce)] {
+		refs = append(refs, keys[i].ref)
+	}
+	p.touch(refs)
+}
