@@ -1,8 +1,8 @@
 package syncer
 
-// addsAtOnce is how many adds of a batch are carried out under their locks at a time: enough for their reads of memory to overlap, and
+// atOnce is how many adds of a batch are carried out, and how many keys of others looked at, under their locks at a time: enough for their reads of memory to overlap, and
 // so few of the partitions that nobody else waits for long. Of 4, 8, 12, 16, 32 and 64, BenchmarkAddsAmong was the fastest with 8.
-const addsAtOnce = 8
+const atOnce = 8
 
 // plainAdds is how many operations from the first on are adds that compare with nothing.
 func plainAdds(ops []Op) int {
@@ -19,8 +19,8 @@ func plainAdds(ops []Op) int {
 func (c *Counter) addAll(ops []Op, res []Result, stored func(i int, p *partition)) {
 	k := c.calls.Get().(*call)
 	defer c.calls.Put(k)
-	for from := 0; from < len(ops); from += addsAtOnce {
-		to := min(len(ops), from+addsAtOnce)
+	for from := 0; from < len(ops); from += atOnce {
+		to := min(len(ops), from+atOnce)
 		k.begin(nil, c.opt.Now())
 		for i := from; i < to; i++ {
 			k.targets = append(k.targets, target{})
@@ -30,7 +30,7 @@ func (c *Counter) addAll(ops []Op, res []Result, stored func(i int, p *partition
 		}
 		k.order()
 		k.lock()
-		k.touch()
+		k.touch(false)
 		for i := from; i < to; i++ {
 			t := &k.targets[i-from]
 			res[i].Reset()
@@ -46,8 +46,9 @@ func (c *Counter) addAll(ops []Op, res []Result, stored func(i int, p *partition
 	}
 }
 
-// touch reads the slot and the entry of each target, so that these reads don't wait for each other. See [partition.touch].
-func (k *call) touch() {
+// touch reads the slot and the entry of each target, and what the store holds if that will be needed, so that these reads don't wait
+// for each other. See [partition.touch].
+func (k *call) touch(synced bool) {
 	sum := uint64(0)
 	for i := range k.targets {
 		t := &k.targets[i]
@@ -65,6 +66,9 @@ func (k *call) touch() {
 		if t := &k.targets[i]; t.ref != 0 {
 			e := entry(t.p.arena.tail(t.ref))
 			sum += e[e.inlineAt()]
+			if s := e.synced(); synced && s != 0 {
+				sum += t.p.arena.tail(s)[0]
+			}
 		}
 	}
 	k.touched = sum

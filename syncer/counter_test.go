@@ -39,6 +39,9 @@ func open(t testing.TB, opt syncer.Options) *syncer.Counter {
 	if opt.Store == nil {
 		opt.Store = embedded.New(embedded.Options{})
 	}
+	if opt.LoadTimeout == 0 { // a busy machine takes its time
+		opt.LoadTimeout = time.Minute
+	}
 	if opt.FlushInterval == 0 {
 		opt.FlushInterval = 5 * time.Millisecond
 	}

@@ -12,14 +12,23 @@ import (
 	"twotier/syncer"
 )
 
-// BenchmarkAddsAmong adds to random ones of so many keys, 1,000 in a call and one by one. Time stands still, and nothing is flushed.
+// BenchmarkAddsAmong adds to, or acquires, random ones of so many keys, 1,000 in a call and one by one. Time stands still, and nothing is flushed.
 func BenchmarkAddsAmong(b *testing.B) {
 	for _, keys := range []int{10_000, 1_000_000, 4_000_000} {
 		clk := &clock{now: t0}
-		c, err := syncer.New(syncer.Options{Store: embedded.New(embedded.Options{}), Now: clk.Now, MaxMemory: 4 << 30})
+		c, err := syncer.New(syncer.Options{Store: embedded.New(embedded.Options{}), Now: clk.Now, MaxMemory: 4 << 30, FlushInterval: time.Hour})
 		if err != nil {
 			b.Fatal(err)
 		}
+		if err := c.Open(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() {
+			done, cancel := context.WithCancel(context.Background())
+			cancel()
+			_ = c.Close(done) // nothing is to be flushed
+		})
+		known(b, c, syncer.DefaultPartitions) // so that no key is cold
 		const batch = 1000
 		ops, res, names := make([]syncer.Op, batch), make([]syncer.Result, batch), make([][16]byte, batch)
 		for i := range ops {
@@ -55,6 +64,15 @@ func BenchmarkAddsAmong(b *testing.B) {
 		}
 		b.Run(fmt.Sprintf("keys=%d/batches", keys), func(b *testing.B) {
 			measure(b, func() { c.DoAll(context.Background(), ops, res) })
+		})
+		b.Run(fmt.Sprintf("keys=%d/acquires", keys), func(b *testing.B) {
+			for i := range ops {
+				ops[i].Kind, ops[i].Checks[0].Limits = syncer.Acquire, limits(60_000, 1<<40, 3_600_000, 1<<40)
+			}
+			measure(b, func() { c.DoAll(context.Background(), ops, res) })
+			for i := range ops {
+				ops[i].Kind, ops[i].Checks[0].Limits = syncer.Add, nil
+			}
 		})
 		b.Run(fmt.Sprintf("keys=%d/single", keys), func(b *testing.B) {
 			measure(b, func() {

@@ -130,28 +130,46 @@ func (t *target) await(ctx context.Context, timeout <-chan time.Time) error {
 // askAhead asks for all keys of a batch that have to be loaded, so that they are loaded together. It returns what it asked for, check by
 // check, or nil if all are known.
 func (c *Counter) askAhead(ops []Op) (ahead []*want) {
+	k := c.calls.Get().(*call)
+	defer c.calls.Put(k)
+	k.begin(nil, 0)
 	var asked []*partition
-	at := 0
-	for i := range ops {
-		op := &ops[i]
-		for j := range op.Checks {
-			at++
-			if op.Kind == Add && len(op.Checks[j].Limits) == 0 {
+	var places [atOnce]int
+	look := func() {
+		k.order()
+		k.lock()
+		k.touch(true)
+		for i := range k.targets {
+			t := &k.targets[i]
+			if t.known() || t.p.blind() {
 				continue
 			}
-			var t target
-			c.locate(&t, &op.Checks[j])
-			t.p.mu.Lock()
-			if !t.known() && !t.p.blind() {
-				if ahead == nil {
-					ahead = make([]*want, countChecks(ops))
-				}
-				ahead[at-1] = t.p.ask(t.hash, t.ns, t.check.Key)
-				asked = append(asked, t.p)
+			if ahead == nil {
+				ahead = make([]*want, countChecks(ops))
 			}
-			t.p.mu.Unlock()
+			ahead[places[i]] = t.p.ask(t.hash, t.ns, t.check.Key)
+			asked = append(asked, t.p)
+		}
+		k.unlock()
+		k.begin(nil, 0)
+	}
+	at := 0
+	for i := range ops {
+		for j := range ops[i].Checks {
+			check := &ops[i].Checks[j]
+			if at++; ops[i].Kind == Add && len(check.Limits) == 0 {
+				continue
+			}
+			n := len(k.targets)
+			places[n] = at - 1
+			k.targets = append(k.targets, target{})
+			c.locate(&k.targets[n], check)
+			if k.parts = append(k.parts, k.targets[n].p); n+1 == atOnce {
+				look()
+			}
 		}
 	}
+	look()
 	for _, p := range asked {
 		p.lane.kick(p)
 	}
