@@ -21,7 +21,8 @@ type DirectOptions struct {
 	// Writer identifies this incarnation of the process. Required; another than the two-tier counter's, which numbers its
 	// own rounds.
 	Writer string
-	// Lanes is the number of pipelines at a time. Default: 8.
+	// Lanes is the number of scripts under way at a time. Default: 2, one of which Redis carries out while the other is made
+	// or read: more would make them smaller, and small ones cost much more for each operation. 8 in a Redis Cluster.
 	Lanes int
 	// Timeout bounds an operation whose context has no deadline. Default: 2 s.
 	Timeout time.Duration
@@ -53,7 +54,10 @@ func NewDirect(opt DirectOptions) (*Direct, error) {
 		return nil, errors.New("redisstore: DirectOptions needs Store, Now and Writer")
 	}
 	if opt.Lanes == 0 {
-		opt.Lanes = 8
+		opt.Lanes = 2
+		if opt.Store.cluster {
+			opt.Lanes = 8
+		}
 	}
 	if opt.Timeout == 0 {
 		opt.Timeout = 2 * time.Second

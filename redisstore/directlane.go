@@ -16,7 +16,7 @@ import (
 
 // Bounds of a lane.
 const (
-	maxWaiting   = 4096
+	maxWaiting   = 16_384
 	maxTogether  = 256
 	directMinGap = 5 * time.Millisecond
 	directMaxGap = 200 * time.Millisecond
