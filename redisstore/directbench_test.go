@@ -64,12 +64,18 @@ func newDecision() syncer.Op {
 	return syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{check("", 1, 60_000, 15, 3_600_000, 50)}}
 }
 
-// askSingly has 64 callers ask for one decision at a time.
-func askSingly(b *testing.B, d *redisstore.Direct, keys func(int) decisions) {
+func askAlone(b *testing.B, d *redisstore.Direct, keys func(int) decisions) { askSingly(b, d, keys, 1) }
+
+func askAtOnce(b *testing.B, d *redisstore.Direct, keys func(int) decisions) {
+	askSingly(b, d, keys, 64)
+}
+
+// askSingly has some callers ask for one decision at a time.
+func askSingly(b *testing.B, d *redisstore.Direct, keys func(int) decisions, callers int) {
 	var wg sync.WaitGroup
 	var left atomic.Int64
 	left.Store(int64(b.N))
-	for worker := range 64 {
+	for worker := range callers {
 		next := keys(worker)
 		wg.Go(func() {
 			op, res := newDecision(), syncer.Result{}
@@ -116,7 +122,8 @@ func askTogether(b *testing.B, d *redisstore.Direct, keys func(int) decisions) {
 	wg.Wait()
 }
 
-// BenchmarkDirect decides by two rules, over a million keys by Zipf and over keys that are all different. It also reports the
+// BenchmarkDirect decides by two rules, over a million keys by Zipf and over keys that are all different, asked by one caller alone,
+// by 64 and by 8 with many decisions each. It also reports the
 // processor time of a decision in Redis and in this process, in microseconds: those hold on a machine that has other
 // work, too.
 func BenchmarkDirect(b *testing.B) {
@@ -127,7 +134,7 @@ func BenchmarkDirect(b *testing.B) {
 		for _, ask := range []struct {
 			name string
 			do   func(*testing.B, *redisstore.Direct, func(int) decisions)
-		}{{"single", askSingly}, {"batched", askTogether}} {
+		}{{"alone", askAlone}, {"single", askAtOnce}, {"batched", askTogether}} {
 			b.Run(keys.name+"/"+ask.name, func(b *testing.B) {
 				srv := redistest.Start(b)
 				store := open(b, redisstore.Options{URL: srv.URL(), Placement: syncer.Placement{Partitions: syncer.DefaultPartitions}})
