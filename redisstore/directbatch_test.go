@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"twotier/internal/embedded"
+	"twotier/internal/faultproxy"
 	"twotier/internal/redistest"
 	"twotier/internal/storetest"
 	"twotier/redisstore"
@@ -187,5 +189,76 @@ func TestDirectFullHash(t *testing.T) {
 			t.Errorf("%d ms: still full after %d ms: %+v", window, res.RetryAfter, r.Checks[0])
 		}
 		clk.now.Store(now)
+	}
+}
+
+// TestDirectHashesAreBounded has a busy key live long: what has fallen behind is deleted now and then, and the key lives as
+// long after its last event as it may be asked for.
+func TestDirectHashesAreBounded(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	clk := newClock(t0)
+	s := open(t, redisstore.Options{URL: srv.URL(), Ladders: ladders(ladderOf(t, shortLevels()...))})
+	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: clk.now.Load})
+	span := shortLevels()[2].Span()
+	most := int64(0)
+	for i := range 400 {
+		acquire(t, d, check("asked", 1, 1000, 100))
+		add(t, d, "counted", 1, 0)
+		for _, key := range []string{"asked", "counted"} {
+			n, err := srv.Do("HLEN", s.Address(key)).Int64()
+			if err != nil {
+				t.Fatal(err)
+			}
+			most = max(most, n)
+			ttl, err := srv.Do("PTTL", s.Address(key)).Int64()
+			if err != nil || time.Duration(ttl)*time.Millisecond < span {
+				t.Fatalf("%s, event %d: lives for %d ms, %v; the longest window is %v", key, i, ttl, err, span)
+			}
+		}
+		if i == 200 {
+			for _, key := range []string{"asked", "counted"} {
+				if err := srv.Do("PEXPIRE", s.Address(key), 3*span.Milliseconds()/2).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			clk.now.Add(span.Milliseconds() / 8)
+		}
+		clk.now.Add(100)
+	}
+	for _, key := range []string{"asked", "counted"} {
+		if ttl := srv.Do("PTTL", s.Address(key)).Val().(int64); ttl < 19*span.Milliseconds()/10 {
+			t.Errorf("%s lives for %d ms, want twice %v", key, ttl, span)
+		}
+	}
+	// 20, 20 and 8 buckets, the present one of each and what may lie ahead of it.
+	if bound := int64(20 + 20 + 20 + 2 + 8 + 1 + 3 + 3); most > bound {
+		t.Errorf("%d fields, want at most %d", most, bound)
+	}
+}
+
+// TestDirectSentAgainToAnotherHash loses the reply to an acquire, and before it is sent again the key is another's: what was
+// decided is still told.
+func TestDirectSentAgainToAnotherHash(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	p := faultproxy.New(t, srv.Addr())
+	s := open(t, redisstore.Options{URL: "redis://" + p.Addr(), Timeout: 300 * time.Millisecond})
+	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load, Lanes: 1})
+	acquire(t, d, check("warm", 1, 1000, 1))
+	p.SwallowReplies(true)
+	op := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{check("k", 1, 1000, 1, 2000, 1), check("other", 1, 1000, 5)}}
+	var res syncer.Result
+	done := make(chan error)
+	go func() { done <- d.Do(t.Context(), &op, &res) }()
+	for srv.Do("EXISTS", s.Address("k")).Val() != int64(1) {
+		time.Sleep(time.Millisecond)
+	}
+	if err := srv.Do("SET", s.Address("k"), "not ours").Err(); err != nil {
+		t.Fatal(err)
+	}
+	p.Pass()
+	if err := <-done; err != nil || !res.Allowed || len(res.Checks) != 2 || len(res.Checks[0].Limits) != 2 {
+		t.Errorf("%+v, %v", res, err)
 	}
 }
