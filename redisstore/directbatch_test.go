@@ -17,11 +17,48 @@ import (
 // TestBatchesAreEquivalent carries out many random operations in one script, and the same ones by one in memory.
 func TestBatchesAreEquivalent(t *testing.T) {
 	t.Parallel()
-	t.Run("late", func(t *testing.T) { testBatchesAreEquivalent(t, true) })
-	t.Run("taking back", func(t *testing.T) { testBatchesAreEquivalent(t, false) })
+	t.Run("late", func(t *testing.T) {
+		testBatchesAreEquivalent(t, func(dice *rand.Rand, now int64) syncer.Op { return randomOp(dice, now, true) })
+	})
+	t.Run("taking back", func(t *testing.T) {
+		testBatchesAreEquivalent(t, func(dice *rand.Rand, now int64) syncer.Op { return randomOp(dice, now, false) })
+	})
+	t.Run("few rules, late", func(t *testing.T) {
+		testBatchesAreEquivalent(t, func(dice *rand.Rand, now int64) syncer.Op { return opByFewRules(dice, now, true) })
+	})
+	t.Run("few rules, taking back", func(t *testing.T) {
+		testBatchesAreEquivalent(t, func(dice *rand.Rand, now int64) syncer.Op { return opByFewRules(dice, now, false) })
+	})
 }
 
-func testBatchesAreEquivalent(t *testing.T, late bool) {
+// opByFewRules asks over and over for the same keys by the same rules.
+func opByFewRules(dice *rand.Rand, now int64, late bool) syncer.Op {
+	op := syncer.Op{Kind: syncer.Acquire}
+	if late {
+		op.TS = now - dice.Int64N(3)*dice.Int64N(2)
+		if dice.IntN(20) == 0 {
+			op.TS = now - dice.Int64N(3000)
+		}
+	}
+	if dice.IntN(10) == 0 {
+		op.Kind = syncer.Add
+	}
+	rules := [][]syncer.Limit{limits(1500, 9, 9000, 30), limits(1900, 6, 50_000, 90, 20_000, 60)}
+	for range 1 + dice.IntN(8)/7 {
+		c := check(fmt.Sprint("k", dice.IntN(3)), 1+dice.Int64N(8)/7)
+		c.Limits = rules[dice.IntN(10)/9]
+		op.Checks = append(op.Checks, c)
+	}
+	if op.Kind == syncer.Add {
+		op.Checks = op.Checks[:1]
+		if !late && dice.IntN(2) == 0 {
+			op.Checks[0].N = -1 - dice.Int64N(3)
+		}
+	}
+	return op
+}
+
+func testBatchesAreEquivalent(t *testing.T, draw func(dice *rand.Rand, now int64) syncer.Op) {
 	dice := rand.New(rand.NewPCG(storetest.Seed(t), 7))
 	ladders, spaces := twoSpaces(t)
 	clk := newClock(t0)
@@ -36,7 +73,7 @@ func testBatchesAreEquivalent(t *testing.T, late bool) {
 		}
 		ops := make([]syncer.Op, 1+dice.IntN(len(res)))
 		for i := range ops {
-			ops[i] = randomOp(dice, clk.now.Load(), late)
+			ops[i] = draw(dice, clk.now.Load())
 		}
 		direct.DoAll(t.Context(), ops, res[:len(ops)])
 		for i, op := range ops {

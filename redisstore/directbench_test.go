@@ -55,6 +55,30 @@ func zipfKeys(worker int) decisions {
 	return rand.NewZipf(rand.New(rand.NewPCG(uint64(worker), 1)), 1.1, 1, 999_999).Uint64
 }
 
+// busyKey is always the same, which fill has given all the buckets that it can have.
+func busyKey(int) decisions { return func() uint64 { return 0 } }
+
+func fill(b *testing.B, d *redisstore.Direct) {
+	b.Helper()
+	op, res := syncer.Op{Checks: []syncer.Check{check("", 1)}}, syncer.Result{}
+	setDecision(&op, 0)
+	now := time.Now().UnixMilli()
+	for ago := int64(0); ago < 86_000_000; {
+		op.TS = now - ago
+		if err := d.Do(context.Background(), &op, &res); err != nil {
+			b.Fatal(err)
+		}
+		switch {
+		case ago < 60_000:
+			ago += 1000
+		case ago < 3_600_000:
+			ago += 60_000
+		default:
+			ago += 900_000
+		}
+	}
+}
+
 func setDecision(op *syncer.Op, key uint64) {
 	c := &op.Checks[0]
 	c.Key = strconv.AppendUint(append(c.Key[:0], "user:"...), key, 10)
@@ -122,15 +146,15 @@ func askTogether(b *testing.B, d *redisstore.Direct, keys func(int) decisions) {
 	wg.Wait()
 }
 
-// BenchmarkDirect decides by two rules, over a million keys by Zipf and over keys that are all different, asked by one caller alone,
-// by 64 and by 8 with many decisions each. It also reports the
+// BenchmarkDirect decides by two rules, over a million keys by Zipf, over keys that are all different, and over one that has
+// all its buckets, asked by one caller alone, by 64 and by 8 with many decisions each. It also reports the
 // processor time of a decision in Redis and in this process, in microseconds: those hold on a machine that has other
 // work, too.
 func BenchmarkDirect(b *testing.B) {
 	for _, keys := range []struct {
 		name string
 		of   func(int) decisions
-	}{{"zipf", zipfKeys}, {"distinct", distinctKeys}} {
+	}{{"zipf", zipfKeys}, {"distinct", distinctKeys}, {"busy", busyKey}} {
 		for _, ask := range []struct {
 			name string
 			do   func(*testing.B, *redisstore.Direct, func(int) decisions)
@@ -139,7 +163,7 @@ func BenchmarkDirect(b *testing.B) {
 				srv := redistest.Start(b)
 				store := open(b, redisstore.Options{URL: srv.URL(), Placement: syncer.Placement{Partitions: syncer.DefaultPartitions}})
 				d := openDirect(b, redisstore.DirectOptions{Store: store, Now: func() int64 { return time.Now().UnixMilli() }})
-				acquire(b, d, check("warm", 1, 1000, 1))
+				fill(b, d)
 				b.ReportAllocs()
 				redis, ours := cpuOfRedis(b, srv), cpuOfOurs(b)
 				b.ResetTimer()

@@ -40,7 +40,7 @@ local function num() a = a + 1; return args[a] end
 
 local ladders, plans = {}, {}
 for i = 1, num() do
-  local l = {levels = num(), most = 0, width = {}, span = {}, keep = {}, present = {}}
+  local l = {levels = num(), most = 0, width = {}, span = {}, keep = {}}
   for j = 1, l.levels do
     l.width[j], l.span[j], l.keep[j] = num(), num(), num()
     l.most = l.most + l.keep[j] + 1
@@ -48,7 +48,8 @@ for i = 1, num() do
   ladders[i] = l
 end
 for i = 1, num() do
-  local p = {ladder = ladders[num()], ttl = digits[num()], limits = num(), window = {}, max = {}, level = {}, lo = {}}
+  local p = {ladder = ladders[num()], ttl = num(), limits = num(), window = {}, max = {}, level = {}, stamp = 0,
+    oldest = {}, present = {}, name = {}}
   for j = 1, p.limits do
     p.window[j], p.max[j] = num(), num()
     local level = 1
@@ -62,12 +63,12 @@ end
 -- A field that is no bucket is -1, which is of no level.
 local hashes, touched = {}, {}
 
--- load reads a hash once.
+-- load reads a hash once. It returns whether it had been read before, too.
 local function load(key)
   local h = hashes[key]
-  if h then return h end
+  if h then return h, true end
   h = try(HGETALL, key)
-  if h.err then return nil, h.err end
+  if h.err then return nil, false, h.err end
   for i = 1, #h, 2 do
     local f, n = fields[h[i]], counts[h[i + 1]]
     if not n then
@@ -77,38 +78,70 @@ local function load(key)
     h[i], h[i + 1] = f, n
   end
   hashes[key] = h
-  return h
+  return h, false
 end
 
--- look goes through a hash once. It finds where in it the present buckets are (0 for none) and sums the window of every limit,
--- oldest buckets included. If a bucket is newer than ts then the sums are not what decides: newest is false.
-local at, sums, newest, seen = {}, {}, true, nil
-local function look(h, plan, ts)
-  local ladder, level, lo, limits = plan.ladder, plan.level, plan.lo, plan.limits
-  local present = ladder.present
-  if ladder.ts ~= ts then
-    ladder.ts = ts
-    for l = 1, ladder.levels do present[l] = floor(ts / ladder.width[l]) end
+-- The plan of the check at hand, and what is in it: the fields of the present buckets, and those of the oldest that each
+-- limit sums. Its stamp changes with them.
+local current, ladder, levels, limits, window, max, level, oldest, present
+local function follow(plan, ts)
+  if plan ~= current then
+    current, ladder, limits = plan, plan.ladder, plan.limits
+    window, max, level, oldest, present = plan.window, plan.max, plan.level, plan.oldest, plan.present
+    levels = ladder.levels
   end
-  if plan.ts ~= ts then
-    plan.ts = ts
-    for j = 1, limits do lo[j] = floor((ts - plan.window[j] + 1) / ladder.width[level[j]]) end
+  if plan.ts == ts then return end
+  plan.ts = ts
+  for l = 1, levels do
+    local f = floor(ts / ladder.width[l]) * 10 + l - 1
+    if f ~= present[l] then
+      present[l], plan.name[l], plan.stamp = f, digits[f], plan.stamp + 1
+    end
   end
-  for l = 1, ladder.levels do at[l] = 0 end
+  for j = 1, limits do
+    local f = floor((ts - window[j] + 1) / ladder.width[level[j]]) * 10 + level[j] - 1
+    if f ~= oldest[j] then
+      oldest[j], plan.stamp = f, plan.stamp + 1
+    end
+  end
+end
+
+-- look goes through a hash. It finds where in it the present buckets are (0 for none) and sums the window of every limit,
+-- oldest buckets included. If a bucket is newer than ts then the sums are not what decides: newest is false. What is found
+-- in a hash that is asked for again is kept with it: busy keys have many buckets and come often.
+local firstAt, firstSums = {}, {}
+local at, sums, newest, seen, memo
+local function look(h, plan, ts, again)
+  follow(plan, ts)
+  seen, memo = h, h.memo
+  if memo then
+    at, sums = memo.at, memo.sums
+    if memo.plan == plan and memo.stamp == plan.stamp then
+      newest = memo.newest
+      return
+    end
+  elseif again then
+    at, sums = {}, {}
+    memo = {at = at, sums = sums, free = {}}
+    h.memo = memo
+  else
+    at, sums = firstAt, firstSums
+  end
+  for l = 1, levels do at[l] = 0 end
   for j = 1, limits do sums[j] = 0 end
-  newest, seen = true, h
+  newest = true
   for i = 1, #h, 2 do
     local f = h[i]
     local l = f % 10 + 1
     local now = present[l]
     if now then
-      local idx = (f - l + 1) / 10
-      if idx == now then at[l] = i + 1 elseif idx > now then newest = false end
+      if f == now then at[l] = i + 1 elseif f > now then newest = false end
       for j = 1, limits do
-        if level[j] == l and idx >= lo[j] then sums[j] = sums[j] + h[i + 1] end
+        if level[j] == l and f >= oldest[j] then sums[j] = sums[j] + h[i + 1] end
       end
     end
   end
+  if memo then memo.plan, memo.stamp, memo.newest, memo.n = plan, plan.stamp, newest, nil end
 end
 
 local function sum(h, level, lo, hi)
@@ -149,11 +182,10 @@ local function peak(h, ladder, window, ts)
   end
 end
 
--- retry is how long it takes until so many buckets from lo to hi are too old that n fits, of which there are left now.
-local function retry(h, level, width, lo, hi, left, window, ts, n, max)
-  if n > max then return -1 end
-  local free = left + n <= max and lo
-  local all, before, ordered = left, lo, true
+-- free is the first of the buckets from lo to hi that has to be too old for n to fit, of which there are left now.
+local function free(h, level, lo, hi, left, n, max)
+  if left + n <= max then return lo end
+  local all, before, ordered, found = left, lo, true, nil
   for i = 1, #h, 2 do
     local f = h[i]
     if f % 10 + 1 == level then
@@ -161,26 +193,34 @@ local function retry(h, level, width, lo, hi, left, window, ts, n, max)
       if idx >= lo and idx <= hi then
         ordered = ordered and idx >= before
         before, left = idx, left - h[i + 1]
-        if not free and left + n <= max then free = idx end
+        if not found and left + n <= max then found = idx end
       end
     end
   end
-  if not ordered then
-    local bucket = {}
-    for i = 1, #h, 2 do
-      if h[i] % 10 + 1 == level then bucket[(h[i] - level + 1) / 10] = h[i + 1] end
-    end
-    free, left = false, all
-    for idx = lo, hi do
-      left = left - (bucket[idx] or 0)
-      if left + n <= max then
-        free = idx
-        break
-      end
-    end
+  if ordered then return found end
+  local bucket = {}
+  for i = 1, #h, 2 do
+    if h[i] % 10 + 1 == level then bucket[(h[i] - level + 1) / 10] = h[i + 1] end
   end
-  if not free then return window end
-  return math.max(1, (free + 1) * width + window - 1 - ts)
+  for idx = lo, hi do
+    all = all - (bucket[idx] or 0)
+    if all + n <= max then return idx end
+  end
+end
+
+-- retry is how long it takes until n fits.
+local function retry(idx, width, window, ts, n, max)
+  if n > max then return -1 end
+  return idx and math.max(1, (idx + 1) * width + window - 1 - ts) or window
+end
+
+-- extend has the key live until no window can reach it any more.
+local function extend(key, plan)
+  if not plan.ends then
+    local now = call('TIME')
+    plan.ends = digits[now[1] * 1000 + floor(now[2] / 1000) + plan.ttl]
+  end
+  call('PEXPIREAT', key, plan.ends) -- PEXPIRE takes longer: it has to be rewritten for replicas
 end
 
 -- purge deletes the buckets that have fallen behind the newest.
@@ -207,6 +247,7 @@ end
 -- each adds n to the bucket of every level, one by one. It returns an error text if the key refuses.
 local function each(key, h, plan, n, ts)
   local ladder = plan.ladder
+  if h then h.memo = nil end
   for level = 1, ladder.levels do
     local idx = floor(ts / ladder.width[level])
     local d, f = n, idx * 10 + level - 1
@@ -222,7 +263,7 @@ local function each(key, h, plan, n, ts)
         while h[i] and h[i] ~= f do i = i + 2 end
         h[i], h[i + 1] = f, v
       end
-      if v == d and level == ladder.levels then call('PEXPIRE', key, plan.ttl) end
+      if v == d and level == ladder.levels then extend(key, plan) end
       if v == d and level == 1 and call(HLEN, key) > ladder.most then purge(key, ladder) end
     end
   end
@@ -236,46 +277,45 @@ local function count(key, version, plan, n, ts)
     if call('HINCRBY', KEYS[version], 'v', '1') == 1 then begin(KEYS[version]) end
   end
   local h = hashes[key]
-  if h and seen ~= h then look(h, plan, ts) end
+  if h and seen ~= h then look(h, plan, ts, true) end
   seen = nil
   if not HSET or not h or h.odd or not newest or n < 0 then return each(key, h, plan, n, ts) end
-  local ladder, v, first = plan.ladder, nil, nil
-  local present, levels = ladder.present, ladder.levels
+  local v, first = n, nil
   for l = 1, levels do
-    local f, i = present[l] * 10 + l - 1, at[l]
-    v = n
+    local i = at[l]
     if i == 0 then
-      i = #h + 2
-      h[i - 1] = f
+      i, v = #h + 2, n
+      h[i - 1], at[l] = present[l], i
     else
       v = h[i] + n
     end
     h[i] = v
     if l == 1 then first = v end
-    written[2 * l - 1], written[2 * l] = digits[f], digits[v]
+    written[2 * l - 1], written[2 * l] = plan.name[l], digits[v]
+  end
+  if memo then
+    memo.n = nil
+    for j = 1, limits do sums[j] = sums[j] + n end
   end
   local done = try(HSET, key, unpack(written, 1, 2 * levels))
   if type(done) == 'table' then
     hashes[key] = nil
     return done.err
   end
-  if v == n then call('PEXPIRE', key, plan.ttl) end
+  if v == n then extend(key, plan) end
   if first == n and #h > 2 * ladder.most then purge(key, ladder) end
 end
 
 local out, o = {repeated and 1 or 0}, 1
 
 -- judge compares all limits of a check with what is there and n. It returns whether they hold, or nil and an error text.
-local function judge(acquire, h, plan, ts, n, position)
-  look(h, plan, ts)
+local function judge(acquire, h, plan, ts, n, position, again)
+  look(h, plan, ts, again)
   if not acquire and newest then return true end
-  local ladder, held = plan.ladder, true
-  for j = 1, plan.limits do
-    local window, max, p, level, lo, hi = plan.window[j], plan.max[j], nil, nil, nil, nil
-    if newest then
-      p, level, lo = sums[j], plan.level[j], plan.lo[j]
-      hi = ladder.present[level]
-    else
+  local held, known = true, memo and memo.n == n
+  for j = 1, limits do
+    local window, max, p, level, lo, hi = window[j], max[j], sums[j], level[j], nil, nil
+    if not newest then
       p, level, lo, hi = peak(h, ladder, window, ts)
       if not p then return nil, 'OUTOFREACH ' .. position .. ' ' .. digits[window] end
     end
@@ -283,12 +323,22 @@ local function judge(acquire, h, plan, ts, n, position)
       local wait, width = 0, ladder.width[level]
       if p + n > max then
         held = false
-        wait = retry(h, level, width, lo, hi, newest and p or sum(h, level, lo, hi), window, ts, n, max)
+        local idx
+        if not newest then
+          idx = free(h, level, lo, hi, sum(h, level, lo, hi), n, max)
+        elseif known then
+          idx = memo.free[j]
+        else
+          idx = free(h, level, (oldest[j] - level + 1) / 10, (present[level] - level + 1) / 10, p, n, max)
+        end
+        if memo then memo.free[j] = idx end
+        wait = retry(idx, width, window, ts, n, max)
       end
       out[o + 1], out[o + 2], out[o + 3] = p, width, wait
       o = o + 3
     end
   end
+  if memo then memo.n = n end
   return held
 end
 
@@ -335,13 +385,13 @@ for op = 1, num() do
   for i = 1, checks do
     local name, plan, n = KEYS[key + i], plans[args[a + 3 * i - 1]], args[a + 3 * i]
     if acquire or plan.limits > 0 then
-      local h, held
-      h, failed = load(name)
+      local h, again, held
+      h, again, failed = load(name)
       if failed then break end
       for j = 1, i - 1 do
         if KEYS[key + j] == name then n = n + args[a + 3 * j] end
       end
-      held, failed = judge(acquire, h, plan, ts, n, i)
+      held, failed = judge(acquire, h, plan, ts, n, i, again)
       if failed then break end
       allowed = allowed and held
     end
