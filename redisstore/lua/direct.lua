@@ -69,8 +69,10 @@ local function load(key)
   if h then return h, true end
   h = try(HGETALL, key)
   if h.err then return nil, false, h.err end
+  local many = #h > 40 -- then most fields are its own: looking them up takes longer
   for i = 1, #h, 2 do
-    local f, n = fields[h[i]], counts[h[i + 1]]
+    local f, n = h[i], counts[h[i + 1]]
+    if many then f = tonumber(f) or -1 else f = fields[f] end
     if not n then
       h.odd = true
       f, n = -1, 0
