@@ -31,7 +31,8 @@ type DirectOptions struct {
 // Direct carries operations out in Redis itself: every operation that counts is decided by a script there, exactly and
 // atomically for all who use the same Redis, in the layout of the two-tier counter.
 //
-// Operations that arrive while others are under way go out together with the next ones. A batch is numbered and its verdicts
+// Operations that arrive while others are under way go out together with the next ones: one by one, Redis would spend most of
+// its time on calling the script, and read a busy key again for each. A batch is numbered and its verdicts
 // are kept beside the number, so one whose reply was lost is sent again and tells what it decided the first time.
 //
 // In a Redis Cluster an Acquire over keys of several partitions can't be one script: the partitions are asked one after

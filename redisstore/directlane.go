@@ -18,6 +18,7 @@ import (
 const (
 	maxWaiting   = 16_384
 	maxTogether  = 256
+	manyAnswered = 4
 	directMinGap = 5 * time.Millisecond
 	directMaxGap = 200 * time.Millisecond
 )
@@ -45,13 +46,17 @@ func newDirectLane(d *Direct, id int) *directLane {
 
 func (l *directLane) run(ctx context.Context) {
 	var batch []*directCall
+	answered := 0
 	for {
 		first, ok := <-l.calls
 		if !ok {
 			return
 		}
-		// Those that have just been answered are about to ask again: they go out together.
-		runtime.Gosched()
+		if answered >= manyAnswered {
+			// Those that have just been answered are about to ask again: they go out together. With few of them there is
+			// nothing to gain, and where others keep the processors busy it can take long to get one back.
+			runtime.Gosched()
+		}
 		batch = append(batch[:0], first)
 	gather:
 		for len(batch) < maxTogether {
@@ -63,6 +68,12 @@ func (l *directLane) run(ctx context.Context) {
 				batch = append(batch, c)
 			default:
 				break gather
+			}
+		}
+		answered = 0
+		for _, c := range batch {
+			if c.list == nil {
+				answered++
 			}
 		}
 		l.serve(ctx, batch)
