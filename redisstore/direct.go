@@ -21,7 +21,8 @@ type DirectOptions struct {
 	// Writer identifies this incarnation of the process. Required; another than the two-tier counter's, which numbers its
 	// own rounds.
 	Writer string
-	// Lanes is the number of pipelines at a time. Default: 8.
+	// Lanes is the number of scripts under way at a time. Default: 2, one of which Redis carries out while the other is made
+	// or read: more would make them smaller, and small ones cost much more for each operation. 8 in a Redis Cluster.
 	Lanes int
 	// Timeout bounds an operation whose context has no deadline. Default: 2 s.
 	Timeout time.Duration
@@ -30,7 +31,8 @@ type DirectOptions struct {
 // Direct carries operations out in Redis itself: every operation that counts is decided by a script there, exactly and
 // atomically for all who use the same Redis, in the layout of the two-tier counter.
 //
-// Operations that arrive while others are under way go out together with the next ones. A batch is numbered and its verdicts
+// Operations that arrive while others are under way go out together with the next ones: one by one, Redis would spend most of
+// its time on calling the script, and read a busy key again for each. A batch is numbered and its verdicts
 // are kept beside the number, so one whose reply was lost is sent again and tells what it decided the first time.
 //
 // In a Redis Cluster an Acquire over keys of several partitions can't be one script: the partitions are asked one after
@@ -44,6 +46,7 @@ type Direct struct {
 	stop   context.CancelFunc
 	done   sync.WaitGroup
 	lists  atomic.Uint64 // calls of DoAll
+	calls  sync.Pool     // of *directCall that nobody waits for any more
 }
 
 // NewDirect checks the options and returns a Direct that is not running yet.
@@ -52,14 +55,17 @@ func NewDirect(opt DirectOptions) (*Direct, error) {
 		return nil, errors.New("redisstore: DirectOptions needs Store, Now and Writer")
 	}
 	if opt.Lanes == 0 {
-		opt.Lanes = 8
+		opt.Lanes = 2
+		if opt.Store.cluster {
+			opt.Lanes = 8
+		}
 	}
 	if opt.Timeout == 0 {
 		opt.Timeout = 2 * time.Second
 	}
-	d := &Direct{opt: opt}
+	d := &Direct{opt: opt, calls: sync.Pool{New: func() any { return newDirectCall() }}}
 	for i := range opt.Lanes {
-		d.lanes = append(d.lanes, &directLane{d: d, id: i, calls: make(chan *directCall, maxWaiting)})
+		d.lanes = append(d.lanes, newDirectLane(d, i))
 	}
 	return d, nil
 }
@@ -119,20 +125,29 @@ func (d *Direct) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) erro
 	if err != nil {
 		return err
 	}
-	if op.Kind == syncer.Acquire && d.opt.Store.cluster && len(op.Checks) > 1 {
+	if d.spreads(op) {
 		return d.spread(ctx, op, ts, now, res)
 	}
 	c := d.encode(op, ts, now)
-	if err := d.submit(ctx, c); err != nil {
+	if err := d.submit(c); err != nil {
 		return err
 	}
-	return c.wait(ctx, d.opt.Timeout, op, res)
+	if err := c.wait(ctx, d.opt.Timeout); err != nil {
+		return err // it may still be carried out: c is left to whoever does
+	}
+	err = c.outcome(op, res)
+	d.calls.Put(c)
+	return err
+}
+
+func (d *Direct) spreads(op *syncer.Op) bool {
+	return op.Kind == syncer.Acquire && d.opt.Store.cluster && len(op.Checks) > 1
 }
 
 // DoAll carries out operations together and sets Err in each result.
 func (d *Direct) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
 	calls := make([]*directCall, len(ops))
-	list := d.lists.Add(1)
+	list := newDirectList(d.lists.Add(1))
 	for i := range ops {
 		op := &ops[i]
 		now := d.opt.Now()
@@ -140,28 +155,37 @@ func (d *Direct) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result
 		switch {
 		case err != nil:
 			res[i].Err = err
-		case op.Kind == syncer.Acquire && d.opt.Store.cluster && len(op.Checks) > 1:
+		case d.spreads(op):
 			res[i].Err = d.spread(ctx, op, ts, now, &res[i])
 		default:
 			c := d.encode(op, ts, now)
 			c.list = list
+			list.left.Add(1)
 			if res[i].Err = d.submitSlow(ctx, c); res[i].Err == nil {
 				calls[i] = c
+			} else {
+				list.answered()
 			}
 		}
 	}
+	all := list.wait(ctx, d.opt.Timeout)
 	for i, c := range calls {
-		if c != nil {
-			res[i].Err = c.wait(ctx, d.opt.Timeout, &ops[i], &res[i])
+		switch {
+		case c == nil:
+		case all || c.answered.Load():
+			res[i].Err = c.outcome(&ops[i], &res[i])
+			d.calls.Put(c)
+		default:
+			res[i].Err = c.gaveUp()
 		}
 	}
 }
 
 // lane is where the operations of a key go, so that they are carried out in order.
-func (d *Direct) lane(c *directCall) *directLane { return d.lanes[c.partition%len(d.lanes)] }
+func (d *Direct) lane(c *directCall) *directLane { return d.lanes[c.partition()%len(d.lanes)] }
 
 // submit hands a call over, or refuses it if too many wait already.
-func (d *Direct) submit(_ context.Context, c *directCall) error {
+func (d *Direct) submit(c *directCall) error {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	if d.closed {

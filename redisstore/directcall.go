@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"twotier/leaparray"
@@ -14,35 +15,41 @@ import (
 // directCall is one operation on its way through a lane. It holds copies of all it needs: whoever submitted it may have
 // given up.
 type directCall struct {
-	partition int
-	list      uint64 // the DoAll that it belongs to, 0 if none
-	read      bool   // a plain HGETALL
-	ts, now   int64
-	kind      string
-	always    string
-	checks    []directCheck
+	list    *directList // the DoAll that it belongs to, nil if none
+	kind    syncer.Kind
+	always  bool
+	ts, now int64
+	checks  []directCheck
+	limits  []syncer.Limit // of all checks
+	names   []byte         // of all hashes, one after the other
 
-	done  chan struct{}
-	reply any
-	err   error
+	answered atomic.Bool
+	done     chan struct{} // holds one, for who waits for this call alone
+	timer    *time.Timer
+	// The answer: an error, a refusal in the server's words, the hash of a read, or what the script packed.
+	err      error
+	refusal  string
+	flat     []any
+	allowed  bool
+	repeated bool
+	values   []int64
 }
 
 type directCheck struct {
-	key, version string
-	ladder       *leaparray.Ladder
-	args         []any // n, then ttl, number of limits, limits; the ladder's number goes between
+	partition   int
+	n           int64
+	ladder      *leaparray.Ladder
+	plan        int // in the script call that it is part of
+	limits, end int // where its limits and its name end
 }
 
+func newDirectCall() *directCall { return &directCall{done: make(chan struct{}, 1)} }
+
 func (d *Direct) encode(op *syncer.Op, ts, now int64) *directCall {
-	c := &directCall{
-		ts: ts, now: now, read: op.Kind == syncer.Count, kind: "A", always: "0",
-		checks: make([]directCheck, len(op.Checks)), done: make(chan struct{}),
-	}
-	if op.Kind == syncer.Acquire {
-		c.kind = "Q"
-	}
-	if op.CountDenied {
-		c.always = "1"
+	c := d.calls.Get().(*directCall)
+	*c = directCall{
+		ts: ts, now: now, kind: op.Kind, always: op.CountDenied,
+		checks: c.checks[:0], limits: c.limits[:0], names: c.names[:0], values: c.values[:0], done: c.done, timer: c.timer,
 	}
 	for i := range op.Checks {
 		check := &op.Checks[i]
@@ -51,93 +58,160 @@ func (d *Direct) encode(op *syncer.Op, ts, now int64) *directCall {
 			ns = nil
 		}
 		partition := d.opt.Store.opt.Placement.Of(ns, check.Key)
-		if i == 0 {
-			c.partition = partition
-		}
-		l := d.ladder(ns)
-		args := make([]any, 0, 3+2*len(check.Limits))
-		args = append(args, number(check.N), number(2*l.Span()), number(int64(len(check.Limits))))
-		for _, limit := range check.Limits {
-			args = append(args, number(limit.Window), number(limit.Max))
-		}
-		c.checks[i] = directCheck{Key(partition, ns, check.Key), stateKey(partition), l, args}
+		c.limits = append(c.limits, check.Limits...)
+		c.names = appendKey(c.names, partition, ns, check.Key)
+		c.checks = append(c.checks, directCheck{
+			partition: partition, n: check.N, ladder: d.ladder(ns), limits: len(c.limits), end: len(c.names),
+		})
 	}
 	return c
 }
 
-// wait returns the outcome. A deadline that passes leaves it unknown, but for a read.
-func (c *directCall) wait(ctx context.Context, timeout time.Duration, op *syncer.Op, res *syncer.Result) error {
+func (c *directCall) read() bool { return c.kind == syncer.Count }
+
+// partition is that of the first check.
+func (c *directCall) partition() int {
+	if len(c.checks) == 0 {
+		return 0
+	}
+	return c.checks[0].partition
+}
+
+// name is the hash of a check.
+func (c *directCall) name(i int) []byte {
+	if i == 0 {
+		return c.names[:c.checks[0].end]
+	}
+	return c.names[c.checks[i-1].end:c.checks[i].end]
+}
+
+func (c *directCall) limitsOf(i int) []syncer.Limit {
+	if i == 0 {
+		return c.limits[:c.checks[0].limits]
+	}
+	return c.limits[c.checks[i-1].limits:c.checks[i].limits]
+}
+
+// wait returns an error if the call is not answered in time. That leaves its outcome unknown, but for a read.
+func (c *directCall) wait(ctx context.Context, timeout time.Duration) error {
+	if c.timer == nil {
+		c.timer = time.NewTimer(timeout)
+	} else {
+		c.timer.Reset(timeout)
+	}
+	defer c.timer.Stop()
+	select {
+	case <-c.done:
+		return nil
+	case <-ctx.Done():
+	case <-c.timer.C:
+	}
+	return c.gaveUp()
+}
+
+// finish tells who waits that the answer is there. The call is theirs from then on.
+func (c *directCall) finish() {
+	if l := c.list; l != nil {
+		c.answered.Store(true)
+		l.answered()
+		return
+	}
+	c.done <- struct{}{}
+}
+
+func (c *directCall) fail(err error) {
+	c.err = err
+	c.finish()
+}
+
+// directList is a DoAll under way.
+type directList struct {
+	id   uint64
+	left atomic.Int64 // calls without an answer, and one for the list being made
+	done chan struct{}
+}
+
+func newDirectList(id uint64) *directList {
+	l := &directList{id: id, done: make(chan struct{})}
+	l.left.Store(1)
+	return l
+}
+
+func (l *directList) answered() {
+	if l.left.Add(-1) == 0 {
+		close(l.done)
+	}
+}
+
+// wait is called when the list is complete. It returns whether all calls were answered in time.
+func (l *directList) wait(ctx context.Context, timeout time.Duration) bool {
+	l.answered()
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
-	case <-c.done:
+	case <-l.done:
+		return true
 	case <-ctx.Done():
-		return c.gaveUp()
 	case <-timer.C:
-		return c.gaveUp()
 	}
-	if c.err != nil {
-		return c.err
-	}
-	return c.decode(op, res)
+	return false
 }
 
 func (c *directCall) gaveUp() error {
-	if c.read {
+	if c.read() {
 		return fmt.Errorf("%w: Redis did not answer in time", syncer.ErrUnavailable)
 	}
 	return fmt.Errorf("%w: Redis did not answer in time", syncer.ErrUnknownOutcome)
 }
 
-func (c *directCall) fail(err error) {
-	c.err = err
-	close(c.done)
-}
-
-func (c *directCall) succeed(reply any) {
-	c.reply = reply
-	close(c.done)
-}
-
-// decode reads the script's answer to one operation, or the hash of a read.
-func (c *directCall) decode(op *syncer.Op, res *syncer.Result) error {
+// outcome reads the answer.
+func (c *directCall) outcome(op *syncer.Op, res *syncer.Result) error {
+	if c.err != nil {
+		return c.err
+	}
 	res.Reset()
 	res.Source, res.Allowed = syncer.SourceRedis, true
-	if c.read {
-		flat, _ := c.reply.([]any)
-		return c.estimate(op, 0, flat, res)
+	switch {
+	case c.read():
+		return c.estimate(op, 0, parseBuckets(c.flat, nil), res)
+	case c.refusal != "":
+		return c.refused(op)
+	case op.Kind == syncer.Add:
+		return c.added(op, res)
 	}
-	if text, ok := c.reply.(string); ok {
-		return c.refused(op, text)
-	}
-	reply, ok := c.reply.([]any)
-	if !ok || len(reply) < 2+len(op.Checks) {
-		return fmt.Errorf("%w: unexpected reply %v", syncer.ErrUnknownOutcome, c.reply)
-	}
-	allowed, _ := reply[0].(int64)
-	repeated, _ := reply[1].(int64)
+	values := c.values
 	for i := range op.Checks {
-		list, _ := reply[2+i].([]any)
-		if op.Kind == syncer.Add {
-			if err := c.estimate(op, i, list, res); err != nil {
-				return err
-			}
-			continue
-		}
-		c.judged(op, i, list, allowed == 1, repeated == 1, res)
+		n := valuesOfLimit * len(op.Checks[i].Limits)
+		c.judged(op, i, values[:n], res)
+		values = values[n:]
 	}
-	if op.Kind == syncer.Acquire {
-		res.Allowed = allowed == 1
-	}
-	if op.Kind == syncer.Acquire && repeated == 0 && (res.Allowed || op.CountDenied) {
+	if res.Allowed = c.allowed; !c.repeated && (c.allowed || op.CountDenied) {
 		raise(op, res)
 	}
 	return nil
 }
 
+// added reads the hashes that an add has left, each a number of buckets, and field and count of each.
+func (c *directCall) added(op *syncer.Op, res *syncer.Result) error {
+	values := c.values
+	for i := range op.Checks {
+		n := int(values[0])
+		buckets := make([]syncer.Bucket, n)
+		for b := range buckets {
+			f := values[1+2*b]
+			buckets[b] = syncer.Bucket{Level: uint8(f % levelBase), Index: f / levelBase, N: values[2+2*b]}
+		}
+		if err := c.estimate(op, i, buckets, res); err != nil {
+			return err
+		}
+		values = values[1+2*n:]
+	}
+	return nil
+}
+
 // refused turns the text that stands for an operation that could not be carried out into an error.
-func (c *directCall) refused(op *syncer.Op, text string) error {
-	if rest, ok := strings.CutPrefix(text, "OUTOFREACH "); ok {
+func (c *directCall) refused(op *syncer.Op) error {
+	if rest, ok := strings.CutPrefix(c.refusal, "OUTOFREACH "); ok {
 		pos, length, _ := strings.Cut(rest, " ")
 		i, _ := strconv.Atoi(pos)
 		window, _ := strconv.ParseInt(length, 10, 64)
@@ -145,25 +219,20 @@ func (c *directCall) refused(op *syncer.Op, text string) error {
 			return syncer.OutOfReach(op, c.checks[i-1].ladder, window, c.ts, c.now)
 		}
 	}
-	return fmt.Errorf("%w: Redis refuses this key: %s", syncer.ErrUnavailable, text)
+	return fmt.Errorf("%w: Redis refuses this key: %s", syncer.ErrUnavailable, c.refusal)
 }
 
 // judged reads what the script found for the limits of an acquire's check.
-func (c *directCall) judged(op *syncer.Op, i int, list []any, allowed, repeated bool, res *syncer.Result) {
+func (c *directCall) judged(op *syncer.Op, i int, values []int64, res *syncer.Result) {
 	r := res.AddCheck()
 	for j, limit := range op.Checks[i].Limits {
-		lr := syncer.LimitResult{Window: limit.Window, Max: limit.Max}
-		if 3*j+2 < len(list) {
-			peak, _ := list[3*j].(int64)
-			retry, _ := list[3*j+2].(int64)
-			lr.BucketMS, _ = list[3*j+1].(int64)
-			lr.Count, lr.Lo, lr.Hi = peak, peak, peak
-			// What a batch that was sent twice finds the second time includes what it counted itself.
-			if lr.Refused = retry != 0 && !(repeated && allowed); lr.Refused {
-				r.Refused = true
-				if r.RetryAfter >= 0 && (retry < 0 || retry > r.RetryAfter) {
-					r.RetryAfter = retry
-				}
+		peak, width, retry := values[valuesOfLimit*j], values[valuesOfLimit*j+1], values[valuesOfLimit*j+2]
+		lr := syncer.LimitResult{Window: limit.Window, Max: limit.Max, Count: peak, Lo: peak, Hi: peak, BucketMS: width}
+		// What a batch that was sent twice finds the second time includes what it counted itself.
+		if lr.Refused = retry != 0 && !(c.repeated && c.allowed); lr.Refused {
+			r.Refused = true
+			if r.RetryAfter >= 0 && (retry < 0 || retry > r.RetryAfter) {
+				r.RetryAfter = retry
 			}
 		}
 		r.Limits = append(r.Limits, lr)
@@ -190,13 +259,13 @@ func raise(op *syncer.Op, res *syncer.Result) {
 }
 
 // estimate reads the windows of a check from its hash.
-func (c *directCall) estimate(op *syncer.Op, i int, flat []any, res *syncer.Result) error {
+func (c *directCall) estimate(op *syncer.Op, i int, buckets []syncer.Bucket, res *syncer.Result) error {
 	r := res.AddCheck()
 	if len(op.Checks[i].Limits) == 0 {
 		return nil
 	}
 	l := c.checks[i].ladder
-	v := leaparray.View{Ladder: l, A: counterOf(l, parseBuckets(flat, nil))}
+	v := leaparray.View{Ladder: l, A: counterOf(l, buckets)}
 	for _, limit := range op.Checks[i].Limits {
 		e, ok := v.Count(limit.Window, c.ts, c.ts >= c.now)
 		if !ok {

@@ -4,19 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"twotier/leaparray"
 	"twotier/syncer"
 )
 
 // Bounds of a lane.
 const (
-	maxWaiting   = 4096
+	maxWaiting   = 16_384
 	maxTogether  = 256
+	manyAnswered = 4
 	directMinGap = 5 * time.Millisecond
 	directMaxGap = 200 * time.Millisecond
 )
@@ -24,18 +26,36 @@ const (
 // directLane carries operations out, one batch at a time: whatever has arrived when the previous batch is answered goes
 // out together, with no delay.
 type directLane struct {
-	d     *Direct
-	id    int
-	calls chan *directCall
-	seq   uint64
+	d      *Direct
+	id     int
+	sender string
+	calls  chan *directCall
+	seq    uint64
+
+	// Memory of a batch, for the next one.
+	scripts []*directScript
+	reads   []*directCall
+	writes  []*directCall
+}
+
+func newDirectLane(d *Direct, id int) *directLane {
+	return &directLane{
+		d: d, id: id, sender: "tt:!d:" + d.opt.Writer + ":" + strconv.Itoa(id), calls: make(chan *directCall, maxWaiting),
+	}
 }
 
 func (l *directLane) run(ctx context.Context) {
 	var batch []*directCall
+	answered := 0
 	for {
 		first, ok := <-l.calls
 		if !ok {
 			return
+		}
+		if answered >= manyAnswered {
+			// Those that have just been answered are about to ask again: they go out together. With few of them there is
+			// nothing to gain, and where others keep the processors busy it can take long to get one back.
+			runtime.Gosched()
 		}
 		batch = append(batch[:0], first)
 	gather:
@@ -48,6 +68,12 @@ func (l *directLane) run(ctx context.Context) {
 				batch = append(batch, c)
 			default:
 				break gather
+			}
+		}
+		answered = 0
+		for _, c := range batch {
+			if c.list == nil {
+				answered++
 			}
 		}
 		l.serve(ctx, batch)
@@ -76,18 +102,23 @@ func (l *directLane) serve(ctx context.Context, batch []*directCall) {
 func inOrder(batch []*directCall) int {
 	type read struct {
 		list uint64
-		key  string
+		name string
 	}
-	reads := map[read]bool{}
+	var reads map[read]bool
 	for i, c := range batch {
+		if c.list == nil || !c.read() && reads == nil {
+			continue
+		}
 		for j := range c.checks {
-			at := read{c.list, c.checks[j].key}
-			switch {
-			case c.list == 0:
-			case c.read:
-				reads[at] = true
-			case reads[at]:
+			at := read{c.list.id, string(c.name(j))}
+			if !c.read() && reads[at] {
 				return i
+			}
+			if c.read() {
+				if reads == nil {
+					reads = map[read]bool{}
+				}
+				reads[at] = true
 			}
 		}
 	}
@@ -96,24 +127,54 @@ func inOrder(batch []*directCall) int {
 
 // together carries out what counts as one script, or one a partition in a cluster, and then the reads.
 func (l *directLane) together(ctx context.Context, batch []*directCall) {
-	groups := map[int][]*directCall{}
-	var reads []*directCall
+	l.reads, l.writes = l.reads[:0], l.writes[:0]
 	for _, c := range batch {
-		switch {
-		case c.read:
-			reads = append(reads, c)
-		case l.d.opt.Store.cluster:
-			groups[c.partition] = append(groups[c.partition], c)
-		default:
-			groups[-1] = append(groups[-1], c)
+		if c.read() {
+			l.reads = append(l.reads, c)
+		} else {
+			l.writes = append(l.writes, c)
 		}
 	}
-	if len(groups) > 0 {
-		l.write(ctx, groups)
+	if len(l.writes) > 0 {
+		l.write(ctx, l.group())
 	}
-	if len(reads) > 0 {
-		l.read(ctx, reads)
+	if len(l.reads) > 0 {
+		l.read(ctx, l.reads)
 	}
+}
+
+// group makes script calls of what counts.
+func (l *directLane) group() []*directScript {
+	l.seq++
+	used := 0
+	next := func(sender string) *directScript {
+		if used == len(l.scripts) {
+			l.scripts = append(l.scripts, newDirectScript(l.d.opt.Store))
+		}
+		s := l.scripts[used]
+		used++
+		s.reset(sender)
+		return s
+	}
+	if !l.d.opt.Store.cluster {
+		s := next(l.sender)
+		s.calls = append(s.calls, l.writes...)
+	} else {
+		of := map[int]*directScript{}
+		for _, c := range l.writes {
+			partition := c.partition()
+			s := of[partition]
+			if s == nil {
+				s = next(writerKey(partition, "d"+l.d.opt.Writer))
+				of[partition] = s
+			}
+			s.calls = append(s.calls, c)
+		}
+	}
+	for _, s := range l.scripts[:used] {
+		s.encode(l.seq)
+	}
+	return l.scripts[:used]
 }
 
 func (l *directLane) read(ctx context.Context, reads []*directCall) {
@@ -121,7 +182,7 @@ func (l *directLane) read(ctx context.Context, reads []*directCall) {
 	pipe := s.client.Pipeline()
 	cmds := make([]*redis.Cmd, len(reads))
 	for i, c := range reads {
-		cmds[i] = pipe.Do(ctx, s.readVerb(), c.checks[0].key)
+		cmds[i] = pipe.Do(ctx, s.readVerb(), string(c.name(0)))
 	}
 	s.roundTrips.Add(1)
 	_, _ = pipe.Exec(ctx) // every command has its own error
@@ -135,32 +196,22 @@ func (l *directLane) read(ctx context.Context, reads []*directCall) {
 			continue
 		}
 		s.setFailed(nil)
-		c.succeed(cmds[i].Val())
+		c.flat, _ = cmds[i].Val().([]any)
+		c.finish()
 	}
 }
 
-type directGroup struct {
-	calls []*directCall
-	call  *scriptCall
-	// doubt is set once the script may have been carried out without our knowing: whatever is said to sending it again
-	// then says nothing of the first time. A cluster's client sends again by itself, and only tells of the last time.
-	doubt bool
-}
-
-// write sends the groups until each is answered or time is up. Those without an answer are sent again unchanged under the
+// write sends scripts until each is answered or time is up. Those without an answer are sent again unchanged under the
 // same sequence: if they were carried out, they only tell how.
-func (l *directLane) write(ctx context.Context, byPartition map[int][]*directCall) {
+func (l *directLane) write(ctx context.Context, open []*directScript) {
 	s := l.d.opt.Store
 	began := time.Now()
-	l.seq++
-	var open []directGroup
-	for partition, calls := range byPartition {
-		open = append(open, directGroup{calls, l.encode(partition, calls), s.cluster})
-	}
+	var send []*scriptCall
+	open = slices.Clone(open)
 	for gap := directMinGap; ; gap = min(2*gap, directMaxGap) {
-		send := make([]*scriptCall, len(open))
-		for i := range open {
-			send[i] = open[i].call
+		send = send[:0]
+		for _, g := range open {
+			send = append(send, &g.call)
 		}
 		s.roundTrips.Add(1)
 		run(ctx, s.client, send)
@@ -216,11 +267,11 @@ func isPassing(err error) bool {
 	return false
 }
 
-// deliver hands every call of a group its reply, or the error that all share.
-func (s *Store) deliver(g directGroup) {
-	reply, err := g.call.cmd.Slice()
-	if err == nil && len(reply) != len(g.calls) {
-		err = fmt.Errorf("unexpected reply %v", reply)
+// deliver hands every call of a script its answer, or the error that all share.
+func (s *Store) deliver(g *directScript) {
+	reply, err := g.call.cmd.Text()
+	if err == nil {
+		err = g.decode(reply)
 	}
 	if err != nil {
 		s.setFailedUnlessReply(err)
@@ -237,8 +288,8 @@ func (s *Store) deliver(g directGroup) {
 		return
 	}
 	s.setFailed(nil)
-	for i, c := range g.calls {
-		c.succeed(reply[i])
+	for _, c := range g.calls {
+		c.finish()
 	}
 }
 
@@ -247,61 +298,4 @@ func (s *Store) setFailedUnlessReply(err error) {
 	if !redis.HasErrorPrefix(err, "WRONGTYPE") {
 		s.setFailed(err)
 	}
-}
-
-// encode makes one script call of the operations of a lane, or of a partition in a cluster.
-func (l *directLane) encode(partition int, calls []*directCall) *scriptCall {
-	s := l.d.opt.Store
-	sender := "tt:!d:" + l.d.opt.Writer + ":" + strconv.Itoa(l.id)
-	if partition >= 0 {
-		sender = writerKey(partition, "d"+l.d.opt.Writer)
-	}
-	keys := positions{list: []string{sender}, at: map[string]int{}}
-	var ladders []*leaparray.Ladder
-	number1 := func(n int) string { return number(int64(n)) }
-	var ops []any
-	for _, c := range calls {
-		ops = append(ops, c.kind, c.always, number(c.ts), number1(len(c.checks)))
-		for i := range c.checks {
-			check := &c.checks[i]
-			var ladder int
-			ladders, ladder = ladderIndex(ladders, check.ladder)
-			ops = append(ops, number1(keys.of(check.key)), number1(keys.of(check.version)), check.args[0], number1(ladder))
-			ops = append(ops, check.args[1:]...)
-		}
-	}
-	args := []any{number(int64(l.seq)), s.sequenceTTL, number1(len(ladders))}
-	for _, lad := range ladders {
-		args = append(args, number1(lad.Len()))
-		for i, lv := range lad.Levels() {
-			args = append(args, number(lad.Width(i)), number(lv.Span().Milliseconds()), number(lad.Keep(i)))
-		}
-	}
-	args = append(args, number1(len(calls)))
-	return &scriptCall{script: s.scripts.direct, keys: keys.list, args: append(args, ops...)}
-}
-
-// ladderIndex returns the number of a ladder as Lua counts, adding it to the list if it is new.
-func ladderIndex(list []*leaparray.Ladder, l *leaparray.Ladder) ([]*leaparray.Ladder, int) {
-	for i, o := range list {
-		if o == l {
-			return list, i + 1
-		}
-	}
-	return append(list, l), len(list) + 1
-}
-
-// positions numbers keys, as Lua counts.
-type positions struct {
-	list []string
-	at   map[string]int
-}
-
-func (p *positions) of(key string) int {
-	if n, ok := p.at[key]; ok {
-		return n
-	}
-	p.list = append(p.list, key)
-	p.at[key] = len(p.list)
-	return len(p.list)
 }

@@ -17,16 +17,18 @@ func (d *Direct) Series(ctx context.Context, ns, key []byte, window int64) (buck
 		return 0, nil, err
 	}
 	c := d.encode(&op, now, now)
-	if err := d.submit(ctx, c); err != nil {
+	if err := d.submit(c); err != nil {
+		return 0, nil, err
+	}
+	if err := c.wait(ctx, d.opt.Timeout); err != nil {
 		return 0, nil, err
 	}
 	var res syncer.Result
-	if err := c.wait(ctx, d.opt.Timeout, &op, &res); err != nil {
+	if err := c.outcome(&op, &res); err != nil {
 		return 0, nil, err
 	}
-	flat, _ := c.reply.([]any)
 	l := d.ladder(ns)
-	v := leaparray.View{Ladder: l, A: counterOf(l, parseBuckets(flat, nil))}
+	v := leaparray.View{Ladder: l, A: counterOf(l, parseBuckets(c.flat, nil))}
 	bucketMS, ok := v.Series(window, now, func(start, n int64) { points = append(points, syncer.Point{Start: start, Count: n}) })
 	if !ok {
 		return 0, nil, syncer.OutOfReach(&op, l, window, now, now)

@@ -30,3 +30,19 @@ func (s *Store) Partition(key string) int { return s.opt.Placement.Of(nil, []byt
 const MaxWaiting = maxWaiting
 
 var _ syncer.Store = (*Store)(nil)
+
+// Pack and Unpack are how numbers go to a script and come back.
+func Pack(numbers ...int64) []byte {
+	g := directScript{packed: appendPackedHead(nil)}
+	g.pack(numbers...)
+	setPackedHead(g.packed, g.size)
+	return g.packed
+}
+
+func Unpack(s string) (numbers []int64, ok bool) {
+	u := unpacker{rest: s}
+	for n := u.array(); n > 0 && !u.bad; n-- {
+		numbers = append(numbers, u.integer())
+	}
+	return numbers, !u.bad && u.rest == ""
+}

@@ -8,8 +8,9 @@ import (
 )
 
 const (
-	keyPrefix = "tt:{p"
-	metaKey   = "tt:meta"
+	keyPrefix   = "tt:{p"
+	metaKey     = "tt:meta"
+	stateSuffix = "!s"
 	// levelBase separates the level from the index in a field.
 	levelBase = 10
 )
@@ -37,7 +38,7 @@ func appendKey(b []byte, partition int, ns, key []byte) []byte {
 }
 
 func stateKey(partition int) string {
-	return string(append(appendTag(nil, partition), "!s"...))
+	return string(append(appendTag(nil, partition), stateSuffix...))
 }
 
 func writerKey(partition int, writer string) string {

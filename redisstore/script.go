@@ -30,11 +30,13 @@ var (
 // scripts are the scripts for one way of expiring buckets.
 type scripts struct {
 	round, republish, direct *redis.Script
+	directText               string
 }
 
 func newScripts(e Expiry) scripts {
 	prefix := map[Expiry]string{ExpiryKey: expiryKeyLua, ExpiryField: expiryFieldLua, ExpiryTairhash: expiryTairhashLua}[e] + epochLua
-	return scripts{redis.NewScript(prefix + roundLua), redis.NewScript(prefix + republishLua), redis.NewScript(prefix + directLua)}
+	direct := prefix + directLua
+	return scripts{redis.NewScript(prefix + roundLua), redis.NewScript(prefix + republishLua), redis.NewScript(direct), direct}
 }
 
 // scriptCall is one call in a pipeline of them. Without a script it reads all fields of every key.
@@ -42,6 +44,9 @@ type scriptCall struct {
 	script *redis.Script
 	keys   []string
 	args   []any
+	// line, if it is there, is the whole command with room for its name and for what names the script: text, or its hash.
+	line   []any
+	text   string
 	cmd    *redis.Cmd
 	reads  []*redis.Cmd
 	rounds []*syncer.Round // in a store's exchange: what is asked for
@@ -49,6 +54,11 @@ type scriptCall struct {
 
 // send adds the call to a pipeline.
 func (c *scriptCall) send(ctx context.Context, pipe redis.Pipeliner) {
+	if c.line != nil {
+		c.line[0], c.line[1] = "evalsha", c.script.Hash()
+		c.cmd = pipe.Do(ctx, c.line...)
+		return
+	}
 	if c.script != nil {
 		c.cmd = c.script.EvalSha(ctx, pipe, c.keys, c.args...)
 		return
@@ -56,6 +66,16 @@ func (c *scriptCall) send(ctx context.Context, pipe redis.Pipeliner) {
 	for _, key := range c.keys {
 		c.reads = append(c.reads, pipe.Do(ctx, c.args[0], key))
 	}
+}
+
+// sendText is send for a server that doesn't have the script.
+func (c *scriptCall) sendText(ctx context.Context, pipe redis.Pipeliner) {
+	if c.line != nil {
+		c.line[0], c.line[1] = "eval", c.text
+		c.cmd = pipe.Do(ctx, c.line...)
+		return
+	}
+	c.cmd = c.script.Eval(ctx, pipe, c.keys, c.args...)
 }
 
 // err is why the call failed, or one of its reads, unless that is because of its key.
@@ -83,7 +103,7 @@ func run(ctx context.Context, client redis.UniversalClient, calls []*scriptCall)
 	again := 0
 	for _, c := range calls {
 		if err := c.err(); err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") {
-			c.cmd = c.script.Eval(ctx, pipe, c.keys, c.args...)
+			c.sendText(ctx, pipe)
 			again++
 		}
 	}

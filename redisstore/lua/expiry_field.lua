@@ -1,4 +1,4 @@
-local WIDTH, HGET, HDEL, HLEN, HGETALL = 3, 'HGET', 'HDEL', 'HLEN', 'HGETALL'
+local WIDTH, HGET, HDEL, HLEN, HGETALL, HSET = 3, 'HGET', 'HDEL', 'HLEN', 'HGETALL', nil
 local function add(key, field, delta, ttl)
   local v = redis.pcall('HINCRBY', key, field, delta)
   -- A bucket that was there already has its time to live.

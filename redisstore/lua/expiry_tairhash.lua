@@ -1,4 +1,4 @@
-local WIDTH, HGET, HDEL, HLEN, HGETALL = 3, 'EXHGET', 'EXHDEL', 'EXHLEN', 'EXHGETALL'
+local WIDTH, HGET, HDEL, HLEN, HGETALL, HSET = 3, 'EXHGET', 'EXHDEL', 'EXHLEN', 'EXHGETALL', nil
 local function add(key, field, delta, ttl)
   return redis.pcall('EXHINCRBY', key, field, delta, 'PX', ttl)
 end

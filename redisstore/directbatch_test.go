@@ -1,0 +1,301 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"twotier/internal/embedded"
+	"twotier/internal/faultproxy"
+	"twotier/internal/redistest"
+	"twotier/internal/storetest"
+	"twotier/redisstore"
+	"twotier/syncer"
+)
+
+// TestBatchesAreEquivalent carries out many random operations in one script, and the same ones by one in memory.
+func TestBatchesAreEquivalent(t *testing.T) {
+	t.Parallel()
+	t.Run("late", func(t *testing.T) {
+		testBatchesAreEquivalent(t, func(dice *rand.Rand, now int64) syncer.Op { return randomOp(dice, now, true) })
+	})
+	t.Run("taking back", func(t *testing.T) {
+		testBatchesAreEquivalent(t, func(dice *rand.Rand, now int64) syncer.Op { return randomOp(dice, now, false) })
+	})
+	t.Run("few rules, late", func(t *testing.T) {
+		testBatchesAreEquivalent(t, func(dice *rand.Rand, now int64) syncer.Op { return opByFewRules(dice, now, true) })
+	})
+	t.Run("few rules, taking back", func(t *testing.T) {
+		testBatchesAreEquivalent(t, func(dice *rand.Rand, now int64) syncer.Op { return opByFewRules(dice, now, false) })
+	})
+}
+
+// opByFewRules asks over and over for the same keys by the same rules.
+func opByFewRules(dice *rand.Rand, now int64, late bool) syncer.Op {
+	op := syncer.Op{Kind: syncer.Acquire}
+	if late {
+		op.TS = now - dice.Int64N(3)*dice.Int64N(2)
+		if dice.IntN(20) == 0 {
+			op.TS = now - dice.Int64N(3000)
+		}
+	}
+	if dice.IntN(10) == 0 {
+		op.Kind = syncer.Add
+	}
+	rules := [][]syncer.Limit{limits(1500, 9, 9000, 30), limits(1900, 6, 50_000, 90, 20_000, 60)}
+	for range 1 + dice.IntN(8)/7 {
+		c := check(fmt.Sprint("k", dice.IntN(3)), 1+dice.Int64N(8)/7)
+		c.Limits = rules[dice.IntN(10)/9]
+		op.Checks = append(op.Checks, c)
+	}
+	if op.Kind == syncer.Add {
+		op.Checks = op.Checks[:1]
+		if !late && dice.IntN(2) == 0 {
+			op.Checks[0].N = -1 - dice.Int64N(3)
+		}
+	}
+	return op
+}
+
+func testBatchesAreEquivalent(t *testing.T, draw func(dice *rand.Rand, now int64) syncer.Op) {
+	dice := rand.New(rand.NewPCG(storetest.Seed(t), 7))
+	ladders, spaces := twoSpaces(t)
+	clk := newClock(t0)
+	store := open(t, redisstore.Options{URL: redistest.Start(t).URL(), Ladders: ladders})
+	direct := openDirect(t, redisstore.DirectOptions{Store: store, Now: clk.now.Load, Lanes: 1})
+	counter := openCounter(t, syncer.Options{Store: embedded.New(embedded.Options{}), Now: clk.now.Load, Namespaces: spaces})
+	res := make([]syncer.Result, 60)
+	for round := range 150 {
+		clk.now.Add(dice.Int64N(900) * dice.Int64N(2))
+		if dice.IntN(30) == 0 {
+			clk.now.Add(dice.Int64N(200_000))
+		}
+		ops := make([]syncer.Op, 1+dice.IntN(len(res)))
+		for i := range ops {
+			ops[i] = draw(dice, clk.now.Load())
+		}
+		direct.DoAll(t.Context(), ops, res[:len(ops)])
+		for i, op := range ops {
+			want, got := outcome(t.Context(), counter, op), ""
+			if res[i].Err != nil {
+				got = res[i].Err.Error()
+			} else {
+				got = fmt.Sprintf("allowed %v, retry after %d, %+v", res[i].Allowed, res[i].RetryAfter, res[i].Checks)
+			}
+			if want != got {
+				t.Fatalf("round %d, operation %d at %d: %+v\nin memory: %s\ntogether:  %s", round, i, clk.now.Load(), op, want, got)
+			}
+		}
+	}
+}
+
+// TestDirectForeignFields has things in a hash that are no counts: one in the way of a bucket refuses what would be counted
+// there, and the others are left alone.
+func TestDirectForeignFields(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: srv.URL()})
+	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
+	for key, fields := range map[string][]any{
+		"name":      {"not a number", "7"},
+		"value":     {redisstore.Field(0, t0/1000-5), "what"},
+		"level":     {"17630000008", "5"},
+		"large":     {redisstore.Field(2, t0/900_000-1), "123456789012345678"},
+		"different": {redisstore.Field(0, t0/1000-1), "2", redisstore.Field(1, t0/60_000), "2", redisstore.Field(2, t0/900_000), "2"},
+	} {
+		if err := srv.Do(append([]any{"HSET", s.Address(key)}, fields...)...).Err(); err != nil {
+			t.Fatal(err)
+		}
+		there := int64(0)
+		if key == "different" {
+			there = 2
+		}
+		for i := range int64(3) {
+			res := acquire(t, d, check(key, 1, 30_000, there+2))
+			if res.Allowed != (i < 2) || res.Checks[0].Limits[0].Count != there+min(i+1, 2) {
+				t.Errorf("%s, try %d: %+v", key, i, res)
+			}
+		}
+		for i := 0; i < len(fields) && key != "different"; i += 2 {
+			if got := srv.Do("HGET", s.Address(key), fields[i]).Val(); got != fields[i+1] {
+				t.Errorf("%s: %v is now %v", key, fields, got)
+			}
+		}
+	}
+	for _, bad := range []string{"what", "007", "1.5", ""} {
+		now := redisstore.Field(0, t0/1000)
+		if err := srv.Do("HSET", s.Address("in the way"), now, bad).Err(); err != nil {
+			t.Fatal(err)
+		}
+		op := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{check("in the way", 1, 1000, 5)}}
+		var res syncer.Result
+		if err := d.Do(t.Context(), &op, &res); err == nil {
+			t.Errorf("counted over %q: %+v", bad, res)
+		}
+		if got := srv.Do("HGET", s.Address("in the way"), now).Val(); got != bad {
+			t.Errorf("%q is now %v", bad, got)
+		}
+	}
+}
+
+// TestDirectOneBadKeyOfABatch has a foreign type under one key, which refuses that operation and no other.
+func TestDirectOneBadKeyOfABatch(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: srv.URL()})
+	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load, Lanes: 1})
+	if err := srv.Do("SET", s.Address("k7"), "not ours").Err(); err != nil {
+		t.Fatal(err)
+	}
+	var ops []syncer.Op
+	for i := range 20 {
+		key := fmt.Sprint("k", i)
+		ops = append(ops, syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{check("all", 1, 1000, 100), check(key, 1, 1000, 5)}},
+			syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{check(key, 1, 1000, 5)}},
+			syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{check(key, 1)}},
+			syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{check(key, 0, 1000, 0)}})
+	}
+	res := make([]syncer.Result, len(ops))
+	d.DoAll(t.Context(), ops, res)
+	for i, r := range res {
+		if (r.Err != nil) != (i/4 == 7) {
+			t.Errorf("operation %d: %v", i, r.Err)
+		}
+		if i/4 != 7 && i%4 == 3 && r.Checks[0].Limits[0].Hi != 3 {
+			t.Errorf("operation %d reads %+v, want 3", i, r.Checks[0])
+		}
+	}
+	if got := count(t, d, "all", 1000); got != 19 {
+		t.Errorf("%d counted with the others, want 19", got)
+	}
+}
+
+// TestDirectManyPlans has every operation of a batch ask by rules of its own.
+func TestDirectManyPlans(t *testing.T) {
+	t.Parallel()
+	d, _ := newDirect(t)
+	var ops []syncer.Op
+	for i := range int64(300) {
+		ops = append(ops, syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{check("k", 1, 1000+i, 1000+i, 60_000+i*1000, i)}})
+	}
+	res := make([]syncer.Result, len(ops))
+	d.DoAll(t.Context(), ops, res)
+	for i, r := range res {
+		if r.Err != nil || r.Allowed != (i > 0) || r.Allowed && r.Checks[0].Limits[1].Count != int64(i) {
+			t.Fatalf("operation %d: %+v", i, r)
+		}
+	}
+}
+
+// TestDirectFullHash has a key with more buckets than Redis keeps in order, and limits that refuse by each level.
+func TestDirectFullHash(t *testing.T) {
+	t.Parallel()
+	d, clk := newDirect(t)
+	clk.now.Store(t0 - t0%900_000)
+	begin := clk.now.Load()
+	for range 150 {
+		clk.now.Add(900_000 / 5)
+		add(t, d, "k", 1, 0)
+	}
+	for range 150 {
+		clk.now.Add(1000)
+		add(t, d, "k", 1, 0)
+	}
+	now := clk.now.Load()
+	times := make(timestamps, 0, 300)
+	for i := range int64(150) {
+		times = append(times, begin+(i+1)*180_000, now-i*1000)
+	}
+	for _, window := range []int64{30_000, 3_000_000, 80_000_000} {
+		held := count(t, d, "k", window)
+		if exact := times.within(now-window+1, now); held < exact || held > exact+5 {
+			t.Errorf("%d in %d ms, want %d and at most a bucket more", held, window, exact)
+		}
+		res := acquire(t, d, check("k", 1, window, held))
+		if res.Allowed || res.Checks[0].Limits[0].Count != held {
+			t.Errorf("%d ms: %+v", window, res)
+		}
+		clk.now.Store(now + res.RetryAfter - 1)
+		if early := acquire(t, d, check("k", 1, window, held)); early.Allowed {
+			t.Errorf("%d ms: passes before %d ms are over", window, res.RetryAfter)
+		}
+		clk.now.Store(now + res.RetryAfter)
+		op := syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{check("k", 0, window, 0)}}
+		if r := do(t, d, op); r.Checks[0].Limits[0].Hi >= held {
+			t.Errorf("%d ms: still full after %d ms: %+v", window, res.RetryAfter, r.Checks[0])
+		}
+		clk.now.Store(now)
+	}
+}
+
+// TestDirectHashesAreBounded has a busy key live long: what has fallen behind is deleted now and then, and the key lives as
+// long after its last event as it may be asked for.
+func TestDirectHashesAreBounded(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	clk := newClock(t0)
+	s := open(t, redisstore.Options{URL: srv.URL(), Ladders: ladders(ladderOf(t, shortLevels()...))})
+	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: clk.now.Load})
+	span := shortLevels()[2].Span()
+	most := int64(0)
+	for i := range 400 {
+		acquire(t, d, check("asked", 1, 1000, 100))
+		add(t, d, "counted", 1, 0)
+		for _, key := range []string{"asked", "counted"} {
+			n, err := srv.Do("HLEN", s.Address(key)).Int64()
+			if err != nil {
+				t.Fatal(err)
+			}
+			most = max(most, n)
+			ttl, err := srv.Do("PTTL", s.Address(key)).Int64()
+			if err != nil || time.Duration(ttl)*time.Millisecond < span {
+				t.Fatalf("%s, event %d: lives for %d ms, %v; the longest window is %v", key, i, ttl, err, span)
+			}
+		}
+		if i == 200 {
+			for _, key := range []string{"asked", "counted"} {
+				if err := srv.Do("PEXPIRE", s.Address(key), 3*span.Milliseconds()/2).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			clk.now.Add(span.Milliseconds() / 8)
+		}
+		clk.now.Add(100)
+	}
+	for _, key := range []string{"asked", "counted"} {
+		if ttl := srv.Do("PTTL", s.Address(key)).Val().(int64); ttl < 19*span.Milliseconds()/10 {
+			t.Errorf("%s lives for %d ms, want twice %v", key, ttl, span)
+		}
+	}
+	// 20, 20 and 8 buckets, the present one of each and what may lie ahead of it.
+	if bound := int64(20 + 20 + 20 + 2 + 8 + 1 + 3 + 3); most > bound {
+		t.Errorf("%d fields, want at most %d", most, bound)
+	}
+}
+
+// TestDirectSentAgainToAnotherHash loses the reply to an acquire, and before it is sent again the key is another's: what was
+// decided is still told.
+func TestDirectSentAgainToAnotherHash(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	p := faultproxy.New(t, srv.Addr())
+	s := open(t, redisstore.Options{URL: "redis://" + p.Addr(), Timeout: 300 * time.Millisecond})
+	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load, Lanes: 1})
+	acquire(t, d, check("warm", 1, 1000, 1))
+	p.SwallowReplies(true)
+	op := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{check("k", 1, 1000, 1, 2000, 1), check("other", 1, 1000, 5)}}
+	var res syncer.Result
+	done := make(chan error)
+	go func() { done <- d.Do(t.Context(), &op, &res) }()
+	for srv.Do("EXISTS", s.Address("k")).Val() != int64(1) {
+		time.Sleep(time.Millisecond)
+	}
+	if err := srv.Do("SET", s.Address("k"), "not ours").Err(); err != nil {
+		t.Fatal(err)
+	}
+	p.Pass()
+	if err := <-done; err != nil || !res.Allowed || len(res.Checks) != 2 || len(res.Checks[0].Limits) != 2 {
+		t.Errorf("%+v, %v", res, err)
+	}
+}

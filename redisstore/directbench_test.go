@@ -1,0 +1,181 @@
+package redisstore_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"regexp"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"twotier/internal/redistest"
+	"twotier/redisstore"
+	"twotier/syncer"
+)
+
+// cpuOfRedis is the processor time that a server has used, in microseconds.
+func cpuOfRedis(b *testing.B, srv *redistest.Server) (us float64) {
+	b.Helper()
+	info, err := srv.Do("INFO", "cpu").Text()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`used_cpu_(?:user|sys):([0-9.]+)`).FindAllStringSubmatch(info, -1) {
+		s, err := strconv.ParseFloat(m[1], 64)
+		if err != nil {
+			b.Fatal(err)
+		}
+		us += s * 1e6
+	}
+	return us
+}
+
+// cpuOfOurs is the processor time that this process has used, in microseconds.
+func cpuOfOurs(b *testing.B) float64 {
+	b.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e3
+}
+
+// decisions draws the keys of one caller.
+type decisions func() uint64
+
+func distinctKeys(worker int) decisions {
+	n := uint64(worker) << 40
+	return func() uint64 { n++; return n }
+}
+
+func zipfKeys(worker int) decisions {
+	return rand.NewZipf(rand.New(rand.NewPCG(uint64(worker), 1)), 1.1, 1, 999_999).Uint64
+}
+
+// busyKey is always the same, which fill has given all the buckets that it can have.
+func busyKey(int) decisions { return func() uint64 { return 0 } }
+
+func fill(b *testing.B, d *redisstore.Direct) {
+	b.Helper()
+	op, res := syncer.Op{Checks: []syncer.Check{check("", 1)}}, syncer.Result{}
+	setDecision(&op, 0)
+	now := time.Now().UnixMilli()
+	for ago := int64(0); ago < 86_000_000; {
+		op.TS = now - ago
+		if err := d.Do(context.Background(), &op, &res); err != nil {
+			b.Fatal(err)
+		}
+		switch {
+		case ago < 60_000:
+			ago += 1000
+		case ago < 3_600_000:
+			ago += 60_000
+		default:
+			ago += 900_000
+		}
+	}
+}
+
+func setDecision(op *syncer.Op, key uint64) {
+	c := &op.Checks[0]
+	c.Key = strconv.AppendUint(append(c.Key[:0], "user:"...), key, 10)
+}
+
+func newDecision() syncer.Op {
+	return syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{check("", 1, 60_000, 15, 3_600_000, 50)}}
+}
+
+func askAlone(b *testing.B, d *redisstore.Direct, keys func(int) decisions) { askSingly(b, d, keys, 1) }
+
+func askAtOnce(b *testing.B, d *redisstore.Direct, keys func(int) decisions) {
+	askSingly(b, d, keys, 64)
+}
+
+// askSingly has some callers ask for one decision at a time.
+func askSingly(b *testing.B, d *redisstore.Direct, keys func(int) decisions, callers int) {
+	var wg sync.WaitGroup
+	var left atomic.Int64
+	left.Store(int64(b.N))
+	for worker := range callers {
+		next := keys(worker)
+		wg.Go(func() {
+			op, res := newDecision(), syncer.Result{}
+			for left.Add(-1) >= 0 {
+				setDecision(&op, next())
+				if err := d.Do(context.Background(), &op, &res); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// askTogether has 8 callers ask for 200 decisions at a time.
+func askTogether(b *testing.B, d *redisstore.Direct, keys func(int) decisions) {
+	const batch = 200
+	var wg sync.WaitGroup
+	var left atomic.Int64
+	left.Store(int64(b.N))
+	for worker := range 8 {
+		next := keys(worker)
+		wg.Go(func() {
+			ops, res := make([]syncer.Op, batch), make([]syncer.Result, batch)
+			for i := range ops {
+				ops[i] = newDecision()
+			}
+			for n := left.Add(-batch); n > -batch; n = left.Add(-batch) {
+				these := ops[:min(batch, n+batch)]
+				for i := range these {
+					setDecision(&these[i], next())
+				}
+				d.DoAll(context.Background(), these, res[:len(these)])
+				for i := range these {
+					if res[i].Err != nil {
+						b.Error(res[i].Err)
+						return
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// BenchmarkDirect decides by two rules, over a million keys by Zipf, over keys that are all different, and over one that has
+// all its buckets, asked by one caller alone, by 64 and by 8 with many decisions each. It also reports the
+// processor time of a decision in Redis and in this process, in microseconds: those hold on a machine that has other
+// work, too.
+func BenchmarkDirect(b *testing.B) {
+	for _, keys := range []struct {
+		name string
+		of   func(int) decisions
+	}{{"zipf", zipfKeys}, {"distinct", distinctKeys}, {"busy", busyKey}} {
+		for _, ask := range []struct {
+			name string
+			do   func(*testing.B, *redisstore.Direct, func(int) decisions)
+		}{{"alone", askAlone}, {"single", askAtOnce}, {"batched", askTogether}} {
+			b.Run(keys.name+"/"+ask.name, func(b *testing.B) {
+				srv := redistest.Start(b)
+				store := open(b, redisstore.Options{URL: srv.URL(), Placement: syncer.Placement{Partitions: syncer.DefaultPartitions}})
+				d := openDirect(b, redisstore.DirectOptions{Store: store, Now: func() int64 { return time.Now().UnixMilli() }})
+				acquire(b, d, check("warm", 1, 1000, 1))
+				if keys.name == "busy" {
+					fill(b, d)
+				}
+				b.ReportAllocs()
+				redis, ours := cpuOfRedis(b, srv), cpuOfOurs(b)
+				b.ResetTimer()
+				ask.do(b, d, keys.of)
+				b.StopTimer()
+				b.ReportMetric((cpuOfRedis(b, srv)-redis)/float64(b.N), "redis-µs/op")
+				b.ReportMetric((cpuOfOurs(b)-ours)/float64(b.N), "our-µs/op")
+				b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "decisions/s")
+			})
+		}
+	}
+}

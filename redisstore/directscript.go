@@ -1,0 +1,185 @@
+package redisstore
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"twotier/leaparray"
+	"twotier/syncer"
+)
+
+// valuesOfLimit is how many numbers the script returns for a limit: count, width of a bucket, retry after.
+const valuesOfLimit = 3
+
+// plansSeen is how many plans back one is looked for that was there before. Callers have a few rules, and mostly all the same.
+const plansSeen = 8
+
+// directScript is one call of the script, for operations that go together. Its memory is used again.
+type directScript struct {
+	calls []*directCall
+	call  scriptCall
+	// doubt is set once the script may have been carried out without our knowing: whatever is said to sending it again
+	// then says nothing of the first time. A cluster's client sends again by itself, and only tells of the last time.
+	doubt bool
+
+	store    *Store
+	ladders  []*leaparray.Ladder
+	plans    []directPlan
+	versions map[int]int // the position of each partition's version among the keys, as Lua counts
+	parts    []int       // the partitions, in the order of their versions
+	names    []byte      // of all keys but the first
+	ends     []int       // where each name ends
+	keys     []string    // parts of one string
+	packed   []byte
+	size     int // numbers that are packed
+}
+
+// directPlan is what checks by the same rules have in common.
+type directPlan struct {
+	ladder int // as Lua counts
+	limits []syncer.Limit
+}
+
+func newDirectScript(s *Store) *directScript {
+	return &directScript{
+		store: s, versions: map[int]int{}, call: scriptCall{script: s.scripts.direct, text: s.scripts.directText},
+	}
+}
+
+func (g *directScript) reset(sender string) {
+	g.calls, g.doubt = g.calls[:0], g.store.cluster
+	g.ladders, g.plans, g.parts = g.ladders[:0], g.plans[:0], g.parts[:0]
+	g.names, g.ends, g.keys, g.packed, g.size = g.names[:0], g.ends[:0], g.keys[:0], g.packed[:0], 0
+	clear(g.versions)
+	// The client of a cluster finds the server by the first key: it can't read a pointer to one.
+	g.call.line = append(g.call.line[:0], nil, nil, 0, sender)
+}
+
+// encode makes the command of the calls.
+func (g *directScript) encode(seq uint64) {
+	checks := 0
+	for _, c := range g.calls {
+		checks += len(c.checks)
+		for i := range c.checks {
+			c.checks[i].plan = g.plan(c.checks[i].ladder, c.limitsOf(i))
+		}
+	}
+	g.packed = appendPackedHead(g.packed)
+	g.packPlans()
+	g.pack(int64(len(g.calls)))
+	for _, c := range g.calls {
+		g.pack(flagNumber(c.kind == syncer.Acquire), flagNumber(c.always), c.ts, int64(len(c.checks)))
+		g.names = append(g.names, c.names...)
+		for i := range c.checks {
+			check := &c.checks[i]
+			g.ends = append(g.ends, len(g.names)-len(c.names)+check.end)
+			g.pack(int64(1+checks+g.version(check.partition)), int64(check.plan), check.n)
+		}
+	}
+	setPackedHead(g.packed, g.size)
+	for _, partition := range g.parts {
+		g.names = append(appendTag(g.names, partition), stateSuffix...)
+		g.ends = append(g.ends, len(g.names))
+	}
+	all, from := string(g.names), 0
+	for _, end := range g.ends {
+		g.keys = append(g.keys, all[from:end])
+		from = end
+	}
+	line := g.call.line
+	for i := range g.keys {
+		line = append(line, &g.keys[i])
+	}
+	line[2] = 1 + len(g.keys)
+	g.call.line = append(line, strconv.FormatUint(seq, 10), g.store.sequenceTTL, g.packed)
+}
+
+func (g *directScript) pack(numbers ...int64) {
+	for _, n := range numbers {
+		g.packed = appendPacked(g.packed, n)
+	}
+	g.size += len(numbers)
+}
+
+// plan returns the number of a plan as Lua counts.
+func (g *directScript) plan(l *leaparray.Ladder, limits []syncer.Limit) int {
+	for i := len(g.plans) - 1; i >= max(0, len(g.plans)-plansSeen); i-- {
+		if p := &g.plans[i]; g.ladders[p.ladder-1] == l && slices.Equal(p.limits, limits) {
+			return i + 1
+		}
+	}
+	ladder := slices.Index(g.ladders, l) + 1
+	if ladder == 0 {
+		g.ladders = append(g.ladders, l)
+		ladder = len(g.ladders)
+	}
+	g.plans = append(g.plans, directPlan{ladder, limits})
+	return len(g.plans)
+}
+
+func (g *directScript) packPlans() {
+	g.pack(int64(len(g.ladders)))
+	for _, l := range g.ladders {
+		g.pack(int64(l.Len()))
+		for i, lv := range l.Levels() {
+			g.pack(l.Width(i), lv.Span().Milliseconds(), l.Keep(i))
+		}
+	}
+	g.pack(int64(len(g.plans)))
+	for _, p := range g.plans {
+		g.pack(int64(p.ladder), 2*g.ladders[p.ladder-1].Span(), int64(len(p.limits)))
+		for _, limit := range p.limits {
+			g.pack(limit.Window, limit.Max)
+		}
+	}
+}
+
+// version returns the number of a partition's version among the versions, as Lua counts.
+func (g *directScript) version(partition int) int {
+	n, ok := g.versions[partition]
+	if !ok {
+		g.parts = append(g.parts, partition)
+		n = len(g.parts)
+		g.versions[partition] = n
+	}
+	return n
+}
+
+func flagNumber(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// decode gives every call its part of the reply. None of them is told yet.
+func (g *directScript) decode(reply string) error {
+	u := unpacker{rest: reply}
+	u.array()
+	repeated := u.integer() == 1
+	for _, c := range g.calls {
+		c.repeated = repeated
+		status := u.integer()
+		if c.allowed = status == 1; status == 2 {
+			c.refusal = u.text()
+			continue
+		}
+		for i := range c.checks {
+			n := valuesOfLimit * len(c.limitsOf(i))
+			if c.kind == syncer.Add {
+				buckets := u.integer()
+				u.bad = u.bad || buckets < 0
+				c.values = append(c.values, buckets)
+				n = int(2 * buckets)
+			}
+			for ; n > 0 && !u.bad; n-- {
+				c.values = append(c.values, u.integer())
+			}
+		}
+	}
+	if u.bad || u.rest != "" {
+		return fmt.Errorf("unexpected reply %q", reply)
+	}
+	return nil
+}
