@@ -36,7 +36,7 @@ func steps() []step {
 		{"loss", "", "-rounds 1 -rate 5000 -before 500ms"},
 		{"growth", "-duration 1s", "-parts keys,nodes -max-keys 100000 -nodes 2 -duration 200ms"},
 		{"memory", "-cycles 50", "-one 20000 -thirty 2000 -every 50 -pause-keys 500000 -cycles 20"},
-		{"messages", "-probe 2s -hold 40s", "-rivals twotier -probe 200ms -hold 1s"},
+		{"messages", "-probe 1s -hold 15s", "-rivals twotier -probe 200ms -hold 1s -at-target 1s"},
 	}
 }
 

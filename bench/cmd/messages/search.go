@@ -145,9 +145,9 @@ func (f *finder) run(ctx context.Context, rate float64, warmup, length time.Dura
 
 // hold runs longer at what was found and at the target; a quarter of the time for what is not twotier.
 func (f *finder) hold(ctx context.Context) error {
-	length := f.options.hold
+	length, atTarget := f.options.hold, f.options.atTarget
 	if !strings.HasPrefix(f.found.Name, "twotier") {
-		length /= 4
+		length, atTarget = length/4, atTarget/4
 	}
 	before, err := measure.Of(ctx, f.stand)
 	if err != nil {
@@ -165,6 +165,6 @@ func (f *finder) hold(ctx context.Context) error {
 		return err
 	}
 	f.found.Usage = after.Since(before)
-	f.found.AtTarget, f.found.TargetDrain, err = f.run(ctx, f.target, 0, min(length, 10*time.Second))
+	f.found.AtTarget, f.found.TargetDrain, err = f.run(ctx, f.target, 0, atTarget)
 	return err
 }
