@@ -21,7 +21,7 @@ type Constants struct {
 	Forward float64 `json:"forward_us"`
 	// Agree is the same for a decision over two keys, on which their owners have to agree.
 	Agree float64 `json:"agree_us"`
-	// Round is the service's part for one call of Redis, whatever is in it: one for each partition that has changed.
+	// Round is the service's part for a partition that has changed, whatever is in its round.
 	Round float64 `json:"round_us"`
 	// RedisFlush, RedisRound and RedisLoad are Redis's part, FlushBytes and LoadBytes what goes over the network for a key.
 	RedisFlush float64 `json:"redis_flush_us"`
@@ -59,12 +59,13 @@ func constants(a findings.All) (c Constants, err error) {
 	st := a.Interval.Result.Steady
 	adds := float64(max(st.Load.Operations, 1))
 	c.FlushBytes = float64(st.Usage.Work.BytesIn+st.Usage.Work.BytesOut) / adds
-	rounds := float64(st.Usage.Work.Scripts) / adds
+	rounds := changed(st.Load.PerSecond*defaultFlush) / (st.Load.PerSecond * defaultFlush) // every key is another
 	c.Flush, c.Round = flushAndRound(a.Interval.Result.Points, st.Usage.Service*1e6/adds-c.Base, rounds,
 		func(u measure.Usage) float64 { return u.Service })
 	c.RedisFlush, c.RedisRound = flushAndRound(a.Interval.Result.Points, st.Usage.Work.CPU*1e6/adds, rounds,
 		func(u measure.Usage) float64 { return u.Work.CPU })
-	rounds = distinct.Batched.Per(float64(distinct.Batched.Usage.Work.Scripts))
+	perFlush := distinct.Batched.PerSecond * defaultFlush
+	rounds = changed(perFlush) / perFlush
 	c.New = max(service(distinct.Batched)-c.Base-c.Flush-rounds*c.Round, 0)
 	c.RedisNew = max(distinct.Batched.Per(distinct.Batched.Usage.Work.CPU*1e6)-c.RedisFlush-rounds*c.RedisRound, 0)
 	cold := a.Growth.Result.Cold
@@ -93,7 +94,7 @@ func flushAndRound(
 		n := float64(max(p.Load.Decisions, 1))
 		perFlush := zipfDifferent(zipfKeys, n/p.Load.Seconds*p.MS/1e3)
 		keys[i] = perFlush / (p.MS / 1e3) / (n / p.Load.Seconds)
-		calls[i], cost[i] = float64(p.Usage.Work.Scripts)/n, cpu(p.Usage)*1e6/n
+		calls[i], cost[i] = changed(perFlush)/(p.MS/1e3)/(n/p.Load.Seconds), cpu(p.Usage)*1e6/n
 	}
 	dk, dc, dv := keys[0]-keys[1], calls[0]-calls[1], cost[0]-cost[1]
 	if det := dc - rounds*dk; det > 0 {

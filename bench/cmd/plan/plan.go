@@ -38,7 +38,7 @@ type Machine struct {
 // Need is what a load takes.
 type Need struct {
 	Load
-	// Flushed and New are keys per second, Rounds the calls that flush.
+	// Flushed and New are keys per second, Rounds the partitions that have something to flush.
 	Flushed float64 `json:"flushed_per_second"`
 	Created float64 `json:"created_per_second"`
 	Rounds  float64 `json:"rounds_per_second"`
@@ -72,7 +72,7 @@ func (c *Constants) need(l Load, m Machine) (n Need, err error) {
 		return n, err
 	}
 	n.Flushed = perFlush / l.Flush
-	n.Rounds = syncer.DefaultPartitions * -math.Expm1(-perFlush/syncer.DefaultPartitions) / l.Flush
+	n.Rounds = changed(perFlush) / l.Flush
 	created := l.New
 	if created < 0 {
 		perDay, _ := different(l.Distribution, l.Keys, touches*day)
@@ -97,6 +97,11 @@ func (c *Constants) need(l Load, m Machine) (n Need, err error) {
 	}
 	n.Shards, n.FewestShards = shards(n.RedisCores), shards(n.RedisCores+n.Loaded*c.RedisLoad/1e6)
 	return n, nil
+}
+
+// changed is how many partitions so many keys are of.
+func changed(keys float64) float64 {
+	return syncer.DefaultPartitions * -math.Expm1(-keys/syncer.DefaultPartitions)
 }
 
 // cores is what the service needs with so many nodes, and so many keys read back a second.

@@ -37,7 +37,7 @@ func compareGoals(a findings.All) []Goal {
 	distinct := Goal{Goal: "with all keys distinct at least 4x", Want: 4, Least: true}
 	commands := Goal{Goal: "at Zipf at least 50x fewer Redis commands per decision", Want: 50, Least: true,
 		Bound: "every changed bucket of a key is one command for each flush: the faster the stream, the more events share it; " +
-			"decisions on cold keys read"}
+			"decisions on keys that come back from Redis read"}
 	pure := Goal{Goal: "pure-Redis mode at least 2x the Lua limiter called one by one", Want: 2, Least: true}
 	if a.Compare == nil {
 		return []Goal{zipf, distinct, commands, pure}
