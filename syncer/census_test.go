@@ -2,6 +2,7 @@ package syncer_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -12,12 +13,14 @@ import (
 	"twotier/syncer"
 )
 
-// counted is a meter that can tell its keys. meanwhile is called once all have been told.
+// counted is a meter that can tell its keys. meanwhile is called once all have been told; only so many times are they, if it is set.
 type counted struct {
 	*meter
 	keys      *embedded.Store
 	mu        sync.Mutex
 	meanwhile func()
+	only      int
+	told      int
 }
 
 func newCounted() *counted {
@@ -32,6 +35,9 @@ func (s *counted) Keys(ctx context.Context, fn func(partition int, ns, key []byt
 	if s.meanwhile != nil {
 		s.meanwhile()
 		s.meanwhile = nil
+	}
+	if s.told++; s.only > 0 && s.told > s.only {
+		return errors.New("not again")
 	}
 	return err
 }
@@ -114,6 +120,10 @@ func TestCensusHearsOfOthers(t *testing.T) {
 			c := open(t, syncer.Options{Store: store, VerifyInterval: 10 * time.Millisecond, Placement: syncer.Placement{}})
 			known(t, c, syncer.DefaultPartitions)
 			if when == "after" {
+				// From now on what was known has to be forgotten, as nobody tells it again.
+				store.mu.Lock()
+				store.only = store.told
+				store.mu.Unlock()
 				count(t, c, "k0", 60_000) // 0, and it relies on that
 				others()
 			}
