@@ -137,10 +137,11 @@ func TestModesReadEachOther(t *testing.T) {
 	dice := rand.New(rand.NewPCG(storetest.Seed(t), 6))
 	ladders, spaces := twoSpaces(t)
 	clk := newClock(t0)
-	store := open(t, redisstore.Options{URL: redistest.Start(t).URL(), Ladders: ladders})
+	few := syncer.Placement{Partitions: 7}
+	store := open(t, redisstore.Options{URL: redistest.Start(t).URL(), Ladders: ladders, Placement: few})
 	direct := openDirect(t, redisstore.DirectOptions{Store: store, Now: clk.now.Load})
 	for phase := range 12 {
-		counter := openCounter(t, syncer.Options{Store: store, Now: clk.now.Load, Namespaces: spaces})
+		counter := openCounter(t, syncer.Options{Store: store, Now: clk.now.Load, Namespaces: spaces, Placement: few})
 		writer := doer(direct)
 		if phase%2 == 1 {
 			writer = counter
@@ -151,7 +152,7 @@ func TestModesReadEachOther(t *testing.T) {
 		}
 		flush(t, counter)
 		// Who knows which keys there are hears of others' with the next verification: one who begins now finds them all.
-		reader := openCounter(t, syncer.Options{Store: store, Now: clk.now.Load, Namespaces: spaces})
+		reader := openCounter(t, syncer.Options{Store: store, Now: clk.now.Load, Namespaces: spaces, Placement: few})
 		for _, ns := range []string{"default", "other"} {
 			for i := range 4 {
 				op := syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{
