@@ -27,7 +27,6 @@ func (e *exposition) counter(c node.CounterStats) {
 	e.sample("twotier_flush_batches_total", c.BatchesUnknownTotal, "result", "unknown")
 	e.sample("twotier_flush_batches_total", c.BatchesRefusedTotal, "result", "refused")
 	e.total("twotier_flushed_buckets_total", "Bucket deltas that Redis acknowledged.", c.FlushedBucketsTotal)
-	e.gauge("twotier_known_partitions", "Partitions of which it is known which keys Redis has: new ones are not looked for.", c.KnownPartitions)
 	e.total("twotier_loads_total", "Keys read from Redis.", c.LoadsTotal)
 	e.total("twotier_evictions_total", "Clean idle keys dropped from memory.", c.EvictedTotal)
 	e.total("twotier_losses_total", "Times that Redis was found to have lost data, which was published again.", c.LossesTotal)

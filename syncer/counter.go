@@ -71,7 +71,6 @@ func New(opt Options) (*Counter, error) {
 		}
 		p.table.pool, p.arena.pool = c.pool, c.pool
 		p.arena.most = (c.budget - c.budget/8) / 8
-		p.censusWords = c.budget / censusShare / 8
 		p.lane = c.lanes[i%len(c.lanes)]
 		p.lane.parts = append(p.lane.parts, p)
 	}
@@ -120,9 +119,6 @@ func (c *Counter) Open(ctx context.Context) error {
 		c.done.Go(func() { l.run(run) })
 	}
 	c.done.Go(func() { c.runSweep(run) })
-	if store, ok := c.opt.Store.(Census); ok {
-		c.done.Go(func() { c.runCensus(run, store) })
-	}
 	return nil
 }
 
@@ -223,9 +219,6 @@ func (c *Counter) Stats() Stats {
 		s.DroppedExpiredTotal += p.expired
 		if p.failing {
 			s.DegradedPartitions++
-		}
-		if p.census.whole && p.census.gen == p.gen && p.mode == modeOwn {
-			s.KnownPartitions++
 		}
 		p.mu.Unlock()
 	}

@@ -212,7 +212,7 @@ func (c *Counter) entry(t *target, now int64) (ref, entry, error) {
 		e := p.arena.entry(r)
 		e.setUsed(sec)
 		e.set(flagCold)
-		if t.absent || p.missing(t.hash) {
+		if t.absent {
 			p.setWarm(e)
 		}
 		return r, e, nil

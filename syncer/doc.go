@@ -27,12 +27,6 @@
 // store can't be reached, answers come from memory and say so (Result.Degraded). If the store lost what it had
 // acknowledged, it is told again what memory knows.
 //
-// A store that can tell which keys it has ([Census]) is asked for that after the start, and whenever another counter may have
-// counted: from then on a key that is in neither store nor memory is known to be new, and is not looked for. What leaves
-// memory is remembered in a Bloom filter, 21 to 85 bits a key, which takes a sixteenth of a partition's memory at the most: beyond
-// that it errs more often, and more keys are read that are not there. News of another counter come with the next round, or after
-// Options.VerifyInterval; until then a key that it has just begun to count is taken for new.
-//
 // # Several counters
 //
 // Counters that share a store share the keys: each partition has one that decides about it. [Counter.Cede], [Counter.Page],

@@ -7,7 +7,7 @@ const sampleSize = 8
 // maxEvictions bounds what a new key may push out: more than one only where blocks differ in size.
 const maxEvictions = 32
 
-func (p *partition) bytes() int { return 8 * (p.arena.total + len(p.table.slots) + p.census.words()) }
+func (p *partition) bytes() int { return 8 * (p.arena.total + len(p.table.slots)) }
 
 // room reports whether a block of this many words may be taken for a new key, after evicting others if the partition's
 // memory is used up. budget is in bytes.

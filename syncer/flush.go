@@ -57,7 +57,7 @@ func (c *Counter) nextRound(p *partition, now time.Time) *Round {
 
 // verifyDue reports whether the store should be asked if it still has everything, and what others did.
 func (c *Counter) verifyDue(p *partition, now time.Time) bool {
-	return (p.table.used > 0 || p.census.relied) && now.Sub(p.verified) >= c.opt.VerifyInterval || p.failing
+	return p.table.used > 0 && now.Sub(p.verified) >= c.opt.VerifyInterval || p.failing
 }
 
 // full reports whether a round is as large as one may be.

@@ -281,7 +281,7 @@ func (c *Counter) Release(partition int) error {
 	p.seq, p.acked, p.version, p.epoch, p.met = 0, 0, 0, 0, false
 	p.tenure++
 	p.writer = fmt.Sprintf("%s.%d", c.opt.Writer, p.tenure)
-	p.sealed, p.mode, p.doubt, p.census = nil, modeForeign, false, census{}
+	p.sealed, p.mode, p.doubt = nil, modeForeign, false
 	p.wake()
 	return nil
 }

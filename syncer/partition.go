@@ -58,8 +58,6 @@ type partition struct {
 	version, epoch     uint64
 	met                bool // version is known
 	gen                uint32
-	census             census
-	censusWords        int // that the census may take
 	failing            bool
 	contact, verified  time.Time // when the store last answered; when it last said what it has and what others did
 	retryAt            time.Time
@@ -101,7 +99,6 @@ func (p *partition) drop(hash uint32, r ref) {
 	p.arena.releaseCounter(e.pending())
 	p.table.remove(hash, r)
 	p.arena.release(r, len(e))
-	p.noteGone(hash)
 }
 
 // enlist puts an entry on the dirty list, unless it is there or parked.

@@ -24,7 +24,6 @@ func (c *Counter) startRepublish(p *partition, r *Round) {
 	}
 	p.republish, p.flight = rp, r
 	p.met = false
-	p.voidCensus()
 }
 
 // cutRepublish returns the next part of what is to be restored. Unlike a flush it says what the buckets must at least

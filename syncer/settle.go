@@ -107,7 +107,6 @@ func (p *partition) learnVersion(r *Round) {
 	}
 	p.version, p.epoch, p.met = r.Version, r.Epoch, true
 	p.verified = time.Now()
-	p.census.relied = false
 }
 
 // settleKey moves what was flushed of one key from pending to synced and takes over what was loaded.

@@ -14,8 +14,6 @@ type Stats struct {
 	BatchesOKTotal, BatchesUnknownTotal, BatchesRefusedTotal int64
 	// FlushedBucketsTotal is the number of bucket deltas acknowledged.
 	FlushedBucketsTotal int64
-	// KnownPartitions are those of which it is known which keys the store has: a new key is not looked for.
-	KnownPartitions int64
 	// LoadsTotal is the number of keys read from the store.
 	LoadsTotal int64
 	// EvictedTotal is the number of clean idle keys that were dropped from memory.

@@ -61,7 +61,7 @@ func (k *call) ready() bool {
 func (t *target) known() bool {
 	r := t.p.find(t.hash, t.ns, t.check.Key)
 	if r == 0 {
-		return t.absent || t.blind || t.p.missing(t.hash)
+		return t.absent || t.blind
 	}
 	e := t.p.arena.entry(r)
 	e.setUsed(max(e.used(), 1))

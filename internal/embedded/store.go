@@ -1,12 +1,9 @@
 package embedded
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"maps"
 	"math"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -93,24 +90,6 @@ func (s *Store) Exchange(_ context.Context, rounds []*syncer.Round) {
 		p.round(r, now)
 		p.mu.Unlock()
 	}
-}
-
-// Keys implements syncer.Census.
-func (s *Store) Keys(ctx context.Context, fn func(partition int, ns, key []byte)) error {
-	s.mu.Lock()
-	ids := slices.Collect(maps.Keys(s.partitions))
-	s.mu.Unlock()
-	for _, id := range ids {
-		p := s.partition(id)
-		p.mu.Lock()
-		names := slices.Collect(maps.Keys(p.keys))
-		p.mu.Unlock()
-		for _, name := range names {
-			ns, key, _ := bytes.Cut([]byte(name), []byte{0})
-			fn(id, ns, key)
-		}
-	}
-	return ctx.Err()
 }
 
 func (s *Store) partition(id int) *partition {

@@ -149,22 +149,6 @@ func (s *Store) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	}
 }
 
-// Keys implements syncer.Census, if what is wrapped does. It fails while the store is down.
-func (s *Store) Keys(ctx context.Context, fn func(partition int, ns, key []byte)) error {
-	store, ok := s.opt.Store.(syncer.Census)
-	if !ok {
-		return errors.ErrUnsupported
-	}
-	err := store.Keys(ctx, func(partition int, ns, key []byte) {
-		time.Sleep(time.Microsecond) // lets rounds overlap
-		fn(partition, ns, key)
-	})
-	if s.Down() {
-		err = ErrLost
-	}
-	return err
-}
-
 // carryOut lets the fault happen. It reports whether the caller is to wait in vain.
 func (s *Store) carryOut(st *state, r *syncer.Round) (hang bool) {
 	fault := None

@@ -46,10 +46,10 @@ func mutants() []mutant {
 		},
 		{
 			name: "an owner flushes after it has handed over", file: "syncer/handover.go",
-			old: "\tp.sealed, p.mode, p.doubt, p.census = nil, modeForeign, false, census{}\n",
+			old: "\tp.sealed, p.mode, p.doubt = nil, modeForeign, false\n",
 			new: "\tfor _, r := range p.sealed.rounds {\n\t\tp.seq++\n" +
 				"\t\tr.Writer, r.Seq, r.Acked, r.Epoch = p.writer, p.seq, 0, 0\n\t\tp.queue = append(p.queue, r)\n\t}\n" +
-				"\tp.sealed, p.mode, p.doubt, p.census = nil, modeForeign, false, census{}\n", kind: "everything",
+				"\tp.sealed, p.mode, p.doubt = nil, modeForeign, false\n", kind: "everything",
 		},
 		{
 			name: "an owner decides on after it has handed over", file: "syncer/handover.go",

@@ -70,7 +70,6 @@ func Run(t *testing.T, open func(t *testing.T) syncer.Store) {
 		{"Names", testNames},
 		{"Model", testModel},
 		{"ConcurrentWriters", testConcurrentWriters},
-		{"Census", testCensus},
 	} {
 		t.Run(tc.name, func(t *testing.T) { tc.test(t, open(t)) })
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"twotier/bench/load"
 	"twotier/bench/measure"
@@ -19,8 +18,6 @@ type ColdPoint struct {
 	Load      float64 `json:"load_us"`
 	RedisLoad float64 `json:"redis_load_us"`
 	Bytes     float64 `json:"bytes"`
-	// Census is how long it took to learn which keys there are, in seconds.
-	Census float64 `json:"census_seconds"`
 }
 
 // coldKeys is how many keys are read back.
@@ -42,14 +39,6 @@ func cold(ctx context.Context) (p *ColdPoint, err error) {
 	}
 	p = &ColdPoint{Keys: coldKeys}
 	return p, with(ctx, store, func(c *syncer.Counter) error {
-		start := time.Now()
-		for c.Stats().KnownPartitions < syncer.DefaultPartitions {
-			if time.Since(start) > time.Minute {
-				return errors.New("it is not known after a minute which keys there are")
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		p.Census = time.Since(start).Seconds()
 		var pass [2]measure.Usage
 		for i := range pass {
 			before, err := measure.Of(ctx, s)

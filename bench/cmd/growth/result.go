@@ -25,8 +25,8 @@ is a server of its own in memory, in batches of 1,000 adds.
 
 const coldText = `## Cold keys
 
-A counter that starts with an empty memory on a Redis with %d keys, one event each, knows after %.2f s which keys those are: others it
-need not look for. Reading one of them back takes %.2f µs of its processor time and %.2f of Redis's, and %.0f bytes to and from it.
+What a counter that starts with an empty memory on a Redis with %d keys, one event each, pays for reading one of them back: %.2f µs
+of its processor time and %.2f of Redis's, and %.0f bytes to and from it.
 
 `
 
@@ -50,7 +50,7 @@ share the machine's cores, so this shows what belonging to a cluster costs, not 
 func (r *Result) markdown() string {
 	var b strings.Builder
 	if p := r.Cold; p != nil {
-		fmt.Fprintf(&b, coldText, p.Keys, p.Census, p.Load, p.RedisLoad, p.Bytes)
+		fmt.Fprintf(&b, coldText, p.Keys, p.Load, p.RedisLoad, p.Bytes)
 	}
 	b.WriteString(keysText)
 	var rows [][]string
