@@ -17,8 +17,12 @@ build: ## build bin/twotier
 	$(GO) build -trimpath -o bin/twotier ./cmd/twotier
 
 .PHONY: test
-test: ## everything that has to hold: lint, bench module, simulated cluster, fuzz smoke, all tests under the race detector
+test: ## gofmt, go vet, all tests of packages under the race detector: within five minutes
 	@./scripts/test
+
+.PHONY: check
+check: ## what takes longer: lint, bench module, 1,000 schedules, fuzz smoke, mutants, clusters of real processes
+	@./scripts/check
 
 .PHONY: race
 race: ## only the tests, under the race detector
@@ -42,12 +46,29 @@ fuzz: ## each fuzz function for FUZZTIME (5s)
 SCHEDULES ?= 1000
 
 .PHONY: simulate
-simulate: ## SCHEDULES (1000) random schedules of a simulated cluster
+simulate: ## SCHEDULES (1000) random schedules of a simulated cluster, see scripts/simulate
 	@./scripts/simulate $(SCHEDULES)
 
 .PHONY: mutants
 mutants: ## break the code on purpose and show that the schedules notice
 	$(GO) test ./internal/mutants -count=1 -v
+
+# The parts of make check, which does some at the same time.
+CHECKS := check-lint check-bench check-simulate check-fuzz check-mutants check-faults
+.PHONY: $(CHECKS)
+check-lint:
+	@./scripts/part "gofmt, go vet, staticcheck" ./scripts/lint
+check-bench:
+	@./scripts/part "tests of the bench module" $(GO) run ./internal/testrun -dir bench -allow .ci/allowed-skips -- ./...
+check-simulate:
+	@./scripts/part "schedules of a simulated cluster" ./scripts/simulate $(SCHEDULES)
+check-fuzz:
+	@./scripts/part "fuzz smoke, $(FUZZTIME) each" ./scripts/fuzz
+check-mutants:
+	@./scripts/part "broken copies are noticed" $(GO) run ./internal/testrun -- -count=1 -timeout 30m ./internal/mutants
+check-faults:
+	@./scripts/part "clusters of real processes" \
+		$(GO) run ./internal/testrun -allow .ci/allowed-skips -- -count=1 -timeout 30m ./internal/clustertest -long
 
 .PHONY: faults
 faults: ## clusters of real processes: what takes minutes, how long failures take, the curve of a split

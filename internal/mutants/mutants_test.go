@@ -84,6 +84,7 @@ func TestMutants(t *testing.T) {
 	}
 	for _, m := range mutants() {
 		t.Run(strings.ReplaceAll(m.name, " ", "-"), func(t *testing.T) {
+			t.Parallel()
 			began := time.Now()
 			out, err := schedules(t, root, &m)
 			switch {
