@@ -9,12 +9,16 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 var (
 	seedFlag      = flag.Uint64("seed", 0, "run the schedule with this seed only")
-	schedulesFlag = flag.Int("schedules", 40, "number of schedules to run")
+	firstFlag     = flag.Uint64("first", 0, "seed of the first schedule, which the others follow; 0 picks one")
+	schedulesFlag = flag.Int("schedules", 0, "number of schedules to run; 0: 40, or 10 under the race detector")
 	kindFlag      = flag.String("kind", "", "run schedules of this kind only: "+kindNames())
+	failuresFlag  = flag.Int("failures", 1, "begin no schedule after so many have failed")
+	limitFlag     = flag.Duration("limit", 0, "begin no schedule after so long; 0: no limit")
 )
 
 // failedOnce are seeds that found something.
@@ -35,33 +39,82 @@ func TestSchedules(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) { run(t, *seedFlag, true) })
 		return
 	}
-	schedules := *schedulesFlag
-	if testing.Short() {
-		schedules /= 10
+	first := *firstFlag
+	if first == 0 {
+		first = 1 + rand.Uint64N(1<<40)
 	}
-	first := rand.Uint64N(1 << 40)
-	var (
-		sum    totals
-		failed atomic.Bool
-	)
-	t.Cleanup(func() { t.Log(sum.String()) })
-	for i := range schedules + len(failedOnce) {
-		seed := first + uint64(i) + 1
-		if i < len(failedOnce) {
-			seed = failedOnce[i]
+	b := &batch{began: time.Now()}
+	began := first
+	t.Cleanup(func() {
+		t.Logf("%s", b.sum.String())
+		t.Logf("seeds from %d: %d of %d schedules ran, %d failed, in %.0f s", began, b.ran.Load(), len(failedOnce)+schedules(), b.failed.Load(), time.Since(b.began).Seconds())
+	})
+	b.run(t, failedOnce)
+	for left := schedules(); left > 0; left -= piece {
+		b.run(t, seeds(first, min(left, piece)))
+		first += piece
+	}
+}
+
+// schedules is how many to run.
+func schedules() int {
+	switch {
+	case *schedulesFlag > 0:
+		return *schedulesFlag
+	case raceEnabled || testing.Short():
+		return 10
+	default:
+		return 40
+	}
+}
+
+// piece is how many schedules are handed to package testing at a time, which begins all that it is given.
+const piece = 100
+
+func seeds(first uint64, n int) (list []uint64) {
+	for i := range n {
+		list = append(list, first+uint64(i))
+	}
+	return list
+}
+
+// batch is schedules that run one after the other, as many at a time as there are processors.
+type batch struct {
+	began       time.Time
+	sum         totals
+	ran, failed atomic.Int64
+}
+
+// over reports whether no more schedules are to begin.
+func (b *batch) over() bool {
+	return b.failed.Load() >= int64(*failuresFlag) || *limitFlag > 0 && time.Since(b.began) > *limitFlag
+}
+
+// run runs the schedules of these seeds.
+func (b *batch) run(t *testing.T, list []uint64) {
+	if b.over() {
+		return
+	}
+	t.Run(fmt.Sprint("from=", list[0]), func(t *testing.T) {
+		for _, seed := range list {
+			t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+				t.Parallel()
+				b.one(t, seed)
+			})
 		}
-		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
-			t.Parallel()
-			if failed.Load() {
-				return
-			}
-			defer func() { // a bubble that fails ends the goroutine
-				if t.Failed() {
-					failed.Store(true)
-					t.Logf("repeat with -run TestSchedules -seed=%d", seed)
-				}
-			}()
-			synctest.Test(t, func(t *testing.T) { sum.add(run(t, seed, false)) })
-		})
+	})
+}
+
+func (b *batch) one(t *testing.T, seed uint64) {
+	if b.over() {
+		return
 	}
+	defer func() { // a bubble that fails ends the goroutine
+		b.ran.Add(1)
+		if t.Failed() {
+			b.failed.Add(1)
+			t.Logf("repeat with -run TestSchedules -seed=%d", seed)
+		}
+	}()
+	synctest.Test(t, func(t *testing.T) { b.sum.add(run(t, seed, false)) })
 }

@@ -44,8 +44,8 @@ func (w wire) Send(ctx context.Context, address string, message []byte) ([]byte,
 // hosts is how many there are, with a process on them or not.
 const hosts = 8
 
-// seeds are all hosts: a process that found none of those it was told of would be a cluster by itself.
-func seeds() (list []string) {
+// addresses are those of all hosts: a process that found none of those it was told of would be a cluster by itself.
+func addresses() (list []string) {
 	for i := range hosts {
 		list = append(list, ip(i+1)+":7946")
 	}
@@ -86,7 +86,7 @@ func (w *world) start(i int) (*proc, error) {
 		return nil, err
 	}
 	p.ring, err = ring.New(ring.Options{
-		ID: p.id, Name: name, Bind: p.host.Address(), Join: seeds(),
+		ID: p.id, Name: name, Bind: p.host.Address(), Join: addresses(),
 		Agreement: ring.Agreement{Partitions: place.Partitions, Seed: place.Seed}, Secret: []byte(secret), Tag: node.Tag(node.ModeTwoTier),
 		OnChange: func(t *ring.Table) { p.node.Changed(t) }, Transport: p.host.Transport(), Logger: w.logger(p.id),
 	})
