@@ -63,6 +63,8 @@ func TestRequestLost(t *testing.T) {
 	p := faultproxy.New(t, srv.Addr())
 	s := open(t, redisstore.Options{URL: "redis://" + p.Addr(), Timeout: 2 * time.Second})
 	works(t, s)
+	patient := open(t, redisstore.Options{URL: "redis://" + p.Addr(), Timeout: time.Hour})
+	works(t, patient)
 	p.DropRequests()
 	r := oneRound(s, "a", 2)
 	if send(t, s, r); r.Err == nil || errors.Is(r.Err, syncer.ErrNotApplied) {
@@ -73,10 +75,8 @@ func TestRequestLost(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	began := time.Now()
-	s.Exchange(ctx, []*syncer.Round{r})
-	if d := time.Since(began); r.Err == nil || d > 1500*time.Millisecond {
-		t.Errorf("a context of 50 ms ends after %v: %v", d, r.Err)
+	if patient.Exchange(ctx, []*syncer.Round{r}); r.Err == nil {
+		t.Error("no error although the context has ended")
 	}
 	p.CloseAll()
 	p.Pass()

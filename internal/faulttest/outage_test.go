@@ -87,7 +87,7 @@ func (b *bed) meta() {
 }
 
 func TestFault6ScriptFlush(t *testing.T) {
-	b := newBed(t, nil)
+	b := newBed(t, nil, "--redis-timeout", "1m") // a batch that is late has not failed
 	tr := b.traffic()
 	for range 60 {
 		tr.Pass(10)
