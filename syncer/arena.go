@@ -27,10 +27,15 @@ type sizeClass struct {
 // arena hands out blocks of words for the keys of one partition. It exists because a million small Go objects cost twice
 // the memory, and the collector has to visit each; the chunks of an arena hold no pointers. Freed blocks are kept by
 // size and cut up for smaller ones; what fragmentation leaves is won back by moving everything into a new arena.
+//
+// A block that is not shorter than a chunk is a chunk by itself, from its first word on, and goes with it: it is neither cut up
+// nor kept. So every word that a block may begin at has a ref.
 type arena struct {
 	pool   *pool
-	chunks [][]uint64
-	next   int // first unused word of the last chunk
+	chunks []chunk
+	vacant []int // places among the chunks that hold none
+	last   int   // the chunk that new blocks are taken from, 0 if there is none
+	next   int   // its first unused word
 	free   [exactClasses]ref
 	have   uint64      // bit i is set if free[i] is not empty
 	large  []sizeClass // blocks of exactClasses words and more, by size
@@ -40,35 +45,53 @@ type arena struct {
 	most int
 }
 
+// chunk is what blocks are cut from.
+type chunk struct {
+	words []uint64
+}
+
 // anew is an arena in place of this one.
 func (a *arena) anew() arena { return arena{pool: a.pool, most: a.most} }
 
 // drop gives the arena's memory back.
 func (a *arena) drop() {
-	for _, c := range a.chunks {
-		a.pool.give(c)
+	for i := range a.chunks {
+		a.pool.give(a.chunks[i].words)
 	}
 	*a = a.anew()
 }
 
 func (a *arena) words(r ref, n int) []uint64 {
-	c := a.chunks[r>>chunkBits]
+	c := a.chunks[r>>chunkBits].words
 	at := int(r & (chunkWords - 1))
 	return c[at : at+n : at+n]
 }
 
 // tail returns the words from r to the end of its chunk.
-func (a *arena) tail(r ref) []uint64 { return a.chunks[r>>chunkBits][r&(chunkWords-1):] }
+func (a *arena) tail(r ref) []uint64 {
+	return a.chunks[r>>chunkBits].words[r&(chunkWords-1):]
+}
 
 // alloc returns a zeroed block of n words.
 func (a *arena) alloc(n int) ref {
+	if n >= chunkWords {
+		return a.whole(n)
+	}
 	r := a.reuse(n)
 	if r == 0 {
-		return a.fresh(n)
+		r = a.fresh(n)
+	} else {
+		clear(a.words(r, n))
 	}
 	a.unused -= n
-	clear(a.words(r, n))
 	return r
+}
+
+// whole returns a block that is a chunk.
+func (a *arena) whole(n int) ref {
+	i := a.addChunk(a.pool.take(n))
+	a.unused -= n
+	return ref(i << chunkBits)
 }
 
 // fits reports whether a block of n words can be had without another chunk.
@@ -128,61 +151,77 @@ func (a *arena) put(r ref, n int) {
 	a.have |= 1 << n
 }
 
+// release takes a block back. Nobody may read it any more.
 func (a *arena) release(r ref, n int) {
 	a.unused += n
+	if n >= chunkWords {
+		a.giveChunk(int(r >> chunkBits))
+		return
+	}
 	a.put(r, n)
 }
 
-// hasRest reports whether the end of the last chunk has room for a block of n words. A chunk that was made for a single
-// large block may end beyond what a ref can tell.
+// hasRest reports whether the end of the last chunk has room for a block of n words.
 func (a *arena) hasRest(n int) bool {
-	last := len(a.chunks) - 1
-	return last >= 0 && a.next < chunkWords && a.next+n <= len(a.chunks[last])
+	return a.last != 0 && a.next+n <= len(a.chunks[a.last].words)
 }
 
 // fresh takes a block from the end of the last chunk, or from a new one.
 func (a *arena) fresh(n int) ref {
-	last := len(a.chunks) - 1
 	if !a.hasRest(n) {
-		if last >= 0 {
-			a.keepRest(last)
-		}
-		size := min(max(firstChunk, a.total/4), chunkWords)
-		if a.total >= a.most {
-			size = firstChunk
-		}
-		c := a.newChunk(n+1, size)
-		size = len(c)
-		a.chunks = append(a.chunks, c)
-		a.total += size
-		a.unused += size
-		a.next = 0
-		last++
-		if last == 0 {
-			a.next = 1 // so that no block is at 0
-			a.unused--
-		}
+		a.keepRest()
+		a.last, a.next = a.addChunk(a.newChunk(n)), 0
 	}
-	r := ref(last<<chunkBits | a.next)
+	r := ref(a.last<<chunkBits | a.next)
 	a.next += n
-	a.unused -= n
 	return r
 }
 
-// newChunk returns a chunk of at least some words, about as large as wanted.
-func (a *arena) newChunk(some, wanted int) []uint64 {
-	if some > chunkWords {
-		return a.pool.take(some)
+// addChunk makes room for blocks, and returns where. The first place stays empty, so that no block is at 0.
+func (a *arena) addChunk(words []uint64) int {
+	a.total += len(words)
+	a.unused += len(words)
+	if last := len(a.vacant) - 1; last >= 0 {
+		i := a.vacant[last]
+		a.vacant = a.vacant[:last]
+		a.chunks[i] = chunk{words: words}
+		return i
 	}
-	some = max(firstChunk, 1<<bits.Len(uint(some-1)))
+	if len(a.chunks) == 0 {
+		a.chunks = append(a.chunks, chunk{})
+	}
+	a.chunks = append(a.chunks, chunk{words: words})
+	return len(a.chunks) - 1
+}
+
+// giveChunk gives a chunk back that no block is in, free ones included.
+func (a *arena) giveChunk(i int) {
+	c := a.chunks[i]
+	a.total -= len(c.words)
+	a.unused -= len(c.words)
+	a.pool.give(c.words)
+	a.chunks[i] = chunk{}
+	a.vacant = append(a.vacant, i)
+}
+
+// newChunk returns a chunk with room for n words: small as long as the arena is, and when memory is short.
+func (a *arena) newChunk(n int) []uint64 {
+	wanted := min(max(firstChunk, a.total/4), chunkWords)
+	if a.total >= a.most {
+		wanted = firstChunk
+	}
+	some := max(firstChunk, 1<<bits.Len(uint(n-1)))
 	return a.pool.takeAbout(some, max(some, 1<<(bits.Len(uint(wanted))-1)))
 }
 
-// keepRest puts the words left over at the end of a chunk on the free lists.
-func (a *arena) keepRest(chunk int) {
-	for rest := min(len(a.chunks[chunk]), chunkWords) - a.next; rest > 0; {
+// keepRest puts the words left over at the end of the last chunk on the free lists.
+func (a *arena) keepRest() {
+	if a.last == 0 {
+		return
+	}
+	for rest := len(a.chunks[a.last].words) - a.next; rest > 0; {
 		n := min(rest, exactClasses-1)
-		a.put(ref(chunk<<chunkBits|a.next), n)
+		a.put(ref(a.last<<chunkBits|a.next), n)
 		a.next += n
 		rest -= n
 	}
@@ -214,6 +253,6 @@ func (a *arena) counter(r ref) leaparray.Counter {
 
 func (a *arena) releaseCounter(r ref) {
 	if r != 0 {
-		a.release(r, int(a.words(r, 1)[0]>>32))
+		a.release(r, int(a.tail(r)[0]>>32))
 	}
 }

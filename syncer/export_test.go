@@ -61,3 +61,19 @@ func (p *pool) Take(n int) []uint64            { return p.take(n) }
 func (p *pool) TakeAbout(some, n int) []uint64 { return p.takeAbout(some, n) }
 func (p *pool) Give(b []uint64)                { p.give(b) }
 func (p *pool) Idle() int64                    { return p.idleBytes() }
+
+// Arena is an arena by itself.
+type Arena = arena
+
+// NewArena returns an arena without keys.
+func NewArena() *Arena { return &arena{pool: newPool(), most: 1 << 30} }
+
+// Ref tells a block of an arena.
+type Ref = ref
+
+func (a *arena) Alloc(n int) Ref             { return a.alloc(n) }
+func (a *arena) Words(r Ref, n int) []uint64 { return a.words(r, n) }
+func (a *arena) Release(r Ref, n int)        { a.release(r, n) }
+
+// Account is what an arena has, and what of it is free, in words.
+func (a *arena) Account() (total, unused int) { return a.total, a.unused }

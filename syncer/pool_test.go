@@ -19,11 +19,11 @@ func TestPoolBlocksAreZeroAndApart(t *testing.T) {
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 1))
 	p := syncer.NewPool()
-	type block struct {
+	type numbered struct {
 		words  []uint64
 		number uint64
 	}
-	var inUse []block
+	var inUse []numbered
 	check := func(i int) {
 		for _, w := range inUse[i].words {
 			if w != inUse[i].number {
@@ -54,7 +54,7 @@ func TestPoolBlocksAreZeroAndApart(t *testing.T) {
 			}
 			b[j] = number + 1
 		}
-		inUse = append(inUse, block{b, number + 1})
+		inUse = append(inUse, numbered{b, number + 1})
 	}
 	for i := range inUse {
 		check(i)
