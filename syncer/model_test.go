@@ -56,53 +56,6 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// plan is what a seed decides for a whole run.
-type plan struct {
-	levels  []leaparray.Level
-	parts   int
-	memory  int64 // 0: plenty
-	mix     faultstore.Mix
-	flushes bool // the store loses everything now and then
-	rival   bool // another counter writes to the same store
-	ack     syncer.Ack
-	onCold  syncer.OnCold
-	keys    int
-	ops     int
-}
-
-func newPlan(rnd *rand.Rand) plan {
-	p := plan{parts: 1 + rnd.IntN(3), keys: 6, ops: 250, onCold: syncer.OnColdDeny}
-	if rnd.IntN(4) == 0 {
-		p.onCold = syncer.OnColdAllow
-	}
-	switch rnd.IntN(3) {
-	case 0:
-		p.levels = leaparray.DefaultLevels()
-	case 1:
-		p.levels = []leaparray.Level{{Width: time.Second, Count: 10}}
-	default:
-		p.levels = []leaparray.Level{{Width: 100 * time.Millisecond, Count: 10}, {Width: time.Second, Count: 7}, {Width: time.Minute, Count: 3}}
-	}
-	if rnd.IntN(4) > 0 {
-		p.mix = faultstore.Mix{ReplyLost: rnd.IntN(200), RequestLost: rnd.IntN(100), Refused: rnd.IntN(100), Late: rnd.IntN(100), Hang: rnd.IntN(20)}
-	}
-	if rnd.IntN(8) == 0 {
-		p.mix.KeyRefused = rnd.IntN(100)
-	}
-	switch rnd.IntN(5) {
-	case 0:
-		p.memory, p.keys = int64(p.parts)*(8<<10), 400*p.parts
-	case 1:
-		p.flushes = true
-	case 2:
-		p.rival = true
-	}
-	if rnd.IntN(5) == 0 {
-		p.ack = syncer.AckStore
-	}
-	return p
-}
-
 // world is one run: the counter, what is beneath it, and what is known to have been counted.
 type world struct {
 	t      *testing.T

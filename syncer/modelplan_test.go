@@ -1,0 +1,84 @@
+package syncer_test
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"twotier/internal/faultstore"
+	"twotier/leaparray"
+	"twotier/syncer"
+)
+
+// plan is what a seed decides for a whole run.
+type plan struct {
+	levels  []leaparray.Level
+	parts   int
+	memory  int64 // 0: plenty
+	mix     faultstore.Mix
+	flushes bool // the store loses everything now and then
+	rival   bool // another counter writes to the same store
+	ack     syncer.Ack
+	onCold  syncer.OnCold
+	keys    int
+	ops     int
+}
+
+func newPlan(rnd *rand.Rand) plan {
+	p := plan{parts: 1 + rnd.IntN(3), keys: 6, ops: 250, onCold: syncer.OnColdDeny, levels: someLevels(rnd)}
+	if rnd.IntN(4) == 0 {
+		p.onCold = syncer.OnColdAllow
+	}
+	if rnd.IntN(4) > 0 {
+		p.mix = faultstore.Mix{ReplyLost: rnd.IntN(200), RequestLost: rnd.IntN(100), Refused: rnd.IntN(100), Late: rnd.IntN(100), Hang: rnd.IntN(20)}
+	}
+	if rnd.IntN(8) == 0 {
+		p.mix.KeyRefused = rnd.IntN(100)
+	}
+	switch rnd.IntN(5) {
+	case 0:
+		p.memory, p.keys = int64(p.parts)*(8<<10), 400*p.parts
+	case 1:
+		p.flushes = true
+	case 2:
+		p.rival = true
+	}
+	if rnd.IntN(5) == 0 {
+		p.ack = syncer.AckStore
+	}
+	return p
+}
+
+// someLevels are the levels of a ladder: the default ones, a few small ones, or any that are accepted.
+func someLevels(rnd *rand.Rand) []leaparray.Level {
+	switch rnd.IntN(5) {
+	case 0:
+		return leaparray.DefaultLevels()
+	case 1:
+		return []leaparray.Level{{Width: time.Second, Count: 10}}
+	case 2:
+		return []leaparray.Level{{Width: 100 * time.Millisecond, Count: 10}, {Width: time.Second, Count: 7}, {Width: time.Minute, Count: 3}}
+	}
+	for {
+		if levels := anyLevels(rnd); len(levels) > 0 {
+			return levels
+		}
+	}
+}
+
+// anyLevels draws a ladder, up to the widest: nothing if it would not be accepted.
+func anyLevels(rnd *rand.Rand) (levels []leaparray.Level) {
+	most := 1 << (1 + rnd.IntN(12))
+	width := leaparray.MinWidth + time.Duration(rnd.IntN(1000))*time.Millisecond
+	for range 1 + rnd.IntN(leaparray.MaxLevels) {
+		count := 1 + rnd.IntN(most)
+		if most == leaparray.MaxBuckets && rnd.IntN(2) == 0 {
+			count = most
+		}
+		levels = append(levels, leaparray.Level{Width: width, Count: count})
+		width += time.Duration(1+rnd.Int64N(20*width.Milliseconds())) * time.Millisecond
+	}
+	if _, err := leaparray.NewLadder(levels...); err != nil {
+		return nil
+	}
+	return levels
+}
