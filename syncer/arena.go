@@ -13,6 +13,7 @@ type ref uint32
 const (
 	chunkBits  = 12
 	chunkWords = 1 << chunkBits
+	maxChunks  = 1 << (32 - chunkBits)
 	// exactClasses is the number of block sizes, in words, that have a free list of their own.
 	exactClasses = 64
 	firstChunk   = 128
@@ -26,7 +27,7 @@ type sizeClass struct {
 
 // arena hands out blocks of words for the keys of one partition. It exists because a million small Go objects cost twice
 // the memory, and the collector has to visit each; the chunks of an arena hold no pointers. Freed blocks are kept by
-// size and cut up for smaller ones; what fragmentation leaves is won back by moving everything into a new arena.
+// size and cut up for smaller ones; what fragmentation leaves is won back by moving blocks out of chunks, see vacate.
 //
 // A block that is not shorter than a chunk is a chunk by itself, from its first word on, and goes with it: it is neither cut up
 // nor kept. So every word that a block may begin at has a ref.
@@ -39,19 +40,19 @@ type arena struct {
 	free   [exactClasses]ref
 	have   uint64      // bit i is set if free[i] is not empty
 	large  []sizeClass // blocks of exactClasses words and more, by size
-	// total is the number of words in chunks, unused of those that are free.
-	total, unused int
-	// most is the number of words from which on chunks are small.
-	most int
+	// total is the number of words in chunks, unused of those that are free, vacated in those that are to be given back.
+	total, unused, vacated int
 }
 
 // chunk is what blocks are cut from.
 type chunk struct {
-	words []uint64
+	words  []uint64
+	used   int32 // words in blocks
+	vacate bool  // it is given back when the last block has left it
 }
 
 // anew is an arena in place of this one.
-func (a *arena) anew() arena { return arena{pool: a.pool, most: a.most} }
+func (a *arena) anew() arena { return arena{pool: a.pool} }
 
 // drop gives the arena's memory back.
 func (a *arena) drop() {
@@ -84,15 +85,20 @@ func (a *arena) alloc(n int) ref {
 		clear(a.words(r, n))
 	}
 	a.unused -= n
+	a.chunks[r>>chunkBits].used += int32(n)
 	return r
 }
 
 // whole returns a block that is a chunk.
 func (a *arena) whole(n int) ref {
 	i := a.addChunk(a.pool.take(n))
+	a.chunks[i].used = int32(n)
 	a.unused -= n
 	return ref(i << chunkBits)
 }
+
+// full reports whether nearly all chunks that a ref can tell apart are there: what is left is for keys that are known.
+func (a *arena) full() bool { return len(a.chunks)-len(a.vacant) > maxChunks-maxChunks/16 }
 
 // fits reports whether a block of n words can be had without another chunk.
 func (a *arena) fits(n int) bool {
@@ -153,12 +159,16 @@ func (a *arena) put(r ref, n int) {
 
 // release takes a block back. Nobody may read it any more.
 func (a *arena) release(r ref, n int) {
+	i := int(r >> chunkBits)
+	c := &a.chunks[i]
 	a.unused += n
-	if n >= chunkWords {
-		a.giveChunk(int(r >> chunkBits))
-		return
+	c.used -= int32(n)
+	switch {
+	case c.used == 0 && (c.vacate || n >= chunkWords):
+		a.giveChunk(i)
+	case !c.vacate:
+		a.put(r, n)
 	}
-	a.put(r, n)
 }
 
 // hasRest reports whether the end of the last chunk has room for a block of n words.
@@ -199,18 +209,27 @@ func (a *arena) giveChunk(i int) {
 	c := a.chunks[i]
 	a.total -= len(c.words)
 	a.unused -= len(c.words)
+	if c.vacate {
+		a.vacated -= len(c.words)
+	}
 	a.pool.give(c.words)
 	a.chunks[i] = chunk{}
 	a.vacant = append(a.vacant, i)
 }
 
+// wideArena is the number of words from which on an arena's chunks are never tiny: it would run out of refs.
+const wideArena = 1 << 20
+
 // newChunk returns a chunk with room for n words: small as long as the arena is, and when memory is short.
 func (a *arena) newChunk(n int) []uint64 {
 	wanted := min(max(firstChunk, a.total/4), chunkWords)
-	if a.total >= a.most {
+	if a.pool.tight() {
 		wanted = firstChunk
 	}
 	some := max(firstChunk, 1<<bits.Len(uint(n-1)))
+	if a.total > wideArena {
+		some = max(some, chunkWords/4)
+	}
 	return a.pool.takeAbout(some, max(some, 1<<(bits.Len(uint(wanted))-1)))
 }
 

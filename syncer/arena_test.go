@@ -59,10 +59,21 @@ func (b *blocks) release(i int) {
 	b.all = b.all[:len(b.all)-1]
 }
 
+// vacate has chunks given back, some blocks being moved now, some later.
+func (b *blocks) vacate(r *rand.Rand) {
+	b.arena.Vacate(r.IntN(20_000))
+	for i := 0; i < len(b.all); i++ {
+		if b.arena.Vacates(b.all[i].ref) && r.IntN(10) > 0 {
+			b.alloc(b.all[i].words)
+			b.release(i) // the new one takes its place
+		}
+	}
+}
+
 func (b *blocks) balance() {
-	total, unused := b.arena.Account()
-	if total-unused != b.words {
-		b.t.Fatalf("%d words of which %d are unused; the blocks have %d", total, unused, b.words)
+	total, unused, taken := b.arena.Account()
+	if total-unused != b.words || taken != total {
+		b.t.Fatalf("%d words of which %d are unused, %d taken from the pool; the blocks have %d", total, unused, taken, b.words)
 	}
 }
 
@@ -79,7 +90,7 @@ func blockSize(r *rand.Rand) int {
 	return 1 + r.IntN(300)
 }
 
-// TestArenaBlocksAreApart allocates and releases blocks of all sizes in waves.
+// TestArenaBlocksAreApart allocates and releases blocks of all sizes in waves, and has chunks given back now and then.
 func TestArenaBlocksAreApart(t *testing.T) {
 	seed := *seedFlag
 	if seed == 0 {
@@ -94,6 +105,9 @@ func TestArenaBlocksAreApart(t *testing.T) {
 		} else {
 			b.alloc(blockSize(r))
 		}
+		if r.IntN(300) == 0 {
+			b.vacate(r)
+		}
 		if i%100 == 0 {
 			b.balance()
 		}
@@ -102,6 +116,9 @@ func TestArenaBlocksAreApart(t *testing.T) {
 		b.release(0)
 	}
 	b.balance()
+	if n := b.arena.Vacated(); n > 0 {
+		t.Errorf("%d words are still to be given back", n)
+	}
 }
 
 // TestLaddersWiderThanAChunk has counters of about as many words as a chunk of the arena, and of many more, grown and given back.

@@ -22,8 +22,9 @@ type Counter struct {
 	byName map[string]int // position in spaces
 	seed   maphash.Seed
 	opened int64 // Options.Now at New: where the seconds of an entry's last use begin
-	budget int   // bytes of a partition
+	share  int   // words that a partition may use whatever others do
 	pool   *pool
+	tight  chan struct{} // tells the sweep that a partition below its share needs room
 	calls  sync.Pool
 
 	holdMu sync.Mutex
@@ -58,8 +59,9 @@ func New(opt Options) (*Counter, error) {
 		}
 	}
 	c.parts = make([]partition, opt.Placement.Partitions)
-	c.pool = newPool()
-	c.budget = int(opt.MaxMemory / int64(len(c.parts)))
+	c.pool = newPool(opt.MaxMemory)
+	c.share = int(c.pool.common) / len(c.parts)
+	c.tight = make(chan struct{}, 1)
 	for i := range min(opt.Lanes, len(c.parts)) {
 		c.lanes = append(c.lanes, &lane{c: c, id: i, signal: make(chan struct{}, 1)})
 	}
@@ -70,7 +72,6 @@ func New(opt Options) (*Counter, error) {
 			p.mode = modeForeign
 		}
 		p.table.pool, p.arena.pool = c.pool, c.pool
-		p.arena.most = (c.budget - c.budget/8) / 8
 		p.lane = c.lanes[i%len(c.lanes)]
 		p.lane.parts = append(p.lane.parts, p)
 	}

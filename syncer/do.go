@@ -205,7 +205,7 @@ func (c *Counter) entry(t *target, now int64) (ref, entry, error) {
 	sec := c.seconds(now)
 	r := p.find(t.hash, t.ns, t.check.Key)
 	if r == 0 {
-		if !p.room(entryWords(t.ns, t.check.Key, t.sp.ladder.Len()), c.budget, sec) {
+		if !c.room(p, entryWords(t.ns, t.check.Key, t.sp.ladder.Len()), sec) {
 			return 0, nil, ErrFull
 		}
 		r = p.insert(t.hash, t.ns, t.check.Key, t.spIdx, t.sp.ladder.Len())
@@ -219,7 +219,7 @@ func (c *Counter) entry(t *target, now int64) (ref, entry, error) {
 	}
 	e := p.arena.entry(r)
 	e.setUsed(sec)
-	if p.bytes() > c.budget*2 && !p.room(t.sp.ladder.MaxWords(), c.budget*2, sec) {
+	if c.pool.spent() && !p.makeRoom(t.sp.ladder.MaxWords(), sec) {
 		return 0, nil, fmt.Errorf("%w: no memory for more buckets", ErrOverload)
 	}
 	return r, e, nil

@@ -36,8 +36,9 @@
 // carried out all the same (Op.Foreign): then the two meet in the store, within three flush intervals ([Counter.StaleAfter]). [Counter.Reserve] is the
 // part of an Acquire whose keys belong to several counters.
 //
-// Memory is bounded: clean idle keys are evicted, unflushed ones never; when nothing can be evicted new keys are refused
-// with [ErrOverload].
+// Memory is bounded for all partitions together: clean idle keys are evicted, unflushed ones never; when nothing can be evicted new
+// keys are refused with [ErrOverload]. A partition that uses more than an even share makes room by itself when all is used; one that
+// uses less takes it from a reserve, which the largest partition fills up again.
 //
 // # Concurrency
 //

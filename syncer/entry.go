@@ -103,6 +103,9 @@ func (e entry) is(ns, key []byte) bool {
 func (e entry) used() uint32       { return uint32(e[0] & low24) }
 func (e entry) setUsed(sec uint32) { e[0] = e[0]&^low24 | uint64(sec)&low24 }
 
+// idle is how many seconds ago the entry was used.
+func (e entry) idle(sec uint32) uint32 { return (sec - e.used()) & low24 }
+
 func (e entry) gen() uint32       { return uint32(e[0] >> 24 & low24) }
 func (e entry) setGen(gen uint32) { e[0] = e[0]&^(low24<<24) | uint64(gen&low24)<<24 }
 

@@ -7,30 +7,44 @@ const sampleSize = 8
 // maxEvictions bounds what a new key may push out: more than one only where blocks differ in size.
 const maxEvictions = 32
 
-func (p *partition) bytes() int { return 8 * (p.arena.total + len(p.table.slots)) }
+func (p *partition) size() int  { return p.arena.total + len(p.table.slots) }
+func (p *partition) bytes() int { return 8 * p.size() }
 
-// room reports whether a block of this many words may be taken for a new key, after evicting others if the partition's
-// memory is used up. budget is in bytes.
-func (p *partition) room(words, budget int, sec uint32) bool {
-	if p.bytes()+8*chunkWords <= budget {
+// room reports whether a block of this many words may be taken for a new key, after evicting others if memory is used up. A
+// partition below its share need not evict: the largest one is made to give something up.
+func (c *Counter) room(p *partition, words int, sec uint32) bool {
+	full := p.arena.full()
+	if !full && !c.pool.tight() {
 		return true
 	}
-	// Even if there is a free block: the key's counters will need what an evicted key's counters leave.
+	small := !full && p.size() < c.share
+	if small {
+		c.askForRoom()
+		if c.pool.allows(true) {
+			return true
+		}
+	}
+	return p.makeRoom(words, sec) || !full && c.pool.allows(false)
+}
+
+// makeRoom evicts until there is a free block of so many words.
+func (p *partition) makeRoom(words int, sec uint32) bool {
+	// Even if there is one already: the key's counters will need what an evicted key's counters leave.
 	for range maxEvictions {
 		if !p.evictOne(sec) {
-			break
+			return false
 		}
 		if p.arena.fits(words) {
 			return true
 		}
 	}
-	return p.bytes()+8*firstChunk <= budget
+	return false
 }
 
 // evictOne drops the least recently used of a few clean entries that nobody used in the last second. What it knew can be
 // read back from the store.
 func (p *partition) evictOne(sec uint32) bool {
-	if p.republish != nil || p.sealed != nil || p.flight != nil && p.failing {
+	if p.keepsAll() {
 		return false
 	}
 	var victim uint64
@@ -43,7 +57,7 @@ func (p *partition) evictOne(sec uint32) bool {
 			continue
 		}
 		e := p.arena.entry(ref(s >> 32))
-		idle := (sec - e.used()) & low24
+		idle := e.idle(sec)
 		if idle > 1 && evictable(e) && idle > oldest {
 			victim, oldest = s, idle
 		}
@@ -57,6 +71,11 @@ func (p *partition) evictOne(sec uint32) bool {
 	p.drop(uint32(victim), ref(victim>>32))
 	p.evictions++
 	return true
+}
+
+// keepsAll reports whether nothing may be evicted or moved now: somebody goes through the entries, or may need what they know.
+func (p *partition) keepsAll() bool {
+	return p.republish != nil || p.sealed != nil || p.flight != nil && p.failing
 }
 
 // evictable reports whether an entry holds nothing that the store doesn't.

@@ -55,7 +55,7 @@ func (c *Counter) PendingFound() (found, kept int64) {
 const HugePages = hugePages
 
 // NewPool returns a pool of a counter that is not there.
-func NewPool() *pool { return newPool() }
+func NewPool() *pool { return newPool(1 << 40) }
 
 func (p *pool) Take(n int) []uint64            { return p.take(n) }
 func (p *pool) TakeAbout(some, n int) []uint64 { return p.takeAbout(some, n) }
@@ -66,7 +66,7 @@ func (p *pool) Idle() int64                    { return p.idleBytes() }
 type Arena = arena
 
 // NewArena returns an arena without keys.
-func NewArena() *Arena { return &arena{pool: newPool(), most: 1 << 30} }
+func NewArena() *Arena { return &arena{pool: newPool(1 << 40)} }
 
 // Ref tells a block of an arena.
 type Ref = ref
@@ -75,5 +75,11 @@ func (a *arena) Alloc(n int) Ref             { return a.alloc(n) }
 func (a *arena) Words(r Ref, n int) []uint64 { return a.words(r, n) }
 func (a *arena) Release(r Ref, n int)        { a.release(r, n) }
 
-// Account is what an arena has, and what of it is free, in words.
-func (a *arena) Account() (total, unused int) { return a.total, a.unused }
+func (a *arena) Vacate(words int)   { a.vacate(words) }
+func (a *arena) Vacates(r Ref) bool { return a.vacates(r) }
+func (a *arena) Vacated() int       { return a.vacated }
+
+// Account is what an arena has, what of it is free, and what its pool thinks that is in use, in words.
+func (a *arena) Account() (total, unused, taken int) {
+	return a.total, a.unused, int(a.pool.used.Load())
+}

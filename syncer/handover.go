@@ -320,7 +320,7 @@ func (c *Counter) install(p *partition, k *KeyState) {
 	at := p.find(hash, k.NS, k.Key)
 	if at == 0 {
 		sp := c.spaces[c.space(k.NS)]
-		if !p.room(entryWords(k.NS, k.Key, sp.ladder.Len()), c.budget, c.seconds(c.opt.Now())) {
+		if !c.room(p, entryWords(k.NS, k.Key, sp.ladder.Len()), c.seconds(c.opt.Now())) {
 			return // the store has it
 		}
 		at = c.makeEntry(p, hash, k.NS, k.Key)

@@ -68,6 +68,7 @@ type world struct {
 	faults *faultstore.Store
 	c, two *syncer.Counter // two is the rival, or nil
 	keys   map[string]*truth
+	peak   int64 // the most memory that was seen in use
 	buf    []byte
 }
 
@@ -195,7 +196,7 @@ func (w *world) unflushed(c *syncer.Counter) bool {
 // ledger compares the buckets of a key in the store with what was counted, and its time to live with what they need.
 func (w *world) ledger(key string, k *truth) {
 	stored := map[[2]int64]int64{}
-	part := syncer.Placement{Partitions: w.plan.parts}.Of(nil, []byte(key))
+	part := w.partition(key)
 	if e := w.store.Expires(part, nil, []byte(key)); e == math.MaxInt64 {
 		w.t.Errorf("%s has no time to live", key)
 	}

@@ -58,7 +58,22 @@ func (w *world) pick() string {
 	if w.rnd.IntN(2) == 0 {
 		kind = "limited"
 	}
-	return fmt.Sprint(kind, w.rnd.IntN(w.plan.keys))
+	return w.key(kind)
+}
+
+// key draws a key of a kind. If they are skewed, nine of ten are of the first partition.
+func (w *world) key(kind string) string {
+	skewed := w.plan.skewed && w.rnd.IntN(10) > 0
+	for {
+		key := fmt.Sprint(kind, w.rnd.IntN(w.plan.keys))
+		if !skewed || w.partition(key) == 0 {
+			return key
+		}
+	}
+}
+
+func (w *world) partition(key string) int {
+	return syncer.Placement{Partitions: w.plan.parts}.Of(nil, []byte(key))
 }
 
 // actor is the counter that carries out the next operation.
@@ -108,6 +123,7 @@ func (w *world) do(c *syncer.Counter, op *syncer.Op, keys []string, res *syncer.
 		return true
 	case errors.Is(err, context.DeadlineExceeded):
 	case errors.Is(err, syncer.ErrOverload) && w.plan.memory > 0:
+		w.full(4 << 10)
 	case op.Kind == syncer.Acquire && op.TS != 0 && errors.As(err, new(*syncer.InvalidError)): // late: out of a window's reach
 	default:
 		w.t.Errorf("%+v: %v", op, err)
@@ -137,7 +153,7 @@ func (w *world) amount() int64 {
 }
 
 func (w *world) add() {
-	key := fmt.Sprint("free", w.rnd.IntN(w.plan.keys))
+	key := w.key("free")
 	k := w.truth(key)
 	c, own := w.actor()
 	ts, is := w.moment()
@@ -175,7 +191,7 @@ func (w *world) acquire() {
 	op := syncer.Op{Kind: syncer.Acquire, TS: ts, CountDenied: w.rnd.IntN(20) == 0}
 	var keys []string
 	for range 1 + w.rnd.IntN(3)*w.rnd.IntN(2) {
-		key := fmt.Sprint("limited", w.rnd.IntN(w.plan.keys))
+		key := w.key("limited")
 		keys = append(keys, key)
 		op.Checks = append(op.Checks, syncer.Check{N: 1 + w.rnd.Int64N(2), Limits: w.truth(key).limits})
 	}
@@ -261,7 +277,7 @@ func (k *truth) fullest(window, ts int64, lost bool) (most int64) {
 // count reads a window of a key that is only acquired. What one counter reads lies between what it counted itself and what all did
 // (I8).
 func (w *world) count() {
-	key := fmt.Sprint("limited", w.rnd.IntN(w.plan.keys))
+	key := w.key("limited")
 	k := w.truth(key)
 	window := 1 + w.rnd.Int64N(w.ladder.Span())
 	op := syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{{Limits: []syncer.Limit{{Window: window}}}}}
@@ -332,10 +348,23 @@ func (w *world) verify(key string) {
 		w.same("in memory", key, k.buckets, sum)
 	}
 	s := w.c.Stats()
+	w.peak = max(w.peak, s.MemoryBytes)
 	if found, kept := w.c.PendingFound(); found != kept {
 		w.t.Errorf("%d buckets are pending, Stats says %d", found, kept)
 	}
+	if s.EvictedTotal > 0 {
+		w.full(40 << 10)
+	}
 	if most := 3*s.MaxMemory + int64(w.plan.parts)<<15 + int64(8*16*w.ladder.MaxWords()); w.plan.memory > 0 && s.MemoryBytes > most {
 		w.t.Errorf("%d bytes of memory, at most %d wanted", s.MemoryBytes, most)
+	}
+}
+
+// full checks that memory has been used up to the part that is kept in reserve, give or take: nothing is evicted or refused before.
+func (w *world) full(slack int64) {
+	s := w.c.Stats()
+	w.peak = max(w.peak, s.MemoryBytes)
+	if w.peak < s.MaxMemory-s.MaxMemory/32-slack {
+		w.t.Errorf("%d keys evicted or one refused when never more than %d of %d bytes were in use", s.EvictedTotal, w.peak, s.MaxMemory)
 	}
 }

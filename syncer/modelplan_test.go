@@ -20,6 +20,7 @@ type plan struct {
 	ack     syncer.Ack
 	onCold  syncer.OnCold
 	keys    int
+	skewed  bool // most keys are of one partition
 	ops     int
 }
 
@@ -37,6 +38,9 @@ func newPlan(rnd *rand.Rand) plan {
 	switch rnd.IntN(5) {
 	case 0:
 		p.memory, p.keys = int64(p.parts)*(8<<10), 400*p.parts
+		if p.skewed = rnd.IntN(2) == 0; p.skewed {
+			p.parts, p.memory, p.keys, p.ops = 4, 128<<10, 2000, 2500
+		}
 	case 1:
 		p.flushes = true
 	case 2:

@@ -54,7 +54,8 @@ type Options struct {
 	VerifyInterval time.Duration
 	// Lanes is the number of exchanges at a time. Default: 4.
 	Lanes int
-	// MaxMemory bounds the memory for keys and buckets, in bytes. It is divided evenly among the partitions. Default: 1 GiB.
+	// MaxMemory bounds the memory for keys and buckets, in bytes; those of keys that are known may exceed it by a quarter. Any partition
+	// may use what the others don't; a partition that uses less than an even share gets room from the largest. Default: 1 GiB.
 	MaxMemory int64
 	// MaxRoundKeys bounds the keys in one round. Default: 512.
 	MaxRoundKeys int

@@ -59,7 +59,7 @@ func (c *Counter) Page(partition int, cursor uint64, budget int) (h *Handover, n
 
 // stateOf returns what is known of a key, if it is worth telling.
 func (c *Counter) stateOf(p *partition, e entry) (k KeyState, ok bool) {
-	idle := (c.seconds(c.opt.Now()) - e.used()) & low24
+	idle := e.idle(c.seconds(c.opt.Now()))
 	if !p.warm(e) || idle > hotIdle && p.bytes() > coldBytes {
 		return k, false
 	}

@@ -28,6 +28,8 @@ type partition struct {
 	table table
 	arena arena
 	hand  int // where the search for something to evict goes on
+	// sparedUntil is the second before which nothing is taken from the partition for others: it had nothing to give.
+	sparedUntil uint32
 
 	// The dirty list: keys with something to flush, oldest first. Every key that is put on it draws a ticket; all
 	// tickets up to covered have been acknowledged.

@@ -23,6 +23,7 @@ const (
 // huge pages, come from the Go heap. A slab that nobody uses any more is given back to the system at once, everything
 // when the pool, and so every partition, is garbage. Only then: whoever reads a block must hold the partition.
 type pool struct {
+	budget
 	mu      sync.Mutex
 	mapped  *regions
 	slabs   map[uintptr]*slab // by address
@@ -41,8 +42,9 @@ type slab struct {
 // regions are what to unmap. They are apart from the pool so that its cleanup doesn't keep it alive.
 type regions struct{ all [][]byte }
 
-func newPool() *pool {
-	p := &pool{mapped: new(regions), slabs: map[uintptr]*slab{}}
+// newPool returns a pool for a counter that may use so many bytes.
+func newPool(most int64) *pool {
+	p := &pool{mapped: new(regions), slabs: map[uintptr]*slab{}, budget: newBudget(most)}
 	runtime.AddCleanup(p, unmapAll, p.mapped)
 	return p
 }
@@ -56,7 +58,7 @@ func unmapAll(r *regions) {
 // take returns a block of n words, all zero.
 func (p *pool) take(n int) []uint64 {
 	if !hugePages || n > slabWords || n&(n-1) != 0 {
-		return make([]uint64, n)
+		return p.ofHeap(n)
 	}
 	return p.takeFrom(n, n)
 }
@@ -64,9 +66,14 @@ func (p *pool) take(n int) []uint64 {
 // takeAbout returns n words, or fewer where they would be idle else, but at least some. All three are powers of two.
 func (p *pool) takeAbout(some, n int) []uint64 {
 	if !hugePages {
-		return make([]uint64, n)
+		return p.ofHeap(n)
 	}
 	return p.takeFrom(some, n)
+}
+
+func (p *pool) ofHeap(n int) []uint64 {
+	p.used.Add(int64(n))
+	return make([]uint64, n)
 }
 
 func (p *pool) takeFrom(some, n int) []uint64 {
@@ -75,13 +82,14 @@ func (p *pool) takeFrom(some, n int) []uint64 {
 	if b == nil {
 		if s = p.room(n); s == nil {
 			p.mu.Unlock()
-			return make([]uint64, n)
+			return p.ofHeap(n)
 		}
 		b = s.words[s.next : s.next+n : s.next+n]
 		s.next += n
 	}
 	s.used += len(b)
 	p.mu.Unlock()
+	p.used.Add(int64(len(b)))
 	return b
 }
 
@@ -161,6 +169,7 @@ func (p *pool) put(b []uint64) {
 
 // give takes a block back. Nobody may read it any more.
 func (p *pool) give(b []uint64) {
+	p.used.Add(-int64(len(b)))
 	if !hugePages || len(b) == 0 {
 		return
 	}

@@ -126,6 +126,9 @@ func (c *Counter) settleKey(p *partition, r *Round, k *KeyRound, sec uint32) {
 		return
 	}
 	e := p.arena.entry(k.ref)
+	if e.synced() == 0 && !c.pool.allows(false) {
+		p.evictOne(sec) // what the store now holds of this key needs room here, too
+	}
 	e.drop(flagBusy)
 	if k.Err != nil {
 		c.park(p, k, e, w)
@@ -201,7 +204,7 @@ func (c *Counter) settleWanted(p *partition, k *KeyRound, w *want, sec uint32) {
 	if k.Err == nil && len(k.Loaded) > 0 {
 		at := p.find(k.hash, k.NS, k.Key)
 		if at == 0 {
-			if !p.room(entryWords(k.NS, k.Key, c.spaces[c.space(k.NS)].ladder.Len()), c.budget, sec) {
+			if !c.room(p, entryWords(k.NS, k.Key, c.spaces[c.space(k.NS)].ladder.Len()), sec) {
 				k.Err = ErrFull
 			} else {
 				i := c.space(k.NS)

@@ -22,8 +22,13 @@ func (c *Counter) runSweep(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-c.tight:
+			c.reclaim()
+			i--
 		case <-ticker.C:
+			c.reclaim()
 			p := &c.parts[i%len(c.parts)]
+			c.vacate(p, neverIdle) // what could not leave before
 			for at := 0; c.sweep(p, at); at += sweepSlots {
 			}
 			p.mu.Lock()
@@ -50,7 +55,7 @@ func (c *Counter) sweep(p *partition, at int) bool {
 		r := ref(s >> 32)
 		e := p.arena.entry(r)
 		sp := c.spaces[e.space()]
-		if int64((sec-e.used())&low24)*1000 <= sp.ladder.FineSpan() || e.has(flagBusy) {
+		if int64(e.idle(sec))*1000 <= sp.ladder.FineSpan() || e.has(flagBusy) {
 			continue
 		}
 		c.forgetExpired(p, e, sp.ladder, now)

@@ -57,6 +57,13 @@ func (t *table) resize(size int) {
 	t.pool.give(old)
 }
 
+// shrink makes a table smaller of which most is empty.
+func (t *table) shrink() {
+	if size := max(minSlots, len(t.slots)/4); t.used*2 < size && size < len(t.slots) {
+		t.resize(size)
+	}
+}
+
 // drop empties the table and gives its memory back.
 func (t *table) drop() {
 	t.pool.give(t.slots)

@@ -1,0 +1,218 @@
+package syncer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier/internal/embedded"
+	"twotier/internal/faultstore"
+	"twotier/syncer"
+)
+
+const budgetParts = 64
+
+// crowd is a counter whose keys can be chosen by their partition.
+type crowd struct {
+	t     *testing.T
+	clk   *clock
+	c     *syncer.Counter
+	store *embedded.Store
+	next  int
+}
+
+func newCrowd(t *testing.T, memory int64) *crowd {
+	s := &crowd{t: t, clk: &clock{now: t0}, store: embedded.New(embedded.Options{})}
+	s.c = open(t, syncer.Options{
+		Store: s.store, Now: s.clk.Now, MaxMemory: memory, Placement: syncer.Placement{Partitions: budgetParts, Seed: 7},
+	})
+	return s
+}
+
+// add counts one event of n new keys of a partition and has them flushed. It returns how many were refused, and the keys.
+func (s *crowd) add(partition, n int) (refused int, keys []string) {
+	s.t.Helper()
+	for len(keys)+refused < n {
+		s.next++
+		key := fmt.Sprint("key", s.next)
+		if (syncer.Placement{Partitions: budgetParts, Seed: 7}).Of(nil, []byte(key)) != partition {
+			continue
+		}
+		err := s.c.Do(context.Background(), &syncer.Op{Checks: []syncer.Check{{Key: []byte(key), N: 1}}}, new(syncer.Result))
+		switch {
+		case err == nil:
+			keys = append(keys, key)
+		case errors.Is(err, syncer.ErrFull):
+			refused++
+		default:
+			s.t.Fatal(err)
+		}
+	}
+	flush(s.t, s.c)
+	s.clk.set(s.clk.Now() + 3000) // idle from now on
+	return refused, keys
+}
+
+func (s *crowd) held(keys []string) (n int) {
+	for _, key := range keys {
+		if s.c.Held(nil, []byte(key)).Found {
+			n++
+		}
+	}
+	return n
+}
+
+// TestOnePartitionMayHaveWhatOthersDoNotUse fills one of many partitions until nearly all of the memory is used.
+func TestOnePartitionMayHaveWhatOthersDoNotUse(t *testing.T) {
+	s := newCrowd(t, 4<<20)
+	for s.c.Stats().MemoryBytes < 3<<20 {
+		if refused, _ := s.add(5, 100); refused > 0 || s.c.Stats().EvictedTotal > 0 {
+			t.Fatalf("%d refused: %+v", refused, s.c.Stats())
+		}
+	}
+}
+
+// TestSmallPartitionsTakeRoomFromALargeOne adds keys to all partitions when one of them has all the memory: they are taken in, and
+// in the end each has its share.
+func TestSmallPartitionsTakeRoomFromALargeOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newCrowd(t, 2<<20)
+		for s.c.Stats().EvictedTotal == 0 {
+			s.add(5, 100)
+		}
+		var all []string
+		for range 10 {
+			for p := range budgetParts {
+				if p == 5 {
+					continue
+				}
+				refused, keys := s.add(p, 15)
+				if refused > 0 {
+					t.Fatalf("partition %d: %d keys refused: %+v", p, refused, s.c.Stats())
+				}
+				all = append(all, keys...)
+				time.Sleep(100 * time.Millisecond) // the sweep has a turn
+			}
+		}
+		if n := s.held(all); n < len(all)*9/10 {
+			t.Errorf("%d of %d keys of small partitions are in memory", n, len(all))
+		}
+		if m := s.c.Stats(); m.MemoryBytes > m.MaxMemory*9/8 {
+			t.Errorf("%d bytes in use: %+v", m.MemoryBytes, m)
+		}
+		for _, key := range all { // wherever they are
+			if got := count(t, s.c, key, 86_400_000); got != 1 {
+				t.Fatalf("%s counts %d", key, got)
+			}
+		}
+	})
+}
+
+// TestLargePartitionGivesNothingUnflushed has the memory full of what the store does not have: nothing of it is given up for others.
+func TestLargePartitionGivesNothingUnflushed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, _ := faulty(t, faultstore.Mix{})
+		store.SetDown(true)
+		clk := &clock{now: t0}
+		place := syncer.Placement{Partitions: budgetParts, Seed: 7}
+		c := open(t, syncer.Options{Store: store, Now: clk.Now, MaxMemory: 1 << 20, Placement: place})
+		counted := map[string]bool{}
+		for i := range 20_000 {
+			key := fmt.Sprint("k", i)
+			if p := place.Of(nil, []byte(key)); i < 10_000 != (p == 5) {
+				continue
+			}
+			err := c.Do(t.Context(), &syncer.Op{Checks: []syncer.Check{{Key: []byte(key), N: 1}}}, new(syncer.Result))
+			if err == nil {
+				counted[key] = true
+			} else if !errors.Is(err, syncer.ErrOverload) {
+				t.Fatal(err)
+			}
+			if i%500 == 0 {
+				clk.set(clk.Now() + 3000)
+				time.Sleep(200 * time.Millisecond)
+			}
+		}
+		for key := range counted {
+			if h := c.Held(nil, []byte(key)); len(h.Pending) == 0 {
+				t.Fatalf("%s of %d is gone unflushed", key, len(counted))
+			}
+		}
+		store.SetDown(false)
+	})
+}
+
+// TestMemoryStaysBoundedWhenTheBacklogIsFlushed fills memory while the store is down: what it holds of the keys once it is back has to
+// fit, too.
+func TestMemoryStaysBoundedWhenTheBacklogIsFlushed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, _ := faulty(t, faultstore.Mix{})
+		store.SetDown(true)
+		clk := &clock{now: t0}
+		c := open(t, syncer.Options{Store: store, Now: clk.Now, MaxMemory: 1 << 20, Placement: syncer.Placement{Partitions: 4}})
+		var err error
+		for i := 0; err == nil; i++ {
+			err = c.Do(t.Context(), &syncer.Op{Checks: []syncer.Check{{Key: fmt.Append(nil, "k", i), N: 1}}}, new(syncer.Result))
+		}
+		clk.set(clk.Now() + 3000)
+		store.SetDown(false)
+		flush(t, c)
+		if s := c.Stats(); s.MemoryBytes > s.MaxMemory*5/4 {
+			t.Errorf("%d bytes of %d: %+v", s.MemoryBytes, s.MaxMemory, s)
+		}
+	})
+}
+
+// TestNothingIsLostWhileMemoryMoves counts from many goroutines when memory is short, most of it in one partition.
+func TestNothingIsLostWhileMemoryMoves(t *testing.T) {
+	const goroutines, each, keys = 8, 3000, 4000
+	clk := &clock{now: t0}
+	place := syncer.Placement{Partitions: 8}
+	c := open(t, syncer.Options{Now: clk.Now, MaxMemory: 256 << 10, Placement: place, FlushInterval: time.Millisecond})
+	var counted [keys]atomic.Int64
+	var wg sync.WaitGroup
+	for g := range goroutines {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(g), 1))
+			for i := range each {
+				n := r.IntN(keys)
+				key := fmt.Append(nil, "k", n)
+				if i < each/2 && place.Of(nil, key) != 3 {
+					continue
+				}
+				clk.set(t0 + int64(i)*20)
+				err := c.Do(context.Background(), &syncer.Op{Checks: []syncer.Check{{Key: key, N: 1}}}, new(syncer.Result))
+				switch {
+				case err == nil:
+					counted[n].Add(1)
+				case errors.Is(err, syncer.ErrOverload):
+					runtime.Gosched()
+				default:
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	flush(t, c)
+	clk.set(clk.Now() + 10_000)
+	for n := range counted {
+		if n%100 == 0 {
+			clk.set(clk.Now() + 3000) // what was asked for before is idle, and makes room
+		}
+		want := counted[n].Load()
+		if got := count(t, c, fmt.Sprint("k", n), 86_400_000); got != want {
+			t.Fatalf("k%d counts %d, want %d", n, got, want)
+		}
+	}
+	if s := c.Stats(); s.EvictedTotal == 0 || s.MemoryBytes > s.MaxMemory*3/2 {
+		t.Errorf("%+v", s)
+	}
+}
