@@ -122,6 +122,14 @@ func (l *Ladder) Width(level int) int64 { return l.width[level] }
 // Keep is how many buckets behind the newest one a level keeps.
 func (l *Ladder) Keep(level int) int64 { return l.keep[level] }
 
+// Most is how many buckets a key has at the most: the newest of every level and those behind it that are kept.
+func (l *Ladder) Most() (n int) {
+	for i := range l.levels {
+		n += int(l.keep[i]) + 1
+	}
+	return n
+}
+
 // Span is the longest window that the ladder covers, in milliseconds.
 func (l *Ladder) Span() int64 { return l.span[len(l.levels)-1] }
 

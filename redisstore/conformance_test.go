@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
@@ -17,8 +18,42 @@ func TestConformanceRedis(t *testing.T) {
 	srv := redistest.Start(t)
 	storetest.Run(t, func(t *testing.T) syncer.Store {
 		flushAll(t, srv)
-		return tellingStore{open(t, redisstore.Options{URL: srv.URL()})}
+		return losingStore{tellingStore{open(t, redisstore.Options{URL: srv.URL()})}}
 	})
+}
+
+// losingStore is a store whose server can lose data.
+type losingStore struct{ tellingStore }
+
+func (s losingStore) Lose(t testing.TB) {
+	t.Helper()
+	if err := s.Client().FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s losingStore) Image(t testing.TB) (rewind func()) {
+	t.Helper()
+	ctx, c := t.Context(), s.Client()
+	names, err := c.Keys(ctx, "*").Result()
+	dumps, ttls := map[string]string{}, map[string]time.Duration{}
+	for _, name := range names {
+		if dumps[name], err = c.Dump(ctx, name).Result(); err != nil {
+			t.Fatal(err)
+		}
+		ttls[name] = max(0, c.PTTL(ctx, name).Val())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		s.Lose(t)
+		for name, dump := range dumps {
+			if err := c.Restore(ctx, name, ttls[name], dump).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 }
 
 func TestConformanceCluster(t *testing.T) {
@@ -39,7 +74,7 @@ func TestConformanceFieldExpiry(t *testing.T) {
 	}
 	storetest.Run(t, func(t *testing.T) syncer.Store {
 		flushAll(t, srv)
-		return tellingStore{open(t, redisstore.Options{URL: srv.URL(), Expiry: redisstore.ExpiryField})}
+		return losingStore{tellingStore{open(t, redisstore.Options{URL: srv.URL(), Expiry: redisstore.ExpiryField})}}
 	})
 }
 

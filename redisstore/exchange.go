@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -13,8 +14,8 @@ import (
 	"twotier/syncer"
 )
 
-// sequenceTTL is how long the sequence of a writer is kept after its last round, at the least. If a writer comes back
-// later than that, it takes it for a loss of data, and restores what it knows.
+// sequenceTTL is how long the sequence of a writer is kept after its last round, and what is remembered of a key's restoring, at
+// the least. If a writer comes back later than that, it takes it for a loss of data, and restores what it knows.
 const sequenceTTL = 48 * time.Hour
 
 // A script carries out this many rounds, of up to so many keys, at the most: it holds up Redis for a millisecond or so. In a cluster,
@@ -62,13 +63,18 @@ func (s *Store) calls(rounds []*syncer.Round) (calls []*scriptCall) {
 			s.addRound(open, r, &f)
 		}
 	}
+	for _, c := range calls {
+		if c.script != nil {
+			c.withLadders()
+		}
+	}
 	return calls
 }
 
 // takeCall reads the reply to a call into its rounds.
 func (s *Store) takeCall(c *scriptCall) {
 	for _, r := range c.rounds {
-		r.Err, r.Lost = nil, false
+		r.Err, r.Lost, r.Used, r.Later = nil, false, false, false
 	}
 	if c.script == nil {
 		s.takeReads(c.rounds[0], c)
@@ -77,7 +83,7 @@ func (s *Store) takeCall(c *scriptCall) {
 	reply, err := c.cmd.Slice()
 	switch {
 	case err == nil && c.script == s.scripts.republish:
-		s.take(c.rounds[0], reply)
+		s.takeRestored(c.rounds[0], reply)
 		return
 	case err == nil && len(reply) != len(c.rounds):
 		err = fmt.Errorf("%w: %d rounds, %d replies", syncer.ErrUnknownOutcome, len(c.rounds), len(reply))
@@ -93,7 +99,8 @@ func (s *Store) takeCall(c *scriptCall) {
 
 // readCall reads keys without a script, which for one or two of them would cost more than the reading.
 func (s *Store) readCall(r *syncer.Round) *scriptCall {
-	return &scriptCall{keys: s.appendKeys(nil, r)[2:], args: []any{s.readVerb()}, rounds: []*syncer.Round{r}}
+	keys := s.appendKeys(nil, r)
+	return &scriptCall{keys: keys[2:], state: keys[1], args: []any{s.readVerb()}, rounds: []*syncer.Round{r}}
 }
 
 func (s *Store) readVerb() string {
@@ -106,6 +113,10 @@ func (s *Store) readVerb() string {
 func (s *Store) takeReads(r *syncer.Round, c *scriptCall) {
 	if err := c.err(); err != nil {
 		r.Err = s.classify(err)
+		return
+	}
+	if epoch, _ := c.epoch.Uint64(); r.Epoch != 0 && epoch != r.Epoch {
+		r.Lost, r.Version, r.Quieted, r.Epoch = true, 0, 0, epoch
 		return
 	}
 	for i := range r.Keys {
@@ -122,12 +133,12 @@ func (s *Store) takeReads(r *syncer.Round, c *scriptCall) {
 func (s *Store) addRound(c *scriptCall, r *syncer.Round, f *fields) {
 	c.rounds = append(c.rounds, r)
 	c.keys = s.appendKeys(c.keys, r)
-	c.args = slices.Grow(c.args, 6+8*len(r.Keys))
-	c.args = append(c.args, number(int64(len(r.Keys))), number(int64(r.Seq)), number(int64(r.Acked)), s.sequenceTTL,
-		number(int64(r.Epoch)), flag(r.Quiet))
+	c.args = slices.Grow(c.args, 9+8*len(r.Keys))
+	c.args = append(c.args, number(int64(len(r.Keys))), number(int64(r.Seq)), strconv.FormatUint(r.Nonce, 10), number(int64(r.Acked)),
+		s.sequenceTTL, number(int64(r.Epoch)), number(int64(r.Version)), number(int64(r.Quieted)), flag(r.Quiet))
 	for i := range r.Keys {
 		k := &r.Keys[i]
-		c.args = append(c.args, flags(k), number(k.TTL), number(int64(len(k.Adds))), number(int64(len(k.Expired))))
+		c.args = append(c.args, number(int64(flags(k)+laddersFrom*c.ladder(k))), number(k.TTL), number(int64(len(k.Adds))), number(int64(len(k.Expired))))
 		c.args = s.appendBuckets(c.args, k, f)
 		for j := range k.Expired {
 			c.args = append(c.args, f.of(&k.Expired[j]))
@@ -135,12 +146,38 @@ func (s *Store) addRound(c *scriptCall, r *syncer.Round, f *fields) {
 	}
 }
 
+// ladder returns the position of a key's ladder among those of the call, 0 if it has none.
+func (c *scriptCall) ladder(k *syncer.KeyRound) int {
+	if k.Ladder == nil {
+		return 0
+	}
+	i := slices.Index(c.ladders, k.Ladder)
+	if i < 0 {
+		i = len(c.ladders)
+		c.ladders = append(c.ladders, k.Ladder)
+	}
+	return i + 1
+}
+
+// withLadders puts the ladders before the arguments that refer to them.
+func (c *scriptCall) withLadders() {
+	head := []any{number(int64(len(c.ladders)))}
+	for _, l := range c.ladders {
+		head = append(head, number(int64(l.Len())))
+		for level := range l.Len() {
+			head = append(head, number(l.Keep(level)))
+		}
+	}
+	c.args = append(head, c.args...)
+}
+
 func (s *Store) republishCall(r *syncer.Round, f *fields) *scriptCall {
-	c := &scriptCall{script: s.scripts.republish, keys: s.appendKeys(nil, r), rounds: []*syncer.Round{r}}
-	c.args = append(c.args, number(int64(r.Acked)), flag(r.Final), s.sequenceTTL, number(int64(r.Epoch)))
+	c := &scriptCall{script: s.scripts.republish, keys: []string{stateKey(r.Partition)}, rounds: []*syncer.Round{r}}
+	c.args = append(c.args, number(int64(r.Epoch)), number(int64(r.Version)), number(int64(r.Quieted)), number(int64(r.After)), s.sequenceTTL)
 	for i := range r.Keys {
 		k := &r.Keys[i]
-		c.args = append(c.args, number(k.TTL), number(int64(len(k.Adds))))
+		c.keys = append(c.keys, Key(r.Partition, k.NS, k.Key), recordKey(r.Partition, k.NS, k.Key))
+		c.args = append(c.args, number(int64(c.ladder(k))), number(k.TTL), number(int64(len(k.Adds))))
 		c.args = s.appendBuckets(c.args, k, f)
 	}
 	return c
@@ -177,54 +214,88 @@ func (s *Store) appendBuckets(args []any, k *syncer.KeyRound, f *fields) []any {
 	return args
 }
 
-// flagNew is a key that is believed to be new, and is not asked for otherwise.
-const flagNew = "4"
+// The flags of a key's part of a round. They go with the position of its ladder, times laddersFrom.
+const (
+	flagReset = 1
+	flagLoad  = 2
+	// flagNew is a key that is believed to be new, and is not asked for otherwise.
+	flagNew     = 4
+	laddersFrom = 8
+)
 
-func flags(k *syncer.KeyRound) string {
-	switch {
-	case k.Reset && k.Load:
-		return "3"
-	case k.Load:
-		return "2"
-	case k.Reset:
-		return "1"
-	case k.New:
-		return flagNew
+func flags(k *syncer.KeyRound) (f int) {
+	if k.Reset {
+		f |= flagReset
 	}
-	return "0"
+	if k.Load {
+		f |= flagLoad
+	}
+	if f == 0 && k.New {
+		f = flagNew
+	}
+	return f
+}
+
+// What a script says became of a round.
+const (
+	statusDone = iota
+	statusLost
+	statusUsed
+	statusLater
+)
+
+// takeStatus reads what every reply to a round begins with, and returns the rest of it. ok is false if there is nothing to be read in that.
+func (s *Store) takeStatus(r *syncer.Round, v any) (rest []any, ok bool) {
+	if err, is := v.(error); is {
+		r.Err = s.classify(err)
+		return nil, false
+	}
+	reply, _ := v.([]any)
+	if len(reply) < 4 {
+		r.Err = fmt.Errorf("%w: round: unexpected reply %v", syncer.ErrUnknownOutcome, v)
+		return nil, false
+	}
+	r.Version, r.Quieted, r.Epoch = whole(reply[1]), whole(reply[2]), whole(reply[3])
+	status := whole(reply[0])
+	r.Lost, r.Used, r.Later = status == statusLost, status == statusUsed, status == statusLater
+	if r.Lost {
+		s.ready.Store(false) // what all must agree on may be gone too: the next exchange writes it again
+	}
+	return reply[4:], status == statusDone || status == statusLater
 }
 
 // take reads a script's reply into a round.
 func (s *Store) take(r *syncer.Round, v any) {
-	if err, ok := v.(error); ok {
-		r.Err = s.classify(err)
+	rest, ok := s.takeStatus(r, v)
+	if !ok {
 		return
 	}
-	reply, _ := v.([]any)
-	epoch, least := 4, 5
-	if r.Republish {
-		epoch, least = 2, 3
-	}
-	if len(reply) < least {
+	if len(rest) < 3 {
 		r.Err = fmt.Errorf("%w: round: unexpected reply %v", syncer.ErrUnknownOutcome, v)
 		return
 	}
-	r.Version, r.Epoch = whole(reply[1]), whole(reply[epoch])
-	if whole(reply[0]) == 1 {
-		r.Lost = true
-		s.ready.Store(false) // what all must agree on may be gone too: the next exchange writes it again
+	takeValues(r, rest[2], rest[3:])
+	takeErrors(r, rest[0])
+	takeLoaded(r, rest[1])
+}
+
+// takeRestored reads what the buckets of a republished part hold now.
+func (s *Store) takeRestored(r *syncer.Round, v any) {
+	values, ok := s.takeStatus(r, v)
+	if !ok {
 		return
 	}
-	if r.Republish {
-		return
+	at := 0
+	for i := range r.Keys {
+		for j := range r.Keys[i].Adds {
+			b := &r.Keys[i].Adds[j]
+			b.Stored = b.N
+			if at < len(values) {
+				b.Stored, _ = values[at].(int64)
+			}
+			at++
+		}
 	}
-	if len(reply) < 6 {
-		r.Err = fmt.Errorf("%w: round: unexpected reply %v", syncer.ErrUnknownOutcome, v)
-		return
-	}
-	takeValues(r, reply[5], reply[6:])
-	takeErrors(r, reply[2])
-	takeLoaded(r, reply[3])
 }
 
 // whole reads an integer of a reply, 0 if it is none.

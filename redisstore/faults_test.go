@@ -190,7 +190,7 @@ func TestOutOfMemory(t *testing.T) {
 	if a := hget(t, srv, s, "a"); a != 1 {
 		t.Errorf("%d in Redis, want 1", a)
 	}
-	if kept, err := srv.Do("GET", redisstore.WriterKey(s.Partition("a"), "w")).Text(); kept != "1" || err != nil {
+	if kept, err := srv.Do("GET", redisstore.WriterKey(s.Partition("a"), "w")).Text(); kept != "1.0" || err != nil {
 		t.Errorf("the sequence is %s, %v", kept, err)
 	}
 	read := &syncer.Round{Partition: full.Partition, Writer: "w", Acked: 1, Keys: []syncer.KeyRound{{Key: []byte("a"), Load: true}}}
@@ -251,7 +251,7 @@ func TestForeignType(t *testing.T) {
 	if send(t, s, r); r.Err != nil || r.Keys[0].Err == nil || r.Keys[1].Err != nil || r.Keys[1].Adds[0].Stored != 1 {
 		t.Errorf("%v, %v, %v, %+v", r.Err, r.Keys[0].Err, r.Keys[1].Err, r.Keys[1].Adds)
 	}
-	again := &syncer.Round{Partition: r.Partition, Writer: "other", Acked: 1, Republish: true, Keys: r.Keys}
+	again := &syncer.Round{Partition: r.Partition, Writer: "other", Epoch: r.Epoch, Version: r.Version, Republish: true, Keys: r.Keys}
 	if send(t, s, again); again.Err != nil {
 		t.Error(again.Err)
 	}

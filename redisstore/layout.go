@@ -41,6 +41,12 @@ func stateKey(partition int) string {
 	return string(append(appendTag(nil, partition), stateSuffix...))
 }
 
+// recordKey is where it is remembered how much of a key was restored.
+func recordKey(partition int, ns, key []byte) string {
+	name, tag := Key(partition, ns, key), len(appendTag(nil, partition))
+	return name[:tag] + "!r" + name[tag:]
+}
+
 func writerKey(partition int, writer string) string {
 	return string(append(append(appendTag(nil, partition), "!w:"...), writer...))
 }

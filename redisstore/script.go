@@ -3,16 +3,20 @@ package redisstore
 import (
 	"context"
 	_ "embed" // the scripts
+	"errors"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
 
+	"twotier/leaparray"
 	"twotier/syncer"
 )
 
 var (
 	//go:embed lua/epoch.lua
 	epochLua string
+	//go:embed lua/purge.lua
+	purgeLua string
 	//go:embed lua/round.lua
 	roundLua string
 	//go:embed lua/republish.lua
@@ -35,20 +39,25 @@ type scripts struct {
 
 func newScripts(e Expiry) scripts {
 	prefix := map[Expiry]string{ExpiryKey: expiryKeyLua, ExpiryField: expiryFieldLua, ExpiryTairhash: expiryTairhashLua}[e] + epochLua
-	direct := prefix + directLua
-	return scripts{redis.NewScript(prefix + roundLua), redis.NewScript(prefix + republishLua), redis.NewScript(direct), direct}
+	direct, rounds := prefix+directLua, prefix+purgeLua
+	return scripts{redis.NewScript(rounds + roundLua), redis.NewScript(rounds + republishLua), redis.NewScript(direct), direct}
 }
 
-// scriptCall is one call in a pipeline of them. Without a script it reads all fields of every key.
+// scriptCall is one call in a pipeline of them. Without a script it reads all fields of every key, and after them the epoch, so
+// that what was read is of no earlier one.
 type scriptCall struct {
 	script *redis.Script
 	keys   []string
 	args   []any
+	state  string // where the epoch is read
+	// ladders are those that the arguments refer to.
+	ladders []*leaparray.Ladder
 	// line, if it is there, is the whole command with room for its name and for what names the script: text, or its hash.
 	line   []any
 	text   string
 	cmd    *redis.Cmd
 	reads  []*redis.Cmd
+	epoch  *redis.Cmd
 	rounds []*syncer.Round // in a store's exchange: what is asked for
 }
 
@@ -66,6 +75,7 @@ func (c *scriptCall) send(ctx context.Context, pipe redis.Pipeliner) {
 	for _, key := range c.keys {
 		c.reads = append(c.reads, pipe.Do(ctx, c.args[0], key))
 	}
+	c.epoch = pipe.Do(ctx, "HGET", c.state, "e")
 }
 
 // sendText is send for a server that doesn't have the script.
@@ -87,6 +97,9 @@ func (c *scriptCall) err() error {
 		if err := cmd.Err(); err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") {
 			return err
 		}
+	}
+	if err := c.epoch.Err(); err != nil && !errors.Is(err, redis.Nil) {
+		return err
 	}
 	return nil
 }

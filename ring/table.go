@@ -12,7 +12,7 @@ import (
 
 // Protocol is the version of what nodes say to each other, and of how they place partitions. Nodes of different versions form
 // no cluster.
-const Protocol = 1
+const Protocol = 2
 
 // The parameters of placement. With 200 virtual nodes and a load of at most 1.25 times the mean, a change moves little
 // more than it must: see TestMovement.

@@ -3,6 +3,7 @@ package syncer
 import (
 	"context"
 	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -105,6 +106,14 @@ func (c *Counter) addSpace(name string, ns Namespace) error {
 }
 
 func newWriter() string { return rand.Text()[:12] }
+
+// newNonce tells rounds apart that were cut under one name and number. It must not come from a generator whose state is copied
+// along with the process.
+func newNonce() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	return binary.LittleEndian.Uint64(b[:])
+}
 
 // Writer is the name under which the store knows this counter.
 func (c *Counter) Writer() string { return c.opt.Writer }

@@ -25,7 +25,12 @@
 //
 // A key that is not in memory is loaded when something needs to know its past; adding without limits does not. If the
 // store can't be reached, answers come from memory and say so (Result.Degraded). If the store lost what it had
-// acknowledged, it is told again what memory knows.
+// acknowledged, it is told again what memory knows: every counter restores its part, the store adds up what is missing of it,
+// and what is known is read again before a decision relies on it, since others may have counted meanwhile.
+//
+// Nothing is counted in the store before it has said what data it has (its epoch), and a round that is late for other data is not
+// carried out. A name under which rounds are numbered is used once: if the store knows it from another process, a copy of this one or
+// one that was given the same name, the counter goes on under another, with nothing lost.
 //
 // # Several counters
 //

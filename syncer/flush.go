@@ -12,22 +12,31 @@ func (c *Counter) cutRound(p *partition) *Round {
 		return nil
 	}
 	r := c.nextRound(p, now)
-	p.sent = r != nil
+	if p.sent = r != nil; p.sent {
+		p.address(r)
+	}
 	return r
 }
 
-func (c *Counter) nextRound(p *partition, now time.Time) *Round {
+// address tells a round what the store said last: by it the store notices that it has lost data.
+func (p *partition) address(r *Round) {
+	last := p.heard
 	if p.republish != nil {
+		last = p.republish.heard
+	}
+	r.Epoch, r.Version, r.Quieted = last.epoch, last.version, last.quieted
+}
+
+func (c *Counter) nextRound(p *partition, now time.Time) *Round {
+	switch {
+	case p.republish != nil:
 		return c.cutRepublish(p)
-	}
-	if p.flight != nil {
-		// Its outcome is unknown: the same again, under the same number.
-		p.flight.Epoch = p.epoch
-		return p.flight
-	}
-	if len(p.queue) > 0 {
+	case p.flight != nil:
+		return p.flight // its outcome is unknown: the same again, under the same number
+	case !p.met:
+		return c.cutMeeting(p, now)
+	case len(p.queue) > 0:
 		p.flight, p.queue = p.queue[0], p.queue[1:]
-		p.flight.Epoch = p.epoch
 		c.attach(p, p.flight)
 		return p.flight
 	}
@@ -44,20 +53,41 @@ func (c *Counter) nextRound(p *partition, now time.Time) *Round {
 		return nil
 	}
 	if r.seal() {
-		p.seq++
-		r.Seq = p.seq
+		p.number(r)
 	}
 	r.Quiet = r.Quiet && r.Seq != 0
-	// Before the version is known a load has to learn it: what others do later would not be noticed.
-	r.ReadOnly = p.met && r.Seq == 0 && !verify && r.onlyUnknown()
-	r.Acked, r.Epoch, r.through = p.acked, p.epoch, p.cut
+	r.ReadOnly = r.Seq == 0 && !verify && r.onlyUnknown()
+	r.Acked, r.through = p.acked, p.cut
+	p.flight = r
+	return r
+}
+
+// number makes a round the next of this writer.
+func (p *partition) number(r *Round) {
+	p.seq++
+	r.Seq, r.Nonce = p.seq, newNonce()
+}
+
+// cutMeeting asks what data the store has before anything is counted: a copy of a round that did not say to what data it belongs
+// might arrive after all is lost, and be restored a second time. It loads what somebody waits for along the way.
+func (c *Counter) cutMeeting(p *partition, now time.Time) *Round {
+	r := p.lane.newRound(p)
+	if len(p.queue) == 0 {
+		c.takeWants(p, r)
+	}
+	if len(r.Keys)+len(p.queue) == 0 && !(p.flushDue && p.isDirty()) && !c.verifyDue(p, now) {
+		p.lane.recycle(r)
+		return nil
+	}
+	r.seal()
+	r.through = p.covered
 	p.flight = r
 	return r
 }
 
 // verifyDue reports whether the store should be asked if it still has everything, and what others did.
 func (c *Counter) verifyDue(p *partition, now time.Time) bool {
-	return p.table.used > 0 && now.Sub(p.verified) >= c.opt.VerifyInterval || p.failing
+	return p.table.used > 0 && now.Sub(p.verified) >= c.opt.VerifyInterval || p.failing || p.suspect
 }
 
 // full reports whether a round is as large as one may be.
@@ -74,12 +104,16 @@ func (c *Counter) takeWants(p *partition, r *Round) {
 		if c.full(r) {
 			return
 		}
+		at := p.find(w.hash, w.ns, w.key)
+		if at != 0 && !p.met {
+			continue // what is pending of it can't be counted yet
+		}
 		if r.wants == nil {
 			r.wants = map[string]*want{}
 		}
 		r.wants[name] = w
 		delete(p.wants, name)
-		if at := p.find(w.hash, w.ns, w.key); at != 0 {
+		if at != 0 {
 			c.takeKey(p, r, at, p.arena.entry(at), true)
 			continue
 		}
@@ -112,7 +146,7 @@ func (c *Counter) takeKey(p *partition, r *Round, at ref, e entry, load bool) {
 	l := sp.ladder
 	ns, key := e.name()
 	k := r.addKey(ns, key)
-	k.ref, k.Load = at, load || e.has(flagShared)
+	k.ref, k.Load, k.Ladder = at, load || e.has(flagShared), l
 	r.Quiet = r.Quiet && e.has(flagShared)
 	k.Reset = e.has(flagReset)
 	e.drop(flagReset)

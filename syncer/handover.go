@@ -24,9 +24,9 @@ const (
 // once whoever sends it to the store: it goes under the name and number that it was given by the counter that cut it.
 type Handover struct {
 	Partition int
-	// Epoch and Version are what the store said last; Met is false if it has not been asked.
-	Epoch, Version uint64
-	Met            bool
+	// Epoch, Version and Quieted are what the store said last; Met is false if it has not been asked.
+	Epoch, Version, Quieted uint64
+	Met                     bool
 	// Doubt says that a third counter may have sent the rounds to the store, or still do: what the store says of a key is not
 	// to be relied on before the last of them is acknowledged.
 	Doubt bool
@@ -107,7 +107,8 @@ func (c *Counter) Cede(ctx context.Context, partition int) error {
 		p.mu.Lock()
 		if first && p.mode == modeOwn {
 			p.mode = modeMoving
-			p.wake() // those who wait for a load find another partition
+			p.suspect = p.met && p.table.used > 0 // what it has lost must be restored by who knows it
+			p.wake()                              // those who wait for a load find another partition
 		}
 		if p.mode != modeMoving {
 			p.mu.Unlock()
@@ -137,7 +138,7 @@ func (p *partition) sealable(patient bool) bool {
 	if p.sent || p.republish != nil || len(p.held) > 0 {
 		return false
 	}
-	return !patient || p.blind() || p.pendingBuckets == 0 && p.flight == nil && len(p.queue) == 0 && !p.isDirty()
+	return !patient || p.blind() || !p.suspect && p.pendingBuckets == 0 && p.flight == nil && len(p.queue) == 0 && !p.isDirty()
 }
 
 // seal cuts all that is pending into rounds. It reports true.
@@ -181,8 +182,8 @@ func (c *Counter) cutAll(p *partition) (rounds []*Round) {
 			c.detach(p, r)
 			continue
 		}
-		p.seq++
-		r.Seq, r.Acked, r.Epoch, r.through = p.seq, p.acked, p.epoch, p.cut
+		p.number(r)
+		r.Acked, r.through = p.acked, p.cut
 		rounds = append(rounds, r)
 	}
 	return rounds
@@ -278,73 +279,10 @@ func (c *Counter) Release(partition int) error {
 	p.dirty, p.firstDirty, p.parked, p.adopted, p.shared = nil, 0, nil, nil, nil
 	p.pendingBuckets = 0
 	p.cut, p.covered = p.drawn, p.drawn
-	p.seq, p.acked, p.version, p.epoch, p.met = 0, 0, 0, 0, false
+	p.seq, p.acked, p.heard, p.met, p.suspect = 0, 0, heard{}, false, false
 	p.tenure++
 	p.writer = fmt.Sprintf("%s.%d", c.opt.Writer, p.tenure)
 	p.sealed, p.mode, p.doubt = nil, modeForeign, false
 	p.wake()
 	return nil
-}
-
-// Adopt takes a partition over from another counter. Counts that the store had not acknowledged are sent to it, under the name and
-// number that they have; until it has them, they are pending here. If this counter has already begun to decide about
-// the partition, or knows more recent news from the store, it reads again what it knows of the keys.
-func (c *Counter) Adopt(h *Handover) {
-	p := &c.parts[h.Partition]
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.unseal()
-	p.gen = (p.gen + 1) & low24
-	news := p.met && (p.epoch != h.Epoch || p.version > h.Version)
-	if h.Met && !news {
-		p.epoch, p.version, p.met = h.Epoch, h.Version, true
-		if p.mode != modeOwn {
-			for i := range h.Keys {
-				c.install(p, &h.Keys[i])
-			}
-		}
-	}
-	// What is left here from an earlier turn may be part of what the other counter has read from the store.
-	p.doubt = p.doubt || h.Doubt && len(h.Rounds) > 0 || p.flight != nil || len(p.queue) > 0
-	for _, r := range h.Rounds {
-		c.enqueue(p, r)
-	}
-	p.mode, p.flushDue = modeOwn, true
-	p.wake()
-	p.lane.kick(p)
-}
-
-// install makes a key known as it was known to another counter.
-func (c *Counter) install(p *partition, k *KeyState) {
-	hash := c.hash(k.NS, k.Key)
-	at := p.find(hash, k.NS, k.Key)
-	if at == 0 {
-		sp := c.spaces[c.space(k.NS)]
-		if !c.room(p, entryWords(k.NS, k.Key, sp.ladder.Len()), c.seconds(c.opt.Now())) {
-			return // the store has it
-		}
-		at = c.makeEntry(p, hash, k.NS, k.Key)
-	}
-	e := p.arena.entry(at)
-	if !e.has(flagReset) {
-		p.takeLoaded(e, c.spaces[e.space()].ladder, k.Buckets)
-	}
-}
-
-// enqueue takes over a round of another counter, unless it has been taken over before.
-func (c *Counter) enqueue(p *partition, r *Round) {
-	if p.adopted == nil {
-		p.adopted = map[string]uint64{}
-	}
-	if r.Seq <= p.adopted[r.Writer] {
-		return
-	}
-	p.adopted[r.Writer] = r.Seq
-	r.Partition = p.id
-	for i := range r.Keys {
-		k := &r.Keys[i]
-		k.ref, k.hash = 0, c.hash(k.NS, k.Key)
-	}
-	c.with(p, r)
-	p.queue = append(p.queue, r)
 }

@@ -31,7 +31,8 @@ func (c *Counter) Page(partition int, cursor uint64, budget int) (h *Handover, n
 		return nil, 0, fmt.Errorf("partition %d: it was ceded once more", partition)
 	}
 	cursor &^= stamp
-	h = &Handover{Partition: partition, Epoch: p.epoch, Version: p.version, Met: p.met, Doubt: p.doubt || p.sealed.told && cursor == 0}
+	h = &Handover{Partition: partition, Met: p.met, Doubt: p.doubt || p.sealed.told && cursor == 0}
+	h.Epoch, h.Version, h.Quieted = p.epoch, p.version, p.quieted
 	p.sealed.told = true
 	rounds := uint64(len(p.sealed.rounds))
 	for ; cursor < rounds && budget > 0; cursor++ {
@@ -86,7 +87,7 @@ func (r *Round) size() (n int) {
 
 // copy returns all of a round that another counter needs to send it.
 func (r *Round) copy() *Round {
-	c := &Round{Partition: r.Partition, Writer: r.Writer, Seq: r.Seq, Acked: r.Acked, Keys: make([]KeyRound, len(r.Keys))}
+	c := &Round{Partition: r.Partition, Writer: r.Writer, Seq: r.Seq, Nonce: r.Nonce, Acked: r.Acked, Keys: make([]KeyRound, len(r.Keys))}
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		c.Keys[i] = KeyRound{

@@ -57,8 +57,9 @@ type partition struct {
 	republish          *republish
 	sent               bool // a round is with the store at this moment
 	seq, acked         uint64
-	version, epoch     uint64
-	met                bool // version is known
+	heard                   // what the store said last
+	met                bool // it has said something
+	suspect            bool // it is to say once more what it has, soon
 	gen                uint32
 	failing            bool
 	contact, verified  time.Time // when the store last answered; when it last said what it has and what others did

@@ -1,19 +1,28 @@
 package syncer
 
-// republish is the state of telling a store that has lost data what memory knows.
+// heard is what the store said last of the data that it has of a partition.
+type heard struct{ epoch, version, quieted uint64 }
+
+func heardOf(r *Round) heard { return heard{r.Epoch, r.Version, r.Quieted} }
+
+// republish is the state of telling a store that has lost data what memory knows. It ends before anything else is sent; nothing is
+// evicted or moved meanwhile.
 type republish struct {
-	refs  []ref
-	held  *Round // the round that found the loss; it is sent after
-	round *Round // under way
-	next  int
-	// epoch is that of the data which counts are restored into.
-	epoch uint64
+	heard // of the data which counts are restored into
+	// after is the epoch in which they were known.
+	after uint64
+	refs  []ref      // in memory
+	keys  []KeyState // taken over from another counter, of keys of which newer things are in memory
+	next  int        // position in both
+	round *Round     // under way
 }
 
-// startRepublish begins after a round that was not carried out because the store has lost what it had acknowledged. The
-// entries stay where they are until it is over: nothing is evicted or moved meanwhile.
-func (c *Counter) startRepublish(p *partition, r *Round) {
-	rp := &republish{held: r, epoch: r.Epoch}
+func (rp *republish) len() int { return len(rp.refs) + len(rp.keys) }
+
+// startRepublish begins to restore what is in memory into the data that the store has now. What could not be sent because of the loss
+// stays the partition's flight, and goes after that.
+func (c *Counter) startRepublish(p *partition, now heard) {
+	rp := &republish{heard: now, after: p.epoch}
 	for _, s := range p.table.slots {
 		if s == 0 {
 			continue
@@ -22,51 +31,98 @@ func (c *Counter) startRepublish(p *partition, r *Round) {
 			rp.refs = append(rp.refs, at)
 		}
 	}
-	p.republish, p.flight = rp, r
-	p.met = false
+	p.republish = rp
 }
 
-// cutRepublish returns the next part of what is to be restored. Unlike a flush it says what the buckets must at least
-// hold, so that sending it twice changes nothing.
+// cutRepublish returns the next part of what is to be restored. Unlike a flush it says what the buckets held, so that sending it
+// twice changes nothing.
 func (c *Counter) cutRepublish(p *partition) *Round {
 	rp := p.republish
 	if rp.round != nil {
-		rp.round.Epoch = rp.epoch
 		return rp.round
 	}
-	r := &Round{Partition: p.id, Writer: rp.held.Writer, Acked: rp.held.Acked, Epoch: rp.epoch, Republish: true}
-	for rp.next < len(rp.refs) && !c.full(r) {
-		e := p.arena.entry(rp.refs[rp.next])
-		rp.next++
-		sp := c.spaces[e.space()]
+	r := &Round{Partition: p.id, Writer: p.writer, Republish: true, After: rp.after}
+	for ; rp.next < rp.len() && !c.full(r); rp.next++ {
+		if i := rp.next - len(rp.refs); i >= 0 {
+			k := &rp.keys[i]
+			c.addKnown(p, r, k.NS, k.Key, 0).end(r, k.Buckets)
+			continue
+		}
+		at := rp.refs[rp.next]
+		e := p.arena.entry(at)
 		ns, key := e.name()
-		k := r.addKey(ns, key)
-		k.TTL = sp.ttl
-		sp.ladder.Each(p.syncedOf(e), func(level int, idx, n int64) bool {
+		k := c.addKnown(p, r, ns, key, at)
+		c.spaces[e.space()].ladder.Each(p.syncedOf(e), func(level int, idx, n int64) bool {
 			r.buckets = append(r.buckets, Bucket{Level: uint8(level), Index: idx, N: n})
 			return true
 		})
-		k.adds, k.expired = len(r.buckets), len(r.buckets)
+		k.end(r, nil)
 	}
 	r.seal()
-	r.Final = rp.next == len(rp.refs)
 	rp.round = r
 	return r
 }
 
-// settleRepublish goes on with the next part, or with the round that found the loss.
-func (c *Counter) settleRepublish(p *partition, r *Round) (more bool) {
+// addKnown adds a key of which something is known to a part.
+func (c *Counter) addKnown(p *partition, r *Round, ns, key []byte, at ref) *KeyRound {
+	sp := c.spaces[c.space(ns)]
+	k := r.addKey(ns, key)
+	k.ref, k.hash, k.TTL, k.Ladder = at, c.hash(ns, key), sp.ttl, sp.ladder
+	return k
+}
+
+// end appends buckets to those of the round, and lets the key's Adds end there.
+func (k *KeyRound) end(r *Round, more []Bucket) {
+	r.buckets = append(r.buckets, more...)
+	k.adds, k.expired = len(r.buckets), len(r.buckets)
+}
+
+// settleRepublish goes on with the next part, or with what could not be sent.
+func (c *Counter) settleRepublish(p *partition, r *Round) {
 	rp := p.republish
 	rp.round = nil
-	rp.epoch = r.Epoch
 	if r.Lost {
-		// It has lost everything once more, the parts that were told before this one too, and has not taken this one: if
-		// it had restored the sequence, telling the others again would change nothing.
-		rp.next = 0
-		return true
+		// It has lost data once more, or another counter has drawn an epoch: all is to be told to what it has now.
+		rp.after, rp.next = max(rp.after, rp.epoch), 0
+		rp.heard = heardOf(r)
+		return
 	}
-	if r.Final {
-		p.republish, p.epoch = nil, r.Epoch
+	rp.heard = heardOf(r)
+	c.takeRestored(p, r)
+	if rp.next == rp.len() {
+		p.endRepublish()
 	}
-	return true
+}
+
+// takeRestored makes synced what the store holds after a part: only who knows that can restore it once more.
+func (c *Counter) takeRestored(p *partition, r *Round) {
+	for i := range r.Keys {
+		k := &r.Keys[i]
+		at := k.ref
+		if at == 0 {
+			at = p.find(k.hash, k.NS, k.Key)
+		}
+		if at == 0 {
+			continue
+		}
+		e := p.arena.entry(at)
+		for j := range k.Adds {
+			b := &k.Adds[j]
+			p.setSynced(e, c.spaces[e.space()].ladder, int(b.Level), b.Index, b.Stored)
+		}
+	}
+}
+
+// endRepublish begins a new epoch: nothing is acknowledged in it, and others may have counted before all was restored, so
+// that what is known has to be read again before it is relied on.
+func (p *partition) endRepublish() {
+	p.heard, p.met, p.republish = p.republish.heard, true, nil
+	p.gen = (p.gen + 1) & low24
+	p.acked = 0
+	if p.flight != nil {
+		p.flight.Acked = 0
+	}
+	for _, r := range p.queue {
+		r.Acked = 0
+	}
 }

@@ -19,19 +19,25 @@ func (c *Counter) settle(p *partition, r *Round) (more bool) {
 		return false
 	case r.Republish:
 		p.succeed()
-		return c.settleRepublish(p, r)
-	case r.Lost && !r.ReadOnly:
+		c.settleRepublish(p, r)
+		return true
+	case r.Lost:
 		p.succeed()
 		c.losses.Add(1)
 		c.logLoss(p.id)
-		c.startRepublish(p, r)
+		c.startRepublish(p, heardOf(r))
+		return true
+	case r.Used || r.Later && r.Writer == p.writer && !p.doubt:
+		p.succeed()
+		c.rename(p, r)
 		return true
 	}
 	p.succeed()
 	c.batchesOK.Add(1)
 	p.flight = nil
+	first := !p.met
 	if !r.ReadOnly {
-		p.learnVersion(r)
+		p.learn(r)
 	}
 	p.advance(r)
 	sec := c.seconds(c.opt.Now())
@@ -41,7 +47,7 @@ func (c *Counter) settle(p *partition, r *Round) (more bool) {
 		}
 		c.settleKey(p, r, &r.Keys[i], sec)
 	}
-	more = p.flushDue && p.isDirty() && c.full(r) || len(p.wants) > 0 || len(p.queue) > 0
+	more = p.flushDue && p.isDirty() && (first || c.full(r)) || len(p.wants) > 0 || len(p.queue) > 0
 	p.rebuild()
 	p.lane.recycle(r)
 	return more
@@ -78,7 +84,11 @@ func (c *Counter) settleFailure(p *partition, r *Round) {
 	p.failing = true
 	p.backoff = min(max(2*p.backoff, firstBackoff), longestBackoff)
 	p.retryAt = time.Now().Add(p.backoff)
-	for _, wants := range []map[string]*want{r.wants, p.wants} {
+	waiting := []map[string]*want{r.wants, p.wants}
+	if p.flight != nil {
+		waiting = append(waiting, p.flight.wants) // behind a restoration
+	}
+	for _, wants := range waiting {
 		for name, w := range wants {
 			w.done, w.err = true, r.Err
 			delete(wants, name)
@@ -96,17 +106,38 @@ func (c *Counter) settleFailure(p *partition, r *Round) {
 	p.lane.recycle(r)
 }
 
-// learnVersion notices that others have changed the partition: what was loaded before may be out of date.
-func (p *partition) learnVersion(r *Round) {
-	expect := p.version
-	if r.Seq != 0 && !r.Quiet {
-		expect++
+// learn notices that others have changed the partition: what was loaded before may be out of date. Of quiet changes hears by itself who
+// shares keys.
+func (p *partition) learn(r *Round) {
+	version, quieted := p.version, p.quieted
+	switch {
+	case r.Seq == 0:
+	case r.Quiet:
+		quieted++
+	default:
+		version++
 	}
-	if p.met && r.Version != expect {
+	if p.met && (r.Version != version || r.Quieted != quieted && len(p.shared) == 0) {
 		p.gen = (p.gen + 1) & low24
 	}
-	p.version, p.epoch, p.met = r.Version, r.Epoch, true
+	p.heard, p.met, p.suspect = heardOf(r), true, false
 	p.verified = time.Now()
+}
+
+// rename has what is on its way go under another name: that which it has is in use elsewhere, by a copy of this process or by one
+// that was given the same.
+func (c *Counter) rename(p *partition, r *Round) {
+	old, name, seq := r.Writer, newWriter(), uint64(0)
+	for _, next := range append([]*Round{r}, p.queue...) {
+		if next.Writer == old {
+			seq++
+			next.Writer, next.Seq, next.Acked, next.Nonce = name, seq, 0, newNonce()
+		}
+	}
+	if p.writer == old {
+		p.writer, p.seq, p.acked = name, seq, 0
+	}
+	c.opt.Logger.Warn("the store knows this writer from another process: counting under another name", "partition", p.id, "writer", old, "now", name)
 }
 
 // settleKey moves what was flushed of one key from pending to synced and takes over what was loaded.

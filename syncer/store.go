@@ -3,6 +3,8 @@ package syncer
 import (
 	"context"
 	"errors"
+
+	"twotier/leaparray"
 )
 
 // ErrNotApplied is wrapped by a round's error when the store certainly did not carry it out. Every other error leaves the
@@ -15,8 +17,8 @@ type Store interface {
 	// answered or ctx is done, and keeps nothing of them afterwards. No two calls at a time carry rounds of one partition.
 	//
 	// A round is atomic, and a round with a sequence is carried out at most once: if the store has the round's sequence or
-	// a later one already, it only reads. If the store has less than the round's Acked, or other data than its Epoch, it
-	// has lost data: it changes nothing and reports Lost.
+	// a later one already, it only reads. A store that has less than the round says that it was told (Acked, Version,
+	// Quieted), or other data (Epoch), has lost data: it changes nothing and reports Lost.
 	Exchange(ctx context.Context, rounds []*Round)
 }
 
@@ -43,10 +45,13 @@ type KeyRound struct {
 	New bool
 	// TTL is the time to live to set, in milliseconds; 0 leaves it as it is.
 	TTL int64
-	// Adds are added to the buckets (or, in a Republish, are what the buckets must at least hold).
+	// Adds are added to the buckets (or, in a Republish, are what the buckets held).
 	Adds []Bucket
 	// Expired are buckets to delete.
 	Expired []Bucket
+	// Ladder, if it is there, bounds what the store keeps of the key: when it holds more buckets than Ladder.Most, those that
+	// have fallen behind the newest of their level by more than is kept are deleted, whoever left them there.
+	Ladder *leaparray.Ladder
 
 	// Loaded are the buckets asked for with Load.
 	Loaded []Bucket
@@ -68,28 +73,36 @@ type Round struct {
 	Writer string
 	// Seq numbers the rounds of a writer and partition that change something, from 1; 0 only reads.
 	Seq uint64
-	// Acked is the sequence up to which the store has acknowledged.
+	// Nonce is drawn when the round is cut. It tells the round from another that was cut under the same name and number, by a
+	// process that was given the name of this one or is a copy of it.
+	Nonce uint64
+	// Acked is the sequence up to which the store has acknowledged, in this epoch.
 	Acked uint64
-	// Epoch is what the store last said its data of the partition is, 0 if this writer has not heard of any. The store draws a
-	// new one when the first round writes to a partition of which it has nothing, and answers with the one it has.
-	Epoch uint64
-	// Quiet says that nobody who has loaded these keys relies on Version to hear of changes: it is not counted up.
+	// Epoch is what the store last said its data of the partition is, 0 if this writer has not heard of any: then a store that has
+	// nothing of the partition draws one, though the round only read. Version and Quieted are how many changes it
+	// said that all writers had made: those that are heard of and those that are not. The answer tells what they are now, this round included.
+	Epoch, Version, Quieted uint64
+	// Quiet says that nobody who has loaded these keys relies on Version to hear of changes: Quieted is counted up instead.
 	Quiet bool
-	// Republish restores counts after a loss: every bucket of Adds is raised to at least N. With Final, Acked becomes the
-	// stored sequence. Epoch is the one that the answer to the part before came with, or that which reported the loss, be it 0;
-	// if the store has another, everything was lost once more, and it changes nothing and reports Lost. If it has been
-	// restored up to Acked already, it changes nothing either: this is a message that was late.
-	Republish, Final bool
-	// ReadOnly says that the round only loads keys and that Lost, Version and Epoch are not looked at, which can make it cheaper.
+	// Republish restores counts after a loss: what Adds say is what the buckets held in an earlier epoch. The store remembers for as
+	// long as its epoch lasts how much of each bucket was restored, and adds what is missing of it: the sum is
+	// right whoever restores first, and whatever was counted since. In an epoch that began with what a loss left, what is found in a bucket
+	// counts as restored. A key that was reset in this epoch stays as it is. Stored tells what the buckets hold then.
+	Republish bool
+	// After is the epoch in which the counts that are republished were known. If Epoch is not above it, the store draws a new one, which
+	// is, so that all hear of the loss.
+	After uint64
+	// ReadOnly says that the round only loads keys and that Version and Quieted are not looked at, which can make it cheaper.
 	ReadOnly bool
 	Keys     []KeyRound
 
 	// Err is nil, wraps ErrNotApplied, or leaves the outcome unknown.
 	Err error
-	// Lost is set if the store has less than Acked, or other data than that of Epoch.
+	// Lost is set if the store has lost data.
 	Lost bool
-	// Version counts the changes that all writers made to the partition, this round included.
-	Version uint64
+	// Used is set if the store has carried out another round under this name and number, with another Nonce, and Later if it
+	// has carried out later ones. In the first case this one was certainly not carried out.
+	Used, Later bool
 
 	buckets []Bucket
 	names   []byte

@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"twotier/leaparray"
 	"twotier/syncer"
 )
 
@@ -33,23 +35,20 @@ type Store struct {
 type partition struct {
 	store *Store
 
-	mu      sync.Mutex
-	version uint64
-	epoch   uint64 // 0 until something is written
-	seqs    map[string]sequence
-	keys    map[string]*hash
-	swept   int64
-	name    []byte  // scratch memory
-	found   []*hash // scratch memory, too
-	touched uint64
+	mu                      sync.Mutex
+	version, quieted, epoch uint64 // the epoch is 0 until it is asked for
+	left                    bool   // the epoch began with what a loss had left
+	seqs                    map[string]sequence
+	keys                    map[string]*hash
+	records                 map[string]*record // of keys that were restored or reset in this epoch
+	swept                   int64
+	name                    []byte  // scratch memory
+	found                   []*hash // scratch memory, too
+	touched                 uint64
 }
 
-// sequence is the number of a writer's last round. known says that the writer knew what data it wrote to: an earlier round, sent
-// when it did not, may arrive after all is lost.
-type sequence struct {
-	n     uint64
-	known bool
-}
+// sequence is the number of a writer's last round and its nonce.
+type sequence struct{ n, nonce uint64 }
 
 // hash is one key's buckets.
 type hash struct {
@@ -97,50 +96,75 @@ func (s *Store) partition(id int) *partition {
 	defer s.mu.Unlock()
 	p := s.partitions[id]
 	if p == nil {
-		p = &partition{store: s, seqs: map[string]sequence{}, keys: map[string]*hash{}}
+		p = &partition{store: s, seqs: map[string]sequence{}, keys: map[string]*hash{}, records: map[string]*record{}}
 		s.partitions[id] = p
 	}
 	return p
 }
 
 func (p *partition) round(r *syncer.Round, now int64) {
-	r.Err, r.Lost = nil, false
+	r.Err, r.Lost, r.Used, r.Later = nil, false, false, false
 	if r.Republish {
 		p.republish(r, now)
 		return
 	}
-	stored, known := p.seqs[r.Writer].n, r.Epoch
-	r.Epoch = p.epoch
-	if stored < r.Acked || known != 0 && known != p.epoch {
+	stored := p.seqs[r.Writer]
+	if stored.n < r.Acked || r.Epoch != 0 && p.behind(r) {
 		r.Lost = true
+		p.tell(r)
+		return
+	}
+	if r.Seq > 0 && r.Seq == stored.n && r.Nonce != stored.nonce {
+		r.Used = true
+		p.tell(r)
 		return
 	}
 	p.sweep(now)
-	fresh := r.Seq > stored
+	fresh := r.Seq > stored.n
 	if most := p.store.opt.MaxMemory; fresh && p.store.bytes.Load() > most {
 		r.Err = fmt.Errorf("%w: the embedded store is full (%d bytes)", syncer.ErrNotApplied, most)
 		return
 	}
-	if fresh {
-		p.seqs[r.Writer] = sequence{r.Seq, known != 0}
-		p.begin()
-		r.Epoch = p.epoch
-		if !r.Quiet {
-			p.version++
-		}
-	}
+	r.Later = r.Seq > 0 && stored.n > r.Seq
+	p.count(r, fresh)
 	p.touch(r.Keys)
 	for i := range r.Keys {
 		p.key(&r.Keys[i], fresh, now)
 	}
-	r.Version = p.version
+	p.tell(r)
 }
 
-// begin draws an epoch if there is none.
-func (p *partition) begin() {
-	if p.epoch == 0 {
-		p.epoch = p.store.epochs.Add(1)
+// behind reports whether the data is not that which the round's writer was told of, or less.
+func (p *partition) behind(r *syncer.Round) bool {
+	return r.Epoch != p.epoch || p.version < r.Version || p.quieted < r.Quieted
+}
+
+func (p *partition) tell(r *syncer.Round) {
+	r.Epoch, r.Version, r.Quieted = p.epoch, p.version, p.quieted
+}
+
+// count notes that a round is carried out.
+func (p *partition) count(r *syncer.Round, fresh bool) {
+	begun := p.epoch == 0
+	if begun {
+		p.begin(0, len(p.keys) > 0)
 	}
+	if !fresh {
+		return
+	}
+	p.seqs[r.Writer] = sequence{r.Seq, r.Nonce}
+	if r.Quiet {
+		p.quieted++
+	} else if !begun {
+		p.version++
+	}
+}
+
+// begin draws an epoch above another, for data that a loss has left or for none.
+func (p *partition) begin(after uint64, left bool) {
+	p.epoch, p.left = max(p.store.epochs.Add(1), after+1), left
+	p.version++
+	clear(p.records)
 }
 
 // touch reads what the keys of a round lead to before anything is done with the first: reads that don't depend on each other wait
@@ -197,8 +221,8 @@ func (p *partition) key(k *syncer.KeyRound, write bool, now int64) {
 		k.Err = fmt.Errorf("%w: the count would overflow", syncer.ErrNotApplied)
 		return
 	}
-	if write && h != nil && k.Reset {
-		p.remove(string(p.name), h)
+	if write && k.Reset {
+		p.forget(h, now)
 		h = nil
 	}
 	if write && h == nil && len(k.Adds) > 0 {
@@ -222,45 +246,36 @@ func (p *partition) key(k *syncer.KeyRound, write bool, now int64) {
 		for i := range k.Expired {
 			p.drop(h, &k.Expired[i])
 		}
-		if k.TTL > 0 {
-			h.expires = now + k.TTL
-		}
+		p.renew(h, k, now)
 	}
 	if k.Load {
 		k.Loaded = h.appendTo(k.Loaded)
 	}
 }
 
-func (p *partition) republish(r *syncer.Round, now int64) {
-	r.Version = p.version
-	if r.Epoch != p.epoch { // what was told before is lost
-		r.Lost, r.Epoch = true, p.epoch
-		return
-	}
-	if s := p.seqs[r.Writer]; s.known && s.n >= r.Acked {
-		return // all is restored already
-	}
-	p.begin()
-	r.Epoch = p.epoch
-	for i := range r.Keys {
-		k := &r.Keys[i]
-		h := p.find(k.NS, k.Key, now)
-		if h == nil {
-			h = p.insert(len(k.Adds))
-		}
+// renew sets a key's time to live and drops what it no longer needs.
+func (p *partition) renew(h *hash, k *syncer.KeyRound, now int64) {
+	if k.TTL > 0 {
 		h.expires = now + k.TTL
-		for j := range k.Adds {
-			b := &k.Adds[j]
-			if missing := b.N - h.get(b); missing > 0 {
-				p.add(h, b, missing)
-			}
-		}
 	}
-	if r.Final {
-		p.seqs[r.Writer] = sequence{r.Acked, true}
+	if k.Ladder != nil && len(h.buckets) > k.Ladder.Most() {
+		p.purge(h, k.Ladder)
 	}
-	p.version++
-	r.Version = p.version
+}
+
+// purge drops the buckets that have fallen behind the newest of their level by more than is kept.
+func (p *partition) purge(h *hash, l *leaparray.Ladder) {
+	var newest [leaparray.MaxLevels]int64
+	for i := range h.buckets {
+		b := h.buckets[i].bucket()
+		newest[b.Level] = max(newest[b.Level], b.Index)
+	}
+	had := len(h.buckets)
+	h.buckets = slices.DeleteFunc(h.buckets, func(o bucket) bool {
+		b := o.bucket()
+		return int(b.Level) < l.Len() && b.Index < newest[b.Level]-l.Keep(int(b.Level))
+	})
+	p.store.bytes.Add(bucketCost * int64(len(h.buckets)-had))
 }
 
 const indexBits = 56
@@ -295,6 +310,9 @@ func (h *hash) overflows(k *syncer.KeyRound) bool {
 }
 
 func (h *hash) get(b *syncer.Bucket) int64 {
+	if h == nil {
+		return 0
+	}
 	t := tag(b)
 	for i := range h.buckets {
 		if h.buckets[i].tag == t {
@@ -316,10 +334,14 @@ func (p *partition) drop(h *hash, b *syncer.Bucket) {
 }
 
 func (h *hash) appendTo(list []syncer.Bucket) []syncer.Bucket {
-	for _, b := range h.buckets {
-		list = append(list, syncer.Bucket{Level: uint8(b.tag >> indexBits), Index: int64(b.tag & (1<<indexBits - 1)), N: b.n})
+	for i := range h.buckets {
+		list = append(list, h.buckets[i].bucket())
 	}
 	return list
+}
+
+func (b *bucket) bucket() syncer.Bucket {
+	return syncer.Bucket{Level: uint8(b.tag >> indexBits), Index: int64(b.tag & (1<<indexBits - 1)), N: b.n}
 }
 
 // sweep drops the keys that have expired, once in a while.
@@ -333,14 +355,11 @@ func (p *partition) sweep(now int64) {
 			p.remove(name, h)
 		}
 	}
-}
-
-// Flush forgets everything, as FLUSHALL does. It exists for tests of loss.
-func (s *Store) Flush() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.partitions = map[int]*partition{}
-	s.bytes.Store(0)
+	for name, rec := range p.records {
+		if now > rec.expires {
+			delete(p.records, name)
+		}
+	}
 }
 
 // Expires returns when a key's time to live ends, in unix milliseconds: 0 if there is no such key, math.MaxInt64 if nobody set

@@ -73,6 +73,8 @@ type state struct {
 	busy     bool
 	last     uint64 // the highest number seen
 	answered uint64 // the highest number that the caller knows to be carried out
+	epoch    uint64 // what the last round said
+	acked    uint64 // answered in that
 	content  string // of last
 	refused  map[uint64]bool
 	late     []delayed
@@ -196,8 +198,9 @@ func (s *Store) answer(st *state, r *syncer.Round, refuse bool) {
 		}
 	}
 	s.opt.Store.Exchange(context.Background(), []*syncer.Round{c})
-	r.Err, r.Lost, r.Version, r.Epoch = c.Err, c.Lost, c.Version, c.Epoch
-	if r.Err != nil || r.Lost {
+	r.Err, r.Lost, r.Used, r.Later = c.Err, c.Lost, c.Used, c.Later
+	r.Version, r.Quieted, r.Epoch = c.Version, c.Quieted, c.Epoch
+	if r.Err != nil || r.Lost || r.Used {
 		return
 	}
 	st.refused[r.Seq] = true

@@ -19,11 +19,14 @@ func (s *Store) enter(r *syncer.Round) {
 	if s.opt.Adopts {
 		return
 	}
-	if r.Acked != st.answered {
-		s.opt.Report("%s: %d was answered last", where, st.answered)
-	}
 	if r.Republish {
 		return
+	}
+	if r.Epoch != st.epoch {
+		st.epoch, st.acked = r.Epoch, 0
+	}
+	if r.Acked != st.acked {
+		s.opt.Report("%s: %d was answered last in this epoch", where, st.acked)
 	}
 	switch {
 	case r.Seq == 0:
@@ -48,8 +51,8 @@ func (s *Store) leave(r *syncer.Round) {
 		return
 	}
 	st.last, st.content = r.Seq, content(r)
-	if r.Err == nil && !r.Lost {
-		st.answered = r.Seq
+	if r.Err == nil && !r.Lost && !r.Used {
+		st.answered, st.acked = r.Seq, r.Seq
 	}
 }
 
@@ -74,12 +77,13 @@ func content(r *syncer.Round) string {
 // clone copies all of a round that the store reads.
 func clone(r *syncer.Round) *syncer.Round {
 	c := &syncer.Round{
-		Partition: r.Partition, Writer: r.Writer, Seq: r.Seq, Acked: r.Acked, Epoch: r.Epoch, Quiet: r.Quiet, Republish: r.Republish, Final: r.Final,
+		Partition: r.Partition, Writer: r.Writer, Seq: r.Seq, Nonce: r.Nonce, Acked: r.Acked, Epoch: r.Epoch, Version: r.Version,
+		Quieted: r.Quieted, Quiet: r.Quiet, Republish: r.Republish, After: r.After,
 	}
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		c.Keys = append(c.Keys, syncer.KeyRound{
-			NS: slices.Clone(k.NS), Key: slices.Clone(k.Key), Reset: k.Reset, Load: k.Load, TTL: k.TTL,
+			NS: slices.Clone(k.NS), Key: slices.Clone(k.Key), Reset: k.Reset, Load: k.Load, TTL: k.TTL, Ladder: k.Ladder,
 			Adds: slices.Clone(k.Adds), Expired: slices.Clone(k.Expired),
 		})
 	}
@@ -88,7 +92,7 @@ func clone(r *syncer.Round) *syncer.Round {
 
 // garble fails a round and leaves nothing of an answer in it that anybody could rely on.
 func garble(r *syncer.Round, err error) {
-	r.Err, r.Lost, r.Version, r.Epoch = err, false, 1<<40, 1<<40
+	r.Err, r.Lost, r.Version, r.Quieted, r.Epoch = err, false, 1<<40, 1<<40, 1<<40
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		k.Err, k.Loaded = nil, nil

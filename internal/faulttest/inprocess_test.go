@@ -344,7 +344,7 @@ type forgetful struct {
 func (f *forgetful) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	f.Store.Exchange(ctx, rounds)
 	for _, r := range rounds {
-		if r.Republish && !r.Final && r.Err == nil {
+		if r.Republish && r.Err == nil {
 			f.once.Do(f.lose)
 		}
 	}

@@ -49,7 +49,7 @@ func readClaim(r *reader, a *node.ClaimAnswer) {
 
 func appendHandover(b []byte, h *syncer.Handover) []byte {
 	b = append(b, boolByte(h.Met)*metBit|boolByte(h.Doubt)*doubtBit)
-	b = binary.AppendUvarint(binary.AppendUvarint(b, h.Epoch), h.Version)
+	b = binary.AppendUvarint(binary.AppendUvarint(binary.AppendUvarint(b, h.Epoch), h.Version), h.Quieted)
 	b = binary.AppendUvarint(b, uint64(len(h.Rounds)))
 	for _, r := range h.Rounds {
 		b = appendRound(b, r)
@@ -64,7 +64,7 @@ func appendHandover(b []byte, h *syncer.Handover) []byte {
 
 func readHandover(r *reader) *syncer.Handover {
 	bits := r.byte()
-	h := &syncer.Handover{Met: bits&metBit != 0, Doubt: bits&doubtBit != 0, Epoch: r.uint(), Version: r.uint()}
+	h := &syncer.Handover{Met: bits&metBit != 0, Doubt: bits&doubtBit != 0, Epoch: r.uint(), Version: r.uint(), Quieted: r.uint()}
 	for range r.count() {
 		h.Rounds = append(h.Rounds, readRound(r))
 	}
@@ -78,7 +78,7 @@ func readHandover(r *reader) *syncer.Handover {
 
 func appendRound(b []byte, r *syncer.Round) []byte {
 	b = appendBytes(b, r.Writer)
-	b = binary.AppendUvarint(binary.AppendUvarint(b, r.Seq), r.Acked)
+	b = binary.AppendUvarint(binary.AppendUvarint(binary.AppendUvarint(b, r.Seq), r.Nonce), r.Acked)
 	b = binary.AppendUvarint(b, uint64(len(r.Keys)))
 	for i := range r.Keys {
 		k := &r.Keys[i]
@@ -91,7 +91,7 @@ func appendRound(b []byte, r *syncer.Round) []byte {
 }
 
 func readRound(r *reader) *syncer.Round {
-	round := &syncer.Round{Writer: r.string(), Seq: r.uint(), Acked: r.uint()}
+	round := &syncer.Round{Writer: r.string(), Seq: r.uint(), Nonce: r.uint(), Acked: r.uint()}
 	for range r.count() {
 		k := syncer.KeyRound{NS: r.name(maxNS), Key: r.name(maxKey)}
 		bits := r.byte()

@@ -175,8 +175,8 @@ func testTTL(t *testing.T, s syncer.Store) {
 	r.Keys[0].TTL = time.Minute.Milliseconds()
 	exchange(t, s, r)
 	check(3 * time.Hour)
-	exchange(t, s, &syncer.Round{Partition: 17, Writer: "w", Acked: 4, Epoch: r.Epoch, Republish: true, Final: true, Keys: []syncer.KeyRound{
-		{Key: name, TTL: (5 * time.Hour).Milliseconds(), Adds: []syncer.Bucket{bucket(0, 0, 1)}}}})
+	part := syncer.KeyRound{Key: name, TTL: (5 * time.Hour).Milliseconds(), Adds: []syncer.Bucket{bucket(0, 0, 1)}}
+	exchange(t, s, &syncer.Round{Partition: 17, Writer: "w", Epoch: r.Epoch, Republish: true, Keys: []syncer.KeyRound{part}})
 	check(5 * time.Hour)
 }
 
@@ -249,5 +249,22 @@ func testReadOnly(t *testing.T, s syncer.Store) {
 	}
 	if absent := r.Keys[1]; absent.Err != nil || len(absent.Loaded) != 0 {
 		t.Errorf("absent: %+v", absent)
+	}
+}
+
+// testFallenBucketsLeave counts a key again and again with nothing in memory in between: nobody says which buckets have fallen out.
+func testFallenBucketsLeave(t *testing.T, s syncer.Store) {
+	l := small(t)
+	for i := range int64(60) {
+		k := key("a", bucket(0, 20*i, 1), bucket(1, 10*i, 1), bucket(2, 5*i, 1))
+		k.Ladder, k.Load = l, i%2 == 0
+		r := apply(t, s, "w", uint64(i+1), k)
+		if n := len(r.Keys[0].Loaded); n > l.Most() {
+			t.Fatalf("after %d writes it holds %d buckets, its ladder has %d", i+1, n, l.Most())
+		}
+		stored(t, &r.Keys[0], 1, 1, 1)
+	}
+	if n := len(load(t, s, 17, nil, []byte("a"))); n > l.Most() {
+		t.Errorf("it holds %d buckets, its ladder has %d", n, l.Most())
 	}
 }

@@ -1,292 +1,262 @@
 package storetest
 
 import (
-	"fmt"
 	"maps"
-	"math/rand/v2"
-	"sync"
+	"math"
 	"testing"
+	"time"
 
+	"twotier/leaparray"
 	"twotier/syncer"
 )
 
-// model is the store as anybody can see that it is right: one at a time, nothing lost, nothing expires.
-type model struct {
-	seqs     map[string]uint64  // by partition and writer
-	known    map[string]bool    // the writer knew the epoch
-	epochs   map[int]uint64     // by partition, as the store says
-	versions map[int]uint64     // by partition
-	keys     map[string]content // by partition, namespace and key
+// model is the store as anybody can see that it is right: one at a time, nothing expires.
+type model map[int]*shelf
+
+// shelf is a partition.
+type shelf struct {
+	heard
+	left     bool // the epoch began with what a loss had left
+	writers  map[string]sequence
+	keys     map[string]content
+	lives    map[string]int64   // the time to live of each key as it was last set, 0 if it is not known
+	restored map[string]content // in this epoch
+	reset    map[string]bool    // in this epoch
 }
 
-func newModel() *model {
-	return &model{map[string]uint64{}, map[string]bool{}, map[int]uint64{}, map[int]uint64{}, map[string]content{}}
+type heard struct{ epoch, version, quieted uint64 }
+
+type sequence struct{ n, nonce uint64 }
+
+// outcome is what a store has to say of a round.
+type outcome struct{ lost, used, later bool }
+
+func newShelf() *shelf {
+	return &shelf{writers: map[string]sequence{}, keys: map[string]content{}, lives: map[string]int64{}, restored: map[string]content{}, reset: map[string]bool{}}
 }
 
-func sequenceID(r *syncer.Round) string { return fmt.Sprint(r.Partition, " ", r.Writer) }
-
-func keyID(partition int, k *syncer.KeyRound) string {
-	return fmt.Sprintf("%d %q %q", partition, k.NS, k.Key)
+func (m model) shelf(partition int) *shelf {
+	if m[partition] == nil {
+		m[partition] = newShelf()
+	}
+	return m[partition]
 }
 
-// carryOut does what the round says, and reports whether it is lost.
-func (m *model) carryOut(r *syncer.Round) (lost bool) {
-	if r.Republish {
-		if r.Epoch != m.epochs[r.Partition] {
-			return true
+// copy returns the model as it is now.
+func (m model) copy() model {
+	c := model{}
+	for id, s := range m {
+		o := newShelf()
+		o.heard, o.left = s.heard, s.left
+		maps.Copy(o.writers, s.writers)
+		maps.Copy(o.lives, s.lives)
+		maps.Copy(o.reset, s.reset)
+		for k, v := range s.keys {
+			o.keys[k] = maps.Clone(v)
 		}
-		m.republish(r)
-		return false
+		for k, v := range s.restored {
+			o.restored[k] = maps.Clone(v)
+		}
+		c[id] = o
 	}
-	stored := m.seqs[sequenceID(r)]
-	if stored < r.Acked || r.Epoch != 0 && r.Epoch != m.epochs[r.Partition] {
-		return true
+	return c
+}
+
+func nameOf(k *syncer.KeyRound) string { return string(k.NS) + "\x00" + string(k.Key) }
+
+// carryOut does what the round says.
+func (m model) carryOut(r *syncer.Round) (o outcome) {
+	s := m.shelf(r.Partition)
+	behind := r.Epoch != s.epoch || s.version < r.Version || s.quieted < r.Quieted
+	if r.Republish {
+		if behind {
+			return outcome{lost: true}
+		}
+		s.republish(r)
+		return o
 	}
-	if r.Seq <= stored {
-		return false
+	stored := s.writers[r.Writer]
+	switch {
+	case stored.n < r.Acked || r.Epoch != 0 && behind:
+		return outcome{lost: true}
+	case r.Seq > 0 && r.Seq == stored.n && r.Nonce != stored.nonce:
+		return outcome{used: true}
 	}
-	m.seqs[sequenceID(r)], m.known[sequenceID(r)] = r.Seq, r.Epoch != 0
-	if !r.Quiet {
-		m.versions[r.Partition]++
+	begun := s.epoch == 0
+	if begun {
+		s.begin(false)
+	}
+	if r.Seq <= stored.n {
+		return outcome{later: r.Seq > 0 && r.Seq < stored.n}
+	}
+	s.writers[r.Writer] = sequence{r.Seq, r.Nonce}
+	if r.Quiet {
+		s.quieted++
+	} else if !begun {
+		s.version++
+	}
+	for i := range r.Keys {
+		s.count(&r.Keys[i])
+	}
+	return o
+}
+
+// drawn stands for an epoch that the store has yet to name.
+const drawn = math.MaxUint64
+
+func (s *shelf) begin(left bool) {
+	s.epoch, s.left = drawn, left
+	s.version++
+	clear(s.restored)
+	clear(s.reset)
+}
+
+func (s *shelf) count(k *syncer.KeyRound) {
+	name := nameOf(k)
+	if k.Reset {
+		delete(s.keys, name)
+		delete(s.lives, name)
+		s.reset[name] = true
+	}
+	c := s.at(name)
+	for _, b := range k.Adds {
+		c[place{b.Level, b.Index}] += b.N
+	}
+	for _, b := range k.Expired {
+		delete(c, place{b.Level, b.Index})
+	}
+	s.end(k, name)
+}
+
+func (s *shelf) at(name string) content {
+	if s.keys[name] == nil {
+		s.keys[name] = content{}
+	}
+	return s.keys[name]
+}
+
+// end does what follows every write to a key.
+func (s *shelf) end(k *syncer.KeyRound, name string) {
+	c := s.keys[name]
+	if k.Ladder != nil && len(c) > k.Ladder.Most() {
+		newest := map[uint8]int64{}
+		for p := range c {
+			newest[p.level] = max(newest[p.level], p.idx)
+		}
+		maps.DeleteFunc(c, func(p place, _ int64) bool { return p.idx < newest[p.level]-k.Ladder.Keep(int(p.level)) })
+	}
+	if k.TTL > 0 {
+		s.lives[name] = k.TTL
+	}
+	if len(c) == 0 {
+		s.lives[name] = 0
+	}
+}
+
+func (s *shelf) republish(r *syncer.Round) {
+	if s.epoch <= r.After {
+		s.begin(s.epoch != 0)
+	} else {
+		s.version++
 	}
 	for i := range r.Keys {
 		k := &r.Keys[i]
-		id := keyID(r.Partition, k)
-		if k.Reset || m.keys[id] == nil {
-			m.keys[id] = content{}
+		name := nameOf(k)
+		if s.reset[name] {
+			if len(s.keys[name]) > 0 {
+				s.end(k, name)
+			}
+			continue
+		}
+		c := s.at(name)
+		if s.restored[name] == nil {
+			s.restored[name] = content{}
 		}
 		for _, b := range k.Adds {
-			m.keys[id][place{b.Level, b.Index}] += b.N
-		}
-		for _, b := range k.Expired {
-			delete(m.keys[id], place{b.Level, b.Index})
-		}
-	}
-	return false
-}
-
-func (m *model) republish(r *syncer.Round) {
-	id := sequenceID(r)
-	if m.known[id] && m.seqs[id] >= r.Acked {
-		return
-	}
-	m.versions[r.Partition]++
-	if r.Final {
-		m.seqs[id], m.known[id] = r.Acked, true
-	}
-	for i := range r.Keys {
-		id := keyID(r.Partition, &r.Keys[i])
-		if m.keys[id] == nil {
-			m.keys[id] = content{}
-		}
-		for _, b := range r.Keys[i].Adds {
 			p := place{b.Level, b.Index}
-			m.keys[id][p] = max(m.keys[id][p], b.N)
+			had, ok := s.restored[name][p]
+			if !ok && s.left {
+				had = c[p]
+			}
+			s.restored[name][p] = max(had, b.N)
+			if b.N > had {
+				c[p] += b.N - had
+			}
 		}
+		s.end(k, name)
 	}
 }
 
-func (m *model) content(partition int, k *syncer.KeyRound) content {
-	c := maps.Clone(m.keys[keyID(partition, k)])
+// content is what a key holds, without what is zero.
+func (s *shelf) content(name string) content {
+	c := maps.Clone(s.keys[name])
 	maps.DeleteFunc(c, func(_ place, n int64) bool { return n == 0 })
 	return c
 }
 
 // compare checks what the store said of a round that the model has carried out too.
-func (m *model) compare(t *testing.T, r *syncer.Round, lost bool) {
+func (m model) compare(t *testing.T, r, sent *syncer.Round, want outcome) {
 	t.Helper()
-	if r.Lost != lost {
-		t.Fatalf("%+v: lost is %v, want %v", r, r.Lost, lost)
+	s := m.shelf(r.Partition)
+	if got := (outcome{r.Lost, r.Used, r.Later}); got != want {
+		t.Fatalf("%+v: %+v, want %+v", sent, got, want)
 	}
-	if e, known := m.epochs[r.Partition]; r.Epoch != 0 && known && r.Epoch != e {
-		t.Fatalf("%+v: epoch is %d, want %d", r, r.Epoch, e)
-	} else if r.Epoch != 0 {
-		m.epochs[r.Partition] = r.Epoch
+	if s.epoch == drawn {
+		if floor := sent.After; r.Epoch <= floor {
+			t.Fatalf("%+v: it draws epoch %d, want more than %d", sent, r.Epoch, floor)
+		}
+		s.epoch = r.Epoch
 	}
-	if lost {
+	if got := (heard{r.Epoch, r.Version, r.Quieted}); got != s.heard {
+		t.Fatalf("%+v: it has %+v, want %+v", sent, got, s.heard)
+	}
+	if want.lost || want.used {
 		return
 	}
-	if want := m.versions[r.Partition]; r.Version != want {
-		t.Fatalf("%+v: version is %d, want %d", r, r.Version, want)
-	}
 	for i := range r.Keys {
-		k := &r.Keys[i]
-		if k.Err != nil {
-			t.Fatalf("%s: %v", k.Key, k.Err)
-		}
-		if r.Republish {
-			continue
-		}
-		have := m.content(r.Partition, k)
-		for _, b := range k.Adds {
-			if want := have[place{b.Level, b.Index}]; b.Stored != want {
-				t.Fatalf("%+v: stored is %d, want %d", b, b.Stored, want)
-			}
-		}
-		if got := contentOf(k.Loaded); k.Load && !maps.Equal(got, have) {
-			t.Fatalf("%s: loaded %v, want %v", k.Key, got, have)
-		}
+		m.compareKey(t, &r.Keys[i], s.content(nameOf(&r.Keys[i])))
 	}
 }
 
-// dice makes random rounds.
-type dice struct {
-	*rand.Rand
-	model *model
-	acked map[string]uint64
-	past  []*syncer.Round
-}
-
-const (
-	modelPartitions = 3
-	modelKeys       = 6
-)
-
-// round is mostly the next of a writer, and else one that has been sent before, or one after a loss that never was.
-func (d *dice) round() *syncer.Round {
-	if len(d.past) > 0 && d.IntN(4) == 0 {
-		return d.past[d.IntN(len(d.past))]
+func (m model) compareKey(t *testing.T, k *syncer.KeyRound, have content) {
+	t.Helper()
+	if k.Err != nil {
+		t.Fatalf("%s: %v", k.Key, k.Err)
 	}
-	r := &syncer.Round{Partition: d.IntN(modelPartitions), Writer: fmt.Sprint("w", d.IntN(3))}
-	r.Acked = d.acked[sequenceID(r)]
-	if d.IntN(3) > 0 {
-		r.Epoch = d.model.epochs[r.Partition]
-	}
-	r.Quiet = d.IntN(8) == 0
-	switch d.IntN(12) {
-	case 0: // a read
-	case 1:
-		r.Acked += 1000
-		r.Seq = r.Acked + 1
-	case 2:
-		r.Republish, r.Final, r.Quiet = true, d.IntN(2) == 0, false
-		r.Epoch = d.model.epochs[r.Partition]
-		r.Acked += 3 * uint64(d.IntN(2)) // with nothing lost it does nothing
-	case 3:
-		r.Seq = r.Acked + 1
-		r.Epoch += uint64(d.IntN(2)) // of what was there once
-	default:
-		r.Seq = r.Acked + 1
-	}
-	for i := range modelKeys {
-		if d.IntN(3) == 0 {
-			r.Keys = append(r.Keys, d.key(r, i))
+	for _, b := range k.Adds {
+		if want := have[place{b.Level, b.Index}]; b.Stored != want && want != 0 {
+			t.Fatalf("%s: %+v: stored is %d, want %d", k.Key, b, b.Stored, want)
 		}
 	}
-	return r
-}
-
-func (d *dice) key(r *syncer.Round, i int) syncer.KeyRound {
-	k := syncer.KeyRound{Key: fmt.Append(nil, "key-", i/2), TTL: 3_600_000, Load: d.IntN(3) == 0, New: d.IntN(2) == 0}
-	if i%2 == 1 {
-		k.NS = []byte("ns")
+	if !k.Load {
+		return
 	}
-	write := r.Seq > 0
-	k.Reset = write && d.IntN(10) == 0
-	for idx := range int64(8) {
-		level := uint8(d.IntN(3))
-		switch d.IntN(4) {
-		case 0:
-			k.Adds = append(k.Adds, bucket(level, idx, d.Int64N(100)-20))
-		case 1:
-			if write {
-				k.Expired = append(k.Expired, bucket(level, idx, 0))
-			}
-		}
+	if got := contentOf(k.Loaded); !maps.Equal(got, have) {
+		t.Fatalf("%s: loaded %v, want %v", k.Key, got, have)
 	}
-	if r.Republish {
-		k.Load = false
-		for i := range k.Adds {
-			k.Adds[i].N = max(1, k.Adds[i].N)
-		}
-	}
-	return k
-}
-
-func (d *dice) settled(r *syncer.Round) {
-	d.past = append(d.past, r)
-	id := sequenceID(r)
-	if r.Seq > 0 && !r.Lost {
-		d.acked[id] = max(d.acked[id], r.Seq)
-	}
-	if r.Final && !r.Lost {
-		d.acked[id] = max(d.acked[id], r.Acked)
+	if k.Ladder != nil && len(k.Loaded) > k.Ladder.Most() {
+		t.Fatalf("%s: it holds %d buckets, its ladder has %d", k.Key, len(k.Loaded), k.Ladder.Most())
 	}
 }
 
-func testModel(t *testing.T, s syncer.Store) {
-	seed := Seed(t)
-	m := newModel()
-	d := &dice{rand.New(rand.NewPCG(seed, 1)), m, map[string]uint64{}, nil}
-	for range 400 {
-		r := d.round()
-		lost := m.carryOut(r)
-		exchange(t, s, r)
-		m.compare(t, r, lost)
-		d.settled(r)
+// compareLife checks how long a key still lives.
+func (m model) compareLife(t *testing.T, s syncer.Store, partition int, k *syncer.KeyRound) {
+	t.Helper()
+	ttl, ok := s.(TTLer)
+	want := time.Duration(m.shelf(partition).lives[nameOf(k)]) * time.Millisecond
+	if !ok || want == 0 {
+		return
+	}
+	if got := ttl.TTL(t, partition, k.NS, k.Key); got > want || got < want-patience*6 {
+		t.Fatalf("%s: it lives for %v more, want %v", k.Key, got, want)
 	}
 }
 
-// testConcurrentWriters has several writers count the same keys at the same time, each sending some of its rounds again,
-// and compares the sums with what they wrote down.
-func testConcurrentWriters(t *testing.T, s syncer.Store) {
-	seed := Seed(t)
-	const writers, rounds = 6, 30
-	ledgers := make([]*model, writers)
-	var wg sync.WaitGroup
-	for w := range writers {
-		ledgers[w] = newModel()
-		wg.Go(func() {
-			d := rand.New(rand.NewPCG(seed, uint64(w+2)))
-			for seq := range uint64(rounds) {
-				sendSome(t, s, d, ledgers[w], fmt.Sprint("w", w), seq+1)
-			}
-		})
+// small is a ladder of few buckets.
+func small(t testing.TB) *leaparray.Ladder {
+	l, err := leaparray.NewLadder(leaparray.Level{Width: time.Second, Count: 1}, leaparray.Level{Width: 2 * time.Second, Count: 2}, leaparray.Level{Width: 4 * time.Second, Count: 2})
+	if err != nil {
+		t.Fatal(err)
 	}
-	wg.Wait()
-	sums := map[string]content{}
-	for _, l := range ledgers {
-		for id, c := range l.keys {
-			if sums[id] == nil {
-				sums[id] = content{}
-			}
-			for p, n := range c {
-				sums[id][p] += n
-			}
-		}
-	}
-	for partition := range modelPartitions {
-		for i := range modelKeys {
-			k := key(fmt.Sprint("key-", i))
-			got, want := load(t, s, partition, nil, k.Key), sums[keyID(partition, &k)]
-			if !maps.Equal(got, want) {
-				t.Errorf("%s in partition %d holds %v, want %v", k.Key, partition, got, want)
-			}
-		}
-	}
-}
-
-// sendSome sends one round for each partition, up to three times, as if replies had been lost.
-func sendSome(t *testing.T, s syncer.Store, d *rand.Rand, ledger *model, writer string, seq uint64) {
-	var batch []*syncer.Round
-	for partition := range modelPartitions {
-		r := &syncer.Round{Partition: partition, Writer: writer, Seq: seq, Acked: seq - 1}
-		for i := range modelKeys {
-			r.Keys = append(r.Keys, key(fmt.Sprint("key-", i), bucket(0, d.Int64N(4), 1+d.Int64N(9)), bucket(1, 0, 1)))
-		}
-		ledger.carryOut(r)
-		batch = append(batch, r)
-	}
-	for range 1 + d.IntN(3) {
-		for _, r := range batch {
-			r.Err, r.Lost = nil, false
-		}
-		// Not exchange: only the test's own goroutine may end the test.
-		s.Exchange(t.Context(), batch)
-		for _, r := range batch {
-			if r.Err != nil || r.Lost {
-				t.Errorf("round %d of %s: lost %v, %v", seq, writer, r.Lost, r.Err)
-			}
-		}
-	}
+	return l
 }

@@ -7,58 +7,117 @@ import (
 	"twotier/syncer"
 )
 
+// restoring is a part of a restoration into what the store has now, of what was known in an epoch.
+func restoring(t *testing.T, s syncer.Store, after uint64, keys ...syncer.KeyRound) *syncer.Round {
+	t.Helper()
+	r := &syncer.Round{Partition: 17, Writer: "reader"}
+	exchange(t, s, r)
+	return &syncer.Round{Partition: 17, Writer: "w", Epoch: r.Epoch, Version: r.Version, Quieted: r.Quieted, After: after, Republish: true, Keys: keys}
+}
+
+// testRepublish sends parts twice, and late.
 func testRepublish(t *testing.T, s syncer.Store) {
 	apply(t, s, "v", 1, key("a", bucket(0, 0, 5), bucket(0, 1, 50)))
-	part := func(final bool, acked uint64, name string, adds ...syncer.Bucket) *syncer.Round {
-		return &syncer.Round{Partition: 17, Writer: "w", Acked: acked, Epoch: epoch(t, s, 17), Republish: true, Final: final,
-			Keys: []syncer.KeyRound{key(name, adds...)}}
-	}
-	first := part(false, 4, "a", bucket(0, 0, 8), bucket(0, 1, 8), bucket(2, 0, 8))
-	last := part(true, 4, "b", bucket(0, 0, 3))
-	var version uint64
+	first := restoring(t, s, 0, key("a", bucket(0, 0, 8), bucket(2, 0, 8)))
+	late := copyOf(first)
 	for range 2 {
+		before := first.Version
 		exchange(t, s, first)
-		if first.Lost || first.Version <= version {
-			t.Errorf("lost %v, version %d after %d", first.Lost, first.Version, version)
+		if first.Lost || first.Version <= before {
+			t.Errorf("lost %v, version %d after %d", first.Lost, first.Version, before)
 		}
-		version = first.Version
-		holds(t, s, "a", bucket(0, 0, 8), bucket(0, 1, 50), bucket(2, 0, 8))
+		stored(t, &first.Keys[0], 13, 8)
+		holds(t, s, "a", bucket(0, 0, 13), bucket(0, 1, 50), bucket(2, 0, 8))
 	}
-	// The sequence is not restored before the last part.
-	r := &syncer.Round{Partition: 17, Writer: "w", Seq: 5, Acked: 4, Keys: []syncer.KeyRound{key("a", bucket(0, 0, 1))}}
-	exchange(t, s, r)
-	if !r.Lost {
-		t.Fatal("the sequence is there before the last part was published")
-	}
-	exchange(t, s, last)
-	exchange(t, s, last)
-	r.Lost = false
-	exchange(t, s, r)
-	if r.Lost {
-		t.Fatal("the sequence was not restored")
-	}
-	stored(t, &r.Keys[0], 9)
-	holds(t, s, "b", bucket(0, 0, 3))
-	exchange(t, s, r)
-	holds(t, s, "a", bucket(0, 0, 9), bucket(0, 1, 50), bucket(2, 0, 8))
-	// Neither part does anything when it comes late, least of all lower the sequence.
-	apply(t, s, "w", 6, key("a", bucket(0, 0, -5)))
-	exchange(t, s, first)
-	exchange(t, s, last)
-	r.Seq, r.Acked = 6, 5
-	exchange(t, s, r)
+	apply(t, s, "w", 1, key("a", bucket(0, 0, -9)))
+	exchange(t, s, late)
 	holds(t, s, "a", bucket(0, 0, 4), bucket(0, 1, 50), bucket(2, 0, 8))
+	// Into other data than it was cut for it restores nothing.
+	late.Epoch += 2
+	exchange(t, s, late)
+	if !late.Lost {
+		t.Error("not lost")
+	}
+}
+
+// testRepublishAddsUp has two writers restore what they know of one bucket, and count on, each before the other and after it.
+func testRepublishAddsUp(t *testing.T, s syncer.Store) {
+	apply(t, s, "v", 1, key("a", bucket(0, 0, 9)))
+	a, b := key("a", bucket(0, 0, 10)), key("a", bucket(0, 0, 60))
+	exchange(t, s, restoring(t, s, 0, a))
+	holds(t, s, "a", bucket(0, 0, 19))
+	apply(t, s, "w", 1, key("a", bucket(0, 0, 20)))
+	r := restoring(t, s, 0, b)
+	exchange(t, s, r)
+	stored(t, &r.Keys[0], 89)
+	exchange(t, s, restoring(t, s, 0, a))
+	holds(t, s, "a", bucket(0, 0, 89))
+}
+
+// testRepublishAfterARewind restores into data that was not lost altogether: what is there counts as restored.
+func testRepublishAfterARewind(t *testing.T, s syncer.Store) {
+	apply(t, s, "v", 1, key("a", bucket(0, 0, 8)))
+	r := restoring(t, s, epoch(t, s, 17), key("a", bucket(0, 0, 10)))
+	before := r.Epoch
+	late := copyOf(r)
+	exchange(t, s, r)
+	if r.Lost || r.Epoch <= before {
+		t.Fatalf("lost %v, epoch %d after %d", r.Lost, r.Epoch, before)
+	}
+	stored(t, &r.Keys[0], 10)
+	if exchange(t, s, late); !late.Lost || late.Epoch != r.Epoch {
+		t.Errorf("the part that drew the epoch, again: lost %v, epoch %d", late.Lost, late.Epoch)
+	}
+	apply(t, s, "w", 1, key("a", bucket(0, 0, 5)))
+	exchange(t, s, restoring(t, s, before, key("a", bucket(0, 0, 12))))
+	holds(t, s, "a", bucket(0, 0, 17))
+	stale := &syncer.Round{Partition: 17, Writer: "v", Seq: 2, Acked: 1, Epoch: before, Keys: []syncer.KeyRound{key("a", bucket(0, 0, 1))}}
+	if exchange(t, s, stale); !stale.Lost {
+		t.Error("who has not heard of the loss counts on")
+	}
+}
+
+// testRepublishAfterAReset must not bring back what was reset.
+func testRepublishAfterAReset(t *testing.T, s syncer.Store) {
+	k := key("a", bucket(0, 0, 3))
+	k.Reset = true
+	apply(t, s, "v", 1, k)
+	r := restoring(t, s, 0, key("a", bucket(0, 0, 10), bucket(1, 0, 10)), key("b", bucket(0, 0, 2)))
+	exchange(t, s, r)
+	stored(t, &r.Keys[0], 3, 0)
+	holds(t, s, "a", bucket(0, 0, 3))
+	holds(t, s, "b", bucket(0, 0, 2))
+}
+
+// testRewind has the store go back in time: whoever knows more than it does is told so.
+func testRewind(t *testing.T, s syncer.Store) {
+	loser, ok := s.(Loser)
+	if !ok {
+		return
+	}
+	apply(t, s, "v", 1, key("a", bucket(0, 0, 8)))
+	rewind := loser.Image(t)
+	r := apply(t, s, "v", 2, key("a", bucket(0, 0, 2)))
+	rewind()
+	read := &syncer.Round{Partition: 17, Writer: "x", Epoch: r.Epoch, Version: r.Version}
+	if exchange(t, s, read); !read.Lost || read.Epoch != r.Epoch || read.Version >= r.Version {
+		t.Errorf("who had only read: lost %v, epoch %d, version %d after %d", read.Lost, read.Epoch, read.Version, r.Version)
+	}
+	holds(t, s, "a", bucket(0, 0, 8))
+	loser.Lose(t)
+	gone := &syncer.Round{Partition: 17, Writer: "x", Epoch: r.Epoch, ReadOnly: true, Keys: []syncer.KeyRound{{Key: []byte("a"), Load: true}}}
+	if exchange(t, s, gone); !gone.Lost || gone.Epoch != 0 {
+		t.Errorf("who only loads: lost %v, epoch %d", gone.Lost, gone.Epoch)
+	}
 }
 
 // testRepublishWithoutTTL leaves the time to live as it is.
 func testRepublishWithoutTTL(t *testing.T, s syncer.Store) {
 	apply(t, s, "v", 1, key("a", bucket(0, 0, 5)))
-	r := &syncer.Round{Partition: 17, Writer: "w", Acked: 1, Epoch: epoch(t, s, 17), Republish: true, Final: true, Keys: []syncer.KeyRound{
-		{Key: []byte("a"), Adds: []syncer.Bucket{bucket(0, 0, 6)}},
-		{Key: []byte("b"), Adds: []syncer.Bucket{bucket(0, 0, 7)}},
-	}}
-	exchange(t, s, r)
-	holds(t, s, "a", bucket(0, 0, 6))
+	exchange(t, s, restoring(t, s, 0,
+		syncer.KeyRound{Key: []byte("a"), Adds: []syncer.Bucket{bucket(0, 0, 6)}},
+		syncer.KeyRound{Key: []byte("b"), Adds: []syncer.Bucket{bucket(0, 0, 7)}}))
+	holds(t, s, "a", bucket(0, 0, 11))
 	holds(t, s, "b", bucket(0, 0, 7))
 	if ttl, ok := s.(TTLer); ok {
 		if got := ttl.TTL(t, 17, nil, []byte("a")); got > time.Hour || got < time.Hour-patience {

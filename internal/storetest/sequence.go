@@ -77,12 +77,12 @@ func testLost(t *testing.T, s syncer.Store) {
 	if !read.Lost {
 		t.Error("a read doesn't notice the loss")
 	}
-	// The same round goes through once the sequence is restored.
-	exchange(t, s, &syncer.Round{Partition: 17, Writer: "w", Acked: 5, Epoch: r.Epoch, Republish: true, Final: true})
+	// The same round goes through in an epoch in which nothing is acknowledged.
+	r.Acked = 0
 	r.Keys[0].Reset, r.Keys[0].Expired = false, nil
 	exchange(t, s, r)
 	if r.Lost {
-		t.Error("still lost after the sequence was restored")
+		t.Error("still lost")
 	}
 	stored(t, &r.Keys[0], 8, 1)
 	if got := contentOf(r.Keys[0].Loaded); len(got) != 2 || got[place{0, base}] != 8 {
@@ -92,12 +92,10 @@ func testLost(t *testing.T, s syncer.Store) {
 
 // testEpoch has writers that know of other data than there is.
 func testEpoch(t *testing.T, s syncer.Store) {
-	if e := epoch(t, s, 17); e != 0 {
-		t.Fatalf("epoch %d of a partition that was never written to", e)
-	}
+	first := epoch(t, s, 17)
 	one := apply(t, s, "w", 1, key("a", bucket(0, 0, 1)))
-	if one.Epoch == 0 || epoch(t, s, 17) != one.Epoch {
-		t.Fatalf("epoch %d, then %d", one.Epoch, epoch(t, s, 17))
+	if first == 0 || one.Epoch != first || epoch(t, s, 17) != first {
+		t.Fatalf("epoch %d, then %d, then %d", first, one.Epoch, epoch(t, s, 17))
 	}
 	if two := apply(t, s, "v", 1, key("a", bucket(0, 0, 1))); two.Epoch != one.Epoch {
 		t.Errorf("epoch %d of another writer, want %d", two.Epoch, one.Epoch)
@@ -108,7 +106,7 @@ func testEpoch(t *testing.T, s syncer.Store) {
 		t.Errorf("a round for other data: lost %v, epoch %d, want %d", r.Lost, r.Epoch, one.Epoch)
 	}
 	holds(t, s, "a", bucket(0, 0, 2))
-	part := &syncer.Round{Partition: 17, Writer: "x", Epoch: one.Epoch + 1, Republish: true, Final: true,
+	part := &syncer.Round{Partition: 17, Writer: "x", Epoch: one.Epoch + 1, Republish: true,
 		Keys: []syncer.KeyRound{key("a", bucket(0, 0, 10))}}
 	exchange(t, s, part)
 	if !part.Lost || part.Epoch != one.Epoch {
@@ -120,10 +118,7 @@ func testEpoch(t *testing.T, s syncer.Store) {
 	if part.Lost {
 		t.Error("a restoration into the right data is lost")
 	}
-	holds(t, s, "a", bucket(0, 0, 10))
-	if other := epoch(t, s, 18); other != 0 {
-		t.Errorf("epoch %d of another partition", other)
-	}
+	holds(t, s, "a", bucket(0, 0, 12))
 }
 
 // testQuiet counts without counting up the version.
@@ -132,15 +127,15 @@ func testQuiet(t *testing.T, s syncer.Store) {
 	r := &syncer.Round{Partition: 17, Writer: "w", Seq: 2, Acked: 1, Epoch: one.Epoch, Quiet: true, Keys: []syncer.KeyRound{key("a", bucket(0, 0, 1))}}
 	for range 2 {
 		exchange(t, s, r)
-		if r.Lost || r.Version != one.Version {
-			t.Errorf("lost %v, version %d, want %d", r.Lost, r.Version, one.Version)
+		if r.Lost || r.Version != one.Version || r.Quieted != 1 {
+			t.Errorf("lost %v, version %d, want %d, quieted %d", r.Lost, r.Version, one.Version, r.Quieted)
 		}
 		stored(t, &r.Keys[0], 2)
 	}
 	first := &syncer.Round{Partition: 18, Writer: "w", Seq: 1, Quiet: true, Keys: []syncer.KeyRound{key("a", bucket(0, 0, 1))}}
 	exchange(t, s, first)
-	if first.Epoch == 0 || first.Version != 0 || epoch(t, s, 18) != first.Epoch {
-		t.Errorf("the first round of a partition: version %d, epoch %d", first.Version, first.Epoch)
+	if first.Epoch == 0 || first.Version != 1 || first.Quieted != 1 || epoch(t, s, 18) != first.Epoch {
+		t.Errorf("the first round of a partition: version %d, quieted %d, epoch %d", first.Version, first.Quieted, first.Epoch)
 	}
 }
 
@@ -199,3 +194,28 @@ func testRoundsTogether(t *testing.T, s syncer.Store) {
 }
 
 func testNoRounds(t *testing.T, s syncer.Store) { exchange(t, s); exchange(t, s) }
+
+// testWriterUsedTwice has two processes count under one name.
+func testWriterUsedTwice(t *testing.T, s syncer.Store) {
+	cut := func(seq, nonce uint64, n int64) *syncer.Round {
+		return &syncer.Round{Partition: 17, Writer: "w", Seq: seq, Nonce: nonce, Acked: seq - 1, Keys: []syncer.KeyRound{key("a", bucket(0, 0, n))}}
+	}
+	first := cut(1, 7, 1)
+	exchange(t, s, first)
+	exchange(t, s, first) // its reply was lost
+	if first.Used || first.Later {
+		t.Errorf("the same round again: used %v, later %v", first.Used, first.Later)
+	}
+	other := cut(1, 8, 10)
+	exchange(t, s, other)
+	if !other.Used || other.Lost {
+		t.Errorf("another round of the same number: used %v, lost %v", other.Used, other.Lost)
+	}
+	exchange(t, s, cut(2, 9, 100))
+	other = cut(1, 8, 10)
+	exchange(t, s, other)
+	if !other.Later || other.Lost {
+		t.Errorf("a round behind: later %v, lost %v", other.Later, other.Lost)
+	}
+	holds(t, s, "a", bucket(0, 0, 101))
+}

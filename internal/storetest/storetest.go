@@ -21,6 +21,14 @@ type Spoiler interface {
 	Spoil(t testing.TB, partition int, ns, key []byte)
 }
 
+// Loser is a store that can be made to lose data.
+type Loser interface {
+	// Lose loses everything.
+	Lose(t testing.TB)
+	// Image remembers all that the store holds now. rewind has it hold that again.
+	Image(t testing.TB) (rewind func())
+}
+
 func init() {
 	if flag.Lookup("seed") == nil {
 		flag.Uint64("seed", 0, "seed of random tests; 0 draws one")
@@ -61,7 +69,13 @@ func Run(t *testing.T, open func(t *testing.T) syncer.Store) {
 		{"Version", testVersion},
 		{"ReadOnly", testReadOnly},
 		{"Republish", testRepublish},
+		{"RepublishAddsUp", testRepublishAddsUp},
+		{"RepublishAfterARewind", testRepublishAfterARewind},
+		{"RepublishAfterAReset", testRepublishAfterAReset},
 		{"RepublishKeepsTTL", testRepublishWithoutTTL},
+		{"Rewind", testRewind},
+		{"WriterUsedTwice", testWriterUsedTwice},
+		{"FallenBucketsLeave", testFallenBucketsLeave},
 		{"RoundsTogether", testRoundsTogether},
 		{"NoRounds", testNoRounds},
 		{"BadKey", testBadKey},

@@ -1,31 +1,72 @@
--- Restores counts after a loss: raises every bucket to at least what it should hold. Sending it twice changes nothing, and
--- neither does sending it once the sequence is restored: what was counted since must not be told twice.
--- Nor does sending a part after another that has been lost in the meantime: the epoch tells.
--- KEYS as for a round. ARGV: sequence, 1 if it is to be stored now, its ttl, epoch, then for each key: ttl,
--- number of buckets, the buckets (field, count[, ttl of the field]). Reply: {lost, version, epoch}.
-local state = redis.call('HMGET', KEYS[2], 'e', 'v')
-local epoch, version = tonumber(state[1] or '0'), tonumber(state[2] or '0')
-if epoch ~= tonumber(ARGV[4]) then return {1, version, epoch} end
-local stored, known = string.match(redis.call('GET', KEYS[1]) or '0', '^(%d+)(k?)')
-if known == 'k' and tonumber(stored) >= tonumber(ARGV[1]) then return {0, version, epoch} end
-version = redis.call('HINCRBY', KEYS[2], 'v', 1)
-if epoch == 0 then epoch = begin(KEYS[2]) end
-if ARGV[2] == '1' then redis.call('SET', KEYS[1], ARGV[1] .. 'k', 'PX', ARGV[3]) end
-local a = 5
-for i = 3, #KEYS do
-  local key, ttl, n = KEYS[i], ARGV[a], tonumber(ARGV[a + 1])
-  a = a + 2
-  local foreign = false
-  for j = 1, n do
-    local have = redis.pcall(HGET, key, ARGV[a]) or '0'
-    if type(have) == 'table' then
-      foreign = true
+-- Restores counts after a loss. What was restored of a bucket in this epoch is remembered beside the key, and only what is missing
+-- of it is added: so the sum is right whoever restores first and whatever was counted since, and sending it twice changes nothing.
+-- KEYS: state of the partition, then of each key its hash and what is remembered of it. ARGV: the ladders, then epoch, version, quieted,
+-- the epoch after which a new one is drawn, ttl of what is remembered, then for each key: position of its ladder or 0, ttl or 0,
+-- number of buckets, the buckets (field, count[, ttl of the field]). Reply: {lost, version, quieted, epoch, what every bucket holds ...}.
+local call, try = redis.call, redis.pcall
+local lists, a = ladders(1)
+local state = call('HMGET', KEYS[1], 'e', 'v', 'q', 's')
+local epoch, version, quieted = tonumber(state[1] or '0'), tonumber(state[2] or '0'), tonumber(state[3] or '0')
+if epoch ~= tonumber(ARGV[a]) or version < tonumber(ARGV[a + 1]) or quieted < tonumber(ARGV[a + 2]) then
+  return {1, version, quieted, epoch}
+end
+local after, recordTTL, left = tonumber(ARGV[a + 3]), ARGV[a + 4], state[4] == '1'
+if epoch <= after then
+  left = epoch ~= 0 or survived(2, #KEYS, 2)
+  epoch, version = begin(KEYS[1], after, left and version or nil)
+else
+  version = call('HINCRBY', KEYS[1], 'v', 1)
+end
+local name = string.format('%.0f', epoch)
+
+-- remembered returns what was restored of a key in this epoch: nothing, if it was reset in it or nothing can be remembered.
+local function remembered(record)
+  local flat = try('HGETALL', record)
+  if flat.err then return nil end
+  local fields = {}
+  for i = 1, #flat, 2 do fields[flat[i]] = flat[i + 1] end
+  if fields.e == name then return not fields.x and fields or nil end
+  try('DEL', record)
+  if type(try('HSET', record, 'e', name)) == 'table' then return nil end
+  return {}
+end
+
+-- raise restores a bucket up to count and returns what it holds then.
+local function raise(key, record, restored, field, count, ttl)
+  local had = restored[field]
+  if not had then had = left and try(HGET, key, field) or '0' end
+  if type(had) == 'table' then return nil end
+  local missing = tonumber(count) - tonumber(had)
+  if type(try('HSET', record, field, missing > 0 and count or had)) == 'table' then return nil end
+  if missing <= 0 then return tonumber(try(HGET, key, field) or '0') end
+  local v = add(key, field, string.format('%.0f', missing), ttl)
+  if type(v) ~= 'table' then return tonumber(v) end
+  try('HSET', record, field, had)
+end
+
+local out, o = {0, version, quieted, epoch}, 5
+a = a + 5
+for i = 2, #KEYS, 2 do
+  local key, record, keep, ttl, n = KEYS[i], KEYS[i + 1], lists[tonumber(ARGV[a])], ARGV[a + 1], tonumber(ARGV[a + 2])
+  a = a + 3
+  local restored = remembered(record)
+  local refused = type(try(HLEN, key)) == 'table'
+  for _ = 1, n do
+    local v
+    if refused then
+      v = ARGV[a + 1]
+    elseif restored then
+      v = raise(key, record, restored, ARGV[a], ARGV[a + 1], ARGV[a + 2])
     else
-      local missing = tonumber(ARGV[a + 1]) - tonumber(have)
-      if missing > 0 then add(key, ARGV[a], string.format('%.0f', missing), ARGV[a + 2]) end
+      v = try(HGET, key, ARGV[a]) or '0'
     end
+    out[o], o = tonumber(v) or tonumber(ARGV[a + 1]), o + 1
     a = a + WIDTH
   end
-  if ttl ~= '0' and not foreign then redis.call('PEXPIRE', key, ttl) end
+  if not refused then
+    try('PEXPIRE', record, recordTTL)
+    if ttl ~= '0' then try('PEXPIRE', key, ttl) end
+    if keep then purge(key, keep) end
+  end
 end
-return {0, version, epoch}
+return out

@@ -1,111 +1,161 @@
 -- Rounds of some partitions, one after the other. KEYS of each: sequence of the writer, state of the partition, then one hash for
--- each key. ARGV of each: number of keys, sequence, acknowledged, ttl of the sequence, epoch or 0, quiet (0 or 1), then for each key: flags
--- (1 reset, 2 load, 4 believed to be new), ttl or 0, number of adds, number of expired fields, the adds (field, delta[, ttl of the field]), the expired fields.
--- Reply for each: {lost, version, {position, error, ...}, {position, loaded fields, ...}, epoch, {positions of keys that were not
--- new, though believed to be}, value of every add of keys that were not new ...}, or an error.
+-- each key. ARGV: the ladders, then of each round: number of keys, sequence, nonce, acknowledged, ttl of the sequence, epoch or
+-- 0, version, quieted, quiet (0 or 1), then for each key: flags (1 reset, 2 load, 4 believed to be new, plus 8 times the position of its
+-- ladder or 0), ttl or 0, number of adds, number of expired fields, the adds (field, delta[, ttl of the field]), the expired fields.
+-- Reply for each: {status, version, quieted, epoch}, and if the status is 0 or 3, {position, error, ...}, {position, loaded
+-- fields, ...}, {positions of keys that were not new, though believed to be}, value of every add of keys that were not new ...; or
+-- an error. The status is 1 for a loss, 2 if this number was used by another, 3 if a later one was.
 
-local call, pcall_ = redis.call, redis.pcall
+local call, try = redis.call, redis.pcall
+
+-- undo takes the first n of the adds from ARGV[a] on back.
+local function undo(key, a, n)
+  for at = a, a + (n - 1) * WIDTH, WIDTH do
+    local back = string.gsub('-' .. ARGV[at + 1], '^%-%-', '')
+    if tonumber(add(key, ARGV[at], back, ARGV[at + 2])) == 0 then try(HDEL, key, ARGV[at]) end
+  end
+end
+
+-- forget deletes a key, and lets nobody restore it in this epoch. It returns an error text if it can't.
+local function forget(key, epoch, ttl)
+  local done = try('DEL', key)
+  if type(done) == 'table' then return done.err end
+  local record = recordOf(key)
+  try('DEL', record)
+  try('HSET', record, 'e', string.format('%.0f', epoch), 'x', '1')
+  try('PEXPIRE', record, ttl)
+end
+
+-- finish does what remains to be done with a key after its adds: it deletes expired fields (n of them, from ARGV[a] on) and what else the
+-- key no longer needs, and sets its time to live. It returns an error text if it can't, or nil and whether something was purged.
+local function finish(key, a, n, keep, ttl)
+  if n > 0 then discard(key, ARGV, a, a + n - 1) end
+  local purged = keep and purge(key, keep)
+  if ttl ~= '0' then
+    local done = try('PEXPIRE', key, ttl)
+    if type(done) == 'table' then return done.err end
+  end
+  return nil, purged
+end
+
+-- read returns all fields of a key, false if they can only be the adds, or nil and an error text.
+local function read(key, adds)
+  local n = try(HLEN, key)
+  if type(n) == 'table' then return nil, n.err end
+  if n <= adds then return false end
+  local flat = try(HGETALL, key)
+  if flat.err then return nil, flat.err end
+  return flat
+end
+
+-- refusals returns the positions of the keys that the round was refused when it was carried out: sent again, it must say so
+-- again, whatever has become of them.
+local function refusals(kept)
+  local refused = {}
+  for position in string.gmatch(string.match(kept, ':(.*)') or '', '%d+') do refused[tonumber(position)] = true end
+  return refused
+end
+
+local lists, p = ladders(1)
 
 -- round carries out the round whose keys begin at k, and whose arguments begin at p.
 local function round(k, n, p)
-  local seq, acked = tonumber(ARGV[p]), tonumber(ARGV[p + 1])
-  -- What is stored is the sequence, k if the writer knew the epoch, and after a colon the positions of the keys that its round was
-  -- refused: sent again, it must say so again, whatever has become of them.
+  local seq, nonce, acked = tonumber(ARGV[p]), ARGV[p + 1], tonumber(ARGV[p + 2])
+  -- What is stored is the sequence, a dot and the nonce, and after a colon the positions of the keys that were refused.
   local kept = call('GET', KEYS[k]) or '0'
-  local stored = tonumber(string.match(kept, '^%d+'))
-  local state = call('HMGET', KEYS[k + 1], 'e', 'v')
-  local epoch, version = tonumber(state[1] or '0'), tonumber(state[2] or '0')
-  local expected = tonumber(ARGV[p + 3])
-  if stored < acked or expected ~= 0 and expected ~= epoch then
-    return {1, version, {}, {}, epoch}
+  local stored, by = string.match(kept, '^(%d+)%.?(%d*)')
+  stored = tonumber(stored)
+  local state = call('HMGET', KEYS[k + 1], 'e', 'v', 'q')
+  local epoch, version, quieted = tonumber(state[1] or '0'), tonumber(state[2] or '0'), tonumber(state[3] or '0')
+  local expected = tonumber(ARGV[p + 4])
+  if stored < acked or expected ~= 0 and
+    (expected ~= epoch or version < tonumber(ARGV[p + 5]) or quieted < tonumber(ARGV[p + 6])) then
+    return {1, version, quieted, epoch}
   end
-  local fresh = seq > stored
-  local mark = ARGV[p]
+  if seq > 0 and stored == seq and by ~= nonce then return {2, version, quieted, epoch} end
+  local fresh, ttl = seq > stored, ARGV[p + 3]
+  local mark = ARGV[p] .. '.' .. nonce
+  -- Whatever makes Redis refuse to write refuses here, before anything is counted. After the sequence is stored nothing may fail without being
+  -- caught: the round would be taken for carried out.
+  local begun = epoch == 0
+  if begun then
+    local ok, drawn, first = pcall(begin, KEYS[k + 1], 0, survived(k + 2, k + 1 + n, 1) and version or nil)
+    if ok then
+      epoch, version = drawn, first
+    elseif fresh then
+      error(drawn, 0)
+    end
+  end
   if fresh then
-    if expected ~= 0 then mark = mark .. 'k' end
-    -- Whatever makes Redis refuse to write refuses here, before anything is written. After this nothing can fail
-    -- without being caught.
-    version = call('HINCRBY', KEYS[k + 1], 'v', 1 - tonumber(ARGV[p + 4]))
-    if epoch == 0 then epoch = begin(KEYS[k + 1]) end
-    call('SET', KEYS[k], mark, 'PX', ARGV[p + 2])
+    if ARGV[p + 7] == '1' then
+      quieted = call('HINCRBY', KEYS[k + 1], 'q', 1)
+    elseif not begun then
+      version = call('HINCRBY', KEYS[k + 1], 'v', 1)
+    end
+    call('SET', KEYS[k], mark, 'PX', ttl)
   elseif acked > 0 then
-    pcall_('PEXPIRE', KEYS[k], ARGV[p + 2])
+    try('PEXPIRE', KEYS[k], ttl)
   end
-  local refused = {}
-  if stored == seq then
-    for position in string.gmatch(string.match(kept, ':(.*)') or '', '%d+') do refused[tonumber(position)] = true end
-  end
-  local errors, loaded, known, out = {}, {}, {}, {0, version}
-  out[3], out[4], out[5], out[6] = errors, loaded, epoch, known
-  local a, o = p + 5, 7
+  local refused = stored == seq and refusals(kept) or {}
+  local errors, loaded, known = {}, {}, {}
+  local out, o = {stored > seq and seq > 0 and 3 or 0, version, quieted, epoch, errors, loaded, known}, 8
+  local a = p + 8
   for i = 0, n - 1 do
-    local key, flags, ttl = KEYS[k + 2 + i], ARGV[a], ARGV[a + 1]
-    local adds, expired = tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3])
-    a = a + 4
-    local reset, load, err = flags == '1' or flags == '3', flags == '2' or flags == '3', nil
-    if refused[i] then err = 'ERR it was refused when this round was carried out' end
-    if fresh and reset then call('DEL', key) end
+    local key, flags, adds, expired = KEYS[k + 2 + i], tonumber(ARGV[a]), tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3])
+    local keep, keyTTL = lists[math.floor(flags / 8)], ARGV[a + 1]
+    flags, a = flags % 8, a + 4
+    local load, err, grown = flags == 2 or flags == 3, nil, false
+    if refused[i] then
+      err = 'ERR it was refused when this round was carried out'
+    elseif fresh and (flags == 1 or flags == 3) then
+      err = forget(key, epoch, ttl)
+    end
     local first = 1
-    if flags == '4' then
-      if fresh and WIDTH == 2 and adds > 0 and adds <= 1000 and call('EXISTS', key) == 0 then
-        call('HSET', key, unpack(ARGV, a, a + 2 * adds - 1))
+    if flags == 4 then
+      if fresh and WIDTH == 2 and adds > 0 and adds <= 1000 and try('EXISTS', key) == 0 and
+        type(try('HSET', key, unpack(ARGV, a, a + 2 * adds - 1))) ~= 'table' then
         first = adds + 1
       else
         known[#known + 1] = i
       end
     end
     for j = first, adds do
-      local at = a + (j - 1) * WIDTH
-      local v = 0
+      local at, v = a + (j - 1) * WIDTH, 0
       if not err then
         if fresh then
           v = add(key, ARGV[at], ARGV[at + 1], ARGV[at + 2])
         else
-          v = pcall_(HGET, key, ARGV[at]) or 0
+          v = try(HGET, key, ARGV[at]) or 0
         end
         if type(v) == 'table' then
           err, v = v.err, 0
-          for b = 1, j - 1 do
-            local was = a + (b - 1) * WIDTH
-            if fresh then add(key, ARGV[was], (string.gsub('-' .. ARGV[was + 1], '^%-%-', '')), ARGV[was + 2]) end
-          end
+          if fresh then undo(key, a, j - 1) end
+        else
+          v = tonumber(v)
+          grown = grown or v == tonumber(ARGV[at + 1])
         end
       end
-      out[o] = tonumber(v)
-      o = o + 1
+      out[o], o = v, o + 1
     end
-    a = a + adds * WIDTH
-    if fresh and not err then
-      -- Lua can't unpack more than about 8,000 at a time.
-      for j = a, a + expired - 1, 1000 do
-        pcall_(HDEL, key, unpack(ARGV, j, math.min(j + 999, a + expired - 1)))
-      end
-      if ttl ~= '0' then call('PEXPIRE', key, ttl) end
+    if not err then
+      local flat, purged
+      if fresh then err, purged = finish(key, a + adds * WIDTH, expired, grown and keep, keyTTL) end
+      if load and not err then flat, err = read(key, fresh and not purged and adds or -1) end
+      if err and fresh then undo(key, a, adds) end
+      if flat then loaded[#loaded + 1], loaded[#loaded + 2] = i, flat end
     end
-    a = a + expired
-    if load and not err then
-      local n = pcall_(HLEN, key)
-      if type(n) == 'table' then
-        err = n.err
-      elseif n > adds or not fresh then
-        loaded[#loaded + 1] = i
-        loaded[#loaded + 1] = call(HGETALL, key)
-      end
-    end
-    if err then
-      errors[#errors + 1] = i
-      errors[#errors + 1] = err
-    end
+    a = a + adds * WIDTH + expired
+    if err then errors[#errors + 1], errors[#errors + 2] = i, err end
   end
   if fresh and #errors > 0 then
     local positions = {}
     for i = 1, #errors, 2 do positions[#positions + 1] = errors[i] end
-    call('SET', KEYS[k], mark .. ':' .. table.concat(positions, ','), 'PX', ARGV[p + 2])
+    try('SET', KEYS[k], mark .. ':' .. table.concat(positions, ','), 'PX', ttl)
   end
   return out
 end
 
-local replies, k, p = {}, 1, 1
+local replies, k = {}, 1
 while k <= #KEYS do
   local n = tonumber(ARGV[p])
   -- What refuses one round, such as a lack of memory, does so before it has written anything, and undoes no other.
@@ -113,7 +163,7 @@ while k <= #KEYS do
   if not ok then reply = redis.error_reply(type(reply) == 'table' and reply.err or tostring(reply)) end
   replies[#replies + 1] = reply
   k = k + 2 + n
-  p = p + 6
+  p = p + 9
   for _ = 1, n do p = p + 4 + tonumber(ARGV[p + 2]) * WIDTH + tonumber(ARGV[p + 3]) end
 end
 return replies

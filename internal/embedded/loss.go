@@ -1,0 +1,66 @@
+package embedded
+
+import (
+	"maps"
+	"slices"
+)
+
+// Image is what a store held at a moment.
+type Image struct{ partitions map[int]*partition }
+
+// Image copies all that the store holds. It exists for tests of loss.
+func (s *Store) Image() *Image {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &Image{s.copyOf(s.partitions)}
+}
+
+// Rewind makes the store hold what it held when the image was taken, as a failover to a replica does that was behind. It exists for
+// tests of loss.
+func (s *Store) Rewind(to *Image) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.replace(s.copyOf(to.partitions))
+}
+
+// Flush forgets everything, as FLUSHALL does. It exists for tests of loss.
+func (s *Store) Flush() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.replace(map[int]*partition{})
+}
+
+// replace makes the store hold other partitions. s.mu is held.
+func (s *Store) replace(partitions map[int]*partition) {
+	s.partitions = partitions
+	s.bytes.Store(0)
+	for _, p := range partitions {
+		for name, h := range p.keys {
+			s.bytes.Add(keyCost + int64(len(name)) + bucketCost*int64(len(h.buckets)))
+		}
+	}
+}
+
+func (s *Store) copyOf(partitions map[int]*partition) map[int]*partition {
+	copies := map[int]*partition{}
+	for id, p := range partitions {
+		copies[id] = p.copy()
+	}
+	return copies
+}
+
+func (p *partition) copy() *partition {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := &partition{
+		store: p.store, version: p.version, quieted: p.quieted, epoch: p.epoch, left: p.left, swept: p.swept,
+		seqs: maps.Clone(p.seqs), keys: map[string]*hash{}, records: map[string]*record{},
+	}
+	for name, h := range p.keys {
+		c.keys[name] = &hash{expires: h.expires, buckets: slices.Clone(h.buckets)}
+	}
+	for name, rec := range p.records {
+		c.records[name] = &record{expires: rec.expires, reset: rec.reset, buckets: maps.Clone(rec.buckets)}
+	}
+	return c
+}

@@ -1,0 +1,219 @@
+package storetest
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"twotier/leaparray"
+	"twotier/syncer"
+)
+
+// dice makes random rounds.
+type dice struct {
+	*rand.Rand
+	model  model
+	ladder *leaparray.Ladder
+	acked  map[string]sequence // by partition and writer; the nonce is the epoch that they were acknowledged in
+	told   map[string]heard    // by partition and writer
+	past   []*syncer.Round     // as they were sent
+}
+
+const (
+	modelPartitions = 3
+	modelKeys       = 6
+)
+
+func sequenceID(r *syncer.Round) string { return fmt.Sprint(r.Partition, " ", r.Writer) }
+
+// round is mostly the next of a writer, and else one that has been sent before, or one that never should be.
+func (d *dice) round() *syncer.Round {
+	if len(d.past) > 0 && d.IntN(4) == 0 {
+		return copyOf(d.past[d.IntN(len(d.past))])
+	}
+	r := &syncer.Round{Partition: d.IntN(modelPartitions), Writer: fmt.Sprint("w", d.IntN(3)), Nonce: d.Uint64(), Quiet: d.IntN(8) == 0}
+	id := sequenceID(r)
+	told, acked := d.told[id], d.acked[id]
+	r.Epoch, r.Version, r.Quieted = told.epoch, told.version, told.quieted
+	if acked.nonce == told.epoch {
+		r.Acked = acked.n
+	}
+	r.Seq = acked.n + 1
+	switch d.IntN(12) {
+	case 0:
+		r.Seq = 0
+	case 1: // of what was there once, or never
+		r.Acked += 1000
+		r.Seq = r.Acked + 1
+	case 2:
+		r.Epoch += uint64(d.IntN(3)) - 1
+	case 3: // a copy of a writer
+		r.Seq = max(1, acked.n)
+		r.Acked = min(r.Acked, r.Seq-1)
+	case 4, 5:
+		d.republish(r, told)
+	}
+	for i := range modelKeys {
+		if d.IntN(3) == 0 {
+			r.Keys = append(r.Keys, d.key(r, i))
+		}
+	}
+	return r
+}
+
+// republish makes it a part of a restoration: by one that has noticed the loss, that begins with it, or that is wrong.
+func (d *dice) republish(r *syncer.Round, told heard) {
+	now := d.model.shelf(r.Partition).heard
+	r.Republish, r.Quiet, r.Seq, r.After = true, false, 0, told.epoch
+	if d.IntN(4) > 0 {
+		r.Epoch, r.Version, r.Quieted = now.epoch, now.version, now.quieted
+	}
+	if d.IntN(2) == 0 && told.epoch > 0 {
+		r.After--
+	}
+}
+
+func (d *dice) key(r *syncer.Round, i int) syncer.KeyRound {
+	k := syncer.KeyRound{Key: fmt.Append(nil, "key-", i/2), Load: d.IntN(3) == 0 && !r.Republish, New: d.IntN(2) == 0, Ladder: d.ladder}
+	if i%2 == 1 {
+		k.NS = []byte("ns")
+	}
+	write := r.Seq > 0
+	if write || r.Republish {
+		k.TTL = []int64{0, 1, 5}[d.IntN(3)] * time.Hour.Milliseconds()
+	}
+	k.Reset = write && d.IntN(10) == 0
+	for idx := range int64(8) {
+		b := bucket(uint8(d.IntN(3)), 3*idx+d.Int64N(3), d.Int64N(100)-20)
+		switch d.IntN(4) {
+		case 0:
+			if r.Republish {
+				b.N = max(1, b.N)
+			}
+			k.Adds = append(k.Adds, b)
+		case 1:
+			if write {
+				b.N = 0
+				k.Expired = append(k.Expired, b)
+			}
+		}
+	}
+	return k
+}
+
+func copyOf(r *syncer.Round) *syncer.Round {
+	c := *r
+	c.Keys = slices.Clone(r.Keys)
+	for i := range c.Keys {
+		c.Keys[i].Adds = slices.Clone(c.Keys[i].Adds)
+		c.Keys[i].Loaded = nil
+	}
+	return &c
+}
+
+func (d *dice) settled(r, sent *syncer.Round) {
+	d.past = append(d.past, sent)
+	id := sequenceID(r)
+	if r.Lost || r.Used {
+		return
+	}
+	if r.Seq > 0 {
+		d.acked[id] = sequence{max(d.acked[id].n, r.Seq), r.Epoch}
+	}
+	d.told[id] = heard{r.Epoch, r.Version, r.Quieted}
+}
+
+func testModel(t *testing.T, s syncer.Store) {
+	seed := Seed(t)
+	d := &dice{rand.New(rand.NewPCG(seed, 1)), model{}, small(t), map[string]sequence{}, map[string]heard{}, nil}
+	loser, _ := s.(Loser)
+	rewind, then := func() {}, model{}
+	for range 600 {
+		if n := d.IntN(60); loser != nil && n < 3 {
+			switch n {
+			case 0:
+				loser.Lose(t)
+				d.model = model{}
+			case 1:
+				rewind, then = loser.Image(t), d.model.copy()
+			case 2:
+				rewind()
+				d.model = then.copy()
+			}
+			if n == 2 && len(then) == 0 {
+				loser.Lose(t)
+			}
+		}
+		r := d.round()
+		sent := copyOf(r)
+		want := d.model.carryOut(r)
+		exchange(t, s, r)
+		d.model.compare(t, r, sent, want)
+		if len(r.Keys) > 0 && d.IntN(4) == 0 {
+			d.model.compareLife(t, s, r.Partition, &r.Keys[0])
+		}
+		d.settled(r, sent)
+	}
+}
+
+// testConcurrentWriters has several writers count the same keys at the same time, each sending some of its rounds again,
+// and compares the sums with what they wrote down.
+func testConcurrentWriters(t *testing.T, s syncer.Store) {
+	seed := Seed(t)
+	const writers, rounds = 6, 30
+	ledgers := make([]model, writers)
+	var wg sync.WaitGroup
+	for w := range writers {
+		ledgers[w] = model{}
+		wg.Go(func() {
+			d := rand.New(rand.NewPCG(seed, uint64(w+2)))
+			for seq := range uint64(rounds) {
+				sendSome(t, s, d, ledgers[w], fmt.Sprint("w", w), seq+1)
+			}
+		})
+	}
+	wg.Wait()
+	for partition := range modelPartitions {
+		for i := range modelKeys {
+			k := key(fmt.Sprint("key-", i))
+			want := content{}
+			for _, l := range ledgers {
+				for p, n := range l.shelf(partition).keys[nameOf(&k)] {
+					want[p] += n
+				}
+			}
+			if got := load(t, s, partition, nil, k.Key); !maps.Equal(got, want) {
+				t.Errorf("%s in partition %d holds %v, want %v", k.Key, partition, got, want)
+			}
+		}
+	}
+}
+
+// sendSome sends one round for each partition, up to three times, as if replies had been lost.
+func sendSome(t *testing.T, s syncer.Store, d *rand.Rand, ledger model, writer string, seq uint64) {
+	var batch []*syncer.Round
+	for partition := range modelPartitions {
+		r := &syncer.Round{Partition: partition, Writer: writer, Seq: seq, Acked: seq - 1}
+		for i := range modelKeys {
+			r.Keys = append(r.Keys, key(fmt.Sprint("key-", i), bucket(0, d.Int64N(4), 1+d.Int64N(9)), bucket(1, 0, 1)))
+		}
+		ledger.carryOut(r)
+		batch = append(batch, r)
+	}
+	for range 1 + d.IntN(3) {
+		for _, r := range batch {
+			r.Err, r.Lost, r.Epoch, r.Version, r.Quieted = nil, false, 0, 0, 0
+		}
+		// Not exchange: only the test's own goroutine may end the test.
+		s.Exchange(t.Context(), batch)
+		for _, r := range batch {
+			if r.Err != nil || r.Lost {
+				t.Errorf("round %d of %s: lost %v, %v", seq, writer, r.Lost, r.Err)
+			}
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package syncer
+
+// Adopt takes a partition over from another counter. Counts that the store had not acknowledged are sent to it, under the name and
+// number that they have; until it has them, they are pending here. If this counter has already begun to decide about
+// the partition, or knows more recent news from the store, it reads again what it knows of the keys. If one of the two has
+// not noticed yet that the store has lost data, what that one knows is restored.
+func (c *Counter) Adopt(h *Handover) {
+	p := &c.parts[h.Partition]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unseal()
+	p.gen = (p.gen + 1) & low24
+	// What is left here from an earlier turn may be part of what the other counter has read from the store.
+	p.doubt = p.doubt || h.Doubt && len(h.Rounds) > 0 || p.flight != nil || len(p.queue) > 0
+	if h.Met {
+		c.reconcile(p, h)
+	}
+	for _, r := range h.Rounds {
+		c.enqueue(p, r)
+	}
+	p.mode, p.flushDue = modeOwn, true
+	p.wake()
+	p.lane.kick(p)
+}
+
+// reconcile takes over what another counter knows, in the light of what this one was told by the store.
+func (c *Counter) reconcile(p *partition, h *Handover) {
+	told := heard{h.Epoch, h.Version, h.Quieted}
+	switch {
+	case p.republish != nil:
+		if h.Epoch != p.republish.epoch { // else it is in the store that is being restored
+			p.republish.after = max(p.republish.after, h.Epoch)
+			p.republish.keys = append(p.republish.keys, h.Keys...)
+		}
+	case !p.met || p.epoch == h.Epoch:
+		if p.met && (p.version > h.Version || p.quieted > h.Quieted) {
+			return // what the other knows may be out of date
+		}
+		p.heard, p.met = told, true
+		if p.mode != modeOwn {
+			c.installAll(p, h.Keys)
+		}
+	case h.Epoch > p.epoch: // the other has noticed a loss that this one has not
+		c.startRepublish(p, told)
+		c.installAll(p, c.unknown(p, h.Keys, nil))
+	default:
+		c.restoreOlder(p, h)
+	}
+}
+
+// restoreOlder restores what another counter knows that has not noticed a loss. Most of it is not in memory here: for as long, it is
+// all that there is to decide by.
+func (c *Counter) restoreOlder(p *partition, h *Handover) {
+	rp := &republish{heard: p.heard, after: h.Epoch}
+	fresh := c.unknown(p, h.Keys, &rp.keys)
+	c.installAll(p, fresh)
+	for i := range fresh {
+		k := &fresh[i]
+		if at := p.find(c.hash(k.NS, k.Key), k.NS, k.Key); at != 0 {
+			rp.refs = append(rp.refs, at)
+		} else {
+			rp.keys = append(rp.keys, *k)
+		}
+	}
+	for _, r := range h.Rounds {
+		r.Acked = 0 // of the epoch before
+	}
+	p.republish = rp
+}
+
+// unknown returns those of some keys that are not in memory, and appends the others to known, if it is there.
+func (c *Counter) unknown(p *partition, keys []KeyState, known *[]KeyState) (fresh []KeyState) {
+	for i := range keys {
+		k := &keys[i]
+		switch {
+		case p.find(c.hash(k.NS, k.Key), k.NS, k.Key) == 0:
+			fresh = append(fresh, *k)
+		case known != nil:
+			*known = append(*known, *k)
+		}
+	}
+	return fresh
+}
+
+func (c *Counter) installAll(p *partition, keys []KeyState) {
+	for i := range keys {
+		c.install(p, &keys[i])
+	}
+}
+
+// install makes a key known as it was known to another counter.
+func (c *Counter) install(p *partition, k *KeyState) {
+	hash := c.hash(k.NS, k.Key)
+	at := p.find(hash, k.NS, k.Key)
+	if at == 0 {
+		sp := c.spaces[c.space(k.NS)]
+		if !c.room(p, entryWords(k.NS, k.Key, sp.ladder.Len()), c.seconds(c.opt.Now())) {
+			return // the store has it
+		}
+		at = c.makeEntry(p, hash, k.NS, k.Key)
+	}
+	e := p.arena.entry(at)
+	if !e.has(flagReset) {
+		p.takeLoaded(e, c.spaces[e.space()].ladder, k.Buckets)
+	}
+}
+
+// enqueue takes over a round of another counter, unless it has been taken over before.
+func (c *Counter) enqueue(p *partition, r *Round) {
+	if p.adopted == nil {
+		p.adopted = map[string]uint64{}
+	}
+	if r.Seq <= p.adopted[r.Writer] {
+		return
+	}
+	p.adopted[r.Writer] = r.Seq
+	r.Partition = p.id
+	for i := range r.Keys {
+		k := &r.Keys[i]
+		k.ref, k.hash, k.Ladder = 0, c.hash(k.NS, k.Key), c.spaces[c.space(k.NS)].ladder
+	}
+	c.with(p, r)
+	p.queue = append(p.queue, r)
+}
