@@ -125,7 +125,7 @@ func TestPeerTransport(t *testing.T) {
 			t.Errorf("%d bytes came back as %d, %v", len(message), len(reply), err)
 		}
 	}
-	if _, err := w.Send(ctx, address, nil); !errors.Is(err, node.ErrUnreachable) || !strings.Contains(fmt.Sprint(err), "403") {
+	if _, err := w.Send(ctx, address, nil); !errors.Is(err, node.ErrRefused) || !strings.Contains(fmt.Sprint(err), "403") {
 		t.Errorf("a message that is refused: %v", err)
 	}
 	if _, err := w.Send(ctx, address, bytes.Repeat([]byte("x"), 5<<20)); err == nil {
@@ -135,7 +135,7 @@ func TestPeerTransport(t *testing.T) {
 		t.Errorf("nobody is there: %v", err)
 	}
 	_, alone := open(t, httpapi.Options{Service: newFake()})
-	if _, err := w.Send(ctx, alone, []byte("x")); !errors.Is(err, node.ErrUnreachable) {
+	if _, err := w.Send(ctx, alone, []byte("x")); !errors.Is(err, node.ErrRefused) {
 		t.Errorf("a node without a cluster: %v", err)
 	}
 }

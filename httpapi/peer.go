@@ -87,7 +87,7 @@ func (t *PeerTransport) Close() {
 	}
 }
 
-// Send sends a message and returns the reply. The error wraps node.ErrUnreachable if there was no connection to send it on.
+// Send sends a message and returns the reply. Its errors are those of peer.Transport.
 func (t *PeerTransport) Send(ctx context.Context, address string, message []byte) ([]byte, error) {
 	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseRequest(req)
@@ -115,7 +115,7 @@ func (t *PeerTransport) Send(ctx context.Context, address string, message []byte
 	if code := resp.StatusCode(); code != fasthttp.StatusOK {
 		err := fmt.Errorf("%s answers %d: %s", address, code, clip(resp.Body()))
 		if code == fasthttp.StatusForbidden || code == fasthttp.StatusNotFound || code == fasthttp.StatusServiceUnavailable {
-			err = fmt.Errorf("%w: %w", node.ErrUnreachable, err) // it was not taken
+			err = fmt.Errorf("%w: %w", node.ErrRefused, err)
 		}
 		return nil, err
 	}
@@ -141,9 +141,12 @@ func (t *PeerTransport) host(address string) *fasthttp.HostClient {
 	return h
 }
 
-// dialPeer connects, or says that nothing was sent.
+// dialPeer connects, or says that nothing was sent, and whether the address is silent or refuses.
 func dialPeer(address string, timeout time.Duration) (net.Conn, error) {
 	c, err := (&net.Dialer{Timeout: timeout, KeepAlive: peerKeepAlive}).Dial("tcp", address)
+	if slow, ok := errors.AsType[net.Error](err); ok && slow.Timeout() {
+		return nil, fmt.Errorf("%w: %w", node.ErrLate, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", node.ErrUnreachable, err)
 	}

@@ -24,15 +24,14 @@ func (n *Node) across(ctx context.Context, op *Op, res *Result, shares []share) 
 			a.parts[i], a.parts[0] = a.parts[0], a.parts[i] // the one that can be told without a message decides
 		}
 	}
-	err := a.reserve(ctx)
+	errs := a.reserve(ctx)
+	err := errors.Join(errs...)
 	if err != nil || !a.allowed() {
 		a.undo()
 	}
 	switch {
-	case errors.Is(err, ErrUnreachable), errors.Is(err, syncer.ErrUnknownOutcome):
-		return n.standIn(ctx, op, res) // nothing was counted
 	case err != nil:
-		return err
+		return a.unreserved(ctx, res, errs)
 	case a.allowed():
 		if err := a.confirm(ctx); err != nil {
 			return err
@@ -44,6 +43,34 @@ func (n *Node) across(ctx context.Context, op *Op, res *Result, shares []share) 
 	}
 	a.merge(res)
 	return nil
+}
+
+// unreserved decides what becomes of an operation that could not be decided by all: nothing of it is counted. This node stands in for
+// those that can't be reached; after other failures that may pass it is to be looked at again who decides.
+func (a *crossing) unreserved(ctx context.Context, res *Result, errs []error) error {
+	err := errors.Join(errs...)
+	switch {
+	case errors.Is(err, syncer.ErrElsewhere), errors.Is(err, syncer.ErrUnknownOutcome):
+		return syncer.ErrElsewhere
+	case !errors.Is(err, ErrUnreachable):
+		return err
+	}
+	for i, err := range errs {
+		if errors.Is(err, ErrUnreachable) && !a.decides(&a.parts[i]) {
+			return syncer.ErrElsewhere
+		}
+	}
+	return a.n.standIn(ctx, a.op, res)
+}
+
+// decides reports whether a part is with the member that decides about its keys.
+func (a *crossing) decides(p *part) bool {
+	for _, i := range p.checks {
+		if !a.n.tenancy.decides(p.to, a.n.partition(&a.op.Checks[i])) {
+			return false
+		}
+	}
+	return true
 }
 
 // crossing is an Acquire on its way through several nodes.
@@ -68,15 +95,15 @@ func (a *crossing) decider() string {
 	return a.n.self().Name
 }
 
-// each has all nodes but those before from carry out a task at the same time.
-func (a *crossing) each(ctx context.Context, from int, task func(p *part) Task) error {
+// each has all nodes carry out a task at the same time.
+func (a *crossing) each(ctx context.Context, task func(p *part) Task) []error {
 	errs := make([]error, len(a.parts))
 	var done sync.WaitGroup
-	for i := from; i < len(a.parts); i++ {
+	for i := range a.parts {
 		done.Go(func() { errs[i] = a.ask(ctx, &a.parts[i], task(&a.parts[i])) })
 	}
 	done.Wait()
-	return errors.Join(errs...)
+	return errs
 }
 
 // ask has one node carry out a task.
@@ -103,8 +130,8 @@ func (p *part) named(err error) error {
 	return &named
 }
 
-func (a *crossing) reserve(ctx context.Context) error {
-	return a.each(ctx, 0, func(p *part) Task {
+func (a *crossing) reserve(ctx context.Context) []error {
+	return a.each(ctx, func(p *part) Task {
 		op := *a.op
 		op.Checks = make([]Check, len(p.checks))
 		for k, i := range p.checks {
@@ -128,7 +155,7 @@ func (a *crossing) undo() {
 	a.n.spawn(func() {
 		ctx, cancel := context.WithTimeout(a.n.run, holdTime)
 		defer cancel()
-		_ = a.each(ctx, 0, func(*part) Task { return Task{Verb: VerbUndo, Hold: a.id} })
+		_ = a.each(ctx, func(*part) Task { return Task{Verb: VerbUndo, Hold: a.id} })
 	})
 }
 

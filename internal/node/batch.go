@@ -18,6 +18,10 @@ func (n *Node) doAll(ctx context.Context, ops []Op, res []Result) {
 		for i := range res {
 			res[i].Err = fmt.Errorf("%w: this node is starting", syncer.ErrUnavailable)
 		}
+	case ctx.Err() != nil:
+		for i := range res {
+			res[i].Err = errOver
+		}
 	case n.inRedis():
 		err := n.throughRedis(ctx, func() error { n.opt.Direct.DoAll(ctx, ops, res); return nil })
 		switch {
@@ -183,8 +187,8 @@ func (n *Node) groupThere(ctx context.Context, to *ring.Member, group []int, ops
 				res[i].Source = syncer.SourceOwner
 			}
 		}
-		if err := res[i].Err; err != nil && n.canDoWithout(&ops[i], err) {
-			res[i].Err = n.without(ctx, to, &ops[i], &res[i])
+		if err := res[i].Err; err != nil {
+			res[i].Err = n.unanswered(ctx, to, &ops[i], &res[i], err)
 		}
 	}
 }

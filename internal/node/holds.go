@@ -80,6 +80,9 @@ func (n *Node) reserve(ctx context.Context, task *Task, res *Result) error {
 func (n *Node) confirm(ctx context.Context, id string, ack Ack) error {
 	n.holds.busy.Add(1)
 	defer n.holds.busy.Add(-1)
+	if ctx.Err() != nil {
+		return errOver
+	}
 	if !n.holds.close(id, n.self().Name, true) {
 		return fmt.Errorf("%w: no reservation %q", syncer.ErrUnavailable, id)
 	}

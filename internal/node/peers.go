@@ -44,7 +44,8 @@ type Task struct {
 // Peers reaches the other nodes. Package peer implements it.
 type Peers interface {
 	// Do has another node carry out tasks in order and sets Err in each result: what that node says, or an error wrapping
-	// [ErrUnreachable] if it certainly has not got the tasks, or syncer.ErrUnknownOutcome. Tasks are carried out at most once.
+	// [ErrUnreachable], [ErrRefused] or [ErrLate] if it has certainly not carried them out, or syncer.ErrUnknownOutcome. Tasks
+	// are carried out at most once, and not after the deadline of ctx.
 	Do(ctx context.Context, to *ring.Member, tasks []Task, res []Result)
 	// Ask puts a question, a pointer to one of the question types, and fills in the answer that belongs to it.
 	Ask(ctx context.Context, to *ring.Member, question, answer any) error
@@ -54,8 +55,24 @@ type Peers interface {
 	Stats() PeerStats
 }
 
-// ErrUnreachable says that another node can't be reached now, and has not got what it was to be told.
-var ErrUnreachable = errors.New("the node can't be reached")
+// Why another node has not carried out what it was to be told.
+var (
+	// ErrUnreachable says that it can't be reached: its address refuses connections, or it has not answered several questions. That is
+	// the only reason to count in its place.
+	ErrUnreachable = errors.New("the node can't be reached")
+	// ErrRefused says that it answered, but does not take it: it is closing, or knows nothing of this node. Another may decide.
+	ErrRefused error = refusal{}
+	// ErrLate says that its time was up before it was sent, or when it arrived. The node itself may be well.
+	ErrLate = fmt.Errorf("%w: the time for it was up before another node could be told", syncer.ErrUnavailable)
+)
+
+// refusal is the type of ErrRefused.
+type refusal struct{}
+
+func (refusal) Error() string { return "the node does not take it" }
+
+// Is makes a refusal an ErrElsewhere: it is to be looked again who decides.
+func (refusal) Is(target error) bool { return target == syncer.ErrElsewhere }
 
 // MovedError says that another node decides about a key than the one that was asked, which has done nothing.
 type MovedError struct{ To ring.Member }

@@ -13,6 +13,9 @@ import (
 // errModeChanged says that an operation has to be begun anew, in another mode.
 var errModeChanged = errors.New("the mode has changed")
 
+// errOver says that nothing was counted, as the time for it was up.
+var errOver = fmt.Errorf("%w: the time for it is up", syncer.ErrUnavailable)
+
 // turns are the attempts of an operation to find who decides about its keys while nodes differ about that.
 type turns struct {
 	by    time.Time
@@ -44,6 +47,8 @@ func (n *Node) do(ctx context.Context, op *Op, res *Result) error {
 	switch {
 	case !n.opened.Load():
 		return fmt.Errorf("%w: this node is starting", syncer.ErrUnavailable)
+	case ctx.Err() != nil:
+		return errOver
 	case n.inRedis():
 		return n.doInRedis(ctx, op, res)
 	}
@@ -73,7 +78,7 @@ func (n *Node) look(ctx context.Context, op *Op, res *Result) error {
 		case errors.Is(err, errModeChanged):
 			return n.doInRedis(ctx, op, res)
 		case err != nil:
-			return n.standIn(ctx, op, res)
+			return err
 		case len(shares) > 1:
 			err = n.across(ctx, op, res, shares)
 		case shares[0].to == nil:
@@ -85,7 +90,7 @@ func (n *Node) look(ctx context.Context, op *Op, res *Result) error {
 			return err
 		}
 	}
-	return n.standIn(ctx, op, res)
+	return fmt.Errorf("%w: nobody who can be reached says that it decides about the key", syncer.ErrUnavailable)
 }
 
 // doInRedis carries an operation out in Redis.
@@ -161,8 +166,12 @@ func (n *Node) servesFromRedis(op *Op, err error) bool {
 }
 
 // standIn counts in place of an owner that can't be reached: what this node counts and what the others count meet in the store,
-// within three flush intervals.
+// within three flush intervals. It is for those only that can't be reached: to count in the place of one that is slow would be to
+// count beside it.
 func (n *Node) standIn(ctx context.Context, op *Op, res *Result) error {
+	if ctx.Err() != nil {
+		return errOver
+	}
 	err := n.foreign(ctx, op, res, false)
 	switch {
 	case errors.Is(err, errModeChanged):
@@ -221,7 +230,7 @@ type errand struct {
 	res   [1]Result
 }
 
-// there has another node carry out an operation, or does without it if it can't be reached.
+// there has another node carry out an operation, or does without it if that can't be reached.
 func (n *Node) there(ctx context.Context, to *ring.Member, op *Op, res *Result) error {
 	e := n.errands.Get().(*errand)
 	defer n.errands.Put(e)
@@ -230,35 +239,42 @@ func (n *Node) there(ctx context.Context, to *ring.Member, op *Op, res *Result) 
 	err := n.send(ctx, to, e)
 	e.res[0], *res = *res, e.res[0]
 	e.tasks[0] = Task{}
-	if err != nil && n.canDoWithout(op, err) {
-		return n.without(ctx, to, op, res)
+	return n.unanswered(ctx, to, op, res, err)
+}
+
+// unanswered decides what becomes of an operation that another node was asked to carry out: if that one decides about the keys, and can't
+// be reached, this node stands in for it. What was certainly not carried out otherwise, or may be carried out twice, is ErrElsewhere:
+// it is to be looked at again who decides.
+func (n *Node) unanswered(ctx context.Context, to *ring.Member, op *Op, res *Result, err error) error {
+	switch {
+	case errors.Is(err, ErrUnreachable) && n.decides(to, op):
+		return n.standIn(ctx, op, res)
+	case errors.Is(err, ErrUnreachable), op.Kind == syncer.Count && errors.Is(err, syncer.ErrUnknownOutcome):
+		return syncer.ErrElsewhere
 	}
 	return err
 }
 
-// without carries out an operation whose owner can't be reached.
-func (n *Node) without(ctx context.Context, owner *ring.Member, op *Op, res *Result) error {
-	t := n.table()
-	if at, one := n.ownerOf(t, op); one && t.Member(at).Name != owner.Name {
-		return syncer.ErrElsewhere // it has left, and another owns its keys
+// decides reports whether a member decides about all keys of an operation, as far as this node knows.
+func (n *Node) decides(m *ring.Member, op *Op) bool {
+	for i := range op.Checks {
+		if !n.tenancy.decides(m, n.partition(&op.Checks[i])) {
+			return false
+		}
 	}
-	return n.standIn(ctx, op, res)
+	return true
 }
 
-// canDoWithout reports whether an operation that another node did not answer was certainly not carried out, or may be carried out
-// twice.
-func (n *Node) canDoWithout(op *Op, err error) bool {
-	return errors.Is(err, ErrUnreachable) || op.Kind == syncer.Count && errors.Is(err, syncer.ErrUnknownOutcome)
-}
-
-// send asks a node, and then the one that it names instead.
+// send asks a node, and then the one that it names instead. That this one can't be reached says nothing of the first.
 func (n *Node) send(ctx context.Context, to *ring.Member, e *errand) error {
 	n.opt.Peers.Do(ctx, to, e.tasks[:], e.res[:])
 	err := e.res[0].Err
 	var moved *MovedError
 	if errors.As(err, &moved) && moved.To.Name != n.self().Name {
 		n.opt.Peers.Do(ctx, &moved.To, e.tasks[:], e.res[:])
-		err = e.res[0].Err
+		if err = e.res[0].Err; errors.Is(err, ErrUnreachable) {
+			err = syncer.ErrElsewhere
+		}
 	}
 	if res := &e.res[0]; err == nil && res.Source == syncer.SourceMemory {
 		res.Source = syncer.SourceOwner

@@ -233,6 +233,17 @@ func (y *tenancy) locate(ctx context.Context, p int) (to *ring.Member, err error
 	return to, nil
 }
 
+// decides reports whether a member decides about a partition, as far as this node knows.
+func (y *tenancy) decides(m *ring.Member, p int) bool {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	to := y.parts[p].to
+	if y.parts[p].phase == foreign {
+		to = y.ownerLocked(p)
+	}
+	return to != nil && to.Name == m.Name
+}
+
 // await waits until a condition holds, which is looked at under the lock whenever a phase changes, but no longer than gainTimeout or
 // ctx.
 func (y *tenancy) await(ctx context.Context, condition func() bool) error {

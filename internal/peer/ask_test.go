@@ -47,7 +47,7 @@ func TestRepliesAreForgotten(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				replies[string(reply)]++
+				replies[peer.Said(reply)]++
 			}
 			time.Sleep(10 * time.Minute)
 			if _, err := s.Handle(t.Context(), peer.Message("c-1", "b-1", 1, task)); err != nil {

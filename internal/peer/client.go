@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"twotier/internal/elapsed"
 	"twotier/internal/node"
 	"twotier/ring"
 )
@@ -26,7 +27,9 @@ type ClientOptions struct {
 	// Lanes is the number of messages with tasks that can be under way to a node, besides as many with tasks that wait for
 	// the store. Default: 2.
 	Lanes int
-	// AttemptTimeout is how long a node may take to answer before it is taken for unreachable. Default: 500 ms.
+	// AttemptTimeout is how long an answer is waited for before the message is sent again. A node that has been silent for half of it
+	// is asked whether it is there, and taken for unreachable once it has not said anything for as long again three times.
+	// Default: 500 ms.
 	AttemptTimeout time.Duration
 	// Timeout bounds what has no deadline of its own. Default: 2 s.
 	Timeout time.Duration
@@ -39,6 +42,7 @@ type Client struct {
 	opt   ClientOptions
 	keys  *keyring
 	count counter
+	clock elapsed.Clock
 	seq   atomic.Uint64 // of the last message, of any lane: numbers grow in each
 	calls sync.Pool
 	ctx   context.Context
@@ -99,7 +103,7 @@ func (c *Client) link(to *ring.Member) (*link, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return nil, fmt.Errorf("%w: this node is closing", node.ErrUnreachable)
+		return nil, fmt.Errorf("%w: this node is closing", node.ErrClosed)
 	}
 	l := c.links[to.Name]
 	if l == nil {
@@ -125,6 +129,9 @@ func (c *Client) Keep(t *ring.Table) {
 	}
 }
 
+// silence is for how long nothing need be heard of a node.
+func (c *Client) silence() time.Duration { return c.opt.AttemptTimeout / 2 }
+
 // call is tasks on their way. It has a memory of its own: who waits for it may give up.
 type call struct {
 	body  []byte
@@ -133,11 +140,33 @@ type call struct {
 	by    time.Time
 	err   error
 	done  chan struct{}
+	taken atomic.Bool // by a lane, or by who waited for one until its time was up
 }
+
+// take reports whether the call is the caller's from now on: who gets it first decides whether it is sent.
+func (k *call) take() bool { return !k.taken.Swap(true) }
 
 func (k *call) finish(reply []byte, err error) {
 	k.reply, k.err = reply, err
 	k.done <- struct{}{}
+}
+
+// wait returns when the call is finished, or the time of who made it is up: then nobody knows its outcome, unless no lane has taken it.
+func (k *call) wait(ctx context.Context) (finished bool, err error) {
+	select {
+	case <-k.done:
+		return true, k.err
+	case <-ctx.Done():
+	}
+	select {
+	case <-k.done:
+		return true, k.err
+	default:
+	}
+	if k.take() {
+		return false, node.ErrLate
+	}
+	return false, fmt.Errorf("%w: %v", node.ErrUnknownOutcome, ctx.Err())
 }
 
 // Do implements node.Peers.
@@ -160,24 +189,30 @@ func (c *Client) do(ctx context.Context, to *ring.Member, tasks []node.Task, res
 	if l.open.Load() {
 		return wrap(node.ErrUnreachable, to)
 	}
+	by := c.deadline(ctx)
+	if time.Until(by) < minBudget || ctx.Err() != nil {
+		return wrap(node.ErrLate, to)
+	}
 	k := c.calls.Get().(*call)
+	k.taken.Store(false)
 	k.body = binary.AppendUvarint(k.body[:0], uint64(len(tasks)))
 	slow := false
 	for i := range tasks {
 		k.body = appendTask(k.body, &tasks[i])
 		slow = slow || tasks[i].Op.Ack == node.AckStore
 	}
-	k.tasks, k.by = len(tasks), c.deadline(ctx)
+	k.tasks, k.by = len(tasks), by
 	if len(k.body) > maxBody {
 		return wrap(fmt.Errorf("%w: a forwarded batch of %d bytes, want at most %d", node.ErrOverload, len(k.body), maxBody), to)
 	}
 	if !l.submit(k, slow) {
 		return wrap(fmt.Errorf("%w: too much waits for it", node.ErrOverload), to)
 	}
-	<-k.done // the lane sees to it that this does not take longer than the caller has
-	if k.err != nil {
-		err := k.err
-		c.calls.Put(k)
+	finished, err := k.wait(ctx)
+	if err != nil {
+		if finished {
+			c.calls.Put(k)
+		}
 		return wrap(err, to)
 	}
 	r := reader{b: k.reply}
@@ -217,7 +252,7 @@ func (c *Client) Ask(ctx context.Context, to *ring.Member, question, answer any)
 	case lane = <-free:
 		defer func() { free <- lane }()
 	case <-ctx.Done():
-		return wrap(fmt.Errorf("%w: %w", node.ErrUnreachable, ctx.Err()), to)
+		return wrap(node.ErrLate, to)
 	}
 	reply, err := lane.exchange(ctx, kindQuestion, body, c.deadline(ctx))
 	if err != nil {

@@ -10,13 +10,26 @@
 // A message carries the name of the process that sends it, the lane, and a number that only grows. Who gets one keeps the number of the
 // last of each lane and the reply to it: a message that is sent again because no reply came is carried out once, and told
 // the same reply. It also names the process it is meant for, so one that has been restarted, and knows nothing of what was
-// said before, refuses it. A caller hears that nothing was done ([node.ErrUnreachable]), or that nobody knows
-// (syncer.ErrUnknownOutcome); a message is sent again until somebody answers or its time is up.
+// said before, refuses it. A message is sent again until somebody answers or its time is up.
+//
+// # In time
+//
+// Every reply says what the clock of its sender shows. So a message can say until when it is to be carried out, by the clock of the
+// process that gets it, and is refused there once that has passed, however long it was on its way. Callers that share a message keep
+// their own deadlines. With less than 5 ms left nothing is sent.
+//
+// # Outcomes
+//
+// A caller hears what the node says, or one of four things that are told apart in one place: that nobody knows
+// (syncer.ErrUnknownOutcome); that the time was up before the node got it ([node.ErrLate]), which says nothing of the node; that the
+// node answers, but does not take it ([node.ErrRefused]); or that it can't be reached ([node.ErrUnreachable]). After the last three it
+// is certain that nothing was done.
 //
 // # Failure
 //
-// A node that does not answer in time, or refuses connections, is not asked again (the circuit is open): callers are told at
-// once, so they can do without it, while a single message at a time finds out whether it is back.
+// A node whose address refuses connections, or that has left three questions one after the other without any sign of life, can't be
+// reached: the circuit is open, callers are told at once, so they can do without it, and a single message at a time finds out whether
+// it is back. That a message takes long is no reason. It has the node asked those questions, and another lane takes what waits.
 //
 // # Secrecy
 //

@@ -15,67 +15,77 @@ const (
 	lastPause  = 100 * time.Millisecond
 )
 
-// exchange sends a message until it is answered or time is up. An error wraps node.ErrUnreachable if nothing was done, and
-// syncer.ErrUnknownOutcome otherwise. A process that has not said anything to a copy of the message within the time of an
-// attempt, or of two for what may take long, can't be reached: others need not wait for it.
+// exchange sends a message until it is answered or time is up. The first one to a process asks only for its clock: what is sent after
+// it can't be carried out when its time is up, however long it is on its way. The error is one of outcome.
 func (n *lane) exchange(ctx context.Context, kind byte, body []byte, by time.Time) ([]byte, error) {
+	if !n.l.met() {
+		if _, err := n.deliver(ctx, kindQuestion, n.l.ping, by); errors.Is(err, node.ErrUnknownOutcome) {
+			return nil, fmt.Errorf("%w: it did not say what time it has", node.ErrLate)
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	return n.deliver(ctx, kind, body, by)
+}
+
+// deliver sends a message until it is answered or time is up. Each attempt that gets an answer is a sign of life.
+func (n *lane) deliver(ctx context.Context, kind byte, body []byte, by time.Time) ([]byte, error) {
 	m := message{From: n.l.c.opt.Self, To: n.l.to.Name, Lane: n.id, Seq: n.l.c.seq.Add(1), Kind: kind, Body: body}
 	sent := false // it may have arrived
-	silent := 0
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		m.Budget = time.Until(by)
+		if m.Budget = time.Until(by); m.Budget <= minBudget || ctx.Err() != nil {
+			return nil, n.lost(sent, node.ErrLate, nil)
+		}
+		m.Until = n.l.until(m.Budget)
 		status, reply, err := n.attempt(ctx, &m, earlier(by, time.Now().Add(n.l.c.opt.AttemptTimeout)))
 		switch {
 		case err == nil && status == replyDone:
-			n.l.succeed()
 			return reply, nil
-		case err == nil && status != replyBusy:
-			// It is not there any more, or has gone on without us. If no earlier attempt can have arrived, nothing was done.
-			return nil, n.lost(sent, errGone)
-		case err == nil: // it has no time, or an earlier copy is under way there
-			silent = 0
-		case !errors.Is(err, node.ErrUnreachable):
-			sent = true
-			if silent++; silent > n.grace {
-				n.fail(err)
+		case err == nil && status == replyLate:
+			return nil, n.lost(false, node.ErrLate, nil)
+		case err == nil && status == replyStranger:
+			n.l.fail(errGone)
+			return nil, n.lost(sent, node.ErrUnreachable, errGone)
+		case err == nil && status == replyStale:
+			return nil, n.lost(sent, node.ErrRefused, errStale)
+		case errors.Is(err, node.ErrRefused):
+			return nil, n.lost(sent, node.ErrRefused, err)
+		case errors.Is(err, node.ErrUnreachable):
+			n.l.fail(err)
+			if !sent {
+				return nil, n.lost(false, node.ErrUnreachable, err)
 			}
-		case !sent:
-			n.fail(err)
-			return nil, n.lost(false, err)
+		case errors.Is(err, node.ErrLate), err == nil && status == replyBusy: // it has not got this copy
+		default:
+			sent = true
 		}
-		if !n.wait(ctx, pause, by) {
-			return nil, n.lost(sent, err)
-		}
+		n.wait(ctx, min(pause, time.Until(by)-minBudget))
 		n.l.c.resent.Add(1)
 	}
 }
 
-// errGone says that another process answers at the address, or that the one that does takes the message for an old copy.
-var errGone = errors.New("the process is gone")
-
-func (n *lane) fail(err error) {
-	if !n.quiet && n.l.ctx.Err() == nil {
-		n.l.fail(err)
-	}
-}
+// The reasons for which a process does not take a message.
+var (
+	errGone  = errors.New("another process answers at its address")
+	errStale = errors.New("it takes the message for an old copy")
+)
 
 // lost counts a message that gets no answer.
-func (n *lane) lost(sent bool, err error) error {
+func (n *lane) lost(sent bool, kind, why error) error {
 	n.l.c.failed.Add(1)
-	return outcome(sent, err)
+	return outcome(sent, kind, why)
 }
 
-// outcome is the error of a message without an answer.
-func outcome(sent bool, err error) error {
-	kind := node.ErrUnreachable
+// outcome is the error of a message without an answer. If it may have arrived nobody knows what became of it, whatever the last attempt
+// says; otherwise nothing was done, and kind says why: node.ErrUnreachable, node.ErrRefused or node.ErrLate.
+func outcome(sent bool, kind, why error) error {
 	if sent {
 		kind = node.ErrUnknownOutcome
 	}
-	if err == nil {
+	if why == nil {
 		return kind
 	}
-	// The text only: that the last attempt did not arrive says nothing of those before.
-	return fmt.Errorf("%w: %v", kind, err)
+	return fmt.Errorf("%w: %v", kind, why) // only the text: why may be of a kind, too
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -85,18 +95,13 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-// wait reports whether there is time for another attempt.
-func (n *lane) wait(ctx context.Context, pause time.Duration, by time.Time) bool {
-	if time.Until(by) <= pause {
-		return false
-	}
+// wait waits between two attempts.
+func (n *lane) wait(ctx context.Context, pause time.Duration) {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return true
 	case <-ctx.Done():
-		return false
 	}
 }
 
@@ -105,7 +110,7 @@ func (n *lane) attempt(ctx context.Context, m *message, until time.Time) (status
 	c := n.l.c
 	key, err := c.keys.key("request", m.From, m.To)
 	if err != nil {
-		return 0, nil, fmt.Errorf("%w: %w", node.ErrUnreachable, err)
+		return 0, nil, fmt.Errorf("%w: %w", node.ErrRefused, err)
 	}
 	n.raw = m.append(n.raw[:0], key, &c.count)
 	bound := [16]byte{}
@@ -117,30 +122,32 @@ func (n *lane) attempt(ctx context.Context, m *message, until time.Time) (status
 	if err != nil {
 		return 0, nil, err
 	}
-	return c.open(m, raw, bound[:size])
+	status, clock, reply, err := c.open(m, raw, bound[:size])
+	if err == nil && status != replyStranger {
+		n.l.heard(clock)
+	}
+	return status, reply, err
 }
 
 // open reads a reply.
-func (c *Client) open(m *message, raw, bound []byte) (status byte, reply []byte, err error) {
+func (c *Client) open(m *message, raw, bound []byte) (status byte, clock time.Duration, reply []byte, err error) {
 	r := reader{b: raw}
 	from := r.processName()
 	if r.err != nil {
-		return 0, nil, r.err
+		return 0, 0, nil, r.err
 	}
 	key, err := c.keys.key("reply", from, m.From)
 	if err != nil {
-		return 0, nil, err
+		return 0, 0, nil, err
 	}
 	text, err := unseal(key, r.b, bound)
 	if err != nil {
-		return 0, nil, err
+		return 0, 0, nil, err
 	}
-	if len(text) == 0 {
-		return 0, nil, errFormat
-	}
-	status = text[0]
+	r = reader{b: text}
+	status, clock = r.byte(), time.Duration(min(r.uint(), maxUntil))*time.Microsecond
 	if from != m.To {
 		status = replyStranger
 	}
-	return status, text[1:], nil
+	return status, clock, r.b, r.err
 }

@@ -21,9 +21,16 @@ func (b Reply) Result(t *node.Task, res *node.Result) error {
 // Answered writes an answer as a server does.
 func Answered(answer any, err error) Reply { return appendAnswer(nil, answer, err) }
 
+// Said is what a server's reply without a secret says, but for the time.
+func Said(raw []byte) string {
+	r := reader{b: raw}
+	_, status, _ := r.processName(), r.byte(), r.uint()
+	return string(append(r.b, status))
+}
+
 // Message writes a message with tasks, without a secret.
 func Message(from, to string, seq uint64, calls ...[]node.Task) []byte {
-	body := []byte{byte(len(calls))}
+	body := []byte{0, byte(len(calls))} // one group, with the deadline of the message
 	for _, tasks := range calls {
 		body = append(body, byte(len(tasks)))
 		for i := range tasks {

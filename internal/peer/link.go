@@ -2,7 +2,6 @@ package peer
 
 import (
 	"context"
-	"encoding/binary"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,8 +17,11 @@ const (
 	maxBody     = 2 << 20
 	maxMessage  = 512 << 10 // from which on a message takes no further call
 	askingLanes = 8
+	spareLanes  = 16
 	firstProbe  = 50 * time.Millisecond
 	lastProbe   = time.Second
+	// maxMissed is how many questions one after the other a process leaves without a sign of life before it is taken for unreachable.
+	maxMissed = 3
 )
 
 // The numbers of lanes: those with tasks that wait for the store, and questions, come after those of Options.Lanes.
@@ -27,18 +29,25 @@ const (
 	slowLanes   = 1000
 	firstAsker  = 2000
 	firstShower = 3000
+	firstSpare  = 4000
 )
 
 // link is what a client has to do with one process.
 type link struct {
 	c    *Client
 	to   ring.Member
+	ping []byte // the question whether it is there
+	ahead
 	fast chan *call
 	slow chan *call
 	// Free lanes for questions: of nodes, which decide what becomes of partitions, and of users, of which there may be any number.
 	asking, showing chan *lane
-	// open is set while the process does not answer: the circuit is open, and nothing but probes goes through.
+	// Free lanes for calls, while those that are meant for them have messages under way that take long.
+	spare chan *lane
+	// open is set while the process can't be reached: the circuit is open, and nothing but probes goes through.
 	open atomic.Bool
+	// signs counts the replies that came from the process.
+	signs atomic.Uint64
 
 	ctx  context.Context
 	stop context.CancelFunc
@@ -49,17 +58,21 @@ type link struct {
 
 func newLink(c *Client, to *ring.Member) *link {
 	l := &link{
-		c: c, to: *to, fast: make(chan *call, maxWaiting), slow: make(chan *call, maxWaiting),
-		asking: make(chan *lane, askingLanes), showing: make(chan *lane, askingLanes),
+		c: c, to: *to, fast: make(chan *call, maxWaiting), slow: make(chan *call, maxWaiting), ahead: ahead{own: &c.clock},
+		asking: make(chan *lane, askingLanes), showing: make(chan *lane, askingLanes), spare: make(chan *lane, spareLanes),
 	}
+	l.ping, _ = appendQuestion(nil, new(node.PingQuestion)) // it is one
 	l.ctx, l.stop = context.WithCancel(c.ctx)
 	for i := range askingLanes {
-		l.asking <- &lane{l: l, id: uint32(firstAsker + i), grace: 1}
-		l.showing <- &lane{l: l, id: uint32(firstShower + i), grace: 1}
+		l.asking <- newLane(l, firstAsker+i)
+		l.showing <- newLane(l, firstShower+i)
+	}
+	for i := range spareLanes {
+		l.spare <- newLane(l, firstSpare+i)
 	}
 	for i := range c.opt.Lanes {
-		c.done.Go(func() { (&lane{l: l, id: uint32(i)}).run(l.fast) })
-		c.done.Go(func() { (&lane{l: l, id: uint32(slowLanes + i), grace: 1}).run(l.slow) })
+		c.done.Go(func() { newLane(l, i).run(l.fast, nil) })
+		c.done.Go(func() { newLane(l, slowLanes+i).run(l.slow, nil) })
 	}
 	return l
 }
@@ -96,7 +109,9 @@ func (l *link) drain() {
 		for more := true; more; {
 			select {
 			case k := <-queue:
-				k.finish(nil, node.ErrUnreachable)
+				if k.take() {
+					k.finish(nil, node.ErrUnreachable)
+				}
 			default:
 				more = false
 			}
@@ -104,12 +119,29 @@ func (l *link) drain() {
 	}
 }
 
-// fail notes that the process did not answer, and has it probed.
+// heard notes a reply, and what the clock of the process showed then.
+func (l *link) heard(clock time.Duration) {
+	l.ahead.heard(clock)
+	l.signs.Add(1)
+	if l.open.Load() && l.open.Swap(false) {
+		l.c.opt.Logger.Info("a node answers again", "member", l.to.ID)
+	}
+}
+
+// fail notes that the process can't be reached, and has it probed.
 func (l *link) fail(err error) {
+	if l.ctx.Err() != nil {
+		return
+	}
 	if !l.open.Swap(true) {
-		l.c.opt.Logger.Warn("a node does not answer: doing without it", "member", l.to.ID, "address", l.to.Address, "error", err)
+		l.c.opt.Logger.Warn("a node can't be reached: doing without it", "member", l.to.ID, "address", l.to.Address, "error", err)
 	}
 	l.drain()
+	l.probe()
+}
+
+// probe has the process asked whether it is there, because a message to it has been silent for a while or could not be sent.
+func (l *link) probe() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.probing && l.ctx.Err() == nil {
@@ -118,111 +150,33 @@ func (l *link) fail(err error) {
 	}
 }
 
-// succeed notes that it did.
-func (l *link) succeed() {
-	if l.open.Load() && l.open.Swap(false) {
-		l.c.opt.Logger.Info("a node answers again", "member", l.to.ID)
-	}
-}
-
-// runProbe asks whether the process is there until it answers.
+// runProbe asks whether the process is there until it says anything, be it about a message of another lane.
 func (l *link) runProbe() {
-	body, _ := appendQuestion(nil, new(node.PingQuestion)) // it is one
-	probe := &lane{l: l, id: firstAsker + askingLanes, quiet: true}
-	for pause := firstProbe; l.keepsProbing(); pause = min(2*pause, lastProbe) {
-		select {
-		case <-time.After(pause):
-		case <-l.ctx.Done():
+	probe := newLane(l, firstAsker+askingLanes)
+	pause := firstProbe
+	for missed := 0; ; missed++ {
+		if missed == maxMissed {
+			l.fail(errSilent)
+		}
+		if l.open.Load() {
+			if probe.wait(l.ctx, pause); l.ctx.Err() != nil {
+				return
+			}
+			pause = min(2*pause, lastProbe)
+		}
+		before := l.signs.Load()
+		_, _ = probe.deliver(l.ctx, kindQuestion, l.ping, time.Now().Add(l.c.silence())) // which tells the link
+		if !l.keepsProbing(l.signs.Load() == before) {
 			return
 		}
-		_, _ = probe.exchange(l.ctx, kindQuestion, body, time.Now().Add(l.c.opt.AttemptTimeout)) // which tells the link
 	}
 }
 
-// keepsProbing reports whether the process is still to be probed. If it is not, whoever next finds that it does not answer begins anew:
-// both are decided under the lock, or a failure between them would leave the circuit open with nobody to close it.
-func (l *link) keepsProbing() bool {
+// keepsProbing reports whether the process is still to be probed. If it is not, whoever next doubts that it is there begins anew: both
+// are decided under the lock, or a failure between them would leave the circuit open with nobody to close it.
+func (l *link) keepsProbing(silent bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.probing = l.open.Load()
+	l.probing = (silent || l.open.Load()) && l.ctx.Err() == nil
 	return l.probing
-}
-
-// lane is one message at a time.
-type lane struct {
-	l     *link
-	id    uint32
-	quiet bool // a failure is no news
-	grace int  // how many attempts may go by without a sign of life
-	body  []byte
-	raw   []byte
-}
-
-// run sends what waits until the link ends.
-func (n *lane) run(queue chan *call) {
-	var batch []*call
-	for {
-		select {
-		case <-n.l.ctx.Done():
-			n.l.drain()
-			return
-		case k := <-queue:
-			batch = n.gather(append(batch[:0], k), queue)
-			n.send(batch)
-		}
-	}
-}
-
-// gather takes whatever else waits, as far as it fits into a message.
-func (n *lane) gather(batch []*call, queue chan *call) []*call {
-	tasks, size := batch[0].tasks, len(batch[0].body)
-	for tasks < maxTasks && size < maxMessage {
-		select {
-		case k := <-queue:
-			batch = append(batch, k)
-			tasks += k.tasks
-			size += len(k.body)
-		default:
-			return batch
-		}
-	}
-	return batch
-}
-
-// send sends calls as one message and hands each its part of the reply.
-func (n *lane) send(batch []*call) {
-	now := time.Now()
-	by := now
-	live := batch[:0]
-	for _, k := range batch {
-		if !k.by.After(now) {
-			k.finish(nil, node.ErrUnreachable) // it waited too long, and nothing was sent
-			continue
-		}
-		live = append(live, k)
-		if k.by.After(by) {
-			by = k.by
-		}
-		n.l.c.tasks.Add(int64(k.tasks))
-	}
-	if len(live) == 0 {
-		return
-	}
-	n.body = binary.AppendUvarint(n.body[:0], uint64(len(live)))
-	for _, k := range live {
-		n.body = append(n.body, k.body...)
-	}
-	reply, err := n.exchange(n.l.ctx, kindTasks, n.body, by)
-	r := reader{b: reply}
-	for _, k := range live {
-		if err == nil {
-			part := r.bytes()
-			if err = r.err; err == nil {
-				k.finish(part, nil)
-				continue
-			}
-			err = node.ErrUnknownOutcome
-		}
-		k.finish(nil, err)
-	}
 }

@@ -4,11 +4,12 @@ import (
 	"crypto/cipher"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"time"
 )
 
 // The version of the format of messages.
-const version = 1
+const version = 2
 
 // The kinds of message.
 const (
@@ -23,8 +24,12 @@ const (
 	replyStale
 	// replyStranger: the message is for another process than this one.
 	replyStranger
-	// replyBusy: the node can't take it now; it has done nothing.
+	// replyBusy: the node can't take it now, and has done nothing with it.
 	replyBusy
+	// replyUnderWay: an earlier copy is being carried out at this moment.
+	replyUnderWay
+	// replyLate: it came after its time was up. It has not been carried out, and no copy of it will be.
+	replyLate
 )
 
 // message is a request of one process to another. From and To are names of processes.
@@ -33,9 +38,23 @@ type message struct {
 	Lane     uint32
 	Seq      uint64
 	Kind     byte
-	// Budget is how long the sender will wait for what it asks.
+	// Budget is how long the sender will wait for what it asks, from when it sends it.
 	Budget time.Duration
-	Body   []byte
+	// Until is when that ends by the clock of the receiver, as far as the sender knows it; 0 if it does not. A message may have
+	// been on its way for longer than its budget, which the receiver could not know otherwise.
+	Until time.Duration
+	Body  []byte
+}
+
+// minBudget is the least time that a message is sent with: with less the answer would come too late.
+const minBudget = 5 * time.Millisecond
+
+// remaining is how long a message that is read when the receiver's clock shows now may take; nothing if its time is up.
+func (m *message) remaining(now time.Duration) time.Duration {
+	if m.Until == 0 {
+		return m.Budget
+	}
+	return min(m.Budget, m.Until-now)
 }
 
 // append appends the message, sealed if there is a key. The outside of a message is its version and sender, which tell
@@ -46,7 +65,8 @@ func (m *message) append(b []byte, key cipher.AEAD, c *counter) []byte {
 	text = appendBytes(text, m.To)
 	text = binary.AppendUvarint(text, uint64(m.Lane))
 	text = binary.AppendUvarint(text, m.Seq)
-	text = binary.AppendUvarint(text, uint64(m.Budget/time.Millisecond))
+	text = binary.AppendUvarint(text, uint64(m.Budget/time.Microsecond))
+	text = binary.AppendUvarint(text, uint64(m.Until/time.Microsecond))
 	text = append(append(text, m.Kind), m.Body...)
 	return c.seal(key, b, text, nil)
 }
@@ -78,10 +98,14 @@ func (r *reader) processName() string {
 func (m *message) parse(text []byte) error {
 	r := reader{b: text}
 	m.To, m.Lane, m.Seq = r.string(), uint32(r.uint()), r.uint()
-	m.Budget = time.Duration(min(r.uint(), uint64(maxBudget/time.Millisecond))) * time.Millisecond
+	m.Budget = time.Duration(min(r.uint(), uint64(maxBudget/time.Microsecond))) * time.Microsecond
+	m.Until = time.Duration(min(r.uint(), maxUntil)) * time.Microsecond
 	m.Kind, m.Body = r.byte(), r.b
 	return r.err
 }
 
-// maxBudget bounds what a message may ask for.
-const maxBudget = time.Minute
+// maxBudget bounds what a message may ask for, and maxUntil, in microseconds, is the last that a clock can show.
+const (
+	maxBudget = time.Minute
+	maxUntil  = uint64(math.MaxInt64 / time.Microsecond)
+)

@@ -22,6 +22,7 @@ const (
 	resultOverload
 	resultFull
 	resultClosed
+	resultLate
 )
 
 // The bits of a result without an error, in its second byte. The source comes above them.
@@ -135,6 +136,8 @@ func codeOf(err error) byte {
 	switch {
 	case errors.Is(err, node.ErrElsewhere):
 		return resultElsewhere
+	case errors.Is(err, node.ErrLate):
+		return resultLate
 	case errors.Is(err, node.ErrUnknownOutcome), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return resultUnknown
 	case errors.Is(err, node.ErrFull):
@@ -159,7 +162,9 @@ func kindOf(code byte) error {
 	case resultOverload:
 		return node.ErrOverload
 	case resultClosed:
-		return node.ErrUnreachable // it has done nothing, and somebody else may be asked
+		return node.ErrRefused
+	case resultLate:
+		return node.ErrLate
 	case resultUnavailable:
 		return node.ErrUnavailable
 	}

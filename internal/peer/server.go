@@ -2,12 +2,14 @@ package peer
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
+	"twotier/internal/elapsed"
 	"twotier/internal/node"
 )
 
@@ -36,6 +38,7 @@ type Server struct {
 	opt   ServerOptions
 	keys  *keyring
 	count counter
+	clock elapsed.Clock
 	pool  sync.Pool // of *scratch
 
 	mu      sync.Mutex
@@ -51,10 +54,13 @@ type laneID struct {
 
 // laneState is the last message of a lane and the reply to it.
 type laneState struct {
-	seq   uint64
-	used  time.Time
-	done  chan struct{} // closed once there is a reply
-	reply []byte        // nil once it is forgotten
+	seq  uint64
+	used time.Time
+	done chan struct{} // closed once there is a reply
+
+	status    byte
+	reply     []byte
+	forgotten bool
 }
 
 // Bounds of what is remembered of other processes: nobody sends a message again after its budget, and a process that has not been heard
@@ -65,13 +71,6 @@ const (
 	replyMemory = 2 * maxBudget
 	underWay    = 200 * time.Millisecond
 )
-
-// scratch is memory for carrying out tasks.
-type scratch struct {
-	list taskList
-	res  []node.Result
-	ends []int // how many tasks there are up to the end of each call
-}
 
 // NewServer returns a server.
 func NewServer(opt ServerOptions) *Server {
@@ -100,22 +99,21 @@ func (s *Server) Handle(ctx context.Context, raw []byte) ([]byte, error) {
 	if err == nil {
 		err = m.parse(text)
 	}
-	var reply []byte
+	status, reply := replyStranger, []byte(nil)
 	switch {
 	case errors.Is(err, errSecret): // or it is meant for the process that was here before
 		_ = s.refuse(err)
-		reply = []byte{replyStranger}
 	case err != nil:
 		return nil, s.refuse(err)
-	default:
+	case m.To == s.opt.Self:
 		m.From = from
-		reply = s.reply(ctx, &m)
+		status, reply = s.reply(ctx, &m)
 	}
 	key, err = s.keys.key("reply", s.opt.Self, from)
 	if err != nil {
 		return nil, s.refuse(err)
 	}
-	return s.count.seal(key, appendBytes(nil, s.opt.Self), reply, bound), nil
+	return s.count.seal(key, appendBytes(nil, s.opt.Self), s.signed(status, reply), bound), nil
 }
 
 // tag is what ties a reply to the message that it answers: what sealing the message left at its end, which no other has.
@@ -136,35 +134,54 @@ func (s *Server) refuse(err error) error {
 	return err
 }
 
+// signed puts in front of a reply what it is, and what the clock of this process shows.
+func (s *Server) signed(status byte, reply []byte) []byte {
+	text := append(make([]byte, 0, len(reply)+11), status)
+	return append(binary.AppendUvarint(text, uint64(s.clock.Now()/time.Microsecond)), reply...)
+}
+
 // reply carries a message out, or finds out what became of it.
-func (s *Server) reply(ctx context.Context, m *message) []byte {
-	if m.To != s.opt.Self {
-		return []byte{replyStranger}
-	}
+func (s *Server) reply(ctx context.Context, m *message) (status byte, reply []byte) {
 	state, fresh := s.enter(m)
 	switch {
 	case state == nil:
-		return []byte{replyBusy}
+		return replyBusy, nil
 	case fresh:
-		ctx, cancel := context.WithTimeout(ctx, m.Budget)
-		defer cancel()
-		state.reply = s.carryOut(ctx, m)
+		state.status, state.reply = s.inTime(ctx, m)
 		close(state.done)
+		return state.status, state.reply
 	case state.seq > m.Seq:
-		return []byte{replyStale}
+		return replyStale, nil
 	}
-	// A copy of a message that is under way, or was answered already. Saying that it is under way is a sign of life.
-	timer := time.NewTimer(min(m.Budget, underWay))
+	return state.await(min(m.Budget, underWay))
+}
+
+// await returns the reply to a copy of a message, or that there is none yet, which is a sign of life.
+func (l *laneState) await(d time.Duration) (status byte, reply []byte) {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
-	case <-state.done:
-		if state.reply == nil {
-			return []byte{replyStale}
-		}
-		return state.reply
+	case <-l.done:
 	case <-timer.C:
-		return []byte{replyBusy}
+		select { // both may be true: an answer that is there is told
+		case <-l.done:
+		default:
+			return replyUnderWay, nil
+		}
 	}
+	if l.forgotten {
+		return replyStale, nil
+	}
+	return l.status, l.reply
+}
+
+// inTime carries a message out, unless its time is up.
+func (s *Server) inTime(ctx context.Context, m *message) (status byte, reply []byte) {
+	left := m.remaining(s.clock.Now())
+	if left <= 0 {
+		return replyLate, nil
+	}
+	return s.carryOut(ctx, m, time.Now().Add(left))
 }
 
 // enter finds the lane of a message. If the message is the first of its number, fresh is true and the caller has to carry it out and
@@ -205,68 +222,30 @@ func (s *Server) forgetLocked(now time.Time) {
 		select {
 		case <-state.done:
 			if now.Sub(state.used) > replyMemory {
-				state.reply = nil
+				state.reply, state.forgotten = nil, true
 			}
 		default:
 		}
 	}
 }
 
-// carryOut does what a message says. It never fails: what goes wrong is part of the reply.
-func (s *Server) carryOut(ctx context.Context, m *message) []byte {
+// carryOut does what a message says, until by. What goes wrong is part of the reply.
+func (s *Server) carryOut(ctx context.Context, m *message, by time.Time) (status byte, reply []byte) {
 	if m.Kind == kindQuestion {
 		question, err := readQuestion(m.Body)
 		if err != nil {
-			return appendAnswer([]byte{replyDone}, nil, err)
+			return replyDone, appendAnswer(nil, nil, err)
 		}
+		ctx, cancel := context.WithDeadline(ctx, by)
+		defer cancel()
 		answer, err := s.opt.Node.Answer(ctx, question)
-		return appendAnswer([]byte{replyDone}, answer, err)
+		return replyDone, appendAnswer(nil, answer, err)
 	}
 	x := s.pool.Get().(*scratch)
 	defer s.pool.Put(x)
 	if err := x.read(m.Body); err != nil {
-		return []byte{replyStale}
+		return replyStale, nil
 	}
-	s.opt.Node.Serve(ctx, x.list.tasks, x.res)
-	return x.appendResults(make([]byte, 0, 64+32*len(x.res)))
-}
-
-// read reads calls, each a number of tasks.
-func (x *scratch) read(body []byte) error {
-	r := reader{b: body}
-	x.list.reset()
-	x.ends = x.ends[:0]
-	for range r.count() {
-		for range r.count() {
-			x.list.read(&r)
-		}
-		x.ends = append(x.ends, len(x.list.tasks))
-	}
-	if err := r.end(); err != nil {
-		return err
-	}
-	x.list.link()
-	for len(x.res) < len(x.list.tasks) {
-		x.res = append(x.res, node.Result{})
-	}
-	x.res = x.res[:len(x.list.tasks)]
-	for i := range x.res {
-		x.res[i].Reset()
-	}
-	return nil
-}
-
-// appendResults appends the results of each call with their length in front.
-func (x *scratch) appendResults(b []byte) []byte {
-	b = append(b, replyDone)
-	at := 0
-	var call []byte
-	for _, end := range x.ends {
-		call = call[:0]
-		for ; at < end; at++ {
-			call = appendResult(call, &x.res[at])
-		}
-		b = appendBytes(b, call)
-	}
-	return b
+	x.serve(ctx, s.opt.Node, by)
+	return replyDone, x.appendResults(make([]byte, 0, 64+32*len(x.res)))
 }

@@ -82,39 +82,55 @@ func (h *Host) isDown() bool {
 }
 
 // Call sends a request and returns the reply. If the error is [ErrRefused] the request was not delivered; otherwise nobody
-// knows.
+// knows: one that is on its way arrives, even if the caller has given up meanwhile.
 func (h *Host) Call(ctx context.Context, to string, request []byte) ([]byte, error) {
 	_, loss := h.net.losses()
 	d, ok := h.net.passes(h.ip, to, Calls, loss)
 	if !ok || h.isDown() {
 		return h.wait(ctx)
 	}
-	if err := sleep(ctx, d); err != nil {
-		return nil, err
-	}
-	peer := h.net.host(to)
-	if peer == nil {
-		return nil, fmt.Errorf("%w by %s", ErrRefused, to)
-	}
-	handler := peer.enter()
-	if handler == nil {
-		return nil, fmt.Errorf("%w by %s", ErrRefused, to)
-	}
-	replies := make(chan []byte, 1)
+	outcomes := make(chan outcome, 1)
 	request = slices.Clone(request) // the caller may go on before it is handled
-	go func() { replies <- handler(request) }()
+	go func() { outcomes <- h.net.deliver(h, to, request, d) }()
 	select {
-	case reply := <-replies:
-		d, ok := h.net.passes(to, h.ip, Calls, loss)
-		if !ok || peer.isDown() || h.isDown() {
+	case o := <-outcomes:
+		if o.lost || h.isDown() {
 			return h.wait(ctx)
 		}
-		return reply, sleep(ctx, d)
+		return o.reply, o.err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-h.gone:
 		return nil, errGone
 	}
+}
+
+// outcome is what came of a call.
+type outcome struct {
+	reply []byte
+	err   error
+	lost  bool // on the way back
+}
+
+// deliver brings a request to a host and the reply back.
+func (n *Net) deliver(from *Host, to string, request []byte, d time.Duration) outcome {
+	time.Sleep(d)
+	peer := n.host(to)
+	if peer == nil {
+		return outcome{err: fmt.Errorf("%w by %s", ErrRefused, to)}
+	}
+	handler := peer.enter()
+	if handler == nil {
+		return outcome{err: fmt.Errorf("%w by %s", ErrRefused, to)}
+	}
+	reply := handler(request)
+	_, loss := n.losses()
+	d, ok := n.passes(to, from.ip, Calls, loss)
+	if !ok || peer.isDown() {
+		return outcome{lost: true}
+	}
+	time.Sleep(d)
+	return outcome{reply: reply}
 }
 
 var errGone = errors.New("simnet: this process is gone")
@@ -126,20 +142,6 @@ func (h *Host) wait(ctx context.Context) ([]byte, error) {
 		return nil, ctx.Err()
 	case <-h.gone:
 		return nil, errGone
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 

@@ -31,6 +31,7 @@ type Net struct {
 	weather Weather
 	hosts   map[string]*Host
 	cuts    map[link]Kinds
+	slow    map[link]time.Duration
 }
 
 // Kinds is a set of kinds of traffic.
@@ -47,6 +48,7 @@ const (
 func New(seed uint64, w Weather) *Net {
 	return &Net{
 		rnd: rand.New(rand.NewPCG(seed, 0x5e7)), weather: w, hosts: map[string]*Host{}, cuts: map[link]Kinds{},
+		slow: map[link]time.Duration{},
 	}
 }
 
@@ -80,11 +82,20 @@ func (n *Net) Split(groups ...[]string) {
 	}
 }
 
-// Heal ends all cuts.
+// Slow has calls, and replies to them, take so much longer from one host to another, in that direction only. What is on its way
+// already is not held up.
+func (n *Net) Slow(from, to string, d time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.slow[link{from, to}] = d
+}
+
+// Heal ends all cuts, and all slowness.
 func (n *Net) Heal() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	clear(n.cuts)
+	clear(n.slow)
 }
 
 // passes decides whether a message gets through, and how long it takes.
@@ -97,6 +108,9 @@ func (n *Net) passes(from, to string, k Kinds, loss int) (time.Duration, bool) {
 	d := n.weather.Delay
 	if n.weather.Jitter > 0 {
 		d += time.Duration(n.rnd.Int64N(int64(n.weather.Jitter)))
+	}
+	if k == Calls {
+		d += n.slow[link{from, to}]
 	}
 	return d, true
 }

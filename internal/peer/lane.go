@@ -1,0 +1,170 @@
+package peer
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"twotier/internal/node"
+)
+
+// errSilent says that a process has left several questions unanswered.
+var errSilent = errors.New("it does not say anything")
+
+// lane is one message at a time.
+type lane struct {
+	l     *link
+	id    uint32
+	body  []byte
+	raw   []byte
+	watch watch
+}
+
+func newLane(l *link, id int) *lane { return &lane{l: l, id: uint32(id)} }
+
+// run sends what waits until the link ends, or relieved is closed.
+func (n *lane) run(queue chan *call, relieved <-chan struct{}) {
+	var batch []*call
+	for {
+		select {
+		case <-n.l.ctx.Done():
+			n.l.drain()
+			return
+		case <-relieved:
+			return
+		case k := <-queue:
+			batch = n.gather(append(batch[:0], k), queue)
+			n.watch.begin(n.l, queue)
+			n.send(batch)
+			n.watch.end()
+		}
+	}
+}
+
+// gather takes whatever else waits, as far as it fits into a message.
+func (n *lane) gather(batch []*call, queue chan *call) []*call {
+	tasks, size := batch[0].tasks, len(batch[0].body)
+	for tasks < maxTasks && size < maxMessage {
+		select {
+		case k := <-queue:
+			batch = append(batch, k)
+			tasks += k.tasks
+			size += len(k.body)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+// send sends calls as one message and hands each its part of the reply. One whose time is up, or nearly, is not sent.
+func (n *lane) send(batch []*call) {
+	now := time.Now()
+	live := batch[:0]
+	for _, k := range batch {
+		switch {
+		case !k.take():
+		case k.by.Sub(now) < minBudget:
+			k.finish(nil, node.ErrLate)
+		default:
+			live = append(live, k)
+			n.l.c.tasks.Add(int64(k.tasks))
+		}
+	}
+	if len(live) == 0 {
+		return
+	}
+	slices.SortStableFunc(live, func(a, b *call) int { return -cmp.Compare(a.by.UnixNano(), b.by.UnixNano()) })
+	n.body = appendCalls(n.body[:0], live, now)
+	reply, err := n.exchange(n.l.ctx, kindTasks, n.body, live[0].by)
+	r := reader{b: reply}
+	for _, k := range live {
+		if err == nil {
+			part := r.bytes()
+			if err = r.err; err == nil {
+				k.finish(part, nil)
+				continue
+			}
+			err = node.ErrUnknownOutcome
+		}
+		k.finish(nil, err)
+	}
+}
+
+// slack is the part of the time that a call has by which it may be cut short, so that it can share a context with others.
+const slack = 16
+
+// appendCalls appends calls, of which the first has the most time, in groups with about the same deadline, each with how much earlier
+// that is than the deadline of the message: nothing is carried out after the deadline of who asked for it.
+func appendCalls(b []byte, calls []*call, now time.Time) []byte {
+	last := calls[0].by
+	for len(calls) > 0 {
+		floor := calls[0].by.Add(-calls[0].by.Sub(now) / slack)
+		size := 1
+		for size < len(calls) && !calls[size].by.Before(floor) {
+			size++
+		}
+		b = binary.AppendUvarint(b, uint64(last.Sub(calls[size-1].by)/time.Microsecond)+1)
+		b = binary.AppendUvarint(b, uint64(size))
+		for _, k := range calls[:size] {
+			b = append(b, k.body...)
+		}
+		calls = calls[size:]
+	}
+	return b
+}
+
+// watch looks after a lane whose message gets no answer for a while: the process is asked whether it is there, and another lane takes what
+// else waits, as one message that takes long says nothing of others.
+type watch struct {
+	timer *time.Timer
+
+	mu       sync.Mutex
+	link     *link
+	queue    chan *call    // nil while nothing is under way
+	relieved chan struct{} // closed when the other lane is not needed any more; nil if there is none
+}
+
+func (w *watch) begin(l *link, queue chan *call) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.link, w.queue = l, queue
+	if w.timer == nil {
+		w.timer = time.AfterFunc(l.c.silence(), w.fire)
+		return
+	}
+	w.timer.Reset(l.c.silence())
+}
+
+func (w *watch) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.timer.Stop()
+	w.queue = nil
+	if w.relieved != nil {
+		close(w.relieved)
+		w.relieved = nil
+	}
+}
+
+func (w *watch) fire() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.queue == nil || w.relieved != nil {
+		return
+	}
+	w.link.probe()
+	select {
+	case spare := <-w.link.spare:
+		w.relieved = make(chan struct{})
+		queue, relieved := w.queue, w.relieved
+		w.link.c.done.Go(func() {
+			spare.run(queue, relieved)
+			w.link.spare <- spare
+		})
+	default: // as many as there may be take long
+	}
+}

@@ -1,0 +1,144 @@
+package peer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier/internal/node"
+	"twotier/internal/simnet"
+)
+
+// counted is how often the server was asked to count a key.
+func (p *pair) counted(key string) int {
+	p.fake.mu.Lock()
+	defer p.fake.mu.Unlock()
+	return p.fake.seen[key]
+}
+
+// dawdle has the server take so long over each message from now on.
+func (p *pair) dawdle(d time.Duration) {
+	p.fake.mu.Lock()
+	defer p.fake.mu.Unlock()
+	p.fake.delay = d
+}
+
+// TestShortDeadlines forwards with less time than a message takes to be worth while: nothing is sent, and nobody hears that the node
+// can't be reached. With a little more the answer is the node's.
+func TestShortDeadlines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t, simnet.Weather{Delay: 100 * time.Microsecond}, "", "")
+		p.meet()
+		for i, within := range []time.Duration{1, 300 * time.Microsecond, time.Millisecond, 4 * time.Millisecond} {
+			key := fmt.Sprint("short", i)
+			if err := p.add(key, within); !errors.Is(err, node.ErrLate) || !errors.Is(err, node.ErrUnavailable) {
+				t.Errorf("%v: %v", within, err)
+			}
+			time.Sleep(time.Second)
+			if n := p.counted(key); n != 0 {
+				t.Errorf("%v: counted %d times", within, n)
+			}
+		}
+		if err := p.add("long", 6*time.Millisecond); err != nil || p.counted("long") != 1 {
+			t.Errorf("6ms: %v, counted %d times", err, p.counted("long"))
+		}
+	})
+}
+
+// TestLateMessagesAreNotCarriedOut delays a request until its sender has given up.
+func TestLateMessagesAreNotCarriedOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, "", "")
+		p.meet()
+		p.net.Slow("a", "b", 3*time.Second)
+		if err := p.add("k", 200*time.Millisecond); !errors.Is(err, node.ErrUnknownOutcome) {
+			t.Errorf("%v", err)
+		}
+		time.Sleep(10 * time.Second)
+		if n := p.counted("k"); n != 0 {
+			t.Errorf("counted %d times, after its deadline", n)
+		}
+	})
+}
+
+// TestOneSlowMessageHoldsUpNobody has the node take long over a few messages, more than there are lanes. Others are answered, and the circuit
+// stays closed.
+func TestOneSlowMessageHoldsUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, "", "")
+		p.meet()
+		p.dawdle(1700 * time.Millisecond)
+		slow := make(chan error, 4)
+		for i := range cap(slow) {
+			go func() { slow <- p.add(fmt.Sprint("slow", i), 2*time.Second) }()
+			time.Sleep(600 * time.Millisecond / 4)
+		}
+		p.dawdle(0)
+		began := time.Now()
+		if err := p.add("other", 2*time.Second); err != nil || time.Since(began) > 600*time.Millisecond {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		for range cap(slow) {
+			if err := <-slow; err != nil {
+				t.Errorf("slow: %v", err)
+			}
+		}
+		if s := p.client.Stats(); len(s.Silent) > 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// TestQueuedIsNotUnreachable has a call wait behind others that wait for the store, until its time is up.
+func TestQueuedIsNotUnreachable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, "", "")
+		p.meet()
+		p.dawdle(4 * time.Second)
+		store := func(within time.Duration) error {
+			ctx, cancel := context.WithTimeout(context.Background(), within)
+			defer cancel()
+			tasks := []node.Task{{Op: node.Op{Kind: node.Add, Ack: node.AckStore, Checks: []node.Check{{Key: []byte("k"), N: 1}}}}}
+			res := make([]node.Result, 1)
+			p.client.Do(ctx, p.to, tasks, res)
+			return res[0].Err
+		}
+		for range 2 {
+			go func() { _ = store(5 * time.Second) }()
+			time.Sleep(5 * time.Millisecond)
+		}
+		if err := store(100 * time.Millisecond); !errors.Is(err, node.ErrLate) {
+			t.Errorf("%v", err)
+		}
+		time.Sleep(10 * time.Second)
+		if n := p.counted("k"); n != 2 {
+			t.Errorf("counted %d times", n)
+		}
+	})
+}
+
+// TestACallerDoesNotWaitForOthers shares a message between a caller with little time and one with much.
+func TestACallerDoesNotWaitForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t, simnet.Weather{Delay: 20 * time.Millisecond}, "", "")
+		p.meet()
+		p.dawdle(time.Second)
+		for i := range 2 { // these occupy the lanes, so that the next two share one
+			go func() { _ = p.add(fmt.Sprint("before", i), 1030*time.Millisecond) }()
+			time.Sleep(time.Millisecond)
+		}
+		patient := make(chan error, 1)
+		go func() { patient <- p.add("patient", 5*time.Second) }()
+		began := time.Now()
+		err := p.add("hasty", 400*time.Millisecond)
+		if took := time.Since(began); took > 410*time.Millisecond || !errors.Is(err, node.ErrUnknownOutcome) {
+			t.Errorf("after %v: %v", took, err)
+		}
+		if err := <-patient; err != nil {
+			t.Error(err)
+		}
+	})
+}

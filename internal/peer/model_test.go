@@ -1,0 +1,225 @@
+package peer_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier/internal/node"
+	"twotier/internal/peer"
+	"twotier/internal/simnet"
+)
+
+var (
+	modelSeed  = flag.Uint64("seed", 0, "run the model with this seed only")
+	modelSeeds = flag.Int("seeds", 60, "number of seeds that the model runs with")
+)
+
+// ledgerNode is a node that notes when it counted what. It takes its time, but counts nothing once it is told to stop.
+type ledgerNode struct {
+	mu      sync.Mutex
+	rnd     *rand.Rand
+	slow    int // one task in so many takes up to 3 s
+	counted map[string][]time.Time
+}
+
+func (f *ledgerNode) Serve(ctx context.Context, tasks []node.Task, res []node.Result) {
+	for i := range tasks {
+		if f.dawdle(ctx); ctx.Err() != nil {
+			res[i].Err = node.ErrUnavailable
+			continue
+		}
+		key := string(tasks[i].Op.Checks[0].Key)
+		f.mu.Lock()
+		f.counted[key] = append(f.counted[key], time.Now())
+		f.mu.Unlock()
+		res[i].Allowed, res[i].Source = true, node.SourceMemory
+	}
+}
+
+func (f *ledgerNode) dawdle(ctx context.Context) {
+	f.mu.Lock()
+	d := time.Duration(0)
+	if f.rnd.IntN(f.slow) == 0 {
+		d = upTo(f.rnd, 3*time.Second)
+	}
+	f.mu.Unlock()
+	if d > 0 {
+		select {
+		case <-time.After(d):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (f *ledgerNode) Answer(context.Context, any) (any, error) { return nil, nil }
+
+// TestModel has callers with deadlines of every length forward operations over a network that loses, delays and repeats messages,
+// to a node that dawdles. What was acknowledged is counted once, what was not carried out never, what nobody knows at most once, and
+// nothing after the deadline of who asked. Nobody hears that the node can't be reached while it is merely slow.
+func TestModel(t *testing.T) {
+	for i := range *modelSeeds {
+		seed := uint64(i + 1)
+		if *modelSeed != 0 {
+			seed = *modelSeed
+		}
+		synctest.Test(t, func(t *testing.T) { newModel(t, seed).run() })
+		if t.Failed() || *modelSeed != 0 {
+			t.Logf("seed %d", seed)
+			return
+		}
+	}
+}
+
+type model struct {
+	*testing.T
+	rnd   *rand.Rand
+	pair  *pair
+	node  *ledgerNode
+	calm  bool // nothing happens but that things take long
+	began time.Time
+
+	mu    sync.Mutex
+	rows  map[string]modelRow
+	kinds map[string]int
+}
+
+// modelRow is one operation: its deadline, and what was said of it.
+type modelRow struct {
+	by  time.Time
+	err error
+}
+
+func newModel(t *testing.T, seed uint64) *model {
+	rnd := rand.New(rand.NewPCG(seed, 7))
+	m := &model{T: t, rnd: rnd, calm: rnd.IntN(3) == 0, began: time.Now(), rows: map[string]modelRow{}, kinds: map[string]int{}}
+	w := simnet.Weather{Delay: upTo(rnd, 3*time.Millisecond), Jitter: 100 + upTo(rnd, 10*time.Millisecond)}
+	if rnd.IntN(2) == 0 {
+		w.Delay, w.Jitter = w.Delay/20, w.Jitter/100 // one machine
+	}
+	if !m.calm {
+		w.CallLoss = rnd.IntN(200)
+	}
+	m.pair = newPair(t, w, "s", "s")
+	m.node = &ledgerNode{rnd: rand.New(rand.NewPCG(seed, 8)), slow: 1 + rnd.IntN(30), counted: map[string][]time.Time{}}
+	m.listen()
+	return m
+}
+
+// listen starts the process of the server, or starts to listen again.
+func (m *model) listen() {
+	s := peer.NewServer(peer.ServerOptions{Self: "b-1", Secret: []byte("s"), Node: m.node})
+	m.pair.net.Start("b").Serve(func(request []byte) []byte {
+		reply, err := s.Handle(context.Background(), request)
+		if err != nil {
+			return nil
+		}
+		return reply
+	})
+}
+
+func (m *model) run() {
+	var callers sync.WaitGroup
+	for g := range 8 {
+		rnd := rand.New(rand.NewPCG(m.rnd.Uint64(), uint64(g)))
+		callers.Go(func() {
+			for i := range 60 {
+				m.ask(fmt.Sprint(g, "-", i), deadline(rnd))
+				time.Sleep(upTo(rnd, 100*time.Millisecond))
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { callers.Wait(); close(done) }()
+	for finished := false; !finished; {
+		select {
+		case <-done:
+			finished = true
+		case <-time.After(upTo(m.rnd, 2*time.Second)):
+			m.disturb()
+		}
+	}
+	m.pair.net.Heal()
+	time.Sleep(time.Minute) // what was given up may still arrive
+	m.check()
+}
+
+// deadline is a time of any order of magnitude from 100 µs to 3 s.
+func deadline(rnd *rand.Rand) time.Duration {
+	most := 100 * time.Microsecond
+	for range rnd.IntN(16) {
+		most *= 2
+	}
+	return most/2 + upTo(rnd, most)
+}
+
+// disturb does something to the network.
+func (m *model) disturb() {
+	from, to := "a", "b"
+	if m.rnd.IntN(2) == 0 {
+		from, to = to, from
+	}
+	switch what := m.rnd.IntN(6); {
+	case m.calm:
+		m.pair.net.Slow(from, to, upTo(m.rnd, 60*time.Millisecond))
+	case what == 0:
+		m.pair.net.Cut(from, to, simnet.Calls)
+	case what == 1:
+		m.pair.net.Slow(from, to, upTo(m.rnd, 4*time.Second))
+	default:
+		m.pair.net.Heal()
+	}
+}
+
+func (m *model) ask(key string, within time.Duration) {
+	by := time.Now().Add(within)
+	err := m.pair.add(key, within)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.rows[key] = modelRow{by, err}
+}
+
+func (m *model) check() {
+	for key, row := range m.rows {
+		times := m.node.counted[key]
+		least, most, kind := expected(row.err)
+		m.kinds[kind]++
+		switch {
+		case len(times) < least || len(times) > most:
+			m.Errorf("%s: counted %d times, but its caller was told: %v", key, len(times), row.err)
+		case len(times) > 0 && times[0].After(row.by):
+			m.Errorf("%s: counted %v after its deadline", key, times[0].Sub(row.by))
+		case m.calm && errors.Is(row.err, node.ErrUnreachable):
+			m.Errorf("%s: the node answers all the while: %v", key, row.err)
+		}
+	}
+	m.Logf("calm %v: %v", m.calm, m.kinds)
+}
+
+// expected is how often what was answered like this is counted.
+func expected(err error) (least, most int, kind string) {
+	switch {
+	case err == nil:
+		return 1, 1, "done"
+	case errors.Is(err, node.ErrUnknownOutcome):
+		return 0, 1, "unknown"
+	case errors.Is(err, node.ErrUnreachable):
+		return 0, 0, "unreachable"
+	case errors.Is(err, node.ErrLate):
+		return 0, 0, "late"
+	case errors.Is(err, node.ErrUnavailable):
+		return 0, 0, "given up there"
+	}
+	return 0, 0, err.Error()
+}
+
+// upTo is a random time that is shorter than most.
+func upTo(rnd *rand.Rand, most time.Duration) time.Duration {
+	return time.Duration(rnd.Int64N(int64(most)))
+}

@@ -1,0 +1,95 @@
+package peer
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"twotier/internal/node"
+)
+
+// scratch is memory for carrying out the tasks of a message.
+type scratch struct {
+	list   taskList
+	res    []node.Result
+	ends   []int // how many tasks there are up to the end of each call
+	groups []group
+}
+
+// group is calls with one deadline.
+type group struct {
+	end  int           // how many tasks there are up to its end
+	lead time.Duration // how much earlier its deadline is than that of the message
+}
+
+// read reads groups of calls, each a number of tasks.
+func (x *scratch) read(body []byte) error {
+	r := reader{b: body}
+	x.list.reset()
+	x.ends, x.groups = x.ends[:0], x.groups[:0]
+	for r.err == nil && len(r.b) > 0 {
+		lead := time.Duration(min(r.uint(), uint64(maxBudget/time.Microsecond))) * time.Microsecond
+		for range r.count() {
+			for range r.count() {
+				x.list.read(&r)
+			}
+			x.ends = append(x.ends, len(x.list.tasks))
+		}
+		x.groups = append(x.groups, group{len(x.list.tasks), lead})
+	}
+	if r.err != nil {
+		return r.err
+	}
+	x.list.link()
+	for len(x.res) < len(x.list.tasks) {
+		x.res = append(x.res, node.Result{})
+	}
+	x.res = x.res[:len(x.list.tasks)]
+	for i := range x.res {
+		x.res[i].Reset()
+	}
+	return nil
+}
+
+// serve has the tasks carried out, by that time at the latest. Groups, which wait for different times, don't wait for each other.
+func (x *scratch) serve(ctx context.Context, local Local, by time.Time) {
+	var others sync.WaitGroup
+	at := 0
+	for i, g := range x.groups {
+		tasks, res, until := x.list.tasks[at:g.end], x.res[at:g.end], by.Add(-g.lead)
+		at = g.end
+		if i == len(x.groups)-1 {
+			serveUntil(ctx, local, tasks, res, until)
+			break
+		}
+		others.Go(func() { serveUntil(ctx, local, tasks, res, until) })
+	}
+	others.Wait()
+}
+
+// serveUntil has tasks carried out, unless their time is up.
+func serveUntil(ctx context.Context, local Local, tasks []node.Task, res []node.Result, by time.Time) {
+	if time.Until(by) <= 0 {
+		for i := range res {
+			res[i].Err = node.ErrLate
+		}
+		return
+	}
+	ctx, cancel := context.WithDeadline(ctx, by)
+	defer cancel()
+	local.Serve(ctx, tasks, res)
+}
+
+// appendResults appends the results of each call with their length in front.
+func (x *scratch) appendResults(b []byte) []byte {
+	at := 0
+	var call []byte
+	for _, end := range x.ends {
+		call = call[:0]
+		for ; at < end; at++ {
+			call = appendResult(call, &x.res[at])
+		}
+		b = appendBytes(b, call)
+	}
+	return b
+}
