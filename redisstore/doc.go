@@ -18,7 +18,7 @@
 //	                     void), each bucket and how much of it, and x if the key was reset in this epoch
 //
 // and, once for all, tt:meta with what all who share the data must agree on: the number of partitions, the seed, the
-// ladder of every namespace.
+// ladder of every namespace. The first to come writes it; with Options.AnySeed a store takes the seed that is there.
 //
 // A key's Hash holds no more buckets than its ladder has, once a round is carried out: who writes to it deletes what has fallen behind,
 // though nobody remembers that it is there.

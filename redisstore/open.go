@@ -52,6 +52,9 @@ type Options struct {
 	// Ladders holds those of the namespaces; "default" is for all that are not listed. Required.
 	Placement syncer.Placement
 	Ladders   map[string]*leaparray.Ladder
+	// AnySeed says that the data's seed is taken from Redis; the one in Placement is written there if it has none. Until the first
+	// probe has succeeded no key can be placed: see [Store.Placement].
+	AnySeed bool
 	// Logger is told of changes of state. Default: none.
 	Logger *slog.Logger
 }
@@ -70,7 +73,8 @@ type Store struct {
 	sequenceTTL string
 	ttls        map[string][]string
 	ready       atomic.Bool
-	readyMu     sync.Mutex // held while Redis is probed for the first time
+	readyMu     sync.Mutex // held while Redis is probed for the first time, or after it lost data
+	agreed      bool       // a probe has succeeded; the placement does not change any more
 
 	roundTrips atomic.Int64
 	rtt        atomic.Int64 // microseconds

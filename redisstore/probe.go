@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -80,56 +77,6 @@ func (s *Store) warnEviction(ctx context.Context) {
 	if policy := got["maxmemory-policy"]; err == nil && policy != "" && policy != "noeviction" {
 		s.opt.Logger.Warn("Redis may evict counts when its memory is full; set maxmemory-policy to noeviction", "policy", policy)
 	}
-}
-
-// agree compares what all who share the data must have in common with what Redis says, which the first to come wrote there.
-func (s *Store) agree(ctx context.Context) error {
-	want := map[string]string{
-		"layout":     "2",
-		"partitions": strconv.Itoa(s.opt.Placement.Partitions),
-		"hash-seed":  strconv.FormatUint(s.opt.Placement.Seed, 10),
-		"hash-type":  "hash",
-	}
-	if s.opt.Expiry == ExpiryTairhash {
-		want["hash-type"] = "tairhash"
-	}
-	for name, l := range s.opt.Ladders {
-		want["ladder:"+name] = l.String()
-	}
-	// First only read: a node that is refused must leave nothing behind that others would be compared with.
-	if err := s.compare(ctx, want, false); err != nil {
-		return err
-	}
-	for field, value := range want {
-		if err := s.client.HSetNX(ctx, metaKey, field, value).Err(); err != nil {
-			return fmt.Errorf("write %s: %w", metaKey, err)
-		}
-	}
-	return s.compare(ctx, want, true)
-}
-
-func (s *Store) compare(ctx context.Context, want map[string]string, complete bool) error {
-	have, err := s.client.HGetAll(ctx, metaKey).Result()
-	if err != nil {
-		return fmt.Errorf("read %s: %w", metaKey, err)
-	}
-	for _, field := range slices.Sorted(maps.Keys(want)) {
-		value := want[field]
-		if there, ok := have[field]; there != value && (ok || complete) {
-			return fmt.Errorf("%w: its counts were made with %s = %s, this node has %s; use the same, another Redis (or database), "+
-				"or delete the field %q of the hash %s once those counts don't matter", ErrMismatch, field, there, value, field, metaKey)
-		}
-	}
-	// A namespace that this node does not list is counted by it like the default one.
-	for _, field := range slices.Sorted(maps.Keys(have)) {
-		name, isLadder := strings.CutPrefix(field, "ladder:")
-		if _, listed := want[field]; isLadder && !listed && have[field] != want["ladder:"+syncer.DefaultNamespace] {
-			return fmt.Errorf("%w: its counts of namespace %s were made with %s, which this node does not configure; add "+
-				"namespace.%s.ladder, or delete the field %q of the hash %s once those counts don't matter",
-				ErrMismatch, name, have[field], name, field, metaKey)
-		}
-	}
-	return nil
 }
 
 // Health is what is known of the connection.

@@ -127,6 +127,7 @@ func wait(ctx context.Context, d time.Duration) {
 // openDemo starts the nodes one after the other, each the way that serve does. If it fails, those that it returns are to be closed.
 func openDemo(ctx context.Context, log *slog.Logger) (nodes []*server, err error) {
 	store := embedded.New(embedded.Options{MaxMemory: demoMemory})
+	seed := placement(config.Config{}).Seed // without Redis the nodes have nowhere to find one
 	for i := range demoNodes {
 		cfg, err := config.Parse(nil, nil)
 		if err = errors.Join(err, ctx.Err()); err != nil {
@@ -134,7 +135,7 @@ func openDemo(ctx context.Context, log *slog.Logger) (nodes []*server, err error
 		}
 		cfg.Node = string(rune('a' + i))
 		cfg.Listen, cfg.Gossip = preferably(firstPort+i), "127.0.0.1:0"
-		cfg.MaxMemory = demoMemory
+		cfg.MaxMemory, cfg.HashSeed = demoMemory, &seed
 		if i > 0 {
 			cfg.Join = []string{nodes[0].ring.Gossip()}
 		}

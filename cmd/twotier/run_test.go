@@ -138,7 +138,7 @@ func TestAddressTaken(t *testing.T) {
 	taken := l.Addr().String()
 	for flag, args := range map[string][]string{
 		"--listen": {"serve", "--listen", taken},
-		"--gossip": {"serve", "--listen", "127.0.0.1:0", "--redis", "redis://127.0.0.1:1", "--gossip", taken},
+		"--gossip": {"serve", "--listen", "127.0.0.1:0", "--redis", "redis://127.0.0.1:1", "--hash-seed", "1", "--gossip", taken},
 	} {
 		status, stdout, stderr := exec(t, nil, args...)
 		want := "twotier serve: " + flag + ": " + taken + " is taken by another process; "

@@ -39,9 +39,8 @@ func newServer(ctx context.Context, cfg config.Config, shared *embedded.Store, l
 	if s.store, err = openStores(ctx, cfg, shared, s.clock, log); err != nil {
 		return nil, err
 	}
-	place := syncer.Placement{Partitions: cfg.Partitions, Seed: cfg.HashSeed}
 	opt := node.Options{
-		ID: cfg.Node, Address: cfg.Listen, Mode: node.Mode(cfg.Mode), Store: s.store, Clock: s.clock, Placement: place,
+		ID: cfg.Node, Address: cfg.Listen, Mode: node.Mode(cfg.Mode), Store: s.store, Clock: s.clock, Placement: s.store.place,
 		HotRate: float64(cfg.HotRate), Logger: log,
 	}
 	if s.store.direct != nil {
@@ -73,8 +72,10 @@ func newServer(ctx context.Context, cfg config.Config, shared *embedded.Store, l
 func (s *server) joinCluster(opt *node.Options) (err error) {
 	s.ring, err = ring.New(ring.Options{
 		ID: s.cfg.Node, Bind: s.cfg.Gossip, Advertise: s.cfg.GossipAdvertise, Join: s.cfg.Join, Secret: []byte(s.cfg.ClusterSecret),
-		Agreement: ring.Agreement{Partitions: s.cfg.Partitions, Seed: s.cfg.HashSeed, Data: dataOf(s.store)},
-		Tag:       node.Tag(node.Mode(s.cfg.Mode)), Logger: s.log,
+		Agreement: ring.Agreement{
+			Partitions: s.store.place.Partitions, Seed: s.store.place.Seed, Data: dataOf(s.store),
+		},
+		Tag: node.Tag(node.Mode(s.cfg.Mode)), Logger: s.log,
 		OnChange: func(t *ring.Table) { s.node.Changed(t) },
 	})
 	if err != nil {
@@ -112,8 +113,7 @@ func newCounter(cfg config.Config, st stores, clock *node.Clock, log *slog.Logge
 	}
 	return syncer.New(syncer.Options{
 		Store: st.store, Now: clock.Now, Namespaces: spaces, Ack: ack, FlushInterval: cfg.FlushInterval,
-		Placement:    syncer.Placement{Partitions: cfg.Partitions, Seed: cfg.HashSeed},
-		RoundTimeout: cfg.RedisTimeout, MaxMemory: memory, Foreign: cfg.Gossip != "" || cfg.Mode == string(node.ModeRedis), Logger: log,
+		Placement: st.place, RoundTimeout: cfg.RedisTimeout, MaxMemory: memory, Foreign: cfg.Gossip != "" || cfg.Mode == string(node.ModeRedis), Logger: log,
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -23,6 +24,7 @@ import (
 
 // stores is the store of a server: Redis, or the embedded one. It is what the node knows of it.
 type stores struct {
+	place    syncer.Placement
 	ladders  map[string]*leaparray.Ladder
 	store    syncer.Store
 	redis    *redisstore.Store  // nil with the embedded store
@@ -30,8 +32,12 @@ type stores struct {
 	embedded *embedded.Store    // nil with Redis
 }
 
-// probeTimeout bounds the first contact with Redis.
-const probeTimeout = 3 * time.Second
+const (
+	// probeTimeout bounds the first contact with Redis.
+	probeTimeout = 3 * time.Second
+	// seedPause is how long a node waits that needs Redis to learn the seed, before it tries again.
+	seedPause = 500 * time.Millisecond
+)
 
 // openStores makes the store that the configuration asks for. A Redis that doesn't fit is refused; one that does not
 // answer is only warned of, unless nothing works without it: the service can count until it comes back.
@@ -42,6 +48,7 @@ func openStores(ctx context.Context, cfg config.Config, shared *embedded.Store, 
 			return st, fmt.Errorf("namespace %s: %w", name, err)
 		}
 	}
+	st.place = placement(cfg)
 	if cfg.Redis == "" {
 		if st.embedded = shared; shared == nil {
 			log.Warn("no --redis: counts are kept in this process alone, and nothing outlives it")
@@ -57,24 +64,58 @@ func openStores(ctx context.Context, cfg config.Config, shared *embedded.Store, 
 	redis.SetLogger(driverLog{log})
 	st.redis, err = redisstore.New(redisstore.Options{
 		URL: cfg.Redis, TLS: tlsConfig, Expiry: redisstore.Expiry(cfg.RedisExpiry), Timeout: cfg.RedisTimeout,
-		Placement: syncer.Placement{Partitions: cfg.Partitions, Seed: cfg.HashSeed}, Ladders: st.ladders, Logger: log,
+		Placement: st.place, AnySeed: cfg.HashSeed == nil, Ladders: st.ladders, Logger: log,
 	})
 	if err != nil {
 		return st, err
 	}
 	st.store = st.redis
-	probe, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
-	if err := st.redis.Probe(probe); err != nil {
-		if errors.Is(err, redisstore.ErrMismatch) || cfg.Mode == string(node.ModeRedis) {
-			return st, errors.Join(fmt.Errorf("redis at %s: %w", config.MaskURL(cfg.Redis), err), st.redis.Close())
-		}
-		log.Warn("Redis does not answer: counting in memory until it does", "redis", config.MaskURL(cfg.Redis), "error", err)
+	if err := st.meet(ctx, cfg, log); err != nil {
+		return st, errors.Join(fmt.Errorf("redis at %s: %w", config.MaskURL(cfg.Redis), err), st.redis.Close())
 	}
+	st.place = st.redis.Placement()
 	st.direct, err = redisstore.NewDirect(redisstore.DirectOptions{
 		Store: st.redis, Now: clock.Now, Writer: rand.Text()[:12], Timeout: cfg.RequestTimeout,
 	})
 	return st, err
+}
+
+// placement is how the configuration wants keys to be placed. Whoever knows the seed can choose keys that fall into one partition: if
+// none is configured it is random.
+func placement(cfg config.Config) syncer.Placement {
+	if cfg.HashSeed != nil {
+		return syncer.Placement{Partitions: cfg.Partitions, Seed: *cfg.HashSeed}
+	}
+	var b [8]byte
+	rand.Read(b[:]) // never fails
+	return syncer.Placement{Partitions: cfg.Partitions, Seed: binary.NativeEndian.Uint64(b[:])}
+}
+
+// meet asks Redis for the first time. Without an answer a node that knows the seed goes on; one that doesn't can't tell where in Redis a
+// key belongs, nor who owns it, and waits.
+func (st stores) meet(ctx context.Context, cfg config.Config, log *slog.Logger) error {
+	for warned := false; ; {
+		probe, cancel := context.WithTimeout(ctx, probeTimeout)
+		err := st.redis.Probe(probe)
+		cancel()
+		if err == nil || errors.Is(err, redisstore.ErrMismatch) || cfg.Mode == string(node.ModeRedis) {
+			return err
+		}
+		where := []any{"redis", config.MaskURL(cfg.Redis), "error", err}
+		if cfg.HashSeed != nil {
+			log.Warn("Redis does not answer: counting in memory until it does", where...)
+			return nil
+		}
+		if !warned {
+			log.Warn("Redis does not answer: waiting for it, it has the hash seed; with --hash-seed a node starts without", where...)
+			warned = true
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(seedPause):
+		}
+	}
 }
 
 // driverLog takes what the Redis driver says of its own accord, which is too much for a log of changes of state.

@@ -55,10 +55,10 @@ type Config struct {
 	RequestTimeout time.Duration
 	// OnCold is "allow" or "deny": the answer to an acquire of a key that can't be read from the store now.
 	OnCold string
-	// Partitions is the number of partitions, 1 to 65536, and HashSeed the seed of the hash that assigns keys to them.
-	// Both are fixed for as long as the counts in Redis matter.
+	// Partitions is the number of partitions, 1 to 65536, and HashSeed the seed of the hash that assigns keys to them. Both are
+	// fixed for as long as the counts in Redis matter. A seed of nil means that of the data in Redis, or a random one.
 	Partitions int
-	HashSeed   uint64
+	HashSeed   *uint64
 	// LogLevel is the least severe level that is logged, LogFormat is "text" or "json".
 	LogLevel  slog.Level
 	LogFormat string

@@ -40,7 +40,7 @@ func TestDefaults(t *testing.T) {
 	if c.FlushInterval != 200*time.Millisecond || c.MaxMemory != 1<<30 || c.RequestTimeout != 2*time.Second {
 		t.Errorf("got %+v", c)
 	}
-	if c.Partitions != 1021 || c.HashSeed != 0 || c.LogLevel != slog.LevelInfo || c.LogFormat != "text" || c.OnCold != "allow" {
+	if c.Partitions != 1021 || c.HashSeed != nil || c.LogLevel != slog.LevelInfo || c.LogFormat != "text" || c.OnCold != "allow" {
 		t.Errorf("got %+v", c)
 	}
 	want := []config.Level{{Width: time.Second, Count: 60}, {Width: time.Minute, Count: 60}, {Width: 15 * time.Minute, Count: 96}}
@@ -113,7 +113,7 @@ request-timeout = 3s
 	if c.Mode != "redis" || c.Ack != "redis" || c.FlushInterval != time.Second || c.MaxMemory != 512<<20 || c.OnCold != "deny" {
 		t.Errorf("got %+v", c)
 	}
-	if c.Partitions != 17 || c.HashSeed != 255 || c.LogLevel != slog.LevelDebug || c.LogFormat != "json" {
+	if c.Partitions != 17 || *c.HashSeed != 255 || c.LogLevel != slog.LevelDebug || c.LogFormat != "json" {
 		t.Errorf("got %+v", c)
 	}
 	if c.RequestTimeout != 3*time.Second || c.Namespaces["default"].OnCold != "deny" {

@@ -98,7 +98,8 @@ func countingSettings() []setting {
 			set: func(c *Config, text string) error { return setChoice(&c.OnCold, text, "allow", "deny") }},
 		{name: "partitions", def: "1021", arg: "N", help: "number of partitions; must stay the same while Redis holds\ncounts",
 			set: func(c *Config, text string) error { return setPartitions(&c.Partitions, text) }},
-		{name: "hash-seed", def: "0", arg: "N", help: "seed of the hash of keys; must stay the same while Redis holds\ncounts",
+		{name: "hash-seed", arg: "N", help: "seed of the hash of keys; must stay the same while Redis holds\ncounts " +
+			"(default: drawn once, and kept in Redis; a node that\ndoesn't know it waits for Redis before it serves)",
 			set: func(c *Config, text string) error { return setSeed(&c.HashSeed, text) }},
 	}
 }
@@ -245,12 +246,15 @@ func setPartitions(to *int, text string) error {
 	return nil
 }
 
-func setSeed(to *uint64, text string) error {
+func setSeed(to **uint64, text string) error {
+	if *to = nil; text == "" {
+		return nil
+	}
 	n, err := strconv.ParseUint(text, 0, 64)
 	if err != nil {
 		return fmt.Errorf("%q is not a number from 0 to 2^64-1", text)
 	}
-	*to = n
+	*to = &n
 	return nil
 }
 

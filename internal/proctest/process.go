@@ -72,7 +72,8 @@ func (p *Program) Serve(t testing.TB, opt Options, args ...string) *Process {
 	return s
 }
 
-// TryServe is Serve of what may not become ready. The process is never nil.
+// TryServe is Serve of what may not become ready. The process is never nil. The hash seed is 0 unless arguments or environment say
+// something else, so that tests know where in Redis a key is.
 func (p *Program) TryServe(t testing.TB, opt Options, args ...string) (*Process, error) {
 	t.Helper()
 	if opt.Listen == "" {
@@ -82,7 +83,7 @@ func (p *Program) TryServe(t testing.TB, opt Options, args ...string) (*Process,
 	line := append(append([]string{}, opt.Within...), p.Path(t), "serve", "--listen", opt.Listen)
 	line = append(line, args...)
 	cmd := exec.Command(line[0], line[1:]...)
-	cmd.Env = append(os.Environ(), opt.Env...)
+	cmd.Env = append(append(os.Environ(), "TWOTIER_HASH_SEED=0"), opt.Env...)
 	cmd.Stderr = &s.Log
 	stdout, w, err := os.Pipe()
 	if err != nil {

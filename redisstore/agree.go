@@ -1,0 +1,116 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"twotier/syncer"
+)
+
+// seedField is where in tt:meta the seed of the placement is.
+const seedField = "hash-seed"
+
+// Placement is how keys are placed: what the options say or, with AnySeed, what Redis says, once a probe has succeeded.
+func (s *Store) Placement() syncer.Placement { return s.opt.Placement }
+
+// agree compares what all who share the data must have in common with what Redis says, which the first to come wrote there.
+func (s *Store) agree(ctx context.Context) error {
+	// First only read: a node that is refused must leave nothing behind that others would be compared with.
+	have, err := s.readMeta(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.takeSeed(ctx, have); err != nil {
+		return err
+	}
+	if err := s.compare(s.agreement(), have, false); err != nil {
+		return err
+	}
+	for field, value := range s.agreement() {
+		if err := s.client.HSetNX(ctx, metaKey, field, value).Err(); err != nil {
+			return fmt.Errorf("write %s: %w", metaKey, err)
+		}
+	}
+	if have, err = s.readMeta(ctx); err != nil {
+		return err
+	}
+	if err := s.takeSeed(ctx, have); err != nil { // another has been faster
+		return err
+	}
+	if err := s.compare(s.agreement(), have, true); err != nil {
+		return err
+	}
+	s.agreed = true
+	return nil
+}
+
+func (s *Store) readMeta(ctx context.Context) (map[string]string, error) {
+	have, err := s.client.HGetAll(ctx, metaKey).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", metaKey, err)
+	}
+	return have, nil
+}
+
+// takeSeed takes the seed that Redis has, if any will do. Once keys have been placed by one, it stays: if Redis has lost its data and
+// somebody who came after that has drawn another, those who were there before set it right.
+func (s *Store) takeSeed(ctx context.Context, have map[string]string) error {
+	text, ok := have[seedField]
+	if !s.opt.AnySeed || !ok {
+		return nil
+	}
+	if mine := s.agreement()[seedField]; s.agreed && text != mine {
+		have[seedField] = mine
+		if err := s.client.HSet(ctx, metaKey, seedField, mine).Err(); err != nil {
+			return fmt.Errorf("write %s: %w", metaKey, err)
+		}
+		return nil
+	}
+	seed, err := strconv.ParseUint(text, 10, 64)
+	if err == nil {
+		s.opt.Placement.Seed = seed
+	}
+	return nil // what is no number will not compare as equal
+}
+
+// agreement is what all who share the data must have in common.
+func (s *Store) agreement() map[string]string {
+	want := map[string]string{
+		"layout":     "2",
+		"partitions": strconv.Itoa(s.opt.Placement.Partitions),
+		seedField:    strconv.FormatUint(s.opt.Placement.Seed, 10),
+		"hash-type":  "hash",
+	}
+	if s.opt.Expiry == ExpiryTairhash {
+		want["hash-type"] = "tairhash"
+	}
+	for name, l := range s.opt.Ladders {
+		want["ladder:"+name] = l.String()
+	}
+	return want
+}
+
+// compare refuses what differs. If it is to be complete, it also refuses what is missing.
+func (s *Store) compare(want, have map[string]string, complete bool) error {
+	for _, field := range slices.Sorted(maps.Keys(want)) {
+		value := want[field]
+		if there, ok := have[field]; there != value && (ok || complete) {
+			return fmt.Errorf("%w: its counts were made with %s = %s, this node has %s; use the same, another Redis (or database), "+
+				"or delete the field %q of the hash %s once those counts don't matter", ErrMismatch, field, there, value, field, metaKey)
+		}
+	}
+	// A namespace that this node does not list is counted by it like the default one.
+	for _, field := range slices.Sorted(maps.Keys(have)) {
+		name, isLadder := strings.CutPrefix(field, "ladder:")
+		if _, listed := want[field]; isLadder && !listed && have[field] != want["ladder:"+syncer.DefaultNamespace] {
+			return fmt.Errorf("%w: its counts of namespace %s were made with %s, which this node does not configure; add "+
+				"namespace.%s.ladder, or delete the field %q of the hash %s once those counts don't matter",
+				ErrMismatch, name, have[field], name, field, metaKey)
+		}
+	}
+	return nil
+}
