@@ -30,8 +30,9 @@
 // process that may have taken the address over, which could not know what the first one did. A number from before the last, or one
 // other than 1 of a session that is not known (or no more: there is room for 8192, 32 MiB and ten minutes), is refused as well (409,
 // "sequence"). Both refusals do nothing: who gets one for a first attempt knows that nothing happened, who gets one for a repetition
-// will never know. A session is best begun with a batch of no operations, since its number is the only one that a server that has
-// forgotten it would accept again.
+// will never know. The names of sessions are remembered for longer than the sessions, ten minutes at the least, and the first request
+// of one that was forgotten is refused like any other (and so is one in some hundreds of those that are new: another name will do). At
+// most 600,000 sessions begin in ten minutes; further ones are refused with 429.
 //
 // Methods of a Server may be called from several goroutines; Open may be called once.
 //

@@ -1,6 +1,8 @@
 package httpapi
 
 import (
+	"time"
+
 	"github.com/valyala/fasthttp"
 
 	"twotier/internal/node"
@@ -76,3 +78,9 @@ func (s *Server) Sessions() (n, bytes int) {
 	}
 	return len(s.sessions.named), sum
 }
+
+// Begun is the memory of the names of sessions.
+type Begun struct{ b begun }
+
+// Add remembers a name.
+func (b *Begun) Add(name []byte, now time.Time) (fresh, room bool) { return b.b.add(name, now) }

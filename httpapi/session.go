@@ -34,6 +34,7 @@ type sessions struct {
 	named map[string]*list.Element // of *session
 	order list.List                // the one used last is in front
 	bytes int
+	begun begun // those that were forgotten, too
 }
 
 // session is one request of a session. The next request has another one in its place.
@@ -64,10 +65,10 @@ func (s *Server) inSession(ctx *fasthttp.RequestCtx, name []byte, carryOut func(
 	if to := h.Peek(headerProcess); len(to) > 0 && string(to) != s.process {
 		return &problem{kind: kindMisdirected, detail: "meant for another process, which may have carried it out; this one did nothing"}
 	}
-	state, fresh := s.sessions.enter(name, seq, time.Now())
+	state, fresh, p := s.sessions.enter(name, seq, time.Now())
 	switch {
-	case state == nil:
-		return &problem{kind: kindSequence, detail: "unknown session, or a number from before its last; nothing was done now"}
+	case p != nil:
+		return p
 	case fresh:
 		return s.inTurn(ctx, state, carryOut)
 	}
@@ -125,18 +126,32 @@ func validSession(name []byte) bool {
 	return true
 }
 
-// enter finds the request of that number. If it is new, fresh is true, and the caller carries it out and closes done. It
-// is nil if nothing may be done: the number is older than the last, or the session is unknown and does not begin here. A
+// outOfSequence and tooManyBegun refuse a request without doing anything.
+func outOfSequence() *problem {
+	return &problem{kind: kindSequence, detail: "unknown session, or a number from before its last; nothing was done now"}
+}
+
+func tooManyBegun() *problem {
+	return &problem{kind: kindOverload, detail: "too many sessions have begun within ten minutes"}
+}
+
+// enter finds the request of that number. If it is new, fresh is true, and the caller carries it out and closes done. There
+// is a problem if nothing may be done: the number is older than the last, or the session is unknown and does not begin here. A
 // session that was forgotten can't begin anew, as a request of it that was carried out may be on its way again.
-func (s *sessions) enter(name []byte, seq int64, now time.Time) (state *session, fresh bool) {
+func (s *sessions) enter(name []byte, seq int64, now time.Time) (state *session, fresh bool, p *problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forgetLocked(now)
 	at := s.named[string(name)]
 	switch {
 	case at == nil && seq != 1:
-		return nil, false
+		return nil, false, outOfSequence()
 	case at == nil:
+		if isNew, room := s.begun.add(name, now); !isNew {
+			return nil, false, outOfSequence()
+		} else if !room {
+			return nil, false, tooManyBegun()
+		}
 		state = &session{name: string(name)}
 		at = s.order.PushFront(state)
 		s.named[state.name] = at
@@ -146,9 +161,9 @@ func (s *sessions) enter(name []byte, seq int64, now time.Time) (state *session,
 		s.order.MoveToFront(at)
 		if seq <= state.seq {
 			if seq < state.seq {
-				state = nil
+				return nil, false, outOfSequence()
 			}
-			return state, false
+			return state, false, nil
 		}
 		s.bytes -= state.kept
 		state.kept = 0
@@ -156,7 +171,7 @@ func (s *sessions) enter(name []byte, seq int64, now time.Time) (state *session,
 		at.Value = state
 	}
 	state.seq, state.used, state.done = seq, now, make(chan struct{})
-	return state, true
+	return state, true, nil
 }
 
 // keep accounts for the answer of a request, unless there has been another since.

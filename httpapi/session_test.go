@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/valyala/fasthttp"
 
@@ -201,5 +202,52 @@ func TestSessionAnswersAreBounded(t *testing.T) {
 	n, size := s.Sessions()
 	if n < 2 || n >= 40 || size > httpapi.MaxSessionBytes+httpapi.MaxSessionReply {
 		t.Errorf("%d sessions keep %d bytes", n, size)
+	}
+}
+
+// TestFirstRequestOfAForgottenSession repeats the first request of a session after so many others have begun that it was forgotten: it is
+// refused, and not carried out again. That holds for those that were forgotten for their answers' size as well.
+func TestFirstRequestOfAForgottenSession(t *testing.T) {
+	f := newFake()
+	s := newServer(t, f)
+	if code := inSession(s, sessionA, 1, "", oneAdd).Response.StatusCode(); code != 200 {
+		t.Fatal(code)
+	}
+	for i := range httpapi.MaxSessions {
+		begun(t, s, fmt.Sprintf("session-%012d", i))
+	}
+	if code := inSession(s, sessionA, 1, "", oneAdd).Response.StatusCode(); code != 409 || f.get("a") != 1 {
+		t.Errorf("again: %d, counted %d times", code, f.get("a"))
+	}
+	if code := inSession(s, sessionB, 1, "", oneAdd).Response.StatusCode(); code != 200 || f.get("a") != 2 {
+		t.Errorf("a new one: %d, counted %d in all", code, f.get("a"))
+	}
+}
+
+// TestNamesOfSessionsAreRemembered fills the memory of names: none that is in it is taken for new, hardly one that is new for old, and when
+// there is no more room nothing begins until ten minutes have passed.
+func TestNamesOfSessionsAreRemembered(t *testing.T) {
+	var b httpapi.Begun
+	name := func(i int) []byte { return fmt.Appendf(nil, "session-%012d", i) }
+	now := time.Now()
+	wrong, n := 0, 0
+	for room := true; room; n++ {
+		var fresh bool
+		if fresh, room = b.Add(name(n), now); !fresh {
+			wrong++
+		}
+	}
+	if wrong > n/200 || n < 500_000 {
+		t.Errorf("%d of %d new names were taken for old ones", wrong, n)
+	}
+	for _, later := range []time.Duration{time.Minute, 9 * time.Minute, 19 * time.Minute} {
+		for i := 0; i < n-1; i += 101 {
+			if fresh, _ := b.Add(name(i), now.Add(later)); fresh {
+				t.Fatalf("name %d is new after %v", i, later)
+			}
+		}
+	}
+	if _, room := b.Add(name(n+1), now.Add(19*time.Minute)); !room {
+		t.Error("there is no room after 19 minutes")
 	}
 }

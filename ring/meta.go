@@ -38,6 +38,7 @@ type meta struct {
 	Port       int    `json:"a"`
 	Born       int64  `json:"b"`
 	Draining   bool   `json:"l,omitempty"`
+	Starting   bool   `json:"n,omitempty"`
 	Tag        string `json:"t,omitempty"`
 }
 
@@ -59,7 +60,7 @@ func decode(n *memberlist.Node, want Agreement) (Member, error) {
 	if err := json.Unmarshal(n.Meta, &m); err != nil {
 		return Member{}, fmt.Errorf("%w: %s at %s is no twotier node", ErrRefused, n.Name, n.Address())
 	}
-	member := Member{ID: m.ID, Name: n.Name, Born: m.Born, Draining: m.Draining, Tag: m.Tag}
+	member := Member{ID: m.ID, Name: n.Name, Born: m.Born, Draining: m.Draining, Starting: m.Starting, Tag: m.Tag}
 	host := m.Host
 	if host == "" {
 		host = n.Addr.String()

@@ -85,9 +85,9 @@ func New(opt Options) (*Ring, error) {
 	r.views.init(opt)
 	r.meta = meta{
 		Protocol: Protocol, Partitions: opt.Agreement.Partitions, Seed: opt.Agreement.Seed, Data: opt.Agreement.Data,
-		ID: opt.ID, Born: r.born, Tag: opt.Tag,
+		ID: opt.ID, Born: r.born, Starting: true, Tag: opt.Tag,
 	}
-	t, err := NewTable([]Member{{ID: opt.ID, Name: opt.Name, Born: r.born, Tag: opt.Tag}}, opt.Name, opt.Agreement.Partitions, opt.Agreement.Seed)
+	t, err := NewTable([]Member{{ID: opt.ID, Name: opt.Name, Born: r.born, Starting: true, Tag: opt.Tag}}, opt.Name, opt.Agreement.Partitions, opt.Agreement.Seed)
 	if err != nil {
 		return nil, err
 	}
@@ -108,14 +108,16 @@ func (r *Ring) Self() Member {
 	}
 	return Member{
 		ID: r.opt.ID, Name: r.opt.Name, Address: net.JoinHostPort(host, strconv.Itoa(r.meta.Port)), Born: r.born,
-		Draining: r.meta.Draining, Tag: r.meta.Tag,
+		Draining: r.meta.Draining, Starting: r.meta.Starting, Tag: r.meta.Tag,
 	}
 }
 
-// Twins returns the other processes that are alive, or not declared dead yet, under this node's ID.
+// Twins returns the other processes that are alive, or not declared dead yet, under this node's ID. Those that are starting as well, but
+// are younger, are not among them: one of two has to give way.
 func (r *Ring) Twins() (list []Member) {
 	for _, m := range r.views.snapshot() {
-		if m.ID == r.opt.ID && m.Name != r.opt.Name {
+		younger := m.Born > r.born || m.Born == r.born && m.Name > r.opt.Name
+		if m.ID == r.opt.ID && m.Name != r.opt.Name && !(m.Starting && younger) {
 			list = append(list, m)
 		}
 	}
@@ -125,9 +127,10 @@ func (r *Ring) Twins() (list []Member) {
 // Table returns the present state of the cluster.
 func (r *Ring) Table() *Table { return r.table.Load() }
 
-// Open begins to gossip and joins the members named in Options.Join. address is where this node serves HTTP; an unspecified
-// host stands for that of the gossip. If some member is reached that this node does not fit, the error wraps [ErrRefused];
-// if members are there but don't let it in, it wraps [ErrNotJoined]. Members that are not there yet are no error.
+// Open begins to gossip and joins the members named in Options.Join. The node is a member that owns nothing until Enter is
+// called, so that it can be found out before whether another process has its ID. address is where this node serves HTTP; an
+// unspecified host stands for that of the gossip. If some member is reached that this node does not fit, the error wraps
+// [ErrRefused]; if members are there but don't let it in, it wraps [ErrNotJoined]. Members that are not there yet are no error.
 func (r *Ring) Open(ctx context.Context, address string) error {
 	if r.stop != nil {
 		return errors.New("ring: opened twice")
@@ -149,9 +152,7 @@ func (r *Ring) Open(ctx context.Context, address string) error {
 	r.metaMu.Unlock()
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	r.stop = stop
-	if err = r.join(r.opt.Join); err == nil {
-		r.inform(ctx)
-	}
+	err = r.join(run, r.opt.Join)
 	r.rebuild()
 	r.done.Go(func() { r.runRebuild(run) })
 	r.done.Go(func() { r.runRejoin(run) })
@@ -232,6 +233,19 @@ func (r *Ring) Gossip() string {
 		return ""
 	}
 	return r.list.LocalNode().Address()
+}
+
+// Enter tells all others that this node may own partitions. It returns once all that can be reached have heard it, or ctx is done.
+func (r *Ring) Enter(ctx context.Context) {
+	r.metaMu.Lock()
+	r.meta.Starting = false
+	r.metaMu.Unlock()
+	if r.list == nil {
+		return
+	}
+	_ = r.list.UpdateNode(time.Nanosecond) // gossip takes its time; whoever can be asked is told at once
+	r.inform(ctx)
+	r.rebuild()
 }
 
 // Drain tells all others that this node is about to leave: from now on it owns nothing, but it is there to hand over what it

@@ -59,7 +59,11 @@ func (v *village) start(i int, change func(*ring.Options)) (*ring.Ring, error) {
 		v.t.Fatal(err)
 	}
 	v.rings[ip(i)] = r
-	return r, r.Open(context.Background(), ip(i)+":8080")
+	err = r.Open(context.Background(), ip(i)+":8080")
+	if err == nil {
+		r.Enter(context.Background())
+	}
+	return r, err
 }
 
 func (v *village) startAll(n int) {
@@ -352,4 +356,65 @@ func TestOptions(t *testing.T) {
 			t.Errorf("address %q: no error", address)
 		}
 	}
+}
+
+// TestTwinsAreSeenBeforeTheyOwnAnything starts a process under the ID of a member. It learns of that one from the first that it meets, while
+// the others' tables stay as they are; once it has entered it is the one that counts, being the younger.
+func TestTwinsAreSeenBeforeTheyOwnAnything(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newVillage(t, lan())
+		v.startAll(3)
+		v.agree(time.Minute, 3, 1, 2, 3)
+		before := v.rings[ip(1)].Table().Version()
+		twin, err := ring.New(ring.Options{
+			ID: "n2", Name: "n2-twin", Bind: seed(7), Join: []string{seed(1)}, Agreement: agreement, Transport: v.net.Start(ip(7)).Transport(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.rings[ip(7)] = twin
+		if err := twin.Open(t.Context(), ip(7)+":8080"); err != nil {
+			t.Fatal(err)
+		}
+		if twins := twin.Twins(); len(twins) != 1 || twins[0].Address != ip(2)+":8080" {
+			t.Errorf("the twin knows of %v", twins)
+		}
+		time.Sleep(30 * time.Second)
+		for i := 1; i <= 3; i++ {
+			if table := v.rings[ip(i)].Table(); table.Version() != before {
+				t.Errorf("node %d has another table: %d members", i, table.Len())
+			}
+		}
+		twin.Enter(t.Context())
+		time.Sleep(time.Second)
+		if table := v.rings[ip(1)].Table(); table.Len() != 3 || table.Find("n2-twin") < 0 {
+			t.Error("the younger process has not taken over")
+		}
+	})
+}
+
+// TestTheDeadDoNotHoldUpTheLiving has twenty members die whose hosts swallow packets. Two that are apart find each other about as soon as if they
+// were the only ones that are looked for.
+func TestTheDeadDoNotHoldUpTheLiving(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newVillage(t, lan())
+		v.startAll(2)
+		var dead []string
+		for i := 100; i < 120; i++ {
+			if _, err := v.start(i, nil); err != nil {
+				t.Fatal(err)
+			}
+			dead = append(dead, ip(i))
+		}
+		v.net.Split([]string{ip(1), ip(2)}, dead)
+		v.agree(5*time.Minute, 2, 1, 2)
+		v.net.Split([]string{ip(1)}, []string{ip(2)})
+		time.Sleep(2 * time.Minute)
+		v.net.Heal()
+		v.net.Split([]string{ip(1), ip(2)}, dead)
+		if took := v.agree(20*time.Minute, 2, 1, 2); took > 30*time.Second {
+			t.Errorf("together again after %v", took)
+		}
+		v.net.Heal()
+	})
 }

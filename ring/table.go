@@ -36,6 +36,8 @@ type Member struct {
 	Born int64
 	// Draining is set once it is about to leave: it owns nothing.
 	Draining bool
+	// Starting is set until it is known that no other process has its ID: it owns nothing yet.
+	Starting bool
 	// Tag is a short text that the node says about itself to all others, see Ring.SetTag.
 	Tag string
 }
@@ -50,7 +52,7 @@ type Table struct {
 }
 
 // NewTable returns the table of these members, of which self is the name of one that looks at it. Members that are alive under the same
-// ID are one: the younger. It is a pure function of its arguments, but for their order.
+// ID are one: the younger, but not one that is only starting. It is a pure function of its arguments, but for their order.
 func NewTable(members []Member, self string, partitions int, seed uint64) (*Table, error) {
 	if partitions < 1 {
 		return nil, fmt.Errorf("ring: %d partitions, want at least 1", partitions)
@@ -70,13 +72,24 @@ func NewTable(members []Member, self string, partitions int, seed uint64) (*Tabl
 	return t, nil
 }
 
-// unique returns the youngest member of each ID, by ID.
+// unique returns the youngest member of each ID, by ID. One that is starting is none beside one that is not.
 func unique(members []Member) []Member {
 	list := slices.Clone(members)
 	slices.SortFunc(list, func(a, b Member) int {
-		return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(b.Born, a.Born), cmp.Compare(b.Name, a.Name))
+		return cmp.Or(cmp.Compare(a.ID, b.ID), compare(a.Starting, b.Starting), cmp.Compare(b.Born, a.Born), cmp.Compare(b.Name, a.Name))
 	})
 	return slices.CompactFunc(list, func(a, b Member) bool { return a.ID == b.ID })
+}
+
+// compare puts false before true.
+func compare(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
 }
 
 // placed is a member as the placement knows it.
@@ -96,19 +109,29 @@ func (h hasher) Sum64(b []byte) uint64 {
 	return d.Sum64()
 }
 
-// place finds the owner of every partition. If all members are draining they own what they have until they are gone.
-func (t *Table) place(seed uint64) {
-	var owners []consistent.Member
-	for i := range t.members {
-		if !t.members[i].Draining {
-			owners = append(owners, placed{t.members[i].ID, i})
-		}
-	}
-	if len(owners) == 0 {
+// candidates returns the members that partitions are given to. If all are draining they own what they have until they are gone; one that
+// is starting owns something only if there is nobody else.
+func (t *Table) candidates() (owners []consistent.Member) {
+	for _, fits := range []func(m *Member) bool{
+		func(m *Member) bool { return !m.Draining && !m.Starting },
+		func(m *Member) bool { return !m.Starting },
+		func(*Member) bool { return true },
+	} {
 		for i := range t.members {
-			owners = append(owners, placed{t.members[i].ID, i})
+			if fits(&t.members[i]) {
+				owners = append(owners, placed{t.members[i].ID, i})
+			}
+		}
+		if len(owners) > 0 {
+			break
 		}
 	}
+	return owners
+}
+
+// place finds the owner of every partition.
+func (t *Table) place(seed uint64) {
+	owners := t.candidates()
 	if len(owners) == 1 { // the placement is expensive, and a lone node is common
 		only := owners[0].(placed).at
 		for p := range t.owners {
@@ -138,6 +161,9 @@ func digest(members []Member, partitions int, seed uint64) uint64 {
 		b = append(append(append(append(b, m.ID...), 0), m.Name...), 0)
 		if m.Draining {
 			b = append(b, 1)
+		}
+		if m.Starting {
+			b = append(b, 2)
 		}
 	}
 	_, _ = d.Write(b) // never fails

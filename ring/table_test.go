@@ -93,6 +93,32 @@ func TestTheYoungerOfTwoWithOneIDCounts(t *testing.T) {
 	}
 }
 
+// TestStartingMembersOwnNothing has a process start under a new ID, and one under the ID of a member that is there: neither changes who owns
+// what, and the second is no member.
+func TestStartingMembersOwnNothing(t *testing.T) {
+	there := []ring.Member{{ID: "a", Name: "a-1", Born: 1}, {ID: "b", Name: "b-1", Born: 2, Draining: true}}
+	before, err := ring.NewTable(there, "a-1", 31, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	starting := []ring.Member{{ID: "c", Name: "c-1", Born: 9, Starting: true}, {ID: "a", Name: "a-2", Born: 9, Starting: true}}
+	after, err := ring.NewTable(append(starting, there...), "a-1", 31, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for p := range 31 {
+		if before.Member(before.Owner(p)).Name != "a-1" || after.Member(after.Owner(p)).Name != "a-1" {
+			t.Fatalf("partition %d has another owner", p)
+		}
+	}
+	if after.Find("a-2") >= 0 || after.Find("c-1") < 0 || after.Owned(after.Find("c-1")) != 0 || after.Version() == before.Version() {
+		t.Errorf("%d members", after.Len())
+	}
+	if alone, err := ring.NewTable(starting[:1], "c-1", 31, 0); err != nil || alone.Owned(0) != 31 {
+		t.Errorf("a lone node owns nothing: %v", err)
+	}
+}
+
 func TestDrainingMembersOwnNothing(t *testing.T) {
 	list := members(3)
 	list[0].Draining = true

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -74,7 +74,7 @@ func (r *Ring) logChange(old, t *Table) {
 			r.opt.Logger.Info("member gone", "member", m.ID, "address", m.Address, "members", t.Len())
 		}
 	}
-	if old.Self() >= 0 && t.Self() < 0 {
+	if at := old.Self(); at >= 0 && t.Self() < 0 && !old.members[at].Starting {
 		r.opt.Logger.Error("another process has this node's ID and is younger: this one owns nothing any more", "node", r.opt.ID)
 	}
 }
@@ -90,11 +90,10 @@ func (r *Ring) runRejoin(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-			for _, address := range r.views.missing(ctx, r.opt.Join) {
-				if ctx.Err() != nil {
-					return
-				}
-				_, _ = r.list.Join([]string{address}) // what is not there is tried again
+			missing := r.views.missing(ctx, r.opt.Join)
+			results := r.reach(ctx, missing)
+			for range missing {
+				<-results // what is not there is tried again
 			}
 			wait = min(2*wait, r.opt.RejoinInterval)
 			timer.Reset(around(wait))
@@ -109,19 +108,46 @@ const soonest = 32
 // around is a time, give or take a quarter, so that nodes don't look for each other in step.
 func around(d time.Duration) time.Duration { return d - d/4 + rand.N(d/2+1) }
 
-// join contacts the seeds once.
-func (r *Ring) join(seeds []string) error {
+// reach exchanges all news with the members at these addresses, some at a time, and tells of each what came of it. Those whose turn has not
+// come when ctx is done are not contacted: one that is silent takes some seconds.
+func (r *Ring) reach(ctx context.Context, addresses []string) <-chan error {
+	results := make(chan error, len(addresses))
+	slots := make(chan struct{}, reachAtOnce)
+	for _, address := range addresses {
+		go func() {
+			select {
+			case slots <- struct{}{}:
+			case <-ctx.Done():
+			}
+			if ctx.Err() != nil {
+				results <- ctx.Err()
+				return
+			}
+			_, err := r.list.Join([]string{address})
+			<-slots
+			results <- err
+		}()
+	}
+	return results
+}
+
+// reachAtOnce is how many members are contacted at a time.
+const reachAtOnce = 32
+
+// join contacts the seeds once, until one of them answers.
+func (r *Ring) join(ctx context.Context, seeds []string) error {
 	r.views.takeRefusal()
+	others := slices.DeleteFunc(slices.Clone(seeds), r.isSelf)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	results := r.reach(ctx, others)
 	var errs []error
-	for _, seed := range seeds {
-		if r.isSelf(seed) {
-			continue
+	for range others {
+		err := <-results
+		if err == nil {
+			return nil
 		}
-		if n, err := r.list.Join([]string{seed}); n == 0 {
-			errs = append(errs, err)
-			continue
-		}
-		return nil
+		errs = append(errs, err)
 	}
 	if err := r.views.takeRefusal(); err != nil {
 		return fmt.Errorf("join: %w", err)
@@ -135,38 +161,22 @@ func (r *Ring) join(seeds []string) error {
 	return nil
 }
 
-const (
-	// informTimeout bounds how long members may take to hear the news.
-	informTimeout = time.Second
-	// informAtOnce is how many are told at a time.
-	informAtOnce = 16
-)
+// informTimeout bounds how long members may take to hear the news.
+const informTimeout = time.Second
 
 // inform exchanges all news with every member. Gossip alone leaves one out now and then, about one time in three hundred among five,
 // and for up to half a minute.
 func (r *Ring) inform(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, informTimeout)
 	defer cancel()
-	slots := make(chan struct{}, informAtOnce)
-	var told sync.WaitGroup
-	for _, address := range r.views.addresses(r.opt.Name) {
-		told.Go(func() {
-			select {
-			case slots <- struct{}{}:
-				_, _ = r.list.Join([]string{address}) // it hears from others
-				<-slots
-			case <-ctx.Done():
-			}
-		})
-	}
-	all := make(chan struct{})
-	go func() {
-		told.Wait()
-		close(all)
-	}()
-	select {
-	case <-all:
-	case <-ctx.Done():
+	addresses := r.views.addresses(r.opt.Name)
+	results := r.reach(ctx, addresses)
+	for range addresses {
+		select {
+		case <-results: // it hears from others
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 

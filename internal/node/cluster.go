@@ -40,7 +40,7 @@ func (n *Node) memberView(t *ring.Table, at int, silent []string) Member {
 	switch {
 	case v.Self && n.closed.Load(), v.Self && n.draining.Load(), m.Draining:
 		v.State = StateLeaving
-	case v.Self && !n.opened.Load():
+	case v.Self && !n.opened.Load(), m.Starting:
 		v.State = StateStarting
 	case slices.Contains(silent, m.Name):
 		v.State = StateSuspect

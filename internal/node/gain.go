@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -76,22 +77,51 @@ func distinct(holders map[int]*ring.Member) (list []*ring.Member) {
 	return list
 }
 
-// findHolders asks all other members which of the partitions they have. One that does not answer in time counts as having none.
+// findHolders asks all other members which of the partitions they have. One that can't be reached, or does not say for as long as requests
+// may wait, counts as having none.
 func (y *tenancy) findHolders(ctx context.Context, t *ring.Table, parts []int) map[int]*ring.Member {
 	holders := map[int]*ring.Member{}
 	var mu sync.Mutex
-	y.n.askAll(ctx, t, askTimeout/2, func(ctx context.Context, m *ring.Member) {
-		var a HoldingsAnswer
-		if err := y.n.opt.Peers.Ask(ctx, m, &HoldingsQuestion{parts}, &a); err != nil {
-			return
-		}
+	y.n.askAll(ctx, t, preparedTime+gainTimeout, func(ctx context.Context, m *ring.Member) {
+		held := y.holdingsOf(ctx, m, parts)
 		mu.Lock()
 		defer mu.Unlock()
-		for _, p := range a.Held {
+		for _, p := range held {
 			holders[p] = m
 		}
 	})
 	return holders
+}
+
+// holdingsOf asks a member which of the partitions it has, again while it is slow, or is changing its mode.
+func (y *tenancy) holdingsOf(ctx context.Context, m *ring.Member, parts []int) []int {
+	for by := time.Now().Add(gainTimeout); time.Now().Before(by); {
+		var a HoldingsAnswer
+		err := y.askFor(ctx, m, &HoldingsQuestion{parts}, &a)
+		switch {
+		case err == nil && !a.Later:
+			return a.Held
+		case errors.Is(err, ErrUnreachable), y.n.table().Find(m.Name) < 0, ctx.Err() != nil, y.isSuspended():
+			return nil
+		case err == nil: // it is there, and the change ends sooner or later
+			by = time.Now().Add(gainTimeout)
+		}
+		pause(ctx, laterPause)
+	}
+	return nil
+}
+
+// askFor is Peers.Ask with half of askTimeout.
+func (y *tenancy) askFor(ctx context.Context, m *ring.Member, question, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout/2)
+	defer cancel()
+	return y.n.opt.Peers.Ask(ctx, m, question, answer)
+}
+
+func (y *tenancy) isSuspended() bool {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	return y.suspended
 }
 
 // askAll calls fn for every other member at the same time, and returns when all have returned.

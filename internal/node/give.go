@@ -10,18 +10,22 @@ import (
 )
 
 // holdings returns those of some partitions that this node could hand over.
-func (y *tenancy) holdings(parts []int) (held []int) {
+func (y *tenancy) holdings(parts []int) *HoldingsAnswer {
 	y.mu.Lock()
 	defer y.mu.Unlock()
+	if y.suspended {
+		return &HoldingsAnswer{Later: !y.n.inRedis()}
+	}
+	a := new(HoldingsAnswer)
 	for _, p := range parts {
-		if p < 0 || p >= len(y.parts) || y.suspended {
+		if p < 0 || p >= len(y.parts) {
 			continue
 		}
 		if ph := y.parts[p].phase; ph != foreign && ph != gaining {
-			held = append(held, p)
+			a.Held = append(a.Held, p)
 		}
 	}
-	return held
+	return a
 }
 
 // give answers a claim.

@@ -127,6 +127,7 @@ func (n *Node) switchLocked(ctx context.Context, m modeTurn) error {
 		}
 	}
 	n.mode.Store(&m)
+	n.tenancy.forgo()
 	n.opt.Logger.Info("the mode has changed", "mode", m.mode)
 	n.resumeLocked()
 	n.tenancy.wake()

@@ -192,6 +192,7 @@ func (n *Node) join(ctx context.Context, address string) error {
 	if err := n.refuseTwin(ctx); err != nil {
 		return err
 	}
+	n.opt.Ring.Enter(ctx)
 	n.spawn(func() { n.tenancy.run(n.run) })
 	n.spawn(func() { n.runHolds(n.run) })
 	n.spawn(func() { n.spread.run(n.run) })
@@ -243,7 +244,7 @@ func (n *Node) Drain(ctx context.Context) error {
 func (n *Node) hasHeir() bool {
 	t := n.table()
 	for i := range t.Len() {
-		if i != t.Self() && !t.Member(i).Draining {
+		if i != t.Self() && !t.Member(i).Draining && !t.Member(i).Starting {
 			return true
 		}
 	}

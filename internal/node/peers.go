@@ -92,9 +92,11 @@ type (
 	HoldingsQuestion struct {
 		Partitions []int
 	}
-	// HoldingsAnswer has those that it has.
+	// HoldingsAnswer has those that it has. Later is set while it can't tell, because the mode is being changed: what it has counted may
+	// not be in the store yet.
 	HoldingsAnswer struct {
-		Held []int
+		Held  []int
+		Later bool
 	}
 
 	// ClaimQuestion asks for partitions that the asking node owns from now on, and says which it has taken over in full, and which

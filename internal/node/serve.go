@@ -104,7 +104,7 @@ func (n *Node) Answer(ctx context.Context, question any) (answer any, err error)
 	case *PingQuestion:
 		return nil, nil
 	case *HoldingsQuestion:
-		return &HoldingsAnswer{n.tenancy.holdings(q.Partitions)}, nil
+		return n.tenancy.holdings(q.Partitions), nil
 	case *ClaimQuestion:
 		return n.tenancy.give(ctx, q), nil
 	case *OfferQuestion:

@@ -47,6 +47,7 @@ type tenure struct {
 	phase   phase
 	since   time.Time
 	offered time.Time
+	kept    bool         // this node decided about it when the mode began to change, and does again if that is given up
 	to      *ring.Member // moving, given: who takes it over; gaining: who decides until it hands it over
 }
 
@@ -189,7 +190,7 @@ func (y *tenancy) takeBackLocked(p int) {
 // turnLocked changes the phase of a partition and wakes all who wait for one to change.
 func (y *tenancy) turnLocked(p int, to phase) {
 	s := &y.parts[p]
-	*s = tenure{phase: to, since: time.Now(), to: s.to}
+	*s = tenure{phase: to, since: time.Now(), kept: s.kept, to: s.to}
 	if to != moving && to != given {
 		s.to = nil
 	}
@@ -320,12 +321,29 @@ func (y *tenancy) settled() bool {
 	return true
 }
 
-// begin has a node decide about what is its by the table, once nobody else does.
+// begin has a node decide about what is its by the table, once nobody else does, and at once about what it decided about when a change of
+// mode began that was given up: it may have counts that nobody else knows.
 func (y *tenancy) begin() {
 	y.mu.Lock()
 	y.suspended = false
+	for p := range y.parts {
+		if s := &y.parts[p]; s.kept {
+			s.kept = false
+			y.n.opt.Counter.Own(p)
+			y.turnLocked(p, own)
+		}
+	}
 	y.mu.Unlock()
 	y.follow(y.n.run)
+}
+
+// forgo notes that all is in the store, and that the mode has changed: nothing is this node's before another any more.
+func (y *tenancy) forgo() {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	for p := range y.parts {
+		y.parts[p].kept = false
+	}
 }
 
 // suspend ends all decisions of this node: every partition is foreign. Operations wait until begin is called, or the mode
@@ -335,6 +353,8 @@ func (y *tenancy) suspend() {
 	defer y.mu.Unlock()
 	y.suspended = true
 	for p := range y.parts {
+		s := &y.parts[p]
+		s.kept = s.kept || s.phase == own || s.phase == losing || s.phase == moving
 		y.n.opt.Counter.Disown(p)
 		y.turnLocked(p, foreign)
 	}

@@ -196,13 +196,14 @@ func (e *remoteError) Unwrap() error { return e.kind }
 func appendMember(b []byte, m *ring.Member) []byte {
 	b = appendBytes(appendBytes(appendBytes(b, m.ID), m.Name), m.Address)
 	b = binary.AppendVarint(b, m.Born)
-	return appendBytes(append(b, boolByte(m.Draining)), m.Tag)
+	return appendBytes(append(b, boolByte(m.Draining)|boolByte(m.Starting)<<1), m.Tag)
 }
 
 func readMember(r *reader) ring.Member {
-	return ring.Member{
-		ID: r.string(), Name: r.string(), Address: r.string(), Born: r.int(), Draining: r.byte() == 1, Tag: r.string(),
-	}
+	m := ring.Member{ID: r.string(), Name: r.string(), Address: r.string(), Born: r.int()}
+	bits := r.byte()
+	m.Draining, m.Starting, m.Tag = bits&1 != 0, bits&2 != 0, r.string()
+	return m
 }
 
 // wrap adds where an error happened.
