@@ -17,6 +17,8 @@ func (e *exposition) node(st node.Stats) {
 // counter renders the state of the counters in memory.
 func (e *exposition) counter(c node.CounterStats) {
 	e.gauge("twotier_pending_buckets", "Buckets that Redis has not acknowledged.", c.PendingBuckets)
+	e.float("twotier_unflushed_age_seconds", "gauge", "Age of the oldest count that Redis has not acknowledged.",
+		c.UnflushedAge.Seconds())
 	e.gauge("twotier_keys", "Keys in memory.", c.Keys)
 	e.gauge("twotier_memory_bytes", "Memory held for keys and buckets.", c.MemoryBytes)
 	e.gauge("twotier_memory_max_bytes", "Bound of the memory held for keys and buckets.", c.MaxMemory)

@@ -365,8 +365,9 @@ func (s *Store) classify(err error) error {
 	var reply redis.Error
 	var op *net.OpError
 	switch {
-	case errors.As(err, &reply),
-		errors.As(err, &op) && op.Op == "dial" && !s.cluster,
+	case errors.As(err, &reply):
+		return fmt.Errorf("%w: %w", syncer.ErrRefused, err)
+	case errors.As(err, &op) && op.Op == "dial" && !s.cluster,
 		errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
 		return fmt.Errorf("%w: %w", syncer.ErrNotApplied, err)
 	}

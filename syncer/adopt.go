@@ -1,5 +1,7 @@
 package syncer
 
+import "time"
+
 // Adopt takes a partition over from another counter. Counts that the store had not acknowledged are sent to it, under the name and
 // number that they have; until it has them, they are pending here. If this counter has already begun to decide about
 // the partition, or knows more recent news from the store, it reads again what it knows of the keys. If one of the two has
@@ -121,4 +123,7 @@ func (c *Counter) enqueue(p *partition, r *Round) {
 	}
 	c.with(p, r)
 	p.queue = append(p.queue, r)
+	if p.adoptedSince.IsZero() {
+		p.adoptedSince = time.Now()
+	}
 }

@@ -7,16 +7,22 @@ const atOnce = 8
 // plainAdds is how many operations from the first on are adds that compare with nothing.
 func plainAdds(ops []Op) int {
 	for i := range ops {
-		if op := &ops[i]; op.Kind != Add || len(op.Checks) != 1 || len(op.Checks[0].Limits) > 0 {
+		if !ops[i].blindly() {
 			return i
 		}
 	}
 	return len(ops)
 }
 
+// blindly reports whether an operation needs to know nothing of its key's past: it counts and compares with nothing. Taking back does,
+// as it takes back no more than there is.
+func (op *Op) blindly() bool {
+	return op.Kind == Add && len(op.Checks) == 1 && len(op.Checks[0].Limits) == 0 && op.Checks[0].N >= 0
+}
+
 // addAll carries out adds that compare with nothing, in order, and sets Err in each result. For those that are to be in the
 // store it calls stored, with the partition locked.
-func (c *Counter) addAll(ops []Op, res []Result, stored func(i int, p *partition)) {
+func (c *Counter) addAll(ops []Op, res []Result, stored func(i int, p *partition, ticket uint64)) {
 	k := c.calls.Get().(*call)
 	defer c.calls.Put(k)
 	for from := 0; from < len(ops); from += atOnce {
@@ -34,12 +40,17 @@ func (c *Counter) addAll(ops []Op, res []Result, stored func(i int, p *partition
 		for i := from; i < to; i++ {
 			t := &k.targets[i-from]
 			res[i].Reset()
+			ticket := uint64(0)
 			ts, err := moment(&ops[i], t.sp.ladder, k.now)
 			if err == nil {
-				_, err = c.addHere(t, &ops[i], &res[i], ts, k.now)
+				ticket, err = c.addHere(t, &ops[i], &res[i], ts, k.now)
 			}
-			if res[i].Err = err; err == nil && c.waits(&ops[i]) {
-				stored(i, t.p)
+			switch res[i].Err = err; {
+			case err != nil || !c.waits(&ops[i]):
+			case ticket == noTicket:
+				res[i].Err = errRefusedKey
+			default:
+				stored(i, t.p, ticket)
 			}
 		}
 		k.unlock()

@@ -16,26 +16,29 @@ import (
 
 // Counter is the two-tier counter. Make one with [New], start it with Open, stop it with Close.
 type Counter struct {
-	opt    Options
-	parts  []partition
-	lanes  []*lane
-	spaces []*space
-	byName map[string]int // position in spaces
-	seed   maphash.Seed
-	opened int64 // Options.Now at New: where the seconds of an entry's last use begin
-	share  int   // words that a partition may use whatever others do
-	pool   *pool
-	tight  chan struct{} // tells the sweep that a partition below its share needs room
-	calls  sync.Pool
+	opt     Options
+	parts   []partition
+	lanes   []*lane
+	loaders []*lane
+	health  health
+	spaces  []*space
+	byName  map[string]int // position in spaces
+	seed    maphash.Seed
+	opened  int64 // Options.Now at New: where the seconds of an entry's last use begin
+	share   int   // words that a partition may use whatever others do
+	pool    *pool
+	tight   chan struct{} // tells the sweep that a partition below its share needs room
+	calls   sync.Pool
 
 	holdMu sync.Mutex
 	holds  map[string]*reservation
 
-	closed atomic.Bool
-	stop   context.CancelFunc
-	done   sync.WaitGroup
-	once   sync.Once
-	err    error
+	closed  atomic.Bool // nothing more is counted
+	stopped atomic.Bool // nothing more is settled
+	stop    context.CancelFunc
+	done    sync.WaitGroup
+	once    sync.Once
+	err     error
 
 	batchesOK, batchesUnknown, batchesRefused atomic.Int64
 	flushed, loads, losses, badKeys           atomic.Int64
@@ -63,17 +66,19 @@ func New(opt Options) (*Counter, error) {
 	c.pool = newPool(opt.MaxMemory)
 	c.share = int(c.pool.common) / len(c.parts)
 	c.tight = make(chan struct{}, 1)
-	for i := range min(opt.Lanes, len(c.parts)) {
-		c.lanes = append(c.lanes, &lane{c: c, id: i, signal: make(chan struct{}, 1)})
+	c.health = health{enough: min(enoughSilent, len(c.parts)), silent: map[int]bool{}}
+	for range min(opt.Lanes, len(c.parts)) {
+		c.lanes = append(c.lanes, c.newLane(lineFlush))
+		c.loaders = append(c.loaders, c.newLane(lineLoad))
 	}
 	for i := range c.parts {
 		p := &c.parts[i]
-		p.id, p.writer = i, opt.Writer
+		p.id, p.c, p.writer = i, c, opt.Writer
 		if opt.Foreign {
 			p.mode = modeForeign
 		}
 		p.table.pool, p.arena.pool = c.pool, c.pool
-		p.lane = c.lanes[i%len(c.lanes)]
+		p.lane, p.loader = c.lanes[i%len(c.lanes)], c.loaders[i%len(c.lanes)]
 		p.lane.parts = append(p.lane.parts, p)
 	}
 	c.calls.New = func() any { return new(call) }
@@ -125,8 +130,9 @@ func (c *Counter) Open(ctx context.Context) error {
 	}
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	c.stop = stop
-	for _, l := range c.lanes {
-		c.done.Go(func() { l.run(run) })
+	for i := range c.lanes {
+		c.done.Go(func() { c.lanes[i].runFlush(run) })
+		c.done.Go(func() { c.loaders[i].runLoad(run) })
 	}
 	c.done.Go(func() { c.runSweep(run) })
 	return nil
@@ -146,23 +152,20 @@ func (c *Counter) Close(ctx context.Context) error {
 		}
 		c.stop()
 		c.done.Wait()
-		for i := range c.parts {
-			p := &c.parts[i]
-			p.mu.Lock()
-			p.wake()
-			p.mu.Unlock()
-		}
+		c.stopped.Store(true)
+		c.wakeAll()
 	})
 	return c.err
 }
 
-// refuse lets no operation count from now on.
+// refuse lets no operation count from now on, nor wait to.
 func (c *Counter) refuse() {
 	c.closed.Store(true)
 	for i := range c.parts {
 		p := &c.parts[i]
 		p.mu.Lock()
 		p.closed = true
+		p.wake()
 		p.mu.Unlock()
 	}
 }
@@ -199,6 +202,10 @@ func (c *Counter) commit(ctx context.Context, p *partition, ticket uint64) error
 			p.mu.Unlock()
 			return nil
 		}
+		if c.stopped.Load() {
+			p.mu.Unlock()
+			return errStopped
+		}
 		settled := p.wait()
 		p.flushDue = true
 		p.mu.Unlock()
@@ -227,8 +234,11 @@ func (c *Counter) Stats() Stats {
 		s.MemoryBytes += int64(p.bytes())
 		s.EvictedTotal += p.evictions
 		s.DroppedExpiredTotal += p.expired
-		if p.failing {
+		if p.degraded() {
 			s.DegradedPartitions++
+		}
+		if since := p.unflushedSince(); !since.IsZero() {
+			s.UnflushedAge = max(s.UnflushedAge, time.Since(since))
 		}
 		p.mu.Unlock()
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"hash/maphash"
+	"math"
 	"slices"
 
 	"twotier/leaparray"
@@ -20,10 +21,12 @@ type target struct {
 	ref    ref
 	want   *want
 	ahead  *want // what the key was asked for before, not looked at yet
-	absent bool  // the store was asked and holds nothing
+	absent bool  // the store holds nothing of it
 	loaded bool  // the store was asked for this operation
 	blind  bool  // the store can't be asked
-	extra  int64
+	// absence is what it said of a key that it has nothing of.
+	absence absence
+	extra   int64
 }
 
 // call is the scratch memory of one operation.
@@ -34,44 +37,52 @@ type call struct {
 	parts   []*partition
 	hold    *reservation // what is to be held instead of counted, or nil
 	holdID  string
+	refused bool // the store refuses one of the keys that were counted
 	touched uint64
 }
 
 // Do carries out one operation. It fills in res, whose memory it reuses; on an error res means nothing and, but for
 // ErrUnknownOutcome, nothing was counted. Other errors are ErrClosed, ErrOverload, ErrUnavailable and *InvalidError.
-func (c *Counter) Do(ctx context.Context, op *Op, res *Result) error { return c.do(ctx, op, res, nil) }
+func (c *Counter) Do(ctx context.Context, op *Op, res *Result) error {
+	refused, err := c.do(ctx, op, res, nil)
+	if err == nil && refused && c.waits(op) {
+		return errRefusedKey
+	}
+	return err
+}
 
-// do is Do. The keys of the checks may have been asked for ahead.
-func (c *Counter) do(ctx context.Context, op *Op, res *Result, ahead []*want) error {
+// do is Do, but for what it says of keys that the store refuses: whether one of those that were counted is one. The keys of the
+// checks may have been asked for ahead.
+func (c *Counter) do(ctx context.Context, op *Op, res *Result, ahead []*want) (refused bool, err error) {
 	res.Reset()
 	if c.closed.Load() {
-		return ErrClosed
+		return false, ErrClosed
 	}
 	now := c.opt.Now()
-	if op.Kind == Add && len(op.Checks) == 1 && len(op.Checks[0].Limits) == 0 {
+	if op.blindly() {
 		return c.addOnly(ctx, op, res, now)
 	}
 	k := c.calls.Get().(*call)
 	defer c.calls.Put(k)
 	if err := c.prepare(k, op, now); err != nil {
-		return err
+		return false, err
 	}
 	for i := range ahead {
 		k.targets[i].ahead = ahead[i]
 	}
 	if err := c.lockWarm(ctx, k); err != nil {
-		return err
+		return false, err
 	}
-	if op.Beside && k.blind() {
+	if op.Beside && k.degraded() {
 		k.unlock()
-		return ErrElsewhere
+		return false, ErrElsewhere
 	}
 	counted, err := c.evaluate(k, res)
 	k.unlock()
-	if err != nil || !counted || !c.waits(op) {
-		return err
+	if err != nil || !counted || k.refused || !c.waits(op) {
+		return k.refused, err
 	}
-	return c.commitAll(ctx, k)
+	return false, c.commitAll(ctx, k)
 }
 
 // DoAll carries out operations in order and sets Err in each result. Those that need to know the past of a cold key wait
@@ -82,9 +93,9 @@ func (c *Counter) DoAll(ctx context.Context, ops []Op, res []Result) {
 	var waiting []int
 	for i := 0; i < len(ops); i++ {
 		if n := plainAdds(ops[i:]); n > 1 {
-			c.addAll(ops[i:i+n], res[i:i+n], func(j int, p *partition) {
+			c.addAll(ops[i:i+n], res[i:i+n], func(j int, p *partition, ticket uint64) {
 				waiting = append(waiting, i+j)
-				commit[p] = p.drawn
+				commit[p] = ticket
 			})
 			at += n
 			i += n - 1
@@ -98,7 +109,10 @@ func (c *Counter) DoAll(ctx context.Context, ops []Op, res []Result) {
 			asked = ahead[at : at+len(op.Checks)]
 			at += len(op.Checks)
 		}
-		err := c.do(ctx, &op, &res[i], asked)
+		refused, err := c.do(ctx, &op, &res[i], asked)
+		if err == nil && refused && stored {
+			err = errRefusedKey
+		}
 		res[i].Err = err
 		if err == nil && stored {
 			waiting = append(waiting, i)
@@ -130,35 +144,35 @@ func (c *Counter) waits(op *Op) bool {
 }
 
 // addOnly is an Add that compares with nothing: it needs to know nothing of the key's past.
-func (c *Counter) addOnly(ctx context.Context, op *Op, res *Result, now int64) error {
+func (c *Counter) addOnly(ctx context.Context, op *Op, res *Result, now int64) (refused bool, err error) {
 	check := &op.Checks[0]
 	var t target
 	c.locate(&t, check)
 	ts, err := moment(op, t.sp.ladder, now)
 	if err != nil {
-		return err
+		return false, err
 	}
 	p := t.p
 	p.mu.Lock()
 	ticket, err := c.addHere(&t, op, res, ts, now)
 	p.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	if !c.waits(op) {
-		return nil
+	if err != nil || ticket == noTicket || !c.waits(op) {
+		return ticket == noTicket, err
 	}
 	if err := c.commit(ctx, p, ticket); err != nil {
-		return err
+		return false, err
 	}
-	return c.parkedError(op)
+	return false, c.parkedError(op)
 }
+
+// noTicket is that of a count which the store is known to refuse.
+const noTicket = math.MaxUint64
 
 // addHere counts an Add that compares with nothing. The partition is locked. The ticket is what has to be covered for it to be in
 // the store.
 func (c *Counter) addHere(t *target, op *Op, res *Result, ts, now int64) (ticket uint64, err error) {
 	p := t.p
-	if p.refuses(op.Foreign) || op.Beside && p.blind() {
+	if p.refuses(op.Foreign) || op.Beside && p.degraded() {
 		return 0, ErrElsewhere
 	}
 	r, e, err := c.entry(t, now)
@@ -168,10 +182,13 @@ func (c *Counter) addHere(t *target, op *Op, res *Result, ts, now int64) (ticket
 	s := t.sp.ladder.Stamp(ts)
 	p.add(r, e, t.sp.ladder, &s, t.check.N, isLate(t.sp.ladder, ts, now))
 	res.Allowed, res.Source = true, p.source(e)
-	if p.blind() {
+	if p.degraded() {
 		res.Degraded, res.Source = true, SourceDegraded
 	}
 	res.AddCheck()
+	if e.has(flagParked) {
+		return noTicket, nil
+	}
 	return p.drawn, nil
 }
 
@@ -233,7 +250,7 @@ func (c *Counter) ladder(ns []byte) *leaparray.Ladder { return c.spaces[c.space(
 // begin makes the scratch memory ready for an operation.
 func (k *call) begin(op *Op, now int64) {
 	k.op, k.now = op, now
-	k.targets, k.parts = k.targets[:0], k.parts[:0]
+	k.targets, k.parts, k.refused = k.targets[:0], k.parts[:0], false
 }
 
 // prepare locates and validates everything before anything is locked.
@@ -256,13 +273,18 @@ func (c *Counter) locateAll(k *call) {
 		t := &k.targets[i]
 		c.locate(t, check)
 		for j := range i {
-			if o := &k.targets[j]; o.p == t.p && o.hash == t.hash && string(o.ns) == string(t.ns) && string(o.check.Key) == string(check.Key) {
+			if o := &k.targets[j]; t.same(o) {
 				t.extra += o.check.N
 			}
 		}
 		k.parts = append(k.parts, t.p)
 	}
 	k.order()
+}
+
+// same reports whether two targets are the same key.
+func (t *target) same(o *target) bool {
+	return o.p == t.p && o.hash == t.hash && string(o.ns) == string(t.ns) && string(o.check.Key) == string(t.check.Key)
 }
 
 // order puts the partitions into the order in which they are locked.
@@ -308,7 +330,7 @@ func (c *Counter) parkedError(op *Op) error {
 		parked := r != 0 && t.p.arena.entry(r).has(flagParked)
 		t.p.mu.Unlock()
 		if parked {
-			return fmt.Errorf("%w: counted in memory, but the store refuses this key (another type under its name?)", ErrUnknownOutcome)
+			return errRefusedKey
 		}
 	}
 	return nil

@@ -18,6 +18,16 @@ var (
 	ErrOverload = errors.New("overloaded")
 	// ErrElsewhere says that another counter decides about the key.
 	ErrElsewhere = errors.New("another node decides about this key")
+	// errLate is an ErrUnavailable of a store that is there, but has not answered in time.
+	errLate = fmt.Errorf("%w: the store has not told in time what it holds of the key", ErrUnavailable)
+	// errRefusedKey is the ErrUnknownOutcome of one who waited for the store.
+	errRefusedKey = fmt.Errorf("%w: counted in memory, but the store refuses this key (another type under its name?)", ErrUnknownOutcome)
+	// errBlind is an ErrUnavailable of an operation that can't be carried out without the store.
+	errBlind = fmt.Errorf("%w: without the store nobody knows how much there is to take back", ErrUnavailable)
+	// errStopped is the ErrUnknownOutcome of one who waited for the store until it was closed.
+	errStopped = fmt.Errorf("%w: counted in memory, and closed before the store acknowledged it", ErrUnknownOutcome)
+	// errOnTheWay is the ErrUnknownOutcome of Drop.
+	errOnTheWay = fmt.Errorf("%w: counts of the key are on their way to the store", ErrUnknownOutcome)
 	// errHanded is the ErrUnknownOutcome of one who waited for the store.
 	errHanded = fmt.Errorf("%w: counted, and handed over to another node before the store acknowledged it", ErrUnknownOutcome)
 	// ErrFull is an ErrOverload: there is no memory for another key, and nothing that could be evicted.

@@ -16,6 +16,7 @@ const (
 // to. It reports whether anything was counted.
 func (c *Counter) evaluate(k *call, res *Result) (counted bool, err error) {
 	op := k.op
+	k.use(c.seconds(k.now))
 	if op.Kind == Add {
 		if err := k.reach(); err != nil {
 			return false, err
@@ -54,10 +55,33 @@ func (c *Counter) evaluate(k *call, res *Result) (counted bool, err error) {
 	return true, nil
 }
 
-// reach refuses an Add of which a limit can't be compared, before it is counted.
+// evictableAge is the least age at which an entry may be evicted, in seconds.
+const evictableAge = 2
+
+// use notes that the keys are in use: those that are only refused are no less so than those that count. What is only read is kept
+// before all that is not, but not so that there is no room for what is read next.
+func (k *call) use(sec uint32) {
+	age := uint32(0)
+	if k.op.Kind == Count {
+		age = evictableAge
+	}
+	for i := range k.targets {
+		t := &k.targets[i]
+		if r := t.p.find(t.hash, t.ns, t.check.Key); r != 0 {
+			if e := t.p.arena.entry(r); e.idle(sec) > age {
+				e.setUsed((sec - age) & low24)
+			}
+		}
+	}
+}
+
+// reach refuses an Add of which a limit can't be compared, or that takes back nobody knows from how much, before it is counted.
 func (k *call) reach() error {
 	for i := range k.targets {
 		t := &k.targets[i]
+		if t.check.N < 0 && t.blind {
+			return errBlind
+		}
 		v := t.view()
 		for j := range t.check.Limits {
 			if _, ok := v.Range(t.check.Limits[j].Window, k.ts); !ok {
@@ -74,7 +98,7 @@ func (k *call) describe(res *Result) {
 	for i := range k.targets {
 		t := &k.targets[i]
 		foreign := t.p.mode == modeForeign
-		if t.blind || t.p.blind() {
+		if t.blind || t.p.degraded() {
 			res.Degraded, res.Source = true, SourceDegraded
 		} else if shared := t.shared(); shared && !res.Degraded && res.Source == SourceMemory {
 			res.Source = SourceShared
@@ -102,7 +126,9 @@ func (c *Counter) count(k *call) error {
 	for i := range k.targets {
 		t := &k.targets[i]
 		s := t.sp.ladder.Stamp(k.ts)
-		t.p.add(t.ref, t.p.arena.entry(t.ref), t.sp.ladder, &s, t.check.N, isLate(t.sp.ladder, k.ts, k.now))
+		e := t.p.arena.entry(t.ref)
+		t.p.add(t.ref, e, t.sp.ladder, &s, t.check.N, isLate(t.sp.ladder, k.ts, k.now))
+		k.refused = k.refused || e.has(flagParked)
 	}
 	return nil
 }
@@ -171,7 +197,7 @@ func (k *call) raise(res *Result) {
 		t := &k.targets[i]
 		n := t.check.N
 		for j := range k.targets {
-			if j != i && k.targets[j].ref == t.ref && k.targets[j].p == t.p {
+			if j != i && t.same(&k.targets[j]) {
 				n += k.targets[j].check.N
 			}
 		}

@@ -58,7 +58,7 @@ func (p *partition) evictOne(sec uint32) bool {
 		}
 		e := p.arena.entry(ref(s >> 32))
 		idle := e.idle(sec)
-		if idle > 1 && evictable(e) && idle > oldest {
+		if idle >= evictableAge && evictable(e) && idle > oldest {
 			victim, oldest = s, idle
 		}
 		if seen++; seen >= sampleSize && victim != 0 {

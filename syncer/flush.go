@@ -1,21 +1,24 @@
 package syncer
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // cutRound returns what the partition has to exchange with the store now, nil if nothing, if it is waiting to try again,
 // or if a round is with the store already. The round stays the partition's flight until it is settled.
-func (c *Counter) cutRound(p *partition) *Round {
+func (c *Counter) cutRound(p *partition) (r *Round, later bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
 	if p.sent || p.sealed != nil || p.failing && now.Before(p.retryAt) {
-		return nil
+		return nil, false
 	}
-	r := c.nextRound(p, now)
+	r = c.nextRound(p, now)
 	if p.sent = r != nil; p.sent {
 		p.address(r)
 	}
-	return r
+	return r, false
 }
 
 // address tells a round what the store said last: by it the store notices that it has lost data.
@@ -32,20 +35,22 @@ func (c *Counter) nextRound(p *partition, now time.Time) *Round {
 	case p.republish != nil:
 		return c.cutRepublish(p)
 	case p.flight != nil:
+		p.recallKeys(p.flight)
 		return p.flight // its outcome is unknown: the same again, under the same number
 	case !p.met:
 		return c.cutMeeting(p, now)
 	case len(p.queue) > 0:
 		p.flight, p.queue = p.queue[0], p.queue[1:]
 		c.attach(p, p.flight)
+		p.recallKeys(p.flight)
 		return p.flight
-	}
-	if len(p.parked) > 0 && now.After(p.parkedUntil) {
-		p.unpark()
 	}
 	r := p.lane.newRound(p)
 	r.Quiet = true // unless a key turns up that others rely on hearing of
-	c.takeWants(p, r)
+	if now.After(p.parkedUntil) {
+		c.takeParked(p, r)
+	}
+	c.takeExact(p, r)
 	c.takeDirty(p, r)
 	verify := c.verifyDue(p, now)
 	if len(r.Keys) == 0 && !verify {
@@ -56,7 +61,6 @@ func (c *Counter) nextRound(p *partition, now time.Time) *Round {
 		p.number(r)
 	}
 	r.Quiet = r.Quiet && r.Seq != 0
-	r.ReadOnly = r.Seq == 0 && !verify && r.onlyUnknown()
 	r.Acked, r.through = p.acked, p.cut
 	p.flight = r
 	return r
@@ -69,17 +73,12 @@ func (p *partition) number(r *Round) {
 }
 
 // cutMeeting asks what data the store has before anything is counted: a copy of a round that did not say to what data it belongs
-// might arrive after all is lost, and be restored a second time. It loads what somebody waits for along the way.
+// might arrive after all is lost, and be restored a second time.
 func (c *Counter) cutMeeting(p *partition, now time.Time) *Round {
-	r := p.lane.newRound(p)
-	if len(p.queue) == 0 {
-		c.takeWants(p, r)
-	}
-	if len(r.Keys)+len(p.queue) == 0 && !(p.flushDue && p.isDirty()) && !c.verifyDue(p, now) {
-		p.lane.recycle(r)
+	if len(p.queue) == 0 && !p.exact && !(p.flushDue && p.isDirty()) && !c.verifyDue(p, now) {
 		return nil
 	}
-	r.seal()
+	r := p.lane.newRound(p)
 	r.through = p.covered
 	p.flight = r
 	return r
@@ -87,7 +86,7 @@ func (c *Counter) cutMeeting(p *partition, now time.Time) *Round {
 
 // verifyDue reports whether the store should be asked if it still has everything, and what others did.
 func (c *Counter) verifyDue(p *partition, now time.Time) bool {
-	return p.table.used > 0 && now.Sub(p.verified) >= c.opt.VerifyInterval || p.failing || p.suspect
+	return p.table.used > 0 && now.Sub(p.verified) >= c.opt.VerifyInterval || p.failing || p.suspect || p.lossSeen
 }
 
 // full reports whether a round is as large as one may be.
@@ -95,36 +94,35 @@ func (c *Counter) full(r *Round) bool {
 	return len(r.Keys) >= c.opt.MaxRoundKeys || len(r.buckets) >= maxBuckets
 }
 
-// takeWants adds the keys that somebody waits for.
-func (c *Counter) takeWants(p *partition, r *Round) {
-	if len(p.wants) == 0 {
+// takeExact adds the keys that are to be loaded by a round which nothing overlaps.
+func (c *Counter) takeExact(p *partition, r *Round) {
+	if !p.exact {
 		return
 	}
+	p.exact = false
 	for name, w := range p.wants {
-		if c.full(r) {
+		switch at := p.find(w.hash, w.ns, w.key); {
+		case !w.exact:
+		case c.full(r):
+			p.exact = true
 			return
+		case !w.waited():
+			delete(p.wants, name)
+		case at != 0:
+			e := p.arena.entry(at)
+			p.parked = slices.DeleteFunc(p.parked, func(o ref) bool { return o == at })
+			c.takeKey(p, r, at, e, true)
+		default:
+			delete(p.wants, name)
+			r.want(name, w)
+			r.loadKey(w)
 		}
-		at := p.find(w.hash, w.ns, w.key)
-		if at != 0 && !p.met {
-			continue // what is pending of it can't be counted yet
-		}
-		if r.wants == nil {
-			r.wants = map[string]*want{}
-		}
-		r.wants[name] = w
-		delete(p.wants, name)
-		if at != 0 {
-			c.takeKey(p, r, at, p.arena.entry(at), true)
-			continue
-		}
-		k := r.addKey(w.ns, w.key)
-		k.hash, k.Load = w.hash, true
-		k.adds, k.expired = len(r.buckets), len(r.buckets)
 	}
 }
 
 // takeDirty adds the keys that have something to flush.
 func (c *Counter) takeDirty(p *partition, r *Round) {
+	p.drawing = p.drawing && !p.flushDue
 	for taken := 0; p.flushDue && !c.full(r); taken++ {
 		if taken%touchAtOnce == 0 {
 			p.touchDirty()
@@ -134,7 +132,7 @@ func (c *Counter) takeDirty(p *partition, r *Round) {
 			return
 		}
 		at, e := p.unlist()
-		if !e.has(flagBusy | flagParked) { // else it was taken with the wants, all it had, or waits to be unparked
+		if !e.has(flagBusy | flagParked) { // else it was taken, all it had, or the store refuses it
 			c.takeKey(p, r, at, e, e.has(flagCold))
 		}
 	}
@@ -147,6 +145,7 @@ func (c *Counter) takeKey(p *partition, r *Round, at ref, e entry, load bool) {
 	ns, key := e.name()
 	k := r.addKey(ns, key)
 	k.ref, k.Load, k.Ladder = at, load || e.has(flagShared), l
+	p.join(r, k)
 	r.Quiet = r.Quiet && e.has(flagShared)
 	k.Reset = e.has(flagReset)
 	e.drop(flagReset)
@@ -179,8 +178,26 @@ func (c *Counter) takeKey(p *partition, r *Round, at ref, e entry, load bool) {
 	k.expired = len(r.buckets)
 }
 
-// unpark gives the keys that the store refused another try.
+// takeParked gives the keys that the store refused another try. Until it has taken them they are marked as they were: who waits for
+// the store is told.
+func (c *Counter) takeParked(p *partition, r *Round) {
+	for len(p.parked) > 0 && !c.full(r) {
+		last := len(p.parked) - 1
+		at := p.parked[last]
+		p.parked = p.parked[:last]
+		c.takeKey(p, r, at, p.arena.entry(at), false)
+	}
+}
+
+// unpark puts the keys that the store refused back on the dirty list, those too that it is just asked to take.
 func (p *partition) unpark() {
+	if p.flight != nil {
+		for i := range p.flight.Keys {
+			if at := p.flight.Keys[i].ref; at != 0 && p.arena.entry(at).has(flagParked) {
+				p.parked = append(p.parked, at)
+			}
+		}
+	}
 	for _, r := range p.parked {
 		e := p.arena.entry(r)
 		e.drop(flagParked)

@@ -118,6 +118,10 @@ func (c *Counter) Cede(ctx context.Context, partition int) error {
 			p.mu.Unlock()
 			return nil
 		}
+		if c.stopped.Load() {
+			p.mu.Unlock()
+			return ErrClosed
+		}
 		p.flushDue = true
 		settled := p.wait()
 		p.mu.Unlock()
@@ -138,7 +142,7 @@ func (p *partition) sealable(patient bool) bool {
 	if p.sent || p.republish != nil || len(p.held) > 0 {
 		return false
 	}
-	return !patient || p.blind() || !p.suspect && p.pendingBuckets == 0 && p.flight == nil && len(p.queue) == 0 && !p.isDirty()
+	return !patient || p.degraded() || !p.suspect && p.pendingBuckets == 0 && p.flight == nil && len(p.queue) == 0 && !p.isDirty()
 }
 
 // seal cuts all that is pending into rounds. It reports true.
@@ -164,10 +168,14 @@ func (c *Counter) seal(p *partition) bool {
 	p.sealed = &sealed{rounds: rounds}
 	p.seals++
 	p.handedFrom, p.handedTo = p.covered, p.drawn
+	if p.load != nil {
+		p.putBack(p.load.round, false)
+	}
 	for name, w := range p.wants {
-		w.done, w.err = true, ErrElsewhere
+		w.tell(ErrElsewhere, absence{})
 		delete(p.wants, name)
 	}
+	p.era++
 	p.wake()
 	return true
 }
@@ -278,9 +286,11 @@ func (c *Counter) Release(partition int) error {
 	p.arena.drop()
 	p.dirty, p.firstDirty, p.parked, p.adopted, p.shared = nil, 0, nil, nil, nil
 	p.pendingBuckets = 0
-	p.cut, p.covered = p.drawn, p.drawn
+	p.cut, p.covered, p.batches, p.drawing = p.drawn, p.drawn, nil, false
+	p.parkedSince, p.adoptedSince = time.Time{}, time.Time{}
 	p.seq, p.acked, p.heard, p.met, p.suspect = 0, 0, heard{}, false, false
 	p.tenure++
+	p.era++
 	p.writer = fmt.Sprintf("%s.%d", c.opt.Writer, p.tenure)
 	p.sealed, p.mode, p.doubt = nil, modeForeign, false
 	p.wake()

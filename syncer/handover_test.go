@@ -344,7 +344,7 @@ func (r *relay) do(key string, op syncer.Op, res *syncer.Result) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	err := r.list[r.owner[r.partition(key)]].Do(ctx, &op, res)
-	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+	if err != nil && !errors.Is(err, syncer.ErrUnavailable) {
 		r.t.Errorf("%s: %v", key, err)
 	}
 	return err == nil

@@ -3,8 +3,8 @@ package syncer
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -21,69 +21,120 @@ const (
 	parkedPause      = 5 * time.Second
 )
 
-// lane exchanges rounds with the store for its partitions, one exchange at a time: every flush interval for those that are
-// dirty, at once for those that somebody waits for.
+// lane exchanges rounds with the store for its partitions, one exchange at a time. Those that are due wait in line, each once and
+// in the order in which they came to be due, be it by the clock or because somebody waits: nobody is served twice before
+// another is served once. There are lanes that flush and lanes that load, so that neither waits for the other.
 type lane struct {
-	c      *Counter
-	id     int
-	parts  []*partition
+	c     *Counter
+	parts []*partition
+	line  int // which of a partition's places in line is that of this lane
+	// cut returns what a partition has to exchange now, nil if nothing; later says that it will have soon. settle takes the outcome,
+	// and reports whether there is more at once.
+	cut    func(p *partition) (r *Round, later bool)
+	settle func(p *partition, r *Round) (more bool)
 	signal chan struct{}
-	// down is set while nothing gets through: then a single partition is tried at a time.
-	down atomic.Bool
-	free []*Round
+	// down is set while nothing gets through. A single partition is tried at a time then.
+	down  bool
+	free  []*Round
+	later []*partition // those that will be due once they may try again
 
-	mu     sync.Mutex
-	kicked []*partition
+	mu  sync.Mutex
+	due []*partition
 }
 
-// kick asks for a round of the partition as soon as the present exchange is over.
+// The places in line that a partition has.
+const (
+	lineFlush = iota
+	lineLoad
+	lines
+)
+
+func (c *Counter) newLane(line int) *lane {
+	l := &lane{c: c, line: line, cut: c.cutRound, settle: c.settle, signal: make(chan struct{}, 1)}
+	if line == lineLoad {
+		l.cut, l.settle = c.cutLoad, c.settleLoad
+	}
+	return l
+}
+
+// kick puts a partition in line, unless it is.
 func (l *lane) kick(p *partition) {
 	l.mu.Lock()
-	if !p.kicked {
-		p.kicked = true
-		l.kicked = append(l.kicked, p)
+	if !p.inLine[l.line] {
+		p.inLine[l.line] = true
+		l.due = append(l.due, p)
 	}
 	l.mu.Unlock()
+	l.wake()
+}
+
+// wake has the lane look at who is in line.
+func (l *lane) wake() {
 	select {
 	case l.signal <- struct{}{}:
 	default:
 	}
 }
 
-func (l *lane) takeKicked(due []*partition) []*partition {
+// next returns the partition that is first in line, nil if none is.
+func (l *lane) next() *partition {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, p := range l.kicked {
-		p.kicked = false
+	if len(l.due) == 0 {
+		return nil
 	}
-	due = append(due, l.kicked...)
-	l.kicked = l.kicked[:0]
-	return due
+	p := l.due[0]
+	p.inLine[l.line] = false
+	l.due[0] = nil
+	if l.due = l.due[1:]; len(l.due) == 0 {
+		l.due = nil
+	}
+	return p
 }
 
-func (l *lane) run(ctx context.Context) {
+// runFlush exchanges rounds. With each tick of the clock some of the partitions come to be due.
+func (l *lane) runFlush(ctx context.Context) {
 	shifts := l.shifts()
 	timer := time.NewTimer(l.jitter() / time.Duration(shifts))
 	defer timer.Stop()
-	var due []*partition
 	for shift := 0; ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-			parts := l.parts[shift*len(l.parts)/shifts : (shift+1)*len(l.parts)/shifts]
+			l.flushAll(l.parts[shift*len(l.parts)/shifts : (shift+1)*len(l.parts)/shifts])
 			shift = (shift + 1) % shifts
-			due = append(l.takeKicked(due[:0]), parts...)
-			l.flushAll(parts)
 			timer.Reset(l.jitter() / time.Duration(shifts))
 		case <-l.signal:
-			due = l.takeKicked(due[:0])
+			l.work(ctx)
 		}
-		l.work(ctx, due)
 	}
 }
 
-// Every partition is flushed once in an interval, but not all at the same time: who waits for a key to be loaded would wait for that.
+// runLoad exchanges rounds that load keys, when somebody waits for one. What failed is tried again after a while.
+func (l *lane) runLoad(ctx context.Context) {
+	timer := time.NewTimer(firstBackoff)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+			again := l.later
+			l.later = nil
+			for _, p := range again {
+				l.kick(p)
+			}
+		case <-l.signal:
+			l.work(ctx)
+			if len(l.later) > 0 {
+				timer.Reset(firstBackoff)
+			}
+		}
+	}
+}
+
+// Every partition is flushed once in an interval, but not all at the same time: who waits for the store would wait for that.
 const (
 	mostShifts    = 8
 	shortestShift = 5 * time.Millisecond
@@ -101,6 +152,7 @@ func (l *lane) flushAll(parts []*partition) {
 		p.flushDue = true
 		l.c.takeShared(p)
 		p.mu.Unlock()
+		l.kick(p)
 	}
 }
 
@@ -110,57 +162,67 @@ func (l *lane) jitter() time.Duration {
 	return i - i/10 + rand.N(i/5+1)
 }
 
-// work exchanges rounds until the partitions that are due have nothing more to say. While it is at it, others may be
-// kicked: they are served in between.
-func (l *lane) work(ctx context.Context, due []*partition) {
+// work makes one exchange with the first in line.
+func (l *lane) work(ctx context.Context) {
 	var rounds []*Round
-	for len(due) > 0 && ctx.Err() == nil {
-		rounds = rounds[:0]
-		keys, buckets := 0, 0
-		for len(due) > 0 && len(rounds) < maxRounds && keys < maxKeysAtOnce && buckets < maxBucketsAtOnce && (!l.down.Load() || len(rounds) == 0) {
-			p := due[0]
-			due = due[1:]
-			if r := l.c.cutRound(p); r != nil {
-				rounds = append(rounds, r)
-				keys += len(r.Keys)
-				buckets += len(r.buckets)
-			}
+	keys, buckets := 0, 0
+	for len(rounds) < l.most() && keys < maxKeysAtOnce && buckets < maxBucketsAtOnce {
+		p := l.next()
+		if p == nil {
+			break
 		}
-		if len(rounds) == 0 {
-			return
+		r, later := l.cut(p)
+		if later {
+			l.putOff(p)
 		}
-		due = l.exchange(ctx, rounds, due)
-		if kicked := l.takeKicked(nil); len(kicked) > 0 {
-			due = append(kicked, due...) // somebody waits for those
+		if r != nil {
+			rounds = append(rounds, r)
+			keys += len(r.Keys)
+			buckets += len(r.buckets)
 		}
+	}
+	if len(rounds) > 0 {
+		l.exchange(ctx, rounds)
 	}
 }
 
-// exchange sends rounds and settles them. It returns due with those partitions appended that have more to send.
-func (l *lane) exchange(ctx context.Context, rounds []*Round, due []*partition) []*partition {
+// most is how many rounds an exchange may have.
+func (l *lane) most() int {
+	if l.down && (l.line == lineFlush || l.c.health.down.Load()) {
+		return 1
+	}
+	return maxRounds
+}
+
+// putOff has a partition be in line again after a while.
+func (l *lane) putOff(p *partition) {
+	if !slices.Contains(l.later, p) {
+		l.later = append(l.later, p)
+	}
+}
+
+// exchange sends rounds and settles them.
+func (l *lane) exchange(ctx context.Context, rounds []*Round) {
 	for _, r := range rounds {
 		r.Err = nil
 	}
 	try, cancel := context.WithTimeout(ctx, l.c.opt.RoundTimeout)
 	l.c.opt.Store.Exchange(try, rounds)
 	cancel()
-	failed := 0
+	err := rounds[0].Err // settled rounds are used anew
+	failed := l.c.noteOutcomes(rounds)
 	for _, r := range rounds {
-		if r.Err != nil {
-			failed++
-		}
-		if p := &l.c.parts[r.Partition]; l.c.settle(p, r) {
-			due = append(due, p)
+		if p := &l.c.parts[r.Partition]; l.settle(p, r) {
+			l.kick(p)
 		}
 	}
 	down := failed == len(rounds)
-	if l.down.Swap(down) != down {
-		l.c.logStore(down, rounds[0].Err)
+	if l.down != down && l.line == lineFlush {
+		l.c.logStore(down, err)
 	}
-	if down {
-		return nil
+	if l.down = down; !down || l.line == lineLoad {
+		l.wake()
 	}
-	return due
 }
 
 // logStore logs when the first lane loses the store, and when the last one has it back.

@@ -121,7 +121,7 @@ func (w *world) do(c *syncer.Counter, op *syncer.Op, keys []string, res *syncer.
 	switch {
 	case err == nil, errors.Is(err, syncer.ErrUnknownOutcome):
 		return true
-	case errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, syncer.ErrUnavailable):
 	case errors.Is(err, syncer.ErrOverload) && w.plan.memory > 0:
 		w.full(4 << 10)
 	case op.Kind == syncer.Acquire && op.TS != 0 && errors.As(err, new(*syncer.InvalidError)): // late: out of a window's reach
@@ -169,9 +169,8 @@ func (w *world) add() {
 	}
 }
 
-// takeBack takes from each bucket no more than memory knows to be in it, whatever the store may hold besides.
+// takeBack takes from each bucket no more than has been counted in it, be it in memory or not.
 func (w *world) takeBack(key string, k *truth, op *syncer.Op, ts int64) {
-	before := w.c.Held(nil, []byte(key))
 	op.Checks[0].N = -op.Checks[0].N
 	if !w.do(w.c, op, []string{key}, new(syncer.Result)) {
 		return
@@ -179,9 +178,7 @@ func (w *world) takeBack(key string, k *truth, op *syncer.Op, ts int64) {
 	s := w.ladder.Stamp(ts)
 	for level := range w.ladder.Len() {
 		b := [2]int64{int64(level), s[level]}
-		if !before.Found || before.Warm || w.alive(b) {
-			k.buckets[b] -= min(-op.Checks[0].N, max(0, before.Synced[b]+before.Pending[b]))
-		}
+		k.buckets[b] -= min(-op.Checks[0].N, k.buckets[b])
 	}
 }
 

@@ -45,14 +45,14 @@ type Options struct {
 	Writer string
 	// FlushInterval is how long a count stays in memory alone if nobody waits for it, give or take a tenth. Default: 200 ms.
 	FlushInterval time.Duration
-	// LoadTimeout bounds how long an operation waits for a cold key. Default: 300 ms.
+	// LoadTimeout bounds how long an operation whose context has no deadline waits for a cold key. Default: 5 s.
 	LoadTimeout time.Duration
 	// RoundTimeout bounds one exchange with the store, after which its outcome is unknown. Default: 1 s.
 	RoundTimeout time.Duration
 	// VerifyInterval is how often an idle partition asks the store whether it still holds what it acknowledged, and what
 	// others have counted. Default: 5 s.
 	VerifyInterval time.Duration
-	// Lanes is the number of exchanges at a time. Default: 4.
+	// Lanes is the number of exchanges at a time that flush, and of those beside them that load. Default: 4.
 	Lanes int
 	// MaxMemory bounds the memory for keys and buckets, in bytes; those of keys that are known may exceed it by a quarter. Any partition
 	// may use what the others don't; a partition that uses less than an even share gets room from the largest. Default: 1 GiB.
@@ -87,7 +87,7 @@ func (o *Options) fill() error {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	defaultTo(&o.FlushInterval, 200*time.Millisecond)
-	defaultTo(&o.LoadTimeout, 300*time.Millisecond)
+	defaultTo(&o.LoadTimeout, 5*time.Second)
 	defaultTo(&o.RoundTimeout, time.Second)
 	defaultTo(&o.VerifyInterval, 5*time.Second)
 	defaultTo(&o.Lanes, 4)

@@ -20,8 +20,10 @@ type space struct {
 // partition holds the keys that hash to it, what of them the store has not acknowledged, and its dealings with the
 // store.
 type partition struct {
-	id   int
-	lane *lane
+	id     int
+	c      *Counter
+	lane   *lane // flushes
+	loader *lane // loads
 
 	mu    sync.Mutex
 	mode  mode
@@ -37,11 +39,25 @@ type partition struct {
 	firstDirty         int  // those before are off the list
 	flushDue           bool // by the clock, or because somebody waits; a load alone flushes nothing
 	drawn, cut         uint64
+	batches            []batch // of the tickets that are not covered yet, in order
+	drawing            bool    // the last of them is being drawn
+	parkedSince        time.Time
+	adoptedSince       time.Time
 	covered            uint64
 	shared             []sharedKey // few
 	parked             []ref
 	parkedUntil        time.Time
-	wants              map[string]*want
+	wants              map[string]*want // asked for, and not part of a round yet
+	exact              bool             // some of them are to be loaded by a round that nothing overlaps
+	load               *loading         // under way beside the flight
+	era                uint64           // counted up when what is being loaded is void
+	probe              bool             // the store is to be asked, even for nothing
+	lossSeen           bool             // by a load; what was lost is found once more by a round that nothing overlaps
+	unread             int              // loads in a row that failed
+	loadAt             time.Time        // when the next may be tried
+	loadBackoff        time.Duration
+	dropped            [dropsKept]uint32 // which keys were dropped last, by their hashes
+	drops              uint64
 	settled            chan struct{} // closed when a round is settled; nil if nobody waits
 	flight             *Round        // sent, or to be sent again unchanged
 	queue              []*Round      // cut before, by whomever: they go before anything else is cut
@@ -65,20 +81,11 @@ type partition struct {
 	contact, verified  time.Time // when the store last answered; when it last said what it has and what others did
 	retryAt            time.Time
 	backoff            time.Duration
-	closed             bool // nothing more is counted
-	kicked             bool // guarded by the lane's lock
+	closed             bool        // nothing more is counted
+	inLine             [lines]bool // guarded by the locks of the lanes
 	pendingBuckets     int64
 	expired, evictions int64
 	touched            uint64
-}
-
-// want is a key that somebody waits to have loaded. Its fields are guarded by the partition's lock.
-type want struct {
-	ns, key []byte
-	hash    uint32
-	done    bool
-	exists  bool
-	err     error
 }
 
 func (p *partition) find(hash uint32, ns, key []byte) ref {
@@ -97,6 +104,8 @@ func (p *partition) insert(hash uint32, ns, key []byte, space, levels int) ref {
 
 // drop takes an entry out of memory.
 func (p *partition) drop(hash uint32, r ref) {
+	p.dropped[p.drops%dropsKept] = hash
+	p.drops++
 	e := p.arena.entry(r)
 	p.arena.releaseCounter(e.synced())
 	p.arena.releaseCounter(e.pending())
@@ -115,7 +124,7 @@ func (p *partition) enlist(r ref, e entry) {
 		p.firstDirty = 0
 	}
 	p.dirty = append(p.dirty, r)
-	p.drawn++
+	p.draw()
 }
 
 func (p *partition) isDirty() bool { return p.firstDirty < len(p.dirty) }
@@ -218,9 +227,6 @@ func (p *partition) setWarm(e entry) {
 	e.setGen(p.gen)
 }
 
-// blind reports whether the store did not answer when it was last asked.
-func (p *partition) blind() bool { return p.failing || p.lane.down.Load() }
-
 // wait returns a channel that is closed when the next round is settled.
 func (p *partition) wait() <-chan struct{} {
 	if p.settled == nil {
@@ -234,19 +240,4 @@ func (p *partition) wake() {
 		close(p.settled)
 		p.settled = nil
 	}
-}
-
-// ask registers that somebody waits for a key.
-func (p *partition) ask(hash uint32, ns, key []byte) *want {
-	name := string(ns) + "\x00" + string(key)
-	if w := p.wants[name]; w != nil {
-		return w
-	}
-	if p.wants == nil {
-		p.wants = map[string]*want{}
-	}
-	b := []byte(name)
-	w := &want{ns: b[:len(ns):len(ns)], key: b[len(ns)+1:], hash: hash}
-	p.wants[name] = w
-	return w
 }

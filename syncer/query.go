@@ -161,8 +161,12 @@ func (r *Round) forget(at ref, hash uint32, e entry) {
 // forget empties an entry and has the store delete it first thing in the next round. What a round under way brings back
 // of it is ignored.
 func (p *partition) forget(r ref, e entry, hash uint32, l *leaparray.Ladder) {
+	p.recall(nameOf(e.name()))
 	if p.flight != nil {
 		p.flight.forget(r, hash, e)
+	}
+	if p.republish != nil && p.republish.round != nil {
+		p.republish.round.forget(r, hash, e)
 	}
 	for _, waiting := range p.queue {
 		waiting.forget(r, hash, e)

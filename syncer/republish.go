@@ -32,6 +32,7 @@ func (c *Counter) startRepublish(p *partition, now heard) {
 		}
 	}
 	p.republish = rp
+	p.era++
 }
 
 // cutRepublish returns the next part of what is to be restored. Unlike a flush it says what the buckets held, so that sending it
@@ -98,6 +99,9 @@ func (c *Counter) settleRepublish(p *partition, r *Round) {
 func (c *Counter) takeRestored(p *partition, r *Round) {
 	for i := range r.Keys {
 		k := &r.Keys[i]
+		if k.Forgotten {
+			continue
+		}
 		at := k.ref
 		if at == 0 {
 			at = p.find(k.hash, k.NS, k.Key)

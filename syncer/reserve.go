@@ -100,8 +100,11 @@ func (c *Counter) Confirm(ctx context.Context, id string, ack Ack) error {
 	}
 	err := c.count(k)
 	k.unlock()
-	if err != nil || !c.waits(&op) {
+	switch {
+	case err != nil || !c.waits(&op):
 		return err
+	case k.refused:
+		return errRefusedKey
 	}
 	return c.commitAll(ctx, k)
 }

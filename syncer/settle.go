@@ -12,6 +12,7 @@ func (c *Counter) settle(p *partition, r *Round) (more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer p.wake()
+	defer p.askAgain()
 	p.sent = false
 	switch {
 	case r.Err != nil:
@@ -47,7 +48,10 @@ func (c *Counter) settle(p *partition, r *Round) (more bool) {
 		}
 		c.settleKey(p, r, &r.Keys[i], sec)
 	}
-	more = p.flushDue && p.isDirty() && (first || c.full(r)) || len(p.wants) > 0 || len(p.queue) > 0
+	more = p.flushDue && p.isDirty() && (first || c.full(r)) || p.exact || len(p.queue) > 0
+	if len(p.parked) == 0 {
+		p.parkedSince = time.Time{}
+	}
 	p.rebuild()
 	p.lane.recycle(r)
 	return more
@@ -62,6 +66,9 @@ func (p *partition) advance(r *Round) {
 		}
 	}
 	p.doubt = p.doubt && len(p.queue) > 0
+	if len(p.queue) == 0 {
+		p.adoptedSince = time.Time{}
+	}
 	for _, next := range p.queue {
 		if next.Writer == r.Writer && r.Seq != 0 {
 			next.Acked = r.Seq
@@ -70,30 +77,31 @@ func (p *partition) advance(r *Round) {
 }
 
 func (p *partition) succeed() {
-	p.failing, p.backoff = false, 0
+	p.failing, p.lossSeen, p.backoff = false, false, 0
 	p.contact = time.Now()
 }
 
-// settleFailure keeps a round that changes something, to be sent again. Whoever waits for a load is told at once.
+// askAgain has the keys loaded that could not be while a round was under way, or that it was to bring and did not.
+func (p *partition) askAgain() {
+	if len(p.wants) > 0 {
+		p.loader.kick(p)
+	}
+}
+
+// settleFailure keeps a round that changes something, to be sent again. What somebody waits for is loaded beside it: a store that
+// refuses to write can be read.
 func (c *Counter) settleFailure(p *partition, r *Round) {
 	if errors.Is(r.Err, ErrNotApplied) {
 		c.batchesRefused.Add(1)
 	} else {
 		c.batchesUnknown.Add(1)
+		r.unsure = true
 	}
 	p.failing = true
 	p.backoff = min(max(2*p.backoff, firstBackoff), longestBackoff)
 	p.retryAt = time.Now().Add(p.backoff)
-	waiting := []map[string]*want{r.wants, p.wants}
-	if p.flight != nil {
-		waiting = append(waiting, p.flight.wants) // behind a restoration
-	}
-	for _, wants := range waiting {
-		for name, w := range wants {
-			w.done, w.err = true, r.Err
-			delete(wants, name)
-		}
-	}
+	p.putBack(r, false)
+	p.letLoad()
 	if r.Seq != 0 || r.Republish {
 		return // it stays the partition's flight
 	}
@@ -104,6 +112,14 @@ func (c *Counter) settleFailure(p *partition, r *Round) {
 	}
 	p.flight = nil
 	p.lane.recycle(r)
+}
+
+// letLoad has keys that were to be loaded by a round which nothing overlaps loaded beside others all the same.
+func (p *partition) letLoad() {
+	for _, w := range p.wants {
+		w.exact = false
+	}
+	p.exact = false
 }
 
 // learn notices that others have changed the partition: what was loaded before may be out of date. Of quiet changes hears by itself who
@@ -144,16 +160,14 @@ func (c *Counter) rename(p *partition, r *Round) {
 func (c *Counter) settleKey(p *partition, r *Round, k *KeyRound, sec uint32) {
 	var w *want
 	if len(r.wants) > 0 {
-		w = r.wants[string(k.NS)+"\x00"+string(k.Key)]
+		w = r.wants[nameOf(k.NS, k.Key)]
 	}
 	if k.Forgotten {
-		if w != nil {
-			w.done = true
-		}
+		w.tell(nil, absence{})
 		return
 	}
 	if k.ref == 0 {
-		c.settleWanted(p, k, w, sec)
+		c.takeLoad(p, k, w, sec)
 		return
 	}
 	e := p.arena.entry(k.ref)
@@ -193,10 +207,14 @@ func (c *Counter) settleKey(p *partition, r *Round, k *KeyRound, sec uint32) {
 			p.sharedRead(e)
 		}
 	}
-	if w != nil {
-		w.done, w.exists = true, true
-	}
+	w.tell(nil, absence{})
 	p.tidyPending(e, l)
+	if e.has(flagParked) {
+		e.drop(flagParked)
+		if e.hasPending() || e.has(flagReset|flagRenew) {
+			p.enlist(k.ref, e)
+		}
+	}
 }
 
 // tidyPending gives the memory of a pending counter back once nothing is in it.
@@ -229,30 +247,6 @@ func (p *partition) takeLoaded(e entry, l *leaparray.Ladder, loaded []Bucket) {
 	p.setWarm(e)
 }
 
-// settleWanted takes over a key that was not in memory when the round was cut.
-func (c *Counter) settleWanted(p *partition, k *KeyRound, w *want, sec uint32) {
-	c.loads.Add(1)
-	if k.Err == nil && len(k.Loaded) > 0 {
-		at := p.find(k.hash, k.NS, k.Key)
-		if at == 0 {
-			if !c.room(p, entryWords(k.NS, k.Key, c.spaces[c.space(k.NS)].ladder.Len()), sec) {
-				k.Err = ErrFull
-			} else {
-				i := c.space(k.NS)
-				at = p.insert(k.hash, k.NS, k.Key, i, c.spaces[i].ladder.Len())
-			}
-		}
-		if at != 0 {
-			e := p.arena.entry(at)
-			e.setUsed(sec)
-			p.takeLoaded(e, c.spaces[e.space()].ladder, k.Loaded)
-		}
-	}
-	if w != nil {
-		w.done, w.exists, w.err = true, len(k.Loaded) > 0, k.Err
-	}
-}
-
 // park sets a key aside that the store refuses: it stays pending, and out of the way of the others.
 func (c *Counter) park(p *partition, k *KeyRound, e entry, w *want) {
 	c.badKeys.Add(1)
@@ -262,15 +256,17 @@ func (c *Counter) park(p *partition, k *KeyRound, e entry, w *want) {
 	if k.TTL > 0 {
 		e.set(flagRenew)
 	}
-	if w != nil {
-		w.done, w.err = true, k.Err
-	}
-	if e.has(flagParked) || !e.hasPending() && !e.has(flagReset|flagRenew) {
+	w.tell(k.Err, absence{})
+	if !e.hasPending() && !e.has(flagReset|flagRenew) {
+		e.drop(flagParked)
 		return
 	}
 	e.set(flagParked)
 	if len(p.parked) == 0 {
 		p.parkedUntil = time.Now().Add(parkedPause)
+	}
+	if p.parkedSince.IsZero() {
+		p.parkedSince = time.Now()
 	}
 	p.parked = append(p.parked, k.ref)
 	if c.badKeys.Load() == 1 {

@@ -3,7 +3,6 @@ package syncer
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"slices"
 	"time"
 )
@@ -86,7 +85,7 @@ func (p *partition) sharedOf(t *target) *sharedKey {
 // sharedRecent reports whether the store told what it has of a shared key within the time that others' counts may go unseen.
 func (p *partition) sharedRecent(t *target) bool {
 	k := p.sharedOf(t)
-	return k != nil && time.Since(k.read) <= p.lane.c.readWithin()
+	return k != nil && time.Since(k.read) <= p.c.readWithin()
 }
 
 // StaleAfter is how old the news may be that a decision in place of, or beside, another counter is based on: a flush interval until
@@ -98,7 +97,7 @@ func (c *Counter) readWithin() time.Duration { return 2 * c.opt.FlushInterval }
 
 // recent reports whether the store has answered for the partition within the time that others' counts may go unseen.
 func (p *partition) recent() bool {
-	return !p.verified.IsZero() && time.Since(p.verified) <= p.lane.c.readWithin()
+	return !p.verified.IsZero() && time.Since(p.verified) <= p.c.readWithin()
 }
 
 // shared reports whether the target's key is.
@@ -106,9 +105,9 @@ func (t *target) shared() bool {
 	return len(t.p.shared) > 0 && t.p.sharedOf(t) != nil
 }
 
-// blind reports whether the store did not answer when it was last asked about any of the keys. The partitions are locked.
-func (k *call) blind() bool {
-	return slices.ContainsFunc(k.targets, func(t target) bool { return t.blind || t.p.blind() })
+// degraded reports whether the store can't be told, or asked, of any of the keys. The partitions are locked.
+func (k *call) degraded() bool {
+	return slices.ContainsFunc(k.targets, func(t target) bool { return t.blind || t.p.degraded() })
 }
 
 // source says where an answer about an entry comes from while the store can be reached.
@@ -123,7 +122,8 @@ func (p *partition) source(e entry) Source {
 }
 
 // Drop forgets what this counter counted of a key that another one decides about, and the store has not: the key is being
-// reset. It returns once nothing of it is on its way to the store.
+// reset. It returns once nothing of it is on its way to the store, nor may still be: what was sent without an answer is sent again until
+// there is one. If that takes longer than ctx allows the error wraps [ErrUnknownOutcome].
 func (c *Counter) Drop(ctx context.Context, ns, key []byte) error {
 	check := Check{NS: ns, Key: key}
 	var t target
@@ -137,7 +137,7 @@ func (c *Counter) Drop(ctx context.Context, ns, key []byte) error {
 			return nil
 		}
 		e := p.arena.entry(at)
-		if !p.sent || !e.has(flagBusy) {
+		if !p.underWay(t.hash, e) {
 			shared := e.has(flagShared)
 			p.forget(at, e, t.hash, t.sp.ladder)
 			e.drop(flagReset)
@@ -149,11 +149,32 @@ func (c *Counter) Drop(ctx context.Context, ns, key []byte) error {
 			return nil
 		}
 		settled := p.wait()
+		stopped := c.stopped.Load()
 		p.mu.Unlock()
+		if stopped {
+			return errOnTheWay
+		}
 		select {
 		case <-settled:
 		case <-ctx.Done():
-			return fmt.Errorf("%w: counts of the key are on their way", ErrUnknownOutcome)
+			return errOnTheWay
 		}
 	}
+}
+
+// underWay reports whether a round that is on its way, may still be, or waits to be sent writes a key.
+func (p *partition) underWay(hash uint32, e entry) bool {
+	rounds := p.queue
+	if p.flight != nil {
+		rounds = append([]*Round{p.flight}, p.queue...)
+	}
+	for _, r := range rounds {
+		for i := range r.Keys {
+			k := &r.Keys[i]
+			if (k.ref != 0 || k.hash == hash) && e.is(k.NS, k.Key) {
+				return true
+			}
+		}
+	}
+	return false
 }

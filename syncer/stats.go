@@ -1,13 +1,18 @@
 package syncer
 
+import "time"
+
 // Stats is a snapshot of a counter's state and of what it has done since it was opened. Fields whose names end in
 // Total only grow.
 type Stats struct {
 	// Keys is the number of keys in memory, PendingBuckets the number of buckets that the store has not acknowledged.
 	Keys, PendingBuckets int64
+	// UnflushedAge is the age of the oldest count that the store has not acknowledged, rounded up by no more than it took to cut the
+	// round before; 0 if the store has all.
+	UnflushedAge time.Duration
 	// MemoryBytes is the memory held for keys and buckets; MaxMemory its bound.
 	MemoryBytes, MaxMemory int64
-	// DegradedPartitions is the number of partitions whose last exchange with the store failed.
+	// DegradedPartitions is the number of partitions that the store did not answer, or refused, when it was last asked.
 	DegradedPartitions int64
 	// Batches that the store acknowledged, that had to be sent again because their outcome was unknown, and that were
 	// refused and kept.

@@ -3,6 +3,7 @@ package syncer
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"twotier/leaparray"
 )
@@ -11,10 +12,15 @@ import (
 // outcome unknown.
 var ErrNotApplied = errors.New("not applied")
 
+// ErrRefused is an ErrNotApplied: the store answered, and refuses the round. A store that is full refuses to write and can still be
+// read, so a refused flush says nothing of whether it is there.
+var ErrRefused = fmt.Errorf("refused: %w", ErrNotApplied)
+
 // Store keeps the counts of record. It is declared here, by its only user; redisstore and internal/embedded implement it.
 type Store interface {
 	// Exchange carries out the rounds, in any order, and fills in the outcome of each. It returns once all are
-	// answered or ctx is done, and keeps nothing of them afterwards. No two calls at a time carry rounds of one partition.
+	// answered or ctx is done, and keeps nothing of them afterwards. Calls may overlap. Of one partition at most one round is under
+	// way at a time, and beside it at most one more that is Aside.
 	//
 	// A round is atomic, and a round with a sequence is carried out at most once: if the store has the round's sequence or
 	// a later one already, it only reads. A store that has less than the round says that it was told (Acked, Version,
@@ -94,7 +100,10 @@ type Round struct {
 	After uint64
 	// ReadOnly says that the round only loads keys and that Version and Quieted are not looked at, which can make it cheaper.
 	ReadOnly bool
-	Keys     []KeyRound
+	// Aside says that the round, whose Seq is 0, may be under way at the same time as another of the partition. What it brings of keys
+	// that the other changes means nothing to its sender. Its Acked may be that from before the other was answered.
+	Aside bool
+	Keys  []KeyRound
 
 	// Err is nil, wraps ErrNotApplied, or leaves the outcome unknown.
 	Err error
@@ -107,6 +116,7 @@ type Round struct {
 	buckets []Bucket
 	names   []byte
 	through uint64 // tickets of dirty keys up to this one are covered once the round is acknowledged
+	unsure  bool   // it was sent without an answer: it may have been carried out, or still be
 	wants   map[string]*want
 }
 
@@ -130,17 +140,6 @@ func (r *Round) addKey(ns, key []byte) *KeyRound {
 	k.NS = r.names[at : at+len(ns) : at+len(ns)]
 	k.Key = r.names[at+len(ns) : len(r.names) : len(r.names)]
 	return k
-}
-
-// onlyUnknown reports whether memory knows nothing of the round's keys. To load one that it knows, the store must say that
-// it has lost nothing: else what it no longer has would replace what memory still has to tell it.
-func (r *Round) onlyUnknown() bool {
-	for i := range r.Keys {
-		if r.Keys[i].ref != 0 {
-			return false
-		}
-	}
-	return true
 }
 
 // seal points every key at its buckets, which no longer move, and reports whether the round changes anything.

@@ -7,34 +7,73 @@ import (
 )
 
 // lockWarm returns with the partitions of a call locked and all its keys in memory or known not to exist, or marked as
-// blind where the store can't be asked in time.
+// blind where it is known that the store can't be asked. A store that is late is waited for as long as the call may take.
 func (c *Counter) lockWarm(ctx context.Context, k *call) error {
-	var timeout <-chan time.Time
+	var patience <-chan time.Time
 	for {
 		k.lock()
-		if k.elsewhere() {
-			k.unlock()
-			return ErrElsewhere
-		}
-		if k.ready() {
+		settled, err := k.look()
+		if settled == nil && err == nil {
 			return nil
 		}
-		k.ask()
+		if err != nil {
+			k.leave()
+			k.unlock()
+			return err
+		}
 		k.unlock()
-		if timeout == nil {
+		if _, bounded := ctx.Deadline(); !bounded && patience == nil {
 			timer := time.NewTimer(c.opt.LoadTimeout)
 			defer timer.Stop()
-			timeout = timer.C
+			patience = timer.C
 		}
-		for i := range k.targets {
-			if err := k.targets[i].await(ctx, timeout); err != nil {
-				return err
-			}
+		select {
+		case <-settled:
+			continue
+		case <-patience:
+		case <-ctx.Done():
 		}
-		if c.closed.Load() {
-			return ErrClosed
+		k.lock()
+		k.leave()
+		k.unlock()
+		return errLate
+	}
+}
+
+// look asks for the keys that are not known to be loaded. It returns a channel that is closed when there is news of one of
+// them, nil if there is none that has to be waited for. The partitions are locked.
+func (k *call) look() (settled <-chan struct{}, err error) {
+	if k.elsewhere() {
+		return nil, ErrElsewhere
+	}
+	for i := range k.targets {
+		t := &k.targets[i]
+		ready, err := t.look()
+		if err != nil {
+			return nil, err
+		}
+		if !ready {
+			settled = t.p.wait()
+			t.p.loader.kick(t.p)
 		}
 	}
+	return settled, nil
+}
+
+// leave ends the wait for keys that were asked for. The partitions are locked.
+func (k *call) leave() {
+	for i := range k.targets {
+		k.targets[i].leave()
+	}
+}
+
+func (t *target) leave() {
+	for _, w := range []*want{t.want, t.ahead} {
+		if w != nil {
+			w.waiters--
+		}
+	}
+	t.want, t.ahead = nil, nil
 }
 
 // elsewhere reports whether another counter decides about any of the keys.
@@ -47,85 +86,69 @@ func (k *call) elsewhere() bool {
 	return false
 }
 
-// ready reports whether every key can be judged now.
-func (k *call) ready() bool {
-	for i := range k.targets {
-		if !k.targets[i].known() {
-			return false
+// look reports whether the target's key can be judged now, and asks for it if not.
+func (t *target) look() (ready bool, err error) {
+	for {
+		switch {
+		case t.known():
+			t.leave()
+			return true, nil
+		case t.p.closed:
+			return false, ErrClosed
+		case t.want == nil && t.ahead != nil:
+			t.want, t.ahead = t.ahead, nil
+		case t.want != nil && t.want.done:
+			if err := t.take(t.want); err != nil {
+				return false, err
+			}
+		case t.p.blind():
+			t.blind = true
+		case t.want == nil:
+			t.want = t.p.ask(t.hash, t.ns, t.check.Key)
+			return false, nil
+		default:
+			return false, nil
 		}
 	}
-	return true
+}
+
+// take takes over what has become of what the target waited for.
+func (t *target) take(w *want) error {
+	t.want = nil
+	w.waiters--
+	switch {
+	case w.err == nil:
+		t.loaded, t.absence = true, w.absence
+	case errors.Is(w.err, ErrOverload):
+		return w.err
+	case !errors.Is(w.err, ErrElsewhere): // else the partition was about to be handed over: it is looked again who decides
+		t.blind = true // the store refuses this key
+	}
+	return nil
 }
 
 // known reports whether the target needs no load. Its partition is locked.
 func (t *target) known() bool {
 	r := t.p.find(t.hash, t.ns, t.check.Key)
 	if r == 0 {
+		t.absent = t.p.stillAbsent(t.absence, t.hash)
 		return t.absent || t.blind
 	}
-	e := t.p.arena.entry(r)
-	e.setUsed(max(e.used(), 1))
-	switch {
-	case t.blind:
+	if t.blind {
 		return true
+	}
+	e := t.p.arena.entry(r)
+	switch {
 	case e.has(flagShared):
-		return t.loaded || t.p.warm(e) && t.p.sharedRecent(t)
+		return t.loaded && t.p.told(e) || t.p.warm(e) && t.p.sharedRecent(t)
 	case t.p.mode == modeForeign:
-		return t.loaded || t.p.warm(e) && t.p.recent()
+		return t.loaded && t.p.told(e) || t.p.warm(e) && t.p.recent()
 	}
 	return t.p.warm(e)
 }
 
-// ask registers the keys that are not known to be loaded. The partitions are locked.
-func (k *call) ask() {
-	for i := range k.targets {
-		t := &k.targets[i]
-		if t.known() {
-			continue
-		}
-		if t.p.blind() {
-			t.blind = true
-			continue
-		}
-		if t.want, t.ahead = t.ahead, nil; t.want == nil {
-			t.want = t.p.ask(t.hash, t.ns, t.check.Key)
-		}
-	}
-}
-
-// await waits until the target's key is loaded or can't be.
-func (t *target) await(ctx context.Context, timeout <-chan time.Time) error {
-	for t.want != nil {
-		t.p.mu.Lock()
-		w := t.want
-		if w.done {
-			t.want, t.absent, t.loaded = nil, !w.exists, true
-			err := w.err
-			switch {
-			case errors.Is(err, ErrElsewhere): // the partition was about to be handed over: look again who decides
-				t.absent, t.loaded = false, false
-			case err != nil:
-				t.blind, t.absent, t.loaded = true, false, false
-			}
-			t.p.mu.Unlock()
-			if errors.Is(err, ErrOverload) {
-				return err
-			}
-			return nil
-		}
-		settled := t.p.wait()
-		t.p.mu.Unlock()
-		t.p.lane.kick(t.p)
-		select {
-		case <-settled:
-		case <-timeout:
-			t.want, t.blind = nil, true
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	return nil
-}
+// told reports whether the store has told at some time what it holds of a key.
+func (p *partition) told(e entry) bool { return !e.has(flagCold) && !p.doubt }
 
 // askAhead asks for all keys of a batch that have to be loaded, so that they are loaded together. It returns what it asked for, check by
 // check, or nil if all are known.
@@ -141,7 +164,7 @@ func (c *Counter) askAhead(ops []Op) (ahead []*want) {
 		k.touch(true)
 		for i := range k.targets {
 			t := &k.targets[i]
-			if t.known() || t.p.blind() {
+			if t.known() || t.p.blind() || t.p.closed {
 				continue
 			}
 			if ahead == nil {
@@ -157,7 +180,7 @@ func (c *Counter) askAhead(ops []Op) (ahead []*want) {
 	for i := range ops {
 		for j := range ops[i].Checks {
 			check := &ops[i].Checks[j]
-			if at++; ops[i].Kind == Add && len(check.Limits) == 0 {
+			if at++; ops[i].blindly() {
 				continue
 			}
 			n := len(k.targets)
@@ -171,7 +194,7 @@ func (c *Counter) askAhead(ops []Op) (ahead []*want) {
 	}
 	look()
 	for _, p := range asked {
-		p.lane.kick(p)
+		p.loader.kick(p)
 	}
 	return ahead
 }

@@ -122,7 +122,7 @@ func (p *partition) round(r *syncer.Round, now int64) {
 	p.sweep(now)
 	fresh := r.Seq > stored.n
 	if most := p.store.opt.MaxMemory; fresh && p.store.bytes.Load() > most {
-		r.Err = fmt.Errorf("%w: the embedded store is full (%d bytes)", syncer.ErrNotApplied, most)
+		r.Err = fmt.Errorf("%w: the embedded store is full (%d bytes)", syncer.ErrRefused, most)
 		return
 	}
 	r.Later = r.Seq > 0 && stored.n > r.Seq

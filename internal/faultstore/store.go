@@ -29,6 +29,8 @@ const (
 	Hang
 	// KeyRefused carries the round out but for every other key, which is refused.
 	KeyRefused
+	// WriteRefused doesn't carry out a round that writes, and says so.
+	WriteRefused
 	faults
 )
 
@@ -50,6 +52,9 @@ type Options struct {
 	// Adopts says that the caller may take over rounds that were numbered by others, and hand its own over to others: then
 	// it is not watched whether the numbers of a writer are without gaps.
 	Adopts bool
+	// Delay is how long an exchange takes; one that is not done when its context is fails, and is carried out all the same. Nil means no
+	// time. Calls are serialised.
+	Delay func() time.Duration
 }
 
 // Store is a syncer.Store with faults.
@@ -58,6 +63,7 @@ type Store struct {
 
 	mu     sync.Mutex
 	down   bool
+	full   bool
 	lanes  map[lane]*state
 	counts [faults]int
 }
@@ -71,6 +77,7 @@ type lane struct {
 // state is what is known of the rounds of one writer and partition.
 type state struct {
 	busy     bool
+	aside    bool   // a round that may be beside others is under way
 	last     uint64 // the highest number seen
 	answered uint64 // the highest number that the caller knows to be carried out
 	epoch    uint64 // what the last round said
@@ -103,6 +110,13 @@ func (s *Store) Down() bool {
 	return s.down
 }
 
+// SetFull makes every round that writes be refused from now on, or stops that: all can still be read.
+func (s *Store) SetFull(full bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.full = full
+}
+
 // Seen returns how many rounds met the fault.
 func (s *Store) Seen(f Fault) int {
 	s.mu.Lock()
@@ -125,6 +139,15 @@ func (s *Store) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	s.mu.Lock()
 	for _, r := range rounds {
 		s.enter(r)
+	}
+	if !s.delay(ctx) {
+		defer s.mu.Unlock()
+		for _, r := range rounds {
+			s.opt.Store.Exchange(context.Background(), []*syncer.Round{clone(r)})
+			garble(r, context.DeadlineExceeded)
+			s.leave(r)
+		}
+		return
 	}
 	for _, r := range rounds {
 		st := s.lane(r)
@@ -151,12 +174,30 @@ func (s *Store) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	}
 }
 
+// delay takes as long as an exchange does. It reports false if that is longer than the caller waits.
+func (s *Store) delay(ctx context.Context) bool {
+	if s.opt.Delay == nil {
+		return true
+	}
+	d := s.opt.Delay()
+	s.mu.Unlock()
+	defer s.mu.Lock()
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // carryOut lets the fault happen. It reports whether the caller is to wait in vain.
 func (s *Store) carryOut(st *state, r *syncer.Round) (hang bool) {
 	fault := None
 	switch {
 	case s.down:
 		fault = RequestLost
+	case s.full && (r.Seq != 0 || r.Republish):
+		fault = WriteRefused
 	case s.opt.Decide != nil:
 		fault = s.opt.Decide(r)
 	}
@@ -172,6 +213,8 @@ func (s *Store) carryOut(st *state, r *syncer.Round) (hang bool) {
 	case Late:
 		st.late = append(st.late, delayed{clone(r), 1 + s.counts[Late]%3})
 		garble(r, ErrLost)
+	case WriteRefused:
+		garble(r, fmt.Errorf("faultstore: full: %w", syncer.ErrRefused))
 	case Hang:
 		garble(r, context.DeadlineExceeded)
 		return true

@@ -11,6 +11,10 @@ import (
 // enter holds a round against what the caller promises.
 func (s *Store) enter(r *syncer.Round) {
 	st := s.lane(r)
+	if r.Aside {
+		s.enterAside(st, r)
+		return
+	}
 	where := fmt.Sprintf("partition %d, writer %s, round %d (acknowledged %d)", r.Partition, r.Writer, r.Seq, r.Acked)
 	if st.busy {
 		s.opt.Report("%s: sent while another is under way", where)
@@ -43,9 +47,32 @@ func (s *Store) enter(r *syncer.Round) {
 	}
 }
 
+// enterAside holds a round that may be under way beside another against what the caller promises.
+func (s *Store) enterAside(st *state, r *syncer.Round) {
+	where := fmt.Sprintf("partition %d, writer %s, aside", r.Partition, r.Writer)
+	switch {
+	case st.aside:
+		s.opt.Report("%s: sent while another is under way", where)
+	case r.Seq != 0 || r.Republish || slices.ContainsFunc(r.Keys, changes):
+		s.opt.Report("%s: it is not only read: %+v", where, r)
+	case r.Epoch == st.epoch && r.Acked > st.acked && !s.opt.Adopts:
+		s.opt.Report("%s: %d is said to be acknowledged, %d was answered last", where, r.Acked, st.acked)
+	}
+	st.aside = true
+}
+
+// changes reports whether a round changes anything of a key.
+func changes(k syncer.KeyRound) bool {
+	return k.Reset || k.TTL != 0 || len(k.Adds) > 0 || len(k.Expired) > 0
+}
+
 // leave notes what the caller learns.
 func (s *Store) leave(r *syncer.Round) {
 	st := s.lane(r)
+	if r.Aside {
+		st.aside = false
+		return
+	}
 	st.busy = false
 	if r.Republish || r.Seq == 0 {
 		return
@@ -78,7 +105,7 @@ func content(r *syncer.Round) string {
 func clone(r *syncer.Round) *syncer.Round {
 	c := &syncer.Round{
 		Partition: r.Partition, Writer: r.Writer, Seq: r.Seq, Nonce: r.Nonce, Acked: r.Acked, Epoch: r.Epoch, Version: r.Version,
-		Quieted: r.Quieted, Quiet: r.Quiet, Republish: r.Republish, After: r.After,
+		Quieted: r.Quieted, Quiet: r.Quiet, Aside: r.Aside, ReadOnly: r.ReadOnly, Republish: r.Republish, After: r.After,
 	}
 	for i := range r.Keys {
 		k := &r.Keys[i]

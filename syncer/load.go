@@ -1,0 +1,183 @@
+package syncer
+
+import (
+	"slices"
+	"time"
+)
+
+// loading is what a partition has asked the store for beside its flushes.
+type loading struct {
+	round *Round
+	// gen and era are those of when the round was cut: if they have moved on, what it brings is void.
+	gen uint32
+	era uint64
+}
+
+// cutLoad returns a round that loads what is waited for, nil if nothing can be loaded now. What the store says of a key is
+// then exactly what it holds but for what is pending here: no key is taken that another round may change meanwhile.
+func (c *Counter) cutLoad(p *partition) (r *Round, later bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case len(p.wants) == 0 && !p.probe, p.load != nil:
+		return nil, false
+	case p.lossSeen || p.sealed != nil || p.republish != nil || p.doubt:
+		return nil, false // once that is over, it is in line again
+	case time.Now().Before(p.loadAt):
+		return nil, true
+	}
+	r = p.loader.newRound(p)
+	r.Aside = true
+	unknown := c.takeWants(p, r)
+	if len(r.Keys) == 0 && !p.probe {
+		p.loader.recycle(r)
+		return nil, false
+	}
+	// Before the version is known a load has to learn it: what others do later would not be noticed. And to load a key that memory knows, the
+	// store must say that it has lost nothing: else what it no longer has would replace what memory still has to tell it.
+	r.ReadOnly = p.met && unknown && len(r.Keys) > 0
+	r.Acked = p.acked
+	p.address(r)
+	p.probe = false
+	p.load = &loading{round: r, gen: p.gen, era: p.era}
+	return r, false
+}
+
+// takeWants adds the keys that somebody waits for. It reports whether memory knows nothing that the store holds of any of them.
+func (c *Counter) takeWants(p *partition, r *Round) (unknown bool) {
+	unknown = true
+	for name, w := range p.wants {
+		if c.full(r) {
+			break
+		}
+		if !w.waited() {
+			delete(p.wants, name)
+			continue
+		}
+		if w.exact {
+			continue
+		}
+		if at := p.find(w.hash, w.ns, w.key); at != 0 {
+			e := p.arena.entry(at)
+			if p.changing(at, e) {
+				continue
+			}
+			unknown = unknown && e.synced() == 0
+		}
+		delete(p.wants, name)
+		r.want(name, w)
+		r.loadKey(w)
+	}
+	return unknown
+}
+
+// loadKey adds a key that is only loaded.
+func (r *Round) loadKey(w *want) {
+	k := r.addKey(w.ns, w.key)
+	k.hash, k.Load = w.hash, true
+	k.adds, k.expired = len(r.buckets), len(r.buckets)
+}
+
+// changing reports whether the store may be changing what it holds of a key, or is to forget it: because the key is part of a round that
+// is on its way or may still be, or is to be reset. A round that was refused each time is not on its way until it is sent again.
+func (p *partition) changing(at ref, e entry) bool {
+	switch {
+	case e.has(flagReset):
+		return true
+	case !e.has(flagBusy):
+		return false
+	}
+	return p.sent || p.flight == nil || p.flight.unsure || p.flight.resets(at)
+}
+
+// resets reports whether a round deletes a key.
+func (r *Round) resets(at ref) bool {
+	return slices.ContainsFunc(r.Keys, func(k KeyRound) bool { return k.ref == at && k.Reset })
+}
+
+// settleLoad takes the outcome of a round that only loaded. It reports whether there is more to load at once.
+func (c *Counter) settleLoad(p *partition, r *Round) (more bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer p.wake()
+	l := p.load
+	p.load = nil
+	switch {
+	case r.Err != nil:
+		p.loadFailed(r)
+		p.loader.putOff(p)
+		return false
+	case r.Lost && !r.ReadOnly:
+		// What was lost is found, and published again, by a round that nothing overlaps.
+		p.putBack(r, false)
+		p.lossSeen = true
+		p.lane.kick(p)
+	case l.gen != p.gen || l.era != p.era:
+		// Others have changed the partition, or it has changed hands. Were it loaded beside other rounds again, that could go on for ever.
+		p.putBack(r, true)
+		p.lane.kick(p)
+	default:
+		c.takeLoads(p, r)
+	}
+	p.unread, p.loadBackoff, p.contact = 0, 0, time.Now()
+	p.rebuild()
+	p.loader.recycle(r)
+	return len(p.wants) > 0 || p.probe
+}
+
+// takeLoads takes over what a round has loaded.
+func (c *Counter) takeLoads(p *partition, r *Round) {
+	if !r.ReadOnly && !p.met {
+		p.learn(r)
+	}
+	sec := c.seconds(c.opt.Now())
+	for i := range r.Keys {
+		k := &r.Keys[i]
+		name := nameOf(k.NS, k.Key)
+		if w := r.wants[name]; w != nil {
+			delete(r.wants, name)
+			c.takeLoad(p, k, w, sec)
+		}
+	}
+}
+
+// takeLoad takes over what the store holds of one key.
+func (c *Counter) takeLoad(p *partition, k *KeyRound, w *want, sec uint32) {
+	c.loads.Add(1)
+	at := p.find(k.hash, k.NS, k.Key)
+	switch {
+	case k.Err != nil:
+		w.tell(k.Err, absence{})
+		return
+	case at == 0 && len(k.Loaded) == 0:
+		w.tell(nil, p.absent())
+		return
+	case at == 0:
+		i := c.space(k.NS)
+		levels := c.spaces[i].ladder.Len()
+		if !c.room(p, entryWords(k.NS, k.Key, levels), sec) {
+			w.tell(ErrFull, absence{})
+			return
+		}
+		at = p.insert(k.hash, k.NS, k.Key, i, levels)
+	}
+	e := p.arena.entry(at)
+	e.setUsed(sec)
+	if e.synced() == 0 && !c.pool.allows(false) {
+		p.evictOne(sec) // what the store holds of this key needs room, too
+	}
+	p.takeLoaded(e, c.spaces[e.space()].ladder, k.Loaded)
+	if e.has(flagShared) {
+		p.sharedRead(e)
+	}
+	w.tell(nil, absence{})
+}
+
+// loadFailed has the keys of a round asked for again after a while.
+func (p *partition) loadFailed(r *Round) {
+	p.putBack(r, false)
+	p.unread++
+	p.probe = true // until the store can be read again, whether somebody waits or not
+	p.loadBackoff = min(max(2*p.loadBackoff, firstBackoff), longestBackoff)
+	p.loadAt = time.Now().Add(p.loadBackoff)
+}
