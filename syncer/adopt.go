@@ -94,6 +94,9 @@ func (c *Counter) installAll(p *partition, keys []KeyState) {
 func (c *Counter) install(p *partition, k *KeyState) {
 	hash := c.hash(k.NS, k.Key)
 	at := p.find(hash, k.NS, k.Key)
+	if at != 0 && k.Cold {
+		return
+	}
 	if at == 0 {
 		sp := c.spaces[c.space(k.NS)]
 		if !c.room(p, entryWords(k.NS, k.Key, sp.ladder.Len()), c.seconds(c.opt.Now())) {
@@ -104,6 +107,9 @@ func (c *Counter) install(p *partition, k *KeyState) {
 	e := p.arena.entry(at)
 	if !e.has(flagReset) {
 		p.takeLoaded(e, c.spaces[e.space()].ladder, k.Buckets)
+	}
+	if k.Cold {
+		e.set(flagCold)
 	}
 }
 

@@ -40,6 +40,8 @@ type Handover struct {
 type KeyState struct {
 	NS, Key []byte
 	Buckets []Bucket
+	// Cold says that the store may hold more by now: it is of use if the store has lost what it had.
+	Cold bool
 }
 
 // sealed is a partition that is ready to be handed over: nothing in it changes until it is released or resumed.

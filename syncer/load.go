@@ -107,7 +107,7 @@ func (c *Counter) settleLoad(p *partition, r *Round) (more bool) {
 		p.loadFailed(r)
 		p.loader.putOff(p)
 		return false
-	case r.Lost && !r.ReadOnly:
+	case r.Lost:
 		// What was lost is found, and published again, by a round that nothing overlaps.
 		p.putBack(r, false)
 		p.lossSeen = true

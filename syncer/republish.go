@@ -22,17 +22,21 @@ func (rp *republish) len() int { return len(rp.refs) + len(rp.keys) }
 // startRepublish begins to restore what is in memory into the data that the store has now. What could not be sent because of the loss
 // stays the partition's flight, and goes after that.
 func (c *Counter) startRepublish(p *partition, now heard) {
-	rp := &republish{heard: now, after: p.epoch}
+	p.republish = &republish{heard: now, after: p.epoch, refs: p.known()}
+	p.era++
+}
+
+// known returns the entries of which something is known that the store had.
+func (p *partition) known() (refs []ref) {
 	for _, s := range p.table.slots {
 		if s == 0 {
 			continue
 		}
 		if at := ref(s >> 32); p.arena.entry(at).synced() != 0 {
-			rp.refs = append(rp.refs, at)
+			refs = append(refs, at)
 		}
 	}
-	p.republish = rp
-	p.era++
+	return refs
 }
 
 // cutRepublish returns the next part of what is to be restored. Unlike a flush it says what the buckets held, so that sending it
@@ -84,7 +88,7 @@ func (c *Counter) settleRepublish(p *partition, r *Round) {
 	rp.round = nil
 	if r.Lost {
 		// It has lost data once more, or another counter has drawn an epoch: all is to be told to what it has now.
-		rp.after, rp.next = max(rp.after, rp.epoch), 0
+		rp.after, rp.refs, rp.next = max(rp.after, rp.epoch), p.known(), 0
 		rp.heard = heardOf(r)
 		return
 	}

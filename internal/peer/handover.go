@@ -57,7 +57,7 @@ func appendHandover(b []byte, h *syncer.Handover) []byte {
 	b = binary.AppendUvarint(b, uint64(len(h.Keys)))
 	for i := range h.Keys {
 		k := &h.Keys[i]
-		b = appendBuckets(appendBytes(appendBytes(b, k.NS), k.Key), k.Buckets)
+		b = appendBuckets(append(appendBytes(appendBytes(b, k.NS), k.Key), boolByte(k.Cold)), k.Buckets)
 	}
 	return b
 }
@@ -69,7 +69,7 @@ func readHandover(r *reader) *syncer.Handover {
 		h.Rounds = append(h.Rounds, readRound(r))
 	}
 	for range r.count() {
-		k := syncer.KeyState{NS: r.name(maxNS), Key: r.name(maxKey)}
+		k := syncer.KeyState{NS: r.name(maxNS), Key: r.name(maxKey), Cold: r.byte() != 0}
 		k.Buckets = r.buckets()
 		h.Keys = append(h.Keys, k)
 	}

@@ -1,0 +1,290 @@
+package syncer_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier/internal/embedded"
+	"twotier/internal/faultstore"
+	"twotier/syncer"
+)
+
+// verifyEvery is how often the counters of these tests ask the store what it has.
+const verifyEvery = 100 * time.Millisecond
+
+// company is some counters that count in one partition of one store, each for the others too. The first owns it.
+type company struct {
+	t        *testing.T
+	store    *embedded.Store
+	counters []*syncer.Counter
+	owner    int
+}
+
+func newCompany(t *testing.T, n int, wrap func(syncer.Store) syncer.Store) *company {
+	co := &company{t: t, store: embedded.New(embedded.Options{})}
+	for i := range n {
+		var s syncer.Store = co.store
+		if wrap != nil {
+			s = wrap(s)
+		}
+		co.counters = append(co.counters, co.open(s, fmt.Sprint("w", i), i > 0))
+	}
+	return co
+}
+
+func (co *company) open(s syncer.Store, name string, foreign bool) *syncer.Counter {
+	return open(co.t, syncer.Options{
+		Store: s, Writer: name, Foreign: foreign, Placement: syncer.Placement{Partitions: 1}, MaxRoundKeys: 2,
+		FlushInterval: 10 * time.Millisecond, VerifyInterval: verifyEvery, Now: func() int64 { return t0 },
+	})
+}
+
+// add counts at one of the counters.
+func (co *company) add(at int, key string, n int64) {
+	co.t.Helper()
+	addIn(co.t, co.counters[at], key, n, 0)
+}
+
+// addIn counts at a counter that need not own the key.
+func addIn(t *testing.T, c *syncer.Counter, key string, n, ts int64) {
+	t.Helper()
+	do(t, c, syncer.Op{Kind: syncer.Add, TS: ts, Foreign: true, Checks: []syncer.Check{{Key: []byte(key), N: n}}})
+}
+
+// counts is what a counter says of a key.
+func (co *company) counts(at int, key string) int64 {
+	co.t.Helper()
+	l := []syncer.Limit{{Window: 60_000}}
+	return do(co.t, co.counters[at], syncer.Op{Kind: syncer.Count, Foreign: true, Checks: []syncer.Check{{Key: []byte(key), Limits: l}}}).Checks[0].Limits[0].Hi
+}
+
+// stored is what the store has of a key.
+func (co *company) stored(key string) (n int64) {
+	for _, b := range co.store.Get(0, nil, []byte(key)) {
+		if b.Level == 2 {
+			n += b.N
+		}
+	}
+	return n
+}
+
+func (co *company) flush(at int) {
+	co.t.Helper()
+	flush(co.t, co.counters[at])
+}
+
+// settle waits until all have flushed and noticed what has happened.
+func (co *company) settle() {
+	co.t.Helper()
+	for range 2 {
+		time.Sleep(5 * verifyEvery)
+		for i := range co.counters {
+			co.flush(i)
+		}
+	}
+}
+
+// holds compares the store and what every counter says with what was counted.
+func (co *company) holds(key string, want int64) {
+	co.t.Helper()
+	if got := co.stored(key); got != want {
+		co.t.Errorf("%s: the store has %d, want %d", key, got, want)
+	}
+	for i := range co.counters {
+		if got := co.counts(i, key); got != want {
+			co.t.Errorf("%s: counter %d says %d, want %d", key, i, got, want)
+		}
+	}
+}
+
+// TestRewindIsNoNews has a store go back behind what one counter wrote and another only read.
+func TestRewindIsNoNews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		co := newCompany(t, 2, nil)
+		co.add(0, "k", 8)
+		co.flush(0)
+		image := co.store.Image()
+		co.add(0, "k", 2)
+		co.flush(0)
+		if got := co.counts(1, "k"); got != 10 {
+			t.Fatalf("it reads %d", got)
+		}
+		if err := co.counters[0].Close(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		co.counters = co.counters[1:]
+		co.store.Rewind(image)
+		co.settle()
+		co.holds("k", 10)
+		if co.counters[0].Stats().LossesTotal != 1 {
+			t.Errorf("%+v", co.counters[0].Stats())
+		}
+	})
+}
+
+// TestCountsAddUpAfterALoss has the store emptied between two counters of one key, neither of which has seen all, and whoever
+// comes back first.
+func TestCountsAddUpAfterALoss(t *testing.T) {
+	for _, first := range []int{0, 1} {
+		synctest.Test(t, func(t *testing.T) {
+			co := newCompany(t, 3, nil)
+			co.add(0, "hot", 10)
+			co.flush(0)
+			co.add(1, "hot", 50)
+			co.flush(1)
+			co.store.Flush()
+			co.add(2, "hot", 5) // of a counter that knows nothing
+			co.flush(2)
+			co.add(first, "hot", 20)
+			co.flush(first)
+			co.add(1-first, "hot", 30)
+			co.flush(1 - first)
+			co.settle()
+			co.holds("hot", 115)
+		})
+	}
+}
+
+// again is a store that goes back in time once more, to an image of before, after some parts of a restoration.
+type again struct {
+	syncer.Store
+	parts  int
+	rewind func()
+}
+
+func (s *again) Exchange(ctx context.Context, rounds []*syncer.Round) {
+	s.Store.Exchange(ctx, rounds)
+	for _, r := range rounds {
+		if r.Republish && !r.Lost {
+			if s.parts--; s.parts == 0 {
+				s.rewind()
+			}
+		}
+	}
+}
+
+// TestRewindWhileRepublishing has a second failover go back behind what was restored after the first.
+func TestRewindWhileRepublishing(t *testing.T) {
+	for parts := 1; parts <= 5; parts++ {
+		synctest.Test(t, func(t *testing.T) {
+			s := &again{parts: parts}
+			co := newCompany(t, 1, func(inner syncer.Store) syncer.Store { s.Store = inner; return s })
+			image := co.store.Image()
+			s.rewind = func() { co.store.Rewind(image) }
+			for i := range 9 {
+				co.add(0, fmt.Sprint("k", i), int64(i+1))
+				if co.flush(0); i == 4 {
+					image = co.store.Image()
+				}
+			}
+			co.store.Rewind(image)
+			co.settle()
+			for i := range 9 {
+				co.holds(fmt.Sprint("k", i), int64(i+1))
+			}
+			if s.parts > 0 {
+				t.Errorf("there were %d parts too few", s.parts)
+			}
+		})
+	}
+}
+
+// TestHandoverAfterALoss hands a partition over when the store has lost all, and one of the two, both or none have noticed.
+func TestHandoverAfterALoss(t *testing.T) {
+	for _, tc := range []struct{ giver, taker, down bool }{
+		{false, false, false}, {true, false, false}, {false, true, false}, {true, true, false}, {false, true, true},
+	} {
+		t.Run(fmt.Sprintf("%+v", tc), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { handAfterLoss(t, tc.giver, tc.taker, tc.down) })
+		})
+	}
+}
+
+func handAfterLoss(t *testing.T, giver, taker, down bool) {
+	var stores []*faultstore.Store
+	co := newCompany(t, 2, func(inner syncer.Store) syncer.Store {
+		s := faultstore.New(faultstore.Options{Store: inner, Report: t.Errorf, Adopts: true})
+		stores = append(stores, s)
+		return s
+	})
+	co.add(1, "other", 1) // it stood in once
+	co.add(0, "k", 100)
+	co.add(0, "both", 5)
+	co.settle()
+	co.add(1, "both", 7)
+	co.settle()
+	for i, s := range stores {
+		s.SetDown(i == 0 && !giver || i == 1 && !taker)
+	}
+	co.store.Flush()
+	time.Sleep(5 * verifyEvery)
+	stores[0].SetDown(down) // the one who hands over can't verify
+	if !down {
+		time.Sleep(3 * time.Second) // until it tries again
+	}
+	co.add(0, "k", 3)
+	stores[1].SetDown(false)
+	hand(t, co.counters[0], co.counters[1], 0, 1<<20)
+	stores[0].SetDown(false)
+	co.settle()
+	time.Sleep(3 * time.Second)
+	co.settle()
+	for key, want := range map[string]int64{"k": 103, "both": 12, "other": 1} {
+		if got := co.stored(key); got != want {
+			t.Errorf("%s: the store has %d, want %d", key, got, want)
+		}
+		if got := co.counts(1, key); got != want {
+			t.Errorf("%s: the new owner says %d, want %d", key, got, want)
+		}
+	}
+}
+
+// TestWriterNameUsedTwice gives two counters one name at the same time, and a third afterwards.
+func TestWriterNameUsedTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := embedded.New(embedded.Options{})
+		twin := func() *syncer.Counter {
+			return open(t, syncer.Options{Store: store, Writer: "twin", Placement: syncer.Placement{Partitions: 1}, FlushInterval: 10 * time.Millisecond})
+		}
+		a, b := twin(), twin()
+		for range 20 {
+			add(t, a, "k", 1, 0)
+			add(t, b, "k", 1, 0)
+			flush(t, a)
+			flush(t, b)
+		}
+		c := twin()
+		add(t, c, "k", 2, 0)
+		flush(t, c)
+		if got := count(t, c, "k", 86_400_000); got != 42 {
+			t.Errorf("%d counted, want 42", got)
+		}
+	})
+}
+
+// TestQuietCountsAfterAnOwnerChange has a counter go on with a key that the owner shared, when there is another owner who does not know
+// of that.
+func TestQuietCountsAfterAnOwnerChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		co := newCompany(t, 3, nil)
+		for _, i := range []int{0, 1} {
+			if err := co.counters[i].Share(nil, []byte("hot"), true); err != nil {
+				t.Fatal(err)
+			}
+		}
+		co.add(0, "hot", 1)
+		co.add(1, "hot", 1)
+		co.settle()
+		hand(t, co.counters[0], co.counters[2], 0, 1<<20)
+		co.counts(2, "hot")
+		co.settle()
+		co.add(1, "hot", 5)
+		co.settle()
+		if got := co.counts(2, "hot"); got != 7 {
+			t.Errorf("the new owner says %d, want 7", got)
+		}
+	})
+}

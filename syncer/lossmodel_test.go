@@ -1,0 +1,182 @@
+package syncer_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier/internal/embedded"
+	"twotier/internal/faultstore"
+	"twotier/syncer"
+)
+
+// TestLossModel has counters count, share, restore and hand over in random order, and the store lose everything or go back in time.
+// Nobody forgets anything: all that was acknowledged must be there in the end, once, and be seen by everyone.
+func TestLossModel(t *testing.T) {
+	first, seeds := *seedFlag, uint64(1)
+	if first == 0 {
+		first, seeds = rand.Uint64N(1<<40), uint64(*seedsFlag)
+	}
+	if testing.Short() {
+		seeds = (seeds + 9) / 10
+	}
+	for i := range seeds {
+		if !t.Run(fmt.Sprint("seed=", first+i), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { runLosses(t, first+i) })
+		}) {
+			t.Fatalf("repeat with -seed=%d", first+i)
+		}
+	}
+}
+
+// losing is one run of the model.
+type losing struct {
+	*company
+	rnd    *rand.Rand
+	stores []*faultstore.Store
+	keys   []string
+	truth  map[string]int64
+	image  *embedded.Image
+	taken  bool
+	lost   bool // since all were seen to have restored what they know
+	born   int
+}
+
+// runLosses runs the model with one counter, which may lose data while it restores, or with several, two of which may have one name.
+func runLosses(t *testing.T, seed uint64) {
+	rnd := rand.New(rand.NewPCG(seed, 7))
+	l := &losing{rnd: rnd, keys: []string{"a", "b", "c", "d", "e"}, truth: map[string]int64{}}
+	n, twins := 1+rnd.IntN(3), rnd.IntN(4) == 0
+	l.company = newCompany(t, 0, nil)
+	for i := range n {
+		name := fmt.Sprint("w", i)
+		if twins {
+			name = "twin"
+		}
+		l.counters = append(l.counters, l.open(l.wrapped(n == 1), name, i > 0))
+	}
+	for range 60 {
+		l.step(n > 1 && !twins)
+	}
+	l.settle()
+	l.check()
+}
+
+// wrapped is the store as one counter sees it.
+func (l *losing) wrapped(alone bool) syncer.Store {
+	var inner syncer.Store = l.store
+	if alone {
+		inner = &again{Store: l.store, parts: 2 + l.rnd.IntN(3), rewind: func() {
+			if l.taken && l.rnd.IntN(2) == 0 {
+				l.store.Rewind(l.image)
+			} else {
+				l.store.Flush()
+			}
+		}}
+	}
+	s := faultstore.New(faultstore.Options{Store: inner, Report: l.t.Errorf, Adopts: true})
+	l.stores = append(l.stores, s)
+	return s
+}
+
+func (l *losing) step(moves bool) {
+	at, key, n := l.rnd.IntN(len(l.counters)), l.keys[l.rnd.IntN(len(l.keys))], 1+l.rnd.Int64N(9)
+	switch l.rnd.IntN(16) {
+	default:
+		addIn(l.t, l.counters[at], key, n, l.moment())
+		l.truth[key] += n
+	case 6, 7:
+		l.flush(at)
+	case 8:
+		time.Sleep(time.Duration(l.rnd.IntN(150)) * time.Millisecond)
+	case 5:
+		l.settle()
+		l.check()
+	case 9:
+		l.restored()
+		l.store.Flush()
+		l.lost = true
+	case 10:
+		l.restored()
+		l.image, l.taken = l.store.Image(), true
+	case 11:
+		l.goBack()
+	case 12:
+		if moves {
+			l.move()
+		}
+	case 13:
+		if err := l.counters[at].Share(nil, []byte("a"), l.rnd.IntN(2) == 0); err != nil {
+			l.t.Fatal(err)
+		}
+	case 14, 15:
+		if len(l.counters) > 1 { // else it may be lost before it is read
+			l.stranger(key, n)
+		}
+	}
+}
+
+// moment is one of a few seconds, and so of buckets.
+func (l *losing) moment() int64 { return t0 - 1000*l.rnd.Int64N(4) }
+
+// restored waits until everybody has restored what the last loss took: what a second one takes before that may be gone.
+func (l *losing) restored() {
+	if l.lost {
+		l.settle()
+		l.lost = false
+	}
+}
+
+// goBack has the store go back in time. What is counted between that and its discovery may count as restored: nothing is.
+func (l *losing) goBack() {
+	l.restored()
+	for i := range l.counters {
+		l.flush(i)
+	}
+	if l.taken {
+		l.store.Rewind(l.image)
+	}
+	l.settle()
+}
+
+// move hands the partition over, sometimes from one who can't ask the store any more.
+func (l *losing) move() {
+	from, to := l.owner, l.rnd.IntN(len(l.counters))
+	if to != from {
+		if l.rnd.IntN(2) == 0 {
+			l.stores[from].SetDown(true)
+			time.Sleep(2 * verifyEvery)
+		}
+		hand(l.t, l.counters[from], l.counters[to], 0, 1<<20)
+		l.stores[from].SetDown(false)
+		l.owner = to
+	}
+	time.Sleep(2 * time.Second) // the store is tried again
+	l.settle()
+	for _, key := range l.keys {
+		l.counts(to, key) // else nobody may know it
+	}
+}
+
+// stranger is a counter that comes, counts something and goes: nobody restores that until it was read.
+func (l *losing) stranger(key string, n int64) {
+	l.born++
+	c := l.open(l.store, fmt.Sprint("stranger", l.born), true)
+	addIn(l.t, c, key, n, l.moment())
+	if err := c.Close(context.Background()); err != nil {
+		l.t.Fatal(err)
+	}
+	l.truth[key] += n
+	l.settle()
+	l.check()
+}
+
+func (l *losing) check() {
+	l.t.Helper()
+	for _, key := range l.keys {
+		l.holds(key, l.truth[key])
+	}
+}
