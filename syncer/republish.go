@@ -114,6 +114,9 @@ func (c *Counter) takeRestored(p *partition, r *Round) {
 			continue
 		}
 		e := p.arena.entry(at)
+		if e.has(flagReset) {
+			continue // it was forgotten meanwhile: the next round deletes it
+		}
 		for j := range k.Adds {
 			b := &k.Adds[j]
 			p.setSynced(e, c.spaces[e.space()].ladder, int(b.Level), b.Index, b.Stored)
