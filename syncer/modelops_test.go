@@ -11,12 +11,13 @@ import (
 	"twotier/syncer"
 )
 
-// truth is what was counted of one key: as buckets, and for keys that are only acquired as a list of events.
+// truth is what was counted of one key: as buckets, and as a list of events.
 type truth struct {
 	buckets map[[2]int64]int64
 	own     map[[2]int64]int64 // counted by the first counter
 	log     []event
 	limits  []syncer.Limit // nil for keys that are added to
+	taken   bool           // something was taken back: the list does not say all
 }
 
 type event struct {
@@ -124,7 +125,7 @@ func (w *world) do(c *syncer.Counter, op *syncer.Op, keys []string, res *syncer.
 	case errors.Is(err, syncer.ErrUnavailable):
 	case errors.Is(err, syncer.ErrOverload) && w.plan.memory > 0:
 		w.full(4 << 10)
-	case op.Kind == syncer.Acquire && op.TS != 0 && errors.As(err, new(*syncer.InvalidError)): // late: out of a window's reach
+	case op.Kind != syncer.Add && op.TS != 0 && errors.As(err, new(*syncer.InvalidError)): // late: out of a window's reach
 	default:
 		w.t.Errorf("%+v: %v", op, err)
 	}
@@ -166,12 +167,14 @@ func (w *world) add() {
 	}
 	if w.do(c, &op, []string{key}, &res) {
 		w.record(k, own, is, n)
+		k.log = append(k.log, event{ts: is, n: n})
 	}
 }
 
 // takeBack takes from each bucket no more than has been counted in it, be it in memory or not.
 func (w *world) takeBack(key string, k *truth, op *syncer.Op, ts int64) {
 	op.Checks[0].N = -op.Checks[0].N
+	k.taken = true
 	if !w.do(w.c, op, []string{key}, new(syncer.Result)) {
 		return
 	}
@@ -271,40 +274,6 @@ func (k *truth) fullest(window, ts int64, lost bool) (most int64) {
 	return most
 }
 
-// count reads a window of a key that is only acquired. What one counter reads lies between what it counted itself and what all did
-// (I8).
-func (w *world) count() {
-	key := w.key("limited")
-	k := w.truth(key)
-	window := 1 + w.rnd.Int64N(w.ladder.Span())
-	op := syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{{Limits: []syncer.Limit{{Window: window}}}}}
-	var res syncer.Result
-	now := w.now()
-	if !w.do(w.c, &op, []string{key}, &res) || w.now() != now {
-		return
-	}
-	l := res.Checks[0].Limits[0]
-	var exact, wider int64
-	for _, e := range k.log {
-		if e.ts > now-window && e.ts <= now {
-			exact += e.n
-		}
-		if e.ts > now-window-l.BucketMS && e.ts <= now+l.BucketMS {
-			wider += e.n
-		}
-	}
-	early := int64(0) // counted ahead of time: may be in the newest bucket or not
-	for _, e := range k.log {
-		if e.ts > now {
-			early += e.n
-		}
-	}
-	known := w.two == nil && (w.plan.memory == 0 || !res.Degraded)
-	if l.Hi > wider || l.Lo > exact+early || known && l.Hi < exact {
-		w.t.Errorf("%s: window of %d ms at %d: %+v, exactly %d, with a bucket more %d, early %d", key, window, now, res, exact, wider, early)
-	}
-}
-
 func (w *world) forget() {
 	if w.two != nil {
 		return
@@ -317,7 +286,7 @@ func (w *world) forget() {
 		k := w.truth(key)
 		clear(k.buckets)
 		clear(k.own)
-		k.log = nil
+		k.log, k.taken = nil, false
 	case errors.Is(err, syncer.ErrOverload) && w.plan.memory > 0:
 	default:
 		w.t.Error(err)

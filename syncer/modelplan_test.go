@@ -17,11 +17,14 @@ type plan struct {
 	mix     faultstore.Mix
 	flushes bool // the store loses everything now and then
 	rival   bool // another counter writes to the same store
-	ack     syncer.Ack
-	onCold  syncer.OnCold
-	keys    int
-	skewed  bool // most keys are of one partition
-	ops     int
+	// restarts has the first counter start anew now and then; with weeks there is a long time between two operations.
+	restarts, weeks bool
+
+	ack    syncer.Ack
+	onCold syncer.OnCold
+	keys   int
+	skewed bool // most keys are of one partition
+	ops    int
 }
 
 func newPlan(rnd *rand.Rand) plan {
@@ -35,6 +38,7 @@ func newPlan(rnd *rand.Rand) plan {
 	if rnd.IntN(8) == 0 {
 		p.mix.KeyRefused = rnd.IntN(100)
 	}
+	p.restarts, p.weeks = rnd.IntN(3) == 0, rnd.IntN(4) == 0
 	switch rnd.IntN(5) {
 	case 0:
 		p.memory, p.keys = int64(p.parts)*(8<<10), 400*p.parts
@@ -42,7 +46,7 @@ func newPlan(rnd *rand.Rand) plan {
 			p.parts, p.memory, p.keys, p.ops = 4, 128<<10, 2000, 2500
 		}
 	case 1:
-		p.flushes = true
+		p.flushes, p.restarts = true, false // what is in no memory would be gone
 	case 2:
 		p.rival = true
 	}

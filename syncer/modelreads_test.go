@@ -1,0 +1,113 @@
+package syncer_test
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"twotier/syncer"
+)
+
+// window is any that the ladder covers, often as long as a level.
+func (w *world) window() int64 {
+	lv := w.plan.levels[w.rnd.IntN(len(w.plan.levels))]
+	switch w.rnd.IntN(4) {
+	case 0:
+		return lv.Span().Milliseconds()
+	case 1:
+		return 1 + w.rnd.Int64N(lv.Span().Milliseconds())
+	}
+	return 1 + w.rnd.Int64N(w.ladder.Span())
+}
+
+// count reads a window that ends now or in the past. What one counter reads lies between what it counted itself and what all did (I8).
+func (w *world) count() {
+	key := w.pick()
+	k := w.truth(key)
+	window := w.window()
+	op := syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{{Limits: []syncer.Limit{{Window: window}}}}}
+	now := w.now()
+	at := now
+	if w.rnd.IntN(3) == 0 {
+		at = now - w.rnd.Int64N(w.ladder.Span())
+		op.TS = at
+	}
+	var res syncer.Result
+	if !w.do(w.c, &op, []string{key}, &res) || w.now() != now || k.taken {
+		return
+	}
+	l := res.Checks[0].Limits[0]
+	sure, exact, wider := k.within(at, window, l.BucketMS)
+	inMemory := w.plan.memory == 0 && op.TS == 0 && w.starts == 1 // nothing was evicted, forgotten or left behind
+	known := w.two == nil && (inMemory || !res.Degraded)
+	if l.Hi > wider || l.Lo > exact || known && l.Hi < sure {
+		w.t.Errorf("%s: window of %d ms at %d, now %d: %+v, surely %d, exactly %d, with a bucket more %d: %+v", key, window, at, now, l, sure, exact, wider, k.log)
+	}
+	if l.Lo > l.Count || l.Count > l.Hi {
+		w.t.Errorf("%s: window of %d ms at %d: %+v", key, window, at, l)
+	}
+}
+
+// within adds up the events in a window: those that nobody may have forgotten, those in it and in the bucket that it ends in, and with
+// a bucket more at each end.
+func (k *truth) within(at, window, bucket int64) (sure, exact, wider int64) {
+	for _, e := range k.log {
+		if e.ts > at-window-bucket && e.ts <= at+bucket {
+			wider += e.n
+		}
+		if e.ts > at-window && e.ts <= at+bucket {
+			exact += e.n
+		}
+		if e.ts > at-window && e.ts <= at && !e.lost {
+			sure += e.n
+		}
+	}
+	return sure, exact, wider
+}
+
+// series reads the buckets of a key, which are those of the list of what was counted.
+func (w *world) series() {
+	if w.two != nil {
+		return
+	}
+	key := w.pick()
+	k := w.truth(key)
+	window := w.window()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	now := w.now()
+	width, points, err := w.c.Series(ctx, nil, []byte(key), window, false)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, syncer.ErrOverload) && w.plan.memory > 0:
+		return
+	case err != nil:
+		w.t.Errorf("series of %s over %d ms: %v", key, window, err)
+		return
+	}
+	if h := w.c.Held(nil, []byte(key)); h.Found && !h.Warm || !h.Found && len(points) == 0 || w.now() != now {
+		return // nobody could say what the store has
+	}
+	level := w.levelOf(width)
+	first, last := w.ladder.Index(level, now-window), w.ladder.Index(level, now)
+	if n := int64(len(points)); n < last-first || n > last-first+1 {
+		w.t.Errorf("series of %s over %d ms: %d points of %d ms", key, window, n, width)
+	}
+	for _, p := range points {
+		b := [2]int64{int64(level), p.Start / width}
+		if w.alive(b) && p.Count != k.buckets[b] && !w.degraded() {
+			w.t.Errorf("series of %s over %d ms: bucket %v holds %d, want %d", key, window, b, p.Count, k.buckets[b])
+		}
+	}
+}
+
+func (w *world) degraded() bool { return w.c.Stats().DegradedPartitions > 0 }
+
+func (w *world) levelOf(width int64) int {
+	for level := range w.ladder.Len() {
+		if w.ladder.Width(level) == width {
+			return level
+		}
+	}
+	w.t.Fatalf("no level has buckets of %d ms", width)
+	return 0
+}
