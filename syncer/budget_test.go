@@ -93,7 +93,7 @@ func TestSmallPartitionsTakeRoomFromALargeOne(t *testing.T) {
 				if p == 5 {
 					continue
 				}
-				refused, keys := s.add(p, 15)
+				refused, keys := s.add(p, 9)
 				if refused > 0 {
 					t.Fatalf("partition %d: %d keys refused: %+v", p, refused, s.c.Stats())
 				}
@@ -107,7 +107,10 @@ func TestSmallPartitionsTakeRoomFromALargeOne(t *testing.T) {
 		if m := s.c.Stats(); m.MemoryBytes > m.MaxMemory*9/8 {
 			t.Errorf("%d bytes in use: %+v", m.MemoryBytes, m)
 		}
-		for _, key := range all { // wherever they are
+		for i, key := range all { // wherever they are
+			if i%20 == 0 {
+				s.clk.set(s.clk.Now() + 3000)
+			}
 			if got := count(t, s.c, key, 86_400_000); got != 1 {
 				t.Fatalf("%s counts %d", key, got)
 			}

@@ -43,7 +43,7 @@ func newPlan(rnd *rand.Rand) plan {
 	case 0:
 		p.memory, p.keys = int64(p.parts)*(8<<10), 400*p.parts
 		if p.skewed = rnd.IntN(2) == 0; p.skewed {
-			p.parts, p.memory, p.keys, p.ops = 4, 128<<10, 2000, 2500
+			p.parts, p.memory, p.keys, p.ops = 4, 96<<10, 1500, 1200
 		}
 	case 1:
 		p.flushes, p.restarts = true, false // what is in no memory would be gone

@@ -78,7 +78,7 @@ func (w *world) series() {
 	now := w.now()
 	width, points, err := w.c.Series(ctx, nil, []byte(key), window, false)
 	switch {
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, syncer.ErrOverload) && w.plan.memory > 0:
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, syncer.ErrUnavailable), errors.Is(err, syncer.ErrOverload) && w.plan.memory > 0:
 		return
 	case err != nil:
 		w.t.Errorf("series of %s over %d ms: %v", key, window, err)
