@@ -128,6 +128,7 @@ func (p *partition) learn(r *Round) {
 	version, quieted := p.version, p.quieted
 	switch {
 	case r.Seq == 0:
+	case p.doubt: // a third counter may have had it carried out before what was heard last: then it was no change now
 	case r.Quiet:
 		quieted++
 	default:

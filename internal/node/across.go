@@ -172,6 +172,9 @@ func (a *crossing) confirm(ctx context.Context) error {
 	if err := a.insist(ctx, func(*part) Task { return task }); err != nil {
 		return fmt.Errorf("%w: counted, but not every node could be told: %v", syncer.ErrUnknownOutcome, err)
 	}
+	if a.parts[0].to == nil {
+		a.n.holds.settled(a.id) // nobody has a part of it left to ask about
+	}
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"twotier/internal/elapsed"
 	"twotier/syncer"
 )
 
@@ -17,8 +18,8 @@ const (
 	holdTime = time.Second
 	// holdLimit is how long it tries to. Then the reservation is given up.
 	holdLimit = 10 * time.Second
-	// outcomeTime is how long the decider remembers what it confirmed, or said that it had not.
-	outcomeTime = time.Minute
+	// maxHolds bounds the reservations that wait.
+	maxHolds = 1 << 16
 )
 
 // holds are the reservations in this node's memory that belong to an Acquire over several nodes, and what became of those that this
@@ -26,38 +27,37 @@ const (
 type holds struct {
 	mu       sync.Mutex
 	open     map[string]*hold
-	outcomes map[string]outcome
-	swept    time.Time
+	due      []*hold // those that were opened within holdTime, and are open or not, in order
+	outcomes outcomes
 	busy     atomic.Int64 // being reserved or confirmed at this moment
-}
-
-// idle reports whether nothing is reserved, and nothing that was is still to be counted. It is meant for when nothing can be reserved any
-// more.
-func (h *holds) idle() bool {
-	if h.busy.Load() > 0 {
-		return false
-	}
-	h.mu.Lock()
-	open := len(h.open)
-	h.mu.Unlock()
-	return open == 0 && h.busy.Load() == 0
 }
 
 // hold is one reservation.
 type hold struct {
-	decider string
-	since   time.Time
-	asking  bool
+	id, decider string
+	since       time.Time
+	closed      bool
 }
 
-// outcome is how this node decided.
-type outcome struct {
-	confirmed bool
-	at        time.Time
+func (h *holds) init() { h.open = map[string]*hold{} }
+
+// idle reports whether nothing is reserved, and nothing that was is still to be counted. It is meant for when nothing can be reserved any
+// more.
+func (h *holds) idle() bool { return h.busy.Load() == 0 && h.count() == 0 && h.busy.Load() == 0 }
+
+func (h *holds) count() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.open)
 }
 
-func (h *holds) init() {
-	h.open, h.outcomes = map[string]*hold{}, map[string]outcome{}
+// add notes a reservation.
+func (h *holds) add(id, decider string, now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	o := &hold{id: id, decider: decider, since: now}
+	h.open[id] = o
+	h.due = append(h.due, o)
 }
 
 // reserve decides this node's part of an Acquire, and holds its place.
@@ -65,14 +65,15 @@ func (n *Node) reserve(ctx context.Context, task *Task, res *Result) error {
 	if n.inRedis() {
 		return syncer.ErrElsewhere
 	}
+	if n.holds.count() >= maxHolds {
+		return fmt.Errorf("%w: too many reservations wait", syncer.ErrOverload)
+	}
 	n.holds.busy.Add(1)
 	defer n.holds.busy.Add(-1)
 	if err := n.opt.Counter.Reserve(ctx, task.Hold, &task.Op, res); err != nil || !res.Allowed {
 		return err
 	}
-	n.holds.mu.Lock()
-	defer n.holds.mu.Unlock()
-	n.holds.open[task.Hold] = &hold{decider: task.Decider, since: time.Now()}
+	n.holds.add(task.Hold, task.Decider, time.Now())
 	return nil
 }
 
@@ -83,46 +84,59 @@ func (n *Node) confirm(ctx context.Context, id string, ack Ack) error {
 	if ctx.Err() != nil {
 		return errOver
 	}
-	if !n.holds.close(id, n.self().Name, true) {
-		return fmt.Errorf("%w: no reservation %q", syncer.ErrUnavailable, id)
+	if err := n.holds.close(id, n.self().Name, true); err != nil {
+		return err
 	}
 	return n.opt.Counter.Confirm(ctx, id, ack)
 }
 
 // undo gives a reservation up.
 func (n *Node) undo(id string) {
-	if n.holds.close(id, n.self().Name, false) {
+	if n.holds.close(id, n.self().Name, false) == nil {
 		n.opt.Counter.Undo(id)
 	}
 }
 
-// close takes a reservation off the list, and remembers that it is confirmed if self is the decider. It reports false if there is
-// none, or if another node was told that it is not confirmed.
-func (h *holds) close(id, self string, confirmed bool) bool {
+// close takes a reservation off the list, and remembers that it is confirmed if self is the decider. The error says why it can't be
+// confirmed: there is none, another node was told that it is not, or it could not be remembered.
+func (h *holds) close(id, self string, confirmed bool) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	o := h.open[id]
-	if _, decided := h.outcomes[id]; o == nil || decided && confirmed {
-		return false
+	if o == nil {
+		return fmt.Errorf("%w: no reservation %q", syncer.ErrUnavailable, id)
 	}
-	delete(h.open, id)
 	if confirmed && o.decider == self {
-		h.outcomes[id] = outcome{true, time.Now()}
+		if _, decided := h.outcomes.find(id); decided {
+			return fmt.Errorf("%w: the reservation %q was given up", syncer.ErrUnavailable, id)
+		}
+		if !h.outcomes.add(id, true, time.Now()) {
+			return fmt.Errorf("%w: too many reservations are being decided", syncer.ErrOverload)
+		}
 	}
-	return true
+	o.closed = true
+	delete(h.open, id)
+	return nil
+}
+
+// settled notes that nobody will ask for the outcome of a reservation.
+func (h *holds) settled(id string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.outcomes.forget(id)
 }
 
 // outcome says whether a reservation that this node decides about was confirmed. If that is open it is given up: who asks has waited
 // long enough.
-func (n *Node) outcome(id string) bool {
+func (n *Node) outcome(id string) (confirmed bool, err error) {
 	n.undo(id)
 	n.holds.mu.Lock()
 	defer n.holds.mu.Unlock()
-	o, decided := n.holds.outcomes[id]
-	if !decided { // the place may just be being held: it must not be confirmed any more
-		n.holds.outcomes[id] = outcome{false, time.Now()}
+	confirmed, decided := n.holds.outcomes.find(id)
+	if !decided && !n.holds.outcomes.add(id, false, time.Now()) { // its place may just be being held: it must not be confirmed any more
+		return false, fmt.Errorf("%w: too many reservations are being decided", syncer.ErrOverload)
 	}
-	return o.confirmed
+	return confirmed, nil
 }
 
 // runHolds settles reservations that nobody confirms or undoes.
@@ -134,58 +148,51 @@ func (n *Node) runHolds(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-ticker.C:
-			for id, h := range n.holds.overdue(now) {
-				n.spawn(func() { n.settleHold(ctx, id, h) })
+			for _, h := range n.holds.overdue(now) {
+				n.spawn(func() { n.settleHold(ctx, h) })
 			}
 		}
 	}
 }
 
-// overdue returns the reservations whose time is up, and forgets old outcomes.
-func (h *holds) overdue(now time.Time) map[string]hold {
+// overdue returns the reservations whose time is up, each once. It looks at each reservation once, too.
+func (h *holds) overdue(now time.Time) (late []*hold) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	late := map[string]hold{}
-	for id, o := range h.open {
-		if !o.asking && now.Sub(o.since) > holdTime {
-			o.asking = true
-			late[id] = *o
+	done := 0
+	for done < len(h.due) && elapsed.Between(h.due[done].since, now) > holdTime {
+		if o := h.due[done]; !o.closed {
+			late = append(late, o)
 		}
+		done++
 	}
-	if now.Sub(h.swept) > time.Second {
-		h.swept = now
-		for id, o := range h.outcomes {
-			if now.Sub(o.at) > outcomeTime {
-				delete(h.outcomes, id)
-			}
-		}
-	}
+	clear(h.due[:done])
+	h.due = h.due[done:]
 	return late
 }
 
-// settleHold does with an overdue reservation what the decider did.
-func (n *Node) settleHold(ctx context.Context, id string, h hold) {
-	confirmed, err := n.askDecider(ctx, id, h.decider)
-	switch {
-	case err == nil && confirmed:
-		if err := n.confirm(ctx, id, syncer.AckMemory); err != nil {
-			n.opt.Logger.Error("a reservation could not be confirmed", "error", err)
+// settleHold does with an overdue reservation what the decider did, as soon as that can be found out.
+func (n *Node) settleHold(ctx context.Context, h *hold) {
+	for ctx.Err() == nil {
+		confirmed, err := n.askDecider(ctx, h.id, h.decider)
+		switch {
+		case err == nil && confirmed:
+			if err := n.confirm(ctx, h.id, syncer.AckMemory); err != nil {
+				n.opt.Logger.Error("a reservation could not be confirmed", "error", err)
+			}
+			return
+		case err == nil, elapsed.Between(h.since, time.Now()) > holdLimit, n.table().Find(h.decider) < 0:
+			n.undo(h.id)
+			return
 		}
-	case err == nil, time.Since(h.since) > holdLimit, n.table().Find(h.decider) < 0:
-		n.undo(id)
-	default:
-		n.holds.mu.Lock()
-		if o := n.holds.open[id]; o != nil {
-			o.asking = false // again at the next look
-		}
-		n.holds.mu.Unlock()
+		pause(ctx, holdTime/4)
 	}
 }
 
 // askDecider asks the decider how it decided.
 func (n *Node) askDecider(ctx context.Context, id, decider string) (confirmed bool, err error) {
 	if decider == n.self().Name {
-		return n.outcome(id), nil
+		return n.outcome(id)
 	}
 	t := n.table()
 	at := t.Find(decider)

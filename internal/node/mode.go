@@ -26,6 +26,13 @@ const (
 	preparedTime = prepareTimeout + commitTimeout
 )
 
+// modeChange is a change that a node is prepared for: who asked for it, and its number. Two administrators may ask for one of the same
+// number at the same time.
+type modeChange struct {
+	by   string
+	turn uint64
+}
+
 func (m *modeTurn) tag() string { return string(m.mode) + " " + strconv.FormatUint(m.turn, 10) }
 
 // Tag is what a node in this mode is to say about itself in the ring when it starts.
@@ -62,7 +69,7 @@ func (n *Node) SetMode(ctx context.Context, mode Mode) error {
 	if n.mode.Load().mode == mode {
 		return nil
 	}
-	q := ModeQuestion{Mode: mode, Turn: n.mode.Load().turn + 1, Phase: ModePrepare}
+	q := ModeQuestion{By: n.self().Name, Mode: mode, Turn: n.mode.Load().turn + 1, Phase: ModePrepare}
 	ctx, cancel := context.WithTimeout(ctx, preparedTime)
 	defer cancel()
 	err := n.tellMode(ctx, q)
@@ -97,32 +104,36 @@ func (n *Node) tellMode(ctx context.Context, q ModeQuestion) error {
 
 // takeMode does one step of a change.
 func (n *Node) takeMode(ctx context.Context, q *ModeQuestion) error {
-	n.modeMu.Lock()
+	if err := n.modeMu.Lock(ctx); err != nil {
+		return fmt.Errorf("%w: the mode is just being changed", syncer.ErrUnavailable)
+	}
 	defer n.modeMu.Unlock()
-	if q.Phase == ModeAbort {
-		if n.prepared == q.Turn {
+	change := modeChange{q.By, q.Turn}
+	switch {
+	case q.Phase == ModeAbort:
+		if n.prepared == change {
 			n.resumeLocked()
 		}
 		return nil
-	}
-	if q.Turn <= n.mode.Load().turn {
+	case q.Turn <= n.mode.Load().turn:
 		return nil // it is done, or out of date
-	}
-	if q.Phase == ModeCommit {
+	case q.Phase == ModeCommit:
 		return n.switchLocked(ctx, modeTurn{q.Mode, q.Turn})
+	case n.prepared != modeChange{} && n.prepared != change:
+		// The end of the one would be taken for that of the other.
+		return fmt.Errorf("%w: the mode is just being changed by another node", syncer.ErrUnavailable)
 	}
-	if err := n.prepareLocked(ctx, q.Turn); err != nil {
+	if err := n.prepareLocked(ctx, change); err != nil {
 		return err
 	}
-	turn := q.Turn
-	n.spawn(func() { n.expireMode(turn) })
+	n.spawn(func() { n.expireMode(change) })
 	return nil
 }
 
 // switchLocked changes the mode of this node.
 func (n *Node) switchLocked(ctx context.Context, m modeTurn) error {
-	if n.prepared != m.turn || m.turn == 0 { // it was away when the others prepared
-		if err := n.prepareLocked(ctx, m.turn); err != nil {
+	if n.prepared.turn != m.turn || m.turn == 0 { // it was away when the others prepared
+		if err := n.prepareLocked(ctx, modeChange{turn: m.turn}); err != nil {
 			return err
 		}
 	}
@@ -143,10 +154,10 @@ func (n *Node) switchLocked(ctx context.Context, m modeTurn) error {
 }
 
 // prepareLocked stops deciding and has everything in Redis.
-func (n *Node) prepareLocked(ctx context.Context, turn uint64) error {
+func (n *Node) prepareLocked(ctx context.Context, change modeChange) error {
 	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
 	defer cancel()
-	n.prepared = turn
+	n.prepared = change
 	n.paused.Store(true)
 	n.tenancy.suspend()
 	var err error
@@ -165,7 +176,7 @@ func (n *Node) prepareLocked(ctx context.Context, turn uint64) error {
 
 // resumeLocked goes on in the mode that the node has.
 func (n *Node) resumeLocked() {
-	n.prepared = 0
+	n.prepared = modeChange{}
 	n.paused.Store(false)
 	if !n.inRedis() {
 		n.tenancy.begin()
@@ -174,11 +185,13 @@ func (n *Node) resumeLocked() {
 }
 
 // expireMode goes on as before if nobody says how a change ends.
-func (n *Node) expireMode(turn uint64) {
+func (n *Node) expireMode(change modeChange) {
 	pause(n.run, preparedTime)
-	n.modeMu.Lock()
+	if n.modeMu.Lock(n.run) != nil {
+		return
+	}
 	defer n.modeMu.Unlock()
-	if n.prepared == turn && n.mode.Load().turn < turn {
+	if n.prepared == change && n.mode.Load().turn < change.turn {
 		n.opt.Logger.Warn("nobody said how a change of mode ended: going on as before", "mode", n.Mode())
 		n.resumeLocked()
 	}
@@ -195,11 +208,18 @@ func (n *Node) followMode() {
 			latest, born = m, o.Born
 		}
 	}
-	if latest == *now || n.opt.Direct == nil || !n.modeMu.TryLock() {
+	if latest == *now || n.opt.Direct == nil || n.following.Swap(true) {
 		return
 	}
 	n.spawn(func() {
+		defer n.following.Store(false)
+		if n.modeMu.Lock(n.run) != nil {
+			return
+		}
 		defer n.modeMu.Unlock()
+		if *n.mode.Load() != *now {
+			return // it has changed meanwhile: what is the latest is to be looked at again
+		}
 		if err := n.switchLocked(n.run, latest); err != nil {
 			n.opt.Logger.Warn("the mode of the cluster can't be followed yet", "mode", latest.mode, "error", err)
 		}

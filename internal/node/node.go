@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"twotier/internal/elapsed"
 	"twotier/ring"
 	"twotier/syncer"
 )
@@ -74,7 +75,8 @@ type Node struct {
 	mode      atomic.Pointer[modeTurn]
 	switching sync.Mutex   // held by SetMode
 	modeMu    turnstile    // held during a step of a change of mode
-	prepared  uint64       // the change that this node is prepared for, 0 if none; guarded by modeMu
+	prepared  modeChange   // the change that this node is prepared for; guarded by modeMu
+	following atomic.Bool  // the mode of the others is being taken over
 	paused    atomic.Bool  // nothing is decided
 	free      atomic.Int64 // operations under way that no owner decides about: in Redis, or on keys of others
 
@@ -328,17 +330,20 @@ func (n *Node) Ready() (degraded bool, err error) {
 	return !health.Up || n.opt.Counter != nil && n.opt.Counter.Stats().DegradedPartitions > 0, nil
 }
 
+// clockWatch is how often it is looked whether the machine was suspended.
+const clockWatch = time.Second
+
 // runClock follows the store's clock.
 func (n *Node) runClock(ctx context.Context) {
-	ticker := time.NewTicker(n.opt.ClockInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
+	asked, last := time.Now(), time.Now()
+	for pause(ctx, min(n.opt.ClockInterval, clockWatch)) {
+		now := time.Now()
+		// A machine that was suspended has a clock that is behind by as much.
+		if now.Sub(asked) >= n.opt.ClockInterval || elapsed.Suspended(last, now) > clockWatch/2 {
 			n.syncClock(ctx)
+			asked = time.Now()
 		}
+		last = now
 	}
 }
 

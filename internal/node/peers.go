@@ -179,6 +179,7 @@ type (
 
 	// ModeQuestion asks a node to count in another way.
 	ModeQuestion struct {
+		By    string // the name of the member that changes it
 		Mode  Mode
 		Turn  uint64
 		Phase ModePhase

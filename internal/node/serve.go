@@ -111,7 +111,8 @@ func (n *Node) Answer(ctx context.Context, question any) (answer any, err error)
 		n.spawn(func() { n.tenancy.offered(n.run, &q.By, q.Partitions) })
 		return nil, nil
 	case *OutcomeQuestion:
-		return &OutcomeAnswer{n.outcome(q.Hold)}, nil
+		confirmed, err := n.outcome(q.Hold)
+		return &OutcomeAnswer{confirmed}, err
 	case *TopQuestion:
 		keys, err := n.top.get(ctx, n.opt.Counter, q.Limit, q.Window)
 		return &TopAnswer{keys}, err
@@ -119,7 +120,7 @@ func (n *Node) Answer(ctx context.Context, question any) (answer any, err error)
 		bucket, points, err := n.opt.Counter.Series(ctx, q.NS, q.Key, q.Window, false)
 		return &SeriesAnswer{bucket, points}, err
 	case *SpreadQuestion:
-		return n.spread.take(q), nil
+		return n.spread.take(ctx, q), nil
 	case *ModeQuestion:
 		return nil, n.takeMode(ctx, q)
 	case *StatusQuestion:

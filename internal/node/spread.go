@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"twotier/internal/elapsed"
 	"twotier/ring"
 )
 
@@ -50,10 +51,11 @@ type grant struct {
 
 // lease is the permission to count a key of another node.
 type lease struct {
-	key   SpreadKey
-	owner string // name of the member that gave it
-	until time.Time
-	ops   atomic.Int64 // since the owner was last told
+	key    SpreadKey
+	owner  string // name of the member that gave it
+	since  time.Time
+	length time.Duration
+	ops    atomic.Int64 // since the owner was last told
 }
 
 func newSpread(n *Node) *spread {
@@ -192,8 +194,21 @@ func (s *spread) unshare(name string, k *SpreadKey) {
 	}
 }
 
-// take takes leases, or prolongs them, and answers how often the keys were counted here since the last time.
-func (s *spread) take(q *SpreadQuestion) *SpreadAnswer {
+// over reports whether a lease has run out. A machine that was suspended has a monotonic clock that knows nothing of it.
+func (l *lease) over(now time.Time) bool { return elapsed.Between(l.since, now) >= l.length }
+
+// askedUntil is until when who asked something was waiting for the answer, now at the latest.
+func askedUntil(ctx context.Context, now time.Time) time.Time {
+	if by, ok := ctx.Deadline(); ok && by.Before(now) {
+		return by
+	}
+	return now
+}
+
+// take takes leases, or prolongs them, and answers how often the keys were counted here since the last time. The owner counts the time of
+// a lease from when it gave up waiting for the answer at the latest: so does this node, however long it was held up.
+func (s *spread) take(ctx context.Context, q *SpreadQuestion) *SpreadAnswer {
+	since := askedUntil(ctx, time.Now())
 	a := &SpreadAnswer{Ops: make([]int64, len(q.Keys))}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -209,7 +224,7 @@ func (s *spread) take(q *SpreadQuestion) *SpreadAnswer {
 			s.leased.Add(1)
 		}
 		a.Ops[i] = l.ops.Swap(0)
-		l.owner, l.until = q.By.Name, time.Now().Add(min(q.For, leaseTime))
+		l.owner, l.since, l.length = q.By.Name, since, min(q.For, leaseTime)
 	}
 	return a
 }
@@ -220,7 +235,7 @@ func (s *spread) endLeases() {
 	defer s.mu.Unlock()
 	t := s.n.table()
 	for name, l := range s.leases {
-		if time.Now().After(l.until) || s.mine(t, &l.key) {
+		if l.over(time.Now()) || s.mine(t, &l.key) {
 			delete(s.leases, name)
 			s.leased.Add(-1)
 			s.unshare(name, &l.key)
@@ -239,7 +254,7 @@ func (s *spread) counts(op *Op, owner *ring.Member) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	l := s.leases[string(name)]
-	if l == nil || l.owner != owner.Name || time.Now().After(l.until) {
+	if l == nil || l.owner != owner.Name || l.over(time.Now()) {
 		return false
 	}
 	l.ops.Add(1)

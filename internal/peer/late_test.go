@@ -64,6 +64,24 @@ func TestLateMessagesAreNotCarriedOut(t *testing.T) {
 	})
 }
 
+// TestLateQuestionsAreNotAnswered delays a question until who asked it has given up: what it would have allowed must not begin then.
+func TestLateQuestionsAreNotAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, "", "")
+		p.meet()
+		p.net.Slow("a", "b", 3*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := p.client.Ask(ctx, p.to, &node.SpreadQuestion{For: time.Second}, nil); !errors.Is(err, node.ErrUnknownOutcome) {
+			t.Errorf("%v", err)
+		}
+		time.Sleep(10 * time.Second)
+		if n := p.counted("spread"); n != 0 {
+			t.Errorf("answered %d times", n)
+		}
+	})
+}
+
 // TestOneSlowMessageHoldsUpNobody has the node take long over a few messages, more than there are lanes. Others are answered, and the circuit
 // stays closed.
 func TestOneSlowMessageHoldsUpNobody(t *testing.T) {

@@ -3,6 +3,8 @@ package simtest
 import (
 	"context"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -72,4 +74,72 @@ func (p *proc) setMode(mode node.Mode) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	return p.node.SetMode(ctx, mode)
+}
+
+// TestTwoAdministratorsAtOnce has two nodes told to change the mode at the same time, again and again, while Redis takes its time. Either both
+// changes are given up or one is made; the nodes agree, and no limit is exceeded on the way.
+func TestTwoAdministratorsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := calm(t)
+		defer w.end()
+		const limit = 300
+		var admitted atomic.Int64
+		var busy sync.WaitGroup
+		stop := make(chan struct{})
+		for _, p := range w.alive() {
+			busy.Go(func() { acquireUntil(stop, p, limit, &admitted) })
+		}
+		mode, made := node.ModeTwoTier, 0
+		for range 12 {
+			if mode = node.ModeRedis; w.alive()[0].node.Mode() == mode {
+				mode = node.ModeTwoTier
+			}
+			made += changeAtOnce(mode, w.alive()[0], w.alive()[1])
+			time.Sleep(300 * time.Millisecond)
+			for _, p := range w.alive() {
+				if got, want := p.node.Mode(), w.alive()[0].node.Mode(); got != want {
+					t.Errorf("%s is in mode %s, n1 in %s", p.id, got, want)
+				}
+			}
+		}
+		close(stop)
+		busy.Wait()
+		if n := admitted.Load(); n != limit || made == 0 {
+			t.Errorf("%d admitted, the limit is %d; %d changes were made", n, limit, made)
+		}
+		for w.alive()[0].node.Mode() != node.ModeTwoTier {
+			_ = w.alive()[0].setMode(node.ModeTwoTier)
+		}
+	})
+}
+
+// changeAtOnce has processes change the mode at the same time, and returns how many were told that it is done.
+func changeAtOnce(mode node.Mode, list ...*proc) (made int) {
+	results := make(chan error, len(list))
+	for i, p := range list {
+		go func() {
+			time.Sleep(time.Duration(i) * time.Millisecond)
+			results <- p.setMode(mode)
+		}()
+	}
+	for range list {
+		if <-results == nil {
+			made++
+		}
+	}
+	return made
+}
+
+// acquireUntil has a process acquire one key until stop is closed.
+func acquireUntil(stop chan struct{}, p *proc, limit int64, admitted *atomic.Int64) {
+	for {
+		select {
+		case <-stop:
+			return
+		case <-time.After(20 * time.Millisecond):
+		}
+		if res, err := p.do(acquiring(limit, "k"), 2*time.Second); err == nil && res.Allowed {
+			admitted.Add(1)
+		}
+	}
 }

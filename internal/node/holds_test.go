@@ -1,0 +1,120 @@
+package node_test
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier/internal/node"
+)
+
+// TestOutcomesAreBounded decides more than can be remembered: what can't be is not confirmed, and what was is forgotten after the time in
+// which others ask, and not before.
+func TestOutcomesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := node.NewHolds()
+		refused, n := 0, 0
+		for range 40 {
+			for range 10_000 {
+				id := fmt.Sprint(n)
+				h.Add(id, "self", time.Now())
+				if err := h.Confirm(id); errors.Is(err, node.ErrOverload) {
+					refused++
+				} else if err != nil {
+					t.Fatal(err)
+				}
+				n++
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		if h.Outcomes() > node.MaxOutcomes || refused == 0 || h.Outcomes()+refused != n {
+			t.Errorf("%d of %d are remembered, %d refused", h.Outcomes(), n, refused)
+		}
+		for turn := range 8 {
+			confirmed, _ := h.Outcome("0")
+			if asked := time.Duration(turn) * 4 * time.Second; confirmed && asked > 20*time.Second || !confirmed && asked < 12*time.Second {
+				t.Errorf("%v later the first is known as confirmed: %v", asked, confirmed)
+			}
+			time.Sleep(4 * time.Second)
+			id := fmt.Sprint("later", turn) // a generation is dropped when something is decided
+			h.Add(id, "self", time.Now())
+			if err := h.Confirm(id); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// TestOverdueReservationsAreToldOnce has some confirmed in time, and some not.
+func TestOverdueReservationsAreToldOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := node.NewHolds()
+		h.Add("a", "other", time.Now())
+		h.Add("b", "other", time.Now())
+		time.Sleep(700 * time.Millisecond)
+		h.Add("c", "other", time.Now())
+		if err := h.Confirm("b"); err != nil {
+			t.Error(err)
+		}
+		for _, test := range []struct {
+			wait time.Duration
+			want []string
+		}{{0, nil}, {400 * time.Millisecond, []string{"a"}}, {100 * time.Millisecond, nil}, {time.Second, []string{"c"}}, {time.Hour, nil}} {
+			time.Sleep(test.wait)
+			if got := h.Overdue(time.Now()); !slices.Equal(got, test.want) {
+				t.Errorf("%v, want %v", got, test.want)
+			}
+		}
+	})
+}
+
+// TestSettledOutcomesAreForgotten at once: those of one whose parts have all been told.
+func TestSettledOutcomesAreForgotten(t *testing.T) {
+	h := node.NewHolds()
+	h.Add("a", "self", time.Now())
+	if err := h.Confirm("a"); err != nil || h.Outcomes() != 1 {
+		t.Fatal(err, h.Outcomes())
+	}
+	h.Settled("a")
+	if _, decided := h.Outcome("a"); decided || h.Outcomes() != 0 {
+		t.Error("it is still known")
+	}
+}
+
+// BenchmarkOutcomes decides reservations whose outcome has to be remembered, and looks for overdue ones as often as a node that decides 20,000 a
+// second does. It says how much memory is kept in the end, and for how long the longest look held the lock.
+func BenchmarkOutcomes(b *testing.B) {
+	h := node.NewHolds()
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	longest := time.Duration(0)
+	refused := 0
+	b.ReportAllocs()
+	i := 0
+	for b.Loop() {
+		id := rand.Text()
+		h.Add(id, "self", time.Now())
+		if h.Confirm(id) != nil {
+			refused++
+			_ = h.Undo(id)
+		}
+		if i++; i%5000 == 0 {
+			began := time.Now()
+			h.Overdue(began)
+			longest = max(longest, time.Since(began))
+		}
+	}
+	b.StopTimer()
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	b.ReportMetric(float64(int64(after.HeapAlloc)-int64(before.HeapAlloc))/(1<<20), "MiB-kept")
+	b.ReportMetric(float64(longest.Microseconds()), "us-longest-look")
+	b.ReportMetric(float64(refused)/float64(i), "refused/op")
+	runtime.KeepAlive(h)
+}

@@ -1,0 +1,33 @@
+package node_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"twotier/internal/node"
+)
+
+// TestLeasesEndInTime takes leases in time, after the owner gave up waiting for the answer, and on a machine that is suspended meanwhile: its
+// monotonic clock stands still, which a time without a monotonic reading stands for.
+func TestLeasesEndInTime(t *testing.T) {
+	now := time.Now()
+	late, cancel := context.WithDeadline(t.Context(), now.Add(-2*time.Second))
+	defer cancel()
+	for _, test := range []struct {
+		name string
+		ctx  context.Context
+		then time.Time
+		over bool
+	}{
+		{"fresh", t.Context(), now, false},
+		{"nearly over", t.Context(), now.Add(node.LeaseTime - time.Millisecond), false},
+		{"over", t.Context(), now.Add(node.LeaseTime), true},
+		{"taken late", late, now.Add(node.LeaseTime - 2*time.Second), true},
+		{"suspended", t.Context(), now.Round(0).Add(node.LeaseTime), true},
+	} {
+		if over := node.LeaseOver(test.ctx, now, test.then); over != test.over {
+			t.Errorf("%s: over %v", test.name, over)
+		}
+	}
+}

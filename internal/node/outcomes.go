@@ -1,0 +1,81 @@
+package node
+
+import (
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"twotier/internal/elapsed"
+)
+
+// How long it is remembered what became of a reservation: whoever has a part of it asks within holdLimit, and a question takes holdTime at
+// the most. It is forgotten a generation at a time, so that this costs the same whatever has been decided.
+const (
+	outcomeTurn        = 4 * time.Second
+	outcomeGenerations = 4
+	// maxOutcomes bounds a generation. When it is full, nothing more is decided that others would have to ask for.
+	maxOutcomes = 1 << 17
+)
+
+// outcomes are how this node decided about reservations.
+type outcomes struct {
+	since time.Time
+	// confirmed are those that were, and those that others were told were not, by generation, the present one first.
+	confirmed [outcomeGenerations]map[outcomeKey]bool
+}
+
+// outcomeKey stands for the name of a reservation, which is random and longer.
+type outcomeKey [2]uint64
+
+func keyOf(id string) outcomeKey {
+	d := xxhash.NewWithSeed(1)
+	_, _ = d.WriteString(id) // never fails
+	return outcomeKey{xxhash.Sum64String(id), d.Sum64()}
+}
+
+// find returns what was decided, if anything was.
+func (o *outcomes) find(id string) (confirmed, decided bool) {
+	key := keyOf(id)
+	for _, g := range &o.confirmed {
+		if confirmed, decided = g[key]; decided {
+			return confirmed, true
+		}
+	}
+	return false, false
+}
+
+// add notes a decision. It reports false if there is no room for it.
+func (o *outcomes) add(id string, confirmed bool, now time.Time) bool {
+	o.turn(now)
+	if len(o.confirmed[0]) >= maxOutcomes {
+		return false
+	}
+	o.confirmed[0][keyOf(id)] = confirmed
+	return true
+}
+
+// forget drops a decision that nobody will ask for.
+func (o *outcomes) forget(id string) {
+	key := keyOf(id)
+	for _, g := range &o.confirmed {
+		delete(g, key)
+	}
+}
+
+// turn begins a generation if it is time, and drops the oldest.
+func (o *outcomes) turn(now time.Time) {
+	if o.confirmed[0] != nil && elapsed.Between(o.since, now) < outcomeTurn {
+		return
+	}
+	copy(o.confirmed[1:], o.confirmed[:])
+	o.confirmed[0] = make(map[outcomeKey]bool)
+	o.since = now
+}
+
+// len returns how many decisions are remembered.
+func (o *outcomes) len() (n int) {
+	for _, g := range &o.confirmed {
+		n += len(g)
+	}
+	return n
+}
