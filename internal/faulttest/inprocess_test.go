@@ -177,13 +177,21 @@ func TestI1VisibleIsSyncedPlusPending(t *testing.T) {
 	}
 }
 
+// place is where a round may be under way: a partition has one, and one for what is only loaded beside.
+type place struct {
+	partition int
+	aside     bool
+}
+
+func placeOf(r *syncer.Round) place { return place{r.Partition, r.Aside} }
+
 // watched is a store that remembers what it was sent.
 type watched struct {
 	syncer.Store
 	t *testing.T
 
 	mu   sync.Mutex
-	busy map[int]bool
+	busy map[place]bool
 	last map[int]string // content of the last numbered round
 	seq  map[int]uint64
 }
@@ -191,10 +199,10 @@ type watched struct {
 func (w *watched) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	w.mu.Lock()
 	for _, r := range rounds {
-		if w.busy[r.Partition] {
-			w.t.Errorf("two rounds of partition %d at a time", r.Partition)
+		if at := placeOf(r); w.busy[at] {
+			w.t.Errorf("two rounds at a time: %+v", at)
 		}
-		w.busy[r.Partition] = true
+		w.busy[placeOf(r)] = true
 		if r.Seq == 0 || r.Republish {
 			continue
 		}
@@ -221,14 +229,14 @@ func (w *watched) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, r := range rounds {
-		w.busy[r.Partition] = false
+		w.busy[placeOf(r)] = false
 	}
 }
 
 func TestI3OneBatchInFlightInOrder(t *testing.T) {
 	t.Parallel()
 	p := newParts(t, func(s syncer.Store) syncer.Store {
-		return &watched{Store: s, t: t, busy: map[int]bool{}, last: map[int]string{}, seq: map[int]uint64{}}
+		return &watched{Store: s, t: t, busy: map[place]bool{}, last: map[int]string{}, seq: map[int]uint64{}}
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	var faults, workers sync.WaitGroup

@@ -1,0 +1,341 @@
+package syncer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier/internal/embedded"
+	"twotier/internal/faultstore"
+	"twotier/syncer"
+)
+
+// keyIn returns a key of a partition.
+func keyIn(place syncer.Placement, partition int, prefix string) string {
+	for i := 0; ; i++ {
+		if key := fmt.Sprint(prefix, i); place.Of(nil, []byte(key)) == partition {
+			return key
+		}
+	}
+}
+
+// within is a context that ends after a while.
+func within(t testing.TB, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func acquireOp(key string, n, max int64) *syncer.Op {
+	return &syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{{Key: []byte(key), N: n, Limits: limits(3_600_000, max)}}}
+}
+
+func addOp(key string, n int64, ack syncer.Ack) *syncer.Op {
+	return &syncer.Op{Kind: syncer.Add, Ack: ack, Checks: []syncer.Check{{Key: []byte(key), N: n}}}
+}
+
+// TestNobodyWaitsForOthersForEver has 256 callers wait for the store all the time: what nobody waits for is flushed as if they
+// were not there.
+func TestNobodyWaitsForOthersForEver(t *testing.T) {
+	for name, op := range map[string]func(i, j int) *syncer.Op{
+		"ack=redis":  func(i, _ int) *syncer.Op { return addOp(fmt.Sprint("hot-", i), 1, syncer.AckStore) },
+		"cold loads": func(i, j int) *syncer.Op { return acquireOp(fmt.Sprint("cold-", i, "-", j), 1, 10) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := faultstore.New(faultstore.Options{Store: embedded.New(embedded.Options{}), Report: t.Errorf,
+					Delay: func() time.Duration { return time.Millisecond }})
+				c := open(t, syncer.Options{Store: store, Placement: syncer.Placement{Partitions: 64}, Lanes: 1,
+					FlushInterval: 20 * time.Millisecond})
+				ctx, stop := context.WithCancel(context.Background())
+				var callers sync.WaitGroup
+				for i := range 256 {
+					callers.Go(func() {
+						for j := 0; ctx.Err() == nil; j++ {
+							_ = c.Do(ctx, op(i, j), new(syncer.Result))
+						}
+					})
+				}
+				oldest := time.Duration(0)
+				for i := range 50 {
+					add(t, c, fmt.Sprint("other-", i), 1, 0)
+					time.Sleep(5 * time.Millisecond)
+					oldest = max(oldest, c.Stats().UnflushedAge)
+				}
+				if oldest == 0 || oldest > 60*time.Millisecond {
+					t.Errorf("the oldest count was in memory alone for %v, with an interval of 20 ms", oldest)
+				}
+				stop()
+				callers.Wait()
+			})
+		})
+	}
+}
+
+// TestLateIsNotDown asks for a key at its limit while the store takes longer than the caller has.
+func TestLateIsNotDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := embedded.New(embedded.Options{})
+		before := open(t, syncer.Options{Store: inner})
+		add(t, before, "full", 10, 0)
+		flush(t, before)
+		store := faultstore.New(faultstore.Options{Store: inner, Report: t.Errorf,
+			Delay: func() time.Duration { return 700 * time.Millisecond }})
+		var c *syncer.Counter
+		for _, d := range []time.Duration{time.Nanosecond, time.Millisecond, 500 * time.Millisecond, 0} {
+			c = open(t, syncer.Options{Store: store, LoadTimeout: 600 * time.Millisecond})
+			ctx := context.Background() // as long as the counter waits itself
+			if d > 0 {
+				ctx = within(t, d)
+			}
+			if err := c.Do(ctx, acquireOp("full", 1, 10), new(syncer.Result)); !errors.Is(err, syncer.ErrUnavailable) {
+				t.Errorf("within %v: %v", d, err)
+			}
+		}
+		var res syncer.Result
+		if err := c.Do(within(t, 5*time.Second), acquireOp("full", 1, 10), &res); err != nil || res.Allowed || res.Degraded {
+			t.Errorf("%+v, %v", res, err)
+		}
+		if n := c.Stats().PendingBuckets; n != 0 {
+			t.Errorf("%d buckets are pending: refusals counted", n)
+		}
+	})
+}
+
+// TestFullStoreIsRead has keys at their limit read from a store that refuses to write.
+func TestFullStoreIsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, inner := faulty(t, faultstore.Mix{})
+		place := syncer.Placement{Partitions: 4}
+		before := open(t, syncer.Options{Store: inner, Placement: place})
+		for i := range 20 {
+			add(t, before, fmt.Sprint("full-", i), 10, 0)
+		}
+		flush(t, before)
+		c := open(t, syncer.Options{Store: store, Placement: place})
+		store.SetFull(true)
+		for p := range 4 { // each has something that it can't flush
+			add(t, c, keyIn(place, p, "new-"), 1, 0)
+		}
+		time.Sleep(time.Second)
+		for i := range 20 {
+			key := fmt.Sprint("full-", i)
+			add(t, c, key, 1, 0) // be it part of a round that is refused
+			time.Sleep(20 * time.Millisecond)
+			if res := acquire(t, c, key, 1, 0, limits(3_600_000, 11)); res.Allowed || !res.Degraded {
+				t.Errorf("%s: %+v", key, res)
+			}
+		}
+		store.SetFull(false)
+	})
+}
+
+// TestOneFailingPartitionSaysNothingOfOthers has one partition fail whatever is sent, and nothing else happen.
+func TestOneFailingPartitionSaysNothingOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, place := embedded.New(embedded.Options{}), syncer.Placement{Partitions: 64}
+		before := open(t, syncer.Options{Store: inner, Placement: place})
+		var full []string
+		for p := range 64 {
+			full = append(full, keyIn(place, p, "full-"))
+			add(t, before, full[p], 10, 0)
+		}
+		flush(t, before)
+		var healed atomic.Bool
+		store := faultstore.New(faultstore.Options{Store: inner, Report: t.Errorf, Decide: func(r *syncer.Round) faultstore.Fault {
+			if r.Partition == 3 && !healed.Load() {
+				return faultstore.RequestLost
+			}
+			return faultstore.None
+		}})
+		c := open(t, syncer.Options{Store: store, Placement: place, Lanes: 1})
+		add(t, c, keyIn(place, 3, "bad-"), 1, 0)
+		time.Sleep(3 * time.Second)
+		for p, key := range full {
+			res := acquire(t, c, key, 1, 0, limits(3_600_000, 10))
+			if (res.Allowed || res.Degraded) != (p == 3) {
+				t.Errorf("partition %d: %+v", p, res)
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		healed.Store(true)
+	})
+}
+
+// TestDownIsAnsweredAtOnce asks for cold keys of a store that is gone, or hangs: once that is known, nobody waits.
+func TestDownIsAnsweredAtOnce(t *testing.T) {
+	for _, fault := range []faultstore.Fault{faultstore.RequestLost, faultstore.Hang} {
+		t.Run(fmt.Sprint("fault ", fault), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var healed atomic.Bool
+				store := faultstore.New(faultstore.Options{Store: embedded.New(embedded.Options{}), Report: t.Errorf,
+					Decide: func(*syncer.Round) faultstore.Fault {
+						if healed.Load() {
+							return faultstore.None
+						}
+						return fault
+					}})
+				c := open(t, syncer.Options{Store: store, Placement: syncer.Placement{Partitions: 64}})
+				if res := acquire(t, c, "first", 1, 0, limits(3_600_000, 10)); !res.Degraded || !res.Allowed {
+					t.Errorf("%+v", res)
+				}
+				began := time.Now()
+				for i := range 200 {
+					if res := acquire(t, c, fmt.Sprint("key-", i), 1, 0, limits(3_600_000, 10)); !res.Degraded {
+						t.Errorf("%+v", res)
+					}
+				}
+				if took := time.Since(began); took > 0 {
+					t.Errorf("200 answers took %v", took)
+				}
+				healed.Store(true)
+				time.Sleep(5 * time.Second)
+				if res := acquire(t, c, "last", 1, 0, limits(3_600_000, 10)); res.Degraded {
+					t.Errorf("after it came back: %+v", res)
+				}
+			})
+		})
+	}
+}
+
+// TestTakingBackLoadsFirst takes back from a key that is not in memory.
+func TestTakingBackLoadsFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, inner := faulty(t, faultstore.Mix{})
+		before := open(t, syncer.Options{Store: inner})
+		add(t, before, "k", 5, 0)
+		add(t, before, "batch", 5, 0)
+		flush(t, before)
+		c := open(t, syncer.Options{Store: store})
+		do(t, c, *addOp("k", -3, syncer.AckStore))
+		if got := count(t, c, "k", 3_600_000); got != 2 {
+			t.Errorf("counts %d, want 2", got)
+		}
+		do(t, c, *addOp("k", -9, syncer.AckStore))
+		if got := count(t, c, "k", 3_600_000); got != 0 {
+			t.Errorf("counts %d, want 0", got)
+		}
+		ops := []syncer.Op{*addOp("batch", -2, 0), *addOp("other", 1, 0), *addOp("batch", -2, 0)}
+		res := make([]syncer.Result, len(ops))
+		c.DoAll(context.Background(), ops, res)
+		if got := count(t, c, "batch", 3_600_000); got != 1 || errors.Join(res[0].Err, res[1].Err, res[2].Err) != nil {
+			t.Errorf("counts %d, want 1: %+v", got, res)
+		}
+		store.SetDown(true)
+		if err := c.Do(within(t, 5*time.Second), addOp("cold", -1, 0), new(syncer.Result)); !errors.Is(err, syncer.ErrUnavailable) {
+			t.Errorf("without the store: %v", err)
+		}
+		store.SetDown(false)
+	})
+}
+
+// TestWaitersEndWithClose has operations wait for a store that never answers when the counter is closed.
+func TestWaitersEndWithClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := faultstore.New(faultstore.Options{Store: embedded.New(embedded.Options{}), Report: t.Errorf,
+			Decide: func(*syncer.Round) faultstore.Fault { return faultstore.Hang }})
+		c, err := syncer.New(syncer.Options{Store: store, LoadTimeout: time.Hour, RoundTimeout: time.Hour})
+		if err == nil {
+			err = c.Open(context.Background())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends := map[string]error{}
+		var mu sync.Mutex
+		var callers sync.WaitGroup
+		wait := func(name string, fn func() error) {
+			callers.Go(func() {
+				err := fn()
+				mu.Lock()
+				defer mu.Unlock()
+				ends[name] = err
+			})
+		}
+		ctx := context.Background()
+		wait("add", func() error { return c.Do(ctx, addOp("k", 1, syncer.AckStore), new(syncer.Result)) })
+		wait("load", func() error { return c.Do(ctx, acquireOp("cold", 1, 1), new(syncer.Result)) })
+		wait("forget", func() error { return c.Forget(ctx, nil, []byte("k")) })
+		wait("batch", func() error {
+			res := make([]syncer.Result, 1)
+			c.DoAll(ctx, []syncer.Op{*addOp("k", 1, syncer.AckStore)}, res)
+			return res[0].Err
+		})
+		time.Sleep(time.Second)
+		if err := c.Close(within(t, time.Second)); !errors.Is(err, syncer.ErrUnknownOutcome) {
+			t.Errorf("Close: %v", err)
+		}
+		callers.Wait()
+		for name, err := range ends {
+			if !errors.Is(err, syncer.ErrUnknownOutcome) && !errors.Is(err, syncer.ErrClosed) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+}
+
+// TestDropWaitsForWhatMayStillBeWritten resets a key that another counter has sent without an answer.
+func TestDropWaitsForWhatMayStillBeWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, inner := faulty(t, faultstore.Mix{})
+		place := syncer.Placement{Partitions: 1}
+		owner := open(t, syncer.Options{Store: inner, Placement: place})
+		other := open(t, syncer.Options{Store: store, Placement: place, Foreign: true})
+		op := addOp("k", 5, 0)
+		op.Foreign = true
+		time.Sleep(10 * time.Second) // it has met the store
+		do(t, other, *op)
+		flush(t, other)
+		store.SetDown(true)
+		do(t, other, *op)
+		time.Sleep(100 * time.Millisecond)
+		if err := other.Drop(within(t, time.Second), nil, []byte("k")); !errors.Is(err, syncer.ErrUnknownOutcome) {
+			t.Errorf("Drop: %v", err)
+		}
+		store.SetDown(false)
+		if err := other.Drop(within(t, 10*time.Second), nil, []byte("k")); err != nil {
+			t.Errorf("Drop: %v", err)
+		}
+		if err := owner.Forget(within(t, 10*time.Second), nil, []byte("k")); err != nil {
+			t.Errorf("Forget: %v", err)
+		}
+		time.Sleep(10 * time.Second)
+		if got := inner.Get(0, nil, []byte("k")); len(got) > 0 {
+			t.Errorf("the key was reset, and then the store holds %v", got)
+		}
+	})
+}
+
+// TestWhatWasBlindDuringARestorationIsRead has loads fail, and the store come back empty: once that is made up for, its keys are read again.
+func TestWhatWasBlindDuringARestorationIsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := embedded.New(embedded.Options{})
+		var down atomic.Int32 // 1: everything is lost, 2: what is restored
+		store := faultstore.New(faultstore.Options{Store: inner, Report: t.Errorf, Decide: func(r *syncer.Round) faultstore.Fault {
+			if at := down.Load(); at == 1 || at == 2 && (r.Republish || r.Aside) {
+				return faultstore.RequestLost
+			}
+			return faultstore.None
+		}})
+		place := syncer.Placement{Partitions: 1}
+		c := open(t, syncer.Options{Store: store, Placement: place, VerifyInterval: 100 * time.Millisecond})
+		add(t, c, "k", 1, 0)
+		flush(t, c)
+		down.Store(1)
+		acquire(t, c, "cold", 1, 0, limits(3_600_000, 10))
+		time.Sleep(5 * time.Second) // it is tried again, for nobody
+		inner.Flush()
+		down.Store(2)
+		time.Sleep(5 * time.Second)
+		down.Store(0)
+		time.Sleep(5 * time.Second)
+		if res := acquire(t, c, "another", 1, 0, limits(3_600_000, 10)); res.Degraded {
+			t.Errorf("%+v", res)
+		}
+	})
+}
