@@ -31,6 +31,9 @@ func (s *Store) agree(ctx context.Context) error {
 		return err
 	}
 	for field, value := range s.agreement() {
+		if _, ok := have[field]; ok {
+			continue // a server that takes no writes can be used if there is nothing to write
+		}
 		if err := s.client.HSetNX(ctx, metaKey, field, value).Err(); err != nil {
 			return fmt.Errorf("write %s: %w", metaKey, err)
 		}
@@ -84,6 +87,8 @@ func (s *Store) agreement() map[string]string {
 		"partitions": strconv.Itoa(s.opt.Placement.Partitions),
 		seedField:    strconv.FormatUint(s.opt.Placement.Seed, 10),
 		"hash-type":  "hash",
+		// Whoever does not know that others' buckets go by age can't tell how far back a level is complete.
+		"redis-expiry": string(s.opt.Expiry),
 	}
 	if s.opt.Expiry == ExpiryTairhash {
 		want["hash-type"] = "tairhash"

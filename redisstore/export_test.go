@@ -1,6 +1,8 @@
 package redisstore
 
 import (
+	"strings"
+
 	"github.com/redis/go-redis/v9"
 
 	"twotier/syncer"
@@ -8,6 +10,20 @@ import (
 
 // Client is the connection, to look at Redis in tests.
 func (s *Store) Client() redis.UniversalClient { return s.client }
+
+// Age has the store take it that buckets go by age, though it is the test that deletes them: by the time of its own clock.
+func (s *Store) Age() {
+	if s.opt.Expiry == ExpiryKey {
+		s.scripts = scriptsOf(strings.Replace(expiryKeyLua, "AGING = false", "AGING = true", 1))
+	}
+	s.aging = true
+}
+
+// Commands are all that are used, as the rules of an ACL name them.
+func Commands(e Expiry) []string { return commands(e) }
+
+// ParseBuckets reads the reply of HGETALL.
+func ParseBuckets(reply []any) []syncer.Bucket { return parseBuckets(reply, nil) }
 
 // StateKey and WriterKey are names beside the counts of a partition.
 func StateKey(partition int) string { return stateKey(partition) }

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -68,8 +69,10 @@ type Store struct {
 	client      redis.UniversalClient
 	kind        string
 	address     string
+	user        string // as an ACL names it
 	cluster     bool
 	scripts     scripts
+	aging       bool
 	sequenceTTL string
 	ttls        map[string][]string
 	ready       atomic.Bool
@@ -103,13 +106,13 @@ func New(opt Options) (*Store, error) {
 	if opt.Ladders[syncer.DefaultNamespace] == nil {
 		return nil, errors.New("redisstore: Options.Ladders has no default")
 	}
-	s := &Store{opt: opt, scripts: newScripts(opt.Expiry), failed: errors.New("not connected yet")}
+	s := &Store{opt: opt, scripts: newScripts(opt.Expiry), aging: opt.Expiry != ExpiryKey, failed: errors.New("not connected yet")}
 	ttl := sequenceTTL
 	s.ttls = map[string][]string{}
 	for name, l := range opt.Ladders {
 		ttl = max(ttl, 2*time.Duration(l.Span())*time.Millisecond)
-		for _, lv := range l.Levels() {
-			s.ttls[name] = append(s.ttls[name], number((lv.Span() + lv.Width + leaparray.MaxAhead).Milliseconds()))
+		for level := range l.Len() {
+			s.ttls[name] = append(s.ttls[name], number(fieldTTL(l, level)))
 		}
 	}
 	s.sequenceTTL = number(ttl.Milliseconds())
@@ -118,6 +121,15 @@ func New(opt Options) (*Store, error) {
 	}
 	return s, nil
 }
+
+// fieldTTL is how long a bucket lives after it was first counted in, in milliseconds, where each has a time to live: until it is
+// farther back than its level keeps, if it was counted as early as may be, and as much longer for clocks that differ.
+func fieldTTL(l *leaparray.Ladder, level int) int64 {
+	return (l.Keep(level)+1)*l.Width(level) + 2*leaparray.MaxAhead.Milliseconds()
+}
+
+// Aging implements syncer.Ager.
+func (s *Store) Aging() bool { return s.aging }
 
 func (s *Store) fieldTTLs(ns []byte) []string {
 	if t, ok := s.ttls[string(ns)]; ok {
@@ -154,7 +166,9 @@ func (s *Store) connect() error {
 		DialerRetries:            1,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
+	s.user = "default"
 	if u.User != nil {
+		s.user = cmp.Or(u.User.Username(), s.user)
 		o.Username = u.User.Username()
 		o.Password, _ = u.User.Password()
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"twotier/syncer"
@@ -41,42 +40,11 @@ func (s *Store) ensureReady(ctx context.Context) error {
 }
 
 func (s *Store) probe(ctx context.Context) error {
-	if err := s.client.Ping(ctx).Err(); err != nil {
-		return fmt.Errorf("ping: %w", err)
-	}
-	switch s.opt.Expiry {
-	case ExpiryField:
-		if err := s.probeCommand(ctx, "field", "HPEXPIRE", metaKey+"!probe", "1000", "FIELDS", "1", "f"); err != nil {
-			return err
-		}
-	case ExpiryTairhash:
-		if err := s.probeCommand(ctx, "tairhash", "EXHGET", metaKey+"!probe", "f"); err != nil {
-			return err
-		}
+	if err := s.probeCommands(ctx); err != nil {
+		return err
 	}
 	s.warnEviction(ctx)
 	return s.agree(ctx)
-}
-
-// probeCommand tries a command rather than to guess from a version.
-func (s *Store) probeCommand(ctx context.Context, expiry string, cmd ...any) error {
-	err := s.client.Do(ctx, cmd...).Err()
-	if err == nil || err.Error() == "redis: nil" {
-		return nil
-	}
-	if strings.Contains(strings.ToLower(err.Error()), "unknown command") {
-		return fmt.Errorf("%w: --redis-expiry=%s needs the command %s, which it does not have; use --redis-expiry=key",
-			ErrMismatch, expiry, cmd[0])
-	}
-	return fmt.Errorf("probe %s: %w", cmd[0], err)
-}
-
-// warnEviction says so if Redis may throw counts away under memory pressure. Where CONFIG is forbidden nothing is known.
-func (s *Store) warnEviction(ctx context.Context) {
-	got, err := s.client.ConfigGet(ctx, "maxmemory-policy").Result()
-	if policy := got["maxmemory-policy"]; err == nil && policy != "" && policy != "noeviction" {
-		s.opt.Logger.Warn("Redis may evict counts when its memory is full; set maxmemory-policy to noeviction", "policy", policy)
-	}
 }
 
 // Health is what is known of the connection.

@@ -21,6 +21,8 @@ var (
 	roundLua string
 	//go:embed lua/republish.lua
 	republishLua string
+	//go:embed lua/probe.lua
+	probeLua string
 	//go:embed lua/direct.lua
 	directLua string
 	//go:embed lua/expiry_key.lua
@@ -38,7 +40,12 @@ type scripts struct {
 }
 
 func newScripts(e Expiry) scripts {
-	prefix := map[Expiry]string{ExpiryKey: expiryKeyLua, ExpiryField: expiryFieldLua, ExpiryTairhash: expiryTairhashLua}[e] + epochLua
+	return scriptsOf(map[Expiry]string{ExpiryKey: expiryKeyLua, ExpiryField: expiryFieldLua, ExpiryTairhash: expiryTairhashLua}[e])
+}
+
+// scriptsOf makes the scripts that begin with how buckets are expired.
+func scriptsOf(expiry string) scripts {
+	prefix := expiry + epochLua
 	direct, rounds := prefix+directLua, prefix+purgeLua
 	return scripts{redis.NewScript(rounds + roundLua), redis.NewScript(rounds + republishLua), redis.NewScript(direct), direct}
 }

@@ -9,21 +9,46 @@ import (
 type FeatureSet struct {
 	// HPExpire says that fields of a hash can expire one by one (HPEXPIRE: Redis from 7.4, Valkey from 9).
 	HPExpire bool
+	// TairHash says that the module of this name is there (EXHINCRBY and so on).
+	TairHash bool
 }
 
 // Features tries out what the server can do.
 func Features(t testing.TB, s *Server) FeatureSet {
 	t.Helper()
 	const key = "redistest:probe"
-	if err := s.Do("HSET", key, "f", 1).Err(); err != nil {
-		t.Fatalf("redistest: probe: %v", err)
+	must := func(args ...any) {
+		t.Helper()
+		if err := s.Do(args...).Err(); err != nil {
+			t.Fatalf("redistest: probe: %v", err)
+		}
 	}
-	err := s.Do("HPEXPIRE", key, 60000, "FIELDS", 1, "f").Err()
-	if err != nil && !strings.Contains(err.Error(), "unknown command") {
-		t.Fatalf("redistest: probe: %v", err)
+	has := func(args ...any) bool {
+		t.Helper()
+		err := s.Do(args...).Err()
+		if err != nil && !strings.Contains(err.Error(), "unknown command") {
+			t.Fatalf("redistest: probe: %v", err)
+		}
+		return err == nil
 	}
-	if err := s.Do("DEL", key).Err(); err != nil {
-		t.Fatalf("redistest: probe: %v", err)
+	must("HSET", key, "f", 1)
+	var f FeatureSet
+	f.HPExpire = has("HPEXPIRE", key, 60000, "FIELDS", 1, "f")
+	must("DEL", key)
+	f.TairHash = has("EXHINCRBY", key, "f", 1, "PX", 60000)
+	must("DEL", key)
+	return f
+}
+
+// Expiries returns the ways of expiring buckets, as --redis-expiry names them, that the server has. "key" is always one.
+func Expiries(t testing.TB, s *Server) []string {
+	t.Helper()
+	f, list := Features(t, s), []string{"key"}
+	if f.HPExpire {
+		list = append(list, "field")
 	}
-	return FeatureSet{HPExpire: err == nil}
+	if f.TairHash {
+		list = append(list, "tairhash")
+	}
+	return list
 }

@@ -1,0 +1,167 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// command is one that the scripts or the store use, with arguments to try it out with.
+type command struct {
+	name string
+	args []any // after the key; nil if it takes none
+}
+
+// commandsOfAll are used wherever buckets are kept. All but time take a key.
+var commandsOfAll = []command{
+	{"del", []any{}}, {"set", []any{"1", "PX", "1000"}}, {"get", []any{}}, {"exists", []any{}}, {"pexpire", []any{"1000"}},
+	{"pexpireat", []any{"1"}}, {"time", nil}, {"hincrby", []any{"f", "1"}}, {"hset", []any{"f", "1"}}, {"hsetnx", []any{"f", "1"}},
+	{"hget", []any{"f"}}, {"hmget", []any{"f"}}, {"hgetall", []any{}}, {"hlen", []any{}}, {"hdel", []any{"f"}},
+}
+
+var commandsOfExpiry = map[Expiry][]command{
+	ExpiryField: {{"hpexpire", []any{"1000", "FIELDS", "1", "f"}}},
+	ExpiryTairhash: {
+		{"exhincrby", []any{"f", "1", "PX", "1000"}}, {"exhget", []any{"f"}}, {"exhgetall", []any{}}, {"exhlen", []any{}}, {"exhdel", []any{"f"}},
+	},
+}
+
+// commandsOutside are used outside of scripts alone.
+var commandsOutside = []string{"eval", "evalsha", "exec", "multi", "ping"}
+
+// commands are all that are used, as the rules of an ACL name them.
+func commands(e Expiry) (names []string) {
+	names = slices.Clone(commandsOutside)
+	for _, c := range slices.Concat(commandsOfAll, commandsOfExpiry[e]) {
+		names = append(names, c.name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// missing is what a server does not let this store do.
+type missing struct {
+	unknown   []string // commands that it does not have
+	forbidden []string // commands that the user may not use
+	keys      bool     // the user may not use our keys
+	untried   bool     // the commands of scripts could not be tried
+}
+
+func (m *missing) any() bool { return len(m.unknown)+len(m.forbidden) > 0 || m.keys }
+
+// forbiddenCommand finds the command in what a server says of one that a user may not use.
+var forbiddenCommand = regexp.MustCompile(`'([a-z|]+)' command`)
+
+// note takes in why a command failed. It reports false if that has nothing to do with what is allowed: memory may be lacking, or the
+// server a replica.
+func (m *missing) note(name string, err error) bool {
+	text := strings.ToLower(err.Error())
+	switch {
+	case strings.Contains(text, "unknown command"), strings.Contains(text, "unknown redis command"):
+		m.unknown = append(m.unknown, name)
+	case strings.Contains(text, "access at least one of the keys"), strings.Contains(text, "access a key"),
+		strings.Contains(text, "permissions to access"):
+		m.keys = true
+	case strings.Contains(text, "can't run this command"), strings.Contains(text, "noperm"),
+		strings.Contains(text, "has no permissions"):
+		if found := forbiddenCommand.FindStringSubmatch(text); found != nil {
+			name = found[1]
+		}
+		if !slices.Contains(m.forbidden, name) {
+			m.forbidden = append(m.forbidden, name)
+		}
+	default:
+		return false
+	}
+	return true
+}
+
+// probeCommands tries out all commands that will be needed, each on a key of our own, rather than to guess from a version or to fail
+// in the middle of a script. What a server refuses just now for another reason is taken to be there.
+func (s *Store) probeCommands(ctx context.Context) error {
+	var m missing
+	if err := s.client.Ping(ctx).Err(); err != nil && !m.note("ping", err) {
+		return fmt.Errorf("ping: %w", err)
+	}
+	if err := s.tryScripts(ctx, &m); err != nil {
+		return fmt.Errorf("probe: %w", err)
+	}
+	pipe := s.client.TxPipeline()
+	pipe.HLen(ctx, probeKey)
+	if _, err := pipe.Exec(ctx); err != nil {
+		m.note("multi", err)
+	}
+	if !m.any() {
+		return nil
+	}
+	return s.refusal(&m)
+}
+
+// probeKey is the key that commands are tried out on. It has the tag of a partition, so that a cluster's client knows where it is.
+const probeKey = keyPrefix + "0}!probe"
+
+func (s *Store) tryScripts(ctx context.Context, m *missing) error {
+	var args []any
+	all := slices.Concat(commandsOfAll, commandsOfExpiry[s.opt.Expiry])
+	for _, c := range append(all, all[0]) { // the key is deleted before and after
+		n := len(c.args)
+		if c.args == nil {
+			n = -1
+		}
+		args = append(append(args, c.name, n), c.args...)
+	}
+	script := redis.NewScript(probeLua)
+	reply, err := script.Eval(ctx, s.client, []string{probeKey}, args...).StringSlice()
+	if m.untried = err != nil; m.untried && !m.note("eval", err) {
+		return err
+	}
+	if err := script.EvalSha(ctx, s.client, []string{probeKey}, args...).Err(); err != nil && !redis.HasErrorPrefix(err, "NOSCRIPT") {
+		m.note("evalsha", err)
+	}
+	for i := 0; i+1 < len(reply); i += 2 {
+		m.note(reply[i], errors.New(reply[i+1]))
+	}
+	return nil
+}
+
+// refusal says what is missing, and what to do about it.
+func (s *Store) refusal(m *missing) error {
+	if len(m.unknown) > 0 {
+		name := strings.ToUpper(m.unknown[0])
+		if slices.ContainsFunc(commandsOfExpiry[s.opt.Expiry], func(c command) bool { return c.name == m.unknown[0] }) {
+			return fmt.Errorf("%w: --redis-expiry=%s needs the command %s, which it does not have; use --redis-expiry=key",
+				ErrMismatch, s.opt.Expiry, name)
+		}
+		return fmt.Errorf("%w: it does not have the command %s, or has it under another name", ErrMismatch, name)
+	}
+	slices.Sort(m.forbidden)
+	what, rules := "", ""
+	if m.keys {
+		what, rules = " keys that begin with tt:", " ~tt:*"
+	}
+	for _, name := range m.forbidden {
+		what += " " + strings.ToUpper(name)
+	}
+	if m.untried {
+		m.forbidden = commands(s.opt.Expiry)
+	}
+	for _, name := range m.forbidden {
+		rules += " +" + name
+	}
+	return fmt.Errorf("%w: user %s may not use%s; let who may run ACL SETUSER %s%s", ErrMismatch, s.user, what, s.user, rules)
+}
+
+// warnEviction says so if Redis may throw counts away under memory pressure. Where INFO is forbidden nothing is known.
+func (s *Store) warnEviction(ctx context.Context) {
+	info, err := s.client.Info(ctx, "memory").Result()
+	_, rest, ok := strings.Cut(info, "maxmemory_policy:")
+	policy, _, _ := strings.Cut(rest, "\r\n")
+	if err == nil && ok && policy != "noeviction" {
+		s.opt.Logger.Warn("Redis may evict counts when its memory is full; set maxmemory-policy to noeviction", "policy", policy)
+	}
+}

@@ -1,0 +1,218 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"twotier/internal/redistest"
+	"twotier/internal/storetest"
+	"twotier/redisstore"
+	"twotier/syncer"
+)
+
+// restricted makes a user who may use only the given commands on keys that begin with tt:, and returns the URL.
+func restricted(t testing.TB, srv *redistest.Server, commands []string) string {
+	t.Helper()
+	args := []any{"ACL", "SETUSER", "alice", "reset", "on", ">s3cret", "~tt:*"}
+	for _, c := range commands {
+		args = append(args, "+"+c)
+	}
+	if err := srv.Do(args...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	return "redis://alice:s3cret@" + srv.Addr()
+}
+
+// TestProbeSaysWhatAUserLacks takes each command that is needed from a user in turn. What the refusal says is enough.
+func TestProbeSaysWhatAUserLacks(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	for _, expiry := range redistest.Expiries(t, srv) {
+		all := redisstore.Commands(redisstore.Expiry(expiry))
+		for i, command := range all {
+			url := restricted(t, srv, slices.Delete(slices.Clone(all), i, i+1))
+			flushAll(t, srv)
+			repaired(t, srv, redisstore.Options{URL: url, Expiry: redisstore.Expiry(expiry)}, command)
+		}
+	}
+}
+
+// repaired probes, does what the refusal says, and probes again.
+func repaired(t *testing.T, srv *redistest.Server, opt redisstore.Options, lacks string) {
+	t.Helper()
+	err := probe(t, open(t, opt))
+	if !errors.Is(err, redisstore.ErrMismatch) || !strings.Contains(strings.ToLower(err.Error()), lacks) {
+		t.Errorf("without %s: %v", lacks, err)
+		return
+	}
+	_, line, _ := strings.Cut(err.Error(), "let who may run ")
+	var args []any
+	for _, word := range strings.Fields(line) {
+		args = append(args, word)
+	}
+	if err := srv.Do(args...).Err(); err != nil {
+		t.Fatalf("without %s: %s: %v", lacks, line, err)
+	}
+	if err := probe(t, open(t, opt)); err != nil {
+		t.Errorf("after %s: %v", line, err)
+	}
+}
+
+func TestProbeSaysThatAUserLacksTheKeys(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	url := restricted(t, srv, redisstore.Commands(redisstore.ExpiryKey))
+	if err := srv.Do("ACL", "SETUSER", "alice", "resetkeys", "~other:*").Err(); err != nil {
+		t.Fatal(err)
+	}
+	repaired(t, srv, redisstore.Options{URL: url}, "keys that begin with tt:")
+}
+
+func TestProbeSaysThatACommandIsGone(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t, redistest.Config(`rename-command PEXPIRE ""`))
+	err := probe(t, open(t, redisstore.Options{URL: srv.URL()}))
+	if !errors.Is(err, redisstore.ErrMismatch) || !strings.Contains(err.Error(), "it does not have the command PEXPIRE") {
+		t.Error(err)
+	}
+}
+
+// restrictedStore shows the conformance suite what it is about through another user.
+type restrictedStore struct {
+	syncer.Store
+	tellingStore
+}
+
+func (s restrictedStore) Exchange(ctx context.Context, rounds []*syncer.Round) {
+	s.Store.Exchange(ctx, rounds)
+}
+
+// TestCommandsAreAllThatIsUsed carries out rounds and operations of all kinds as a user who may use nothing else.
+func TestCommandsAreAllThatIsUsed(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	for _, expiry := range redistest.Expiries(t, srv) {
+		e := redisstore.Expiry(expiry)
+		url := restricted(t, srv, redisstore.Commands(e))
+		t.Run(expiry, func(t *testing.T) {
+			storetest.Run(t, func(t *testing.T) syncer.Store {
+				flushAll(t, srv)
+				return restrictedStore{
+					open(t, redisstore.Options{URL: url, Expiry: e}), tellingStore{open(t, redisstore.Options{URL: srv.URL(), Expiry: e})},
+				}
+			})
+			flushAll(t, srv)
+			d := openDirect(t, redisstore.DirectOptions{Store: open(t, redisstore.Options{URL: url, Expiry: e}), Now: newClock(t0).now.Load})
+			for _, op := range []syncer.Op{
+				{Kind: syncer.Acquire, Checks: []syncer.Check{check("a", 1, 60_000, 10), check("b", 1, 60_000, 10)}},
+				{Kind: syncer.Add, Checks: []syncer.Check{check("a", 3)}},
+				{Kind: syncer.Add, Checks: []syncer.Check{check("a", -1, 60_000, 10)}},
+				{Kind: syncer.Add, TS: t0 - 7_200_000, Checks: []syncer.Check{check("b", 1)}},
+			} {
+				do(t, d, op)
+			}
+			hi(t, d, "a", 3)
+			if err := d.Forget(t.Context(), nil, []byte("a")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestCommandsOfTheScriptsAreProbed looks for what the scripts call.
+func TestCommandsOfTheScriptsAreProbed(t *testing.T) {
+	files, err := filepath.Glob("lua/*.lua")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	var probed []string
+	for _, e := range []redisstore.Expiry{redisstore.ExpiryKey, redisstore.ExpiryField, redisstore.ExpiryTairhash} {
+		probed = append(probed, redisstore.Commands(e)...)
+	}
+	quoted := regexp.MustCompile(`'([A-Z]{3,})'`)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range quoted.FindAllStringSubmatch(string(text), -1) {
+			name := strings.ToLower(found[1])
+			if !slices.Contains(probed, name) && !slices.Contains([]string{"fields", "outofreach"}, name) {
+				t.Errorf("%s uses %s, which is not probed", file, found[1])
+			}
+		}
+	}
+}
+
+// TestProbeWarnsOfEviction looks at the policy, whether or not a limit is set.
+func TestProbeWarnsOfEviction(t *testing.T) {
+	t.Parallel()
+	for policy, want := range map[string]bool{"noeviction": false, "allkeys-lru": true, "volatile-ttl": true} {
+		srv := redistest.Start(t, redistest.Config("maxmemory-policy "+policy))
+		var log strings.Builder
+		s := open(t, redisstore.Options{URL: srv.URL(), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		if err := probe(t, s); err != nil {
+			t.Fatal(err)
+		}
+		if warned := strings.Contains(log.String(), "policy="+policy); warned != want {
+			t.Errorf("%s: %q", policy, log.String())
+		}
+	}
+}
+
+// TestProbeOfAServerThatTakesNoWrites finds all that it needs there already.
+func TestProbeOfAServerThatTakesNoWrites(t *testing.T) {
+	t.Parallel()
+	for _, refuse := range []string{"CONFIG SET maxmemory 1", "REPLICAOF 127.0.0.1 1"} {
+		srv := redistest.Start(t, redistest.Config("maxmemory-policy noeviction"))
+		works(t, open(t, redisstore.Options{URL: srv.URL()}))
+		var args []any
+		for _, word := range strings.Fields(refuse) {
+			args = append(args, word)
+		}
+		if err := srv.Do(args...).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if err := probe(t, open(t, redisstore.Options{URL: srv.URL(), Timeout: 2 * time.Second})); err != nil {
+			t.Errorf("%s: %v", refuse, err)
+		}
+	}
+}
+
+// TestProbeAgreesOnTheWayOfExpiring refuses to mix what goes by age with what goes by newer buckets.
+func TestProbeAgreesOnTheWayOfExpiring(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	for _, first := range redistest.Expiries(t, srv) {
+		flushAll(t, srv)
+		works(t, open(t, redisstore.Options{URL: srv.URL(), Expiry: redisstore.Expiry(first)}))
+		for _, second := range redistest.Expiries(t, srv) {
+			err := probe(t, open(t, redisstore.Options{URL: srv.URL(), Expiry: redisstore.Expiry(second)}))
+			if errors.Is(err, redisstore.ErrMismatch) != (first != second) {
+				t.Errorf("%s after %s: %v", second, first, err)
+			}
+			if want := fmt.Sprintf("redis-expiry = %s, this node has %s", first, second); err != nil && first != "tairhash" &&
+				second != "tairhash" && !strings.Contains(err.Error(), want) {
+				t.Errorf("%v, want %s", err, want)
+			}
+		}
+	}
+}
+
+// hi checks how much a key counts.
+func hi(t *testing.T, d doer, key string, want int64) {
+	t.Helper()
+	res := do(t, d, syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{check(key, 0, 60_000, 0)}})
+	if got := res.Checks[0].Limits[0].Hi; got != want {
+		t.Errorf("%s counts %d, want %d", key, got, want)
+	}
+}
