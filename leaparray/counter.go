@@ -111,6 +111,32 @@ func liveChange(before, after int64) int {
 	return 0
 }
 
+// Mark makes bucket idx the newest of its level, if it isn't older than that is, without counting anything: what has
+// fallen behind it is gone. It reports false as Add does.
+func (l *Ladder) Mark(c Counter, level int, idx int64) (ch Change, ok bool) {
+	if idx <= l.Head(c, level) {
+		return ch, true
+	}
+	if ch, ok = l.Add(c, level, idx, 1); ok {
+		back, _ := l.Add(c, level, idx, -1)
+		ch.Live += back.Live
+	}
+	return ch, ok
+}
+
+// Buckets is at most how many buckets a counter holds, those that are zero included.
+func (l *Ladder) Buckets(c Counter) (n int) {
+	if len(c) == 0 {
+		return 0
+	}
+	for level := range l.levels {
+		if c.dense(level) {
+			n += l.slots[level]
+		}
+	}
+	return n + c.sparseLen()
+}
+
 // addSparse keeps a bucket that comes to zero: its index may be the newest, which must not fall back.
 func (l *Ladder) addSparse(entries []uint64, i int, n int64) (ch Change, ok bool) {
 	before := sparseCount(entries[i])
@@ -264,6 +290,21 @@ func (l *Ladder) ends(c Counter, level int, lo, hi int64) (sum, first, last int6
 // Each calls fn for every bucket that is not zero, until it returns false.
 func (l *Ladder) Each(c Counter, fn func(level int, idx, n int64) bool) {
 	l.each(c, func(level int, idx, n int64) bool { return n == 0 || fn(level, idx, n) })
+}
+
+// EachKept is Each, and also calls fn for the newest bucket of a level that is zero: all that another counter has to be told to
+// hold what this one does.
+func (l *Ladder) EachKept(c Counter, fn func(level int, idx, n int64) bool) {
+	more := true
+	l.Each(c, func(level int, idx, n int64) bool {
+		more = fn(level, idx, n)
+		return more
+	})
+	for level := 0; more && level < len(l.levels); level++ {
+		if head := l.Head(c, level); head >= 0 && l.Sum(c, level, head, head) == 0 {
+			more = fn(level, head, 0)
+		}
+	}
 }
 
 // each calls fn for every bucket, sparse ones that are zero included.

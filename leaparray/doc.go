@@ -17,6 +17,14 @@
 // count is given as the sum without its oldest bucket (Lo), with it (Hi), and interpolated (Count). The true number of
 // events lies between Lo and Hi.
 //
+// A level keeps what lies within its reach of the newest bucket that was ever counted in it, so what it holds says by itself
+// how far back it is complete: a window is read from the finest level that covers it and reaches back to where it begins,
+// else from a coarser one, else not at all. That is as true of windows that end in the past. For it to hold the newest bucket of a
+// level must be kept, and passed on to wherever the counts are kept, even if it has come to zero (see [Ladder.Mark]): what was
+// dropped because of it would seem never to have been there. A level whose newest bucket ends before one of a coarser level
+// begins has lost some, and is passed over. Where buckets are lost by age in any case, a level is complete as far back as it
+// reaches from now ([View].Now).
+//
 // All times are unix milliseconds, and all windows are half open at their older end: the window of length W that ends at
 // t holds the events with t-W < time <= t.
 //

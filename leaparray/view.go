@@ -4,6 +4,9 @@ package leaparray
 type View struct {
 	Ladder *Ladder
 	A, B   Counter
+	// Now, if it is not 0, says that buckets are lost by age as well, whether or not newer ones came: those that began more
+	// than Keep buckets before this moment.
+	Now int64
 }
 
 // Estimate is what is known of the number of events in a window.
@@ -56,11 +59,31 @@ func (v *View) find(window, at int64) (Range, bool) {
 			continue
 		}
 		lo := l.Index(level, at-window+1)
-		if lo >= v.head(level)-l.keep[level] {
+		if v.holds(level, lo) {
 			return Range{level, lo, l.Index(level, at)}, true
 		}
 	}
 	return Range{}, false
+}
+
+// holds reports whether a level is certain to have all that was counted in its buckets from lo on.
+func (v *View) holds(level int, lo int64) bool {
+	head := v.head(level)
+	if v.Now != 0 {
+		return lo >= max(head, v.Ladder.Index(level, v.Now))-v.Ladder.keep[level]
+	}
+	return lo >= head-v.Ladder.keep[level] && (head >= lo || !v.lost(level, head))
+}
+
+// lost reports whether a coarser level has a bucket that begins after the newest of this one, so that some of these are gone.
+func (v *View) lost(level int, head int64) bool {
+	end := (head + 1) * v.Ladder.width[level]
+	for coarser := level + 1; coarser < len(v.Ladder.levels); coarser++ {
+		if v.head(coarser)*v.Ladder.width[coarser] >= end {
+			return true
+		}
+	}
+	return false
 }
 
 // Count estimates the events in the window ending at the given moment. If that is not the present (live is false), the

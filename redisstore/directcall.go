@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -19,6 +20,7 @@ type directCall struct {
 	kind    syncer.Kind
 	always  bool
 	ts, now int64
+	aging   bool
 	checks  []directCheck
 	limits  []syncer.Limit // of all checks
 	names   []byte         // of all hashes, one after the other
@@ -48,7 +50,7 @@ func newDirectCall() *directCall { return &directCall{done: make(chan struct{}, 
 func (d *Direct) encode(op *syncer.Op, ts, now int64) *directCall {
 	c := d.calls.Get().(*directCall)
 	*c = directCall{
-		ts: ts, now: now, kind: op.Kind, always: op.CountDenied,
+		ts: ts, now: now, aging: d.opt.Store.Aging(), kind: op.Kind, always: op.CountDenied,
 		checks: c.checks[:0], limits: c.limits[:0], names: c.names[:0], values: c.values[:0], done: c.done, timer: c.timer,
 	}
 	for i := range op.Checks {
@@ -266,6 +268,9 @@ func (c *directCall) estimate(op *syncer.Op, i int, buckets []syncer.Bucket, res
 	}
 	l := c.checks[i].ladder
 	v := leaparray.View{Ladder: l, A: counterOf(l, buckets)}
+	if c.aging {
+		v.Now = c.now
+	}
 	for _, limit := range op.Checks[i].Limits {
 		e, ok := v.Count(limit.Window, c.ts, c.ts >= c.now)
 		if !ok {
@@ -288,16 +293,17 @@ func counterOf(l *leaparray.Ladder, buckets []syncer.Bucket) (c leaparray.Counte
 			continue
 		}
 		// A bucket that was taken back to zero may be the newest, which decides what the level holds, here as in the script.
-		n := b.N
-		if n == 0 {
-			n = 1
+		set := func() bool {
+			if b.N == 0 {
+				_, ok := l.Mark(c, level, b.Index)
+				return ok
+			}
+			_, ok := l.Add(c, level, b.Index, b.N)
+			return ok
 		}
-		if _, ok := l.Add(c, level, b.Index, n); !ok {
-			c = l.Grow(c, leaparray.Heap{}, level, b.Index, n)
-			l.Add(c, level, b.Index, n)
-		}
-		if b.N == 0 {
-			l.Add(c, level, b.Index, -1)
+		if !set() {
+			c = l.Grow(c, leaparray.Heap{}, level, b.Index, cmp.Or(b.N, 1))
+			set()
 		}
 	}
 	return c

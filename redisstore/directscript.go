@@ -58,14 +58,15 @@ func (g *directScript) reset(sender string) {
 
 // encode makes the command of the calls.
 func (g *directScript) encode(seq uint64) {
-	checks := 0
+	checks, now := 0, int64(0)
 	for _, c := range g.calls {
-		checks += len(c.checks)
+		checks, now = checks+len(c.checks), max(now, c.now)
 		for i := range c.checks {
 			c.checks[i].plan = g.plan(c.checks[i].ladder, c.limitsOf(i))
 		}
 	}
 	g.packed = appendPackedHead(g.packed)
+	g.pack(now)
 	g.packPlans()
 	g.pack(int64(len(g.calls)))
 	for _, c := range g.calls {
@@ -123,7 +124,7 @@ func (g *directScript) packPlans() {
 	for _, l := range g.ladders {
 		g.pack(int64(l.Len()))
 		for i, lv := range l.Levels() {
-			g.pack(l.Width(i), lv.Span().Milliseconds(), l.Keep(i))
+			g.pack(l.Width(i), lv.Span().Milliseconds(), l.Keep(i), fieldTTL(l, i))
 		}
 	}
 	g.pack(int64(len(g.plans)))

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"twotier/internal/embedded"
-	"twotier/internal/redistest"
 	"twotier/internal/storetest"
 	"twotier/leaparray"
 	"twotier/redisstore"
@@ -52,15 +51,10 @@ func twoSpaces(t testing.TB) (map[string]*leaparray.Ladder, map[string]syncer.Na
 		map[string]syncer.Namespace{"default": {Ladder: short}, "other": {Ladder: other}}
 }
 
-// randomOp draws any operation over a few keys. Either it takes back or its events are late: when the newest bucket of a
-// key has come to zero, memory may forget that there was one, and then read a late window from a finer level.
-func randomOp(dice *rand.Rand, now int64, late bool) syncer.Op {
+// randomOp draws any operation over a few keys.
+func randomOp(dice *rand.Rand, now int64) syncer.Op {
 	op := syncer.Op{Kind: syncer.Kind(dice.IntN(3))}
-	choice := 3
-	if late {
-		choice = dice.IntN(8)
-	}
-	switch choice {
+	switch dice.IntN(8) {
 	case 0:
 		op.TS = now - dice.Int64N(60_000)
 	case 1:
@@ -85,7 +79,7 @@ func randomOp(dice *rand.Rand, now int64, late bool) syncer.Op {
 		if op.Kind == syncer.Add && dice.IntN(2) == 0 {
 			c.Limits = nil
 		}
-		if !late && op.Kind == syncer.Add && dice.IntN(4) == 0 {
+		if op.Kind == syncer.Add && dice.IntN(4) == 0 {
 			c.N = -c.N
 		}
 		op.Checks = append(op.Checks, c)
@@ -102,29 +96,51 @@ func outcome(ctx context.Context, d doer, op syncer.Op) string {
 	return fmt.Sprintf("allowed %v, retry after %d, %+v", res.Allowed, res.RetryAfter, res.Checks)
 }
 
+// bounce counts something and takes it back: what fell behind the newest bucket must stay so.
+func bounce(t *testing.T, dice *rand.Rand, both ...doer) {
+	key, n := fmt.Sprint("k", dice.IntN(4)), 1+dice.Int64N(3)
+	for _, d := range both {
+		add(t, d, key, n, 0)
+		add(t, d, key, -n, 0)
+	}
+}
+
 // TestModesAreEquivalent carries one random trace out in both modes.
 func TestModesAreEquivalent(t *testing.T) {
 	t.Parallel()
-	t.Run("late", func(t *testing.T) { testModesAreEquivalent(t, true) })
-	t.Run("taking back", func(t *testing.T) { testModesAreEquivalent(t, false) })
+	expiries(t, testModesAreEquivalent)
 }
 
-func testModesAreEquivalent(t *testing.T, late bool) {
+func testModesAreEquivalent(t *testing.T, open opener, aged bool) {
 	seed := storetest.Seed(t)
 	dice := rand.New(rand.NewPCG(seed, 5))
 	ladders, spaces := twoSpaces(t)
 	clk := newClock(t0)
-	store := open(t, redisstore.Options{URL: redistest.Start(t).URL(), Ladders: ladders})
+	store := open(t, redisstore.Options{Ladders: ladders})
 	direct := openDirect(t, redisstore.DirectOptions{Store: store, Now: clk.now.Load})
-	counter := openCounter(t, syncer.Options{Store: embedded.New(embedded.Options{}), Now: clk.now.Load, Namespaces: spaces})
+	memory := embedded.New(embedded.Options{})
+	opt := syncer.Options{Store: memory, Now: clk.now.Load, Namespaces: spaces}
+	if aged {
+		opt.Store = agingStore{memory}
+	}
+	counter := openCounter(t, opt)
+	age := ager{dice, ladders, clk.now.Load}
 	for i := range 2500 {
+		if aged && dice.IntN(40) == 0 {
+			age.ageEmbedded(memory)
+			age.ageRedis(t, store, syncer.Placement{Partitions: syncer.DefaultPartitions})
+		}
 		switch dice.IntN(200) {
 		case 0:
 			clk.now.Add(dice.Int64N(200_000))
 		default:
 			clk.now.Add(dice.Int64N(300) * dice.Int64N(2))
 		}
-		op := randomOp(dice, clk.now.Load(), late)
+		op := randomOp(dice, clk.now.Load())
+		if dice.IntN(20) == 0 {
+			bounce(t, dice, counter, direct)
+			flush(t, counter)
+		}
 		if a, b := outcome(t.Context(), counter, op), outcome(t.Context(), direct, op); a != b {
 			t.Fatalf("operation %d at %d: %+v\ntwo-tier: %s\ndirect:   %s", i, clk.now.Load(), op, a, b)
 		}
@@ -134,11 +150,15 @@ func testModesAreEquivalent(t *testing.T, late bool) {
 // TestModesReadEachOther writes some in one mode and reads it in the other, over and over on the same data.
 func TestModesReadEachOther(t *testing.T) {
 	t.Parallel()
+	expiries(t, testModesReadEachOther)
+}
+
+func testModesReadEachOther(t *testing.T, open opener, aged bool) {
 	dice := rand.New(rand.NewPCG(storetest.Seed(t), 6))
 	ladders, spaces := twoSpaces(t)
 	clk := newClock(t0)
 	few := syncer.Placement{Partitions: 7}
-	store := open(t, redisstore.Options{URL: redistest.Start(t).URL(), Ladders: ladders, Placement: few})
+	store := open(t, redisstore.Options{Ladders: ladders, Placement: few})
 	direct := openDirect(t, redisstore.DirectOptions{Store: store, Now: clk.now.Load})
 	for phase := range 12 {
 		counter := openCounter(t, syncer.Options{Store: store, Now: clk.now.Load, Namespaces: spaces, Placement: few})
@@ -148,9 +168,12 @@ func TestModesReadEachOther(t *testing.T) {
 		}
 		for range 60 {
 			clk.now.Add(dice.Int64N(300) * dice.Int64N(2))
-			_ = outcome(t.Context(), writer, randomOp(dice, clk.now.Load(), phase%4 < 2))
+			_ = outcome(t.Context(), writer, randomOp(dice, clk.now.Load()))
 		}
 		flush(t, counter)
+		if aged {
+			ager{dice, ladders, clk.now.Load}.ageRedis(t, store, few)
+		}
 		// Who knows which keys there are hears of others' with the next verification: one who begins now finds them all.
 		reader := openCounter(t, syncer.Options{Store: store, Now: clk.now.Load, Namespaces: spaces, Placement: few})
 		for _, ns := range []string{"default", "other"} {

@@ -105,9 +105,15 @@ func (c *Counter) addSpace(name string, ns Namespace) error {
 	margin := ns.Ladder.Width(ns.Ladder.Len()-1) + leaparray.MaxAhead.Milliseconds()
 	c.byName[name] = len(c.spaces)
 	c.spaces = append(c.spaces, &space{
-		name: name, ladder: ns.Ladder, onCold: ns.OnCold, ttl: 2*span + margin,
+		name: name, ladder: ns.Ladder, onCold: ns.OnCold, aging: c.aging(), ttl: 2*span + margin,
 	})
 	return nil
+}
+
+// aging reports whether the store deletes buckets by their age.
+func (c *Counter) aging() bool {
+	a, ok := c.opt.Store.(Ager)
+	return ok && a.Aging()
 }
 
 func newWriter() string { return rand.Text()[:12] }

@@ -82,7 +82,7 @@ func (k *call) reach() error {
 		if t.check.N < 0 && t.blind {
 			return errBlind
 		}
-		v := t.view()
+		v := k.view(t)
 		for j := range t.check.Limits {
 			if _, ok := v.Range(t.check.Limits[j].Window, k.ts); !ok {
 				return k.outOfReach(t, &t.check.Limits[j])
@@ -134,8 +134,11 @@ func (c *Counter) count(k *call) error {
 }
 
 // view reads what is known of the target's key, synced and pending.
-func (t *target) view() leaparray.View {
+func (k *call) view(t *target) leaparray.View {
 	v := leaparray.View{Ladder: t.sp.ladder}
+	if t.sp.aging {
+		v.Now = k.now
+	}
 	if r := t.p.find(t.hash, t.ns, t.check.Key); r != 0 {
 		e := t.p.arena.entry(r)
 		v.A, v.B = t.p.syncedOf(e), t.p.pendingOf(e)
@@ -144,7 +147,7 @@ func (t *target) view() leaparray.View {
 }
 
 func (c *Counter) compare(k *call, t *target, r *CheckResult) error {
-	v := t.view()
+	v := k.view(t)
 	for i := range t.check.Limits {
 		limit := &t.check.Limits[i]
 		lr := LimitResult{Window: limit.Window, Max: limit.Max}

@@ -160,6 +160,13 @@ func (c *Counter) takeKey(p *partition, r *Round, at ref, e entry, load bool) {
 		}
 		return true
 	})
+	if l.Buckets(pending) > len(r.buckets)-first {
+		for level := range l.Len() {
+			if idx, owed := p.owes(e, l, level); owed {
+				r.buckets = append(r.buckets, Bucket{Level: uint8(level), Index: idx})
+			}
+		}
+	}
 	k.adds = len(r.buckets)
 	k.New = p.warm(e) && e.synced() == 0 && k.adds > first
 	// The time to live that was set with the first count in a coarsest bucket lasts for as long as that is needed. A key that the

@@ -150,6 +150,8 @@ func (w *world) step() {
 		w.series()
 	case n < 72:
 		w.forget()
+	case n < 75:
+		w.bounce()
 	case n < 90:
 		time.Sleep(time.Duration(w.rnd.IntN(400)) * time.Millisecond)
 	case n < 94:

@@ -171,6 +171,25 @@ func (w *world) add() {
 	}
 }
 
+// bounce counts an event and takes it back. What is known of others must not change by it, nor what is remembered of the past.
+func (w *world) bounce() {
+	if w.two != nil || w.plan.memory > 0 {
+		return
+	}
+	key, now := w.key("limited"), w.now()
+	k := w.truth(key)
+	op := syncer.Op{Kind: syncer.Add, TS: now, Checks: []syncer.Check{{N: 1}}}
+	if !w.do(w.c, &op, []string{key}, new(syncer.Result)) {
+		return
+	}
+	op.Checks[0].N = -1
+	if w.now() == now && w.do(w.c, &op, []string{key}, new(syncer.Result)) {
+		return
+	}
+	w.record(k, true, now, 1)
+	k.log = append(k.log, event{ts: now, n: 1})
+}
+
 // takeBack takes from each bucket no more than has been counted in it, be it in memory or not.
 func (w *world) takeBack(key string, k *truth, op *syncer.Op, ts int64) {
 	op.Checks[0].N = -op.Checks[0].N

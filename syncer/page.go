@@ -69,7 +69,7 @@ func (c *Counter) stateOf(p *partition, e entry) (k KeyState, ok bool) {
 	ns, key := e.name()
 	k.NS, k.Key = slices.Clone(ns), slices.Clone(key)
 	l := c.spaces[e.space()].ladder
-	l.Each(p.syncedOf(e), func(level int, idx, n int64) bool {
+	l.EachKept(p.syncedOf(e), func(level int, idx, n int64) bool {
 		k.Buckets = append(k.Buckets, Bucket{Level: uint8(level), Index: idx, N: n})
 		return true
 	})

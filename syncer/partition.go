@@ -1,6 +1,7 @@
 package syncer
 
 import (
+	"cmp"
 	"sync"
 	"time"
 
@@ -12,6 +13,7 @@ type space struct {
 	name   string
 	ladder *leaparray.Ladder
 	onCold OnCold
+	aging  bool // the store deletes buckets by their age
 	// ttl is the time to live of a key in the store in milliseconds: a little more than twice the longest span, so that
 	// setting it along with the first count in a bucket of the coarsest level is enough.
 	ttl int64
@@ -193,19 +195,36 @@ func (p *partition) growPending(e entry, l *leaparray.Ladder, level int, idx, n 
 	return c
 }
 
-// setSynced makes a bucket hold what the store holds.
+// setSynced makes a bucket hold what the store holds. One that is zero may be the newest of its level, which says how far
+// back that is complete.
 func (p *partition) setSynced(e entry, l *leaparray.Ladder, level int, idx, n int64) {
 	c := p.syncedOf(e)
 	d := n - l.Sum(c, level, idx, idx)
-	if _, ok := l.Add(c, level, idx, d); ok {
+	set := func() bool {
+		if n == 0 && d == 0 {
+			_, ok := l.Mark(c, level, idx)
+			return ok
+		}
+		_, ok := l.Add(c, level, idx, d)
+		return ok
+	}
+	if set() {
 		return
 	}
 	to := counterAlloc{a: &p.arena}
 	old := e.synced()
-	c = l.Grow(c, &to, level, idx, d)
+	c = l.Grow(c, &to, level, idx, cmp.Or(d, 1))
 	p.arena.releaseCounter(old)
 	e.setSynced(to.ref)
-	l.Add(c, level, idx, d)
+	set()
+}
+
+// owes reports whether the newest bucket of a level is one that came to zero before the store heard of it. It is told all the
+// same: what was dropped because of it must not seem never to have been there.
+func (p *partition) owes(e entry, l *leaparray.Ladder, level int) (idx int64, ok bool) {
+	pending := p.pendingOf(e)
+	idx = l.Head(pending, level)
+	return idx, idx > l.Head(p.syncedOf(e), level) && l.Sum(pending, level, idx, idx) == 0
 }
 
 // clearPending forgets what is pending of an entry.

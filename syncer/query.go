@@ -25,7 +25,7 @@ func (c *Counter) Series(ctx context.Context, ns, key []byte, window int64, fore
 		return 0, nil, err
 	}
 	defer k.unlock()
-	bucketMS, ok := k.targets[0].view().Series(window, k.ts, func(start, n int64) {
+	bucketMS, ok := k.view(&k.targets[0]).Series(window, k.ts, func(start, n int64) {
 		points = append(points, Point{start, n})
 	})
 	if !ok {

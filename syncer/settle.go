@@ -209,7 +209,7 @@ func (c *Counter) settleKey(p *partition, r *Round, k *KeyRound, sec uint32) {
 		}
 	}
 	w.tell(nil, absence{})
-	p.tidyPending(e, l)
+	p.tidyPending(e, l, len(k.Adds))
 	if e.has(flagParked) {
 		e.drop(flagParked)
 		if e.hasPending() || e.has(flagReset|flagRenew) {
@@ -218,14 +218,18 @@ func (c *Counter) settleKey(p *partition, r *Round, k *KeyRound, sec uint32) {
 	}
 }
 
-// tidyPending gives the memory of a pending counter back once nothing is in it.
-func (p *partition) tidyPending(e entry, l *leaparray.Ladder) {
-	live := false
-	l.Each(p.pendingOf(e), func(int, int64, int64) bool {
-		live = true
+// tidyPending gives the memory of a pending counter back once nothing is in it but what was flushed, which are so many buckets.
+func (p *partition) tidyPending(e entry, l *leaparray.Ladder, flushed int) {
+	pending := p.pendingOf(e)
+	keep := false
+	l.Each(pending, func(int, int64, int64) bool {
+		keep = true
 		return false
 	})
-	if !live {
+	for level := 0; !keep && l.Buckets(pending) > flushed && level < l.Len(); level++ {
+		_, keep = p.owes(e, l, level)
+	}
+	if !keep {
 		p.dropPending(e)
 	}
 }
@@ -238,10 +242,6 @@ func (p *partition) takeLoaded(e entry, l *leaparray.Ladder, loaded []Bucket) {
 		b := &loaded[i]
 		if int(b.Level) >= l.Len() {
 			continue
-		}
-		if b.N == 0 {
-			// It may be the newest of its level: without it a late window would take the level for complete.
-			p.setSynced(e, l, int(b.Level), b.Index, 1)
 		}
 		p.setSynced(e, l, int(b.Level), b.Index, b.N)
 	}

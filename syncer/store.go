@@ -28,6 +28,11 @@ type Store interface {
 	Exchange(ctx context.Context, rounds []*Round)
 }
 
+// Ager is a Store that may delete buckets by their age, whether or not newer ones came. One that wraps it must say so, too.
+type Ager interface {
+	Aging() bool
+}
+
 // Bucket is one bucket of a key and a number.
 type Bucket struct {
 	// Level and Index say which bucket.

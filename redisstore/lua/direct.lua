@@ -1,11 +1,12 @@
 -- Operations carried out in Redis alone, one after the other. KEYS: sequence of the sender, then the hash of every check, then
 -- versions. ARGV: the sequence, its ttl, and a MessagePack array of numbers, which costs much less than as many arguments:
--- number of ladders, the ladders (number of levels, then width, span and keep of each), number of plans, the plans (ladder, ttl,
--- number of limits, then window and max of each), number of operations, the operations (acquire or add (1 or 0), count even
--- if denied (1 or 0), time, number of checks, then position of the version, plan and n of each).
+-- the present, number of ladders, the ladders (number of levels, then width, span, keep and ttl of a field of each), number of
+-- plans, the plans (ladder, ttl, number of limits, then window and max of each), number of operations, the operations (acquire
+-- or add (1 or 0), count even if denied (1 or 0), time, number of checks, then position of the version, plan and n of each).
 -- Reply: a MessagePack array: whether the sequence was known, then for each operation 2 and an error, or whether it is allowed
 -- (1 or 0) and its checks: of an acquire, count, bucket width and retry after (or 0 or -1) for each limit; of an add, how many buckets
 -- there are, and the field and the count of each.
+-- After the first write nothing is called that may raise: an operation of which a key refuses is taken back, and fails alone.
 local call, try, floor, format = redis.call, redis.pcall, math.floor, string.format
 local KEYS = KEYS
 local last, verdicts = 0, ''
@@ -22,9 +23,15 @@ local fields = setmetatable({}, {__index = function(t, s)
   t[s] = f
   return f
 end})
+-- The largest number of Lua that an integer of Redis can be, and up to where every integer is one, with room for a batch.
+local MOST, EXACT = 9223372036854774784, 1e15
+local large = false -- whether a count beyond that was met
 local counts = setmetatable({}, {__index = function(t, s)
-  -- What HINCRBY would refuse, and what a number of Lua can't hold, is no count.
-  local n = s == '0' and 0 or string.find(s, '^%-?[1-9]%d*$') and #s < 16 and tonumber(s)
+  -- What HINCRBY would refuse is no count.
+  local digits = string.match(s, '^%-?([1-9]%d*)$')
+  local n = s == '0' and 0 or digits and (#digits < 19 or #digits == 19 and digits <= '9223372036854775807') and tonumber(s)
+  if n then n = math.max(-MOST, math.min(MOST, n)) end
+  large = large or n and math.abs(n) > EXACT
   t[s] = n
   return n
 end})
@@ -38,30 +45,42 @@ local args = cmsgpack.unpack(ARGV[3])
 local a = 0
 local function num() a = a + 1; return args[a] end
 
+local now = num()
 local ladders, plans = {}, {}
 for i = 1, num() do
-  local l = {levels = num(), most = 0, width = {}, span = {}, keep = {}}
+  local l = {levels = num(), most = 0, width = {}, span = {}, keep = {}, ttl = {}}
   for j = 1, l.levels do
-    l.width[j], l.span[j], l.keep[j] = num(), num(), num()
+    l.width[j], l.span[j], l.keep[j], l.ttl[j] = num(), num(), num(), digits[num()]
     l.most = l.most + l.keep[j] + 1
   end
   ladders[i] = l
 end
+
+-- finest is the first level that covers a window which ends at ts and, where buckets go by age, still has all of it: 0 if none.
+local function finest(ladder, window, ts)
+  for level = 1, ladder.levels do
+    local width = ladder.width[level]
+    if ladder.span[level] >= window and
+      not (AGING and floor((ts - window + 1) / width) < floor(now / width) - ladder.keep[level]) then
+      return level
+    end
+  end
+  return 0
+end
+
 for i = 1, num() do
   local p = {ladder = ladders[num()], ttl = num(), limits = num(), window = {}, max = {}, level = {}, stamp = 0,
-    oldest = {}, present = {}, name = {}}
+    oldest = {}, present = {}, gone = {}, name = {}}
   for j = 1, p.limits do
     p.window[j], p.max[j] = num(), num()
-    local level = 1
-    while p.ladder.span[level] < p.window[j] do level = level + 1 end
-    p.level[j] = level
+    p.level[j] = finest(p.ladder, p.window[j], now)
   end
   plans[i] = p
 end
 
 -- A hash is a flat list of fields and counts, as numbers: a table for each level would take longer to make than to do without.
 -- A field that is no bucket is -1, which is of no level.
-local hashes, touched = {}, {}
+local hashes = {}
 
 -- load reads a hash once. It returns whether it had been read before, too.
 local function load(key)
@@ -79,17 +98,20 @@ local function load(key)
     end
     h[i], h[i + 1] = f, n
   end
+  for i = 2, large and #h or 0, 2 do
+    if math.abs(h[i]) > EXACT then h.odd = true end -- it has to be added to by Redis
+  end
   hashes[key] = h
   return h, false
 end
 
--- The plan of the check at hand, and what is in it: the fields of the present buckets, and those of the oldest that each
--- limit sums. Its stamp changes with them.
-local current, ladder, levels, limits, window, max, level, oldest, present
+-- The plan of the check at hand, and what is in it: the fields of the present buckets, those of the oldest that each limit
+-- sums, and of the oldest that are kept beside the present ones. Its stamp changes with them.
+local current, ladder, levels, limits, window, max, level, oldest, present, gone
 local function follow(plan, ts)
   if plan ~= current then
     current, ladder, limits = plan, plan.ladder, plan.limits
-    window, max, level, oldest, present = plan.window, plan.max, plan.level, plan.oldest, plan.present
+    window, max, level, oldest, present, gone = plan.window, plan.max, plan.level, plan.oldest, plan.present, plan.gone
     levels = ladder.levels
   end
   if plan.ts == ts then return end
@@ -98,10 +120,12 @@ local function follow(plan, ts)
     local f = floor(ts / ladder.width[l]) * 10 + l - 1
     if f ~= present[l] then
       present[l], plan.name[l], plan.stamp = f, digits[f], plan.stamp + 1
+      gone[l] = f - 10 * ladder.keep[l]
     end
   end
   for j = 1, limits do
-    local f = floor((ts - window[j] + 1) / ladder.width[level[j]]) * 10 + level[j] - 1
+    if AGING then level[j] = finest(ladder, window[j], ts) end
+    local f = level[j] > 0 and floor((ts - window[j] + 1) / ladder.width[level[j]]) * 10 + level[j] - 1 or -1
     if f ~= oldest[j] then
       oldest[j], plan.stamp = f, plan.stamp + 1
     end
@@ -109,17 +133,18 @@ local function follow(plan, ts)
 end
 
 -- look goes through a hash. It finds where in it the present buckets are (0 for none) and sums the window of every limit,
--- oldest buckets included. If a bucket is newer than ts then the sums are not what decides: newest is false. What is found
--- in a hash that is asked for again is kept with it: busy keys have many buckets and come often.
+-- oldest buckets included. If a bucket is newer than ts then the sums are not what decides: newest is false. stale says
+-- whether there are buckets that fall behind the present ones. What is found in a hash that is asked for again is kept with
+-- it: busy keys have many buckets and come often.
 local firstAt, firstSums = {}, {}
-local at, sums, newest, seen, memo
+local at, sums, newest, stale, seen, memo
 local function look(h, plan, ts, again)
   follow(plan, ts)
   seen, memo = h, h.memo
   if memo then
     at, sums = memo.at, memo.sums
     if memo.plan == plan and memo.stamp == plan.stamp then
-      newest = memo.newest
+      newest, stale = memo.newest, memo.stale
       return
     end
   elseif again then
@@ -131,19 +156,19 @@ local function look(h, plan, ts, again)
   end
   for l = 1, levels do at[l] = 0 end
   for j = 1, limits do sums[j] = 0 end
-  newest = true
+  newest, stale = true, false
   for i = 1, #h, 2 do
     local f = h[i]
     local l = f % 10 + 1
-    local now = present[l]
-    if now then
-      if f == now then at[l] = i + 1 elseif f > now then newest = false end
+    local p = present[l]
+    if p then
+      if f == p then at[l] = i + 1 elseif f > p then newest = false elseif f < gone[l] then stale = true end
       for j = 1, limits do
         if level[j] == l and f >= oldest[j] then sums[j] = sums[j] + h[i + 1] end
       end
     end
   end
-  if memo then memo.plan, memo.stamp, memo.newest, memo.n = plan, plan.stamp, newest, nil end
+  if memo then memo.plan, memo.stamp, memo.newest, memo.stale, memo.n = plan, plan.stamp, newest, stale, nil end
 end
 
 local function sum(h, level, lo, hi)
@@ -167,13 +192,22 @@ local function head(h, level)
   return newest
 end
 
+-- lost tells whether a coarser level has a bucket that begins after the newest of this one, so that some of these are gone.
+local function lost(h, ladder, level, newest)
+  for l = level + 1, ladder.levels do
+    if head(h, l) * ladder.width[l] >= (newest + 1) * ladder.width[level] then return true end
+  end
+end
+
 -- peak is the largest sum, oldest buckets included, of a window of this length that contains ts. It returns nil if no
 -- level holds all of it.
 local function peak(h, ladder, window, ts)
   for level = 1, ladder.levels do
     local width, newest = ladder.width[level], head(h, level)
     local lo = floor((ts - window + 1) / width)
-    if ladder.span[level] >= window and lo >= newest - ladder.keep[level] then
+    local last = AGING and math.max(newest, floor(now / width)) or newest
+    if ladder.span[level] >= window and lo >= last - ladder.keep[level] and
+      (AGING or newest >= lo or not lost(h, ladder, level, newest)) then
       local hi = floor(ts / width)
       local p = sum(h, level, lo, hi)
       for e = hi + 1, math.min(newest, floor((ts + window - 1) / width)) do
@@ -218,17 +252,42 @@ end
 
 -- extend has the key live until no window can reach it any more.
 local function extend(key, plan)
-  if not plan.ends then
-    local now = call('TIME')
-    plan.ends = digits[now[1] * 1000 + floor(now[2] / 1000) + plan.ttl]
+  if plan.ends == nil then
+    local t = try('TIME')
+    plan.ends = not t.err and digits[t[1] * 1000 + floor(t[2] / 1000) + plan.ttl]
   end
-  call('PEXPIREAT', key, plan.ends) -- PEXPIRE takes longer: it has to be rewritten for replicas
+  -- PEXPIRE takes longer: it has to be rewritten for replicas.
+  if not plan.ends or type(try('PEXPIREAT', key, plan.ends)) == 'table' then try('PEXPIRE', key, digits[plan.ttl]) end
 end
 
--- purge deletes the buckets that have fallen behind the newest.
+-- delete takes fields out of a hash.
+local function delete(key, names)
+  -- Lua can't unpack more than about 8,000 at a time.
+  for i = 1, #names, 1000 do try(HDEL, key, unpack(names, i, math.min(i + 999, #names))) end
+end
+
+-- prune deletes the buckets of a hash that have fallen behind the present ones of its plan.
+local function prune(key, h)
+  local names, kept = {}, 0
+  for i = 1, #h, 2 do
+    local f = h[i]
+    local first = gone[f % 10 + 1]
+    if first and f < first then
+      names[#names + 1] = digits[f]
+    else
+      h[kept + 1], h[kept + 2] = f, h[i + 1]
+      kept = kept + 2
+    end
+  end
+  for i = #h, kept + 1, -1 do h[i] = nil end
+  h.memo, seen = nil, nil
+  delete(key, names)
+end
+
+-- purge deletes the buckets that have fallen behind the newest of a hash that was not read.
 local function purge(key, ladder)
-  local flat, gone = call(HGETALL, key), {}
-  local newest = {}
+  local flat, names, newest = try(HGETALL, key), {}, {}
+  if flat.err then return end
   for pass = 1, 2 do
     for i = 1, #flat, 2 do
       local f = fields[flat[i]]
@@ -238,51 +297,77 @@ local function purge(key, ladder)
         if pass == 1 then
           newest[level] = math.max(newest[level] or 0, idx)
         elseif idx < newest[level] - ladder.keep[level] then
-          gone[#gone + 1] = flat[i]
+          names[#names + 1] = flat[i]
         end
       end
     end
   end
-  for i = 1, #gone, 1000 do call(HDEL, key, unpack(gone, i, math.min(i + 999, #gone))) end
+  delete(key, names)
+end
+
+-- What the operation at hand has counted: key, field, ttl of the field and n of each, for who has to take it back.
+local done, several = {}, false
+local function note(key, field, ttl, n)
+  local i = #done
+  done[i + 1], done[i + 2], done[i + 3], done[i + 4] = key, field, ttl, n
+end
+
+local function takeBack()
+  for i = 1, #done, 4 do
+    add(done[i], done[i + 1], digits[-done[i + 3]], done[i + 2])
+    hashes[done[i]] = nil
+  end
+end
+
+-- held is how much of n can be taken back from a bucket, or nil and an error text.
+local function held(key, field, n)
+  local v = try(HGET, key, field)
+  if type(v) == 'table' then return nil, v.err end
+  return math.min(n, math.max(0, tonumber(v or 0) or 0))
+end
+
+-- size is how many fields a hash has.
+local function size(key)
+  local n = try(HLEN, key)
+  return type(n) == 'number' and n or 0
 end
 
 -- each adds n to the bucket of every level, one by one. It returns an error text if the key refuses.
 local function each(key, h, plan, n, ts)
-  local ladder = plan.ladder
+  local ladder, first, last = plan.ladder, false, false -- whether the first and the last bucket are new
   if h then h.memo = nil end
   for level = 1, ladder.levels do
     local idx = floor(ts / ladder.width[level])
-    local d, f = n, idx * 10 + level - 1
+    local d, f, ttl, err = n, idx * 10 + level - 1, ladder.ttl[level], nil
     local field = digits[f]
-    if n < 0 then d = -math.min(-n, math.max(0, tonumber(try(HGET, key, field) or 0) or 0)) end
+    if n < 0 then
+      d, err = held(key, field, -n)
+      if err then return err end
+      d = -d
+    end
     if h and idx < head(h, level) - ladder.keep[level] then d = 0 end
     if d ~= 0 then
-      local v = add(key, field, digits[d], digits[ladder.span[level] + ladder.width[level] + 2000])
+      local v = add(key, field, digits[d], ttl)
       if type(v) == 'table' then return v.err end
+      note(key, field, ttl, d)
       v = tonumber(v)
       if h then
         local i = 1
         while h[i] and h[i] ~= f do i = i + 2 end
         h[i], h[i + 1] = f, v
       end
-      if v == d and level == ladder.levels then extend(key, plan) end
-      if v == d and level == 1 and call(HLEN, key) > ladder.most then purge(key, ladder) end
+      if v == d and level == 1 then first = true end
+      if v == d and level == ladder.levels then last = true end
     end
   end
+  if last then extend(key, plan) end
+  if not h and (last or first and size(key) > ladder.most) then purge(key, ladder) end
 end
 
--- count adds n to the bucket of every level: in one command if it is known what is there and nothing is newer.
+-- set adds n to the present bucket of every level of a hash of which all is known, in one command.
 local written = {}
-local function count(key, version, plan, n, ts)
-  if not touched[version] then
-    touched[version] = true
-    if call('HINCRBY', KEYS[version], 'v', '1') == 1 then begin(KEYS[version]) end
-  end
-  local h = hashes[key]
-  if h and seen ~= h then look(h, plan, ts, true) end
-  seen = nil
-  if not HSET or not h or h.odd or not newest or n < 0 then return each(key, h, plan, n, ts) end
-  local v, first = n, nil
+local function set(key, h, plan, n)
+  local v
   for l = 1, levels do
     local i = at[l]
     if i == 0 then
@@ -292,20 +377,46 @@ local function count(key, version, plan, n, ts)
       v = h[i] + n
     end
     h[i] = v
-    if l == 1 then first = v end
     written[2 * l - 1], written[2 * l] = plan.name[l], digits[v]
   end
   if memo then
     memo.n = nil
     for j = 1, limits do sums[j] = sums[j] + n end
   end
-  local done = try(HSET, key, unpack(written, 1, 2 * levels))
-  if type(done) == 'table' then
+  local result = try(HSET, key, unpack(written, 1, 2 * levels))
+  if type(result) == 'table' then
     hashes[key] = nil
-    return done.err
+    return result.err
   end
   if v == n then extend(key, plan) end
-  if first == n and #h > 2 * ladder.most then purge(key, ladder) end
+  for l = 1, several and levels or 0 do note(key, plan.name[l], ladder.ttl[l], n) end
+end
+
+-- count adds n to the bucket of every level: in one command if it is known what is there and nothing is newer.
+local function count(key, plan, n, ts)
+  local h = hashes[key]
+  if h and seen ~= h then look(h, plan, ts, true) end
+  seen = nil
+  local old = h and newest and stale and n > 0 -- the present buckets then say what fell behind them
+  local refused
+  if not HSET or not h or h.odd or not newest or n < 0 then
+    refused = each(key, h, plan, n, ts)
+  else
+    refused = set(key, h, plan, n)
+  end
+  if old and not refused then prune(key, h) end
+  return refused
+end
+
+local touched, wrote = {}, false
+
+-- touch counts the change of a partition, of which KEYS[k] is a hash, once for all. It returns an error text if that is refused.
+local function touch(version, k)
+  if touched[version] then return end
+  local v = try('HINCRBY', KEYS[version], 'v', '1')
+  if type(v) == 'table' then return v.err end
+  touched[version], wrote = true, true
+  if v == 1 then pcall(begin, KEYS[version], 0, survived(k, k, 1) and 0 or nil) end
 end
 
 local out, o = {repeated and 1 or 0}, 1
@@ -313,35 +424,35 @@ local out, o = {repeated and 1 or 0}, 1
 -- judge compares all limits of a check with what is there and n. It returns whether they hold, or nil and an error text.
 local function judge(acquire, h, plan, ts, n, position, again)
   look(h, plan, ts, again)
-  if not acquire and newest then return true end
-  local held, known = true, memo and memo.n == n
+  if not acquire and newest and not AGING then return true end
+  local holds, known = true, memo and memo.n == n
   for j = 1, limits do
     local window, max, p, level, lo, hi = window[j], max[j], sums[j], level[j], nil, nil
-    if not newest then
-      p, level, lo, hi = peak(h, ladder, window, ts)
-      if not p then return nil, 'OUTOFREACH ' .. position .. ' ' .. digits[window] end
-    end
+    -- An empty window may be one of a level that has lost its buckets.
+    local plain = newest and (AGING or p ~= 0 or #h == 0)
+    if not plain then p, level, lo, hi = peak(h, ladder, window, ts) end
+    if not p or level == 0 then return nil, 'OUTOFREACH ' .. position .. ' ' .. digits[window] end
     if acquire then
       local wait, width = 0, ladder.width[level]
       if p + n > max then
-        held = false
+        holds = false
         local idx
-        if not newest then
+        if not plain then
           idx = free(h, level, lo, hi, sum(h, level, lo, hi), n, max)
-        elseif known then
+        elseif known and memo.free[j] ~= nil then
           idx = memo.free[j]
         else
           idx = free(h, level, (oldest[j] - level + 1) / 10, (present[level] - level + 1) / 10, p, n, max)
         end
-        if memo then memo.free[j] = idx end
+        if memo and plain then memo.free[j] = idx end
         wait = retry(idx, width, window, ts, n, max)
       end
-      out[o + 1], out[o + 2], out[o + 3] = p, width, wait
+      out[o + 1], out[o + 2], out[o + 3] = math.min(MOST, p), width, wait
       o = o + 3
     end
   end
   if memo then memo.n = n end
-  return held
+  return holds
 end
 
 -- tell appends a hash as it is now.
@@ -350,7 +461,7 @@ local function tell(h, ladder)
   o = size
   for i = 1, #h, 2 do
     if ladder.width[h[i] % 10 + 1] then
-      out[o + 1], out[o + 2] = h[i], h[i + 1]
+      out[o + 1], out[o + 2] = h[i], math.min(MOST, h[i + 1])
       o, n = o + 2, n + 1
     end
   end
@@ -378,6 +489,24 @@ local function complete(acquire, start, checks)
   end
 end
 
+-- carry counts the checks of an operation. It returns an error text if a key refuses: then it has counted none.
+local function carry(checks, ts)
+  for i = 1, checks do
+    local refused = touch(args[a + 3 * i - 2], key + i)
+    if refused then return refused end
+  end
+  for i = #done, 1, -1 do done[i] = nil end
+  several = checks > 1
+  for i = 1, checks do
+    local c = a + 3 * i
+    local refused = count(KEYS[key + i], plans[args[c - 1]], args[c], ts)
+    if refused then
+      takeBack()
+      return refused
+    end
+  end
+end
+
 local decided = {}
 for op = 1, num() do
   local acquire, always, ts, checks = args[a + 1] == 1, args[a + 2] == 1, args[a + 3], args[a + 4]
@@ -387,15 +516,15 @@ for op = 1, num() do
   for i = 1, checks do
     local name, plan, n = KEYS[key + i], plans[args[a + 3 * i - 1]], args[a + 3 * i]
     if acquire or plan.limits > 0 then
-      local h, again, held
+      local h, again, holds
       h, again, failed = load(name)
       if failed then break end
       for j = 1, i - 1 do
         if KEYS[key + j] == name then n = n + args[a + 3 * j] end
       end
-      held, failed = judge(acquire, h, plan, ts, n, i, again)
+      holds, failed = judge(acquire, h, plan, ts, n, i, again)
       if failed then break end
-      allowed = allowed and held
+      allowed = allowed and holds
     end
   end
   if repeated then
@@ -403,10 +532,7 @@ for op = 1, num() do
     if verdict == 'e' then failed = failed or 'ERR refused before' else failed = nil end
     allowed = verdict == '1'
   elseif not failed and (allowed or always) then
-    for i = 1, checks do
-      local c = a + 3 * i
-      failed = failed or count(KEYS[key + i], args[c - 2], plans[args[c - 1]], args[c], ts)
-    end
+    failed = carry(checks, ts)
   end
   decided[op] = failed and 'e' or (allowed and '1' or '0')
   if failed then
@@ -420,6 +546,7 @@ for op = 1, num() do
   a, key = a + 3 * checks, key + checks
 end
 if not repeated then
-  call('SET', KEYS[1], ARGV[1] .. ':' .. table.concat(decided), 'PX', ARGV[2])
+  local set = try('SET', KEYS[1], ARGV[1] .. ':' .. table.concat(decided), 'PX', ARGV[2])
+  if set.err and not wrote then return set end -- else it has been carried out, whatever became of the number
 end
 return cmsgpack.pack(out)

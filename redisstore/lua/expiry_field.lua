@@ -1,4 +1,5 @@
 local WIDTH, HGET, HDEL, HLEN, HGETALL, HSET = 3, 'HGET', 'HDEL', 'HLEN', 'HGETALL', nil
+local AGING = true -- whether buckets go by age, whether or not newer ones came
 local function add(key, field, delta, ttl)
   local v = redis.pcall('HINCRBY', key, field, delta)
   -- A bucket that was there already has its time to live.

@@ -1,4 +1,5 @@
 local WIDTH, HGET, HDEL, HLEN, HGETALL, HSET = 3, 'EXHGET', 'EXHDEL', 'EXHLEN', 'EXHGETALL', nil
+local AGING = true -- whether buckets go by age, whether or not newer ones came
 local function add(key, field, delta, ttl)
   return redis.pcall('EXHINCRBY', key, field, delta, 'PX', ttl)
 end

@@ -1,0 +1,186 @@
+package redisstore_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"twotier/internal/redistest"
+	"twotier/redisstore"
+	"twotier/syncer"
+)
+
+// elsewhere returns a key of another partition.
+func elsewhere(s *redisstore.Store, from, name string) string {
+	for i := 0; ; i++ {
+		if key := fmt.Sprint(name, i); s.Partition(key) != s.Partition(from) {
+			return key
+		}
+	}
+}
+
+// TestDirectForeignStateFailsItsPartitionAlone has something else under the name of a partition's state: what is refused because of
+// it is not counted at all, and what is counted beside it is not called refused.
+func TestDirectForeignStateFailsItsPartitionAlone(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: srv.URL()})
+	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load, Lanes: 1})
+	good := "good"
+	bad := elsewhere(s, good, "bad")
+	if err := srv.Do("SET", redisstore.StateKey(s.Partition(bad)), "foreign").Err(); err != nil {
+		t.Fatal(err)
+	}
+	ops := []syncer.Op{
+		{Kind: syncer.Acquire, Checks: []syncer.Check{check(good, 1, 60_000, 10)}},
+		{Kind: syncer.Acquire, Checks: []syncer.Check{check(bad, 1, 60_000, 10)}},
+		{Kind: syncer.Acquire, Checks: []syncer.Check{check(good, 1, 60_000, 10), check(bad, 1, 60_000, 10)}},
+		{Kind: syncer.Add, Checks: []syncer.Check{check(good, 1)}},
+	}
+	res := make([]syncer.Result, len(ops))
+	d.DoAll(t.Context(), ops, res)
+	for i, refused := range []bool{false, true, true, false} {
+		if errors.Is(res[i].Err, syncer.ErrUnavailable) != refused || !refused && res[i].Err != nil {
+			t.Errorf("operation %d: %v, want it refused: %v", i, res[i].Err, refused)
+		}
+	}
+	hi(t, d, good, 2)
+	hi(t, d, bad, 0)
+}
+
+// TestDirectTakesBackWhatARefusedKeyLeaves counts several keys at once of which the last can't be added to.
+func TestDirectTakesBackWhatARefusedKeyLeaves(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: srv.URL()})
+	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
+	add(t, d, "a", 2, 0)
+	full := redisstore.Field(1, t0/60_000)
+	if err := srv.Do("HSET", s.Address("full"), full, "9223372036854775807").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, op := range []syncer.Op{
+		{Kind: syncer.Acquire, CountDenied: true, Checks: []syncer.Check{check("a", 1, 1000, 10), check("full", 1, 1000, 10)}},
+		{Kind: syncer.Add, Checks: []syncer.Check{check("full", 1)}},
+	} {
+		var res syncer.Result
+		if err := d.Do(t.Context(), &op, &res); !errors.Is(err, syncer.ErrUnavailable) {
+			t.Errorf("%+v: %v", op, err)
+		}
+	}
+	hi(t, d, "a", 2)
+	if n, err := srv.Do("HGET", s.Address("full"), redisstore.Field(0, t0/1000)).Text(); err == nil && n != "0" {
+		t.Errorf("the first bucket of the key that refused holds %s", n)
+	}
+}
+
+// TestDirectWithoutACommand takes the right to a command away while operations are carried out. Whatever they say must be so:
+// what is refused is not counted, and what is not refused is.
+func TestDirectWithoutACommand(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: srv.URL()})
+	if err := probe(t, s); err != nil {
+		t.Fatal(err)
+	}
+	for i, command := range redisstore.Commands(redisstore.ExpiryKey) {
+		if command == "hgetall" { // by which it is read what has been counted
+			continue
+		}
+		d := openDirect(t, redisstore.DirectOptions{
+			Store: s, Now: newClock(t0).now.Load, Writer: command, Timeout: 500_000_000,
+		})
+		key, other := fmt.Sprint("k", i), fmt.Sprint("o", i)
+		ops := []syncer.Op{
+			{Kind: syncer.Acquire, Checks: []syncer.Check{check(key, 1, 60_000, 10)}},
+			{Kind: syncer.Acquire, Checks: []syncer.Check{check(key, 1, 60_000, 10), check(other, 1, 60_000, 10)}},
+			{Kind: syncer.Add, Checks: []syncer.Check{check(key, 3)}},
+			{Kind: syncer.Add, Checks: []syncer.Check{check(key, -1)}},
+			{Kind: syncer.Add, TS: t0 - 20_000, Checks: []syncer.Check{check(other, 5, 60_000, 100)}},
+		}
+		wants := []map[string]int64{{key: 1}, {key: 1, other: 1}, {key: 3}, {key: -1}, {other: 5}}
+		allow(t, srv, "-"+command)
+		counted := map[string]int64{}
+		res := make([]syncer.Result, len(ops))
+		d.DoAll(t.Context(), ops, res)
+		for j := range ops {
+			if errors.Is(res[j].Err, syncer.ErrUnknownOutcome) {
+				t.Errorf("without %s the outcome of operation %d is unknown: %v", command, j, res[j].Err)
+			}
+			for name, n := range wants[j] {
+				if res[j].Err == nil {
+					counted[name] += n
+				}
+			}
+		}
+		allow(t, srv, "+"+command)
+		for _, name := range []string{key, other} {
+			hi(t, d, name, max(0, counted[name]))
+		}
+	}
+}
+
+func allow(t *testing.T, srv *redistest.Server, rule string) {
+	t.Helper()
+	if err := srv.Do("ACL", "SETUSER", "default", rule).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDirectSeesLargeCounts decides on counts that a number of Lua can't hold exactly, up to the largest of Redis.
+func TestDirectSeesLargeCounts(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: srv.URL()})
+	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
+	for _, n := range []string{"999999999999999", "1000000000000000", "9007199254740993", "1234567890123456789", "9223372036854775806"} {
+		key := "k" + n
+		for level, idx := range []int64{t0 / 1000, t0 / 60_000, t0 / 900_000} {
+			if err := srv.Do("HSET", s.Address(key), redisstore.Field(level, idx), n).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		res := acquire(t, d, check(key, 1, 60_000, 10))
+		if got := res.Checks[0].Limits[0].Count; res.Allowed || got < 999_999_999_999_999 {
+			t.Errorf("%s are there: allowed %v, counted %d", n, res.Allowed, got)
+		}
+		add(t, d, key, 1, 0)
+		if got, _ := srv.Do("HGET", s.Address(key), redisstore.Field(0, t0/1000)).Text(); got == n || !strings.HasPrefix(got, n[:2]) && got != "1000000000000000" {
+			t.Errorf("%s and 1 are %s", n, got)
+		}
+	}
+}
+
+// TestDirectDropsOldBuckets has events that are hours apart, of all kinds: a Hash never holds more than its ladder has.
+func TestDirectDropsOldBuckets(t *testing.T) {
+	t.Parallel()
+	for name, checks := range map[string][]syncer.Check{
+		"acquire": {check("k", 1, 60_000, 100)}, "add": {check("k", 1)}, "add, compared": {check("k", 1, 60_000, 100)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := redistest.Start(t)
+			s := open(t, redisstore.Options{URL: srv.URL()})
+			clk := newClock(t0)
+			d := openDirect(t, redisstore.DirectOptions{Store: s, Now: clk.now.Load})
+			most := int64(0)
+			for range 60 {
+				clk.now.Add(2 * 3_600_000)
+				op := syncer.Op{Kind: syncer.Add, Checks: checks}
+				if name == "acquire" {
+					op.Kind = syncer.Acquire
+				}
+				do(t, d, op)
+				n, err := srv.Do("HLEN", s.Address("k")).Int64()
+				if err != nil {
+					t.Fatal(err)
+				}
+				most = max(most, n)
+			}
+			// Of a day of events every two hours, and the buckets of the last: 1 s, 1 m and 15 m.
+			if most > 2+24/2+3 {
+				t.Errorf("up to %d fields, of which %d are needed", most, 2+24/2+1)
+			}
+		})
+	}
+}

@@ -1,0 +1,68 @@
+package syncer_test
+
+import (
+	"testing"
+
+	"twotier/internal/embedded"
+	"twotier/syncer"
+)
+
+// TestLateAcquireAfterTakingBack has the newest event of a key taken back before the store hears of it, or after: a window that
+// lies behind is as full as before, for this counter and for one that begins with what the store has.
+func TestLateAcquireAfterTakingBack(t *testing.T) {
+	for name, flushes := range map[string]bool{"at once": false, "after a flush": true} {
+		t.Run(name, func(t *testing.T) {
+			store := embedded.New(embedded.Options{})
+			clk := &clock{now: t0}
+			c := open(t, syncer.Options{Store: store, Now: clk.Now})
+			l := limits(10_000, 10)
+			acquire(t, c, "k", 10, 0, l)
+			flush(t, c)
+			clk.set(t0 + 50_000) // what remains of the finest level, when the next event has pushed out what is before
+			add(t, c, "k", 1, 0)
+			flush(t, c)
+			clk.set(t0 + 100_000)
+			add(t, c, "k", 1, 0)
+			if flushes {
+				flush(t, c)
+			}
+			add(t, c, "k", -1, 0)
+			flush(t, c)
+			for _, counter := range []*syncer.Counter{c, open(t, syncer.Options{Store: store, Now: clk.Now})} {
+				if acquire(t, counter, "k", 1, t0, l).Allowed {
+					t.Error("an 11th event was admitted at a moment whose window holds 10")
+				}
+			}
+		})
+	}
+}
+
+// aging is an embedded store that has lost the buckets of a level by their age.
+type aging struct{ *embedded.Store }
+
+func (aging) Aging() bool { return true }
+
+// TestLateAcquireAfterBucketsWentByAge has the store delete the finest buckets of a quiet key, of which newer ones tell nothing.
+func TestLateAcquireAfterBucketsWentByAge(t *testing.T) {
+	store := aging{embedded.New(embedded.Options{})}
+	clk := &clock{now: t0}
+	l := limits(10_000, 10)
+	first := open(t, syncer.Options{Store: store, Now: clk.Now, Writer: "first"})
+	acquire(t, first, "k", 10, 0, l)
+	clk.set(t0 + 40_000)
+	add(t, first, "k", 1, 0)
+	flush(t, first)
+	clk.set(t0 + 90_000)
+	r := &syncer.Round{
+		Partition: syncer.Placement{Partitions: syncer.DefaultPartitions}.Of(nil, []byte("k")), Writer: "age", Seq: 1, Quiet: true,
+		Keys: []syncer.KeyRound{{Key: []byte("k"), Expired: []syncer.Bucket{{Level: 0, Index: t0 / 1000}}}},
+	}
+	if store.Exchange(t.Context(), []*syncer.Round{r}); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	for _, c := range []*syncer.Counter{first, open(t, syncer.Options{Store: store, Now: clk.Now})} {
+		if acquire(t, c, "k", 1, t0, l).Allowed {
+			t.Error("an 11th event was admitted at a moment whose window holds 10")
+		}
+	}
+}
