@@ -12,7 +12,8 @@ import (
 // newDirectBed is a node in Redis mode. A short time for a request makes many unknown outcomes.
 func newDirectBed(t *testing.T, opts ...redistest.Option) *bed {
 	t.Helper()
-	return newBed(t, opts, "--mode", "redis", "--request-timeout", "500ms")
+	// It does not begin without Redis, which on a busy machine takes its time to answer at first.
+	return newBed(t, opts, "--mode", "redis", "--request-timeout", "500ms", "--redis-timeout", "5s")
 }
 
 // someUnknown returns a function that waits until another outcome is not known: what the workers notice of a fault.
@@ -55,7 +56,7 @@ func TestRedisModeFault4RedisGoneAndBack(t *testing.T) {
 }
 
 func TestRedisModeFault6ScriptFlush(t *testing.T) {
-	b := newDirectBed(t)
+	b := newBed(t, nil, "--mode", "redis", "--request-timeout", "1m", "--redis-timeout", "1m") // what is late has not failed
 	tr := b.traffic()
 	for range 60 {
 		tr.Pass(10)
