@@ -48,6 +48,13 @@ local function read(key, adds)
   return flat
 end
 
+-- unreadable says what becomes of a key that can't be read. If it was counted when its round was carried out, that must not be told
+-- to be refused: something else is there now, or the round as a whole has to be sent once more.
+local function unreadable(err, counted)
+  if not counted then return err end
+  if not string.find(err, '^WRONGTYPE ') then error({err = err}, 0) end
+end
+
 -- refusals returns the positions of the keys that the round was refused when it was carried out: sent again, it must say so
 -- again, whatever has become of them.
 local function refusals(kept)
@@ -74,6 +81,7 @@ local function round(k, n, p)
   end
   if seq > 0 and stored == seq and by ~= nonce then return {2, version, quieted, epoch} end
   local fresh, ttl = seq > stored, ARGV[p + 3]
+  local counted = not fresh and seq > 0
   local mark = ARGV[p] .. '.' .. nonce
   -- Whatever makes Redis refuse to write refuses here, before anything is counted. After the sequence is stored nothing may fail without being
   -- caught: the round would be taken for carried out.
@@ -128,8 +136,8 @@ local function round(k, n, p)
           v = try(HGET, key, ARGV[at]) or 0
         end
         if type(v) == 'table' then
-          err, v = v.err, 0
           if fresh then undo(key, a, j - 1) end
+          err, v = unreadable(v.err, counted), 0
         else
           v = tonumber(v)
           grown = grown or v == tonumber(ARGV[at + 1])
@@ -140,7 +148,10 @@ local function round(k, n, p)
     if not err then
       local flat, purged
       if fresh then err, purged = finish(key, a + adds * WIDTH, expired, grown and keep, keyTTL) end
-      if load and not err then flat, err = read(key, fresh and not purged and adds or -1) end
+      if load and not err then
+        flat, err = read(key, fresh and not purged and adds or -1)
+        if err then flat, err = {}, unreadable(err, counted) end
+      end
       if err and fresh then undo(key, a, adds) end
       if flat then loaded[#loaded + 1], loaded[#loaded + 2] = i, flat end
     end
