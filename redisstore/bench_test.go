@@ -19,6 +19,7 @@ func BenchmarkFlush(b *testing.B) {
 		b.Run(kind, func(b *testing.B) {
 			srv := redistest.Start(b)
 			s := open(b, redisstore.Options{URL: srv.URL()})
+			l := defaultLadder(b)
 			const partitions, each = 64, 8
 			rounds := make([]*syncer.Round, partitions)
 			for p := range rounds {
@@ -34,7 +35,7 @@ func BenchmarkFlush(b *testing.B) {
 					for i := range r.Keys {
 						k := &r.Keys[i]
 						if kind == "new" || n == 0 {
-							*k = syncer.KeyRound{Key: fmt.Appendf(nil, "user:%d:%d:%d", n, p, i), TTL: 172_800_000, New: true}
+							*k = syncer.KeyRound{Key: fmt.Appendf(nil, "user:%d:%d:%d", n, p, i), TTL: 172_800_000, New: true, Ladder: l}
 						} else {
 							k.TTL = 0
 						}
