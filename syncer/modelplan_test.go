@@ -38,7 +38,9 @@ func newPlan(rnd *rand.Rand) plan {
 	if rnd.IntN(8) == 0 {
 		p.mix.KeyRefused = rnd.IntN(100)
 	}
-	p.restarts, p.weeks = rnd.IntN(3) == 0, rnd.IntN(4) == 0
+	if p.restarts, p.weeks = rnd.IntN(3) == 0, rnd.IntN(6) == 0; p.weeks {
+		p.restarts, p.keys, p.ops, p.levels = true, 2, 400, narrowLevels(rnd) // a few keys that are never idle for long
+	}
 	switch rnd.IntN(5) {
 	case 0:
 		p.memory, p.keys = int64(p.parts)*(8<<10), 400*p.parts
@@ -66,16 +68,28 @@ func someLevels(rnd *rand.Rand) []leaparray.Level {
 	case 2:
 		return []leaparray.Level{{Width: 100 * time.Millisecond, Count: 10}, {Width: time.Second, Count: 7}, {Width: time.Minute, Count: 3}}
 	}
+	return anyLevels(rnd, 1<<(1+rnd.IntN(12)))
+}
+
+// narrowLevels are the default levels, or some of few buckets, all of which may be in use at some time.
+func narrowLevels(rnd *rand.Rand) []leaparray.Level {
+	if rnd.IntN(4) == 0 {
+		return leaparray.DefaultLevels()
+	}
+	return anyLevels(rnd, 12)
+}
+
+// anyLevels draws a ladder with at most so many buckets in a level.
+func anyLevels(rnd *rand.Rand, most int) []leaparray.Level {
 	for {
-		if levels := anyLevels(rnd); len(levels) > 0 {
+		levels := drawLevels(rnd, most)
+		if _, err := leaparray.NewLadder(levels...); err == nil {
 			return levels
 		}
 	}
 }
 
-// anyLevels draws a ladder, up to the widest: nothing if it would not be accepted.
-func anyLevels(rnd *rand.Rand) (levels []leaparray.Level) {
-	most := 1 << (1 + rnd.IntN(12))
+func drawLevels(rnd *rand.Rand, most int) (levels []leaparray.Level) {
 	width := leaparray.MinWidth + time.Duration(rnd.IntN(1000))*time.Millisecond
 	for range 1 + rnd.IntN(leaparray.MaxLevels) {
 		count := 1 + rnd.IntN(most)
@@ -84,9 +98,6 @@ func anyLevels(rnd *rand.Rand) (levels []leaparray.Level) {
 		}
 		levels = append(levels, leaparray.Level{Width: width, Count: count})
 		width += time.Duration(1+rnd.Int64N(20*width.Milliseconds())) * time.Millisecond
-	}
-	if _, err := leaparray.NewLadder(levels...); err != nil {
-		return nil
 	}
 	return levels
 }
