@@ -1,5 +1,7 @@
 package syncer
 
+import "slices"
+
 // heard is what the store said last of the data that it has of a partition.
 type heard struct{ epoch, version, quieted uint64 }
 
@@ -15,6 +17,22 @@ type republish struct {
 	keys  []KeyState // taken over from another counter, of keys of which newer things are in memory
 	next  int        // position in both
 	round *Round     // under way
+	again []KeyState // refused by the store
+	turns int        // how many times what was refused has been told again
+}
+
+// restoreTurns is how many times more a key is told that the store refuses: there is no telling when it will take it, and everything
+// else waits.
+const restoreTurns = 3
+
+// tellAgain puts what was refused behind all else, and reports whether there is any.
+func (rp *republish) tellAgain() bool {
+	if len(rp.again) == 0 || rp.turns == restoreTurns {
+		return false
+	}
+	rp.turns++
+	rp.keys, rp.again = append(rp.keys, rp.again...), nil
+	return true
 }
 
 func (rp *republish) len() int { return len(rp.refs) + len(rp.keys) }
@@ -94,7 +112,7 @@ func (c *Counter) settleRepublish(p *partition, r *Round) {
 	}
 	rp.heard = heardOf(r)
 	c.takeRestored(p, r)
-	if rp.next == rp.len() {
+	if rp.next == rp.len() && !rp.tellAgain() {
 		p.endRepublish()
 	}
 }
@@ -104,6 +122,12 @@ func (c *Counter) takeRestored(p *partition, r *Round) {
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		if k.Forgotten {
+			continue
+		}
+		if k.Err != nil {
+			p.republish.again = append(p.republish.again, KeyState{
+				NS: slices.Clone(k.NS), Key: slices.Clone(k.Key), Buckets: slices.Clone(k.Adds),
+			})
 			continue
 		}
 		at := k.ref
