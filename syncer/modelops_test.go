@@ -22,20 +22,27 @@ type truth struct {
 
 type event struct {
 	ts, n int64
-	// lost is set if the store lost it after it had left every window that ends now: memory may have forgotten it too, and only
-	// a late event could still ask for it.
-	lost bool
+	// shaky is set when the store lost it, lost once it has left every window that ends now without the store having it for
+	// certain: memory may have forgotten it too, and only a late event could still ask for it.
+	shaky, lost bool
 }
 
 // lose makes the store lose everything. Messages that were sent before may arrive afterwards.
 func (w *world) lose() {
 	w.store.Flush()
-	coarsest := w.ladder.Len() - 1
 	for _, k := range w.keys {
 		for i := range k.log {
-			e := &k.log[i]
-			e.lost = e.lost || !w.alive([2]int64{int64(coarsest), w.ladder.Index(coarsest, e.ts)})
+			k.log[i].shaky = true
 		}
+	}
+}
+
+// age finds out what may have been forgotten by now.
+func (w *world) age(k *truth) {
+	coarsest := w.ladder.Len() - 1
+	for i := range k.log {
+		e := &k.log[i]
+		e.lost = e.lost || e.shaky && !w.alive([2]int64{int64(coarsest), w.ladder.Index(coarsest, e.ts)})
 	}
 }
 
@@ -241,6 +248,7 @@ func (w *world) judge(op *syncer.Op, keys []string, res *syncer.Result) {
 	extra := map[string]int64{}
 	for i, key := range keys {
 		k := w.truth(key)
+		w.age(k)
 		n := op.Checks[i].N + extra[key]
 		extra[key] = n
 		for _, lr := range res.Checks[i].Limits {

@@ -37,6 +37,7 @@ func (w *world) count() {
 		return
 	}
 	l := res.Checks[0].Limits[0]
+	w.age(k)
 	sure, exact, wider := k.within(at, window, l.BucketMS)
 	inMemory := w.plan.memory == 0 && op.TS == 0 && w.starts == 1 // nothing was evicted, forgotten or left behind
 	known := w.two == nil && (inMemory || !res.Degraded)
