@@ -61,6 +61,10 @@ func mutants() []mutant {
 			old: "\tif state != nil && m.Seq <= state.seq {\n", new: "\tif state != nil && m.Seq < state.seq {\n", kind: "splits",
 		},
 		{
+			name: "one message that takes long opens the circuit", file: "internal/peer/link.go",
+			old: "\tmaxMissed = 3\n", new: "\tmaxMissed = 0\n", kind: "graceful",
+		},
+		{
 			name: "an unknown outcome between nodes is taken for none", file: "internal/peer/exchange.go",
 			old: "\tif sent {\n\t\tkind = node.ErrUnknownOutcome\n\t}\n", new: "\t_ = sent\n", kind: "splits",
 		},

@@ -160,10 +160,10 @@ func (w *watch) fire() {
 	select {
 	case spare := <-w.link.spare:
 		w.relieved = make(chan struct{})
-		queue, relieved := w.queue, w.relieved
-		w.link.c.done.Go(func() {
+		link, queue, relieved := w.link, w.queue, w.relieved
+		link.c.done.Go(func() {
 			spare.run(queue, relieved)
-			w.link.spare <- spare
+			link.spare <- spare
 		})
 	default: // as many as there may be take long
 	}
