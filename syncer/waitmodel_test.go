@@ -1,0 +1,312 @@
+package syncer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier/internal/embedded"
+	"twotier/internal/faultstore"
+	"twotier/syncer"
+)
+
+// crowdWorld is a counter that many callers use at the same time, each with its own patience, over a store that is slow, full or
+// silent by turns. Every caller has keys of its own, so it knows what they must count; one key at its limit is
+// everybody's.
+type crowdWorld struct {
+	t      *testing.T
+	seed   uint64
+	inner  *embedded.Store
+	faults *faultstore.Store
+	c      *syncer.Counter
+	place  syncer.Placement
+	began  time.Time
+	slow   atomic.Int64 // an exchange takes up to so long
+	// there says that the store may be slow or full, but always answers: then nothing may be let through for want of knowledge.
+	there bool
+	mix   faultstore.Mix
+}
+
+// TestCrowdModel has many callers at once do what they may, and holds each answer against what its caller knows.
+func TestCrowdModel(t *testing.T) {
+	seeds := 15
+	if testing.Short() {
+		seeds = 5
+	}
+	first := rand.Uint64N(1 << 40)
+	if *seedFlag != 0 {
+		first, seeds = *seedFlag, 1
+	}
+	for seed := first; seed < first+uint64(seeds); seed++ {
+		if !t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { runCrowd(t, seed) })
+		}) {
+			t.Fatalf("repeat with -run 'TestCrowdModel$' -seed=%d", seed)
+		}
+	}
+}
+
+func runCrowd(t *testing.T, seed uint64) {
+	w := &crowdWorld{t: t, seed: seed, inner: embedded.New(embedded.Options{}), place: syncer.Placement{Partitions: 3}, began: time.Now()}
+	rnd := w.rand(0)
+	delays := w.rand(1)
+	if w.there = rnd.IntN(2) == 0; !w.there {
+		w.mix = faultstore.Mix{ReplyLost: rnd.IntN(50), RequestLost: rnd.IntN(50), Hang: rnd.IntN(5), KeyRefused: rnd.IntN(2) * rnd.IntN(100)}
+	}
+	w.faults = faultstore.New(faultstore.Options{Store: w.inner, Report: t.Errorf,
+		Decide: faultstore.Random(seed, w.mix),
+		Delay:  func() time.Duration { return time.Duration(delays.Int64N(w.slow.Load() + 1)) },
+	})
+	w.fill()
+	w.c = w.openFull(rnd)
+	var callers sync.WaitGroup
+	ctx, stop := context.WithCancel(context.Background())
+	for i := range 12 {
+		callers.Go(func() { w.caller(ctx, i) })
+	}
+	for range 15 {
+		w.weather(rnd)
+		time.Sleep(time.Duration(rnd.IntN(3000)) * time.Millisecond)
+	}
+	w.calm()
+	stop()
+	callers.Wait()
+	w.closeWithWaiters()
+}
+
+func (w *crowdWorld) rand(of int) *rand.Rand { return rand.New(rand.NewPCG(w.seed, uint64(of))) }
+
+// fill has another counter, which is gone then, count keys up to their limits.
+func (w *crowdWorld) fill() {
+	before := open(w.t, syncer.Options{Store: w.inner, Placement: w.place, Now: w.now})
+	for i := range fullKeys {
+		add(w.t, before, fmt.Sprint("full", i), 10, 0)
+	}
+	flush(w.t, before)
+}
+
+const fullKeys = 200
+
+// now begins with a bucket of the coarsest level, which the run is within: so it knows how much there is to take back.
+func (w *crowdWorld) now() int64 { return t0/900_000*900_000 + time.Since(w.began).Milliseconds() }
+
+func (w *crowdWorld) openFull(rnd *rand.Rand) *syncer.Counter {
+	opt := syncer.Options{Store: w.faults, Placement: w.place, Now: w.now, Lanes: 2, FlushInterval: 20 * time.Millisecond,
+		VerifyInterval: time.Second, LoadTimeout: 2 * time.Second,
+		Namespaces: map[string]syncer.Namespace{syncer.DefaultNamespace: {OnCold: syncer.OnColdDeny}}}
+	if w.there {
+		opt.Namespaces = nil // on-cold is for a store that is known to be down
+	}
+	if rnd.IntN(2) == 0 {
+		opt.MaxMemory = 3 * 8 << 10
+	}
+	c, err := syncer.New(opt)
+	if err == nil {
+		err = c.Open(context.Background())
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return c
+}
+
+// weather changes what is wrong with the store.
+func (w *crowdWorld) weather(rnd *rand.Rand) {
+	w.faults.SetFull(rnd.IntN(4) == 0)
+	if w.there {
+		w.slow.Store([]int64{0, 1e6, 10e6, 300e6}[rnd.IntN(4)])
+		return
+	}
+	w.faults.SetDown(rnd.IntN(6) == 0)
+	w.slow.Store([]int64{0, 1e6, 10e6, 300e6, 1500e6}[rnd.IntN(5)])
+}
+
+// calm heals the store and waits until it has everything; then nothing may stay in memory alone for long.
+func (w *crowdWorld) calm() {
+	w.faults.SetDown(false)
+	w.faults.SetFull(false)
+	w.slow.Store(1e6)
+	time.Sleep(15 * time.Second)
+	for range 50 {
+		time.Sleep(10 * time.Millisecond)
+		if age := w.c.Stats().UnflushedAge; w.there && age > 100*time.Millisecond {
+			w.t.Errorf("a count is in memory alone for %v", age)
+		}
+	}
+}
+
+// caller is one of many. What it counted of its own keys it knows.
+func (w *crowdWorld) caller(ctx context.Context, id int) {
+	rnd, mine := w.rand(2+id), map[string]int64{}
+	for ctx.Err() == nil {
+		key := fmt.Sprint("of", id, "-", rnd.IntN(20))
+		switch rnd.IntN(8) {
+		case 0, 1:
+			w.add(rnd, mine, key, 1+rnd.Int64N(5))
+		case 2:
+			w.add(rnd, mine, key, -1-rnd.Int64N(5))
+		case 3, 4:
+			w.acquireFull(rnd)
+		case 5:
+			w.batch(rnd, mine, id)
+		case 6:
+			w.forget(rnd, mine, key)
+		case 7:
+			time.Sleep(time.Duration(rnd.IntN(300)) * time.Millisecond)
+		}
+		if w.t.Failed() {
+			return
+		}
+	}
+	for key, want := range mine {
+		w.verify(key, want)
+	}
+}
+
+// patience is a context with any deadline, or with none.
+func patience(rnd *rand.Rand) (context.Context, context.CancelFunc) {
+	if rnd.IntN(8) == 0 {
+		return context.WithCancel(context.Background())
+	}
+	return context.WithTimeout(context.Background(), time.Duration(rnd.Int64N([]int64{1, 1e6, 1e8, 3e9}[rnd.IntN(4)])))
+}
+
+// settled reports whether an operation has counted. An error says that it has not, but for an unknown outcome.
+func (w *crowdWorld) settled(what string, err error) (counted bool) {
+	switch {
+	case err == nil, errors.Is(err, syncer.ErrUnknownOutcome):
+		return true
+	case !errors.Is(err, syncer.ErrUnavailable) && !errors.Is(err, syncer.ErrOverload):
+		w.t.Errorf("%s: %v", what, err)
+	}
+	return false
+}
+
+// add counts, or takes back no more than there is. What the store is said to have it has.
+func (w *crowdWorld) add(rnd *rand.Rand, mine map[string]int64, key string, n int64) {
+	op := addOp(key, n, syncer.Ack(1+rnd.IntN(2)))
+	ctx, cancel := patience(rnd)
+	if op.Ack == syncer.AckStore {
+		cancel()
+		ctx, cancel = context.WithTimeout(context.Background(), time.Duration(rnd.Int64N(2e9)))
+	}
+	defer cancel()
+	err := w.c.Do(ctx, op, new(syncer.Result))
+	if w.settled(key, err) {
+		mine[key] = max(0, mine[key]+n)
+	}
+	if op.Ack == syncer.AckStore && err == nil {
+		if got := w.stored(key); got != mine[key] {
+			w.t.Errorf("%s: acknowledged %d, the store has %d", key, mine[key], got)
+		}
+	}
+}
+
+// stored is what the store has of a key.
+func (w *crowdWorld) stored(key string) (sum int64) {
+	for _, b := range w.inner.Get(w.place.Of(nil, []byte(key)), nil, []byte(key)) {
+		if b.Level == 2 {
+			sum += b.N
+		}
+	}
+	return sum
+}
+
+// acquireFull asks for a key at its limit: whatever is wrong with the store, it is not admitted.
+func (w *crowdWorld) acquireFull(rnd *rand.Rand) {
+	ctx, cancel := patience(rnd)
+	defer cancel()
+	var res syncer.Result
+	err := w.c.Do(ctx, acquireOp(fmt.Sprint("full", rnd.IntN(fullKeys)), 1, 10), &res)
+	if w.settled("full", err) && res.Allowed {
+		w.t.Errorf("admitted over the limit: %+v", res)
+	}
+}
+
+// batch carries out several operations, some of the same key.
+func (w *crowdWorld) batch(rnd *rand.Rand, mine map[string]int64, id int) {
+	var ops []syncer.Op
+	for range 1 + rnd.IntN(6) {
+		key := fmt.Sprint("of", id, "-", rnd.IntN(20))
+		switch rnd.IntN(3) {
+		case 0:
+			ops = append(ops, *addOp(key, 1+rnd.Int64N(3), syncer.AckMemory))
+		case 1:
+			ops = append(ops, *addOp(key, -1, syncer.AckMemory))
+		case 2:
+			ops = append(ops, *acquireOp(key, 1, 20))
+			ops[len(ops)-1].Checks[0].Limits[0].Window = 86_400_000
+		}
+	}
+	ctx, cancel := patience(rnd)
+	defer cancel()
+	res := make([]syncer.Result, len(ops))
+	w.c.DoAll(ctx, ops, res)
+	for i := range ops {
+		check := &ops[i].Checks[0]
+		key := string(check.Key)
+		counted := w.settled(key, res[i].Err)
+		if ops[i].Kind == syncer.Acquire && counted {
+			if room := mine[key]+1 <= 20; room != res[i].Allowed && !res[i].Degraded || res[i].Allowed && !room {
+				w.t.Errorf("%s: %d are counted: %+v", key, mine[key], res[i])
+			}
+			counted = res[i].Allowed
+		}
+		if counted {
+			mine[key] = max(0, mine[key]+check.N)
+		}
+	}
+}
+
+func (w *crowdWorld) forget(rnd *rand.Rand, mine map[string]int64, key string) {
+	ctx, cancel := patience(rnd)
+	if _, bounded := ctx.Deadline(); !bounded {
+		cancel()
+		ctx, cancel = context.WithTimeout(context.Background(), 30*time.Second)
+	}
+	defer cancel()
+	err := w.c.Forget(ctx, nil, []byte(key))
+	if w.settled(key, err) {
+		mine[key] = 0
+	}
+	if err == nil {
+		if got := w.stored(key); got != 0 {
+			w.t.Errorf("%s: reset, and the store has %d", key, got)
+		}
+	}
+}
+
+// verify holds what a key counts against what its caller knows. There may be no room for it at once, and a message may be lost.
+func (w *crowdWorld) verify(key string, want int64) {
+	op := &syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{{Key: []byte(key), Limits: limits(86_400_000, 0)}}}
+	var res syncer.Result
+	err := w.c.Do(context.Background(), op, &res)
+	for errors.Is(err, syncer.ErrOverload) || err == nil && res.Degraded {
+		time.Sleep(time.Second)
+		err = w.c.Do(context.Background(), op, &res)
+	}
+	if err != nil || res.Checks[0].Limits[0].Hi != want {
+		w.t.Errorf("%s counts %+v, want %d: %v", key, res, want, err)
+	}
+}
+
+// closeWithWaiters closes the counter while some wait for what does not come. The bubble fails if one is left.
+func (w *crowdWorld) closeWithWaiters() {
+	w.faults.SetDown(true)
+	var waiters sync.WaitGroup
+	for i := range 6 {
+		op := []*syncer.Op{addOp("last", 1, syncer.AckStore), acquireOp(fmt.Sprint("never", i), 1, 1)}[i%2]
+		waiters.Go(func() { _ = w.c.Do(context.Background(), op, new(syncer.Result)) })
+	}
+	time.Sleep(time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = w.c.Close(ctx)
+	waiters.Wait()
+}
