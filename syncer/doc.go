@@ -13,8 +13,12 @@
 // dirty keys, and the unit that is flushed: at most one [Round] of a partition is on its way to the store. A
 // round without an answer may or may not have been carried out, so it is sent again, unchanged and under the
 // same sequence number, until there is one; the store carries out a sequence at most once. That makes a flush
-// exactly-once. As rounds of a partition never overlap, what a round brings back is exactly what the store holds, and
-// setting synced to it is right without any merging.
+// exactly-once. As rounds that write to a partition never overlap, what one brings back is exactly what the store holds, and
+// setting synced to it is right without any merging. Keys are loaded by rounds beside those: what a load brings of a key
+// counts only if no round that may change the key was under way meanwhile.
+//
+// Partitions are served in the order in which they come to be due, by the clock or because somebody waits, each once before another is
+// served twice: who waits takes no turn from counts that nobody waits for.
 //
 // # What it promises
 //
@@ -23,8 +27,9 @@
 // acknowledged. An Acquire is decided and counted under the locks of all partitions it touches, so it is all or
 // nothing, and it never lets more than the limit into any true window.
 //
-// A key that is not in memory is loaded when something needs to know its past; adding without limits does not. If the
-// store can't be reached, answers come from memory and say so (Result.Degraded). If the store lost what it had
+// A key that is not in memory is loaded when something needs to know its past, taking back included; adding without limits does
+// not. Who asks waits for that as long as its context allows, and is told [ErrUnavailable] then. If the store is known to be out of reach,
+// answers come from memory and say so (Result.Degraded). If the store lost what it had
 // acknowledged, it is told again what memory knows: every counter restores its part, the store adds up what is missing of it,
 // and what is known is read again before a decision relies on it, since others may have counted meanwhile.
 //

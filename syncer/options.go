@@ -9,7 +9,8 @@ import (
 	"twotier/leaparray"
 )
 
-// OnCold says how an Acquire is answered when the store can't say what it holds of the key.
+// OnCold says how an Acquire of a key that is not in memory is answered while the store is known to be down: not while it is late, nor
+// because it refuses to write.
 type OnCold string
 
 // The answers for a key whose past is out of reach.

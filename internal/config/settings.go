@@ -94,7 +94,7 @@ func countingSettings() []setting {
 		{name: "max-memory", def: "1GiB", arg: "SIZE", help: "most memory for counters: 1GiB, 512MiB, 100MB",
 			set: func(c *Config, text string) error { return setMemory(&c.MaxMemory, text) }},
 		{name: "on-cold", def: "allow", arg: "WHAT", help: "allow or deny an acquire of a key that is not in memory while\n" +
-			"Redis is down",
+			"Redis is known to be down; a slow one is waited for",
 			set: func(c *Config, text string) error { return setChoice(&c.OnCold, text, "allow", "deny") }},
 		{name: "partitions", def: "1021", arg: "N", help: "number of partitions; must stay the same while Redis holds\ncounts",
 			set: func(c *Config, text string) error { return setPartitions(&c.Partitions, text) }},
