@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -25,32 +26,50 @@ import (
 
 // bed is a node that serves HTTP, and the clock that drives it.
 type bed struct {
-	t    *testing.T
-	base string
-	mode string
-	mono atomic.Int64 // nanoseconds
-	wall time.Time
-	now  func() int64 // what the node takes for the present
+	t      *testing.T
+	base   string
+	mode   string
+	expiry string       // how buckets leave Redis
+	mono   atomic.Int64 // nanoseconds
+	wall   time.Time
+	now    func() int64 // what the node takes for the present
+}
+
+// kind is a way of keeping counts.
+type kind struct{ mode, expiry string }
+
+// kinds are those that can be had: in memory, and with each way of expiring buckets that Redis has here.
+func kinds(t *testing.T) []kind {
+	list := []kind{{"embedded", "key"}}
+	for _, expiry := range redistest.Expiries(t, redistest.Start(t)) {
+		list = append(list, kind{"two-tier", expiry}, kind{"redis", expiry})
+	}
+	return list
 }
 
 // each tells a story to a node of every kind. If the clock is driven, it begins at a quarter of an hour and stands still.
 func each(t *testing.T, driven bool, story func(t *testing.T, b *bed)) {
-	for _, mode := range []string{"embedded", "two-tier", "redis"} {
-		t.Run(mode, func(t *testing.T) {
+	eachOf(t, kinds(t), driven, story)
+}
+
+func eachOf(t *testing.T, kinds []kind, driven bool, story func(t *testing.T, b *bed)) {
+	for _, k := range kinds {
+		t.Run(k.mode+"/"+k.expiry, func(t *testing.T) {
 			t.Parallel()
-			story(t, start(t, mode, driven))
+			story(t, start(t, k, driven))
 		})
 	}
 }
 
 // withBothClocks tells a story once with a driven clock and requests without ts, and once with the real clock and a
-// ts in every request.
+// ts in every request. Where buckets go by age, one that is not of the present is judged more coarsely: there it is left out.
 func withBothClocks(t *testing.T, story func(t *testing.T, b *bed, tl *timeline)) {
 	t.Run("driven", func(t *testing.T) {
 		each(t, true, func(t *testing.T, b *bed) { story(t, b, &timeline{b: b}) })
 	})
 	t.Run("ts", func(t *testing.T) {
-		each(t, false, func(t *testing.T, b *bed) { story(t, b, &timeline{b: b, stamped: true}) })
+		list := slices.DeleteFunc(kinds(t), func(k kind) bool { return k.expiry != "key" })
+		eachOf(t, list, false, func(t *testing.T, b *bed) { story(t, b, &timeline{b: b, stamped: true}) })
 	})
 }
 
@@ -92,9 +111,10 @@ type plainStore struct{ kind string }
 func (plainStore) Clock(context.Context, func() time.Time) (time.Duration, error) { return 0, nil }
 func (s plainStore) Health() node.StoreHealth                                     { return node.StoreHealth{Kind: s.kind, Up: true} }
 
-func start(t *testing.T, mode string, driven bool) *bed {
+func start(t *testing.T, k kind, driven bool) *bed {
 	t.Helper()
-	b := &bed{t: t, mode: mode, wall: time.UnixMilli(1_763_000_000_000 / 900_000 * 900_000)}
+	mode := k.mode
+	b := &bed{t: t, mode: mode, expiry: k.expiry, wall: time.UnixMilli(1_763_000_000_000 / 900_000 * 900_000)}
 	clock := node.NewClock(nil, nil)
 	if driven {
 		clock = node.NewClock(func() time.Time { return b.wall }, func() time.Duration { return time.Duration(b.mono.Load()) })
@@ -146,7 +166,7 @@ func (b *bed) redis(opt *node.Options, place syncer.Placement, now func() int64)
 		b.t.Fatal(err)
 	}
 	store, err := redisstore.New(redisstore.Options{
-		URL: redistest.Start(b.t).URL(), Placement: place,
+		URL: redistest.Start(b.t).URL(), Placement: place, Expiry: redisstore.Expiry(b.expiry),
 		Ladders: map[string]*leaparray.Ladder{syncer.DefaultNamespace: ladder},
 	})
 	if err != nil {

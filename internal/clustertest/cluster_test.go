@@ -42,6 +42,7 @@ func start(t *testing.T, n int, args ...string) *cluster {
 	t.Helper()
 	t.Parallel()
 	server := redistest.Start(t)
+	args = append([]string{"--redis-expiry", redistest.Expiry(t, server)}, args...)
 	return startOn(t, server.URL(), redis.NewClient(&redis.Options{Addr: server.Addr()}), n, loopback, args...)
 }
 

@@ -40,6 +40,7 @@ func bedOf(t *testing.T, server *redistest.Server, args ...string) *bed {
 	t.Helper()
 	proxy := faultproxy.New(t, server.Addr())
 	b := &bed{t: t, redis: server, proxy: proxy}
+	args = append([]string{"--redis-expiry", redistest.Expiry(t, server)}, args...)
 	b.open("redis://"+proxy.Addr(), func() redis.UniversalClient {
 		return redis.NewClient(&redis.Options{Addr: server.Addr()})
 	}, args...)

@@ -20,15 +20,21 @@ func Hash(partitions int, key string) string {
 
 // Stored returns what Redis holds of the keys: the sum of the coarsest level of the default ladder. The minutes must say the same.
 func Stored(client redis.UniversalClient, partitions int, keys []string) (map[string]int64, error) {
+	ctx := context.Background()
 	var cmds []*redis.MapStringStringCmd
 	pipe := client.Pipeline()
 	for _, key := range keys {
-		cmds = append(cmds, pipe.HGetAll(context.Background(), Hash(partitions, key)))
+		cmds = append(cmds, pipe.HGetAll(ctx, Hash(partitions, key)))
 	}
-	_, _ = pipe.Exec(context.Background()) // every command has its own error
+	_, _ = pipe.Exec(ctx) // every command has its own error
 	counts := map[string]int64{}
 	for i, cmd := range cmds {
 		fields, err := cmd.Result()
+		if redis.HasErrorPrefix(err, "WRONGTYPE") {
+			if tair, tairErr := tairHash(ctx, client, Hash(partitions, keys[i])); tairErr == nil {
+				fields, err = tair, nil
+			}
+		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", keys[i], err)
 		}
@@ -47,4 +53,14 @@ func Stored(client redis.UniversalClient, partitions int, keys []string) (map[st
 		counts[keys[i]] = levels[2]
 	}
 	return counts, nil
+}
+
+// tairHash reads what --redis-expiry=tairhash keeps buckets in.
+func tairHash(ctx context.Context, client redis.UniversalClient, name string) (map[string]string, error) {
+	flat, err := client.Do(ctx, "EXHGETALL", name).StringSlice()
+	fields := map[string]string{}
+	for i := 0; i+1 < len(flat); i += 2 {
+		fields[flat[i]] = flat[i+1]
+	}
+	return fields, err
 }

@@ -1,6 +1,9 @@
 package redistest
 
 import (
+	"hash/fnv"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -51,4 +54,17 @@ func Expiries(t testing.TB, s *Server) []string {
 		list = append(list, "tairhash")
 	}
 	return list
+}
+
+// Expiry deals one of the ways of expiring buckets that the server has to a test, by the test's name, so that in a suite that is
+// run once each of them has its share. The environment's TWOTIER_TEST_EXPIRY names one for all, where the server has it.
+func Expiry(t testing.TB, s *Server) string {
+	t.Helper()
+	list := Expiries(t, s)
+	if chosen := os.Getenv("TWOTIER_TEST_EXPIRY"); slices.Contains(list, chosen) {
+		return chosen
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(t.Name()))
+	return list[h.Sum32()%uint32(len(list))]
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -205,5 +206,26 @@ func TestFeatures(t *testing.T) {
 	}
 	if n, err := s.Do("DBSIZE").Int(); err != nil || n != 0 {
 		t.Errorf("%d keys left behind, %v", n, err)
+	}
+}
+
+func TestExpiry(t *testing.T) {
+	s := redistest.Start(t)
+	has := redistest.Expiries(t, s)
+	if has[0] != "key" || slices.Contains(has, "field") != redistest.Features(t, s).HPExpire {
+		t.Errorf("%v", has)
+	}
+	if e := redistest.Expiry(t, s); !slices.Contains(has, e) || e != redistest.Expiry(t, s) {
+		t.Errorf("%s of %v", e, has)
+	}
+	for _, e := range has {
+		t.Setenv("TWOTIER_TEST_EXPIRY", e)
+		if got := redistest.Expiry(t, s); got != e {
+			t.Errorf("%s instead of %s", got, e)
+		}
+	}
+	t.Setenv("TWOTIER_TEST_EXPIRY", "never")
+	if got := redistest.Expiry(t, s); !slices.Contains(has, got) {
+		t.Errorf("%s of %v", got, has)
 	}
 }
