@@ -68,6 +68,7 @@ type world struct {
 	faults *faultstore.Store
 	c, two *syncer.Counter // two is the rival, or nil
 	keys   map[string]*truth
+	aged   int   // how often age has deleted something
 	peak   int64 // the most memory that was seen in use
 	starts int   // how many times the first counter was started
 	buf    []byte
@@ -81,7 +82,7 @@ func runModel(t *testing.T, seed uint64) {
 	w.ladder, _ = leaparray.NewLadder(w.plan.levels...)
 	w.store = embedded.New(embedded.Options{Now: func() time.Time { return time.UnixMilli(w.now()) }})
 	w.faults = faultstore.New(faultstore.Options{
-		Store: w.store, Decide: faultstore.Random(seed, w.plan.mix), Report: t.Errorf,
+		Store: w.plan.storeOf(w.store), Decide: faultstore.Random(seed, w.plan.mix), Report: t.Errorf,
 	})
 	w.start()
 	if w.plan.rival {
@@ -171,6 +172,9 @@ func (w *world) step() {
 		w.lose()
 	default:
 		w.faults.SetDown(w.rnd.IntN(2) == 0)
+	}
+	if w.plan.aging && w.rnd.IntN(4) == 0 {
+		w.ageBuckets()
 	}
 	w.verify(w.pick())
 }

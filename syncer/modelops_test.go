@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"twotier/internal/embedded"
 	"twotier/syncer"
 )
 
@@ -175,6 +176,33 @@ func (w *world) add() {
 	if w.do(c, &op, []string{key}, &res) {
 		w.record(k, own, is, n)
 		k.log = append(k.log, event{ts: is, n: n})
+	}
+}
+
+// storeOf is the store as the counters see it.
+func (p *plan) storeOf(s *embedded.Store) syncer.Store {
+	if p.aging {
+		return aging{s}
+	}
+	return s
+}
+
+// ageBuckets deletes from the store what is older than a server that gives each bucket a time to live has to keep it, or some of that.
+func (w *world) ageBuckets() {
+	place := syncer.Placement{Partitions: w.plan.parts}
+	for key := range w.keys {
+		part, k := place.Of(nil, []byte(key)), syncer.KeyRound{Key: []byte(key)}
+		for _, b := range w.store.Get(part, nil, k.Key) {
+			level := int(b.Level)
+			if (b.Index+w.ladder.Keep(level)+1)*w.ladder.Width(level) <= w.now() && b.Index%2 == int64(len(w.keys)%2) {
+				k.Expired = append(k.Expired, b)
+			}
+		}
+		if len(k.Expired) > 0 {
+			w.aged++
+			r := &syncer.Round{Partition: part, Writer: fmt.Sprint("age", w.aged), Seq: 1, Quiet: true, Keys: []syncer.KeyRound{k}}
+			w.store.Exchange(context.Background(), []*syncer.Round{r})
+		}
 	}
 }
 

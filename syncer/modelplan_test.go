@@ -17,6 +17,7 @@ type plan struct {
 	mix     faultstore.Mix
 	flushes bool // the store loses everything now and then
 	rival   bool // another counter writes to the same store
+	aging   bool // the store deletes buckets by their age
 	// restarts has the first counter start anew now and then; with weeks there is a long time between two operations.
 	restarts, weeks bool
 
@@ -55,6 +56,7 @@ func newPlan(rnd *rand.Rand) plan {
 	if rnd.IntN(5) == 0 {
 		p.ack = syncer.AckStore
 	}
+	p.aging = rnd.IntN(3) == 0
 	return p
 }
 

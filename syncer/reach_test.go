@@ -37,7 +37,7 @@ func TestLateAcquireAfterTakingBack(t *testing.T) {
 	}
 }
 
-// aging is an embedded store that has lost the buckets of a level by their age.
+// aging is an embedded store of which buckets may go by their age.
 type aging struct{ *embedded.Store }
 
 func (aging) Aging() bool { return true }

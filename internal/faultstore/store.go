@@ -96,6 +96,12 @@ type delayed struct {
 // New returns a wrapper without faults as long as Decide finds none.
 func New(opt Options) *Store { return &Store{opt: opt, lanes: map[lane]*state{}} }
 
+// Aging implements syncer.Ager for a store that does.
+func (s *Store) Aging() bool {
+	a, ok := s.opt.Store.(syncer.Ager)
+	return ok && a.Aging()
+}
+
 // SetDown makes every round from now on fail, or stops that.
 func (s *Store) SetDown(down bool) {
 	s.mu.Lock()
