@@ -17,7 +17,7 @@
 //	                     a Hash with what was restored of a key: e, the epoch in which it was (in another, all that follows is
 //	                     void), each bucket and how much of it, and x if the key was reset in this epoch
 //
-// and, once for all, tt:meta with what all who share the data must agree on: the number of partitions, the seed, the
+// and, once for all, tt:meta with what all who share the data must agree on: the number of partitions, the seed, how buckets expire, the
 // ladder of every namespace. The first to come writes it; with Options.AnySeed a store takes the seed that is there.
 //
 // A key's Hash holds no more buckets than its ladder has, once a round is carried out: who writes to it deletes what has fallen behind,

@@ -32,7 +32,8 @@ type bed struct {
 func newBed(t *testing.T, opts []redistest.Option, args ...string) *bed {
 	t.Helper()
 	t.Parallel()
-	return bedOf(t, redistest.Start(t, opts...), args...)
+	server := redistest.Start(t, opts...)
+	return bedOf(t, server, append([]string{"--redis-expiry", redistest.Expiry(t, server)}, args...)...)
 }
 
 // bedOf starts a node with a proxy before the given Redis.
@@ -40,7 +41,6 @@ func bedOf(t *testing.T, server *redistest.Server, args ...string) *bed {
 	t.Helper()
 	proxy := faultproxy.New(t, server.Addr())
 	b := &bed{t: t, redis: server, proxy: proxy}
-	args = append([]string{"--redis-expiry", redistest.Expiry(t, server)}, args...)
 	b.open("redis://"+proxy.Addr(), func() redis.UniversalClient {
 		return redis.NewClient(&redis.Options{Addr: server.Addr()})
 	}, args...)

@@ -103,8 +103,9 @@ func TestFault6ScriptFlush(t *testing.T) {
 func TestStartsWithRedisDown(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
+	expiry := redistest.Expiry(t, server)
 	server.Kill()
-	b := bedOf(t, server)
+	b := bedOf(t, server, "--redis-expiry", expiry)
 	tr := b.traffic()
 	tr.Accept(300)
 	if status, body := b.node.Ready(); status != 200 {
