@@ -339,3 +339,19 @@ func TestWhatWasBlindDuringARestorationIsRead(t *testing.T) {
 		}
 	})
 }
+
+// TestReservationFigures reserves different amounts of two keys of one partition.
+func TestReservationFigures(t *testing.T) {
+	c := open(t, syncer.Options{Placement: syncer.Placement{Partitions: 1}})
+	op := acquireOp("a", 1, 100)
+	op.Checks = append(op.Checks, acquireOp("b", 70, 100).Checks...)
+	var res syncer.Result
+	if err := c.Reserve(context.Background(), "id", op, &res); err != nil {
+		t.Fatal(err)
+	}
+	a, b := res.Checks[0].Limits[0].Count, res.Checks[1].Limits[0].Count
+	if a != 1 || b != 70 {
+		t.Errorf("reserved 1 and 70: %d and %d", a, b)
+	}
+	c.Undo("id")
+}
