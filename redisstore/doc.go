@@ -41,8 +41,10 @@
 // What is restored adds up with what was counted since, whoever comes first: beside each key it is remembered how much of a
 // bucket was restored in this epoch, and only what is missing of it is added. In an epoch that began with what a loss left,
 // what is found in a bucket counts as restored; so what was counted between such a loss and its discovery may be taken for part of what
-// was lost, and a second loss that comes before all counters have restored what the first took may take that. A round whose outcome was unknown when all was lost may be counted twice if another counter had read it and restores it.
-// Both presuppose that the state of a partition leaves Redis only along with its keys: maxmemory-policy must be noeviction.
+// was lost, and what such a loss took of a reset or of what was taken back is not done again. A second loss that comes before all
+// counters have restored what the first took may take that. A round whose outcome was unknown when all was lost may be counted
+// twice if another counter had read it and restores it.
+// All this presupposes that the state of a partition leaves Redis only along with its keys: maxmemory-policy must be noeviction.
 //
 // # Concurrency
 //

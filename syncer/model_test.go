@@ -66,6 +66,7 @@ type world struct {
 	jump   atomic.Int64
 	store  *embedded.Store
 	faults *faultstore.Store
+	image  *embedded.Image // that the store may go back to, or nil
 	c, two *syncer.Counter // two is the rival, or nil
 	keys   map[string]*truth
 	aged   int   // how often age has deleted something
@@ -144,6 +145,9 @@ func (w *world) open(writer string) *syncer.Counter {
 func (w *world) step() {
 	if w.plan.weeks {
 		w.jump.Add(w.rnd.Int64N(max(2, w.ladder.Span()/20)))
+	}
+	if w.plan.rewinds && w.rnd.IntN(20) == 0 {
+		w.image = w.store.Image()
 	}
 	switch n := w.rnd.IntN(100); {
 	case n < 30:

@@ -28,9 +28,13 @@ type event struct {
 	shaky, lost bool
 }
 
-// lose makes the store lose everything. Messages that were sent before may arrive afterwards.
+// lose makes the store lose everything, or go back in time. Messages that were sent before may arrive afterwards.
 func (w *world) lose() {
-	w.store.Flush()
+	if w.image != nil && w.rnd.IntN(2) == 0 {
+		w.store.Rewind(w.image)
+	} else {
+		w.store.Flush()
+	}
 	for _, k := range w.keys {
 		for i := range k.log {
 			k.log[i].shaky = true
@@ -169,7 +173,7 @@ func (w *world) add() {
 	n := w.amount()
 	op := syncer.Op{Kind: syncer.Add, TS: ts, Checks: []syncer.Check{{N: n}}}
 	var res syncer.Result
-	if w.rnd.IntN(6) == 0 && w.two == nil {
+	if w.rnd.IntN(6) == 0 && w.two == nil && !w.plan.rewinds {
 		w.takeBack(key, k, &op, is)
 		return
 	}
@@ -208,7 +212,7 @@ func (w *world) ageBuckets() {
 
 // bounce counts an event and takes it back. What is known of others must not change by it, nor what is remembered of the past.
 func (w *world) bounce() {
-	if w.two != nil || w.plan.memory > 0 {
+	if w.two != nil || w.plan.memory > 0 || w.plan.rewinds {
 		return
 	}
 	key, now := w.key("limited"), w.now()
@@ -330,7 +334,7 @@ func (k *truth) fullest(window, ts int64, lost bool) (most int64) {
 }
 
 func (w *world) forget() {
-	if w.two != nil {
+	if w.two != nil || w.plan.rewinds {
 		return
 	}
 	key := w.pick()

@@ -16,6 +16,7 @@ type plan struct {
 	memory  int64 // 0: plenty
 	mix     faultstore.Mix
 	flushes bool // the store loses everything now and then
+	rewinds bool // or goes back in time; then nothing is taken back or reset, as a failover may lose that
 	rival   bool // another counter writes to the same store
 	aging   bool // the store deletes buckets by their age
 	// restarts has the first counter start anew now and then; with weeks there is a long time between two operations.
@@ -50,6 +51,7 @@ func newPlan(rnd *rand.Rand) plan {
 		}
 	case 1:
 		p.flushes, p.restarts = true, false // what is in no memory would be gone
+		p.rewinds = rnd.IntN(2) == 0
 	case 2:
 		p.rival = true
 	}
