@@ -3,6 +3,7 @@ package syncer
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"twotier/leaparray"
@@ -155,6 +156,8 @@ func (c *Counter) seal(p *partition) bool {
 		old = append([]*Round{p.flight}, p.queue...)
 	}
 	p.flight, p.queue = nil, nil
+	// Loads must not bring what is pending in a round that the store may have carried out.
+	p.doubt = p.doubt || slices.ContainsFunc(old, func(r *Round) bool { return r.unsure })
 	// What is in those rounds is part of what is pending: it must not be cut into others.
 	for _, r := range old {
 		c.detach(p, r)
