@@ -18,26 +18,34 @@ type command struct {
 }
 
 // commandsOfAll are used wherever buckets are kept. All but time take a key.
-var commandsOfAll = []command{
-	{"del", []any{}}, {"set", []any{"1", "PX", "1000"}}, {"get", []any{}}, {"exists", []any{}}, {"pexpire", []any{"1000"}},
-	{"pexpireat", []any{"1"}}, {"time", nil}, {"hincrby", []any{"f", "1"}}, {"hset", []any{"f", "1"}}, {"hsetnx", []any{"f", "1"}},
-	{"hget", []any{"f"}}, {"hmget", []any{"f"}}, {"hgetall", []any{}}, {"hlen", []any{}}, {"hdel", []any{"f"}},
+func commandsOfAll() []command {
+	return []command{
+		{"del", []any{}}, {"set", []any{"1", "PX", "1000"}}, {"get", []any{}}, {"exists", []any{}}, {"pexpire", []any{"1000"}},
+		{"pexpireat", []any{"1"}}, {"time", nil}, {"hincrby", []any{"f", "1"}}, {"hset", []any{"f", "1"}}, {"hsetnx", []any{"f", "1"}},
+		{"hget", []any{"f"}}, {"hmget", []any{"f"}}, {"hgetall", []any{}}, {"hlen", []any{}}, {"hdel", []any{"f"}},
+	}
 }
 
-var commandsOfExpiry = map[Expiry][]command{
-	ExpiryField: {{"hpexpire", []any{"1000", "FIELDS", "1", "f"}}},
-	ExpiryTairhash: {
-		{"exhincrby", []any{"f", "1", "PX", "1000"}}, {"exhget", []any{"f"}}, {"exhgetall", []any{}}, {"exhlen", []any{}}, {"exhdel", []any{"f"}},
-	},
+// commandsOfExpiry are used besides with a way of expiring.
+func commandsOfExpiry(e Expiry) []command {
+	switch e {
+	case ExpiryField:
+		return []command{{"hpexpire", []any{"1000", "FIELDS", "1", "f"}}}
+	case ExpiryTairhash:
+		return []command{
+			{"exhincrby", []any{"f", "1", "PX", "1000"}}, {"exhget", []any{"f"}}, {"exhgetall", []any{}}, {"exhlen", []any{}}, {"exhdel", []any{"f"}},
+		}
+	}
+	return nil
 }
 
 // commandsOutside are used outside of scripts alone.
-var commandsOutside = []string{"eval", "evalsha", "exec", "multi", "ping"}
+func commandsOutside() []string { return []string{"eval", "evalsha", "exec", "multi", "ping"} }
 
 // commands are all that are used, as the rules of an ACL name them.
 func commands(e Expiry) (names []string) {
-	names = slices.Clone(commandsOutside)
-	for _, c := range slices.Concat(commandsOfAll, commandsOfExpiry[e]) {
+	names = commandsOutside()
+	for _, c := range slices.Concat(commandsOfAll(), commandsOfExpiry(e)) {
 		names = append(names, c.name)
 	}
 	slices.Sort(names)
@@ -107,7 +115,7 @@ const probeKey = keyPrefix + "0}!probe"
 
 func (s *Store) tryScripts(ctx context.Context, m *missing) error {
 	var args []any
-	all := slices.Concat(commandsOfAll, commandsOfExpiry[s.opt.Expiry])
+	all := slices.Concat(commandsOfAll(), commandsOfExpiry(s.opt.Expiry))
 	for _, c := range append(all, all[0]) { // the key is deleted before and after
 		n := len(c.args)
 		if c.args == nil {
@@ -133,7 +141,7 @@ func (s *Store) tryScripts(ctx context.Context, m *missing) error {
 func (s *Store) refusal(m *missing) error {
 	if len(m.unknown) > 0 {
 		name := strings.ToUpper(m.unknown[0])
-		if slices.ContainsFunc(commandsOfExpiry[s.opt.Expiry], func(c command) bool { return c.name == m.unknown[0] }) {
+		if slices.ContainsFunc(commandsOfExpiry(s.opt.Expiry), func(c command) bool { return c.name == m.unknown[0] }) {
 			return fmt.Errorf("%w: --redis-expiry=%s needs the command %s, which it does not have; use --redis-expiry=key",
 				ErrMismatch, s.opt.Expiry, name)
 		}
