@@ -41,6 +41,7 @@ func (c *Counter) nextRound(p *partition, now time.Time) *Round {
 		return c.cutMeeting(p, now)
 	case len(p.queue) > 0:
 		p.flight, p.queue = p.queue[0], p.queue[1:]
+		p.flight.unsure = true // whoever cut it may have sent it
 		c.attach(p, p.flight)
 		p.recallKeys(p.flight)
 		return p.flight

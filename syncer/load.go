@@ -21,7 +21,7 @@ func (c *Counter) cutLoad(p *partition) (r *Round, later bool) {
 	switch {
 	case len(p.wants) == 0 && !p.probe, p.load != nil:
 		return nil, false
-	case p.lossSeen || p.sealed != nil || p.republish != nil || p.doubt:
+	case p.lossSeen || p.sealed != nil || p.republish != nil || p.doubt || len(p.queue) > 0:
 		return nil, p.probe // once that is over, who waits is in line again
 	case time.Now().Before(p.loadAt):
 		return nil, true
