@@ -35,13 +35,14 @@ func (c *Counter) reconcile(p *partition, h *Handover) {
 			p.republish.keys = append(p.republish.keys, h.Keys...)
 		}
 	case !p.met || p.epoch == h.Epoch:
-		if p.met && (p.version > h.Version || p.quieted > h.Quieted) {
-			return // what the other knows may be out of date
+		late := p.met && (p.version > h.Version || p.quieted > h.Quieted)
+		if late || p.mode == modeOwn { // what the other knows may be out of date
+			outdate(h.Keys)
 		}
-		p.heard, p.met = told, true
-		if p.mode != modeOwn {
-			c.installAll(p, h.Keys)
+		if !late {
+			p.heard, p.met = told, true
 		}
+		c.installAll(p, h.Keys)
 	case h.Epoch > p.epoch: // the other has noticed a loss that this one has not
 		c.startRepublish(p, told)
 		c.installAll(p, c.unknown(p, h.Keys, nil))
@@ -82,6 +83,13 @@ func (c *Counter) unknown(p *partition, keys []KeyState, known *[]KeyState) (fre
 		}
 	}
 	return fresh
+}
+
+// outdate marks what is to be read again before it is relied on. A store that loses everything is told of it all the same.
+func outdate(keys []KeyState) {
+	for i := range keys {
+		keys[i].Cold = true
+	}
 }
 
 func (c *Counter) installAll(p *partition, keys []KeyState) {

@@ -251,37 +251,6 @@ func (c *Counter) Stats() Stats {
 	return s
 }
 
-// Unflushed calls fn for every key with counts that the store has not acknowledged: what would be lost if the process ended now. n
-// is their sum, as the coarsest level has it; ns is empty for the default namespace. No name may be kept.
-func (c *Counter) Unflushed(fn func(ns, key []byte, n int64)) {
-	for i := range c.parts {
-		p := &c.parts[i]
-		p.mu.Lock()
-		for _, s := range p.table.slots {
-			if s == 0 {
-				continue
-			}
-			e := p.arena.entry(ref(s >> 32))
-			if !e.hasPending() {
-				continue
-			}
-			l := c.spaces[e.space()].ladder
-			sum := int64(0)
-			l.Each(p.pendingOf(e), func(level int, _, n int64) bool {
-				if level == l.Len()-1 {
-					sum += n
-				}
-				return true
-			})
-			if sum != 0 {
-				ns, key := e.name()
-				fn(ns, key, sum)
-			}
-		}
-		p.mu.Unlock()
-	}
-}
-
 // seconds is the present on the scale of an entry's last use.
 func (c *Counter) seconds(now int64) uint32 { return uint32((now-c.opened)/1000) & low24 }
 

@@ -58,12 +58,12 @@ func (c *Counter) Page(partition int, cursor uint64, budget int) (h *Handover, n
 	return h, 0, nil
 }
 
-// stateOf returns what is known of a key, if it is worth telling. If the store could not be asked whether it still has everything, that is
-// all there is, be it out of date.
+// stateOf returns what is known of a key, if it is worth telling, be it out of date: when the store loses everything, that is all there is.
+// If it could not be asked whether it still has everything, nothing is left out.
 func (c *Counter) stateOf(p *partition, e entry) (k KeyState, ok bool) {
 	idle := e.idle(c.seconds(c.opt.Now()))
 	k.Cold = !p.warm(e)
-	if !p.suspect && (k.Cold || idle > hotIdle && p.bytes() > coldBytes) || k.Cold && e.synced() == 0 {
+	if !p.suspect && idle > hotIdle && p.bytes() > coldBytes || k.Cold && e.synced() == 0 {
 		return k, false
 	}
 	ns, key := e.name()

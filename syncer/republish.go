@@ -57,6 +57,10 @@ func (p *partition) known() (refs []ref) {
 	return refs
 }
 
+// isEmpty reports whether there is nothing to tell, and an epoch in which all hear of the loss: a part that says so would be a change of the
+// data, and make up for one that a store has lost which goes back in time once more.
+func (rp *republish) isEmpty() bool { return rp.len() == 0 && rp.epoch > rp.after }
+
 // cutRepublish returns the next part of what is to be restored. Unlike a flush it says what the buckets held, so that sending it
 // twice changes nothing.
 func (c *Counter) cutRepublish(p *partition) *Round {

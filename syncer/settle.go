@@ -27,6 +27,9 @@ func (c *Counter) settle(p *partition, r *Round) (more bool) {
 		c.losses.Add(1)
 		c.logLoss(p.id)
 		c.startRepublish(p, heardOf(r))
+		if p.republish.isEmpty() {
+			p.endRepublish()
+		}
 		return true
 	case r.Used || r.Later && r.Writer == p.writer && !p.doubt:
 		p.succeed()
