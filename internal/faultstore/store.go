@@ -47,6 +47,9 @@ type Options struct {
 	Store syncer.Store
 	// Decide chooses what happens to a round. Nil means that nothing does. Calls are serialised.
 	Decide func(r *syncer.Round) Fault
+	// Wait, if it is there, is called before rounds reach the store and before the answers reach the caller, with nothing locked. An error
+	// of the first call has the rounds not carried out, one of the second the answers not heard.
+	Wait func(ctx context.Context) error
 	// Report is told of every promise of syncer.Store that the caller breaks.
 	Report func(format string, args ...any)
 	// Adopts says that the caller may take over rounds that were numbered by others, and hand its own over to others: then
@@ -142,6 +145,12 @@ func (s *Store) Deliver() {
 // Exchange implements syncer.Store.
 func (s *Store) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	hang := false
+	if err := s.wait(ctx); err != nil {
+		for _, r := range rounds {
+			garble(r, err)
+		}
+		return
+	}
 	s.mu.Lock()
 	for _, r := range rounds {
 		s.enter(r)
@@ -173,9 +182,13 @@ func (s *Store) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	} else {
 		time.Sleep(time.Microsecond) // lets overlapping calls overlap
 	}
+	unheard := s.wait(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range rounds {
+		if unheard != nil {
+			garble(r, unheard)
+		}
 		s.leave(r)
 	}
 }
@@ -194,6 +207,13 @@ func (s *Store) delay(ctx context.Context) bool {
 	case <-ctx.Done():
 		return false
 	}
+}
+
+func (s *Store) wait(ctx context.Context) error {
+	if s.opt.Wait == nil {
+		return nil
+	}
+	return s.opt.Wait(ctx)
 }
 
 // carryOut lets the fault happen. It reports whether the caller is to wait in vain.

@@ -1,6 +1,7 @@
 package simnet
 
 import (
+	"context"
 	"errors"
 	"net"
 	"os"
@@ -37,6 +38,9 @@ func (t *transport) WriteTo(b []byte, addr string) (time.Time, error) {
 	if err != nil {
 		return now, err
 	}
+	if err := t.h.net.Awake(context.Background(), t.h.ip); err != nil {
+		return now, err
+	}
 	loss, _ := t.h.net.losses()
 	d, ok := t.h.net.passes(t.h.ip, to, Gossip, loss)
 	if !ok || t.h.isDown() || t.down.Load() {
@@ -45,7 +49,7 @@ func (t *transport) WriteTo(b []byte, addr string) (time.Time, error) {
 	buf := append([]byte(nil), b...)
 	time.AfterFunc(d, func() {
 		peer := t.h.net.host(to)
-		if peer == nil || peer.isDown() {
+		if peer == nil || peer.isDown() || t.h.net.isFrozen(to) {
 			return
 		}
 		select {
@@ -74,9 +78,12 @@ func (t *transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, e
 	if err != nil {
 		return nil, err
 	}
+	if err := t.h.net.Awake(context.Background(), t.h.ip); err != nil {
+		return nil, err
+	}
 	there, ok := t.h.net.passes(t.h.ip, to, Gossip, 0)
 	_, back := t.h.net.passes(to, t.h.ip, Gossip, 0)
-	if !ok || !back || t.h.isDown() || t.down.Load() {
+	if !ok || !back || t.h.isDown() || t.down.Load() || t.h.net.isFrozen(to) {
 		time.Sleep(timeout)
 		return nil, &net.OpError{Op: "dial", Net: "simnet", Err: os.ErrDeadlineExceeded}
 	}
@@ -109,6 +116,9 @@ type stream struct {
 
 // Write delays what it writes, or swallows it.
 func (s *stream) Write(b []byte) (int, error) {
+	if err := s.net.Awake(context.Background(), s.link.from); err != nil {
+		return 0, err
+	}
 	d, ok := s.net.passes(s.link.from, s.link.to, Gossip, 0)
 	s.mu.Lock()
 	s.lost = s.lost || !ok

@@ -55,6 +55,7 @@ func (h *Host) Stop() {
 	if !h.down {
 		h.down = true
 		close(h.gone)
+		h.net.Thaw(h.ip)
 	}
 }
 
@@ -84,6 +85,9 @@ func (h *Host) isDown() bool {
 // Call sends a request and returns the reply. If the error is [ErrRefused] the request was not delivered; otherwise nobody
 // knows: one that is on its way arrives, even if the caller has given up meanwhile.
 func (h *Host) Call(ctx context.Context, to string, request []byte) ([]byte, error) {
+	if err := h.net.Awake(ctx, h.ip); err != nil {
+		return nil, err
+	}
 	_, loss := h.net.losses()
 	d, ok := h.net.passes(h.ip, to, Calls, loss)
 	if !ok || h.isDown() {
@@ -119,18 +123,26 @@ func (n *Net) deliver(from *Host, to string, request []byte, d time.Duration) ou
 	if peer == nil {
 		return outcome{err: fmt.Errorf("%w by %s", ErrRefused, to)}
 	}
-	handler := peer.enter()
+	var handler Handler
+	if peer.awake() {
+		handler = peer.enter()
+	}
 	if handler == nil {
 		return outcome{err: fmt.Errorf("%w by %s", ErrRefused, to)}
 	}
 	reply := handler(request)
 	_, loss := n.losses()
 	d, ok := n.passes(to, from.ip, Calls, loss)
-	if !ok || peer.isDown() {
+	if !ok || !peer.awake() {
 		return outcome{lost: true}
 	}
 	time.Sleep(d)
-	return outcome{reply: reply}
+	return outcome{reply: reply, lost: !from.awake()}
+}
+
+// awake waits until the host is not frozen, and reports whether it has not been stopped.
+func (h *Host) awake() bool {
+	return h.net.Awake(context.Background(), h.ip) == nil && !h.isDown()
 }
 
 var errGone = errors.New("simnet: this process is gone")

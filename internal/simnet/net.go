@@ -32,6 +32,7 @@ type Net struct {
 	hosts   map[string]*Host
 	cuts    map[link]Kinds
 	slow    map[link]time.Duration
+	frozen  map[string]chan struct{} // closed when the host wakes
 }
 
 // Kinds is a set of kinds of traffic.
@@ -48,7 +49,7 @@ const (
 func New(seed uint64, w Weather) *Net {
 	return &Net{
 		rnd: rand.New(rand.NewPCG(seed, 0x5e7)), weather: w, hosts: map[string]*Host{}, cuts: map[link]Kinds{},
-		slow: map[link]time.Duration{},
+		slow: map[link]time.Duration{}, frozen: map[string]chan struct{}{},
 	}
 }
 
