@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"twotier/internal/node"
@@ -13,8 +15,10 @@ import (
 
 // client asks random nodes for random things until it is told to stop.
 type client struct {
-	w   *world
-	rnd *rand.Rand
+	w       *world
+	number  int
+	rnd     *rand.Rand
+	balance int64 // what is left of what it counted where it also takes back
 }
 
 func (c *client) run(stop <-chan struct{}) {
@@ -29,14 +33,16 @@ func (c *client) run(stop <-chan struct{}) {
 			continue
 		}
 		switch n := c.rnd.IntN(100); {
-		case n < 35:
-			c.add(p)
-		case n < 65:
-			c.acquire(p, 1)
+		case n < 33:
+			c.do(p, c.add())
+		case n < 63:
+			c.do(p, c.acquire(1))
+		case n < 78:
+			c.do(p, c.acquire(2+c.rnd.IntN(2)))
 		case n < 80:
-			c.acquire(p, 2+c.rnd.IntN(2))
+			c.do(p, c.overdraw())
 		case n < 90:
-			c.batch(p)
+			c.do(p, c.batch()...)
 		default:
 			c.count(p)
 		}
@@ -46,7 +52,8 @@ func (c *client) run(stop <-chan struct{}) {
 const (
 	freeKeys    = 8
 	limitedKeys = 6
-	dayMS       = 86_400_000
+	hourMS      = 3_600_000
+	dayMS       = 24 * hourMS
 )
 
 // free is a key without a limit: one of a few, or one that nobody ever uses again, which shows what became of a single count.
@@ -59,8 +66,13 @@ func (c *client) free() string {
 
 func (c *client) limited() string { return fmt.Sprint("limited", c.rnd.IntN(limitedKeys)) }
 
+// context is a client's patience: mostly two seconds, now and then anything from a tenth of a millisecond.
 func (c *client) context() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), 2*time.Second)
+	patience := 2 * time.Second
+	if c.rnd.IntN(6) == 0 {
+		patience = time.Duration(float64(patience) * math.Pow(10, -4.3*c.rnd.Float64()))
+	}
+	return context.WithTimeout(context.Background(), patience)
 }
 
 func (c *client) ack() syncer.Ack {
@@ -70,74 +82,80 @@ func (c *client) ack() syncer.Ack {
 	return syncer.AckMemory
 }
 
-// told notes how an operation ended. counted says whether it counts if it was carried out.
-func (c *client) told(p *proc, op *node.Op, err error, counted bool, source node.Source) {
+// do has a process carry operations out and notes what came of each.
+func (c *client) do(p *proc, ops ...node.Op) {
+	for i := range ops {
+		for _, check := range ops[i].Checks {
+			c.w.ledger.of(string(check.Key), func(*account) {}) // it may be counted before anybody is told
+		}
+	}
+	ctx, cancel := c.context()
+	defer cancel()
+	done := c.w.enter(p)
+	defer done()
+	asked, res := time.Now(), make([]node.Result, len(ops))
+	if len(ops) > 1 {
+		p.node.DoAll(ctx, ops, res)
+	} else {
+		res[0].Err = p.node.Do(ctx, &ops[0], &res[0])
+	}
+	for i := range ops {
+		c.told(p, &ops[i], &res[i], asked)
+	}
+}
+
+// told notes how an operation ended.
+func (c *client) told(p *proc, op *node.Op, res *node.Result, asked time.Time) {
+	err := res.Err
 	if p.dead.Load() && err == nil {
 		err = syncer.ErrUnknownOutcome // nobody hears the dead
 	}
 	for i := range op.Checks {
 		key, n := string(op.Checks[i].Key), op.Checks[i].N
-		c.w.journal.note("client: %s %+d at %s: counted %v (%s), %v", key, n, p.id, counted, source, err)
+		c.w.journal.note("client: %s %+d at %s: allowed %v (%s), %v", key, n, p.id, res.Allowed, res.Source, err)
 		switch {
-		case err == nil && counted:
-			c.w.ledger.acknowledge(key, n, op.Kind == syncer.Acquire)
-		case err == nil:
-		case errors.Is(err, syncer.ErrUnknownOutcome), errors.Is(err, context.DeadlineExceeded), errors.Is(err, syncer.ErrClosed) && p.dead.Load():
+		case err == nil && (res.Allowed || op.Kind == node.Add || op.CountDenied):
+			c.w.ledger.acknowledge(key, n, c.w.plan.exact)
+			if strings.HasPrefix(key, "taken") {
+				c.balance += max(0, n)
+			}
+			if op.Kind == node.Acquire && res.Allowed {
+				c.w.ledger.admit(key, verdict{asked, time.Now(), n, p.id, res.Source, res.Degraded})
+			}
+		case unknown(p, err):
 			c.w.ledger.doubt(key, n)
 		}
-	}
-	switch source {
-	case syncer.SourceShared:
-		c.w.shared.Add(1)
-	case syncer.SourceNear:
-		c.w.near.Add(1)
-	}
-	if err == nil && source == syncer.SourceFallback && c.w.plan.exact {
-		c.w.t.Errorf("%s: node %s stood in for an owner that could be reached", op.Checks[0].Key, p.id)
 	}
 	if err != nil {
 		c.w.refused.Add(1)
 		c.w.acceptable(p, err)
+		return
 	}
+	c.judge(p, op, res)
 }
 
-func (c *client) add(p *proc) {
-	ctx, cancel := c.context()
-	defer cancel()
-	op := node.Op{Kind: node.Add, Ack: c.ack(), Checks: []node.Check{{Key: []byte(c.free()), N: 1 + c.rnd.Int64N(4)}}}
-	done := c.w.enter(p)
-	defer done()
-	var res node.Result
-	err := p.node.Do(ctx, &op, &res)
-	c.told(p, &op, err, true, res.Source)
+// unknown reports whether an operation that ended like this may have been carried out.
+func unknown(p *proc, err error) bool {
+	return errors.Is(err, syncer.ErrUnknownOutcome) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, syncer.ErrClosed) && p.dead.Load()
 }
 
-// acquire takes from several limited keys at once.
-func (c *client) acquire(p *proc, keys int) {
-	ctx, cancel := c.context()
-	defer cancel()
-	op := node.Op{Kind: node.Acquire, Ack: c.ack()}
-	used := map[string]bool{}
-	for range keys {
-		key := c.limited()
-		if used[key] {
-			continue
-		}
-		used[key] = true
-		op.Checks = append(op.Checks, node.Check{Key: []byte(key), N: 1, Limits: []node.Limit{{Window: dayMS, Max: c.w.limitOf(key)}}})
-	}
-	done := c.w.enter(p)
-	defer done()
-	var res node.Result
-	err := p.node.Do(ctx, &op, &res)
-	c.told(p, &op, err, res.Allowed, res.Source)
-	if err == nil && !p.dead.Load() {
-		c.judge(p, &op, &res)
-	}
-}
-
-// judge holds a decision against what is known: the figures are those of the checks, and a refusal has a reason.
+// judge holds an answer against what is known: the figures of a decision are those of the checks, a refusal has a reason, and nobody stands
+// in for an owner that can be reached.
 func (c *client) judge(p *proc, op *node.Op, res *node.Result) {
+	switch res.Source {
+	case syncer.SourceShared:
+		c.w.shared.Add(1)
+	case syncer.SourceNear:
+		c.w.near.Add(1)
+	case syncer.SourceFallback:
+		if c.w.plan.exact {
+			c.w.t.Errorf("%s: node %s stood in for an owner that could be reached", op.Checks[0].Key, p.id)
+		}
+	}
+	if op.Kind != node.Acquire {
+		return
+	}
 	if len(res.Checks) != len(op.Checks) {
 		c.w.t.Errorf("%s: %d checks, %d answers", p.id, len(op.Checks), len(res.Checks))
 		return
@@ -151,50 +169,85 @@ func (c *client) judge(p *proc, op *node.Op, res *node.Result) {
 	}
 }
 
-// batch carries out several operations at once.
-func (c *client) batch(p *proc) {
-	ctx, cancel := c.context()
-	defer cancel()
+// add counts, now or at a time that lies a moment back, or takes back.
+func (c *client) add() node.Op {
+	check := node.Check{Key: []byte(c.free()), N: 1 + c.rnd.Int64N(4)}
+	op := node.Op{Kind: node.Add, Ack: c.ack()}
+	switch c.rnd.IntN(12) {
+	case 0:
+		return c.takeBack()
+	case 1:
+		op.TS = time.Now().Add(-time.Duration(c.rnd.IntN(40)) * time.Second).UnixMilli()
+	}
+	op.Checks = []node.Check{check}
+	return op
+}
+
+// takeBack counts in one bucket of a key that nobody else uses, or takes back there, no more than must be in it.
+func (c *client) takeBack() node.Op {
+	n := 4 - c.rnd.Int64N(8)
+	if n = max(n, -c.balance); n == 0 {
+		n = 1
+	}
+	c.balance += min(0, n)
+	return node.Op{Kind: node.Add, TS: c.w.began.UnixMilli(), Ack: c.ack(), Checks: []node.Check{{Key: fmt.Appendf(nil, "taken%d", c.number), N: n}}}
+}
+
+// acquire takes from up to so many limited keys at once.
+func (c *client) acquire(keys int) node.Op {
+	op := node.Op{Kind: node.Acquire, Ack: c.ack()}
+	used := map[string]bool{}
+	for range keys {
+		key := c.limited()
+		if used[key] {
+			continue
+		}
+		used[key] = true
+		op.Checks = append(op.Checks, node.Check{Key: []byte(key), N: 1, Limits: []node.Limit{{Window: dayMS, Max: c.w.limitOf(key)}}})
+	}
+	return op
+}
+
+// overdraw takes from a key, and counts although it is refused.
+func (c *client) overdraw() node.Op {
+	limits := []node.Limit{{Window: dayMS, Max: 30}}
+	return node.Op{Kind: node.Acquire, Ack: c.ack(), CountDenied: true, Checks: []node.Check{{Key: []byte("overdrawn"), N: 1, Limits: limits}}}
+}
+
+// batch is several operations at once.
+func (c *client) batch() []node.Op {
 	ops := make([]node.Op, 2+c.rnd.IntN(10))
 	for i := range ops {
-		ops[i] = node.Op{Kind: node.Add, Ack: c.ack(), Checks: []node.Check{{Key: []byte(c.free()), N: 1}}}
-		if c.rnd.IntN(3) == 0 {
-			key := c.limited()
-			ops[i] = node.Op{Kind: node.Acquire, Checks: []node.Check{{Key: []byte(key), N: 1, Limits: []node.Limit{{Window: dayMS, Max: c.w.limitOf(key)}}}}}
-			if other := c.limited(); other != key && c.rnd.IntN(2) == 0 {
-				ops[i].Checks = append(ops[i].Checks, node.Check{Key: []byte(other), N: 1, Limits: []node.Limit{{Window: dayMS, Max: c.w.limitOf(other)}}})
-			}
+		switch c.rnd.IntN(6) {
+		case 0:
+			ops[i] = c.acquire(1)
+		case 1:
+			ops[i] = c.acquire(2)
+		default:
+			ops[i] = c.add()
 		}
 	}
-	done := c.w.enter(p)
-	defer done()
-	res := make([]node.Result, len(ops))
-	p.node.DoAll(ctx, ops, res)
-	for i := range ops {
-		c.told(p, &ops[i], res[i].Err, res[i].Allowed || ops[i].Kind == syncer.Add, res[i].Source)
-	}
+	return ops
 }
 
 // count reads a key. Nobody reads more than was ever attempted.
 func (c *client) count(p *proc) {
 	key := c.free()
-	n, err := p.read(key)
+	n, err := p.read(key, dayMS)
 	if err != nil || p.dead.Load() {
 		return
 	}
-	c.w.ledger.mu.Lock()
-	a := *c.w.ledger.account(key)
-	c.w.ledger.mu.Unlock()
-	if most := a.acknowledged + a.unknown + c.w.inFlight(); n > most && c.w.plan.exact {
+	a := c.w.ledger.copy(key)
+	if most := a.most() + c.w.inFlight(); n > most && c.w.plan.exact {
 		c.w.t.Errorf("%s: node %s reads %d, at most %d were attempted", key, p.id, n, most)
 	}
 }
 
 // read asks a node for a key.
-func (p *proc) read(key string) (int64, error) {
+func (p *proc) read(key string, window int64) (int64, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	op := node.Op{Kind: node.Count, Checks: []node.Check{{Key: []byte(key), Limits: []node.Limit{{Window: dayMS}}}}}
+	op := node.Op{Kind: node.Count, Checks: []node.Check{{Key: []byte(key), Limits: []node.Limit{{Window: window}}}}}
 	var res node.Result
 	if err := p.node.Do(ctx, &op, &res); err != nil {
 		return 0, err

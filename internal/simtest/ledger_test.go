@@ -2,10 +2,13 @@ package simtest
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"twotier/internal/node"
 )
 
 // ledger is what clients were told.
@@ -16,46 +19,109 @@ type ledger struct {
 
 // account is what is known of one key.
 type account struct {
-	acknowledged, unknown int64
-	lost                  int64 // at most so much was in the memory of processes that were killed
-	admitted              int64 // of what is acknowledged, by acquires
+	acknowledged int64
+	more, less   int64 // of unknown outcome: what may have been counted, and what may have been taken back
+	taken        int64 // of what is acknowledged, taken back
+	lost         int64 // at most so much was in the memory of processes that were killed, or of a Redis that lost it
+	kept         int64 // at most so much that was taken back came back in the same way
+	verdicts     []verdict
 }
 
-func (l *ledger) account(key string) *account {
+// verdict is one acquire that was admitted.
+type verdict struct {
+	asked, told time.Time
+	n           int64
+	by          string
+	source      node.Source
+	degraded    bool // it says that it was given without the store
+}
+
+// of calls fn with the account of a key.
+func (l *ledger) of(key string, fn func(a *account)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	a := l.keys[key]
 	if a == nil {
 		a = &account{}
 		l.keys[key] = a
 	}
-	return a
+	fn(a)
 }
 
-func (l *ledger) acknowledge(key string, n int64, acquired bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	a := l.account(key)
-	a.acknowledged += n
-	if acquired {
-		a.admitted += n
-	}
+// acknowledge notes what was counted. What is taken back is as much as there is in the eyes of whoever takes it, which may be less than n
+// unless it sees all that was counted.
+func (l *ledger) acknowledge(key string, n int64, sees bool) {
+	l.of(key, func(a *account) {
+		switch {
+		case n > 0 || sees:
+			a.acknowledged += n
+			a.taken += max(0, -n)
+		default:
+			a.less -= n
+		}
+	})
+}
+
+func (l *ledger) admit(key string, v verdict) {
+	l.of(key, func(a *account) { a.verdicts = append(a.verdicts, v) })
 }
 
 func (l *ledger) doubt(key string, n int64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.account(key).unknown += n
+	l.of(key, func(a *account) {
+		a.more += max(0, n)
+		a.less += max(0, -n)
+	})
 }
 
+// lose writes off what is gone. The sum n may hold what was counted and what was taken back: either may have survived the other.
 func (l *ledger) lose(key string, n int64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.account(key).lost += n
+	l.of(key, func(a *account) {
+		taken := a.taken + a.less
+		a.lost += max(0, n) + taken
+		a.kept += max(0, -n) + taken
+	})
 }
 
-func (l *ledger) copy(key string) account {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return *l.account(key)
+// repeat notes what may be counted twice: it was under way when Redis lost what it had, number and all, and if another counter has read it, that
+// one restores it, while the one that sent it learns that it was lost and sends it again.
+func (l *ledger) repeat(key string, n int64) {
+	l.of(key, func(a *account) { a.kept += n })
+}
+
+// least and most are what may be left of a key.
+func (a *account) least() int64 { return a.acknowledged - a.less - a.lost }
+func (a *account) most() int64  { return a.acknowledged + a.more + a.kept }
+
+// admitted is how much acquires were let through.
+func (a *account) admitted() (n int64) {
+	for i := range a.verdicts {
+		n += a.verdicts[i].n
+	}
+	return n
+}
+
+// blind returns a verdict that had to know better: what had been told at least so long before it was asked for left no room. One that says
+// that it was given without the store is not held to that.
+func (a *account) blind(limit int64, stale time.Duration) *verdict {
+	slices.SortFunc(a.verdicts, func(x, y verdict) int { return x.told.Compare(y.told) })
+	for i := range a.verdicts {
+		v, known := &a.verdicts[i], int64(0)
+		for _, earlier := range a.verdicts {
+			if earlier.told.After(v.asked.Add(-stale)) {
+				break
+			}
+			known += earlier.n
+		}
+		if known+v.n > limit+a.lost && !v.degraded {
+			return v
+		}
+	}
+	return nil
+}
+
+func (l *ledger) copy(key string) (c account) {
+	l.of(key, func(a *account) { c = *a })
+	return c
 }
 
 func (l *ledger) names() (list []string) {
@@ -64,6 +130,7 @@ func (l *ledger) names() (list []string) {
 	for key := range l.keys {
 		list = append(list, key)
 	}
+	slices.Sort(list)
 	return list
 }
 
@@ -102,39 +169,63 @@ func (w *world) check() (o outcome) {
 	for _, key := range w.ledger.names() {
 		a := w.ledger.copy(key)
 		r := w.stored(key)
-		if r > a.acknowledged+a.unknown {
-			w.t.Errorf("%s: Redis has %d, but only %d were acknowledged and %d in doubt", key, r, a.acknowledged, a.unknown)
+		if r > a.most() || r < a.least() {
+			w.t.Errorf("%s: Redis has %d, want %d to %d: %d were acknowledged, %d and %d back are in doubt, %d lost, %d back kept",
+				key, r, a.least(), a.most(), a.acknowledged, a.more, a.less, a.lost, a.kept)
 		}
-		if r < a.acknowledged-a.lost {
-			w.t.Errorf("%s: Redis has %d, but %d were acknowledged, and at most %d lost with killed processes", key, r, a.acknowledged, a.lost)
-		}
-		for _, p := range w.alive() {
-			if n, err := p.read(key); err != nil || n != r {
-				w.t.Errorf("%s: node %s says %d (%v), Redis %d", key, p.id, n, err, r)
-			}
-		}
+		w.checkAnswers(key, r)
+		w.checkVerdicts(key, &a)
 		if w.t.Failed() {
 			w.t.Logf("%s:\n%s", key, w.journal.about(key))
 			return o
 		}
 		o.acknowledged += a.acknowledged
-		o.unknown += a.unknown
+		o.unknown += a.more + a.less
 		o.lost += max(0, a.acknowledged-r)
-		if excess := a.admitted - w.limitOf(key); w.limitOf(key) > 0 && excess > 0 {
-			o.excess += excess
-			if w.plan.exact {
-				w.t.Errorf("%s: %d admitted, the limit is %d\n%s", key, a.admitted, w.limitOf(key), w.journal.about(key))
-			}
+		if limit := w.limitOf(key); limit > 0 {
+			o.excess += max(0, a.admitted()-limit)
 		}
 	}
 	o.refused, o.shared, o.near = w.refused.Load(), w.shared.Load(), w.near.Load()
 	return o
 }
 
+// checkAnswers holds every node's answers about a key against what Redis has: all levels of its ladder say the same, as all is recent.
+func (w *world) checkAnswers(key string, r int64) {
+	if n := w.storedAt(key, 1); n != r {
+		w.t.Errorf("%s: Redis has %d in the buckets of a minute, %d in those of a quarter", key, n, r)
+	}
+	for _, p := range w.alive() {
+		for _, window := range []int64{dayMS, hourMS} {
+			if n, err := p.read(key, window); err != nil || n != r {
+				w.t.Errorf("%s: node %s says %d (%v) for %d ms, Redis %d", key, p.id, n, err, window, r)
+			}
+		}
+	}
+}
+
+// checkVerdicts holds those that were admitted against what the nodes had to know: all, where nobody was ever out of reach, and else what is
+// older than the time after which everybody has heard of it.
+func (w *world) checkVerdicts(key string, a *account) {
+	limit := w.limitOf(key)
+	if limit == 0 {
+		return
+	}
+	if n := a.admitted(); w.plan.exact && n > limit {
+		w.t.Errorf("%s: %d admitted, the limit is %d", key, n, limit)
+	}
+	if v := a.blind(limit, w.plan.stale()); v != nil {
+		w.t.Errorf("%s: node %s admits (%s) at %s what was used up %v before, the limit is %d", key, v.by, v.source,
+			v.told.Format("05.000"), w.plan.stale(), limit)
+	}
+}
+
 // stored is what Redis has of a key.
-func (w *world) stored(key string) (n int64) {
+func (w *world) stored(key string) (n int64) { return w.storedAt(key, 2) }
+
+func (w *world) storedAt(key string, level uint8) (n int64) {
 	for _, b := range w.redis.Get(w.partition(key), nil, []byte(key)) {
-		if b.Level == 2 {
+		if b.Level == level {
 			n += b.N
 		}
 	}

@@ -2,6 +2,7 @@ package simtest
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"twotier/internal/node"
@@ -19,6 +20,11 @@ func (w *world) play() {
 
 // rest waits for a random time of up to so many milliseconds.
 func (w *world) rest(ms int) { time.Sleep(time.Duration(w.rnd.IntN(ms)) * time.Millisecond) }
+
+// upTo returns a random duration.
+func (w *world) upTo(most time.Duration) time.Duration {
+	return time.Duration(w.rnd.Int64N(int64(most)))
+}
 
 // act does one thing of those that belong to the kind of the schedule.
 func (w *world) act() {
@@ -39,24 +45,46 @@ func (w *world) act() {
 		w.switchMode()
 	case losses:
 		w.lose()
+	case together:
+		w.several(comingAndGoing)
+	case handloss:
+		w.losing(comingAndGoing)
+	case chaos:
+		w.several(anything)
+	case ruins:
+		w.losing(anything)
+	}
+}
+
+// losing lets several things happen while Redis loses what it has.
+func (w *world) losing(list []trouble) {
+	wait := w.upTo(1500 * time.Millisecond)
+	var running sync.WaitGroup
+	loss := w.losesData()
+	running.Go(func() { time.Sleep(wait); loss() })
+	w.several(list)
+	running.Wait()
+}
+
+// lose has Redis lose what it has, and once more soon, now and then.
+func (w *world) lose() {
+	for {
+		w.losesData()()
+		if w.rnd.IntN(4) > 0 {
+			return
+		}
+		w.rest(300)
 	}
 }
 
 // joinOrLeave starts a process or stops one, or replaces one by another of the same name.
 func (w *world) joinOrLeave() {
 	list := w.alive()
-	switch {
-	case len(list) <= 2 || len(list) < 6 && w.rnd.IntN(2) == 0:
+	if len(list) <= 2 || len(list) < 6 && w.rnd.IntN(2) == 0 {
 		w.join()
-	default:
-		p := list[w.rnd.IntN(len(list))]
-		w.say("%s leaves", p.id)
-		if err := p.leave(); err != nil && w.plan.kind == graceful && w.plan.mix.RequestLost == 0 {
-			w.t.Errorf("%s leaves: %v", p.id, err)
-		} else if err != nil {
-			w.bury(p)
-		}
+		return
 	}
+	w.leaves(list[w.rnd.IntN(len(list))])
 }
 
 // bury writes off what a process did not flush before it stopped.
@@ -67,17 +95,10 @@ func (w *world) bury(p *proc) {
 // join starts a process on a host that has none.
 func (w *world) join() {
 	for i := 1; i <= hosts; i++ {
-		w.mu.Lock()
-		taken := w.procs[i] != nil
-		w.mu.Unlock()
-		if taken {
-			continue
+		if w.at(i) == nil {
+			w.joinAt(i)
+			return
 		}
-		w.say("n%d joins", i)
-		if _, err := w.start(i); err != nil && w.plan.kind != everything && w.plan.kind != splits {
-			w.t.Errorf("n%d joins: %v", i, err)
-		}
-		return
 	}
 }
 
@@ -129,14 +150,6 @@ func (w *world) cut() {
 	w.net.Heal()
 }
 
-// lose has Redis lose all that it has.
-func (w *world) lose() {
-	w.say("Redis loses all")
-	w.atomic.Lock()
-	w.redis.Flush()
-	w.atomic.Unlock()
-}
-
 // outage takes Redis away from some nodes, or all.
 func (w *world) outage() {
 	list := w.alive()
@@ -160,19 +173,8 @@ func (w *world) switchMode() {
 		w.joinOrLeave()
 		return
 	}
-	p := w.pick(w.rnd)
-	if p == nil {
-		return
-	}
-	mode := node.ModeRedis
-	if p.node.Mode() == mode {
-		mode = node.ModeTwoTier
-	}
-	w.say("%s switches to %s", p.id, mode)
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	if err := p.node.SetMode(ctx, mode); err != nil {
-		w.say("it stays: %v", err)
+	if p := w.pick(w.rnd); p != nil {
+		w.switchAt(p)
 	}
 }
 
@@ -184,6 +186,9 @@ func (w *world) heal() {
 	w.net.SetWeather(simnet.Weather{Delay: time.Millisecond})
 	for _, p := range w.alive() {
 		p.store.SetDown(false)
+		p.store.SetFull(false)
+		p.ahead.Store(0)
+		w.net.Thaw(p.ip)
 	}
 	w.until(patience, func() bool {
 		for _, p := range w.alive() {

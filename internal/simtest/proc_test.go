@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -21,6 +22,7 @@ type proc struct {
 	w       *world
 	id, ip  string
 	host    *simnet.Host
+	takes   *lag // what its connection to Redis takes
 	store   *faultstore.Store
 	counter *syncer.Counter
 	ring    *ring.Ring
@@ -28,6 +30,8 @@ type proc struct {
 	node    *node.Node
 	dead    atomic.Bool // its answers reach nobody any more
 	leaving atomic.Bool
+	asleep  atomic.Bool  // it is suspended
+	ahead   atomic.Int64 // by how much the time is wrong that it hears from Redis
 }
 
 // wire is the way of messages over the simulated network.
@@ -55,14 +59,18 @@ func addresses() (list []string) {
 const secret = "what all nodes share"
 
 // start starts a process on the host of this number.
-func (w *world) start(i int) (*proc, error) {
-	w.born++
-	p := &proc{w: w, id: fmt.Sprint("n", i), ip: ip(i)}
-	name := fmt.Sprintf("%s.%d", p.id, w.born)
+func (w *world) start(i int) (*proc, error) { return w.startAs(i, fmt.Sprint("n", i)) }
+
+// startAs starts one under any ID.
+func (w *world) startAs(i int, id string) (*proc, error) {
+	born := uint64(w.born.Add(1))
+	rnd := rand.New(rand.NewPCG(w.seed, 1000+born))
+	p := &proc{w: w, id: id, ip: ip(i), takes: newLag(rnd.Uint64(), w.plan.takes)}
+	name := fmt.Sprintf("%s.%d", p.id, born)
 	p.host = w.net.Start(p.ip)
-	faults := faultstore.Random(w.seed+uint64(w.born), w.plan.mix)
+	faults := faultstore.Random(w.seed+born, w.plan.mix)
 	p.store = faultstore.New(faultstore.Options{
-		Store: noted{w.redis, w}, Report: w.t.Errorf, Adopts: true,
+		Store: noted{w.redis, w}, Report: w.t.Errorf, Adopts: true, Wait: p.toRedis,
 		Decide: func(r *syncer.Round) faultstore.Fault {
 			if w.healed.Load() {
 				return faultstore.None
@@ -70,7 +78,7 @@ func (w *world) start(i int) (*proc, error) {
 			return faults(r)
 		},
 	})
-	skew := time.Duration(w.rnd.Int64N(int64(w.plan.skew)+1)) - w.plan.skew/2
+	skew := time.Duration(rnd.Int64N(int64(w.plan.skew)+1)) - w.plan.skew/2
 	clock := node.NewClock(func() time.Time { return time.Now().Add(skew) }, nil)
 	place := syncer.Placement{Partitions: w.plan.partitions, Seed: 5}
 	ladder, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
@@ -117,6 +125,7 @@ func (w *world) start(i int) (*proc, error) {
 	}
 	w.mu.Lock()
 	w.procs[i] = p
+	w.all = append(w.all, p)
 	w.mu.Unlock()
 	return p, nil
 }

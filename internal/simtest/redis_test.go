@@ -3,6 +3,7 @@ package simtest
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -14,15 +15,55 @@ import (
 // redisSeen is what a node sees of Redis besides counting: its clock, and whether it answers.
 type redisSeen struct{ p *proc }
 
-func (s redisSeen) Clock(_ context.Context, local func() time.Time) (time.Duration, error) {
+func (s redisSeen) Clock(ctx context.Context, local func() time.Time) (time.Duration, error) {
+	if err := s.p.w.net.Awake(ctx, s.p.ip); err != nil {
+		return 0, err
+	}
 	if s.p.store.Down() {
 		return 0, fmt.Errorf("no answer")
 	}
-	return time.Until(local()) * -1, nil
+	return time.Since(local()) + time.Duration(s.p.ahead.Load()), nil
 }
 
 func (s redisSeen) Health() node.StoreHealth {
 	return node.StoreHealth{Kind: "simulated", Up: !s.p.store.Down()}
+}
+
+// lag is how long messages take on a way that is sometimes slow.
+type lag struct {
+	most time.Duration
+	mu   sync.Mutex
+	rnd  *rand.Rand
+}
+
+func newLag(seed uint64, most time.Duration) *lag {
+	return &lag{most: most, rnd: rand.New(rand.NewPCG(seed, 0x1a6))}
+}
+
+func (l *lag) next() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.most == 0 || l.rnd.IntN(4) > 0 {
+		return 0
+	}
+	return time.Duration(l.rnd.Int64N(int64(l.most)))
+}
+
+// toRedis is the way to Redis, or back.
+func (p *proc) toRedis(ctx context.Context) error {
+	if err := p.w.net.Awake(ctx, p.ip); err != nil || p.w.healed.Load() {
+		return err
+	}
+	d := p.takes.next()
+	if d == 0 {
+		return nil
+	}
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // direct carries operations out in the simulated Redis, one at a time as Redis does.
@@ -38,9 +79,18 @@ type direct struct {
 
 func (d *direct) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
 	res.Reset()
-	if d.p.store.Down() {
+	if d.p.store.Down() || d.p.toRedis(ctx) != nil {
 		return fmt.Errorf("%w: no answer", syncer.ErrUnavailable)
 	}
+	d.carryOut(op, res)
+	if d.p.toRedis(ctx) != nil {
+		return fmt.Errorf("%w: no answer", syncer.ErrUnknownOutcome)
+	}
+	return nil
+}
+
+// carryOut is what Redis does, at once.
+func (d *direct) carryOut(op *syncer.Op, res *syncer.Result) {
 	d.p.w.atomic.Lock()
 	defer d.p.w.atomic.Unlock()
 	ts := op.TS
@@ -66,13 +116,12 @@ func (d *direct) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) erro
 		}
 		res.Allowed = res.Allowed && !r.Refused
 	}
-	if op.Kind == syncer.Count || op.Kind == syncer.Acquire && !res.Allowed {
-		return nil
+	if op.Kind == syncer.Count || op.Kind == syncer.Acquire && !res.Allowed && !op.CountDenied {
+		return
 	}
 	for i := range op.Checks {
 		d.add(&op.Checks[i], ts)
 	}
-	return nil
 }
 
 func (d *direct) load(c *syncer.Check) (counter leaparray.Counter) {

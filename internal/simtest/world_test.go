@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,7 +15,6 @@ import (
 	"time"
 
 	"twotier/internal/embedded"
-	"twotier/internal/faultstore"
 	"twotier/internal/node"
 	"twotier/internal/simnet"
 	"twotier/syncer"
@@ -23,80 +23,11 @@ import (
 // patience is how long a healed cluster may take to settle.
 const patience = 3 * time.Minute
 
-// plan is what a seed decides for a whole schedule.
-type plan struct {
-	kind       kind
-	nodes      int
-	partitions int
-	interval   time.Duration // of flushes
-	pause      time.Duration // of clients, on average
-	length     time.Duration // of the faults
-	skew       time.Duration // of clocks
-	weather    simnet.Weather
-	mix        faultstore.Mix
-	hotRate    float64
-	exact      bool // never is anybody out of reach: no decision may overshoot
-}
-
-// kind is a family of schedules.
-type kind int
-
-const (
-	graceful   kind = iota // joins and leaves
-	crashes                // kills and restarts
-	splits                 // cuts of the network
-	outages                // Redis down, slow, lossy
-	modes                  // switches between the modes
-	everything             // of these, one after the other
-	losses                 // Redis loses all; whoever decides about a key knows it
-	kinds
-)
-
-func (k kind) String() string {
-	return [...]string{"graceful", "crashes", "splits", "outages", "modes", "everything", "losses"}[k]
-}
-
-func kindNames() string {
-	var names []string
-	for k := range kinds {
-		names = append(names, k.String())
-	}
-	return strings.Join(names, ", ")
-}
-
-func newPlan(rnd *rand.Rand) plan {
-	p := plan{
-		kind: kind(rnd.IntN(int(kinds))), nodes: 3 + rnd.IntN(3), partitions: 5 + rnd.IntN(20),
-		interval: time.Duration(10+rnd.IntN(300)) * time.Millisecond, pause: time.Duration(20+rnd.IntN(100)) * time.Millisecond,
-		length: time.Duration(10+rnd.IntN(20)) * time.Second, skew: time.Duration(rnd.IntN(200)) * time.Millisecond,
-		weather: simnet.Weather{Delay: time.Duration(100+rnd.IntN(3000)) * time.Microsecond, Jitter: time.Duration(1+rnd.IntN(5000)) * time.Microsecond},
-	}
-	for k := range kinds {
-		if *kindFlag == k.String() {
-			p.kind = k
-		}
-	}
-	if rnd.IntN(4) == 0 {
-		p.hotRate = 20 // whatever is sampled is hot, as the sample is small
-	}
-	p.exact = (p.kind == graceful || p.kind == modes) && p.hotRate == 0
-	if p.kind == splits || p.kind == everything {
-		p.weather.PacketLoss = rnd.IntN(200)
-		p.weather.CallLoss = rnd.IntN(20)
-	}
-	if p.kind == losses {
-		p.hotRate = 0 // what several nodes count, none of them knows alone
-	}
-	if p.kind == outages || p.kind == everything || p.kind == losses || p.kind == graceful && rnd.IntN(2) == 0 {
-		p.mix = faultstore.Mix{ReplyLost: rnd.IntN(100), RequestLost: rnd.IntN(50), Refused: rnd.IntN(50), Late: rnd.IntN(50)}
-	}
-	return p
-}
-
 // world is one schedule under way.
 type world struct {
 	t       *testing.T
 	seed    uint64
+	began   time.Time
 	rnd     *rand.Rand
 	plan    plan
 	net     *simnet.Net
@@ -111,10 +42,11 @@ type world struct {
 	under   atomic.Int64 // counts that are being asked for
 	healed  atomic.Bool
 	verbose bool
-	born    int
+	born    atomic.Int64
 
 	mu    sync.Mutex
 	procs map[int]*proc // by number of the host
+	all   []*proc       // that were ever started
 	inUse map[*proc]int
 }
 
@@ -158,8 +90,16 @@ func (w *world) alive() (list []*proc) {
 	return list
 }
 
+// at returns the process on a host, nil if there is none.
+func (w *world) at(i int) *proc {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.procs[i]
+}
+
+// pick returns a process that answers, nil if there is none.
 func (w *world) pick(rnd *rand.Rand) *proc {
-	list := w.alive()
+	list := slices.DeleteFunc(w.alive(), func(p *proc) bool { return p.asleep.Load() })
 	if len(list) == 0 {
 		return nil
 	}
@@ -219,20 +159,18 @@ func (w *world) until(limit time.Duration, done func() bool) bool {
 func run(t *testing.T, seed uint64, verbose bool) outcome {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	w := &world{
-		t: t, seed: seed, rnd: rnd, plan: newPlan(rnd), redis: embedded.New(embedded.Options{}), verbose: verbose && testing.Verbose(),
+		t: t, seed: seed, began: time.Now(), rnd: rnd, plan: newPlan(rnd), redis: embedded.New(embedded.Options{}), verbose: verbose && testing.Verbose(),
 		ledger: ledger{keys: map[string]*account{}}, procs: map[int]*proc{}, inUse: map[*proc]int{},
 	}
 	w.net = simnet.New(seed, w.plan.weather)
 	t.Logf("seed %d: %s %+v", seed, w.plan.kind, w.plan)
 	for i := 1; i <= w.plan.nodes; i++ {
-		if _, err := w.start(i); err != nil {
-			t.Fatal(err)
-		}
+		w.joinAt(i)
 	}
 	stop := make(chan struct{})
 	var clients sync.WaitGroup
 	for i := range 6 {
-		c := &client{w: w, rnd: rand.New(rand.NewPCG(seed, uint64(100+i)))}
+		c := &client{w: w, number: i, rnd: rand.New(rand.NewPCG(seed, uint64(100+i)))}
 		clients.Go(func() { c.run(stop) })
 	}
 	w.play()

@@ -1,0 +1,65 @@
+package simtest
+
+import (
+	"time"
+
+	"twotier/internal/embedded"
+)
+
+// losesData has Redis lose all that it has, or go back to what it had a moment ago, as a replica does that lagged.
+func (w *world) losesData() func() {
+	lag := w.upTo(300 * time.Millisecond)
+	if w.rnd.IntN(2) == 0 {
+		return func() {
+			w.say("Redis loses all")
+			w.forgets((*embedded.Store).Flush, false)
+		}
+	}
+	return func() {
+		w.atomic.Lock()
+		image := w.redis.Image()
+		w.atomic.Unlock()
+		time.Sleep(lag)
+		w.say("Redis goes back by %v", lag)
+		w.forgets(func(s *embedded.Store) { s.Rewind(image) }, w.plan.hotRate > 0)
+	}
+}
+
+// forgets has Redis lose something. What nobody who decides about a key has in memory is written off; and so is everything if several count a
+// key and Redis goes back: some may go on from there before the one hears of it that knows more.
+func (w *world) forgets(how func(*embedded.Store), all bool) {
+	w.atomic.Lock()
+	defer w.atomic.Unlock()
+	known, pending := map[string]int64{}, map[string]int64{}
+	for _, p := range w.living() {
+		p.counter.Synced(func(_, key []byte, n int64) { known[string(key)] = max(known[string(key)], n) })
+		p.counter.Unflushed(func(_, key []byte, n int64) { pending[string(key)] += max(0, n) })
+	}
+	had := map[string]int64{}
+	for _, key := range w.ledger.names() {
+		had[key] = w.stored(key)
+	}
+	how(w.redis)
+	for key, n := range had {
+		left := w.stored(key)
+		if !all && w.plan.kind != ruins {
+			left = max(left, known[key])
+		}
+		w.ledger.lose(key, max(0, n-left))
+		if w.plan.hotRate > 0 || w.plan.kind == ruins {
+			w.ledger.repeat(key, pending[key])
+		}
+	}
+}
+
+// living returns all processes that have not been killed and have not stopped.
+func (w *world) living() (list []*proc) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range w.all {
+		if !p.dead.Load() {
+			list = append(list, p)
+		}
+	}
+	return list
+}
