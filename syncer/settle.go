@@ -22,6 +22,11 @@ func (c *Counter) settle(p *partition, r *Round) (more bool) {
 		p.succeed()
 		c.settleRepublish(p, r)
 		return true
+	case r.Lost && p.republish != nil:
+		// It was sent before another counter handed over what it knew and had been told of the loss. What came with that is in the
+		// store already: it must not be taken for what was known before.
+		p.succeed()
+		return true
 	case r.Lost:
 		p.succeed()
 		c.losses.Add(1)
