@@ -40,7 +40,7 @@ func commandsOfExpiry(e Expiry) []command {
 }
 
 // commandsOutside are used outside of scripts alone.
-func commandsOutside() []string { return []string{"eval", "evalsha", "exec", "multi", "ping"} }
+func commandsOutside() []string { return []string{"eval", "evalsha", "ping"} }
 
 // commands are all that are used, as the rules of an ACL name them.
 func commands(e Expiry) (names []string) {
@@ -98,11 +98,6 @@ func (s *Store) probeCommands(ctx context.Context) error {
 	}
 	if err := s.tryScripts(ctx, &m); err != nil {
 		return fmt.Errorf("probe: %w", err)
-	}
-	pipe := s.client.TxPipeline()
-	pipe.HLen(ctx, probeKey)
-	if _, err := pipe.Exec(ctx); err != nil {
-		m.note("multi", err)
 	}
 	if !m.any() {
 		return nil

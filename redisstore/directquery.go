@@ -36,7 +36,7 @@ func (d *Direct) Series(ctx context.Context, ns, key []byte, window int64) (buck
 	return bucketMS, points, nil
 }
 
-// Forget deletes a key.
+// Forget deletes a key. Nobody who still knows its counts restores them after a loss that came before.
 func (d *Direct) Forget(ctx context.Context, ns, key []byte) error {
 	if string(ns) == syncer.DefaultNamespace {
 		ns = nil
@@ -46,11 +46,12 @@ func (d *Direct) Forget(ctx context.Context, ns, key []byte) error {
 		return fmt.Errorf("reset: %w: %w", syncer.ErrUnavailable, err)
 	}
 	partition := s.opt.Placement.Of(ns, key)
-	pipe := s.client.TxPipeline()
-	pipe.Del(ctx, Key(partition, ns, key))
-	pipe.HIncrBy(ctx, stateKey(partition), "v", 1)
+	call := &scriptCall{
+		script: s.scripts.reset, keys: []string{stateKey(partition), Key(partition, ns, key)}, args: []any{s.sequenceTTL},
+	}
 	s.roundTrips.Add(1)
-	if _, err := pipe.Exec(ctx); err != nil {
+	run(ctx, s.client, []*scriptCall{call})
+	if err := call.err(); err != nil {
 		if err = s.classify(err); errors.Is(err, syncer.ErrNotApplied) {
 			err = fmt.Errorf("%w: %w", syncer.ErrUnavailable, err)
 		}

@@ -15,7 +15,7 @@
 //	                     colon the positions of the keys that were refused
 //	tt:{p17}!r:NAMESPACE:KEY
 //	                     a Hash with what was restored of a key: e, the epoch in which it was (in another, all that follows is
-//	                     void), each bucket and how much of it, and x if the key was reset in this epoch
+//	                     void), each bucket and how much of it, and x if the key was reset in this epoch, in whichever mode
 //
 // and, once for all, tt:meta with what all who share the data must agree on: the number of partitions, the seed, how buckets expire, the
 // ladder of every namespace. The first to come writes it; with Options.AnySeed a store takes the seed that is there.

@@ -21,6 +21,8 @@ var (
 	roundLua string
 	//go:embed lua/republish.lua
 	republishLua string
+	//go:embed lua/reset.lua
+	resetLua string
 	//go:embed lua/probe.lua
 	probeLua string
 	//go:embed lua/direct.lua
@@ -35,8 +37,8 @@ var (
 
 // scripts are the scripts for one way of expiring buckets.
 type scripts struct {
-	round, republish, direct *redis.Script
-	directText               string
+	round, republish, reset, direct *redis.Script
+	directText                      string
 }
 
 func newScripts(e Expiry) scripts {
@@ -47,7 +49,10 @@ func newScripts(e Expiry) scripts {
 func scriptsOf(expiry string) scripts {
 	prefix := expiry + epochLua
 	direct, rounds := prefix+directLua, prefix+purgeLua
-	return scripts{redis.NewScript(rounds + roundLua), redis.NewScript(rounds + republishLua), redis.NewScript(direct), direct}
+	return scripts{
+		round: redis.NewScript(rounds + roundLua), republish: redis.NewScript(rounds + republishLua), reset: redis.NewScript(rounds + resetLua),
+		direct: redis.NewScript(direct), directText: direct,
+	}
 }
 
 // scriptCall is one call in a pipeline of them. Without a script it reads all fields of every key, and after them the epoch, so

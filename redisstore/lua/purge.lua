@@ -56,3 +56,13 @@ end
 local function recordOf(key)
   return (string.gsub(key, '}', '}!r', 1))
 end
+
+-- forget deletes a key, and lets nobody restore it in this epoch. It returns an error text if it can't.
+local function forget(key, epoch, ttl)
+  local done = redis.pcall('DEL', key)
+  if type(done) == 'table' then return done.err end
+  local record = recordOf(key)
+  redis.pcall('DEL', record)
+  redis.pcall('HSET', record, 'e', string.format('%.0f', epoch), 'x', '1')
+  redis.pcall('PEXPIRE', record, ttl)
+end

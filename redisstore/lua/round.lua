@@ -16,16 +16,6 @@ local function undo(key, a, n)
   end
 end
 
--- forget deletes a key, and lets nobody restore it in this epoch. It returns an error text if it can't.
-local function forget(key, epoch, ttl)
-  local done = try('DEL', key)
-  if type(done) == 'table' then return done.err end
-  local record = recordOf(key)
-  try('DEL', record)
-  try('HSET', record, 'e', string.format('%.0f', epoch), 'x', '1')
-  try('PEXPIRE', record, ttl)
-end
-
 -- finish does what remains to be done with a key after its adds: it deletes expired fields (n of them, from ARGV[a] on) and what else the
 -- key no longer needs, and sets its time to live. It returns an error text if it can't, or nil and whether something was purged.
 local function finish(key, a, n, keep, ttl)
