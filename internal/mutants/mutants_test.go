@@ -21,7 +21,7 @@ func mutants() []mutant {
 	return []mutant{
 		{
 			name: "the store does not check sequences", file: "internal/embedded/store.go",
-			old: "fresh := r.Seq > stored\n", new: "fresh := r.Seq > 0\n", kind: "outages",
+			old: "fresh := r.Seq > stored.n\n", new: "fresh := r.Seq > 0\n", kind: "outages",
 		},
 		{
 			name: "the store merges by max", file: "internal/embedded/store.go",
@@ -35,8 +35,8 @@ func mutants() []mutant {
 		},
 		{
 			name: "a round of unknown outcome is sent under a new number", file: "syncer/flush.go",
-			old:  "\t\tp.flight.Epoch = p.epoch\n\t\treturn p.flight\n",
-			new:  "\t\tif p.flight.Epoch = p.epoch; p.flight.Seq != 0 {\n\t\t\tp.seq++\n\t\t\tp.flight.Seq = p.seq\n\t\t}\n\t\treturn p.flight\n",
+			old:  "\t\treturn p.flight // its outcome is unknown",
+			new:  "\t\tif p.flight.Seq != 0 {\n\t\t\tp.seq++\n\t\t\tp.flight.Seq = p.seq\n\t\t}\n\t\treturn p.flight // its outcome is unknown",
 			kind: "outages",
 		},
 		{
@@ -68,11 +68,33 @@ func mutants() []mutant {
 			name: "an unknown outcome between nodes is taken for none", file: "internal/peer/exchange.go",
 			old: "\tif sent {\n\t\tkind = node.ErrUnknownOutcome\n\t}\n", new: "\t_ = sent\n", kind: "splits",
 		},
+		{
+			name: "a store that goes back in time is not noticed", file: "internal/embedded/store.go",
+			old: "\treturn r.Epoch != p.epoch || p.version < r.Version || p.quieted < r.Quieted\n",
+			new: "\treturn r.Epoch != p.epoch\n", kind: "losses",
+		},
+		{
+			name: "what is restored is added to what there is", file: "internal/embedded/restore.go",
+			old: "\t\trec.buckets[tag(b)] = max(had, b.N)\n", new: "\t\thad = 0\n", kind: "losses",
+		},
+		{
+			name: "what has to be read again is not handed over", file: "syncer/page.go",
+			old: "\tif !p.suspect && idle > hotIdle", new: "\tif k.Cold && !p.suspect || !p.suspect && idle > hotIdle", kind: "handloss",
+		},
+		{
+			name: "reservations hold nothing", file: "syncer/evaluate.go",
+			old: " + t.p.reserved(t)\n", new: "\n", kind: "graceful",
+		},
+		{
+			name: "a node stands in for any that does not answer", file: "internal/node/route.go",
+			old: "\tcase errors.Is(err, ErrUnreachable) && n.decides(to, op):\n",
+			new: "\tcase errors.Is(err, ErrUnreachable), errors.Is(err, syncer.ErrUnavailable):\n", kind: "together",
+		},
 	}
 }
 
 // most is how many schedules a mutant may survive.
-const most = "400"
+const most = "150"
 
 // why is the line in which a schedule says what is wrong.
 var why = regexp.MustCompile(`(?m)^\s+\w+_test\.go:\d+: (\S+: (?:Redis has|node|\d+ admitted|n\d+).*|node .*|n\d+ .*)$`)
