@@ -312,7 +312,7 @@ func TestI9NothingRunsAfterClose(t *testing.T) {
 				if (err == nil) != (name == "up") || (again == nil) != (name == "up") {
 					t.Errorf("close: %v, again: %v", err, again)
 				}
-				if err := n.Do(ctx, &node.Op{Checks: []node.Check{{Key: []byte("k"), N: 1}}}, &node.Result{}); !errors.Is(err, syncer.ErrClosed) {
+				if err := n.Do(t.Context(), &node.Op{Checks: []node.Check{{Key: []byte("k"), N: 1}}}, &node.Result{}); !errors.Is(err, syncer.ErrClosed) {
 					t.Errorf("an add after Close: %v", err)
 				}
 				client.CloseIdleConnections()
