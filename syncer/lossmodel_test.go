@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,9 +40,8 @@ type losing struct {
 	stores []*faultstore.Store
 	keys   []string
 	truth  map[string]int64
-	image  *embedded.Image
-	taken  bool
-	lost   bool // since all were seen to have restored what they know
+	image  atomic.Pointer[embedded.Image] // taken last, nil if none was
+	lost   bool                           // since all were seen to have restored what they know
 	born   int
 }
 
@@ -69,9 +69,10 @@ func runLosses(t *testing.T, seed uint64) {
 func (l *losing) wrapped(alone bool) syncer.Store {
 	var inner syncer.Store = l.store
 	if alone {
+		back := l.rnd.IntN(2) == 0
 		inner = &again{Store: l.store, parts: 2 + l.rnd.IntN(3), rewind: func() {
-			if l.taken && l.rnd.IntN(2) == 0 {
-				l.store.Rewind(l.image)
+			if image := l.image.Load(); back && image != nil {
+				l.store.Rewind(image)
 			} else {
 				l.store.Flush()
 			}
@@ -101,7 +102,7 @@ func (l *losing) step(moves bool) {
 		l.lost = true
 	case 10:
 		l.restored()
-		l.image, l.taken = l.store.Image(), true
+		l.image.Store(l.store.Image())
 	case 11:
 		l.goBack()
 	case 12:
@@ -136,8 +137,8 @@ func (l *losing) goBack() {
 	for i := range l.counters {
 		l.flush(i)
 	}
-	if l.taken {
-		l.store.Rewind(l.image)
+	if image := l.image.Load(); image != nil {
+		l.store.Rewind(image)
 	}
 	l.settle()
 }
