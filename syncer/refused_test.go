@@ -1,0 +1,159 @@
+package syncer_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier/internal/embedded"
+	"twotier/syncer"
+)
+
+// strict takes its time, and refuses one key whenever it is written.
+type strict struct {
+	*embedded.Store
+	key    string
+	delay  func(rounds []*syncer.Round)
+	healed atomic.Bool
+}
+
+func (s *strict) refuses(r *syncer.Round, k *syncer.KeyRound) bool {
+	return r.Seq != 0 && string(k.Key) == s.key
+}
+
+func (s *strict) Exchange(ctx context.Context, rounds []*syncer.Round) {
+	s.delay(rounds)
+	if s.healed.Load() {
+		s.Store.Exchange(ctx, rounds)
+		return
+	}
+	for _, r := range rounds {
+		all := r.Keys
+		var taken []syncer.KeyRound
+		for i := range all {
+			if !s.refuses(r, &all[i]) {
+				taken = append(taken, all[i])
+			}
+		}
+		r.Keys = taken
+		s.Store.Exchange(ctx, []*syncer.Round{r})
+		for i := range all {
+			if s.refuses(r, &all[i]) {
+				all[i].Err = fmt.Errorf("%w: another type", syncer.ErrNotApplied)
+			} else {
+				all[i], r.Keys = r.Keys[0], r.Keys[1:]
+			}
+		}
+		r.Keys = all
+	}
+}
+
+// TestARefusedKeyIsNeverAcknowledged has callers of all kinds wait for the store, again and again, of a key that it refuses: before it is
+// set aside, while it is, and while it is given another try.
+func TestARefusedKeyIsNeverAcknowledged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &strict{Store: embedded.New(embedded.Options{}), key: "bad",
+			delay: func([]*syncer.Round) { time.Sleep(300 * time.Millisecond) }}
+		c := open(t, syncer.Options{Store: store, Placement: syncer.Placement{Partitions: 1}})
+		until := time.Now().Add(30 * time.Second) // the store is asked to take it five times or so
+		var callers sync.WaitGroup
+		repeat := func(name string, pause time.Duration, fn func() error) {
+			callers.Go(func() {
+				for time.Now().Before(until) {
+					if err := fn(); err == nil {
+						t.Errorf("%s: acknowledged", name)
+						return
+					}
+					time.Sleep(pause)
+				}
+			})
+		}
+		bad, ctx := *addOp("bad", 1, syncer.AckStore), context.Background()
+		held := *acquireOp("bad", 1, 1_000_000)
+		held.Ack = syncer.AckStore
+		together := func(ops ...syncer.Op) func() error {
+			return func() error {
+				res := make([]syncer.Result, len(ops))
+				c.DoAll(ctx, ops, res)
+				return res[0].Err
+			}
+		}
+		repeat("add", 70*time.Millisecond, func() error { return c.Do(ctx, &bad, new(syncer.Result)) })
+		repeat("acquire", 110*time.Millisecond, func() error { return c.Do(ctx, &held, new(syncer.Result)) })
+		repeat("batch of adds", 130*time.Millisecond, together(bad, *addOp("good", 1, syncer.AckStore)))
+		repeat("batch", 170*time.Millisecond, together(held, *acquireOp("good", 1, 1_000_000)))
+		for time.Now().Before(until) {
+			do(t, c, *addOp("good", 1, syncer.AckStore)) // others are not held up
+		}
+		callers.Wait()
+		if got := store.Get(0, nil, []byte("bad")); len(got) > 0 {
+			t.Errorf("it was to be refused, and is in the store as %v", got)
+		}
+		store.healed.Store(true)
+		time.Sleep(20 * time.Second)
+		if inMemory, all := count(t, c, "bad", 60_000), store.Get(0, nil, []byte("bad")); inMemory == 0 || len(all) == 0 {
+			t.Errorf("then it is taken: %d in memory, %v in the store", inMemory, all)
+		}
+	})
+}
+
+// TestARefusedKeyIsNotAcknowledgedWhileItIsTriedAgain has a caller learn that all it counted was sent at the very moment at which the store
+// is asked to take the key after all.
+func TestARefusedKeyIsNotAcknowledgedWhileItIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		place := syncer.Placement{Partitions: 2}
+		bad, good := keyIn(place, 0, "bad-"), keyIn(place, 1, "good-")
+		again, tries := make(chan struct{}), 0
+		store := &strict{Store: embedded.New(embedded.Options{}), key: bad, delay: func(rounds []*syncer.Round) {
+			switch r := rounds[0]; {
+			case r.Seq == 0:
+			case r.Partition == 1:
+				<-again
+			default:
+				if tries++; tries == 2 {
+					close(again)
+					time.Sleep(time.Second)
+				}
+			}
+		}}
+		c := open(t, syncer.Options{Store: store, Placement: place, Lanes: 2, RoundTimeout: time.Minute})
+		ops, res := []syncer.Op{*addOp(bad, 1, syncer.AckStore), *addOp(good, 1, syncer.AckStore)}, make([]syncer.Result, 2)
+		c.DoAll(context.Background(), ops, res)
+		if res[0].Err == nil || res[1].Err != nil {
+			t.Errorf("of the key that is refused: %v, of the other: %v", res[0].Err, res[1].Err)
+		}
+		if tries != 2 {
+			t.Errorf("the store was asked %d times", tries)
+		}
+		store.healed.Store(true)
+		time.Sleep(20 * time.Second)
+	})
+}
+
+// TestWhatIsInUseIsEvictedLast has new keys push out others while one is only refused, and another only read.
+func TestWhatIsInUseIsEvictedLast(t *testing.T) {
+	clk := &clock{now: t0}
+	c := open(t, syncer.Options{Now: clk.Now, MaxMemory: 128 << 10, Placement: syncer.Placement{Partitions: 1}})
+	add(t, c, "refused", 10, 0)
+	add(t, c, "read", 10, 0)
+	for i := range 3000 {
+		clk.set(clk.Now() + 3000)
+		for _, key := range []string{"refused", "read"} {
+			if !c.Held(nil, []byte(key)).Found {
+				t.Fatalf("%s is gone after %d evictions", key, c.Stats().EvictedTotal)
+			}
+		}
+		if acquire(t, c, "refused", 1, 0, limits(86_400_000, 9)).Allowed || count(t, c, "read", 86_400_000) == 0 {
+			t.Fatal("what was counted is forgotten")
+		}
+		add(t, c, fmt.Sprint("new-", i), 1, 0)
+		flush(t, c)
+	}
+	if n := c.Stats().EvictedTotal; n < 1000 {
+		t.Errorf("%d evictions show nothing", n)
+	}
+}
