@@ -3,6 +3,7 @@ package syncer_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -66,4 +67,68 @@ func TestAKeyRefusedDuringARestorationIsToldAgain(t *testing.T) {
 			}
 		}
 	})
+}
+
+// pausing carries out what it is told of a restoration, says of which key that is, and answers when it may.
+type pausing struct {
+	*embedded.Store
+	restored chan string
+	answer   chan struct{}
+}
+
+func (s pausing) Exchange(ctx context.Context, rounds []*syncer.Round) {
+	s.Store.Exchange(ctx, rounds)
+	if r := rounds[0]; r.Republish {
+		s.restored <- string(r.Keys[0].Key)
+		<-s.answer
+	}
+}
+
+// TestForgetDuringARestoration resets a key while what a loss took is being restored, before it is told or while the answer is on its
+// way: it stays reset, and the others are restored.
+func TestForgetDuringARestoration(t *testing.T) {
+	keys := []string{"a", "b", "c"}
+	for name, which := range map[string]func(told string) string{
+		"on its way":   func(told string) string { return told },
+		"not yet told": func(told string) string { return keys[(slices.Index(keys, told)+1)%len(keys)] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testForgetDuringARestoration(t, keys, which) })
+		})
+	}
+}
+
+func testForgetDuringARestoration(t *testing.T, keys []string, which func(told string) string) {
+	store := pausing{embedded.New(embedded.Options{}), make(chan string), make(chan struct{})}
+	clk, one := &clock{now: t0}, syncer.Placement{Partitions: 1}
+	c := open(t, syncer.Options{Store: store, Now: clk.Now, VerifyInterval: time.Second, MaxRoundKeys: 1, Placement: one})
+	for _, key := range keys {
+		add(t, c, key, 7, 0)
+	}
+	flush(t, c)
+	store.Flush()
+	reset := which(<-store.restored)
+	forgotten := make(chan error)
+	go func() { forgotten <- c.Forget(context.Background(), nil, []byte(reset)) }()
+	synctest.Wait()
+	for range keys[1:] {
+		store.answer <- struct{}{}
+		<-store.restored // so the answer before was taken in
+		if got := count(t, c, reset, 60_000); got != 0 {
+			t.Errorf("it is reset, and counts %d", got)
+		}
+	}
+	store.answer <- struct{}{}
+	if err := <-forgotten; err != nil {
+		t.Error(err)
+	}
+	for _, key := range keys {
+		want := int64(7)
+		if key == reset {
+			want = 0
+		}
+		if got, stored := count(t, c, key, 60_000), store.Get(0, nil, []byte(key)); got != want || len(stored) > 0 != (want > 0) {
+			t.Errorf("%s counts %d, and is in the store as %v", key, got, stored)
+		}
+	}
 }
