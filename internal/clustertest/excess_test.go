@@ -25,6 +25,7 @@ type side struct {
 	admitted []time.Duration // since the beginning
 	refused  int             // tries in a row
 	unknown  int             // tries of which nobody knows the outcome
+	waits    int             // tries that nobody could decide
 	err      error
 }
 
@@ -39,8 +40,11 @@ type tally struct {
 	stale    time.Duration // the oldest news of the others that explains what was admitted
 }
 
-// workers is how many clients a side has.
-const workers = 6
+// workers is how many clients a side has, maxWaits how many of their tries may go undecided.
+const (
+	workers  = 6
+	maxWaits = 1000
+)
 
 // drive acquires one key on all sides, at a rate of tries per second on each, until all have been refused for long.
 func drive(t *testing.T, sides []*side, key string, limit int, rate float64, flush time.Duration) tally {
@@ -83,6 +87,9 @@ func (s *side) run(body string, began time.Time, w, limit int, rate float64, eno
 		if s.ask(body, began) >= enough || s.over(limit) {
 			return
 		}
+		if time.Since(due) > step {
+			due = time.Now() // what was not asked while an answer was waited for is not made up for
+		}
 	}
 }
 
@@ -111,6 +118,8 @@ func (s *side) ask(body string, began time.Time) int {
 	defer s.mu.Unlock()
 	s.tries++
 	switch {
+	case status == http.StatusServiceUnavailable && a.Outcome == "" && s.waits < maxWaits:
+		s.waits++ // nothing was counted: it is not known yet who decides
 	case err != nil:
 		s.err = err
 		s.refused = 1 << 30 // that ends it

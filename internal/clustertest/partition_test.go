@@ -2,6 +2,7 @@ package clustertest
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -200,9 +201,16 @@ func TestExcessAcrossAPartition(t *testing.T) {
 	const rate, limit, flush = 100, 400, 200 * time.Millisecond
 	sides := []*side{{node: c.nodes[0]}, {node: c.nodes[1]}, {node: c.nodes[2]}}
 	l.part([]int{0}, []int{1}, []int{2})
-	// The first requests find out that the owners can't be reached, which takes some hundred milliseconds and is not to be measured.
-	drive(t, sides, "first", 30, rate, flush)
-	sides = again(sides)
+	// It takes a second or so to find out that the key's owner can't be reached, which is not to be measured.
+	for _, s := range sides {
+		proctest.UntilNil(t, "a side does without the owner", func() error {
+			status, out, err := s.node.TryGet("/v1/count?key=early&window=1m")
+			if err == nil && status != http.StatusOK {
+				err = fmt.Errorf("status %d: %s", status, out)
+			}
+			return err
+		})
+	}
 	early := drive(t, sides, "early", limit, rate, flush)
 	early.check(t, c, "early")
 	for i := range 3 {

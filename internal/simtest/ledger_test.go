@@ -101,8 +101,9 @@ func (a *account) admitted() (n int64) {
 }
 
 // blind returns a verdict that had to know better: what had been told at least so long before it was asked for left no room. One that says
-// that it was given without the store is not held to that.
-func (a *account) blind(limit int64, stale time.Duration) *verdict {
+// that it was given without the store is not held to that, nor is one beside or in place of an owner who may not have restored yet what
+// Redis lost.
+func (a *account) blind(limit int64, stale time.Duration, lossy []time.Time) *verdict {
 	slices.SortFunc(a.verdicts, func(x, y verdict) int { return x.told.Compare(y.told) })
 	for i := range a.verdicts {
 		v, known := &a.verdicts[i], int64(0)
@@ -112,11 +113,19 @@ func (a *account) blind(limit int64, stale time.Duration) *verdict {
 			}
 			known += earlier.n
 		}
-		if known+v.n > limit+a.lost && !v.degraded {
+		if known+v.n > limit+a.lost && !v.degraded && !v.afterLoss(stale, lossy) {
 			return v
 		}
 	}
 	return nil
+}
+
+// afterLoss reports whether a verdict relies on what Redis has, and Redis lost something so shortly before that not all need be back.
+func (v *verdict) afterLoss(stale time.Duration, lossy []time.Time) bool {
+	beside := v.source == node.SourceShared || v.source == node.SourceFallback
+	return beside && slices.ContainsFunc(lossy, func(at time.Time) bool {
+		return at.Before(v.told) && at.After(v.asked.Add(-stale))
+	})
 }
 
 func (l *ledger) copy(key string) (c account) {
@@ -214,7 +223,7 @@ func (w *world) checkVerdicts(key string, a *account) {
 	if n := a.admitted(); w.plan.exact && n > limit {
 		w.t.Errorf("%s: %d admitted, the limit is %d", key, n, limit)
 	}
-	if v := a.blind(limit, w.plan.stale()); v != nil {
+	if v := a.blind(limit, w.plan.stale(), w.lossy); v != nil {
 		w.t.Errorf("%s: node %s admits (%s) at %s what was used up %v before, the limit is %d", key, v.by, v.source,
 			v.told.Format("05.000"), w.plan.stale(), limit)
 	}

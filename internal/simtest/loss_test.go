@@ -30,6 +30,7 @@ func (w *world) losesData() func() {
 func (w *world) forgets(how func(*embedded.Store), all bool) {
 	w.atomic.Lock()
 	defer w.atomic.Unlock()
+	w.lossy = append(w.lossy, time.Now())
 	known, pending := map[string]int64{}, map[string]int64{}
 	for _, p := range w.living() {
 		p.counter.Synced(func(_, key []byte, n int64) { known[string(key)] = max(known[string(key)], n) })

@@ -32,7 +32,8 @@ type world struct {
 	plan    plan
 	net     *simnet.Net
 	redis   *embedded.Store
-	atomic  sync.Mutex // held by what Redis does at once
+	atomic  sync.Mutex  // held by what Redis does at once
+	lossy   []time.Time // when Redis lost something
 	ledger  ledger
 	journal journal
 	refused atomic.Int64
