@@ -160,14 +160,14 @@ func (s *Stand) openStore(ctx context.Context) (*redisstore.Store, error) {
 	return OpenStore(ctx, s, s.Redis.Addr)
 }
 
-// OpenStore opens a store over the Redis at addr; the stand closes it.
+// OpenStore opens a store over the Redis at addr, with the hash seed that is kept there, if one is; the stand closes it.
 func OpenStore(ctx context.Context, s *Stand, addr string) (*redisstore.Store, error) {
 	ladder, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
 	if err != nil {
 		return nil, err
 	}
 	store, err := redisstore.New(redisstore.Options{
-		URL: "redis://" + addr, Placement: syncer.Placement{Partitions: syncer.DefaultPartitions},
+		URL: "redis://" + addr, Placement: syncer.Placement{Partitions: syncer.DefaultPartitions}, AnySeed: true,
 		Ladders: map[string]*leaparray.Ladder{syncer.DefaultNamespace: ladder},
 	})
 	if err != nil {
