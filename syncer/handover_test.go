@@ -254,7 +254,7 @@ func TestHandoverModel(t *testing.T) {
 	if testing.Short() {
 		seeds /= 10
 	}
-	first := rand.Uint64N(1 << 40)
+	first := firstSeed()
 	if *seedFlag != 0 {
 		first, seeds = *seedFlag, 1
 	}

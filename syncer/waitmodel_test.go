@@ -39,7 +39,7 @@ func TestCrowdModel(t *testing.T) {
 	if testing.Short() {
 		seeds = 5
 	}
-	first := rand.Uint64N(1 << 40)
+	first := firstSeed()
 	if *seedFlag != 0 {
 		first, seeds = *seedFlag, 1
 	}

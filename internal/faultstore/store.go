@@ -274,11 +274,15 @@ func (s *Store) answer(st *state, r *syncer.Round, refuse bool) {
 	}
 	st.refused[r.Seq] = true
 	for i := range r.Keys {
-		if i%2 == 1 {
-			r.Keys[i] = c.Keys[i/2]
-		} else {
-			r.Keys[i].Err = ErrKey
+		k := &r.Keys[i]
+		if i%2 == 0 {
+			k.Err = ErrKey
+			continue
 		}
+		// Only what a store answers: the rest is the counter's, which may look at it meanwhile.
+		told := &c.Keys[i/2]
+		k.Err, k.Loaded = told.Err, told.Loaded
+		copy(k.Adds, told.Adds)
 	}
 }
 
