@@ -3,6 +3,7 @@ package syncer
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 )
@@ -17,6 +18,9 @@ type sharedKey struct {
 // Share has several counters count a key at the same time, because it is asked for more often than one of them can answer, or ends
 // that. A shared key is flushed and read with every flush interval, and what is decided about it is never based on news
 // older than [Counter.StaleAfter]: for as long, what others admit is not seen. It stays in memory until it is shared no more.
+//
+// While the store can't be told what is counted here, the others can't see it: sharing is then neither begun nor prolonged, and the
+// error is ErrUnavailable. What is shared already stays so until Share ends it.
 func (c *Counter) Share(ns, key []byte, on bool) error {
 	check := Check{NS: ns, Key: key}
 	var t target
@@ -26,6 +30,8 @@ func (c *Counter) Share(ns, key []byte, on bool) error {
 	defer p.mu.Unlock()
 	i := slices.IndexFunc(p.shared, func(k sharedKey) bool { return bytes.Equal(k.ns, t.ns) && bytes.Equal(k.key, key) })
 	switch {
+	case on && p.degraded():
+		return fmt.Errorf("%w: the store, where all who share a key meet, can't be reached", ErrUnavailable)
 	case on && i < 0:
 		_, e, err := c.entry(&t, c.opt.Now())
 		if err != nil {

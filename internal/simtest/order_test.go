@@ -14,10 +14,16 @@ import (
 )
 
 // calm is a world of three nodes in which nothing goes wrong.
-func calm(t *testing.T) *world {
+func calm(t *testing.T) *world { return calmHot(t, 0) }
+
+// calmHot is one in which keys that are asked for so often a second are hot.
+func calmHot(t *testing.T, hotRate float64) *world {
 	w := &world{
 		t: t, seed: 1, rnd: rand.New(rand.NewPCG(1, 1)), redis: embedded.New(embedded.Options{}),
-		plan:   plan{kind: graceful, nodes: 3, partitions: 31, interval: 100 * time.Millisecond, weather: simnet.Weather{Delay: time.Millisecond}},
+		plan: plan{
+			kind: graceful, nodes: 3, partitions: 31, interval: 100 * time.Millisecond, weather: simnet.Weather{Delay: time.Millisecond},
+			hotRate: hotRate,
+		},
 		ledger: ledger{keys: map[string]*account{}}, procs: map[int]*proc{}, inUse: map[*proc]int{},
 	}
 	w.net = simnet.New(w.seed, w.plan.weather)
