@@ -54,6 +54,12 @@ type Table struct {
 // NewTable returns the table of these members, of which self is the name of one that looks at it. Members that are alive under the same
 // ID are one: the younger, but not one that is only starting. It is a pure function of its arguments, but for their order.
 func NewTable(members []Member, self string, partitions int, seed uint64) (*Table, error) {
+	return newTable(members, self, partitions, seed, nil)
+}
+
+// newTable is NewTable beside the table before it, of as many partitions and the same seed: most changes are about members that own
+// nothing, or about what a member says of itself, and leave the placement, which is nearly all that a table costs.
+func newTable(members []Member, self string, partitions int, seed uint64, before *Table) (*Table, error) {
 	if partitions < 1 {
 		return nil, fmt.Errorf("ring: %d partitions, want at least 1", partitions)
 	}
@@ -68,7 +74,9 @@ func NewTable(members []Member, self string, partitions int, seed uint64) (*Tabl
 		}
 	}
 	t.version = digest(t.members, partitions, seed)
-	t.place(seed)
+	if !t.placeLike(before) {
+		t.place(seed)
+	}
 	return t, nil
 }
 
@@ -127,6 +135,26 @@ func (t *Table) candidates() (owners []consistent.Member) {
 		}
 	}
 	return owners
+}
+
+// placeLike takes the placement over from a table in which the same IDs own something, on which alone it depends.
+func (t *Table) placeLike(before *Table) bool {
+	if before == nil {
+		return false
+	}
+	owners, had := t.candidates(), before.candidates()
+	if !slices.EqualFunc(owners, had, func(a, b consistent.Member) bool { return a.String() == b.String() }) {
+		return false
+	}
+	now := make(map[uint16]uint16, len(owners)) // position by the one before
+	for i := range owners {
+		now[uint16(had[i].(placed).at)] = uint16(owners[i].(placed).at)
+	}
+	for p, at := range before.owners {
+		t.owners[p] = now[at]
+		t.counts[now[at]]++
+	}
+	return true
 }
 
 // place finds the owner of every partition.

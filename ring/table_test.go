@@ -3,6 +3,7 @@ package ring_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -196,5 +197,45 @@ func BenchmarkNewTable(b *testing.B) {
 				table(b, list)
 			}
 		})
+	}
+}
+
+// TestATableIsTheSameWhateverWasBefore has members come, go, drain, start, restart and say things of themselves: what a table shows never
+// depends on the one before it.
+func TestATableIsTheSameWhateverWasBefore(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 1))
+	list, before := members(3), (*ring.Table)(nil)
+	for step := range 100 {
+		m := &list[rnd.IntN(len(list))]
+		switch rnd.IntN(6) {
+		case 0:
+			m.Draining = !m.Draining
+		case 1:
+			m.Starting = !m.Starting
+		case 2:
+			m.Tag += "."
+		case 3:
+			m.Name, m.Born = fmt.Sprint(m.ID, ".", step), m.Born+1
+		case 4:
+			id := fmt.Sprint("x", rnd.IntN(100))
+			list = append(list, ring.Member{ID: id, Name: fmt.Sprint(id, ".", step), Born: int64(step)})
+		case 5:
+			if len(list) > 2 {
+				list = slices.Delete(list, 0, 1)
+			}
+		}
+		self := list[0].Name
+		want, err := ring.NewTable(list, self, 61, 7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := ring.NewTableAfter(before, list, self, 61, 7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("step %d: a table of %+v differs by what was before it", step, list)
+		}
+		before = got
 	}
 }
