@@ -1,9 +1,13 @@
 package client_test
 
 import (
+	"context"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,23 +17,45 @@ import (
 	"twotier/httpapi/client"
 )
 
+// gate returns a gate that allows three requests a minute, changed by change.
+func gate(t *testing.T, c *client.Client, change func(*client.GateOptions)) *client.Gate {
+	t.Helper()
+	o := client.GateOptions{
+		Client: c, Limits: []client.Limit{{Window: time.Minute, Max: 3}}, Wait: 5 * time.Second, Outage: client.FailOpen,
+	}
+	change(&o)
+	g, err := client.NewGate(o)
+	must(t, err)
+	return g
+}
+
+func asGiven(*client.GateOptions) {}
+
+// byUser limits requests with a header by its first value, others not.
+func byUser(r *http.Request) (string, bool) { return r.Header.Get("User"), r.Header["User"] != nil }
+
+// served counts the requests that pass.
+type served struct{ atomic.Int64 }
+
+func (s *served) ServeHTTP(http.ResponseWriter, *http.Request) { s.Add(1) }
+
+// ask sends one request through a gate.
+func ask(g *client.Gate, next http.Handler, ctx context.Context, user ...string) *http.Response {
+	r := httptest.NewRequestWithContext(ctx, "GET", "/", nil)
+	if len(user) > 0 {
+		r.Header["User"] = user
+	}
+	w := httptest.NewRecorder()
+	g.Handler(byUser, next).ServeHTTP(w, r)
+	return w.Result()
+}
+
 func TestGate(t *testing.T) {
 	b := newBed(t, 1)
-	g := &client.Gate{Client: b.client(), Limits: []client.Limit{{Window: time.Minute, Max: 3}}, Wait: 5 * time.Second}
-	passed := 0
-	h := g.Handler(
-		func(r *http.Request) string { return r.Header.Get("User") },
-		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { passed++ }),
-	)
-	ask := func(user string) *http.Response {
-		r := httptest.NewRequest("GET", "/", nil)
-		r.Header.Set("User", user)
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
-		return w.Result()
-	}
+	g := gate(t, b.client(), asGiven)
+	var next served
 	for i := range 5 {
-		resp := ask("ann")
+		resp := ask(g, &next, t.Context(), "ann")
 		after, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
 		switch {
 		case i < 3 && resp.StatusCode != 200:
@@ -39,18 +65,51 @@ func TestGate(t *testing.T) {
 		}
 	}
 	for range 5 {
-		if resp := ask(""); resp.StatusCode != 200 {
-			t.Errorf("without a key: %d", resp.StatusCode)
+		if resp := ask(g, &next, t.Context()); resp.StatusCode != 200 {
+			t.Errorf("one that is not limited: %d", resp.StatusCode)
 		}
 	}
-	if passed != 8 {
-		t.Errorf("%d passed", passed)
+	if n := next.Load(); n != 8 {
+		t.Errorf("%d passed", n)
 	}
-	never := &client.Gate{Client: g.Client, Limits: []client.Limit{{Window: time.Minute}}, Wait: 5 * time.Second}
-	w := httptest.NewRecorder()
-	never.Handler(func(*http.Request) string { return "bob" }, h).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
-	if w.Code != 429 || w.Header().Get("Retry-After") != "" {
-		t.Errorf("a limit of none: %d, Retry-After %q", w.Code, w.Header().Get("Retry-After"))
+	never := gate(t, b.client(), func(o *client.GateOptions) { o.Limits = []client.Limit{{Window: time.Minute}} })
+	resp := ask(never, &next, t.Context(), "bob")
+	if resp.StatusCode != 429 || resp.Header.Get("Retry-After") != "" {
+		t.Errorf("a limit of none: %d, Retry-After %q", resp.StatusCode, resp.Header.Get("Retry-After"))
+	}
+}
+
+// TestGateLimitsEveryKey has an attacker choose the key: what a server refuses as a key is limited all the same.
+func TestGateLimitsEveryKey(t *testing.T) {
+	b := newBed(t, 1)
+	g := gate(t, b.client(), func(o *client.GateOptions) { o.OnError = func(k string, err error) { t.Errorf("%q: %v", k, err) } })
+	for _, key := range []string{
+		"", strings.Repeat("k", 257), strings.Repeat("k", 1<<16), "\xff", "a\tb", "\x00", "\u0085", "k\x7f",
+		client.SafeKey("\x01"), strings.Repeat("é", 128), `"\`,
+	} {
+		var next served
+		for range 20 {
+			ask(g, &next, t.Context(), key)
+		}
+		if n := next.Load(); n != 3 {
+			t.Errorf("%.20q: %d of 20 passed, want 3", key, n)
+		}
+	}
+}
+
+func TestSafeKey(t *testing.T) {
+	const ofFF = "sha256:a8100ae6aa1940d0b663bb31cd466142ebbdbd5187131b92d93818987832eb89"
+	for key, want := range map[string]string{
+		"ann": "ann", strings.Repeat("k", 256): strings.Repeat("k", 256), "sha256": "sha256", "naïve": "naïve",
+		"\xff": ofFF,
+		"":     "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+	} {
+		if got := client.SafeKey(key); got != want {
+			t.Errorf("%.20q becomes %q, want %q", key, got, want)
+		}
+	}
+	if client.SafeKey(ofFF) == ofFF {
+		t.Error("a key can be chosen that is the replacement of another")
 	}
 }
 
@@ -58,31 +117,91 @@ func TestGateWithoutAService(t *testing.T) {
 	c, err := client.New(client.Options{Addresses: []string{"127.0.0.1:1"}})
 	must(t, err)
 	defer c.Close(t.Context())
-	for _, closed := range []bool{false, true} {
+	for outage, want := range map[client.Outage]struct {
+		code  int
+		after string
+	}{client.FailOpen: {200, ""}, client.FailClosed: {503, "1"}} {
 		var told atomic.Int64
-		g := &client.Gate{
-			Client: c, Limits: []client.Limit{{Window: time.Minute, Max: 3}}, FailClosed: closed, Wait: 5 * time.Second,
-			OnError: func(key string, err error) {
+		g := gate(t, c, func(o *client.GateOptions) {
+			o.Outage = outage
+			o.OnError = func(key string, err error) {
 				if key != "ann" || err == nil {
 					t.Errorf("%q, %v", key, err)
 				}
 				told.Add(1)
-			},
-		}
-		code, after := 200, ""
-		if closed {
-			code, after = 503, "1"
-		}
-		w := httptest.NewRecorder()
-		g.Handler(func(*http.Request) string { return "ann" }, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).
-			ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
-		if w.Code != code || w.Header().Get("Retry-After") != after || told.Load() != 1 {
-			t.Errorf("closed %v: %d, Retry-After %q, told %d times", closed, w.Code, w.Header().Get("Retry-After"), told.Load())
+			}
+		})
+		resp := ask(g, new(served), t.Context(), "ann")
+		if after := resp.Header.Get("Retry-After"); resp.StatusCode != want.code || after != want.after || told.Load() != 1 {
+			t.Errorf("%v: %d, Retry-After %q, told %d times", outage, resp.StatusCode, after, told.Load())
 		}
 		var ctx fasthttp.RequestCtx
-		g.FastHandler(func(*fasthttp.RequestCtx) string { return "ann" }, func(*fasthttp.RequestCtx) {})(&ctx)
-		if ctx.Response.StatusCode() != code || string(ctx.Response.Header.Peek("Retry-After")) != after {
-			t.Errorf("fasthttp, closed %v: %d", closed, ctx.Response.StatusCode())
+		g.FastHandler(func(*fasthttp.RequestCtx) (string, bool) { return "ann", true }, func(*fasthttp.RequestCtx) {})(&ctx)
+		if ctx.Response.StatusCode() != want.code || string(ctx.Response.Header.Peek("Retry-After")) != want.after {
+			t.Errorf("fasthttp, %v: %d", outage, ctx.Response.StatusCode())
+		}
+	}
+}
+
+// TestGateRefusesWhatIsNoOutage has a service that answers, but not with a decision.
+func TestGateRefusesWhatIsNoOutage(t *testing.T) {
+	for status, want := range map[int]int{422: 500, 429: 429} {
+		g := gate(t, stub(t, status), asGiven)
+		var next served
+		if resp := ask(g, &next, t.Context(), "ann"); resp.StatusCode != want || next.Load() != 0 {
+			t.Errorf("a problem with status %d: %d, %d passed; want %d", status, resp.StatusCode, next.Load(), want)
+		}
+	}
+}
+
+// stub returns a client of a service that answers every operation with a problem of that status.
+func stub(t *testing.T, status int) *client.Client {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/v1/batch" {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Twotier-Process", "stub")
+		_, _ = io.WriteString(w, `{"results":[{"error":{"title":"no","status":`+strconv.Itoa(status)+`}}]}`)
+	})}
+	go func() { _ = s.Serve(ln) }()
+	c, err := client.New(client.Options{Addresses: []string{ln.Addr().String()}})
+	must(t, err)
+	t.Cleanup(func() {
+		must(t, c.Close(context.Background()))
+		must(t, s.Close())
+	})
+	return c
+}
+
+// TestGateDoesNotServeWhoLeft has a client hang up as soon as it has asked: what it asked for must not be done unlimited.
+func TestGateDoesNotServeWhoLeft(t *testing.T) {
+	b := newBed(t, 1)
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	var next served
+	for range 20 {
+		ask(gate(t, b.client(), asGiven), &next, ctx, "ann")
+	}
+	if n := next.Load(); n > 0 {
+		t.Errorf("%d of 20 were served unlimited", n)
+	}
+}
+
+func TestGateOptions(t *testing.T) {
+	limits := []client.Limit{{Window: time.Minute, Max: 3}}
+	c := newBed(t, 1).client()
+	for want, o := range map[string]client.GateOptions{
+		"Client": {Limits: limits, Outage: client.FailOpen},
+		"Limits": {Client: c, Outage: client.FailOpen},
+		"Outage": {Client: c, Limits: limits},
+		"Wait":   {Client: c, Limits: limits, Outage: client.FailClosed, Wait: -1},
+	} {
+		if _, err := client.NewGate(o); err == nil || !strings.Contains(err.Error(), "GateOptions."+want) {
+			t.Errorf("without a right %s: %v", want, err)
 		}
 	}
 }
