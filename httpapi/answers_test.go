@@ -135,7 +135,7 @@ func TestDegradedIsSaid(t *testing.T) {
 			t.Errorf("%s: %s", request, got)
 		}
 	}
-	if got := string(call(s, "GET /readyz", "").Response.Body()); got != `{"ready":true,"degraded":true}` {
+	if got := string(call(s, "GET /readyz", "").Response.Body()); got != `{"ready":true,"degraded":true,"reasons":["Redis: is \"away\"","time"]}` {
 		t.Error(got)
 	}
 }

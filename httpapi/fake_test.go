@@ -135,8 +135,13 @@ func (f *fake) SetMode(_ context.Context, mode node.Mode) error {
 	f.view.Mode = mode
 	return f.err
 }
-func (f *fake) Ready() (bool, error) { return f.soft, f.ready }
-func (f *fake) Stats() node.Stats    { return f.stats }
+func (f *fake) Ready() (degraded []string, err error) {
+	if f.soft {
+		degraded = []string{"Redis: is \"away\"", "time"}
+	}
+	return degraded, f.ready
+}
+func (f *fake) Stats() node.Stats { return f.stats }
 
 func (f *fake) countOf(key []byte) int64 {
 	if n, ok := f.counts[string(key)]; ok {

@@ -45,4 +45,6 @@ func (e *exposition) store(st node.Stats) {
 	e.float("twotier_clock_offset_seconds", "gauge", "Clock of Redis minus the clock of this machine.",
 		float64(st.ClockOffsetMS)/1e3)
 	e.float("twotier_clock_skew_seconds", "gauge", "Part of the offset that is not followed yet.", float64(st.ClockSkewMS)/1e3)
+	e.gauge("twotier_clock_doubted", "Whether the time can't be believed, so that answers are degraded.",
+		whether(st.ClockDoubt != ""))
 }

@@ -209,6 +209,14 @@ func (s *Server) ready(ctx *fasthttp.RequestCtx) *problem {
 		return &problem{kind: kindUnavailable, detail: "closing"}
 	}
 	ctx.SetContentType("application/json")
-	ctx.Response.AppendBodyString(`{"ready":true,"degraded":` + strconv.FormatBool(degraded) + "}")
+	b := strconv.AppendBool([]byte(`{"ready":true,"degraded":`), len(degraded) > 0)
+	for i, reason := range degraded {
+		b = append(b, [...]string{`,"reasons":[`, ","}[min(i, 1)]...)
+		b = appendString(b, []byte(reason))
+	}
+	if len(degraded) > 0 {
+		b = append(b, ']')
+	}
+	ctx.Response.AppendBody(append(b, '}'))
 	return nil
 }

@@ -29,7 +29,7 @@ type Service interface {
 	// SetMode has the whole cluster count in another way.
 	SetMode(ctx context.Context, mode node.Mode) error
 	// Ready returns nil while the node can answer honestly, and whether its answers are degraded.
-	Ready() (degraded bool, err error)
+	Ready() (degraded []string, err error)
 	// Stats returns the node's figures.
 	Stats() node.Stats
 }

@@ -13,6 +13,7 @@ import (
 
 	"twotier/httpapi"
 	"twotier/internal/config"
+	"twotier/internal/elapsed"
 	"twotier/internal/embedded"
 	"twotier/internal/node"
 	"twotier/internal/peer"
@@ -41,7 +42,7 @@ func newServer(ctx context.Context, cfg config.Config, shared *embedded.Store, l
 	}
 	opt := node.Options{
 		ID: cfg.Node, Address: cfg.Listen, Mode: node.Mode(cfg.Mode), Store: s.store, Clock: s.clock, Placement: s.store.place,
-		HotRate: float64(cfg.HotRate), Logger: log,
+		HotRate: float64(cfg.HotRate), Asleep: elapsed.Asleep, Logger: log,
 	}
 	if s.store.direct != nil {
 		opt.Direct = s.store.direct

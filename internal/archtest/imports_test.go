@@ -37,7 +37,7 @@ func importMap() map[string][]string {
 		"ring":             {memberlist, consistent, xxhash},
 		"internal/near":    {ristretto, xxhash},
 		"internal/idle":    {},
-		"internal/elapsed": {},
+		"internal/elapsed": {"golang.org/x/sys/unix"},
 		"internal/node":    {"twotier/ring", "twotier/internal/near", "twotier/internal/elapsed", "twotier/syncer", "twotier/leaparray", xxhash},
 		"internal/peer":    {"twotier/internal/node", "twotier/internal/elapsed", "twotier/ring", "twotier/syncer", "twotier/leaparray"},
 

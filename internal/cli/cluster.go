@@ -88,6 +88,7 @@ type clusterView struct {
 	Store      storeHealth `json:"redis"`
 	Offset     int64       `json:"clock_offset_ms"`
 	Skew       int64       `json:"clock_skew_ms"`
+	Doubt      string      `json:"clock_doubt"`
 	Pending    int64       `json:"pending_buckets"`
 	Keys       int64
 	Memory     int64 `json:"memory_bytes"`
@@ -123,6 +124,15 @@ type storeHealth struct {
 	RTT                  int64 `json:"rtt_us"`
 }
 
+// clock describes the time that the server goes by.
+func (v *clusterView) clock() string {
+	line := fmt.Sprintf("%+d ms to the store's, %d ms of it not followed yet", v.Offset, v.Skew)
+	if v.Doubt != "" {
+		line += ", in doubt (" + v.Doubt + "): answers are degraded"
+	}
+	return line
+}
+
 func (s *session) cluster(ctx context.Context, query url.Values) error {
 	var v clusterView
 	if err := s.call(ctx, http.MethodGet, "/v1/cluster", query, nil, &v); err != nil || s.json {
@@ -137,7 +147,7 @@ func (s *session) cluster(ctx context.Context, query url.Values) error {
 		{"store", s.describeStore(v.Store)},
 		{"pending", strconv.FormatInt(v.Pending, 10) + " buckets not in the store yet" + on},
 		{"memory", fmt.Sprintf("%d keys, %s of %s", v.Keys, formatSize(v.Memory), formatSize(v.MaxMemory)) + on},
-		{"clock", fmt.Sprintf("%+d ms to the store's, %d ms of it not followed yet", v.Offset, v.Skew)},
+		{"clock", v.clock()},
 		{"ring", fmt.Sprintf("version %d, %d partitions, %d %s", v.Ring, v.Partitions, len(v.Members), plural(len(v.Members), "member"))},
 	}
 	for _, line := range lines {

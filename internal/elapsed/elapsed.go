@@ -28,9 +28,3 @@ func (c *Clock) Now() time.Duration {
 func Between(earlier, later time.Time) time.Duration {
 	return max(0, later.Sub(earlier), later.Round(0).Sub(earlier.Round(0)))
 }
-
-// Suspended returns how much of the time between two readings of [time.Now] the monotonic clock did not see: the machine was
-// suspended, or its wall clock was set forward.
-func Suspended(earlier, later time.Time) time.Duration {
-	return max(0, later.Round(0).Sub(earlier.Round(0))-later.Sub(earlier))
-}

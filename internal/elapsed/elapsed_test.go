@@ -33,7 +33,14 @@ func TestBetween(t *testing.T) {
 			t.Errorf("%v: %v, want %v", test.later, got, test.want)
 		}
 	}
-	if d := elapsed.Suspended(now, now.Add(time.Minute)); d != 0 {
-		t.Errorf("suspended for %v", d)
+}
+
+// TestAsleepStandsStill: a machine that runs this test is awake.
+func TestAsleepStandsStill(t *testing.T) {
+	before := elapsed.Asleep()
+	for range 100 {
+		if nap := elapsed.Asleep() - before; nap < -time.Second || nap > time.Second {
+			t.Fatalf("slept for %v meanwhile", nap)
+		}
 	}
 }

@@ -16,8 +16,13 @@ type conn struct {
 	mu     sync.Mutex
 	server net.Conn // nil until dialled
 	closed bool
-	// asked holds an entry per request that has not been answered, in order: the rule that matched it, or nil.
-	asked []*rule
+	asked  []question // requests that have not been answered, in order
+}
+
+// question is what is known of a request when its reply comes.
+type question struct {
+	rule *rule // that matched it, or nil
+	time bool  // whether it asks for the time
 }
 
 // runConn connects to the server and forwards until both sides are done.
@@ -141,20 +146,18 @@ func (c *conn) ask(request []byte) {
 	defer c.mu.Unlock()
 	// Without knowing where a reply ends, only those that matter are counted.
 	if r != nil || !c.p.raw {
-		c.asked = append(c.asked, r)
+		c.asked = append(c.asked, question{r, !c.p.raw && asksTime(request)})
 	}
 }
 
-// answered returns the rule of the oldest request without an answer, or nil.
-func (c *conn) answered() *rule {
+// answered returns the oldest request without an answer, if there is one.
+func (c *conn) answered() (q question) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.asked) == 0 {
-		return nil
+	if len(c.asked) > 0 {
+		q, c.asked = c.asked[0], c.asked[1:]
 	}
-	r := c.asked[0]
-	c.asked = c.asked[1:]
-	return r
+	return q
 }
 
 // hangUp closes both sides.

@@ -20,6 +20,7 @@ type Proxy struct {
 	running  sync.WaitGroup
 	mode     atomic.Pointer[mode]
 	counters counters
+	shift    atomic.Int64 // of the time, in nanoseconds
 
 	mu    sync.Mutex
 	conns map[*conn]struct{} // nil once closed

@@ -503,3 +503,24 @@ func silent(t *testing.T, conn net.Conn) {
 		t.Fatalf("read %d bytes, %v, want silence", n, err)
 	}
 }
+
+// TestShiftTime has the clock of the server lie, and nothing else.
+func TestShiftTime(t *testing.T) {
+	f := newFixture(t)
+	for _, by := range []time.Duration{0, 24 * time.Hour, -24 * time.Hour, 1500 * time.Millisecond} {
+		f.proxy.ShiftTime(by)
+		before := time.Now()
+		pipe := f.client.Pipeline()
+		told, set, got := pipe.Time(f.Context()), pipe.Set(f.Context(), "k", "v", 0), pipe.Get(f.Context(), "k")
+		if _, err := pipe.Exec(f.Context()); err != nil {
+			t.Fatal(err)
+		}
+		lie := told.Val().Add(-by)
+		if lie.Before(before.Add(-time.Second)) || lie.After(time.Now().Add(time.Second)) {
+			t.Errorf("shifted by %v: %v, %v beside the truth", by, told.Val(), lie.Sub(before))
+		}
+		if set.Val() != "OK" || got.Val() != "v" {
+			t.Errorf("other replies are %q and %q", set.Val(), got.Val())
+		}
+	}
+}

@@ -3,6 +3,7 @@ package faultproxy
 import (
 	"net"
 	"sync/atomic"
+	"time"
 )
 
 // stream gathers messages until there is nothing more to read, so that a pipeline stays one packet.
@@ -68,10 +69,14 @@ type downstream struct {
 
 // deliver treats one message from the server as the mode and its rule say.
 func (d *downstream) deliver(m *mode, frame []byte) {
-	var r *rule
+	var q question
 	if d.c.p.raw || !isPush(frame) {
-		r = d.c.answered()
+		q = d.c.answered()
 	}
+	if q.time {
+		frame = shifted(frame, time.Duration(d.c.p.shift.Load()))
+	}
+	r := q.rule
 	switch {
 	case d.lost:
 		d.c.p.counters.swallowed.Add(1)

@@ -35,8 +35,9 @@ func (s *steppingStore) asked() int {
 	return s.asks
 }
 
-// TestFault18ClockSteps has the store's clock jump by minutes in both directions, and the machine's wall clock too. Time is
-// driven: nothing here depends on how fast the test runs.
+// TestFault18ClockSteps has the store's clock jump by minutes in both directions, and by days, and the machine's wall clock too. What
+// is counted goes by the time that was believed until minutes are settled, and for ever beside days. Time is driven: nothing here
+// depends on how fast the test runs.
 func TestFault18ClockSteps(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -73,6 +74,7 @@ func TestFault18ClockSteps(t *testing.T) {
 		proctest.Until(t, "the node asks for the time", func() bool { return store.asked() > before+1 })
 	}
 	last, total := int64(0), int64(0)
+	unfollowed := time.Duration(0) // of the steps of the store's clock
 	add := func(what string) {
 		t.Helper()
 		key := fmt.Sprint("k", total)
@@ -90,37 +92,56 @@ func TestFault18ClockSteps(t *testing.T) {
 		if err := counter.Flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		store.mu.Lock()
-		truth := store.now.UnixMilli()
-		store.mu.Unlock()
 		_, skew := clock.Offset()
+		if doubted := unfollowed != 0 || skew > time.Second; doubted && !res.Degraded {
+			t.Errorf("%s: %v of the store's steps are not followed, the skew is %v, and the answer is not degraded", what, unfollowed, skew)
+		}
+		store.mu.Lock()
+		believed := store.now.Add(-unfollowed).UnixMilli()
+		store.mu.Unlock()
 		buckets := counts.Get(0, nil, []byte(key))
 		if len(buckets) != 3 {
 			t.Fatalf("%s: %d buckets", what, len(buckets))
 		}
 		for _, b := range buckets {
 			width := []int64{1000, 60_000, 900_000}[b.Level]
-			if lo, hi := truth/width, (truth+skew.Milliseconds()+2)/width; b.Index < lo || b.Index > hi {
+			if lo, hi := believed/width, (believed+skew.Milliseconds()+2)/width; b.Index < lo || b.Index > hi {
 				t.Errorf("%s: counted in bucket %d of level %d, want %d to %d (skew %v)", what, b.Index, b.Level, lo, hi, skew)
 			}
 		}
 	}
-	for _, step := range []time.Duration{0, 3 * time.Minute, -2 * time.Minute, 7 * time.Minute, -30 * time.Second, -5 * time.Minute, time.Hour} {
+	step := func(by time.Duration) {
 		store.mu.Lock()
-		store.now = store.now.Add(step)
+		store.now = store.now.Add(by)
 		store.mu.Unlock()
+		unfollowed += by
 		mu.Lock()
-		wall = wall.Add(-step) // the machine's clock may do what it likes
+		wall = wall.Add(-by) // the machine's clock may do what it likes
 		mu.Unlock()
 		measured()
+		for range 5 {
+			pass(700 * time.Millisecond)
+			add(fmt.Sprint("just after ", by))
+		}
+	}
+	settle := func() {
+		for range 3 {
+			pass(31 * time.Second)
+			measured()
+		}
+	}
+	for _, by := range []time.Duration{0, 3 * time.Minute, -2 * time.Minute, 7 * time.Minute, -30 * time.Second, -5 * time.Minute} {
+		step(by)
+		settle()
+		unfollowed = 0
 		_, skewed := clock.Offset()
 		for range 20 {
 			pass(700 * time.Millisecond)
-			add(fmt.Sprint("after ", step))
+			add(fmt.Sprint("after ", by))
 		}
 		measured()
 		if _, skew := clock.Offset(); skewed > 14*time.Second && skew > skewed-6*time.Second {
-			t.Errorf("after %v: the skew was %v and is %v: it does not shrink", step, skewed, skew)
+			t.Errorf("after %v: the skew was %v and is %v: it does not shrink", by, skewed, skew)
 		}
 	}
 	pass(20 * time.Minute)
@@ -128,6 +149,18 @@ func TestFault18ClockSteps(t *testing.T) {
 	add("at last")
 	if _, skew := clock.Offset(); skew != 0 {
 		t.Errorf("the skew is %v at last", skew)
+	}
+	for _, by := range []time.Duration{24 * time.Hour, -48 * time.Hour} {
+		step(by)
+		settle()
+		add(fmt.Sprint("long after ", by))
+	}
+	if doubt := n.Cluster().ClockDoubt; doubt != node.DoubtFar {
+		t.Errorf("the doubt is %q after steps that are too far to follow", doubt)
+	}
+	step(24 * time.Hour) // back where it was
+	if doubt := n.Cluster().ClockDoubt; unfollowed != 0 || doubt != "" {
+		t.Errorf("the doubt is %q with the store's clock set right", doubt)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), proctest.Patience)
 	defer cancel()

@@ -228,8 +228,9 @@ func (a *crossing) merge(res *Result) {
 				res.Checks[at] = p.res.Checks[k]
 			}
 		}
-		if p.res.Degraded {
-			res.Degraded, res.Source = true, syncer.SourceDegraded
+		res.Degraded = res.Degraded || p.res.Degraded
+		if p.res.Source == syncer.SourceDegraded {
+			res.Source = syncer.SourceDegraded
 		}
 		res.AgeMS = max(res.AgeMS, p.res.AgeMS)
 		if r := p.res.RetryAfter; r < 0 || res.RetryAfter >= 0 && r > res.RetryAfter {

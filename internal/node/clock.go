@@ -14,6 +14,7 @@ import (
 // until the store's clock has caught up.
 type Clock struct {
 	start time.Time
+	wall  func() time.Time
 	mono  func() time.Duration
 	state atomic.Pointer[clockState]
 	shown atomic.Int64 // the latest answer of Now
@@ -30,8 +31,8 @@ type clockState struct {
 // deadBand is how small a correction must be to be taken for noise of the measurement.
 const deadBand = time.Millisecond
 
-// NewClock returns a clock that shows the machine's time until it is told better. wall and mono are read once and at every
-// reading; nil means the machine's.
+// NewClock returns a clock that shows the machine's time until it is told better. wall is read once, and for each measurement of the
+// store's clock, mono at every reading; nil means the machine's.
 func NewClock(wall func() time.Time, mono func() time.Duration) *Clock {
 	if wall == nil {
 		wall = time.Now
@@ -40,7 +41,7 @@ func NewClock(wall func() time.Time, mono func() time.Duration) *Clock {
 		began := time.Now()
 		mono = func() time.Duration { return time.Since(began) }
 	}
-	c := &Clock{start: wall(), mono: mono}
+	c := &Clock{start: wall(), wall: wall, mono: mono}
 	offset := time.Duration(c.start.UnixNano()) - mono()
 	c.state.Store(&clockState{offset: offset, t0: offset + mono(), m0: mono()})
 	return c
@@ -66,7 +67,8 @@ func (c *Clock) Now() int64 {
 	}
 }
 
-// Local returns the machine's time at start plus what the monotonic clock has counted since: what Follow compares with.
+// Local returns the machine's time at start plus what the monotonic clock has counted since, and what the machine slept
+// through: what Follow compares with.
 func (c *Clock) Local() time.Time {
 	s := c.state.Load()
 	return time.Unix(0, int64(c.mono()+s.offset-s.ahead))
@@ -85,6 +87,21 @@ func (c *Clock) Follow(ahead time.Duration) (step time.Duration) {
 	m := c.mono()
 	c.state.Store(&clockState{offset: old.offset + step, m0: m, t0: old.at(m), ahead: ahead})
 	return step
+}
+
+// Measured returns a measurement that has just been taken: by how much the store's clock is ahead of Local.
+func (c *Clock) Measured(ahead time.Duration) Measurement {
+	local := c.Local()
+	return Measurement{At: local.Sub(c.start), Ahead: ahead, Wall: c.wall().Sub(local)}
+}
+
+// Resume tells the clock that the machine was suspended, while its monotonic clock stood still.
+func (c *Clock) Resume(slept time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	old := c.state.Load()
+	m := c.mono()
+	c.state.Store(&clockState{offset: old.offset + slept, m0: m, t0: old.at(m), ahead: old.ahead})
 }
 
 // Offset returns how far the store's clock is ahead of the machine's, and how far this clock is ahead of the store's because

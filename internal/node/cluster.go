@@ -14,7 +14,8 @@ func (n *Node) Cluster() ClusterView {
 	t := n.table()
 	v := ClusterView{
 		Mode: n.Mode(), RingVersion: s.RingVersion, Partitions: t.Partitions(), Held: s.Held,
-		Store: s.Store, ClockOffsetMS: s.ClockOffsetMS, ClockSkewMS: s.ClockSkewMS, SpreadKeys: s.SpreadKeys, LeasedKeys: s.LeasedKeys,
+		Store: s.Store, ClockOffsetMS: s.ClockOffsetMS, ClockSkewMS: s.ClockSkewMS, ClockDoubt: s.ClockDoubt,
+		SpreadKeys: s.SpreadKeys, LeasedKeys: s.LeasedKeys,
 		PendingBuckets: s.Counter.PendingBuckets, Keys: s.Counter.Keys,
 		MemoryBytes: s.Counter.MemoryBytes, MaxMemory: s.Counter.MaxMemory,
 	}
@@ -84,6 +85,7 @@ func (n *Node) Stats() Stats {
 	}
 	offset, skew := n.opt.Clock.Offset()
 	s.ClockOffsetMS, s.ClockSkewMS = offset.Milliseconds(), skew.Milliseconds()
+	s.ClockDoubt = n.time.doubt()
 	return s
 }
 

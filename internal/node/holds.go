@@ -70,7 +70,9 @@ func (n *Node) reserve(ctx context.Context, task *Task, res *Result) error {
 	}
 	n.holds.busy.Add(1)
 	defer n.holds.busy.Add(-1)
-	if err := n.opt.Counter.Reserve(ctx, task.Hold, &task.Op, res); err != nil || !res.Allowed {
+	err := n.opt.Counter.Reserve(ctx, task.Hold, &task.Op, res)
+	n.time.mark(res)
+	if err != nil || !res.Allowed {
 		return err
 	}
 	n.holds.add(task.Hold, task.Decider, time.Now())

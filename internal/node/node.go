@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"twotier/internal/elapsed"
 	"twotier/ring"
 	"twotier/syncer"
 )
@@ -52,8 +51,11 @@ type Options struct {
 	// HotRate is how many operations a second on one key others may forward to this node before every node counts the key itself,
 	// and a verdict about it may miss what the others admitted within syncer.Counter.StaleAfter. 0 keeps every key with its owner.
 	HotRate float64
-	// ClockInterval is how often the store is asked for its time. Default: 10 s.
+	// ClockInterval is how often the store is asked for its time, while nothing is wrong with it. Default: 10 s.
 	ClockInterval time.Duration
+	// Asleep returns for how long the machine has been suspended in all, see elapsed.Asleep. Nil if that is not known: then the
+	// time that a suspension took is a step of the store's clock.
+	Asleep func() time.Duration
 	// Logger is told of changes of state. Default: none.
 	Logger *slog.Logger
 }
@@ -64,6 +66,7 @@ type Node struct {
 	opt     Options
 	lone    *ring.Table // of a node without a cluster
 	ops     tally
+	time    timekeeper
 	hot     *hotKeys
 	top     topCache
 	tenancy *tenancy
@@ -105,6 +108,7 @@ func New(opt Options) (*Node, error) {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
 	n := &Node{opt: opt}
+	n.time.init(&opt)
 	switch {
 	case opt.ID == "" || opt.Store == nil || opt.Clock == nil || opt.Placement.Partitions == 0:
 		return nil, errors.New("node: Options needs ID, Store, Clock and Placement")
@@ -167,13 +171,13 @@ func (n *Node) Open(ctx context.Context, address string) error {
 	if n.opened.Swap(true) {
 		return errors.New("node: opened twice")
 	}
-	n.syncClock(ctx)
+	n.time.measure(ctx)
 	if n.opt.Counter != nil {
 		if err := n.opt.Counter.Open(ctx); err != nil {
 			return err
 		}
 	}
-	n.spawn(func() { n.runClock(n.run) })
+	n.spawn(func() { n.time.run(n.run) })
 	if n.opt.Ring != nil {
 		return n.join(ctx, address)
 	}
@@ -312,49 +316,26 @@ func (n *Node) count(op *Op, res *Result, err error) {
 	}
 }
 
-// Ready returns nil while the node can answer honestly, and whether its answers are degraded.
-func (n *Node) Ready() (degraded bool, err error) {
+// Ready returns nil while the node can answer honestly, and why its answers are degraded, if they are.
+func (n *Node) Ready() (degraded []string, err error) {
 	health := n.opt.Store.Health()
 	switch {
 	case n.closed.Load():
-		return true, syncer.ErrClosed
+		return nil, syncer.ErrClosed
 	case !n.opened.Load():
-		return true, fmt.Errorf("%w: starting", syncer.ErrUnavailable)
+		return nil, fmt.Errorf("%w: starting", syncer.ErrUnavailable)
 	case n.draining.Load():
-		return true, fmt.Errorf("%w: this node is leaving", syncer.ErrUnavailable)
-	case health.Fatal:
-		return true, fmt.Errorf("%w: %s", syncer.ErrUnavailable, health.Error)
-	case n.inRedis() && !health.Up:
-		return true, fmt.Errorf("%w: %s", syncer.ErrUnavailable, health.Error)
+		return nil, fmt.Errorf("%w: this node is leaving", syncer.ErrUnavailable)
+	case health.Fatal, n.inRedis() && !health.Up:
+		return nil, fmt.Errorf("%w: %s", syncer.ErrUnavailable, health.Error)
 	}
-	return !health.Up || n.opt.Counter != nil && n.opt.Counter.Stats().DegradedPartitions > 0, nil
-}
-
-// clockWatch is how often it is looked whether the machine was suspended.
-const clockWatch = time.Second
-
-// runClock follows the store's clock.
-func (n *Node) runClock(ctx context.Context) {
-	asked, last := time.Now(), time.Now()
-	for pause(ctx, min(n.opt.ClockInterval, clockWatch)) {
-		now := time.Now()
-		// A machine that was suspended has a clock that is behind by as much.
-		if now.Sub(asked) >= n.opt.ClockInterval || elapsed.Suspended(last, now) > clockWatch/2 {
-			n.syncClock(ctx)
-			asked = time.Now()
-		}
-		last = now
+	if !health.Up {
+		degraded = append(degraded, "Redis: "+health.Error)
+	} else if n.opt.Counter != nil && n.opt.Counter.Stats().DegradedPartitions > 0 {
+		degraded = append(degraded, "Redis has not taken some of the counts")
 	}
-}
-
-func (n *Node) syncClock(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	ahead, err := n.opt.Store.Clock(ctx, n.opt.Clock.Local)
-	if err != nil {
-		return // the store's health says so
+	if why := n.time.doubt(); why != "" {
+		degraded = append(degraded, why.String())
 	}
-	if step := n.opt.Clock.Follow(ahead); step > time.Second || step < -time.Second {
-		n.opt.Logger.Warn("the store's clock differs from the one followed so far", "step", step)
-	}
+	return degraded, nil
 }

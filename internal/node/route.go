@@ -99,6 +99,7 @@ func (n *Node) doInRedis(ctx context.Context, op *Op, res *Result) error {
 	if errors.Is(err, errModeChanged) {
 		return n.do(ctx, op, res)
 	}
+	n.time.mark(res)
 	return err
 }
 
@@ -154,8 +155,9 @@ func addShare(list []share, to *ring.Member, check int) []share {
 func (n *Node) here(ctx context.Context, op *Op, res *Result) error {
 	err := n.opt.Counter.Do(ctx, op, res)
 	if err != nil && n.servesFromRedis(op, err) {
-		return n.opt.Direct.Do(ctx, op, res)
+		err = n.opt.Direct.Do(ctx, op, res)
 	}
+	n.time.mark(res)
 	return err
 }
 
@@ -194,7 +196,9 @@ func (n *Node) foreign(ctx context.Context, op *Op, res *Result, beside bool) er
 	}
 	own := *op
 	own.Foreign, own.Beside = true, beside
-	return n.opt.Counter.Do(ctx, &own, res)
+	err := n.opt.Counter.Do(ctx, &own, res)
+	n.time.mark(res)
+	return err
 }
 
 // away carries out an operation on keys of another node: here, if the node may do that or remembers the answer, or there.
