@@ -260,11 +260,10 @@ func (s *Store) answer(st *state, r *syncer.Round, refuse bool) {
 		return
 	}
 	c := clone(r)
-	c.Keys = c.Keys[:0]
-	for i := range r.Keys {
-		if i%2 == 1 {
-			c.Keys = append(c.Keys, r.Keys[i])
-		}
+	all := c.Keys
+	c.Keys = nil
+	for i := 1; i < len(all); i += 2 {
+		c.Keys = append(c.Keys, all[i])
 	}
 	s.opt.Store.Exchange(context.Background(), []*syncer.Round{c})
 	r.Err, r.Lost, r.Used, r.Later = c.Err, c.Lost, c.Used, c.Later

@@ -110,7 +110,7 @@ func clone(r *syncer.Round) *syncer.Round {
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		c.Keys = append(c.Keys, syncer.KeyRound{
-			NS: slices.Clone(k.NS), Key: slices.Clone(k.Key), Reset: k.Reset, Load: k.Load, TTL: k.TTL, Ladder: k.Ladder,
+			NS: slices.Clone(k.NS), Key: slices.Clone(k.Key), Reset: k.Reset, Load: k.Load, New: k.New, TTL: k.TTL, Ladder: k.Ladder,
 			Adds: slices.Clone(k.Adds), Expired: slices.Clone(k.Expired),
 		})
 	}
