@@ -6,7 +6,8 @@ import (
 	"twotier/syncer"
 )
 
-// recordTTL is how long it is remembered what was restored of a key.
+// recordTTL is how long it is remembered what was restored of a key, at the least: it is twice the span of the key's ladder if that is more.
+// What was restored has left every window then, should it be told once more.
 const recordTTL = 48 * time.Hour
 
 // record is what was restored of a key in the present epoch.
@@ -17,22 +18,26 @@ type record struct {
 }
 
 // record returns what is remembered of the key whose name is p.name.
-func (p *partition) record(now int64) *record {
+func (p *partition) record(k *syncer.KeyRound, now int64) *record {
 	rec := p.records[string(p.name)]
 	if rec == nil {
 		rec = &record{buckets: map[uint64]int64{}}
 		p.records[string(p.name)] = rec
 	}
-	rec.expires = now + recordTTL.Milliseconds()
+	ttl := recordTTL.Milliseconds()
+	if k.Ladder != nil {
+		ttl = max(ttl, 2*k.Ladder.Span())
+	}
+	rec.expires = now + ttl
 	return rec
 }
 
 // forget drops the key whose name is p.name, if it is there, and lets nobody restore it in this epoch.
-func (p *partition) forget(h *hash, now int64) {
+func (p *partition) forget(h *hash, k *syncer.KeyRound, now int64) {
 	if h != nil {
 		p.remove(string(p.name), h)
 	}
-	rec := p.record(now)
+	rec := p.record(k, now)
 	rec.reset = true
 	clear(rec.buckets)
 }
@@ -57,7 +62,7 @@ func (p *partition) republish(r *syncer.Round, now int64) {
 
 func (p *partition) restore(k *syncer.KeyRound, now int64) {
 	h := p.find(k.NS, k.Key, now)
-	rec := p.record(now)
+	rec := p.record(k, now)
 	if h == nil && !rec.reset {
 		h = p.insert(len(k.Adds))
 	}

@@ -222,7 +222,7 @@ func (p *partition) key(k *syncer.KeyRound, write bool, now int64) {
 		return
 	}
 	if write && k.Reset {
-		p.forget(h, now)
+		p.forget(h, k, now)
 		h = nil
 	}
 	if write && h == nil && len(k.Adds) > 0 {

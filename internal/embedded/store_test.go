@@ -9,6 +9,7 @@ import (
 
 	"twotier/internal/embedded"
 	"twotier/internal/storetest"
+	"twotier/leaparray"
 	"twotier/syncer"
 )
 
@@ -154,5 +155,30 @@ func TestFlushIsALoss(t *testing.T) {
 	s.Exchange(t.Context(), []*syncer.Round{r})
 	if !r.Lost || len(s.Get(0, nil, []byte("a"))) != 0 {
 		t.Errorf("lost %v", r.Lost)
+	}
+}
+
+// TestRestoredIsRememberedWhileItCounts restores a key a second time long after the first, as a counter does that heard no answer, and once
+// it was reset: what is remembered of that lasts as long as the ladder does.
+func TestRestoredIsRememberedWhileItCounts(t *testing.T) {
+	l, err := leaparray.NewLadder(leaparray.Level{Width: time.Hour, Count: 24 * 30})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newTimed(embedded.Options{})
+	first := add(t, s, 1, "a", 1, 0)
+	for i, want := range []int64{8, 8, 0} {
+		r := &syncer.Round{Writer: "w", Epoch: first.Epoch, Republish: true, Keys: []syncer.KeyRound{
+			{Key: []byte("a"), Ladder: l, Adds: []syncer.Bucket{{Index: 1, N: 7}}}}}
+		s.Exchange(t.Context(), []*syncer.Round{r})
+		if got := get(s, "a"); got != want {
+			t.Errorf("restored %d times it holds %d, want %d", i+1, got, want)
+		}
+		if i == 1 {
+			reset := &syncer.Round{Writer: "x", Seq: 1, Keys: []syncer.KeyRound{{Key: []byte("a"), Reset: true, Ladder: l}}}
+			s.Exchange(t.Context(), []*syncer.Round{reset})
+		}
+		s.now = s.now.Add(30 * 24 * time.Hour)
+		add(t, s, uint64(2+i), "another", 1, 0) // what is old is swept
 	}
 }
