@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"twotier/internal/embedded"
+	"twotier/internal/faultstore"
 	"twotier/syncer"
 )
 
@@ -131,6 +132,37 @@ func TestARefusedKeyIsNotAcknowledgedWhileItIsTriedAgain(t *testing.T) {
 		}
 		store.healed.Store(true)
 		time.Sleep(20 * time.Second)
+	})
+}
+
+// TestARefusedKeyIsTriedAgainAfterAnOutage has what was counted of a refused key grow too old to matter, and the store not answer when it is asked
+// once more. What is counted of the key afterwards is told.
+func TestARefusedKeyIsTriedAgainAfterAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &strict{Store: embedded.New(embedded.Options{}), key: "bad", delay: func([]*syncer.Round) {}}
+		faults := faultstore.New(faultstore.Options{Store: store, Report: t.Errorf})
+		clk := &clock{now: t0}
+		c := open(t, syncer.Options{Store: faults, Now: clk.Now, Placement: syncer.Placement{Partitions: 1}})
+		store.healed.Store(true)
+		add(t, c, "bad", 1, 0) // so the next has no time to live to be set along with it
+		flush(t, c)
+		store.healed.Store(false)
+		add(t, c, "bad", 1, 0)
+		time.Sleep(time.Second)
+		clk.set(t0 + 3*86_400_000)
+		time.Sleep(2 * time.Second) // less than until the key is tried again
+		if s := c.Stats(); s.PendingBuckets > 0 || s.BadKeysTotal == 0 {
+			t.Fatalf("%+v", s)
+		}
+		faults.SetDown(true)
+		time.Sleep(10 * time.Second)
+		faults.SetDown(false)
+		store.healed.Store(true)
+		add(t, c, "bad", 2, 0)
+		time.Sleep(20 * time.Second)
+		if n := c.Stats().PendingBuckets; n > 0 {
+			t.Errorf("%d buckets are in memory alone; the store has %v", n, store.Get(0, nil, []byte("bad")))
+		}
 	})
 }
 

@@ -45,9 +45,7 @@ func (c *Counter) settle(p *partition, r *Round) (more bool) {
 	c.batchesOK.Add(1)
 	p.flight = nil
 	first := !p.met
-	if !r.ReadOnly {
-		p.learn(r)
-	}
+	p.learn(r)
 	p.advance(r)
 	sec := c.seconds(c.opt.Now())
 	for i := range r.Keys {
@@ -113,13 +111,25 @@ func (c *Counter) settleFailure(p *partition, r *Round) {
 	if r.Seq != 0 || r.Republish {
 		return // it stays the partition's flight
 	}
-	for i := range r.Keys {
-		if at := r.Keys[i].ref; at != 0 {
-			p.arena.entry(at).drop(flagBusy)
-		}
-	}
+	p.giveBack(r)
 	p.flight = nil
 	p.lane.recycle(r)
+}
+
+// giveBack leaves the keys of a round that changes nothing as they were before it was cut. Nothing is pending of those that are set aside, or it
+// has left every window since: they wait for another try all the same, as what is counted of them meanwhile is on no other list.
+func (p *partition) giveBack(r *Round) {
+	for i := range r.Keys {
+		at := r.Keys[i].ref
+		if at == 0 {
+			continue
+		}
+		e := p.arena.entry(at)
+		e.drop(flagBusy)
+		if e.has(flagParked) {
+			p.parked = append(p.parked, at)
+		}
+	}
 }
 
 // letLoad has keys that were to be loaded by a round which nothing overlaps loaded beside others all the same.
