@@ -63,6 +63,35 @@ func BenchmarkFlush(b *testing.B) {
 	}
 }
 
+// BenchmarkLoad loads one key of each of many partitions, as a counter does whose callers ask for keys that it does not know.
+func BenchmarkLoad(b *testing.B) {
+	srv := redistest.Start(b)
+	s := open(b, redisstore.Options{URL: srv.URL()})
+	const partitions = 64
+	rounds := make([]*syncer.Round, partitions)
+	for p := range rounds {
+		rounds[p] = &syncer.Round{Partition: p, Writer: "w", Seq: 1, Keys: []syncer.KeyRound{{Key: []byte("user"), TTL: 172_800_000, Adds: []syncer.Bucket{
+			{Level: 0, Index: 1_763_000_000, N: 1}, {Level: 1, Index: 29_383_333, N: 1}, {Level: 2, Index: 1_958_888, N: 1}}}}}
+	}
+	s.Exchange(context.Background(), rounds)
+	for _, r := range rounds {
+		r.Seq, r.ReadOnly, r.Keys[0] = 0, true, syncer.KeyRound{Key: r.Keys[0].Key, Load: true}
+	}
+	before := usedCPU(b, srv)
+	for b.Loop() {
+		s.Exchange(context.Background(), rounds)
+		for _, r := range rounds {
+			if r.Err != nil || r.Lost || len(r.Keys[0].Loaded) != 3 {
+				b.Fatal(r.Err, r.Lost, r.Keys[0].Loaded)
+			}
+		}
+	}
+	keys := float64(b.N) * partitions
+	b.ReportMetric((usedCPU(b, srv)-before)*1e6/keys, "redis-µs/key")
+	b.ReportMetric(float64(b.Elapsed().Microseconds())/keys, "µs/key")
+	b.ReportMetric(0, "ns/op")
+}
+
 // usedCPU is the processor time that a server has used, in seconds.
 func usedCPU(b *testing.B, srv *redistest.Server) (s float64) {
 	info := srv.Do("INFO", "cpu").String()

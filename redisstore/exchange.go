@@ -115,8 +115,7 @@ func (s *Store) takeReads(r *syncer.Round, c *scriptCall) {
 		r.Err = s.classify(err)
 		return
 	}
-	if epoch, _ := c.epoch.Uint64(); r.Epoch != 0 && epoch != r.Epoch {
-		r.Lost, r.Version, r.Quieted, r.Epoch = true, 0, 0, epoch
+	if s.takeState(r, c.told); r.Lost {
 		return
 	}
 	for i := range r.Keys {
@@ -126,6 +125,22 @@ func (s *Store) takeReads(r *syncer.Round, c *scriptCall) {
 		if err != nil {
 			k.Err = fmt.Errorf("%w: %w", syncer.ErrNotApplied, err)
 		}
+	}
+}
+
+// takeState reads the state of the partition into a round without a script, and compares it with what the round was told.
+func (s *Store) takeState(r *syncer.Round, state *redis.Cmd) {
+	var now [3]uint64
+	values, _ := state.Slice()
+	for i := range min(len(values), len(now)) {
+		text, _ := values[i].(string) // nil if it is not there
+		now[i], _ = strconv.ParseUint(text, 10, 64)
+	}
+	epoch, version, quieted := now[0], now[1], now[2]
+	r.Lost = r.Epoch != 0 && (epoch != r.Epoch || version < r.Version || quieted < r.Quieted)
+	r.Epoch, r.Version, r.Quieted = epoch, version, quieted
+	if r.Lost {
+		s.ready.Store(false) // see takeStatus
 	}
 }
 

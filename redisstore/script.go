@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	_ "embed" // the scripts
-	"errors"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -55,13 +54,13 @@ func scriptsOf(expiry string) scripts {
 	}
 }
 
-// scriptCall is one call in a pipeline of them. Without a script it reads all fields of every key, and after them the epoch, so
-// that what was read is of no earlier one.
+// scriptCall is one call in a pipeline of them. Without a script it reads all fields of every key, and after them the state of the
+// partition, so that what was read is of no earlier epoch and has no change in it that the version does not count.
 type scriptCall struct {
 	script *redis.Script
 	keys   []string
 	args   []any
-	state  string // where the epoch is read
+	state  string // where epoch, version and quieted are read
 	// ladders are those that the arguments refer to.
 	ladders []*leaparray.Ladder
 	// line, if it is there, is the whole command with room for its name and for what names the script: text, or its hash.
@@ -69,7 +68,7 @@ type scriptCall struct {
 	text   string
 	cmd    *redis.Cmd
 	reads  []*redis.Cmd
-	epoch  *redis.Cmd
+	told   *redis.Cmd      // the state
 	rounds []*syncer.Round // in a store's exchange: what is asked for
 }
 
@@ -87,7 +86,7 @@ func (c *scriptCall) send(ctx context.Context, pipe redis.Pipeliner) {
 	for _, key := range c.keys {
 		c.reads = append(c.reads, pipe.Do(ctx, c.args[0], key))
 	}
-	c.epoch = pipe.Do(ctx, "HGET", c.state, "e")
+	c.told = pipe.Do(ctx, "HMGET", c.state, "e", "v", "q")
 }
 
 // sendText is send for a server that doesn't have the script.
@@ -110,10 +109,7 @@ func (c *scriptCall) err() error {
 			return err
 		}
 	}
-	if err := c.epoch.Err(); err != nil && !errors.Is(err, redis.Nil) {
-		return err
-	}
-	return nil
+	return c.told.Err()
 }
 
 // run sends the calls in one pipeline. Those whose script the server doesn't have were not carried out: they are sent again

@@ -21,9 +21,10 @@ func (c *Counter) cutRound(p *partition) (r *Round, later bool) {
 	return r, false
 }
 
-// address tells a round what the store said last: by it the store notices that it has lost data.
+// address tells a round how far the store had come when it last said so, be it to a load: by it the store notices that it has lost
+// data.
 func (p *partition) address(r *Round) {
-	last := p.heard
+	last := p.heard.atLeast(p.read)
 	if p.republish != nil {
 		last = p.republish.heard
 	}

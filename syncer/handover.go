@@ -293,7 +293,7 @@ func (c *Counter) Release(partition int) error {
 	p.pendingBuckets = 0
 	p.cut, p.covered, p.batches, p.drawing = p.drawn, p.drawn, nil, false
 	p.parkedSince, p.adoptedSince = time.Time{}, time.Time{}
-	p.seq, p.acked, p.heard, p.met, p.suspect = 0, 0, heard{}, false, false
+	p.seq, p.acked, p.heard, p.read, p.met, p.suspect = 0, 0, heard{}, heard{}, false, false
 	p.tenure++
 	p.era++
 	p.writer = fmt.Sprintf("%s.%d", c.opt.Writer, p.tenure)

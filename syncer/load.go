@@ -127,9 +127,10 @@ func (c *Counter) settleLoad(p *partition, r *Round) (more bool) {
 
 // takeLoads takes over what a round has loaded.
 func (c *Counter) takeLoads(p *partition, r *Round) {
-	if !r.ReadOnly && !p.met {
+	if !p.met {
 		p.learn(r)
 	}
+	p.read = heardOf(r).atLeast(p.read)
 	sec := c.seconds(c.opt.Now())
 	for i := range r.Keys {
 		k := &r.Keys[i]

@@ -125,6 +125,54 @@ func TestRewindIsNoNews(t *testing.T) {
 	})
 }
 
+// TestRewindBehindALoad has a store go back behind what a counter has only loaded, with nothing else that it heard from the store since: it
+// restores that, and so does the one that it hands the partition to. If the store does not, that one reads what it is told of other keys.
+func TestRewindBehindALoad(t *testing.T) {
+	for _, tc := range []struct{ rewinds, hands bool }{{true, false}, {true, true}, {false, true}} {
+		t.Run(fmt.Sprintf("%+v", tc), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testRewindBehindALoad(t, tc.rewinds, tc.hands) })
+		})
+	}
+}
+
+func testRewindBehindALoad(t *testing.T, rewinds, hands bool) {
+	var stores []*faultstore.Store
+	co := newCompany(t, 2, func(inner syncer.Store) syncer.Store {
+		s := faultstore.New(faultstore.Options{Store: inner, Report: t.Errorf, Adopts: true})
+		stores = append(stores, s)
+		return s
+	})
+	co.add(0, "other", 1)
+	co.settle()
+	image := co.store.Image()
+	stranger := co.open(co.store, "stranger", true)
+	addIn(t, stranger, "k", 7, 0)
+	others := int64(1)
+	if !rewinds {
+		addIn(t, stranger, "other", 2, 0)
+		others += 2
+	}
+	if err := stranger.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if got := co.counts(0, "k"); got != 7 {
+		t.Fatalf("it reads %d", got)
+	}
+	if rewinds {
+		co.store.Rewind(image)
+	}
+	if hands {
+		stores[0].SetDown(true) // who hands over can't verify
+		time.Sleep(2 * verifyEvery)
+		hand(t, co.counters[0], co.counters[1], 0, 1<<20)
+		stores[0].SetDown(false)
+	}
+	co.settle()
+	time.Sleep(3 * time.Second) // the store is tried again
+	co.holds("k", 7)
+	co.holds("other", others)
+}
+
 // TestCountsAddUpAfterALoss has the store emptied between two counters of one key, neither of which has seen all, and whoever
 // comes back first.
 func TestCountsAddUpAfterALoss(t *testing.T) {

@@ -32,7 +32,8 @@ func (c *Counter) Page(partition int, cursor uint64, budget int) (h *Handover, n
 	}
 	cursor &^= stamp
 	h = &Handover{Partition: partition, Met: p.met, Doubt: p.doubt || p.sealed.told && cursor == 0}
-	h.Epoch, h.Version, h.Quieted = p.epoch, p.version, p.quieted
+	last := p.heard.atLeast(p.read)
+	h.Epoch, h.Version, h.Quieted = last.epoch, last.version, last.quieted
 	p.sealed.told = true
 	rounds := uint64(len(p.sealed.rounds))
 	for ; cursor < rounds && budget > 0; cursor++ {
@@ -62,7 +63,7 @@ func (c *Counter) Page(partition int, cursor uint64, budget int) (h *Handover, n
 // If it could not be asked whether it still has everything, nothing is left out.
 func (c *Counter) stateOf(p *partition, e entry) (k KeyState, ok bool) {
 	idle := e.idle(c.seconds(c.opt.Now()))
-	k.Cold = !p.warm(e)
+	k.Cold = !p.warm(e) || p.heard.atLeast(p.read) != p.heard // others may have counted it since
 	if !p.suspect && idle > hotIdle && p.bytes() > coldBytes || k.Cold && e.synced() == 0 {
 		return k, false
 	}

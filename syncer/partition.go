@@ -37,45 +37,48 @@ type partition struct {
 
 	// The dirty list: keys with something to flush, oldest first. Every key that is put on it draws a ticket; all
 	// tickets up to covered have been acknowledged.
-	dirty              []ref
-	firstDirty         int  // those before are off the list
-	flushDue           bool // by the clock, or because somebody waits; a load alone flushes nothing
-	drawn, cut         uint64
-	batches            []batch // of the tickets that are not covered yet, in order
-	drawing            bool    // the last of them is being drawn
-	parkedSince        time.Time
-	adoptedSince       time.Time
-	covered            uint64
-	shared             []sharedKey // few
-	parked             []ref
-	parkedUntil        time.Time
-	wants              map[string]*want // asked for, and not part of a round yet
-	exact              bool             // some of them are to be loaded by a round that nothing overlaps
-	load               *loading         // under way beside the flight
-	era                uint64           // counted up when what is being loaded is void
-	probe              bool             // the store is to be asked, even for nothing
-	lossSeen           bool             // by a load; what was lost is found once more by a round that nothing overlaps
-	unread             int              // loads in a row that failed
-	loadAt             time.Time        // when the next may be tried
-	loadBackoff        time.Duration
-	dropped            [dropsKept]uint32 // which keys were dropped last, by their hashes
-	drops              uint64
-	settled            chan struct{} // closed when a round is settled; nil if nobody waits
-	flight             *Round        // sent, or to be sent again unchanged
-	queue              []*Round      // cut before, by whomever: they go before anything else is cut
-	sealed             *sealed       // ready to be handed over
-	seals              uint64        // how many times it was
-	doubt              bool          // others may have sent what is in the queue
-	adopted            map[string]uint64
-	handedFrom         uint64 // tickets above this and up to handedTo were handed over before they were covered
-	handedTo           uint64
-	writer             string // whose rounds those are that are cut here
-	tenure             int
-	held               []held
-	republish          *republish
-	sent               bool // a round is with the store at this moment
-	seq, acked         uint64
-	heard                   // what the store said last
+	dirty        []ref
+	firstDirty   int  // those before are off the list
+	flushDue     bool // by the clock, or because somebody waits; a load alone flushes nothing
+	drawn, cut   uint64
+	batches      []batch // of the tickets that are not covered yet, in order
+	drawing      bool    // the last of them is being drawn
+	parkedSince  time.Time
+	adoptedSince time.Time
+	covered      uint64
+	shared       []sharedKey // few
+	parked       []ref
+	parkedUntil  time.Time
+	wants        map[string]*want // asked for, and not part of a round yet
+	exact        bool             // some of them are to be loaded by a round that nothing overlaps
+	load         *loading         // under way beside the flight
+	era          uint64           // counted up when what is being loaded is void
+	probe        bool             // the store is to be asked, even for nothing
+	lossSeen     bool             // by a load; what was lost is found once more by a round that nothing overlaps
+	unread       int              // loads in a row that failed
+	loadAt       time.Time        // when the next may be tried
+	loadBackoff  time.Duration
+	dropped      [dropsKept]uint32 // which keys were dropped last, by their hashes
+	drops        uint64
+	settled      chan struct{} // closed when a round is settled; nil if nobody waits
+	flight       *Round        // sent, or to be sent again unchanged
+	queue        []*Round      // cut before, by whomever: they go before anything else is cut
+	sealed       *sealed       // ready to be handed over
+	seals        uint64        // how many times it was
+	doubt        bool          // others may have sent what is in the queue
+	adopted      map[string]uint64
+	handedFrom   uint64 // tickets above this and up to handedTo were handed over before they were covered
+	handedTo     uint64
+	writer       string // whose rounds those are that are cut here
+	tenure       int
+	held         []held
+	republish    *republish
+	sent         bool // a round is with the store at this moment
+	seq, acked   uint64
+	heard        // what the store said last
+	// read is what it said last when keys were loaded beside other rounds. Whether what it said is news of others can't be told then, so heard
+	// stays behind; but what was loaded may be from all that read counts, and is lost when the store has less.
+	read               heard
 	met                bool // it has said something
 	suspect            bool // it is to say once more what it has, soon
 	gen                uint32

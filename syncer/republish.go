@@ -7,6 +7,14 @@ type heard struct{ epoch, version, quieted uint64 }
 
 func heardOf(r *Round) heard { return heard{r.Epoch, r.Version, r.Quieted} }
 
+// atLeast returns h, or more of the same data if o has heard of it.
+func (h heard) atLeast(o heard) heard {
+	if h.epoch == o.epoch {
+		h.version, h.quieted = max(h.version, o.version), max(h.quieted, o.quieted)
+	}
+	return h
+}
+
 // republish is the state of telling a store that has lost data what memory knows. It ends before anything else is sent; nothing is
 // evicted or moved meanwhile.
 type republish struct {

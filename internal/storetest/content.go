@@ -237,9 +237,9 @@ func testLarge(t *testing.T, s syncer.Store) {
 	holds(t, s, "b", bucket(0, 0, -exact), bucket(1, 0, math.MinInt64))
 }
 
-// testReadOnly loads without asking for anything else, keys that are there and keys that are not.
+// testReadOnly loads without asking for anything else, keys that are there and keys that are not, and hears which changes that includes.
 func testReadOnly(t *testing.T, s syncer.Store) {
-	apply(t, s, "w", 1, key("a", bucket(0, 7, 3), bucket(1, 2, 3)))
+	last := apply(t, s, "w", 1, key("a", bucket(0, 7, 3), bucket(1, 2, 3)))
 	r := &syncer.Round{Partition: 17, Writer: "reader", ReadOnly: true, Keys: []syncer.KeyRound{
 		{Key: []byte("a"), Load: true}, {Key: []byte("absent"), Load: true},
 	}}
@@ -249,6 +249,9 @@ func testReadOnly(t *testing.T, s syncer.Store) {
 	}
 	if absent := r.Keys[1]; absent.Err != nil || len(absent.Loaded) != 0 {
 		t.Errorf("absent: %+v", absent)
+	}
+	if r.Lost || r.Epoch != last.Epoch || r.Version != last.Version || r.Quieted != last.Quieted {
+		t.Errorf("lost %v, %d/%d/%d is told, want %d/%d/%d", r.Lost, r.Epoch, r.Version, r.Quieted, last.Epoch, last.Version, last.Quieted)
 	}
 }
 

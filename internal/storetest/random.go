@@ -46,6 +46,9 @@ func (d *dice) round() *syncer.Round {
 	switch d.IntN(12) {
 	case 0:
 		r.Seq = 0
+		if r.ReadOnly = told.epoch != 0 && d.IntN(2) == 0; r.ReadOnly {
+			r.Acked = 0
+		}
 	case 1: // of what was there once, or never
 		r.Acked += 1000
 		r.Seq = r.Acked + 1
@@ -81,6 +84,9 @@ func (d *dice) key(r *syncer.Round, i int) syncer.KeyRound {
 	k := syncer.KeyRound{Key: fmt.Append(nil, "key-", i/2), Load: d.IntN(3) == 0 && !r.Republish, New: d.IntN(2) == 0, Ladder: d.ladder}
 	if i%2 == 1 {
 		k.NS = []byte("ns")
+	}
+	if r.ReadOnly {
+		return syncer.KeyRound{NS: k.NS, Key: k.Key, Load: true}
 	}
 	write := r.Seq > 0
 	if write || r.Republish {

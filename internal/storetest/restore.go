@@ -103,6 +103,10 @@ func testRewind(t *testing.T, s syncer.Store) {
 	if exchange(t, s, read); !read.Lost || read.Epoch != r.Epoch || read.Version >= r.Version {
 		t.Errorf("who had only read: lost %v, epoch %d, version %d after %d", read.Lost, read.Epoch, read.Version, r.Version)
 	}
+	load := &syncer.Round{Partition: 17, Writer: "x", Epoch: r.Epoch, Version: r.Version, ReadOnly: true, Keys: []syncer.KeyRound{{Key: []byte("a"), Load: true}}}
+	if exchange(t, s, load); !load.Lost || load.Epoch != r.Epoch || load.Version >= r.Version {
+		t.Errorf("who loads: lost %v, epoch %d, version %d after %d", load.Lost, load.Epoch, load.Version, r.Version)
+	}
 	holds(t, s, "a", bucket(0, 0, 8))
 	loser.Lose(t)
 	gone := &syncer.Round{Partition: 17, Writer: "x", Epoch: r.Epoch, ReadOnly: true, Keys: []syncer.KeyRound{{Key: []byte("a"), Load: true}}}
