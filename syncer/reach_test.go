@@ -7,33 +7,41 @@ import (
 	"twotier/syncer"
 )
 
-// TestLateAcquireAfterTakingBack has the newest event of a key taken back before the store hears of it, or after: a window that
-// lies behind is as full as before, for this counter and for one that begins with what the store has.
+// TestLateAcquireAfterTakingBack has the newest event of a key taken back before the store hears of it, or after, and what it heard lost or
+// not: a window that lies behind is as full as before, for this counter and for one that begins with what the store has.
 func TestLateAcquireAfterTakingBack(t *testing.T) {
 	for name, flushes := range map[string]bool{"at once": false, "after a flush": true} {
-		t.Run(name, func(t *testing.T) {
-			store := embedded.New(embedded.Options{})
-			clk := &clock{now: t0}
-			c := open(t, syncer.Options{Store: store, Now: clk.Now})
-			l := limits(10_000, 10)
-			acquire(t, c, "k", 10, 0, l)
-			flush(t, c)
-			clk.set(t0 + 50_000) // what remains of the finest level, when the next event has pushed out what is before
-			add(t, c, "k", 1, 0)
-			flush(t, c)
-			clk.set(t0 + 100_000)
-			add(t, c, "k", 1, 0)
-			if flushes {
-				flush(t, c)
-			}
-			add(t, c, "k", -1, 0)
-			flush(t, c)
-			for _, counter := range []*syncer.Counter{c, open(t, syncer.Options{Store: store, Now: clk.Now})} {
-				if acquire(t, counter, "k", 1, t0, l).Allowed {
-					t.Error("an 11th event was admitted at a moment whose window holds 10")
-				}
-			}
-		})
+		t.Run(name, func(t *testing.T) { testLateAcquireAfterTakingBack(t, flushes, false) })
+		t.Run(name+", and a loss", func(t *testing.T) { testLateAcquireAfterTakingBack(t, flushes, true) })
+	}
+}
+
+func testLateAcquireAfterTakingBack(t *testing.T, flushes, loses bool) {
+	store, one := embedded.New(embedded.Options{}), syncer.Placement{Partitions: 1}
+	clk := &clock{now: t0}
+	c := open(t, syncer.Options{Store: store, Now: clk.Now, Placement: one})
+	l := limits(10_000, 10)
+	acquire(t, c, "k", 10, 0, l)
+	flush(t, c)
+	clk.set(t0 + 50_000) // what remains of the finest level, when the next event has pushed out what is before
+	add(t, c, "k", 1, 0)
+	flush(t, c)
+	clk.set(t0 + 100_000)
+	add(t, c, "k", 1, 0)
+	if flushes {
+		flush(t, c)
+	}
+	add(t, c, "k", -1, 0)
+	flush(t, c)
+	if loses {
+		store.Flush()
+		add(t, c, "another", 1, 0) // with which the counter hears of the loss
+		flush(t, c)
+	}
+	for _, counter := range []*syncer.Counter{c, open(t, syncer.Options{Store: store, Now: clk.Now, Placement: one})} {
+		if acquire(t, counter, "k", 1, t0, l).Allowed {
+			t.Error("an 11th event was admitted at a moment whose window holds 10")
+		}
 	}
 }
 

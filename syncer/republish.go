@@ -87,7 +87,7 @@ func (c *Counter) cutRepublish(p *partition) *Round {
 		e := p.arena.entry(at)
 		ns, key := e.name()
 		k := c.addKnown(p, r, ns, key, at)
-		c.spaces[e.space()].ladder.Each(p.syncedOf(e), func(level int, idx, n int64) bool {
+		c.spaces[e.space()].ladder.EachKept(p.syncedOf(e), func(level int, idx, n int64) bool {
 			r.buckets = append(r.buckets, Bucket{Level: uint8(level), Index: idx, N: n})
 			return true
 		})

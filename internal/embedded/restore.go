@@ -77,7 +77,7 @@ func (p *partition) restore(k *syncer.KeyRound, now int64) {
 			had = h.get(b)
 		}
 		rec.buckets[tag(b)] = max(had, b.N)
-		if b.N > had {
+		if b.N > had || b.N == 0 && had == 0 { // the newest of a level is kept even if it is zero
 			p.add(h, b, b.N-had)
 		}
 		b.Stored = h.get(b)

@@ -179,7 +179,7 @@ func (s *shelf) republish(r *syncer.Round) {
 				had = c[p]
 			}
 			s.restored[name][p] = max(had, b.N)
-			if b.N > had {
+			if b.N > had || b.N == 0 && had == 0 { // the newest of a level is kept even if it is zero
 				c[p] += b.N - had
 			}
 		}

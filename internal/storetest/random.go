@@ -98,7 +98,7 @@ func (d *dice) key(r *syncer.Round, i int) syncer.KeyRound {
 		switch d.IntN(4) {
 		case 0:
 			if r.Republish {
-				b.N = max(1, b.N)
+				b.N = max(0, b.N)
 			}
 			k.Adds = append(k.Adds, b)
 		case 1:

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -37,6 +38,22 @@ func testRepublish(t *testing.T, s syncer.Store) {
 	exchange(t, s, late)
 	if !late.Lost {
 		t.Error("not lost")
+	}
+}
+
+// testRepublishKeepsZero restores the newest bucket of a level that is zero, twice: it says how far back the level is complete. One that has
+// been counted in since is left as it is.
+func testRepublishKeepsZero(t *testing.T, s syncer.Store) {
+	apply(t, s, "v", 1, key("a", bucket(0, 0, 5), bucket(1, 2, 7)))
+	for range 2 {
+		r := restoring(t, s, 0, key("a", bucket(0, 3, 0), bucket(1, 2, 0)))
+		exchange(t, s, r)
+		stored(t, &r.Keys[0], 0, 7)
+		read := &syncer.Round{Partition: 17, Writer: "x", ReadOnly: true, Keys: []syncer.KeyRound{{Key: []byte("a"), Load: true}}}
+		exchange(t, s, read)
+		if got := read.Keys[0].Loaded; len(got) != 3 || !slices.Contains(got, bucket(0, 3, 0)) {
+			t.Errorf("the store holds %v", got)
+		}
 	}
 }
 

@@ -69,6 +69,7 @@ func Run(t *testing.T, open func(t *testing.T) syncer.Store) {
 		{"Version", testVersion},
 		{"ReadOnly", testReadOnly},
 		{"Republish", testRepublish},
+		{"RepublishKeepsZero", testRepublishKeepsZero},
 		{"RepublishAddsUp", testRepublishAddsUp},
 		{"RepublishAfterARewind", testRepublishAfterARewind},
 		{"RepublishAfterAReset", testRepublishAfterAReset},

@@ -38,7 +38,8 @@ local function raise(key, record, restored, field, count, ttl)
   if type(had) == 'table' then return nil end
   local missing = tonumber(count) - tonumber(had)
   if type(try('HSET', record, field, missing > 0 and count or had)) == 'table' then return nil end
-  if missing <= 0 then return tonumber(try(HGET, key, field) or '0') end
+  -- The newest bucket of a level is kept even if it is zero.
+  if missing < 0 or missing == 0 and tonumber(count) ~= 0 then return tonumber(try(HGET, key, field) or '0') end
   local v = add(key, field, string.format('%.0f', missing), ttl)
   if type(v) ~= 'table' then return tonumber(v) end
   try('HSET', record, field, had)
