@@ -10,7 +10,7 @@ import (
 
 // adminMode has the whole cluster count in another way.
 func (s *Server) adminMode(ctx *fasthttp.RequestCtx) *problem {
-	if p := s.authorized(ctx); p != nil {
+	if p := everywhere(grantOf(ctx)); p != nil {
 		return p
 	}
 	if p := noQuery(ctx); p != nil {

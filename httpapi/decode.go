@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"twotier/internal/node"
+	"twotier/internal/token"
 )
 
 // What one request may hold. Lists are bounded so that one request's work is.
@@ -47,6 +48,7 @@ type decoder struct {
 	texts  [][]byte // parallel to limits: the window as the request spelled it
 	bads   []bad
 	quiet  bool
+	grant  *token.Grant // nil: everything
 }
 
 // reset prepares d to read body.
@@ -95,7 +97,7 @@ func (d *decoder) single(kind node.Kind) *problem {
 
 // malformedFirst returns p, unless it refuses a field of a document that isn't JSON at all: then that is the problem.
 func (d *decoder) malformedFirst(p *problem) *problem {
-	if p.kind != kindRefused {
+	if !p.ofField() {
 		return p
 	}
 	d.pos = 0
@@ -180,7 +182,7 @@ func (d *decoder) batchOps() *problem {
 func (d *decoder) batchOp(i int) *problem {
 	start, checks, limits := d.pos, len(d.checks), len(d.limits)
 	p := d.op(0, true)
-	if p == nil || p.kind != kindRefused {
+	if p == nil || !p.ofField() {
 		return p
 	}
 	d.pos = start

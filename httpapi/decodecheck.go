@@ -89,6 +89,9 @@ func (d *decoder) checkValue(c *node.Check, f fields) (p *problem) {
 
 // addCheck adds a check that has been read, whose limits begin at start, if nothing that its operation needs is missing.
 func (d *decoder) addCheck(c *node.Check, kind node.Kind, start int) *problem {
+	if p := forbidden(d.grant, roleOf(kind), c.NS); p != nil {
+		return p
+	}
 	switch {
 	case c.Key == nil:
 		return refused("key", "missing; "+wantKey)

@@ -27,6 +27,7 @@ func (s *Server) begin(ctx *fasthttp.RequestCtx) *exchange {
 	if start.IsZero() {
 		start = time.Now()
 	}
+	x.grant = grantOf(ctx)
 	x.context.reset(start.Add(s.opts.RequestTimeout))
 	return x
 }

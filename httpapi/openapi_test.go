@@ -27,6 +27,7 @@ type documented struct {
 		}
 	}
 	Responses map[string]any
+	Security  []map[string][]string
 }
 
 func readDocument(t *testing.T) (doc document, raw []byte) {

@@ -9,6 +9,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier/internal/node"
+	"twotier/internal/token"
 )
 
 func (s *Server) count(ctx *fasthttp.RequestCtx) *problem {
@@ -24,6 +25,9 @@ func (s *Server) count(ctx *fasthttp.RequestCtx) *problem {
 func (s *Server) series(ctx *fasthttp.RequestCtx) *problem {
 	t, window, p := seriesQuery(ctx)
 	if p != nil {
+		return p
+	}
+	if p := forbidden(grantOf(ctx), token.Read, t.check.NS); p != nil {
 		return p
 	}
 	x := s.begin(ctx)
@@ -66,6 +70,9 @@ func appendSeries(b, key []byte, bucketMS int64, points []node.Point) []byte {
 }
 
 func (s *Server) top(ctx *fasthttp.RequestCtx) *problem {
+	if p := everywhere(grantOf(ctx)); p != nil {
+		return p
+	}
 	n, window, text, p := topQuery(ctx)
 	if p != nil {
 		return p
@@ -102,6 +109,9 @@ func (s *Server) reset(ctx *fasthttp.RequestCtx) *problem {
 	}
 	x := s.begin(ctx)
 	c, p := x.resetBody(ctx.PostBody())
+	if p == nil {
+		p = forbidden(x.grant, token.Admin, c.NS)
+	}
 	if p == nil {
 		if err := s.service.Reset(x.context, c.NS, c.Key); err == nil {
 			x.out = append(appendKey(x.out, c.Key), `,"reset":true}`...)

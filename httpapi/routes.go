@@ -8,30 +8,34 @@ import (
 	"runtime/debug"
 
 	"github.com/valyala/fasthttp"
+
+	"twotier/internal/token"
 )
 
 // route is what is served under one path.
 type route struct {
-	post    bool // POST, otherwise GET and HEAD
-	binary  bool // the body is no JSON
+	post    bool       // POST, otherwise GET and HEAD
+	binary  bool       // the body is no JSON
+	need    token.Role // one of these where there are tokens; 0: anyone
+	guarded bool       // needs a token even where nothing else does
 	handler func(ctx *fasthttp.RequestCtx) *problem
 }
 
 // routeTable returns all paths. There are no patterns: keys are in bodies and queries.
 func (s *Server) routeTable() map[string]route {
 	routes := map[string]route{
-		"/v1/add":              {post: true, handler: s.add},
-		"/v1/acquire":          {post: true, handler: s.acquire},
-		"/v1/batch":            {post: true, handler: s.batch},
-		"/v1/reset":            {post: true, handler: s.reset},
-		"/v1/admin/mode":       {post: true, handler: s.adminMode},
-		"/v1/count":            {handler: s.count},
-		"/v1/series":           {handler: s.series},
-		"/v1/top":              {handler: s.top},
-		"/v1/cluster":          {handler: s.cluster},
+		"/v1/add":              {post: true, need: token.Count, handler: s.add},
+		"/v1/acquire":          {post: true, need: token.Count, handler: s.acquire},
+		"/v1/batch":            {post: true, need: token.Count | token.Read, handler: s.batch},
+		"/v1/reset":            {post: true, need: token.Admin, handler: s.reset},
+		"/v1/admin/mode":       {post: true, need: token.Admin, guarded: true, handler: s.adminMode},
+		"/v1/count":            {need: token.Read, handler: s.count},
+		"/v1/series":           {need: token.Read, handler: s.series},
+		"/v1/top":              {need: token.Read, handler: s.top},
+		"/v1/cluster":          {need: token.Any, handler: s.cluster},
 		"/healthz":             {handler: s.live},
 		"/readyz":              {handler: s.ready},
-		"/metrics":             {handler: s.metrics},
+		"/metrics":             {need: token.Read, handler: s.metrics},
 		"/openapi.json":        {handler: openAPI},
 		"/":                    {handler: page},
 		"/assets/dashboard.js": {handler: script},
@@ -78,7 +82,15 @@ func (s *Server) recovered(ctx *fasthttp.RequestCtx) {
 
 // dispatch finds the handler of a request and calls it.
 func (s *Server) dispatch(ctx *fasthttp.RequestCtx) *problem {
-	r, ok := s.routes[string(ctx.Path())]
+	h := &ctx.Request.Header
+	if p := framed(h); p != nil {
+		ctx.SetConnectionClose()
+		return p
+	}
+	if !s.hosts.allow(ctx.Host()) {
+		return &problem{kind: kindForbidden, field: "Host", detail: "not a name of this server; it answers to its address, and to what --hosts lists"}
+	}
+	r, ok := s.routes[string(exactPath(h.RequestURI()))]
 	if !ok {
 		return &problem{kind: kindNotFound, detail: "nothing is served under this path; /openapi.json lists what is"}
 	}
@@ -86,11 +98,18 @@ func (s *Server) dispatch(ctx *fasthttp.RequestCtx) *problem {
 		if !ctx.IsPost() {
 			return &problem{kind: kindMethod, detail: "want POST", allow: "POST"}
 		}
-		if p := checkMedia(&ctx.Request.Header); p != nil && !r.binary {
+		if p := checkMedia(h); p != nil && !r.binary {
 			return p
 		}
 	} else if !ctx.IsGet() && !ctx.IsHead() {
 		return &problem{kind: kindMethod, detail: "want GET", allow: "GET, HEAD"}
+	}
+	g, p := s.access.enter(h, &r)
+	if p != nil {
+		return p
+	}
+	if g != nil {
+		ctx.SetUserValue(grantKey, g)
 	}
 	return r.handler(ctx)
 }
@@ -120,6 +139,15 @@ func checkMedia(h *fasthttp.RequestHeader) *problem {
 	return &problem{kind: kindMediaType, detail: want + ", got " + clip(media)}
 }
 
+// largest says how large a body may be.
+func (s *Server) largest() string {
+	text := "want at most 64 KiB, or 1 MiB for /v1/batch"
+	if s.access.tokens != nil {
+		text += "; in chunks and without a token that may send it, 1 byte"
+	}
+	return text
+}
+
 // unreadable answers what fasthttp could not read as a request.
 func (s *Server) unreadable(ctx *fasthttp.RequestCtx, err error) {
 	p := &problem{kind: kindMalformed, detail: "not an HTTP/1.1 request"}
@@ -127,7 +155,9 @@ func (s *Server) unreadable(ctx *fasthttp.RequestCtx, err error) {
 	var timeout net.Error
 	switch {
 	case errors.Is(err, fasthttp.ErrBodyTooLarge):
-		p = &problem{kind: kindTooLarge, detail: "want at most 64 KiB, or 1 MiB for /v1/batch"}
+		if p = s.unwelcome(&ctx.Request.Header); p == nil {
+			p = &problem{kind: kindTooLarge, detail: s.largest()}
+		}
 	case errors.As(err, &small):
 		p = &problem{kind: kindHeaders, detail: "want at most 8 KiB"}
 	case errors.As(err, &timeout) && timeout.Timeout():

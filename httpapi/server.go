@@ -28,8 +28,14 @@ type Options struct {
 	Service Service
 	// Peer takes messages of other nodes. Default: none, and there is no such path.
 	Peer Peer
-	// AdminToken is what calls that change how the cluster works must present. Default: none, and they are refused.
+	// Tokens knows who may do what. Default: anyone who can connect may do everything but administer.
+	Tokens Tokens
+	// AdminToken may do everything, and is what calls that change how the cluster works must present where there are no Tokens.
+	// Default: none, and without Tokens those calls are refused.
 	AdminToken string
+	// Hosts are names that the server answers to besides localhost and addresses. Names are looked at if there are any, and on
+	// loopback; they are not where there are Tokens.
+	Hosts []string
 	// Listen is the TCP address, IPv4, IPv6 or a name; port 0 picks a free one. Default 127.0.0.1:8080.
 	Listen string
 	// RequestTimeout bounds the execution of one request. Default 2s.
@@ -90,6 +96,8 @@ type Server struct {
 	http      *fasthttp.Server
 	routes    map[string]route
 	exchanges sync.Pool // of *exchange
+	access    access
+	hosts     hosts
 	codes     [600]atomic.Int64
 	process   string // no other process has the name
 	sessions  sessions
@@ -112,6 +120,7 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{opts: o, service: o.Service, log: o.Logger, conns: make(map[*conn]struct{}), process: rand.Text()}
+	s.access, s.hosts = newAccess(&o), newHosts(&o, isLoopback(o.Listen))
 	s.sessions.named = make(map[string]*list.Element)
 	s.exchanges.New = func() any { return new(exchange) }
 	s.routes = s.routeTable()
@@ -142,8 +151,12 @@ type silent struct{}
 // Printf does nothing.
 func (silent) Printf(string, ...any) {}
 
-// bodyLimit lets a batch be larger than other requests, and a message of another node, if there can be any.
+// bodyLimit lets a batch be larger than other requests, and a message of another node, if there can be any. A body that is more than a
+// few lines is not read at all if its sender may not use the route.
 func (s *Server) bodyLimit(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
+	if n := h.ContentLength(); (n > smallBody || n < 0) && s.unwelcome(h) != nil {
+		return fasthttp.RequestConfig{MaxRequestBodySize: 1}
+	}
 	const batch = "/v1/batch"
 	uri := h.RequestURI()
 	switch {
@@ -153,6 +166,26 @@ func (s *Server) bodyLimit(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
 		return fasthttp.RequestConfig{MaxRequestBodySize: maxPeerBody}
 	}
 	return fasthttp.RequestConfig{}
+}
+
+// smallBody is what is read before it is known who sends it: the answer comes sooner than it would otherwise.
+const smallBody = 1 << 10
+
+// unwelcome returns why the sender of a header may not use the route that it asks for, nil if it may, or there is none.
+func (s *Server) unwelcome(h *fasthttp.RequestHeader) *problem {
+	r, ok := s.routes[string(exactPath(h.RequestURI()))]
+	if !ok {
+		return nil
+	}
+	_, p := s.access.enter(h, &r)
+	return p
+}
+
+// isLoopback reports whether only this machine can reach an address.
+func isLoopback(address string) bool {
+	host, _, _ := net.SplitHostPort(address)
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // Open listens and starts to serve. ctx bounds the listening itself only.

@@ -72,7 +72,7 @@ func dial(t *testing.T, addr string) net.Conn {
 }
 
 func rawAdd(body string) string {
-	return fmt.Sprintf("POST /v1/add HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	return fmt.Sprintf("POST /v1/add HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 }
 
 // answer reads one response.
@@ -166,12 +166,12 @@ func TestBadClientsDisturbNobody(t *testing.T) {
 	tests := []struct{ name, send, status string }{
 		{"garbage", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", "400"},
 		{"long line", "GET /" + strings.Repeat("a", 9000) + " HTTP/1.1\r\n\r\n", "431"},
-		{"long header", "GET / HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("a", 9000) + "\r\n\r\n", "431"},
+		{"long header", "GET / HTTP/1.1\r\nHost: localhost\r\nX: " + strings.Repeat("a", 9000) + "\r\n\r\n", "431"},
 		{"half a header", "POST /v1/add HTTP/1.1\r\nHos", "408"},
-		{"half a body", "POST /v1/add HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{\"key\":", "408"},
+		{"half a body", "POST /v1/add HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{\"key\":", "408"},
 		{"nothing", "", "408"},
-		{"bad chunks", "POST /v1/add HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", "400"},
-		{"bad length", "POST /v1/add HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n", "400"},
+		{"bad chunks", "POST /v1/add HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", "400"},
+		{"bad length", "POST /v1/add HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n", "400"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -197,7 +197,7 @@ func TestBadClientsDisturbNobody(t *testing.T) {
 func TestClientThatNeverReads(t *testing.T) {
 	_, addr := open(t, httpapi.Options{Service: newFake(), WriteTimeout: 100 * time.Millisecond})
 	c := dial(t, addr)
-	many := []byte(strings.Repeat("GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n", 100))
+	many := []byte(strings.Repeat("GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n", 100))
 	for {
 		if _, err := c.Write(many); errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Fatal("not cut off")

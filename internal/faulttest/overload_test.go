@@ -127,7 +127,7 @@ func TestFault19HotKey(t *testing.T) {
 func TestFault19BadClients(t *testing.T) {
 	b := newBed(t, nil)
 	tr := b.traffic()
-	const request = "POST /v1/add HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 20\r\n\r\n"
+	const request = "POST /v1/add HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 20\r\n\r\n"
 	var open []net.Conn
 	dial := func() net.Conn {
 		conn, err := net.Dial("tcp", b.node.Listen)
@@ -156,7 +156,7 @@ func TestFault19BadClients(t *testing.T) {
 		case 4: // many requests, no answer read
 			for range 200 {
 				_ = conn.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
-				_, _ = io.WriteString(conn, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+				_, _ = io.WriteString(conn, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
 			}
 		case 5: // malformed, one byte at a time
 			for _, c := range []byte(request + `{"key":"hot","n":-}}`) {

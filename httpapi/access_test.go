@@ -1,0 +1,376 @@
+package httpapi_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/valyala/fasthttp"
+
+	"twotier/httpapi"
+	"twotier/internal/token"
+)
+
+// tokens makes a store of tokens, one for each line of "name roles namespaces", and returns their texts by name.
+func tokens(t testing.TB, lines ...string) (*token.Store, map[string]string) {
+	t.Helper()
+	texts, file := map[string]string{}, ""
+	for _, line := range lines {
+		name, rest, _ := strings.Cut(line, " ")
+		text, hash := token.New()
+		texts[name] = text
+		file += name + " " + hash + " " + rest + "\n"
+	}
+	store := new(token.Store)
+	if err := store.Load([]byte(file)); err != nil {
+		t.Fatal(err)
+	}
+	return store, texts
+}
+
+func guarded(t testing.TB, o httpapi.Options) *httpapi.Server {
+	t.Helper()
+	if o.Service == nil {
+		o.Service = newFake()
+	}
+	s, err := httpapi.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// as makes a request with a token.
+func as(s *httpapi.Server, secret, request, body string) *fasthttp.RequestCtx {
+	ctx := newRequest(request, body)
+	ctx.Request.Header.Del("Authorization")
+	if secret != "" {
+		ctx.Request.Header.Set("Authorization", "Bearer "+secret)
+	}
+	s.Handle(ctx)
+	return ctx
+}
+
+// TestEveryRouteAsksForTheDocumentedRole tries each documented call with a token of each role, and with none: the document and the routes
+// say the same.
+func TestEveryRouteAsksForTheDocumentedRole(t *testing.T) {
+	store, texts := tokens(t, "count count", "read read", "admin admin")
+	doc, _ := readDocument(t)
+	for path, methods := range doc.Paths {
+		for method, o := range methods {
+			request, body := o.example(method, path)
+			if o.Security == nil {
+				t.Errorf("%s does not say who may use it", path)
+			}
+			granted := map[string]bool{}
+			for _, s := range o.Security {
+				for _, role := range s["token"] {
+					granted[role] = true
+				}
+			}
+			for _, role := range []string{"", "count", "read", "admin"} {
+				want := 200
+				switch {
+				case len(o.Security) == 0 || granted[role]:
+				case role == "":
+					want = 401
+				default:
+					want = 403
+				}
+				s := guarded(t, httpapi.Options{Tokens: store})
+				if got := as(s, texts[role], request, body).Response.StatusCode(); got != want {
+					t.Errorf("%s %s with %q: %d, want %d", method, path, role, got, want)
+				}
+				if _, ok := o.Responses[fmt.Sprint(want)]; !ok {
+					t.Errorf("%s %s: %d is not documented", method, path, want)
+				}
+			}
+		}
+	}
+}
+
+func TestNamespacesOfATokenAreItsBounds(t *testing.T) {
+	store, texts := tokens(t, "some count,read,admin login", "main count,read,admin default", "all count,read,admin *")
+	for _, tt := range []struct{ request, body, need string }{
+		{"POST /v1/add", `{"key":"k"}`, "default"},
+		{"POST /v1/add", `{"key":"k","ns":"login"}`, "login"},
+		{"POST /v1/add", `{"ns":"default","key":"k"}`, "default"},
+		{"POST /v1/acquire", `{"key":"k","ns":"login","limits":[{"window":"1m","max":1}]}`, "login"},
+		{"POST /v1/acquire", `{"checks":[{"key":"k","ns":"login","limits":[{"window":"1m","max":1}]}]}`, "login"},
+		{"POST /v1/acquire", `{"checks":[{"key":"k","ns":"login","limits":[{"window":"1m","max":1}]},{"key":"k","limits":[{"window":"1m","max":1}]}]}`, "both"},
+		{"POST /v1/reset", `{"key":"k"}`, "default"},
+		{"POST /v1/reset", `{"key":"k","ns":"login"}`, "login"},
+		{"GET /v1/count?key=k&window=1m", "", "default"},
+		{"GET /v1/count?key=k&window=1m&ns=login", "", "login"},
+		{"GET /v1/series?key=k&window=1m", "", "default"},
+		{"GET /v1/series?key=k&window=1m&ns=login", "", "login"},
+		{"GET /v1/top", "", "both"},
+		{"POST /v1/admin/mode", `{"mode":"redis"}`, "both"},
+	} {
+		for name, has := range map[string]string{"some": "login", "main": "default", "all": tt.need} {
+			want := 403
+			if has == tt.need {
+				want = 200
+			}
+			f := newFake()
+			ctx := as(guarded(t, httpapi.Options{Service: f, Tokens: store}), texts[name], tt.request, tt.body)
+			if got := ctx.Response.StatusCode(); got != want {
+				t.Errorf("%s %s as %s: %d, want %d: %s", tt.request, tt.body, name, got, want, ctx.Response.Body())
+			}
+			if want == 403 && f.get("k") != 0 {
+				t.Errorf("%s %s as %s was counted", tt.request, tt.body, name)
+			}
+		}
+	}
+}
+
+// TestBatchOfManyTenants: what one operation may not do is no matter of the others, which somebody else may have asked for.
+func TestBatchOfManyTenants(t *testing.T) {
+	store, texts := tokens(t, "shop count login")
+	f := newFake()
+	s := guarded(t, httpapi.Options{Service: f, Tokens: store})
+	ctx := as(s, texts["shop"], "POST /v1/batch", `{"ops":[{"op":"add","key":"a","ns":"login"},{"op":"add","key":"b"},`+
+		`{"op":"count","key":"c","ns":"login","window":"1m"},{"op":"add","key":"d","ns":"login"}]}`)
+	var got struct {
+		Results []struct {
+			Key   string
+			Error *struct {
+				Status int
+				Detail string
+			}
+		}
+	}
+	if err := json.Unmarshal(ctx.Response.Body(), &got); err != nil || len(got.Results) != 4 {
+		t.Fatalf("%v %s", err, ctx.Response.Body())
+	}
+	for i, want := range []int{0, 403, 403, 0} {
+		if e := got.Results[i].Error; (e == nil) != (want == 0) || e != nil && e.Status != want {
+			t.Errorf("operation %d: %+v", i, e)
+		}
+	}
+	if f.get("a") != 1 || f.get("b") != 0 || f.get("d") != 1 {
+		t.Errorf("counted %d, %d and %d", f.get("a"), f.get("b"), f.get("d"))
+	}
+}
+
+func TestWhatIsNoTokenIsRefused(t *testing.T) {
+	store, texts := tokens(t, "a count")
+	s := guarded(t, httpapi.Options{Tokens: store})
+	good := texts["a"]
+	for _, header := range []string{"", good, "Bearer", "Bearer ", "Bearer x", "Basic " + good, "Bearer " + good + " ", "Bearer  " + good} {
+		ctx := newRequest("POST /v1/add", `{"key":"k"}`)
+		if header != "" {
+			ctx.Request.Header.Set("Authorization", header)
+		}
+		s.Handle(ctx)
+		if ctx.Response.StatusCode() != 401 || string(ctx.Response.Header.Peek("WWW-Authenticate")) != "Bearer" {
+			t.Errorf("%q: %d", header, ctx.Response.StatusCode())
+		}
+		if strings.Contains(string(ctx.Response.Body()), good) {
+			t.Errorf("%q is told", header)
+		}
+	}
+	for _, scheme := range []string{"Bearer ", "bearer ", "BEARER "} {
+		ctx := newRequest("POST /v1/add", `{"key":"k"}`)
+		ctx.Request.Header.Set("Authorization", scheme+good)
+		if s.Handle(ctx); ctx.Response.StatusCode() != 200 {
+			t.Errorf("%q: %d", scheme, ctx.Response.StatusCode())
+		}
+	}
+}
+
+// TestAdminTokenMayDoEverything: it came first, and goes on working where there are tokens.
+func TestAdminTokenMayDoEverything(t *testing.T) {
+	const secret = "0123456789abcdef"
+	store, texts := tokens(t, "a count")
+	both := guarded(t, httpapi.Options{Tokens: store, AdminToken: secret})
+	alone := guarded(t, httpapi.Options{AdminToken: secret})
+	none := guarded(t, httpapi.Options{})
+	for _, tt := range []struct {
+		name, token, request, body string
+		server                     *httpapi.Server
+		want                       int
+	}{
+		{"both", secret, "POST /v1/admin/mode", `{"mode":"redis"}`, both, 200},
+		{"both", secret, "POST /v1/add", `{"key":"k"}`, both, 200},
+		{"both", texts["a"], "POST /v1/admin/mode", `{"mode":"redis"}`, both, 403},
+		{"both", secret + "x", "POST /v1/add", `{"key":"k"}`, both, 401},
+		{"alone", "", "POST /v1/reset", `{"key":"k"}`, alone, 200},
+		{"alone", "", "POST /v1/admin/mode", `{"mode":"redis"}`, alone, 401},
+		{"alone", secret, "POST /v1/admin/mode", `{"mode":"redis"}`, alone, 200},
+		{"none", secret, "POST /v1/admin/mode", `{"mode":"redis"}`, none, 403},
+	} {
+		if got := as(tt.server, tt.token, tt.request, tt.body).Response.StatusCode(); got != tt.want {
+			t.Errorf("%s, %s: %d, want %d", tt.name, tt.request, got, tt.want)
+		}
+	}
+}
+
+// TestBodiesOfStrangersAreNotRead: a megabyte is answered before it was sent. Of one in chunks only the first is there, and by then fasthttp
+// has forgotten whose it was.
+func TestBodiesOfStrangersAreNotRead(t *testing.T) {
+	store, _ := tokens(t, "a count")
+	_, addr := open(t, httpapi.Options{Service: newFake(), Tokens: store})
+	for length, want := range map[string]int{"Content-Length: 1000000": 401, "Transfer-Encoding: chunked": 413} {
+		c := dial(t, addr)
+		fmt.Fprintf(c, "POST /v1/batch HTTP/1.1\r\nHost: localhost\r\n%s\r\n\r\n", length)
+		if strings.HasPrefix(length, "T") {
+			fmt.Fprint(c, "2000\r\n")
+		}
+		if code, body := answer(t, bufio.NewReader(c)); code != want {
+			t.Errorf("%s: %d %s", length, code, body)
+		}
+	}
+}
+
+// TestWithTokensAllocatesNothing: what every request pays.
+func TestWithTokensAllocatesNothing(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector empties pools at random")
+	}
+	store, texts := tokens(t, "a count,read default")
+	for _, tt := range hot {
+		s := guarded(t, httpapi.Options{Tokens: store})
+		ctx := newRequest(tt.request, tt.body)
+		ctx.Request.Header.Set("Authorization", "Bearer "+texts["a"])
+		warm(s, ctx)
+		if allocs := testing.AllocsPerRun(1000, func() {
+			ctx.Response.Reset()
+			s.Handle(ctx)
+		}); allocs > 0 || ctx.Response.StatusCode() != 200 {
+			t.Errorf("%s: %v allocations, %d", tt.name, allocs, ctx.Response.StatusCode())
+		}
+	}
+}
+
+// BenchmarkHandleWithToken is BenchmarkHandle where there are tokens.
+func BenchmarkHandleWithToken(b *testing.B) {
+	store, texts := tokens(b, "a count,read default")
+	for _, tt := range hot {
+		b.Run(tt.name, func(b *testing.B) {
+			s := guarded(b, httpapi.Options{Tokens: store})
+			ctx := newRequest(tt.request, tt.body)
+			ctx.Request.Header.Set("Authorization", "Bearer "+texts["a"])
+			warm(s, ctx)
+			b.ReportAllocs()
+			for b.Loop() {
+				ctx.Response.Reset()
+				s.Handle(ctx)
+			}
+		})
+	}
+}
+
+func TestOnlyExactPaths(t *testing.T) {
+	f := newFake()
+	_, addr := open(t, httpapi.Options{Service: f})
+	for target, want := range map[string]int{
+		"/v1/reset": 200, "http://localhost/v1/reset": 200, "http://" + addr + "/v1/reset?": 200,
+		"/v1%2freset": 404, "//v1/reset": 404, "/v1//reset": 404, "/v1/./reset": 404, "/v1/x/../reset": 404, "/v1/reset/": 404,
+		"/V1/reset": 404, "/v1/%72eset": 404, "/v1/reset;x": 404, "/v1/reset%00": 404, "/.//v1/reset": 404, "///v1/reset": 404,
+		"//localhost/v1/reset": 404, "http://localhost": 404, "http://localhost//v1/reset": 404, "/v1\\reset": 404,
+	} {
+		for _, host := range []string{"Host: localhost\r\n", "Host: \r\n"} {
+			c := dial(t, addr)
+			body := `{"key":"k"}`
+			fmt.Fprintf(c, "POST %s HTTP/1.1\r\n%sConnection: close\r\nContent-Length: %d\r\n\r\n%s", target, host, len(body), body)
+			if code, text := answer(t, bufio.NewReader(c)); code != want && code != 400 || code == 400 && want == 200 && host != "Host: \r\n" {
+				t.Errorf("%s with %q: %d, want %d: %s", target, host, code, want, text)
+			}
+		}
+	}
+}
+
+// TestHostsAreChecked: a page that was sent to a browser from elsewhere can't read or write here by giving its name our address.
+func TestHostsAreChecked(t *testing.T) {
+	store, texts := tokens(t, "a count")
+	public := "0.0.0.0:0"
+	for _, tt := range []struct {
+		name string
+		o    httpapi.Options
+		bad  bool // evil.example is let in
+		good []string
+	}{
+		{name: "loopback", good: []string{"localhost", "localhost:8080", "127.0.0.1:8080", "[::1]:8080", "10.1.2.3", "LocalHost"}},
+		{name: "named", o: httpapi.Options{Hosts: []string{"counter.example"}}, good: []string{"counter.example", "Counter.Example:80", "localhost"}},
+		{name: "public and named", o: httpapi.Options{Listen: public, Hosts: []string{"counter.example"}}, good: []string{"counter.example", "10.1.2.3:80"}},
+		{name: "public", o: httpapi.Options{Listen: public}, bad: true},
+		{name: "tokens", o: httpapi.Options{Tokens: store}, bad: true},
+	} {
+		s := guarded(t, tt.o)
+		ask := func(host string) int {
+			ctx := newRequest("POST /v1/add", `{"key":"k"}`)
+			ctx.Request.Header.Set("Authorization", "Bearer "+texts["a"])
+			ctx.Request.Header.SetHost(host)
+			s.Handle(ctx)
+			return ctx.Response.StatusCode()
+		}
+		for _, host := range tt.good {
+			if code := ask(host); code != 200 {
+				t.Errorf("%s: %s: %d", tt.name, host, code)
+			}
+		}
+		for _, host := range []string{"evil.example", "evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example", "xlocalhost", "127.0.0.1x"} {
+			want := 403
+			if tt.bad {
+				want = 200
+			}
+			if code := ask(host); code != want {
+				t.Errorf("%s: %s: %d, want %d", tt.name, host, code, want)
+			}
+		}
+	}
+}
+
+// TestTwoLengthsAreRefused: the second request in the bytes of the first is never carried out.
+func TestTwoLengthsAreRefused(t *testing.T) {
+	f := newFake()
+	_, addr := open(t, httpapi.Options{Service: f})
+	smuggled := rawAdd(`{"key":"smuggled"}`)
+	for _, header := range []string{
+		"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n", "Transfer-Encoding: chunked\r\nContent-Length: 4\r\n",
+		"content-length: 4\r\ntransfer-encoding: CHUNKED\r\n", "Content-Length: 0\r\nTransfer-Encoding: identity\r\n",
+		"Content-Length: 4\r\nContent-Length: 5\r\n", "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+		"Transfer-Encoding: xchunked\r\n", "Transfer-Encoding : chunked\r\n", "Content-Length: +4\r\n", "Content-Length: 4, 4\r\n",
+	} {
+		c := dial(t, addr)
+		fmt.Fprintf(c, "POST /v1/add HTTP/1.1\r\nHost: localhost\r\n%s\r\n0\r\n\r\n%s", header, smuggled)
+		r := bufio.NewReader(c)
+		res, err := http.ReadResponse(r, nil)
+		if err != nil {
+			t.Fatalf("%q: %v", header, err)
+		}
+		if res.StatusCode != 400 || !res.Close {
+			t.Errorf("%q: %d, close %v", header, res.StatusCode, res.Close)
+		}
+		res.Body.Close()
+	}
+	if f.get("smuggled") != 0 {
+		t.Error("a request inside of another was carried out")
+	}
+}
+
+// example returns a request of a documented call.
+func (o documented) example(method, path string) (request, body string) {
+	var query []string
+	for _, p := range o.Parameters {
+		if p.Required {
+			query = append(query, p.Name+"="+fmt.Sprint(p.Example))
+		}
+	}
+	request = strings.ToUpper(method) + " " + path
+	if len(query) > 0 {
+		request += "?" + strings.Join(query, "&")
+	}
+	bodies := o.RequestBody.Content["application/json"].Examples
+	names := slices.Sorted(maps.Keys(bodies))
+	if len(names) > 0 {
+		body = string(bodies[names[0]].Value)
+	}
+	return request, body
+}

@@ -1,0 +1,130 @@
+package token
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+)
+
+const (
+	// prefix lets people and scanners of repositories see that a text is a token.
+	prefix     = "tt_"
+	hashPrefix = "sha256:"
+	randomSize = 32
+)
+
+// New makes a token, and the hash of it for the file.
+func New() (text, hash string) {
+	var b [randomSize]byte
+	rand.Read(b[:]) // never fails
+	text = prefix + base64.RawURLEncoding.EncodeToString(b[:])
+	sum := sha256.Sum256([]byte(text))
+	return text, hashPrefix + hex.EncodeToString(sum[:])
+}
+
+// Line is how a token stands in the file.
+func Line(name, hash string, roles Role, namespaces string) (string, error) {
+	line := strings.TrimSpace(fmt.Sprintf("%s %s %s %s", name, hash, roles, namespaces))
+	_, err := Parse([]byte(line))
+	return line, err
+}
+
+// Set is the tokens of one file. It never changes.
+type Set struct{ byHash map[[sha256.Size]byte]entry }
+
+type entry struct {
+	hash  [sha256.Size]byte
+	grant *Grant
+}
+
+// Parse reads a file. Its errors name the line, and nothing of what may be secret.
+func Parse(text []byte) (*Set, error) {
+	s := &Set{byHash: map[[sha256.Size]byte]entry{}}
+	names := map[string]int{}
+	for i, line := range strings.Split(string(text), "\n") {
+		if line, _, _ = strings.Cut(line, "#"); strings.TrimSpace(line) == "" {
+			continue
+		}
+		if err := s.add(strings.Fields(line), names, i+1); err != nil {
+			return nil, fmt.Errorf("line %d: %w", i+1, err)
+		}
+	}
+	if len(s.byHash) == 0 {
+		return nil, errors.New("it holds no tokens; twotier token NAME makes one")
+	}
+	return s, nil
+}
+
+// add takes in the fields of line n.
+func (s *Set) add(fields []string, names map[string]int, n int) error {
+	if len(fields) < 3 || len(fields) > 4 {
+		return fmt.Errorf("%d fields, want a name, a hash, roles and, unless it is for all, namespaces", len(fields))
+	}
+	fields = append(fields, "")
+	name := fields[0]
+	if names[name] != 0 {
+		return fmt.Errorf("%q is the name of line %d already", name, names[name])
+	}
+	names[name] = n
+	hash, err := parseHash(fields[1])
+	if err != nil {
+		return err
+	}
+	if _, ok := s.byHash[hash]; ok {
+		return errors.New("the hash stands in another line already")
+	}
+	g, err := newGrant(name, fields[2], fields[3])
+	s.byHash[hash] = entry{hash, g}
+	return err
+}
+
+func parseHash(text string) (hash [sha256.Size]byte, err error) {
+	digits, ok := strings.CutPrefix(text, hashPrefix)
+	if !ok || len(digits) != 2*sha256.Size {
+		return hash, errors.New("the second field is not sha256: and 64 hexadecimal digits; twotier token NAME makes one")
+	}
+	if _, err = hex.Decode(hash[:], []byte(digits)); err != nil {
+		return hash, errors.New("the hash has other characters than hexadecimal digits")
+	}
+	return hash, nil
+}
+
+// Len is the number of tokens.
+func (s *Set) Len() int { return len(s.byHash) }
+
+// Find returns what a token that was presented grants, nil if it is none of the set.
+func (s *Set) Find(presented []byte) *Grant {
+	sum := sha256.Sum256(presented)
+	e := s.byHash[sum]
+	if subtle.ConstantTimeCompare(e.hash[:], sum[:]) != 1 {
+		return nil
+	}
+	return e.grant
+}
+
+// Store holds the set that is in force.
+type Store struct{ set atomic.Pointer[Set] }
+
+// Load reads a file and puts its tokens in force. If it can't be used those before stay.
+func (s *Store) Load(text []byte) error {
+	set, err := Parse(text)
+	if err == nil {
+		s.set.Store(set)
+	}
+	return err
+}
+
+// Find returns what a token that was presented grants, nil if it is not known or nothing was loaded.
+func (s *Store) Find(presented []byte) *Grant {
+	set := s.set.Load()
+	if set == nil {
+		return nil
+	}
+	return set.Find(presented)
+}

@@ -1,0 +1,114 @@
+package token_test
+
+import (
+	"strings"
+	"testing"
+
+	"twotier/internal/token"
+)
+
+func TestFindsWhatWasMade(t *testing.T) {
+	text, hash := token.New()
+	other, _ := token.New()
+	line, err := token.Line("checkout", hash, token.Count|token.Read, "default,login")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s token.Store
+	if s.Find([]byte(text)) != nil {
+		t.Error("found before anything was loaded")
+	}
+	if err := s.Load([]byte("# who\n" + line + " # may what\n\n")); err != nil {
+		t.Fatal(err)
+	}
+	g := s.Find([]byte(text))
+	if g == nil || g.Name() != "checkout" || g.Everywhere() {
+		t.Fatalf("got %+v", g)
+	}
+	for _, wrong := range []string{"", other, text + "x", text[:len(text)-1], strings.ToUpper(text), hash, strings.TrimPrefix(hash, "sha256:")} {
+		if s.Find([]byte(wrong)) != nil {
+			t.Errorf("%q passes", wrong)
+		}
+	}
+	if !g.May(token.Count) || !g.May(token.Read|token.Admin) || g.May(token.Admin) {
+		t.Error("the roles are not those of the line")
+	}
+	for ns, want := range map[string]bool{"": true, "default": true, "login": true, "log": false, "login2": false, "*": false} {
+		if g.In([]byte(ns)) != want {
+			t.Errorf("namespace %q: %v", ns, !want)
+		}
+	}
+	if err := s.Load([]byte("nonsense")); err == nil || s.Find([]byte(text)) != g {
+		t.Errorf("a file that can't be used changed something: %v", err)
+	}
+}
+
+func TestAllNamespaces(t *testing.T) {
+	for _, namespaces := range []string{"", "*"} {
+		text, hash := token.New()
+		line, err := token.Line("a", hash, token.Admin, namespaces)
+		if err != nil {
+			t.Fatal(err)
+		}
+		set, err := token.Parse([]byte(line))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if g := set.Find([]byte(text)); !g.Everywhere() || !g.In([]byte("x")) || !g.In(nil) || set.Len() != 1 {
+			t.Errorf("namespaces %q: %+v", namespaces, g)
+		}
+	}
+}
+
+func TestErrorsNameTheLine(t *testing.T) {
+	_, hash := token.New()
+	_, other := token.New()
+	for text, want := range map[string]string{
+		"":                          "it holds no tokens",
+		"# nothing\n":               "it holds no tokens",
+		"\na " + hash:               "line 2: 2 fields",
+		"a " + hash + " read x y":   "line 1: 5 fields",
+		"a secret read":             "line 1: the second field is not sha256:",
+		"a sha256:12 read":          "line 1: the second field is not sha256:",
+		"a " + hash[:70] + "z read": "line 1: the hash has other characters",
+		"a " + hash + " write":      `line 1: "write" is not one of count, read and admin`,
+		"a " + hash + " read,":      `line 1: "" is not one of`,
+		"a " + hash + " read x,":    "line 1: namespaces are either * or names",
+		"a " + hash + " read x,*":   "line 1: namespaces are either * or names",
+		"a " + hash + " read\nb " + hash + " read":  "line 2: the hash stands in another line",
+		"a " + hash + " read\na " + other + " read": `line 2: "a" is the name of line 1 already`,
+	} {
+		_, err := token.Parse([]byte(text))
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q: got %v, want %q", text, err, want)
+		}
+		if err != nil && (strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), hash)) {
+			t.Errorf("%q: the error tells it: %v", text, err)
+		}
+	}
+}
+
+func TestFindAllocatesNothing(t *testing.T) {
+	text, hash := token.New()
+	set, err := token.Parse([]byte("a " + hash + " count"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	presented, ns := []byte(text), []byte("default")
+	if n := testing.AllocsPerRun(100, func() { set.Find(presented).In(ns) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkFind(b *testing.B) {
+	text, hash := token.New()
+	set, err := token.Parse([]byte("a " + hash + " count"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	presented := []byte(text)
+	b.ReportAllocs()
+	for b.Loop() {
+		set.Find(presented)
+	}
+}
