@@ -28,7 +28,7 @@ buckets of their own; what one doesn't set it takes from namespace.default:
 
 Examples:
   twotier serve
-  twotier serve --listen :8080 --redis redis://127.0.0.1:6379 --ack redis
+  twotier serve --listen :8080 --tokens tokens.conf --redis redis://127.0.0.1:6379 --ack redis
   TWOTIER_REDIS=rediss://me:secret@redis.example:6380 twotier serve --config twotier.conf
   twotier serve --config twotier.conf --print-config
 

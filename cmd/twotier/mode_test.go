@@ -34,7 +34,7 @@ func TestModeFromAShell(t *testing.T) {
 			}
 		}
 	}
-	if code, _, errs := exec(t, nil, "mode", "redis", "--server", nodes[0].url, "--admin-token", "not the one of this test"); code != exitFailed || !strings.Contains(errs, "another --admin-token") {
+	if code, _, errs := exec(t, nil, "mode", "redis", "--server", nodes[0].url, "--admin-token", "not the one of this test"); code != exitFailed || !strings.Contains(errs, "does not know this token") {
 		t.Errorf("status %d, %s", code, errs)
 	}
 	if code, out, errs := exec(t, nil, "cluster", "--owners", "--server", nodes[0].url); code != exitOK || strings.Count(out, "alive") != 3 || !strings.Contains(out, "\n   980  ") {

@@ -66,6 +66,8 @@ func commands() []cli.Command {
 	}}
 	all = append(all, cli.Commands()...)
 	return append(all, cli.Command{
+		Name: "token", Synopsis: tokenSynopsis, Summary: "make a token, and its line for --tokens", Help: tokenHelp, Run: runToken,
+	}, cli.Command{
 		Name: "version", Synopsis: "twotier version", Summary: "print the version", Help: versionHelp, Run: runVersion,
 	}, cli.Command{
 		Name: "help", Synopsis: "twotier help [COMMAND]", Summary: "print this, or more about a command", Help: printHelp, Run: runHelp,

@@ -37,6 +37,7 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 	if err := s.open(ctx); err != nil {
 		return errors.Join(err, s.close())
 	}
+	go s.runHangups(ctx)
 	s.announce(stdout, stderr)
 	<-ctx.Done()
 	log.Info("stopping: handing over, finishing requests and flushing", "pending_buckets", s.node.Stats().Counter.PendingBuckets)

@@ -17,6 +17,7 @@ import (
 	"twotier/internal/embedded"
 	"twotier/internal/node"
 	"twotier/internal/peer"
+	"twotier/internal/reload"
 	"twotier/ring"
 	"twotier/syncer"
 )
@@ -32,11 +33,16 @@ type server struct {
 	wires *httpapi.PeerTransport // the same
 	node  *node.Node
 	http  *httpapi.Server
+	files *reload.Loader // what is read again when it changes
 }
 
 // newServer makes the parts. Without Redis the store is the embedded one that is given, or one of its own.
 func newServer(ctx context.Context, cfg config.Config, shared *embedded.Store, log *slog.Logger) (s *server, err error) {
-	s = &server{cfg: cfg, log: log, clock: node.NewClock(nil, nil)}
+	s = &server{cfg: cfg, log: log, clock: node.NewClock(nil, nil), files: reload.New(log)}
+	web := httpapi.Options{Listen: cfg.Listen, RequestTimeout: cfg.RequestTimeout, Logger: log}
+	if err := s.addTokens(&web); err != nil {
+		return nil, err
+	}
 	if s.store, err = openStores(ctx, cfg, shared, s.clock, log); err != nil {
 		return nil, err
 	}
@@ -50,7 +56,6 @@ func newServer(ctx context.Context, cfg config.Config, shared *embedded.Store, l
 	if opt.Counter, err = newCounter(cfg, s.store, s.clock, log); err != nil {
 		return nil, err
 	}
-	web := httpapi.Options{Listen: cfg.Listen, RequestTimeout: cfg.RequestTimeout, AdminToken: cfg.AdminToken, Logger: log}
 	if cfg.Gossip != "" {
 		if err := s.joinCluster(&opt); err != nil {
 			return nil, err
@@ -126,6 +131,7 @@ func (s *server) open(ctx context.Context) error {
 	if err := s.http.Open(ctx); err != nil {
 		return orTaken(fmt.Errorf("listen on %s: %w", s.cfg.Listen, err), "listen", s.cfg.Listen)
 	}
+	s.files.Open()
 	address := s.cfg.Advertise
 	if address == "" {
 		address = s.http.Addr().String()
@@ -157,5 +163,6 @@ func (s *server) close() error {
 		err = errors.Join(err, s.peers.Close(flush))
 		s.wires.Close()
 	}
+	s.files.Close()
 	return errors.Join(err, s.store.close(flush))
 }

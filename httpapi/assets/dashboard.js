@@ -43,12 +43,24 @@ function badge(id, text, kind) {
   $(id).className = "badge " + kind;
 }
 
+// The token is kept for this tab only, and sent in a header: no other page can have the browser send it.
+const TOKEN = "twotier-token";
+
+function askForToken(detail) {
+  $("login").hidden = false;
+  $("login-error").textContent = sessionStorage.getItem(TOKEN) ? detail : "";
+  badge("state", "a token is needed", "warn");
+}
+
 async function get(path) {
-  const response = await fetch(path, { cache: "no-store" });
+  const token = sessionStorage.getItem(TOKEN);
+  const response = await fetch(path, { cache: "no-store", headers: token ? { Authorization: "Bearer " + token } : {} });
   if (response.ok) return response;
   let detail = response.status + " " + response.statusText;
   try { detail = (await response.json()).detail; } catch { /* the status line has to do */ }
-  throw new Error(detail);
+  const error = new Error(detail);
+  error.unauthorized = response.status === 401 || response.status === 403;
+  throw error;
 }
 
 // metrics reads the Prometheus text format into a map from name to a list of labels and values.
@@ -332,9 +344,11 @@ async function refresh() {
     const cluster = await get("/v1/cluster?nodes=true").then((r) => r.json());
     showCluster(cluster, performance.now());
     $("clock").textContent = "updated " + new Date().toLocaleTimeString();
-  } catch {
-    badge("state", "this node can't be reached", "bad");
+    $("login").hidden = true;
+  } catch (e) {
     state.last = null;
+    if (e.unauthorized) return askForToken(e.message);
+    badge("state", e instanceof TypeError ? "this node can't be reached" : e.message, "bad");
   }
   await refreshTop().catch(() => {}); // degraded: the rest of the page says so
   await refreshKey();
@@ -345,6 +359,12 @@ async function run() {
   setTimeout(run, PERIOD);
 }
 
+$("login").addEventListener("submit", (e) => {
+  e.preventDefault();
+  sessionStorage.setItem(TOKEN, $("token").value.trim());
+  $("token").value = "";
+  refresh();
+});
 tabs("top-window", (w) => { state.topWindow = w; refreshTop().catch(() => {}); });
 tabs("series-window", (w) => { state.seriesWindow = w; refreshKey(); });
 $("lookup").addEventListener("submit", (e) => { e.preventDefault(); lookup($("ns").value.trim() || "default", $("key").value); });

@@ -50,8 +50,11 @@ func newWire(address string, o *Options) *wire {
 	h.SetNoDefaultContentType(true)
 	h.SetHost(address)
 	h.SetUserAgent("twotier-client")
-	if o.Authorization != "" {
+	switch {
+	case o.Authorization != "":
 		h.Set("Authorization", o.Authorization)
+	case o.Token != "":
+		h.Set("Authorization", "Bearer "+o.Token)
 	}
 	return w
 }

@@ -20,6 +20,8 @@ var (
 	ErrClosed = errors.New("client is closed")
 	// ErrInvalid: the request can't be sent or is refused; the same one would fail again.
 	ErrInvalid = errors.New("invalid request")
+	// ErrUnauthorized: the nodes don't know Options.Token, or it does not grant this. It is an ErrInvalid, too.
+	ErrUnauthorized = errors.New("not granted")
 )
 
 // errNotDone: a node has certainly not carried out a request. Another may be asked.
@@ -60,6 +62,8 @@ func (p *Problem) Is(target error) bool {
 		return p.Status == 429
 	case ErrUnavailable:
 		return p.Status == 408 || p.Status == 503 && p.Outcome != "unknown"
+	case ErrUnauthorized:
+		return p.Status == 401 || p.Status == 403
 	case ErrInvalid:
 		return p.Status >= 400 && p.Status < 500 && p.Status != 429 && p.Status != 408
 	}

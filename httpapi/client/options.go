@@ -28,9 +28,11 @@ type Options struct {
 	MaxBatch int
 	// MaxWaiting is how many calls may wait for each node before further ones are refused with [ErrOverloaded]. Default: 8,192.
 	MaxWaiting int
-	// TLS makes all connections use TLS, for a proxy in front that wants it. Default: none.
+	// TLS makes all connections use TLS, for nodes with --tls-cert or a proxy in front that wants it. Default: none.
 	TLS *tls.Config
-	// Authorization is the value of the header of that name, for a proxy in front that wants it. Default: none.
+	// Token is what to present to nodes with --tokens, with the roles that the calls take. Default: none.
+	Token string
+	// Authorization is the value of the header of that name, in place of Token, for a proxy in front that wants it. Default: none.
 	Authorization string
 	// Logger is told when a node stops and starts to answer. Default: none.
 	Logger *slog.Logger

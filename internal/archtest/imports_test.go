@@ -42,9 +42,10 @@ func importMap() map[string][]string {
 		"internal/peer":    {"twotier/internal/node", "twotier/internal/elapsed", "twotier/ring", "twotier/syncer", "twotier/leaparray"},
 
 		// The network side knows a node only.
-		"internal/token": {},
-		"httpapi":        {"twotier/internal/node", "twotier/internal/idle", "twotier/internal/token", fasthttp, fastjson},
-		"httpapi/client": {"twotier/internal/idle", fasthttp, xxhash},
+		"internal/token":  {},
+		"internal/reload": {},
+		"httpapi":         {"twotier/internal/node", "twotier/internal/idle", "twotier/internal/token", fasthttp, fastjson},
+		"httpapi/client":  {"twotier/internal/idle", fasthttp, xxhash},
 
 		// The program: the only place that knows everything.
 		"internal/config": {"twotier/leaparray"},

@@ -84,7 +84,7 @@ func (s *session) bench(ctx context.Context, o load.Options) error {
 	if _, err := s.client.do(ctx, http.MethodGet, "/healthz", nil, nil); err != nil {
 		return err
 	}
-	o.URL, o.Timeout = s.client.base.String(), s.client.timeout
+	o.URL, o.Timeout, o.Token, o.TLS = s.client.base.String(), s.client.timeout, s.client.token, s.client.tls
 	o.Progress = func(p load.Progress) {
 		fmt.Fprintf(s.Stderr, "%4.0fs %9.0f op/s   p50 %8s   p99 %8s   max %8s   %d errors\n", p.Elapsed.Seconds(), p.OpsPerSecond,
 			micros(p.Latency.P50), micros(p.Latency.P99), micros(p.Latency.Max), p.Errors)

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,13 +23,14 @@ type client struct {
 	base    *url.URL
 	http    *http.Client
 	timeout time.Duration
-	token   string // for administration, if it is needed
+	token   string // to present, if one is needed
+	tls     *tls.Config
 	unknown string // what to say of a write whose answer did not arrive
 }
 
-func newClient(base *url.URL, timeout time.Duration) *client {
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 1}
-	return &client{base: base, timeout: timeout, unknown: "it may or may not have been counted", http: &http.Client{
+func newClient(base *url.URL, token string, secure *tls.Config, timeout time.Duration) *client {
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 1, TLSClientConfig: secure}
+	return &client{base: base, token: token, tls: secure, timeout: timeout, unknown: "it may or may not have been counted", http: &http.Client{
 		Transport: transport,
 		Timeout:   timeout,
 		// A server of ours never redirects; to follow somebody else's would hide that.
@@ -116,6 +118,9 @@ func (p *Problem) Error() string {
 	}
 	if p.Outcome == "unknown" {
 		text += "\nit may or may not have been counted"
+	}
+	if p.Status == http.StatusUnauthorized {
+		text += "\npresent one with --token-file or TWOTIER_TOKEN"
 	}
 	if p.RetryAfter != "" {
 		text += "\ntry again in " + p.RetryAfter + " s"

@@ -105,7 +105,7 @@ func TestModeNeedsTheToken(t *testing.T) {
 	if _, err := exec(t, []string{"TWOTIER_SERVER=" + web.URL, "TWOTIER_ADMIN_TOKEN=the token"}, "mode", "redis"); err != nil || s.token != "Bearer the token" {
 		t.Errorf("%v, presented %q", err, s.token)
 	}
-	for status, want := range map[int]string{401: "was started with another --admin-token", 403: "without --admin-token"} {
+	for status, want := range map[int]string{401: "does not know this token", 403: "without --admin-token"} {
 		s := &server{status: status, contentType: problem, answer: `{"title":"No","status":` + map[int]string{401: "401", 403: "403"}[status] + `,"detail":"started without --admin-token"}`}
 		if _, err := s.exec(t, "mode", "redis", "--admin-token", "x"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%d: %v", status, err)

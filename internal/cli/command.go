@@ -1,13 +1,11 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -32,7 +30,7 @@ func (e *UsageError) Unwrap() error { return e.Err }
 
 // IO is what a command knows of its process.
 type IO struct {
-	// Environ is NAME=value as in [os.Environ]; TWOTIER_SERVER, COLUMNS, NO_COLOR and TERM are looked at.
+	// Environ is NAME=value as in [os.Environ]; TWOTIER_SERVER, TWOTIER_TOKEN and others, COLUMNS, NO_COLOR and TERM are looked at.
 	Environ        []string
 	Stdout, Stderr io.Writer
 }
@@ -98,45 +96,6 @@ type session struct {
 	IO
 	client *client
 	json   bool
-}
-
-// connection is the flags that all commands have.
-type connection struct {
-	server  string
-	json    bool
-	timeout time.Duration
-}
-
-const (
-	defaultServer  = "http://127.0.0.1:8080"
-	defaultTimeout = 5 * time.Second
-)
-
-func (c *connection) bind(fs *flag.FlagSet, timeout time.Duration) {
-	fs.StringVar(&c.server, "server", "", "`URL` of a server (default $TWOTIER_SERVER, or "+defaultServer+")")
-	fs.BoolVar(&c.json, "json", false, "print the answer as JSON")
-	fs.DurationVar(&c.timeout, "timeout", cmp.Or(timeout, defaultTimeout), "longest `TIME` to wait for an answer")
-}
-
-func (c *connection) open(o IO) (*session, error) {
-	server := c.server
-	if server == "" {
-		server = o.getenv("TWOTIER_SERVER")
-	}
-	if server == "" {
-		server = defaultServer
-	}
-	if !strings.Contains(server, "://") {
-		server = "http://" + server
-	}
-	u, err := url.Parse(server)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, usagef("--server: %q is not a URL such as %s", server, defaultServer)
-	}
-	if c.timeout <= 0 {
-		return nil, usagef("--timeout: %s is not more than 0", c.timeout)
-	}
-	return &session{IO: o, client: newClient(u, c.timeout), json: c.json}, nil
 }
 
 func (s spec) run(ctx context.Context, o IO, args []string) error {

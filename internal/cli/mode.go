@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -17,7 +18,7 @@ func modeSpec() spec {
 		name: "mode", args: "[two-tier|redis] [flags]", summary: "show how the cluster counts, or change it while it runs",
 		details: "two-tier: memory answers, Redis remembers. redis: one script in Redis a request. Without either it says which it is.\n" +
 			"A change holds for all nodes, and loses no count: requests wait until every node has all that it counted in Redis. If a\n" +
-			"node can't, nothing changes. It takes the --admin-token that the servers were started with.",
+			"node can't, nothing changes. It takes the --admin-token of the servers, or a token with\nthe role admin.",
 		examples: "twotier mode\nTWOTIER_ADMIN_TOKEN=... twotier mode redis\nTWOTIER_ADMIN_TOKEN=... twotier mode two-tier --server http://10.0.0.7:8080",
 		timeout:  modeTimeout,
 		bind: func(fs *flag.FlagSet) func(context.Context, *session, []string) error {
@@ -34,10 +35,10 @@ func modeSpec() spec {
 				if *token == "" {
 					*token = s.getenv("TWOTIER_ADMIN_TOKEN")
 				}
-				if *token == "" {
-					return usagef("--admin-token: missing; better, set TWOTIER_ADMIN_TOKEN")
+				if *token == "" && s.client.token == "" {
+					return usagef("--admin-token: missing; better, set TWOTIER_ADMIN_TOKEN, or TWOTIER_TOKEN to one with the role admin")
 				}
-				s.client.token = *token
+				s.client.token = cmp.Or(*token, s.client.token)
 				return s.setMode(ctx, args[0])
 			}
 		},
@@ -58,7 +59,7 @@ func (s *session) setMode(ctx context.Context, mode string) error {
 	var answer struct{ Mode string }
 	err := s.call(ctx, http.MethodPost, "/v1/admin/mode", nil, map[string]string{"mode": mode}, &answer)
 	if p, ok := errors.AsType[*Problem](err); ok && p.Status == http.StatusUnauthorized {
-		return fmt.Errorf("%s was started with another --admin-token than this one", s.client.address())
+		return fmt.Errorf("%s does not know this token: it is neither its --admin-token nor of its --tokens", s.client.address())
 	}
 	if err != nil || s.json {
 		return err

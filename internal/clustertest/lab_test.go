@@ -206,5 +206,5 @@ func startLab(t *testing.T, n int, args ...string) (*cluster, *lab) {
 		}
 	}
 	direct := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	return startOn(t, server.URL(), direct, n, at, append([]string{"--cluster-secret", "a secret of the nodes"}, args...)...), l
+	return startOn(t, server.URL(), direct, n, at, append([]string{"--insecure", "--cluster-secret", "a secret of the nodes"}, args...)...), l
 }

@@ -42,8 +42,13 @@ type Config struct {
 	// it and Advertise where they reach the HTTP API; empty means where this server listens. Join is where others gossip.
 	Gossip, GossipAdvertise, Advertise string
 	Join                               []string
-	// ClusterSecret is what all nodes share, empty only if all are on one machine. AdminToken is what a call that changes the mode
-	// must present; empty means that there is no such call.
+	// Tokens is the path of the file that says who may do what; empty means that anyone who can connect may do everything but
+	// administer. Insecure is set if that is meant where others can connect. Hosts are names that the server is reached by.
+	Tokens   string
+	Insecure bool
+	Hosts    []string
+	// ClusterSecret is what all nodes share, empty only if all are on one machine. AdminToken may do everything, and is what a call
+	// that changes the mode must present where there are no tokens; empty means that there is no such call then.
 	ClusterSecret, AdminToken string
 	// HotRate is how many operations a second on one key may be forwarded to its owner before all nodes count it; 0 is any number.
 	HotRate int

@@ -185,6 +185,10 @@ func TestErrorsNameTheSetting(t *testing.T) {
 		{"--join=h:1,h:2", "--join: needs --gossip, such as --gossip 127.0.0.1:7946"},
 		{"--gossip=127.0.0.1:1 --redis=redis://h --join=h:1,h", `--join: "h" is not HOST:PORT, such as 127.0.0.1:8080`},
 		{"--gossip=127.0.0.1:1 --redis=redis://h --cluster-secret=short", "--cluster-secret: too short; at least 16 characters"},
+		{"--listen=0.0.0.0:8080", "--listen: 0.0.0.0:8080 can be reached by others, who could count, read and reset whatever they like: set --tokens FILE"},
+		{"--listen=:8080 --insecure=false", "or --insecure if something else keeps them out"},
+		{"--listen=:8080 --tokens=f --insecure", "--insecure: there are --tokens; leave one of them out"},
+		{"--hosts=a.example,b:80", `--hosts: "b:80" is not a name of a host, which has no port`},
 		{"--admin-token=short", "--admin-token: too short; at least 16 characters"},
 	}
 	for _, test := range tests {
@@ -268,7 +272,7 @@ func TestHelp(t *testing.T) {
 
 func TestPrint(t *testing.T) {
 	path := writeFile(t, "ack = redis\nnamespace.x.on-cold = deny\nredis-tls-ca = \" a#\"\n")
-	args := []string{"--config", path, "--listen", ":0", "--redis", "rediss://me:hunter2@h:1/0", "--admin-token", "hunter2hunter2hunter2"}
+	args := []string{"--config", path, "--listen", ":0", "--tokens", "f", "--redis", "rediss://me:hunter2@h:1/0", "--admin-token", "hunter2hunter2hunter2"}
 	c := mustParse(t, args, []string{"TWOTIER_NODE=n1"})
 	var out strings.Builder
 	if err := c.Print(&out); err != nil {

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -23,7 +24,7 @@ type setting struct {
 // settings lists all settings in the order in which they are printed. It is a function, not a variable, so that nothing can
 // change it.
 func settings() []setting {
-	return slices.Concat(serverSettings(), clusterSettings(), storeSettings(), countingSettings(), outsideSettings())
+	return slices.Concat(serverSettings(), accessSettings(), clusterSettings(), storeSettings(), countingSettings(), outsideSettings())
 }
 
 func serverSettings() []setting {
@@ -33,8 +34,6 @@ func serverSettings() []setting {
 		{name: "node", arg: "ID", help: "name of this server, no other's in the cluster; keep it over restarts\n" +
 			"(made up if empty)",
 			set: func(c *Config, text string) error { c.Node = text; return checkName(text) }},
-		{name: "admin-token", arg: "TEXT", help: "what a call that changes the mode must present; without it there is\nno such call",
-			set: func(c *Config, text string) error { c.AdminToken = text; return checkSecret(text) }},
 		{name: "request-timeout", def: "2s", arg: "DURATION", help: "longest time for one request",
 			set: func(c *Config, text string) error { return setPositive(&c.RequestTimeout, text) }},
 		{name: "log-level", def: "info", arg: "LEVEL", help: "debug, info, warn or error",
@@ -115,7 +114,7 @@ func outsideSettings() []setting {
 
 // check looks at what fits together, once every value by itself is right.
 func (c *Config) check() error {
-	if err := c.checkCluster(); err != nil {
+	if err := cmp.Or(c.checkCluster(), c.checkAccess()); err != nil {
 		return err
 	}
 	if c.Mode == "redis" && c.Redis == "" {
@@ -293,6 +292,14 @@ func checkAddress(text string) error {
 		return fmt.Errorf("port %q is not a number from 0 to 65535", port)
 	}
 	return nil
+}
+
+// CheckName accepts the names of nodes, tokens and namespaces: up to 64 letters, digits, dots, dashes and underscores.
+func CheckName(text string) error {
+	if text == "" {
+		return errors.New("the name is empty")
+	}
+	return checkName(text)
 }
 
 // checkName accepts the names of nodes; of namespaces, too, which must not be empty.

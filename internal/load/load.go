@@ -61,7 +61,7 @@ func newRun(o Options) *run {
 	r := &run{options: o, uri: u.JoinPath(o.path()).String(), start: time.Now()}
 	r.end = r.start.Add(o.Duration)
 	r.client = &fasthttp.HostClient{
-		Addr: address, IsTLS: u.Scheme == "https", MaxConns: o.Connections,
+		Addr: address, IsTLS: u.Scheme == "https", TLSConfig: o.TLS, MaxConns: o.Connections,
 		Dial:                          func(addr string) (net.Conn, error) { return fasthttp.DialDualStackTimeout(addr, o.Timeout) },
 		NoDefaultUserAgentHeader:      true,
 		DisableHeaderNamesNormalizing: true,
@@ -168,6 +168,9 @@ func (r *run) send(to *recorder, body []byte, due time.Time) {
 	request.SetRequestURI(r.uri)
 	request.Header.SetMethod(fasthttp.MethodPost)
 	request.Header.SetContentType("application/json")
+	if r.options.Token != "" {
+		request.Header.Set("Authorization", "Bearer "+r.options.Token)
+	}
 	request.SetBodyRaw(body)
 	request.SetTimeout(r.options.Timeout)
 	sent := time.Now()

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/url"
@@ -12,6 +13,10 @@ import (
 type Options struct {
 	// URL is the server's, http or https.
 	URL string
+	// Token is what to present as a bearer; empty for none.
+	Token string
+	// TLS is for a URL with https; nil means the system's way.
+	TLS *tls.Config
 	// Op is "add" (default), "acquire" or "batch" (adds, Batch of them in a request).
 	Op string
 	// NS is the namespace, "default" if empty.

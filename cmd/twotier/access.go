@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"twotier/httpapi"
+	"twotier/internal/cli"
+	"twotier/internal/config"
+	"twotier/internal/reload"
+	"twotier/internal/token"
+)
+
+// addTokens has web know the tokens of the configuration, if there are any, and says so if there are none where others can connect.
+func (s *server) addTokens(web *httpapi.Options) error {
+	web.Hosts, web.AdminToken = s.cfg.Hosts, s.cfg.AdminToken
+	if s.cfg.Tokens == "" {
+		if s.cfg.Insecure {
+			s.log.Warn("--insecure: whoever can connect may count, read and reset", "listen", s.cfg.Listen)
+		}
+		return nil
+	}
+	store := new(token.Store)
+	web.Tokens = store
+	return s.files.Add(reload.Source{Name: "--tokens", Paths: []string{s.cfg.Tokens}, Apply: func(contents [][]byte) error {
+		return store.Load(contents[0])
+	}})
+}
+
+// runHangups has files read again at SIGHUP, until ctx is done.
+func (s *server) runHangups(ctx context.Context) {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hangups:
+			s.files.Reload()
+		}
+	}
+}
+
+const (
+	tokenSynopsis = "twotier token NAME [--roles count,read] [--namespaces NS,...]"
+	tokenText     = `twotier token - make a token, and its line for --tokens
+
+usage: ` + tokenSynopsis + `
+
+Prints the line for the file on stdout and the token itself, which is written down nowhere, on stderr. It has 256 random bits. The
+file has its SHA-256 only; a server reads the file again when it changes, so a token is withdrawn by removing its line.
+
+Flags:
+  --roles ROLE,...        what it may do: count (add, acquire), read (count, series, top, cluster,
+                          metrics), admin (reset, mode, profiles) (default count,read)
+  --namespaces NS,...     for which namespaces (default *, all)
+
+Examples:
+  twotier token checkout --namespaces default,login >> tokens.conf
+  twotier token prometheus --roles read >> tokens.conf
+  twotier serve --listen :8080 --tokens tokens.conf
+  TWOTIER_TOKEN=tt_... twotier add alice
+  echo -n tt_... | sha256sum        # the hash, without this command
+`
+)
+
+func tokenHelp(w io.Writer) error {
+	_, err := io.WriteString(w, tokenText)
+	return err
+}
+
+func runToken(_ context.Context, o cli.IO, args []string) error {
+	fs := flag.NewFlagSet("token", flag.ContinueOnError)
+	roles := fs.String("roles", "count,read", "")
+	namespaces := fs.String("namespaces", "*", "")
+	names, err := cli.ParseFlags(fs, args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return err
+	case err == nil && len(names) != 1:
+		err = errors.New("want one NAME")
+	case err == nil:
+		err = config.CheckName(names[0])
+	}
+	if err != nil {
+		return &cli.UsageError{Synopsis: tokenSynopsis, Err: err}
+	}
+	granted, err := token.ParseRoles(*roles)
+	if err != nil {
+		return &cli.UsageError{Synopsis: tokenSynopsis, Err: fmt.Errorf("--roles: %w", err)}
+	}
+	text, hash := token.New()
+	line, err := token.Line(names[0], hash, granted, *namespaces)
+	if err != nil {
+		return &cli.UsageError{Synopsis: tokenSynopsis, Err: fmt.Errorf("--namespaces: %w", err)}
+	}
+	if _, err := fmt.Fprintln(o.Stdout, line); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(o.Stderr, "the token, shown once: %s\n", text)
+	return err
+}

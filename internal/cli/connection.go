@@ -1,0 +1,113 @@
+package cli
+
+import (
+	"cmp"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"flag"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+)
+
+// connection is the flags that all commands have: which server, and as whom.
+type connection struct {
+	server, token, tokenFile string
+	ca, cert, key            string
+	json                     bool
+	timeout                  time.Duration
+}
+
+const (
+	defaultServer  = "http://127.0.0.1:8080"
+	defaultTimeout = 5 * time.Second
+)
+
+func (c *connection) bind(fs *flag.FlagSet, timeout time.Duration) {
+	fs.StringVar(&c.server, "server", "", "`URL` of a server (default $TWOTIER_SERVER, or "+defaultServer+")")
+	fs.StringVar(&c.token, "token", "", "`TEXT` to present where there are --tokens (better $TWOTIER_TOKEN: ps shows this)")
+	fs.StringVar(&c.tokenFile, "token-file", "", "`FILE` that holds the token (default $TWOTIER_TOKEN_FILE)")
+	fs.StringVar(&c.ca, "ca", "", "PEM `FILE` of the authorities to trust (default $TWOTIER_CA, or the system's)")
+	fs.StringVar(&c.cert, "cert", "", "PEM `FILE` of a certificate to present (default $TWOTIER_CERT)")
+	fs.StringVar(&c.key, "key", "", "PEM `FILE` of its key (default $TWOTIER_KEY)")
+	fs.BoolVar(&c.json, "json", false, "print the answer as JSON")
+	fs.DurationVar(&c.timeout, "timeout", cmp.Or(timeout, defaultTimeout), "longest `TIME` to wait for an answer")
+}
+
+func (c *connection) open(o IO) (*session, error) {
+	server := cmp.Or(c.server, o.getenv("TWOTIER_SERVER"), defaultServer)
+	if !strings.Contains(server, "://") {
+		server = "http://" + server
+	}
+	u, err := url.Parse(server)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, usagef("--server: %q is not a URL such as %s", server, defaultServer)
+	}
+	if c.timeout <= 0 {
+		return nil, usagef("--timeout: %s is not more than 0", c.timeout)
+	}
+	token, err := c.readToken(o)
+	if err != nil {
+		return nil, err
+	}
+	secure, err := c.readTLS(o)
+	if err != nil {
+		return nil, err
+	}
+	return &session{IO: o, client: newClient(u, token, secure, c.timeout), json: c.json}, nil
+}
+
+// readToken returns the token to present: what a flag says goes before the environment, and a text before a file.
+func (c *connection) readToken(o IO) (string, error) {
+	if c.token != "" || c.tokenFile == "" && o.getenv("TWOTIER_TOKEN") != "" {
+		return cmp.Or(c.token, o.getenv("TWOTIER_TOKEN")), nil
+	}
+	path := cmp.Or(c.tokenFile, o.getenv("TWOTIER_TOKEN_FILE"))
+	if path == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("--token-file: %w", err)
+	}
+	token := strings.TrimSpace(string(text))
+	if token == "" || strings.ContainsAny(token, " \r\n\t") {
+		return "", fmt.Errorf("--token-file: %s does not hold one token and nothing else", path)
+	}
+	return token, nil
+}
+
+// readTLS returns how to talk to an https server, nil for the way that the system has.
+func (c *connection) readTLS(o IO) (*tls.Config, error) {
+	ca := cmp.Or(c.ca, o.getenv("TWOTIER_CA"))
+	cert, key := cmp.Or(c.cert, o.getenv("TWOTIER_CERT")), cmp.Or(c.key, o.getenv("TWOTIER_KEY"))
+	if ca == "" && cert == "" && key == "" {
+		return nil, nil
+	}
+	secure := &tls.Config{MinVersion: tls.VersionTLS12}
+	if ca != "" {
+		pem, err := os.ReadFile(ca)
+		if err != nil {
+			return nil, fmt.Errorf("--ca: %w", err)
+		}
+		secure.RootCAs = x509.NewCertPool()
+		if !secure.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("--ca: %s holds no certificate", ca)
+		}
+	}
+	if cert == "" && key == "" {
+		return secure, nil
+	}
+	if cert == "" || key == "" {
+		return nil, &UsageError{Err: errors.New("--cert and --key: either both or none")}
+	}
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("--cert: %w", err)
+	}
+	secure.Certificates = []tls.Certificate{pair}
+	return secure, nil
+}

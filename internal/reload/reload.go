@@ -1,0 +1,134 @@
+package reload
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// every is how often files are looked at.
+	every = time.Second
+	// maxFile bounds a file, so that a wrong path is an error rather than a machine out of memory.
+	maxFile = 4 << 20
+)
+
+// Source is files that belong together, and who takes what is in them.
+type Source struct {
+	// Name is what errors and the log call it, such as the flag that named the files.
+	Name  string
+	Paths []string
+	// Apply puts the contents, in the order of the paths, in force, or returns why they can't be used and changes nothing.
+	Apply func(contents [][]byte) error
+}
+
+// Loader reads sources. Make one with [New].
+type Loader struct {
+	log *slog.Logger
+
+	mu      sync.Mutex
+	sources []*source
+
+	stop context.CancelFunc
+	done sync.WaitGroup
+}
+
+type source struct {
+	Source
+	seen    [][]byte // what was read last, be it of use or not
+	trouble string   // what was logged last
+}
+
+// New returns a loader that has nothing to read yet. log is told of changes.
+func New(log *slog.Logger) *Loader { return &Loader{log: log} }
+
+// Add reads a source and applies it. If that fails it is not added.
+func (l *Loader) Add(src Source) error {
+	s := &source{Source: src}
+	if _, err := s.read(); err != nil {
+		return fmt.Errorf("%s: %w", src.Name, err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sources = append(l.sources, s)
+	return nil
+}
+
+// Open begins to look for changes, until Close.
+func (l *Loader) Open() {
+	ctx, stop := context.WithCancel(context.Background())
+	l.stop = stop
+	l.done.Go(func() { l.runPoll(ctx) })
+}
+
+// Close stops looking for changes. It may be called twice, and without Open.
+func (l *Loader) Close() {
+	if l.stop != nil {
+		l.stop()
+	}
+	l.done.Wait()
+}
+
+func (l *Loader) runPoll(ctx context.Context) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			l.Reload()
+		}
+	}
+}
+
+// Reload reads all sources now and applies those that have changed.
+func (l *Loader) Reload() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.sources {
+		changed, err := s.read()
+		switch {
+		case err != nil && err.Error() != s.trouble:
+			s.trouble = err.Error()
+			l.log.Warn("a file that changed can't be used: what was in force stays", "what", s.Name, "error", err)
+		case err == nil && changed:
+			s.trouble = ""
+			l.log.Info("read again", "what", s.Name)
+		}
+	}
+}
+
+// read reads the files and applies them if they differ from what was read last.
+func (s *source) read() (changed bool, err error) {
+	contents := make([][]byte, len(s.Paths))
+	for i, path := range s.Paths {
+		if contents[i], err = readFile(path); err != nil {
+			return false, err
+		}
+	}
+	if slices.EqualFunc(contents, s.seen, bytes.Equal) {
+		return false, nil
+	}
+	s.seen = contents
+	return true, s.Apply(contents)
+}
+
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(text) > maxFile {
+		err = fmt.Errorf("%s is longer than %d bytes", path, maxFile)
+	}
+	return text, err
+}
