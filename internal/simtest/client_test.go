@@ -32,26 +32,40 @@ func (c *client) run(stop <-chan struct{}) {
 		if p == nil {
 			continue
 		}
-		switch n := c.rnd.IntN(100); {
-		case n < 33:
-			c.do(p, c.add())
-		case n < 63:
-			c.do(p, c.acquire(1))
-		case n < 78:
-			c.do(p, c.acquire(2+c.rnd.IntN(2)))
-		case n < 80:
-			c.do(p, c.overdraw())
-		case n < 90:
-			c.do(p, c.batch()...)
-		default:
-			c.count(p)
-		}
+		c.act(p)
+	}
+}
+
+// act asks a node for one thing.
+func (c *client) act(p *proc) {
+	switch n := c.rnd.IntN(100); {
+	case n < 28:
+		c.do(p, c.add())
+	case n < 52:
+		c.do(p, c.acquire(1))
+	case n < 63:
+		c.do(p, c.acquire(2+c.rnd.IntN(2)))
+	case n < 68:
+		c.group(p)
+	case n < 74:
+		c.do(p, c.pace())
+	case n < 77:
+		c.do(p, c.overdraw())
+	case n < 85:
+		c.do(p, c.batch()...)
+	case n < 89:
+		c.clear(p)
+	case n < 92:
+		c.series(p)
+	default:
+		c.count(p)
 	}
 }
 
 const (
 	freeKeys    = 8
 	limitedKeys = 6
+	pacedKeys   = 2
 	hourMS      = 3_600_000
 	dayMS       = 24 * hourMS
 )
@@ -177,7 +191,7 @@ func (c *client) add() node.Op {
 	case 0:
 		return c.takeBack()
 	case 1:
-		op.TS = time.Now().Add(-time.Duration(c.rnd.IntN(40)) * time.Second).UnixMilli()
+		op.TS = c.before()
 	}
 	op.Checks = []node.Check{check}
 	return op
@@ -196,6 +210,9 @@ func (c *client) takeBack() node.Op {
 // acquire takes from up to so many limited keys at once.
 func (c *client) acquire(keys int) node.Op {
 	op := node.Op{Kind: node.Acquire, Ack: c.ack()}
+	if c.rnd.IntN(12) == 0 {
+		op.TS = c.before()
+	}
 	used := map[string]bool{}
 	for range keys {
 		key := c.limited()
@@ -203,15 +220,9 @@ func (c *client) acquire(keys int) node.Op {
 			continue
 		}
 		used[key] = true
-		op.Checks = append(op.Checks, node.Check{Key: []byte(key), N: 1, Limits: []node.Limit{{Window: dayMS, Max: c.w.limitOf(key)}}})
+		op.Checks = append(op.Checks, node.Check{Key: []byte(key), N: 1, Limits: limitsOf(key)})
 	}
 	return op
-}
-
-// overdraw takes from a key, and counts although it is refused.
-func (c *client) overdraw() node.Op {
-	limits := []node.Limit{{Window: dayMS, Max: 30}}
-	return node.Op{Kind: node.Acquire, Ack: c.ack(), CountDenied: true, Checks: []node.Check{{Key: []byte("overdrawn"), N: 1, Limits: limits}}}
 }
 
 // batch is several operations at once.

@@ -3,6 +3,7 @@ package simtest
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -88,9 +89,33 @@ func (l *ledger) repeat(key string, n int64) {
 	l.of(key, func(a *account) { a.kept += n })
 }
 
+// reset notes that all which was counted is gone.
+func (l *ledger) reset(key string) {
+	l.of(key, func(a *account) { *a = account{} })
+}
+
+// mayBeReset notes that nobody knows whether it is.
+func (l *ledger) mayBeReset(key string) {
+	l.of(key, func(a *account) { a.lost += a.acknowledged })
+}
+
 // least and most are what may be left of a key.
 func (a *account) least() int64 { return a.acknowledged - a.less - a.lost }
 func (a *account) most() int64  { return a.acknowledged + a.more + a.kept }
+
+// mostWithin is the most that was certainly admitted within a window of so many milliseconds.
+func (a *account) mostWithin(window int64) (most int64) {
+	for i := range a.verdicts {
+		until, n := a.verdicts[i].asked.Add(time.Duration(window)*time.Millisecond), int64(0)
+		for j := range a.verdicts {
+			if v := &a.verdicts[j]; !v.asked.Before(a.verdicts[i].asked) && v.told.Before(until) {
+				n += v.n
+			}
+		}
+		most = max(most, n)
+	}
+	return most
+}
 
 // admitted is how much acquires were let through.
 func (a *account) admitted() (n int64) {
@@ -100,20 +125,24 @@ func (a *account) admitted() (n int64) {
 	return n
 }
 
-// blind returns a verdict that had to know better: what had been told at least so long before it was asked for left no room. One that says
+// blind returns a verdict that had to know better: what had been told at least so long before it was asked for, and was still in the window
+// when it was told, left no room. One that says
 // that it was given without the store is not held to that, nor is one beside or in place of an owner who may not have restored yet what
 // Redis lost.
-func (a *account) blind(limit int64, stale time.Duration, lossy []time.Time) *verdict {
+func (a *account) blind(limit node.Limit, stale time.Duration, lossy []time.Time) *verdict {
 	slices.SortFunc(a.verdicts, func(x, y verdict) int { return x.told.Compare(y.told) })
 	for i := range a.verdicts {
 		v, known := &a.verdicts[i], int64(0)
+		since := v.told.Add(-time.Duration(limit.Window) * time.Millisecond)
 		for _, earlier := range a.verdicts {
-			if earlier.told.After(v.asked.Add(-stale)) {
+			if !earlier.told.Before(v.asked.Add(-stale)) {
 				break
 			}
-			known += earlier.n
+			if earlier.asked.After(since) {
+				known += earlier.n
+			}
 		}
-		if known+v.n > limit+a.lost && !v.degraded && !v.afterLoss(stale, lossy) {
+		if known+v.n > limit.Max+a.lost && !v.degraded && !v.afterLoss(stale, lossy) {
 			return v
 		}
 	}
@@ -131,6 +160,12 @@ func (v *verdict) afterLoss(stale time.Duration, lossy []time.Time) bool {
 func (l *ledger) copy(key string) (c account) {
 	l.of(key, func(a *account) { c = *a })
 	return c
+}
+
+func (l *ledger) has(key string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.keys[key] != nil
 }
 
 func (l *ledger) names() (list []string) {
@@ -191,10 +226,11 @@ func (w *world) check() (o outcome) {
 		o.acknowledged += a.acknowledged
 		o.unknown += a.more + a.less
 		o.lost += max(0, a.acknowledged-r)
-		if limit := w.limitOf(key); limit > 0 {
-			o.excess += max(0, a.admitted()-limit)
+		if limits := limitsOf(key); len(limits) > 0 {
+			o.excess += max(0, a.admitted()-limits[len(limits)-1].Max)
 		}
 	}
+	w.checkGroups()
 	o.refused, o.shared, o.near = w.refused.Load(), w.shared.Load(), w.near.Load()
 	return o
 }
@@ -203,6 +239,14 @@ func (w *world) check() (o outcome) {
 func (w *world) checkAnswers(key string, r int64) {
 	if n := w.storedAt(key, 1); n != r {
 		w.t.Errorf("%s: Redis has %d in the buckets of a minute, %d in those of a quarter", key, n, r)
+	}
+	if strings.HasPrefix(key, "group") {
+		return // there are many of them, and each was used once
+	}
+	if p := w.alive()[len(key)%len(w.alive())]; !strings.HasPrefix(key, "once") {
+		if n, err := p.sum(key); err != nil || n != r {
+			w.t.Errorf("%s: node %s has a series of %d (%v), Redis %d", key, p.id, n, err, r)
+		}
 	}
 	for _, p := range w.alive() {
 		for _, window := range []int64{dayMS, hourMS} {
@@ -216,16 +260,40 @@ func (w *world) checkAnswers(key string, r int64) {
 // checkVerdicts holds those that were admitted against what the nodes had to know: all, where nobody was ever out of reach, and else what is
 // older than the time after which everybody has heard of it.
 func (w *world) checkVerdicts(key string, a *account) {
-	limit := w.limitOf(key)
-	if limit == 0 {
-		return
+	stale := w.plan.stale()
+	if w.plan.exact {
+		stale = 0
 	}
-	if n := a.admitted(); w.plan.exact && n > limit {
-		w.t.Errorf("%s: %d admitted, the limit is %d", key, n, limit)
+	for _, limit := range limitsOf(key) {
+		if n := a.mostWithin(limit.Window); w.plan.exact && n > limit.Max {
+			w.t.Errorf("%s: %d admitted within %d ms, the limit is %d", key, n, limit.Window, limit.Max)
+		}
+		if v := a.blind(limit, stale, w.lossy); v != nil {
+			w.t.Errorf("%s: node %s admits (%s) at %s what was used up %v before, the limit is %d in %d ms", key, v.by, v.source,
+				v.told.Format("05.000"), stale, limit.Max, limit.Window)
+		}
 	}
-	if v := a.blind(limit, w.plan.stale(), w.lossy); v != nil {
-		w.t.Errorf("%s: node %s admits (%s) at %s what was used up %v before, the limit is %d", key, v.by, v.source,
-			v.told.Format("05.000"), w.plan.stale(), limit)
+}
+
+// checkGroups expects of each acquire over keys of its own that all are counted or none is, unless some of it may be lost.
+func (w *world) checkGroups() {
+	for number := int64(1); number <= w.groups.Load(); number++ {
+		var counts []int64
+		lost := int64(0)
+		for i := 0; ; i++ {
+			key := string(groupKey(number, i))
+			if !w.ledger.has(key) {
+				break
+			}
+			a := w.ledger.copy(key)
+			lost += a.lost
+			counts = append(counts, w.stored(key))
+		}
+		if lost == 0 && len(slices.Compact(slices.Clone(counts))) > 1 && !w.plan.parts() {
+			w.t.Errorf("group%d: Redis has %v of what is all or nothing", number, counts)
+			w.t.Logf("%s", w.journal.about(string(groupKey(number, 0))))
+			return
+		}
 	}
 }
 

@@ -67,6 +67,10 @@ func (k kind) orderly() bool { return k.is(graceful, modes, together) }
 // loses reports whether Redis loses what it has.
 func (k kind) loses() bool { return k.is(losses, handloss, ruins) }
 
+// parts reports whether somebody may be out of reach for longer than it is tried to find out what became of an acquire over several
+// owners, or be gone before.
+func (p *plan) parts() bool { return p.kind.is(crashes, splits, everything) || p.kind.wild() }
+
 // wild kinds have several of anything at once.
 func (k kind) wild() bool { return k.is(chaos, ruins) }
 

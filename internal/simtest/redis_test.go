@@ -135,22 +135,27 @@ func (d *direct) load(c *syncer.Check) (counter leaparray.Counter) {
 }
 
 func (d *direct) add(c *syncer.Check, ts int64) {
-	partition := d.p.w.partition(string(c.Key))
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.seqs == nil {
-		d.seqs = map[int]uint64{}
-	}
-	d.seqs[partition]++
 	k := syncer.KeyRound{NS: c.NS, Key: c.Key, TTL: 3 * d.ladder.Span()}
 	for level, idx := range d.ladder.Stamp(ts) {
 		if level < d.ladder.Len() {
 			k.Adds = append(k.Adds, syncer.Bucket{Level: uint8(level), Index: idx, N: c.N})
 		}
 	}
+	d.write(k)
+	d.p.w.journal.note("redis: %s %+d (now %d) from %s directly", c.Key, c.N, d.p.w.stored(string(c.Key)), d.writer)
+}
+
+// write changes a key in a round of its own.
+func (d *direct) write(k syncer.KeyRound) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.seqs == nil {
+		d.seqs = map[int]uint64{}
+	}
+	partition := d.p.w.partition(string(k.Key))
+	d.seqs[partition]++
 	r := &syncer.Round{Partition: partition, Writer: d.writer, Seq: d.seqs[partition], Keys: []syncer.KeyRound{k}}
 	d.p.w.redis.Exchange(context.Background(), []*syncer.Round{r})
-	d.p.w.journal.note("redis: %s %+d (now %d) from %s directly", c.Key, c.N, d.p.w.stored(string(c.Key)), d.writer)
 }
 
 func (d *direct) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
@@ -159,8 +164,27 @@ func (d *direct) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result
 	}
 }
 
-func (d *direct) Series(context.Context, []byte, []byte, int64) (int64, []syncer.Point, error) {
-	return 0, nil, syncer.ErrUnavailable
+// Series implements node.Direct.
+func (d *direct) Series(ctx context.Context, ns, key []byte, window int64) (bucketMS int64, points []syncer.Point, err error) {
+	if d.p.store.Down() || d.p.toRedis(ctx) != nil {
+		return 0, nil, fmt.Errorf("%w: no answer", syncer.ErrUnavailable)
+	}
+	v := leaparray.View{Ladder: d.ladder, A: d.load(&syncer.Check{NS: ns, Key: key})}
+	bucketMS, _ = v.Series(window, d.now(), func(start, n int64) { points = append(points, syncer.Point{Start: start, Count: n}) })
+	return bucketMS, points, nil
 }
 
-func (d *direct) Forget(context.Context, []byte, []byte) error { return syncer.ErrUnavailable }
+// Forget implements node.Direct.
+func (d *direct) Forget(ctx context.Context, ns, key []byte) error {
+	if d.p.store.Down() || d.p.toRedis(ctx) != nil {
+		return fmt.Errorf("%w: no answer", syncer.ErrUnavailable)
+	}
+	d.p.w.atomic.Lock()
+	d.write(syncer.KeyRound{NS: ns, Key: key, Reset: true})
+	d.p.w.journal.note("redis: %s reset from %s directly", key, d.writer)
+	d.p.w.atomic.Unlock()
+	if d.p.toRedis(ctx) != nil {
+		return fmt.Errorf("%w: no answer", syncer.ErrUnknownOutcome)
+	}
+	return nil
+}

@@ -40,6 +40,7 @@ type world struct {
 	shared  atomic.Int64 // answers about hot keys
 	near    atomic.Int64 // refusals that were remembered
 	once    atomic.Int64
+	groups  atomic.Int64
 	under   atomic.Int64 // counts that are being asked for
 	healed  atomic.Bool
 	verbose bool
@@ -57,12 +58,15 @@ func (w *world) partition(key string) int {
 	return syncer.Placement{Partitions: w.plan.partitions, Seed: 5}.Of(nil, []byte(key))
 }
 
-// limitOf is the limit of a key, 0 if it has none.
-func (w *world) limitOf(key string) int64 {
-	if !strings.HasPrefix(key, "limited") {
-		return 0
+// limitsOf are the limits of a key, if it has any.
+func limitsOf(key string) []node.Limit {
+	switch {
+	case strings.HasPrefix(key, "limited"):
+		return []node.Limit{{Window: dayMS, Max: 20 + 15*int64(key[len(key)-1]-'0')}}
+	case strings.HasPrefix(key, "paced"):
+		return []node.Limit{{Window: 2500, Max: 3}, {Window: 40_000, Max: 15}, {Window: hourMS, Max: 40}}
 	}
-	return 20 + 15*int64(key[len(key)-1]-'0')
+	return nil
 }
 
 func (w *world) logger(id string) *slog.Logger {

@@ -1,0 +1,97 @@
+package simtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"twotier/internal/node"
+	"twotier/syncer"
+)
+
+// before is a moment that lies a little back.
+func (c *client) before() int64 {
+	return time.Now().Add(-time.Duration(c.rnd.IntN(40)) * time.Second).UnixMilli()
+}
+
+// pace takes from a key with limits over windows that end while the schedule runs, each read from another level.
+func (c *client) pace() node.Op {
+	key := fmt.Sprint("paced", c.rnd.IntN(pacedKeys))
+	return node.Op{Kind: node.Acquire, Ack: c.ack(), Checks: []node.Check{{Key: []byte(key), N: 1, Limits: limitsOf(key)}}}
+}
+
+// overdraw takes from one or two keys, and counts although it is refused.
+func (c *client) overdraw() node.Op {
+	op := node.Op{Kind: node.Acquire, Ack: c.ack(), CountDenied: true}
+	for i := range 1 + c.rnd.IntN(2) {
+		op.Checks = append(op.Checks, node.Check{Key: fmt.Append(nil, "overdrawn", i), N: 1, Limits: []node.Limit{{Window: dayMS, Max: 30}}})
+	}
+	return op
+}
+
+// group takes from two to four keys that nobody uses again, one of which may be used up already: either all are counted or none is,
+// whatever the client hears.
+func (c *client) group(p *proc) {
+	number := c.w.groups.Add(1)
+	op := node.Op{Kind: node.Acquire, Ack: c.ack()}
+	for i := range 2 + c.rnd.IntN(3) {
+		op.Checks = append(op.Checks, node.Check{Key: groupKey(number, i), N: 1, Limits: []node.Limit{{Window: dayMS, Max: 1}}})
+	}
+	if c.rnd.IntN(4) == 0 {
+		op.Checks[c.rnd.IntN(len(op.Checks))].Limits[0].Max = 0
+	}
+	c.do(p, op)
+}
+
+func groupKey(number int64, i int) []byte { return fmt.Appendf(nil, "group%d.%d", number, i) }
+
+// clear counts a key that nobody else uses, or resets it.
+func (c *client) clear(p *proc) {
+	key := fmt.Sprint("cleared", c.number)
+	if c.rnd.IntN(3) > 0 {
+		c.do(p, node.Op{Kind: node.Add, Ack: c.ack(), Checks: []node.Check{{Key: []byte(key), N: 1 + c.rnd.Int64N(4)}}})
+		return
+	}
+	c.w.ledger.of(key, func(*account) {})
+	ctx, cancel := c.context()
+	defer cancel()
+	defer c.w.enter(p)()
+	err := p.node.Reset(ctx, nil, []byte(key))
+	c.w.journal.note("client: %s reset at %s: %v", key, p.id, err)
+	switch {
+	case err == nil && !p.dead.Load():
+		c.w.ledger.reset(key)
+	case errors.Is(err, syncer.ErrUnavailable) && !p.dead.Load() && !unknown(p, err):
+	default:
+		c.w.ledger.mayBeReset(key)
+	}
+	if err != nil {
+		c.w.refused.Add(1)
+		c.w.acceptable(p, err)
+	}
+}
+
+// series reads the buckets of a key, which add up to no more than was ever attempted.
+func (c *client) series(p *proc) {
+	key := c.free()
+	n, err := p.sum(key)
+	if err != nil || p.dead.Load() {
+		return
+	}
+	a := c.w.ledger.copy(key)
+	if most := a.most() + c.w.inFlight(); n > most && c.w.plan.exact {
+		c.w.t.Errorf("%s: node %s has a series of %d, at most %d were attempted", key, p.id, n, most)
+	}
+}
+
+// sum is what a node's series of a key adds up to.
+func (p *proc) sum(key string) (sum int64, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	_, points, err := p.node.Series(ctx, nil, []byte(key), hourMS)
+	for _, point := range points {
+		sum += point.Count
+	}
+	return sum, err
+}
