@@ -39,13 +39,13 @@ func (c *client) run(stop <-chan struct{}) {
 // act asks a node for one thing.
 func (c *client) act(p *proc) {
 	switch n := c.rnd.IntN(100); {
-	case n < 28:
+	case n < 27:
 		c.do(p, c.add())
-	case n < 52:
+	case n < 47:
 		c.do(p, c.acquire(1))
-	case n < 63:
+	case n < 57:
 		c.do(p, c.acquire(2+c.rnd.IntN(2)))
-	case n < 68:
+	case n < 62:
 		c.group(p)
 	case n < 74:
 		c.do(p, c.pace())
@@ -138,6 +138,7 @@ func (c *client) told(p *proc, op *node.Op, res *node.Result, asked time.Time) {
 			}
 		case unknown(p, err):
 			c.w.ledger.doubt(key, n)
+			c.w.watch(key)
 		}
 	}
 	if err != nil {

@@ -26,6 +26,7 @@ type account struct {
 	lost         int64 // at most so much was in the memory of processes that were killed, or of a Redis that lost it
 	kept         int64 // at most so much that was taken back came back in the same way
 	verdicts     []verdict
+	over         bool // the time for all that was asked was up, and nobody had counted it
 }
 
 // verdict is one acquire that was admitted.
@@ -219,6 +220,9 @@ func (w *world) check() (o outcome) {
 		}
 		w.checkAnswers(key, r)
 		w.checkVerdicts(key, &a)
+		if a.over && r != 0 {
+			w.t.Errorf("%s: Redis has %d, of which nobody knew when the time for it was up", key, r)
+		}
 		if w.t.Failed() {
 			w.t.Logf("%s:\n%s", key, w.journal.about(key))
 			return o

@@ -33,7 +33,7 @@ const (
 	crashes                // kills and restarts
 	splits                 // cuts of the network
 	outages                // Redis down, slow, lossy
-	modes                  // switches between the modes
+	modes                  // switches between the modes, while nodes come, go and lose Redis
 	everything             // of these, one after the other
 	losses                 // Redis loses all, or goes back in time; whoever decides about a key knows it
 	together               // several joins and leaves at once
@@ -61,8 +61,8 @@ func (k kind) is(list ...kind) bool {
 	return false
 }
 
-// orderly kinds have nobody out of reach of anybody.
-func (k kind) orderly() bool { return k.is(graceful, modes, together) }
+// orderly kinds have no node out of reach of another.
+func (k kind) orderly() bool { return k.is(graceful, outages, modes, together) }
 
 // loses reports whether Redis loses what it has.
 func (k kind) loses() bool { return k.is(losses, handloss, ruins) }

@@ -46,11 +46,11 @@ func (w *world) act() {
 	case losses:
 		w.lose()
 	case together:
-		w.several(comingAndGoing)
+		w.several(2, comingAndGoing)
 	case handloss:
 		w.losing(comingAndGoing)
 	case chaos:
-		w.several(anything)
+		w.several(2, anything)
 	case ruins:
 		w.losing(anything)
 	}
@@ -62,7 +62,7 @@ func (w *world) losing(list []trouble) {
 	var running sync.WaitGroup
 	loss := w.losesData()
 	running.Go(func() { time.Sleep(wait); loss() })
-	w.several(list)
+	w.several(2, list)
 	running.Wait()
 }
 
@@ -167,10 +167,14 @@ func (w *world) outage() {
 	w.say("Redis is back")
 }
 
-// switchMode has one node switch the whole cluster.
+// switchMode has one node switch the whole cluster, alone or while other things happen.
 func (w *world) switchMode() {
-	if w.rnd.IntN(4) == 0 {
+	switch w.rnd.IntN(4) {
+	case 0:
 		w.joinOrLeave()
+		return
+	case 1, 2:
+		w.several(3, turning)
 		return
 	}
 	if p := w.pick(w.rnd); p != nil {

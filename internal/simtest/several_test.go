@@ -24,17 +24,18 @@ type trouble func(c *cast) func()
 
 var (
 	comingAndGoing = []trouble{(*cast).joins, (*cast).leaves}
+	turning        = []trouble{(*cast).joins, (*cast).leaves, (*cast).losesRedis, (*cast).switches, (*cast).lags}
 	anything       = []trouble{
 		(*cast).joins, (*cast).leaves, (*cast).isKilled, (*cast).isCutOff, (*cast).slowsDown, (*cast).losesRedis, (*cast).switches,
 		(*cast).sleeps, (*cast).hasAWrongTime,
 	}
 )
 
-// several lets two or three things happen at about the same time.
-func (w *world) several(list []trouble) {
+// several lets some things, or one more, happen at about the same time.
+func (w *world) several(some int, list []trouble) {
 	c := w.cast()
 	var running sync.WaitGroup
-	for range 2 + w.rnd.IntN(2) {
+	for range some + w.rnd.IntN(2) {
 		happens := list[w.rnd.IntN(len(list))](c)
 		if happens == nil {
 			continue
@@ -144,6 +145,25 @@ func (c *cast) slowsDown() func() {
 	}
 }
 
+// lags has what others send to one node take long, but not so long that anybody takes it for dead.
+func (c *cast) lags() func() {
+	if c.cut || len(c.procs) < 2 {
+		return nil
+	}
+	c.cut = true
+	w, to, others := c.w, c.procs[0], c.procs[1:]
+	by, length := w.upTo(300*time.Millisecond), w.upTo(5*time.Second)
+	return func() {
+		w.say("what is sent to %s takes %v", to.id, by)
+		for _, o := range others {
+			w.net.Slow(o.ip, to.ip, by)
+		}
+		time.Sleep(length)
+		w.net.Heal()
+		w.say("%s is reached as fast as ever", to.id)
+	}
+}
+
 // losesRedis takes Redis away from some nodes, or has it only be read by them.
 func (c *cast) losesRedis() func() {
 	w, length, set, how := c.w, c.w.upTo(8*time.Second), (*faultstore.Store).SetDown, "loses Redis"
@@ -225,7 +245,7 @@ func (w *world) joinAt(i int) {
 func (w *world) leaves(p *proc) {
 	w.say("%s leaves", p.id)
 	if err := p.leave(); err != nil {
-		if w.plan.kind.orderly() && w.plan.mix.RequestLost == 0 {
+		if w.plan.kind.is(graceful, together) && w.plan.mix.RequestLost == 0 {
 			w.t.Errorf("%s leaves: %v", p.id, err)
 		}
 		w.bury(p)

@@ -25,26 +25,27 @@ const patience = 3 * time.Minute
 
 // world is one schedule under way.
 type world struct {
-	t       *testing.T
-	seed    uint64
-	began   time.Time
-	rnd     *rand.Rand
-	plan    plan
-	net     *simnet.Net
-	redis   *embedded.Store
-	atomic  sync.Mutex  // held by what Redis does at once
-	lossy   []time.Time // when Redis lost something
-	ledger  ledger
-	journal journal
-	refused atomic.Int64
-	shared  atomic.Int64 // answers about hot keys
-	near    atomic.Int64 // refusals that were remembered
-	once    atomic.Int64
-	groups  atomic.Int64
-	under   atomic.Int64 // counts that are being asked for
-	healed  atomic.Bool
-	verbose bool
-	born    atomic.Int64
+	t        *testing.T
+	seed     uint64
+	began    time.Time
+	rnd      *rand.Rand
+	plan     plan
+	net      *simnet.Net
+	redis    *embedded.Store
+	atomic   sync.Mutex  // held by what Redis does at once
+	lossy    []time.Time // when Redis lost something
+	ledger   ledger
+	journal  journal
+	refused  atomic.Int64
+	shared   atomic.Int64 // answers about hot keys
+	near     atomic.Int64 // refusals that were remembered
+	once     atomic.Int64
+	groups   atomic.Int64
+	under    atomic.Int64 // counts that are being asked for
+	watching sync.WaitGroup
+	healed   atomic.Bool
+	verbose  bool
+	born     atomic.Int64
 
 	mu    sync.Mutex
 	procs map[int]*proc // by number of the host
@@ -181,6 +182,7 @@ func run(t *testing.T, seed uint64, verbose bool) outcome {
 	w.play()
 	close(stop)
 	clients.Wait()
+	w.watching.Wait()
 	w.heal()
 	w.settle(t)
 	o := w.check()
