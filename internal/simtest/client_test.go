@@ -165,7 +165,9 @@ func (c *client) judge(p *proc, op *node.Op, res *node.Result) {
 		c.w.near.Add(1)
 	case syncer.SourceFallback:
 		if c.w.plan.exact {
-			c.w.t.Errorf("%s: node %s stood in for an owner that could be reached", op.Checks[0].Key, p.id)
+			key := string(op.Checks[0].Key)
+			c.w.t.Errorf("%s: node %s stood in for an owner that could be reached at %s", key, p.id, time.Now().Format("05.000"))
+			c.w.t.Logf("%s:\n%s", key, c.w.journal.about(key))
 		}
 	}
 	if op.Kind != node.Acquire {

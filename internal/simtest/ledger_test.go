@@ -90,9 +90,9 @@ func (l *ledger) repeat(key string, n int64) {
 	l.of(key, func(a *account) { a.kept += n })
 }
 
-// reset notes that all which was counted is gone.
-func (l *ledger) reset(key string) {
-	l.of(key, func(a *account) { *a = account{} })
+// reset notes that all which was counted is gone, but for what those may bring back who were not told.
+func (l *ledger) reset(key string, away int64) {
+	l.of(key, func(a *account) { *a = account{kept: away} })
 }
 
 // mayBeReset notes that nobody knows whether it is.

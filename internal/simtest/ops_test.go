@@ -61,7 +61,7 @@ func (c *client) clear(p *proc) {
 	c.w.journal.note("client: %s reset at %s: %v", key, p.id, err)
 	switch {
 	case err == nil && !p.dead.Load():
-		c.w.ledger.reset(key)
+		c.w.ledger.reset(key, c.w.awayFrom(p, key))
 	case errors.Is(err, syncer.ErrUnavailable) && !p.dead.Load() && !unknown(p, err):
 	default:
 		c.w.ledger.mayBeReset(key)
@@ -70,6 +70,23 @@ func (c *client) clear(p *proc) {
 		c.w.refused.Add(1)
 		c.w.acceptable(p, err)
 	}
+}
+
+// awayFrom is how much of a key processes have that a node does not count among the members: it can't tell them to forget it.
+func (w *world) awayFrom(p *proc, key string) (sum int64) {
+	for _, q := range w.living() {
+		if p.ring.Table().Find(q.ring.Name()) >= 0 {
+			continue
+		}
+		add := func(_, k []byte, n int64) {
+			if string(k) == key {
+				sum += max(0, n)
+			}
+		}
+		q.counter.Unflushed(add)
+		q.counter.Synced(add)
+	}
+	return sum
 }
 
 // series reads the buckets of a key, which add up to no more than was ever attempted.
