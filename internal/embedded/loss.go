@@ -3,6 +3,8 @@ package embedded
 import (
 	"maps"
 	"slices"
+
+	"twotier/leaparray"
 )
 
 // Image is what a store held at a moment.
@@ -28,6 +30,28 @@ func (s *Store) Flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.replace(map[int]*partition{})
+}
+
+// Age deletes the buckets that began more than a ladder keeps before a moment in unix milliseconds, as a store does that gives each
+// of them a time to live. It exists for tests of stores that are syncer.Ager.
+func (s *Store) Age(l *leaparray.Ladder, now int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.partitions {
+		p.mu.Lock()
+		for name, h := range p.keys {
+			had := len(h.buckets)
+			h.buckets = slices.DeleteFunc(h.buckets, func(o bucket) bool {
+				b := o.bucket()
+				return int(b.Level) < l.Len() && b.Index < l.Index(int(b.Level), now)-l.Keep(int(b.Level))
+			})
+			s.bytes.Add(bucketCost * int64(len(h.buckets)-had))
+			if len(h.buckets) == 0 {
+				p.remove(name, h)
+			}
+		}
+		p.mu.Unlock()
+	}
 }
 
 // replace makes the store hold other partitions. s.mu is held.

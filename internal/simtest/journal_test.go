@@ -57,6 +57,9 @@ type noted struct {
 	w *world
 }
 
+// Aging implements syncer.Ager.
+func (s noted) Aging() bool { return s.w.plan.aging }
+
 // Exchange implements syncer.Store.
 func (s noted) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	for _, r := range rounds {

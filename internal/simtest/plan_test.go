@@ -21,6 +21,7 @@ type plan struct {
 	weather    simnet.Weather
 	mix        faultstore.Mix
 	takes      time.Duration // at most, that Redis takes to hear something or to answer
+	aging      bool          // Redis deletes buckets by their age, as it does with --redis-expiry=field and tairhash
 	hotRate    float64
 	exact      bool // never is anybody out of reach: no decision may overshoot
 }
@@ -101,6 +102,7 @@ func newPlan(rnd *rand.Rand) plan {
 	p.exact = p.kind.orderly() && p.hotRate == 0
 	p.drawWeather(rnd)
 	p.drawStore(rnd)
+	p.aging = rnd.IntN(2) == 0
 	return p
 }
 

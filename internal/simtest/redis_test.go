@@ -66,6 +66,28 @@ func (p *proc) toRedis(ctx context.Context) error {
 	}
 }
 
+// leeway is how much later Redis deletes a bucket than the clock says that nobody needs it: clocks of nodes may be behind.
+const leeway = 2 * time.Second
+
+// runAging deletes buckets by their age until ctx is done.
+func (w *world) runAging(ctx context.Context) {
+	ladder, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
+	if err != nil {
+		w.t.Error(err)
+		return
+	}
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			w.redis.Age(ladder, now.Add(-leeway).UnixMilli())
+		}
+	}
+}
+
 // direct carries operations out in the simulated Redis, one at a time as Redis does.
 type direct struct {
 	p      *proc
@@ -100,7 +122,7 @@ func (d *direct) carryOut(op *syncer.Op, res *syncer.Result) {
 	res.Allowed, res.Source = true, syncer.SourceRedis
 	for i := range op.Checks {
 		c := &op.Checks[i]
-		v := leaparray.View{Ladder: d.ladder, A: d.load(c)}
+		v := d.view(c)
 		r := res.AddCheck()
 		for _, limit := range c.Limits {
 			lr := syncer.LimitResult{Window: limit.Window, Max: limit.Max}
@@ -122,6 +144,14 @@ func (d *direct) carryOut(op *syncer.Op, res *syncer.Result) {
 	for i := range op.Checks {
 		d.add(&op.Checks[i], ts)
 	}
+}
+
+func (d *direct) view(c *syncer.Check) leaparray.View {
+	v := leaparray.View{Ladder: d.ladder, A: d.load(c)}
+	if d.p.w.plan.aging {
+		v.Now = d.now()
+	}
+	return v
 }
 
 func (d *direct) load(c *syncer.Check) (counter leaparray.Counter) {
@@ -169,7 +199,7 @@ func (d *direct) Series(ctx context.Context, ns, key []byte, window int64) (buck
 	if d.p.store.Down() || d.p.toRedis(ctx) != nil {
 		return 0, nil, fmt.Errorf("%w: no answer", syncer.ErrUnavailable)
 	}
-	v := leaparray.View{Ladder: d.ladder, A: d.load(&syncer.Check{NS: ns, Key: key})}
+	v := d.view(&syncer.Check{NS: ns, Key: key})
 	bucketMS, _ = v.Series(window, d.now(), func(start, n int64) { points = append(points, syncer.Point{Start: start, Count: n}) })
 	return bucketMS, points, nil
 }

@@ -169,6 +169,11 @@ func run(t *testing.T, seed uint64, verbose bool) outcome {
 		ledger: ledger{keys: map[string]*account{}}, procs: map[int]*proc{}, inUse: map[*proc]int{},
 	}
 	w.net = simnet.New(seed, w.plan.weather)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if w.plan.aging {
+		go w.runAging(ctx)
+	}
 	t.Logf("seed %d: %s %+v", seed, w.plan.kind, w.plan)
 	for i := 1; i <= w.plan.nodes; i++ {
 		w.joinAt(i)
