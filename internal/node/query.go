@@ -112,7 +112,9 @@ func (n *Node) Reset(ctx context.Context, ns, key []byte) error {
 			task := [1]Task{{Verb: VerbReset, Op: Op{Checks: []Check{check}}}}
 			var res [1]Result
 			n.opt.Peers.Do(ctx, to, task[:], res[:])
-			err = res[0].Err
+			if err = res[0].Err; errors.Is(err, ErrUnreachable) {
+				err = fmt.Errorf("%w: the others have forgotten it, but the owner could not be told: %v", syncer.ErrUnknownOutcome, err)
+			}
 		}
 		if !errors.Is(err, syncer.ErrElsewhere) {
 			return errors.Join(err, dropped)
