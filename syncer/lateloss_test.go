@@ -1,0 +1,171 @@
+package syncer_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier/internal/faultstore"
+	"twotier/syncer"
+)
+
+// TestWhatIsOutOfDateIsHandedOver hands over a key that has to be read again before it is relied on, and has the store lose it before anybody
+// does: the new owner is all that can restore it.
+func TestWhatIsOutOfDateIsHandedOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		co := newCompany(t, 2, nil)
+		co.add(0, "k", 5)
+		co.settle()
+		co.add(1, "another", 1) // news: what counter 0 knows may be out of date
+		co.flush(1)
+		time.Sleep(2 * verifyEvery)
+		if co.counters[0].Held(nil, []byte("k")).Warm {
+			t.Fatal("there is no news")
+		}
+		hand(t, co.counters[0], co.counters[1], 0, 1<<20)
+		co.store.Flush()
+		co.settle()
+		co.holds("k", 5)
+		co.holds("another", 1)
+	})
+}
+
+// TestWhoKnowsNothingRestoresNothing has a store that lost everything go back once more, behind one change that was only read, before a
+// counter that knows nothing hears of the first loss: were it to say so, that would be a change in place of the one that is gone.
+func TestWhoKnowsNothingRestoresNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		co := newCompany(t, 2, nil)
+		co.add(0, "k", 1)
+		co.settle()
+		co.counts(1, "never counted")
+		co.store.Flush()
+		co.settle()
+		image := co.store.Image()
+		stranger := co.open(co.store, "stranger", true)
+		addIn(t, stranger, "j", 2, 0)
+		if err := stranger.Close(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if got := co.counts(0, "j"); got != 2 {
+			t.Fatalf("it reads %d", got)
+		}
+		co.store.Rewind(image)
+		co.counts(1, "nor this") // hears of the loss before counter 0 verifies
+		if n := co.counters[1].Stats().LossesTotal; n != 1 {
+			t.Fatalf("it heard of %d losses", n)
+		}
+		co.settle()
+		co.holds("k", 1)
+		co.holds("j", 2)
+	})
+}
+
+// slow answers the next exchange only when it may.
+type slow struct {
+	syncer.Store
+	hold         atomic.Bool
+	sent, answer chan struct{}
+}
+
+func (s *slow) Exchange(ctx context.Context, rounds []*syncer.Round) {
+	s.Store.Exchange(ctx, rounds)
+	if s.hold.Swap(false) {
+		s.sent <- struct{}{}
+		<-s.answer
+	}
+}
+
+// TestALossThatIsToldLate has a counter take a partition over from one that has restored what the store lost and counted on, before it
+// hears of that loss itself: what it was given is not from before the loss.
+func TestALossThatIsToldLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		late := &slow{sent: make(chan struct{}), answer: make(chan struct{})}
+		var wrapped int
+		co := newCompany(t, 2, func(inner syncer.Store) syncer.Store {
+			if wrapped++; wrapped == 1 {
+				return inner
+			}
+			late.Store = inner
+			return late
+		})
+		co.add(1, "own", 3)
+		co.add(0, "k", 10)
+		co.settle()
+		co.store.Flush()
+		late.hold.Store(true)
+		<-late.sent // a round that found the loss, and was not answered
+		co.flush(0)
+		time.Sleep(2 * verifyEvery)
+		co.add(0, "k", 5)
+		co.flush(0)
+		hand(t, co.counters[0], co.counters[1], 0, 1<<20)
+		late.answer <- struct{}{}
+		co.settle()
+		co.holds("k", 15)
+		co.holds("own", 3)
+	})
+}
+
+// between calls a function after the first exchange of a round with a key.
+type between struct {
+	syncer.Store
+	key  string
+	then func()
+}
+
+func (s *between) Exchange(ctx context.Context, rounds []*syncer.Round) {
+	s.Store.Exchange(ctx, rounds)
+	for _, r := range rounds {
+		if s.then != nil && r.Seq != 0 && len(r.Keys) > 0 && string(r.Keys[0].Key) == s.key {
+			s.then()
+			s.then = nil
+		}
+	}
+}
+
+// TestAReplayInDoubtIsNoChange has an owner take back what it was about to hand over when the other has already sent it all, and somebody count
+// a key while it sends the rounds once more: they change nothing, so the one change that there is must be heard of.
+func TestAReplayInDoubtIsNoChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var faults *faultstore.Store
+		hook := &between{key: "k"}
+		co := newCompany(t, 2, func(inner syncer.Store) syncer.Store {
+			if faults != nil {
+				return inner
+			}
+			faults = faultstore.New(faultstore.Options{Store: inner, Report: t.Errorf, Adopts: true})
+			hook.Store = faults
+			return hook
+		})
+		co.add(0, "first", 1)
+		co.settle()
+		faults.SetDown(true)
+		for _, key := range []string{"k", "l", "m", "n"} { // two rounds
+			co.add(0, key, 1)
+		}
+		if err := co.counters[0].Cede(context.Background(), 0); err != nil {
+			t.Fatal(err)
+		}
+		co.counters[1].Adopt(pages(t, co.counters[0], 0, 1<<20))
+		co.flush(1)
+		co.counters[1].Disown(0)
+		hook.then = func() {
+			buckets := co.store.Get(0, nil, []byte("k"))
+			for i := range buckets {
+				buckets[i].N = 5
+			}
+			r := &syncer.Round{Writer: "stranger", Seq: 1, Keys: []syncer.KeyRound{{Key: []byte("k"), Adds: buckets}}}
+			co.store.Exchange(context.Background(), []*syncer.Round{r})
+		}
+		faults.SetDown(false)
+		co.counters[0].Own(0)
+		time.Sleep(3 * time.Second)
+		co.settle()
+		if hook.then != nil {
+			t.Fatal("nothing was sent once more")
+		}
+		co.holds("k", 6)
+	})
+}
