@@ -4,6 +4,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"twotier/internal/elapsed"
 )
@@ -32,6 +33,33 @@ func TestBetween(t *testing.T) {
 		if got := elapsed.Between(now, test.later); got != test.want {
 			t.Errorf("%v: %v, want %v", test.later, got, test.want)
 		}
+	}
+}
+
+// monotonically returns a time whose monotonic reading alone is later than that of another.
+func monotonically(now time.Time, d time.Duration) time.Time {
+	(*struct { // as package time has it
+		wall uint64
+		ext  int64
+		loc  *time.Location
+	})(unsafe.Pointer(&now)).ext += int64(d)
+	return now
+}
+
+// TestSuspended has only the wall clock go on between two readings, as while a machine is suspended, or only the monotonic one, as when the wall
+// clock is set back.
+func TestSuspended(t *testing.T) {
+	awake := time.Now()
+	ahead := monotonically(awake, time.Hour)
+	if mono, wall := ahead.Sub(awake), ahead.Round(0).Sub(awake.Round(0)); mono != time.Hour || wall != 0 {
+		t.Fatalf("the clocks differ by %v and %v: package time has another layout", mono, wall)
+	}
+	if got := elapsed.Between(awake, ahead); got != time.Hour {
+		t.Errorf("%v by the monotonic clock alone, want an hour", got)
+	}
+	resumed := monotonically(awake.Add(2*time.Hour), -2*time.Hour)
+	if got := elapsed.Between(awake, resumed); got != 2*time.Hour {
+		t.Errorf("%v by the wall clock alone, want two hours", got)
 	}
 }
 

@@ -50,5 +50,14 @@ func LeaseOver(ctx context.Context, taken, now time.Time) bool {
 	return l.over(now)
 }
 
+// TakeMode is a step of a change of mode, as another node asks for it.
+func (n *Node) TakeMode(ctx context.Context, q *ModeQuestion) error { return n.takeMode(ctx, q) }
+
+// HoldMode begins a step of a change of mode that never ends.
+func (n *Node) HoldMode(ctx context.Context) error { return n.modeMu.Lock(ctx) }
+
+// PreparedTime is how long a node waits to hear how a change of mode ends.
+const PreparedTime = preparedTime
+
 // LeaseTime is how long a lease lasts.
 const LeaseTime = leaseTime

@@ -1,0 +1,87 @@
+package node_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier/internal/embedded"
+	"twotier/internal/node"
+	"twotier/leaparray"
+	"twotier/syncer"
+)
+
+// still is a store whose clock is that of the node.
+type still struct{}
+
+func (still) Clock(context.Context, func() time.Time) (time.Duration, error) { return 0, nil }
+func (still) Health() node.StoreHealth                                       { return node.StoreHealth{Up: true} }
+
+// alone returns a node without a cluster.
+func alone(t *testing.T, opt node.Options) *node.Node {
+	t.Helper()
+	l, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opt.ID, opt.Store, opt.Placement = "n", still{}, syncer.Placement{Partitions: 1}
+	if opt.Clock == nil {
+		opt.Clock = node.NewClock(nil, nil)
+	}
+	opt.Counter, err = syncer.New(syncer.Options{
+		Store: embedded.New(embedded.Options{}), Now: opt.Clock.Now, Placement: opt.Placement,
+		Namespaces: map[string]syncer.Namespace{syncer.DefaultNamespace: {Ladder: l}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := node.New(opt)
+	if err == nil {
+		err = n.Open(t.Context(), "")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestCloseDuringAChangeOfMode closes a node that wants to give up a change nobody ends while a step of another is under way and goes on
+// for longer than the node does. If it waited for that, the bubble would say that all is blocked.
+func TestCloseDuringAChangeOfMode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := alone(t, node.Options{})
+		if err := n.TakeMode(t.Context(), &node.ModeQuestion{By: "other", Mode: node.ModeRedis, Turn: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.HoldMode(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(node.PreparedTime + time.Second)
+		if err := n.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestClockAfterASuspension suspends the machine: the time it slept through is part of the node's time before the store is asked, and is no step
+// of the store's clock.
+func TestClockAfterASuspension(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var slept time.Duration
+		clock := node.NewClock(nil, nil)
+		n := alone(t, node.Options{Clock: clock, ClockInterval: time.Hour, Asleep: func() time.Duration { return slept }})
+		before := clock.Now()
+		slept = 40 * time.Minute
+		time.Sleep(2 * time.Second)
+		if got, want := clock.Now()-before, (slept + 2*time.Second).Milliseconds(); got != want {
+			t.Errorf("%d ms have passed, want %d", got, want)
+		}
+		if ahead, _ := clock.Offset(); ahead != 0 {
+			t.Errorf("the store is taken to be ahead by %v", ahead)
+		}
+		if err := n.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+}
