@@ -2,6 +2,7 @@ package simtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -109,6 +110,49 @@ func TestTwoAdministratorsAtOnce(t *testing.T) {
 		}
 		for w.alive()[0].node.Mode() != node.ModeTwoTier {
 			_ = w.alive()[0].setMode(node.ModeTwoTier)
+		}
+	})
+}
+
+// TestOneAdministratorEndsNoOthersChange has one change of the mode given up that began while another was under way. The nodes that are prepared for
+// the other decide nothing until that ends: some are in the new mode already.
+func TestOneAdministratorEndsNoOthersChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := calm(t)
+		defer w.end()
+		list := w.alive()
+		a, b, key := list[0], list[1], w.keysOf(list[2], "k", 1)[0]
+		tell := func(from *proc, phase node.ModePhase, to ...*proc) (err error) {
+			for _, p := range to {
+				_, failed := p.node.Answer(t.Context(), &node.ModeQuestion{By: from.id, Mode: node.ModeRedis, Turn: 1, Phase: phase})
+				err = errors.Join(err, failed)
+			}
+			return err
+		}
+		if err := tell(a, node.ModePrepare, list...); err != nil {
+			t.Fatal(err)
+		}
+		if tell(b, node.ModePrepare, list[2]) == nil {
+			t.Error("a node is prepared for two changes")
+		}
+		if err := tell(b, node.ModeAbort, list[2]); err != nil {
+			t.Fatal(err)
+		}
+		if err := tell(a, node.ModeCommit, a, b); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range list {
+			for range 5 {
+				if res, err := p.do(acquiring(5, key), 100*time.Millisecond); err == nil && res.Source != syncer.SourceRedis {
+					t.Errorf("%s has decided by what is in memory (%s) while others decide in Redis", p.id, res.Source)
+				}
+			}
+		}
+		if err := tell(a, node.ModeCommit, list[2]); err != nil {
+			t.Fatal(err)
+		}
+		if res, err := list[2].do(acquiring(5, key), time.Second); err != nil || res.Allowed || res.Source != syncer.SourceRedis {
+			t.Errorf("allowed %v (%s), %v, although all is used up", res.Allowed, res.Source, err)
 		}
 	})
 }
