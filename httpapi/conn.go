@@ -15,6 +15,7 @@ import (
 // its answer lost. A read deadline in the past only stops what has not begun.
 type conn struct {
 	net.Conn
+	door *door // that it came in by
 
 	mu     sync.Mutex
 	served bool      // at least one request was answered

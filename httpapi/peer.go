@@ -2,9 +2,11 @@ package httpapi
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -46,6 +48,10 @@ func (s *Server) peer(ctx *fasthttp.RequestCtx) *problem {
 
 // PeerTransport carries messages to other nodes, over HTTP connections that are kept. Its methods may be called at the same time.
 type PeerTransport struct {
+	// TLS is how to talk to addresses that begin with https://; set it before the first use. Default: any certificate will do, and none is
+	// presented.
+	TLS *tls.Config
+
 	mu    sync.Mutex
 	hosts map[string]*fasthttp.HostClient
 }
@@ -72,14 +78,17 @@ func (t *PeerTransport) Close() {
 	}
 }
 
-// Send sends a message and returns the reply. Its errors are those of peer.Transport.
+// secureScheme begins an address that is talked to by TLS; others are plain.
+const secureScheme = "https://"
+
+// Send sends a message to a host:port, with https:// in front if it asks for TLS, and returns the reply. Its errors are those of peer.Transport.
 func (t *PeerTransport) Send(ctx context.Context, address string, message []byte) ([]byte, error) {
 	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseRequest(req)
 	defer fasthttp.ReleaseResponse(resp)
 	req.Header.SetMethod(fasthttp.MethodPost)
 	req.Header.SetContentType(peerMedia)
-	req.SetRequestURI("http://" + address + peerPath)
+	req.SetRequestURI("http://" + strings.TrimPrefix(address, secureScheme) + peerPath) // who dials sees to TLS
 	req.SetBodyRaw(message)
 	by, ok := ctx.Deadline()
 	if !ok {
@@ -117,13 +126,47 @@ func (t *PeerTransport) host(address string) *fasthttp.HostClient {
 			clear(t.hosts) // those in use end by themselves
 		}
 		h = &fasthttp.HostClient{
-			Addr: address, MaxConns: maxPeerConns, MaxIdleConnDuration: peerIdle, MaxIdemponentCallAttempts: 1,
+			Addr: strings.TrimPrefix(address, secureScheme), MaxConns: maxPeerConns, MaxIdleConnDuration: peerIdle, MaxIdemponentCallAttempts: 1,
 			NoDefaultUserAgentHeader: true, DisablePathNormalizing: true, MaxResponseBodySize: maxPeerBody,
-			DialTimeout: dialPeer, RetryIfErr: func(*fasthttp.Request, int, error) (bool, bool) { return false, false },
+			DialTimeout: t.dialer(address), RetryIfErr: func(*fasthttp.Request, int, error) (bool, bool) { return false, false },
 		}
 		t.hosts[address] = h
 	}
 	return h
+}
+
+// dialer returns how to connect to an address.
+func (t *PeerTransport) dialer(address string) fasthttp.DialFuncWithTimeout {
+	if !strings.HasPrefix(address, secureScheme) {
+		return dialPeer
+	}
+	return func(address string, timeout time.Duration) (net.Conn, error) {
+		by := time.Now().Add(timeout)
+		c, err := dialPeer(address, timeout)
+		if err != nil {
+			return nil, err
+		}
+		return shakeHands(c.(*peerConn), t.TLS, by)
+	}
+}
+
+// shakeHands makes a connection one of TLS.
+func shakeHands(c *peerConn, cfg *tls.Config, by time.Time) (net.Conn, error) {
+	if cfg == nil {
+		cfg = &tls.Config{InsecureSkipVerify: true} // what is said is sealed
+	}
+	secure := tls.Client(c.Conn, cfg)
+	ctx, cancel := context.WithDeadline(context.Background(), by)
+	defer cancel()
+	if err := secure.HandshakeContext(ctx); err != nil {
+		_ = c.Close()
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("%w: %w", node.ErrLate, err)
+		}
+		return nil, fmt.Errorf("%w: %w", node.ErrUnreachable, err)
+	}
+	c.Conn, c.fresh = secure, true
+	return c, nil
 }
 
 // dialPeer connects, or says that nothing was sent, and whether the address is silent or refuses.
@@ -135,20 +178,31 @@ func dialPeer(address string, timeout time.Duration) (net.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", node.ErrUnreachable, err)
 	}
-	return peerConn{c}, nil
+	return &peerConn{Conn: c, raw: c}, nil
 }
 
 // peerConn is a connection that is not written to if the other side has closed it while it was idle: that a message is lost on one would
 // leave its outcome unknown.
-type peerConn struct{ net.Conn }
+type peerConn struct {
+	net.Conn
+	raw   net.Conn // beneath TLS
+	fresh bool     // nothing was asked yet: what is there to read is of TLS, which comes before the first answer
+}
 
 // errStale says that nothing was sent.
 var errStale = errors.New("the connection was closed while it was idle")
 
 // Write begins a message: whatever was asked before is answered.
-func (c peerConn) Write(b []byte) (int, error) {
-	if idle.Closed(c.Conn) {
+func (c *peerConn) Write(b []byte) (int, error) {
+	if !c.fresh && idle.Closed(c.raw) {
 		return 0, errStale
 	}
 	return c.Conn.Write(b)
+}
+
+// Read reads an answer.
+func (c *peerConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.fresh = c.fresh && n == 0
+	return n, err
 }

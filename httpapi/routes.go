@@ -18,31 +18,35 @@ type route struct {
 	binary  bool       // the body is no JSON
 	need    token.Role // one of these where there are tokens; 0: anyone
 	guarded bool       // needs a token even where nothing else does
+	at      place      // where it is served
 	handler func(ctx *fasthttp.RequestCtx) *problem
 }
 
 // routeTable returns all paths. There are no patterns: keys are in bodies and queries.
 func (s *Server) routeTable() map[string]route {
 	routes := map[string]route{
-		"/v1/add":              {post: true, need: token.Count, handler: s.add},
-		"/v1/acquire":          {post: true, need: token.Count, handler: s.acquire},
-		"/v1/batch":            {post: true, need: token.Count | token.Read, handler: s.batch},
-		"/v1/reset":            {post: true, need: token.Admin, handler: s.reset},
-		"/v1/admin/mode":       {post: true, need: token.Admin, guarded: true, handler: s.adminMode},
-		"/v1/count":            {need: token.Read, handler: s.count},
-		"/v1/series":           {need: token.Read, handler: s.series},
-		"/v1/top":              {need: token.Read, handler: s.top},
-		"/v1/cluster":          {need: token.Any, handler: s.cluster},
-		"/healthz":             {handler: s.live},
-		"/readyz":              {handler: s.ready},
-		"/metrics":             {need: token.Read, handler: s.metrics},
-		"/openapi.json":        {handler: openAPI},
-		"/":                    {handler: page},
-		"/assets/dashboard.js": {handler: script},
-		"/assets/style.css":    {handler: style},
+		"/v1/add":              {post: true, need: token.Count, at: front, handler: s.add},
+		"/v1/acquire":          {post: true, need: token.Count, at: front, handler: s.acquire},
+		"/v1/batch":            {post: true, need: token.Count | token.Read, at: front, handler: s.batch},
+		"/v1/reset":            {post: true, need: token.Admin, at: front, handler: s.reset},
+		"/v1/admin/mode":       {post: true, need: token.Admin, guarded: true, at: office, handler: s.adminMode},
+		"/v1/count":            {need: token.Read, at: front, handler: s.count},
+		"/v1/series":           {need: token.Read, at: front, handler: s.series},
+		"/v1/top":              {need: token.Read, at: front, handler: s.top},
+		"/v1/cluster":          {need: token.Any, at: front, handler: s.cluster},
+		"/healthz":             {at: front | office | backdoor, handler: s.live},
+		"/readyz":              {at: front | office | backdoor, handler: s.ready},
+		"/metrics":             {need: token.Read, at: front | office, handler: s.metrics},
+		"/openapi.json":        {at: front, handler: openAPI},
+		"/":                    {at: front, handler: page},
+		"/assets/dashboard.js": {at: front, handler: script},
+		"/assets/style.css":    {at: front, handler: style},
 	}
 	if s.opts.Peer != nil {
-		routes[peerPath] = route{post: true, binary: true, handler: s.peer}
+		routes[peerPath] = route{post: true, binary: true, at: backdoor, handler: s.peer}
+	}
+	if s.opts.Admin != "" {
+		addProfiles(routes)
 	}
 	return routes
 }
@@ -87,10 +91,11 @@ func (s *Server) dispatch(ctx *fasthttp.RequestCtx) *problem {
 		ctx.SetConnectionClose()
 		return p
 	}
-	if !s.hosts.allow(ctx.Host()) {
+	d := s.doorOf(ctx)
+	if !d.hosts.allow(ctx.Host()) {
 		return &problem{kind: kindForbidden, field: "Host", detail: "not a name of this server; it answers to its address, and to what --hosts lists"}
 	}
-	r, ok := s.routes[string(exactPath(h.RequestURI()))]
+	r, ok := d.routes[string(exactPath(h.RequestURI()))]
 	if !ok {
 		return &problem{kind: kindNotFound, detail: "nothing is served under this path; /openapi.json lists what is"}
 	}

@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -38,6 +39,11 @@ type Options struct {
 	Hosts []string
 	// Listen is the TCP address, IPv4, IPv6 or a name; port 0 picks a free one. Default 127.0.0.1:8080.
 	Listen string
+	// Admin is where calls that need the role admin are served, but for reset, and besides them profiles (/debug/pprof/), in place of Listen.
+	// Default: where Listen is, and without profiles. PeerListen is where messages of other nodes are taken. Default: where Listen is.
+	Admin, PeerListen string
+	// TLS is what all addresses ask of those who connect. Default: none, connections are plain.
+	TLS *tls.Config
 	// RequestTimeout bounds the execution of one request. Default 2s.
 	RequestTimeout time.Duration
 	// ReadTimeout bounds the arrival of one request from its first byte on, WriteTimeout the sending of one answer.
@@ -94,10 +100,9 @@ type Server struct {
 	service   Service
 	log       *slog.Logger
 	http      *fasthttp.Server
-	routes    map[string]route
-	exchanges sync.Pool // of *exchange
+	routes    map[string]route // of all doors
+	exchanges sync.Pool        // of *exchange
 	access    access
-	hosts     hosts
 	codes     [600]atomic.Int64
 	process   string // no other process has the name
 	sessions  sessions
@@ -107,10 +112,10 @@ type Server struct {
 	closeOnce sync.Once
 	closeErr  error
 
-	mu       sync.Mutex
-	opened   bool
-	listener net.Listener
-	conns    map[*conn]struct{}
+	mu     sync.Mutex
+	doors  []*door // their listeners
+	opened bool
+	conns  map[*conn]struct{}
 }
 
 // New returns a server that is not listening yet.
@@ -120,10 +125,11 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{opts: o, service: o.Service, log: o.Logger, conns: make(map[*conn]struct{}), process: rand.Text()}
-	s.access, s.hosts = newAccess(&o), newHosts(&o, isLoopback(o.Listen))
+	s.access = newAccess(&o)
 	s.sessions.named = make(map[string]*list.Element)
 	s.exchanges.New = func() any { return new(exchange) }
 	s.routes = s.routeTable()
+	s.doors = s.makeDoors()
 	s.http = &fasthttp.Server{
 		Handler:                      s.handle,
 		ErrorHandler:                 s.unreadable,
@@ -195,23 +201,15 @@ func (s *Server) Open(ctx context.Context) error {
 	if s.opened || s.closing.Load() {
 		return ErrOpened
 	}
-	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.opts.Listen)
-	if err != nil {
-		return fmt.Errorf("listen: %w", err)
+	if err := s.listen(ctx); err != nil {
+		return err
 	}
-	s.opened, s.listener = true, ln
-	s.serving.Go(func() { s.runAccept(ln) })
+	s.opened = true
+	for _, d := range s.doors {
+		ln := d.listener
+		s.serving.Go(func() { s.runAccept(ln, d) })
+	}
 	return nil
-}
-
-// Addr returns the address that the server listens on, nil before Open.
-func (s *Server) Addr() net.Addr {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.listener == nil {
-		return nil
-	}
-	return s.listener.Addr()
 }
 
 // Close stops accepting, closes idle connections, lets requests that have begun finish, and returns when nothing of the
@@ -229,10 +227,7 @@ const drainGrace = time.Second
 func (s *Server) shut(ctx context.Context) error {
 	s.mu.Lock()
 	s.closing.Store(true)
-	var err error
-	if s.listener != nil {
-		err = s.listener.Close()
-	}
+	err := s.shutDoors()
 	by := time.Now().Add(drainGrace)
 	for c := range s.conns {
 		c.drain(by)
@@ -265,14 +260,14 @@ func (s *Server) cut() {
 
 // runAccept serves each connection in a goroutine of its own until the listener is closed. fasthttp's own loop is not
 // used: its pool of workers outlives Shutdown by up to ten seconds.
-func (s *Server) runAccept(ln net.Listener) {
+func (s *Server) runAccept(ln net.Listener, d *door) {
 	wait := time.Duration(0)
 	for {
 		nc, err := ln.Accept()
 		switch {
 		case err == nil:
 			wait = 0
-			s.accept(nc)
+			s.accept(nc, d)
 		case s.closing.Load(), errors.Is(err, net.ErrClosed):
 			return
 		default: // out of file descriptors, most likely
@@ -286,8 +281,8 @@ func (s *Server) runAccept(ln net.Listener) {
 }
 
 // accept serves nc, or turns it away if there are too many connections.
-func (s *Server) accept(nc net.Conn) {
-	c := &conn{Conn: nc}
+func (s *Server) accept(nc net.Conn, d *door) {
+	c := &conn{Conn: s.secure(nc), door: d}
 	s.mu.Lock()
 	full, closing := len(s.conns) >= s.opts.MaxConns, s.closing.Load()
 	if !full && !closing {
@@ -317,6 +312,10 @@ func (s *Server) turnAway(nc net.Conn) {
 	p := problem{kind: kindUnavailable, detail: "too many connections to this node"}
 	body := p.appendJSON(nil)
 	s.codes[p.kind.status].Add(1)
+	if s.opts.TLS != nil { // to say anything would take a handshake
+		nc.Close()
+		return
+	}
 	_ = nc.SetWriteDeadline(time.Now().Add(time.Second))
 	_, _ = io.WriteString(nc, "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n"+
 		"Content-Type: application/problem+json\r\nContent-Length: "+itoa(len(body))+"\r\n\r\n"+string(body))

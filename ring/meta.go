@@ -1,6 +1,7 @@
 package ring
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,6 +41,9 @@ type meta struct {
 	Draining   bool   `json:"l,omitempty"`
 	Starting   bool   `json:"n,omitempty"`
 	Tag        string `json:"t,omitempty"`
+	PeerHost   string `json:"g,omitempty"` // empty: Host
+	PeerPort   int    `json:"q,omitempty"` // 0: Port
+	Secure     bool   `json:"e,omitempty"` // what other nodes say is taken by TLS
 }
 
 // Bounds of what goes into the metadata.
@@ -47,11 +51,25 @@ const (
 	maxID   = 64
 	maxTag  = 64
 	maxHost = 128
+	// maxPeerHost leaves room for the longest of all else.
+	maxPeerHost = 96
 )
 
 func (m *meta) encode() []byte {
 	b, _ := json.Marshal(m) // a struct of strings and numbers always marshals
 	return b
+}
+
+// peer is Member.Peer of the node, given its host.
+func (m *meta) peer(host string) string {
+	if m.PeerPort == 0 && !m.Secure {
+		return ""
+	}
+	address := net.JoinHostPort(cmp.Or(m.PeerHost, host), strconv.Itoa(cmp.Or(m.PeerPort, m.Port)))
+	if m.Secure {
+		return "https://" + address
+	}
+	return address
 }
 
 // decode reads what another node says. Its error is nil if that node agrees with ours.
@@ -66,6 +84,7 @@ func decode(n *memberlist.Node, want Agreement) (Member, error) {
 		host = n.Addr.String()
 	}
 	member.Address = net.JoinHostPort(host, strconv.Itoa(m.Port))
+	member.Peer = m.peer(host)
 	where := fmt.Sprintf("node %s at %s", m.ID, n.Address())
 	switch {
 	case m.Protocol != Protocol:

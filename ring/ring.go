@@ -108,7 +108,7 @@ func (r *Ring) Self() Member {
 	}
 	return Member{
 		ID: r.opt.ID, Name: r.opt.Name, Address: net.JoinHostPort(host, strconv.Itoa(r.meta.Port)), Born: r.born,
-		Draining: r.meta.Draining, Starting: r.meta.Starting, Tag: r.meta.Tag,
+		Draining: r.meta.Draining, Starting: r.meta.Starting, Tag: r.meta.Tag, Peer: r.meta.peer(host),
 	}
 }
 
@@ -159,23 +159,44 @@ func (r *Ring) Open(ctx context.Context, address string) error {
 	return err
 }
 
-// setAddress notes where this node serves HTTP.
-func (r *Ring) setAddress(address string) error {
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return fmt.Errorf("ring: address %q: %w", address, err)
+// SetPeer tells the others to send messages to another address than the one for everyone, unless that is empty, and whether to do so by
+// TLS. An unspecified host stands for that of the gossip. It is for before Open.
+func (r *Ring) SetPeer(address string, secure bool) error {
+	r.meta.Secure = secure
+	if address == "" {
+		return nil
 	}
-	n, err := strconv.Atoi(port)
-	if err != nil || n < 1 || n > 65535 {
-		return fmt.Errorf("ring: address %q: want a port", address)
+	var err error
+	if r.meta.PeerHost, r.meta.PeerPort, err = splitAddress(address, maxPeerHost); err != nil {
+		return fmt.Errorf("ring: peer address %w", err)
+	}
+	return nil
+}
+
+// splitAddress takes a host:port apart; the host is empty if it is unspecified.
+func splitAddress(address string, most int) (host string, port int, err error) {
+	host, text, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", 0, fmt.Errorf("%q: %w", address, err)
+	}
+	port, err = strconv.Atoi(text)
+	if err != nil || port < 1 || port > 65535 {
+		return "", 0, fmt.Errorf("%q: want a port", address)
 	}
 	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
 		host = ""
 	}
-	if len(host) > maxHost {
-		return fmt.Errorf("ring: address %q: the host is longer than %d bytes", address, maxHost)
+	if len(host) > most {
+		return "", 0, fmt.Errorf("%q: the host is longer than %d bytes", address, most)
 	}
-	r.meta.Host, r.meta.Port = host, n
+	return host, port, nil
+}
+
+// setAddress notes where this node serves HTTP.
+func (r *Ring) setAddress(address string) (err error) {
+	if r.meta.Host, r.meta.Port, err = splitAddress(address, maxHost); err != nil {
+		return fmt.Errorf("ring: address %w", err)
+	}
 	return nil
 }
 

@@ -40,7 +40,12 @@ type Member struct {
 	Starting bool
 	// Tag is a short text that the node says about itself to all others, see Ring.SetTag.
 	Tag string
+	// Peer is where it takes messages of other nodes, as host:port, with https:// in front if it asks for TLS. Empty means Address.
+	Peer string
 }
+
+// PeerAddress is where a member takes messages of other nodes.
+func (m *Member) PeerAddress() string { return cmp.Or(m.Peer, m.Address) }
 
 // Table is one state of the cluster: its members, and the owner of every partition. It never changes.
 type Table struct {

@@ -8,9 +8,11 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"twotier/httpapi"
+	"twotier/internal/certs"
 	"twotier/internal/cli"
 	"twotier/internal/config"
 	"twotier/internal/reload"
@@ -30,6 +32,22 @@ func (s *server) addTokens(web *httpapi.Options) error {
 	web.Tokens = store
 	return s.files.Add(reload.Source{Name: "--tokens", Paths: []string{s.cfg.Tokens}, Apply: func(contents [][]byte) error {
 		return store.Load(contents[0])
+	}})
+}
+
+// addTLS has web ask for TLS, if there is a certificate.
+func (s *server) addTLS(web *httpapi.Options) error {
+	if s.cfg.TLSCert == "" {
+		return nil
+	}
+	s.certs = new(certs.Store)
+	web.TLS = s.certs.Server()
+	paths := []string{s.cfg.TLSCert, s.cfg.TLSKey}
+	if s.cfg.TLSClientCA != "" {
+		paths = append(paths, s.cfg.TLSClientCA)
+	}
+	return s.files.Add(reload.Source{Name: "--tls-cert", Paths: paths, Apply: func(contents [][]byte) error {
+		return s.certs.Load(contents[0], contents[1], slices.Concat(contents[2:]...))
 	}})
 }
 
@@ -54,8 +72,8 @@ const (
 
 usage: ` + tokenSynopsis + `
 
-Prints the line for the file on stdout and the token itself, which is written down nowhere, on stderr. It has 256 random bits. The
-file has its SHA-256 only; a server reads the file again when it changes, so a token is withdrawn by removing its line.
+Prints the line for the file on stdout and the token itself, which is written down nowhere, on stderr. It has 256 random
+bits. The file has its SHA-256 only; a server reads it again when it changes, so removing a line withdraws a token.
 
 Flags:
   --roles ROLE,...        what it may do: count (add, acquire), read (count, series, top, cluster,

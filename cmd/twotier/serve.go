@@ -58,19 +58,34 @@ func (s *server) announce(stdout, stderr io.Writer) {
 	ready, _ := json.Marshal(struct {
 		Ready  bool   `json:"ready"`
 		Listen string `json:"listen"`
+		Admin  string `json:"admin,omitempty"`
+		Peer   string `json:"peer,omitempty"`
 		Gossip string `json:"gossip,omitempty"`
+		TLS    bool   `json:"tls,omitempty"`
 		Node   string `json:"node"`
 		Mode   string `json:"mode"`
 		Store  string `json:"store"`
-	}{true, addr, gossip, s.cfg.Node, string(s.node.Mode()), s.store.Health().Kind}) // a struct of strings always marshals
+	}{true, addr, text(s.http.AdminAddr(), s.cfg.Admin), text(s.http.PeerAddr(), s.cfg.Peer), gossip, s.certs != nil, s.cfg.Node, string(s.node.Mode()), s.store.Health().Kind}) // a struct of strings always marshals
 	fmt.Fprintf(stdout, "%s\n", ready)
-	base := "http://" + reachable(addr)
+	scheme := "http://"
+	if s.certs != nil {
+		scheme = "https://"
+	}
+	base := scheme + reachable(addr)
 	fmt.Fprintf(stderr, "\nlistening on %s, the first page is at %s/\n", addr, base)
 	if gossip != "" {
 		fmt.Fprintf(stderr, "cluster of %d; others join with --join %s\n", s.node.Stats().Members, gossip)
 	}
 	fmt.Fprintf(stderr, "try: curl -H 'Content-Type: application/json' -d '%s' %s/v1/acquire\n\n",
 		`{"key":"alice","limits":[{"window":"1m","max":15},{"window":"24h","max":50}]}`, base)
+}
+
+// text is an address as text, "" if it was not asked for.
+func text(addr net.Addr, asked string) string {
+	if asked == "" {
+		return ""
+	}
+	return addr.String()
 }
 
 // reachable is an address to connect to for one that is listened on: any address becomes the loopback one.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"syscall"
 
 	"twotier/httpapi"
+	"twotier/internal/certs"
 	"twotier/internal/config"
 	"twotier/internal/elapsed"
 	"twotier/internal/embedded"
@@ -34,13 +36,16 @@ type server struct {
 	node  *node.Node
 	http  *httpapi.Server
 	files *reload.Loader // what is read again when it changes
+	certs *certs.Store   // nil without TLS
 }
 
 // newServer makes the parts. Without Redis the store is the embedded one that is given, or one of its own.
 func newServer(ctx context.Context, cfg config.Config, shared *embedded.Store, log *slog.Logger) (s *server, err error) {
 	s = &server{cfg: cfg, log: log, clock: node.NewClock(nil, nil), files: reload.New(log)}
-	web := httpapi.Options{Listen: cfg.Listen, RequestTimeout: cfg.RequestTimeout, Logger: log}
-	if err := s.addTokens(&web); err != nil {
+	web := httpapi.Options{
+		Listen: cfg.Listen, Admin: cfg.Admin, PeerListen: cfg.Peer, RequestTimeout: cfg.RequestTimeout, Logger: log,
+	}
+	if err := cmp.Or(s.addTokens(&web), s.addTLS(&web)); err != nil {
 		return nil, err
 	}
 	if s.store, err = openStores(ctx, cfg, shared, s.clock, log); err != nil {
@@ -88,6 +93,9 @@ func (s *server) joinCluster(opt *node.Options) (err error) {
 		return err
 	}
 	s.wires = httpapi.NewPeerTransport()
+	if s.certs != nil {
+		s.wires.TLS = s.certs.Client()
+	}
 	s.peers, err = peer.NewClient(peer.ClientOptions{
 		Self: s.ring.Name(), Secret: []byte(s.cfg.ClusterSecret), Transport: s.wires, Timeout: s.cfg.RequestTimeout, Logger: s.log,
 	})
@@ -129,14 +137,46 @@ func (s *server) open(ctx context.Context) error {
 		return err
 	}
 	if err := s.http.Open(ctx); err != nil {
-		return orTaken(fmt.Errorf("listen on %s: %w", s.cfg.Listen, err), "listen", s.cfg.Listen)
+		return s.orTakenOf(err)
 	}
 	s.files.Open()
+	if err := s.tellPeers(); err != nil {
+		return err
+	}
 	address := s.cfg.Advertise
 	if address == "" {
 		address = s.http.Addr().String()
 	}
 	return orTaken(s.node.Open(ctx, address), "gossip", s.cfg.Gossip)
+}
+
+// tellPeers has other nodes know where this one takes their messages.
+func (s *server) tellPeers() error {
+	if s.ring == nil {
+		return nil
+	}
+	address := ""
+	if s.cfg.Peer != "" {
+		address = s.http.PeerAddr().String()
+	}
+	return s.ring.SetPeer(address, s.certs != nil)
+}
+
+// orTakenOf is orTaken for the address that could not be listened on.
+func (s *server) orTakenOf(err error) error {
+	refused, ok := errors.AsType[*httpapi.ListenError](err)
+	if !ok {
+		return err
+	}
+	flag := "listen"
+	switch refused.Address {
+	case s.cfg.Listen:
+	case s.cfg.Admin:
+		flag = "admin"
+	case s.cfg.Peer:
+		flag = "peer"
+	}
+	return orTaken(err, flag, refused.Address)
 }
 
 // orTaken words the mistake that is made most: something else has the address, which is often this very program.

@@ -44,6 +44,7 @@ func importMap() map[string][]string {
 		// The network side knows a node only.
 		"internal/token":  {},
 		"internal/reload": {},
+		"internal/certs":  {},
 		"httpapi":         {"twotier/internal/node", "twotier/internal/idle", "twotier/internal/token", fasthttp, fastjson},
 		"httpapi/client":  {"twotier/internal/idle", fasthttp, xxhash},
 

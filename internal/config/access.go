@@ -18,6 +18,16 @@ func accessSettings() []setting {
 		{name: "hosts", arg: "NAME,...", help: "names that this server is reached by; without --tokens a browser that\n" +
 			"asks for another one is refused on loopback, and wherever this is set",
 			set: func(c *Config, text string) error { return setHosts(&c.Hosts, text) }},
+		{name: "admin", arg: "HOST:PORT", help: "where to serve /v1/admin, in place of --listen, and profiles besides\n(/debug/pprof/)",
+			set: func(c *Config, text string) error { c.Admin = text; return checkOptional(text) }},
+		{name: "tls-cert", arg: "FILE", help: "PEM file of this server's certificate, for all that it listens on but\n" +
+			"the gossip; read again when it changes",
+			set: func(c *Config, text string) error { c.TLSCert = text; return nil }},
+		{name: "tls-key", arg: "FILE", help: "PEM file of its key",
+			set: func(c *Config, text string) error { c.TLSKey = text; return nil }},
+		{name: "tls-client-ca", arg: "FILE", help: "PEM file of authorities: who connects must present a certificate of theirs\n" +
+			"(other nodes present their --tls-cert)",
+			set: func(c *Config, text string) error { c.TLSClientCA = text; return nil }},
 		{name: "admin-token", arg: "TEXT", help: "what may do everything, and is needed to change the mode where there\n" +
 			"are no --tokens",
 			set: func(c *Config, text string) error { c.AdminToken = text; return checkSecret(text) }},
@@ -40,12 +50,21 @@ func setHosts(to *[]string, text string) error {
 
 // checkAccess refuses to let whoever can connect do everything, unless that is said.
 func (c *Config) checkAccess() error {
-	if c.Tokens != "" && c.Insecure {
+	switch {
+	case c.Tokens != "" && c.Insecure:
 		return errors.New("--insecure: there are --tokens; leave one of them out")
-	}
-	if c.Tokens != "" || c.Insecure || isLoopback(c.Listen) {
+	case (c.TLSCert == "") != (c.TLSKey == ""):
+		return errors.New("--tls-cert and --tls-key: either both or none")
+	case c.TLSClientCA != "" && c.TLSCert == "":
+		return errors.New("--tls-client-ca: needs --tls-cert and --tls-key")
+	case c.Tokens != "" || c.Insecure:
 		return nil
 	}
-	return fmt.Errorf("--listen: %s can be reached by others, who could count, read and reset whatever they like: "+
-		"set --tokens FILE (twotier token makes what is in it), or --insecure if something else keeps them out", c.Listen)
+	for _, l := range []struct{ flag, address string }{{"listen", c.Listen}, {"admin", c.Admin}} {
+		if l.address != "" && !isLoopback(l.address) {
+			return fmt.Errorf("--%s: %s can be reached by others, who could count, read and reset whatever they like: "+
+				"set --tokens FILE (twotier token makes what is in it), or --insecure if something else keeps them out", l.flag, l.address)
+		}
+	}
+	return nil
 }

@@ -47,9 +47,17 @@ type Config struct {
 	Tokens   string
 	Insecure bool
 	Hosts    []string
+	// Admin is the host:port for administration, and Peer that for messages of other nodes; empty means where Listen is.
+	Admin, Peer string
+	// TLSCert, TLSKey and TLSClientCA are paths of PEM files: the first two are both set, or both empty for plain connections; the
+	// last is empty where clients need no certificate.
+	TLSCert, TLSKey, TLSClientCA string
 	// ClusterSecret is what all nodes share, empty only if all are on one machine. AdminToken may do everything, and is what a call
 	// that changes the mode must present where there are no tokens; empty means that there is no such call then.
 	ClusterSecret, AdminToken string
+	// ClusterSecretFile is the path of a file of such secrets, in place of ClusterSecret, and RedisPasswordFile of one that holds the password
+	// of Redis, in place of that in the URL.
+	ClusterSecretFile, RedisPasswordFile string
 	// HotRate is how many operations a second on one key may be forwarded to its owner before all nodes count it; 0 is any number.
 	HotRate int
 	// FlushInterval is the time between two flushes, at least 1ms.
@@ -155,6 +163,9 @@ func (c *Config) fill(file []line) error {
 	}
 	return errors.Join(append(errs, c.fillNamespaces(namespaces))...)
 }
+
+// HasClusterSecret reports whether nodes share a secret.
+func (c *Config) HasClusterSecret() bool { return c.ClusterSecret != "" || c.ClusterSecretFile != "" }
 
 // wrap puts in front of err what it is about, and behind it where that was set unless it was on the command line.
 func (v value) wrap(name string, err error) error {

@@ -51,11 +51,16 @@ func clusterSettings() []setting {
 			set: func(c *Config, text string) error { c.GossipAdvertise = text; return checkOptional(text) }},
 		{name: "advertise", arg: "HOST:PORT", help: "where the other nodes reach the HTTP API, if it is not where it\nlistens",
 			set: func(c *Config, text string) error { c.Advertise = text; return checkOptional(text) }},
+		{name: "peer", arg: "HOST:PORT", help: "where to take messages of other nodes, in place of --listen",
+			set: func(c *Config, text string) error { c.Peer = text; return checkOptional(text) }},
 		{name: "join", arg: "HOST:PORT,...", help: "where others gossip; this node may be among them",
 			set: func(c *Config, text string) error { return setAddresses(&c.Join, text) }},
 		{name: "cluster-secret", arg: "TEXT", help: "encrypts and authenticates all that nodes say to each other; needed\n" +
 			"unless gossip and HTTP API can be reached from this machine only",
 			set: func(c *Config, text string) error { c.ClusterSecret = text; return checkSecret(text) }},
+		{name: "cluster-secret-file", arg: "FILE", help: "file of such secrets, one a line: the first is used, all are accepted;\n" +
+			"read again when it changes",
+			set: func(c *Config, text string) error { c.ClusterSecretFile = text; return nil }},
 		{name: "hot-rate", def: "20000", arg: "N", help: "operations a second on one key that others may forward to its owner\n" +
 			"before every node counts it for a while, with verdicts up to 3 flush\nintervals behind; 0: never",
 			set: func(c *Config, text string) error { return setRate(&c.HotRate, text) }},
@@ -67,6 +72,8 @@ func storeSettings() []setting {
 		{name: "redis", arg: "URL", help: "redis://, rediss://, unix://, redis+cluster://host:port,host:port or\n" +
 			"redis+sentinel://host:port,host:port/master[/db]; without it counts are\nkept in memory only",
 			set: func(c *Config, text string) error { c.Redis = text; return checkRedis(text) }},
+		{name: "redis-password-file", arg: "FILE", help: "file that holds the password, in place of one in the URL; read for each\nnew connection",
+			set: func(c *Config, text string) error { c.RedisPasswordFile = text; return nil }},
 		{name: "redis-timeout", def: "1s", arg: "DURATION", help: "longest time for one exchange with Redis",
 			set: func(c *Config, text string) error { return setPositive(&c.RedisTimeout, text) }},
 		{name: "redis-expiry", def: "key", arg: "HOW", help: "how old buckets leave Redis: key (any server), field (Redis 7.4,\n" +
@@ -117,6 +124,9 @@ func (c *Config) check() error {
 	if err := cmp.Or(c.checkCluster(), c.checkAccess()); err != nil {
 		return err
 	}
+	if c.RedisPasswordFile != "" && c.Redis == "" {
+		return errors.New("--redis-password-file: needs --redis")
+	}
 	if c.Mode == "redis" && c.Redis == "" {
 		return errors.New("--mode: redis needs --redis to say where it is")
 	}
@@ -137,7 +147,8 @@ func (c *Config) checkCluster() error {
 		for _, s := range []struct {
 			name string
 			set  bool
-		}{{"join", len(c.Join) > 0}, {"gossip-advertise", c.GossipAdvertise != ""}, {"cluster-secret", c.ClusterSecret != ""}} {
+		}{{"join", len(c.Join) > 0}, {"gossip-advertise", c.GossipAdvertise != ""}, {"cluster-secret", c.HasClusterSecret()},
+			{"peer", c.Peer != ""}} {
 			if s.set {
 				return fmt.Errorf("--%s: needs --gossip, such as --gossip 127.0.0.1:7946", s.name)
 			}
@@ -148,12 +159,19 @@ func (c *Config) checkCluster() error {
 		return errors.New("--gossip: a cluster needs --redis: that is where its nodes meet")
 	}
 	const remedy = "set --cluster-secret (better TWOTIER_CLUSTER_SECRET), the same on all nodes"
+	peers := cmp.Or(c.Peer, c.Listen)
 	switch {
-	case c.ClusterSecret != "":
+	case c.ClusterSecret != "" && c.ClusterSecretFile != "":
+		return errors.New("--cluster-secret and --cluster-secret-file: leave one of them out")
+	case c.HasClusterSecret():
 	case !isLoopback(c.Gossip):
 		return fmt.Errorf("--gossip: %s can be reached by others: %s", c.Gossip, remedy)
-	case !isLoopback(c.Listen):
-		return fmt.Errorf("--listen: %s can be reached by others, and takes messages of other nodes: %s", c.Listen, remedy)
+	case !isLoopback(peers) && c.Peer != "":
+		return fmt.Errorf("--peer: %s can be reached by others: %s", peers, remedy)
+	case !isLoopback(peers):
+		return fmt.Errorf("--listen: %s can be reached by others, and takes messages of other nodes: %s", peers, remedy)
+	case c.TLSCert != "":
+		return fmt.Errorf("--tls-cert: nodes that talk by TLS need a secret, too: %s", remedy)
 	}
 	return nil
 }

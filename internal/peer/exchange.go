@@ -118,7 +118,7 @@ func (n *lane) attempt(ctx context.Context, m *message, until time.Time) (status
 	c.messages.Add(1)
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
-	raw, err := c.opt.Transport.Send(ctx, n.l.to.Address, n.raw)
+	raw, err := c.opt.Transport.Send(ctx, n.l.to.PeerAddress(), n.raw)
 	if err != nil {
 		return 0, nil, err
 	}

@@ -193,8 +193,9 @@ func (e *remoteError) Error() string { return e.text }
 // Unwrap returns the kind of error.
 func (e *remoteError) Unwrap() error { return e.kind }
 
+// appendMember appends a member for another node, to which its address is the one for messages.
 func appendMember(b []byte, m *ring.Member) []byte {
-	b = appendBytes(appendBytes(appendBytes(b, m.ID), m.Name), m.Address)
+	b = appendBytes(appendBytes(appendBytes(b, m.ID), m.Name), m.PeerAddress())
 	b = binary.AppendVarint(b, m.Born)
 	return appendBytes(append(b, boolByte(m.Draining)|boolByte(m.Starting)<<1), m.Tag)
 }

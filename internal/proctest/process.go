@@ -35,6 +35,7 @@ type Process struct {
 	Base   string // URL of its HTTP API
 	Listen string // the same as host:port
 	Gossip string // where others join it, "" without a cluster
+	Admin  string // where it is administered, "" if that is where it listens
 	HTTP   *http.Client
 	Log    LogBuffer // what it wrote to stderr
 
@@ -110,13 +111,16 @@ func (s *Process) ready(stdout *os.File) error {
 	select {
 	case text := <-line:
 		var ready struct {
-			Ready          bool
-			Listen, Gossip string
+			Ready, TLS            bool
+			Listen, Gossip, Admin string
 		}
 		if err := json.Unmarshal([]byte(text), &ready); err != nil || !ready.Ready {
 			return fmt.Errorf("no ready line: %q", text)
 		}
-		s.Listen, s.Base, s.Gossip = ready.Listen, "http://"+ready.Listen, ready.Gossip
+		s.Listen, s.Base, s.Gossip, s.Admin = ready.Listen, "http://"+ready.Listen, ready.Gossip, ready.Admin
+		if ready.TLS {
+			s.Base = "https://" + ready.Listen
+		}
 		return nil
 	case <-time.After(Patience):
 		return fmt.Errorf("not ready within %v", Patience)

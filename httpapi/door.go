@@ -1,0 +1,150 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/valyala/fasthttp"
+	"github.com/valyala/fasthttp/pprofhandler"
+
+	"twotier/internal/token"
+)
+
+// place is where a route is served: one or several kinds of door.
+type place uint8
+
+const (
+	front    place = 1 << iota // the address of Options.Listen
+	office                     // that of Options.Admin, if there is one; the front otherwise
+	backdoor                   // that of Options.PeerListen, if there is one; the front otherwise
+)
+
+// door is an address that the server listens on, and what is served there.
+type door struct {
+	address  string
+	routes   map[string]route
+	hosts    hosts
+	listener net.Listener
+}
+
+// ListenError says which address can't be listened on.
+type ListenError struct {
+	// Address is as the options have it.
+	Address string
+	Err     error
+}
+
+// Error names the address.
+func (e *ListenError) Error() string { return fmt.Sprintf("listen on %s: %v", e.Address, e.Err) }
+
+// Unwrap returns why.
+func (e *ListenError) Unwrap() error { return e.Err }
+
+// makeDoors makes the doors: that for everyone is the first.
+func (s *Server) makeDoors() []*door {
+	everyone := &door{address: s.opts.Listen}
+	doors, open := []*door{everyone}, front|office|backdoor
+	at := map[*door]place{}
+	if s.opts.Admin != "" {
+		d := &door{address: s.opts.Admin}
+		doors, at[d], open = append(doors, d), office, open&^office
+	}
+	if s.opts.PeerListen != "" {
+		d := &door{address: s.opts.PeerListen}
+		doors, at[d], open = append(doors, d), backdoor, open&^backdoor
+	}
+	at[everyone] = open
+	for _, d := range doors {
+		d.hosts = newHosts(&s.opts, isLoopback(d.address))
+		d.routes = map[string]route{}
+		for path, r := range s.routes {
+			if r.at&at[d] != 0 {
+				d.routes[path] = r
+			}
+		}
+	}
+	return doors
+}
+
+// listen opens all doors, or none.
+func (s *Server) listen(ctx context.Context) error {
+	for _, d := range s.doors {
+		ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", d.address)
+		if err != nil {
+			err = errors.Join(&ListenError{d.address, err}, s.shutDoors())
+			for _, d := range s.doors {
+				d.listener = nil
+			}
+			return err
+		}
+		d.listener = ln
+	}
+	return nil
+}
+
+func (s *Server) shutDoors() (err error) {
+	for _, d := range s.doors {
+		if d.listener != nil {
+			err = errors.Join(err, d.listener.Close())
+		}
+	}
+	return err
+}
+
+// doorOf returns the door that a request came in by.
+func (s *Server) doorOf(ctx *fasthttp.RequestCtx) *door {
+	if c, ok := ctx.Conn().(*conn); ok && c.door != nil {
+		return c.door
+	}
+	return s.doors[0]
+}
+
+// secure returns what encrypts a connection, or the connection itself.
+func (s *Server) secure(nc net.Conn) net.Conn {
+	if s.opts.TLS == nil {
+		return nc
+	}
+	return tls.Server(nc, s.opts.TLS)
+}
+
+// Addr returns the address that the server listens on, nil before Open.
+func (s *Server) Addr() net.Addr { return s.addrOf(0) }
+
+// AdminAddr returns the address of Options.Admin, nil before Open or without.
+func (s *Server) AdminAddr() net.Addr {
+	if s.opts.Admin == "" {
+		return nil
+	}
+	return s.addrOf(1)
+}
+
+// PeerAddr returns the address that other nodes reach this one at, nil before Open.
+func (s *Server) PeerAddr() net.Addr {
+	if s.opts.PeerListen == "" {
+		return s.Addr()
+	}
+	return s.addrOf(len(s.doors) - 1)
+}
+
+func (s *Server) addrOf(i int) net.Addr {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.doors[i].listener == nil {
+		return nil
+	}
+	return s.doors[i].listener.Addr()
+}
+
+// addProfiles adds the profiles of package net/http/pprof, which show what is in memory: only behind a door of their own.
+func addProfiles(routes map[string]route) {
+	show := func(ctx *fasthttp.RequestCtx) *problem {
+		pprofhandler.PprofHandler(ctx)
+		return nil
+	}
+	for _, name := range []string{"allocs", "block", "cmdline", "goroutine", "heap", "mutex", "profile", "threadcreate", "trace"} {
+		routes["/debug/pprof/"+name] = route{need: token.Admin, guarded: true, at: office, handler: show}
+	}
+}
