@@ -136,6 +136,9 @@ func (c *Counter) enqueue(p *partition, r *Round) {
 		k.ref, k.hash, k.Ladder = 0, c.hash(k.NS, k.Key), c.spaces[c.space(k.NS)].ladder
 	}
 	c.with(p, r)
+	r.adopted = true
+	p.adoptedKeys += int64(len(r.Keys))
+	p.account()
 	p.queue = append(p.queue, r)
 	if p.adoptedSince.IsZero() {
 		p.adoptedSince = time.Now()

@@ -11,6 +11,7 @@ type batch struct {
 // draw draws a ticket for a key that is put on the dirty list.
 func (p *partition) draw() {
 	p.drawn++
+	p.account()
 	if !p.drawing {
 		p.drawing = true
 		p.batches = append(p.batches, batch{first: p.drawn, since: time.Now()})

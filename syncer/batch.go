@@ -21,8 +21,19 @@ func (op *Op) blindly() bool {
 }
 
 // addAll carries out adds that compare with nothing, in order, and sets Err in each result. For those that are to be in the
-// store it calls stored, with the partition locked.
-func (c *Counter) addAll(ops []Op, res []Result, stored func(i int, p *partition, ticket uint64)) {
+// store it calls stored, with the partition locked. Those that there is no room for are carried out after the others, as they get some.
+func (c *Counter) addAll(w *turn, ops []Op, res []Result, stored func(i int, p *partition, ticket uint64)) {
+	c.addSome(w, ops, res, stored)
+	for i := range ops {
+		for res[i].Err == ErrBehind && w.wait() {
+			c.addSome(w, ops[i:i+1], res[i:i+1], func(_ int, p *partition, ticket uint64) { stored(i, p, ticket) })
+		}
+		w.end()
+	}
+}
+
+// addSome is addAll without waiting.
+func (c *Counter) addSome(w *turn, ops []Op, res []Result, stored func(i int, p *partition, ticket uint64)) {
 	k := c.calls.Get().(*call)
 	defer c.calls.Put(k)
 	for from := 0; from < len(ops); from += atOnce {
@@ -43,7 +54,7 @@ func (c *Counter) addAll(ops []Op, res []Result, stored func(i int, p *partition
 			ticket := uint64(0)
 			ts, err := moment(&ops[i], t.sp.ladder, k.now)
 			if err == nil {
-				ticket, err = c.addHere(t, &ops[i], &res[i], ts, k.now)
+				ticket, err = c.addHere(t, &ops[i], &res[i], ts, k.now, w)
 			}
 			switch res[i].Err = err; {
 			case err != nil || !c.waits(&ops[i]):

@@ -41,7 +41,7 @@ type Counter struct {
 	err     error
 
 	batchesOK, batchesUnknown, batchesRefused atomic.Int64
-	flushed, loads, losses, badKeys           atomic.Int64
+	flushed, loads, losses, badKeys, behind   atomic.Int64
 	lanesDown, lossLogged                     atomic.Int64
 }
 
@@ -69,6 +69,7 @@ func New(opt Options) (*Counter, error) {
 	c.health = health{enough: min(enoughSilent, len(c.parts)), silent: map[int]bool{}}
 	for range min(opt.Lanes, len(c.parts)) {
 		c.lanes = append(c.lanes, c.newLane(lineFlush))
+		c.lanes[len(c.lanes)-1].room.init(opt.MaxLag, opt.RoundTimeout)
 		c.loaders = append(c.loaders, c.newLane(lineLoad))
 	}
 	for i := range c.parts {
@@ -174,6 +175,9 @@ func (c *Counter) refuse() {
 		p.wake()
 		p.mu.Unlock()
 	}
+	for _, l := range c.lanes {
+		l.room.shake()
+	}
 }
 
 // Flush returns once everything that was counted before the call is acknowledged, or handed over, or ctx is done; then the error wraps
@@ -231,6 +235,10 @@ func (c *Counter) Stats() Stats {
 		BatchesOKTotal: c.batchesOK.Load(), BatchesUnknownTotal: c.batchesUnknown.Load(),
 		BatchesRefusedTotal: c.batchesRefused.Load(), FlushedBucketsTotal: c.flushed.Load(),
 		MemoryBytes: c.pool.idleBytes(), LoadsTotal: c.loads.Load(), LossesTotal: c.losses.Load(), BadKeysTotal: c.badKeys.Load(),
+		MaxLag: c.opt.MaxLag, BehindTotal: c.behind.Load(),
+	}
+	for _, l := range c.lanes {
+		s.WaitingForRoom += l.room.waiting[knownKey].Load() + l.room.waiting[newKey].Load()
 	}
 	for i := range c.parts {
 		p := &c.parts[i]

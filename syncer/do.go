@@ -39,12 +39,14 @@ type call struct {
 	holdID  string
 	refused bool // the store refuses one of the keys that were counted
 	touched uint64
+	turn    turn
 }
 
 // Do carries out one operation. It fills in res, whose memory it reuses; on an error res means nothing and, but for
 // ErrUnknownOutcome, nothing was counted. Other errors are ErrClosed, ErrOverload, ErrUnavailable and *InvalidError.
 func (c *Counter) Do(ctx context.Context, op *Op, res *Result) error {
-	refused, err := c.do(ctx, op, res, nil)
+	w := turn{ctx: ctx, c: c}
+	refused, err := c.do(&w, op, res, nil)
 	if err == nil && refused && c.waits(op) {
 		return errRefusedKey
 	}
@@ -53,14 +55,14 @@ func (c *Counter) Do(ctx context.Context, op *Op, res *Result) error {
 
 // do is Do, but for what it says of keys that the store refuses: whether one of those that were counted is one. The keys of the
 // checks may have been asked for ahead.
-func (c *Counter) do(ctx context.Context, op *Op, res *Result, ahead []*want) (refused bool, err error) {
+func (c *Counter) do(w *turn, op *Op, res *Result, ahead []*want) (refused bool, err error) {
 	res.Reset()
 	if c.closed.Load() {
 		return false, ErrClosed
 	}
 	now := c.opt.Now()
 	if op.blindly() {
-		return c.addOnly(ctx, op, res, now)
+		return c.addOnly(w, op, res, now)
 	}
 	k := c.calls.Get().(*call)
 	defer c.calls.Put(k)
@@ -70,19 +72,29 @@ func (c *Counter) do(ctx context.Context, op *Op, res *Result, ahead []*want) (r
 	for i := range ahead {
 		k.targets[i].ahead = ahead[i]
 	}
-	if err := c.lockWarm(ctx, k); err != nil {
-		return false, err
-	}
-	if op.Beside && k.degraded() {
-		k.unlock()
-		return false, ErrElsewhere
-	}
-	counted, err := c.evaluate(k, res)
-	k.unlock()
+	counted, err := c.decide(w, k, res)
 	if err != nil || !counted || k.refused || !c.waits(op) {
 		return k.refused, err
 	}
-	return false, c.commitAll(ctx, k)
+	return false, c.commitAll(w.ctx, k)
+}
+
+// decide evaluates an operation once its keys are known and what it counts has room.
+func (c *Counter) decide(w *turn, k *call, res *Result) (counted bool, err error) {
+	k.turn = *w
+	for again := true; again; again = err == ErrBehind && k.turn.wait() {
+		res.Reset()
+		if err = c.lockWarm(w.ctx, k); err != nil {
+			break
+		}
+		if err = ErrElsewhere; !k.op.Beside || !k.degraded() {
+			counted, err = c.evaluate(k, res)
+		}
+		k.unlock()
+	}
+	k.turn.end()
+	*w, k.turn = k.turn, turn{}
+	return counted, err
 }
 
 // DoAll carries out operations in order and sets Err in each result. Those that need to know the past of a cold key wait
@@ -90,10 +102,11 @@ func (c *Counter) do(ctx context.Context, op *Op, res *Result, ahead []*want) (r
 func (c *Counter) DoAll(ctx context.Context, ops []Op, res []Result) {
 	ahead, at := c.askAhead(ops), 0
 	commit := map[*partition]uint64{}
+	w := turn{ctx: ctx, c: c}
 	var waiting []int
 	for i := 0; i < len(ops); i++ {
 		if n := plainAdds(ops[i:]); n > 1 {
-			c.addAll(ops[i:i+n], res[i:i+n], func(j int, p *partition, ticket uint64) {
+			c.addAll(&w, ops[i:i+n], res[i:i+n], func(j int, p *partition, ticket uint64) {
 				waiting = append(waiting, i+j)
 				commit[p] = ticket
 			})
@@ -109,7 +122,7 @@ func (c *Counter) DoAll(ctx context.Context, ops []Op, res []Result) {
 			asked = ahead[at : at+len(op.Checks)]
 			at += len(op.Checks)
 		}
-		refused, err := c.do(ctx, &op, &res[i], asked)
+		refused, err := c.do(&w, &op, &res[i], asked)
 		if err == nil && refused && stored {
 			err = errRefusedKey
 		}
@@ -144,7 +157,7 @@ func (c *Counter) waits(op *Op) bool {
 }
 
 // addOnly is an Add that compares with nothing: it needs to know nothing of the key's past.
-func (c *Counter) addOnly(ctx context.Context, op *Op, res *Result, now int64) (refused bool, err error) {
+func (c *Counter) addOnly(w *turn, op *Op, res *Result, now int64) (refused bool, err error) {
 	check := &op.Checks[0]
 	var t target
 	c.locate(&t, check)
@@ -152,14 +165,17 @@ func (c *Counter) addOnly(ctx context.Context, op *Op, res *Result, now int64) (
 	if err != nil {
 		return false, err
 	}
-	p := t.p
-	p.mu.Lock()
-	ticket, err := c.addHere(&t, op, res, ts, now)
-	p.mu.Unlock()
+	p, ticket := t.p, uint64(0)
+	for again := true; again; again = err == ErrBehind && w.wait() {
+		p.mu.Lock()
+		ticket, err = c.addHere(&t, op, res, ts, now, w)
+		p.mu.Unlock()
+	}
+	w.end()
 	if err != nil || ticket == noTicket || !c.waits(op) {
 		return ticket == noTicket, err
 	}
-	if err := c.commit(ctx, p, ticket); err != nil {
+	if err := c.commit(w.ctx, p, ticket); err != nil {
 		return false, err
 	}
 	return false, c.parkedError(op)
@@ -170,10 +186,15 @@ const noTicket = math.MaxUint64
 
 // addHere counts an Add that compares with nothing. The partition is locked. The ticket is what has to be covered for it to be in
 // the store.
-func (c *Counter) addHere(t *target, op *Op, res *Result, ts, now int64) (ticket uint64, err error) {
+func (c *Counter) addHere(t *target, op *Op, res *Result, ts, now int64, w *turn) (ticket uint64, err error) {
 	p := t.p
-	if p.refuses(op.Foreign) || op.Beside && p.degraded() {
+	switch {
+	case p.refuses(op.Foreign) || op.Beside && p.degraded():
 		return 0, ErrElsewhere
+	case p.closed:
+		return 0, ErrClosed
+	case !w.admits(t):
+		return 0, ErrBehind
 	}
 	r, e, err := c.entry(t, now)
 	if err != nil {

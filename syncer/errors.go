@@ -32,6 +32,9 @@ var (
 	errHanded = fmt.Errorf("%w: counted, and handed over to another node before the store acknowledged it", ErrUnknownOutcome)
 	// ErrFull is an ErrOverload: there is no memory for another key, and nothing that could be evicted.
 	ErrFull = fmt.Errorf("%w: the memory for counts is full", ErrOverload)
+	// ErrBehind is an ErrOverload: so many keys wait for the store that another would be older than Options.MaxLag before it is there,
+	// and no room has come up in time.
+	ErrBehind = fmt.Errorf("%w: the store can't keep up with new keys", ErrOverload)
 )
 
 // InvalidError refuses an operation because of one of its fields. It is found before anything is counted.

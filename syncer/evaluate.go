@@ -21,6 +21,9 @@ func (c *Counter) evaluate(k *call, res *Result) (counted bool, err error) {
 		if err := k.reach(); err != nil {
 			return false, err
 		}
+		if !k.admitsAll() {
+			return false, ErrBehind
+		}
 		if err := c.count(k); err != nil {
 			return false, err
 		}
@@ -45,6 +48,9 @@ func (c *Counter) evaluate(k *call, res *Result) (counted bool, err error) {
 	}
 	if op.Kind == Count || !res.Allowed && (!op.CountDenied || k.hold != nil) {
 		return false, nil
+	}
+	if !k.admitsAll() {
+		return false, ErrBehind
 	}
 	if k.hold != nil {
 		c.place(k)

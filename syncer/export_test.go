@@ -1,5 +1,7 @@
 package syncer
 
+import "time"
+
 // Held is what memory holds of a key.
 type Held struct {
 	Found, Warm, Clean bool
@@ -83,3 +85,19 @@ func (a *arena) Vacated() int       { return a.vacated }
 func (a *arena) Account() (total, unused, taken int) {
 	return a.total, a.unused, int(a.pool.used.Load())
 }
+
+// Room returns how many keys wait for the store and how many operations have, or wait for, room, over all lanes.
+func (c *Counter) Room() (owed, granted, waiting int64) {
+	for _, l := range c.lanes {
+		owed += l.room.owed.Load()
+		granted += l.room.granted.Load()
+		waiting += l.room.waiting[knownKey].Load() + l.room.waiting[newKey].Load()
+	}
+	return owed, granted, waiting
+}
+
+// NewPace returns a pace that is never taken to be slower than this.
+func NewPace(least float64) *pace { return &pace{least: least} }
+
+func (p *pace) Note(keys int, took time.Duration) { p.note(keys, took) }
+func (p *pace) Within(d time.Duration) int64      { return p.within(d) }

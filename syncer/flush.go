@@ -53,10 +53,13 @@ func (c *Counter) nextRound(p *partition, now time.Time) *Round {
 		c.takeParked(p, r)
 	}
 	c.takeExact(p, r)
+	r.most = p.lane.share(p)
+	c.takeLargest(p, r)
 	c.takeDirty(p, r)
 	verify := c.verifyDue(p, now)
 	if len(r.Keys) == 0 && !verify {
 		p.lane.recycle(r)
+		p.coverAll()
 		return nil
 	}
 	if r.seal() {
@@ -66,6 +69,17 @@ func (c *Counter) nextRound(p *partition, now time.Time) *Round {
 	r.Acked, r.through = p.acked, p.cut
 	p.flight = r
 	return r
+}
+
+// coverAll notes that the store has all that was on the dirty list so far: what came off it last had nothing to tell, and no round is
+// under way.
+func (p *partition) coverAll() {
+	if p.covered == p.cut {
+		return
+	}
+	p.covered = p.cut
+	p.account()
+	p.wake()
 }
 
 // number makes a round the next of this writer.
@@ -93,7 +107,11 @@ func (c *Counter) verifyDue(p *partition, now time.Time) bool {
 
 // full reports whether a round is as large as one may be.
 func (c *Counter) full(r *Round) bool {
-	return len(r.Keys) >= c.opt.MaxRoundKeys || len(r.buckets) >= maxBuckets
+	most := r.most
+	if most == 0 {
+		most = c.opt.MaxRoundKeys
+	}
+	return len(r.Keys) >= most || len(r.buckets) >= maxBuckets
 }
 
 // takeExact adds the keys that are to be loaded by a round which nothing overlaps.
@@ -134,7 +152,7 @@ func (c *Counter) takeDirty(p *partition, r *Round) {
 			return
 		}
 		at, e := p.unlist()
-		if !e.has(flagBusy | flagParked) { // else it was taken, all it had, or the store refuses it
+		if !e.has(flagBusy|flagParked) && e.owes() { // else it was taken, all it had, or the store refuses it
 			c.takeKey(p, r, at, e, e.has(flagCold))
 		}
 	}

@@ -106,6 +106,7 @@ func (c *Counter) Cede(ctx context.Context, partition int) error {
 	grace := time.NewTimer(flushGrace)
 	defer grace.Stop()
 	patient := true
+	p.lane.room.shake() // those who wait for room find another partition
 	for first := true; ; first = false {
 		p.mu.Lock()
 		if first && p.mode == modeOwn {
@@ -293,6 +294,8 @@ func (c *Counter) Release(partition int) error {
 	p.pendingBuckets = 0
 	p.cut, p.covered, p.batches, p.drawing = p.drawn, p.drawn, nil, false
 	p.parkedSince, p.adoptedSince = time.Time{}, time.Time{}
+	p.adoptedKeys = 0
+	p.account()
 	p.seq, p.acked, p.heard, p.read, p.met, p.suspect = 0, 0, heard{}, heard{}, false, false
 	p.tenure++
 	p.era++

@@ -76,8 +76,11 @@ func (c *Counter) probe(p *partition) {
 	p.loader.kick(p)
 }
 
-// wakeAll has everybody who waits for a round look again.
+// wakeAll has everybody who waits for a round, or for room, look again.
 func (c *Counter) wakeAll() {
+	for _, l := range c.lanes {
+		l.room.shake()
+	}
 	for i := range c.parts {
 		p := &c.parts[i]
 		p.mu.Lock()

@@ -33,13 +33,22 @@ type lane struct {
 	cut    func(p *partition) (r *Round, later bool)
 	settle func(p *partition, r *Round) (more bool)
 	signal chan struct{}
+	room   room // of a lane that flushes
 	// down is set while nothing gets through. A single partition is tried at a time then.
 	down  bool
 	free  []*Round
 	later []*partition // those that will be due once they may try again
 
+	weighed []weighed // scratch memory
+
 	mu  sync.Mutex
-	due []*partition
+	due []turnOf
+}
+
+// turnOf is a partition in line, and the time by which it got there.
+type turnOf struct {
+	p     *partition
+	since time.Time
 }
 
 // The places in line that a partition has.
@@ -58,11 +67,18 @@ func (c *Counter) newLane(line int) *lane {
 }
 
 // kick puts a partition in line, unless it is.
-func (l *lane) kick(p *partition) {
+func (l *lane) kick(p *partition) { l.kickAs(p, time.Now()) }
+
+// kickAs puts a partition in line as if it had come to be due at some time.
+func (l *lane) kickAs(p *partition, since time.Time) {
 	l.mu.Lock()
 	if !p.inLine[l.line] {
 		p.inLine[l.line] = true
-		l.due = append(l.due, p)
+		at := len(l.due)
+		for at > 0 && since.Before(l.due[at-1].since) {
+			at--
+		}
+		l.due = slices.Insert(l.due, at, turnOf{p, since})
 	}
 	l.mu.Unlock()
 	l.wake()
@@ -83,9 +99,9 @@ func (l *lane) next() *partition {
 	if len(l.due) == 0 {
 		return nil
 	}
-	p := l.due[0]
+	p := l.due[0].p
 	p.inLine[l.line] = false
-	l.due[0] = nil
+	l.due[0] = turnOf{}
 	if l.due = l.due[1:]; len(l.due) == 0 {
 		l.due = nil
 	}
@@ -164,6 +180,7 @@ func (l *lane) jitter() time.Duration {
 
 // work makes one exchange with the first in line.
 func (l *lane) work(ctx context.Context) {
+	begun := time.Now()
 	var rounds []*Round
 	keys, buckets := 0, 0
 	for len(rounds) < l.most() && keys < maxKeysAtOnce && buckets < maxBucketsAtOnce {
@@ -182,7 +199,8 @@ func (l *lane) work(ctx context.Context) {
 		}
 	}
 	if len(rounds) > 0 {
-		l.exchange(ctx, rounds)
+		taken := l.exchange(ctx, rounds)
+		l.room.note(taken, time.Since(begun))
 	}
 }
 
@@ -201,8 +219,8 @@ func (l *lane) putOff(p *partition) {
 	}
 }
 
-// exchange sends rounds and settles them.
-func (l *lane) exchange(ctx context.Context, rounds []*Round) {
+// exchange sends rounds and settles them. It returns how many keys the store has taken.
+func (l *lane) exchange(ctx context.Context, rounds []*Round) (taken int) {
 	for _, r := range rounds {
 		r.Err = nil
 	}
@@ -210,11 +228,15 @@ func (l *lane) exchange(ctx context.Context, rounds []*Round) {
 	l.c.opt.Store.Exchange(try, rounds)
 	cancel()
 	err := rounds[0].Err // settled rounds are used anew
+	taken = keysTaken(rounds)
 	failed := l.c.noteOutcomes(rounds)
 	for _, r := range rounds {
 		if p := &l.c.parts[r.Partition]; l.settle(p, r) {
-			l.kick(p)
+			l.kickAs(p, l.turnAgain(p))
 		}
+	}
+	if failed > 0 {
+		l.room.shake()
 	}
 	down := failed == len(rounds)
 	if l.down != down && l.line == lineFlush {
@@ -223,26 +245,7 @@ func (l *lane) exchange(ctx context.Context, rounds []*Round) {
 	if l.down = down; !down || l.line == lineLoad {
 		l.wake()
 	}
-}
-
-// logStore logs when the first lane loses the store, and when the last one has it back.
-func (c *Counter) logStore(down bool, err error) {
-	switch {
-	case down && c.lanesDown.Add(1) == 1:
-		c.opt.Logger.Warn("the store can't be reached: answering from memory", "error", err)
-	case !down && c.lanesDown.Add(-1) == 0:
-		c.opt.Logger.Info("the store can be reached again")
-	}
-}
-
-// lossPause is how long one loss is the news: the partitions find out one after the other.
-const lossPause = 10 * time.Second
-
-func (c *Counter) logLoss(partition int) {
-	now, last := time.Now().UnixNano(), c.lossLogged.Load()
-	if now-last > int64(lossPause) && c.lossLogged.CompareAndSwap(last, now) {
-		c.opt.Logger.Warn("the store has lost counts that it had acknowledged: publishing what memory knows", "first_partition", partition)
-	}
+	return taken
 }
 
 func (l *lane) newRound(p *partition) *Round {

@@ -81,6 +81,7 @@ type world struct {
 	c, two *syncer.Counter // two is the rival, or nil
 	keys   map[string]*truth
 	aged   int   // how often age has deleted something
+	behind int   // how many operations were refused as there was no room in time
 	peak   int64 // the most memory that was seen in use
 	starts int   // how many times the first counter was started
 	buf    []byte
@@ -138,6 +139,7 @@ func (w *world) open(writer string) *syncer.Counter {
 		Placement:     syncer.Placement{Partitions: w.plan.parts},
 		Namespaces:    map[string]syncer.Namespace{syncer.DefaultNamespace: {Ladder: w.ladder, OnCold: w.plan.onCold}},
 		FlushInterval: time.Duration(10+w.rnd.IntN(200)) * time.Millisecond, VerifyInterval: time.Second, Lanes: 2,
+		MaxLag: w.plan.lag,
 	})
 	if err == nil {
 		err = c.Open(context.Background())
@@ -211,6 +213,9 @@ func (w *world) end() {
 		w.verify(key)
 	}
 	for _, c := range w.counters() {
+		if owed, granted, waiting := c.Room(); owed != 0 || granted != 0 || waiting != 0 {
+			w.t.Errorf("at rest %d keys wait for the store, %d operations have room and %d wait for it", owed, granted, waiting)
+		}
 		if err := c.Close(ctx); err != nil {
 			w.t.Error(err)
 		}

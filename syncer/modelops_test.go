@@ -135,6 +135,8 @@ func (w *world) do(c *syncer.Counter, op *syncer.Op, keys []string, res *syncer.
 	case err == nil, errors.Is(err, syncer.ErrUnknownOutcome):
 		return true
 	case errors.Is(err, syncer.ErrUnavailable):
+	case errors.Is(err, syncer.ErrBehind) && w.plan.lag > 0:
+		w.behind++
 	case errors.Is(err, syncer.ErrOverload) && w.plan.memory > 0:
 		w.full(4 << 10)
 	case op.Kind != syncer.Add && op.TS != 0 && errors.As(err, new(*syncer.InvalidError)): // late: out of a window's reach

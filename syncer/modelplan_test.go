@@ -14,6 +14,7 @@ type plan struct {
 	levels  []leaparray.Level
 	parts   int
 	memory  int64 // 0: plenty
+	lag     time.Duration
 	mix     faultstore.Mix
 	flushes bool // the store loses everything now and then
 	rewinds bool // or goes back in time; then nothing is taken back or reset, as a failover may lose that
@@ -59,7 +60,16 @@ func newPlan(rnd *rand.Rand) plan {
 		p.ack = syncer.AckStore
 	}
 	p.aging = rnd.IntN(3) == 0
+	p.lag = shortLag(rnd)
 	return p
+}
+
+// shortLag is none, or so little that there is room for a few keys, as an exchange takes no time.
+func shortLag(rnd *rand.Rand) time.Duration {
+	if rnd.IntN(3) > 0 {
+		return 0
+	}
+	return 1 << rnd.IntN(8) * time.Microsecond
 }
 
 // someLevels are the levels of a ladder: the default ones, a few small ones, or any that are accepted.

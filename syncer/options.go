@@ -46,6 +46,11 @@ type Options struct {
 	Writer string
 	// FlushInterval is how long a count stays in memory alone if nobody waits for it, give or take a tenth. Default: 200 ms.
 	FlushInterval time.Duration
+	// MaxLag bounds the age of the oldest count that the store has not acknowledged, as long as the store answers: before a key that the
+	// store would have to be told about anew is counted there must be room, see ErrBehind. Room is measured by how fast the store took
+	// what it was sent last, so that it may become half as fast at once. What was counted while the store did not answer is older. 0
+	// is no bound but that of memory.
+	MaxLag time.Duration
 	// LoadTimeout bounds how long an operation whose context has no deadline waits for a cold key. Default: 5 s.
 	LoadTimeout time.Duration
 	// RoundTimeout bounds one exchange with the store, after which its outcome is unknown. Default: 1 s.
@@ -108,7 +113,7 @@ func (o *Options) check() error {
 	switch {
 	case o.Placement.Partitions < 1 || o.Placement.Partitions > 1<<16:
 		return fmt.Errorf("syncer: %d partitions, want 1 to %d", o.Placement.Partitions, 1<<16)
-	case o.FlushInterval < time.Millisecond || o.LoadTimeout < 0 || o.RoundTimeout < 0 || o.VerifyInterval < 0:
+	case o.FlushInterval < time.Millisecond || o.LoadTimeout < 0 || o.RoundTimeout < 0 || o.VerifyInterval < 0 || o.MaxLag < 0:
 		return errors.New("syncer: intervals and timeouts must be positive")
 	case o.Lanes < 1 || o.MaxRoundKeys < 1:
 		return errors.New("syncer: Lanes and MaxRoundKeys must be positive")

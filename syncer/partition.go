@@ -39,6 +39,7 @@ type partition struct {
 	// tickets up to covered have been acknowledged.
 	dirty        []ref
 	firstDirty   int  // those before are off the list
+	weighed      int  // how many of those on it were looked at for the largest
 	flushDue     bool // by the clock, or because somebody waits; a load alone flushes nothing
 	drawn, cut   uint64
 	batches      []batch // of the tickets that are not covered yet, in order
@@ -46,6 +47,8 @@ type partition struct {
 	parkedSince  time.Time
 	adoptedSince time.Time
 	covered      uint64
+	adoptedKeys  int64       // in rounds of others that the store has not acknowledged
+	accounted    int64       // what the lane knows of what waits for the store
 	shared       []sharedKey // few
 	parked       []ref
 	parkedUntil  time.Time

@@ -35,11 +35,7 @@ func (c *Counter) Reserve(ctx context.Context, id string, op *Op, res *Result) e
 	}
 	k.hold = &reservation{ts: k.ts}
 	k.holdID = id
-	err := c.lockWarm(ctx, k)
-	if err == nil {
-		_, err = c.evaluate(k, res)
-		k.unlock()
-	}
+	_, err := c.decide(&turn{ctx: ctx, c: c}, k, res)
 	k.hold = nil
 	return err
 }

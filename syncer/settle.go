@@ -65,6 +65,9 @@ func (c *Counter) settle(p *partition, r *Round) (more bool) {
 
 // advance notes that the store has a round: the next one of the same writer may say so.
 func (p *partition) advance(r *Round) {
+	if r.adopted {
+		p.adoptedKeys -= int64(len(r.Keys))
+	}
 	if r.Writer == p.writer {
 		p.covered = r.through
 		if r.Seq != 0 {
@@ -80,11 +83,13 @@ func (p *partition) advance(r *Round) {
 			next.Acked = r.Seq
 		}
 	}
+	p.account()
 }
 
 func (p *partition) succeed() {
 	p.failing, p.lossSeen, p.backoff = false, false, 0
 	p.contact = time.Now()
+	p.account()
 }
 
 // askAgain has the keys loaded that could not be while a round was under way, or that it was to bring and did not.
@@ -104,6 +109,7 @@ func (c *Counter) settleFailure(p *partition, r *Round) {
 		r.unsure = true
 	}
 	p.failing = true
+	p.account()
 	p.backoff = min(max(2*p.backoff, firstBackoff), longestBackoff)
 	p.retryAt = time.Now().Add(p.backoff)
 	p.putBack(r, false)

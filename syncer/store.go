@@ -122,6 +122,8 @@ type Round struct {
 	buckets []Bucket
 	names   []byte
 	through uint64 // tickets of dirty keys up to this one are covered once the round is acknowledged
+	most    int    // keys that it may have
+	adopted bool   // another counter cut it
 	unsure  bool   // it was sent without an answer: it may have been carried out, or still be
 	wants   map[string]*want
 }

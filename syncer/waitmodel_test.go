@@ -106,6 +106,9 @@ func (w *crowdWorld) openFull(rnd *rand.Rand) *syncer.Counter {
 	if rnd.IntN(2) == 0 {
 		opt.MaxMemory = 3 * 8 << 10
 	}
+	if rnd.IntN(2) == 0 {
+		opt.MaxLag = 1 << rnd.IntN(12) * time.Millisecond
+	}
 	c, err := syncer.New(opt)
 	if err == nil {
 		err = c.Open(context.Background())

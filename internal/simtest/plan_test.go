@@ -15,6 +15,7 @@ type plan struct {
 	nodes      int
 	partitions int
 	interval   time.Duration // of flushes
+	lag        time.Duration // the most of unflushed counts, or 0
 	pause      time.Duration // of clients, on average
 	length     time.Duration // of the faults
 	skew       time.Duration // of clocks
@@ -103,6 +104,9 @@ func newPlan(rnd *rand.Rand) plan {
 	p.drawWeather(rnd)
 	p.drawStore(rnd)
 	p.aging = rnd.IntN(2) == 0
+	if rnd.IntN(3) == 0 {
+		p.lag = 1 << rnd.IntN(12) * time.Millisecond
+	}
 	return p
 }
 

@@ -87,7 +87,7 @@ func (w *world) startAs(i int, id string) (*proc, error) {
 	}
 	p.counter, err = syncer.New(syncer.Options{
 		Store: p.store, Now: clock.Now, Placement: place, Writer: name, Foreign: true, Lanes: 2,
-		FlushInterval: w.plan.interval, VerifyInterval: time.Second,
+		FlushInterval: w.plan.interval, VerifyInterval: time.Second, MaxLag: w.plan.lag,
 		Namespaces: map[string]syncer.Namespace{syncer.DefaultNamespace: {Ladder: ladder, OnCold: syncer.OnColdDeny}},
 	})
 	if err != nil {

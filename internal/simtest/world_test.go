@@ -146,6 +146,7 @@ func (w *world) owned() (n int) {
 func (w *world) acceptable(p *proc, err error) {
 	switch {
 	case errors.Is(err, syncer.ErrUnknownOutcome), errors.Is(err, syncer.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, syncer.ErrOverload) && w.plan.lag > 0:
 	case p.dead.Load(), p.leaving.Load() && errors.Is(err, syncer.ErrClosed):
 	default:
 		w.t.Errorf("node %s says: %v", p.id, err)

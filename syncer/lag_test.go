@@ -1,0 +1,305 @@
+package syncer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier/internal/embedded"
+	"twotier/syncer"
+)
+
+// pacedStore takes so long for each key, whichever lane brings it, and answers nothing while it is down.
+type pacedStore struct {
+	*embedded.Store
+	perKey atomic.Int64 // nanoseconds
+	down   atomic.Bool
+	one    chan struct{}
+}
+
+func newPaced(perKey time.Duration) *pacedStore {
+	s := &pacedStore{Store: embedded.New(embedded.Options{}), one: make(chan struct{}, 1)}
+	s.perKey.Store(int64(perKey))
+	return s
+}
+
+func (s *pacedStore) Exchange(ctx context.Context, rounds []*syncer.Round) {
+	if s.down.Load() {
+		<-ctx.Done()
+		for _, r := range rounds {
+			r.Err = ctx.Err()
+		}
+		return
+	}
+	keys := 0
+	for _, r := range rounds {
+		keys += len(r.Keys)
+	}
+	s.one <- struct{}{}
+	time.Sleep(time.Duration(int64(keys) * s.perKey.Load()))
+	s.Store.Exchange(ctx, rounds)
+	<-s.one
+}
+
+// flood counts new keys as fast as it is let, by many callers at a time, each with so much patience.
+type flood struct {
+	t        *testing.T
+	c        *syncer.Counter
+	patience time.Duration
+	name     func(caller, i int) string
+
+	callers          sync.WaitGroup
+	stop             context.CancelFunc
+	counted, refused atomic.Int64
+}
+
+func (f *flood) start(callers int) *flood {
+	ctx, stop := context.WithCancel(context.Background())
+	f.stop = stop
+	f.t.Cleanup(stop)
+	for n := range callers {
+		f.callers.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				f.one(f.name(n, i))
+				if i%100 == 0 {
+					time.Sleep(time.Millisecond) // 100,000 a second each, if nothing holds it up
+				}
+			}
+		})
+	}
+	return f
+}
+
+func (f *flood) one(key string) {
+	ctx, cancel := context.WithTimeout(context.Background(), f.patience)
+	defer cancel()
+	switch err := f.c.Do(ctx, addOp(key, 1, syncer.AckMemory), new(syncer.Result)); {
+	case err == nil:
+		f.counted.Add(1)
+	case errors.Is(err, syncer.ErrBehind) && errors.Is(err, syncer.ErrOverload) && ctx.Err() == nil:
+		f.refused.Add(1)
+	default:
+		f.t.Errorf("%s: %v", key, err)
+	}
+}
+
+func (f *flood) end() {
+	f.stop()
+	f.callers.Wait()
+}
+
+// oldest watches the age of the oldest count for a while.
+func oldest(c *syncer.Counter, d time.Duration) (most time.Duration) {
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		most = max(most, c.Stats().UnflushedAge)
+	}
+	return most
+}
+
+const (
+	testLag = 2 * time.Second
+	perKey  = 50 * time.Microsecond // 20,000 a second
+)
+
+func openLagging(t *testing.T, s syncer.Store) *syncer.Counter {
+	return open(t, syncer.Options{Store: s, MaxLag: testLag, FlushInterval: 50 * time.Millisecond, Placement: syncer.Placement{Partitions: 64}})
+}
+
+func newKeys(caller, i int) string { return fmt.Sprint("new-", caller, "-", i) }
+
+// TestCountsAreNeverOlderThanMaxLag has new keys come many times faster than the store takes them, which becomes half as fast in the middle
+// of it.
+func TestCountsAreNeverOlderThanMaxLag(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newPaced(perKey)
+		c := openLagging(t, store)
+		f := (&flood{t: t, c: c, patience: 200 * time.Millisecond, name: newKeys}).start(8)
+		most := oldest(c, 4*time.Second)
+		store.perKey.Store(int64(2 * perKey))
+		most = max(most, oldest(c, 6*time.Second))
+		f.end()
+		t.Logf("%d counted, %d refused, the oldest count was %v old", f.counted.Load(), f.refused.Load(), most)
+		if most > testLag || most < testLag/8 {
+			t.Errorf("the oldest count was %v old, with a lag of at most %v", most, testLag)
+		}
+		if f.refused.Load() == 0 || c.Stats().BehindTotal != f.refused.Load() {
+			t.Errorf("%d refused, the counter says %d", f.refused.Load(), c.Stats().BehindTotal)
+		}
+		flush(t, c)
+		if owed, granted, waiting := c.Room(); owed != 0 || granted != 0 || waiting != 0 {
+			t.Errorf("at rest %d keys wait for the store, %d operations have room and %d wait for it", owed, granted, waiting)
+		}
+	})
+}
+
+// TestOnePartitionTakesNoTimeOfOthers has the flood aim at one partition, while others count in all.
+func TestOnePartitionTakesNoTimeOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := openLagging(t, newPaced(perKey))
+		place := syncer.Placement{Partitions: 64}
+		aimed := func(caller, i int) string {
+			for j := 0; ; j++ {
+				if key := fmt.Sprint("aimed-", caller, "-", i, "-", j); place.Of(nil, []byte(key)) == 7 {
+					return key
+				}
+			}
+		}
+		f := (&flood{t: t, c: c, patience: 200 * time.Millisecond, name: aimed}).start(2)
+		g := (&flood{t: t, c: c, patience: 200 * time.Millisecond, name: newKeys}).start(2)
+		most := oldest(c, 10*time.Second)
+		f.end()
+		g.end()
+		t.Logf("%d counted in one partition, %d in all; the oldest was %v old", f.counted.Load(), g.counted.Load(), most)
+		if most > testLag {
+			t.Errorf("the oldest count was %v old, with a lag of at most %v", most, testLag)
+		}
+	})
+}
+
+// TestFloodHoldsUpNobodyElse has keys that are known counted, and limits that are reached asked for, in the middle of a flood of new keys.
+func TestFloodHoldsUpNobodyElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := openLagging(t, newPaced(perKey))
+		for i := range 100 {
+			add(t, c, fmt.Sprint("known-", i), 10, 0)
+		}
+		flush(t, c)
+		f := (&flood{t: t, c: c, patience: 200 * time.Millisecond, name: newKeys}).start(8)
+		time.Sleep(time.Second)
+		for i := range 100 {
+			key := fmt.Sprint("known-", i)
+			began := time.Now()
+			if res := acquire(t, c, key, 1, 0, limits(3_600_000, 10)); res.Allowed {
+				t.Errorf("%s is beyond its limit, and allowed", key)
+			}
+			if c.Held(nil, []byte(key)).Clean {
+				add(t, c, key, 1, 0) // the store has to be told of the key again
+			}
+			add(t, c, key, 1, 0)
+			if took := time.Since(began); took > 0 {
+				t.Errorf("%s was held up for %v", key, took)
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		f.end()
+		if f.refused.Load() == 0 {
+			t.Error("none of the flood was refused")
+		}
+	})
+}
+
+// TestLagWithoutTheStore has the store not answer for a while: then memory is the bound, and what is counted is marked. When it is back,
+// what was counted meanwhile leaves memory before there is room for more.
+func TestLagWithoutTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newPaced(perKey)
+		c := openLagging(t, store)
+		add(t, c, "first", 1, 0)
+		flush(t, c)
+		store.down.Store(true)
+		f := (&flood{t: t, c: c, patience: 200 * time.Millisecond, name: newKeys}).start(1)
+		time.Sleep(4 * time.Second)
+		refused := f.refused.Load()
+		time.Sleep(4 * time.Second)
+		if n := f.refused.Load() - refused; n > 0 {
+			t.Errorf("%d refused although the store is down", n)
+		}
+		if age := c.Stats().UnflushedAge; age < 2*testLag {
+			t.Errorf("the oldest count is %v old", age)
+		}
+		var res syncer.Result
+		if err := c.Do(context.Background(), addOp("marked", 1, syncer.AckMemory), &res); err != nil || !res.Degraded {
+			t.Errorf("an answer without the store is not marked: %+v, %v", res, err)
+		}
+		f.end()
+		store.down.Store(false)
+		time.Sleep(3 * time.Second) // until it has been tried again
+		g := (&flood{t: t, c: c, patience: 200 * time.Millisecond, name: func(n, i int) string { return fmt.Sprint("later-", n, i) }}).start(1)
+		time.Sleep(100 * time.Millisecond)
+		owed, _, _ := c.Room()
+		if g.counted.Load() > 0 || owed == 0 {
+			t.Errorf("%d counted although %d keys wait since the store was down", g.counted.Load(), owed)
+		}
+		time.Sleep(time.Duration(f.counted.Load()) * perKey)
+		if most := oldest(c, 3*time.Second); most > testLag {
+			t.Errorf("once all is made up for, a count is %v old", most)
+		}
+		g.end()
+	})
+}
+
+// TestWhatHasCountedMostIsFlushedFirst has a few keys count all the time among many that count once: of those little is in memory alone.
+func TestWhatHasCountedMostIsFlushedFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := open(t, syncer.Options{Store: newPaced(perKey), MaxLag: 20 * time.Second, FlushInterval: 50 * time.Millisecond,
+			Placement: syncer.Placement{Partitions: 4}, Lanes: 1})
+		f := (&flood{t: t, c: c, patience: 200 * time.Millisecond, name: newKeys}).start(4)
+		time.Sleep(6 * time.Second)
+		for i := range 4000 {
+			add(t, c, fmt.Sprint("busy-", i%10), 1, 0)
+			time.Sleep(time.Millisecond)
+		}
+		waiting, age := int64(0), c.Stats().UnflushedAge
+		c.Unflushed(func(_, key []byte, n int64) {
+			if string(key[:4]) == "busy" {
+				waiting += n
+			}
+		})
+		f.end()
+		t.Logf("the oldest count is %v old; of 1,000 a second on 10 keys %d are in memory alone", age, waiting)
+		if age < 4*time.Second || waiting > 1500 {
+			t.Errorf("the oldest count is %v old, and %d of 1,000 a second are in memory alone", age, waiting)
+		}
+	})
+}
+
+// TestClosingEndsTheWaitForRoom closes a counter that operations wait at.
+func TestClosingEndsTheWaitForRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newPaced(perKey)
+		c := openLagging(t, store)
+		var waiting sync.WaitGroup
+		for i := range 60_000 {
+			waiting.Go(func() {
+				err := c.Do(context.Background(), addOp(fmt.Sprint("k", i), 1, syncer.AckMemory), new(syncer.Result))
+				if err != nil && !errors.Is(err, syncer.ErrClosed) {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		if c.Stats().WaitingForRoom == 0 {
+			t.Fatal("nobody waits")
+		}
+		if err := c.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		waiting.Wait()
+	})
+}
+
+func TestPace(t *testing.T) {
+	p := syncer.NewPace(100)
+	for range 200 {
+		p.Note(1000, 20*time.Millisecond)
+	}
+	if n := p.Within(2 * time.Second); n < 99_000 || n > 100_000 {
+		t.Errorf("at 50,000 a second %d in two", n)
+	}
+	p.Note(2000, time.Second)
+	if n := p.Within(time.Second); n > 30_000 {
+		t.Errorf("after a second at 2,000: %d", n)
+	}
+	p.Note(1, time.Hour)
+	if n := p.Within(time.Second); n != 100 {
+		t.Errorf("a store that stands still: %d, want 100", n)
+	}
+	if n := p.Within(time.Microsecond); n != 1 {
+		t.Errorf("within no time: %d, want 1", n)
+	}
+}

@@ -1,0 +1,124 @@
+package syncer
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// When more waits for the store than it takes in a moment, a round has less than all that a partition could flush. Half of it is what
+// has waited the longest, so that nothing waits for ever; the other half is what has counted most, so that what a crash loses is
+// worth the least. Every partition in line has a turn within turnTime, at the pace that was measured last.
+const (
+	turnTime = time.Second
+	// leastShare is how many keys a round may have in any case: fewer would cost the store more for the round than for them.
+	leastShare = 16
+	// mostWeighed is how many keys compete for the half of the largest. The next round weighs others.
+	mostWeighed = 4096
+)
+
+// weighed is an entry and what is pending of it.
+type weighed struct {
+	at ref
+	n  int64
+}
+
+// share is how many keys a partition's next round may have: its part of what the store takes in the time of a turn.
+func (l *lane) share(p *partition) int {
+	most := l.c.opt.MaxRoundKeys
+	owed, turn := l.room.owed.Load(), l.room.turn.Load()
+	if owed <= turn {
+		return most
+	}
+	return min(most, max(leastShare, int(p.keysOwed()*turn/owed)))
+}
+
+// takeLargest adds the keys that have counted most, out of their turn, if not all keys fit into the round. They stay on the dirty list,
+// where nothing is left of them to flush when their turn comes, or what was counted since.
+func (c *Counter) takeLargest(p *partition, r *Round) {
+	some := p.dirty[p.firstDirty:]
+	if !p.flushDue || len(some) <= r.most {
+		return
+	}
+	if p.weighed >= len(some) {
+		p.weighed = 0
+	}
+	some = some[p.weighed:min(len(some), p.weighed+mostWeighed)]
+	p.weighed += len(some)
+	found := p.lane.weighed[:0]
+	for part := range slices.Chunk(some, touchAtOnce) {
+		p.touch(part)
+		for _, at := range part {
+			if n := c.weigh(p, p.arena.entry(at)); n > 1 {
+				found = append(found, weighed{at, n})
+			}
+		}
+	}
+	slices.SortFunc(found, func(a, b weighed) int { return cmp.Compare(b.n, a.n) })
+	p.lane.weighed = found
+	for _, w := range found[:min(len(found), r.most/2)] {
+		if c.full(r) {
+			return
+		}
+		e := p.arena.entry(w.at)
+		c.takeKey(p, r, w.at, e, e.has(flagCold))
+	}
+}
+
+// weigh is how much is pending of an entry that may be taken.
+func (c *Counter) weigh(p *partition, e entry) (n int64) {
+	if e.has(flagBusy|flagParked) || !e.hasPending() {
+		return 0
+	}
+	l := c.spaces[e.space()].ladder
+	l.Each(p.pendingOf(e), func(level int, _, d int64) bool {
+		if level == l.Len()-1 {
+			n += d
+		}
+		return true
+	})
+	return max(n, -n)
+}
+
+// owes reports whether there is anything about an entry that the store has to be told or asked.
+func (e entry) owes() bool {
+	return e.hasPending() || e.has(flagReset|flagRenew|flagShared)
+}
+
+// turnAgain is when a partition that has more to flush came to be due: now, behind all others in line, unless what it has is so old
+// that others would make it older than may be.
+func (l *lane) turnAgain(p *partition) time.Time {
+	now := time.Now()
+	if l.room.lag == 0 || l.line != lineFlush {
+		return now
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if since := p.unflushedSince(); !since.IsZero() && now.Sub(since) > l.room.lag/overdue {
+		return since
+	}
+	return now
+}
+
+// overdue is the part of the lag after which a count goes before those that came later, wherever they are.
+const overdue = 4
+
+// keysTaken is how many keys the store has taken with some rounds.
+func keysTaken(rounds []*Round) (n int) {
+	for _, r := range rounds {
+		if r.Err == nil && r.Seq != 0 {
+			n += len(r.Keys)
+		}
+	}
+	return n
+}
+
+// hurry has the lane flush, although it is not time yet, if it has nothing else to do: somebody waits for room.
+func (l *lane) hurry() {
+	l.mu.Lock()
+	idle := len(l.due) == 0
+	l.mu.Unlock()
+	if idle {
+		l.flushAll(l.parts)
+	}
+}

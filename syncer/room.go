@@ -1,0 +1,250 @@
+package syncer
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// room is how many keys of a lane may wait for the store at a time, so that none waits for longer than Options.MaxLag: as many as the
+// store takes in a part of that, at the pace that was measured last. An operation that puts one more on a dirty list needs room; what
+// adds to a key that is on one needs none.
+//
+// Keys that are new may fill a quarter of the lag, so that a flood of them leaves room for keys that are known, and those half of it.
+// The rest is for a store that gets slower all at once.
+type room struct {
+	lag time.Duration // 0: there is always room
+
+	owed    atomic.Int64 // keys that wait for the store, but for those of partitions whose rounds fail
+	granted atomic.Int64 // to operations that have waited for it and not come back yet
+	most    [classes]atomic.Int64
+	waiting [classes]atomic.Int64
+	turn    atomic.Int64 // how many keys the store takes in turnTime
+
+	mu    sync.Mutex
+	pace  pace
+	lines [classes][]*newcomer // those that wait for room, first come first served
+}
+
+// The classes of keys that need room.
+const (
+	knownKey = iota
+	newKey
+	classes
+)
+
+// roomParts is which part of the lag the keys of a class, and those before it, may fill.
+var roomParts = [classes]time.Duration{knownKey: 2, newKey: 4}
+
+// newcomer is an operation that waits for room. It is told whether it has some, or is to look again.
+type newcomer struct{ told chan bool }
+
+// init sets the lag. A store that needs longer than timeout for an exchange does not answer: so it is at least that fast.
+func (m *room) init(lag, timeout time.Duration) {
+	m.lag, m.pace.least = lag, maxKeysAtOnce/timeout.Seconds()
+	m.resize()
+}
+
+// resize sets the bounds by the pace.
+func (m *room) resize() {
+	for class, part := range roomParts {
+		m.most[class].Store(m.pace.within(m.lag / part))
+	}
+	m.turn.Store(m.pace.within(turnTime))
+}
+
+// open reports whether there is room for a key of a class, and nobody waits for it who came before.
+func (m *room) open(class int) bool {
+	if m.lag == 0 {
+		return true
+	}
+	for c := range class + 1 {
+		if m.waiting[c].Load() > 0 {
+			return false
+		}
+	}
+	return m.fits(class)
+}
+
+func (m *room) fits(class int) bool {
+	return m.owed.Load()+m.granted.Load() < m.most[class].Load()
+}
+
+// note takes in an exchange in which the store took so many keys, and lets in those that there is room for now.
+func (m *room) note(keys int, took time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if keys > 0 {
+		m.pace.note(keys, took)
+		m.resize()
+	}
+	for class := range m.lines {
+		for len(m.lines[class]) > 0 && m.fits(class) {
+			m.granted.Add(1)
+			m.tell(class, true)
+		}
+	}
+}
+
+// tell ends the wait of the first in a line.
+func (m *room) tell(class int, granted bool) {
+	first := m.lines[class][0]
+	m.lines[class] = m.lines[class][1:]
+	m.waiting[class].Add(-1)
+	first.told <- granted
+}
+
+// shake has everybody who waits look again: whether room is needed may have changed.
+func (m *room) shake() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for class := range m.lines {
+		for len(m.lines[class]) > 0 {
+			m.tell(class, false)
+		}
+	}
+}
+
+// enter puts an operation in line.
+func (m *room) enter(class int) *newcomer {
+	n := &newcomer{told: make(chan bool, 1)}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.lines[class] = append(m.lines[class], n)
+	m.waiting[class].Add(1)
+	return n
+}
+
+// leave takes an operation out of a line. It reports whether it was told in the meantime that it has room.
+func (m *room) leave(class int, n *newcomer) (granted bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if i := slices.Index(m.lines[class], n); i >= 0 {
+		m.lines[class] = slices.Delete(m.lines[class], i, i+1)
+		m.waiting[class].Add(-1)
+		return false
+	}
+	return <-n.told
+}
+
+// turn is how an operation, or a batch of them, waits for room: in all no longer than most of the time that it has, so that who asks
+// hears of a refusal.
+type turn struct {
+	ctx   context.Context
+	c     *Counter
+	by    time.Time
+	pass  *room // has room for one more key
+	lane  *lane // where the operation found none,
+	class int   // for such a key
+}
+
+// patience is which part of its time an operation waits for room.
+const patience = 0.75
+
+// wait waits for room where there was none. It reports whether to try again.
+func (w *turn) wait() bool {
+	w.end()
+	left := w.left()
+	if left <= 0 || w.ctx.Err() != nil {
+		w.c.behind.Add(1)
+		return false
+	}
+	n := w.lane.room.enter(w.class)
+	w.lane.hurry()
+	if w.await(n, left) {
+		return true
+	}
+	w.c.behind.Add(1)
+	return false
+}
+
+// left is how long the operation may wait still.
+func (w *turn) left() time.Duration {
+	now := time.Now()
+	if w.by.IsZero() {
+		bound := w.c.opt.LoadTimeout
+		if deadline, ok := w.ctx.Deadline(); ok {
+			bound = deadline.Sub(now)
+		}
+		w.by = now.Add(time.Duration(patience * float64(bound)))
+	}
+	return w.by.Sub(now)
+}
+
+// await waits in line for some time, and reports whether something has changed in it.
+func (w *turn) await(n *newcomer, left time.Duration) bool {
+	m := &w.lane.room
+	timer := time.NewTimer(left)
+	defer timer.Stop()
+	if w.c.closed.Load() {
+		m.shake() // whoever closed it may have done so before this one was in line
+	}
+	granted, told := false, true
+	select {
+	case granted = <-n.told:
+	case <-timer.C:
+		granted, told = m.leave(w.class, n), false
+	case <-w.ctx.Done():
+		granted, told = m.leave(w.class, n), false
+	}
+	if granted && told {
+		w.pass = m
+	} else if granted {
+		m.granted.Add(-1)
+	}
+	return told
+}
+
+// end gives back room that was not used, or that what was counted now takes itself.
+func (w *turn) end() {
+	if w.pass != nil {
+		w.pass.granted.Add(-1)
+		w.pass = nil
+	}
+}
+
+// admits reports whether the store may be given one more key to take. If not, the turn says where there is no room. What the store
+// can't be told is bounded by memory alone. The partition is locked.
+func (w *turn) admits(t *target) bool {
+	m := &t.p.lane.room
+	if w.pass == m || m.open(newKey) || t.p.failing || t.p.c.health.down.Load() {
+		return true
+	}
+	class := newKey
+	if r := t.p.find(t.hash, t.ns, t.check.Key); r != 0 {
+		if t.p.arena.entry(r).has(flagDirty | flagParked) {
+			return true
+		}
+		if class = knownKey; m.open(class) {
+			return true
+		}
+	}
+	w.lane, w.class = t.p.lane, class
+	return false
+}
+
+// admitsAll is admits for all keys of a call.
+func (k *call) admitsAll() bool {
+	for i := range k.targets {
+		if !k.turn.admits(&k.targets[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// keysOwed is how many keys of the partition wait for the store.
+func (p *partition) keysOwed() int64 { return int64(p.drawn-p.covered) + p.adoptedKeys }
+
+// account has the lane know how many keys of the partition wait for the store. While that does not take them, they take no room
+// of others.
+func (p *partition) account() {
+	owed := p.keysOwed()
+	if p.failing {
+		owed = 0
+	}
+	p.lane.room.owed.Add(owed - p.accounted)
+	p.accounted = owed
+}
