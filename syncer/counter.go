@@ -33,12 +33,13 @@ type Counter struct {
 	holdMu sync.Mutex
 	holds  map[string]*reservation
 
-	closed  atomic.Bool // nothing more is counted
-	stopped atomic.Bool // nothing more is settled
-	stop    context.CancelFunc
-	done    sync.WaitGroup
-	once    sync.Once
-	err     error
+	draining atomic.Bool // nothing more is counted, but for what was promised
+	closed   atomic.Bool // nothing more is counted or read
+	stopped  atomic.Bool // nothing more is settled
+	stop     context.CancelFunc
+	done     sync.WaitGroup
+	once     sync.Once
+	err      error
 
 	batchesOK, batchesUnknown, batchesRefused atomic.Int64
 	flushed, loads, losses, badKeys, behind   atomic.Int64
@@ -68,9 +69,8 @@ func New(opt Options) (*Counter, error) {
 	c.tight = make(chan struct{}, 1)
 	c.health = health{enough: min(enoughSilent, len(c.parts)), silent: map[int]bool{}}
 	for range min(opt.Lanes, len(c.parts)) {
-		c.lanes = append(c.lanes, c.newLane(lineFlush))
-		c.lanes[len(c.lanes)-1].room.init(opt.MaxLag, opt.RoundTimeout)
-		c.loaders = append(c.loaders, c.newLane(lineLoad))
+		c.lanes = append(c.lanes, c.newLane(lineFlush, opt.MaxLag))
+		c.loaders = append(c.loaders, c.newLane(lineLoad, 0))
 	}
 	for i := range c.parts {
 		p := &c.parts[i]
@@ -145,6 +145,21 @@ func (c *Counter) Open(ctx context.Context) error {
 	return nil
 }
 
+// Drain refuses what would be counted from now on, but for reservations that are confirmed: nothing is pending any more once what is
+// has been flushed. What only reads is answered on.
+func (c *Counter) Drain() {
+	c.draining.Store(true)
+	for i := range c.parts {
+		p := &c.parts[i]
+		p.mu.Lock()
+		p.draining = true
+		p.mu.Unlock()
+	}
+	for _, l := range c.lanes {
+		l.room.shake()
+	}
+}
+
 // Close refuses new operations, flushes until nothing is pending or ctx is done, and stops every goroutine. The error says
 // how much the store did not take. Further calls return the same.
 func (c *Counter) Close(ctx context.Context) error {
@@ -154,8 +169,8 @@ func (c *Counter) Close(ctx context.Context) error {
 			return
 		}
 		c.err = c.Flush(ctx)
-		if n := c.Stats().PendingBuckets; n > 0 && c.err == nil {
-			c.err = fmt.Errorf("close: the store refuses %d buckets", n)
+		if l := c.left(); l.buckets > 0 {
+			c.err = fmt.Errorf("close: %w: the store has not acknowledged %d events of %d keys, in %d buckets", ErrUnknownOutcome, l.events, l.keys, l.buckets)
 		}
 		c.stop()
 		c.done.Wait()
@@ -168,15 +183,13 @@ func (c *Counter) Close(ctx context.Context) error {
 // refuse lets no operation count from now on, nor wait to.
 func (c *Counter) refuse() {
 	c.closed.Store(true)
+	c.Drain()
 	for i := range c.parts {
 		p := &c.parts[i]
 		p.mu.Lock()
 		p.closed = true
 		p.wake()
 		p.mu.Unlock()
-	}
-	for _, l := range c.lanes {
-		l.room.shake()
 	}
 }
 
@@ -193,10 +206,34 @@ func (c *Counter) Flush(ctx context.Context) error {
 			err = c.commit(ctx, p, 0) // what was taken over from others since then
 		}
 		if err != nil {
-			return fmt.Errorf("flush: %w: the store has not acknowledged %d buckets", ErrUnknownOutcome, c.Stats().PendingBuckets)
+			return fmt.Errorf("flush: %w: the store has not acknowledged %d buckets", ErrUnknownOutcome, c.pendingBuckets())
 		}
 	}
 	return nil
+}
+
+// left is what the store does not have.
+type left struct{ events, keys, buckets int64 }
+
+func (c *Counter) left() (l left) {
+	if l.buckets = c.pendingBuckets(); l.buckets == 0 {
+		return l
+	}
+	c.Unflushed(func(_, _ []byte, n int64) {
+		l.events += n
+		l.keys++
+	})
+	return l
+}
+
+func (c *Counter) pendingBuckets() (n int64) {
+	for i := range c.parts {
+		p := &c.parts[i]
+		p.mu.Lock()
+		n += p.pendingBuckets
+		p.mu.Unlock()
+	}
+	return n
 }
 
 // commit waits until all tickets up to this one are acknowledged.

@@ -57,7 +57,7 @@ func (c *Counter) Do(ctx context.Context, op *Op, res *Result) error {
 // checks may have been asked for ahead.
 func (c *Counter) do(w *turn, op *Op, res *Result, ahead []*want) (refused bool, err error) {
 	res.Reset()
-	if c.closed.Load() {
+	if c.closed.Load() || op.Kind != Count && c.draining.Load() {
 		return false, ErrClosed
 	}
 	now := c.opt.Now()
@@ -191,7 +191,7 @@ func (c *Counter) addHere(t *target, op *Op, res *Result, ts, now int64, w *turn
 	switch {
 	case p.refuses(op.Foreign) || op.Beside && p.degraded():
 		return 0, ErrElsewhere
-	case p.closed:
+	case p.draining:
 		return 0, ErrClosed
 	case !w.admits(t):
 		return 0, ErrBehind

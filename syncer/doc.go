@@ -18,7 +18,12 @@
 // counts only if no round that may change the key was under way meanwhile.
 //
 // Partitions are served in the order in which they come to be due, by the clock or because somebody waits, each once before another is
-// served twice: who waits takes no turn from counts that nobody waits for.
+// served twice: who waits takes no turn from counts that nobody waits for. If more waits than the store takes in a moment, half of a
+// round is what has waited the longest, and half what has counted most.
+//
+// With [Options.MaxLag] no more keys may wait for the store than it takes within a part of that, at the pace that was measured last: an
+// operation that would have to wait for the store with one more key than that waits for room first, and is refused with [ErrBehind] if
+// there is none in time. A key that waits for the store already needs no room. While the store takes nothing memory is the bound.
 //
 // # What it promises
 //

@@ -21,8 +21,8 @@ func (c *Counter) evaluate(k *call, res *Result) (counted bool, err error) {
 		if err := k.reach(); err != nil {
 			return false, err
 		}
-		if !k.admitsAll() {
-			return false, ErrBehind
+		if err := k.admitsAll(); err != nil {
+			return false, err
 		}
 		if err := c.count(k); err != nil {
 			return false, err
@@ -49,8 +49,8 @@ func (c *Counter) evaluate(k *call, res *Result) (counted bool, err error) {
 	if op.Kind == Count || !res.Allowed && (!op.CountDenied || k.hold != nil) {
 		return false, nil
 	}
-	if !k.admitsAll() {
-		return false, ErrBehind
+	if err := k.admitsAll(); err != nil {
+		return false, err
 	}
 	if k.hold != nil {
 		c.place(k)

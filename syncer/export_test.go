@@ -96,8 +96,11 @@ func (c *Counter) Room() (owed, granted, waiting int64) {
 	return owed, granted, waiting
 }
 
-// NewPace returns a pace that is never taken to be slower than this.
-func NewPace(least float64) *pace { return &pace{least: least} }
+// NewPace returns a pace that begins with a guess.
+func NewPace(perSecond float64) *pace {
+	p := newPace(perSecond)
+	return &p
+}
 
 func (p *pace) Note(keys int, took time.Duration) { p.note(keys, took) }
 func (p *pace) Within(d time.Duration) int64      { return p.within(d) }

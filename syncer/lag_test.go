@@ -66,8 +66,8 @@ func (f *flood) start(callers int) *flood {
 		f.callers.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
 				f.one(f.name(n, i))
-				if i%100 == 0 {
-					time.Sleep(time.Millisecond) // 100,000 a second each, if nothing holds it up
+				if i%20 == 0 {
+					time.Sleep(time.Millisecond) // 20,000 a second each, if nothing holds it up
 				}
 			}
 		})
@@ -103,7 +103,7 @@ func oldest(c *syncer.Counter, d time.Duration) (most time.Duration) {
 
 const (
 	testLag = 2 * time.Second
-	perKey  = 50 * time.Microsecond // 20,000 a second
+	perKey  = 200 * time.Microsecond // 5,000 a second
 )
 
 func openLagging(t *testing.T, s syncer.Store) *syncer.Counter {
@@ -137,24 +137,25 @@ func TestCountsAreNeverOlderThanMaxLag(t *testing.T) {
 	})
 }
 
-// TestOnePartitionTakesNoTimeOfOthers has the flood aim at one partition, while others count in all.
-func TestOnePartitionTakesNoTimeOfOthers(t *testing.T) {
+// TestManyNewKeysInOnePartition has a flood aim at one partition, of which a round takes little, beside a steady stream to all others.
+func TestManyNewKeysInOnePartition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := openLagging(t, newPaced(perKey))
 		place := syncer.Placement{Partitions: 64}
-		aimed := func(caller, i int) string {
-			for j := 0; ; j++ {
-				if key := fmt.Sprint("aimed-", caller, "-", i, "-", j); place.Of(nil, []byte(key)) == 7 {
-					return key
-				}
+		c := open(t, syncer.Options{Store: newPaced(perKey), MaxLag: testLag, FlushInterval: 50 * time.Millisecond, Placement: place,
+			Lanes: 1, MaxRoundKeys: 64})
+		aimed := func(_, i int) string { return keyIn(place, 7, fmt.Sprint("aimed-", i, "-")) }
+		f := (&flood{t: t, c: c, patience: 200 * time.Millisecond, name: aimed}).start(1)
+		ctx, stop := context.WithCancel(context.Background())
+		defer stop()
+		go func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				add(t, c, fmt.Sprint("known-", i%2000), 1, 0)
+				time.Sleep(250 * time.Microsecond) // 4,000 a second
 			}
-		}
-		f := (&flood{t: t, c: c, patience: 200 * time.Millisecond, name: aimed}).start(2)
-		g := (&flood{t: t, c: c, patience: 200 * time.Millisecond, name: newKeys}).start(2)
-		most := oldest(c, 10*time.Second)
+		}()
+		most := oldest(c, 8*time.Second)
 		f.end()
-		g.end()
-		t.Logf("%d counted in one partition, %d in all; the oldest was %v old", f.counted.Load(), g.counted.Load(), most)
+		t.Logf("%d counted in one partition; the oldest count was %v old", f.counted.Load(), most)
 		if most > testLag {
 			t.Errorf("the oldest count was %v old, with a lag of at most %v", most, testLag)
 		}
@@ -264,7 +265,7 @@ func TestClosingEndsTheWaitForRoom(t *testing.T) {
 		store := newPaced(perKey)
 		c := openLagging(t, store)
 		var waiting sync.WaitGroup
-		for i := range 60_000 {
+		for i := range 20_000 {
 			waiting.Go(func() {
 				err := c.Do(context.Background(), addOp(fmt.Sprint("k", i), 1, syncer.AckMemory), new(syncer.Result))
 				if err != nil && !errors.Is(err, syncer.ErrClosed) {
@@ -285,10 +286,13 @@ func TestClosingEndsTheWaitForRoom(t *testing.T) {
 
 func TestPace(t *testing.T) {
 	p := syncer.NewPace(100)
+	if n := p.Within(2 * time.Second); n != 200 {
+		t.Errorf("at a guess of 100 a second %d in two", n)
+	}
 	for range 200 {
 		p.Note(1000, 20*time.Millisecond)
 	}
-	if n := p.Within(2 * time.Second); n < 99_000 || n > 100_000 {
+	if n := p.Within(2 * time.Second); n < 95_000 || n > 100_000 {
 		t.Errorf("at 50,000 a second %d in two", n)
 	}
 	p.Note(2000, time.Second)
@@ -296,10 +300,7 @@ func TestPace(t *testing.T) {
 		t.Errorf("after a second at 2,000: %d", n)
 	}
 	p.Note(1, time.Hour)
-	if n := p.Within(time.Second); n != 100 {
-		t.Errorf("a store that stands still: %d, want 100", n)
-	}
-	if n := p.Within(time.Microsecond); n != 1 {
-		t.Errorf("within no time: %d, want 1", n)
+	if n := p.Within(time.Second); n != 1 {
+		t.Errorf("a store that stands still: %d, want 1", n)
 	}
 }

@@ -58,10 +58,12 @@ const (
 	lines
 )
 
-func (c *Counter) newLane(line int) *lane {
+func (c *Counter) newLane(line int, lag time.Duration) *lane {
 	l := &lane{c: c, line: line, cut: c.cutRound, settle: c.settle, signal: make(chan struct{}, 1)}
+	l.room.init(lag, c.opt.RoundTimeout)
 	if line == lineLoad {
 		l.cut, l.settle = c.cutLoad, c.settleLoad
+		l.room.atOnce = maxKeysAtOnce // what is loaded is not measured
 	}
 	return l
 }
@@ -69,19 +71,28 @@ func (c *Counter) newLane(line int) *lane {
 // kick puts a partition in line, unless it is.
 func (l *lane) kick(p *partition) { l.kickAs(p, time.Now()) }
 
-// kickAs puts a partition in line as if it had come to be due at some time.
+// kickAs puts a partition in line, or moves it up, as if it had come to be due at some time.
 func (l *lane) kickAs(p *partition, since time.Time) {
 	l.mu.Lock()
-	if !p.inLine[l.line] {
-		p.inLine[l.line] = true
-		at := len(l.due)
-		for at > 0 && since.Before(l.due[at-1].since) {
-			at--
-		}
-		l.due = slices.Insert(l.due, at, turnOf{p, since})
-	}
+	l.putInLine(p, since)
 	l.mu.Unlock()
 	l.wake()
+}
+
+func (l *lane) putInLine(p *partition, since time.Time) {
+	at := len(l.due)
+	for at > 0 && since.Before(l.due[at-1].since) {
+		at--
+	}
+	if p.inLine[l.line] {
+		i := slices.IndexFunc(l.due[at:], func(o turnOf) bool { return o.p == p })
+		if i < 0 {
+			return // it is before that
+		}
+		l.due = slices.Delete(l.due, at+i, at+i+1)
+	}
+	p.inLine[l.line] = true
+	l.due = slices.Insert(l.due, at, turnOf{p, since})
 }
 
 // wake has the lane look at who is in line.
@@ -92,11 +103,11 @@ func (l *lane) wake() {
 	}
 }
 
-// next returns the partition that is first in line, nil if none is.
-func (l *lane) next() *partition {
+// next returns the partition that is first in line, nil if none is, or none that has been due for longer than this.
+func (l *lane) next(longer time.Duration) *partition {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.due) == 0 {
+	if len(l.due) == 0 || time.Since(l.due[0].since) < longer {
 		return nil
 	}
 	p := l.due[0].p
@@ -180,11 +191,11 @@ func (l *lane) jitter() time.Duration {
 
 // work makes one exchange with the first in line.
 func (l *lane) work(ctx context.Context) {
-	begun := time.Now()
+	begun, longer := time.Now(), l.overdue()
 	var rounds []*Round
 	keys, buckets := 0, 0
-	for len(rounds) < l.most() && keys < maxKeysAtOnce && buckets < maxBucketsAtOnce {
-		p := l.next()
+	for len(rounds) < l.most() && keys < l.room.atOnce && buckets < maxBucketsAtOnce {
+		p := l.next(longer)
 		if p == nil {
 			break
 		}

@@ -25,7 +25,7 @@ type weighed struct {
 
 // share is how many keys a partition's next round may have: its part of what the store takes in the time of a turn.
 func (l *lane) share(p *partition) int {
-	most := l.c.opt.MaxRoundKeys
+	most := min(l.c.opt.MaxRoundKeys, l.room.atOnce)
 	owed, turn := l.room.owed.Load(), l.room.turn.Load()
 	if owed <= turn {
 		return most
@@ -94,14 +94,28 @@ func (l *lane) turnAgain(p *partition) time.Time {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if since := p.unflushedSince(); !since.IsZero() && now.Sub(since) > l.room.lag/overdue {
+	if since := p.unflushedSince(); !since.IsZero() && now.Sub(since) > l.room.lag/overduePart {
 		return since
 	}
 	return now
 }
 
-// overdue is the part of the lag after which a count goes before those that came later, wherever they are.
-const overdue = 4
+// overduePart is the part of the lag after which what is the oldest is flushed first, wherever it is, and nothing that is younger with it:
+// of a partition that has more than others an exchange could take little otherwise.
+const overduePart = 4
+
+// overdue is for how long the partitions of the next exchange must have been due: 0, unless the first in line has waited for too long.
+func (l *lane) overdue() time.Duration {
+	if l.room.lag == 0 {
+		return 0
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if most := l.room.lag / overduePart; len(l.due) > 0 && time.Since(l.due[0].since) > most {
+		return most
+	}
+	return 0
+}
 
 // keysTaken is how many keys the store has taken with some rounds.
 func keysTaken(rounds []*Round) (n int) {

@@ -7,13 +7,16 @@ import (
 
 // pace measures how many keys a second the store takes while it has any to take. What was long ago counts less than what was
 // just now, by time that was spent on exchanges: at rest it remembers.
-type pace struct {
-	keys, seconds float64
-	least         float64 // it is never taken to be slower, in keys a second
-}
+type pace struct{ keys, seconds float64 }
 
 // paceMemory is the time in exchanges after which an exchange counts for a third.
 const paceMemory = time.Second
+
+// newPace begins with a guess, which counts for a tenth of what is remembered.
+func newPace(perSecond float64) pace {
+	const weight = 0.1
+	return pace{keys: weight * perSecond, seconds: weight}
+}
 
 // note takes in an exchange of so many keys.
 func (p *pace) note(keys int, took time.Duration) {
@@ -25,9 +28,5 @@ func (p *pace) note(keys int, took time.Duration) {
 
 // within is how many keys the store takes within d, at least one.
 func (p *pace) within(d time.Duration) int64 {
-	each := p.least
-	if p.seconds > 0 {
-		each = max(each, p.keys/p.seconds)
-	}
-	return max(1, int64(each*d.Seconds()))
+	return max(1, int64(p.keys/p.seconds*d.Seconds()))
 }

@@ -90,6 +90,7 @@ type partition struct {
 	retryAt            time.Time
 	backoff            time.Duration
 	closed             bool        // nothing more is counted
+	draining           bool        // nothing but what was promised is
 	inLine             [lines]bool // guarded by the locks of the lanes
 	pendingBuckets     int64
 	expired, evictions int64

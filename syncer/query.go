@@ -122,7 +122,7 @@ func (t *topper) cut(n int) {
 // Forget resets a key: its count is zero in memory at once, and in the store when Forget returns. If the store does not
 // answer before ctx is done the error wraps ErrUnknownOutcome; the store is then reset as soon as it does.
 func (c *Counter) Forget(ctx context.Context, ns, key []byte) error {
-	if c.closed.Load() {
+	if c.draining.Load() {
 		return ErrClosed
 	}
 	check := Check{NS: ns, Key: key}

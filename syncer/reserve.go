@@ -25,7 +25,7 @@ type held struct {
 // has to happen soon, as a partition can't be handed over meanwhile. CountDenied has no effect.
 func (c *Counter) Reserve(ctx context.Context, id string, op *Op, res *Result) error {
 	res.Reset()
-	if c.closed.Load() {
+	if c.draining.Load() {
 		return ErrClosed
 	}
 	k := c.calls.Get().(*call)

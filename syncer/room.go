@@ -15,7 +15,9 @@ import (
 // Keys that are new may fill a quarter of the lag, so that a flood of them leaves room for keys that are known, and those half of it.
 // The rest is for a store that gets slower all at once.
 type room struct {
-	lag time.Duration // 0: there is always room
+	lag     time.Duration // 0: there is always room
+	timeout time.Duration // of an exchange
+	atOnce  int           // how many keys an exchange may have: what takes too long has no answer. Of the lane's goroutine
 
 	owed    atomic.Int64 // keys that wait for the store, but for those of partitions whose rounds fail
 	granted atomic.Int64 // to operations that have waited for it and not come back yet
@@ -38,12 +40,21 @@ const (
 // roomParts is which part of the lag the keys of a class, and those before it, may fill.
 var roomParts = [classes]time.Duration{knownKey: 2, newKey: 4}
 
+const (
+	// timeoutParts is which part of its timeout an exchange may take, at the pace of those before.
+	timeoutParts = 2
+	// leastAtOnce is how many keys an exchange may have in any case, firstAtOnce the first one.
+	leastAtOnce = 64
+	firstAtOnce = 256
+)
+
 // newcomer is an operation that waits for room. It is told whether it has some, or is to look again.
 type newcomer struct{ told chan bool }
 
-// init sets the lag. A store that needs longer than timeout for an exchange does not answer: so it is at least that fast.
+// init sets the lag, and for a store that nothing is known of that it is a slow one.
 func (m *room) init(lag, timeout time.Duration) {
-	m.lag, m.pace.least = lag, maxKeysAtOnce/timeout.Seconds()
+	m.lag, m.timeout = lag, timeout
+	m.pace = newPace(firstAtOnce * timeoutParts / timeout.Seconds())
 	m.resize()
 }
 
@@ -53,6 +64,7 @@ func (m *room) resize() {
 		m.most[class].Store(m.pace.within(m.lag / part))
 	}
 	m.turn.Store(m.pace.within(turnTime))
+	m.atOnce = int(min(maxKeysAtOnce, max(leastAtOnce, m.pace.within(m.timeout/timeoutParts))))
 }
 
 // open reports whether there is room for a key of a class, and nobody waits for it who came before.
@@ -178,7 +190,7 @@ func (w *turn) await(n *newcomer, left time.Duration) bool {
 	m := &w.lane.room
 	timer := time.NewTimer(left)
 	defer timer.Stop()
-	if w.c.closed.Load() {
+	if w.c.draining.Load() {
 		m.shake() // whoever closed it may have done so before this one was in line
 	}
 	granted, told := false, true
@@ -225,14 +237,17 @@ func (w *turn) admits(t *target) bool {
 	return false
 }
 
-// admitsAll is admits for all keys of a call.
-func (k *call) admitsAll() bool {
+// admitsAll returns why a call may not count, nil if all of its keys have room.
+func (k *call) admitsAll() error {
 	for i := range k.targets {
-		if !k.turn.admits(&k.targets[i]) {
-			return false
+		switch t := &k.targets[i]; {
+		case t.p.draining:
+			return ErrClosed
+		case !k.turn.admits(t):
+			return ErrBehind
 		}
 	}
-	return true
+	return nil
 }
 
 // keysOwed is how many keys of the partition wait for the store.

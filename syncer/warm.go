@@ -93,7 +93,7 @@ func (t *target) look() (ready bool, err error) {
 		case t.known():
 			t.leave()
 			return true, nil
-		case t.p.closed:
+		case t.p.c.closed.Load():
 			return false, ErrClosed
 		case t.want == nil && t.ahead != nil:
 			t.want, t.ahead = t.ahead, nil
