@@ -89,7 +89,7 @@ func TestAnswers(t *testing.T) {
 		{"top one", "GET /v1/top?n=1&window=1h", "", `{"window":"1h","keys":[{"ns":"default","key":"a\"b","count":9}]}`},
 		{"reset", "POST /v1/reset", `{"key":"k"}`, `{"key":"k","reset":true}`},
 		{"healthz", "GET /healthz", "", `{"live":true}`},
-		{"readyz", "GET /readyz", "", `{"ready":true,"degraded":false}`},
+		{"readyz", "GET /readyz", "", `{"ready":true,"degraded":false,"unflushed_age_ms":0,"max_lag_ms":0,"waiting":0}`},
 		{"head", "HEAD /healthz", "", `{"live":true}`},
 	}
 	for _, tt := range tests {
@@ -135,7 +135,7 @@ func TestDegradedIsSaid(t *testing.T) {
 			t.Errorf("%s: %s", request, got)
 		}
 	}
-	if got := string(call(s, "GET /readyz", "").Response.Body()); got != `{"ready":true,"degraded":true,"reasons":["Redis: is \"away\"","time"]}` {
+	if got := string(call(s, "GET /readyz", "").Response.Body()); got != `{"ready":true,"degraded":true,"reasons":["Redis: is \"away\"","time"],"unflushed_age_ms":0,"max_lag_ms":0,"waiting":0}` {
 		t.Error(got)
 	}
 }

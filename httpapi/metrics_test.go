@@ -13,7 +13,7 @@ import (
 func TestMetrics(t *testing.T) {
 	f := newFake()
 	f.stats = node.Stats{
-		Counter: node.CounterStats{Keys: 5, PendingBuckets: 6, UnflushedAge: 1500 * time.Millisecond, BatchesOKTotal: 7, BatchesUnknownTotal: 1, DroppedExpiredTotal: 2},
+		Counter: node.CounterStats{Keys: 5, PendingBuckets: 6, UnflushedAge: 1500 * time.Millisecond, MaxLag: 10 * time.Second, WaitingForRoom: 3, BehindTotal: 4, BatchesOKTotal: 7, BatchesUnknownTotal: 1, DroppedExpiredTotal: 2},
 		Ops:     []node.OpCount{{Op: "add", Source: "memory", Total: 11}, {Op: "count", Source: "owner", Total: 3}},
 		Members: 3, RingVersion: 9, Store: node.StoreHealth{Up: true, RoundTrips: 44, RTTMicros: 250}, ClockOffsetMS: -1500,
 	}
@@ -28,7 +28,8 @@ func TestMetrics(t *testing.T) {
 	call(s, "POST /v1/add", `{`)
 	got := string(call(s, "GET /metrics", "").Response.Body())
 	for _, line := range []string{
-		"twotier_pending_buckets 6", "twotier_unflushed_age_seconds 1.5", `twotier_ops_total{op="add",source="memory"} 11`, `twotier_ops_total{op="count",source="owner"} 3`,
+		"twotier_pending_buckets 6", "twotier_unflushed_age_seconds 1.5",
+		"twotier_max_lag_seconds 10", "twotier_lag_waiting 3", "twotier_lag_refused_total 4", `twotier_ops_total{op="add",source="memory"} 11`, `twotier_ops_total{op="count",source="owner"} 3`,
 		`twotier_flush_batches_total{result="ok"} 7`, `twotier_flush_batches_total{result="unknown"} 1`, "twotier_redis_roundtrips_total 44",
 		"twotier_keys 5", `twotier_dropped_total{reason="expired"} 2`, "twotier_members 3", "twotier_ring_version 9", "twotier_redis_up 1",
 		"twotier_redis_rtt_seconds 0.00025", "twotier_clock_offset_seconds -1.5", `twotier_http_requests_total{code="200"} 1`,

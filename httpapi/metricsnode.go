@@ -19,6 +19,9 @@ func (e *exposition) counter(c node.CounterStats) {
 	e.gauge("twotier_pending_buckets", "Buckets that Redis has not acknowledged.", c.PendingBuckets)
 	e.float("twotier_unflushed_age_seconds", "gauge", "Age of the oldest count that Redis has not acknowledged.",
 		c.UnflushedAge.Seconds())
+	e.float("twotier_max_lag_seconds", "gauge", "Bound of that age while Redis answers; 0 if memory alone bounds it.", c.MaxLag.Seconds())
+	e.gauge("twotier_lag_waiting", "Operations that wait because of that bound.", c.WaitingForRoom)
+	e.total("twotier_lag_refused_total", "Operations that waited in vain because of that bound, and were refused.", c.BehindTotal)
 	e.gauge("twotier_keys", "Keys in memory.", c.Keys)
 	e.gauge("twotier_memory_bytes", "Memory held for keys and buckets.", c.MemoryBytes)
 	e.gauge("twotier_memory_max_bytes", "Bound of the memory held for keys and buckets.", c.MaxMemory)

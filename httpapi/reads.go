@@ -227,6 +227,10 @@ func (s *Server) ready(ctx *fasthttp.RequestCtx) *problem {
 	if len(degraded) > 0 {
 		b = append(b, ']')
 	}
+	c := s.service.Stats().Counter
+	b = strconv.AppendInt(append(b, `,"unflushed_age_ms":`...), c.UnflushedAge.Milliseconds(), 10)
+	b = strconv.AppendInt(append(b, `,"max_lag_ms":`...), c.MaxLag.Milliseconds(), 10)
+	b = strconv.AppendInt(append(b, `,"waiting":`...), c.WaitingForRoom, 10)
 	ctx.Response.AppendBody(append(b, '}'))
 	return nil
 }

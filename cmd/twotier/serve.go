@@ -10,18 +10,20 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
 	"twotier/internal/config"
 )
 
-// Bounds of stopping: what this node owns gets handTimeout to be handed over, requests under way drainTimeout, and what is pending
-// flushTimeout to reach the store.
+// Bounds of stopping besides --drain-timeout: what this node owns gets handTimeout to be handed over, requests under way finishTimeout,
+// and whoever is told that the node is gone leaveTimeout to hear of it.
 const (
-	handTimeout  = 10 * time.Second
-	drainTimeout = 5 * time.Second
-	flushTimeout = 10 * time.Second
+	handTimeout   = 10 * time.Second
+	finishTimeout = 5 * time.Second
+	leaveTimeout  = 5 * time.Second
 )
 
 // serve runs a server until ctx is done, then flushes what it counted. Stdout gets one line once it is ready.
@@ -39,13 +41,34 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 	}
 	go s.runHangups(ctx)
 	s.announce(stdout, stderr)
-	<-ctx.Done()
+	s.runUntil(ctx)
 	log.Info("stopping: handing over, finishing requests and flushing", "pending_buckets", s.node.Stats().Counter.PendingBuckets)
 	if err := s.close(); err != nil {
 		return err
 	}
 	log.Info("stopped: everything is flushed")
 	return nil
+}
+
+// runUntil waits for the end. A terminal that hangs up, or a supervisor that asks for the configuration to be read again, does not end
+// the server.
+func (s *server) runUntil(ctx context.Context) {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hangups:
+			s.reload()
+		}
+	}
+}
+
+// reload reads again what may change while the server runs: nothing so far.
+func (s *server) reload() {
+	s.log.Info("SIGHUP: there is nothing to reload; settings take effect with a restart")
 }
 
 // announce prints the line that scripts wait for to stdout, and what a person may want to try to stderr.

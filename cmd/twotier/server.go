@@ -126,7 +126,7 @@ func newCounter(cfg config.Config, st stores, clock *node.Clock, log *slog.Logge
 		memory /= 2 // the other half is the store's
 	}
 	return syncer.New(syncer.Options{
-		Store: st.store, Now: clock.Now, Namespaces: spaces, Ack: ack, FlushInterval: cfg.FlushInterval,
+		Store: st.store, Now: clock.Now, Namespaces: spaces, Ack: ack, FlushInterval: cfg.FlushInterval, MaxLag: cfg.MaxLag,
 		Placement: st.place, RoundTimeout: cfg.RedisTimeout, MaxMemory: memory, Foreign: cfg.Gossip != "" || cfg.Mode == string(node.ModeRedis), Logger: log,
 	})
 }
@@ -188,21 +188,25 @@ func orTaken(err error, flag, address string) error {
 	return fmt.Errorf("--%s: %s is taken by another process; name another address, or port 0 for any that is free", flag, address)
 }
 
-// close hands over what this node owns, stops accepting, finishes what is under way, flushes, and only then lets go of the store.
+// close hands over what this node owns and flushes the rest, while reads are answered on; then it stops accepting, finishes what is
+// under way, and only then lets go of the store.
 func (s *server) close() error {
 	hand, cancel := context.WithTimeout(context.Background(), handTimeout)
 	defer cancel()
 	err := s.node.Drain(hand)
-	drain, cancel := context.WithTimeout(context.Background(), drainTimeout)
+	flush, cancel := context.WithTimeout(context.Background(), s.cfg.DrainTimeout)
 	defer cancel()
-	err = errors.Join(err, s.http.Close(drain))
-	flush, cancel := context.WithTimeout(context.Background(), flushTimeout)
+	err = errors.Join(err, s.node.Flush(flush))
+	finish, cancel := context.WithTimeout(context.Background(), finishTimeout)
 	defer cancel()
-	err = errors.Join(err, s.node.Close(flush))
+	err = errors.Join(err, s.http.Close(finish))
+	leave, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	defer cancel()
+	err = errors.Join(err, s.node.Close(leave))
 	if s.peers != nil {
-		err = errors.Join(err, s.peers.Close(flush))
+		err = errors.Join(err, s.peers.Close(leave))
 		s.wires.Close()
 	}
 	s.files.Close()
-	return errors.Join(err, s.store.close(flush))
+	return errors.Join(err, s.store.close(leave))
 }

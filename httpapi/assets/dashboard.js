@@ -120,7 +120,10 @@ function showMetrics(all, now) {
   spark($("spark"), state.rates, 84);
   $("mix").replaceChildren(...Object.keys(byOp).sort().map((op) =>
     element("li", {}, op + " ", element("b", {}, figure(per(byOp[op], before.byOp[op]))))));
+  const lag = sum(all, "twotier_max_lag_seconds"), waiting = sum(all, "twotier_lag_waiting");
   facts("flush", [
+    ["oldest", sum(all, "twotier_unflushed_age_seconds").toFixed(1) + " s" + (lag ? " of " + lag + " s" : "")],
+    ...(waiting ? [["writes waiting", figure(waiting)]] : []),
     ["batches a second", figure(per(batches, before.batches))],
     ["dropped", figure(sum(all, "twotier_dropped_total"))],
   ]);

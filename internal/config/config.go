@@ -62,6 +62,10 @@ type Config struct {
 	HotRate int
 	// FlushInterval is the time between two flushes, at least 1ms.
 	FlushInterval time.Duration
+	// MaxLag bounds the age of counts that Redis has not acknowledged, as long as it answers; 0 is no bound but that of memory.
+	MaxLag time.Duration
+	// DrainTimeout bounds how long a server that stops flushes, at least 1ms.
+	DrainTimeout time.Duration
 	// MaxMemory bounds the counters in memory, in bytes.
 	MaxMemory int64
 	// RequestTimeout bounds one request, at least 1ms.

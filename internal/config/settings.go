@@ -36,6 +36,8 @@ func serverSettings() []setting {
 			set: func(c *Config, text string) error { c.Node = text; return checkName(text) }},
 		{name: "request-timeout", def: "2s", arg: "DURATION", help: "longest time for one request",
 			set: func(c *Config, text string) error { return setPositive(&c.RequestTimeout, text) }},
+		{name: "drain-timeout", def: "30s", arg: "DURATION", help: "longest time to flush what is pending after SIGTERM",
+			set: func(c *Config, text string) error { return setPositive(&c.DrainTimeout, text) }},
 		{name: "log-level", def: "info", arg: "LEVEL", help: "debug, info, warn or error",
 			set: func(c *Config, text string) error { return setLevel(&c.LogLevel, text) }},
 		{name: "log-format", def: "text", arg: "FORMAT", help: "text or json, on stderr",
@@ -97,6 +99,9 @@ func countingSettings() []setting {
 			set: func(c *Config, text string) error { return setChoice(&c.Ack, text, "memory", "redis") }},
 		{name: "flush-interval", def: "200ms", arg: "DURATION", help: "time between two flushes to Redis",
 			set: func(c *Config, text string) error { return setPositive(&c.FlushInterval, text) }},
+		{name: "max-lag", def: "10s", arg: "DURATION", help: "most age of a count that Redis does not have, while it answers: before\n" +
+			"that writes to further keys wait, then get 429; 0: only memory\nbounds it",
+			set: func(c *Config, text string) error { return setDuration(&c.MaxLag, text) }},
 		{name: "max-memory", def: "1GiB", arg: "SIZE", help: "most memory for counters: 1GiB, 512MiB, 100MB",
 			set: func(c *Config, text string) error { return setMemory(&c.MaxMemory, text) }},
 		{name: "on-cold", def: "allow", arg: "WHAT", help: "allow or deny an acquire of a key that is not in memory while\n" +

@@ -87,6 +87,7 @@ type Node struct {
 	tables   atomic.Int64 // changes of the table
 	opened   atomic.Bool
 	draining atomic.Bool
+	gaveUp   atomic.Bool // the last flush, before the store had everything
 	closed   atomic.Bool
 	run      context.Context
 	stop     context.CancelFunc
@@ -218,52 +219,6 @@ func (n *Node) Changed(t *ring.Table) {
 	n.tenancy.poke()
 }
 
-// Drain announces that the node is about to leave and hands over all that it owns, until ctx is done. Meanwhile it serves on. If all the
-// others are leaving as well it does not wait for them: what is pending goes to the store.
-func (n *Node) Drain(ctx context.Context) error {
-	if n.opt.Ring == nil || n.draining.Swap(true) || !n.opened.Load() {
-		return nil
-	}
-	if n.table().Len() == 1 {
-		return nil // there is nobody to hand anything over to
-	}
-	if err := n.opt.Ring.Drain(ctx); err != nil {
-		n.opt.Logger.Warn("nobody heard that this node is leaving", "error", err)
-	}
-	// Those that have not heard of it yet still ask this node, and are told who to ask instead.
-	heard := time.Now().Add(drainLinger)
-	for n.tenancy.held() > 0 || time.Now().Before(heard) {
-		if !n.hasHeir() {
-			n.opt.Logger.Info("no other node stays: flushing instead of handing over", "partitions", n.tenancy.held())
-			break
-		}
-		if ctx.Err() != nil {
-			n.opt.Logger.Warn("not everything could be handed over: flushing it", "partitions", n.tenancy.held())
-			break
-		}
-		pause(ctx, drainPause)
-	}
-	return nil
-}
-
-// hasHeir reports whether there is another member that is not about to leave.
-func (n *Node) hasHeir() bool {
-	t := n.table()
-	for i := range t.Len() {
-		if i != t.Self() && !t.Member(i).Draining && !t.Member(i).Starting {
-			return true
-		}
-	}
-	return false
-}
-
-const (
-	// drainPause is how often a node that is leaving looks if it still has anything.
-	drainPause = 20 * time.Millisecond
-	// drainLinger is how long a node that is leaving stays at the least: word gets around in half of it.
-	drainLinger = time.Second
-)
-
 // Close flushes what is pending until ctx is done, leaves the cluster and stops. The error says what was not flushed.
 func (n *Node) Close(ctx context.Context) error {
 	n.once.Do(func() {
@@ -273,7 +228,7 @@ func (n *Node) Close(ctx context.Context) error {
 			return
 		}
 		if n.opt.Counter != nil {
-			n.err = n.opt.Counter.Close(ctx)
+			n.err = n.closeCounter(ctx)
 		}
 		if n.opt.Ring != nil {
 			n.err = errors.Join(n.err, n.opt.Ring.Close(ctx))
@@ -286,6 +241,16 @@ func (n *Node) Close(ctx context.Context) error {
 		n.denials.close()
 	})
 	return n.err
+}
+
+// closeCounter closes the counter. What could not be flushed before is not waited for once more.
+func (n *Node) closeCounter(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if n.gaveUp.Load() {
+		cancel()
+	}
+	return n.opt.Counter.Close(ctx)
 }
 
 // Do carries out one operation. Its errors are those of syncer.Counter.Do.

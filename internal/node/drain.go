@@ -1,0 +1,115 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"twotier/syncer"
+)
+
+// Drain announces that the node is about to leave and hands over all that it owns, until ctx is done. Meanwhile it serves on. If all the
+// others are leaving as well it does not wait for them: what is pending goes to the store.
+func (n *Node) Drain(ctx context.Context) error {
+	if n.draining.Swap(true) || n.opt.Ring == nil || !n.opened.Load() {
+		return nil
+	}
+	if n.table().Len() == 1 {
+		return nil // there is nobody to hand anything over to
+	}
+	if err := n.opt.Ring.Drain(ctx); err != nil {
+		n.opt.Logger.Warn("nobody heard that this node is leaving", "error", err)
+	}
+	// Those that have not heard of it yet still ask this node, and are told who to ask instead.
+	heard := time.Now().Add(drainLinger)
+	for n.tenancy.held() > 0 || time.Now().Before(heard) {
+		if !n.hasHeir() {
+			n.opt.Logger.Info("no other node stays: flushing instead of handing over", "partitions", n.tenancy.held())
+			break
+		}
+		if ctx.Err() != nil {
+			n.opt.Logger.Warn("not everything could be handed over: flushing it", "partitions", n.tenancy.held())
+			break
+		}
+		pause(ctx, drainPause)
+	}
+	return nil
+}
+
+// hasHeir reports whether there is another member that is not about to leave.
+func (n *Node) hasHeir() bool {
+	t := n.table()
+	for i := range t.Len() {
+		if i != t.Self() && !t.Member(i).Draining && !t.Member(i).Starting {
+			return true
+		}
+	}
+	return false
+}
+
+const (
+	// drainPause is how often a node that is leaving looks if it still has anything.
+	drainPause = 20 * time.Millisecond
+	// drainLinger is how long a node that is leaving stays at the least: word gets around in half of it.
+	drainLinger = time.Second
+)
+
+const (
+	// flushReport is how often it is said how far the last flush is.
+	flushReport = time.Second
+	// stallTimeout is how long a store may take nothing for it to be given up.
+	stallTimeout = 10 * time.Second
+)
+
+// The reasons to give up the last flush.
+var (
+	errStalled = fmt.Errorf("gave up flushing: the store has taken nothing for %v", stallTimeout)
+	errTooLong = errors.New("gave up flushing: the time for it is up")
+)
+
+// Flush is the end of counting here: writes are refused, reads are answered on, and what is pending is flushed until the store has all,
+// takes nothing any more, or ctx is done. Each second the log says how far it is. The error says why it was given up; what is left is for
+// Close to say.
+func (n *Node) Flush(ctx context.Context) error {
+	c := n.opt.Counter
+	n.draining.Store(true)
+	if c == nil || !n.opened.Load() {
+		return nil
+	}
+	c.Drain()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	done := make(chan error, 1)
+	go func() { done <- c.Flush(ctx) }()
+	ticker := time.NewTicker(flushReport)
+	defer ticker.Stop()
+	last, since := c.Stats().FlushedBucketsTotal, time.Now()
+	for {
+		select {
+		case err := <-done:
+			if err == nil {
+				return nil
+			}
+			n.gaveUp.Store(true)
+			if cause := context.Cause(ctx); errors.Is(cause, errStalled) {
+				return cause
+			}
+			return errTooLong
+		case <-ticker.C:
+			s := c.Stats()
+			n.reportFlush(s)
+			if s.FlushedBucketsTotal > last {
+				last, since = s.FlushedBucketsTotal, time.Now()
+			}
+			if time.Since(since) >= stallTimeout {
+				stop(errStalled)
+			}
+		}
+	}
+}
+
+func (n *Node) reportFlush(s syncer.Stats) {
+	n.opt.Logger.Info("flushing before the end", "pending_buckets", s.PendingBuckets, "flushed_buckets", s.FlushedBucketsTotal,
+		"oldest", s.UnflushedAge.Round(time.Millisecond))
+}
