@@ -73,6 +73,9 @@ func (c *conn) runUp(server net.Conn, finished chan<- struct{}) {
 			lost = true
 			c.p.counters.dropped.Add(1)
 		default:
+			if !c.hold(m, len(frame)) {
+				return
+			}
 			c.ask(frame)
 			c.p.counters.requests.Add(1)
 			// If the server is gone the other direction notices and decides what the client sees of it.
@@ -137,6 +140,22 @@ func (c *conn) await(out *stream) (*mode, bool) {
 			return nil, false
 		}
 	}
+}
+
+// hold keeps a request back for as long as a mode that throttles has it take. It reports false when the connection has been closed.
+func (c *conn) hold(m *mode, bytes int) bool {
+	if m.fate != throttle {
+		return true
+	}
+	timer := time.NewTimer(time.Duration(float64(bytes) / float64(m.bytes) * float64(time.Second)))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-m.gone:
+	case <-c.done:
+		return false
+	}
+	return true
 }
 
 // ask notes a request before the server can have seen it, so that its reply finds the entry.

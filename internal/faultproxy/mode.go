@@ -13,6 +13,7 @@ const (
 	hang
 	delay
 	cut
+	throttle
 )
 
 // mode is immutable; changing it puts another in its place.
@@ -20,7 +21,7 @@ type mode struct {
 	fate  fate
 	close bool          // swallow: hang up afterwards
 	delay time.Duration // delay
-	bytes int64         // cut: bytes of reply per connection that still pass
+	bytes int64         // cut: bytes of reply per connection that still pass; throttle: bytes of requests per connection and second
 	// gone is closed when another mode has taken its place.
 	gone chan struct{}
 }
@@ -47,6 +48,9 @@ func (p *Proxy) Delay(d time.Duration) { p.setMode(mode{fate: delay, delay: d}) 
 
 // CutAfter lets n bytes of replies pass on each connection, counted from now, and then closes it.
 func (p *Proxy) CutAfter(n int64) { p.setMode(mode{fate: cut, bytes: n}) }
+
+// Throttle lets n bytes of requests pass in a second on each connection, as a server does that takes its time for each.
+func (p *Proxy) Throttle(n int64) { p.setMode(mode{fate: throttle, bytes: n}) }
 
 func (p *Proxy) setMode(m mode) {
 	m.gone = make(chan struct{})

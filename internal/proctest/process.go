@@ -141,6 +141,9 @@ func (s *Process) Stop() int {
 // Terminate sends SIGTERM and does not wait: see Done.
 func (s *Process) Terminate() { s.check("terminate", s.child.Signal(syscall.SIGTERM)) }
 
+// HangUp sends SIGHUP.
+func (s *Process) HangUp() { s.check("hang up", s.child.Signal(syscall.SIGHUP)) }
+
 // Pause stops the process (SIGSTOP), Resume lets it go on (SIGCONT).
 func (s *Process) Pause() { s.check("pause", s.child.Signal(syscall.SIGSTOP)) }
 
