@@ -43,6 +43,9 @@ type Options struct {
 	// ?sentinel-user=NAME&sentinel-password=SECRET where the sentinels ask for one themselves; rediss+cluster and
 	// rediss+sentinel for TLS. Required.
 	URL string
+	// Password is asked for the password of each new connection, in place of that in the URL, so that it can be changed while connections
+	// are open. Default: none.
+	Password func() (string, error)
 	// TLS is used with the rediss schemes; nil means the system's roots.
 	TLS *tls.Config
 	// Expiry defaults to ExpiryKey.
@@ -185,8 +188,32 @@ func (s *Store) connect() error {
 	if err := s.choose(o, plain, hosts, segments, u); err != nil {
 		return fmt.Errorf("redis URL %q: %w", mask(s.opt.URL), err)
 	}
-	s.client = redis.NewUniversalClient(o)
+	s.client = newClient(o, s.opt.Password)
 	return nil
+}
+
+// newClient is redis.NewUniversalClient, but that a password may be asked for: the options that all kinds share have no place for that.
+func newClient(o *redis.UniversalOptions, password func() (string, error)) redis.UniversalClient {
+	if password == nil {
+		return redis.NewUniversalClient(o)
+	}
+	credentials := func(context.Context) (string, string, error) {
+		text, err := password()
+		return o.Username, text, err
+	}
+	switch {
+	case o.MasterName != "":
+		f := o.Failover()
+		f.CredentialsProviderContext = credentials
+		return redis.NewFailoverClient(f)
+	case o.IsClusterMode:
+		c := o.Cluster()
+		c.CredentialsProviderContext = credentials
+		return redis.NewClusterClient(c)
+	}
+	single := o.Simple()
+	single.CredentialsProviderContext = credentials
+	return redis.NewClient(single)
 }
 
 // choose fills in what depends on the kind of server.

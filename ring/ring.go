@@ -3,9 +3,7 @@ package ring
 import (
 	"cmp"
 	"context"
-	"crypto/hkdf"
 	"crypto/rand"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -30,7 +28,7 @@ type Options struct {
 	Advertise string
 	// Join are addresses for gossip of other members, as host:port. Those that are not there yet are tried again.
 	Join []string
-	// Secret encrypts and authenticates the gossip. Nodes with different secrets form no cluster. Default: none.
+	// Secret encrypts and authenticates the gossip, see also SetSecrets. Nodes with different secrets form no cluster. Default: none.
 	Secret []byte
 	// Agreement is what all members must have in common. Required.
 	Agreement Agreement
@@ -49,11 +47,12 @@ type Options struct {
 
 // Ring is this node's part in the membership. Make one with [New], start it with Open, stop it with Close.
 type Ring struct {
-	opt   Options
-	born  int64
-	table atomic.Pointer[Table]
-	list  *memberlist.Memberlist
-	views views
+	opt     Options
+	born    int64
+	table   atomic.Pointer[Table]
+	list    *memberlist.Memberlist
+	views   views
+	secrets secrets
 
 	metaMu sync.Mutex // held by nobody who calls memberlist
 	meta   meta
@@ -83,6 +82,9 @@ func New(opt Options) (*Ring, error) {
 	}
 	r := &Ring{opt: opt, born: time.Now().UnixMilli()}
 	r.views.init(opt)
+	if len(opt.Secret) > 0 {
+		r.secrets.list = [][]byte{opt.Secret}
+	}
 	r.meta = meta{
 		Protocol: Protocol, Partitions: opt.Agreement.Partitions, Seed: opt.Agreement.Seed, Data: opt.Agreement.Data,
 		ID: opt.ID, Born: r.born, Starting: true, Tag: opt.Tag,
@@ -225,12 +227,8 @@ func (r *Ring) config() (*memberlist.Config, error) {
 			return nil, fmt.Errorf("ring: advertised address %q: %w", r.opt.Advertise, err)
 		}
 	}
-	if len(r.opt.Secret) > 0 {
-		if cfg.SecretKey, err = hkdf.Key(sha256.New, r.opt.Secret, nil, "twotier gossip", 32); err != nil {
-			return nil, fmt.Errorf("ring: key: %w", err)
-		}
-	}
-	return cfg, nil
+	cfg.Keyring, err = r.secrets.open()
+	return cfg, err
 }
 
 func hostPort(address string) (string, int, error) {

@@ -15,6 +15,7 @@ import (
 	"twotier/internal/certs"
 	"twotier/internal/cli"
 	"twotier/internal/config"
+	"twotier/internal/peer"
 	"twotier/internal/reload"
 	"twotier/internal/token"
 )
@@ -48,6 +49,22 @@ func (s *server) addTLS(web *httpapi.Options) error {
 	}
 	return s.files.Add(reload.Source{Name: "--tls-cert", Paths: paths, Apply: func(contents [][]byte) error {
 		return s.certs.Load(contents[0], contents[1], slices.Concat(contents[2:]...))
+	}})
+}
+
+// addSecrets gives all that talks to other nodes the secrets of the file, if there is one, and again when it changes.
+func (s *server) addSecrets(messages *peer.Server) error {
+	if s.cfg.ClusterSecretFile == "" {
+		return nil
+	}
+	return s.files.Add(reload.Source{Name: "--cluster-secret-file", Paths: []string{s.cfg.ClusterSecretFile}, Apply: func(contents [][]byte) error {
+		secrets, err := config.ParseSecrets(contents[0])
+		if err != nil {
+			return err
+		}
+		messages.SetSecrets(secrets) // what others say by a new one can be read before anything is said by it
+		s.peers.SetSecrets(secrets)
+		return s.ring.SetSecrets(secrets)
 	}})
 }
 

@@ -70,9 +70,13 @@ func newServer(ctx context.Context, cfg config.Config, shared *embedded.Store, l
 		return nil, err
 	}
 	if s.ring != nil {
-		web.Peer = peer.NewServer(peer.ServerOptions{
+		messages := peer.NewServer(peer.ServerOptions{
 			Self: s.ring.Name(), Secret: []byte(cfg.ClusterSecret), Node: s.node, Logger: log,
 		})
+		if err := s.addSecrets(messages); err != nil {
+			return nil, err
+		}
+		web.Peer = messages
 	}
 	web.Service = s.node
 	s.http, err = httpapi.New(web)

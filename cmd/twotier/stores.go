@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -63,7 +64,7 @@ func openStores(ctx context.Context, cfg config.Config, shared *embedded.Store, 
 	}
 	redis.SetLogger(driverLog{log})
 	st.redis, err = redisstore.New(redisstore.Options{
-		URL: cfg.Redis, TLS: tlsConfig, Expiry: redisstore.Expiry(cfg.RedisExpiry), Timeout: cfg.RedisTimeout,
+		URL: cfg.Redis, Password: redisPassword(cfg), TLS: tlsConfig, Expiry: redisstore.Expiry(cfg.RedisExpiry), Timeout: cfg.RedisTimeout,
 		Placement: st.place, AnySeed: cfg.HashSeed == nil, Ladders: st.ladders, Logger: log,
 	})
 	if err != nil {
@@ -78,6 +79,20 @@ func openStores(ctx context.Context, cfg config.Config, shared *embedded.Store, 
 		Store: st.redis, Now: clock.Now, Writer: rand.Text()[:12], Timeout: cfg.RequestTimeout,
 	})
 	return st, err
+}
+
+// redisPassword returns what reads the password of Redis, nil if it is in the URL.
+func redisPassword(cfg config.Config) func() (string, error) {
+	if cfg.RedisPasswordFile == "" {
+		return nil
+	}
+	return func() (string, error) {
+		text, err := os.ReadFile(cfg.RedisPasswordFile)
+		if err != nil {
+			return "", fmt.Errorf("--redis-password-file: %w", err)
+		}
+		return strings.TrimRight(string(text), "\r\n"), nil
+	}
 }
 
 // placement is how the configuration wants keys to be placed. Whoever knows the seed can choose keys that fall into one partition: if

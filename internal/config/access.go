@@ -68,3 +68,21 @@ func (c *Config) checkAccess() error {
 	}
 	return nil
 }
+
+// ParseSecrets reads a file of secrets for the cluster: one a line, the first of which is used and each accepted. Lines that are empty or
+// begin with # are passed over. The error names the line and nothing of what is in it.
+func ParseSecrets(text []byte) (secrets [][]byte, err error) {
+	for i, line := range strings.Split(string(text), "\n") {
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+			continue
+		}
+		if err := checkSecret(line); err != nil {
+			return nil, fmt.Errorf("line %d: %w", i+1, err)
+		}
+		secrets = append(secrets, []byte(line))
+	}
+	if len(secrets) == 0 {
+		return nil, errors.New("it holds no secret")
+	}
+	return secrets, nil
+}

@@ -347,3 +347,15 @@ func TestFlagsAreDescribed(t *testing.T) {
 		}
 	}
 }
+
+func TestParseSecrets(t *testing.T) {
+	got, err := config.ParseSecrets([]byte("# of the cluster\r\n\n  0123456789abcdef \nfedcba9876543210\n"))
+	if err != nil || len(got) != 2 || string(got[0]) != "0123456789abcdef" || string(got[1]) != "fedcba9876543210" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	for text, want := range map[string]string{"": "it holds no secret", "\nshort\n": "line 2: too short", "# x": "it holds no secret"} {
+		if _, err := config.ParseSecrets([]byte(text)); err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "short\n") {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}

@@ -73,6 +73,9 @@ func NewClient(opt ClientOptions) (*Client, error) {
 	return c, nil
 }
 
+// SetSecrets replaces the secrets: the first of them seals messages, each opens replies.
+func (c *Client) SetSecrets(secrets [][]byte) { c.keys.set(secrets) }
+
 // Close ends all that is under way: nobody knows its outcome. It may be called twice.
 func (c *Client) Close(context.Context) error {
 	c.mu.Lock()

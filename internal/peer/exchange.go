@@ -108,7 +108,7 @@ func (n *lane) wait(ctx context.Context, pause time.Duration) {
 // attempt sends a message once and reads the reply.
 func (n *lane) attempt(ctx context.Context, m *message, until time.Time) (status byte, reply []byte, err error) {
 	c := n.l.c
-	key, err := c.keys.key("request", m.From, m.To)
+	key, err := c.keys.key(first(c.keys.list()), "request", m.From, m.To)
 	if err != nil {
 		return 0, nil, fmt.Errorf("%w: %w", node.ErrRefused, err)
 	}
@@ -136,11 +136,7 @@ func (c *Client) open(m *message, raw, bound []byte) (status byte, clock time.Du
 	if r.err != nil {
 		return 0, 0, nil, r.err
 	}
-	key, err := c.keys.key("reply", from, m.From)
-	if err != nil {
-		return 0, 0, nil, err
-	}
-	text, err := unseal(key, r.b, bound)
+	text, _, err := c.keys.open("reply", from, m.From, r.b, bound)
 	if err != nil {
 		return 0, 0, nil, err
 	}

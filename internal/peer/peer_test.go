@@ -92,6 +92,7 @@ type pair struct {
 	t      *testing.T
 	net    *simnet.Net
 	client *peer.Client
+	server *peer.Server
 	to     *ring.Member
 	fake   *fake
 }
@@ -112,6 +113,7 @@ func newPair(t *testing.T, w simnet.Weather, clientSecret, serverSecret string) 
 func (p *pair) serve(name, secret string) {
 	p.fake = &fake{seen: map[string]int{}}
 	s := peer.NewServer(peer.ServerOptions{Self: name, Secret: []byte(secret), Node: p.fake})
+	p.server = s
 	p.net.Start("b").Serve(func(request []byte) []byte {
 		reply, err := s.Handle(context.Background(), request)
 		if err != nil {
@@ -333,6 +335,34 @@ func TestAnotherSecretIsRefused(t *testing.T) {
 			p := newPair(t, simnet.Weather{Delay: time.Millisecond}, s[0], s[1])
 			if err := p.add("a", time.Second); err == nil || len(p.fake.seen) != 0 {
 				t.Errorf("secrets %q and %q: %v, carried out: %v", s[0], s[1], err, p.fake.seen)
+			}
+		})
+	}
+}
+
+// TestSecretsOverlap has each side have several secrets: they understand each other if either can open what the other seals.
+func TestSecretsOverlap(t *testing.T) {
+	for _, tt := range []struct {
+		client, server string
+		want           bool
+	}{
+		{"old", "old,new", true}, {"old,new", "old", true}, {"new,old", "old,new", true}, {"old,new", "new,old", true},
+		{"new", "new,old", true}, {"new,old", "new", true}, {"x,y,new", "y,x,z", true},
+		{"old", "new", false}, {"new,old", "old", false}, {"old,new", "new", false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPair(t, simnet.Weather{Delay: time.Millisecond}, "first", "first")
+			list := func(text string) (secrets [][]byte) {
+				for s := range strings.SplitSeq(text, ",") {
+					secrets = append(secrets, []byte(s))
+				}
+				return secrets
+			}
+			p.client.SetSecrets(list(tt.client))
+			p.server.SetSecrets(list(tt.server))
+			err := p.add("a", time.Second)
+			if (err == nil) != tt.want || (len(p.fake.seen) == 1) != tt.want {
+				t.Errorf("%s to %s: %v, carried out: %v", tt.client, tt.server, err, p.fake.seen)
 			}
 		})
 	}

@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -17,31 +18,57 @@ var errSecret = errors.New("the message is not from a node with the same secret"
 
 // keyring makes the ciphers for pairs of processes.
 type keyring struct {
-	secret []byte // none: messages are plain
-
-	mu   sync.Mutex
-	keys map[way]cipher.AEAD
+	mu      sync.Mutex
+	secrets [][]byte // the first seals, each opens; none: messages are plain
+	keys    map[way]cipher.AEAD
 }
 
-// way is what a key is for: what one process says to another.
-type way struct{ use, from, to string }
+// way is what a key is for: what one process says to another, under a secret.
+type way struct{ use, from, to, secret string }
 
-// maxKeys bounds the ciphers that are kept: processes come and go.
+// maxKeys bounds the ciphers that are kept: processes come and go, and so do secrets.
 const maxKeys = 4096
 
 func newKeyring(secret []byte) *keyring {
-	return &keyring{secret: secret, keys: map[way]cipher.AEAD{}}
+	k := &keyring{keys: map[way]cipher.AEAD{}}
+	if len(secret) > 0 {
+		k.secrets = [][]byte{secret}
+	}
+	return k
+}
+
+// set replaces the secrets. Messages that are under way can be read as long as theirs is among the new ones.
+func (k *keyring) set(secrets [][]byte) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.secrets = slices.Clone(secrets)
+	clear(k.keys)
+}
+
+// list returns the secrets.
+func (k *keyring) list() [][]byte {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.secrets
 }
 
 // overhead is what sealing adds to a message, at the most.
 const overhead = 8 + 16
 
-// key returns the cipher for what one process says to another, nil without a secret.
-func (k *keyring) key(use, from, to string) (cipher.AEAD, error) {
-	if len(k.secret) == 0 {
+// first returns the secret that seals what nobody asked for under another one, nil without secrets.
+func first(secrets [][]byte) []byte {
+	if len(secrets) == 0 {
+		return nil
+	}
+	return secrets[0]
+}
+
+// key returns the cipher for what one process says to another under a secret, nil without one.
+func (k *keyring) key(secret []byte, use, from, to string) (cipher.AEAD, error) {
+	if len(secret) == 0 {
 		return nil, nil
 	}
-	w := way{use, from, to}
+	w := way{use, from, to, string(secret)}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if c := k.keys[w]; c != nil {
@@ -49,7 +76,7 @@ func (k *keyring) key(use, from, to string) (cipher.AEAD, error) {
 	}
 	// The lengths keep two pairs of names from running together to the same text.
 	info := fmt.Sprintf("twotier peer %s %d %s %d %s", use, len(from), from, len(to), to)
-	raw, err := hkdf.Key(sha256.New, k.secret, nil, info, 32)
+	raw, err := hkdf.Key(sha256.New, secret, nil, info, 32)
 	if err != nil {
 		return nil, err
 	}
@@ -66,6 +93,28 @@ func (k *keyring) key(use, from, to string) (cipher.AEAD, error) {
 	}
 	k.keys[w] = c
 	return c, nil
+}
+
+// open returns the text of a message that one process sent to another, and the secret that it was sealed with. It may be in place.
+func (k *keyring) open(use, from, to string, b, bound []byte) (text, secret []byte, err error) {
+	secrets := k.list()
+	if len(secrets) == 0 {
+		return b, nil, nil
+	}
+	for i, secret := range secrets {
+		sealed := b
+		if i < len(secrets)-1 {
+			sealed = slices.Clone(b) // what can't be opened is erased
+		}
+		key, err := k.key(secret, use, from, to)
+		if err != nil {
+			return nil, nil, err
+		}
+		if text, err = unseal(key, sealed, bound); err == nil {
+			return text, secret, nil
+		}
+	}
+	return nil, first(secrets), errSecret
 }
 
 // counter numbers the messages that one process seals: no number is used twice under a key, as GCM demands. Process names are

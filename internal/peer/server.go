@@ -82,6 +82,10 @@ func NewServer(opt ServerOptions) *Server {
 	return s
 }
 
+// SetSecrets replaces the secrets: each of them opens messages, and a reply is sealed as what it answers was. It takes none back from
+// a cluster that has some.
+func (s *Server) SetSecrets(secrets [][]byte) { s.keys.set(secrets) }
+
 // Handle takes one message and returns the reply. It may change the message, and keeps nothing of it. The error says that it is no
 // message of a node with the same secret: that is not worth a reply.
 func (s *Server) Handle(ctx context.Context, raw []byte) ([]byte, error) {
@@ -91,11 +95,7 @@ func (s *Server) Handle(ctx context.Context, raw []byte) ([]byte, error) {
 		return nil, s.refuse(err)
 	}
 	bound := slices.Clone(tag(raw))
-	key, err := s.keys.key("request", from, s.opt.Self)
-	if err != nil {
-		return nil, s.refuse(err)
-	}
-	text, err := unseal(key, rest, nil)
+	text, secret, err := s.keys.open("request", from, s.opt.Self, rest, nil)
 	if err == nil {
 		err = m.parse(text)
 	}
@@ -109,7 +109,7 @@ func (s *Server) Handle(ctx context.Context, raw []byte) ([]byte, error) {
 		m.From = from
 		status, reply = s.reply(ctx, &m)
 	}
-	key, err = s.keys.key("reply", s.opt.Self, from)
+	key, err := s.keys.key(secret, "reply", s.opt.Self, from) // who sealed with a secret can open what is sealed with it
 	if err != nil {
 		return nil, s.refuse(err)
 	}

@@ -1,0 +1,86 @@
+package ring
+
+import (
+	"bytes"
+	"crypto/hkdf"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// secrets are what the gossip is sealed with: the first seals, each opens.
+type secrets struct {
+	mu   sync.Mutex
+	list [][]byte
+	ring *memberlist.Keyring // nil until it is opened, and without secrets
+}
+
+// errPlain says that a running node can't begin to encrypt, nor stop: the others would not understand it.
+var errPlain = errors.New("a cluster gets its first secret, or loses its last, by a restart")
+
+// SetSecrets replaces the secrets of the gossip, at any time: the first encrypts what this node says, each is accepted. So a secret is
+// replaced without a pause: the new one is added behind the old on all nodes, then put in front of it, and then the old one is removed.
+func (r *Ring) SetSecrets(list [][]byte) error {
+	r.secrets.mu.Lock()
+	defer r.secrets.mu.Unlock()
+	if r.secrets.ring == nil && r.list == nil {
+		r.secrets.list = slices.Clone(list)
+		return nil
+	}
+	if r.secrets.ring == nil || len(list) == 0 {
+		return fmt.Errorf("ring: %w", errPlain)
+	}
+	return r.secrets.replaceLocked(list)
+}
+
+// open returns memberlist's keys, nil without secrets.
+func (s *secrets) open() (*memberlist.Keyring, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.list) == 0 {
+		return nil, nil
+	}
+	keys, err := gossipKeys(s.list)
+	if err != nil {
+		return nil, err
+	}
+	s.ring, err = memberlist.NewKeyring(keys, keys[0])
+	return s.ring, err
+}
+
+// replaceLocked changes memberlist's keys so that at each moment those are there that are before and after.
+func (s *secrets) replaceLocked(list [][]byte) error {
+	keys, err := gossipKeys(list)
+	if err != nil {
+		return err
+	}
+	for _, key := range keys {
+		err = errors.Join(err, s.ring.AddKey(key))
+	}
+	if err = errors.Join(err, s.ring.UseKey(keys[0])); err != nil {
+		return fmt.Errorf("ring: keys: %w", err)
+	}
+	for _, old := range slices.Clone(s.ring.GetKeys()) {
+		if !slices.ContainsFunc(keys, func(k []byte) bool { return bytes.Equal(k, old) }) {
+			err = errors.Join(err, s.ring.RemoveKey(old))
+		}
+	}
+	s.list = slices.Clone(list)
+	return err
+}
+
+// gossipKeys derives the keys of the gossip from secrets.
+func gossipKeys(list [][]byte) (keys [][]byte, err error) {
+	for _, secret := range list {
+		key, err := hkdf.Key(sha256.New, secret, nil, "twotier gossip", 32)
+		if err != nil {
+			return nil, fmt.Errorf("ring: key: %w", err)
+		}
+		keys = append(keys, key)
+	}
+	return keys, nil
+}
