@@ -1,0 +1,54 @@
+package peer_test
+
+import (
+	"strings"
+	"testing"
+
+	"twotier/internal/peer"
+)
+
+// TestPasses admits nobody but who knows the secret, and for nothing but a message of the length that was said.
+func TestPasses(t *testing.T) {
+	secret := []byte("what all nodes share")
+	s := peer.NewServer(peer.ServerOptions{Self: "b-1", Secret: secret})
+	good := peer.NewPasses("a-1", secret)
+	first, second := good.Pass(1000), good.Pass(1000)
+	if first == second || first == "" {
+		t.Errorf("two passes are the same: %q", first)
+	}
+	for _, pass := range []string{first, second} {
+		if err := s.Admit(pass, 1000); err != nil {
+			t.Errorf("a node is not admitted: %v", err)
+		}
+	}
+	for name, test := range map[string]struct {
+		pass string
+		size int
+	}{
+		"none":             {"", 1000},
+		"another length":   {first, 1001},
+		"no length":        {first, -1},
+		"another secret":   {peer.NewPasses("a-1", []byte("what others share")).Pass(1000), 1000},
+		"no secret":        {peer.NewPasses("a-1", nil).Pass(1000), 1000},
+		"damaged":          {first[:len(first)-2] + "AA", 1000},
+		"cut short":        {first[:10], 1000},
+		"of no alphabet":   {"%" + first, 1000},
+		"long":             {strings.Repeat("A", 10_000), 1000},
+		"without a sender": {"Ag", 1000},
+	} {
+		if err := s.Admit(test.pass, test.size); err == nil {
+			t.Errorf("%s: admitted", name)
+		}
+	}
+	good.SetSecrets([][]byte{[]byte("what is to be shared next"), secret})
+	if err := s.Admit(good.Pass(5), 5); err == nil {
+		t.Error("admitted by a secret that is not known yet")
+	}
+	s.SetSecrets([][]byte{secret, []byte("what is to be shared next")})
+	if err := s.Admit(good.Pass(5), 5); err != nil {
+		t.Errorf("not admitted by the second secret: %v", err)
+	}
+	if err := peer.NewServer(peer.ServerOptions{Self: "b-1"}).Admit("", 1000); err != nil {
+		t.Errorf("without a secret: %v", err)
+	}
+}
