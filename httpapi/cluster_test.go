@@ -101,8 +101,18 @@ func TestAdminModeIsStrict(t *testing.T) {
 	}
 }
 
+// pass is what echo admits messages by.
+func pass(size int) string { return fmt.Sprint("for ", size) }
+
 // echo is a peer that turns messages around and refuses empty ones.
 type echo struct{}
+
+func (echo) Admit(got string, size int) error {
+	if got != pass(size) {
+		return fmt.Errorf("%q is no pass", got)
+	}
+	return nil
+}
 
 func (echo) Handle(_ context.Context, message []byte) ([]byte, error) {
 	if len(message) == 0 {
@@ -114,7 +124,7 @@ func (echo) Handle(_ context.Context, message []byte) ([]byte, error) {
 // TestPeerTransport carries messages over a real connection.
 func TestPeerTransport(t *testing.T) {
 	_, address := open(t, httpapi.Options{Service: newFake(), Peer: echo{}})
-	w := httpapi.NewPeerTransport()
+	w := httpapi.NewPeerTransport(pass)
 	defer w.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
@@ -133,6 +143,11 @@ func TestPeerTransport(t *testing.T) {
 	}
 	if _, err := w.Send(ctx, "127.0.0.1:1", []byte("x")); !errors.Is(err, node.ErrUnreachable) {
 		t.Errorf("nobody is there: %v", err)
+	}
+	stranger := httpapi.NewPeerTransport(func(int) string { return "" })
+	defer stranger.Close()
+	if _, err := stranger.Send(ctx, address, large); !errors.Is(err, node.ErrRefused) || !strings.Contains(fmt.Sprint(err), "403") {
+		t.Errorf("a message without a pass: %v", err)
 	}
 	_, alone := open(t, httpapi.Options{Service: newFake()})
 	if _, err := w.Send(ctx, alone, []byte("x")); !errors.Is(err, node.ErrRefused) {

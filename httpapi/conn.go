@@ -16,6 +16,7 @@ import (
 type conn struct {
 	net.Conn
 	door *door // that it came in by
+	hold hold
 
 	mu     sync.Mutex
 	served bool      // at least one request was answered
@@ -83,6 +84,9 @@ func connState(nc net.Conn, state fasthttp.ConnState) {
 	c, ok := nc.(*conn)
 	if !ok {
 		return
+	}
+	if state == fasthttp.StateIdle { // the answer is written
+		c.hold.release()
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -40,15 +40,18 @@ type bad struct {
 // three slices that are reused for the next request, so what a decoder keeps is bounded by the size of a body.
 type decoder struct {
 	scanner
-	ops    []node.Op
-	forms  []form // parallel to ops
-	checks []node.Check
-	starts []int // parallel to checks: where the limits of each begin
-	limits []node.Limit
-	texts  [][]byte // parallel to limits: the window as the request spelled it
-	bads   []bad
-	quiet  bool
-	grant  *token.Grant // nil: everything
+	ops     []node.Op
+	forms   []form // parallel to ops
+	checks  []node.Check
+	starts  []int // parallel to checks: where the limits of each begin
+	limits  []node.Limit
+	texts   [][]byte // parallel to limits: the window as the request spelled it
+	bads    []bad
+	quiet   bool
+	grant   *token.Grant // nil: everything
+	hold    *hold        // that all this is accounted for by
+	cost    int64        // bytes that have been
+	answers int          // bytes that the answer may have, but for bads
 }
 
 // reset prepares d to read body.
@@ -56,6 +59,7 @@ func (d *decoder) reset(body []byte) {
 	d.scanner.reset(body)
 	d.ops, d.forms = d.ops[:0], d.forms[:0]
 	d.bads, d.quiet = d.bads[:0], false
+	d.cost, d.answers = 0, 0
 	d.truncate(0, 0)
 }
 
@@ -191,7 +195,7 @@ func (d *decoder) batchOp(i int) *problem {
 	}
 	d.truncate(checks, limits)
 	d.bads = append(d.bads, bad{i, p})
-	return nil
+	return d.spend(costBad)
 }
 
 // limit appends one limit to the last check.

@@ -192,7 +192,7 @@ func (d *decoder) finish(o *draft, start int) *problem {
 	o.form.count = len(d.checks) - o.form.first
 	d.ops = append(d.ops, o.op)
 	d.forms = append(d.forms, o.form)
-	return nil
+	return d.account(d.checks[o.form.first:], len(d.limits)-start)
 }
 
 // name returns the name of the first field in the set.

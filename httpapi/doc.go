@@ -10,6 +10,8 @@
 //
 //   - Bodies, headers, connections and the time of every step are bounded; a slow, half-sent or garbled request costs
 //     its own connection only.
+//   - Memory is taken for what is large before it is read, done or answered, and given back when the answer is written: a request waits
+//     for it, or is answered 503 and nothing is done. One address may have a part of it only, and of the connections.
 //   - A panic in a handler becomes a 500 and one log line. It never ends the process.
 //   - A write whose outcome is not known is answered 503 with "outcome":"unknown". Every other error counted nothing.
 //   - [Server.Close] lets requests that have begun finish, and when it returns none of the server's goroutines run.
@@ -28,7 +30,8 @@
 //
 // Every answer names the process in Twotier-Process. A client that sends this name along is refused (421, "misdirected") by any other
 // process that may have taken the address over, which could not know what the first one did. A number from before the last, or one
-// other than 1 of a session that is not known (or no more: there is room for 8192, 32 MiB and ten minutes), is refused as well (409,
+// other than 1 of a session that is not known (or no more: there is room for 8192, for a fifth of Options.MaxMemory,
+// 32 MiB at the most, and for ten minutes), is refused as well (409,
 // "sequence"). Both refusals do nothing: who gets one for a first attempt knows that nothing happened, who gets one for a repetition
 // will never know. The names of sessions are remembered for longer than the sessions, ten minutes at the least, and the first request
 // of one that was forgotten is refused like any other (and so is one in some hundreds of those that are new: another name will do). At

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"sync"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -14,17 +15,66 @@ type exchange struct {
 	results []node.Result
 	out     []byte
 	context *requestContext
+	size    int64 // about what all of it has grown to
 }
 
-// begin returns an exchange for a request.
+const (
+	// smallExchange is what an exchange may have grown to that any number of may be kept, until the garbage is collected.
+	smallExchange = 16 << 10
+	// largeExchange is what one may have grown to that is kept at all: a batch of some thousand operations.
+	largeExchange = 1 << 20
+)
+
+// exchanges are those that nobody uses. What large requests leave is bounded in number and size.
+type exchanges struct {
+	small sync.Pool
+	large chan *exchange
+}
+
+// newExchanges returns exchanges that keep about so many bytes in large ones.
+func newExchanges(bytes int64) exchanges {
+	return exchanges{large: make(chan *exchange, max(1, bytes/largeExchange))}
+}
+
+// get returns an exchange, one that is large already if it can be had and is needed.
+func (e *exchanges) get(large bool) *exchange {
+	if large {
+		select {
+		case x := <-e.large:
+			return x
+		default:
+		}
+	}
+	if x, ok := e.small.Get().(*exchange); ok {
+		return x
+	}
+	return &exchange{context: new(requestContext)}
+}
+
+// put takes an exchange back.
+func (e *exchanges) put(x *exchange) {
+	switch {
+	case x.size <= smallExchange:
+		e.small.Put(x)
+	case x.size <= largeExchange:
+		select {
+		case e.large <- x:
+		default:
+		}
+	}
+}
+
+// begin returns an exchange for a request, whose body has been read.
 func (s *Server) begin(ctx *fasthttp.RequestCtx) *exchange {
-	x := s.exchanges.Get().(*exchange)
+	large := len(ctx.PostBody()) > prefetched
+	x := s.exchanges.get(large)
 	x.out = x.out[:0]
+	x.hold = holdOf(ctx)
 	if x.context == nil {
 		x.context = new(requestContext)
 	}
 	start := ctx.Time()
-	if start.IsZero() {
+	if start.IsZero() || large { // the body took its time
 		start = time.Now()
 	}
 	x.grant = grantOf(ctx)
@@ -32,27 +82,15 @@ func (s *Server) begin(ctx *fasthttp.RequestCtx) *exchange {
 	return x
 }
 
-// finish returns x to the pool. It is not deferred: a panic leaves x to the garbage collector, whatever its state.
+// finish ends the use of x by a request. It is not deferred: a panic leaves x to the garbage collector, whatever its state.
 func (s *Server) finish(x *exchange) {
 	if !x.context.finish() {
 		x.context = nil
 	}
-	s.exchanges.Put(x)
-}
-
-// bulky reports whether the results have grown so much that keeping them would tie up memory: each has slices of its
-// own, and 10,000 of them could each have grown to the largest operation there is.
-func bulky(results []node.Result) bool {
-	const most = 64 << 10
-	kept := 0
-	for i := range results {
-		checks := results[i].Checks
-		kept += cap(checks)
-		for j := range checks[:cap(checks)] {
-			kept += cap(checks[:cap(checks)][j].Limits)
-		}
+	x.size = max(x.size, x.cost, int64(cap(x.out)))
+	if len(x.out) <= ownBytes || !x.hold.until(func() { s.exchanges.put(x) }) {
+		s.exchanges.put(x)
 	}
-	return kept > most
 }
 
 // room returns n results, with the memory of earlier ones.
@@ -66,8 +104,12 @@ func (x *exchange) room(n int) []node.Result {
 	return x.results[:n]
 }
 
-// answer makes x.out the body of the response.
+// answer makes x.out the body of the response. If it is long it is not copied, so that x is in use until it is written.
 func (x *exchange) answer(ctx *fasthttp.RequestCtx) {
 	ctx.SetContentType("application/json")
-	ctx.Response.SetBody(x.out)
+	if x.hold == nil || len(x.out) <= ownBytes {
+		ctx.Response.SetBody(x.out)
+	} else {
+		ctx.Response.SetBodyRaw(x.out)
+	}
 }

@@ -84,3 +84,25 @@ type Begun struct{ b begun }
 
 // Add remembers a name.
 func (b *Begun) Add(name []byte, now time.Time) (fresh, room bool) { return b.b.add(name, now) }
+
+// Taken is what clients have.
+type Taken struct {
+	Conns   int
+	Bytes   int64
+	Waiting bool // somebody waits for memory
+}
+
+// Taken returns what clients have.
+func (s *Server) Taken() Taken {
+	a := s.allowance
+	a.mu.Lock()
+	t := Taken{Conns: a.used}
+	a.mu.Unlock()
+	for _, of := range []*account{&a.reading, &a.answering} {
+		of.mu.Lock()
+		t.Bytes += of.used
+		t.Waiting = t.Waiting || of.room != nil
+		of.mu.Unlock()
+	}
+	return t
+}

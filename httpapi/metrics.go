@@ -37,6 +37,8 @@ func (s *Server) transport(e *exposition) {
 	e.total("twotier_session_repeats_total", "Requests that were sent again and answered without being carried out again.",
 		s.sessions.repeats.Load())
 	e.gauge("twotier_http_connections", "Open HTTP connections.", int64(open))
+	e.gauge("twotier_http_memory_bytes", "Memory taken for what is read of clients and answered to them, beyond what any connection has.",
+		s.allowance.reading.taken()+s.allowance.answering.taken())
 }
 
 // exposition is a page of metrics while it is being written.

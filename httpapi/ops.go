@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/valyala/fasthttp"
@@ -72,8 +73,13 @@ func (s *Server) batch(ctx *fasthttp.RequestCtx) *problem {
 // operations executes the operations of a batch. It is read whole first: if any part of it is malformed nothing is executed.
 func (s *Server) operations(ctx *fasthttp.RequestCtx) *problem {
 	x := s.begin(ctx)
-	x.decoder.reset(ctx.PostBody())
-	p := x.decoder.batch()
+	body := ctx.PostBody()
+	x.decoder.reset(body)
+	p := x.hold.expect(int64(len(body)) * expected)
+	if p == nil {
+		p = x.decoder.batch()
+		x.hold.settle()
+	}
 	if p == nil {
 		results := x.room(len(x.ops))
 		for i := range results {
@@ -82,15 +88,13 @@ func (s *Server) operations(ctx *fasthttp.RequestCtx) *problem {
 		if len(x.ops) > 0 {
 			s.service.DoAll(x.context, x.ops, results)
 		}
+		x.out = slices.Grow(x.out, x.answers)
 		if x.quiet {
 			s.appendQuiet(x, results)
 		} else {
 			s.appendResults(x, results)
 		}
 		x.answer(ctx)
-		if bulky(results) {
-			x.results = nil
-		}
 	}
 	s.finish(x)
 	return p

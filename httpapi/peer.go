@@ -18,6 +18,8 @@ import (
 
 // Peer takes the messages of other nodes; package peer has the real one.
 type Peer interface {
+	// Admit looks at what the sender of a message shows before any of it is read. An error says that it is no node of this cluster.
+	Admit(pass string, size int) error
 	// Handle takes one message, which it may change, and returns the reply. An error says that the message is not from a node of this
 	// cluster.
 	Handle(ctx context.Context, message []byte) (reply []byte, err error)
@@ -30,16 +32,32 @@ const (
 	maxPeerBody = 4 << 20
 	// peerMedia is not a type that a page of another site may send without asking.
 	peerMedia = "application/x-twotier-peer"
+	// headerPass holds the proof that the sender of a message is a node.
+	headerPass = "Twotier-Pass"
 )
+
+// admitPeer has only nodes send a message. What is read of them is not taken from what there is for clients.
+func (s *Server) admitPeer(ctx *fasthttp.RequestCtx) *problem {
+	h := &ctx.Request.Header
+	if string(h.ContentType()) != peerMedia {
+		return &problem{kind: kindMediaType, detail: "this path is for the other nodes"}
+	}
+	if err := s.opts.Peer.Admit(string(h.Peek(headerPass)), h.ContentLength()); err != nil {
+		return notOfCluster()
+	}
+	holdOf(ctx).ofNode(&s.nodes)
+	return nil
+}
+
+func notOfCluster() *problem {
+	return &problem{kind: kindForbidden, detail: "not a message of this cluster"}
+}
 
 // peer takes a message of another node.
 func (s *Server) peer(ctx *fasthttp.RequestCtx) *problem {
-	if string(ctx.Request.Header.ContentType()) != peerMedia {
-		return &problem{kind: kindMediaType, detail: "this path is for the other nodes"}
-	}
 	reply, err := s.opts.Peer.Handle(context.Background(), ctx.PostBody())
 	if err != nil {
-		return &problem{kind: kindForbidden, detail: "not a message of this cluster"}
+		return notOfCluster()
 	}
 	ctx.SetContentType(peerMedia)
 	ctx.Response.SetBodyRaw(reply)
@@ -50,15 +68,16 @@ func (s *Server) peer(ctx *fasthttp.RequestCtx) *problem {
 type PeerTransport struct {
 	// TLS is how to talk to addresses that begin with https://; set it before the first use. Default: any certificate will do, and none is
 	// presented.
-	TLS *tls.Config
+	TLS  *tls.Config
+	pass func(size int) string
 
 	mu    sync.Mutex
 	hosts map[string]*fasthttp.HostClient
 }
 
-// NewPeerTransport returns a transport without connections.
-func NewPeerTransport() *PeerTransport {
-	return &PeerTransport{hosts: map[string]*fasthttp.HostClient{}}
+// NewPeerTransport returns a transport without connections. What pass returns for the size of a message is what [Peer].Admit gets.
+func NewPeerTransport(pass func(size int) string) *PeerTransport {
+	return &PeerTransport{pass: pass, hosts: map[string]*fasthttp.HostClient{}}
 }
 
 // Bounds of the connections to one node.
@@ -88,6 +107,7 @@ func (t *PeerTransport) Send(ctx context.Context, address string, message []byte
 	defer fasthttp.ReleaseResponse(resp)
 	req.Header.SetMethod(fasthttp.MethodPost)
 	req.Header.SetContentType(peerMedia)
+	req.Header.Set(headerPass, t.pass(len(message)))
 	req.SetRequestURI("http://" + strings.TrimPrefix(address, secureScheme) + peerPath) // who dials sees to TLS
 	req.SetBodyRaw(message)
 	by, ok := ctx.Deadline()

@@ -81,7 +81,7 @@ func (e *hanger) stop() {
 // and if there is none it has certainly not been sent.
 func TestPeerConnectionClosedWhileIdle(t *testing.T) {
 	e := startHanger(t)
-	wires := httpapi.NewPeerTransport()
+	wires := httpapi.NewPeerTransport(pass)
 	defer wires.Close()
 	send := func() ([]byte, error) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

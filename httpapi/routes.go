@@ -2,9 +2,7 @@ package httpapi
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"net"
 	"runtime/debug"
 
 	"github.com/valyala/fasthttp"
@@ -19,17 +17,20 @@ type route struct {
 	need    token.Role // one of these where there are tokens; 0: anyone
 	guarded bool       // needs a token even where nothing else does
 	at      place      // where it is served
+	body    int        // the most of a body that is read
+	// admit looks at who sends a request before its body is read; nil lets everyone.
+	admit   func(ctx *fasthttp.RequestCtx) *problem
 	handler func(ctx *fasthttp.RequestCtx) *problem
 }
 
 // routeTable returns all paths. There are no patterns: keys are in bodies and queries.
 func (s *Server) routeTable() map[string]route {
 	routes := map[string]route{
-		"/v1/add":              {post: true, need: token.Count, at: front, handler: s.add},
-		"/v1/acquire":          {post: true, need: token.Count, at: front, handler: s.acquire},
-		"/v1/batch":            {post: true, need: token.Count | token.Read, at: front, handler: s.batch},
-		"/v1/reset":            {post: true, need: token.Admin, at: front, handler: s.reset},
-		"/v1/admin/mode":       {post: true, need: token.Admin, guarded: true, at: office, handler: s.adminMode},
+		"/v1/add":              {post: true, body: maxBody, need: token.Count, at: front, handler: s.add},
+		"/v1/acquire":          {post: true, body: maxBody, need: token.Count, at: front, handler: s.acquire},
+		"/v1/batch":            {post: true, body: maxBatchBody, need: token.Count | token.Read, at: front, handler: s.batch},
+		"/v1/reset":            {post: true, body: maxBody, need: token.Admin, at: front, handler: s.reset},
+		"/v1/admin/mode":       {post: true, body: maxBody, need: token.Admin, guarded: true, at: office, handler: s.adminMode},
 		"/v1/count":            {need: token.Read, at: front, handler: s.count},
 		"/v1/series":           {need: token.Read, at: front, handler: s.series},
 		"/v1/top":              {need: token.Read, at: front, handler: s.top},
@@ -43,7 +44,7 @@ func (s *Server) routeTable() map[string]route {
 		"/assets/style.css":    {at: front, handler: style},
 	}
 	if s.opts.Peer != nil {
-		routes[peerPath] = route{post: true, binary: true, at: backdoor, handler: s.peer}
+		routes[peerPath] = route{post: true, binary: true, body: maxPeerBody, at: backdoor, handler: s.peer, admit: s.admitPeer}
 	}
 	if s.opts.Admin != "" {
 		addProfiles(routes)
@@ -54,10 +55,17 @@ func (s *Server) routeTable() map[string]route {
 // handle answers one request.
 func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	defer s.recovered(ctx)
-	if p := s.dispatch(ctx); p != nil {
+	p := s.dispatch(ctx)
+	if p == nil { // what is large was accounted for before it was done, but for answers to questions
+		p = holdOf(ctx).cover(int64(len(ctx.Response.Body())))
+	}
+	if p != nil {
 		p.send(ctx)
 	}
-	if s.closing.Load() {
+	if unread(ctx) {
+		lingers(ctx, p)
+	}
+	if s.closing.Load() || unread(ctx) {
 		ctx.SetConnectionClose()
 	}
 	s.counted(ctx)
@@ -116,6 +124,16 @@ func (s *Server) dispatch(ctx *fasthttp.RequestCtx) *problem {
 	if g != nil {
 		ctx.SetUserValue(grantKey, g)
 	}
+	if r.admit != nil {
+		if p := r.admit(ctx); p != nil {
+			return p
+		}
+	}
+	if r.post {
+		if p := readBody(ctx, r.body); p != nil {
+			return p
+		}
+	}
 	return r.handler(ctx)
 }
 
@@ -144,35 +162,19 @@ func checkMedia(h *fasthttp.RequestHeader) *problem {
 	return &problem{kind: kindMediaType, detail: want + ", got " + clip(media)}
 }
 
-// largest says how large a body may be.
-func (s *Server) largest() string {
-	text := "want at most 64 KiB, or 1 MiB for /v1/batch"
-	if s.access.tokens != nil {
-		text += "; in chunks and without a token that may send it, 1 byte"
-	}
-	return text
-}
-
 // unreadable answers what fasthttp could not read as a request.
 func (s *Server) unreadable(ctx *fasthttp.RequestCtx, err error) {
-	p := &problem{kind: kindMalformed, detail: "not an HTTP/1.1 request"}
-	var small *fasthttp.ErrSmallBuffer
-	var timeout net.Error
-	switch {
-	case errors.Is(err, fasthttp.ErrBodyTooLarge):
-		if p = s.unwelcome(&ctx.Request.Header); p == nil {
-			p = &problem{kind: kindTooLarge, detail: s.largest()}
-		}
-	case errors.As(err, &small):
-		p = &problem{kind: kindHeaders, detail: "want at most 8 KiB"}
-	case errors.As(err, &timeout) && timeout.Timeout():
-		p = &problem{kind: kindTimeout, detail: "the request did not arrive in time"}
-	}
-	if c, ok := ctx.Conn().(*conn); ok {
-		c.mu.Lock()
-		c.linger = p.kind != kindTimeout
-		c.mu.Unlock()
-	}
+	p := problemOfReading(err)
+	lingers(ctx, p)
 	p.send(ctx)
 	s.counted(ctx)
+}
+
+// lingers has the end of the connection wait for what its client is still sending, which is not read, unless it was too slow.
+func lingers(ctx *fasthttp.RequestCtx, p *problem) {
+	if c, ok := ctx.Conn().(*conn); ok {
+		c.mu.Lock()
+		c.linger = p == nil || p.kind != kindTimeout
+		c.mu.Unlock()
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -51,8 +52,15 @@ type Options struct {
 	ReadTimeout, WriteTimeout time.Duration
 	// IdleTimeout is how long a connection is kept between requests. Default 75s.
 	IdleTimeout time.Duration
-	// MaxConns bounds the open connections; one more is answered 503 and closed. Default 16384.
+	// MaxMemory is about how many bytes connections, what is read from them, what is answered to them, and what is remembered of
+	// sessions may take, all together. Default 160 MiB.
+	MaxMemory int64
+	// MaxConns bounds the open connections; one more is answered 503 and closed. Default: as many as a quarter of MaxMemory is enough
+	// for, at 16 KiB each.
 	MaxConns int
+	// MaxConnsPerAddress bounds those of one IPv4 address or IPv6 network (/64). An address may have the same part of the memory.
+	// Default: half of MaxConns.
+	MaxConnsPerAddress int
 	// Logger takes state changes and panics. Default: none.
 	Logger *slog.Logger
 }
@@ -62,14 +70,11 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Service == nil {
 		return o, errors.New("httpapi: Options.Service is missing")
 	}
-	if o.MaxConns < 0 {
-		return o, fmt.Errorf("httpapi: Options.MaxConns is %d, want 1 or more", o.MaxConns)
-	}
 	if o.Listen == "" {
 		o.Listen = "127.0.0.1:8080"
 	}
-	if o.MaxConns == 0 {
-		o.MaxConns = 16384
+	if err := o.fillBounds(); err != nil {
+		return o, err
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -94,6 +99,34 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
+// connBytes is about what a connection takes that sends and is sent little: a goroutine, buffers to read and write, a header.
+const connBytes = 16 << 10
+
+// ConnsFor returns how many connections there are at the most by default for a [Options].MaxMemory of so many bytes.
+func ConnsFor(bytes int64) int { return int(min(bytes/4/connBytes, math.MaxInt32)) }
+
+// fillBounds fills in the defaults of what bounds connections and their memory.
+func (o *Options) fillBounds() error {
+	if o.MaxMemory == 0 {
+		o.MaxMemory = 160 << 20
+	}
+	if o.MaxConns == 0 {
+		o.MaxConns = ConnsFor(o.MaxMemory)
+	}
+	if o.MaxConnsPerAddress == 0 {
+		o.MaxConnsPerAddress = max(1, o.MaxConns/2)
+	}
+	switch {
+	case o.MaxMemory < 1<<20:
+		return fmt.Errorf("httpapi: Options.MaxMemory is %d, want at least 1 MiB", o.MaxMemory)
+	case o.MaxConns < 1:
+		return fmt.Errorf("httpapi: Options.MaxConns is %d, want 1 or more", o.MaxConns)
+	case o.MaxConnsPerAddress < 1 || o.MaxConnsPerAddress > o.MaxConns:
+		return fmt.Errorf("httpapi: Options.MaxConnsPerAddress is %d, want 1 to %d", o.MaxConnsPerAddress, o.MaxConns)
+	}
+	return nil
+}
+
 // Server serves the HTTP API of one node.
 type Server struct {
 	opts      Options
@@ -101,8 +134,11 @@ type Server struct {
 	log       *slog.Logger
 	http      *fasthttp.Server
 	routes    map[string]route // of all doors
-	exchanges sync.Pool        // of *exchange
 	access    access
+	exchanges exchanges
+	allowance *allowance
+	nodes     account   // what is read of other nodes
+	bodies    sync.Pool // of *[pooledBody]byte
 	codes     [600]atomic.Int64
 	process   string // no other process has the name
 	sessions  sessions
@@ -126,14 +162,17 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{opts: o, service: o.Service, log: o.Logger, conns: make(map[*conn]struct{}), process: rand.Text()}
 	s.access = newAccess(&o)
-	s.sessions.named = make(map[string]*list.Element)
-	s.exchanges.New = func() any { return new(exchange) }
+	s.sessions.named, s.sessions.most = make(map[string]*list.Element), int(min(maxSessionBytes, o.MaxMemory/5))
+	s.exchanges = newExchanges(o.MaxMemory / 8)
+	s.bodies.New = func() any { return new([pooledBody]byte) }
+	s.allowance = newAllowance(o.MaxConns, o.MaxConnsPerAddress, o.MaxMemory/2)
+	s.nodes.most = max(o.MaxMemory/8, 2*maxPeerBody)
+	s.nodes.each = s.nodes.most
 	s.routes = s.routeTable()
 	s.doors = s.makeDoors()
 	s.http = &fasthttp.Server{
 		Handler:                      s.handle,
 		ErrorHandler:                 s.unreadable,
-		HeaderReceived:               s.bodyLimit,
 		ConnState:                    connState,
 		Logger:                       silent{},
 		Concurrency:                  o.MaxConns + 1,
@@ -141,7 +180,7 @@ func New(o Options) (*Server, error) {
 		ReadTimeout:                  o.ReadTimeout,
 		WriteTimeout:                 o.WriteTimeout,
 		IdleTimeout:                  o.IdleTimeout,
-		MaxRequestBodySize:           maxBody,
+		StreamRequestBody:            true, // bodies are read by readBody
 		DisablePreParseMultipartForm: true,
 		NoDefaultServerHeader:        true,
 		NoDefaultDate:                true, // its clock is a goroutine that never ends
@@ -156,36 +195,6 @@ type silent struct{}
 
 // Printf does nothing.
 func (silent) Printf(string, ...any) {}
-
-// bodyLimit lets a batch be larger than other requests, and a message of another node, if there can be any. A body that is more than a
-// few lines is not read at all if its sender may not use the route.
-func (s *Server) bodyLimit(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
-	if n := h.ContentLength(); (n > smallBody || n < 0) && s.unwelcome(h) != nil {
-		return fasthttp.RequestConfig{MaxRequestBodySize: 1}
-	}
-	const batch = "/v1/batch"
-	uri := h.RequestURI()
-	switch {
-	case len(uri) >= len(batch) && string(uri[:len(batch)]) == batch:
-		return fasthttp.RequestConfig{MaxRequestBodySize: maxBatchBody}
-	case s.opts.Peer != nil && string(uri) == peerPath:
-		return fasthttp.RequestConfig{MaxRequestBodySize: maxPeerBody}
-	}
-	return fasthttp.RequestConfig{}
-}
-
-// smallBody is what is read before it is known who sends it: the answer comes sooner than it would otherwise.
-const smallBody = 1 << 10
-
-// unwelcome returns why the sender of a header may not use the route that it asks for, nil if it may, or there is none.
-func (s *Server) unwelcome(h *fasthttp.RequestHeader) *problem {
-	r, ok := s.routes[string(exactPath(h.RequestURI()))]
-	if !ok {
-		return nil
-	}
-	_, p := s.access.enter(h, &r)
-	return p
-}
 
 // isLoopback reports whether only this machine can reach an address.
 func isLoopback(address string) bool {
@@ -282,34 +291,39 @@ func (s *Server) runAccept(ln net.Listener, d *door) {
 
 // accept serves nc, or turns it away if there are too many connections.
 func (s *Server) accept(nc net.Conn, d *door) {
-	c := &conn{Conn: s.secure(nc), door: d}
+	from, tooMany := s.allowance.enter(nc.RemoteAddr())
+	if from == nil {
+		s.turnAway(nc, tooMany)
+		return
+	}
+	c := &conn{Conn: s.secure(nc), door: d, hold: hold{allowance: s.allowance, client: from, wait: s.opts.RequestTimeout / 2, bodies: &s.bodies}}
 	s.mu.Lock()
-	full, closing := len(s.conns) >= s.opts.MaxConns, s.closing.Load()
-	if !full && !closing {
+	closing := s.closing.Load()
+	if !closing {
 		s.conns[c] = struct{}{}
 	}
 	s.mu.Unlock()
-	switch {
-	case closing:
+	if closing {
+		s.allowance.leave(from)
 		nc.Close()
-	case full:
-		s.turnAway(nc)
-	default:
-		s.serving.Go(func() { s.runConn(c) })
+		return
 	}
+	s.serving.Go(func() { s.runConn(c) })
 }
 
 func (s *Server) runConn(c *conn) {
 	// What it returns is this connection's trouble: a client that left, a timeout.
 	_ = s.http.ServeConn(c)
+	c.hold.release()
+	s.allowance.leave(c.hold.client)
 	s.mu.Lock()
 	delete(s.conns, c)
 	s.mu.Unlock()
 }
 
 // turnAway answers 503. The answer fits into the empty buffer of a new socket, so that the acceptor does not wait.
-func (s *Server) turnAway(nc net.Conn) {
-	p := problem{kind: kindUnavailable, detail: "too many connections to this node"}
+func (s *Server) turnAway(nc net.Conn, why string) {
+	p := problem{kind: kindUnavailable, detail: why}
 	body := p.appendJSON(nil)
 	s.codes[p.kind.status].Add(1)
 	if s.opts.TLS != nil { // to say anything would take a handshake

@@ -139,7 +139,7 @@ func TestTooLargeBodiesAreAnswered(t *testing.T) {
 		{"/v1/batch", 1<<20 - 10, 200},
 		{"/v1/batch", 1 << 20, 413},
 		{"/v1/batch", 8 << 20, 413},
-		{"/peer", 64 << 10, 413}, // of a node that has none
+		{"/peer", 8 << 20, 404}, // of a node that has none: it is not read
 	}
 	for _, tt := range tests {
 		body := `{"key":"k"}` + strings.Repeat(" ", tt.pad)
@@ -208,7 +208,7 @@ func TestClientThatNeverReads(t *testing.T) {
 }
 
 func TestConnectionsAreBounded(t *testing.T) {
-	_, addr := open(t, httpapi.Options{Service: newFake(), MaxConns: 2})
+	_, addr := open(t, httpapi.Options{Service: newFake(), MaxConns: 2, MaxConnsPerAddress: 2})
 	for range 2 {
 		c := dial(t, addr)
 		fmt.Fprint(c, rawAdd(`{"key":"k"}`))

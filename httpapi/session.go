@@ -19,7 +19,7 @@ const (
 // Bounds of what is remembered for sessions. What is forgotten too early costs a client certainty, never a count.
 const (
 	maxSessions     = 8192
-	maxSessionBytes = 32 << 20
+	maxSessionBytes = 32 << 20 // at the most, see sessions.most
 	maxSessionReply = 4 << 20
 	sessionMemory   = 10 * time.Minute
 	minSessionName  = 16
@@ -28,6 +28,7 @@ const (
 
 // sessions are the last request of each session and the answer to it.
 type sessions struct {
+	most    int          // bytes of answers that are kept
 	repeats atomic.Int64 // that were answered from memory
 
 	mu    sync.Mutex
@@ -188,7 +189,7 @@ func (s *sessions) keep(state *session) {
 func (s *sessions) forgetLocked(now time.Time) {
 	for at := s.order.Back(); at != nil; at = s.order.Back() {
 		state := at.Value.(*session)
-		if now.Sub(state.used) < sessionMemory && len(s.named) < maxSessions && s.bytes <= maxSessionBytes {
+		if now.Sub(state.used) < sessionMemory && len(s.named) < maxSessions && s.bytes <= s.most {
 			return
 		}
 		s.order.Remove(at)

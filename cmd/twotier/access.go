@@ -64,6 +64,7 @@ func (s *server) addSecrets(messages *peer.Server) error {
 		}
 		messages.SetSecrets(secrets) // what others say by a new one can be read before anything is said by it
 		s.peers.SetSecrets(secrets)
+		s.passes.SetSecrets(secrets)
 		return s.ring.SetSecrets(secrets)
 	}})
 }

@@ -32,6 +32,7 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 	if cfg.Node == "" {
 		cfg.Node = newNodeID()
 	}
+	limitHeap(cfg, log)
 	s, err := newServer(ctx, cfg, nil, log)
 	if err != nil {
 		return err

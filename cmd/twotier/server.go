@@ -26,17 +26,18 @@ import (
 
 // server is the parts of one running server, in the order in which they are opened.
 type server struct {
-	cfg   config.Config
-	log   *slog.Logger
-	clock *node.Clock
-	store stores
-	ring  *ring.Ring             // nil without a cluster
-	peers *peer.Client           // the same
-	wires *httpapi.PeerTransport // the same
-	node  *node.Node
-	http  *httpapi.Server
-	files *reload.Loader // what is read again when it changes
-	certs *certs.Store   // nil without TLS
+	cfg    config.Config
+	log    *slog.Logger
+	clock  *node.Clock
+	store  stores
+	ring   *ring.Ring             // nil without a cluster
+	peers  *peer.Client           // the same
+	wires  *httpapi.PeerTransport // the same
+	passes *peer.Passes           // the same
+	node   *node.Node
+	http   *httpapi.Server
+	files  *reload.Loader // what is read again when it changes
+	certs  *certs.Store   // nil without TLS
 }
 
 // newServer makes the parts. Without Redis the store is the embedded one that is given, or one of its own.
@@ -45,7 +46,7 @@ func newServer(ctx context.Context, cfg config.Config, shared *embedded.Store, l
 	web := httpapi.Options{
 		Listen: cfg.Listen, Admin: cfg.Admin, PeerListen: cfg.Peer, RequestTimeout: cfg.RequestTimeout, Logger: log,
 	}
-	if err := cmp.Or(s.addTokens(&web), s.addTLS(&web)); err != nil {
+	if err := cmp.Or(s.addTokens(&web), s.addTLS(&web), boundWeb(&web, cfg)); err != nil {
 		return nil, err
 	}
 	if s.store, err = openStores(ctx, cfg, shared, s.clock, log); err != nil {
@@ -96,7 +97,8 @@ func (s *server) joinCluster(opt *node.Options) (err error) {
 	if err != nil {
 		return err
 	}
-	s.wires = httpapi.NewPeerTransport()
+	s.passes = peer.NewPasses(s.ring.Name(), []byte(s.cfg.ClusterSecret))
+	s.wires = httpapi.NewPeerTransport(s.passes.Pass)
 	if s.certs != nil {
 		s.wires.TLS = s.certs.Client()
 	}
@@ -125,13 +127,9 @@ func newCounter(cfg config.Config, st stores, clock *node.Clock, log *slog.Logge
 	for name, ladder := range st.ladders {
 		spaces[name] = syncer.Namespace{Ladder: ladder, OnCold: syncer.OnCold(cfg.Namespaces[name].OnCold)}
 	}
-	memory := cfg.MaxMemory
-	if st.embedded != nil {
-		memory /= 2 // the other half is the store's
-	}
 	return syncer.New(syncer.Options{
 		Store: st.store, Now: clock.Now, Namespaces: spaces, Ack: ack, FlushInterval: cfg.FlushInterval, MaxLag: cfg.MaxLag,
-		Placement: st.place, RoundTimeout: cfg.RedisTimeout, MaxMemory: memory, Foreign: cfg.Gossip != "" || cfg.Mode == string(node.ModeRedis), Logger: log,
+		Placement: st.place, RoundTimeout: cfg.RedisTimeout, MaxMemory: counterMemory(cfg), Foreign: cfg.Gossip != "" || cfg.Mode == string(node.ModeRedis), Logger: log,
 	})
 }
 

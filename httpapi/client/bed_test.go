@@ -142,7 +142,7 @@ func (b *bed) start(proxied bool) *server {
 		Tag: node.Tag(node.ModeTwoTier), OnChange: func(t *ring.Table) { s.node.Changed(t) },
 	})
 	must(b.t, err)
-	s.wires = httpapi.NewPeerTransport()
+	s.wires = httpapi.NewPeerTransport(peer.NewPasses(s.ring.Name(), nil).Pass)
 	s.peers, err = peer.NewClient(peer.ClientOptions{Self: s.ring.Name(), Transport: s.wires})
 	must(b.t, err)
 	s.node, err = node.New(node.Options{

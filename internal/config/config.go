@@ -70,6 +70,9 @@ type Config struct {
 	MaxMemory int64
 	// RequestTimeout bounds one request, at least 1ms.
 	RequestTimeout time.Duration
+	// MaxConnections bounds the connections to the HTTP API, and MaxConnectionsPerAddress those from one address; 0 is what fits
+	// into memory and RLIMIT_NOFILE, and half of that.
+	MaxConnections, MaxConnectionsPerAddress int
 	// OnCold is "allow" or "deny": the answer to an acquire of a key that can't be read from the store now.
 	OnCold string
 	// Partitions is the number of partitions, 1 to 65536, and HashSeed the seed of the hash that assigns keys to them. Both are

@@ -38,6 +38,12 @@ func serverSettings() []setting {
 			set: func(c *Config, text string) error { return setPositive(&c.RequestTimeout, text) }},
 		{name: "drain-timeout", def: "30s", arg: "DURATION", help: "longest time to flush what is pending after SIGTERM",
 			set: func(c *Config, text string) error { return setPositive(&c.DrainTimeout, text) }},
+		{name: "max-connections", def: "0", arg: "N", help: "most connections to the HTTP API; 0: as many as memory and\n" +
+			"RLIMIT_NOFILE are enough for",
+			set: func(c *Config, text string) error { return setCount(&c.MaxConnections, text) }},
+		{name: "max-connections-per-address", def: "0", arg: "N", help: "most of them from one IPv4 address or IPv6 /64, which may have the\n" +
+			"same part of the memory for requests; raise it behind a proxy;\n0: half of them",
+			set: func(c *Config, text string) error { return setCount(&c.MaxConnectionsPerAddress, text) }},
 		{name: "log-level", def: "info", arg: "LEVEL", help: "debug, info, warn or error",
 			set: func(c *Config, text string) error { return setLevel(&c.LogLevel, text) }},
 		{name: "log-format", def: "text", arg: "FORMAT", help: "text or json, on stderr",
@@ -102,7 +108,8 @@ func countingSettings() []setting {
 		{name: "max-lag", def: "10s", arg: "DURATION", help: "most age of a count that Redis does not have, while it answers: before\n" +
 			"that writes to further keys wait, then get 429; 0: only memory\nbounds it",
 			set: func(c *Config, text string) error { return setDuration(&c.MaxLag, text) }},
-		{name: "max-memory", def: "1GiB", arg: "SIZE", help: "most memory for counters: 1GiB, 512MiB, 100MB",
+		{name: "max-memory", def: "1GiB", arg: "SIZE", help: "most memory for counters: 1GiB, 512MiB, 100MB; the process takes\n" +
+			"up to 1.3 times as much and 64 MiB",
 			set: func(c *Config, text string) error { return setMemory(&c.MaxMemory, text) }},
 		{name: "on-cold", def: "allow", arg: "WHAT", help: "allow or deny an acquire of a key that is not in memory while\n" +
 			"Redis is known to be down; a slow one is waited for",
@@ -131,6 +138,9 @@ func (c *Config) check() error {
 	}
 	if c.RedisPasswordFile != "" && c.Redis == "" {
 		return errors.New("--redis-password-file: needs --redis")
+	}
+	if most := c.MaxConnections; most > 0 && c.MaxConnectionsPerAddress > most {
+		return fmt.Errorf("--max-connections-per-address: %d are more than --max-connections allows, %d", c.MaxConnectionsPerAddress, most)
 	}
 	if c.Mode == "redis" && c.Redis == "" {
 		return errors.New("--mode: redis needs --redis to say where it is")
@@ -284,6 +294,15 @@ func setRate(to *int, text string) error {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 0 {
 		return fmt.Errorf("%q is not a number of operations a second, 0 or more", text)
+	}
+	*to = n
+	return nil
+}
+
+func setCount(to *int, text string) error {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 {
+		return fmt.Errorf("%q is not a number, 0 or more", text)
 	}
 	*to = n
 	return nil

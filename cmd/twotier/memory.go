@@ -1,0 +1,99 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"twotier/httpapi"
+	"twotier/internal/config"
+	"twotier/syncer"
+)
+
+const mebibyte = 1 << 20
+
+// residentMost is what the process may have resident, whatever is sent to it: 1.3 times --max-memory and 64 MiB.
+func residentMost(cfg config.Config) int64 { return cfg.MaxMemory + cfg.MaxMemory/10*3 + 64*mebibyte }
+
+// webMemory is what of that is for requests: counters may exceed --max-memory by a quarter, and the program itself takes some.
+func webMemory(cfg config.Config) int64 { return cfg.MaxMemory/20 + 40*mebibyte }
+
+// counterMemory is what of --max-memory is for the counters; without Redis the other half is the store's.
+func counterMemory(cfg config.Config) int64 {
+	if cfg.Redis == "" {
+		return cfg.MaxMemory / 2
+	}
+	return cfg.MaxMemory
+}
+
+// boundWeb sets what bounds the connections of a server.
+func boundWeb(web *httpapi.Options, cfg config.Config) error {
+	var files syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
+		return fmt.Errorf("RLIMIT_NOFILE: %w", err)
+	}
+	web.MaxMemory = webMemory(cfg)
+	// The rest of the files is for Redis, other nodes, and what has to be opened while everything is in use.
+	most := int(min(files.Cur, math.MaxInt32) / 4 * 3)
+	web.MaxConns, web.MaxConnsPerAddress = cfg.MaxConnections, cfg.MaxConnectionsPerAddress
+	switch {
+	case web.MaxConns == 0:
+		web.MaxConns = max(1, min(most, httpapi.ConnsFor(web.MaxMemory)), web.MaxConnsPerAddress)
+	case web.MaxConns > most:
+		return fmt.Errorf("--max-connections: %d are more than three quarters of RLIMIT_NOFILE, which is %d; raise it (ulimit -n, LimitNOFILE=)",
+			web.MaxConns, files.Cur)
+	}
+	return nil
+}
+
+// limitHeap has the garbage collector keep the process within what it may have resident, and within the memory that its cgroup may have.
+// A limit that the environment sets is left alone.
+func limitHeap(cfg config.Config, log *slog.Logger) {
+	if os.Getenv("GOMEMLIMIT") != "" {
+		return
+	}
+	most := residentMost(cfg)
+	if group := cgroupMemory("/"); group < most {
+		log.Warn("the cgroup may have less memory than --max-memory can take: lower the one or raise the other",
+			"cgroup", group, "max_memory", cfg.MaxMemory, "resident", most)
+		most = group / 10 * 9
+	}
+	debug.SetMemoryLimit(max(most-outsideHeap(cfg), 32*mebibyte))
+}
+
+// outsideHeap is what the process takes that the garbage collector knows nothing of: the program, and the counters.
+func outsideHeap(cfg config.Config) int64 {
+	const program = 20 * mebibyte
+	if !syncer.OffHeap() {
+		return program
+	}
+	return program + counterMemory(cfg)/4*5 // which keys that are known may take
+}
+
+// cgroupMemory returns the least memory that this process's cgroup (version 2) or one above it may have, in bytes; without a limit that
+// is very much. Files are looked for below root.
+func cgroupMemory(root string) int64 {
+	least := int64(math.MaxInt64)
+	text, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
+	if err != nil {
+		return least
+	}
+	for line := range strings.Lines(string(text)) {
+		path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::")
+		for ok {
+			limit, err := os.ReadFile(filepath.Join(root, "sys/fs/cgroup", path, "memory.max"))
+			if n, bad := strconv.ParseInt(strings.TrimSpace(string(limit)), 10, 64); err == nil && bad == nil {
+				least = min(least, n)
+			}
+			ok = path != "/" && path != "."
+			path = filepath.Dir(path)
+		}
+	}
+	return least
+}

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"twotier/httpapi"
+	"twotier/internal/config"
+)
+
+// TestCgroupMemory finds the least limit on the way from the process's own group to the root.
+func TestCgroupMemory(t *testing.T) {
+	for name, test := range map[string]struct {
+		files map[string]string
+		want  int64
+	}{
+		"none at all":  {map[string]string{}, math.MaxInt64},
+		"version 1":    {map[string]string{"proc/self/cgroup": "4:memory:/a\n"}, math.MaxInt64},
+		"no limit":     {map[string]string{"proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/memory.max": "max\n"}, math.MaxInt64},
+		"its own":      {map[string]string{"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": "1048576\n"}, 1 << 20},
+		"that above":   {map[string]string{"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": "9000\n", "sys/fs/cgroup/a/memory.max": "5000"}, 5000},
+		"in a sandbox": {map[string]string{"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "4096\n"}, 4096},
+	} {
+		root := t.TempDir()
+		for path, text := range test.files {
+			path = filepath.Join(root, path)
+			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := cgroupMemory(root); got != test.want {
+			t.Errorf("%s: %d, want %d", name, got, test.want)
+		}
+	}
+}
+
+// TestBoundsOfConnections come from memory, from RLIMIT_NOFILE, and from the flags.
+func TestBoundsOfConnections(t *testing.T) {
+	var files syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
+		t.Fatal(err)
+	}
+	small, err := config.Parse([]string{"--max-memory", "64MiB"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var web httpapi.Options
+	if err := boundWeb(&web, small); err != nil || web.MaxConns < 100 || web.MaxConns > httpapi.ConnsFor(web.MaxMemory) {
+		t.Errorf("%d connections, %v", web.MaxConns, err)
+	}
+	huge := small
+	huge.MaxMemory = 1 << 50
+	if err := boundWeb(&web, huge); err != nil || uint64(web.MaxConns) >= files.Cur {
+		t.Errorf("%d connections, %v; RLIMIT_NOFILE is %d", web.MaxConns, err, files.Cur)
+	}
+	huge.MaxConnections = 1 << 30
+	if err := boundWeb(&web, huge); err == nil || !strings.Contains(err.Error(), "RLIMIT_NOFILE") {
+		t.Errorf("more connections than files: %v", err)
+	}
+}

@@ -1,0 +1,182 @@
+package httpapi_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"twotier/httpapi"
+)
+
+// from returns a client whose requests come from an address.
+func from(t *testing.T, ip string) *http.Client {
+	t.Helper()
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
+	transport := &http.Transport{DialContext: dialer.DialContext}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: 20 * time.Second}
+}
+
+// adds is a batch of so many operations.
+func adds(n int) string {
+	return `{"ops":[` + strings.TrimSuffix(strings.Repeat(`{"op":"add","key":"k"},`, n), ",") + "]}"
+}
+
+// try posts a body and returns the status and the answer.
+func try(c *http.Client, url, body string) (int, string, error) {
+	res, err := c.Post(url, "application/json", strings.NewReader(body))
+	if err != nil {
+		return 0, "", err
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	return res.StatusCode, string(b), err
+}
+
+func TestConnectionsOfOneAddressAreBounded(t *testing.T) {
+	s, addr := open(t, httpapi.Options{Service: newFake(), MaxConns: 4, MaxConnsPerAddress: 2})
+	for range 2 {
+		c := dial(t, addr)
+		fmt.Fprint(c, rawAdd(`{"key":"k"}`))
+		answer(t, bufio.NewReader(c))
+	}
+	got, err := io.ReadAll(dial(t, addr))
+	if err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 503") || !strings.Contains(string(got), "from this address") {
+		t.Errorf("a third connection: %q, %v", got, err)
+	}
+	code, body, err := try(from(t, "127.0.0.2"), "http://"+addr+"/v1/add", `{"key":"k"}`)
+	if code != 200 || err != nil {
+		t.Errorf("another address: %d %s %v", code, body, err)
+	}
+	if conns := s.Taken().Conns; conns != 3 {
+		t.Errorf("%d connections are accounted for", conns)
+	}
+}
+
+// TestMemoryIsBounded has batches of one address take all the memory that it may have, while they are carried out.
+func TestMemoryIsBounded(t *testing.T) {
+	f := newFake()
+	entered, release := make(chan struct{}, 100), make(chan struct{})
+	f.fault = func(context.Context) error {
+		select {
+		case entered <- struct{}{}:
+		case <-release:
+		}
+		<-release
+		return nil
+	}
+	s, addr := open(t, httpapi.Options{Service: f, MaxMemory: 4 << 20, MaxConns: 10, RequestTimeout: 2 * time.Second})
+	url, greedy := "http://"+addr, from(t, "127.0.0.1")
+	var running sync.WaitGroup
+	running.Go(func() {
+		if code, body, err := try(greedy, url+"/v1/batch", adds(900)); code != 200 || err != nil {
+			t.Errorf("the first: %d %.200s %v", code, body, err)
+		}
+	})
+	<-entered
+	if taken := s.Taken(); taken.Bytes < 900*300 || taken.Bytes > 1<<20 {
+		t.Errorf("%d bytes are accounted for", taken.Bytes)
+	}
+	code, body, err := try(greedy, url+"/v1/batch", adds(900))
+	if code != 503 || !strings.Contains(body, "nothing was done") || err != nil {
+		t.Errorf("a second one of the address: %d %.200s %v", code, body, err)
+	}
+	for path, client := range map[string]*http.Client{"/v1/add": greedy, "/v1/batch": from(t, "127.0.0.2")} {
+		running.Go(func() {
+			body := adds(900)
+			if path == "/v1/add" {
+				body = `{"key":"k"}`
+			}
+			if code, body, err := try(client, url+path, body); code != 200 || err != nil {
+				t.Errorf("%s: %d %.200s %v", path, code, body, err)
+			}
+		})
+		<-entered // it is carried out beside
+	}
+	close(release)
+	running.Wait()
+	if code, body, err = try(greedy, url+"/v1/batch", adds(2000)); code != 413 || err != nil {
+		t.Errorf("more than an address may have: %d %.200s %v", code, body, err)
+	}
+	eventually(t, func() bool { return s.Taken().Bytes == 0 }, "everything is given back")
+}
+
+// TestMemoryIsWaitedFor has a batch wait for one that ends soon.
+func TestMemoryIsWaitedFor(t *testing.T) {
+	f := newFake()
+	entered, release := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	f.fault = func(context.Context) error {
+		once.Do(func() {
+			close(entered)
+			<-release
+		})
+		return nil
+	}
+	s, addr := open(t, httpapi.Options{Service: f, MaxMemory: 4 << 20, MaxConns: 10, RequestTimeout: time.Minute})
+	var running sync.WaitGroup
+	for i := range 4 {
+		running.Go(func() {
+			if code, body, err := try(http.DefaultClient, "http://"+addr+"/v1/batch", adds(900)); code != 200 || err != nil {
+				t.Errorf("%d: %d %.200s %v", i, code, body, err)
+			}
+		})
+	}
+	<-entered
+	eventually(t, func() bool { return s.Taken().Waiting }, "others wait")
+	close(release)
+	running.Wait()
+}
+
+// TestBodiesAreNotReadOfStrangers refuses what claims to be a large message of another node by its header.
+func TestBodiesAreNotReadOfStrangers(t *testing.T) {
+	s, addr := open(t, httpapi.Options{Service: newFake(), Peer: echo{}})
+	c := dial(t, addr)
+	fmt.Fprintf(c, "POST /peer HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-twotier-peer\r\nContent-Length: %d\r\n\r\n%s",
+		4<<20, strings.Repeat("x", 8<<10))
+	if code, body := answer(t, bufio.NewReader(c)); code != 403 {
+		t.Errorf("%d %s", code, body)
+	}
+	if taken := s.Taken(); taken.Bytes != 0 {
+		t.Errorf("%d bytes are accounted for", taken.Bytes)
+	}
+}
+
+// TestChunks reads bodies whose length nobody knows before.
+func TestChunks(t *testing.T) {
+	s, addr := open(t, httpapi.Options{Service: newFake()})
+	for n, want := range map[int]int{1: 200, 1000: 200, 8000: 200, 60_000: 413} {
+		body := struct{ io.Reader }{strings.NewReader(adds(n))} // whose length can't be seen
+		res, err := http.Post("http://"+addr+"/v1/batch", "application/json", body)
+		if err != nil {
+			t.Errorf("%d operations: %v", n, err)
+			continue
+		}
+		got, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		if res.StatusCode != want || err != nil || want == 200 && strings.Count(string(got), `"source"`) != n {
+			t.Errorf("%d operations: %d %.100s %v", n, res.StatusCode, got, err)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+	eventually(t, func() bool { return s.Taken().Bytes == 0 }, "everything is given back")
+}
+
+// eventually waits until something is so.
+func eventually(t *testing.T, holds func() bool, what string) {
+	t.Helper()
+	for range 1000 {
+		if holds() {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("in vain: %s", what)
+}

@@ -1,0 +1,96 @@
+package httpapi
+
+import (
+	"errors"
+	"io"
+	"net"
+
+	"github.com/valyala/fasthttp"
+)
+
+// prefetched is how much of a body of known length fasthttp has read before it calls the handler.
+const prefetched = 8 << 10
+
+// readBody reads the body of a request, of which there may be so much. Only now: whoever sends it was looked at first, and memory is
+// taken for it before any is used. What is not read ends the connection.
+func readBody(ctx *fasthttp.RequestCtx, most int) *problem {
+	if !ctx.Request.IsBodyStream() {
+		return nil
+	}
+	size := ctx.Request.Header.ContentLength()
+	var body []byte
+	var p *problem
+	switch {
+	case size > most:
+		return tooLarge()
+	case size >= 0 && size <= prefetched:
+		ctx.PostBody() // which closes the stream
+		return nil
+	case size > 0:
+		body, p = readSized(ctx, size)
+	default:
+		body, p = readChunks(ctx, most)
+	}
+	if p == nil {
+		ctx.Request.SetBodyRaw(body) // the same
+	}
+	return p
+}
+
+func tooLarge() *problem {
+	return &problem{kind: kindTooLarge, detail: "want at most 64 KiB, or 1 MiB for /v1/batch"}
+}
+
+// readSized reads a body of known length.
+func readSized(ctx *fasthttp.RequestCtx, size int) ([]byte, *problem) {
+	h := holdOf(ctx)
+	if p := h.toRead(int64(max(size, pooledBody))); p != nil {
+		return nil, p
+	}
+	body := h.buffer(size)
+	if _, err := io.ReadFull(ctx.RequestBodyStream(), body); err != nil {
+		return nil, problemOfReading(err)
+	}
+	return body, nil
+}
+
+// readChunks reads a body whose length is not known before.
+func readChunks(ctx *fasthttp.RequestCtx, most int) ([]byte, *problem) {
+	h, in := holdOf(ctx), ctx.RequestBodyStream()
+	body := make([]byte, 0, prefetched)
+	for {
+		if len(body) == cap(body) {
+			if p := h.toRead(2 * int64(cap(body))); p != nil {
+				return nil, p
+			}
+			body = append(make([]byte, 0, 2*cap(body)), body...)
+		}
+		n, err := in.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		switch {
+		case len(body) > most:
+			return nil, tooLarge()
+		case errors.Is(err, io.EOF):
+			return body, nil
+		case err != nil:
+			return nil, problemOfReading(err)
+		}
+	}
+}
+
+// problemOfReading is the problem of a request that can't be read.
+func problemOfReading(err error) *problem {
+	if small, ok := errors.AsType[*fasthttp.ErrSmallBuffer](err); ok && small != nil {
+		return &problem{kind: kindHeaders, detail: "want at most 8 KiB"}
+	}
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+		return &problem{kind: kindTimeout, detail: "the request did not arrive in time"}
+	}
+	return &problem{kind: kindMalformed, detail: "not an HTTP/1.1 request"}
+}
+
+// unread reports whether part of the body is still to come, or not known to end.
+func unread(ctx *fasthttp.RequestCtx) bool {
+	size := ctx.Request.Header.ContentLength()
+	return ctx.Request.IsBodyStream() && (size < 0 || size > prefetched)
+}

@@ -1,0 +1,39 @@
+package httpapi
+
+import "twotier/internal/node"
+
+// What operations, their results and their answers take in memory, in bytes, at the most. Slices that grow have up to half
+// as much again as they need; figures in JSON have up to 20 characters.
+const (
+	answerOp    = 128
+	answerCheck = 128
+	answerLimit = 160 // four figures, their names and a duration
+	costOp      = 3*(48+24+88)/2 + answerOp
+	costCheck   = 3*(80+8+40)/2 + answerCheck
+	costLimit   = 3*(16+24+56)/2 + answerLimit
+	costBad     = 1 << 10
+	// escaped is how much longer a byte of a key can be in an answer.
+	escaped = 6
+)
+
+// account takes what the last operation, of which there are checks and so many limits, will take until it is answered.
+func (d *decoder) account(checks []node.Check, limits int) *problem {
+	keys := 0
+	for i := range checks {
+		keys += len(checks[i].Key)
+	}
+	d.answers += answerOp + len(checks)*answerCheck + limits*answerLimit + escaped*keys
+	return d.spend(costOp + len(checks)*costCheck + limits*costLimit + escaped*keys)
+}
+
+// spend takes n bytes for the request that is read.
+func (d *decoder) spend(n int) *problem {
+	p := d.hold.take(int64(n))
+	if p == nil {
+		d.cost += int64(n)
+	}
+	return p
+}
+
+// expected is how much more memory a batch usually takes than its body is long.
+const expected = 24

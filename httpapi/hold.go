@@ -1,0 +1,174 @@
+package httpapi
+
+import (
+	"sync"
+	"time"
+
+	"github.com/valyala/fasthttp"
+)
+
+const (
+	// ownBytes is what an answer may need before it takes from the allowance: about what its connection takes anyway. Ordinary requests,
+	// of one operation, need no more, and are served however much others have taken.
+	ownBytes = 8 << 10
+	// holdStep is how much is taken at a time.
+	holdStep = 16 << 10
+	// pooledBody is the size of the buffers for bodies that are kept for others; larger ones are not.
+	pooledBody = 64 << 10
+)
+
+// hold is the memory that one connection has for the request under way, from its header until the answer is written or the connection is
+// gone. It belongs to the goroutine that serves the connection. A nil hold, of a request without a connection, may have any.
+type hold struct {
+	allowance *allowance
+	client    *client
+	wait      time.Duration // how long to wait for memory
+	bodies    *sync.Pool    // of *[pooledBody]byte
+
+	node      *account // what is read is taken from here, of a message of another node
+	read      int64    // bytes taken for what is read
+	need, got int64    // bytes that the answer needs, and that have been taken for it
+
+	body *[pooledBody]byte // back to bodies when it is over
+	last func()            // what else is to be done then
+}
+
+// holdOf returns the hold of the connection of a request.
+func holdOf(ctx *fasthttp.RequestCtx) *hold {
+	if c, ok := ctx.Conn().(*conn); ok {
+		return &c.hold
+	}
+	return nil
+}
+
+// busy is the problem of a request for which there is no memory now. Nothing has been done of it.
+func busy() *problem {
+	return &problem{kind: kindUnavailable, detail: "too much is being read and answered at this moment; nothing was done"}
+}
+
+// reading returns where memory for what is read comes from.
+func (h *hold) reading() (*account, *share) {
+	if h.node != nil {
+		return h.node, &h.node.sole
+	}
+	return &h.allowance.reading, &h.client.reading
+}
+
+// ofNode says that what is read is a message of another node.
+func (h *hold) ofNode(from *account) {
+	if h != nil {
+		h.node = from
+	}
+}
+
+// toRead takes n bytes for what is read.
+func (h *hold) toRead(n int64) *problem {
+	if h == nil {
+		return nil
+	}
+	from, as := h.reading()
+	if !from.take(as, n, h.patience(h.read)) {
+		return busy()
+	}
+	h.read += n
+	return nil
+}
+
+// patience is until when to wait for memory: not at all for who has some already, as others may wait for that.
+func (h *hold) patience(has int64) time.Time {
+	if has > 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(h.wait)
+}
+
+// expect takes n bytes for the answer, or as many as a client may have, before it is known what it needs.
+func (h *hold) expect(n int64) *problem {
+	if h == nil || n <= ownBytes {
+		return nil
+	}
+	return h.get(min(n, h.allowance.answering.each))
+}
+
+// get takes n bytes for the answer.
+func (h *hold) get(n int64) *problem {
+	if !h.allowance.answering.take(&h.client.answering, n, h.patience(h.got)) {
+		return busy()
+	}
+	h.got += n
+	return nil
+}
+
+// take takes what the answer needs more, unless that was expected. It takes nothing and says why if there is not as much.
+func (h *hold) take(n int64) *problem {
+	if h == nil {
+		return nil
+	}
+	need := h.need + n
+	if missing := need - ownBytes - h.got; missing > 0 {
+		each := h.allowance.answering.each
+		if need > each {
+			return &problem{kind: kindTooLarge, detail: "more than this node can do and answer at once; ask for it in parts"}
+		}
+		if p := h.get(min((missing+holdStep-1)/holdStep*holdStep, each-h.got)); p != nil {
+			return p
+		}
+	}
+	h.need = need
+	return nil
+}
+
+// settle gives back what was expected and is not needed.
+func (h *hold) settle() {
+	if h == nil {
+		return
+	}
+	if rest := h.got - max(0, h.need); rest > 0 {
+		h.allowance.answering.give(&h.client.answering, rest)
+		h.got -= rest
+	}
+}
+
+// cover is take for what is already there, and may have been accounted for.
+func (h *hold) cover(n int64) *problem {
+	if h == nil || n <= h.need {
+		return nil
+	}
+	return h.take(n - h.need)
+}
+
+// buffer returns n bytes, which have been taken, for a body.
+func (h *hold) buffer(n int) []byte {
+	if h == nil || n > pooledBody {
+		return make([]byte, n)
+	}
+	h.body = h.bodies.Get().(*[pooledBody]byte)
+	return h.body[:n]
+}
+
+// until has something done when the answer is written. It reports false if there is nobody to do it.
+func (h *hold) until(last func()) bool {
+	if h == nil {
+		return false
+	}
+	h.last = last
+	return true
+}
+
+// release gives everything back. Nothing reads or writes it any more.
+func (h *hold) release() {
+	if h.body != nil {
+		h.bodies.Put(h.body)
+		h.body = nil
+	}
+	if h.last != nil {
+		h.last()
+		h.last = nil
+	}
+	if h.read > 0 {
+		from, as := h.reading()
+		from.give(as, h.read)
+	}
+	h.need, h.read, h.node = 0, 0, nil
+	h.settle()
+}
