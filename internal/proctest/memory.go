@@ -1,0 +1,42 @@
+package proctest
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// Memory is what a process has resident, in bytes: now, and at the most so far.
+type Memory struct{ Now, Peak int64 }
+
+// String returns both in mebibytes.
+func (m Memory) String() string { return fmt.Sprintf("%d MiB, peak %d MiB", m.Now>>20, m.Peak>>20) }
+
+// Memory returns what the kernel says of the process (VmRSS and VmHWM of proc_pid_status(5)).
+func (s *Process) Memory() Memory {
+	s.T.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.child.Pid()))
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	return Memory{Now: s.kibibytes(string(text), "VmRSS:"), Peak: s.kibibytes(string(text), "VmHWM:")}
+}
+
+// kibibytes returns the value of a line such as "VmRSS:  1024 kB", in bytes.
+func (s *Process) kibibytes(text, name string) int64 {
+	s.T.Helper()
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) < 2 || fields[0] != name {
+			continue
+		}
+		n, err := strconv.ParseInt(fields[1], 10, 64)
+		if err != nil {
+			s.T.Fatalf("%s: %v", line, err)
+		}
+		return n << 10
+	}
+	s.T.Fatalf("there is no %s of the process", name)
+	return 0
+}
