@@ -21,7 +21,7 @@ test: ## gofmt, go vet, all tests of packages under the race detector: within fi
 	@./scripts/test
 
 .PHONY: check
-check: ## what takes longer: lint, bench module, 1,000 schedules, fuzz smoke, mutants, clusters of real processes
+check: ## what takes longer: lint, vulnerabilities, bench module, 1,000 schedules, fuzz smoke, mutants, clusters of real processes
 	@./scripts/check
 
 .PHONY: race
@@ -32,6 +32,10 @@ race: ## only the tests, under the race detector
 .PHONY: lint
 lint: ## gofmt, go vet and staticcheck
 	@./scripts/lint
+
+.PHONY: vulncheck
+vulncheck: ## known vulnerabilities of what is used, where their database can be reached
+	@./scripts/vulncheck
 
 .PHONY: fmt
 fmt: ## format all Go files
@@ -54,10 +58,12 @@ mutants: ## break the code on purpose and show that the schedules notice
 	$(GO) test ./internal/mutants -count=1 -v
 
 # The parts of make check, which does some at the same time.
-CHECKS := check-lint check-bench check-simulate check-fuzz check-mutants check-faults
+CHECKS := check-lint check-vulnerabilities check-bench check-simulate check-fuzz check-mutants check-faults
 .PHONY: $(CHECKS)
 check-lint:
 	@./scripts/part "gofmt, go vet, staticcheck" ./scripts/lint
+check-vulnerabilities:
+	@./scripts/part "known vulnerabilities" ./scripts/vulncheck
 check-bench:
 	@./scripts/part "tests of the bench module" $(GO) run ./internal/testrun -dir bench -allow .ci/allowed-skips -- ./...
 check-simulate:

@@ -216,3 +216,23 @@ func hi(t *testing.T, d doer, key string, want int64) {
 		t.Errorf("%s counts %d, want %d", key, got, want)
 	}
 }
+
+// TestDocumentedACL: what SECURITY.md tells to type is what is needed. The tests of internal/acceptance run as such a user.
+func TestDocumentedACL(t *testing.T) {
+	text, err := os.ReadFile("../SECURITY.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	flat := strings.Join(strings.Fields(strings.NewReplacer("\\\n", " ", "'", "").Replace(string(text))), " ")
+	line := strings.Join(redisstore.ACL(redisstore.ExpiryKey), " ")
+	if !strings.Contains(flat, line) {
+		t.Errorf("SECURITY.md does not have %q", line)
+	}
+	for _, e := range []redisstore.Expiry{redisstore.ExpiryField, redisstore.ExpiryTairhash} {
+		for _, rule := range redisstore.ACL(e) {
+			if !slices.Contains(redisstore.ACL(redisstore.ExpiryKey), rule) && !strings.Contains(flat, "`"+rule+"`") {
+				t.Errorf("SECURITY.md does not name %s, which --redis-expiry=%s needs", rule, e)
+			}
+		}
+	}
+}

@@ -158,6 +158,20 @@ func start(t *testing.T, k kind, driven bool) *bed {
 	return b
 }
 
+// leastPrivileged starts a Redis with a user who may do no more than what is documented, and returns the URL for that.
+func (b *bed) leastPrivileged() string {
+	b.t.Helper()
+	server := redistest.Start(b.t)
+	args := []any{"ACL", "SETUSER", "counter", "reset", "on", ">secret"}
+	for _, rule := range redisstore.ACL(redisstore.Expiry(b.expiry)) {
+		args = append(args, rule)
+	}
+	if err := server.Do(args...).Err(); err != nil {
+		b.t.Fatal(err)
+	}
+	return "redis://counter:secret@" + server.Addr()
+}
+
 // redis starts a Redis and what talks to it.
 func (b *bed) redis(opt *node.Options, place syncer.Placement, now func() int64) syncer.Store {
 	b.t.Helper()
@@ -166,7 +180,7 @@ func (b *bed) redis(opt *node.Options, place syncer.Placement, now func() int64)
 		b.t.Fatal(err)
 	}
 	store, err := redisstore.New(redisstore.Options{
-		URL: redistest.Start(b.t).URL(), Placement: place, Expiry: redisstore.Expiry(b.expiry),
+		URL: b.leastPrivileged(), Placement: place, Expiry: redisstore.Expiry(b.expiry),
 		Ladders: map[string]*leaparray.Ladder{syncer.DefaultNamespace: ladder},
 	})
 	if err != nil {
