@@ -161,15 +161,17 @@ func (a *crossing) undo() {
 
 // confirm has all count what they reserved. Once the first has, it happened: the others find out if they can't be told.
 func (a *crossing) confirm(ctx context.Context) error {
-	task := Task{Verb: VerbConfirm, Hold: a.id, Decider: a.decider(), Op: Op{Ack: a.op.Ack}}
+	task := a.confirmation(a.op.Ack)
 	if err := a.ask(ctx, &a.parts[0], task); err != nil {
 		if errors.Is(err, syncer.ErrUnknownOutcome) {
+			a.n.spawn(a.follow)
 			return err
 		}
 		a.undo()
 		return fmt.Errorf("%w: a reservation was lost on the way: %v", syncer.ErrUnavailable, err)
 	}
-	if err := a.insist(ctx, func(*part) Task { return task }); err != nil {
+	if err := a.insist(ctx, task); err != nil {
+		a.n.spawn(a.follow)
 		return fmt.Errorf("%w: counted, but not every node could be told: %v", syncer.ErrUnknownOutcome, err)
 	}
 	if a.parts[0].to == nil {
@@ -178,14 +180,32 @@ func (a *crossing) confirm(ctx context.Context) error {
 	return nil
 }
 
+func (a *crossing) confirmation(ack Ack) Task {
+	return Task{Verb: VerbConfirm, Hold: a.id, Decider: a.decider(), Op: Op{Ack: ack}}
+}
+
+// follow tells all what the first decided, after the time of the operation or without knowing it so far. They ask the first themselves
+// after a while, but it may have left by then, and would be taken for one that died before it decided.
+func (a *crossing) follow() {
+	ctx, cancel := context.WithTimeout(a.n.run, holdLimit)
+	defer cancel()
+	confirmed, err := a.n.askDecider(ctx, a.id, a.decider())
+	switch {
+	case err == nil && confirmed:
+		_ = a.insist(ctx, a.confirmation(syncer.AckMemory)) // whoever is not reached asks
+	case err == nil:
+		a.undo()
+	}
+}
+
 // insist has all nodes but the first carry out a task, and tells those that can't be reached again for as long as there is time.
-func (a *crossing) insist(ctx context.Context, task func(p *part) Task) error {
+func (a *crossing) insist(ctx context.Context, task Task) error {
 	errs := make([]error, len(a.parts))
 	var done sync.WaitGroup
 	for i := 1; i < len(a.parts); i++ {
 		done.Go(func() {
 			for {
-				errs[i] = a.ask(ctx, &a.parts[i], task(&a.parts[i]))
+				errs[i] = a.ask(ctx, &a.parts[i], task)
 				if !errors.Is(errs[i], ErrUnreachable) || ctx.Err() != nil {
 					return
 				}

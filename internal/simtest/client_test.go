@@ -191,9 +191,9 @@ func (c *client) add() node.Op {
 	check := node.Check{Key: []byte(c.free()), N: 1 + c.rnd.Int64N(4)}
 	op := node.Op{Kind: node.Add, Ack: c.ack()}
 	switch c.rnd.IntN(12) {
-	case 0:
+	case 0, 1, 2:
 		return c.takeBack()
-	case 1:
+	case 3:
 		op.TS = c.before()
 	}
 	op.Checks = []node.Check{check}

@@ -1,0 +1,75 @@
+package simtest
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier/ring"
+	"twotier/syncer"
+)
+
+// inherited returns a key of a process that is another's once the first has left.
+func (w *world) inherited(from, to *proc) string {
+	t := from.ring.Table()
+	var rest []ring.Member
+	for i := range t.Len() {
+		if i != t.Self() {
+			rest = append(rest, *t.Member(i))
+		}
+	}
+	after, err := ring.NewTable(rest, to.ring.Name(), w.plan.partitions, 5)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, key := range w.keysOf(from, "a", 100) {
+		if after.Mine(w.partition(key)) {
+			return key
+		}
+	}
+	w.t.Fatal("it inherits nothing")
+	return ""
+}
+
+// TestAGroupIsWholeWhenItsDeciderLeaves has an acquire over the keys of two nodes wait for the store, which the one that decides about it can't
+// reach, while that one leaves: it hands its part over, and nobody hears from it what became of the whole.
+func TestAGroupIsWholeWhenItsDeciderLeaves(t *testing.T) {
+	for name, asked := range map[string]int{"asked itself": 0, "asked by another": 2} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := calm(t)
+				defer w.end()
+				a, b := w.alive()[0], w.alive()[1]
+				ask := w.alive()[asked]
+				keys := []string{w.inherited(a, w.alive()[2]), w.keysOf(b, "b", 1)[0]}
+				for _, key := range keys {
+					if _, err := ask.do(adding(key), 2*time.Second); err != nil { // a cold key would be denied without the store
+						t.Fatal(err)
+					}
+				}
+				time.Sleep(time.Second)
+				op := acquiring(2, keys...)
+				op.Ack = syncer.AckStore
+				a.store.SetDown(true)
+				told := make(chan error, 1)
+				go func() {
+					_, err := ask.do(op, 2*time.Second)
+					told <- err
+				}()
+				time.Sleep(50 * time.Millisecond)
+				w.net.Slow(b.ip, a.ip, 700*time.Millisecond) // when it asks, it is too late
+				if err := a.leave(); err != nil {
+					t.Error(err)
+				}
+				err := <-told
+				w.net.Heal()
+				time.Sleep(20 * time.Second)
+				counts := fmt.Sprint(w.stored(keys[0]), w.stored(keys[1]))
+				if counts != "1 1" && counts != "2 2" || err == nil && counts == "1 1" {
+					t.Errorf("Redis has %s of what is all or nothing, the client was told %v", counts, err)
+				}
+			})
+		})
+	}
+}
