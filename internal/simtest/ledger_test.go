@@ -90,9 +90,15 @@ func (l *ledger) repeat(key string, n int64) {
 	l.of(key, func(a *account) { a.kept += n })
 }
 
-// reset notes that all which was counted is gone, but for what those may bring back who were not told.
-func (l *ledger) reset(key string, away int64) {
-	l.of(key, func(a *account) { *a = account{kept: away} })
+// reset notes that all which was counted is gone, but for what those may bring back who were not told: if several count a key, and Redis loses
+// something, that may be all that ever was.
+func (l *ledger) reset(key string, away int64, several bool) {
+	l.of(key, func(a *account) {
+		if several {
+			away = a.most()
+		}
+		*a = account{kept: away}
+	})
 }
 
 // mayBeReset notes that nobody knows whether it is.

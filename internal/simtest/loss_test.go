@@ -48,7 +48,7 @@ func (w *world) forgets(how func(*embedded.Store), all bool) {
 		}
 		w.ledger.lose(key, max(0, n-left))
 		w.ledger.repeat(key, max(0, w.stored(key)-n)) // it had been reset
-		if w.plan.hotRate > 0 || w.plan.kind == ruins {
+		if w.plan.restoresOthers() {
 			w.ledger.repeat(key, pending[key])
 		}
 	}

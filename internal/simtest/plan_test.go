@@ -73,6 +73,9 @@ func (k kind) loses() bool { return k.is(losses, handloss, ruins) }
 // owners, or be gone before.
 func (p *plan) parts() bool { return p.kind.is(crashes, splits, everything) || p.kind.wild() }
 
+// restoresOthers reports whether a key that Redis loses may be restored by others than the one that decides about it.
+func (p *plan) restoresOthers() bool { return p.kind == ruins || p.kind.loses() && p.hotRate > 0 }
+
 // wild kinds have several of anything at once.
 func (k kind) wild() bool { return k.is(chaos, ruins) }
 
