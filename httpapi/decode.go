@@ -211,6 +211,10 @@ func ackOf(b []byte) (node.Ack, *problem) {
 		return node.AckMemory, nil
 	case "redis":
 		return node.AckStore, nil
+	case "replica":
+		return node.AckReplica, nil
+	case "disk":
+		return node.AckDisk, nil
 	}
-	return 0, refused("", `want "memory" or "redis", got "`+clip(b)+`"`)
+	return 0, refused("", `want "memory", "redis", "replica" or "disk", got "`+clip(b)+`"`)
 }

@@ -82,7 +82,7 @@ var refusedFields = []refusal{
 	{add, `{"key":"k","n":1.5}`, 422, `n: want a whole number, got 1.5`},
 	{add, `{"key":"k","n":true}`, 422, `n: want a whole number, got a boolean`},
 	{add, `{"key":"k","ts":0}`, 422, `ts: want unix milliseconds, at least 1`},
-	{add, `{"key":"k","ack":"disk"}`, 422, `ack: want "memory" or "redis", got "disk"`},
+	{add, `{"key":"k","ack":"tape"}`, 422, `ack: want "memory", "redis", "replica" or "disk", got "tape"`},
 	{add, `{"key":"k","limits":{}}`, 422, `limits: want a list of limits, got an object`},
 	{add, `{"key":"k","limits":[1]}`, 422, `limits[0]: want an object with window and max, got a number`},
 	{add, `{"key":"k","limits":[{"max":1}]}`, 422, `limits[0].window: missing; want a duration such as "90s" or "1d2h3m4s"`},

@@ -36,7 +36,7 @@ func sameOp(t *testing.T, got *node.Op, want *plainOp) {
 	if got.TS != want.TS+want.At || got.CountDenied != want.CountDenied {
 		t.Fatalf("got %+v, want %+v", got, want)
 	}
-	if acks := map[node.Ack]string{node.AckDefault: "", node.AckMemory: "memory", node.AckStore: "redis"}; acks[got.Ack] != want.Ack {
+	if acks := map[node.Ack]string{node.AckDefault: "", node.AckMemory: "memory", node.AckStore: "redis", node.AckReplica: "replica", node.AckDisk: "disk"}; acks[got.Ack] != want.Ack {
 		t.Fatalf("ack %v, want %q", got.Ack, want.Ack)
 	}
 	checks := want.Checks

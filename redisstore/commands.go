@@ -169,13 +169,3 @@ func (s *Store) refusal(m *missing) error {
 	}
 	return fmt.Errorf("%w: user %s may not use%s; let who may run ACL SETUSER %s%s", ErrMismatch, s.user, what, s.user, rules)
 }
-
-// warnEviction says so if Redis may throw counts away under memory pressure. Where INFO is forbidden nothing is known.
-func (s *Store) warnEviction(ctx context.Context) {
-	info, err := s.client.Info(ctx, "memory").Result()
-	_, rest, ok := strings.Cut(info, "maxmemory_policy:")
-	policy, _, _ := strings.Cut(rest, "\r\n")
-	if err == nil && ok && policy != "noeviction" {
-		s.opt.Logger.Warn("Redis may evict counts when its memory is full; set maxmemory-policy to noeviction", "policy", policy)
-	}
-}

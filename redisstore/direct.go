@@ -24,6 +24,8 @@ type DirectOptions struct {
 	// Lanes is the number of scripts under way at a time. Default: 2, one of which Redis carries out while the other is made
 	// or read: more would make them smaller, and small ones cost much more for each operation. 8 in a Redis Cluster.
 	Lanes int
+	// Ack is what AckDefault means. Default: AckStore, as is everything less than that.
+	Ack syncer.Ack
 	// Timeout bounds an operation whose context has no deadline. Default: 2 s.
 	Timeout time.Duration
 }
@@ -120,24 +122,39 @@ func (d *Direct) ladder(ns []byte) *leaparray.Ladder {
 
 // Do carries out one operation, as syncer.Counter does.
 func (d *Direct) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
+	if err := d.keeps(ctx, op); err != nil {
+		return err
+	}
+	marks, err := d.do(ctx, op, res)
+	if err != nil {
+		return err
+	}
+	return d.keep(ctx, op, res, marks)
+}
+
+// do is Do without waiting for more than Redis. It returns under which numbers the operation was carried out.
+func (d *Direct) do(ctx context.Context, op *syncer.Op, res *syncer.Result) (marks []mark, err error) {
 	now := d.opt.Now()
 	ts, err := syncer.Validate(op, d.ladder, now)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if d.spreads(op) {
 		return d.spread(ctx, op, ts, now, res)
 	}
 	c := d.encode(op, ts, now)
 	if err := d.submit(c); err != nil {
-		return err
+		return nil, err
 	}
 	if err := c.wait(ctx, d.opt.Timeout); err != nil {
-		return err // it may still be carried out: c is left to whoever does
+		return nil, err // it may still be carried out: c is left to whoever does
+	}
+	if d.ackOf(op) > syncer.AckStore {
+		marks = []mark{c.mark}
 	}
 	err = c.outcome(op, res)
 	d.calls.Put(c)
-	return err
+	return marks, err
 }
 
 func (d *Direct) spreads(op *syncer.Op) bool {
@@ -152,11 +169,14 @@ func (d *Direct) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result
 		op := &ops[i]
 		now := d.opt.Now()
 		ts, err := syncer.Validate(op, d.ladder, now)
+		if err == nil {
+			err = d.keeps(ctx, op)
+		}
 		switch {
 		case err != nil:
 			res[i].Err = err
 		case d.spreads(op):
-			res[i].Err = d.spread(ctx, op, ts, now, &res[i])
+			res[i].Err = d.Do(ctx, op, &res[i])
 		default:
 			c := d.encode(op, ts, now)
 			c.list = list
@@ -169,16 +189,20 @@ func (d *Direct) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result
 		}
 	}
 	all := list.wait(ctx, d.opt.Timeout)
+	marks := make([][]mark, len(ops)) // of what waits for more than Redis
 	for i, c := range calls {
 		switch {
 		case c == nil:
 		case all || c.answered.Load():
-			res[i].Err = c.outcome(&ops[i], &res[i])
+			if res[i].Err = c.outcome(&ops[i], &res[i]); res[i].Err == nil && d.ackOf(&ops[i]) > syncer.AckStore {
+				marks[i] = []mark{c.mark}
+			}
 			d.calls.Put(c)
 		default:
 			res[i].Err = c.gaveUp()
 		}
 	}
+	d.keepAll(ctx, ops, res, marks)
 }
 
 // lane is where the operations of a key go, so that they are carried out in order.
@@ -216,18 +240,19 @@ func (d *Direct) submitSlow(ctx context.Context, c *directCall) error {
 
 // spread acquires over several partitions of a cluster: one after the other, taking back what was counted if a later one
 // refuses. Others may see the temporary count: it can refuse them, it never lets one too many through.
-func (d *Direct) spread(ctx context.Context, op *syncer.Op, ts, now int64, res *syncer.Result) error {
+func (d *Direct) spread(ctx context.Context, op *syncer.Op, ts, now int64, res *syncer.Result) (marks []mark, err error) {
 	res.Reset()
 	res.Allowed, res.Source = true, syncer.SourceRedis
 	parts := make([]syncer.Result, len(op.Checks))
 	var failed error
 	counted := 0
 	for i := range op.Checks {
-		one := syncer.Op{Kind: op.Kind, TS: ts, CountDenied: op.CountDenied, Checks: op.Checks[i : i+1]}
-		failed = d.Do(ctx, &one, &parts[i])
-		if failed != nil {
+		one := syncer.Op{Kind: op.Kind, TS: ts, Ack: op.Ack, CountDenied: op.CountDenied, Checks: op.Checks[i : i+1]}
+		var at []mark
+		if at, failed = d.do(ctx, &one, &parts[i]); failed != nil {
 			break
 		}
+		marks = append(marks, at...)
 		if !parts[i].Allowed {
 			res.Allowed = false
 		}
@@ -240,7 +265,7 @@ func (d *Direct) spread(ctx context.Context, op *syncer.Op, ts, now int64, res *
 		*res.AddCheck() = parts[i].Checks[0]
 	}
 	if failed == nil && (res.Allowed || op.CountDenied) {
-		return nil
+		return marks, nil
 	}
 	undo := context.WithoutCancel(ctx)
 	for i := range op.Checks {
@@ -250,13 +275,13 @@ func (d *Direct) spread(ctx context.Context, op *syncer.Op, ts, now int64, res *
 		back := op.Checks[i]
 		back.N, back.Limits = -back.N, nil
 		one := syncer.Op{Kind: syncer.Add, TS: ts, Checks: []syncer.Check{back}}
-		if err := d.Do(undo, &one, &parts[i]); err != nil {
-			return errors.Join(failed, fmt.Errorf("%w: take back: %w", syncer.ErrUnknownOutcome, err))
+		if _, err := d.do(undo, &one, &parts[i]); err != nil {
+			return nil, errors.Join(failed, fmt.Errorf("%w: take back: %w", syncer.ErrUnknownOutcome, err))
 		}
 		for j := range res.Checks[i].Limits {
 			lr := &res.Checks[i].Limits[j]
 			lr.Count, lr.Lo, lr.Hi = lr.Count+back.N, lr.Lo+back.N, lr.Hi+back.N
 		}
 	}
-	return failed
+	return nil, failed
 }

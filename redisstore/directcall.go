@@ -25,6 +25,7 @@ type directCall struct {
 	limits  []syncer.Limit // of all checks
 	names   []byte         // of all hashes, one after the other
 
+	mark     mark // of the script that carries it out
 	answered atomic.Bool
 	done     chan struct{} // holds one, for who waits for this call alone
 	timer    *time.Timer

@@ -173,6 +173,9 @@ func (l *directLane) group() []*directScript {
 	}
 	for _, s := range l.scripts[:used] {
 		s.encode(l.seq)
+		for _, c := range s.calls {
+			c.mark = mark{s.sender, l.seq}
+		}
 	}
 	return l.scripts[:used]
 }

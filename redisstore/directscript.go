@@ -23,6 +23,7 @@ type directScript struct {
 	// then says nothing of the first time. A cluster's client sends again by itself, and only tells of the last time.
 	doubt bool
 
+	sender   string // the key of its number
 	store    *Store
 	ladders  []*leaparray.Ladder
 	plans    []directPlan
@@ -52,6 +53,7 @@ func (g *directScript) reset(sender string) {
 	g.ladders, g.plans, g.parts = g.ladders[:0], g.plans[:0], g.parts[:0]
 	g.names, g.ends, g.keys, g.packed, g.size = g.names[:0], g.ends[:0], g.keys[:0], g.packed[:0], 0
 	clear(g.versions)
+	g.sender = sender
 	// The client of a cluster finds the server by the first key: it can't read a pointer to one.
 	g.call.line = append(g.call.line[:0], nil, nil, 0, sender)
 }

@@ -52,6 +52,8 @@ type Options struct {
 	Expiry Expiry
 	// Timeout bounds connecting, and a read or write of one command. Default: 1 s.
 	Timeout time.Duration
+	// KeepTimeout bounds how long a replica or the disk is waited for, see [Store.Keep]. Default: 2 s.
+	KeepTimeout time.Duration
 	// Placement and Ladders must be the same for all who share the data; it is compared with what Redis has.
 	// Ladders holds those of the namespaces; "default" is for all that are not listed. Required.
 	Placement syncer.Placement
@@ -81,6 +83,8 @@ type Store struct {
 	ready       atomic.Bool
 	readyMu     sync.Mutex // held while Redis is probed for the first time, or after it lost data
 	agreed      bool       // a probe has succeeded; the placement does not change any more
+	keepers     keepers
+	policies    policies
 
 	roundTrips atomic.Int64
 	rtt        atomic.Int64 // microseconds
@@ -99,6 +103,9 @@ func New(opt Options) (*Store, error) {
 	}
 	if opt.Timeout == 0 {
 		opt.Timeout = time.Second
+	}
+	if opt.KeepTimeout == 0 {
+		opt.KeepTimeout = 2 * time.Second
 	}
 	if opt.Placement.Partitions == 0 {
 		opt.Placement.Partitions = syncer.DefaultPartitions
@@ -122,6 +129,7 @@ func New(opt Options) (*Store, error) {
 	if err := s.connect(); err != nil {
 		return nil, err
 	}
+	s.keepers.init(s)
 	return s, nil
 }
 
@@ -141,8 +149,13 @@ func (s *Store) fieldTTLs(ns []byte) []string {
 	return s.ttls[syncer.DefaultNamespace]
 }
 
-// Close closes all connections.
-func (s *Store) Close() error { return s.client.Close() }
+// Close closes all connections. Who waits in Keep is told that the outcome is unknown.
+func (s *Store) Close() error {
+	s.keepers.stop()
+	err := s.client.Close() // which also ends what waits on a connection
+	s.keepers.done.Wait()
+	return err
+}
 
 // connect makes the client for the URL. The library's retries are off: it would count twice what it sends twice.
 func (s *Store) connect() error {
@@ -279,6 +292,10 @@ func addresses(hosts string, sentinel bool) (list []string, err error) {
 				port = "26379"
 			}
 			h = net.JoinHostPort(strings.Trim(h, "[]"), port)
+		}
+		_, port, _ := net.SplitHostPort(h) // it has one
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return nil, fmt.Errorf("port %q, want a number from 1 to 65535", port)
 		}
 		list = append(list, h)
 	}

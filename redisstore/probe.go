@@ -2,9 +2,14 @@ package redisstore
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"twotier/syncer"
 )
@@ -13,15 +18,40 @@ import (
 // that were laid out differently. Trying again doesn't help.
 var ErrMismatch = errors.New("this Redis does not fit")
 
+// ErrRejected is wrapped by the error of a Redis that does not let this store in as it is configured: a wrong user, password or
+// database, a certificate that one side does not trust. Trying again doesn't help unless somebody changes that.
+var ErrRejected = errors.New("this Redis lets nobody in like this")
+
+// rejections begin what a server says of who has no access, after ERR.
+var rejections = [...]string{
+	"WRONGPASS", "NOAUTH", "NOPERM", "DENIED", "AUTH", "Client sent AUTH", "invalid password", "DB index",
+	"invalid DB index", "SELECT is not allowed", "This instance has cluster support disabled",
+}
+
+// rejected adds ErrRejected to an error that will not pass by itself.
+func rejected(err error) error {
+	if err == nil || errors.Is(err, ErrMismatch) {
+		return err
+	}
+	var untrusted *tls.CertificateVerificationError
+	var plain tls.RecordHeaderError
+	told := slices.ContainsFunc(rejections[:], func(prefix string) bool { return redis.HasErrorPrefix(err, prefix) })
+	// What the other side says of a certificate has a type that can't be named.
+	if told || errors.As(err, &untrusted) || errors.As(err, &plain) || strings.Contains(err.Error(), "remote error: tls: ") {
+		return fmt.Errorf("%w: %w", ErrRejected, err)
+	}
+	return err
+}
+
 // Probe asks Redis whether it is there, has what the options need, and holds counts that were laid out the same way. An
-// error that does not wrap ErrMismatch may pass: until a probe succeeds, every exchange begins with one.
+// error that wraps neither ErrMismatch nor ErrRejected may pass: until a probe succeeds, every exchange begins with one.
 func (s *Store) Probe(ctx context.Context) error {
 	s.readyMu.Lock()
 	defer s.readyMu.Unlock()
 	if s.ready.Load() {
 		return nil
 	}
-	err := s.probe(ctx)
+	err := rejected(s.probe(ctx))
 	s.setFailed(err)
 	if err == nil {
 		s.ready.Store(true)
@@ -43,7 +73,7 @@ func (s *Store) probe(ctx context.Context) error {
 	if err := s.probeCommands(ctx); err != nil {
 		return err
 	}
-	s.warnEviction(ctx)
+	s.CheckPolicy(ctx)
 	return s.agree(ctx)
 }
 

@@ -201,9 +201,9 @@ func (c *Counter) Flush(ctx context.Context) error {
 		p.mu.Lock()
 		ticket := p.drawn
 		p.mu.Unlock()
-		err := c.commit(ctx, p, ticket)
+		_, err := c.commit(ctx, p, ticket)
 		if errors.Is(err, errHanded) {
-			err = c.commit(ctx, p, 0) // what was taken over from others since then
+			_, err = c.commit(ctx, p, 0) // what was taken over from others since then
 		}
 		if err != nil {
 			return fmt.Errorf("flush: %w: the store has not acknowledged %d buckets", ErrUnknownOutcome, c.pendingBuckets())
@@ -236,22 +236,23 @@ func (c *Counter) pendingBuckets() (n int64) {
 	return n
 }
 
-// commit waits until all tickets up to this one are acknowledged.
-func (c *Counter) commit(ctx context.Context, p *partition, ticket uint64) error {
+// commit waits until all tickets up to this one are acknowledged, and returns what was acknowledged last.
+func (c *Counter) commit(ctx context.Context, p *partition, ticket uint64) (Mark, error) {
 	for {
 		p.mu.Lock()
 		if p.handedFrom < ticket && ticket <= p.handedTo {
 			p.mu.Unlock()
-			return errHanded
+			return Mark{}, errHanded
 		}
 		// What was taken over from others draws no tickets. It goes before all else.
 		if p.covered >= ticket && len(p.queue) == 0 && (p.flight == nil || p.flight.Writer == p.writer) {
+			mark := Mark{Partition: p.id, Writer: p.writer, Seq: p.acked}
 			p.mu.Unlock()
-			return nil
+			return mark, nil
 		}
 		if c.stopped.Load() {
 			p.mu.Unlock()
-			return errStopped
+			return Mark{}, errStopped
 		}
 		settled := p.wait()
 		p.flushDue = true
@@ -260,7 +261,7 @@ func (c *Counter) commit(ctx context.Context, p *partition, ticket uint64) error
 		select {
 		case <-settled:
 		case <-ctx.Done():
-			return fmt.Errorf("%w: counted in memory, but the store has not acknowledged it in time", ErrUnknownOutcome)
+			return Mark{}, fmt.Errorf("%w: counted in memory, but the store has not acknowledged it in time", ErrUnknownOutcome)
 		}
 	}
 }

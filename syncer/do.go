@@ -45,6 +45,9 @@ type call struct {
 // Do carries out one operation. It fills in res, whose memory it reuses; on an error res means nothing and, but for
 // ErrUnknownOutcome, nothing was counted. Other errors are ErrClosed, ErrOverload, ErrUnavailable and *InvalidError.
 func (c *Counter) Do(ctx context.Context, op *Op, res *Result) error {
+	if err := c.keeps(ctx, op); err != nil {
+		return err
+	}
 	w := turn{ctx: ctx, c: c}
 	refused, err := c.do(&w, op, res, nil)
 	if err == nil && refused && c.waits(op) {
@@ -100,6 +103,20 @@ func (c *Counter) decide(w *turn, k *call, res *Result) (counted bool, err error
 // DoAll carries out operations in order and sets Err in each result. Those that need to know the past of a cold key wait
 // for all of them together, and so do those that wait for the store.
 func (c *Counter) DoAll(ctx context.Context, ops []Op, res []Result) {
+	kept, at := c.thoseKept(ctx, ops, res)
+	if at == nil {
+		c.doAll(ctx, ops, res)
+		return
+	}
+	out := make([]Result, len(kept))
+	c.doAll(ctx, kept, out)
+	for k, i := range at {
+		res[i] = out[k]
+	}
+}
+
+// doAll is DoAll of what may be waited for.
+func (c *Counter) doAll(ctx context.Context, ops []Op, res []Result) {
 	ahead, at := c.askAhead(ops), 0
 	commit := map[*partition]uint64{}
 	w := turn{ctx: ctx, c: c}
@@ -127,7 +144,7 @@ func (c *Counter) DoAll(ctx context.Context, ops []Op, res []Result) {
 			err = errRefusedKey
 		}
 		res[i].Err = err
-		if err == nil && stored {
+		if err == nil && stored && (op.Kind == Add || res[i].Allowed || op.CountDenied) {
 			waiting = append(waiting, i)
 			for j := range op.Checks {
 				p := &c.parts[c.opt.Placement.Of(op.Checks[j].NS, op.Checks[j].Key)]
@@ -137,24 +154,47 @@ func (c *Counter) DoAll(ctx context.Context, ops []Op, res []Result) {
 			}
 		}
 	}
+	c.commitEach(ctx, ops, res, waiting, commit)
+}
+
+// commitEach waits for what operations of a batch wait for: for all of them together.
+func (c *Counter) commitEach(ctx context.Context, ops []Op, res []Result, waiting []int, commit map[*partition]uint64) {
+	var marks []Mark
 	var failed error
 	for p, ticket := range commit {
-		if err := c.commit(ctx, p, ticket); err != nil {
+		mark, err := c.commit(ctx, p, ticket)
+		if err != nil {
 			failed = err
 		}
+		marks = append(marks, mark)
 	}
+	kept := map[Ack]error{}
 	for _, i := range waiting {
-		if failed != nil {
+		ack := c.ackOf(&ops[i])
+		if _, asked := kept[ack]; !asked && failed == nil {
+			kept[ack] = c.keep(ctx, ack, marks)
+		}
+		switch err := c.parkedError(&ops[i]); {
+		case failed != nil:
 			res[i].Err = failed
-		} else {
-			res[i].Err = c.parkedError(&ops[i])
+		case err != nil:
+			res[i].Err = err
+		default:
+			res[i].Err = kept[ack]
 		}
 	}
 }
 
-func (c *Counter) waits(op *Op) bool {
-	return op.Ack == AckStore || op.Ack == AckDefault && c.opt.Ack == AckStore
+// ackOf is what an operation waits for.
+func (c *Counter) ackOf(op *Op) Ack {
+	if op.Ack == AckDefault {
+		return c.opt.Ack
+	}
+	return op.Ack
 }
+
+// waits reports whether an operation waits for the store.
+func (c *Counter) waits(op *Op) bool { return c.ackOf(op) >= AckStore }
 
 // addOnly is an Add that compares with nothing: it needs to know nothing of the key's past.
 func (c *Counter) addOnly(w *turn, op *Op, res *Result, now int64) (refused bool, err error) {
@@ -175,10 +215,14 @@ func (c *Counter) addOnly(w *turn, op *Op, res *Result, now int64) (refused bool
 	if err != nil || ticket == noTicket || !c.waits(op) {
 		return ticket == noTicket, err
 	}
-	if err := c.commit(w.ctx, p, ticket); err != nil {
+	mark, err := c.commit(w.ctx, p, ticket)
+	if err == nil {
+		err = c.parkedError(op)
+	}
+	if err != nil {
 		return false, err
 	}
-	return false, c.parkedError(op)
+	return false, c.keep(w.ctx, c.ackOf(op), []Mark{mark})
 }
 
 // noTicket is that of a count which the store is known to refuse.
@@ -329,16 +373,23 @@ func (k *call) unlock() {
 	}
 }
 
+// commitAll waits for what an operation waits for, once it is counted.
 func (c *Counter) commitAll(ctx context.Context, k *call) error {
+	var marks []Mark
 	for _, p := range k.parts {
 		p.mu.Lock()
 		ticket := p.drawn
 		p.mu.Unlock()
-		if err := c.commit(ctx, p, ticket); err != nil {
+		mark, err := c.commit(ctx, p, ticket)
+		if err != nil {
 			return err
 		}
+		marks = append(marks, mark)
 	}
-	return c.parkedError(k.op)
+	if err := c.parkedError(k.op); err != nil {
+		return err
+	}
+	return c.keep(ctx, c.ackOf(k.op), marks)
 }
 
 // parkedError tells the one who waited for the store that it refuses the key.

@@ -29,7 +29,7 @@
 //
 // A count that returned without an error is visible at once and is in exactly one of the two numbers until the store has
 // it; it is dropped only when it has left every window. With [AckStore] an operation returns after the store has
-// acknowledged. An Acquire is decided and counted under the locks of all partitions it touches, so it is all or
+// acknowledged, with [AckReplica] and [AckDisk] after what it acknowledged would survive it. An Acquire is decided and counted under the locks of all partitions it touches, so it is all or
 // nothing, and it never lets more than the limit into any true window.
 //
 // A key that is not in memory is loaded when something needs to know its past, taking back included; adding without limits does

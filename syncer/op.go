@@ -24,6 +24,10 @@ const (
 	AckMemory
 	// AckStore returns once the store (Redis) has acknowledged the count.
 	AckStore
+	// AckReplica returns once a replica of the store has the count, too: it survives a failover to that one. See [Keeper].
+	AckReplica
+	// AckDisk returns once the count is on the store's disk, where a restart finds it. See [Keeper].
+	AckDisk
 )
 
 // Source says where an answer came from. Its values are those of the HTTP API.

@@ -143,7 +143,7 @@ func (c *Counter) Forget(ctx context.Context, ns, key []byte) error {
 	p.forget(r, e, t.hash, t.sp.ladder)
 	ticket := p.drawn
 	p.mu.Unlock()
-	if err := c.commit(ctx, p, ticket); err != nil {
+	if _, err := c.commit(ctx, p, ticket); err != nil {
 		return fmt.Errorf("reset: %w", err)
 	}
 	return c.parkedError(&Op{Checks: []Check{check}})

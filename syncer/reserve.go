@@ -28,6 +28,9 @@ func (c *Counter) Reserve(ctx context.Context, id string, op *Op, res *Result) e
 	if c.draining.Load() {
 		return ErrClosed
 	}
+	if err := c.keeps(ctx, op); err != nil {
+		return err
+	}
 	k := c.calls.Get().(*call)
 	defer c.calls.Put(k)
 	if err := c.prepare(k, op, c.opt.Now()); err != nil {
@@ -74,7 +77,7 @@ func (c *Counter) take(id string) *reservation {
 }
 
 // Confirm counts what was reserved. The error wraps [ErrUnavailable] if there is no such reservation: then nothing was counted.
-// With AckStore it returns after the store has acknowledged the counts.
+// With AckStore it returns after the store has acknowledged the counts; with more than that after they are kept.
 func (c *Counter) Confirm(ctx context.Context, id string, ack Ack) error {
 	r := c.take(id)
 	if r == nil {

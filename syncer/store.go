@@ -33,6 +33,23 @@ type Ager interface {
 	Aging() bool
 }
 
+// Mark is the last round that a store has acknowledged to a writer, of one partition.
+type Mark struct {
+	Partition int
+	Writer    string
+	Seq       uint64
+}
+
+// Keeper is a Store that can tell when what it has acknowledged would outlive it. ack is AckReplica or AckDisk.
+type Keeper interface {
+	// Keeps returns nil if ack can be waited for, an *InvalidError if the store or its configuration can't do that, or an
+	// error that wraps ErrUnavailable if it can't just now.
+	Keeps(ctx context.Context, ack Ack) error
+	// Keep returns nil once everything up to the marks is kept as ack says. The error wraps ErrUnknownOutcome: it is not kept yet when
+	// ctx is done, or the store has lost it already.
+	Keep(ctx context.Context, ack Ack, marks []Mark) error
+}
+
 // Bucket is one bucket of a key and a number.
 type Bucket struct {
 	// Level and Index say which bucket.

@@ -56,7 +56,7 @@ func (o *Op) append(b []byte) ([]byte, error) {
 }
 
 func (o *Op) slow() bool {
-	return o.Add != nil && o.Add.Ack == AckRedis || o.Acquire != nil && o.Acquire.Ack == AckRedis
+	return o.Add != nil && o.Add.Ack.waits() || o.Acquire != nil && o.Acquire.Ack.waits()
 }
 
 // group carries out the operations at some positions, which have the same owner, a request at a time.

@@ -77,7 +77,7 @@ func (c *Client) Close(ctx context.Context) error {
 // Add counts events.
 func (c *Client) Add(ctx context.Context, r AddRequest) (a AddAnswer, err error) {
 	k := c.calls.Get().(*call)
-	k.begin(true, r.Ack == AckRedis)
+	k.begin(true, r.Ack.waits())
 	at := c.view.Load().table.owner(r.Namespace, r.Key)
 	k.body, err = r.append(k.body)
 	err = c.single(ctx, k, at, err, func(reply []byte) (Source, error) {
@@ -105,7 +105,7 @@ func (c *Client) Count(ctx context.Context, r CountRequest) (a CountAnswer, err 
 // Acquire asks whether events may pass, and counts them if so. A refusal is an answer, no error.
 func (c *Client) Acquire(ctx context.Context, r AcquireRequest) (a AcquireAnswer, err error) {
 	k := c.calls.Get().(*call)
-	k.begin(true, r.Ack == AckRedis)
+	k.begin(true, r.Ack.waits())
 	at := c.view.Load().table.ownerOf(&r)
 	k.body, err = r.append(k.body)
 	err = c.single(ctx, k, at, err, func(reply []byte) (Source, error) {

@@ -21,7 +21,14 @@ const (
 	AckMemory Ack = "memory"
 	// AckRedis waits for Redis.
 	AckRedis Ack = "redis"
+	// AckReplica waits for a replica of Redis: what it has survives a failover to that one.
+	AckReplica Ack = "replica"
+	// AckDisk waits for the disk of Redis, which needs Redis 7.2 and an append-only file.
+	AckDisk Ack = "disk"
 )
+
+// waits reports whether a call waits for more than memory.
+func (a Ack) waits() bool { return a == AckRedis || a == AckReplica || a == AckDisk }
 
 // AddRequest counts events of a key.
 type AddRequest struct {

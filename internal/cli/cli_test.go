@@ -267,7 +267,7 @@ func TestWrongUsage(t *testing.T) {
 		{"add ", "the KEY is empty"},
 		{"add a -n 0", "--n: 0 events"},
 		{"add a -n x", `invalid value "x" for --n`},
-		{"add a --ack disk", `--ack: "disk" is neither memory nor redis`},
+		{"add a --ack tape", `--ack: "tape" is not one of memory, redis, replica or disk`},
 		{"add a --limit 15", `"15" is not MAX/WINDOW, such as 15/1m`},
 		{"add a --limit x/1m", `"x/1m" is not MAX/WINDOW`},
 		{"add a --limit 1/0s", `"0s" is not a window`},

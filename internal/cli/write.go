@@ -48,14 +48,14 @@ func (e *event) bind(fs *flag.FlagSet) {
 	fs.StringVar(&e.ns, "ns", "", "`NAMESPACE` of the key")
 	fs.Int64Var(&e.n, "n", 1, "`NUMBER` of events")
 	fs.Int64Var(&e.ts, "ts", 0, "time of the events in unix `MILLISECONDS` rather than now")
-	fs.StringVar(&e.ack, "ack", "", "`WHAT` to wait for: memory or redis (default as the server has it)")
+	fs.StringVar(&e.ack, "ack", "", "`WHAT` to wait for: memory, redis, replica or disk (default as the\nserver has it)")
 	fs.Var(&e.limits, "limit", "`MAX/WINDOW`, such as 15/1m (or 1m=15); may be repeated")
 }
 
 func (e *event) check() error {
 	switch {
-	case !slices.Contains([]string{"", "memory", "redis"}, e.ack):
-		return usagef("--ack: %q is neither memory nor redis", e.ack)
+	case !slices.Contains([]string{"", "memory", "redis", "replica", "disk"}, e.ack):
+		return usagef("--ack: %q is not one of memory, redis, replica or disk", e.ack)
 	case e.n == 0:
 		return usagef("--n: 0 events are nothing to count")
 	}

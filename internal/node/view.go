@@ -41,6 +41,8 @@ const (
 	AckDefault = syncer.AckDefault
 	AckMemory  = syncer.AckMemory
 	AckStore   = syncer.AckStore
+	AckReplica = syncer.AckReplica
+	AckDisk    = syncer.AckDisk
 
 	SourceMemory   = syncer.SourceMemory
 	SourceOwner    = syncer.SourceOwner

@@ -202,7 +202,7 @@ func (c *Client) do(ctx context.Context, to *ring.Member, tasks []node.Task, res
 	slow := false
 	for i := range tasks {
 		k.body = appendTask(k.body, &tasks[i])
-		slow = slow || tasks[i].Op.Ack == node.AckStore
+		slow = slow || tasks[i].Op.Ack >= node.AckStore
 	}
 	k.tasks, k.by = len(tasks), by
 	if len(k.body) > maxBody {

@@ -74,7 +74,7 @@ func (l *taskList) read(r *reader) {
 	t := node.Task{Verb: node.Verb(first & verbMask)}
 	t.Op.Kind, t.Op.Ack = node.Kind(second&kindMask), node.Ack(second>>ackShift)
 	t.Op.CountDenied = first&deniedBit != 0
-	if t.Verb > node.VerbDrop || t.Op.Kind > node.Acquire || t.Op.Ack > node.AckStore {
+	if t.Verb > node.VerbDrop || t.Op.Kind > node.Acquire || t.Op.Ack > node.AckDisk {
 		r.fail()
 	}
 	if first&timeBit != 0 {

@@ -79,13 +79,16 @@ func (t *Traffic) Start() *Traffic {
 		func() { t.acquire(limitKey(), t.Storing) },
 		func() { t.acquire(limitKey(), true) },
 	} {
-		t.Go(func() { t.runWorker(work) })
+		t.Repeat(work)
 	}
 	return t
 }
 
 // Go runs a worker that Stop waits for.
 func (t *Traffic) Go(worker func()) { t.running.Go(worker) }
+
+// Repeat has another worker do the same again and again until Stop.
+func (t *Traffic) Repeat(work func()) { t.Go(func() { t.runWorker(work) }) }
 
 func (t *Traffic) runWorker(work func()) {
 	for {
@@ -132,15 +135,18 @@ func ackOf(store bool) string {
 }
 
 // Add adds to a key; store has it wait for Redis.
-func (t *Traffic) Add(key string, n int64, store bool) Outcome {
+func (t *Traffic) Add(key string, n int64, store bool) Outcome { return t.AddAck(key, n, ackOf(store)) }
+
+// AddAck is Add with what to wait for.
+func (t *Traffic) AddAck(key string, n int64, ack string) Outcome {
 	t.Ledger.Sending(key, n)
-	o := t.add(key, n, store)
+	o := t.add(key, n, ack)
 	t.Ledger.Note(key, n, o)
 	return o
 }
 
-func (t *Traffic) add(key string, n int64, store bool) Outcome {
-	o, _ := t.send("/v1/add", fmt.Sprintf(`{"key":%q,"n":%d,"ack":%q}`, key, n, ackOf(store)))
+func (t *Traffic) add(key string, n int64, ack string) Outcome {
+	o, _ := t.send("/v1/add", fmt.Sprintf(`{"key":%q,"n":%d,"ack":%q}`, key, n, ack))
 	return o
 }
 
@@ -178,7 +184,7 @@ func (t *Traffic) batch() {
 			case answers.Results[i].Error.Outcome == "unknown":
 				of = Unknown
 			case t.Retry:
-				of = t.add(key, 1, t.Storing)
+				of = t.add(key, 1, ackOf(t.Storing))
 			default:
 				of = Refused
 			}

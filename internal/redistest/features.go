@@ -14,6 +14,8 @@ type FeatureSet struct {
 	HPExpire bool
 	// TairHash says that the module of this name is there (EXHINCRBY and so on).
 	TairHash bool
+	// WaitAOF says that a client can wait for the append-only file (WAITAOF: Redis from 7.2).
+	WaitAOF bool
 }
 
 // Features tries out what the server can do.
@@ -40,6 +42,7 @@ func Features(t testing.TB, s *Server) FeatureSet {
 	must("DEL", key)
 	f.TairHash = has("EXHINCRBY", key, "f", 1, "PX", 60000)
 	must("DEL", key)
+	f.WaitAOF = has("WAITAOF", 0, 0, 1)
 	return f
 }
 

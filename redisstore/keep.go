@@ -1,0 +1,313 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"twotier/syncer"
+)
+
+// Keeping is told by WAIT and WAITAOF, which say how far the replicas or the disk have come with what the server had written when they
+// were sent. They are sent on connections of their own, after what they are for was acknowledged: then nobody's flush waits for a
+// replica that lags, and one of them serves all who ask meanwhile. A server that took over in between may not have what
+// the other acknowledged, so it is first asked for the numbers of what is to be kept.
+
+// mark is a number that Redis has stored under a key along with what it counted: a larger one says that this is there, too.
+type mark struct {
+	key string
+	seq uint64
+}
+
+// keepers ask for one kind of keeping each.
+type keepers struct {
+	life context.Context
+	stop context.CancelFunc
+	done sync.WaitGroup
+	all  map[syncer.Ack]*keeper
+}
+
+// keeper is for one kind of ack: the fences that are asked for, and what is known of whether Redis offers it.
+type keeper struct {
+	s   *Store
+	ack syncer.Ack
+
+	mu     sync.Mutex
+	next   *fence // that takes more marks, nil if none is asked for
+	active int    // goroutines that serve
+
+	offerMu sync.Mutex // held while Redis is asked
+	offer   atomic.Pointer[offer]
+	seen    bool // it has been offered; under offerMu
+}
+
+// fence waits until everything before it is kept, for all who asked while it could not begin.
+type fence struct {
+	marks map[string]uint64 // the largest number of each key
+	done  chan struct{}
+	errs  map[string]error // by key, once done
+}
+
+// offer is whether something could be waited for at some moment.
+type offer struct {
+	at  time.Time
+	err error
+}
+
+// offerAge is for how long that is relied on.
+const offerAge = time.Second
+
+// maxFences is how many fences of a kind are under way at a time. Who comes while there are as many joins others in the next.
+const maxFences = 4
+
+func (k *keepers) init(s *Store) {
+	k.life, k.stop = context.WithCancel(context.Background())
+	k.all = map[syncer.Ack]*keeper{
+		syncer.AckReplica: {s: s, ack: syncer.AckReplica}, syncer.AckDisk: {s: s, ack: syncer.AckDisk},
+	}
+}
+
+// Keeps implements syncer.Keeper: it tries out what Keep will need, rather than to guess from a version.
+func (s *Store) Keeps(ctx context.Context, ack syncer.Ack) error {
+	return s.keepers.all[ack].keeps(ctx)
+}
+
+func (k *keeper) keeps(ctx context.Context) error {
+	known := k.offer.Load()
+	if known != nil && time.Since(known.at) < offerAge {
+		return known.err
+	}
+	if known == nil {
+		k.offerMu.Lock()
+	} else if !k.offerMu.TryLock() {
+		return known.err // somebody asks already
+	}
+	defer k.offerMu.Unlock()
+	if now := k.offer.Load(); now != known {
+		return now.err
+	}
+	ctx, cancel := context.WithTimeout(ctx, k.s.opt.Timeout)
+	defer cancel()
+	err := k.s.eachMaster(ctx, k.try)
+	k.seen = k.seen || err == nil
+	k.offer.Store(&offer{time.Now(), err})
+	return err
+}
+
+// eachMaster calls fn for each server that takes writes.
+func (s *Store) eachMaster(ctx context.Context, fn func(context.Context, *redis.Client) error) error {
+	if c, ok := s.client.(*redis.ClusterClient); ok {
+		return c.ForEachMaster(ctx, fn)
+	}
+	return fn(ctx, s.client.(*redis.Client))
+}
+
+// try asks a server whether it offers what the keeper is for.
+func (k *keeper) try(ctx context.Context, node *redis.Client) error {
+	if k.ack == syncer.AckDisk {
+		return k.refusal("WAITAOF", node.WaitAOF(ctx, 1, 0, time.Millisecond).Err())
+	}
+	if err := k.refusal("WAIT", node.Wait(ctx, 0, time.Millisecond).Err()); err != nil {
+		return err
+	}
+	// Who may not ask for INFO finds out when nobody answers.
+	info, err := node.Info(ctx, "replication").Result()
+	switch {
+	case err != nil || !strings.Contains(info, "connected_slaves:0\r"):
+		return nil
+	case k.seen:
+		return fmt.Errorf("%w: no replica of Redis is connected", syncer.ErrUnavailable)
+	}
+	return k.never("replica needs a replica of Redis, and none is connected")
+}
+
+// refusal says what a server that refuses a command can't do.
+func (k *keeper) refusal(command string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case isRefusal(err) && !isPassing(err):
+		return k.never(fmt.Sprintf("%s needs %s, which Redis refuses: %v", strings.ToLower(k.name()), command, err))
+	}
+	return fmt.Errorf("%w: %s: %w", syncer.ErrUnavailable, command, err)
+}
+
+func (k *keeper) name() string {
+	if k.ack == syncer.AckDisk {
+		return "disk"
+	}
+	return "replica"
+}
+
+func (k *keeper) never(detail string) error {
+	return &syncer.InvalidError{Check: -1, Limit: -1, Field: "ack", Detail: detail}
+}
+
+// Keep implements syncer.Keeper.
+func (s *Store) Keep(ctx context.Context, ack syncer.Ack, marks []syncer.Mark) error {
+	list := make([]mark, len(marks))
+	for i, m := range marks {
+		list[i] = mark{writerKey(m.Partition, m.Writer), m.Seq}
+	}
+	return s.keep(ctx, ack, list)
+}
+
+func (s *Store) keep(ctx context.Context, ack syncer.Ack, marks []mark) error {
+	k := s.keepers.all[ack]
+	f := k.join(marks)
+	select {
+	case <-f.done:
+	case <-ctx.Done():
+		return k.unknown(ctx.Err())
+	}
+	for _, m := range marks {
+		if err := f.errs[m.key]; err != nil {
+			return k.unknown(err)
+		}
+	}
+	return nil
+}
+
+func (k *keeper) unknown(err error) error {
+	return fmt.Errorf("%w: counted in Redis, but not kept as ack=%s asks for: %v", syncer.ErrUnknownOutcome, k.name(), err)
+}
+
+// join has the next fence wait for the marks, too.
+func (k *keeper) join(marks []mark) *fence {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.next == nil {
+		k.next = &fence{marks: map[string]uint64{}, done: make(chan struct{}), errs: map[string]error{}}
+	}
+	for _, m := range marks {
+		k.next.marks[m.key] = max(k.next.marks[m.key], m.seq)
+	}
+	if k.active < maxFences {
+		k.active++
+		k.s.keepers.done.Go(k.runFences)
+	}
+	return k.next
+}
+
+// runFences serves one fence after another, until none is asked for.
+func (k *keeper) runFences() {
+	for {
+		k.mu.Lock()
+		f := k.next
+		k.next = nil
+		if f == nil {
+			k.active--
+		}
+		k.mu.Unlock()
+		if f == nil {
+			return
+		}
+		k.serve(f)
+		close(f.done)
+	}
+}
+
+// serve waits for a fence at every server that has one of its marks.
+func (k *keeper) serve(f *fence) {
+	ctx, cancel := context.WithTimeout(k.s.keepers.life, k.s.opt.KeepTimeout+k.s.opt.Timeout)
+	defer cancel()
+	var mu sync.Mutex // guards f.errs
+	var done sync.WaitGroup
+	for node, keys := range k.s.homes(ctx, f) {
+		done.Go(func() {
+			lost, err := k.wait(ctx, node, f, keys)
+			mu.Lock()
+			defer mu.Unlock()
+			for _, key := range keys {
+				f.errs[key] = errors.Join(lost[key], err)
+			}
+		})
+	}
+	done.Wait()
+}
+
+// homes returns which server has which of the marks. Those of which nobody knows are failures.
+func (s *Store) homes(ctx context.Context, f *fence) map[*redis.Client][]string {
+	homes := map[*redis.Client][]string{}
+	for key := range f.marks {
+		node, err := s.home(ctx, key)
+		if err != nil {
+			f.errs[key] = err
+			continue
+		}
+		homes[node] = append(homes[node], key)
+	}
+	return homes
+}
+
+func (s *Store) home(ctx context.Context, key string) (*redis.Client, error) {
+	if c, ok := s.client.(*redis.ClusterClient); ok {
+		return c.MasterForKey(ctx, key)
+	}
+	return s.client.(*redis.Client), nil
+}
+
+var (
+	errGone    = errors.New("it is not there any more")
+	errNotKept = errors.New("time is up")
+)
+
+// wait asks one server for the marks, writes something, and waits until that is kept: then so is all that came before.
+func (k *keeper) wait(ctx context.Context, node *redis.Client, f *fence, keys []string) (lost map[string]error, err error) {
+	conn := node.Conn() // the commands wait for what was written before on their own connection
+	defer conn.Close()
+	pipe := conn.Pipeline()
+	stored := make([]*redis.StringCmd, len(keys))
+	for i, key := range keys {
+		stored[i] = pipe.Get(ctx, key)
+	}
+	write := pipe.Do(ctx, "PEXPIRE", keys[0], k.s.sequenceTTL)
+	k.s.roundTrips.Add(2)
+	_, _ = pipe.Exec(ctx) // every command has its own error
+	if err := write.Err(); err != nil {
+		return nil, err
+	}
+	lost = map[string]error{}
+	for i, key := range keys {
+		if numberOf(stored[i].Val()) < f.marks[key] {
+			lost[key] = errors.Join(errGone, stored[i].Err())
+		}
+	}
+	return lost, k.ask(ctx, conn)
+}
+
+// ask sends the command that waits.
+func (k *keeper) ask(ctx context.Context, conn *redis.Conn) error {
+	var kept []int64
+	var err error
+	if k.ack == syncer.AckDisk {
+		kept, err = conn.WaitAOF(ctx, 1, 0, k.s.opt.KeepTimeout).Result()
+	} else {
+		kept = make([]int64, 1)
+		kept[0], err = conn.Wait(ctx, 1, k.s.opt.KeepTimeout).Result()
+	}
+	if err == nil && (len(kept) == 0 || kept[0] < 1) {
+		err = errNotKept
+	}
+	return err
+}
+
+// numberOf reads the number that a stored sequence begins with, 0 if there is none.
+func numberOf(stored string) uint64 {
+	end := strings.IndexAny(stored, ".:")
+	if end < 0 {
+		end = len(stored)
+	}
+	n, err := strconv.ParseUint(stored[:end], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}

@@ -1,0 +1,237 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"twotier/internal/faultproxy"
+	"twotier/internal/redistest"
+	"twotier/redisstore"
+	"twotier/syncer"
+)
+
+// replicated starts a server with a replica, and returns what is between the two.
+func replicated(t *testing.T, opts ...redistest.Option) (primary *redistest.Server, link *faultproxy.Proxy) {
+	t.Helper()
+	primary = redistest.Start(t, opts...)
+	link = faultproxy.NewRaw(t, primary.Addr())
+	replica := redistest.Start(t)
+	host, port, _ := strings.Cut(link.Addr(), ":")
+	if err := replica.Do("REPLICAOF", host, port).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		info, err := primary.Do("INFO", "replication").Text()
+		if err == nil && strings.Contains(info, "state=online") {
+			return primary, link
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("no replica: %v %s", err, info)
+		}
+	}
+}
+
+func keep(t *testing.T, s *redisstore.Store, ack syncer.Ack, seq uint64) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	return s.Keep(ctx, ack, []syncer.Mark{{Partition: s.Partition("a"), Writer: "w", Seq: seq}})
+}
+
+// never checks that an ack is refused for good, for the reason given.
+func never(t *testing.T, s *redisstore.Store, ack syncer.Ack, reason string) {
+	t.Helper()
+	err := s.Keeps(t.Context(), ack)
+	if invalid, ok := errors.AsType[*syncer.InvalidError](err); !ok || invalid.Field != "ack" || !strings.Contains(invalid.Detail, reason) {
+		t.Errorf("ack %d: %v, want it refused because of %q", ack, err, reason)
+	}
+}
+
+// TestKeepWaitsForAReplica has a replica lag, and come back.
+func TestKeepWaitsForAReplica(t *testing.T) {
+	t.Parallel()
+	primary, link := replicated(t)
+	s := open(t, redisstore.Options{URL: primary.URL(), KeepTimeout: 300 * time.Millisecond})
+	works(t, s)
+	patient := open(t, redisstore.Options{URL: primary.URL(), KeepTimeout: time.Minute})
+	if err := patient.Keeps(t.Context(), syncer.AckReplica); err != nil {
+		t.Fatal(err)
+	}
+	if err := keep(t, patient, syncer.AckReplica, 1); err != nil {
+		t.Errorf("with a replica: %v", err)
+	}
+	link.Hang()
+	if err := keep(t, s, syncer.AckReplica, 1); !errors.Is(err, syncer.ErrUnknownOutcome) {
+		t.Errorf("with a replica that lags: %v, want an unknown outcome", err)
+	}
+	link.Pass()
+	if err := keep(t, patient, syncer.AckReplica, 1); err != nil {
+		t.Errorf("with a replica that is back: %v", err)
+	}
+}
+
+// TestKeepIsShared has many wait at the same time: they share what is sent.
+func TestKeepIsShared(t *testing.T) {
+	t.Parallel()
+	primary, link := replicated(t)
+	s := open(t, redisstore.Options{URL: primary.URL(), KeepTimeout: time.Minute})
+	works(t, s)
+	link.Hang()
+	const many = 50
+	errs := make(chan error, many)
+	for range many {
+		go func() { errs <- keep(t, s, syncer.AckReplica, 1) }()
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		if list, err := primary.Do("CLIENT", "LIST").Text(); err == nil && strings.Contains(list, "cmd=wait ") || time.Now().After(deadline) {
+			break
+		}
+	}
+	link.Pass()
+	for range many {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	stats, err := primary.Do("INFO", "commandstats").Text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(stats, "cmdstat_wait:calls=")
+	var sent int
+	if _, err := fmt.Sscan(strings.Split(rest, ",")[0], &sent); err != nil || sent < 1 || sent > many/2 {
+		t.Errorf("%d commands were sent for %d who wait, %v", sent, many, err)
+	}
+}
+
+// TestKeepNoticesALoss: the server that is asked is not the one that acknowledged, or has lost it.
+func TestKeepNoticesALoss(t *testing.T) {
+	t.Parallel()
+	primary, _ := replicated(t)
+	s := open(t, redisstore.Options{URL: primary.URL(), KeepTimeout: time.Minute})
+	works(t, s)
+	for _, seq := range []uint64{2, 1} {
+		if err := keep(t, s, syncer.AckReplica, seq); errors.Is(err, syncer.ErrUnknownOutcome) != (seq == 2) {
+			t.Errorf("asked for number %d where 1 is stored: %v", seq, err)
+		}
+	}
+	flushAll(t, primary)
+	if err := keep(t, s, syncer.AckReplica, 1); !errors.Is(err, syncer.ErrUnknownOutcome) {
+		t.Errorf("after a loss: %v, want an unknown outcome", err)
+	}
+}
+
+// TestKeepEndsWithTheStore closes a store that somebody waits for.
+func TestKeepEndsWithTheStore(t *testing.T) {
+	t.Parallel()
+	primary, link := replicated(t)
+	s, err := redisstore.New(redisstore.Options{URL: primary.URL(), Ladders: ladders(defaultLadder(t)), KeepTimeout: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	works(t, s)
+	link.Hang()
+	errs := make(chan error, 1)
+	go func() { errs <- keep(t, s, syncer.AckReplica, 1) }()
+	time.Sleep(10 * time.Millisecond) // it may or may not have begun
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-errs; !errors.Is(err, syncer.ErrUnknownOutcome) {
+		t.Errorf("%v, want an unknown outcome", err)
+	}
+}
+
+// TestKeepsSaysWhatIsMissing: a replica, a command, a permission, an append-only file.
+func TestKeepsSaysWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	alone := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: alone.URL()})
+	never(t, s, syncer.AckReplica, "none is connected")
+	if redistest.Features(t, alone).WaitAOF {
+		never(t, s, syncer.AckDisk, "appendonly")
+	} else {
+		never(t, s, syncer.AckDisk, "unknown command")
+	}
+	if err := alone.Do("ACL", "SETUSER", "u", "on", ">p", "~*", "+@all", "-wait").Err(); err != nil {
+		t.Fatal(err)
+	}
+	limited := open(t, redisstore.Options{URL: strings.Replace(alone.URL(), "redis://", "redis://u:p@", 1)})
+	never(t, limited, syncer.AckReplica, "permission")
+}
+
+// TestKeepsOfAReplicaThatLeft: what was there once may come back.
+func TestKeepsOfAReplicaThatLeft(t *testing.T) {
+	t.Parallel()
+	primary, link := replicated(t)
+	s := open(t, redisstore.Options{URL: primary.URL()})
+	if err := s.Keeps(t.Context(), syncer.AckReplica); err != nil {
+		t.Fatal(err)
+	}
+	link.Close()
+	deadline := time.Now().Add(time.Minute)
+	for err := error(nil); !errors.Is(err, syncer.ErrUnavailable); time.Sleep(10 * time.Millisecond) {
+		if err = s.Keeps(t.Context(), syncer.AckReplica); time.Now().After(deadline) {
+			t.Fatalf("%v, want it unavailable", err)
+		}
+	}
+}
+
+// TestKeepWaitsForTheDisk needs a server that has the command.
+func TestKeepWaitsForTheDisk(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t, redistest.Config("appendonly yes", "appendfsync everysec"))
+	if !redistest.Features(t, srv).WaitAOF {
+		t.Skip("the server has no WAITAOF")
+	}
+	s := open(t, redisstore.Options{URL: srv.URL(), KeepTimeout: time.Minute})
+	works(t, s)
+	if err := s.Keeps(t.Context(), syncer.AckDisk); err != nil {
+		t.Fatal(err)
+	}
+	if err := keep(t, s, syncer.AckDisk, 1); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDirectKeeps has operations that are carried out in Redis wait for a replica, one by one and in a batch.
+func TestDirectKeeps(t *testing.T) {
+	t.Parallel()
+	primary, link := replicated(t)
+	s := open(t, redisstore.Options{URL: primary.URL(), KeepTimeout: 2 * time.Second})
+	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: func() int64 { return t0 }})
+	ops := func() []syncer.Op {
+		return []syncer.Op{
+			{Kind: syncer.Add, Ack: syncer.AckReplica, Checks: []syncer.Check{check("a", 1)}},
+			{Kind: syncer.Add, Ack: syncer.AckStore, Checks: []syncer.Check{check("b", 1)}},
+			{Kind: syncer.Acquire, Ack: syncer.AckReplica, Checks: []syncer.Check{check("c", 1, 60_000, 100)}},
+			{Kind: syncer.Acquire, Ack: syncer.AckReplica, Checks: []syncer.Check{check("d", 1, 60_000, 0)}}, // counts nothing
+			{Kind: syncer.Count, Checks: []syncer.Check{check("a", 0, 60_000, 0)}},
+		}
+	}
+	outcomes := func(unknown ...bool) {
+		t.Helper()
+		list, res := ops(), make([]syncer.Result, 5)
+		d.DoAll(t.Context(), list, res)
+		for i, want := range unknown {
+			if errors.Is(res[i].Err, syncer.ErrUnknownOutcome) != want || !want && res[i].Err != nil {
+				t.Errorf("operation %d of a batch: %v, want unknown: %v", i, res[i].Err, want)
+			}
+			var one syncer.Result
+			if err := d.Do(t.Context(), &list[i], &one); errors.Is(err, syncer.ErrUnknownOutcome) != want || !want && err != nil {
+				t.Errorf("operation %d: %v, want unknown: %v", i, err, want)
+			}
+		}
+	}
+	outcomes(false, false, false, false, false)
+	link.Hang()
+	outcomes(true, false, true, false, false)
+	link.Pass()
+	if n := count(t, d, "a", 60_000); n != 4 {
+		t.Errorf("%d were counted, want all 4", n)
+	}
+}

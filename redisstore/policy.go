@@ -1,0 +1,77 @@
+package redisstore
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// policyInterval is how often the servers are asked whether they may evict counts.
+const policyInterval = 10 * time.Second
+
+// safePolicy is the maxmemory-policy under which nothing is evicted.
+const safePolicy = "noeviction"
+
+// policies are what the servers' maxmemory-policy was when they were last asked, by address.
+type policies struct {
+	mu   sync.Mutex
+	seen map[string]string
+}
+
+// changed notes a policy. It reports whether it is another than before, which is taken to have been a safe one.
+func (p *policies) changed(server, policy string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before, known := p.seen[server]
+	if !known {
+		before = safePolicy
+	}
+	if p.seen == nil {
+		p.seen = map[string]string{}
+	}
+	p.seen[server] = policy
+	return before != policy
+}
+
+// CheckPolicy logs if a server may throw counts away when its memory is full, or may no longer: once each time that changes. Where
+// INFO is forbidden, or nobody answers, nothing is known.
+func (s *Store) CheckPolicy(ctx context.Context) {
+	_ = s.eachMaster(ctx, func(ctx context.Context, node *redis.Client) error { // it never fails
+		info, err := node.Info(ctx, "memory").Result()
+		_, rest, ok := strings.Cut(info, "maxmemory_policy:")
+		policy, _, _ := strings.Cut(rest, "\r\n")
+		server := node.Options().Addr
+		if err != nil || !ok || !s.policies.changed(server, policy) {
+			return nil
+		}
+		if policy == safePolicy {
+			s.opt.Logger.Info("Redis no longer evicts counts", "server", server, "policy", policy)
+		} else {
+			s.opt.Logger.Warn("Redis may evict counts when its memory is full; set maxmemory-policy to noeviction",
+				"server", server, "policy", policy)
+		}
+		return nil
+	})
+}
+
+// runPolicy checks the policy again and again, until ctx is done.
+func (s *Store) runPolicy(ctx context.Context) {
+	ticker := time.NewTicker(policyInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			ask, cancel := context.WithTimeout(ctx, s.opt.Timeout)
+			s.CheckPolicy(ask)
+			cancel()
+		}
+	}
+}
+
+// Watch has the store look after its servers' settings until it is closed: see [Store.CheckPolicy]. To be called once.
+func (s *Store) Watch() { s.keepers.done.Go(func() { s.runPolicy(s.keepers.life) }) }
