@@ -118,17 +118,18 @@ func dataOf(st stores) uint64 {
 	return h.Sum64() >> 11 // it goes through JSON
 }
 
+// ackOf is what a write waits for that doesn't say.
+func ackOf(cfg config.Config) syncer.Ack {
+	return map[string]syncer.Ack{"redis": syncer.AckStore, "replica": syncer.AckReplica, "disk": syncer.AckDisk}[cfg.Ack]
+}
+
 func newCounter(cfg config.Config, st stores, clock *node.Clock, log *slog.Logger) (*syncer.Counter, error) {
-	ack := syncer.AckMemory
-	if cfg.Ack == "redis" {
-		ack = syncer.AckStore
-	}
 	spaces := map[string]syncer.Namespace{}
 	for name, ladder := range st.ladders {
 		spaces[name] = syncer.Namespace{Ladder: ladder, OnCold: syncer.OnCold(cfg.Namespaces[name].OnCold)}
 	}
 	return syncer.New(syncer.Options{
-		Store: st.store, Now: clock.Now, Namespaces: spaces, Ack: ack, FlushInterval: cfg.FlushInterval, MaxLag: cfg.MaxLag,
+		Store: st.store, Now: clock.Now, Namespaces: spaces, Ack: ackOf(cfg), FlushInterval: cfg.FlushInterval, MaxLag: cfg.MaxLag,
 		Placement: st.place, RoundTimeout: cfg.RedisTimeout, MaxMemory: counterMemory(cfg), Foreign: cfg.Gossip != "" || cfg.Mode == string(node.ModeRedis), Logger: log,
 	})
 }

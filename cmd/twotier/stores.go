@@ -31,6 +31,7 @@ type stores struct {
 	redis    *redisstore.Store  // nil with the embedded store
 	direct   *redisstore.Direct // the same
 	embedded *embedded.Store    // nil with Redis
+	optional bool               // it may be that Redis can't be used
 }
 
 const (
@@ -49,7 +50,7 @@ func openStores(ctx context.Context, cfg config.Config, shared *embedded.Store, 
 			return st, fmt.Errorf("namespace %s: %w", name, err)
 		}
 	}
-	st.place = placement(cfg)
+	st.place, st.optional = placement(cfg), cfg.RedisOptional
 	if cfg.Redis == "" {
 		if st.embedded = shared; shared == nil {
 			log.Warn("no --redis: counts are kept in this process alone, and nothing outlives it")
@@ -65,7 +66,8 @@ func openStores(ctx context.Context, cfg config.Config, shared *embedded.Store, 
 	redis.SetLogger(driverLog{log})
 	st.redis, err = redisstore.New(redisstore.Options{
 		URL: cfg.Redis, Password: redisPassword(cfg), TLS: tlsConfig, Expiry: redisstore.Expiry(cfg.RedisExpiry), Timeout: cfg.RedisTimeout,
-		Placement: st.place, AnySeed: cfg.HashSeed == nil, Ladders: st.ladders, Logger: log,
+		Placement: st.place, AnySeed: cfg.HashSeed == nil, Ladders: st.ladders,
+		KeepTimeout: cfg.RequestTimeout, Logger: log,
 	})
 	if err != nil {
 		return st, err
@@ -76,7 +78,7 @@ func openStores(ctx context.Context, cfg config.Config, shared *embedded.Store, 
 	}
 	st.place = st.redis.Placement()
 	st.direct, err = redisstore.NewDirect(redisstore.DirectOptions{
-		Store: st.redis, Now: clock.Now, Writer: rand.Text()[:12], Timeout: cfg.RequestTimeout,
+		Store: st.redis, Now: clock.Now, Writer: rand.Text()[:12], Timeout: cfg.RequestTimeout, Ack: ackOf(cfg),
 	})
 	return st, err
 }
@@ -110,13 +112,17 @@ func placement(cfg config.Config) syncer.Placement {
 // key belongs, nor who owns it, and waits.
 func (st stores) meet(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 	for warned := false; ; {
-		probe, cancel := context.WithTimeout(ctx, probeTimeout)
-		err := st.redis.Probe(probe)
-		cancel()
-		if err == nil || errors.Is(err, redisstore.ErrMismatch) || cfg.Mode == string(node.ModeRedis) {
+		err := st.ask(ctx, cfg)
+		where := []any{"redis", config.MaskURL(cfg.Redis), "error", err}
+		switch {
+		case err == nil:
+			return nil
+		case hopeless(err) && cfg.RedisOptional:
+			log.Warn("Redis can't be used: counting in memory, as --redis-optional says", where...)
+			return nil
+		case hopeless(err), cfg.Mode == string(node.ModeRedis):
 			return err
 		}
-		where := []any{"redis", config.MaskURL(cfg.Redis), "error", err}
 		if cfg.HashSeed != nil {
 			log.Warn("Redis does not answer: counting in memory until it does", where...)
 			return nil
@@ -131,6 +137,25 @@ func (st stores) meet(ctx context.Context, cfg config.Config, log *slog.Logger) 
 		case <-time.After(seedPause):
 		}
 	}
+}
+
+// ask finds out whether Redis is there and can do what is asked of it.
+func (st stores) ask(ctx context.Context, cfg config.Config) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	if err := st.redis.Probe(ctx); err != nil {
+		return err
+	}
+	if ack := ackOf(cfg); ack > syncer.AckStore {
+		return st.redis.Keeps(ctx, ack)
+	}
+	return nil
+}
+
+// hopeless reports whether an error stays as long as nobody changes something.
+func hopeless(err error) bool {
+	_, invalid := errors.AsType[*syncer.InvalidError](err)
+	return invalid || errors.Is(err, redisstore.ErrMismatch) || errors.Is(err, redisstore.ErrRejected)
 }
 
 // driverLog takes what the Redis driver says of its own accord, which is too much for a log of changes of state.
@@ -166,6 +191,7 @@ func (st stores) open(ctx context.Context) error {
 	if st.direct == nil {
 		return nil
 	}
+	st.redis.Watch()
 	return st.direct.Open(ctx)
 }
 
@@ -192,7 +218,7 @@ func (st stores) Health() node.StoreHealth {
 	h := st.redis.Health()
 	view := node.StoreHealth{
 		Kind: h.Kind, Address: h.Address, Up: h.Err == nil, RTTMicros: h.RTT.Microseconds(), RoundTrips: h.RoundTrips,
-		Fatal: errors.Is(h.Err, redisstore.ErrMismatch),
+		Fatal: errors.Is(h.Err, redisstore.ErrMismatch) && !st.optional,
 	}
 	if h.Err != nil {
 		view.Error = h.Err.Error()

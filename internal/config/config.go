@@ -27,6 +27,8 @@ type Config struct {
 	Redis string
 	// RedisTimeout bounds one exchange with Redis, at least 1ms.
 	RedisTimeout time.Duration
+	// RedisOptional has the server start although Redis can't be used as it is configured.
+	RedisOptional bool
 	// RedisTLSCA, RedisTLSCert and RedisTLSKey are paths of PEM files; empty means the system's roots and no client
 	// certificate. The last two are both set or both empty.
 	RedisTLSCA, RedisTLSCert, RedisTLSKey string
@@ -34,7 +36,7 @@ type Config struct {
 	RedisExpiry string
 	// Mode is "two-tier" or "redis".
 	Mode string
-	// Ack is "memory" or "redis": what a write waits for that doesn't say.
+	// Ack is "memory", "redis", "replica" or "disk": what a write waits for that doesn't say.
 	Ack string
 	// Node identifies this server, 1 to 64 letters, digits, dots, dashes and underscores; empty means that one is to be made up.
 	Node string

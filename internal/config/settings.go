@@ -84,6 +84,9 @@ func storeSettings() []setting {
 			set: func(c *Config, text string) error { c.RedisPasswordFile = text; return nil }},
 		{name: "redis-timeout", def: "1s", arg: "DURATION", help: "longest time for one exchange with Redis",
 			set: func(c *Config, text string) error { return setPositive(&c.RedisTimeout, text) }},
+		{name: "redis-optional", def: "false", help: "start although Redis refuses what is asked of it (a password, a\n" +
+			"certificate, a command, a layout), and count in memory; needs\n--hash-seed",
+			set: func(c *Config, text string) error { return setBool(&c.RedisOptional, text) }},
 		{name: "redis-expiry", def: "key", arg: "HOW", help: "how old buckets leave Redis: key (any server), field (Redis 7.4,\n" +
 			"Valkey 9) or tairhash (the TairHash module)",
 			set: func(c *Config, text string) error { return setChoice(&c.RedisExpiry, text, "key", "field", "tairhash") }},
@@ -101,8 +104,11 @@ func countingSettings() []setting {
 		{name: "mode", def: "two-tier", arg: "MODE", help: "two-tier (memory answers, Redis remembers) or redis (one script\n" +
 			"per request)",
 			set: func(c *Config, text string) error { return setChoice(&c.Mode, text, "two-tier", "redis") }},
-		{name: "ack", def: "memory", arg: "WHAT", help: "what a write waits for that doesn't say: memory or redis",
-			set: func(c *Config, text string) error { return setChoice(&c.Ack, text, "memory", "redis") }},
+		{name: "ack", def: "memory", arg: "WHAT", help: "what a write waits for that doesn't say: memory, redis, replica (one\n" +
+			"of Redis has it: it survives a failover) or disk (it is in its\nappend-only file; Redis 7.2)",
+			set: func(c *Config, text string) error {
+				return setChoice(&c.Ack, text, "memory", "redis", "replica", "disk")
+			}},
 		{name: "flush-interval", def: "200ms", arg: "DURATION", help: "time between two flushes to Redis",
 			set: func(c *Config, text string) error { return setPositive(&c.FlushInterval, text) }},
 		{name: "max-lag", def: "10s", arg: "DURATION", help: "most age of a count that Redis does not have, while it answers: before\n" +
@@ -142,8 +148,14 @@ func (c *Config) check() error {
 	if most := c.MaxConnections; most > 0 && c.MaxConnectionsPerAddress > most {
 		return fmt.Errorf("--max-connections-per-address: %d are more than --max-connections allows, %d", c.MaxConnectionsPerAddress, most)
 	}
+	if c.Redis == "" && (c.Ack == "replica" || c.Ack == "disk") {
+		return fmt.Errorf("--ack: %s needs --redis: that is what has it", c.Ack)
+	}
 	if c.Mode == "redis" && c.Redis == "" {
 		return errors.New("--mode: redis needs --redis to say where it is")
+	}
+	if err := c.checkOptional(); err != nil {
+		return err
 	}
 	if (c.RedisTLSCert == "") != (c.RedisTLSKey == "") {
 		return errors.New("--redis-tls-cert and --redis-tls-key: either both or none")
@@ -152,6 +164,19 @@ func (c *Config) check() error {
 	scheme, _, _ := strings.Cut(c.Redis, "://")
 	if withTLS && (scheme == "" || scheme == "redis" || scheme == "unix") {
 		return errors.New("--redis-tls-ca, --redis-tls-cert and --redis-tls-key need a --redis URL with TLS, such as rediss://host:6379")
+	}
+	return nil
+}
+
+// checkOptional looks at what has to be known where Redis may not tell it.
+func (c *Config) checkOptional() error {
+	switch {
+	case !c.RedisOptional:
+		return nil
+	case c.Redis == "" || c.Mode == "redis":
+		return errors.New("--redis-optional: needs --redis, and --mode two-tier")
+	case c.HashSeed == nil:
+		return errors.New("--redis-optional: needs --hash-seed, which Redis would tell otherwise")
 	}
 	return nil
 }
