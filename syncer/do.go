@@ -157,45 +157,6 @@ func (c *Counter) doAll(ctx context.Context, ops []Op, res []Result) {
 	c.commitEach(ctx, ops, res, waiting, commit)
 }
 
-// commitEach waits for what operations of a batch wait for: for all of them together.
-func (c *Counter) commitEach(ctx context.Context, ops []Op, res []Result, waiting []int, commit map[*partition]uint64) {
-	var marks []Mark
-	var failed error
-	for p, ticket := range commit {
-		mark, err := c.commit(ctx, p, ticket)
-		if err != nil {
-			failed = err
-		}
-		marks = append(marks, mark)
-	}
-	kept := map[Ack]error{}
-	for _, i := range waiting {
-		ack := c.ackOf(&ops[i])
-		if _, asked := kept[ack]; !asked && failed == nil {
-			kept[ack] = c.keep(ctx, ack, marks)
-		}
-		switch err := c.parkedError(&ops[i]); {
-		case failed != nil:
-			res[i].Err = failed
-		case err != nil:
-			res[i].Err = err
-		default:
-			res[i].Err = kept[ack]
-		}
-	}
-}
-
-// ackOf is what an operation waits for.
-func (c *Counter) ackOf(op *Op) Ack {
-	if op.Ack == AckDefault {
-		return c.opt.Ack
-	}
-	return op.Ack
-}
-
-// waits reports whether an operation waits for the store.
-func (c *Counter) waits(op *Op) bool { return c.ackOf(op) >= AckStore }
-
 // addOnly is an Add that compares with nothing: it needs to know nothing of the key's past.
 func (c *Counter) addOnly(w *turn, op *Op, res *Result, now int64) (refused bool, err error) {
 	check := &op.Checks[0]
@@ -371,25 +332,6 @@ func (k *call) unlock() {
 	for _, p := range k.parts {
 		p.mu.Unlock()
 	}
-}
-
-// commitAll waits for what an operation waits for, once it is counted.
-func (c *Counter) commitAll(ctx context.Context, k *call) error {
-	var marks []Mark
-	for _, p := range k.parts {
-		p.mu.Lock()
-		ticket := p.drawn
-		p.mu.Unlock()
-		mark, err := c.commit(ctx, p, ticket)
-		if err != nil {
-			return err
-		}
-		marks = append(marks, mark)
-	}
-	if err := c.parkedError(k.op); err != nil {
-		return err
-	}
-	return c.keep(ctx, c.ackOf(k.op), marks)
 }
 
 // parkedError tells the one who waited for the store that it refuses the key.
