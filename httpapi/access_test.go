@@ -326,6 +326,19 @@ func TestHostsAreChecked(t *testing.T) {
 	}
 }
 
+// TestNodesHaveNamesOfTheirOwn: what one node says to another is sealed, whatever it calls it.
+func TestNodesHaveNamesOfTheirOwn(t *testing.T) {
+	s := guarded(t, httpapi.Options{Peer: echo{}, Hosts: []string{"counter.example"}})
+	ctx := newRequest("POST /peer", "hello")
+	ctx.Request.Header.SetContentType("application/x-twotier-peer")
+	ctx.Request.Header.Set("Twotier-Pass", pass(len("hello")))
+	ctx.Request.Header.SetContentLength(len("hello"))
+	ctx.Request.Header.SetHost("node-7.internal:8080")
+	if s.Handle(ctx); ctx.Response.StatusCode() != 200 || len(ctx.Response.Body()) != len("hello") {
+		t.Errorf("%d %s", ctx.Response.StatusCode(), ctx.Response.Body())
+	}
+}
+
 // TestTwoLengthsAreRefused: the second request in the bytes of the first is never carried out.
 func TestTwoLengthsAreRefused(t *testing.T) {
 	f := newFake()

@@ -6,10 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"slices"
-	"syscall"
 
 	"twotier/httpapi"
 	"twotier/internal/certs"
@@ -22,7 +19,7 @@ import (
 
 // addTokens has web know the tokens of the configuration, if there are any, and says so if there are none where others can connect.
 func (s *server) addTokens(web *httpapi.Options) error {
-	web.Hosts, web.AdminToken = s.cfg.Hosts, s.cfg.AdminToken
+	web.Hosts, web.AdminToken = s.cfg.AllHosts(), s.cfg.AdminToken
 	if s.cfg.Tokens == "" {
 		if s.cfg.Insecure {
 			s.log.Warn("--insecure: whoever can connect may count, read and reset", "listen", s.cfg.Listen)
@@ -67,21 +64,6 @@ func (s *server) addSecrets(messages *peer.Server) error {
 		s.passes.SetSecrets(secrets)
 		return s.ring.SetSecrets(secrets)
 	}})
-}
-
-// runHangups has files read again at SIGHUP, until ctx is done.
-func (s *server) runHangups(ctx context.Context) {
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
-	defer signal.Stop(hangups)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-hangups:
-			s.files.Reload()
-		}
-	}
 }
 
 const (

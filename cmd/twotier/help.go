@@ -54,7 +54,8 @@ Examples:
   twotier acquire alice --limit 15/1m --limit 50/24h
   twotier count alice --window 1m,37m,24h
 
-twotier help COMMAND says more. Commands find their server with --server or TWOTIER_SERVER.
+twotier help COMMAND says more. Commands find their server with --server or TWOTIER_SERVER, and
+present a token with --token-file or TWOTIER_TOKEN.
 Exit status: 0 all went well, 1 it did not, 2 wrong usage, 3 an acquire was refused.
 `)
 	_, err := io.WriteString(w, out.String())

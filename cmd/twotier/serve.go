@@ -40,7 +40,6 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 	if err := s.open(ctx); err != nil {
 		return errors.Join(err, s.close())
 	}
-	go s.runHangups(ctx)
 	s.announce(stdout, stderr)
 	s.runUntil(ctx)
 	log.Info("stopping: handing over, finishing requests and flushing", "pending_buckets", s.node.Stats().Counter.PendingBuckets)
@@ -67,9 +66,10 @@ func (s *server) runUntil(ctx context.Context) {
 	}
 }
 
-// reload reads again what may change while the server runs: nothing so far.
+// reload reads again what may change while the server runs: tokens, certificates and secrets, which it does by itself within a second.
 func (s *server) reload() {
-	s.log.Info("SIGHUP: there is nothing to reload; settings take effect with a restart")
+	s.log.Info("SIGHUP: files are read again if they have changed; settings take effect with a restart")
+	s.files.Reload()
 }
 
 // announce prints the line that scripts wait for to stdout, and what a person may want to try to stderr.

@@ -3,6 +3,8 @@ package config
 import (
 	"errors"
 	"fmt"
+	"net"
+	"slices"
 	"strings"
 )
 
@@ -46,6 +48,15 @@ func setHosts(to *[]string, text string) error {
 		*to = append(*to, name)
 	}
 	return nil
+}
+
+// AllHosts returns the names that clients reach this server by, where they are looked at: Hosts, and the one that the cluster tells them.
+func (c *Config) AllHosts() []string {
+	host, _, err := net.SplitHostPort(c.Advertise)
+	if err != nil || host == "" || len(c.Hosts) == 0 && !isLoopback(c.Listen) {
+		return c.Hosts
+	}
+	return append(slices.Clone(c.Hosts), host)
 }
 
 // checkAccess refuses to let whoever can connect do everything, unless that is said.

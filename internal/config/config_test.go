@@ -362,3 +362,20 @@ func TestParseSecrets(t *testing.T) {
 		}
 	}
 }
+
+func TestAllHosts(t *testing.T) {
+	for args, want := range map[string]string{
+		"":                                   "",
+		"--hosts=a,b":                        "a b",
+		"--advertise=n.example:80":           "n.example",
+		"--hosts=a --advertise=n.example:80": "a n.example",
+		"--listen=:80 --insecure --hosts=a":  "a",
+		"--listen=:80 --insecure --hosts= --advertise=n.example:80":  "", // nothing is looked at
+		"--listen=:80 --insecure --hosts=a --advertise=n.example:80": "a n.example",
+	} {
+		c := mustParse(t, strings.Fields(args), nil)
+		if got := strings.Join(c.AllHosts(), " "); got != want {
+			t.Errorf("%s: %q, want %q", args, got, want)
+		}
+	}
+}
