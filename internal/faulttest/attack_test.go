@@ -195,7 +195,7 @@ func TestClientsWithAToken(t *testing.T) {
 		{"count k --window 1m", "TWOTIER_TOKEN=" + secret, "3"},
 		{"count k --window 1m --token " + secret, "", "3"},
 		{"top --token-file " + file.path + ".app", "TWOTIER_TOKEN=wrong", "k"},
-		{"bench --duration 50ms --connections 1", "TWOTIER_TOKEN_FILE=" + file.path + ".app", "op/s"},
+		{"bench --duration 1s --connections 1", "TWOTIER_TOKEN_FILE=" + file.path + ".app", "op/s"},
 		{"reset k", "TWOTIER_TOKEN=" + secret, "k"},
 	} {
 		out, err := command(t, []string{"TWOTIER_SERVER=" + p.Base, tt.env}, tt.line)
