@@ -60,6 +60,25 @@ func TestConnectionsOfOneAddressAreBounded(t *testing.T) {
 	}
 }
 
+// TestDoorsAreApart has strangers take every connection there is; administration and nodes have others.
+func TestDoorsAreApart(t *testing.T) {
+	s, addr := open(t, httpapi.Options{
+		Service: newFake(), Peer: echo{}, Admin: "127.0.0.1:0", PeerListen: "127.0.0.1:0", MaxConns: 2, MaxConnsPerAddress: 2,
+	})
+	for range 2 {
+		c := dial(t, addr)
+		fmt.Fprint(c, rawAdd(`{"key":"k"}`))
+		answer(t, bufio.NewReader(c))
+	}
+	for name, at := range map[string]string{"administration": s.AdminAddr().String(), "nodes": s.PeerAddr().String()} {
+		c := dial(t, at)
+		fmt.Fprint(c, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		if code, body := answer(t, bufio.NewReader(c)); code != 200 {
+			t.Errorf("%s: %d %s", name, code, body)
+		}
+	}
+}
+
 // TestMemoryIsBounded has batches of one address take all the memory that it may have, while they are carried out.
 func TestMemoryIsBounded(t *testing.T) {
 	f := newFake()

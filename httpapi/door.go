@@ -24,10 +24,11 @@ const (
 
 // door is an address that the server listens on, and what is served there.
 type door struct {
-	address  string
-	routes   map[string]route
-	hosts    hosts
-	listener net.Listener
+	address   string
+	allowance *allowance // what those who come in by it may have: strangers keep nobody out of another door
+	routes    map[string]route
+	hosts     hosts
+	listener  net.Listener
 }
 
 // ListenError says which address can't be listened on.
@@ -58,6 +59,10 @@ func (s *Server) makeDoors() []*door {
 	}
 	at[everyone] = open
 	for _, d := range doors {
+		d.allowance = s.allowance
+		if d != everyone {
+			d.allowance = newAllowance(s.opts.innerConns(), s.opts.innerConns(), s.opts.MaxMemory/16)
+		}
 		d.hosts = newHosts(&s.opts, isLoopback(d.address))
 		d.routes = map[string]route{}
 		for path, r := range s.routes {

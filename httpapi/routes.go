@@ -56,7 +56,7 @@ func (s *Server) routeTable() map[string]route {
 func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	defer s.recovered(ctx)
 	p := s.dispatch(ctx)
-	if p == nil { // what is large was accounted for before it was done, but for answers to questions
+	if p == nil && s.doorOf(ctx) == s.doors[0] { // what is large was accounted for before it was done, but for answers to questions
 		p = holdOf(ctx).cover(int64(len(ctx.Response.Body())))
 	}
 	if p != nil {

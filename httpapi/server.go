@@ -56,7 +56,7 @@ type Options struct {
 	// sessions may take, all together. Default 160 MiB.
 	MaxMemory int64
 	// MaxConns bounds the open connections; one more is answered 503 and closed. Default: as many as a quarter of MaxMemory is enough
-	// for, at 16 KiB each.
+	// for, at 16 KiB each, 48 KiB with TLS. Admin and PeerListen have a sixteenth as many, and at least 64, of their own.
 	MaxConns int
 	// MaxConnsPerAddress bounds those of one IPv4 address or IPv6 network (/64). An address may have the same part of the memory.
 	// Default: half of MaxConns.
@@ -99,11 +99,23 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// connBytes is about what a connection takes that sends and is sent little: a goroutine, buffers to read and write, a header.
-const connBytes = 16 << 10
+// What a connection takes that sends and is sent little, about: a goroutine, buffers to read and write, a header; and those of TLS.
+const (
+	connBytes = 16 << 10
+	tlsBytes  = 32 << 10
+)
 
 // ConnsFor returns how many connections there are at the most by default for a [Options].MaxMemory of so many bytes.
-func ConnsFor(bytes int64) int { return int(min(bytes/4/connBytes, math.MaxInt32)) }
+func ConnsFor(bytes int64, secure bool) int {
+	each := int64(connBytes)
+	if secure {
+		each += tlsBytes
+	}
+	return int(min(bytes/4/each, math.MaxInt32))
+}
+
+// innerConns bounds the connections to Admin, and those to PeerListen.
+func (o *Options) innerConns() int { return max(64, o.MaxConns/16) }
 
 // fillBounds fills in the defaults of what bounds connections and their memory.
 func (o *Options) fillBounds() error {
@@ -111,7 +123,7 @@ func (o *Options) fillBounds() error {
 		o.MaxMemory = 160 << 20
 	}
 	if o.MaxConns == 0 {
-		o.MaxConns = ConnsFor(o.MaxMemory)
+		o.MaxConns = ConnsFor(o.MaxMemory, o.TLS != nil)
 	}
 	if o.MaxConnsPerAddress == 0 {
 		o.MaxConnsPerAddress = max(1, o.MaxConns/2)
@@ -175,7 +187,7 @@ func New(o Options) (*Server, error) {
 		ErrorHandler:                 s.unreadable,
 		ConnState:                    connState,
 		Logger:                       silent{},
-		Concurrency:                  o.MaxConns + 1,
+		Concurrency:                  o.MaxConns + 2*o.innerConns() + 1,
 		ReadBufferSize:               8 << 10, // also the most that a request's header may take
 		ReadTimeout:                  o.ReadTimeout,
 		WriteTimeout:                 o.WriteTimeout,
@@ -291,12 +303,12 @@ func (s *Server) runAccept(ln net.Listener, d *door) {
 
 // accept serves nc, or turns it away if there are too many connections.
 func (s *Server) accept(nc net.Conn, d *door) {
-	from, tooMany := s.allowance.enter(nc.RemoteAddr())
+	from, tooMany := d.allowance.enter(nc.RemoteAddr())
 	if from == nil {
 		s.turnAway(nc, tooMany)
 		return
 	}
-	c := &conn{Conn: s.secure(nc), door: d, hold: hold{allowance: s.allowance, client: from, wait: s.opts.RequestTimeout / 2, bodies: &s.bodies}}
+	c := &conn{Conn: s.secure(nc), door: d, hold: hold{allowance: d.allowance, client: from, wait: s.opts.RequestTimeout / 2, bodies: &s.bodies}}
 	s.mu.Lock()
 	closing := s.closing.Load()
 	if !closing {
@@ -304,7 +316,7 @@ func (s *Server) accept(nc net.Conn, d *door) {
 	}
 	s.mu.Unlock()
 	if closing {
-		s.allowance.leave(from)
+		d.allowance.leave(from)
 		nc.Close()
 		return
 	}
@@ -315,7 +327,7 @@ func (s *Server) runConn(c *conn) {
 	// What it returns is this connection's trouble: a client that left, a timeout.
 	_ = s.http.ServeConn(c)
 	c.hold.release()
-	s.allowance.leave(c.hold.client)
+	c.door.allowance.leave(c.hold.client)
 	s.mu.Lock()
 	delete(s.conns, c)
 	s.mu.Unlock()

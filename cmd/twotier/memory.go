@@ -44,7 +44,7 @@ func boundWeb(web *httpapi.Options, cfg config.Config) error {
 	web.MaxConns, web.MaxConnsPerAddress = cfg.MaxConnections, cfg.MaxConnectionsPerAddress
 	switch {
 	case web.MaxConns == 0:
-		web.MaxConns = max(1, min(most, httpapi.ConnsFor(web.MaxMemory)), web.MaxConnsPerAddress)
+		web.MaxConns = max(1, min(most, httpapi.ConnsFor(web.MaxMemory, web.TLS != nil)), web.MaxConnsPerAddress)
 	case web.MaxConns > most:
 		return fmt.Errorf("--max-connections: %d are more than three quarters of RLIMIT_NOFILE, which is %d; raise it (ulimit -n, LimitNOFILE=)",
 			web.MaxConns, files.Cur)

@@ -52,7 +52,7 @@ func TestBoundsOfConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	var web httpapi.Options
-	if err := boundWeb(&web, small); err != nil || web.MaxConns < 100 || web.MaxConns > httpapi.ConnsFor(web.MaxMemory) {
+	if err := boundWeb(&web, small); err != nil || web.MaxConns < 100 || web.MaxConns > httpapi.ConnsFor(web.MaxMemory, false) {
 		t.Errorf("%d connections, %v", web.MaxConns, err)
 	}
 	huge := small
