@@ -54,7 +54,7 @@ func openStores(ctx context.Context, cfg config.Config, shared *embedded.Store, 
 	if cfg.Redis == "" {
 		if st.embedded = shared; shared == nil {
 			log.Warn("no --redis: counts are kept in this process alone, and nothing outlives it")
-			st.embedded = embedded.New(embedded.Options{MaxMemory: cfg.MaxMemory / 2})
+			st.embedded = embedded.New(embedded.Options{MaxMemory: cfg.MaxMemory / 2, Logger: log})
 		}
 		st.store = st.embedded
 		return st, nil

@@ -3,6 +3,7 @@ package embedded
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math"
 	"slices"
 	"sync"
@@ -19,13 +20,17 @@ type Options struct {
 	MaxMemory int64
 	// Now is the clock that keys expire by. Default: time.Now.
 	Now func() time.Time
+	// Logger is told when keys are forgotten for want of memory. Default: none.
+	Logger *slog.Logger
 }
 
 // Store implements syncer.Store in memory.
 type Store struct {
-	opt    Options
-	bytes  atomic.Int64
-	epochs atomic.Uint64
+	opt     Options
+	bytes   atomic.Int64
+	epochs  atomic.Uint64
+	evicted atomic.Int64
+	warned  atomic.Int64 // when it was last said that keys are forgotten, in nanoseconds
 
 	mu         sync.Mutex
 	partitions map[int]*partition
@@ -77,13 +82,17 @@ func New(opt Options) *Store {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
+	if opt.Logger == nil {
+		opt.Logger = slog.New(slog.DiscardHandler)
+	}
 	return &Store{opt: opt, partitions: map[int]*partition{}}
 }
 
-// Exchange implements syncer.Store. It never fails but for want of memory.
+// Exchange implements syncer.Store. It never fails: for want of memory keys are forgotten.
 func (s *Store) Exchange(_ context.Context, rounds []*syncer.Round) {
 	now := s.opt.Now().UnixMilli()
 	for _, r := range rounds {
+		s.makeRoom(now)
 		p := s.partition(r.Partition)
 		p.mu.Lock()
 		p.round(r, now)
@@ -121,10 +130,6 @@ func (p *partition) round(r *syncer.Round, now int64) {
 	}
 	p.sweep(now)
 	fresh := r.Seq > stored.n
-	if most := p.store.opt.MaxMemory; fresh && p.store.bytes.Load() > most {
-		r.Err = fmt.Errorf("%w: the embedded store is full (%d bytes)", syncer.ErrRefused, most)
-		return
-	}
 	r.Later = r.Seq > 0 && stored.n > r.Seq
 	p.count(r, fresh)
 	p.touch(r.Keys)

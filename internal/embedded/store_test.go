@@ -3,7 +3,9 @@ package embedded_test
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -123,27 +125,54 @@ func TestOverflowRefusesTheKey(t *testing.T) {
 	}
 }
 
-func TestFullStoreRefusesUntilKeysExpire(t *testing.T) {
-	s := newTimed(embedded.Options{MaxMemory: 20_000})
-	seq, refused := uint64(0), error(nil)
-	for refused == nil && seq < 1000 {
+// TestFullStoreForgetsWhatHasCountedLeast floods a store with keys that count once, in the middle of which some have counted more.
+func TestFullStoreForgetsWhatHasCountedLeast(t *testing.T) {
+	var log strings.Builder
+	const memory = 200_000
+	s := newTimed(embedded.Options{MaxMemory: memory, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	seq := uint64(0)
+	count := func(key string, n int64) {
 		seq++
-		refused = add(t, s, seq, fmt.Sprint("key-", seq), 1, 60_000).Err
+		if r := add(t, s, seq, key, n, 60_000); r.Err != nil {
+			t.Fatalf("%s: %v", key, r.Err)
+		}
 	}
-	if !errors.Is(refused, syncer.ErrNotApplied) || seq < 50 {
-		t.Fatalf("after %d keys: %v", seq, refused)
+	for i := range 20 {
+		count(fmt.Sprint("limited-", i), 5)
 	}
-	if got := get(s, fmt.Sprint("key-", seq)); got != 0 {
-		t.Errorf("the refused key holds %d", got)
+	for i := range 20_000 {
+		count(fmt.Sprint("flood-", i), 1)
 	}
-	read := &syncer.Round{Writer: "w", Acked: seq - 1, Keys: []syncer.KeyRound{{Key: []byte("key-1"), Load: true}}}
-	s.Exchange(t.Context(), []*syncer.Round{read})
-	if read.Err != nil || len(read.Keys[0].Loaded) != 1 {
-		t.Errorf("a read of the full store: %v, %v", read.Err, read.Keys[0].Loaded)
+	for i := range 20 {
+		if got := get(s, fmt.Sprint("limited-", i)); got != 5 {
+			t.Errorf("limited-%d holds %d, want 5", i, got)
+		}
 	}
-	s.now = s.now.Add(2 * time.Minute)
-	if r := add(t, s, seq, fmt.Sprint("key-", seq), 1, 60_000); r.Err != nil {
-		t.Errorf("after the others expired: %v", r.Err)
+	if got := get(s, "flood-19999"); got != 1 {
+		t.Errorf("the last key of the flood holds %d", got)
+	}
+	if kept := 20_020 - s.Evicted(); kept*100 > memory || kept*300 < memory {
+		t.Errorf("%d keys are kept in %d bytes", kept, memory)
+	}
+	if n := strings.Count(log.String(), "the embedded store is full"); n != 1 {
+		t.Errorf("it is logged %d times", n)
+	}
+}
+
+// TestFullStoreForgetsWhatHasExpiredFirst has keys expire that have counted more than those that stay.
+func TestFullStoreForgetsWhatHasExpiredFirst(t *testing.T) {
+	s := newTimed(embedded.Options{MaxMemory: 40 * 150})
+	for i := range 20 {
+		add(t, s, uint64(1+i), fmt.Sprint("old-", i), 100, 1000)
+	}
+	s.now = s.now.Add(2 * time.Second)
+	for i := range 30 {
+		add(t, s, uint64(21+i), fmt.Sprint("new-", i), 1, 60_000)
+	}
+	for i := range 30 {
+		if got := get(s, fmt.Sprint("new-", i)); got != 1 {
+			t.Errorf("new-%d holds %d, want 1", i, got)
+		}
 	}
 }
 

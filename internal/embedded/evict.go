@@ -1,0 +1,99 @@
+package embedded
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+const (
+	// sampled is how many keys of a partition compete for staying, and victims how many of them have to go at a time.
+	sampled = 64
+	victims = 16
+	// fruitless is how many partitions in a row may have nothing to give.
+	fruitless = 64
+	// warnEvery is how long it is news that keys are forgotten.
+	warnEvery = time.Minute
+)
+
+// candidate is a key that may have to go.
+type candidate struct {
+	name           string
+	count, expires int64
+}
+
+// makeRoom forgets keys until the memory suffices: of a sample, those that have expired, then those that have counted least, of them those
+// that expire soonest. Keys at their limits are the last to go: they have counted more than what a flood brings.
+func (s *Store) makeRoom(now int64) {
+	gone := 0
+	for none := 0; s.bytes.Load() > s.opt.MaxMemory && none < fruitless; none++ {
+		if n := s.somePartition().evict(now); n > 0 {
+			gone += n
+			none = 0
+		}
+	}
+	if gone > 0 {
+		s.evicted.Add(int64(gone))
+		s.warn()
+	}
+}
+
+// somePartition returns any, as likely as another.
+func (s *Store) somePartition() *partition {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.partitions {
+		return p
+	}
+	return nil
+}
+
+// evict forgets some keys, and returns how many.
+func (p *partition) evict(now int64) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	some := make([]candidate, 0, sampled)
+	for name, h := range p.keys {
+		c := candidate{name: name, expires: h.expires}
+		if now <= h.expires {
+			c.count = h.count()
+		}
+		if some = append(some, c); len(some) == sampled {
+			break
+		}
+	}
+	slices.SortFunc(some, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(a.count, b.count), cmp.Compare(a.expires, b.expires))
+	})
+	some = some[:min(len(some), max(1, len(some)*victims/sampled))]
+	for _, c := range some {
+		p.remove(c.name, p.keys[c.name])
+	}
+	return len(some)
+}
+
+// count is how much a key holds, as its coarsest level has it.
+func (h *hash) count() (n int64) {
+	coarsest := uint64(0)
+	for _, b := range h.buckets {
+		if level := b.tag >> indexBits; level > coarsest {
+			coarsest, n = level, 0
+		}
+		if b.tag>>indexBits == coarsest {
+			n += b.n
+		}
+	}
+	return n
+}
+
+// warn says that keys are forgotten, if that is news.
+func (s *Store) warn() {
+	now, last := time.Now().UnixNano(), s.warned.Load()
+	if now-last > int64(warnEvery) && s.warned.CompareAndSwap(last, now) {
+		s.opt.Logger.Warn("the embedded store is full: it forgets the keys that have counted least; --max-memory is too little, or there is a flood of keys",
+			"max_bytes", s.opt.MaxMemory, "forgotten_total", s.evicted.Load())
+	}
+}
+
+// Evicted is how many keys were forgotten for want of memory.
+func (s *Store) Evicted() int64 { return s.evicted.Load() }
