@@ -43,7 +43,7 @@ type Counter struct {
 
 	batchesOK, batchesUnknown, batchesRefused atomic.Int64
 	flushed, loads, losses, badKeys, behind   atomic.Int64
-	lanesDown, lossLogged                     atomic.Int64
+	lanesDown, lossLogged, fullLogged         atomic.Int64
 }
 
 // New checks the options and returns a counter that is not running yet.
@@ -100,13 +100,16 @@ func (c *Counter) addSpace(name string, ns Namespace) error {
 	if ns.OnCold != OnColdAllow && ns.OnCold != OnColdDeny {
 		return fmt.Errorf("syncer: namespace %s: OnCold is %q, want %q or %q", name, ns.OnCold, OnColdAllow, OnColdDeny)
 	}
+	if ns.MaxKeys < 0 {
+		return fmt.Errorf("syncer: namespace %s: MaxKeys is %d, want 0 or more", name, ns.MaxKeys)
+	}
 	span := ns.Ladder.Span()
 	// A bucket that is counted just before the time to live is set again must still be there when the last window that
 	// touches it ends: a bucket's width after the span, and counted from when it may have been early.
 	margin := ns.Ladder.Width(ns.Ladder.Len()-1) + leaparray.MaxAhead.Milliseconds()
 	c.byName[name] = len(c.spaces)
 	c.spaces = append(c.spaces, &space{
-		name: name, ladder: ns.Ladder, onCold: ns.OnCold, aging: c.aging(), ttl: 2*span + margin,
+		name: name, ladder: ns.Ladder, onCold: ns.OnCold, maxKeys: ns.MaxKeys, aging: c.aging(), ttl: 2*span + margin,
 	})
 	return nil
 }

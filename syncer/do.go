@@ -248,8 +248,8 @@ func (c *Counter) entry(t *target, now int64) (ref, entry, error) {
 	sec := c.seconds(now)
 	r := p.find(t.hash, t.ns, t.check.Key)
 	if r == 0 {
-		if !c.room(p, entryWords(t.ns, t.check.Key, t.sp.ladder.Len()), sec) {
-			return 0, nil, ErrFull
+		if err := c.admitsKey(p, t.spIdx, entryWords(t.ns, t.check.Key, t.sp.ladder.Len()), sec); err != nil {
+			return 0, nil, err
 		}
 		r = p.insert(t.hash, t.ns, t.check.Key, t.spIdx, t.sp.ladder.Len())
 		e := p.arena.entry(r)

@@ -42,6 +42,8 @@ const (
 	flagRenew
 	// flagShared: several counters decide about it, and meet in the store at every flush.
 	flagShared
+	// flagLimit: it was at a limit when an Acquire was last decided about it.
+	flagLimit
 )
 
 func entryWords(ns, key []byte, levels int) int {

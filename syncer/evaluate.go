@@ -145,8 +145,8 @@ func (k *call) view(t *target) leaparray.View {
 	if t.sp.aging {
 		v.Now = k.now
 	}
-	if r := t.p.find(t.hash, t.ns, t.check.Key); r != 0 {
-		e := t.p.arena.entry(r)
+	if t.ref = t.p.find(t.hash, t.ns, t.check.Key); t.ref != 0 {
+		e := t.p.arena.entry(t.ref)
 		v.A, v.B = t.p.syncedOf(e), t.p.pendingOf(e)
 	}
 	return v
@@ -172,10 +172,24 @@ func (c *Counter) compare(k *call, t *target, r *CheckResult) error {
 		r.Refused = r.Refused || lr.Refused
 		r.Limits = append(r.Limits, lr)
 	}
+	if k.op.Kind == Acquire {
+		t.markLimit(r.Refused)
+	}
 	if k.op.Kind == Acquire && t.blind && t.sp.onCold == OnColdDeny {
 		r.Refused, r.RetryAfter = true, max(r.RetryAfter, coldRetry)
 	}
 	return nil
+}
+
+// markLimit notes whether the target, which was just looked at, is at a limit: then it is kept in memory before others.
+func (t *target) markLimit(at bool) {
+	switch {
+	case t.ref == 0:
+	case at:
+		t.p.arena.entry(t.ref).set(flagLimit)
+	default:
+		t.p.arena.entry(t.ref).drop(flagLimit)
+	}
 }
 
 // decide compares one limit of an Acquire. Earlier checks of the same operation may count the same key.

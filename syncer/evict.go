@@ -1,5 +1,7 @@
 package syncer
 
+import "cmp"
+
 // sampleSize is how many entries compete for being evicted: the one that was used the longest ago loses, as in Redis's
 // approximation of LRU.
 const sampleSize = 8
@@ -31,7 +33,7 @@ func (c *Counter) room(p *partition, words int, sec uint32) bool {
 func (p *partition) makeRoom(words int, sec uint32) bool {
 	// Even if there is one already: the key's counters will need what an evicted key's counters leave.
 	for range maxEvictions {
-		if !p.evictOne(sec) {
+		if !p.evictOne(sec, anySpace) {
 			return false
 		}
 		if p.arena.fits(words) {
@@ -41,13 +43,20 @@ func (p *partition) makeRoom(words int, sec uint32) bool {
 	return false
 }
 
-// evictOne drops the least recently used of a few clean entries that nobody used in the last second. What it knew can be
-// read back from the store.
-func (p *partition) evictOne(sec uint32) bool {
+const (
+	// anySpace is the namespace of any key.
+	anySpace = -1
+	// limitAge is the least age, in seconds, at which an entry may be evicted that is at a limit.
+	limitAge = 60
+)
+
+// evictOne drops the least recently used of a few clean entries that nobody used in the last second, of one namespace or of any: one that
+// is at a limit only if no other is found, and nobody has used it for longer. What it knew can be read back from the store.
+func (p *partition) evictOne(sec uint32, space int) bool {
 	if p.keepsAll() {
 		return false
 	}
-	var victim uint64
+	var victim, last uint64
 	var oldest uint32
 	seen := 0
 	for range min(len(p.table.slots), 16*sampleSize) {
@@ -57,15 +66,20 @@ func (p *partition) evictOne(sec uint32) bool {
 			continue
 		}
 		e := p.arena.entry(ref(s >> 32))
-		idle := e.idle(sec)
-		if idle >= evictableAge && evictable(e) && idle > oldest {
+		switch idle := e.idle(sec); {
+		case idle < evictableAge || !evictable(e) || space != anySpace && e.space() != space:
+		case e.has(flagLimit):
+			if idle >= limitAge {
+				last = s
+			}
+		case idle > oldest:
 			victim, oldest = s, idle
 		}
 		if seen++; seen >= sampleSize && victim != 0 {
 			break
 		}
 	}
-	if victim == 0 {
+	if victim = cmp.Or(victim, last); victim == 0 {
 		return false
 	}
 	p.drop(uint32(victim), ref(victim>>32))

@@ -288,6 +288,7 @@ func (c *Counter) Release(partition int) error {
 	if p.sealed == nil {
 		return fmt.Errorf("partition %d: it was not ceded", partition)
 	}
+	p.forgetKeys()
 	p.table.drop()
 	p.arena.drop()
 	p.dirty, p.firstDirty, p.parked, p.adopted, p.shared = nil, 0, nil, nil, nil

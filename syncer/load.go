@@ -156,8 +156,8 @@ func (c *Counter) takeLoad(p *partition, k *KeyRound, w *want, sec uint32) {
 	case at == 0:
 		i := c.space(k.NS)
 		levels := c.spaces[i].ladder.Len()
-		if !c.room(p, entryWords(k.NS, k.Key, levels), sec) {
-			w.tell(ErrFull, absence{})
+		if err := c.admitsKey(p, i, entryWords(k.NS, k.Key, levels), sec); err != nil {
+			w.tell(err, absence{})
 			return
 		}
 		at = p.insert(k.hash, k.NS, k.Key, i, levels)
@@ -165,7 +165,7 @@ func (c *Counter) takeLoad(p *partition, k *KeyRound, w *want, sec uint32) {
 	e := p.arena.entry(at)
 	e.setUsed(sec)
 	if e.synced() == 0 && !c.pool.allows(false) {
-		p.evictOne(sec) // what the store holds of this key needs room, too
+		p.evictOne(sec, anySpace) // what the store holds of this key needs room, too
 	}
 	p.takeLoaded(e, c.spaces[e.space()].ladder, k.Loaded)
 	if e.has(flagShared) {

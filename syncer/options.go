@@ -27,6 +27,10 @@ type Namespace struct {
 	Ladder *leaparray.Ladder
 	// OnCold defaults to OnColdAllow.
 	OnCold OnCold
+	// MaxKeys bounds the keys in memory: a new one takes the place of another of the namespace that the store has and that was not used in the
+	// last seconds, or is refused with ErrMaxKeys. Namespaces that are not listed share that of the default one. 0 is no bound but that of
+	// memory.
+	MaxKeys int64
 }
 
 // Options configure a [Counter]. The zero value of a field means its default.

@@ -3,6 +3,7 @@ package syncer
 import (
 	"cmp"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"twotier/leaparray"
@@ -13,7 +14,10 @@ type space struct {
 	name   string
 	ladder *leaparray.Ladder
 	onCold OnCold
-	aging  bool // the store deletes buckets by their age
+	// maxKeys is how many keys may be in memory, 0 for any number; keys how many are.
+	maxKeys int64
+	keys    atomic.Int64
+	aging   bool // the store deletes buckets by their age
 	// ttl is the time to live of a key in the store in milliseconds: a little more than twice the longest span, so that
 	// setting it along with the first count in a bucket of the coarsest level is enough.
 	ttl int64
@@ -108,6 +112,7 @@ func (p *partition) insert(hash uint32, ns, key []byte, space, levels int) ref {
 	e.setName(ns, key, levels)
 	e.setSpace(space)
 	p.table.insert(hash, r)
+	p.c.spaces[space].keys.Add(1)
 	return r
 }
 
@@ -116,6 +121,7 @@ func (p *partition) drop(hash uint32, r ref) {
 	p.dropped[p.drops%dropsKept] = hash
 	p.drops++
 	e := p.arena.entry(r)
+	p.c.spaces[e.space()].keys.Add(-1)
 	p.arena.releaseCounter(e.synced())
 	p.arena.releaseCounter(e.pending())
 	p.table.remove(hash, r)

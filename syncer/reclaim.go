@@ -104,7 +104,7 @@ func (c *Counter) vacateSome(p *partition, at int, age uint32) bool {
 		if !p.arena.vacates(r) && !p.arena.vacates(e.synced()) && !p.arena.vacates(e.pending()) {
 			continue
 		}
-		if e.idle(sec) >= age && evictable(e) {
+		if e.idle(sec) >= age && evictable(e) && !e.has(flagLimit) {
 			p.drop(uint32(s), r)
 			p.evictions++
 			i-- // another slot may have moved here

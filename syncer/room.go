@@ -41,7 +41,8 @@ const (
 var roomParts = [classes]time.Duration{knownKey: 2, newKey: 4}
 
 const (
-	// timeoutParts is which part of its timeout an exchange may take, at the pace of those before.
+	// timeoutParts and lagParts are which parts of its timeout, and of the lag, an exchange may take at the pace of those before.
+	lagParts     = 8
 	timeoutParts = 2
 	// leastAtOnce is how many keys an exchange may have in any case, firstAtOnce the first one.
 	leastAtOnce = 64
@@ -64,7 +65,11 @@ func (m *room) resize() {
 		m.most[class].Store(m.pace.within(m.lag / part))
 	}
 	m.turn.Store(m.pace.within(turnTime))
-	m.atOnce = int(min(maxKeysAtOnce, max(leastAtOnce, m.pace.within(m.timeout/timeoutParts))))
+	long := m.timeout / timeoutParts
+	if m.lag > 0 {
+		long = min(long, m.lag/lagParts)
+	}
+	m.atOnce = int(min(maxKeysAtOnce, max(leastAtOnce, m.pace.within(long))))
 }
 
 // open reports whether there is room for a key of a class, and nobody waits for it who came before.

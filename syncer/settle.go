@@ -197,7 +197,7 @@ func (c *Counter) settleKey(p *partition, r *Round, k *KeyRound, sec uint32) {
 	}
 	e := p.arena.entry(k.ref)
 	if e.synced() == 0 && !c.pool.allows(false) {
-		p.evictOne(sec) // what the store now holds of this key needs room here, too
+		p.evictOne(sec, anySpace) // what the store now holds of this key needs room here, too
 	}
 	e.drop(flagBusy)
 	if k.Err != nil {

@@ -25,6 +25,8 @@ buckets of their own; what one doesn't set it takes from namespace.default:
   # width of a bucket x how many, finest first
   namespace.default.ladder = 1s x 60, 1m x 60, 15m x 96
   namespace.login.on-cold = deny
+  # most keys in memory; more are refused with 429
+  namespace.login.max-keys = 1000000
 
 Examples:
   twotier serve

@@ -126,7 +126,7 @@ func ackOf(cfg config.Config) syncer.Ack {
 func newCounter(cfg config.Config, st stores, clock *node.Clock, log *slog.Logger) (*syncer.Counter, error) {
 	spaces := map[string]syncer.Namespace{}
 	for name, ladder := range st.ladders {
-		spaces[name] = syncer.Namespace{Ladder: ladder, OnCold: syncer.OnCold(cfg.Namespaces[name].OnCold)}
+		spaces[name] = syncer.Namespace{Ladder: ladder, OnCold: syncer.OnCold(cfg.Namespaces[name].OnCold), MaxKeys: cfg.Namespaces[name].MaxKeys}
 	}
 	return syncer.New(syncer.Options{
 		Store: st.store, Now: clock.Now, Namespaces: spaces, Ack: ackOf(cfg), FlushInterval: cfg.FlushInterval, MaxLag: cfg.MaxLag,

@@ -100,6 +100,8 @@ type Namespace struct {
 	Ladder []Level
 	// OnCold is as in [Config].
 	OnCold string
+	// MaxKeys bounds the keys in memory; 0 is no bound but that of memory.
+	MaxKeys int64
 }
 
 // Level is one ring of buckets: Count of them, each Width long.

@@ -124,6 +124,7 @@ request-timeout = 3s
 func TestNamespaces(t *testing.T) {
 	const text = `
 namespace.login.on-cold = deny
+namespace.login.max-keys = 5000
 namespace.default.ladder = 1s x 60, 1m x 120
 namespace.a.b.ladder 100ms x 50
 `
@@ -229,8 +230,9 @@ func TestErrorsOfFiles(t *testing.T) {
 		{"node = \"a\" b\n", `twotier.conf:1: node: unexpected "b" behind the quotes`},
 		{"\n\nmode = fast\n", `--mode: "fast" is not one of two-tier or redis (from `},
 		{"namespace.ladder = 1s x 60\n", "twotier.conf:1: namespace.ladder is not namespace.NAME.ladder"},
-		{"namespace.a.size = 1\n", `twotier.conf:1: unknown setting "namespace.a.size"; a namespace has ladder and on-cold`},
+		{"namespace.a.size = 1\n", `twotier.conf:1: unknown setting "namespace.a.size"; a namespace has ladder, on-cold and max-keys`},
 		{"namespace.a:b.ladder = 1s x 60\n", `twotier.conf:1: namespace "a:b" is not up to 64 letters`},
+		{"namespace.a.max-keys = -1\n", `namespace.a.max-keys: "-1" is not a number of keys, 0 or more (from `},
 		{"namespace.a.on-cold = ask\n", `namespace.a.on-cold: "ask" is not one of allow or deny (from `},
 		{"namespace.a.ladder = 1s\n", `namespace.a.ladder: "1s" is not WIDTH x COUNT, such as 1s x 60 (from `},
 		{"namespace.a.ladder = 1q x 6\n", `namespace.a.ladder: "1q" is not a duration`},

@@ -15,6 +15,7 @@ const (
 	namespacePrefix = "namespace."
 	ladderOption    = "ladder"
 	onColdOption    = "on-cold"
+	maxKeysOption   = "max-keys"
 	// defaultLadder covers one minute, one hour and a day.
 	defaultLadder = "1s x 60, 1m x 60, 15m x 96"
 )
@@ -24,17 +25,20 @@ func splitNamespace(full string) (name, option string, err error) {
 	rest := strings.TrimPrefix(full, namespacePrefix)
 	dot := strings.LastIndexByte(rest, '.')
 	if dot <= 0 {
-		return "", "", fmt.Errorf("%s is not namespace.NAME.ladder or namespace.NAME.on-cold", full)
+		return "", "", fmt.Errorf("%s is not namespace.NAME.ladder, namespace.NAME.on-cold or namespace.NAME.max-keys", full)
 	}
 	name, option = rest[:dot], rest[dot+1:]
-	if option != ladderOption && option != onColdOption {
-		return "", "", fmt.Errorf("unknown setting %q; a namespace has ladder and on-cold", full)
+	if !slices.Contains(namespaceOptions(), option) {
+		return "", "", fmt.Errorf("unknown setting %q; a namespace has ladder, on-cold and max-keys", full)
 	}
 	if err := checkName(name); err != nil {
 		return "", "", fmt.Errorf("namespace %w", err)
 	}
 	return name, option, nil
 }
+
+// namespaceOptions lists what can be set of a namespace, in the order in which it is printed.
+func namespaceOptions() []string { return []string{ladderOption, onColdOption, maxKeysOption} }
 
 // fillNamespaces sets c.Namespaces: the default one first, since the others take from it what they don't set.
 func (c *Config) fillNamespaces(lines []line) error {
@@ -47,13 +51,19 @@ func (c *Config) fillNamespaces(lines []line) error {
 		c.values[l.name] = l.value
 	}
 	delete(names, DefaultNamespace)
-	base := value{text: defaultLadder, origin: FromDefault}
-	ns, err := c.namespace(DefaultNamespace, base, c.values[onColdOption])
+	base := map[string]value{
+		ladderOption:  {text: defaultLadder, origin: FromDefault},
+		onColdOption:  c.values[onColdOption],
+		maxKeysOption: {text: "0", origin: FromDefault},
+	}
+	ns, err := c.namespace(DefaultNamespace, base)
 	errs = append(errs, err)
 	c.Namespaces[DefaultNamespace] = ns
-	ladder, onCold := c.values[namespaceKey(DefaultNamespace, ladderOption)], c.values[namespaceKey(DefaultNamespace, onColdOption)]
+	for option := range base {
+		base[option] = c.values[namespaceKey(DefaultNamespace, option)]
+	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		if c.Namespaces[name], err = c.namespace(name, ladder, onCold); err != nil {
+		if c.Namespaces[name], err = c.namespace(name, base); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -61,8 +71,9 @@ func (c *Config) fillNamespaces(lines []line) error {
 }
 
 // namespace returns the settings of one namespace, given what it takes for those that it doesn't set.
-func (c *Config) namespace(name string, ladder, onCold value) (ns Namespace, err error) {
+func (c *Config) namespace(name string, base map[string]value) (ns Namespace, err error) {
 	var errs []error
+	ladder, onCold, maxKeys := base[ladderOption], base[onColdOption], base[maxKeysOption]
 	key := namespaceKey(name, ladderOption)
 	v := c.orElse(key, ladder)
 	if ns.Ladder, err = ParseLadder(v.text); err != nil && v != ladder {
@@ -73,6 +84,11 @@ func (c *Config) namespace(name string, ladder, onCold value) (ns Namespace, err
 	v = c.orElse(key, onCold)
 	if err := setChoice(&ns.OnCold, v.text, "allow", "deny"); err != nil && v != onCold {
 		errs = append(errs, v.wrap(key, err))
+	}
+	key = namespaceKey(name, maxKeysOption)
+	v = c.orElse(key, maxKeys)
+	if ns.MaxKeys, err = strconv.ParseInt(v.text, 10, 64); (err != nil || ns.MaxKeys < 0) && v != maxKeys {
+		errs = append(errs, v.wrap(key, fmt.Errorf("%q is not a number of keys, 0 or more", v.text)))
 	}
 	return ns, errors.Join(errs...)
 }
@@ -91,7 +107,7 @@ func namespaceKey(name, option string) string { return namespacePrefix + name + 
 
 func (c Config) printNamespaces(out *strings.Builder) {
 	for _, name := range slices.Sorted(maps.Keys(c.Namespaces)) {
-		for _, option := range []string{ladderOption, onColdOption} {
+		for _, option := range namespaceOptions() {
 			key := namespaceKey(name, option)
 			printLine(out, key, c.values[key])
 		}
