@@ -1,0 +1,275 @@
+package syncer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier/internal/embedded"
+	"twotier/internal/faultstore"
+	"twotier/syncer"
+)
+
+// TestHandoverModel has three counters hand two partitions to and fro at random, over a store with random faults, with pages and
+// confirmations that get lost. Whoever owns a partition knows every count exactly, and in the end so does the store.
+func TestHandoverModel(t *testing.T) {
+	seeds := *seedsFlag / 3
+	if testing.Short() {
+		seeds /= 10
+	}
+	first := firstSeed()
+	if *seedFlag != 0 {
+		first, seeds = *seedFlag, 1
+	}
+	for i := range seeds {
+		seed := first + uint64(i)
+		if !t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { runHandovers(t, seed) })
+		}) {
+			t.Fatalf("repeat with -run 'TestHandoverModel$' -seed=%d", seed)
+		}
+	}
+}
+
+// relay is one run of TestHandoverModel.
+type relay struct {
+	t      *testing.T
+	rnd    *rand.Rand
+	clk    *clock
+	inner  *embedded.Store
+	stores []*faultstore.Store
+	list   []*syncer.Counter
+	owner  []int            // by partition
+	truth  map[string]int64 // counted for certain
+	away   map[string]*away // counted by all
+	limit  int64
+}
+
+// away is a key that every counter counts, be it in its owner's place, and that is reset now and then.
+type away struct {
+	n    int64
+	open bool // nobody knows whether, or when, it is reset
+	gone bool // so is one that had counted it, and what that one has sent may yet arrive
+}
+
+func runHandovers(t *testing.T, seed uint64) {
+	rnd := rand.New(rand.NewPCG(seed, 9))
+	r := &relay{t: t, rnd: rnd, clk: &clock{now: t0}, owner: make([]int, 2), truth: map[string]int64{}, away: map[string]*away{"away0": {}, "away1": {}}, limit: 40}
+	r.inner = embedded.New(embedded.Options{Now: func() time.Time { return time.UnixMilli(r.clk.Now()) }})
+	mix := faultstore.Mix{ReplyLost: rnd.IntN(200), RequestLost: rnd.IntN(100), Refused: rnd.IntN(100), Late: rnd.IntN(100)}
+	for i := range 3 {
+		s := faultstore.New(faultstore.Options{Store: r.inner, Decide: faultstore.Random(seed+uint64(i), mix), Report: t.Errorf, Adopts: true})
+		r.stores = append(r.stores, s)
+		r.list = append(r.list, open(t, syncer.Options{
+			Store: s, Now: r.clk.Now, Placement: syncer.Placement{Partitions: 2}, Foreign: i > 0, Lanes: 1,
+			Writer: fmt.Sprint("w", i), FlushInterval: time.Duration(10+rnd.IntN(200)) * time.Millisecond, VerifyInterval: time.Second,
+			Namespaces: map[string]syncer.Namespace{syncer.DefaultNamespace: {OnCold: syncer.OnColdDeny}},
+			MaxLag:     shortLag(rnd),
+		}))
+	}
+	for range 150 {
+		r.step()
+		if t.Failed() {
+			t.FailNow()
+		}
+	}
+	r.end()
+}
+
+func (r *relay) step() {
+	switch n := r.rnd.IntN(100); {
+	case n < 35:
+		key := fmt.Sprint("free", r.rnd.IntN(5))
+		k := 1 + r.rnd.Int64N(4)
+		if r.do(key, syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{{Key: []byte(key), N: k}}}, nil) {
+			r.truth[key] += k
+		}
+	case n < 60:
+		key := fmt.Sprint("limited", r.rnd.IntN(3))
+		var res syncer.Result
+		op := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{{Key: []byte(key), N: 1, Limits: limits(86_400_000, r.limit)}}}
+		if r.do(key, op, &res) && res.Allowed {
+			if r.truth[key]++; r.truth[key] > r.limit {
+				r.t.Errorf("%s: %d admitted, limit %d", key, r.truth[key], r.limit)
+			}
+		}
+	case n < 75:
+		time.Sleep(time.Duration(r.rnd.IntN(500)) * time.Millisecond)
+	case n < 80:
+		r.stores[r.rnd.IntN(3)].SetDown(r.rnd.IntN(2) == 0)
+	case n < 86:
+		r.standIn(fmt.Sprint("away", r.rnd.IntN(2)))
+	case n < 89:
+		r.reset(fmt.Sprint("away", r.rnd.IntN(2)))
+	default:
+		r.move(r.rnd.IntN(2), r.rnd.IntN(3))
+	}
+	for p := range r.owner {
+		r.check(p)
+	}
+}
+
+func (r *relay) partition(key string) int {
+	return syncer.Placement{Partitions: 2}.Of(nil, []byte(key))
+}
+
+// do has the owner of a key carry out an operation.
+func (r *relay) do(key string, op syncer.Op, res *syncer.Result) bool {
+	return r.doAt(r.owner[r.partition(key)], key, op, res)
+}
+
+func (r *relay) doAt(at int, key string, op syncer.Op, res *syncer.Result) bool {
+	if res == nil {
+		res = new(syncer.Result)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	err := r.list[at].Do(ctx, &op, res)
+	if err != nil && !errors.Is(err, syncer.ErrUnavailable) && !errors.Is(err, syncer.ErrBehind) {
+		r.t.Errorf("%s: %v", key, err)
+	}
+	return err == nil
+}
+
+// standIn has any counter count a key, whoever owns it.
+func (r *relay) standIn(key string) {
+	op := syncer.Op{Kind: syncer.Add, Foreign: true, Checks: []syncer.Check{{Key: []byte(key), N: 1 + r.rnd.Int64N(4)}}}
+	if r.doAt(r.rnd.IntN(3), key, op, nil) {
+		r.away[key].n += op.Checks[0].N
+	}
+}
+
+// reset has all counters forget a key, its owner last, with more patience or less. If all say so, nothing of it is left or comes back.
+func (r *relay) reset(key string) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(1+r.rnd.IntN(3000))*time.Millisecond)
+	defer cancel()
+	owner := r.owner[r.partition(key)]
+	var err error
+	for i, c := range r.list {
+		if i != owner {
+			err = errors.Join(err, c.Drop(ctx, nil, []byte(key)))
+		}
+	}
+	err = errors.Join(err, r.list[owner].Forget(ctx, nil, []byte(key)))
+	*r.away[key] = away{open: err != nil, gone: r.away[key].gone}
+}
+
+// move hands a partition over, and something may go wrong with it: nothing arrives, all arrives but nobody is told.
+func (r *relay) move(p, to int) {
+	from := r.owner[p]
+	if from == to {
+		return
+	}
+	a, b := r.list[from], r.list[to]
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	if err := a.Cede(ctx, p); err != nil {
+		a.Own(p)
+		return
+	}
+	h := pages(r.t, a, p, 1+r.rnd.IntN(2000))
+	switch r.rnd.IntN(5) {
+	case 0:
+		a.Own(p)
+		return
+	case 1: // the new owner takes it, and is gone before it has done anything with it but flush
+		for key, k := range r.away {
+			k.gone = k.gone || len(b.Held(nil, []byte(key)).Pending) > 0
+		}
+		b.Adopt(h)
+		time.Sleep(time.Duration(r.rnd.IntN(300)) * time.Millisecond)
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+		defer cancel()
+		if err := b.Cede(ctx, p); err == nil {
+			if err := b.Release(p); err != nil {
+				r.t.Error(err)
+			}
+		} else {
+			b.Disown(p)
+		}
+		a.Own(p)
+		return
+	}
+	b.Adopt(h)
+	if r.rnd.IntN(3) == 0 {
+		b.Adopt(pages(r.t, a, p, 1<<20))
+	}
+	if err := a.Release(p); err != nil {
+		r.t.Error(err)
+	}
+	r.owner[p] = to
+}
+
+// check holds what an owner shows against what was counted, as far as it can know it.
+func (r *relay) check(p int) {
+	c := r.list[r.owner[p]]
+	for key, want := range r.truth {
+		if r.partition(key) != p {
+			continue
+		}
+		h := c.Held(nil, []byte(key))
+		if !h.Found || !h.Warm {
+			continue
+		}
+		sum := map[int64]int64{}
+		for _, m := range []map[[2]int64]int64{h.Synced, h.Pending} {
+			for b, n := range m {
+				sum[b[0]] += n
+			}
+		}
+		if sum[2] != want {
+			r.t.Errorf("%s: the owner (%d of %d) shows %d, want %d (synced %v, pending %v)", key, r.owner[p], p, sum[2], want, h.Synced, h.Pending)
+		}
+	}
+}
+
+func (r *relay) end() {
+	for _, s := range r.stores {
+		s.SetDown(false)
+	}
+	for _, c := range r.list {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+		if err := c.Flush(ctx); err != nil {
+			r.t.Fatal(err)
+		}
+		cancel()
+	}
+	for _, s := range r.stores {
+		s.Deliver()
+	}
+	time.Sleep(time.Minute) // what is found out by flushing is flushed in turn, such as a time to live that is missing
+	for i, c := range r.list {
+		if n := c.Stats().PendingBuckets; n > 0 {
+			r.t.Errorf("%d buckets are pending at counter %d after Flush", n, i)
+		}
+		if owed, granted, waiting := c.Room(); owed != 0 || granted != 0 || waiting != 0 {
+			r.t.Errorf("counter %d at rest: %d keys wait for the store, %d operations have room and %d wait for it", i, owed, granted, waiting)
+		}
+	}
+	for key, want := range r.truth {
+		for _, b := range r.inner.Get(r.partition(key), nil, []byte(key)) {
+			if b.Level == 2 && b.N != want {
+				r.t.Errorf("%s: the store holds %d, want %d", key, b.N, want)
+			}
+		}
+	}
+	for key, k := range r.away {
+		if got := r.stored(key); got != k.n && !k.open && !k.gone {
+			r.t.Errorf("%s: the store holds %d, %d were counted since it was reset", key, got, k.n)
+		}
+	}
+}
+
+// stored is the sum of what the store holds of a key.
+func (r *relay) stored(key string) (n int64) {
+	for _, b := range r.inner.Get(r.partition(key), nil, []byte(key)) {
+		if b.Level == 2 {
+			n += b.N
+		}
+	}
+	return n
+}
