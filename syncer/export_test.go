@@ -53,6 +53,9 @@ func (c *Counter) PendingFound() (found, kept int64) {
 	return found, kept
 }
 
+// ReserveUsed is how many bytes are in use of the memory that is kept for small partitions.
+func (c *Counter) ReserveUsed() int { return max(0, 8*c.pool.excess()) }
+
 // HugePages is whether counters have their memory mapped.
 const HugePages = hugePages
 

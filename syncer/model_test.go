@@ -212,6 +212,7 @@ func (w *world) end() {
 		w.ledger(key, truth)
 		w.verify(key)
 	}
+	w.reclaimed()
 	for _, c := range w.counters() {
 		if owed, granted, waiting := c.Room(); owed != 0 || granted != 0 || waiting != 0 {
 			w.t.Errorf("at rest %d keys wait for the store, %d operations have room and %d wait for it", owed, granted, waiting)

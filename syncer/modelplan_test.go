@@ -48,7 +48,7 @@ func newPlan(rnd *rand.Rand) plan {
 	case 0:
 		p.memory, p.keys = int64(p.parts)*(8<<10), 400*p.parts
 		if p.skewed = rnd.IntN(2) == 0; p.skewed {
-			p.parts, p.memory, p.keys, p.ops = 4, 96<<10, 1500, 1200
+			p.parts, p.memory, p.keys, p.ops, p.levels = 4, 32<<10, 1500, 1200, leaparray.DefaultLevels()
 		}
 	case 1:
 		p.flushes, p.restarts = true, false // what is in no memory would be gone
