@@ -180,6 +180,13 @@ func patience(rnd *rand.Rand) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), time.Duration(rnd.Int64N([]int64{1, 1e6, 1e8, 3e9}[rnd.IntN(4)])))
 }
 
+// inTime checks that nobody was kept waiting for longer than allowed: what was decided later might have been counted later, too.
+func (w *crowdWorld) inTime(ctx context.Context, what string) {
+	if until, bounded := ctx.Deadline(); bounded && time.Since(until) > time.Millisecond {
+		w.t.Errorf("%s: answered %v after its deadline", what, time.Since(until))
+	}
+}
+
 // settled reports whether an operation has counted. An error says that it has not, but for an unknown outcome.
 func (w *crowdWorld) settled(what string, err error) (counted bool) {
 	switch {
@@ -201,6 +208,7 @@ func (w *crowdWorld) add(rnd *rand.Rand, mine map[string]int64, key string, n in
 	}
 	defer cancel()
 	err := w.c.Do(ctx, op, new(syncer.Result))
+	w.inTime(ctx, "add")
 	if w.settled(key, err) {
 		mine[key] = max(0, mine[key]+n)
 	}
@@ -227,6 +235,7 @@ func (w *crowdWorld) acquireFull(rnd *rand.Rand) {
 	defer cancel()
 	var res syncer.Result
 	err := w.c.Do(ctx, acquireOp(fmt.Sprint("full", rnd.IntN(fullKeys)), 1, 10), &res)
+	w.inTime(ctx, "acquire")
 	if w.settled("full", err) && res.Allowed {
 		w.t.Errorf("admitted over the limit: %+v", res)
 	}
@@ -251,6 +260,7 @@ func (w *crowdWorld) batch(rnd *rand.Rand, mine map[string]int64, id int) {
 	defer cancel()
 	res := make([]syncer.Result, len(ops))
 	w.c.DoAll(ctx, ops, res)
+	w.inTime(ctx, "batch")
 	for i := range ops {
 		check := &ops[i].Checks[0]
 		key := string(check.Key)
@@ -275,6 +285,7 @@ func (w *crowdWorld) forget(rnd *rand.Rand, mine map[string]int64, key string) {
 	}
 	defer cancel()
 	err := w.c.Forget(ctx, nil, []byte(key))
+	w.inTime(ctx, "forget")
 	if w.settled(key, err) {
 		mine[key] = 0
 	}
