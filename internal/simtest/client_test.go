@@ -210,15 +210,20 @@ func (c *client) takeBack() node.Op {
 	return node.Op{Kind: node.Add, TS: c.w.began.UnixMilli(), Ack: c.ack(), Checks: []node.Check{{Key: fmt.Appendf(nil, "taken%d", c.number), N: n}}}
 }
 
+func (c *client) paced() string { return fmt.Sprint("paced", c.rnd.IntN(pacedKeys)) }
+
 // acquire takes from up to so many limited keys at once.
 func (c *client) acquire(keys int) node.Op {
 	op := node.Op{Kind: node.Acquire, Ack: c.ack()}
-	if c.rnd.IntN(12) == 0 {
+	if keys == 1 && c.rnd.IntN(12) == 0 {
 		op.TS = c.before()
 	}
 	used := map[string]bool{}
 	for range keys {
 		key := c.limited()
+		if keys > 1 && c.rnd.IntN(3) == 0 {
+			key = c.paced() // of which there is never much left
+		}
 		if used[key] {
 			continue
 		}

@@ -17,7 +17,7 @@ func (c *client) before() int64 {
 
 // pace takes from a key with limits over windows that end while the schedule runs, each read from another level.
 func (c *client) pace() node.Op {
-	key := fmt.Sprint("paced", c.rnd.IntN(pacedKeys))
+	key := c.paced()
 	return node.Op{Kind: node.Acquire, Ack: c.ack(), Checks: []node.Check{{Key: []byte(key), N: 1, Limits: limitsOf(key)}}}
 }
 
