@@ -32,6 +32,7 @@ type proc struct {
 	leaving atomic.Bool
 	asleep  atomic.Bool  // it is suspended
 	ahead   atomic.Int64 // by how much the time is wrong that it hears from Redis
+	step    atomic.Int64 // by how much its host's clock was set forward, or back
 }
 
 // wire is the way of messages over the simulated network.
@@ -79,7 +80,7 @@ func (w *world) startAs(i int, id string) (*proc, error) {
 		},
 	})
 	skew := time.Duration(rnd.Int64N(int64(w.plan.skew)+1)) - w.plan.skew/2
-	clock := node.NewClock(func() time.Time { return time.Now().Add(skew) }, nil)
+	clock := node.NewClock(func() time.Time { return time.Now().Add(skew + time.Duration(p.step.Load())) }, nil)
 	place := syncer.Placement{Partitions: w.plan.partitions, Seed: 5}
 	ladder, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
 	if err != nil {
@@ -121,13 +122,23 @@ func (w *world) startAs(i int, id string) (*proc, error) {
 		return reply
 	})
 	if err := p.node.Open(context.Background(), p.ip+":8080"); err != nil {
-		return nil, err
+		return nil, p.refused(err)
 	}
 	w.mu.Lock()
 	w.procs[i] = p
 	w.all = append(w.all, p)
 	w.mu.Unlock()
 	return p, nil
+}
+
+// refused ends a process that could not open.
+func (p *proc) refused(err error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	err = errors.Join(err, p.node.Close(ctx), p.client.Close(ctx))
+	p.dead.Store(true)
+	p.host.Stop()
+	return err
 }
 
 // leave stops a process the way SIGTERM does.

@@ -2,12 +2,14 @@ package simtest
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
 	"twotier/internal/faultstore"
 	"twotier/internal/node"
 	"twotier/internal/simnet"
+	"twotier/ring"
 )
 
 // cast is who something can happen to: each at most once at a time, and enough are left alone for there to be a cluster.
@@ -23,11 +25,11 @@ type cast struct {
 type trouble func(c *cast) func()
 
 var (
-	comingAndGoing = []trouble{(*cast).joins, (*cast).leaves}
+	comingAndGoing = []trouble{(*cast).joins, (*cast).leaves, (*cast).joins, (*cast).leaves, (*cast).hasATwin}
 	turning        = []trouble{(*cast).joins, (*cast).leaves, (*cast).losesRedis, (*cast).switches, (*cast).lags}
 	anything       = []trouble{
 		(*cast).joins, (*cast).leaves, (*cast).isKilled, (*cast).isCutOff, (*cast).slowsDown, (*cast).losesRedis, (*cast).switches,
-		(*cast).sleeps, (*cast).hasAWrongTime,
+		(*cast).sleeps, (*cast).hasAWrongTime, (*cast).hasItsClockSet,
 	}
 )
 
@@ -227,6 +229,34 @@ func (c *cast) hasAWrongTime() func() {
 		p.ahead.Store(int64(by))
 		time.Sleep(length)
 		p.ahead.Store(0)
+	}
+}
+
+// hasItsClockSet has the clock of a node's host set forward or back by up to an hour.
+func (c *cast) hasItsClockSet() func() {
+	p := c.next(false)
+	if p == nil {
+		return nil
+	}
+	w, by := c.w, c.w.upTo(2*time.Hour)-time.Hour
+	return func() {
+		w.say("the clock of %s is set by %v", p.id, by)
+		p.step.Store(int64(by))
+	}
+}
+
+// hasATwin starts another process under the ID of one that is there and stays: it is refused.
+func (c *cast) hasATwin() func() {
+	if len(c.hosts) == 0 || len(c.procs) == 0 {
+		return nil
+	}
+	p, i := c.next(false), c.hosts[0]
+	c.hosts = c.hosts[1:]
+	return func() {
+		c.w.say("another %s starts", p.id)
+		if _, err := c.w.startAs(i, p.id); !errors.Is(err, ring.ErrRefused) {
+			c.w.t.Errorf("%s: another was not refused: %v", p.id, err)
+		}
 	}
 }
 
