@@ -76,9 +76,12 @@ func TestSecretIsReplacedWithoutAPause(t *testing.T) {
 	}
 	stranger := newSecretFile(t, old)
 	p, err := build.program.TryServe(t, proctest.Options{}, "--redis", "redis://"+server.Addr(), "--gossip", "127.0.0.1:0",
-		"--cluster-secret-file", stranger.path, "--join", a.Gossip)
+		"--node", "stranger", "--cluster-secret-file", stranger.path, "--join", a.Gossip)
 	if err == nil || p.ExitCode() != 1 || !strings.Contains(p.Log.String(), "is the cluster secret the same?") {
 		t.Errorf("a node with the old secret: %v: %s", err, p.Log.String())
+	}
+	if log := a.Log.String(); strings.Contains(log, "member=stranger") {
+		t.Errorf("what it says by the old secret is heard:\n%s", log)
 	}
 	p, err = build.program.TryServe(t, proctest.Options{}, append(args, "--join", a.Gossip)...)
 	if err != nil {
