@@ -1,9 +1,11 @@
 package main
 
 import (
+	"log/slog"
 	"math"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"testing"
@@ -63,5 +65,25 @@ func TestBoundsOfConnections(t *testing.T) {
 	huge.MaxConnections = 1 << 30
 	if err := boundWeb(&web, huge); err == nil || !strings.Contains(err.Error(), "RLIMIT_NOFILE") {
 		t.Errorf("more connections than files: %v", err)
+	}
+}
+
+// TestHeapIsLimited unless the environment has a limit of its own.
+func TestHeapIsLimited(t *testing.T) {
+	before := debug.SetMemoryLimit(-1)
+	t.Cleanup(func() { debug.SetMemoryLimit(before) })
+	cfg, err := config.Parse([]string{"--max-memory", "64MiB"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GOMEMLIMIT", "1GiB")
+	limitHeap(cfg, slog.New(slog.DiscardHandler))
+	if now := debug.SetMemoryLimit(-1); now != before {
+		t.Errorf("a limit that the environment sets has become %d", now)
+	}
+	t.Setenv("GOMEMLIMIT", "")
+	limitHeap(cfg, slog.New(slog.DiscardHandler))
+	if now := debug.SetMemoryLimit(-1); now >= residentMost(cfg) || now < webMemory(cfg) {
+		t.Errorf("the limit is %d; %d may be resident, and requests take %d", now, residentMost(cfg), webMemory(cfg))
 	}
 }
