@@ -218,7 +218,7 @@ func (c *Counter) settleKey(p *partition, r *Round, k *KeyRound, sec uint32) {
 			// Somebody else counts this key, or it was deleted: what else is in the store is not known any more.
 			e.setGen(p.gen - 1)
 		}
-		p.setSynced(e, l, int(b.Level), b.Index, b.Stored)
+		p.setSynced(e, l, int(b.Level), b.Index, min(b.Stored, mostStored))
 	}
 	if gone {
 		e.set(flagRenew)
@@ -258,6 +258,10 @@ func (p *partition) tidyPending(e entry, l *leaparray.Ladder, flushed int) {
 	}
 }
 
+// mostStored is what a bucket of the store is taken to hold at the most, if somebody has put more there than can be counted: all
+// buckets of a window still have a sum.
+const mostStored = 1 << 53
+
 // takeLoaded makes synced exactly what the store holds.
 func (p *partition) takeLoaded(e entry, l *leaparray.Ladder, loaded []Bucket) {
 	p.arena.releaseCounter(e.synced())
@@ -267,7 +271,7 @@ func (p *partition) takeLoaded(e entry, l *leaparray.Ladder, loaded []Bucket) {
 		if int(b.Level) >= l.Len() {
 			continue
 		}
-		p.setSynced(e, l, int(b.Level), b.Index, b.N)
+		p.setSynced(e, l, int(b.Level), b.Index, min(b.N, mostStored))
 	}
 	p.setWarm(e)
 }
