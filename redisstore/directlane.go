@@ -200,10 +200,6 @@ func (l *directLane) read(ctx context.Context, reads []*directCall) {
 		}
 		s.setFailed(nil)
 		c.flat, _ = cmds[i].Val().([]any)
-		if err := strange(c.flat); err != nil {
-			c.fail(fmt.Errorf("%w: %w", syncer.ErrUnavailable, err))
-			continue
-		}
 		c.finish()
 	}
 }

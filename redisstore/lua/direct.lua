@@ -92,9 +92,6 @@ local function load(key)
   for i = 1, #h, 2 do
     local f, n = h[i], counts[h[i + 1]]
     if many then f = tonumber(f) or -1 else f = fields[f] end
-    if f >= 0 and f % 1 == 0 and not n then
-      return nil, false, 'ERR the bucket ' .. h[i] .. ' holds ' .. string.sub(h[i + 1], 1, 40) .. ', which is no count'
-    end
     if not n then
       h.odd = true
       f, n = -1, 0
