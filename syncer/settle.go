@@ -258,9 +258,9 @@ func (p *partition) tidyPending(e entry, l *leaparray.Ladder, flushed int) {
 	}
 }
 
-// mostStored is what a bucket of the store is taken to hold at the most, if somebody has put more there than can be counted: all
-// buckets of a window still have a sum.
-const mostStored = 1 << 53
+// mostStored is what a bucket of the store is taken to hold at the most, if somebody has put more there than can be counted: a
+// window with up to seven of those still has a sum.
+const mostStored = 1 << 60
 
 // takeLoaded makes synced exactly what the store holds.
 func (p *partition) takeLoaded(e entry, l *leaparray.Ladder, loaded []Bucket) {
