@@ -96,10 +96,6 @@ func mutants() []mutant {
 			kind: "graceful",
 		},
 		{
-			name: "a message is carried out when its time is up", file: "internal/peer/server.go",
-			old: "\tleft := m.remaining(s.clock.Now())\n", new: "\tleft := max(m.Budget, m.remaining(s.clock.Now()))\n", kind: "chaos",
-		},
-		{
 			name: "a lease has no end", file: "internal/node/spread.go",
 			old: "return elapsed.Between(l.since, now) >= l.length }\n", new: "return elapsed.Between(l.since, now) < 0 }\n", kind: "graceful",
 		},

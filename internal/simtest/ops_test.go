@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"twotier/internal/node"
@@ -57,11 +58,12 @@ func (c *client) clear(p *proc) {
 	ctx, cancel := c.context()
 	defer cancel()
 	defer c.w.enter(p)()
+	asked := time.Now()
 	err := p.node.Reset(ctx, nil, []byte(key))
 	c.w.journal.note("client: %s reset at %s: %v", key, p.id, err)
 	switch {
 	case err == nil && !p.dead.Load():
-		c.w.ledger.reset(key, c.w.awayFrom(p, key), c.w.plan.restoresOthers())
+		c.w.ledger.reset(key, c.w.awayFrom(p, key), c.w.plan.restoresOthers() || c.w.lostSince(asked))
 	case errors.Is(err, syncer.ErrUnavailable) && !p.dead.Load() && !unknown(p, err):
 	default:
 		c.w.ledger.mayBeReset(key)
@@ -70,6 +72,13 @@ func (c *client) clear(p *proc) {
 		c.w.refused.Add(1)
 		c.w.acceptable(p, err)
 	}
+}
+
+// lostSince reports whether Redis has lost something since then, and may so be back at what it had before.
+func (w *world) lostSince(then time.Time) bool {
+	w.atomic.Lock()
+	defer w.atomic.Unlock()
+	return slices.ContainsFunc(w.lossy, func(at time.Time) bool { return !at.Before(then) })
 }
 
 // awayFrom is how much of a key processes have that a node does not count among the members: it can't tell them to forget it.
