@@ -26,6 +26,7 @@ type account struct {
 	lost         int64 // at most so much was in the memory of processes that were killed, or of a Redis that lost it
 	kept         int64 // at most so much that was taken back came back in the same way
 	verdicts     []verdict
+	resetting    bool // a reset may have been carried out, or may still be
 	over         bool // the time for all that was asked was up, and nobody had counted it
 }
 
@@ -101,14 +102,19 @@ func (l *ledger) reset(key string, away int64, several bool) {
 	})
 }
 
-// mayBeReset notes that nobody knows whether it is.
+// mayBeReset notes that nobody knows whether it is, or will be: a reset that is in memory only is flushed some time.
 func (l *ledger) mayBeReset(key string) {
-	l.of(key, func(a *account) { a.lost += a.acknowledged })
+	l.of(key, func(a *account) { a.resetting = true })
 }
 
 // least and most are what may be left of a key.
-func (a *account) least() int64 { return a.acknowledged - a.less - a.lost }
-func (a *account) most() int64  { return a.acknowledged + a.more + a.kept }
+func (a *account) least() int64 {
+	if a.resetting {
+		return min(0, a.acknowledged-a.less-a.lost)
+	}
+	return a.acknowledged - a.less - a.lost
+}
+func (a *account) most() int64 { return a.acknowledged + a.more + a.kept }
 
 // mostWithin is the most that was certainly admitted within a window of so many milliseconds.
 func (a *account) mostWithin(window int64) (most int64) {
