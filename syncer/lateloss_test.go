@@ -2,6 +2,7 @@ package syncer_test
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -59,6 +60,76 @@ func TestWhoKnowsNothingRestoresNothing(t *testing.T) {
 		co.settle()
 		co.holds("k", 1)
 		co.holds("j", 2)
+	})
+}
+
+// gated is a store that can be cut off, and that loses the answer to the next restoration.
+type gated struct {
+	syncer.Store
+	down, unheard atomic.Bool
+}
+
+func (s *gated) Exchange(ctx context.Context, rounds []*syncer.Round) {
+	if s.down.Load() {
+		unanswered(rounds)
+		return
+	}
+	s.Store.Exchange(ctx, rounds)
+	if rounds[0].Republish && s.unheard.CompareAndSwap(true, false) {
+		s.down.Store(true)
+		unanswered(rounds)
+	}
+}
+
+// asks has a counter ask the store for a key that it does not know, for some seconds, with or without an answer.
+func (co *company) asks(at int) {
+	ctx, cancel := context.WithTimeout(co.t.Context(), 50*verifyEvery)
+	defer cancel()
+	check := syncer.Check{Key: fmt.Append(nil, time.Now()), Limits: []syncer.Limit{{Window: 60_000}}}
+	var res syncer.Result
+	_ = co.counters[at].Do(ctx, &syncer.Op{Kind: syncer.Count, Foreign: true, Checks: []syncer.Check{check}}, &res)
+	time.Sleep(50 * verifyEvery)
+}
+
+func unanswered(rounds []*syncer.Round) {
+	for _, r := range rounds {
+		r.Err = context.DeadlineExceeded
+	}
+}
+
+// TestAnEpochIsDrawnOnce has a counter that knows nothing draw the epoch after a loss, without hearing of it. Meanwhile another restores what
+// it knows, and the store goes back behind that: were the first to say once more that it knows nothing, that would
+// be a change in place of the one that is gone.
+func TestAnEpochIsDrawnOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var gates []*gated
+		co := newCompany(t, 2, func(s syncer.Store) syncer.Store {
+			gates = append(gates, &gated{Store: s})
+			return gates[len(gates)-1]
+		})
+		co.add(0, "k", 1)
+		co.counts(1, "never counted")
+		co.settle()
+		gates[0].down.Store(true)
+		gates[1].unheard.Store(true)
+		co.store.Flush()
+		co.asks(1)
+		if gates[1].unheard.Load() {
+			t.Fatal("it has not heard of the loss")
+		}
+		image := co.store.Image()
+		gates[0].down.Store(false)
+		co.asks(0)
+		if got := co.stored("k"); got != 1 {
+			t.Fatalf("restored: %d", got)
+		}
+		gates[0].down.Store(true)
+		co.store.Rewind(image)
+		gates[1].down.Store(false)
+		co.asks(1)
+		gates[0].down.Store(false)
+		co.settle()
+		co.holds("k", 1)
 	})
 }
 

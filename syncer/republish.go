@@ -120,6 +120,9 @@ func (c *Counter) settleRepublish(p *partition, r *Round) {
 		// It has lost data once more, or another counter has drawn an epoch: all is to be told to what it has now.
 		rp.after, rp.refs, rp.next = max(rp.after, rp.epoch), p.known(), 0
 		rp.heard = heardOf(r)
+		if rp.isEmpty() {
+			p.endRepublish()
+		}
 		return
 	}
 	rp.heard = heardOf(r)
