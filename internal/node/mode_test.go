@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -68,13 +69,13 @@ func TestCloseDuringAChangeOfMode(t *testing.T) {
 // of the store's clock.
 func TestClockAfterASuspension(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var slept time.Duration
+		var slept atomic.Int64
 		clock := node.NewClock(nil, nil)
-		n := alone(t, node.Options{Clock: clock, ClockInterval: time.Hour, Asleep: func() time.Duration { return slept }})
+		n := alone(t, node.Options{Clock: clock, ClockInterval: time.Hour, Asleep: func() time.Duration { return time.Duration(slept.Load()) }})
 		before := clock.Now()
-		slept = 40 * time.Minute
+		slept.Store(int64(40 * time.Minute))
 		time.Sleep(2 * time.Second)
-		if got, want := clock.Now()-before, (slept + 2*time.Second).Milliseconds(); got != want {
+		if got, want := clock.Now()-before, (40*time.Minute + 2*time.Second).Milliseconds(); got != want {
 			t.Errorf("%d ms have passed, want %d", got, want)
 		}
 		if ahead, _ := clock.Offset(); ahead != 0 {
