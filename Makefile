@@ -58,7 +58,7 @@ mutants: ## break the code on purpose and show that the schedules notice
 	$(GO) test ./internal/mutants -count=1 -v
 
 # The parts of make check, which does some at the same time.
-CHECKS := check-lint check-vulnerabilities check-bench check-simulate check-fuzz check-mutants check-faults
+CHECKS := check-lint check-vulnerabilities check-bench check-models check-simulate check-fuzz check-mutants check-faults
 .PHONY: $(CHECKS)
 check-lint:
 	@./scripts/part "gofmt, go vet, staticcheck" ./scripts/lint
@@ -68,6 +68,8 @@ check-bench:
 	@./scripts/part "tests of the bench module" $(GO) run ./internal/testrun -dir bench -allow .ci/allowed-skips -- ./...
 check-simulate:
 	@./scripts/part "schedules of a simulated cluster" ./scripts/simulate $(SCHEDULES)
+check-models:
+	@./scripts/part "models of the counter" $(GO) run ./internal/testrun -- -count=1 -run 'Model$$' ./syncer
 check-fuzz:
 	@./scripts/part "fuzz smoke, $(FUZZTIME) each" ./scripts/fuzz
 check-mutants:

@@ -17,10 +17,7 @@ import (
 // TestHandoverModel has three counters hand two partitions to and fro at random, over a store with random faults, with pages and
 // confirmations that get lost. Whoever owns a partition knows every count exactly, and in the end so does the store.
 func TestHandoverModel(t *testing.T) {
-	seeds := *seedsFlag / 3
-	if testing.Short() {
-		seeds /= 10
-	}
+	seeds := runs(*seedsFlag / 3)
 	first := firstSeed()
 	if *seedFlag != 0 {
 		first, seeds = *seedFlag, 1

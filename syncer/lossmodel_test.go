@@ -19,10 +19,7 @@ import (
 func TestLossModel(t *testing.T) {
 	first, seeds := *seedFlag, uint64(1)
 	if first == 0 {
-		first, seeds = firstSeed(), uint64(*seedsFlag)
-	}
-	if testing.Short() {
-		seeds = (seeds + 9) / 10
+		first, seeds = firstSeed(), uint64(runs(*seedsFlag))
 	}
 	for i := range seeds {
 		if !t.Run(fmt.Sprint("seed=", first+i), func(t *testing.T) {

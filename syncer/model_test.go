@@ -41,6 +41,18 @@ func firstSeed() uint64 {
 	return rand.Uint64N(1 << 40)
 }
 
+// runs returns how many of so many runs of a model there are. The race detector makes each take several times as long, so most
+// belong to scripts/check, which does without.
+func runs(of int) int {
+	switch {
+	case testing.Short():
+		return max(1, of/10)
+	case raceEnabled:
+		return max(1, of/5)
+	}
+	return of
+}
+
 // TestModel drives a counter with random operations over a store with random faults, and holds everything it says
 // against a list of what was counted. Time is virtual, and the same seed gives the same operations and faults; the jitter of
 // flushes is not part of it, so a failure may take some -count to come back.
@@ -49,11 +61,7 @@ func TestModel(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) { runModel(t, *seedFlag) })
 		return
 	}
-	seeds := *seedsFlag
-	if testing.Short() {
-		seeds /= 10
-	}
-	first := firstSeed()
+	seeds, first := runs(*seedsFlag), firstSeed()
 	for i := range seeds + len(failedOnce) {
 		seed := first + uint64(i) + 1
 		if i < len(failedOnce) {

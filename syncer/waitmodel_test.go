@@ -35,11 +35,7 @@ type crowdWorld struct {
 
 // TestCrowdModel has many callers at once do what they may, and holds each answer against what its caller knows.
 func TestCrowdModel(t *testing.T) {
-	seeds := 15
-	if testing.Short() {
-		seeds = 5
-	}
-	first := firstSeed()
+	seeds, first := runs(15), firstSeed()
 	if *seedFlag != 0 {
 		first, seeds = *seedFlag, 1
 	}
