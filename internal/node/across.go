@@ -49,7 +49,10 @@ func (n *Node) across(ctx context.Context, op *Op, res *Result, shares []share) 
 // those that can't be reached; after other failures that may pass it is to be looked at again who decides.
 func (a *crossing) unreserved(ctx context.Context, res *Result, errs []error) error {
 	err := errors.Join(errs...)
+	invalid, refused := errors.AsType[*syncer.InvalidError](err)
 	switch {
+	case refused: // whoever else is asked
+		return invalid
 	case errors.Is(err, syncer.ErrElsewhere), errors.Is(err, syncer.ErrUnknownOutcome):
 		return syncer.ErrElsewhere
 	case !errors.Is(err, ErrUnreachable):

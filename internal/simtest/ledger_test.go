@@ -92,7 +92,7 @@ func (l *ledger) repeat(key string, n int64) {
 }
 
 // reset notes that all which was counted is gone, but for what those may bring back who were not told: if several count a key, and Redis loses
-// something, that may be all that ever was.
+// something, or if two decide about it in a split, that may be all that ever was.
 func (l *ledger) reset(key string, away int64, several bool) {
 	l.of(key, func(a *account) {
 		if several {
