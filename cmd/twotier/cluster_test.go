@@ -125,22 +125,27 @@ func TestSuspect(t *testing.T) {
 // TestFieldOfSeveralOwners is named by its place in the request, not in the part of it that its owner was asked.
 func TestFieldOfSeveralOwners(t *testing.T) {
 	nodes := startDemo(t)
-	const checks = 12
-	for wrong := range checks {
-		op := node.Op{Kind: node.Acquire}
-		for i := range checks {
-			limit := node.Limit{Window: 60_000, Max: 5}
-			if i == wrong {
-				limit.Window = 25 * 3600_000
-			}
-			op.Checks = append(op.Checks, node.Check{Key: fmt.Appendf(nil, "k%d", i), N: 1, Limits: []node.Limit{limit}})
+	for wrong := range 12 {
+		fieldOfSeveral(t, nodes[0].node, 12, wrong)
+		fieldOfSeveral(t, nodes[0].node, wrong+2, wrong) // with two, no owner has more than one, or one has both
+	}
+}
+
+// fieldOfSeveral asks about some keys, with a limit of one of them that can't be.
+func fieldOfSeveral(t *testing.T, n *node.Node, checks, wrong int) {
+	op := node.Op{Kind: node.Acquire}
+	for i := range checks {
+		limit := node.Limit{Window: 60_000, Max: 5}
+		if i == wrong {
+			limit.Window = 25 * 3600_000
 		}
-		var res node.Result
-		err := nodes[0].node.Do(t.Context(), &op, &res)
-		invalid, ok := errors.AsType[*node.InvalidError](err)
-		if !ok || invalid.Check != wrong {
-			t.Errorf("check %d is wrong: %v", wrong, err)
-		}
+		op.Checks = append(op.Checks, node.Check{Key: fmt.Appendf(nil, "k%d.%d", checks, i), N: 1, Limits: []node.Limit{limit}})
+	}
+	var res node.Result
+	err := n.Do(t.Context(), &op, &res)
+	invalid, ok := errors.AsType[*node.InvalidError](err)
+	if !ok || invalid.Check != wrong {
+		t.Errorf("check %d of %d is wrong: %v", wrong, checks, err)
 	}
 }
 

@@ -122,14 +122,21 @@ func (a *crossing) ask(ctx context.Context, p *part, task Task) error {
 	return p.named(res[0].Err)
 }
 
-// named has an error name a check by its position in the whole operation.
+// named has an error name a check by its position in the whole operation. The error of a part with a single check names its limit only.
 func (p *part) named(err error) error {
 	invalid, ok := errors.AsType[*syncer.InvalidError](err)
-	if !ok || invalid.Check < 0 || invalid.Check >= len(p.checks) {
+	if !ok {
+		return err
+	}
+	at := invalid.Check
+	if invalid.Limit >= 0 && len(p.checks) == 1 {
+		at = 0
+	}
+	if at < 0 || at >= len(p.checks) {
 		return err
 	}
 	named := *invalid
-	named.Check = p.checks[invalid.Check]
+	named.Check = p.checks[at]
 	return &named
 }
 
