@@ -393,6 +393,38 @@ func TestTwinsAreSeenBeforeTheyOwnAnything(t *testing.T) {
 	})
 }
 
+// TestTwinsAreSeenPastThoseWhoKnowNobody starts processes under the ID of a member, each beside one that starts at the same time, has
+// not met the member, and answers first now and then.
+func TestTwinsAreSeenPastThoseWhoKnowNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newVillage(t, lan())
+		v.startAll(3)
+		v.agree(time.Minute, 3, 1, 2, 3)
+		open := func(host int, id string, join ...string) *ring.Ring {
+			r, err := ring.New(ring.Options{
+				ID: id, Name: fmt.Sprint(id, "-", host), Bind: seed(host), Join: join, Agreement: agreement,
+				Transport: v.net.Start(ip(host)).Transport(),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			v.rings[ip(host)] = r
+			if err := r.Open(t.Context(), ip(host)+":8080"); err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+		v.net.SetWeather(simnet.Weather{Delay: time.Millisecond, Jitter: 100 * time.Millisecond})
+		for i := 20; i < 30; i++ {
+			open(i, fmt.Sprint("n", i))
+			twins := open(i+20, "n2", seed(i), seed(2)).Twins()
+			if !slices.ContainsFunc(twins, func(m ring.Member) bool { return m.Address == ip(2)+":8080" }) {
+				t.Errorf("twin %d knows of %v", i, twins)
+			}
+		}
+	})
+}
+
 // TestTheDeadDoNotHoldUpTheLiving has twenty members die whose hosts swallow packets. Two that are apart find each other about as soon as if they
 // were the only ones that are looked for.
 func TestTheDeadDoNotHoldUpTheLiving(t *testing.T) {

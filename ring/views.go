@@ -129,6 +129,18 @@ func (v *views) snapshot() []Member {
 	return slices.Collect(maps.Values(v.members))
 }
 
+// hasEntered reports whether anybody but one is there who is not starting.
+func (v *views) hasEntered(but string) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for name, m := range v.members {
+		if name != but && !m.Starting {
+			return true
+		}
+	}
+	return false
+}
+
 // addresses returns where all members but one gossip.
 func (v *views) addresses(but string) (list []string) {
 	v.mu.Lock()

@@ -134,7 +134,8 @@ func (r *Ring) reach(ctx context.Context, addresses []string) <-chan error {
 // reachAtOnce is how many members are contacted at a time.
 const reachAtOnce = 32
 
-// join contacts the seeds once, until one of them answers.
+// join contacts the seeds once, until one of them answers that is a member already, or knows one. Those that are starting as well may
+// have met nobody yet: who took their word for all there is would not see a process that has its ID.
 func (r *Ring) join(ctx context.Context, seeds []string) error {
 	r.views.takeRefusal()
 	others := slices.DeleteFunc(slices.Clone(seeds), r.isSelf)
@@ -144,10 +145,14 @@ func (r *Ring) join(ctx context.Context, seeds []string) error {
 	var errs []error
 	for range others {
 		err := <-results
-		if err == nil {
+		if err != nil {
+			errs = append(errs, err)
+		} else if r.views.hasEntered(r.opt.Name) {
 			return nil
 		}
-		errs = append(errs, err)
+	}
+	if len(errs) < len(others) {
+		return nil
 	}
 	if err := r.views.takeRefusal(); err != nil {
 		return fmt.Errorf("join: %w", err)
