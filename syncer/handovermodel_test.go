@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"twotier/internal/embedded"
@@ -16,21 +15,7 @@ import (
 
 // TestHandoverModel has three counters hand two partitions to and fro at random, over a store with random faults, with pages and
 // confirmations that get lost. Whoever owns a partition knows every count exactly, and in the end so does the store.
-func TestHandoverModel(t *testing.T) {
-	seeds := runs(*seedsFlag / 3)
-	first := firstSeed()
-	if *seedFlag != 0 {
-		first, seeds = *seedFlag, 1
-	}
-	for i := range seeds {
-		seed := first + uint64(i)
-		if !t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { runHandovers(t, seed) })
-		}) {
-			t.Fatalf("repeat with -run 'TestHandoverModel$' -seed=%d", seed)
-		}
-	}
-}
+func TestHandoverModel(t *testing.T) { eachSeed(t, *seedsFlag/3, runHandovers) }
 
 // relay is one run of TestHandoverModel.
 type relay struct {

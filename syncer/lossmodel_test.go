@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"twotier/internal/embedded"
@@ -16,19 +15,7 @@ import (
 
 // TestLossModel has counters count, share, restore and hand over in random order, and the store lose everything or go back in time.
 // Nobody forgets anything: all that was acknowledged must be there in the end, once, and be seen by everyone.
-func TestLossModel(t *testing.T) {
-	first, seeds := *seedFlag, uint64(1)
-	if first == 0 {
-		first, seeds = firstSeed(), uint64(runs(*seedsFlag))
-	}
-	for i := range seeds {
-		if !t.Run(fmt.Sprint("seed=", first+i), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { runLosses(t, first+i) })
-		}) {
-			t.Fatalf("repeat with -seed=%d", first+i)
-		}
-	}
-}
+func TestLossModel(t *testing.T) { eachSeed(t, *seedsFlag, runLosses) }
 
 // losing is one run of the model.
 type losing struct {

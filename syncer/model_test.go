@@ -3,15 +3,11 @@ package syncer_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"twotier/internal/embedded"
@@ -20,60 +16,10 @@ import (
 	"twotier/syncer"
 )
 
-var (
-	seedFlag  = flag.Uint64("seed", 0, "run the model test with this seed only")
-	seedsFlag = flag.Int("seeds", 300, "number of seeds that the model test runs")
-)
-
-// failedOnce are seeds that found something: a key refused in a round whose reply was lost, and keys whose time to live was thought
-// to be set when it was not; a key that was forgotten while what was lost was being restored; a loss that nobody noticed in time; what was restored once more after the store had forgotten that it was; a key that
-// the store had refused, and that nothing was pending of when the next try failed.
-var failedOnce = []uint64{
-	173452457145, 599638486586, 671909714238, 735905695233, 336603127425, 1075560856286, 22368853002,
-	151805063199, 997046049611, 272404572680, 417045912440, 280118909901, 26576128707,
-}
-
-// firstSeed is that of the first run of a model: any, or TWOTIER_TEST_FIRST, by which CI runs the same each time.
-func firstSeed() uint64 {
-	if n, err := strconv.ParseUint(os.Getenv("TWOTIER_TEST_FIRST"), 10, 64); err == nil {
-		return n
-	}
-	return rand.Uint64N(1 << 40)
-}
-
-// runs returns how many of so many runs of a model there are. The race detector makes each take several times as long, so most
-// belong to scripts/check, which does without.
-func runs(of int) int {
-	switch {
-	case testing.Short():
-		return max(1, of/10)
-	case raceEnabled:
-		return max(1, of/5)
-	}
-	return of
-}
-
 // TestModel drives a counter with random operations over a store with random faults, and holds everything it says
 // against a list of what was counted. Time is virtual, and the same seed gives the same operations and faults; the jitter of
 // flushes is not part of it, so a failure may take some -count to come back.
-func TestModel(t *testing.T) {
-	if *seedFlag != 0 {
-		synctest.Test(t, func(t *testing.T) { runModel(t, *seedFlag) })
-		return
-	}
-	seeds, first := runs(*seedsFlag), firstSeed()
-	for i := range seeds + len(failedOnce) {
-		seed := first + uint64(i) + 1
-		if i < len(failedOnce) {
-			seed = failedOnce[i]
-		}
-		if !t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { runModel(t, seed) })
-		}) {
-			t.Fatalf("repeat with -run 'TestModel$' -seed=%d", seed)
-		}
-	}
-}
+func TestModel(t *testing.T) { eachSeed(t, *seedsFlag, runModel, failedOnce...) }
 
 // world is one run: the counter, what is beneath it, and what is known to have been counted.
 type world struct {

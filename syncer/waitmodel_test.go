@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"twotier/internal/embedded"
@@ -34,19 +33,7 @@ type crowdWorld struct {
 }
 
 // TestCrowdModel has many callers at once do what they may, and holds each answer against what its caller knows.
-func TestCrowdModel(t *testing.T) {
-	seeds, first := runs(15), firstSeed()
-	if *seedFlag != 0 {
-		first, seeds = *seedFlag, 1
-	}
-	for seed := first; seed < first+uint64(seeds); seed++ {
-		if !t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { runCrowd(t, seed) })
-		}) {
-			t.Fatalf("repeat with -run 'TestCrowdModel$' -seed=%d", seed)
-		}
-	}
-}
+func TestCrowdModel(t *testing.T) { eachSeed(t, 15, runCrowd) }
 
 func runCrowd(t *testing.T, seed uint64) {
 	w := &crowdWorld{t: t, seed: seed, inner: embedded.New(embedded.Options{}), place: syncer.Placement{Partitions: 3}, began: time.Now()}
