@@ -124,7 +124,7 @@ function showMetrics(all, now) {
   facts("flush", [
     ["oldest", sum(all, "twotier_unflushed_age_seconds").toFixed(1) + " s" + (lag ? " of " + lag + " s" : "")],
     ...(waiting ? [["writes waiting", figure(waiting)]] : []),
-    ["batches a second", figure(per(batches, before.batches))],
+    ["batches/s", figure(per(batches, before.batches))],
     ["dropped", figure(sum(all, "twotier_dropped_total"))],
   ]);
   state.tripRate = per(trips, before.trips);
