@@ -42,12 +42,14 @@ func boundWeb(web *httpapi.Options, cfg config.Config) error {
 	// The rest of the files is for Redis, other nodes, and what has to be opened while everything is in use.
 	most := int(min(files.Cur, math.MaxInt32) / 4 * 3)
 	web.MaxConns, web.MaxConnsPerAddress = cfg.MaxConnections, cfg.MaxConnectionsPerAddress
-	switch {
-	case web.MaxConns == 0:
-		web.MaxConns = max(1, min(most, httpapi.ConnsFor(web.MaxMemory, web.TLS != nil)), web.MaxConnsPerAddress)
-	case web.MaxConns > most:
-		return fmt.Errorf("--max-connections: %d are more than three quarters of RLIMIT_NOFILE, which is %d; raise it (ulimit -n, LimitNOFILE=)",
-			web.MaxConns, files.Cur)
+	flag, asked := "max-connections", web.MaxConns
+	if asked == 0 {
+		flag, asked = "max-connections-per-address", web.MaxConnsPerAddress
+		web.MaxConns = max(1, min(most, httpapi.ConnsFor(web.MaxMemory, web.TLS != nil)), asked)
+	}
+	if asked > most {
+		return fmt.Errorf("--%s: %d are more than three quarters of RLIMIT_NOFILE, which is %d; raise it (ulimit -n, LimitNOFILE=)",
+			flag, asked, files.Cur)
 	}
 	return nil
 }

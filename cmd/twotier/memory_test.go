@@ -66,6 +66,10 @@ func TestBoundsOfConnections(t *testing.T) {
 	if err := boundWeb(&web, huge); err == nil || !strings.Contains(err.Error(), "RLIMIT_NOFILE") {
 		t.Errorf("more connections than files: %v", err)
 	}
+	huge.MaxConnections, huge.MaxConnectionsPerAddress = 0, 1<<30
+	if err := boundWeb(&web, huge); err == nil || !strings.Contains(err.Error(), "--max-connections-per-address") {
+		t.Errorf("more connections from one address than files: %v", err)
+	}
 }
 
 // TestHeapIsLimited unless the environment has a limit of its own.
