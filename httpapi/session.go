@@ -110,8 +110,11 @@ func (s *Server) again(ctx *fasthttp.RequestCtx, state *session) *problem {
 	if state.problem != nil {
 		return state.problem
 	}
+	if holdOf(ctx).cover(int64(len(state.body))) != nil { // not busy, which would say that nothing was done
+		return &problem{kind: kindUnknown, detail: "carried out, but there is no memory now to repeat the answer"}
+	}
 	ctx.SetContentType("application/json")
-	ctx.Response.SetBody(state.body)
+	ctx.Response.SetBodyRaw(state.body) // never changes, so that any number of repetitions share it
 	return nil
 }
 

@@ -1,10 +1,13 @@
 package httpapi_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -249,5 +252,56 @@ func TestNamesOfSessionsAreRemembered(t *testing.T) {
 	}
 	if _, room := b.Add(name(n+1), now.Add(19*time.Minute)); !room {
 		t.Error("there is no room after 19 minutes")
+	}
+}
+
+// TestRepetitionsShareTheAnswer has repetitions take no memory of their own.
+func TestRepetitionsShareTheAnswer(t *testing.T) {
+	s := newServer(t, newFake())
+	inSession(s, sessionA, 1, "", adds(1000))
+	one, other := inSession(s, sessionA, 1, "", "").Response.Body(), inSession(s, sessionA, 1, "", "").Response.Body()
+	if len(one) < 10_000 || len(other) != len(one) || &one[0] != &other[0] {
+		t.Errorf("%d and %d bytes, each of their own", len(one), len(other))
+	}
+}
+
+// TestRepetitionWithoutMemory asks again for an answer when there is no memory for it: nobody may take that for something that was not done.
+func TestRepetitionWithoutMemory(t *testing.T) {
+	f := newFake()
+	var blocking atomic.Bool
+	entered, release := make(chan struct{}, 2000), make(chan struct{})
+	f.fault = func(context.Context) error {
+		if blocking.Load() {
+			entered <- struct{}{}
+			<-release
+		}
+		return nil
+	}
+	_, addr := open(t, httpapi.Options{Service: f, MaxMemory: 4 << 20, MaxConns: 10, RequestTimeout: 500 * time.Millisecond})
+	c := dial(t, addr)
+	r := bufio.NewReader(c)
+	ask := func(body string) (int, string) {
+		fmt.Fprintf(c, "POST /v1/batch HTTP/1.1\r\nHost: localhost\r\nTwotier-Session: %s\r\nTwotier-Sequence: 1\r\nContent-Length: %d\r\n\r\n%s",
+			sessionA, len(body), body)
+		return answer(t, r)
+	}
+	code, first := ask(`{"ops":[{"op":"count","key":"k","window":"` + strings.Repeat("1s,", 63) + `1s"}` +
+		strings.Repeat(`,{"op":"count","key":"k","window":"`+strings.Repeat("1s,", 63)+`1s"}`, 29) + "]}")
+	if code != 200 || len(first) < 100_000 {
+		t.Fatalf("%d, %d bytes", code, len(first))
+	}
+	blocking.Store(true)
+	var running sync.WaitGroup
+	running.Go(func() { try(http.DefaultClient, "http://"+addr+"/v1/batch", adds(1000)) })
+	<-entered
+	if code, again := ask("{}"); code != 503 || !strings.Contains(again, `"outcome":"unknown"`) {
+		t.Errorf("without memory: %d %.200s", code, again)
+	}
+	blocking.Store(false)
+	close(release)
+	running.Wait()
+	http.DefaultClient.CloseIdleConnections()
+	if code, again := ask("{}"); code != 200 || again != first {
+		t.Errorf("with memory: %d %.200s", code, again)
 	}
 }
