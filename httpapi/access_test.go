@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"runtime/trace"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/valyala/fasthttp"
 
@@ -385,4 +387,34 @@ func (o documented) example(method, path string) (request, body string) {
 		body = string(bodies[names[0]].Value)
 	}
 	return request, body
+}
+
+// TestProfilesAreForAllNamespaces keeps them from who administers some: they show the flags of the process, with the secrets that are there.
+func TestProfilesAreForAllNamespaces(t *testing.T) {
+	store, texts := tokens(t, "all admin", "some admin login")
+	s, _ := open(t, httpapi.Options{Service: newFake(), Tokens: store, Admin: "127.0.0.1:0"})
+	for name, want := range map[string]int{"all": 200, "some": 403} {
+		for _, profile := range []string{"cmdline", "heap", "goroutine", "trace?seconds=0.01"} {
+			c := dial(t, s.AdminAddr().String())
+			fmt.Fprintf(c, "GET /debug/pprof/%s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n", profile, texts[name])
+			if code, body := answer(t, bufio.NewReader(c)); code != want {
+				t.Errorf("%s for %s: %d %.200s, want %d", profile, name, code, body, want)
+			}
+		}
+	}
+}
+
+// TestCloseEndsProfiles closes a server that somebody asked for a profile of an hour.
+func TestCloseEndsProfiles(t *testing.T) {
+	s, _ := open(t, httpapi.Options{Service: newFake(), AdminToken: "secret", Admin: "127.0.0.1:0"})
+	c := dial(t, s.AdminAddr().String())
+	fmt.Fprint(c, "GET /debug/pprof/trace?seconds=3600 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer secret\r\n\r\n")
+	eventually(t, trace.IsEnabled, "it has begun")
+	began := time.Now()
+	if err := s.Close(t.Context()); err != nil || time.Since(began) > 5*time.Second {
+		t.Errorf("%v after %v", err, time.Since(began))
+	}
+	if code, body := answer(t, bufio.NewReader(c)); code != 200 || len(body) == 0 {
+		t.Errorf("the profile so far: %d, %d bytes", code, len(body))
+	}
 }

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
+	"net/http/pprof"
 
 	"github.com/valyala/fasthttp"
-	"github.com/valyala/fasthttp/pprofhandler"
+	"github.com/valyala/fasthttp/fasthttpadaptor"
 
 	"twotier/internal/token"
 )
@@ -143,13 +145,21 @@ func (s *Server) addrOf(i int) net.Addr {
 	return s.doors[i].listener.Addr()
 }
 
-// addProfiles adds the profiles of package net/http/pprof, which show what is in memory: only behind a door of their own.
-func addProfiles(routes map[string]route) {
-	show := func(ctx *fasthttp.RequestCtx) *problem {
-		pprofhandler.PprofHandler(ctx)
-		return nil
+// addProfiles adds the profiles of package net/http/pprof, which show what is in memory, and the flags that the process was started with:
+// only behind a door of their own, and to nobody who is for some namespaces. They end when the server closes, however long they were asked for.
+func (s *Server) addProfiles(routes map[string]route) {
+	profiles := map[string]http.HandlerFunc{"cmdline": pprof.Cmdline, "profile": pprof.Profile, "trace": pprof.Trace}
+	for _, name := range []string{"allocs", "block", "goroutine", "heap", "mutex", "threadcreate"} {
+		profiles[name] = pprof.Handler(name).ServeHTTP
 	}
-	for _, name := range []string{"allocs", "block", "cmdline", "goroutine", "heap", "mutex", "profile", "threadcreate", "trace"} {
-		routes["/debug/pprof/"+name] = route{need: token.Admin, guarded: true, at: office, handler: show}
+	for name, profile := range profiles {
+		show := fasthttpadaptor.NewFastHTTPHandlerFunc(func(w http.ResponseWriter, r *http.Request) { profile(w, r.WithContext(s.ending)) })
+		routes["/debug/pprof/"+name] = route{need: token.Admin, guarded: true, at: office, handler: func(ctx *fasthttp.RequestCtx) *problem {
+			if p := everywhere(grantOf(ctx)); p != nil {
+				return p
+			}
+			show(ctx)
+			return nil
+		}}
 	}
 }

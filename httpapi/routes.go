@@ -47,7 +47,7 @@ func (s *Server) routeTable() map[string]route {
 		routes[peerPath] = route{post: true, binary: true, body: maxPeerBody, at: backdoor, handler: s.peer, admit: s.admitPeer}
 	}
 	if s.opts.Admin != "" {
-		addProfiles(routes)
+		s.addProfiles(routes)
 	}
 	return routes
 }

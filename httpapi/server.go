@@ -155,6 +155,8 @@ type Server struct {
 	process   string // no other process has the name
 	sessions  sessions
 	closing   atomic.Bool
+	ending    context.Context // done when the server closes
+	end       context.CancelFunc
 
 	serving   sync.WaitGroup // connections and the acceptor
 	closeOnce sync.Once
@@ -173,6 +175,7 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{opts: o, service: o.Service, log: o.Logger, conns: make(map[*conn]struct{}), process: rand.Text()}
+	s.ending, s.end = context.WithCancel(context.Background())
 	s.access = newAccess(&o)
 	s.sessions.named, s.sessions.most = make(map[string]*list.Element), int(min(maxSessionBytes, o.MaxMemory/5))
 	s.exchanges = newExchanges(o.MaxMemory / 8)
@@ -248,6 +251,7 @@ const drainGrace = time.Second
 func (s *Server) shut(ctx context.Context) error {
 	s.mu.Lock()
 	s.closing.Store(true)
+	s.end()
 	err := s.shutDoors()
 	by := time.Now().Add(drainGrace)
 	for c := range s.conns {
