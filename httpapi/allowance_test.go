@@ -199,3 +199,12 @@ func eventually(t *testing.T, holds func() bool, what string) {
 	}
 	t.Fatalf("in vain: %s", what)
 }
+
+// TestBodyThatNeverFits is told apart from one for which there is no memory now.
+func TestBodyThatNeverFits(t *testing.T) {
+	s, addr := open(t, httpapi.Options{Service: newFake(), MaxMemory: 4 << 20, MaxConns: 64, MaxConnsPerAddress: 1, RequestTimeout: time.Minute})
+	if code, body, err := try(from(t, "127.0.0.1"), "http://"+addr+"/v1/batch", adds(500)); code != 413 || err != nil {
+		t.Errorf("%d %.200s %v", code, body, err)
+	}
+	eventually(t, func() bool { return s.Taken().Bytes == 0 }, "everything is given back")
+}

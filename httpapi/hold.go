@@ -67,6 +67,9 @@ func (h *hold) toRead(n int64) *problem {
 		return nil
 	}
 	from, as := h.reading()
+	if h.read+n > from.each { // waiting would not help
+		return &problem{kind: kindTooLarge, detail: "more than this node can read of one address at once; send it in parts"}
+	}
 	if !from.take(as, n, h.patience(h.read)) {
 		return busy()
 	}
