@@ -93,9 +93,12 @@ func (k *keeper) keeps(ctx context.Context) error {
 	if now := k.offer.Load(); now != known {
 		return now.err
 	}
-	ctx, cancel := context.WithTimeout(ctx, k.s.opt.Timeout)
+	ask, cancel := context.WithTimeout(ctx, k.s.opt.Timeout)
 	defer cancel()
-	err := k.s.eachMaster(ctx, k.try)
+	err := k.s.eachMaster(ask, k.try)
+	if err != nil && ctx.Err() != nil {
+		return err // who asked did not wait for the answer: that says nothing of Redis
+	}
 	k.seen = k.seen || err == nil
 	k.offer.Store(&offer{time.Now(), err})
 	return err

@@ -125,6 +125,22 @@ func TestKeepNoticesALoss(t *testing.T) {
 	}
 }
 
+// TestKeepsOfOneWhoLeaves has somebody ask who does not wait for the answer: that says nothing to others.
+func TestKeepsOfOneWhoLeaves(t *testing.T) {
+	t.Parallel()
+	primary, _ := replicated(t)
+	s := open(t, redisstore.Options{URL: primary.URL()})
+	works(t, s)
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	if err := s.Keeps(gone, syncer.AckReplica); err == nil {
+		t.Error("who has left is told that it can be waited for")
+	}
+	if err := s.Keeps(t.Context(), syncer.AckReplica); err != nil {
+		t.Errorf("after somebody has left: %v", err)
+	}
+}
+
 // TestKeepEndsWithTheStore closes a store that somebody waits for.
 func TestKeepEndsWithTheStore(t *testing.T) {
 	t.Parallel()
