@@ -41,8 +41,9 @@ type lane struct {
 
 	weighed []weighed // scratch memory
 
-	mu  sync.Mutex
-	due []turnOf
+	mu      sync.Mutex
+	due     []turnOf
+	hurried bool // it is to flush once more when nobody is in line
 }
 
 // turnOf is a partition in line, and the time by which it got there.
@@ -209,10 +210,12 @@ func (l *lane) work(ctx context.Context) {
 			buckets += len(r.buckets)
 		}
 	}
+	taken := 0
 	if len(rounds) > 0 {
-		taken := l.exchange(ctx, rounds)
-		l.room.note(taken, time.Since(begun))
+		taken = l.exchange(ctx, rounds)
 	}
+	l.room.note(taken, time.Since(begun)) // be it for who came in line after the last exchange, or room that was not used
+	l.hurryOn()
 }
 
 // most is how many rounds an exchange may have.

@@ -127,12 +127,24 @@ func keysTaken(rounds []*Round) (n int) {
 	return n
 }
 
-// hurry has the lane flush, although it is not time yet, if it has nothing else to do: somebody waits for room.
+// hurry has the lane flush, although it is not time yet: somebody waits for room. If it has something to do, it does so after that.
 func (l *lane) hurry() {
 	l.mu.Lock()
 	idle := len(l.due) == 0
+	l.hurried = !idle
 	l.mu.Unlock()
 	if idle {
+		l.flushAll(l.parts)
+	}
+}
+
+// hurryOn has the lane flush once nobody is in line any more, if it was to hurry meanwhile: who was served before may have more.
+func (l *lane) hurryOn() {
+	l.mu.Lock()
+	on := l.hurried && len(l.due) == 0
+	l.hurried = l.hurried && !on
+	l.mu.Unlock()
+	if on {
 		l.flushAll(l.parts)
 	}
 }

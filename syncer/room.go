@@ -152,7 +152,7 @@ type turn struct {
 	ctx   context.Context
 	c     *Counter
 	by    time.Time
-	pass  *room // has room for one more key
+	pass  *lane // has room for one more key
 	lane  *lane // where the operation found none,
 	class int   // for such a key
 }
@@ -207,17 +207,34 @@ func (w *turn) await(n *newcomer, left time.Duration) bool {
 		granted, told = m.leave(w.class, n), false
 	}
 	if granted && told {
-		w.pass = m
+		w.pass = w.lane
 	} else if granted {
-		m.granted.Add(-1)
+		w.lane.giveBack()
 	}
 	return told
+}
+
+// giveBack takes back what was granted to an operation. If that has not used it, whoever is next in line may. Once all that was granted
+// is used, the store is to take it for the sake of those who wait.
+func (l *lane) giveBack() {
+	left := l.room.granted.Add(-1)
+	if l.room.lined() {
+		l.room.note(0, 0)
+	}
+	if left == 0 && l.room.lined() {
+		l.hurry()
+	}
+}
+
+// lined reports whether anybody waits for room.
+func (m *room) lined() bool {
+	return m.waiting[knownKey].Load() > 0 || m.waiting[newKey].Load() > 0
 }
 
 // end gives back room that was not used, or that what was counted now takes itself.
 func (w *turn) end() {
 	if w.pass != nil {
-		w.pass.granted.Add(-1)
+		w.pass.giveBack()
 		w.pass = nil
 	}
 }
@@ -226,7 +243,7 @@ func (w *turn) end() {
 // can't be told is bounded by memory alone. The partition is locked.
 func (w *turn) admits(t *target) bool {
 	m := &t.p.lane.room
-	if w.pass == m || m.open(newKey) || t.p.failing || t.p.c.health.down.Load() {
+	if w.pass == t.p.lane || m.open(newKey) || t.p.failing || t.p.c.health.down.Load() {
 		return true
 	}
 	class := newKey
