@@ -25,7 +25,8 @@ func (op *Op) blindly() bool {
 func (c *Counter) addAll(w *turn, ops []Op, res []Result, stored func(i int, p *partition, ticket uint64)) {
 	c.addSome(w, ops, res, stored)
 	for i := range ops {
-		for res[i].Err == ErrBehind && w.wait() {
+		// It is tried first: where there is no room is known of the last one only.
+		for again := res[i].Err == ErrBehind; again; again = res[i].Err == ErrBehind && w.wait() {
 			c.addSome(w, ops[i:i+1], res[i:i+1], func(_ int, p *partition, ticket uint64) { stored(i, p, ticket) })
 		}
 		w.end()

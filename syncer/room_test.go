@@ -68,3 +68,34 @@ func TestLeastRoom(t *testing.T) {
 	}
 	callers.Wait()
 }
+
+// slowLane takes a moment for even partitions, and many for odd ones.
+type slowLane struct{ *embedded.Store }
+
+func (s slowLane) Exchange(ctx context.Context, rounds []*syncer.Round) {
+	time.Sleep(100 * time.Millisecond)
+	if rounds[0].Partition%2 == 1 {
+		time.Sleep(5 * time.Second)
+	}
+	s.Store.Exchange(ctx, rounds)
+}
+
+// TestBatchWaitsWhereThereIsNoRoom has a batch count in two lanes that are full, of which one has room again soon.
+func TestBatchWaitsWhereThereIsNoRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		place := syncer.Placement{Partitions: 4}
+		c := open(t, syncer.Options{Store: slowLane{embedded.New(embedded.Options{})}, Lanes: 2, Placement: place,
+			MaxLag: time.Millisecond, RoundTimeout: time.Minute})
+		add(t, c, keyIn(place, 0, "first"), 1, 0)
+		add(t, c, keyIn(place, 1, "first"), 1, 0)
+		ctx, cancel := context.WithTimeout(context.Background(), 4*time.Second)
+		defer cancel()
+		ops := []syncer.Op{*addOp(keyIn(place, 2, "a"), 1, syncer.AckMemory), *addOp(keyIn(place, 3, "a"), 1, syncer.AckMemory)}
+		res := make([]syncer.Result, len(ops))
+		c.DoAll(ctx, ops, res)
+		if res[0].Err != nil || !errors.Is(res[1].Err, syncer.ErrBehind) {
+			t.Errorf("%v where there was room, %v where there was none", res[0].Err, res[1].Err)
+		}
+		time.Sleep(time.Minute) // until all is in the store
+	})
+}
