@@ -304,3 +304,28 @@ func TestPace(t *testing.T) {
 		t.Errorf("a store that stands still: %d, want 1", n)
 	}
 }
+
+// TestWhatHasCountedOnceIsFlushedToo has more keys count all the time than the store takes, in one partition, beside some that count once.
+func TestWhatHasCountedOnceIsFlushedToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := open(t, syncer.Options{Store: newPaced(time.Millisecond), FlushInterval: 50 * time.Millisecond, MaxRoundKeys: 64,
+			Placement: syncer.Placement{Partitions: 1}, Lanes: 1})
+		busy := func(d time.Duration) {
+			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+				for i := range 300 {
+					add(t, c, fmt.Sprint("busy-", i), 2, 0)
+				}
+			}
+		}
+		busy(time.Second)
+		for i := range 20 {
+			add(t, c, fmt.Sprint("once-", i), 1, 0)
+		}
+		busy(3 * time.Second)
+		for i := range 20 {
+			if key := fmt.Sprint("once-", i); len(c.Held(nil, []byte(key)).Pending) > 0 {
+				t.Errorf("%s is in memory alone", key)
+			}
+		}
+	})
+}
