@@ -329,3 +329,47 @@ func TestWhatHasCountedOnceIsFlushedToo(t *testing.T) {
 		}
 	})
 }
+
+// halfStore does not carry out the rounds of a partition.
+type halfStore struct {
+	*pacedStore
+	broken *atomic.Int64
+}
+
+func (s halfStore) Exchange(ctx context.Context, rounds []*syncer.Round) {
+	var works []*syncer.Round
+	for _, r := range rounds {
+		if int64(r.Partition) == s.broken.Load() {
+			r.Err = fmt.Errorf("%w: broken", syncer.ErrNotApplied)
+		} else {
+			works = append(works, r)
+		}
+	}
+	if len(works) > 0 {
+		s.pacedStore.Exchange(ctx, works)
+	}
+}
+
+// TestWhatCannotBeToldTakesNoRoom has more keys wait in a partition that the store does not take than there is room for.
+func TestWhatCannotBeToldTakesNoRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		place := syncer.Placement{Partitions: 4}
+		var broken atomic.Int64
+		broken.Store(1)
+		c := open(t, syncer.Options{Store: halfStore{newPaced(perKey), &broken}, MaxLag: testLag, FlushInterval: 50 * time.Millisecond,
+			Placement: place, Lanes: 1})
+		add(t, c, keyIn(place, 1, "first"), 1, 0)
+		time.Sleep(time.Second)
+		for i := range 20_000 {
+			add(t, c, keyIn(place, 1, fmt.Sprint(i, "-")), 1, 0)
+		}
+		for i := range 100 {
+			add(t, c, keyIn(place, 2, fmt.Sprint(i, "-")), 1, 0)
+		}
+		if n := c.Stats().BehindTotal; n > 0 {
+			t.Errorf("%d were refused", n)
+		}
+		broken.Store(-1)
+		flush(t, c)
+	})
+}
