@@ -58,8 +58,8 @@ func as(s *httpapi.Server, secret, request, body string) *fasthttp.RequestCtx {
 	return ctx
 }
 
-// TestEveryRouteAsksForTheDocumentedRole tries each documented call with a token of each role, and with none: the document and the routes
-// say the same.
+// TestEveryRouteAsksForTheDocumentedRole tries each documented call with a token of each role, and
+// with none: the document and the routes say the same.
 func TestEveryRouteAsksForTheDocumentedRole(t *testing.T) {
 	store, texts := tokens(t, "count count", "read read", "admin admin")
 	doc, _ := readDocument(t)
@@ -131,7 +131,8 @@ func TestNamespacesOfATokenAreItsBounds(t *testing.T) {
 	}
 }
 
-// TestBatchOfManyTenants: what one operation may not do is no matter of the others, which somebody else may have asked for.
+// TestBatchOfManyTenants: what one operation may not do is no matter of the others, which somebody
+// else may have asked for.
 func TestBatchOfManyTenants(t *testing.T) {
 	store, texts := tokens(t, "shop count login")
 	f := newFake()
@@ -287,7 +288,8 @@ func TestOnlyExactPaths(t *testing.T) {
 	}
 }
 
-// TestHostsAreChecked: a page that was sent to a browser from elsewhere can't read or write here by giving its name our address.
+// TestHostsAreChecked: a page that was sent to a browser from elsewhere can't read or write here by
+// giving its name our address.
 func TestHostsAreChecked(t *testing.T) {
 	store, texts := tokens(t, "a count")
 	public := "0.0.0.0:0"
@@ -389,7 +391,8 @@ func (o documented) example(method, path string) (request, body string) {
 	return request, body
 }
 
-// TestProfilesAreForAllNamespaces keeps them from who administers some: they show the flags of the process, with the secrets that are there.
+// TestProfilesAreForAllNamespaces keeps them from who administers some: they show the flags of the
+// process, with the secrets that are there.
 func TestProfilesAreForAllNamespaces(t *testing.T) {
 	store, texts := tokens(t, "all admin", "some admin login")
 	s, _ := open(t, httpapi.Options{Service: newFake(), Tokens: store, Admin: "127.0.0.1:0"})

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// account is bytes of memory that requests may take, of which each client may have a part only. Who wants more than there is waits for
-// those who give theirs back.
+// account is bytes of memory that requests may take, of which each client may have a part only. Who
+// wants more than there is waits for those who give theirs back.
 type account struct {
 	most, each int64
 	sole       share // of who may have all of it
@@ -19,7 +19,8 @@ type account struct {
 // share is what one client has of an account, which guards it.
 type share struct{ held int64 }
 
-// take takes n bytes for a client as soon as there are as many, until that time at the latest. It reports whether it has.
+// take takes n bytes for a client as soon as there are as many, until that time at the latest. It
+// reports whether it has.
 func (a *account) take(s *share, n int64, by time.Time) bool {
 	for {
 		room, ok := a.try(s, n)

@@ -6,9 +6,11 @@ import (
 	"sync"
 )
 
-// allowance is what the clients of a server may have at a time: connections, memory for what is read of them, and memory for what is done
-// for them and answered to them. Whoever takes of the latter has the former already and never the other way round, so nobody waits for
-// somebody who waits. An address may have a part of everything, so that one client that takes all it can get leaves some for others.
+// allowance is what the clients of a server may have at a time: connections, memory for what is
+// read of them, and memory for what is done for them and answered to them. Whoever takes of the
+// latter has the former already and never the other way round, so nobody waits for somebody who
+// waits. An address may have a part of everything, so that one client that takes all it can get
+// leaves some for others.
 type allowance struct {
 	conns, eachConns   int
 	reading, answering account
@@ -25,7 +27,8 @@ type client struct {
 	reading, answering share
 }
 
-// newAllowance returns an allowance of so many connections and bytes, of which each address may have the part that eachConns is of conns.
+// newAllowance returns an allowance of so many connections and bytes, of which each address may
+// have the part that eachConns is of conns.
 func newAllowance(conns, eachConns int, bytes int64) *allowance {
 	each := int64(float64(bytes) * float64(eachConns) / float64(conns))
 	return &allowance{

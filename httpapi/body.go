@@ -11,8 +11,9 @@ import (
 // prefetched is how much of a body of known length fasthttp has read before it calls the handler.
 const prefetched = 8 << 10
 
-// readBody reads the body of a request, of which there may be so much. Only now: whoever sends it was looked at first, and memory is
-// taken for it before any is used. What is not read ends the connection.
+// readBody reads the body of a request, of which there may be so much. Only now: whoever sends it
+// was looked at first, and memory is taken for it before any is used. What is not read ends the
+// connection.
 func readBody(ctx *fasthttp.RequestCtx, most int) *problem {
 	if !ctx.Request.IsBodyStream() {
 		return nil

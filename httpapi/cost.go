@@ -2,8 +2,8 @@ package httpapi
 
 import "twotier/internal/node"
 
-// What operations, their results and their answers take in memory, in bytes, at the most. Slices that grow have up to half
-// as much again as they need; figures in JSON have up to 20 characters.
+// What operations, their results and their answers take in memory, in bytes, at the most. Slices
+// that grow have up to half as much again as they need; figures in JSON have up to 20 characters.
 const (
 	answerOp    = 128
 	answerCheck = 128

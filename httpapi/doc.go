@@ -41,11 +41,14 @@
 //
 // # Who may do what
 //
-// With [Options.Tokens] a request presents a bearer token. Each route takes one of its roles, as /openapi.json says, and each operation
-// needs its namespace. The page, the document, /healthz and /readyz are for everyone; /metrics takes the role read, which Prometheus presents with
-// authorization.credentials_file. 401 says that the token is not known, 403 that it does not grant the call; nothing was done then.
+// With [Options.Tokens] a request presents a bearer token. Each route takes one of its roles, as
+// /openapi.json says, and each operation needs its namespace. The page, the document, /healthz and
+// /readyz are for everyone; /metrics takes the role read, which Prometheus presents with
+// authorization.credentials_file. 401 says that the token is not known, 403 that it does not grant
+// the call; nothing was done then.
 //
-// A path is served as it is spelled in the document, and in no other way. A request that says twice how long it is is refused.
+// A path is served as it is spelled in the document, and in no other way. A request that says twice
+// how long it is is refused.
 //
 // What it does not do: HTTP/2, compression. A proxy in front does.
 package httpapi

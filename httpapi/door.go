@@ -145,8 +145,9 @@ func (s *Server) addrOf(i int) net.Addr {
 	return s.doors[i].listener.Addr()
 }
 
-// addProfiles adds the profiles of package net/http/pprof, which show what is in memory, and the flags that the process was started with:
-// only behind a door of their own, and to nobody who is for some namespaces. They end when the server closes, however long they were asked for.
+// addProfiles adds the profiles of package net/http/pprof, which show what is in memory, and the
+// flags that the process was started with: only behind a door of their own, and to nobody who is
+// for some namespaces. They end when the server closes, however long they were asked for.
 func (s *Server) addProfiles(routes map[string]route) {
 	profiles := map[string]http.HandlerFunc{"cmdline": pprof.Cmdline, "profile": pprof.Profile, "trace": pprof.Trace}
 	for _, name := range []string{"allocs", "block", "goroutine", "heap", "mutex", "threadcreate"} {

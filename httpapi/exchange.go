@@ -82,7 +82,8 @@ func (s *Server) begin(ctx *fasthttp.RequestCtx) *exchange {
 	return x
 }
 
-// finish ends the use of x by a request. It is not deferred: a panic leaves x to the garbage collector, whatever its state.
+// finish ends the use of x by a request. It is not deferred: a panic leaves x to the garbage
+// collector, whatever its state.
 func (s *Server) finish(x *exchange) {
 	if !x.context.finish() {
 		x.context = nil

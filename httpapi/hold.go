@@ -8,8 +8,9 @@ import (
 )
 
 const (
-	// ownBytes is what an answer may need before it takes from the allowance: about what its connection takes anyway. Ordinary requests,
-	// of one operation, need no more, and are served however much others have taken.
+	// ownBytes is what an answer may need before it takes from the allowance: about what its
+	// connection takes anyway. Ordinary requests, of one operation, need no more, and are served
+	// however much others have taken.
 	ownBytes = 8 << 10
 	// holdStep is how much is taken at a time.
 	holdStep = 16 << 10
@@ -17,8 +18,9 @@ const (
 	pooledBody = 64 << 10
 )
 
-// hold is the memory that one connection has for the request under way, from its header until the answer is written or the connection is
-// gone. It belongs to the goroutine that serves the connection. A nil hold, of a request without a connection, may have any.
+// hold is the memory that one connection has for the request under way, from its header until the
+// answer is written or the connection is gone. It belongs to the goroutine that serves the
+// connection. A nil hold, of a request without a connection, may have any.
 type hold struct {
 	allowance *allowance
 	client    *client
@@ -102,7 +104,8 @@ func (h *hold) get(n int64) *problem {
 	return nil
 }
 
-// take takes what the answer needs more, unless that was expected. It takes nothing and says why if there is not as much.
+// take takes what the answer needs more, unless that was expected. It takes nothing and says why if
+// there is not as much.
 func (h *hold) take(n int64) *problem {
 	if h == nil {
 		return nil

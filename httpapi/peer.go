@@ -18,7 +18,8 @@ import (
 
 // Peer takes the messages of other nodes; package peer has the real one.
 type Peer interface {
-	// Admit looks at what the sender of a message shows before any of it is read. An error says that it is no node of this cluster.
+	// Admit looks at what the sender of a message shows before any of it is read. An error says
+	// that it is no node of this cluster.
 	Admit(pass string, size int) error
 	// Handle takes one message, which it may change, and returns the reply. An error says that the message is not from a node of this
 	// cluster.
@@ -66,8 +67,8 @@ func (s *Server) peer(ctx *fasthttp.RequestCtx) *problem {
 
 // PeerTransport carries messages to other nodes, over HTTP connections that are kept. Its methods may be called at the same time.
 type PeerTransport struct {
-	// TLS is how to talk to addresses that begin with https://; set it before the first use. Default: any certificate will do, and none is
-	// presented.
+	// TLS is how to talk to addresses that begin with https://; set it before the first use.
+	// Default: any certificate will do, and none is presented.
 	TLS  *tls.Config
 	pass func(size int) string
 
@@ -75,7 +76,8 @@ type PeerTransport struct {
 	hosts map[string]*fasthttp.HostClient
 }
 
-// NewPeerTransport returns a transport without connections. What pass returns for the size of a message is what [Peer].Admit gets.
+// NewPeerTransport returns a transport without connections. What pass returns for the size of a
+// message is what [Peer].Admit gets.
 func NewPeerTransport(pass func(size int) string) *PeerTransport {
 	return &PeerTransport{pass: pass, hosts: map[string]*fasthttp.HostClient{}}
 }
@@ -100,7 +102,8 @@ func (t *PeerTransport) Close() {
 // secureScheme begins an address that is talked to by TLS; others are plain.
 const secureScheme = "https://"
 
-// Send sends a message to a host:port, with https:// in front if it asks for TLS, and returns the reply. Its errors are those of peer.Transport.
+// Send sends a message to a host:port, with https:// in front if it asks for TLS, and returns the
+// reply. Its errors are those of peer.Transport.
 func (t *PeerTransport) Send(ctx context.Context, address string, message []byte) ([]byte, error) {
 	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseRequest(req)

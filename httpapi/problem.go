@@ -52,7 +52,8 @@ func refused(field, detail string) *problem {
 	return &problem{kind: kindRefused, field: field, detail: detail}
 }
 
-// ofField reports whether p is about a field of what is JSON, so that other operations of a batch have nothing to do with it.
+// ofField reports whether p is about a field of what is JSON, so that other operations of a batch
+// have nothing to do with it.
 func (p *problem) ofField() bool { return p.kind == kindRefused || p.kind == kindForbidden }
 
 // in puts the field of p below parent, a name or an index in brackets, and returns p. Problems that are not about a field stay as they are.

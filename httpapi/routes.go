@@ -170,7 +170,8 @@ func (s *Server) unreadable(ctx *fasthttp.RequestCtx, err error) {
 	s.counted(ctx)
 }
 
-// lingers has the end of the connection wait for what its client is still sending, which is not read, unless it was too slow.
+// lingers has the end of the connection wait for what its client is still sending, which is not
+// read, unless it was too slow.
 func lingers(ctx *fasthttp.RequestCtx, p *problem) {
 	if c, ok := ctx.Conn().(*conn); ok {
 		c.mu.Lock()

@@ -32,16 +32,17 @@ type Options struct {
 	Peer Peer
 	// Tokens knows who may do what. Default: anyone who can connect may do everything but administer.
 	Tokens Tokens
-	// AdminToken may do everything, and is what calls that change how the cluster works must present where there are no Tokens.
-	// Default: none, and without Tokens those calls are refused.
+	// AdminToken may do everything, and is what calls that change how the cluster works must
+	// present where there are no Tokens. Default: none, and without Tokens those calls are refused.
 	AdminToken string
-	// Hosts are names that the server answers to besides localhost and addresses. Names are looked at if there are any, and on
-	// loopback; they are not where there are Tokens.
+	// Hosts are names that the server answers to besides localhost and addresses. Names are looked
+	// at if there are any, and on loopback; they are not where there are Tokens.
 	Hosts []string
 	// Listen is the TCP address, IPv4, IPv6 or a name; port 0 picks a free one. Default 127.0.0.1:8080.
 	Listen string
-	// Admin is where calls that need the role admin are served, but for reset, and besides them profiles (/debug/pprof/), in place of Listen.
-	// Default: where Listen is, and without profiles. PeerListen is where messages of other nodes are taken. Default: where Listen is.
+	// Admin is where calls that need the role admin are served, but for reset, and besides them
+	// profiles (/debug/pprof/), in place of Listen. Default: where Listen is, and without profiles.
+	// PeerListen is where messages of other nodes are taken. Default: where Listen is.
 	Admin, PeerListen string
 	// TLS is what all addresses ask of those who connect. Default: none, connections are plain.
 	TLS *tls.Config
@@ -52,14 +53,15 @@ type Options struct {
 	ReadTimeout, WriteTimeout time.Duration
 	// IdleTimeout is how long a connection is kept between requests. Default 75s.
 	IdleTimeout time.Duration
-	// MaxMemory is about how many bytes connections, what is read from them, what is answered to them, and what is remembered of
-	// sessions may take, all together. Default 160 MiB.
+	// MaxMemory is about how many bytes connections, what is read from them, what is answered to
+	// them, and what is remembered of sessions may take, all together. Default 160 MiB.
 	MaxMemory int64
-	// MaxConns bounds the open connections; one more is answered 503 and closed. Default: as many as a quarter of MaxMemory is enough
-	// for, at 16 KiB each, 48 KiB with TLS. Admin and PeerListen have a sixteenth as many, and at least 64, of their own.
+	// MaxConns bounds the open connections; one more is answered 503 and closed. Default: as many
+	// as a quarter of MaxMemory is enough for, at 16 KiB each, 48 KiB with TLS. Admin and
+	// PeerListen have a sixteenth as many, and at least 64, of their own.
 	MaxConns int
-	// MaxConnsPerAddress bounds those of one IPv4 address or IPv6 network (/64). An address may have the same part of the memory.
-	// Default: half of MaxConns.
+	// MaxConnsPerAddress bounds those of one IPv4 address or IPv6 network (/64). An address may
+	// have the same part of the memory. Default: half of MaxConns.
 	MaxConnsPerAddress int
 	// Logger takes state changes and panics. Default: none.
 	Logger *slog.Logger
@@ -99,7 +101,8 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// What a connection takes that sends and is sent little, about: a goroutine, buffers to read and write, a header; and those of TLS.
+// What a connection takes that sends and is sent little, about: a goroutine, buffers to read and
+// write, a header; and those of TLS.
 const (
 	connBytes = 16 << 10
 	tlsBytes  = 32 << 10

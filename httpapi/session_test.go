@@ -265,7 +265,8 @@ func TestRepetitionsShareTheAnswer(t *testing.T) {
 	}
 }
 
-// TestRepetitionWithoutMemory asks again for an answer when there is no memory for it: nobody may take that for something that was not done.
+// TestRepetitionWithoutMemory asks again for an answer when there is no memory for it: nobody may
+// take that for something that was not done.
 func TestRepetitionWithoutMemory(t *testing.T) {
 	f := newFake()
 	var blocking atomic.Bool

@@ -7,8 +7,9 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// exactPath is the path of a request as it was sent: what is escaped, doubled or dotted is another path, whatever it might be folded to.
-// The target is a path or, from a proxy, a whole URL (RFC 9112, 3.2).
+// exactPath is the path of a request as it was sent: what is escaped, doubled or dotted is another
+// path, whatever it might be folded to. The target is a path or, from a proxy, a whole URL (RFC
+// 9112, 3.2).
 func exactPath(target []byte) []byte {
 	if len(target) > 0 && target[0] != '/' {
 		_, rest, ok := bytes.Cut(target, []byte("://"))
@@ -24,8 +25,9 @@ func exactPath(target []byte) []byte {
 	return target
 }
 
-// framed refuses a request that says in two ways where it ends: somebody on its way may have believed the other one, and what is taken
-// for the next request on the connection may be of somebody else (RFC 9112, 6.3). fasthttp believes the chunks.
+// framed refuses a request that says in two ways where it ends: somebody on its way may have
+// believed the other one, and what is taken for the next request on the connection may be of
+// somebody else (RFC 9112, 6.3). fasthttp believes the chunks.
 func framed(h *fasthttp.RequestHeader) *problem {
 	const length, chunks = 1, 2
 	seen := 0
@@ -54,14 +56,16 @@ func named(line []byte, name string) bool {
 	return len(line) >= len(name) && line[0]|0x20 == name[0] && bytes.EqualFold(line[:len(name)], []byte(name))
 }
 
-// hosts decides which names this server answers to. A page that a browser was sent to under a name of its author's can have that name
-// point here afterwards, and is then taken for a page of ours (DNS rebinding). It can't do so with an address, nor can it know a token.
+// hosts decides which names this server answers to. A page that a browser was sent to under a name
+// of its author's can have that name point here afterwards, and is then taken for a page of ours
+// (DNS rebinding). It can't do so with an address, nor can it know a token.
 type hosts struct {
 	checked bool
 	names   []string
 }
 
-// newHosts checks names where nothing else is asked for: on loopback, which nobody else was meant to reach, and where names are given.
+// newHosts checks names where nothing else is asked for: on loopback, which nobody else was meant
+// to reach, and where names are given.
 func newHosts(o *Options, loopback bool) hosts {
 	return hosts{checked: o.Tokens == nil && (loopback || len(o.Hosts) > 0), names: o.Hosts}
 }
@@ -86,7 +90,8 @@ func hostname(host []byte) []byte {
 	return host
 }
 
-// isAddress reports whether a host is an address, which no name can be taken for: digits and dots, or something in brackets.
+// isAddress reports whether a host is an address, which no name can be taken for: digits and dots,
+// or something in brackets.
 func isAddress(host []byte) bool {
 	if len(host) == 0 || host[0] == '[' {
 		return len(host) > 0

@@ -63,7 +63,8 @@ func BenchmarkFlush(b *testing.B) {
 	}
 }
 
-// BenchmarkLoad loads one key of each of many partitions, as a counter does whose callers ask for keys that it does not know.
+// BenchmarkLoad loads one key of each of many partitions, as a counter does whose callers ask for
+// keys that it does not know.
 func BenchmarkLoad(b *testing.B) {
 	srv := redistest.Start(b)
 	s := open(b, redisstore.Options{URL: srv.URL()})

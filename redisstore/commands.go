@@ -52,9 +52,10 @@ func commands(e Expiry) (names []string) {
 	return names
 }
 
-// ACL returns the rules for ACL SETUSER with which a user may do all that a store and pure-Redis mode need, and nothing else: no other keys,
-// no FLUSHALL, no KEYS. With a cluster the driver also needs +cluster|slots and +cluster|shards, with a database other than 0 +select;
-// with +info a store can warn of a maxmemory-policy that loses counts.
+// ACL returns the rules for ACL SETUSER with which a user may do all that a store and pure-Redis
+// mode need, and nothing else: no other keys, no FLUSHALL, no KEYS. With a cluster the driver also
+// needs +cluster|slots and +cluster|shards, with a database other than 0 +select; with +info a
+// store can warn of a maxmemory-policy that loses counts.
 func ACL(e Expiry) []string {
 	rules := []string{"~" + keyPrefix[:strings.IndexByte(keyPrefix, ':')+1] + "*"}
 	for _, name := range commands(e) {

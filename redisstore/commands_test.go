@@ -217,7 +217,8 @@ func hi(t *testing.T, d doer, key string, want int64) {
 	}
 }
 
-// TestDocumentedACL: what SECURITY.md tells to type is what is needed. The tests of internal/acceptance run as such a user.
+// TestDocumentedACL: what SECURITY.md tells to type is what is needed. The tests of
+// internal/acceptance run as such a user.
 func TestDocumentedACL(t *testing.T) {
 	text, err := os.ReadFile("../SECURITY.md")
 	if err != nil {

@@ -129,7 +129,8 @@ func (s *Store) takeReads(r *syncer.Round, c *scriptCall) {
 	}
 }
 
-// takeState reads the state of the partition into a round without a script, and compares it with what the round was told.
+// takeState reads the state of the partition into a round without a script, and compares it with
+// what the round was told.
 func (s *Store) takeState(r *syncer.Round, state *redis.Cmd) {
 	var now [3]uint64
 	values, _ := state.Slice()

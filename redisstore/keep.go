@@ -15,12 +15,14 @@ import (
 	"twotier/syncer"
 )
 
-// Keeping is told by WAIT and WAITAOF, which say how far the replicas or the disk have come with what the server had written when they
-// were sent. They are sent on connections of their own, after what they are for was acknowledged: then nobody's flush waits for a
-// replica that lags, and one of them serves all who ask meanwhile. A server that took over in between may not have what
-// the other acknowledged, so it is first asked for the numbers of what is to be kept.
+// Keeping is told by WAIT and WAITAOF, which say how far the replicas or the disk have come with
+// what the server had written when they were sent. They are sent on connections of their own, after
+// what they are for was acknowledged: then nobody's flush waits for a replica that lags, and one of
+// them serves all who ask meanwhile. A server that took over in between may not have what the other
+// acknowledged, so it is first asked for the numbers of what is to be kept.
 
-// mark is a number that Redis has stored under a key along with what it counted: a larger one says that this is there, too.
+// mark is a number that Redis has stored under a key along with what it counted: a larger one says
+// that this is there, too.
 type mark struct {
 	key string
 	seq uint64
@@ -64,7 +66,8 @@ type offer struct {
 // offerAge is for how long that is relied on.
 const offerAge = time.Second
 
-// maxFences is how many fences of a kind are under way at a time. Who comes while there are as many joins others in the next.
+// maxFences is how many fences of a kind are under way at a time. Who comes while there are as many
+// joins others in the next.
 const maxFences = 4
 
 func (k *keepers) init(s *Store) {

@@ -94,8 +94,8 @@ func number(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// strange returns what is wrong with the reply of HGETALL, if a bucket in it holds no number. What else is in the Hash is nobody's
-// business.
+// strange returns what is wrong with the reply of HGETALL, if a bucket in it holds no number. What
+// else is in the Hash is nobody's business.
 func strange(reply []any) error {
 	for i := 0; i+1 < len(reply); i += 2 {
 		name, _ := reply[i].(string)

@@ -43,8 +43,8 @@ type Options struct {
 	// ?sentinel-user=NAME&sentinel-password=SECRET where the sentinels ask for one themselves; rediss+cluster and
 	// rediss+sentinel for TLS. Required.
 	URL string
-	// Password is asked for the password of each new connection, in place of that in the URL, so that it can be changed while connections
-	// are open. Default: none.
+	// Password is asked for the password of each new connection, in place of that in the URL, so
+	// that it can be changed while connections are open. Default: none.
 	Password func() (string, error)
 	// TLS is used with the rediss schemes; nil means the system's roots.
 	TLS *tls.Config
@@ -205,7 +205,8 @@ func (s *Store) connect() error {
 	return nil
 }
 
-// newClient is redis.NewUniversalClient, but that a password may be asked for: the options that all kinds share have no place for that.
+// newClient is redis.NewUniversalClient, but that a password may be asked for: the options that all
+// kinds share have no place for that.
 func newClient(o *redis.UniversalOptions, password func() (string, error)) redis.UniversalClient {
 	if password == nil {
 		return redis.NewUniversalClient(o)

@@ -36,8 +36,8 @@ func (p *policies) changed(server, policy string) bool {
 	return before != policy
 }
 
-// CheckPolicy logs if a server may throw counts away when its memory is full, or may no longer: once each time that changes. Where
-// INFO is forbidden, or nobody answers, nothing is known.
+// CheckPolicy logs if a server may throw counts away when its memory is full, or may no longer:
+// once each time that changes. Where INFO is forbidden, or nobody answers, nothing is known.
 func (s *Store) CheckPolicy(ctx context.Context) {
 	_ = s.eachMaster(ctx, func(ctx context.Context, node *redis.Client) error { // it never fails
 		info, err := node.Info(ctx, "memory").Result()

@@ -18,8 +18,9 @@ import (
 // that were laid out differently. Trying again doesn't help.
 var ErrMismatch = errors.New("this Redis does not fit")
 
-// ErrRejected is wrapped by the error of a Redis that does not let this store in as it is configured: a wrong user, password or
-// database, a certificate that one side does not trust. Trying again doesn't help unless somebody changes that.
+// ErrRejected is wrapped by the error of a Redis that does not let this store in as it is
+// configured: a wrong user, password or database, a certificate that one side does not trust.
+// Trying again doesn't help unless somebody changes that.
 var ErrRejected = errors.New("this Redis lets nobody in like this")
 
 // rejections begin what a server says of who has no access, after ERR.
@@ -43,8 +44,9 @@ func rejected(err error) error {
 	return err
 }
 
-// Probe asks Redis whether it is there, has what the options need, and holds counts that were laid out the same way. An
-// error that wraps neither ErrMismatch nor ErrRejected may pass: until a probe succeeds, every exchange begins with one.
+// Probe asks Redis whether it is there, has what the options need, and holds counts that were laid
+// out the same way. An error that wraps neither ErrMismatch nor ErrRejected may pass: until a probe
+// succeeds, every exchange begins with one.
 func (s *Store) Probe(ctx context.Context) error {
 	s.readyMu.Lock()
 	defer s.readyMu.Unlock()

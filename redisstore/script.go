@@ -54,8 +54,9 @@ func scriptsOf(expiry string) scripts {
 	}
 }
 
-// scriptCall is one call in a pipeline of them. Without a script it reads all fields of every key, and after them the state of the
-// partition, so that what was read is of no earlier epoch and has no change in it that the version does not count.
+// scriptCall is one call in a pipeline of them. Without a script it reads all fields of every key,
+// and after them the state of the partition, so that what was read is of no earlier epoch and has
+// no change in it that the version does not count.
 type scriptCall struct {
 	script *redis.Script
 	keys   []string

@@ -28,7 +28,8 @@ type Options struct {
 	Advertise string
 	// Join are addresses for gossip of other members, as host:port. Those that are not there yet are tried again.
 	Join []string
-	// Secret encrypts and authenticates the gossip, see also SetSecrets. Nodes with different secrets form no cluster. Default: none.
+	// Secret encrypts and authenticates the gossip, see also SetSecrets. Nodes with different
+	// secrets form no cluster. Default: none.
 	Secret []byte
 	// Agreement is what all members must have in common. Required.
 	Agreement Agreement
@@ -161,8 +162,9 @@ func (r *Ring) Open(ctx context.Context, address string) error {
 	return err
 }
 
-// SetPeer tells the others to send messages to another address than the one for everyone, unless that is empty, and whether to do so by
-// TLS. An unspecified host stands for that of the gossip. It is for before Open.
+// SetPeer tells the others to send messages to another address than the one for everyone, unless
+// that is empty, and whether to do so by TLS. An unspecified host stands for that of the gossip. It
+// is for before Open.
 func (r *Ring) SetPeer(address string, secure bool) error {
 	r.meta.Secure = secure
 	if address == "" {

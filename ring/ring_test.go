@@ -393,8 +393,8 @@ func TestTwinsAreSeenBeforeTheyOwnAnything(t *testing.T) {
 	})
 }
 
-// TestTwinsAreSeenPastThoseWhoKnowNobody starts processes under the ID of a member, each beside one that starts at the same time, has
-// not met the member, and answers first now and then.
+// TestTwinsAreSeenPastThoseWhoKnowNobody starts processes under the ID of a member, each beside one
+// that starts at the same time, has not met the member, and answers first now and then.
 func TestTwinsAreSeenPastThoseWhoKnowNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newVillage(t, lan())

@@ -22,8 +22,9 @@ type secrets struct {
 // errPlain says that a running node can't begin to encrypt, nor stop: the others would not understand it.
 var errPlain = errors.New("a cluster gets its first secret, or loses its last, by a restart")
 
-// SetSecrets replaces the secrets of the gossip, at any time: the first encrypts what this node says, each is accepted. So a secret is
-// replaced without a pause: the new one is added behind the old on all nodes, then put in front of it, and then the old one is removed.
+// SetSecrets replaces the secrets of the gossip, at any time: the first encrypts what this node
+// says, each is accepted. So a secret is replaced without a pause: the new one is added behind the
+// old on all nodes, then put in front of it, and then the old one is removed.
 func (r *Ring) SetSecrets(list [][]byte) error {
 	r.secrets.mu.Lock()
 	defer r.secrets.mu.Unlock()

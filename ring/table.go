@@ -40,7 +40,8 @@ type Member struct {
 	Starting bool
 	// Tag is a short text that the node says about itself to all others, see Ring.SetTag.
 	Tag string
-	// Peer is where it takes messages of other nodes, as host:port, with https:// in front if it asks for TLS. Empty means Address.
+	// Peer is where it takes messages of other nodes, as host:port, with https:// in front if it
+	// asks for TLS. Empty means Address.
 	Peer string
 }
 
@@ -62,8 +63,9 @@ func NewTable(members []Member, self string, partitions int, seed uint64) (*Tabl
 	return newTable(members, self, partitions, seed, nil)
 }
 
-// newTable is NewTable beside the table before it, of as many partitions and the same seed: most changes are about members that own
-// nothing, or about what a member says of itself, and leave the placement, which is nearly all that a table costs.
+// newTable is NewTable beside the table before it, of as many partitions and the same seed: most
+// changes are about members that own nothing, or about what a member says of itself, and leave the
+// placement, which is nearly all that a table costs.
 func newTable(members []Member, self string, partitions int, seed uint64, before *Table) (*Table, error) {
 	if partitions < 1 {
 		return nil, fmt.Errorf("ring: %d partitions, want at least 1", partitions)

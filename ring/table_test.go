@@ -200,8 +200,8 @@ func BenchmarkNewTable(b *testing.B) {
 	}
 }
 
-// TestATableIsTheSameWhateverWasBefore has members come, go, drain, start, restart and say things of themselves: what a table shows never
-// depends on the one before it.
+// TestATableIsTheSameWhateverWasBefore has members come, go, drain, start, restart and say things
+// of themselves: what a table shows never depends on the one before it.
 func TestATableIsTheSameWhateverWasBefore(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 1))
 	list, before := members(3), (*ring.Table)(nil)

@@ -134,8 +134,9 @@ func (r *Ring) reach(ctx context.Context, addresses []string) <-chan error {
 // reachAtOnce is how many members are contacted at a time.
 const reachAtOnce = 32
 
-// join contacts the seeds once, until one of them answers that is a member already, or knows one. Those that are starting as well may
-// have met nobody yet: who took their word for all there is would not see a process that has its ID.
+// join contacts the seeds once, until one of them answers that is a member already, or knows one.
+// Those that are starting as well may have met nobody yet: who took their word for all there is
+// would not see a process that has its ID.
 func (r *Ring) join(ctx context.Context, seeds []string) error {
 	r.views.takeRefusal()
 	others := slices.DeleteFunc(slices.Clone(seeds), r.isSelf)

@@ -26,8 +26,9 @@ func (s tardy) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	s.Store.Exchange(ctx, rounds)
 }
 
-// TestAbsenceIsNotBelievedAfterAnEviction has a batch ask for a key twice, of which the store has nothing when it begins. Between the two
-// the key is counted, flushed and pushed out of memory, with few others or many: what was said when the batch began is true no more.
+// TestAbsenceIsNotBelievedAfterAnEviction has a batch ask for a key twice, of which the store has
+// nothing when it begins. Between the two the key is counted, flushed and pushed out of memory,
+// with few others or many: what was said when the batch began is true no more.
 func TestAbsenceIsNotBelievedAfterAnEviction(t *testing.T) {
 	for name, oldest := range map[string]bool{"the oldest": true, "one of many": false} {
 		t.Run(name, func(t *testing.T) {

@@ -20,8 +20,9 @@ func (op *Op) blindly() bool {
 	return op.Kind == Add && len(op.Checks) == 1 && len(op.Checks[0].Limits) == 0 && op.Checks[0].N >= 0
 }
 
-// addAll carries out adds that compare with nothing, in order, and sets Err in each result. For those that are to be in the
-// store it calls stored, with the partition locked. Those that there is no room for are carried out after the others, as they get some.
+// addAll carries out adds that compare with nothing, in order, and sets Err in each result. For
+// those that are to be in the store it calls stored, with the partition locked. Those that there is
+// no room for are carried out after the others, as they get some.
 func (c *Counter) addAll(w *turn, ops []Op, res []Result, stored func(i int, p *partition, ticket uint64)) {
 	c.addSome(w, ops, res, stored)
 	for i := range ops {

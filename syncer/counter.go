@@ -148,8 +148,8 @@ func (c *Counter) Open(ctx context.Context) error {
 	return nil
 }
 
-// Drain refuses what would be counted from now on, but for reservations that are confirmed: nothing is pending any more once what is
-// has been flushed. What only reads is answered on.
+// Drain refuses what would be counted from now on, but for reservations that are confirmed: nothing
+// is pending any more once what is has been flushed. What only reads is answered on.
 func (c *Counter) Drain() {
 	c.draining.Store(true)
 	for i := range c.parts {

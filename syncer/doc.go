@@ -17,20 +17,25 @@
 // setting synced to it is right without any merging. Keys are loaded by rounds beside those: what a load brings of a key
 // counts only if no round that may change the key was under way meanwhile.
 //
-// Partitions are served in the order in which they come to be due, by the clock or because somebody waits, each once before another is
-// served twice: who waits takes no turn from counts that nobody waits for. If more waits than the store takes in a moment, half of a
-// round is what has waited the longest, and half what has counted most.
+// Partitions are served in the order in which they come to be due, by the clock or because somebody
+// waits, each once before another is served twice: who waits takes no turn from counts that nobody
+// waits for. If more waits than the store takes in a moment, half of a round is what has waited the
+// longest, and half what has counted most.
 //
-// With [Options.MaxLag] no more keys may wait for the store than it takes within a part of that, at the pace that was measured last: an
-// operation that would have to wait for the store with one more key than that waits for room first, and is refused with [ErrBehind] if
-// there is none in time. A key that waits for the store already needs no room. While the store takes nothing memory is the bound.
+// With [Options.MaxLag] no more keys may wait for the store than it takes within a part of that, at
+// the pace that was measured last: an operation that would have to wait for the store with one more
+// key than that waits for room first, and is refused with [ErrBehind] if there is none in time. A
+// key that waits for the store already needs no room. While the store takes nothing memory is the
+// bound.
 //
 // # What it promises
 //
-// A count that returned without an error is visible at once and is in exactly one of the two numbers until the store has
-// it; it is dropped only when it has left every window. With [AckStore] an operation returns after the store has
-// acknowledged, with [AckReplica] and [AckDisk] after what it acknowledged would survive it. An Acquire is decided and counted under the locks of all partitions it touches, so it is all or
-// nothing, and it never lets more than the limit into any true window.
+// A count that returned without an error is visible at once and is in exactly one of the two
+// numbers until the store has it; it is dropped only when it has left every window. With [AckStore]
+// an operation returns after the store has acknowledged, with [AckReplica] and [AckDisk] after what
+// it acknowledged would survive it. An Acquire is decided and counted under the locks of all
+// partitions it touches, so it is all or nothing, and it never lets more than the limit into any
+// true window.
 //
 // A key that is not in memory is loaded when something needs to know its past, taking back included; adding without limits does
 // not. Who asks waits for that as long as its context allows, and is told [ErrUnavailable] then. If the store is known to be out of reach,

@@ -32,10 +32,11 @@ var (
 	errHanded = fmt.Errorf("%w: counted, and handed over to another node before the store acknowledged it", ErrUnknownOutcome)
 	// ErrFull is an ErrOverload: there is no memory for another key, and nothing that could be evicted.
 	ErrFull = fmt.Errorf("%w: the memory for counts is full", ErrOverload)
-	// ErrMaxKeys is an ErrOverload: the key's namespace has as many keys in memory as it may, and none that could be evicted.
+	// ErrMaxKeys is an ErrOverload: the key's namespace has as many keys in memory as it may, and
+	// none that could be evicted.
 	ErrMaxKeys = fmt.Errorf("%w: the namespace has its most keys in memory", ErrOverload)
-	// ErrBehind is an ErrOverload: so many keys wait for the store that another would be older than Options.MaxLag before it is there,
-	// and no room has come up in time.
+	// ErrBehind is an ErrOverload: so many keys wait for the store that another would be older than
+	// Options.MaxLag before it is there, and no room has come up in time.
 	ErrBehind = fmt.Errorf("%w: the store can't keep up with new keys", ErrOverload)
 )
 

@@ -50,8 +50,9 @@ const (
 	limitAge = 60
 )
 
-// evictOne drops the least recently used of a few clean entries that nobody used in the last second, of one namespace or of any: one that
-// is at a limit only if no other is found, and nobody has used it for longer. What it knew can be read back from the store.
+// evictOne drops the least recently used of a few clean entries that nobody used in the last
+// second, of one namespace or of any: one that is at a limit only if no other is found, and nobody
+// has used it for longer. What it knew can be read back from the store.
 func (p *partition) evictOne(sec uint32, space int) bool {
 	if p.keepsAll() {
 		return false

@@ -21,8 +21,8 @@ func (c *Counter) cutRound(p *partition) (r *Round, later bool) {
 	return r, false
 }
 
-// address tells a round how far the store had come when it last said so, be it to a load: by it the store notices that it has lost
-// data.
+// address tells a round how far the store had come when it last said so, be it to a load: by it the
+// store notices that it has lost data.
 func (p *partition) address(r *Round) {
 	last := p.heard.atLeast(p.read)
 	if p.republish != nil {
@@ -71,8 +71,8 @@ func (c *Counter) nextRound(p *partition, now time.Time) *Round {
 	return r
 }
 
-// coverAll notes that the store has all that was on the dirty list so far: what came off it last had nothing to tell, and no round is
-// under way.
+// coverAll notes that the store has all that was on the dirty list so far: what came off it last
+// had nothing to tell, and no round is under way.
 func (p *partition) coverAll() {
 	if p.covered == p.cut {
 		return

@@ -13,8 +13,9 @@ import (
 	"twotier/syncer"
 )
 
-// TestHandoverModel has three counters hand two partitions to and fro at random, over a store with random faults, with pages and
-// confirmations that get lost. Whoever owns a partition knows every count exactly, and in the end so does the store.
+// TestHandoverModel has three counters hand two partitions to and fro at random, over a store with
+// random faults, with pages and confirmations that get lost. Whoever owns a partition knows every
+// count exactly, and in the end so does the store.
 func TestHandoverModel(t *testing.T) { eachSeed(t, *seedsFlag/3, runHandovers) }
 
 // relay is one run of TestHandoverModel.
@@ -125,7 +126,8 @@ func (r *relay) standIn(key string) {
 	}
 }
 
-// reset has all counters forget a key, its owner last, with more patience or less. If all say so, nothing of it is left or comes back.
+// reset has all counters forget a key, its owner last, with more patience or less. If all say so,
+// nothing of it is left or comes back.
 func (r *relay) reset(key string) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(1+r.rnd.IntN(3000))*time.Millisecond)
 	defer cancel()

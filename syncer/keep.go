@@ -23,8 +23,8 @@ func (c *Counter) keep(ctx context.Context, ack Ack, marks []Mark) error {
 	return c.opt.Store.(Keeper).Keep(ctx, ack, marks)
 }
 
-// thoseKept divides operations: what can't be waited for as it wants to is refused in its result, and the others are returned with
-// their positions. If all can, at is nil.
+// thoseKept divides operations: what can't be waited for as it wants to is refused in its result,
+// and the others are returned with their positions. If all can, at is nil.
 func (c *Counter) thoseKept(ctx context.Context, ops []Op, res []Result) (kept []Op, at []int) {
 	var refused []int
 	for i := range ops {

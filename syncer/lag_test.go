@@ -112,8 +112,8 @@ func openLagging(t *testing.T, s syncer.Store) *syncer.Counter {
 
 func newKeys(caller, i int) string { return fmt.Sprint("new-", caller, "-", i) }
 
-// TestCountsAreNeverOlderThanMaxLag has new keys come many times faster than the store takes them, which becomes half as fast in the middle
-// of it.
+// TestCountsAreNeverOlderThanMaxLag has new keys come many times faster than the store takes them,
+// which becomes half as fast in the middle of it.
 func TestCountsAreNeverOlderThanMaxLag(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newPaced(perKey)
@@ -137,7 +137,8 @@ func TestCountsAreNeverOlderThanMaxLag(t *testing.T) {
 	})
 }
 
-// TestManyNewKeysInOnePartition has a flood aim at one partition, of which a round takes little, beside a steady stream to all others.
+// TestManyNewKeysInOnePartition has a flood aim at one partition, of which a round takes little,
+// beside a steady stream to all others.
 func TestManyNewKeysInOnePartition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		place := syncer.Placement{Partitions: 64}
@@ -162,7 +163,8 @@ func TestManyNewKeysInOnePartition(t *testing.T) {
 	})
 }
 
-// TestFloodHoldsUpNobodyElse has keys that are known counted, and limits that are reached asked for, in the middle of a flood of new keys.
+// TestFloodHoldsUpNobodyElse has keys that are known counted, and limits that are reached asked
+// for, in the middle of a flood of new keys.
 func TestFloodHoldsUpNobodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := openLagging(t, newPaced(perKey))
@@ -194,8 +196,9 @@ func TestFloodHoldsUpNobodyElse(t *testing.T) {
 	})
 }
 
-// TestLagWithoutTheStore has the store not answer for a while: then memory is the bound, and what is counted is marked. When it is back,
-// what was counted meanwhile leaves memory before there is room for more.
+// TestLagWithoutTheStore has the store not answer for a while: then memory is the bound, and what
+// is counted is marked. When it is back, what was counted meanwhile leaves memory before there is
+// room for more.
 func TestLagWithoutTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newPaced(perKey)
@@ -234,7 +237,8 @@ func TestLagWithoutTheStore(t *testing.T) {
 	})
 }
 
-// TestWhatHasCountedMostIsFlushedFirst has a few keys count all the time among many that count once: of those little is in memory alone.
+// TestWhatHasCountedMostIsFlushedFirst has a few keys count all the time among many that count
+// once: of those little is in memory alone.
 func TestWhatHasCountedMostIsFlushedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := open(t, syncer.Options{Store: newPaced(perKey), MaxLag: 20 * time.Second, FlushInterval: 50 * time.Millisecond,
@@ -305,7 +309,8 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// TestWhatHasCountedOnceIsFlushedToo has more keys count all the time than the store takes, in one partition, beside some that count once.
+// TestWhatHasCountedOnceIsFlushedToo has more keys count all the time than the store takes, in one
+// partition, beside some that count once.
 func TestWhatHasCountedOnceIsFlushedToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := open(t, syncer.Options{Store: newPaced(time.Millisecond), FlushInterval: 50 * time.Millisecond, MaxRoundKeys: 64,
@@ -350,7 +355,8 @@ func (s halfStore) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	}
 }
 
-// TestWhatCannotBeToldTakesNoRoom has more keys wait in a partition that the store does not take than there is room for.
+// TestWhatCannotBeToldTakesNoRoom has more keys wait in a partition that the store does not take
+// than there is room for.
 func TestWhatCannotBeToldTakesNoRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		place := syncer.Placement{Partitions: 4}

@@ -6,12 +6,14 @@ import (
 	"time"
 )
 
-// When more waits for the store than it takes in a moment, a round has less than all that a partition could flush. Half of it is what
-// has waited the longest, so that nothing waits for ever; the other half is what has counted most, so that what a crash loses is
-// worth the least. Every partition in line has a turn within turnTime, at the pace that was measured last.
+// When more waits for the store than it takes in a moment, a round has less than all that a
+// partition could flush. Half of it is what has waited the longest, so that nothing waits for ever;
+// the other half is what has counted most, so that what a crash loses is worth the least. Every
+// partition in line has a turn within turnTime, at the pace that was measured last.
 const (
 	turnTime = time.Second
-	// leastShare is how many keys a round may have in any case: fewer would cost the store more for the round than for them.
+	// leastShare is how many keys a round may have in any case: fewer would cost the store more for
+	// the round than for them.
 	leastShare = 16
 	// mostWeighed is how many keys compete for the half of the largest. The next round weighs others.
 	mostWeighed = 4096
@@ -33,8 +35,9 @@ func (l *lane) share(p *partition) int {
 	return min(most, max(leastShare, int(p.keysOwed()*turn/owed)))
 }
 
-// takeLargest adds the keys that have counted most, out of their turn, if not all keys fit into the round. They stay on the dirty list,
-// where nothing is left of them to flush when their turn comes, or what was counted since.
+// takeLargest adds the keys that have counted most, out of their turn, if not all keys fit into the
+// round. They stay on the dirty list, where nothing is left of them to flush when their turn comes,
+// or what was counted since.
 func (c *Counter) takeLargest(p *partition, r *Round) {
 	some := p.dirty[p.firstDirty:]
 	if !p.flushDue || len(some) <= r.most {
@@ -85,8 +88,8 @@ func (e entry) owes() bool {
 	return e.hasPending() || e.has(flagReset|flagRenew|flagShared)
 }
 
-// turnAgain is when a partition that has more to flush came to be due: now, behind all others in line, unless what it has is so old
-// that others would make it older than may be.
+// turnAgain is when a partition that has more to flush came to be due: now, behind all others in
+// line, unless what it has is so old that others would make it older than may be.
 func (l *lane) turnAgain(p *partition) time.Time {
 	now := time.Now()
 	if l.room.lag == 0 || l.line != lineFlush {
@@ -100,11 +103,13 @@ func (l *lane) turnAgain(p *partition) time.Time {
 	return now
 }
 
-// overduePart is the part of the lag after which what is the oldest is flushed first, wherever it is, and nothing that is younger with it:
-// of a partition that has more than others an exchange could take little otherwise.
+// overduePart is the part of the lag after which what is the oldest is flushed first, wherever it
+// is, and nothing that is younger with it: of a partition that has more than others an exchange
+// could take little otherwise.
 const overduePart = 4
 
-// overdue is for how long the partitions of the next exchange must have been due: 0, unless the first in line has waited for too long.
+// overdue is for how long the partitions of the next exchange must have been due: 0, unless the
+// first in line has waited for too long.
 func (l *lane) overdue() time.Duration {
 	if l.room.lag == 0 {
 		return 0
@@ -127,7 +132,8 @@ func keysTaken(rounds []*Round) (n int) {
 	return n
 }
 
-// hurry has the lane flush, although it is not time yet: somebody waits for room. If it has something to do, it does so after that.
+// hurry has the lane flush, although it is not time yet: somebody waits for room. If it has
+// something to do, it does so after that.
 func (l *lane) hurry() {
 	l.mu.Lock()
 	idle := len(l.due) == 0
@@ -138,7 +144,8 @@ func (l *lane) hurry() {
 	}
 }
 
-// hurryOn has the lane flush once nobody is in line any more, if it was to hurry meanwhile: who was served before may have more.
+// hurryOn has the lane flush once nobody is in line any more, if it was to hurry meanwhile: who was
+// served before may have more.
 func (l *lane) hurryOn() {
 	l.mu.Lock()
 	on := l.hurried && len(l.due) == 0

@@ -12,8 +12,8 @@ import (
 	"twotier/syncer"
 )
 
-// TestWhatIsOutOfDateIsHandedOver hands over a key that has to be read again before it is relied on, and has the store lose it before anybody
-// does: the new owner is all that can restore it.
+// TestWhatIsOutOfDateIsHandedOver hands over a key that has to be read again before it is relied
+// on, and has the store lose it before anybody does: the new owner is all that can restore it.
 func TestWhatIsOutOfDateIsHandedOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		co := newCompany(t, 2, nil)
@@ -33,8 +33,9 @@ func TestWhatIsOutOfDateIsHandedOver(t *testing.T) {
 	})
 }
 
-// TestWhoKnowsNothingRestoresNothing has a store that lost everything go back once more, behind one change that was only read, before a
-// counter that knows nothing hears of the first loss: were it to say so, that would be a change in place of the one that is gone.
+// TestWhoKnowsNothingRestoresNothing has a store that lost everything go back once more, behind one
+// change that was only read, before a counter that knows nothing hears of the first loss: were it
+// to say so, that would be a change in place of the one that is gone.
 func TestWhoKnowsNothingRestoresNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		co := newCompany(t, 2, nil)
@@ -97,9 +98,10 @@ func unanswered(rounds []*syncer.Round) {
 	}
 }
 
-// TestAnEpochIsDrawnOnce has a counter that knows nothing draw the epoch after a loss, without hearing of it. Meanwhile another restores what
-// it knows, and the store goes back behind that: were the first to say once more that it knows nothing, that would
-// be a change in place of the one that is gone.
+// TestAnEpochIsDrawnOnce has a counter that knows nothing draw the epoch after a loss, without
+// hearing of it. Meanwhile another restores what it knows, and the store goes back behind that:
+// were the first to say once more that it knows nothing, that would be a change in place of the one
+// that is gone.
 func TestAnEpochIsDrawnOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var gates []*gated
@@ -148,8 +150,9 @@ func (s *slow) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	}
 }
 
-// TestALossThatIsToldLate has a counter take a partition over from one that has restored what the store lost and counted on, before it
-// hears of that loss itself: what it was given is not from before the loss.
+// TestALossThatIsToldLate has a counter take a partition over from one that has restored what the
+// store lost and counted on, before it hears of that loss itself: what it was given is not from
+// before the loss.
 func TestALossThatIsToldLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late := &slow{sent: make(chan struct{}), answer: make(chan struct{})}
@@ -196,8 +199,9 @@ func (s *between) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	}
 }
 
-// TestAReplayInDoubtIsNoChange has an owner take back what it was about to hand over when the other has already sent it all, and somebody count
-// a key while it sends the rounds once more: they change nothing, so the one change that there is must be heard of.
+// TestAReplayInDoubtIsNoChange has an owner take back what it was about to hand over when the other
+// has already sent it all, and somebody count a key while it sends the rounds once more: they
+// change nothing, so the one change that there is must be heard of.
 func TestAReplayInDoubtIsNoChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var faults *faultstore.Store

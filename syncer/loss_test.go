@@ -125,8 +125,9 @@ func TestRewindIsNoNews(t *testing.T) {
 	})
 }
 
-// TestRewindBehindALoad has a store go back behind what a counter has only loaded, with nothing else that it heard from the store since: it
-// restores that, and so does the one that it hands the partition to. If the store does not, that one reads what it is told of other keys.
+// TestRewindBehindALoad has a store go back behind what a counter has only loaded, with nothing
+// else that it heard from the store since: it restores that, and so does the one that it hands the
+// partition to. If the store does not, that one reads what it is told of other keys.
 func TestRewindBehindALoad(t *testing.T) {
 	for _, tc := range []struct{ rewinds, hands bool }{{true, false}, {true, true}, {false, true}} {
 		t.Run(fmt.Sprintf("%+v", tc), func(t *testing.T) {

@@ -130,7 +130,8 @@ func (l *losing) goBack() {
 	l.settle()
 }
 
-// read has a counter come, count a key that nobody knows and go, and one of the others read that: it alone can restore it.
+// read has a counter come, count a key that nobody knows and go, and one of the others read that:
+// it alone can restore it.
 func (l *losing) read() {
 	key, n := fmt.Sprint("of stranger", l.born+1), 1+l.rnd.Int64N(9)
 	l.visit(key, n)

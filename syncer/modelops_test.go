@@ -387,8 +387,9 @@ func (w *world) verify(key string) {
 	}
 }
 
-// reclaimed checks that small partitions have their reserve back once all is in the store and nobody asks for it: the largest has given up
-// what was taken of it, unless it has little but counters as large as what is given up at once.
+// reclaimed checks that small partitions have their reserve back once all is in the store and
+// nobody asks for it: the largest has given up what was taken of it, unless it has little but
+// counters as large as what is given up at once.
 func (w *world) reclaimed() {
 	if !w.plan.skewed || w.ladder.MaxWords() > 512 {
 		return

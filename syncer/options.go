@@ -27,8 +27,9 @@ type Namespace struct {
 	Ladder *leaparray.Ladder
 	// OnCold defaults to OnColdAllow.
 	OnCold OnCold
-	// MaxKeys bounds the keys in memory: a new one takes the place of another of the namespace that the store has and that was not used in the
-	// last seconds, or is refused with ErrMaxKeys. Namespaces that are not listed share that of the default one. 0 is no bound but that of
+	// MaxKeys bounds the keys in memory: a new one takes the place of another of the namespace that
+	// the store has and that was not used in the last seconds, or is refused with ErrMaxKeys.
+	// Namespaces that are not listed share that of the default one. 0 is no bound but that of
 	// memory.
 	MaxKeys int64
 }
@@ -50,10 +51,11 @@ type Options struct {
 	Writer string
 	// FlushInterval is how long a count stays in memory alone if nobody waits for it, give or take a tenth. Default: 200 ms.
 	FlushInterval time.Duration
-	// MaxLag bounds the age of the oldest count that the store has not acknowledged, as long as the store answers: before a key that the
-	// store would have to be told about anew is counted there must be room, see ErrBehind. Room is measured by how fast the store took
-	// what it was sent last, so that it may become half as fast at once. What was counted while the store did not answer is older. 0
-	// is no bound but that of memory.
+	// MaxLag bounds the age of the oldest count that the store has not acknowledged, as long as the
+	// store answers: before a key that the store would have to be told about anew is counted there
+	// must be room, see ErrBehind. Room is measured by how fast the store took what it was sent
+	// last, so that it may become half as fast at once. What was counted while the store did not
+	// answer is older. 0 is no bound but that of memory.
 	MaxLag time.Duration
 	// LoadTimeout bounds how long an operation whose context has no deadline waits for a cold key. Default: 5 s.
 	LoadTimeout time.Duration

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// pace measures how many keys a second the store takes while it has any to take. What was long ago counts less than what was
-// just now, by time that was spent on exchanges: at rest it remembers.
+// pace measures how many keys a second the store takes while it has any to take. What was long ago
+// counts less than what was just now, by time that was spent on exchanges: at rest it remembers.
 type pace struct{ keys, seconds float64 }
 
 // paceMemory is the time in exchanges after which an exchange counts for a third.

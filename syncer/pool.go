@@ -42,7 +42,8 @@ type slab struct {
 // regions are what to unmap. They are apart from the pool so that its cleanup doesn't keep it alive.
 type regions struct{ all [][]byte }
 
-// OffHeap reports whether the memory of a counter's keys and buckets is outside of the Go heap, and so not seen by its collector.
+// OffHeap reports whether the memory of a counter's keys and buckets is outside of the Go heap, and
+// so not seen by its collector.
 func OffHeap() bool { return hugePages }
 
 // newPool returns a pool for a counter that may use so many bytes.

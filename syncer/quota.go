@@ -22,8 +22,9 @@ func (c *Counter) admitsKey(p *partition, space, words int, sec uint32) error {
 	return nil
 }
 
-// quota reports whether a namespace may have one more key, be it that another of its keys gives way to it. Other partitions are only looked at if
-// nobody has them locked: who waited for one while holding another could wait for ever.
+// quota reports whether a namespace may have one more key, be it that another of its keys gives way
+// to it. Other partitions are only looked at if nobody has them locked: who waited for one while
+// holding another could wait for ever.
 func (c *Counter) quota(p *partition, space int, sec uint32) bool {
 	sp := c.spaces[space]
 	if sp.maxKeys == 0 || sp.keys.Load() < sp.maxKeys || p.evictOne(sec, space) {

@@ -11,8 +11,8 @@ import (
 	"twotier/syncer"
 )
 
-// TestNamespaceHasItsMostKeys floods one namespace: it keeps to its bound, new keys take the place of those that rest, and others are not
-// concerned.
+// TestNamespaceHasItsMostKeys floods one namespace: it keeps to its bound, new keys take the place
+// of those that rest, and others are not concerned.
 func TestNamespaceHasItsMostKeys(t *testing.T) {
 	const most = 100
 	var log strings.Builder
@@ -69,7 +69,8 @@ func TestHandedOverKeysAreNoneOfANamespace(t *testing.T) {
 	}
 }
 
-// TestKeysAtALimitAreTheLastToBeEvicted floods a small memory with keys, among which some are at a limit, which were used before all others.
+// TestKeysAtALimitAreTheLastToBeEvicted floods a small memory with keys, among which some are at a
+// limit, which were used before all others.
 func TestKeysAtALimitAreTheLastToBeEvicted(t *testing.T) {
 	s := newCrowd(t, budgetParts*8<<10)
 	const limited = 50

@@ -7,8 +7,9 @@ import (
 	"twotier/syncer"
 )
 
-// TestLateAcquireAfterTakingBack has the newest event of a key taken back before the store hears of it, or after, and what it heard lost or
-// not: a window that lies behind is as full as before, for this counter and for one that begins with what the store has.
+// TestLateAcquireAfterTakingBack has the newest event of a key taken back before the store hears of
+// it, or after, and what it heard lost or not: a window that lies behind is as full as before, for
+// this counter and for one that begins with what the store has.
 func TestLateAcquireAfterTakingBack(t *testing.T) {
 	for name, flushes := range map[string]bool{"at once": false, "after a flush": true} {
 		t.Run(name, func(t *testing.T) { testLateAcquireAfterTakingBack(t, flushes, false) })

@@ -135,8 +135,9 @@ func TestARefusedKeyIsNotAcknowledgedWhileItIsTriedAgain(t *testing.T) {
 	})
 }
 
-// TestARefusedKeyIsTriedAgainAfterAnOutage has what was counted of a refused key grow too old to matter, and the store not answer when it is asked
-// once more. What is counted of the key afterwards is told.
+// TestARefusedKeyIsTriedAgainAfterAnOutage has what was counted of a refused key grow too old to
+// matter, and the store not answer when it is asked once more. What is counted of the key
+// afterwards is told.
 func TestARefusedKeyIsTriedAgainAfterAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &strict{Store: embedded.New(embedded.Options{}), key: "bad", delay: func([]*syncer.Round) {}}

@@ -84,8 +84,8 @@ func (s pausing) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	}
 }
 
-// TestForgetDuringARestoration resets a key while what a loss took is being restored, before it is told or while the answer is on its
-// way: it stays reset, and the others are restored.
+// TestForgetDuringARestoration resets a key while what a loss took is being restored, before it is
+// told or while the answer is on its way: it stays reset, and the others are restored.
 func TestForgetDuringARestoration(t *testing.T) {
 	keys := []string{"a", "b", "c"}
 	for name, which := range map[string]func(told string) string{

@@ -8,12 +8,13 @@ import (
 	"time"
 )
 
-// room is how many keys of a lane may wait for the store at a time, so that none waits for longer than Options.MaxLag: as many as the
-// store takes in a part of that, at the pace that was measured last. An operation that puts one more on a dirty list needs room; what
-// adds to a key that is on one needs none.
+// room is how many keys of a lane may wait for the store at a time, so that none waits for longer
+// than Options.MaxLag: as many as the store takes in a part of that, at the pace that was measured
+// last. An operation that puts one more on a dirty list needs room; what adds to a key that is on
+// one needs none.
 //
-// Keys that are new may fill a quarter of the lag, so that a flood of them leaves room for keys that are known, and those half of it.
-// The rest is for a store that gets slower all at once.
+// Keys that are new may fill a quarter of the lag, so that a flood of them leaves room for keys
+// that are known, and those half of it. The rest is for a store that gets slower all at once.
 type room struct {
 	lag     time.Duration // 0: there is always room
 	timeout time.Duration // of an exchange
@@ -41,7 +42,8 @@ const (
 var roomParts = [classes]time.Duration{knownKey: 2, newKey: 4}
 
 const (
-	// timeoutParts and lagParts are which parts of its timeout, and of the lag, an exchange may take at the pace of those before.
+	// timeoutParts and lagParts are which parts of its timeout, and of the lag, an exchange may
+	// take at the pace of those before.
 	lagParts     = 8
 	timeoutParts = 2
 	// leastAtOnce is how many keys an exchange may have in any case, firstAtOnce the first one.
@@ -146,8 +148,8 @@ func (m *room) leave(class int, n *newcomer) (granted bool) {
 	return <-n.told
 }
 
-// turn is how an operation, or a batch of them, waits for room: in all no longer than most of the time that it has, so that who asks
-// hears of a refusal.
+// turn is how an operation, or a batch of them, waits for room: in all no longer than most of the
+// time that it has, so that who asks hears of a refusal.
 type turn struct {
 	ctx   context.Context
 	c     *Counter
@@ -214,8 +216,9 @@ func (w *turn) await(n *newcomer, left time.Duration) bool {
 	return told
 }
 
-// giveBack takes back what was granted to an operation. If that has not used it, whoever is next in line may. Once all that was granted
-// is used, the store is to take it for the sake of those who wait.
+// giveBack takes back what was granted to an operation. If that has not used it, whoever is next in
+// line may. Once all that was granted is used, the store is to take it for the sake of those who
+// wait.
 func (l *lane) giveBack() {
 	left := l.room.granted.Add(-1)
 	if l.room.lined() {
@@ -239,8 +242,9 @@ func (w *turn) end() {
 	}
 }
 
-// admits reports whether the store may be given one more key to take. If not, the turn says where there is no room. What the store
-// can't be told is bounded by memory alone. The partition is locked.
+// admits reports whether the store may be given one more key to take. If not, the turn says where
+// there is no room. What the store can't be told is bounded by memory alone. The partition is
+// locked.
 func (w *turn) admits(t *target) bool {
 	m := &t.p.lane.room
 	if w.pass == t.p.lane || m.open(newKey) || t.p.failing || t.p.c.health.down.Load() {
@@ -275,8 +279,8 @@ func (k *call) admitsAll() error {
 // keysOwed is how many keys of the partition wait for the store.
 func (p *partition) keysOwed() int64 { return int64(p.drawn-p.covered) + p.adoptedKeys }
 
-// account has the lane know how many keys of the partition wait for the store. While that does not take them, they take no room
-// of others.
+// account has the lane know how many keys of the partition wait for the store. While that does not
+// take them, they take no room of others.
 func (p *partition) account() {
 	owed := p.keysOwed()
 	if p.failing {

@@ -13,7 +13,8 @@ import (
 	"twotier/syncer"
 )
 
-// TestRoomThatIsNotUsedGoesToTheNext has operations wait for room that use none once they have it, and others behind them.
+// TestRoomThatIsNotUsedGoesToTheNext has operations wait for room that use none once they have it,
+// and others behind them.
 func TestRoomThatIsNotUsedGoesToTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := open(t, syncer.Options{Store: newPaced(100 * time.Millisecond), VerifyInterval: time.Hour, Lanes: 1,

@@ -122,8 +122,9 @@ func (c *Counter) settleFailure(p *partition, r *Round) {
 	p.lane.recycle(r)
 }
 
-// giveBack leaves the keys of a round that changes nothing as they were before it was cut. Nothing is pending of those that are set aside, or it
-// has left every window since: they wait for another try all the same, as what is counted of them meanwhile is on no other list.
+// giveBack leaves the keys of a round that changes nothing as they were before it was cut. Nothing
+// is pending of those that are set aside, or it has left every window since: they wait for another
+// try all the same, as what is counted of them meanwhile is on no other list.
 func (p *partition) giveBack(r *Round) {
 	for i := range r.Keys {
 		at := r.Keys[i].ref
@@ -258,8 +259,8 @@ func (p *partition) tidyPending(e entry, l *leaparray.Ladder, flushed int) {
 	}
 }
 
-// mostStored is what a bucket of the store is taken to hold at the most, if somebody has put more there than can be counted: a
-// window with up to seven of those still has a sum.
+// mostStored is what a bucket of the store is taken to hold at the most, if somebody has put more
+// there than can be counted: a window with up to seven of those still has a sum.
 const mostStored = 1 << 60
 
 // takeLoaded makes synced exactly what the store holds.

@@ -19,8 +19,9 @@ type sharedKey struct {
 // that. A shared key is flushed and read with every flush interval, and what is decided about it is never based on news
 // older than [Counter.StaleAfter]: for as long, what others admit is not seen. It stays in memory until it is shared no more.
 //
-// While the store can't be told what is counted here, the others can't see it: sharing is then neither begun nor prolonged, and the
-// error is ErrUnavailable. What is shared already stays so until Share ends it.
+// While the store can't be told what is counted here, the others can't see it: sharing is then
+// neither begun nor prolonged, and the error is ErrUnavailable. What is shared already stays so
+// until Share ends it.
 func (c *Counter) Share(ns, key []byte, on bool) error {
 	check := Check{NS: ns, Key: key}
 	var t target

@@ -10,8 +10,8 @@ type Stats struct {
 	// UnflushedAge is the age of the oldest count that the store has not acknowledged, rounded up by no more than it took to cut the
 	// round before; 0 if the store has all.
 	UnflushedAge time.Duration
-	// MaxLag is Options.MaxLag. WaitingForRoom is how many operations wait at this moment so that UnflushedAge stays below it, BehindTotal
-	// how many were refused with ErrBehind.
+	// MaxLag is Options.MaxLag. WaitingForRoom is how many operations wait at this moment so that
+	// UnflushedAge stays below it, BehindTotal how many were refused with ErrBehind.
 	MaxLag                      time.Duration
 	WaitingForRoom, BehindTotal int64
 	// MemoryBytes is the memory held for keys and buckets; MaxMemory its bound.

@@ -45,8 +45,8 @@ type Keeper interface {
 	// Keeps returns nil if ack can be waited for, an *InvalidError if the store or its configuration can't do that, or an
 	// error that wraps ErrUnavailable if it can't just now.
 	Keeps(ctx context.Context, ack Ack) error
-	// Keep returns nil once everything up to the marks is kept as ack says. The error wraps ErrUnknownOutcome: it is not kept yet when
-	// ctx is done, or the store has lost it already.
+	// Keep returns nil once everything up to the marks is kept as ack says. The error wraps
+	// ErrUnknownOutcome: it is not kept yet when ctx is done, or the store has lost it already.
 	Keep(ctx context.Context, ack Ack, marks []Mark) error
 }
 
@@ -120,8 +120,9 @@ type Round struct {
 	// After is the epoch in which the counts that are republished were known. If Epoch is not above it, the store draws a new one, which
 	// is, so that all hear of the loss.
 	After uint64
-	// ReadOnly says that the round only loads keys and that its writer knows of no data or of the Epoch's: then Acked need not be
-	// looked at and no epoch drawn, which can make it cheaper. Version and Quieted count all changes that are part of what is loaded.
+	// ReadOnly says that the round only loads keys and that its writer knows of no data or of the
+	// Epoch's: then Acked need not be looked at and no epoch drawn, which can make it cheaper.
+	// Version and Quieted count all changes that are part of what is loaded.
 	ReadOnly bool
 	// Aside says that the round, whose Seq is 0, may be under way at the same time as another of the partition. What it brings of keys
 	// that the other changes means nothing to its sender. Its Acked may be that from before the other was answered.

@@ -163,7 +163,8 @@ func patience(rnd *rand.Rand) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), time.Duration(rnd.Int64N([]int64{1, 1e6, 1e8, 3e9}[rnd.IntN(4)])))
 }
 
-// inTime checks that nobody was kept waiting for longer than allowed: what was decided later might have been counted later, too.
+// inTime checks that nobody was kept waiting for longer than allowed: what was decided later might
+// have been counted later, too.
 func (w *crowdWorld) inTime(ctx context.Context, what string) {
 	if until, bounded := ctx.Deadline(); bounded && time.Since(until) > time.Millisecond {
 		w.t.Errorf("%s: answered %v after its deadline", what, time.Since(until))

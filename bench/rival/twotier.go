@@ -160,7 +160,8 @@ func (s *Stand) openStore(ctx context.Context) (*redisstore.Store, error) {
 	return OpenStore(ctx, s, s.Redis.Addr)
 }
 
-// OpenStore opens a store over the Redis at addr, with the hash seed that is kept there, if one is; the stand closes it.
+// OpenStore opens a store over the Redis at addr, with the hash seed that is kept there, if one is;
+// the stand closes it.
 func OpenStore(ctx context.Context, s *Stand, addr string) (*redisstore.Store, error) {
 	ladder, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
 	if err != nil {

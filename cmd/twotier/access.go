@@ -17,7 +17,8 @@ import (
 	"twotier/internal/token"
 )
 
-// addTokens has web know the tokens of the configuration, if there are any, and says so if there are none where others can connect.
+// addTokens has web know the tokens of the configuration, if there are any, and says so if there
+// are none where others can connect.
 func (s *server) addTokens(web *httpapi.Options) error {
 	web.Hosts, web.AdminToken = s.cfg.AllHosts(), s.cfg.AdminToken
 	if s.cfg.Tokens == "" {

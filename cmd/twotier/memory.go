@@ -21,7 +21,8 @@ const mebibyte = 1 << 20
 // residentMost is what the process may have resident, whatever is sent to it: 1.3 times --max-memory and 64 MiB.
 func residentMost(cfg config.Config) int64 { return cfg.MaxMemory + cfg.MaxMemory/10*3 + 64*mebibyte }
 
-// webMemory is what of that is for requests: counters may exceed --max-memory by a quarter, and the program itself takes some.
+// webMemory is what of that is for requests: counters may exceed --max-memory by a quarter, and the
+// program itself takes some.
 func webMemory(cfg config.Config) int64 { return cfg.MaxMemory/20 + 40*mebibyte }
 
 // counterMemory is what of --max-memory is for the counters; without Redis the other half is the store's.
@@ -54,8 +55,8 @@ func boundWeb(web *httpapi.Options, cfg config.Config) error {
 	return nil
 }
 
-// limitHeap has the garbage collector keep the process within what it may have resident, and within the memory that its cgroup may have.
-// A limit that the environment sets is left alone.
+// limitHeap has the garbage collector keep the process within what it may have resident, and within
+// the memory that its cgroup may have. A limit that the environment sets is left alone.
 func limitHeap(cfg config.Config, log *slog.Logger) {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return
@@ -78,8 +79,8 @@ func outsideHeap(cfg config.Config) int64 {
 	return program + counterMemory(cfg)/4*5 // which keys that are known may take
 }
 
-// cgroupMemory returns the least memory that this process's cgroup (version 2) or one above it may have, in bytes; without a limit that
-// is very much. Files are looked for below root.
+// cgroupMemory returns the least memory that this process's cgroup (version 2) or one above it may
+// have, in bytes; without a limit that is very much. Files are looked for below root.
 func cgroupMemory(root string) int64 {
 	least := int64(math.MaxInt64)
 	text, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))

@@ -18,8 +18,9 @@ import (
 	"twotier/internal/config"
 )
 
-// Bounds of stopping besides --drain-timeout: what this node owns gets handTimeout to be handed over, requests under way finishTimeout,
-// and whoever is told that the node is gone leaveTimeout to hear of it.
+// Bounds of stopping besides --drain-timeout: what this node owns gets handTimeout to be handed
+// over, requests under way finishTimeout, and whoever is told that the node is gone leaveTimeout to
+// hear of it.
 const (
 	handTimeout   = 10 * time.Second
 	finishTimeout = 5 * time.Second
@@ -50,8 +51,8 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 	return nil
 }
 
-// runUntil waits for the end. A terminal that hangs up, or a supervisor that asks for the configuration to be read again, does not end
-// the server.
+// runUntil waits for the end. A terminal that hangs up, or a supervisor that asks for the
+// configuration to be read again, does not end the server.
 func (s *server) runUntil(ctx context.Context) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
@@ -66,7 +67,8 @@ func (s *server) runUntil(ctx context.Context) {
 	}
 }
 
-// reload reads again what may change while the server runs: tokens, certificates and secrets, which it does by itself within a second.
+// reload reads again what may change while the server runs: tokens, certificates and secrets, which
+// it does by itself within a second.
 func (s *server) reload() {
 	s.log.Info("SIGHUP: files are read again if they have changed; settings take effect with a restart")
 	s.files.Reload()

@@ -191,8 +191,8 @@ func orTaken(err error, flag, address string) error {
 	return fmt.Errorf("--%s: %s is taken by another process; name another address, or port 0 for any that is free", flag, address)
 }
 
-// close hands over what this node owns and flushes the rest, while reads are answered on; then it stops accepting, finishes what is
-// under way, and only then lets go of the store.
+// close hands over what this node owns and flushes the rest, while reads are answered on; then it
+// stops accepting, finishes what is under way, and only then lets go of the store.
 func (s *server) close() error {
 	hand, cancel := context.WithTimeout(context.Background(), handTimeout)
 	defer cancel()

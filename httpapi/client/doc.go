@@ -30,6 +30,7 @@
 //
 // # What it does not do
 //
-// It keeps no counts and no decisions, and has no opinion on what to do without an answer: that of a [Gate] is chosen by
-// whoever makes it. It does not wait for nodes to come back: with none in reach a call fails at once, so that its caller can decide.
+// It keeps no counts and no decisions, and has no opinion on what to do without an answer: that of
+// a [Gate] is chosen by whoever makes it. It does not wait for nodes to come back: with none in
+// reach a call fails at once, so that its caller can decide.
 package client

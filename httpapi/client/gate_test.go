@@ -177,7 +177,8 @@ func stub(t *testing.T, status int) *client.Client {
 	return c
 }
 
-// TestGateDoesNotServeWhoLeft has a client hang up as soon as it has asked: what it asked for must not be done unlimited.
+// TestGateDoesNotServeWhoLeft has a client hang up as soon as it has asked: what it asked for must
+// not be done unlimited.
 func TestGateDoesNotServeWhoLeft(t *testing.T) {
 	b := newBed(t, 1)
 	ctx, leave := context.WithCancel(t.Context())

@@ -29,7 +29,8 @@ type GateOptions struct {
 	// Namespace and Limits are as in [AcquireRequest]. At least one limit is required.
 	Namespace string
 	Limits    []Limit
-	// Outage is what happens to requests while no node can answer, in time and honestly: [FailOpen] or [FailClosed]. Required.
+	// Outage is what happens to requests while no node can answer, in time and honestly: [FailOpen]
+	// or [FailClosed]. Required.
 	Outage Outage
 	// Wait bounds how long a request waits for the decision. Default: 250 ms.
 	Wait time.Duration

@@ -32,7 +32,8 @@ type Options struct {
 	TLS *tls.Config
 	// Token is what to present to nodes with --tokens, with the roles that the calls take. Default: none.
 	Token string
-	// Authorization is the value of the header of that name, in place of Token, for a proxy in front that wants it. Default: none.
+	// Authorization is the value of the header of that name, in place of Token, for a proxy in
+	// front that wants it. Default: none.
 	Authorization string
 	// Logger is told when a node stops and starts to answer. Default: none.
 	Logger *slog.Logger

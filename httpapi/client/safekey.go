@@ -14,10 +14,11 @@ const hashedPrefix = "sha256:"
 // maxKey is how many bytes of a key a server takes.
 const maxKey = 256
 
-// SafeKey returns a key that a server takes: key itself if it is 1 to 256 bytes of UTF-8 without control characters, and
-// otherwise "sha256:" and the SHA-256 digest (FIPS 180-4) of its bytes in lower-case hexadecimal, 71 characters. A key that
-// begins with "sha256:" is replaced, too, so that no key that a client chooses is the replacement of another. That never
-// changes: what is counted under a replacement is found again by any version.
+// SafeKey returns a key that a server takes: key itself if it is 1 to 256 bytes of UTF-8 without
+// control characters, and otherwise "sha256:" and the SHA-256 digest (FIPS 180-4) of its bytes in
+// lower-case hexadecimal, 71 characters. A key that begins with "sha256:" is replaced, too, so that
+// no key that a client chooses is the replacement of another. That never changes: what is counted
+// under a replacement is found again by any version.
 func SafeKey(key string) string {
 	if acceptable(key) && !strings.HasPrefix(key, hashedPrefix) {
 		return key

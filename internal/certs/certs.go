@@ -17,8 +17,8 @@ type loaded struct {
 	server  *tls.Config
 }
 
-// Load puts a certificate and its key in force, PEM both, and the authorities of clients, if there are any. If something is wrong
-// what was in force stays.
+// Load puts a certificate and its key in force, PEM both, and the authorities of clients, if there
+// are any. If something is wrong what was in force stays.
 func (s *Store) Load(cert, key, authorities []byte) error {
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
@@ -36,8 +36,8 @@ func (s *Store) Load(cert, key, authorities []byte) error {
 	return nil
 }
 
-// Server is how to answer those who connect, by what is loaded at that moment. A change of authorities also ends what clients could
-// resume without presenting a certificate again.
+// Server is how to answer those who connect, by what is loaded at that moment. A change of
+// authorities also ends what clients could resume without presenting a certificate again.
 func (s *Store) Server() *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,

@@ -30,7 +30,8 @@ func (e *UsageError) Unwrap() error { return e.Err }
 
 // IO is what a command knows of its process.
 type IO struct {
-	// Environ is NAME=value as in [os.Environ]; TWOTIER_SERVER, TWOTIER_TOKEN and others, COLUMNS, NO_COLOR and TERM are looked at.
+	// Environ is NAME=value as in [os.Environ]; TWOTIER_SERVER, TWOTIER_TOKEN and others, COLUMNS,
+	// NO_COLOR and TERM are looked at.
 	Environ        []string
 	Stdout, Stderr io.Writer
 }

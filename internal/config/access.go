@@ -50,7 +50,8 @@ func setHosts(to *[]string, text string) error {
 	return nil
 }
 
-// AllHosts returns the names that clients reach this server by, where they are looked at: Hosts, and the one that the cluster tells them.
+// AllHosts returns the names that clients reach this server by, where they are looked at: Hosts,
+// and the one that the cluster tells them.
 func (c *Config) AllHosts() []string {
 	host, _, err := net.SplitHostPort(c.Advertise)
 	if err != nil || host == "" || len(c.Hosts) == 0 && !isLoopback(c.Listen) {
@@ -80,8 +81,9 @@ func (c *Config) checkAccess() error {
 	return nil
 }
 
-// ParseSecrets reads a file of secrets for the cluster: one a line, the first of which is used and each accepted. Lines that are empty or
-// begin with # are passed over. The error names the line and nothing of what is in it.
+// ParseSecrets reads a file of secrets for the cluster: one a line, the first of which is used and
+// each accepted. Lines that are empty or begin with # are passed over. The error names the line and
+// nothing of what is in it.
 func ParseSecrets(text []byte) (secrets [][]byte, err error) {
 	for i, line := range strings.Split(string(text), "\n") {
 		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {

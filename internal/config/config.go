@@ -44,27 +44,30 @@ type Config struct {
 	// it and Advertise where they reach the HTTP API; empty means where this server listens. Join is where others gossip.
 	Gossip, GossipAdvertise, Advertise string
 	Join                               []string
-	// Tokens is the path of the file that says who may do what; empty means that anyone who can connect may do everything but
-	// administer. Insecure is set if that is meant where others can connect. Hosts are names that the server is reached by.
+	// Tokens is the path of the file that says who may do what; empty means that anyone who can
+	// connect may do everything but administer. Insecure is set if that is meant where others can
+	// connect. Hosts are names that the server is reached by.
 	Tokens   string
 	Insecure bool
 	Hosts    []string
 	// Admin is the host:port for administration, and Peer that for messages of other nodes; empty means where Listen is.
 	Admin, Peer string
-	// TLSCert, TLSKey and TLSClientCA are paths of PEM files: the first two are both set, or both empty for plain connections; the
-	// last is empty where clients need no certificate.
+	// TLSCert, TLSKey and TLSClientCA are paths of PEM files: the first two are both set, or both
+	// empty for plain connections; the last is empty where clients need no certificate.
 	TLSCert, TLSKey, TLSClientCA string
-	// ClusterSecret is what all nodes share, empty only if all are on one machine. AdminToken may do everything, and is what a call
-	// that changes the mode must present where there are no tokens; empty means that there is no such call then.
+	// ClusterSecret is what all nodes share, empty only if all are on one machine. AdminToken may
+	// do everything, and is what a call that changes the mode must present where there are no
+	// tokens; empty means that there is no such call then.
 	ClusterSecret, AdminToken string
-	// ClusterSecretFile is the path of a file of such secrets, in place of ClusterSecret, and RedisPasswordFile of one that holds the password
-	// of Redis, in place of that in the URL.
+	// ClusterSecretFile is the path of a file of such secrets, in place of ClusterSecret, and
+	// RedisPasswordFile of one that holds the password of Redis, in place of that in the URL.
 	ClusterSecretFile, RedisPasswordFile string
 	// HotRate is how many operations a second on one key may be forwarded to its owner before all nodes count it; 0 is any number.
 	HotRate int
 	// FlushInterval is the time between two flushes, at least 1ms.
 	FlushInterval time.Duration
-	// MaxLag bounds the age of counts that Redis has not acknowledged, as long as it answers; 0 is no bound but that of memory.
+	// MaxLag bounds the age of counts that Redis has not acknowledged, as long as it answers; 0 is
+	// no bound but that of memory.
 	MaxLag time.Duration
 	// DrainTimeout bounds how long a server that stops flushes, at least 1ms.
 	DrainTimeout time.Duration
@@ -72,8 +75,8 @@ type Config struct {
 	MaxMemory int64
 	// RequestTimeout bounds one request, at least 1ms.
 	RequestTimeout time.Duration
-	// MaxConnections bounds the connections to the HTTP API, and MaxConnectionsPerAddress those from one address; 0 is what fits
-	// into memory and RLIMIT_NOFILE, and half of that.
+	// MaxConnections bounds the connections to the HTTP API, and MaxConnectionsPerAddress those
+	// from one address; 0 is what fits into memory and RLIMIT_NOFILE, and half of that.
 	MaxConnections, MaxConnectionsPerAddress int
 	// OnCold is "allow" or "deny": the answer to an acquire of a key that can't be read from the store now.
 	OnCold string

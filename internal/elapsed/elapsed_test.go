@@ -46,8 +46,8 @@ func monotonically(now time.Time, d time.Duration) time.Time {
 	return now
 }
 
-// TestSuspended has only the wall clock go on between two readings, as while a machine is suspended, or only the monotonic one, as when the wall
-// clock is set back.
+// TestSuspended has only the wall clock go on between two readings, as while a machine is
+// suspended, or only the monotonic one, as when the wall clock is set back.
 func TestSuspended(t *testing.T) {
 	awake := time.Now()
 	ahead := monotonically(awake, time.Hour)

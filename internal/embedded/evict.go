@@ -22,8 +22,9 @@ type candidate struct {
 	count, expires int64
 }
 
-// makeRoom forgets keys until the memory suffices: of a sample, those that have expired, then those that have counted least, of them those
-// that expire soonest. Keys at their limits are the last to go: they have counted more than what a flood brings.
+// makeRoom forgets keys until the memory suffices: of a sample, those that have expired, then those
+// that have counted least, of them those that expire soonest. Keys at their limits are the last to
+// go: they have counted more than what a flood brings.
 func (s *Store) makeRoom(now int64) {
 	gone := 0
 	for none := 0; s.bytes.Load() > s.opt.MaxMemory && none < fruitless; none++ {

@@ -32,8 +32,9 @@ func (s *Store) Flush() {
 	s.replace(map[int]*partition{})
 }
 
-// Age deletes the buckets that began more than a ladder keeps before a moment in unix milliseconds, as a store does that gives each
-// of them a time to live. It exists for tests of stores that are syncer.Ager.
+// Age deletes the buckets that began more than a ladder keeps before a moment in unix milliseconds,
+// as a store does that gives each of them a time to live. It exists for tests of stores that are
+// syncer.Ager.
 func (s *Store) Age(l *leaparray.Ladder, now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -6,8 +6,9 @@ import (
 	"twotier/syncer"
 )
 
-// recordTTL is how long it is remembered what was restored of a key, at the least: it is twice the span of the key's ladder if that is more.
-// What was restored has left every window then, should it be told once more.
+// recordTTL is how long it is remembered what was restored of a key, at the least: it is twice the
+// span of the key's ladder if that is more. What was restored has left every window then, should it
+// be told once more.
 const recordTTL = 48 * time.Hour
 
 // record is what was restored of a key in the present epoch.

@@ -125,7 +125,8 @@ func TestOverflowRefusesTheKey(t *testing.T) {
 	}
 }
 
-// TestFullStoreForgetsWhatHasCountedLeast floods a store with keys that count once, in the middle of which some have counted more.
+// TestFullStoreForgetsWhatHasCountedLeast floods a store with keys that count once, in the middle
+// of which some have counted more.
 func TestFullStoreForgetsWhatHasCountedLeast(t *testing.T) {
 	var log strings.Builder
 	const memory = 200_000
@@ -187,8 +188,9 @@ func TestFlushIsALoss(t *testing.T) {
 	}
 }
 
-// TestRestoredIsRememberedWhileItCounts restores a key a second time long after the first, as a counter does that heard no answer, and once
-// it was reset: what is remembered of that lasts as long as the ladder does.
+// TestRestoredIsRememberedWhileItCounts restores a key a second time long after the first, as a
+// counter does that heard no answer, and once it was reset: what is remembered of that lasts as
+// long as the ladder does.
 func TestRestoredIsRememberedWhileItCounts(t *testing.T) {
 	l, err := leaparray.NewLadder(leaparray.Level{Width: time.Hour, Count: 24 * 30})
 	if err != nil {

@@ -142,7 +142,8 @@ func (c *conn) await(out *stream) (*mode, bool) {
 	}
 }
 
-// hold keeps a request back for as long as a mode that throttles has it take. It reports false when the connection has been closed.
+// hold keeps a request back for as long as a mode that throttles has it take. It reports false when
+// the connection has been closed.
 func (c *conn) hold(m *mode, bytes int) bool {
 	if m.fate != throttle {
 		return true

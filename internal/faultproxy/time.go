@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// ShiftTime has the server's clock appear to be set by that much: from now on the replies to TIME are changed, and nothing else is.
-// The commands that the server runs itself, in scripts too, go by its own clock. It does nothing to a proxy that is raw.
+// ShiftTime has the server's clock appear to be set by that much: from now on the replies to TIME
+// are changed, and nothing else is. The commands that the server runs itself, in scripts too, go by
+// its own clock. It does nothing to a proxy that is raw.
 func (p *Proxy) ShiftTime(by time.Duration) { p.shift.Store(int64(by)) }
 
 // asksTime reports whether a request is TIME.

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// plants are values that somebody else has put under keys of ours. The script has the Hash, the present bucket of the finest level and
-// that of a minute.
+// plants are values that somebody else has put under keys of ours. The script has the Hash, the
+// present bucket of the finest level and that of a minute.
 func plants() map[string]string {
 	return map[string]string{
 		"string":   `redis.call('SET', KEYS[1], 'foreign')`,
@@ -28,9 +28,10 @@ func plants() map[string]string {
 	}
 }
 
-// TestFault8AlienData has a Redis in which somebody else has been at keys of ours. Such a key is answered honestly: by a refusal that
-// says why, marked as degraded, or by what is there; never with more than its limit or as if all were well with what can't be read. A
-// bucket below zero is what is there: what was taken back may have come first. Others are not held up.
+// TestFault8AlienData has a Redis in which somebody else has been at keys of ours. Such a key is
+// answered honestly: by a refusal that says why, marked as degraded, or by what is there; never
+// with more than its limit or as if all were well with what can't be read. A bucket below zero is
+// what is there: what was taken back may have come first. Others are not held up.
 func TestFault8AlienData(t *testing.T) {
 	broken := []string{"string", "list", "set", "zset", "stream", "beyond", "text"}
 	for _, mode := range []string{"two-tier", "redis"} {

@@ -223,8 +223,8 @@ func command(t *testing.T, environ []string, line string) (string, error) {
 	return "", nil
 }
 
-// TestAttackWithOtherSpellings: what a proxy in front forbids is not had by spelling it in another way, nor by a page of another site,
-// nor by a request hidden in another one.
+// TestAttackWithOtherSpellings: what a proxy in front forbids is not had by spelling it in another
+// way, nor by a page of another site, nor by a request hidden in another one.
 func TestAttackWithOtherSpellings(t *testing.T) {
 	t.Parallel()
 	p := build.program.Serve(t, proctest.Options{})

@@ -35,9 +35,10 @@ func (s *steppingStore) asked() int {
 	return s.asks
 }
 
-// TestFault18ClockSteps has the store's clock jump by minutes in both directions, and by days, and the machine's wall clock too. What
-// is counted goes by the time that was believed until minutes are settled, and for ever beside days. Time is driven: nothing here
-// depends on how fast the test runs.
+// TestFault18ClockSteps has the store's clock jump by minutes in both directions, and by days, and
+// the machine's wall clock too. What is counted goes by the time that was believed until minutes
+// are settled, and for ever beside days. Time is driven: nothing here depends on how fast the test
+// runs.
 func TestFault18ClockSteps(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex

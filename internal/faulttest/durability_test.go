@@ -79,7 +79,8 @@ func (a *ackers) sums(ack string) (acked, unknown int64) {
 	return acked, unknown
 }
 
-// survived checks that a server holds all that was acknowledged, and nothing that was not sent. It returns how much it lacks.
+// survived checks that a server holds all that was acknowledged, and nothing that was not sent. It
+// returns how much it lacks.
 func (a *ackers) survived(t *testing.T, server *redistest.Server, ack string) (missing int64) {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
@@ -102,8 +103,9 @@ func (a *ackers) survived(t *testing.T, server *redistest.Server, ack string) (m
 	return missing
 }
 
-// TestAckReplicaSurvivesAFailover has a replica lag, then hear nothing more, and then kills the primary and the nodes, one of which
-// forwards to the other: what was acknowledged with ack=replica is on the replica, all of it. What others had acknowledged is not.
+// TestAckReplicaSurvivesAFailover has a replica lag, then hear nothing more, and then kills the
+// primary and the nodes, one of which forwards to the other: what was acknowledged with ack=replica
+// is on the replica, all of it. What others had acknowledged is not.
 func TestAckReplicaSurvivesAFailover(t *testing.T) {
 	for _, mode := range []string{"two-tier", "redis"} {
 		t.Run(mode, func(t *testing.T) {
@@ -188,7 +190,8 @@ func TestAckDiskSurvivesAKill(t *testing.T) {
 	t.Logf("ack=disk: %d acknowledged, 0 lost, %d unknown, half within %v (appendfsync everysec)", acked, unknown, a.median("disk"))
 }
 
-// TestAckThatCannotBeHad is refused: at start if it is the node's default, else with the request, and nothing is counted.
+// TestAckThatCannotBeHad is refused: at start if it is the node's default, else with the request,
+// and nothing is counted.
 func TestAckThatCannotBeHad(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -12,8 +12,9 @@ import (
 	"twotier/internal/proctest"
 )
 
-// TestFault19FloodWithoutRedis floods a node that has no Redis and little memory: keys at their limits stay there, new ones count again as soon
-// as the flood is over, and the log says whose memory is full.
+// TestFault19FloodWithoutRedis floods a node that has no Redis and little memory: keys at their
+// limits stay there, new ones count again as soon as the flood is over, and the log says whose
+// memory is full.
 func TestFault19FloodWithoutRedis(t *testing.T) {
 	t.Parallel()
 	conf := filepath.Join(t.TempDir(), "twotier.conf")

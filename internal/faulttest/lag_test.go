@@ -122,8 +122,8 @@ func (b *bed) missing(keys []string) (n int) {
 	return n
 }
 
-// killed ends the node by force in the middle of a stream, and returns what was lost of it, and what was acknowledged of it within d before
-// that.
+// killed ends the node by force in the middle of a stream, and returns what was lost of it, and
+// what was acknowledged of it within d before that.
 func (b *bed) killed(s *stream, d time.Duration) (lost int, recent int64) {
 	b.t.Helper()
 	s.mu.Lock() // who is acknowledged from now on is not part of it
@@ -154,7 +154,8 @@ func TestFault21KilledWhileRedisKeepsUp(t *testing.T) {
 	}
 }
 
-// TestFault21KilledWithABacklog: new keys come many times faster than Redis takes them. What a kill -9 loses came within --max-lag.
+// TestFault21KilledWithABacklog: new keys come many times faster than Redis takes them. What a kill
+// -9 loses came within --max-lag.
 func TestFault21KilledWithABacklog(t *testing.T) {
 	b := newBed(t, nil, "--max-lag", testLag.String(), "--redis-timeout", "2s")
 	b.proxy.Throttle(slowRedis)
@@ -186,7 +187,8 @@ func TestFault21KilledWithABacklog(t *testing.T) {
 	}
 }
 
-// TestFault21KilledWithRedisDown: what was counted since Redis went away is lost, all of it, and was marked as degraded.
+// TestFault21KilledWithRedisDown: what was counted since Redis went away is lost, all of it, and
+// was marked as degraded.
 func TestFault21KilledWithRedisDown(t *testing.T) {
 	b := newBed(t, nil, "--max-lag", testLag.String())
 	b.node.MustPost("/v1/add", `{"key":"before"}`)
@@ -209,8 +211,8 @@ func TestFault21KilledWithRedisDown(t *testing.T) {
 	}
 }
 
-// TestFault21StoppedWithABacklog ends the node in order while Redis can't keep up: it flushes everything, says how far it is, and goes on
-// answering meanwhile.
+// TestFault21StoppedWithABacklog ends the node in order while Redis can't keep up: it flushes
+// everything, says how far it is, and goes on answering meanwhile.
 func TestFault21StoppedWithABacklog(t *testing.T) {
 	b := newBed(t, nil, "--max-lag", "8s")
 	b.node.MustPost("/v1/add", `{"key":"read","n":7}`)

@@ -20,7 +20,8 @@ const (
 	floodedMemory  = 16 << 20
 )
 
-// attack is what somebody does to a node from one address. It returns once it has begun, with how to tell that the node feels it.
+// attack is what somebody does to a node from one address. It returns once it has begun, with how
+// to tell that the node feels it.
 type attack func(a *attacker) (felt func() bool)
 
 // attacker is connections to a node.
@@ -113,7 +114,8 @@ func manyWindows(size int) string {
 	return `{"ops":[` + strings.TrimSuffix(ops, ",") + `]}`
 }
 
-// TestAttackAnswersThatNobodyReads asks for the longest answers there are, and for as many as there may be of those that are not refused.
+// TestAttackAnswersThatNobodyReads asks for the longest answers there are, and for as many as there
+// may be of those that are not refused.
 func TestAttackAnswersThatNobodyReads(t *testing.T) {
 	longest, long := manyWindows(1<<20), manyWindows(16<<10)
 	holdOut(t, attackedMemory, func(a *attacker) func() bool {
@@ -161,7 +163,8 @@ func TestAttackSlowHeaders(t *testing.T) {
 	})
 }
 
-// newKeys has an attacker count events of so many keys that nobody has counted before, in batches, from a few connections.
+// newKeys has an attacker count events of so many keys that nobody has counted before, in batches,
+// from a few connections.
 func (a *attacker) newKeys(keys int) {
 	a.t.Helper()
 	const most, conns = 1000, 4

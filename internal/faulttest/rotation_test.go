@@ -36,8 +36,9 @@ func (f *secretFile) write(lines ...string) {
 	}
 }
 
-// TestSecretIsReplacedWithoutAPause takes two nodes from one secret to another while both are used: no request fails, none
-// is answered without the owner, and the old secret opens nothing in the end.
+// TestSecretIsReplacedWithoutAPause takes two nodes from one secret to another while both are used:
+// no request fails, none is answered without the owner, and the old secret opens nothing in the
+// end.
 func TestSecretIsReplacedWithoutAPause(t *testing.T) {
 	t.Parallel()
 	const old, next = "the secret of yesterday", "the secret of tomorrow"

@@ -44,8 +44,9 @@ func mistakes(t *testing.T) map[string]mistake {
 	}
 }
 
-// TestWhatCannotWorkIsRefusedAtStart starts nodes with an operator's mistakes: they end at once and say why, and say nothing of the
-// password; with --redis-optional they start all the same, and say so.
+// TestWhatCannotWorkIsRefusedAtStart starts nodes with an operator's mistakes: they end at once and
+// say why, and say nothing of the password; with --redis-optional they start all the same, and say
+// so.
 func TestWhatCannotWorkIsRefusedAtStart(t *testing.T) {
 	t.Parallel()
 	for name, m := range mistakes(t) {

@@ -51,8 +51,9 @@ func (b *bed) inTime(key string) {
 	}
 }
 
-// TestFault25TimeLies has Redis's clock go wrong by a day, for seconds: no limit is reset, no window is stretched, what is counted
-// meanwhile lands where it belongs, and answers say that something is wrong.
+// TestFault25TimeLies has Redis's clock go wrong by a day, for seconds: no limit is reset, no
+// window is stretched, what is counted meanwhile lands where it belongs, and answers say that
+// something is wrong.
 func TestFault25TimeLies(t *testing.T) {
 	for name, by := range map[string]time.Duration{"forward": 24 * time.Hour, "back": -24 * time.Hour} {
 		for _, mode := range []string{"two-tier", "redis"} {
@@ -94,8 +95,8 @@ func TestFault25TimeLies(t *testing.T) {
 	}
 }
 
-// TestFault25TimeLiesToOneOfThree has one node of a cluster hear a wrong time: what it answers is marked, what the others answer is not,
-// and all count in the same buckets.
+// TestFault25TimeLiesToOneOfThree has one node of a cluster hear a wrong time: what it answers is
+// marked, what the others answer is not, and all count in the same buckets.
 func TestFault25TimeLiesToOneOfThree(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

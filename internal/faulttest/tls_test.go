@@ -116,8 +116,9 @@ func (a *authority) pair(name string) *tls.Certificate {
 	return &pair
 }
 
-// TestAttackWithoutACertificate: with TLS nothing is had by plain text, nor without a certificate of the right authority, on any
-// listener; a certificate that is replaced is served without a restart.
+// TestAttackWithoutACertificate: with TLS nothing is had by plain text, nor without a certificate
+// of the right authority, on any listener; a certificate that is replaced is served without a
+// restart.
 func TestAttackWithoutACertificate(t *testing.T) {
 	t.Parallel()
 	ours, others := newAuthority(t), newAuthority(t)
@@ -196,8 +197,8 @@ func TestAttackOnAdministration(t *testing.T) {
 	}
 }
 
-// TestNodesTalkByTLS: two nodes that ask for certificates, each with a listener for the other, are one counter; a stranger's message is not
-// taken there, nor any node's where everyone is.
+// TestNodesTalkByTLS: two nodes that ask for certificates, each with a listener for the other, are
+// one counter; a stranger's message is not taken there, nor any node's where everyone is.
 func TestNodesTalkByTLS(t *testing.T) {
 	t.Parallel()
 	ours := newAuthority(t)

@@ -122,7 +122,8 @@ func (a *crossing) ask(ctx context.Context, p *part, task Task) error {
 	return p.named(res[0].Err)
 }
 
-// named has an error name a check by its position in the whole operation. The error of a part with a single check names its limit only.
+// named has an error name a check by its position in the whole operation. The error of a part with
+// a single check names its limit only.
 func (p *part) named(err error) error {
 	invalid, ok := errors.AsType[*syncer.InvalidError](err)
 	if !ok {
@@ -194,8 +195,9 @@ func (a *crossing) confirmation(ack Ack) Task {
 	return Task{Verb: VerbConfirm, Hold: a.id, Decider: a.decider(), Op: Op{Ack: ack}}
 }
 
-// follow tells all what the first decided, after the time of the operation or without knowing it so far. They ask the first themselves
-// after a while, but it may have left by then, and would be taken for one that died before it decided.
+// follow tells all what the first decided, after the time of the operation or without knowing it so
+// far. They ask the first themselves after a while, but it may have left by then, and would be
+// taken for one that died before it decided.
 func (a *crossing) follow() {
 	ctx, cancel := context.WithTimeout(a.n.run, holdLimit)
 	defer cancel()

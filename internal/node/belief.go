@@ -4,15 +4,16 @@ import "time"
 
 // Bounds of what is believed of the store's clock.
 const (
-	// smallStep is by how much the store's clock may be off what it was settled to be before that is doubted: samples that are late
-	// because somebody is busy are off by less.
+	// smallStep is by how much the store's clock may be off what it was settled to be before that
+	// is doubted: samples that are late because somebody is busy are off by less.
 	smallStep = time.Second
-	// drift is how much faster or slower than the machine's monotonic clock a clock may run that is right: quartz is off by a tenth of
-	// it, and NTP corrects by as much (RFC 5905, section 11.3).
+	// drift is how much faster or slower than the machine's monotonic clock a clock may run that is
+	// right: quartz is off by a tenth of it, and NTP corrects by as much (RFC 5905, section 11.3).
 	drift = 500e-6
 	// agreement is how close measurements are that agree.
 	agreement = 250 * time.Millisecond
-	// settleAfter and settleSamples are how long, and how often, measurements must have agreed on a step for it to be settled.
+	// settleAfter and settleSamples are how long, and how often, measurements must have agreed on a
+	// step for it to be settled.
 	settleAfter   = time.Minute
 	settleSamples = 5
 	// farthest is the largest step that is followed for the sake of the store's clock alone.
@@ -53,13 +54,15 @@ func (d Doubt) String() string {
 	return ""
 }
 
-// Belief decides which of the store's clock is followed. The first measurement is, at once. Later ones are for as long as they stay
-// within a second of what was settled, which moves no faster than the clocks of machines drift. One that is farther off is
-// doubted, and what was followed before goes on by the monotonic clock, until five measurements and more, over more
-// than a minute, agree. Even then a step of more than ten minutes is followed only if it leads forward, and towards the wall
-// clock of this machine: it would end all windows at once, or stretch them for hours.
+// Belief decides which of the store's clock is followed. The first measurement is, at once. Later
+// ones are for as long as they stay within a second of what was settled, which moves no faster than
+// the clocks of machines drift. One that is farther off is doubted, and what was followed before
+// goes on by the monotonic clock, until five measurements and more, over more than a minute, agree.
+// Even then a step of more than ten minutes is followed only if it leads forward, and towards the
+// wall clock of this machine: it would end all windows at once, or stretch them for hours.
 //
-// It reads no clock. The zero value has believed nothing yet. It is not to be used by several goroutines at the same time.
+// It reads no clock. The zero value has believed nothing yet. It is not to be used by several
+// goroutines at the same time.
 type Belief struct {
 	met     bool
 	ahead   time.Duration // what is followed

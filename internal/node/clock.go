@@ -31,8 +31,9 @@ type clockState struct {
 // deadBand is how small a correction must be to be taken for noise of the measurement.
 const deadBand = time.Millisecond
 
-// NewClock returns a clock that shows the machine's time until it is told better. wall is read once, and for each measurement of the
-// store's clock, mono at every reading; nil means the machine's.
+// NewClock returns a clock that shows the machine's time until it is told better. wall is read
+// once, and for each measurement of the store's clock, mono at every reading; nil means the
+// machine's.
 func NewClock(wall func() time.Time, mono func() time.Duration) *Clock {
 	if wall == nil {
 		wall = time.Now

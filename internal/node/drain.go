@@ -9,8 +9,9 @@ import (
 	"twotier/syncer"
 )
 
-// Drain announces that the node is about to leave and hands over all that it owns, until ctx is done. Meanwhile it serves on. If all the
-// others are leaving as well it does not wait for them: what is pending goes to the store.
+// Drain announces that the node is about to leave and hands over all that it owns, until ctx is
+// done. Meanwhile it serves on. If all the others are leaving as well it does not wait for them:
+// what is pending goes to the store.
 func (n *Node) Drain(ctx context.Context) error {
 	if n.draining.Swap(true) || n.opt.Ring == nil || !n.opened.Load() {
 		return nil
@@ -68,9 +69,9 @@ var (
 	errTooLong = errors.New("gave up flushing: the time for it is up")
 )
 
-// Flush is the end of counting here: writes are refused, reads are answered on, and what is pending is flushed until the store has all,
-// takes nothing any more, or ctx is done. Each second the log says how far it is. The error says why it was given up; what is left is for
-// Close to say.
+// Flush is the end of counting here: writes are refused, reads are answered on, and what is pending
+// is flushed until the store has all, takes nothing any more, or ctx is done. Each second the log
+// says how far it is. The error says why it was given up; what is left is for Close to say.
 func (n *Node) Flush(ctx context.Context) error {
 	c := n.opt.Counter
 	n.draining.Store(true)

@@ -47,8 +47,9 @@ func alone(t *testing.T, opt node.Options) *node.Node {
 	return n
 }
 
-// TestCloseDuringAChangeOfMode closes a node that wants to give up a change nobody ends while a step of another is under way and goes on
-// for longer than the node does. If it waited for that, the bubble would say that all is blocked.
+// TestCloseDuringAChangeOfMode closes a node that wants to give up a change nobody ends while a
+// step of another is under way and goes on for longer than the node does. If it waited for that,
+// the bubble would say that all is blocked.
 func TestCloseDuringAChangeOfMode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := alone(t, node.Options{})
@@ -65,8 +66,8 @@ func TestCloseDuringAChangeOfMode(t *testing.T) {
 	})
 }
 
-// TestClockAfterASuspension suspends the machine: the time it slept through is part of the node's time before the store is asked, and is no step
-// of the store's clock.
+// TestClockAfterASuspension suspends the machine: the time it slept through is part of the node's
+// time before the store is asked, and is no step of the store's clock.
 func TestClockAfterASuspension(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var slept atomic.Int64

@@ -53,8 +53,8 @@ type Options struct {
 	HotRate float64
 	// ClockInterval is how often the store is asked for its time, while nothing is wrong with it. Default: 10 s.
 	ClockInterval time.Duration
-	// Asleep returns for how long the machine has been suspended in all, see elapsed.Asleep. Nil if that is not known: then the
-	// time that a suspension took is a step of the store's clock.
+	// Asleep returns for how long the machine has been suspended in all, see elapsed.Asleep. Nil if
+	// that is not known: then the time that a suspension took is a step of the store's clock.
 	Asleep func() time.Duration
 	// Logger is told of changes of state. Default: none.
 	Logger *slog.Logger

@@ -88,10 +88,11 @@ const (
 	dropTimeout = time.Second
 )
 
-// Reset forgets a key in memory, on every node, and in the store. If a node can't be told nobody knows whether it has counted
-// something that it will still flush; one that the members have taken for dead, and that is not, brings back what it had counted.
-// So does one that decides about the key, too, in a split, with what it has not flushed.
-// So may any that knew the key, for having counted it beside the owner or in its place, if the store loses what it has after the reset.
+// Reset forgets a key in memory, on every node, and in the store. If a node can't be told nobody
+// knows whether it has counted something that it will still flush; one that the members have taken
+// for dead, and that is not, brings back what it had counted. So does one that decides about the
+// key, too, in a split, with what it has not flushed. So may any that knew the key, for having
+// counted it beside the owner or in its place, if the store loses what it has after the reset.
 func (n *Node) Reset(ctx context.Context, ns, key []byte) error {
 	check := Check{NS: ns, Key: key}
 	n.denials.forget(&check)

@@ -49,7 +49,8 @@ func (k *timekeeper) markAll(res []Result) {
 }
 
 const (
-	// clockWatch is how often it is looked whether the machine was suspended, and how often the store is asked while there is a doubt.
+	// clockWatch is how often it is looked whether the machine was suspended, and how often the
+	// store is asked while there is a doubt.
 	clockWatch = time.Second
 	// clockTimeout bounds one measurement.
 	clockTimeout = time.Second

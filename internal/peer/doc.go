@@ -33,9 +33,11 @@
 //
 // # Secrecy
 //
-// With a secret all messages are encrypted and authenticated with AES-256-GCM, under keys derived from it for each pair of
-// processes and direction (HKDF, RFC 5869); a copied message is refused by its number. Without one they are plain: that is for nodes on one
-// machine. There may be several secrets while one replaces another: the first seals, each opens, and a reply is sealed as its message was.
+// With a secret all messages are encrypted and authenticated with AES-256-GCM, under keys derived
+// from it for each pair of processes and direction (HKDF, RFC 5869); a copied message is refused by
+// its number. Without one they are plain: that is for nodes on one machine. There may be several
+// secrets while one replaces another: the first seals, each opens, and a reply is sealed as its
+// message was.
 //
 // The way a message takes is a [Transport]; package httpapi has the one over HTTP.
 package peer

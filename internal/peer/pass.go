@@ -6,10 +6,12 @@ import (
 	"errors"
 )
 
-// Passes makes what a process shows a node before its message is read: proof that it knows the secret, for one length of a message. Its
-// methods may be called at the same time. There must be one for each process: names and numbers are used once.
+// Passes makes what a process shows a node before its message is read: proof that it knows the
+// secret, for one length of a message. Its methods may be called at the same time. There must be
+// one for each process: names and numbers are used once.
 //
-// A pass that was overheard lets somebody send a body of that length again, which is no message and is refused when it has been read.
+// A pass that was overheard lets somebody send a body of that length again, which is no message and
+// is refused when it has been read.
 type Passes struct {
 	self  string
 	keys  *keyring
@@ -33,8 +35,8 @@ func (p *Passes) Pass(size int) string {
 // SetSecrets replaces the secrets: the first of them seals.
 func (p *Passes) SetSecrets(secrets [][]byte) { p.keys.set(secrets) }
 
-// usePass is what the keys of passes are for. They are for no receiver: a message for the process that had the address before gets an
-// answer, too.
+// usePass is what the keys of passes are for. They are for no receiver: a message for the process
+// that had the address before gets an answer, too.
 const usePass = "pass"
 
 // boundTo is what a pass for so many bytes is tied to.
@@ -43,7 +45,8 @@ func boundTo(size int) []byte { return binary.AppendUvarint(nil, uint64(size)) }
 // errPass says that who wants to send a message did not prove to be a node.
 var errPass = errors.New("the message comes without a valid pass")
 
-// Admit returns nil if the pass is that of a node with one of the secrets, for a message of that size, or if there are none.
+// Admit returns nil if the pass is that of a node with one of the secrets, for a message of that
+// size, or if there are none.
 func (s *Server) Admit(pass string, size int) error {
 	if len(s.keys.list()) == 0 {
 		return nil

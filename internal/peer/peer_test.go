@@ -340,7 +340,8 @@ func TestAnotherSecretIsRefused(t *testing.T) {
 	}
 }
 
-// TestSecretsOverlap has each side have several secrets: they understand each other if either can open what the other seals.
+// TestSecretsOverlap has each side have several secrets: they understand each other if either can
+// open what the other seals.
 func TestSecretsOverlap(t *testing.T) {
 	for _, tt := range []struct {
 		client, server string

@@ -95,7 +95,8 @@ func (k *keyring) key(secret []byte, use, from, to string) (cipher.AEAD, error) 
 	return c, nil
 }
 
-// open returns the text of a message that one process sent to another, and the secret that it was sealed with. It may be in place.
+// open returns the text of a message that one process sent to another, and the secret that it was
+// sealed with. It may be in place.
 func (k *keyring) open(use, from, to string, b, bound []byte) (text, secret []byte, err error) {
 	secrets := k.list()
 	if len(secrets) == 0 {

@@ -82,8 +82,8 @@ func NewServer(opt ServerOptions) *Server {
 	return s
 }
 
-// SetSecrets replaces the secrets: each of them opens messages, and a reply is sealed as what it answers was. It takes none back from
-// a cluster that has some.
+// SetSecrets replaces the secrets: each of them opens messages, and a reply is sealed as what it
+// answers was. It takes none back from a cluster that has some.
 func (s *Server) SetSecrets(secrets [][]byte) { s.keys.set(secrets) }
 
 // Handle takes one message and returns the reply. It may change the message, and keeps nothing of it. The error says that it is no

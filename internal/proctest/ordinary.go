@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Ordinary is clients of the ordinary sort, which ask one after the other whether an event may pass, while others misbehave. They have an
-// address of loopback of their own.
+// Ordinary is clients of the ordinary sort, which ask one after the other whether an event may
+// pass, while others misbehave. They have an address of loopback of their own.
 type Ordinary struct {
 	t       testing.TB
 	http    *http.Client
@@ -31,7 +31,8 @@ const (
 	ordinaryPause   = 2 * time.Millisecond
 )
 
-// StartOrdinary starts them against a node, which is asked from their address from now on. They end with [Ordinary.Stop].
+// StartOrdinary starts them against a node, which is asked from their address from now on. They end
+// with [Ordinary.Stop].
 func StartOrdinary(t testing.TB, node *Process) *Ordinary {
 	t.Helper()
 	o := &Ordinary{t: t, stop: make(chan struct{}), http: NewClient()}

@@ -1,8 +1,9 @@
 // Package reload reads files again when they change: tokens, certificates, secrets.
 //
-// A [Loader] looks at the contents themselves, every second: they are small, and neither a modification time that stands still nor a
-// directory that was swapped beneath a link, as Kubernetes does it, hides a change. What can't be used is logged, once, and what was
-// in force stays so.
+// A [Loader] looks at the contents themselves, every second: they are small, and neither a
+// modification time that stands still nor a directory that was swapped beneath a link, as
+// Kubernetes does it, hides a change. What can't be used is logged, once, and what was in force
+// stays so.
 //
 // Methods of a Loader may be called from several goroutines; Add only before Open.
 package reload

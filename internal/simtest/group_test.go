@@ -32,8 +32,9 @@ func (w *world) inherited(from, to *proc) string {
 	return ""
 }
 
-// TestAGroupIsWholeWhenItsDeciderLeaves has an acquire over the keys of two nodes wait for the store, which the one that decides about it can't
-// reach, while that one leaves: it hands its part over, and nobody hears from it what became of the whole.
+// TestAGroupIsWholeWhenItsDeciderLeaves has an acquire over the keys of two nodes wait for the
+// store, which the one that decides about it can't reach, while that one leaves: it hands its part
+// over, and nobody hears from it what became of the whole.
 func TestAGroupIsWholeWhenItsDeciderLeaves(t *testing.T) {
 	for name, asked := range map[string]int{"asked itself": 0, "asked by another": 2} {
 		t.Run(name, func(t *testing.T) {

@@ -114,8 +114,9 @@ func TestTwoAdministratorsAtOnce(t *testing.T) {
 	})
 }
 
-// TestOneAdministratorEndsNoOthersChange has one change of the mode given up that began while another was under way. The nodes that are prepared for
-// the other decide nothing until that ends: some are in the new mode already.
+// TestOneAdministratorEndsNoOthersChange has one change of the mode given up that began while
+// another was under way. The nodes that are prepared for the other decide nothing until that ends:
+// some are in the new mode already.
 func TestOneAdministratorEndsNoOthersChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := calm(t)

@@ -5,12 +5,14 @@ import (
 	"time"
 )
 
-// lateness is how much later than a client thinks its time may be up for a node: the two find out by messages what time the other has.
+// lateness is how much later than a client thinks its time may be up for a node: the two find out
+// by messages what time the other has.
 const lateness = 100 * time.Millisecond
 
-// watch looks, a little after the time for an operation is up of which nobody knows whether it was carried out, whether anybody has counted it:
-// if nobody has by then, nobody may any more. It does so for a key that is used once, where nothing changes hands and Redis keeps what it is
-// told: what is on its way from one node to another nobody shows.
+// watch looks, a little after the time for an operation is up of which nobody knows whether it was
+// carried out, whether anybody has counted it: if nobody has by then, nobody may any more. It does
+// so for a key that is used once, where nothing changes hands and Redis keeps what it is told: what
+// is on its way from one node to another nobody shows.
 func (w *world) watch(key string) {
 	if !strings.HasPrefix(key, "once") || w.plan.kind != outages {
 		return

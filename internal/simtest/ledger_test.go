@@ -91,8 +91,9 @@ func (l *ledger) repeat(key string, n int64) {
 	l.of(key, func(a *account) { a.kept += n })
 }
 
-// reset notes that all which was counted is gone, but for what those may bring back who were not told: if several count a key, and Redis loses
-// something, or if two decide about it in a split, that may be all that ever was.
+// reset notes that all which was counted is gone, but for what those may bring back who were not
+// told: if several count a key, and Redis loses something, or if two decide about it in a split,
+// that may be all that ever was.
 func (l *ledger) reset(key string, away int64, several bool) {
 	l.of(key, func(a *account) {
 		if several {
@@ -138,10 +139,10 @@ func (a *account) admitted() (n int64) {
 	return n
 }
 
-// blind returns a verdict that had to know better: what had been told at least so long before it was asked for, and was still in the window
-// when it was told, left no room. One that says
-// that it was given without the store is not held to that, nor is one beside or in place of an owner who may not have restored yet what
-// Redis lost.
+// blind returns a verdict that had to know better: what had been told at least so long before it
+// was asked for, and was still in the window when it was told, left no room. One that says that it
+// was given without the store is not held to that, nor is one beside or in place of an owner who
+// may not have restored yet what Redis lost.
 func (a *account) blind(limit node.Limit, stale time.Duration, lossy []time.Time) *verdict {
 	slices.SortFunc(a.verdicts, func(x, y verdict) int { return x.told.Compare(y.told) })
 	for i := range a.verdicts {
@@ -162,7 +163,8 @@ func (a *account) blind(limit node.Limit, stale time.Duration, lossy []time.Time
 	return nil
 }
 
-// afterLoss reports whether a verdict relies on what Redis has, and Redis lost something so shortly before that not all need be back.
+// afterLoss reports whether a verdict relies on what Redis has, and Redis lost something so shortly
+// before that not all need be back.
 func (v *verdict) afterLoss(stale time.Duration, lossy []time.Time) bool {
 	beside := v.source == node.SourceShared || v.source == node.SourceFallback
 	return beside && slices.ContainsFunc(lossy, func(at time.Time) bool {
@@ -291,7 +293,8 @@ func (w *world) checkVerdicts(key string, a *account) {
 	}
 }
 
-// checkGroups expects of each acquire over keys of its own that all are counted or none is, unless some of it may be lost.
+// checkGroups expects of each acquire over keys of its own that all are counted or none is, unless
+// some of it may be lost.
 func (w *world) checkGroups() {
 	for number := int64(1); number <= w.groups.Load(); number++ {
 		var counts []int64

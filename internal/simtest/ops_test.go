@@ -31,8 +31,8 @@ func (c *client) overdraw() node.Op {
 	return op
 }
 
-// group takes from two to four keys that nobody uses again, one of which may be used up already: either all are counted or none is,
-// whatever the client hears.
+// group takes from two to four keys that nobody uses again, one of which may be used up already:
+// either all are counted or none is, whatever the client hears.
 func (c *client) group(p *proc) {
 	number := c.w.groups.Add(1)
 	op := node.Op{Kind: node.Acquire, Ack: c.ack()}
@@ -81,7 +81,8 @@ func (w *world) lostSince(then time.Time) bool {
 	return slices.ContainsFunc(w.lossy, func(at time.Time) bool { return !at.Before(then) })
 }
 
-// awayFrom is how much of a key processes have that a node does not count among the members: it can't tell them to forget it.
+// awayFrom is how much of a key processes have that a node does not count among the members: it
+// can't tell them to forget it.
 func (w *world) awayFrom(p *proc, key string) (sum int64) {
 	for _, q := range w.living() {
 		if p.ring.Table().Find(q.ring.Name()) >= 0 {

@@ -69,8 +69,8 @@ func (k kind) orderly() bool { return k.is(graceful, outages, modes, together) }
 // loses reports whether Redis loses what it has.
 func (k kind) loses() bool { return k.is(losses, handloss, ruins) }
 
-// parts reports whether somebody may be out of reach for longer than it is tried to find out what became of an acquire over several
-// owners, or be gone before.
+// parts reports whether somebody may be out of reach for longer than it is tried to find out what
+// became of an acquire over several owners, or be gone before.
 func (p *plan) parts() bool { return p.kind.is(crashes, splits, everything) || p.kind.wild() }
 
 // restoresOthers reports whether a key that Redis loses may be restored by others than the one that decides about it.

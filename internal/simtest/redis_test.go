@@ -66,7 +66,8 @@ func (p *proc) toRedis(ctx context.Context) error {
 	}
 }
 
-// leeway is how much later Redis deletes a bucket than the clock says that nobody needs it: clocks of nodes may be behind.
+// leeway is how much later Redis deletes a bucket than the clock says that nobody needs it: clocks
+// of nodes may be behind.
 const leeway = 2 * time.Second
 
 // runAging deletes buckets by their age until ctx is done.

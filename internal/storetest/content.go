@@ -237,7 +237,8 @@ func testLarge(t *testing.T, s syncer.Store) {
 	holds(t, s, "b", bucket(0, 0, -exact), bucket(1, 0, math.MinInt64))
 }
 
-// testReadOnly loads without asking for anything else, keys that are there and keys that are not, and hears which changes that includes.
+// testReadOnly loads without asking for anything else, keys that are there and keys that are not,
+// and hears which changes that includes.
 func testReadOnly(t *testing.T, s syncer.Store) {
 	last := apply(t, s, "w", 1, key("a", bucket(0, 7, 3), bucket(1, 2, 3)))
 	r := &syncer.Round{Partition: 17, Writer: "reader", ReadOnly: true, Keys: []syncer.KeyRound{

@@ -41,8 +41,8 @@ func testRepublish(t *testing.T, s syncer.Store) {
 	}
 }
 
-// testRepublishKeepsZero restores the newest bucket of a level that is zero, twice: it says how far back the level is complete. One that has
-// been counted in since is left as it is.
+// testRepublishKeepsZero restores the newest bucket of a level that is zero, twice: it says how far
+// back the level is complete. One that has been counted in since is left as it is.
 func testRepublishKeepsZero(t *testing.T, s syncer.Store) {
 	apply(t, s, "v", 1, key("a", bucket(0, 0, 5), bucket(1, 2, 7)))
 	for range 2 {
