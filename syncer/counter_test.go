@@ -129,10 +129,12 @@ func TestAddIsVisibleAtOnceAndReachesTheStore(t *testing.T) {
 func TestColdKeyIsLoaded(t *testing.T) {
 	store := embedded.New(embedded.Options{})
 	clk := &clock{now: t0}
-	one := open(t, syncer.Options{Store: store, Now: clk.Now})
+	// They flush when they are told to: what one has flushed by itself it hears no more of with the next.
+	opt := syncer.Options{Store: store, Now: clk.Now, FlushInterval: time.Hour}
+	one := open(t, opt)
 	add(t, one, "a", 3, 0)
 	flush(t, one)
-	two := open(t, syncer.Options{Store: store, Now: clk.Now})
+	two := open(t, opt)
 	if res := acquire(t, two, "a", 1, 0, limits(60_000, 3)); res.Allowed || res.Checks[0].Limits[0].Count != 3 {
 		t.Errorf("acquire on a cold key: %+v", res)
 	}
