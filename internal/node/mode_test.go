@@ -20,7 +20,7 @@ func (still) Clock(context.Context, func() time.Time) (time.Duration, error) { r
 func (still) Health() node.StoreHealth                                       { return node.StoreHealth{Up: true} }
 
 // alone returns a node without a cluster.
-func alone(t *testing.T, opt node.Options) *node.Node {
+func alone(t testing.TB, opt node.Options) *node.Node {
 	t.Helper()
 	l, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
 	if err != nil {
