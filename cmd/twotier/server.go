@@ -20,6 +20,7 @@ import (
 	"twotier/internal/node"
 	"twotier/internal/peer"
 	"twotier/internal/reload"
+	"twotier/internal/storeclock"
 	"twotier/ring"
 	"twotier/syncer"
 )
@@ -28,7 +29,7 @@ import (
 type server struct {
 	cfg    config.Config
 	log    *slog.Logger
-	clock  *node.Clock
+	clock  *storeclock.Clock
 	store  stores
 	ring   *ring.Ring             // nil without a cluster
 	peers  *peer.Client           // the same
@@ -42,7 +43,7 @@ type server struct {
 
 // newServer makes the parts. Without Redis the store is the embedded one that is given, or one of its own.
 func newServer(ctx context.Context, cfg config.Config, shared *embedded.Store, log *slog.Logger) (s *server, err error) {
-	s = &server{cfg: cfg, log: log, clock: node.NewClock(nil, nil), files: reload.New(log)}
+	s = &server{cfg: cfg, log: log, clock: storeclock.New(nil, nil), files: reload.New(log)}
 	web := httpapi.Options{
 		Listen: cfg.Listen, Admin: cfg.Admin, PeerListen: cfg.Peer, RequestTimeout: cfg.RequestTimeout, Logger: log,
 	}
@@ -123,7 +124,7 @@ func ackOf(cfg config.Config) syncer.Ack {
 	return map[string]syncer.Ack{"redis": syncer.AckStore, "replica": syncer.AckReplica, "disk": syncer.AckDisk}[cfg.Ack]
 }
 
-func newCounter(cfg config.Config, st stores, clock *node.Clock, log *slog.Logger) (*syncer.Counter, error) {
+func newCounter(cfg config.Config, st stores, clock *storeclock.Clock, log *slog.Logger) (*syncer.Counter, error) {
 	spaces := map[string]syncer.Namespace{}
 	for name, ladder := range st.ladders {
 		spaces[name] = syncer.Namespace{Ladder: ladder, OnCold: syncer.OnCold(cfg.Namespaces[name].OnCold), MaxKeys: cfg.Namespaces[name].MaxKeys}

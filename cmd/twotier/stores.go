@@ -18,6 +18,7 @@ import (
 	"twotier/internal/config"
 	"twotier/internal/embedded"
 	"twotier/internal/node"
+	"twotier/internal/storeclock"
 	"twotier/leaparray"
 	"twotier/redisstore"
 	"twotier/syncer"
@@ -43,7 +44,7 @@ const (
 
 // openStores makes the store that the configuration asks for. A Redis that doesn't fit is refused; one that does not
 // answer is only warned of, unless nothing works without it: the service can count until it comes back.
-func openStores(ctx context.Context, cfg config.Config, shared *embedded.Store, clock *node.Clock, log *slog.Logger) (st stores, err error) {
+func openStores(ctx context.Context, cfg config.Config, shared *embedded.Store, clock *storeclock.Clock, log *slog.Logger) (st stores, err error) {
 	st.ladders = map[string]*leaparray.Ladder{}
 	for name, ns := range cfg.Namespaces {
 		if st.ladders[name], err = leaparray.NewLadder(ns.Ladder...); err != nil {

@@ -19,6 +19,7 @@ import (
 	"twotier/internal/faultproxy"
 	"twotier/internal/node"
 	"twotier/internal/peer"
+	"twotier/internal/storeclock"
 	"twotier/leaparray"
 	"twotier/redisstore"
 	"twotier/ring"
@@ -35,7 +36,7 @@ type bed struct {
 }
 
 // opener makes what a node has beneath it, and what closes that.
-type opener func(clock *node.Clock) (syncer.Store, node.Direct, func() error)
+type opener func(clock *storeclock.Clock) (syncer.Store, node.Direct, func() error)
 
 // server is one node.
 type server struct {
@@ -61,7 +62,7 @@ func (health) Health() node.StoreHealth                                       { 
 func newBed(t testing.TB, nodes int) *bed {
 	t.Helper()
 	store := embedded.New(embedded.Options{})
-	return newBedOver(t, nodes, func(*node.Clock) (syncer.Store, node.Direct, func() error) {
+	return newBedOver(t, nodes, func(*storeclock.Clock) (syncer.Store, node.Direct, func() error) {
 		return store, nil, func() error { return nil }
 	})
 }
@@ -72,7 +73,7 @@ func newRedisBed(t testing.TB, nodes int, url string) *bed {
 	ladder, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
 	must(t, err)
 	place := syncer.Placement{Partitions: 97, Seed: 11}
-	return newBedOver(t, nodes, func(clock *node.Clock) (syncer.Store, node.Direct, func() error) {
+	return newBedOver(t, nodes, func(clock *storeclock.Clock) (syncer.Store, node.Direct, func() error) {
 		store, err := redisstore.New(redisstore.Options{
 			URL: url, Placement: place, Ladders: map[string]*leaparray.Ladder{syncer.DefaultNamespace: ladder},
 		})
@@ -125,7 +126,7 @@ func must(t testing.TB, err error) {
 func (b *bed) start(proxied bool) *server {
 	b.t.Helper()
 	s := &server{id: fmt.Sprint("n", len(b.nodes))}
-	clock := node.NewClock(nil, nil)
+	clock := storeclock.New(nil, nil)
 	store, direct, closed := b.open(clock)
 	b.after = append(b.after, closed)
 	var err error

@@ -19,6 +19,7 @@ import (
 	"twotier/internal/embedded"
 	"twotier/internal/node"
 	"twotier/internal/redistest"
+	"twotier/internal/storeclock"
 	"twotier/leaparray"
 	"twotier/redisstore"
 	"twotier/syncer"
@@ -115,9 +116,9 @@ func start(t *testing.T, k kind, driven bool) *bed {
 	t.Helper()
 	mode := k.mode
 	b := &bed{t: t, mode: mode, expiry: k.expiry, wall: time.UnixMilli(1_763_000_000_000 / 900_000 * 900_000)}
-	clock := node.NewClock(nil, nil)
+	clock := storeclock.New(nil, nil)
 	if driven {
-		clock = node.NewClock(func() time.Time { return b.wall }, func() time.Duration { return time.Duration(b.mono.Load()) })
+		clock = storeclock.New(func() time.Time { return b.wall }, func() time.Duration { return time.Duration(b.mono.Load()) })
 	}
 	b.now = clock.Now
 	opt := node.Options{ID: "acceptance", Clock: clock, Placement: syncer.Placement{Partitions: 97}, Store: plainStore{mode}}

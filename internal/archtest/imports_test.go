@@ -34,12 +34,13 @@ func importMap() map[string][]string {
 		"internal/storetest": {"twotier/syncer", "twotier/leaparray"},
 
 		// One node. Ownership and short-lived answers know nothing of counters, the node nothing of wire formats.
-		"ring":             {memberlist, consistent, xxhash},
-		"internal/near":    {ristretto, xxhash},
-		"internal/idle":    {},
-		"internal/elapsed": {"golang.org/x/sys/unix"},
-		"internal/node":    {"twotier/ring", "twotier/internal/near", "twotier/internal/elapsed", "twotier/syncer", "twotier/leaparray", xxhash},
-		"internal/peer":    {"twotier/internal/node", "twotier/internal/elapsed", "twotier/ring", "twotier/syncer", "twotier/leaparray"},
+		"ring":                {memberlist, consistent, xxhash},
+		"internal/near":       {ristretto, xxhash},
+		"internal/idle":       {},
+		"internal/elapsed":    {"golang.org/x/sys/unix"},
+		"internal/storeclock": {},
+		"internal/node":       {"twotier/ring", "twotier/internal/storeclock", "twotier/internal/near", "twotier/internal/elapsed", "twotier/syncer", "twotier/leaparray", xxhash},
+		"internal/peer":       {"twotier/internal/node", "twotier/internal/elapsed", "twotier/ring", "twotier/syncer", "twotier/leaparray"},
 
 		// The network side knows a node only.
 		"internal/token":  {},

@@ -10,6 +10,7 @@ import (
 	"twotier/internal/embedded"
 	"twotier/internal/node"
 	"twotier/internal/proctest"
+	"twotier/internal/storeclock"
 	"twotier/syncer"
 )
 
@@ -46,7 +47,7 @@ func TestFault18ClockSteps(t *testing.T) {
 	wall := time.UnixMilli(1_763_000_000_000)
 	store := &steppingStore{now: wall}
 	counts := embedded.New(embedded.Options{})
-	clock := node.NewClock(
+	clock := storeclock.New(
 		func() time.Time { mu.Lock(); defer mu.Unlock(); return wall },
 		func() time.Duration { mu.Lock(); defer mu.Unlock(); return mono })
 	place := syncer.Placement{Partitions: 1}
@@ -156,7 +157,7 @@ func TestFault18ClockSteps(t *testing.T) {
 		settle()
 		add(fmt.Sprint("long after ", by))
 	}
-	if doubt := n.Cluster().ClockDoubt; doubt != node.DoubtFar {
+	if doubt := n.Cluster().ClockDoubt; doubt != storeclock.DoubtFar {
 		t.Errorf("the doubt is %q after steps that are too far to follow", doubt)
 	}
 	step(24 * time.Hour) // back where it was

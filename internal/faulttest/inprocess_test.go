@@ -17,6 +17,7 @@ import (
 	"twotier/internal/node"
 	"twotier/internal/proctest"
 	"twotier/internal/redistest"
+	"twotier/internal/storeclock"
 	"twotier/leaparray"
 	"twotier/redisstore"
 	"twotier/syncer"
@@ -285,7 +286,7 @@ func TestI9NothingRunsAfterClose(t *testing.T) {
 			func() {
 				p := makeParts(t, nil)
 				p.cutOff = name != "up"
-				n, err := node.New(node.Options{ID: "n", Counter: p.counter, Direct: p.direct, Store: health{p.store}, Clock: node.NewClock(nil, nil), Placement: syncer.Placement{Partitions: 7}})
+				n, err := node.New(node.Options{ID: "n", Counter: p.counter, Direct: p.direct, Store: health{p.store}, Clock: storeclock.New(nil, nil), Placement: syncer.Placement{Partitions: 7}})
 				if err != nil {
 					t.Fatal(err)
 				}

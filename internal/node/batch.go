@@ -32,7 +32,7 @@ func (n *Node) doAll(ctx context.Context, ops []Op, res []Result) {
 				res[i].Err = err
 			}
 		default:
-			n.time.markAll(res)
+			n.markAll(res)
 		}
 	default:
 		n.divide(ctx, ops, res)
@@ -47,7 +47,7 @@ func (n *Node) allHere(ctx context.Context, ops []Op, res []Result) {
 			res[i].Err = n.opt.Direct.Do(ctx, &ops[i], &res[i])
 		}
 	}
-	n.time.markAll(res)
+	n.markAll(res)
 }
 
 // wave is a part of a batch that is carried out at the same time: what has one owner in groups, in the order of the batch, and what has

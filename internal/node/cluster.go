@@ -85,7 +85,7 @@ func (n *Node) Stats() Stats {
 	}
 	offset, skew := n.opt.Clock.Offset()
 	s.ClockOffsetMS, s.ClockSkewMS = offset.Milliseconds(), skew.Milliseconds()
-	s.ClockDoubt = n.time.doubt()
+	s.ClockDoubt = n.time.Doubt()
 	return s
 }
 

@@ -71,7 +71,7 @@ func (n *Node) reserve(ctx context.Context, task *Task, res *Result) error {
 	n.holds.busy.Add(1)
 	defer n.holds.busy.Add(-1)
 	err := n.opt.Counter.Reserve(ctx, task.Hold, &task.Op, res)
-	n.time.mark(res)
+	n.mark(res)
 	if err != nil || !res.Allowed {
 		return err
 	}

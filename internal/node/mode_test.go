@@ -9,6 +9,7 @@ import (
 
 	"twotier/internal/embedded"
 	"twotier/internal/node"
+	"twotier/internal/storeclock"
 	"twotier/leaparray"
 	"twotier/syncer"
 )
@@ -28,7 +29,7 @@ func alone(t testing.TB, opt node.Options) *node.Node {
 	}
 	opt.ID, opt.Store, opt.Placement = "n", still{}, syncer.Placement{Partitions: 1}
 	if opt.Clock == nil {
-		opt.Clock = node.NewClock(nil, nil)
+		opt.Clock = storeclock.New(nil, nil)
 	}
 	opt.Counter, err = syncer.New(syncer.Options{
 		Store: embedded.New(embedded.Options{}), Now: opt.Clock.Now, Placement: opt.Placement,
@@ -71,7 +72,7 @@ func TestCloseDuringAChangeOfMode(t *testing.T) {
 func TestClockAfterASuspension(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var slept atomic.Int64
-		clock := node.NewClock(nil, nil)
+		clock := storeclock.New(nil, nil)
 		n := alone(t, node.Options{Clock: clock, ClockInterval: time.Hour, Asleep: func() time.Duration { return time.Duration(slept.Load()) }})
 		before := clock.Now()
 		slept.Store(int64(40 * time.Minute))

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"twotier/internal/storeclock"
 	"twotier/ring"
 	"twotier/syncer"
 )
@@ -46,7 +47,7 @@ type Options struct {
 	Peers Peers
 	// Store, Clock and Placement are required.
 	Store     Store
-	Clock     *Clock
+	Clock     *storeclock.Clock
 	Placement syncer.Placement
 	// HotRate is how many operations a second on one key others may forward to this node before every node counts the key itself,
 	// and a verdict about it may miss what the others admitted within syncer.Counter.StaleAfter. 0 keeps every key with its owner.
@@ -66,7 +67,7 @@ type Node struct {
 	opt     Options
 	lone    *ring.Table // of a node without a cluster
 	ops     tally
-	time    timekeeper
+	time    *storeclock.Keeper
 	hot     *hotKeys
 	top     topCache
 	tenancy *tenancy
@@ -102,14 +103,10 @@ func New(opt Options) (*Node, error) {
 	if opt.Mode == "" {
 		opt.Mode = ModeTwoTier
 	}
-	if opt.ClockInterval == 0 {
-		opt.ClockInterval = 10 * time.Second
-	}
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
 	n := &Node{opt: opt}
-	n.time.init(&opt)
 	switch {
 	case opt.ID == "" || opt.Store == nil || opt.Clock == nil || opt.Placement.Partitions == 0:
 		return nil, errors.New("node: Options needs ID, Store, Clock and Placement")
@@ -131,6 +128,10 @@ func New(opt Options) (*Node, error) {
 		}
 		n.lone = lone
 	}
+	n.time = storeclock.NewKeeper(storeclock.Options{
+		Clock: opt.Clock, Source: opt.Store, Interval: opt.ClockInterval, Asleep: opt.Asleep,
+		Logger: opt.Logger,
+	})
 	n.mode.Store(&modeTurn{mode: opt.Mode})
 	n.modeMu = newTurnstile()
 	n.holds.init()
@@ -172,13 +173,13 @@ func (n *Node) Open(ctx context.Context, address string) error {
 	if n.opened.Swap(true) {
 		return errors.New("node: opened twice")
 	}
-	n.time.measure(ctx)
+	n.time.Measure(ctx)
 	if n.opt.Counter != nil {
 		if err := n.opt.Counter.Open(ctx); err != nil {
 			return err
 		}
 	}
-	n.spawn(func() { n.time.run(n.run) })
+	n.spawn(func() { n.time.Run(n.run) })
 	if n.opt.Ring != nil {
 		return n.join(ctx, address)
 	}
@@ -281,6 +282,20 @@ func (n *Node) count(op *Op, res *Result, err error) {
 	}
 }
 
+// mark marks an answer whose time can't be believed.
+func (n *Node) mark(res *Result) {
+	if n.time.Doubt() != "" {
+		res.Degraded = true
+	}
+}
+
+// markAll is mark for all answers of a batch.
+func (n *Node) markAll(res []Result) {
+	for i := range res {
+		n.mark(&res[i])
+	}
+}
+
 // Ready returns nil while the node can answer honestly, and why its answers are degraded, if they are.
 func (n *Node) Ready() (degraded []string, err error) {
 	health := n.opt.Store.Health()
@@ -299,7 +314,7 @@ func (n *Node) Ready() (degraded []string, err error) {
 	} else if n.opt.Counter != nil && n.opt.Counter.Stats().DegradedPartitions > 0 {
 		degraded = append(degraded, "Redis has not taken some of the counts")
 	}
-	if why := n.time.doubt(); why != "" {
+	if why := n.time.Doubt(); why != "" {
 		degraded = append(degraded, why.String())
 	}
 	return degraded, nil

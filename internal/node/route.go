@@ -99,7 +99,7 @@ func (n *Node) doInRedis(ctx context.Context, op *Op, res *Result) error {
 	if errors.Is(err, errModeChanged) {
 		return n.do(ctx, op, res)
 	}
-	n.time.mark(res)
+	n.mark(res)
 	return err
 }
 
@@ -157,7 +157,7 @@ func (n *Node) here(ctx context.Context, op *Op, res *Result) error {
 	if err != nil && n.servesFromRedis(op, err) {
 		err = n.opt.Direct.Do(ctx, op, res)
 	}
-	n.time.mark(res)
+	n.mark(res)
 	return err
 }
 
@@ -197,7 +197,7 @@ func (n *Node) foreign(ctx context.Context, op *Op, res *Result, beside bool) er
 	own := *op
 	own.Foreign, own.Beside = true, beside
 	err := n.opt.Counter.Do(ctx, &own, res)
-	n.time.mark(res)
+	n.mark(res)
 	return err
 }
 

@@ -1,6 +1,9 @@
 package node
 
-import "twotier/syncer"
+import (
+	"twotier/internal/storeclock"
+	"twotier/syncer"
+)
 
 // Aliases of what operations are made of, so that callers of a node need to know no other package.
 type (
@@ -122,7 +125,7 @@ type ClusterView struct {
 	ClockOffsetMS int64 `json:"clock_offset_ms"`
 	ClockSkewMS   int64 `json:"clock_skew_ms"`
 	// ClockDoubt is why the time can't be believed, empty if it can.
-	ClockDoubt Doubt `json:"clock_doubt,omitempty"`
+	ClockDoubt storeclock.Doubt `json:"clock_doubt,omitempty"`
 	// SpreadKeys is the number of hot keys of this node that every node counts, LeasedKeys of those of others that this one counts.
 	// StaleAfterMS is how old the news of what others counted may be that a verdict about one, or in place of another node, is based on.
 	SpreadKeys     int   `json:"spread_keys"`
@@ -166,5 +169,5 @@ type Stats struct {
 	Store       StoreHealth
 	// ClockOffsetMS and ClockSkewMS are as in ClusterView.
 	ClockOffsetMS, ClockSkewMS int64
-	ClockDoubt                 Doubt
+	ClockDoubt                 storeclock.Doubt
 }

@@ -12,6 +12,7 @@ import (
 	"twotier/internal/node"
 	"twotier/internal/peer"
 	"twotier/internal/simnet"
+	"twotier/internal/storeclock"
 	"twotier/leaparray"
 	"twotier/ring"
 	"twotier/syncer"
@@ -80,7 +81,7 @@ func (w *world) startAs(i int, id string) (*proc, error) {
 		},
 	})
 	skew := time.Duration(rnd.Int64N(int64(w.plan.skew)+1)) - w.plan.skew/2
-	clock := node.NewClock(func() time.Time { return time.Now().Add(skew + time.Duration(p.step.Load())) }, nil)
+	clock := storeclock.New(func() time.Time { return time.Now().Add(skew + time.Duration(p.step.Load())) }, nil)
 	place := syncer.Placement{Partitions: w.plan.partitions, Seed: 5}
 	ladder, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
 	if err != nil {

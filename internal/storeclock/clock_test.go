@@ -1,4 +1,4 @@
-package node_test
+package storeclock_test
 
 import (
 	"sync"
@@ -6,20 +6,20 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/node"
+	"twotier/internal/storeclock"
 )
 
 const began = 1_763_000_000_000
 
 // driven is a clock whose monotonic time is moved by hand. The wall clock is read once and may then do what it wants.
-func driven() (c *node.Clock, advance func(time.Duration)) {
+func driven() (c *storeclock.Clock, advance func(time.Duration)) {
 	var mono atomic.Int64
 	wall := time.UnixMilli(began)
-	c = node.NewClock(func() time.Time { return wall }, func() time.Duration { return time.Duration(mono.Load()) })
+	c = storeclock.New(func() time.Time { return wall }, func() time.Duration { return time.Duration(mono.Load()) })
 	return c, func(d time.Duration) { mono.Add(int64(d)) }
 }
 
-func at(t *testing.T, c *node.Clock, want int64) {
+func at(t *testing.T, c *storeclock.Clock, want int64) {
 	t.Helper()
 	if got := c.Now() - began; got != want {
 		t.Errorf("%d ms after the start, want %d", got, want)

@@ -1,4 +1,4 @@
-package node
+package storeclock
 
 import "time"
 
@@ -20,11 +20,13 @@ const (
 	farthest = 10 * time.Minute
 )
 
-// Measurement is one reading of the store's clock. All three are by the machine's monotonic clock, which nobody sets.
+// Measurement is one reading of the store's clock. All three are by the machine's monotonic clock,
+// which nobody sets.
 type Measurement struct {
 	// At is when it was taken, counted from any moment.
 	At time.Duration
-	// Ahead is how far the store's clock is ahead of the monotonic one, Wall how far the machine's wall clock is.
+	// Ahead is how far the store's clock is ahead of the monotonic one, Wall how far the machine's
+	// wall clock is.
 	Ahead, Wall time.Duration
 }
 
@@ -64,24 +66,25 @@ func (d Doubt) String() string {
 // It reads no clock. The zero value has believed nothing yet. It is not to be used by several
 // goroutines at the same time.
 type Belief struct {
-	met     bool
-	ahead   time.Duration // what is followed
-	settled time.Duration
-	at      time.Duration // when something was last followed
-	rival   rival
+	started   bool
+	ahead     time.Duration // what is followed
+	settled   time.Duration
+	at        time.Duration // when something was last followed
+	candidate candidate
 }
 
-// rival is a time that is doubted: measurements that agree with each other and not with what is followed.
-type rival struct {
+// candidate is a time that is doubted: measurements that agree with each other and not with what is
+// followed.
+type candidate struct {
 	ahead, since time.Duration
 	samples      int
 	refused      bool // it is settled, and still not followed
 }
 
-// Take takes a measurement in and returns how far ahead the clock that is to be followed is.
+// Take takes a measurement in and returns how far ahead of the monotonic clock the time to follow is.
 func (b *Belief) Take(m Measurement) (ahead time.Duration) {
 	switch {
-	case !b.met:
+	case !b.started:
 		b.settle(m)
 	case apart(m.Ahead, b.settled) <= smallStep+b.drifted(m):
 		b.follow(m)
@@ -89,20 +92,21 @@ func (b *Belief) Take(m Measurement) (ahead time.Duration) {
 	case b.defensible(m):
 		b.settle(m)
 	default:
-		b.rival.refused = true
+		b.candidate.refused = true
 	}
 	return b.ahead
 }
 
-// Doubt says why the time that is followed can't be believed, and how far the store's clock is ahead of it.
+// Doubt says why the time that is followed can't be believed, and how far the store's clock is ahead
+// of it.
 func (b *Belief) Doubt() (why Doubt, off time.Duration) {
 	switch {
-	case b.rival.samples == 0:
+	case b.candidate.samples == 0:
 		return "", 0
-	case b.rival.refused:
-		return DoubtFar, b.rival.ahead - b.ahead
+	case b.candidate.refused:
+		return DoubtFar, b.candidate.ahead - b.ahead
 	}
-	return DoubtStep, b.rival.ahead - b.ahead
+	return DoubtStep, b.candidate.ahead - b.ahead
 }
 
 // drifted is how far clocks may have drifted apart since something was followed.
@@ -111,23 +115,24 @@ func (b *Belief) drifted(m Measurement) time.Duration {
 }
 
 func (b *Belief) settle(m Measurement) {
-	*b = Belief{met: true, ahead: m.Ahead, settled: m.Ahead, at: m.At}
+	*b = Belief{started: true, ahead: m.Ahead, settled: m.Ahead, at: m.At}
 }
 
-// follow takes a small step. What is settled comes after only as far as clocks drift.
+// follow takes a small step. What is settled moves no farther than clocks drift: many small steps in
+// one direction do not add up to a large one.
 func (b *Belief) follow(m Measurement) {
 	most := b.drifted(m)
 	b.settled += min(max(m.Ahead-b.settled, -most), most)
-	b.ahead, b.at, b.rival = m.Ahead, m.At, rival{}
+	b.ahead, b.at, b.candidate = m.Ahead, m.At, candidate{}
 }
 
 // agreed counts a measurement that is doubted, and reports whether enough of them agree.
 func (b *Belief) agreed(m Measurement) bool {
-	if r := &b.rival; r.samples == 0 || apart(m.Ahead, r.ahead) > agreement {
-		*r = rival{ahead: m.Ahead, since: m.At}
+	if c := &b.candidate; c.samples == 0 || apart(m.Ahead, c.ahead) > agreement {
+		*c = candidate{ahead: m.Ahead, since: m.At}
 	}
-	b.rival.samples++
-	return b.rival.samples >= settleSamples && m.At-b.rival.since > settleAfter
+	b.candidate.samples++
+	return b.candidate.samples >= settleSamples && m.At-b.candidate.since > settleAfter
 }
 
 // defensible reports whether a step that is settled may be followed.

@@ -1,0 +1,116 @@
+package storeclock
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Clock is the time that events are counted at: the store's, so that all who share a store share a
+// time. It is driven by the machine's monotonic clock and corrected by what Follow is told, so a
+// step of the wall clock alone changes nothing.
+//
+// It never goes backwards. When it turns out to be behind, it steps forward; when it is ahead, it
+// runs at half speed until the store's clock has caught up.
+type Clock struct {
+	start time.Time
+	wall  func() time.Time
+	mono  func() time.Duration
+	state atomic.Pointer[state]
+	shown atomic.Int64 // the latest answer of Now
+	mu    sync.Mutex   // held by Follow
+}
+
+// state: at monotonic time m the clock shows the later of m + offset, and t0 + half of what has
+// passed since m0.
+type state struct {
+	offset time.Duration // from monotonic time to unix time
+	m0, t0 time.Duration
+	ahead  time.Duration
+}
+
+// deadBand is how small a correction must be to be taken for noise of the measurement.
+const deadBand = time.Millisecond
+
+// New returns a clock that shows the machine's time until it is told better. wall is read once, and
+// for each measurement of the store's clock, mono at every reading; nil means the machine's.
+func New(wall func() time.Time, mono func() time.Duration) *Clock {
+	if wall == nil {
+		wall = time.Now
+	}
+	if mono == nil {
+		began := time.Now()
+		mono = func() time.Duration { return time.Since(began) }
+	}
+	c := &Clock{start: wall(), wall: wall, mono: mono}
+	offset := time.Duration(c.start.UnixNano()) - mono()
+	c.state.Store(&state{offset: offset, t0: offset + mono(), m0: mono()})
+	return c
+}
+
+func (s *state) at(m time.Duration) time.Duration {
+	return max(m+s.offset, s.t0+(m-s.m0)/2)
+}
+
+// Now returns the time in unix milliseconds. A reader that is preempted between loading the state
+// and reading the monotonic clock, while Follow slows the clock down, would be ahead of the next
+// one: so no answer is earlier than one given before. shown is written a thousand times a second at
+// most, so its cache line is shared.
+func (c *Clock) Now() int64 {
+	now := int64(c.state.Load().at(c.mono()) / time.Millisecond)
+	for {
+		shown := c.shown.Load()
+		if now <= shown {
+			return shown
+		}
+		if c.shown.CompareAndSwap(shown, now) {
+			return now
+		}
+	}
+}
+
+// Local returns the machine's time at the start plus what the monotonic clock has counted since, and
+// what the machine slept through: what Follow compares with.
+func (c *Clock) Local() time.Time {
+	s := c.state.Load()
+	return time.Unix(0, int64(c.mono()+s.offset-s.ahead))
+}
+
+// Follow tells the clock how far the store's is ahead of Local. It returns by how much that differs
+// from what was followed so far.
+func (c *Clock) Follow(ahead time.Duration) (step time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	old := c.state.Load()
+	step = ahead - old.ahead
+	if step < deadBand && step > -deadBand {
+		return step
+	}
+	m := c.mono()
+	c.state.Store(&state{offset: old.offset + step, m0: m, t0: old.at(m), ahead: ahead})
+	return step
+}
+
+// Measured returns the measurement that belongs to a reading just taken: the store's clock is ahead
+// of Local by so much.
+func (c *Clock) Measured(ahead time.Duration) Measurement {
+	local := c.Local()
+	return Measurement{At: local.Sub(c.start), Ahead: ahead, Wall: c.wall().Sub(local)}
+}
+
+// Resume tells the clock that the machine was suspended, while its monotonic clock stood still.
+func (c *Clock) Resume(slept time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	old := c.state.Load()
+	m := c.mono()
+	c.state.Store(&state{offset: old.offset + slept, m0: m, t0: old.at(m), ahead: old.ahead})
+}
+
+// Offset returns how far the store's clock is ahead of the machine's, and how far this clock is
+// ahead of the store's because it does not go back.
+func (c *Clock) Offset() (ahead, skew time.Duration) {
+	s := c.state.Load()
+	m := c.mono()
+	return s.ahead, s.at(m) - (m + s.offset)
+}

@@ -1,0 +1,141 @@
+package storeclock
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Source is a clock that can be asked for its time: the store's.
+type Source interface {
+	// Clock returns how far it is ahead of a local one.
+	Clock(ctx context.Context, local func() time.Time) (ahead time.Duration, err error)
+}
+
+// Options configure a [Keeper].
+type Options struct {
+	// Clock is what is kept, Source what it follows. Required.
+	Clock  *Clock
+	Source Source
+	// Interval is how often the source is asked while nothing is wrong with it. Default: 10 s.
+	Interval time.Duration
+	// Asleep returns for how long the machine has been suspended in all, see elapsed.Asleep. Nil if
+	// that is not known: then what a suspension took looks like a step of the source's clock.
+	Asleep func() time.Duration
+	// Logger is told when the clock is doubted, and when it no longer is. Default: none.
+	Logger *slog.Logger
+}
+
+// Keeper has a Clock follow a Source, as far as that can be believed. Its methods may be called at
+// the same time.
+type Keeper struct {
+	opt Options
+	why atomic.Pointer[Doubt]
+
+	mu     sync.Mutex
+	belief Belief
+	slept  time.Duration // what the clock has been told of
+}
+
+// NewKeeper returns a keeper that has asked for nothing yet.
+func NewKeeper(opt Options) *Keeper {
+	if opt.Interval == 0 {
+		opt.Interval = 10 * time.Second
+	}
+	if opt.Asleep == nil {
+		opt.Asleep = func() time.Duration { return 0 }
+	}
+	if opt.Logger == nil {
+		opt.Logger = slog.New(slog.DiscardHandler)
+	}
+	k := &Keeper{opt: opt, slept: opt.Asleep()}
+	k.why.Store(new(Doubt))
+	return k
+}
+
+// Doubt says why the time can't be believed at this moment, "" if it can. It is for the hot path: it
+// takes no lock.
+func (k *Keeper) Doubt() Doubt { return *k.why.Load() }
+
+const (
+	// watchInterval is how often it is looked whether the machine was suspended, and how often the
+	// source is asked while there is a doubt.
+	watchInterval = time.Second
+	// measureTimeout bounds one measurement.
+	measureTimeout = time.Second
+	// leastSleep is the shortest suspension that is told apart from noise: the two clocks that show
+	// it are not read at the same instant.
+	leastSleep = 100 * time.Millisecond
+)
+
+// Run measures again and again, until ctx is done.
+func (k *Keeper) Run(ctx context.Context) {
+	ticker := time.NewTicker(min(k.opt.Interval, watchInterval))
+	defer ticker.Stop()
+	asked := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if k.resume() || k.Doubt() != "" || time.Since(asked) >= k.opt.Interval {
+			k.Measure(ctx)
+			asked = time.Now()
+		}
+	}
+}
+
+// resume tells the clock if the machine was suspended.
+func (k *Keeper) resume() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	slept := k.opt.Asleep() - k.slept
+	if slept < leastSleep {
+		return false
+	}
+	k.slept += slept
+	k.opt.Clock.Resume(slept)
+	k.opt.Logger.Info("the machine was suspended", "time", slept)
+	return true
+}
+
+// Measure asks the source for its time once. If it does not answer within a second, or before ctx is
+// done, the clock goes on as it is.
+func (k *Keeper) Measure(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
+	defer cancel()
+	k.resume() // or what it slept through would be taken for a step
+	ahead, err := k.opt.Source.Clock(ctx, k.opt.Clock.Local)
+	if err != nil {
+		return // the store's health says so
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	first := !k.belief.started
+	step := k.opt.Clock.Follow(k.belief.Take(k.opt.Clock.Measured(ahead)))
+	if !first && apart(step, 0) > smallStep {
+		k.opt.Logger.Warn("the store's clock has stepped, and is followed", "step", step)
+	}
+	k.judgeLocked()
+}
+
+// judgeLocked notes what is to be doubted now, and logs it when that changes.
+func (k *Keeper) judgeLocked() {
+	why, off := k.belief.Doubt()
+	if _, skew := k.opt.Clock.Offset(); why == "" && skew > smallStep {
+		why, off = DoubtSlow, -skew
+	}
+	if why == k.Doubt() {
+		return
+	}
+	k.why.Store(&why)
+	if why == "" {
+		k.opt.Logger.Info("the time is believed again")
+		return
+	}
+	k.opt.Logger.Warn("the time is in doubt: answers are degraded", "why", why.String(),
+		"store_ahead", off)
+}

@@ -1,0 +1,99 @@
+package storeclock_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier/internal/storeclock"
+)
+
+// source is a store's clock that is set by hand, and does not answer while it is down.
+type source struct {
+	ahead atomic.Int64
+	asked atomic.Int64
+	down  atomic.Bool
+}
+
+func (s *source) Clock(context.Context, func() time.Time) (time.Duration, error) {
+	s.asked.Add(1)
+	if s.down.Load() {
+		return 0, errors.New("down")
+	}
+	return time.Duration(s.ahead.Load()), nil
+}
+
+// keep runs a keeper in a bubble whose time the test passes.
+func keep(t *testing.T, opt storeclock.Options) (k *storeclock.Keeper, s *source) {
+	s = new(source)
+	opt.Clock, opt.Source = storeclock.New(nil, nil), s
+	k = storeclock.NewKeeper(opt)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { k.Run(ctx); close(done) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return k, s
+}
+
+// TestKeeperDoubtsAStepUntilItIsSettled has the source's clock step by a day: it is asked each second
+// from the moment that was noticed, doubted all the time, and believed at once when it is back.
+func TestKeeperDoubtsAStepUntilItIsSettled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, s := keep(t, storeclock.Options{})
+		k.Measure(t.Context())
+		if doubt := k.Doubt(); doubt != "" {
+			t.Fatalf("doubt %q after the first measurement", doubt)
+		}
+		s.ahead.Store(int64(day))
+		time.Sleep(10*time.Second + time.Millisecond)
+		if doubt := k.Doubt(); doubt != storeclock.DoubtStep {
+			t.Fatalf("doubt %q after a step of a day", doubt)
+		}
+		asked := s.asked.Load()
+		time.Sleep(20 * time.Second)
+		if more := s.asked.Load() - asked; more != 20 {
+			t.Errorf("asked %d times in 20 s of doubt, want every second", more)
+		}
+		s.ahead.Store(0)
+		time.Sleep(time.Second)
+		if doubt := k.Doubt(); doubt != "" {
+			t.Errorf("doubt %q when the clock is right again", doubt)
+		}
+	})
+}
+
+// TestKeeperWithoutAnAnswer goes on as before: that the source is down is no reason for doubt.
+func TestKeeperWithoutAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, s := keep(t, storeclock.Options{Interval: 5 * time.Second})
+		s.ahead.Store(int64(3 * time.Second))
+		k.Measure(t.Context())
+		s.down.Store(true)
+		s.ahead.Store(int64(day))
+		time.Sleep(time.Minute + time.Millisecond)
+		if doubt := k.Doubt(); doubt != "" || s.asked.Load() != 13 {
+			t.Errorf("doubt %q after asking %d times, want none after 13", doubt, s.asked.Load())
+		}
+	})
+}
+
+// TestKeeperRunsSlowlyRatherThanBack says so while the clock waits for a source that was set back by
+// a step that is settled.
+func TestKeeperRunsSlowlyRatherThanBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, s := keep(t, storeclock.Options{})
+		k.Measure(t.Context())
+		s.ahead.Store(int64(-5 * time.Second))
+		time.Sleep(73*time.Second + time.Millisecond) // noticed after 10 s, settled a minute later
+		if doubt := k.Doubt(); doubt != storeclock.DoubtSlow {
+			t.Errorf("doubt %q while the clock is ahead of the source's", doubt)
+		}
+		time.Sleep(10 * time.Second)
+		if doubt := k.Doubt(); doubt != "" {
+			t.Errorf("doubt %q once the source has caught up", doubt)
+		}
+	})
+}
