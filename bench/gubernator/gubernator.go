@@ -18,10 +18,15 @@ import (
 	"twotier/bench/proc"
 )
 
-// Cluster is a number of gubernator daemons that own the keys between them. A decision is asked of one after the other, in
-// this process and without a network in between; a daemon that does not own a key asks its owner by gRPC over the loopback
-// interface, as it would anywhere. Every rule is a token bucket of its own: a fixed window that begins with its first event. It
-// runs on its own clock, and what one rule has counted stays counted when another refuses.
+// Cluster is a number of gubernator daemons that own the keys between them. A decision is asked of
+// one after the other, in this process and without a network in between; a daemon that does not
+// own a key asks its owner by gRPC over the loopback interface, as it would anywhere. Every rule
+// is a token bucket of its own: a fixed window that begins with its first event. It runs on its
+// own clock, and what one rule has counted stays counted when another refuses. Nor are the rules
+// of one call carried out in order: each that has another owner is asked of it by a goroutine of
+// its own. So when several events of a key are decided in one call, the event that one rule lets
+// through may be another than the one that the next rule does, and none is admitted although there
+// was room.
 type Cluster struct {
 	daemons []*guber.Daemon
 	next    atomic.Uint32

@@ -8,6 +8,14 @@ import (
 	"twotier/bench/limiter"
 )
 
+var (
+	hour = limiter.Limit{Window: 3_600_000, Max: 4}
+	day  = limiter.Limit{Window: 86_400_000, Max: 6}
+)
+
+// Whichever node is asked, one by one or many at a time, each rule of each key admits its most and
+// no more. The many have one rule each: events under several rules that are decided together may
+// be refused although there is room, see Cluster.
 func TestClusterCountsOnce(t *testing.T) {
 	for _, nodes := range []int{1, 3} {
 		c, err := gubernator.Start(t.Context(), nodes)
@@ -15,26 +23,23 @@ func TestClusterCountsOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		limits := []limiter.Limit{{Window: 3_600_000, Max: 4}, {Window: 86_400_000, Max: 6}}
-		var calls []limiter.Call
-		admitted := 0
-		for i := range 30 {
-			check := []limiter.Check{{Key: fmt.Sprint("k", i%5), N: 1, Limits: limits}}
-			calls = append(calls, limiter.Call{Checks: check})
-			if i%2 == 0 {
-				continue
-			}
-			ok, err := c.AcquireAll(t.Context(), check, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if ok {
-				admitted++
+		const keys, before = 5, 3
+		for i := range keys * before {
+			check := limiter.Check{Key: fmt.Sprint("k", i%keys), N: 1, Limits: []limiter.Limit{hour, day}}
+			if ok, err := c.AcquireAll(t.Context(), []limiter.Check{check}, 0); err != nil || !ok {
+				t.Fatalf("%s: call %d: allowed=%t, %v", c.Name(), i, ok, err)
 			}
 		}
-		n, err := c.AcquireEach(t.Context(), calls)
-		if err != nil || admitted+n != 5*4 {
-			t.Errorf("%s: %d and %d of 5 keys with room for 4, %v", c.Name(), admitted, n, err)
+		for _, rule := range []limiter.Limit{hour, day} {
+			var calls []limiter.Call
+			for i := range keys * 2 * int(rule.Max) {
+				check := limiter.Check{Key: fmt.Sprint("k", i%keys), N: 1, Limits: []limiter.Limit{rule}}
+				calls = append(calls, limiter.Call{Checks: []limiter.Check{check}})
+			}
+			n, err := c.AcquireEach(t.Context(), calls)
+			if want := keys * (int(rule.Max) - before); err != nil || n != want {
+				t.Errorf("%s: %d of %d admitted where there was room for %d, %v", c.Name(), n, len(calls), want, err)
+			}
 		}
 	}
 }
