@@ -12,6 +12,7 @@ import (
 
 	"twotier/httpapi"
 	"twotier/internal/node"
+	"twotier/internal/rpc"
 )
 
 // newServer returns a server that is not listening.
@@ -173,7 +174,7 @@ func TestServiceErrors(t *testing.T) {
 		retry         bool
 	}{
 		{fmt.Errorf("load: %w", node.ErrUnavailable), "POST /v1/add", `{"key":"k"}`, 503, `"detail":"load: unavailable"}`, true},
-		{fmt.Errorf("node b: %w", node.ErrUnreachable), "POST /v1/reset", `{"key":"k"}`, 503, `"detail":"node b: the node can't be reached"}`, true},
+		{fmt.Errorf("node b: %w", rpc.ErrUnreachable), "POST /v1/reset", `{"key":"k"}`, 503, `"detail":"node b: the node can't be reached"}`, true},
 		{node.ErrClosed, "POST /v1/add", `{"key":"k"}`, 503, `"detail":"closed"}`, true},
 		{node.ErrOverload, "POST /v1/add", `{"key":"k"}`, 429, `"detail":"overloaded"}`, true},
 		{node.ErrUnknownOutcome, "POST /v1/add", `{"key":"k"}`, 503, `"detail":"unknown outcome","outcome":"unknown"}`, true},

@@ -11,6 +11,7 @@ import (
 
 	"twotier/httpapi"
 	"twotier/internal/node"
+	"twotier/internal/rpc"
 )
 
 func TestOwnersOnRequest(t *testing.T) {
@@ -135,22 +136,22 @@ func TestPeerTransport(t *testing.T) {
 			t.Errorf("%d bytes came back as %d, %v", len(message), len(reply), err)
 		}
 	}
-	if _, err := w.Send(ctx, address, nil); !errors.Is(err, node.ErrRefused) || !strings.Contains(fmt.Sprint(err), "403") {
+	if _, err := w.Send(ctx, address, nil); !errors.Is(err, rpc.ErrRefused) || !strings.Contains(fmt.Sprint(err), "403") {
 		t.Errorf("a message that is refused: %v", err)
 	}
 	if _, err := w.Send(ctx, address, bytes.Repeat([]byte("x"), 5<<20)); err == nil {
 		t.Error("5 MiB are too much")
 	}
-	if _, err := w.Send(ctx, "127.0.0.1:1", []byte("x")); !errors.Is(err, node.ErrUnreachable) {
+	if _, err := w.Send(ctx, "127.0.0.1:1", []byte("x")); !errors.Is(err, rpc.ErrUnreachable) {
 		t.Errorf("nobody is there: %v", err)
 	}
 	stranger := httpapi.NewPeerTransport(func(int) string { return "" })
 	defer stranger.Close()
-	if _, err := stranger.Send(ctx, address, large); !errors.Is(err, node.ErrRefused) || !strings.Contains(fmt.Sprint(err), "403") {
+	if _, err := stranger.Send(ctx, address, large); !errors.Is(err, rpc.ErrRefused) || !strings.Contains(fmt.Sprint(err), "403") {
 		t.Errorf("a message without a pass: %v", err)
 	}
 	_, alone := open(t, httpapi.Options{Service: newFake()})
-	if _, err := w.Send(ctx, alone, []byte("x")); !errors.Is(err, node.ErrRefused) {
+	if _, err := w.Send(ctx, alone, []byte("x")); !errors.Is(err, rpc.ErrRefused) {
 		t.Errorf("a node without a cluster: %v", err)
 	}
 }

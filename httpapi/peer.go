@@ -13,7 +13,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier/internal/idle"
-	"twotier/internal/node"
+	"twotier/internal/rpc"
 )
 
 // Peer takes the messages of other nodes; package peer has the real one.
@@ -124,7 +124,7 @@ func (t *PeerTransport) Send(ctx context.Context, address string, message []byte
 		}
 	}
 	if errors.Is(err, errStale) {
-		err = fmt.Errorf("%w: %w", node.ErrUnreachable, err)
+		err = fmt.Errorf("%w: %w", rpc.ErrUnreachable, err)
 	}
 	if err != nil {
 		return nil, err
@@ -132,7 +132,7 @@ func (t *PeerTransport) Send(ctx context.Context, address string, message []byte
 	if code := resp.StatusCode(); code != fasthttp.StatusOK {
 		err := fmt.Errorf("%s answers %d: %s", address, code, clip(resp.Body()))
 		if code == fasthttp.StatusForbidden || code == fasthttp.StatusNotFound || code == fasthttp.StatusServiceUnavailable {
-			err = fmt.Errorf("%w: %w", node.ErrRefused, err)
+			err = fmt.Errorf("%w: %w", rpc.ErrRefused, err)
 		}
 		return nil, err
 	}
@@ -184,9 +184,9 @@ func shakeHands(c *peerConn, cfg *tls.Config, by time.Time) (net.Conn, error) {
 	if err := secure.HandshakeContext(ctx); err != nil {
 		_ = c.Close()
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("%w: %w", node.ErrLate, err)
+			return nil, fmt.Errorf("%w: %w", rpc.ErrLate, err)
 		}
-		return nil, fmt.Errorf("%w: %w", node.ErrUnreachable, err)
+		return nil, fmt.Errorf("%w: %w", rpc.ErrUnreachable, err)
 	}
 	c.Conn, c.fresh = secure, true
 	return c, nil
@@ -196,10 +196,10 @@ func shakeHands(c *peerConn, cfg *tls.Config, by time.Time) (net.Conn, error) {
 func dialPeer(address string, timeout time.Duration) (net.Conn, error) {
 	c, err := (&net.Dialer{Timeout: timeout, KeepAlive: peerKeepAlive}).Dial("tcp", address)
 	if slow, ok := errors.AsType[net.Error](err); ok && slow.Timeout() {
-		return nil, fmt.Errorf("%w: %w", node.ErrLate, err)
+		return nil, fmt.Errorf("%w: %w", rpc.ErrLate, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", node.ErrUnreachable, err)
+		return nil, fmt.Errorf("%w: %w", rpc.ErrUnreachable, err)
 	}
 	return &peerConn{Conn: c, raw: c}, nil
 }

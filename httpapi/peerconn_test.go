@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"twotier/httpapi"
-	"twotier/internal/node"
+	"twotier/internal/rpc"
 )
 
 // hanger answers messages, and keeps its connections so that a test can close them.
@@ -106,7 +106,7 @@ func TestPeerConnectionClosedWhileIdle(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.stop()
-	if _, err := send(); !errors.Is(err, node.ErrUnreachable) {
+	if _, err := send(); !errors.Is(err, rpc.ErrUnreachable) {
 		t.Errorf("a node that is gone: %v, want one that can't be reached", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier/internal/node"
+	"twotier/internal/rpc"
 )
 
 // problemKind is what problems of one sort have in common.
@@ -124,7 +125,7 @@ func (s *Server) problemOf(err error, write bool) *problem {
 		return &problem{kind: kindUnavailable, detail: "no answer in time"}
 	case errors.Is(err, node.ErrOverload):
 		return &problem{kind: kindOverload, detail: err.Error()}
-	case errors.Is(err, node.ErrUnavailable), errors.Is(err, node.ErrClosed), errors.Is(err, node.ErrUnreachable):
+	case errors.Is(err, node.ErrUnavailable), errors.Is(err, node.ErrClosed), errors.Is(err, rpc.ErrUnreachable):
 		return &problem{kind: kindUnavailable, detail: err.Error()}
 	}
 	s.log.Error("unexpected error of an operation", "err", err)

@@ -73,6 +73,15 @@ type Check struct {
 	Limits []Limit
 }
 
+// AppendName appends what tells a key from all others: its namespace, which may be given by two
+// names or none if it is the default one, a zero byte and the key.
+func (c *Check) AppendName(b []byte) []byte {
+	if !isDefault(c.NS) {
+		b = append(b, c.NS...)
+	}
+	return append(append(b, 0), c.Key...)
+}
+
 // Op is one operation. Add and Count have exactly one check, Acquire one or more.
 type Op struct {
 	Kind Kind

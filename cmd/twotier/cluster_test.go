@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"twotier/internal/node"
+	"twotier/internal/rpc"
 )
 
 // view is the cluster as a node sees it, with what every member says of itself.
@@ -153,9 +154,9 @@ func fieldOfSeveral(t *testing.T, n *node.Node, checks, wrong int) {
 // long enough: told that it was not confirmed it gives up, so it can't be confirmed any more.
 func TestAnsweredOutcomeIsFinal(t *testing.T) {
 	s := startDemo(t)[0]
-	serve := func(task node.Task) error {
+	serve := func(task rpc.Task) error {
 		var res [1]node.Result
-		s.node.Serve(t.Context(), []node.Task{task}, res[:])
+		s.node.Serve(t.Context(), []rpc.Task{task}, res[:])
 		return res[0].Err
 	}
 	for i := range 100 {
@@ -164,13 +165,13 @@ func TestAnsweredOutcomeIsFinal(t *testing.T) {
 		if err != nil || answer.(*node.OutcomeAnswer).Confirmed {
 			t.Fatalf("%+v, %v", answer, err)
 		}
-		reserve := node.Task{Verb: node.VerbReserve, Hold: hold, Decider: s.ring.Name(), Op: node.Op{Kind: node.Acquire, Checks: []node.Check{check}}}
+		reserve := rpc.Task{Verb: rpc.VerbReserve, Reservation: hold, Coordinator: s.ring.Name(), Op: node.Op{Kind: node.Acquire, Checks: []node.Check{check}}}
 		if err := serve(reserve); errors.Is(err, node.ErrElsewhere) {
 			continue // another node's key
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		if err := serve(node.Task{Verb: node.VerbConfirm, Hold: hold, Decider: s.ring.Name()}); !errors.Is(err, node.ErrUnavailable) {
+		if err := serve(rpc.Task{Verb: rpc.VerbConfirm, Reservation: hold, Coordinator: s.ring.Name()}); !errors.Is(err, node.ErrUnavailable) {
 			t.Errorf("confirmed after another node was told that it was not: %v", err)
 		}
 		return

@@ -33,21 +33,32 @@ func importMap() map[string][]string {
 		"internal/embedded":  {"twotier/syncer", "twotier/leaparray"},
 		"internal/storetest": {"twotier/syncer", "twotier/leaparray"},
 
-		// One node. Ownership and short-lived answers know nothing of counters, the node nothing of wire formats.
+		// One node: its parts, which know nothing of it, and itself, which knows no wire format.
 		"ring":                {memberlist, consistent, xxhash},
 		"internal/near":       {ristretto, xxhash},
 		"internal/idle":       {},
 		"internal/elapsed":    {"golang.org/x/sys/unix"},
 		"internal/storeclock": {},
-		"internal/node":       {"twotier/ring", "twotier/internal/storeclock", "twotier/internal/near", "twotier/internal/elapsed", "twotier/syncer", "twotier/leaparray", xxhash},
-		"internal/peer":       {"twotier/internal/node", "twotier/internal/elapsed", "twotier/ring", "twotier/syncer", "twotier/leaparray"},
+		"internal/retry":      {},
+		"internal/rpc":        {"twotier/ring", "twotier/syncer"},
+		"internal/node": {
+			"twotier/ring", "twotier/internal/rpc", "twotier/internal/retry", "twotier/internal/storeclock",
+			"twotier/internal/near", "twotier/internal/elapsed", "twotier/syncer", "twotier/leaparray", xxhash,
+		},
+		"internal/peer": {
+			"twotier/internal/rpc", "twotier/internal/node", "twotier/internal/elapsed", "twotier/ring",
+			"twotier/syncer", "twotier/leaparray",
+		},
 
 		// The network side knows a node only.
 		"internal/token":  {},
 		"internal/reload": {},
 		"internal/certs":  {},
-		"httpapi":         {"twotier/internal/node", "twotier/internal/idle", "twotier/internal/token", fasthttp, fastjson},
-		"httpapi/client":  {"twotier/internal/idle", fasthttp, xxhash},
+		"httpapi": {
+			"twotier/internal/rpc", "twotier/internal/node", "twotier/internal/idle", "twotier/internal/token",
+			fasthttp, fastjson,
+		},
+		"httpapi/client": {"twotier/internal/idle", fasthttp, xxhash},
 
 		// The program: the only place that knows everything.
 		"internal/config": {"twotier/leaparray"},

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"twotier/internal/retry"
+	"twotier/internal/rpc"
 	"twotier/syncer"
 )
 
@@ -55,11 +57,11 @@ func (a *crossing) unreserved(ctx context.Context, res *Result, errs []error) er
 		return invalid
 	case errors.Is(err, syncer.ErrElsewhere), errors.Is(err, syncer.ErrUnknownOutcome):
 		return syncer.ErrElsewhere
-	case !errors.Is(err, ErrUnreachable):
+	case !errors.Is(err, rpc.ErrUnreachable):
 		return err
 	}
 	for i, err := range errs {
-		if errors.Is(err, ErrUnreachable) && !a.decides(&a.parts[i]) {
+		if errors.Is(err, rpc.ErrUnreachable) && !a.decides(&a.parts[i]) {
 			return syncer.ErrElsewhere
 		}
 	}
@@ -99,7 +101,7 @@ func (a *crossing) decider() string {
 }
 
 // each has all nodes carry out a task at the same time.
-func (a *crossing) each(ctx context.Context, task func(p *part) Task) []error {
+func (a *crossing) each(ctx context.Context, task func(p *part) rpc.Task) []error {
 	errs := make([]error, len(a.parts))
 	var done sync.WaitGroup
 	for i := range a.parts {
@@ -110,13 +112,13 @@ func (a *crossing) each(ctx context.Context, task func(p *part) Task) []error {
 }
 
 // ask has one node carry out a task.
-func (a *crossing) ask(ctx context.Context, p *part, task Task) error {
+func (a *crossing) ask(ctx context.Context, p *part, task rpc.Task) error {
 	if p.to == nil {
 		return p.named(a.n.serveOther(ctx, &task, &p.res))
 	}
 	var res [1]Result
-	a.n.opt.Peers.Do(ctx, p.to, []Task{task}, res[:])
-	if task.Verb == VerbReserve {
+	a.n.opt.Peers.Do(ctx, p.to, []rpc.Task{task}, res[:])
+	if task.Verb == rpc.VerbReserve {
 		p.res = res[0]
 	}
 	return p.named(res[0].Err)
@@ -142,13 +144,13 @@ func (p *part) named(err error) error {
 }
 
 func (a *crossing) reserve(ctx context.Context) []error {
-	return a.each(ctx, func(p *part) Task {
+	return a.each(ctx, func(p *part) rpc.Task {
 		op := *a.op
 		op.Checks = make([]Check, len(p.checks))
 		for k, i := range p.checks {
 			op.Checks[k] = a.op.Checks[i]
 		}
-		return Task{Verb: VerbReserve, Op: op, Hold: a.id, Decider: a.decider()}
+		return rpc.Task{Verb: rpc.VerbReserve, Op: op, Reservation: a.id, Coordinator: a.decider()}
 	})
 }
 
@@ -166,7 +168,7 @@ func (a *crossing) undo() {
 	a.n.spawn(func() {
 		ctx, cancel := context.WithTimeout(a.n.run, holdTime)
 		defer cancel()
-		_ = a.each(ctx, func(*part) Task { return Task{Verb: VerbUndo, Hold: a.id} })
+		_ = a.each(ctx, func(*part) rpc.Task { return rpc.Task{Verb: rpc.VerbUndo, Reservation: a.id} })
 	})
 }
 
@@ -191,8 +193,8 @@ func (a *crossing) confirm(ctx context.Context) error {
 	return nil
 }
 
-func (a *crossing) confirmation(ack Ack) Task {
-	return Task{Verb: VerbConfirm, Hold: a.id, Decider: a.decider(), Op: Op{Ack: ack}}
+func (a *crossing) confirmation(ack Ack) rpc.Task {
+	return rpc.Task{Verb: rpc.VerbConfirm, Reservation: a.id, Coordinator: a.decider(), Op: Op{Ack: ack}}
 }
 
 // follow tells all what the first decided, after the time of the operation or without knowing it so
@@ -211,17 +213,17 @@ func (a *crossing) follow() {
 }
 
 // insist has all nodes but the first carry out a task, and tells those that can't be reached again for as long as there is time.
-func (a *crossing) insist(ctx context.Context, task Task) error {
+func (a *crossing) insist(ctx context.Context, task rpc.Task) error {
 	errs := make([]error, len(a.parts))
 	var done sync.WaitGroup
 	for i := 1; i < len(a.parts); i++ {
 		done.Go(func() {
 			for {
 				errs[i] = a.ask(ctx, &a.parts[i], task)
-				if !errors.Is(errs[i], ErrUnreachable) || ctx.Err() != nil {
+				if !errors.Is(errs[i], rpc.ErrUnreachable) || ctx.Err() != nil {
 					return
 				}
-				pause(ctx, insistPause)
+				retry.Pause(ctx, insistPause)
 			}
 		})
 	}
@@ -293,9 +295,9 @@ func (a *crossing) settle(res *Result) {
 
 // reserved is how much a node reserved of the key of a check.
 func (a *crossing) reserved(p *part, at int) (n int64) {
-	name := nameOf(nil, &a.op.Checks[at])
+	name := a.op.Checks[at].AppendName(nil)
 	for _, i := range p.checks {
-		if o := &a.op.Checks[i]; bytes.Equal(nameOf(nil, o), name) {
+		if o := &a.op.Checks[i]; bytes.Equal(o.AppendName(nil), name) {
 			n += o.N
 		}
 	}

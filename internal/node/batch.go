@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"twotier/internal/rpc"
 	"twotier/ring"
 	"twotier/syncer"
 )
@@ -95,7 +96,7 @@ func (w *wave) collides(op *Op, one bool) bool {
 	}
 	var b [384]byte
 	for i := range op.Checks {
-		if across, taken := w.keys[string(nameOf(b[:0], &op.Checks[i]))]; across || taken && !one {
+		if across, taken := w.keys[string(op.Checks[i].AppendName(b[:0]))]; across || taken && !one {
 			return true
 		}
 	}
@@ -109,7 +110,7 @@ func (w *wave) note(op *Op, one bool) {
 	}
 	var b [384]byte
 	for i := range op.Checks {
-		w.keys[string(nameOf(b[:0], &op.Checks[i]))] = !one
+		w.keys[string(op.Checks[i].AppendName(b[:0]))] = !one
 	}
 }
 
@@ -177,7 +178,7 @@ func (n *Node) groupHere(ctx context.Context, group []int, ops []Op, res []Resul
 
 // groupThere has another node carry out the operations at the given positions.
 func (n *Node) groupThere(ctx context.Context, to *ring.Member, group []int, ops []Op, res []Result) {
-	tasks, out := make([]Task, len(group)), make([]Result, len(group))
+	tasks, out := make([]rpc.Task, len(group)), make([]Result, len(group))
 	for k, i := range group {
 		tasks[k].Op, out[k] = ops[i], res[i]
 	}

@@ -41,14 +41,6 @@ func (d *denials) close() {
 	}
 }
 
-// nameOf appends the name of a key with its namespace, of which the default one has two names.
-func nameOf(b []byte, c *Check) []byte {
-	if string(c.NS) != syncer.DefaultNamespace {
-		b = append(b, c.NS...)
-	}
-	return append(append(b, 0), c.Key...)
-}
-
 // remembers reports whether an operation can be refused, or its refusal be remembered.
 func (d *denials) remembers(op *Op) bool {
 	return d.cache != nil && op.Kind == syncer.Acquire && len(op.Checks) == 1 && op.TS == 0 && !op.CountDenied
@@ -63,7 +55,7 @@ func (d *denials) note(op *Op, res *Result) {
 	var b [384]byte
 	switch {
 	case c.N < 0:
-		d.cache.Forget(nameOf(b[:0], c))
+		d.cache.Forget(c.AppendName(b[:0]))
 	case !d.remembers(op) || res.Allowed || res.Degraded || len(res.Checks) != 1:
 	case res.RetryAfter != 0:
 		keep := denialTime
@@ -72,7 +64,7 @@ func (d *denials) note(op *Op, res *Result) {
 		}
 		v := &denial{n: c.N, limits: slices.Clone(c.Limits), check: res.Checks[0], at: time.Now()}
 		v.check.Limits = slices.Clone(v.check.Limits)
-		d.cache.Put(nameOf(b[:0], c), v, keep)
+		d.cache.Put(c.AppendName(b[:0]), v, keep)
 	}
 }
 
@@ -83,7 +75,7 @@ func (d *denials) refuse(op *Op, res *Result) bool {
 	}
 	c := &op.Checks[0]
 	var b [384]byte
-	v, ok := d.cache.Get(nameOf(b[:0], c))
+	v, ok := d.cache.Get(c.AppendName(b[:0]))
 	if !ok || c.N != v.n || !slices.Equal(c.Limits, v.limits) {
 		return false
 	}
@@ -106,6 +98,6 @@ func (d *denials) refuse(op *Op, res *Result) bool {
 func (d *denials) forget(c *Check) {
 	if d.cache != nil {
 		var b [384]byte
-		d.cache.Forget(nameOf(b[:0], c))
+		d.cache.Forget(c.AppendName(b[:0]))
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"twotier/internal/retry"
 	"twotier/syncer"
 )
 
@@ -33,7 +34,7 @@ func (n *Node) Drain(ctx context.Context) error {
 			n.opt.Logger.Warn("not everything could be handed over: flushing it", "partitions", n.tenancy.held())
 			break
 		}
-		pause(ctx, drainPause)
+		retry.Pause(ctx, drainPause)
 	}
 	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"twotier/internal/retry"
+	"twotier/internal/rpc"
 	"twotier/ring"
 	"twotier/syncer"
 )
@@ -82,7 +84,7 @@ func distinct(holders map[int]*ring.Member) (list []*ring.Member) {
 func (y *tenancy) findHolders(ctx context.Context, t *ring.Table, parts []int) map[int]*ring.Member {
 	holders := map[int]*ring.Member{}
 	var mu sync.Mutex
-	y.n.askAll(ctx, t, preparedTime+gainTimeout, func(ctx context.Context, m *ring.Member) {
+	rpc.Broadcast(ctx, t, preparedTime+gainTimeout, func(ctx context.Context, m *ring.Member) {
 		held := y.holdingsOf(ctx, m, parts)
 		mu.Lock()
 		defer mu.Unlock()
@@ -101,12 +103,12 @@ func (y *tenancy) holdingsOf(ctx context.Context, m *ring.Member, parts []int) [
 		switch {
 		case err == nil && !a.Later:
 			return a.Held
-		case errors.Is(err, ErrUnreachable), y.n.table().Find(m.Name) < 0, ctx.Err() != nil, y.isSuspended():
+		case errors.Is(err, rpc.ErrUnreachable), y.n.table().Find(m.Name) < 0, ctx.Err() != nil, y.isSuspended():
 			return nil
 		case err == nil: // it is there, and the change ends sooner or later
 			by = time.Now().Add(gainTimeout)
 		}
-		pause(ctx, laterPause)
+		retry.Pause(ctx, laterPause)
 	}
 	return nil
 }
@@ -122,19 +124,6 @@ func (y *tenancy) isSuspended() bool {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	return y.suspended
-}
-
-// askAll calls fn for every other member at the same time, and returns when all have returned.
-func (n *Node) askAll(ctx context.Context, t *ring.Table, timeout time.Duration, fn func(context.Context, *ring.Member)) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	var done sync.WaitGroup
-	for i := range t.Len() {
-		if i != t.Self() {
-			done.Go(func() { fn(ctx, t.Member(i)) })
-		}
-	}
-	done.Wait()
 }
 
 // begun makes partitions this node's own that nobody hands over.
@@ -183,7 +172,7 @@ func (y *tenancy) claim(ctx context.Context, m *ring.Member, parts []int) (gone 
 			by = time.Now() // it is gone
 		}
 		if later || err != nil {
-			pause(ctx, laterPause)
+			retry.Pause(ctx, laterPause)
 		}
 	}
 	y.settledWith(append(c.taken, c.refused...))
@@ -194,18 +183,6 @@ func (y *tenancy) claim(ctx context.Context, m *ring.Member, parts []int) (gone 
 		y.begun(parts)
 	}
 	return c.gone
-}
-
-// pause waits, unless ctx is done.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // claiming is partitions on their way from one member to this node.

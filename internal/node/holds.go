@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"twotier/internal/elapsed"
+	"twotier/internal/retry"
+	"twotier/internal/rpc"
 	"twotier/syncer"
 )
 
@@ -61,7 +63,7 @@ func (h *holds) add(id, decider string, now time.Time) {
 }
 
 // reserve decides this node's part of an Acquire, and holds its place.
-func (n *Node) reserve(ctx context.Context, task *Task, res *Result) error {
+func (n *Node) reserve(ctx context.Context, task *rpc.Task, res *Result) error {
 	if n.inRedis() {
 		return syncer.ErrElsewhere
 	}
@@ -70,12 +72,12 @@ func (n *Node) reserve(ctx context.Context, task *Task, res *Result) error {
 	}
 	n.holds.busy.Add(1)
 	defer n.holds.busy.Add(-1)
-	err := n.opt.Counter.Reserve(ctx, task.Hold, &task.Op, res)
+	err := n.opt.Counter.Reserve(ctx, task.Reservation, &task.Op, res)
 	n.mark(res)
 	if err != nil || !res.Allowed {
 		return err
 	}
-	n.holds.add(task.Hold, task.Decider, time.Now())
+	n.holds.add(task.Reservation, task.Coordinator, time.Now())
 	return nil
 }
 
@@ -187,7 +189,7 @@ func (n *Node) settleHold(ctx context.Context, h *hold) {
 			n.undo(h.id)
 			return
 		}
-		pause(ctx, holdTime/4)
+		retry.Pause(ctx, holdTime/4)
 	}
 }
 

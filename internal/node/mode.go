@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"twotier/internal/retry"
+	"twotier/internal/rpc"
 	"twotier/ring"
 	"twotier/syncer"
 )
@@ -92,7 +94,7 @@ func (n *Node) tellMode(ctx context.Context, q ModeQuestion) error {
 	if n.opt.Ring != nil {
 		t := n.opt.Ring.Table()
 		found := make([]error, t.Len())
-		n.askAll(ctx, t, prepareTimeout, func(ctx context.Context, m *ring.Member) {
+		rpc.Broadcast(ctx, t, prepareTimeout, func(ctx context.Context, m *ring.Member) {
 			if err := n.opt.Peers.Ask(ctx, m, &q, nil); err != nil {
 				found[t.Find(m.Name)] = err
 			}
@@ -162,7 +164,7 @@ func (n *Node) prepareLocked(ctx context.Context, change modeChange) error {
 	n.tenancy.suspend()
 	var err error
 	for err == nil && (n.free.Load() > 0 || !n.holds.idle()) { // what is under way, or reserved
-		pause(ctx, time.Millisecond)
+		retry.Pause(ctx, time.Millisecond)
 		err = ctx.Err()
 	}
 	if err == nil {
@@ -186,7 +188,7 @@ func (n *Node) resumeLocked() {
 
 // expireMode goes on as before if nobody says how a change ends.
 func (n *Node) expireMode(change modeChange) {
-	pause(n.run, preparedTime)
+	retry.Pause(n.run, preparedTime)
 	if n.modeMu.Lock(n.run) != nil {
 		return
 	}

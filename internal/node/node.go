@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"twotier/internal/retry"
 	"twotier/internal/storeclock"
 	"twotier/ring"
 	"twotier/syncer"
@@ -208,7 +209,7 @@ func (n *Node) join(ctx context.Context, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	for !n.tenancy.settled() && ctx.Err() == nil {
-		pause(ctx, drainPause)
+		retry.Pause(ctx, drainPause)
 	}
 	return nil
 }

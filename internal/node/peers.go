@@ -2,51 +2,19 @@ package node
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
+	"twotier/internal/rpc"
 	"twotier/ring"
 	"twotier/syncer"
 )
 
-// Verb says what a [Task] asks for.
-type Verb uint8
-
-// The verbs.
-const (
-	// VerbDo is an operation.
-	VerbDo Verb = iota
-	// VerbReserve decides an Acquire and holds its place, see syncer.Counter.Reserve.
-	VerbReserve
-	// VerbConfirm counts what was reserved.
-	VerbConfirm
-	// VerbUndo gives up a reservation.
-	VerbUndo
-	// VerbReset forgets a key.
-	VerbReset
-	// VerbDrop forgets what was counted of a key in its owner's place.
-	VerbDrop
-)
-
-// Task is what one node asks another to do about a key that the other owns.
-type Task struct {
-	Verb Verb
-	// Op is the operation of VerbDo and VerbReserve; the others that are about a key have it in Op.Checks[0]. Op.Ack counts for
-	// VerbConfirm too.
-	Op Op
-	// Hold is the reservation that VerbReserve, VerbConfirm and VerbUndo are about.
-	Hold string
-	// Decider is the name of the member that knows in the end whether the reservation was confirmed.
-	Decider string
-}
-
 // Peers reaches the other nodes. Package peer implements it.
 type Peers interface {
 	// Do has another node carry out tasks in order and sets Err in each result: what that node says, or an error wrapping
-	// [ErrUnreachable], [ErrRefused] or [ErrLate] if it has certainly not carried them out, or syncer.ErrUnknownOutcome. Tasks
+	// rpc.ErrUnreachable, rpc.ErrRefused or rpc.ErrLate if it has certainly not carried them out, or syncer.ErrUnknownOutcome. Tasks
 	// are carried out at most once, and not after the deadline of ctx.
-	Do(ctx context.Context, to *ring.Member, tasks []Task, res []Result)
+	Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res []Result)
 	// Ask puts a question, a pointer to one of the question types, and fills in the answer that belongs to it.
 	Ask(ctx context.Context, to *ring.Member, question, answer any) error
 	// Keep lets go of all that is kept for members that are not in the table any more.
@@ -54,34 +22,6 @@ type Peers interface {
 	// Stats returns what is known of the traffic with the others.
 	Stats() PeerStats
 }
-
-// Why another node has not carried out what it was to be told.
-var (
-	// ErrUnreachable says that it can't be reached: its address refuses connections, or it has not answered several questions. That is
-	// the only reason to count in its place.
-	ErrUnreachable = errors.New("the node can't be reached")
-	// ErrRefused says that it answered, but does not take it: it is closing, or knows nothing of this node. Another may decide.
-	ErrRefused error = refusal{}
-	// ErrLate says that its time was up before it was sent, or when it arrived. The node itself may be well.
-	ErrLate = fmt.Errorf("%w: the time for it was up before another node could be told", syncer.ErrUnavailable)
-)
-
-// refusal is the type of ErrRefused.
-type refusal struct{}
-
-func (refusal) Error() string { return "the node does not take it" }
-
-// Is makes a refusal an ErrElsewhere: it is to be looked again who decides.
-func (refusal) Is(target error) bool { return target == syncer.ErrElsewhere }
-
-// MovedError says that another node decides about a key than the one that was asked, which has done nothing.
-type MovedError struct{ To ring.Member }
-
-// Error names the node.
-func (e *MovedError) Error() string { return fmt.Sprintf("node %s decides about this key", e.To.ID) }
-
-// Is makes a MovedError an ErrElsewhere.
-func (e *MovedError) Is(target error) bool { return target == syncer.ErrElsewhere }
 
 // The questions that nodes put to each other, and what is answered.
 type (

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"twotier/internal/retry"
+	"twotier/internal/rpc"
 	"twotier/ring"
 	"twotier/syncer"
 )
@@ -16,7 +18,7 @@ import (
 // Series returns the buckets of a key over a window of this many milliseconds that ends now, oldest first, and their
 // width.
 func (n *Node) Series(ctx context.Context, ns, key []byte, window int64) (bucketMS int64, points []Point, err error) {
-	for turns := newTurns(); turns.next(ctx); {
+	for attempts := retry.Within(gainTimeout); attempts.Next(ctx); {
 		if bucketMS, points, err = n.series(ctx, ns, key, window); !errors.Is(err, syncer.ErrElsewhere) {
 			return bucketMS, points, err
 		}
@@ -66,7 +68,7 @@ func (n *Node) Top(ctx context.Context, limit int, window int64) ([]KeyCount, er
 		return rows, err
 	}
 	var mu sync.Mutex
-	n.askAll(ctx, n.table(), topTimeout, func(ctx context.Context, m *ring.Member) {
+	rpc.Broadcast(ctx, n.table(), topTimeout, func(ctx context.Context, m *ring.Member) {
 		var a TopAnswer
 		if err := n.opt.Peers.Ask(ctx, m, &TopQuestion{limit, window}, &a); err != nil {
 			return
@@ -102,7 +104,7 @@ func (n *Node) Reset(ctx context.Context, ns, key []byte) error {
 		}
 	}
 	dropped := n.dropAll(ctx, &check)
-	for turns := newTurns(); turns.next(ctx); {
+	for attempts := retry.Within(gainTimeout); attempts.Next(ctx); {
 		to, err := n.tenancy.locate(ctx, n.partition(&check))
 		switch {
 		case errors.Is(err, errModeChanged):
@@ -112,10 +114,10 @@ func (n *Node) Reset(ctx context.Context, ns, key []byte) error {
 		case to == nil:
 			err = n.forget(ctx, &check)
 		default:
-			task := [1]Task{{Verb: VerbReset, Op: Op{Checks: []Check{check}}}}
+			task := [1]rpc.Task{{Verb: rpc.VerbReset, Op: Op{Checks: []Check{check}}}}
 			var res [1]Result
 			n.opt.Peers.Do(ctx, to, task[:], res[:])
-			if err = res[0].Err; errors.Is(err, ErrUnreachable) {
+			if err = res[0].Err; errors.Is(err, rpc.ErrUnreachable) {
 				err = fmt.Errorf("%w: the others have forgotten it, but the owner could not be told: %v", syncer.ErrUnknownOutcome, err)
 			}
 		}
@@ -141,8 +143,8 @@ func (n *Node) dropAll(ctx context.Context, c *Check) error {
 	}
 	t := n.table()
 	errs := make([]error, t.Len())
-	n.askAll(ctx, t, dropTimeout, func(ctx context.Context, m *ring.Member) {
-		task := [1]Task{{Verb: VerbDrop, Op: Op{Checks: []Check{*c}}}}
+	rpc.Broadcast(ctx, t, dropTimeout, func(ctx context.Context, m *ring.Member) {
+		task := [1]rpc.Task{{Verb: rpc.VerbDrop, Op: Op{Checks: []Check{*c}}}}
 		var res [1]Result
 		n.opt.Peers.Do(ctx, m, task[:], res[:])
 		if err := res[0].Err; err != nil {

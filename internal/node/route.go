@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
+	"twotier/internal/retry"
+	"twotier/internal/rpc"
 	"twotier/ring"
 	"twotier/syncer"
 )
@@ -15,26 +16,6 @@ var errModeChanged = errors.New("the mode has changed")
 
 // errOver says that nothing was counted, as the time for it was up.
 var errOver = fmt.Errorf("%w: the time for it is up", syncer.ErrUnavailable)
-
-// turns are the attempts of an operation to find who decides about its keys while nodes differ about that.
-type turns struct {
-	by    time.Time
-	pause time.Duration
-}
-
-// maxPause bounds the wait between two turns.
-const maxPause = 20 * time.Millisecond
-
-func newTurns() *turns { return &turns{by: time.Now().Add(gainTimeout)} }
-
-// next waits a little before each turn but the first, and reports false when no time is left.
-func (t *turns) next(ctx context.Context) bool {
-	if t.pause > 0 {
-		pause(ctx, t.pause)
-	}
-	t.pause = min(max(2*t.pause, time.Millisecond), maxPause)
-	return ctx.Err() == nil && time.Now().Before(t.by)
-}
 
 // share is the part of an operation that one node decides about.
 type share struct {
@@ -72,7 +53,7 @@ func (n *Node) do(ctx context.Context, op *Op, res *Result) error {
 // look carries out an operation whose keys are not where the table says, or on their way. Nodes that have not heard the same yet
 // may send it to and fro for a while.
 func (n *Node) look(ctx context.Context, op *Op, res *Result) error {
-	for turns := newTurns(); turns.next(ctx); {
+	for attempts := retry.Within(gainTimeout); attempts.Next(ctx); {
 		shares, err := n.whereabouts(ctx, op)
 		switch {
 		case errors.Is(err, errModeChanged):
@@ -230,7 +211,7 @@ func (n *Node) near(ctx context.Context, owner *ring.Member, op *Op, res *Result
 
 // errand is memory for asking another node to carry out one operation.
 type errand struct {
-	tasks [1]Task
+	tasks [1]rpc.Task
 	res   [1]Result
 }
 
@@ -238,11 +219,11 @@ type errand struct {
 func (n *Node) there(ctx context.Context, to *ring.Member, op *Op, res *Result) error {
 	e := n.errands.Get().(*errand)
 	defer n.errands.Put(e)
-	e.tasks[0] = Task{Op: *op}
+	e.tasks[0] = rpc.Task{Op: *op}
 	e.res[0], *res = *res, e.res[0] // so that the memory of res is used
 	err := n.send(ctx, to, e)
 	e.res[0], *res = *res, e.res[0]
-	e.tasks[0] = Task{}
+	e.tasks[0] = rpc.Task{}
 	return n.unanswered(ctx, to, op, res, err)
 }
 
@@ -251,9 +232,9 @@ func (n *Node) there(ctx context.Context, to *ring.Member, op *Op, res *Result) 
 // it is to be looked at again who decides.
 func (n *Node) unanswered(ctx context.Context, to *ring.Member, op *Op, res *Result, err error) error {
 	switch {
-	case errors.Is(err, ErrUnreachable) && n.decides(to, op):
+	case errors.Is(err, rpc.ErrUnreachable) && n.decides(to, op):
 		return n.standIn(ctx, op, res)
-	case errors.Is(err, ErrUnreachable), op.Kind == syncer.Count && errors.Is(err, syncer.ErrUnknownOutcome):
+	case errors.Is(err, rpc.ErrUnreachable), op.Kind == syncer.Count && errors.Is(err, syncer.ErrUnknownOutcome):
 		return syncer.ErrElsewhere
 	}
 	return err
@@ -273,10 +254,10 @@ func (n *Node) decides(m *ring.Member, op *Op) bool {
 func (n *Node) send(ctx context.Context, to *ring.Member, e *errand) error {
 	n.opt.Peers.Do(ctx, to, e.tasks[:], e.res[:])
 	err := e.res[0].Err
-	var moved *MovedError
+	var moved *rpc.MovedError
 	if errors.As(err, &moved) && moved.To.Name != n.self().Name {
 		n.opt.Peers.Do(ctx, &moved.To, e.tasks[:], e.res[:])
-		if err = e.res[0].Err; errors.Is(err, ErrUnreachable) {
+		if err = e.res[0].Err; errors.Is(err, rpc.ErrUnreachable) {
 			err = syncer.ErrElsewhere
 		}
 	}

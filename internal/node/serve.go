@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 
+	"twotier/internal/retry"
+	"twotier/internal/rpc"
 	"twotier/syncer"
 )
 
 // Serve carries out tasks of another node, in order, and sets Err in each result. Nothing is forwarded: a task about keys
-// that this node does not decide about is refused with a MovedError that says who does.
-func (n *Node) Serve(ctx context.Context, tasks []Task, res []Result) {
+// that this node does not decide about is refused with a rpc.MovedError that says who does.
+func (n *Node) Serve(ctx context.Context, tasks []rpc.Task, res []Result) {
 	if !n.opened.Load() || n.closed.Load() {
 		for i := range res {
 			res[i].Err = syncer.ErrClosed
@@ -20,20 +22,20 @@ func (n *Node) Serve(ctx context.Context, tasks []Task, res []Result) {
 	n.served.Add(int64(len(tasks)))
 	for at := 0; at < len(tasks); {
 		end := at
-		for end < len(tasks) && tasks[end].Verb == VerbDo {
+		for end < len(tasks) && tasks[end].Verb == rpc.VerbDo {
 			end++
 		}
 		if end > at {
 			n.serveOps(ctx, tasks[at:end], res[at:end])
 		}
-		for at = end; at < len(tasks) && tasks[at].Verb != VerbDo; at++ {
+		for at = end; at < len(tasks) && tasks[at].Verb != rpc.VerbDo; at++ {
 			res[at].Err = n.serveOther(ctx, &tasks[at], &res[at])
 		}
 	}
 }
 
 // serveOps carries out operations.
-func (n *Node) serveOps(ctx context.Context, tasks []Task, res []Result) {
+func (n *Node) serveOps(ctx context.Context, tasks []rpc.Task, res []Result) {
 	if n.inRedis() {
 		for i := range tasks {
 			res[i].Err = n.doInRedis(ctx, &tasks[i].Op, &res[i])
@@ -58,8 +60,8 @@ func (n *Node) serveOps(ctx context.Context, tasks []Task, res []Result) {
 }
 
 // serveMoved carries out an operation whose keys this node did not decide about when it was asked.
-func (n *Node) serveMoved(ctx context.Context, task *Task, res *Result) error {
-	for turns := newTurns(); turns.next(ctx); {
+func (n *Node) serveMoved(ctx context.Context, task *rpc.Task, res *Result) error {
+	for attempts := retry.Within(gainTimeout); attempts.Next(ctx); {
 		shares, err := n.whereabouts(ctx, &task.Op)
 		switch {
 		case errors.Is(err, errModeChanged):
@@ -67,7 +69,7 @@ func (n *Node) serveMoved(ctx context.Context, task *Task, res *Result) error {
 		case err != nil || len(shares) > 1:
 			return syncer.ErrElsewhere // who asked has to divide it
 		case shares[0].to != nil:
-			return &MovedError{To: *shares[0].to}
+			return &rpc.MovedError{To: *shares[0].to}
 		}
 		if err := n.here(ctx, &task.Op, res); !errors.Is(err, syncer.ErrElsewhere) {
 			return err
@@ -77,18 +79,18 @@ func (n *Node) serveMoved(ctx context.Context, task *Task, res *Result) error {
 }
 
 // serveOther carries out a task that is no operation.
-func (n *Node) serveOther(ctx context.Context, task *Task, res *Result) error {
+func (n *Node) serveOther(ctx context.Context, task *rpc.Task, res *Result) error {
 	switch task.Verb {
-	case VerbReserve:
+	case rpc.VerbReserve:
 		return n.reserve(ctx, task, res)
-	case VerbConfirm:
-		return n.confirm(ctx, task.Hold, task.Op.Ack)
-	case VerbUndo:
-		n.undo(task.Hold)
+	case rpc.VerbConfirm:
+		return n.confirm(ctx, task.Reservation, task.Op.Ack)
+	case rpc.VerbUndo:
+		n.undo(task.Reservation)
 		return nil
-	case VerbReset:
+	case rpc.VerbReset:
 		return n.forget(ctx, &task.Op.Checks[0])
-	case VerbDrop:
+	case rpc.VerbDrop:
 		n.denials.forget(&task.Op.Checks[0])
 		return n.opt.Counter.Drop(ctx, task.Op.Checks[0].NS, task.Op.Checks[0].Key)
 	}

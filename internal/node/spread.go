@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"twotier/internal/elapsed"
+	"twotier/internal/retry"
+	"twotier/internal/rpc"
 	"twotier/ring"
 )
 
@@ -63,7 +65,7 @@ func newSpread(n *Node) *spread {
 }
 
 // note looks at one in heatSample of the operations that others forward to this node.
-func (s *spread) note(tasks []Task) {
+func (s *spread) note(tasks []rpc.Task) {
 	if s.n.opt.HotRate == 0 {
 		return
 	}
@@ -74,7 +76,7 @@ func (s *spread) note(tasks []Task) {
 		if op.TS != 0 || len(op.Checks) != 1 {
 			continue
 		}
-		name := string(nameOf(nil, &op.Checks[0]))
+		name := string(op.Checks[0].AppendName(nil))
 		s.heatMu.Lock()
 		if _, ok := s.heat[name]; ok || len(s.heat) < maxHeat {
 			s.heat[name]++
@@ -85,7 +87,7 @@ func (s *spread) note(tasks []Task) {
 
 // run looks at what is hot until ctx is done.
 func (s *spread) run(ctx context.Context) {
-	for last := time.Now(); pause(ctx, spreadEvery); {
+	for last := time.Now(); retry.Pause(ctx, spreadEvery); {
 		s.endLeases()
 		now := time.Now()
 		s.look(ctx, now.Sub(last))
@@ -173,7 +175,7 @@ func (s *spread) prolong(ctx context.Context, t *ring.Table, q *SpreadQuestion) 
 		return ops
 	}
 	var mu sync.Mutex
-	s.n.askAll(ctx, t, spreadEvery, func(ctx context.Context, m *ring.Member) {
+	rpc.Broadcast(ctx, t, spreadEvery, func(ctx context.Context, m *ring.Member) {
 		var a SpreadAnswer
 		if s.n.opt.Peers.Ask(ctx, m, q, &a) != nil {
 			return
@@ -213,7 +215,7 @@ func (s *spread) take(ctx context.Context, q *SpreadQuestion) *SpreadAnswer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, k := range q.Keys {
-		name := string(nameOf(nil, &Check{NS: k.NS, Key: k.Key}))
+		name := string((&Check{NS: k.NS, Key: k.Key}).AppendName(nil))
 		l := s.leases[name]
 		if l == nil && len(s.leases) >= maxLeases || s.n.opt.Counter.Share(k.NS, k.Key, true) != nil {
 			continue
@@ -250,7 +252,7 @@ func (s *spread) counts(op *Op, owner *ring.Member) bool {
 	}
 	c := &op.Checks[0]
 	var b [384]byte
-	name := nameOf(b[:0], c)
+	name := c.AppendName(b[:0])
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	l := s.leases[string(name)]

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"twotier/internal/rpc"
 	"twotier/ring"
 	"twotier/syncer"
 )
@@ -118,7 +119,7 @@ func (n *Node) Survey(ctx context.Context, v *ClusterView) {
 	}
 	if n.opt.Ring != nil {
 		silent := n.opt.Peers.Stats().Silent
-		n.askAll(ctx, t, topTimeout, func(ctx context.Context, m *ring.Member) {
+		rpc.Broadcast(ctx, t, topTimeout, func(ctx context.Context, m *ring.Member) {
 			var a Status
 			if !slices.Contains(silent, m.Name) && n.opt.Peers.Ask(ctx, m, &StatusQuestion{}, &a) == nil {
 				found[t.Find(m.Name)] = &a

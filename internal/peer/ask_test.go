@@ -10,6 +10,7 @@ import (
 
 	"twotier/internal/node"
 	"twotier/internal/peer"
+	"twotier/internal/rpc"
 	"twotier/internal/simnet"
 )
 
@@ -39,7 +40,7 @@ func TestRepliesAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{seen: map[string]int{}}
 		s := peer.NewServer(peer.ServerOptions{Self: "b-1", Node: f})
-		task := []node.Task{{Op: node.Op{Kind: node.Add, Checks: []node.Check{{Key: []byte("k"), N: 1}}}}}
+		task := []rpc.Task{{Op: node.Op{Kind: node.Add, Checks: []node.Check{{Key: []byte("k"), N: 1}}}}}
 		replies := map[string]int{}
 		for range 3 {
 			for range 2 {

@@ -13,6 +13,7 @@ import (
 
 	"twotier/internal/elapsed"
 	"twotier/internal/node"
+	"twotier/internal/rpc"
 	"twotier/ring"
 )
 
@@ -167,13 +168,13 @@ func (k *call) wait(ctx context.Context) (finished bool, err error) {
 	default:
 	}
 	if k.take() {
-		return false, node.ErrLate
+		return false, rpc.ErrLate
 	}
 	return false, fmt.Errorf("%w: %v", node.ErrUnknownOutcome, ctx.Err())
 }
 
 // Do implements node.Peers.
-func (c *Client) Do(ctx context.Context, to *ring.Member, tasks []node.Task, res []node.Result) {
+func (c *Client) Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res []node.Result) {
 	err := c.do(ctx, to, tasks, res)
 	if err == nil {
 		return
@@ -184,17 +185,17 @@ func (c *Client) Do(ctx context.Context, to *ring.Member, tasks []node.Task, res
 	}
 }
 
-func (c *Client) do(ctx context.Context, to *ring.Member, tasks []node.Task, res []node.Result) error {
+func (c *Client) do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res []node.Result) error {
 	l, err := c.link(to)
 	if err != nil {
 		return err
 	}
 	if l.open.Load() {
-		return wrap(node.ErrUnreachable, to)
+		return wrap(rpc.ErrUnreachable, to)
 	}
 	by := c.deadline(ctx)
 	if time.Until(by) < minBudget || ctx.Err() != nil {
-		return wrap(node.ErrLate, to)
+		return wrap(rpc.ErrLate, to)
 	}
 	k := c.calls.Get().(*call)
 	k.taken.Store(false)
@@ -255,7 +256,7 @@ func (c *Client) Ask(ctx context.Context, to *ring.Member, question, answer any)
 	case lane = <-free:
 		defer func() { free <- lane }()
 	case <-ctx.Done():
-		return wrap(node.ErrLate, to)
+		return wrap(rpc.ErrLate, to)
 	}
 	reply, err := lane.exchange(ctx, kindQuestion, body, c.deadline(ctx))
 	if err != nil {

@@ -21,8 +21,8 @@
 // # Outcomes
 //
 // A caller hears what the node says, or one of four things that are told apart in one place: that nobody knows
-// (syncer.ErrUnknownOutcome); that the time was up before the node got it ([node.ErrLate]), which says nothing of the node; that the
-// node answers, but does not take it ([node.ErrRefused]); or that it can't be reached ([node.ErrUnreachable]). After the last three it
+// (syncer.ErrUnknownOutcome); that the time was up before the node got it ([rpc.ErrLate]), which says nothing of the node; that the
+// node answers, but does not take it ([rpc.ErrRefused]); or that it can't be reached ([rpc.ErrUnreachable]). After the last three it
 // is certain that nothing was done.
 //
 // # Failure

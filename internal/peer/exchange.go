@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"twotier/internal/node"
+	"twotier/internal/rpc"
 )
 
 // Pauses between attempts.
@@ -20,7 +21,7 @@ const (
 func (n *lane) exchange(ctx context.Context, kind byte, body []byte, by time.Time) ([]byte, error) {
 	if !n.l.met() {
 		if _, err := n.deliver(ctx, kindQuestion, n.l.ping, by); errors.Is(err, node.ErrUnknownOutcome) {
-			return nil, fmt.Errorf("%w: it did not say what time it has", node.ErrLate)
+			return nil, fmt.Errorf("%w: it did not say what time it has", rpc.ErrLate)
 		} else if err != nil {
 			return nil, err
 		}
@@ -34,7 +35,7 @@ func (n *lane) deliver(ctx context.Context, kind byte, body []byte, by time.Time
 	sent := false // it may have arrived
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		if m.Budget = time.Until(by); m.Budget <= minBudget || ctx.Err() != nil {
-			return nil, n.lost(sent, node.ErrLate, nil)
+			return nil, n.lost(sent, rpc.ErrLate, nil)
 		}
 		m.Until = n.l.until(m.Budget)
 		status, reply, err := n.attempt(ctx, &m, earlier(by, time.Now().Add(n.l.c.opt.AttemptTimeout)))
@@ -42,20 +43,20 @@ func (n *lane) deliver(ctx context.Context, kind byte, body []byte, by time.Time
 		case err == nil && status == replyDone:
 			return reply, nil
 		case err == nil && status == replyLate:
-			return nil, n.lost(false, node.ErrLate, nil)
+			return nil, n.lost(false, rpc.ErrLate, nil)
 		case err == nil && status == replyStranger:
 			n.l.fail(errGone)
-			return nil, n.lost(sent, node.ErrUnreachable, errGone)
+			return nil, n.lost(sent, rpc.ErrUnreachable, errGone)
 		case err == nil && status == replyStale:
-			return nil, n.lost(sent, node.ErrRefused, errStale)
-		case errors.Is(err, node.ErrRefused):
-			return nil, n.lost(sent, node.ErrRefused, err)
-		case errors.Is(err, node.ErrUnreachable):
+			return nil, n.lost(sent, rpc.ErrRefused, errStale)
+		case errors.Is(err, rpc.ErrRefused):
+			return nil, n.lost(sent, rpc.ErrRefused, err)
+		case errors.Is(err, rpc.ErrUnreachable):
 			n.l.fail(err)
 			if !sent {
-				return nil, n.lost(false, node.ErrUnreachable, err)
+				return nil, n.lost(false, rpc.ErrUnreachable, err)
 			}
-		case errors.Is(err, node.ErrLate), err == nil && status == replyBusy: // it has not got this copy
+		case errors.Is(err, rpc.ErrLate), err == nil && status == replyBusy: // it has not got this copy
 		default:
 			sent = true
 		}
@@ -77,7 +78,7 @@ func (n *lane) lost(sent bool, kind, why error) error {
 }
 
 // outcome is the error of a message without an answer. If it may have arrived nobody knows what became of it, whatever the last attempt
-// says; otherwise nothing was done, and kind says why: node.ErrUnreachable, node.ErrRefused or node.ErrLate.
+// says; otherwise nothing was done, and kind says why: rpc.ErrUnreachable, rpc.ErrRefused or rpc.ErrLate.
 func outcome(sent bool, kind, why error) error {
 	if sent {
 		kind = node.ErrUnknownOutcome
@@ -110,7 +111,7 @@ func (n *lane) attempt(ctx context.Context, m *message, until time.Time) (status
 	c := n.l.c
 	key, err := c.keys.key(first(c.keys.list()), "request", m.From, m.To)
 	if err != nil {
-		return 0, nil, fmt.Errorf("%w: %w", node.ErrRefused, err)
+		return 0, nil, fmt.Errorf("%w: %w", rpc.ErrRefused, err)
 	}
 	n.raw = m.append(n.raw[:0], key, &c.count)
 	bound := [16]byte{}

@@ -1,6 +1,9 @@
 package peer
 
-import "twotier/internal/node"
+import (
+	"twotier/internal/node"
+	"twotier/internal/rpc"
+)
 
 // Reply is a reply that a client has received.
 type Reply []byte
@@ -12,7 +15,7 @@ func (b Reply) Claim() (*node.ClaimAnswer, error) {
 }
 
 // Result reads the result of a task.
-func (b Reply) Result(t *node.Task, res *node.Result) error {
+func (b Reply) Result(t *rpc.Task, res *node.Result) error {
 	r := reader{b: b}
 	readResult(&r, t, res)
 	return r.end()
@@ -29,7 +32,7 @@ func Said(raw []byte) string {
 }
 
 // Message writes a message with tasks, without a secret.
-func Message(from, to string, seq uint64, calls ...[]node.Task) []byte {
+func Message(from, to string, seq uint64, calls ...[]rpc.Task) []byte {
 	body := []byte{0, byte(len(calls))} // one group, with the deadline of the message
 	for _, tasks := range calls {
 		body = append(body, byte(len(tasks)))

@@ -7,6 +7,7 @@ import (
 
 	"twotier/internal/node"
 	"twotier/internal/peer"
+	"twotier/internal/rpc"
 	"twotier/ring"
 	"twotier/syncer"
 )
@@ -14,13 +15,13 @@ import (
 // strict is a node that holds what it is handed against what it may be handed.
 type strict struct{ t *testing.T }
 
-func (s strict) Serve(_ context.Context, tasks []node.Task, res []node.Result) {
+func (s strict) Serve(_ context.Context, tasks []rpc.Task, res []node.Result) {
 	if len(tasks) != len(res) {
 		s.t.Fatalf("%d tasks, %d results", len(tasks), len(res))
 	}
 	for i := range tasks {
 		task := &tasks[i]
-		if n := len(task.Op.Checks); task.Verb == node.VerbDo && task.Op.Kind != node.Acquire && n != 1 {
+		if n := len(task.Op.Checks); task.Verb == rpc.VerbDo && task.Op.Kind != node.Acquire && n != 1 {
 			s.t.Fatalf("%+v", task)
 		}
 		for _, c := range task.Op.Checks {
@@ -40,10 +41,10 @@ func (strict) Answer(context.Context, any) (any, error) { return nil, nil }
 // FuzzHandle sends anything to a server that has no secret.
 func FuzzHandle(f *testing.F) {
 	limits := []node.Limit{{Window: 60_000, Max: 5}}
-	f.Add(peer.Message("a", "b", 1, []node.Task{
+	f.Add(peer.Message("a", "b", 1, []rpc.Task{
 		{Op: node.Op{Kind: node.Add, TS: 7, Checks: []node.Check{{Key: []byte("k"), N: -3, Limits: limits}}}},
-		{Verb: node.VerbReserve, Hold: "h", Decider: "d", Op: node.Op{Kind: node.Acquire, Checks: []node.Check{{NS: []byte("n"), Key: []byte("k"), N: 1, Limits: limits}, {Key: []byte("l"), N: 1}}}},
-	}, []node.Task{{Verb: node.VerbConfirm, Hold: "h"}}))
+		{Verb: rpc.VerbReserve, Reservation: "h", Coordinator: "d", Op: node.Op{Kind: node.Acquire, Checks: []node.Check{{NS: []byte("n"), Key: []byte("k"), N: 1, Limits: limits}, {Key: []byte("l"), N: 1}}}},
+	}, []rpc.Task{{Verb: rpc.VerbConfirm, Reservation: "h"}}))
 	f.Add(peer.Message("a", "b", 1))
 	f.Add([]byte{1, 1, 'a', 1, 'b', 0, 1, 1, 1, 2, '{', '}'})
 	f.Fuzz(func(t *testing.T, raw []byte) {
@@ -56,9 +57,9 @@ func FuzzHandle(f *testing.F) {
 func FuzzReply(f *testing.F) {
 	claim := sample()
 	f.Add([]byte(peer.Answered(claim, nil)))
-	f.Add([]byte(peer.Answered(nil, &node.MovedError{To: ring.Member{ID: "x"}})))
+	f.Add([]byte(peer.Answered(nil, &rpc.MovedError{To: ring.Member{ID: "x"}})))
 	f.Add([]byte{0, 1, 2, 4, 1, 0, 2, 1, 0, 2, 2, 2, 2})
-	task := node.Task{Op: node.Op{Checks: []node.Check{{Key: []byte("k"), Limits: []node.Limit{{Window: 1, Max: 1}}}}}}
+	task := rpc.Task{Op: node.Op{Checks: []node.Check{{Key: []byte("k"), Limits: []node.Limit{{Window: 1, Max: 1}}}}}}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var res node.Result
 		_ = peer.Reply(raw).Result(&task, &res)

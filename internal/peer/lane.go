@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"twotier/internal/node"
+	"twotier/internal/rpc"
 )
 
 // errSilent says that a process has left several questions unanswered.
@@ -68,7 +69,7 @@ func (n *lane) send(batch []*call) {
 		switch {
 		case !k.take():
 		case k.by.Sub(now) < minBudget:
-			k.finish(nil, node.ErrLate)
+			k.finish(nil, rpc.ErrLate)
 		default:
 			live = append(live, k)
 			n.l.c.tasks.Add(int64(k.tasks))

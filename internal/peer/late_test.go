@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"twotier/internal/node"
+	"twotier/internal/rpc"
 	"twotier/internal/simnet"
 )
 
@@ -34,7 +35,7 @@ func TestShortDeadlines(t *testing.T) {
 		p.meet()
 		for i, within := range []time.Duration{1, 300 * time.Microsecond, time.Millisecond, 4 * time.Millisecond} {
 			key := fmt.Sprint("short", i)
-			if err := p.add(key, within); !errors.Is(err, node.ErrLate) || !errors.Is(err, node.ErrUnavailable) {
+			if err := p.add(key, within); !errors.Is(err, rpc.ErrLate) || !errors.Is(err, node.ErrUnavailable) {
 				t.Errorf("%v: %v", within, err)
 			}
 			time.Sleep(time.Second)
@@ -119,7 +120,7 @@ func TestQueuedIsNotUnreachable(t *testing.T) {
 		store := func(within time.Duration) error {
 			ctx, cancel := context.WithTimeout(context.Background(), within)
 			defer cancel()
-			tasks := []node.Task{{Op: node.Op{Kind: node.Add, Ack: node.AckStore, Checks: []node.Check{{Key: []byte("k"), N: 1}}}}}
+			tasks := []rpc.Task{{Op: node.Op{Kind: node.Add, Ack: node.AckStore, Checks: []node.Check{{Key: []byte("k"), N: 1}}}}}
 			res := make([]node.Result, 1)
 			p.client.Do(ctx, p.to, tasks, res)
 			return res[0].Err
@@ -128,7 +129,7 @@ func TestQueuedIsNotUnreachable(t *testing.T) {
 			go func() { _ = store(5 * time.Second) }()
 			time.Sleep(5 * time.Millisecond)
 		}
-		if err := store(100 * time.Millisecond); !errors.Is(err, node.ErrLate) {
+		if err := store(100 * time.Millisecond); !errors.Is(err, rpc.ErrLate) {
 			t.Errorf("%v", err)
 		}
 		time.Sleep(10 * time.Second)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"twotier/internal/node"
+	"twotier/internal/rpc"
 	"twotier/ring"
 )
 
@@ -110,7 +111,7 @@ func (l *link) drain() {
 			select {
 			case k := <-queue:
 				if k.take() {
-					k.finish(nil, node.ErrUnreachable)
+					k.finish(nil, rpc.ErrUnreachable)
 				}
 			default:
 				more = false

@@ -13,6 +13,7 @@ import (
 
 	"twotier/internal/node"
 	"twotier/internal/peer"
+	"twotier/internal/rpc"
 	"twotier/internal/simnet"
 )
 
@@ -29,7 +30,7 @@ type ledgerNode struct {
 	counted map[string][]time.Time
 }
 
-func (f *ledgerNode) Serve(ctx context.Context, tasks []node.Task, res []node.Result) {
+func (f *ledgerNode) Serve(ctx context.Context, tasks []rpc.Task, res []node.Result) {
 	for i := range tasks {
 		if f.dawdle(ctx); ctx.Err() != nil {
 			res[i].Err = node.ErrUnavailable
@@ -195,7 +196,7 @@ func (m *model) check() {
 			m.Errorf("%s: counted %d times, but its caller was told: %v", key, len(times), row.err)
 		case len(times) > 0 && times[0].After(row.by):
 			m.Errorf("%s: counted %v after its deadline", key, times[0].Sub(row.by))
-		case m.calm && errors.Is(row.err, node.ErrUnreachable):
+		case m.calm && errors.Is(row.err, rpc.ErrUnreachable):
 			m.Errorf("%s: the node answers all the while: %v", key, row.err)
 		}
 	}
@@ -209,9 +210,9 @@ func expected(err error) (least, most int, kind string) {
 		return 1, 1, "done"
 	case errors.Is(err, node.ErrUnknownOutcome):
 		return 0, 1, "unknown"
-	case errors.Is(err, node.ErrUnreachable):
+	case errors.Is(err, rpc.ErrUnreachable):
 		return 0, 0, "unreachable"
-	case errors.Is(err, node.ErrLate):
+	case errors.Is(err, rpc.ErrLate):
 		return 0, 0, "late"
 	case errors.Is(err, node.ErrUnavailable):
 		return 0, 0, "given up there"

@@ -14,6 +14,7 @@ import (
 
 	"twotier/internal/node"
 	"twotier/internal/peer"
+	"twotier/internal/rpc"
 	"twotier/internal/simnet"
 	"twotier/ring"
 	"twotier/syncer"
@@ -28,7 +29,7 @@ type fake struct {
 	err   error
 }
 
-func (f *fake) Serve(ctx context.Context, tasks []node.Task, res []node.Result) {
+func (f *fake) Serve(ctx context.Context, tasks []rpc.Task, res []node.Result) {
 	f.mu.Lock()
 	f.calls++
 	delay := f.delay
@@ -82,7 +83,7 @@ type wire struct{ h *simnet.Host }
 func (w wire) Send(ctx context.Context, address string, message []byte) ([]byte, error) {
 	reply, err := w.h.Call(ctx, address, message)
 	if errors.Is(err, simnet.ErrRefused) {
-		err = fmt.Errorf("%w: %w", node.ErrUnreachable, err)
+		err = fmt.Errorf("%w: %w", rpc.ErrUnreachable, err)
 	}
 	return reply, err
 }
@@ -127,7 +128,7 @@ func (p *pair) serve(name, secret string) {
 func (p *pair) add(key string, within time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	tasks := []node.Task{{Op: node.Op{Kind: node.Add, Checks: []node.Check{{Key: []byte(key), N: 1, Limits: []node.Limit{{Window: 60_000, Max: 5}}}}}}}
+	tasks := []rpc.Task{{Op: node.Op{Kind: node.Add, Checks: []node.Check{{Key: []byte(key), N: 1, Limits: []node.Limit{{Window: 60_000, Max: 5}}}}}}}
 	res := make([]node.Result, 1)
 	p.client.Do(ctx, p.to, tasks, res)
 	return res[0].Err
@@ -151,11 +152,11 @@ func TestResultsComeBack(t *testing.T) {
 	secrets(t, func(t *testing.T, secret string) {
 		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, secret, secret)
 		limits := []node.Limit{{Window: 60_000, Max: 5}, {Window: 1000, Max: 2}}
-		tasks := []node.Task{
+		tasks := []rpc.Task{
 			{Op: node.Op{Kind: node.Acquire, TS: -5, CountDenied: true, Checks: []node.Check{
 				{NS: []byte("sms"), Key: []byte("k"), N: 3, Limits: limits}, {Key: []byte("l"), N: 1, Limits: limits[:1]}}}},
-			{Verb: node.VerbReserve, Hold: "h", Decider: "d", Op: node.Op{Kind: node.Acquire, Checks: []node.Check{{Key: []byte("k"), N: 1, Limits: limits}}}},
-			{Verb: node.VerbReset, Op: node.Op{Checks: []node.Check{{Key: []byte("k")}}}},
+			{Verb: rpc.VerbReserve, Reservation: "h", Coordinator: "d", Op: node.Op{Kind: node.Acquire, Checks: []node.Check{{Key: []byte("k"), N: 1, Limits: limits}}}},
+			{Verb: rpc.VerbReset, Op: node.Op{Checks: []node.Check{{Key: []byte("k")}}}},
 		}
 		res := make([]node.Result, 3)
 		p.client.Do(context.Background(), p.to, tasks, res)
@@ -199,7 +200,7 @@ func TestAtMostOnce(t *testing.T) {
 				if n != 1 {
 					t.Errorf("%s: carried out %d times", key, n)
 				}
-			case errors.Is(err, node.ErrUnreachable):
+			case errors.Is(err, rpc.ErrUnreachable):
 				kinds["not sent"]++
 				if n != 0 {
 					t.Errorf("%s: said not to be sent, carried out %d times", key, n)
@@ -249,7 +250,7 @@ func TestRefusedConnectionsAreKnownAtOnce(t *testing.T) {
 		p.net.Start("b").Stop()
 		began := time.Now()
 		for range 10 {
-			if err := p.add("a", time.Second); !errors.Is(err, node.ErrUnreachable) {
+			if err := p.add("a", time.Second); !errors.Is(err, rpc.ErrUnreachable) {
 				t.Fatalf("%v", err)
 			}
 		}
@@ -275,7 +276,7 @@ func TestSilenceOpensTheCircuit(t *testing.T) {
 		done := make(chan struct{})
 		go func() { first = p.add("a", 2*time.Second); close(done) }()
 		time.Sleep(1100 * time.Millisecond)
-		if err := p.add("b", 2*time.Second); !errors.Is(err, node.ErrUnreachable) || time.Since(began) > 1200*time.Millisecond {
+		if err := p.add("b", 2*time.Second); !errors.Is(err, rpc.ErrUnreachable) || time.Since(began) > 1200*time.Millisecond {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 		<-done
@@ -319,7 +320,7 @@ func TestARestartedProcessRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.serve("b-2", secret)
-		if err := p.add("a", time.Second); !errors.Is(err, node.ErrUnreachable) || len(p.fake.seen) != 0 {
+		if err := p.add("a", time.Second); !errors.Is(err, rpc.ErrUnreachable) || len(p.fake.seen) != 0 {
 			t.Errorf("%v, carried out: %v", err, p.fake.seen)
 		}
 		p.to = &ring.Member{ID: "b", Name: "b-2", Address: "b"}
@@ -389,9 +390,9 @@ func TestErrorsKeepTheirKind(t *testing.T) {
 		if got := new(node.InvalidError); !errors.As(p.add("a", time.Second), &got) || *got != *invalid {
 			t.Errorf("%+v became %+v", invalid, got)
 		}
-		moved := &node.MovedError{To: ring.Member{ID: "c", Name: "c-1", Address: "c:1", Born: 5, Tag: "t"}}
+		moved := &rpc.MovedError{To: ring.Member{ID: "c", Name: "c-1", Address: "c:1", Born: 5, Tag: "t"}}
 		p.fake.err = moved
-		if got := new(node.MovedError); !errors.As(p.add("a", time.Second), &got) || got.To != moved.To {
+		if got := new(rpc.MovedError); !errors.As(p.add("a", time.Second), &got) || got.To != moved.To {
 			t.Errorf("%+v became %+v", moved, got)
 		}
 	})

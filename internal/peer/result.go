@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"twotier/internal/node"
+	"twotier/internal/rpc"
 	"twotier/ring"
 )
 
@@ -84,7 +85,7 @@ func boolByte(v bool) byte {
 }
 
 // readResult reads the outcome of a task into res.
-func readResult(r *reader, t *node.Task, res *node.Result) {
+func readResult(r *reader, t *rpc.Task, res *node.Result) {
 	res.Reset()
 	code := r.byte()
 	if r.err != nil {
@@ -118,7 +119,7 @@ func readResult(r *reader, t *node.Task, res *node.Result) {
 // appendError appends what is wrong, so that the other side gets an error of the same kind.
 func appendError(b []byte, err error) []byte {
 	var invalid *node.InvalidError
-	var moved *node.MovedError
+	var moved *rpc.MovedError
 	switch {
 	case errors.As(err, &invalid):
 		b = append(b, resultInvalid)
@@ -136,7 +137,7 @@ func codeOf(err error) byte {
 	switch {
 	case errors.Is(err, node.ErrElsewhere):
 		return resultElsewhere
-	case errors.Is(err, node.ErrLate):
+	case errors.Is(err, rpc.ErrLate):
 		return resultLate
 	case errors.Is(err, node.ErrUnknownOutcome), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return resultUnknown
@@ -162,9 +163,9 @@ func kindOf(code byte) error {
 	case resultOverload:
 		return node.ErrOverload
 	case resultClosed:
-		return node.ErrRefused
+		return rpc.ErrRefused
 	case resultLate:
-		return node.ErrLate
+		return rpc.ErrLate
 	case resultUnavailable:
 		return node.ErrUnavailable
 	}
@@ -176,7 +177,7 @@ func readError(r *reader, code byte) error {
 	case resultInvalid:
 		return &node.InvalidError{Check: int(r.int()), Limit: int(r.int()), Field: r.string(), Detail: r.string()}
 	case resultMoved:
-		return &node.MovedError{To: readMember(r)}
+		return &rpc.MovedError{To: readMember(r)}
 	}
 	return &remoteError{kind: kindOf(code), text: r.string()}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"twotier/internal/node"
+	"twotier/internal/rpc"
 )
 
 // scratch is memory for carrying out the tasks of a message.
@@ -68,10 +69,10 @@ func (x *scratch) serve(ctx context.Context, local Local, by time.Time) {
 }
 
 // serveUntil has tasks carried out, unless their time is up.
-func serveUntil(ctx context.Context, local Local, tasks []node.Task, res []node.Result, by time.Time) {
+func serveUntil(ctx context.Context, local Local, tasks []rpc.Task, res []node.Result, by time.Time) {
 	if time.Until(by) <= 0 {
 		for i := range res {
-			res[i].Err = node.ErrLate
+			res[i].Err = rpc.ErrLate
 		}
 		return
 	}

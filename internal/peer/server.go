@@ -11,12 +11,13 @@ import (
 
 	"twotier/internal/elapsed"
 	"twotier/internal/node"
+	"twotier/internal/rpc"
 )
 
 // Local is the node that a [Server] answers for; [node.Node] is the real one.
 type Local interface {
 	// Serve carries out tasks of another node in order and sets Err in each result.
-	Serve(ctx context.Context, tasks []node.Task, res []node.Result)
+	Serve(ctx context.Context, tasks []rpc.Task, res []node.Result)
 	// Answer answers a question of another node.
 	Answer(ctx context.Context, question any) (answer any, err error)
 }

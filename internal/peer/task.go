@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"twotier/internal/node"
+	"twotier/internal/rpc"
 )
 
 // The first byte of a task: its verb, whether refusals count, whether it has a time. The second: kind of
@@ -24,7 +25,7 @@ const (
 )
 
 // appendTask appends a task.
-func appendTask(b []byte, t *node.Task) []byte {
+func appendTask(b []byte, t *rpc.Task) []byte {
 	first := byte(t.Verb)
 	if t.Op.CountDenied {
 		first |= deniedBit
@@ -36,8 +37,8 @@ func appendTask(b []byte, t *node.Task) []byte {
 	if t.Op.TS != 0 {
 		b = binary.AppendVarint(b, t.Op.TS)
 	}
-	if t.Verb == node.VerbReserve || t.Verb == node.VerbConfirm || t.Verb == node.VerbUndo {
-		b = appendBytes(appendBytes(b, t.Hold), t.Decider)
+	if t.Verb == rpc.VerbReserve || t.Verb == rpc.VerbConfirm || t.Verb == rpc.VerbUndo {
+		b = appendBytes(appendBytes(b, t.Reservation), t.Coordinator)
 	}
 	b = binary.AppendUvarint(b, uint64(len(t.Op.Checks)))
 	for i := range t.Op.Checks {
@@ -55,7 +56,7 @@ func appendTask(b []byte, t *node.Task) []byte {
 
 // taskList is tasks that were read from a message, and the memory they take.
 type taskList struct {
-	tasks  []node.Task
+	tasks  []rpc.Task
 	checks []node.Check
 	limits []node.Limit
 	starts []int // of the checks of each task, and of the limits of each check
@@ -71,17 +72,17 @@ func (l *taskList) reset() {
 // read reads one task. Its keys are views into the message. link has to be called after the last.
 func (l *taskList) read(r *reader) {
 	first, second := r.byte(), r.byte()
-	t := node.Task{Verb: node.Verb(first & verbMask)}
+	t := rpc.Task{Verb: rpc.Verb(first & verbMask)}
 	t.Op.Kind, t.Op.Ack = node.Kind(second&kindMask), node.Ack(second>>ackShift)
 	t.Op.CountDenied = first&deniedBit != 0
-	if t.Verb > node.VerbDrop || t.Op.Kind > node.Acquire || t.Op.Ack > node.AckDisk {
+	if t.Verb > rpc.VerbDrop || t.Op.Kind > node.Acquire || t.Op.Ack > node.AckDisk {
 		r.fail()
 	}
 	if first&timeBit != 0 {
 		t.Op.TS = r.int()
 	}
-	if t.Verb == node.VerbReserve || t.Verb == node.VerbConfirm || t.Verb == node.VerbUndo {
-		t.Hold, t.Decider = r.string(), r.string()
+	if t.Verb == rpc.VerbReserve || t.Verb == rpc.VerbConfirm || t.Verb == rpc.VerbUndo {
+		t.Reservation, t.Coordinator = r.string(), r.string()
 	}
 	l.starts = append(l.starts, len(l.checks))
 	for range r.count() {
@@ -102,11 +103,11 @@ func (l *taskList) read(r *reader) {
 }
 
 // fits reports whether a task has as many checks as it needs.
-func fits(t *node.Task, checks int) bool {
+func fits(t *rpc.Task, checks int) bool {
 	switch {
-	case t.Verb == node.VerbConfirm || t.Verb == node.VerbUndo:
+	case t.Verb == rpc.VerbConfirm || t.Verb == rpc.VerbUndo:
 		return checks == 0
-	case t.Verb == node.VerbReserve || t.Verb == node.VerbDo && t.Op.Kind == node.Acquire:
+	case t.Verb == rpc.VerbReserve || t.Verb == rpc.VerbDo && t.Op.Kind == node.Acquire:
 		return checks > 0
 	}
 	return checks == 1

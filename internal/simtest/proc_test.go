@@ -11,6 +11,7 @@ import (
 	"twotier/internal/faultstore"
 	"twotier/internal/node"
 	"twotier/internal/peer"
+	"twotier/internal/rpc"
 	"twotier/internal/simnet"
 	"twotier/internal/storeclock"
 	"twotier/leaparray"
@@ -42,7 +43,7 @@ type wire struct{ h *simnet.Host }
 func (w wire) Send(ctx context.Context, address string, message []byte) ([]byte, error) {
 	reply, err := w.h.Call(ctx, address[:len(address)-len(":8080")], message)
 	if errors.Is(err, simnet.ErrRefused) {
-		err = fmt.Errorf("%w: %w", node.ErrUnreachable, err)
+		err = fmt.Errorf("%w: %w", rpc.ErrUnreachable, err)
 	}
 	return reply, err
 }
