@@ -6,9 +6,6 @@ import (
 	"sync/atomic"
 )
 
-// zipfExponent is that of word frequencies and, nearly, of users by activity.
-const zipfExponent = 1.1
-
 // bodies makes the bodies of requests for one worker.
 type bodies struct {
 	options *Options
@@ -22,17 +19,11 @@ type bodies struct {
 func newBodies(o *Options, w int, run int64, serial *atomic.Uint64) *bodies {
 	rng := rand.New(rand.NewPCG(o.Seed, uint64(w)))
 	b := &bodies{options: o, prefix: "bench:"}
-	switch o.Dist {
-	case "same":
-		b.next = func() uint64 { return 0 }
-	case "distinct":
+	fresh := func() uint64 { return serial.Add(1) }
+	if o.Dist == "distinct" {
 		b.prefix += strconv.FormatInt(run, 36) + ":"
-		b.next = func() uint64 { return serial.Add(1) }
-	case "zipf":
-		b.next = rand.NewZipf(rng, zipfExponent, 1, uint64(o.Keys-1)).Uint64
-	default:
-		b.next = func() uint64 { return rng.Uint64N(uint64(o.Keys)) }
 	}
+	b.next, _ = Keys(o.Dist, rng, uint64(o.Keys), fresh) // checked by fill
 	return b
 }
 

@@ -6,6 +6,9 @@
 // became free for it: a stall counts for every request that had to wait (coordinated omission, see Gil Tene, "How NOT to
 // Measure Latency").
 //
+// [Loop] makes calls of any kind in either way and times them, [Client] posts JSON, [Keys] draws keys: they are what [Run] is
+// made of, and what the benchmarks of the bench module drive other limiters with.
+//
 // [Run] ends after the duration and one timeout at the latest. It waits for all goroutines it starts. The keys it counts
 // start with "bench:"; nothing removes them but time.
 package load

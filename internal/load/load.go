@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,219 +18,124 @@ import (
 // run is one run.
 type run struct {
 	options  Options
-	client   *fasthttp.HostClient
-	uri      string
-	start    time.Time
-	end      time.Time
-	ticket   atomic.Int64 // requests of an open loop that were handed out
-	sent     atomic.Int64
-	serial   atomic.Uint64
+	client   *Client
 	parsers  fastjson.ParserPool
-	recorder []*recorder
+	serial   atomic.Uint64 // keys that are all distinct
+	answered counts
+	reported struct{ operations, failed int64 } // to Progress
+
+	mu     sync.Mutex
+	errors map[string]int64
 }
 
-// Run sends load until the duration is over or ctx is done, and returns what it measured. The error is about the options;
-// failed requests are in the result.
+// counts are what answers said about the operations of their requests.
+type counts struct{ operations, allowed, refused, failed atomic.Int64 }
+
+// Run sends load until the duration is over or ctx is done, and returns what it measured. The error
+// is about the options; failed requests are in the result.
 func Run(ctx context.Context, o Options) (Result, error) {
 	if err := o.fill(); err != nil {
 		return Result{}, err
 	}
-	r := newRun(o)
-	defer r.client.CloseIdleConnections()
-	ctx, cancel := context.WithDeadline(ctx, r.end)
-	defer cancel()
-	var workers sync.WaitGroup
-	for w := range o.Connections {
-		workers.Go(func() { r.runWorker(ctx, w) })
-	}
-	finished := make(chan struct{})
-	go func() { workers.Wait(); close(finished) }()
-	total := r.watch(finished)
-	took := time.Since(r.start)
-	return total.result(&r.options, took, r.unsent(took)), nil
-}
-
-func newRun(o Options) *run {
-	u, _ := url.Parse(o.URL) // checked by fill
-	address := u.Host
-	if u.Port() == "" {
-		address = net.JoinHostPort(u.Hostname(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
-	}
-	r := &run{options: o, uri: u.JoinPath(o.path()).String(), start: time.Now()}
-	r.end = r.start.Add(o.Duration)
-	r.client = &fasthttp.HostClient{
-		Addr: address, IsTLS: u.Scheme == "https", TLSConfig: o.TLS, MaxConns: o.Connections,
-		Dial:                          func(addr string) (net.Conn, error) { return fasthttp.DialDualStackTimeout(addr, o.Timeout) },
-		NoDefaultUserAgentHeader:      true,
-		DisableHeaderNamesNormalizing: true,
-		// A request that is sent twice is counted twice: fasthttp must not do so on its own.
-		MaxIdemponentCallAttempts: 1,
-		RetryIfErr:                func(*fasthttp.Request, int, error) (bool, bool) { return false, false },
-	}
-	for range o.Connections {
-		r.recorder = append(r.recorder, &recorder{tally: newTally()})
-	}
-	return r
-}
-
-// watch reports progress until the workers have finished, and returns the sum of what they measured.
-func (r *run) watch(finished <-chan struct{}) tally {
-	total := newTally()
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for last := r.start; ; {
-		select {
-		case now := <-tick.C:
-			part := r.drain()
-			total.add(&part)
-			if r.options.Progress != nil {
-				r.options.Progress(Progress{
-					Elapsed: now.Sub(r.start), OpsPerSecond: float64(part.operations) / now.Sub(last).Seconds(),
-					Errors: part.failures(), Latency: latencyOf(part.latency),
-				})
-			}
-			last = now
-		case <-finished:
-			part := r.drain()
-			total.add(&part)
-			return total
-		}
-	}
-}
-
-func (r *run) drain() tally {
-	t := newTally()
-	for _, recorder := range r.recorder {
-		recorder.drain(&t)
-	}
-	return t
-}
-
-// due returns when request i of an open loop is due.
-func (r *run) due(i int64) time.Time {
-	perSecond := r.options.Rate / float64(r.options.perRequest())
-	return r.start.Add(time.Duration(float64(i) / perSecond * float64(time.Second)))
-}
-
-// unsent is the number of requests that were due in the time that the run took but were not sent.
-func (r *run) unsent(took time.Duration) int64 {
-	if r.options.Rate == 0 {
-		return 0
-	}
-	took = min(took, r.options.Duration)
-	due := int64(took.Seconds() * r.options.Rate / float64(r.options.perRequest()))
-	return max(due-r.sent.Load(), 0)
-}
-
-// runWorker keeps one connection busy until ctx is done.
-func (r *run) runWorker(ctx context.Context, w int) {
-	bodies := newBodies(&r.options, w, r.start.UnixMilli(), &r.serial)
-	for ctx.Err() == nil {
-		body, due := bodies.body(), time.Time{}
-		if r.options.Rate > 0 {
-			var ok bool
-			if due, ok = r.await(ctx, r.due(r.ticket.Add(1)-1)); !ok {
-				return
-			}
-		}
-		r.sent.Add(1)
-		r.send(r.recorder[w], body, due)
-	}
-}
-
-// await waits until a request is due and returns when its latency begins, or false if the run is over. If the worker was
-// there in time the latency begins when it wakes up: that a timer is late by a millisecond is no fault of the server's.
-func (r *run) await(ctx context.Context, due time.Time) (time.Time, bool) {
-	wait := time.Until(due)
-	if !due.Before(r.end) {
-		return due, false
-	}
-	if wait <= 0 {
-		return due, ctx.Err() == nil
-	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return time.Now(), true
-	case <-ctx.Done():
-		return due, false
-	}
-}
-
-// send makes one request and records what became of it.
-func (r *run) send(to *recorder, body []byte, due time.Time) {
-	request, response := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
-	defer fasthttp.ReleaseRequest(request)
-	defer fasthttp.ReleaseResponse(response)
-	request.SetRequestURI(r.uri)
-	request.Header.SetMethod(fasthttp.MethodPost)
-	request.Header.SetContentType("application/json")
-	if r.options.Token != "" {
-		request.Header.Set("Authorization", "Bearer "+r.options.Token)
-	}
-	request.SetBodyRaw(body)
-	request.SetTimeout(r.options.Timeout)
-	sent := time.Now()
-	err := r.client.Do(request, response)
-	done := time.Now()
-	if due.IsZero() {
-		due = sent
-	}
-	answer := outcome{}
-	if err == nil {
-		answer, err = r.read(response)
-	}
+	client, err := NewClient(ClientOptions{
+		URL: o.URL, Token: o.Token, TLS: o.TLS, Connections: o.Connections, Timeout: o.Timeout,
+	})
 	if err != nil {
-		to.failure(reason(err))
-		// A server that refuses connections would otherwise be asked thousands of times a second.
-		time.Sleep(10 * time.Millisecond)
-		return
+		return Result{}, err
 	}
-	to.success(done.Sub(due), done.Sub(sent), answer)
+	defer client.Close()
+	r := &run{options: o, client: client, errors: make(map[string]int64)}
+	loop := Loop{Rate: o.Rate / float64(o.perRequest()), Duration: o.Duration}
+	if o.Progress != nil {
+		loop.Progress = r.progress
+	}
+	return r.result(loop.Run(ctx, r.workers())), nil
 }
 
-// outcome is what an answer says about the operations of its request.
-type outcome struct {
-	operations, allowed, refused, failed int64
+func (r *run) workers() (all []Worker) {
+	apart := time.Now().UnixMilli()
+	for w := range r.options.Connections {
+		bodies := newBodies(&r.options, w, apart, &r.serial)
+		var body []byte
+		all = append(all, Worker{
+			Next: func() (time.Duration, bool) { body = bodies.body(); return 0, true },
+			Do:   func() error { return r.send(body) },
+		})
+	}
+	return all
 }
 
-// read reads an answer.
-func (r *run) read(response *fasthttp.Response) (outcome, error) {
-	if code := response.StatusCode(); code != fasthttp.StatusOK {
-		return outcome{}, errors.New("status " + strconv.Itoa(code))
+// progress tells of the last second.
+func (r *run) progress(elapsed time.Duration, since Timing) {
+	last := r.reported
+	r.reported.operations, r.reported.failed = r.answered.operations.Load(), r.answered.failed.Load()
+	r.options.Progress(Progress{
+		Elapsed:      elapsed,
+		OpsPerSecond: float64(r.reported.operations-last.operations) / since.Seconds,
+		Errors:       since.Errors + r.reported.failed - last.failed,
+		Latency:      since.Latency,
+	})
+}
+
+// send makes one request and counts what came of it.
+func (r *run) send(body []byte) error {
+	err := r.client.Post(r.options.path(), body, r.read)
+	if err != nil {
+		r.count(reason(err), 1)
 	}
+	return err
+}
+
+func (r *run) count(reason string, n int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.errors[reason] += n
+}
+
+// errNotJSON is the answer of something else than twotier.
+var errNotJSON = errors.New("not a JSON answer")
+
+// read counts what an answer says.
+func (r *run) read(answer []byte) error {
+	operations := int64(1)
 	switch r.options.Op {
 	case "acquire":
-		if bytes.Contains(response.Body(), []byte(`"allowed":true`)) {
-			return outcome{operations: 1, allowed: 1}, nil
+		if bytes.Contains(answer, []byte(`"allowed":true`)) {
+			r.answered.allowed.Add(1)
+		} else {
+			r.answered.refused.Add(1)
 		}
-		return outcome{operations: 1, refused: 1}, nil
 	case "batch":
 		parser := r.parsers.Get()
 		defer r.parsers.Put(parser)
-		answer, err := parser.ParseBytes(response.Body())
+		parsed, err := parser.ParseBytes(answer)
 		if err != nil {
-			return outcome{}, errors.New("not a JSON answer")
+			return errNotJSON
 		}
-		failed := int64(len(answer.GetArray("errors")))
-		return outcome{operations: int64(r.options.Batch) - failed, failed: failed}, nil
+		operations = int64(r.options.Batch)
+		if failed := int64(len(parsed.GetArray("errors"))); failed > 0 {
+			r.count("operations of a batch", failed)
+			r.answered.failed.Add(failed)
+			operations -= failed
+		}
 	}
-	return outcome{operations: 1}, nil
+	r.answered.operations.Add(operations)
+	return nil
 }
 
 // reason puts errors into few groups: their texts have ports in them.
 func reason(err error) string {
 	var dial *net.OpError
+	var status *StatusError
 	switch {
+	case errors.As(err, &status), errors.Is(err, errNotJSON):
+		return err.Error()
 	case errors.Is(err, fasthttp.ErrTimeout), errors.Is(err, fasthttp.ErrDialTimeout):
 		return "timeout"
 	case errors.As(err, &dial) && dial.Op == "dial":
 		return "no connection"
 	case errors.Is(err, fasthttp.ErrConnectionClosed), errors.As(err, &dial):
 		return "connection closed"
-	case strings.HasPrefix(err.Error(), "status "), strings.HasPrefix(err.Error(), "not a JSON"):
-		return err.Error()
 	}
-	return fmt.Sprintf("other (%T)", err)
+	return fmt.Sprintf("other (%s)", strings.TrimPrefix(fmt.Sprintf("%T", errors.Unwrap(err)), "*"))
 }

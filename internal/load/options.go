@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"time"
 )
@@ -43,11 +42,8 @@ type Options struct {
 	Progress func(Progress)
 }
 
-// Ops and Dists return the values of [Options].Op and Dist.
+// Ops returns the values of [Options].Op.
 func Ops() []string { return []string{"add", "acquire", "batch"} }
-
-// Dists returns the values of [Options].Dist.
-func Dists() []string { return []string{"uniform", "zipf", "same", "distinct"} }
 
 const (
 	mostConnections = 10_000
@@ -64,10 +60,7 @@ func (o *Options) fill() error {
 	orElse(&o.Duration, 10*time.Second)
 	orElse(&o.Timeout, 5*time.Second)
 	orElse(&o.Batch, 1000)
-	u, err := url.Parse(o.URL)
 	switch {
-	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
-		return errors.New("URL: want http://host:port or https://host:port")
 	case !slices.Contains(Ops(), o.Op):
 		return fmt.Errorf("op %q: want one of %v", o.Op, Ops())
 	case !slices.Contains(Dists(), o.Dist):

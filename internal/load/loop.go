@@ -1,0 +1,173 @@
+package load
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Loop says when calls are made. The calls of an open loop are due at fixed times, and whichever
+// worker is free makes the next one.
+type Loop struct {
+	// Rate is the number of calls a second of an open loop, of all workers together. 0 is a closed
+	// loop, in which each worker makes its next call as soon as the last one has returned.
+	Rate float64
+	// Scheduled is an open loop whose calls say themselves when they are due, whatever Rate is.
+	Scheduled bool
+	// Warmup is not measured; Duration, which follows, is.
+	Warmup, Duration time.Duration
+	// Progress, if set, is called about once a second, from one goroutine, with what was measured
+	// since it was called last.
+	Progress func(elapsed time.Duration, since Timing)
+}
+
+// Worker makes calls, one after the other.
+type Worker struct {
+	// Next prepares a call, which is not timed, and returns false if there are no more. Where calls
+	// are scheduled, due is when this one is due after the start.
+	Next func() (due time.Duration, ok bool)
+	// Do makes the call. After one that failed the worker rests for a moment: a server that refuses
+	// connections would otherwise be asked thousands of times a second.
+	Do func() error
+}
+
+// restAfterFailure is how long a worker makes no call after one that failed.
+const restAfterFailure = 10 * time.Millisecond
+
+// running is a loop under way.
+type running struct {
+	Loop
+	start, measured, end time.Time // measured is when the warm-up is over
+	tickets              atomic.Int64
+	sent, unsent         atomic.Int64
+	recorders            []*recorder
+}
+
+// Run has the workers make calls until the loop is over, they have no more, or ctx is done. It
+// waits for all goroutines that it starts, and so for calls under way.
+func (l Loop) Run(ctx context.Context, workers []Worker) Timing {
+	r := &running{Loop: l, start: time.Now()}
+	r.measured = r.start.Add(l.Warmup)
+	r.end = r.measured.Add(l.Duration)
+	running, cancel := context.WithDeadline(ctx, r.end)
+	defer cancel()
+	var group sync.WaitGroup
+	for _, w := range workers {
+		to := newRecorder()
+		r.recorders = append(r.recorders, to)
+		group.Go(func() { r.runWorker(running, w, to) })
+	}
+	finished := make(chan struct{})
+	go func() { group.Wait(); close(finished) }()
+	total := r.watch(finished)
+	took := time.Since(r.start)
+	return total.timing(max(took-l.Warmup, time.Microsecond), r.countUnsent(took))
+}
+
+// watch reports progress until the workers have finished, and returns all that they measured.
+func (r *running) watch(finished <-chan struct{}) *tally {
+	total := newTally()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for last := r.start; ; {
+		select {
+		case now := <-tick.C:
+			if r.Progress == nil {
+				continue
+			}
+			part := r.drain()
+			total.add(part)
+			r.Progress(now.Sub(r.start), part.timing(now.Sub(last), 0))
+			last = now
+		case <-finished:
+			total.add(r.drain())
+			return total
+		}
+	}
+}
+
+func (r *running) drain() *tally {
+	t := newTally()
+	for _, from := range r.recorders {
+		from.drain(t)
+	}
+	return t
+}
+
+// countUnsent is the number of calls that were due in the time that the run took, and not made.
+func (r *running) countUnsent(took time.Duration) int64 {
+	if r.Scheduled || r.Rate == 0 {
+		return r.unsent.Load()
+	}
+	took = min(took, r.Warmup+r.Duration)
+	return max(int64(took.Seconds()*r.Rate)-r.sent.Load(), 0)
+}
+
+// runWorker makes the calls of one worker.
+func (r *running) runWorker(ctx context.Context, w Worker, to *recorder) {
+	for {
+		due, ok := w.Next()
+		if !ok {
+			return
+		}
+		from, sent, ok := r.await(ctx, due)
+		if !ok {
+			r.leave(w, due)
+			return
+		}
+		r.sent.Add(1)
+		err := w.Do()
+		done := time.Now()
+		switch {
+		case err != nil:
+			to.failure(err)
+			_ = Sleep(ctx, restAfterFailure)
+		case !from.Before(r.measured):
+			to.success(done.Sub(from), done.Sub(sent))
+		}
+	}
+}
+
+// await waits until a call is due and returns when its latency begins and when it is made, or
+// false if the run is over. If the worker was there in time the latency begins when it wakes up:
+// that a timer is late by a millisecond is no fault of what is called.
+func (r *running) await(ctx context.Context, due time.Duration) (from, sent time.Time, ok bool) {
+	now := time.Now()
+	if !r.Scheduled && r.Rate == 0 {
+		return now, now, now.Before(r.end) && ctx.Err() == nil
+	}
+	if !r.Scheduled {
+		due = time.Duration(float64(r.tickets.Add(1)-1) / r.Rate * float64(time.Second))
+	}
+	at := r.start.Add(due)
+	switch wait := at.Sub(now); {
+	case !at.Before(r.end) || ctx.Err() != nil:
+		return at, now, false
+	case wait <= 0:
+		return at, now, true
+	case Sleep(ctx, wait) != nil:
+		return at, now, false
+	}
+	now = time.Now()
+	return now, now, true
+}
+
+// leave counts the call that was prepared last, and what its worker would have gone on with.
+func (r *running) leave(w Worker, due time.Duration) {
+	for ok := r.Scheduled; ok && due < r.Warmup+r.Duration; due, ok = w.Next() {
+		r.unsent.Add(1)
+	}
+}
+
+// Sleep waits, or returns the context's error when that is done first.
+func Sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

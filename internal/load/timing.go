@@ -1,0 +1,130 @@
+package load
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// Timing is what a loop measured.
+type Timing struct {
+	Seconds float64 `json:"seconds"`
+	// Calls are those that ended well.
+	Calls          int64   `json:"calls"`
+	CallsPerSecond float64 `json:"calls_per_second"`
+	// Errors are the calls that failed, the warm-up's included; FirstError says why one of the first
+	// did.
+	Errors     int64  `json:"errors"`
+	FirstError string `json:"first_error,omitempty"`
+	// Unsent are the calls of an open loop that were due and for which no worker was free in time. If
+	// there are such, what is called did not keep up, and the latencies are lower bounds.
+	Unsent int64 `json:"unsent"`
+	// Latency is from when a call was due (open loop) or made (closed loop), Service from when it was
+	// made.
+	Latency Latency `json:"latency_us"`
+	Service Latency `json:"service_us"`
+}
+
+// Err is what stands against believing t: nil if no call failed.
+func (t Timing) Err() error {
+	if t.Errors == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d calls failed: %w", t.Errors, errors.New(t.FirstError))
+}
+
+// Latency is a distribution in microseconds.
+type Latency struct {
+	Mean float64 `json:"mean"`
+	P50  int64   `json:"p50"`
+	P90  int64   `json:"p90"`
+	P99  int64   `json:"p99"`
+	P999 int64   `json:"p999"`
+	Max  int64   `json:"max"`
+}
+
+// longest is the largest latency that is told apart, in microseconds: ten minutes.
+const longest = 600_000_000
+
+func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, longest, 3) }
+
+func record(h *hdrhistogram.Histogram, d time.Duration) {
+	// It can't fail for values within the bounds.
+	_ = h.RecordValue(min(max(d.Microseconds(), 1), longest))
+}
+
+func latencyOf(h *hdrhistogram.Histogram) Latency {
+	return Latency{
+		Mean: math.Round(h.Mean()*10) / 10,
+		P50:  h.ValueAtQuantile(50), P90: h.ValueAtQuantile(90),
+		P99: h.ValueAtQuantile(99), P999: h.ValueAtQuantile(99.9), Max: h.Max(),
+	}
+}
+
+// tally is sums and distributions.
+type tally struct {
+	latency, service *hdrhistogram.Histogram
+	errors           int64
+	first            error
+}
+
+func newTally() *tally { return &tally{latency: newHistogram(), service: newHistogram()} }
+
+func (t *tally) add(more *tally) {
+	t.latency.Merge(more.latency)
+	t.service.Merge(more.service)
+	t.errors += more.errors
+	if t.first == nil {
+		t.first = more.first
+	}
+}
+
+func (t *tally) timing(took time.Duration, unsent int64) Timing {
+	r := Timing{
+		Seconds: took.Seconds(), Calls: t.latency.TotalCount(), Errors: t.errors, Unsent: unsent,
+		Latency: latencyOf(t.latency), Service: latencyOf(t.service),
+	}
+	r.CallsPerSecond = float64(r.Calls) / r.Seconds
+	if t.first != nil {
+		r.FirstError = t.first.Error()
+	}
+	return r
+}
+
+// recorder is what one worker has measured since it was last drained.
+type recorder struct {
+	mu sync.Mutex
+	*tally
+}
+
+func newRecorder() *recorder { return &recorder{tally: newTally()} }
+
+func (r *recorder) success(latency, service time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	record(r.latency, latency)
+	record(r.service, service)
+}
+
+func (r *recorder) failure(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.errors++
+	if r.first == nil {
+		r.first = err
+	}
+}
+
+// drain adds what r holds to t and empties r.
+func (r *recorder) drain(t *tally) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t.add(r.tally)
+	r.latency.Reset()
+	r.service.Reset()
+	r.errors, r.first = 0, nil
+}
