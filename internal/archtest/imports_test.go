@@ -35,15 +35,16 @@ func importMap() map[string][]string {
 
 		// One node: its parts, which know nothing of it, and itself, which knows no wire format.
 		"ring":                {memberlist, consistent, xxhash},
-		"internal/near":       {ristretto, xxhash},
 		"internal/idle":       {},
 		"internal/elapsed":    {"golang.org/x/sys/unix"},
 		"internal/storeclock": {},
 		"internal/retry":      {},
 		"internal/rpc":        {"twotier/ring", "twotier/syncer"},
+		"internal/refusals":   {"twotier/syncer", ristretto},
+		"internal/topkeys":    {"twotier/syncer", "twotier/leaparray"},
 		"internal/node": {
 			"twotier/ring", "twotier/internal/rpc", "twotier/internal/retry", "twotier/internal/storeclock",
-			"twotier/internal/near", "twotier/internal/elapsed", "twotier/syncer", "twotier/leaparray", xxhash,
+			"twotier/internal/refusals", "twotier/internal/topkeys", "twotier/internal/elapsed", "twotier/syncer", "twotier/leaparray", xxhash,
 		},
 		"internal/peer": {
 			"twotier/internal/rpc", "twotier/internal/node", "twotier/internal/elapsed", "twotier/ring",

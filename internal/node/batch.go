@@ -186,7 +186,7 @@ func (n *Node) groupThere(ctx context.Context, to *ring.Member, group []int, ops
 	for k, i := range group {
 		res[i] = out[k]
 		if res[i].Err == nil {
-			n.denials.note(&ops[i], &res[i])
+			n.refused.Note(&ops[i], &res[i])
 			if res[i].Source == syncer.SourceMemory {
 				res[i].Source = syncer.SourceOwner
 			}

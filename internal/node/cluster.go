@@ -68,7 +68,7 @@ func (n *Node) Stats() Stats {
 	t := n.table()
 	s := Stats{
 		Ops: n.ops.list(), Members: t.Len(), RingVersion: t.Version(), TablesTotal: n.tables.Load(), ServedTotal: n.served.Load(),
-		NearTotal: n.denials.hits.Load(), Mode: n.Mode(), Store: n.opt.Store.Health(),
+		NearTotal: n.refused.Hits(), Mode: n.Mode(), Store: n.opt.Store.Health(),
 	}
 	s.SpreadKeys, s.LeasedKeys = n.spread.sizes()
 	s.Phases, s.Moves = n.tenancy.figures()

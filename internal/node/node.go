@@ -9,8 +9,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"twotier/internal/refusals"
 	"twotier/internal/retry"
 	"twotier/internal/storeclock"
+	"twotier/internal/topkeys"
 	"twotier/ring"
 	"twotier/syncer"
 )
@@ -69,12 +71,12 @@ type Node struct {
 	lone    *ring.Table // of a node without a cluster
 	ops     tally
 	time    *storeclock.Keeper
-	hot     *hotKeys
-	top     topCache
+	sample  *topkeys.Sample // of a node that can be in Redis mode
+	top     *topkeys.Cache  // of a node that has a counter
 	tenancy *tenancy
 	holds   holds
 	spread  *spread
-	denials denials
+	refused refusals.Cache
 	errands sync.Pool
 
 	mode      atomic.Pointer[modeTurn]
@@ -119,7 +121,14 @@ func New(opt Options) (*Node, error) {
 		return nil, fmt.Errorf("node: mode %q lacks what it counts with", opt.Mode)
 	}
 	if opt.Direct != nil {
-		n.hot = newHotKeys()
+		sample, err := topkeys.NewSample()
+		if err != nil {
+			return nil, err
+		}
+		n.sample = sample
+	}
+	if opt.Counter != nil {
+		n.top = topkeys.NewCache(opt.Counter)
 	}
 	if opt.Ring == nil {
 		self := ring.Member{ID: opt.ID, Name: opt.ID, Address: opt.Address, Tag: (&modeTurn{mode: opt.Mode}).tag()}
@@ -192,7 +201,7 @@ const settleTimeout = 10 * time.Second
 
 // join makes the node part of the cluster. It returns once the node decides about what is its, or enough time has passed.
 func (n *Node) join(ctx context.Context, address string) error {
-	if err := n.denials.open(); err != nil {
+	if err := n.refused.Open(); err != nil {
 		return err
 	}
 	if err := n.opt.Ring.Open(ctx, address); err != nil {
@@ -240,7 +249,7 @@ func (n *Node) Close(ctx context.Context) error {
 		n.tasksMu.Unlock()
 		n.tenancy.wake()
 		n.done.Wait()
-		n.denials.close()
+		n.refused.Close()
 	})
 	return n.err
 }
@@ -276,9 +285,9 @@ func (n *Node) count(op *Op, res *Result, err error) {
 		return
 	}
 	n.ops.add(op.Kind, res.Source)
-	if n.hot != nil && n.inRedis() && (op.Kind == syncer.Add || op.Kind == syncer.Acquire && (res.Allowed || op.CountDenied)) {
+	if n.sample != nil && n.inRedis() && (op.Kind == syncer.Add || op.Kind == syncer.Acquire && (res.Allowed || op.CountDenied)) {
 		for i := range op.Checks {
-			n.hot.add(&op.Checks[i], n.opt.Clock.Now())
+			n.sample.Add(&op.Checks[i], n.opt.Clock.Now())
 		}
 	}
 }

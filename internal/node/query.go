@@ -1,16 +1,15 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
 	"twotier/internal/retry"
 	"twotier/internal/rpc"
+	"twotier/internal/topkeys"
 	"twotier/ring"
 	"twotier/syncer"
 )
@@ -61,9 +60,9 @@ func (n *Node) series(ctx context.Context, ns, key []byte, window int64) (bucket
 // second old.
 func (n *Node) Top(ctx context.Context, limit int, window int64) ([]KeyCount, error) {
 	if n.inRedis() {
-		return n.hot.top(limit, window, n.opt.Clock.Now())
+		return n.sample.Top(limit, window, n.opt.Clock.Now())
 	}
-	rows, err := n.top.get(ctx, n.opt.Counter, limit, window)
+	rows, err := n.top.Top(ctx, limit, window)
 	if err != nil || n.opt.Ring == nil {
 		return rows, err
 	}
@@ -77,10 +76,7 @@ func (n *Node) Top(ctx context.Context, limit int, window int64) ([]KeyCount, er
 		defer mu.Unlock()
 		rows = append(rows, a.Keys...)
 	})
-	slices.SortFunc(rows, func(a, b KeyCount) int {
-		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.NS, b.NS), cmp.Compare(a.Key, b.Key))
-	})
-	return rows[:min(limit, len(rows))], nil
+	return topkeys.Largest(rows, limit), nil
 }
 
 const (
@@ -97,7 +93,7 @@ const (
 // counted it beside the owner or in its place, if the store loses what it has after the reset.
 func (n *Node) Reset(ctx context.Context, ns, key []byte) error {
 	check := Check{NS: ns, Key: key}
-	n.denials.forget(&check)
+	n.refused.Forget(&check)
 	if n.inRedis() {
 		if err := n.throughRedis(ctx, func() error { return n.opt.Direct.Forget(ctx, ns, key) }); !errors.Is(err, errModeChanged) {
 			return err

@@ -191,7 +191,7 @@ func (n *Node) away(ctx context.Context, to *ring.Member, op *Op, res *Result) e
 	}
 	err := n.there(ctx, to, op, res)
 	if err == nil {
-		n.denials.note(op, res)
+		n.refused.Note(op, res)
 	}
 	return err
 }
@@ -200,13 +200,13 @@ func (n *Node) away(ctx context.Context, to *ring.Member, op *Op, res *Result) e
 // remembers that it is refused. Err is set in the result.
 func (n *Node) near(ctx context.Context, owner *ring.Member, op *Op, res *Result) bool {
 	if op.Checks[0].N < 0 {
-		n.denials.forget(&op.Checks[0]) // before whatever follows in the same batch is looked at
+		n.refused.Forget(&op.Checks[0]) // before whatever follows in the same batch is looked at
 	}
 	if n.spread.counts(op, owner) {
 		res.Err = n.foreign(ctx, op, res, true)
 		return !errors.Is(res.Err, syncer.ErrElsewhere) && !errors.Is(res.Err, errModeChanged)
 	}
-	return n.denials.refuse(op, res)
+	return n.refused.Refuse(op, res)
 }
 
 // errand is memory for asking another node to carry out one operation.

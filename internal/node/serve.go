@@ -91,7 +91,7 @@ func (n *Node) serveOther(ctx context.Context, task *rpc.Task, res *Result) erro
 	case rpc.VerbReset:
 		return n.forget(ctx, &task.Op.Checks[0])
 	case rpc.VerbDrop:
-		n.denials.forget(&task.Op.Checks[0])
+		n.refused.Forget(&task.Op.Checks[0])
 		return n.opt.Counter.Drop(ctx, task.Op.Checks[0].NS, task.Op.Checks[0].Key)
 	}
 	return fmt.Errorf("%w: unknown verb %d", syncer.ErrUnavailable, task.Verb)
@@ -116,7 +116,7 @@ func (n *Node) Answer(ctx context.Context, question any) (answer any, err error)
 		confirmed, err := n.outcome(q.Hold)
 		return &OutcomeAnswer{confirmed}, err
 	case *TopQuestion:
-		keys, err := n.top.get(ctx, n.opt.Counter, q.Limit, q.Window)
+		keys, err := n.top.Top(ctx, q.Limit, q.Window)
 		return &TopAnswer{keys}, err
 	case *SeriesQuestion:
 		bucket, points, err := n.opt.Counter.Series(ctx, q.NS, q.Key, q.Window, false)

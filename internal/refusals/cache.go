@@ -1,0 +1,120 @@
+package refusals
+
+import (
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/dgraph-io/ristretto/v2"
+
+	"twotier/syncer"
+)
+
+const (
+	// memory is how long a refusal is remembered at most.
+	memory = time.Second
+	// most is how many are, about.
+	most = 1 << 14
+	// longest is the length of the longest name of a key, with some room: it stays on the stack.
+	longest = 384
+)
+
+// refusal is one that is remembered. Only an operation that asks for exactly the same gets it.
+type refusal struct {
+	n      int64
+	limits []syncer.Limit
+	check  syncer.CheckResult
+	at     time.Time
+}
+
+// Cache is the refusals that a node remembers. The zero value remembers none, and none until Open
+// is called.
+type Cache struct {
+	kept *ristretto.Cache[[]byte, *refusal]
+	hits atomic.Int64
+}
+
+// Open has refusals remembered from now on. It is called once, before other methods are.
+func (c *Cache) Open() (err error) {
+	c.kept, err = ristretto.NewCache(&ristretto.Config[[]byte, *refusal]{
+		NumCounters: 10 * most, MaxCost: most, BufferItems: 64, IgnoreInternalCost: true,
+	})
+	return err
+}
+
+// Close ends the goroutines that Open began.
+func (c *Cache) Close() {
+	if c.kept != nil {
+		c.kept.Close()
+	}
+}
+
+// Hits returns how many operations were refused from memory.
+func (c *Cache) Hits() int64 { return c.hits.Load() }
+
+// remembers reports whether an operation can be refused from memory, or its refusal be remembered.
+func (c *Cache) remembers(op *syncer.Op) bool {
+	return c.kept != nil && op.Kind == syncer.Acquire && len(op.Checks) == 1 && op.TS == 0 &&
+		!op.CountDenied
+}
+
+// Note remembers what came of an operation that another node carried out, if that was a refusal; if
+// it took counts back, what was refused before may pass now.
+func (c *Cache) Note(op *syncer.Op, res *syncer.Result) {
+	if c.kept == nil || len(op.Checks) != 1 {
+		return
+	}
+	check := &op.Checks[0]
+	switch {
+	case check.N < 0:
+		c.Forget(check)
+	case !c.remembers(op) || res.Allowed || res.Degraded || len(res.Checks) != 1:
+	case res.RetryAfter != 0:
+		keep := memory
+		if res.RetryAfter > 0 {
+			keep = min(keep, time.Duration(res.RetryAfter)*time.Millisecond)
+		}
+		r := &refusal{
+			n: check.N, limits: slices.Clone(check.Limits), check: res.Checks[0], at: time.Now(),
+		}
+		r.check.Limits = slices.Clone(r.check.Limits)
+		var b [longest]byte
+		c.kept.SetWithTTL(check.AppendName(b[:0]), r, 1, keep)
+	}
+}
+
+// Refuse refuses an operation as it was refused before, with the age of that answer, and reports
+// false if that is not known: then res is as it was.
+func (c *Cache) Refuse(op *syncer.Op, res *syncer.Result) bool {
+	if !c.remembers(op) {
+		return false
+	}
+	check := &op.Checks[0]
+	var b [longest]byte
+	r, ok := c.kept.Get(check.AppendName(b[:0]))
+	if !ok || check.N != r.n || !slices.Equal(check.Limits, r.limits) {
+		return false
+	}
+	age := time.Since(r.at).Milliseconds()
+	retry := r.check.RetryAfter
+	if retry > 0 {
+		if retry -= age; retry <= 0 {
+			return false
+		}
+	}
+	res.Reset()
+	res.Source, res.RetryAfter, res.AgeMS = syncer.SourceNear, retry, age
+	cr := res.AddCheck()
+	cr.Refused, cr.RetryAfter, cr.Limits = true, retry, append(cr.Limits, r.check.Limits...)
+	c.hits.Add(1)
+	return true
+}
+
+// Forget forgets that a key was refused. A refusal that is being noted at the same moment may
+// remain.
+func (c *Cache) Forget(check *syncer.Check) {
+	if c.kept != nil {
+		var b [longest]byte
+		c.kept.Del(check.AppendName(b[:0]))
+	}
+}

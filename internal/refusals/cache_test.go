@@ -1,0 +1,188 @@
+package refusals_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier/internal/refusals"
+	"twotier/syncer"
+)
+
+// acquire is an operation on one key, and the owner's refusal of it.
+func acquire(key string, retryMS int64) (*syncer.Op, *syncer.Result) {
+	op := &syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{
+		{Key: []byte(key), N: 1, Limits: []syncer.Limit{{Window: 60_000, Max: 5}}},
+	}}
+	res := &syncer.Result{Source: syncer.SourceOwner, RetryAfter: retryMS}
+	check := res.AddCheck()
+	check.Refused, check.RetryAfter = true, retryMS
+	check.Limits = append(check.Limits, syncer.LimitResult{Count: 5})
+	return op, res
+}
+
+// open returns a cache in a bubble whose time the test passes.
+func open(t *testing.T) *refusals.Cache {
+	t.Helper()
+	c := new(refusals.Cache)
+	if err := c.Open(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// TestRefusalIsRememberedUntilItCouldPass refuses the same at once, with less time to wait as time
+// passes, and asks the owner again when it could pass.
+func TestRefusalIsRememberedUntilItCouldPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := open(t)
+		op, refused := acquire("k", 300)
+		c.Note(op, refused)
+		c.Wait()
+		time.Sleep(100 * time.Millisecond)
+		var res syncer.Result
+		if !c.Refuse(op, &res) {
+			t.Fatal("a refusal is not remembered")
+		}
+		if res.Allowed || res.Source != syncer.SourceNear || res.RetryAfter != 200 || res.AgeMS != 100 ||
+			len(res.Checks) != 1 || !res.Checks[0].Refused || res.Checks[0].Limits[0].Count != 5 {
+			t.Errorf("answered %+v", res)
+		}
+		time.Sleep(200 * time.Millisecond)
+		if c.Refuse(op, &res) {
+			t.Error("refused although it could pass")
+		}
+		if c.Hits() != 1 {
+			t.Errorf("%d hits, want 1", c.Hits())
+		}
+	})
+}
+
+// TestRefusalIsRememberedForASecond at most, even if the key can't pass for an hour, or ever.
+func TestRefusalIsRememberedForASecond(t *testing.T) {
+	for _, retry := range []int64{3_600_000, -1} {
+		synctest.Test(t, func(t *testing.T) {
+			c := open(t)
+			op, refused := acquire("k", retry)
+			c.Note(op, refused)
+			c.Wait()
+			time.Sleep(900 * time.Millisecond)
+			if !c.Refuse(op, new(syncer.Result)) {
+				t.Error("forgotten within a second")
+			}
+			time.Sleep(200 * time.Millisecond)
+			if c.Refuse(op, new(syncer.Result)) {
+				t.Error("remembered for more than a second")
+			}
+		})
+	}
+}
+
+// TestOnlyTheSameIsRefused asks for something else about the same key: each might pass.
+func TestOnlyTheSameIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := open(t)
+		op, refused := acquire("k", 900)
+		c.Note(op, refused)
+		c.Wait()
+		for name, change := range map[string]func(op *syncer.Op){
+			"another key":            func(op *syncer.Op) { op.Checks[0].Key = []byte("l") },
+			"another namespace":      func(op *syncer.Op) { op.Checks[0].NS = []byte("ns") },
+			"another amount":         func(op *syncer.Op) { op.Checks[0].N = 2 },
+			"another limit":          func(op *syncer.Op) { op.Checks[0].Limits[0].Max = 6 },
+			"in the past":            func(op *syncer.Op) { op.TS = 1 },
+			"an add":                 func(op *syncer.Op) { op.Kind = syncer.Add },
+			"counted when refused":   func(op *syncer.Op) { op.CountDenied = true },
+			"with another key's too": func(op *syncer.Op) { op.Checks = append(op.Checks, op.Checks[0]) },
+		} {
+			other, _ := acquire("k", 900)
+			change(other)
+			if c.Refuse(other, new(syncer.Result)) {
+				t.Errorf("%s: refused from memory", name)
+			}
+		}
+		named, _ := acquire("k", 900)
+		named.Checks[0].NS = []byte(syncer.DefaultNamespace)
+		if !c.Refuse(named, new(syncer.Result)) {
+			t.Error("the default namespace, by its name, is taken for another")
+		}
+	})
+}
+
+// TestWhatIsNotRemembered notes answers that say nothing of the next moment.
+func TestWhatIsNotRemembered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := open(t)
+		for name, change := range map[string]func(res *syncer.Result){
+			"allowed":  func(res *syncer.Result) { res.Allowed = true },
+			"degraded": func(res *syncer.Result) { res.Degraded = true },
+			"at once":  func(res *syncer.Result) { res.RetryAfter = 0 },
+		} {
+			op, res := acquire(name, 900)
+			change(res)
+			c.Note(op, res)
+			c.Wait()
+			if c.Refuse(op, new(syncer.Result)) {
+				t.Errorf("%s: remembered", name)
+			}
+		}
+	})
+}
+
+// TestTakingBackForgets what was refused before: by an add of less than nothing, and by name.
+func TestTakingBackForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, forget := range map[string]func(c *refusals.Cache, op *syncer.Op){
+			"a negative add": func(c *refusals.Cache, op *syncer.Op) {
+				check := op.Checks[0]
+				check.N = -1
+				back := syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{check}}
+				c.Note(&back, &syncer.Result{})
+			},
+			"a reset": func(c *refusals.Cache, op *syncer.Op) { c.Forget(&op.Checks[0]) },
+		} {
+			c := open(t)
+			op, refused := acquire("k", 900)
+			c.Note(op, refused)
+			c.Wait()
+			forget(c, op)
+			c.Wait()
+			if c.Refuse(op, new(syncer.Result)) {
+				t.Errorf("%s: still refused", name)
+			}
+		}
+	})
+}
+
+// TestRefusalsAreBounded notes three times as many as there is room for.
+func TestRefusalsAreBounded(t *testing.T) {
+	c := open(t)
+	for i := range 3 * refusals.Most {
+		c.Note(acquire(fmt.Sprint(i), -1))
+	}
+	c.Wait()
+	kept := 0
+	for i := range 3 * refusals.Most {
+		op, _ := acquire(fmt.Sprint(i), -1)
+		if c.Refuse(op, new(syncer.Result)) {
+			kept++
+		}
+	}
+	if kept > refusals.Most {
+		t.Errorf("%d refusals are remembered, want at most %d", kept, refusals.Most)
+	}
+}
+
+// TestClosedRemembersNothing: a node that is no part of a cluster never opens its cache.
+func TestClosedRemembersNothing(t *testing.T) {
+	var c refusals.Cache
+	op, refused := acquire("k", 900)
+	c.Note(op, refused)
+	c.Forget(&op.Checks[0])
+	if c.Refuse(op, new(syncer.Result)) {
+		t.Error("remembered without being open")
+	}
+	c.Close()
+}

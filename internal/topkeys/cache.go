@@ -1,0 +1,58 @@
+package topkeys
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"twotier/syncer"
+)
+
+// maxAge is how old an answer of a [Cache] may be.
+const maxAge = time.Second
+
+// Source looks through all its keys. A syncer.Counter is one.
+type Source interface {
+	// Top returns up to n keys with the largest counts over the window in milliseconds, largest
+	// first.
+	Top(ctx context.Context, n int, window int64) ([]syncer.KeyCount, error)
+}
+
+// Cache keeps the last answer of a source for a second. Its callers wait for each other.
+type Cache struct {
+	source Source
+
+	mu     sync.Mutex
+	at     time.Time
+	n      int
+	window int64
+	rows   []syncer.KeyCount
+}
+
+// NewCache returns a cache that has asked for nothing yet.
+func NewCache(source Source) *Cache { return &Cache{source: source} }
+
+// Top is [Source].Top. The answer may be a second old, and is the caller's.
+func (c *Cache) Top(ctx context.Context, n int, window int64) ([]syncer.KeyCount, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.n < n || c.window != window || time.Since(c.at) >= maxAge {
+		rows, err := c.source.Top(ctx, n, window)
+		if err != nil {
+			return nil, err
+		}
+		c.at, c.n, c.window, c.rows = time.Now(), n, window, rows
+	}
+	return slices.Clone(c.rows[:min(n, len(c.rows))]), nil
+}
+
+// Largest sorts rows, largest count first and those with the same count by name, and returns up to n
+// of them.
+func Largest(rows []syncer.KeyCount, n int) []syncer.KeyCount {
+	slices.SortFunc(rows, func(a, b syncer.KeyCount) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.NS, b.NS), cmp.Compare(a.Key, b.Key))
+	})
+	return rows[:min(n, len(rows))]
+}

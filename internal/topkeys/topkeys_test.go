@@ -1,0 +1,133 @@
+package topkeys_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier/internal/topkeys"
+	"twotier/syncer"
+)
+
+const noon = 1_763_000_000_000
+
+// counted is a source that says how often it was asked, in the only row it has.
+type counted struct {
+	asked int64
+	fails error
+}
+
+func (c *counted) Top(context.Context, int, int64) ([]syncer.KeyCount, error) {
+	c.asked++
+	return []syncer.KeyCount{{Key: "k", Count: c.asked}, {Key: "l"}}, c.fails
+}
+
+// TestCacheAsksOnceASecond unless it is asked for something else, or for more than it has.
+func TestCacheAsksOnceASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := new(counted)
+		c := topkeys.NewCache(source)
+		for _, step := range []struct {
+			wait   time.Duration
+			n      int
+			window int64
+			asked  int64
+			rows   int
+		}{
+			{0, 2, 60_000, 1, 2},
+			{999 * time.Millisecond, 1, 60_000, 1, 1}, // fewer rows of the same answer
+			{time.Millisecond, 1, 60_000, 2, 1},
+			{0, 2, 60_000, 3, 2},
+			{0, 2, 30_000, 4, 2},
+		} {
+			time.Sleep(step.wait)
+			rows, err := c.Top(t.Context(), step.n, step.window)
+			if err != nil || len(rows) != step.rows || rows[0].Count != step.asked {
+				t.Errorf("%+v: %v, %v", step, rows, err)
+			}
+			rows[0].Count = -1 // the caller's: the next answer does not show it
+		}
+	})
+}
+
+// TestCacheKeepsNoError and what it had before is not passed off as new.
+func TestCacheKeepsNoError(t *testing.T) {
+	source := &counted{fails: errors.New("closed")}
+	c := topkeys.NewCache(source)
+	if rows, err := c.Top(t.Context(), 1, 1); err == nil || rows != nil {
+		t.Errorf("%v, %v, want the error", rows, err)
+	}
+	source.fails = nil
+	if rows, err := c.Top(t.Context(), 1, 1); err != nil || rows[0].Count != 2 {
+		t.Errorf("%v, %v", rows, err)
+	}
+}
+
+func TestLargest(t *testing.T) {
+	rows := []syncer.KeyCount{
+		{NS: "b", Key: "k", Count: 2}, {NS: "a", Key: "l", Count: 2}, {NS: "a", Key: "k", Count: 2},
+		{NS: "z", Key: "z", Count: 3},
+	}
+	want := []syncer.KeyCount{rows[3], rows[2], rows[1]}
+	if got := topkeys.Largest(rows, 3); !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+func sample(t *testing.T) *topkeys.Sample {
+	t.Helper()
+	s, err := topkeys.NewSample()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func check(key string, n int64) *syncer.Check { return &syncer.Check{Key: []byte(key), N: n} }
+
+// TestSampleCountsInWindows adds in two minutes: only the last one's keys are in its window.
+func TestSampleCountsInWindows(t *testing.T) {
+	s := sample(t)
+	s.Add(check("old", 9), noon-120_000)
+	s.Add(check("a", 1), noon)
+	s.Add(check("b", 2), noon)
+	s.Add(check("b", -1), noon) // what is taken back stays
+	s.Add(&syncer.Check{NS: []byte(syncer.DefaultNamespace), Key: []byte("a"), N: 2}, noon)
+	for _, test := range []struct {
+		window int64
+		want   string
+	}{
+		{60_000, "[{default a 3} {default b 2}]"},
+		{600_000, "[{default old 9} {default a 3} {default b 2}]"},
+	} {
+		rows, err := s.Top(9, test.window, noon)
+		if err != nil || fmt.Sprint(rows) != test.want {
+			t.Errorf("window %d: %v, %v, want %s", test.window, rows, err, test.want)
+		}
+	}
+	for _, window := range []int64{0, -1, 25 * 3_600_000} {
+		if _, err := s.Top(9, window, noon); !errors.As(err, new(*syncer.InvalidError)) {
+			t.Errorf("window %d: %v, want it refused", window, err)
+		}
+	}
+}
+
+// TestSampleKeepsTheBusiest among many more keys than it has room for.
+func TestSampleKeepsTheBusiest(t *testing.T) {
+	s := sample(t)
+	for i := range 20_000 {
+		s.Add(check("busy", 1), noon)
+		s.Add(check(fmt.Sprint(i), 1), noon)
+	}
+	rows, err := s.Top(100_000, 60_000, noon)
+	if err != nil || len(rows) != 4096 {
+		t.Fatalf("%d rows, %v, want 4096", len(rows), err)
+	}
+	if rows[0].Key != "busy" || rows[0].Count != 20_000 {
+		t.Errorf("the busiest is %v", rows[0])
+	}
+}
