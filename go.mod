@@ -4,9 +4,11 @@ go 1.26.0
 
 require (
 	github.com/HdrHistogram/hdrhistogram-go v1.1.2
+	github.com/agnivade/levenshtein v1.2.2
 	github.com/buraksezer/consistent v1.0.0
 	github.com/dgraph-io/ristretto/v2 v2.4.2
 	github.com/hashicorp/memberlist v0.7.0
+	go.yaml.in/yaml/v4 v4.0.0
 )
 
 require (

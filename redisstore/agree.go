@@ -113,8 +113,8 @@ func (s *Store) compare(want, have map[string]string, complete bool) error {
 		name, isLadder := strings.CutPrefix(field, "ladder:")
 		if _, listed := want[field]; isLadder && !listed && have[field] != want["ladder:"+syncer.DefaultNamespace] {
 			return fmt.Errorf("%w: its counts of namespace %s were made with %s, which this node does not configure; add "+
-				"namespace.%s.ladder, or delete the field %q of the hash %s once those counts don't matter",
-				ErrMismatch, name, have[field], name, field, metaKey)
+				"a ladder to the namespaces of its configuration, or delete the field %q of the hash %s once those counts don't matter",
+				ErrMismatch, name, have[field], field, metaKey)
 		}
 	}
 	return nil

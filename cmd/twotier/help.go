@@ -18,21 +18,24 @@ Logs go to stderr. Without --redis nothing outlives the process.
 
 Flags:
 %s
-Every flag can also be set in the environment (--flush-interval is TWOTIER_FLUSH_INTERVAL) or on a line of the file
-(flush-interval = 200ms). A flag wins over the environment, and that over the file. Only the file has namespaces, with
-buckets of their own; what one doesn't set it takes from namespace.default:
+Every flag can also be set in the environment (--flush-interval is
+TWOTIER_FLUSH_INTERVAL) or in a YAML file (flush-interval: 200ms). A flag wins
+over the environment, and that over the file. Only the file has namespaces, with
+buckets of their own; what one doesn't set it takes from the default one:
 
-  # width of a bucket x how many, finest first
-  namespace.default.ladder = 1s x 60, 1m x 60, 15m x 96
-  namespace.login.on-cold = deny
-  # most keys in memory; more are refused with 429
-  namespace.login.max-keys = 1000000
+  redis: redis://127.0.0.1:6379
+  namespaces:
+    default:
+      ladder: [1s x 60, 1m x 60, 15m x 96] # width of a bucket x how many
+    login:
+      on-cold: deny
+      max-keys: 1000000 # most keys in memory; more are refused with 429
 
 Examples:
   twotier serve
   twotier serve --listen :8080 --tokens tokens.conf --redis redis://127.0.0.1:6379 --ack redis
-  TWOTIER_REDIS=rediss://me:secret@redis.example:6380 twotier serve --config twotier.conf
-  twotier serve --config twotier.conf --print-config
+  TWOTIER_REDIS=rediss://me:secret@redis.example:6380 twotier serve --config twotier.yaml
+  twotier serve --config twotier.yaml --print-config
 
 Three nodes of a cluster on one machine; any of them answers for all:
   export TWOTIER_REDIS=redis://127.0.0.1:6379 TWOTIER_JOIN=127.0.0.1:7946
@@ -87,41 +90,4 @@ func printVersion(w io.Writer) error {
 	}
 	_, err := fmt.Fprintf(w, "twotier %s%s %s %s/%s\n", version, revision, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	return err
-}
-
-// nearest returns the candidate that name most likely stands for, or "".
-func nearest(name string, candidates []string) string {
-	best, least := "", 3 // more than two slips is another word
-	for _, c := range candidates {
-		d := distance(name, c)
-		if len(name) > 1 && strings.HasPrefix(c, name) {
-			d = 1
-		}
-		if d < least && d < len(c) {
-			best, least = c, d
-		}
-	}
-	return best
-}
-
-// distance is the number of letters to insert, delete or replace to turn a into b (Levenshtein).
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			above := row[j+1]
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			row[j+1] = min(above+1, row[j]+1, diagonal+cost)
-			diagonal = above
-		}
-	}
-	return row[len(b)]
 }

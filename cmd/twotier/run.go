@@ -90,7 +90,7 @@ func find(name string) (cli.Command, error) {
 		names = append(names, c.Name)
 	}
 	err := fmt.Errorf("there is no command %q", name)
-	if near := nearest(name, names); near != "" {
+	if near := config.Nearest(name, names); near != "" {
 		err = fmt.Errorf("there is no command %q; did you mean %s?", name, near)
 	}
 	return cli.Command{}, &cli.UsageError{Err: err}

@@ -105,7 +105,7 @@ func TestExitStatus(t *testing.T) {
 		{"acquire a --limit 1/1m", exitRefused, "refused, try again in 1s (memory)\n", ""},
 		{"count a", exitFailed, "", "twotier count: key: too long\n"},
 		{"count", exitUsage, "", "twotier count: the KEY is missing\nusage: twotier count KEY"},
-		{"serve --print-config", exitOK, "flush-interval = 200ms ", ""},
+		{"serve --print-config", exitOK, "flush-interval: 200ms # default", ""},
 		{"serve --listen x", exitUsage, "", "twotier serve: --listen: \"x\" is not HOST:PORT"},
 		{"demo --for soon", exitUsage, "", "twotier demo: --for: "},
 		{"demo --rate 0", exitUsage, "", "--rate: 0 is not a number from 1 to 10000\nusage: twotier demo"},
@@ -153,18 +153,6 @@ func TestPasswordsAreNotPrinted(t *testing.T) {
 	for _, args := range []string{"serve --print-config", "serve --listen x", "serve --redis http://me:hunter2@h"} {
 		if _, stdout, stderr := exec(t, environ, strings.Fields(args)...); strings.Contains(stdout+stderr, "hunter2") {
 			t.Errorf("%s: %s%s", args, stdout, stderr)
-		}
-	}
-}
-
-func TestNearest(t *testing.T) {
-	tests := map[string]string{
-		"serve": "serve", "srve": "serve", "servre": "serve", "ad": "add", "benhc": "bench", "ser": "serve",
-		"x": "", "": "", "quit": "", "zz": "",
-	}
-	for name, want := range tests {
-		if got := nearest(name, []string{"serve", "add", "bench", "top"}); got != want {
-			t.Errorf("%q: got %q, want %q", name, got, want)
 		}
 	}
 }

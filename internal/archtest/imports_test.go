@@ -14,9 +14,11 @@ const (
 	fastjson     = "github.com/valyala/fastjson"
 	goRedis      = "github.com/redis/go-redis/v9"
 	hdrHistogram = "github.com/HdrHistogram/hdrhistogram-go"
+	levenshtein  = "github.com/agnivade/levenshtein"
 	memberlist   = "github.com/hashicorp/memberlist"
 	ristretto    = "github.com/dgraph-io/ristretto/v2"
 	xxhash       = "github.com/cespare/xxhash/v2"
+	yamlLibrary  = "go.yaml.in/yaml/v4"
 )
 
 // importMap says what each package may import besides the standard library. It is the picture in the
@@ -62,7 +64,7 @@ func importMap() map[string][]string {
 		"httpapi/client": {"twotier/internal/idle", fasthttp, xxhash},
 
 		// The program: the only place that knows everything.
-		"internal/config": {"twotier/leaparray"},
+		"internal/config": {"twotier/leaparray", yamlLibrary, levenshtein},
 		"internal/demo":   {},
 		"internal/load":   {fasthttp, fastjson, hdrHistogram},
 		"internal/cli":    {"twotier/internal/config", "twotier/internal/load", "twotier/httpapi/client"},

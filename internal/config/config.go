@@ -4,9 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"log/slog"
-	"strings"
 	"time"
 
 	"twotier/leaparray"
@@ -94,7 +92,8 @@ type Config struct {
 	// PrintConfig asks to print the configuration instead of serving.
 	PrintConfig bool
 
-	values map[string]value
+	values          map[string]value
+	namespaceValues map[string]map[string]value
 }
 
 // Namespace is the settings of one namespace.
@@ -121,7 +120,8 @@ const (
 	FromDefault     Origin = "default"
 )
 
-// value is the text of a setting and where it stood: the name of the variable, or file and line.
+// value is the text of a setting and where it stood: the name of the variable, or file, line and
+// column.
 type value struct {
 	text   string
 	origin Origin
@@ -142,7 +142,7 @@ func Parse(args, environ []string) (Config, error) {
 		values[name] = v
 	}
 	c := Config{values: values, File: values["config"].text}
-	var file []line
+	var file fileValues
 	if c.File != "" {
 		if file, err = readFile(c.File); err != nil {
 			return Config{}, err
@@ -151,14 +151,11 @@ func Parse(args, environ []string) (Config, error) {
 	return c, c.fill(file)
 }
 
-// fill sets the fields of c from its values, the lines of the file and the defaults.
-func (c *Config) fill(file []line) error {
-	var namespaces []line
-	for _, l := range file {
-		if strings.HasPrefix(l.name, namespacePrefix) {
-			namespaces = append(namespaces, l)
-		} else if _, ok := c.values[l.name]; !ok {
-			c.values[l.name] = l.value
+// fill sets the fields of c from its values, those of the file and the defaults.
+func (c *Config) fill(file fileValues) error {
+	for name, v := range file.settings {
+		if _, ok := c.values[name]; !ok {
+			c.values[name] = v
 		}
 	}
 	var errs []error
@@ -169,55 +166,26 @@ func (c *Config) fill(file []line) error {
 			c.values[s.name] = v
 		}
 		if err := s.set(c, v.text); err != nil {
-			errs = append(errs, v.wrap("--"+s.name, err))
+			errs = append(errs, v.wrap(s.name, err))
 		}
 	}
 	if len(errs) == 0 {
 		errs = append(errs, c.check())
 	}
-	return errors.Join(append(errs, c.fillNamespaces(namespaces))...)
+	return errors.Join(append(errs, c.fillNamespaces(file.namespaces))...)
 }
 
 // HasClusterSecret reports whether nodes share a secret.
 func (c *Config) HasClusterSecret() bool { return c.ClusterSecret != "" || c.ClusterSecretFile != "" }
 
-// wrap puts in front of err what it is about, and behind it where that was set unless it was on the command line.
+// wrap puts in front of err what it is about, and where that was set unless it was on the command
+// line.
 func (v value) wrap(name string, err error) error {
-	if v.where == "" {
-		return fmt.Errorf("%s: %w", name, err)
+	switch v.origin {
+	case FromFile:
+		return fmt.Errorf("%s: %s: %w", v.where, name, err)
+	case FromEnvironment:
+		return fmt.Errorf("--%s: %w (from %s)", name, err, v.where)
 	}
-	return fmt.Errorf("%s: %w (from %s)", name, err, v.where)
-}
-
-// Print writes the settings in the format of the configuration file, each with where it was set. The password of Redis and
-// other secrets are masked, so what is written can be shown, and read back but for those.
-func (c Config) Print(w io.Writer) error {
-	var out strings.Builder
-	if c.File != "" {
-		fmt.Fprintf(&out, "# read from %s\n", c.File)
-	}
-	for _, s := range settings() {
-		if s.onlyOutside {
-			continue
-		}
-		v := c.values[s.name]
-		switch {
-		case s.name == "redis":
-			v.text = MaskURL(v.text)
-		case v.text != "" && (s.name == "cluster-secret" || s.name == "admin-token"):
-			v.text = "***"
-		}
-		printLine(&out, s.name, v)
-	}
-	c.printNamespaces(&out)
-	_, err := io.WriteString(w, out.String())
-	return err
-}
-
-func printLine(out *strings.Builder, name string, v value) {
-	comment := string(v.origin)
-	if v.where != "" {
-		comment += " " + v.where
-	}
-	fmt.Fprintf(out, "%-44s # %s\n", strings.TrimRight(name+" = "+quote(v.text), " "), comment)
+	return fmt.Errorf("--%s: %w", name, err)
 }

@@ -16,7 +16,7 @@ import (
 // writeFile returns the path of a configuration file with that text.
 func writeFile(t *testing.T, text string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "twotier.conf")
+	path := filepath.Join(t.TempDir(), "twotier.yaml")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestDefaults(t *testing.T) {
 
 func TestPrecedence(t *testing.T) {
 	const flag, env, file = "127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"
-	path := writeFile(t, "listen = "+file+"\n")
+	path := writeFile(t, "listen: "+file+"\n")
 	tests := []struct {
 		name string
 		args []string
@@ -84,24 +84,27 @@ func TestFlagEmptiesTheEnvironment(t *testing.T) {
 
 func TestEverySetting(t *testing.T) {
 	const text = "\ufeff# everything\r\n" + `
-listen         = [::1]:0
-node             n-1          # the first
-redis            rediss://u:p@h:1/2?a=b#c
-redis-timeout  = 300ms
-redis-expiry   = field
-redis-tls-ca   = "/etc/ca #1.pem"   # quoted
-redis-tls-cert = c.pem
-redis-tls-key  =k.pem
-mode=redis
-ack = redis
-flush-interval = 1s
-max-memory = 512MiB
-on-cold = deny
-partitions = 17
-hash-seed = 0xff
-log-level = debug
-log-format = json
-request-timeout = 3s
+listen: "[::1]:0"
+node:           n-1          # the first
+redis:          rediss://u:p@h:1/2?a=b#c
+redis-timeout:  300ms
+redis_expiry: field
+redis-tls-ca:   "/etc/ca #1.pem"   # quoted
+redis-tls-cert: c.pem
+redis-tls-key: 'k.pem'
+mode: redis
+ack: redis
+flush-interval: &pause 1s
+drain-timeout: *pause
+max-memory: 512MiB
+on-cold: deny
+partitions: 17
+hash-seed: 0xff
+log-level: debug
+log-format: json
+request-timeout: 3s
+insecure: true
+hosts: [a.example, b.example]
 `
 	c := mustParse(t, []string{"--config", writeFile(t, text)}, nil)
 	if c.Listen != "[::1]:0" || c.Node != "n-1" || c.Redis != "rediss://u:p@h:1/2?a=b#c" || c.RedisTimeout != 300*time.Millisecond {
@@ -119,28 +122,37 @@ request-timeout = 3s
 	if c.RequestTimeout != 3*time.Second || c.Namespaces["default"].OnCold != "deny" {
 		t.Errorf("got %+v", c)
 	}
+	if !c.Insecure || c.DrainTimeout != time.Second || !slices.Equal(c.Hosts, []string{"a.example", "b.example"}) {
+		t.Errorf("got %+v", c)
+	}
 }
 
 func TestNamespaces(t *testing.T) {
 	const text = `
-namespace.login.on-cold = deny
-namespace.login.max-keys = 5000
-namespace.default.ladder = 1s x 60, 1m x 120
-namespace.a.b.ladder 100ms x 50
+namespaces:
+  login:
+    on-cold: deny
+    max_keys: 5000
+  default: {ladder: "1s x 60, 1m x 120"}
+  a.b:
+    ladder:
+      - 100ms x 50
+  same:  # as the default one
 `
 	c := mustParse(t, []string{"--config", writeFile(t, text)}, nil)
 	base := []config.Level{{Width: time.Second, Count: 60}, {Width: time.Minute, Count: 120}}
 	for name, want := range map[string]config.Namespace{
 		"default": {Ladder: base, OnCold: "allow"},
-		"login":   {Ladder: base, OnCold: "deny"},
+		"login":   {Ladder: base, OnCold: "deny", MaxKeys: 5000},
 		"a.b":     {Ladder: []config.Level{{Width: 100 * time.Millisecond, Count: 50}}, OnCold: "allow"},
+		"same":    {Ladder: base, OnCold: "allow"},
 	} {
 		got := c.Namespaces[name]
-		if !slices.Equal(got.Ladder, want.Ladder) || got.OnCold != want.OnCold {
+		if !slices.Equal(got.Ladder, want.Ladder) || got.OnCold != want.OnCold || got.MaxKeys != want.MaxKeys {
 			t.Errorf("%s: got %+v, want %+v", name, got, want)
 		}
 	}
-	if len(c.Namespaces) != 3 {
+	if len(c.Namespaces) != 4 {
 		t.Errorf("%d namespaces", len(c.Namespaces))
 	}
 }
@@ -220,33 +232,67 @@ func TestErrorsNameTheSetting(t *testing.T) {
 
 func TestErrorsOfFiles(t *testing.T) {
 	tests := []struct{ text, want string }{
-		{"listen = :1\nspeed = 9\n", `twotier.conf:2: unknown setting "speed"`},
-		{"listen\n", "twotier.conf:1: listen has no value; write listen = VALUE"},
-		{"listen # nothing\n", "twotier.conf:1: listen has no value"},
-		{"node = a\n\nnode = b\n", "twotier.conf:3: node is set already in "},
-		{"config = other\n", "twotier.conf:1: config belongs on the command line"},
-		{"print-config = true\n", "twotier.conf:1: print-config belongs on the command line"},
-		{"node = \"a\n", "twotier.conf:1: node: the quotes are not closed"},
-		{"node = \"a\" b\n", `twotier.conf:1: node: unexpected "b" behind the quotes`},
-		{"\n\nmode = fast\n", `--mode: "fast" is not one of two-tier or redis (from `},
-		{"namespace.ladder = 1s x 60\n", "twotier.conf:1: namespace.ladder is not namespace.NAME.ladder"},
-		{"namespace.a.size = 1\n", `twotier.conf:1: unknown setting "namespace.a.size"; a namespace has ladder, on-cold and max-keys`},
-		{"namespace.a:b.ladder = 1s x 60\n", `twotier.conf:1: namespace "a:b" is not up to 64 letters`},
-		{"namespace.a.max-keys = -1\n", `namespace.a.max-keys: "-1" is not a number of keys, 0 or more (from `},
-		{"namespace.a.on-cold = ask\n", `namespace.a.on-cold: "ask" is not one of allow or deny (from `},
-		{"namespace.a.ladder = 1s\n", `namespace.a.ladder: "1s" is not WIDTH x COUNT, such as 1s x 60 (from `},
-		{"namespace.a.ladder = 1q x 6\n", `namespace.a.ladder: "1q" is not a duration`},
-		{"namespace.a.ladder = 1s x 0\n", "namespace.a.ladder: "},
-		{"namespace.a.ladder = 1m x 60, 1s x 60\n", "namespace.a.ladder: "},
-		{strings.Repeat("# long\n", 200_000), "twotier.conf is longer than 1MiB"},
+		{"listen: :1\nspeed: 9\n", `twotier.yaml:2:1: unknown key "speed"; twotier help serve lists them`},
+		{"lisen: :1\n", `twotier.yaml:1:1: unknown key "lisen"; did you mean listen?`},
+		{"namespace: {}\n", `twotier.yaml:1:1: unknown key "namespace"; did you mean namespaces?`},
+		{"listen:\n", `twotier.yaml:1:1: listen has no value; write listen: VALUE, or listen: "" for none`},
+		{"node: a\n\nnode: b\n", "twotier.yaml:3:1: node is set already in line 1"},
+		{"redis-tls-ca: a\nredis_tls_ca: b\n", "twotier.yaml:2:1: redis-tls-ca is set already in line 1"},
+		{"config: other\n", "twotier.yaml:1:1: config belongs on the command line"},
+		{"print-config: true\n", "twotier.yaml:1:1: print-config belongs on the command line"},
+		{"node: \"a\n", "twotier.yaml:2:1: found unexpected end of stream while scanning a quoted scalar that begins in line 1, column 7"},
+		{"node: \"a\" b\n", "twotier.yaml:1:11: did not find expected key"},
+		{"listen: :1\n\tnode: a\n", "twotier.yaml:2:1: found a tab character that violates indentation"},
+		{"node: a: b\n", "twotier.yaml:1:8: mapping values are not allowed in this context"},
+		{"node: \x01\n", "twotier.yaml: "},
+		{"node: *a\n", "twotier.yaml:1:7: no anchor of that name; quote a text that begins with *"},
+		{"node = a\n", `twotier.yaml:1:1: the file is not made of lines such as "listen: 127.0.0.1:8080"`},
+		{"- node\n", `twotier.yaml:1:1: the file is not made of lines`},
+		{"node: a\n---\nnode: b\n", "twotier.yaml:2:1: a second document"},
+		{"node: [a, b]\n", "twotier.yaml:1:7: node has one value, not a list of them"},
+		{"node: {a: b}\n", "twotier.yaml:1:7: node has no settings of its own"},
+		{"hosts: [a, [b]]\n", "twotier.yaml:1:12: hosts: an item of the list is not a text"},
+		{"\n\nmode: fast\n", `twotier.yaml:3:7: mode: "fast" is not one of two-tier or redis`},
+		{"insecure: yes\n", `twotier.yaml:1:11: insecure: "yes" is neither true nor false`},
+		{"namespaces: a\n", "twotier.yaml:1:13: namespaces is not made of lines"},
+		{"namespaces: {a: b}\n", "twotier.yaml:1:17: namespace a is not made of lines"},
+		{"namespaces: {a: {}, a: {}}\n", "twotier.yaml:1:21: a is set already in line 1"},
+		{"namespaces: {a: {size: 1}}\n", `twotier.yaml:1:18: unknown key "size"; a namespace has ladder, on-cold, max-keys`},
+		{"namespaces: {a: {max-key: 1}}\n", `unknown key "max-key"; did you mean max-keys?`},
+		{"namespaces: {a/b: {}}\n", `twotier.yaml:1:14: namespace: "a/b" is not up to 64 letters`},
+		{"namespaces: {\"\": {}}\n", "twotier.yaml:1:14: namespace: the name is empty"},
+		{"namespaces: {a: {max-keys: -1}}\n", `twotier.yaml:1:28: namespaces.a.max-keys: "-1" is not a number of keys, 0 or more`},
+		{"namespaces: {a: {on-cold: ask}}\n", `namespaces.a.on-cold: "ask" is not one of allow or deny`},
+		{"namespaces: {a: {ladder: 1s}}\n", `namespaces.a.ladder: "1s" is not WIDTH x COUNT, such as 1s x 60`},
+		{"namespaces: {a: {ladder: [1q x 6]}}\n", `namespaces.a.ladder: "1q" is not a duration`},
+		{"namespaces: {a: {ladder: [1s x 0]}}\n", "namespaces.a.ladder: "},
+		{"namespaces: {a: {ladder: [1m x 60, 1s x 60]}}\n", "namespaces.a.ladder: "},
+		{strings.Repeat("# long\n", 200_000), "twotier.yaml is longer than 1MiB"},
 	}
 	for _, test := range tests {
-		t.Run(strings.SplitN(test.text, "\n", 2)[0], func(t *testing.T) {
+		t.Run(strings.SplitN(test.want, "\n", 2)[0], func(t *testing.T) {
 			_, err := config.Parse([]string{"--config", writeFile(t, test.text)}, nil)
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want %q", err, test.want)
 			}
 		})
+	}
+}
+
+// TestReadmeExample reads the file that README shows.
+func TestReadmeExample(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, found := strings.Cut(string(readme), "```yaml\n")
+	text, _, closed := strings.Cut(after, "```")
+	if !found || !closed {
+		t.Fatal("README has no example of a file")
+	}
+	c := mustParse(t, []string{"--config", writeFile(t, text)}, nil)
+	if c.Namespaces["login"].MaxKeys != 1_000_000 || len(c.Namespaces["default"].Ladder) != 3 {
+		t.Errorf("got %+v", c.Namespaces)
 	}
 }
 
@@ -262,19 +308,44 @@ func TestAllErrorsAtOnce(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "--ack") || !strings.Contains(err.Error(), "--listen") {
 		t.Errorf("got %v", err)
 	}
-	_, err = config.Parse([]string{"--config", writeFile(t, "a = 1\nb = 2\n")}, nil)
-	if err == nil || strings.Count(err.Error(), "unknown setting") != 2 {
+	_, err = config.Parse([]string{"--config", writeFile(t, "a: 1\nb: 2\nack: x\n")}, nil)
+	if err == nil || strings.Count(err.Error(), "unknown key") != 2 {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestBadDefaultIsReportedOnce(t *testing.T) {
-	_, err := config.Parse([]string{"--config", writeFile(t, "namespace.default.on-cold = x\nnamespace.default.ladder = y\nnamespace.a.on-cold = deny\n")}, nil)
+	_, err := config.Parse([]string{"--config", writeFile(t, "namespaces: {default: {on-cold: x, ladder: y}, a: {on-cold: deny}}\n")}, nil)
 	if err == nil || strings.Count(err.Error(), "\n") != 1 {
 		t.Errorf("got %v, want two lines", err)
 	}
 	if _, err = config.Parse([]string{"--on-cold=x"}, nil); err == nil || strings.Contains(err.Error(), "\n") {
 		t.Errorf("got %v, want one line", err)
+	}
+}
+
+// TestSyntaxErrorsHoldNoText keeps a password out of the log of a file that is not quite YAML.
+func TestSyntaxErrorsHoldNoText(t *testing.T) {
+	for _, text := range []string{
+		"redis rediss://me:hunter2@h:1\nack: redis\n", "cluster-secret: \"hunter2\n", "admin-token: @hunter2\n",
+		"admin-token: [hunter2\nack: redis\n", "admin-token: *hunter2 x\n", "cluster-secret: %hunter2\n",
+	} {
+		_, err := config.Parse([]string{"--config", writeFile(t, text)}, nil)
+		if err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+func TestNearest(t *testing.T) {
+	tests := map[string]string{
+		"serve": "serve", "srve": "serve", "servre": "serve", "ad": "add", "benhc": "bench", "ser": "serve",
+		"x": "", "": "", "quit": "", "zz": "",
+	}
+	for name, want := range tests {
+		if got := config.Nearest(name, []string{"serve", "add", "bench", "top"}); got != want {
+			t.Errorf("%q: got %q, want %q", name, got, want)
+		}
 	}
 }
 
@@ -285,7 +356,7 @@ func TestHelp(t *testing.T) {
 }
 
 func TestPrint(t *testing.T) {
-	path := writeFile(t, "ack = redis\nnamespace.x.on-cold = deny\nredis-tls-ca = \" a#\"\n")
+	path := writeFile(t, "ack: redis\nhosts: [a, b]\nnamespaces: {x: {on-cold: deny}}\nredis-tls-ca: \" a#\"\n")
 	args := []string{"--config", path, "--listen", ":0", "--tokens", "f", "--redis", "rediss://me:hunter2@h:1/0", "--admin-token", "hunter2hunter2hunter2"}
 	c := mustParse(t, args, []string{"TWOTIER_NODE=n1"})
 	var out strings.Builder
@@ -295,16 +366,20 @@ func TestPrint(t *testing.T) {
 	lines := strings.Split(out.String(), "\n")
 	for _, want := range []string{
 		"# read from " + path,
-		"listen = :0 # flag",
-		"node = n1 # environment TWOTIER_NODE",
-		"redis = rediss://me:xxxxx@h:1/0 # flag",
-		`redis-tls-ca = " a#" # file ` + path + ":3",
-		"ack = redis # file " + path + ":1",
-		"mode = two-tier # default",
-		"redis-tls-key = # default",
-		"namespace.default.ladder = 1s x 60, 1m x 60, 15m x 96 # default",
-		"namespace.x.on-cold = deny # file " + path + ":2",
-		"namespace.x.ladder = 1s x 60, 1m x 60, 15m x 96 # default",
+		"listen: :0 # flag",
+		"node: n1 # environment TWOTIER_NODE",
+		"redis: rediss://me:xxxxx@h:1/0 # flag",
+		"redis-tls-ca: ' a#' # file " + path + ":4:15",
+		"ack: redis # file " + path + ":1:6",
+		"mode: two-tier # default",
+		`redis-tls-key: "" # default`,
+		"partitions: 1021 # default",
+		"hosts: [a, b] # file " + path + ":2:8",
+		"namespaces:",
+		"default:",
+		"ladder: [1s x 60, 1m x 60, 15m x 96] # default",
+		"x:",
+		"on-cold: deny # file " + path + ":3:27",
 	} {
 		if !slices.ContainsFunc(lines, func(l string) bool {
 			return strings.Join(strings.Fields(l), " ") == strings.Join(strings.Fields(want), " ")
@@ -318,14 +393,14 @@ func TestPrint(t *testing.T) {
 }
 
 func TestPrintCanBeReadBack(t *testing.T) {
-	path := writeFile(t, "ack = redis\nnamespace.x.on-cold = deny\n")
-	c := mustParse(t, []string{"--config", path, "--redis-tls-ca", " #x", "--redis", "rediss://h:1"}, nil)
+	path := writeFile(t, "ack: redis\nnamespaces: {x: {on-cold: deny}}\n")
+	c := mustParse(t, []string{"--config", path, "--redis-tls-ca", " #x", "--node", "null", "--redis", "rediss://h:1"}, nil)
 	var first, second strings.Builder
 	if err := c.Print(&first); err != nil {
 		t.Fatal(err)
 	}
 	again := mustParse(t, []string{"--config", writeFile(t, first.String())}, nil)
-	if again.RedisTLSCA != " #x" || again.Ack != "redis" || again.Namespaces["x"].OnCold != "deny" {
+	if again.RedisTLSCA != " #x" || again.Ack != "redis" || again.Node != "null" || again.Namespaces["x"].OnCold != "deny" {
 		t.Errorf("got %+v", again)
 	}
 	if err := again.Print(&second); err != nil {

@@ -130,7 +130,7 @@ func countingSettings() []setting {
 
 func outsideSettings() []setting {
 	return []setting{
-		{name: "config", arg: "FILE", help: "read settings from a file of lines \"name = value\"", onlyOutside: true,
+		{name: "config", arg: "FILE", help: "read settings from a YAML file of lines \"name: value\"", onlyOutside: true,
 			set: func(*Config, string) error { return nil }},
 		{name: "print-config", def: "false", help: "print the settings and where each was set, then exit", onlyOutside: true,
 			set: func(c *Config, text string) error { return setBool(&c.PrintConfig, text) }},

@@ -70,8 +70,8 @@ func TestDegradedWhileRedisIsDown(t *testing.T) {
 // TestDegradedPendingIsBounded keeps Redis away for longer than any window: what no window can see any more is dropped and
 // counted, and what is still visible arrives.
 func TestDegradedPendingIsBounded(t *testing.T) {
-	config := filepath.Join(t.TempDir(), "twotier.conf")
-	if err := os.WriteFile(config, []byte("namespace.default.ladder = 1s x 3, 2s x 3\n"), 0o600); err != nil {
+	config := filepath.Join(t.TempDir(), "twotier.yaml")
+	if err := os.WriteFile(config, []byte("namespaces: {default: {ladder: [1s x 3, 2s x 3]}}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	b := newBed(t, nil, "--config", config, "--partitions", "4")

@@ -17,8 +17,8 @@ import (
 // memory is full.
 func TestFault19FloodWithoutRedis(t *testing.T) {
 	t.Parallel()
-	conf := filepath.Join(t.TempDir(), "twotier.conf")
-	if err := os.WriteFile(conf, []byte("namespace.few.max-keys = 100\n"), 0o600); err != nil {
+	conf := filepath.Join(t.TempDir(), "twotier.yaml")
+	if err := os.WriteFile(conf, []byte("namespaces: {few: {max-keys: 100}}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	b := &bed{t: t, l: proctest.NewLedger()}

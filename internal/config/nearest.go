@@ -1,0 +1,24 @@
+package config
+
+import (
+	"strings"
+
+	"github.com/agnivade/levenshtein"
+)
+
+// Nearest returns the candidate that a mistyped name most likely stands for, or "" if it is like
+// none of them: more slips than one in three letters make another word. The beginning of a
+// candidate counts as a single slip.
+func Nearest(name string, candidates []string) string {
+	best, least := "", len(name)+1
+	for _, c := range candidates {
+		d := levenshtein.ComputeDistance(name, c)
+		if len(name) > 1 && strings.HasPrefix(c, name) {
+			d = 1
+		}
+		if d < least && d <= (len(c)+1)/3 {
+			best, least = c, d
+		}
+	}
+	return best
+}

@@ -1,0 +1,75 @@
+package config
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// Print writes the settings in the format of the configuration file, each with where it was set.
+// The password of Redis and other secrets are masked, so what is written can be shown, and read
+// back but for those.
+func (c Config) Print(w io.Writer) error {
+	root := &yaml.Node{Kind: yaml.MappingNode}
+	for _, s := range settings() {
+		if !s.onlyOutside {
+			root.Content = append(root.Content, pair(s.name, masked(s, c.values[s.name]), s.list())...)
+		}
+	}
+	namespaces := &yaml.Node{Kind: yaml.MappingNode}
+	for _, name := range slices.Sorted(maps.Keys(c.Namespaces)) {
+		options := &yaml.Node{Kind: yaml.MappingNode}
+		for _, o := range namespaceOptions() {
+			v := c.namespaceValues[name][o]
+			options.Content = append(options.Content, pair(o, v, o == ladderOption)...)
+		}
+		namespaces.Content = append(namespaces.Content, scalar(name), options)
+	}
+	root.Content = append(root.Content, scalar(namespacesKey), namespaces)
+	text, err := yaml.Dump(root, yaml.WithLineWidth(-1))
+	if err != nil {
+		return fmt.Errorf("print the settings: %w", err)
+	}
+	if c.File != "" {
+		text = slices.Concat([]byte("# read from "+c.File+"\n"), text)
+	}
+	_, err = w.Write(text)
+	return err
+}
+
+// masked is a value without what nobody is to see.
+func masked(s setting, v value) value {
+	switch {
+	case s.name == "redis":
+		v.text = MaskURL(v.text)
+	case v.text != "" && (s.name == "cluster-secret" || s.name == "admin-token"):
+		v.text = "***"
+	}
+	return v
+}
+
+// pair is a key with its value, and where that was set as a comment behind it.
+func pair(key string, v value, list bool) []*yaml.Node {
+	to := scalar(v.text)
+	if list && v.text != "" {
+		to = &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
+		for item := range strings.SplitSeq(v.text, ",") {
+			to.Content = append(to.Content, scalar(strings.TrimSpace(item)))
+		}
+	}
+	to.LineComment = strings.TrimSpace(string(v.origin) + " " + v.where)
+	return []*yaml.Node{scalar(key), to}
+}
+
+// scalar is a text that is read back as the same: where it would be nothing, it is quoted.
+func scalar(text string) *yaml.Node {
+	n := &yaml.Node{Kind: yaml.ScalarNode, Value: text}
+	if slices.Contains([]string{"", "~", "null", "Null", "NULL"}, text) {
+		n.Style = yaml.DoubleQuotedStyle
+	}
+	return n
+}
