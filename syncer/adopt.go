@@ -112,7 +112,7 @@ func (c *Counter) install(p *partition, k *KeyState) {
 		}
 		at = c.makeEntry(p, hash, k.NS, k.Key)
 	}
-	e := p.arena.entry(at)
+	e := p.entry(at)
 	if !e.has(flagReset) {
 		p.takeLoaded(e, c.spaces[e.space()].ladder, k.Buckets)
 	}

@@ -1,5 +1,7 @@
 package syncer
 
+import "twotier/internal/arena"
+
 // atOnce is how many adds of a batch are carried out, and how many keys of others looked at, under their locks at a time: enough for their reads of memory to overlap, and
 // so few of the partitions that nobody else waits for long. Of 4, 8, 12, 16, 32 and 64, BenchmarkAddsAmong was the fastest with 8.
 const atOnce = 8
@@ -76,22 +78,20 @@ func (k *call) touch(synced bool) {
 	sum := uint64(0)
 	for i := range k.targets {
 		t := &k.targets[i]
-		if slots := t.p.table.slots; len(slots) > 0 {
-			sum += slots[int(t.hash)&(len(slots)-1)]
-		}
+		sum += t.p.table.Touch(t.hash)
 	}
 	for i := range k.targets {
 		t := &k.targets[i]
-		if t.ref = t.p.table.find(t.hash, func(ref) bool { return true }); t.ref != 0 {
-			sum += t.p.arena.tail(t.ref)[2]
+		if t.ref = t.p.table.Find(t.hash, func(arena.Ref) bool { return true }); t.ref != 0 {
+			sum += t.p.arena.Tail(t.ref)[2]
 		}
 	}
 	for i := range k.targets {
 		if t := &k.targets[i]; t.ref != 0 {
-			e := entry(t.p.arena.tail(t.ref))
+			e := entry(t.p.arena.Tail(t.ref))
 			sum += e[e.inlineAt()]
 			if s := e.synced(); synced && s != 0 {
-				sum += t.p.arena.tail(s)[0]
+				sum += t.p.arena.Tail(s)[0]
 			}
 		}
 	}

@@ -11,6 +11,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"twotier/internal/arena"
+	"twotier/internal/slab"
+	"twotier/internal/table"
 	"twotier/leaparray"
 )
 
@@ -26,7 +29,7 @@ type Counter struct {
 	seed    maphash.Seed
 	opened  int64 // Options.Now at New: where the seconds of an entry's last use begin
 	share   int   // words that a partition may use whatever others do
-	pool    *pool
+	pool    *slab.Pool
 	tight   chan struct{} // tells the sweep that a partition below its share needs room
 	calls   sync.Pool
 
@@ -64,8 +67,8 @@ func New(opt Options) (*Counter, error) {
 		}
 	}
 	c.parts = make([]partition, opt.Placement.Partitions)
-	c.pool = newPool(opt.MaxMemory)
-	c.share = int(c.pool.common) / len(c.parts)
+	c.pool = slab.New(opt.MaxMemory)
+	c.share = int(c.pool.Common()) / len(c.parts)
 	c.tight = make(chan struct{}, 1)
 	c.health = health{enough: min(enoughSilent, len(c.parts)), silent: map[int]bool{}}
 	for range min(opt.Lanes, len(c.parts)) {
@@ -78,7 +81,7 @@ func New(opt Options) (*Counter, error) {
 		if opt.Foreign {
 			p.mode = modeForeign
 		}
-		p.table.pool, p.arena.pool = c.pool, c.pool
+		p.table, p.arena = table.New(c.pool), arena.New(c.pool)
 		p.lane, p.loader = c.lanes[i%len(c.lanes)], c.loaders[i%len(c.lanes)]
 		p.lane.parts = append(p.lane.parts, p)
 	}
@@ -275,7 +278,8 @@ func (c *Counter) Stats() Stats {
 		MaxMemory:      c.opt.MaxMemory,
 		BatchesOKTotal: c.batchesOK.Load(), BatchesUnknownTotal: c.batchesUnknown.Load(),
 		BatchesRefusedTotal: c.batchesRefused.Load(), FlushedBucketsTotal: c.flushed.Load(),
-		MemoryBytes: c.pool.idleBytes(), LoadsTotal: c.loads.Load(), LossesTotal: c.losses.Load(), BadKeysTotal: c.badKeys.Load(),
+		MemoryBytes: c.pool.IdleBytes(), LoadsTotal: c.loads.Load(),
+		LossesTotal: c.losses.Load(), BadKeysTotal: c.badKeys.Load(),
 		MaxLag: c.opt.MaxLag, BehindTotal: c.behind.Load(),
 	}
 	for _, l := range c.lanes {
@@ -284,7 +288,7 @@ func (c *Counter) Stats() Stats {
 	for i := range c.parts {
 		p := &c.parts[i]
 		p.mu.Lock()
-		s.Keys += int64(p.table.used)
+		s.Keys += int64(p.table.Len())
 		s.PendingBuckets += p.pendingBuckets
 		s.MemoryBytes += int64(p.bytes())
 		s.EvictedTotal += p.evictions

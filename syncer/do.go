@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"twotier/internal/arena"
 	"twotier/leaparray"
 )
 
@@ -18,7 +19,7 @@ type target struct {
 	sp     *space
 	spIdx  int
 	hash   uint32
-	ref    ref
+	ref    arena.Ref
 	want   *want
 	ahead  *want // what the key was asked for before, not looked at yet
 	absent bool  // the store holds nothing of it
@@ -240,7 +241,7 @@ func (c *Counter) hash(ns, key []byte) uint32 {
 }
 
 // entry finds or makes the entry of a target. The partition is locked.
-func (c *Counter) entry(t *target, now int64) (ref, entry, error) {
+func (c *Counter) entry(t *target, now int64) (arena.Ref, entry, error) {
 	p := t.p
 	if p.closed {
 		return 0, nil, ErrClosed
@@ -252,7 +253,7 @@ func (c *Counter) entry(t *target, now int64) (ref, entry, error) {
 			return 0, nil, err
 		}
 		r = p.insert(t.hash, t.ns, t.check.Key, t.spIdx, t.sp.ladder.Len())
-		e := p.arena.entry(r)
+		e := p.entry(r)
 		e.setUsed(sec)
 		e.set(flagCold)
 		if t.absent {
@@ -260,9 +261,9 @@ func (c *Counter) entry(t *target, now int64) (ref, entry, error) {
 		}
 		return r, e, nil
 	}
-	e := p.arena.entry(r)
+	e := p.entry(r)
 	e.setUsed(sec)
-	if c.pool.spent() && !p.makeRoom(t.sp.ladder.MaxWords(), sec) {
+	if c.pool.Exhausted() && !p.makeRoom(t.sp.ladder.MaxWords(), sec) {
 		return 0, nil, fmt.Errorf("%w: no memory for more buckets", ErrOverload)
 	}
 	return r, e, nil
@@ -341,7 +342,7 @@ func (c *Counter) parkedError(op *Op) error {
 		c.locate(&t, &op.Checks[i])
 		t.p.mu.Lock()
 		r := t.p.find(t.hash, t.ns, t.check.Key)
-		parked := r != 0 && t.p.arena.entry(r).has(flagParked)
+		parked := r != 0 && t.p.entry(r).has(flagParked)
 		t.p.mu.Unlock()
 		if parked {
 			return errRefusedKey

@@ -3,6 +3,7 @@ package syncer
 import (
 	"unsafe"
 
+	"twotier/internal/arena"
 	"twotier/leaparray"
 )
 
@@ -50,8 +51,11 @@ func entryWords(ns, key []byte, levels int) int {
 	return entryHead + (len(ns)+len(key)+7)/8 + 1 + levels
 }
 
-func (a *arena) entry(r ref) entry {
-	b := entry(a.tail(r))
+func (p *partition) entry(r arena.Ref) entry { return entryAt(&p.arena, r) }
+
+// entryAt returns the entry at a place in an arena.
+func entryAt(a *arena.Arena, r arena.Ref) entry {
+	b := entry(a.Tail(r))
 	n := b.inlineAt() + 1 + b.levels()
 	return b[:n:n]
 }
@@ -118,24 +122,24 @@ func (e entry) drop(flag uint64)     { e[0] &^= flag << 48 }
 func (e entry) space() int     { return int(e[0] >> 56) }
 func (e entry) setSpace(s int) { e[0] |= uint64(s) << 56 }
 
-func (e entry) synced() ref      { return ref(e[1] & low32) }
-func (e entry) setSynced(r ref)  { e[1] = e[1]&^low32 | uint64(r) }
-func (e entry) pending() ref     { return ref(e[1] >> 32) }
-func (e entry) setPending(r ref) { e[1] = e[1]&low32 | uint64(r)<<32 }
+func (e entry) synced() arena.Ref      { return arena.Ref(e[1] & low32) }
+func (e entry) setSynced(r arena.Ref)  { e[1] = e[1]&^low32 | uint64(r) }
+func (e entry) pending() arena.Ref     { return arena.Ref(e[1] >> 32) }
+func (e entry) setPending(r arena.Ref) { e[1] = e[1]&low32 | uint64(r)<<32 }
 
-func (p *partition) syncedOf(e entry) leaparray.Counter { return p.arena.counter(e.synced()) }
+func (p *partition) syncedOf(e entry) leaparray.Counter { return counterAt(&p.arena, e.synced()) }
 
 // pendingOf is never nil: an empty one may grow.
 func (p *partition) pendingOf(e entry) leaparray.Counter {
 	if r := e.pending(); r != 0 {
-		return p.arena.counter(r)
+		return counterAt(&p.arena, r)
 	}
 	return e.inline()
 }
 
 // dropPending empties the pending counter and gives its block back.
 func (p *partition) dropPending(e entry) {
-	p.arena.releaseCounter(e.pending())
+	releaseCounter(&p.arena, e.pending())
 	e.setPending(0)
 	e[e.inlineAt()] = 0
 }

@@ -74,7 +74,7 @@ func (k *call) use(sec uint32) {
 	for i := range k.targets {
 		t := &k.targets[i]
 		if r := t.p.find(t.hash, t.ns, t.check.Key); r != 0 {
-			if e := t.p.arena.entry(r); e.idle(sec) > age {
+			if e := t.p.entry(r); e.idle(sec) > age {
 				e.setUsed((sec - age) & low24)
 			}
 		}
@@ -132,7 +132,7 @@ func (c *Counter) count(k *call) error {
 	for i := range k.targets {
 		t := &k.targets[i]
 		s := t.sp.ladder.Stamp(k.ts)
-		e := t.p.arena.entry(t.ref)
+		e := t.p.entry(t.ref)
 		t.p.add(t.ref, e, t.sp.ladder, &s, t.check.N, isLate(t.sp.ladder, k.ts, k.now))
 		k.refused = k.refused || e.has(flagParked)
 	}
@@ -146,7 +146,7 @@ func (k *call) view(t *target) leaparray.View {
 		v.Now = k.now
 	}
 	if t.ref = t.p.find(t.hash, t.ns, t.check.Key); t.ref != 0 {
-		e := t.p.arena.entry(t.ref)
+		e := t.p.entry(t.ref)
 		v.A, v.B = t.p.syncedOf(e), t.p.pendingOf(e)
 	}
 	return v
@@ -186,9 +186,9 @@ func (t *target) markLimit(at bool) {
 	switch {
 	case t.ref == 0:
 	case at:
-		t.p.arena.entry(t.ref).set(flagLimit)
+		t.p.entry(t.ref).set(flagLimit)
 	default:
-		t.p.arena.entry(t.ref).drop(flagLimit)
+		t.p.entry(t.ref).drop(flagLimit)
 	}
 }
 

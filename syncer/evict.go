@@ -1,6 +1,6 @@
 package syncer
 
-import "cmp"
+import "twotier/internal/arena"
 
 // sampleSize is how many entries compete for being evicted: the one that was used the longest ago loses, as in Redis's
 // approximation of LRU.
@@ -9,24 +9,24 @@ const sampleSize = 8
 // maxEvictions bounds what a new key may push out: more than one only where blocks differ in size.
 const maxEvictions = 32
 
-func (p *partition) size() int  { return p.arena.total + len(p.table.slots) }
+func (p *partition) size() int  { return p.arena.Total() + p.table.Slots() }
 func (p *partition) bytes() int { return 8 * p.size() }
 
 // room reports whether a block of this many words may be taken for a new key, after evicting others if memory is used up. A
 // partition below its share need not evict: the largest one is made to give something up.
 func (c *Counter) room(p *partition, words int, sec uint32) bool {
-	full := p.arena.full()
-	if !full && !c.pool.tight() {
+	full := p.arena.Full()
+	if !full && c.pool.Fits(arena.ChunkWords) {
 		return true
 	}
 	small := !full && p.size() < c.share
 	if small {
 		c.askForRoom()
-		if c.pool.allows(true) {
+		if c.pool.FitsReserve(arena.MinChunkWords) {
 			return true
 		}
 	}
-	return p.makeRoom(words, sec) || !full && c.pool.allows(false)
+	return p.makeRoom(words, sec) || !full && c.pool.Fits(arena.MinChunkWords)
 }
 
 // makeRoom evicts until there is a free block of so many words.
@@ -36,7 +36,7 @@ func (p *partition) makeRoom(words int, sec uint32) bool {
 		if !p.evictOne(sec, anySpace) {
 			return false
 		}
-		if p.arena.fits(words) {
+		if p.arena.Fits(words) {
 			return true
 		}
 	}
@@ -44,6 +44,8 @@ func (p *partition) makeRoom(words int, sec uint32) bool {
 }
 
 const (
+	// noSlot is the slot of no entry.
+	noSlot = -1
 	// anySpace is the namespace of any key.
 	anySpace = -1
 	// limitAge is the least age, in seconds, at which an entry may be evicted that is at a limit.
@@ -57,33 +59,36 @@ func (p *partition) evictOne(sec uint32, space int) bool {
 	if p.keepsAll() {
 		return false
 	}
-	var victim, last uint64
+	victim, last := noSlot, noSlot
 	var oldest uint32
 	seen := 0
-	for range min(len(p.table.slots), 16*sampleSize) {
-		p.hand = (p.hand + 1) % len(p.table.slots)
-		s := p.table.slots[p.hand]
-		if s == 0 {
+	for range min(p.table.Slots(), 16*sampleSize) {
+		p.hand = (p.hand + 1) % p.table.Slots()
+		at := p.table.At(p.hand)
+		if at == 0 {
 			continue
 		}
-		e := p.arena.entry(ref(s >> 32))
+		e := p.entry(at)
 		switch idle := e.idle(sec); {
 		case idle < evictableAge || !evictable(e) || space != anySpace && e.space() != space:
 		case e.has(flagLimit):
 			if idle >= limitAge {
-				last = s
+				last = p.hand
 			}
 		case idle > oldest:
-			victim, oldest = s, idle
+			victim, oldest = p.hand, idle
 		}
-		if seen++; seen >= sampleSize && victim != 0 {
+		if seen++; seen >= sampleSize && victim != noSlot {
 			break
 		}
 	}
-	if victim = cmp.Or(victim, last); victim == 0 {
+	if victim == noSlot {
+		victim = last
+	}
+	if victim == noSlot {
 		return false
 	}
-	p.drop(uint32(victim), ref(victim>>32))
+	p.drop(p.table.HashAt(victim), p.table.At(victim))
 	p.evictions++
 	return true
 }
@@ -101,27 +106,25 @@ func evictable(e entry) bool {
 // rebuild moves all entries into a new arena if more than half of the old one is unused, and shrinks the table to fit. It
 // must not run while a round refers to entries.
 func (p *partition) rebuild() {
-	if p.flight != nil || p.republish != nil || p.sealed != nil || p.arena.unused <= max(p.arena.total/2, chunkWords/2) {
+	if p.flight != nil || p.republish != nil || p.sealed != nil || !p.arena.Sparse() {
 		return
 	}
-	moved := make(map[ref]ref, p.table.used)
-	old := p.arena
-	p.arena = old.anew()
-	oldTable := p.table
-	p.table = table{pool: oldTable.pool}
-	for _, s := range oldTable.slots {
-		if s == 0 {
+	moved := make(map[arena.Ref]arena.Ref, p.table.Len())
+	old, oldTable := p.arena, p.table
+	p.arena, p.table = old.Empty(), oldTable.Empty()
+	for i := range oldTable.Slots() {
+		at := oldTable.At(i)
+		if at == 0 {
 			continue
 		}
-		r := ref(s >> 32)
-		e := old.entry(r)
-		to := p.arena.alloc(len(e))
-		n := entry(p.arena.words(to, len(e)))
+		e := entryAt(&old, at)
+		to := p.arena.Alloc(len(e))
+		n := entry(p.arena.Words(to, len(e)))
 		copy(n, e)
-		n.setSynced(p.arena.copyCounter(&old, e.synced()))
-		n.setPending(p.arena.copyCounter(&old, e.pending()))
-		p.table.insert(uint32(s), to)
-		moved[r] = to
+		n.setSynced(copyCounter(&p.arena, &old, e.synced()))
+		n.setPending(copyCounter(&p.arena, &old, e.pending()))
+		p.table.Insert(oldTable.HashAt(i), to)
+		moved[at] = to
 	}
 	for i, r := range p.dirty {
 		p.dirty[i] = moved[r]
@@ -129,16 +132,6 @@ func (p *partition) rebuild() {
 	for i, r := range p.parked {
 		p.parked[i] = moved[r]
 	}
-	old.drop()
-	oldTable.drop()
-}
-
-func (a *arena) copyCounter(from *arena, r ref) ref {
-	if r == 0 {
-		return 0
-	}
-	c := from.counter(r)
-	to := a.alloc(len(c))
-	copy(a.words(to, len(c)), c)
-	return to
+	old.Drop()
+	oldTable.Drop()
 }

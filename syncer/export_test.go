@@ -1,6 +1,9 @@
 package syncer
 
-import "time"
+import (
+	"time"
+	"twotier/internal/slab"
+)
 
 // Held is what memory holds of a key.
 type Held struct {
@@ -19,7 +22,7 @@ func (c *Counter) Held(ns, key []byte) (h Held) {
 	if r == 0 {
 		return h
 	}
-	e := t.p.arena.entry(r)
+	e := t.p.entry(r)
 	h = Held{Found: true, Warm: t.p.warm(e), Clean: evictable(e), Synced: map[[2]int64]int64{}, Pending: map[[2]int64]int64{}}
 	t.sp.ladder.Each(t.p.syncedOf(e), func(level int, idx, n int64) bool {
 		h.Synced[[2]int64{int64(level), idx}] += n
@@ -38,11 +41,12 @@ func (c *Counter) PendingFound() (found, kept int64) {
 		p := &c.parts[i]
 		p.mu.Lock()
 		kept += p.pendingBuckets
-		for _, s := range p.table.slots {
-			if s == 0 {
+		for i := range p.table.Slots() {
+			at := p.table.At(i)
+			if at == 0 {
 				continue
 			}
-			e := p.arena.entry(ref(s >> 32))
+			e := p.entry(at)
 			c.spaces[e.space()].ladder.Each(p.pendingOf(e), func(int, int64, int64) bool {
 				found++
 				return true
@@ -54,40 +58,10 @@ func (c *Counter) PendingFound() (found, kept int64) {
 }
 
 // ReserveUsed is how many bytes are in use of the memory that is kept for small partitions.
-func (c *Counter) ReserveUsed() int { return max(0, 8*c.pool.excess()) }
+func (c *Counter) ReserveUsed() int { return max(0, 8*c.pool.ReserveUsed()) }
 
 // HugePages is whether counters have their memory mapped.
-const HugePages = hugePages
-
-// NewPool returns a pool of a counter that is not there.
-func NewPool() *pool { return newPool(1 << 40) }
-
-func (p *pool) Take(n int) []uint64            { return p.take(n) }
-func (p *pool) TakeAbout(some, n int) []uint64 { return p.takeAbout(some, n) }
-func (p *pool) Give(b []uint64)                { p.give(b) }
-func (p *pool) Idle() int64                    { return p.idleBytes() }
-
-// Arena is an arena by itself.
-type Arena = arena
-
-// NewArena returns an arena without keys.
-func NewArena() *Arena { return &arena{pool: newPool(1 << 40)} }
-
-// Ref tells a block of an arena.
-type Ref = ref
-
-func (a *arena) Alloc(n int) Ref             { return a.alloc(n) }
-func (a *arena) Words(r Ref, n int) []uint64 { return a.words(r, n) }
-func (a *arena) Release(r Ref, n int)        { a.release(r, n) }
-
-func (a *arena) Vacate(words int)   { a.vacate(words) }
-func (a *arena) Vacates(r Ref) bool { return a.vacates(r) }
-func (a *arena) Vacated() int       { return a.vacated }
-
-// Account is what an arena has, what of it is free, and what its pool thinks that is in use, in words.
-func (a *arena) Account() (total, unused, taken int) {
-	return a.total, a.unused, int(a.pool.used.Load())
-}
+const HugePages = slab.OffHeap
 
 // Room returns how many keys wait for the store and how many operations have, or wait for, room, over all lanes.
 func (c *Counter) Room() (owed, granted, waiting int64) {

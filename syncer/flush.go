@@ -3,6 +3,7 @@ package syncer
 import (
 	"slices"
 	"time"
+	"twotier/internal/arena"
 )
 
 // cutRound returns what the partition has to exchange with the store now, nil if nothing, if it is waiting to try again,
@@ -102,7 +103,7 @@ func (c *Counter) cutMeeting(p *partition, now time.Time) *Round {
 
 // verifyDue reports whether the store should be asked if it still has everything, and what others did.
 func (c *Counter) verifyDue(p *partition, now time.Time) bool {
-	return p.table.used > 0 && now.Sub(p.verified) >= c.opt.VerifyInterval || p.failing || p.suspect || p.lossSeen
+	return p.table.Len() > 0 && now.Sub(p.verified) >= c.opt.VerifyInterval || p.failing || p.suspect || p.lossSeen
 }
 
 // full reports whether a round is as large as one may be.
@@ -129,8 +130,8 @@ func (c *Counter) takeExact(p *partition, r *Round) {
 		case !w.waited():
 			delete(p.wants, name)
 		case at != 0:
-			e := p.arena.entry(at)
-			p.parked = slices.DeleteFunc(p.parked, func(o ref) bool { return o == at })
+			e := p.entry(at)
+			p.parked = slices.DeleteFunc(p.parked, func(o arena.Ref) bool { return o == at })
 			c.takeKey(p, r, at, e, true)
 		default:
 			delete(p.wants, name)
@@ -159,7 +160,7 @@ func (c *Counter) takeDirty(p *partition, r *Round) {
 }
 
 // takeKey adds all that is pending of one entry, and the deletion of what has expired.
-func (c *Counter) takeKey(p *partition, r *Round, at ref, e entry, load bool) {
+func (c *Counter) takeKey(p *partition, r *Round, at arena.Ref, e entry, load bool) {
 	sp := c.spaces[e.space()]
 	l := sp.ladder
 	ns, key := e.name()
@@ -212,7 +213,7 @@ func (c *Counter) takeParked(p *partition, r *Round) {
 		last := len(p.parked) - 1
 		at := p.parked[last]
 		p.parked = p.parked[:last]
-		c.takeKey(p, r, at, p.arena.entry(at), false)
+		c.takeKey(p, r, at, p.entry(at), false)
 	}
 }
 
@@ -220,13 +221,13 @@ func (c *Counter) takeParked(p *partition, r *Round) {
 func (p *partition) unpark() {
 	if p.flight != nil {
 		for i := range p.flight.Keys {
-			if at := p.flight.Keys[i].ref; at != 0 && p.arena.entry(at).has(flagParked) {
+			if at := p.flight.Keys[i].ref; at != 0 && p.entry(at).has(flagParked) {
 				p.parked = append(p.parked, at)
 			}
 		}
 	}
 	for _, r := range p.parked {
-		e := p.arena.entry(r)
+		e := p.entry(r)
 		e.drop(flagParked)
 		p.enlist(r, e)
 	}

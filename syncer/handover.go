@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"twotier/internal/arena"
 	"twotier/leaparray"
 )
 
@@ -111,8 +112,8 @@ func (c *Counter) Cede(ctx context.Context, partition int) error {
 		p.mu.Lock()
 		if first && p.mode == modeOwn {
 			p.mode = modeMoving
-			p.suspect = p.met && p.table.used > 0 // what it has lost must be restored by who knows it
-			p.wake()                              // those who wait for a load find another partition
+			p.suspect = p.met && p.table.Len() > 0 // what it has lost must be restored by who knows it
+			p.wake()                               // those who wait for a load find another partition
 		}
 		if p.mode != modeMoving {
 			p.mu.Unlock()
@@ -228,7 +229,7 @@ func (c *Counter) eachPending(p *partition, r *Round, fn func(e entry, l *leapar
 		if at == 0 {
 			at = c.makeEntry(p, c.hash(k.NS, k.Key), k.NS, k.Key)
 		}
-		e := p.arena.entry(at)
+		e := p.entry(at)
 		l := c.spaces[e.space()].ladder
 		for j := range k.Adds {
 			fn(e, l, &k.Adds[j])
@@ -241,7 +242,7 @@ func (c *Counter) detach(p *partition, r *Round) {
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		if at := c.entryOf(p, k); at != 0 {
-			p.arena.entry(at).drop(flagBusy)
+			p.entry(at).drop(flagBusy)
 		}
 		k.ref, k.hash = 0, c.hash(k.NS, k.Key)
 	}
@@ -257,12 +258,12 @@ func (c *Counter) attach(p *partition, r *Round) {
 		if k.ref = p.find(k.hash, k.NS, k.Key); k.ref == 0 {
 			k.ref = c.makeEntry(p, k.hash, k.NS, k.Key)
 		}
-		p.arena.entry(k.ref).set(flagBusy)
+		p.entry(k.ref).set(flagBusy)
 	}
 }
 
 // entryOf returns where a round's key is, 0 if it is not in memory.
-func (c *Counter) entryOf(p *partition, k *KeyRound) ref {
+func (c *Counter) entryOf(p *partition, k *KeyRound) arena.Ref {
 	if k.ref != 0 {
 		return k.ref
 	}
@@ -270,10 +271,10 @@ func (c *Counter) entryOf(p *partition, k *KeyRound) ref {
 }
 
 // makeEntry makes a cold entry, whatever the budget says.
-func (c *Counter) makeEntry(p *partition, hash uint32, ns, key []byte) ref {
+func (c *Counter) makeEntry(p *partition, hash uint32, ns, key []byte) arena.Ref {
 	sp := c.space(ns)
 	at := p.insert(hash, ns, key, sp, c.spaces[sp].ladder.Len())
-	e := p.arena.entry(at)
+	e := p.entry(at)
 	e.setUsed(c.seconds(c.opt.Now()))
 	e.set(flagCold)
 	return at
@@ -289,8 +290,8 @@ func (c *Counter) Release(partition int) error {
 		return fmt.Errorf("partition %d: it was not ceded", partition)
 	}
 	p.forgetKeys()
-	p.table.drop()
-	p.arena.drop()
+	p.table.Drop()
+	p.arena.Drop()
 	p.dirty, p.firstDirty, p.parked, p.adopted, p.shared = nil, 0, nil, nil, nil
 	p.pendingBuckets = 0
 	p.cut, p.covered, p.batches, p.drawing = p.drawn, p.drawn, nil, false

@@ -27,11 +27,12 @@ func (c *Counter) Synced(fn func(ns, key []byte, n int64)) {
 func (p *partition) eachSum(c *Counter, of func(*partition, entry) leaparray.Counter, fn func(ns, key []byte, n int64)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, s := range p.table.slots {
-		if s == 0 {
+	for i := range p.table.Slots() {
+		at := p.table.At(i)
+		if at == 0 {
 			continue
 		}
-		e := p.arena.entry(ref(s >> 32))
+		e := p.entry(at)
 		counter := of(p, e)
 		if counter == nil {
 			continue

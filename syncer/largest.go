@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"time"
+	"twotier/internal/arena"
 )
 
 // When more waits for the store than it takes in a moment, a round has less than all that a
@@ -21,7 +22,7 @@ const (
 
 // weighed is an entry and what is pending of it.
 type weighed struct {
-	at ref
+	at arena.Ref
 	n  int64
 }
 
@@ -52,7 +53,7 @@ func (c *Counter) takeLargest(p *partition, r *Round) {
 	for part := range slices.Chunk(some, touchAtOnce) {
 		p.touch(part)
 		for _, at := range part {
-			if n := c.weigh(p, p.arena.entry(at)); n > 1 {
+			if n := c.weigh(p, p.entry(at)); n > 1 {
 				found = append(found, weighed{at, n})
 			}
 		}
@@ -63,7 +64,7 @@ func (c *Counter) takeLargest(p *partition, r *Round) {
 		if c.full(r) {
 			return
 		}
-		e := p.arena.entry(w.at)
+		e := p.entry(w.at)
 		c.takeKey(p, r, w.at, e, e.has(flagCold))
 	}
 }

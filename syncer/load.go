@@ -3,6 +3,7 @@ package syncer
 import (
 	"slices"
 	"time"
+	"twotier/internal/arena"
 )
 
 // loading is what a partition has asked the store for beside its flushes.
@@ -58,7 +59,7 @@ func (c *Counter) takeWants(p *partition, r *Round) (unknown bool) {
 			continue
 		}
 		if at := p.find(w.hash, w.ns, w.key); at != 0 {
-			e := p.arena.entry(at)
+			e := p.entry(at)
 			if p.changing(at, e) {
 				continue
 			}
@@ -80,7 +81,7 @@ func (r *Round) loadKey(w *want) {
 
 // changing reports whether the store may be changing what it holds of a key, or is to forget it: because the key is part of a round that
 // is on its way or may still be, or is to be reset. A round that was refused each time is not on its way until it is sent again.
-func (p *partition) changing(at ref, e entry) bool {
+func (p *partition) changing(at arena.Ref, e entry) bool {
 	switch {
 	case e.has(flagReset):
 		return true
@@ -91,7 +92,7 @@ func (p *partition) changing(at ref, e entry) bool {
 }
 
 // resets reports whether a round deletes a key.
-func (r *Round) resets(at ref) bool {
+func (r *Round) resets(at arena.Ref) bool {
 	return slices.ContainsFunc(r.Keys, func(k KeyRound) bool { return k.ref == at && k.Reset })
 }
 
@@ -162,9 +163,9 @@ func (c *Counter) takeLoad(p *partition, k *KeyRound, w *want, sec uint32) {
 		}
 		at = p.insert(k.hash, k.NS, k.Key, i, levels)
 	}
-	e := p.arena.entry(at)
+	e := p.entry(at)
 	e.setUsed(sec)
-	if e.synced() == 0 && !c.pool.allows(false) {
+	if e.synced() == 0 && !c.pool.Fits(arena.MinChunkWords) {
 		p.evictOne(sec, anySpace) // what the store holds of this key needs room, too
 	}
 	p.takeLoaded(e, c.spaces[e.space()].ladder, k.Loaded)

@@ -41,13 +41,13 @@ func (c *Counter) Page(partition int, cursor uint64, budget int) (h *Handover, n
 		h.Rounds = append(h.Rounds, r)
 		budget -= r.size()
 	}
-	slots := uint64(len(p.table.slots))
+	slots := uint64(p.table.Slots())
 	for ; cursor < rounds+slots && budget > 0; cursor++ {
-		s := p.table.slots[cursor-rounds]
-		if s == 0 {
+		at := p.table.At(int(cursor - rounds))
+		if at == 0 {
 			continue
 		}
-		e := p.arena.entry(ref(s >> 32))
+		e := p.entry(at)
 		if k, ok := c.stateOf(p, e); ok {
 			h.Keys = append(h.Keys, k)
 			budget -= k.size()

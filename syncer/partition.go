@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"twotier/internal/arena"
+	"twotier/internal/table"
 	"twotier/leaparray"
 )
 
@@ -33,15 +35,15 @@ type partition struct {
 
 	mu    sync.Mutex
 	mode  mode
-	table table
-	arena arena
+	table table.Table
+	arena arena.Arena
 	hand  int // where the search for something to evict goes on
 	// sparedUntil is the second before which nothing is taken from the partition for others: it had nothing to give.
 	sparedUntil uint32
 
 	// The dirty list: keys with something to flush, oldest first. Every key that is put on it draws a ticket; all
 	// tickets up to covered have been acknowledged.
-	dirty        []ref
+	dirty        []arena.Ref
 	firstDirty   int  // those before are off the list
 	weighed      int  // how many of those on it were looked at for the largest
 	flushDue     bool // by the clock, or because somebody waits; a load alone flushes nothing
@@ -54,7 +56,7 @@ type partition struct {
 	adoptedKeys  int64       // in rounds of others that the store has not acknowledged
 	accounted    int64       // what the lane knows of what waits for the store
 	shared       []sharedKey // few
-	parked       []ref
+	parked       []arena.Ref
 	parkedUntil  time.Time
 	wants        map[string]*want // asked for, and not part of a round yet
 	exact        bool             // some of them are to be loaded by a round that nothing overlaps
@@ -102,40 +104,43 @@ type partition struct {
 	touched            uint64
 }
 
-func (p *partition) find(hash uint32, ns, key []byte) ref {
-	return p.table.find(hash, func(r ref) bool { return p.arena.entry(r).is(ns, key) })
+func (p *partition) find(hash uint32, ns, key []byte) arena.Ref {
+	return p.table.Find(hash, func(r arena.Ref) bool { return p.entry(r).is(ns, key) })
 }
 
 // insert makes an entry for a key that has none. There must be room.
-func (p *partition) insert(hash uint32, ns, key []byte, space, levels int) ref {
-	r := p.arena.alloc(entryWords(ns, key, levels))
-	e := entry(p.arena.tail(r))
+func (p *partition) insert(hash uint32, ns, key []byte, space, levels int) arena.Ref {
+	r := p.arena.Alloc(entryWords(ns, key, levels))
+	e := entry(p.arena.Tail(r))
 	e.setName(ns, key, levels)
 	e.setSpace(space)
-	p.table.insert(hash, r)
+	p.table.Insert(hash, r)
 	p.c.spaces[space].keys.Add(1)
 	return r
 }
 
 // drop takes an entry out of memory.
-func (p *partition) drop(hash uint32, r ref) {
+func (p *partition) drop(hash uint32, r arena.Ref) {
 	p.dropped[p.drops%dropsKept] = hash
 	p.drops++
-	e := p.arena.entry(r)
+	e := p.entry(r)
 	p.c.spaces[e.space()].keys.Add(-1)
-	p.arena.releaseCounter(e.synced())
-	p.arena.releaseCounter(e.pending())
-	p.table.remove(hash, r)
-	p.arena.release(r, len(e))
+	releaseCounter(&p.arena, e.synced())
+	releaseCounter(&p.arena, e.pending())
+	p.table.Remove(hash, r)
+	p.arena.Release(r, len(e))
 }
 
+// minUnlisted is how many places at the front of the dirty list may be unused in any case.
+const minUnlisted = 16
+
 // enlist puts an entry on the dirty list, unless it is there or parked.
-func (p *partition) enlist(r ref, e entry) {
+func (p *partition) enlist(r arena.Ref, e entry) {
 	if e.has(flagDirty | flagParked) {
 		return
 	}
 	e.set(flagDirty)
-	if p.firstDirty > len(p.dirty)/2 && p.firstDirty > minSlots {
+	if p.firstDirty > len(p.dirty)/2 && p.firstDirty > minUnlisted {
 		p.dirty = p.dirty[:copy(p.dirty, p.dirty[p.firstDirty:])]
 		p.firstDirty = 0
 	}
@@ -146,9 +151,9 @@ func (p *partition) enlist(r ref, e entry) {
 func (p *partition) isDirty() bool { return p.firstDirty < len(p.dirty) }
 
 // unlist takes the first entry off the dirty list.
-func (p *partition) unlist() (ref, entry) {
+func (p *partition) unlist() (arena.Ref, entry) {
 	r := p.dirty[p.firstDirty]
-	e := p.arena.entry(r)
+	e := p.entry(r)
 	if p.firstDirty++; p.firstDirty == len(p.dirty) {
 		p.dirty, p.firstDirty = p.dirty[:0], 0
 	}
@@ -159,7 +164,7 @@ func (p *partition) unlist() (ref, entry) {
 
 // add counts n in the pending buckets of every level that still keeps the moment. If late is false the moment is so recent
 // that all do. Taking back stops at zero in each bucket.
-func (p *partition) add(r ref, e entry, l *leaparray.Ladder, s *leaparray.Stamp, n int64, late bool) {
+func (p *partition) add(r arena.Ref, e entry, l *leaparray.Ladder, s *leaparray.Stamp, n int64, late bool) {
 	pending := p.pendingOf(e)
 	for level := range l.Len() {
 		d := n
@@ -202,10 +207,10 @@ func (p *partition) addPending(e entry, l *leaparray.Ladder, level int, idx, n i
 }
 
 func (p *partition) growPending(e entry, l *leaparray.Ladder, level int, idx, n int64) leaparray.Counter {
-	to := counterAlloc{a: &p.arena}
+	to := counterAlloc{arena: &p.arena}
 	c := l.Grow(p.pendingOf(e), &to, level, idx, n)
 	p.dropPending(e)
-	e.setPending(to.ref)
+	e.setPending(to.at)
 	return c
 }
 
@@ -225,11 +230,11 @@ func (p *partition) setSynced(e entry, l *leaparray.Ladder, level int, idx, n in
 	if set() {
 		return
 	}
-	to := counterAlloc{a: &p.arena}
+	to := counterAlloc{arena: &p.arena}
 	old := e.synced()
 	c = l.Grow(c, &to, level, idx, cmp.Or(d, 1))
-	p.arena.releaseCounter(old)
-	e.setSynced(to.ref)
+	releaseCounter(&p.arena, old)
+	e.setSynced(to.at)
 	set()
 }
 

@@ -3,7 +3,6 @@ package syncer_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"runtime"
 	"testing"
@@ -12,58 +11,6 @@ import (
 	"twotier/internal/embedded"
 	"twotier/syncer"
 )
-
-// TestPoolBlocksAreZeroAndApart takes and gives back random blocks, each full of its own number while it is in use.
-func TestPoolBlocksAreZeroAndApart(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 1))
-	p := syncer.NewPool()
-	type numbered struct {
-		words  []uint64
-		number uint64
-	}
-	var inUse []numbered
-	check := func(i int) {
-		for _, w := range inUse[i].words {
-			if w != inUse[i].number {
-				t.Fatalf("block %d of %d words holds %d", inUse[i].number, len(inUse[i].words), w)
-			}
-		}
-	}
-	for number := range uint64(20_000) {
-		// Waves of growth and decay, so that whole slabs become free.
-		if grow := number/4000%2 == 0; len(inUse) > 0 && r.IntN(10) < 3 == grow {
-			i := r.IntN(len(inUse))
-			check(i)
-			p.Give(inUse[i].words)
-			inUse[i] = inUse[len(inUse)-1]
-			inUse = inUse[:len(inUse)-1]
-			continue
-		}
-		n := 1 << (4 + r.IntN(9))
-		var b []uint64
-		if r.IntN(500) == 0 {
-			b = p.Take(1 + r.IntN(300_000)) // of any size
-		} else {
-			b = p.TakeAbout(max(16, n>>r.IntN(3)), n)
-		}
-		for j, w := range b {
-			if w != 0 {
-				t.Fatalf("word %d of a new block of %d holds %d", j, len(b), w)
-			}
-			b[j] = number + 1
-		}
-		inUse = append(inUse, numbered{b, number + 1})
-	}
-	for i := range inUse {
-		check(i)
-		p.Give(inUse[i].words)
-	}
-	if idle := p.Idle(); idle > 2<<20 {
-		t.Errorf("%d bytes are kept although nothing is in use", idle)
-	}
-}
 
 // TestPoolMemoryGoesWithTheCounter opens and closes counters that nobody keeps.
 func TestPoolMemoryGoesWithTheCounter(t *testing.T) {

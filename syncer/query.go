@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"twotier/internal/arena"
 	"twotier/leaparray"
 )
 
@@ -78,12 +79,12 @@ func (t *topper) scan(p *partition, at int) (more bool) {
 	if p.mode == modeForeign {
 		return false // others tell of those
 	}
-	for i := at; i < min(at+sweepSlots, len(p.table.slots)); i++ {
-		if s := p.table.slots[i]; s != 0 {
-			t.add(p, p.arena.entry(ref(s>>32)))
+	for i := at; i < min(at+sweepSlots, p.table.Slots()); i++ {
+		if r := p.table.At(i); r != 0 {
+			t.add(p, p.entry(r))
 		}
 	}
-	return at+sweepSlots < len(p.table.slots)
+	return at+sweepSlots < p.table.Slots()
 }
 
 func (t *topper) add(p *partition, e entry) {
@@ -150,7 +151,7 @@ func (c *Counter) Forget(ctx context.Context, ns, key []byte) error {
 }
 
 // forget makes a key's part of a round moot.
-func (r *Round) forget(at ref, hash uint32, e entry) {
+func (r *Round) forget(at arena.Ref, hash uint32, e entry) {
 	for i := range r.Keys {
 		if k := &r.Keys[i]; k.ref == at || k.ref == 0 && k.hash == hash && e.is(k.NS, k.Key) {
 			k.Forgotten = true
@@ -160,7 +161,7 @@ func (r *Round) forget(at ref, hash uint32, e entry) {
 
 // forget empties an entry and has the store delete it first thing in the next round. What a round under way brings back
 // of it is ignored.
-func (p *partition) forget(r ref, e entry, hash uint32, l *leaparray.Ladder) {
+func (p *partition) forget(r arena.Ref, e entry, hash uint32, l *leaparray.Ladder) {
 	p.recall(nameOf(e.name()))
 	if p.flight != nil {
 		p.flight.forget(r, hash, e)
@@ -172,11 +173,11 @@ func (p *partition) forget(r ref, e entry, hash uint32, l *leaparray.Ladder) {
 		waiting.forget(r, hash, e)
 	}
 	if e.has(flagParked) {
-		p.parked = slices.DeleteFunc(p.parked, func(o ref) bool { return o == r })
+		p.parked = slices.DeleteFunc(p.parked, func(o arena.Ref) bool { return o == r })
 	}
 	e.drop(flagBusy | flagRenew | flagParked)
 	p.clearPending(e, l)
-	p.arena.releaseCounter(e.synced())
+	releaseCounter(&p.arena, e.synced())
 	e.setSynced(0)
 	p.setWarm(e)
 	e.set(flagReset)

@@ -56,9 +56,9 @@ func (c *Counter) warnFull(text string, args ...any) {
 
 // forgetKeys takes all keys of a partition out of the accounts of their namespaces.
 func (p *partition) forgetKeys() {
-	for _, s := range p.table.slots {
-		if s != 0 {
-			p.c.spaces[p.arena.entry(ref(s>>32)).space()].keys.Add(-1)
+	for i := range p.table.Slots() {
+		if at := p.table.At(i); at != 0 {
+			p.c.spaces[p.entry(at).space()].keys.Add(-1)
 		}
 	}
 }

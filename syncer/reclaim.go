@@ -1,8 +1,8 @@
 package syncer
 
 import (
-	"cmp"
 	"slices"
+	"twotier/internal/arena"
 )
 
 const (
@@ -25,7 +25,7 @@ func (c *Counter) askForRoom() {
 // reclaim makes the largest partition give up what lies above its share, or as much as small partitions have taken of the
 // reserve: an operation that needs room never waits for the lock of another partition.
 func (c *Counter) reclaim() {
-	need := c.pool.excess()
+	need := c.pool.ReserveUsed()
 	if need <= 0 {
 		return
 	}
@@ -35,16 +35,16 @@ func (c *Counter) reclaim() {
 		return
 	}
 	p.mu.Lock()
-	before := p.arena.total
+	before := p.arena.Total()
 	age := p.medianAge(sec)
 	if !p.keepsAll() {
-		p.arena.vacate(2 * min(need, above)) // about half of it is moved elsewhere
+		p.arena.Evacuate(2 * min(need, above)) // about half of it is moved elsewhere
 	}
 	p.mu.Unlock()
 	c.vacate(p, age)
 	p.mu.Lock()
-	p.table.shrink()
-	if p.arena.total >= before {
+	p.table.Shrink()
+	if p.arena.Total() >= before {
 		p.sparedUntil = sec + sparedFor
 	}
 	p.mu.Unlock()
@@ -66,10 +66,10 @@ func (c *Counter) largest(sec uint32) (most *partition, above int) {
 // medianAge is how long ago half of the entries were used, in seconds, by a sample. The partition is locked.
 func (p *partition) medianAge(sec uint32) uint32 {
 	ages := make([]uint32, 0, ageSample)
-	for range min(len(p.table.slots), 4*ageSample) {
-		p.hand = (p.hand + 1) % len(p.table.slots)
-		if s := p.table.slots[p.hand]; s != 0 {
-			ages = append(ages, p.arena.entry(ref(s>>32)).idle(sec))
+	for range min(p.table.Slots(), 4*ageSample) {
+		p.hand = (p.hand + 1) % p.table.Slots()
+		if at := p.table.At(p.hand); at != 0 {
+			ages = append(ages, p.entry(at).idle(sec))
 		}
 	}
 	if len(ages) == 0 {
@@ -90,97 +90,39 @@ func (c *Counter) vacate(p *partition, age uint32) {
 func (c *Counter) vacateSome(p *partition, at int, age uint32) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.keepsAll() || p.arena.vacated == 0 {
+	if p.keepsAll() || p.arena.Evacuating() == 0 {
 		return false
 	}
 	sec := c.seconds(c.opt.Now())
-	for i := at; i < min(at+sweepSlots, len(p.table.slots)); i++ {
-		s := p.table.slots[i]
-		if s == 0 {
+	for i := at; i < min(at+sweepSlots, p.table.Slots()); i++ {
+		r := p.table.At(i)
+		if r == 0 {
 			continue
 		}
-		r := ref(s >> 32)
-		e := p.arena.entry(r)
-		if !p.arena.vacates(r) && !p.arena.vacates(e.synced()) && !p.arena.vacates(e.pending()) {
+		e := p.entry(r)
+		if !p.arena.MustMove(r) && !p.arena.MustMove(e.synced()) && !p.arena.MustMove(e.pending()) {
 			continue
 		}
 		if e.idle(sec) >= age && evictable(e) && !e.has(flagLimit) {
-			p.drop(uint32(s), r)
+			p.drop(p.table.HashAt(i), r)
 			p.evictions++
 			i-- // another slot may have moved here
 			continue
 		}
 		p.moveOut(i, r, e)
 	}
-	return at+sweepSlots < len(p.table.slots)
+	return at+sweepSlots < p.table.Slots()
 }
 
 // moveOut moves what belongs to an entry to other chunks, and the entry itself unless others know where it is.
-func (p *partition) moveOut(slot int, r ref, e entry) {
-	e.setSynced(p.arena.movedOut(e.synced()))
-	e.setPending(p.arena.movedOut(e.pending()))
-	if !p.arena.vacates(r) || e.has(flagDirty|flagBusy|flagParked|flagShared) {
+func (p *partition) moveOut(slot int, r arena.Ref, e entry) {
+	e.setSynced(evacuateCounter(&p.arena, e.synced()))
+	e.setPending(evacuateCounter(&p.arena, e.pending()))
+	if !p.arena.MustMove(r) || e.has(flagDirty|flagBusy|flagParked|flagShared) {
 		return
 	}
-	to := p.arena.alloc(len(e))
-	copy(p.arena.words(to, len(e)), e)
-	p.table.slots[slot] = slotOf(uint32(p.table.slots[slot]), to)
-	p.arena.release(r, len(e))
-}
-
-// movedOut moves a counter's block if its chunk is to be given back, and returns where it is.
-func (a *arena) movedOut(r ref) ref {
-	if !a.vacates(r) {
-		return r
-	}
-	to := a.copyCounter(a, r)
-	a.releaseCounter(r)
-	return to
-}
-
-// vacates reports whether the chunk of a block is to be given back. There is none at 0.
-func (a *arena) vacates(r ref) bool { return r != 0 && a.chunks[r>>chunkBits].vacate }
-
-// vacate chooses chunks of so many words, those with the fewest in use, to be given back when the last block has left them. Nothing is
-// put into them any more.
-func (a *arena) vacate(words int) {
-	var some []int
-	for i := range a.chunks {
-		if c := &a.chunks[i]; len(c.words) > 0 && len(c.words) <= chunkWords && !c.vacate && i != a.last {
-			some = append(some, i)
-		}
-	}
-	slices.SortFunc(some, func(i, j int) int { return cmp.Compare(a.chunks[i].used, a.chunks[j].used) })
-	for n, i := range some {
-		if a.vacated >= words {
-			some = some[:n]
-			break
-		}
-		a.chunks[i].vacate = true
-		a.vacated += len(a.chunks[i].words)
-	}
-	a.forgetFree()
-	for _, i := range some {
-		if c := &a.chunks[i]; c.used == 0 {
-			a.giveChunk(i)
-		}
-	}
-}
-
-// forgetFree takes the free blocks of chunks that are to be given back off the lists.
-func (a *arena) forgetFree() {
-	for n, r := range a.free {
-		a.free[n] = 0
-		a.have &^= 1 << n
-		for r != 0 {
-			next := ref(a.words(r, 1)[0])
-			if !a.vacates(r) {
-				a.put(r, n)
-			}
-			r = next
-		}
-	}
-	for i := range a.large {
-		a.large[i].blocks = slices.DeleteFunc(a.large[i].blocks, a.vacates)
-	}
+	to := p.arena.Alloc(len(e))
+	copy(p.arena.Words(to, len(e)), e)
+	p.table.Replace(slot, to)
+	p.arena.Release(r, len(e))
 }

@@ -1,6 +1,9 @@
 package syncer
 
-import "slices"
+import (
+	"slices"
+	"twotier/internal/arena"
+)
 
 // heard is what the store said last of the data that it has of a partition.
 type heard struct{ epoch, version, quieted uint64 }
@@ -21,12 +24,12 @@ type republish struct {
 	heard // of the data which counts are restored into
 	// after is the epoch in which they were known.
 	after uint64
-	refs  []ref      // in memory
-	keys  []KeyState // taken over from another counter, of keys of which newer things are in memory
-	next  int        // position in both
-	round *Round     // under way
-	again []KeyState // refused by the store
-	turns int        // how many times what was refused has been told again
+	refs  []arena.Ref // in memory
+	keys  []KeyState  // taken over from another counter, of keys of which newer things are in memory
+	next  int         // position in both
+	round *Round      // under way
+	again []KeyState  // refused by the store
+	turns int         // how many times what was refused has been told again
 }
 
 // restoreTurns is how many times more a key is told that the store refuses: there is no telling when it will take it, and everything
@@ -53,12 +56,13 @@ func (c *Counter) startRepublish(p *partition, now heard) {
 }
 
 // known returns the entries of which something is known that the store had.
-func (p *partition) known() (refs []ref) {
-	for _, s := range p.table.slots {
-		if s == 0 {
+func (p *partition) known() (refs []arena.Ref) {
+	for i := range p.table.Slots() {
+		at := p.table.At(i)
+		if at == 0 {
 			continue
 		}
-		if at := ref(s >> 32); p.arena.entry(at).synced() != 0 {
+		if p.entry(at).synced() != 0 {
 			refs = append(refs, at)
 		}
 	}
@@ -84,7 +88,7 @@ func (c *Counter) cutRepublish(p *partition) *Round {
 			continue
 		}
 		at := rp.refs[rp.next]
-		e := p.arena.entry(at)
+		e := p.entry(at)
 		ns, key := e.name()
 		k := c.addKnown(p, r, ns, key, at)
 		c.spaces[e.space()].ladder.EachKept(p.syncedOf(e), func(level int, idx, n int64) bool {
@@ -99,7 +103,7 @@ func (c *Counter) cutRepublish(p *partition) *Round {
 }
 
 // addKnown adds a key of which something is known to a part.
-func (c *Counter) addKnown(p *partition, r *Round, ns, key []byte, at ref) *KeyRound {
+func (c *Counter) addKnown(p *partition, r *Round, ns, key []byte, at arena.Ref) *KeyRound {
 	sp := c.spaces[c.space(ns)]
 	k := r.addKey(ns, key)
 	k.ref, k.hash, k.TTL, k.Ladder = at, c.hash(ns, key), sp.ttl, sp.ladder
@@ -152,7 +156,7 @@ func (c *Counter) takeRestored(p *partition, r *Round) {
 		if at == 0 {
 			continue
 		}
-		e := p.arena.entry(at)
+		e := p.entry(at)
 		if e.has(flagReset) {
 			continue // it was forgotten meanwhile: the next round deletes it
 		}

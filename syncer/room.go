@@ -252,7 +252,7 @@ func (w *turn) admits(t *target) bool {
 	}
 	class := newKey
 	if r := t.p.find(t.hash, t.ns, t.check.Key); r != 0 {
-		if t.p.arena.entry(r).has(flagDirty | flagParked) {
+		if t.p.entry(r).has(flagDirty | flagParked) {
 			return true
 		}
 		if class = knownKey; m.open(class) {

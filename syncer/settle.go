@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"twotier/internal/arena"
 	"twotier/leaparray"
 )
 
@@ -131,7 +132,7 @@ func (p *partition) giveBack(r *Round) {
 		if at == 0 {
 			continue
 		}
-		e := p.arena.entry(at)
+		e := p.entry(at)
 		e.drop(flagBusy)
 		if e.has(flagParked) {
 			p.parked = append(p.parked, at)
@@ -196,8 +197,8 @@ func (c *Counter) settleKey(p *partition, r *Round, k *KeyRound, sec uint32) {
 		c.takeLoad(p, k, w, sec)
 		return
 	}
-	e := p.arena.entry(k.ref)
-	if e.synced() == 0 && !c.pool.allows(false) {
+	e := p.entry(k.ref)
+	if e.synced() == 0 && !c.pool.Fits(arena.MinChunkWords) {
 		p.evictOne(sec, anySpace) // what the store now holds of this key needs room here, too
 	}
 	e.drop(flagBusy)
@@ -265,7 +266,7 @@ const mostStored = 1 << 60
 
 // takeLoaded makes synced exactly what the store holds.
 func (p *partition) takeLoaded(e entry, l *leaparray.Ladder, loaded []Bucket) {
-	p.arena.releaseCounter(e.synced())
+	releaseCounter(&p.arena, e.synced())
 	e.setSynced(0)
 	for i := range loaded {
 		b := &loaded[i]

@@ -44,7 +44,7 @@ func (c *Counter) Share(ns, key []byte, on bool) error {
 		p.shared = slices.Delete(p.shared, i, i+1)
 		if at := p.find(t.hash, t.ns, key); at != 0 {
 			// Rounds of shared keys alone are quiet. One that is not tells whoever decides about the key from now on.
-			e := p.arena.entry(at)
+			e := p.entry(at)
 			e.drop(flagShared)
 			e.set(flagRenew)
 			p.enlist(at, e)
@@ -64,7 +64,7 @@ func (c *Counter) takeShared(p *partition) {
 		if at == 0 { // it was reset, or the partition has changed hands
 			at = c.makeEntry(p, k.hash, k.ns, k.key)
 		}
-		e := p.arena.entry(at)
+		e := p.entry(at)
 		e.set(flagShared)
 		p.enlist(at, e)
 	}
@@ -143,7 +143,7 @@ func (c *Counter) Drop(ctx context.Context, ns, key []byte) error {
 			p.mu.Unlock()
 			return nil
 		}
-		e := p.arena.entry(at)
+		e := p.entry(at)
 		if !p.underWay(t.hash, e) {
 			shared := e.has(flagShared)
 			p.forget(at, e, t.hash, t.sp.ladder)

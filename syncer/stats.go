@@ -1,6 +1,13 @@
 package syncer
 
-import "time"
+import (
+	"time"
+	"twotier/internal/slab"
+)
+
+// OffHeap reports whether the memory of a counter's keys and buckets is outside of the Go heap, and
+// so not seen by its collector.
+func OffHeap() bool { return slab.OffHeap }
 
 // Stats is a snapshot of a counter's state and of what it has done since it was opened. Fields whose names end in
 // Total only grow.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"twotier/internal/arena"
 	"twotier/leaparray"
 )
 
@@ -88,7 +89,7 @@ type KeyRound struct {
 	// Forgotten is of no concern to a store: the key was reset after the round was cut, and its outcome is moot.
 	Forgotten bool
 
-	ref     ref
+	ref     arena.Ref
 	hash    uint32
 	adds    int // where this key's Adds end in the round's buckets
 	expired int // where its Expired end

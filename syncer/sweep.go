@@ -47,24 +47,23 @@ func (c *Counter) sweep(p *partition, at int) bool {
 	}
 	now := c.opt.Now()
 	sec := c.seconds(now)
-	for i := at; i < min(at+sweepSlots, len(p.table.slots)); i++ {
-		s := p.table.slots[i]
-		if s == 0 {
+	for i := at; i < min(at+sweepSlots, p.table.Slots()); i++ {
+		r := p.table.At(i)
+		if r == 0 {
 			continue
 		}
-		r := ref(s >> 32)
-		e := p.arena.entry(r)
+		e := p.entry(r)
 		sp := c.spaces[e.space()]
 		if int64(e.idle(sec))*1000 <= sp.ladder.FineSpan() || e.has(flagBusy) {
 			continue
 		}
 		c.forgetExpired(p, e, sp.ladder, now)
 		if evictable(e) && e.synced() == 0 {
-			p.drop(uint32(s), r)
+			p.drop(p.table.HashAt(i), r)
 			i-- // another slot may have moved here
 		}
 	}
-	return at+sweepSlots < len(p.table.slots)
+	return at+sweepSlots < p.table.Slots()
 }
 
 // forgetExpired drops what is known of an idle entry once all of it has left every window that ends now. Until then
@@ -81,7 +80,7 @@ func (c *Counter) forgetExpired(p *partition, e entry, l *leaparray.Ladder, now 
 		p.expired += before - p.pendingBuckets
 	}
 	if e.synced() != 0 && last < oldest && evictable(e) {
-		p.arena.releaseCounter(e.synced())
+		releaseCounter(&p.arena, e.synced())
 		e.setSynced(0)
 	}
 }

@@ -1,5 +1,7 @@
 package syncer
 
+import "twotier/internal/arena"
+
 // A flush reads entries and counters that nobody has looked at for a while. When there are so many keys that they don't fit the
 // processor's caches, a walk from one to the next waits for memory at each step, which can take longer than all the rest; loads
 // that don't depend on each other overlap. So what is about to be read is touched before.
@@ -9,21 +11,21 @@ const touchAtOnce = 512
 
 // touch reads a word of each entry, and then of what they refer to. The partition is locked, and keeps the sum only so that the
 // reads are not optimized away.
-func (p *partition) touch(refs []ref) {
+func (p *partition) touch(refs []arena.Ref) {
 	sum := uint64(0)
 	for _, r := range refs {
 		if r != 0 {
-			sum += p.arena.tail(r)[2]
+			sum += p.arena.Tail(r)[2]
 		}
 	}
 	for _, r := range refs {
 		if r == 0 {
 			continue
 		}
-		e := entry(p.arena.tail(r))
+		e := entry(p.arena.Tail(r))
 		sum += e[e.inlineAt()]
 		if s := e.synced(); s != 0 {
-			sum += p.arena.tail(s)[0]
+			sum += p.arena.Tail(s)[0]
 		}
 	}
 	p.touched = sum
@@ -36,7 +38,7 @@ func (p *partition) touchDirty() {
 
 // touchKeys touches what keys of a round refer to.
 func (p *partition) touchKeys(keys []KeyRound) {
-	refs := make([]ref, 0, touchAtOnce)
+	refs := make([]arena.Ref, 0, touchAtOnce)
 	for i := range keys[:min(len(keys), touchAtOnce)] {
 		refs = append(refs, keys[i].ref)
 	}

@@ -137,7 +137,7 @@ func (t *target) known() bool {
 	if t.blind {
 		return true
 	}
-	e := t.p.arena.entry(r)
+	e := t.p.entry(r)
 	switch {
 	case e.has(flagShared):
 		return t.loaded && t.p.told(e) || t.p.warm(e) && t.p.sharedRecent(t)

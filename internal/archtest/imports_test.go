@@ -28,7 +28,13 @@ func importMap() map[string][]string {
 	return map[string][]string{
 		// The arithmetic of windows, and the counter made of it.
 		"leaparray": {},
-		"syncer":    {"twotier/leaparray", xxhash},
+		"syncer": {
+			"twotier/leaparray", "twotier/internal/arena", "twotier/internal/slab",
+			"twotier/internal/table", xxhash,
+		},
+		"internal/slab":  {},
+		"internal/arena": {"twotier/internal/slab"},
+		"internal/table": {"twotier/internal/arena", "twotier/internal/slab"},
 
 		// Stores: they implement what the syncer declares.
 		"redisstore":         {"twotier/syncer", "twotier/leaparray", goRedis, xxhash},

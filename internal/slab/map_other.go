@@ -1,6 +1,6 @@
 //go:build !linux || race
 
-package syncer
+package slab
 
 // The race detector looks at the Go heap only.
 const hugePages = false

@@ -1,4 +1,4 @@
-package syncer
+package slab
 
 import (
 	"math/bits"
@@ -15,15 +15,10 @@ const (
 	regionSlabs = 16
 )
 
-// pool hands out memory for the arenas and tables of a counter. With millions of keys every access is to another page, and finding
-// out where a page is can take as long as the access; so where the system has them the pool takes huge pages. They are much larger
-// than what a partition needs, so all partitions share them.
-//
-// Blocks are powers of two, cut from slabs of one huge page each; blocks of other sizes, and all blocks where there are no
-// huge pages, come from the Go heap. A slab that nobody uses any more is given back to the system at once, everything
-// when the pool, and so every partition, is garbage. Only then: whoever reads a block must hold the partition.
-type pool struct {
-	budget
+// Pool hands out blocks of words. Blocks are powers of two, cut from slabs of one huge page each.
+// Blocks that were given back are kept by size, and cut up for smaller ones.
+type Pool struct {
+	Budget
 	mu      sync.Mutex
 	mapped  *regions
 	slabs   map[uintptr]*slab // by address
@@ -39,16 +34,16 @@ type slab struct {
 	used  int // words in use
 }
 
-// regions are what to unmap. They are apart from the pool so that its cleanup doesn't keep it alive.
+// regions are what to unmap. They are apart from the pool so that its cleanup doesn't keep it
+// alive.
 type regions struct{ all [][]byte }
 
-// OffHeap reports whether the memory of a counter's keys and buckets is outside of the Go heap, and
-// so not seen by its collector.
-func OffHeap() bool { return hugePages }
+// OffHeap is whether blocks lie outside of the Go heap, where its collector does not see them.
+const OffHeap = hugePages
 
-// newPool returns a pool for a counter that may use so many bytes.
-func newPool(most int64) *pool {
-	p := &pool{mapped: new(regions), slabs: map[uintptr]*slab{}, budget: newBudget(most)}
+// New returns a pool whose budget is so many bytes.
+func New(maxBytes int64) *Pool {
+	p := &Pool{mapped: new(regions), slabs: map[uintptr]*slab{}, Budget: newBudget(maxBytes)}
 	runtime.AddCleanup(p, unmapAll, p.mapped)
 	return p
 }
@@ -59,34 +54,36 @@ func unmapAll(r *regions) {
 	}
 }
 
-// take returns a block of n words, all zero.
-func (p *pool) take(n int) []uint64 {
+// Take returns a block of n words, all zero. One that is no power of two, or larger than a slab, is
+// of the Go heap.
+func (p *Pool) Take(n int) []uint64 {
 	if !hugePages || n > slabWords || n&(n-1) != 0 {
-		return p.ofHeap(n)
+		return p.heapBlock(n)
 	}
 	return p.takeFrom(n, n)
 }
 
-// takeAbout returns n words, or fewer where they would be idle else, but at least some. All three are powers of two.
-func (p *pool) takeAbout(some, n int) []uint64 {
+// TakeAbout returns n words, all zero, or fewer where those would be idle otherwise, but at least
+// so many. All three are powers of two, n no larger than a slab.
+func (p *Pool) TakeAbout(least, n int) []uint64 {
 	if !hugePages {
-		return p.ofHeap(n)
+		return p.heapBlock(n)
 	}
-	return p.takeFrom(some, n)
+	return p.takeFrom(least, n)
 }
 
-func (p *pool) ofHeap(n int) []uint64 {
+func (p *Pool) heapBlock(n int) []uint64 {
 	p.used.Add(int64(n))
 	return make([]uint64, n)
 }
 
-func (p *pool) takeFrom(some, n int) []uint64 {
+func (p *Pool) takeFrom(least, n int) []uint64 {
 	p.mu.Lock()
-	b, s := p.reuse(some, n)
+	b, s := p.reuse(least, n)
 	if b == nil {
 		if s = p.room(n); s == nil {
 			p.mu.Unlock()
-			return p.ofHeap(n)
+			return p.heapBlock(n)
 		}
 		b = s.words[s.next : s.next+n : s.next+n]
 		s.next += n
@@ -97,11 +94,12 @@ func (p *pool) takeFrom(some, n int) []uint64 {
 	return b
 }
 
-// reuse returns a free block of n words, else the largest smaller one down to some, else a part of a larger one.
-func (p *pool) reuse(some, n int) ([]uint64, *slab) {
+// reuse returns a free block of n words, else the largest smaller one down to least, else a part of
+// a larger one.
+func (p *Pool) reuse(least, n int) ([]uint64, *slab) {
 	want := bits.TrailingZeros(uint(n))
 	from := want
-	for from > bits.TrailingZeros(uint(some)) && len(p.free[from]) == 0 {
+	for from > bits.TrailingZeros(uint(least)) && len(p.free[from]) == 0 {
 		from--
 	}
 	if len(p.free[from]) == 0 {
@@ -124,12 +122,12 @@ func (p *pool) reuse(some, n int) ([]uint64, *slab) {
 	return b, p.slabOf(b)
 }
 
-func (p *pool) slabOf(b []uint64) *slab {
+func (p *Pool) slabOf(b []uint64) *slab {
 	return p.slabs[uintptr(unsafe.Pointer(unsafe.SliceData(b)))&^(8*slabWords-1)]
 }
 
 // room returns a slab with room for n words, nil if the system has none.
-func (p *pool) room(n int) *slab {
+func (p *Pool) room(n int) *slab {
 	if s := p.current; s != nil && s.next+n <= slabWords {
 		return s
 	}
@@ -149,7 +147,7 @@ func (p *pool) room(n int) *slab {
 }
 
 // mapMore maps a region and cuts it into slabs.
-func (p *pool) mapMore() bool {
+func (p *Pool) mapMore() bool {
 	// Only a small counter's memory is all in the first slab. Small pages are enough for it.
 	region, at := mapRegion(8*slabWords, regionSlabs, len(p.slabs) == 0)
 	if region == nil {
@@ -165,14 +163,14 @@ func (p *pool) mapMore() bool {
 	return true
 }
 
-func (p *pool) put(b []uint64) {
+func (p *Pool) put(b []uint64) {
 	class := bits.TrailingZeros(uint(len(b)))
 	p.free[class] = append(p.free[class], b)
 	p.idle += len(b)
 }
 
-// give takes a block back. Nobody may read it any more.
-func (p *pool) give(b []uint64) {
+// Give takes a block back. Nobody may read it any more.
+func (p *Pool) Give(b []uint64) {
 	p.used.Add(-int64(len(b)))
 	if !hugePages || len(b) == 0 {
 		return
@@ -197,8 +195,8 @@ func (p *pool) give(b []uint64) {
 	p.empty = append(p.empty, s)
 }
 
-// idleBytes is what is kept for the next who needs a block.
-func (p *pool) idleBytes() int64 {
+// IdleBytes is the size of the blocks that are kept for reuse.
+func (p *Pool) IdleBytes() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return 8 * int64(p.idle)

@@ -1,6 +1,6 @@
 //go:build linux && !race
 
-package syncer
+package slab
 
 import (
 	"syscall"
@@ -9,8 +9,9 @@ import (
 
 const hugePages = true
 
-// mapRegion maps n slabs of the given size and returns where the first begins, which is aligned to its size. The first one has
-// small pages if small is set. It returns nil if the system has no more.
+// mapRegion maps n slabs of so many bytes and returns where the first begins, which is aligned to
+// its size. The first one has small pages if small is set. It returns nil if the system has no
+// more.
 func mapRegion(size, n int, small bool) (region []byte, at int) {
 	region, err := syscall.Mmap(-1, 0, (n+1)*size, syscall.PROT_READ|syscall.PROT_WRITE,
 		syscall.MAP_ANON|syscall.MAP_PRIVATE|syscall.MAP_NORESERVE)

@@ -1,0 +1,194 @@
+package arena
+
+import (
+	"math/bits"
+	"slices"
+
+	"twotier/internal/slab"
+)
+
+// Ref is the place of a block in an arena: chunk and word. 0 is none.
+type Ref uint32
+
+const (
+	chunkBits = 12
+	maxChunks = 1 << (32 - chunkBits)
+	// exactClasses is the number of block sizes, in words, that have a free list of their own.
+	exactClasses = 64
+)
+
+// The sizes of a chunk, in words.
+const (
+	// ChunkWords is that of a chunk of an arena that is not small, MinChunkWords the least.
+	ChunkWords    = 1 << chunkBits
+	MinChunkWords = 128
+)
+
+// sizeClass is the free blocks of one size.
+type sizeClass struct {
+	words  int
+	blocks []Ref
+}
+
+func (c sizeClass) compare(words int) int { return c.words - words }
+
+// Arena hands out blocks of words from chunks that it takes from a pool. Make one with [New].
+//
+// A block that is not shorter than a chunk is a chunk by itself, from its first word on, and goes
+// with it: it is neither cut up nor kept. So there is a Ref for every word that a block may begin
+// at.
+type Arena struct {
+	pool   *slab.Pool
+	chunks []chunk
+	vacant []int // places among the chunks that hold none
+	last   int   // the chunk that new blocks are taken from, 0 if there is none
+	next   int   // its first unused word
+	free   [exactClasses]Ref
+	have   uint64      // bit i is set if free[i] is not empty
+	large  []sizeClass // blocks of exactClasses words and more, by size
+	// total is the number of words in chunks, unused of those that are free, evacuating in those that
+	// are to be given back.
+	total, unused, evacuating int
+}
+
+// chunk is what blocks are cut from.
+type chunk struct {
+	words    []uint64
+	used     int32 // words in blocks
+	evacuate bool  // it is given back when the last block has left it
+}
+
+// New returns an arena that takes its chunks from a pool.
+func New(pool *slab.Pool) Arena { return Arena{pool: pool} }
+
+// Empty returns another arena of the same pool.
+func (a *Arena) Empty() Arena { return Arena{pool: a.pool} }
+
+// Drop gives all memory back. The arena is empty then, and can be used on.
+func (a *Arena) Drop() {
+	for i := range a.chunks {
+		a.pool.Give(a.chunks[i].words)
+	}
+	*a = a.Empty()
+}
+
+// Total is how many words the arena has taken from the pool.
+func (a *Arena) Total() int { return a.total }
+
+// Unused is how many of those are in no block.
+func (a *Arena) Unused() int { return a.unused }
+
+// Sparse reports whether so little of the arena is in use that its blocks are better moved to
+// another.
+func (a *Arena) Sparse() bool { return a.unused > max(a.total/2, ChunkWords/2) }
+
+// Words returns the n words from r on. They are valid until the block is released.
+func (a *Arena) Words(r Ref, n int) []uint64 {
+	c := a.chunks[r>>chunkBits].words
+	at := int(r & (ChunkWords - 1))
+	return c[at : at+n : at+n]
+}
+
+// Tail returns the words from r to the end of its chunk.
+func (a *Arena) Tail(r Ref) []uint64 {
+	return a.chunks[r>>chunkBits].words[r&(ChunkWords-1):]
+}
+
+// Alloc returns a zeroed block of n words, at least 1.
+func (a *Arena) Alloc(n int) Ref {
+	if n >= ChunkWords {
+		return a.whole(n)
+	}
+	r := a.reuse(n)
+	if r == 0 {
+		r = a.fresh(n)
+	} else {
+		clear(a.Words(r, n))
+	}
+	a.unused -= n
+	a.chunks[r>>chunkBits].used += int32(n)
+	return r
+}
+
+// whole returns a block that is a chunk.
+func (a *Arena) whole(n int) Ref {
+	i := a.addChunk(a.pool.Take(n))
+	a.chunks[i].used = int32(n)
+	a.unused -= n
+	return Ref(i << chunkBits)
+}
+
+// Full reports whether nearly all chunks that a Ref can tell apart are there: what is left is for
+// blocks that replace others.
+func (a *Arena) Full() bool { return len(a.chunks)-len(a.vacant) > maxChunks-maxChunks/16 }
+
+// Fits reports whether a block of n words can be had without another chunk.
+func (a *Arena) Fits(n int) bool {
+	for i := range a.large {
+		if a.large[i].words >= n && len(a.large[i].blocks) > 0 {
+			return true
+		}
+	}
+	return n < exactClasses && a.have>>n != 0 || a.hasRest(n)
+}
+
+func (a *Arena) reuse(n int) Ref {
+	var r Ref
+	var size int
+	if fits := a.have >> n << n; n < exactClasses && fits != 0 {
+		size = bits.TrailingZeros64(fits)
+		r = a.free[size]
+		a.free[size] = Ref(a.Words(r, 1)[0])
+		if a.free[size] == 0 {
+			a.have &^= 1 << size
+		}
+	} else if r, size = a.reuseLarge(n); r == 0 {
+		return 0
+	}
+	if size > n {
+		a.put(r+Ref(n), size-n)
+	}
+	return r
+}
+
+// reuseLarge takes the smallest large block of at least n words.
+func (a *Arena) reuseLarge(n int) (r Ref, size int) {
+	for i := range a.large {
+		c := &a.large[i]
+		if last := len(c.blocks) - 1; c.words >= n && last >= 0 {
+			r = c.blocks[last]
+			c.blocks = c.blocks[:last]
+			return r, c.words
+		}
+	}
+	return 0, 0
+}
+
+// put makes a block available for reuse.
+func (a *Arena) put(r Ref, n int) {
+	if n >= exactClasses {
+		i, found := slices.BinarySearchFunc(a.large, n, sizeClass.compare)
+		if !found {
+			a.large = slices.Insert(a.large, i, sizeClass{words: n})
+		}
+		a.large[i].blocks = append(a.large[i].blocks, r)
+		return
+	}
+	a.Words(r, 1)[0] = uint64(a.free[n])
+	a.free[n] = r
+	a.have |= 1 << n
+}
+
+// Release takes a block of n words back. Nobody may read it any more.
+func (a *Arena) Release(r Ref, n int) {
+	i := int(r >> chunkBits)
+	c := &a.chunks[i]
+	a.unused += n
+	c.used -= int32(n)
+	switch {
+	case c.used == 0 && (c.evacuate || n >= ChunkWords):
+		a.giveChunk(i)
+	case !c.evacuate:
+		a.put(r, n)
+	}
+}

@@ -1,0 +1,81 @@
+package arena
+
+import "math/bits"
+
+// wideArena is the number of words from which on an arena's chunks are never tiny: it would run
+// out of refs.
+const wideArena = 1 << 20
+
+// addChunk makes room for blocks, and returns where. The first place stays empty, so that no block
+// is at 0.
+func (a *Arena) addChunk(words []uint64) int {
+	a.total += len(words)
+	a.unused += len(words)
+	if last := len(a.vacant) - 1; last >= 0 {
+		i := a.vacant[last]
+		a.vacant = a.vacant[:last]
+		a.chunks[i] = chunk{words: words}
+		return i
+	}
+	if len(a.chunks) == 0 {
+		a.chunks = append(a.chunks, chunk{})
+	}
+	a.chunks = append(a.chunks, chunk{words: words})
+	return len(a.chunks) - 1
+}
+
+// giveChunk gives a chunk back that no block is in, free ones included.
+func (a *Arena) giveChunk(i int) {
+	c := a.chunks[i]
+	a.total -= len(c.words)
+	a.unused -= len(c.words)
+	if c.evacuate {
+		a.evacuating -= len(c.words)
+	}
+	a.pool.Give(c.words)
+	a.chunks[i] = chunk{}
+	a.vacant = append(a.vacant, i)
+}
+
+// newChunk returns a chunk with room for n words: small as long as the arena is, and when memory is
+// short.
+func (a *Arena) newChunk(n int) []uint64 {
+	wanted := min(max(MinChunkWords, a.total/4), ChunkWords)
+	if !a.pool.Fits(ChunkWords) {
+		wanted = MinChunkWords
+	}
+	least := max(MinChunkWords, 1<<bits.Len(uint(n-1)))
+	if a.total > wideArena {
+		least = max(least, ChunkWords/4)
+	}
+	return a.pool.TakeAbout(least, max(least, 1<<(bits.Len(uint(wanted))-1)))
+}
+
+// keepRest puts the words left over at the end of the last chunk on the free lists.
+func (a *Arena) keepRest() {
+	if a.last == 0 {
+		return
+	}
+	for rest := len(a.chunks[a.last].words) - a.next; rest > 0; {
+		n := min(rest, exactClasses-1)
+		a.put(Ref(a.last<<chunkBits|a.next), n)
+		a.next += n
+		rest -= n
+	}
+}
+
+// hasRest reports whether the end of the last chunk has room for a block of n words.
+func (a *Arena) hasRest(n int) bool {
+	return a.last != 0 && a.next+n <= len(a.chunks[a.last].words)
+}
+
+// fresh takes a block from the end of the last chunk, or from a new one.
+func (a *Arena) fresh(n int) Ref {
+	if !a.hasRest(n) {
+		a.keepRest()
+		a.last, a.next = a.addChunk(a.newChunk(n)), 0
+	}
+	r := Ref(a.last<<chunkBits | a.next)
+	a.next += n
+	return r
+}

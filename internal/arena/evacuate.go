@@ -1,0 +1,60 @@
+package arena
+
+import (
+	"cmp"
+	"slices"
+)
+
+// MustMove reports whether a block is in a chunk that is to be given back. There is none at 0.
+func (a *Arena) MustMove(r Ref) bool { return r != 0 && a.chunks[r>>chunkBits].evacuate }
+
+// Evacuating is how many words are in chunks that are to be given back.
+func (a *Arena) Evacuating() int { return a.evacuating }
+
+// Evacuate chooses chunks of so many words, those with the fewest in use, to be given back when the
+// last block has left them, until that many are. Nothing is put into them any more. The caller
+// moves what is in them: see [Arena.MustMove].
+func (a *Arena) Evacuate(words int) {
+	var chosen []int
+	for i := range a.chunks {
+		c := &a.chunks[i]
+		if size := len(c.words); size > 0 && size <= ChunkWords && !c.evacuate && i != a.last {
+			chosen = append(chosen, i)
+		}
+	}
+	slices.SortFunc(chosen, func(i, j int) int {
+		return cmp.Compare(a.chunks[i].used, a.chunks[j].used)
+	})
+	for n, i := range chosen {
+		if a.evacuating >= words {
+			chosen = chosen[:n]
+			break
+		}
+		a.chunks[i].evacuate = true
+		a.evacuating += len(a.chunks[i].words)
+	}
+	a.forgetFree()
+	for _, i := range chosen {
+		if c := &a.chunks[i]; c.used == 0 {
+			a.giveChunk(i)
+		}
+	}
+}
+
+// forgetFree takes the free blocks of chunks that are to be given back off the lists.
+func (a *Arena) forgetFree() {
+	for n, r := range a.free {
+		a.free[n] = 0
+		a.have &^= 1 << n
+		for r != 0 {
+			next := Ref(a.Words(r, 1)[0])
+			if !a.MustMove(r) {
+				a.put(r, n)
+			}
+			r = next
+		}
+	}
+	for i := range a.large {
+		a.large[i].blocks = slices.DeleteFunc(a.large[i].blocks, a.MustMove)
+	}
+}
