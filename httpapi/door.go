@@ -63,7 +63,8 @@ func (s *Server) makeDoors() []*door {
 	for _, d := range doors {
 		d.allowance = s.allowance
 		if d != everyone {
-			d.allowance = newAllowance(s.opts.innerConns(), s.opts.innerConns(), s.opts.MaxMemory/16)
+			conns := InnerConns(s.opts.MaxConns)
+			d.allowance = newAllowance(conns, conns, s.opts.MaxMemory/16)
 		}
 		d.hosts = newHosts(&s.opts, isLoopback(d.address))
 		d.routes = map[string]route{}

@@ -58,7 +58,7 @@ type Options struct {
 	MaxMemory int64
 	// MaxConns bounds the open connections; one more is answered 503 and closed. Default: as many
 	// as a quarter of MaxMemory is enough for, at 16 KiB each, 48 KiB with TLS. Admin and
-	// PeerListen have a sixteenth as many, and at least 64, of their own.
+	// PeerListen have some of their own: see InnerConns.
 	MaxConns int
 	// MaxConnsPerAddress bounds those of one IPv4 address or IPv6 network (/64). An address may
 	// have the same part of the memory. Default: half of MaxConns.
@@ -117,8 +117,11 @@ func ConnsFor(bytes int64, secure bool) int {
 	return int(min(bytes/4/each, math.MaxInt32))
 }
 
-// innerConns bounds the connections to Admin, and those to PeerListen.
-func (o *Options) innerConns() int { return max(64, o.MaxConns/16) }
+// leastInner is how many connections Admin and PeerListen may have at the least, unless Listen has less.
+const leastInner = 64
+
+// InnerConns returns how many connections Admin may have, and PeerListen as many again, for a [Options].MaxConns of so many.
+func InnerConns(conns int) int { return min(conns, max(leastInner, conns/16)) }
 
 // fillBounds fills in the defaults of what bounds connections and their memory.
 func (o *Options) fillBounds() error {
@@ -193,7 +196,7 @@ func New(o Options) (*Server, error) {
 		ErrorHandler:                 s.unreadable,
 		ConnState:                    connState,
 		Logger:                       silent{},
-		Concurrency:                  o.MaxConns + 2*o.innerConns() + 1,
+		Concurrency:                  o.MaxConns + 2*InnerConns(o.MaxConns) + 1,
 		ReadBufferSize:               8 << 10, // also the most that a request's header may take
 		ReadTimeout:                  o.ReadTimeout,
 		WriteTimeout:                 o.WriteTimeout,

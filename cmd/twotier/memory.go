@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"sort"
 	"strconv"
 	"strings"
 	"syscall"
@@ -41,7 +42,7 @@ func boundWeb(web *httpapi.Options, cfg config.Config) error {
 	}
 	web.MaxMemory = webMemory(cfg)
 	// The rest of the files is for Redis, other nodes, and what has to be opened while everything is in use.
-	most := int(min(files.Cur, math.MaxInt32) / 4 * 3)
+	most := connsWithin(int(min(files.Cur, math.MaxInt32)/4*3), innerDoors(cfg))
 	web.MaxConns, web.MaxConnsPerAddress = cfg.MaxConnections, cfg.MaxConnectionsPerAddress
 	flag, asked := "max-connections", web.MaxConns
 	if asked == 0 {
@@ -49,10 +50,26 @@ func boundWeb(web *httpapi.Options, cfg config.Config) error {
 		web.MaxConns = max(1, min(most, httpapi.ConnsFor(web.MaxMemory, web.TLS != nil)), asked)
 	}
 	if asked > most {
-		return fmt.Errorf("--%s: %d are more than three quarters of RLIMIT_NOFILE, which is %d; raise it (ulimit -n, LimitNOFILE=)",
-			flag, asked, files.Cur)
+		return fmt.Errorf("--%s: %d are more than the %d that RLIMIT_NOFILE, which is %d, is enough for; raise it (ulimit -n, LimitNOFILE=)",
+			flag, asked, most, files.Cur)
 	}
 	return nil
+}
+
+// innerDoors is how many listeners have connections of their own besides --listen.
+func innerDoors(cfg config.Config) (n int) {
+	for _, address := range []string{cfg.Admin, cfg.Peer} {
+		if address != "" {
+			n++
+		}
+	}
+	return n
+}
+
+// connsWithin returns how many connections --listen may have, so that with those of the other
+// listeners there are no more than files.
+func connsWithin(files, inner int) int {
+	return sort.Search(files, func(n int) bool { return n+1+inner*httpapi.InnerConns(n+1) > files })
 }
 
 // limitHeap has the garbage collector keep the process within what it may have resident, and within

@@ -72,6 +72,18 @@ func TestBoundsOfConnections(t *testing.T) {
 	}
 }
 
+// TestConnectionsOfAllListeners fit into the files that they are to share, and leave none unused.
+func TestConnectionsOfAllListeners(t *testing.T) {
+	for inner := range 3 {
+		for _, files := range []int{0, 2, 75, 192, 768, 49152, 1 << 30} {
+			all := func(n int) int { return n + inner*httpapi.InnerConns(n) }
+			if n := connsWithin(files, inner); all(n) > files || all(n+1) <= files {
+				t.Errorf("%d files, %d listeners besides: %d connections, %d in all", files, inner, n, all(n))
+			}
+		}
+	}
+}
+
 // TestHeapIsLimited unless the environment has a limit of its own.
 func TestHeapIsLimited(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)
