@@ -125,13 +125,31 @@ func (k *keeper) try(ctx context.Context, node *redis.Client) error {
 	}
 	// Who may not ask for INFO finds out when nobody answers.
 	info, err := node.Info(ctx, "replication").Result()
-	switch {
-	case err != nil || !strings.Contains(info, "connected_slaves:0\r"):
+	connected, told := replicasOf(info)
+	if err != nil || !told || connected >= k.s.opt.KeepReplicas {
 		return nil
-	case k.seen:
-		return fmt.Errorf("%w: no replica of Redis is connected", syncer.ErrUnavailable)
 	}
-	return k.never("replica needs a replica of Redis, and none is connected")
+	lack := fmt.Sprintf("%d of %d replicas are connected to Redis at %s", connected, k.s.opt.KeepReplicas, k.s.nameOf(node))
+	if k.seen {
+		return fmt.Errorf("%w: %s", syncer.ErrUnavailable, lack)
+	}
+	return k.never("replica needs all that are asked for: " + lack)
+}
+
+// nameOf is what a server that takes writes is called: of a cluster's its address.
+func (s *Store) nameOf(node *redis.Client) string {
+	if s.cluster {
+		return node.Options().Addr
+	}
+	return s.address // which a driver that asks sentinels has no address in place of
+}
+
+// replicasOf returns how many replicas are connected to a server, by its INFO.
+func replicasOf(info string) (n int, told bool) {
+	_, rest, ok := strings.Cut(info, "\nconnected_slaves:")
+	number, _, _ := strings.Cut(rest, "\r")
+	n, err := strconv.Atoi(number)
+	return n, ok && err == nil
 }
 
 // refusal says what a server that refuses a command can't do.
@@ -291,16 +309,16 @@ func (k *keeper) wait(ctx context.Context, node *redis.Client, f *fence, keys []
 
 // ask sends the command that waits.
 func (k *keeper) ask(ctx context.Context, conn *redis.Conn) error {
-	var kept []int64
-	var err error
-	if k.ack == syncer.AckDisk {
-		kept, err = conn.WaitAOF(ctx, 1, 0, k.s.opt.KeepTimeout).Result()
-	} else {
-		kept = make([]int64, 1)
-		kept[0], err = conn.Wait(ctx, 1, k.s.opt.KeepTimeout).Result()
+	if k.ack == syncer.AckReplica {
+		replicas, err := conn.Wait(ctx, k.s.opt.KeepReplicas, k.s.opt.KeepTimeout).Result()
+		if err == nil && replicas < int64(k.s.opt.KeepReplicas) {
+			return fmt.Errorf("%w: %d of %d replicas have it", errNotKept, replicas, k.s.opt.KeepReplicas)
+		}
+		return err
 	}
+	kept, err := conn.WaitAOF(ctx, 1, 0, k.s.opt.KeepTimeout).Result()
 	if err == nil && (len(kept) == 0 || kept[0] < 1) {
-		err = errNotKept
+		return errNotKept
 	}
 	return err
 }

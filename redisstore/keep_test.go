@@ -18,6 +18,12 @@ import (
 func replicated(t *testing.T, opts ...redistest.Option) (primary *redistest.Server, link *faultproxy.Proxy) {
 	t.Helper()
 	primary = redistest.Start(t, opts...)
+	return primary, follow(t, primary)
+}
+
+// follow starts a replica, and returns what is between it and its primary.
+func follow(t *testing.T, primary *redistest.Server) (link *faultproxy.Proxy) {
+	t.Helper()
 	link = faultproxy.NewRaw(t, primary.Addr())
 	replica := redistest.Start(t)
 	host, port, _ := strings.Cut(link.Addr(), ":")
@@ -25,9 +31,9 @@ func replicated(t *testing.T, opts ...redistest.Option) (primary *redistest.Serv
 		t.Fatal(err)
 	}
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		info, err := primary.Do("INFO", "replication").Text()
-		if err == nil && strings.Contains(info, "state=online") {
-			return primary, link
+		info, err := replica.Do("INFO", "replication").Text()
+		if err == nil && strings.Contains(info, "master_link_status:up") {
+			return link
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("no replica: %v %s", err, info)
@@ -71,6 +77,33 @@ func TestKeepWaitsForAReplica(t *testing.T) {
 	link.Pass()
 	if err := keep(t, patient, syncer.AckReplica, 1); err != nil {
 		t.Errorf("with a replica that is back: %v", err)
+	}
+}
+
+// TestKeepWaitsForSeveralReplicas has one of two lag: the other one is not enough if two are asked for.
+func TestKeepWaitsForSeveralReplicas(t *testing.T) {
+	t.Parallel()
+	primary, link := replicated(t)
+	follow(t, primary)
+	with := func(replicas int, timeout time.Duration) *redisstore.Store {
+		return open(t, redisstore.Options{URL: primary.URL(), KeepReplicas: replicas, KeepTimeout: timeout})
+	}
+	one, both, patient := with(1, time.Minute), with(2, 300*time.Millisecond), with(2, time.Minute)
+	works(t, one)
+	never(t, with(3, time.Minute), syncer.AckReplica, "2 of 3 replicas are connected to Redis at "+primary.Addr())
+	if err := errors.Join(both.Keeps(t.Context(), syncer.AckReplica), keep(t, patient, syncer.AckReplica, 1)); err != nil {
+		t.Errorf("with two replicas: %v", err)
+	}
+	link.Hang()
+	if err := keep(t, one, syncer.AckReplica, 1); err != nil {
+		t.Errorf("one replica is asked for, and there: %v", err)
+	}
+	if err := keep(t, both, syncer.AckReplica, 1); !errors.Is(err, syncer.ErrUnknownOutcome) || !strings.Contains(err.Error(), "1 of 2 replicas have it") {
+		t.Errorf("one of two lags: %v, want an unknown outcome", err)
+	}
+	link.Pass()
+	if err := keep(t, patient, syncer.AckReplica, 1); err != nil {
+		t.Errorf("with one that is back: %v", err)
 	}
 }
 
@@ -167,7 +200,7 @@ func TestKeepsSaysWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	alone := redistest.Start(t)
 	s := open(t, redisstore.Options{URL: alone.URL()})
-	never(t, s, syncer.AckReplica, "none is connected")
+	never(t, s, syncer.AckReplica, "0 of 1 replicas are connected to Redis at "+alone.Addr())
 	if redistest.Features(t, alone).WaitAOF {
 		never(t, s, syncer.AckDisk, "appendonly")
 	} else {

@@ -54,6 +54,9 @@ type Options struct {
 	Timeout time.Duration
 	// KeepTimeout bounds how long a replica or the disk is waited for, see [Store.Keep]. Default: 2 s.
 	KeepTimeout time.Duration
+	// KeepReplicas is how many replicas have a count, at least, that was kept as AckReplica asks, and are to be connected to
+	// each server that takes writes. Default: 1.
+	KeepReplicas int
 	// Placement and Ladders must be the same for all who share the data; it is compared with what Redis has.
 	// Ladders holds those of the namespaces; "default" is for all that are not listed. Required.
 	Placement syncer.Placement
@@ -106,6 +109,9 @@ func New(opt Options) (*Store, error) {
 	}
 	if opt.KeepTimeout == 0 {
 		opt.KeepTimeout = 2 * time.Second
+	}
+	if opt.KeepReplicas == 0 {
+		opt.KeepReplicas = 1
 	}
 	if opt.Placement.Partitions == 0 {
 		opt.Placement.Partitions = syncer.DefaultPartitions

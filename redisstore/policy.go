@@ -43,7 +43,7 @@ func (s *Store) CheckPolicy(ctx context.Context) {
 		info, err := node.Info(ctx, "memory").Result()
 		_, rest, ok := strings.Cut(info, "maxmemory_policy:")
 		policy, _, _ := strings.Cut(rest, "\r\n")
-		server := node.Options().Addr
+		server := s.nameOf(node)
 		if err != nil || !ok || !s.policies.changed(server, policy) {
 			return nil
 		}

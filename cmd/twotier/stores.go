@@ -15,6 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"twotier/internal/cli"
 	"twotier/internal/config"
 	"twotier/internal/embedded"
 	"twotier/internal/node"
@@ -68,10 +69,10 @@ func openStores(ctx context.Context, cfg config.Config, shared *embedded.Store, 
 	st.redis, err = redisstore.New(redisstore.Options{
 		URL: cfg.Redis, Password: redisPassword(cfg), TLS: tlsConfig, Expiry: redisstore.Expiry(cfg.RedisExpiry), Timeout: cfg.RedisTimeout,
 		Placement: st.place, AnySeed: cfg.HashSeed == nil, Ladders: st.ladders,
-		KeepTimeout: cfg.RequestTimeout, Logger: log,
+		KeepTimeout: cfg.RequestTimeout, KeepReplicas: cfg.AckReplicas, Logger: log,
 	})
-	if err != nil {
-		return st, err
+	if err != nil { // nothing was connected to: it is the URL
+		return st, &cli.UsageError{Synopsis: serveSynopsis, Err: fmt.Errorf("--redis: %w", err)}
 	}
 	st.store = st.redis
 	if err := st.meet(ctx, cfg, log); err != nil {

@@ -291,6 +291,8 @@ func TestWrongUsage(t *testing.T) {
 		{"reset", "the KEY is missing"},
 		{"count a --server ftp://x", "--server: "},
 		{"count a --server http://", "--server: "},
+		{"count a --server http://127.0.0.1:99999", "--server: port"},
+		{"count a --server 127.0.0.1:0", "--server: port"},
 		{"count a --timeout 0s", "--timeout: "},
 		{"bench x", "unexpected argument"},
 		{"bench --op mul", `--op: "mul" is not one of add, acquire, batch`},

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -45,6 +46,11 @@ func (c *connection) open(o IO) (*session, error) {
 	u, err := url.Parse(server)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, usagef("--server: %q is not a URL such as %s", server, defaultServer)
+	}
+	if port := u.Port(); port != "" {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return nil, usagef("--server: port %q is not a number from 1 to 65535", port)
+		}
 	}
 	if c.timeout <= 0 {
 		return nil, usagef("--timeout: %s is not more than 0", c.timeout)

@@ -36,6 +36,8 @@ type Config struct {
 	Mode string
 	// Ack is "memory", "redis", "replica" or "disk": what a write waits for that doesn't say.
 	Ack string
+	// AckReplicas is how many replicas have a count, at least, that "replica" waits for: 1 or more.
+	AckReplicas int
 	// Node identifies this server, 1 to 64 letters, digits, dots, dashes and underscores; empty means that one is to be made up.
 	Node string
 	// Gossip is the host:port for the cluster's gossip; empty means that there is no cluster. GossipAdvertise is where others reach

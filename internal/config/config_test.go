@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"os"
@@ -174,6 +175,9 @@ func TestErrorsNameTheSetting(t *testing.T) {
 		{"--mode=redis", "--mode: redis needs --redis"},
 		{"--ack=tape", `--ack: "tape" is not one of memory, redis, replica or disk`},
 		{"--ack=disk", "--ack: disk needs --redis"},
+		{"--ack-replicas=0", `--ack-replicas: "0" is not a number of replicas, 1 or more`},
+		{"--drain-timeout=0", "--drain-timeout: 0 is too short; at least 1ms"},
+		{"--listen=:80 --insecure --admin=127.0.0.1:80", "--admin: --listen listens at :80 already; name another port, or leave --admin out to have both there"},
 		{"--redis-optional=true", "--redis-optional: needs --redis"},
 		{"--redis-optional=true --redis=redis://h", "--redis-optional: needs --hash-seed"},
 		{"--flush-interval=200", `--flush-interval: "200" is not a duration, such as 200ms`},
@@ -424,6 +428,33 @@ func TestFlagsAreDescribed(t *testing.T) {
 	for l := range strings.SplitSeq(out.String(), "\n") {
 		if len(l) > 100 {
 			t.Errorf("line of %d characters: %s", len(l), l)
+		}
+	}
+}
+
+// TestListenersOverlap: two flags that name one address are told so, and others are not.
+func TestListenersOverlap(t *testing.T) {
+	for _, test := range []struct{ listen, admin, peer, gossip, blamed string }{
+		{listen: "127.0.0.1:8080", admin: "127.0.0.1:8080", blamed: "--admin: --listen"},
+		{listen: "localhost:8080", admin: "127.0.0.1:8080", blamed: "--admin: --listen"},
+		{listen: "node.example:8080", admin: "node.example:8080", blamed: "--admin: --listen"},
+		{listen: "127.0.0.1:8080", admin: ":8080", blamed: "--admin: --listen"},
+		{listen: "0.0.0.0:8080", admin: "127.0.0.1:8080", blamed: "--admin: --listen"},
+		{listen: "[::]:8080", peer: "127.0.0.1:8080", blamed: "--peer: --listen"},
+		{listen: "127.0.0.1:1", admin: "127.0.0.1:2", peer: "127.0.0.1:2", blamed: "--peer: --admin"},
+		{listen: "127.0.0.1:7946", gossip: "127.0.0.1:7946", blamed: "--gossip: --listen"},
+		{listen: "127.0.0.1:0", admin: "127.0.0.1:0", peer: "127.0.0.1:0", gossip: "127.0.0.1:0"},
+		{listen: "127.0.0.1:8080", admin: "127.0.0.2:8080", peer: "127.0.0.1:8081"},
+		{listen: "0.0.0.0:8080", admin: "[::1]:8080"},
+		{listen: "node.example:8080", admin: "127.0.0.1:8080"}, // who knows
+	} {
+		gossip := cmp.Or(test.gossip, "127.0.0.1:9")
+		_, err := config.Parse([]string{
+			"--listen", test.listen, "--admin", test.admin, "--peer", test.peer, "--gossip", gossip,
+			"--redis", "redis://h", "--insecure", "--cluster-secret", "0123456789abcdef",
+		}, nil)
+		if (err == nil) != (test.blamed == "") || err != nil && !strings.Contains(err.Error(), test.blamed+" listens at ") {
+			t.Errorf("%+v: %v", test, err)
 		}
 	}
 }

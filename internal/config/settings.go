@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,7 +35,7 @@ func serverSettings() []setting {
 			set: func(c *Config, text string) error { c.Node = text; return checkName(text) }},
 		{name: "request-timeout", def: "2s", arg: "DURATION", help: "longest time for one request",
 			set: func(c *Config, text string) error { return setPositive(&c.RequestTimeout, text) }},
-		{name: "drain-timeout", def: "30s", arg: "DURATION", help: "longest time to flush what is pending after SIGTERM",
+		{name: "drain-timeout", def: "30s", arg: "DURATION", help: "longest time to flush what is pending after SIGTERM, at least\n1ms",
 			set: func(c *Config, text string) error { return setPositive(&c.DrainTimeout, text) }},
 		{name: "max-connections", def: "0", arg: "N", help: "most connections to the HTTP API; 0: as many as memory and\n" +
 			"RLIMIT_NOFILE are enough for",
@@ -109,6 +108,9 @@ func countingSettings() []setting {
 			set: func(c *Config, text string) error {
 				return setChoice(&c.Ack, text, "memory", "redis", "replica", "disk")
 			}},
+		{name: "ack-replicas", def: "1", arg: "N", help: "how many replicas (of each primary) have what ack=replica\n" +
+			"answers for; all that may be promoted, to be sure",
+			set: func(c *Config, text string) error { return setReplicas(&c.AckReplicas, text) }},
 		{name: "flush-interval", def: "200ms", arg: "DURATION", help: "time between two flushes to Redis",
 			set: func(c *Config, text string) error { return setPositive(&c.FlushInterval, text) }},
 		{name: "max-lag", def: "10s", arg: "DURATION", help: "most age of a count that Redis does not have, while it answers: before\n" +
@@ -139,7 +141,7 @@ func outsideSettings() []setting {
 
 // check looks at what fits together, once every value by itself is right.
 func (c *Config) check() error {
-	if err := cmp.Or(c.checkCluster(), c.checkAccess()); err != nil {
+	if err := cmp.Or(c.checkListeners(), c.checkCluster(), c.checkAccess()); err != nil {
 		return err
 	}
 	if c.RedisPasswordFile != "" && c.Redis == "" {
@@ -214,13 +216,6 @@ func (c *Config) checkCluster() error {
 		return fmt.Errorf("--tls-cert: nodes that talk by TLS need a secret, too: %s", remedy)
 	}
 	return nil
-}
-
-// isLoopback reports whether only this machine can reach an address.
-func isLoopback(address string) bool {
-	host, _, _ := net.SplitHostPort(address)
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 func setAddresses(to *[]string, text string) error {
@@ -333,6 +328,15 @@ func setCount(to *int, text string) error {
 	return nil
 }
 
+func setReplicas(to *int, text string) error {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		return fmt.Errorf("%q is not a number of replicas, 1 or more", text)
+	}
+	*to = n
+	return nil
+}
+
 func setBool(to *bool, text string) error {
 	b, err := strconv.ParseBool(text)
 	if err != nil {
@@ -348,17 +352,6 @@ func setLevel(to *slog.Level, text string) error {
 		return err
 	}
 	return to.UnmarshalText([]byte(text))
-}
-
-func checkAddress(text string) error {
-	_, port, err := net.SplitHostPort(text)
-	if err != nil {
-		return fmt.Errorf("%q is not HOST:PORT, such as 127.0.0.1:8080", text)
-	}
-	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		return fmt.Errorf("port %q is not a number from 0 to 65535", port)
-	}
-	return nil
 }
 
 // CheckName accepts the names of nodes, tokens and namespaces: up to 64 letters, digits, dots, dashes and underscores.

@@ -39,7 +39,7 @@ func mistakes(t *testing.T) map[string]mistake {
 		"database":  {args: []string{"--redis", "redis://" + at(plain) + "/99"}, status: 1, reason: "DB index"},
 		"authority": {args: []string{"--redis", "rediss://" + at(secure), "--redis-tls-ca", ca}, status: 1, reason: "certificate"},
 		"command":   {args: []string{"--redis", "redis://" + at(plain)}, status: 1, reason: "HSETNX"},
-		"port":      {args: []string{"--redis", "redis://127.0.0.1:port"}, status: 1, reason: "port", usage: true},
+		"port":      {args: []string{"--redis", "redis://127.0.0.1:port"}, status: 2, reason: "--redis: redis URL", usage: true},
 		"scheme":    {args: []string{"--redis", "http://127.0.0.1:1"}, status: 2, reason: "not a URL", usage: true},
 	}
 }

@@ -1,0 +1,80 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+)
+
+// checkListeners refuses an address that is named twice: whoever listens there last would be told
+// that another process has it.
+func (c *Config) checkListeners() error {
+	listeners := []struct{ flag, address, remedy string }{
+		{"listen", c.Listen, ""},
+		{"admin", c.Admin, ", or leave --admin out to have both there"},
+		{"peer", c.Peer, ", or leave --peer out to have nodes use --listen"},
+		{"gossip", c.Gossip, ""},
+	}
+	for i, l := range listeners {
+		for _, other := range listeners[:i] {
+			if overlap(l.address, other.address) {
+				return fmt.Errorf("--%s: --%s listens at %s already; name another port%s",
+					l.flag, other.flag, other.address, l.remedy)
+			}
+		}
+	}
+	return nil
+}
+
+// overlap reports whether two addresses can't be listened on by one process. Of a name only this is
+// known, that it is where the same name is.
+func overlap(a, b string) bool {
+	hostA, portA, _ := net.SplitHostPort(a) // both are addresses or empty, which was checked
+	hostB, portB, _ := net.SplitHostPort(b)
+	if portA != portB || portA == "" || portA == "0" {
+		return false
+	}
+	ipA, errA := addressOf(hostA)
+	ipB, errB := addressOf(hostB)
+	if cmp.Or(errA, errB) != nil {
+		return hostA == hostB
+	}
+	return covers(ipA, ipB) || covers(ipB, ipA)
+}
+
+// addressOf returns the address that a host stands for: without one it is any, of both protocols.
+func addressOf(host string) (netip.Addr, error) {
+	switch host {
+	case "":
+		return netip.IPv6Unspecified(), nil
+	case "localhost":
+		host = "127.0.0.1" // what net.Listen takes of the two
+	}
+	ip, err := netip.ParseAddr(host)
+	return ip.Unmap(), err
+}
+
+// covers reports whether who listens at a has b, too.
+func covers(a, b netip.Addr) bool {
+	return a == b || a.IsUnspecified() && (a.Is6() || b.Is4())
+}
+
+// isLoopback reports whether only this machine can reach an address.
+func isLoopback(address string) bool {
+	host, _, _ := net.SplitHostPort(address)
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+func checkAddress(text string) error {
+	_, port, err := net.SplitHostPort(text)
+	if err != nil {
+		return fmt.Errorf("%q is not HOST:PORT, such as 127.0.0.1:8080", text)
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return fmt.Errorf("port %q is not a number from 0 to 65535", port)
+	}
+	return nil
+}
