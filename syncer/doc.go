@@ -22,10 +22,10 @@
 // waits for. If more waits than the store takes in a moment, half of a round is what has waited the
 // longest, and half what has counted most.
 //
-// With [Options.MaxLag] no more keys may wait for the store than it takes within a part of that, at
-// the pace that was measured last: an operation that would have to wait for the store with one more
-// key than that waits for room first, and is refused with [ErrBehind] if there is none in time. A
-// key that waits for the store already needs no room. While the store takes nothing memory is the
+// With [Options.MaxLag] no more keys may wait for the store than it takes within a sixteenth of that,
+// at the pace that was measured last: an operation that would have to wait for the store with one
+// more key than that waits for room first, and is refused with [ErrBehind] if there is none in time.
+// A key that waits for the store already needs no room. While the store takes nothing memory is the
 // bound.
 //
 // # What it promises

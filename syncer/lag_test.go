@@ -118,13 +118,13 @@ func TestCountsAreNeverOlderThanMaxLag(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newPaced(perKey)
 		c := openLagging(t, store)
-		f := (&flood{t: t, c: c, patience: 200 * time.Millisecond, name: newKeys}).start(8)
+		f := (&flood{t: t, c: c, patience: 20 * time.Millisecond, name: newKeys}).start(8)
 		most := oldest(c, 4*time.Second)
 		store.perKey.Store(int64(2 * perKey))
 		most = max(most, oldest(c, 6*time.Second))
 		f.end()
 		t.Logf("%d counted, %d refused, the oldest count was %v old", f.counted.Load(), f.refused.Load(), most)
-		if most > testLag || most < testLag/8 {
+		if most > testLag || most < testLag/32 {
 			t.Errorf("the oldest count was %v old, with a lag of at most %v", most, testLag)
 		}
 		if f.refused.Load() == 0 || c.Stats().BehindTotal != f.refused.Load() {
@@ -172,7 +172,7 @@ func TestFloodHoldsUpNobodyElse(t *testing.T) {
 			add(t, c, fmt.Sprint("known-", i), 10, 0)
 		}
 		flush(t, c)
-		f := (&flood{t: t, c: c, patience: 200 * time.Millisecond, name: newKeys}).start(8)
+		f := (&flood{t: t, c: c, patience: 20 * time.Millisecond, name: newKeys}).start(8)
 		time.Sleep(time.Second)
 		for i := range 100 {
 			key := fmt.Sprint("known-", i)
@@ -226,7 +226,8 @@ func TestLagWithoutTheStore(t *testing.T) {
 		g := (&flood{t: t, c: c, patience: 200 * time.Millisecond, name: func(n, i int) string { return fmt.Sprint("later-", n, i) }}).start(1)
 		time.Sleep(100 * time.Millisecond)
 		owed, _, _ := c.Room()
-		if g.counted.Load() > 0 || owed == 0 {
+		// Of 2,000 that it would have counted. A lane of which one partition is tried again has room.
+		if g.counted.Load() > 100 || owed == 0 {
 			t.Errorf("%d counted although %d keys wait since the store was down", g.counted.Load(), owed)
 		}
 		time.Sleep(time.Duration(f.counted.Load()) * perKey)
@@ -241,7 +242,8 @@ func TestLagWithoutTheStore(t *testing.T) {
 // once: of those little is in memory alone.
 func TestWhatHasCountedMostIsFlushedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := open(t, syncer.Options{Store: newPaced(perKey), MaxLag: 20 * time.Second, FlushInterval: 50 * time.Millisecond,
+		store := newPaced(perKey)
+		c := open(t, syncer.Options{Store: store, MaxLag: 200 * time.Second, FlushInterval: 50 * time.Millisecond,
 			Placement: syncer.Placement{Partitions: 4}, Lanes: 1})
 		f := (&flood{t: t, c: c, patience: 200 * time.Millisecond, name: newKeys}).start(4)
 		time.Sleep(6 * time.Second)
@@ -260,6 +262,7 @@ func TestWhatHasCountedMostIsFlushedFirst(t *testing.T) {
 		if age < 4*time.Second || waiting > 1500 {
 			t.Errorf("the oldest count is %v old, and %d of 1,000 a second are in memory alone", age, waiting)
 		}
+		store.perKey.Store(int64(perKey) / 100)
 	})
 }
 

@@ -41,7 +41,7 @@ func (l *lane) share(p *partition) int {
 // or what was counted since.
 func (c *Counter) takeLargest(p *partition, r *Round) {
 	some := p.dirty[p.firstDirty:]
-	if !p.flushDue || len(some) <= r.most {
+	if !p.flushDue || len(some) <= r.most || p.overdue(time.Now()) {
 		return
 	}
 	if p.weighed >= len(some) {
@@ -93,15 +93,21 @@ func (e entry) owes() bool {
 // line, unless what it has is so old that others would make it older than may be.
 func (l *lane) turnAgain(p *partition) time.Time {
 	now := time.Now()
-	if l.room.lag == 0 || l.line != lineFlush {
+	if l.line != lineFlush {
 		return now
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if since := p.unflushedSince(); !since.IsZero() && now.Sub(since) > l.room.lag/overduePart {
-		return since
+	if p.overdue(now) {
+		return p.unflushedSince()
 	}
 	return now
+}
+
+// overdue reports whether the oldest count of a partition is so old that it goes before all else.
+func (p *partition) overdue(now time.Time) bool {
+	since, lag := p.unflushedSince(), p.lane.room.lag
+	return lag > 0 && !since.IsZero() && now.Sub(since) > lag/overduePart
 }
 
 // overduePart is the part of the lag after which what is the oldest is flushed first, wherever it
@@ -141,7 +147,7 @@ func (l *lane) hurry() {
 	l.hurried = !idle
 	l.mu.Unlock()
 	if idle {
-		l.flushAll(l.parts)
+		l.flushOwed()
 	}
 }
 
@@ -153,6 +159,15 @@ func (l *lane) hurryOn() {
 	l.hurried = l.hurried && !on
 	l.mu.Unlock()
 	if on {
-		l.flushAll(l.parts)
+		l.flushOwed()
+	}
+}
+
+// flushOwed has the partitions flush that take up room. Where there is little, most don't.
+func (l *lane) flushOwed() {
+	for i, p := range l.parts {
+		if p.accounted.Load() > 0 {
+			l.flushAll(l.parts[i : i+1])
+		}
 	}
 }

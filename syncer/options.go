@@ -54,8 +54,10 @@ type Options struct {
 	// MaxLag bounds the age of the oldest count that the store has not acknowledged, as long as the
 	// store answers: before a key that the store would have to be told about anew is counted there
 	// must be room, see ErrBehind. Room is measured by how fast the store took what it was sent
-	// last, so that it may become half as fast at once. What was counted while the store did not
-	// answer is older. 0 is no bound but that of memory.
+	// last, and small enough for the store to become ten times slower at once; if it becomes k times
+	// slower than that, the oldest count may be k times as old. What was counted while the store did
+	// not answer is older. It is not to be shorter than two flush intervals, as counts wait for the
+	// next flush anyway. 0 is no bound but that of memory.
 	MaxLag time.Duration
 	// LoadTimeout bounds how long an operation whose context has no deadline waits for a cold key. Default: 5 s.
 	LoadTimeout time.Duration

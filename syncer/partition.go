@@ -53,9 +53,9 @@ type partition struct {
 	parkedSince  time.Time
 	adoptedSince time.Time
 	covered      uint64
-	adoptedKeys  int64       // in rounds of others that the store has not acknowledged
-	accounted    int64       // what the lane knows of what waits for the store
-	shared       []sharedKey // few
+	adoptedKeys  int64        // in rounds of others that the store has not acknowledged
+	accounted    atomic.Int64 // what the lane knows of what waits for the store
+	shared       []sharedKey  // few
 	parked       []arena.Ref
 	parkedUntil  time.Time
 	wants        map[string]*want // asked for, and not part of a round yet

@@ -13,8 +13,11 @@ import (
 // last. An operation that puts one more on a dirty list needs room; what adds to a key that is on
 // one needs none.
 //
-// Keys that are new may fill a quarter of the lag, so that a flood of them leaves room for keys
-// that are known, and those half of it. The rest is for a store that gets slower all at once.
+// What it has once let in it can't take back, so it lets in little: keys that are known may fill a
+// sixteenth of the lag, and new ones half of that, so that a flood of them leaves room for those.
+// The rest is for a store that becomes slower all at once. If it is k times slower, what waits
+// takes k/16 of the lag; what overtakes it (see takeLargest) takes another eighth. So nothing gets
+// older than the lag while k is at most 14, of which README promises 10.
 type room struct {
 	lag     time.Duration // 0: there is always room
 	timeout time.Duration // of an exchange
@@ -39,7 +42,7 @@ const (
 )
 
 // roomParts is which part of the lag the keys of a class, and those before it, may fill.
-var roomParts = [classes]time.Duration{knownKey: 2, newKey: 4}
+var roomParts = [classes]time.Duration{knownKey: 16, newKey: 32}
 
 const (
 	// timeoutParts and lagParts are which parts of its timeout, and of the lag, an exchange may
@@ -286,6 +289,5 @@ func (p *partition) account() {
 	if p.failing {
 		owed = 0
 	}
-	p.lane.room.owed.Add(owed - p.accounted)
-	p.accounted = owed
+	p.lane.room.owed.Add(owed - p.accounted.Swap(owed))
 }

@@ -46,7 +46,7 @@ func TestModeFromAShell(t *testing.T) {
 // that was counted.
 func TestModeOfAHotKey(t *testing.T) {
 	const token = "the token of this test"
-	nodes := startThree(t, t.Context(), "--redis", redistest.Start(t).URL(), "--admin-token", token, "--hot-rate", "50", "--flush-interval", "1m")
+	nodes := startThree(t, t.Context(), "--redis", redistest.Start(t).URL(), "--admin-token", token, "--hot-rate", "50", "--flush-interval", "1m", "--max-lag", "0")
 	const batch = 64
 	body := `{"ops":[` + strings.Repeat(`{"op":"add","key":"hot"},`, batch-1) + `{"op":"add","key":"hot"}]}`
 	var total atomic.Int64

@@ -16,7 +16,7 @@ func TestAllStopAtOnce(t *testing.T) {
 	redis := redistest.Start(t)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	nodes := startThree(t, ctx, "--redis", redis.URL(), "--flush-interval", "1m")
+	nodes := startThree(t, ctx, "--redis", redis.URL(), "--flush-interval", "1m", "--max-lag", "0")
 	const keys = 60
 	for k := range keys {
 		ask(t, "POST", nodes[k%3].url+"/v1/add", fmt.Sprintf(`{"key":"k%d","n":%d}`, k, k+1))

@@ -177,6 +177,14 @@ func (c *Config) fill(file fileValues) error {
 	return errors.Join(append(errs, c.fillNamespaces(file.namespaces))...)
 }
 
+// checkLag refuses a lag that every count would exceed that waits for the next flush.
+func (c *Config) checkLag() error {
+	if c.MaxLag > 0 && c.MaxLag < 2*c.FlushInterval {
+		return fmt.Errorf("--max-lag: %v is less than two flush intervals of %v", c.MaxLag, c.FlushInterval)
+	}
+	return nil
+}
+
 // HasClusterSecret reports whether nodes share a secret.
 func (c *Config) HasClusterSecret() bool { return c.ClusterSecret != "" || c.ClusterSecretFile != "" }
 

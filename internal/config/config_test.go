@@ -172,6 +172,7 @@ func TestErrorsNameTheSetting(t *testing.T) {
 		{"--redis-tls-ca=x", "--redis-tls-ca, --redis-tls-cert and --redis-tls-key need a --redis URL with TLS"},
 		{"--redis-tls-key=x", "either both or none"},
 		{"--mode=fast", `--mode: "fast" is not one of two-tier or redis`},
+		{"--flush-interval=6s", "--max-lag: 10s is less than two flush intervals of 6s"},
 		{"--mode=redis", "--mode: redis needs --redis"},
 		{"--ack=tape", `--ack: "tape" is not one of memory, redis, replica or disk`},
 		{"--ack=disk", "--ack: disk needs --redis"},

@@ -114,7 +114,7 @@ func countingSettings() []setting {
 		{name: "flush-interval", def: "200ms", arg: "DURATION", help: "time between two flushes to Redis",
 			set: func(c *Config, text string) error { return setPositive(&c.FlushInterval, text) }},
 		{name: "max-lag", def: "10s", arg: "DURATION", help: "most age of a count that Redis does not have, while it answers: before\n" +
-			"that writes to further keys wait, then get 429; 0: only memory\nbounds it",
+			"that writes to further keys wait, then get 429; two flush intervals\nat least; 0: only memory bounds it",
 			set: func(c *Config, text string) error { return setDuration(&c.MaxLag, text) }},
 		{name: "max-memory", def: "1GiB", arg: "SIZE", help: "most memory for counters: 1GiB, 512MiB, 100MB; the process takes\n" +
 			"up to 1.3 times as much and 64 MiB",
@@ -141,7 +141,7 @@ func outsideSettings() []setting {
 
 // check looks at what fits together, once every value by itself is right.
 func (c *Config) check() error {
-	if err := cmp.Or(c.checkListeners(), c.checkCluster(), c.checkAccess()); err != nil {
+	if err := cmp.Or(c.checkListeners(), c.checkCluster(), c.checkAccess(), c.checkLag()); err != nil {
 		return err
 	}
 	if c.RedisPasswordFile != "" && c.Redis == "" {

@@ -163,7 +163,7 @@ func TestFault21KilledWithABacklog(t *testing.T) {
 		b.node.MustPost("/v1/acquire", fmt.Sprintf(`{"key":"full-%d","n":5,"limits":[{"window":"1h","max":5}]}`, i))
 	}
 	b.node.Flushed()
-	s := (&stream{b: b, name: "new", workers: 100, keysEach: 20}).start()
+	s := (&stream{b: b, name: "new", workers: 200, keysEach: 20}).start()
 	oldest := b.ages(2 * time.Second)
 	for i := range 20 { // keys at their limit are refused at once, and keys that are known count
 		began := time.Now()
@@ -184,6 +184,25 @@ func TestFault21KilledWithABacklog(t *testing.T) {
 	}
 	if int64(lost) > recent || oldest > testLag || s.refused.Load() == 0 {
 		t.Errorf("%d lost, %d came in the last %v; %d refused; the oldest was %v old", lost, recent, testLag, s.refused.Load(), oldest)
+	}
+}
+
+// TestFault21RedisSlowsDownAtOnce: new keys come faster than Redis takes them, which all at once takes
+// ten times as long. No count becomes older than --max-lag.
+func TestFault21RedisSlowsDownAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, nil, "--max-lag", testLag.String(), "--redis-timeout", "30s")
+	b.proxy.Throttle(slowRedis)
+	s := (&stream{b: b, name: "new", workers: 200, keysEach: 20}).start()
+	before := b.ages(2 * time.Second)
+	refused := s.refused.Load()
+	b.proxy.Throttle(slowRedis / 10)
+	oldest := b.ages(testLag + time.Second)
+	b.proxy.Pass()
+	s.end()
+	t.Logf("the oldest count was %v old, then %v; %d refused, then %d", before, oldest, refused, s.refused.Load()-refused)
+	if oldest > testLag || oldest < before || s.refused.Load() == refused {
+		t.Errorf("the oldest count was %v old, then %v; %d refused", before, oldest, s.refused.Load()-refused)
 	}
 }
 
