@@ -189,8 +189,11 @@ func (c *scriptCall) withLadders() {
 }
 
 func (s *Store) republishCall(r *syncer.Round, f *fields) *scriptCall {
-	c := &scriptCall{script: s.scripts.republish, keys: []string{stateKey(r.Partition)}, rounds: []*syncer.Round{r}}
-	c.args = append(c.args, number(int64(r.Epoch)), number(int64(r.Version)), number(int64(r.Quieted)), number(int64(r.After)), s.sequenceTTL)
+	keys := []string{writerKey(r.Partition, r.Writer), stateKey(r.Partition)}
+	c := &scriptCall{script: s.scripts.republish, keys: keys, rounds: []*syncer.Round{r}}
+	c.args = append(c.args, number(int64(r.Seq)), strconv.FormatUint(r.Nonce, 10), number(int64(r.Acked)),
+		s.sequenceTTL, number(int64(r.Epoch)), number(int64(r.Version)), number(int64(r.Quieted)),
+		number(int64(r.After)))
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		c.keys = append(c.keys, Key(r.Partition, k.NS, k.Key), recordKey(r.Partition, k.NS, k.Key))

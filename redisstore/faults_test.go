@@ -251,7 +251,8 @@ func TestForeignType(t *testing.T) {
 	if send(t, s, r); r.Err != nil || r.Keys[0].Err == nil || r.Keys[1].Err != nil || r.Keys[1].Adds[0].Stored != 1 {
 		t.Errorf("%v, %v, %v, %+v", r.Err, r.Keys[0].Err, r.Keys[1].Err, r.Keys[1].Adds)
 	}
-	again := &syncer.Round{Partition: r.Partition, Writer: "other", Epoch: r.Epoch, Version: r.Version, Republish: true, Keys: r.Keys}
+	again := &syncer.Round{Partition: r.Partition, Writer: "restorer", Seq: 1, Keys: r.Keys,
+		Epoch: r.Epoch, Version: r.Version, Republish: true}
 	if send(t, s, again); again.Err != nil {
 		t.Error(again.Err)
 	}

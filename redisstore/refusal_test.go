@@ -118,7 +118,8 @@ func (f *refusing) restoration() {
 	k := syncer.KeyRound{Key: []byte("restored"), TTL: 3_600_000, Ladder: f.l, Adds: []syncer.Bucket{{Level: 0, Index: 1_763_000_000, N: 7}}}
 	read := &syncer.Round{Writer: "reader"}
 	send(f.t, f.s, read)
-	r := &syncer.Round{Writer: "counting", Epoch: read.Epoch, Version: read.Version, Republish: true, Keys: []syncer.KeyRound{k}}
+	r := &syncer.Round{Writer: "restorer", Seq: 1, Keys: []syncer.KeyRound{k},
+		Epoch: read.Epoch, Version: read.Version, Republish: true}
 	for range 2 {
 		send(f.t, f.s, r)
 		if got := f.values(&k)[0]; got != 0 && got != 7 || r.Err == nil && !r.Lost && got != r.Keys[0].Adds[0].Stored && got != 0 {

@@ -68,7 +68,7 @@ func (c *Counter) restoreOlder(p *partition, h *Handover) {
 	for _, r := range h.Rounds {
 		r.Acked = 0 // of the epoch before
 	}
-	p.republish = rp
+	p.beginRepublish(rp)
 }
 
 // unknown returns those of some keys that are not in memory, and appends the others to known, if it is there.

@@ -251,7 +251,7 @@ func (c *Counter) commit(ctx context.Context, p *partition, ticket uint64) (Mark
 			return Mark{}, errHanded
 		}
 		// What was taken over from others draws no tickets. It goes before all else.
-		if p.covered >= ticket && len(p.queue) == 0 && (p.flight == nil || p.flight.Writer == p.writer) {
+		if p.covered >= ticket && len(p.queue) == 0 && (p.flight == nil || !p.flight.adopted) {
 			mark := Mark{Partition: p.id, Writer: p.writer, Seq: p.acked}
 			p.mu.Unlock()
 			return mark, nil

@@ -135,6 +135,45 @@ func TestAnEpochIsDrawnOnce(t *testing.T) {
 	})
 }
 
+// TestRewindBehindARestoration has a store that lost everything go back behind what one counter
+// restored, and as many changes of others come in the place of that: its version is as high as it
+// was.
+func TestRewindBehindARestoration(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := &gated{}
+		co := newCompany(t, 2, func(s syncer.Store) syncer.Store {
+			if gate.Store == nil {
+				gate.Store = s
+				return gate
+			}
+			return s
+		})
+		co.add(0, "k", 10)
+		co.counts(1, "never counted")
+		co.settle()
+		gate.down.Store(true)
+		co.store.Flush()
+		co.asks(1) // and draws an epoch
+		image := co.store.Image()
+		gate.down.Store(false)
+		co.asks(0)
+		if got := co.stored("k"); got != 10 {
+			t.Fatalf("restored: %d", got)
+		}
+		co.store.Rewind(image)
+		for i := range 3 {
+			stranger := co.open(co.store, fmt.Sprint("stranger", i), true)
+			addIn(t, stranger, "j", 1, 0)
+			if err := stranger.Close(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		co.settle()
+		co.holds("k", 10)
+		co.holds("j", 3)
+	})
+}
+
 // slow answers the next exchange only when it may.
 type slow struct {
 	syncer.Store

@@ -25,6 +25,7 @@ type losing struct {
 	keys   []string
 	truth  map[string]int64
 	image  atomic.Pointer[embedded.Image] // taken last, nil if none was
+	shot   atomic.Int64                   // at which part of a restoration one is taken, counting down
 	lost   bool                           // since all were seen to have restored what they know
 	born   int
 }
@@ -51,7 +52,7 @@ func runLosses(t *testing.T, seed uint64) {
 
 // wrapped is the store as one counter sees it.
 func (l *losing) wrapped(alone bool) syncer.Store {
-	var inner syncer.Store = l.store
+	var inner syncer.Store = shooting{l}
 	if alone {
 		back := l.rnd.IntN(2) == 0
 		inner = &again{Store: l.store, parts: 2 + l.rnd.IntN(3), rewind: func() {
@@ -69,7 +70,7 @@ func (l *losing) wrapped(alone bool) syncer.Store {
 
 func (l *losing) step(moves bool) {
 	at, key, n := l.rnd.IntN(len(l.counters)), l.keys[l.rnd.IntN(len(l.keys))], 1+l.rnd.Int64N(9)
-	switch l.rnd.IntN(16) {
+	switch l.rnd.IntN(17) {
 	default:
 		addIn(l.t, l.counters[at], key, n, l.moment())
 		l.truth[key] += n
@@ -101,6 +102,10 @@ func (l *losing) step(moves bool) {
 		if len(l.counters) > 1 { // else it may be lost before it is read
 			l.stranger(key, n)
 		}
+	case 16:
+		if len(l.counters) > 1 {
+			l.relapse()
+		}
 	}
 }
 
@@ -130,12 +135,50 @@ func (l *losing) goBack() {
 	l.settle()
 }
 
+// shooting is the store, of which an image is taken in the middle of a restoration.
+type shooting struct{ l *losing }
+
+func (s shooting) Exchange(ctx context.Context, rounds []*syncer.Round) {
+	for _, r := range rounds {
+		if r.Republish && s.l.shot.Add(-1) == 0 {
+			s.l.image.Store(s.l.store.Image())
+		}
+	}
+	s.l.store.Exchange(ctx, rounds)
+}
+
+// relapse has the store lose everything, and go back behind a part of what was restored then.
+// Before anybody notices, changes come in the place of those that are lost, of keys that nobody
+// knows.
+func (l *losing) relapse() {
+	l.restored()
+	l.settle()
+	l.image.Store(nil)
+	l.shot.Store(1 + l.rnd.Int64N(6))
+	l.store.Flush()
+	l.settle()
+	l.shot.Store(0)
+	if image := l.image.Load(); image != nil {
+		l.store.Rewind(image)
+		for n := l.rnd.IntN(10); n > 0; n-- {
+			l.visit(l.unknown(), 1+l.rnd.Int64N(9))
+		}
+	}
+	l.settle()
+	l.check()
+}
+
+// unknown is a key that nobody has counted.
+func (l *losing) unknown() string {
+	l.keys = append(l.keys, fmt.Sprint("of stranger ", l.born+1))
+	return l.keys[len(l.keys)-1]
+}
+
 // read has a counter come, count a key that nobody knows and go, and one of the others read that:
 // it alone can restore it.
 func (l *losing) read() {
-	key, n := fmt.Sprint("of stranger", l.born+1), 1+l.rnd.Int64N(9)
+	key, n := l.unknown(), 1+l.rnd.Int64N(9)
 	l.visit(key, n)
-	l.keys = append(l.keys, key)
 	if at := l.rnd.IntN(len(l.counters)); l.counts(at, key) != n {
 		l.t.Errorf("%s: counter %d does not say %d", key, at, n)
 	}

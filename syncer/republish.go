@@ -51,9 +51,20 @@ func (rp *republish) len() int { return len(rp.refs) + len(rp.keys) }
 // startRepublish begins to restore what is in memory into the data that the store has now. What could not be sent because of the loss
 // stays the partition's flight, and goes after that.
 func (c *Counter) startRepublish(p *partition, now heard) {
-	p.republish = &republish{heard: now, after: p.epoch, refs: p.known()}
+	p.beginRepublish(&republish{heard: now, after: p.epoch, refs: p.known()})
 	p.era++
 }
+
+// beginRepublish has the partition restore something before all else. Its parts begin the sequence
+// of another writer, in which what is cut later goes on: that of a flight which has to keep its
+// number is left to it.
+func (p *partition) beginRepublish(rp *republish) {
+	p.republish = rp
+	p.newName()
+}
+
+// newName has what is cut from now on go under a name that nobody has used.
+func (p *partition) newName() { p.writer, p.seq, p.acked = newWriter(), 0, 0 }
 
 // known returns the entries of which something is known that the store had.
 func (p *partition) known() (refs []arena.Ref) {
@@ -80,7 +91,8 @@ func (c *Counter) cutRepublish(p *partition) *Round {
 	if rp.round != nil {
 		return rp.round
 	}
-	r := &Round{Partition: p.id, Writer: p.writer, Republish: true, After: rp.after}
+	r := &Round{Partition: p.id, Writer: p.writer, Acked: p.acked, Republish: true, After: rp.after}
+	p.number(r)
 	for ; rp.next < rp.len() && !c.full(r); rp.next++ {
 		if i := rp.next - len(rp.refs); i >= 0 {
 			k := &rp.keys[i]
@@ -120,16 +132,20 @@ func (k *KeyRound) end(r *Round, more []Bucket) {
 func (c *Counter) settleRepublish(p *partition, r *Round) {
 	rp := p.republish
 	rp.round = nil
-	if r.Lost {
-		// It has lost data once more, or another counter has drawn an epoch: all is to be told to what it has now.
-		rp.after, rp.refs, rp.next = max(rp.after, rp.epoch), p.known(), 0
-		rp.heard = heardOf(r)
+	if r.Lost || r.Used || r.Later {
+		// It has lost data once more, another counter has drawn an epoch, or a copy of this process
+		// goes by the same name: all is to be told to what it has now.
+		if r.Lost {
+			rp.after = max(rp.after, rp.epoch)
+		}
+		rp.heard, rp.refs, rp.next = heardOf(r), p.known(), 0
+		p.newName()
 		if rp.isEmpty() {
 			p.endRepublish()
 		}
 		return
 	}
-	rp.heard = heardOf(r)
+	rp.heard, p.acked = heardOf(r), r.Seq
 	c.takeRestored(p, r)
 	if rp.next == rp.len() && !rp.tellAgain() {
 		p.endRepublish()
@@ -167,12 +183,12 @@ func (c *Counter) takeRestored(p *partition, r *Round) {
 	}
 }
 
-// endRepublish begins a new epoch: nothing is acknowledged in it, and others may have counted before all was restored, so
-// that what is known has to be read again before it is relied on.
+// endRepublish begins a new epoch: nothing is acknowledged in it but the restoration, and others
+// may have counted before all was restored, so that what is known has to be read again before it is
+// relied on.
 func (p *partition) endRepublish() {
 	p.heard, p.met, p.republish = p.republish.heard, true, nil
 	p.gen = (p.gen + 1) & low24
-	p.acked = 0
 	if p.flight != nil {
 		p.flight.Acked = 0
 	}

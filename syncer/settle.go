@@ -37,7 +37,7 @@ func (c *Counter) settle(p *partition, r *Round) (more bool) {
 			p.endRepublish()
 		}
 		return true
-	case r.Used || r.Later && r.Writer == p.writer && !p.doubt:
+	case r.Used || r.Later && !r.adopted && !p.doubt:
 		p.succeed()
 		c.rename(p, r)
 		return true
@@ -68,12 +68,11 @@ func (c *Counter) settle(p *partition, r *Round) (more bool) {
 func (p *partition) advance(r *Round) {
 	if r.adopted {
 		p.adoptedKeys -= int64(len(r.Keys))
-	}
-	if r.Writer == p.writer {
+	} else {
 		p.covered = r.through
-		if r.Seq != 0 {
-			p.acked = r.Seq
-		}
+	}
+	if r.Seq != 0 && r.Writer == p.writer {
+		p.acked = r.Seq
 	}
 	p.doubt = p.doubt && len(p.queue) > 0
 	if len(p.queue) == 0 {

@@ -113,10 +113,14 @@ type Round struct {
 	Epoch, Version, Quieted uint64
 	// Quiet says that nobody who has loaded these keys relies on Version to hear of changes: Quieted is counted up instead.
 	Quiet bool
-	// Republish restores counts after a loss: what Adds say is what the buckets held in an earlier epoch. The store remembers for as
-	// long as its epoch lasts how much of each bucket was restored, and adds what is missing of it: the sum is
-	// right whoever restores first, and whatever was counted since. In an epoch that began with what a loss left, what is found in a bucket
-	// counts as restored. A key that was reset in this epoch stays as it is. Stored tells what the buckets hold then.
+	// Republish restores counts after a loss: what Adds say is what the buckets held in an earlier
+	// epoch. The store remembers for as long as its epoch lasts how much of each bucket was
+	// restored, and adds what is missing of it: the sum is right whoever restores first, and
+	// whatever was counted since. In an epoch that began with what a loss left, what is found in a
+	// bucket counts as restored. A key that was reset in this epoch stays as it is. Stored tells
+	// what the buckets hold then. The parts of a restoration have sequences as other rounds do, by
+	// which it is noticed that some of them are lost although as many changes of others came in
+	// their place.
 	Republish bool
 	// After is the epoch in which the counts that are republished were known. If Epoch is not above it, the store draws a new one, which
 	// is, so that all hear of the loss.

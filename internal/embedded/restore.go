@@ -44,10 +44,11 @@ func (p *partition) forget(h *hash, k *syncer.KeyRound, now int64) {
 }
 
 // republish restores counts, of each bucket only what has not been restored in this epoch.
-func (p *partition) republish(r *syncer.Round, now int64) {
-	if p.behind(r) {
-		r.Lost = true
-		p.tell(r)
+func (p *partition) republish(r *syncer.Round, fresh bool, now int64) {
+	if !fresh {
+		for i := range r.Keys {
+			p.key(&r.Keys[i], false, now)
+		}
 		return
 	}
 	if p.epoch <= r.After {
@@ -55,10 +56,10 @@ func (p *partition) republish(r *syncer.Round, now int64) {
 	} else {
 		p.version++
 	}
+	p.seqs[r.Writer] = sequence{r.Seq, r.Nonce}
 	for i := range r.Keys {
 		p.restore(&r.Keys[i], now)
 	}
-	p.tell(r)
 }
 
 func (p *partition) restore(k *syncer.KeyRound, now int64) {

@@ -113,30 +113,28 @@ func (s *Store) partition(id int) *partition {
 
 func (p *partition) round(r *syncer.Round, now int64) {
 	r.Err, r.Lost, r.Used, r.Later = nil, false, false, false
-	if r.Republish {
-		p.republish(r, now)
-		return
-	}
 	stored := p.seqs[r.Writer]
-	if stored.n < r.Acked || r.Epoch != 0 && p.behind(r) {
-		r.Lost = true
-		p.tell(r)
-		return
+	r.Lost = stored.n < r.Acked || (r.Epoch != 0 || r.Republish) && p.behind(r)
+	r.Used = !r.Lost && r.Seq > 0 && r.Seq == stored.n && r.Nonce != stored.nonce
+	if !r.Lost && !r.Used {
+		r.Later = r.Seq > 0 && stored.n > r.Seq
+		p.carryOut(r, r.Seq > stored.n, now)
 	}
-	if r.Seq > 0 && r.Seq == stored.n && r.Nonce != stored.nonce {
-		r.Used = true
-		p.tell(r)
+	p.tell(r)
+}
+
+// carryOut does what a round says, or only reads if it is not fresh.
+func (p *partition) carryOut(r *syncer.Round, fresh bool, now int64) {
+	if r.Republish {
+		p.republish(r, fresh, now)
 		return
 	}
 	p.sweep(now)
-	fresh := r.Seq > stored.n
-	r.Later = r.Seq > 0 && stored.n > r.Seq
 	p.count(r, fresh)
 	p.touch(r.Keys)
 	for i := range r.Keys {
 		p.key(&r.Keys[i], fresh, now)
 	}
-	p.tell(r)
 }
 
 // behind reports whether the data is not that which the round's writer was told of, or less.

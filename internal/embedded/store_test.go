@@ -94,8 +94,8 @@ func TestKeysExpire(t *testing.T) {
 func TestRepublishRefreshesTTL(t *testing.T) {
 	s := newTimed(embedded.Options{})
 	first := add(t, s, 1, "a", 1, 1000)
-	r := &syncer.Round{Writer: "w", Epoch: first.Epoch, Republish: true, Keys: []syncer.KeyRound{
-		{Key: []byte("a"), TTL: 5000, Adds: []syncer.Bucket{{Index: 1, N: 1}}}}}
+	r := &syncer.Round{Writer: "restorer", Seq: 1, Epoch: first.Epoch, Republish: true,
+		Keys: []syncer.KeyRound{{Key: []byte("a"), TTL: 5000, Adds: []syncer.Bucket{{Index: 1, N: 1}}}}}
 	s.Exchange(t.Context(), []*syncer.Round{r})
 	s.now = s.now.Add(4 * time.Second)
 	if got := get(s, "a"); got != 2 {
@@ -199,8 +199,9 @@ func TestRestoredIsRememberedWhileItCounts(t *testing.T) {
 	s := newTimed(embedded.Options{})
 	first := add(t, s, 1, "a", 1, 0)
 	for i, want := range []int64{8, 8, 0} {
-		r := &syncer.Round{Writer: "w", Epoch: first.Epoch, Republish: true, Keys: []syncer.KeyRound{
-			{Key: []byte("a"), Ladder: l, Adds: []syncer.Bucket{{Index: 1, N: 7}}}}}
+		k := syncer.KeyRound{Key: []byte("a"), Ladder: l, Adds: []syncer.Bucket{{Index: 1, N: 7}}}
+		r := &syncer.Round{Writer: fmt.Sprint("restorer-", i), Seq: 1, Epoch: first.Epoch,
+			Republish: true, Keys: []syncer.KeyRound{k}}
 		s.Exchange(t.Context(), []*syncer.Round{r})
 		if got := get(s, "a"); got != want {
 			t.Errorf("restored %d times it holds %d, want %d", i+1, got, want)

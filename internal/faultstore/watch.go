@@ -23,9 +23,6 @@ func (s *Store) enter(r *syncer.Round) {
 	if s.opt.Adopts {
 		return
 	}
-	if r.Republish {
-		return
-	}
 	if r.Epoch != st.epoch {
 		st.epoch, st.acked = r.Epoch, 0
 	}
@@ -74,12 +71,15 @@ func (s *Store) leave(r *syncer.Round) {
 		return
 	}
 	st.busy = false
-	if r.Republish || r.Seq == 0 {
+	if r.Seq == 0 {
 		return
 	}
 	st.last, st.content = r.Seq, content(r)
 	if r.Err == nil && !r.Lost && !r.Used {
 		st.answered, st.acked = r.Seq, r.Seq
+		if r.Republish {
+			st.epoch = r.Epoch // it may have drawn it
+		}
 	}
 }
 

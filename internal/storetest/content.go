@@ -176,7 +176,8 @@ func testTTL(t *testing.T, s syncer.Store) {
 	exchange(t, s, r)
 	check(3 * time.Hour)
 	part := syncer.KeyRound{Key: name, TTL: (5 * time.Hour).Milliseconds(), Adds: []syncer.Bucket{bucket(0, 0, 1)}}
-	exchange(t, s, &syncer.Round{Partition: 17, Writer: "w", Epoch: r.Epoch, Republish: true, Keys: []syncer.KeyRound{part}})
+	exchange(t, s, &syncer.Round{Partition: 17, Writer: "restorer", Seq: 1, Epoch: r.Epoch, Republish: true,
+		Keys: []syncer.KeyRound{part}})
 	check(5 * time.Hour)
 }
 

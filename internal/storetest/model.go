@@ -68,19 +68,16 @@ func nameOf(k *syncer.KeyRound) string { return string(k.NS) + "\x00" + string(k
 func (m model) carryOut(r *syncer.Round) (o outcome) {
 	s := m.shelf(r.Partition)
 	behind := r.Epoch != s.epoch || s.version < r.Version || s.quieted < r.Quieted
-	if r.Republish {
-		if behind {
-			return outcome{lost: true}
-		}
-		s.republish(r)
-		return o
-	}
 	stored := s.writers[r.Writer]
 	switch {
-	case stored.n < r.Acked || r.Epoch != 0 && behind:
+	case stored.n < r.Acked || (r.Epoch != 0 || r.Republish) && behind:
 		return outcome{lost: true}
 	case r.Seq > 0 && r.Seq == stored.n && r.Nonce != stored.nonce:
 		return outcome{used: true}
+	case r.Republish && r.Seq > stored.n:
+		s.writers[r.Writer] = sequence{r.Seq, r.Nonce}
+		s.republish(r)
+		return o
 	}
 	begun := s.epoch == 0
 	if begun {

@@ -71,7 +71,7 @@ func (d *dice) round() *syncer.Round {
 // republish makes it a part of a restoration: by one that has noticed the loss, that begins with it, or that is wrong.
 func (d *dice) republish(r *syncer.Round, told heard) {
 	now := d.model.shelf(r.Partition).heard
-	r.Republish, r.Quiet, r.Seq, r.After = true, false, 0, told.epoch
+	r.Republish, r.Quiet, r.After = true, false, told.epoch
 	if d.IntN(4) > 0 {
 		r.Epoch, r.Version, r.Quieted = now.epoch, now.version, now.quieted
 	}

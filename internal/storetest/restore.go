@@ -1,6 +1,8 @@
 package storetest
 
 import (
+	"crypto/rand"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -8,24 +10,27 @@ import (
 	"twotier/syncer"
 )
 
-// restoring is a part of a restoration into what the store has now, of what was known in an epoch.
+// restoring is the only part of a restoration into what the store has now, of what was known in an
+// epoch.
 func restoring(t *testing.T, s syncer.Store, after uint64, keys ...syncer.KeyRound) *syncer.Round {
 	t.Helper()
 	r := &syncer.Round{Partition: 17, Writer: "reader"}
 	exchange(t, s, r)
-	return &syncer.Round{Partition: 17, Writer: "w", Epoch: r.Epoch, Version: r.Version, Quieted: r.Quieted, After: after, Republish: true, Keys: keys}
+	return &syncer.Round{
+		Partition: 17, Writer: rand.Text(), Seq: 1, Keys: keys,
+		Epoch: r.Epoch, Version: r.Version, Quieted: r.Quieted, After: after, Republish: true,
+	}
 }
 
 // testRepublish sends parts twice, and late.
 func testRepublish(t *testing.T, s syncer.Store) {
 	apply(t, s, "v", 1, key("a", bucket(0, 0, 5), bucket(0, 1, 50)))
 	first := restoring(t, s, 0, key("a", bucket(0, 0, 8), bucket(2, 0, 8)))
-	late := copyOf(first)
+	late, want := copyOf(first), first.Version+1
 	for range 2 {
-		before := first.Version
 		exchange(t, s, first)
-		if first.Lost || first.Version <= before {
-			t.Errorf("lost %v, version %d after %d", first.Lost, first.Version, before)
+		if first.Lost || first.Version != want {
+			t.Errorf("lost %v, version %d, want %d", first.Lost, first.Version, want)
 		}
 		stored(t, &first.Keys[0], 13, 8)
 		holds(t, s, "a", bucket(0, 0, 13), bucket(0, 1, 50), bucket(2, 0, 8))
@@ -92,6 +97,52 @@ func testRepublishAfterARewind(t *testing.T, s syncer.Store) {
 	if exchange(t, s, stale); !stale.Lost {
 		t.Error("who has not heard of the loss counts on")
 	}
+}
+
+// testRepublishedPartsHaveSequences has a store go back behind the second part of a restoration,
+// and as many changes of others come in its place as were lost: the writer of the parts is told all
+// the same, be it that it restores, counts, reads or loads next.
+func testRepublishedPartsHaveSequences(t *testing.T, s syncer.Store) {
+	loser, ok := s.(Loser)
+	if !ok {
+		return
+	}
+	first := restoring(t, s, 0, key("a", bucket(0, 0, 8)))
+	exchange(t, s, first)
+	rewind := loser.Image(t)
+	part := func(seq, acked uint64, name string) *syncer.Round {
+		r := copyOf(first)
+		r.Seq, r.Acked, r.Nonce = seq, acked, seq
+		r.Keys = []syncer.KeyRound{key(name, bucket(0, 0, 9))}
+		return r
+	}
+	second := part(2, 1, "b")
+	exchange(t, s, second)
+	rewind()
+	for i := range 3 {
+		apply(t, s, fmt.Sprint("other-", i), 1, key("c", bucket(0, 0, 1)))
+	}
+	count := part(3, 2, "b")
+	count.Republish = false
+	read := part(0, 2, "b")
+	read.Republish, read.Keys = false, nil
+	restore := part(3, 2, "d")
+	for name, r := range map[string]*syncer.Round{"restores": restore, "counts": count, "reads": read} {
+		r.Epoch, r.Version = second.Epoch, second.Version
+		if exchange(t, s, r); !r.Lost {
+			t.Errorf("who %s is not told that the store has lost what was restored", name)
+		}
+	}
+	holds(t, s, "b")
+	twin := part(1, 0, "b")
+	twin.Version, twin.Nonce = 0, 99
+	if exchange(t, s, twin); !twin.Used || twin.Lost {
+		t.Errorf("a part with the number of another: used %v, lost %v", twin.Used, twin.Lost)
+	}
+	holds(t, s, "b")
+	second.Version = 0
+	exchange(t, s, second)
+	holds(t, s, "b", bucket(0, 0, 9))
 }
 
 // testRepublishAfterAReset must not bring back what was reset.

@@ -106,7 +106,7 @@ func testEpoch(t *testing.T, s syncer.Store) {
 		t.Errorf("a round for other data: lost %v, epoch %d, want %d", r.Lost, r.Epoch, one.Epoch)
 	}
 	holds(t, s, "a", bucket(0, 0, 2))
-	part := &syncer.Round{Partition: 17, Writer: "x", Epoch: one.Epoch + 1, Republish: true,
+	part := &syncer.Round{Partition: 17, Writer: "x", Seq: 1, Epoch: one.Epoch + 1, Republish: true,
 		Keys: []syncer.KeyRound{key("a", bucket(0, 0, 10))}}
 	exchange(t, s, part)
 	if !part.Lost || part.Epoch != one.Epoch {

@@ -73,6 +73,7 @@ func Run(t *testing.T, open func(t *testing.T) syncer.Store) {
 		{"RepublishAddsUp", testRepublishAddsUp},
 		{"RepublishAfterARewind", testRepublishAfterARewind},
 		{"RepublishAfterAReset", testRepublishAfterAReset},
+		{"RepublishedPartsHaveSequences", testRepublishedPartsHaveSequences},
 		{"RepublishKeepsTTL", testRepublishWithoutTTL},
 		{"Rewind", testRewind},
 		{"WriterUsedTwice", testWriterUsedTwice},

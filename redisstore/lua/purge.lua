@@ -1,3 +1,12 @@
+-- progress returns how far a writer has come: the sequence of its last round and the nonce, and all
+-- that is stored: these with a dot between, and after a colon the positions of the keys that were
+-- refused.
+local function progress(writer)
+  local kept = redis.call('GET', writer) or '0'
+  local seq, nonce = string.match(kept, '^(%d+)%.?(%d*)')
+  return tonumber(seq), nonce, kept
+end
+
 -- ladders reads from ARGV[p] on how many ladders there are and of each the number of levels and how many buckets behind the newest
 -- are kept of each. It returns a list of them and where they end.
 local function ladders(p)

@@ -1,21 +1,31 @@
--- Restores counts after a loss. What was restored of a bucket in this epoch is remembered beside the key, and only what is missing
--- of it is added: so the sum is right whoever restores first and whatever was counted since, and sending it twice changes nothing.
--- KEYS: state of the partition, then of each key its hash and what is remembered of it. ARGV: the ladders, then epoch, version, quieted,
--- the epoch after which a new one is drawn, ttl of what is remembered, then for each key: position of its ladder or 0, ttl or 0,
--- number of buckets, the buckets (field, count[, ttl of the field]). Reply: {lost, version, quieted, epoch, what every bucket holds ...}.
+-- Restores counts after a loss. What was restored of a bucket in this epoch is remembered beside
+-- the key, and only what is missing of it is added: so the sum is right whoever restores first and
+-- whatever was counted since. KEYS: sequence of the writer, state of the partition, then of each
+-- key its hash and what is remembered of it. ARGV: the ladders, then sequence, nonce, acknowledged,
+-- ttl of the sequence and of what is remembered, epoch, version, quieted, the epoch after which a
+-- new one is drawn, then for each key: position of its ladder or 0, ttl or 0, number of buckets,
+-- the buckets (field, count[, ttl of the field]). Reply: {status, version, quieted, epoch, what
+-- every bucket holds ...}, with the status that a round has.
 local call, try = redis.call, redis.pcall
 local lists, a = ladders(1)
-local state = call('HMGET', KEYS[1], 'e', 'v', 'q', 's')
+local seq, nonce, recordTTL = tonumber(ARGV[a]), ARGV[a + 1], ARGV[a + 3]
+local stored, by = progress(KEYS[1])
+local state = call('HMGET', KEYS[2], 'e', 'v', 'q', 's')
 local epoch, version, quieted = tonumber(state[1] or '0'), tonumber(state[2] or '0'), tonumber(state[3] or '0')
-if epoch ~= tonumber(ARGV[a]) or version < tonumber(ARGV[a + 1]) or quieted < tonumber(ARGV[a + 2]) then
+if stored < tonumber(ARGV[a + 2]) or epoch ~= tonumber(ARGV[a + 4]) or
+  version < tonumber(ARGV[a + 5]) or quieted < tonumber(ARGV[a + 6]) then
   return {1, version, quieted, epoch}
 end
-local after, recordTTL, left = tonumber(ARGV[a + 3]), ARGV[a + 4], state[4] == '1'
-if epoch <= after then
-  left = epoch ~= 0 or survived(2, #KEYS, 2)
-  epoch, version = begin(KEYS[1], after, left and version or nil)
-else
-  version = call('HINCRBY', KEYS[1], 'v', 1)
+if stored == seq and by ~= nonce then return {2, version, quieted, epoch} end
+local fresh, after, left = seq > stored, tonumber(ARGV[a + 7]), state[4] == '1'
+if fresh then
+  if epoch <= after then
+    left = epoch ~= 0 or survived(3, #KEYS, 2)
+    epoch, version = begin(KEYS[2], after, left and version or nil)
+  else
+    version = call('HINCRBY', KEYS[2], 'v', 1)
+  end
+  call('SET', KEYS[1], ARGV[a] .. '.' .. nonce, 'PX', recordTTL)
 end
 local name = string.format('%.0f', epoch)
 
@@ -45,12 +55,12 @@ local function raise(key, record, restored, field, count, ttl)
   try('HSET', record, field, had)
 end
 
-local out, o = {0, version, quieted, epoch}, 5
-a = a + 5
-for i = 2, #KEYS, 2 do
+local out, o = {stored > seq and 3 or 0, version, quieted, epoch}, 5
+a = a + 8
+for i = 3, #KEYS, 2 do
   local key, record, keep, ttl, n = KEYS[i], KEYS[i + 1], lists[tonumber(ARGV[a])], ARGV[a + 1], tonumber(ARGV[a + 2])
   a = a + 3
-  local restored = remembered(record)
+  local restored = fresh and remembered(record)
   local refused = type(try(HLEN, key)) == 'table'
   for _ = 1, n do
     local v
@@ -64,7 +74,7 @@ for i = 2, #KEYS, 2 do
     out[o], o = tonumber(v) or tonumber(ARGV[a + 1]), o + 1
     a = a + WIDTH
   end
-  if not refused then
+  if fresh and not refused then
     try('PEXPIRE', record, recordTTL)
     if ttl ~= '0' then try('PEXPIRE', key, ttl) end
     if keep then purge(key, keep) end

@@ -58,10 +58,7 @@ local lists, p = ladders(1)
 -- round carries out the round whose keys begin at k, and whose arguments begin at p.
 local function round(k, n, p)
   local seq, nonce, acked = tonumber(ARGV[p]), ARGV[p + 1], tonumber(ARGV[p + 2])
-  -- What is stored is the sequence, a dot and the nonce, and after a colon the positions of the keys that were refused.
-  local kept = call('GET', KEYS[k]) or '0'
-  local stored, by = string.match(kept, '^(%d+)%.?(%d*)')
-  stored = tonumber(stored)
+  local stored, by, kept = progress(KEYS[k])
   local state = call('HMGET', KEYS[k + 1], 'e', 'v', 'q')
   local epoch, version, quieted = tonumber(state[1] or '0'), tonumber(state[2] or '0'), tonumber(state[3] or '0')
   local expected = tonumber(ARGV[p + 4])
