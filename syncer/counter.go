@@ -252,7 +252,7 @@ func (c *Counter) commit(ctx context.Context, p *partition, ticket uint64) (Mark
 		}
 		// What was taken over from others draws no tickets. It goes before all else.
 		if p.covered >= ticket && len(p.queue) == 0 && (p.flight == nil || !p.flight.adopted) {
-			mark := Mark{Partition: p.id, Writer: p.writer, Seq: p.acked}
+			mark := p.mark
 			p.mu.Unlock()
 			return mark, nil
 		}

@@ -84,7 +84,8 @@ type partition struct {
 	republish    *republish
 	sent         bool // a round is with the store at this moment
 	seq, acked   uint64
-	heard        // what the store said last
+	mark         Mark // what the store acknowledged last, under whichever name
+	heard             // what the store said last
 	// read is what it said last when keys were loaded beside other rounds. Whether what it said is
 	// news of others can't be told then, so heard stays behind; but what was loaded may be from all
 	// that read counts, and is lost when the store has less.

@@ -71,8 +71,11 @@ func (p *partition) advance(r *Round) {
 	} else {
 		p.covered = r.through
 	}
-	if r.Seq != 0 && r.Writer == p.writer {
-		p.acked = r.Seq
+	if r.Seq != 0 {
+		p.mark = Mark{Partition: p.id, Writer: r.Writer, Seq: r.Seq}
+		if r.Writer == p.writer {
+			p.acked = r.Seq
+		}
 	}
 	p.doubt = p.doubt && len(p.queue) > 0
 	if len(p.queue) == 0 {

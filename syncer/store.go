@@ -34,7 +34,8 @@ type Ager interface {
 	Aging() bool
 }
 
-// Mark is the last round that a store has acknowledged to a writer, of one partition.
+// Mark is the last round with a sequence that a store has acknowledged to a counter, of one
+// partition: what has that has all before it. Seq is 0 if there was none.
 type Mark struct {
 	Partition int
 	Writer    string
