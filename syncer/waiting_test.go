@@ -190,7 +190,7 @@ func TestDownIsAnsweredAtOnce(t *testing.T) {
 						t.Errorf("%+v", res)
 					}
 				}
-				if took := time.Since(began); took > 0 {
+				if took := time.Since(began); took > time.Millisecond { // an exchange takes a microsecond
 					t.Errorf("200 answers took %v", took)
 				}
 				healed.Store(true)
