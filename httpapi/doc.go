@@ -32,7 +32,7 @@
 // process that may have taken the address over, which could not know what the first one did. A number from before the last, or one
 // other than 1 of a session that is not known (or no more: there is room for 8192, for a fifth of Options.MaxMemory,
 // 32 MiB at the most, and for ten minutes), is refused as well (409,
-// "sequence"). Both refusals do nothing: who gets one for a first attempt knows that nothing happened, who gets one for a repetition
+// "sequence"), and so is another token than that which was presented last, and this one if it grants less now. Both refusals do nothing: who gets one for a first attempt knows that nothing happened, who gets one for a repetition
 // will never know. The names of sessions are remembered for longer than the sessions, ten minutes at the least, and the first request
 // of one that was forgotten is refused like any other (and so is one in some hundreds of those that are new: another name will do). At
 // most 600,000 sessions begin in ten minutes; further ones are refused with 429.

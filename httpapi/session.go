@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"twotier/internal/token"
 )
 
 // The headers of a session, see the package documentation.
@@ -42,6 +44,7 @@ type sessions struct {
 type session struct {
 	name string
 	seq  int64
+	from *token.Grant // whose request it is, nil where there are no tokens
 	used time.Time
 	done chan struct{} // closed once there is an answer
 	kept int           // bytes of the answer that are accounted for; of sessions, under its lock
@@ -66,7 +69,7 @@ func (s *Server) inSession(ctx *fasthttp.RequestCtx, name []byte, carryOut func(
 	if to := h.Peek(headerProcess); len(to) > 0 && string(to) != s.process {
 		return &problem{kind: kindMisdirected, detail: "meant for another process, which may have carried it out; this one did nothing"}
 	}
-	state, fresh, p := s.sessions.enter(name, seq, time.Now())
+	state, fresh, p := s.sessions.enter(name, seq, grantOf(ctx), time.Now())
 	switch {
 	case p != nil:
 		return p
@@ -139,10 +142,19 @@ func tooManyBegun() *problem {
 	return &problem{kind: kindOverload, detail: "too many sessions have begun within ten minutes"}
 }
 
+func anothersSession() *problem {
+	return &problem{kind: kindSequence, detail: "the session is another token's, or this one granted more when it was used last; nothing was done now"}
+}
+
+// belongsTo reports whether who presents a token may be told what was answered, and may go on.
+func (s *session) belongsTo(g *token.Grant) bool {
+	return s.from == nil && g == nil || s.from != nil && g != nil && g.Covers(s.from)
+}
+
 // enter finds the request of that number. If it is new, fresh is true, and the caller carries it out and closes done. There
-// is a problem if nothing may be done: the number is older than the last, or the session is unknown and does not begin here. A
-// session that was forgotten can't begin anew, as a request of it that was carried out may be on its way again.
-func (s *sessions) enter(name []byte, seq int64, now time.Time) (state *session, fresh bool, p *problem) {
+// is a problem if nothing may be done: the number is older than the last, the session is another's, or it is unknown and does
+// not begin here. A session that was forgotten can't begin anew, as a request of it that was carried out may be on its way again.
+func (s *sessions) enter(name []byte, seq int64, from *token.Grant, now time.Time) (state *session, fresh bool, p *problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forgetLocked(now)
@@ -161,6 +173,9 @@ func (s *sessions) enter(name []byte, seq int64, now time.Time) (state *session,
 		s.named[state.name] = at
 	default:
 		state = at.Value.(*session)
+		if !state.belongsTo(from) {
+			return nil, false, anothersSession()
+		}
 		state.used = now
 		s.order.MoveToFront(at)
 		if seq <= state.seq {
@@ -174,7 +189,7 @@ func (s *sessions) enter(name []byte, seq int64, now time.Time) (state *session,
 		state = &session{name: state.name}
 		at.Value = state
 	}
-	state.seq, state.used, state.done = seq, now, make(chan struct{})
+	state.seq, state.from, state.used, state.done = seq, from, now, make(chan struct{})
 	return state, true, nil
 }
 

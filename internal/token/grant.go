@@ -100,5 +100,19 @@ func (g *Grant) In(ns []byte) bool {
 	return ok
 }
 
+// Covers reports whether the token has the name of another and grants all that the other does: it is
+// the same one, or has taken its place.
+func (g *Grant) Covers(other *Grant) bool {
+	if g.name != other.name || other.roles&^g.roles != 0 || g.spaces != nil && other.spaces == nil {
+		return false
+	}
+	for ns := range other.spaces {
+		if !g.In([]byte(ns)) {
+			return false
+		}
+	}
+	return true
+}
+
 // Everywhere reports whether all namespaces are granted.
 func (g *Grant) Everywhere() bool { return g.spaces == nil }

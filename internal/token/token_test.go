@@ -112,3 +112,33 @@ func BenchmarkFind(b *testing.B) {
 		set.Find(presented)
 	}
 }
+
+// TestCovers compares grants of one name, and of two.
+func TestCovers(t *testing.T) {
+	grants := func(line string) *token.Grant {
+		text, hash := token.New()
+		name, rest, _ := strings.Cut(line, " ")
+		set, err := token.Parse([]byte(name + " " + hash + " " + rest))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return set.Find([]byte(text))
+	}
+	for _, test := range []struct {
+		now, then string
+		want      bool
+	}{
+		{"a count", "a count", true},
+		{"a count,read", "a count", true},
+		{"a count", "a count,read", false},
+		{"a count", "b count", false},
+		{"a count", "a count x", true},
+		{"a count x", "a count", false},
+		{"a count x,y", "a count y", true},
+		{"a count x", "a count x,y", false},
+	} {
+		if got := grants(test.now).Covers(grants(test.then)); got != test.want {
+			t.Errorf("%q covers %q: %v, want %v", test.now, test.then, got, test.want)
+		}
+	}
+}
