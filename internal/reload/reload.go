@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// every is how often files are looked at.
-	every = time.Second
+	// every is how often files are looked at: what has changed is in force after two looks.
+	every = 500 * time.Millisecond
 	// maxFile bounds a file, so that a wrong path is an error rather than a machine out of memory.
 	maxFile = 4 << 20
 )
@@ -41,8 +41,10 @@ type Loader struct {
 
 type source struct {
 	Source
-	seen    [][]byte // what was read last, be it of use or not
-	trouble string   // what was logged last
+	seen    [][]byte // what Apply was given last
+	refused error    // why that is of no use, nil if it is in force
+	next    [][]byte // what was read instead when it was looked at last: it may be half written
+	trouble string   // what was logged since all was well
 }
 
 // New returns a loader that has nothing to read yet. log is told of changes.
@@ -51,7 +53,7 @@ func New(log *slog.Logger) *Loader { return &Loader{log: log} }
 // Add reads a source and applies it. If that fails it is not added.
 func (l *Loader) Add(src Source) error {
 	s := &source{Source: src}
-	if _, err := s.read(); err != nil {
+	if _, err := s.read(true); err != nil {
 		return fmt.Errorf("%s: %w", src.Name, err)
 	}
 	l.mu.Lock()
@@ -83,42 +85,71 @@ func (l *Loader) runPoll(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			l.Reload()
+			l.look()
 		}
 	}
 }
 
-// Reload reads all sources now and applies those that have changed.
+// Reload reads all sources now and applies those that have changed. It says again what can't be used.
 func (l *Loader) Reload() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, s := range l.sources {
-		changed, err := s.read()
-		switch {
-		case err != nil && err.Error() != s.trouble:
-			s.trouble = err.Error()
-			l.log.Warn("a file that changed can't be used: what was in force stays", "what", s.Name, "error", err)
-		case err == nil && changed:
-			s.trouble = ""
-			l.log.Info("read again", "what", s.Name)
-		}
+		s.trouble = ""
+		l.take(s, true)
 	}
 }
 
-// read reads the files and applies them if they differ from what was read last.
-func (s *source) read() (changed bool, err error) {
+// look is Reload for what nobody has said is complete.
+func (l *Loader) look() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.sources {
+		l.take(s, false)
+	}
+}
+
+// take reads a source and logs what became of it.
+func (l *Loader) take(s *source, complete bool) {
+	changed, err := s.read(complete)
+	switch {
+	case err != nil && err.Error() != s.trouble:
+		s.trouble = err.Error()
+		l.log.Warn("a file can't be used as it is now: what was in force stays", "what", s.Name, "error", err)
+	case err == nil && changed:
+		s.trouble = ""
+		l.log.Info("read again", "what", s.Name)
+	case err == nil && s.trouble != "":
+		s.trouble = ""
+		l.log.Info("what is in force can be read again", "what", s.Name)
+	}
+}
+
+// read reads the files and applies them if they differ from what was applied last: at once if they
+// are known to be complete, else if they were the same when they were looked at before. Of a file
+// that is being written the first part may make sense, and grant what the whole does not.
+func (s *source) read(complete bool) (changed bool, err error) {
 	contents := make([][]byte, len(s.Paths))
 	for i, path := range s.Paths {
 		if contents[i], err = readFile(path); err != nil {
+			s.next = nil
 			return false, err
 		}
 	}
-	if slices.EqualFunc(contents, s.seen, bytes.Equal) {
-		return false, nil
+	before := s.next
+	s.next = nil
+	switch {
+	case equal(contents, s.seen):
+		return false, s.refused
+	case !complete && !equal(contents, before):
+		s.next = contents
+		return false, s.refused
 	}
-	s.seen = contents
-	return true, s.Apply(contents)
+	s.seen, s.refused = contents, s.Apply(contents)
+	return true, s.refused
 }
+
+func equal(a, b [][]byte) bool { return slices.EqualFunc(a, b, bytes.Equal) }
 
 func readFile(path string) ([]byte, error) {
 	f, err := os.Open(path)

@@ -59,7 +59,8 @@ func TestReload(t *testing.T) {
 		{"2", "1+2", 0}, {"3", "1+3", 1}, {"3", "1+3", 1}, {"bad", "1+3", 2}, {"bad", "1+3", 2}, {"bad too", "1+3", 2}, {"4", "1+4", 3}, {"bad", "1+4", 4},
 	} {
 		write(t, b, step.text)
-		l.Reload()
+		l.Look()
+		l.Look()
 		if got := k.text.Load(); got != step.want {
 			t.Errorf("after %q: %q, want %q", step.text, got, step.want)
 		}
@@ -72,6 +73,71 @@ func TestReload(t *testing.T) {
 	}
 	if l.Reload(); k.text.Load() != "1+4" {
 		t.Error("a file that is gone changed something")
+	}
+}
+
+// loader returns one for a single file, and what it logs.
+func loader(t *testing.T, k *taker, text string) (l *reload.Loader, file string, log *bytes.Buffer) {
+	t.Helper()
+	log, file = new(bytes.Buffer), filepath.Join(t.TempDir(), "file")
+	write(t, file, text)
+	l = reload.New(slog.New(slog.NewTextHandler(log, nil)))
+	if err := l.Add(reload.Source{Name: "--thing", Paths: []string{file}, Apply: k.apply}); err != nil {
+		t.Fatal(err)
+	}
+	return l, file, log
+}
+
+// TestTroubleIsOverAndComesAgain: each time that a file can't be used is logged, and that it can be.
+func TestTroubleIsOverAndComesAgain(t *testing.T) {
+	var k taker
+	l, file, log := loader(t, &k, "1")
+	for i := range 3 {
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		l.Look()
+		l.Look()
+		write(t, file, "1")
+		l.Look()
+		l.Look()
+		gone, back := strings.Count(log.String(), "no such file"), strings.Count(log.String(), "can be read again")
+		if gone != i+1 || back != i+1 {
+			t.Fatalf("gone %d times, and said so %d times, and %d times that it is back:\n%s", i+1, gone, back, log)
+		}
+	}
+}
+
+// TestReloadSaysAgainWhatIsWrong: whoever asks for it is not left in the belief that all is well.
+func TestReloadSaysAgainWhatIsWrong(t *testing.T) {
+	var k taker
+	l, file, log := loader(t, &k, "1")
+	write(t, file, "bad")
+	for i := range 3 {
+		l.Look()
+		l.Reload()
+		if n := strings.Count(log.String(), "it is bad"); n != i+1 {
+			t.Fatalf("asked %d times, told %d times:\n%s", i+1, n, log)
+		}
+	}
+	write(t, file, "2")
+	if l.Reload(); k.text.Load() != "2" {
+		t.Errorf("%q is in force although somebody asked for what is there", k.text.Load())
+	}
+}
+
+// TestHalfOfAFileIsNotTaken writes in place, and is looked at in between: what is whole is taken alone.
+func TestHalfOfAFileIsNotTaken(t *testing.T) {
+	var k taker
+	l, file, log := loader(t, &k, "a b c")
+	for _, part := range []string{"", "d", "d e", "d e f"} {
+		write(t, file, part)
+		if l.Look(); k.text.Load() != "a b c" {
+			t.Errorf("%q was taken while the file was written", k.text.Load())
+		}
+	}
+	if l.Look(); k.text.Load() != "d e f" || strings.Count(log.String(), "\n") != 1 {
+		t.Errorf("%q is in force\n%s", k.text.Load(), log)
 	}
 }
 
