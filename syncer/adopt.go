@@ -59,7 +59,7 @@ func (c *Counter) restoreOlder(p *partition, h *Handover) {
 	c.installAll(p, fresh)
 	for i := range fresh {
 		k := &fresh[i]
-		if at := p.find(c.hash(k.NS, k.Key), k.NS, k.Key); at != 0 {
+		if at := p.keys.find(c.hash(k.NS, k.Key), k.NS, k.Key); at != 0 {
 			rp.refs = append(rp.refs, at)
 		} else {
 			rp.keys = append(rp.keys, *k)
@@ -76,7 +76,7 @@ func (c *Counter) unknown(p *partition, keys []KeyState, known *[]KeyState) (fre
 	for i := range keys {
 		k := &keys[i]
 		switch {
-		case p.find(c.hash(k.NS, k.Key), k.NS, k.Key) == 0:
+		case p.keys.find(c.hash(k.NS, k.Key), k.NS, k.Key) == 0:
 			fresh = append(fresh, *k)
 		case known != nil:
 			*known = append(*known, *k)
@@ -101,7 +101,7 @@ func (c *Counter) installAll(p *partition, keys []KeyState) {
 // install makes a key known as it was known to another counter.
 func (c *Counter) install(p *partition, k *KeyState) {
 	hash := c.hash(k.NS, k.Key)
-	at := p.find(hash, k.NS, k.Key)
+	at := p.keys.find(hash, k.NS, k.Key)
 	if at != 0 && k.Cold {
 		return
 	}
@@ -112,9 +112,9 @@ func (c *Counter) install(p *partition, k *KeyState) {
 		}
 		at = c.makeEntry(p, hash, k.NS, k.Key)
 	}
-	e := p.entry(at)
+	e := p.keys.entry(at)
 	if !e.has(flagReset) {
-		p.takeLoaded(e, c.spaces[e.space()].ladder, k.Buckets)
+		p.takeLoaded(e, p.keys.ladder(e), k.Buckets)
 	}
 	if k.Cold {
 		e.set(flagCold)

@@ -24,7 +24,7 @@ func (p *partition) unflushedSince() (since time.Time) {
 	for len(p.batches) > 1 && p.batches[1].first <= p.covered+1 {
 		p.batches = p.batches[1:]
 	}
-	if p.pendingBuckets == 0 {
+	if p.keys.pendingBuckets == 0 {
 		return since
 	}
 	if len(p.batches) > 0 && p.drawn > p.covered {

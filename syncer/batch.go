@@ -78,20 +78,20 @@ func (k *call) touch(synced bool) {
 	sum := uint64(0)
 	for i := range k.targets {
 		t := &k.targets[i]
-		sum += t.p.table.Touch(t.hash)
+		sum += t.p.keys.table.Touch(t.hash)
 	}
 	for i := range k.targets {
 		t := &k.targets[i]
-		if t.ref = t.p.table.Find(t.hash, func(arena.Ref) bool { return true }); t.ref != 0 {
-			sum += t.p.arena.Tail(t.ref)[2]
+		if t.ref = t.p.keys.table.Find(t.hash, func(arena.Ref) bool { return true }); t.ref != 0 {
+			sum += t.p.keys.arena.Tail(t.ref)[2]
 		}
 	}
 	for i := range k.targets {
 		if t := &k.targets[i]; t.ref != 0 {
-			e := entry(t.p.arena.Tail(t.ref))
+			e := entry(t.p.keys.arena.Tail(t.ref))
 			sum += e[e.inlineAt()]
 			if s := e.synced(); synced && s != 0 {
-				sum += t.p.arena.Tail(s)[0]
+				sum += t.p.keys.arena.Tail(s)[0]
 			}
 		}
 	}

@@ -11,9 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"twotier/internal/arena"
 	"twotier/internal/slab"
-	"twotier/internal/table"
 	"twotier/leaparray"
 )
 
@@ -81,7 +79,7 @@ func New(opt Options) (*Counter, error) {
 		if opt.Foreign {
 			p.mode = modeForeign
 		}
-		p.table, p.arena = table.New(c.pool), arena.New(c.pool)
+		p.keys = newKeyspace(c.pool, c.spaces)
 		p.lane, p.loader = c.lanes[i%len(c.lanes)], c.loaders[i%len(c.lanes)]
 		p.lane.parts = append(p.lane.parts, p)
 	}
@@ -236,7 +234,7 @@ func (c *Counter) pendingBuckets() (n int64) {
 	for i := range c.parts {
 		p := &c.parts[i]
 		p.mu.Lock()
-		n += p.pendingBuckets
+		n += p.keys.pendingBuckets
 		p.mu.Unlock()
 	}
 	return n
@@ -288,11 +286,11 @@ func (c *Counter) Stats() Stats {
 	for i := range c.parts {
 		p := &c.parts[i]
 		p.mu.Lock()
-		s.Keys += int64(p.table.Len())
-		s.PendingBuckets += p.pendingBuckets
-		s.MemoryBytes += int64(p.bytes())
-		s.EvictedTotal += p.evictions
-		s.DroppedExpiredTotal += p.expired
+		s.Keys += int64(p.keys.table.Len())
+		s.PendingBuckets += p.keys.pendingBuckets
+		s.MemoryBytes += int64(p.keys.bytes())
+		s.EvictedTotal += p.keys.evicted
+		s.DroppedExpiredTotal += p.keys.expired
 		if p.degraded() {
 			s.DegradedPartitions++
 		}

@@ -207,7 +207,8 @@ func (c *Counter) addHere(t *target, op *Op, res *Result, ts, now int64, w *turn
 		return 0, err
 	}
 	s := t.sp.ladder.Stamp(ts)
-	p.add(r, e, t.sp.ladder, &s, t.check.N, isLate(t.sp.ladder, ts, now))
+	p.keys.count(e, t.sp.ladder, &s, t.check.N, isLate(t.sp.ladder, ts, now))
+	p.enlist(r, e)
 	res.Allowed, res.Source = true, p.source(e)
 	if p.degraded() {
 		res.Degraded, res.Source = true, SourceDegraded
@@ -247,13 +248,13 @@ func (c *Counter) entry(t *target, now int64) (arena.Ref, entry, error) {
 		return 0, nil, ErrClosed
 	}
 	sec := c.seconds(now)
-	r := p.find(t.hash, t.ns, t.check.Key)
+	r := p.keys.find(t.hash, t.ns, t.check.Key)
 	if r == 0 {
 		if err := c.admitsKey(p, t.spIdx, entryWords(t.ns, t.check.Key, t.sp.ladder.Len()), sec); err != nil {
 			return 0, nil, err
 		}
-		r = p.insert(t.hash, t.ns, t.check.Key, t.spIdx, t.sp.ladder.Len())
-		e := p.entry(r)
+		r = p.keys.insert(t.hash, t.ns, t.check.Key, t.spIdx, t.sp.ladder.Len())
+		e := p.keys.entry(r)
 		e.setUsed(sec)
 		e.set(flagCold)
 		if t.absent {
@@ -261,7 +262,7 @@ func (c *Counter) entry(t *target, now int64) (arena.Ref, entry, error) {
 		}
 		return r, e, nil
 	}
-	e := p.entry(r)
+	e := p.keys.entry(r)
 	e.setUsed(sec)
 	if c.pool.Exhausted() && !p.makeRoom(t.sp.ladder.MaxWords(), sec) {
 		return 0, nil, fmt.Errorf("%w: no memory for more buckets", ErrOverload)
@@ -341,8 +342,8 @@ func (c *Counter) parkedError(op *Op) error {
 		var t target
 		c.locate(&t, &op.Checks[i])
 		t.p.mu.Lock()
-		r := t.p.find(t.hash, t.ns, t.check.Key)
-		parked := r != 0 && t.p.entry(r).has(flagParked)
+		r := t.p.keys.find(t.hash, t.ns, t.check.Key)
+		parked := r != 0 && t.p.keys.entry(r).has(flagParked)
 		t.p.mu.Unlock()
 		if parked {
 			return errRefusedKey

@@ -51,8 +51,6 @@ func entryWords(ns, key []byte, levels int) int {
 	return entryHead + (len(ns)+len(key)+7)/8 + 1 + levels
 }
 
-func (p *partition) entry(r arena.Ref) entry { return entryAt(&p.arena, r) }
-
 // entryAt returns the entry at a place in an arena.
 func entryAt(a *arena.Arena, r arena.Ref) entry {
 	b := entry(a.Tail(r))
@@ -126,20 +124,3 @@ func (e entry) synced() arena.Ref      { return arena.Ref(e[1] & low32) }
 func (e entry) setSynced(r arena.Ref)  { e[1] = e[1]&^low32 | uint64(r) }
 func (e entry) pending() arena.Ref     { return arena.Ref(e[1] >> 32) }
 func (e entry) setPending(r arena.Ref) { e[1] = e[1]&low32 | uint64(r)<<32 }
-
-func (p *partition) syncedOf(e entry) leaparray.Counter { return counterAt(&p.arena, e.synced()) }
-
-// pendingOf is never nil: an empty one may grow.
-func (p *partition) pendingOf(e entry) leaparray.Counter {
-	if r := e.pending(); r != 0 {
-		return counterAt(&p.arena, r)
-	}
-	return e.inline()
-}
-
-// dropPending empties the pending counter and gives its block back.
-func (p *partition) dropPending(e entry) {
-	releaseCounter(&p.arena, e.pending())
-	e.setPending(0)
-	e[e.inlineAt()] = 0
-}

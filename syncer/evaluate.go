@@ -73,8 +73,8 @@ func (k *call) use(sec uint32) {
 	}
 	for i := range k.targets {
 		t := &k.targets[i]
-		if r := t.p.find(t.hash, t.ns, t.check.Key); r != 0 {
-			if e := t.p.entry(r); e.idle(sec) > age {
+		if r := t.p.keys.find(t.hash, t.ns, t.check.Key); r != 0 {
+			if e := t.p.keys.entry(r); e.idle(sec) > age {
 				e.setUsed((sec - age) & low24)
 			}
 		}
@@ -132,8 +132,9 @@ func (c *Counter) count(k *call) error {
 	for i := range k.targets {
 		t := &k.targets[i]
 		s := t.sp.ladder.Stamp(k.ts)
-		e := t.p.entry(t.ref)
-		t.p.add(t.ref, e, t.sp.ladder, &s, t.check.N, isLate(t.sp.ladder, k.ts, k.now))
+		e := t.p.keys.entry(t.ref)
+		t.p.keys.count(e, t.sp.ladder, &s, t.check.N, isLate(t.sp.ladder, k.ts, k.now))
+		t.p.enlist(t.ref, e)
 		k.refused = k.refused || e.has(flagParked)
 	}
 	return nil
@@ -145,9 +146,9 @@ func (k *call) view(t *target) leaparray.View {
 	if t.sp.aging {
 		v.Now = k.now
 	}
-	if t.ref = t.p.find(t.hash, t.ns, t.check.Key); t.ref != 0 {
-		e := t.p.entry(t.ref)
-		v.A, v.B = t.p.syncedOf(e), t.p.pendingOf(e)
+	if t.ref = t.p.keys.find(t.hash, t.ns, t.check.Key); t.ref != 0 {
+		e := t.p.keys.entry(t.ref)
+		v.A, v.B = t.p.keys.synced(e), t.p.keys.pending(e)
 	}
 	return v
 }
@@ -186,9 +187,9 @@ func (t *target) markLimit(at bool) {
 	switch {
 	case t.ref == 0:
 	case at:
-		t.p.entry(t.ref).set(flagLimit)
+		t.p.keys.entry(t.ref).set(flagLimit)
 	default:
-		t.p.entry(t.ref).drop(flagLimit)
+		t.p.keys.entry(t.ref).drop(flagLimit)
 	}
 }
 

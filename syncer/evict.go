@@ -9,17 +9,14 @@ const sampleSize = 8
 // maxEvictions bounds what a new key may push out: more than one only where blocks differ in size.
 const maxEvictions = 32
 
-func (p *partition) size() int  { return p.arena.Total() + p.table.Slots() }
-func (p *partition) bytes() int { return 8 * p.size() }
-
 // room reports whether a block of this many words may be taken for a new key, after evicting others if memory is used up. A
 // partition below its share need not evict: the largest one is made to give something up.
 func (c *Counter) room(p *partition, words int, sec uint32) bool {
-	full := p.arena.Full()
+	full := p.keys.arena.Full()
 	if !full && c.pool.Fits(arena.ChunkWords) {
 		return true
 	}
-	small := !full && p.size() < c.share
+	small := !full && p.keys.words() < c.share
 	if small {
 		c.askForRoom()
 		if c.pool.FitsReserve(arena.MinChunkWords) {
@@ -36,7 +33,7 @@ func (p *partition) makeRoom(words int, sec uint32) bool {
 		if !p.evictOne(sec, anySpace) {
 			return false
 		}
-		if p.arena.Fits(words) {
+		if p.keys.arena.Fits(words) {
 			return true
 		}
 	}
@@ -52,31 +49,59 @@ const (
 	limitAge = 60
 )
 
+// evictOne is keyspace.evictOne, unless nothing may be evicted now.
+func (p *partition) evictOne(sec uint32, space int) bool {
+	return !p.keepsAll() && p.keys.evictOne(sec, space)
+}
+
+// keepsAll reports whether nothing may be evicted or moved now: somebody goes through the entries,
+// or may need what they know.
+func (p *partition) keepsAll() bool {
+	return p.republish != nil || p.sealed != nil || p.flight != nil && p.failing
+}
+
+// evictable reports whether an entry holds nothing that the store doesn't.
+func evictable(e entry) bool {
+	return !e.has(flagDirty|flagBusy|flagReset|flagParked|flagShared) && !e.hasPending()
+}
+
+// rebuild moves all entries into a new arena if most of the old one is unused. It must not run
+// while a round refers to entries.
+func (p *partition) rebuild() {
+	if p.flight != nil || p.republish != nil || p.sealed != nil || !p.keys.arena.Sparse() {
+		return
+	}
+	moved := p.keys.compact()
+	for i, r := range p.dirty {
+		p.dirty[i] = moved[r]
+	}
+	for i, r := range p.parked {
+		p.parked[i] = moved[r]
+	}
+}
+
 // evictOne drops the least recently used of a few clean entries that nobody used in the last
 // second, of one namespace or of any: one that is at a limit only if no other is found, and nobody
 // has used it for longer. What it knew can be read back from the store.
-func (p *partition) evictOne(sec uint32, space int) bool {
-	if p.keepsAll() {
-		return false
-	}
+func (s *keyspace) evictOne(sec uint32, space int) bool {
 	victim, last := noSlot, noSlot
 	var oldest uint32
 	seen := 0
-	for range min(p.table.Slots(), 16*sampleSize) {
-		p.hand = (p.hand + 1) % p.table.Slots()
-		at := p.table.At(p.hand)
+	for range min(s.table.Slots(), 16*sampleSize) {
+		s.evictSlot = (s.evictSlot + 1) % s.table.Slots()
+		at := s.table.At(s.evictSlot)
 		if at == 0 {
 			continue
 		}
-		e := p.entry(at)
+		e := s.entry(at)
 		switch idle := e.idle(sec); {
 		case idle < evictableAge || !evictable(e) || space != anySpace && e.space() != space:
 		case e.has(flagLimit):
 			if idle >= limitAge {
-				last = p.hand
+				last = s.evictSlot
 			}
 		case idle > oldest:
-			victim, oldest = p.hand, idle
+			victim, oldest = s.evictSlot, idle
 		}
 		if seen++; seen >= sampleSize && victim != noSlot {
 			break
@@ -88,50 +113,7 @@ func (p *partition) evictOne(sec uint32, space int) bool {
 	if victim == noSlot {
 		return false
 	}
-	p.drop(p.table.HashAt(victim), p.table.At(victim))
-	p.evictions++
+	s.drop(s.table.HashAt(victim), s.table.At(victim))
+	s.evicted++
 	return true
-}
-
-// keepsAll reports whether nothing may be evicted or moved now: somebody goes through the entries, or may need what they know.
-func (p *partition) keepsAll() bool {
-	return p.republish != nil || p.sealed != nil || p.flight != nil && p.failing
-}
-
-// evictable reports whether an entry holds nothing that the store doesn't.
-func evictable(e entry) bool {
-	return !e.has(flagDirty|flagBusy|flagReset|flagParked|flagShared) && !e.hasPending()
-}
-
-// rebuild moves all entries into a new arena if more than half of the old one is unused, and shrinks the table to fit. It
-// must not run while a round refers to entries.
-func (p *partition) rebuild() {
-	if p.flight != nil || p.republish != nil || p.sealed != nil || !p.arena.Sparse() {
-		return
-	}
-	moved := make(map[arena.Ref]arena.Ref, p.table.Len())
-	old, oldTable := p.arena, p.table
-	p.arena, p.table = old.Empty(), oldTable.Empty()
-	for i := range oldTable.Slots() {
-		at := oldTable.At(i)
-		if at == 0 {
-			continue
-		}
-		e := entryAt(&old, at)
-		to := p.arena.Alloc(len(e))
-		n := entry(p.arena.Words(to, len(e)))
-		copy(n, e)
-		n.setSynced(copyCounter(&p.arena, &old, e.synced()))
-		n.setPending(copyCounter(&p.arena, &old, e.pending()))
-		p.table.Insert(oldTable.HashAt(i), to)
-		moved[at] = to
-	}
-	for i, r := range p.dirty {
-		p.dirty[i] = moved[r]
-	}
-	for i, r := range p.parked {
-		p.parked[i] = moved[r]
-	}
-	old.Drop()
-	oldTable.Drop()
 }

@@ -2,6 +2,7 @@ package syncer
 
 import (
 	"time"
+
 	"twotier/internal/slab"
 )
 
@@ -18,17 +19,17 @@ func (c *Counter) Held(ns, key []byte) (h Held) {
 	c.locate(&t, &Check{NS: ns, Key: key})
 	t.p.mu.Lock()
 	defer t.p.mu.Unlock()
-	r := t.p.find(t.hash, t.ns, key)
+	r := t.p.keys.find(t.hash, t.ns, key)
 	if r == 0 {
 		return h
 	}
-	e := t.p.entry(r)
+	e := t.p.keys.entry(r)
 	h = Held{Found: true, Warm: t.p.warm(e), Clean: evictable(e), Synced: map[[2]int64]int64{}, Pending: map[[2]int64]int64{}}
-	t.sp.ladder.Each(t.p.syncedOf(e), func(level int, idx, n int64) bool {
+	t.sp.ladder.Each(t.p.keys.synced(e), func(level int, idx, n int64) bool {
 		h.Synced[[2]int64{int64(level), idx}] += n
 		return true
 	})
-	t.sp.ladder.Each(t.p.pendingOf(e), func(level int, idx, n int64) bool {
+	t.sp.ladder.Each(t.p.keys.pending(e), func(level int, idx, n int64) bool {
 		h.Pending[[2]int64{int64(level), idx}] += n
 		return true
 	})
@@ -40,14 +41,9 @@ func (c *Counter) PendingFound() (found, kept int64) {
 	for i := range c.parts {
 		p := &c.parts[i]
 		p.mu.Lock()
-		kept += p.pendingBuckets
-		for i := range p.table.Slots() {
-			at := p.table.At(i)
-			if at == 0 {
-				continue
-			}
-			e := p.entry(at)
-			c.spaces[e.space()].ladder.Each(p.pendingOf(e), func(int, int64, int64) bool {
+		kept += p.keys.pendingBuckets
+		for _, e := range p.keys.all() {
+			p.keys.ladder(e).Each(p.keys.pending(e), func(int, int64, int64) bool {
 				found++
 				return true
 			})

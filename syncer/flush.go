@@ -3,6 +3,7 @@ package syncer
 import (
 	"slices"
 	"time"
+
 	"twotier/internal/arena"
 )
 
@@ -103,7 +104,7 @@ func (c *Counter) cutMeeting(p *partition, now time.Time) *Round {
 
 // verifyDue reports whether the store should be asked if it still has everything, and what others did.
 func (c *Counter) verifyDue(p *partition, now time.Time) bool {
-	return p.table.Len() > 0 && now.Sub(p.verified) >= c.opt.VerifyInterval || p.failing || p.suspect || p.lossSeen
+	return p.keys.table.Len() > 0 && now.Sub(p.verified) >= c.opt.VerifyInterval || p.failing || p.suspect || p.lossSeen
 }
 
 // full reports whether a round is as large as one may be.
@@ -122,7 +123,7 @@ func (c *Counter) takeExact(p *partition, r *Round) {
 	}
 	p.exact = false
 	for name, w := range p.wants {
-		switch at := p.find(w.hash, w.ns, w.key); {
+		switch at := p.keys.find(w.hash, w.ns, w.key); {
 		case !w.exact:
 		case c.full(r):
 			p.exact = true
@@ -130,7 +131,7 @@ func (c *Counter) takeExact(p *partition, r *Round) {
 		case !w.waited():
 			delete(p.wants, name)
 		case at != 0:
-			e := p.entry(at)
+			e := p.keys.entry(at)
 			p.parked = slices.DeleteFunc(p.parked, func(o arena.Ref) bool { return o == at })
 			c.takeKey(p, r, at, e, true)
 		default:
@@ -171,7 +172,7 @@ func (c *Counter) takeKey(p *partition, r *Round, at arena.Ref, e entry, load bo
 	k.Reset = e.has(flagReset)
 	e.drop(flagReset)
 	e.set(flagBusy)
-	pending, synced := p.pendingOf(e), p.syncedOf(e)
+	pending, synced := p.keys.pending(e), p.keys.synced(e)
 	first, fresh, known := len(r.buckets), false, false
 	l.Each(pending, func(level int, idx, n int64) bool {
 		r.buckets = append(r.buckets, Bucket{Level: uint8(level), Index: idx, N: n})
@@ -183,7 +184,7 @@ func (c *Counter) takeKey(p *partition, r *Round, at arena.Ref, e entry, load bo
 	})
 	if l.Buckets(pending) > len(r.buckets)-first {
 		for level := range l.Len() {
-			if idx, owed := p.owes(e, l, level); owed {
+			if idx, owed := p.keys.unsentZero(e, l, level); owed {
 				r.buckets = append(r.buckets, Bucket{Level: uint8(level), Index: idx})
 			}
 		}
@@ -213,7 +214,7 @@ func (c *Counter) takeParked(p *partition, r *Round) {
 		last := len(p.parked) - 1
 		at := p.parked[last]
 		p.parked = p.parked[:last]
-		c.takeKey(p, r, at, p.entry(at), false)
+		c.takeKey(p, r, at, p.keys.entry(at), false)
 	}
 }
 
@@ -221,13 +222,13 @@ func (c *Counter) takeParked(p *partition, r *Round) {
 func (p *partition) unpark() {
 	if p.flight != nil {
 		for i := range p.flight.Keys {
-			if at := p.flight.Keys[i].ref; at != 0 && p.entry(at).has(flagParked) {
+			if at := p.flight.Keys[i].ref; at != 0 && p.keys.entry(at).has(flagParked) {
 				p.parked = append(p.parked, at)
 			}
 		}
 	}
 	for _, r := range p.parked {
-		e := p.entry(r)
+		e := p.keys.entry(r)
 		e.drop(flagParked)
 		p.enlist(r, e)
 	}

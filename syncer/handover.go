@@ -112,8 +112,8 @@ func (c *Counter) Cede(ctx context.Context, partition int) error {
 		p.mu.Lock()
 		if first && p.mode == modeOwn {
 			p.mode = modeMoving
-			p.suspect = p.met && p.table.Len() > 0 // what it has lost must be restored by who knows it
-			p.wake()                               // those who wait for a load find another partition
+			p.suspect = p.met && p.keys.table.Len() > 0 // what it has lost must be restored by who knows it
+			p.wake()                                    // those who wait for a load find another partition
 		}
 		if p.mode != modeMoving {
 			p.mu.Unlock()
@@ -147,7 +147,7 @@ func (p *partition) sealable(patient bool) bool {
 	if p.sent || p.republish != nil || len(p.held) > 0 {
 		return false
 	}
-	return !patient || p.degraded() || !p.suspect && p.pendingBuckets == 0 && p.flight == nil && len(p.queue) == 0 && !p.isDirty()
+	return !patient || p.degraded() || !p.suspect && p.keys.pendingBuckets == 0 && p.flight == nil && len(p.queue) == 0 && !p.isDirty()
 }
 
 // seal cuts all that is pending into rounds. It reports true.
@@ -207,14 +207,14 @@ func (c *Counter) cutAll(p *partition) (rounds []*Round) {
 // without takes what a round adds out of what is pending, for a moment.
 func (c *Counter) without(p *partition, r *Round) {
 	c.eachPending(p, r, func(e entry, l *leaparray.Ladder, b *Bucket) {
-		p.takeBack(e, l, b)
+		p.keys.subtractPending(e, l, b)
 	})
 }
 
 // with counts what a round adds as pending.
 func (c *Counter) with(p *partition, r *Round) {
 	c.eachPending(p, r, func(e entry, l *leaparray.Ladder, b *Bucket) {
-		p.addPending(e, l, int(b.Level), b.Index, b.N)
+		p.keys.addPending(e, l, int(b.Level), b.Index, b.N)
 	})
 }
 
@@ -229,8 +229,8 @@ func (c *Counter) eachPending(p *partition, r *Round, fn func(e entry, l *leapar
 		if at == 0 {
 			at = c.makeEntry(p, c.hash(k.NS, k.Key), k.NS, k.Key)
 		}
-		e := p.entry(at)
-		l := c.spaces[e.space()].ladder
+		e := p.keys.entry(at)
+		l := p.keys.ladder(e)
 		for j := range k.Adds {
 			fn(e, l, &k.Adds[j])
 		}
@@ -242,7 +242,7 @@ func (c *Counter) detach(p *partition, r *Round) {
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		if at := c.entryOf(p, k); at != 0 {
-			p.entry(at).drop(flagBusy)
+			p.keys.entry(at).drop(flagBusy)
 		}
 		k.ref, k.hash = 0, c.hash(k.NS, k.Key)
 	}
@@ -255,10 +255,10 @@ func (c *Counter) attach(p *partition, r *Round) {
 		if k.Forgotten {
 			continue
 		}
-		if k.ref = p.find(k.hash, k.NS, k.Key); k.ref == 0 {
+		if k.ref = p.keys.find(k.hash, k.NS, k.Key); k.ref == 0 {
 			k.ref = c.makeEntry(p, k.hash, k.NS, k.Key)
 		}
-		p.entry(k.ref).set(flagBusy)
+		p.keys.entry(k.ref).set(flagBusy)
 	}
 }
 
@@ -267,14 +267,14 @@ func (c *Counter) entryOf(p *partition, k *KeyRound) arena.Ref {
 	if k.ref != 0 {
 		return k.ref
 	}
-	return p.find(c.hash(k.NS, k.Key), k.NS, k.Key)
+	return p.keys.find(c.hash(k.NS, k.Key), k.NS, k.Key)
 }
 
 // makeEntry makes a cold entry, whatever the budget says.
 func (c *Counter) makeEntry(p *partition, hash uint32, ns, key []byte) arena.Ref {
 	sp := c.space(ns)
-	at := p.insert(hash, ns, key, sp, c.spaces[sp].ladder.Len())
-	e := p.entry(at)
+	at := p.keys.insert(hash, ns, key, sp, c.spaces[sp].ladder.Len())
+	e := p.keys.entry(at)
 	e.setUsed(c.seconds(c.opt.Now()))
 	e.set(flagCold)
 	return at
@@ -289,11 +289,11 @@ func (c *Counter) Release(partition int) error {
 	if p.sealed == nil {
 		return fmt.Errorf("partition %d: it was not ceded", partition)
 	}
-	p.forgetKeys()
-	p.table.Drop()
-	p.arena.Drop()
+	p.keys.uncount()
+	p.keys.table.Drop()
+	p.keys.arena.Drop()
 	p.dirty, p.firstDirty, p.parked, p.adopted, p.shared = nil, 0, nil, nil, nil
-	p.pendingBuckets = 0
+	p.keys.pendingBuckets = 0
 	p.cut, p.covered, p.batches, p.drawing = p.drawn, p.drawn, nil, false
 	p.parkedSince, p.adoptedSince = time.Time{}, time.Time{}
 	p.adoptedKeys = 0

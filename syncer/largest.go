@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
 	"twotier/internal/arena"
 )
 
@@ -51,9 +52,9 @@ func (c *Counter) takeLargest(p *partition, r *Round) {
 	p.weighed += len(some)
 	found := p.lane.weighed[:0]
 	for part := range slices.Chunk(some, touchAtOnce) {
-		p.touch(part)
+		p.keys.touch(part)
 		for _, at := range part {
-			if n := c.weigh(p, p.entry(at)); n > 1 {
+			if n := p.keys.weigh(p.keys.entry(at)); n > 1 {
 				found = append(found, weighed{at, n})
 			}
 		}
@@ -64,23 +65,17 @@ func (c *Counter) takeLargest(p *partition, r *Round) {
 		if c.full(r) {
 			return
 		}
-		e := p.entry(w.at)
+		e := p.keys.entry(w.at)
 		c.takeKey(p, r, w.at, e, e.has(flagCold))
 	}
 }
 
 // weigh is how much is pending of an entry that may be taken.
-func (c *Counter) weigh(p *partition, e entry) (n int64) {
+func (s *keyspace) weigh(e entry) (n int64) {
 	if e.has(flagBusy|flagParked) || !e.hasPending() {
 		return 0
 	}
-	l := c.spaces[e.space()].ladder
-	l.Each(p.pendingOf(e), func(level int, _, d int64) bool {
-		if level == l.Len()-1 {
-			n += d
-		}
-		return true
-	})
+	n = coarsestSum(s.ladder(e), s.pending(e))
 	return max(n, -n)
 }
 

@@ -3,6 +3,7 @@ package syncer
 import (
 	"slices"
 	"time"
+
 	"twotier/internal/arena"
 )
 
@@ -58,8 +59,8 @@ func (c *Counter) takeWants(p *partition, r *Round) (unknown bool) {
 		if w.exact {
 			continue
 		}
-		if at := p.find(w.hash, w.ns, w.key); at != 0 {
-			e := p.entry(at)
+		if at := p.keys.find(w.hash, w.ns, w.key); at != 0 {
+			e := p.keys.entry(at)
 			if p.changing(at, e) {
 				continue
 			}
@@ -146,7 +147,7 @@ func (c *Counter) takeLoads(p *partition, r *Round) {
 // takeLoad takes over what the store holds of one key.
 func (c *Counter) takeLoad(p *partition, k *KeyRound, w *want, sec uint32) {
 	c.loads.Add(1)
-	at := p.find(k.hash, k.NS, k.Key)
+	at := p.keys.find(k.hash, k.NS, k.Key)
 	switch {
 	case k.Err != nil:
 		w.tell(k.Err, absence{})
@@ -161,14 +162,14 @@ func (c *Counter) takeLoad(p *partition, k *KeyRound, w *want, sec uint32) {
 			w.tell(err, absence{})
 			return
 		}
-		at = p.insert(k.hash, k.NS, k.Key, i, levels)
+		at = p.keys.insert(k.hash, k.NS, k.Key, i, levels)
 	}
-	e := p.entry(at)
+	e := p.keys.entry(at)
 	e.setUsed(sec)
 	if e.synced() == 0 && !c.pool.Fits(arena.MinChunkWords) {
 		p.evictOne(sec, anySpace) // what the store holds of this key needs room, too
 	}
-	p.takeLoaded(e, c.spaces[e.space()].ladder, k.Loaded)
+	p.takeLoaded(e, p.keys.ladder(e), k.Loaded)
 	if e.has(flagShared) {
 		p.sharedRead(e)
 	}

@@ -41,13 +41,13 @@ func (c *Counter) Page(partition int, cursor uint64, budget int) (h *Handover, n
 		h.Rounds = append(h.Rounds, r)
 		budget -= r.size()
 	}
-	slots := uint64(p.table.Slots())
+	slots := uint64(p.keys.table.Slots())
 	for ; cursor < rounds+slots && budget > 0; cursor++ {
-		at := p.table.At(int(cursor - rounds))
+		at := p.keys.table.At(int(cursor - rounds))
 		if at == 0 {
 			continue
 		}
-		e := p.entry(at)
+		e := p.keys.entry(at)
 		if k, ok := c.stateOf(p, e); ok {
 			h.Keys = append(h.Keys, k)
 			budget -= k.size()
@@ -64,13 +64,13 @@ func (c *Counter) Page(partition int, cursor uint64, budget int) (h *Handover, n
 func (c *Counter) stateOf(p *partition, e entry) (k KeyState, ok bool) {
 	idle := e.idle(c.seconds(c.opt.Now()))
 	k.Cold = !p.warm(e) || p.heard.atLeast(p.read) != p.heard // others may have counted it since
-	if !p.suspect && idle > hotIdle && p.bytes() > coldBytes || k.Cold && e.synced() == 0 {
+	if !p.suspect && idle > hotIdle && p.keys.bytes() > coldBytes || k.Cold && e.synced() == 0 {
 		return k, false
 	}
 	ns, key := e.name()
 	k.NS, k.Key = slices.Clone(ns), slices.Clone(key)
-	l := c.spaces[e.space()].ladder
-	l.EachKept(p.syncedOf(e), func(level int, idx, n int64) bool {
+	l := p.keys.ladder(e)
+	l.EachKept(p.keys.synced(e), func(level int, idx, n int64) bool {
 		k.Buckets = append(k.Buckets, Bucket{Level: uint8(level), Index: idx, N: n})
 		return true
 	})

@@ -79,12 +79,12 @@ func (t *topper) scan(p *partition, at int) (more bool) {
 	if p.mode == modeForeign {
 		return false // others tell of those
 	}
-	for i := at; i < min(at+sweepSlots, p.table.Slots()); i++ {
-		if r := p.table.At(i); r != 0 {
-			t.add(p, p.entry(r))
+	for i := at; i < min(at+sweepSlots, p.keys.table.Slots()); i++ {
+		if r := p.keys.table.At(i); r != 0 {
+			t.add(p, p.keys.entry(r))
 		}
 	}
-	return at+sweepSlots < p.table.Slots()
+	return at+sweepSlots < p.keys.table.Slots()
 }
 
 func (t *topper) add(p *partition, e entry) {
@@ -92,7 +92,7 @@ func (t *topper) add(p *partition, e entry) {
 	if t.window > sp.ladder.Span() {
 		return
 	}
-	v := leaparray.View{Ladder: sp.ladder, A: p.syncedOf(e), B: p.pendingOf(e)}
+	v := leaparray.View{Ladder: sp.ladder, A: p.keys.synced(e), B: p.keys.pending(e)}
 	est, ok := v.Count(t.window, t.now, true)
 	if !ok || est.Count <= t.least {
 		return
@@ -176,9 +176,8 @@ func (p *partition) forget(r arena.Ref, e entry, hash uint32, l *leaparray.Ladde
 		p.parked = slices.DeleteFunc(p.parked, func(o arena.Ref) bool { return o == r })
 	}
 	e.drop(flagBusy | flagRenew | flagParked)
-	p.clearPending(e, l)
-	releaseCounter(&p.arena, e.synced())
-	e.setSynced(0)
+	p.keys.clearPending(e, l)
+	p.keys.dropSynced(e)
 	p.setWarm(e)
 	e.set(flagReset)
 	p.enlist(r, e)

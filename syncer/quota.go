@@ -53,12 +53,3 @@ func (c *Counter) warnFull(text string, args ...any) {
 		c.opt.Logger.Warn(text, args...)
 	}
 }
-
-// forgetKeys takes all keys of a partition out of the accounts of their namespaces.
-func (p *partition) forgetKeys() {
-	for i := range p.table.Slots() {
-		if at := p.table.At(i); at != 0 {
-			p.c.spaces[p.entry(at).space()].keys.Add(-1)
-		}
-	}
-}

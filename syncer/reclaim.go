@@ -2,6 +2,7 @@ package syncer
 
 import (
 	"slices"
+
 	"twotier/internal/arena"
 )
 
@@ -35,17 +36,17 @@ func (c *Counter) reclaim() {
 		return
 	}
 	p.mu.Lock()
-	before := p.arena.Total()
-	age := p.medianAge(sec)
+	before := p.keys.arena.Total()
+	age := p.keys.medianAge(sec)
 	if !p.keepsAll() {
-		p.arena.Evacuate(2 * min(need, above)) // about half of it is moved elsewhere
+		p.keys.arena.Evacuate(2 * min(need, above)) // about half of it is moved elsewhere
 	}
 	p.mu.Unlock()
 	c.vacate(p, age)
 	p.mu.Lock()
-	p.table.Shrink()
-	if p.arena.Total() >= before {
-		p.sparedUntil = sec + sparedFor
+	p.keys.table.Shrink()
+	if p.keys.arena.Total() >= before {
+		p.keys.sparedUntil = sec + sparedFor
 	}
 	p.mu.Unlock()
 }
@@ -55,7 +56,7 @@ func (c *Counter) largest(sec uint32) (most *partition, above int) {
 	for i := range c.parts {
 		p := &c.parts[i]
 		p.mu.Lock()
-		if size := p.size() - c.share; size > above && sec >= p.sparedUntil {
+		if size := p.keys.words() - c.share; size > above && sec >= p.keys.sparedUntil {
 			most, above = p, size
 		}
 		p.mu.Unlock()
@@ -64,12 +65,12 @@ func (c *Counter) largest(sec uint32) (most *partition, above int) {
 }
 
 // medianAge is how long ago half of the entries were used, in seconds, by a sample. The partition is locked.
-func (p *partition) medianAge(sec uint32) uint32 {
+func (s *keyspace) medianAge(sec uint32) uint32 {
 	ages := make([]uint32, 0, ageSample)
-	for range min(p.table.Slots(), 4*ageSample) {
-		p.hand = (p.hand + 1) % p.table.Slots()
-		if at := p.table.At(p.hand); at != 0 {
-			ages = append(ages, p.entry(at).idle(sec))
+	for range min(s.table.Slots(), 4*ageSample) {
+		s.evictSlot = (s.evictSlot + 1) % s.table.Slots()
+		if at := s.table.At(s.evictSlot); at != 0 {
+			ages = append(ages, s.entry(at).idle(sec))
 		}
 	}
 	if len(ages) == 0 {
@@ -90,39 +91,40 @@ func (c *Counter) vacate(p *partition, age uint32) {
 func (c *Counter) vacateSome(p *partition, at int, age uint32) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.keepsAll() || p.arena.Evacuating() == 0 {
+	if p.keepsAll() || p.keys.arena.Evacuating() == 0 {
 		return false
 	}
 	sec := c.seconds(c.opt.Now())
-	for i := at; i < min(at+sweepSlots, p.table.Slots()); i++ {
-		r := p.table.At(i)
+	for i := at; i < min(at+sweepSlots, p.keys.table.Slots()); i++ {
+		r := p.keys.table.At(i)
 		if r == 0 {
 			continue
 		}
-		e := p.entry(r)
-		if !p.arena.MustMove(r) && !p.arena.MustMove(e.synced()) && !p.arena.MustMove(e.pending()) {
+		e := p.keys.entry(r)
+		if !p.keys.arena.MustMove(r) && !p.keys.arena.MustMove(e.synced()) && !p.keys.arena.MustMove(e.pending()) {
 			continue
 		}
 		if e.idle(sec) >= age && evictable(e) && !e.has(flagLimit) {
-			p.drop(p.table.HashAt(i), r)
-			p.evictions++
+			p.keys.drop(p.keys.table.HashAt(i), r)
+			p.keys.evicted++
 			i-- // another slot may have moved here
 			continue
 		}
-		p.moveOut(i, r, e)
+		p.keys.evacuate(i, r, e)
 	}
-	return at+sweepSlots < p.table.Slots()
+	return at+sweepSlots < p.keys.table.Slots()
 }
 
-// moveOut moves what belongs to an entry to other chunks, and the entry itself unless others know where it is.
-func (p *partition) moveOut(slot int, r arena.Ref, e entry) {
-	e.setSynced(evacuateCounter(&p.arena, e.synced()))
-	e.setPending(evacuateCounter(&p.arena, e.pending()))
-	if !p.arena.MustMove(r) || e.has(flagDirty|flagBusy|flagParked|flagShared) {
+// evacuate moves what belongs to an entry to other chunks, and the entry itself unless others know
+// where it is.
+func (s *keyspace) evacuate(slot int, r arena.Ref, e entry) {
+	e.setSynced(evacuateCounter(&s.arena, e.synced()))
+	e.setPending(evacuateCounter(&s.arena, e.pending()))
+	if !s.arena.MustMove(r) || e.has(flagDirty|flagBusy|flagParked|flagShared) {
 		return
 	}
-	to := p.arena.Alloc(len(e))
-	copy(p.arena.Words(to, len(e)), e)
-	p.table.Replace(slot, to)
-	p.arena.Release(r, len(e))
+	to := s.arena.Alloc(len(e))
+	copy(s.arena.Words(to, len(e)), e)
+	s.table.Replace(slot, to)
+	s.arena.Release(r, len(e))
 }

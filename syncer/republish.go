@@ -2,6 +2,7 @@ package syncer
 
 import (
 	"slices"
+
 	"twotier/internal/arena"
 )
 
@@ -68,12 +69,8 @@ func (p *partition) newName() { p.writer, p.seq, p.acked = newWriter(), 0, 0 }
 
 // known returns the entries of which something is known that the store had.
 func (p *partition) known() (refs []arena.Ref) {
-	for i := range p.table.Slots() {
-		at := p.table.At(i)
-		if at == 0 {
-			continue
-		}
-		if p.entry(at).synced() != 0 {
+	for at, e := range p.keys.all() {
+		if e.synced() != 0 {
 			refs = append(refs, at)
 		}
 	}
@@ -100,10 +97,10 @@ func (c *Counter) cutRepublish(p *partition) *Round {
 			continue
 		}
 		at := rp.refs[rp.next]
-		e := p.entry(at)
+		e := p.keys.entry(at)
 		ns, key := e.name()
 		k := c.addKnown(p, r, ns, key, at)
-		c.spaces[e.space()].ladder.EachKept(p.syncedOf(e), func(level int, idx, n int64) bool {
+		p.keys.ladder(e).EachKept(p.keys.synced(e), func(level int, idx, n int64) bool {
 			r.buckets = append(r.buckets, Bucket{Level: uint8(level), Index: idx, N: n})
 			return true
 		})
@@ -167,18 +164,18 @@ func (c *Counter) takeRestored(p *partition, r *Round) {
 		}
 		at := k.ref
 		if at == 0 {
-			at = p.find(k.hash, k.NS, k.Key)
+			at = p.keys.find(k.hash, k.NS, k.Key)
 		}
 		if at == 0 {
 			continue
 		}
-		e := p.entry(at)
+		e := p.keys.entry(at)
 		if e.has(flagReset) {
 			continue // it was forgotten meanwhile: the next round deletes it
 		}
 		for j := range k.Adds {
 			b := &k.Adds[j]
-			p.setSynced(e, c.spaces[e.space()].ladder, int(b.Level), b.Index, b.Stored)
+			p.keys.setSynced(e, p.keys.ladder(e), int(b.Level), b.Index, b.Stored)
 		}
 	}
 }

@@ -93,7 +93,7 @@ func (c *Counter) Confirm(ctx context.Context, id string, ack Ack) error {
 	k.letGo(id)
 	for i := range k.targets {
 		t := &k.targets[i]
-		if t.p.find(t.hash, t.ns, t.check.Key) == 0 {
+		if t.p.keys.find(t.hash, t.ns, t.check.Key) == 0 {
 			c.makeEntry(t.p, t.hash, t.ns, t.check.Key) // it was promised
 		}
 	}

@@ -254,8 +254,8 @@ func (w *turn) admits(t *target) bool {
 		return true
 	}
 	class := newKey
-	if r := t.p.find(t.hash, t.ns, t.check.Key); r != 0 {
-		if t.p.entry(r).has(flagDirty | flagParked) {
+	if r := t.p.keys.find(t.hash, t.ns, t.check.Key); r != 0 {
+		if t.p.keys.entry(r).has(flagDirty | flagParked) {
 			return true
 		}
 		if class = knownKey; m.open(class) {

@@ -134,7 +134,7 @@ func (p *partition) giveBack(r *Round) {
 		if at == 0 {
 			continue
 		}
-		e := p.entry(at)
+		e := p.keys.entry(at)
 		e.drop(flagBusy)
 		if e.has(flagParked) {
 			p.parked = append(p.parked, at)
@@ -199,7 +199,7 @@ func (c *Counter) settleKey(p *partition, r *Round, k *KeyRound, sec uint32) {
 		c.takeLoad(p, k, w, sec)
 		return
 	}
-	e := p.entry(k.ref)
+	e := p.keys.entry(k.ref)
 	if e.synced() == 0 && !c.pool.Fits(arena.MinChunkWords) {
 		p.evictOne(sec, anySpace) // what the store now holds of this key needs room here, too
 	}
@@ -208,12 +208,12 @@ func (c *Counter) settleKey(p *partition, r *Round, k *KeyRound, sec uint32) {
 		c.park(p, k, e, w)
 		return
 	}
-	l := c.spaces[e.space()].ladder
+	l := p.keys.ladder(e)
 	gone := false
 	for i := range k.Adds {
 		b := &k.Adds[i]
-		p.takeBack(e, l, b)
-		expected := b.N + l.Sum(p.syncedOf(e), int(b.Level), b.Index, b.Index)
+		p.keys.subtractPending(e, l, b)
+		expected := b.N + l.Sum(p.keys.synced(e), int(b.Level), b.Index, b.Index)
 		gone = gone || b.Stored < expected
 		if k.Load {
 			continue
@@ -222,7 +222,7 @@ func (c *Counter) settleKey(p *partition, r *Round, k *KeyRound, sec uint32) {
 			// Somebody else counts this key, or it was deleted: what else is in the store is not known any more.
 			e.setGen(p.gen - 1)
 		}
-		p.setSynced(e, l, int(b.Level), b.Index, min(b.Stored, mostStored))
+		p.keys.setSynced(e, l, int(b.Level), b.Index, min(b.Stored, mostStored))
 	}
 	if gone {
 		e.set(flagRenew)
@@ -237,28 +237,12 @@ func (c *Counter) settleKey(p *partition, r *Round, k *KeyRound, sec uint32) {
 		}
 	}
 	w.tell(nil, absence{})
-	p.tidyPending(e, l, len(k.Adds))
+	p.keys.tidyPending(e, l, len(k.Adds))
 	if e.has(flagParked) {
 		e.drop(flagParked)
 		if e.hasPending() || e.has(flagReset|flagRenew) {
 			p.enlist(k.ref, e)
 		}
-	}
-}
-
-// tidyPending gives the memory of a pending counter back once nothing is in it but what was flushed, which are so many buckets.
-func (p *partition) tidyPending(e entry, l *leaparray.Ladder, flushed int) {
-	pending := p.pendingOf(e)
-	keep := false
-	l.Each(pending, func(int, int64, int64) bool {
-		keep = true
-		return false
-	})
-	for level := 0; !keep && l.Buckets(pending) > flushed && level < l.Len(); level++ {
-		_, keep = p.owes(e, l, level)
-	}
-	if !keep {
-		p.dropPending(e)
 	}
 }
 
@@ -268,15 +252,7 @@ const mostStored = 1 << 60
 
 // takeLoaded makes synced exactly what the store holds.
 func (p *partition) takeLoaded(e entry, l *leaparray.Ladder, loaded []Bucket) {
-	releaseCounter(&p.arena, e.synced())
-	e.setSynced(0)
-	for i := range loaded {
-		b := &loaded[i]
-		if int(b.Level) >= l.Len() {
-			continue
-		}
-		p.setSynced(e, l, int(b.Level), b.Index, min(b.N, mostStored))
-	}
+	p.keys.replaceSynced(e, l, loaded)
 	p.setWarm(e)
 }
 

@@ -42,9 +42,9 @@ func (c *Counter) Share(ns, key []byte, on bool) error {
 		p.shared = append(p.shared, sharedKey{hash: t.hash, ns: bytes.Clone(t.ns), key: bytes.Clone(key)})
 	case !on && i >= 0:
 		p.shared = slices.Delete(p.shared, i, i+1)
-		if at := p.find(t.hash, t.ns, key); at != 0 {
+		if at := p.keys.find(t.hash, t.ns, key); at != 0 {
 			// Rounds of shared keys alone are quiet. One that is not tells whoever decides about the key from now on.
-			e := p.entry(at)
+			e := p.keys.entry(at)
 			e.drop(flagShared)
 			e.set(flagRenew)
 			p.enlist(at, e)
@@ -60,11 +60,11 @@ func (c *Counter) takeShared(p *partition) {
 	}
 	for i := range p.shared {
 		k := &p.shared[i]
-		at := p.find(k.hash, k.ns, k.key)
+		at := p.keys.find(k.hash, k.ns, k.key)
 		if at == 0 { // it was reset, or the partition has changed hands
 			at = c.makeEntry(p, k.hash, k.ns, k.key)
 		}
-		e := p.entry(at)
+		e := p.keys.entry(at)
 		e.set(flagShared)
 		p.enlist(at, e)
 	}
@@ -138,12 +138,12 @@ func (c *Counter) Drop(ctx context.Context, ns, key []byte) error {
 	p := t.p
 	for {
 		p.mu.Lock()
-		at := p.find(t.hash, t.ns, key)
+		at := p.keys.find(t.hash, t.ns, key)
 		if at == 0 || p.mode == modeOwn {
 			p.mu.Unlock()
 			return nil
 		}
-		e := p.entry(at)
+		e := p.keys.entry(at)
 		if !p.underWay(t.hash, e) {
 			shared := e.has(flagShared)
 			p.forget(at, e, t.hash, t.sp.ladder)

@@ -47,41 +47,40 @@ func (c *Counter) sweep(p *partition, at int) bool {
 	}
 	now := c.opt.Now()
 	sec := c.seconds(now)
-	for i := at; i < min(at+sweepSlots, p.table.Slots()); i++ {
-		r := p.table.At(i)
+	for i := at; i < min(at+sweepSlots, p.keys.table.Slots()); i++ {
+		r := p.keys.table.At(i)
 		if r == 0 {
 			continue
 		}
-		e := p.entry(r)
+		e := p.keys.entry(r)
 		sp := c.spaces[e.space()]
 		if int64(e.idle(sec))*1000 <= sp.ladder.FineSpan() || e.has(flagBusy) {
 			continue
 		}
-		c.forgetExpired(p, e, sp.ladder, now)
+		p.keys.forgetExpired(e, sp.ladder, now)
 		if evictable(e) && e.synced() == 0 {
-			p.drop(p.table.HashAt(i), r)
+			p.keys.drop(p.keys.table.HashAt(i), r)
 			i-- // another slot may have moved here
 		}
 	}
-	return at+sweepSlots < p.table.Slots()
+	return at+sweepSlots < p.keys.table.Slots()
 }
 
 // forgetExpired drops what is known of an idle entry once all of it has left every window that ends now. Until then
 // every level stays as it is: one that had lost buckets by age, not because newer ones came, would not show it, and a late
 // window would read it as if nothing had been counted. What the store does not have can't be read back for a window that
 // ends as late as an event may be, so it stays for another span.
-func (c *Counter) forgetExpired(p *partition, e entry, l *leaparray.Ladder, now int64) {
+func (s *keyspace) forgetExpired(e entry, l *leaparray.Ladder, now int64) {
 	coarsest := l.Len() - 1
 	oldest := (l.Stamp(now)[coarsest] - l.Keep(coarsest)) * l.Width(coarsest)
-	last := max(newest(p.syncedOf(e), l), newest(p.pendingOf(e), l))
+	last := max(newest(s.synced(e), l), newest(s.pending(e), l))
 	if e.hasPending() && !e.has(flagBusy) && last < oldest-l.Span() {
-		before := p.pendingBuckets
-		p.clearPending(e, l)
-		p.expired += before - p.pendingBuckets
+		before := s.pendingBuckets
+		s.clearPending(e, l)
+		s.expired += before - s.pendingBuckets
 	}
 	if e.synced() != 0 && last < oldest && evictable(e) {
-		releaseCounter(&p.arena, e.synced())
-		e.setSynced(0)
+		s.dropSynced(e)
 	}
 }
 

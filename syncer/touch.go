@@ -11,29 +11,29 @@ const touchAtOnce = 512
 
 // touch reads a word of each entry, and then of what they refer to. The partition is locked, and keeps the sum only so that the
 // reads are not optimized away.
-func (p *partition) touch(refs []arena.Ref) {
+func (s *keyspace) touch(refs []arena.Ref) {
 	sum := uint64(0)
 	for _, r := range refs {
 		if r != 0 {
-			sum += p.arena.Tail(r)[2]
+			sum += s.arena.Tail(r)[2]
 		}
 	}
 	for _, r := range refs {
 		if r == 0 {
 			continue
 		}
-		e := entry(p.arena.Tail(r))
+		e := entry(s.arena.Tail(r))
 		sum += e[e.inlineAt()]
-		if s := e.synced(); s != 0 {
-			sum += p.arena.Tail(s)[0]
+		if at := e.synced(); at != 0 {
+			sum += s.arena.Tail(at)[0]
 		}
 	}
-	p.touched = sum
+	s.touched = sum
 }
 
 // touchDirty touches the next entries of the dirty list.
 func (p *partition) touchDirty() {
-	p.touch(p.dirty[p.firstDirty:min(len(p.dirty), p.firstDirty+touchAtOnce)])
+	p.keys.touch(p.dirty[p.firstDirty:min(len(p.dirty), p.firstDirty+touchAtOnce)])
 }
 
 // touchKeys touches what keys of a round refer to.
@@ -42,5 +42,5 @@ func (p *partition) touchKeys(keys []KeyRound) {
 	for i := range keys[:min(len(keys), touchAtOnce)] {
 		refs = append(refs, keys[i].ref)
 	}
-	p.touch(refs)
+	p.keys.touch(refs)
 }

@@ -121,21 +121,10 @@ func (w *want) tell(err error, a absence) {
 	}
 }
 
-// dropsKept is how many of the keys that were dropped last a partition remembers.
-const dropsKept = 64
-
 // absent says that the store has nothing of a key, as of now.
-func (p *partition) absent() absence { return absence{known: true, gen: p.gen, drops: p.drops} }
+func (p *partition) absent() absence { return absence{known: true, gen: p.gen, drops: p.keys.drops.n} }
 
 // stillAbsent reports whether that holds for a key that is not in memory.
 func (p *partition) stillAbsent(a absence, hash uint32) bool {
-	if !a.known || a.gen != p.gen || p.doubt || p.drops-a.drops > dropsKept {
-		return false
-	}
-	for n := a.drops; n < p.drops; n++ {
-		if p.dropped[n%dropsKept] == hash {
-			return false
-		}
-	}
-	return true
+	return a.known && a.gen == p.gen && !p.doubt && !p.keys.drops.mayHave(hash, a.drops)
 }

@@ -129,7 +129,7 @@ func (t *target) take(w *want) error {
 
 // known reports whether the target needs no load. Its partition is locked.
 func (t *target) known() bool {
-	r := t.p.find(t.hash, t.ns, t.check.Key)
+	r := t.p.keys.find(t.hash, t.ns, t.check.Key)
 	if r == 0 {
 		t.absent = t.p.stillAbsent(t.absence, t.hash)
 		return t.absent || t.blind
@@ -137,7 +137,7 @@ func (t *target) known() bool {
 	if t.blind {
 		return true
 	}
-	e := t.p.entry(r)
+	e := t.p.keys.entry(r)
 	switch {
 	case e.has(flagShared):
 		return t.loaded && t.p.told(e) || t.p.warm(e) && t.p.sharedRecent(t)

@@ -29,9 +29,11 @@ func mutants() []mutant {
 		},
 		{
 			name: "a new owner merges by max", file: "syncer/handover.go",
-			old: "\t\tp.addPending(e, l, int(b.Level), b.Index, b.N)\n",
-			new: "\t\tif had := l.Sum(p.pendingOf(e), int(b.Level), b.Index, b.Index); b.N > had {\n" +
-				"\t\t\tp.addPending(e, l, int(b.Level), b.Index, b.N-had)\n\t\t}\n", kind: "everything",
+			old: "\t\tp.keys.addPending(e, l, int(b.Level), b.Index, b.N)\n",
+			new: "\t\thad := l.Sum(p.keys.pending(e), int(b.Level), b.Index, b.Index)\n" +
+				"\t\tif b.N > had {\n" +
+				"\t\t\tp.keys.addPending(e, l, int(b.Level), b.Index, b.N-had)\n\t\t}\n",
+			kind: "everything",
 		},
 		{
 			name: "a round of unknown outcome is sent under a new number", file: "syncer/flush.go",

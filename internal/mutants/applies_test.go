@@ -1,0 +1,30 @@
+package mutants
+
+import (
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestEveryMutantFollowsTheCode sees that what each mutant breaks is in its file once, and that the
+// broken file can be parsed. Whether anybody notices takes longer: see TestMutants.
+func TestEveryMutantFollowsTheCode(t *testing.T) {
+	for _, m := range mutants() {
+		text, err := os.ReadFile(filepath.Join("../..", filepath.FromSlash(m.file)))
+		if err != nil {
+			t.Errorf("%s: %v", m.name, err)
+			continue
+		}
+		if n := strings.Count(string(text), m.old); n != 1 {
+			t.Errorf("%s: %s has what is to be broken %d times", m.name, m.file, n)
+			continue
+		}
+		broken := strings.Replace(string(text), m.old, m.new, 1)
+		if _, err := parser.ParseFile(token.NewFileSet(), m.file, broken, 0); err != nil {
+			t.Errorf("%s: %v", m.name, err)
+		}
+	}
+}

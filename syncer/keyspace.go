@@ -1,0 +1,140 @@
+package syncer
+
+import (
+	"iter"
+
+	"twotier/internal/arena"
+	"twotier/internal/slab"
+	"twotier/internal/table"
+	"twotier/leaparray"
+)
+
+// keyspace is what a partition has of its keys in memory. It is guarded by the partition's lock.
+type keyspace struct {
+	spaces []*space // of all partitions
+	table  table.Table
+	arena  arena.Arena
+	drops  dropLog
+
+	evictSlot int // where the search for something to evict goes on
+	// sparedUntil is the second before which nothing is taken from the partition for others: it had
+	// nothing to give.
+	sparedUntil uint32
+
+	pendingBuckets int64 // buckets with counts that the store has not acknowledged
+	expired        int64 // of those, how many have left every window before they were sent
+	evicted        int64
+	touched        uint64 // see touch
+}
+
+// ladder is that of an entry's namespace.
+func (s *keyspace) ladder(e entry) *leaparray.Ladder { return s.spaces[e.space()].ladder }
+
+// all walks over the entries, none of which may be dropped or moved meanwhile.
+func (s *keyspace) all() iter.Seq2[arena.Ref, entry] {
+	return func(yield func(arena.Ref, entry) bool) {
+		for i := range s.table.Slots() {
+			if at := s.table.At(i); at != 0 && !yield(at, s.entry(at)) {
+				return
+			}
+		}
+	}
+}
+
+func newKeyspace(pool *slab.Pool, spaces []*space) keyspace {
+	return keyspace{spaces: spaces, table: table.New(pool), arena: arena.New(pool)}
+}
+
+// dropsKept is how many of the keys that were dropped last a partition remembers.
+const dropsKept = 64
+
+// dropLog remembers which keys were dropped from memory last, by their hashes.
+type dropLog struct {
+	hashes [dropsKept]uint32
+	n      uint64 // how many there were
+}
+
+func (d *dropLog) add(hash uint32) {
+	d.hashes[d.n%dropsKept] = hash
+	d.n++
+}
+
+// mayHave reports whether a key with this hash may have been dropped since there were n drops.
+func (d *dropLog) mayHave(hash uint32, n uint64) bool {
+	if d.n-n > dropsKept {
+		return true
+	}
+	for ; n < d.n; n++ {
+		if d.hashes[n%dropsKept] == hash {
+			return true
+		}
+	}
+	return false
+}
+
+// find returns where a key's entry is, 0 if it has none.
+func (s *keyspace) find(hash uint32, ns, key []byte) arena.Ref {
+	return s.table.Find(hash, func(r arena.Ref) bool { return s.entry(r).is(ns, key) })
+}
+
+// insert makes an entry for a key that has none. There must be room.
+func (s *keyspace) insert(hash uint32, ns, key []byte, space, levels int) arena.Ref {
+	r := s.arena.Alloc(entryWords(ns, key, levels))
+	e := entry(s.arena.Tail(r))
+	e.setName(ns, key, levels)
+	e.setSpace(space)
+	s.table.Insert(hash, r)
+	s.spaces[space].keys.Add(1)
+	return r
+}
+
+// drop takes an entry out of memory.
+func (s *keyspace) drop(hash uint32, r arena.Ref) {
+	s.drops.add(hash)
+	e := s.entry(r)
+	s.spaces[e.space()].keys.Add(-1)
+	releaseCounter(&s.arena, e.synced())
+	releaseCounter(&s.arena, e.pending())
+	s.table.Remove(hash, r)
+	s.arena.Release(r, len(e))
+}
+
+// uncount takes all keys out of the accounts of their namespaces.
+func (s *keyspace) uncount() {
+	for _, e := range s.all() {
+		s.spaces[e.space()].keys.Add(-1)
+	}
+}
+
+// entry returns the entry at a place.
+func (s *keyspace) entry(r arena.Ref) entry { return entryAt(&s.arena, r) }
+
+// words is how much memory the keys take, bytes the same in bytes.
+func (s *keyspace) words() int { return s.arena.Total() + s.table.Slots() }
+
+func (s *keyspace) bytes() int { return 8 * s.words() }
+
+// compact moves all entries into a new arena, shrinks the table to fit, and returns where each
+// entry is now.
+func (s *keyspace) compact() (moved map[arena.Ref]arena.Ref) {
+	moved = make(map[arena.Ref]arena.Ref, s.table.Len())
+	old, oldTable := s.arena, s.table
+	s.arena, s.table = old.Empty(), oldTable.Empty()
+	for i := range oldTable.Slots() {
+		at := oldTable.At(i)
+		if at == 0 {
+			continue
+		}
+		e := entryAt(&old, at)
+		to := s.arena.Alloc(len(e))
+		n := entry(s.arena.Words(to, len(e)))
+		copy(n, e)
+		n.setSynced(copyCounter(&s.arena, &old, e.synced()))
+		n.setPending(copyCounter(&s.arena, &old, e.pending()))
+		s.table.Insert(oldTable.HashAt(i), to)
+		moved[at] = to
+	}
+	old.Drop()
+	oldTable.Drop()
+	return moved
+}

@@ -1,0 +1,180 @@
+package syncer
+
+import (
+	"cmp"
+
+	"twotier/leaparray"
+)
+
+// pending is what the store has not acknowledged. It is never nil: an empty one may grow.
+func (s *keyspace) pending(e entry) leaparray.Counter {
+	if r := e.pending(); r != 0 {
+		return counterAt(&s.arena, r)
+	}
+	return e.inline()
+}
+
+// synced is what the store is known to hold of a key, nil if nothing.
+func (s *keyspace) synced(e entry) leaparray.Counter { return counterAt(&s.arena, e.synced()) }
+
+// count adds n to the pending buckets of every level that still keeps the moment. If late is false
+// the moment is so recent that all do. Taking back stops at zero in each bucket.
+func (s *keyspace) count(e entry, l *leaparray.Ladder, at *leaparray.Stamp, n int64, late bool) {
+	pending := s.pending(e)
+	for level := range l.Len() {
+		d := n
+		if late && at[level] < l.Head(s.synced(e), level)-l.Keep(level) {
+			continue
+		}
+		if n < 0 {
+			v := leaparray.View{Ladder: l, A: s.synced(e), B: pending}
+			d = -min(-n, max(0, v.Value(level, at[level])))
+		}
+		ch, ok := l.Add(pending, level, at[level], d)
+		if !ok {
+			pending = s.growPending(e, l, level, at[level], d)
+			ch, _ = l.Add(pending, level, at[level], d)
+		}
+		s.pendingBuckets += int64(ch.Live)
+		s.expired += int64(ch.Expired)
+	}
+}
+
+// addPending counts n in one pending bucket. One that lies behind the newest of its level by more
+// than is kept is left alone.
+func (s *keyspace) addPending(e entry, l *leaparray.Ladder, level int, idx, n int64) {
+	pending := s.pending(e)
+	if e.hasPending() && idx < l.Head(pending, level)-l.Keep(level) {
+		return
+	}
+	ch, ok := l.Add(pending, level, idx, n)
+	if !ok {
+		ch, _ = l.Add(s.growPending(e, l, level, idx, n), level, idx, n)
+	}
+	s.pendingBuckets += int64(ch.Live)
+	s.expired += int64(ch.Expired)
+}
+
+// subtractPending removes what was acknowledged from a pending bucket. If it left every window in
+// the meantime it is gone already.
+func (s *keyspace) subtractPending(e entry, l *leaparray.Ladder, b *Bucket) {
+	if e.hasPending() {
+		s.addPending(e, l, int(b.Level), b.Index, -b.N)
+	}
+}
+
+func (s *keyspace) growPending(e entry, l *leaparray.Ladder, level int, idx, n int64) leaparray.Counter {
+	to := counterAlloc{arena: &s.arena}
+	c := l.Grow(s.pending(e), &to, level, idx, n)
+	s.dropPending(e)
+	e.setPending(to.at)
+	return c
+}
+
+// dropPending empties the pending counter and gives its block back.
+func (s *keyspace) dropPending(e entry) {
+	releaseCounter(&s.arena, e.pending())
+	e.setPending(0)
+	e[e.inlineAt()] = 0
+}
+
+// clearPending forgets what is pending of an entry.
+func (s *keyspace) clearPending(e entry, l *leaparray.Ladder) {
+	l.Each(s.pending(e), func(int, int64, int64) bool {
+		s.pendingBuckets--
+		return true
+	})
+	s.dropPending(e)
+}
+
+// tidyPending gives the memory of a pending counter back once nothing is in it but what was
+// flushed, which are so many buckets.
+func (s *keyspace) tidyPending(e entry, l *leaparray.Ladder, flushed int) {
+	pending := s.pending(e)
+	keep := false
+	l.Each(pending, func(int, int64, int64) bool {
+		keep = true
+		return false
+	})
+	for level := 0; !keep && l.Buckets(pending) > flushed && level < l.Len(); level++ {
+		_, keep = s.unsentZero(e, l, level)
+	}
+	if !keep {
+		s.dropPending(e)
+	}
+}
+
+// unsentZero reports whether the newest bucket of a level is one that came to zero before the store
+// heard of it. It is told all the same: what was dropped because of it must not seem never to have
+// been there.
+func (s *keyspace) unsentZero(e entry, l *leaparray.Ladder, level int) (idx int64, ok bool) {
+	pending := s.pending(e)
+	idx = l.Head(pending, level)
+	return idx, idx > l.Head(s.synced(e), level) && l.Sum(pending, level, idx, idx) == 0
+}
+
+// setSynced makes a bucket hold what the store holds. One that is zero may be the newest of its
+// level, which says how far back that is complete.
+func (s *keyspace) setSynced(e entry, l *leaparray.Ladder, level int, idx, n int64) {
+	c := s.synced(e)
+	d := n - l.Sum(c, level, idx, idx)
+	set := func() bool {
+		if n == 0 && d == 0 {
+			_, ok := l.Mark(c, level, idx)
+			return ok
+		}
+		_, ok := l.Add(c, level, idx, d)
+		return ok
+	}
+	if set() {
+		return
+	}
+	to := counterAlloc{arena: &s.arena}
+	old := e.synced()
+	c = l.Grow(c, &to, level, idx, cmp.Or(d, 1))
+	releaseCounter(&s.arena, old)
+	e.setSynced(to.at)
+	set()
+}
+
+// replaceSynced makes a key's synced buckets these and no others.
+func (s *keyspace) replaceSynced(e entry, l *leaparray.Ladder, loaded []Bucket) {
+	s.dropSynced(e)
+	for i := range loaded {
+		if b := &loaded[i]; int(b.Level) < l.Len() {
+			s.setSynced(e, l, int(b.Level), b.Index, min(b.N, mostStored))
+		}
+	}
+}
+
+// dropSynced forgets what the store holds of a key.
+func (s *keyspace) dropSynced(e entry) {
+	releaseCounter(&s.arena, e.synced())
+	e.setSynced(0)
+}
+
+// eachSum calls fn for every key of which the counter is not empty, with the sum of its coarsest
+// level.
+func (s *keyspace) eachSum(of func(entry) leaparray.Counter, fn func(ns, key []byte, n int64)) {
+	for _, e := range s.all() {
+		counter := of(e)
+		if counter == nil {
+			continue
+		}
+		if sum := coarsestSum(s.ladder(e), counter); sum != 0 {
+			ns, key := e.name()
+			fn(ns, key, sum)
+		}
+	}
+}
+
+// coarsestSum is the sum of all buckets of the coarsest level.
+func coarsestSum(l *leaparray.Ladder, c leaparray.Counter) (sum int64) {
+	l.Each(c, func(level int, _, n int64) bool {
+		if level == l.Len()-1 {
+			sum += n
+		}
+		return true
+	})
+	return sum
+}
