@@ -89,8 +89,8 @@ func mutants() []mutant {
 		},
 		{
 			name: "a node stands in for any that does not answer", file: "internal/node/route.go",
-			old: "\tcase errors.Is(err, ErrUnreachable) && n.decides(to, op):\n",
-			new: "\tcase errors.Is(err, ErrUnreachable), errors.Is(err, syncer.ErrUnavailable):\n", kind: "together",
+			old: "\tcase errors.Is(err, rpc.ErrUnreachable) && n.decides(to, op):\n",
+			new: "\tcase errors.Is(err, rpc.ErrUnreachable), errors.Is(err, syncer.ErrUnavailable):\n", kind: "together",
 		},
 		{
 			name: "it is forgotten what became of a reservation", file: "internal/node/outcomes.go",
