@@ -50,12 +50,16 @@ func importMap() map[string][]string {
 		"internal/rpc":        {"twotier/ring", "twotier/syncer"},
 		"internal/refusals":   {"twotier/syncer", ristretto},
 		"internal/topkeys":    {"twotier/syncer", "twotier/leaparray"},
+		"internal/hotkeys": {
+			"twotier/internal/rpc", "twotier/internal/retry", "twotier/internal/elapsed", "twotier/ring",
+			"twotier/syncer",
+		},
 		"internal/node": {
 			"twotier/ring", "twotier/internal/rpc", "twotier/internal/retry", "twotier/internal/storeclock",
-			"twotier/internal/refusals", "twotier/internal/topkeys", "twotier/internal/elapsed", "twotier/syncer", "twotier/leaparray", xxhash,
+			"twotier/internal/refusals", "twotier/internal/hotkeys", "twotier/internal/topkeys", "twotier/internal/elapsed", "twotier/syncer", "twotier/leaparray", xxhash,
 		},
 		"internal/peer": {
-			"twotier/internal/rpc", "twotier/internal/node", "twotier/internal/elapsed", "twotier/ring",
+			"twotier/internal/rpc", "twotier/internal/hotkeys", "twotier/internal/node", "twotier/internal/elapsed", "twotier/ring",
 			"twotier/syncer", "twotier/leaparray",
 		},
 

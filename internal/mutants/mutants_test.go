@@ -98,7 +98,7 @@ func mutants() []mutant {
 			kind: "graceful",
 		},
 		{
-			name: "a lease has no end", file: "internal/node/spread.go",
+			name: "a lease has no end", file: "internal/hotkeys/lease.go",
 			old: "return elapsed.Between(l.since, now) >= l.length }\n", new: "return elapsed.Between(l.since, now) < 0 }\n", kind: "graceful",
 		},
 		{

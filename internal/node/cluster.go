@@ -70,7 +70,7 @@ func (n *Node) Stats() Stats {
 		Ops: n.ops.list(), Members: t.Len(), RingVersion: t.Version(), TablesTotal: n.tables.Load(), ServedTotal: n.served.Load(),
 		NearTotal: n.refused.Hits(), Mode: n.Mode(), Store: n.opt.Store.Health(),
 	}
-	s.SpreadKeys, s.LeasedKeys = n.spread.sizes()
+	s.SpreadKeys, s.LeasedKeys = n.hot.Sizes()
 	s.Phases, s.Moves = n.tenancy.figures()
 	s.Held = s.Phases.held()
 	if t.Self() >= 0 {

@@ -44,12 +44,6 @@ func (h *Holds) Overdue(now time.Time) (ids []string) {
 // Outcomes is how many decisions are remembered.
 func (h *Holds) Outcomes() int { return h.h.outcomes.len() }
 
-// LeaseOver reports whether a lease that was taken at one time, when asked with ctx, is over at another.
-func LeaseOver(ctx context.Context, taken, now time.Time) bool {
-	l := lease{since: askedUntil(ctx, taken), length: leaseTime}
-	return l.over(now)
-}
-
 // TakeMode is a step of a change of mode, as another node asks for it.
 func (n *Node) TakeMode(ctx context.Context, q *ModeQuestion) error { return n.takeMode(ctx, q) }
 
@@ -58,6 +52,3 @@ func (n *Node) HoldMode(ctx context.Context) error { return n.modeMu.Lock(ctx) }
 
 // PreparedTime is how long a node waits to hear how a change of mode ends.
 const PreparedTime = preparedTime
-
-// LeaseTime is how long a lease lasts.
-const LeaseTime = leaseTime

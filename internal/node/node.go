@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"twotier/internal/hotkeys"
 	"twotier/internal/refusals"
 	"twotier/internal/retry"
 	"twotier/internal/storeclock"
@@ -75,7 +76,7 @@ type Node struct {
 	top     *topkeys.Cache  // of a node that has a counter
 	tenancy *tenancy
 	holds   holds
-	spread  *spread
+	hot     *hotkeys.Tracker
 	refused refusals.Cache
 	errands sync.Pool
 
@@ -148,7 +149,10 @@ func New(opt Options) (*Node, error) {
 	n.errands.New = func() any { return new(errand) }
 	n.run, n.stop = context.WithCancel(context.Background())
 	n.tenancy = newTenancy(n, opt.Placement.Partitions)
-	n.spread = newSpread(n)
+	n.hot = hotkeys.New(hotkeys.Options{
+		Rate: opt.HotRate, Placement: opt.Placement, Table: n.table, Self: n.self,
+		Counter: opt.Counter, Peers: opt.Peers, Paused: n.inRedis, Logger: opt.Logger,
+	})
 	return n, nil
 }
 
@@ -213,7 +217,7 @@ func (n *Node) join(ctx context.Context, address string) error {
 	n.opt.Ring.Enter(ctx)
 	n.spawn(func() { n.tenancy.run(n.run) })
 	n.spawn(func() { n.runHolds(n.run) })
-	n.spawn(func() { n.spread.run(n.run) })
+	n.spawn(func() { n.hot.Run(n.run) })
 	n.tenancy.poke()
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()

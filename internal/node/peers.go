@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"time"
 
 	"twotier/internal/rpc"
 	"twotier/ring"
@@ -99,19 +98,6 @@ type (
 	SeriesAnswer struct {
 		BucketMS int64
 		Points   []Point
-	}
-
-	// SpreadQuestion lets a node count some keys of the asking one beside it, for a time. What it was told before is prolonged.
-	SpreadQuestion struct {
-		By   ring.Member
-		Keys []SpreadKey
-		For  time.Duration
-	}
-	// SpreadKey is a key that several nodes count.
-	SpreadKey struct{ NS, Key []byte }
-	// SpreadAnswer says how often the node has counted each key since it was last asked.
-	SpreadAnswer struct {
-		Ops []int64
 	}
 
 	// StatusQuestion asks a node how it is. The answer is a Status.

@@ -202,7 +202,7 @@ func (n *Node) near(ctx context.Context, owner *ring.Member, op *Op, res *Result
 	if op.Checks[0].N < 0 {
 		n.refused.Forget(&op.Checks[0]) // before whatever follows in the same batch is looked at
 	}
-	if n.spread.counts(op, owner) {
+	if n.hot.Leased(op, owner) {
 		res.Err = n.foreign(ctx, op, res, true)
 		return !errors.Is(res.Err, syncer.ErrElsewhere) && !errors.Is(res.Err, errModeChanged)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"twotier/internal/hotkeys"
 	"twotier/internal/retry"
 	"twotier/internal/rpc"
 	"twotier/syncer"
@@ -51,7 +52,7 @@ func (n *Node) serveOps(ctx context.Context, tasks []rpc.Task, res []Result) {
 		}
 		n.allHere(ctx, ops, res)
 	}
-	n.spread.note(tasks)
+	n.hot.Observe(tasks)
 	for i := range tasks {
 		if errors.Is(res[i].Err, syncer.ErrElsewhere) {
 			res[i].Err = n.serveMoved(ctx, &tasks[i], &res[i])
@@ -121,8 +122,8 @@ func (n *Node) Answer(ctx context.Context, question any) (answer any, err error)
 	case *SeriesQuestion:
 		bucket, points, err := n.opt.Counter.Series(ctx, q.NS, q.Key, q.Window, false)
 		return &SeriesAnswer{bucket, points}, err
-	case *SpreadQuestion:
-		return n.spread.take(ctx, q), nil
+	case *hotkeys.LeaseRequest:
+		return n.hot.Accept(ctx, q), nil
 	case *ModeQuestion:
 		return nil, n.takeMode(ctx, q)
 	case *StatusQuestion:

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier/internal/hotkeys"
 	"twotier/internal/node"
 	"twotier/internal/rpc"
 	"twotier/internal/simnet"
@@ -73,7 +74,7 @@ func TestLateQuestionsAreNotAnswered(t *testing.T) {
 		p.net.Slow("a", "b", 3*time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := p.client.Ask(ctx, p.to, &node.SpreadQuestion{For: time.Second}, nil); !errors.Is(err, node.ErrUnknownOutcome) {
+		if err := p.client.Ask(ctx, p.to, &hotkeys.LeaseRequest{For: time.Second}, nil); !errors.Is(err, node.ErrUnknownOutcome) {
 			t.Errorf("%v", err)
 		}
 		time.Sleep(10 * time.Second)

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier/internal/hotkeys"
 	"twotier/internal/node"
 	"twotier/internal/peer"
 	"twotier/internal/rpc"
@@ -66,11 +67,11 @@ func (f *fake) Answer(_ context.Context, question any) (any, error) {
 		return &node.TopAnswer{Keys: []node.KeyCount{{NS: "default", Key: "k", Count: q.Window}}}, nil
 	case *node.StatusQuestion:
 		return &node.Status{Keys: 5, Mode: node.ModeRedis}, nil
-	case *node.SpreadQuestion:
+	case *hotkeys.LeaseRequest:
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.seen["spread"]++
-		return &node.SpreadAnswer{}, nil
+		return &hotkeys.LeaseResponse{}, nil
 	case *node.OutcomeQuestion:
 		return nil, fmt.Errorf("%w: no such thing", syncer.ErrUnavailable)
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"twotier/internal/hotkeys"
 	"twotier/internal/node"
 )
 
@@ -17,7 +18,7 @@ const (
 	askTop
 	askSeries
 	askMode
-	askSpread
+	askLease
 	askStatus
 )
 
@@ -40,8 +41,8 @@ func appendQuestion(b []byte, question any) ([]byte, error) {
 		kind = askSeries
 	case *node.ModeQuestion:
 		kind = askMode
-	case *node.SpreadQuestion:
-		kind = askSpread
+	case *hotkeys.LeaseRequest:
+		kind = askLease
 	case *node.StatusQuestion:
 		kind = askStatus
 	default:
@@ -73,8 +74,8 @@ func readQuestion(b []byte) (question any, err error) {
 		question = new(node.SeriesQuestion)
 	case askMode:
 		question = new(node.ModeQuestion)
-	case askSpread:
-		question = new(node.SpreadQuestion)
+	case askLease:
+		question = new(hotkeys.LeaseRequest)
 	case askStatus:
 		question = new(node.StatusQuestion)
 	default:

@@ -1,0 +1,108 @@
+package hotkeys
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"twotier/internal/rpc"
+	"twotier/ring"
+)
+
+// grant is a key that its owner has others count too.
+type grant struct {
+	key    Key
+	cooled int       // looks in a row at which it was no longer hot
+	until  time.Time // when the last lease ends
+}
+
+// review grants leases of the keys that have become hot in the time since the last review, prolongs
+// those of keys that still are, and lets the others end.
+func (t *Tracker) review(ctx context.Context, since time.Duration) {
+	forwarded := t.heat.take()
+	hot := int64(t.opt.Rate * since.Seconds())
+	table := t.opt.Table()
+	for name, ops := range forwarded {
+		if ops >= hot && hot > 0 && table.Len() > 1 {
+			t.grant(table, name)
+		}
+	}
+	names, q := t.prolongable(table)
+	if len(names) == 0 {
+		return
+	}
+	leased := t.prolong(ctx, table, q)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i, name := range names {
+		g := t.grants[name]
+		if 2*(leased[i]+forwarded[name]) < hot {
+			g.cooled++
+		} else {
+			g.cooled = 0
+		}
+	}
+}
+
+// grant has others count a key from now on, if it is this node's and there is room.
+func (t *Tracker) grant(table *ring.Table, name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.grants[name] != nil || len(t.grants) >= maxGrants {
+		return
+	}
+	ns, key, _ := strings.Cut(name, "\x00")
+	g := &grant{key: Key{NS: []byte(ns), Key: []byte(key)}}
+	if !t.mine(table, &g.key) || t.opt.Counter.Share(g.key.NS, g.key.Key, true) != nil {
+		return
+	}
+	t.grants[name] = g
+	t.opt.Logger.Info("a key is hot: every node counts it for now", "key", key)
+}
+
+// prolongable returns the keys whose leases go on, and ends the grants of which no lease is left.
+func (t *Tracker) prolongable(table *ring.Table) (names []string, q *LeaseRequest) {
+	q = &LeaseRequest{By: t.opt.Self(), For: leaseTime}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for name, g := range t.grants {
+		switch {
+		case t.goesOn(table, g):
+			q.Keys, names = append(q.Keys, g.key), append(names, name)
+			g.until = time.Now().Add(interval + leaseTime) // a member may take as long to hear of it
+		case time.Now().After(g.until.Add(t.opt.Counter.StaleAfter())):
+			// No lease is left, and all that was counted under one is flushed.
+			delete(t.grants, name)
+			t.unshareLocked(name, &g.key)
+			t.opt.Logger.Info("a key is hot no more: its owner counts it alone", "key", string(g.key.Key))
+		}
+	}
+	return names, q
+}
+
+// goesOn reports whether leases of a key are prolonged. The counter shares the key already, unless
+// it has been with another owner since: so it is asked each time.
+func (t *Tracker) goesOn(table *ring.Table, g *grant) bool {
+	return t.mine(table, &g.key) && g.cooled < coolAfter && !t.opt.Paused() &&
+		t.opt.Counter.Share(g.key.NS, g.key.Key, true) == nil
+}
+
+// prolong tells every member which keys it may count, and returns how many operations on each they
+// have counted since they were last told.
+func (t *Tracker) prolong(ctx context.Context, table *ring.Table, q *LeaseRequest) []int64 {
+	ops := make([]int64, len(q.Keys))
+	var mu sync.Mutex
+	rpc.Broadcast(ctx, table, interval, func(ctx context.Context, m *ring.Member) {
+		var a LeaseResponse
+		if t.opt.Peers.Ask(ctx, m, q, &a) != nil {
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for i := range min(len(ops), len(a.Ops)) {
+			ops[i] += a.Ops[i]
+		}
+	})
+	return ops
+}

@@ -1,0 +1,107 @@
+package hotkeys
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"twotier/internal/retry"
+	"twotier/ring"
+	"twotier/syncer"
+)
+
+const (
+	// interval is how often an owner looks at rates and prolongs leases.
+	interval = time.Second
+	// leaseTime is for how long a node may count a key that it does not own.
+	leaseTime = 3 * time.Second
+	// maxGrants bounds the keys that an owner has others count at a time, maxLeases those of others
+	// that a node counts.
+	maxGrants = 64
+	maxLeases = 1024
+	// coolAfter is after how many looks in a row at less than half the rate leases are not prolonged.
+	coolAfter = 3
+)
+
+// Counter counts keys that several nodes count. A syncer.Counter is one.
+type Counter interface {
+	// Share begins or ends to count a key that others count too. It fails to begin while what is
+	// counted can't meet in the store, and never fails to end.
+	Share(ns, key []byte, on bool) error
+	// StaleAfter is within what time others see what was counted.
+	StaleAfter() time.Duration
+}
+
+// Peers asks the other nodes.
+type Peers interface {
+	// Ask puts a request to another node and fills in its response.
+	Ask(ctx context.Context, to *ring.Member, request, response any) error
+}
+
+// Options configure a [Tracker]. All but Rate and Logger are required.
+type Options struct {
+	// Rate is how many operations a second on one key others may forward to this node before it is
+	// hot. 0: no key is.
+	Rate float64
+	// Placement assigns keys to partitions, Table partitions to members. Self is this node.
+	Placement syncer.Placement
+	Table     func() *ring.Table
+	Self      func() ring.Member
+	Counter   Counter
+	Peers     Peers
+	// Paused reports whether no leases are to be granted or prolonged: the cluster counts in Redis.
+	Paused func() bool
+	// Logger is told which keys become hot, and which are no more. Default: none.
+	Logger *slog.Logger
+}
+
+// Tracker is what a node knows of hot keys: its own that others count too, and others' that it
+// counts.
+type Tracker struct {
+	opt    Options
+	heat   detector
+	leased atomic.Int64 // len(leases), for the hot path
+
+	mu     sync.RWMutex
+	grants map[string]*grant // keys of this node that others count too
+	leases map[string]*lease // keys of other nodes that this one counts
+}
+
+// New returns a tracker that knows of no hot key.
+func New(opt Options) *Tracker {
+	if opt.Logger == nil {
+		opt.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Tracker{opt: opt, grants: map[string]*grant{}, leases: map[string]*lease{}}
+}
+
+// Run grants, prolongs and ends leases until ctx is done.
+func (t *Tracker) Run(ctx context.Context) {
+	for last := time.Now(); retry.Pause(ctx, interval); {
+		t.endLeases()
+		now := time.Now()
+		t.review(ctx, now.Sub(last))
+		last = now
+	}
+}
+
+// Sizes returns how many keys of this node others count too, and how many of others this one counts.
+func (t *Tracker) Sizes() (granted, leased int) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return len(t.grants), len(t.leases)
+}
+
+// mine reports whether this node owns a key.
+func (t *Tracker) mine(table *ring.Table, k *Key) bool {
+	return table.Mine(t.opt.Placement.Of(k.NS, k.Key))
+}
+
+// unshareLocked ends the sharing of a key that is neither granted nor leased any more.
+func (t *Tracker) unshareLocked(name string, k *Key) {
+	if t.grants[name] == nil && t.leases[name] == nil {
+		_ = t.opt.Counter.Share(k.NS, k.Key, false) // it only ever fails to begin
+	}
+}
