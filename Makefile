@@ -30,7 +30,7 @@ race: ## only the tests, under the race detector
 	@$(GO) run ./internal/testrun -race -allow .ci/allowed-skips -- -count=1 ./...
 
 .PHONY: lint
-lint: ## gofmt, go vet and staticcheck
+lint: ## gofmt and golangci-lint: go vet, staticcheck and more, see .golangci.yml
 	@./scripts/lint
 
 .PHONY: vulncheck
@@ -61,7 +61,7 @@ mutants: ## break the code on purpose and show that the schedules notice
 CHECKS := check-lint check-vulnerabilities check-bench check-models check-simulate check-fuzz check-mutants check-faults
 .PHONY: $(CHECKS)
 check-lint:
-	@./scripts/part "gofmt, go vet, staticcheck" ./scripts/lint
+	@./scripts/part "gofmt, golangci-lint" ./scripts/lint
 check-vulnerabilities:
 	@./scripts/part "known vulnerabilities" ./scripts/vulncheck
 check-bench:

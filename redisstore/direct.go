@@ -140,7 +140,7 @@ func (d *Direct) do(ctx context.Context, op *syncer.Op, res *syncer.Result) (mar
 		return nil, err
 	}
 	if d.spreads(op) {
-		return d.spread(ctx, op, ts, now, res)
+		return d.spread(ctx, op, ts, res)
 	}
 	c := d.encode(op, ts, now)
 	if err := d.submit(c); err != nil {
@@ -240,7 +240,7 @@ func (d *Direct) submitSlow(ctx context.Context, c *directCall) error {
 
 // spread acquires over several partitions of a cluster: one after the other, taking back what was counted if a later one
 // refuses. Others may see the temporary count: it can refuse them, it never lets one too many through.
-func (d *Direct) spread(ctx context.Context, op *syncer.Op, ts, now int64, res *syncer.Result) (marks []mark, err error) {
+func (d *Direct) spread(ctx context.Context, op *syncer.Op, ts int64, res *syncer.Result) (marks []mark, err error) {
 	res.Reset()
 	res.Allowed, res.Source = true, syncer.SourceRedis
 	parts := make([]syncer.Result, len(op.Checks))

@@ -1,6 +1,10 @@
 package syncer
 
-import "twotier/internal/arena"
+import (
+	"errors"
+
+	"twotier/internal/arena"
+)
 
 // atOnce is how many adds of a batch are carried out, and how many keys of others looked at, under their locks at a time: enough for their reads of memory to overlap, and
 // so few of the partitions that nobody else waits for long. Of 4, 8, 12, 16, 32 and 64, BenchmarkAddsAmong was the fastest with 8.
@@ -29,7 +33,7 @@ func (c *Counter) addAll(w *turn, ops []Op, res []Result, stored func(i int, p *
 	c.addSome(w, ops, res, stored)
 	for i := range ops {
 		// It is tried first: where there is no room is known of the last one only.
-		for again := res[i].Err == ErrBehind; again; again = res[i].Err == ErrBehind && w.wait() {
+		for again := errors.Is(res[i].Err, ErrBehind); again; again = errors.Is(res[i].Err, ErrBehind) && w.wait() {
 			c.addSome(w, ops[i:i+1], res[i:i+1], func(_ int, p *partition, ticket uint64) { stored(i, p, ticket) })
 		}
 		w.end()

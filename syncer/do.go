@@ -2,6 +2,7 @@ package syncer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"math"
@@ -86,7 +87,7 @@ func (c *Counter) do(w *turn, op *Op, res *Result, ahead []*want) (refused bool,
 // decide evaluates an operation once its keys are known and what it counts has room.
 func (c *Counter) decide(w *turn, k *call, res *Result) (counted bool, err error) {
 	k.turn = *w
-	for again := true; again; again = err == ErrBehind && k.turn.wait() {
+	for again := true; again; again = errors.Is(err, ErrBehind) && k.turn.wait() {
 		res.Reset()
 		if err = c.lockWarm(w.ctx, k); err != nil {
 			break
@@ -168,7 +169,7 @@ func (c *Counter) addOnly(w *turn, op *Op, res *Result, now int64) (refused bool
 		return false, err
 	}
 	p, ticket := t.p, uint64(0)
-	for again := true; again; again = err == ErrBehind && w.wait() {
+	for again := true; again; again = errors.Is(err, ErrBehind) && w.wait() {
 		p.mu.Lock()
 		ticket, err = c.addHere(&t, op, res, ts, now, w)
 		p.mu.Unlock()

@@ -163,7 +163,7 @@ func TestI9CloseSaysWhatIsLeft(t *testing.T) {
 		if !errors.Is(err, syncer.ErrUnknownOutcome) || !strings.Contains(fmt.Sprint(err), "3 buckets") {
 			t.Errorf("Close: %v", err)
 		}
-		if again := c.Close(ctx); again != err {
+		if again := c.Close(ctx); !errors.Is(again, err) {
 			t.Errorf("Close again: %v", again)
 		}
 		if err := c.Do(ctx, &syncer.Op{Checks: []syncer.Check{{Key: []byte("k"), N: 1}}}, new(syncer.Result)); !errors.Is(err, syncer.ErrClosed) {

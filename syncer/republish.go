@@ -93,13 +93,13 @@ func (c *Counter) cutRepublish(p *partition) *Round {
 	for ; rp.next < rp.len() && !c.full(r); rp.next++ {
 		if i := rp.next - len(rp.refs); i >= 0 {
 			k := &rp.keys[i]
-			c.addKnown(p, r, k.NS, k.Key, 0).end(r, k.Buckets)
+			c.addKnown(r, k.NS, k.Key, 0).end(r, k.Buckets)
 			continue
 		}
 		at := rp.refs[rp.next]
 		e := p.keys.entry(at)
 		ns, key := e.name()
-		k := c.addKnown(p, r, ns, key, at)
+		k := c.addKnown(r, ns, key, at)
 		p.keys.ladder(e).EachKept(p.keys.synced(e), func(level int, idx, n int64) bool {
 			r.buckets = append(r.buckets, Bucket{Level: uint8(level), Index: idx, N: n})
 			return true
@@ -112,7 +112,7 @@ func (c *Counter) cutRepublish(p *partition) *Round {
 }
 
 // addKnown adds a key of which something is known to a part.
-func (c *Counter) addKnown(p *partition, r *Round, ns, key []byte, at arena.Ref) *KeyRound {
+func (c *Counter) addKnown(r *Round, ns, key []byte, at arena.Ref) *KeyRound {
 	sp := c.spaces[c.space(ns)]
 	k := r.addKey(ns, key)
 	k.ref, k.hash, k.TTL, k.Ladder = at, c.hash(ns, key), sp.ttl, sp.ladder

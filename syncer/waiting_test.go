@@ -31,8 +31,8 @@ func within(t testing.TB, d time.Duration) context.Context {
 	return ctx
 }
 
-func acquireOp(key string, n, max int64) *syncer.Op {
-	return &syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{{Key: []byte(key), N: n, Limits: limits(3_600_000, max)}}}
+func acquireOp(key string, n, most int64) *syncer.Op {
+	return &syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{{Key: []byte(key), N: n, Limits: limits(3_600_000, most)}}}
 }
 
 func addOp(key string, n int64, ack syncer.Ack) *syncer.Op {

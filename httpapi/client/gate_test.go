@@ -40,7 +40,7 @@ type served struct{ atomic.Int64 }
 func (s *served) ServeHTTP(http.ResponseWriter, *http.Request) { s.Add(1) }
 
 // ask sends one request through a gate.
-func ask(g *client.Gate, next http.Handler, ctx context.Context, user ...string) *http.Response {
+func ask(ctx context.Context, g *client.Gate, next http.Handler, user ...string) *http.Response {
 	r := httptest.NewRequestWithContext(ctx, "GET", "/", nil)
 	if len(user) > 0 {
 		r.Header["User"] = user
@@ -55,7 +55,7 @@ func TestGate(t *testing.T) {
 	g := gate(t, b.client(), asGiven)
 	var next served
 	for i := range 5 {
-		resp := ask(g, &next, t.Context(), "ann")
+		resp := ask(t.Context(), g, &next, "ann")
 		after, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
 		switch {
 		case i < 3 && resp.StatusCode != 200:
@@ -65,7 +65,7 @@ func TestGate(t *testing.T) {
 		}
 	}
 	for range 5 {
-		if resp := ask(g, &next, t.Context()); resp.StatusCode != 200 {
+		if resp := ask(t.Context(), g, &next); resp.StatusCode != 200 {
 			t.Errorf("one that is not limited: %d", resp.StatusCode)
 		}
 	}
@@ -73,7 +73,7 @@ func TestGate(t *testing.T) {
 		t.Errorf("%d passed", n)
 	}
 	never := gate(t, b.client(), func(o *client.GateOptions) { o.Limits = []client.Limit{{Window: time.Minute}} })
-	resp := ask(never, &next, t.Context(), "bob")
+	resp := ask(t.Context(), never, &next, "bob")
 	if resp.StatusCode != 429 || resp.Header.Get("Retry-After") != "" {
 		t.Errorf("a limit of none: %d, Retry-After %q", resp.StatusCode, resp.Header.Get("Retry-After"))
 	}
@@ -89,7 +89,7 @@ func TestGateLimitsEveryKey(t *testing.T) {
 	} {
 		var next served
 		for range 20 {
-			ask(g, &next, t.Context(), key)
+			ask(t.Context(), g, &next, key)
 		}
 		if n := next.Load(); n != 3 {
 			t.Errorf("%.20q: %d of 20 passed, want 3", key, n)
@@ -131,7 +131,7 @@ func TestGateWithoutAService(t *testing.T) {
 				told.Add(1)
 			}
 		})
-		resp := ask(g, new(served), t.Context(), "ann")
+		resp := ask(t.Context(), g, new(served), "ann")
 		if after := resp.Header.Get("Retry-After"); resp.StatusCode != want.code || after != want.after || told.Load() != 1 {
 			t.Errorf("%v: %d, Retry-After %q, told %d times", outage, resp.StatusCode, after, told.Load())
 		}
@@ -148,7 +148,7 @@ func TestGateRefusesWhatIsNoOutage(t *testing.T) {
 	for status, want := range map[int]int{422: 500, 429: 429} {
 		g := gate(t, stub(t, status), asGiven)
 		var next served
-		if resp := ask(g, &next, t.Context(), "ann"); resp.StatusCode != want || next.Load() != 0 {
+		if resp := ask(t.Context(), g, &next, "ann"); resp.StatusCode != want || next.Load() != 0 {
 			t.Errorf("a problem with status %d: %d, %d passed; want %d", status, resp.StatusCode, next.Load(), want)
 		}
 	}
@@ -185,7 +185,7 @@ func TestGateDoesNotServeWhoLeft(t *testing.T) {
 	leave()
 	var next served
 	for range 20 {
-		ask(gate(t, b.client(), asGiven), &next, ctx, "ann")
+		ask(ctx, gate(t, b.client(), asGiven), &next, "ann")
 	}
 	if n := next.Load(); n > 0 {
 		t.Errorf("%d of 20 were served unlimited", n)

@@ -74,7 +74,7 @@ func TestFourRulesForADay(t *testing.T) {
 			switch daytime := hour >= 8*60 && hour < 22*60; {
 			case rnd.IntN(90) == 0: // a burst
 				tries = 25
-			case rnd.IntN(90) == 0: // somebody who does not give up
+			case rnd.IntN(89) == 0: // somebody who does not give up
 				tries, pause = 10, 45_000
 			case daytime && rnd.IntN(3) == 0:
 				tries = 1 + rnd.IntN(2)

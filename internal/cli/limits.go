@@ -33,11 +33,11 @@ func (l *limits) Set(text string) error {
 }
 
 func parseLimit(text string) (limit, error) {
-	max, window, ok := strings.Cut(text, "/")
+	most, window, ok := strings.Cut(text, "/")
 	if !ok {
-		window, max, ok = strings.Cut(text, "=")
+		window, most, ok = strings.Cut(text, "=")
 	}
-	n, err := strconv.ParseInt(max, 10, 64)
+	n, err := strconv.ParseInt(most, 10, 64)
 	if !ok || err != nil || n < 0 {
 		return limit{}, fmt.Errorf("%q is not MAX/WINDOW, such as 15/1m", text)
 	}

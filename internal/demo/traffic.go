@@ -23,8 +23,10 @@ const (
 	Key = "demo"
 	// HotKey is the one that is hot now and then.
 	HotKey = "sale:42"
-	// Users is how many keys there are that are counted, Phones how many that have limits.
-	Users, Phones = 10_000, 200
+	// Users is how many keys there are that are counted.
+	Users = 10_000
+	// Phones is how many keys there are that have limits.
+	Phones = 200
 )
 
 // Limits of the limited keys: a person sees them reached within a minute.

@@ -3,6 +3,7 @@ package faultproxy
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -41,7 +42,7 @@ func TestReadRESP(t *testing.T) {
 			t.Fatalf("got %q, %v, want %q", got, err, want)
 		}
 	}
-	if got, err := readRESP(br); err != io.EOF || len(got) != 0 {
+	if got, err := readRESP(br); !errors.Is(err, io.EOF) || len(got) != 0 {
 		t.Errorf("at the end: %q, %v", got, err)
 	}
 }
@@ -56,7 +57,7 @@ func TestReadRESPPart(t *testing.T) {
 
 func TestReadRESPBad(t *testing.T) {
 	for _, bad := range []string{"$x\r\n", "*-2\r\n", "$99999999999\r\n", "*?\r\n"} {
-		if _, err := readRESP(bufio.NewReader(strings.NewReader(bad))); err == nil || err == io.EOF {
+		if _, err := readRESP(bufio.NewReader(strings.NewReader(bad))); err == nil || errors.Is(err, io.EOF) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}

@@ -24,13 +24,13 @@ func (c *Cluster) SetMigrating(t testing.TB, slot int, from, to *Server) {
 	must(t, from, "CLUSTER", "SETSLOT", slot, "MIGRATING", c.ids[to])
 }
 
-// MigrateKeys moves up to max keys of a slot, at most 1000 at a time and as many if max is 0, and returns how many.
-func (c *Cluster) MigrateKeys(t testing.TB, slot int, from, to *Server, max int) int {
+// MigrateKeys moves up to most keys of a slot, at most 1000 at a time and as many if most is 0, and returns how many.
+func (c *Cluster) MigrateKeys(t testing.TB, slot int, from, to *Server, most int) int {
 	t.Helper()
-	if max <= 0 || max > 1000 {
-		max = 1000
+	if most <= 0 || most > 1000 {
+		most = 1000
 	}
-	keys, err := from.Do("CLUSTER", "GETKEYSINSLOT", slot, max).StringSlice()
+	keys, err := from.Do("CLUSTER", "GETKEYSINSLOT", slot, most).StringSlice()
 	if err != nil {
 		t.Fatalf("redistest: CLUSTER GETKEYSINSLOT: %v", err)
 	}

@@ -90,9 +90,10 @@ func TestTwoAdministratorsAtOnce(t *testing.T) {
 		for _, p := range w.alive() {
 			busy.Go(func() { acquireUntil(stop, p, limit, &admitted) })
 		}
-		mode, made := node.ModeTwoTier, 0
+		made := 0
 		for range 12 {
-			if mode = node.ModeRedis; w.alive()[0].node.Mode() == mode {
+			mode := node.ModeRedis
+			if w.alive()[0].node.Mode() == mode {
 				mode = node.ModeTwoTier
 			}
 			made += changeAtOnce(mode, w.alive()[0], w.alive()[1])
