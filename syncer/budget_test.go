@@ -14,6 +14,7 @@ import (
 
 	"twotier/internal/embedded"
 	"twotier/internal/faultstore"
+	"twotier/leaparray"
 	"twotier/syncer"
 )
 
@@ -114,6 +115,46 @@ func TestSmallPartitionsTakeRoomFromALargeOne(t *testing.T) {
 			if got := count(t, s.c, key, 86_400_000); got != 1 {
 				t.Fatalf("%s counts %d", key, got)
 			}
+		}
+	})
+}
+
+// TestSmallPartitionsTakeRoomFromWideCounters is that of one that holds little but counters which
+// are larger than a chunk of its memory: they can't be moved together, but evicted.
+func TestSmallPartitionsTakeRoomFromWideCounters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wide, err := leaparray.NewLadder(leaparray.Level{Width: time.Second, Count: 4096},
+			leaparray.Level{Width: time.Minute, Count: 4096})
+		if err != nil {
+			t.Fatal(err)
+		}
+		clk := &clock{now: t0}
+		place := syncer.Placement{Partitions: 4}
+		c := open(t, syncer.Options{Now: clk.Now, MaxMemory: 512 << 10, Placement: place,
+			Namespaces: map[string]syncer.Namespace{"wide": {Ladder: wide}}})
+		for i := 0; c.Stats().EvictedTotal == 0; i++ {
+			check := syncer.Check{NS: []byte("wide"), Key: fmt.Append(nil, i), N: 1 << 40}
+			if place.Of(check.NS, check.Key) == 2 {
+				do(t, c, syncer.Op{Checks: []syncer.Check{check}})
+				flush(t, c)
+				clk.set(clk.Now() + 3000)
+			}
+		}
+		const small = 700
+		for i := range small {
+			add(t, c, keyIn(place, 3, fmt.Sprint("small-", i, "-")), 1, 0)
+			if i%20 == 0 {
+				clk.set(clk.Now() + 3000)
+				time.Sleep(100 * time.Millisecond) // the sweep has a turn
+			}
+		}
+		flush(t, c)
+		time.Sleep(10 * time.Second)
+		if n := c.ReserveUsed(); n > 0 {
+			t.Errorf("%d bytes of the reserve are in use: %+v", n, c.Stats())
+		}
+		if n := c.Stats().Keys; n <= small {
+			t.Errorf("%d keys are in memory, %d of them small", n, small)
 		}
 	})
 }

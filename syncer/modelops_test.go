@@ -388,10 +388,9 @@ func (w *world) verify(key string) {
 }
 
 // reclaimed checks that small partitions have their reserve back once all is in the store and
-// nobody asks for it: the largest has given up what was taken of it, unless it has little but
-// counters as large as what is given up at once.
+// nobody asks for it: the largest has given up what was taken of it.
 func (w *world) reclaimed() {
-	if !w.plan.skewed || w.ladder.MaxWords() > 512 {
+	if !w.plan.skewed {
 		return
 	}
 	time.Sleep(30 * time.Second)

@@ -35,14 +35,15 @@ func (c *Counter) reclaim() {
 	if p == nil {
 		return
 	}
+	need = min(need, above)
 	p.mu.Lock()
 	before := p.keys.arena.Total()
 	age := p.keys.medianAge(sec)
 	if !p.keepsAll() {
-		p.keys.arena.Evacuate(2 * min(need, above)) // about half of it is moved elsewhere
+		p.keys.arena.Evacuate(2 * need) // about half of it is moved elsewhere
 	}
 	p.mu.Unlock()
-	c.vacate(p, age)
+	c.vacate(p, age, before-need)
 	p.mu.Lock()
 	p.keys.table.Shrink()
 	if p.keys.arena.Total() >= before {
@@ -80,39 +81,50 @@ func (s *keyspace) medianAge(sec uint32) uint32 {
 	return max(2, ages[len(ages)/2]) // what was used in the last second stays, see evictOne
 }
 
-// vacate goes through all entries and takes them out of the chunks that are to be given back: those that were idle for this long are
-// evicted.
-func (c *Counter) vacate(p *partition, age uint32) {
-	for at := 0; c.vacateSome(p, at, age); at += sweepSlots {
+// vacate goes through all entries and takes them out of the chunks that are to be given back: those
+// that were idle for this long are evicted. So are those with counters that have chunks to
+// themselves, until the arena has no more than so many words.
+func (c *Counter) vacate(p *partition, age uint32, words int) {
+	for at := 0; c.vacateSome(p, at, age, words); at += sweepSlots {
 	}
 }
 
 // vacateSome looks at one run of slots and reports whether there are more.
-func (c *Counter) vacateSome(p *partition, at int, age uint32) bool {
+func (c *Counter) vacateSome(p *partition, at int, age uint32, words int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.keepsAll() || p.keys.arena.Evacuating() == 0 {
+	k := &p.keys
+	if p.keepsAll() || k.arena.Evacuating() == 0 && k.arena.Total() <= words {
 		return false
 	}
 	sec := c.seconds(c.opt.Now())
-	for i := at; i < min(at+sweepSlots, p.keys.table.Slots()); i++ {
-		r := p.keys.table.At(i)
+	for i := at; i < min(at+sweepSlots, k.table.Slots()); i++ {
+		r := k.table.At(i)
 		if r == 0 {
 			continue
 		}
-		e := p.keys.entry(r)
-		if !p.keys.arena.MustMove(r) && !p.keys.arena.MustMove(e.synced()) && !p.keys.arena.MustMove(e.pending()) {
+		e := k.entry(r)
+		mustMove := k.mustMove(r, e)
+		if !mustMove && !(k.arena.Total() > words && k.arena.Whole(e.synced())) {
 			continue
 		}
-		if e.idle(sec) >= age && evictable(e) && !e.has(flagLimit) {
-			p.keys.drop(p.keys.table.HashAt(i), r)
-			p.keys.evicted++
+		idle := e.idle(sec)
+		spared := e.has(flagLimit) && (mustMove || idle < limitAge) // it is moved if it can be
+		if idle >= age && evictable(e) && !spared {
+			k.drop(k.table.HashAt(i), r)
+			k.evicted++
 			i-- // another slot may have moved here
-			continue
+		} else if mustMove {
+			k.evacuate(i, r, e)
 		}
-		p.keys.evacuate(i, r, e)
 	}
-	return at+sweepSlots < p.keys.table.Slots()
+	return at+sweepSlots < k.table.Slots()
+}
+
+// mustMove reports whether an entry, or what it has counted, is in a chunk that is to be given
+// back.
+func (s *keyspace) mustMove(r arena.Ref, e entry) bool {
+	return s.arena.MustMove(r) || s.arena.MustMove(e.synced()) || s.arena.MustMove(e.pending())
 }
 
 // evacuate moves what belongs to an entry to other chunks, and the entry itself unless others know

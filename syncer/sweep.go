@@ -2,6 +2,7 @@ package syncer
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"twotier/leaparray"
@@ -28,7 +29,7 @@ func (c *Counter) runSweep(ctx context.Context) {
 		case <-ticker.C:
 			c.reclaim()
 			p := &c.parts[i%len(c.parts)]
-			c.vacate(p, neverIdle) // what could not leave before
+			c.vacate(p, neverIdle, math.MaxInt) // what could not leave before
 			for at := 0; c.sweep(p, at); at += sweepSlots {
 			}
 			p.mu.Lock()

@@ -8,6 +8,12 @@ import (
 // MustMove reports whether a block is in a chunk that is to be given back. There is none at 0.
 func (a *Arena) MustMove(r Ref) bool { return r != 0 && a.chunks[r>>chunkBits].evacuate }
 
+// Whole reports whether a block is larger than a chunk that others share: it has one to itself,
+// which can't be evacuated, but goes when the block is released.
+func (a *Arena) Whole(r Ref) bool {
+	return r != 0 && len(a.chunks[r>>chunkBits].words) > ChunkWords
+}
+
 // Evacuating is how many words are in chunks that are to be given back.
 func (a *Arena) Evacuating() int { return a.evacuating }
 
