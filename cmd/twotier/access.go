@@ -1,12 +1,11 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"slices"
+
+	"github.com/spf13/cobra"
 
 	"twotier/httpapi"
 	"twotier/internal/certs"
@@ -67,62 +66,54 @@ func (s *server) addSecrets(messages *peer.Server) error {
 	}})
 }
 
-const (
-	tokenSynopsis = "twotier token NAME [--roles count,read] [--namespaces NS,...]"
-	tokenText     = `twotier token - make a token, and its line for --tokens
+const tokenText = `Prints the line for the file on stdout and the token itself, which is written
+down nowhere, on stderr. It has 256 random bits. The file has its SHA-256 only; a
+server reads it again when it changes, so removing a line withdraws a token.`
 
-usage: ` + tokenSynopsis + `
+const tokenExamples = `twotier token checkout --namespaces default,login >> tokens.conf
+twotier token prometheus --roles read >> tokens.conf
+twotier serve --listen :8080 --tokens tokens.conf
+TWOTIER_TOKEN=tt_... twotier add alice
+echo -n tt_... | sha256sum        # the hash, without this command`
 
-Prints the line for the file on stdout and the token itself, which is written down nowhere, on stderr. It has 256 random
-bits. The file has its SHA-256 only; a server reads it again when it changes, so removing a line withdraws a token.
-
-Flags:
-  --roles ROLE,...        what it may do: count (add, acquire), read (count, series, top, cluster,
-                          metrics), admin (reset, mode, profiles) (default count,read)
-  --namespaces NS,...     for which namespaces (default *, all)
-
-Examples:
-  twotier token checkout --namespaces default,login >> tokens.conf
-  twotier token prometheus --roles read >> tokens.conf
-  twotier serve --listen :8080 --tokens tokens.conf
-  TWOTIER_TOKEN=tt_... twotier add alice
-  echo -n tt_... | sha256sum        # the hash, without this command
-`
-)
-
-func tokenHelp(w io.Writer) error {
-	_, err := io.WriteString(w, tokenText)
-	return err
+func tokenCommand(o cli.IO) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "token NAME [--roles count,read] [--namespaces NS,...]", Long: tokenText,
+		Short: "make a token, and its line for --tokens", Example: tokenExamples,
+	}
+	fs := cmd.Flags()
+	roles := fs.String("roles", "count,read", "what it may do, a list of `ROLES`: count "+
+		"(add, acquire), read (count, series, top, cluster, metrics), admin (reset, mode, profiles)")
+	namespaces := fs.String("namespaces", "*", "for which `NAMESPACES`; * for all")
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		line, text, err := newToken(args, *roles, *namespaces)
+		if err != nil {
+			return &cli.UsageError{Err: err}
+		}
+		if _, err := fmt.Fprintln(o.Stdout, line); err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(o.Stderr, "the token, shown once: %s\n", text)
+		return err
+	}
+	return cmd
 }
 
-func runToken(_ context.Context, o cli.IO, args []string) error {
-	fs := flag.NewFlagSet("token", flag.ContinueOnError)
-	roles := fs.String("roles", "count,read", "")
-	namespaces := fs.String("namespaces", "*", "")
-	names, err := cli.ParseFlags(fs, args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return err
-	case err == nil && len(names) != 1:
-		err = errors.New("want one NAME")
-	case err == nil:
-		err = config.CheckName(names[0])
+// newToken makes a token for the only argument, its name, and the line about it.
+func newToken(args []string, roles, namespaces string) (line, text string, err error) {
+	if len(args) != 1 {
+		return "", "", errors.New("want one NAME")
 	}
-	if err != nil {
-		return &cli.UsageError{Synopsis: tokenSynopsis, Err: err}
+	if err := config.CheckName(args[0]); err != nil {
+		return "", "", err
 	}
-	granted, err := token.ParseRoles(*roles)
+	granted, err := token.ParseRoles(roles)
 	if err != nil {
-		return &cli.UsageError{Synopsis: tokenSynopsis, Err: fmt.Errorf("--roles: %w", err)}
+		return "", "", fmt.Errorf("--roles: %w", err)
 	}
 	text, hash := token.New()
-	line, err := token.Line(names[0], hash, granted, *namespaces)
-	if err != nil {
-		return &cli.UsageError{Synopsis: tokenSynopsis, Err: fmt.Errorf("--namespaces: %w", err)}
+	if line, err = token.Line(args[0], hash, granted, namespaces); err != nil {
+		return "", "", fmt.Errorf("--namespaces: %w", err)
 	}
-	if _, err := fmt.Fprintln(o.Stdout, line); err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(o.Stderr, "the token, shown once: %s\n", text)
-	return err
+	return line, text, nil
 }

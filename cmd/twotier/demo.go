@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"twotier/internal/cli"
 	"twotier/internal/config"
 	"twotier/internal/demo"
@@ -19,28 +20,15 @@ import (
 )
 
 const (
-	demoSynopsis = "twotier demo [--for DURATION] [--rate N]"
-	demoNodes    = 3
+	demoNodes = 3
 	// demoMemory bounds the store, and about what each node keeps in memory.
 	demoMemory = 256 << 20
 	firstPort  = 8080
 )
 
-const demoText = `twotier demo - three nodes and some traffic in one process, with the dashboard
-
-usage: ` + demoSynopsis + `
-
-A cluster for a first look: three nodes that gossip and serve HTTP on this machine only, at the ports 8080 to 8082 where
-those are free, over one store in memory. Nothing outlives it. Ctrl-C ends it.
-
-Flags:
-  --for DURATION          end by itself after that time, such as 30s (default: until Ctrl-C)
-  --rate N                events a second over all nodes, 1 to 10000 (default 300)
-
-Examples:
-  twotier demo
-  twotier demo --for 30s
-`
+const demoText = `A cluster for a first look: three nodes that gossip and serve HTTP on this
+machine only, at the ports 8080 to 8082 where those are free, over one store in
+memory. Nothing outlives it. Ctrl-C ends it.`
 
 // demoOptions are what a person can say about a demo.
 type demoOptions struct {
@@ -48,43 +36,41 @@ type demoOptions struct {
 	rate   int
 }
 
-func demoHelp(w io.Writer) error {
-	_, err := io.WriteString(w, demoText)
-	return err
+func demoCommand(o cli.IO) *cobra.Command {
+	var (
+		opt    demoOptions
+		length string
+	)
+	cmd := &cobra.Command{
+		Use: "demo [--for DURATION] [--rate N]", Long: demoText,
+		Short:   "three nodes and some traffic in one process, for a first look",
+		Example: "twotier demo\ntwotier demo --for 30s",
+	}
+	cmd.Flags().StringVar(&length, "for", "", "end by itself after a `DURATION`, such as 30s")
+	cmd.Flags().IntVar(&opt.rate, "rate", 300, "`NUMBER` of events a second over all nodes, 1 to 10000")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := opt.check(args, length); err != nil {
+			return &cli.UsageError{Err: err}
+		}
+		return showDemo(cmd.Context(), opt, o.Stdout, o.Stderr)
+	}
+	return cmd
 }
 
-// parseDemo reads the flags of a demo.
-func parseDemo(args []string) (o demoOptions, err error) {
-	length := ""
-	fs := flag.NewFlagSet("demo", flag.ContinueOnError)
-	fs.StringVar(&length, "for", "", "")
-	fs.IntVar(&o.rate, "rate", 300, "")
-	others, err := cli.ParseFlags(fs, args)
+// check looks at what was asked for, and takes the length from its text.
+func (o *demoOptions) check(args []string, length string) (err error) {
 	switch {
-	case err != nil:
-		return o, err
-	case len(others) > 0:
-		return o, fmt.Errorf("unexpected argument %q", others[0])
+	case len(args) > 0:
+		return fmt.Errorf("unexpected argument %q", args[0])
 	case o.rate < 1 || o.rate > 10_000:
-		return o, fmt.Errorf("--rate: %d is not a number from 1 to 10000", o.rate)
+		return fmt.Errorf("--rate: %d is not a number from 1 to 10000", o.rate)
 	case length == "":
-		return o, nil
+		return nil
 	}
 	if o.length, err = config.ParseDuration(length); err != nil {
-		return o, fmt.Errorf("--for: %w", err)
+		return fmt.Errorf("--for: %w", err)
 	}
-	return o, nil
-}
-
-func runDemo(ctx context.Context, o cli.IO, args []string) error {
-	opt, err := parseDemo(args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return err
-	case err != nil:
-		return &cli.UsageError{Synopsis: demoSynopsis, Err: err}
-	}
-	return showDemo(ctx, opt, o.Stdout, o.Stderr)
+	return nil
 }
 
 // showDemo runs a demo until ctx is done or its time is up.

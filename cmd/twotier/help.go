@@ -2,78 +2,56 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"runtime"
 	"runtime/debug"
-	"strings"
 )
 
-const serveText = `twotier serve - run a server
+const rootText = `Memory answers, Redis remembers. twotier serve is the server, and the other
+commands talk to one. They find it with --server or TWOTIER_SERVER, and present
+a token with --token-file or TWOTIER_TOKEN. twotier help COMMAND says more.
 
-usage: %s
+Exit status: 0 all went well, 1 it did not, 2 wrong usage, 3 an acquire was
+refused.`
 
-Serves the HTTP API until SIGTERM or SIGINT, then flushes what Redis does not have yet and exits with status 0.
-When it is ready it prints one line of JSON to stdout: {"ready":true,"listen":"127.0.0.1:8080","node":"..."}.
-Logs go to stderr. Without --redis nothing outlives the process.
+const rootExamples = `twotier demo
+twotier serve &
+twotier add alice -n 3
+twotier acquire alice --limit 15/1m --limit 50/24h
+twotier count alice --window 1m,37m,24h`
 
-Flags:
-%s
+const serveText = `Serves the HTTP API until SIGTERM or SIGINT, then flushes what Redis does not
+have yet and exits with status 0. When it is ready it prints one line of JSON to
+stdout, with the address of each listener. Logs go to stderr. Without --redis
+nothing outlives the process.
+
 Every flag can also be set in the environment (--flush-interval is
 TWOTIER_FLUSH_INTERVAL) or in a YAML file (flush-interval: 200ms). A flag wins
 over the environment, and that over the file. Only the file has namespaces, with
 buckets of their own; what one doesn't set it takes from the default one:
 
-  redis: redis://127.0.0.1:6379
-  namespaces:
-    default:
-      ladder: [1s x 60, 1m x 60, 15m x 96] # width of a bucket x how many
-    login:
-      on-cold: deny
-      max-keys: 1000000 # most keys in memory; more are refused with 429
-
-Examples:
-  twotier serve
-  twotier serve --listen :8080 --tokens tokens.conf --redis redis://127.0.0.1:6379 --ack redis
-  TWOTIER_REDIS=rediss://me:secret@redis.example:6380 twotier serve --config twotier.yaml
-  twotier serve --config twotier.yaml --print-config
+    redis: redis://127.0.0.1:6379
+    namespaces:
+      default:
+        ladder: [1s x 60, 1m x 60, 15m x 96] # width of a bucket x how many
+      login:
+        on-cold: deny
+        max-keys: 1000000 # most keys in memory; more are refused with 429
 
 Three nodes of a cluster on one machine; any of them answers for all:
-  export TWOTIER_REDIS=redis://127.0.0.1:6379 TWOTIER_JOIN=127.0.0.1:7946
-  twotier serve --node a --listen 127.0.0.1:8080 --gossip 127.0.0.1:7946 &
-  twotier serve --node b --listen 127.0.0.1:8081 --gossip 127.0.0.1:7947 &
-  twotier serve --node c --listen 127.0.0.1:8082 --gossip 127.0.0.1:7948 &
-`
 
-// printHelp lists the commands.
-func printHelp(w io.Writer) error {
-	var out strings.Builder
-	out.WriteString("twotier counts events in sliding windows. Memory answers, Redis remembers.\n\nusage: twotier COMMAND [flags]\n\nCommands:\n")
-	for _, c := range commands() {
-		fmt.Fprintf(&out, "  %-10s%s\n", c.Name, c.Summary)
-	}
-	out.WriteString(`
-Examples:
-  twotier demo
-  twotier serve &
-  twotier add alice -n 3
-  twotier acquire alice --limit 15/1m --limit 50/24h
-  twotier count alice --window 1m,37m,24h
+    export TWOTIER_REDIS=redis://127.0.0.1:6379 TWOTIER_JOIN=127.0.0.1:7946
+    twotier serve --node a --listen 127.0.0.1:8080 --gossip 127.0.0.1:7946 &
+    twotier serve --node b --listen 127.0.0.1:8081 --gossip 127.0.0.1:7947 &
+    twotier serve --node c --listen 127.0.0.1:8082 --gossip 127.0.0.1:7948 &`
 
-twotier help COMMAND says more. Commands find their server with --server or TWOTIER_SERVER, and
-present a token with --token-file or TWOTIER_TOKEN.
-Exit status: 0 all went well, 1 it did not, 2 wrong usage, 3 an acquire was refused.
-`)
-	_, err := io.WriteString(w, out.String())
-	return err
-}
+const serveExamples = `twotier serve
+twotier serve --redis redis://127.0.0.1:6379 --ack redis
+twotier serve --listen :8080 --tokens tokens.conf
+TWOTIER_REDIS=rediss://me:pass@redis:6380 twotier serve --config twotier.yaml
+twotier serve --config twotier.yaml --print-config`
 
-func versionHelp(w io.Writer) error {
-	_, err := io.WriteString(w, "twotier version - print the version\n\nusage: twotier version\n")
-	return err
-}
-
-// printVersion prints what the build knows of itself.
-func printVersion(w io.Writer) error {
+// version is what the build knows of itself.
+func version() string {
 	version, revision := "unknown", ""
 	if info, ok := debug.ReadBuildInfo(); ok {
 		if info.Main.Version != "" {
@@ -88,6 +66,6 @@ func printVersion(w io.Writer) error {
 			}
 		}
 	}
-	_, err := fmt.Fprintf(w, "twotier %s%s %s %s/%s\n", version, revision, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-	return err
+	return fmt.Sprintf("twotier %s%s %s %s/%s", version, revision, runtime.Version(), runtime.GOOS,
+		runtime.GOARCH)
 }

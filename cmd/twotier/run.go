@@ -3,10 +3,10 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"strings"
+
+	"github.com/spf13/cobra"
 
 	"twotier/internal/cli"
 	"twotier/internal/config"
@@ -20,125 +20,107 @@ const (
 	exitRefused = 3
 )
 
+// errNoCommand is the mistake of a command line with nothing on it, which has been answered by help.
+var errNoCommand = errors.New("no command")
+
 // run executes one command line, without the program's name, and returns its exit status.
 func run(ctx context.Context, args, environ []string, _ io.Reader, stdout, stderr io.Writer) int {
-	if len(args) == 0 {
-		_ = printHelp(stderr)
-		return exitUsage
+	root := newRoot(cli.IO{Environ: environ, Stdout: stdout, Stderr: stderr})
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(ctx)
+	return report(stderr, cmd, err)
+}
+
+// newRoot returns the command that holds all others. Cobra's own flag for the version would bring
+// text/template with it, and with that every exported method of the program: 16 MB.
+func newRoot(o cli.IO) *cobra.Command {
+	root := &cobra.Command{
+		Use: "twotier COMMAND [flags]", Short: "counts events in sliding windows",
+		Long: rootText, Example: rootExamples,
 	}
-	name, args := args[0], args[1:]
-	o := cli.IO{Environ: environ, Stdout: stdout, Stderr: stderr}
-	c, err := find(name)
-	if err == nil {
-		if err = c.Run(ctx, o, args); errors.Is(err, flag.ErrHelp) {
-			err = c.Help(stdout)
+	asked := root.Flags().BoolP("version", "v", false, "print the version")
+	root.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *asked {
+			return printVersion(o)
 		}
-		name = c.Name
+		cmd.SetOut(o.Stderr)
+		return errors.Join(cmd.Help(), errNoCommand)
 	}
-	return report(stderr, name, err)
+	addGroup(root, "Run a server:", serveCommand(o), demoCommand(o), tokenCommand(o))
+	addGroup(root, "Ask a running server:", cli.Commands(o)...)
+	root.AddCommand(versionCommand(o))
+	cli.Prepare(root, o)
+	return root
+}
+
+// addGroup adds commands that help lists together.
+func addGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
+	root.AddGroup(&cobra.Group{ID: title, Title: title})
+	for _, c := range commands {
+		c.GroupID = title
+	}
+	root.AddCommand(commands...)
 }
 
 // report prints what went wrong and returns the exit status that says so.
-func report(stderr io.Writer, name string, err error) int {
-	var usage *cli.UsageError
+func report(stderr io.Writer, cmd *cobra.Command, err error) int {
+	_, usage := errors.AsType[*cli.UsageError](err)
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.Is(err, cli.ErrRefused):
 		return exitRefused
-	case errors.As(err, &usage) && usage.Synopsis == "":
-		fmt.Fprintf(stderr, "twotier: %v\nusage: twotier COMMAND [flags], twotier help lists the commands\n", err)
+	case errors.Is(err, errNoCommand):
 		return exitUsage
-	case errors.As(err, &usage):
-		fmt.Fprintf(stderr, "twotier %s: %v\nusage: %s\ntwotier help %s says more\n", name, err, usage.Synopsis, name)
+	case usage && !cmd.HasParent():
+		fmt.Fprintf(stderr, "twotier: %v\nusage: %s, twotier help lists the commands\n", err,
+			cmd.UseLine())
+		return exitUsage
+	case usage:
+		fmt.Fprintf(stderr, "%s: %v\nusage: %s\ntwotier help %s says more\n", cmd.CommandPath(), err,
+			cmd.UseLine(), cmd.Name())
 		return exitUsage
 	}
-	fmt.Fprintf(stderr, "twotier %s: %v\n", name, err)
+	fmt.Fprintf(stderr, "%s: %v\n", cmd.CommandPath(), err)
 	return exitFailed
 }
 
-// commands returns all commands in the order of the help text.
-func commands() []cli.Command {
-	all := []cli.Command{{
-		Name: "serve", Synopsis: serveSynopsis, Summary: "run a server", Help: serveHelp, Run: runServe,
-	}, {
-		Name: "demo", Synopsis: demoSynopsis, Summary: "three nodes and some traffic in one process, for a first look", Help: demoHelp, Run: runDemo,
-	}}
-	all = append(all, cli.Commands()...)
-	return append(all, cli.Command{
-		Name: "token", Synopsis: tokenSynopsis, Summary: "make a token, and its line for --tokens", Help: tokenHelp, Run: runToken,
-	}, cli.Command{
-		Name: "version", Synopsis: "twotier version", Summary: "print the version", Help: versionHelp, Run: runVersion,
-	}, cli.Command{
-		Name: "help", Synopsis: "twotier help [COMMAND]", Summary: "print this, or more about a command", Help: printHelp, Run: runHelp,
-	})
-}
-
-// find returns the command of that name. The flags that ask any program for help or its version count as names.
-func find(name string) (cli.Command, error) {
-	switch name {
-	case "-h", "-help", "--help":
-		name = "help"
-	case "-v", "-version", "--version":
-		name = "version"
+func serveCommand(o cli.IO) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "serve [--redis URL] [--config FILE] [flags]", Short: "run a server",
+		Long: serveText, Example: serveExamples,
 	}
-	var names []string
-	for _, c := range commands() {
-		if c.Name == name {
-			return c, nil
+	load := config.Bind(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return &cli.UsageError{Err: fmt.Errorf("unexpected argument %q; settings are flags, such as "+
+				"--listen 127.0.0.1:8080", args[0])}
 		}
-		names = append(names, c.Name)
+		cfg, err := load(o.Environ)
+		switch {
+		case err != nil:
+			return &cli.UsageError{Err: err}
+		case cfg.PrintConfig:
+			return cfg.Print(o.Stdout)
+		}
+		return serve(cmd.Context(), cfg, o.Stdout, o.Stderr)
 	}
-	err := fmt.Errorf("there is no command %q", name)
-	if near := config.Nearest(name, names); near != "" {
-		err = fmt.Errorf("there is no command %q; did you mean %s?", name, near)
-	}
-	return cli.Command{}, &cli.UsageError{Err: err}
+	return cmd
 }
 
-const serveSynopsis = "twotier serve [--listen 127.0.0.1:8080] [--redis URL] [--config FILE] [flags]"
-
-func runServe(ctx context.Context, o cli.IO, args []string) error {
-	cfg, err := config.Parse(args, o.Environ)
-	switch {
-	case errors.Is(err, config.ErrHelp):
-		return err
-	case err != nil:
-		return &cli.UsageError{Synopsis: serveSynopsis, Err: err}
-	case cfg.PrintConfig:
-		return cfg.Print(o.Stdout)
+func versionCommand(o cli.IO) *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "print the version",
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return &cli.UsageError{Err: fmt.Errorf("unexpected argument %q", args[0])}
+			}
+			return printVersion(o)
+		},
 	}
-	return serve(ctx, cfg, o.Stdout, o.Stderr)
 }
 
-func serveHelp(w io.Writer) error {
-	var flags strings.Builder
-	if err := config.PrintFlags(&flags); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(w, serveText, serveSynopsis, flags.String())
+func printVersion(o cli.IO) error {
+	_, err := fmt.Fprintln(o.Stdout, version())
 	return err
 }
-
-func runVersion(_ context.Context, o cli.IO, args []string) error {
-	switch {
-	case len(args) == 0:
-		return printVersion(o.Stdout)
-	case isHelp(args[0]):
-		return flag.ErrHelp
-	}
-	return &cli.UsageError{Synopsis: "twotier version", Err: fmt.Errorf("unexpected argument %q", args[0])}
-}
-
-func runHelp(_ context.Context, o cli.IO, args []string) error {
-	if len(args) == 0 || isHelp(args[0]) {
-		return printHelp(o.Stdout)
-	}
-	c, err := find(args[0])
-	if err != nil {
-		return err
-	}
-	return c.Help(o.Stdout)
-}
-
-func isHelp(arg string) bool { return arg == "-h" || arg == "-help" || arg == "--help" }

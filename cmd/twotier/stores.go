@@ -72,7 +72,7 @@ func openStores(ctx context.Context, cfg config.Config, shared *embedded.Store, 
 		KeepTimeout: cfg.RequestTimeout, KeepReplicas: cfg.AckReplicas, Logger: log,
 	})
 	if err != nil { // nothing was connected to: it is the URL
-		return st, &cli.UsageError{Synopsis: serveSynopsis, Err: fmt.Errorf("--redis: %w", err)}
+		return st, &cli.UsageError{Err: fmt.Errorf("--redis: %w", err)}
 	}
 	st.store = st.redis
 	if err := st.meet(ctx, cfg, log); err != nil {

@@ -9,6 +9,7 @@ import (
 
 // Short names for what is imported from elsewhere.
 const (
+	cobra        = "github.com/spf13/cobra"
 	consistent   = "github.com/buraksezer/consistent"
 	fasthttp     = "github.com/valyala/fasthttp"
 	fastjson     = "github.com/valyala/fastjson"
@@ -16,6 +17,7 @@ const (
 	hdrHistogram = "github.com/HdrHistogram/hdrhistogram-go"
 	levenshtein  = "github.com/agnivade/levenshtein"
 	memberlist   = "github.com/hashicorp/memberlist"
+	pflag        = "github.com/spf13/pflag"
 	ristretto    = "github.com/dgraph-io/ristretto/v2"
 	xxhash       = "github.com/cespare/xxhash/v2"
 	yamlLibrary  = "go.yaml.in/yaml/v4"
@@ -74,11 +76,11 @@ func importMap() map[string][]string {
 		"httpapi/client": {"twotier/internal/idle", fasthttp, xxhash},
 
 		// The program: the only place that knows everything.
-		"internal/config": {"twotier/leaparray", yamlLibrary, levenshtein},
+		"internal/config": {"twotier/leaparray", pflag, yamlLibrary, levenshtein},
 		"internal/demo":   {},
 		"internal/load":   {fasthttp, fastjson, hdrHistogram},
-		"internal/cli":    {"twotier/internal/config", "twotier/internal/load", "twotier/httpapi/client"},
-		"cmd/twotier":     {"twotier", goRedis, fasthttp, memberlist},
+		"internal/cli":    {"twotier/internal/config", "twotier/internal/load", "twotier/httpapi/client", cobra, pflag},
+		"cmd/twotier":     {"twotier", cobra, goRedis, fasthttp, memberlist},
 
 		// Tests and tools.
 		"internal/child":       {},
@@ -89,7 +91,7 @@ func importMap() map[string][]string {
 		"internal/testrun":     {},
 		"internal/archtest":    {},
 		"internal/faultstore":  {"twotier/syncer", "twotier/leaparray"},
-		"internal/faulttest":   {"twotier", goRedis},
+		"internal/faulttest":   {"twotier", cobra, goRedis},
 		"internal/clustertest": {"twotier", goRedis},
 		"internal/acceptance":  {"twotier", goRedis},
 	}

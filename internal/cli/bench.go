@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"maps"
 	"net/http"
@@ -13,20 +12,22 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"twotier/internal/config"
 	"twotier/internal/load"
 )
 
 func benchSpec() spec {
 	return spec{
-		name: "bench", args: "[--op add|acquire|batch] [--duration 10s] [--rate R] [flags]", summary: "put a server under load and measure it",
+		name: "bench", args: "[--op add|acquire|batch] [--rate R] [flags]", summary: "put a server under load and measure it",
 		details: "Without --rate as fast as the connections go (a closed loop: for the throughput). With --rate at that many\n" +
 			"operations per second whether the server keeps up or not (an open loop: for latencies; those of requests that\n" +
 			"had to wait for a connection begin when they were due). Progress goes to stderr, the result to stdout. Keys start\n" +
 			"with \"bench:\". --timeout is that of each request. Interrupt it to have the result so far.",
 		examples: "twotier bench\ntwotier bench --op acquire --dist zipf --rate 20000 --duration 30s\n" +
 			"twotier bench --op batch --batch 1000 --connections 4 --json > result.json",
-		bind: func(fs *flag.FlagSet) func(context.Context, *session, []string) error {
+		bind: func(fs *pflag.FlagSet) runner {
 			var (
 				o     load.Options
 				rules limits
@@ -36,6 +37,9 @@ func benchSpec() spec {
 			fs.Var(&rules, "limit", "`MAX/WINDOW` of an acquire; may be repeated (default 15/1m and 50/24h)")
 			fs.IntVar(&o.Keys, "keys", 100_000, "`NUMBER` of different keys")
 			fs.StringVar(&o.Dist, "dist", "uniform", "`HOW` keys are drawn: uniform, zipf, same or distinct")
+			// Both flags exist.
+			_ = fs.SetAnnotation("op", config.ChoicesAnnotation, load.Ops())
+			_ = fs.SetAnnotation("dist", config.ChoicesAnnotation, load.Dists())
 			fs.IntVar(&o.Connections, "connections", 50, "`NUMBER` of connections")
 			fs.DurationVar(&o.Duration, "duration", 10*time.Second, "`TIME` to run")
 			fs.Float64Var(&o.Rate, "rate", 0, "operations per second, all connections together: a `NUMBER`")

@@ -4,14 +4,18 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"twotier/internal/cli"
 	"twotier/internal/load"
@@ -60,13 +64,17 @@ func (s *server) exec(t *testing.T, args ...string) (stdout string, err error) {
 func exec(t *testing.T, environ []string, args ...string) (stdout string, err error) {
 	t.Helper()
 	var out strings.Builder
-	all := cli.Commands()
-	i := slices.IndexFunc(all, func(c cli.Command) bool { return c.Name == args[0] })
-	if i < 0 {
-		t.Fatalf("no command %s", args[0])
-	}
-	err = all[i].Run(t.Context(), cli.IO{Environ: environ, Stdout: &out, Stderr: io.Discard}, args[1:])
+	_, err = execute(t.Context(), cli.IO{Environ: environ, Stdout: &out, Stderr: io.Discard}, args)
 	return out.String(), err
+}
+
+// execute runs one command line, and returns the command that it is of.
+func execute(ctx context.Context, o cli.IO, args []string) (*cobra.Command, error) {
+	root := &cobra.Command{Use: "twotier"}
+	root.AddCommand(cli.Commands(o)...)
+	cli.Prepare(root, o)
+	root.SetArgs(args)
+	return root.ExecuteContextC(ctx)
 }
 
 func TestRequestsAndAnswers(t *testing.T) {
@@ -266,13 +274,17 @@ func TestWrongUsage(t *testing.T) {
 		{"add a b", `"b" is one more`},
 		{"add ", "the KEY is empty"},
 		{"add a -n 0", "--n: 0 events"},
-		{"add a -n x", `invalid value "x" for --n`},
+		{"add a -n x", `invalid value "x" for -n: invalid syntax`},
 		{"add a --ack tape", `--ack: "tape" is not one of memory, redis, replica or disk`},
 		{"add a --limit 15", `"15" is not MAX/WINDOW, such as 15/1m`},
 		{"add a --limit x/1m", `"x/1m" is not MAX/WINDOW`},
 		{"add a --limit 1/0s", `"0s" is not a window`},
 		{"add a --limit -1/1m", "is not MAX/WINDOW"},
 		{"add a --speed 1", "unknown flag --speed"},
+		{"add a --limt 1/1m", "unknown flag --limt; did you mean --limit?"},
+		{"add a -limit 1/1m", "unknown flag -limit; did you mean --limit?"},
+		{"add a -x", "unknown flag -x"},
+		{"add a -n", "no value for -n"},
 		{"add a --ns", "no value for --ns"},
 		{"acquire a", "at least one --limit"},
 		{"acquire --limit 1/1m", "the KEY is missing"},
@@ -306,23 +318,72 @@ func TestWrongUsage(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.args, func(t *testing.T) {
 			args := strings.Split(test.args, " ")
-			out, err := exec(t, nil, args...)
+			var out strings.Builder
+			cmd, err := execute(t.Context(), cli.IO{Stdout: &out, Stderr: &out}, args)
 			var usage *cli.UsageError
 			if !errors.As(err, &usage) || !strings.Contains(err.Error(), test.want) {
 				t.Fatalf("got %v, want wrong usage: %s", err, test.want)
 			}
-			if !strings.HasPrefix(usage.Synopsis, "twotier "+args[0]+" ") || out != "" {
-				t.Errorf("synopsis %q, output %q", usage.Synopsis, out)
+			if !strings.HasPrefix(cmd.UseLine(), "twotier "+args[0]+" ") || out.String() != "" {
+				t.Errorf("usage %q, output %q", cmd.UseLine(), out.String())
 			}
 		})
 	}
 }
 
-func TestHelpIsAskedFor(t *testing.T) {
-	for _, c := range cli.Commands() {
-		if _, err := exec(t, nil, c.Name, "--help"); !errors.Is(err, flag.ErrHelp) {
-			t.Errorf("%s: %v", c.Name, err)
+// TestHelpFitsTerminal looks at the help of every command, and that it names every flag.
+func TestHelpFitsTerminal(t *testing.T) {
+	for _, c := range cli.Commands(cli.IO{}) {
+		out, err := exec(t, nil, c.Name(), "--help")
+		if same, _ := exec(t, nil, "help", c.Name()); err != nil || same != out {
+			t.Errorf("%s: %v\n%s\n%s", c.Name(), err, out, same)
 		}
+		for line := range strings.Lines(out) {
+			if len([]rune(strings.TrimSuffix(line, "\n"))) > 80 {
+				t.Errorf("%s: longer than 80 columns: %s", c.Name(), line)
+			}
+		}
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			if !strings.Contains(out, "\n  -"+f.Name+" ") && !strings.Contains(out, "\n  --"+f.Name+" ") {
+				t.Errorf("%s: no word about %s in\n%s", c.Name(), f.Name, out)
+			}
+		})
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	for args, want := range map[string]string{
+		"add --ack ":    "memory\nredis\nreplica\ndisk\n",
+		"bench --dist ": "uniform\nzipf\nsame\ndistinct\n",
+		"mode ":         "two-tier\nredis\n",
+		"help ser":      "series\n",
+		"acq":           "acquire\tcount events of a key if its limits allow them\n",
+	} {
+		out, err := exec(t, nil, append([]string{"__complete"}, strings.Split(args, " ")...)...)
+		if err != nil || !strings.HasPrefix(out, want) {
+			t.Errorf("%s: %v, got\n%s", args, err, out)
+		}
+	}
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		if out, err := exec(t, nil, "completion", shell); err != nil || !strings.Contains(out, "__complete") {
+			t.Errorf("%s: %v\n%s", shell, err, out)
+		}
+	}
+}
+
+func TestManualPages(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "man1")
+	if out, err := exec(t, nil, "man", dir); err != nil || out != "" {
+		t.Fatal(err, out)
+	}
+	page, err := os.ReadFile(filepath.Join(dir, "twotier-acquire.1"))
+	for _, want := range []string{".SH EXAMPLE", "--count-denied", "every limit of every key"} {
+		if err != nil || !strings.Contains(string(page), want) {
+			t.Errorf("%v, no %q in\n%s", err, want, page)
+		}
+	}
+	if _, err := exec(t, nil, "man"); err == nil || err.Error() != "want one DIRECTORY" {
+		t.Error(err)
 	}
 }
 
@@ -374,10 +435,9 @@ func TestBenchEndsWhenInterrupted(t *testing.T) {
 	defer web.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	all := cli.Commands()
-	bench := all[slices.IndexFunc(all, func(c cli.Command) bool { return c.Name == "bench" })]
 	var out strings.Builder
-	err := bench.Run(ctx, cli.IO{Stdout: &out, Stderr: io.Discard}, []string{"--server", web.URL, "--duration", "1h", "--connections", "1"})
+	args := []string{"bench", "--server", web.URL, "--duration", "1h", "--connections", "1"}
+	_, err := execute(ctx, cli.IO{Stdout: &out, Stderr: io.Discard}, args)
 	if err != nil || !strings.Contains(out.String(), "op/s") {
 		t.Errorf("%v\n%s", err, out.String())
 	}

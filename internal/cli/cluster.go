@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"twotier/internal/config"
 )
@@ -22,7 +23,7 @@ func clusterSpec() spec {
 			"table gives to a member, HAS those that it decides about; MOVING are on their way (+ to it, - from it). FORWARDED is the\n" +
 			"share of what it was asked that it had to ask the owner about. suspect: it does not answer, and is done without.",
 		examples: "twotier cluster\ntwotier cluster --owners\ntwotier cluster --watch\ntwotier cluster --server http://10.0.0.7:8080 --json",
-		bind: func(fs *flag.FlagSet) func(context.Context, *session, []string) error {
+		bind: func(fs *pflag.FlagSet) runner {
 			owners := fs.Bool("owners", false, "show the owner of every partition")
 			watch := fs.Bool("watch", false, "show it again every second, until Ctrl-C")
 			return func(ctx context.Context, s *session, args []string) error {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 
@@ -86,10 +85,8 @@ func TestWatchEnds(t *testing.T) {
 	web := httptest.NewServer(s)
 	defer web.Close()
 	var out strings.Builder
-	all := cli.Commands()
-	i := slices.IndexFunc(all, func(c cli.Command) bool { return c.Name == "cluster" })
 	o := cli.IO{Environ: []string{"TWOTIER_SERVER=" + web.URL}, Stdout: &out, Stderr: io.Discard}
-	if err := all[i].Run(ctx, o, []string{"--watch"}); err != nil {
+	if _, err := execute(ctx, o, []string{"cluster", "--watch"}); err != nil {
 		t.Error(err)
 	}
 	if s.calls != 2 || strings.Count(out.String(), "mode     two-tier") != 1 {

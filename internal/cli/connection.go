@@ -5,13 +5,14 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"flag"
 	"fmt"
 	"net/url"
 	"os"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/spf13/pflag"
 )
 
 // connection is the flags that all commands have: which server, and as whom.
@@ -27,7 +28,7 @@ const (
 	defaultTimeout = 5 * time.Second
 )
 
-func (c *connection) bind(fs *flag.FlagSet, timeout time.Duration) {
+func (c *connection) bind(fs *pflag.FlagSet, timeout time.Duration) {
 	fs.StringVar(&c.server, "server", "", "`URL` of a server (default $TWOTIER_SERVER, or "+defaultServer+")")
 	fs.StringVar(&c.token, "token", "", "`TEXT` to present where there are --tokens (better $TWOTIER_TOKEN: ps shows this)")
 	fs.StringVar(&c.tokenFile, "token-file", "", "`FILE` that holds the token (default $TWOTIER_TOKEN_FILE)")

@@ -20,6 +20,9 @@ type limits []limit
 // String is the flag's default for help: none.
 func (l *limits) String() string { return "" }
 
+// Type is what help calls the flag's value.
+func (l *limits) Type() string { return "MAX/WINDOW" }
+
 // Set adds limits such as 15/1m or 1m=15, separated by commas.
 func (l *limits) Set(text string) error {
 	for part := range strings.SplitSeq(text, ",") {
@@ -64,6 +67,9 @@ type checks []check
 
 // String is the flag's default for help: none.
 func (c *checks) String() string { return "" }
+
+// Type is what help calls the flag's value.
+func (c *checks) Type() string { return "KEY:MAX/WINDOW,..." }
 
 // Set adds a check such as user:7:15/1m,50/24h. The key ends at the last colon, so it may have colons itself.
 func (c *checks) Set(text string) error {

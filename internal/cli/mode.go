@@ -4,10 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"net/http"
 	"time"
+
+	"github.com/spf13/pflag"
 )
 
 // modeTimeout is how long a change may take by itself.
@@ -21,7 +22,8 @@ func modeSpec() spec {
 			"node can't, nothing changes. It takes the --admin-token of the servers, or a token with\nthe role admin.",
 		examples: "twotier mode\nTWOTIER_ADMIN_TOKEN=... twotier mode redis\nTWOTIER_ADMIN_TOKEN=... twotier mode two-tier --server http://10.0.0.7:8080",
 		timeout:  modeTimeout,
-		bind: func(fs *flag.FlagSet) func(context.Context, *session, []string) error {
+		valid:    []string{"two-tier", "redis"},
+		bind: func(fs *pflag.FlagSet) runner {
 			token := fs.String("admin-token", "", "`TEXT` that the servers were started with (default $TWOTIER_ADMIN_TOKEN)")
 			return func(ctx context.Context, s *session, args []string) error {
 				switch {

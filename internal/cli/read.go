@@ -2,13 +2,14 @@ package cli
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/spf13/pflag"
 )
 
 func countSpec() spec {
@@ -17,7 +18,7 @@ func countSpec() spec {
 		details: "The window ends now, or at --at. MIN and MAX bound the true number, COUNT estimates it.",
 		examples: "twotier count alice\ntwotier count alice --window 37m\n" +
 			"twotier count alice --json | jq '.counts[0].count'",
-		bind: func(fs *flag.FlagSet) func(context.Context, *session, []string) error {
+		bind: func(fs *pflag.FlagSet) runner {
 			ns := fs.String("ns", "", "`NAMESPACE` of the key")
 			at := fs.Int64("at", 0, "end of the windows in unix `MILLISECONDS` rather than now")
 			windows := fs.String("window", "1m,1h,24h", "`WINDOWS` to count, with commas between them")
@@ -92,8 +93,8 @@ func topSpec() spec {
 		name: "top", args: "[-n 20] [--window 1m] [flags]", summary: "list the busiest keys",
 		details:  "The keys with the most events in the window, of all nodes.",
 		examples: "twotier top\ntwotier top -n 5 --window 1h",
-		bind: func(fs *flag.FlagSet) func(context.Context, *session, []string) error {
-			n := fs.Int("n", 20, "`NUMBER` of keys")
+		bind: func(fs *pflag.FlagSet) runner {
+			n := fs.IntP("n", "n", 20, "`NUMBER` of keys")
 			window := fs.String("window", "1m", "`WINDOW` to count")
 			return func(ctx context.Context, s *session, args []string) error {
 				if err := noArgs(args); err != nil {

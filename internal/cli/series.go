@@ -2,13 +2,14 @@ package cli
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"twotier/internal/config"
 )
@@ -19,7 +20,7 @@ func seriesSpec() spec {
 		details: "Draws a bar for each bucket of a window that ends now. Bars are joined where the terminal is too narrow for all.\n" +
 			"Colours are for terminals only, and not used if NO_COLOR is set.",
 		examples: "twotier series alice\ntwotier series alice --window 24h\ntwotier series alice --json",
-		bind: func(fs *flag.FlagSet) func(context.Context, *session, []string) error {
+		bind: func(fs *pflag.FlagSet) runner {
 			ns := fs.String("ns", "", "`NAMESPACE` of the key")
 			window := fs.String("window", "1h", "`WINDOW` to plot")
 			return func(ctx context.Context, s *session, args []string) error {

@@ -2,12 +2,13 @@ package cli
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"twotier/internal/config"
 )
@@ -44,17 +45,21 @@ type event struct {
 	limits  limits
 }
 
-func (e *event) bind(fs *flag.FlagSet) {
+func (e *event) bind(fs *pflag.FlagSet) {
 	fs.StringVar(&e.ns, "ns", "", "`NAMESPACE` of the key")
-	fs.Int64Var(&e.n, "n", 1, "`NUMBER` of events")
+	fs.Int64VarP(&e.n, "n", "n", 1, "`NUMBER` of events")
 	fs.Int64Var(&e.ts, "ts", 0, "time of the events in unix `MILLISECONDS` rather than now")
 	fs.StringVar(&e.ack, "ack", "", "`WHAT` to wait for: memory, redis, replica or disk (default as the\nserver has it)")
+	_ = fs.SetAnnotation("ack", config.ChoicesAnnotation, acks()) // the flag exists
 	fs.Var(&e.limits, "limit", "`MAX/WINDOW`, such as 15/1m (or 1m=15); may be repeated")
 }
 
+// acks are what a write may wait for.
+func acks() []string { return []string{"memory", "redis", "replica", "disk"} }
+
 func (e *event) check() error {
 	switch {
-	case !slices.Contains([]string{"", "memory", "redis", "replica", "disk"}, e.ack):
+	case e.ack != "" && !slices.Contains(acks(), e.ack):
 		return usagef("--ack: %q is not one of memory, redis, replica or disk", e.ack)
 	case e.n == 0:
 		return usagef("--n: 0 events are nothing to count")
@@ -77,7 +82,7 @@ func addSpec() spec {
 		details: "Counts first and compares afterwards: --limit only reports whether a limit is exceeded now, for alarms.\n" +
 			"A negative -n takes events back.",
 		examples: "twotier add alice\ntwotier add login:10.0.0.1 -n 3 --limit 15/1m --limit 50/24h\ntwotier add alice -n -1 --ack redis",
-		bind: func(fs *flag.FlagSet) func(context.Context, *session, []string) error {
+		bind: func(fs *pflag.FlagSet) runner {
 			var e event
 			e.bind(fs)
 			return func(ctx context.Context, s *session, args []string) error { return s.add(ctx, e, args) }
@@ -122,7 +127,7 @@ func acquireSpec() spec {
 		examples: "twotier acquire alice --limit 15/1m --limit 50/24h\n" +
 			"twotier acquire --check user:7:15/1m,50/24h --check ip:10.0.0.1:100/1m\n" +
 			"if twotier acquire deploy --limit 1/10m; then ./deploy.sh; fi",
-		bind: func(fs *flag.FlagSet) func(context.Context, *session, []string) error {
+		bind: func(fs *pflag.FlagSet) runner {
 			var (
 				e           event
 				all         checks
@@ -237,7 +242,7 @@ func resetSpec() spec {
 		name: "reset", args: "KEY [flags]", summary: "forget a key",
 		details:  "Forgets all counts of a key in memory and in Redis, on every node. There is no way back.",
 		examples: "twotier reset alice\ntwotier reset alice --ns login",
-		bind: func(fs *flag.FlagSet) func(context.Context, *session, []string) error {
+		bind: func(fs *pflag.FlagSet) runner {
 			ns := fs.String("ns", "", "`NAMESPACE` of the key")
 			return func(ctx context.Context, s *session, args []string) error {
 				key, err := oneKey(args)

@@ -1,20 +1,20 @@
 package config
 
 import (
+	"cmp"
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
+	"maps"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"twotier/leaparray"
 )
 
 // DefaultNamespace is the namespace of requests that name none.
 const DefaultNamespace = "default"
-
-// ErrHelp is returned by [Parse] when the arguments ask for help.
-var ErrHelp = flag.ErrHelp
 
 // Config is the settings of a server. Those that Parse returns are complete and valid: no zero value stands for a default
 // but where it says so.
@@ -130,27 +130,36 @@ type value struct {
 	where  string
 }
 
-// Parse returns the settings that args (without the program's and the command's name), environ (NAME=value, as
-// [os.Environ]) and the file that they name amount to. Variables that are empty, or that are no setting, are passed over:
-// orchestrators make up TWOTIER_* names of their own. The error names every offending setting; it is [ErrHelp] if args ask
-// for help. Passwords are in none of its texts.
+// Parse returns the settings that args (without the program's and the command's name), environ
+// (NAME=value, as [os.Environ]) and the file that they name amount to.
 func Parse(args, environ []string) (Config, error) {
-	flags, err := fromArgs(args)
-	if err != nil {
+	fs := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	load := Bind(fs)
+	if err := fs.Parse(args); err != nil {
 		return Config{}, err
 	}
-	values := fromEnviron(environ)
-	for name, v := range flags {
-		values[name] = v
-	}
-	c := Config{values: values, File: values["config"].text}
-	var file fileValues
-	if c.File != "" {
-		if file, err = readFile(c.File); err != nil {
-			return Config{}, err
+	return load(environ)
+}
+
+// Bind adds a flag for each setting to fs. Once fs has been parsed, load returns the settings that
+// the flags, environ and the file that they name amount to. Variables that are empty, or that are no
+// setting, are passed over: orchestrators make up TWOTIER_* names of their own. The error names
+// every offending setting. Passwords are in none of its texts.
+func Bind(fs *pflag.FlagSet) (load func(environ []string) (Config, error)) {
+	flags := bindFlags(fs)
+	return func(environ []string) (Config, error) {
+		values := fromEnviron(environ)
+		maps.Copy(values, flags)
+		c := Config{values: values, File: values["config"].text}
+		var file fileValues
+		if c.File != "" {
+			var err error
+			if file, err = readFile(c.File); err != nil {
+				return Config{}, err
+			}
 		}
+		return c, c.fill(file)
 	}
-	return c, c.fill(file)
 }
 
 // fill sets the fields of c from its values, those of the file and the defaults.
@@ -167,7 +176,7 @@ func (c *Config) fill(file fileValues) error {
 			v = value{text: s.def, origin: FromDefault}
 			c.values[s.name] = v
 		}
-		if err := s.set(c, v.text); err != nil {
+		if err := cmp.Or(checkChoice(v.text, s.choices), s.set(c, v.text)); err != nil {
 			errs = append(errs, v.wrap(s.name, err))
 		}
 	}

@@ -66,7 +66,7 @@ func (ns *Namespace) set(option, text string) (err error) {
 	case ladderOption:
 		ns.Ladder, err = ParseLadder(text)
 	case onColdOption:
-		err = setChoice(&ns.OnCold, text, "allow", "deny")
+		ns.OnCold, err = text, checkChoice(text, coldChoices())
 	case maxKeysOption:
 		if ns.MaxKeys, err = strconv.ParseInt(text, 10, 64); err != nil || ns.MaxKeys < 0 {
 			err = fmt.Errorf("%q is not a number of keys, 0 or more", text)

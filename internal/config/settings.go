@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 // setting is one name that can be set, how help describes it, and how its text becomes a field.
 type setting struct {
 	name, def, arg, help string
+	choices              []string // what its text may be; none: anything that set takes
 	// onlyOutside marks what makes no sense inside of a file.
 	onlyOutside bool
 	set         func(c *Config, text string) error
@@ -44,9 +44,11 @@ func serverSettings() []setting {
 			"same part of the memory for requests; raise it behind a proxy;\n0: half of them",
 			set: func(c *Config, text string) error { return setCount(&c.MaxConnectionsPerAddress, text) }},
 		{name: "log-level", def: "info", arg: "LEVEL", help: "debug, info, warn or error",
-			set: func(c *Config, text string) error { return setLevel(&c.LogLevel, text) }},
+			choices: []string{"debug", "info", "warn", "error"},
+			set:     func(c *Config, text string) error { return c.LogLevel.UnmarshalText([]byte(text)) }},
 		{name: "log-format", def: "text", arg: "FORMAT", help: "text or json, on stderr",
-			set: func(c *Config, text string) error { return setChoice(&c.LogFormat, text, "text", "json") }},
+			choices: []string{"text", "json"},
+			set:     func(c *Config, text string) error { c.LogFormat = text; return nil }},
 	}
 }
 
@@ -88,7 +90,8 @@ func storeSettings() []setting {
 			set: func(c *Config, text string) error { return setBool(&c.RedisOptional, text) }},
 		{name: "redis-expiry", def: "key", arg: "HOW", help: "how old buckets leave Redis: key (any server), field (Redis 7.4,\n" +
 			"Valkey 9) or tairhash (the TairHash module)",
-			set: func(c *Config, text string) error { return setChoice(&c.RedisExpiry, text, "key", "field", "tairhash") }},
+			choices: []string{"key", "field", "tairhash"},
+			set:     func(c *Config, text string) error { c.RedisExpiry = text; return nil }},
 		{name: "redis-tls-ca", arg: "FILE", help: "PEM file of the authorities to trust (default: the system's)",
 			set: func(c *Config, text string) error { c.RedisTLSCA = text; return nil }},
 		{name: "redis-tls-cert", arg: "FILE", help: "PEM file of the client's certificate",
@@ -102,12 +105,12 @@ func countingSettings() []setting {
 	return []setting{
 		{name: "mode", def: "two-tier", arg: "MODE", help: "two-tier (memory answers, Redis remembers) or redis (one script\n" +
 			"per request)",
-			set: func(c *Config, text string) error { return setChoice(&c.Mode, text, "two-tier", "redis") }},
+			choices: []string{"two-tier", "redis"},
+			set:     func(c *Config, text string) error { c.Mode = text; return nil }},
 		{name: "ack", def: "memory", arg: "WHAT", help: "what a write waits for that doesn't say: memory, redis, replica (one\n" +
 			"of Redis has it: it survives a failover) or disk (it is in its\nappend-only file; Redis 7.2)",
-			set: func(c *Config, text string) error {
-				return setChoice(&c.Ack, text, "memory", "redis", "replica", "disk")
-			}},
+			choices: []string{"memory", "redis", "replica", "disk"},
+			set:     func(c *Config, text string) error { c.Ack = text; return nil }},
 		{name: "ack-replicas", def: "1", arg: "N", help: "how many replicas (of each primary) have what ack=replica\n" +
 			"answers for; all that may be promoted, to be sure",
 			set: func(c *Config, text string) error { return setReplicas(&c.AckReplicas, text) }},
@@ -121,7 +124,8 @@ func countingSettings() []setting {
 			set: func(c *Config, text string) error { return setMemory(&c.MaxMemory, text) }},
 		{name: "on-cold", def: "allow", arg: "WHAT", help: "allow or deny an acquire of a key that is not in memory while\n" +
 			"Redis is known to be down; a slow one is waited for",
-			set: func(c *Config, text string) error { return setChoice(&c.OnCold, text, "allow", "deny") }},
+			choices: coldChoices(),
+			set:     func(c *Config, text string) error { c.OnCold = text; return nil }},
 		{name: "partitions", def: "1021", arg: "N", help: "number of partitions; must stay the same while Redis holds\ncounts",
 			set: func(c *Config, text string) error { return setPartitions(&c.Partitions, text) }},
 		{name: "hash-seed", arg: "N", help: "seed of the hash of keys; must stay the same while Redis holds\ncounts " +
@@ -252,9 +256,12 @@ func checkOptional(text string) error {
 	return checkAddress(text)
 }
 
-func setChoice(to *string, text string, choices ...string) error {
-	*to = text
-	if slices.Contains(choices, text) {
+// coldChoices are what an acquire of a key that can't be read may be answered with.
+func coldChoices() []string { return []string{"allow", "deny"} }
+
+// checkChoice refuses a text that is none of the choices, if there are any.
+func checkChoice(text string, choices []string) error {
+	if len(choices) == 0 || slices.Contains(choices, text) {
 		return nil
 	}
 	last := len(choices) - 1
@@ -344,14 +351,6 @@ func setBool(to *bool, text string) error {
 	}
 	*to = b
 	return nil
-}
-
-func setLevel(to *slog.Level, text string) error {
-	var name string
-	if err := setChoice(&name, text, "debug", "info", "warn", "error"); err != nil {
-		return err
-	}
-	return to.UnmarshalText([]byte(text))
 }
 
 // CheckName accepts the names of nodes, tokens and namespaces: up to 64 letters, digits, dots, dashes and underscores.

@@ -1,43 +1,54 @@
 package config
 
 import (
-	"errors"
-	"flag"
-	"fmt"
-	"io"
 	"strings"
+
+	"github.com/spf13/pflag"
 )
 
 // envPrefix starts the name of every variable that is a setting.
 const envPrefix = "TWOTIER_"
 
-// fromArgs returns what the command line sets.
-func fromArgs(args []string) (map[string]value, error) {
+// ChoicesAnnotation is the key of a flag's annotation that lists what its text may be.
+const ChoicesAnnotation = "choices"
+
+// bindFlags adds a flag for each setting to fs, and returns what will hold those that are set.
+func bindFlags(fs *pflag.FlagSet) map[string]value {
 	values := map[string]value{}
-	fs := flag.NewFlagSet("serve", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
 	for _, s := range settings() {
-		set := func(text string) error {
-			values[s.name] = value{text: text, origin: FromFlag}
-			return nil
-		}
+		f := fs.VarPF(&settingFlag{s, values}, s.name, "", s.help)
 		if s.arg == "" {
-			fs.BoolFunc(s.name, s.help, set)
-		} else {
-			fs.Func(s.name, s.help, set)
+			f.NoOptDefVal = "true"
+		}
+		if len(s.choices) > 0 {
+			f.Annotations = map[string][]string{ChoicesAnnotation: s.choices}
 		}
 	}
-	if err := fs.Parse(args); errors.Is(err, flag.ErrHelp) {
-		return nil, err
-	} else if err != nil {
-		// Package flag has one dash where everything else here has two.
-		text := strings.Replace(err.Error(), "flag provided but not defined: -", "unknown flag --", 1)
-		return nil, errors.New(strings.Replace(text, "flag needs an argument: -", "no value for --", 1))
+	return values
+}
+
+// settingFlag is a setting as a flag. It takes any text: what is wrong is told for all sources alike,
+// and for all settings at once.
+type settingFlag struct {
+	setting
+	values map[string]value
+}
+
+// Set implements [pflag.Value].
+func (f *settingFlag) Set(text string) error {
+	f.values[f.name] = value{text: text, origin: FromFlag}
+	return nil
+}
+
+// String implements [pflag.Value]: it is the default.
+func (f *settingFlag) String() string { return f.def }
+
+// Type implements [pflag.Value]: it is what help calls the value.
+func (f *settingFlag) Type() string {
+	if f.arg == "" {
+		return "bool"
 	}
-	if fs.NArg() > 0 {
-		return nil, fmt.Errorf("unexpected argument %q; settings are flags, such as --listen 127.0.0.1:8080", fs.Arg(0))
-	}
-	return values, nil
+	return f.arg
 }
 
 // fromEnviron returns what the environment sets.

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"twotier/httpapi/client"
 	"twotier/internal/cli"
 	"twotier/internal/proctest"
@@ -212,15 +214,13 @@ func TestClientsWithAToken(t *testing.T) {
 func command(t *testing.T, environ []string, line string) (string, error) {
 	t.Helper()
 	var out strings.Builder
-	args := strings.Fields(line)
-	for _, c := range cli.Commands() {
-		if c.Name == args[0] {
-			err := c.Run(t.Context(), cli.IO{Environ: environ, Stdout: &out, Stderr: io.Discard}, args[1:])
-			return out.String(), err
-		}
-	}
-	t.Fatalf("there is no command %s", args[0])
-	return "", nil
+	o := cli.IO{Environ: environ, Stdout: &out, Stderr: io.Discard}
+	root := &cobra.Command{Use: "twotier"}
+	root.AddCommand(cli.Commands(o)...)
+	cli.Prepare(root, o)
+	root.SetArgs(strings.Fields(line))
+	err := root.ExecuteContext(t.Context())
+	return out.String(), err
 }
 
 // TestAttackWithOtherSpellings: what a proxy in front forbids is not had by spelling it in another

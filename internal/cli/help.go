@@ -1,0 +1,116 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+const (
+	helpWidth = 80
+	// Where the text about a command, and that about a flag, begins.
+	commandIndent, flagIndent = 14, 26
+)
+
+// writeHelp writes all that there is to know about a command.
+func writeHelp(w io.Writer, cmd *cobra.Command) {
+	var out strings.Builder
+	fmt.Fprintf(&out, "%s - %s\n\nusage: %s\n", cmd.CommandPath(), cmd.Short, cmd.UseLine())
+	if cmd.Long != "" {
+		out.WriteString("\n" + wrap(cmd.Long, helpWidth) + "\n")
+	}
+	for _, g := range cmd.Groups() {
+		writeGroup(&out, cmd, g)
+	}
+	writeGroup(&out, cmd, &cobra.Group{Title: "More commands:"})
+	if cmd.HasParent() {
+		writeFlags(&out, cmd.LocalFlags())
+	}
+	if cmd.Example != "" {
+		out.WriteString("\nExamples:\n" + indent(cmd.Example) + "\n")
+	}
+	_, _ = io.WriteString(w, out.String()) // help that can't be written can't be helped
+}
+
+// writeGroup lists the commands of a group below its title.
+func writeGroup(out *strings.Builder, cmd *cobra.Command, g *cobra.Group) {
+	title := "\n" + g.Title + "\n"
+	for _, c := range cmd.Commands() {
+		if c.GroupID == g.ID && (c.IsAvailableCommand() || c.Name() == "help") {
+			out.WriteString(title)
+			title = ""
+			describe(out, c.Name(), c.Short, commandIndent)
+		}
+	}
+}
+
+// writeFlags describes the flags of a command, but the one for this help.
+func writeFlags(out *strings.Builder, flags *pflag.FlagSet) {
+	title := "\nFlags:\n"
+	flags.VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden && f.Name != "help" {
+			out.WriteString(title)
+			title = ""
+			describeFlag(out, f)
+		}
+	})
+}
+
+func describeFlag(out *strings.Builder, f *pflag.Flag) {
+	arg, usage := pflag.UnquoteUsage(f)
+	switch f.DefValue {
+	case "", "false", "0", "0s":
+	default:
+		usage += " (default " + f.DefValue + ")"
+	}
+	describe(out, strings.TrimSpace(dashed(f)+" "+arg), usage, flagIndent)
+}
+
+// describe writes a name and what it means, in a column of its own that begins at indent.
+func describe(out *strings.Builder, name, text string, indent int) {
+	head := fmt.Sprintf("  %-*s", indent-2, name)
+	if len(head) > indent || head[indent-1] != ' ' {
+		head = "  " + name + "\n" + strings.Repeat(" ", indent)
+	}
+	text = wrap(strings.Join(strings.Fields(text), " "), helpWidth-indent)
+	out.WriteString(head + strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", indent)) + "\n")
+}
+
+// wrap breaks the lines of paragraphs, between which there are empty lines, at a width in
+// characters. Paragraphs that begin with a space stay as they are.
+func wrap(text string, width int) string {
+	paragraphs := strings.Split(strings.TrimRight(text, "\n"), "\n\n")
+	for i, p := range paragraphs {
+		if !strings.HasPrefix(p, " ") {
+			paragraphs[i] = fill(strings.Fields(p), width)
+		}
+	}
+	return strings.Join(paragraphs, "\n\n")
+}
+
+// fill puts words into lines.
+func fill(words []string, width int) string {
+	var out strings.Builder
+	length := 0
+	for _, word := range words {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case length == 0:
+		case length+1+n > width:
+			out.WriteByte('\n')
+			length = 0
+		default:
+			out.WriteByte(' ')
+			length++
+		}
+		out.WriteString(word)
+		length += n
+	}
+	return out.String()
+}
+
+func indent(text string) string { return "  " + strings.ReplaceAll(text, "\n", "\n  ") }

@@ -1,0 +1,129 @@
+package cli
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"twotier/internal/config"
+)
+
+// Prepare makes of root, which has its commands, the command line of a program: help that fits a
+// terminal of 80 columns, the commands help and man beside cobra's completion, completion of what
+// flags may be, and mistakes as a [UsageError] with what was probably meant. Nothing is printed of
+// an error: that is for who runs root.
+func Prepare(root *cobra.Command, o IO) {
+	root.SetOut(o.Stdout)
+	root.SetErr(o.Stderr)
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SuggestionsMinimumDistance = 2
+	root.Args = func(cmd *cobra.Command, args []string) error { return unknownCommand(cmd, args) }
+	root.SetHelpCommand(helpCommand(root))
+	root.AddCommand(manCommand(root))
+	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { writeHelp(cmd.OutOrStdout(), cmd) })
+	root.SetFlagErrorFunc(flagError)
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		cmd.DisableFlagsInUseLine = true
+		cmd.Flags().SortFlags = false // those that matter first
+		completeFlags(cmd)
+		if cmd.Name() == "completion" {
+			cmd.Short = "print what has a shell complete commands and flags"
+		}
+	}
+}
+
+// completeFlags has a shell know what the flags may be that have a choice.
+func completeFlags(cmd *cobra.Command) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if choices := f.Annotations[config.ChoicesAnnotation]; choices != nil {
+			// It fails for flags that don't exist, or are registered already.
+			_ = cmd.RegisterFlagCompletionFunc(f.Name,
+				cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp))
+		}
+	})
+}
+
+// unknownCommand refuses what is no command.
+func unknownCommand(root *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if near := root.SuggestionsFor(args[0]); len(near) > 0 {
+		slices.Sort(near)
+		return usagef("there is no command %q; did you mean %s?", args[0], strings.Join(near, " or "))
+	}
+	return usagef("there is no command %q", args[0])
+}
+
+func helpCommand(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use: "help [COMMAND]", Short: "print this, or more about a command", DisableFlagsInUseLine: true,
+		ValidArgsFunction: func(_ *cobra.Command, _ []string, begin string) (
+			names []string, _ cobra.ShellCompDirective,
+		) {
+			for _, c := range root.Commands() {
+				if c.IsAvailableCommand() && strings.HasPrefix(c.Name(), begin) {
+					names = append(names, c.Name())
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			cmd, _, err := root.Find(args)
+			if err != nil || cmd == root {
+				if err := unknownCommand(root, args); err != nil {
+					return err
+				}
+				cmd = root
+			}
+			return cmd.Help()
+		},
+	}
+}
+
+// flagError words what pflag has to say the way the flags are documented, and adds what was meant.
+func flagError(cmd *cobra.Command, err error) error {
+	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		return unknownFlag(cmd, e)
+	}
+	if e, ok := errors.AsType[*pflag.ValueRequiredError](err); ok {
+		return usagef("no value for %s", dashed(e.GetFlag()))
+	}
+	if e, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		cause := e.Unwrap()
+		if number, ok := errors.AsType[*strconv.NumError](cause); ok {
+			cause = number.Err // the rest names a function
+		}
+		return usagef("invalid value %q for %s: %w", e.GetValue(), dashed(e.GetFlag()), cause)
+	}
+	return &UsageError{Err: err}
+}
+
+// unknownFlag refuses a flag. One dash begins flags of one letter: a longer one wants two.
+func unknownFlag(cmd *cobra.Command, e *pflag.NotExistError) error {
+	name, typed := e.GetSpecifiedName(), "--"+e.GetSpecifiedName()
+	if letters := e.GetSpecifiedShortnames(); letters != "" {
+		name, _, _ = strings.Cut(letters, "=")
+		typed = "-" + name
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	if near := config.Nearest(name, names); near != "" {
+		return usagef("unknown flag %s; did you mean --%s?", typed, near)
+	}
+	return usagef("unknown flag %s", typed)
+}
+
+// dashed is the name of a flag as it is documented.
+func dashed(f *pflag.Flag) string {
+	if len(f.Name) == 1 {
+		return "-" + f.Name
+	}
+	return "--" + f.Name
+}
