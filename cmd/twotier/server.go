@@ -17,6 +17,7 @@ import (
 	"twotier/internal/config"
 	"twotier/internal/elapsed"
 	"twotier/internal/embedded"
+	"twotier/internal/modes"
 	"twotier/internal/node"
 	"twotier/internal/peer"
 	"twotier/internal/reload"
@@ -92,7 +93,7 @@ func (s *server) joinCluster(opt *node.Options) (err error) {
 		Agreement: ring.Agreement{
 			Partitions: s.store.place.Partitions, Seed: s.store.place.Seed, Data: dataOf(s.store),
 		},
-		Tag: node.Tag(node.Mode(s.cfg.Mode)), Logger: s.log,
+		Tag: modes.Tag(node.Mode(s.cfg.Mode)), Logger: s.log,
 		OnChange: func(t *ring.Table) { s.node.Changed(t) },
 	})
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"twotier/httpapi/client"
 	"twotier/internal/embedded"
 	"twotier/internal/faultproxy"
+	"twotier/internal/modes"
 	"twotier/internal/node"
 	"twotier/internal/peer"
 	"twotier/internal/storeclock"
@@ -140,7 +141,7 @@ func (b *bed) start(proxied bool) *server {
 	}
 	s.ring, err = ring.New(ring.Options{
 		ID: s.id, Bind: "127.0.0.1:0", Join: join, Agreement: ring.Agreement{Partitions: b.place.Partitions, Seed: b.place.Seed},
-		Tag: node.Tag(node.ModeTwoTier), OnChange: func(t *ring.Table) { s.node.Changed(t) },
+		Tag: modes.Tag(node.ModeTwoTier), OnChange: func(t *ring.Table) { s.node.Changed(t) },
 	})
 	must(b.t, err)
 	s.wires = httpapi.NewPeerTransport(peer.NewPasses(s.ring.Name(), nil).Pass)

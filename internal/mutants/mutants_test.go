@@ -102,8 +102,8 @@ func mutants() []mutant {
 			old: "return elapsed.Between(l.since, now) >= l.length }\n", new: "return elapsed.Between(l.since, now) < 0 }\n", kind: "graceful",
 		},
 		{
-			name: "the mode changes before all is in the store", file: "internal/node/mode.go",
-			old: "\t\terr = n.opt.Counter.Flush(ctx)\n", new: "", kind: "modes",
+			name: "the mode changes before all is in the store", file: "internal/modes/step.go",
+			old: "\t\terr = s.opt.Flush(ctx)\n", new: "", kind: "modes",
 		},
 		{
 			name: "who can't see a key takes back nothing, and says it did", file: "syncer/evaluate.go",

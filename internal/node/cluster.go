@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"twotier/internal/modes"
 	"twotier/ring"
 )
 
@@ -35,8 +36,8 @@ func (n *Node) memberView(t *ring.Table, at int, silent []string) Member {
 		ID: m.ID, Address: m.Address, State: StateAlive, Self: at == t.Self(), Partitions: t.Owned(at),
 		Share: float64(t.Owned(at)) / float64(t.Partitions()), Started: m.Born,
 	}
-	if mode, ok := parseTag(m.Tag); ok {
-		v.Mode = mode.mode
+	if mode, ok := modes.Of(m.Tag); ok {
+		v.Mode = mode
 	}
 	switch {
 	case v.Self && n.closed.Load(), v.Self && n.draining.Load(), m.Draining:

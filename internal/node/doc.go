@@ -10,7 +10,7 @@
 // (across.go, holds.go). A key that is too hot for one owner is counted by all nodes for a while (package hotkeys), and a refusal is remembered
 // for a moment (package refusals).
 //
-// In Redis mode every operation is a script in Redis; nodes change between the modes together (mode.go).
+// In Redis mode every operation is a script in Redis; nodes change between the modes together (package modes).
 //
 // # Who owns what
 //

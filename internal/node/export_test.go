@@ -1,9 +1,6 @@
 package node
 
-import (
-	"context"
-	"time"
-)
+import "time"
 
 // MaxOutcomes is how many decisions are remembered at the most.
 const MaxOutcomes = maxOutcomes * outcomeGenerations
@@ -43,12 +40,3 @@ func (h *Holds) Overdue(now time.Time) (ids []string) {
 
 // Outcomes is how many decisions are remembered.
 func (h *Holds) Outcomes() int { return h.h.outcomes.len() }
-
-// TakeMode is a step of a change of mode, as another node asks for it.
-func (n *Node) TakeMode(ctx context.Context, q *ModeQuestion) error { return n.takeMode(ctx, q) }
-
-// HoldMode begins a step of a change of mode that never ends.
-func (n *Node) HoldMode(ctx context.Context) error { return n.modeMu.Lock(ctx) }
-
-// PreparedTime is how long a node waits to hear how a change of mode ends.
-const PreparedTime = preparedTime

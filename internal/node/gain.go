@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"twotier/internal/modes"
 	"twotier/internal/retry"
 	"twotier/internal/rpc"
 	"twotier/ring"
@@ -84,7 +85,7 @@ func distinct(holders map[int]*ring.Member) (list []*ring.Member) {
 func (y *tenancy) findHolders(ctx context.Context, t *ring.Table, parts []int) map[int]*ring.Member {
 	holders := map[int]*ring.Member{}
 	var mu sync.Mutex
-	rpc.Broadcast(ctx, t, preparedTime+gainTimeout, func(ctx context.Context, m *ring.Member) {
+	rpc.Broadcast(ctx, t, modes.PreparedTime+gainTimeout, func(ctx context.Context, m *ring.Member) {
 		held := y.holdingsOf(ctx, m, parts)
 		mu.Lock()
 		defer mu.Unlock()

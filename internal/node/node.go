@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"twotier/internal/hotkeys"
+	"twotier/internal/modes"
 	"twotier/internal/refusals"
 	"twotier/internal/retry"
 	"twotier/internal/storeclock"
@@ -74,19 +75,12 @@ type Node struct {
 	time    *storeclock.Keeper
 	sample  *topkeys.Sample // of a node that can be in Redis mode
 	top     *topkeys.Cache  // of a node that has a counter
+	modes   *modes.Switch
 	tenancy *tenancy
 	holds   holds
 	hot     *hotkeys.Tracker
 	refused refusals.Cache
 	errands sync.Pool
-
-	mode      atomic.Pointer[modeTurn]
-	switching sync.Mutex   // held by SetMode
-	modeMu    turnstile    // held during a step of a change of mode
-	prepared  modeChange   // the change that this node is prepared for; guarded by modeMu
-	following atomic.Bool  // the mode of the others is being taken over
-	paused    atomic.Bool  // nothing is decided
-	free      atomic.Int64 // operations under way that no owner decides about: in Redis, or on keys of others
 
 	served   atomic.Int64 // tasks of other nodes
 	tables   atomic.Int64 // changes of the table
@@ -132,7 +126,7 @@ func New(opt Options) (*Node, error) {
 		n.top = topkeys.NewCache(opt.Counter)
 	}
 	if opt.Ring == nil {
-		self := ring.Member{ID: opt.ID, Name: opt.ID, Address: opt.Address, Tag: (&modeTurn{mode: opt.Mode}).tag()}
+		self := ring.Member{ID: opt.ID, Name: opt.ID, Address: opt.Address, Tag: modes.Tag(opt.Mode)}
 		lone, err := ring.NewTable([]ring.Member{self}, opt.ID, opt.Placement.Partitions, opt.Placement.Seed)
 		if err != nil {
 			return nil, err
@@ -143,12 +137,11 @@ func New(opt Options) (*Node, error) {
 		Clock: opt.Clock, Source: opt.Store, Interval: opt.ClockInterval, Asleep: opt.Asleep,
 		Logger: opt.Logger,
 	})
-	n.mode.Store(&modeTurn{mode: opt.Mode})
-	n.modeMu = newTurnstile()
 	n.holds.init()
 	n.errands.New = func() any { return new(errand) }
 	n.run, n.stop = context.WithCancel(context.Background())
 	n.tenancy = newTenancy(n, opt.Placement.Partitions)
+	n.modes = n.newSwitch()
 	n.hot = hotkeys.New(hotkeys.Options{
 		Rate: opt.HotRate, Placement: opt.Placement, Table: n.table, Self: n.self,
 		Counter: opt.Counter, Peers: opt.Peers, Paused: n.inRedis, Logger: opt.Logger,
@@ -171,6 +164,34 @@ func (n *Node) self() ring.Member {
 	}
 	return n.opt.Ring.Self()
 }
+
+// newSwitch returns what changes the mode of this node.
+func (n *Node) newSwitch() *modes.Switch {
+	opt := modes.Options{
+		Mode: n.opt.Mode, Switchable: n.opt.Direct != nil && n.opt.Counter != nil,
+		Table: n.table, Self: n.self, Peers: n.opt.Peers, Ownership: n.tenancy, Idle: n.holds.idle,
+		Go: n.background, Logger: n.opt.Logger,
+	}
+	if n.opt.Counter != nil {
+		opt.Flush = n.opt.Counter.Flush
+	}
+	if n.opt.Ring != nil {
+		opt.Announce = n.opt.Ring.SetTag
+	}
+	return modes.New(opt)
+}
+
+// inRedis reports whether operations are carried out in Redis alone.
+func (n *Node) inRedis() bool { return n.modes.InRedis() }
+
+// Mode returns how this node counts at present.
+func (n *Node) Mode() Mode { return n.modes.Mode() }
+
+// SetMode has the whole cluster count in another way, see modes.Switch.Change.
+func (n *Node) SetMode(ctx context.Context, mode Mode) error { return n.modes.Change(ctx, mode) }
+
+// background is spawn for what ends when the node closes.
+func (n *Node) background(fn func(ctx context.Context)) { n.spawn(func() { fn(n.run) }) }
 
 // spawn runs fn, unless the node is closing. Close waits for it.
 func (n *Node) spawn(fn func()) {
@@ -251,7 +272,7 @@ func (n *Node) Close(ctx context.Context) error {
 		n.tasksMu.Lock()
 		n.stop()
 		n.tasksMu.Unlock()
-		n.tenancy.wake()
+		n.tenancy.Wake()
 		n.done.Wait()
 		n.refused.Close()
 	})

@@ -102,14 +102,6 @@ type (
 
 	// StatusQuestion asks a node how it is. The answer is a Status.
 	StatusQuestion struct{}
-
-	// ModeQuestion asks a node to count in another way.
-	ModeQuestion struct {
-		By    string // the name of the member that changes it
-		Mode  Mode
-		Turn  uint64
-		Phase ModePhase
-	}
 )
 
 // ClaimState says what becomes of a claim.
@@ -125,17 +117,4 @@ const (
 	ClaimLater
 	// ClaimAgain: what it told so far is out of date; it is to be asked from the beginning.
 	ClaimAgain
-)
-
-// ModePhase is a step of a change of mode.
-type ModePhase uint8
-
-// The steps of a change of mode.
-const (
-	// ModePrepare: decide nothing more, and have all in the store.
-	ModePrepare ModePhase = iota
-	// ModeCommit: go on in the new mode.
-	ModeCommit
-	// ModeAbort: go on in the old one.
-	ModeAbort
 )

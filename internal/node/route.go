@@ -84,6 +84,19 @@ func (n *Node) doInRedis(ctx context.Context, op *Op, res *Result) error {
 	return err
 }
 
+// throughRedis carries something out in Redis, unless the mode is just being changed: then that is
+// waited for.
+func (n *Node) throughRedis(ctx context.Context, fn func() error) error {
+	if n.modes.Enter(ModeRedis) {
+		defer n.modes.Leave()
+		return fn()
+	}
+	if err := n.modes.Await(ctx); err != nil {
+		return err
+	}
+	return errModeChanged
+}
+
 // partition of a check.
 func (n *Node) partition(c *Check) int { return n.opt.Placement.Of(c.NS, c.Key) }
 
@@ -158,7 +171,7 @@ func (n *Node) standIn(ctx context.Context, op *Op, res *Result) error {
 	err := n.foreign(ctx, op, res, false)
 	switch {
 	case errors.Is(err, errModeChanged):
-		if err := n.awaitMode(ctx); err != nil {
+		if err := n.modes.Await(ctx); err != nil {
 			return err
 		}
 		return n.do(ctx, op, res)
@@ -170,11 +183,10 @@ func (n *Node) standIn(ctx context.Context, op *Op, res *Result) error {
 
 // foreign carries out an operation here on keys of another node, in its place or beside it, unless the mode is just being changed.
 func (n *Node) foreign(ctx context.Context, op *Op, res *Result, beside bool) error {
-	n.free.Add(1)
-	defer n.free.Add(-1)
-	if n.paused.Load() || n.inRedis() {
+	if !n.modes.Enter(ModeTwoTier) {
 		return errModeChanged
 	}
+	defer n.modes.Leave()
 	own := *op
 	own.Foreign, own.Beside = true, beside
 	err := n.opt.Counter.Do(ctx, &own, res)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"twotier/internal/hotkeys"
+	"twotier/internal/modes"
 	"twotier/internal/retry"
 	"twotier/internal/rpc"
 	"twotier/syncer"
@@ -124,8 +125,8 @@ func (n *Node) Answer(ctx context.Context, question any) (answer any, err error)
 		return &SeriesAnswer{bucket, points}, err
 	case *hotkeys.LeaseRequest:
 		return n.hot.Accept(ctx, q), nil
-	case *ModeQuestion:
-		return nil, n.takeMode(ctx, q)
+	case *modes.Request:
+		return nil, n.modes.Step(ctx, q)
 	case *StatusQuestion:
 		return n.status(), nil
 	}

@@ -99,7 +99,7 @@ func (y *tenancy) run(ctx context.Context) {
 		case <-ticker.C:
 		}
 		y.follow(ctx)
-		y.n.followMode()
+		y.n.modes.Follow()
 	}
 }
 
@@ -321,9 +321,9 @@ func (y *tenancy) settled() bool {
 	return true
 }
 
-// begin has a node decide about what is its by the table, once nobody else does, and at once about what it decided about when a change of
+// Resume has a node decide about what is its by the table, once nobody else does, and at once about what it decided about when a change of
 // mode began that was given up: it may have counts that nobody else knows.
-func (y *tenancy) begin() {
+func (y *tenancy) Resume() {
 	y.mu.Lock()
 	y.suspended = false
 	for p := range y.parts {
@@ -337,8 +337,8 @@ func (y *tenancy) begin() {
 	y.follow(y.n.run)
 }
 
-// forgo notes that all is in the store, and that the mode has changed: nothing is this node's before another any more.
-func (y *tenancy) forgo() {
+// Forget notes that all is in the store, and that the mode has changed: nothing is this node's before another any more.
+func (y *tenancy) Forget() {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	for p := range y.parts {
@@ -346,9 +346,9 @@ func (y *tenancy) forgo() {
 	}
 }
 
-// suspend ends all decisions of this node: every partition is foreign. Operations wait until begin is called, or the mode
+// Suspend ends all decisions of this node: every partition is foreign. Operations wait until Resume is called, or the mode
 // has changed.
-func (y *tenancy) suspend() {
+func (y *tenancy) Suspend() {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	y.suspended = true
@@ -360,8 +360,8 @@ func (y *tenancy) suspend() {
 	}
 }
 
-// wake has all who wait look again.
-func (y *tenancy) wake() {
+// Wake has all who wait look again.
+func (y *tenancy) Wake() {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	y.wakeLocked()

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"twotier/internal/modes"
 	"twotier/internal/storeclock"
 	"twotier/syncer"
 )
@@ -67,14 +68,14 @@ var (
 )
 
 // Mode says how a node counts.
-type Mode string
+type Mode = modes.Mode
 
 // The modes.
 const (
 	// ModeTwoTier counts in memory and flushes to the store.
-	ModeTwoTier Mode = "two-tier"
+	ModeTwoTier = modes.TwoTier
 	// ModeRedis executes every request as a script in Redis.
-	ModeRedis Mode = "redis"
+	ModeRedis = modes.Redis
 )
 
 // Member is one node as seen from this one.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"twotier/internal/hotkeys"
+	"twotier/internal/modes"
 	"twotier/internal/node"
 )
 
@@ -39,7 +40,7 @@ func appendQuestion(b []byte, question any) ([]byte, error) {
 		kind = askTop
 	case *node.SeriesQuestion:
 		kind = askSeries
-	case *node.ModeQuestion:
+	case *modes.Request:
 		kind = askMode
 	case *hotkeys.LeaseRequest:
 		kind = askLease
@@ -73,7 +74,7 @@ func readQuestion(b []byte) (question any, err error) {
 	case askSeries:
 		question = new(node.SeriesQuestion)
 	case askMode:
-		question = new(node.ModeQuestion)
+		question = new(modes.Request)
 	case askLease:
 		question = new(hotkeys.LeaseRequest)
 	case askStatus:

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	nodemodes "twotier/internal/modes"
 	"twotier/internal/node"
 	"twotier/syncer"
 )
@@ -124,23 +125,23 @@ func TestOneAdministratorEndsNoOthersChange(t *testing.T) {
 		defer w.end()
 		list := w.alive()
 		a, b, key := list[0], list[1], w.keysOf(list[2], "k", 1)[0]
-		tell := func(from *proc, phase node.ModePhase, to ...*proc) (err error) {
+		tell := func(from *proc, phase nodemodes.Phase, to ...*proc) (err error) {
 			for _, p := range to {
-				_, failed := p.node.Answer(t.Context(), &node.ModeQuestion{By: from.id, Mode: node.ModeRedis, Turn: 1, Phase: phase})
+				_, failed := p.node.Answer(t.Context(), &nodemodes.Request{By: from.id, Mode: node.ModeRedis, Term: 1, Phase: phase})
 				err = errors.Join(err, failed)
 			}
 			return err
 		}
-		if err := tell(a, node.ModePrepare, list...); err != nil {
+		if err := tell(a, nodemodes.Prepare, list...); err != nil {
 			t.Fatal(err)
 		}
-		if tell(b, node.ModePrepare, list[2]) == nil {
+		if tell(b, nodemodes.Prepare, list[2]) == nil {
 			t.Error("a node is prepared for two changes")
 		}
-		if err := tell(b, node.ModeAbort, list[2]); err != nil {
+		if err := tell(b, nodemodes.Abort, list[2]); err != nil {
 			t.Fatal(err)
 		}
-		if err := tell(a, node.ModeCommit, a, b); err != nil {
+		if err := tell(a, nodemodes.Commit, a, b); err != nil {
 			t.Fatal(err)
 		}
 		for _, p := range list {
@@ -150,7 +151,7 @@ func TestOneAdministratorEndsNoOthersChange(t *testing.T) {
 				}
 			}
 		}
-		if err := tell(a, node.ModeCommit, list[2]); err != nil {
+		if err := tell(a, nodemodes.Commit, list[2]); err != nil {
 			t.Fatal(err)
 		}
 		if res, err := list[2].do(acquiring(5, key), time.Second); err != nil || res.Allowed || res.Source != syncer.SourceRedis {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"twotier/internal/faultstore"
+	nodemodes "twotier/internal/modes"
 	"twotier/internal/node"
 	"twotier/internal/peer"
 	"twotier/internal/rpc"
@@ -98,7 +99,7 @@ func (w *world) startAs(i int, id string) (*proc, error) {
 	}
 	p.ring, err = ring.New(ring.Options{
 		ID: p.id, Name: name, Bind: p.host.Address(), Join: addresses(),
-		Agreement: ring.Agreement{Partitions: place.Partitions, Seed: place.Seed}, Secret: []byte(secret), Tag: node.Tag(node.ModeTwoTier),
+		Agreement: ring.Agreement{Partitions: place.Partitions, Seed: place.Seed}, Secret: []byte(secret), Tag: nodemodes.Tag(node.ModeTwoTier),
 		OnChange: func(t *ring.Table) { p.node.Changed(t) }, Transport: p.host.Transport(), Logger: w.logger(p.id),
 	})
 	if err != nil {

@@ -48,25 +48,6 @@ func alone(t testing.TB, opt node.Options) *node.Node {
 	return n
 }
 
-// TestCloseDuringAChangeOfMode closes a node that wants to give up a change nobody ends while a
-// step of another is under way and goes on for longer than the node does. If it waited for that,
-// the bubble would say that all is blocked.
-func TestCloseDuringAChangeOfMode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := alone(t, node.Options{})
-		if err := n.TakeMode(t.Context(), &node.ModeQuestion{By: "other", Mode: node.ModeRedis, Turn: 1}); err != nil {
-			t.Fatal(err)
-		}
-		if err := n.HoldMode(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(node.PreparedTime + time.Second)
-		if err := n.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 // TestClockAfterASuspension suspends the machine: the time it slept through is part of the node's
 // time before the store is asked, and is no step of the store's clock.
 func TestClockAfterASuspension(t *testing.T) {

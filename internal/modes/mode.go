@@ -1,0 +1,63 @@
+package modes
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Mode says how a node counts.
+type Mode string
+
+// The modes.
+const (
+	// TwoTier counts in memory and flushes to the store.
+	TwoTier Mode = "two-tier"
+	// Redis carries every operation out as a script in Redis.
+	Redis Mode = "redis"
+)
+
+// term is a mode and how many times the cluster has changed it: of two, the later one holds.
+type term struct {
+	mode   Mode
+	number uint64
+}
+
+func (t *term) tag() string { return string(t.mode) + " " + strconv.FormatUint(t.number, 10) }
+
+// Tag is what a node in this mode is to say about itself in the ring when it starts.
+func Tag(mode Mode) string { return (&term{mode: mode}).tag() }
+
+// Of returns the mode that a member's tag tells, and whether it does.
+func Of(tag string) (mode Mode, ok bool) {
+	t, ok := parseTag(tag)
+	return t.mode, ok
+}
+
+// parseTag is the inverse of tag.
+func parseTag(tag string) (t term, ok bool) {
+	mode, number, found := strings.Cut(tag, " ")
+	n, err := strconv.ParseUint(number, 10, 64)
+	t = term{Mode(mode), n}
+	return t, found && err == nil && (t.mode == TwoTier || t.mode == Redis)
+}
+
+// Request asks a node to do one step of a change.
+type Request struct {
+	By    string // the name of the member that changes the mode
+	Mode  Mode
+	Term  uint64
+	Phase Phase
+}
+
+// Phase is a step of a change.
+type Phase uint8
+
+// The steps of a change. Their numbers are part of the wire format.
+const (
+	// Prepare: decide nothing more, and have all in the store.
+	Prepare Phase = iota
+	// Commit: go on in the new mode.
+	Commit
+	// Abort: go on in the old one.
+	Abort
+)

@@ -1,0 +1,149 @@
+package modes
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"twotier/internal/retry"
+	"twotier/ring"
+	"twotier/syncer"
+)
+
+// Step does one step of a change, as the node asks for that changes the mode.
+func (s *Switch) Step(ctx context.Context, q *Request) error {
+	if err := s.stepMu.Lock(ctx); err != nil {
+		return errChanging
+	}
+	defer s.stepMu.Unlock()
+	c := change{q.By, q.Term}
+	switch {
+	case q.Phase == Abort:
+		if s.prepared == c {
+			s.resumeLocked()
+		}
+		return nil
+	case q.Term <= s.term.Load().number:
+		return nil // it is done, or out of date
+	case q.Phase == Commit:
+		return s.switchLocked(ctx, term{q.Mode, q.Term})
+	case s.prepared != change{} && s.prepared != c:
+		// The end of the one would be taken for that of the other.
+		return fmt.Errorf("%w: the mode is just being changed by another node", syncer.ErrUnavailable)
+	}
+	if err := s.prepareLocked(ctx, c); err != nil {
+		return err
+	}
+	s.opt.Go(func(ctx context.Context) { s.expire(ctx, c) })
+	return nil
+}
+
+// switchLocked changes the mode of this node.
+func (s *Switch) switchLocked(ctx context.Context, to term) error {
+	if s.prepared.term != to.number || to.number == 0 { // it was away when the others prepared
+		if err := s.prepareLocked(ctx, change{term: to.number}); err != nil {
+			return err
+		}
+	}
+	s.term.Store(&to)
+	s.opt.Ownership.Forget()
+	s.opt.Logger.Info("the mode has changed", "mode", to.mode)
+	s.resumeLocked()
+	if s.opt.Announce != nil {
+		s.opt.Go(func(ctx context.Context) {
+			if err := s.opt.Announce(ctx, to.tag()); err != nil {
+				s.opt.Logger.Warn("nobody heard of the mode yet", "error", err)
+			}
+		})
+	}
+	return nil
+}
+
+// prepareLocked stops deciding and has everything in the store.
+func (s *Switch) prepareLocked(ctx context.Context, c change) error {
+	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
+	defer cancel()
+	s.prepared = c
+	s.pause()
+	s.opt.Ownership.Suspend()
+	var err error
+	for err == nil && (s.inFlight.Load() > 0 || !s.opt.Idle()) { // what is under way, or reserved
+		retry.Pause(ctx, time.Millisecond)
+		err = ctx.Err()
+	}
+	if err == nil {
+		err = s.opt.Flush(ctx)
+	}
+	if err != nil {
+		s.resumeLocked()
+	}
+	return err
+}
+
+// resumeLocked goes on in the mode that the node has.
+func (s *Switch) resumeLocked() {
+	s.prepared = change{}
+	s.resume()
+	if !s.InRedis() {
+		s.opt.Ownership.Resume()
+	}
+	s.opt.Ownership.Wake()
+}
+
+// expire goes on as before if nobody says how a change ends.
+func (s *Switch) expire(ctx context.Context, c change) {
+	retry.Pause(ctx, PreparedTime)
+	if s.stepMu.Lock(ctx) != nil {
+		return
+	}
+	defer s.stepMu.Unlock()
+	if s.prepared == c && s.term.Load().number < c.term {
+		s.opt.Logger.Warn("nobody said how a change of mode ended: going on as before", "mode", s.Mode())
+		s.resumeLocked()
+	}
+}
+
+// Follow takes over the mode of a member that knows of a later change, or that was there first with
+// another mode. It returns at once.
+func (s *Switch) Follow() {
+	now := s.term.Load()
+	latest := s.latest(*now)
+	if latest == *now || !s.opt.Switchable || s.following.Swap(true) {
+		return
+	}
+	s.opt.Go(func(ctx context.Context) {
+		defer s.following.Store(false)
+		if s.stepMu.Lock(ctx) != nil {
+			return
+		}
+		defer s.stepMu.Unlock()
+		if *s.term.Load() != *now {
+			return // it has changed meanwhile: what is the latest is to be looked at again
+		}
+		if err := s.switchLocked(ctx, latest); err != nil {
+			s.opt.Logger.Warn("the mode of the cluster can't be followed yet", "mode", latest.mode,
+				"error", err)
+		}
+	})
+}
+
+// latest is the term that the members say holds.
+func (s *Switch) latest(now term) term {
+	t := s.opt.Table()
+	latest, born := now, s.opt.Self().Born
+	for i := range t.Len() {
+		if m := t.Member(i); later(m, latest, born) {
+			latest, _ = parseTag(m.Tag)
+			born = m.Born
+		}
+	}
+	return latest
+}
+
+// later reports whether what a member says of its mode goes before a term that another, born then,
+// knows of.
+func later(m *ring.Member, than term, born int64) bool {
+	t, ok := parseTag(m.Tag)
+	return ok && (t.number > than.number ||
+		t.number == than.number && t.mode != than.mode && m.Born < born)
+}

@@ -1,0 +1,167 @@
+package modes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"twotier/internal/rpc"
+	"twotier/ring"
+	"twotier/syncer"
+)
+
+// How long a change may take.
+const (
+	prepareTimeout = 5 * time.Second
+	commitTimeout  = 2 * time.Second
+	// PreparedTime is how long a node waits to hear how a change ends that it was told to prepare
+	// for. Then it goes on as before.
+	PreparedTime = prepareTimeout + commitTimeout
+)
+
+// Ownership is what a node decides about, which a change stops and begins.
+type Ownership interface {
+	// Suspend ends all decisions. What the node decided about is kept in mind.
+	Suspend()
+	// Forget forgets what was kept in mind: all of it is in the store, and anybody's.
+	Forget()
+	// Resume has the node decide again: about what was kept in mind at once, and about the rest by
+	// the table.
+	Resume()
+	// Wake has those look again who wait for a decision.
+	Wake()
+}
+
+// Peers asks the other nodes.
+type Peers interface {
+	// Ask puts a request to another node and fills in its response, if there is one.
+	Ask(ctx context.Context, to *ring.Member, request, response any) error
+}
+
+// Options configure a [Switch]. All but Announce and Logger are required.
+type Options struct {
+	// Mode is the one to begin with.
+	Mode Mode
+	// Switchable is set if the node can count in both modes.
+	Switchable bool
+	// Table is the members of the cluster, Self this one.
+	Table func() *ring.Table
+	Self  func() ring.Member
+	Peers Peers
+	// Announce has the others know this node's tag by gossip. Nil: there are none.
+	Announce  func(ctx context.Context, tag string) error
+	Ownership Ownership
+	// Idle reports whether nothing is reserved any more, once nothing can be.
+	Idle func() bool
+	// Flush returns once all that was counted is in the store.
+	Flush func(ctx context.Context) error
+	// Go runs fn beside the caller, until it returns; its context is done when the node closes.
+	Go func(fn func(ctx context.Context))
+	// Logger is told of changes. Default: none.
+	Logger *slog.Logger
+}
+
+// Switch is a node's mode, and its part in changing that.
+type Switch struct {
+	opt       Options
+	term      atomic.Pointer[term]
+	paused    atomic.Bool  // nothing is decided
+	inFlight  atomic.Int64 // operations under way that no owner decides about
+	following atomic.Bool  // the mode of the others is being taken over
+	changing  sync.Mutex   // held by Change
+
+	stepMu   mutex  // held during a step of a change
+	prepared change // what this node is prepared for; guarded by stepMu
+
+	resumedMu sync.Mutex
+	resumed   chan struct{} // closed while nothing is paused
+}
+
+// change is one that a node is prepared for: who asked for it, and its term. Two administrators may
+// ask for changes of the same term at the same time.
+type change struct {
+	by   string
+	term uint64
+}
+
+// New returns a switch in the mode of its options.
+func New(opt Options) *Switch {
+	if opt.Logger == nil {
+		opt.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Switch{opt: opt, stepMu: newMutex(), resumed: make(chan struct{})}
+	close(s.resumed)
+	s.term.Store(&term{mode: opt.Mode})
+	return s
+}
+
+// Mode returns how this node counts at present.
+func (s *Switch) Mode() Mode { return s.term.Load().mode }
+
+// InRedis reports whether the mode is [Redis].
+func (s *Switch) InRedis() bool { return s.Mode() == Redis }
+
+// errChanging says that another change is under way.
+var errChanging = fmt.Errorf("%w: the mode is just being changed", syncer.ErrUnavailable)
+
+// Change has the whole cluster count in another mode. Operations wait meanwhile. If a node can't be
+// reached, or can't have everything in Redis in time, nothing changes, and the error says so. A mode
+// that there is not, or that this node can't count in, is an *syncer.InvalidError; while another
+// change is under way the error wraps syncer.ErrUnavailable.
+func (s *Switch) Change(ctx context.Context, mode Mode) error {
+	if err := s.check(mode); err != nil {
+		return err
+	}
+	if !s.changing.TryLock() {
+		return errChanging
+	}
+	defer s.changing.Unlock()
+	now := s.term.Load()
+	if now.mode == mode {
+		return nil
+	}
+	q := Request{By: s.opt.Self().Name, Mode: mode, Term: now.number + 1, Phase: Prepare}
+	ctx, cancel := context.WithTimeout(ctx, PreparedTime)
+	defer cancel()
+	err := s.tell(ctx, q)
+	if err != nil {
+		q.Phase = Abort
+		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
+		defer cancel()
+		return errors.Join(fmt.Errorf("the mode stays %s: %w", s.Mode(), err), s.tell(undo, q))
+	}
+	q.Phase = Commit
+	if err := s.tell(ctx, q); err != nil {
+		s.opt.Logger.Warn("a node did not hear that the mode has changed; it will by gossip",
+			"error", err)
+	}
+	return nil
+}
+
+func (s *Switch) check(mode Mode) error {
+	detail := ""
+	switch {
+	case mode != TwoTier && mode != Redis:
+		detail = fmt.Sprintf("%q, want %q or %q", mode, TwoTier, Redis)
+	case !s.opt.Switchable:
+		detail = "this node can't be switched: it has no Redis"
+	default:
+		return nil
+	}
+	return &syncer.InvalidError{Check: -1, Limit: -1, Field: "mode", Detail: detail}
+}
+
+// tell tells all nodes, and this one, about a step of a change.
+func (s *Switch) tell(ctx context.Context, q Request) error {
+	t := s.opt.Table()
+	errs := make([]error, t.Len()+1)
+	rpc.Broadcast(ctx, t, prepareTimeout, func(ctx context.Context, m *ring.Member) {
+		errs[t.Find(m.Name)] = s.opt.Peers.Ask(ctx, m, &q, nil)
+	})
+	errs[t.Len()] = s.Step(ctx, &q)
+	return errors.Join(errs...)
+}

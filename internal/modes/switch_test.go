@@ -1,0 +1,322 @@
+package modes_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier/internal/modes"
+	"twotier/internal/rpc"
+	"twotier/ring"
+	"twotier/syncer"
+)
+
+// node is a fake of what a change stops and begins.
+type node struct {
+	*modes.Switch
+	self    ring.Member
+	c       *cluster
+	flushes func() error
+	busy    atomic.Bool // something is reserved
+	cut     atomic.Bool // it can't be asked
+	deaf    atomic.Bool // it is not told how a change ends
+	tag     atomic.Pointer[string]
+}
+
+func (n *node) Suspend() { n.c.note(n, "suspend") }
+func (n *node) Forget()  { n.c.note(n, "forget") }
+func (n *node) Resume()  { n.c.note(n, "resume") }
+func (n *node) Wake()    {}
+
+// cluster is three nodes whose switches are linked directly.
+type cluster struct {
+	nodes []*node
+
+	mu    sync.Mutex
+	story []string // what the nodes were told to do, in order
+}
+
+func (c *cluster) note(n *node, what string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.story = append(c.story, n.self.ID+" "+what)
+}
+
+// Ask is a step of a change, as one node asks another for it.
+func (c *cluster) Ask(ctx context.Context, to *ring.Member, request, _ any) error {
+	q := request.(*modes.Request)
+	i := slices.IndexFunc(c.nodes, func(n *node) bool { return n.self.Name == to.Name })
+	if n := c.nodes[i]; !n.cut.Load() && !(n.deaf.Load() && q.Phase != modes.Prepare) {
+		return n.Step(ctx, q)
+	}
+	return rpc.ErrUnreachable
+}
+
+// table is the members with what they say of their modes.
+func (c *cluster) table(self string) *ring.Table {
+	var members []ring.Member
+	for _, n := range c.nodes {
+		m := n.self
+		m.Tag = *n.tag.Load()
+		members = append(members, m)
+	}
+	t, err := ring.NewTable(members, self, 11, 0)
+	if err != nil {
+		panic(err)
+	}
+	return t
+}
+
+func newCluster(t *testing.T) *cluster {
+	c := new(cluster)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	t.Cleanup(func() { cancel(); running.Wait() })
+	for i, id := range []string{"a", "b", "c"} {
+		n := &node{self: ring.Member{ID: id, Name: id, Born: int64(i)}, c: c}
+		tag := modes.Tag(modes.TwoTier)
+		n.tag.Store(&tag)
+		n.Switch = modes.New(modes.Options{
+			Mode: modes.TwoTier, Switchable: true, Peers: c, Ownership: n,
+			Table:    func() *ring.Table { return c.table(id) },
+			Self:     func() ring.Member { return n.self },
+			Idle:     func() bool { return !n.busy.Load() },
+			Announce: func(_ context.Context, tag string) error { n.tag.Store(&tag); return nil },
+			Flush: func(context.Context) error {
+				c.note(n, "flush")
+				if n.flushes != nil {
+					return n.flushes()
+				}
+				return nil
+			},
+			Go: func(fn func(ctx context.Context)) { running.Go(func() { fn(ctx) }) },
+		})
+		c.nodes = append(c.nodes, n)
+	}
+	return c
+}
+
+// modes of all nodes, each by its first letter.
+func (c *cluster) modes() string {
+	var b strings.Builder
+	for _, n := range c.nodes {
+		b.WriteByte(n.Mode()[0])
+	}
+	return b.String()
+}
+
+// resumed reports whether operations go on at all nodes.
+func (c *cluster) resumed() bool {
+	for _, n := range c.nodes {
+		if !n.Enter(n.Mode()) {
+			return false
+		}
+		n.Leave()
+	}
+	return true
+}
+
+// TestChangeHasAllInTheStoreFirst changes the mode twice: no node goes on before the last has
+// flushed, and what was owned before is not taken for granted afterwards.
+func TestChangeHasAllInTheStoreFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		if err := c.nodes[1].Change(t.Context(), modes.Redis); err != nil || c.modes() != "rrr" {
+			t.Fatalf("modes %s, %v", c.modes(), err)
+		}
+		first := slices.IndexFunc(c.story, func(s string) bool { return strings.HasSuffix(s, "forget") })
+		flushed := 0
+		for _, s := range c.story[:first] {
+			if strings.HasSuffix(s, "flush") {
+				flushed++
+			}
+		}
+		if flushed != 3 || slices.ContainsFunc(c.story, func(s string) bool { return strings.HasSuffix(s, "resume") }) {
+			t.Errorf("what happened: %v", c.story)
+		}
+		if err := c.nodes[2].Change(t.Context(), modes.TwoTier); err != nil || c.modes() != "ttt" || !c.resumed() {
+			t.Errorf("back again: modes %s, %v", c.modes(), err)
+		}
+		if last := c.story[len(c.story)-2:]; !strings.HasSuffix(last[1], "resume") || !strings.HasSuffix(last[0], "forget") {
+			t.Errorf("the last that happened: %v", last)
+		}
+		synctest.Wait()
+		if tag := *c.nodes[0].tag.Load(); tag != "two-tier 2" {
+			t.Errorf("gossips %q", tag)
+		}
+	})
+}
+
+// TestChangeIsAllOrNothing has a node be unreachable, fail to flush, or hold a reservation for too
+// long: all go on as before.
+func TestChangeIsAllOrNothing(t *testing.T) {
+	for name, harm := range map[string]func(n *node){
+		"unreachable":      func(n *node) { n.cut.Store(true) },
+		"flush fails":      func(n *node) { n.flushes = func() error { return errors.New("down") } },
+		"reserved for 6 s": func(n *node) { n.busy.Store(true) },
+		"in flight":        func(n *node) { n.Enter(modes.TwoTier) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t)
+				harm(c.nodes[2])
+				if err := c.nodes[0].Change(t.Context(), modes.Redis); err == nil {
+					t.Error("changed")
+				}
+				if c.modes() != "ttt" || !c.resumed() {
+					t.Errorf("modes %s, operations go on: %v", c.modes(), c.resumed())
+				}
+			})
+		})
+	}
+}
+
+// TestOperationsWaitForTheEnd of a change, and those that had begun are waited for.
+func TestOperationsWaitForTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		n := c.nodes[0]
+		if !n.Enter(modes.TwoTier) || n.Enter(modes.Redis) {
+			t.Fatal("entered the wrong mode, or not the right one")
+		}
+		changed := make(chan error)
+		go func() { changed <- n.Change(t.Context(), modes.Redis) }()
+		synctest.Wait()
+		if n.Enter(modes.TwoTier) {
+			t.Error("an operation began during the change")
+		}
+		waited := make(chan error)
+		go func() { waited <- n.Await(t.Context()) }()
+		time.Sleep(time.Second)
+		if n.InRedis() {
+			t.Fatal("changed while an operation was under way")
+		}
+		n.Leave()
+		if err := errors.Join(<-changed, <-waited); err != nil || !n.InRedis() {
+			t.Errorf("%v, mode %s", err, n.Mode())
+		}
+		if !n.Enter(modes.Redis) {
+			t.Error("nothing is carried out after the change")
+		}
+		n.Leave()
+	})
+}
+
+// TestAwaitGivesUp after three seconds, or with its context.
+func TestAwaitGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newCluster(t).nodes[0]
+		if err := n.Step(t.Context(), &modes.Request{By: "x", Mode: modes.Redis, Term: 1}); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if err := n.Await(t.Context()); !errors.Is(err, syncer.ErrUnavailable) || time.Since(began) != 3*time.Second {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := n.Await(ctx); err == nil || time.Since(began) != 4*time.Second {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+	})
+}
+
+// TestTwoChangesOfOneTerm asks for two of the same term at the same time: the end of one does not
+// end the other.
+func TestTwoChangesOfOneTerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newCluster(t).nodes[0]
+		if err := n.Step(t.Context(), &modes.Request{By: "x", Mode: modes.Redis, Term: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.Step(t.Context(), &modes.Request{By: "y", Mode: modes.Redis, Term: 1}); !errors.Is(err, syncer.ErrUnavailable) {
+			t.Errorf("the second: %v, want it refused", err)
+		}
+		if err := n.Step(t.Context(), &modes.Request{By: "y", Term: 1, Phase: modes.Abort}); err != nil || n.Enter(modes.TwoTier) {
+			t.Errorf("the end of the second, which never began, ended the first: %v", err)
+		}
+	})
+}
+
+// TestNobodySaysHowAChangeEnds: the node goes on as before, and learns by gossip what the others did.
+func TestNobodySaysHowAChangeEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.nodes[2].deaf.Store(true)
+		if err := c.nodes[0].Change(t.Context(), modes.Redis); err != nil || c.modes() != "rrt" {
+			t.Fatalf("modes %s, %v", c.modes(), err)
+		}
+		time.Sleep(modes.PreparedTime + time.Millisecond)
+		if c.modes() != "rrt" || !c.resumed() {
+			t.Errorf("modes %s, operations go on: %v", c.modes(), c.resumed())
+		}
+		c.nodes[2].Follow()
+		synctest.Wait()
+		if c.modes() != "rrr" || !c.resumed() {
+			t.Errorf("modes %s after gossip, operations go on: %v", c.modes(), c.resumed())
+		}
+	})
+}
+
+// TestCloseDuringAChangeOfMode closes a node that wants to give up a change nobody ends while a step
+// of another is under way and goes on for longer than the node does. If it waited for that, the
+// bubble would say that all is blocked.
+func TestCloseDuringAChangeOfMode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newCluster(t).nodes[0] // closed when the test ends
+		if err := n.Step(t.Context(), &modes.Request{By: "x", Mode: modes.Redis, Term: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.Hold(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(modes.PreparedTime + time.Second)
+	})
+}
+
+// TestFollowsWhoWasThereFirst among members of one term with different modes.
+func TestFollowsWhoWasThereFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		other := modes.Tag(modes.Redis)
+		c.nodes[1].tag.Store(&other)
+		c.nodes[0].Follow() // older than b
+		c.nodes[2].Follow() // younger
+		synctest.Wait()
+		if c.modes() != "ttr" {
+			t.Errorf("modes %s, want ttr", c.modes())
+		}
+	})
+}
+
+// TestModesThatAreRefused before anything is stopped.
+func TestModesThatAreRefused(t *testing.T) {
+	n := newCluster(t).nodes[0]
+	if err := n.Change(t.Context(), "fast"); !errors.As(err, new(*syncer.InvalidError)) {
+		t.Errorf("an unknown mode: %v", err)
+	}
+	if err := n.Change(t.Context(), modes.TwoTier); err != nil || len(n.c.story) > 0 {
+		t.Errorf("the present mode: %v, %v", err, n.c.story)
+	}
+	fixed := modes.New(modes.Options{Mode: modes.TwoTier})
+	if err := fixed.Change(t.Context(), modes.Redis); !errors.As(err, new(*syncer.InvalidError)) {
+		t.Errorf("a node that can't: %v", err)
+	}
+}
+
+func TestTags(t *testing.T) {
+	for tag, want := range map[string]modes.Mode{
+		"two-tier 0": modes.TwoTier, "redis 7": modes.Redis, modes.Tag(modes.Redis): modes.Redis,
+		"": "", "redis": "", "redis x": "", "redis -1": "", "fast 1": "",
+	} {
+		if mode, ok := modes.Of(tag); ok != (want != "") || ok && mode != want {
+			t.Errorf("%q: %q, %v, want %q", tag, mode, ok, want)
+		}
+	}
+}
