@@ -20,7 +20,7 @@ func (c *Counter) Adopt(h *Handover) {
 	for _, r := range h.Rounds {
 		c.enqueue(p, r)
 	}
-	p.mode, p.flushDue = modeOwn, true
+	p.mode, p.dirty.due = modeOwn, true
 	p.wake()
 	p.lane.kick(p)
 }

@@ -42,9 +42,9 @@ type Counter struct {
 	once     sync.Once
 	err      error
 
-	batchesOK, batchesUnknown, batchesRefused atomic.Int64
-	flushed, loads, losses, badKeys, behind   atomic.Int64
-	lanesDown, lossLogged, fullLogged         atomic.Int64
+	batchesOK, batchesUnknown, batchesRefused      atomic.Int64
+	flushedBuckets, loads, losses, badKeys, behind atomic.Int64
+	lanesDown, lossLogged, fullLogged              atomic.Int64
 }
 
 // New checks the options and returns a counter that is not running yet.
@@ -203,7 +203,7 @@ func (c *Counter) Flush(ctx context.Context) error {
 	for i := range c.parts {
 		p := &c.parts[i]
 		p.mu.Lock()
-		ticket := p.drawn
+		ticket := p.dirty.lastTicket
 		p.mu.Unlock()
 		_, err := c.commit(ctx, p, ticket)
 		if errors.Is(err, errHanded) {
@@ -244,12 +244,12 @@ func (c *Counter) pendingBuckets() (n int64) {
 func (c *Counter) commit(ctx context.Context, p *partition, ticket uint64) (Mark, error) {
 	for {
 		p.mu.Lock()
-		if p.handedFrom < ticket && ticket <= p.handedTo {
+		if p.dirty.handedOff(ticket) {
 			p.mu.Unlock()
 			return Mark{}, errHanded
 		}
 		// What was taken over from others draws no tickets. It goes before all else.
-		if p.covered >= ticket && len(p.queue) == 0 && (p.flight == nil || !p.flight.adopted) {
+		if p.dirty.ackedTicket >= ticket && len(p.queue) == 0 && (p.flight == nil || !p.flight.adopted) {
 			mark := p.mark
 			p.mu.Unlock()
 			return mark, nil
@@ -259,7 +259,7 @@ func (c *Counter) commit(ctx context.Context, p *partition, ticket uint64) (Mark
 			return Mark{}, errStopped
 		}
 		settled := p.wait()
-		p.flushDue = true
+		p.dirty.due = true
 		p.mu.Unlock()
 		p.lane.kick(p)
 		select {
@@ -275,7 +275,7 @@ func (c *Counter) Stats() Stats {
 	s := Stats{
 		MaxMemory:      c.opt.MaxMemory,
 		BatchesOKTotal: c.batchesOK.Load(), BatchesUnknownTotal: c.batchesUnknown.Load(),
-		BatchesRefusedTotal: c.batchesRefused.Load(), FlushedBucketsTotal: c.flushed.Load(),
+		BatchesRefusedTotal: c.batchesRefused.Load(), FlushedBucketsTotal: c.flushedBuckets.Load(),
 		MemoryBytes: c.pool.IdleBytes(), LoadsTotal: c.loads.Load(),
 		LossesTotal: c.losses.Load(), BadKeysTotal: c.badKeys.Load(),
 		MaxLag: c.opt.MaxLag, BehindTotal: c.behind.Load(),

@@ -151,7 +151,7 @@ func (c *Counter) doAll(ctx context.Context, ops []Op, res []Result) {
 			for j := range op.Checks {
 				p := &c.parts[c.opt.Placement.Of(op.Checks[j].NS, op.Checks[j].Key)]
 				p.mu.Lock()
-				commit[p] = p.drawn
+				commit[p] = p.dirty.lastTicket
 				p.mu.Unlock()
 			}
 		}
@@ -218,7 +218,7 @@ func (c *Counter) addHere(t *target, op *Op, res *Result, ts, now int64, w *turn
 	if e.has(flagParked) {
 		return noTicket, nil
 	}
-	return p.drawn, nil
+	return p.dirty.lastTicket, nil
 }
 
 // locate finds the partition and namespace of a check.

@@ -72,12 +72,8 @@ func (p *partition) rebuild() {
 		return
 	}
 	moved := p.keys.compact()
-	for i, r := range p.dirty {
-		p.dirty[i] = moved[r]
-	}
-	for i, r := range p.parked {
-		p.parked[i] = moved[r]
-	}
+	p.dirty.move(moved)
+	p.parked.move(moved)
 }
 
 // evictOne drops the least recently used of a few clean entries that nobody used in the last

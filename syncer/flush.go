@@ -1,7 +1,6 @@
 package syncer
 
 import (
-	"slices"
 	"time"
 
 	"twotier/internal/arena"
@@ -51,7 +50,7 @@ func (c *Counter) nextRound(p *partition, now time.Time) *Round {
 	}
 	r := p.lane.newRound(p)
 	r.Quiet = true // unless a key turns up that others rely on hearing of
-	if now.After(p.parkedUntil) {
+	if now.After(p.parked.until) {
 		c.takeParked(p, r)
 	}
 	c.takeExact(p, r)
@@ -68,7 +67,7 @@ func (c *Counter) nextRound(p *partition, now time.Time) *Round {
 		p.number(r)
 	}
 	r.Quiet = r.Quiet && r.Seq != 0
-	r.Acked, r.through = p.acked, p.cut
+	r.Acked, r.throughTicket = p.acked, p.dirty.cutTicket
 	p.flight = r
 	return r
 }
@@ -76,10 +75,10 @@ func (c *Counter) nextRound(p *partition, now time.Time) *Round {
 // coverAll notes that the store has all that was on the dirty list so far: what came off it last
 // had nothing to tell, and no round is under way.
 func (p *partition) coverAll() {
-	if p.covered == p.cut {
+	if p.dirty.ackedTicket == p.dirty.cutTicket {
 		return
 	}
-	p.covered = p.cut
+	p.dirty.ackedTicket = p.dirty.cutTicket
 	p.account()
 	p.wake()
 }
@@ -93,11 +92,11 @@ func (p *partition) number(r *Round) {
 // cutMeeting asks what data the store has before anything is counted: a copy of a round that did not say to what data it belongs
 // might arrive after all is lost, and be restored a second time.
 func (c *Counter) cutMeeting(p *partition, now time.Time) *Round {
-	if len(p.queue) == 0 && !p.exact && !(p.flushDue && p.isDirty()) && !c.verifyDue(p, now) {
+	if len(p.queue) == 0 && !p.exact && !(p.dirty.due && !p.dirty.isEmpty()) && !c.verifyDue(p, now) {
 		return nil
 	}
 	r := p.lane.newRound(p)
-	r.through = p.covered
+	r.throughTicket = p.dirty.ackedTicket
 	p.flight = r
 	return r
 }
@@ -132,7 +131,7 @@ func (c *Counter) takeExact(p *partition, r *Round) {
 			delete(p.wants, name)
 		case at != 0:
 			e := p.keys.entry(at)
-			p.parked = slices.DeleteFunc(p.parked, func(o arena.Ref) bool { return o == at })
+			p.parked.remove(at)
 			c.takeKey(p, r, at, e, true)
 		default:
 			delete(p.wants, name)
@@ -144,13 +143,13 @@ func (c *Counter) takeExact(p *partition, r *Round) {
 
 // takeDirty adds the keys that have something to flush.
 func (c *Counter) takeDirty(p *partition, r *Round) {
-	p.drawing = p.drawing && !p.flushDue
-	for taken := 0; p.flushDue && !c.full(r); taken++ {
+	p.dirty.beginCut()
+	for taken := 0; p.dirty.due && !c.full(r); taken++ {
 		if taken%touchAtOnce == 0 {
 			p.touchDirty()
 		}
-		if !p.isDirty() {
-			p.flushDue = false
+		if p.dirty.isEmpty() {
+			p.dirty.due = false
 			return
 		}
 		at, e := p.unlist()
@@ -210,10 +209,8 @@ func (c *Counter) takeKey(p *partition, r *Round, at arena.Ref, e entry, load bo
 // takeParked gives the keys that the store refused another try. Until it has taken them they are marked as they were: who waits for
 // the store is told.
 func (c *Counter) takeParked(p *partition, r *Round) {
-	for len(p.parked) > 0 && !c.full(r) {
-		last := len(p.parked) - 1
-		at := p.parked[last]
-		p.parked = p.parked[:last]
+	for len(p.parked.refs) > 0 && !c.full(r) {
+		at := p.parked.pop()
 		c.takeKey(p, r, at, p.keys.entry(at), false)
 	}
 }
@@ -223,14 +220,14 @@ func (p *partition) unpark() {
 	if p.flight != nil {
 		for i := range p.flight.Keys {
 			if at := p.flight.Keys[i].ref; at != 0 && p.keys.entry(at).has(flagParked) {
-				p.parked = append(p.parked, at)
+				p.parked.putBack(at)
 			}
 		}
 	}
-	for _, r := range p.parked {
+	for _, r := range p.parked.refs {
 		e := p.keys.entry(r)
 		e.drop(flagParked)
 		p.enlist(r, e)
 	}
-	p.parked = p.parked[:0]
+	p.parked.refs = p.parked.refs[:0]
 }

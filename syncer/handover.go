@@ -92,9 +92,9 @@ func (p *partition) unseal() {
 	}
 	p.doubt = (p.doubt || p.sealed.told) && len(p.sealed.rounds) > 0
 	p.queue, p.sealed = p.sealed.rounds, nil
-	p.handedFrom, p.handedTo = 0, 0
+	p.dirty.takeBack()
 	p.gen = (p.gen + 1) & low24 // another may have begun to decide
-	p.flushDue = true
+	p.dirty.due = true
 	p.lane.kick(p)
 }
 
@@ -127,7 +127,7 @@ func (c *Counter) Cede(ctx context.Context, partition int) error {
 			p.mu.Unlock()
 			return ErrClosed
 		}
-		p.flushDue = true
+		p.dirty.due = true
 		settled := p.wait()
 		p.mu.Unlock()
 		p.lane.kick(p)
@@ -147,7 +147,7 @@ func (p *partition) sealable(patient bool) bool {
 	if p.sent || p.republish != nil || len(p.held) > 0 {
 		return false
 	}
-	return !patient || p.degraded() || !p.suspect && p.keys.pendingBuckets == 0 && p.flight == nil && len(p.queue) == 0 && !p.isDirty()
+	return !patient || p.degraded() || !p.suspect && p.keys.pendingBuckets == 0 && p.flight == nil && len(p.queue) == 0 && p.dirty.isEmpty()
 }
 
 // seal cuts all that is pending into rounds. It reports true.
@@ -174,7 +174,7 @@ func (c *Counter) seal(p *partition) bool {
 	}
 	p.sealed = &sealed{rounds: rounds}
 	p.seals++
-	p.handedFrom, p.handedTo = p.covered, p.drawn
+	p.dirty.handOff()
 	if p.load != nil {
 		p.putBack(p.load.round, false)
 	}
@@ -189,8 +189,8 @@ func (c *Counter) seal(p *partition) bool {
 
 // cutAll cuts all that is on the dirty list.
 func (c *Counter) cutAll(p *partition) (rounds []*Round) {
-	p.flushDue = true
-	for p.isDirty() {
+	p.dirty.due = true
+	for !p.dirty.isEmpty() {
 		r := &Round{Partition: p.id, Writer: p.writer}
 		c.takeDirty(p, r)
 		if !r.seal() {
@@ -198,7 +198,7 @@ func (c *Counter) cutAll(p *partition) (rounds []*Round) {
 			continue
 		}
 		p.number(r)
-		r.Acked, r.through = p.acked, p.cut
+		r.Acked, r.throughTicket = p.acked, p.dirty.cutTicket
 		rounds = append(rounds, r)
 	}
 	return rounds
@@ -292,10 +292,10 @@ func (c *Counter) Release(partition int) error {
 	p.keys.uncount()
 	p.keys.table.Drop()
 	p.keys.arena.Drop()
-	p.dirty, p.firstDirty, p.parked, p.adopted, p.shared = nil, 0, nil, nil, nil
+	p.dirty.clear()
+	p.parked, p.adopted, p.shared = parkedKeys{}, nil, nil
 	p.keys.pendingBuckets = 0
-	p.cut, p.covered, p.batches, p.drawing = p.drawn, p.drawn, nil, false
-	p.parkedSince, p.adoptedSince = time.Time{}, time.Time{}
+	p.adoptedSince = time.Time{}
 	p.adoptedKeys = 0
 	p.account()
 	p.seq, p.acked, p.heard, p.read, p.met, p.suspect = 0, 0, heard{}, heard{}, false, false

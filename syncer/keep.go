@@ -91,7 +91,7 @@ func (c *Counter) commitAll(ctx context.Context, k *call) error {
 	var marks []Mark
 	for _, p := range k.parts {
 		p.mu.Lock()
-		ticket := p.drawn
+		ticket := p.dirty.lastTicket
 		p.mu.Unlock()
 		mark, err := c.commit(ctx, p, ticket)
 		if err != nil {

@@ -177,7 +177,7 @@ func (l *lane) shifts() int {
 func (l *lane) flushAll(parts []*partition) {
 	for _, p := range parts {
 		p.mu.Lock()
-		p.flushDue = true
+		p.dirty.due = true
 		l.c.takeShared(p)
 		p.mu.Unlock()
 		l.kick(p)

@@ -41,15 +41,15 @@ func (l *lane) share(p *partition) int {
 // round. They stay on the dirty list, where nothing is left of them to flush when their turn comes,
 // or what was counted since.
 func (c *Counter) takeLargest(p *partition, r *Round) {
-	some := p.dirty[p.firstDirty:]
-	if !p.flushDue || len(some) <= r.most || p.overdue(time.Now()) {
+	some := p.dirty.waiting()
+	if !p.dirty.due || len(some) <= r.most || p.overdue(time.Now()) {
 		return
 	}
-	if p.weighed >= len(some) {
-		p.weighed = 0
+	if p.dirty.weighed >= len(some) {
+		p.dirty.weighed = 0
 	}
-	some = some[p.weighed:min(len(some), p.weighed+mostWeighed)]
-	p.weighed += len(some)
+	some = some[p.dirty.weighed:min(len(some), p.dirty.weighed+mostWeighed)]
+	p.dirty.weighed += len(some)
 	found := p.lane.weighed[:0]
 	for part := range slices.Chunk(some, touchAtOnce) {
 		p.keys.touch(part)

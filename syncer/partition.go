@@ -35,23 +35,12 @@ type partition struct {
 	mode mode
 	keys keyspace
 
-	// The dirty list: keys with something to flush, oldest first. Every key that is put on it draws a ticket; all
-	// tickets up to covered have been acknowledged.
-	dirty        []arena.Ref
-	firstDirty   int  // those before are off the list
-	weighed      int  // how many of those on it were looked at for the largest
-	flushDue     bool // by the clock, or because somebody waits; a load alone flushes nothing
-	drawn, cut   uint64
-	batches      []batch // of the tickets that are not covered yet, in order
-	drawing      bool    // the last of them is being drawn
-	parkedSince  time.Time
+	dirty        dirtyList
+	parked       parkedKeys
 	adoptedSince time.Time
-	covered      uint64
-	adoptedKeys  int64        // in rounds of others that the store has not acknowledged
-	accounted    atomic.Int64 // what the lane knows of what waits for the store
-	shared       []sharedKey  // few
-	parked       []arena.Ref
-	parkedUntil  time.Time
+	adoptedKeys  int64            // in rounds of others that the store has not acknowledged
+	accounted    atomic.Int64     // what the lane knows of what waits for the store
+	shared       []sharedKey      // few
 	wants        map[string]*want // asked for, and not part of a round yet
 	exact        bool             // some of them are to be loaded by a round that nothing overlaps
 	load         *loading         // under way beside the flight
@@ -68,8 +57,6 @@ type partition struct {
 	seals        uint64        // how many times it was
 	doubt        bool          // others may have sent what is in the queue
 	adopted      map[string]uint64
-	handedFrom   uint64 // tickets above this and up to handedTo were handed over before they were covered
-	handedTo     uint64
 	writer       string // whose rounds those are that are cut here
 	tenure       int
 	held         []held
@@ -94,34 +81,21 @@ type partition struct {
 	inLine            [lines]bool // guarded by the locks of the lanes
 }
 
-// minUnlisted is how many places at the front of the dirty list may be unused in any case.
-const minUnlisted = 16
-
 // enlist puts an entry on the dirty list, unless it is there or parked.
 func (p *partition) enlist(r arena.Ref, e entry) {
 	if e.has(flagDirty | flagParked) {
 		return
 	}
 	e.set(flagDirty)
-	if p.firstDirty > len(p.dirty)/2 && p.firstDirty > minUnlisted {
-		p.dirty = p.dirty[:copy(p.dirty, p.dirty[p.firstDirty:])]
-		p.firstDirty = 0
-	}
-	p.dirty = append(p.dirty, r)
-	p.draw()
+	p.dirty.push(r)
+	p.account()
 }
-
-func (p *partition) isDirty() bool { return p.firstDirty < len(p.dirty) }
 
 // unlist takes the first entry off the dirty list.
 func (p *partition) unlist() (arena.Ref, entry) {
-	r := p.dirty[p.firstDirty]
+	r := p.dirty.pop()
 	e := p.keys.entry(r)
-	if p.firstDirty++; p.firstDirty == len(p.dirty) {
-		p.dirty, p.firstDirty = p.dirty[:0], 0
-	}
 	e.drop(flagDirty)
-	p.cut++
 	return r, e
 }
 
@@ -148,4 +122,19 @@ func (p *partition) wake() {
 		close(p.settled)
 		p.settled = nil
 	}
+}
+
+// unflushedSince is when the oldest count of the partition was made that the store has not
+// acknowledged, or a little before. It is zero if the store has all.
+func (p *partition) unflushedSince() (since time.Time) {
+	oldest := p.dirty.oldest()
+	if p.keys.pendingBuckets == 0 {
+		return since
+	}
+	for _, t := range []time.Time{oldest, p.parked.since, p.adoptedSince} {
+		if since.IsZero() || !t.IsZero() && t.Before(since) {
+			since = t
+		}
+	}
+	return since
 }

@@ -142,7 +142,7 @@ func (c *Counter) Forget(ctx context.Context, ns, key []byte) error {
 		return err
 	}
 	p.forget(r, e, t.hash, t.sp.ladder)
-	ticket := p.drawn
+	ticket := p.dirty.lastTicket
 	p.mu.Unlock()
 	if _, err := c.commit(ctx, p, ticket); err != nil {
 		return fmt.Errorf("reset: %w", err)
@@ -173,7 +173,7 @@ func (p *partition) forget(r arena.Ref, e entry, hash uint32, l *leaparray.Ladde
 		waiting.forget(r, hash, e)
 	}
 	if e.has(flagParked) {
-		p.parked = slices.DeleteFunc(p.parked, func(o arena.Ref) bool { return o == r })
+		p.parked.remove(r)
 	}
 	e.drop(flagBusy | flagRenew | flagParked)
 	p.keys.clearPending(e, l)

@@ -55,10 +55,8 @@ func (c *Counter) settle(p *partition, r *Round) (more bool) {
 		}
 		c.settleKey(p, r, &r.Keys[i], sec)
 	}
-	more = p.flushDue && p.isDirty() && (first || c.full(r)) || p.exact || len(p.queue) > 0
-	if len(p.parked) == 0 {
-		p.parkedSince = time.Time{}
-	}
+	more = p.dirty.due && !p.dirty.isEmpty() && (first || c.full(r)) || p.exact || len(p.queue) > 0
+	p.parked.settle()
 	p.rebuild()
 	p.lane.recycle(r)
 	return more
@@ -69,7 +67,7 @@ func (p *partition) advance(r *Round) {
 	if r.adopted {
 		p.adoptedKeys -= int64(len(r.Keys))
 	} else {
-		p.covered = r.through
+		p.dirty.ackedTicket = r.throughTicket
 	}
 	if r.Seq != 0 {
 		p.mark = Mark{Partition: p.id, Writer: r.Writer, Seq: r.Seq}
@@ -137,7 +135,7 @@ func (p *partition) giveBack(r *Round) {
 		e := p.keys.entry(at)
 		e.drop(flagBusy)
 		if e.has(flagParked) {
-			p.parked = append(p.parked, at)
+			p.parked.putBack(at)
 		}
 	}
 }
@@ -228,7 +226,7 @@ func (c *Counter) settleKey(p *partition, r *Round, k *KeyRound, sec uint32) {
 		e.set(flagRenew)
 		p.enlist(k.ref, e)
 	}
-	c.flushed.Add(int64(len(k.Adds)))
+	c.flushedBuckets.Add(int64(len(k.Adds)))
 	if k.Load {
 		p.takeLoaded(e, l, k.Loaded)
 		c.loads.Add(1)
@@ -271,13 +269,7 @@ func (c *Counter) park(p *partition, k *KeyRound, e entry, w *want) {
 		return
 	}
 	e.set(flagParked)
-	if len(p.parked) == 0 {
-		p.parkedUntil = time.Now().Add(parkedPause)
-	}
-	if p.parkedSince.IsZero() {
-		p.parkedSince = time.Now()
-	}
-	p.parked = append(p.parked, k.ref)
+	p.parked.add(k.ref, time.Now())
 	if c.badKeys.Load() == 1 {
 		c.opt.Logger.Warn("the store refuses a key; it is kept in memory and tried again", "partition", p.id, "error", k.Err)
 	}

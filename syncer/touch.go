@@ -33,7 +33,8 @@ func (s *keyspace) touch(refs []arena.Ref) {
 
 // touchDirty touches the next entries of the dirty list.
 func (p *partition) touchDirty() {
-	p.keys.touch(p.dirty[p.firstDirty:min(len(p.dirty), p.firstDirty+touchAtOnce)])
+	next := p.dirty.waiting()
+	p.keys.touch(next[:min(len(next), touchAtOnce)])
 }
 
 // touchKeys touches what keys of a round refer to.

@@ -1,0 +1,157 @@
+package syncer
+
+import (
+	"slices"
+	"time"
+
+	"twotier/internal/arena"
+)
+
+// dirtyList is the keys of a partition that have something to flush, oldest first. Every key that is
+// put on it draws a ticket; the tickets come off it in the same order:
+//
+//	ackedTicket <= cutTicket <= lastTicket
+//
+// So who has counted under a ticket has it in the store once ackedTicket is that far. The list is
+// guarded by the partition's lock.
+type dirtyList struct {
+	refs    []arena.Ref
+	first   int  // those before are off the list
+	due     bool // by the clock, or because somebody waits; a load alone flushes nothing
+	weighed int  // how many of those on it were looked at for the largest
+
+	lastTicket  uint64 // drawn last
+	cutTicket   uint64 // those up to it are off the list: in a round, or had nothing to tell
+	ackedTicket uint64 // those up to it are in the store
+	// Tickets above handedOffFrom and up to handedOffTo were handed off before they were in the store.
+	handedOffFrom, handedOffTo uint64
+
+	batches []ticketBatch // of the tickets that are not acknowledged yet, in order
+	drawing bool          // the last of them is being drawn
+}
+
+// ticketBatch is a run of tickets that were drawn after one round was cut and before the next.
+type ticketBatch struct {
+	first uint64 // ticket
+	since time.Time
+}
+
+// minUnused is how many places at the front of a dirty list may be unused in any case.
+const minUnused = 16
+
+// push puts a key at the end.
+func (d *dirtyList) push(r arena.Ref) {
+	if d.first > len(d.refs)/2 && d.first > minUnused {
+		d.refs = d.refs[:copy(d.refs, d.refs[d.first:])]
+		d.first = 0
+	}
+	d.refs = append(d.refs, r)
+	d.lastTicket++
+	if !d.drawing {
+		d.drawing = true
+		d.batches = append(d.batches, ticketBatch{first: d.lastTicket, since: time.Now()})
+	}
+}
+
+func (d *dirtyList) isEmpty() bool { return d.first == len(d.refs) }
+
+// waiting is the keys on the list. It is valid until the next push.
+func (d *dirtyList) waiting() []arena.Ref { return d.refs[d.first:] }
+
+// pop takes the first key off the list, which is not empty.
+func (d *dirtyList) pop() arena.Ref {
+	r := d.refs[d.first]
+	if d.first++; d.first == len(d.refs) {
+		d.refs, d.first = d.refs[:0], 0
+	}
+	d.cutTicket++
+	return r
+}
+
+// beginCut notes that a round is cut now: what is counted from here on is younger than what is not.
+func (d *dirtyList) beginCut() { d.drawing = d.drawing && !d.due }
+
+// move follows entries to where they are now.
+func (d *dirtyList) move(to map[arena.Ref]arena.Ref) {
+	for i, r := range d.refs {
+		d.refs[i] = to[r]
+	}
+}
+
+// unacked is how many tickets the store has not acknowledged.
+func (d *dirtyList) unacked() int64 { return int64(d.lastTicket - d.ackedTicket) }
+
+// oldest is when the first ticket was drawn that the store has not acknowledged, or a little before:
+// those of a batch are taken to be as old as its first. It is zero if the store has all.
+func (d *dirtyList) oldest() (since time.Time) {
+	for len(d.batches) > 1 && d.batches[1].first <= d.ackedTicket+1 {
+		d.batches = d.batches[1:]
+	}
+	if len(d.batches) > 0 && d.unacked() > 0 {
+		since = d.batches[0].since
+	}
+	return since
+}
+
+// handOff notes that another counter answers for all that is not acknowledged, takeBack that none
+// does.
+func (d *dirtyList) handOff()  { d.handedOffFrom, d.handedOffTo = d.ackedTicket, d.lastTicket }
+func (d *dirtyList) takeBack() { d.handedOffFrom, d.handedOffTo = 0, 0 }
+
+// handedOff reports whether another counter answers for a ticket.
+func (d *dirtyList) handedOff(ticket uint64) bool {
+	return d.handedOffFrom < ticket && ticket <= d.handedOffTo
+}
+
+// clear empties the list. Nothing on it is waited for any more.
+func (d *dirtyList) clear() {
+	d.refs, d.first, d.batches, d.drawing = nil, 0, nil, false
+	d.cutTicket, d.ackedTicket = d.lastTicket, d.lastTicket
+}
+
+// parkedKeys are keys that the store refuses: they stay pending, out of the way of the others, and
+// are tried again now and then.
+type parkedKeys struct {
+	refs  []arena.Ref
+	until time.Time // when they are tried again
+	since time.Time // when the first of them was parked; zero if there is none
+}
+
+func (k *parkedKeys) add(r arena.Ref, now time.Time) {
+	if len(k.refs) == 0 {
+		k.until = now.Add(parkedPause)
+	}
+	if k.since.IsZero() {
+		k.since = now
+	}
+	k.refs = append(k.refs, r)
+}
+
+// putBack parks a key on that was only tried.
+func (k *parkedKeys) putBack(r arena.Ref) { k.refs = append(k.refs, r) }
+
+func (k *parkedKeys) remove(r arena.Ref) {
+	k.refs = slices.DeleteFunc(k.refs, func(o arena.Ref) bool { return o == r })
+}
+
+// pop takes out the key that was parked last, of which there is one.
+func (k *parkedKeys) pop() arena.Ref {
+	last := len(k.refs) - 1
+	r := k.refs[last]
+	k.refs = k.refs[:last]
+	return r
+}
+
+// move follows entries to where they are now.
+func (k *parkedKeys) move(to map[arena.Ref]arena.Ref) {
+	for i, r := range k.refs {
+		k.refs[i] = to[r]
+	}
+}
+
+// settle notes that no key is being tried.
+func (k *parkedKeys) settle() {
+	if len(k.refs) == 0 {
+		k.since = time.Time{}
+	}
+}
