@@ -13,7 +13,7 @@ func (c *Counter) Adopt(h *Handover) {
 	p.unseal()
 	p.gen = (p.gen + 1) & low24
 	// What is left here from an earlier turn may be part of what the other counter has read from the store.
-	p.doubt = p.doubt || h.Doubt && len(h.Rounds) > 0 || p.flight != nil || len(p.queue) > 0
+	p.outbox.maybeSent = p.outbox.maybeSent || h.MaybeSent && len(h.Rounds) > 0 || !p.outbox.isEmpty()
 	if h.Met {
 		c.reconcile(p, h)
 	}
@@ -123,24 +123,14 @@ func (c *Counter) install(p *partition, k *KeyState) {
 
 // enqueue takes over a round of another counter, unless it has been taken over before.
 func (c *Counter) enqueue(p *partition, r *Round) {
-	if p.adopted == nil {
-		p.adopted = map[string]uint64{}
-	}
-	if r.Seq <= p.adopted[r.Writer] {
+	if !p.outbox.queueImport(r, time.Now()) {
 		return
 	}
-	p.adopted[r.Writer] = r.Seq
 	r.Partition = p.id
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		k.ref, k.hash, k.Ladder = 0, c.hash(k.NS, k.Key), c.spaces[c.space(k.NS)].ladder
 	}
 	c.with(p, r)
-	r.adopted = true
-	p.adoptedKeys += int64(len(r.Keys))
 	p.account()
-	p.queue = append(p.queue, r)
-	if p.adoptedSince.IsZero() {
-		p.adoptedSince = time.Now()
-	}
 }

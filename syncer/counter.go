@@ -75,7 +75,7 @@ func New(opt Options) (*Counter, error) {
 	}
 	for i := range c.parts {
 		p := &c.parts[i]
-		p.id, p.c, p.writer = i, c, opt.Writer
+		p.id, p.c, p.outbox.writer = i, c, opt.Writer
 		if opt.Foreign {
 			p.mode = modeForeign
 		}
@@ -249,8 +249,8 @@ func (c *Counter) commit(ctx context.Context, p *partition, ticket uint64) (Mark
 			return Mark{}, errHanded
 		}
 		// What was taken over from others draws no tickets. It goes before all else.
-		if p.dirty.ackedTicket >= ticket && len(p.queue) == 0 && (p.flight == nil || !p.flight.adopted) {
-			mark := p.mark
+		if p.dirty.ackedTicket >= ticket && p.outbox.importsSent() {
+			mark := p.outbox.mark
 			p.mu.Unlock()
 			return mark, nil
 		}

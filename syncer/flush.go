@@ -12,11 +12,11 @@ func (c *Counter) cutRound(p *partition) (r *Round, later bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	if p.sent || p.sealed != nil || p.failing && now.Before(p.retryAt) {
+	if p.outbox.sent || p.sealed != nil || p.failing && now.Before(p.retryAt) {
 		return nil, false
 	}
 	r = c.nextRound(p, now)
-	if p.sent = r != nil; p.sent {
+	if p.outbox.sent = r != nil; p.outbox.sent {
 		p.address(r)
 	}
 	return r, false
@@ -36,17 +36,16 @@ func (c *Counter) nextRound(p *partition, now time.Time) *Round {
 	switch {
 	case p.republish != nil:
 		return c.cutRepublish(p)
-	case p.flight != nil:
-		p.recallKeys(p.flight)
-		return p.flight // its outcome is unknown: the same again, under the same number
+	case p.outbox.flight != nil:
+		p.recallKeys(p.outbox.flight)
+		return p.outbox.flight // its outcome is unknown: the same again, under the same number
 	case !p.met:
 		return c.cutMeeting(p, now)
-	case len(p.queue) > 0:
-		p.flight, p.queue = p.queue[0], p.queue[1:]
-		p.flight.unsure = true // whoever cut it may have sent it
-		c.attach(p, p.flight)
-		p.recallKeys(p.flight)
-		return p.flight
+	case len(p.outbox.queue) > 0:
+		next := p.outbox.next()
+		c.attach(p, next)
+		p.recallKeys(next)
+		return next
 	}
 	r := p.lane.newRound(p)
 	r.Quiet = true // unless a key turns up that others rely on hearing of
@@ -64,11 +63,11 @@ func (c *Counter) nextRound(p *partition, now time.Time) *Round {
 		return nil
 	}
 	if r.seal() {
-		p.number(r)
+		p.outbox.number(r)
 	}
 	r.Quiet = r.Quiet && r.Seq != 0
-	r.Acked, r.throughTicket = p.acked, p.dirty.cutTicket
-	p.flight = r
+	r.Acked, r.throughTicket = p.outbox.acked, p.dirty.cutTicket
+	p.outbox.flight = r
 	return r
 }
 
@@ -83,21 +82,15 @@ func (p *partition) coverAll() {
 	p.wake()
 }
 
-// number makes a round the next of this writer.
-func (p *partition) number(r *Round) {
-	p.seq++
-	r.Seq, r.Nonce = p.seq, newNonce()
-}
-
 // cutMeeting asks what data the store has before anything is counted: a copy of a round that did not say to what data it belongs
 // might arrive after all is lost, and be restored a second time.
 func (c *Counter) cutMeeting(p *partition, now time.Time) *Round {
-	if len(p.queue) == 0 && !p.exact && !(p.dirty.due && !p.dirty.isEmpty()) && !c.verifyDue(p, now) {
+	if len(p.outbox.queue) == 0 && !p.exact && !(p.dirty.due && !p.dirty.isEmpty()) && !c.verifyDue(p, now) {
 		return nil
 	}
 	r := p.lane.newRound(p)
 	r.throughTicket = p.dirty.ackedTicket
-	p.flight = r
+	p.outbox.flight = r
 	return r
 }
 
@@ -217,9 +210,9 @@ func (c *Counter) takeParked(p *partition, r *Round) {
 
 // unpark puts the keys that the store refused back on the dirty list, those too that it is just asked to take.
 func (p *partition) unpark() {
-	if p.flight != nil {
-		for i := range p.flight.Keys {
-			if at := p.flight.Keys[i].ref; at != 0 && p.keys.entry(at).has(flagParked) {
+	if p.outbox.flight != nil {
+		for i := range p.outbox.flight.Keys {
+			if at := p.outbox.flight.Keys[i].ref; at != 0 && p.keys.entry(at).has(flagParked) {
 				p.parked.putBack(at)
 			}
 		}

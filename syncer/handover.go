@@ -3,7 +3,6 @@ package syncer
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"twotier/internal/arena"
@@ -31,7 +30,7 @@ type Handover struct {
 	Met                     bool
 	// Doubt says that a third counter may have sent the rounds to the store, or still do: what the store says of a key is not
 	// to be relied on before the last of them is acknowledged.
-	Doubt bool
+	MaybeSent bool
 	// Rounds have not been acknowledged by the store. They are in order; Acked of the first of a writer is up to date.
 	Rounds []*Round
 	// Keys are what is known of keys besides. Not all keys are there: the store has the rest.
@@ -90,8 +89,8 @@ func (p *partition) unseal() {
 	if p.sealed == nil {
 		return
 	}
-	p.doubt = (p.doubt || p.sealed.told) && len(p.sealed.rounds) > 0
-	p.queue, p.sealed = p.sealed.rounds, nil
+	p.outbox.maybeSent = (p.outbox.maybeSent || p.sealed.told) && len(p.sealed.rounds) > 0
+	p.outbox.queue, p.sealed = p.sealed.rounds, nil
 	p.dirty.takeBack()
 	p.gen = (p.gen + 1) & low24 // another may have begun to decide
 	p.dirty.due = true
@@ -144,22 +143,17 @@ func (c *Counter) Cede(ctx context.Context, partition int) error {
 // sealable reports whether everything is at rest: no exchange, no reservation, no restoration under way, and nothing
 // pending, unless there is no more time for that.
 func (p *partition) sealable(patient bool) bool {
-	if p.sent || p.republish != nil || len(p.held) > 0 {
+	if p.outbox.sent || p.republish != nil || len(p.held) > 0 {
 		return false
 	}
-	return !patient || p.degraded() || !p.suspect && p.keys.pendingBuckets == 0 && p.flight == nil && len(p.queue) == 0 && p.dirty.isEmpty()
+	return !patient || p.degraded() || !p.suspect && p.keys.pendingBuckets == 0 && p.outbox.isEmpty() && p.dirty.isEmpty()
 }
 
 // seal cuts all that is pending into rounds. It reports true.
 func (c *Counter) seal(p *partition) bool {
 	p.unpark()
-	old := p.queue
-	if p.flight != nil {
-		old = append([]*Round{p.flight}, p.queue...)
-	}
-	p.flight, p.queue = nil, nil
 	// Loads must not bring what is pending in a round that the store may have carried out.
-	p.doubt = p.doubt || slices.ContainsFunc(old, func(r *Round) bool { return r.unsure })
+	old := p.outbox.takeAll()
 	// What is in those rounds is part of what is pending: it must not be cut into others.
 	for _, r := range old {
 		c.detach(p, r)
@@ -191,14 +185,14 @@ func (c *Counter) seal(p *partition) bool {
 func (c *Counter) cutAll(p *partition) (rounds []*Round) {
 	p.dirty.due = true
 	for !p.dirty.isEmpty() {
-		r := &Round{Partition: p.id, Writer: p.writer}
+		r := &Round{Partition: p.id, Writer: p.outbox.writer}
 		c.takeDirty(p, r)
 		if !r.seal() {
 			c.detach(p, r)
 			continue
 		}
-		p.number(r)
-		r.Acked, r.throughTicket = p.acked, p.dirty.cutTicket
+		p.outbox.number(r)
+		r.Acked, r.throughTicket = p.outbox.acked, p.dirty.cutTicket
 		rounds = append(rounds, r)
 	}
 	return rounds
@@ -293,16 +287,13 @@ func (c *Counter) Release(partition int) error {
 	p.keys.table.Drop()
 	p.keys.arena.Drop()
 	p.dirty.clear()
-	p.parked, p.adopted, p.shared = parkedKeys{}, nil, nil
+	p.parked, p.shared = parkedKeys{}, nil
 	p.keys.pendingBuckets = 0
-	p.adoptedSince = time.Time{}
-	p.adoptedKeys = 0
+	p.outbox.release(c.opt.Writer)
 	p.account()
-	p.seq, p.acked, p.heard, p.read, p.met, p.suspect = 0, 0, heard{}, heard{}, false, false
-	p.tenure++
+	p.heard, p.read, p.met, p.suspect = heard{}, heard{}, false, false
 	p.era++
-	p.writer = fmt.Sprintf("%s.%d", c.opt.Writer, p.tenure)
-	p.sealed, p.mode, p.doubt = nil, modeForeign, false
+	p.sealed, p.mode = nil, modeForeign
 	p.wake()
 	return nil
 }

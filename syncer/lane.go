@@ -267,10 +267,10 @@ func (l *lane) newRound(p *partition) *Round {
 		r := l.free[n-1]
 		l.free = l.free[:n-1]
 		r.reset()
-		r.Partition, r.Writer = p.id, p.writer
+		r.Partition, r.Writer = p.id, p.outbox.writer
 		return r
 	}
-	return &Round{Partition: p.id, Writer: p.writer}
+	return &Round{Partition: p.id, Writer: p.outbox.writer}
 }
 
 // recycle keeps a round's memory for another, unless it is unusually large.

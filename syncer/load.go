@@ -23,7 +23,7 @@ func (c *Counter) cutLoad(p *partition) (r *Round, later bool) {
 	switch {
 	case len(p.wants) == 0 && !p.probe, p.load != nil:
 		return nil, false
-	case p.lossSeen || p.sealed != nil || p.republish != nil || p.doubt || len(p.queue) > 0:
+	case p.lossSeen || p.sealed != nil || p.republish != nil || p.outbox.maybeSent || len(p.outbox.queue) > 0:
 		return nil, p.probe // once that is over, who waits is in line again
 	case time.Now().Before(p.loadAt):
 		return nil, true
@@ -38,7 +38,7 @@ func (c *Counter) cutLoad(p *partition) (r *Round, later bool) {
 	// Before the version is known a load has to learn it: what others do later would not be noticed. And to load a key that memory knows, the
 	// store must say that it has lost nothing: else what it no longer has would replace what memory still has to tell it.
 	r.ReadOnly = p.met && unknown && len(r.Keys) > 0
-	r.Acked = p.acked
+	r.Acked = p.outbox.acked
 	p.address(r)
 	p.probe = false
 	p.load = &loading{round: r, gen: p.gen, era: p.era}
@@ -89,7 +89,7 @@ func (p *partition) changing(at arena.Ref, e entry) bool {
 	case !e.has(flagBusy):
 		return false
 	}
-	return p.sent || p.flight == nil || p.flight.unsure || p.flight.resets(at)
+	return p.outbox.sent || p.outbox.flight == nil || p.outbox.flight.outcomeUnknown || p.outbox.flight.resets(at)
 }
 
 // resets reports whether a round deletes a key.

@@ -31,7 +31,7 @@ func (c *Counter) Page(partition int, cursor uint64, budget int) (h *Handover, n
 		return nil, 0, fmt.Errorf("partition %d: it was ceded once more", partition)
 	}
 	cursor &^= stamp
-	h = &Handover{Partition: partition, Met: p.met, Doubt: p.doubt || p.sealed.told && cursor == 0}
+	h = &Handover{Partition: partition, Met: p.met, MaybeSent: p.outbox.maybeSent || p.sealed.told && cursor == 0}
 	last := p.heard.atLeast(p.read)
 	h.Epoch, h.Version, h.Quieted = last.epoch, last.version, last.quieted
 	p.sealed.told = true

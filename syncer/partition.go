@@ -35,36 +35,26 @@ type partition struct {
 	mode mode
 	keys keyspace
 
-	dirty        dirtyList
-	parked       parkedKeys
-	adoptedSince time.Time
-	adoptedKeys  int64            // in rounds of others that the store has not acknowledged
-	accounted    atomic.Int64     // what the lane knows of what waits for the store
-	shared       []sharedKey      // few
-	wants        map[string]*want // asked for, and not part of a round yet
-	exact        bool             // some of them are to be loaded by a round that nothing overlaps
-	load         *loading         // under way beside the flight
-	era          uint64           // counted up when what is being loaded is void
-	probe        bool             // the store is to be asked, even for nothing
-	lossSeen     bool             // by a load; what was lost is found once more by a round that nothing overlaps
-	unread       int              // loads in a row that failed
-	loadAt       time.Time        // when the next may be tried
-	loadBackoff  time.Duration
-	settled      chan struct{} // closed when a round is settled; nil if nobody waits
-	flight       *Round        // sent, or to be sent again unchanged
-	queue        []*Round      // cut before, by whomever: they go before anything else is cut
-	sealed       *sealed       // ready to be handed over
-	seals        uint64        // how many times it was
-	doubt        bool          // others may have sent what is in the queue
-	adopted      map[string]uint64
-	writer       string // whose rounds those are that are cut here
-	tenure       int
-	held         []held
-	republish    *republish
-	sent         bool // a round is with the store at this moment
-	seq, acked   uint64
-	mark         Mark // what the store acknowledged last, under whichever name
-	heard             // what the store said last
+	dirty       dirtyList
+	parked      parkedKeys
+	accounted   atomic.Int64     // what the lane knows of what waits for the store
+	shared      []sharedKey      // few
+	wants       map[string]*want // asked for, and not part of a round yet
+	exact       bool             // some of them are to be loaded by a round that nothing overlaps
+	load        *loading         // under way beside the flight
+	era         uint64           // counted up when what is being loaded is void
+	probe       bool             // the store is to be asked, even for nothing
+	lossSeen    bool             // by a load; what was lost is found once more by a round that nothing overlaps
+	unread      int              // loads in a row that failed
+	loadAt      time.Time        // when the next may be tried
+	loadBackoff time.Duration
+	settled     chan struct{} // closed when a round is settled; nil if nobody waits
+	outbox      outbox
+	sealed      *sealed // ready to be handed over
+	seals       uint64  // how many times it was
+	held        []held
+	republish   *republish
+	heard       // what the store said last
 	// read is what it said last when keys were loaded beside other rounds. Whether what it said is
 	// news of others can't be told then, so heard stays behind; but what was loaded may be from all
 	// that read counts, and is lost when the store has less.
@@ -101,7 +91,7 @@ func (p *partition) unlist() (arena.Ref, entry) {
 
 // warm reports whether memory holds all that the store is known to hold of the key.
 func (p *partition) warm(e entry) bool {
-	return !e.has(flagCold) && e.gen() == p.gen&low24 && !p.doubt
+	return !e.has(flagCold) && e.gen() == p.gen&low24 && !p.outbox.maybeSent
 }
 
 func (p *partition) setWarm(e entry) {
@@ -131,7 +121,7 @@ func (p *partition) unflushedSince() (since time.Time) {
 	if p.keys.pendingBuckets == 0 {
 		return since
 	}
-	for _, t := range []time.Time{oldest, p.parked.since, p.adoptedSince} {
+	for _, t := range []time.Time{oldest, p.parked.since, p.outbox.importedSince} {
 		if since.IsZero() || !t.IsZero() && t.Before(since) {
 			since = t
 		}

@@ -163,14 +163,11 @@ func (r *Round) forget(at arena.Ref, hash uint32, e entry) {
 // of it is ignored.
 func (p *partition) forget(r arena.Ref, e entry, hash uint32, l *leaparray.Ladder) {
 	p.recall(nameOf(e.name()))
-	if p.flight != nil {
-		p.flight.forget(r, hash, e)
+	for _, unacked := range p.outbox.all() {
+		unacked.forget(r, hash, e)
 	}
 	if p.republish != nil && p.republish.round != nil {
 		p.republish.round.forget(r, hash, e)
-	}
-	for _, waiting := range p.queue {
-		waiting.forget(r, hash, e)
 	}
 	if e.has(flagParked) {
 		p.parked.remove(r)

@@ -61,11 +61,8 @@ func (c *Counter) startRepublish(p *partition, now heard) {
 // number is left to it.
 func (p *partition) beginRepublish(rp *republish) {
 	p.republish = rp
-	p.newName()
+	p.outbox.rename()
 }
-
-// newName has what is cut from now on go under a name that nobody has used.
-func (p *partition) newName() { p.writer, p.seq, p.acked = newWriter(), 0, 0 }
 
 // known returns the entries of which something is known that the store had.
 func (p *partition) known() (refs []arena.Ref) {
@@ -88,8 +85,8 @@ func (c *Counter) cutRepublish(p *partition) *Round {
 	if rp.round != nil {
 		return rp.round
 	}
-	r := &Round{Partition: p.id, Writer: p.writer, Acked: p.acked, Republish: true, After: rp.after}
-	p.number(r)
+	r := &Round{Partition: p.id, Writer: p.outbox.writer, Acked: p.outbox.acked, Republish: true, After: rp.after}
+	p.outbox.number(r)
 	for ; rp.next < rp.len() && !c.full(r); rp.next++ {
 		if i := rp.next - len(rp.refs); i >= 0 {
 			k := &rp.keys[i]
@@ -136,13 +133,13 @@ func (c *Counter) settleRepublish(p *partition, r *Round) {
 			rp.after = max(rp.after, rp.epoch)
 		}
 		rp.heard, rp.refs, rp.next = heardOf(r), p.known(), 0
-		p.newName()
+		p.outbox.rename()
 		if rp.isEmpty() {
 			p.endRepublish()
 		}
 		return
 	}
-	rp.heard, p.acked = heardOf(r), r.Seq
+	rp.heard, p.outbox.acked = heardOf(r), r.Seq
 	c.takeRestored(p, r)
 	if rp.next == rp.len() && !rp.tellAgain() {
 		p.endRepublish()
@@ -186,10 +183,5 @@ func (c *Counter) takeRestored(p *partition, r *Round) {
 func (p *partition) endRepublish() {
 	p.heard, p.met, p.republish = p.republish.heard, true, nil
 	p.gen = (p.gen + 1) & low24
-	if p.flight != nil {
-		p.flight.Acked = 0
-	}
-	for _, r := range p.queue {
-		r.Acked = 0
-	}
+	p.outbox.forgetAcked()
 }

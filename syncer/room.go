@@ -280,7 +280,7 @@ func (k *call) admitsAll() error {
 }
 
 // keysOwed is how many keys of the partition wait for the store.
-func (p *partition) keysOwed() int64 { return p.dirty.unacked() + p.adoptedKeys }
+func (p *partition) keysOwed() int64 { return p.dirty.unacked() + p.outbox.importedKeys }
 
 // account has the lane know how many keys of the partition wait for the store. While that does not
 // take them, they take no room of others.

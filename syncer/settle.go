@@ -14,7 +14,7 @@ func (c *Counter) settle(p *partition, r *Round) (more bool) {
 	defer p.mu.Unlock()
 	defer p.wake()
 	defer p.askAgain()
-	p.sent = false
+	p.outbox.sent = false
 	switch {
 	case r.Err != nil:
 		c.settleFailure(p, r)
@@ -37,14 +37,14 @@ func (c *Counter) settle(p *partition, r *Round) (more bool) {
 			p.endRepublish()
 		}
 		return true
-	case r.Used || r.Later && !r.adopted && !p.doubt:
+	case r.Used || r.Later && !r.imported && !p.outbox.maybeSent:
 		p.succeed()
 		c.rename(p, r)
 		return true
 	}
 	p.succeed()
 	c.batchesOK.Add(1)
-	p.flight = nil
+	p.outbox.flight = nil
 	first := !p.met
 	p.learn(r)
 	p.advance(r)
@@ -55,35 +55,19 @@ func (c *Counter) settle(p *partition, r *Round) (more bool) {
 		}
 		c.settleKey(p, r, &r.Keys[i], sec)
 	}
-	more = p.dirty.due && !p.dirty.isEmpty() && (first || c.full(r)) || p.exact || len(p.queue) > 0
+	more = p.dirty.due && !p.dirty.isEmpty() && (first || c.full(r)) || p.exact || len(p.outbox.queue) > 0
 	p.parked.settle()
 	p.rebuild()
 	p.lane.recycle(r)
 	return more
 }
 
-// advance notes that the store has a round: the next one of the same writer may say so.
+// advance notes that the store has a round.
 func (p *partition) advance(r *Round) {
-	if r.adopted {
-		p.adoptedKeys -= int64(len(r.Keys))
-	} else {
+	if !r.imported {
 		p.dirty.ackedTicket = r.throughTicket
 	}
-	if r.Seq != 0 {
-		p.mark = Mark{Partition: p.id, Writer: r.Writer, Seq: r.Seq}
-		if r.Writer == p.writer {
-			p.acked = r.Seq
-		}
-	}
-	p.doubt = p.doubt && len(p.queue) > 0
-	if len(p.queue) == 0 {
-		p.adoptedSince = time.Time{}
-	}
-	for _, next := range p.queue {
-		if next.Writer == r.Writer && r.Seq != 0 {
-			next.Acked = r.Seq
-		}
-	}
+	p.outbox.acknowledge(p.id, r)
 	p.account()
 }
 
@@ -107,7 +91,7 @@ func (c *Counter) settleFailure(p *partition, r *Round) {
 		c.batchesRefused.Add(1)
 	} else {
 		c.batchesUnknown.Add(1)
-		r.unsure = true
+		r.outcomeUnknown = true
 	}
 	p.failing = true
 	p.account()
@@ -119,7 +103,7 @@ func (c *Counter) settleFailure(p *partition, r *Round) {
 		return // it stays the partition's flight
 	}
 	p.giveBack(r)
-	p.flight = nil
+	p.outbox.flight = nil
 	p.lane.recycle(r)
 }
 
@@ -154,7 +138,7 @@ func (p *partition) learn(r *Round) {
 	version, quieted := p.version, p.quieted
 	switch {
 	case r.Seq == 0:
-	case p.doubt: // a third counter may have had it carried out before what was heard last: then it was no change now
+	case p.outbox.maybeSent: // a third counter may have had it carried out before what was heard last: then it was no change now
 	case r.Quiet:
 		quieted++
 	default:
@@ -170,17 +154,10 @@ func (p *partition) learn(r *Round) {
 // rename has what is on its way go under another name: that which it has is in use elsewhere, by a copy of this process or by one
 // that was given the same.
 func (c *Counter) rename(p *partition, r *Round) {
-	old, name, seq := r.Writer, newWriter(), uint64(0)
-	for _, next := range append([]*Round{r}, p.queue...) {
-		if next.Writer == old {
-			seq++
-			next.Writer, next.Seq, next.Acked, next.Nonce = name, seq, 0, newNonce()
-		}
-	}
-	if p.writer == old {
-		p.writer, p.seq, p.acked = name, seq, 0
-	}
-	c.opt.Logger.Warn("the store knows this writer from another process: counting under another name", "partition", p.id, "writer", old, "now", name)
+	old := r.Writer
+	name := p.outbox.renumber(r)
+	c.opt.Logger.Warn("the store knows this writer from another process: counting under another name",
+		"partition", p.id, "writer", old, "now", name)
 }
 
 // settleKey moves what was flushed of one key from pending to synced and takes over what was loaded.

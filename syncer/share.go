@@ -144,7 +144,7 @@ func (c *Counter) Drop(ctx context.Context, ns, key []byte) error {
 			return nil
 		}
 		e := p.keys.entry(at)
-		if !p.underWay(t.hash, e) {
+		if !p.outbox.has(t.hash, e) {
 			shared := e.has(flagShared)
 			p.forget(at, e, t.hash, t.sp.ladder)
 			e.drop(flagReset)
@@ -167,21 +167,4 @@ func (c *Counter) Drop(ctx context.Context, ns, key []byte) error {
 			return errOnTheWay
 		}
 	}
-}
-
-// underWay reports whether a round that is on its way, may still be, or waits to be sent writes a key.
-func (p *partition) underWay(hash uint32, e entry) bool {
-	rounds := p.queue
-	if p.flight != nil {
-		rounds = append([]*Round{p.flight}, p.queue...)
-	}
-	for _, r := range rounds {
-		for i := range r.Keys {
-			k := &r.Keys[i]
-			if (k.ref != 0 || k.hash == hash) && e.is(k.NS, k.Key) {
-				return true
-			}
-		}
-	}
-	return false
 }

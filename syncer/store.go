@@ -143,13 +143,13 @@ type Round struct {
 	// has carried out later ones. In the first case this one was certainly not carried out.
 	Used, Later bool
 
-	buckets       []Bucket
-	names         []byte
-	throughTicket uint64 // tickets of dirty keys up to this one are covered once the round is acknowledged
-	most          int    // keys that it may have
-	adopted       bool   // another counter cut it
-	unsure        bool   // it was sent without an answer: it may have been carried out, or still be
-	wants         map[string]*want
+	buckets        []Bucket
+	names          []byte
+	throughTicket  uint64 // tickets of dirty keys up to this one are covered once the round is acknowledged
+	most           int    // keys that it may have
+	imported       bool   // another counter cut it
+	outcomeUnknown bool   // it was sent without an answer: it may have been carried out, or still be
+	wants          map[string]*want
 }
 
 // reset empties the round, keeping its memory.

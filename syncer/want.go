@@ -126,5 +126,5 @@ func (p *partition) absent() absence { return absence{known: true, gen: p.gen, d
 
 // stillAbsent reports whether that holds for a key that is not in memory.
 func (p *partition) stillAbsent(a absence, hash uint32) bool {
-	return a.known && a.gen == p.gen && !p.doubt && !p.keys.drops.mayHave(hash, a.drops)
+	return a.known && a.gen == p.gen && !p.outbox.maybeSent && !p.keys.drops.mayHave(hash, a.drops)
 }

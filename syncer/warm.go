@@ -148,7 +148,7 @@ func (t *target) known() bool {
 }
 
 // told reports whether the store has told at some time what it holds of a key.
-func (p *partition) told(e entry) bool { return !e.has(flagCold) && !p.doubt }
+func (p *partition) told(e entry) bool { return !e.has(flagCold) && !p.outbox.maybeSent }
 
 // askAhead asks for all keys of a batch that have to be loaded, so that they are loaded together. It returns what it asked for, check by
 // check, or nil if all are known.

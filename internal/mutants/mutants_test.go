@@ -37,21 +37,24 @@ func mutants() []mutant {
 		},
 		{
 			name: "a round of unknown outcome is sent under a new number", file: "syncer/flush.go",
-			old:  "\t\treturn p.flight // its outcome is unknown",
-			new:  "\t\tif p.flight.Seq != 0 {\n\t\t\tp.seq++\n\t\t\tp.flight.Seq = p.seq\n\t\t}\n\t\treturn p.flight // its outcome is unknown",
+			old: "\t\treturn p.outbox.flight // its outcome is unknown",
+			new: "\t\tif p.outbox.flight.Seq != 0 {\n\t\t\tp.outbox.seq++\n" +
+				"\t\t\tp.outbox.flight.Seq = p.outbox.seq\n\t\t}\n" +
+				"\t\treturn p.outbox.flight // its outcome is unknown",
 			kind: "outages",
 		},
 		{
 			name: "a round of unknown outcome is dropped", file: "syncer/settle.go",
 			old: "\t\treturn // it stays the partition's flight\n",
-			new: "\t\tp.flight = nil\n\t\treturn\n", kind: "outages",
+			new: "\t\tp.outbox.flight = nil\n\t\treturn\n", kind: "outages",
 		},
 		{
 			name: "an owner flushes after it has handed over", file: "syncer/handover.go",
-			old: "\tp.sealed, p.mode, p.doubt = nil, modeForeign, false\n",
-			new: "\tfor _, r := range p.sealed.rounds {\n\t\tp.seq++\n" +
-				"\t\tr.Writer, r.Seq, r.Acked, r.Epoch = p.writer, p.seq, 0, 0\n\t\tp.queue = append(p.queue, r)\n\t}\n" +
-				"\tp.sealed, p.mode, p.doubt = nil, modeForeign, false\n", kind: "everything",
+			old: "\tp.sealed, p.mode = nil, modeForeign\n",
+			new: "\tfor _, r := range p.sealed.rounds {\n\t\tp.outbox.number(r)\n" +
+				"\t\tr.Writer, r.Acked, r.Epoch = p.outbox.writer, 0, 0\n" +
+				"\t\tp.outbox.queue = append(p.outbox.queue, r)\n\t}\n" +
+				"\tp.sealed, p.mode = nil, modeForeign\n", kind: "everything",
 		},
 		{
 			name: "an owner decides on after it has handed over", file: "syncer/handover.go",
