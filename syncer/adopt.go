@@ -11,10 +11,10 @@ func (c *Counter) Adopt(h *Handover) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.unseal()
-	p.gen = (p.gen + 1) & low24
+	p.store.outdate()
 	// What is left here from an earlier turn may be part of what the other counter has read from the store.
 	p.outbox.maybeSent = p.outbox.maybeSent || h.MaybeSent && len(h.Rounds) > 0 || !p.outbox.isEmpty()
-	if h.Met {
+	if h.EpochKnown {
 		c.reconcile(p, h)
 	}
 	for _, r := range h.Rounds {
@@ -27,23 +27,23 @@ func (c *Counter) Adopt(h *Handover) {
 
 // reconcile takes over what another counter knows, in the light of what this one was told by the store.
 func (c *Counter) reconcile(p *partition, h *Handover) {
-	told := heard{h.Epoch, h.Version, h.Quieted}
+	told := storeVersion{h.Epoch, h.Version, h.Quieted}
 	switch {
 	case p.republish != nil:
 		if h.Epoch != p.republish.epoch { // else it is in the store that is being restored
 			p.republish.after = max(p.republish.after, h.Epoch)
 			p.republish.keys = append(p.republish.keys, h.Keys...)
 		}
-	case !p.met || p.epoch == h.Epoch:
-		late := p.met && (p.version > h.Version || p.quieted > h.Quieted)
+	case !p.store.known || p.store.told.epoch == h.Epoch:
+		late := p.store.known && (p.store.told.version > h.Version || p.store.told.quieted > h.Quieted)
 		if late || p.mode == modeOwn { // what the other knows may be out of date
 			outdate(h.Keys)
 		}
 		if !late {
-			p.heard, p.met = told, true
+			p.store.setTold(told)
 		}
 		c.installAll(p, h.Keys)
-	case h.Epoch > p.epoch: // the other has noticed a loss that this one has not
+	case h.Epoch > p.store.told.epoch: // the other has noticed a loss that this one has not
 		c.startRepublish(p, told)
 		c.installAll(p, c.unknown(p, h.Keys, nil))
 	default:
@@ -54,7 +54,7 @@ func (c *Counter) reconcile(p *partition, h *Handover) {
 // restoreOlder restores what another counter knows that has not noticed a loss. Most of it is not in memory here: for as long, it is
 // all that there is to decide by.
 func (c *Counter) restoreOlder(p *partition, h *Handover) {
-	rp := &republish{heard: p.heard, after: h.Epoch}
+	rp := &republish{storeVersion: p.store.told, after: h.Epoch}
 	fresh := c.unknown(p, h.Keys, &rp.keys)
 	c.installAll(p, fresh)
 	for i := range fresh {

@@ -311,11 +311,3 @@ func (c *Counter) space(ns []byte) int {
 	}
 	return 0
 }
-
-// age is how long ago the store last answered for the partition, in milliseconds.
-func (p *partition) age(now time.Time) int64 {
-	if p.contact.IsZero() {
-		return 0
-	}
-	return now.Sub(p.contact).Milliseconds()
-}

@@ -114,7 +114,7 @@ func (k *call) describe(res *Result) {
 		if shared := t.p.sharedOf(t); shared != nil && !res.Degraded {
 			res.AgeMS = max(res.AgeMS, time.Since(shared.read).Milliseconds())
 		} else if k.op.Kind == Count || res.Degraded || foreign {
-			res.AgeMS = max(res.AgeMS, t.p.age(time.Now()))
+			res.AgeMS = max(res.AgeMS, t.p.store.age(time.Now()))
 		}
 	}
 }

@@ -57,7 +57,7 @@ func (p *partition) evictOne(sec uint32, space int) bool {
 // keepsAll reports whether nothing may be evicted or moved now: somebody goes through the entries,
 // or may need what they know.
 func (p *partition) keepsAll() bool {
-	return p.republish != nil || p.sealed != nil || p.outbox.flight != nil && p.failing
+	return p.republish != nil || p.sealed != nil || p.outbox.flight != nil && p.retry.failing()
 }
 
 // evictable reports whether an entry holds nothing that the store doesn't.

@@ -12,7 +12,7 @@ func (c *Counter) cutRound(p *partition) (r *Round, later bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	if p.outbox.sent || p.sealed != nil || p.failing && now.Before(p.retryAt) {
+	if p.outbox.sent || p.sealed != nil || p.retry.waiting(now) {
 		return nil, false
 	}
 	r = c.nextRound(p, now)
@@ -25,9 +25,9 @@ func (c *Counter) cutRound(p *partition) (r *Round, later bool) {
 // address tells a round how far the store had come when it last said so, be it to a load: by it the
 // store notices that it has lost data.
 func (p *partition) address(r *Round) {
-	last := p.heard.atLeast(p.read)
+	last := p.store.latest()
 	if p.republish != nil {
-		last = p.republish.heard
+		last = p.republish.storeVersion
 	}
 	r.Epoch, r.Version, r.Quieted = last.epoch, last.version, last.quieted
 }
@@ -39,7 +39,7 @@ func (c *Counter) nextRound(p *partition, now time.Time) *Round {
 	case p.outbox.flight != nil:
 		p.recallKeys(p.outbox.flight)
 		return p.outbox.flight // its outcome is unknown: the same again, under the same number
-	case !p.met:
+	case !p.store.known:
 		return c.cutMeeting(p, now)
 	case len(p.outbox.queue) > 0:
 		next := p.outbox.next()
@@ -96,7 +96,7 @@ func (c *Counter) cutMeeting(p *partition, now time.Time) *Round {
 
 // verifyDue reports whether the store should be asked if it still has everything, and what others did.
 func (c *Counter) verifyDue(p *partition, now time.Time) bool {
-	return p.keys.table.Len() > 0 && now.Sub(p.verified) >= c.opt.VerifyInterval || p.failing || p.suspect || p.lossSeen
+	return p.keys.table.Len() > 0 && now.Sub(p.store.verifiedAt) >= c.opt.VerifyInterval || p.retry.failing() || p.store.mustVerify || p.lossSeen
 }
 
 // full reports whether a round is as large as one may be.

@@ -27,7 +27,7 @@ type Handover struct {
 	Partition int
 	// Epoch, Version and Quieted are what the store said last; Met is false if it has not been asked.
 	Epoch, Version, Quieted uint64
-	Met                     bool
+	EpochKnown              bool
 	// Doubt says that a third counter may have sent the rounds to the store, or still do: what the store says of a key is not
 	// to be relied on before the last of them is acknowledged.
 	MaybeSent bool
@@ -69,7 +69,7 @@ func (c *Counter) Own(partition int) {
 	p.unseal()
 	if p.mode != modeOwn {
 		p.mode = modeOwn
-		p.gen = (p.gen + 1) & low24
+		p.store.outdate()
 	}
 	p.wake()
 }
@@ -92,7 +92,7 @@ func (p *partition) unseal() {
 	p.outbox.maybeSent = (p.outbox.maybeSent || p.sealed.told) && len(p.sealed.rounds) > 0
 	p.outbox.queue, p.sealed = p.sealed.rounds, nil
 	p.dirty.takeBack()
-	p.gen = (p.gen + 1) & low24 // another may have begun to decide
+	p.store.outdate() // another may have begun to decide
 	p.dirty.due = true
 	p.lane.kick(p)
 }
@@ -111,8 +111,8 @@ func (c *Counter) Cede(ctx context.Context, partition int) error {
 		p.mu.Lock()
 		if first && p.mode == modeOwn {
 			p.mode = modeMoving
-			p.suspect = p.met && p.keys.table.Len() > 0 // what it has lost must be restored by who knows it
-			p.wake()                                    // those who wait for a load find another partition
+			p.store.mustVerify = p.store.known && p.keys.table.Len() > 0 // what it has lost must be restored by who knows it
+			p.wake()                                                     // those who wait for a load find another partition
 		}
 		if p.mode != modeMoving {
 			p.mu.Unlock()
@@ -146,7 +146,7 @@ func (p *partition) sealable(patient bool) bool {
 	if p.outbox.sent || p.republish != nil || len(p.held) > 0 {
 		return false
 	}
-	return !patient || p.degraded() || !p.suspect && p.keys.pendingBuckets == 0 && p.outbox.isEmpty() && p.dirty.isEmpty()
+	return !patient || p.degraded() || !p.store.mustVerify && p.keys.pendingBuckets == 0 && p.outbox.isEmpty() && p.dirty.isEmpty()
 }
 
 // seal cuts all that is pending into rounds. It reports true.
@@ -291,7 +291,7 @@ func (c *Counter) Release(partition int) error {
 	p.keys.pendingBuckets = 0
 	p.outbox.release(c.opt.Writer)
 	p.account()
-	p.heard, p.read, p.met, p.suspect = heard{}, heard{}, false, false
+	p.store.forget()
 	p.era++
 	p.sealed, p.mode = nil, modeForeign
 	p.wake()

@@ -94,7 +94,7 @@ func (c *Counter) wakeAll() {
 const mute = 2
 
 // blind reports whether it is known that the store can't be asked about the partition's keys. Late is not blind.
-func (p *partition) blind() bool { return p.unread >= mute || p.c.health.down.Load() }
+func (p *partition) blind() bool { return p.loadRetry.failures >= mute || p.c.health.down.Load() }
 
 // degraded reports whether the store did not take what it was last told, or can't be asked: what is known is from memory.
-func (p *partition) degraded() bool { return p.failing || p.blind() }
+func (p *partition) degraded() bool { return p.retry.failing() || p.blind() }

@@ -16,8 +16,6 @@ const (
 	// each, and must be done within RoundTimeout, or the same is sent again and again.
 	maxBuckets       = 8192
 	maxBucketsAtOnce = 32768
-	firstBackoff     = 25 * time.Millisecond
-	longestBackoff   = 2 * time.Second
 	parkedPause      = 5 * time.Second
 )
 

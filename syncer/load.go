@@ -25,7 +25,7 @@ func (c *Counter) cutLoad(p *partition) (r *Round, later bool) {
 		return nil, false
 	case p.lossSeen || p.sealed != nil || p.republish != nil || p.outbox.maybeSent || len(p.outbox.queue) > 0:
 		return nil, p.probe // once that is over, who waits is in line again
-	case time.Now().Before(p.loadAt):
+	case p.loadRetry.waiting(time.Now()):
 		return nil, true
 	}
 	r = p.loader.newRound(p)
@@ -37,11 +37,11 @@ func (c *Counter) cutLoad(p *partition) (r *Round, later bool) {
 	}
 	// Before the version is known a load has to learn it: what others do later would not be noticed. And to load a key that memory knows, the
 	// store must say that it has lost nothing: else what it no longer has would replace what memory still has to tell it.
-	r.ReadOnly = p.met && unknown && len(r.Keys) > 0
+	r.ReadOnly = p.store.known && unknown && len(r.Keys) > 0
 	r.Acked = p.outbox.acked
 	p.address(r)
 	p.probe = false
-	p.load = &loading{round: r, gen: p.gen, era: p.era}
+	p.load = &loading{round: r, gen: p.store.generation, era: p.era}
 	return r, false
 }
 
@@ -114,14 +114,15 @@ func (c *Counter) settleLoad(p *partition, r *Round) (more bool) {
 		p.putBack(r, false)
 		p.lossSeen = true
 		p.lane.kick(p)
-	case l.gen != p.gen || l.era != p.era:
+	case l.gen != p.store.generation || l.era != p.era:
 		// Others have changed the partition, or it has changed hands. Were it loaded beside other rounds again, that could go on for ever.
 		p.putBack(r, true)
 		p.lane.kick(p)
 	default:
 		c.takeLoads(p, r)
 	}
-	p.unread, p.loadBackoff, p.contact = 0, 0, time.Now()
+	p.loadRetry.succeed()
+	p.store.contactAt = time.Now()
 	p.rebuild()
 	p.loader.recycle(r)
 	return len(p.wants) > 0 || p.probe
@@ -129,10 +130,10 @@ func (c *Counter) settleLoad(p *partition, r *Round) (more bool) {
 
 // takeLoads takes over what a round has loaded.
 func (c *Counter) takeLoads(p *partition, r *Round) {
-	if !p.met {
+	if !p.store.known {
 		p.learn(r)
 	}
-	p.read = heardOf(r).atLeast(p.read)
+	p.store.learnLoaded(versionOf(r))
 	sec := c.seconds(c.opt.Now())
 	for i := range r.Keys {
 		k := &r.Keys[i]
@@ -179,8 +180,6 @@ func (c *Counter) takeLoad(p *partition, k *KeyRound, w *want, sec uint32) {
 // loadFailed has the keys of a round asked for again after a while.
 func (p *partition) loadFailed(r *Round) {
 	p.putBack(r, false)
-	p.unread++
 	p.probe = true // until the store can be read again, whether somebody waits or not
-	p.loadBackoff = min(max(2*p.loadBackoff, firstBackoff), longestBackoff)
-	p.loadAt = time.Now().Add(p.loadBackoff)
+	p.loadRetry.fail(time.Now())
 }

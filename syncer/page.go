@@ -31,8 +31,8 @@ func (c *Counter) Page(partition int, cursor uint64, budget int) (h *Handover, n
 		return nil, 0, fmt.Errorf("partition %d: it was ceded once more", partition)
 	}
 	cursor &^= stamp
-	h = &Handover{Partition: partition, Met: p.met, MaybeSent: p.outbox.maybeSent || p.sealed.told && cursor == 0}
-	last := p.heard.atLeast(p.read)
+	h = &Handover{Partition: partition, EpochKnown: p.store.known, MaybeSent: p.outbox.maybeSent || p.sealed.told && cursor == 0}
+	last := p.store.latest()
 	h.Epoch, h.Version, h.Quieted = last.epoch, last.version, last.quieted
 	p.sealed.told = true
 	rounds := uint64(len(p.sealed.rounds))
@@ -63,8 +63,8 @@ func (c *Counter) Page(partition int, cursor uint64, budget int) (h *Handover, n
 // If it could not be asked whether it still has everything, nothing is left out.
 func (c *Counter) stateOf(p *partition, e entry) (k KeyState, ok bool) {
 	idle := e.idle(c.seconds(c.opt.Now()))
-	k.Cold = !p.warm(e) || p.heard.atLeast(p.read) != p.heard // others may have counted it since
-	if !p.suspect && idle > hotIdle && p.keys.bytes() > coldBytes || k.Cold && e.synced() == 0 {
+	k.Cold = !p.warm(e) || p.store.mayHaveChanged() // others may have counted it since
+	if !p.store.mustVerify && idle > hotIdle && p.keys.bytes() > coldBytes || k.Cold && e.synced() == 0 {
 		return k, false
 	}
 	ns, key := e.name()

@@ -35,40 +35,28 @@ type partition struct {
 	mode mode
 	keys keyspace
 
-	dirty       dirtyList
-	parked      parkedKeys
-	accounted   atomic.Int64     // what the lane knows of what waits for the store
-	shared      []sharedKey      // few
-	wants       map[string]*want // asked for, and not part of a round yet
-	exact       bool             // some of them are to be loaded by a round that nothing overlaps
-	load        *loading         // under way beside the flight
-	era         uint64           // counted up when what is being loaded is void
-	probe       bool             // the store is to be asked, even for nothing
-	lossSeen    bool             // by a load; what was lost is found once more by a round that nothing overlaps
-	unread      int              // loads in a row that failed
-	loadAt      time.Time        // when the next may be tried
-	loadBackoff time.Duration
-	settled     chan struct{} // closed when a round is settled; nil if nobody waits
-	outbox      outbox
-	sealed      *sealed // ready to be handed over
-	seals       uint64  // how many times it was
-	held        []held
-	republish   *republish
-	heard       // what the store said last
-	// read is what it said last when keys were loaded beside other rounds. Whether what it said is
-	// news of others can't be told then, so heard stays behind; but what was loaded may be from all
-	// that read counts, and is lost when the store has less.
-	read              heard
-	met               bool // it has said something
-	suspect           bool // it is to say once more what it has, soon
-	gen               uint32
-	failing           bool
-	contact, verified time.Time // when the store last answered; when it last said what it has and what others did
-	retryAt           time.Time
-	backoff           time.Duration
-	closed            bool        // nothing more is counted
-	draining          bool        // nothing but what was promised is
-	inLine            [lines]bool // guarded by the locks of the lanes
+	dirty     dirtyList
+	parked    parkedKeys
+	accounted atomic.Int64     // what the lane knows of what waits for the store
+	shared    []sharedKey      // few
+	wants     map[string]*want // asked for, and not part of a round yet
+	exact     bool             // some of them are to be loaded by a round that nothing overlaps
+	load      *loading         // under way beside the flight
+	era       uint64           // counted up when what is being loaded is void
+	probe     bool             // the store is to be asked, even for nothing
+	lossSeen  bool             // by a load; what was lost is found once more by a round that nothing overlaps
+	loadRetry backoff
+	settled   chan struct{} // closed when a round is settled; nil if nobody waits
+	outbox    outbox
+	sealed    *sealed // ready to be handed over
+	seals     uint64  // how many times it was
+	held      []held
+	republish *republish
+	store     storeState
+	retry     backoff     // after a failed exchange, but for loads
+	closed    bool        // nothing more is counted
+	draining  bool        // nothing but what was promised is
+	inLine    [lines]bool // guarded by the locks of the lanes
 }
 
 // enlist puts an entry on the dirty list, unless it is there or parked.
@@ -91,12 +79,12 @@ func (p *partition) unlist() (arena.Ref, entry) {
 
 // warm reports whether memory holds all that the store is known to hold of the key.
 func (p *partition) warm(e entry) bool {
-	return !e.has(flagCold) && e.gen() == p.gen&low24 && !p.outbox.maybeSent
+	return !e.has(flagCold) && e.gen() == p.store.generation && !p.outbox.maybeSent
 }
 
 func (p *partition) setWarm(e entry) {
 	e.drop(flagCold)
-	e.setGen(p.gen)
+	e.setGen(p.store.generation)
 }
 
 // wait returns a channel that is closed when the next round is settled.

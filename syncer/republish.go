@@ -6,23 +6,10 @@ import (
 	"twotier/internal/arena"
 )
 
-// heard is what the store said last of the data that it has of a partition.
-type heard struct{ epoch, version, quieted uint64 }
-
-func heardOf(r *Round) heard { return heard{r.Epoch, r.Version, r.Quieted} }
-
-// atLeast returns h, or more of the same data if o has heard of it.
-func (h heard) atLeast(o heard) heard {
-	if h.epoch == o.epoch {
-		h.version, h.quieted = max(h.version, o.version), max(h.quieted, o.quieted)
-	}
-	return h
-}
-
 // republish is the state of telling a store that has lost data what memory knows. It ends before anything else is sent; nothing is
 // evicted or moved meanwhile.
 type republish struct {
-	heard // of the data which counts are restored into
+	storeVersion // of the data which counts are restored into
 	// after is the epoch in which they were known.
 	after uint64
 	refs  []arena.Ref // in memory
@@ -51,8 +38,8 @@ func (rp *republish) len() int { return len(rp.refs) + len(rp.keys) }
 
 // startRepublish begins to restore what is in memory into the data that the store has now. What could not be sent because of the loss
 // stays the partition's flight, and goes after that.
-func (c *Counter) startRepublish(p *partition, now heard) {
-	p.beginRepublish(&republish{heard: now, after: p.epoch, refs: p.known()})
+func (c *Counter) startRepublish(p *partition, now storeVersion) {
+	p.beginRepublish(&republish{storeVersion: now, after: p.store.told.epoch, refs: p.known()})
 	p.era++
 }
 
@@ -132,14 +119,14 @@ func (c *Counter) settleRepublish(p *partition, r *Round) {
 		if r.Lost {
 			rp.after = max(rp.after, rp.epoch)
 		}
-		rp.heard, rp.refs, rp.next = heardOf(r), p.known(), 0
+		rp.storeVersion, rp.refs, rp.next = versionOf(r), p.known(), 0
 		p.outbox.rename()
 		if rp.isEmpty() {
 			p.endRepublish()
 		}
 		return
 	}
-	rp.heard, p.outbox.acked = heardOf(r), r.Seq
+	rp.storeVersion, p.outbox.acked = versionOf(r), r.Seq
 	c.takeRestored(p, r)
 	if rp.next == rp.len() && !rp.tellAgain() {
 		p.endRepublish()
@@ -181,7 +168,8 @@ func (c *Counter) takeRestored(p *partition, r *Round) {
 // may have counted before all was restored, so that what is known has to be read again before it is
 // relied on.
 func (p *partition) endRepublish() {
-	p.heard, p.met, p.republish = p.republish.heard, true, nil
-	p.gen = (p.gen + 1) & low24
+	p.store.setTold(p.republish.storeVersion)
+	p.republish = nil
+	p.store.outdate()
 	p.outbox.forgetAcked()
 }

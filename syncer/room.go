@@ -250,7 +250,7 @@ func (w *turn) end() {
 // locked.
 func (w *turn) admits(t *target) bool {
 	m := &t.p.lane.room
-	if w.pass == t.p.lane || m.open(newKey) || t.p.failing || t.p.c.health.down.Load() {
+	if w.pass == t.p.lane || m.open(newKey) || t.p.retry.failing() || t.p.c.health.down.Load() {
 		return true
 	}
 	class := newKey
@@ -286,7 +286,7 @@ func (p *partition) keysOwed() int64 { return p.dirty.unacked() + p.outbox.impor
 // take them, they take no room of others.
 func (p *partition) account() {
 	owed := p.keysOwed()
-	if p.failing {
+	if p.retry.failing() {
 		owed = 0
 	}
 	p.lane.room.owed.Add(owed - p.accounted.Swap(owed))

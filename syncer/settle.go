@@ -32,7 +32,7 @@ func (c *Counter) settle(p *partition, r *Round) (more bool) {
 		p.succeed()
 		c.losses.Add(1)
 		c.logLoss(p.id)
-		c.startRepublish(p, heardOf(r))
+		c.startRepublish(p, versionOf(r))
 		if p.republish.isEmpty() {
 			p.endRepublish()
 		}
@@ -45,7 +45,7 @@ func (c *Counter) settle(p *partition, r *Round) (more bool) {
 	p.succeed()
 	c.batchesOK.Add(1)
 	p.outbox.flight = nil
-	first := !p.met
+	first := !p.store.known
 	p.learn(r)
 	p.advance(r)
 	sec := c.seconds(c.opt.Now())
@@ -72,8 +72,9 @@ func (p *partition) advance(r *Round) {
 }
 
 func (p *partition) succeed() {
-	p.failing, p.lossSeen, p.backoff = false, false, 0
-	p.contact = time.Now()
+	p.retry.succeed()
+	p.lossSeen = false
+	p.store.contactAt = time.Now()
 	p.account()
 }
 
@@ -93,10 +94,8 @@ func (c *Counter) settleFailure(p *partition, r *Round) {
 		c.batchesUnknown.Add(1)
 		r.outcomeUnknown = true
 	}
-	p.failing = true
+	p.retry.fail(time.Now())
 	p.account()
-	p.backoff = min(max(2*p.backoff, firstBackoff), longestBackoff)
-	p.retryAt = time.Now().Add(p.backoff)
 	p.putBack(r, false)
 	p.letLoad()
 	if r.Seq != 0 || r.Republish {
@@ -132,23 +131,20 @@ func (p *partition) letLoad() {
 	p.exact = false
 }
 
-// learn notices that others have changed the partition: what was loaded before may be out of date. Of quiet changes hears by itself who
-// shares keys.
+// learn takes in what the store says after a round: be it that others have changed the partition.
 func (p *partition) learn(r *Round) {
-	version, quieted := p.version, p.quieted
+	after := p.store.told
 	switch {
 	case r.Seq == 0:
-	case p.outbox.maybeSent: // a third counter may have had it carried out before what was heard last: then it was no change now
+	case p.outbox.maybeSent:
+		// A third counter may have had it carried out before the store was heard last: then it was no
+		// change now.
 	case r.Quiet:
-		quieted++
+		after.quieted++
 	default:
-		version++
+		after.version++
 	}
-	if p.met && (r.Version != version || r.Quieted != quieted && len(p.shared) == 0) {
-		p.gen = (p.gen + 1) & low24
-	}
-	p.heard, p.met, p.suspect = heardOf(r), true, false
-	p.verified = time.Now()
+	p.store.learn(versionOf(r), after, len(p.shared) > 0, time.Now())
 }
 
 // rename has what is on its way go under another name: that which it has is in use elsewhere, by a copy of this process or by one
@@ -195,7 +191,7 @@ func (c *Counter) settleKey(p *partition, r *Round, k *KeyRound, sec uint32) {
 		}
 		if b.Stored != expected {
 			// Somebody else counts this key, or it was deleted: what else is in the store is not known any more.
-			e.setGen(p.gen - 1)
+			e.setGen(p.store.generation - 1)
 		}
 		p.keys.setSynced(e, l, int(b.Level), b.Index, min(b.Stored, mostStored))
 	}

@@ -104,7 +104,7 @@ func (c *Counter) readWithin() time.Duration { return 2 * c.opt.FlushInterval }
 
 // recent reports whether the store has answered for the partition within the time that others' counts may go unseen.
 func (p *partition) recent() bool {
-	return !p.verified.IsZero() && time.Since(p.verified) <= p.c.readWithin()
+	return p.store.verifiedWithin(p.c.readWithin())
 }
 
 // shared reports whether the target's key is.

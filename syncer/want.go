@@ -122,9 +122,11 @@ func (w *want) tell(err error, a absence) {
 }
 
 // absent says that the store has nothing of a key, as of now.
-func (p *partition) absent() absence { return absence{known: true, gen: p.gen, drops: p.keys.drops.n} }
+func (p *partition) absent() absence {
+	return absence{known: true, gen: p.store.generation, drops: p.keys.drops.n}
+}
 
 // stillAbsent reports whether that holds for a key that is not in memory.
 func (p *partition) stillAbsent(a absence, hash uint32) bool {
-	return a.known && a.gen == p.gen && !p.outbox.maybeSent && !p.keys.drops.mayHave(hash, a.drops)
+	return a.known && a.gen == p.store.generation && !p.outbox.maybeSent && !p.keys.drops.mayHave(hash, a.drops)
 }

@@ -80,7 +80,7 @@ func sample() *node.ClaimAnswer {
 	return &node.ClaimAnswer{Pages: []node.ClaimPage{
 		{Partition: 17, State: node.ClaimNone},
 		{Partition: 1020, State: node.ClaimGiven, Next: 99, Handover: &syncer.Handover{
-			Partition: 1020, Epoch: 1 << 50, Version: 12, Met: true, MaybeSent: true,
+			Partition: 1020, Epoch: 1 << 50, Version: 12, EpochKnown: true, MaybeSent: true,
 			Rounds: []*syncer.Round{{Writer: "w.1", Seq: 4, Acked: 3, Keys: []syncer.KeyRound{
 				{NS: []byte("n"), Key: []byte("k"), Reset: true, Load: true, TTL: 5000, Adds: buckets, Expired: buckets[:1]},
 				{NS: []byte("n"), Key: []byte("l"), Forgotten: true},

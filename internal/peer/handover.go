@@ -48,7 +48,7 @@ func readClaim(r *reader, a *node.ClaimAnswer) {
 }
 
 func appendHandover(b []byte, h *syncer.Handover) []byte {
-	b = append(b, boolByte(h.Met)*metBit|boolByte(h.MaybeSent)*doubtBit)
+	b = append(b, boolByte(h.EpochKnown)*metBit|boolByte(h.MaybeSent)*doubtBit)
 	b = binary.AppendUvarint(binary.AppendUvarint(binary.AppendUvarint(b, h.Epoch), h.Version), h.Quieted)
 	b = binary.AppendUvarint(b, uint64(len(h.Rounds)))
 	for _, r := range h.Rounds {
@@ -64,7 +64,7 @@ func appendHandover(b []byte, h *syncer.Handover) []byte {
 
 func readHandover(r *reader) *syncer.Handover {
 	bits := r.byte()
-	h := &syncer.Handover{Met: bits&metBit != 0, MaybeSent: bits&doubtBit != 0, Epoch: r.uint(), Version: r.uint(), Quieted: r.uint()}
+	h := &syncer.Handover{EpochKnown: bits&metBit != 0, MaybeSent: bits&doubtBit != 0, Epoch: r.uint(), Version: r.uint(), Quieted: r.uint()}
 	for range r.count() {
 		h.Rounds = append(h.Rounds, readRound(r))
 	}

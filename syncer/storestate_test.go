@@ -1,0 +1,56 @@
+package syncer
+
+import (
+	"testing"
+	"time"
+)
+
+// TestNewsBeginAGeneration has the store answer after this counter made one change.
+func TestNewsBeginAGeneration(t *testing.T) {
+	told := storeVersion{epoch: 7, version: 10, quieted: 4}
+	after := storeVersion{epoch: 7, version: 11, quieted: 4}
+	for _, tc := range []struct {
+		name       string
+		known      bool
+		answer     storeVersion
+		hearsQuiet bool
+		news       bool
+	}{
+		{"only this counter changed anything", true, after, false, false},
+		{"another changed it", true, storeVersion{7, 12, 4}, false, true},
+		{"another changed it quietly", true, storeVersion{7, 11, 5}, false, true},
+		{"another changed it quietly, who shares keys", true, storeVersion{7, 11, 5}, true, false},
+		{"the change was not carried out", true, told, false, true},
+		{"the first answer", false, storeVersion{7, 12, 5}, false, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := storeState{known: tc.known, told: told, mustVerify: true, generation: low24}
+			s.learn(tc.answer, after, tc.hearsQuiet, time.Now())
+			want := uint32(low24)
+			if tc.news {
+				want = 0 // it has 24 bits
+			}
+			if s.generation != want || s.told != tc.answer || !s.known || s.mustVerify {
+				t.Errorf("%+v, want generation %d", s, want)
+			}
+		})
+	}
+}
+
+// TestWhatWasLoadedCountsForALoss loads beside other rounds: what is told is no news, but is lost if
+// the store has less later.
+func TestWhatWasLoadedCountsForALoss(t *testing.T) {
+	s := storeState{known: true, told: storeVersion{7, 10, 4}}
+	s.learnLoaded(storeVersion{7, 12, 5})
+	s.learnLoaded(storeVersion{7, 11, 6}) // answered in another order
+	if want := (storeVersion{7, 12, 6}); s.latest() != want || !s.mayHaveChanged() {
+		t.Errorf("the latest is %+v, want %+v", s.latest(), want)
+	}
+	if want := (storeVersion{7, 10, 4}); s.told != want || s.generation != 0 {
+		t.Errorf("told is %+v in generation %d, want %+v", s.told, s.generation, want)
+	}
+	s.setTold(storeVersion{8, 1, 0})
+	if s.latest() != s.told {
+		t.Errorf("the latest is %+v of an epoch that has ended", s.latest())
+	}
+}
