@@ -8,8 +8,8 @@ const (
 	longestBackoff = 2 * time.Second
 )
 
-// backoff is when something that failed is tried again: after a pause that doubles with each failure
-// in a row.
+// backoff is when something that failed is tried again: after a pause that doubles with each
+// failure in a row.
 type backoff struct {
 	failures int // in a row
 	pause    time.Duration

@@ -7,8 +7,8 @@ import (
 	"twotier/internal/arena"
 )
 
-// dirtyList is the keys of a partition that have something to flush, oldest first. Every key that is
-// put on it draws a ticket; the tickets come off it in the same order:
+// dirtyList is the keys of a partition that have something to flush, oldest first. Every key that
+// is put on it draws a ticket; the tickets come off it in the same order:
 //
 //	ackedTicket <= cutTicket <= lastTicket
 //
@@ -81,8 +81,8 @@ func (d *dirtyList) move(to map[arena.Ref]arena.Ref) {
 // unacked is how many tickets the store has not acknowledged.
 func (d *dirtyList) unacked() int64 { return int64(d.lastTicket - d.ackedTicket) }
 
-// oldest is when the first ticket was drawn that the store has not acknowledged, or a little before:
-// those of a batch are taken to be as old as its first. It is zero if the store has all.
+// oldest is when the first ticket was drawn that the store has not acknowledged, or a little
+// before: those of a batch are taken to be as old as its first. It is zero if the store has all.
 func (d *dirtyList) oldest() (since time.Time) {
 	for len(d.batches) > 1 && d.batches[1].first <= d.ackedTicket+1 {
 		d.batches = d.batches[1:]

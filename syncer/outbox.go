@@ -125,8 +125,8 @@ func (o *outbox) acknowledge(partition int, r *Round) {
 	}
 }
 
-// forgetAcked has what waits say that the store has acknowledged nothing: it is of an epoch that has
-// ended.
+// forgetAcked has what waits say that the store has acknowledged nothing: it is of an epoch that
+// has ended.
 func (o *outbox) forgetAcked() {
 	for _, r := range o.all() {
 		r.Acked = 0

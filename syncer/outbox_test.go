@@ -54,7 +54,8 @@ func TestOutboxKeepsWhatIsQueuedInOrder(t *testing.T) {
 		o.next()
 	}
 	o.flight = nil
-	if !o.isEmpty() || !o.importsSent() || o.maybeSent || o.importedKeys != 0 || !o.importedSince.IsZero() {
+	imports := !o.importsSent() || o.maybeSent || o.importedKeys != 0 || !o.importedSince.IsZero()
+	if !o.isEmpty() || imports {
 		t.Errorf("%+v", o)
 	}
 	if want := (Mark{Partition: 5, Writer: "there", Seq: 4}); o.mark != want || o.acked != 1 {
@@ -67,7 +68,9 @@ func TestRenumberedRoundsFollowOneAnother(t *testing.T) {
 	o := outbox{writer: "here", seq: 8, acked: 6}
 	flight := &Round{Writer: "here", Seq: 7, Acked: 6, Nonce: 1}
 	o.flight = flight
-	o.queue = []*Round{{Writer: "there", Seq: 3, Acked: 2}, {Writer: "here", Seq: 8, Acked: 6, Nonce: 2}}
+	o.queue = []*Round{
+		{Writer: "there", Seq: 3, Acked: 2}, {Writer: "here", Seq: 8, Acked: 6, Nonce: 2},
+	}
 	name := o.renumber(flight)
 	want := []Mark{{Writer: name, Seq: 1}, {Writer: "there", Seq: 3}, {Writer: name, Seq: 2}}
 	if got := sequences(o.all()); name == "here" || !equalMarks(got, want) {

@@ -47,8 +47,8 @@ func (s *storeState) mayHaveChanged() bool { return s.latest() != s.told }
 // setTold takes over what the store has said, to whomever.
 func (s *storeState) setTold(v storeVersion) { s.told, s.known = v, true }
 
-// learn takes in an answer to a round that no other overlapped. after is what the store has if nobody
-// else has changed anything; of quiet changes hears by itself who shares keys.
+// learn takes in an answer to a round that no other overlapped. after is what the store has if
+// nobody else has changed anything; of quiet changes hears by itself who shares keys.
 func (s *storeState) learn(answer, after storeVersion, hearsQuiet bool, now time.Time) {
 	news := answer.version != after.version || answer.quieted != after.quieted && !hearsQuiet
 	if s.known && news {

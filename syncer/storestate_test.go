@@ -37,8 +37,8 @@ func TestNewsBeginAGeneration(t *testing.T) {
 	}
 }
 
-// TestWhatWasLoadedCountsForALoss loads beside other rounds: what is told is no news, but is lost if
-// the store has less later.
+// TestWhatWasLoadedCountsForALoss loads beside other rounds: what is told is no news, but is lost
+// if the store has less later.
 func TestWhatWasLoadedCountsForALoss(t *testing.T) {
 	s := storeState{known: true, told: storeVersion{7, 10, 4}}
 	s.learnLoaded(storeVersion{7, 12, 5})
