@@ -18,7 +18,11 @@ func (d *Direct) keeps(ctx context.Context, op *syncer.Op) error {
 	if d.ackOf(op) <= syncer.AckStore || op.Kind == syncer.Count {
 		return nil
 	}
-	return d.opt.Store.Keeps(ctx, d.ackOf(op))
+	partitions := make([]int, len(op.Checks))
+	for i := range op.Checks {
+		partitions[i] = d.opt.Store.opt.Placement.Of(op.Checks[i].NS, op.Checks[i].Key)
+	}
+	return d.opt.Store.Keeps(ctx, d.ackOf(op), partitions...)
 }
 
 // keep waits until what an operation counted is kept as it asks for.

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -57,15 +56,6 @@ type fence struct {
 	errs  map[string]error // by key, once done
 }
 
-// offer is whether something could be waited for at some moment.
-type offer struct {
-	at  time.Time
-	err error
-}
-
-// offerAge is for how long that is relied on.
-const offerAge = time.Second
-
 // maxFences is how many fences of a kind are under way at a time. Who comes while there are as many
 // joins others in the next.
 const maxFences = 4
@@ -75,103 +65,6 @@ func (k *keepers) init(s *Store) {
 	k.all = map[syncer.Ack]*keeper{
 		syncer.AckReplica: {s: s, ack: syncer.AckReplica}, syncer.AckDisk: {s: s, ack: syncer.AckDisk},
 	}
-}
-
-// Keeps implements syncer.Keeper: it tries out what Keep will need, rather than to guess from a version.
-func (s *Store) Keeps(ctx context.Context, ack syncer.Ack) error {
-	return s.keepers.all[ack].keeps(ctx)
-}
-
-func (k *keeper) keeps(ctx context.Context) error {
-	known := k.offer.Load()
-	if known != nil && time.Since(known.at) < offerAge {
-		return known.err
-	}
-	if known == nil {
-		k.offerMu.Lock()
-	} else if !k.offerMu.TryLock() {
-		return known.err // somebody asks already
-	}
-	defer k.offerMu.Unlock()
-	if now := k.offer.Load(); now != known {
-		return now.err
-	}
-	ask, cancel := context.WithTimeout(ctx, k.s.opt.Timeout)
-	defer cancel()
-	err := k.s.eachMaster(ask, k.try)
-	if err != nil && ctx.Err() != nil {
-		return err // who asked did not wait for the answer: that says nothing of Redis
-	}
-	k.seen = k.seen || err == nil
-	k.offer.Store(&offer{time.Now(), err})
-	return err
-}
-
-// eachMaster calls fn for each server that takes writes.
-func (s *Store) eachMaster(ctx context.Context, fn func(context.Context, *redis.Client) error) error {
-	if c, ok := s.client.(*redis.ClusterClient); ok {
-		return c.ForEachMaster(ctx, fn)
-	}
-	return fn(ctx, s.client.(*redis.Client))
-}
-
-// try asks a server whether it offers what the keeper is for.
-func (k *keeper) try(ctx context.Context, node *redis.Client) error {
-	if k.ack == syncer.AckDisk {
-		return k.refusal("WAITAOF", node.WaitAOF(ctx, 1, 0, time.Millisecond).Err())
-	}
-	if err := k.refusal("WAIT", node.Wait(ctx, 0, time.Millisecond).Err()); err != nil {
-		return err
-	}
-	// Who may not ask for INFO finds out when nobody answers.
-	info, err := node.Info(ctx, "replication").Result()
-	connected, told := replicasOf(info)
-	if err != nil || !told || connected >= k.s.opt.KeepReplicas {
-		return nil
-	}
-	lack := fmt.Sprintf("%d of %d replicas are connected to Redis at %s", connected, k.s.opt.KeepReplicas, k.s.nameOf(node))
-	if k.seen {
-		return fmt.Errorf("%w: %s", syncer.ErrUnavailable, lack)
-	}
-	return k.never("replica needs all that are asked for: " + lack)
-}
-
-// nameOf is what a server that takes writes is called: of a cluster's its address.
-func (s *Store) nameOf(node *redis.Client) string {
-	if s.cluster {
-		return node.Options().Addr
-	}
-	return s.address // which a driver that asks sentinels has no address in place of
-}
-
-// replicasOf returns how many replicas are connected to a server, by its INFO.
-func replicasOf(info string) (n int, told bool) {
-	_, rest, ok := strings.Cut(info, "\nconnected_slaves:")
-	number, _, _ := strings.Cut(rest, "\r")
-	n, err := strconv.Atoi(number)
-	return n, ok && err == nil
-}
-
-// refusal says what a server that refuses a command can't do.
-func (k *keeper) refusal(command string, err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case isRefusal(err) && !isPassing(err):
-		return k.never(fmt.Sprintf("%s needs %s, which Redis refuses: %v", strings.ToLower(k.name()), command, err))
-	}
-	return fmt.Errorf("%w: %s: %w", syncer.ErrUnavailable, command, err)
-}
-
-func (k *keeper) name() string {
-	if k.ack == syncer.AckDisk {
-		return "disk"
-	}
-	return "replica"
-}
-
-func (k *keeper) never(detail string) error {
-	return &syncer.InvalidError{Check: -1, Limit: -1, Field: "ack", Detail: detail}
 }
 
 // Keep implements syncer.Keeper.
@@ -304,11 +197,11 @@ func (k *keeper) wait(ctx context.Context, node *redis.Client, f *fence, keys []
 			lost[key] = errors.Join(errGone, stored[i].Err())
 		}
 	}
-	return lost, k.ask(ctx, conn)
+	return lost, k.await(ctx, conn)
 }
 
-// ask sends the command that waits.
-func (k *keeper) ask(ctx context.Context, conn *redis.Conn) error {
+// await sends the command that waits.
+func (k *keeper) await(ctx context.Context, conn *redis.Conn) error {
 	if k.ack == syncer.AckReplica {
 		replicas, err := conn.Wait(ctx, k.s.opt.KeepReplicas, k.s.opt.KeepTimeout).Result()
 		if err == nil && replicas < int64(k.s.opt.KeepReplicas) {

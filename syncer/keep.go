@@ -12,7 +12,11 @@ func (c *Counter) keeps(ctx context.Context, op *Op) error {
 	if !ok {
 		return &InvalidError{-1, -1, "ack", "counts are kept in the memory of this server alone, want memory or redis"}
 	}
-	return keeper.Keeps(ctx, ack)
+	partitions := make([]int, len(op.Checks))
+	for i := range op.Checks {
+		partitions[i] = c.opt.Placement.Of(op.Checks[i].NS, op.Checks[i].Key)
+	}
+	return keeper.Keeps(ctx, ack, partitions...)
 }
 
 // keep waits until what the store has acknowledged would survive it as ack says.

@@ -44,9 +44,9 @@ type Mark struct {
 
 // Keeper is a Store that can tell when what it has acknowledged would outlive it. ack is AckReplica or AckDisk.
 type Keeper interface {
-	// Keeps returns nil if ack can be waited for, an *InvalidError if the store or its configuration can't do that, or an
-	// error that wraps ErrUnavailable if it can't just now.
-	Keeps(ctx context.Context, ack Ack) error
+	// Keeps returns nil if ack can be waited for by what is counted in the partitions, in all of them if none is named; an
+	// *InvalidError if the store or its configuration can't do that, or an error that wraps ErrUnavailable if it can't just now.
+	Keeps(ctx context.Context, ack Ack, partitions ...int) error
 	// Keep returns nil once everything up to the marks is kept as ack says. The error wraps
 	// ErrUnknownOutcome: it is not kept yet when ctx is done, or the store has lost it already.
 	Keep(ctx context.Context, ack Ack, marks []Mark) error

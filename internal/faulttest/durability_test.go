@@ -83,8 +83,18 @@ func (a *ackers) sums(ack string) (acked, unknown int64) {
 // returns how much it lacks.
 func (a *ackers) survived(t *testing.T, server *redistest.Server, ack string) (missing int64) {
 	t.Helper()
-	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	opt, err := redis.ParseURL(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(opt)
 	defer client.Close()
+	return a.survivedIn(t, client, ack)
+}
+
+// survivedIn is survived for all servers that a client asks.
+func (a *ackers) survivedIn(t *testing.T, client redis.UniversalClient, ack string) (missing int64) {
+	t.Helper()
 	var keys []string
 	for i := range ackKeys {
 		keys = append(keys, ackKey(ack, i))
@@ -111,7 +121,7 @@ func TestAckReplicaSurvivesAFailover(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			primary, replica, link := lagging(t)
-			a := serveTwo(t, primary, "--mode", mode)
+			a := serveTwo(t, primary.URL(), "--mode", mode)
 			link.Delay(5 * time.Millisecond) // for each 4 KiB
 			a.start("redis", "replica")
 			proctest.Until(t, "counting goes on", func() bool {
@@ -153,10 +163,10 @@ type pairOf struct {
 }
 
 // serveTwo starts two nodes of a cluster; half of what is asked has to be forwarded.
-func serveTwo(t *testing.T, server *redistest.Server, args ...string) *pairOf {
+func serveTwo(t *testing.T, url string, args ...string) *pairOf {
 	t.Helper()
 	p := &pairOf{}
-	args = append([]string{"--redis", server.URL(), "--gossip", "127.0.0.1:0"}, args...)
+	args = append([]string{"--redis", url, "--gossip", "127.0.0.1:0"}, args...)
 	p.nodes = append(p.nodes, build.program.Serve(t, proctest.Options{}, append(args, "--node", "a")...))
 	p.nodes = append(p.nodes, build.program.Serve(t, proctest.Options{}, append(args, "--node", "b", "--join", p.nodes[0].Gossip)...))
 	proctest.Until(t, "the two are one cluster", func() bool { return p.nodes[0].Metric("twotier_members", "") == 2 })
@@ -171,7 +181,7 @@ func TestAckDiskSurvivesAKill(t *testing.T) {
 	if !redistest.Features(t, server).WaitAOF {
 		t.Skip("the server has no WAITAOF: see TestAckThatCannotBeHad")
 	}
-	a := serveTwo(t, server)
+	a := serveTwo(t, server.URL())
 	a.start("disk")
 	proctest.Until(t, "counting goes on", func() bool {
 		acked, _ := a.sums("disk")

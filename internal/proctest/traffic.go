@@ -162,13 +162,20 @@ func (t *Traffic) acquire(key string, store bool) {
 
 func (t *Traffic) batch() {
 	keys := make([]string, 10)
-	body := bytes.NewBufferString(`{"ops":[`)
 	for i := range keys {
 		keys[i] = SomeKey()
+	}
+	t.Batch(keys, ackOf(t.Storing))
+}
+
+// Batch adds one to each key in a single request; ack is what to wait for.
+func (t *Traffic) Batch(keys []string, ack string) {
+	body := bytes.NewBufferString(`{"ops":[`)
+	for i := range keys {
 		if i > 0 {
 			body.WriteByte(',')
 		}
-		fmt.Fprintf(body, `{"op":"add","key":%q,"n":1,"ack":%q}`, keys[i], ackOf(t.Storing))
+		fmt.Fprintf(body, `{"op":"add","key":%q,"n":1,"ack":%q}`, keys[i], ack)
 		t.Ledger.Sending(keys[i], 1)
 	}
 	body.WriteString(`]}`)
@@ -184,7 +191,7 @@ func (t *Traffic) batch() {
 			case answers.Results[i].Error.Outcome == "unknown":
 				of = Unknown
 			case t.Retry:
-				of = t.add(key, 1, ackOf(t.Storing))
+				of = t.add(key, 1, ack)
 			default:
 				of = Refused
 			}

@@ -1,0 +1,166 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"twotier/syncer"
+)
+
+// offer is what could be waited for at some moment.
+type offer struct {
+	at   time.Time
+	errs map[*redis.Client]error // why not, for each server that takes writes
+	err  error                   // why nothing is known of the servers, nil if it is
+}
+
+// of returns why what is on a server can't be waited for. One that was not there then is asked the next time.
+func (o *offer) of(server *redis.Client) error { return cmp.Or(o.err, o.errs[server]) }
+
+// all returns why not everything can be waited for.
+func (o *offer) all() error {
+	return errors.Join(o.err, errors.Join(slices.Collect(maps.Values(o.errs))...))
+}
+
+// offerAge is for how long that is relied on.
+const offerAge = time.Second
+
+// Keeps implements syncer.Keeper: it tries out what Keep will need, rather than to guess from a
+// version. Of a cluster, only those primaries matter that have the partitions.
+func (s *Store) Keeps(ctx context.Context, ack syncer.Ack, partitions ...int) error {
+	offer, err := s.keepers.all[ack].offered(ctx)
+	switch {
+	case err != nil:
+		return err
+	case len(partitions) == 0:
+		return offer.all()
+	}
+	for _, p := range partitions {
+		server, err := s.home(ctx, Key(p, nil, nil))
+		if err != nil {
+			return fmt.Errorf("%w: %w", syncer.ErrUnavailable, err)
+		}
+		if err := offer.of(server); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// offered returns what is offered, as it was a moment ago.
+func (k *keeper) offered(ctx context.Context) (*offer, error) {
+	known := k.offer.Load()
+	if known != nil && time.Since(known.at) < offerAge {
+		return known, nil
+	}
+	if known == nil {
+		k.offerMu.Lock()
+	} else if !k.offerMu.TryLock() {
+		return known, nil // somebody asks already
+	}
+	defer k.offerMu.Unlock()
+	if now := k.offer.Load(); now != known {
+		return now, nil
+	}
+	now := k.ask(ctx)
+	if err := now.all(); err != nil && ctx.Err() != nil {
+		return nil, err // who asked did not wait for the answer: that says nothing of Redis
+	}
+	k.offer.Store(now)
+	return now, nil
+}
+
+// ask asks all servers that take writes.
+func (k *keeper) ask(ctx context.Context) *offer {
+	ask, cancel := context.WithTimeout(ctx, k.s.opt.Timeout)
+	defer cancel()
+	now := &offer{errs: map[*redis.Client]error{}}
+	var mu sync.Mutex // guards now.errs
+	now.err = k.s.eachMaster(ask, func(ctx context.Context, server *redis.Client) error {
+		err := k.try(ctx, server)
+		mu.Lock()
+		defer mu.Unlock()
+		now.errs[server] = err
+		return nil
+	})
+	now.at = time.Now()
+	k.seen = k.seen || now.all() == nil
+	return now
+}
+
+// eachMaster calls fn for each server that takes writes.
+func (s *Store) eachMaster(ctx context.Context, fn func(context.Context, *redis.Client) error) error {
+	if c, ok := s.client.(*redis.ClusterClient); ok {
+		return c.ForEachMaster(ctx, fn)
+	}
+	return fn(ctx, s.client.(*redis.Client))
+}
+
+// try asks a server whether it offers what the keeper is for.
+func (k *keeper) try(ctx context.Context, node *redis.Client) error {
+	if k.ack == syncer.AckDisk {
+		return k.refusal("WAITAOF", node.WaitAOF(ctx, 1, 0, time.Millisecond).Err())
+	}
+	if err := k.refusal("WAIT", node.Wait(ctx, 0, time.Millisecond).Err()); err != nil {
+		return err
+	}
+	// Who may not ask for INFO finds out when nobody answers.
+	info, err := node.Info(ctx, "replication").Result()
+	connected, told := replicasOf(info)
+	if err != nil || !told || connected >= k.s.opt.KeepReplicas {
+		return nil
+	}
+	lack := fmt.Sprintf("%d of %d replicas are connected to Redis at %s", connected, k.s.opt.KeepReplicas, k.s.nameOf(node))
+	if k.seen {
+		return fmt.Errorf("%w: %s", syncer.ErrUnavailable, lack)
+	}
+	return k.never("replica needs all that are asked for: " + lack)
+}
+
+// nameOf is what a server that takes writes is called: of a cluster's its address.
+func (s *Store) nameOf(node *redis.Client) string {
+	if s.cluster {
+		return node.Options().Addr
+	}
+	return s.address // which a driver that asks sentinels has no address in place of
+}
+
+// replicasOf returns how many replicas are connected to a server, by its INFO.
+func replicasOf(info string) (n int, told bool) {
+	_, rest, ok := strings.Cut(info, "\nconnected_slaves:")
+	number, _, _ := strings.Cut(rest, "\r")
+	n, err := strconv.Atoi(number)
+	return n, ok && err == nil
+}
+
+// refusal says what a server that refuses a command can't do.
+func (k *keeper) refusal(command string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case isRefusal(err) && !isPassing(err):
+		return k.never(fmt.Sprintf("%s needs %s, which Redis refuses: %v", strings.ToLower(k.name()), command, err))
+	}
+	return fmt.Errorf("%w: %s: %w", syncer.ErrUnavailable, command, err)
+}
+
+func (k *keeper) name() string {
+	if k.ack == syncer.AckDisk {
+		return "disk"
+	}
+	return "replica"
+}
+
+func (k *keeper) never(detail string) error {
+	return &syncer.InvalidError{Check: -1, Limit: -1, Field: "ack", Detail: detail}
+}
