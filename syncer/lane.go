@@ -72,13 +72,13 @@ func (l *lane) kick(p *partition) { l.kickAs(p, time.Now()) }
 
 // kickAs puts a partition in line, or moves it up, as if it had come to be due at some time.
 func (l *lane) kickAs(p *partition, since time.Time) {
-	l.mu.Lock()
 	l.putInLine(p, since)
-	l.mu.Unlock()
 	l.wake()
 }
 
 func (l *lane) putInLine(p *partition, since time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	at := len(l.due)
 	for at > 0 && since.Before(l.due[at-1].since) {
 		at--
@@ -111,10 +111,7 @@ func (l *lane) next(longer time.Duration) *partition {
 	}
 	p := l.due[0].p
 	p.inLine[l.line] = false
-	l.due[0] = turnOf{}
-	if l.due = l.due[1:]; len(l.due) == 0 {
-		l.due = nil
-	}
+	l.due = slices.Delete(l.due, 0, 1)
 	return p
 }
 
@@ -131,6 +128,7 @@ func (l *lane) runFlush(ctx context.Context) {
 			l.flushAll(l.parts[shift*len(l.parts)/shifts : (shift+1)*len(l.parts)/shifts])
 			shift = (shift + 1) % shifts
 			timer.Reset(l.jitter() / time.Duration(shifts))
+			l.work(ctx)
 		case <-l.signal:
 			l.work(ctx)
 		}
@@ -171,14 +169,14 @@ func (l *lane) shifts() int {
 	return max(1, min(mostShifts, len(l.parts), int(l.c.opt.FlushInterval/shortestShift)))
 }
 
-// flushAll has partitions flush what is dirty.
+// flushAll puts partitions in line that flush what is dirty.
 func (l *lane) flushAll(parts []*partition) {
 	for _, p := range parts {
 		p.mu.Lock()
 		p.dirty.due = true
 		l.c.takeShared(p)
 		p.mu.Unlock()
-		l.kick(p)
+		l.putInLine(p, time.Now())
 	}
 }
 
