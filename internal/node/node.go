@@ -57,6 +57,9 @@ type Options struct {
 	// HotRate is how many operations a second on one key others may forward to this node before every node counts the key itself,
 	// and a verdict about it may miss what the others admitted within syncer.Counter.StaleAfter. 0 keeps every key with its owner.
 	HotRate float64
+	// Refusals is about how many refusals by other nodes are remembered for a moment each, to be given
+	// again without asking. Default: 16,384.
+	Refusals int
 	// ClockInterval is how often the store is asked for its time, while nothing is wrong with it. Default: 10 s.
 	ClockInterval time.Duration
 	// Asleep returns for how long the machine has been suspended in all, see elapsed.Asleep. Nil if
@@ -96,6 +99,8 @@ type Node struct {
 	err      error
 }
 
+const defaultRefusals = 1 << 14
+
 // New checks the options and returns a node that is not running yet.
 func New(opt Options) (*Node, error) {
 	if opt.Mode == "" {
@@ -103,6 +108,9 @@ func New(opt Options) (*Node, error) {
 	}
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opt.Refusals == 0 {
+		opt.Refusals = defaultRefusals
 	}
 	n := &Node{opt: opt}
 	switch {
@@ -226,7 +234,7 @@ const settleTimeout = 10 * time.Second
 
 // join makes the node part of the cluster. It returns once the node decides about what is its, or enough time has passed.
 func (n *Node) join(ctx context.Context, address string) error {
-	if err := n.refused.Open(); err != nil {
+	if err := n.refused.Open(n.opt.Refusals); err != nil {
 		return err
 	}
 	if err := n.opt.Ring.Open(ctx, address); err != nil {

@@ -13,8 +13,6 @@ import (
 const (
 	// memory is how long a refusal is remembered at most.
 	memory = time.Second
-	// most is how many are, about.
-	most = 1 << 14
 	// longest is the length of the longest name of a key, with some room: it stays on the stack.
 	longest = 384
 )
@@ -34,10 +32,11 @@ type Cache struct {
 	hits atomic.Int64
 }
 
-// Open has refusals remembered from now on. It is called once, before other methods are.
-func (c *Cache) Open() (err error) {
+// Open has refusals remembered from now on, about so many, at least 1. It is called once, before
+// other methods are.
+func (c *Cache) Open(most int) (err error) {
 	c.kept, err = ristretto.NewCache(&ristretto.Config[[]byte, *refusal]{
-		NumCounters: 10 * most, MaxCost: most, BufferItems: 64, IgnoreInternalCost: true,
+		NumCounters: 10 * int64(most), MaxCost: int64(most), BufferItems: 64, IgnoreInternalCost: true,
 	})
 	return err
 }

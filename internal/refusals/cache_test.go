@@ -22,11 +22,14 @@ func acquire(key string, retryMS int64) (*syncer.Op, *syncer.Result) {
 	return op, res
 }
 
+// most is about how many refusals the caches of these tests remember.
+const most = 1 << 12
+
 // open returns a cache in a bubble whose time the test passes.
 func open(t *testing.T) *refusals.Cache {
 	t.Helper()
 	c := new(refusals.Cache)
-	if err := c.Open(); err != nil {
+	if err := c.Open(most); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
@@ -159,19 +162,19 @@ func TestTakingBackForgets(t *testing.T) {
 // TestRefusalsAreBounded notes three times as many as there is room for.
 func TestRefusalsAreBounded(t *testing.T) {
 	c := open(t)
-	for i := range 3 * refusals.Most {
+	for i := range 3 * most {
 		c.Note(acquire(fmt.Sprint(i), -1))
 	}
 	c.Wait()
 	kept := 0
-	for i := range 3 * refusals.Most {
+	for i := range 3 * most {
 		op, _ := acquire(fmt.Sprint(i), -1)
 		if c.Refuse(op, new(syncer.Result)) {
 			kept++
 		}
 	}
-	if kept > refusals.Most {
-		t.Errorf("%d refusals are remembered, want at most %d", kept, refusals.Most)
+	if kept > most {
+		t.Errorf("%d refusals are remembered, want at most %d", kept, most)
 	}
 }
 
