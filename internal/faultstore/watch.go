@@ -8,6 +8,17 @@ import (
 	"twotier/syncer"
 )
 
+// place says which round it is about, to those who read it.
+type place struct{ r *syncer.Round }
+
+func (p place) String() string {
+	if p.r.Aside {
+		return fmt.Sprintf("partition %d, writer %s, aside", p.r.Partition, p.r.Writer)
+	}
+	return fmt.Sprintf("partition %d, writer %s, round %d (acknowledged %d)",
+		p.r.Partition, p.r.Writer, p.r.Seq, p.r.Acked)
+}
+
 // enter holds a round against what the caller promises.
 func (s *Store) enter(r *syncer.Round) {
 	st := s.lane(r)
@@ -15,7 +26,7 @@ func (s *Store) enter(r *syncer.Round) {
 		s.enterAside(st, r)
 		return
 	}
-	where := fmt.Sprintf("partition %d, writer %s, round %d (acknowledged %d)", r.Partition, r.Writer, r.Seq, r.Acked)
+	where := place{r}
 	if st.busy {
 		s.opt.Report("%s: sent while another is under way", where)
 	}
@@ -46,7 +57,7 @@ func (s *Store) enter(r *syncer.Round) {
 
 // enterAside holds a round that may be under way beside another against what the caller promises.
 func (s *Store) enterAside(st *state, r *syncer.Round) {
-	where := fmt.Sprintf("partition %d, writer %s, aside", r.Partition, r.Writer)
+	where := place{r}
 	switch {
 	case st.aside:
 		s.opt.Report("%s: sent while another is under way", where)
@@ -74,7 +85,10 @@ func (s *Store) leave(r *syncer.Round) {
 	if r.Seq == 0 {
 		return
 	}
-	st.last, st.content = r.Seq, content(r)
+	st.last = r.Seq
+	if !s.opt.Adopts { // else nobody asks
+		st.content = content(r)
+	}
 	if r.Err == nil && !r.Lost && !r.Used {
 		st.answered, st.acked = r.Seq, r.Seq
 		if r.Republish {

@@ -107,7 +107,10 @@ func newPair(t *testing.T, w simnet.Weather, clientSecret, serverSecret string) 
 		t.Fatal(err)
 	}
 	p.client = c
-	t.Cleanup(func() { _ = c.Close(context.Background()) })
+	t.Cleanup(func() {
+		_ = c.Close(context.Background())
+		p.net.Stop()
+	})
 	return p
 }
 

@@ -27,6 +27,7 @@ type Host struct {
 
 	mu      sync.Mutex
 	handler Handler
+	idle    []worker
 	down    bool
 }
 
@@ -55,6 +56,7 @@ func (h *Host) Stop() {
 	if !h.down {
 		h.down = true
 		close(h.gone)
+		h.dismissLocked()
 		h.net.Thaw(h.ip)
 	}
 }
@@ -95,7 +97,7 @@ func (h *Host) Call(ctx context.Context, to string, request []byte) ([]byte, err
 	}
 	outcomes := make(chan outcome, 1)
 	request = slices.Clone(request) // the caller may go on before it is handled
-	go func() { outcomes <- h.net.deliver(h, to, request, d) }()
+	h.do(func() { outcomes <- h.net.deliver(h, to, request, d) })
 	select {
 	case o := <-outcomes:
 		if o.lost || h.isDown() {

@@ -2,7 +2,9 @@ package simnet
 
 import (
 	"errors"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 )
@@ -50,6 +52,16 @@ func New(seed uint64, w Weather) *Net {
 	return &Net{
 		rnd: rand.New(rand.NewPCG(seed, 0x5e7)), weather: w, hosts: map[string]*Host{}, cuts: map[link]Kinds{},
 		slow: map[link]time.Duration{}, frozen: map[string]chan struct{}{},
+	}
+}
+
+// Stop ends the processes on all hosts.
+func (n *Net) Stop() {
+	n.mu.Lock()
+	hosts := slices.Collect(maps.Values(n.hosts))
+	n.mu.Unlock()
+	for _, h := range hosts {
+		h.Stop()
 	}
 }
 

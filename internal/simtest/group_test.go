@@ -40,7 +40,7 @@ func TestAGroupIsWholeWhenItsDeciderLeaves(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := calm(t)
-				defer w.end()
+				defer w.shutDown()
 				a, b := w.alive()[0], w.alive()[1]
 				ask := w.alive()[asked]
 				keys := []string{w.inherited(a, w.alive()[2]), w.keysOf(b, "b", 1)[0]}

@@ -20,7 +20,7 @@ import (
 func TestJoinDuringAChangeOfMode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := calm(t)
-		defer w.end()
+		defer w.shutDown()
 		const limit = 20
 		p := w.alive()[0]
 		for _, q := range w.alive() {
@@ -83,7 +83,7 @@ func (p *proc) setMode(mode node.Mode) error {
 func TestTwoAdministratorsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := calm(t)
-		defer w.end()
+		defer w.shutDown()
 		const limit = 300
 		var admitted atomic.Int64
 		var busy sync.WaitGroup
@@ -122,7 +122,7 @@ func TestTwoAdministratorsAtOnce(t *testing.T) {
 func TestOneAdministratorEndsNoOthersChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := calm(t)
-		defer w.end()
+		defer w.shutDown()
 		list := w.alive()
 		a, b, key := list[0], list[1], w.keysOf(list[2], "k", 1)[0]
 		tell := func(from *proc, phase nodemodes.Phase, to ...*proc) (err error) {

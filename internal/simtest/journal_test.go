@@ -64,25 +64,37 @@ func (s noted) Aging() bool { return s.w.plan.aging }
 func (s noted) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	for _, r := range rounds {
 		s.w.atomic.Lock()
-		before := map[string]int64{}
-		for i := range r.Keys {
-			key := string(r.Keys[i].Key)
-			before[key] = s.w.stored(key)
-		}
-		s.Store.Exchange(ctx, []*syncer.Round{r})
-		for i := range r.Keys {
-			k := &r.Keys[i]
-			var delta int64
-			for _, b := range k.Adds {
-				if b.Level == 2 {
-					delta += b.N
-				}
-			}
-			key := string(k.Key)
-			if after := s.w.stored(key); delta != 0 || after != before[key] {
-				s.w.journal.note("redis: %s %+d (now %d, was %d) from %s seq %d acked %d, lost %v, republish %v", key, delta, after, before[key], r.Writer, r.Seq, r.Acked, r.Lost, r.Republish)
-			}
+		if r.Seq == 0 && !r.Republish { // it only reads
+			s.Store.Exchange(ctx, []*syncer.Round{r})
+		} else {
+			s.write(ctx, r)
 		}
 		s.w.atomic.Unlock()
 	}
+}
+
+// write carries out a round that changes something, and notes what. Nothing else happens meanwhile.
+func (s noted) write(ctx context.Context, r *syncer.Round) {
+	before := make([]int64, len(r.Keys))
+	for i := range r.Keys {
+		before[i] = s.w.stored(string(r.Keys[i].Key))
+	}
+	s.Store.Exchange(ctx, []*syncer.Round{r})
+	for i := range r.Keys {
+		key, delta := string(r.Keys[i].Key), sumOf(r.Keys[i].Adds)
+		if after := s.w.stored(key); delta != 0 || after != before[i] {
+			s.w.journal.note("redis: %s %+d (now %d, was %d) from %s seq %d acked %d, lost %v, republish %v",
+				key, delta, after, before[i], r.Writer, r.Seq, r.Acked, r.Lost, r.Republish)
+		}
+	}
+}
+
+// sumOf is what a key's buckets add up to, told by those of a quarter of an hour.
+func sumOf(buckets []syncer.Bucket) (n int64) {
+	for _, b := range buckets {
+		if b.Level == 2 {
+			n += b.N
+		}
+	}
+	return n
 }

@@ -14,7 +14,7 @@ import (
 func TestLeasesEndWithTheOwnersRedis(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := calmHot(t, 20)
-		defer w.end()
+		defer w.shutDown()
 		a, b := w.alive()[0], w.alive()[1]
 		key := w.keysOf(b, "hot", 1)[0]
 		sources := func(length time.Duration) map[syncer.Source]int {

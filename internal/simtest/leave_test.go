@@ -51,7 +51,7 @@ func (p *proc) do(op *node.Op, within time.Duration) (node.Result, error) {
 func TestForwardedWithLittleTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := calm(t)
-		defer w.end()
+		defer w.shutDown()
 		w.net.SetWeather(simnet.Weather{Delay: 100 * time.Microsecond})
 		a, b := w.alive()[0], w.alive()[1]
 		most := map[string]int64{}
@@ -75,7 +75,7 @@ func TestForwardedWithLittleTime(t *testing.T) {
 func TestNobodyStandsInDuringALeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := calm(t)
-		defer w.end()
+		defer w.shutDown()
 		a, b, c := w.alive()[0], w.alive()[1], w.alive()[2]
 		const limit = 400
 		keys := w.keysOf(b, "y", 4)
@@ -119,7 +119,7 @@ func TestNobodyStandsInDuringALeave(t *testing.T) {
 func TestNobodyStandsInForOneThatAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := calm(t)
-		defer w.end()
+		defer w.shutDown()
 		b, c := w.alive()[1], w.alive()[2]
 		key := w.keysOf(b, "q", 1)[0]
 		if _, err := c.do(adding(key), 2*time.Second); err != nil {

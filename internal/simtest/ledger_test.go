@@ -225,6 +225,7 @@ type outcome struct{ acknowledged, unknown, refused, lost, excess, shared, near 
 
 // check holds the ledger against what Redis and all nodes say.
 func (w *world) check() (o outcome) {
+	nodes := w.ask(w.ledger.names())
 	for _, key := range w.ledger.names() {
 		a := w.ledger.copy(key)
 		r := w.stored(key)
@@ -232,7 +233,7 @@ func (w *world) check() (o outcome) {
 			w.t.Errorf("%s: Redis has %d, want %d to %d: %d were acknowledged, %d and %d back are in doubt, %d lost, %d back kept",
 				key, r, a.least(), a.most(), a.acknowledged, a.more, a.less, a.lost, a.kept)
 		}
-		w.checkAnswers(key, r)
+		w.checkAnswers(key, r, nodes)
 		w.checkVerdicts(key, &a)
 		if a.over && r != 0 {
 			w.t.Errorf("%s: Redis has %d, of which nobody knew when the time for it was up", key, r)
@@ -253,8 +254,9 @@ func (w *world) check() (o outcome) {
 	return o
 }
 
-// checkAnswers holds every node's answers about a key against what Redis has: all levels of its ladder say the same, as all is recent.
-func (w *world) checkAnswers(key string, r int64) {
+// checkAnswers holds every node's answers about a key against what Redis has: all levels of its
+// ladder say the same, as all is recent.
+func (w *world) checkAnswers(key string, r int64, nodes map[*proc]answers) {
 	if n := w.storedAt(key, 1); n != r {
 		w.t.Errorf("%s: Redis has %d in the buckets of a minute, %d in those of a quarter", key, n, r)
 	}
@@ -266,9 +268,9 @@ func (w *world) checkAnswers(key string, r int64) {
 			w.t.Errorf("%s: node %s has a series of %d (%v), Redis %d", key, p.id, n, err, r)
 		}
 	}
-	for _, p := range w.alive() {
-		for _, window := range []int64{dayMS, hourMS} {
-			if n, err := p.read(key, window); err != nil || n != r {
+	for p, said := range nodes {
+		for i, window := range checkedWindows {
+			if n, err := said[key].counts[i], said[key].err; err != nil || n != r {
 				w.t.Errorf("%s: node %s says %d (%v) for %d ms, Redis %d", key, p.id, n, err, window, r)
 			}
 		}
@@ -319,13 +321,8 @@ func (w *world) checkGroups() {
 // stored is what Redis has of a key.
 func (w *world) stored(key string) (n int64) { return w.storedAt(key, 2) }
 
-func (w *world) storedAt(key string, level uint8) (n int64) {
-	for _, b := range w.redis.Get(w.partition(key), nil, []byte(key)) {
-		if b.Level == level {
-			n += b.N
-		}
-	}
-	return n
+func (w *world) storedAt(key string, level uint8) int64 {
+	return w.redis.Sum(w.partition(key), nil, []byte(key), level)
 }
 
 // settle waits until nothing is pending, everybody owns what is theirs, and owners have heard what others counted in their place.

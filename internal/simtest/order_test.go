@@ -21,7 +21,8 @@ func calmHot(t *testing.T, hotRate float64) *world {
 	w := &world{
 		t: t, seed: 1, rnd: rand.New(rand.NewPCG(1, 1)), redis: embedded.New(embedded.Options{}),
 		plan: plan{
-			kind: graceful, nodes: 3, partitions: 31, interval: 100 * time.Millisecond, weather: simnet.Weather{Delay: time.Millisecond},
+			kind: graceful, nodes: 3, partitions: 31, lanes: 2, interval: 100 * time.Millisecond,
+			weather: simnet.Weather{Delay: time.Millisecond},
 			hotRate: hotRate,
 		},
 		ledger: ledger{keys: map[string]*account{}}, procs: map[int]*proc{}, inUse: map[*proc]int{},
@@ -35,21 +36,12 @@ func calmHot(t *testing.T, hotRate float64) *world {
 	return w
 }
 
-func (w *world) end() {
-	for _, p := range w.alive() {
-		if err := p.leave(); err != nil {
-			w.t.Error(err)
-		}
-	}
-	time.Sleep(2 * time.Minute) // the goroutines of memberlist end with their last probe
-}
-
 // TestBatchKeepsTheOrderOfAKey has operations with one owner and with several in one batch, on keys that they share: who comes first is
 // admitted, whatever is carried out at the same time.
 func TestBatchKeepsTheOrderOfAKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := calm(t)
-		defer w.end()
+		defer w.shutDown()
 		take := func(round int, keys ...string) (op node.Op) {
 			op.Kind = node.Acquire
 			for _, key := range keys {

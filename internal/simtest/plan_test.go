@@ -15,6 +15,7 @@ type plan struct {
 	nodes      int
 	partitions int
 	interval   time.Duration // of flushes
+	lanes      int           // of those each
 	lag        time.Duration // the most of unflushed counts, or 0
 	pause      time.Duration // of clients, on average
 	length     time.Duration // of the faults
@@ -106,6 +107,7 @@ func newPlan(rnd *rand.Rand) plan {
 	p.exact = p.kind.orderly() && p.hotRate == 0
 	p.drawWeather(rnd)
 	p.drawStore(rnd)
+	p.lanes = 1 + p.partitions%2 // a number of its own would change all schedules
 	p.aging = rnd.IntN(2) == 0
 	if rnd.IntN(3) == 0 {
 		p.lag = 1 << rnd.IntN(12) * time.Millisecond

@@ -217,3 +217,19 @@ func (w *world) heal() {
 		return true
 	})
 }
+
+// shutDown stops one process, and then all others at once.
+func (w *world) shutDown() {
+	leave := func(p *proc) {
+		if err := p.leave(); err != nil && !w.t.Failed() {
+			w.t.Errorf("node %s leaves in the end: %v", p.id, err)
+		}
+	}
+	leave(w.alive()[0])
+	var leaving sync.WaitGroup
+	for _, p := range w.alive() {
+		leaving.Go(func() { leave(p) })
+	}
+	leaving.Wait()
+	time.Sleep(2 * time.Minute) // the goroutines of memberlist end with their last probe
+}

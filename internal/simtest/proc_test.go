@@ -90,7 +90,7 @@ func (w *world) startAs(i int, id string) (*proc, error) {
 		return nil, err
 	}
 	p.counter, err = syncer.New(syncer.Options{
-		Store: p.store, Now: clock.Now, Placement: place, Writer: name, Foreign: true, Lanes: 2,
+		Store: p.store, Now: clock.Now, Placement: place, Writer: name, Foreign: true, Lanes: w.plan.lanes,
 		FlushInterval: w.plan.interval, VerifyInterval: time.Second, MaxLag: w.plan.lag,
 		Namespaces: map[string]syncer.Namespace{syncer.DefaultNamespace: {Ladder: ladder, OnCold: syncer.OnColdDeny}},
 	})
@@ -111,7 +111,7 @@ func (w *world) startAs(i int, id string) (*proc, error) {
 	}
 	p.node, err = node.New(node.Options{
 		ID: p.id, Counter: p.counter, Direct: &direct{p: p, ladder: ladder, now: clock.Now, writer: "d" + name}, Ring: p.ring, Peers: p.client,
-		Store: redisSeen{p}, Clock: clock, Placement: place, HotRate: w.plan.hotRate, Logger: w.logger(p.id),
+		Store: redisSeen{p}, Clock: clock, Placement: place, HotRate: w.plan.hotRate, Refusals: 256, Logger: w.logger(p.id),
 	})
 	if err != nil {
 		return nil, err

@@ -35,7 +35,7 @@ func TestTableStays(t *testing.T) {
 					}
 				}
 				w.heal()
-				w.end()
+				w.shutDown()
 			})
 		})
 	}

@@ -192,12 +192,7 @@ func run(t *testing.T, seed uint64, verbose bool) outcome {
 	w.heal()
 	w.settle(t)
 	o := w.check()
-	for _, p := range w.alive() {
-		if err := p.leave(); err != nil && !t.Failed() {
-			t.Errorf("node %s: %v", p.id, err)
-		}
-	}
-	time.Sleep(2 * time.Minute) // the goroutines of memberlist end with their last probe
+	w.shutDown()
 	return o
 }
 
