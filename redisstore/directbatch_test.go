@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -78,8 +79,8 @@ func testBatchesAreEquivalent(t *testing.T, draw func(dice *rand.Rand, now int64
 	}
 }
 
-// TestDirectForeignFields has things in a hash that are no counts: one in the way of a bucket refuses what would be counted
-// there, and the others are left alone.
+// TestDirectForeignFields has things in a hash that are no counts. With one in place of a bucket the
+// key can't be judged; the others are left alone.
 func TestDirectForeignFields(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -87,7 +88,6 @@ func TestDirectForeignFields(t *testing.T) {
 	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
 	for key, fields := range map[string][]any{
 		"name":      {"not a number", "7"},
-		"value":     {redisstore.Field(0, t0/1000-5), "what"},
 		"level":     {"17630000008", "5"},
 		"large":     {redisstore.Field(2, t0/900_000-1), "123456789012345678"},
 		"different": {redisstore.Field(0, t0/1000-1), "2", redisstore.Field(1, t0/60_000), "2", redisstore.Field(2, t0/900_000), "2"},
@@ -111,18 +111,19 @@ func TestDirectForeignFields(t *testing.T) {
 			}
 		}
 	}
-	for _, bad := range []string{"what", "007", "1.5", ""} {
-		now := redisstore.Field(0, t0/1000)
-		if err := srv.Do("HSET", s.Address("in the way"), now, bad).Err(); err != nil {
-			t.Fatal(err)
-		}
-		op := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{check("in the way", 1, 1000, 5)}}
-		var res syncer.Result
-		if err := d.Do(t.Context(), &op, &res); err == nil {
-			t.Errorf("counted over %q: %+v", bad, res)
-		}
-		if got := srv.Do("HGET", s.Address("in the way"), now).Val(); got != bad {
-			t.Errorf("%q is now %v", bad, got)
+	for _, bad := range []string{"what", "007", "1.5", "", "-5"} {
+		for key, field := range map[string]string{"now": redisstore.Field(0, t0/1000), "before": redisstore.Field(0, t0/1000-5)} {
+			if err := srv.Do("HSET", s.Address(key), field, bad).Err(); err != nil {
+				t.Fatal(err)
+			}
+			op := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{check(key, 1, 1000, 5)}}
+			var res syncer.Result
+			if err := d.Do(t.Context(), &op, &res); !errors.Is(err, syncer.ErrUnavailable) {
+				t.Errorf("%s %q: %+v, %v", key, bad, res, err)
+			}
+			if got := srv.Do("HGET", s.Address(key), field).Val(); got != bad {
+				t.Errorf("%s: %q is now %v", key, bad, got)
+			}
 		}
 	}
 }

@@ -176,7 +176,8 @@ func (c *directCall) outcome(op *syncer.Op, res *syncer.Result) error {
 	res.Source, res.Allowed = syncer.SourceRedis, true
 	switch {
 	case c.read():
-		return c.estimate(op, 0, parseBuckets(c.flat, nil), res)
+		held, err := c.held()
+		return cmp.Or(err, c.estimate(op, 0, held, res))
 	case c.refusal != "":
 		return c.refused(op)
 	case op.Kind == syncer.Add:
@@ -192,6 +193,15 @@ func (c *directCall) outcome(op *syncer.Op, res *syncer.Result) error {
 		raise(op, res)
 	}
 	return nil
+}
+
+// held reads the hash that a count asked for.
+func (c *directCall) held() ([]syncer.Bucket, error) {
+	buckets := parseBuckets(c.flat, nil)
+	if err := syncer.CheckCounts(c.checks[0].ladder, buckets); err != nil {
+		return nil, fmt.Errorf("%w: Redis refuses this key: %w", syncer.ErrUnavailable, err)
+	}
+	return buckets, nil
 }
 
 // added reads the hashes that an add has left, each a number of buckets, and field and count of each.

@@ -28,7 +28,11 @@ func (d *Direct) Series(ctx context.Context, ns, key []byte, window int64) (buck
 		return 0, nil, err
 	}
 	l := d.ladder(ns)
-	v := leaparray.View{Ladder: l, A: counterOf(l, parseBuckets(c.flat, nil))}
+	held, err := c.held()
+	if err != nil {
+		return 0, nil, err
+	}
+	v := leaparray.View{Ladder: l, A: counterOf(l, held)}
 	bucketMS, ok := v.Series(window, now, func(start, n int64) { points = append(points, syncer.Point{Start: start, Count: n}) })
 	if !ok {
 		return 0, nil, syncer.OutOfReach(&op, l, window, now, now)

@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -123,7 +122,7 @@ func (s *Store) takeReads(r *syncer.Round, c *scriptCall) {
 		k := &r.Keys[i]
 		flat, err := c.reads[i].Slice()
 		k.Err, k.Loaded = nil, parseBuckets(flat, k.Loaded[:0])
-		if err = cmp.Or(err, strange(flat)); err != nil {
+		if err != nil {
 			k.Err = fmt.Errorf("%w: %w", syncer.ErrNotApplied, err)
 		}
 	}
@@ -374,9 +373,6 @@ func takeLoaded(r *syncer.Round, reply any) {
 		if pos < int64(len(r.Keys)) {
 			k := &r.Keys[pos]
 			k.Loaded = parseBuckets(fields, k.Loaded[:0])
-			if err := strange(fields); err != nil && len(k.Adds) == 0 && !k.Reset {
-				k.Err = fmt.Errorf("%w: %w", syncer.ErrNotApplied, err) // else a part of it is done
-			}
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"fmt"
 	"strconv"
 
 	"twotier/leaparray"
@@ -94,32 +93,21 @@ func number(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// strange returns what is wrong with the reply of HGETALL, if a bucket in it holds no number. What
-// else is in the Hash is nobody's business.
-func strange(reply []any) error {
-	for i := 0; i+1 < len(reply); i += 2 {
-		name, _ := reply[i].(string)
-		value, _ := reply[i+1].(string)
-		if _, _, ok := parseField(name); !ok {
-			continue
-		}
-		if _, err := strconv.ParseInt(value, 10, 64); err != nil {
-			return fmt.Errorf("the bucket %s holds %.40q, which is no count", name, value)
-		}
-	}
-	return nil
-}
-
-// parseBuckets reads the flat reply of HGETALL. Fields that are no buckets are passed over.
+// parseBuckets reads the flat reply of HGETALL. Fields that are no buckets are passed over: what else
+// is in the Hash is nobody's business.
 func parseBuckets(reply []any, into []syncer.Bucket) []syncer.Bucket {
 	for i := 0; i+1 < len(reply); i += 2 {
 		name, _ := reply[i].(string)
 		value, _ := reply[i+1].(string)
 		level, idx, ok := parseField(name)
-		n, err := strconv.ParseInt(value, 10, 64)
-		if ok && err == nil {
-			into = append(into, syncer.Bucket{Level: level, Index: idx, N: n})
+		if !ok {
+			continue
 		}
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil {
+			n = syncer.NoCount
+		}
+		into = append(into, syncer.Bucket{Level: level, Index: idx, N: n})
 	}
 	return into
 }

@@ -20,6 +20,8 @@ var (
 	ErrElsewhere = errors.New("another node decides about this key")
 	// errLate is an ErrUnavailable of a store that is there, but has not answered in time.
 	errLate = fmt.Errorf("%w: the store has not told in time what it holds of the key", ErrUnavailable)
+	// errUnread is an ErrUnavailable of a question whose answer can't say that it is from memory alone.
+	errUnread = fmt.Errorf("%w: the store can't be asked what it holds of the key, or holds what can't be read", ErrUnavailable)
 	// errRefusedKey is the ErrUnknownOutcome of one who waited for the store.
 	errRefusedKey = fmt.Errorf("%w: counted in memory, but the store refuses this key (another type under its name?)", ErrUnknownOutcome)
 	// errBlind is an ErrUnavailable of an operation that can't be carried out without the store.

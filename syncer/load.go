@@ -148,10 +148,13 @@ func (c *Counter) takeLoads(p *partition, r *Round) {
 // takeLoad takes over what the store holds of one key.
 func (c *Counter) takeLoad(p *partition, k *KeyRound, w *want, sec uint32) {
 	c.loads.Add(1)
-	at := p.keys.find(k.hash, k.NS, k.Key)
+	at, alien := p.keys.find(k.hash, k.NS, k.Key), CheckCounts(c.ladder(k.NS), k.Loaded)
 	switch {
 	case k.Err != nil:
 		w.tell(k.Err, absence{})
+		return
+	case alien != nil:
+		w.tell(alien, absence{})
 		return
 	case at == 0 && len(k.Loaded) == 0:
 		w.tell(nil, p.absent())

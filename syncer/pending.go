@@ -113,10 +113,12 @@ func (s *keyspace) unsentZero(e entry, l *leaparray.Ladder, level int) (idx int6
 	return idx, idx > l.Head(s.synced(e), level) && l.Sum(pending, level, idx, idx) == 0
 }
 
-// setSynced makes a bucket hold what the store holds. One that is zero may be the newest of its
-// level, which says how far back that is complete.
-func (s *keyspace) setSynced(e entry, l *leaparray.Ladder, level int, idx, n int64) {
+// setSynced makes a bucket hold what the store holds, as far as that can be a count, and returns
+// what it holds. One that is zero may be the newest of its level, which says how far back that is
+// complete.
+func (s *keyspace) setSynced(e entry, l *leaparray.Ladder, level int, idx, stored int64) (n int64) {
 	c := s.synced(e)
+	n = countable(l, c, level, idx, stored)
 	d := n - l.Sum(c, level, idx, idx)
 	set := func() bool {
 		if n == 0 && d == 0 {
@@ -127,7 +129,7 @@ func (s *keyspace) setSynced(e entry, l *leaparray.Ladder, level int, idx, n int
 		return ok
 	}
 	if set() {
-		return
+		return n
 	}
 	to := counterAlloc{arena: &s.arena}
 	old := e.synced()
@@ -135,6 +137,7 @@ func (s *keyspace) setSynced(e entry, l *leaparray.Ladder, level int, idx, n int
 	releaseCounter(&s.arena, old)
 	e.setSynced(to.at)
 	set()
+	return n
 }
 
 // replaceSynced makes a key's synced buckets these and no others.
@@ -142,7 +145,7 @@ func (s *keyspace) replaceSynced(e entry, l *leaparray.Ladder, loaded []Bucket) 
 	s.dropSynced(e)
 	for i := range loaded {
 		if b := &loaded[i]; int(b.Level) < l.Len() {
-			s.setSynced(e, l, int(b.Level), b.Index, min(b.N, mostStored))
+			s.setSynced(e, l, int(b.Level), b.Index, b.N)
 		}
 	}
 }

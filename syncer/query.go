@@ -26,6 +26,9 @@ func (c *Counter) Series(ctx context.Context, ns, key []byte, window int64, fore
 		return 0, nil, err
 	}
 	defer k.unlock()
+	if k.targets[0].blind {
+		return 0, nil, errUnread
+	}
 	bucketMS, ok := k.view(&k.targets[0]).Series(window, k.ts, func(start, n int64) {
 		points = append(points, Point{start, n})
 	})

@@ -180,34 +180,23 @@ func (c *Counter) settleKey(p *partition, r *Round, k *KeyRound, sec uint32) {
 		return
 	}
 	l := p.keys.ladder(e)
-	gone := false
-	for i := range k.Adds {
-		b := &k.Adds[i]
-		p.keys.subtractPending(e, l, b)
-		expected := b.N + l.Sum(p.keys.synced(e), int(b.Level), b.Index, b.Index)
-		gone = gone || b.Stored < expected
-		if k.Load {
-			continue
-		}
-		if b.Stored != expected {
-			// Somebody else counts this key, or it was deleted: what else is in the store is not known any more.
-			e.setGen(p.store.generation - 1)
-		}
-		p.keys.setSynced(e, l, int(b.Level), b.Index, min(b.Stored, mostStored))
-	}
-	if gone {
+	alien := CheckCounts(l, k.Loaded)
+	load := k.Load && alien == nil
+	if p.settleAdds(k, e, l, load) {
 		e.set(flagRenew)
 		p.enlist(k.ref, e)
 	}
 	c.flushedBuckets.Add(int64(len(k.Adds)))
-	if k.Load {
+	if load {
 		p.takeLoaded(e, l, k.Loaded)
 		c.loads.Add(1)
 		if e.has(flagShared) {
 			p.sharedRead(e)
 		}
+	} else if k.Load {
+		e.setGen(p.store.generation - 1)
 	}
-	w.tell(nil, absence{})
+	w.tell(alien, absence{})
 	p.keys.tidyPending(e, l, len(k.Adds))
 	if e.has(flagParked) {
 		e.drop(flagParked)
@@ -217,9 +206,25 @@ func (c *Counter) settleKey(p *partition, r *Round, k *KeyRound, sec uint32) {
 	}
 }
 
-// mostStored is what a bucket of the store is taken to hold at the most, if somebody has put more
-// there than can be counted: a window with up to seven of those still has a sum.
-const mostStored = 1 << 60
+// settleAdds moves what was flushed of a key from pending to synced; if all that the store holds was
+// loaded with it, that takes its place. It reports whether the store has lost some of it before.
+func (p *partition) settleAdds(k *KeyRound, e entry, l *leaparray.Ladder, load bool) (gone bool) {
+	for i := range k.Adds {
+		b := &k.Adds[i]
+		p.keys.subtractPending(e, l, b)
+		expected := b.N + l.Sum(p.keys.synced(e), int(b.Level), b.Index, b.Index)
+		gone = gone || b.Stored < expected
+		if load {
+			continue
+		}
+		held := p.keys.setSynced(e, l, int(b.Level), b.Index, b.Stored)
+		if b.Stored != expected || b.Stored != held {
+			// Somebody else counts this key, or it was deleted: what else is in the store is not known any more.
+			e.setGen(p.store.generation - 1)
+		}
+	}
+	return gone
+}
 
 // takeLoaded makes synced exactly what the store holds.
 func (p *partition) takeLoaded(e entry, l *leaparray.Ladder, loaded []Bucket) {

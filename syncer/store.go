@@ -83,7 +83,7 @@ type KeyRound struct {
 	// have fallen behind the newest of their level by more than is kept are deleted, whoever left them there.
 	Ladder *leaparray.Ladder
 
-	// Loaded are the buckets asked for with Load.
+	// Loaded are the buckets asked for with Load. One that holds no number is said to hold NoCount.
 	Loaded []Bucket
 	// Err says why this key alone was refused. Nothing of its part was done.
 	Err error

@@ -190,7 +190,6 @@ func TestFault21KilledWithABacklog(t *testing.T) {
 // TestFault21RedisSlowsDownAtOnce: new keys come faster than Redis takes them, which all at once takes
 // ten times as long. No count becomes older than --max-lag.
 func TestFault21RedisSlowsDownAtOnce(t *testing.T) {
-	t.Parallel()
 	b := newBed(t, nil, "--max-lag", testLag.String(), "--redis-timeout", "30s")
 	b.proxy.Throttle(slowRedis)
 	s := (&stream{b: b, name: "new", workers: 200, keysEach: 20}).start()

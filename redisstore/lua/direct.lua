@@ -92,6 +92,10 @@ local function load(key)
   for i = 1, #h, 2 do
     local f, n = h[i], counts[h[i + 1]]
     if many then f = tonumber(f) or -1 else f = fields[f] end
+    if (not n or n < 0) and f >= 0 and f < 1e17 then
+      h.alien = h.alien or {}
+      h.alien[f % 10 + 1] = true
+    end
     if not n then
       h.odd = true
       f, n = -1, 0
@@ -423,6 +427,12 @@ local out, o = {repeated and 1 or 0}, 1
 
 -- judge compares all limits of a check with what is there and n. It returns whether they hold, or nil and an error text.
 local function judge(acquire, h, plan, ts, n, position, again)
+  if h.alien then
+    -- Somebody else has put it there, or what was taken back came before what it was taken from.
+    for level in pairs(h.alien) do
+      if level <= plan.ladder.levels then return nil, 'ERR a bucket holds what is no count' end
+    end
+  end
   look(h, plan, ts, again)
   if not acquire and newest and not AGING then return true end
   local holds, known = true, memo and memo.n == n

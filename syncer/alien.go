@@ -1,0 +1,45 @@
+package syncer
+
+import (
+	"fmt"
+	"math"
+
+	"twotier/leaparray"
+)
+
+// NoCount is what a store says that a bucket holds in which there is something else than a number.
+const NoCount = math.MinInt64
+
+// mostStored is the largest sum that the buckets of a level are taken to have in the store, so that
+// what is pending can be added to it. Buckets of up to manyStored can't come near it.
+const (
+	mostStored = 1 << 62
+	manyStored = 1 << 40
+)
+
+// CheckCounts returns an ErrNotApplied if the buckets of a key hold what can't be the sum of what was
+// counted: no number, less than nothing, or more than can be added up. Somebody else has put it
+// there, or what was taken back has come before what it was taken from. The key can't be judged.
+func CheckCounts(l *leaparray.Ladder, held []Bucket) error {
+	var sums [leaparray.MaxLevels]int64
+	for i := range held {
+		b := &held[i]
+		if int(b.Level) >= l.Len() {
+			continue
+		}
+		if b.N < 0 || b.N > mostStored-sums[b.Level] {
+			return fmt.Errorf("%w: bucket %d of level %d holds what is no count", ErrNotApplied, b.Index, b.Level)
+		}
+		sums[b.Level] += b.N
+	}
+	return nil
+}
+
+// countable is what is nearest to n of what a bucket may hold, see CheckCounts.
+func countable(l *leaparray.Ladder, synced leaparray.Counter, level int, idx, n int64) int64 {
+	if n <= manyStored {
+		return max(n, 0)
+	}
+	others := l.Sum(synced, level, 0, math.MaxInt64) - l.Sum(synced, level, idx, idx)
+	return max(0, min(n, mostStored-others))
+}
