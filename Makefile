@@ -85,11 +85,11 @@ faults: ## clusters of real processes: what takes minutes, how long failures tak
 
 .PHONY: bench
 bench: ## compare with other limiters (about 40 minutes; PARTS=compare,http for some)
-	cd bench && $(GO) run . -parts '$(PARTS)'
+	cd bench && $(GO) run ./cmd/bench all --parts '$(PARTS)'
 
 .PHONY: bench-quick
 bench-quick: ## the same in about a minute, to see that it works
-	cd bench && $(GO) run . -quick -parts '$(PARTS)'
+	cd bench && $(GO) run ./cmd/bench all --quick --parts '$(PARTS)'
 
 .PHONY: bench-compare
 bench-compare: ## benchmarks of the hot paths against another revision: REF=main~5

@@ -1,3 +1,3 @@
-// Package drive has one driver for all limiters: it draws decisions from a workload, asks for them one by one or many at a
-// time, in a closed or an open loop, and measures what came of it.
+// Package drive asks limiters for decisions: workloads say which, and a closed or an open loop of
+// package load when. It is the one driver of all that is compared.
 package drive

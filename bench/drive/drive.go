@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"twotier/bench/limiter"
-	"twotier/bench/pace"
+	"twotier/internal/load"
 )
 
 // Options describe a run. Zero values take the defaults that are named.
@@ -25,8 +25,8 @@ type Options struct {
 	Batch int `json:"batch"`
 	// Workers is how many calls are under way at a time. Default 64.
 	Workers int `json:"workers"`
-	// Rate is that of an open loop in decisions per second; 0 is a closed loop. The diurnal workload has its own rate, which
-	// swings around this one as it does by the day.
+	// Rate is that of an open loop in decisions per second; 0 is a closed loop. The diurnal workload
+	// has its own rate, which swings around this one as it does by the day.
 	Rate float64 `json:"rate"`
 	// MaxCalls bounds the decisions of a run; 0 is no bound.
 	MaxCalls int `json:"max_calls,omitempty"`
@@ -40,7 +40,7 @@ type Options struct {
 // Result is what a run measured. Its calls have Options.Batch decisions each.
 type Result struct {
 	Options Options `json:"options"`
-	pace.Result
+	load.Timing
 	// Decisions were made and Admitted of them let through, the warm-up included.
 	Decisions int64 `json:"decisions"`
 	Admitted  int64 `json:"admitted"`
@@ -49,19 +49,17 @@ type Result struct {
 }
 
 func (o *Options) fill() error {
-	preset(&o.Keys, 1_000_000)
-	if o.Workload == "messages" && o.Keys == 1_000_000 {
-		o.Keys = 10_000_000
+	if o.Workload == "messages" {
+		preset(&o.Keys, 10_000_000)
 	}
+	preset(&o.Keys, 1_000_000)
 	preset(&o.Seed, 1)
 	preset(&o.Batch, 1)
 	preset(&o.Workers, 64)
 	preset(&o.Duration, 3*time.Second)
+	preset(&o.Day, time.Now().Add(-10*time.Minute))
 	if o.Rules == nil {
 		o.Rules = Rules()
-	}
-	if o.Day.IsZero() {
-		o.Day = time.Now().Add(-10 * time.Minute)
 	}
 	if o.Batch < 1 || o.Workers < 1 || o.Rate < 0 || o.MaxCalls < 0 || o.Duration < 0 || o.Warmup < 0 {
 		return fmt.Errorf("drive: out of range: %+v", *o)
@@ -78,9 +76,8 @@ func preset[T comparable](v *T, to T) {
 
 // worker asks for one call's decisions at a time.
 type worker struct {
-	ctx     context.Context
 	limiter limiter.Limiter
-	batcher limiter.Batcher
+	batcher limiter.Batcher // nil if Options.Batch is 1
 	source  source
 	calls   []limiter.Call // memory for Options.Batch
 	n       int            // of them are asked for next
@@ -88,16 +85,6 @@ type worker struct {
 }
 
 type totals struct{ decisions, admitted atomic.Int64 }
-
-// Run drives l until the duration is over, the trace is, or ctx is done. The error is about the options; calls that fail are
-// in the result.
-func Run(ctx context.Context, l limiter.Limiter, o Options) (Result, error) {
-	d, err := New(l, o)
-	if err != nil {
-		return Result{}, err
-	}
-	return d.Run(ctx)
-}
 
 // Drive is a run that is ready to go: what is known of a trace beforehand has been drawn.
 type Drive struct {
@@ -111,35 +98,35 @@ func New(l limiter.Limiter, o Options) (*Drive, error) {
 	if err := o.fill(); err != nil {
 		return nil, err
 	}
-	batcher, _ := l.(limiter.Batcher)
+	batcher := limiter.Batching(l)
 	if o.Batch > 1 && batcher == nil {
 		return nil, errors.New("drive: " + l.Name() + " takes one decision at a time")
 	}
-	sources, err := o.sources()
-	if err != nil {
-		return nil, err
+	if o.Batch == 1 {
+		batcher = nil
 	}
 	d := &Drive{options: o}
-	for _, s := range sources {
-		w := &worker{limiter: l, source: s, calls: make([]limiter.Call, o.Batch), total: &d.total}
-		if o.Batch > 1 {
-			w.batcher = batcher
+	for w := range o.Workers {
+		s, err := o.source(w)
+		if err != nil {
+			return nil, err
 		}
-		d.workers = append(d.workers, w)
+		calls := make([]limiter.Call, o.Batch)
+		d.workers = append(d.workers, &worker{limiter: l, batcher: batcher, source: s, calls: calls, total: &d.total})
 	}
 	return d, nil
 }
 
-// Run runs, once.
+// Run runs, once, until the duration is over, the trace is, or ctx is done. Calls that fail are in
+// the result.
 func (d *Drive) Run(ctx context.Context) (Result, error) {
 	o := d.options
-	var workers []pace.Worker
+	var workers []load.Worker
 	for _, w := range d.workers {
-		w.ctx = ctx
-		workers = append(workers, pace.Worker{Next: w.next, Do: w.do})
+		workers = append(workers, load.Worker{Next: w.next, Do: func() error { return w.do(ctx) }})
 	}
-	p := pace.Options{Rate: o.Rate / float64(o.Batch), Warmup: o.Warmup, Duration: o.Duration, Scheduled: o.scheduled()}
-	r := Result{Options: o, Result: pace.Run(ctx, p, workers)}
+	loop := load.Loop{Rate: o.Rate / float64(o.Batch), Scheduled: o.scheduled(), Warmup: o.Warmup, Duration: o.Duration}
+	r := Result{Options: o, Timing: loop.Run(ctx, workers)}
 	r.Decisions, r.Admitted = d.total.decisions.Load(), d.total.admitted.Load()
 	r.PerSecond = r.CallsPerSecond * float64(o.Batch)
 	return r, ctx.Err()
@@ -160,14 +147,14 @@ func (w *worker) next() (due time.Duration, ok bool) {
 	return due, w.n > 0
 }
 
-func (w *worker) do() error {
+func (w *worker) do(ctx context.Context) error {
 	var admitted int
 	var err error
 	if w.batcher != nil {
-		admitted, err = w.batcher.AcquireEach(w.ctx, w.calls[:w.n])
+		admitted, err = w.batcher.AcquireEach(ctx, w.calls[:w.n])
 	} else {
 		var ok bool
-		if ok, err = w.limiter.AcquireAll(w.ctx, w.calls[0].Checks, w.calls[0].TS); ok {
+		if ok, err = w.limiter.AcquireAll(ctx, w.calls[0].Checks, w.calls[0].TS); ok {
 			admitted = 1
 		}
 	}

@@ -2,20 +2,23 @@ package drive
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"twotier/bench/limiter"
-	"twotier/bench/load"
-	"twotier/bench/trace"
+	"twotier/internal/load"
 )
 
-// A source draws the decisions of one worker into the memory of c. due is when a decision is due in the time of the trace,
-// after its beginning; ok is false when there are no more.
+// A source draws the decisions of one worker into the memory of c. due is when a decision is due in
+// the time of the trace, after its beginning; ok is false when there are no more.
 type source func(c *limiter.Call) (due time.Duration, ok bool)
 
-// Workloads are the names that there are, with what they are.
-func Workloads() [][2]string {
-	return [][2]string{
+// Workload is one of those that are compared.
+type Workload struct{ Name, About string }
+
+// Workloads are those that there are.
+func Workloads() []Workload {
+	return []Workload{
 		{"hot", "one key"},
 		{"zipf", "a million keys, Zipf with exponent 1.1"},
 		{"distinct", "every decision has a key of its own"},
@@ -29,29 +32,45 @@ func Rules() []limiter.Limit {
 	return []limiter.Limit{{Window: 60_000, Max: 15}, {Window: 3_600_000, Max: 50}}
 }
 
-// sources returns one source for each worker.
-func (o *Options) sources() (all []source, err error) {
-	for w := range o.Workers {
-		var s source
-		switch o.Workload {
-		case "diurnal":
-			s = o.diurnal(w)
-		case "messages":
-			s = o.messages(w)
-		default:
-			if s, err = o.byKey(w); err != nil {
-				return nil, err
-			}
-		}
-		all = append(all, s)
+// Key is the name of a key: its number in 16 hexadecimal digits.
+func Key(key uint64) string { return string(AppendKey(nil, key)) }
+
+// AppendKey appends the name of a key.
+func AppendKey(b []byte, key uint64) []byte {
+	for shift := 60; shift >= 0; shift -= 4 {
+		b = append(b, "0123456789abcdef"[key>>shift&15])
 	}
-	return all, nil
+	return b
+}
+
+// source returns the source of worker w.
+func (o *Options) source(w int) (source, error) {
+	switch o.Workload {
+	case "diurnal":
+		return o.diurnal(w), nil
+	case "messages":
+		return o.messages(w), nil
+	}
+	return o.byKey(w)
+}
+
+// seed is that of worker w.
+func (o *Options) seed(w int) uint64 { return o.Seed*1000 + uint64(w) }
+
+// keys draws the keys of worker w, of whom distinct ones don't meet those of another seed.
+func (o *Options) keys(w int, dist string) (func() uint64, error) {
+	next := o.seed(w) << 40
+	fresh := func() uint64 { next++; return next - 1 }
+	return load.Keys(dist, rand.New(rand.NewPCG(o.seed(w), o.Keys)), o.Keys, fresh)
 }
 
 // byKey draws the key of each decision, which is made now under the same rules for all.
 func (o *Options) byKey(w int) (source, error) {
-	kind := map[string]string{"hot": "same", "zipf": "zipf", "uniform": "uniform", "distinct": "distinct"}[o.Workload]
-	keys, err := trace.NewKeys(kind, o.Seed*1000+uint64(w), o.Keys)
+	dist := o.Workload
+	if dist == "hot" {
+		dist = "same"
+	}
+	keys, err := o.keys(w, dist)
 	if err != nil {
 		return nil, fmt.Errorf("workload %q: %w", o.Workload, err)
 	}
@@ -65,21 +84,21 @@ func (o *Options) byKey(w int) (source, error) {
 		}
 		left--
 		c.TS = time.Now().UnixMilli()
-		c.Checks = append(c.Checks[:0], limiter.Check{Key: load.Key(keys()), N: 1, Limits: o.Rules})
+		c.Checks = append(c.Checks[:0], limiter.Check{Key: Key(keys()), N: 1, Limits: o.Rules})
 		return 0, true
 	}, nil
 }
 
 // messages draws a receiver and one of five contents.
 func (o *Options) messages(w int) source {
-	keys := trace.Uniform(o.Seed*1000+uint64(w), o.Keys)
+	keys, _ := o.keys(w, "uniform") // there is such a way
 	return func(c *limiter.Call) (time.Duration, bool) {
 		k := keys()
-		user := load.Key(k)
+		user := Key(k)
 		c.TS = time.Now().UnixMilli()
 		c.Checks = append(c.Checks[:0],
-			limiter.Check{Key: user, N: 1, Limits: trace.ReceiverRules},
-			limiter.Check{Key: user + "|c" + string('0'+byte(k%5)), N: 1, Limits: trace.ContentRules})
+			limiter.Check{Key: user, N: 1, Limits: receiverRules},
+			limiter.Check{Key: user + "|c" + string('0'+byte(k%contents)), N: 1, Limits: contentRules})
 		return 0, true
 	}
 }
@@ -90,16 +109,17 @@ const (
 	perReceiver      = 100
 )
 
-// diurnal replays a day that ended ten minutes ago, each worker with receivers of its own: the events of a key stay in
-// order. In an open loop the day is as long as the run, and has as many receivers as make the rate.
+// diurnal replays a day that ended ten minutes ago, each worker with receivers of its own: the
+// events of a key stay in order. In an open loop the day is as long as the run, and has as many
+// receivers as make the rate.
 func (o *Options) diurnal(w int) source {
 	receivers := diurnalReceivers
 	if o.scheduled() {
 		receivers = max(int(o.Rate*o.Duration.Seconds()/perReceiver), 1)
 	}
 	span := 24*time.Hour - 20*time.Minute
-	m := trace.Messages{
-		Seed: o.Seed*1000 + uint64(w), Receivers: (receivers + o.Workers - 1 - w) / o.Workers,
+	m := Messages{
+		Seed: o.seed(w), Receivers: (receivers + o.Workers - 1 - w) / o.Workers,
 		// No two loops meet: an event from the morning of a key that has had its evening is out of reach.
 		First: (int(o.Seed)*o.Workers + w) * diurnalReceivers,
 		From:  o.Day.Add(-span).UnixMilli(), To: o.Day.UnixMilli(),
@@ -109,10 +129,9 @@ func (o *Options) diurnal(w int) source {
 		if len(events) == 0 {
 			return 0, false
 		}
-		e := events[0]
+		*c = events[0]
 		events = events[1:]
-		c.TS, c.Checks = e.TS, e.Checks
-		at := time.Duration(e.TS-m.From) * time.Millisecond
+		at := time.Duration(c.TS-m.From) * time.Millisecond
 		return time.Duration(float64(at) / float64(span) * float64(o.Duration)), true
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Exact is the judge: the time of every admitted event, kept for ever. Its zero value is empty and ready. It is for one
-// goroutine.
+// Exact is the judge: the time of every admitted event, kept for ever. Its zero value is empty and
+// ready. It is for one goroutine.
 type Exact struct {
 	times map[string][]int64
 }

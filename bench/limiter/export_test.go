@@ -6,15 +6,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// NewUnexpiring is the limiter of NewFieldExpiry without the command that makes its fields expire, which it decides
-// rightly without: the rest of its script can be tested on any server.
+// NewUnexpiring is the limiter of NewFieldExpiry without the command that makes its fields expire,
+// which it decides rightly without: the rest of its script can be tested on any server.
 func NewUnexpiring(rdb *redis.Client) *Scripted {
 	script := strings.Replace(fieldScript, "redis.call('HPEXPIRE', KEYS[i], life, 'FIELDS', 1, field)", "assert(life and field)", 1)
 	if script == fieldScript {
 		panic("the script has changed")
 	}
-	return &Scripted{name: "hash, no expiry", rdb: rdb, script: redis.NewScript(script),
-		encode: func(checks []Check, ts int64) ([]string, []any) {
-			return encodeHash("f:", checks, ts, LastN)
-		}}
+	return newScripted("hash, no expiry", rdb, script, encodeHash("f:", LastN))
 }

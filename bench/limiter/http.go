@@ -3,50 +3,49 @@ package limiter
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/valyala/fasthttp"
+	"twotier/internal/load"
 )
 
-// HTTP is twotier as its users see it: one POST /v1/acquire for a decision, or one quiet POST /v1/batch for many. Of several
-// nodes it asks one after the other, whoever owns the key.
+// HTTP is twotier as its users see it: one POST /v1/acquire for a decision, or one quiet POST
+// /v1/batch for many. Of several nodes it asks one after the other, whoever owns the key.
 type HTTP struct {
-	name  string
-	nodes []*fasthttp.HostClient
-	next  atomic.Uint32
-	// bodies are []byte of requests.
-	bodies sync.Pool
+	name   string
+	nodes  []*load.Client
+	next   atomic.Uint32
+	bodies sync.Pool // of *[]byte
 }
 
-// conns is the most connections to one node: above what any driver asks for at a time.
-const conns = 512
-
-// callTimeout is far above anything that a working server needs.
-const callTimeout = 10 * time.Second
+const (
+	// conns is the most connections to one node: above what any driver asks for at a time.
+	conns = 512
+	// callTimeout is far above anything that a working server needs.
+	callTimeout = 30 * time.Second
+)
 
 // NewHTTP returns an adapter for the servers at these host and ports.
-func NewHTTP(name string, addrs ...string) *HTTP {
+func NewHTTP(name string, addrs ...string) (*HTTP, error) {
 	h := &HTTP{name: name, bodies: sync.Pool{New: func() any { return new([]byte) }}}
 	for _, addr := range addrs {
-		h.nodes = append(h.nodes, &fasthttp.HostClient{
-			Addr: addr, MaxConns: conns, ReadTimeout: callTimeout, WriteTimeout: callTimeout,
-			NoDefaultUserAgentHeader: true, DisableHeaderNamesNormalizing: true, ReadBufferSize: 16 << 10,
-			// A request that is sent twice is counted twice.
-			MaxIdemponentCallAttempts: 1,
-			RetryIfErr:                func(*fasthttp.Request, int, error) (bool, bool) { return false, false },
-		})
+		c, err := load.NewClient(load.ClientOptions{URL: "http://" + addr, Connections: conns, Timeout: callTimeout})
+		if err != nil {
+			return nil, err
+		}
+		h.nodes = append(h.nodes, c)
 	}
-	return h
+	return h, nil
 }
 
 // Close closes the connections.
 func (h *HTTP) Close() error {
 	for _, n := range h.nodes {
-		n.CloseIdleConnections()
+		n.Close()
 	}
 	return nil
 }
@@ -59,10 +58,8 @@ func (h *HTTP) AcquireAll(_ context.Context, checks []Check, ts int64) (allowed 
 	err = h.post("/v1/acquire", func(body []byte) []byte {
 		return append(appendChecks(append(body, '{'), checks, ts), '}')
 	}, func(answer []byte) error {
-		switch {
-		case bytes.HasPrefix(answer, []byte(`{"allowed":true`)):
-			allowed = true
-		case !bytes.HasPrefix(answer, []byte(`{"allowed":false`)):
+		allowed = bytes.HasPrefix(answer, []byte(`{"allowed":true`))
+		if !allowed && !bytes.HasPrefix(answer, []byte(`{"allowed":false`)) {
 			return fmt.Errorf("answer says nothing about allowed: %.300s", answer)
 		}
 		return nil
@@ -96,27 +93,15 @@ func (h *HTTP) AcquireEach(_ context.Context, calls []Call) (admitted int, err e
 
 // post sends the body that is built to the next node and has the answer read.
 func (h *HTTP) post(path string, build func([]byte) []byte, read func([]byte) error) error {
-	node := h.nodes[int(h.next.Add(1))%len(h.nodes)]
-	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
-	defer fasthttp.ReleaseRequest(req)
-	defer fasthttp.ReleaseResponse(resp)
-	req.Header.SetMethod(fasthttp.MethodPost)
-	req.SetRequestURI("http://" + node.Addr + path)
-	req.Header.SetContentType("application/json")
 	body := h.bodies.Get().(*[]byte)
 	defer h.bodies.Put(body)
 	*body = build((*body)[:0])
-	req.SetBodyRaw(*body)
-	if err := node.Do(req, resp); err != nil {
-		return fmt.Errorf("acquire: %w", err)
+	err := h.nodes[int(h.next.Add(1))%len(h.nodes)].Post(path, *body, read)
+	var status *load.StatusError
+	if errors.As(err, &status) {
+		return fmt.Errorf("%s: %w: %s", path, err, status.Body)
 	}
-	if resp.StatusCode() != fasthttp.StatusOK {
-		return fmt.Errorf("acquire: status %d: %.300s", resp.StatusCode(), resp.Body())
-	}
-	if err := read(resp.Body()); err != nil {
-		return fmt.Errorf("acquire: %w", err)
-	}
-	return nil
+	return err
 }
 
 // appendChecks appends the fields of an acquire. A single check is written without its list.

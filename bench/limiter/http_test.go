@@ -36,7 +36,11 @@ func TestHTTP(t *testing.T) {
 	}
 	for _, c := range cases {
 		status, answer = c.status, c.answer
-		allowed, err := limiter.Acquire(t.Context(), limiter.NewHTTP("twotier", strings.TrimPrefix(server.URL, "http://")), "a", 2, 5,
+		h, err := limiter.NewHTTP("twotier", strings.TrimPrefix(server.URL, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		allowed, err := limiter.Acquire(t.Context(), h, "a", 2, 5,
 			[]limiter.Limit{{Window: 59_000, Max: 2}, {Window: 86_400_000, Max: 50}})
 		if allowed != c.allowed || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%d %s: allowed=%t, %v", c.status, c.answer, allowed, err)

@@ -18,8 +18,9 @@ type Check struct {
 type Limiter interface {
 	// Name is how tables call it.
 	Name() string
-	// AcquireAll admits the events of all checks at the time ts, in unix milliseconds, if every rule of every check
-	// holds, and otherwise counts nothing. Events are given in the order of their times.
+	// AcquireAll admits the events of all checks at the time ts, in unix milliseconds, if every
+	// rule of every check holds, and otherwise counts nothing. Events are given in the order of
+	// their times.
 	AcquireAll(ctx context.Context, checks []Check, ts int64) (allowed bool, err error)
 }
 
@@ -41,11 +42,9 @@ func Acquire(ctx context.Context, l Limiter, key string, n, ts int64, limits []L
 	return l.AcquireAll(ctx, []Check{{Key: key, N: n, Limits: limits}}, ts)
 }
 
-// longest is the longest window among limits, 0 if there are none.
-func longest(limits []Limit) int64 {
-	var w int64
-	for _, l := range limits {
-		w = max(w, l.Window)
-	}
-	return w
+// Batching is l as one that can be asked for many decisions in one round trip; nil if it takes one
+// at a time.
+func Batching(l Limiter) Batcher {
+	b, _ := l.(Batcher)
+	return b
 }

@@ -1,7 +1,6 @@
 package limiter_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -20,7 +19,7 @@ const start = 28_000_000 * minute
 
 func startRedis(t *testing.T) *redis.Client {
 	t.Helper()
-	server, err := proc.StartRedis(context.Background())
+	server, err := proc.StartRedis()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,14 +32,19 @@ func startRedis(t *testing.T) *redis.Client {
 	return rdb
 }
 
-func rivals(t *testing.T) []*limiter.Scripted {
+func rivals(t *testing.T) (all []*limiter.Scripted) {
 	t.Helper()
-	all, missing, err := limiter.Rivals(t.Context(), startRedis(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range missing {
-		t.Log(m)
+	rdb := startRedis(t)
+	for _, name := range limiter.ScriptNames() {
+		l, err := limiter.NewScripted(t.Context(), name, rdb)
+		if errors.Is(err, limiter.ErrNotAvailable) {
+			t.Log(err)
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, l)
 	}
 	return all
 }

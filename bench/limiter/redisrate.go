@@ -10,10 +10,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// GCRA is go-redis/redis_rate: for every rule one number, the time at which the next event would conform. It smooths
-// rather than counts: after a burst of a rule's whole Max it admits more as time goes by, up to twice Max in a window. It
-// runs on Redis's clock, whatever time it is told, and asks for one rule after the other: what an earlier rule has counted
-// stays counted when a later one refuses.
+// GCRA is go-redis/redis_rate: for every rule one number, the time at which the next event would
+// conform. It smooths rather than counts: after a burst of a rule's whole Max it admits more as
+// time goes by, up to twice Max in a window. It runs on Redis's clock, whatever time it is told,
+// and asks for one rule after the other: what an earlier rule has counted stays counted when a
+// later one refuses.
 type GCRA struct {
 	limiter *redis_rate.Limiter
 }

@@ -16,42 +16,53 @@ type Scripted struct {
 	name   string
 	rdb    *redis.Client
 	script *redis.Script
-	// encode turns a call into the script's KEYS and ARGV.
-	encode func(checks []Check, ts int64) (keys []string, argv []any)
+	encode encoder
 }
 
-// Connect returns a client without the library's retries, which would count an event twice when a reply is lost.
+// An encoder turns a call into a script's KEYS and ARGV.
+type encoder func(checks []Check, ts int64) (keys []string, argv []any)
+
+func newScripted(name string, rdb *redis.Client, script string, encode encoder) *Scripted {
+	return &Scripted{name: name, rdb: rdb, script: redis.NewScript(script), encode: encode}
+}
+
+// Connect returns a client without the library's retries, which would count an event twice when a
+// reply is lost.
 func Connect(addr string, conns int) *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: addr, PoolSize: conns, MaxRetries: -1, ContextTimeoutEnabled: true})
 }
 
-// Rivals returns the limiters that keep everything in the server that rdb is connected to, and the reasons why others
-// can't run there.
-func Rivals(ctx context.Context, rdb *redis.Client) (rivals []*Scripted, missing []error, err error) {
-	rivals = []*Scripted{NewZSet(rdb), NewHash(rdb, LastN), NewHash(rdb, WholeOldest), NewStream(rdb), NewIncr(rdb)}
-	field, err := NewFieldExpiry(ctx, rdb)
-	switch {
-	case errors.Is(err, ErrNotAvailable):
-		missing = append(missing, err)
-	case err != nil:
-		return nil, nil, err
-	default:
-		rivals = append(rivals, field)
-	}
-	for _, r := range rivals {
-		if err := r.Load(ctx); err != nil {
-			return nil, nil, err
-		}
-	}
-	return rivals, missing, nil
+// ScriptNames are the names that [NewScripted] knows.
+func ScriptNames() []string {
+	return []string{"zset-lua", "hash-lua", "hash-lua-whole", "hash-field-expiry", "stream-lua", "incr-lua"}
 }
 
-// Load gives the server the script, which AcquireEach takes for granted.
-func (s *Scripted) Load(ctx context.Context) error {
-	if err := s.script.Load(ctx, s.rdb).Err(); err != nil {
-		return fmt.Errorf("load script of %s: %w", s.name, err)
+// NewScripted returns the scripted limiter with one of [ScriptNames], whose script the server has
+// been given. The error wraps ErrNotAvailable if the server can't run it.
+func NewScripted(ctx context.Context, name string, rdb *redis.Client) (s *Scripted, err error) {
+	switch name {
+	case "zset-lua":
+		s = NewZSet(rdb)
+	case "hash-lua":
+		s = NewHash(rdb, LastN)
+	case "hash-lua-whole":
+		s = NewHash(rdb, WholeOldest)
+	case "hash-field-expiry":
+		s, err = NewFieldExpiry(ctx, rdb)
+	case "stream-lua":
+		s = NewStream(rdb)
+	case "incr-lua":
+		s = NewIncr(rdb)
+	default:
+		err = fmt.Errorf("no script is called %q", name)
 	}
-	return nil
+	if err != nil {
+		return nil, err
+	}
+	if err := s.script.Load(ctx, rdb).Err(); err != nil {
+		return nil, fmt.Errorf("load script of %s: %w", s.name, err)
+	}
+	return s, nil
 }
 
 // Name is how tables call it.
@@ -67,8 +78,9 @@ func (s *Scripted) AcquireAll(ctx context.Context, checks []Check, ts int64) (bo
 	return allowed, nil
 }
 
-// AcquireEach decides calls one by one in a single pipeline and returns how many were admitted. The script must have
-// been loaded (Load): there is no falling back to EVAL within a pipeline.
+// AcquireEach decides calls one by one in a single pipeline and returns how many were admitted. The
+// server must have been given the script (NewScripted): within a pipeline there is no falling back
+// to EVAL.
 func (s *Scripted) AcquireEach(ctx context.Context, calls []Call) (admitted int, err error) {
 	pipe := s.rdb.Pipeline()
 	for _, c := range calls {

@@ -9,9 +9,10 @@ import (
 	sentinel "github.com/alibaba/sentinel-golang/core/stat/base"
 )
 
-// Sentinel is sentinel-golang's leap array in this process: for every rule of every key an array of as many buckets as the
-// rule's sub-windows, all there from the start. It runs on its own clock, and nothing of it outlives the process. The array
-// has no operation that compares and counts, so each key is looked up and asked under a mutex.
+// Sentinel is sentinel-golang's leap array in this process: for every rule of every key an array of
+// as many buckets as the rule's sub-windows, all there from the start. It runs on its own clock,
+// and nothing of it outlives the process. The array has no operation that compares and counts, so
+// each key is looked up and asked under a mutex.
 type Sentinel struct {
 	seed   maphash.Seed
 	shards [1021]struct {
@@ -32,8 +33,8 @@ func NewSentinel() *Sentinel {
 // Name is how tables call it.
 func (s *Sentinel) Name() string { return "sentinel leap array" }
 
-// AcquireAll decides each check under its shard's lock. Checks that were admitted before one that is refused are taken
-// back.
+// AcquireAll decides each check under its shard's lock. Checks that were admitted before one that
+// is refused are taken back.
 func (s *Sentinel) AcquireAll(_ context.Context, checks []Check, _ int64) (bool, error) {
 	for i, c := range checks {
 		if s.acquire(c, c.N) {

@@ -10,9 +10,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ZSetPipe is the sorted set without a script, as it is written most often: one MULTI that adds the event before it counts,
-// and a second round trip that takes it back if a window is now too full. It never lets too many through, but events that
-// are being taken back can refuse others at the same time.
+// ZSetPipe is the sorted set without a script, as it is written most often: one MULTI that adds the
+// event before it counts, and a second round trip that takes it back if a window is now too full.
+// It never lets too many through, but events that are being taken back can refuse others at the
+// same time.
 type ZSetPipe struct {
 	rdb     *redis.Client
 	process string

@@ -2,113 +2,131 @@ package proc
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
+
+	"github.com/prometheus/procfs"
+
+	"twotier/internal/child"
 )
 
 // Process is one running child.
 type Process struct {
-	cmd    *exec.Cmd
-	stdout io.Reader
-	stderr *tail
-	exited chan struct{}
-	err    error
+	child  *child.Child
+	name   string
+	stderr tail
 	killed atomic.Bool
 }
 
-// grace is how long a process may take to end: twotier flushes what Redis does not have, which can be much after a closed
-// loop.
-const grace = time.Minute
+const (
+	// patience is how long a process may take to be ready.
+	patience = time.Minute
+	// grace is how long it may take to end: twotier flushes what Redis does not have, which can be much
+	// after a closed loop.
+	grace = time.Minute
+	// PortAttempts is how many free ports are tried for a server that can't choose one itself: another
+	// process may take a port before the server does.
+	PortAttempts = 5
+)
 
-// start runs a program until Stop is called or ctx ends, either of which sends SIGTERM first and kills a minute later.
-func start(ctx context.Context, name string, args ...string) (*Process, error) {
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = grace
-	p := &Process{cmd: cmd, stderr: &tail{}, exited: make(chan struct{})}
-	cmd.Stderr = p.stderr
-	r, w, err := os.Pipe()
-	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", filepath.Base(name), err)
+// start runs a program and returns the first line of its standard output that has want in it.
+func start(want, name string, args ...string) (*Process, []byte, error) {
+	p := &Process{name: filepath.Base(name)}
+	line := make(chan []byte, 1)
+	cmd := exec.Command(name, args...)
+	cmd.Stdout, cmd.Stderr = &watcher{want: []byte(want), found: line}, &p.stderr
+	var err error
+	if p.child, err = child.Start(cmd); err != nil {
+		return nil, nil, fmt.Errorf("start %s: %w", p.name, err)
 	}
-	cmd.Stdout, p.stdout = w, r
-	if err := cmd.Start(); err != nil {
-		return nil, errors.Join(fmt.Errorf("start %s: %w", filepath.Base(name), err), r.Close(), w.Close())
+	select {
+	case l := <-line:
+		return p, l, nil
+	case <-p.child.Done():
+		return nil, nil, fmt.Errorf("start %s: exit status %d: %s", p.name, p.child.ExitCode(), p.stderr.String())
+	case <-time.After(patience):
+		_ = p.child.Kill()
+		return nil, nil, fmt.Errorf("start %s: not ready after %v: %s", p.name, patience, p.stderr.String())
 	}
-	_ = w.Close()
-	go p.runWait()
-	return p, nil
 }
-
-func (p *Process) runWait() {
-	p.err = p.cmd.Wait()
-	close(p.exited)
-}
-
-// runDrain reads what nobody wants to know, so that the process never waits for its reader.
-func (p *Process) runDrain() {
-	_, _ = io.Copy(io.Discard, p.stdout)
-}
-
-// PID is the process's id.
-func (p *Process) PID() int { return p.cmd.Process.Pid }
 
 // Kill ends the process at once, as a crash would. That it was killed is no error of a later Stop.
 func (p *Process) Kill() {
 	p.killed.Store(true)
-	_ = p.cmd.Process.Kill()
-	<-p.exited
+	_ = p.child.Kill()
 }
 
 // Stop asks the process to end and waits until it has; it may be called twice.
 func (p *Process) Stop() error {
-	_ = p.cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-p.exited:
-	case <-time.After(grace):
-		_ = p.cmd.Process.Kill()
-		<-p.exited
+	if err := p.child.Terminate(grace); err != nil {
+		return fmt.Errorf("%s: %w", p.name, err)
 	}
-	if p.err != nil && !p.killed.Load() {
-		return fmt.Errorf("%s: %w: %s", filepath.Base(p.cmd.Path), p.err, p.stderr)
+	if code := p.child.ExitCode(); code != 0 && !p.killed.Load() {
+		return fmt.Errorf("%s: exit status %d: %s", p.name, code, p.stderr.String())
 	}
 	return nil
 }
 
-// Build compiles the main package pkg, as `go build` would name it from dir, and returns the path of the program in a
-// directory that is the caller's to remove.
-func Build(ctx context.Context, dir, pkg string) (string, error) {
-	out, err := os.MkdirTemp("", "bench")
-	if err != nil {
-		return "", fmt.Errorf("build %s: %w", pkg, err)
-	}
-	bin := filepath.Join(out, filepath.Base(pkg))
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", bin, pkg)
-	cmd.Dir = dir
-	if msg, err := cmd.CombinedOutput(); err != nil {
-		return "", errors.Join(fmt.Errorf("build %s: %w: %s", pkg, err, msg), os.RemoveAll(out))
-	}
-	return bin, nil
+// CPU is the processor time in seconds that the process has used.
+func (p *Process) CPU() (float64, error) {
+	stat, err := stat(p.child.Pid())
+	return stat.CPUTime(), err
 }
 
-// FreePort asks the kernel for a port that nobody listens on.
-func FreePort() (int, error) {
+// RSS is the memory in bytes that the process holds in RAM.
+func (p *Process) RSS() (int64, error) { return RSS(p.child.Pid()) }
+
+// RSS is the memory in bytes that a process holds in RAM.
+func RSS(pid int) (int64, error) {
+	stat, err := stat(pid)
+	return int64(stat.ResidentMemory()), err
+}
+
+func stat(pid int) (procfs.ProcStat, error) {
+	p, err := procfs.NewProc(pid)
+	if err != nil {
+		return procfs.ProcStat{}, fmt.Errorf("usage of process %d: %w", pid, err)
+	}
+	return p.Stat()
+}
+
+// FreeAddr asks the kernel for a port of 127.0.0.1 that nobody listens on.
+func FreeAddr() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return 0, fmt.Errorf("free port: %w", err)
+		return "", fmt.Errorf("free port: %w", err)
 	}
-	port := l.Addr().(*net.TCPAddr).Port
-	return port, l.Close()
+	return l.Addr().String(), l.Close()
+}
+
+// A watcher takes a process's output, so that it never waits for a reader, and passes on the first
+// line that has want in it.
+type watcher struct {
+	want, rest []byte
+	found      chan<- []byte // nil once that was found
+}
+
+func (w *watcher) Write(p []byte) (int, error) {
+	if w.found == nil {
+		return len(p), nil
+	}
+	w.rest = append(w.rest, p...)
+	for {
+		line, rest, ok := bytes.Cut(w.rest, []byte("\n"))
+		if !ok {
+			return len(p), nil
+		}
+		if w.rest = rest; bytes.Contains(line, w.want) {
+			w.found <- line
+			w.found = nil
+			return len(p), nil
+		}
+	}
 }
 
 // tail keeps the last part of what is written to it.

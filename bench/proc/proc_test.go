@@ -1,7 +1,6 @@
 package proc_test
 
 import (
-	"context"
 	"errors"
 	"net"
 	"testing"
@@ -10,7 +9,7 @@ import (
 )
 
 func TestRedisStartsAndStops(t *testing.T) {
-	r, err := proc.StartRedis(t.Context())
+	r, err := proc.StartRedis()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -22,7 +21,7 @@ func TestRedisStartsAndStops(t *testing.T) {
 	}
 	cpu, err1 := r.CPU()
 	rss, err2 := r.RSS()
-	if rss < 1<<20 || errors.Join(err1, err2) != nil {
+	if rss < 1<<20 || cpu < 0 || errors.Join(err1, err2) != nil {
 		t.Errorf("%d bytes, %v, %v, %v", rss, cpu, err1, err2)
 	}
 	if err := errors.Join(r.Stop(), r.Stop()); err != nil {
@@ -34,16 +33,21 @@ func TestRedisStartsAndStops(t *testing.T) {
 	}
 }
 
-func TestCancelStops(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	r, err := proc.StartRedis(ctx)
+func TestKilledIsNoErrorOfStop(t *testing.T) {
+	r, err := proc.StartRedis()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cancel()
-	_ = r.Stop() // says that it was cancelled
-	if conn, err := net.Dial("tcp", r.Addr); err == nil {
-		conn.Close()
-		t.Error("it still listens")
+	r.Kill()
+	if err := r.Stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWhatDoesNotStartSaysWhy(t *testing.T) {
+	for _, bin := range []string{"/bin/false", "/nowhere/at-all"} {
+		if s, err := proc.StartServer(bin); err == nil {
+			t.Errorf("%s: started, listens at %s", bin, s.Addr)
+		}
 	}
 }

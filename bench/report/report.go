@@ -2,15 +2,16 @@ package report
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"text/template"
 	"time"
 )
 
@@ -22,37 +23,41 @@ type Machine struct {
 	Go     string    `json:"go"`
 	Redis  string    `json:"redis"`
 	Time   time.Time `json:"time"`
-	// Load is the load average of the minute before the report was written: anything well above what the benchmark
-	// itself runs means that the machine was not quiet.
+	// Load is the load average of the minute before the report was written: anything well above what
+	// the benchmark itself runs means that the machine was not quiet.
 	Load string `json:"load_average"`
 }
 
 // ThisMachine describes the machine that it runs on.
-func ThisMachine(ctx context.Context) Machine {
+func ThisMachine() Machine {
+	loadavg, _ := os.ReadFile("/proc/loadavg")
+	load, _, _ := strings.Cut(string(loadavg), " ")
 	return Machine{
-		CPU:    after("/proc/cpuinfo", "model name"),
-		Cores:  runtime.NumCPU(),
-		System: runtime.GOOS + "/" + runtime.GOARCH,
-		Go:     runtime.Version(),
-		Redis:  redisVersion(ctx),
-		Time:   time.Now().UTC().Truncate(time.Second),
-		Load:   load(),
+		CPU: cpu(), Cores: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(),
+		Redis: redisVersion(), Time: time.Now().UTC().Truncate(time.Second), Load: load,
 	}
 }
 
-// after returns what follows the colon on the first line of a file that starts with label, or "unknown".
-func after(path, label string) string {
-	text, _ := os.ReadFile(path)
+// String is a machine without the moment.
+func (m Machine) String() string {
+	return fmt.Sprintf("%d cores of %s (%s), %s, Redis %s", m.Cores, m.CPU, m.System, m.Go, m.Redis)
+}
+
+// When is the moment as people write it.
+func (m Machine) When() string { return m.Time.Format("2 January 2006 15:04 MST") }
+
+func cpu() string {
+	text, _ := os.ReadFile("/proc/cpuinfo")
 	for line := range strings.Lines(string(text)) {
-		if name, value, ok := strings.Cut(line, ":"); ok && strings.HasPrefix(name, label) {
+		if name, value, ok := strings.Cut(line, ":"); ok && strings.HasPrefix(name, "model name") {
 			return strings.TrimSpace(value)
 		}
 	}
 	return "unknown"
 }
 
-func redisVersion(ctx context.Context) string {
-	out, _ := exec.CommandContext(ctx, "redis-server", "--version").Output()
+func redisVersion() string {
+	out, _ := exec.Command("redis-server", "--version").Output()
 	for word := range strings.FieldsSeq(string(out)) {
 		if v, ok := strings.CutPrefix(word, "v="); ok {
 			return v
@@ -61,59 +66,45 @@ func redisVersion(ctx context.Context) string {
 	return "unknown"
 }
 
-func load() string {
-	text, _ := os.ReadFile("/proc/loadavg")
-	first, _, _ := strings.Cut(string(text), " ")
-	return first
-}
-
-// Report is one result to be written.
-type Report struct {
-	// Name is the name of the files without their extensions, Title the heading.
-	Name, Title string
+// File is one result as it is kept.
+type File[T any] struct {
 	// Command makes the same files again.
-	Command string
-	// Data is the result as JSON.
-	Data any
-	// Body is the result as Markdown.
-	Body string
+	Command string  `json:"command"`
+	Machine Machine `json:"machine"`
+	Result  T       `json:"result"`
 }
 
-// Write writes name.json and name.md into dir.
-func (r Report) Write(ctx context.Context, dir string) error {
-	m := ThisMachine(ctx)
-	raw, err := json.MarshalIndent(struct {
-		Command string  `json:"command"`
-		Machine Machine `json:"machine"`
-		Result  any     `json:"result"`
-	}{r.Command, m, r.Data}, "", "  ")
+// Write writes name.json into dir, and name.md: what the template makes of the file and further
+// data, as .File and .Data.
+func (f *File[T]) Write(dir, name string, text *template.Template, data any) (markdown string, err error) {
+	raw, err := json.MarshalIndent(f, "", "  ")
 	if err != nil {
-		return fmt.Errorf("write %s: %w", r.Name, err)
+		return "", fmt.Errorf("write %s: %w", name, err)
 	}
 	var md bytes.Buffer
-	fmt.Fprintf(&md, "# %s\n\n", r.Title)
-	fmt.Fprintf(&md, "`%s`, %s, on %d cores of %s (%s), %s, Redis %s; load average %s.\n\n%s",
-		r.Command, m.Time.Format("2 January 2006 15:04 MST"), m.Cores, m.CPU, m.System, m.Go, m.Redis, m.Load, r.Body)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("write %s: %w", r.Name, err)
+	if err := text.ExecuteTemplate(&md, name+".md", map[string]any{"File": f, "Data": data}); err != nil {
+		return "", fmt.Errorf("write %s: %w", name, err)
 	}
-	path := filepath.Join(dir, r.Name)
-	return errors.Join(os.WriteFile(path+".json", append(raw, '\n'), 0o644), os.WriteFile(path+".md", md.Bytes(), 0o644))
+	path := filepath.Join(dir, name)
+	return md.String(), errors.Join(
+		os.MkdirAll(dir, 0o755),
+		os.WriteFile(path+".json", append(raw, '\n'), 0o644),
+		os.WriteFile(path+".md", md.Bytes(), 0o644),
+	)
 }
 
-// Table renders rows below a head. The first column is aligned to the left, all others to the right.
-func Table(head []string, rows [][]string) string {
-	var b strings.Builder
-	line := func(cells []string) {
-		b.WriteString("| " + strings.Join(cells, " | ") + " |\n")
+// Read reads what Write has written; nil if there is no such file.
+func Read[T any](dir, name string) (*File[T], error) {
+	raw, err := os.ReadFile(filepath.Join(dir, name+".json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
-	line(head)
-	b.WriteString("|---|" + strings.Repeat("---:|", len(head)-1) + "\n")
-	for _, r := range rows {
-		line(r)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
-	return b.String()
+	f := &File[T]{}
+	if err := json.Unmarshal(raw, f); err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	return f, nil
 }
-
-// Cells formats a row, whose cells are separated by "|" in the format.
-func Cells(format string, a ...any) []string { return strings.Split(fmt.Sprintf(format, a...), "|") }

@@ -2,7 +2,6 @@ package rival
 
 import (
 	"context"
-	"errors"
 
 	"github.com/redis/go-redis/v9"
 
@@ -10,100 +9,89 @@ import (
 	"twotier/bench/proc"
 )
 
-// All are the rivals that this package knows and others, twotier in all its forms last.
-func All(others ...Rival) []Rival {
-	rivals := []Rival{
-		{Name: "nothing", Own: true, start: startNop},
-		{Name: "zset-pipeline", start: inRedis(func(_ context.Context, rdb *redis.Client) (limiter.Limiter, error) {
+// All are the rivals, twotier in all its forms last.
+func All() []Rival {
+	all := []Rival{
+		{Name: "nothing", Own: true, open: openNothing},
+		{Name: "zset-pipeline", open: inRedis(func(_ context.Context, rdb *redis.Client) (limiter.Limiter, error) {
 			return limiter.NewZSetPipe(rdb), nil
 		})},
-		{Name: "zset-lua", start: scripted(limiter.NewZSet)},
-		{Name: "hash-lua", start: scripted(func(rdb *redis.Client) *limiter.Scripted {
-			return limiter.NewHash(rdb, limiter.LastN)
-		})},
-		{Name: "hash-lua-whole", start: scripted(func(rdb *redis.Client) *limiter.Scripted {
-			return limiter.NewHash(rdb, limiter.WholeOldest)
-		})},
-		{Name: "hash-field-expiry", start: inRedis(func(ctx context.Context, rdb *redis.Client) (limiter.Limiter, error) {
-			l, err := limiter.NewFieldExpiry(ctx, rdb)
-			if err != nil {
-				return nil, err
-			}
-			return l, l.Load(ctx)
-		})},
-		{Name: "stream-lua", start: scripted(limiter.NewStream)},
-		{Name: "incr-lua", start: scripted(limiter.NewIncr)},
-		{Name: "redis-rate", Own: true, start: inRedis(func(_ context.Context, rdb *redis.Client) (limiter.Limiter, error) {
+	}
+	for _, name := range limiter.ScriptNames() {
+		all = append(all, Rival{Name: name, open: inRedis(func(ctx context.Context, rdb *redis.Client) (limiter.Limiter, error) {
+			return limiter.NewScripted(ctx, name, rdb)
+		})})
+	}
+	return append(append(all,
+		Rival{Name: "redis-rate", Own: true, open: inRedis(func(_ context.Context, rdb *redis.Client) (limiter.Limiter, error) {
 			return limiter.NewGCRA(rdb), nil
 		})},
-		{Name: "sentinel", Own: true, MaxKeys: 100_000, start: func(context.Context, *Env) (*Stand, error) {
-			return &Stand{Limiter: limiter.NewSentinel(), Heap: true}, nil
-		}},
-	}
-	return append(append(rivals, others...), twotiers()...)
-}
-
-// InProcess is a rival that runs in this process: open returns it with what closes it.
-func InProcess(name string, open func(ctx context.Context) (limiter.Limiter, func() error, error)) Rival {
-	return Rival{Name: name, Own: true, start: func(ctx context.Context, _ *Env) (*Stand, error) {
-		l, closer, err := open(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return &Stand{Limiter: l, Heap: true, close: []func() error{closer}}, nil
-	}}
+		Rival{Name: "sentinel", Own: true, MaxKeys: 100_000, open: openSentinel},
+		Rival{Name: "gubernator-1", Own: true, open: openGubernator(1)},
+		Rival{Name: "gubernator-3", Own: true, open: openGubernator(3)},
+	), twotiers()...)
 }
 
 // poolSize is above what any driver asks for at a time.
 const poolSize = 128
 
-func inRedis(open func(context.Context, *redis.Client) (limiter.Limiter, error)) func(context.Context, *Env) (*Stand, error) {
-	return func(ctx context.Context, _ *Env) (*Stand, error) {
-		s := &Stand{}
-		if err := s.startRedis(ctx); err != nil {
-			return nil, err
+// inRedis is a limiter that is made of a Redis and its clients.
+func inRedis(open func(context.Context, *redis.Client) (limiter.Limiter, error)) func(context.Context, Env, *Stand) error {
+	return func(ctx context.Context, _ Env, s *Stand) (err error) {
+		if err := s.startRedis(); err != nil {
+			return err
 		}
 		rdb := limiter.Connect(s.Redis.Addr, poolSize)
-		s.close = append(s.close, rdb.Close)
-		l, err := open(ctx, rdb)
-		if err != nil {
-			return nil, errors.Join(err, s.Close())
-		}
-		s.Limiter = l
-		return s, nil
-	}
-}
-
-func scripted(open func(*redis.Client) *limiter.Scripted) func(context.Context, *Env) (*Stand, error) {
-	return inRedis(func(ctx context.Context, rdb *redis.Client) (limiter.Limiter, error) {
-		l := open(rdb)
-		return l, l.Load(ctx)
-	})
-}
-
-// startRedis starts a Redis for the stand and connects to it.
-func (s *Stand) startRedis(ctx context.Context) error {
-	server, err := proc.StartRedis(ctx)
-	if err != nil {
+		s.OnClose(rdb.Close)
+		s.Limiter, err = open(ctx, rdb)
 		return err
 	}
-	s.Redis, s.RDB = server, limiter.Connect(server.Addr, 2)
-	s.close = append(s.close, server.Stop, s.RDB.Close)
+}
+
+func openSentinel(_ context.Context, _ Env, s *Stand) error {
+	s.Limiter, s.heap = limiter.NewSentinel(), true
 	return nil
 }
 
-// startNop starts the server that does nothing: what a decision by HTTP can cost at least.
-func startNop(ctx context.Context, e *Env) (*Stand, error) {
-	server, err := proc.StartServer(ctx, e.Nop, "-body", `{"allowed":true,"errors":[],"allowed":1}`)
-	if err != nil {
-		return nil, err
+func openGubernator(nodes int) func(context.Context, Env, *Stand) error {
+	return func(ctx context.Context, _ Env, s *Stand) error {
+		g, err := limiter.NewGubernator(ctx, nodes)
+		if err != nil {
+			return err
+		}
+		s.Limiter, s.heap = g, true
+		s.OnClose(g.Close)
+		return nil
 	}
-	l := limiter.NewHTTP("do-nothing HTTP server", server.Addr)
-	return &Stand{Limiter: l, Servers: []*proc.Server{server}, close: []func() error{server.Stop, l.Close}}, nil
 }
 
-// Redis is a stand without a limiter.
-func Redis(ctx context.Context) (*Stand, error) {
-	s := &Stand{}
-	return s, s.startRedis(ctx)
+// openNothing starts the server that does nothing: what a decision by HTTP can cost at least.
+func openNothing(_ context.Context, e Env, s *Stand) error {
+	server, err := StartNop(e, `{"allowed":true,"errors":[],"allowed":1}`)
+	if err != nil {
+		return err
+	}
+	s.OnClose(server.Stop)
+	s.Servers = []*proc.Server{server}
+	return s.overHTTP("do-nothing HTTP server")
+}
+
+// StartNop starts a server that answers every request with the same body.
+func StartNop(e Env, body string) (*proc.Server, error) {
+	return proc.StartServer(e.Bench, "nop", "--body", body)
+}
+
+// overHTTP makes the stand's limiter one that asks its servers.
+func (s *Stand) overHTTP(name string) error {
+	var addrs []string
+	for _, server := range s.Servers {
+		addrs = append(addrs, server.Addr)
+	}
+	l, err := limiter.NewHTTP(name, addrs...)
+	if err != nil {
+		return err
+	}
+	s.OnClose(l.Close)
+	s.Limiter = l
+	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,7 +25,8 @@ type Rival struct {
 	Own bool
 	// MaxKeys bounds the keys that a run may use, where each takes very much memory; 0 is no bound.
 	MaxKeys int
-	start   func(ctx context.Context, e *Env) (*Stand, error)
+	// open starts what the limiter of a stand needs, which the stand closes also if this fails.
+	open func(ctx context.Context, e Env, s *Stand) error
 }
 
 // Stand is a rival that runs. It may be used from several goroutines at once.
@@ -35,10 +37,43 @@ type Stand struct {
 	// Redis is its own, and RDB a connection to it for questions; nil if it has none.
 	Redis *proc.Redis
 	RDB   *redis.Client
-	// Heap says that it keeps its counts in this process.
-	Heap  bool
+	// heap says that it keeps its counts in this process.
+	heap bool
+	// drain, if set, has what is in this process get to Redis.
+	drain func(context.Context) error
 	close []func() error
 }
+
+// Start starts the rival. Where the server lacks what it is made of, the error wraps
+// limiter.ErrNotAvailable.
+func (r Rival) Start(ctx context.Context, e Env) (*Stand, error) {
+	s := &Stand{}
+	if err := r.open(ctx, e, s); err != nil {
+		return nil, errors.Join(fmt.Errorf("start %s: %w", r.Name, err), s.Close())
+	}
+	return s, nil
+}
+
+// Redis is a stand without a limiter.
+func Redis() (*Stand, error) {
+	s := &Stand{}
+	return s, s.startRedis()
+}
+
+// startRedis starts a Redis for the stand and connects to it.
+func (s *Stand) startRedis() error {
+	server, err := proc.StartRedis()
+	if err != nil {
+		return err
+	}
+	s.Redis, s.RDB = server, limiter.Connect(server.Addr, 2)
+	s.OnClose(server.Stop)
+	s.OnClose(s.RDB.Close)
+	return nil
+}
+
+// OnClose has Close call what stops something.
+func (s *Stand) OnClose(stop func() error) { s.close = append(s.close, stop) }
 
 // Close stops everything, the last started first.
 func (s *Stand) Close() error {
@@ -50,78 +85,72 @@ func (s *Stand) Close() error {
 	return errors.Join(errs...)
 }
 
+// Drain waits until Redis has acknowledged everything, if there is something that it has not.
+func (s *Stand) Drain(ctx context.Context) error {
+	if s.drain != nil {
+		return s.drain(ctx)
+	}
+	if s.Redis == nil {
+		return nil
+	}
+	for _, server := range s.Servers {
+		if err := server.Await(ctx, "twotier_pending_buckets", func(v float64) bool { return v == 0 }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Env is what rivals are started with.
 type Env struct {
-	// Twotier and Nop are programs.
-	Twotier, Nop string
+	// Twotier and Bench are the programs, built by Build.
+	Twotier, Bench string
 	// Flush is twotier's flush interval; 0 is its default.
 	Flush time.Duration
 }
 
 // Build compiles the programs, from within the bench module's directory or one below it.
-func Build(ctx context.Context) (e *Env, remove func() error, err error) {
-	root, err := moduleRoot()
+func Build(ctx context.Context) (e Env, remove func() error, err error) {
+	mod, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
 	if err != nil {
-		return nil, nil, err
+		return e, nil, fmt.Errorf("build: %w", err)
 	}
-	e = &Env{}
-	remove = func() error {
-		return errors.Join(os.RemoveAll(filepath.Dir(e.Twotier)), os.RemoveAll(filepath.Dir(e.Nop)))
+	dir, err := os.MkdirTemp("", "bench-programs")
+	if err != nil {
+		return e, nil, fmt.Errorf("build: %w", err)
 	}
-	if e.Twotier, err = proc.Build(ctx, filepath.Dir(root), "./cmd/twotier"); err != nil {
-		return nil, nil, err
-	}
-	if e.Nop, err = proc.Build(ctx, root, "./cmd/nop"); err != nil {
-		return nil, nil, errors.Join(err, os.RemoveAll(filepath.Dir(e.Twotier)))
+	remove = func() error { return os.RemoveAll(dir) }
+	e = Env{Twotier: filepath.Join(dir, "twotier"), Bench: filepath.Join(dir, "bench")}
+	bench := filepath.Dir(strings.TrimSpace(string(mod)))
+	err = errors.Join(
+		build(ctx, filepath.Dir(bench), e.Twotier, "./cmd/twotier"),
+		build(ctx, bench, e.Bench, "./cmd/bench"),
+	)
+	if err != nil {
+		return e, nil, errors.Join(err, remove())
 	}
 	return e, remove, nil
 }
 
-// Main is proc.Main for a command that needs the programs: it compiles them first, and removes them in the end.
-func Main(fn func(ctx context.Context, e *Env) error) {
-	proc.Main(func(ctx context.Context) (err error) {
-		e, remove, err := Build(ctx)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, remove()) }()
-		return fn(ctx, e)
-	})
+func build(ctx context.Context, dir, to, pkg string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", to, pkg)
+	cmd.Dir = dir
+	if msg, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w: %s", pkg, err, msg)
+	}
+	return nil
 }
 
-// moduleRoot is the nearest directory above that has a go.mod.
-func moduleRoot() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", fmt.Errorf("module root: %w", err)
-	}
-	for ; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return dir, nil
-		}
-	}
-	return "", errors.New("module root: not within the bench module")
-}
-
-// Start starts the rival. Where the server lacks what it is made of, the error wraps limiter.ErrNotAvailable.
-func (r Rival) Start(ctx context.Context, e *Env) (*Stand, error) {
-	s, err := r.start(ctx, e)
-	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", r.Name, err)
-	}
-	return s, nil
-}
-
-// Select returns those of all whose names are in a list with commas; all for an empty one. A name may end in "*".
-func Select(all []Rival, list string) (some []Rival, err error) {
-	if list == "" {
+// Select returns those of all whose names are in a list; all for an empty one. A name may end in
+// "*".
+func Select(all []Rival, names []string) (some []Rival, err error) {
+	if len(names) == 0 {
 		return all, nil
 	}
-	for name := range strings.SplitSeq(list, ",") {
+	for _, name := range names {
 		before := len(some)
 		for _, r := range all {
-			prefix, any := strings.CutSuffix(name, "*")
-			if r.Name == name || any && strings.HasPrefix(r.Name, prefix) {
+			if ok, _ := filepath.Match(name, r.Name); ok {
 				some = append(some, r)
 			}
 		}

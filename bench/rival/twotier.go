@@ -2,7 +2,6 @@ package rival
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -15,12 +14,13 @@ import (
 	"twotier/syncer"
 )
 
-// twotiers is twotier as a library and as a server, in memory, over Redis, in pure-Redis mode, and as several nodes.
+// twotiers is twotier as a library and as a server, in memory, over Redis, in pure-Redis mode, and
+// as several nodes.
 func twotiers() []Rival {
 	return []Rival{
-		{Name: "twotier-lib-memory", start: libMemory},
-		{Name: "twotier-lib", start: libTwoTier},
-		{Name: "twotier-lib-redis-mode", start: libDirect},
+		{Name: "twotier-lib-memory", open: libMemory},
+		{Name: "twotier-lib", open: libTwoTier},
+		{Name: "twotier-lib-redis-mode", open: libDirect},
 		Twotier("twotier-memory", 1, Memory),
 		Twotier("twotier", 1, TwoTier),
 		Twotier("twotier-redis-mode", 1, PureRedis),
@@ -41,17 +41,17 @@ const (
 // memory is what a server may use for counts.
 const memory = "6GiB"
 
-// Twotier is a number of twotier servers that are one cluster, with further flags of `twotier serve`.
+// Twotier is a number of twotier servers that are one cluster, with further flags of `twotier
+// serve`.
 func Twotier(name string, nodes int, mode Mode, flags ...string) Rival {
-	return Rival{Name: name, start: func(ctx context.Context, e *Env) (*Stand, error) {
-		s := &Stand{}
+	return Rival{Name: name, open: func(ctx context.Context, e Env, s *Stand) error {
 		all := append([]string{"--max-memory", memory}, flags...)
 		if e.Flush > 0 {
 			all = append(all, "--flush-interval", e.Flush.String())
 		}
 		if mode != Memory {
-			if err := s.startRedis(ctx); err != nil {
-				return nil, err
+			if err := s.startRedis(); err != nil {
+				return err
 			}
 			all = append(all, "--redis", "redis://"+s.Redis.Addr)
 		}
@@ -59,35 +59,28 @@ func Twotier(name string, nodes int, mode Mode, flags ...string) Rival {
 			all = append(all, "--mode", "redis")
 		}
 		if err := s.startNodes(ctx, e, nodes, all); err != nil {
-			return nil, errors.Join(err, s.Close())
+			return err
 		}
-		var addrs []string
-		for _, server := range s.Servers {
-			addrs = append(addrs, server.Addr)
-		}
-		l := limiter.NewHTTP(name, addrs...)
-		s.close = append(s.close, l.Close)
-		s.Limiter = l
-		return s, nil
+		return s.overHTTP(name)
 	}}
 }
 
 // startNodes starts servers, each of which joins the first, and waits until all know of all.
-func (s *Stand) startNodes(ctx context.Context, e *Env, nodes int, flags []string) error {
+func (s *Stand) startNodes(ctx context.Context, e Env, nodes int, flags []string) error {
 	for i := range nodes {
-		own := append([]string{"--node", "n" + strconv.Itoa(i+1)}, flags...)
+		args := append([]string{"serve", "--listen", "127.0.0.1:0", "--node", "n" + strconv.Itoa(i+1)}, flags...)
 		if nodes > 1 {
-			own = append(own, "--gossip", "127.0.0.1:0")
+			args = append(args, "--gossip", "127.0.0.1:0")
 		}
 		if i > 0 {
-			own = append(own, "--join", s.Servers[0].Gossip)
+			args = append(args, "--join", s.Servers[0].Gossip)
 		}
-		server, err := proc.Serve(ctx, e.Twotier, own...)
+		server, err := proc.StartServer(e.Twotier, args...)
 		if err != nil {
 			return err
 		}
 		s.Servers = append(s.Servers, server)
-		s.close = append(s.close, server.Stop)
+		s.OnClose(server.Stop)
 	}
 	for _, server := range s.Servers {
 		if err := server.Await(ctx, "twotier_members", func(v float64) bool { return int(v) == nodes }); err != nil {
@@ -97,103 +90,97 @@ func (s *Stand) startNodes(ctx context.Context, e *Env, nodes int, flags []strin
 	return nil
 }
 
-// Drain waits until Redis has acknowledged everything, if there is something that it has not.
-func (s *Stand) Drain(ctx context.Context) error {
-	for _, server := range s.Servers {
-		err := server.Await(ctx, "twotier_pending_buckets", func(v float64) bool { return v == 0 })
-		if err != nil && s.Redis != nil {
-			return err
-		}
+func libMemory(ctx context.Context, e Env, s *Stand) error {
+	return s.openLibrary(ctx, e, "twotier library, in memory", embedded.New(embedded.Options{MaxMemory: 3 << 30}))
+}
+
+func libTwoTier(ctx context.Context, e Env, s *Stand) error {
+	if err := s.startRedis(); err != nil {
+		return err
 	}
-	if l, ok := s.Limiter.(*flusher); ok {
-		return l.counter.Flush(ctx)
+	store, err := s.OpenStore(ctx)
+	if err != nil {
+		return err
 	}
+	return s.openLibrary(ctx, e, "twotier library", store)
+}
+
+func (s *Stand) openLibrary(ctx context.Context, e Env, name string, store syncer.Store) error {
+	c, err := s.OpenCounter(ctx, syncer.Options{Store: store, MaxMemory: 6 << 30, FlushInterval: e.Flush})
+	if err != nil {
+		return err
+	}
+	s.Limiter, s.heap, s.drain = limiter.NewLibrary(name, c), true, c.Flush
 	return nil
 }
 
-// flusher is a library whose counts have to get to Redis.
-type flusher struct {
-	*limiter.Library
-	counter *syncer.Counter
-}
-
-func libMemory(ctx context.Context, e *Env) (*Stand, error) {
-	return openCounter(ctx, &Stand{Heap: true}, "twotier library, in memory",
-		syncer.Options{Store: embedded.New(embedded.Options{MaxMemory: 3 << 30}), FlushInterval: e.Flush})
-}
-
-func libTwoTier(ctx context.Context, e *Env) (*Stand, error) {
-	s := &Stand{Heap: true}
-	store, err := s.openStore(ctx)
+func libDirect(ctx context.Context, _ Env, s *Stand) error {
+	if err := s.startRedis(); err != nil {
+		return err
+	}
+	d, err := s.OpenDirect(ctx)
 	if err != nil {
-		return nil, errors.Join(err, s.Close())
+		return err
 	}
-	return openCounter(ctx, s, "twotier library", syncer.Options{Store: store, FlushInterval: e.Flush})
+	s.Limiter = limiter.NewLibrary("twotier library, Redis mode", d)
+	return nil
 }
 
-func openCounter(ctx context.Context, s *Stand, name string, opt syncer.Options) (*Stand, error) {
-	opt.MaxMemory = 6 << 30
-	c, err := syncer.New(opt)
+// OpenCounter opens a counter, which the stand closes.
+func (s *Stand) OpenCounter(ctx context.Context, o syncer.Options) (*syncer.Counter, error) {
+	c, err := syncer.New(o)
 	if err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
-	if err := c.Open(ctx); err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
-	s.close = append(s.close, func() error { return closeWithin(c.Close) })
-	s.Limiter = &flusher{limiter.NewLibrary(name, c), c}
-	return s, nil
-}
-
-// closeWithin gives a Close that flushes a bounded time.
-func closeWithin(closer func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	return closer(ctx)
-}
-
-// openStore starts a Redis and a store over it with the default ladder.
-func (s *Stand) openStore(ctx context.Context) (*redisstore.Store, error) {
-	if err := s.startRedis(ctx); err != nil {
 		return nil, err
 	}
-	return OpenStore(ctx, s, s.Redis.Addr)
+	if err := c.Open(ctx); err != nil {
+		return nil, err
+	}
+	s.onCloseWithin(c.Close)
+	return c, nil
 }
 
-// OpenStore opens a store over the Redis at addr, with the hash seed that is kept there, if one is;
-// the stand closes it.
-func OpenStore(ctx context.Context, s *Stand, addr string) (*redisstore.Store, error) {
+// onCloseWithin is OnClose of what flushes when it is closed, which gets a bounded time.
+func (s *Stand) onCloseWithin(stop func(context.Context) error) {
+	s.OnClose(func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		return stop(ctx)
+	})
+}
+
+// OpenStore opens a store over the stand's Redis with the default ladder and the hash seed that is
+// kept there, if one is; the stand closes it.
+func (s *Stand) OpenStore(ctx context.Context) (*redisstore.Store, error) {
 	ladder, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
 	if err != nil {
 		return nil, err
 	}
 	store, err := redisstore.New(redisstore.Options{
-		URL: "redis://" + addr, Placement: syncer.Placement{Partitions: syncer.DefaultPartitions}, AnySeed: true,
+		URL: "redis://" + s.Redis.Addr, Placement: syncer.Placement{Partitions: syncer.DefaultPartitions}, AnySeed: true,
 		Ladders: map[string]*leaparray.Ladder{syncer.DefaultNamespace: ladder},
 	})
 	if err != nil {
 		return nil, err
 	}
-	s.close = append(s.close, store.Close)
+	s.OnClose(store.Close)
 	return store, store.Probe(ctx)
 }
 
-func libDirect(ctx context.Context, _ *Env) (*Stand, error) {
-	s := &Stand{}
-	store, err := s.openStore(ctx)
+// OpenDirect opens what decides and reads in the stand's Redis; the stand closes it.
+func (s *Stand) OpenDirect(ctx context.Context) (*redisstore.Direct, error) {
+	store, err := s.OpenStore(ctx)
 	if err != nil {
-		return nil, errors.Join(err, s.Close())
+		return nil, err
 	}
 	d, err := redisstore.NewDirect(redisstore.DirectOptions{
 		Store: store, Now: func() int64 { return time.Now().UnixMilli() }, Writer: "bench",
 	})
 	if err != nil {
-		return nil, errors.Join(err, s.Close())
+		return nil, err
 	}
 	if err := d.Open(ctx); err != nil {
-		return nil, errors.Join(err, s.Close())
+		return nil, err
 	}
-	s.close = append(s.close, func() error { return closeWithin(d.Close) })
-	s.Limiter = limiter.NewLibrary("twotier library, Redis mode", d)
-	return s, nil
+	s.onCloseWithin(d.Close)
+	return d, nil
 }

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"twotier/bench/drive"
+	"twotier/bench/report"
+	"twotier/bench/rival"
+)
+
+// What Redis says it did must be what was asked of it.
+func TestWorkIsThatOfTheDecisions(t *testing.T) {
+	some, err := rival.Select(rival.All(), []string{"hash-lua", "redis-rate", "sentinel", "twotier-lib"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Compare{Duration: 100 * time.Millisecond, Rate: 500, Workers: 8, Batch: 20}
+	r := CompareResult{Workers: o.Workers, Batch: o.Batch, Rate: o.Rate}
+	for _, rv := range some {
+		for _, workload := range []string{"distinct", "diurnal"} {
+			row, err := o.row(t.Context(), rival.Env{}, rv, workload)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Log(row.progress())
+			r.Rows = append(r.Rows, *row)
+			scripts := row.Single.Usage.Redis.Scripts
+			switch {
+			case row.Single.Decisions == 0 || row.Single.Usage.Driver <= 0:
+				t.Errorf("%+v", row.Single)
+			case rv.Name == "hash-lua" && scripts != row.Single.Decisions:
+				t.Errorf("%d scripts for %d decisions", scripts, row.Single.Decisions)
+			case rv.Name == "redis-rate" && workload == "distinct" && scripts < 2*row.Single.Decisions:
+				t.Errorf("%d scripts for %d decisions by two rules", scripts, row.Single.Decisions)
+			case rv.Name == "sentinel" && row.Memory.Redis != 0, rv.Name == "twotier-lib" && row.Memory.Redis <= 0:
+				t.Errorf("%+v", row.Memory)
+			}
+		}
+	}
+	f := report.File[CompareResult]{Result: r}
+	text, err := f.Write(t.TempDir(), "compare", templates(), drive.Workloads())
+	if err != nil || strings.Count(text, "| hash, last n |") != 2*3+1 || strings.Contains(text, "%!") {
+		t.Error(err, text)
+	}
+}

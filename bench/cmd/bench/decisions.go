@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	"twotier/bench/drive"
+	"twotier/bench/limiter"
+	"twotier/bench/rival"
+	"twotier/internal/load"
+)
+
+// Decisions replays one trace through every limiter and judges each decision: how many events each
+// admits, how many it should not have admitted, and how many it refused too early. Those with a clock
+// of their own are judged live only.
+type Decisions struct {
+	Receivers int           `help:"Receivers, each of whom gets about 100 messages a day." default:"400"`
+	Seed      uint64        `help:"Of the traces." default:"1"`
+	Rivals    []string      `help:"Names, which may have a * in them." default:"twotier,twotier-redis-mode,twotier-lib,zset*,hash*,stream-lua,incr-lua,redis-rate,sentinel,gub*"`
+	Live      time.Duration `help:"Length of the live trace." default:"20s"`
+}
+
+// DecisionsResult is what is written.
+type DecisionsResult struct {
+	Seed      uint64  `json:"seed"`
+	Receivers int     `json:"receivers"`
+	Hours     float64 `json:"hours"`
+	// Messages are the tallies of the message-control day, the exact log's first.
+	Messages []*Tally `json:"messages"`
+	// Live are the tallies of the live trace, of those with a clock of their own, too.
+	Live []*Tally `json:"live"`
+	// Worked is the outcome of each worked example in the order of Messages.
+	Worked []Worked `json:"worked_examples"`
+	// Missing are the limiters that can't run here, and why.
+	Missing []string `json:"missing,omitempty"`
+}
+
+// Worked is one worked example with how many of its last tries each limiter admitted.
+type Worked struct {
+	Title    string `json:"title"`
+	Admitted []int  `json:"admitted"`
+}
+
+// margin is kept from a whole day: twotier takes events that are at most a day old, and a replay
+// takes a while.
+const margin = 10 * time.Minute
+
+// Run plays a day that has passed, the worked examples, and the live trace.
+func (o *Decisions) Run(ctx context.Context, b *bench) (err error) {
+	r := DecisionsResult{Seed: o.Seed, Receivers: o.Receivers, Hours: (24*time.Hour - margin).Hours()}
+	timed, all, stop, err := o.start(ctx, b, &r)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	now := time.Now() // To is in the past for the whole replay: a limiter may refuse what lies in the future
+	m := drive.Messages{
+		Seed: o.Seed, Receivers: o.Receivers, From: now.Add(margin - 24*time.Hour).UnixMilli(), To: now.UnixMilli(),
+	}
+	if err := r.play(ctx, timed, m.Events(), now); err != nil {
+		return err
+	}
+	if r.Live, err = playLive(ctx, all, o.Seed, o.Live); err != nil {
+		return err
+	}
+	return save(b, "decisions", nil, r)
+}
+
+// start starts the rivals, the judge first among all, and first among those that take the time of an
+// event as it is given.
+func (o *Decisions) start(ctx context.Context, b *bench, r *DecisionsResult) (timed, all []limiter.Limiter, stop func() error, err error) {
+	rivals, err1 := rival.Select(rival.All(), o.Rivals)
+	env, err2 := b.programs(ctx)
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, nil, nil, err
+	}
+	var stands rival.Stand
+	timed, all = []limiter.Limiter{&limiter.Exact{}}, []limiter.Limiter{&limiter.Exact{}}
+	for _, rv := range rivals {
+		s, err := rv.Start(ctx, env)
+		if errors.Is(err, limiter.ErrNotAvailable) {
+			r.Missing = append(r.Missing, err.Error())
+			continue
+		}
+		if err != nil {
+			return nil, nil, nil, errors.Join(err, stands.Close())
+		}
+		stands.OnClose(s.Close)
+		all = append(all, s.Limiter)
+		if !rv.Own {
+			timed = append(timed, s.Limiter)
+		}
+	}
+	return timed, all, stands.Close, nil
+}
+
+// play sends the trace and the examples through every limiter. Eleven o'clock is a full hour in the
+// recent past.
+func (r *DecisionsResult) play(ctx context.Context, all []limiter.Limiter, events []limiter.Call, now time.Time) error {
+	for _, l := range all {
+		t, err := replay(ctx, l, events)
+		if err != nil {
+			return err
+		}
+		r.Messages = append(r.Messages, t)
+		t.compare(r.Messages[0])
+	}
+	eleven := now.Truncate(time.Hour).Add(-2 * time.Hour).UnixMilli()
+	for i, e := range examples() {
+		w := Worked{Title: e.Title}
+		for _, l := range all {
+			n, err := e.run(ctx, l, "worked"+strconv.Itoa(i), eleven)
+			if err != nil {
+				return err
+			}
+			w.Admitted = append(w.Admitted, n)
+		}
+		r.Worked = append(r.Worked, w)
+	}
+	return nil
+}
+
+const (
+	liveKeys = 8
+	// liveGap is the mean time between the events of a key, burstEvery how many come by themselves
+	// before a burst does.
+	liveGap    = 120 * time.Millisecond
+	burstEvery = 30
+	burst      = 25
+)
+
+// liveTrace is a Poisson stream of each key, with bursts: times are after the beginning. Rules are
+// short, so that windows pass while one waits, and sub-windows as wide as any of up to a minute.
+func liveTrace(seed uint64, length time.Duration) (events []limiter.Call) {
+	rules := []limiter.Limit{{Window: 3_000, Max: 20}, {Window: 10_000, Max: 50}}
+	r := rand.New(rand.NewPCG(seed, liveKeys))
+	for at := time.Duration(0); at < length; at += time.Duration(r.ExpFloat64() * float64(liveGap/liveKeys)) {
+		n := 1
+		if r.IntN(burstEvery) == 0 {
+			n = burst
+		}
+		check := limiter.Check{Key: fmt.Sprint("live", r.IntN(liveKeys)), N: 1, Limits: rules}
+		for range n {
+			events = append(events, limiter.Call{TS: at.Milliseconds(), Checks: []limiter.Check{check}})
+		}
+	}
+	return events
+}
+
+// playLive plays one trace to all limiters at the same time, as it happens, so that those with a
+// clock of their own can be judged. A decision is judged at the time at which it was asked for.
+func playLive(ctx context.Context, all []limiter.Limiter, seed uint64, length time.Duration) ([]*Tally, error) {
+	events := liveTrace(seed, length)
+	start := time.Now()
+	tallies := make([]*Tally, len(all))
+	errs := make([]error, len(all))
+	var wg sync.WaitGroup
+	for i, l := range all {
+		tallies[i] = &Tally{Name: l.Name(), Events: len(events)}
+		wg.Go(func() { errs[i] = tallies[i].live(ctx, l, start, events) })
+	}
+	wg.Wait()
+	return tallies, errors.Join(errs...)
+}
+
+func (t *Tally) live(ctx context.Context, l limiter.Limiter, start time.Time, events []limiter.Call) error {
+	var own limiter.Exact
+	for _, e := range events {
+		if err := load.Sleep(ctx, time.Until(start.Add(time.Duration(e.TS)*time.Millisecond))); err != nil {
+			return err
+		}
+		e.TS = time.Now().UnixMilli()
+		allowed, err := l.AcquireAll(ctx, e.Checks, e.TS)
+		if err != nil {
+			return fmt.Errorf("live: %w", err)
+		}
+		t.judge(&own, e, allowed)
+	}
+	return nil
+}

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+)
+
+func (f *findings) httpGoals() []Goal {
+	add := Goal{Goal: "HTTP add at least 90 % of the do-nothing server", Want: 0.9, Least: true,
+		Bound: "the more keys, the more of an add waits for memory; with Redis, flushing takes its share of the same cores"}
+	batch := Goal{Goal: "batches of at least 4,000,000 adds/s", Want: 4e6, Least: true,
+		Bound: "waiting for the memory of keys that are not in the processor's cache; what is flushed"}
+	if f.http != nil {
+		for _, c := range f.http.Result.Comparisons {
+			add.add(fmt.Sprintf("%s, %s, %d keys", c.Generator, c.Store, c.Space), c.Rate().Median)
+		}
+		for _, b := range f.http.Result.Batches {
+			batch.add(fmt.Sprintf("%s, %d keys", b.Store, b.Space), b.Millions().Median*1e6)
+		}
+	}
+	return []Goal{add, batch}
+}
+
+// compareGoals compares over the same Redis: like with like, and what one gets in the best way
+// against what one had.
+func (f *findings) compareGoals() []Goal {
+	zipf := Goal{Goal: "at Zipf at least 10x the decisions of the Hash-in-Lua limiter", Want: 10, Least: true}
+	distinct := Goal{Goal: "with all keys distinct at least 4x", Want: 4, Least: true}
+	commands := Goal{Goal: "at Zipf at least 50x fewer Redis commands per decision", Want: 50, Least: true,
+		Bound: "every changed bucket of a key is one command for each flush: the faster the stream, the more events share it; " +
+			"decisions on keys that come back from Redis read"}
+	pure := Goal{Goal: "pure-Redis mode at least 2x the Lua limiter called one by one", Want: 2, Least: true}
+	if f.compare != nil {
+		c := f.compare.Result
+		zipf.speedup(c, "zipf")
+		distinct.speedup(c, "distinct")
+		commands.spared(c)
+		pure.pure(c)
+	}
+	return []Goal{zipf, distinct, commands, pure}
+}
+
+// speedup compares rates that can be kept up: until Redis has everything.
+func (g *Goal) speedup(c CompareResult, workload string) {
+	lua := c.Row(workload, "hash-lua")
+	if lua == nil {
+		return
+	}
+	for _, name := range []string{"twotier", "twotier-lib"} {
+		r := c.Row(workload, name)
+		if r == nil || r.Batched == nil || lua.Batched == nil {
+			continue
+		}
+		g.add(r.Title+", both one by one", ratio(r.Single.Lasting(), lua.Single.Lasting()))
+		g.add(r.Title+", both batched", ratio(r.Batched.Lasting(), lua.Batched.Lasting()))
+		g.add(r.Title+" batched, Lua one by one", ratio(r.Batched.Lasting(), lua.Single.Lasting()))
+		g.Bound += r.Title + ", one by one: " + share(r.Single) + "; batched: " + share(r.Batched) + ". "
+	}
+	if nop := c.Row(workload, "nothing"); nop != nil {
+		g.Bound += fmt.Sprintf("A server that does nothing answers %.1f times as many single requests as the Lua limiter, with the "+
+			"same caller on the same cores: over HTTP one by one there is no more to be had.",
+			ratio(nop.Single.Lasting(), lua.Single.Lasting()))
+	}
+}
+
+// spared compares what is asked of Redis.
+func (g *Goal) spared(c CompareResult) {
+	lua := c.Row("zipf", "hash-lua")
+	for _, name := range []string{"twotier", "twotier-lib", "twotier-3"} {
+		if r := c.Row("zipf", name); r != nil && r.Batched != nil && lua != nil {
+			g.add(r.Title+", all commands", ratio(lua.Single.Commands(), r.Batched.Commands()))
+			g.add(r.Title+", script calls", ratio(lua.Single.Scripts(), r.Batched.Scripts()))
+		}
+	}
+}
+
+// pure compares what decides in Redis alone.
+func (g *Goal) pure(c CompareResult) {
+	for _, workload := range []string{"zipf", "distinct"} {
+		lua := c.Row(workload, "hash-lua-whole")
+		for _, name := range []string{"twotier-redis-mode", "twotier-lib-redis-mode"} {
+			if r := c.Row(workload, name); r != nil && lua != nil {
+				g.add(r.Title+", one by one, "+workload, ratio(r.Single.Lasting(), lua.Single.Lasting()))
+				g.add(r.Title+", batched, "+workload, ratio(r.Batched.Lasting(), lua.Single.Lasting()))
+				g.Bound = share(r.Single)
+			}
+		}
+	}
+}
+
+// share says where the processor time went.
+func share(r *Run) string {
+	u := r.Usage
+	all := u.Driver + u.Service + u.Redis.CPU
+	if all == 0 {
+		return ""
+	}
+	return fmt.Sprintf("processor time is %.0f %% the caller's, %.0f %% the service's, %.0f %% Redis's",
+		100*u.Driver/all, 100*u.Service/all, 100*u.Redis.CPU/all)
+}
+
+func ratio(a, b float64) float64 {
+	if b == 0 {
+		return 0
+	}
+	return a / b
+}
+
+func (f *findings) memoryGoals() []Goal {
+	g := Goal{Goal: "at most 150 bytes for a cold key in memory", Want: 150,
+		Bound: "resident: the room that a growing table and garbage collection need; the rest is names, buckets and the index"}
+	if f.memory != nil {
+		for _, r := range f.memory.Result.Rows {
+			if r.Way == "twotier" && r.Shape == "1 event" {
+				g.add("counted by the server", r.Counted)
+				g.add("resident", r.Resident)
+			}
+		}
+		p := f.memory.Result.Pauses
+		g.add(fmt.Sprintf("a library's process at %d keys", p.Keys), p.BytesPerKey)
+	}
+	return []Goal{g}
+}
+
+func (f *findings) growthGoals() []Goal {
+	g := Goal{Goal: "cost of an operation flat within 2x from 10,000 to 10,000,000 keys", Want: 2,
+		Bound: "ten thousand keys fit into the processor's cache, ten million don't: each operation waits for memory a few times"}
+	if f.growth == nil || len(f.growth.Result.Keys) < 2 {
+		return []Goal{g}
+	}
+	keys := f.growth.Result.Keys
+	for _, s := range []struct {
+		of   string
+		cost func(KeysPoint) float64
+	}{
+		{"add", func(p KeysPoint) float64 { return p.Add }},
+		{"acquire", func(p KeysPoint) float64 { return p.Acquire }},
+		{"server, batched adds", func(p KeysPoint) float64 { return p.Server }},
+	} {
+		all := spread(keys, s.cost)
+		g.add(fmt.Sprintf("%s, %d to %d keys", s.of, keys[0].Keys, keys[len(keys)-1].Keys), ratio(all.Most, all.Least))
+	}
+	return []Goal{g}
+}
+
+func (f *findings) messageGoals() []Goal {
+	rate := Goal{Goal: "message control: 100,000 a second with p99 under 5 ms", Want: 100_000, Least: true}
+	mean := Goal{Goal: "message control at 100,000 a second: mean latency under 50 ms", Want: 50}
+	if f.messages != nil {
+		for _, s := range f.messages.Result.Searches {
+			if s.Name != "twotier" && s.Name != "twotier-lib" {
+				continue
+			}
+			of := fmt.Sprintf("%s, %d a call", s.Title, s.Batch)
+			rate.add(of, s.Highest)
+			mean.add(of, s.AtTarget.Latency.Mean/1e3)
+			rate.Bound = share(&Run{Usage: s.Usage}) + "; nearly every message writes two keys that Redis does not have yet"
+			mean.Bound = rate.Bound
+		}
+	}
+	return []Goal{rate, mean}
+}
+
+func (f *findings) lossGoals() (goals []Goal) {
+	if f.loss == nil {
+		return nil
+	}
+	for _, k := range f.loss.Result.Kills {
+		// What is on its way to Redis when the process is killed comes on top of the interval.
+		g := Goal{Goal: "kill -9, " + k.Setting + ": lost, in ms of the stream", Want: k.BoundMS * 1.25, Bound: "the flush interval"}
+		i := slices.IndexFunc(goals, func(o Goal) bool { return o.Goal == g.Goal })
+		if i < 0 {
+			g.note("lost", k.LostMS)
+			goals = append(goals, g)
+			continue
+		}
+		goals[i].note("again", k.LostMS)
+	}
+	return goals
+}

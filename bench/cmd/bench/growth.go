@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"slices"
+	"time"
+
+	"twotier/bench/drive"
+	"twotier/bench/limiter"
+	"twotier/bench/rival"
+)
+
+// Growth measures how costs grow: from ten thousand to ten million keys, from one rule to four, from
+// one node to five.
+type Growth struct {
+	Parts    []string      `help:"What to measure." default:"cold,keys,rules,nodes"`
+	MaxKeys  int           `help:"Most keys, ten thousand times a power of ten." default:"10000000"`
+	Nodes    int           `help:"Most nodes." default:"5"`
+	Duration time.Duration `help:"Of one measurement." default:"2s"`
+}
+
+// GrowthResult is what is written.
+type GrowthResult struct {
+	Cold  *ColdPoint    `json:"cold,omitempty"`
+	Keys  []KeysPoint   `json:"keys"`
+	Rules []GrowthPoint `json:"rules"`
+	Nodes []GrowthPoint `json:"nodes"`
+}
+
+// GrowthPoint is a closed loop at one point of a scale.
+type GrowthPoint struct {
+	Name     string  `json:"name"`
+	Workload string  `json:"workload"`
+	Rules    float64 `json:"rules"`
+	Nodes    float64 `json:"nodes"`
+	// Single and Batched are decisions per second; Batched is 0 where there is no such call.
+	Single  float64 `json:"single_per_second"`
+	Batched float64 `json:"batched_per_second"`
+	// Usage is that of the batched loop, or of the single one, and Decisions how many it made.
+	Usage     rival.Usage `json:"usage"`
+	Decisions int64       `json:"decisions"`
+}
+
+// Of is the point as a run.
+func (p GrowthPoint) Of() *Run {
+	return &Run{Result: drive.Result{Decisions: p.Decisions}, Usage: p.Usage}
+}
+
+// Run measures the parts that are asked for.
+func (o *Growth) Run(ctx context.Context, b *bench) error {
+	env, err := b.programs(ctx)
+	if err != nil {
+		return err
+	}
+	var r GrowthResult
+	for _, part := range []struct {
+		name string
+		run  func() error
+	}{
+		{"cold", func() error { return r.cold(ctx) }},
+		{"keys", func() error { return r.keys(ctx, env, o) }},
+		{"rules", func() error { return r.rules(ctx, env, o) }},
+		{"nodes", func() error { return r.nodes(ctx, env, o) }},
+	} {
+		if !slices.Contains(o.Parts, part.name) {
+			continue
+		}
+		if err := part.run(); err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
+		}
+	}
+	return save(b, "growth", o, r)
+}
+
+// rules adds one rule after the other.
+func (r *GrowthResult) rules(ctx context.Context, env rival.Env, o *Growth) error {
+	names := []string{"zset-lua", "hash-lua", "redis-rate", "twotier-lib", "twotier", "twotier-redis-mode"}
+	some, err := rival.Select(rival.All(), names)
+	if err != nil {
+		return err
+	}
+	four := append(drive.Rules(), limiter.Limit{Window: 86_400_000, Max: 200}, limiter.Limit{Window: 600_000, Max: 30})
+	for n := range four {
+		for _, rv := range some {
+			p, err := o.point(ctx, env, rv, drive.Options{Workload: "zipf", Rules: four[:n+1]})
+			if err != nil {
+				return err
+			}
+			p.Rules, p.Nodes = float64(n+1), 1
+			r.Rules = append(r.Rules, p)
+		}
+	}
+	return nil
+}
+
+// nodes adds one node after the other.
+func (r *GrowthResult) nodes(ctx context.Context, env rival.Env, o *Growth) error {
+	for _, workload := range []string{"zipf", "messages"} {
+		for n := 1; n <= o.Nodes; n++ {
+			p, err := o.point(ctx, env, rival.Twotier("twotier", n, rival.TwoTier), drive.Options{Workload: workload})
+			if err != nil {
+				return err
+			}
+			p.Nodes = float64(n)
+			r.Nodes = append(r.Nodes, p)
+		}
+	}
+	return nil
+}
+
+// point runs a closed loop of single decisions and one of batches.
+func (o *Growth) point(ctx context.Context, env rival.Env, rv rival.Rival, d drive.Options) (p GrowthPoint, err error) {
+	s, err := rv.Start(ctx, env)
+	if err != nil {
+		return p, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	d.Duration = o.Duration
+	single, err := measure(ctx, s, d)
+	if err != nil {
+		return p, fmt.Errorf("%s: %w", rv.Name, err)
+	}
+	p = GrowthPoint{Name: rv.Name, Workload: d.Workload, Single: single.PerSecond}
+	many, err := batched(ctx, s, d, 200)
+	if err != nil {
+		return p, fmt.Errorf("%s: %w", rv.Name, err)
+	}
+	if many != nil {
+		p.Batched, single = many.PerSecond, many
+	}
+	p.Usage, p.Decisions = single.Usage, single.Decisions
+	log.Printf("%-20s %s, %d rules: %8.0f/s, in batches %8.0f/s", p.Name, d.Workload, len(d.Rules), p.Single, p.Batched)
+	return p, nil
+}

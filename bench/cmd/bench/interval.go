@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"slices"
+	"time"
+
+	"twotier/bench/drive"
+	"twotier/bench/rival"
+	"twotier/internal/load"
+)
+
+// Interval measures what the flush interval trades: the work that is left to Redis, how old Redis's
+// counts and those of another counter are, and how far two counters that share a key can overshoot
+// its limit. It also sends a steady stream of distinct keys, the worst case for a counter that flushes
+// in batches: what Redis has not acknowledged must stay bounded.
+type Interval struct {
+	Intervals []time.Duration `help:"Flush intervals." default:"10ms,50ms,200ms,1s"`
+	Rate      float64         `help:"Decisions per second, and adds of the steady stream." default:"50000"`
+	Duration  time.Duration   `help:"Of the load at each interval." default:"5s"`
+	Steady    time.Duration   `help:"Length of the stream of distinct keys." default:"20s"`
+	Samples   int             `help:"Adds whose way to Redis is timed at each interval." default:"40"`
+}
+
+// IntervalResult is what is written.
+type IntervalResult struct {
+	Points []IntervalPoint `json:"points"`
+	Steady Steady          `json:"steady"`
+}
+
+// IntervalPoint is one flush interval.
+type IntervalPoint struct {
+	MS float64 `json:"interval_ms"`
+	// Load is decisions on a Zipf workload at a fixed rate in batches, Usage what it took until Redis had
+	// everything.
+	Load  drive.Result `json:"load"`
+	Usage rival.Usage  `json:"usage"`
+	// Redis and Other are how long it took until an add was seen in Redis and by another counter that
+	// shares the key, in milliseconds.
+	Redis Staleness `json:"redis_staleness_ms"`
+	Other Staleness `json:"other_staleness_ms"`
+	// Overshoot is what two counters that share a key admitted above its limit.
+	Overshoot int64 `json:"overshoot"`
+}
+
+// Staleness is a distribution in milliseconds.
+type Staleness struct {
+	Median float64 `json:"median"`
+	P90    float64 `json:"p90"`
+	Max    float64 `json:"max"`
+}
+
+func staleness(of []time.Duration) Staleness {
+	slices.Sort(of)
+	at := func(q float64) float64 {
+		return float64(of[int(q*float64(len(of)-1))]) / float64(time.Millisecond)
+	}
+	return Staleness{at(0.5), at(0.9), at(1)}
+}
+
+// Of is the point as a run.
+func (p IntervalPoint) Of() *Run { return &Run{Result: p.Load, Usage: p.Usage} }
+
+// Run measures each interval and the stream.
+func (o *Interval) Run(ctx context.Context, b *bench) error {
+	env, err := b.programs(ctx)
+	if err != nil {
+		return err
+	}
+	var r IntervalResult
+	for _, interval := range o.Intervals {
+		p, err := o.point(ctx, env, interval)
+		if err != nil {
+			return fmt.Errorf("flush interval %v: %w", interval, err)
+		}
+		log.Printf("flush interval %v: %.3f commands for each decision; in Redis after %.1f ms, seen elsewhere after %.1f ms; overshoot %d",
+			interval, p.Of().Commands(), p.Redis.Median, p.Other.Median, p.Overshoot)
+		r.Points = append(r.Points, *p)
+	}
+	if r.Steady, err = o.steady(ctx, env); err != nil {
+		return err
+	}
+	if err := save(b, "interval", o, r); err != nil {
+		return err
+	}
+	if !r.Steady.Bounded {
+		return fmt.Errorf("%d buckets were pending, more than the bound of %d", r.Steady.MaxPending, r.Steady.Bound)
+	}
+	return nil
+}
+
+func (o *Interval) point(ctx context.Context, env rival.Env, interval time.Duration) (p *IntervalPoint, err error) {
+	env.Flush = interval
+	run, err := o.load(ctx, env)
+	if err != nil {
+		return nil, err
+	}
+	p = &IntervalPoint{MS: float64(interval) / float64(time.Millisecond), Load: run.Result, Usage: run.Usage}
+	pr, err := startPair(ctx, interval)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, pr.stand.Close()) }()
+	if p.Redis, p.Other, err = pr.staleness(ctx, o.Samples); err != nil {
+		return nil, err
+	}
+	p.Overshoot, err = pr.overshoot(ctx)
+	return p, err
+}
+
+// load sends decisions to a server at a fixed rate.
+func (o *Interval) load(ctx context.Context, env rival.Env) (r *Run, err error) {
+	s, err := rival.Twotier("twotier", 1, rival.TwoTier).Start(ctx, env)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	return measure(ctx, s, drive.Options{Workload: "zipf", Batch: 100, Workers: 8, Rate: o.Rate, Duration: o.Duration})
+}
+
+// Steady is what the stream of distinct keys did.
+type Steady struct {
+	Load   Stream          `json:"load"`
+	Usage  rival.Usage     `json:"usage"`
+	Memory rival.Footprint `json:"memory"`
+	// Pending is twotier_pending_buckets, once a second.
+	Pending     []int64 `json:"pending_buckets"`
+	MeanPending int64   `json:"mean_pending_buckets"`
+	MaxPending  int64   `json:"max_pending_buckets"`
+	// Bound is what five seconds of the stream come to. Bounded says that Pending stayed below.
+	Bound   int64 `json:"bound"`
+	Bounded bool  `json:"bounded"`
+	// Drained is the time in seconds from the last add until nothing was pending.
+	Drained float64 `json:"drained_seconds"`
+}
+
+// Stream is what came of adds at a rate.
+type Stream struct {
+	load.Timing
+	Operations int64   `json:"operations"`
+	PerSecond  float64 `json:"operations_per_second"`
+}
+
+// bucketsPerEvent is the number of levels of the default ladder.
+const bucketsPerEvent = 3
+
+// steady sends a stream of adds, each to a key of its own, through twotier into a Redis.
+func (o *Interval) steady(ctx context.Context, env rival.Env) (d Steady, err error) {
+	s, err := rival.Twotier("twotier", 1, rival.TwoTier).Start(ctx, env)
+	if err != nil {
+		return d, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	before, err1 := s.Usage(ctx)
+	empty, err2 := s.Footprint(ctx)
+	r, err := load.Run(ctx, load.Options{
+		URL: "http://" + s.Servers[0].Addr, Op: "batch", Batch: 500, Dist: "distinct", Connections: 8,
+		Rate: o.Rate, Duration: o.Steady, Progress: func(load.Progress) {
+			if v, err := s.Servers[0].Metric(ctx, "twotier_pending_buckets"); err == nil {
+				d.Pending = append(d.Pending, int64(v))
+			}
+		},
+	})
+	if err := errors.Join(err, err1, err2); err != nil || len(r.Errors) > 0 {
+		return d, fmt.Errorf("steady: %w; failed: %v", err, r.Errors)
+	}
+	d.Load = Stream{load.Timing{Seconds: r.Seconds, Calls: r.Requests, Latency: r.Latency}, r.Operations, r.OpsPerSecond}
+	last := time.Now()
+	if err := s.Drain(ctx); err != nil {
+		return d, err
+	}
+	d.Drained = time.Since(last).Seconds()
+	d.bound(5 * o.Rate * bucketsPerEvent)
+	after, err1 := s.Usage(ctx)
+	full, err2 := s.Footprint(ctx)
+	keys, err3 := s.RDB.DBSize(ctx).Result()
+	d.Usage, d.Memory = after.Since(before), full.Since(empty)
+	if d.Memory.Keys = d.Load.Operations; keys < d.Memory.Keys {
+		return d, fmt.Errorf("%d adds to distinct keys, but Redis has %d keys", d.Memory.Keys, keys)
+	}
+	return d, errors.Join(err1, err2, err3)
+}
+
+// bound sums up what was pending.
+func (d *Steady) bound(most float64) {
+	for _, n := range d.Pending {
+		d.MaxPending = max(d.MaxPending, n)
+		d.MeanPending += n / int64(len(d.Pending))
+	}
+	d.Bound = int64(most)
+	d.Bounded = d.MaxPending <= d.Bound
+}
+
+// Per is a figure of the steady stream for each add.
+func (d Steady) Per(v float64) float64 { return v / float64(max(d.Load.Operations, 1)) }

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"twotier/bench/limiter"
+)
+
+// Tally is what one limiter did with a trace, judged by an exact log of what that limiter itself had
+// admitted: a wrong decision is not held against it twice.
+type Tally struct {
+	Name     string `json:"name"`
+	Events   int    `json:"events"`
+	Admitted int    `json:"admitted"`
+	// Over counts events that were admitted though a true window of theirs was full; WorstExcess is the
+	// most that a true window ever held above its limit.
+	Over        int   `json:"over_admitted"`
+	WorstExcess int64 `json:"worst_excess"`
+	// Early counts events that were refused though all their true windows had room.
+	Early int `json:"refused_early"`
+	// OverBeyond and EarlyBeyond count those that one width of the sub-windows doesn't explain: windows
+	// shorter (longer) by a width would have decided otherwise, too.
+	OverBeyond  int `json:"over_admitted_beyond_one_width"`
+	EarlyBeyond int `json:"refused_early_beyond_one_width"`
+	// Differs counts decisions that are not those of the exact log given the same trace; one early
+	// difference makes later ones.
+	Differs int `json:"differs_from_exact"`
+
+	decisions []bool
+}
+
+// replay sends events one after the other and judges each decision.
+func replay(ctx context.Context, l limiter.Limiter, events []limiter.Call) (*Tally, error) {
+	t := &Tally{Name: l.Name(), Events: len(events)}
+	var own limiter.Exact
+	for i, e := range events {
+		allowed, err := l.AcquireAll(ctx, e.Checks, e.TS)
+		if err != nil {
+			return nil, fmt.Errorf("event %d of %d: %w", i, len(events), err)
+		}
+		t.judge(&own, e, allowed)
+	}
+	return t, nil
+}
+
+// judge compares one decision with what the limiter had admitted before, and then notes it there.
+func (t *Tally) judge(own *limiter.Exact, e limiter.Call, allowed bool) {
+	t.decisions = append(t.decisions, allowed)
+	excess := worst(own, e, 0)
+	switch {
+	case allowed && excess > 0:
+		t.Over++
+		t.WorstExcess = max(t.WorstExcess, excess)
+		if worst(own, e, -1) > 0 {
+			t.OverBeyond++
+		}
+	case !allowed && excess <= 0:
+		t.Early++
+		if worst(own, e, +1) <= 0 {
+			t.EarlyBeyond++
+		}
+	}
+	if allowed {
+		t.Admitted++
+		own.Record(e.Checks, e.TS)
+	}
+}
+
+// worst is the most by which a rule of e would be exceeded if e were admitted, with windows longer
+// than they are by a number of sub-windows.
+func worst(own *limiter.Exact, e limiter.Call, widths int64) int64 {
+	most := int64(-1 << 62)
+	for _, c := range e.Checks {
+		for _, l := range c.Limits {
+			window := l.Window + widths*limiter.Width(l.Window)
+			most = max(most, own.Held(c.Key, window, e.TS)+c.N-l.Max)
+		}
+	}
+	return most
+}
+
+// compare counts how many decisions differ from those of the exact log.
+func (t *Tally) compare(exact *Tally) {
+	for i, d := range t.decisions {
+		if d != exact.decisions[i] {
+			t.Differs++
+		}
+	}
+}
+
+// Example is a story small enough to be checked by hand: at most 10 in any 5 minutes.
+type Example struct {
+	Title string
+	Steps []Step
+}
+
+// Step is a number of tries at a time after eleven.
+type Step struct {
+	Minute, Second int64
+	Tries          int
+}
+
+func examples() []Example {
+	return []Example{
+		{"1 at 11:01:00, 8 at 11:05:00; of 8 tries at 11:06:00", []Step{{1, 0, 1}, {5, 0, 8}, {6, 0, 8}}},
+		{"1 at 11:01:30, 8 at 11:05:00; of 8 tries at 11:06:00", []Step{{1, 30, 1}, {5, 0, 8}, {6, 0, 8}}},
+		{"1 at 11:01:10, 8 at 11:05:00; of 8 tries at 11:06:40", []Step{{1, 10, 1}, {5, 0, 8}, {6, 40, 8}}},
+		{"10 at 11:04:50; of 10 tries at 11:05:10", []Step{{4, 50, 10}, {5, 10, 10}}},
+	}
+}
+
+// run plays an example and returns how many tries of the last step were admitted. Eleven is the time
+// of eleven o'clock in unix milliseconds.
+func (e Example) run(ctx context.Context, l limiter.Limiter, key string, eleven int64) (admitted int, err error) {
+	check := []limiter.Check{{Key: key, N: 1, Limits: []limiter.Limit{{Window: 5 * 60_000, Max: 10}}}}
+	for _, s := range e.Steps {
+		admitted = 0
+		for range s.Tries {
+			ok, err := l.AcquireAll(ctx, check, eleven+(s.Minute*60+s.Second)*1000)
+			if err != nil {
+				return 0, fmt.Errorf("example %q: %w", e.Title, err)
+			}
+			if ok {
+				admitted++
+			}
+		}
+	}
+	return admitted, nil
+}

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"twotier/bench/rival"
+	"twotier/internal/load"
+	"twotier/syncer"
+)
+
+// Loss kills a server while adds come in, under every setting that a user can choose.
+type Loss struct {
+	Rate   float64       `help:"Adds per second." default:"20000"`
+	Before time.Duration `help:"Time until the server is killed." default:"2s"`
+	Rounds int           `help:"Kills of each setting." default:"3"`
+}
+
+// LossResult is what is written.
+type LossResult struct {
+	Kills []Kill `json:"kills"`
+}
+
+// Kill is what one kill has cost.
+type Kill struct {
+	Setting string `json:"setting"`
+	// Acknowledged adds were answered well, Stored are in Redis afterwards: more than were acknowledged,
+	// if some were stored whose answer did not arrive. Lost are the others.
+	Acknowledged int64 `json:"acknowledged"`
+	Stored       int64 `json:"stored"`
+	Lost         int64 `json:"lost"`
+	// LostMS is Lost as a time of the stream, BoundMS what the setting promises.
+	LostMS  float64 `json:"lost_ms"`
+	BoundMS float64 `json:"bound_ms"`
+}
+
+type setting struct {
+	name            string
+	interval, bound time.Duration
+	flags           []string
+}
+
+// settings are what a user can choose. An interval is jittered by a tenth; what is on its way to
+// Redis when the process is killed comes on top.
+func settings() (all []setting) {
+	for _, d := range []time.Duration{10 * time.Millisecond, 200 * time.Millisecond, time.Second} {
+		all = append(all, setting{fmt.Sprintf("two-tier, ack=memory, flush %v", d), d, d, []string{"--ack", "memory"}})
+	}
+	return append(all, setting{"two-tier, ack=redis", 200 * time.Millisecond, 0, []string{"--ack", "redis"}},
+		setting{"redis mode", 0, 0, []string{"--mode", "redis"}})
+}
+
+// Run kills a server of each setting a few times.
+func (o *Loss) Run(ctx context.Context, b *bench) error {
+	env, err := b.programs(ctx)
+	if err != nil {
+		return err
+	}
+	var r LossResult
+	for _, s := range settings() {
+		for range o.Rounds {
+			k, err := o.kill(ctx, env, s)
+			if err != nil {
+				return fmt.Errorf("%s: %w", s.name, err)
+			}
+			log.Printf("%-34s %d acknowledged, %d stored, %d lost", k.Setting, k.Acknowledged, k.Stored, k.Lost)
+			r.Kills = append(r.Kills, k)
+		}
+	}
+	return save(b, "loss", o, r)
+}
+
+const lossKeys = 500
+
+// kill sends adds and kills the server while they come in.
+func (o *Loss) kill(ctx context.Context, env rival.Env, set setting) (k Kill, err error) {
+	env.Flush = set.interval
+	s, err := rival.Twotier("twotier", 1, rival.TwoTier, set.flags...).Start(ctx, env)
+	if err != nil {
+		return k, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	defer time.AfterFunc(o.Before, s.Servers[0].Kill).Stop()
+	r, err := load.Run(ctx, load.Options{
+		URL: "http://" + s.Servers[0].Addr, Op: "batch", Batch: 20, Keys: lossKeys, Connections: 16, Rate: o.Rate,
+		Duration: o.Before + 2*time.Second,
+	})
+	if err != nil {
+		return k, err
+	}
+	if len(r.Errors) == 0 {
+		return k, errors.New("the server survived")
+	}
+	k = Kill{Setting: set.name, Acknowledged: r.Operations, BoundMS: float64(set.bound.Milliseconds())}
+	if k.Stored, err = stored(ctx, s); err != nil {
+		return k, err
+	}
+	k.Lost = max(k.Acknowledged-k.Stored, 0)
+	k.LostMS = float64(k.Lost) / o.Rate * 1e3
+	return k, nil
+}
+
+// stored asks Redis for the sum of all keys of load.Run.
+func stored(ctx context.Context, s *rival.Stand) (sum int64, err error) {
+	d, err := s.OpenDirect(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for key := range lossKeys {
+		n, err := held(ctx, d, fmt.Sprint("bench:", key))
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return sum, nil
+}
+
+// doer is a counter or what reads in Redis.
+type doer interface {
+	Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error
+}
+
+const hour = int64(3_600_000)
+
+// held is what a key holds within an hour.
+func held(ctx context.Context, d doer, key string) (int64, error) {
+	check := syncer.Check{Key: []byte(key), N: 1, Limits: []syncer.Limit{{Window: hour}}}
+	var res syncer.Result
+	if err := d.Do(ctx, &syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{check}}, &res); err != nil {
+		return 0, fmt.Errorf("count: %w", err)
+	}
+	return res.Checks[0].Limits[0].Hi, nil
+}
+
+// add adds n to a key.
+func add(ctx context.Context, d doer, key string, n int64) error {
+	var res syncer.Result
+	return d.Do(ctx, &syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{{Key: []byte(key), N: n}}}, &res)
+}

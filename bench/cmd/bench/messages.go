@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"strings"
+	"time"
+
+	"twotier/bench/drive"
+	"twotier/bench/limiter"
+	"twotier/bench/rival"
+)
+
+// Messages runs the message-control scenario: every message must hold to four rules at once, two of
+// its receiver and two of its receiver and content; receivers are drawn evenly from ten million;
+// messages come in an open loop. It searches for the highest rate at which the 99th percentile of the
+// latency, from when a message was due, stays below a bound, and then holds a target rate for longer.
+type Messages struct {
+	Rivals   []string      `help:"Names, which may have a * in them." default:"hash-lua,gubernator-1,twotier-lib,twotier"`
+	Users    uint64        `help:"Receivers to draw from." default:"10000000"`
+	Probe    time.Duration `help:"Length of one step of the search." default:"4s"`
+	Hold     time.Duration `help:"Length of the run at the rate that was found; a quarter for what is not twotier." default:"60s"`
+	AtTarget time.Duration `help:"Length of the run at the target; a quarter for what is not twotier." default:"60s"`
+	Target   float64       `help:"Messages per second that the scenario asks for." default:"100000"`
+	Bound    time.Duration `help:"Of the 99th percentile." default:"5ms"`
+	Workers  int           `help:"Calls under way at a time." default:"128"`
+	Batch    int           `help:"Messages of a call, where there are such calls, beside one of each." default:"50"`
+}
+
+// MessagesResult is what is written.
+type MessagesResult struct {
+	Users    uint64    `json:"users"`
+	BoundMS  float64   `json:"p99_bound_ms"`
+	Target   float64   `json:"target_per_second"`
+	Searches []*Search `json:"searches"`
+}
+
+// Search is what was found for one limiter.
+type Search struct {
+	Name  string `json:"name"`
+	Title string `json:"title"`
+	Batch int    `json:"batch"`
+	// Highest is the largest rate that was good, in messages per second; 0 if none was.
+	Highest float64 `json:"highest_per_second"`
+	// Steps are all that were tried. Held is a longer run at the highest rate, AtTarget at the rate that
+	// the scenario asks for.
+	Steps    []RateStep   `json:"steps"`
+	Held     drive.Result `json:"held"`
+	AtTarget drive.Result `json:"at_target"`
+	Usage    rival.Usage  `json:"held_usage"`
+	// HeldDrain and TargetDrain are how long it took afterwards until Redis had everything, in seconds.
+	HeldDrain   float64 `json:"held_drained_seconds"`
+	TargetDrain float64 `json:"at_target_drained_seconds"`
+
+	try func(ctx context.Context, rate float64, warmup, length time.Duration) (*Run, error)
+}
+
+// RateStep is one rate that was tried.
+type RateStep struct {
+	Rate    float64 `json:"rate"`
+	P99     float64 `json:"p99_ms"`
+	Drained float64 `json:"drained_seconds"`
+	Good    bool    `json:"good"`
+}
+
+const (
+	lowestRate = 2000.0
+	// mostDrain is how far Redis may be behind at the end: two flush intervals and the time that a flush
+	// takes.
+	mostDrain = 500 * time.Millisecond
+	// doublings bound the way up, halvings the way back: the result is good to 3 %.
+	doublings = 9
+	halvings  = 5
+)
+
+// Run writes what there is after every rival.
+func (o *Messages) Run(ctx context.Context, b *bench) error {
+	rivals, err1 := rival.Select(rival.All(), o.Rivals)
+	env, err2 := b.programs(ctx)
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	r := MessagesResult{Users: o.Users, BoundMS: float64(o.Bound) / float64(time.Millisecond), Target: o.Target}
+	for _, rv := range rivals {
+		found, err := o.search(ctx, env, rv)
+		r.Searches = append(r.Searches, found...)
+		if err != nil && !errors.Is(err, limiter.ErrNotAvailable) {
+			return fmt.Errorf("%s: %w", rv.Name, err)
+		}
+		if err := save(b, "messages", o, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// search finds the highest good rate of a rival, with one message in a call and with many.
+func (o *Messages) search(ctx context.Context, env rival.Env, rv rival.Rival) (all []*Search, err error) {
+	for _, batch := range []int{1, o.Batch} {
+		s, err := rv.Start(ctx, env)
+		if err != nil {
+			return all, err
+		}
+		if batch > 1 && limiter.Batching(s.Limiter) == nil {
+			return all, s.Close()
+		}
+		f := &Search{Name: rv.Name, Title: s.Name(), Batch: batch}
+		seed := uint64(0)
+		f.try = func(ctx context.Context, rate float64, warmup, length time.Duration) (*Run, error) {
+			seed++
+			return measure(ctx, s, drive.Options{
+				Workload: "messages", Keys: o.Users, Seed: seed, Batch: batch, Workers: max(o.Workers/batch, 8),
+				Rate: rate, Warmup: warmup, Duration: length,
+			})
+		}
+		if err := errors.Join(f.climb(ctx, o), f.hold(ctx, o), s.Close()); err != nil {
+			return all, err
+		}
+		all = append(all, f)
+	}
+	return all, nil
+}
+
+// climb doubles the rate until one is bad, and then halves the gap.
+func (s *Search) climb(ctx context.Context, o *Messages) error {
+	bad := 0.0
+	for range doublings + halvings {
+		rate := max(2*s.Highest, lowestRate)
+		if bad > 0 {
+			rate = (s.Highest + bad) / 2
+		}
+		good, err := s.good(ctx, o, rate)
+		switch {
+		case err != nil:
+			return err
+		case good:
+			s.Highest = rate
+		default:
+			bad = rate
+		}
+		if bad > 0 && bad-s.Highest < bad*0.03 || bad == 0 && rate >= lowestRate*(1<<(doublings-1)) {
+			break
+		}
+	}
+	return nil
+}
+
+// good tries a rate, a second time if it was bad: machines hiccup.
+func (s *Search) good(ctx context.Context, o *Messages, rate float64) (bool, error) {
+	for range 2 {
+		r, err := s.try(ctx, rate, min(time.Second, o.Probe/4), o.Probe)
+		if err != nil {
+			return false, err
+		}
+		step := RateStep{Rate: rate, P99: float64(r.Latency.P99) / 1e3, Drained: r.Drained}
+		step.Good = r.Latency.P99 < o.Bound.Microseconds() && r.Unsent*100 <= r.Calls+r.Unsent && r.Drained <= mostDrain.Seconds()
+		s.Steps = append(s.Steps, step)
+		log.Printf("%-24s %3d a call %8.0f/s: p99 %.2f ms, %d unsent, in Redis after %.2f s", s.Name, s.Batch, rate, step.P99, r.Unsent, r.Drained)
+		if step.Good {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// hold runs longer at what was found and at the target.
+func (s *Search) hold(ctx context.Context, o *Messages) error {
+	length, atTarget := o.Hold, o.AtTarget
+	if !strings.HasPrefix(s.Name, "twotier") {
+		length, atTarget = length/4, atTarget/4
+	}
+	if s.Highest > 0 {
+		r, err := s.try(ctx, s.Highest, 0, length)
+		if err != nil {
+			return err
+		}
+		s.Held, s.Usage, s.HeldDrain = r.Result, r.Usage, r.Drained
+	}
+	r, err := s.try(ctx, o.Target, 0, atTarget)
+	if err != nil {
+		return err
+	}
+	s.AtTarget, s.TargetDrain = r.Result, r.Drained
+	return nil
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"fmt"
+
+	"twotier/bench/drive"
+)
+
+// Picture is one plot: bars, one for each label and series, or lines if there are no labels.
+type Picture struct {
+	Name, Title, Text string
+
+	labels       []string
+	series       []Series
+	xUnit, yUnit string
+	logX, logY   bool // bars have one axis, which is Y's
+}
+
+// svg draws the picture.
+func (p *Picture) svg() ([]byte, error) {
+	if p.labels != nil {
+		return bars(p.Title, p.yUnit, p.labels, p.series, p.logY)
+	}
+	return lines(p.Title, p.xUnit, p.yUnit, p.series, p.logX, p.logY)
+}
+
+// pictures are those of everything that was found.
+func (f *findings) pictures() (all []Picture) {
+	if f.compare != nil {
+		for _, w := range drive.Workloads() {
+			all = append(all, throughput(f.compare.Result, w))
+		}
+		all = append(all, commands(f.compare.Result), latency(f.compare.Result))
+	}
+	if f.interval != nil {
+		all = append(all, tradeOff(f.interval.Result))
+	}
+	if f.growth != nil {
+		all = append(all, growingKeys(f.growth.Result), growingRules(f.growth.Result))
+	}
+	found := all[:0]
+	for _, p := range all {
+		if len(p.series) > 0 && len(p.series[0].Y) > 0 {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+// A column is a figure of each rival, 0 if it has none.
+type column struct {
+	name   string
+	figure func(CompareRow) float64
+}
+
+// bars adds the rivals with a workload, of whom the first column has a figure.
+func (p Picture) bars(rows []CompareRow, columns ...column) Picture {
+	p.series = make([]Series, len(columns))
+	for _, r := range rows {
+		if r.Single == nil || columns[0].figure(r) == 0 {
+			continue
+		}
+		p.labels = append(p.labels, r.Title)
+		for i, c := range columns {
+			p.series[i].Name, p.series[i].Y = c.name, append(p.series[i].Y, c.figure(r))
+		}
+	}
+	return p
+}
+
+func throughput(c CompareResult, w drive.Workload) Picture {
+	return Picture{
+		Name: "throughput-" + w.Name, Title: "Decisions per second, " + w.Name,
+		Text:  "Workload: " + w.About + ". Counted until Redis had all of it. The axis is logarithmic.",
+		yUnit: "decisions per second", logY: true,
+	}.bars(c.Of(w.Name),
+		column{"one by one", func(r CompareRow) float64 { return r.Single.Lasting() }},
+		column{fmt.Sprintf("%d in a call", c.Batch), func(r CompareRow) float64 { return r.Batched.Lasting() }})
+}
+
+// commands compares what is asked of Redis, by those who have one, in the way that spares it most.
+func commands(c CompareResult) Picture {
+	of := func(workload string) column {
+		return column{workload, func(r CompareRow) float64 { return c.Row(workload, r.Name).sparing().Commands() }}
+	}
+	return Picture{
+		Name: "redis-commands", Title: "Redis commands for each decision", yUnit: "commands",
+		Text: "Those within scripts included, batched where there is such a call.",
+	}.bars(c.Of("zipf"), of("zipf"), of("distinct"))
+}
+
+// sparing is the run that asks least of Redis.
+func (r *CompareRow) sparing() *Run {
+	switch {
+	case r == nil:
+		return &Run{}
+	case r.Batched != nil:
+		return r.Batched
+	}
+	return r.Single
+}
+
+func latency(c CompareResult) Picture {
+	return Picture{
+		Name: "latency-zipf", Title: fmt.Sprintf("Latency at %.0f decisions a second, zipf", c.Rate),
+		Text:  "Open loop: measured from when a decision was due. The axis is logarithmic.",
+		yUnit: "microseconds", logY: true,
+	}.bars(c.Of("zipf"),
+		column{"median", func(r CompareRow) float64 { return float64(r.Open.Latency.P50) }},
+		column{"p99", func(r CompareRow) float64 { return float64(r.Open.Latency.P99) }},
+		column{"p99.9", func(r CompareRow) float64 { return float64(r.Open.Latency.P999) }})
+}
+
+// point adds a figure at x to the line with a name.
+func (p *Picture) point(name string, x, y float64) {
+	for i := range p.series {
+		if s := &p.series[i]; s.Name == name {
+			s.X, s.Y = append(s.X, x), append(s.Y, y)
+			return
+		}
+	}
+	p.series = append(p.series, Series{Name: name, X: []float64{x}, Y: []float64{y}})
+}
+
+func tradeOff(r IntervalResult) Picture {
+	p := Picture{
+		Name: "flush-interval", Title: "What the flush interval trades",
+		Text:  "Both axes are logarithmic; each line has the unit of its name.",
+		xUnit: "flush interval, ms", logX: true, logY: true,
+	}
+	for _, at := range r.Points {
+		p.point("until in Redis, ms", at.MS, at.Redis.Median)
+		p.point("until seen elsewhere, ms", at.MS, at.Other.Median)
+		p.point("Redis commands per 100 decisions", at.MS, 100*at.Of().Commands())
+		p.point("overshoot of a shared key, events", at.MS, float64(at.Overshoot))
+	}
+	return p
+}
+
+func growingKeys(r GrowthResult) Picture {
+	p := Picture{
+		Name: "growth-keys", Title: "From ten thousand keys to ten million", Text: "A counter in one process.",
+		xUnit: "keys that live", logX: true,
+	}
+	for _, at := range r.Keys {
+		p.point("add, ns", float64(at.Keys), at.Add)
+		p.point("acquire, ns", float64(at.Keys), at.Acquire)
+		p.point("resident, bytes a key", float64(at.Keys), at.Resident)
+	}
+	return p
+}
+
+func growingRules(r GrowthResult) Picture {
+	p := Picture{
+		Name: "growth-rules", Title: "From one rule to four", xUnit: "rules", yUnit: "per second", logY: true,
+		Text: "Decisions per second at Zipf, batched where there is such a call. The axis is logarithmic.",
+	}
+	for _, at := range r.Rules {
+		p.point(at.Name, at.Rules, max(at.Single, at.Batched))
+	}
+	return p
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"twotier/bench/report"
+)
+
+// Report makes one page of what the other commands have written: the pictures, and the goals with
+// what was measured, whether it is met, and what bounds it. It measures nothing itself.
+type Report struct{}
+
+// findings are the results that were found; what was not found is nil.
+type findings struct {
+	compare  *report.File[CompareResult]
+	interval *report.File[IntervalResult]
+	growth   *report.File[GrowthResult]
+	http     *report.File[HTTPResult]
+	memory   *report.File[MemoryResult]
+	messages *report.File[MessagesResult]
+	loss     *report.File[LossResult]
+	// Sources are the files of all, in the order above.
+	Sources []Source
+}
+
+// Source is a file that was found.
+type Source struct {
+	Name, Command string
+	Machine       report.Machine
+}
+
+func readFindings(dir string) (f *findings, err error) {
+	f = &findings{}
+	return f, errors.Join(
+		read(f, dir, "compare", &f.compare), read(f, dir, "interval", &f.interval), read(f, dir, "growth", &f.growth),
+		read(f, dir, "http", &f.http), read(f, dir, "memory", &f.memory), read(f, dir, "messages", &f.messages),
+		read(f, dir, "loss", &f.loss),
+	)
+}
+
+func read[T any](f *findings, dir, name string, to **report.File[T]) (err error) {
+	*to, err = report.Read[T](dir, name)
+	if *to != nil {
+		f.Sources = append(f.Sources, Source{name, (*to).Command, (*to).Machine})
+	}
+	return err
+}
+
+// Run writes report.md, goals.json and the pictures.
+func (o *Report) Run(b *bench) error {
+	f, err := readFindings(b.out)
+	if err != nil {
+		return err
+	}
+	page := struct {
+		*findings
+		Goals    []Goal
+		Pictures []Picture
+	}{f, f.judge(), f.pictures()}
+	var text bytes.Buffer
+	raw, err1 := json.MarshalIndent(page.Goals, "", "  ")
+	err2 := templates().ExecuteTemplate(&text, "report.md", page)
+	files := map[string][]byte{"goals.json": append(raw, '\n'), "report.md": text.Bytes()}
+	for _, p := range page.Pictures {
+		if files[p.Name+".svg"], err = p.svg(); err != nil {
+			return err
+		}
+	}
+	errs := []error{err1, err2}
+	for name, content := range files {
+		errs = append(errs, os.WriteFile(filepath.Join(b.out, name), content, 0o644))
+	}
+	fmt.Print(text.String())
+	return errors.Join(errs...)
+}
+
+// Goal is one thing that was wanted.
+type Goal struct {
+	Goal string `json:"goal"`
+	// Want is the figure, and Least whether it is one to be reached rather than kept below.
+	Want  float64 `json:"want"`
+	Least bool    `json:"at_least"`
+	// Readings are what was measured; the goal is met if all are as wanted, and partly if some are.
+	Readings []Reading `json:"readings"`
+	Bound    string    `json:"bounded_by"`
+	Verdict  string    `json:"verdict"`
+}
+
+// Reading is one figure with what it is of.
+type Reading struct {
+	Of    string  `json:"of"`
+	Value float64 `json:"value"`
+	Good  bool    `json:"-"`
+}
+
+// add adds what was measured; 0 is what was not.
+func (g *Goal) add(of string, value float64) {
+	if value > 0 {
+		g.note(of, value)
+	}
+}
+
+func (g *Goal) note(of string, value float64) {
+	good := value <= g.Want
+	if g.Least {
+		good = value >= g.Want
+	}
+	g.Readings = append(g.Readings, Reading{of, value, good})
+	n := 0
+	for _, r := range g.Readings {
+		if r.Good {
+			n++
+		}
+	}
+	switch n {
+	case len(g.Readings):
+		g.Verdict = "met"
+	case 0:
+		g.Verdict = "missed"
+	default:
+		g.Verdict = fmt.Sprintf("partly: %d of %d", n, len(g.Readings))
+	}
+}
+
+// Figure is the value with as many digits as mean something.
+func (r Reading) Figure() string {
+	switch {
+	case r.Value >= 10_000:
+		return fmt.Sprintf("%.0f", r.Value)
+	case r.Value >= 100:
+		return fmt.Sprintf("%.1f", r.Value)
+	}
+	return fmt.Sprintf("%.2f", r.Value)
+}
+
+// judge judges everything that was measured.
+func (f *findings) judge() []Goal {
+	all := slices.Concat(f.httpGoals(), f.compareGoals(), f.memoryGoals(), f.growthGoals(), f.messageGoals(), f.lossGoals())
+	for i := range all {
+		all[i].Verdict = cmp.Or(all[i].Verdict, "not measured")
+	}
+	return all
+}

@@ -1,0 +1,139 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	guber "github.com/mailgun/gubernator/v2"
+	"github.com/sirupsen/logrus"
+
+	"twotier/bench/proc"
+)
+
+// Gubernator is a number of mailgun/gubernator daemons in this process that own the keys between
+// them. A decision is asked of one after the other, in this process and without a network in
+// between; a daemon that does not own a key asks its owner by gRPC over the loopback interface, as
+// it would anywhere. Every rule is a token bucket of its own: a fixed window that begins with its
+// first event. It runs on its own clock, and what one rule has counted stays counted when another
+// refuses. Nor are the rules of one call carried out in order: each that has another owner is asked
+// of it by a goroutine of its own. So when several events of a key are decided in one call, the
+// event that one rule lets through may be another than the one that the next rule does, and none is
+// admitted although there was room.
+type Gubernator struct {
+	daemons []*guber.Daemon
+	next    atomic.Uint32
+}
+
+// cacheKeys is above what any workload here uses: the default of 50,000 would forget.
+const cacheKeys = 4_000_000
+
+// NewGubernator starts daemons that know each other.
+func NewGubernator(ctx context.Context, nodes int) (*Gubernator, error) {
+	c := &Gubernator{}
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	var peers []guber.PeerInfo
+	for range nodes {
+		d, err := spawnGubernator(ctx, log)
+		if err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
+		c.daemons = append(c.daemons, d)
+		peers = append(peers, d.PeerInfo)
+	}
+	for _, d := range c.daemons {
+		d.SetPeers(peers)
+	}
+	return c, nil
+}
+
+// spawnGubernator starts one daemon. It has to know its port before it listens there, and somebody
+// else may take it in between.
+func spawnGubernator(ctx context.Context, log *logrus.Logger) (d *guber.Daemon, err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for range proc.PortAttempts {
+		var addr string
+		if addr, err = proc.FreeAddr(); err != nil {
+			return nil, err
+		}
+		d, err = guber.SpawnDaemon(ctx, guber.DaemonConfig{
+			GRPCListenAddress: addr, HTTPListenAddress: "127.0.0.1:0", InstanceID: addr,
+			CacheSize: cacheKeys, Logger: log, Behaviors: guber.BehaviorConfig{BatchTimeout: time.Minute},
+		})
+		if err == nil {
+			d.PeerInfo = guber.PeerInfo{GRPCAddress: addr, HTTPAddress: d.HTTPListener.Addr().String()}
+			return d, nil
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			return nil, fmt.Errorf("gubernator: %w", err)
+		}
+	}
+	return nil, fmt.Errorf("gubernator: %w", err)
+}
+
+// Close stops the daemons.
+func (c *Gubernator) Close() error {
+	for _, d := range c.daemons {
+		d.Close()
+	}
+	return nil
+}
+
+// Name is how tables call it.
+func (c *Gubernator) Name() string {
+	if len(c.daemons) == 1 {
+		return "gubernator, 1 node"
+	}
+	return "gubernator, " + strconv.Itoa(len(c.daemons)) + " nodes"
+}
+
+// AcquireAll asks for all rules in one call.
+func (c *Gubernator) AcquireAll(ctx context.Context, checks []Check, _ int64) (bool, error) {
+	admitted, err := c.AcquireEach(ctx, []Call{{Checks: checks}})
+	return admitted == 1, err
+}
+
+// AcquireEach asks for the rules of all calls together: gubernator takes a thousand at a time.
+func (c *Gubernator) AcquireEach(ctx context.Context, calls []Call) (admitted int, err error) {
+	var req guber.GetRateLimitsReq
+	for _, call := range calls {
+		for _, check := range call.Checks {
+			for _, l := range check.Limits {
+				req.Requests = append(req.Requests, &guber.RateLimitReq{
+					Name: strconv.FormatInt(l.Window, 10), UniqueKey: check.Key, Hits: check.N,
+					Limit: l.Max, Duration: l.Window,
+				})
+			}
+		}
+	}
+	daemon := c.daemons[int(c.next.Add(1))%len(c.daemons)]
+	resp, err := daemon.V1Server.GetRateLimits(ctx, &req)
+	if err != nil {
+		return 0, fmt.Errorf("gubernator: %w", err)
+	}
+	answers := resp.Responses
+	for _, call := range calls {
+		under := true
+		for _, check := range call.Checks {
+			for range check.Limits {
+				a := answers[0]
+				answers = answers[1:]
+				if a.Error != "" {
+					return admitted, errors.New("gubernator: " + a.Error)
+				}
+				under = under && a.Status == guber.Status_UNDER_LIMIT
+			}
+		}
+		if under {
+			admitted++
+		}
+	}
+	return admitted, nil
+}

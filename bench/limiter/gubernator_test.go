@@ -1,0 +1,40 @@
+package limiter_test
+
+import (
+	"fmt"
+	"testing"
+
+	"twotier/bench/limiter"
+)
+
+// Whichever node is asked, one by one or many at a time, each rule of each key admits its most and
+// no more. The many have one rule each: events under several rules that are decided together may
+// be refused although there is room, see Gubernator.
+func TestGubernatorCountsOnce(t *testing.T) {
+	hour, day := limiter.Limit{Window: 3_600_000, Max: 4}, limiter.Limit{Window: 86_400_000, Max: 6}
+	for _, nodes := range []int{1, 3} {
+		c, err := limiter.NewGubernator(t.Context(), nodes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		const keys, before = 5, 3
+		for i := range keys * before {
+			check := limiter.Check{Key: fmt.Sprint("k", i%keys), N: 1, Limits: []limiter.Limit{hour, day}}
+			if ok, err := c.AcquireAll(t.Context(), []limiter.Check{check}, 0); err != nil || !ok {
+				t.Fatalf("%s: call %d: allowed=%t, %v", c.Name(), i, ok, err)
+			}
+		}
+		for _, rule := range []limiter.Limit{hour, day} {
+			var calls []limiter.Call
+			for i := range keys * 2 * int(rule.Max) {
+				check := limiter.Check{Key: fmt.Sprint("k", i%keys), N: 1, Limits: []limiter.Limit{rule}}
+				calls = append(calls, limiter.Call{Checks: []limiter.Check{check}})
+			}
+			n, err := c.AcquireEach(t.Context(), calls)
+			if want := keys * (int(rule.Max) - before); err != nil || n != want {
+				t.Errorf("%s: %d of %d admitted where there was room for %d, %v", c.Name(), n, len(calls), want, err)
+			}
+		}
+	}
+}

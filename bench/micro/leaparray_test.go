@@ -1,0 +1,147 @@
+package micro_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alibaba/sentinel-golang/core/base"
+	sentinel "github.com/alibaba/sentinel-golang/core/stat/base"
+
+	"twotier/leaparray"
+)
+
+// Sentinel's array guards itself and reads the clock. Ours does neither: its users lock many keys at once and read the clock
+// once a request. So it is measured twice: as it is, and with a mutex and the time read on every call.
+type guarded struct {
+	mu     sync.Mutex
+	ladder *leaparray.Ladder
+	c      leaparray.Counter
+}
+
+func newGuarded(b *testing.B, levels ...leaparray.Level) *guarded {
+	l, err := leaparray.NewLadder(levels...)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return &guarded{ladder: l}
+}
+
+func (g *guarded) add(n int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.addAtLocked(time.Now().UnixMilli(), n)
+}
+
+func (g *guarded) addAtLocked(now, n int64) {
+	stamp := g.ladder.Stamp(now)
+	for level := range g.ladder.Len() {
+		if _, ok := g.ladder.Add(g.c, level, stamp[level], n); !ok {
+			g.c = g.ladder.Grow(g.c, leaparray.Heap{}, level, stamp[level], n)
+			g.ladder.Add(g.c, level, stamp[level], n)
+		}
+	}
+}
+
+func (g *guarded) count(window int64) int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	e, _ := leaparray.View{Ladder: g.ladder, A: g.c}.Count(window, time.Now().UnixMilli(), true)
+	return e.Hi
+}
+
+// fill gives every bucket of a minute an event. Sentinel's array has all its buckets from the start, and reads all.
+func (g *guarded) fill() *guarded {
+	now := time.Now().UnixMilli()
+	for age := int64(59); age >= 0; age-- {
+		g.addAtLocked(now-age*1000, 1)
+	}
+	return g
+}
+
+// sum keeps what is counted from being optimized away.
+var sum int64
+
+var seconds = leaparray.Level{Width: time.Second, Count: 60}
+
+func BenchmarkLeapArrayAdd(b *testing.B) {
+	b.Run("sentinel", func(b *testing.B) {
+		a := sentinel.NewBucketLeapArray(60, 60_000)
+		b.ReportAllocs()
+		for b.Loop() {
+			a.AddCount(base.MetricEventPass, 1)
+		}
+	})
+	b.Run("twotier", func(b *testing.B) {
+		g := newGuarded(b, seconds).fill()
+		now := time.Now().UnixMilli()
+		b.ReportAllocs()
+		for b.Loop() {
+			g.ladder.Add(g.c, 0, g.ladder.Index(0, now), 1)
+		}
+	})
+	b.Run("twotier-locked-with-clock", func(b *testing.B) {
+		g := newGuarded(b, seconds).fill()
+		b.ReportAllocs()
+		for b.Loop() {
+			g.add(1)
+		}
+	})
+	b.Run("twotier-3-levels", func(b *testing.B) {
+		g := newGuarded(b, leaparray.DefaultLevels()...).fill()
+		b.ReportAllocs()
+		for b.Loop() {
+			g.add(1)
+		}
+	})
+}
+
+func BenchmarkLeapArrayCount60(b *testing.B) {
+	b.Run("sentinel", func(b *testing.B) {
+		a := sentinel.NewBucketLeapArray(60, 60_000)
+		b.ReportAllocs()
+		for b.Loop() {
+			sink += a.Count(base.MetricEventPass)
+		}
+	})
+	b.Run("twotier", func(b *testing.B) {
+		g := newGuarded(b, seconds).fill()
+		now := time.Now().UnixMilli()
+		v := leaparray.View{Ladder: g.ladder, A: g.c}
+		b.ReportAllocs()
+		for b.Loop() {
+			e, _ := v.Count(60_000, now, true)
+			sum += e.Hi
+		}
+	})
+	b.Run("twotier-locked-with-clock", func(b *testing.B) {
+		g := newGuarded(b, seconds).fill()
+		b.ReportAllocs()
+		for b.Loop() {
+			sink += g.count(60_000)
+		}
+	})
+}
+
+// All cores on one key: Sentinel adds atomically, ours waits for its mutex.
+func BenchmarkLeapArrayAddParallel(b *testing.B) {
+	b.Run("sentinel", func(b *testing.B) {
+		a := sentinel.NewBucketLeapArray(60, 60_000)
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				a.AddCount(base.MetricEventPass, 1)
+			}
+		})
+	})
+	b.Run("twotier", func(b *testing.B) {
+		g := newGuarded(b, seconds).fill()
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				g.add(1)
+			}
+		})
+	})
+}
+
+// sink keeps the compiler from leaving out what nobody reads.
+var sink int64

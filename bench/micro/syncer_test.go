@@ -1,0 +1,182 @@
+package micro_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"twotier/bench/drive"
+	"twotier/bench/rival"
+	"twotier/internal/embedded"
+	"twotier/syncer"
+)
+
+const liveKeys = 1_000_000
+
+// BenchmarkAddByKey adds to keys drawn evenly from a million that live, on all cores. The floor is a count for each key and
+// nothing else: no windows, no names, no store.
+func BenchmarkAddByKey(b *testing.B) {
+	b.Run("floor", func(b *testing.B) {
+		counts := newSharded()
+		for key := range uint64(liveKeys) {
+			counts.add(key)
+		}
+		b.ReportAllocs()
+		parallel(b, func(r *rand.Rand) func() {
+			return func() { counts.add(r.Uint64N(liveKeys)) }
+		})
+	})
+	b.Run("floor-string-keys", func(b *testing.B) {
+		names := keyNames()
+		counts := newShardedByName(names)
+		b.ReportAllocs()
+		parallel(b, func(r *rand.Rand) func() {
+			var name []byte
+			return func() {
+				key := r.Uint64N(liveKeys)
+				name = drive.AppendKey(name[:0], key)
+				counts.add(key, name)
+			}
+		})
+	})
+	// By itself: nothing is flushed while it runs. Then flushing at its usual interval, to a store that costs nothing, and
+	// to the one that keeps everything in this process.
+	for _, v := range []struct {
+		name string
+		opt  syncer.Options
+	}{
+		{"syncer", syncer.Options{Store: &rival.AckStore{}, FlushInterval: time.Hour, Now: still()}},
+		{"syncer-flushing", syncer.Options{Store: &rival.AckStore{}}},
+		{"syncer-embedded", syncer.Options{Store: embedded.New(embedded.Options{})}},
+	} {
+		b.Run(v.name, func(b *testing.B) { benchmarkSyncer(b, v.opt) })
+	}
+}
+
+// still is a clock that stands: an add is timed, not the first add to a bucket, which a flush interval sees once a key.
+func still() func() int64 {
+	now := time.Now().UnixMilli()
+	return func() int64 { return now }
+}
+
+func benchmarkSyncer(b *testing.B, opt syncer.Options) {
+	names := keyNames()
+	c := openCounter(b, opt)
+	add := adder(b, c)
+	for _, name := range names {
+		add(name)
+	}
+	if err := c.Flush(context.Background()); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	parallel(b, func(r *rand.Rand) func() {
+		add := adder(b, c)
+		// As in a request, the key's bytes are at hand: fetching them from a list would cost more than what is measured.
+		var key []byte
+		return func() {
+			key = drive.AppendKey(key[:0], r.Uint64N(liveKeys))
+			add(key)
+		}
+	})
+}
+
+// parallel runs what make returns on all cores, each with random numbers of its own.
+func parallel(b *testing.B, make func(r *rand.Rand) func()) {
+	var seed atomic.Uint64
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		do := make(rand.New(rand.NewPCG(1, seed.Add(1))))
+		for pb.Next() {
+			do()
+		}
+	})
+}
+
+func keyNames() [][]byte {
+	names := make([][]byte, liveKeys)
+	for i := range names {
+		names[i] = []byte(drive.Key(uint64(i)))
+	}
+	return names
+}
+
+func openCounter(b *testing.B, opt syncer.Options) *syncer.Counter {
+	c, err := syncer.New(opt)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := c.Open(context.Background()); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := c.Close(context.Background()); err != nil {
+			b.Error(err)
+		}
+	})
+	return c
+}
+
+// adder returns what adds one to a key, for one goroutine.
+func adder(b *testing.B, c *syncer.Counter) func(key []byte) {
+	op := syncer.Op{Kind: syncer.Add, Checks: make([]syncer.Check, 1)}
+	var res syncer.Result
+	return func(key []byte) {
+		op.Checks[0] = syncer.Check{Key: key, N: 1}
+		if err := c.Do(context.Background(), &op, &res); err != nil {
+			b.Error(err)
+		}
+	}
+}
+
+// sharded is the floor: maps under as many mutexes as twotier has partitions.
+type sharded struct {
+	shards [syncer.DefaultPartitions]struct {
+		mu     sync.Mutex
+		counts map[uint64]uint64
+	}
+}
+
+func newSharded() *sharded {
+	s := &sharded{}
+	for i := range s.shards {
+		s.shards[i].counts = make(map[uint64]uint64)
+	}
+	return s
+}
+
+func (s *sharded) add(key uint64) {
+	shard := &s.shards[key%uint64(len(s.shards))]
+	shard.mu.Lock()
+	shard.counts[key]++
+	shard.mu.Unlock()
+}
+
+// shardedByName is the floor for keys that are names.
+type shardedByName struct {
+	shards [syncer.DefaultPartitions]struct {
+		mu     sync.Mutex
+		counts map[string]*uint64
+	}
+}
+
+func newShardedByName(names [][]byte) *shardedByName {
+	s := &shardedByName{}
+	for i := range s.shards {
+		s.shards[i].counts = make(map[string]*uint64)
+	}
+	for i, name := range names {
+		s.shards[i%len(s.shards)].counts[string(name)] = new(uint64)
+	}
+	return s
+}
+
+func (s *shardedByName) add(key uint64, name []byte) {
+	shard := &s.shards[key%uint64(len(s.shards))]
+	shard.mu.Lock()
+	*shard.counts[string(name)]++
+	shard.mu.Unlock()
+}

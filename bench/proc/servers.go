@@ -1,0 +1,131 @@
+package proc
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+)
+
+// Redis is a redis-server without persistence.
+type Redis struct {
+	*Process
+	// Addr is its host and port.
+	Addr string
+	dir  string
+}
+
+// StartRedis starts the redis-server found in PATH and returns when it takes connections. Writing to
+// disk is off, so that only the work of the commands is measured.
+func StartRedis() (r *Redis, err error) {
+	dir, err := os.MkdirTemp("", "bench-redis")
+	if err != nil {
+		return nil, fmt.Errorf("start redis: %w", err)
+	}
+	for range PortAttempts {
+		if r, err = startRedis(dir); err == nil {
+			return r, nil
+		}
+	}
+	return nil, errors.Join(err, os.RemoveAll(dir))
+}
+
+func startRedis(dir string) (*Redis, error) {
+	addr, err := FreeAddr()
+	if err != nil {
+		return nil, err
+	}
+	_, port, _ := net.SplitHostPort(addr)
+	p, _, err := start("Ready to accept connections", "redis-server", "--port", port, "--bind", "127.0.0.1",
+		"--dir", dir, "--save", "", "--appendonly", "no")
+	if err != nil {
+		return nil, err
+	}
+	return &Redis{Process: p, Addr: addr, dir: dir}, nil
+}
+
+// Stop ends the server and removes its directory.
+func (r *Redis) Stop() error { return errors.Join(r.Process.Stop(), os.RemoveAll(r.dir)) }
+
+// Server is an HTTP server that says where it listens in one line of JSON on its standard output.
+type Server struct {
+	*Process
+	// Addr is its host and port. Gossip is where it gossips, if it does.
+	Addr, Gossip string
+}
+
+// StartServer runs a program and returns when it has printed {"ready":true,"listen":"host:port"}.
+func StartServer(bin string, args ...string) (*Server, error) {
+	p, line, err := start(`"ready":true`, bin, args...)
+	if err != nil {
+		return nil, err
+	}
+	var ready struct{ Listen, Gossip string }
+	if err := json.Unmarshal(line, &ready); err != nil {
+		return nil, errors.Join(fmt.Errorf("ready line %q: %w", line, err), p.Stop())
+	}
+	return &Server{Process: p, Addr: ready.Listen, Gossip: ready.Gossip}, nil
+}
+
+// Get asks the server for a path and has a 200's body read.
+func (s *Server) Get(ctx context.Context, path string, read func(*http.Response) error) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.Addr+path, nil)
+	if err != nil {
+		return fmt.Errorf("get %s: %w", path, err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("get %s: %w", path, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("get %s: %s", path, resp.Status)
+	}
+	return read(resp)
+}
+
+// Metric reads the value of one series from /metrics, named with its labels.
+func (s *Server) Metric(ctx context.Context, name string) (v float64, err error) {
+	err = s.Get(ctx, "/metrics", func(resp *http.Response) error {
+		lines := bufio.NewScanner(resp.Body)
+		for lines.Scan() {
+			if value, ok := bytes.CutPrefix(lines.Bytes(), []byte(name+" ")); ok {
+				v, err = strconv.ParseFloat(string(value), 64)
+				return err
+			}
+		}
+		return errors.Join(lines.Err(), fmt.Errorf("metric %s: not on the page", name))
+	})
+	return v, err
+}
+
+// Await waits until a metric is as it should be, for a few minutes at most.
+func (s *Server) Await(ctx context.Context, name string, ok func(float64) bool) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, 5*patience, fmt.Errorf("metric %s is not what was waited for", name))
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		v, err := s.Metric(ctx, name)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil || ok(v) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
+}
