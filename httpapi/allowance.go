@@ -14,6 +14,7 @@ import (
 type allowance struct {
 	conns, eachConns   int
 	reading, answering account
+	pages              account // of metrics
 
 	mu      sync.Mutex
 	used    int
@@ -25,15 +26,23 @@ type client struct {
 	at                 netip.Prefix
 	conns              int // guarded by the allowance
 	reading, answering share
+	pages              share
 }
+
+// pagesBytes is what pages of metrics may take until they have been read: some thirty of them. They
+// have an account of their own, so that they can be had when clients take all that there is else.
+const pagesBytes = 1 << 20
 
 // newAllowance returns an allowance of so many connections and bytes, of which each address may
 // have the part that eachConns is of conns.
 func newAllowance(conns, eachConns int, bytes int64) *allowance {
-	each := int64(float64(bytes) * float64(eachConns) / float64(conns))
+	part := float64(eachConns) / float64(conns)
+	each := int64(float64(bytes) * part)
 	return &allowance{
 		conns: conns, eachConns: eachConns, clients: map[netip.Prefix]*client{},
-		reading: account{most: bytes / 4, each: each / 4}, answering: account{most: bytes - bytes/4, each: each - each/4},
+		reading:   account{most: bytes / 4, each: each / 4},
+		answering: account{most: bytes - bytes/4, each: each - each/4},
+		pages:     account{most: pagesBytes, each: max(int64(pagesBytes*part), pagesBytes/8)},
 	}
 }
 

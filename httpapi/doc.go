@@ -16,7 +16,8 @@
 //   - A write whose outcome is not known is answered 503 with "outcome":"unknown". Every other error counted nothing.
 //   - [Server.Close] lets requests that have begun finish, and when it returns none of the server's goroutines run.
 //
-// The metrics say in their HELP lines what they are. Those that tell whether a cluster is well: twotier_member_states and
+// The metrics are those of Prometheus's library, which reads our counters when it is asked: a
+// request pays nothing for them. They say in their HELP lines what they are. Those that tell whether a cluster is well: twotier_member_states and
 // twotier_peer_up (who does not answer), twotier_partition_states (hand-overs under way; own is all there is in peace),
 // twotier_handovers_total by direction, and whether the state came from the other node or by way of the store, twotier_forwarded_total,
 // twotier_ops_total with the source fallback, twotier_peer_failures_total, and twotier_ring_changes_total.

@@ -30,6 +30,7 @@ type hold struct {
 	node      *account // what is read is taken from here, of a message of another node
 	read      int64    // bytes taken for what is read
 	need, got int64    // bytes that the answer needs, and that have been taken for it
+	paged     int64    // bytes of a page of metrics, which has an account of its own
 
 	body *[pooledBody]byte // back to bodies when it is over
 	last func()            // what else is to be done then
@@ -143,6 +144,18 @@ func (h *hold) cover(n int64) *problem {
 	return h.take(n - h.need)
 }
 
+// page takes n bytes for an answer that is a page of metrics.
+func (h *hold) page(n int64) *problem {
+	if h == nil {
+		return nil
+	}
+	if !h.allowance.pages.take(&h.client.pages, n, h.patience(0)) {
+		return busy()
+	}
+	h.paged = n
+	return nil
+}
+
 // buffer returns n bytes, which have been taken, for a body.
 func (h *hold) buffer(n int) []byte {
 	if h == nil || n > pooledBody {
@@ -175,6 +188,9 @@ func (h *hold) release() {
 		from, as := h.reading()
 		from.give(as, h.read)
 	}
-	h.need, h.read, h.node = 0, 0, nil
+	if h.paged > 0 {
+		h.allowance.pages.give(&h.client.pages, h.paged)
+	}
+	h.need, h.read, h.paged, h.node = 0, 0, 0, nil
 	h.settle()
 }

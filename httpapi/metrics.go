@@ -1,150 +1,140 @@
 package httpapi
 
 import (
-	"runtime/metrics"
+	"bytes"
+	"net/http"
 	"strconv"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/common/expfmt"
 	"github.com/valyala/fasthttp"
 )
 
-// metrics renders what the node counts about itself in the Prometheus text format.
+// newRegistry returns what /metrics shows: what the server counts, and what the Go runtime, the
+// process and its build say of themselves. The server's own is read when it is asked for, from
+// counters that are there anyway: a request pays nothing for it.
+func (s *Server) newRegistry() *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	r.MustRegister( // they differ in their names
+		counters{s},
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		collectors.NewBuildInfoCollector(),
+	)
+	return r
+}
+
+// metrics answers with the metrics in the format of Prometheus that is asked for, its text by
+// default.
 func (s *Server) metrics(ctx *fasthttp.RequestCtx) *problem {
-	st := s.service.Stats()
-	var e exposition
+	accept := string(ctx.Request.Header.Peek(fasthttp.HeaderAccept))
+	format := expfmt.Negotiate(http.Header{fasthttp.HeaderAccept: {accept}})
+	page, err := s.renderMetrics(format)
+	if err != nil { // a mistake of ours, such as a metric twice
+		s.log.Error("metrics can't be made", "error", err)
+		const detail = "the metrics can't be made; this server's log says why"
+		return &problem{kind: kindInternal, detail: detail}
+	}
+	if p := holdOf(ctx).page(int64(len(page))); p != nil {
+		return p
+	}
+	ctx.SetContentType(string(format))
+	ctx.Response.SetBodyRaw(page)
+	return nil
+}
+
+// renderMetrics makes one page at a time: each takes several times its size for a moment.
+func (s *Server) renderMetrics(format expfmt.Format) ([]byte, error) {
+	s.scraping.Lock()
+	defer s.scraping.Unlock()
+	families, err := s.registry.Gather()
+	if err != nil {
+		return nil, err
+	}
+	var page bytes.Buffer
+	encoder := expfmt.NewEncoder(&page, format)
+	for _, f := range families {
+		if err := encoder.Encode(f); err != nil {
+			return nil, err
+		}
+	}
+	return page.Bytes(), nil
+}
+
+// counters is what a server, its node and their parts count, as a collector.
+type counters struct{ s *Server }
+
+// Describe implements [prometheus.Collector]. It tells nothing: which metrics there are is seen
+// when they are collected, and looked at then.
+func (counters) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements [prometheus.Collector].
+func (c counters) Collect(ch chan<- prometheus.Metric) {
+	st := c.s.service.Stats()
+	e := exposition{ch}
 	e.node(st)
 	e.cluster(st)
 	e.counter(st.Counter)
 	e.store(st)
-	s.transport(&e)
-	e.runtime()
-	ctx.SetContentType("text/plain; version=0.0.4; charset=utf-8")
-	ctx.Response.SetBodyRaw(e.b)
-	return nil
+	c.s.transport(e)
 }
 
-// transport renders what the server itself counts.
-func (s *Server) transport(e *exposition) {
-	e.head("twotier_http_requests_total", "counter", "HTTP requests answered, by status code.")
+// transport collects what the server itself counts.
+func (s *Server) transport(e exposition) {
+	requests := e.family(total, "twotier_http_requests_total",
+		"HTTP requests answered, by status code.", "code")
 	for code := range s.codes {
 		if n := s.codes[code].Load(); n > 0 {
-			e.sample("twotier_http_requests_total", n, "code", strconv.Itoa(code))
+			requests(n, strconv.Itoa(code))
 		}
 	}
 	s.mu.Lock()
 	open := len(s.conns)
 	s.mu.Unlock()
-	e.gauge("twotier_sessions", "Sessions of clients whose last request is remembered.", int64(s.sessions.len()))
-	e.total("twotier_session_repeats_total", "Requests that were sent again and answered without being carried out again.",
+	e.gauge("twotier_sessions",
+		"Sessions of clients whose last request is remembered.", int64(s.sessions.len()))
+	e.total("twotier_session_repeats_total",
+		"Requests that were sent again and answered without being carried out again.",
 		s.sessions.repeats.Load())
 	e.gauge("twotier_http_connections", "Open HTTP connections.", int64(open))
-	e.gauge("twotier_http_memory_bytes", "Memory taken for what is read of clients and answered to them, beyond what any connection has.",
-		s.allowance.reading.taken()+s.allowance.answering.taken())
+	e.gauge("twotier_http_memory_bytes",
+		"Memory taken for what is read of clients and answered to them, beyond what any "+
+			"connection has.", s.allowance.reading.taken()+s.allowance.answering.taken())
 }
 
-// exposition is a page of metrics while it is being written.
-type exposition struct{ b []byte }
+// The kinds of metrics that there are.
+const (
+	gauge = prometheus.GaugeValue
+	total = prometheus.CounterValue
+)
 
-// head begins a metric.
-func (e *exposition) head(name, kind, help string) {
-	e.b = append(e.b, "# HELP "...)
-	e.b = append(e.b, name...)
-	e.b = append(e.b, ' ')
-	e.b = append(e.b, help...)
-	e.b = append(e.b, "\n# TYPE "...)
-	e.b = append(e.b, name...)
-	e.b = append(e.b, ' ')
-	e.b = append(e.b, kind...)
-	e.b = append(e.b, '\n')
-}
+// exposition takes metrics while they are collected.
+type exposition struct{ ch chan<- prometheus.Metric }
 
-// sample writes one value; labels are names and values in turn.
-func (e *exposition) sample(name string, v int64, labels ...string) {
-	e.series(name, labels)
-	e.b = append(strconv.AppendInt(e.b, v, 10), '\n')
-}
-
-func (e *exposition) series(name string, labels []string) {
-	e.b = append(e.b, name...)
-	for i := 0; i+1 < len(labels); i += 2 {
-		sep := byte(',')
-		if i == 0 {
-			sep = '{'
-		}
-		e.b = append(e.b, sep)
-		e.b = append(e.b, labels[i]...)
-		e.b = append(e.b, '=')
-		e.b = strconv.AppendQuote(e.b, labels[i+1])
+// family begins a metric with labels, and returns what adds a value with theirs, in the same order.
+func (e exposition) family(
+	kind prometheus.ValueType, name, help string, labels ...string,
+) func(v int64, values ...string) {
+	desc := prometheus.NewDesc(name, help, labels, nil)
+	return func(v int64, values ...string) {
+		e.ch <- prometheus.MustNewConstMetric(desc, kind, float64(v), values...)
 	}
-	if len(labels) > 0 {
-		e.b = append(e.b, '}')
-	}
-	e.b = append(e.b, ' ')
 }
 
-func (e *exposition) gauge(name, help string, v int64) {
-	e.head(name, "gauge", help)
-	e.sample(name, v)
-}
+func (e exposition) gauge(name, help string, v int64) { e.family(gauge, name, help)(v) }
 
-func (e *exposition) total(name, help string, v int64) {
-	e.head(name, "counter", help)
-	e.sample(name, v)
-}
+func (e exposition) total(name, help string, v int64) { e.family(total, name, help)(v) }
 
-// float is gauge or total for a value that is not whole.
-func (e *exposition) float(name, kind, help string, v float64) {
-	e.head(name, kind, help)
-	e.series(name, nil)
-	e.b = append(strconv.AppendFloat(e.b, v, 'g', -1, 64), '\n')
+// float is gauge for a value that is not whole.
+func (e exposition) float(name, help string, v float64) {
+	e.ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil), gauge, v)
 }
 
 // whether is the value of a gauge that says yes or no.
 func whether(yes bool) int64 {
 	if yes {
 		return 1
-	}
-	return 0
-}
-
-// runtime renders the basics of the Go runtime, under the names that its Prometheus collectors use where there is one.
-func (e *exposition) runtime() {
-	s := []metrics.Sample{
-		{Name: "/sched/goroutines:goroutines"},
-		{Name: "/memory/classes/heap/objects:bytes"},
-		{Name: "/memory/classes/total:bytes"},
-		{Name: "/gc/heap/goal:bytes"},
-		{Name: "/gc/cycles/total:gc-cycles"},
-		{Name: "/gc/heap/allocs:objects"},
-		{Name: "/sched/pauses/total/gc:seconds"},
-	}
-	metrics.Read(s)
-	whole := func(i int) int64 {
-		if s[i].Value.Kind() != metrics.KindUint64 {
-			return 0
-		}
-		return int64(s[i].Value.Uint64())
-	}
-	e.gauge("go_goroutines", "Number of goroutines that currently exist.", whole(0))
-	e.gauge("go_memstats_heap_alloc_bytes", "Bytes of live and not yet collected heap objects.", whole(1))
-	e.gauge("go_memstats_sys_bytes", "Bytes of memory obtained from the system.", whole(2))
-	e.gauge("go_memstats_next_gc_bytes", "Heap size at which the next collection ends.", whole(3))
-	e.total("go_gc_cycles_total", "Completed garbage collections.", whole(4))
-	e.total("go_memstats_mallocs_total", "Heap objects allocated.", whole(5))
-	if s[6].Value.Kind() == metrics.KindFloat64Histogram {
-		e.float("twotier_gc_pause_max_seconds", "gauge", "Upper bound of the longest pause for garbage collection.",
-			longest(s[6].Value.Float64Histogram()))
-	}
-}
-
-// longest returns the upper bound of the last bucket that is not empty.
-func longest(h *metrics.Float64Histogram) float64 {
-	for i := len(h.Counts) - 1; i >= 0; i-- {
-		if h.Counts[i] > 0 {
-			if i+2 == len(h.Buckets) { // its upper bound is infinite
-				return h.Buckets[i]
-			}
-			return h.Buckets[i+1]
-		}
 	}
 	return 0
 }

@@ -1,11 +1,17 @@
 package httpapi_test
 
 import (
-	"regexp"
+	"bytes"
+	"net/http"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 
 	"twotier/internal/node"
 )
@@ -65,26 +71,60 @@ func TestMetricsOfManyPeers(t *testing.T) {
 	wellFormed(t, got)
 }
 
-// wellFormed checks the text format: every sample belongs to the metric that was declared last, and none is declared twice.
+// wellFormed has Prometheus's library read the page, and look at how our metrics are named.
 func wellFormed(t *testing.T, text string) {
 	t.Helper()
-	help := regexp.MustCompile(`^# HELP ([a-z_]+) \S.*$`)
-	kind := regexp.MustCompile(`^# TYPE ([a-z_]+) (counter|gauge)$`)
-	sample := regexp.MustCompile(`^([a-z_]+)(\{[a-z]+="[^"]*"(,[a-z]+="[^"]*")*\})? -?[0-9.e+-]+$`)
-	declared, current := map[string]bool{}, ""
-	for line := range strings.Lines(text) {
-		line = strings.TrimSuffix(line, "\n")
-		if m := help.FindStringSubmatch(line); m != nil {
-			if current = m[1]; declared[current] {
-				t.Errorf("%s is declared twice", current)
-			}
-			declared[current] = true
-		} else if m := kind.FindStringSubmatch(line); m != nil {
-			if m[1] != current || strings.HasSuffix(current, "_total") != (m[2] == "counter") {
-				t.Errorf("odd type: %s", line)
-			}
-		} else if m := sample.FindStringSubmatch(line); m == nil || m[1] != current {
-			t.Errorf("odd line below %s: %q", current, line)
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	if _, err := parser.TextToMetricFamilies(strings.NewReader(text)); err != nil {
+		t.Error(err)
+	}
+	problems, err := promlint.New(strings.NewReader(text)).Lint()
+	if err != nil {
+		t.Error(err)
+	}
+	for _, p := range problems {
+		if strings.HasPrefix(p.Metric, "twotier_") {
+			t.Errorf("%s: %s", p.Metric, p.Text)
+		}
+	}
+}
+
+// TestMetricsOfTheProcess looks for what the library knows of the process, the runtime and the
+// build.
+func TestMetricsOfTheProcess(t *testing.T) {
+	got := string(call(newServer(t, newFake()), "GET /metrics", "").Response.Body())
+	for _, name := range []string{
+		"go_goroutines", "go_memstats_heap_alloc_bytes", "go_gc_duration_seconds_count",
+		"process_resident_memory_bytes", "process_open_fds", "process_cpu_seconds_total",
+		`go_build_info{checksum="`,
+	} {
+		if !strings.Contains(got, "\n"+name) {
+			t.Errorf("%s is missing", name)
+		}
+	}
+}
+
+// TestMetricsInOtherFormats asks for what Prometheus asks for where it takes native histograms.
+func TestMetricsInOtherFormats(t *testing.T) {
+	const text, protobuf = "text/plain; version=0.0.4", "application/vnd.google.protobuf"
+	for accept, want := range map[string]string{
+		"": text, "text/html": text,
+		protobuf + ";proto=io.prometheus.client.MetricFamily;encoding=delimited": protobuf,
+	} {
+		ctx := newRequest("GET /metrics", "")
+		ctx.Request.Header.Set("Accept", accept)
+		newServer(t, newFake()).Handle(ctx)
+		kind := http.Header{"Content-Type": {string(ctx.Response.Header.ContentType())}}
+		if !strings.HasPrefix(kind.Get("Content-Type"), want) {
+			t.Errorf("%q: %s, want %s", accept, kind, want)
+		}
+		decoder := expfmt.NewDecoder(bytes.NewReader(ctx.Response.Body()), expfmt.ResponseFormat(kind))
+		families := 0
+		for f := new(dto.MetricFamily); decoder.Decode(f) == nil; f = new(dto.MetricFamily) {
+			families++
+		}
+		if families < 50 {
+			t.Errorf("%q: %d families", accept, families)
 		}
 	}
 }

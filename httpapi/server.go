@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/valyala/fasthttp"
 )
 
@@ -168,6 +169,9 @@ type Server struct {
 	closeOnce sync.Once
 	closeErr  error
 
+	registry *prometheus.Registry
+	scraping sync.Mutex // held while a page of metrics is made
+
 	mu     sync.Mutex
 	doors  []*door // their listeners
 	opened bool
@@ -189,6 +193,7 @@ func New(o Options) (*Server, error) {
 	s.allowance = newAllowance(o.MaxConns, o.MaxConnsPerAddress, o.MaxMemory/2)
 	s.nodes.most = max(o.MaxMemory/8, 2*maxPeerBody)
 	s.nodes.each = s.nodes.most
+	s.registry = s.newRegistry()
 	s.routes = s.routeTable()
 	s.doors = s.makeDoors()
 	s.http = &fasthttp.Server{

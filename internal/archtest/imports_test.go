@@ -9,18 +9,20 @@ import (
 
 // Short names for what is imported from elsewhere.
 const (
-	cobra        = "github.com/spf13/cobra"
-	consistent   = "github.com/buraksezer/consistent"
-	fasthttp     = "github.com/valyala/fasthttp"
-	fastjson     = "github.com/valyala/fastjson"
-	goRedis      = "github.com/redis/go-redis/v9"
-	hdrHistogram = "github.com/HdrHistogram/hdrhistogram-go"
-	levenshtein  = "github.com/agnivade/levenshtein"
-	memberlist   = "github.com/hashicorp/memberlist"
-	pflag        = "github.com/spf13/pflag"
-	ristretto    = "github.com/dgraph-io/ristretto/v2"
-	xxhash       = "github.com/cespare/xxhash/v2"
-	yamlLibrary  = "go.yaml.in/yaml/v4"
+	cobra          = "github.com/spf13/cobra"
+	consistent     = "github.com/buraksezer/consistent"
+	fasthttp       = "github.com/valyala/fasthttp"
+	fastjson       = "github.com/valyala/fastjson"
+	goRedis        = "github.com/redis/go-redis/v9"
+	hdrHistogram   = "github.com/HdrHistogram/hdrhistogram-go"
+	levenshtein    = "github.com/agnivade/levenshtein"
+	memberlist     = "github.com/hashicorp/memberlist"
+	pflag          = "github.com/spf13/pflag"
+	prometheus     = "github.com/prometheus/client_golang/prometheus"
+	ristretto      = "github.com/dgraph-io/ristretto/v2"
+	prometheusText = "github.com/prometheus/common/expfmt"
+	xxhash         = "github.com/cespare/xxhash/v2"
+	yamlLibrary    = "go.yaml.in/yaml/v4"
 )
 
 // importMap says what each package may import besides the standard library. It is the picture in the
@@ -74,7 +76,7 @@ func importMap() map[string][]string {
 		"internal/certs":  {},
 		"httpapi": {
 			"twotier/internal/rpc", "twotier/internal/node", "twotier/internal/idle", "twotier/internal/token",
-			fasthttp, fastjson,
+			fasthttp, fastjson, prometheus, prometheusText,
 		},
 		"httpapi/client": {"twotier/internal/idle", fasthttp, xxhash},
 
