@@ -85,6 +85,7 @@ type Store struct {
 	ttls        map[string][]string
 	ready       atomic.Bool
 	readyMu     sync.Mutex // held while Redis is probed for the first time, or after it lost data
+	encryption  encryption // under readyMu
 	agreed      bool       // a probe has succeeded; the placement does not change any more
 	keepers     keepers
 	policies    policies
@@ -195,7 +196,7 @@ func (s *Store) connect() error {
 		o.Password, _ = u.User.Password()
 	}
 	plain, secure := strings.CutPrefix(scheme, "rediss")
-	if secure {
+	if s.encryption.secure = secure; secure {
 		o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 		if s.opt.TLS != nil {
 			o.TLSConfig = s.opt.TLS.Clone()
@@ -275,6 +276,7 @@ func (s *Store) choose(o *redis.UniversalOptions, scheme, hosts string, segments
 		if o.Addrs, err = addresses(hosts, scheme == "+sentinel"); err != nil {
 			return err
 		}
+		s.encryption.servers = o.Addrs
 		if scheme == "" && len(o.Addrs) > 1 {
 			// The library would take it for a cluster.
 			return errors.New("several hosts, want redis+cluster://host,host or redis+sentinel://host,host/master-name")

@@ -53,7 +53,13 @@ func (s *Store) Probe(ctx context.Context) error {
 	if s.ready.Load() {
 		return nil
 	}
-	err := rejected(s.probe(ctx))
+	err := s.encryption.known()
+	if err == nil {
+		err = rejected(s.probe(ctx))
+	}
+	if !s.agreed {
+		err = s.encryption.explain(ctx, err)
+	}
 	s.setFailed(err)
 	if err == nil {
 		s.ready.Store(true)

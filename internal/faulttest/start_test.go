@@ -39,6 +39,8 @@ func mistakes(t *testing.T) map[string]mistake {
 		"database":  {args: []string{"--redis", "redis://" + at(plain) + "/99"}, status: 1, reason: "DB index"},
 		"authority": {args: []string{"--redis", "rediss://" + at(secure), "--redis-tls-ca", ca}, status: 1, reason: "certificate"},
 		"command":   {args: []string{"--redis", "redis://" + at(plain)}, status: 1, reason: "HSETNX"},
+		"no TLS":    {args: []string{"--redis", "rediss://" + at(locked)}, status: 1, reason: "answers without TLS"},
+		"TLS":       {args: []string{"--redis", "redis://" + at(secure)}, status: 1, reason: "answers with TLS only"},
 		"port":      {args: []string{"--redis", "redis://127.0.0.1:port"}, status: 2, reason: "--redis: redis URL", usage: true},
 		"scheme":    {args: []string{"--redis", "http://127.0.0.1:1"}, status: 2, reason: "not a URL", usage: true},
 	}
