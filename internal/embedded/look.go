@@ -1,0 +1,45 @@
+package embedded
+
+import "twotier/syncer"
+
+// Expires returns when a key's time to live ends, in unix milliseconds: 0 if there is no such key, math.MaxInt64 if nobody set
+// one.
+func (s *Store) Expires(partition int, ns, key []byte) int64 {
+	p := s.partition(partition)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := p.find(ns, key, s.opt.Now().UnixMilli())
+	if h == nil {
+		return 0
+	}
+	return h.expires
+}
+
+// Get returns what the store holds of a key.
+func (s *Store) Get(partition int, ns, key []byte) []syncer.Bucket {
+	p := s.partition(partition)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := p.find(ns, key, s.opt.Now().UnixMilli())
+	if h == nil {
+		return nil
+	}
+	return h.appendTo(nil)
+}
+
+// Sum returns what the store holds of a key in the buckets of one level.
+func (s *Store) Sum(partition int, ns, key []byte, level uint8) (sum int64) {
+	p := s.partition(partition)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := p.find(ns, key, s.opt.Now().UnixMilli())
+	if h == nil {
+		return 0
+	}
+	for i := range h.buckets {
+		if b := h.buckets[i].bucket(); b.Level == level {
+			sum += b.N
+		}
+	}
+	return sum
+}
