@@ -80,6 +80,9 @@ func (s *Server) makeDoors() []*door {
 // listen opens all doors, or none.
 func (s *Server) listen(ctx context.Context) error {
 	for _, d := range s.doors {
+		if d.listener != nil {
+			continue // it came from elsewhere
+		}
 		ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", d.address)
 		if err != nil {
 			err = errors.Join(&ListenError{d.address, err}, s.shutDoors())

@@ -230,7 +230,20 @@ func isLoopback(address string) bool {
 }
 
 // Open listens and starts to serve. ctx bounds the listening itself only.
-func (s *Server) Open(ctx context.Context) error {
+func (s *Server) Open(ctx context.Context) error { return s.open(ctx) }
+
+// OpenOn is Open with a listener for everyone that was made elsewhere, in place of that at
+// Options.Listen: one that a supervisor handed over, or of another kind than TCP. Close closes it.
+func (s *Server) OpenOn(ctx context.Context, ln net.Listener) error {
+	s.mu.Lock()
+	if !s.opened && !s.closing.Load() {
+		s.doors[0].listener = ln
+	}
+	s.mu.Unlock()
+	return s.open(ctx)
+}
+
+func (s *Server) open(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.opened || s.closing.Load() {

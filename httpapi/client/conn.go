@@ -34,6 +34,7 @@ var errDial = errors.New("no connection")
 // wire is one connection to a node, made when it is needed. It serves one request at a time.
 type wire struct {
 	address string
+	connect func(ctx context.Context, network, address string) (net.Conn, error)
 	tls     *tls.Config
 	conn    net.Conn
 	used    time.Time
@@ -44,7 +45,7 @@ type wire struct {
 }
 
 func newWire(address string, o *Options) *wire {
-	w := &wire{address: address, tls: o.TLS}
+	w := &wire{address: address, connect: o.Dial, tls: o.TLS}
 	h := &w.request.Header
 	h.DisableNormalizing()
 	h.SetNoDefaultContentType(true)
@@ -98,8 +99,9 @@ func (w *wire) send(ctx context.Context, by time.Time) (err error) {
 }
 
 func (w *wire) dial(ctx context.Context, by time.Time) error {
-	d := net.Dialer{Deadline: by, KeepAlive: keepAlive}
-	conn, err := d.DialContext(ctx, "tcp", w.address)
+	ctx, cancel := context.WithDeadline(ctx, by)
+	defer cancel()
+	conn, err := w.connect(ctx, "tcp", w.address)
 	if err != nil {
 		return err
 	}
@@ -109,8 +111,6 @@ func (w *wire) dial(ctx context.Context, by time.Time) error {
 			c.ServerName, _, _ = net.SplitHostPort(w.address)
 		}
 		secure := tls.Client(conn, c)
-		ctx, cancel := context.WithDeadline(ctx, by)
-		defer cancel()
 		if err := secure.HandshakeContext(ctx); err != nil {
 			return errors.Join(err, conn.Close())
 		}

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 	"log/slog"
@@ -28,6 +29,10 @@ type Options struct {
 	MaxBatch int
 	// MaxWaiting is how many calls may wait for each node before further ones are refused with [ErrOverloaded]. Default: 8,192.
 	MaxWaiting int
+	// Dial makes the connections to nodes, as net.Dialer.DialContext does: by way of a proxy, from a
+	// certain address, or on a network that a test has made. ctx ends when the connection is no longer
+	// wanted. TLS comes on top of it. network is "tcp". Default: a net.Dialer.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// TLS makes all connections use TLS, for nodes with --tls-cert or a proxy in front that wants it. Default: none.
 	TLS *tls.Config
 	// Token is what to present to nodes with --tokens, with the roles that the calls take. Default: none.
@@ -85,6 +90,9 @@ func (o Options) withDefaults() (Options, error) {
 		if *n.value == 0 {
 			*n.value = n.preset
 		}
+	}
+	if o.Dial == nil {
+		o.Dial = (&net.Dialer{KeepAlive: keepAlive}).DialContext
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

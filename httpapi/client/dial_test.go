@@ -1,0 +1,32 @@
+package client_test
+
+import (
+	"context"
+	"net"
+	"sync/atomic"
+	"testing"
+
+	"twotier/httpapi/client"
+)
+
+// TestDialOfTheUsers reaches a node by no address of its own: by the way that the user has.
+func TestDialOfTheUsers(t *testing.T) {
+	b := newBed(t, 1)
+	var asked atomic.Value
+	c, err := client.New(client.Options{
+		Addresses: []string{"localhost:1"}, OnlyAddresses: true,
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			asked.Store(network + " " + address)
+			var d net.Dialer
+			return d.DialContext(ctx, network, b.nodes[0].address)
+		},
+	})
+	must(t, err)
+	defer func() { must(t, c.Close(context.Background())) }()
+	if _, err := c.Add(t.Context(), client.AddRequest{Key: "k"}); err != nil {
+		t.Error(err)
+	}
+	if got := asked.Load(); got != "tcp localhost:1" {
+		t.Errorf("asked to dial %q", got)
+	}
+}
