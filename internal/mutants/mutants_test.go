@@ -112,6 +112,17 @@ func mutants() []mutant {
 			name: "who can't see a key takes back nothing, and says it did", file: "syncer/evaluate.go",
 			old: "\t\tif t.check.N < 0 && t.blind {\n", new: "\t\tif t.check.N < 0 && t.ref < 0 {\n", kind: "modes",
 		},
+		{
+			name: "the answer that a session remembers is not used", file: "httpapi/session.go",
+			old: "\t\tif seq <= state.seq {\n\t\t\tif seq < state.seq {\n\t\t\t\treturn nil, false, outOfSequence()\n" +
+				"\t\t\t}\n\t\t\treturn state, false, nil\n",
+			new: "\t\tif seq < state.seq {\n\t\t\treturn nil, false, outOfSequence()\n", kind: "graceful",
+		},
+		{
+			name: "a client asks another node when a connection breaks", file: "httpapi/client/lane.go",
+			old: "\t\t} else if failures == 0 && errors.Is(err, errDial) {\n",
+			new: "\t\t} else if failures == 0 {\n", kind: "graceful",
+		},
 	}
 }
 

@@ -3,7 +3,8 @@
 //
 // A [Net] has hosts, a host has at most one process at a time, which can be frozen, and whose messages can be slowed down. What is
 // on its way when a cut begins is lost; a caller whose message was lost learns nothing until it gives up, and a message may arrive after
-// its sender has. Calls to a host without a process are refused at once, as a kernel does.
+// its sender has. Calls to a host without a process are refused at once, as a kernel does. For what speaks over connections there are
+// [Host.Listen] and [Host.Dial], whose connections break at times.
 //
 // Chance comes from the seed of the Net. All methods may be called at the same time.
 package simnet

@@ -25,10 +25,11 @@ type Host struct {
 	streams chan net.Conn
 	gone    chan struct{}
 
-	mu      sync.Mutex
-	handler Handler
-	idle    []worker
-	down    bool
+	mu       sync.Mutex
+	handler  Handler
+	idle     []worker
+	listener *listener
+	down     bool
 }
 
 // GossipPort is the port that all hosts gossip at.

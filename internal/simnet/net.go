@@ -21,6 +21,9 @@ type Weather struct {
 	Delay, Jitter time.Duration
 	// PacketLoss is the share of packets that get lost, in thousandths; CallLoss that of requests and of replies of calls.
 	PacketLoss, CallLoss int
+	// Broken is the share of writes that break a connection of [Host.Dial], in thousandths: half of them
+	// arrive first.
+	Broken int
 }
 
 // link is a direction between two hosts.
@@ -132,6 +135,16 @@ func (n *Net) losses() (packets, calls int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.weather.PacketLoss, n.weather.CallLoss
+}
+
+// breaks decides whether a write breaks its connection, and whether it arrives before that.
+func (n *Net) breaks() (breaks, arrives bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.weather.Broken == 0 || n.rnd.IntN(1000) >= n.weather.Broken {
+		return false, true
+	}
+	return true, n.rnd.IntN(2) == 0
 }
 
 func (n *Net) host(ip string) *Host {

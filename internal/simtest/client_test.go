@@ -18,7 +18,8 @@ type client struct {
 	w       *world
 	number  int
 	rnd     *rand.Rand
-	balance int64 // what is left of what it counted where it also takes back
+	outside *outside // by which it asks, if it is there
+	balance int64    // what is left of what it counted where it also takes back
 }
 
 func (c *client) run(stop <-chan struct{}) {
@@ -105,10 +106,15 @@ func (c *client) do(p *proc, ops ...node.Op) {
 	}
 	ctx, cancel := c.context()
 	defer cancel()
+	asked, res := time.Now(), make([]node.Result, len(ops))
+	if c.outside != nil {
+		p = c.outside.proc
+	}
 	done := c.w.enter(p)
 	defer done()
-	asked, res := time.Now(), make([]node.Result, len(ops))
-	if len(ops) > 1 {
+	if c.outside != nil {
+		c.outside.do(ctx, ops, res)
+	} else if len(ops) > 1 {
 		p.node.DoAll(ctx, ops, res)
 	} else {
 		res[0].Err = p.node.Do(ctx, &ops[0], &res[0])

@@ -117,7 +117,8 @@ func newPlan(rnd *rand.Rand) plan {
 
 func (p *plan) drawWeather(rnd *rand.Rand) {
 	p.weather = simnet.Weather{
-		Delay: time.Duration(100+rnd.IntN(3000)) * time.Microsecond, Jitter: time.Duration(1+rnd.IntN(5000)) * time.Microsecond,
+		Broken: 10 * (p.partitions % 3),
+		Delay:  time.Duration(100+rnd.IntN(3000)) * time.Microsecond, Jitter: time.Duration(1+rnd.IntN(5000)) * time.Microsecond,
 	}
 	if p.kind.is(splits, everything) || p.kind.wild() && rnd.IntN(2) == 0 {
 		p.weather.PacketLoss = rnd.IntN(200)

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"twotier/httpapi"
 	"twotier/internal/faultstore"
 	nodemodes "twotier/internal/modes"
 	"twotier/internal/node"
@@ -31,6 +32,7 @@ type proc struct {
 	ring    *ring.Ring
 	client  *peer.Client
 	node    *node.Node
+	http    *httpapi.Server
 	dead    atomic.Bool // its answers reach nobody any more
 	leaving atomic.Bool
 	asleep  atomic.Bool  // it is suspended
@@ -116,6 +118,9 @@ func (w *world) startAs(i int, id string) (*proc, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := p.listen(); err != nil {
+		return nil, err
+	}
 	server := peer.NewServer(peer.ServerOptions{Self: name, Secret: []byte(secret), Node: p.node})
 	p.host.Serve(func(request []byte) []byte {
 		reply, err := server.Handle(context.Background(), request)
@@ -134,11 +139,20 @@ func (w *world) startAs(i int, id string) (*proc, error) {
 	return p, nil
 }
 
+// listen has the process serve HTTP.
+func (p *proc) listen() (err error) {
+	p.http, err = httpapi.New(httpapi.Options{Service: p.node, Listen: p.ip + ":8080", MaxMemory: 8 << 20})
+	if err != nil {
+		return err
+	}
+	return p.http.OpenOn(context.Background(), p.host.Listen())
+}
+
 // refused ends a process that could not open.
 func (p *proc) refused(err error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	err = errors.Join(err, p.node.Close(ctx), p.client.Close(ctx))
+	err = errors.Join(err, p.http.Close(ctx), p.node.Close(ctx), p.client.Close(ctx))
 	p.dead.Store(true)
 	p.host.Stop()
 	return err
@@ -157,7 +171,7 @@ func (p *proc) leave() error {
 	}
 	flush, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	err = errors.Join(err, p.node.Close(flush), p.client.Close(flush))
+	err = errors.Join(err, p.http.Close(flush), p.node.Close(flush), p.client.Close(flush))
 	p.dead.Store(true)
 	p.host.Stop()
 	return err
@@ -172,6 +186,7 @@ func (p *proc) kill() {
 	p.counter.Unflushed(func(_, key []byte, n int64) { p.w.ledger.lose(string(key), n) })
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
+	_ = p.http.Close(ctx)
 	_ = p.node.Close(ctx)
 	_ = p.client.Close(ctx)
 }

@@ -179,15 +179,25 @@ func run(t *testing.T, seed uint64, verbose bool) outcome {
 	for i := 1; i <= w.plan.nodes; i++ {
 		w.joinAt(i)
 	}
+	outside, err := w.newOutside()
+	if err != nil {
+		t.Fatal(err)
+	}
 	stop := make(chan struct{})
 	var clients sync.WaitGroup
 	for i := range 6 {
 		c := &client{w: w, number: i, rnd: rand.New(rand.NewPCG(seed, uint64(100+i)))}
+		if i == 0 {
+			c.outside = outside
+		}
 		clients.Go(func() { c.run(stop) })
 	}
 	w.play()
 	close(stop)
 	clients.Wait()
+	if err := outside.close(); err != nil {
+		t.Errorf("the client closes: %v", err)
+	}
 	w.watching.Wait()
 	w.heal()
 	w.settle(t)

@@ -1,0 +1,117 @@
+package simtest
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	door "twotier/httpapi/client"
+	"twotier/internal/node"
+	"twotier/syncer"
+)
+
+// outside is the Go client on a host of its own, which reaches the nodes by HTTP over connections
+// that break. It learns who owns what, and what is lost it sends again within its sessions.
+type outside struct {
+	*door.Client
+	proc *proc // that the ledger blames, as nobody knows which node answered
+}
+
+func (w *world) newOutside() (*outside, error) {
+	host := w.net.Start("10.0.1.1")
+	var nodes []string
+	for i := range hosts {
+		nodes = append(nodes, ip(i+1)+":8080")
+	}
+	c, err := door.New(door.Options{
+		Addresses: nodes, Timeout: 2 * time.Second, AttemptTimeout: 300 * time.Millisecond, Lanes: 1,
+		Logger: w.logger("client"),
+		Dial: func(ctx context.Context, _, address string) (net.Conn, error) {
+			to, _, err := net.SplitHostPort(address)
+			if err != nil {
+				return nil, err
+			}
+			return host.Dial(ctx, to)
+		},
+	})
+	return &outside{c, &proc{w: w, id: "client", ip: "10.0.1.1", host: host}}, err
+}
+
+func (o *outside) close() error {
+	defer o.proc.host.Stop()
+	return o.Close(context.Background())
+}
+
+// do carries operations out.
+func (o *outside) do(ctx context.Context, ops []node.Op, res []node.Result) {
+	requests := make([]door.Op, len(ops))
+	for i := range ops {
+		requests[i] = request(&ops[i])
+	}
+	answers := make([]door.Result, 1)
+	if r := &requests[0]; len(ops) == 1 && r.Add != nil {
+		a, err := o.Add(ctx, *r.Add)
+		answers[0] = door.Result{Add: &a, Err: err}
+	} else if len(ops) == 1 {
+		a, err := o.Acquire(ctx, *r.Acquire)
+		answers[0] = door.Result{Acquire: &a, Err: err}
+	} else {
+		var err error
+		if answers, err = o.Batch(ctx, requests); err != nil {
+			answers = make([]door.Result, len(ops))
+			answers[0].Err = err
+		}
+	}
+	for i := range answers {
+		res[i] = result(&answers[i])
+	}
+}
+
+// request is an operation as the Go client has it.
+func request(op *node.Op) door.Op {
+	at, ack := time.Time{}, door.AckMemory
+	if op.TS != 0 {
+		at = time.UnixMilli(op.TS)
+	}
+	if op.Ack == syncer.AckStore {
+		ack = door.AckRedis
+	}
+	first := &op.Checks[0]
+	if op.Kind == node.Add {
+		return door.Op{Add: &door.AddRequest{Key: string(first.Key), N: first.N, At: at, Ack: ack}}
+	}
+	r := &door.AcquireRequest{At: at, Ack: ack, CountDenied: op.CountDenied}
+	for i := range op.Checks {
+		c := door.Check{Key: string(op.Checks[i].Key), N: op.Checks[i].N}
+		for _, l := range op.Checks[i].Limits {
+			c.Limits = append(c.Limits, door.Limit{Window: time.Duration(l.Window) * time.Millisecond, Max: l.Max})
+		}
+		r.Checks = append(r.Checks, c)
+	}
+	return door.Op{Acquire: r}
+}
+
+// result is an answer as a node gives it. An error says that nothing was counted, unless it says
+// that nobody knows.
+func result(a *door.Result) (res node.Result) {
+	switch {
+	case errors.Is(a.Err, door.ErrUnknownOutcome):
+		res.Err = syncer.ErrUnknownOutcome
+	case errors.Is(a.Err, door.ErrOverloaded):
+		res.Err = syncer.ErrOverload
+	case errors.Is(a.Err, door.ErrUnavailable), errors.Is(a.Err, context.DeadlineExceeded):
+		res.Err = syncer.ErrUnavailable
+	case a.Err != nil:
+		res.Err = a.Err
+	case a.Add != nil:
+		res.Allowed, res.Source, res.Degraded = true, node.Source(a.Add.Source), a.Add.Degraded
+	default:
+		res.Allowed, res.Source = a.Acquire.Allowed, node.Source(a.Acquire.Source)
+		res.Degraded = a.Acquire.Degraded
+		for _, c := range a.Acquire.Checks {
+			res.AddCheck().Refused = !c.Allowed
+		}
+	}
+	return res
+}
