@@ -71,7 +71,7 @@ func (a *crossing) unreserved(ctx context.Context, res *Result, errs []error) er
 // decides reports whether a part is with the member that decides about its keys.
 func (a *crossing) decides(p *part) bool {
 	for _, i := range p.checks {
-		if !a.n.tenancy.decides(p.to, a.n.partition(&a.op.Checks[i])) {
+		if !a.n.owned.DecidedBy(p.to, a.n.partition(&a.op.Checks[i])) {
 			return false
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"twotier/internal/modes"
 	"twotier/ring"
@@ -72,8 +73,8 @@ func (n *Node) Stats() Stats {
 		NearTotal: n.refused.Hits(), Mode: n.Mode(), Store: n.opt.Store.Health(),
 	}
 	s.SpreadKeys, s.LeasedKeys = n.hot.Sizes()
-	s.Phases, s.Moves = n.tenancy.figures()
-	s.Held = s.Phases.held()
+	s.Phases, s.Moves = n.owned.Figures()
+	s.Held = s.Phases.Held()
 	if t.Self() >= 0 {
 		s.Owned = t.Owned(t.Self())
 	}
@@ -90,11 +91,14 @@ func (n *Node) Stats() Stats {
 	return s
 }
 
+// pingTimeout is how long a twin may take to say that it is alive.
+const pingTimeout = 2 * time.Second
+
 // refuseTwin refuses to be a member beside another process with the same ID that is alive. One that has just died may still be
 // in the table: it does not answer.
 func (n *Node) refuseTwin(ctx context.Context) error {
 	for _, m := range n.opt.Ring.Twins() {
-		ctx, cancel := context.WithTimeout(ctx, askTimeout)
+		ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 		err := n.opt.Peers.Ask(ctx, &m, &PingQuestion{}, nil)
 		cancel()
 		if err == nil {

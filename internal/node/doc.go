@@ -14,8 +14,8 @@
 //
 // # Who owns what
 //
-// Each partition is in one phase (tenancy.go). A node takes over what the table gives to it by asking whoever has it (gain.go), and gives
-// what it has to the owner by its own table only (give.go): until then it decides, so at every moment somebody does.
+// See package ownership: a node takes over what the table gives to it by asking whoever has it, and
+// gives what it has to the owner by its own table only.
 //
 // The time that events are counted at follows the store's clock, see package storeclock. The package knows no wire format: package peer
 // has that of the nodes, httpapi that of everybody else.

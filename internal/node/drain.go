@@ -25,13 +25,13 @@ func (n *Node) Drain(ctx context.Context) error {
 	}
 	// Those that have not heard of it yet still ask this node, and are told who to ask instead.
 	heard := time.Now().Add(drainLinger)
-	for n.tenancy.held() > 0 || time.Now().Before(heard) {
+	for n.owned.Held() > 0 || time.Now().Before(heard) {
 		if !n.hasHeir() {
-			n.opt.Logger.Info("no other node stays: flushing instead of handing over", "partitions", n.tenancy.held())
+			n.opt.Logger.Info("no other node stays: flushing instead of handing over", "partitions", n.owned.Held())
 			break
 		}
 		if ctx.Err() != nil {
-			n.opt.Logger.Warn("not everything could be handed over: flushing it", "partitions", n.tenancy.held())
+			n.opt.Logger.Warn("not everything could be handed over: flushing it", "partitions", n.owned.Held())
 			break
 		}
 		retry.Pause(ctx, drainPause)

@@ -11,6 +11,7 @@ import (
 
 	"twotier/internal/hotkeys"
 	"twotier/internal/modes"
+	"twotier/internal/ownership"
 	"twotier/internal/refusals"
 	"twotier/internal/retry"
 	"twotier/internal/storeclock"
@@ -79,7 +80,8 @@ type Node struct {
 	sample  *topkeys.Sample // of a node that can be in Redis mode
 	top     *topkeys.Cache  // of a node that has a counter
 	modes   *modes.Switch
-	tenancy *tenancy
+	owned   *ownership.Partitions
+	changed chan struct{} // holds one: there may be a new table
 	holds   holds
 	hot     *hotkeys.Tracker
 	refused refusals.Cache
@@ -148,7 +150,12 @@ func New(opt Options) (*Node, error) {
 	n.holds.init()
 	n.errands.New = func() any { return new(errand) }
 	n.run, n.stop = context.WithCancel(context.Background())
-	n.tenancy = newTenancy(n, opt.Placement.Partitions)
+	n.changed = make(chan struct{}, 1)
+	n.owned = ownership.New(ownership.Options{
+		Partitions: opt.Placement.Partitions, Alone: opt.Ring == nil, Suspended: opt.Mode == ModeRedis,
+		Table: n.table, Self: n.self, Counter: opt.Counter, Peers: opt.Peers, InRedis: n.inRedis,
+		PrepareTime: modes.PreparedTime, Go: n.background,
+	})
 	n.modes = n.newSwitch()
 	n.hot = hotkeys.New(hotkeys.Options{
 		Rate: opt.HotRate, Placement: opt.Placement, Table: n.table, Self: n.self,
@@ -177,7 +184,7 @@ func (n *Node) self() ring.Member {
 func (n *Node) newSwitch() *modes.Switch {
 	opt := modes.Options{
 		Mode: n.opt.Mode, Switchable: n.opt.Direct != nil && n.opt.Counter != nil,
-		Table: n.table, Self: n.self, Peers: n.opt.Peers, Ownership: n.tenancy, Idle: n.holds.idle,
+		Table: n.table, Self: n.self, Peers: n.opt.Peers, Ownership: n.owned, Idle: n.holds.idle,
 		Go: n.background, Logger: n.opt.Logger,
 	}
 	if n.opt.Counter != nil {
@@ -244,13 +251,13 @@ func (n *Node) join(ctx context.Context, address string) error {
 		return err
 	}
 	n.opt.Ring.Enter(ctx)
-	n.spawn(func() { n.tenancy.run(n.run) })
+	n.background(n.runFollow)
 	n.spawn(func() { n.runHolds(n.run) })
 	n.spawn(func() { n.hot.Run(n.run) })
-	n.tenancy.poke()
+	n.follow()
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
-	for !n.tenancy.settled() && ctx.Err() == nil {
+	for !n.owned.Settled() && ctx.Err() == nil {
 		retry.Pause(ctx, drainPause)
 	}
 	return nil
@@ -260,7 +267,34 @@ func (n *Node) join(ctx context.Context, address string) error {
 func (n *Node) Changed(t *ring.Table) {
 	n.tables.Add(1)
 	n.opt.Peers.Keep(t)
-	n.tenancy.poke()
+	n.follow()
+}
+
+// follow has runFollow look at the table.
+func (n *Node) follow() {
+	select {
+	case n.changed <- struct{}{}:
+	default:
+	}
+}
+
+// followInterval is how often partitions and the mode are looked after, whatever the table does.
+const followInterval = 100 * time.Millisecond
+
+// runFollow follows the table, and the mode of the others, until ctx is done.
+func (n *Node) runFollow(ctx context.Context) {
+	ticker := time.NewTicker(followInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-n.changed:
+		case <-ticker.C:
+		}
+		n.owned.Follow()
+		n.modes.Follow()
+	}
 }
 
 // Close flushes what is pending until ctx is done, leaves the cluster and stops. The error says what was not flushed.
@@ -280,7 +314,7 @@ func (n *Node) Close(ctx context.Context) error {
 		n.tasksMu.Lock()
 		n.stop()
 		n.tasksMu.Unlock()
-		n.tenancy.Wake()
+		n.owned.Wake()
 		n.done.Wait()
 		n.refused.Close()
 	})

@@ -5,7 +5,6 @@ import (
 
 	"twotier/internal/rpc"
 	"twotier/ring"
-	"twotier/syncer"
 )
 
 // Peers reaches the other nodes. Package peer implements it.
@@ -26,49 +25,6 @@ type Peers interface {
 type (
 	// PingQuestion asks whether a node is there. The answer is nothing.
 	PingQuestion struct{}
-
-	// HoldingsQuestion asks which of some partitions a node has and could hand over.
-	HoldingsQuestion struct {
-		Partitions []int
-	}
-	// HoldingsAnswer has those that it has. Later is set while it can't tell, because the mode is being changed: what it has counted may
-	// not be in the store yet.
-	HoldingsAnswer struct {
-		Held  []int
-		Later bool
-	}
-
-	// ClaimQuestion asks for partitions that the asking node owns from now on, and says which it has taken over in full, and which
-	// it does not want any more.
-	ClaimQuestion struct {
-		By      ring.Member
-		Parts   []ClaimPart
-		Taken   []int
-		Refused []int
-	}
-	// ClaimPart asks for a partition, from a page on.
-	ClaimPart struct {
-		Partition int
-		Cursor    uint64
-	}
-	// ClaimAnswer has a page of each partition that was asked for, as far as it fits.
-	ClaimAnswer struct {
-		Pages []ClaimPage
-	}
-	// ClaimPage is one page of a partition.
-	ClaimPage struct {
-		Partition int
-		State     ClaimState
-		// Next is the cursor of the next page, 0 after the last.
-		Next     uint64
-		Handover *syncer.Handover
-	}
-
-	// OfferQuestion says that a node has partitions that the one which is told owns. The answer is nothing.
-	OfferQuestion struct {
-		By         ring.Member
-		Partitions []int
-	}
 
 	// OutcomeQuestion asks the decider whether a reservation was confirmed. If that is still open, it no longer can be.
 	OutcomeQuestion struct {
@@ -102,19 +58,4 @@ type (
 
 	// StatusQuestion asks a node how it is. The answer is a Status.
 	StatusQuestion struct{}
-)
-
-// ClaimState says what becomes of a claim.
-type ClaimState uint8
-
-// The states of a claim.
-const (
-	// ClaimGiven: here is a page.
-	ClaimGiven ClaimState = iota
-	// ClaimNone: the node does not have the partition.
-	ClaimNone
-	// ClaimLater: the node still decides about it, and takes itself, or a third, for the owner.
-	ClaimLater
-	// ClaimAgain: what it told so far is out of date; it is to be asked from the beginning.
-	ClaimAgain
 )

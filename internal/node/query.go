@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"twotier/internal/ownership"
 	"twotier/internal/retry"
 	"twotier/internal/rpc"
 	"twotier/internal/topkeys"
@@ -17,7 +18,7 @@ import (
 // Series returns the buckets of a key over a window of this many milliseconds that ends now, oldest first, and their
 // width.
 func (n *Node) Series(ctx context.Context, ns, key []byte, window int64) (bucketMS int64, points []Point, err error) {
-	for attempts := retry.Within(gainTimeout); attempts.Next(ctx); {
+	for attempts := retry.Within(ownership.WaitTimeout); attempts.Next(ctx); {
 		if bucketMS, points, err = n.series(ctx, ns, key, window); !errors.Is(err, syncer.ErrElsewhere) {
 			return bucketMS, points, err
 		}
@@ -36,7 +37,7 @@ func (n *Node) series(ctx context.Context, ns, key []byte, window int64) (bucket
 			return bucketMS, points, err
 		}
 	}
-	to, err := n.tenancy.locate(ctx, n.opt.Placement.Of(ns, key))
+	to, err := n.owned.Locate(ctx, n.opt.Placement.Of(ns, key))
 	switch {
 	case errors.Is(err, errModeChanged):
 		return n.series(ctx, ns, key, window)
@@ -100,8 +101,8 @@ func (n *Node) Reset(ctx context.Context, ns, key []byte) error {
 		}
 	}
 	dropped := n.dropAll(ctx, &check)
-	for attempts := retry.Within(gainTimeout); attempts.Next(ctx); {
-		to, err := n.tenancy.locate(ctx, n.partition(&check))
+	for attempts := retry.Within(ownership.WaitTimeout); attempts.Next(ctx); {
+		to, err := n.owned.Locate(ctx, n.partition(&check))
 		switch {
 		case errors.Is(err, errModeChanged):
 			return n.Reset(ctx, ns, key)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"twotier/internal/ownership"
 	"twotier/internal/retry"
 	"twotier/internal/rpc"
 	"twotier/ring"
@@ -12,7 +13,7 @@ import (
 )
 
 // errModeChanged says that an operation has to be begun anew, in another mode.
-var errModeChanged = errors.New("the mode has changed")
+var errModeChanged = ownership.ErrInRedis
 
 // errOver says that nothing was counted, as the time for it was up.
 var errOver = fmt.Errorf("%w: the time for it is up", syncer.ErrUnavailable)
@@ -53,7 +54,7 @@ func (n *Node) do(ctx context.Context, op *Op, res *Result) error {
 // look carries out an operation whose keys are not where the table says, or on their way. Nodes that have not heard the same yet
 // may send it to and fro for a while.
 func (n *Node) look(ctx context.Context, op *Op, res *Result) error {
-	for attempts := retry.Within(gainTimeout); attempts.Next(ctx); {
+	for attempts := retry.Within(ownership.WaitTimeout); attempts.Next(ctx); {
 		shares, err := n.whereabouts(ctx, op)
 		switch {
 		case errors.Is(err, errModeChanged):
@@ -126,7 +127,7 @@ func (n *Node) shares(t *ring.Table, op *Op) (list []share) {
 // whereabouts is shares by who decides about the keys at this moment. It waits for partitions that are on their way to this node.
 func (n *Node) whereabouts(ctx context.Context, op *Op) (list []share, err error) {
 	for i := range op.Checks {
-		to, err := n.tenancy.locate(ctx, n.partition(&op.Checks[i]))
+		to, err := n.owned.Locate(ctx, n.partition(&op.Checks[i]))
 		if err != nil {
 			return nil, err
 		}
@@ -255,7 +256,7 @@ func (n *Node) unanswered(ctx context.Context, to *ring.Member, op *Op, res *Res
 // decides reports whether a member decides about all keys of an operation, as far as this node knows.
 func (n *Node) decides(m *ring.Member, op *Op) bool {
 	for i := range op.Checks {
-		if !n.tenancy.decides(m, n.partition(&op.Checks[i])) {
+		if !n.owned.DecidedBy(m, n.partition(&op.Checks[i])) {
 			return false
 		}
 	}

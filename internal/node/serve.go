@@ -7,6 +7,7 @@ import (
 
 	"twotier/internal/hotkeys"
 	"twotier/internal/modes"
+	"twotier/internal/ownership"
 	"twotier/internal/retry"
 	"twotier/internal/rpc"
 	"twotier/syncer"
@@ -63,7 +64,7 @@ func (n *Node) serveOps(ctx context.Context, tasks []rpc.Task, res []Result) {
 
 // serveMoved carries out an operation whose keys this node did not decide about when it was asked.
 func (n *Node) serveMoved(ctx context.Context, task *rpc.Task, res *Result) error {
-	for attempts := retry.Within(gainTimeout); attempts.Next(ctx); {
+	for attempts := retry.Within(ownership.WaitTimeout); attempts.Next(ctx); {
 		shares, err := n.whereabouts(ctx, &task.Op)
 		switch {
 		case errors.Is(err, errModeChanged):
@@ -107,12 +108,12 @@ func (n *Node) Answer(ctx context.Context, question any) (answer any, err error)
 	switch q := question.(type) {
 	case *PingQuestion:
 		return nil, nil
-	case *HoldingsQuestion:
-		return n.tenancy.holdings(q.Partitions), nil
-	case *ClaimQuestion:
-		return n.tenancy.give(ctx, q), nil
-	case *OfferQuestion:
-		n.spawn(func() { n.tenancy.offered(n.run, &q.By, q.Partitions) })
+	case *ownership.HoldingsRequest:
+		return n.owned.Holdings(q), nil
+	case *ownership.ClaimRequest:
+		return n.owned.HandOver(ctx, q), nil
+	case *ownership.OfferRequest:
+		n.owned.Offered(q)
 		return nil, nil
 	case *OutcomeQuestion:
 		confirmed, err := n.outcome(q.Hold)

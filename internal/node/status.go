@@ -33,29 +33,6 @@ type Link struct {
 	Up bool
 }
 
-// Phases is how many partitions are in which state on one node; the others are none of its business.
-type Phases struct {
-	// Own is those that it decides about, Gaining those that are on their way to it.
-	Own, Gaining int
-	// Losing is those that it still decides about although the table gives them to another, Moving those that are being handed over.
-	Losing, Moving int
-}
-
-// held is how many a node has, be it on the way to another.
-func (p Phases) held() int { return p.Own + p.Losing + p.Moving }
-
-// Moves is how many partitions have changed hands, and how, since the node started.
-type Moves struct {
-	// Taken is those whose state another node handed to this one, Given the other way around.
-	Taken, Given int64
-	// Begun is those that this node began with what the store has, as nobody handed them over.
-	Begun int64
-	// LetGo is those that it gave up although nobody took them over in full, so that the next owner begins with the store's state.
-	LetGo int64
-	// TakenBack is those that it kept in the end.
-	TakenBack int64
-}
-
 // PeerStats is the traffic with other nodes. Fields whose names end in Total only grow.
 type PeerStats struct {
 	// MessagesTotal is the number of messages sent, ResentTotal how many of them again, FailedTotal how many got no answer in the end,

@@ -2,6 +2,7 @@ package node
 
 import (
 	"twotier/internal/modes"
+	"twotier/internal/ownership"
 	"twotier/internal/storeclock"
 	"twotier/syncer"
 )
@@ -32,6 +33,9 @@ type (
 	KeyCount = syncer.KeyCount
 	// CounterStats are the figures of the two-tier counter.
 	CounterStats = syncer.Stats
+	// Phases is how many partitions are in which phase, Moves how many have changed hands.
+	Phases = ownership.Phases
+	Moves  = ownership.Moves
 	// InvalidError refuses an operation because of one of its fields.
 	InvalidError = syncer.InvalidError
 )

@@ -2,6 +2,7 @@ package peer
 
 import (
 	"twotier/internal/node"
+	"twotier/internal/ownership"
 	"twotier/internal/rpc"
 )
 
@@ -9,8 +10,8 @@ import (
 type Reply []byte
 
 // Claim reads the answer to a claim.
-func (b Reply) Claim() (*node.ClaimAnswer, error) {
-	a := new(node.ClaimAnswer)
+func (b Reply) Claim() (*ownership.ClaimResponse, error) {
+	a := new(ownership.ClaimResponse)
 	return a, readAnswer(b, a)
 }
 

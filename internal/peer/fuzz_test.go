@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"twotier/internal/node"
+	"twotier/internal/ownership"
 	"twotier/internal/peer"
 	"twotier/internal/rpc"
 	"twotier/ring"
@@ -75,11 +76,11 @@ func FuzzReply(f *testing.F) {
 }
 
 // sample is an answer with something of everything.
-func sample() *node.ClaimAnswer {
+func sample() *ownership.ClaimResponse {
 	buckets := []syncer.Bucket{{Level: 0, Index: 1_763_000_000, N: 5}, {Level: 2, Index: 12, N: -7}}
-	return &node.ClaimAnswer{Pages: []node.ClaimPage{
-		{Partition: 17, State: node.ClaimNone},
-		{Partition: 1020, State: node.ClaimGiven, Next: 99, Handover: &syncer.Handover{
+	return &ownership.ClaimResponse{Pages: []ownership.ClaimPage{
+		{Partition: 17, State: ownership.NotHeld},
+		{Partition: 1020, State: ownership.Given, Next: 99, Handover: &syncer.Handover{
 			Partition: 1020, Epoch: 1 << 50, Version: 12, EpochKnown: true, MaybeSent: true,
 			Rounds: []*syncer.Round{{Writer: "w.1", Seq: 4, Acked: 3, Keys: []syncer.KeyRound{
 				{NS: []byte("n"), Key: []byte("k"), Reset: true, Load: true, TTL: 5000, Adds: buckets, Expired: buckets[:1]},

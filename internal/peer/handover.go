@@ -3,7 +3,7 @@ package peer
 import (
 	"encoding/binary"
 
-	"twotier/internal/node"
+	"twotier/internal/ownership"
 	"twotier/leaparray"
 	"twotier/syncer"
 )
@@ -22,24 +22,24 @@ const (
 )
 
 // appendClaim appends the answer to a claim.
-func appendClaim(b []byte, a *node.ClaimAnswer) []byte {
+func appendClaim(b []byte, a *ownership.ClaimResponse) []byte {
 	b = binary.AppendUvarint(b, uint64(len(a.Pages)))
 	for i := range a.Pages {
 		p := &a.Pages[i]
 		b = binary.AppendUvarint(b, uint64(p.Partition))
 		b = append(b, byte(p.State))
 		b = binary.AppendUvarint(b, p.Next)
-		if p.State == node.ClaimGiven {
+		if p.State == ownership.Given {
 			b = appendHandover(b, p.Handover)
 		}
 	}
 	return b
 }
 
-func readClaim(r *reader, a *node.ClaimAnswer) {
+func readClaim(r *reader, a *ownership.ClaimResponse) {
 	for range r.count() {
-		p := node.ClaimPage{Partition: int(r.uint()), State: node.ClaimState(r.byte()), Next: r.uint()}
-		if p.State == node.ClaimGiven {
+		p := ownership.ClaimPage{Partition: int(r.uint()), State: ownership.ClaimState(r.byte()), Next: r.uint()}
+		if p.State == ownership.Given {
 			p.Handover = readHandover(r)
 			p.Handover.Partition = p.Partition
 		}

@@ -7,6 +7,7 @@ import (
 	"twotier/internal/hotkeys"
 	"twotier/internal/modes"
 	"twotier/internal/node"
+	"twotier/internal/ownership"
 )
 
 // The first byte of a question.
@@ -28,11 +29,11 @@ func appendQuestion(b []byte, question any) ([]byte, error) {
 	kind := askPing
 	switch question.(type) {
 	case *node.PingQuestion:
-	case *node.HoldingsQuestion:
+	case *ownership.HoldingsRequest:
 		kind = askHoldings
-	case *node.ClaimQuestion:
+	case *ownership.ClaimRequest:
 		kind = askClaim
-	case *node.OfferQuestion:
+	case *ownership.OfferRequest:
 		kind = askOffer
 	case *node.OutcomeQuestion:
 		kind = askOutcome
@@ -62,11 +63,11 @@ func readQuestion(b []byte) (question any, err error) {
 	case askPing:
 		question = new(node.PingQuestion)
 	case askHoldings:
-		question = new(node.HoldingsQuestion)
+		question = new(ownership.HoldingsRequest)
 	case askClaim:
-		question = new(node.ClaimQuestion)
+		question = new(ownership.ClaimRequest)
 	case askOffer:
-		question = new(node.OfferQuestion)
+		question = new(ownership.OfferRequest)
 	case askOutcome:
 		question = new(node.OutcomeQuestion)
 	case askTop:
@@ -91,7 +92,7 @@ func appendAnswer(b []byte, answer any, err error) []byte {
 		switch a := answer.(type) {
 		case nil:
 			return append(b, resultOK)
-		case *node.ClaimAnswer:
+		case *ownership.ClaimResponse:
 			return appendClaim(append(b, resultOK), a)
 		default:
 			var text []byte
@@ -115,7 +116,7 @@ func readAnswer(b []byte, answer any) error {
 	if r.err != nil || answer == nil {
 		return r.err
 	}
-	if a, ok := answer.(*node.ClaimAnswer); ok {
+	if a, ok := answer.(*ownership.ClaimResponse); ok {
 		readClaim(&r, a)
 		return r.end()
 	}

@@ -1,0 +1,249 @@
+package ownership_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"twotier/internal/ownership"
+	"twotier/internal/rpc"
+	"twotier/ring"
+	"twotier/syncer"
+)
+
+const partitions = 16
+
+// counter is a fake of what partitions are moved of. A partition has a few keys, a page has one.
+type counter struct {
+	mu    sync.Mutex
+	owned [partitions]bool
+	ceded [partitions]bool
+	keys  [partitions][]string
+	fails error // of Cede
+}
+
+func (c *counter) Own(p int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.owned[p], c.ceded[p] = true, false
+}
+
+func (c *counter) Disown(p int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.owned[p], c.ceded[p] = false, false
+}
+
+func (c *counter) Cede(_ context.Context, p int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.fails != nil {
+		return c.fails
+	}
+	c.owned[p], c.ceded[p] = false, true
+	return nil
+}
+
+func (c *counter) Page(p int, cursor uint64, _ int) (*syncer.Handover, uint64, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.ceded[p] {
+		return nil, 0, syncer.ErrElsewhere
+	}
+	h := &syncer.Handover{Partition: p}
+	if cursor < uint64(len(c.keys[p])) {
+		h.Keys = append(h.Keys, syncer.KeyState{Key: []byte(c.keys[p][cursor])})
+	}
+	if cursor++; cursor >= uint64(len(c.keys[p])) {
+		cursor = 0
+	}
+	return h, cursor, nil
+}
+
+func (c *counter) Release(p int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.ceded[p] {
+		return errors.New("not ceded")
+	}
+	c.ceded[p], c.keys[p] = false, nil
+	return nil
+}
+
+func (c *counter) Adopt(h *syncer.Handover) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.owned[h.Partition] = true
+	for i := range h.Keys {
+		c.keys[h.Partition] = append(c.keys[h.Partition], string(h.Keys[i].Key))
+	}
+}
+
+func (c *counter) owns(p int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.owned[p]
+}
+
+// node is one with a table of its own, which follows that now and then.
+type node struct {
+	*ownership.Partitions
+	c       *cluster
+	self    ring.Member
+	counter counter
+	leaves  bool // it is about to: no partition is to be its
+	table   atomic.Pointer[ring.Table]
+	inRedis atomic.Bool
+	cut     atomic.Bool // it can't be asked
+}
+
+// cluster is nodes that are linked directly.
+type cluster struct {
+	t     *testing.T
+	nodes []*node
+	delay func() time.Duration // of a request, and of the response
+}
+
+// Ask has a node respond to a request of another.
+func (c *cluster) Ask(ctx context.Context, to *ring.Member, request, response any) error {
+	n := c.node(to.Name)
+	if !c.travel(ctx) {
+		return syncer.ErrUnknownOutcome
+	}
+	if n.cut.Load() {
+		return rpc.ErrUnreachable
+	}
+	var h *ownership.HoldingsResponse
+	var pages *ownership.ClaimResponse
+	switch q := request.(type) {
+	case *ownership.HoldingsRequest:
+		h = n.Holdings(q)
+	case *ownership.ClaimRequest:
+		pages = n.HandOver(ctx, q)
+	case *ownership.OfferRequest:
+		n.Offered(q)
+	}
+	if !c.travel(ctx) {
+		return syncer.ErrUnknownOutcome
+	}
+	switch a := response.(type) {
+	case *ownership.HoldingsResponse:
+		*a = *h
+	case *ownership.ClaimResponse:
+		*a = *pages
+	}
+	return nil
+}
+
+// travel is the way of a message. It reports false if the time for it is up before it arrives.
+func (c *cluster) travel(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(c.delay()):
+		return true
+	}
+}
+
+func (c *cluster) node(name string) *node {
+	return c.nodes[slices.IndexFunc(c.nodes, func(n *node) bool { return n.self.Name == name })]
+}
+
+// agree has some nodes know the members of the cluster.
+func (c *cluster) agree(members ...*node) {
+	for _, n := range members {
+		n.knows(members...)
+	}
+}
+
+// knows has a node know the members of the cluster.
+func (n *node) knows(members ...*node) {
+	var list []ring.Member
+	for _, m := range members {
+		member := m.self
+		member.Draining = m.leaves
+		list = append(list, member)
+	}
+	t, err := ring.NewTable(list, n.self.Name, partitions, 0)
+	if err != nil {
+		n.c.t.Fatal(err)
+	}
+	n.table.Store(t)
+}
+
+// newCluster returns nodes that know the first of them only, and whose partitions nobody has.
+func newCluster(t *testing.T, size int) *cluster {
+	t.Helper()
+	c := &cluster{t: t, delay: func() time.Duration { return time.Millisecond }}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	t.Cleanup(func() { cancel(); running.Wait() })
+	for i := range size {
+		id := string(rune('a' + i))
+		n := &node{c: c, self: ring.Member{ID: id, Name: id}}
+		c.nodes = append(c.nodes, n)
+		n.knows(c.nodes[0])
+		n.Partitions = ownership.New(ownership.Options{
+			Partitions: partitions, Table: n.table.Load, Peers: c, Counter: &n.counter,
+			Self:    func() ring.Member { return n.self },
+			InRedis: n.inRedis.Load, PrepareTime: time.Second,
+			Go: func(fn func(ctx context.Context)) { running.Go(func() { fn(ctx) }) },
+		})
+	}
+	for _, n := range c.nodes {
+		running.Go(func() {
+			ticker := time.NewTicker(100 * time.Millisecond)
+			defer ticker.Stop()
+			for ctx.Err() == nil {
+				select {
+				case <-ctx.Done():
+				case <-ticker.C:
+					n.Follow()
+				}
+			}
+		})
+	}
+	return c
+}
+
+// fill has the first node own all, with a few keys in each partition.
+func (c *cluster) fill() {
+	c.t.Helper()
+	n := c.nodes[0]
+	c.settle(n)
+	n.counter.mu.Lock()
+	defer n.counter.mu.Unlock()
+	for p := range n.counter.keys {
+		for k := range 1 + p%3 {
+			n.counter.keys[p] = append(n.counter.keys[p], fmt.Sprint(p, k))
+		}
+	}
+}
+
+// settle waits until nodes have what is theirs.
+func (c *cluster) settle(nodes ...*node) {
+	c.t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if !slices.ContainsFunc(nodes, func(n *node) bool { return !n.Settled() }) {
+			return
+		}
+		if time.Now().After(end) {
+			c.t.Fatal("not settled after a minute")
+		}
+	}
+}
+
+// deciders are the names of the nodes whose counters decide about a partition.
+func (c *cluster) deciders(p int) (names []string) {
+	for _, n := range c.nodes {
+		if n.counter.owns(p) {
+			names = append(names, n.self.Name)
+		}
+	}
+	return names
+}

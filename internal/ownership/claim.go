@@ -1,0 +1,184 @@
+package ownership
+
+import (
+	"context"
+	"time"
+
+	"twotier/internal/retry"
+	"twotier/ring"
+	"twotier/syncer"
+)
+
+// claimWindow is how many partitions are claimed at a time: so many stand still while they are on
+// their way.
+const claimWindow = 16
+
+// claim is partitions on their way from one member to this node.
+type claim struct {
+	o      *Partitions
+	from   *ring.Member
+	open   map[int]*syncer.Handover // what has arrived of each
+	cursor map[int]uint64
+	// What the other node has not been told yet: what was taken over, and what is not this node's any
+	// more.
+	taken, refused []int
+	gone           []int // what the other node has not
+}
+
+// claimFrom takes partitions over from the member that has them, which goes on deciding until its
+// table gives them to this node too. What it can't get because the other is gone it begins with what
+// the store has. It returns what the other does not have any more.
+func (o *Partitions) claimFrom(ctx context.Context, m *ring.Member, parts []int) (gone []int) {
+	c := claim{o: o, from: m, open: map[int]*syncer.Handover{}, cursor: map[int]uint64{}}
+	o.deferTo(m, parts)
+	for by := time.Now().Add(WaitTimeout); ctx.Err() == nil && time.Now().Before(by); {
+		for len(c.open) < claimWindow && len(parts) > 0 {
+			c.open[parts[0]], parts = nil, parts[1:]
+		}
+		c.drop()
+		if len(c.open)+len(c.taken)+len(c.refused) == 0 {
+			if len(parts) == 0 {
+				return c.gone
+			}
+			continue
+		}
+		later, err := c.ask(ctx)
+		if err == nil {
+			by = time.Now().Add(WaitTimeout)
+		} else if o.opt.Table().Find(m.Name) < 0 {
+			by = time.Now() // it is gone
+		}
+		if later || err != nil {
+			retry.Pause(ctx, laterPause)
+		}
+	}
+	c.giveUp(ctx, parts)
+	return c.gone
+}
+
+// giveUp begins what has not arrived with what the store has.
+func (c *claim) giveUp(ctx context.Context, rest []int) {
+	c.o.unclaim(append(c.taken, c.refused...))
+	for p := range c.open {
+		rest = append(rest, p)
+	}
+	if ctx.Err() == nil {
+		c.o.beginFromStore(rest)
+	}
+}
+
+// drop gives up what is not this node's any more.
+func (c *claim) drop() {
+	for p := range c.open {
+		if !c.o.wants(p) {
+			delete(c.open, p)
+			c.refused = append(c.refused, p)
+		}
+	}
+}
+
+// ask asks for what is open, and says what was taken over. It reports whether the other node takes
+// itself for the owner of any of it.
+func (c *claim) ask(ctx context.Context) (later bool, err error) {
+	q := ClaimRequest{By: c.o.opt.Self(), Taken: c.taken, Refused: c.refused}
+	for p := range c.open {
+		q.Parts = append(q.Parts, ClaimPart{p, c.cursor[p]})
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	var a ClaimResponse
+	if err := c.o.opt.Peers.Ask(ctx, c.from, &q, &a); err != nil {
+		return false, err
+	}
+	c.o.unclaim(append(c.taken, c.refused...))
+	c.taken, c.refused = nil, nil
+	for i := range a.Pages {
+		page := &a.Pages[i]
+		if _, asked := c.open[page.Partition]; !asked {
+			continue
+		}
+		switch page.State {
+		case Later:
+			later = true
+		case Again:
+			c.open[page.Partition], c.cursor[page.Partition] = nil, 0
+		case NotHeld:
+			delete(c.open, page.Partition)
+			c.gone = append(c.gone, page.Partition)
+		case Given:
+			c.take(page)
+		}
+	}
+	return later, nil
+}
+
+// take puts a page to the others of its partition, and takes that over after the last.
+func (c *claim) take(page *ClaimPage) {
+	p := page.Partition
+	c.o.stopDeferring(p)
+	if h := c.open[p]; h == nil || c.cursor[p] == 0 {
+		c.open[p] = page.Handover
+	} else {
+		h.Rounds = append(h.Rounds, page.Handover.Rounds...)
+		h.Keys = append(h.Keys, page.Handover.Keys...)
+	}
+	c.cursor[p] = page.Next
+	if page.Next != 0 {
+		return
+	}
+	h := c.open[p]
+	delete(c.open, p)
+	if c.o.adopt(h) {
+		c.taken = append(c.taken, p)
+	} else {
+		c.refused = append(c.refused, p)
+	}
+}
+
+// wants reports whether a partition is this node's, or was until a moment ago.
+func (o *Partitions) wants(p int) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.wantsLocked(p)
+}
+
+func (o *Partitions) wantsLocked(p int) bool {
+	ph := o.parts[p].phase
+	return !o.suspended && (ph == gaining || ph == own || ph == losing)
+}
+
+// deferTo has another node decide about partitions until it hands them over.
+func (o *Partitions) deferTo(m *ring.Member, parts []int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, p := range parts {
+		if s := &o.parts[p]; s.phase == gaining {
+			s.to = m
+		}
+	}
+	o.wakeLocked()
+}
+
+// stopDeferring has those who ask for a partition wait for it: the other node decides no longer.
+func (o *Partitions) stopDeferring(p int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if s := &o.parts[p]; s.phase == gaining {
+		s.to = nil
+	}
+}
+
+// adopt takes a partition over, unless it is no longer this node's.
+func (o *Partitions) adopt(h *syncer.Handover) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.wantsLocked(h.Partition) {
+		return false
+	}
+	o.opt.Counter.Adopt(h)
+	o.moves.Taken++
+	if o.parts[h.Partition].phase == gaining {
+		o.enterLocked(h.Partition, own)
+	}
+	return true
+}

@@ -1,0 +1,84 @@
+package ownership
+
+import (
+	"context"
+	"time"
+
+	"twotier/ring"
+)
+
+// Follow brings the phases in line with the table, and begins to take over what was gained. It is to
+// be called when there is a new table, and now and then: it also looks after what takes too long.
+func (o *Partitions) Follow() {
+	t := o.opt.Table()
+	gained, offers := o.apply(t, time.Now())
+	if len(gained) > 0 {
+		o.opt.Go(func(ctx context.Context) { o.takeOver(ctx, t, gained) })
+	}
+	for at, parts := range offers {
+		o.opt.Go(func(ctx context.Context) { o.offer(ctx, t.Member(at), parts) })
+	}
+}
+
+// apply changes phases by a table. It returns what is to be taken over, and what is to be offered, by
+// the position of the new owner.
+func (o *Partitions) apply(t *ring.Table, now time.Time) (gained []int, offers map[int][]int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.suspended {
+		return nil, nil
+	}
+	offers = map[int][]int{}
+	for p := range o.parts {
+		s := &o.parts[p]
+		switch mine := t.Mine(p); {
+		case mine && s.phase == foreign && !o.claimed[p]:
+			o.enterLocked(p, gaining)
+			o.claimed[p] = true
+			gained = append(gained, p)
+		case mine && s.phase == losing:
+			o.enterLocked(p, own)
+		case !mine && s.phase == own:
+			o.enterLocked(p, losing)
+		case !mine && s.phase == gaining:
+			o.enterLocked(p, foreign)
+		case s.phase == losing:
+			o.reviewLosingLocked(p, t, now, offers)
+		case s.phase == given:
+			o.reviewGivenLocked(p, t, now)
+		}
+	}
+	return gained, offers
+}
+
+// reviewLosingLocked offers a partition that its new owner does not come for, and in the end lets go
+// of it: what is pending is flushed as ever, and the new owner finds it in the store.
+func (o *Partitions) reviewLosingLocked(
+	p int, t *ring.Table, now time.Time, offers map[int][]int,
+) {
+	s := &o.parts[p]
+	switch {
+	case now.Sub(s.since) > loseTimeout:
+		o.letGoLocked(p)
+	case now.Sub(s.since) > offerAfter && now.Sub(s.offered) > time.Second:
+		s.offered = now
+		offers[t.Owner(p)] = append(offers[t.Owner(p)], p)
+	}
+}
+
+// reviewGivenLocked takes a partition back if the node that was told about it is gone, or has not
+// said for long that it has everything. What both send to the store is counted once.
+func (o *Partitions) reviewGivenLocked(p int, t *ring.Table, now time.Time) {
+	s := &o.parts[p]
+	if t.Find(s.to.Name) >= 0 && now.Sub(s.since) < givenTimeout {
+		return
+	}
+	if t.Mine(p) {
+		o.takeBackLocked(p)
+		return
+	}
+	if now.Sub(s.since) < givenTimeout {
+		return // the next owner may come for it
+	}
+	o.letGoLocked(p)
+}

@@ -1,0 +1,187 @@
+package ownership
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"twotier/ring"
+	"twotier/syncer"
+)
+
+const (
+	// pageBytes is about how much of the partitions a response may hold.
+	pageBytes = 512 << 10
+	// cedeTimeout bounds making one ready.
+	cedeTimeout = 1500 * time.Millisecond
+)
+
+// Holdings responds which of some partitions this node could hand over.
+func (o *Partitions) Holdings(q *HoldingsRequest) *HoldingsResponse {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.suspended {
+		return &HoldingsResponse{Later: !o.opt.InRedis()}
+	}
+	a := new(HoldingsResponse)
+	for _, p := range q.Partitions {
+		if !o.exists(p) {
+			continue
+		}
+		if ph := o.parts[p].phase; ph != foreign && ph != gaining {
+			a.Held = append(a.Held, p)
+		}
+	}
+	return a
+}
+
+// HandOver responds to a claim: with pages of what the other node is to have, and the reason for what
+// it can't have now.
+func (o *Partitions) HandOver(ctx context.Context, q *ClaimRequest) *ClaimResponse {
+	o.release(&q.By, q.Taken)
+	o.takeBack(&q.By, q.Refused)
+	a := &ClaimResponse{Pages: make([]ClaimPage, len(q.Parts))}
+	var done sync.WaitGroup
+	for i, part := range q.Parts {
+		a.Pages[i] = ClaimPage{Partition: part.Partition, State: o.promise(&q.By, part.Partition)}
+		if a.Pages[i].State == Given {
+			done.Go(func() { o.cede(ctx, &a.Pages[i]) })
+		}
+	}
+	done.Wait()
+	o.fill(a, q.Parts)
+	return a
+}
+
+// fill adds what the partitions that are given hold, as far as it fits. The others are asked for
+// again.
+func (o *Partitions) fill(a *ClaimResponse, parts []ClaimPart) {
+	budget := pageBytes
+	kept := a.Pages[:0]
+	for i := range a.Pages {
+		page := a.Pages[i]
+		if page.State == Given {
+			if budget <= 0 {
+				continue
+			}
+			var err error
+			page.Handover, page.Next, err = o.opt.Counter.Page(page.Partition, parts[i].Cursor, budget)
+			if err != nil {
+				page.State = Again
+			} else {
+				budget -= sizeOf(page.Handover)
+			}
+		}
+		kept = append(kept, page)
+	}
+	a.Pages = kept
+}
+
+// sizeOf is about what a part of a handover takes.
+func sizeOf(h *syncer.Handover) (size int) {
+	for i := range h.Keys {
+		size += 16 + len(h.Keys[i].Key) + 8*len(h.Keys[i].Buckets)
+	}
+	for _, r := range h.Rounds {
+		for i := range r.Keys {
+			size += 24 + len(r.Keys[i].Key) + 8*len(r.Keys[i].Adds)
+		}
+	}
+	return size
+}
+
+// promise decides whether a partition is given to a member that claims it: it has to be the owner by
+// this node's table too, or two would take it from each other in turn. Until then this node decides.
+func (o *Partitions) promise(to *ring.Member, p int) ClaimState {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.exists(p) || o.suspended {
+		return NotHeld
+	}
+	t := o.opt.Table()
+	s := &o.parts[p]
+	if s.phase == foreign || s.phase == gaining {
+		return NotHeld
+	}
+	if t.Find(to.Name) != t.Owner(p) {
+		return Later
+	}
+	switch s.phase {
+	case own, losing:
+		s.to = to
+		o.enterLocked(p, moving)
+	case moving, given:
+		if s.to.Name != to.Name && t.Find(s.to.Name) >= 0 {
+			return Later
+		}
+		s.to = to
+	}
+	return Given
+}
+
+// cede makes a partition ready to be handed over. If that can't be done now the new owner begins with
+// what the store has.
+func (o *Partitions) cede(ctx context.Context, page *ClaimPage) {
+	ctx, cancel := context.WithTimeout(ctx, cedeTimeout)
+	defer cancel()
+	err := o.opt.Counter.Cede(ctx, page.Partition)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s := &o.parts[page.Partition]
+	switch {
+	case err == nil && s.phase == moving:
+		o.enterLocked(page.Partition, given)
+	case err == nil || errors.Is(err, syncer.ErrElsewhere):
+	default:
+		o.letGoLocked(page.Partition)
+		page.State = NotHeld
+	}
+}
+
+// release forgets partitions that another node has taken over.
+func (o *Partitions) release(by *ring.Member, parts []int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, p := range parts {
+		if o.exists(p) {
+			o.releaseLocked(by, p)
+		}
+	}
+}
+
+// releaseLocked forgets a partition, and reports true, if it was given to another node, which has
+// taken it over.
+func (o *Partitions) releaseLocked(by *ring.Member, p int) bool {
+	s := &o.parts[p]
+	if s.phase != given || s.to.Name != by.Name || o.opt.Counter.Release(p) != nil {
+		return false
+	}
+	o.moves.Given++
+	o.enterLocked(p, foreign)
+	return true
+}
+
+// takeBack takes back partitions that another node was told about and does not want any more. Whoever
+// they belong to comes for them.
+func (o *Partitions) takeBack(by *ring.Member, parts []int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, p := range parts {
+		if !o.exists(p) {
+			continue
+		}
+		s := &o.parts[p]
+		if (s.phase == given || s.phase == moving) && s.to.Name == by.Name {
+			o.takeBackLocked(p)
+		}
+	}
+}
+
+// offer tells a member that this node has partitions that are the member's. If that fails they are
+// offered again.
+func (o *Partitions) offer(ctx context.Context, m *ring.Member, parts []int) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	_ = o.opt.Peers.Ask(ctx, m, &OfferRequest{o.opt.Self(), parts}, nil)
+}

@@ -1,0 +1,96 @@
+package ownership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"twotier/ring"
+	"twotier/syncer"
+)
+
+// ErrInRedis says that the cluster counts in Redis: no node decides about a partition.
+var ErrInRedis = errors.New("the cluster counts in Redis")
+
+// Locate says who decides about a partition at this moment: nil stands for this node. It waits while
+// that is open, but no longer than [WaitTimeout] or ctx: then the error wraps
+// syncer.ErrUnavailable. [ErrInRedis] says that nobody does.
+func (o *Partitions) Locate(ctx context.Context, p int) (to *ring.Member, err error) {
+	inRedis := false
+	err = o.await(ctx, func() (known bool) {
+		if inRedis = o.opt.InRedis(); inRedis {
+			return true
+		}
+		to, known = o.deciderLocked(p)
+		return known
+	})
+	switch {
+	case inRedis:
+		return nil, ErrInRedis
+	case err != nil:
+		return nil, fmt.Errorf("%w: partition %d is on its way to this node", syncer.ErrUnavailable, p)
+	}
+	return to, nil
+}
+
+// deciderLocked says who decides about a partition, nil for this node, if that is known.
+func (o *Partitions) deciderLocked(p int) (m *ring.Member, known bool) {
+	s := &o.parts[p]
+	switch {
+	case o.suspended, s.phase == moving:
+		return nil, false
+	case s.phase == foreign:
+		m = o.ownerLocked(p)
+		return m, m != nil // else it will be gained
+	case s.phase == gaining:
+		return s.to, s.to != nil
+	}
+	return s.to, true
+}
+
+// DecidedBy reports whether another member decides about a partition, as far as this node knows.
+func (o *Partitions) DecidedBy(m *ring.Member, p int) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	to := o.parts[p].to
+	if o.parts[p].phase == foreign {
+		to = o.ownerLocked(p)
+	}
+	return to != nil && to.Name == m.Name
+}
+
+// ownerLocked is who owns a partition by the present table, nil if this node does.
+func (o *Partitions) ownerLocked(p int) *ring.Member {
+	t := o.opt.Table()
+	if t.Mine(p) {
+		return nil
+	}
+	return t.Member(t.Owner(p))
+}
+
+// await waits until a condition holds, which is looked at under the lock whenever a phase changes,
+// but no longer than WaitTimeout or ctx.
+func (o *Partitions) await(ctx context.Context, condition func() bool) error {
+	timer := time.NewTimer(WaitTimeout)
+	defer timer.Stop()
+	for {
+		o.mu.Lock()
+		if condition() {
+			o.mu.Unlock()
+			return nil
+		}
+		if o.changed == nil {
+			o.changed = make(chan struct{})
+		}
+		changed := o.changed
+		o.mu.Unlock()
+		select {
+		case <-changed:
+		case <-timer.C:
+			return context.DeadlineExceeded
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

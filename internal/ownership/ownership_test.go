@@ -1,0 +1,290 @@
+package ownership_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier/internal/ownership"
+	"twotier/ring"
+	"twotier/syncer"
+)
+
+// TestTakeoverBringsAllAlong has a second node join: it gets its share with all the keys, in pages,
+// and nobody decides twice.
+func TestTakeoverBringsAllAlong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 2)
+		a, b := c.nodes[0], c.nodes[1]
+		c.fill()
+		c.agree(a, b)
+		c.settle(a, b)
+		for p := range partitions {
+			owner := c.node(a.table.Load().Member(a.table.Load().Owner(p)).Name)
+			if got := c.deciders(p); !slices.Equal(got, []string{owner.self.Name}) {
+				t.Errorf("partition %d is decided by %v, want %s", p, got, owner.self.Name)
+			}
+			if got := len(owner.counter.keys[p]); got != 1+p%3 {
+				t.Errorf("partition %d: %d keys came along, want %d", p, got, 1+p%3)
+			}
+		}
+		_, given := a.Figures()
+		at, taken := b.Figures()
+		if int(taken.Taken) != at.Own || given.Given != taken.Taken || taken.Begun != 0 || given.LetGo != 0 {
+			t.Errorf("given %+v, taken %+v of %+v", given, taken, at)
+		}
+	})
+}
+
+// TestNothingIsHandedOverTooEarly: until its own table says so the holder decides, and the new owner
+// knows that.
+func TestNothingIsHandedOverTooEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 2)
+		a, b := c.nodes[0], c.nodes[1]
+		c.fill()
+		b.knows(a, b)
+		time.Sleep(20 * time.Second)
+		p := 0
+		for !b.table.Load().Mine(p) {
+			p++
+		}
+		if got := c.deciders(p); !slices.Equal(got, []string{"a"}) {
+			t.Errorf("partition %d is decided by %v, want a", p, got)
+		}
+		if to, err := b.Locate(t.Context(), p); err != nil || to == nil || to.Name != "a" {
+			t.Errorf("b sends operations to %v, %v, want a", to, err)
+		}
+		if !b.DecidedBy(&a.self, p) || b.DecidedBy(&b.self, p) {
+			t.Error("b does not know who decides")
+		}
+		a.knows(a, b)
+		c.settle(a, b)
+		if to, err := b.Locate(t.Context(), p); err != nil || to != nil {
+			t.Errorf("b sends operations to %v, %v, want none elsewhere", to, err)
+		}
+		if to, err := a.Locate(t.Context(), p); err != nil || to == nil || to.Name != "b" {
+			t.Errorf("a sends operations to %v, %v, want b", to, err)
+		}
+	})
+}
+
+// TestTakeoverWithoutAHolder begins with what the store has: when there was none, when it can't be
+// reached, and when it can't make the partition ready.
+func TestTakeoverWithoutAHolder(t *testing.T) {
+	for name, harm := range map[string]func(c *cluster){
+		"unreachable": func(c *cluster) { c.nodes[0].cut.Store(true) },
+		"can't cede":  func(c *cluster) { c.nodes[0].counter.fails = errors.New("busy") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, 2)
+				c.fill()
+				harm(c)
+				c.agree(c.nodes...)
+				c.settle(c.nodes...)
+				if _, moves := c.nodes[1].Figures(); moves.Begun == 0 || moves.Taken != 0 {
+					t.Errorf("moves %+v", moves)
+				}
+				if _, moves := c.nodes[0].Figures(); moves.LetGo == 0 || moves.Given != 0 {
+					t.Errorf("moves of the holder %+v", moves)
+				}
+			})
+		})
+	}
+}
+
+// TestTakerDiesBeforeItHasAll: the holder decides again, and nothing is lost.
+func TestTakerDiesBeforeItHasAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1)
+		a := c.nodes[0]
+		c.fill()
+		other := &node{c: c, self: ring.Member{ID: "z", Name: "z"}}
+		a.knows(a, other)
+		p := 0
+		for a.table.Load().Mine(p) {
+			p++
+		}
+		claim := &ownership.ClaimRequest{By: other.self, Parts: []ownership.ClaimPart{{Partition: p}}}
+		if got := a.HandOver(t.Context(), claim); got.Pages[0].State != ownership.Given || len(c.deciders(p)) != 0 {
+			t.Fatalf("pages %+v, decided by %v", got.Pages, c.deciders(p))
+		}
+		if _, err := a.Locate(t.Context(), p); err != nil {
+			t.Error(err) // operations are sent to who is told
+		}
+		a.knows(a)
+		c.settle(a)
+		if _, moves := a.Figures(); moves.TakenBack != 1 || len(a.counter.keys[p]) != 1+p%3 {
+			t.Errorf("moves %+v, %d keys", moves, len(a.counter.keys[p]))
+		}
+	})
+}
+
+// TestWhatIsNotWantedIsTakenBack: a node that was told about a partition refuses it.
+func TestWhatIsNotWantedIsTakenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1)
+		a := c.nodes[0]
+		c.fill()
+		other := &node{c: c, self: ring.Member{ID: "z", Name: "z"}}
+		a.knows(a, other)
+		p := 0
+		for a.table.Load().Mine(p) {
+			p++
+		}
+		a.HandOver(t.Context(), &ownership.ClaimRequest{By: other.self, Parts: []ownership.ClaimPart{{Partition: p}}})
+		stranger := ring.Member{ID: "y", Name: "y"}
+		a.HandOver(t.Context(), &ownership.ClaimRequest{By: stranger, Refused: []int{p, -1, partitions}})
+		if len(c.deciders(p)) != 0 {
+			t.Error("taken back from who was never given it")
+		}
+		a.HandOver(t.Context(), &ownership.ClaimRequest{By: other.self, Refused: []int{p}})
+		if got := c.deciders(p); !slices.Equal(got, []string{"a"}) {
+			t.Errorf("decided by %v, want a", got)
+		}
+	})
+}
+
+// TestNobodyComesForAPartition: it is offered, and let go of in the end.
+func TestNobodyComesForAPartition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 2)
+		a, b := c.nodes[0], c.nodes[1]
+		c.fill()
+		b.cut.Store(true)
+		a.knows(a, b)
+		time.Sleep(4 * time.Second)
+		if at, moves := a.Figures(); at.Losing == 0 || moves.LetGo != 0 {
+			t.Errorf("after 4 s: %+v, %+v", at, moves)
+		}
+		time.Sleep(2 * time.Second)
+		if at, moves := a.Figures(); at.Losing != 0 || moves.LetGo == 0 {
+			t.Errorf("after 6 s: %+v, %+v", at, moves)
+		}
+	})
+}
+
+// TestOfferAfterASplit: two nodes own the same, which each took for its own alone; when they meet
+// what one has too much is offered to the other.
+func TestOfferAfterASplit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 2)
+		a, b := c.nodes[0], c.nodes[1]
+		c.fill()
+		b.knows(b)
+		c.settle(b)
+		c.agree(a, b)
+		c.settle(a, b)
+		for p := range partitions {
+			if len(c.deciders(p)) != 1 {
+				t.Errorf("partition %d is decided by %v", p, c.deciders(p))
+			}
+		}
+		if _, moves := b.Figures(); moves.Taken == 0 {
+			t.Errorf("moves %+v: what a had was not taken over", moves)
+		}
+	})
+}
+
+// TestSuspension ends all decisions; what was owned is again at once if the change is given up, and
+// is asked for if it is not.
+func TestSuspension(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1)
+		a := c.nodes[0]
+		c.fill()
+		a.Suspend()
+		if a.Held() != 0 || len(c.deciders(0)) != 0 {
+			t.Error("decides while it is suspended")
+		}
+		if h := a.Holdings(&ownership.HoldingsRequest{Partitions: []int{0}}); !h.Later || h.Held != nil {
+			t.Errorf("holdings %+v: another might begin with what the store has", h)
+		}
+		located := make(chan error)
+		go func() { _, err := a.Locate(t.Context(), 0); located <- err }()
+		time.Sleep(time.Second)
+		a.Resume()
+		if err := <-located; err != nil || a.Held() != partitions {
+			t.Errorf("%v, %d partitions are held", err, a.Held())
+		}
+		a.Suspend()
+		a.inRedis.Store(true)
+		a.Forget()
+		a.Wake()
+		if _, err := a.Locate(t.Context(), 0); !errors.Is(err, ownership.ErrInRedis) {
+			t.Errorf("in Redis: %v", err)
+		}
+		a.inRedis.Store(false)
+		a.Resume()
+		if _, moves := a.Figures(); a.Held() != 0 || moves.Begun != partitions {
+			t.Errorf("%d partitions are held at once after the mode has changed", a.Held())
+		}
+		c.settle(a)
+	})
+}
+
+// TestLocateGivesUp after three seconds, or with its context.
+func TestLocateGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newCluster(t, 1).nodes[0]
+		a.Suspend()
+		began := time.Now()
+		if _, err := a.Locate(t.Context(), 0); !errors.Is(err, syncer.ErrUnavailable) || time.Since(began) != ownership.WaitTimeout {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := a.Locate(ctx, 0); err == nil || time.Since(began) != ownership.WaitTimeout+time.Second {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+	})
+}
+
+// TestRandomTables has nodes hear at random, late and in no order, of members that are about to leave
+// or are not. At no moment do two decide about a partition, and in the end each is its owner's, with
+// all its keys.
+func TestRandomTables(t *testing.T) {
+	for range 20 {
+		seed := rand.Uint64()
+		synctest.Test(t, func(t *testing.T) { randomTables(t, seed) })
+	}
+}
+
+func randomTables(t *testing.T, seed uint64) {
+	r := rand.New(rand.NewPCG(seed, 0))
+	c := newCluster(t, 4)
+	c.delay = func() time.Duration { return time.Duration(1+time.Now().UnixNano()%7) * time.Millisecond }
+	c.fill()
+	watch := time.NewTicker(time.Millisecond)
+	defer watch.Stop()
+	for range 30 { // for less than loseTimeout: nothing is let go of
+		for _, n := range c.nodes[1:] { // one stays
+			n.leaves = r.IntN(2) == 0
+		}
+		c.nodes[r.IntN(len(c.nodes))].knows(c.nodes...)
+		for range r.IntN(150) {
+			<-watch.C
+			for p := range partitions {
+				if d := c.deciders(p); len(d) > 1 {
+					t.Fatalf("seed %d: partition %d is decided by %v", seed, p, d)
+				}
+			}
+		}
+	}
+	c.agree(c.nodes...)
+	c.settle(c.nodes...)
+	for p := range partitions {
+		d := c.deciders(p)
+		if len(d) != 1 {
+			t.Fatalf("seed %d: partition %d is decided by %v in the end", seed, p, d)
+		}
+		if got := len(c.node(d[0]).counter.keys[p]); got != 1+p%3 {
+			t.Errorf("seed %d: partition %d has %d keys, want %d", seed, p, got, 1+p%3)
+		}
+	}
+}

@@ -1,0 +1,166 @@
+package ownership
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"twotier/internal/retry"
+	"twotier/internal/rpc"
+	"twotier/ring"
+)
+
+// Bounds of a takeover.
+const (
+	// askTimeout bounds one request about partitions.
+	askTimeout = 2 * time.Second
+	// maxHolders is how often a partition that changes hands meanwhile is looked for.
+	maxHolders = 5
+	// laterPause is the wait before asking again for a partition that another node takes for its own.
+	laterPause = 50 * time.Millisecond
+)
+
+// takeOver takes over partitions that the table gives to this node: from who has them, or else with
+// what the store has.
+func (o *Partitions) takeOver(ctx context.Context, t *ring.Table, parts []int) {
+	for range maxHolders {
+		holders := o.findHolders(ctx, t, parts)
+		var rest []int
+		for _, p := range parts {
+			if holders[p] == nil {
+				rest = append(rest, p)
+			}
+		}
+		o.beginFromStore(rest)
+		if parts = o.claimAll(ctx, holders); len(parts) == 0 {
+			return
+		}
+		t = o.opt.Table()
+	}
+	o.beginFromStore(parts)
+}
+
+// findHolders asks all other members which of the partitions they have. One that can't be reached,
+// or does not say for as long as requests may wait, counts as having none.
+func (o *Partitions) findHolders(
+	ctx context.Context, t *ring.Table, parts []int,
+) map[int]*ring.Member {
+	holders := map[int]*ring.Member{}
+	var mu sync.Mutex
+	timeout := o.opt.PrepareTime + WaitTimeout
+	rpc.Broadcast(ctx, t, timeout, func(ctx context.Context, m *ring.Member) {
+		held := o.holdingsOf(ctx, m, parts)
+		mu.Lock()
+		defer mu.Unlock()
+		for _, p := range held {
+			holders[p] = m
+		}
+	})
+	return holders
+}
+
+// holdingsOf asks a member which of the partitions it has, again while it is slow, or is changing its
+// mode.
+func (o *Partitions) holdingsOf(ctx context.Context, m *ring.Member, parts []int) []int {
+	for by := time.Now().Add(WaitTimeout); time.Now().Before(by); {
+		var a HoldingsResponse
+		err := o.askHoldings(ctx, m, &HoldingsRequest{parts}, &a)
+		switch {
+		case err == nil && !a.Later:
+			return a.Held
+		case errors.Is(err, rpc.ErrUnreachable), ctx.Err() != nil, o.isSuspended(),
+			o.opt.Table().Find(m.Name) < 0:
+			return nil
+		case err == nil: // it is there, and the change ends sooner or later
+			by = time.Now().Add(WaitTimeout)
+		}
+		retry.Pause(ctx, laterPause)
+	}
+	return nil
+}
+
+// askHoldings waits for half of askTimeout: there is nothing to be prepared for the response.
+func (o *Partitions) askHoldings(
+	ctx context.Context, m *ring.Member, q *HoldingsRequest, a *HoldingsResponse,
+) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout/2)
+	defer cancel()
+	return o.opt.Peers.Ask(ctx, m, q, a)
+}
+
+// claimAll takes partitions over from the members that have them, from all at the same time. It
+// returns those that have gone elsewhere meanwhile.
+func (o *Partitions) claimAll(ctx context.Context, holders map[int]*ring.Member) (gone []int) {
+	from := map[*ring.Member][]int{}
+	for p, m := range holders {
+		from[m] = append(from[m], p)
+	}
+	var mu sync.Mutex
+	var done sync.WaitGroup
+	for m, parts := range from {
+		slices.Sort(parts)
+		done.Go(func() {
+			lost := o.claimFrom(ctx, m, parts)
+			mu.Lock()
+			defer mu.Unlock()
+			gone = append(gone, lost...)
+		})
+	}
+	done.Wait()
+	return gone
+}
+
+// beginFromStore makes partitions this node's own that nobody hands over.
+func (o *Partitions) beginFromStore(parts []int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, p := range parts {
+		o.claimed[p] = false
+		if o.parts[p].phase == gaining {
+			o.opt.Counter.Own(p)
+			o.moves.Begun++
+			o.enterLocked(p, own)
+		}
+	}
+}
+
+// unclaim notes that nothing is left to be said to another node about partitions.
+func (o *Partitions) unclaim(parts []int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, p := range parts {
+		o.claimed[p] = false
+	}
+}
+
+// Offered claims partitions that another node has although they are this node's, as after a split. It
+// returns at once.
+func (o *Partitions) Offered(q *OfferRequest) {
+	o.opt.Go(func(ctx context.Context) {
+		wanted, released := o.wanted(&q.By, q.Partitions)
+		if released {
+			o.Follow() // what is gained is asked for
+		}
+		o.unclaim(o.claimFrom(ctx, &q.By, wanted))
+	})
+}
+
+// wanted returns which of some partitions that another node offers are to be claimed from it. It
+// releases those that the other has taken over from this node, and gives back already.
+func (o *Partitions) wanted(from *ring.Member, parts []int) (wanted []int, released bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, p := range parts {
+		if !o.exists(p) {
+			continue
+		}
+		released = o.releaseLocked(from, p) || released
+		if !o.claimed[p] && o.parts[p].phase == own {
+			o.claimed[p] = true
+			wanted = append(wanted, p)
+		}
+	}
+	return wanted, released
+}
