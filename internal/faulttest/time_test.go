@@ -95,6 +95,30 @@ func TestFault25TimeLies(t *testing.T) {
 	}
 }
 
+// TestFault25StartsDuringALie starts a node while Redis's clock is a day ahead. Once that is right,
+// the node says for a minute that something is wrong; then it counts at the right time by itself.
+func TestFault25StartsDuringALie(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	b := &bed{t: t, redis: server, proxy: faultproxy.New(t, server.Addr())}
+	b.proxy.ShiftTime(24 * time.Hour)
+	b.open("redis://"+b.proxy.Addr(), func() redis.UniversalClient {
+		return redis.NewClient(&redis.Options{Addr: server.Addr()})
+	})
+	b.proxy.ShiftTime(0)
+	doubting(b.node, true)
+	if out := string(b.node.MustPost("/v1/add", `{"key":"wrong"}`)); !strings.Contains(out, `"degraded":true`) {
+		t.Errorf("while the time is in doubt: %s", out)
+	}
+	time.Sleep(time.Minute) // what is believed can't be had sooner
+	doubting(b.node, false)
+	b.node.MustPost("/v1/add", `{"key":"right","ack":"redis"}`)
+	b.inTime("right")
+	if out := string(b.node.MustPost("/v1/acquire", theLimit("right"))); !strings.Contains(out, `"allowed":false`) {
+		t.Errorf("after one of three: %s", out)
+	}
+}
+
 // TestFault25TimeLiesToOneOfThree has one node of a cluster hear a wrong time: what it answers is
 // marked, what the others answer is not, and all count in the same buckets.
 func TestFault25TimeLiesToOneOfThree(t *testing.T) {

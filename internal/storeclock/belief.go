@@ -63,6 +63,10 @@ func (d Doubt) String() string {
 // Even then a step of more than ten minutes is followed only if it leads forward, and towards the
 // wall clock of this machine: it would end all windows at once, or stretch them for hours.
 //
+// What was followed first may have been wrong: it is taken at once, though nothing speaks for it. If
+// the wall clock spoke against it by more than ten minutes, then a step to where that is, is followed
+// back as well, and back at once: the two agree, and what was counted before is as wrong as it is.
+//
 // It reads no clock. The zero value has believed nothing yet. It is not to be used by several
 // goroutines at the same time.
 type Belief struct {
@@ -71,6 +75,8 @@ type Belief struct {
 	settled   time.Duration
 	at        time.Duration // when something was last followed
 	candidate candidate
+	// unproven is set while what is followed is what came first, and the wall clock spoke against it.
+	unproven bool
 }
 
 // candidate is a time that is doubted: measurements that agree with each other and not with what is
@@ -82,19 +88,25 @@ type candidate struct {
 }
 
 // Take takes a measurement in and returns how far ahead of the monotonic clock the time to follow is.
-func (b *Belief) Take(m Measurement) (ahead time.Duration) {
+// If anew is set then what was followed so far was wrong from the beginning: the clock is to be set,
+// be it back.
+func (b *Belief) Take(m Measurement) (ahead time.Duration, anew bool) {
 	switch {
 	case !b.started:
 		b.settle(m)
+		b.unproven = apart(m.Ahead, m.Wall) > farthest
 	case apart(m.Ahead, b.settled) <= smallStep+b.drifted(m):
 		b.follow(m)
 	case !b.agreed(m):
+	case b.unproven && apart(m.Ahead, m.Wall) <= farthest:
+		b.settle(m)
+		return b.ahead, true
 	case b.defensible(m):
 		b.settle(m)
 	default:
 		b.candidate.refused = true
 	}
-	return b.ahead
+	return b.ahead, false
 }
 
 // Doubt says why the time that is followed can't be believed, and how far the store's clock is ahead

@@ -19,6 +19,7 @@ type reading struct {
 	want       time.Duration // followed after the last
 	wantDoubt  storeclock.Doubt
 	wantBefore storeclock.Doubt // after all but the last
+	wantAnew   bool
 }
 
 const s = time.Second
@@ -42,7 +43,10 @@ func TestBelief(t *testing.T) {
 		"and forgotten when it is over":              {{count: 1}, {count: 99, every: s, store: day, wantDoubt: storeclock.DoubtFar, wantBefore: storeclock.DoubtFar}, {count: 1, every: s}},
 		"a day back for ever is too far":             {{count: 1}, {count: 3600, every: s, store: -day, wantDoubt: storeclock.DoubtFar, wantBefore: storeclock.DoubtFar}},
 		"forward, where the wall clock is":           {{count: 1}, {count: 99, every: s, store: day, wall: day, want: day}},
-		"forward, where the wall clock always was":   {{count: 1, store: -day, want: -day}, {count: 99, every: s, want: 0}},
+		"forward, where the wall clock always was":   {{count: 1, store: -day, want: -day}, {count: 62, every: s, want: 0, wantBefore: storeclock.DoubtStep, wantAnew: true}},
+		"back, where the wall clock always was":      {{count: 1, store: day, want: day}, {count: 62, every: s, want: 0, wantBefore: storeclock.DoubtStep, wantAnew: true}, {count: 9, every: s}},
+		"back, but not to where the wall clock is":   {{count: 1, store: 3 * day, want: 3 * day}, {count: 99, every: s, store: day, want: 3 * day, wantDoubt: storeclock.DoubtFar, wantBefore: storeclock.DoubtFar}},
+		"back a second time: only once":              {{count: 1, store: day, want: day}, {count: 62, every: s, wantAnew: true}, {count: 99, every: s, store: -day, wall: -day, wantDoubt: storeclock.DoubtFar, wantBefore: storeclock.DoubtFar}},
 		"back, where the wall clock is: stretches":   {{count: 1}, {count: 99, every: s, store: -day, wall: -day, wantDoubt: storeclock.DoubtFar, wantBefore: storeclock.DoubtFar}},
 		"it is too far, then somewhere else":         {{count: 1}, {count: 99, every: s, store: day, wantDoubt: storeclock.DoubtFar, wantBefore: storeclock.DoubtFar}, {count: 1, every: s, store: 2 * day, wantDoubt: storeclock.DoubtStep}},
 		"ten minutes can be followed, either way":    {{count: 1}, {count: 62, every: s, store: -10 * time.Minute, want: -10 * time.Minute, wantBefore: storeclock.DoubtStep}},
@@ -53,15 +57,19 @@ func TestBelief(t *testing.T) {
 			var at time.Duration
 			for i, r := range readings {
 				var ahead time.Duration
+				var anew bool
 				for k := range r.count {
 					if doubt, _ := b.Doubt(); k == r.count-1 && r.wantBefore != "" && doubt != r.wantBefore {
 						t.Errorf("readings %d: doubt %q before the last, want %q", i, doubt, r.wantBefore)
 					}
 					at += r.every
-					ahead = b.Take(storeclock.Measurement{At: at, Ahead: r.store + time.Duration(k)*r.creep, Wall: r.wall})
+					ahead, anew = b.Take(storeclock.Measurement{At: at, Ahead: r.store + time.Duration(k)*r.creep, Wall: r.wall})
 				}
 				if doubt, off := b.Doubt(); ahead != r.want || doubt != r.wantDoubt || (off != 0) != (doubt != "") {
 					t.Errorf("readings %d: %v is followed, doubt %q of %v, want %v and %q", i, ahead, doubt, off, r.want, r.wantDoubt)
+				}
+				if anew != r.wantAnew {
+					t.Errorf("readings %d: the clock is to be set: %v", i, anew)
 				}
 			}
 		})

@@ -10,15 +10,14 @@ import (
 // time. It is driven by the machine's monotonic clock and corrected by what Follow is told, so a
 // step of the wall clock alone changes nothing.
 //
-// It never goes backwards. When it turns out to be behind, it steps forward; when it is ahead, it
-// runs at half speed until the store's clock has caught up.
+// It never goes backwards, but for Set. When it turns out to be behind, it steps forward; when it is
+// ahead, it runs at half speed until the store's clock has caught up.
 type Clock struct {
 	start time.Time
 	wall  func() time.Time
 	mono  func() time.Duration
 	state atomic.Pointer[state]
-	shown atomic.Int64 // the latest answer of Now
-	mu    sync.Mutex   // held by Follow
+	mu    sync.Mutex // held by Follow
 }
 
 // state: at monotonic time m the clock shows the later of m + offset, and t0 + half of what has
@@ -27,6 +26,7 @@ type state struct {
 	offset time.Duration // from monotonic time to unix time
 	m0, t0 time.Duration
 	ahead  time.Duration
+	shown  *atomic.Int64 // the latest answer of Now since the clock was set
 }
 
 // deadBand is how small a correction must be to be taken for noise of the measurement.
@@ -44,7 +44,7 @@ func New(wall func() time.Time, mono func() time.Duration) *Clock {
 	}
 	c := &Clock{start: wall(), wall: wall, mono: mono}
 	offset := time.Duration(c.start.UnixNano()) - mono()
-	c.state.Store(&state{offset: offset, t0: offset + mono(), m0: mono()})
+	c.state.Store(&state{offset: offset, t0: offset + mono(), m0: mono(), shown: new(atomic.Int64)})
 	return c
 }
 
@@ -57,13 +57,14 @@ func (s *state) at(m time.Duration) time.Duration {
 // one: so no answer is earlier than one given before. shown is written a thousand times a second at
 // most, so its cache line is shared.
 func (c *Clock) Now() int64 {
-	now := int64(c.state.Load().at(c.mono()) / time.Millisecond)
+	s := c.state.Load()
+	now := int64(s.at(c.mono()) / time.Millisecond)
 	for {
-		shown := c.shown.Load()
+		shown := s.shown.Load()
 		if now <= shown {
 			return shown
 		}
-		if c.shown.CompareAndSwap(shown, now) {
+		if s.shown.CompareAndSwap(shown, now) {
 			return now
 		}
 	}
@@ -87,7 +88,19 @@ func (c *Clock) Follow(ahead time.Duration) (step time.Duration) {
 		return step
 	}
 	m := c.mono()
-	c.state.Store(&state{offset: old.offset + step, m0: m, t0: old.at(m), ahead: ahead})
+	c.state.Store(&state{offset: old.offset + step, m0: m, t0: old.at(m), ahead: ahead, shown: old.shown})
+	return step
+}
+
+// Set makes the clock show the store's time at once, be it earlier: what it showed so far was wrong.
+// ahead and step are as those of Follow.
+func (c *Clock) Set(ahead time.Duration) (step time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	old := c.state.Load()
+	step = ahead - old.ahead
+	m, offset := c.mono(), old.offset+step
+	c.state.Store(&state{offset: offset, m0: m, t0: m + offset, ahead: ahead, shown: new(atomic.Int64)})
 	return step
 }
 
@@ -104,7 +117,7 @@ func (c *Clock) Resume(slept time.Duration) {
 	defer c.mu.Unlock()
 	old := c.state.Load()
 	m := c.mono()
-	c.state.Store(&state{offset: old.offset + slept, m0: m, t0: old.at(m), ahead: old.ahead})
+	c.state.Store(&state{offset: old.offset + slept, m0: m, t0: old.at(m), ahead: old.ahead, shown: old.shown})
 }
 
 // Offset returns how far the store's clock is ahead of the machine's, and how far this clock is

@@ -126,3 +126,22 @@ func TestClockNeverGoesBackForAnyReader(t *testing.T) {
 	done.Store(true)
 	wg.Wait()
 }
+
+// TestClockIsSetBack has a clock that followed a wrong time be set: it shows the right one at once,
+// and never goes back from there.
+func TestClockIsSetBack(t *testing.T) {
+	c, advance := driven()
+	c.Follow(day)
+	at(t, c, day.Milliseconds())
+	if step := c.Set(2 * time.Second); step != 2*time.Second-day {
+		t.Errorf("a step of %v", step)
+	}
+	at(t, c, 2000)
+	advance(time.Second)
+	at(t, c, 3000)
+	if ahead, skew := c.Offset(); ahead != 2*time.Second || skew != 0 {
+		t.Errorf("ahead %v, skew %v", ahead, skew)
+	}
+	c.Follow(time.Second)
+	at(t, c, 3000)
+}

@@ -115,8 +115,11 @@ func (k *Keeper) Measure(ctx context.Context) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	first := !k.belief.started
-	step := k.opt.Clock.Follow(k.belief.Take(k.opt.Clock.Measured(ahead)))
-	if !first && apart(step, 0) > smallStep {
+	follow, anew := k.belief.Take(k.opt.Clock.Measured(ahead))
+	if anew {
+		step := k.opt.Clock.Set(follow)
+		k.opt.Logger.Warn("the store's clock was wrong when this node started: the time is set", "step", step)
+	} else if step := k.opt.Clock.Follow(follow); !first && apart(step, 0) > smallStep {
 		k.opt.Logger.Warn("the store's clock has stepped, and is followed", "step", step)
 	}
 	k.judgeLocked()

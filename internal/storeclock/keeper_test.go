@@ -29,7 +29,10 @@ func (s *source) Clock(context.Context, func() time.Time) (time.Duration, error)
 // keep runs a keeper in a bubble whose time the test passes.
 func keep(t *testing.T, opt storeclock.Options) (k *storeclock.Keeper, s *source) {
 	s = new(source)
-	opt.Clock, opt.Source = storeclock.New(nil, nil), s
+	opt.Source = s
+	if opt.Clock == nil {
+		opt.Clock = storeclock.New(nil, nil)
+	}
 	k = storeclock.NewKeeper(opt)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -94,6 +97,27 @@ func TestKeeperRunsSlowlyRatherThanBack(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		if doubt := k.Doubt(); doubt != "" {
 			t.Errorf("doubt %q once the source has caught up", doubt)
+		}
+	})
+}
+
+// TestKeeperStartsDuringALie has the source's clock be a day ahead when the node starts, and right
+// after ten minutes: that is doubted for a minute, then the clock is right by itself.
+func TestKeeperStartsDuringALie(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := storeclock.New(nil, nil)
+		k, s := keep(t, storeclock.Options{Clock: clock})
+		s.ahead.Store(int64(day))
+		k.Measure(t.Context())
+		time.Sleep(10 * time.Minute)
+		s.ahead.Store(0)
+		time.Sleep(30 * time.Second)
+		if doubt := k.Doubt(); doubt != storeclock.DoubtStep || clock.Now() < time.Now().Add(day-time.Second).UnixMilli() {
+			t.Errorf("doubt %q, the clock shows %v", doubt, time.UnixMilli(clock.Now()))
+		}
+		time.Sleep(time.Minute)
+		if doubt := k.Doubt(); doubt != "" || clock.Now() != time.Now().UnixMilli() {
+			t.Errorf("doubt %q, the clock shows %v at %v", doubt, time.UnixMilli(clock.Now()), time.Now())
 		}
 	})
 }
