@@ -209,6 +209,9 @@ func (s *Store) connect() error {
 		return fmt.Errorf("redis URL %q: %w", mask(s.opt.URL), err)
 	}
 	s.client = newClient(o, s.opt.Password)
+	if c, ok := s.client.(*redis.ClusterClient); ok {
+		c.OnNewNode(func(node *redis.Client) { node.AddHook(detours{}) })
+	}
 	return nil
 }
 

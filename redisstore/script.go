@@ -87,6 +87,11 @@ func (c *scriptCall) send(ctx context.Context, pipe redis.Pipeliner) {
 	for _, key := range c.keys {
 		c.reads = append(c.reads, pipe.Do(ctx, c.args[0], key))
 	}
+	c.sendState(ctx, pipe)
+}
+
+// sendState adds the reading of the partition's state to a pipeline.
+func (c *scriptCall) sendState(ctx context.Context, pipe redis.Pipeliner) {
 	c.told = pipe.Do(ctx, "HMGET", c.state, "e", "v", "q")
 }
 
@@ -113,9 +118,11 @@ func (c *scriptCall) err() error {
 	return c.told.Err()
 }
 
-// run sends the calls in one pipeline. Those whose script the server doesn't have were not carried out: they are sent again
-// with the script's text, which leaves it there for the next time.
+// run sends the calls in one pipeline. Those whose script the server doesn't have were not carried
+// out: they are sent again with the script's text, which leaves it there for the next time. Where a
+// key may have been read after the state of its partition, that is read once more.
 func run(ctx context.Context, client redis.UniversalClient, calls []*scriptCall) {
+	ctx, detour := noteDetours(ctx)
 	pipe := client.Pipeline()
 	for _, c := range calls {
 		c.send(ctx, pipe)
@@ -124,7 +131,11 @@ func run(ctx context.Context, client redis.UniversalClient, calls []*scriptCall)
 	pipe = client.Pipeline()
 	again := 0
 	for _, c := range calls {
-		if err := c.err(); err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") {
+		switch err := c.err(); {
+		case err == nil && c.script == nil && detour.Load():
+			c.sendState(ctx, pipe)
+			again++
+		case err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT"):
 			c.sendText(ctx, pipe)
 			again++
 		}
