@@ -29,8 +29,8 @@ func (detours) DialHook(next redis.DialHook) redis.DialHook { return next }
 // ProcessHook implements redis.Hook.
 func (detours) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 
-// ProcessPipelineHook implements redis.Hook. It takes any error for a detour: which of them make the
-// client send a command again is its own business.
+// ProcessPipelineHook implements redis.Hook. It takes any error for a detour: which of them make
+// the client send a command again is its own business.
 func (detours) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		err := next(ctx, cmds)

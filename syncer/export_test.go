@@ -69,6 +69,14 @@ func (c *Counter) Room() (owed, granted, waiting int64) {
 	return owed, granted, waiting
 }
 
+// MostRoom is how many keys may wait for the store, over all lanes, if they are new.
+func (c *Counter) MostRoom() (n int64) {
+	for _, l := range c.lanes {
+		n += l.room.most[newKey].Load()
+	}
+	return n
+}
+
 // NewPace returns a pace that begins with a guess.
 func NewPace(perSecond float64) *pace {
 	p := newPace(perSecond)

@@ -78,10 +78,11 @@ func (c *Counter) Own(partition int) {
 func (c *Counter) Disown(partition int) {
 	p := &c.parts[partition]
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.unseal()
 	p.mode = modeForeign
 	p.wake()
+	p.mu.Unlock()
+	p.lane.room.shake() // those who wait for room find another partition
 }
 
 // unseal goes back to flushing what was to be handed over.
@@ -94,6 +95,7 @@ func (p *partition) unseal() {
 	p.dirty.takeBack()
 	p.store.outdate() // another may have begun to decide
 	p.dirty.due = true
+	p.account()
 	p.lane.kick(p)
 }
 
@@ -106,20 +108,16 @@ func (c *Counter) Cede(ctx context.Context, partition int) error {
 	grace := time.NewTimer(flushGrace)
 	defer grace.Stop()
 	patient := true
-	p.lane.room.shake() // those who wait for room find another partition
-	for first := true; ; first = false {
+	p.refuse()
+	for {
 		p.mu.Lock()
-		if first && p.mode == modeOwn {
-			p.mode = modeMoving
-			p.store.mustVerify = p.store.known && p.keys.table.Len() > 0 // what it has lost must be restored by who knows it
-			p.wake()                                                     // those who wait for a load find another partition
-		}
 		if p.mode != modeMoving {
 			p.mu.Unlock()
 			return fmt.Errorf("partition %d: %w", partition, ErrElsewhere)
 		}
 		if p.sealed != nil || p.sealable(patient) && c.seal(p) {
 			p.mu.Unlock()
+			p.lane.room.note(0, 0) // what it took of that is there for others
 			return nil
 		}
 		if c.stopped.Load() {
@@ -138,6 +136,20 @@ func (c *Counter) Cede(ctx context.Context, partition int) error {
 			return fmt.Errorf("partition %d: %w: it can't be handed over now", partition, ErrUnavailable)
 		}
 	}
+}
+
+// refuse ends the decisions about a partition that is about to be handed over. Those who wait, for
+// a load or for room, find another.
+func (p *partition) refuse() {
+	p.mu.Lock()
+	if p.mode == modeOwn {
+		p.mode = modeMoving
+		// What it has lost must be restored by who knows it.
+		p.store.mustVerify = p.store.known && p.keys.table.Len() > 0
+		p.wake()
+	}
+	p.mu.Unlock()
+	p.lane.room.shake()
 }
 
 // sealable reports whether everything is at rest: no exchange, no reservation, no restoration under way, and nothing
@@ -167,6 +179,7 @@ func (c *Counter) seal(p *partition) bool {
 		c.detach(p, r)
 	}
 	p.sealed = &sealed{rounds: rounds}
+	p.account()
 	p.seals++
 	p.dirty.handOff()
 	if p.load != nil {

@@ -283,10 +283,10 @@ func (k *call) admitsAll() error {
 func (p *partition) keysOwed() int64 { return p.dirty.unacked() + p.outbox.importedKeys }
 
 // account has the lane know how many keys of the partition wait for the store. While that does not
-// take them, they take no room of others.
+// take them, or is not told of them, they take no room of others.
 func (p *partition) account() {
 	owed := p.keysOwed()
-	if p.retry.failing() {
+	if p.retry.failing() || p.sealed != nil {
 		owed = 0
 	}
 	p.lane.room.owed.Add(owed - p.accounted.Swap(owed))

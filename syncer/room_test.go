@@ -100,3 +100,163 @@ func TestBatchWaitsWhereThereIsNoRoom(t *testing.T) {
 		time.Sleep(time.Minute) // until all is in the store
 	})
 }
+
+// heldStore answers an exchange that writes when it may.
+type heldStore struct {
+	*embedded.Store
+	answer chan struct{}
+}
+
+func (s heldStore) Exchange(ctx context.Context, rounds []*syncer.Round) {
+	s.Store.Exchange(ctx, rounds)
+	for _, r := range rounds {
+		if r.Seq > 0 {
+			<-s.answer
+			return
+		}
+	}
+}
+
+// openHeld returns a counter whose lag leaves room for a key or few, and that has one with the
+// store.
+func openHeld(t *testing.T, lag time.Duration) (*syncer.Counter, heldStore) {
+	s := heldStore{embedded.New(embedded.Options{}), make(chan struct{})}
+	c := open(t, syncer.Options{Store: s, Placement: syncer.Placement{Partitions: 2}, Lanes: 1, MaxLag: lag,
+		FlushInterval: 10 * time.Millisecond, VerifyInterval: time.Hour, RoundTimeout: time.Second})
+	add(t, c, keyIn(syncer.Placement{Partitions: 2}, 0, "first"), 1, 0)
+	time.Sleep(time.Second)
+	return c, s
+}
+
+// TestChangingHandsEndsTheWaitForRoom has an operation wait for room whose partition is given to
+// another counter: it has to go there, and is told so at once.
+func TestChangingHandsEndsTheWaitForRoom(t *testing.T) {
+	for name, give := range map[string]func(c *syncer.Counter){
+		"ceded":    func(c *syncer.Counter) { _ = c.Cede(context.Background(), 1) },
+		"disowned": func(c *syncer.Counter) { c.Disown(1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, s := openHeld(t, time.Millisecond)
+				key, told := keyIn(syncer.Placement{Partitions: 2}, 1, "k"), make(chan error, 1)
+				go func() {
+					ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+					defer cancel()
+					told <- c.Do(ctx, addOp(key, 1, syncer.AckMemory), new(syncer.Result))
+				}()
+				synctest.Wait()
+				if _, _, waiting := c.Room(); waiting != 1 {
+					t.Fatalf("%d operations wait for room", waiting)
+				}
+				began := time.Now()
+				go give(c)
+				if err := <-told; !errors.Is(err, syncer.ErrElsewhere) || time.Since(began) > 0 {
+					t.Errorf("after %v: %v", time.Since(began), err)
+				}
+				close(s.answer)
+			})
+		})
+	}
+}
+
+// TestWhatIsSealedTakesNoRoom has a partition hand over what takes up all the room: while the store
+// is not told of it, others have that.
+func TestWhatIsSealedTakesNoRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := openHeld(t, time.Second)
+		place, keys := syncer.Placement{Partitions: 2}, c.MostRoom()-1
+		for i := range keys {
+			add(t, c, keyIn(place, 1, fmt.Sprint("k", i, "-")), 1, 0)
+		}
+		told := make(chan error, 1)
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+			defer cancel()
+			told <- c.Do(ctx, addOp(keyIn(place, 0, "new"), 1, syncer.AckMemory), new(syncer.Result))
+		}()
+		synctest.Wait()
+		if _, _, waiting := c.Room(); waiting != 1 {
+			t.Fatalf("%d operations wait for room", waiting)
+		}
+		if err := c.Cede(context.Background(), 1); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if len(told) == 0 {
+			t.Error("there is no room although the store is told of nothing")
+		}
+		c.Own(1)
+		if owed, _, _ := c.Room(); owed != keys+2 {
+			t.Errorf("%d keys wait for the store, want %d", owed, keys+2)
+		}
+		close(s.answer)
+		if err := <-told; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestRoomIsGrantedToAsManyAsThereIsFor has many operations wait for room, and looks how many have
+// come in by the time that the next exchange is answered.
+func TestRoomIsGrantedToAsManyAsThereIsFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := openHeld(t, time.Second)
+		release := sync.OnceFunc(func() { close(s.answer) })
+		defer release()
+		most := c.MostRoom() // less, as the store turns out to be slow
+		var callers sync.WaitGroup
+		for i := range 500 {
+			callers.Go(func() {
+				ctx, cancel := context.WithTimeout(context.Background(), 10*time.Hour)
+				defer cancel()
+				if err := c.Do(ctx, addOp(fmt.Sprint("k", i), 1, syncer.AckMemory), new(syncer.Result)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		for range 100 {
+			synctest.Wait()
+			if owed, granted, _ := c.Room(); owed+granted > 2*most {
+				t.Fatalf("%d keys wait for the store and %d more may: there is room for %d",
+					owed, granted, most)
+			}
+			s.answer <- struct{}{}
+			time.Sleep(time.Second)
+		}
+		release()
+		callers.Wait()
+	})
+}
+
+// TestRoomOfThoseWhoLeave has operations give up at the moment at which there is room again.
+func TestRoomOfThoseWhoLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := openHeld(t, time.Millisecond)
+		for round := range 200 {
+			var callers sync.WaitGroup
+			for i := range 4 {
+				callers.Go(func() {
+					ctx, cancel := context.WithTimeout(context.Background(), 4*time.Second)
+					defer cancel()
+					key := keyIn(syncer.Placement{Partitions: 2}, 1, fmt.Sprint(round, "-", i, "-"))
+					_ = c.Do(ctx, addOp(key, 1, syncer.AckMemory), new(syncer.Result)) // there is room, or not
+				})
+			}
+			time.Sleep(3 * time.Second) // three quarters of their time
+			s.answer <- struct{}{}
+			callers.Wait()
+			for owed := int64(1); owed > 0; owed, _, _ = c.Room() {
+				select {
+				case s.answer <- struct{}{}:
+				case <-time.After(100 * time.Millisecond):
+				}
+			}
+			if _, granted, waiting := c.Room(); granted != 0 || waiting != 0 {
+				t.Fatalf("at rest %d operations have room and %d wait for it", granted, waiting)
+			}
+			add(t, c, "first", 1, 0)
+			time.Sleep(time.Second)
+		}
+		close(s.answer)
+	})
+}
