@@ -18,7 +18,7 @@ func (c *Counter) Adopt(h *Handover) {
 		c.reconcile(p, h)
 	}
 	for _, r := range h.Rounds {
-		c.enqueue(p, r)
+		c.enqueue(p, r, time.Now().Add(-h.Unflushed))
 	}
 	p.mode, p.dirty.due = modeOwn, true
 	p.wake()
@@ -121,9 +121,10 @@ func (c *Counter) install(p *partition, k *KeyState) {
 	}
 }
 
-// enqueue takes over a round of another counter, unless it has been taken over before.
-func (c *Counter) enqueue(p *partition, r *Round) {
-	if !p.outbox.queueImport(r, time.Now()) {
+// enqueue takes over a round of another counter, unless it has been taken over before. Nothing in
+// it was counted before since.
+func (c *Counter) enqueue(p *partition, r *Round, since time.Time) {
+	if !p.outbox.queueImport(r, since) {
 		return
 	}
 	r.Partition = p.id

@@ -31,6 +31,9 @@ type Handover struct {
 	// Doubt says that a third counter may have sent the rounds to the store, or still do: what the store says of a key is not
 	// to be relied on before the last of them is acknowledged.
 	MaybeSent bool
+	// Unflushed is how long the oldest of what the store has not acknowledged had waited for that,
+	// give or take a millisecond; 0 if it has all.
+	Unflushed time.Duration
 	// Rounds have not been acknowledged by the store. They are in order; Acked of the first of a writer is up to date.
 	Rounds []*Round
 	// Keys are what is known of keys besides. Not all keys are there: the store has the rest.

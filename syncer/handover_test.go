@@ -245,3 +245,36 @@ func TestReservations(t *testing.T) {
 		t.Error("confirmed twice")
 	}
 }
+
+// TestTheAgeOfCountsIsHandedOver has counts wait for a store that is down, at one counter and then
+// at another: they are as old there as they were here.
+func TestTheAgeOfCountsIsHandedOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var gates []*gated
+		co := newCompany(t, 2, func(s syncer.Store) syncer.Store {
+			gates = append(gates, &gated{Store: s})
+			return gates[len(gates)-1]
+		})
+		co.add(0, "known", 1)
+		co.settle()
+		for _, gate := range gates {
+			gate.down.Store(true)
+		}
+		co.add(0, "k", 5)
+		time.Sleep(20 * time.Second)
+		hand(t, co.counters[0], co.counters[1], 0, 1<<20)
+		age := co.counters[1].Stats().UnflushedAge
+		if age < 20*time.Second || age > 22*time.Second {
+			t.Errorf("counts that have waited for 20 s are %v old at the new owner", age)
+		}
+		for _, gate := range gates {
+			gate.down.Store(false)
+		}
+		time.Sleep(5 * time.Second)
+		co.settle()
+		co.holds("k", 5)
+		if age := co.counters[1].Stats().UnflushedAge; age != 0 {
+			t.Errorf("all is in the store, and %v old", age)
+		}
+	})
+}

@@ -84,9 +84,9 @@ func (o *outbox) renumber(r *Round) (name string) {
 	return name
 }
 
-// queueImport takes over a round of another counter. It reports whether it had not been taken over
-// before.
-func (o *outbox) queueImport(r *Round, now time.Time) bool {
+// queueImport takes over a round of another counter, nothing of which was counted before since. It
+// reports whether it had not been taken over before.
+func (o *outbox) queueImport(r *Round, since time.Time) bool {
 	if r.Seq <= o.imported[r.Writer] {
 		return false
 	}
@@ -97,8 +97,8 @@ func (o *outbox) queueImport(r *Round, now time.Time) bool {
 	r.imported = true
 	o.importedKeys += int64(len(r.Keys))
 	o.queue = append(o.queue, r)
-	if o.importedSince.IsZero() {
-		o.importedSince = now
+	if o.importedSince.IsZero() || since.Before(o.importedSince) {
+		o.importedSince = since
 	}
 	return true
 }

@@ -3,6 +3,7 @@ package syncer
 import (
 	"fmt"
 	"slices"
+	"time"
 )
 
 // Bounds of what is told about the keys of a partition besides what is pending: a new owner reads the rest from the store, when it
@@ -32,6 +33,9 @@ func (c *Counter) Page(partition int, cursor uint64, budget int) (h *Handover, n
 	}
 	cursor &^= stamp
 	h = &Handover{Partition: partition, EpochKnown: p.store.known, MaybeSent: p.outbox.maybeSent || p.sealed.told && cursor == 0}
+	if since := p.unflushedSince(); !since.IsZero() {
+		h.Unflushed = time.Since(since)
+	}
 	last := p.store.latest()
 	h.Epoch, h.Version, h.Quieted = last.epoch, last.version, last.quieted
 	p.sealed.told = true

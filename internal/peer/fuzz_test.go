@@ -4,6 +4,7 @@ import (
 	"context"
 	"reflect"
 	"testing"
+	"time"
 
 	"twotier/internal/node"
 	"twotier/internal/ownership"
@@ -82,6 +83,7 @@ func sample() *ownership.ClaimResponse {
 		{Partition: 17, State: ownership.NotHeld},
 		{Partition: 1020, State: ownership.Given, Next: 99, Handover: &syncer.Handover{
 			Partition: 1020, Epoch: 1 << 50, Version: 12, EpochKnown: true, MaybeSent: true,
+			Unflushed: 1234 * time.Millisecond,
 			Rounds: []*syncer.Round{{Writer: "w.1", Seq: 4, Acked: 3, Keys: []syncer.KeyRound{
 				{NS: []byte("n"), Key: []byte("k"), Reset: true, Load: true, TTL: 5000, Adds: buckets, Expired: buckets[:1]},
 				{NS: []byte("n"), Key: []byte("l"), Forgotten: true},

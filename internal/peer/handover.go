@@ -2,6 +2,7 @@ package peer
 
 import (
 	"encoding/binary"
+	"time"
 
 	"twotier/internal/ownership"
 	"twotier/leaparray"
@@ -13,6 +14,9 @@ const (
 	metBit   = 1
 	doubtBit = 2
 )
+
+// longestUnflushed bounds how long counts are said to have waited for the store.
+const longestUnflushed = 365 * 24 * time.Hour
 
 // The bits of a key's part of a round.
 const (
@@ -50,6 +54,7 @@ func readClaim(r *reader, a *ownership.ClaimResponse) {
 func appendHandover(b []byte, h *syncer.Handover) []byte {
 	b = append(b, boolByte(h.EpochKnown)*metBit|boolByte(h.MaybeSent)*doubtBit)
 	b = binary.AppendUvarint(binary.AppendUvarint(binary.AppendUvarint(b, h.Epoch), h.Version), h.Quieted)
+	b = binary.AppendUvarint(b, uint64(h.Unflushed.Milliseconds()))
 	b = binary.AppendUvarint(b, uint64(len(h.Rounds)))
 	for _, r := range h.Rounds {
 		b = appendRound(b, r)
@@ -65,6 +70,8 @@ func appendHandover(b []byte, h *syncer.Handover) []byte {
 func readHandover(r *reader) *syncer.Handover {
 	bits := r.byte()
 	h := &syncer.Handover{EpochKnown: bits&metBit != 0, MaybeSent: bits&doubtBit != 0, Epoch: r.uint(), Version: r.uint(), Quieted: r.uint()}
+	unflushed := min(r.uint(), uint64(longestUnflushed.Milliseconds()))
+	h.Unflushed = time.Duration(unflushed) * time.Millisecond
 	for range r.count() {
 		h.Rounds = append(h.Rounds, readRound(r))
 	}
