@@ -28,7 +28,9 @@ func (s *apart) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	}
 }
 
-func (s *apart) Keeps(context.Context, syncer.Ack) error { return nil }
+func (s *apart) Keeps(context.Context, syncer.Ack, ...int) error { return nil }
+
+var _ syncer.Keeper = (*apart)(nil)
 
 func (s *apart) Keep(ctx context.Context, _ syncer.Ack, marks []syncer.Mark) error {
 	s.failover()

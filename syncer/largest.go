@@ -165,4 +165,5 @@ func (l *lane) flushOwed() {
 			l.flushAll(l.parts[i : i+1])
 		}
 	}
+	l.wake()
 }
