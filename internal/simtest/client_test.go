@@ -144,7 +144,9 @@ func (c *client) told(p *proc, op *node.Op, res *node.Result, asked time.Time) {
 			}
 		case unknown(p, err):
 			c.w.ledger.doubt(key, n)
-			c.w.watch(key)
+			if c.outside == nil { // by HTTP nobody says how much time there is
+				c.w.watch(key)
+			}
 		}
 	}
 	if err != nil {
