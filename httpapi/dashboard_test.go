@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"twotier/httpapi"
 )
 
 // TestDashboardIsSelfContained makes sure that the page loads nothing from elsewhere and that no key can become HTML.
@@ -30,6 +32,25 @@ func TestDashboardIsSelfContained(t *testing.T) {
 			if hit := bad.FindString(text); hit != "" {
 				t.Errorf("%s contains %q", path, hit)
 			}
+		}
+	}
+}
+
+// TestLinksOfTheDashboard: those that a browser can't follow, as it sends no token, are marked for the script to show.
+func TestLinksOfTheDashboard(t *testing.T) {
+	store, _ := tokens(t, "reader read")
+	s := guarded(t, httpapi.Options{Tokens: store})
+	links := regexp.MustCompile(`<a href="([^"]+)"( data-guarded)?>`).FindAllStringSubmatch(string(call(s, "GET /", "").Response.Body()), -1)
+	if len(links) < 3 {
+		t.Fatalf("%d links", len(links))
+	}
+	for _, link := range links {
+		want := 200
+		if link[2] != "" {
+			want = 401
+		}
+		if got := as(s, "", "GET "+link[1], "").Response.StatusCode(); got != want {
+			t.Errorf("%s: %d, want %d", link[0], got, want)
 		}
 	}
 }

@@ -35,7 +35,9 @@ function bytes(n) {
 }
 
 function facts(id, rows) {
-  $(id).replaceChildren(...rows.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, String(value))]));
+  // What is too long to stand beside its name has a line of its own.
+  const row = ([name, value]) => [element("dt", {}, name), element("dd", String(value).length > 14 ? { class: "long" } : {}, String(value))];
+  $(id).replaceChildren(...rows.flatMap(row));
 }
 
 function badge(id, text, kind) {
@@ -362,6 +364,27 @@ async function run() {
   setTimeout(run, PERIOD);
 }
 
+// showRaw shows what a link of the footer leads to: following it would send no token. It is left alone
+// where none is needed.
+async function showRaw(e) {
+  if (e.ctrlKey || e.metaKey || e.shiftKey || !sessionStorage.getItem(TOKEN) && $("login").hidden) return;
+  e.preventDefault();
+  const path = e.currentTarget.getAttribute("href");
+  try {
+    const response = await get(path);
+    const json = response.headers.get("Content-Type").startsWith("application/json");
+    $("raw-text").textContent = json ? JSON.stringify(await response.json(), null, 2) : await response.text();
+    $("raw-title").textContent = path;
+    $("raw").showModal();
+  } catch (e) {
+    if (!e.unauthorized) return badge("state", e instanceof TypeError ? "this node can't be reached" : e.message, "bad");
+    askForToken(e.message);
+    $("token").focus();
+  }
+}
+
+for (const link of $("links").querySelectorAll("a[data-guarded]")) link.addEventListener("click", showRaw);
+$("raw-close").addEventListener("click", () => $("raw").close());
 $("login").addEventListener("submit", (e) => {
   e.preventDefault();
   sessionStorage.setItem(TOKEN, $("token").value.trim());
