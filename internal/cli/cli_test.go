@@ -105,7 +105,7 @@ WINDOW  COUNT  MIN  MAX  LIMIT
 		{
 			"count", "count alice", `{"key":"alice","counts":[{"window":"1m","count":3,"min":2,"max":3,"bucket_ms":1000}],"source":"owner","age_ms":250,"degraded":false}`,
 			`GET /v1/count?key=alice&window=1m%2C1h%2C24h`,
-			"alice (owner, other nodes' counts up to 250ms old)\nWINDOW  COUNT  MIN  MAX\n1m          3    2    3\n",
+			"alice (owner, last in step with the store 250ms ago)\nWINDOW  COUNT  MIN  MAX\n1m          3    2    3\n",
 		},
 		{
 			"count at", "count --at 17 --ns x --window 37m -- -n", `{"key":"-n","counts":[],"source":"memory"}`,

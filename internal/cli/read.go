@@ -62,7 +62,7 @@ func (s *session) count(ctx context.Context, query url.Values) error {
 	}
 	age := ""
 	if answer.Age > 0 {
-		age = fmt.Sprintf(", other nodes' counts up to %s old", time.Duration(answer.Age)*time.Millisecond)
+		age = fmt.Sprintf(", last in step with the store %s ago", time.Duration(answer.Age)*time.Millisecond)
 	}
 	fmt.Fprintf(s.Stdout, "%s (%s%s)\n", printable(answer.Key), answer.origin, age)
 	return s.printCounts(answer.Counts, nil)
