@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier/internal/multiowner"
 	"twotier/internal/node"
 	"twotier/internal/rpc"
 )
@@ -161,8 +162,8 @@ func TestAnsweredOutcomeIsFinal(t *testing.T) {
 	}
 	for i := range 100 {
 		hold, check := fmt.Sprint("hold", i), node.Check{Key: fmt.Appendf(nil, "k%d", i), N: 1, Limits: []node.Limit{{Window: 60_000, Max: 5}}}
-		answer, err := s.node.Answer(t.Context(), &node.OutcomeQuestion{Hold: hold})
-		if err != nil || answer.(*node.OutcomeAnswer).Confirmed {
+		answer, err := s.node.Answer(t.Context(), &multiowner.OutcomeRequest{Reservation: hold})
+		if err != nil || answer.(*multiowner.OutcomeResponse).Confirmed {
 			t.Fatalf("%+v, %v", answer, err)
 		}
 		reserve := rpc.Task{Verb: rpc.VerbReserve, Reservation: hold, Coordinator: s.ring.Name(), Op: node.Op{Kind: node.Acquire, Checks: []node.Check{check}}}

@@ -64,12 +64,16 @@ func importMap() map[string][]string {
 		"internal/ownership": {
 			"twotier/internal/rpc", "twotier/internal/retry", "twotier/ring", "twotier/syncer",
 		},
+		"internal/multiowner": {
+			"twotier/internal/rpc", "twotier/internal/retry", "twotier/internal/elapsed", "twotier/ring",
+			"twotier/syncer", xxhash,
+		},
 		"internal/node": {
 			"twotier/ring", "twotier/internal/rpc", "twotier/internal/retry", "twotier/internal/storeclock",
-			"twotier/internal/refusals", "twotier/internal/ownership", "twotier/internal/modes", "twotier/internal/hotkeys", "twotier/internal/topkeys", "twotier/internal/elapsed", "twotier/syncer", "twotier/leaparray", xxhash,
+			"twotier/internal/refusals", "twotier/internal/multiowner", "twotier/internal/ownership", "twotier/internal/modes", "twotier/internal/hotkeys", "twotier/internal/topkeys", "twotier/internal/elapsed", "twotier/syncer", "twotier/leaparray", xxhash,
 		},
 		"internal/peer": {
-			"twotier/internal/rpc", "twotier/internal/hotkeys", "twotier/internal/modes", "twotier/internal/ownership", "twotier/internal/node", "twotier/internal/elapsed", "twotier/ring",
+			"twotier/internal/rpc", "twotier/internal/hotkeys", "twotier/internal/modes", "twotier/internal/ownership", "twotier/internal/multiowner", "twotier/internal/node", "twotier/internal/elapsed", "twotier/ring",
 			"twotier/syncer", "twotier/leaparray",
 		},
 

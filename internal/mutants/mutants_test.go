@@ -96,7 +96,7 @@ func mutants() []mutant {
 			new: "\tcase errors.Is(err, rpc.ErrUnreachable), errors.Is(err, syncer.ErrUnavailable):\n", kind: "together",
 		},
 		{
-			name: "it is forgotten what became of a reservation", file: "internal/node/outcomes.go",
+			name: "it is forgotten what became of a reservation", file: "internal/multiowner/outcomes.go",
 			old: "\t\tif confirmed, decided = g[key]; decided {\n", new: "\t\tif confirmed, decided = g[key]; decided && !confirmed {\n",
 			kind: "graceful",
 		},

@@ -7,7 +7,7 @@
 // Another node sends the operation to the owner (peers.go), which carries it out or names who does (serve.go); nothing is forwarded twice.
 // A node whose memory is full of counts that can't be evicted serves new keys from Redis. An owner that can't be reached is stood in for:
 // the operation is counted here, and the two meet in the store. An acquire whose keys have several owners reserves at each
-// (across.go, holds.go). A key that is too hot for one owner is counted by all nodes for a while (package hotkeys), and a refusal is remembered
+// (package multiowner). A key that is too hot for one owner is counted by all nodes for a while (package hotkeys), and a refusal is remembered
 // for a moment (package refusals).
 //
 // In Redis mode every operation is a script in Redis; nodes change between the modes together (package modes).

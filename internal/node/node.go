@@ -11,6 +11,7 @@ import (
 
 	"twotier/internal/hotkeys"
 	"twotier/internal/modes"
+	"twotier/internal/multiowner"
 	"twotier/internal/ownership"
 	"twotier/internal/refusals"
 	"twotier/internal/retry"
@@ -82,7 +83,8 @@ type Node struct {
 	modes   *modes.Switch
 	owned   *ownership.Partitions
 	changed chan struct{} // holds one: there may be a new table
-	holds   holds
+	parts   *multiowner.Participant
+	several *multiowner.Acquirer
 	hot     *hotkeys.Tracker
 	refused refusals.Cache
 	errands sync.Pool
@@ -143,24 +145,10 @@ func New(opt Options) (*Node, error) {
 		}
 		n.lone = lone
 	}
-	n.time = storeclock.NewKeeper(storeclock.Options{
-		Clock: opt.Clock, Source: opt.Store, Interval: opt.ClockInterval, Asleep: opt.Asleep,
-		Logger: opt.Logger,
-	})
-	n.holds.init()
 	n.errands.New = func() any { return new(errand) }
 	n.run, n.stop = context.WithCancel(context.Background())
 	n.changed = make(chan struct{}, 1)
-	n.owned = ownership.New(ownership.Options{
-		Partitions: opt.Placement.Partitions, Alone: opt.Ring == nil, Suspended: opt.Mode == ModeRedis,
-		Table: n.table, Self: n.self, Counter: opt.Counter, Peers: opt.Peers, InRedis: n.inRedis,
-		PrepareTime: modes.PreparedTime, Go: n.background,
-	})
-	n.modes = n.newSwitch()
-	n.hot = hotkeys.New(hotkeys.Options{
-		Rate: opt.HotRate, Placement: opt.Placement, Table: n.table, Self: n.self,
-		Counter: opt.Counter, Peers: opt.Peers, Paused: n.inRedis, Logger: opt.Logger,
-	})
+	n.newParts()
 	return n, nil
 }
 
@@ -178,22 +166,6 @@ func (n *Node) self() ring.Member {
 		return *n.lone.Member(0)
 	}
 	return n.opt.Ring.Self()
-}
-
-// newSwitch returns what changes the mode of this node.
-func (n *Node) newSwitch() *modes.Switch {
-	opt := modes.Options{
-		Mode: n.opt.Mode, Switchable: n.opt.Direct != nil && n.opt.Counter != nil,
-		Table: n.table, Self: n.self, Peers: n.opt.Peers, Ownership: n.owned, Idle: n.holds.idle,
-		Go: n.background, Logger: n.opt.Logger,
-	}
-	if n.opt.Counter != nil {
-		opt.Flush = n.opt.Counter.Flush
-	}
-	if n.opt.Ring != nil {
-		opt.Announce = n.opt.Ring.SetTag
-	}
-	return modes.New(opt)
 }
 
 // inRedis reports whether operations are carried out in Redis alone.
@@ -252,7 +224,7 @@ func (n *Node) join(ctx context.Context, address string) error {
 	}
 	n.opt.Ring.Enter(ctx)
 	n.background(n.runFollow)
-	n.spawn(func() { n.runHolds(n.run) })
+	n.background(n.parts.Run)
 	n.spawn(func() { n.hot.Run(n.run) })
 	n.follow()
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)

@@ -26,15 +26,6 @@ type (
 	// PingQuestion asks whether a node is there. The answer is nothing.
 	PingQuestion struct{}
 
-	// OutcomeQuestion asks the decider whether a reservation was confirmed. If that is still open, it no longer can be.
-	OutcomeQuestion struct {
-		Hold string
-	}
-	// OutcomeAnswer says whether it was.
-	OutcomeAnswer struct {
-		Confirmed bool
-	}
-
 	// TopQuestion asks for the busiest keys that a node owns.
 	TopQuestion struct {
 		Limit  int

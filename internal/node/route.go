@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"twotier/internal/multiowner"
 	"twotier/internal/ownership"
 	"twotier/internal/retry"
 	"twotier/internal/rpc"
@@ -17,12 +18,6 @@ var errModeChanged = ownership.ErrInRedis
 
 // errOver says that nothing was counted, as the time for it was up.
 var errOver = fmt.Errorf("%w: the time for it is up", syncer.ErrUnavailable)
-
-// share is the part of an operation that one node decides about.
-type share struct {
-	to     *ring.Member // nil: this node
-	checks []int        // positions in the operation
-}
 
 // do carries an operation out where its keys are at home: here, at their owner, or at several.
 func (n *Node) do(ctx context.Context, op *Op, res *Result) error {
@@ -63,16 +58,58 @@ func (n *Node) look(ctx context.Context, op *Op, res *Result) error {
 			return err
 		case len(shares) > 1:
 			err = n.across(ctx, op, res, shares)
-		case shares[0].to == nil:
+		case shares[0].To == nil:
 			err = n.here(ctx, op, res)
 		default:
-			err = n.there(ctx, shares[0].to, op, res)
+			err = n.there(ctx, shares[0].To, op, res)
 		}
 		if !errors.Is(err, syncer.ErrElsewhere) {
 			return err
 		}
 	}
 	return fmt.Errorf("%w: nobody who can be reached says that it decides about the key", syncer.ErrUnavailable)
+}
+
+// across carries out an Acquire whose keys several nodes decide about. If some of those can't be
+// reached this node stands in for them.
+func (n *Node) across(ctx context.Context, op *Op, res *Result, parts []multiowner.Part) error {
+	err := n.several.Acquire(ctx, op, res, parts)
+	if unreachable, ok := errors.AsType[*multiowner.UnreachableError](err); ok {
+		for _, p := range unreachable.Parts {
+			if !n.decidesAll(p, op) {
+				return syncer.ErrElsewhere
+			}
+		}
+		return n.standIn(ctx, op, res)
+	}
+	if err == nil && !res.Allowed && op.CountDenied {
+		return n.countDenied(ctx, op)
+	}
+	return err
+}
+
+// decidesAll reports whether a part is with the member that decides about its keys.
+func (n *Node) decidesAll(p multiowner.Part, op *Op) bool {
+	for _, i := range p.Checks {
+		if !n.owned.DecidedBy(p.To, n.partition(&op.Checks[i])) {
+			return false
+		}
+	}
+	return true
+}
+
+// countDenied counts all the same what was refused.
+func (n *Node) countDenied(ctx context.Context, op *Op) error {
+	for i := range op.Checks {
+		c := op.Checks[i]
+		c.Limits = nil
+		add := Op{Kind: syncer.Add, TS: op.TS, Ack: op.Ack, Checks: []Check{c}}
+		var res Result
+		if err := n.do(ctx, &add, &res); err != nil {
+			return fmt.Errorf("%w: not all of it was counted: %v", syncer.ErrUnknownOutcome, err)
+		}
+	}
+	return nil
 }
 
 // doInRedis carries an operation out in Redis.
@@ -113,7 +150,7 @@ func (n *Node) ownerOf(t *ring.Table, op *Op) (at int, one bool) {
 }
 
 // shares divides an operation among the owners of its keys, by the table.
-func (n *Node) shares(t *ring.Table, op *Op) (list []share) {
+func (n *Node) shares(t *ring.Table, op *Op) (list []multiowner.Part) {
 	for i := range op.Checks {
 		to := t.Member(t.Owner(n.partition(&op.Checks[i])))
 		if t.Mine(n.partition(&op.Checks[i])) {
@@ -125,7 +162,7 @@ func (n *Node) shares(t *ring.Table, op *Op) (list []share) {
 }
 
 // whereabouts is shares by who decides about the keys at this moment. It waits for partitions that are on their way to this node.
-func (n *Node) whereabouts(ctx context.Context, op *Op) (list []share, err error) {
+func (n *Node) whereabouts(ctx context.Context, op *Op) (list []multiowner.Part, err error) {
 	for i := range op.Checks {
 		to, err := n.owned.Locate(ctx, n.partition(&op.Checks[i]))
 		if err != nil {
@@ -136,14 +173,14 @@ func (n *Node) whereabouts(ctx context.Context, op *Op) (list []share, err error
 	return list, nil
 }
 
-func addShare(list []share, to *ring.Member, check int) []share {
+func addShare(list []multiowner.Part, to *ring.Member, check int) []multiowner.Part {
 	for i := range list {
-		if o := list[i].to; o == to || o != nil && to != nil && o.Name == to.Name {
-			list[i].checks = append(list[i].checks, check)
+		if o := list[i].To; o == to || o != nil && to != nil && o.Name == to.Name {
+			list[i].Checks = append(list[i].Checks, check)
 			return list
 		}
 	}
-	return append(list, share{to, []int{check}})
+	return append(list, multiowner.Part{To: to, Checks: []int{check}})
 }
 
 // here carries out an operation in this node's memory. A new key that there is no memory for is served from Redis.

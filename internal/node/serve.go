@@ -7,6 +7,7 @@ import (
 
 	"twotier/internal/hotkeys"
 	"twotier/internal/modes"
+	"twotier/internal/multiowner"
 	"twotier/internal/ownership"
 	"twotier/internal/retry"
 	"twotier/internal/rpc"
@@ -71,8 +72,8 @@ func (n *Node) serveMoved(ctx context.Context, task *rpc.Task, res *Result) erro
 			return n.doInRedis(ctx, &task.Op, res)
 		case err != nil || len(shares) > 1:
 			return syncer.ErrElsewhere // who asked has to divide it
-		case shares[0].to != nil:
-			return &rpc.MovedError{To: *shares[0].to}
+		case shares[0].To != nil:
+			return &rpc.MovedError{To: *shares[0].To}
 		}
 		if err := n.here(ctx, &task.Op, res); !errors.Is(err, syncer.ErrElsewhere) {
 			return err
@@ -84,13 +85,8 @@ func (n *Node) serveMoved(ctx context.Context, task *rpc.Task, res *Result) erro
 // serveOther carries out a task that is no operation.
 func (n *Node) serveOther(ctx context.Context, task *rpc.Task, res *Result) error {
 	switch task.Verb {
-	case rpc.VerbReserve:
-		return n.reserve(ctx, task, res)
-	case rpc.VerbConfirm:
-		return n.confirm(ctx, task.Reservation, task.Op.Ack)
-	case rpc.VerbUndo:
-		n.undo(task.Reservation)
-		return nil
+	case rpc.VerbReserve, rpc.VerbConfirm, rpc.VerbUndo:
+		return n.parts.Serve(ctx, task, res)
 	case rpc.VerbReset:
 		return n.forget(ctx, &task.Op.Checks[0])
 	case rpc.VerbDrop:
@@ -115,9 +111,8 @@ func (n *Node) Answer(ctx context.Context, question any) (answer any, err error)
 	case *ownership.OfferRequest:
 		n.owned.Offered(q)
 		return nil, nil
-	case *OutcomeQuestion:
-		confirmed, err := n.outcome(q.Hold)
-		return &OutcomeAnswer{confirmed}, err
+	case *multiowner.OutcomeRequest:
+		return n.parts.Outcome(q)
 	case *TopQuestion:
 		keys, err := n.top.Top(ctx, q.Limit, q.Window)
 		return &TopAnswer{keys}, err

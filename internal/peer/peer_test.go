@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"twotier/internal/hotkeys"
+	"twotier/internal/multiowner"
 	"twotier/internal/node"
 	"twotier/internal/peer"
 	"twotier/internal/rpc"
@@ -72,7 +73,7 @@ func (f *fake) Answer(_ context.Context, question any) (any, error) {
 		defer f.mu.Unlock()
 		f.seen["spread"]++
 		return &hotkeys.LeaseResponse{}, nil
-	case *node.OutcomeQuestion:
+	case *multiowner.OutcomeRequest:
 		return nil, fmt.Errorf("%w: no such thing", syncer.ErrUnavailable)
 	}
 	return nil, fmt.Errorf("%T: not here", question)
@@ -426,7 +427,7 @@ func TestQuestions(t *testing.T) {
 		if err := p.client.Ask(context.Background(), p.to, &node.StatusQuestion{}, &status); err != nil || status.Keys != 5 || status.Mode != node.ModeRedis {
 			t.Errorf("%+v, %v", status, err)
 		}
-		if err := p.client.Ask(context.Background(), p.to, &node.OutcomeQuestion{}, nil); !errors.Is(err, syncer.ErrUnavailable) {
+		if err := p.client.Ask(context.Background(), p.to, &multiowner.OutcomeRequest{}, nil); !errors.Is(err, syncer.ErrUnavailable) {
 			t.Errorf("%v", err)
 		}
 		if err := p.client.Ask(context.Background(), p.to, "what?", nil); err == nil {

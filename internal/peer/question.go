@@ -6,6 +6,7 @@ import (
 
 	"twotier/internal/hotkeys"
 	"twotier/internal/modes"
+	"twotier/internal/multiowner"
 	"twotier/internal/node"
 	"twotier/internal/ownership"
 )
@@ -35,7 +36,7 @@ func appendQuestion(b []byte, question any) ([]byte, error) {
 		kind = askClaim
 	case *ownership.OfferRequest:
 		kind = askOffer
-	case *node.OutcomeQuestion:
+	case *multiowner.OutcomeRequest:
 		kind = askOutcome
 	case *node.TopQuestion:
 		kind = askTop
@@ -69,7 +70,7 @@ func readQuestion(b []byte) (question any, err error) {
 	case askOffer:
 		question = new(ownership.OfferRequest)
 	case askOutcome:
-		question = new(node.OutcomeQuestion)
+		question = new(multiowner.OutcomeRequest)
 	case askTop:
 		question = new(node.TopQuestion)
 	case askSeries:

@@ -1,4 +1,4 @@
-package node
+package multiowner
 
 import (
 	"time"
@@ -8,19 +8,22 @@ import (
 	"twotier/internal/elapsed"
 )
 
-// How long it is remembered what became of a reservation: whoever has a part of it asks within holdLimit, and a question takes holdTime at
-// the most. It is forgotten a generation at a time, so that this costs the same whatever has been decided.
+// How long it is remembered what became of a reservation: whoever has a part of it asks within
+// reserveLimit, and a request takes reserveTime at the most. It is forgotten a generation at a time,
+// so that this costs the same whatever has been decided.
 const (
-	outcomeTurn        = 4 * time.Second
+	outcomeAge         = 4 * time.Second
 	outcomeGenerations = 4
-	// maxOutcomes bounds a generation. When it is full, nothing more is decided that others would have to ask for.
+	// maxOutcomes bounds a generation. When it is full, nothing more is decided that others would have
+	// to ask for.
 	maxOutcomes = 1 << 17
 )
 
 // outcomes are how this node decided about reservations.
 type outcomes struct {
 	since time.Time
-	// confirmed are those that were, and those that others were told were not, by generation, the present one first.
+	// confirmed has those that were, and those that others were told were not, by generation, the
+	// present one first.
 	confirmed [outcomeGenerations]map[outcomeKey]bool
 }
 
@@ -46,7 +49,7 @@ func (o *outcomes) find(id string) (confirmed, decided bool) {
 
 // add notes a decision. It reports false if there is no room for it.
 func (o *outcomes) add(id string, confirmed bool, now time.Time) bool {
-	o.turn(now)
+	o.age(now)
 	if len(o.confirmed[0]) >= maxOutcomes {
 		return false
 	}
@@ -62,9 +65,9 @@ func (o *outcomes) forget(id string) {
 	}
 }
 
-// turn begins a generation if it is time, and drops the oldest.
-func (o *outcomes) turn(now time.Time) {
-	if o.confirmed[0] != nil && elapsed.Between(o.since, now) < outcomeTurn {
+// age begins a generation if it is time, and drops the oldest.
+func (o *outcomes) age(now time.Time) {
+	if o.confirmed[0] != nil && elapsed.Between(o.since, now) < outcomeAge {
 		return
 	}
 	copy(o.confirmed[1:], o.confirmed[:])

@@ -1,4 +1,4 @@
-package node_test
+package multiowner_test
 
 import (
 	"crypto/rand"
@@ -10,20 +10,21 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier/internal/node"
+	"twotier/internal/multiowner"
+	"twotier/syncer"
 )
 
 // TestOutcomesAreBounded decides more than can be remembered: what can't be is not confirmed, and what was is forgotten after the time in
 // which others ask, and not before.
 func TestOutcomesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := node.NewHolds()
+		r := multiowner.NewReservations()
 		refused, n := 0, 0
 		for range 40 {
 			for range 10_000 {
 				id := fmt.Sprint(n)
-				h.Add(id, "self", time.Now())
-				if err := h.Confirm(id); errors.Is(err, node.ErrOverload) {
+				r.Add(id, "self", time.Now())
+				if err := r.Confirm(id); errors.Is(err, syncer.ErrOverload) {
 					refused++
 				} else if err != nil {
 					t.Fatal(err)
@@ -32,18 +33,18 @@ func TestOutcomesAreBounded(t *testing.T) {
 			}
 			time.Sleep(50 * time.Millisecond)
 		}
-		if h.Outcomes() > node.MaxOutcomes || refused == 0 || h.Outcomes()+refused != n {
-			t.Errorf("%d of %d are remembered, %d refused", h.Outcomes(), n, refused)
+		if r.Outcomes() > multiowner.MaxOutcomes || refused == 0 || r.Outcomes()+refused != n {
+			t.Errorf("%d of %d are remembered, %d refused", r.Outcomes(), n, refused)
 		}
 		for turn := range 8 {
-			confirmed, _ := h.Outcome("0")
+			confirmed, _ := r.Outcome("0")
 			if asked := time.Duration(turn) * 4 * time.Second; confirmed && asked > 20*time.Second || !confirmed && asked < 12*time.Second {
 				t.Errorf("%v later the first is known as confirmed: %v", asked, confirmed)
 			}
 			time.Sleep(4 * time.Second)
 			id := fmt.Sprint("later", turn) // a generation is dropped when something is decided
-			h.Add(id, "self", time.Now())
-			if err := h.Confirm(id); err != nil {
+			r.Add(id, "self", time.Now())
+			if err := r.Confirm(id); err != nil {
 				t.Error(err)
 			}
 		}
@@ -53,12 +54,12 @@ func TestOutcomesAreBounded(t *testing.T) {
 // TestOverdueReservationsAreToldOnce has some confirmed in time, and some not.
 func TestOverdueReservationsAreToldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := node.NewHolds()
-		h.Add("a", "other", time.Now())
-		h.Add("b", "other", time.Now())
+		r := multiowner.NewReservations()
+		r.Add("a", "other", time.Now())
+		r.Add("b", "other", time.Now())
 		time.Sleep(700 * time.Millisecond)
-		h.Add("c", "other", time.Now())
-		if err := h.Confirm("b"); err != nil {
+		r.Add("c", "other", time.Now())
+		if err := r.Confirm("b"); err != nil {
 			t.Error(err)
 		}
 		for _, test := range []struct {
@@ -66,7 +67,7 @@ func TestOverdueReservationsAreToldOnce(t *testing.T) {
 			want []string
 		}{{0, nil}, {400 * time.Millisecond, []string{"a"}}, {100 * time.Millisecond, nil}, {time.Second, []string{"c"}}, {time.Hour, nil}} {
 			time.Sleep(test.wait)
-			if got := h.Overdue(time.Now()); !slices.Equal(got, test.want) {
+			if got := r.Overdue(time.Now()); !slices.Equal(got, test.want) {
 				t.Errorf("%v, want %v", got, test.want)
 			}
 		}
@@ -75,13 +76,13 @@ func TestOverdueReservationsAreToldOnce(t *testing.T) {
 
 // TestSettledOutcomesAreForgotten at once: those of one whose parts have all been told.
 func TestSettledOutcomesAreForgotten(t *testing.T) {
-	h := node.NewHolds()
-	h.Add("a", "self", time.Now())
-	if err := h.Confirm("a"); err != nil || h.Outcomes() != 1 {
-		t.Fatal(err, h.Outcomes())
+	r := multiowner.NewReservations()
+	r.Add("a", "self", time.Now())
+	if err := r.Confirm("a"); err != nil || r.Outcomes() != 1 {
+		t.Fatal(err, r.Outcomes())
 	}
-	h.Settled("a")
-	if _, decided := h.Outcome("a"); decided || h.Outcomes() != 0 {
+	r.Settled("a")
+	if _, decided := r.Outcome("a"); decided || r.Outcomes() != 0 {
 		t.Error("it is still known")
 	}
 }
@@ -89,7 +90,7 @@ func TestSettledOutcomesAreForgotten(t *testing.T) {
 // BenchmarkOutcomes decides reservations whose outcome has to be remembered, and looks for overdue ones as often as a node that decides 20,000 a
 // second does. It says how much memory is kept in the end, and for how long the longest look held the lock.
 func BenchmarkOutcomes(b *testing.B) {
-	h := node.NewHolds()
+	r := multiowner.NewReservations()
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
@@ -99,14 +100,14 @@ func BenchmarkOutcomes(b *testing.B) {
 	i := 0
 	for b.Loop() {
 		id := rand.Text()
-		h.Add(id, "self", time.Now())
-		if h.Confirm(id) != nil {
+		r.Add(id, "self", time.Now())
+		if r.Confirm(id) != nil {
 			refused++
-			_ = h.Undo(id)
+			_ = r.Undo(id)
 		}
 		if i++; i%5000 == 0 {
 			began := time.Now()
-			h.Overdue(began)
+			r.Overdue(began)
 			longest = max(longest, time.Since(began))
 		}
 	}
@@ -116,5 +117,5 @@ func BenchmarkOutcomes(b *testing.B) {
 	b.ReportMetric(float64(int64(after.HeapAlloc)-int64(before.HeapAlloc))/(1<<20), "MiB-kept")
 	b.ReportMetric(float64(longest.Microseconds()), "us-longest-look")
 	b.ReportMetric(float64(refused)/float64(i), "refused/op")
-	runtime.KeepAlive(h)
+	runtime.KeepAlive(r)
 }

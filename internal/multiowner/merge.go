@@ -1,0 +1,63 @@
+package multiowner
+
+import (
+	"bytes"
+
+	"twotier/syncer"
+)
+
+// merge puts the answers together, in the order of the checks.
+func (a *acquire) merge(res *syncer.Result) {
+	res.Reset()
+	res.Allowed, res.Source = a.allowed(), syncer.SourceOwner
+	for range a.op.Checks {
+		res.AddCheck()
+	}
+	for i := range a.parts {
+		p := &a.parts[i]
+		for k, at := range p.Checks {
+			if k < len(p.res.Checks) {
+				res.Checks[at] = p.res.Checks[k]
+			}
+		}
+		res.Degraded = res.Degraded || p.res.Degraded
+		if p.res.Source == syncer.SourceDegraded {
+			res.Source = syncer.SourceDegraded
+		}
+		res.AgeMS = max(res.AgeMS, p.res.AgeMS)
+		if r := p.res.RetryAfter; r < 0 || res.RetryAfter >= 0 && r > res.RetryAfter {
+			res.RetryAfter = r
+		}
+	}
+	if !res.Allowed && !a.op.CountDenied {
+		a.takeOut(res)
+	}
+}
+
+// takeOut takes what was reserved and undone out of the counts that are answered: they are of parts
+// that were admitted by themselves.
+func (a *acquire) takeOut(res *syncer.Result) {
+	for i := range a.parts {
+		if !a.parts[i].res.Allowed {
+			continue
+		}
+		for _, at := range a.parts[i].Checks {
+			n := a.reserved(&a.parts[i], at)
+			for j := range res.Checks[at].Limits {
+				l := &res.Checks[at].Limits[j]
+				l.Count, l.Lo, l.Hi = l.Count-n, l.Lo-n, l.Hi-n
+			}
+		}
+	}
+}
+
+// reserved is how much a node reserved of the key of a check.
+func (a *acquire) reserved(p *part, at int) (n int64) {
+	name := a.op.Checks[at].AppendName(nil)
+	for _, i := range p.Checks {
+		if o := &a.op.Checks[i]; bytes.Equal(o.AppendName(nil), name) {
+			n += o.N
+		}
+	}
+	return n
+}

@@ -1,0 +1,101 @@
+package multiowner
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"twotier/internal/elapsed"
+	"twotier/syncer"
+)
+
+// reservations are those that wait to be confirmed or undone, and what became of others.
+type reservations struct {
+	mu       sync.Mutex
+	open     map[string]*reservation
+	due      []*reservation // those made within reserveTime, open or not, in order
+	outcomes outcomes
+}
+
+// reservation is one that waits.
+type reservation struct {
+	id, coordinator string
+	since           time.Time
+	closed          bool
+}
+
+func (r *reservations) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.open)
+}
+
+// add notes a reservation.
+func (r *reservations) add(id, coordinator string, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o := &reservation{id: id, coordinator: coordinator, since: now}
+	r.open[id] = o
+	r.due = append(r.due, o)
+}
+
+// close takes a reservation off the list, and remembers that it is confirmed if self is the
+// coordinator. The error says why it can't be confirmed: there is none, another node was told that it
+// is not, or it could not be remembered.
+func (r *reservations) close(id, self string, confirmed bool) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o := r.open[id]
+	if o == nil {
+		return fmt.Errorf("%w: no reservation %q", syncer.ErrUnavailable, id)
+	}
+	if confirmed && o.coordinator == self {
+		if _, decided := r.outcomes.find(id); decided {
+			return fmt.Errorf("%w: the reservation %q was given up", syncer.ErrUnavailable, id)
+		}
+		if !r.outcomes.add(id, true, time.Now()) {
+			return errTooMany
+		}
+	}
+	o.closed = true
+	delete(r.open, id)
+	return nil
+}
+
+// errTooMany says that one more outcome could not be remembered.
+var errTooMany = fmt.Errorf("%w: too many reservations are being decided", syncer.ErrOverload)
+
+// outcome returns whether a reservation was confirmed. One that was not decided never is any more:
+// it may just be being made.
+func (r *reservations) outcome(id string, now time.Time) (confirmed bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	confirmed, decided := r.outcomes.find(id)
+	if !decided && !r.outcomes.add(id, false, now) {
+		return false, errTooMany
+	}
+	return confirmed, nil
+}
+
+// settled notes that nobody will ask for the outcome of a reservation.
+func (r *reservations) settled(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.outcomes.forget(id)
+}
+
+// overdue returns the reservations whose time is up, each once. It looks at each once, too.
+func (r *reservations) overdue(now time.Time) (late []*reservation) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	done := 0
+	for done < len(r.due) && elapsed.Between(r.due[done].since, now) > reserveTime {
+		if o := r.due[done]; !o.closed {
+			late = append(late, o)
+		}
+		done++
+	}
+	clear(r.due[:done])
+	r.due = r.due[done:]
+	return late
+}

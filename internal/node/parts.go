@@ -1,0 +1,69 @@
+package node
+
+import (
+	"context"
+
+	"twotier/internal/hotkeys"
+	"twotier/internal/modes"
+	"twotier/internal/multiowner"
+	"twotier/internal/ownership"
+	"twotier/internal/storeclock"
+)
+
+// newParts makes what the node consists of. None of it holds the node: each is told what it needs.
+func (n *Node) newParts() {
+	opt := &n.opt
+	n.time = storeclock.NewKeeper(storeclock.Options{
+		Clock: opt.Clock, Source: opt.Store, Interval: opt.ClockInterval, Asleep: opt.Asleep,
+		Logger: opt.Logger,
+	})
+	n.owned = ownership.New(ownership.Options{
+		Partitions: opt.Placement.Partitions, Alone: opt.Ring == nil, Suspended: opt.Mode == ModeRedis,
+		Table: n.table, Self: n.self, Counter: opt.Counter, Peers: opt.Peers, InRedis: n.inRedis,
+		PrepareTime: modes.PreparedTime, Go: n.background,
+	})
+	n.parts = multiowner.NewParticipant(multiowner.Options{
+		Self: func() string { return n.self().Name }, Table: n.table, Counter: marking{n},
+		Peers: opt.Peers, InRedis: n.inRedis, Go: n.background, Logger: opt.Logger,
+	})
+	n.several = multiowner.NewAcquirer(n.parts)
+	n.modes = n.newSwitch()
+	n.hot = hotkeys.New(hotkeys.Options{
+		Rate: opt.HotRate, Placement: opt.Placement, Table: n.table, Self: n.self,
+		Counter: opt.Counter, Peers: opt.Peers, Paused: n.inRedis, Logger: opt.Logger,
+	})
+}
+
+// newSwitch returns what changes the mode of this node.
+func (n *Node) newSwitch() *modes.Switch {
+	opt := modes.Options{
+		Mode: n.opt.Mode, Switchable: n.opt.Direct != nil && n.opt.Counter != nil,
+		Table: n.table, Self: n.self, Peers: n.opt.Peers, Ownership: n.owned, Idle: n.parts.Idle,
+		Go: n.background, Logger: n.opt.Logger,
+	}
+	if n.opt.Counter != nil {
+		opt.Flush = n.opt.Counter.Flush
+	}
+	if n.opt.Ring != nil {
+		opt.Announce = n.opt.Ring.SetTag
+	}
+	return modes.New(opt)
+}
+
+// marking is the node's counter, whose answers are marked.
+type marking struct{ n *Node }
+
+// Reserve is syncer.Counter.Reserve.
+func (m marking) Reserve(ctx context.Context, id string, op *Op, res *Result) error {
+	err := m.n.opt.Counter.Reserve(ctx, id, op, res)
+	m.n.mark(res)
+	return err
+}
+
+// Confirm is syncer.Counter.Confirm.
+func (m marking) Confirm(ctx context.Context, id string, ack Ack) error {
+	return m.n.opt.Counter.Confirm(ctx, id, ack)
+}
+
+// Undo is syncer.Counter.Undo.
+func (m marking) Undo(id string) bool { return m.n.opt.Counter.Undo(id) }
