@@ -13,7 +13,7 @@ const atOnce = 8
 // plainAdds is how many operations from the first on are adds that compare with nothing.
 func plainAdds(ops []Op) int {
 	for i := range ops {
-		if !ops[i].blindly() {
+		if !ops[i].unconditional() {
 			return i
 		}
 	}
@@ -22,7 +22,7 @@ func plainAdds(ops []Op) int {
 
 // blindly reports whether an operation needs to know nothing of its key's past: it counts and compares with nothing. Taking back does,
 // as it takes back no more than there is.
-func (op *Op) blindly() bool {
+func (op *Op) unconditional() bool {
 	return op.Kind == Add && len(op.Checks) == 1 && len(op.Checks[0].Limits) == 0 && op.Checks[0].N >= 0
 }
 

@@ -14,18 +14,18 @@ import (
 
 // target is one check of an operation and where its key lives.
 type target struct {
-	check  *Check
-	ns     []byte // empty for the default namespace
-	p      *partition
-	sp     *space
-	spIdx  int
-	hash   uint32
-	ref    arena.Ref
-	want   *want
-	ahead  *want // what the key was asked for before, not looked at yet
-	absent bool  // the store holds nothing of it
-	loaded bool  // the store was asked for this operation
-	blind  bool  // the store can't be asked
+	check      *Check
+	ns         []byte // empty for the default namespace
+	p          *partition
+	sp         *space
+	spIdx      int
+	hash       uint32
+	ref        arena.Ref
+	load       *pendingLoad
+	askedAhead *pendingLoad // what the key was asked for before, not looked at yet
+	absent     bool         // the store holds nothing of it
+	loaded     bool         // the store was asked for this operation
+	storeDown  bool         // the store can't be asked
 	// absence is what it said of a key that it has nothing of.
 	absence absence
 	extra   int64
@@ -60,13 +60,13 @@ func (c *Counter) Do(ctx context.Context, op *Op, res *Result) error {
 
 // do is Do, but for what it says of keys that the store refuses: whether one of those that were counted is one. The keys of the
 // checks may have been asked for ahead.
-func (c *Counter) do(w *turn, op *Op, res *Result, ahead []*want) (refused bool, err error) {
+func (c *Counter) do(w *turn, op *Op, res *Result, ahead []*pendingLoad) (refused bool, err error) {
 	res.Reset()
 	if c.closed.Load() || op.Kind != Count && c.draining.Load() {
 		return false, ErrClosed
 	}
 	now := c.opt.Now()
-	if op.blindly() {
+	if op.unconditional() {
 		return c.addOnly(w, op, res, now)
 	}
 	k := c.calls.Get().(*call)
@@ -75,7 +75,7 @@ func (c *Counter) do(w *turn, op *Op, res *Result, ahead []*want) (refused bool,
 		return false, err
 	}
 	for i := range ahead {
-		k.targets[i].ahead = ahead[i]
+		k.targets[i].askedAhead = ahead[i]
 	}
 	counted, err := c.decide(w, k, res)
 	if err != nil || !counted || k.refused || !c.waits(op) {
@@ -136,7 +136,7 @@ func (c *Counter) doAll(ctx context.Context, ops []Op, res []Result) {
 		op := ops[i]
 		stored := c.waits(&op) && op.Kind != Count
 		op.Ack = AckMemory
-		var asked []*want
+		var asked []*pendingLoad
 		if ahead != nil {
 			asked = ahead[at : at+len(op.Checks)]
 			at += len(op.Checks)

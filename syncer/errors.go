@@ -25,7 +25,7 @@ var (
 	// errRefusedKey is the ErrUnknownOutcome of one who waited for the store.
 	errRefusedKey = fmt.Errorf("%w: counted in memory, but the store refuses this key (another type under its name?)", ErrUnknownOutcome)
 	// errBlind is an ErrUnavailable of an operation that can't be carried out without the store.
-	errBlind = fmt.Errorf("%w: without the store nobody knows how much there is to take back", ErrUnavailable)
+	errStoreDown = fmt.Errorf("%w: without the store nobody knows how much there is to take back", ErrUnavailable)
 	// errStopped is the ErrUnknownOutcome of one who waited for the store until it was closed.
 	errStopped = fmt.Errorf("%w: counted in memory, and closed before the store acknowledged it", ErrUnknownOutcome)
 	// errOnTheWay is the ErrUnknownOutcome of Drop.

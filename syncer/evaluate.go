@@ -85,8 +85,8 @@ func (k *call) use(sec uint32) {
 func (k *call) reach() error {
 	for i := range k.targets {
 		t := &k.targets[i]
-		if t.check.N < 0 && t.blind {
-			return errBlind
+		if t.check.N < 0 && t.storeDown {
+			return errStoreDown
 		}
 		v := k.view(t)
 		for j := range t.check.Limits {
@@ -104,7 +104,7 @@ func (k *call) describe(res *Result) {
 	for i := range k.targets {
 		t := &k.targets[i]
 		foreign := t.p.mode == modeForeign
-		if t.blind || t.p.degraded() {
+		if t.storeDown || t.p.degraded() {
 			res.Degraded, res.Source = true, SourceDegraded
 		} else if shared := t.shared(); shared && !res.Degraded && res.Source == SourceMemory {
 			res.Source = SourceShared
@@ -176,7 +176,7 @@ func (c *Counter) compare(k *call, t *target, r *CheckResult) error {
 	if k.op.Kind == Acquire {
 		t.markLimit(r.Refused)
 	}
-	if k.op.Kind == Acquire && t.blind && t.sp.onCold == OnColdDeny {
+	if k.op.Kind == Acquire && t.storeDown && t.sp.onCold == OnColdDeny {
 		r.Refused, r.RetryAfter = true, max(r.RetryAfter, coldRetry)
 	}
 	return nil

@@ -37,14 +37,14 @@ func (c *Counter) nextRound(p *partition, now time.Time) *Round {
 	case p.republish != nil:
 		return c.cutRepublish(p)
 	case p.outbox.flight != nil:
-		p.recallKeys(p.outbox.flight)
+		p.loads.recallKeys(p.outbox.flight)
 		return p.outbox.flight // its outcome is unknown: the same again, under the same number
 	case !p.store.known:
-		return c.cutMeeting(p, now)
+		return c.cutFirst(p, now)
 	case len(p.outbox.queue) > 0:
 		next := p.outbox.next()
 		c.attach(p, next)
-		p.recallKeys(next)
+		p.loads.recallKeys(next)
 		return next
 	}
 	r := p.lane.newRound(p)
@@ -84,8 +84,8 @@ func (p *partition) coverAll() {
 
 // cutMeeting asks what data the store has before anything is counted: a copy of a round that did not say to what data it belongs
 // might arrive after all is lost, and be restored a second time.
-func (c *Counter) cutMeeting(p *partition, now time.Time) *Round {
-	if len(p.outbox.queue) == 0 && !p.exact && !(p.dirty.due && !p.dirty.isEmpty()) && !c.verifyDue(p, now) {
+func (c *Counter) cutFirst(p *partition, now time.Time) *Round {
+	if len(p.outbox.queue) == 0 && !p.loads.exclusive && !(p.dirty.due && !p.dirty.isEmpty()) && !c.verifyDue(p, now) {
 		return nil
 	}
 	r := p.lane.newRound(p)
@@ -96,7 +96,7 @@ func (c *Counter) cutMeeting(p *partition, now time.Time) *Round {
 
 // verifyDue reports whether the store should be asked if it still has everything, and what others did.
 func (c *Counter) verifyDue(p *partition, now time.Time) bool {
-	return p.keys.table.Len() > 0 && now.Sub(p.store.verifiedAt) >= c.opt.VerifyInterval || p.retry.failing() || p.store.mustVerify || p.lossSeen
+	return p.keys.table.Len() > 0 && now.Sub(p.store.verifiedAt) >= c.opt.VerifyInterval || p.retry.failing() || p.store.mustVerify || p.loads.lossSeen
 }
 
 // full reports whether a round is as large as one may be.
@@ -110,25 +110,24 @@ func (c *Counter) full(r *Round) bool {
 
 // takeExact adds the keys that are to be loaded by a round which nothing overlaps.
 func (c *Counter) takeExact(p *partition, r *Round) {
-	if !p.exact {
+	if !p.loads.exclusive {
 		return
 	}
-	p.exact = false
-	for name, w := range p.wants {
+	p.loads.exclusive = false
+	for name, w := range p.loads.waiting {
 		switch at := p.keys.find(w.hash, w.ns, w.key); {
-		case !w.exact:
+		case !w.exclusive:
 		case c.full(r):
-			p.exact = true
+			p.loads.exclusive = true
 			return
 		case !w.waited():
-			delete(p.wants, name)
+			delete(p.loads.waiting, name)
 		case at != 0:
 			e := p.keys.entry(at)
 			p.parked.remove(at)
 			c.takeKey(p, r, at, e, true)
 		default:
-			delete(p.wants, name)
-			r.want(name, w)
+			p.loads.moveTo(r, name)
 			r.loadKey(w)
 		}
 	}
@@ -159,7 +158,7 @@ func (c *Counter) takeKey(p *partition, r *Round, at arena.Ref, e entry, load bo
 	ns, key := e.name()
 	k := r.addKey(ns, key)
 	k.ref, k.Load, k.Ladder = at, load || e.has(flagShared), l
-	p.join(r, k)
+	p.loads.join(r, k)
 	r.Quiet = r.Quiet && e.has(flagShared)
 	k.Reset = e.has(flagReset)
 	e.drop(flagReset)

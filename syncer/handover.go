@@ -185,14 +185,7 @@ func (c *Counter) seal(p *partition) bool {
 	p.account()
 	p.seals++
 	p.dirty.handOff()
-	if p.load != nil {
-		p.putBack(p.load.round, false)
-	}
-	for name, w := range p.wants {
-		w.tell(ErrElsewhere, absence{})
-		delete(p.wants, name)
-	}
-	p.era++
+	p.loads.refuseAll(ErrElsewhere)
 	p.wake()
 	return true
 }
@@ -308,7 +301,7 @@ func (c *Counter) Release(partition int) error {
 	p.outbox.release(c.opt.Writer)
 	p.account()
 	p.store.forget()
-	p.era++
+	p.loads.void()
 	p.sealed, p.mode = nil, modeForeign
 	p.wake()
 	return nil

@@ -71,7 +71,7 @@ func (c *Counter) noteOutcomes(rounds []*Round) (failed int) {
 // probe has a partition ask the store for nothing in particular.
 func (c *Counter) probe(p *partition) {
 	p.mu.Lock()
-	p.probe = true
+	p.loads.probe = true
 	p.mu.Unlock()
 	p.loader.kick(p)
 }
@@ -91,10 +91,12 @@ func (c *Counter) wakeAll() {
 
 // mute is how many loads of a partition in a row must have failed for it to be known that it can't be read: a connection that broke
 // says nothing yet.
-const mute = 2
+const failedLoadsDown = 2
 
 // blind reports whether it is known that the store can't be asked about the partition's keys. Late is not blind.
-func (p *partition) blind() bool { return p.loadRetry.failures >= mute || p.c.health.down.Load() }
+func (p *partition) storeDown() bool {
+	return p.loads.retry.failures >= failedLoadsDown || p.c.health.down.Load()
+}
 
 // degraded reports whether the store did not take what it was last told, or can't be asked: what is known is from memory.
-func (p *partition) degraded() bool { return p.retry.failing() || p.blind() }
+func (p *partition) degraded() bool { return p.retry.failing() || p.storeDown() }

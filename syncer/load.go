@@ -7,31 +7,23 @@ import (
 	"twotier/internal/arena"
 )
 
-// loading is what a partition has asked the store for beside its flushes.
-type loading struct {
-	round *Round
-	// gen and era are those of when the round was cut: if they have moved on, what it brings is void.
-	gen uint32
-	era uint64
-}
-
 // cutLoad returns a round that loads what is waited for, nil if nothing can be loaded now. What the store says of a key is
 // then exactly what it holds but for what is pending here: no key is taken that another round may change meanwhile.
 func (c *Counter) cutLoad(p *partition) (r *Round, later bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case len(p.wants) == 0 && !p.probe, p.load != nil:
+	case len(p.loads.waiting) == 0 && !p.loads.probe, p.loads.underWay != nil:
 		return nil, false
-	case p.lossSeen || p.sealed != nil || p.republish != nil || p.outbox.maybeSent || len(p.outbox.queue) > 0:
-		return nil, p.probe // once that is over, who waits is in line again
-	case p.loadRetry.waiting(time.Now()):
+	case p.loads.lossSeen || p.sealed != nil || p.republish != nil || p.outbox.maybeSent || len(p.outbox.queue) > 0:
+		return nil, p.loads.probe // once that is over, who waits is in line again
+	case p.loads.retry.waiting(time.Now()):
 		return nil, true
 	}
 	r = p.loader.newRound(p)
 	r.Aside = true
-	unknown := c.takeWants(p, r)
-	if len(r.Keys) == 0 && !p.probe {
+	unknown := c.addLoads(p, r)
+	if len(r.Keys) == 0 && !p.loads.probe {
 		p.loader.recycle(r)
 		return nil, false
 	}
@@ -40,23 +32,22 @@ func (c *Counter) cutLoad(p *partition) (r *Round, later bool) {
 	r.ReadOnly = p.store.known && unknown && len(r.Keys) > 0
 	r.Acked = p.outbox.acked
 	p.address(r)
-	p.probe = false
-	p.load = &loading{round: r, gen: p.store.generation, era: p.era}
+	p.loads.begin(r, p.store.generation)
 	return r, false
 }
 
 // takeWants adds the keys that somebody waits for. It reports whether memory knows nothing that the store holds of any of them.
-func (c *Counter) takeWants(p *partition, r *Round) (unknown bool) {
+func (c *Counter) addLoads(p *partition, r *Round) (unknown bool) {
 	unknown = true
-	for name, w := range p.wants {
+	for name, w := range p.loads.waiting {
 		if c.full(r) {
 			break
 		}
 		if !w.waited() {
-			delete(p.wants, name)
+			delete(p.loads.waiting, name)
 			continue
 		}
-		if w.exact {
+		if w.exclusive {
 			continue
 		}
 		if at := p.keys.find(w.hash, w.ns, w.key); at != 0 {
@@ -66,15 +57,14 @@ func (c *Counter) takeWants(p *partition, r *Round) (unknown bool) {
 			}
 			unknown = unknown && e.synced() == 0
 		}
-		delete(p.wants, name)
-		r.want(name, w)
+		p.loads.moveTo(r, name)
 		r.loadKey(w)
 	}
 	return unknown
 }
 
 // loadKey adds a key that is only loaded.
-func (r *Round) loadKey(w *want) {
+func (r *Round) loadKey(w *pendingLoad) {
 	k := r.addKey(w.ns, w.key)
 	k.hash, k.Load = w.hash, true
 	k.adds, k.expired = len(r.buckets), len(r.buckets)
@@ -102,30 +92,29 @@ func (c *Counter) settleLoad(p *partition, r *Round) (more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer p.wake()
-	l := p.load
-	p.load = nil
+	valid := p.loads.end(p.store.generation)
 	switch {
 	case r.Err != nil:
-		p.loadFailed(r)
+		p.loads.fail(r, time.Now())
 		p.loader.putOff(p)
 		return false
 	case r.Lost:
 		// What was lost is found, and published again, by a round that nothing overlaps.
-		p.putBack(r, false)
-		p.lossSeen = true
+		p.loads.putBack(r, false)
+		p.loads.lossSeen = true
 		p.lane.kick(p)
-	case l.gen != p.store.generation || l.era != p.era:
+	case !valid:
 		// Others have changed the partition, or it has changed hands. Were it loaded beside other rounds again, that could go on for ever.
-		p.putBack(r, true)
+		p.loads.putBack(r, true)
 		p.lane.kick(p)
 	default:
 		c.takeLoads(p, r)
 	}
-	p.loadRetry.succeed()
+	p.loads.retry.succeed()
 	p.store.contactAt = time.Now()
 	p.rebuild()
 	p.loader.recycle(r)
-	return len(p.wants) > 0 || p.probe
+	return len(p.loads.waiting) > 0 || p.loads.probe
 }
 
 // takeLoads takes over what a round has loaded.
@@ -137,16 +126,16 @@ func (c *Counter) takeLoads(p *partition, r *Round) {
 	sec := c.seconds(c.opt.Now())
 	for i := range r.Keys {
 		k := &r.Keys[i]
-		name := nameOf(k.NS, k.Key)
-		if w := r.wants[name]; w != nil {
-			delete(r.wants, name)
+		name := loadName(k.NS, k.Key)
+		if w := r.loads[name]; w != nil {
+			delete(r.loads, name)
 			c.takeLoad(p, k, w, sec)
 		}
 	}
 }
 
 // takeLoad takes over what the store holds of one key.
-func (c *Counter) takeLoad(p *partition, k *KeyRound, w *want, sec uint32) {
+func (c *Counter) takeLoad(p *partition, k *KeyRound, w *pendingLoad, sec uint32) {
 	c.loads.Add(1)
 	at, alien := p.keys.find(k.hash, k.NS, k.Key), CheckCounts(c.ladder(k.NS), k.Loaded)
 	switch {
@@ -178,11 +167,4 @@ func (c *Counter) takeLoad(p *partition, k *KeyRound, w *want, sec uint32) {
 		p.sharedRead(e)
 	}
 	w.tell(nil, absence{})
-}
-
-// loadFailed has the keys of a round asked for again after a while.
-func (p *partition) loadFailed(r *Round) {
-	p.putBack(r, false)
-	p.probe = true // until the store can be read again, whether somebody waits or not
-	p.loadRetry.fail(time.Now())
 }

@@ -37,15 +37,9 @@ type partition struct {
 
 	dirty     dirtyList
 	parked    parkedKeys
-	accounted atomic.Int64     // what the lane knows of what waits for the store
-	shared    []sharedKey      // few
-	wants     map[string]*want // asked for, and not part of a round yet
-	exact     bool             // some of them are to be loaded by a round that nothing overlaps
-	load      *loading         // under way beside the flight
-	era       uint64           // counted up when what is being loaded is void
-	probe     bool             // the store is to be asked, even for nothing
-	lossSeen  bool             // by a load; what was lost is found once more by a round that nothing overlaps
-	loadRetry backoff
+	accounted atomic.Int64 // what the lane knows of what waits for the store
+	shared    []sharedKey  // few
+	loads     pendingLoads
 	settled   chan struct{} // closed when a round is settled; nil if nobody waits
 	outbox    outbox
 	sealed    *sealed // ready to be handed over

@@ -165,7 +165,7 @@ func (r *Round) forget(at arena.Ref, hash uint32, e entry) {
 // forget empties an entry and has the store delete it first thing in the next round. What a round under way brings back
 // of it is ignored.
 func (p *partition) forget(r arena.Ref, e entry, hash uint32, l *leaparray.Ladder) {
-	p.recall(nameOf(e.name()))
+	p.loads.recall(loadName(e.name()))
 	for _, unacked := range p.outbox.all() {
 		unacked.forget(r, hash, e)
 	}

@@ -40,7 +40,7 @@ func (rp *republish) len() int { return len(rp.refs) + len(rp.keys) }
 // stays the partition's flight, and goes after that.
 func (c *Counter) startRepublish(p *partition, now storeVersion) {
 	p.beginRepublish(&republish{storeVersion: now, after: p.store.told.epoch, refs: p.known()})
-	p.era++
+	p.loads.void()
 }
 
 // beginRepublish has the partition restore something before all else. Its parts begin the sequence

@@ -55,7 +55,7 @@ func (c *Counter) settle(p *partition, r *Round) (more bool) {
 		}
 		c.settleKey(p, r, &r.Keys[i], sec)
 	}
-	more = p.dirty.due && !p.dirty.isEmpty() && (first || c.full(r)) || p.exact || len(p.outbox.queue) > 0
+	more = p.dirty.due && !p.dirty.isEmpty() && (first || c.full(r)) || p.loads.exclusive || len(p.outbox.queue) > 0
 	p.parked.settle()
 	p.rebuild()
 	p.lane.recycle(r)
@@ -73,14 +73,14 @@ func (p *partition) advance(r *Round) {
 
 func (p *partition) succeed() {
 	p.retry.succeed()
-	p.lossSeen = false
+	p.loads.lossSeen = false
 	p.store.contactAt = time.Now()
 	p.account()
 }
 
 // askAgain has the keys loaded that could not be while a round was under way, or that it was to bring and did not.
 func (p *partition) askAgain() {
-	if len(p.wants) > 0 {
+	if len(p.loads.waiting) > 0 {
 		p.loader.kick(p)
 	}
 }
@@ -96,8 +96,8 @@ func (c *Counter) settleFailure(p *partition, r *Round) {
 	}
 	p.retry.fail(time.Now())
 	p.account()
-	p.putBack(r, false)
-	p.letLoad()
+	p.loads.putBack(r, false)
+	p.loads.allowOverlap()
 	if r.Seq != 0 || r.Republish {
 		return // it stays the partition's flight
 	}
@@ -121,14 +121,6 @@ func (p *partition) giveBack(r *Round) {
 			p.parked.putBack(at)
 		}
 	}
-}
-
-// letLoad has keys that were to be loaded by a round which nothing overlaps loaded beside others all the same.
-func (p *partition) letLoad() {
-	for _, w := range p.wants {
-		w.exact = false
-	}
-	p.exact = false
 }
 
 // learn takes in what the store says after a round: be it that others have changed the partition.
@@ -158,9 +150,9 @@ func (c *Counter) rename(p *partition, r *Round) {
 
 // settleKey moves what was flushed of one key from pending to synced and takes over what was loaded.
 func (c *Counter) settleKey(p *partition, r *Round, k *KeyRound, sec uint32) {
-	var w *want
-	if len(r.wants) > 0 {
-		w = r.wants[nameOf(k.NS, k.Key)]
+	var w *pendingLoad
+	if len(r.loads) > 0 {
+		w = r.loads[loadName(k.NS, k.Key)]
 	}
 	if k.Forgotten {
 		w.tell(nil, absence{})
@@ -233,7 +225,7 @@ func (p *partition) takeLoaded(e entry, l *leaparray.Ladder, loaded []Bucket) {
 }
 
 // park sets a key aside that the store refuses: it stays pending, and out of the way of the others.
-func (c *Counter) park(p *partition, k *KeyRound, e entry, w *want) {
+func (c *Counter) park(p *partition, k *KeyRound, e entry, w *pendingLoad) {
 	c.badKeys.Add(1)
 	if k.Reset {
 		e.set(flagReset)

@@ -114,7 +114,7 @@ func (t *target) shared() bool {
 
 // degraded reports whether the store can't be told, or asked, of any of the keys. The partitions are locked.
 func (k *call) degraded() bool {
-	return slices.ContainsFunc(k.targets, func(t target) bool { return t.blind || t.p.degraded() })
+	return slices.ContainsFunc(k.targets, func(t target) bool { return t.storeDown || t.p.degraded() })
 }
 
 // source says where an answer about an entry comes from while the store can be reached.

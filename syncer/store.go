@@ -149,7 +149,7 @@ type Round struct {
 	most           int    // keys that it may have
 	imported       bool   // another counter cut it
 	outcomeUnknown bool   // it was sent without an answer: it may have been carried out, or still be
-	wants          map[string]*want
+	loads          map[string]*pendingLoad
 }
 
 // reset empties the round, keeping its memory.

@@ -12,12 +12,12 @@ func (c *Counter) lockWarm(ctx context.Context, k *call) error {
 	var patience <-chan time.Time
 	for {
 		k.lock()
-		settled, err := k.look()
+		settled, err := k.askForCold()
 		if settled == nil && err == nil {
 			return nil
 		}
 		if err != nil {
-			k.leave()
+			k.stopWaiting()
 			k.unlock()
 			return err
 		}
@@ -34,7 +34,7 @@ func (c *Counter) lockWarm(ctx context.Context, k *call) error {
 		case <-ctx.Done():
 		}
 		k.lock()
-		k.leave()
+		k.stopWaiting()
 		k.unlock()
 		return errLate
 	}
@@ -42,13 +42,13 @@ func (c *Counter) lockWarm(ctx context.Context, k *call) error {
 
 // look asks for the keys that are not known to be loaded. It returns a channel that is closed when there is news of one of
 // them, nil if there is none that has to be waited for. The partitions are locked.
-func (k *call) look() (settled <-chan struct{}, err error) {
-	if k.elsewhere() {
+func (k *call) askForCold() (settled <-chan struct{}, err error) {
+	if k.notOwner() {
 		return nil, ErrElsewhere
 	}
 	for i := range k.targets {
 		t := &k.targets[i]
-		ready, err := t.look()
+		ready, err := t.ready()
 		if err != nil {
 			return nil, err
 		}
@@ -61,23 +61,23 @@ func (k *call) look() (settled <-chan struct{}, err error) {
 }
 
 // leave ends the wait for keys that were asked for. The partitions are locked.
-func (k *call) leave() {
+func (k *call) stopWaiting() {
 	for i := range k.targets {
-		k.targets[i].leave()
+		k.targets[i].stopWaiting()
 	}
 }
 
-func (t *target) leave() {
-	for _, w := range []*want{t.want, t.ahead} {
+func (t *target) stopWaiting() {
+	for _, w := range []*pendingLoad{t.load, t.askedAhead} {
 		if w != nil {
 			w.waiters--
 		}
 	}
-	t.want, t.ahead = nil, nil
+	t.load, t.askedAhead = nil, nil
 }
 
 // elsewhere reports whether another counter decides about any of the keys.
-func (k *call) elsewhere() bool {
+func (k *call) notOwner() bool {
 	for _, p := range k.parts {
 		if p.refuses(k.op.Foreign) {
 			return true
@@ -87,24 +87,24 @@ func (k *call) elsewhere() bool {
 }
 
 // look reports whether the target's key can be judged now, and asks for it if not.
-func (t *target) look() (ready bool, err error) {
+func (t *target) ready() (ready bool, err error) {
 	for {
 		switch {
 		case t.known():
-			t.leave()
+			t.stopWaiting()
 			return true, nil
 		case t.p.c.closed.Load():
 			return false, ErrClosed
-		case t.want == nil && t.ahead != nil:
-			t.want, t.ahead = t.ahead, nil
-		case t.want != nil && t.want.done:
-			if err := t.take(t.want); err != nil {
+		case t.load == nil && t.askedAhead != nil:
+			t.load, t.askedAhead = t.askedAhead, nil
+		case t.load != nil && t.load.done:
+			if err := t.takeOutcome(t.load); err != nil {
 				return false, err
 			}
-		case t.p.blind():
-			t.blind = true
-		case t.want == nil:
-			t.want = t.p.ask(t.hash, t.ns, t.check.Key)
+		case t.p.storeDown():
+			t.storeDown = true
+		case t.load == nil:
+			t.load = t.p.loads.ask(t.hash, t.ns, t.check.Key)
 			return false, nil
 		default:
 			return false, nil
@@ -113,8 +113,8 @@ func (t *target) look() (ready bool, err error) {
 }
 
 // take takes over what has become of what the target waited for.
-func (t *target) take(w *want) error {
-	t.want = nil
+func (t *target) takeOutcome(w *pendingLoad) error {
+	t.load = nil
 	w.waiters--
 	switch {
 	case w.err == nil:
@@ -122,7 +122,7 @@ func (t *target) take(w *want) error {
 	case errors.Is(w.err, ErrOverload):
 		return w.err
 	case !errors.Is(w.err, ErrElsewhere): // else the partition was about to be handed over: it is looked again who decides
-		t.blind = true // the store refuses this key
+		t.storeDown = true // the store refuses this key
 	}
 	return nil
 }
@@ -132,27 +132,27 @@ func (t *target) known() bool {
 	r := t.p.keys.find(t.hash, t.ns, t.check.Key)
 	if r == 0 {
 		t.absent = t.p.stillAbsent(t.absence, t.hash)
-		return t.absent || t.blind
+		return t.absent || t.storeDown
 	}
-	if t.blind {
+	if t.storeDown {
 		return true
 	}
 	e := t.p.keys.entry(r)
 	switch {
 	case e.has(flagShared):
-		return t.loaded && t.p.told(e) || t.p.warm(e) && t.p.sharedRecent(t)
+		return t.loaded && t.p.everLoaded(e) || t.p.warm(e) && t.p.sharedRecent(t)
 	case t.p.mode == modeForeign:
-		return t.loaded && t.p.told(e) || t.p.warm(e) && t.p.recent()
+		return t.loaded && t.p.everLoaded(e) || t.p.warm(e) && t.p.recent()
 	}
 	return t.p.warm(e)
 }
 
 // told reports whether the store has told at some time what it holds of a key.
-func (p *partition) told(e entry) bool { return !e.has(flagCold) && !p.outbox.maybeSent }
+func (p *partition) everLoaded(e entry) bool { return !e.has(flagCold) && !p.outbox.maybeSent }
 
 // askAhead asks for all keys of a batch that have to be loaded, so that they are loaded together. It returns what it asked for, check by
 // check, or nil if all are known.
-func (c *Counter) askAhead(ops []Op) (ahead []*want) {
+func (c *Counter) askAhead(ops []Op) (ahead []*pendingLoad) {
 	k := c.calls.Get().(*call)
 	defer c.calls.Put(k)
 	k.begin(nil, 0)
@@ -164,13 +164,13 @@ func (c *Counter) askAhead(ops []Op) (ahead []*want) {
 		k.touch(true)
 		for i := range k.targets {
 			t := &k.targets[i]
-			if t.known() || t.p.blind() || t.p.closed {
+			if t.known() || t.p.storeDown() || t.p.closed {
 				continue
 			}
 			if ahead == nil {
-				ahead = make([]*want, countChecks(ops))
+				ahead = make([]*pendingLoad, countChecks(ops))
 			}
-			ahead[places[i]] = t.p.ask(t.hash, t.ns, t.check.Key)
+			ahead[places[i]] = t.p.loads.ask(t.hash, t.ns, t.check.Key)
 			asked = append(asked, t.p)
 		}
 		k.unlock()
@@ -180,7 +180,7 @@ func (c *Counter) askAhead(ops []Op) (ahead []*want) {
 	for i := range ops {
 		for j := range ops[i].Checks {
 			check := &ops[i].Checks[j]
-			if at++; ops[i].blindly() {
+			if at++; ops[i].unconditional() {
 				continue
 			}
 			n := len(k.targets)
