@@ -118,7 +118,7 @@ func heap() int64 {
 }
 
 // held is what a counter and the heap take.
-func held(c *syncer.Counter) int64 {
+func reservedKey(c *syncer.Counter) int64 {
 	if !syncer.HugePages {
 		return heap()
 	}
@@ -133,7 +133,7 @@ func BenchmarkMemoryPerKey(b *testing.B) {
 	b.Run("arena", func(b *testing.B) {
 		for b.Loop() {
 			c := idle(b)
-			before := held(c)
+			before := reservedKey(c)
 			var res syncer.Result
 			op := syncer.Op{Checks: []syncer.Check{{N: 1}}}
 			for i := range keys {
@@ -142,7 +142,7 @@ func BenchmarkMemoryPerKey(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			b.ReportMetric(float64(held(c)-before)/keys, "B/key")
+			b.ReportMetric(float64(reservedKey(c)-before)/keys, "B/key")
 		}
 	})
 	b.Run("map", func(b *testing.B) {

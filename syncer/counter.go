@@ -17,22 +17,22 @@ import (
 
 // Counter is the two-tier counter. Make one with [New], start it with Open, stop it with Close.
 type Counter struct {
-	opt     Options
-	parts   []partition
-	lanes   []*lane
-	loaders []*lane
-	health  health
-	spaces  []*space
-	byName  map[string]int // position in spaces
-	seed    maphash.Seed
-	opened  int64 // Options.Now at New: where the seconds of an entry's last use begin
-	share   int   // words that a partition may use whatever others do
-	pool    *slab.Pool
-	tight   chan struct{} // tells the sweep that a partition below its share needs room
-	calls   sync.Pool
+	opt      Options
+	parts    []partition
+	flushers []*batcher
+	loaders  []*batcher
+	health   health
+	spaces   []*space
+	byName   map[string]int // position in spaces
+	seed     maphash.Seed
+	opened   int64 // Options.Now at New: where the seconds of an entry's last use begin
+	share    int   // words that a partition may use whatever others do
+	pool     *slab.Pool
+	tight    chan struct{} // tells the sweep that a partition below its share needs room
+	calls    sync.Pool
 
-	holdMu sync.Mutex
-	holds  map[string]*reservation
+	reservationsMu sync.Mutex
+	reservations   map[string]*reservation
 
 	draining atomic.Bool // nothing more is counted, but for what was promised
 	closed   atomic.Bool // nothing more is counted or read
@@ -44,7 +44,7 @@ type Counter struct {
 
 	batchesOK, batchesUnknown, batchesRefused      atomic.Int64
 	flushedBuckets, loads, losses, badKeys, behind atomic.Int64
-	lanesDown, lossLogged, fullLogged              atomic.Int64
+	flushersDown, lossLogged, fullLogged           atomic.Int64
 }
 
 // New checks the options and returns a counter that is not running yet.
@@ -52,7 +52,7 @@ func New(opt Options) (*Counter, error) {
 	if err := opt.fill(); err != nil {
 		return nil, err
 	}
-	c := &Counter{opt: opt, seed: maphash.MakeSeed(), opened: opt.Now(), byName: map[string]int{}, holds: map[string]*reservation{}}
+	c := &Counter{opt: opt, seed: maphash.MakeSeed(), opened: opt.Now(), byName: map[string]int{}, reservations: map[string]*reservation{}}
 	if err := c.addSpace(DefaultNamespace, opt.Namespaces[DefaultNamespace]); err != nil {
 		return nil, err
 	}
@@ -69,19 +69,19 @@ func New(opt Options) (*Counter, error) {
 	c.share = int(c.pool.Common()) / len(c.parts)
 	c.tight = make(chan struct{}, 1)
 	c.health = health{enough: min(enoughSilent, len(c.parts)), silent: map[int]bool{}}
-	for range min(opt.Lanes, len(c.parts)) {
-		c.lanes = append(c.lanes, c.newLane(lineFlush, opt.MaxLag))
-		c.loaders = append(c.loaders, c.newLane(lineLoad, 0))
+	for range min(opt.Exchanges, len(c.parts)) {
+		c.flushers = append(c.flushers, c.newBatcher(queueFlush, opt.MaxLag))
+		c.loaders = append(c.loaders, c.newBatcher(queueLoad, 0))
 	}
 	for i := range c.parts {
 		p := &c.parts[i]
 		p.id, p.c, p.outbox.writer = i, c, opt.Writer
-		if opt.Foreign {
-			p.mode = modeForeign
+		if opt.NotOwner {
+			p.ownership = notOwned
 		}
 		p.keys = newKeyspace(c.pool, c.spaces)
-		p.lane, p.loader = c.lanes[i%len(c.lanes)], c.loaders[i%len(c.lanes)]
-		p.lane.parts = append(p.lane.parts, p)
+		p.flusher, p.loader = c.flushers[i%len(c.flushers)], c.loaders[i%len(c.flushers)]
+		p.flusher.parts = append(p.flusher.parts, p)
 	}
 	c.calls.New = func() any { return new(call) }
 	return c, nil
@@ -141,8 +141,8 @@ func (c *Counter) Open(ctx context.Context) error {
 	}
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	c.stop = stop
-	for i := range c.lanes {
-		c.done.Go(func() { c.lanes[i].runFlush(run) })
+	for i := range c.flushers {
+		c.done.Go(func() { c.flushers[i].runFlush(run) })
 		c.done.Go(func() { c.loaders[i].runLoad(run) })
 	}
 	c.done.Go(func() { c.runSweep(run) })
@@ -159,7 +159,7 @@ func (c *Counter) Drain() {
 		p.draining = true
 		p.mu.Unlock()
 	}
-	for _, l := range c.lanes {
+	for _, l := range c.flushers {
 		l.room.shake()
 	}
 }
@@ -206,7 +206,7 @@ func (c *Counter) Flush(ctx context.Context) error {
 		ticket := p.dirty.lastTicket
 		p.mu.Unlock()
 		_, err := c.commit(ctx, p, ticket)
-		if errors.Is(err, errHanded) {
+		if errors.Is(err, errHandedOff) {
 			_, err = c.commit(ctx, p, 0) // what was taken over from others since then
 		}
 		if err != nil {
@@ -246,7 +246,7 @@ func (c *Counter) commit(ctx context.Context, p *partition, ticket uint64) (Mark
 		p.mu.Lock()
 		if p.dirty.handedOff(ticket) {
 			p.mu.Unlock()
-			return Mark{}, errHanded
+			return Mark{}, errHandedOff
 		}
 		// What was taken over from others draws no tickets. It goes before all else.
 		if p.dirty.ackedTicket >= ticket && p.outbox.importsSent() {
@@ -261,7 +261,7 @@ func (c *Counter) commit(ctx context.Context, p *partition, ticket uint64) (Mark
 		settled := p.wait()
 		p.dirty.due = true
 		p.mu.Unlock()
-		p.lane.kick(p)
+		p.flusher.schedule(p)
 		select {
 		case <-settled:
 		case <-ctx.Done():
@@ -280,7 +280,7 @@ func (c *Counter) Stats() Stats {
 		LossesTotal: c.losses.Load(), BadKeysTotal: c.badKeys.Load(),
 		MaxLag: c.opt.MaxLag, BehindTotal: c.behind.Load(),
 	}
-	for _, l := range c.lanes {
+	for _, l := range c.flushers {
 		s.WaitingForRoom += l.room.waiting[knownKey].Load() + l.room.waiting[newKey].Load()
 	}
 	for i := range c.parts {

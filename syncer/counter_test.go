@@ -426,7 +426,7 @@ func (m *meter) Exchange(ctx context.Context, rounds []*syncer.Round) {
 // TestColdKeysOfABatchAreReadTogether has a batch of acquires on keys that nobody knows: each is read once, in a few exchanges.
 func TestColdKeysOfABatchAreReadTogether(t *testing.T) {
 	m := &meter{Store: embedded.New(embedded.Options{}), reads: map[string]int{}}
-	c := open(t, syncer.Options{Store: m, FlushInterval: time.Hour, Lanes: 2})
+	c := open(t, syncer.Options{Store: m, FlushInterval: time.Hour, Exchanges: 2})
 	ops, res := make([]syncer.Op, 500), make([]syncer.Result, 500)
 	for i := range ops {
 		ops[i] = syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{

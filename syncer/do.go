@@ -33,15 +33,15 @@ type target struct {
 
 // call is the scratch memory of one operation.
 type call struct {
-	op      *Op
-	now, ts int64
-	targets []target
-	parts   []*partition
-	hold    *reservation // what is to be held instead of counted, or nil
-	holdID  string
-	refused bool // the store refuses one of the keys that were counted
-	touched uint64
-	turn    turn
+	op            *Op
+	now, ts       int64
+	targets       []target
+	parts         []*partition
+	reservation   *reservation // what is to be held instead of counted, or nil
+	reservationID string
+	refused       bool // the store refuses one of the keys that were counted
+	touched       uint64
+	turn          turn
 }
 
 // Do carries out one operation. It fills in res, whose memory it reuses; on an error res means nothing and, but for
@@ -92,7 +92,7 @@ func (c *Counter) decide(w *turn, k *call, res *Result) (counted bool, err error
 		if err = c.lockWarm(w.ctx, k); err != nil {
 			break
 		}
-		if err = ErrElsewhere; !k.op.Beside || !k.degraded() {
+		if err = ErrNotOwner; !k.op.RequireStore || !k.degraded() {
 			counted, err = c.evaluate(k, res)
 		}
 		k.unlock()
@@ -196,8 +196,8 @@ const noTicket = math.MaxUint64
 func (c *Counter) addHere(t *target, op *Op, res *Result, ts, now int64, w *turn) (ticket uint64, err error) {
 	p := t.p
 	switch {
-	case p.refuses(op.Foreign) || op.Beside && p.degraded():
-		return 0, ErrElsewhere
+	case p.refuses(op.AllowNonOwner) || op.RequireStore && p.degraded():
+		return 0, ErrNotOwner
 	case p.draining:
 		return 0, ErrClosed
 	case !w.admits(t):

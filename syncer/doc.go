@@ -49,12 +49,15 @@
 //
 // # Several counters
 //
-// Counters that share a store share the keys: each partition has one that decides about it. [Counter.Cede], [Counter.Page],
-// [Counter.Adopt] and [Counter.Release] move a partition from one to another without a count or a decision getting lost:
-// what the store has not acknowledged goes along as numbered rounds, which the store carries out once, whoever sends them. Who asks a
-// counter about a key that another decides about is refused with [ErrElsewhere], unless the operation says that it is to be
-// carried out all the same (Op.Foreign): then the two meet in the store, within three flush intervals ([Counter.StaleAfter]). [Counter.Reserve] is the
-// part of an Acquire whose keys belong to several counters.
+// Counters that share a store share the keys: each partition has one that owns it, and so decides
+// about its keys. [Counter.BeginHandoff], [Counter.HandoffPage], [Counter.ImportHandoff] and
+// [Counter.FinishHandoff] move a partition from one to another without a count or a decision
+// getting lost: what the store has not acknowledged goes along as numbered rounds, which the store
+// carries out once, whoever sends them. Who asks a counter about a key that another owns is refused
+// with [ErrNotOwner], unless the operation says that it is to be carried out all the same
+// (Op.AllowNonOwner): then the two meet in the store, within three flush intervals
+// ([Counter.StaleAfter]). [Counter.Reserve] is the part of an Acquire whose keys belong to several
+// counters.
 //
 // Memory is bounded for all partitions together: clean idle keys are evicted, unflushed ones never; when nothing can be evicted new
 // keys are refused with [ErrOverload]. A partition that uses more than an even share makes room by itself when all is used; one that

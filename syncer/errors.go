@@ -16,8 +16,8 @@ var (
 	ErrUnavailable = errors.New("unavailable")
 	// ErrOverload says that a limit of this node's own is reached (memory, waiting requests).
 	ErrOverload = errors.New("overloaded")
-	// ErrElsewhere says that another counter decides about the key.
-	ErrElsewhere = errors.New("another node decides about this key")
+	// ErrNotOwner says that another counter decides about the key.
+	ErrNotOwner = errors.New("another node decides about this key")
 	// errLate is an ErrUnavailable of a store that is there, but has not answered in time.
 	errLate = fmt.Errorf("%w: the store has not told in time what it holds of the key", ErrUnavailable)
 	// errUnread is an ErrUnavailable of a question whose answer can't say that it is from memory alone.
@@ -31,7 +31,7 @@ var (
 	// errOnTheWay is the ErrUnknownOutcome of Drop.
 	errOnTheWay = fmt.Errorf("%w: counts of the key are on their way to the store", ErrUnknownOutcome)
 	// errHanded is the ErrUnknownOutcome of one who waited for the store.
-	errHanded = fmt.Errorf("%w: counted, and handed over to another node before the store acknowledged it", ErrUnknownOutcome)
+	errHandedOff = fmt.Errorf("%w: counted, and handed over to another node before the store acknowledged it", ErrUnknownOutcome)
 	// ErrFull is an ErrOverload: there is no memory for another key, and nothing that could be evicted.
 	ErrFull = fmt.Errorf("%w: the memory for counts is full", ErrOverload)
 	// ErrMaxKeys is an ErrOverload: the key's namespace has as many keys in memory as it may, and

@@ -18,7 +18,7 @@ func (c *Counter) evaluate(k *call, res *Result) (counted bool, err error) {
 	op := k.op
 	k.use(c.seconds(k.now))
 	if op.Kind == Add {
-		if err := k.reach(); err != nil {
+		if err := k.checkReach(); err != nil {
 			return false, err
 		}
 		if err := k.admitsAll(); err != nil {
@@ -42,22 +42,22 @@ func (c *Counter) evaluate(k *call, res *Result) (counted bool, err error) {
 			}
 		}
 	}
-	k.describe(res)
+	k.setSource(res)
 	if op.Kind == Add {
 		return true, nil
 	}
-	if op.Kind == Count || !res.Allowed && (!op.CountDenied || k.hold != nil) {
+	if op.Kind == Count || !res.Allowed && (!op.CountDenied || k.reservation != nil) {
 		return false, nil
 	}
 	if err := k.admitsAll(); err != nil {
 		return false, err
 	}
-	if k.hold != nil {
-		c.place(k)
+	if k.reservation != nil {
+		c.reserve(k)
 	} else if err := c.count(k); err != nil {
 		return false, err
 	}
-	k.raise(res)
+	k.includeCounted(res)
 	return true, nil
 }
 
@@ -82,7 +82,7 @@ func (k *call) use(sec uint32) {
 }
 
 // reach refuses an Add of which a limit can't be compared, or that takes back nobody knows from how much, before it is counted.
-func (k *call) reach() error {
+func (k *call) checkReach() error {
 	for i := range k.targets {
 		t := &k.targets[i]
 		if t.check.N < 0 && t.storeDown {
@@ -99,11 +99,11 @@ func (k *call) reach() error {
 }
 
 // describe says where the answer came from.
-func (k *call) describe(res *Result) {
+func (k *call) setSource(res *Result) {
 	res.Source = SourceMemory
 	for i := range k.targets {
 		t := &k.targets[i]
-		foreign := t.p.mode == modeForeign
+		foreign := t.p.ownership == notOwned
 		if t.storeDown || t.p.degraded() {
 			res.Degraded, res.Source = true, SourceDegraded
 		} else if shared := t.shared(); shared && !res.Degraded && res.Source == SourceMemory {
@@ -216,7 +216,7 @@ func (k *call) decide(t *target, v leaparray.View, lr *LimitResult, r *CheckResu
 }
 
 // raise makes the figures of an Acquire that counted include what it counted.
-func (k *call) raise(res *Result) {
+func (k *call) includeCounted(res *Result) {
 	for i := range k.targets {
 		t := &k.targets[i]
 		n := t.check.N

@@ -57,7 +57,7 @@ func (p *partition) evictOne(sec uint32, space int) bool {
 // keepsAll reports whether nothing may be evicted or moved now: somebody goes through the entries,
 // or may need what they know.
 func (p *partition) keepsAll() bool {
-	return p.republish != nil || p.sealed != nil || p.outbox.flight != nil && p.retry.failing()
+	return p.republish != nil || p.handoff != nil || p.outbox.flight != nil && p.retry.failing()
 }
 
 // evictable reports whether an entry holds nothing that the store doesn't.
@@ -68,7 +68,7 @@ func evictable(e entry) bool {
 // rebuild moves all entries into a new arena if most of the old one is unused. It must not run
 // while a round refers to entries.
 func (p *partition) rebuild() {
-	if p.outbox.flight != nil || p.republish != nil || p.sealed != nil || !p.keys.arena.Sparse() {
+	if p.outbox.flight != nil || p.republish != nil || p.handoff != nil || !p.keys.arena.Sparse() {
 		return
 	}
 	moved := p.keys.compact()

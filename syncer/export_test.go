@@ -61,7 +61,7 @@ const HugePages = slab.OffHeap
 
 // Room returns how many keys wait for the store and how many operations have, or wait for, room, over all lanes.
 func (c *Counter) Room() (owed, granted, waiting int64) {
-	for _, l := range c.lanes {
+	for _, l := range c.flushers {
 		owed += l.room.owed.Load()
 		granted += l.room.granted.Load()
 		waiting += l.room.waiting[knownKey].Load() + l.room.waiting[newKey].Load()
@@ -71,7 +71,7 @@ func (c *Counter) Room() (owed, granted, waiting int64) {
 
 // MostRoom is how many keys may wait for the store, over all lanes, if they are new.
 func (c *Counter) MostRoom() (n int64) {
-	for _, l := range c.lanes {
+	for _, l := range c.flushers {
 		n += l.room.most[newKey].Load()
 	}
 	return n

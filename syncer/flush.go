@@ -12,7 +12,7 @@ func (c *Counter) cutRound(p *partition) (r *Round, later bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	if p.outbox.sent || p.sealed != nil || p.retry.waiting(now) {
+	if p.outbox.sent || p.handoff != nil || p.retry.waiting(now) {
 		return nil, false
 	}
 	r = c.nextRound(p, now)
@@ -47,18 +47,18 @@ func (c *Counter) nextRound(p *partition, now time.Time) *Round {
 		p.loads.recallKeys(next)
 		return next
 	}
-	r := p.lane.newRound(p)
+	r := p.flusher.newRound(p)
 	r.Quiet = true // unless a key turns up that others rely on hearing of
 	if now.After(p.parked.until) {
 		c.takeParked(p, r)
 	}
 	c.takeExact(p, r)
-	r.most = p.lane.share(p)
+	r.most = p.flusher.share(p)
 	c.takeLargest(p, r)
 	c.takeDirty(p, r)
 	verify := c.verifyDue(p, now)
 	if len(r.Keys) == 0 && !verify {
-		p.lane.recycle(r)
+		p.flusher.recycle(r)
 		p.coverAll()
 		return nil
 	}
@@ -88,7 +88,7 @@ func (c *Counter) cutFirst(p *partition, now time.Time) *Round {
 	if len(p.outbox.queue) == 0 && !p.loads.exclusive && !(p.dirty.due && !p.dirty.isEmpty()) && !c.verifyDue(p, now) {
 		return nil
 	}
-	r := p.lane.newRound(p)
+	r := p.flusher.newRound(p)
 	r.throughTicket = p.dirty.ackedTicket
 	p.outbox.flight = r
 	return r

@@ -73,12 +73,12 @@ func (c *Counter) probe(p *partition) {
 	p.mu.Lock()
 	p.loads.probe = true
 	p.mu.Unlock()
-	p.loader.kick(p)
+	p.loader.schedule(p)
 }
 
 // wakeAll has everybody who waits for a round, or for room, look again.
 func (c *Counter) wakeAll() {
-	for _, l := range c.lanes {
+	for _, l := range c.flushers {
 		l.room.shake()
 	}
 	for i := range c.parts {

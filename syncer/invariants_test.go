@@ -179,7 +179,7 @@ func TestI12ManyCountersInOneProcess(t *testing.T) {
 	clk := &clock{now: t0}
 	var counters []*syncer.Counter
 	for range 100 {
-		c, err := syncer.New(syncer.Options{Store: store, Now: clk.Now, Placement: syncer.Placement{Partitions: 5}, Lanes: 1})
+		c, err := syncer.New(syncer.Options{Store: store, Now: clk.Now, Placement: syncer.Placement{Partitions: 5}, Exchanges: 1})
 		if err == nil {
 			err = c.Open(t.Context())
 		}

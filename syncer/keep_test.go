@@ -53,7 +53,7 @@ func testAckAcrossTwoFailovers(t *testing.T) {
 	for i := range s.parts {
 		s.parts[i] = embedded.New(embedded.Options{})
 	}
-	c := open(t, syncer.Options{Store: s, Placement: place, Lanes: 2, FlushInterval: 10 * time.Millisecond, VerifyInterval: verifyEvery,
+	c := open(t, syncer.Options{Store: s, Placement: place, Exchanges: 2, FlushInterval: 10 * time.Millisecond, VerifyInterval: verifyEvery,
 		RoundTimeout: time.Hour})
 	op := &syncer.Op{Kind: syncer.Add, Ack: syncer.AckReplica}
 	for i := range s.parts {

@@ -26,7 +26,7 @@ func (p *partition) eachUnflushed(fn func(ns, key []byte, n int64)) {
 func (p *partition) eachSynced(fn func(ns, key []byte, n int64)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.mode != modeForeign {
+	if p.ownership != notOwned {
 		p.keys.eachSum(p.keys.synced, fn)
 	}
 }

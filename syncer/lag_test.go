@@ -143,7 +143,7 @@ func TestManyNewKeysInOnePartition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		place := syncer.Placement{Partitions: 64}
 		c := open(t, syncer.Options{Store: newPaced(perKey), MaxLag: testLag, FlushInterval: 50 * time.Millisecond, Placement: place,
-			Lanes: 1, MaxRoundKeys: 64})
+			Exchanges: 1, MaxRoundKeys: 64})
 		aimed := func(_, i int) string { return keyIn(place, 7, fmt.Sprint("aimed-", i, "-")) }
 		f := (&flood{t: t, c: c, patience: 200 * time.Millisecond, name: aimed}).start(1)
 		ctx, stop := context.WithCancel(context.Background())
@@ -244,7 +244,7 @@ func TestWhatHasCountedMostIsFlushedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newPaced(perKey)
 		c := open(t, syncer.Options{Store: store, MaxLag: 200 * time.Second, FlushInterval: 50 * time.Millisecond,
-			Placement: syncer.Placement{Partitions: 4}, Lanes: 1})
+			Placement: syncer.Placement{Partitions: 4}, Exchanges: 1})
 		f := (&flood{t: t, c: c, patience: 200 * time.Millisecond, name: newKeys}).start(4)
 		time.Sleep(6 * time.Second)
 		for i := range 4000 {
@@ -317,7 +317,7 @@ func TestPace(t *testing.T) {
 func TestWhatHasCountedOnceIsFlushedToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := open(t, syncer.Options{Store: newPaced(time.Millisecond), FlushInterval: 50 * time.Millisecond, MaxRoundKeys: 64,
-			Placement: syncer.Placement{Partitions: 1}, Lanes: 1})
+			Placement: syncer.Placement{Partitions: 1}, Exchanges: 1})
 		busy := func(d time.Duration) {
 			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 				for i := range 300 {
@@ -366,7 +366,7 @@ func TestWhatCannotBeToldTakesNoRoom(t *testing.T) {
 		var broken atomic.Int64
 		broken.Store(1)
 		c := open(t, syncer.Options{Store: halfStore{newPaced(perKey), &broken}, MaxLag: testLag, FlushInterval: 50 * time.Millisecond,
-			Placement: place, Lanes: 1})
+			Placement: place, Exchanges: 1})
 		add(t, c, keyIn(place, 1, "first"), 1, 0)
 		time.Sleep(time.Second)
 		for i := range 20_000 {

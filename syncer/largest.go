@@ -28,7 +28,7 @@ type weighed struct {
 }
 
 // share is how many keys a partition's next round may have: its part of what the store takes in the time of a turn.
-func (l *lane) share(p *partition) int {
+func (l *batcher) share(p *partition) int {
 	most := min(l.c.opt.MaxRoundKeys, l.room.atOnce)
 	owed, turn := l.room.owed.Load(), l.room.turn.Load()
 	if owed <= turn {
@@ -50,7 +50,7 @@ func (c *Counter) takeLargest(p *partition, r *Round) {
 	}
 	some = some[p.dirty.weighed:min(len(some), p.dirty.weighed+mostWeighed)]
 	p.dirty.weighed += len(some)
-	found := p.lane.weighed[:0]
+	found := p.flusher.weighed[:0]
 	for part := range slices.Chunk(some, touchAtOnce) {
 		p.keys.touch(part)
 		for _, at := range part {
@@ -60,7 +60,7 @@ func (c *Counter) takeLargest(p *partition, r *Round) {
 		}
 	}
 	slices.SortFunc(found, func(a, b weighed) int { return cmp.Compare(b.n, a.n) })
-	p.lane.weighed = found
+	p.flusher.weighed = found
 	for _, w := range found[:min(len(found), r.most/2)] {
 		if c.full(r) {
 			return
@@ -86,9 +86,9 @@ func (e entry) owes() bool {
 
 // turnAgain is when a partition that has more to flush came to be due: now, behind all others in
 // line, unless what it has is so old that others would make it older than may be.
-func (l *lane) turnAgain(p *partition) time.Time {
+func (l *batcher) turnAgain(p *partition) time.Time {
 	now := time.Now()
-	if l.line != lineFlush {
+	if l.queue != queueFlush {
 		return now
 	}
 	p.mu.Lock()
@@ -101,7 +101,7 @@ func (l *lane) turnAgain(p *partition) time.Time {
 
 // overdue reports whether the oldest count of a partition is so old that it goes before all else.
 func (p *partition) overdue(now time.Time) bool {
-	since, lag := p.unflushedSince(), p.lane.room.lag
+	since, lag := p.unflushedSince(), p.flusher.room.lag
 	return lag > 0 && !since.IsZero() && now.Sub(since) > lag/overduePart
 }
 
@@ -112,7 +112,7 @@ const overduePart = 4
 
 // overdue is for how long the partitions of the next exchange must have been due: 0, unless the
 // first in line has waited for too long.
-func (l *lane) overdue() time.Duration {
+func (l *batcher) overdue() time.Duration {
 	if l.room.lag == 0 {
 		return 0
 	}
@@ -134,24 +134,24 @@ func keysTaken(rounds []*Round) (n int) {
 	return n
 }
 
-// hurry has the lane flush, although it is not time yet: somebody waits for room. If it has
+// flushSoon has the batcher flush, although it is not time yet: somebody waits for room. If it has
 // something to do, it does so after that.
-func (l *lane) hurry() {
+func (l *batcher) flushSoon() {
 	l.mu.Lock()
 	idle := len(l.due) == 0
-	l.hurried = !idle
+	l.flushAgain = !idle
 	l.mu.Unlock()
 	if idle {
 		l.flushOwed()
 	}
 }
 
-// hurryOn has the lane flush once nobody is in line any more, if it was to hurry meanwhile: who was
-// served before may have more.
-func (l *lane) hurryOn() {
+// flushOnceIdle has the batcher flush once nobody is in the queue any more, if it was to flush
+// again meanwhile: who was served before may have more.
+func (l *batcher) flushOnceIdle() {
 	l.mu.Lock()
-	on := l.hurried && len(l.due) == 0
-	l.hurried = l.hurried && !on
+	on := l.flushAgain && len(l.due) == 0
+	l.flushAgain = l.flushAgain && !on
 	l.mu.Unlock()
 	if on {
 		l.flushOwed()
@@ -159,7 +159,7 @@ func (l *lane) hurryOn() {
 }
 
 // flushOwed has the partitions flush that take up room. Where there is little, most don't.
-func (l *lane) flushOwed() {
+func (l *batcher) flushOwed() {
 	for i, p := range l.parts {
 		if p.accounted.Load() > 0 {
 			l.flushAll(l.parts[i : i+1])

@@ -88,7 +88,7 @@ func (co *company) asks(at int) {
 	defer cancel()
 	check := syncer.Check{Key: fmt.Append(nil, time.Now()), Limits: []syncer.Limit{{Window: 60_000}}}
 	var res syncer.Result
-	_ = co.counters[at].Do(ctx, &syncer.Op{Kind: syncer.Count, Foreign: true, Checks: []syncer.Check{check}}, &res)
+	_ = co.counters[at].Do(ctx, &syncer.Op{Kind: syncer.Count, AllowNonOwner: true, Checks: []syncer.Check{check}}, &res)
 	time.Sleep(50 * verifyEvery)
 }
 
@@ -259,12 +259,12 @@ func TestAReplayInDoubtIsNoChange(t *testing.T) {
 		for _, key := range []string{"k", "l", "m", "n"} { // two rounds
 			co.add(0, key, 1)
 		}
-		if err := co.counters[0].Cede(context.Background(), 0); err != nil {
+		if err := co.counters[0].BeginHandoff(context.Background(), 0); err != nil {
 			t.Fatal(err)
 		}
-		co.counters[1].Adopt(pages(t, co.counters[0], 0, 1<<20))
+		co.counters[1].ImportHandoff(pages(t, co.counters[0], 0, 1<<20))
 		co.flush(1)
-		co.counters[1].Disown(0)
+		co.counters[1].StopOwning(0)
 		hook.then = func() {
 			buckets := co.store.Get(0, nil, []byte("k"))
 			for i := range buckets {
@@ -274,7 +274,7 @@ func TestAReplayInDoubtIsNoChange(t *testing.T) {
 			co.store.Exchange(context.Background(), []*syncer.Round{r})
 		}
 		faults.SetDown(false)
-		co.counters[0].Own(0)
+		co.counters[0].StartOwning(0)
 		time.Sleep(3 * time.Second)
 		co.settle()
 		if hook.then != nil {

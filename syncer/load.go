@@ -15,7 +15,7 @@ func (c *Counter) cutLoad(p *partition) (r *Round, later bool) {
 	switch {
 	case len(p.loads.waiting) == 0 && !p.loads.probe, p.loads.underWay != nil:
 		return nil, false
-	case p.loads.lossSeen || p.sealed != nil || p.republish != nil || p.outbox.maybeSent || len(p.outbox.queue) > 0:
+	case p.loads.lossSeen || p.handoff != nil || p.republish != nil || p.outbox.maybeSent || len(p.outbox.queue) > 0:
 		return nil, p.loads.probe // once that is over, who waits is in line again
 	case p.loads.retry.waiting(time.Now()):
 		return nil, true
@@ -96,17 +96,17 @@ func (c *Counter) settleLoad(p *partition, r *Round) (more bool) {
 	switch {
 	case r.Err != nil:
 		p.loads.fail(r, time.Now())
-		p.loader.putOff(p)
+		p.loader.postpone(p)
 		return false
 	case r.Lost:
 		// What was lost is found, and published again, by a round that nothing overlaps.
 		p.loads.putBack(r, false)
 		p.loads.lossSeen = true
-		p.lane.kick(p)
+		p.flusher.schedule(p)
 	case !valid:
 		// Others have changed the partition, or it has changed hands. Were it loaded beside other rounds again, that could go on for ever.
 		p.loads.putBack(r, true)
-		p.lane.kick(p)
+		p.flusher.schedule(p)
 	default:
 		c.takeLoads(p, r)
 	}

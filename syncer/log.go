@@ -2,12 +2,12 @@ package syncer
 
 import "time"
 
-// logStore logs when the first lane loses the store, and when the last one has it back.
+// logStore logs when the first flusher loses the store, and when the last one has it back.
 func (c *Counter) logStore(down bool, err error) {
 	switch {
-	case down && c.lanesDown.Add(1) == 1:
+	case down && c.flushersDown.Add(1) == 1:
 		c.opt.Logger.Warn("the store can't be reached: answering from memory", "error", err)
-	case !down && c.lanesDown.Add(-1) == 0:
+	case !down && c.flushersDown.Add(-1) == 0:
 		c.opt.Logger.Info("the store can be reached again")
 	}
 }

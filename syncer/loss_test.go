@@ -37,7 +37,7 @@ func newCompany(t *testing.T, n int, wrap func(syncer.Store) syncer.Store) *comp
 
 func (co *company) open(s syncer.Store, name string, foreign bool) *syncer.Counter {
 	return open(co.t, syncer.Options{
-		Store: s, Writer: name, Foreign: foreign, Placement: syncer.Placement{Partitions: 1}, MaxRoundKeys: 2,
+		Store: s, Writer: name, NotOwner: foreign, Placement: syncer.Placement{Partitions: 1}, MaxRoundKeys: 2,
 		FlushInterval: 10 * time.Millisecond, VerifyInterval: verifyEvery, Now: func() int64 { return t0 },
 	})
 }
@@ -51,14 +51,14 @@ func (co *company) add(at int, key string, n int64) {
 // addIn counts at a counter that need not own the key.
 func addIn(t *testing.T, c *syncer.Counter, key string, n, ts int64) {
 	t.Helper()
-	do(t, c, syncer.Op{Kind: syncer.Add, TS: ts, Foreign: true, Checks: []syncer.Check{{Key: []byte(key), N: n}}})
+	do(t, c, syncer.Op{Kind: syncer.Add, TS: ts, AllowNonOwner: true, Checks: []syncer.Check{{Key: []byte(key), N: n}}})
 }
 
 // counts is what a counter says of a key.
 func (co *company) counts(at int, key string) int64 {
 	co.t.Helper()
 	l := []syncer.Limit{{Window: 60_000}}
-	return do(co.t, co.counters[at], syncer.Op{Kind: syncer.Count, Foreign: true, Checks: []syncer.Check{{Key: []byte(key), Limits: l}}}).Checks[0].Limits[0].Hi
+	return do(co.t, co.counters[at], syncer.Op{Kind: syncer.Count, AllowNonOwner: true, Checks: []syncer.Check{{Key: []byte(key), Limits: l}}}).Checks[0].Limits[0].Hi
 }
 
 // stored is what the store has of a key.

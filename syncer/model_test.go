@@ -92,7 +92,7 @@ func (w *world) open(writer string) *syncer.Counter {
 		Store: w.faults, Now: w.now, Writer: writer, Ack: w.plan.ack, MaxMemory: w.plan.memory,
 		Placement:     syncer.Placement{Partitions: w.plan.parts},
 		Namespaces:    map[string]syncer.Namespace{syncer.DefaultNamespace: {Ladder: w.ladder, OnCold: w.plan.onCold}},
-		FlushInterval: time.Duration(10+w.rnd.IntN(200)) * time.Millisecond, VerifyInterval: time.Second, Lanes: 2,
+		FlushInterval: time.Duration(10+w.rnd.IntN(200)) * time.Millisecond, VerifyInterval: time.Second, Exchanges: 2,
 		MaxLag: w.plan.lag,
 	})
 	if err == nil {

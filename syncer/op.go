@@ -90,13 +90,14 @@ type Op struct {
 	Ack Ack
 	// CountDenied makes a refused Acquire count all the same.
 	CountDenied bool
-	// Foreign has the operation carried out here although another counter decides about the key: in its place, or beside
-	// it for a key that is shared. It is decided on what the store and this counter know.
-	Foreign bool
-	// Beside says that a Foreign operation is carried out beside the other counter, which can be asked: without the store, where the
-	// two meet, it is refused with ErrElsewhere.
-	Beside bool
-	Checks []Check
+	// AllowNonOwner has the operation carried out here although another counter owns the partition of
+	// the key: in its place, or at the same time for a key that is shared. It is decided on what the
+	// store and this counter know.
+	AllowNonOwner bool
+	// RequireStore refuses an operation with AllowNonOwner, with ErrNotOwner, while the store, where
+	// the two counters meet, does not answer: the owner can be asked.
+	RequireStore bool
+	Checks       []Check
 }
 
 // LimitResult is what is known of one limit, in the order in which the limits were given.

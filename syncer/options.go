@@ -66,16 +66,17 @@ type Options struct {
 	// VerifyInterval is how often an idle partition asks the store whether it still holds what it acknowledged, and what
 	// others have counted. Default: 5 s.
 	VerifyInterval time.Duration
-	// Lanes is the number of exchanges at a time that flush, and of those beside them that load. Default: 4.
-	Lanes int
+	// Exchanges is the number of exchanges with the store at a time that flush, and of those beside
+	// them that load. Default: 4.
+	Exchanges int
 	// MaxMemory bounds the memory for keys and buckets, in bytes; those of keys that are known may exceed it by a quarter. Any partition
 	// may use what the others don't; a partition that uses less than an even share gets room from the largest. Default: 1 GiB.
 	MaxMemory int64
 	// MaxRoundKeys bounds the keys in one round. Default: 512.
 	MaxRoundKeys int
-	// Foreign says that another counter decides about every partition until Own or Adopt is called for it. Default: this one
-	// decides about all.
-	Foreign bool
+	// NotOwner says that another counter decides about every partition until StartOwning or
+	// ImportHandoff is called for it. Default: this one decides about all.
+	NotOwner bool
 	// Logger is told of changes of state. Default: none.
 	Logger *slog.Logger
 }
@@ -104,7 +105,7 @@ func (o *Options) fill() error {
 	defaultTo(&o.LoadTimeout, 5*time.Second)
 	defaultTo(&o.RoundTimeout, time.Second)
 	defaultTo(&o.VerifyInterval, 5*time.Second)
-	defaultTo(&o.Lanes, 4)
+	defaultTo(&o.Exchanges, 4)
 	defaultTo(&o.MaxMemory, 1<<30)
 	defaultTo(&o.MaxRoundKeys, 512)
 	return o.check()
@@ -123,8 +124,8 @@ func (o *Options) check() error {
 		return fmt.Errorf("syncer: %d partitions, want 1 to %d", o.Placement.Partitions, 1<<16)
 	case o.FlushInterval < time.Millisecond || o.LoadTimeout < 0 || o.RoundTimeout < 0 || o.VerifyInterval < 0 || o.MaxLag < 0:
 		return errors.New("syncer: intervals and timeouts must be positive")
-	case o.Lanes < 1 || o.MaxRoundKeys < 1:
-		return errors.New("syncer: Lanes and MaxRoundKeys must be positive")
+	case o.Exchanges < 1 || o.MaxRoundKeys < 1:
+		return errors.New("syncer: Exchanges and MaxRoundKeys must be positive")
 	case o.MaxMemory/int64(o.Placement.Partitions) < 8<<10:
 		return fmt.Errorf("syncer: %d bytes of memory for %d partitions, want at least 8 KiB each", o.MaxMemory, o.Placement.Partitions)
 	case len(o.Namespaces) > 255:

@@ -26,31 +26,31 @@ type space struct {
 // partition holds the keys that hash to it, what of them the store has not acknowledged, and its dealings with the
 // store.
 type partition struct {
-	id     int
-	c      *Counter
-	lane   *lane // flushes
-	loader *lane // loads
+	id      int
+	c       *Counter
+	flusher *batcher // flushes
+	loader  *batcher // loads
 
-	mu   sync.Mutex
-	mode mode
-	keys keyspace
+	mu        sync.Mutex
+	ownership ownership
+	keys      keyspace
 
-	dirty     dirtyList
-	parked    parkedKeys
-	accounted atomic.Int64 // what the lane knows of what waits for the store
-	shared    []sharedKey  // few
-	loads     pendingLoads
-	settled   chan struct{} // closed when a round is settled; nil if nobody waits
-	outbox    outbox
-	sealed    *sealed // ready to be handed over
-	seals     uint64  // how many times it was
-	held      []held
-	republish *republish
-	store     storeState
-	retry     backoff     // after a failed exchange, but for loads
-	closed    bool        // nothing more is counted
-	draining  bool        // nothing but what was promised is
-	inLine    [lines]bool // guarded by the locks of the lanes
+	dirty        dirtyList
+	parked       parkedKeys
+	accounted    atomic.Int64 // what the flusher knows of what waits for the store
+	shared       []sharedKey  // few
+	loads        pendingLoads
+	settled      chan struct{} // closed when a round is settled; nil if nobody waits
+	outbox       outbox
+	handoff      *handoff // ready to be handed over
+	handoffs     uint64   // how many times it was
+	reservations []reservedKey
+	republish    *republish
+	store        storeState
+	retry        backoff      // after a failed exchange, but for loads
+	closed       bool         // nothing more is counted
+	draining     bool         // nothing but what was promised is
+	inQueue      [queues]bool // guarded by the locks of the batchers
 }
 
 // enlist puts an entry on the dirty list, unless it is there or parked.

@@ -11,9 +11,9 @@ import (
 )
 
 // Series returns the buckets of a key over a window of this many milliseconds that ends now, oldest first, and their
-// width in milliseconds. foreign is as in Op.Foreign.
-func (c *Counter) Series(ctx context.Context, ns, key []byte, window int64, foreign bool) (bucketMS int64, points []Point, err error) {
-	op := Op{Kind: Count, Foreign: foreign, Checks: []Check{{NS: ns, Key: key, Limits: []Limit{{Window: window}}}}}
+// width in milliseconds. allowNonOwner is as in Op.AllowNonOwner.
+func (c *Counter) Series(ctx context.Context, ns, key []byte, window int64, allowNonOwner bool) (bucketMS int64, points []Point, err error) {
+	op := Op{Kind: Count, AllowNonOwner: allowNonOwner, Checks: []Check{{NS: ns, Key: key, Limits: []Limit{{Window: window}}}}}
 	if c.closed.Load() {
 		return 0, nil, ErrClosed
 	}
@@ -26,7 +26,7 @@ func (c *Counter) Series(ctx context.Context, ns, key []byte, window int64, fore
 		return 0, nil, err
 	}
 	defer k.unlock()
-	if k.targets[0].blind {
+	if k.targets[0].storeDown {
 		return 0, nil, errUnread
 	}
 	bucketMS, ok := k.view(&k.targets[0]).Series(window, k.ts, func(start, n int64) {
@@ -79,7 +79,7 @@ type topper struct {
 func (t *topper) scan(p *partition, at int) (more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.mode == modeForeign {
+	if p.ownership == notOwned {
 		return false // others tell of those
 	}
 	for i := at; i < min(at+sweepSlots, p.keys.table.Slots()); i++ {
@@ -137,7 +137,7 @@ func (c *Counter) Forget(ctx context.Context, ns, key []byte) error {
 	p.mu.Lock()
 	if p.refuses(false) {
 		p.mu.Unlock()
-		return ErrElsewhere
+		return ErrNotOwner
 	}
 	r, e, err := c.entry(&t, c.opt.Now())
 	if err != nil {

@@ -55,13 +55,13 @@ func TestHandedOverKeysAreNoneOfANamespace(t *testing.T) {
 	c := open(t, syncer.Options{Placement: syncer.Placement{Partitions: 1}, Namespaces: map[string]syncer.Namespace{"default": {MaxKeys: 2}}})
 	add(t, c, "a", 1, 0)
 	add(t, c, "b", 1, 0)
-	if err := c.Cede(t.Context(), 0); err != nil {
+	if err := c.BeginHandoff(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Release(0); err != nil {
+	if err := c.FinishHandoff(0); err != nil {
 		t.Fatal(err)
 	}
-	c.Own(0)
+	c.StartOwning(0)
 	add(t, c, "c", 1, 0)
 	add(t, c, "d", 1, 0)
 	if err := c.Do(t.Context(), addOp("e", 1, syncer.AckMemory), new(syncer.Result)); !errors.Is(err, syncer.ErrMaxKeys) {

@@ -121,7 +121,7 @@ func TestARefusedKeyIsNotAcknowledgedWhileItIsTriedAgain(t *testing.T) {
 				}
 			}
 		}}
-		c := open(t, syncer.Options{Store: store, Placement: place, Lanes: 2, RoundTimeout: time.Minute})
+		c := open(t, syncer.Options{Store: store, Placement: place, Exchanges: 2, RoundTimeout: time.Minute})
 		ops, res := []syncer.Op{*addOp(bad, 1, syncer.AckStore), *addOp(good, 1, syncer.AckStore)}, make([]syncer.Result, 2)
 		c.DoAll(context.Background(), ops, res)
 		if res[0].Err == nil || res[1].Err != nil {

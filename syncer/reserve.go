@@ -14,7 +14,7 @@ type reservation struct {
 }
 
 // held is the part of a reservation that is about one key of a partition.
-type held struct {
+type reservedKey struct {
 	id      string
 	hash    uint32
 	ns, key []byte
@@ -36,31 +36,31 @@ func (c *Counter) Reserve(ctx context.Context, id string, op *Op, res *Result) e
 	if err := c.prepare(k, op, c.opt.Now()); err != nil {
 		return err
 	}
-	k.hold = &reservation{ts: k.ts}
-	k.holdID = id
+	k.reservation = &reservation{ts: k.ts}
+	k.reservationID = id
 	_, err := c.decide(&turn{ctx: ctx, c: c}, k, res)
-	k.hold = nil
+	k.reservation = nil
 	return err
 }
 
 // place holds the place of all checks. The partitions are locked.
-func (c *Counter) place(k *call) {
+func (c *Counter) reserve(k *call) {
 	for i := range k.targets {
 		t := &k.targets[i]
 		b := append(append([]byte(nil), t.ns...), t.check.Key...)
-		h := held{id: k.holdID, hash: t.hash, ns: b[:len(t.ns):len(t.ns)], key: b[len(t.ns):], n: t.check.N}
-		t.p.held = append(t.p.held, h)
-		k.hold.checks = append(k.hold.checks, Check{NS: h.ns, Key: h.key, N: h.n})
+		h := reservedKey{id: k.reservationID, hash: t.hash, ns: b[:len(t.ns):len(t.ns)], key: b[len(t.ns):], n: t.check.N}
+		t.p.reservations = append(t.p.reservations, h)
+		k.reservation.checks = append(k.reservation.checks, Check{NS: h.ns, Key: h.key, N: h.n})
 	}
-	c.holdMu.Lock()
-	c.holds[k.holdID] = k.hold
-	c.holdMu.Unlock()
+	c.reservationsMu.Lock()
+	c.reservations[k.reservationID] = k.reservation
+	c.reservationsMu.Unlock()
 }
 
 // reserved is how much is held of the target's key.
 func (p *partition) reserved(t *target) (n int64) {
-	for i := range p.held {
-		if h := &p.held[i]; h.hash == t.hash && string(h.key) == string(t.check.Key) && string(h.ns) == string(t.ns) {
+	for i := range p.reservations {
+		if h := &p.reservations[i]; h.hash == t.hash && string(h.key) == string(t.check.Key) && string(h.ns) == string(t.ns) {
 			n += h.n
 		}
 	}
@@ -68,18 +68,18 @@ func (p *partition) reserved(t *target) (n int64) {
 }
 
 // take returns the reservation with this id, which is then no longer there, nil if there is none.
-func (c *Counter) take(id string) *reservation {
-	c.holdMu.Lock()
-	defer c.holdMu.Unlock()
-	r := c.holds[id]
-	delete(c.holds, id)
+func (c *Counter) takeReservation(id string) *reservation {
+	c.reservationsMu.Lock()
+	defer c.reservationsMu.Unlock()
+	r := c.reservations[id]
+	delete(c.reservations, id)
 	return r
 }
 
 // Confirm counts what was reserved. The error wraps [ErrUnavailable] if there is no such reservation: then nothing was counted.
 // With AckStore it returns after the store has acknowledged the counts; with more than that after they are kept.
 func (c *Counter) Confirm(ctx context.Context, id string, ack Ack) error {
-	r := c.take(id)
+	r := c.takeReservation(id)
 	if r == nil {
 		return fmt.Errorf("%w: no reservation %q", ErrUnavailable, id)
 	}
@@ -90,7 +90,7 @@ func (c *Counter) Confirm(ctx context.Context, id string, ack Ack) error {
 	k.ts = r.ts
 	c.locateAll(k)
 	k.lock()
-	k.letGo(id)
+	k.unreserve(id)
 	for i := range k.targets {
 		t := &k.targets[i]
 		if t.p.keys.find(t.hash, t.ns, t.check.Key) == 0 {
@@ -110,7 +110,7 @@ func (c *Counter) Confirm(ctx context.Context, id string, ack Ack) error {
 
 // Undo gives up a reservation. It reports whether there was one.
 func (c *Counter) Undo(id string) bool {
-	r := c.take(id)
+	r := c.takeReservation(id)
 	if r == nil {
 		return false
 	}
@@ -119,22 +119,22 @@ func (c *Counter) Undo(id string) bool {
 	k.begin(&Op{Kind: Acquire, TS: r.ts, Checks: r.checks}, c.opt.Now())
 	c.locateAll(k)
 	k.lock()
-	k.letGo(id)
+	k.unreserve(id)
 	k.unlock()
 	return true
 }
 
 // letGo takes what is held under an id out of the partitions, which are locked.
-func (k *call) letGo(id string) {
+func (k *call) unreserve(id string) {
 	for _, p := range k.parts {
-		kept := p.held[:0]
-		for _, h := range p.held {
+		kept := p.reservations[:0]
+		for _, h := range p.reservations {
 			if h.id != id {
 				kept = append(kept, h)
 			}
 		}
-		clear(p.held[len(kept):])
-		p.held = kept
+		clear(p.reservations[len(kept):])
+		p.reservations = kept
 		if len(kept) == 0 {
 			p.wake() // a partition may wait to be handed over
 		}

@@ -157,9 +157,9 @@ type turn struct {
 	ctx   context.Context
 	c     *Counter
 	by    time.Time
-	pass  *lane // has room for one more key
-	lane  *lane // where the operation found none,
-	class int   // for such a key
+	pass  *batcher // has room for one more key
+	lane  *batcher // where the operation found none,
+	class int      // for such a key
 }
 
 // patience is which part of its time an operation waits for room.
@@ -174,7 +174,7 @@ func (w *turn) wait() bool {
 		return false
 	}
 	n := w.lane.room.enter(w.class)
-	w.lane.hurry()
+	w.lane.flushSoon()
 	if w.await(n, left) {
 		return true
 	}
@@ -222,13 +222,13 @@ func (w *turn) await(n *newcomer, left time.Duration) bool {
 // giveBack takes back what was granted to an operation. If that has not used it, whoever is next in
 // line may. Once all that was granted is used, the store is to take it for the sake of those who
 // wait.
-func (l *lane) giveBack() {
+func (l *batcher) giveBack() {
 	left := l.room.granted.Add(-1)
 	if l.room.lined() {
 		l.room.note(0, 0)
 	}
 	if left == 0 && l.room.lined() {
-		l.hurry()
+		l.flushSoon()
 	}
 }
 
@@ -249,8 +249,8 @@ func (w *turn) end() {
 // there is no room. What the store can't be told is bounded by memory alone. The partition is
 // locked.
 func (w *turn) admits(t *target) bool {
-	m := &t.p.lane.room
-	if w.pass == t.p.lane || m.open(newKey) || t.p.retry.failing() || t.p.c.health.down.Load() {
+	m := &t.p.flusher.room
+	if w.pass == t.p.flusher || m.open(newKey) || t.p.retry.failing() || t.p.c.health.down.Load() {
 		return true
 	}
 	class := newKey
@@ -262,7 +262,7 @@ func (w *turn) admits(t *target) bool {
 			return true
 		}
 	}
-	w.lane, w.class = t.p.lane, class
+	w.lane, w.class = t.p.flusher, class
 	return false
 }
 
@@ -286,8 +286,8 @@ func (p *partition) keysOwed() int64 { return p.dirty.unacked() + p.outbox.impor
 // take them, or is not told of them, they take no room of others.
 func (p *partition) account() {
 	owed := p.keysOwed()
-	if p.retry.failing() || p.sealed != nil {
+	if p.retry.failing() || p.handoff != nil {
 		owed = 0
 	}
-	p.lane.room.owed.Add(owed - p.accounted.Swap(owed))
+	p.flusher.room.owed.Add(owed - p.accounted.Swap(owed))
 }

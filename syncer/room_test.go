@@ -17,7 +17,7 @@ import (
 // and others behind them.
 func TestRoomThatIsNotUsedGoesToTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := open(t, syncer.Options{Store: newPaced(100 * time.Millisecond), VerifyInterval: time.Hour, Lanes: 1,
+		c := open(t, syncer.Options{Store: newPaced(100 * time.Millisecond), VerifyInterval: time.Hour, Exchanges: 1,
 			MaxLag: time.Millisecond, FlushInterval: 50 * time.Millisecond, // room for one key
 			Placement: syncer.Placement{Partitions: 4}, Namespaces: map[string]syncer.Namespace{"full": {MaxKeys: 1}}})
 		one := func(ns, key string) error {
@@ -51,7 +51,7 @@ func TestRoomThatIsNotUsedGoesToTheNext(t *testing.T) {
 
 // TestLeastRoom has many callers count new keys while there is room for few at a time.
 func TestLeastRoom(t *testing.T) {
-	c := open(t, syncer.Options{Store: embedded.New(embedded.Options{}), MaxLag: time.Microsecond, FlushInterval: time.Hour, VerifyInterval: time.Hour, Lanes: 1,
+	c := open(t, syncer.Options{Store: embedded.New(embedded.Options{}), MaxLag: time.Microsecond, FlushInterval: time.Hour, VerifyInterval: time.Hour, Exchanges: 1,
 		Placement: syncer.Placement{Partitions: 4}})
 	var callers sync.WaitGroup
 	for n := range 8 {
@@ -85,7 +85,7 @@ func (s slowLane) Exchange(ctx context.Context, rounds []*syncer.Round) {
 func TestBatchWaitsWhereThereIsNoRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		place := syncer.Placement{Partitions: 4}
-		c := open(t, syncer.Options{Store: slowLane{embedded.New(embedded.Options{})}, Lanes: 2, Placement: place,
+		c := open(t, syncer.Options{Store: slowLane{embedded.New(embedded.Options{})}, Exchanges: 2, Placement: place,
 			MaxLag: time.Millisecond, RoundTimeout: time.Minute})
 		add(t, c, keyIn(place, 0, "first"), 1, 0)
 		add(t, c, keyIn(place, 1, "first"), 1, 0)
@@ -121,7 +121,7 @@ func (s heldStore) Exchange(ctx context.Context, rounds []*syncer.Round) {
 // store.
 func openHeld(t *testing.T, lag time.Duration) (*syncer.Counter, heldStore) {
 	s := heldStore{embedded.New(embedded.Options{}), make(chan struct{})}
-	c := open(t, syncer.Options{Store: s, Placement: syncer.Placement{Partitions: 2}, Lanes: 1, MaxLag: lag,
+	c := open(t, syncer.Options{Store: s, Placement: syncer.Placement{Partitions: 2}, Exchanges: 1, MaxLag: lag,
 		FlushInterval: 10 * time.Millisecond, VerifyInterval: time.Hour, RoundTimeout: time.Second})
 	add(t, c, keyIn(syncer.Placement{Partitions: 2}, 0, "first"), 1, 0)
 	time.Sleep(time.Second)
@@ -132,8 +132,8 @@ func openHeld(t *testing.T, lag time.Duration) (*syncer.Counter, heldStore) {
 // another counter: it has to go there, and is told so at once.
 func TestChangingHandsEndsTheWaitForRoom(t *testing.T) {
 	for name, give := range map[string]func(c *syncer.Counter){
-		"ceded":    func(c *syncer.Counter) { _ = c.Cede(context.Background(), 1) },
-		"disowned": func(c *syncer.Counter) { c.Disown(1) },
+		"ceded":    func(c *syncer.Counter) { _ = c.BeginHandoff(context.Background(), 1) },
+		"disowned": func(c *syncer.Counter) { c.StopOwning(1) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -150,7 +150,7 @@ func TestChangingHandsEndsTheWaitForRoom(t *testing.T) {
 				}
 				began := time.Now()
 				go give(c)
-				if err := <-told; !errors.Is(err, syncer.ErrElsewhere) || time.Since(began) > 0 {
+				if err := <-told; !errors.Is(err, syncer.ErrNotOwner) || time.Since(began) > 0 {
 					t.Errorf("after %v: %v", time.Since(began), err)
 				}
 				close(s.answer)
@@ -178,14 +178,14 @@ func TestWhatIsSealedTakesNoRoom(t *testing.T) {
 		if _, _, waiting := c.Room(); waiting != 1 {
 			t.Fatalf("%d operations wait for room", waiting)
 		}
-		if err := c.Cede(context.Background(), 1); err != nil {
+		if err := c.BeginHandoff(context.Background(), 1); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		if len(told) == 0 {
 			t.Error("there is no room although the store is told of nothing")
 		}
-		c.Own(1)
+		c.StartOwning(1)
 		if owed, _, _ := c.Room(); owed != keys+2 {
 			t.Errorf("%d keys wait for the store, want %d", owed, keys+2)
 		}

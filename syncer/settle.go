@@ -58,7 +58,7 @@ func (c *Counter) settle(p *partition, r *Round) (more bool) {
 	more = p.dirty.due && !p.dirty.isEmpty() && (first || c.full(r)) || p.loads.exclusive || len(p.outbox.queue) > 0
 	p.parked.settle()
 	p.rebuild()
-	p.lane.recycle(r)
+	p.flusher.recycle(r)
 	return more
 }
 
@@ -81,7 +81,7 @@ func (p *partition) succeed() {
 // askAgain has the keys loaded that could not be while a round was under way, or that it was to bring and did not.
 func (p *partition) askAgain() {
 	if len(p.loads.waiting) > 0 {
-		p.loader.kick(p)
+		p.loader.schedule(p)
 	}
 }
 
@@ -103,7 +103,7 @@ func (c *Counter) settleFailure(p *partition, r *Round) {
 	}
 	p.giveBack(r)
 	p.outbox.flight = nil
-	p.lane.recycle(r)
+	p.flusher.recycle(r)
 }
 
 // giveBack leaves the keys of a round that changes nothing as they were before it was cut. Nothing

@@ -55,7 +55,7 @@ func (c *Counter) Share(ns, key []byte, on bool) error {
 
 // takeShared puts the keys that are shared on the dirty list: whatever others have flushed is read again.
 func (c *Counter) takeShared(p *partition) {
-	if p.mode == modeMoving {
+	if p.ownership == handingOff {
 		return
 	}
 	for i := range p.shared {
@@ -122,7 +122,7 @@ func (p *partition) source(e entry) Source {
 	switch {
 	case e.has(flagShared):
 		return SourceShared
-	case p.mode == modeForeign:
+	case p.ownership == notOwned:
 		return SourceFallback
 	}
 	return SourceMemory
@@ -139,7 +139,7 @@ func (c *Counter) Drop(ctx context.Context, ns, key []byte) error {
 	for {
 		p.mu.Lock()
 		at := p.keys.find(t.hash, t.ns, key)
-		if at == 0 || p.mode == modeOwn {
+		if at == 0 || p.ownership == owned {
 			p.mu.Unlock()
 			return nil
 		}

@@ -17,7 +17,7 @@ func trio(t *testing.T, interval time.Duration) []*syncer.Counter {
 	for i := range 3 {
 		list = append(list, open(t, syncer.Options{
 			Store: store, Now: func() int64 { return time.Now().UnixMilli() }, Placement: syncer.Placement{Partitions: 1},
-			FlushInterval: interval, Foreign: i > 0, Lanes: 1,
+			FlushInterval: interval, NotOwner: i > 0, Exchanges: 1,
 		}))
 	}
 	return list
@@ -26,7 +26,7 @@ func trio(t *testing.T, interval time.Duration) []*syncer.Counter {
 // beside carries out an acquire of one, on the counter that owns the key or beside it.
 func beside(t *testing.T, c *syncer.Counter, foreign bool, limit int64) syncer.Result {
 	t.Helper()
-	op := syncer.Op{Kind: syncer.Acquire, Foreign: foreign, Checks: []syncer.Check{
+	op := syncer.Op{Kind: syncer.Acquire, AllowNonOwner: foreign, Checks: []syncer.Check{
 		{Key: []byte("hot"), N: 1, Limits: []syncer.Limit{{Window: 60_000, Max: limit}}},
 	}}
 	var res syncer.Result
@@ -153,7 +153,7 @@ func TestFirstLoadIsOutOfDateOnceOthersCount(t *testing.T) {
 		list := trio(t, 100*time.Millisecond)
 		owner, other := list[0], list[1]
 		add := func() {
-			do(t, other, syncer.Op{Kind: syncer.Add, Foreign: true, Checks: []syncer.Check{{Key: []byte("k"), N: 1}}})
+			do(t, other, syncer.Op{Kind: syncer.Add, AllowNonOwner: true, Checks: []syncer.Check{{Key: []byte("k"), N: 1}}})
 			flush(t, other)
 		}
 		add()

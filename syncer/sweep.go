@@ -43,7 +43,7 @@ func (c *Counter) runSweep(ctx context.Context) {
 func (c *Counter) sweep(p *partition, at int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.republish != nil || p.sealed != nil {
+	if p.republish != nil || p.handoff != nil {
 		return false
 	}
 	now := c.opt.Now()

@@ -50,7 +50,7 @@ func TestNobodyWaitsForOthersForEver(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := faultstore.New(faultstore.Options{Store: embedded.New(embedded.Options{}), Report: t.Errorf,
 					Delay: func() time.Duration { return time.Millisecond }})
-				c := open(t, syncer.Options{Store: store, Placement: syncer.Placement{Partitions: 64}, Lanes: 1,
+				c := open(t, syncer.Options{Store: store, Placement: syncer.Placement{Partitions: 64}, Exchanges: 1,
 					FlushInterval: 20 * time.Millisecond})
 				ctx, stop := context.WithCancel(context.Background())
 				var callers sync.WaitGroup
@@ -153,7 +153,7 @@ func TestOneFailingPartitionSaysNothingOfOthers(t *testing.T) {
 			}
 			return faultstore.None
 		}})
-		c := open(t, syncer.Options{Store: store, Placement: place, Lanes: 1})
+		c := open(t, syncer.Options{Store: store, Placement: place, Exchanges: 1})
 		add(t, c, keyIn(place, 3, "bad-"), 1, 0)
 		time.Sleep(3 * time.Second)
 		for p, key := range full {
@@ -285,9 +285,9 @@ func TestDropWaitsForWhatMayStillBeWritten(t *testing.T) {
 		store, inner := faulty(t, faultstore.Mix{})
 		place := syncer.Placement{Partitions: 1}
 		owner := open(t, syncer.Options{Store: inner, Placement: place})
-		other := open(t, syncer.Options{Store: store, Placement: place, Foreign: true})
+		other := open(t, syncer.Options{Store: store, Placement: place, NotOwner: true})
 		op := addOp("k", 5, 0)
-		op.Foreign = true
+		op.AllowNonOwner = true
 		time.Sleep(10 * time.Second) // it has met the store
 		do(t, other, *op)
 		flush(t, other)

@@ -80,7 +80,7 @@ const fullKeys = 200
 func (w *crowdWorld) now() int64 { return t0/900_000*900_000 + time.Since(w.began).Milliseconds() }
 
 func (w *crowdWorld) openFull(rnd *rand.Rand) *syncer.Counter {
-	opt := syncer.Options{Store: w.faults, Placement: w.place, Now: w.now, Lanes: 2, FlushInterval: 20 * time.Millisecond,
+	opt := syncer.Options{Store: w.faults, Placement: w.place, Now: w.now, Exchanges: 2, FlushInterval: 20 * time.Millisecond,
 		VerifyInterval: time.Second, LoadTimeout: 2 * time.Second,
 		Namespaces: map[string]syncer.Namespace{syncer.DefaultNamespace: {OnCold: syncer.OnColdDeny}}}
 	if w.there {

@@ -44,7 +44,7 @@ func (c *Counter) lockWarm(ctx context.Context, k *call) error {
 // them, nil if there is none that has to be waited for. The partitions are locked.
 func (k *call) askForCold() (settled <-chan struct{}, err error) {
 	if k.notOwner() {
-		return nil, ErrElsewhere
+		return nil, ErrNotOwner
 	}
 	for i := range k.targets {
 		t := &k.targets[i]
@@ -54,7 +54,7 @@ func (k *call) askForCold() (settled <-chan struct{}, err error) {
 		}
 		if !ready {
 			settled = t.p.wait()
-			t.p.loader.kick(t.p)
+			t.p.loader.schedule(t.p)
 		}
 	}
 	return settled, nil
@@ -79,7 +79,7 @@ func (t *target) stopWaiting() {
 // elsewhere reports whether another counter decides about any of the keys.
 func (k *call) notOwner() bool {
 	for _, p := range k.parts {
-		if p.refuses(k.op.Foreign) {
+		if p.refuses(k.op.AllowNonOwner) {
 			return true
 		}
 	}
@@ -121,7 +121,7 @@ func (t *target) takeOutcome(w *pendingLoad) error {
 		t.loaded, t.absence = true, w.absence
 	case errors.Is(w.err, ErrOverload):
 		return w.err
-	case !errors.Is(w.err, ErrElsewhere): // else the partition was about to be handed over: it is looked again who decides
+	case !errors.Is(w.err, ErrNotOwner): // else the partition was about to be handed over: it is looked again who decides
 		t.storeDown = true // the store refuses this key
 	}
 	return nil
@@ -141,7 +141,7 @@ func (t *target) known() bool {
 	switch {
 	case e.has(flagShared):
 		return t.loaded && t.p.everLoaded(e) || t.p.warm(e) && t.p.sharedRecent(t)
-	case t.p.mode == modeForeign:
+	case t.p.ownership == notOwned:
 		return t.loaded && t.p.everLoaded(e) || t.p.warm(e) && t.p.recent()
 	}
 	return t.p.warm(e)
@@ -194,7 +194,7 @@ func (c *Counter) askAhead(ops []Op) (ahead []*pendingLoad) {
 	}
 	look()
 	for _, p := range asked {
-		p.loader.kick(p)
+		p.loader.schedule(p)
 	}
 	return ahead
 }

@@ -167,7 +167,7 @@ func TestAnsweredOutcomeIsFinal(t *testing.T) {
 			t.Fatalf("%+v, %v", answer, err)
 		}
 		reserve := rpc.Task{Verb: rpc.VerbReserve, Reservation: hold, Coordinator: s.ring.Name(), Op: node.Op{Kind: node.Acquire, Checks: []node.Check{check}}}
-		if err := serve(reserve); errors.Is(err, node.ErrElsewhere) {
+		if err := serve(reserve); errors.Is(err, node.ErrNotOwner) {
 			continue // another node's key
 		} else if err != nil {
 			t.Fatal(err)

@@ -132,7 +132,7 @@ func newCounter(cfg config.Config, st stores, clock *storeclock.Clock, log *slog
 	}
 	return syncer.New(syncer.Options{
 		Store: st.store, Now: clock.Now, Namespaces: spaces, Ack: ackOf(cfg), FlushInterval: cfg.FlushInterval, MaxLag: cfg.MaxLag,
-		Placement: st.place, RoundTimeout: cfg.RedisTimeout, MaxMemory: counterMemory(cfg), Foreign: cfg.Gossip != "" || cfg.Mode == string(node.ModeRedis), Logger: log,
+		Placement: st.place, RoundTimeout: cfg.RedisTimeout, MaxMemory: counterMemory(cfg), NotOwner: cfg.Gossip != "" || cfg.Mode == string(node.ModeRedis), Logger: log,
 	})
 }
 

@@ -131,7 +131,7 @@ func (b *bed) start(proxied bool) *server {
 	store, direct, closed := b.open(clock)
 	b.after = append(b.after, closed)
 	var err error
-	s.counter, err = syncer.New(syncer.Options{Store: store, Now: clock.Now, Placement: b.place, Foreign: true})
+	s.counter, err = syncer.New(syncer.Options{Store: store, Now: clock.Now, Placement: b.place, NotOwner: true})
 	must(b.t, err)
 	var join []string
 	for _, o := range b.nodes {

@@ -47,7 +47,7 @@ func NewAcquirer(local *Participant) *Acquirer { return &Acquirer{opt: local.opt
 // is refused is not counted, even if op.CountDenied is set: that is for the caller.
 //
 // The error is an *[UnreachableError], an *syncer.InvalidError that names the check by its position
-// in op, or wraps syncer.ErrElsewhere: then nothing was counted, and others may decide. After
+// in op, or wraps syncer.ErrNotOwner: then nothing was counted, and others may decide. After
 // syncer.ErrUnknownOutcome it may have been.
 func (q *Acquirer) Acquire(
 	ctx context.Context, op *syncer.Op, res *syncer.Result, parts []Part,
@@ -97,8 +97,8 @@ func (a *acquire) unreserved(errs []error) error {
 	switch {
 	case refused: // whoever else is asked
 		return invalid
-	case errors.Is(err, syncer.ErrElsewhere), errors.Is(err, syncer.ErrUnknownOutcome):
-		return syncer.ErrElsewhere
+	case errors.Is(err, syncer.ErrNotOwner), errors.Is(err, syncer.ErrUnknownOutcome):
+		return syncer.ErrNotOwner
 	case !errors.Is(err, rpc.ErrUnreachable):
 		return err
 	}

@@ -227,9 +227,9 @@ func TestErrorsOfParts(t *testing.T) {
 		err  error
 		want func(err error) bool
 	}{
-		"moved": {&rpc.MovedError{}, func(err error) bool { return errors.Is(err, syncer.ErrElsewhere) }},
+		"moved": {&rpc.MovedError{}, func(err error) bool { return errors.Is(err, syncer.ErrNotOwner) }},
 		"unknown": {syncer.ErrUnknownOutcome, func(err error) bool {
-			return errors.Is(err, syncer.ErrElsewhere) // a reservation is undone: it may be tried again
+			return errors.Is(err, syncer.ErrNotOwner) // a reservation is undone: it may be tried again
 		}},
 		"full": {syncer.ErrFull, func(err error) bool { return errors.Is(err, syncer.ErrFull) }},
 		"unreachable": {rpc.ErrUnreachable, func(err error) bool {

@@ -112,7 +112,7 @@ func (p *Participant) Serve(ctx context.Context, task *rpc.Task, res *syncer.Res
 // reserve decides this node's part of an acquire, and reserves what it admits.
 func (p *Participant) reserve(ctx context.Context, task *rpc.Task, res *syncer.Result) error {
 	if p.opt.InRedis() {
-		return syncer.ErrElsewhere
+		return syncer.ErrNotOwner
 	}
 	if p.reservations.count() >= maxReservations {
 		return fmt.Errorf("%w: too many reservations wait", syncer.ErrOverload)

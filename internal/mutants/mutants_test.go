@@ -21,14 +21,15 @@ func mutants() []mutant {
 	return []mutant{
 		{
 			name: "the store does not check sequences", file: "internal/embedded/store.go",
-			old: "fresh := r.Seq > stored.n\n", new: "fresh := r.Seq > 0\n", kind: "outages",
+			old: "p.carryOut(r, r.Seq > stored.n, now)\n", new: "p.carryOut(r, r.Seq > 0, now)\n",
+			kind: "outages",
 		},
 		{
 			name: "the store merges by max", file: "internal/embedded/store.go",
 			old: "\t\t\to.n += n\n", new: "\t\t\to.n = max(o.n, n)\n",
 		},
 		{
-			name: "a new owner merges by max", file: "syncer/handover.go",
+			name: "a new owner merges by max", file: "syncer/handoff.go",
 			old: "\t\tp.keys.addPending(e, l, int(b.Level), b.Index, b.N)\n",
 			new: "\t\thad := l.Sum(p.keys.pending(e), int(b.Level), b.Index, b.Index)\n" +
 				"\t\tif b.N > had {\n" +
@@ -49,17 +50,17 @@ func mutants() []mutant {
 			new: "\t\tp.outbox.flight = nil\n\t\treturn\n", kind: "outages",
 		},
 		{
-			name: "an owner flushes after it has handed over", file: "syncer/handover.go",
-			old: "\tp.sealed, p.mode = nil, modeForeign\n",
-			new: "\tfor _, r := range p.sealed.rounds {\n\t\tp.outbox.number(r)\n" +
+			name: "an owner flushes after it has handed over", file: "syncer/handoff.go",
+			old: "\tp.handoff, p.ownership = nil, notOwned\n",
+			new: "\tfor _, r := range p.handoff.rounds {\n\t\tp.outbox.number(r)\n" +
 				"\t\tr.Writer, r.Acked, r.Epoch = p.outbox.writer, 0, 0\n" +
 				"\t\tp.outbox.queue = append(p.outbox.queue, r)\n\t}\n" +
-				"\tp.sealed, p.mode = nil, modeForeign\n", kind: "everything",
+				"\tp.handoff, p.ownership = nil, notOwned\n", kind: "everything",
 		},
 		{
-			name: "an owner decides on after it has handed over", file: "syncer/handover.go",
-			old: "\treturn p.mode != modeOwn && (p.mode == modeMoving || !foreign)\n",
-			new: "\treturn p.mode != modeOwn && !foreign && p.sealed == nil\n", kind: "graceful",
+			name: "an owner decides on after it has handed over", file: "syncer/handoff.go",
+			old: "\treturn p.ownership != owned && (p.ownership == handingOff || !foreign)\n",
+			new: "\treturn p.ownership != owned && !foreign && p.handoff == nil\n", kind: "graceful",
 		},
 		{
 			name: "a copy of a message between nodes is carried out again", file: "internal/peer/server.go",
@@ -83,8 +84,9 @@ func mutants() []mutant {
 			old: "\t\trec.buckets[tag(b)] = max(had, b.N)\n", new: "\t\thad = 0\n", kind: "losses",
 		},
 		{
-			name: "what has to be read again is not handed over", file: "syncer/page.go",
-			old: "\tif !p.suspect && idle > hotIdle", new: "\tif k.Cold && !p.suspect || !p.suspect && idle > hotIdle", kind: "handloss",
+			name: "what has to be read again is not handed over", file: "syncer/handoffpage.go",
+			old: "\tif !p.store.mustVerify && idle > hotIdle",
+			new: "\tif k.Cold && !p.store.mustVerify || !p.store.mustVerify && idle > hotIdle", kind: "handloss",
 		},
 		{
 			name: "reservations hold nothing", file: "syncer/evaluate.go",
@@ -110,7 +112,7 @@ func mutants() []mutant {
 		},
 		{
 			name: "who can't see a key takes back nothing, and says it did", file: "syncer/evaluate.go",
-			old: "\t\tif t.check.N < 0 && t.blind {\n", new: "\t\tif t.check.N < 0 && t.ref < 0 {\n", kind: "modes",
+			old: "\t\tif t.check.N < 0 && t.storeDown {\n", new: "\t\tif t.check.N < 0 && t.ref < 0 {\n", kind: "modes",
 		},
 		{
 			name: "the answer that a session remembers is not used", file: "httpapi/session.go",

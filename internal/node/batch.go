@@ -153,7 +153,7 @@ func (n *Node) dispatch(ctx context.Context, t *ring.Table, groups [][]int, ops 
 	done.Wait()
 	for _, group := range groups {
 		for _, i := range group {
-			if errors.Is(res[i].Err, syncer.ErrElsewhere) {
+			if errors.Is(res[i].Err, syncer.ErrNotOwner) {
 				res[i].Err = n.look(ctx, &ops[i], &res[i])
 			}
 		}

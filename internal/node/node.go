@@ -46,7 +46,7 @@ type Options struct {
 	// Mode is ModeTwoTier unless it is said otherwise.
 	Mode Mode
 	// Counter is required unless the node is to be in Redis mode for as long as it lives, Direct in Redis mode. A two-tier
-	// node uses Direct, if it has one, for new keys once its memory is full. In a cluster the counter begins Foreign.
+	// node uses Direct, if it has one, for new keys once its memory is full. In a cluster the counter begins as NotOwner.
 	Counter *syncer.Counter
 	Direct  Direct
 	// Ring and Peers make the node part of a cluster. Its Ring.Options.OnChange has to call [Node.Changed].

@@ -19,7 +19,7 @@ import (
 // width.
 func (n *Node) Series(ctx context.Context, ns, key []byte, window int64) (bucketMS int64, points []Point, err error) {
 	for attempts := retry.Within(ownership.WaitTimeout); attempts.Next(ctx); {
-		if bucketMS, points, err = n.series(ctx, ns, key, window); !errors.Is(err, syncer.ErrElsewhere) {
+		if bucketMS, points, err = n.series(ctx, ns, key, window); !errors.Is(err, syncer.ErrNotOwner) {
 			return bucketMS, points, err
 		}
 	}
@@ -49,7 +49,7 @@ func (n *Node) series(ctx context.Context, ns, key []byte, window int64) (bucket
 		}
 	case err == nil:
 		bucketMS, points, err = n.opt.Counter.Series(ctx, ns, key, window, false)
-		if !errors.Is(err, syncer.ErrElsewhere) {
+		if !errors.Is(err, syncer.ErrNotOwner) {
 			return bucketMS, points, err
 		}
 	}
@@ -118,7 +118,7 @@ func (n *Node) Reset(ctx context.Context, ns, key []byte) error {
 				err = fmt.Errorf("%w: the others have forgotten it, but the owner could not be told: %v", syncer.ErrUnknownOutcome, err)
 			}
 		}
-		if !errors.Is(err, syncer.ErrElsewhere) {
+		if !errors.Is(err, syncer.ErrNotOwner) {
 			return errors.Join(err, dropped)
 		}
 	}

@@ -40,7 +40,7 @@ func (n *Node) do(ctx context.Context, op *Op, res *Result) error {
 	default:
 		err = n.away(ctx, t.Member(at), op, res)
 	}
-	if err == nil || !errors.Is(err, syncer.ErrElsewhere) {
+	if err == nil || !errors.Is(err, syncer.ErrNotOwner) {
 		return err
 	}
 	return n.look(ctx, op, res)
@@ -63,7 +63,7 @@ func (n *Node) look(ctx context.Context, op *Op, res *Result) error {
 		default:
 			err = n.there(ctx, shares[0].To, op, res)
 		}
-		if !errors.Is(err, syncer.ErrElsewhere) {
+		if !errors.Is(err, syncer.ErrNotOwner) {
 			return err
 		}
 	}
@@ -77,7 +77,7 @@ func (n *Node) across(ctx context.Context, op *Op, res *Result, parts []multiown
 	if unreachable, ok := errors.AsType[*multiowner.UnreachableError](err); ok {
 		for _, p := range unreachable.Parts {
 			if !n.decidesAll(p, op) {
-				return syncer.ErrElsewhere
+				return syncer.ErrNotOwner
 			}
 		}
 		return n.standIn(ctx, op, res)
@@ -213,7 +213,7 @@ func (n *Node) standIn(ctx context.Context, op *Op, res *Result) error {
 			return err
 		}
 		return n.do(ctx, op, res)
-	case errors.Is(err, syncer.ErrElsewhere):
+	case errors.Is(err, syncer.ErrNotOwner):
 		return fmt.Errorf("%w: the key is just changing hands", syncer.ErrUnavailable)
 	}
 	return err
@@ -226,7 +226,7 @@ func (n *Node) foreign(ctx context.Context, op *Op, res *Result, beside bool) er
 	}
 	defer n.modes.Leave()
 	own := *op
-	own.Foreign, own.Beside = true, beside
+	own.AllowNonOwner, own.RequireStore = true, beside
 	err := n.opt.Counter.Do(ctx, &own, res)
 	n.mark(res)
 	return err
@@ -254,7 +254,7 @@ func (n *Node) near(ctx context.Context, owner *ring.Member, op *Op, res *Result
 	}
 	if n.hot.Leased(op, owner) {
 		res.Err = n.foreign(ctx, op, res, true)
-		return !errors.Is(res.Err, syncer.ErrElsewhere) && !errors.Is(res.Err, errModeChanged)
+		return !errors.Is(res.Err, syncer.ErrNotOwner) && !errors.Is(res.Err, errModeChanged)
 	}
 	return n.refused.Refuse(op, res)
 }
@@ -278,14 +278,14 @@ func (n *Node) there(ctx context.Context, to *ring.Member, op *Op, res *Result) 
 }
 
 // unanswered decides what becomes of an operation that another node was asked to carry out: if that one decides about the keys, and can't
-// be reached, this node stands in for it. What was certainly not carried out otherwise, or may be carried out twice, is ErrElsewhere:
+// be reached, this node stands in for it. What was certainly not carried out otherwise, or may be carried out twice, is ErrNotOwner:
 // it is to be looked at again who decides.
 func (n *Node) unanswered(ctx context.Context, to *ring.Member, op *Op, res *Result, err error) error {
 	switch {
 	case errors.Is(err, rpc.ErrUnreachable) && n.decides(to, op):
 		return n.standIn(ctx, op, res)
 	case errors.Is(err, rpc.ErrUnreachable), op.Kind == syncer.Count && errors.Is(err, syncer.ErrUnknownOutcome):
-		return syncer.ErrElsewhere
+		return syncer.ErrNotOwner
 	}
 	return err
 }
@@ -308,7 +308,7 @@ func (n *Node) send(ctx context.Context, to *ring.Member, e *errand) error {
 	if errors.As(err, &moved) && moved.To.Name != n.self().Name {
 		n.opt.Peers.Do(ctx, &moved.To, e.tasks[:], e.res[:])
 		if err = e.res[0].Err; errors.Is(err, rpc.ErrUnreachable) {
-			err = syncer.ErrElsewhere
+			err = syncer.ErrNotOwner
 		}
 	}
 	if res := &e.res[0]; err == nil && res.Source == syncer.SourceMemory {

@@ -57,7 +57,7 @@ func (n *Node) serveOps(ctx context.Context, tasks []rpc.Task, res []Result) {
 	}
 	n.hot.Observe(tasks)
 	for i := range tasks {
-		if errors.Is(res[i].Err, syncer.ErrElsewhere) {
+		if errors.Is(res[i].Err, syncer.ErrNotOwner) {
 			res[i].Err = n.serveMoved(ctx, &tasks[i], &res[i])
 		}
 	}
@@ -71,15 +71,15 @@ func (n *Node) serveMoved(ctx context.Context, task *rpc.Task, res *Result) erro
 		case errors.Is(err, errModeChanged):
 			return n.doInRedis(ctx, &task.Op, res)
 		case err != nil || len(shares) > 1:
-			return syncer.ErrElsewhere // who asked has to divide it
+			return syncer.ErrNotOwner // who asked has to divide it
 		case shares[0].To != nil:
 			return &rpc.MovedError{To: *shares[0].To}
 		}
-		if err := n.here(ctx, &task.Op, res); !errors.Is(err, syncer.ErrElsewhere) {
+		if err := n.here(ctx, &task.Op, res); !errors.Is(err, syncer.ErrNotOwner) {
 			return err
 		}
 	}
-	return syncer.ErrElsewhere
+	return syncer.ErrNotOwner
 }
 
 // serveOther carries out a task that is no operation.

@@ -68,7 +68,7 @@ var (
 	ErrUnavailable    = syncer.ErrUnavailable
 	ErrOverload       = syncer.ErrOverload
 	ErrFull           = syncer.ErrFull
-	ErrElsewhere      = syncer.ErrElsewhere
+	ErrNotOwner       = syncer.ErrNotOwner
 )
 
 // Mode says how a node counts.

@@ -24,22 +24,22 @@ type counter struct {
 	owned [partitions]bool
 	ceded [partitions]bool
 	keys  [partitions][]string
-	fails error // of Cede
+	fails error // of BeginHandoff
 }
 
-func (c *counter) Own(p int) {
+func (c *counter) StartOwning(p int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.owned[p], c.ceded[p] = true, false
 }
 
-func (c *counter) Disown(p int) {
+func (c *counter) StopOwning(p int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.owned[p], c.ceded[p] = false, false
 }
 
-func (c *counter) Cede(_ context.Context, p int) error {
+func (c *counter) BeginHandoff(_ context.Context, p int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.fails != nil {
@@ -49,13 +49,13 @@ func (c *counter) Cede(_ context.Context, p int) error {
 	return nil
 }
 
-func (c *counter) Page(p int, cursor uint64, _ int) (*syncer.Handover, uint64, error) {
+func (c *counter) HandoffPage(p int, cursor uint64, _ int) (*syncer.Handoff, uint64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.ceded[p] {
-		return nil, 0, syncer.ErrElsewhere
+		return nil, 0, syncer.ErrNotOwner
 	}
-	h := &syncer.Handover{Partition: p}
+	h := &syncer.Handoff{Partition: p}
 	if cursor < uint64(len(c.keys[p])) {
 		h.Keys = append(h.Keys, syncer.KeyState{Key: []byte(c.keys[p][cursor])})
 	}
@@ -65,7 +65,7 @@ func (c *counter) Page(p int, cursor uint64, _ int) (*syncer.Handover, uint64, e
 	return h, cursor, nil
 }
 
-func (c *counter) Release(p int) error {
+func (c *counter) FinishHandoff(p int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.ceded[p] {
@@ -75,7 +75,7 @@ func (c *counter) Release(p int) error {
 	return nil
 }
 
-func (c *counter) Adopt(h *syncer.Handover) {
+func (c *counter) ImportHandoff(h *syncer.Handoff) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.owned[h.Partition] = true

@@ -17,7 +17,7 @@ const claimWindow = 16
 type claim struct {
 	o      *Partitions
 	from   *ring.Member
-	open   map[int]*syncer.Handover // what has arrived of each
+	open   map[int]*syncer.Handoff // what has arrived of each
 	cursor map[int]uint64
 	// What the other node has not been told yet: what was taken over, and what is not this node's any
 	// more.
@@ -29,7 +29,7 @@ type claim struct {
 // table gives them to this node too. What it can't get because the other is gone it begins with what
 // the store has. It returns what the other does not have any more.
 func (o *Partitions) claimFrom(ctx context.Context, m *ring.Member, parts []int) (gone []int) {
-	c := claim{o: o, from: m, open: map[int]*syncer.Handover{}, cursor: map[int]uint64{}}
+	c := claim{o: o, from: m, open: map[int]*syncer.Handoff{}, cursor: map[int]uint64{}}
 	o.deferTo(m, parts)
 	for by := time.Now().Add(WaitTimeout); ctx.Err() == nil && time.Now().Before(by); {
 		for len(c.open) < claimWindow && len(parts) > 0 {
@@ -169,13 +169,13 @@ func (o *Partitions) stopDeferring(p int) {
 }
 
 // adopt takes a partition over, unless it is no longer this node's.
-func (o *Partitions) adopt(h *syncer.Handover) bool {
+func (o *Partitions) adopt(h *syncer.Handoff) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.wantsLocked(h.Partition) {
 		return false
 	}
-	o.opt.Counter.Adopt(h)
+	o.opt.Counter.ImportHandoff(h)
 	o.moves.Taken++
 	if o.parts[h.Partition].phase == gaining {
 		o.enterLocked(h.Partition, own)

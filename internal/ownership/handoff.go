@@ -66,7 +66,7 @@ func (o *Partitions) fill(a *ClaimResponse, parts []ClaimPart) {
 				continue
 			}
 			var err error
-			page.Handover, page.Next, err = o.opt.Counter.Page(page.Partition, parts[i].Cursor, budget)
+			page.Handover, page.Next, err = o.opt.Counter.HandoffPage(page.Partition, parts[i].Cursor, budget)
 			if err != nil {
 				page.State = Again
 			} else {
@@ -79,7 +79,7 @@ func (o *Partitions) fill(a *ClaimResponse, parts []ClaimPart) {
 }
 
 // sizeOf is about what a part of a handover takes.
-func sizeOf(h *syncer.Handover) (size int) {
+func sizeOf(h *syncer.Handoff) (size int) {
 	for i := range h.Keys {
 		size += 16 + len(h.Keys[i].Key) + 8*len(h.Keys[i].Buckets)
 	}
@@ -125,14 +125,14 @@ func (o *Partitions) promise(to *ring.Member, p int) ClaimState {
 func (o *Partitions) cede(ctx context.Context, page *ClaimPage) {
 	ctx, cancel := context.WithTimeout(ctx, cedeTimeout)
 	defer cancel()
-	err := o.opt.Counter.Cede(ctx, page.Partition)
+	err := o.opt.Counter.BeginHandoff(ctx, page.Partition)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s := &o.parts[page.Partition]
 	switch {
 	case err == nil && s.phase == moving:
 		o.enterLocked(page.Partition, given)
-	case err == nil || errors.Is(err, syncer.ErrElsewhere):
+	case err == nil || errors.Is(err, syncer.ErrNotOwner):
 	default:
 		o.letGoLocked(page.Partition)
 		page.State = NotHeld
@@ -154,7 +154,7 @@ func (o *Partitions) release(by *ring.Member, parts []int) {
 // taken it over.
 func (o *Partitions) releaseLocked(by *ring.Member, p int) bool {
 	s := &o.parts[p]
-	if s.phase != given || s.to.Name != by.Name || o.opt.Counter.Release(p) != nil {
+	if s.phase != given || s.to.Name != by.Name || o.opt.Counter.FinishHandoff(p) != nil {
 		return false
 	}
 	o.moves.Given++

@@ -41,7 +41,7 @@ type (
 		State     ClaimState
 		// Next is the cursor of the next page, 0 after the last.
 		Next     uint64
-		Handover *syncer.Handover
+		Handover *syncer.Handoff
 	}
 
 	// OfferRequest says that a node has partitions that the one which is told owns. There is no

@@ -11,22 +11,23 @@ import (
 
 // Decider decides about partitions or does not. A syncer.Counter is one.
 type Decider interface {
-	// Own has it decide about a partition from now on.
-	Own(partition int)
-	// Disown ends that: operations on the partition are refused. What is pending is flushed as ever.
-	Disown(partition int)
+	// StartOwning has it decide about a partition from now on.
+	StartOwning(partition int)
+	// StopOwning ends that: operations on the partition are refused. What is pending is flushed as
+	// ever.
+	StopOwning(partition int)
 }
 
 // Counter is a Decider whose partitions can be handed over, see syncer.Counter.
 type Counter interface {
 	Decider
-	// Cede makes a partition ready to be handed over, Page returns a part of it, and Release forgets
-	// it when all has arrived.
-	Cede(ctx context.Context, partition int) error
-	Page(partition int, cursor uint64, budget int) (h *syncer.Handover, next uint64, err error)
-	Release(partition int) error
-	// Adopt takes over what another has handed over.
-	Adopt(h *syncer.Handover)
+	// BeginHandoff makes a partition ready to be handed off, HandoffPage returns a part of it, and
+	// FinishHandoff forgets it when all has arrived.
+	BeginHandoff(ctx context.Context, partition int) error
+	HandoffPage(partition int, cursor uint64, budget int) (h *syncer.Handoff, next uint64, err error)
+	FinishHandoff(partition int) error
+	// ImportHandoff takes over what another has handed off.
+	ImportHandoff(h *syncer.Handoff)
 }
 
 // Peers asks the other nodes.
@@ -153,14 +154,14 @@ func (o *Partitions) wakeLocked() {
 // letGoLocked gives up a partition that nobody has taken over in full: what is pending is flushed as
 // ever.
 func (o *Partitions) letGoLocked(p int) {
-	o.opt.Counter.Disown(p)
+	o.opt.Counter.StopOwning(p)
 	o.moves.LetGo++
 	o.enterLocked(p, foreign)
 }
 
 // takeBackLocked has this node decide again about a partition that it was handing over.
 func (o *Partitions) takeBackLocked(p int) {
-	o.opt.Counter.Own(p)
+	o.opt.Counter.StartOwning(p)
 	o.moves.TakenBack++
 	o.enterLocked(p, own)
 }

@@ -9,7 +9,7 @@ func (o *Partitions) Suspend() {
 	for p := range o.parts {
 		s := &o.parts[p]
 		s.kept = s.kept || s.phase == own || s.phase == losing || s.phase == moving
-		o.opt.Counter.Disown(p)
+		o.opt.Counter.StopOwning(p)
 		o.enterLocked(p, foreign)
 	}
 }
@@ -32,7 +32,7 @@ func (o *Partitions) Resume() {
 	for p := range o.parts {
 		if s := &o.parts[p]; s.kept {
 			s.kept = false
-			o.opt.Counter.Own(p)
+			o.opt.Counter.StartOwning(p)
 			o.enterLocked(p, own)
 		}
 	}

@@ -119,7 +119,7 @@ func (o *Partitions) beginFromStore(parts []int) {
 	for _, p := range parts {
 		o.claimed[p] = false
 		if o.parts[p].phase == gaining {
-			o.opt.Counter.Own(p)
+			o.opt.Counter.StartOwning(p)
 			o.moves.Begun++
 			o.enterLocked(p, own)
 		}

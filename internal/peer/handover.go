@@ -51,7 +51,7 @@ func readClaim(r *reader, a *ownership.ClaimResponse) {
 	}
 }
 
-func appendHandover(b []byte, h *syncer.Handover) []byte {
+func appendHandover(b []byte, h *syncer.Handoff) []byte {
 	b = append(b, boolByte(h.EpochKnown)*metBit|boolByte(h.MaybeSent)*doubtBit)
 	b = binary.AppendUvarint(binary.AppendUvarint(binary.AppendUvarint(b, h.Epoch), h.Version), h.Quieted)
 	b = binary.AppendUvarint(b, uint64(h.Unflushed.Milliseconds()))
@@ -67,9 +67,9 @@ func appendHandover(b []byte, h *syncer.Handover) []byte {
 	return b
 }
 
-func readHandover(r *reader) *syncer.Handover {
+func readHandover(r *reader) *syncer.Handoff {
 	bits := r.byte()
-	h := &syncer.Handover{EpochKnown: bits&metBit != 0, MaybeSent: bits&doubtBit != 0, Epoch: r.uint(), Version: r.uint(), Quieted: r.uint()}
+	h := &syncer.Handoff{EpochKnown: bits&metBit != 0, MaybeSent: bits&doubtBit != 0, Epoch: r.uint(), Version: r.uint(), Quieted: r.uint()}
 	unflushed := min(r.uint(), uint64(longestUnflushed.Milliseconds()))
 	h.Unflushed = time.Duration(unflushed) * time.Millisecond
 	for range r.count() {

@@ -379,7 +379,7 @@ func TestErrorsKeepTheirKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, simnet.Weather{}, "", "")
 		for _, want := range []error{
-			syncer.ErrOverload, syncer.ErrFull, syncer.ErrUnavailable, syncer.ErrUnknownOutcome, syncer.ErrElsewhere,
+			syncer.ErrOverload, syncer.ErrFull, syncer.ErrUnavailable, syncer.ErrUnknownOutcome, syncer.ErrNotOwner,
 		} {
 			p.fake.err = fmt.Errorf("said: %w", want)
 			if err := p.add("a", time.Second); !errors.Is(err, want) || !strings.Contains(err.Error(), "said") {

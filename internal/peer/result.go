@@ -135,7 +135,7 @@ func appendError(b []byte, err error) []byte {
 // codeOf is the kind of an error that is told as its text.
 func codeOf(err error) byte {
 	switch {
-	case errors.Is(err, node.ErrElsewhere):
+	case errors.Is(err, node.ErrNotOwner):
 		return resultElsewhere
 	case errors.Is(err, rpc.ErrLate):
 		return resultLate
@@ -157,7 +157,7 @@ func codeOf(err error) byte {
 func kindOf(code byte) error {
 	switch code {
 	case resultElsewhere:
-		return node.ErrElsewhere
+		return node.ErrNotOwner
 	case resultFull:
 		return node.ErrFull
 	case resultOverload:

@@ -14,7 +14,7 @@ var (
 	// left several messages unanswered. That is the only reason to count in its place.
 	ErrUnreachable = errors.New("the node can't be reached")
 	// ErrRefused says that the node answered, but does not take the task: it is closing, or does not
-	// know this node. It is a syncer.ErrElsewhere: another node may decide.
+	// know this node. It is a syncer.ErrNotOwner: another node may decide.
 	ErrRefused error = refusal{}
 	// ErrLate says that the time for the task was up before it was sent, or when it arrived. The
 	// node itself may be well.
@@ -27,8 +27,8 @@ type refusal struct{}
 
 func (refusal) Error() string { return "the node does not take it" }
 
-// Is makes a refusal an ErrElsewhere.
-func (refusal) Is(target error) bool { return target == syncer.ErrElsewhere }
+// Is makes a refusal an ErrNotOwner.
+func (refusal) Is(target error) bool { return target == syncer.ErrNotOwner }
 
 // MovedError says that the node that was asked has done nothing, as another one decides about the key.
 type MovedError struct{ To ring.Member }
@@ -36,5 +36,5 @@ type MovedError struct{ To ring.Member }
 // Error names the node that decides.
 func (e *MovedError) Error() string { return fmt.Sprintf("node %s decides about this key", e.To.ID) }
 
-// Is makes a MovedError a syncer.ErrElsewhere.
-func (e *MovedError) Is(target error) bool { return target == syncer.ErrElsewhere }
+// Is makes a MovedError a syncer.ErrNotOwner.
+func (e *MovedError) Is(target error) bool { return target == syncer.ErrNotOwner }

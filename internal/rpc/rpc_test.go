@@ -30,7 +30,7 @@ func TestErrorsSayWhatToDoNext(t *testing.T) {
 		{syncer.ErrUnknownOutcome, false, false, true},
 	} {
 		got := []bool{
-			errors.Is(test.err, syncer.ErrElsewhere), errors.Is(test.err, rpc.ErrUnreachable),
+			errors.Is(test.err, syncer.ErrNotOwner), errors.Is(test.err, rpc.ErrUnreachable),
 			errors.Is(test.err, syncer.ErrUnknownOutcome),
 		}
 		if want := []bool{test.elsewhere, test.unreachable, test.unknown}; !slices.Equal(got, want) {

@@ -92,7 +92,7 @@ func (w *world) startAs(i int, id string) (*proc, error) {
 		return nil, err
 	}
 	p.counter, err = syncer.New(syncer.Options{
-		Store: p.store, Now: clock.Now, Placement: place, Writer: name, Foreign: true, Lanes: w.plan.lanes,
+		Store: p.store, Now: clock.Now, Placement: place, Writer: name, NotOwner: true, Exchanges: w.plan.lanes,
 		FlushInterval: w.plan.interval, VerifyInterval: time.Second, MaxLag: w.plan.lag,
 		Namespaces: map[string]syncer.Namespace{syncer.DefaultNamespace: {Ladder: ladder, OnCold: syncer.OnColdDeny}},
 	})

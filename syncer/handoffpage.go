@@ -13,35 +13,36 @@ const (
 	hotIdle = 60
 	// coldBytes is the size of a partition from which on only hot keys are told about.
 	coldBytes = 1 << 20
-	// stampShift is where a cursor says which cession it belongs to.
+	// stampShift is where a cursor says which handoff it belongs to.
 	stampShift = 40
 )
 
-// Page returns a part of what is to be handed over of a partition that was ceded: as much as fits into about so many bytes, from
-// a cursor on, 0 for the beginning. next is the cursor of the next page, 0 after the last. The same cursor brings the same page
-// for as long as the partition is neither released nor taken back; after that it is an error.
-func (c *Counter) Page(partition int, cursor uint64, budget int) (h *Handover, next uint64, err error) {
+// HandoffPage returns a part of what is to be handed off of a partition after BeginHandoff: as much
+// as fits into about so many bytes, from a cursor on, 0 for the beginning. next is the cursor of
+// the next page, 0 after the last. The same cursor brings the same page for as long as the handoff
+// is neither finished nor canceled; after that it is an error.
+func (c *Counter) HandoffPage(partition int, cursor uint64, budget int) (h *Handoff, next uint64, err error) {
 	p := &c.parts[partition]
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.sealed == nil {
-		return nil, 0, fmt.Errorf("partition %d: it was not ceded", partition)
+	if p.handoff == nil {
+		return nil, 0, fmt.Errorf("partition %d: its handoff has not begun", partition)
 	}
-	stamp := p.seals << stampShift
+	stamp := p.handoffs << stampShift
 	if cursor != 0 && cursor>>stampShift<<stampShift != stamp {
-		return nil, 0, fmt.Errorf("partition %d: it was ceded once more", partition)
+		return nil, 0, fmt.Errorf("partition %d: its handoff has begun once more", partition)
 	}
 	cursor &^= stamp
-	h = &Handover{Partition: partition, EpochKnown: p.store.known, MaybeSent: p.outbox.maybeSent || p.sealed.told && cursor == 0}
+	h = &Handoff{Partition: partition, EpochKnown: p.store.known, MaybeSent: p.outbox.maybeSent || p.handoff.told && cursor == 0}
 	if since := p.unflushedSince(); !since.IsZero() {
 		h.Unflushed = time.Since(since)
 	}
 	last := p.store.latest()
 	h.Epoch, h.Version, h.Quieted = last.epoch, last.version, last.quieted
-	p.sealed.told = true
-	rounds := uint64(len(p.sealed.rounds))
+	p.handoff.told = true
+	rounds := uint64(len(p.handoff.rounds))
 	for ; cursor < rounds && budget > 0; cursor++ {
-		r := p.sealed.rounds[cursor].copy()
+		r := p.handoff.rounds[cursor].copy()
 		h.Rounds = append(h.Rounds, r)
 		budget -= r.size()
 	}

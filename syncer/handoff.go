@@ -9,27 +9,30 @@ import (
 	"twotier/leaparray"
 )
 
-// mode says who decides about the keys of a partition.
-type mode uint8
+// ownership says whether this counter decides about the keys of a partition.
+type ownership uint8
 
 const (
-	// modeOwn: this counter does.
-	modeOwn mode = iota
-	// modeMoving: nobody does for a moment: this counter did, and is about to hand over what it knows.
-	modeMoving
-	// modeForeign: another counter does. This one may still count in its place (Op.Foreign), and meets it in the store.
-	modeForeign
+	// owned: this counter does.
+	owned ownership = iota
+	// handingOff: nobody does for a moment: this counter did, and is about to hand over what it knows.
+	handingOff
+	// notOwned: another counter does. This one may still count in its place (Op.AllowNonOwner), and
+	// meets it in the store.
+	notOwned
 )
 
-// Handover is what one counter tells another that takes over a partition, or a part of it. What is in Rounds is counted exactly
-// once whoever sends it to the store: it goes under the name and number that it was given by the counter that cut it.
-type Handover struct {
+// Handoff is what one counter tells another that takes over a partition, or a part of it. What is
+// in Rounds is counted exactly once, whoever sends it to the store: it goes under the name and
+// number that it was given by the counter that cut it.
+type Handoff struct {
 	Partition int
-	// Epoch, Version and Quieted are what the store said last; Met is false if it has not been asked.
+	// Epoch, Version and Quieted are what the store said last; EpochKnown is false if it has not been
+	// asked.
 	Epoch, Version, Quieted uint64
 	EpochKnown              bool
-	// Doubt says that a third counter may have sent the rounds to the store, or still do: what the store says of a key is not
-	// to be relied on before the last of them is acknowledged.
+	// MaybeSent says that a third counter may have sent the rounds to the store, or still do: what the
+	// store says of a key is not to be relied on before the last of them is acknowledged.
 	MaybeSent bool
 	// Unflushed is how long the oldest of what the store has not acknowledged had waited for that,
 	// give or take a millisecond; 0 if it has all.
@@ -48,65 +51,69 @@ type KeyState struct {
 	Cold bool
 }
 
-// sealed is a partition that is ready to be handed over: nothing in it changes until it is released or resumed.
-type sealed struct {
+// handoff is a partition that is ready to be handed off: nothing in it changes until the handoff is
+// finished or canceled.
+type handoff struct {
 	rounds []*Round
 	told   bool // somebody may send the rounds
 }
 
-// flushGrace is how long a partition that is about to be handed over may take to flush what is pending: in a healthy system
-// then nothing is left that has to be handed over but what is known.
+// flushGrace is how long a partition that is about to be handed off may take to flush what is
+// pending: in a healthy system then nothing is left to be handed off but what is known.
 const flushGrace = 250 * time.Millisecond
 
 // refuses reports whether the partition takes no operation, of the owner's or one in its place.
 func (p *partition) refuses(foreign bool) bool {
-	return p.mode != modeOwn && (p.mode == modeMoving || !foreign)
+	return p.ownership != owned && (p.ownership == handingOff || !foreign)
 }
 
-// Own makes this counter the one that decides about a partition, without anything being handed over: what it does not
-// know it reads from the store. What it was about to hand over it keeps.
-func (c *Counter) Own(partition int) {
+// StartOwning makes this counter decide about a partition, without anything being handed off: what
+// it does not know it reads from the store. A handoff that it had begun is canceled: it keeps what
+// it was about to hand off.
+func (c *Counter) StartOwning(partition int) {
 	p := &c.parts[partition]
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.unseal()
-	if p.mode != modeOwn {
-		p.mode = modeOwn
+	p.cancelHandoff()
+	if p.ownership != owned {
+		p.ownership = owned
 		p.store.outdate()
 	}
 	p.wake()
 }
 
-// Disown ends this counter's decisions about a partition without handing anything over. What is pending is flushed as ever.
-func (c *Counter) Disown(partition int) {
+// StopOwning ends this counter's decisions about a partition without a handoff. What is pending is
+// flushed as ever.
+func (c *Counter) StopOwning(partition int) {
 	p := &c.parts[partition]
 	p.mu.Lock()
-	p.unseal()
-	p.mode = modeForeign
+	p.cancelHandoff()
+	p.ownership = notOwned
 	p.wake()
 	p.mu.Unlock()
-	p.lane.room.shake() // those who wait for room find another partition
+	p.flusher.room.shake() // those who wait for room find another partition
 }
 
-// unseal goes back to flushing what was to be handed over.
-func (p *partition) unseal() {
-	if p.sealed == nil {
+// cancelHandoff goes back to flushing what was to be handed off.
+func (p *partition) cancelHandoff() {
+	if p.handoff == nil {
 		return
 	}
-	p.outbox.maybeSent = (p.outbox.maybeSent || p.sealed.told) && len(p.sealed.rounds) > 0
-	p.outbox.queue, p.sealed = p.sealed.rounds, nil
+	p.outbox.maybeSent = (p.outbox.maybeSent || p.handoff.told) && len(p.handoff.rounds) > 0
+	p.outbox.queue, p.handoff = p.handoff.rounds, nil
 	p.dirty.takeBack()
 	p.store.outdate() // another may have begun to decide
 	p.dirty.due = true
 	p.account()
-	p.lane.kick(p)
+	p.flusher.schedule(p)
 }
 
-// Cede stops deciding about a partition and makes it ready to be handed over: from when it begins, operations are refused
-// with [ErrElsewhere]; when it returns, [Counter.Page] tells all. What can be flushed in a moment is flushed first. If it
-// can't be made ready before ctx is done (a restoration is under way, an exchange hangs) an error wrapping
-// [ErrUnavailable] is returned, and Own or Disown has to say how it goes on. It may be called again.
-func (c *Counter) Cede(ctx context.Context, partition int) error {
+// BeginHandoff stops deciding about a partition and makes it ready to be handed off: from when it
+// begins, operations are refused with [ErrNotOwner]; when it returns, [Counter.HandoffPage] tells
+// all. What can be flushed in a moment is flushed first. If it can't be made ready before ctx is
+// done (a restoration is under way, an exchange hangs) an error wrapping [ErrUnavailable] is
+// returned, and StartOwning or StopOwning has to say how it goes on. It may be called again.
+func (c *Counter) BeginHandoff(ctx context.Context, partition int) error {
 	p := &c.parts[partition]
 	grace := time.NewTimer(flushGrace)
 	defer grace.Stop()
@@ -114,13 +121,13 @@ func (c *Counter) Cede(ctx context.Context, partition int) error {
 	p.refuse()
 	for {
 		p.mu.Lock()
-		if p.mode != modeMoving {
+		if p.ownership != handingOff {
 			p.mu.Unlock()
-			return fmt.Errorf("partition %d: %w", partition, ErrElsewhere)
+			return fmt.Errorf("partition %d: %w", partition, ErrNotOwner)
 		}
-		if p.sealed != nil || p.sealable(patient) && c.seal(p) {
+		if p.handoff != nil || p.readyToHandOff(patient) && c.prepareHandoff(p) {
 			p.mu.Unlock()
-			p.lane.room.note(0, 0) // what it took of that is there for others
+			p.flusher.room.note(0, 0) // what it took of that is there for others
 			return nil
 		}
 		if c.stopped.Load() {
@@ -130,7 +137,7 @@ func (c *Counter) Cede(ctx context.Context, partition int) error {
 		p.dirty.due = true
 		settled := p.wait()
 		p.mu.Unlock()
-		p.lane.kick(p)
+		p.flusher.schedule(p)
 		select {
 		case <-settled:
 		case <-grace.C:
@@ -145,47 +152,47 @@ func (c *Counter) Cede(ctx context.Context, partition int) error {
 // a load or for room, find another.
 func (p *partition) refuse() {
 	p.mu.Lock()
-	if p.mode == modeOwn {
-		p.mode = modeMoving
+	if p.ownership == owned {
+		p.ownership = handingOff
 		// What it has lost must be restored by who knows it.
 		p.store.mustVerify = p.store.known && p.keys.table.Len() > 0
 		p.wake()
 	}
 	p.mu.Unlock()
-	p.lane.room.shake()
+	p.flusher.room.shake()
 }
 
-// sealable reports whether everything is at rest: no exchange, no reservation, no restoration under way, and nothing
+// readyToHandOff reports whether everything is at rest: no exchange, no reservation, no restoration under way, and nothing
 // pending, unless there is no more time for that.
-func (p *partition) sealable(patient bool) bool {
-	if p.outbox.sent || p.republish != nil || len(p.held) > 0 {
+func (p *partition) readyToHandOff(patient bool) bool {
+	if p.outbox.sent || p.republish != nil || len(p.reservations) > 0 {
 		return false
 	}
 	return !patient || p.degraded() || !p.store.mustVerify && p.keys.pendingBuckets == 0 && p.outbox.isEmpty() && p.dirty.isEmpty()
 }
 
-// seal cuts all that is pending into rounds. It reports true.
-func (c *Counter) seal(p *partition) bool {
+// prepareHandoff cuts all that is pending into rounds. It reports true.
+func (c *Counter) prepareHandoff(p *partition) bool {
 	p.unpark()
 	// Loads must not bring what is pending in a round that the store may have carried out.
 	old := p.outbox.takeAll()
 	// What is in those rounds is part of what is pending: it must not be cut into others.
 	for _, r := range old {
 		c.detach(p, r)
-		c.without(p, r)
+		c.excludePending(p, r)
 	}
 	rounds := append(old, c.cutAll(p)...)
 	for _, r := range old {
-		c.with(p, r)
+		c.includePending(p, r)
 	}
 	for _, r := range rounds {
 		c.detach(p, r)
 	}
-	p.sealed = &sealed{rounds: rounds}
+	p.handoff = &handoff{rounds: rounds}
 	p.account()
-	p.seals++
+	p.handoffs++
 	p.dirty.handOff()
-	p.loads.refuseAll(ErrElsewhere)
+	p.loads.refuseAll(ErrNotOwner)
 	p.wake()
 	return true
 }
@@ -207,15 +214,15 @@ func (c *Counter) cutAll(p *partition) (rounds []*Round) {
 	return rounds
 }
 
-// without takes what a round adds out of what is pending, for a moment.
-func (c *Counter) without(p *partition, r *Round) {
+// excludePending takes what a round adds out of what is pending, for a moment.
+func (c *Counter) excludePending(p *partition, r *Round) {
 	c.eachPending(p, r, func(e entry, l *leaparray.Ladder, b *Bucket) {
 		p.keys.subtractPending(e, l, b)
 	})
 }
 
-// with counts what a round adds as pending.
-func (c *Counter) with(p *partition, r *Round) {
+// includePending counts what a round adds as pending.
+func (c *Counter) includePending(p *partition, r *Round) {
 	c.eachPending(p, r, func(e entry, l *leaparray.Ladder, b *Bucket) {
 		p.keys.addPending(e, l, int(b.Level), b.Index, b.N)
 	})
@@ -283,14 +290,14 @@ func (c *Counter) makeEntry(p *partition, hash uint32, ns, key []byte) arena.Ref
 	return at
 }
 
-// Release forgets a partition that was ceded, after another counter has taken it over: that one now answers for what was
-// pending. From then on this counter numbers its own rounds under another name.
-func (c *Counter) Release(partition int) error {
+// FinishHandoff forgets a partition after another counter has taken it over: that one now answers
+// for what was pending. From then on this counter numbers its own rounds under another name.
+func (c *Counter) FinishHandoff(partition int) error {
 	p := &c.parts[partition]
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.sealed == nil {
-		return fmt.Errorf("partition %d: it was not ceded", partition)
+	if p.handoff == nil {
+		return fmt.Errorf("partition %d: its handoff has not begun", partition)
 	}
 	p.keys.uncount()
 	p.keys.table.Drop()
@@ -302,7 +309,7 @@ func (c *Counter) Release(partition int) error {
 	p.account()
 	p.store.forget()
 	p.loads.void()
-	p.sealed, p.mode = nil, modeForeign
+	p.handoff, p.ownership = nil, notOwned
 	p.wake()
 	return nil
 }

@@ -16,21 +16,21 @@ import (
 // hand hands a partition from one counter to another, in pages of so many bytes.
 func hand(t testing.TB, from, to *syncer.Counter, partition, budget int) {
 	t.Helper()
-	if err := from.Cede(context.Background(), partition); err != nil {
+	if err := from.BeginHandoff(context.Background(), partition); err != nil {
 		t.Fatal(err)
 	}
-	to.Adopt(pages(t, from, partition, budget))
-	if err := from.Release(partition); err != nil {
+	to.ImportHandoff(pages(t, from, partition, budget))
+	if err := from.FinishHandoff(partition); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // pages puts together what is told of a partition.
-func pages(t testing.TB, from *syncer.Counter, partition, budget int) *syncer.Handover {
+func pages(t testing.TB, from *syncer.Counter, partition, budget int) *syncer.Handoff {
 	t.Helper()
-	var all *syncer.Handover
+	var all *syncer.Handoff
 	for cursor := uint64(0); ; {
-		h, next, err := from.Page(partition, cursor, budget)
+		h, next, err := from.HandoffPage(partition, cursor, budget)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +53,7 @@ func TestHandoverIsExactFromTheFirstRequest(t *testing.T) {
 	store, clk := embedded.New(embedded.Options{}), &clock{now: t0}
 	one := syncer.Placement{Partitions: 1}
 	a := open(t, syncer.Options{Store: store, Now: clk.Now, Placement: one, FlushInterval: time.Hour})
-	b := open(t, syncer.Options{Store: store, Now: clk.Now, Placement: one, FlushInterval: time.Hour, Foreign: true})
+	b := open(t, syncer.Options{Store: store, Now: clk.Now, Placement: one, FlushInterval: time.Hour, NotOwner: true})
 	for i := range 300 {
 		add(t, a, fmt.Sprint("k", i), int64(i+1), 0)
 	}
@@ -80,10 +80,10 @@ func TestHandoverIsExactFromTheFirstRequest(t *testing.T) {
 	}
 	var res syncer.Result
 	op := syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{{Key: []byte("k1"), N: 1}}}
-	if err := a.Do(context.Background(), &op, &res); !errors.Is(err, syncer.ErrElsewhere) {
+	if err := a.Do(context.Background(), &op, &res); !errors.Is(err, syncer.ErrNotOwner) {
 		t.Errorf("the old owner still counts: %v", err)
 	}
-	if err := a.Forget(context.Background(), nil, []byte("k1")); !errors.Is(err, syncer.ErrElsewhere) {
+	if err := a.Forget(context.Background(), nil, []byte("k1")); !errors.Is(err, syncer.ErrNotOwner) {
 		t.Errorf("the old owner still resets: %v", err)
 	}
 }
@@ -98,7 +98,7 @@ func TestHandoverWithTheStoreDown(t *testing.T) {
 		for i := range 4 {
 			s := faultstore.New(faultstore.Options{Store: inner, Report: t.Errorf, Adopts: true})
 			stores = append(stores, s)
-			list = append(list, open(t, syncer.Options{Store: s, Now: clk.Now, Placement: one, Foreign: i > 0, FlushInterval: 50 * time.Millisecond}))
+			list = append(list, open(t, syncer.Options{Store: s, Now: clk.Now, Placement: one, NotOwner: i > 0, FlushInterval: 50 * time.Millisecond}))
 		}
 		add(t, list[0], "k", 1, 0)
 		flush(t, list[0])
@@ -142,7 +142,7 @@ func TestHandoverTakenBack(t *testing.T) {
 		store := faultstore.New(faultstore.Options{Store: inner, Report: t.Errorf, Adopts: true})
 		opt := syncer.Options{Store: store, Now: clk.Now, Placement: one, FlushInterval: 50 * time.Millisecond}
 		a := open(t, opt)
-		opt.Foreign, opt.Store = true, inner
+		opt.NotOwner, opt.Store = true, inner
 		b := open(t, opt)
 		add(t, a, "k", 1, 0)
 		flush(t, a)
@@ -150,17 +150,17 @@ func TestHandoverTakenBack(t *testing.T) {
 		add(t, a, "k", 10, 0)
 		time.Sleep(time.Second)
 		add(t, a, "k", 100, 0)
-		if err := a.Cede(context.Background(), 0); err != nil {
+		if err := a.BeginHandoff(context.Background(), 0); err != nil {
 			t.Fatal(err)
 		}
 		first, again := pages(t, a, 0, 1<<20), pages(t, a, 0, 1<<20)
-		b.Adopt(first)
-		b.Adopt(again)
+		b.ImportHandoff(first)
+		b.ImportHandoff(again)
 		if got := count(t, b, "k", 60_000); got != 111 {
 			t.Fatalf("the new owner says %d, want 111", got)
 		}
 		flush(t, b) // and now its confirmation is lost, and it with it
-		a.Own(0)
+		a.StartOwning(0)
 		store.SetDown(false)
 		add(t, a, "k", 1000, 0)
 		if got := count(t, a, "k", 60_000); got != 1111 {
@@ -182,13 +182,13 @@ func TestForeignCountsMeetInTheStore(t *testing.T) {
 		one := syncer.Placement{Partitions: 1}
 		opt := syncer.Options{Store: store, Now: clk.Now, Placement: one, FlushInterval: 100 * time.Millisecond, VerifyInterval: 200 * time.Millisecond}
 		owner := open(t, opt)
-		opt.Foreign = true
+		opt.NotOwner = true
 		b, c := open(t, opt), open(t, opt)
 		add(t, owner, "k", 1, 0)
 		time.Sleep(time.Second)
 		for round := range int64(5) {
 			for _, other := range []*syncer.Counter{b, c} {
-				op := syncer.Op{Kind: syncer.Acquire, Foreign: true, Checks: []syncer.Check{{Key: []byte("k"), N: 1, Limits: limits(60_000, 8)}}}
+				op := syncer.Op{Kind: syncer.Acquire, AllowNonOwner: true, Checks: []syncer.Check{{Key: []byte("k"), N: 1, Limits: limits(60_000, 8)}}}
 				res := do(t, other, op)
 				if want := 2*round + 1; res.Allowed != (want < 8) && round != 3 || res.Source != syncer.SourceFallback {
 					t.Errorf("round %d: allowed %v (%s) on %+v", round, res.Allowed, res.Source, res.Checks)

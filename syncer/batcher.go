@@ -19,19 +19,21 @@ const (
 	parkedPause      = 5 * time.Second
 )
 
-// lane exchanges rounds with the store for its partitions, one exchange at a time. Those that are due wait in line, each once and
-// in the order in which they came to be due, be it by the clock or because somebody waits: nobody is served twice before
-// another is served once. There are lanes that flush and lanes that load, so that neither waits for the other.
-type lane struct {
+// batcher exchanges rounds with the store for its partitions, many at a time, one exchange after
+// the other. Partitions that are due wait in a queue, each once and in the order in which they came
+// to be due, be it by the clock or because somebody waits: nobody is served twice before another is
+// served once. There are batchers that flush and others that load, so that neither waits for the
+// other.
+type batcher struct {
 	c     *Counter
 	parts []*partition
-	line  int // which of a partition's places in line is that of this lane
+	queue int // which of the two it is
 	// cut returns what a partition has to exchange now, nil if nothing; later says that it will have soon. settle takes the outcome,
 	// and reports whether there is more at once.
 	cut    func(p *partition) (r *Round, later bool)
 	settle func(p *partition, r *Round) (more bool)
 	signal chan struct{}
-	room   room // of a lane that flushes
+	room   room // of one that flushes
 	// down is set while nothing gets through. A single partition is tried at a time then.
 	down  bool
 	free  []*Round
@@ -39,84 +41,86 @@ type lane struct {
 
 	weighed []weighed // scratch memory
 
-	mu      sync.Mutex
-	due     []turnOf
-	hurried bool // it is to flush once more when nobody is in line
+	mu         sync.Mutex
+	due        []scheduled
+	flushAgain bool // it is to flush once more when nobody is in line
 }
 
-// turnOf is a partition in line, and the time by which it got there.
-type turnOf struct {
+// scheduled is a partition in the queue, and the time by which it got there.
+type scheduled struct {
 	p     *partition
 	since time.Time
 }
 
-// The places in line that a partition has.
+// The queues that a partition can be in.
 const (
-	lineFlush = iota
-	lineLoad
-	lines
+	queueFlush = iota
+	queueLoad
+	queues
 )
 
-func (c *Counter) newLane(line int, lag time.Duration) *lane {
-	l := &lane{c: c, line: line, cut: c.cutRound, settle: c.settle, signal: make(chan struct{}, 1)}
+func (c *Counter) newBatcher(line int, lag time.Duration) *batcher {
+	l := &batcher{c: c, queue: line, cut: c.cutRound, settle: c.settle, signal: make(chan struct{}, 1)}
 	l.room.init(lag, c.opt.RoundTimeout)
-	if line == lineLoad {
+	if line == queueLoad {
 		l.cut, l.settle = c.cutLoad, c.settleLoad
 		l.room.atOnce = maxKeysAtOnce // what is loaded is not measured
 	}
 	return l
 }
 
-// kick puts a partition in line, unless it is.
-func (l *lane) kick(p *partition) { l.kickAs(p, time.Now()) }
+// schedule puts a partition into the queue, unless it is there.
+func (l *batcher) schedule(p *partition) { l.scheduleAs(p, time.Now()) }
 
-// kickAs puts a partition in line, or moves it up, as if it had come to be due at some time.
-func (l *lane) kickAs(p *partition, since time.Time) {
-	l.putInLine(p, since)
+// scheduleAs puts a partition into the queue, or moves it up, as if it had come to be due at some
+// time.
+func (l *batcher) scheduleAs(p *partition, since time.Time) {
+	l.enqueue(p, since)
 	l.wake()
 }
 
-func (l *lane) putInLine(p *partition, since time.Time) {
+func (l *batcher) enqueue(p *partition, since time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at := len(l.due)
 	for at > 0 && since.Before(l.due[at-1].since) {
 		at--
 	}
-	if p.inLine[l.line] {
-		i := slices.IndexFunc(l.due[at:], func(o turnOf) bool { return o.p == p })
+	if p.inQueue[l.queue] {
+		i := slices.IndexFunc(l.due[at:], func(o scheduled) bool { return o.p == p })
 		if i < 0 {
 			return // it is before that
 		}
 		l.due = slices.Delete(l.due, at+i, at+i+1)
 	}
-	p.inLine[l.line] = true
-	l.due = slices.Insert(l.due, at, turnOf{p, since})
+	p.inQueue[l.queue] = true
+	l.due = slices.Insert(l.due, at, scheduled{p, since})
 }
 
-// wake has the lane look at who is in line.
-func (l *lane) wake() {
+// wake has the batcher look at who is in the queue.
+func (l *batcher) wake() {
 	select {
 	case l.signal <- struct{}{}:
 	default:
 	}
 }
 
-// next returns the partition that is first in line, nil if none is, or none that has been due for longer than this.
-func (l *lane) next(longer time.Duration) *partition {
+// next returns the partition that is first in the queue, nil if none is, or none that has been due
+// for longer than this.
+func (l *batcher) next(longer time.Duration) *partition {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.due) == 0 || time.Since(l.due[0].since) < longer {
 		return nil
 	}
 	p := l.due[0].p
-	p.inLine[l.line] = false
+	p.inQueue[l.queue] = false
 	l.due = slices.Delete(l.due, 0, 1)
 	return p
 }
 
 // runFlush exchanges rounds. With each tick of the clock some of the partitions come to be due.
-func (l *lane) runFlush(ctx context.Context) {
+func (l *batcher) runFlush(ctx context.Context) {
 	shifts := l.shifts()
 	timer := time.NewTimer(l.jitter() / time.Duration(shifts))
 	defer timer.Stop()
@@ -136,7 +140,7 @@ func (l *lane) runFlush(ctx context.Context) {
 }
 
 // runLoad exchanges rounds that load keys, when somebody waits for one. What failed is tried again after a while.
-func (l *lane) runLoad(ctx context.Context) {
+func (l *batcher) runLoad(ctx context.Context) {
 	timer := time.NewTimer(firstBackoff)
 	defer timer.Stop()
 	for {
@@ -147,7 +151,7 @@ func (l *lane) runLoad(ctx context.Context) {
 			again := l.later
 			l.later = nil
 			for _, p := range again {
-				l.kick(p)
+				l.schedule(p)
 			}
 		case <-l.signal:
 			l.work(ctx)
@@ -164,30 +168,30 @@ const (
 	shortestShift = 5 * time.Millisecond
 )
 
-// shifts is in how many parts the lane's partitions are flushed.
-func (l *lane) shifts() int {
+// shifts is in how many parts the partitions are flushed.
+func (l *batcher) shifts() int {
 	return max(1, min(mostShifts, len(l.parts), int(l.c.opt.FlushInterval/shortestShift)))
 }
 
 // flushAll puts partitions in line that flush what is dirty.
-func (l *lane) flushAll(parts []*partition) {
+func (l *batcher) flushAll(parts []*partition) {
 	for _, p := range parts {
 		p.mu.Lock()
 		p.dirty.due = true
 		l.c.takeShared(p)
 		p.mu.Unlock()
-		l.putInLine(p, time.Now())
+		l.enqueue(p, time.Now())
 	}
 }
 
 // jitter is the flush interval, give or take a tenth, so that nodes don't flush in step.
-func (l *lane) jitter() time.Duration {
+func (l *batcher) jitter() time.Duration {
 	i := l.c.opt.FlushInterval
 	return i - i/10 + rand.N(i/5+1)
 }
 
 // work makes one exchange with the first in line.
-func (l *lane) work(ctx context.Context) {
+func (l *batcher) work(ctx context.Context) {
 	begun, longer := time.Now(), l.overdue()
 	var rounds []*Round
 	keys, buckets := 0, 0
@@ -198,7 +202,7 @@ func (l *lane) work(ctx context.Context) {
 		}
 		r, later := l.cut(p)
 		if later {
-			l.putOff(p)
+			l.postpone(p)
 		}
 		if r != nil {
 			rounds = append(rounds, r)
@@ -211,26 +215,26 @@ func (l *lane) work(ctx context.Context) {
 		taken = l.exchange(ctx, rounds)
 	}
 	l.room.note(taken, time.Since(begun)) // be it for who came in line after the last exchange, or room that was not used
-	l.hurryOn()
+	l.flushOnceIdle()
 }
 
 // most is how many rounds an exchange may have.
-func (l *lane) most() int {
-	if l.down && (l.line == lineFlush || l.c.health.down.Load()) {
+func (l *batcher) most() int {
+	if l.down && (l.queue == queueFlush || l.c.health.down.Load()) {
 		return 1
 	}
 	return maxRounds
 }
 
-// putOff has a partition be in line again after a while.
-func (l *lane) putOff(p *partition) {
+// postpone has a partition be in the queue again after a while.
+func (l *batcher) postpone(p *partition) {
 	if !slices.Contains(l.later, p) {
 		l.later = append(l.later, p)
 	}
 }
 
 // exchange sends rounds and settles them. It returns how many keys the store has taken.
-func (l *lane) exchange(ctx context.Context, rounds []*Round) (taken int) {
+func (l *batcher) exchange(ctx context.Context, rounds []*Round) (taken int) {
 	for _, r := range rounds {
 		r.Err = nil
 	}
@@ -242,23 +246,23 @@ func (l *lane) exchange(ctx context.Context, rounds []*Round) (taken int) {
 	failed := l.c.noteOutcomes(rounds)
 	for _, r := range rounds {
 		if p := &l.c.parts[r.Partition]; l.settle(p, r) {
-			l.kickAs(p, l.turnAgain(p))
+			l.scheduleAs(p, l.turnAgain(p))
 		}
 	}
 	if failed > 0 {
 		l.room.shake()
 	}
 	down := failed == len(rounds)
-	if l.down != down && l.line == lineFlush {
+	if l.down != down && l.queue == queueFlush {
 		l.c.logStore(down, err)
 	}
-	if l.down = down; !down || l.line == lineLoad {
+	if l.down = down; !down || l.queue == queueLoad {
 		l.wake()
 	}
 	return taken
 }
 
-func (l *lane) newRound(p *partition) *Round {
+func (l *batcher) newRound(p *partition) *Round {
 	if n := len(l.free); n > 0 {
 		r := l.free[n-1]
 		l.free = l.free[:n-1]
@@ -270,7 +274,7 @@ func (l *lane) newRound(p *partition) *Round {
 }
 
 // recycle keeps a round's memory for another, unless it is unusually large.
-func (l *lane) recycle(r *Round) {
+func (l *batcher) recycle(r *Round) {
 	if len(l.free) < maxRounds && cap(r.Keys) <= 4*l.c.opt.MaxRoundKeys {
 		l.free = append(l.free, r)
 	}

@@ -48,7 +48,7 @@ func runHandovers(t *testing.T, seed uint64) {
 		s := faultstore.New(faultstore.Options{Store: r.inner, Decide: faultstore.Random(seed+uint64(i), mix), Report: t.Errorf, Adopts: true})
 		r.stores = append(r.stores, s)
 		r.list = append(r.list, open(t, syncer.Options{
-			Store: s, Now: r.clk.Now, Placement: syncer.Placement{Partitions: 2}, Foreign: i > 0, Lanes: 1,
+			Store: s, Now: r.clk.Now, Placement: syncer.Placement{Partitions: 2}, NotOwner: i > 0, Exchanges: 1,
 			Writer: fmt.Sprint("w", i), FlushInterval: time.Duration(10+rnd.IntN(200)) * time.Millisecond, VerifyInterval: time.Second,
 			Namespaces: map[string]syncer.Namespace{syncer.DefaultNamespace: {OnCold: syncer.OnColdDeny}},
 			MaxLag:     shortLag(rnd),
@@ -120,7 +120,7 @@ func (r *relay) doAt(at int, key string, op syncer.Op, res *syncer.Result) bool 
 
 // standIn has any counter count a key, whoever owns it.
 func (r *relay) standIn(key string) {
-	op := syncer.Op{Kind: syncer.Add, Foreign: true, Checks: []syncer.Check{{Key: []byte(key), N: 1 + r.rnd.Int64N(4)}}}
+	op := syncer.Op{Kind: syncer.Add, AllowNonOwner: true, Checks: []syncer.Check{{Key: []byte(key), N: 1 + r.rnd.Int64N(4)}}}
 	if r.doAt(r.rnd.IntN(3), key, op, nil) {
 		r.away[key].n += op.Checks[0].N
 	}
@@ -151,38 +151,38 @@ func (r *relay) move(p, to int) {
 	a, b := r.list[from], r.list[to]
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
-	if err := a.Cede(ctx, p); err != nil {
-		a.Own(p)
+	if err := a.BeginHandoff(ctx, p); err != nil {
+		a.StartOwning(p)
 		return
 	}
 	h := pages(r.t, a, p, 1+r.rnd.IntN(2000))
 	switch r.rnd.IntN(5) {
 	case 0:
-		a.Own(p)
+		a.StartOwning(p)
 		return
 	case 1: // the new owner takes it, and is gone before it has done anything with it but flush
 		for key, k := range r.away {
 			k.gone = k.gone || len(b.Held(nil, []byte(key)).Pending) > 0
 		}
-		b.Adopt(h)
+		b.ImportHandoff(h)
 		time.Sleep(time.Duration(r.rnd.IntN(300)) * time.Millisecond)
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 		defer cancel()
-		if err := b.Cede(ctx, p); err == nil {
-			if err := b.Release(p); err != nil {
+		if err := b.BeginHandoff(ctx, p); err == nil {
+			if err := b.FinishHandoff(p); err != nil {
 				r.t.Error(err)
 			}
 		} else {
-			b.Disown(p)
+			b.StopOwning(p)
 		}
-		a.Own(p)
+		a.StartOwning(p)
 		return
 	}
-	b.Adopt(h)
+	b.ImportHandoff(h)
 	if r.rnd.IntN(3) == 0 {
-		b.Adopt(pages(r.t, a, p, 1<<20))
+		b.ImportHandoff(pages(r.t, a, p, 1<<20))
 	}
-	if err := a.Release(p); err != nil {
+	if err := a.FinishHandoff(p); err != nil {
 		r.t.Error(err)
 	}
 	r.owner[p] = to

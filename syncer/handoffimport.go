@@ -2,15 +2,16 @@ package syncer
 
 import "time"
 
-// Adopt takes a partition over from another counter. Counts that the store had not acknowledged are sent to it, under the name and
-// number that they have; until it has them, they are pending here. If this counter has already begun to decide about
-// the partition, or knows more recent news from the store, it reads again what it knows of the keys. If one of the two has
-// not noticed yet that the store has lost data, what that one knows is restored.
-func (c *Counter) Adopt(h *Handover) {
+// ImportHandoff takes a partition over from another counter. Counts that the store had not
+// acknowledged are sent to it, under the name and number that they have; until it has them, they
+// are pending here. If this counter has already begun to decide about the partition, or knows more
+// recent news from the store, it reads again what it knows of the keys. If one of the two has not
+// noticed yet that the store has lost data, what that one knows is restored.
+func (c *Counter) ImportHandoff(h *Handoff) {
 	p := &c.parts[h.Partition]
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.unseal()
+	p.cancelHandoff()
 	p.store.outdate()
 	// What is left here from an earlier turn may be part of what the other counter has read from the store.
 	p.outbox.maybeSent = p.outbox.maybeSent || h.MaybeSent && len(h.Rounds) > 0 || !p.outbox.isEmpty()
@@ -18,15 +19,15 @@ func (c *Counter) Adopt(h *Handover) {
 		c.reconcile(p, h)
 	}
 	for _, r := range h.Rounds {
-		c.enqueue(p, r, time.Now().Add(-h.Unflushed))
+		c.importRound(p, r, time.Now().Add(-h.Unflushed))
 	}
-	p.mode, p.dirty.due = modeOwn, true
+	p.ownership, p.dirty.due = owned, true
 	p.wake()
-	p.lane.kick(p)
+	p.flusher.schedule(p)
 }
 
 // reconcile takes over what another counter knows, in the light of what this one was told by the store.
-func (c *Counter) reconcile(p *partition, h *Handover) {
+func (c *Counter) reconcile(p *partition, h *Handoff) {
 	told := storeVersion{h.Epoch, h.Version, h.Quieted}
 	switch {
 	case p.republish != nil:
@@ -36,8 +37,8 @@ func (c *Counter) reconcile(p *partition, h *Handover) {
 		}
 	case !p.store.known || p.store.told.epoch == h.Epoch:
 		late := p.store.known && (p.store.told.version > h.Version || p.store.told.quieted > h.Quieted)
-		if late || p.mode == modeOwn { // what the other knows may be out of date
-			outdate(h.Keys)
+		if late || p.ownership == owned { // what the other knows may be out of date
+			markCold(h.Keys)
 		}
 		if !late {
 			p.store.setTold(told)
@@ -53,7 +54,7 @@ func (c *Counter) reconcile(p *partition, h *Handover) {
 
 // restoreOlder restores what another counter knows that has not noticed a loss. Most of it is not in memory here: for as long, it is
 // all that there is to decide by.
-func (c *Counter) restoreOlder(p *partition, h *Handover) {
+func (c *Counter) restoreOlder(p *partition, h *Handoff) {
 	rp := &republish{storeVersion: p.store.told, after: h.Epoch}
 	fresh := c.unknown(p, h.Keys, &rp.keys)
 	c.installAll(p, fresh)
@@ -85,8 +86,9 @@ func (c *Counter) unknown(p *partition, keys []KeyState, known *[]KeyState) (fre
 	return fresh
 }
 
-// outdate marks what is to be read again before it is relied on. A store that loses everything is told of it all the same.
-func outdate(keys []KeyState) {
+// markCold marks what is to be read again before it is relied on. A store that loses everything is
+// told of it all the same.
+func markCold(keys []KeyState) {
 	for i := range keys {
 		keys[i].Cold = true
 	}
@@ -121,9 +123,9 @@ func (c *Counter) install(p *partition, k *KeyState) {
 	}
 }
 
-// enqueue takes over a round of another counter, unless it has been taken over before. Nothing in
+// importRound takes over a round of another counter, unless it has been taken over before. Nothing in
 // it was counted before since.
-func (c *Counter) enqueue(p *partition, r *Round, since time.Time) {
+func (c *Counter) importRound(p *partition, r *Round, since time.Time) {
 	if !p.outbox.queueImport(r, since) {
 		return
 	}
@@ -132,6 +134,6 @@ func (c *Counter) enqueue(p *partition, r *Round, since time.Time) {
 		k := &r.Keys[i]
 		k.ref, k.hash, k.Ladder = 0, c.hash(k.NS, k.Key), c.spaces[c.space(k.NS)].ladder
 	}
-	c.with(p, r)
+	c.includePending(p, r)
 	p.account()
 }
