@@ -125,8 +125,8 @@ func paste(t *testing.T, lines []line) []outcome {
 	for _, l := range lines {
 		text := l.command
 		if server.MatchString(text) {
-			text += " >server.log 2>&1 & S=$!\n" +
-				"until grep -q http:// server.log; do kill -0 $S || break; sleep .1; done\n" +
+			text = "rm -f server.log; " + text + " >server.log 2>&1 & S=$!\n" +
+				"until grep -qs http:// server.log; do kill -0 $S || break; sleep .1; done\n" +
 				"kill $S; wait $S"
 		}
 		fmt.Fprintf(&script, "%s\nprintf '@@%%d@@\\n' $?\n", text)
