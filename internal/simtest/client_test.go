@@ -106,6 +106,7 @@ func (c *client) do(p *proc, ops ...node.Op) {
 	}
 	ctx, cancel := c.context()
 	defer cancel()
+	by, _ := ctx.Deadline()
 	asked, res := time.Now(), make([]node.Result, len(ops))
 	if c.outside != nil {
 		p = c.outside.proc
@@ -120,12 +121,12 @@ func (c *client) do(p *proc, ops ...node.Op) {
 		res[0].Err = p.node.Do(ctx, &ops[0], &res[0])
 	}
 	for i := range ops {
-		c.told(p, &ops[i], &res[i], asked)
+		c.told(p, &ops[i], &res[i], asked, by)
 	}
 }
 
-// told notes how an operation ended.
-func (c *client) told(p *proc, op *node.Op, res *node.Result, asked time.Time) {
+// told notes how an operation ended whose time was up at by, or would have been.
+func (c *client) told(p *proc, op *node.Op, res *node.Result, asked, by time.Time) {
 	err := res.Err
 	if p.dead.Load() && err == nil {
 		err = syncer.ErrUnknownOutcome // nobody hears the dead
@@ -145,7 +146,7 @@ func (c *client) told(p *proc, op *node.Op, res *node.Result, asked time.Time) {
 		case unknown(p, err):
 			c.w.ledger.doubt(key, n)
 			if c.outside == nil { // by HTTP nobody says how much time there is
-				c.w.watch(key)
+				c.w.watch(key, by)
 			}
 		}
 	}

@@ -11,14 +11,14 @@ const lateness = 100 * time.Millisecond
 
 // watch looks, a little after the time for an operation is up of which nobody knows whether it was
 // carried out, whether anybody has counted it: if nobody has by then, nobody may any more. It does
-// so for a key that is used once, where nothing changes hands and Redis keeps what it is told: what
-// is on its way from one node to another nobody shows.
-func (w *world) watch(key string) {
-	if !strings.HasPrefix(key, "once") || w.plan.kind != outages {
+// so for a key that is used once, where Redis keeps what it is told. What is handed over the one
+// who gives it shows until the one who takes it does, and what dies with a process is written off.
+func (w *world) watch(key string, by time.Time) {
+	if !strings.HasPrefix(key, "once") || w.plan.kind.loses() {
 		return
 	}
 	w.watching.Go(func() {
-		time.Sleep(lateness)
+		time.Sleep(time.Until(by) + lateness)
 		if !w.known(key) {
 			w.ledger.of(key, func(a *account) { a.over = true })
 		}
