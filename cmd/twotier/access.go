@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -45,7 +46,13 @@ func (s *server) addTLS(web *httpapi.Options) error {
 		paths = append(paths, s.cfg.TLSClientCA)
 	}
 	return s.files.Add(reload.Source{Name: "--tls-cert", Paths: paths, Apply: func(contents [][]byte) error {
-		return s.certs.Load(contents[0], contents[1], slices.Concat(contents[2:]...))
+		if err := s.certs.Load(contents[0], contents[1], slices.Concat(contents[2:]...)); err != nil {
+			return err
+		}
+		if end := s.certs.NotAfter(); time.Now().After(end) {
+			s.log.Warn("--tls-cert: the certificate has expired: nobody will connect who looks at it", "not_after", end)
+		}
+		return nil
 	}})
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"sync/atomic"
+	"time"
 )
 
 // Store holds what was loaded last. Its methods may be called from several goroutines.
@@ -35,6 +36,9 @@ func (s *Store) Load(cert, key, authorities []byte) error {
 	s.now.Store(l)
 	return nil
 }
+
+// NotAfter is when the certificate that is in force expires.
+func (s *Store) NotAfter() time.Time { return s.now.Load().pair.Leaf.NotAfter }
 
 // Server is how to answer those who connect, by what is loaded at that moment. A change of
 // authorities also ends what clients could resume without presenting a certificate again.

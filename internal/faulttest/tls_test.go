@@ -78,9 +78,15 @@ func (a *authority) write(path, kind string, der []byte) {
 // issue writes a certificate with a serial number, good for a server on loopback and a client, and its key.
 func (a *authority) issue(name string, serial int64) (cert, key string) {
 	a.t.Helper()
+	return a.issueUntil(name, serial, time.Now().Add(time.Hour))
+}
+
+// issueUntil is issue for a certificate that is valid until then.
+func (a *authority) issueUntil(name string, serial int64, end time.Time) (cert, key string) {
+	a.t.Helper()
 	private, der := a.sign(&x509.Certificate{
 		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotAfter: end, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}, a.cert)
 	raw, err := x509.MarshalPKCS8PrivateKey(private)
