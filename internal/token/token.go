@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"strings"
 	"sync/atomic"
+	"unicode"
+	"unicode/utf8"
 )
 
 const (
@@ -47,7 +49,7 @@ type entry struct {
 func Parse(text []byte) (*Set, error) {
 	s := &Set{byHash: map[[sha256.Size]byte]entry{}}
 	names := map[string]int{}
-	for i, line := range strings.Split(string(text), "\n") {
+	for i, line := range strings.Split(strings.TrimPrefix(string(text), "\ufeff"), "\n") {
 		if line, _, _ = strings.Cut(line, "#"); strings.TrimSpace(line) == "" {
 			continue
 		}
@@ -68,6 +70,9 @@ func (s *Set) add(fields []string, names map[string]int, n int) error {
 	}
 	fields = append(fields, "")
 	name := fields[0]
+	if !presentable(name) {
+		return fmt.Errorf("the name is longer than %d bytes, or holds what can't be shown", maxName)
+	}
 	if names[name] != 0 {
 		return fmt.Errorf("%q is the name of line %d already", name, names[name])
 	}
@@ -82,6 +87,14 @@ func (s *Set) add(fields []string, names map[string]int, n int) error {
 	g, err := newGrant(name, fields[2], fields[3])
 	s.byHash[hash] = entry{hash, g}
 	return err
+}
+
+// maxName bounds the name of a token, in bytes: it stands in logs and answers.
+const maxName = 64
+
+// presentable reports whether a name can be shown as it is.
+func presentable(name string) bool {
+	return len(name) <= maxName && utf8.ValidString(name) && !strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
 func parseHash(text string) (hash [sha256.Size]byte, err error) {

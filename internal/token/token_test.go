@@ -64,19 +64,24 @@ func TestErrorsNameTheLine(t *testing.T) {
 	_, hash := token.New()
 	_, other := token.New()
 	for text, want := range map[string]string{
-		"":                          "it holds no tokens",
-		"# nothing\n":               "it holds no tokens",
-		"\na " + hash:               "line 2: 2 fields",
-		"a " + hash + " read x y":   "line 1: 5 fields",
-		"a secret read":             "line 1: the second field is not sha256:",
-		"a sha256:12 read":          "line 1: the second field is not sha256:",
-		"a " + hash[:70] + "z read": "line 1: the hash has other characters",
-		"a " + hash + " write":      `line 1: "write" is not one of count, read and admin`,
-		"a " + hash + " read,":      `line 1: "" is not one of`,
-		"a " + hash + " read x,":    "line 1: namespaces are either * or names",
-		"a " + hash + " read x,*":   "line 1: namespaces are either * or names",
-		"a " + hash + " read\nb " + hash + " read":  "line 2: the hash stands in another line",
-		"a " + hash + " read\na " + other + " read": `line 2: "a" is the name of line 1 already`,
+		"":                           "it holds no tokens",
+		"# nothing\n":                "it holds no tokens",
+		"\na " + hash:                "line 2: 2 fields",
+		"a " + hash + " read x y":    "line 1: 5 fields",
+		"a secret read":              "line 1: the second field is not sha256:",
+		"a sha256:12 read":           "line 1: the second field is not sha256:",
+		"a " + hash[:70] + "z read":  "line 1: the hash has other characters",
+		"a " + hash + " write":       `line 1: "write" is not one of count, read and admin`,
+		"a\x1b[2J " + hash + " read": "line 1: the name is longer than 64 bytes, or holds what can't be shown",
+		"a\xff " + hash + " read":    "line 1: the name is longer",
+		"a\x00 " + hash + " read":    "line 1: the name is longer",
+		"a\u202eb " + hash + " read": "line 1: the name is longer", // writes from right to left
+		strings.Repeat("a", 65) + " " + hash + " read": "line 1: the name is longer",
+		"a " + hash + " read,":                         `line 1: "" is not one of`,
+		"a " + hash + " read x,":                       "line 1: namespaces are either * or names",
+		"a " + hash + " read x,*":                      "line 1: namespaces are either * or names",
+		"a " + hash + " read\nb " + hash + " read":     "line 2: the hash stands in another line",
+		"a " + hash + " read\na " + other + " read":    `line 2: "a" is the name of line 1 already`,
 	} {
 		_, err := token.Parse([]byte(text))
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
@@ -84,6 +89,23 @@ func TestErrorsNameTheLine(t *testing.T) {
 		}
 		if err != nil && (strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), hash)) {
 			t.Errorf("%q: the error tells it: %v", text, err)
+		}
+	}
+}
+
+// TestFilesOfOtherEditors: a byte order mark, other ends of lines, other alphabets.
+func TestFilesOfOtherEditors(t *testing.T) {
+	text, hash := token.New()
+	for _, file := range []string{
+		"\ufeffzoë " + hash + " read\n", "zoë " + hash + " read\r\n# Ω\r\n", "zoë\t" + hash + "\tread", "\n\n  zoë " + hash + " read # 係",
+	} {
+		set, err := token.Parse([]byte(file))
+		if err != nil {
+			t.Errorf("%q: %v", file, err)
+			continue
+		}
+		if g := set.Find([]byte(text)); g == nil || g.Name() != "zoë" || !g.Everywhere() {
+			t.Errorf("%q: %+v", file, g)
 		}
 	}
 }
