@@ -2,6 +2,7 @@ package reload
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -131,7 +133,7 @@ func (l *Loader) take(s *source, complete bool) {
 func (s *source) read(complete bool) (changed bool, err error) {
 	contents := make([][]byte, len(s.Paths))
 	for i, path := range s.Paths {
-		if contents[i], err = readFile(path); err != nil {
+		if contents[i], err = readFile(path, s.seen != nil); err != nil {
 			s.next = nil
 			return false, err
 		}
@@ -151,12 +153,21 @@ func (s *source) read(complete bool) (changed bool, err error) {
 
 func equal(a, b [][]byte) bool { return slices.EqualFunc(a, b, bytes.Equal) }
 
-func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
+// readFile reads a file. What is none, such as a pipe, can be read the first time only: later nobody may
+// write to it, which would be waited for without end.
+func readFile(path string, again bool) ([]byte, error) {
+	flags := os.O_RDONLY
+	if again {
+		flags |= syscall.O_NONBLOCK
+	}
+	f, err := os.OpenFile(path, flags, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+	if info, err := f.Stat(); err != nil || again && !info.Mode().IsRegular() {
+		return nil, cmp.Or(err, fmt.Errorf("%s is no regular file: it is read at start only", path))
+	}
 	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err == nil && len(text) > maxFile {
 		err = fmt.Errorf("%s is longer than %d bytes", path, maxFile)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -123,6 +124,32 @@ func TestReloadSaysAgainWhatIsWrong(t *testing.T) {
 	write(t, file, "2")
 	if l.Reload(); k.text.Load() != "2" {
 		t.Errorf("%q is in force although somebody asked for what is there", k.text.Load())
+	}
+}
+
+// TestPipeInPlaceOfAFile holds up nobody.
+func TestPipeInPlaceOfAFile(t *testing.T) {
+	var k taker
+	l, file, log := loader(t, &k, "1")
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		l.Look()
+		l.Reload()
+	}()
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		t.Fatal("it waits for somebody to write to the pipe")
+	}
+	if k.text.Load() != "1" || !strings.Contains(log.String(), "is no regular file: it is read at start only") {
+		t.Errorf("%q is in force\n%s", k.text.Load(), log)
 	}
 }
 
