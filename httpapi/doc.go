@@ -51,5 +51,8 @@
 // A path is served as it is spelled in the document, and in no other way. A request that says twice
 // how long it is is refused.
 //
+// JSON is read and written by hand because it is most of the work of a request: the fastest library
+// takes half as long again to read it, encoding/json eight times (BenchmarkParseBatch).
+//
 // What it does not do: HTTP/2, compression. A proxy in front does.
 package httpapi

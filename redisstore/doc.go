@@ -46,6 +46,9 @@
 // twice if another counter had read it and restores it.
 // All this presupposes that the state of a partition leaves Redis only along with its keys: maxmemory-policy must be noeviction.
 //
+// MessagePack, in which the scripts of pure-Redis mode get and return numbers, is read and written
+// by hand: it is hot, and BenchmarkMessagePack has the library that loses.
+//
 // # Concurrency
 //
 // A [Store] may be used by many goroutines, but no two may have rounds of one partition under way. The library's own

@@ -55,10 +55,22 @@ func Pack(numbers ...int64) []byte {
 	return g.packed
 }
 
-func Unpack(s string) (numbers []int64, ok bool) {
+func Unpack(s string) (numbers []int64, ok bool) { return UnpackTo(nil, s) }
+
+// UnpackTo is Unpack into memory that is there, and PackTo is like Pack.
+func UnpackTo(to []int64, s string) (numbers []int64, ok bool) {
 	u := unpacker{rest: s}
 	for n := u.array(); n > 0 && !u.bad; n-- {
-		numbers = append(numbers, u.integer())
+		to = append(to, u.integer())
 	}
-	return numbers, !u.bad && u.rest == ""
+	return to, !u.bad && u.rest == ""
+}
+
+func PackTo(b []byte, numbers []int64) []byte {
+	b = appendPackedHead(b)
+	for _, n := range numbers {
+		b = appendPacked(b, n)
+	}
+	setPackedHead(b, len(numbers))
+	return b
 }
