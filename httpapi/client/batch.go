@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+
+	"github.com/valyala/fastjson"
 )
 
 // Batch carries out operations and returns their results in the same order. Those whose keys one node owns are carried out in order;
@@ -110,21 +112,18 @@ func (c *Client) part(ctx context.Context, k *call, at int, sent []int, ops []Op
 	} else {
 		defer c.calls.Put(k)
 	}
-	var s scanner
+	var answers []*fastjson.Value
 	if err == nil {
-		s.b = k.reply
+		p := c.parsers.Get()
+		defer c.parsers.Put(p)
+		answers, err = readAll(p, k)
 	}
 	for n, i := range sent {
 		o, r := &ops[i], &res[i]
 		if err != nil {
 			r.Err = err
-		} else {
-			if n > 0 {
-				s.eat(',')
-			}
-			if from := r.read(s.value(), o); from == SourceOwner && tried.direct {
-				c.refresh(l)
-			}
+		} else if from := r.read(answers[n], o); from == SourceOwner && tried.direct {
+			c.refresh(l)
 		}
 		if errors.Is(r.Err, ErrUnavailable) && err == nil || o.Count != nil && errors.Is(r.Err, ErrUnknownOutcome) {
 			c.alone(ctx, o, r)
@@ -132,24 +131,33 @@ func (c *Client) part(ctx context.Context, k *call, at int, sent []int, ops []Op
 	}
 }
 
+// readAll returns the answers to a call, which are valid until p is used again.
+func readAll(p *fastjson.Parser, k *call) ([]*fastjson.Value, error) {
+	v, err := p.ParseBytes(k.reply)
+	if err != nil {
+		return nil, unknown(k.write, errAnswer)
+	}
+	return v.Array()
+}
+
 // read reads the answer to an operation.
-func (r *Result) read(b []byte, o *Op) Source {
+func (r *Result) read(v *fastjson.Value, o *Op) Source {
 	switch {
 	case o.Add != nil:
 		a := new(AddAnswer)
-		if r.Err = a.read(b, o.Add); r.Err == nil {
+		if r.Err = a.read(v, o.Add); r.Err == nil {
 			r.Add = a
 			return a.Source
 		}
 	case o.Count != nil:
 		a := new(CountAnswer)
-		if r.Err = a.read(b, o.Count); r.Err == nil {
+		if r.Err = a.read(v, o.Count); r.Err == nil {
 			r.Count = a
 			return a.Source
 		}
 	default:
 		a := new(AcquireAnswer)
-		if r.Err = a.read(b, o.Acquire); r.Err == nil {
+		if r.Err = a.read(v, o.Acquire); r.Err == nil {
 			r.Acquire = a
 			return a.Source
 		}

@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/valyala/fastjson"
+
 	"twotier/httpapi/client"
 )
 
@@ -46,10 +48,12 @@ func BenchmarkAdd(b *testing.B) {
 // BenchmarkRead reads the answer to an acquire with two limits.
 func BenchmarkRead(b *testing.B) {
 	o := asked()[3]
-	text := []byte(`{"allowed":true,"limits":[{"window":"1m","max":15,"count":4,"remaining":11},{"window":"24h","max":50,"count":15,"remaining":35}],"retry_after_ms":0,"source":"memory"}`)
+	text := []byte(`{"allowed":true,"limits":[{"window":"1m","max":15,"count":4,"remaining":11},` +
+		`{"window":"24h","max":50,"count":15,"remaining":35}],"retry_after_ms":0,"source":"memory"}`)
+	var p fastjson.Parser
 	b.ReportAllocs()
 	for b.Loop() {
-		if r := o.Read(text); r.Err != nil {
+		if r := o.ReadWith(&p, text); r.Err != nil {
 			b.Fatal(r.Err)
 		}
 	}

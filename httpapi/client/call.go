@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/valyala/fastjson"
 )
 
 // call is operations that one node is asked for in one piece, and its answer.
@@ -18,7 +20,7 @@ type call struct {
 	state atomic.Int32
 	done  chan struct{} // holds one
 	timer *time.Timer
-	reply []byte // the answers, with commas between
+	reply []byte // a list of the answers
 	err   error
 }
 
@@ -39,6 +41,24 @@ func newCall() *call {
 func (k *call) finish(err error) {
 	k.err = err
 	k.done <- struct{}{}
+}
+
+// keep takes as many results as the call has operations, and copies them.
+func (k *call) keep(results *[]*fastjson.Value) error {
+	if len(*results) < k.ops {
+		*results = nil
+		return unknown(k.write, errAnswer)
+	}
+	k.reply = append(k.reply[:0], '[')
+	for i, v := range (*results)[:k.ops] {
+		if i > 0 {
+			k.reply = append(k.reply, ',')
+		}
+		k.reply = v.MarshalTo(k.reply)
+	}
+	k.reply = append(k.reply, ']')
+	*results = (*results)[k.ops:]
+	return nil
 }
 
 // take claims a call for a lane, unless its caller has left.

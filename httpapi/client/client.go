@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/valyala/fastjson"
 )
 
 // Client is a client of a cluster. Make one with [New] and share it: its methods may be called at the same time.
@@ -17,6 +19,7 @@ type Client struct {
 	cutOff  context.CancelFunc
 	running sync.WaitGroup
 	calls   sync.Pool // of *call
+	parsers fastjson.ParserPool
 	turn    atomic.Uint32
 	hints   chan *link    // that the table is old, and who may know a newer one
 	learner chan struct{} // holds one while nobody reads the table
@@ -80,9 +83,9 @@ func (c *Client) Add(ctx context.Context, r AddRequest) (a AddAnswer, err error)
 	k.begin(true, r.Ack.waits())
 	at := c.view.Load().table.owner(r.Namespace, r.Key)
 	k.body, err = r.append(k.body)
-	err = c.single(ctx, k, at, err, func(reply []byte) (Source, error) {
+	err = c.single(ctx, k, at, err, func(v *fastjson.Value) (Source, error) {
 		a = AddAnswer{}
-		err := a.read(reply, &r)
+		err := a.read(v, &r)
 		return a.Source, err
 	})
 	return a, err
@@ -94,9 +97,9 @@ func (c *Client) Count(ctx context.Context, r CountRequest) (a CountAnswer, err 
 	k.begin(false, false)
 	at := c.view.Load().table.owner(r.Namespace, r.Key)
 	k.body, err = r.append(k.body)
-	err = c.single(ctx, k, at, err, func(reply []byte) (Source, error) {
+	err = c.single(ctx, k, at, err, func(v *fastjson.Value) (Source, error) {
 		a = CountAnswer{}
-		err := a.read(reply, &r)
+		err := a.read(v, &r)
 		return a.Source, err
 	})
 	return a, err
@@ -108,16 +111,16 @@ func (c *Client) Acquire(ctx context.Context, r AcquireRequest) (a AcquireAnswer
 	k.begin(true, r.Ack.waits())
 	at := c.view.Load().table.ownerOf(&r)
 	k.body, err = r.append(k.body)
-	err = c.single(ctx, k, at, err, func(reply []byte) (Source, error) {
+	err = c.single(ctx, k, at, err, func(v *fastjson.Value) (Source, error) {
 		a = AcquireAnswer{}
-		err := a.read(reply, &r)
+		err := a.read(v, &r)
 		return a.Source, err
 	})
 	return a, err
 }
 
 // single makes a call of one operation, whose encoding may have failed, and has read read its answer.
-func (c *Client) single(ctx context.Context, k *call, at int, err error, read func([]byte) (Source, error)) error {
+func (c *Client) single(ctx context.Context, k *call, at int, err error, read func(*fastjson.Value) (Source, error)) error {
 	if err == nil && len(k.body) > maxOp {
 		err = errLong
 	}
@@ -133,7 +136,7 @@ func (c *Client) single(ctx context.Context, k *call, at int, err error, read fu
 			break
 		}
 		var from Source
-		from, err = read(k.reply)
+		from, err = c.readReply(k, read)
 		if errors.Is(err, errAnswer) {
 			err = unknown(k.write, err)
 		}
@@ -150,6 +153,17 @@ func (c *Client) single(ctx context.Context, k *call, at int, err error, read fu
 	}
 	c.calls.Put(k)
 	return err
+}
+
+// readReply has read read the only answer of a call.
+func (c *Client) readReply(k *call, read func(*fastjson.Value) (Source, error)) (Source, error) {
+	p := c.parsers.Get()
+	defer c.parsers.Put(p)
+	list, err := p.ParseBytes(k.reply)
+	if err != nil {
+		return "", errAnswer
+	}
+	return read(list.Get("0"))
 }
 
 // deadline is when a call that begins now ends.

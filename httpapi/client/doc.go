@@ -1,6 +1,5 @@
 // Package client is the Go client of a twotier cluster. It learns which node owns which key and asks that one directly, sends together
-// what is asked at the same time, and repeats what got lost without counting twice. It needs nothing else of this module, so it may be
-// copied out of it.
+// what is asked at the same time, and repeats what got lost without counting twice.
 //
 //	c, err := client.New(client.Options{Addresses: []string{"10.0.0.1:8080", "10.0.0.2:8080"}})
 //	...

@@ -3,6 +3,8 @@ package client
 import (
 	"errors"
 	"time"
+
+	"github.com/valyala/fastjson"
 )
 
 // Partition is partition.
@@ -45,8 +47,15 @@ func (t *Table) Owner(ns, key string) string {
 func (o *Op) Body() ([]byte, error) { return o.append(nil) }
 
 // Read reads an answer.
-func (o *Op) Read(b []byte) (r Result) {
-	r.read(b, o)
+func (o *Op) Read(b []byte) (r Result) { return o.ReadWith(new(fastjson.Parser), b) }
+
+// ReadWith is Read with a parser that has been used before.
+func (o *Op) ReadWith(p *fastjson.Parser, b []byte) (r Result) {
+	v, err := p.ParseBytes(b)
+	if err != nil {
+		return Result{Err: errAnswer}
+	}
+	r.read(v, o)
 	return r
 }
 
@@ -55,12 +64,15 @@ func (r *Result) Malformed() bool { return errors.Is(r.Err, errAnswer) }
 
 // Split reads the answer to a batch of as many operations.
 func Split(b []byte, ops int) ([]byte, error) {
-	s := scanner{b: b}
-	if err := s.beginResults(); err != nil {
+	n := lane{w: new(wire)}
+	n.w.answer.SetBodyRaw(b)
+	results, err := n.results()
+	if err != nil {
 		return nil, err
 	}
 	k := &call{ops: ops}
-	return k.reply, s.results(k)
+	err = k.keep(&results)
+	return k.reply, err
 }
 
 // Window is appendWindow.

@@ -8,6 +8,8 @@ import (
 	"net"
 	"strconv"
 	"time"
+
+	"github.com/valyala/fastjson"
 )
 
 // A server takes a mebibyte. maxBody is how long a request or a call may get before it takes no further operations, maxOp the longest
@@ -39,6 +41,7 @@ type lane struct {
 	seq     int64
 	batch   []*call
 	body    []byte
+	parser  fastjson.Parser // of answers
 }
 
 func newLane(l *link) *lane {
@@ -103,9 +106,9 @@ func (n *lane) carry() {
 	}
 	n.body = append(n.body, "]}"...)
 	err := n.exchange(by)
-	s := scanner{b: n.w.answer.Body()}
+	var results []*fastjson.Value
 	if err == nil {
-		err = s.beginResults()
+		results, err = n.results()
 	}
 	for _, k := range n.batch {
 		switch {
@@ -115,7 +118,7 @@ func (n *lane) carry() {
 		case err != nil:
 			k.finish(err)
 		default:
-			k.finish(s.results(k))
+			k.finish(k.keep(&results))
 		}
 	}
 	clear(n.batch)
@@ -124,32 +127,13 @@ func (n *lane) carry() {
 	}
 }
 
-// beginResults reads the answer to a batch up to the first result.
-func (s *scanner) beginResults() error {
-	if s.eat('{'); string(s.name()) != "results" || s.bad {
-		return unknown(true, errAnswer)
+// results returns the results in the answer to a batch, which are valid until the next one.
+func (n *lane) results() ([]*fastjson.Value, error) {
+	v, err := n.parser.ParseBytes(n.w.answer.Body())
+	if err != nil {
+		return nil, unknown(true, errAnswer)
 	}
-	s.eat('[')
-	return nil
-}
-
-// results copies as many results as the call has operations.
-func (s *scanner) results(k *call) error {
-	k.reply = k.reply[:0]
-	for i := range k.ops {
-		if i > 0 {
-			k.reply = append(k.reply, ',')
-		}
-		v := s.value()
-		if s.bad || len(v) == 0 {
-			return unknown(k.write, errAnswer)
-		}
-		k.reply = append(k.reply, v...)
-		if s.peek() == ',' {
-			s.i++
-		}
-	}
-	return nil
+	return v.GetArray("results"), nil
 }
 
 // exchange has the batch carried out, once. If the error is errNotDone it was certainly not.

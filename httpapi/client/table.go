@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/cespare/xxhash/v2"
+	"github.com/valyala/fastjson"
 )
 
 // table is one state of the cluster as a node tells it. It never changes.
@@ -34,6 +35,7 @@ var errTable = errors.New("the table of owners is malformed")
 // rawTable is what is read of the answer to GET /v1/cluster?owners=true.
 type rawTable struct {
 	table
+	reader
 	mode       string
 	partitions int64
 	seeded     bool
@@ -41,53 +43,24 @@ type rawTable struct {
 
 // readTable reads the table that the node at an address told.
 func readTable(b []byte, address string) (*table, error) {
-	s := scanner{b: b}
-	var r rawTable
-	for first := true; s.more(first, '{', '}'); first = false {
-		switch string(s.name()) {
-		case "mode":
-			r.mode = string(s.text())
-		case "ring_version":
-			r.version = s.unsigned()
-		case "partitions":
-			r.partitions = s.integer()
-		case "members":
-			r.readMembers(&s, address)
-		case "owners":
-			r.readOwners(&s)
-		case "hash_seed":
-			r.seed, r.seeded = s.unsigned(), true
-		default:
-			s.skip(0)
-		}
-	}
-	if !s.end() {
+	var p fastjson.Parser
+	v, err := p.ParseBytes(b)
+	if err != nil {
 		return nil, errTable
 	}
+	var r rawTable
+	r.mode, r.version = string(r.text(v, "mode")), r.unsigned(v, "ring_version")
+	r.partitions = r.integer(v, "partitions")
+	r.seed, r.seeded = r.unsigned(v, "hash_seed"), v.Exists("hash_seed")
+	r.readMembers(v, address)
+	r.readOwners(v)
 	return r.check()
 }
 
-func (r *rawTable) readMembers(s *scanner, address string) {
-	for first := true; s.more(first, '[', ']'); first = false {
-		var m member
-		self, state := false, ""
-		for first := true; s.more(first, '{', '}'); first = false {
-			switch string(s.name()) {
-			case "address":
-				m.address = string(s.text())
-			case "self":
-				self = s.boolean()
-			case "state":
-				state = string(s.text())
-			default:
-				s.skip(0)
-			}
-		}
-		m.leaving = state != "alive"
-		m.address = reachable(m.address, address, self)
-		if r.members = append(r.members, m); len(r.members) > maxMembers {
-			s.fail()
-		}
+func (r *rawTable) readMembers(v *fastjson.Value, address string) {
+	for _, m := range r.list(v, "members", maxMembers) {
+		at := reachable(string(r.text(m, "address")), address, r.boolean(m, "self"))
+		r.members = append(r.members, member{at, string(r.text(m, "state")) != "alive"})
 	}
 }
 
@@ -106,11 +79,10 @@ func reachable(address, at string, self bool) string {
 	return address
 }
 
-func (r *rawTable) readOwners(s *scanner) {
-	for first := true; s.more(first, '[', ']'); first = false {
-		n := s.unsigned()
-		if n >= maxMembers || len(r.owners) == maxPartitions {
-			s.fail()
+func (r *rawTable) readOwners(v *fastjson.Value) {
+	for _, o := range r.list(v, "owners", maxPartitions) {
+		n, err := o.Uint()
+		if r.bad = r.bad || err != nil || n >= maxMembers; r.bad {
 			return
 		}
 		r.owners = append(r.owners, uint16(n))
@@ -120,7 +92,7 @@ func (r *rawTable) readOwners(s *scanner) {
 // check returns the table if it makes sense.
 func (r *rawTable) check() (*table, error) {
 	t := r.table
-	if len(t.members) == 0 {
+	if r.bad || len(t.members) == 0 {
 		return nil, errTable
 	}
 	if r.mode != "two-tier" || len(t.owners) == 0 || !r.seeded { // Redis decides, or the node does not tell

@@ -85,7 +85,7 @@ func importMap() map[string][]string {
 			"twotier/internal/rpc", "twotier/internal/node", "twotier/internal/idle", "twotier/internal/token",
 			fasthttp, fastjson, prometheus, prometheusText,
 		},
-		"httpapi/client": {"twotier/internal/idle", fasthttp, xxhash},
+		"httpapi/client": {"twotier/internal/idle", fasthttp, fastjson, xxhash},
 
 		// The program: the only place that knows everything.
 		"internal/config": {"twotier/leaparray", pflag, yamlLibrary, levenshtein},
