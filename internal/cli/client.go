@@ -13,13 +13,16 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"twotier/httpapi/client"
 )
 
 // maxAnswer bounds an answer: the longest that a server gives is a list of 1000 keys.
 const maxAnswer = 16 << 20
 
-// client talks to one server.
-type client struct {
+// caller has one server answer one call, word by word: --json prints what it said, and an error is
+// about this server. [client.Client] is for programs: it chooses among nodes, and interprets.
+type caller struct {
 	base    *url.URL
 	http    *http.Client
 	timeout time.Duration
@@ -28,9 +31,9 @@ type client struct {
 	unknown string // what to say of a write whose answer did not arrive
 }
 
-func newClient(base *url.URL, token string, secure *tls.Config, timeout time.Duration) *client {
+func newCaller(base *url.URL, token string, secure *tls.Config, timeout time.Duration) *caller {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 1, TLSClientConfig: secure}
-	return &client{base: base, token: token, tls: secure, timeout: timeout, unknown: "it may or may not have been counted", http: &http.Client{
+	return &caller{base: base, token: token, tls: secure, timeout: timeout, unknown: "it may or may not have been counted", http: &http.Client{
 		Transport: transport,
 		Timeout:   timeout,
 		// A server of ours never redirects; to follow somebody else's would hide that.
@@ -38,13 +41,13 @@ func newClient(base *url.URL, token string, secure *tls.Config, timeout time.Dur
 	}}
 }
 
-func (c *client) close() { c.http.CloseIdleConnections() }
+func (c *caller) close() { c.http.CloseIdleConnections() }
 
 // address is the server's without a password.
-func (c *client) address() string { return c.base.Redacted() }
+func (c *caller) address() string { return c.base.Redacted() }
 
 // do calls the server. If the error is a [Problem] the answer is returned as well.
-func (c *client) do(ctx context.Context, method, path string, query url.Values, body any) ([]byte, error) {
+func (c *caller) do(ctx context.Context, method, path string, query url.Values, body any) ([]byte, error) {
 	u := c.base.JoinPath(path)
 	u.RawQuery = query.Encode()
 	var content io.Reader
@@ -81,7 +84,7 @@ func (c *client) do(ctx context.Context, method, path string, query url.Values, 
 }
 
 // explain turns an error of the transport into one that says what to do about it.
-func (c *client) explain(err error, write bool) error {
+func (c *caller) explain(err error, write bool) error {
 	if outer, ok := errors.AsType[*url.Error](err); ok {
 		err = outer.Err
 	}
@@ -100,22 +103,16 @@ func (c *client) explain(err error, write bool) error {
 	return fmt.Errorf("no answer from %s: %w%s", c.address(), err, unknown)
 }
 
-// Problem is an error that the server answered with (RFC 9457).
+// Problem is an error that the server answered with.
 type Problem struct {
-	Title   string `json:"title"`
-	Status  int    `json:"status"`
-	Detail  string `json:"detail"`
-	Outcome string `json:"outcome"`
+	client.Problem
 	// RetryAfter is the server's header of that name; empty if trying again is of no use.
 	RetryAfter string `json:"-"`
 }
 
 // Error is the detail, and what to do next if there is something.
 func (p *Problem) Error() string {
-	text := p.Detail
-	if text == "" {
-		text = p.Title
-	}
+	text := p.Problem.Error()
 	if p.Outcome == "unknown" {
 		text += "\nit may or may not have been counted"
 	}
@@ -128,7 +125,7 @@ func (p *Problem) Error() string {
 	return text
 }
 
-func (c *client) problem(response *http.Response, answer []byte) error {
+func (c *caller) problem(response *http.Response, answer []byte) error {
 	p := &Problem{RetryAfter: response.Header.Get("Retry-After")}
 	isProblem := strings.HasPrefix(response.Header.Get("Content-Type"), "application/problem+json")
 	if !isProblem || json.Unmarshal(answer, p) != nil || p.Title == "" && p.Detail == "" {

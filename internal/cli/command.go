@@ -91,7 +91,7 @@ type runner = func(ctx context.Context, s *session, args []string) error
 // session is one run of a command.
 type session struct {
 	IO
-	client *client
+	client *caller
 	json   bool
 }
 

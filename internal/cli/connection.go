@@ -64,7 +64,7 @@ func (c *connection) open(o IO) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &session{IO: o, client: newClient(u, token, secure, c.timeout), json: c.json}, nil
+	return &session{IO: o, client: newCaller(u, token, secure, c.timeout), json: c.json}, nil
 }
 
 // readToken returns the token to present: what a flag says goes before the environment, and a text before a file.
