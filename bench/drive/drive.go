@@ -21,12 +21,13 @@ type Options struct {
 	Seed uint64 `json:"seed"`
 	// Rules are those of a decision, where the workload has none of its own. Default: Rules().
 	Rules []limiter.Limit `json:"-"`
-	// Batch is how many decisions are asked for in one call. Default 1; more takes a limiter.Batcher.
+	// Batch is how many decisions are asked for in one call. Default 1; more takes a
+	// limiter.Batcher.
 	Batch int `json:"batch"`
 	// Workers is how many calls are under way at a time. Default 64.
 	Workers int `json:"workers"`
-	// Rate is that of an open loop in decisions per second; 0 is a closed loop. The diurnal workload
-	// has its own rate, which swings around this one as it does by the day.
+	// Rate is that of an open loop in decisions per second; 0 is a closed loop. The diurnal
+	// workload has its own rate, which swings around this one as it does by the day.
 	Rate float64 `json:"rate"`
 	// MaxCalls bounds the decisions of a run; 0 is no bound.
 	MaxCalls int `json:"max_calls,omitempty"`
@@ -61,7 +62,8 @@ func (o *Options) fill() error {
 	if o.Rules == nil {
 		o.Rules = Rules()
 	}
-	if o.Batch < 1 || o.Workers < 1 || o.Rate < 0 || o.MaxCalls < 0 || o.Duration < 0 || o.Warmup < 0 {
+	if o.Batch < 1 || o.Workers < 1 || o.Rate < 0 || o.MaxCalls < 0 || o.Duration < 0 ||
+		o.Warmup < 0 {
 		return fmt.Errorf("drive: out of range: %+v", *o)
 	}
 	return nil
@@ -112,7 +114,8 @@ func New(l limiter.Limiter, o Options) (*Drive, error) {
 			return nil, err
 		}
 		calls := make([]limiter.Call, o.Batch)
-		d.workers = append(d.workers, &worker{limiter: l, batcher: batcher, source: s, calls: calls, total: &d.total})
+		d.workers = append(d.workers, &worker{limiter: l, batcher: batcher, source: s, calls: calls,
+			total: &d.total})
 	}
 	return d, nil
 }
@@ -125,7 +128,8 @@ func (d *Drive) Run(ctx context.Context) (Result, error) {
 	for _, w := range d.workers {
 		workers = append(workers, load.Worker{Next: w.next, Do: func() error { return w.do(ctx) }})
 	}
-	loop := load.Loop{Rate: o.Rate / float64(o.Batch), Scheduled: o.scheduled(), Warmup: o.Warmup, Duration: o.Duration}
+	loop := load.Loop{Rate: o.Rate / float64(o.Batch), Scheduled: o.scheduled(), Warmup: o.Warmup,
+		Duration: o.Duration}
 	r := Result{Options: o, Timing: loop.Run(ctx, workers)}
 	r.Decisions, r.Admitted = d.total.decisions.Load(), d.total.admitted.Load()
 	r.PerSecond = r.CallsPerSecond * float64(o.Batch)

@@ -21,7 +21,9 @@ type counter struct {
 	late  int
 }
 
-func newCounter() *counter { return &counter{keys: make(map[string]int), last: make(map[string]int64)} }
+func newCounter() *counter {
+	return &counter{keys: make(map[string]int), last: make(map[string]int64)}
+}
 
 func (c *counter) Name() string { return "counter" }
 
@@ -60,8 +62,9 @@ func run(t *testing.T, l limiter.Limiter, o drive.Options) (drive.Result, error)
 
 func TestEveryDecisionIsCounted(t *testing.T) {
 	for _, o := range []drive.Options{
-		{Workload: "hot"}, {Workload: "zipf", Rate: 5000}, {Workload: "distinct", Batch: 30}, {Workload: "messages", Batch: 7},
-		{Workload: "diurnal"}, {Workload: "diurnal", Rate: 1}, {Workload: "distinct", MaxCalls: 400}, {Workload: "uniform", Keys: 10},
+		{Workload: "hot"}, {Workload: "zipf", Rate: 5000}, {Workload: "distinct", Batch: 30},
+		{Workload: "messages", Batch: 7}, {Workload: "diurnal"}, {Workload: "diurnal", Rate: 1},
+		{Workload: "distinct", MaxCalls: 400}, {Workload: "uniform", Keys: 10},
 	} {
 		c := newCounter()
 		o.Duration, o.Workers = 100*time.Millisecond, 4
@@ -69,11 +72,13 @@ func TestEveryDecisionIsCounted(t *testing.T) {
 		if err != nil || r.Err() != nil {
 			t.Fatal(err, r.Err())
 		}
-		t.Logf("%s: %d decisions of %d keys, %.0f/s", o.Workload, r.Decisions, len(c.keys), r.PerSecond)
+		t.Logf("%s: %d decisions of %d keys, %.0f/s", o.Workload, r.Decisions, len(c.keys),
+			r.PerSecond)
 		if r.Decisions == 0 || int64(c.n) != r.Decisions || r.Admitted != r.Decisions/2 {
 			t.Errorf("%+v: %d decisions, %d admitted; it saw %d", o, r.Decisions, r.Admitted, c.n)
 		}
-		if o.MaxCalls > 0 && c.n != o.MaxCalls || o.Workload == "hot" && len(c.keys) != 1 || o.Workload == "distinct" && len(c.keys) != c.n {
+		if o.MaxCalls > 0 && c.n != o.MaxCalls || o.Workload == "hot" && len(c.keys) != 1 ||
+			o.Workload == "distinct" && len(c.keys) != c.n {
 			t.Errorf("%+v: %d decisions of %d keys", o, c.n, len(c.keys))
 		}
 		if o.Workload == "diurnal" && (c.rules != 4*c.n || c.late > 0) {
@@ -83,7 +88,8 @@ func TestEveryDecisionIsCounted(t *testing.T) {
 }
 
 func TestOneByOneTakesNoBatches(t *testing.T) {
-	if _, err := drive.New(limiter.NewGCRA(nil), drive.Options{Workload: "hot", Batch: 2}); err == nil {
+	if _, err := drive.New(limiter.NewGCRA(nil),
+		drive.Options{Workload: "hot", Batch: 2}); err == nil {
 		t.Error("it does")
 	}
 	if _, err := drive.New(newCounter(), drive.Options{Workload: "none"}); err == nil {
@@ -99,7 +105,8 @@ func (f *failing) AcquireAll(context.Context, []limiter.Check, int64) (bool, err
 }
 
 func TestFailureIsReported(t *testing.T) {
-	r, err := run(t, &failing{}, drive.Options{Workload: "hot", Workers: 2, Duration: 30 * time.Millisecond})
+	r, err := run(t, &failing{}, drive.Options{Workload: "hot", Workers: 2,
+		Duration: 30 * time.Millisecond})
 	if err != nil || r.Errors == 0 || r.Err() == nil || r.Decisions != 0 {
 		t.Errorf("%+v, %v", r, err)
 	}

@@ -22,8 +22,9 @@ var (
 	contentRules  = []limiter.Limit{{Window: 59 * second, Max: 2}, {Window: 59 * minute, Max: 5}}
 )
 
-// Messages describes the message-control scenario: receivers of whom each gets single messages at a rate that follows
-// the hour of the day, and now and then a burst, as from a retry loop or an attack on a verification code.
+// Messages describes the message-control scenario: receivers of whom each gets single messages at a
+// rate that follows the hour of the day, and now and then a burst, as from a retry loop or an
+// attack on a verification code.
 type Messages struct {
 	Seed uint64
 	// From and To bound the times of the events, in unix milliseconds.
@@ -38,8 +39,8 @@ const (
 	contents      = 5
 )
 
-// Events returns the scenario in the order of time. Every message must hold to four rules at once: both of its receiver
-// and both of its receiver and content.
+// Events returns the scenario in the order of time. Every message must hold to four rules at once:
+// both of its receiver and both of its receiver and content.
 func (m Messages) Events() []limiter.Call {
 	r := rand.New(rand.NewPCG(m.Seed, uint64(m.Receivers)))
 	var events []limiter.Call
@@ -55,8 +56,9 @@ func (m Messages) Events() []limiter.Call {
 	return events
 }
 
-// arrivals draws the times of a Poisson process whose rate swings by the hour between 0.2 and 1.8 of perDay: candidates come
-// at the highest rate, and are kept with the probability that their hour has.
+// arrivals draws the times of a Poisson process whose rate swings by the hour between 0.2 and 1.8
+// of perDay: candidates come at the highest rate, and are kept with the probability that their hour
+// has.
 func (m Messages) arrivals(r *rand.Rand, perDay float64) (times []int64) {
 	const swing = 0.8
 	gap := float64(day) / (perDay * (1 + swing))
@@ -72,8 +74,11 @@ func (m Messages) arrivals(r *rand.Rand, perDay float64) (times []int64) {
 	}
 }
 
-// appendBurst adds 4 to 40 messages, two seconds apart on average, half of the time all of one content.
-func (m Messages) appendBurst(events []limiter.Call, r *rand.Rand, receiver int, ts int64) []limiter.Call {
+// appendBurst adds 4 to 40 messages, two seconds apart on average, half of the time all of one
+// content.
+func (m Messages) appendBurst(
+	events []limiter.Call, r *rand.Rand, receiver int, ts int64,
+) []limiter.Call {
 	oneContent, content := r.IntN(2) == 0, r.IntN(contents)
 	for range 4 + r.IntN(37) {
 		if !oneContent {

@@ -22,8 +22,10 @@ func Workloads() []Workload {
 		{"hot", "one key"},
 		{"zipf", "a million keys, Zipf with exponent 1.1"},
 		{"distinct", "every decision has a key of its own"},
-		{"diurnal", "message control over a day, from a seed, with its own times: four rules over two keys"},
-		{"messages", "message control now: four rules over two keys, users drawn evenly from ten million"},
+		{"diurnal", "message control over a day, from a seed, with its own times: " +
+			"four rules over two keys"},
+		{"messages", "message control now: four rules over two keys, users drawn evenly from ten " +
+			"million"},
 	}
 }
 
@@ -98,7 +100,8 @@ func (o *Options) messages(w int) source {
 		c.TS = time.Now().UnixMilli()
 		c.Checks = append(c.Checks[:0],
 			limiter.Check{Key: user, N: 1, Limits: receiverRules},
-			limiter.Check{Key: user + "|c" + string('0'+byte(k%contents)), N: 1, Limits: contentRules})
+			limiter.Check{Key: user + "|c" + string('0'+byte(k%contents)), N: 1,
+				Limits: contentRules})
 		return 0, true
 	}
 }
@@ -120,7 +123,8 @@ func (o *Options) diurnal(w int) source {
 	span := 24*time.Hour - 20*time.Minute
 	m := Messages{
 		Seed: o.seed(w), Receivers: (receivers + o.Workers - 1 - w) / o.Workers,
-		// No two loops meet: an event from the morning of a key that has had its evening is out of reach.
+		// No two loops meet: an event from the morning of a key that has had its evening is out of
+		// reach.
 		First: (int(o.Seed)*o.Workers + w) * diurnalReceivers,
 		From:  o.Day.Add(-span).UnixMilli(), To: o.Day.UnixMilli(),
 	}

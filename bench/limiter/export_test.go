@@ -9,7 +9,8 @@ import (
 // NewUnexpiring is the limiter of NewFieldExpiry without the command that makes its fields expire,
 // which it decides rightly without: the rest of its script can be tested on any server.
 func NewUnexpiring(rdb *redis.Client) *Scripted {
-	script := strings.Replace(fieldScript, "redis.call('HPEXPIRE', KEYS[i], life, 'FIELDS', 1, field)", "assert(life and field)", 1)
+	const expire = "redis.call('HPEXPIRE', KEYS[i], life, 'FIELDS', 1, field)"
+	script := strings.Replace(fieldScript, expire, "assert(life and field)", 1)
 	if script == fieldScript {
 		panic("the script has changed")
 	}

@@ -65,10 +65,12 @@ func spawnGubernator(ctx context.Context, log *logrus.Logger) (d *guber.Daemon, 
 		}
 		d, err = guber.SpawnDaemon(ctx, guber.DaemonConfig{
 			GRPCListenAddress: addr, HTTPListenAddress: "127.0.0.1:0", InstanceID: addr,
-			CacheSize: cacheKeys, Logger: log, Behaviors: guber.BehaviorConfig{BatchTimeout: time.Minute},
+			CacheSize: cacheKeys, Logger: log,
+			Behaviors: guber.BehaviorConfig{BatchTimeout: time.Minute},
 		})
 		if err == nil {
-			d.PeerInfo = guber.PeerInfo{GRPCAddress: addr, HTTPAddress: d.HTTPListener.Addr().String()}
+			http := d.HTTPListener.Addr().String()
+			d.PeerInfo = guber.PeerInfo{GRPCAddress: addr, HTTPAddress: http}
 			return d, nil
 		}
 		if !errors.Is(err, syscall.EADDRINUSE) {

@@ -33,7 +33,8 @@ const (
 func NewHTTP(name string, addrs ...string) (*HTTP, error) {
 	h := &HTTP{name: name, bodies: sync.Pool{New: func() any { return new([]byte) }}}
 	for _, addr := range addrs {
-		c, err := load.NewClient(load.ClientOptions{URL: "http://" + addr, Connections: conns, Timeout: callTimeout})
+		c, err := load.NewClient(load.ClientOptions{URL: "http://" + addr, Connections: conns,
+			Timeout: callTimeout})
 		if err != nil {
 			return nil, err
 		}

@@ -42,7 +42,8 @@ func TestHTTP(t *testing.T) {
 		}
 		allowed, err := limiter.Acquire(t.Context(), h, "a", 2, 5,
 			[]limiter.Limit{{Window: 59_000, Max: 2}, {Window: 86_400_000, Max: 50}})
-		if allowed != c.allowed || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+		if allowed != c.allowed || (err == nil) != (c.err == "") || err != nil &&
+			!strings.Contains(err.Error(), c.err) {
 			t.Errorf("%d %s: allowed=%t, %v", c.status, c.answer, allowed, err)
 		}
 	}

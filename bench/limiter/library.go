@@ -3,6 +3,7 @@ package limiter
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"twotier/syncer"
@@ -28,7 +29,9 @@ type buffer struct {
 
 // NewLibrary returns an adapter for a counter that is open.
 func NewLibrary(name string, c Counter) *Library {
-	return &Library{name: name, counter: c, buffers: sync.Pool{New: func() any { return new(buffer) }}}
+	return &Library{
+		name: name, counter: c, buffers: sync.Pool{New: func() any { return new(buffer) }},
+	}
 }
 
 // Name is how tables call it.
@@ -68,15 +71,7 @@ func (l *Library) AcquireEach(ctx context.Context, calls []Call) (admitted int, 
 
 // resize makes room for n operations and keeps the memory of those before.
 func (b *buffer) resize(n int) {
-	b.ops, b.res = room(b.ops, n), room(b.res, n)
-}
-
-func room[T any](of []T, n int) []T {
-	of = of[:cap(of)]
-	if len(of) < n {
-		of = append(of, make([]T, n-len(of))...)
-	}
-	return of[:n]
+	b.ops, b.res = slices.Grow(b.ops[:0], n)[:n], slices.Grow(b.res[:0], n)[:n]
 }
 
 // setOp makes op an acquire of checks in the memory that it has.

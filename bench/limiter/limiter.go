@@ -38,7 +38,9 @@ type Batcher interface {
 }
 
 // Acquire is AcquireAll for a single key.
-func Acquire(ctx context.Context, l Limiter, key string, n, ts int64, limits []Limit) (bool, error) {
+func Acquire(
+	ctx context.Context, l Limiter, key string, n, ts int64, limits []Limit,
+) (bool, error) {
 	return l.AcquireAll(ctx, []Check{{Key: key, N: n, Limits: limits}}, ts)
 }
 

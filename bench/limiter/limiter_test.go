@@ -64,7 +64,8 @@ func TestEveryRuleHolds(t *testing.T) {
 		minute, n int64
 		want      bool
 	}{
-		{0, 1, true}, {0, 3, true}, {0, 2, false}, {0, 1, true}, {0, 1, false}, // five in this minute
+		// Five in this minute.
+		{0, 1, true}, {0, 3, true}, {0, 2, false}, {0, 1, true}, {0, 1, false},
 		{2, 3, false}, {2, 2, true}, {2, 1, false}, // seven in this hour
 		{4, 6, false}, // more than a limit by itself
 	}
@@ -83,15 +84,18 @@ func TestEveryRuleHolds(t *testing.T) {
 func TestAllOrNothing(t *testing.T) {
 	for _, l := range timed(t) {
 		t.Run(l.Name(), func(t *testing.T) {
-			wide := limiter.Check{Key: "wide", N: 1, Limits: []limiter.Limit{{Window: minute, Max: 2}}}
-			narrow := limiter.Check{Key: "narrow", N: 1, Limits: []limiter.Limit{{Window: minute, Max: 1}}}
+			wide := limiter.Check{Key: "wide", N: 1,
+				Limits: []limiter.Limit{{Window: minute, Max: 2}}}
+			narrow := limiter.Check{Key: "narrow", N: 1,
+				Limits: []limiter.Limit{{Window: minute, Max: 1}}}
 			both := []limiter.Check{wide, narrow}
 			for i, want := range []bool{true, false, false} {
 				if got, err := l.AcquireAll(t.Context(), both, start); err != nil || got != want {
 					t.Fatalf("call %d: allowed=%t, %v", i, got, err)
 				}
 			}
-			if got, err := l.AcquireAll(t.Context(), []limiter.Check{wide}, start); err != nil || !got {
+			if got, err := l.AcquireAll(t.Context(), []limiter.Check{wide}, start); err != nil ||
+				!got {
 				t.Errorf("a refused call counted: allowed=%t, %v", got, err)
 			}
 		})
@@ -102,7 +106,8 @@ func TestAllOrNothing(t *testing.T) {
 func TestAgainstJudge(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	limits := []limiter.Limit{{Window: minute, Max: 4}, {Window: 7 * minute, Max: 9}, {Window: 5 * 60 * minute, Max: 60}}
+	limits := []limiter.Limit{{Window: minute, Max: 4}, {Window: 7 * minute, Max: 9},
+		{Window: 5 * 60 * minute, Max: 60}}
 	for _, l := range timed(t) {
 		t.Run(l.Name(), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
@@ -110,7 +115,8 @@ func TestAgainstJudge(t *testing.T) {
 			ts, over, early := start, 0, 0
 			for i := range 3000 {
 				ts += int64(r.ExpFloat64() * 20_000)
-				checks := []limiter.Check{{Key: fmt.Sprint("k", r.IntN(2)), N: 1 + r.Int64N(2), Limits: limits}}
+				checks := []limiter.Check{{Key: fmt.Sprint("k", r.IntN(2)), N: 1 + r.Int64N(2),
+					Limits: limits}}
 				allowed, err := l.AcquireAll(t.Context(), checks, ts)
 				if err != nil {
 					t.Fatalf("event %d: %v", i, err)
@@ -130,7 +136,8 @@ func TestAgainstJudge(t *testing.T) {
 				}
 			}
 			t.Logf("over-admitted %d, refused early %d", over, early)
-			mayOver := map[string]bool{"hash, last n": true, "hash, field expiry": true, "incr fixed window": true}[l.Name()]
+			mayOver := map[string]bool{"hash, last n": true, "hash, field expiry": true,
+				"incr fixed window": true}[l.Name()]
 			mayEarly := l.Name() == "hash, whole oldest"
 			if mayOver != (over > 0) || mayEarly != (early > 0) {
 				t.Errorf("over-admitted %d, refused early %d", over, early)
@@ -180,7 +187,8 @@ func TestOwnClock(t *testing.T) {
 				n    int64
 				want bool
 			}{{3, true}, {3, false}, {2, true}, {1, false}} {
-				if got, err := limiter.Acquire(t.Context(), l, "k", c.n, 0, limits); err != nil || got != c.want {
+				if got, err := limiter.Acquire(t.Context(), l, "k", c.n, 0, limits); err != nil ||
+					got != c.want {
 					t.Errorf("call %d: allowed=%t, %v", i, got, err)
 				}
 			}

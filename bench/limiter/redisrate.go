@@ -29,8 +29,10 @@ func (g *GCRA) Name() string { return "redis_rate (GCRA)" }
 func (g *GCRA) AcquireAll(ctx context.Context, checks []Check, _ int64) (bool, error) {
 	for _, c := range checks {
 		for _, l := range c.Limits {
-			rule := redis_rate.Limit{Rate: int(l.Max), Burst: int(l.Max), Period: time.Duration(l.Window) * time.Millisecond}
-			res, err := g.limiter.AllowN(ctx, c.Key+":"+strconv.FormatInt(l.Window, 10), rule, int(c.N))
+			rule := redis_rate.Limit{Rate: int(l.Max), Burst: int(l.Max),
+				Period: time.Duration(l.Window) * time.Millisecond}
+			res, err := g.limiter.AllowN(ctx, c.Key+":"+strconv.FormatInt(l.Window, 10), rule,
+				int(c.N))
 			if err != nil {
 				return false, fmt.Errorf("redis_rate: %w", err)
 			}

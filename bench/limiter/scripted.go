@@ -29,12 +29,14 @@ func newScripted(name string, rdb *redis.Client, script string, encode encoder) 
 // Connect returns a client without the library's retries, which would count an event twice when a
 // reply is lost.
 func Connect(addr string, conns int) *redis.Client {
-	return redis.NewClient(&redis.Options{Addr: addr, PoolSize: conns, MaxRetries: -1, ContextTimeoutEnabled: true})
+	return redis.NewClient(&redis.Options{Addr: addr, PoolSize: conns, MaxRetries: -1,
+		ContextTimeoutEnabled: true})
 }
 
 // ScriptNames are the names that [NewScripted] knows.
 func ScriptNames() []string {
-	return []string{"zset-lua", "hash-lua", "hash-lua-whole", "hash-field-expiry", "stream-lua", "incr-lua"}
+	return []string{"zset-lua", "hash-lua", "hash-lua-whole", "hash-field-expiry", "stream-lua",
+		"incr-lua"}
 }
 
 // NewScripted returns the scripted limiter with one of [ScriptNames], whose script the server has

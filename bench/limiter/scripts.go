@@ -34,19 +34,21 @@ var (
 func NewZSet(rdb *redis.Client) *Scripted {
 	process := rand.Text()[:8]
 	var calls atomic.Int64
-	return newScripted("zset log", rdb, zsetScript, func(checks []Check, ts int64) ([]string, []any) {
-		id := process + strconv.FormatInt(calls.Add(1), 36)
-		return encodeLog("z:", []any{ts, id}, checks)
-	})
+	return newScripted("zset log", rdb, zsetScript,
+		func(checks []Check, ts int64) ([]string, []any) {
+			id := process + strconv.FormatInt(calls.Add(1), 36)
+			return encodeLog("z:", []any{ts, id}, checks)
+		})
 }
 
 // NewStream returns the log as a stream: exact, one entry for every event that was admitted, packed
 // more tightly than a sorted set and counted by reading. A stream takes no entry from before its
 // last: an event that comes late is written down at the last one's time.
 func NewStream(rdb *redis.Client) *Scripted {
-	return newScripted("stream", rdb, streamScript, func(checks []Check, ts int64) ([]string, []any) {
-		return encodeLog("x:", []any{ts}, checks)
-	})
+	return newScripted("stream", rdb, streamScript,
+		func(checks []Check, ts int64) ([]string, []any) {
+			return encodeLog("x:", []any{ts}, checks)
+		})
 }
 
 // encodeLog appends to argv what a script that keeps one log for each key is told about every
@@ -75,15 +77,16 @@ func longest(limits []Limit) (window int64) {
 // calendar says so. The cheapest by far, and up to twice the limit can pass around the turn of a
 // window.
 func NewIncr(rdb *redis.Client) *Scripted {
-	return newScripted("incr fixed window", rdb, incrScript, func(checks []Check, ts int64) (keys []string, argv []any) {
-		for _, c := range checks {
-			for _, l := range c.Limits {
-				keys = append(keys, fmt.Sprintf("i:%s:%d:%d", c.Key, l.Window, ts/l.Window))
-				argv = append(argv, c.N, l.Max, l.Window)
+	return newScripted("incr fixed window", rdb, incrScript,
+		func(checks []Check, ts int64) (keys []string, argv []any) {
+			for _, c := range checks {
+				for _, l := range c.Limits {
+					keys = append(keys, fmt.Sprintf("i:%s:%d:%d", c.Key, l.Window, ts/l.Window))
+					argv = append(argv, c.N, l.Max, l.Window)
+				}
 			}
-		}
-		return keys, argv
-	})
+			return keys, argv
+		})
 }
 
 // Edge says which sub-windows a window is made of when it starts in the middle of one.
@@ -155,7 +158,8 @@ func encodeHash(prefix string, edge Edge) encoder {
 					continue
 				}
 				keys = append(keys, fmt.Sprintf("%s%s:%d", prefix, c.Key, width/1000))
-				argv = append(argv, c.N, ts/width, oldest(span, width, ts, edge), span+width, len(rules)/2)
+				argv = append(argv, c.N, ts/width, oldest(span, width, ts, edge), span+width,
+					len(rules)/2)
 				argv = append(argv, rules...)
 			}
 		}

@@ -66,7 +66,8 @@ func (s *Sentinel) acquire(c Check, n int64) bool {
 	arrays := shard.keys[c.Key]
 	if arrays == nil {
 		for _, l := range c.Limits {
-			arrays = append(arrays, sentinel.NewBucketLeapArray(uint32((l.Window+Width(l.Window)-1)/Width(l.Window)), uint32(l.Window)))
+			buckets := (l.Window + Width(l.Window) - 1) / Width(l.Window)
+			arrays = append(arrays, sentinel.NewBucketLeapArray(uint32(buckets), uint32(l.Window)))
 		}
 		shard.keys[c.Key] = arrays
 	}

@@ -21,7 +21,9 @@ type ZSetPipe struct {
 }
 
 // NewZSetPipe returns the log of timestamps in a sorted set, by pipeline.
-func NewZSetPipe(rdb *redis.Client) *ZSetPipe { return &ZSetPipe{rdb: rdb, process: rand.Text()[:8]} }
+func NewZSetPipe(rdb *redis.Client) *ZSetPipe {
+	return &ZSetPipe{rdb: rdb, process: rand.Text()[:8]}
+}
 
 // Name is how tables call it.
 func (z *ZSetPipe) Name() string { return "zset log, pipeline" }

@@ -11,8 +11,9 @@ import (
 	"twotier/leaparray"
 )
 
-// Sentinel's array guards itself and reads the clock. Ours does neither: its users lock many keys at once and read the clock
-// once a request. So it is measured twice: as it is, and with a mutex and the time read on every call.
+// Sentinel's array guards itself and reads the clock. Ours does neither: its users lock many keys
+// at once and read the clock once a request. So it is measured twice: as it is, and with a mutex
+// and the time read on every call.
 type guarded struct {
 	mu     sync.Mutex
 	ladder *leaparray.Ladder
@@ -50,7 +51,8 @@ func (g *guarded) count(window int64) int64 {
 	return e.Hi
 }
 
-// fill gives every bucket of a minute an event. Sentinel's array has all its buckets from the start, and reads all.
+// fill gives every bucket of a minute an event. Sentinel's array has all its buckets from the
+// start, and reads all.
 func (g *guarded) fill() *guarded {
 	now := time.Now().UnixMilli()
 	for age := int64(59); age >= 0; age-- {

@@ -16,8 +16,8 @@ import (
 
 const liveKeys = 1_000_000
 
-// BenchmarkAddByKey adds to keys drawn evenly from a million that live, on all cores. The floor is a count for each key and
-// nothing else: no windows, no names, no store.
+// BenchmarkAddByKey adds to keys drawn evenly from a million that live, on all cores. The floor is
+// a count for each key and nothing else: no windows, no names, no store.
 func BenchmarkAddByKey(b *testing.B) {
 	b.Run("floor", func(b *testing.B) {
 		counts := newSharded()
@@ -42,13 +42,14 @@ func BenchmarkAddByKey(b *testing.B) {
 			}
 		})
 	})
-	// By itself: nothing is flushed while it runs. Then flushing at its usual interval, to a store that costs nothing, and
-	// to the one that keeps everything in this process.
+	// By itself: nothing is flushed while it runs. Then flushing at its usual interval, to a store
+	// that costs nothing, and to the one that keeps everything in this process.
 	for _, v := range []struct {
 		name string
 		opt  syncer.Options
 	}{
-		{"syncer", syncer.Options{Store: &rival.AckStore{}, FlushInterval: time.Hour, Now: still()}},
+		{"syncer", syncer.Options{Store: &rival.AckStore{}, FlushInterval: time.Hour,
+			Now: still()}},
 		{"syncer-flushing", syncer.Options{Store: &rival.AckStore{}}},
 		{"syncer-embedded", syncer.Options{Store: embedded.New(embedded.Options{})}},
 	} {
@@ -56,7 +57,8 @@ func BenchmarkAddByKey(b *testing.B) {
 	}
 }
 
-// still is a clock that stands: an add is timed, not the first add to a bucket, which a flush interval sees once a key.
+// still is a clock that stands: an add is timed, not the first add to a bucket, which a flush
+// interval sees once a key.
 func still() func() int64 {
 	now := time.Now().UnixMilli()
 	return func() int64 { return now }
@@ -75,7 +77,8 @@ func benchmarkSyncer(b *testing.B, opt syncer.Options) {
 	b.ReportAllocs()
 	parallel(b, func(r *rand.Rand) func() {
 		add := adder(b, c)
-		// As in a request, the key's bytes are at hand: fetching them from a list would cost more than what is measured.
+		// As in a request, the key's bytes are at hand: fetching them from a list would cost more
+		// than what is measured.
 		var key []byte
 		return func() {
 			key = drive.AppendKey(key[:0], r.Uint64N(liveKeys))

@@ -26,11 +26,11 @@ type Process struct {
 const (
 	// patience is how long a process may take to be ready.
 	patience = time.Minute
-	// grace is how long it may take to end: twotier flushes what Redis does not have, which can be much
-	// after a closed loop.
+	// grace is how long it may take to end: twotier flushes what Redis does not have, which can be
+	// much after a closed loop.
 	grace = time.Minute
-	// PortAttempts is how many free ports are tried for a server that can't choose one itself: another
-	// process may take a port before the server does.
+	// PortAttempts is how many free ports are tried for a server that can't choose one itself:
+	// another process may take a port before the server does.
 	PortAttempts = 5
 )
 
@@ -48,10 +48,12 @@ func start(want, name string, args ...string) (*Process, []byte, error) {
 	case l := <-line:
 		return p, l, nil
 	case <-p.child.Done():
-		return nil, nil, fmt.Errorf("start %s: exit status %d: %s", p.name, p.child.ExitCode(), p.stderr.String())
+		return nil, nil, fmt.Errorf("start %s: exit status %d: %s", p.name, p.child.ExitCode(),
+			p.stderr.String())
 	case <-time.After(patience):
 		_ = p.child.Kill()
-		return nil, nil, fmt.Errorf("start %s: not ready after %v: %s", p.name, patience, p.stderr.String())
+		return nil, nil, fmt.Errorf("start %s: not ready after %v: %s", p.name, patience,
+			p.stderr.String())
 	}
 }
 

@@ -22,8 +22,8 @@ type Redis struct {
 	dir  string
 }
 
-// StartRedis starts the redis-server found in PATH and returns when it takes connections. Writing to
-// disk is off, so that only the work of the commands is measured.
+// StartRedis starts the redis-server found in PATH and returns when it takes connections. Writing
+// to disk is off, so that only the work of the commands is measured.
 func StartRedis() (r *Redis, err error) {
 	dir, err := os.MkdirTemp("", "bench-redis")
 	if err != nil {
@@ -43,7 +43,8 @@ func startRedis(dir string) (*Redis, error) {
 		return nil, err
 	}
 	_, port, _ := net.SplitHostPort(addr)
-	p, _, err := start("Ready to accept connections", "redis-server", "--port", port, "--bind", "127.0.0.1",
+	p, _, err := start("Ready to accept connections", "redis-server", "--port", port, "--bind",
+		"127.0.0.1",
 		"--dir", dir, "--save", "", "--appendonly", "no")
 	if err != nil {
 		return nil, err
@@ -110,7 +111,8 @@ func (s *Server) Metric(ctx context.Context, name string) (v float64, err error)
 
 // Await waits until a metric is as it should be, for a few minutes at most.
 func (s *Server) Await(ctx context.Context, name string, ok func(float64) bool) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, 5*patience, fmt.Errorf("metric %s is not what was waited for", name))
+	ctx, cancel := context.WithTimeoutCause(ctx, 5*patience,
+		fmt.Errorf("metric %s is not what was waited for", name))
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

@@ -23,8 +23,8 @@ type Machine struct {
 	Go     string    `json:"go"`
 	Redis  string    `json:"redis"`
 	Time   time.Time `json:"time"`
-	// Load is the load average of the minute before the report was written: anything well above what
-	// the benchmark itself runs means that the machine was not quiet.
+	// Load is the load average of the minute before the report was written: anything well above
+	// what the benchmark itself runs means that the machine was not quiet.
 	Load string `json:"load_average"`
 }
 
@@ -33,7 +33,8 @@ func ThisMachine() Machine {
 	loadavg, _ := os.ReadFile("/proc/loadavg")
 	load, _, _ := strings.Cut(string(loadavg), " ")
 	return Machine{
-		CPU: cpu(), Cores: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(),
+		CPU: cpu(), Cores: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH,
+		Go:    runtime.Version(),
 		Redis: redisVersion(), Time: time.Now().UTC().Truncate(time.Second), Load: load,
 	}
 }
@@ -76,13 +77,16 @@ type File[T any] struct {
 
 // Write writes name.json into dir, and name.md: what the template makes of the file and further
 // data, as .File and .Data.
-func (f *File[T]) Write(dir, name string, text *template.Template, data any) (markdown string, err error) {
+func (f *File[T]) Write(
+	dir, name string, text *template.Template, data any,
+) (markdown string, err error) {
 	raw, err := json.MarshalIndent(f, "", "  ")
 	if err != nil {
 		return "", fmt.Errorf("write %s: %w", name, err)
 	}
 	var md bytes.Buffer
-	if err := text.ExecuteTemplate(&md, name+".md", map[string]any{"File": f, "Data": data}); err != nil {
+	if err := text.ExecuteTemplate(&md, name+".md",
+		map[string]any{"File": f, "Data": data}); err != nil {
 		return "", fmt.Errorf("write %s: %w", name, err)
 	}
 	path := filepath.Join(dir, name)

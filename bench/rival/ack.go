@@ -8,9 +8,9 @@ import (
 )
 
 // AckStore is a syncer.Store that acknowledges everything and keeps nothing. It stands in for Redis
-// where only the process that counts is measured: in earnest Redis keeps the counts, in a process of
-// its own. A counter above it must not need to read back what it wrote. It may be used from several
-// goroutines at once. Its zero value is ready.
+// where only the process that counts is measured: in earnest Redis keeps the counts, in a process
+// of its own. A counter above it must not need to read back what it wrote. It may be used from
+// several goroutines at once. Its zero value is ready.
 type AckStore struct {
 	mu       sync.Mutex
 	versions [syncer.DefaultPartitions]uint64

@@ -13,17 +13,20 @@ import (
 func All() []Rival {
 	all := []Rival{
 		{Name: "nothing", Own: true, open: openNothing},
-		{Name: "zset-pipeline", open: inRedis(func(_ context.Context, rdb *redis.Client) (limiter.Limiter, error) {
+		{Name: "zset-pipeline", open: inRedis(func(_ context.Context,
+			rdb *redis.Client) (limiter.Limiter, error) {
 			return limiter.NewZSetPipe(rdb), nil
 		})},
 	}
 	for _, name := range limiter.ScriptNames() {
-		all = append(all, Rival{Name: name, open: inRedis(func(ctx context.Context, rdb *redis.Client) (limiter.Limiter, error) {
+		all = append(all, Rival{Name: name, open: inRedis(func(ctx context.Context,
+			rdb *redis.Client) (limiter.Limiter, error) {
 			return limiter.NewScripted(ctx, name, rdb)
 		})})
 	}
 	return append(append(all,
-		Rival{Name: "redis-rate", Own: true, open: inRedis(func(_ context.Context, rdb *redis.Client) (limiter.Limiter, error) {
+		Rival{Name: "redis-rate", Own: true, open: inRedis(func(_ context.Context,
+			rdb *redis.Client) (limiter.Limiter, error) {
 			return limiter.NewGCRA(rdb), nil
 		})},
 		Rival{Name: "sentinel", Own: true, MaxKeys: 100_000, open: openSentinel},
@@ -36,7 +39,9 @@ func All() []Rival {
 const poolSize = 128
 
 // inRedis is a limiter that is made of a Redis and its clients.
-func inRedis(open func(context.Context, *redis.Client) (limiter.Limiter, error)) func(context.Context, Env, *Stand) error {
+func inRedis(
+	open func(context.Context, *redis.Client) (limiter.Limiter, error),
+) func(context.Context, Env, *Stand) error {
 	return func(ctx context.Context, _ Env, s *Stand) (err error) {
 		if err := s.startRedis(); err != nil {
 			return err

@@ -94,7 +94,8 @@ func (s *Stand) Drain(ctx context.Context) error {
 		return nil
 	}
 	for _, server := range s.Servers {
-		if err := server.Await(ctx, "twotier_pending_buckets", func(v float64) bool { return v == 0 }); err != nil {
+		if err := server.Await(ctx, "twotier_pending_buckets",
+			func(v float64) bool { return v == 0 }); err != nil {
 			return err
 		}
 	}
@@ -155,7 +156,8 @@ func Select(all []Rival, names []string) (some []Rival, err error) {
 			}
 		}
 		if len(some) == before {
-			return nil, fmt.Errorf("no rival is called %q; there are %s", name, strings.Join(Names(all), ", "))
+			return nil, fmt.Errorf("no rival is called %q; there are %s", name,
+				strings.Join(Names(all), ", "))
 		}
 	}
 	return some, nil

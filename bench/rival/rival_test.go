@@ -58,7 +58,8 @@ func TestEveryRival(t *testing.T) {
 				t.Error(err)
 			}
 			after, err := s.Usage(t.Context())
-			if used := after.Since(before); err != nil || s.Redis != nil && used.Redis.Commands == 0 {
+			if used := after.Since(before); err != nil || s.Redis != nil &&
+				used.Redis.Commands == 0 {
 				t.Errorf("%+v, %v", used, err)
 			}
 			if m, err := s.Footprint(t.Context()); err != nil || m.Service+m.Redis == 0 {

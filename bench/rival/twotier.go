@@ -68,7 +68,8 @@ func Twotier(name string, nodes int, mode Mode, flags ...string) Rival {
 // startNodes starts servers, each of which joins the first, and waits until all know of all.
 func (s *Stand) startNodes(ctx context.Context, e Env, nodes int, flags []string) error {
 	for i := range nodes {
-		args := append([]string{"serve", "--listen", "127.0.0.1:0", "--node", "n" + strconv.Itoa(i+1)}, flags...)
+		args := append([]string{"serve", "--listen", "127.0.0.1:0", "--node",
+			"n" + strconv.Itoa(i+1)}, flags...)
 		if nodes > 1 {
 			args = append(args, "--gossip", "127.0.0.1:0")
 		}
@@ -83,7 +84,8 @@ func (s *Stand) startNodes(ctx context.Context, e Env, nodes int, flags []string
 		s.OnClose(server.Stop)
 	}
 	for _, server := range s.Servers {
-		if err := server.Await(ctx, "twotier_members", func(v float64) bool { return int(v) == nodes }); err != nil {
+		if err := server.Await(ctx, "twotier_members",
+			func(v float64) bool { return int(v) == nodes }); err != nil {
 			return fmt.Errorf("cluster of %d: %w", nodes, err)
 		}
 	}
@@ -91,7 +93,8 @@ func (s *Stand) startNodes(ctx context.Context, e Env, nodes int, flags []string
 }
 
 func libMemory(ctx context.Context, e Env, s *Stand) error {
-	return s.openLibrary(ctx, e, "twotier library, in memory", embedded.New(embedded.Options{MaxMemory: 3 << 30}))
+	return s.openLibrary(ctx, e, "twotier library, in memory",
+		embedded.New(embedded.Options{MaxMemory: 3 << 30}))
 }
 
 func libTwoTier(ctx context.Context, e Env, s *Stand) error {
@@ -106,7 +109,8 @@ func libTwoTier(ctx context.Context, e Env, s *Stand) error {
 }
 
 func (s *Stand) openLibrary(ctx context.Context, e Env, name string, store syncer.Store) error {
-	c, err := s.OpenCounter(ctx, syncer.Options{Store: store, MaxMemory: 6 << 30, FlushInterval: e.Flush})
+	c, err := s.OpenCounter(ctx, syncer.Options{Store: store, MaxMemory: 6 << 30,
+		FlushInterval: e.Flush})
 	if err != nil {
 		return err
 	}
@@ -156,8 +160,9 @@ func (s *Stand) OpenStore(ctx context.Context) (*redisstore.Store, error) {
 		return nil, err
 	}
 	store, err := redisstore.New(redisstore.Options{
-		URL: "redis://" + s.Redis.Addr, Placement: syncer.Placement{Partitions: syncer.DefaultPartitions}, AnySeed: true,
-		Ladders: map[string]*leaparray.Ladder{syncer.DefaultNamespace: ladder},
+		URL: "redis://" + s.Redis.Addr, AnySeed: true,
+		Placement: syncer.Placement{Partitions: syncer.DefaultPartitions},
+		Ladders:   map[string]*leaparray.Ladder{syncer.DefaultNamespace: ladder},
 	})
 	if err != nil {
 		return nil, err

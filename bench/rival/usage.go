@@ -147,7 +147,8 @@ func (s *Stand) Footprint(ctx context.Context) (m Footprint, err error) {
 
 // Since is what was added after an earlier answer.
 func (m Footprint) Since(o Footprint) Footprint {
-	return Footprint{m.Keys - o.Keys, m.Service - o.Service, m.Counted - o.Counted, m.Redis - o.Redis}
+	return Footprint{m.Keys - o.Keys, m.Service - o.Service, m.Counted - o.Counted,
+		m.Redis - o.Redis}
 }
 
 // Resident is the memory in bytes that this process holds in RAM, after what is garbage has been

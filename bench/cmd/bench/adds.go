@@ -11,11 +11,12 @@ import (
 
 // connect returns a client for one server.
 func connect(addr string) (*load.Client, error) {
-	return load.NewClient(load.ClientOptions{URL: "http://" + addr, Connections: 64, Timeout: time.Minute})
+	return load.NewClient(load.ClientOptions{URL: "http://" + addr, Connections: 64,
+		Timeout: time.Minute})
 }
 
-// postAdds adds one to each key in one request, a quiet batch if there are several: at a time in unix
-// milliseconds, or now if that is 0.
+// postAdds adds one to each key in one request, a quiet batch if there are several: at a time in
+// unix milliseconds, or now if that is 0.
 func postAdds(c *load.Client, keys []string, ts int64) error {
 	path, want := "/v1/add", `"key":`
 	body := appendAdd(make([]byte, 0, 64*len(keys)), "{", keys[0], ts)

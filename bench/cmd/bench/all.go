@@ -18,16 +18,16 @@ import (
 // All runs every command in order, each as a process of its own, so that none measures what another
 // has left in memory; it goes on after one that fails.
 type All struct {
-	Quick bool     `help:"Take about a minute: shows that everything works rather than how fast it is. Results go to OUT/quick."`
+	Quick bool     `help:"Show that all works in a few minutes, in OUT/quick."`
 	Parts []string `help:"Names of the commands to run; all if there are none."`
 }
 
 // A step is a command and its arguments in the long and the quick form.
 type step struct{ name, long, quick string }
 
-// steps are also those to be given by hand: each result names its own command. The order is from what
-// is looked at first to what takes longest; the report is made of what there is, whether measured now
-// or before.
+// steps are also those to be given by hand: each result names its own command. The order is from
+// what is looked at first to what takes longest; the report is made of what there is, whether
+// measured now or before.
 func steps() []step {
 	return []step{
 		{"micro", "", "--count=1 --time=100ms"},
@@ -36,11 +36,15 @@ func steps() []step {
 		{"http", "--duration=2s --rounds=3", "--rounds=1 --duration=200ms"},
 		{"forward", "", "--rounds=1 --duration=200ms"},
 		{"decisions", "", "--receivers=20 --live=3s"},
-		{"interval", "--samples=25", "--intervals=10ms,200ms --rate=10000 --duration=1s --samples=5 --steady=2s"},
+		{"interval", "--samples=25", "--intervals=10ms,200ms --rate=10000 --duration=1s " +
+			"--samples=5 --steady=2s"},
 		{"loss", "", "--rounds=1 --rate=5000 --before=500ms"},
-		{"growth", "--duration=1s", "--parts=keys,nodes --max-keys=100000 --nodes=2 --duration=200ms"},
-		{"memory", "--cycles=50", "--one=20000 --thirty=2000 --every=50 --pause-keys=500000 --cycles=20"},
-		{"messages", "--probe=1s --hold=15s", "--rivals=twotier --probe=200ms --hold=1s --at-target=1s"},
+		{"growth", "--duration=1s", "--parts=keys,nodes --max-keys=100000 --nodes=2 " +
+			"--duration=200ms"},
+		{"memory", "--cycles=50", "--one=20000 --thirty=2000 --every=50 --pause-keys=500000 " +
+			"--cycles=20"},
+		{"messages", "--probe=1s --hold=15s",
+			"--rivals=twotier --probe=200ms --hold=1s --at-target=1s"},
 		{"report", "", ""},
 	}
 }
@@ -60,7 +64,8 @@ func (o *All) Run(ctx context.Context, b *bench) error {
 	}
 	var errs []error
 	for _, s := range steps() {
-		if ctx.Err() != nil || len(o.Parts) > 0 && s.name != "report" && !slices.Contains(o.Parts, s.name) {
+		if ctx.Err() != nil || len(o.Parts) > 0 && s.name != "report" &&
+			!slices.Contains(o.Parts, s.name) {
 			continue
 		}
 		args := s.long
@@ -71,7 +76,8 @@ func (o *All) Run(ctx context.Context, b *bench) error {
 		start := time.Now()
 		limited, cancel := context.WithTimeout(ctx, longest)
 		words := append([]string{s.name, "--out=" + out}, strings.Fields(args)...)
-		if err := attached(exec.CommandContext(limited, self, words...), os.Stdout).Run(); err != nil {
+		cmd := attached(exec.CommandContext(limited, self, words...), os.Stdout)
+		if err := cmd.Run(); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", s.name, err))
 		}
 		cancel()
@@ -97,8 +103,10 @@ type Micro struct {
 // Run runs them.
 func (o *Micro) Run(ctx context.Context, b *bench) error {
 	var text bytes.Buffer
-	args := []string{"test", "-run", "^$", "-bench", ".", "-benchtime", o.Time, "-count", fmt.Sprint(o.Count), "./micro"}
-	if err := attached(exec.CommandContext(ctx, "go", args...), io.MultiWriter(os.Stderr, &text)).Run(); err != nil {
+	args := []string{"test", "-run", "^$", "-bench", ".", "-benchtime", o.Time, "-count",
+		fmt.Sprint(o.Count), "./micro"}
+	cmd := attached(exec.CommandContext(ctx, "go", args...), io.MultiWriter(os.Stderr, &text))
+	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("micro: %w", err)
 	}
 	return save(b, "micro", nil, strings.Split(strings.TrimSpace(text.String()), "\n"))

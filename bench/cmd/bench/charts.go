@@ -19,11 +19,12 @@ type Series struct {
 	X, Y []float64
 }
 
-// colour is that of series i: those of Okabe and Ito can be told apart by those who don't see all of
-// them.
+// colour is that of series i: those of Okabe and Ito can be told apart by those who don't see all
+// of them.
 func colour(i int) color.Color {
 	return []color.RGBA{
-		{0, 114, 178, 255}, {230, 159, 0, 255}, {0, 158, 115, 255}, {204, 121, 167, 255}, {86, 180, 233, 255},
+		{0, 114, 178, 255}, {230, 159, 0, 255}, {0, 158, 115, 255},
+		{204, 121, 167, 255}, {86, 180, 233, 255},
 		{213, 94, 0, 255},
 	}[i%6]
 }
@@ -85,7 +86,9 @@ func bars(title, unit string, labels []string, series []Series, log bool) ([]byt
 }
 
 // addBars adds one series, the first figure on top, each with its value beside it.
-func addBars(p *plot.Plot, s Series, c color.Color, offset vg.Length, position func(float64) float64) error {
+func addBars(
+	p *plot.Plot, s Series, c color.Color, offset vg.Length, position func(float64) float64,
+) error {
 	values := make(plotter.Values, len(s.Y))
 	labels := plotter.XYLabels{}
 	for i, v := range reversed(s.Y) {
@@ -155,7 +158,8 @@ func svg(p *plot.Plot, height vg.Length) ([]byte, error) {
 	var out bytes.Buffer
 	_, err = w.WriteTo(&out)
 	family := []byte("Liberation Sans")
-	return bytes.ReplaceAll(out.Bytes(), family, append(family, ",Arial,Helvetica,sans-serif"...)), err
+	return bytes.ReplaceAll(out.Bytes(), family,
+		append(family, ",Arial,Helvetica,sans-serif"...)), err
 }
 
 // powers marks powers of ten on an axis of logarithms that begins at one of them.

@@ -12,11 +12,12 @@ import (
 	"twotier/bench/rival"
 )
 
-// Compare drives every limiter through the same workloads. Each rival starts anew for each workload.
+// Compare drives every limiter through the same workloads. Each rival starts anew for each
+// workload.
 type Compare struct {
 	Rivals    []string      `help:"Names, which may have a * in them; all if there are none."`
 	Workloads []string      `help:"Names." default:"hot,zipf,distinct,diurnal"`
-	Duration  time.Duration `help:"Of each of the three loops of a rival with a workload." default:"2s"`
+	Duration  time.Duration `help:"Of each of the three loops of a row." default:"2s"`
 	Rate      float64       `help:"Decisions per second of the open loop." default:"5000"`
 	Workers   int           `help:"Calls under way at a time." default:"64"`
 	Batch     int           `help:"Decisions of a batch." default:"200"`
@@ -38,8 +39,8 @@ type CompareRow struct {
 	Workload string `json:"workload"`
 	// Skipped says why it could not run.
 	Skipped string `json:"skipped,omitempty"`
-	// Single asks for one decision in each call, Batched for many, both as fast as they can; Open for
-	// single ones at a fixed rate. Batched is nil where there is no such thing.
+	// Single asks for one decision in each call, Batched for many, both as fast as they can; Open
+	// for single ones at a fixed rate. Batched is nil where there is no such thing.
 	Single  *Run `json:"single,omitempty"`
 	Batched *Run `json:"batched,omitempty"`
 	Open    *Run `json:"open,omitempty"`
@@ -58,7 +59,8 @@ func (o *Compare) Run(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	r := CompareResult{Batch: o.Batch, Rate: o.Rate, Workers: o.Workers, Duration: o.Duration.String()}
+	r := CompareResult{Batch: o.Batch, Rate: o.Rate, Workers: o.Workers,
+		Duration: o.Duration.String()}
 	var failed []error
 	for _, workload := range o.Workloads {
 		for _, rv := range rivals {
@@ -71,7 +73,8 @@ func (o *Compare) Run(ctx context.Context, b *bench) error {
 				failed = append(failed, err)
 			}
 			if err != nil {
-				row = &CompareRow{Name: rv.Name, Title: rv.Name, Workload: workload, Skipped: err.Error()}
+				row = &CompareRow{Name: rv.Name, Title: rv.Name, Workload: workload,
+					Skipped: err.Error()}
 			}
 			log.Print(row.progress())
 			r.Rows = append(r.Rows, *row)
@@ -84,7 +87,9 @@ func (o *Compare) Run(ctx context.Context, b *bench) error {
 }
 
 // row starts a rival and drives it. Every loop has a seed, and so distinct keys, of its own.
-func (o *Compare) row(ctx context.Context, env rival.Env, rv rival.Rival, workload string) (row *CompareRow, err error) {
+func (o *Compare) row(
+	ctx context.Context, env rival.Env, rv rival.Rival, workload string,
+) (row *CompareRow, err error) {
 	s, err := rv.Start(ctx, env)
 	if err != nil {
 		return nil, err

@@ -12,7 +12,8 @@ import (
 
 // What Redis says it did must be what was asked of it.
 func TestWorkIsThatOfTheDecisions(t *testing.T) {
-	some, err := rival.Select(rival.All(), []string{"hash-lua", "redis-rate", "sentinel", "twotier-lib"})
+	some, err := rival.Select(rival.All(), []string{"hash-lua", "redis-rate", "sentinel",
+		"twotier-lib"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,16 +33,19 @@ func TestWorkIsThatOfTheDecisions(t *testing.T) {
 				t.Errorf("%+v", row.Single)
 			case rv.Name == "hash-lua" && scripts != row.Single.Decisions:
 				t.Errorf("%d scripts for %d decisions", scripts, row.Single.Decisions)
-			case rv.Name == "redis-rate" && workload == "distinct" && scripts < 2*row.Single.Decisions:
+			case rv.Name == "redis-rate" && workload == "distinct" &&
+				scripts < 2*row.Single.Decisions:
 				t.Errorf("%d scripts for %d decisions by two rules", scripts, row.Single.Decisions)
-			case rv.Name == "sentinel" && row.Memory.Redis != 0, rv.Name == "twotier-lib" && row.Memory.Redis <= 0:
+			case rv.Name == "sentinel" && row.Memory.Redis != 0, rv.Name == "twotier-lib" &&
+				row.Memory.Redis <= 0:
 				t.Errorf("%+v", row.Memory)
 			}
 		}
 	}
 	f := report.File[CompareResult]{Result: r}
 	text, err := f.Write(t.TempDir(), "compare", templates(), drive.Workloads())
-	if err != nil || strings.Count(text, "| hash, last n |") != 2*3+1 || strings.Contains(text, "%!") {
+	if err != nil || strings.Count(text, "| hash, last n |") != 2*3+1 ||
+		strings.Contains(text, "%!") {
 		t.Error(err, text)
 	}
 }

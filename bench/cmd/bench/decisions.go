@@ -16,12 +16,12 @@ import (
 )
 
 // Decisions replays one trace through every limiter and judges each decision: how many events each
-// admits, how many it should not have admitted, and how many it refused too early. Those with a clock
-// of their own are judged live only.
+// admits, how many it should not have admitted, and how many it refused too early. Those with a
+// clock of their own are judged live only.
 type Decisions struct {
-	Receivers int           `help:"Receivers, each of whom gets about 100 messages a day." default:"400"`
+	Receivers int           `help:"Receivers; each gets about 100 messages a day." default:"400"`
 	Seed      uint64        `help:"Of the traces." default:"1"`
-	Rivals    []string      `help:"Names, which may have a * in them." default:"twotier,twotier-redis-mode,twotier-lib,zset*,hash*,stream-lua,incr-lua,redis-rate,sentinel,gub*"`
+	Rivals    []string      `help:"Names, which may have a * in them; all if there are none."`
 	Live      time.Duration `help:"Length of the live trace." default:"20s"`
 }
 
@@ -52,15 +52,18 @@ const margin = 10 * time.Minute
 
 // Run plays a day that has passed, the worked examples, and the live trace.
 func (o *Decisions) Run(ctx context.Context, b *bench) (err error) {
-	r := DecisionsResult{Seed: o.Seed, Receivers: o.Receivers, Hours: (24*time.Hour - margin).Hours()}
+	r := DecisionsResult{Seed: o.Seed, Receivers: o.Receivers,
+		Hours: (24*time.Hour - margin).Hours()}
 	timed, all, stop, err := o.start(ctx, b, &r)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	now := time.Now() // To is in the past for the whole replay: a limiter may refuse what lies in the future
+	// To is in the past for the whole replay: a limiter may refuse what lies in the future.
+	now := time.Now()
 	m := drive.Messages{
-		Seed: o.Seed, Receivers: o.Receivers, From: now.Add(margin - 24*time.Hour).UnixMilli(), To: now.UnixMilli(),
+		Seed: o.Seed, Receivers: o.Receivers, From: now.Add(margin - 24*time.Hour).UnixMilli(),
+		To: now.UnixMilli(),
 	}
 	if err := r.play(ctx, timed, m.Events(), now); err != nil {
 		return err
@@ -71,10 +74,24 @@ func (o *Decisions) Run(ctx context.Context, b *bench) (err error) {
 	return save(b, "decisions", nil, r)
 }
 
-// start starts the rivals, the judge first among all, and first among those that take the time of an
-// event as it is given.
-func (o *Decisions) start(ctx context.Context, b *bench, r *DecisionsResult) (timed, all []limiter.Limiter, stop func() error, err error) {
-	rivals, err1 := rival.Select(rival.All(), o.Rivals)
+// judged are the rivals that keep their counts in different ways.
+func judged() []string {
+	return []string{
+		"twotier", "twotier-redis-mode", "twotier-lib", "zset*", "hash*", "stream-lua",
+		"incr-lua", "redis-rate", "sentinel", "gubernator*",
+	}
+}
+
+// start starts the rivals, the judge first among all, and first among those that take the time of
+// an event as it is given.
+func (o *Decisions) start(
+	ctx context.Context, b *bench, r *DecisionsResult,
+) (timed, all []limiter.Limiter, stop func() error, err error) {
+	names := o.Rivals
+	if len(names) == 0 {
+		names = judged()
+	}
+	rivals, err1 := rival.Select(rival.All(), names)
 	env, err2 := b.programs(ctx)
 	if err := errors.Join(err1, err2); err != nil {
 		return nil, nil, nil, err
@@ -101,7 +118,9 @@ func (o *Decisions) start(ctx context.Context, b *bench, r *DecisionsResult) (ti
 
 // play sends the trace and the examples through every limiter. Eleven o'clock is a full hour in the
 // recent past.
-func (r *DecisionsResult) play(ctx context.Context, all []limiter.Limiter, events []limiter.Call, now time.Time) error {
+func (r *DecisionsResult) play(
+	ctx context.Context, all []limiter.Limiter, events []limiter.Call, now time.Time,
+) error {
 	for _, l := range all {
 		t, err := replay(ctx, l, events)
 		if err != nil {
@@ -139,14 +158,16 @@ const (
 func liveTrace(seed uint64, length time.Duration) (events []limiter.Call) {
 	rules := []limiter.Limit{{Window: 3_000, Max: 20}, {Window: 10_000, Max: 50}}
 	r := rand.New(rand.NewPCG(seed, liveKeys))
-	for at := time.Duration(0); at < length; at += time.Duration(r.ExpFloat64() * float64(liveGap/liveKeys)) {
+	gap := func() time.Duration { return time.Duration(r.ExpFloat64() * float64(liveGap/liveKeys)) }
+	for at := time.Duration(0); at < length; at += gap() {
 		n := 1
 		if r.IntN(burstEvery) == 0 {
 			n = burst
 		}
 		check := limiter.Check{Key: fmt.Sprint("live", r.IntN(liveKeys)), N: 1, Limits: rules}
 		for range n {
-			events = append(events, limiter.Call{TS: at.Milliseconds(), Checks: []limiter.Check{check}})
+			events = append(events, limiter.Call{TS: at.Milliseconds(),
+				Checks: []limiter.Check{check}})
 		}
 	}
 	return events
@@ -154,7 +175,9 @@ func liveTrace(seed uint64, length time.Duration) (events []limiter.Call) {
 
 // playLive plays one trace to all limiters at the same time, as it happens, so that those with a
 // clock of their own can be judged. A decision is judged at the time at which it was asked for.
-func playLive(ctx context.Context, all []limiter.Limiter, seed uint64, length time.Duration) ([]*Tally, error) {
+func playLive(
+	ctx context.Context, all []limiter.Limiter, seed uint64, length time.Duration,
+) ([]*Tally, error) {
 	events := liveTrace(seed, length)
 	start := time.Now()
 	tallies := make([]*Tally, len(all))
@@ -168,10 +191,13 @@ func playLive(ctx context.Context, all []limiter.Limiter, seed uint64, length ti
 	return tallies, errors.Join(errs...)
 }
 
-func (t *Tally) live(ctx context.Context, l limiter.Limiter, start time.Time, events []limiter.Call) error {
+func (t *Tally) live(
+	ctx context.Context, l limiter.Limiter, start time.Time, events []limiter.Call,
+) error {
 	var own limiter.Exact
 	for _, e := range events {
-		if err := load.Sleep(ctx, time.Until(start.Add(time.Duration(e.TS)*time.Millisecond))); err != nil {
+		due := start.Add(time.Duration(e.TS) * time.Millisecond)
+		if err := load.Sleep(ctx, time.Until(due)); err != nil {
 			return err
 		}
 		e.TS = time.Now().UnixMilli()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,7 +23,7 @@ import (
 // owner, and beside the routing client, which asks owners itself.
 type Forward struct {
 	Duration time.Duration `help:"Of each run." default:"4s"`
-	Rounds   int           `help:"Runs of each way; the middle one by processor time counts." default:"3"`
+	Rounds   int           `help:"Runs of each way; the middle one counts." default:"3"`
 }
 
 const (
@@ -41,8 +42,8 @@ type ForwardPoint struct {
 	// PerCall is how many adds a request has.
 	PerCall int `json:"adds_per_request"`
 	// Rate is adds per second, ServiceCPU processor time of all nodes for an add in microseconds,
-	// OfOwners the same over that of asking the owner, Forwarded the share of adds that one node sent to
-	// another.
+	// OfOwners the same over that of asking the owner, Forwarded the share of adds that one node
+	// sent to another.
 	Rate       float64      `json:"adds_per_second"`
 	ServiceCPU float64      `json:"service_cpu_us"`
 	OfOwners   float64      `json:"of_owners"`
@@ -56,7 +57,8 @@ func (o *Forward) Run(ctx context.Context, b *bench) (err error) {
 	if err != nil {
 		return err
 	}
-	s, err := rival.Twotier("twotier", forwardNodes, rival.TwoTier, "--hot-rate", "0").Start(ctx, env)
+	cluster := rival.Twotier("twotier", forwardNodes, rival.TwoTier, "--hot-rate", "0")
+	s, err := cluster.Start(ctx, env)
 	if err != nil {
 		return err
 	}
@@ -77,7 +79,8 @@ func (o *Forward) Run(ctx context.Context, b *bench) (err error) {
 				owner = p.ServiceCPU
 			}
 			p.OfOwners = p.ServiceCPU / owner
-			log.Printf("%-10s %3d per request: %8.0f adds/s, %6.2f µs of all nodes an add", way, perCall, p.Rate, p.ServiceCPU)
+			log.Printf("%-10s %3d per request: %8.0f adds/s, %6.2f µs of all nodes an add", way,
+				perCall, p.Rate, p.ServiceCPU)
 			r.Points = append(r.Points, p)
 		}
 	}
@@ -111,7 +114,9 @@ func keysOf(ctx context.Context, s *proc.Server) (keys []string, err error) {
 }
 
 // middle runs a way a few times and returns the run whose processor time is in the middle.
-func (o *Forward) middle(ctx context.Context, s *rival.Stand, keys []string, way string, perCall int) (ForwardPoint, error) {
+func (o *Forward) middle(
+	ctx context.Context, s *rival.Stand, keys []string, way string, perCall int,
+) (ForwardPoint, error) {
 	var all []ForwardPoint
 	for range o.Rounds {
 		p, err := o.once(ctx, s, keys, way, perCall)
@@ -120,18 +125,23 @@ func (o *Forward) middle(ctx context.Context, s *rival.Stand, keys []string, way
 		}
 		all = append(all, p)
 	}
-	slices.SortFunc(all, func(x, y ForwardPoint) int { return int(1000 * (x.ServiceCPU - y.ServiceCPU)) })
+	slices.SortFunc(all, func(x, y ForwardPoint) int {
+		return cmp.Compare(x.ServiceCPU, y.ServiceCPU)
+	})
 	return all[len(all)/2], nil
 }
 
-func (o *Forward) once(ctx context.Context, s *rival.Stand, keys []string, way string, perCall int) (p ForwardPoint, err error) {
+func (o *Forward) once(
+	ctx context.Context, s *rival.Stand, keys []string, way string, perCall int,
+) (p ForwardPoint, err error) {
 	send, stop, err := sender(ctx, s, way)
 	if err != nil {
 		return p, err
 	}
 	defer stop()
 	workers := callers(keys, perCall, send)
-	if err := (load.Loop{Duration: o.Duration / 4}).Run(ctx, workers).Err(); err != nil { // until all is warm
+	warmup := load.Loop{Duration: o.Duration / 4}
+	if err := warmup.Run(ctx, workers).Err(); err != nil {
 		return p, err
 	}
 	before, err1 := s.Usage(ctx)
@@ -141,8 +151,9 @@ func (o *Forward) once(ctx context.Context, s *rival.Stand, keys []string, way s
 	after, err4 := s.Usage(ctx)
 	adds := float64(t.Calls) * float64(perCall)
 	return ForwardPoint{
-		Way: way, PerCall: perCall, Rate: adds / t.Seconds, ServiceCPU: after.Since(before).Service * 1e6 / adds,
-		Forwarded: (last - first) / adds, Latency: t.Latency,
+		Way: way, PerCall: perCall, Rate: adds / t.Seconds,
+		ServiceCPU: after.Since(before).Service * 1e6 / adds,
+		Forwarded:  (last - first) / adds, Latency: t.Latency,
 	}, errors.Join(err1, err2, err3, err4, t.Err(), ctx.Err())
 }
 
@@ -180,15 +191,18 @@ func callers(keys []string, perCall int, send func([]string) error) (all []load.
 	return all
 }
 
-// sender adds to keys in one request: to their owner, to another node, or by way of the client, which
-// was told of that other node only.
-func sender(ctx context.Context, s *rival.Stand, way string) (send func(keys []string) error, stop func(), err error) {
+// sender adds to keys in one request: to their owner, to another node, or by way of the client,
+// which was told of that other node only.
+func sender(
+	ctx context.Context, s *rival.Stand, way string,
+) (send func(keys []string) error, stop func(), err error) {
 	if way == "client" {
 		c, err := client.New(client.Options{Addresses: []string{s.Servers[1].Addr}})
 		if err != nil {
 			return nil, nil, err
 		}
-		return func(keys []string) error { return addByClient(ctx, c, keys) }, func() { _ = c.Close(ctx) }, nil
+		send = func(keys []string) error { return addByClient(ctx, c, keys) }
+		return send, func() { _ = c.Close(ctx) }, nil
 	}
 	addr := s.Servers[0].Addr
 	if way == "forwarded" {

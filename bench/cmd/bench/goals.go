@@ -7,9 +7,11 @@ import (
 
 func (f *findings) httpGoals() []Goal {
 	add := Goal{Goal: "HTTP add at least 90 % of the do-nothing server", Want: 0.9, Least: true,
-		Bound: "the more keys, the more of an add waits for memory; with Redis, flushing takes its share of the same cores"}
+		Bound: "the more keys, the more of an add waits for memory; with Redis, flushing takes " +
+			"its share of the same cores"}
 	batch := Goal{Goal: "batches of at least 4,000,000 adds/s", Want: 4e6, Least: true,
-		Bound: "waiting for the memory of keys that are not in the processor's cache; what is flushed"}
+		Bound: "waiting for the memory of keys that are not in the processor's cache; what is " +
+			"flushed"}
 	if f.http != nil {
 		for _, c := range f.http.Result.Comparisons {
 			add.add(fmt.Sprintf("%s, %s, %d keys", c.Generator, c.Store, c.Space), c.Rate().Median)
@@ -24,12 +26,16 @@ func (f *findings) httpGoals() []Goal {
 // compareGoals compares over the same Redis: like with like, and what one gets in the best way
 // against what one had.
 func (f *findings) compareGoals() []Goal {
-	zipf := Goal{Goal: "at Zipf at least 10x the decisions of the Hash-in-Lua limiter", Want: 10, Least: true}
+	zipf := Goal{Goal: "at Zipf at least 10x the decisions of the Hash-in-Lua limiter", Want: 10,
+		Least: true}
 	distinct := Goal{Goal: "with all keys distinct at least 4x", Want: 4, Least: true}
-	commands := Goal{Goal: "at Zipf at least 50x fewer Redis commands per decision", Want: 50, Least: true,
-		Bound: "every changed bucket of a key is one command for each flush: the faster the stream, the more events share it; " +
+	commands := Goal{Goal: "at Zipf at least 50x fewer Redis commands per decision", Want: 50,
+		Least: true,
+		Bound: "every changed bucket of a key is one command for each flush: the faster the " +
+			"stream, the more events share it; " +
 			"decisions on keys that come back from Redis read"}
-	pure := Goal{Goal: "pure-Redis mode at least 2x the Lua limiter called one by one", Want: 2, Least: true}
+	pure := Goal{Goal: "pure-Redis mode at least 2x the Lua limiter called one by one", Want: 2,
+		Least: true}
 	if f.compare != nil {
 		c := f.compare.Result
 		zipf.speedup(c, "zipf")
@@ -54,10 +60,12 @@ func (g *Goal) speedup(c CompareResult, workload string) {
 		g.add(r.Title+", both one by one", ratio(r.Single.Lasting(), lua.Single.Lasting()))
 		g.add(r.Title+", both batched", ratio(r.Batched.Lasting(), lua.Batched.Lasting()))
 		g.add(r.Title+" batched, Lua one by one", ratio(r.Batched.Lasting(), lua.Single.Lasting()))
-		g.Bound += r.Title + ", one by one: " + share(r.Single) + "; batched: " + share(r.Batched) + ". "
+		g.Bound += r.Title + ", one by one: " + share(r.Single) + "; batched: " +
+			share(r.Batched) + ". "
 	}
 	if nop := c.Row(workload, "nothing"); nop != nil {
-		g.Bound += fmt.Sprintf("A server that does nothing answers %.1f times as many single requests as the Lua limiter, with the "+
+		g.Bound += fmt.Sprintf("A server that does nothing answers %.1f times as many single "+
+			"requests as the Lua limiter, with the "+
 			"same caller on the same cores: over HTTP one by one there is no more to be had.",
 			ratio(nop.Single.Lasting(), lua.Single.Lasting()))
 	}
@@ -80,8 +88,10 @@ func (g *Goal) pure(c CompareResult) {
 		lua := c.Row(workload, "hash-lua-whole")
 		for _, name := range []string{"twotier-redis-mode", "twotier-lib-redis-mode"} {
 			if r := c.Row(workload, name); r != nil && lua != nil {
-				g.add(r.Title+", one by one, "+workload, ratio(r.Single.Lasting(), lua.Single.Lasting()))
-				g.add(r.Title+", batched, "+workload, ratio(r.Batched.Lasting(), lua.Single.Lasting()))
+				g.add(r.Title+", one by one, "+workload,
+					ratio(r.Single.Lasting(), lua.Single.Lasting()))
+				g.add(r.Title+", batched, "+workload,
+					ratio(r.Batched.Lasting(), lua.Single.Lasting()))
 				g.Bound = share(r.Single)
 			}
 		}
@@ -95,7 +105,8 @@ func share(r *Run) string {
 	if all == 0 {
 		return ""
 	}
-	return fmt.Sprintf("processor time is %.0f %% the caller's, %.0f %% the service's, %.0f %% Redis's",
+	return fmt.Sprintf("processor time is %.0f %% the caller's, %.0f %% the service's, %.0f %% "+
+		"Redis's",
 		100*u.Driver/all, 100*u.Service/all, 100*u.Redis.CPU/all)
 }
 
@@ -108,7 +119,8 @@ func ratio(a, b float64) float64 {
 
 func (f *findings) memoryGoals() []Goal {
 	g := Goal{Goal: "at most 150 bytes for a cold key in memory", Want: 150,
-		Bound: "resident: the room that a growing table and garbage collection need; the rest is names, buckets and the index"}
+		Bound: "resident: the room that a growing table and garbage collection need; the rest is " +
+			"names, buckets and the index"}
 	if f.memory != nil {
 		for _, r := range f.memory.Result.Rows {
 			if r.Way == "twotier" && r.Shape == "1 event" {
@@ -124,7 +136,8 @@ func (f *findings) memoryGoals() []Goal {
 
 func (f *findings) growthGoals() []Goal {
 	g := Goal{Goal: "cost of an operation flat within 2x from 10,000 to 10,000,000 keys", Want: 2,
-		Bound: "ten thousand keys fit into the processor's cache, ten million don't: each operation waits for memory a few times"}
+		Bound: "ten thousand keys fit into the processor's cache, ten million don't: each " +
+			"operation waits for memory a few times"}
 	if f.growth == nil || len(f.growth.Result.Keys) < 2 {
 		return []Goal{g}
 	}
@@ -138,13 +151,15 @@ func (f *findings) growthGoals() []Goal {
 		{"server, batched adds", func(p KeysPoint) float64 { return p.Server }},
 	} {
 		all := spread(keys, s.cost)
-		g.add(fmt.Sprintf("%s, %d to %d keys", s.of, keys[0].Keys, keys[len(keys)-1].Keys), ratio(all.Most, all.Least))
+		g.add(fmt.Sprintf("%s, %d to %d keys", s.of, keys[0].Keys, keys[len(keys)-1].Keys),
+			ratio(all.Most, all.Least))
 	}
 	return []Goal{g}
 }
 
 func (f *findings) messageGoals() []Goal {
-	rate := Goal{Goal: "message control: 100,000 a second with p99 under 5 ms", Want: 100_000, Least: true}
+	rate := Goal{Goal: "message control: 100,000 a second with p99 under 5 ms", Want: 100_000,
+		Least: true}
 	mean := Goal{Goal: "message control at 100,000 a second: mean latency under 50 ms", Want: 50}
 	if f.messages != nil {
 		for _, s := range f.messages.Result.Searches {
@@ -154,7 +169,8 @@ func (f *findings) messageGoals() []Goal {
 			of := fmt.Sprintf("%s, %d a call", s.Title, s.Batch)
 			rate.add(of, s.Highest)
 			mean.add(of, s.AtTarget.Latency.Mean/1e3)
-			rate.Bound = share(&Run{Usage: s.Usage}) + "; nearly every message writes two keys that Redis does not have yet"
+			rate.Bound = share(&Run{Usage: s.Usage}) + "; nearly every message writes two keys " +
+				"that Redis does not have yet"
 			mean.Bound = rate.Bound
 		}
 	}
@@ -167,7 +183,8 @@ func (f *findings) lossGoals() (goals []Goal) {
 	}
 	for _, k := range f.loss.Result.Kills {
 		// What is on its way to Redis when the process is killed comes on top of the interval.
-		g := Goal{Goal: "kill -9, " + k.Setting + ": lost, in ms of the stream", Want: k.BoundMS * 1.25, Bound: "the flush interval"}
+		g := Goal{Goal: "kill -9, " + k.Setting + ": lost, in ms of the stream",
+			Want: k.BoundMS * 1.25, Bound: "the flush interval"}
 		i := slices.IndexFunc(goals, func(o Goal) bool { return o.Goal == g.Goal })
 		if i < 0 {
 			g.note("lost", k.LostMS)

@@ -15,7 +15,8 @@ func TestVerdict(t *testing.T) {
 		want   string
 	}{
 		{atLeast, []float64{10, 11}, "met"}, {atLeast, []float64{9, 11}, "partly: 1 of 2"},
-		{atLeast, []float64{9.9}, "missed"}, {atMost, []float64{2, 1}, "met"}, {atMost, []float64{2.1}, "missed"},
+		{atLeast, []float64{9.9}, "missed"}, {atMost, []float64{2, 1}, "met"}, {atMost,
+			[]float64{2.1}, "missed"},
 	} {
 		g := c.goal
 		for _, v := range c.values {
@@ -48,10 +49,13 @@ func TestReportOfTheResults(t *testing.T) {
 	}
 	made, err := os.ReadFile(filepath.Join(dir, "report.md"))
 	if err != nil || string(made) != string(kept) {
-		t.Errorf("results/report.md is not what bench report makes of the results beside it, %v", err)
+		t.Errorf("results/report.md is not what bench report makes of the results beside it, %v",
+			err)
 	}
-	for name := range strings.SplitSeq("throughput-zipf redis-commands latency-zipf flush-interval growth-keys growth-rules", " ") {
-		if svg, err := os.ReadFile(filepath.Join(dir, name+".svg")); err != nil || !strings.Contains(string(svg), "</svg>") {
+	for name := range strings.SplitSeq("throughput-zipf redis-commands latency-zipf "+
+		"flush-interval growth-keys growth-rules", " ") {
+		if svg, err := os.ReadFile(filepath.Join(dir, name+".svg")); err != nil ||
+			!strings.Contains(string(svg), "</svg>") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

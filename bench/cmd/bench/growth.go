@@ -13,8 +13,8 @@ import (
 	"twotier/bench/rival"
 )
 
-// Growth measures how costs grow: from ten thousand to ten million keys, from one rule to four, from
-// one node to five.
+// Growth measures how costs grow: from ten thousand to ten million keys, from one rule to four,
+// from one node to five.
 type Growth struct {
 	Parts    []string      `help:"What to measure." default:"cold,keys,rules,nodes"`
 	MaxKeys  int           `help:"Most keys, ten thousand times a power of ten." default:"10000000"`
@@ -77,12 +77,14 @@ func (o *Growth) Run(ctx context.Context, b *bench) error {
 
 // rules adds one rule after the other.
 func (r *GrowthResult) rules(ctx context.Context, env rival.Env, o *Growth) error {
-	names := []string{"zset-lua", "hash-lua", "redis-rate", "twotier-lib", "twotier", "twotier-redis-mode"}
+	names := []string{"zset-lua", "hash-lua", "redis-rate", "twotier-lib", "twotier",
+		"twotier-redis-mode"}
 	some, err := rival.Select(rival.All(), names)
 	if err != nil {
 		return err
 	}
-	four := append(drive.Rules(), limiter.Limit{Window: 86_400_000, Max: 200}, limiter.Limit{Window: 600_000, Max: 30})
+	four := append(drive.Rules(), limiter.Limit{Window: 86_400_000, Max: 200},
+		limiter.Limit{Window: 600_000, Max: 30})
 	for n := range four {
 		for _, rv := range some {
 			p, err := o.point(ctx, env, rv, drive.Options{Workload: "zipf", Rules: four[:n+1]})
@@ -100,7 +102,8 @@ func (r *GrowthResult) rules(ctx context.Context, env rival.Env, o *Growth) erro
 func (r *GrowthResult) nodes(ctx context.Context, env rival.Env, o *Growth) error {
 	for _, workload := range []string{"zipf", "messages"} {
 		for n := 1; n <= o.Nodes; n++ {
-			p, err := o.point(ctx, env, rival.Twotier("twotier", n, rival.TwoTier), drive.Options{Workload: workload})
+			p, err := o.point(ctx, env, rival.Twotier("twotier", n, rival.TwoTier),
+				drive.Options{Workload: workload})
 			if err != nil {
 				return err
 			}
@@ -112,7 +115,9 @@ func (r *GrowthResult) nodes(ctx context.Context, env rival.Env, o *Growth) erro
 }
 
 // point runs a closed loop of single decisions and one of batches.
-func (o *Growth) point(ctx context.Context, env rival.Env, rv rival.Rival, d drive.Options) (p GrowthPoint, err error) {
+func (o *Growth) point(
+	ctx context.Context, env rival.Env, rv rival.Rival, d drive.Options,
+) (p GrowthPoint, err error) {
 	s, err := rv.Start(ctx, env)
 	if err != nil {
 		return p, err
@@ -132,6 +137,7 @@ func (o *Growth) point(ctx context.Context, env rival.Env, rv rival.Rival, d dri
 		p.Batched, single = many.PerSecond, many
 	}
 	p.Usage, p.Decisions = single.Usage, single.Decisions
-	log.Printf("%-20s %s, %d rules: %8.0f/s, in batches %8.0f/s", p.Name, d.Workload, len(d.Rules), p.Single, p.Batched)
+	log.Printf("%-20s %s, %d rules: %8.0f/s, in batches %8.0f/s", p.Name, d.Workload, len(d.Rules),
+		p.Single, p.Batched)
 	return p, nil
 }

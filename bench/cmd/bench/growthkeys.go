@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"time"
 
 	"twotier/bench/drive"
@@ -21,13 +20,13 @@ import (
 // KeysPoint is the cost of an operation when so many keys live.
 type KeysPoint struct {
 	Keys int `json:"keys"`
-	// Add and Acquire (two rules) are in nanoseconds of one core, by a counter in this process, on keys
-	// drawn evenly. Floor is what drawing and naming a key costs, which is in both.
+	// Add and Acquire (two rules) are in nanoseconds of one core, by a counter in this process, on
+	// keys drawn evenly. Floor is what drawing and naming a key costs, which is in both.
 	Add     float64 `json:"add_ns"`
 	Acquire float64 `json:"acquire_ns"`
 	Floor   float64 `json:"floor_ns"`
-	// Resident is the growth of the process, Counted what the counter accounts for itself; in bytes for
-	// each key.
+	// Resident is the growth of the process, Counted what the counter accounts for itself; in bytes
+	// for each key.
 	Resident float64 `json:"resident_bytes_per_key"`
 	Counted  float64 `json:"counted_bytes_per_key"`
 	// Server is adds per second of a server in memory, in batches of 1,000.
@@ -45,44 +44,64 @@ func (r *GrowthResult) keys(ctx context.Context, env rival.Env, o *Growth) error
 		if err := p.server(ctx, env, o.Duration); err != nil {
 			return fmt.Errorf("%d: server: %w", keys, err)
 		}
-		log.Printf("%d keys: add %.0f ns, acquire %.0f ns, %.0f bytes a key", p.Keys, p.Add, p.Acquire, p.Resident)
+		log.Printf("%d keys: add %.0f ns, acquire %.0f ns, %.0f bytes a key", p.Keys, p.Add,
+			p.Acquire, p.Resident)
 		r.Keys = append(r.Keys, p)
 	}
 	return nil
 }
 
-// roomy are rules that have room for everything.
-func roomy() []syncer.Limit {
+// limits are the rules of an operation, which have room for everything; an add has none.
+func limits(kind syncer.Kind) []syncer.Limit {
+	if kind == syncer.Add {
+		return nil
+	}
 	return []syncer.Limit{{Window: 60_000, Max: 1 << 40}, {Window: hour, Max: 1 << 40}}
 }
 
 // library measures adds over a store that acknowledges all and keeps nothing, which in earnest is
-// another process, and acquires over one that answers what it was told, in this process.
+// another process, and acquires over one that answers what it was told, in this process: what was
+// only added to is read from the store when a decision first needs its past.
 func (p *KeysPoint) library(ctx context.Context, d time.Duration) (err error) {
 	nothing := func(context.Context, *syncer.Op, *syncer.Result) error { return nil }
-	p.Floor = cost(ctx, d, syncer.Add, nil, p.Keys, nothing, &err)
-	empty, err1 := rival.Resident()
-	err = errors.Join(err, err1, withCounter(ctx, &rival.AckStore{}, func(c *syncer.Counter) error {
-		err := errors.Join(countAll(ctx, c, p.Keys, syncer.Add, nil), c.Flush(ctx))
-		full, err1 := rival.Resident()
+	if p.Floor, err = cost(ctx, d, syncer.Add, p.Keys, nothing); err != nil {
+		return err
+	}
+	empty, err := rival.Resident()
+	if err != nil {
+		return err
+	}
+	err = withCounter(ctx, &rival.AckStore{}, func(c *syncer.Counter) error {
+		if err := errors.Join(countAll(ctx, c, p.Keys, syncer.Add), c.Flush(ctx)); err != nil {
+			return err
+		}
+		full, err := rival.Resident()
+		if err != nil {
+			return err
+		}
 		p.Resident = float64(full-empty) / float64(p.Keys)
 		p.Counted = float64(c.Stats().MemoryBytes) / float64(p.Keys)
-		p.Add = cost(ctx, d, syncer.Add, nil, p.Keys, c.Do, &err)
-		return errors.Join(err, err1)
-	}))
-	// What was only added to is read from the store when a decision first needs its past.
-	store := embedded.New(embedded.Options{MaxMemory: 8 << 30})
-	return errors.Join(err, withCounter(ctx, store, func(c *syncer.Counter) error {
-		err := errors.Join(countAll(ctx, c, p.Keys, syncer.Acquire, roomy()), c.Flush(ctx))
-		p.Acquire = cost(ctx, d, syncer.Acquire, roomy(), p.Keys, c.Do, &err)
+		p.Add, err = cost(ctx, d, syncer.Add, p.Keys, c.Do)
 		return err
-	}))
+	})
+	if err != nil {
+		return err
+	}
+	store := embedded.New(embedded.Options{MaxMemory: 8 << 30})
+	return withCounter(ctx, store, func(c *syncer.Counter) error {
+		if err := errors.Join(countAll(ctx, c, p.Keys, syncer.Acquire), c.Flush(ctx)); err != nil {
+			return err
+		}
+		p.Acquire, err = cost(ctx, d, syncer.Acquire, p.Keys, c.Do)
+		return err
+	})
 }
 
 // withCounter opens a counter for fn.
 func withCounter(ctx context.Context, store syncer.Store, fn func(*syncer.Counter) error) error {
 	var s rival.Stand
-	c, err := s.OpenCounter(ctx, syncer.Options{Store: store, MaxMemory: 16 << 30, LoadTimeout: time.Minute})
+	c, err := s.OpenCounter(ctx, syncer.Options{Store: store, MaxMemory: 16 << 30,
+		LoadTimeout: time.Minute})
 	if err != nil {
 		return err
 	}
@@ -90,11 +109,11 @@ func withCounter(ctx context.Context, store syncer.Store, fn func(*syncer.Counte
 }
 
 // countAll carries out one operation for each key, many at a time.
-func countAll(ctx context.Context, c *syncer.Counter, keys int, kind syncer.Kind, limits []syncer.Limit) error {
+func countAll(ctx context.Context, c *syncer.Counter, keys int, kind syncer.Kind) error {
 	const round = 10_000
 	ops, res := make([]syncer.Op, 0, round), make([]syncer.Result, round)
 	for key := range keys {
-		check := syncer.Check{Key: []byte(drive.Key(uint64(key))), N: 1, Limits: limits}
+		check := syncer.Check{Key: []byte(drive.Key(uint64(key))), N: 1, Limits: limits(kind)}
 		ops = append(ops, syncer.Op{Kind: kind, Checks: []syncer.Check{check}})
 		if len(ops) < round && key < keys-1 {
 			continue
@@ -113,24 +132,24 @@ func countAll(ctx context.Context, c *syncer.Counter, keys int, kind syncer.Kind
 // operation is how a counter carries one out.
 type operation func(context.Context, *syncer.Op, *syncer.Result) error
 
-// cost runs operations on random keys on all cores, a thousand in a call of the loop, and returns the
-// nanoseconds of one on one core. It does nothing if there is an error, and adds its own to it.
-func cost(ctx context.Context, d time.Duration, kind syncer.Kind, limits []syncer.Limit, keys int, do operation, err *error) float64 {
-	if *err != nil {
-		return 0
-	}
+// cost runs operations on random keys on all cores, a thousand in a call of the loop, and returns
+// the nanoseconds of one on one core.
+func cost(
+	ctx context.Context, d time.Duration, kind syncer.Kind, keys int, do operation,
+) (float64, error) {
 	const round = 1000
 	var workers []load.Worker
 	procs := runtime.GOMAXPROCS(0)
 	for i := range procs {
 		r := rand.New(rand.NewPCG(uint64(i), uint64(keys)))
-		op := syncer.Op{Kind: kind, Checks: []syncer.Check{{N: 1, Limits: slices.Clone(limits)}}}
+		op := syncer.Op{Kind: kind, Checks: []syncer.Check{{N: 1, Limits: limits(kind)}}}
 		var res syncer.Result
 		workers = append(workers, load.Worker{
 			Next: func() (time.Duration, bool) { return 0, true },
 			Do: func() (err error) {
 				for range round {
-					op.Checks[0].Key = drive.AppendKey(op.Checks[0].Key[:0], r.Uint64N(uint64(keys)))
+					name := &op.Checks[0].Key
+					*name = drive.AppendKey((*name)[:0], r.Uint64N(uint64(keys)))
 					err = errors.Join(err, do(ctx, &op, &res))
 				}
 				return err
@@ -138,13 +157,14 @@ func cost(ctx context.Context, d time.Duration, kind syncer.Kind, limits []synce
 		})
 	}
 	t := load.Loop{Duration: d}.Run(ctx, workers)
-	*err = errors.Join(t.Err(), ctx.Err())
-	return t.Seconds * 1e9 * float64(procs) / float64(max(t.Calls, 1)*round)
+	ns := t.Seconds * 1e9 * float64(procs) / float64(max(t.Calls, 1)*round)
+	return ns, errors.Join(t.Err(), ctx.Err())
 }
 
 // server measures quiet batches of adds, after every key has been counted once.
 func (p *KeysPoint) server(ctx context.Context, env rival.Env, d time.Duration) (err error) {
-	s, err := rival.Twotier("twotier-memory", 1, rival.Memory, "--max-memory", "12GiB").Start(ctx, env)
+	rv := rival.Twotier("twotier-memory", 1, rival.Memory, "--max-memory", "12GiB")
+	s, err := rv.Start(ctx, env)
 	if err != nil {
 		return err
 	}
@@ -154,11 +174,13 @@ func (p *KeysPoint) server(ctx context.Context, env rival.Env, d time.Duration) 
 		return err
 	}
 	defer c.Close()
-	if err := fill(c, p.Keys, func(key int) string { return fmt.Sprint("bench:", key) }, 0); err != nil {
+	name := func(key int) string { return fmt.Sprint("bench:", key) } // as load.Run does
+	if err := fill(c, p.Keys, name, 0); err != nil {
 		return err
 	}
 	r, err := once(ctx, load.Options{
-		URL: "http://" + s.Servers[0].Addr, Op: "batch", Batch: 1000, Connections: 4, Keys: p.Keys, Duration: d,
+		URL: "http://" + s.Servers[0].Addr, Op: "batch", Batch: 1000, Connections: 4, Keys: p.Keys,
+		Duration: d,
 	})
 	p.Server = r.PerSecond
 	return err
@@ -174,8 +196,8 @@ type ColdPoint struct {
 	Bytes     float64 `json:"bytes"`
 }
 
-// cold has one counter count keys, and another, which starts with nothing in memory, asked for all of
-// them, twice.
+// cold has one counter count keys, and another, which starts with nothing in memory, asked for all
+// of them, twice.
 func (r *GrowthResult) cold(ctx context.Context) (err error) {
 	const keys = 500_000
 	s, err := rival.Redis()
@@ -188,7 +210,7 @@ func (r *GrowthResult) cold(ctx context.Context) (err error) {
 		return err
 	}
 	if err := withCounter(ctx, store, func(c *syncer.Counter) error {
-		return errors.Join(countAll(ctx, c, keys, syncer.Add, nil), c.Flush(ctx))
+		return errors.Join(countAll(ctx, c, keys, syncer.Add), c.Flush(ctx))
 	}); err != nil {
 		return err
 	}
@@ -196,7 +218,7 @@ func (r *GrowthResult) cold(ctx context.Context) (err error) {
 		var at [3]rival.Usage
 		for i := range at {
 			if i > 0 {
-				if err := countAll(ctx, c, keys, syncer.Count, roomy()); err != nil {
+				if err := countAll(ctx, c, keys, syncer.Count); err != nil {
 					return err
 				}
 			}

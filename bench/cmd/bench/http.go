@@ -17,9 +17,9 @@ import (
 )
 
 // HTTP measures how close POST /v1/add comes to the least that an HTTP server can do: twotier and a
-// server that does nothing but return the same bytes are processes of their own, asked in turn by the
-// same generator, and what counts is the ratio within each pair of rounds. It also measures adds per
-// second in quiet batches of 1,000.
+// server that does nothing but return the same bytes are processes of their own, asked in turn by
+// the same generator, and what counts is the ratio within each pair of rounds. It also measures
+// adds per second in quiet batches of 1,000.
 type HTTP struct {
 	Rounds   int           `help:"Pairs of rounds." default:"10"`
 	Duration time.Duration `help:"Of one round." default:"5s"`
@@ -81,14 +81,17 @@ func (o *HTTP) Run(ctx context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(o.measure(ctx, env, s, m.store, &r), s.Drain(ctx), s.Close()); err != nil {
+		err = o.measure(ctx, env, s, m.store, &r)
+		if err := errors.Join(err, s.Drain(ctx), s.Close()); err != nil {
 			return err
 		}
 	}
 	return save(b, "http", o, r)
 }
 
-func (o *HTTP) measure(ctx context.Context, env rival.Env, s *rival.Stand, store string, r *HTTPResult) (err error) {
+func (o *HTTP) measure(
+	ctx context.Context, env rival.Env, s *rival.Stand, store string, r *HTTPResult,
+) (err error) {
 	nop, err := startTwin(env, s.Servers[0].Addr)
 	if err != nil {
 		return err
@@ -106,8 +109,8 @@ func (o *HTTP) measure(ctx context.Context, env rival.Env, s *rival.Stand, store
 		c := Batches{Store: store, Space: space}
 		for round := range max(o.Rounds/2, 1) + 1 { // the first creates the keys
 			one, err := once(ctx, load.Options{
-				URL: "http://" + s.Servers[0].Addr, Op: "batch", Batch: 1000, Connections: 4, Keys: space,
-				Seed: uint64(round), Duration: o.Duration,
+				URL: "http://" + s.Servers[0].Addr, Op: "batch", Batch: 1000, Connections: 4,
+				Keys: space, Seed: uint64(round), Duration: o.Duration,
 			})
 			if err != nil {
 				return err
@@ -131,7 +134,9 @@ func once(ctx context.Context, o load.Options) (Round, error) {
 }
 
 // alternate runs the rounds A B A B; one more before them warms both up and is not kept.
-func (c *Comparison) alternate(ctx context.Context, rounds int, o load.Options, twotier, nop string) error {
+func (c *Comparison) alternate(
+	ctx context.Context, rounds int, o load.Options, twotier, nop string,
+) error {
 	for round := range rounds + 1 {
 		var r [2]Round
 		for i, addr := range []string{twotier, nop} {
@@ -142,14 +147,15 @@ func (c *Comparison) alternate(ctx context.Context, rounds int, o load.Options, 
 			}
 		}
 		if round > 0 {
-			c.Pairs = append(c.Pairs, Pair{r[0], r[1], r[0].PerSecond / r[1].PerSecond, r[0].P99 / r[1].P99})
+			rate, p99 := r[0].PerSecond/r[1].PerSecond, r[0].P99/r[1].P99
+			c.Pairs = append(c.Pairs, Pair{r[0], r[1], rate, p99})
 		}
 	}
 	return nil
 }
 
-// startTwin starts a server that returns to everybody what the server at addr answers to an add, and
-// makes sure that it does so byte by byte.
+// startTwin starts a server that returns to everybody what the server at addr answers to an add,
+// and makes sure that it does so byte by byte.
 func startTwin(env rival.Env, addr string) (*proc.Server, error) {
 	want, body, err := answerOf(addr)
 	if err != nil {
@@ -171,7 +177,8 @@ func startTwin(env rival.Env, addr string) (*proc.Server, error) {
 
 // answerOf is what a server answers to an add, with its head and without.
 func answerOf(addr string) (all, body []byte, err error) {
-	resp, err := http.Post("http://"+addr+"/v1/add", "application/json", strings.NewReader(`{"key":"bench:1"}`))
+	sample := strings.NewReader(`{"key":"bench:1"}`)
+	resp, err := http.Post("http://"+addr+"/v1/add", "application/json", sample)
 	if err != nil {
 		return nil, nil, fmt.Errorf("sample: %w", err)
 	}
@@ -217,4 +224,6 @@ func (b Batches) Millions() Spread {
 	return spread(b.Rounds, func(r Round) float64 { return r.PerSecond / 1e6 })
 }
 
-func (b Batches) P99() Spread { return spread(b.Rounds, func(r Round) float64 { return r.P99 / 1e3 }) }
+func (b Batches) P99() Spread {
+	return spread(b.Rounds, func(r Round) float64 { return r.P99 / 1e3 })
+}

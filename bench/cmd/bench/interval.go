@@ -15,14 +15,14 @@ import (
 
 // Interval measures what the flush interval trades: the work that is left to Redis, how old Redis's
 // counts and those of another counter are, and how far two counters that share a key can overshoot
-// its limit. It also sends a steady stream of distinct keys, the worst case for a counter that flushes
-// in batches: what Redis has not acknowledged must stay bounded.
+// its limit. It also sends a steady stream of distinct keys, the worst case for a counter that
+// flushes in batches: what Redis has not acknowledged must stay bounded.
 type Interval struct {
 	Intervals []time.Duration `help:"Flush intervals." default:"10ms,50ms,200ms,1s"`
-	Rate      float64         `help:"Decisions per second, and adds of the steady stream." default:"50000"`
+	Rate      float64         `help:"Decisions, and adds, per second." default:"50000"`
 	Duration  time.Duration   `help:"Of the load at each interval." default:"5s"`
 	Steady    time.Duration   `help:"Length of the stream of distinct keys." default:"20s"`
-	Samples   int             `help:"Adds whose way to Redis is timed at each interval." default:"40"`
+	Samples   int             `help:"Adds that are timed at each interval." default:"40"`
 }
 
 // IntervalResult is what is written.
@@ -34,12 +34,12 @@ type IntervalResult struct {
 // IntervalPoint is one flush interval.
 type IntervalPoint struct {
 	MS float64 `json:"interval_ms"`
-	// Load is decisions on a Zipf workload at a fixed rate in batches, Usage what it took until Redis had
-	// everything.
+	// Load is decisions on a Zipf workload at a fixed rate in batches, Usage what it took until
+	// Redis had everything.
 	Load  drive.Result `json:"load"`
 	Usage rival.Usage  `json:"usage"`
-	// Redis and Other are how long it took until an add was seen in Redis and by another counter that
-	// shares the key, in milliseconds.
+	// Redis and Other are how long it took until an add was seen in Redis and by another counter
+	// that shares the key, in milliseconds.
 	Redis Staleness `json:"redis_staleness_ms"`
 	Other Staleness `json:"other_staleness_ms"`
 	// Overshoot is what two counters that share a key admitted above its limit.
@@ -76,7 +76,8 @@ func (o *Interval) Run(ctx context.Context, b *bench) error {
 		if err != nil {
 			return fmt.Errorf("flush interval %v: %w", interval, err)
 		}
-		log.Printf("flush interval %v: %.3f commands for each decision; in Redis after %.1f ms, seen elsewhere after %.1f ms; overshoot %d",
+		log.Printf("flush interval %v: %.3f commands for each decision; in Redis after %.1f ms, "+
+			"seen elsewhere after %.1f ms; overshoot %d",
 			interval, p.Of().Commands(), p.Redis.Median, p.Other.Median, p.Overshoot)
 		r.Points = append(r.Points, *p)
 	}
@@ -87,18 +88,22 @@ func (o *Interval) Run(ctx context.Context, b *bench) error {
 		return err
 	}
 	if !r.Steady.Bounded {
-		return fmt.Errorf("%d buckets were pending, more than the bound of %d", r.Steady.MaxPending, r.Steady.Bound)
+		return fmt.Errorf("%d buckets were pending, more than the bound of %d", r.Steady.MaxPending,
+			r.Steady.Bound)
 	}
 	return nil
 }
 
-func (o *Interval) point(ctx context.Context, env rival.Env, interval time.Duration) (p *IntervalPoint, err error) {
+func (o *Interval) point(
+	ctx context.Context, env rival.Env, interval time.Duration,
+) (p *IntervalPoint, err error) {
 	env.Flush = interval
 	run, err := o.load(ctx, env)
 	if err != nil {
 		return nil, err
 	}
-	p = &IntervalPoint{MS: float64(interval) / float64(time.Millisecond), Load: run.Result, Usage: run.Usage}
+	p = &IntervalPoint{MS: float64(interval) / float64(time.Millisecond), Load: run.Result,
+		Usage: run.Usage}
 	pr, err := startPair(ctx, interval)
 	if err != nil {
 		return nil, err
@@ -118,7 +123,8 @@ func (o *Interval) load(ctx context.Context, env rival.Env) (r *Run, err error) 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	return measure(ctx, s, drive.Options{Workload: "zipf", Batch: 100, Workers: 8, Rate: o.Rate, Duration: o.Duration})
+	return measure(ctx, s, drive.Options{Workload: "zipf", Batch: 100, Workers: 8, Rate: o.Rate,
+		Duration: o.Duration})
 }
 
 // Steady is what the stream of distinct keys did.
@@ -157,8 +163,9 @@ func (o *Interval) steady(ctx context.Context, env rival.Env) (d Steady, err err
 	before, err1 := s.Usage(ctx)
 	empty, err2 := s.Footprint(ctx)
 	r, err := load.Run(ctx, load.Options{
-		URL: "http://" + s.Servers[0].Addr, Op: "batch", Batch: 500, Dist: "distinct", Connections: 8,
-		Rate: o.Rate, Duration: o.Steady, Progress: func(load.Progress) {
+		URL: "http://" + s.Servers[0].Addr, Op: "batch", Batch: 500, Dist: "distinct",
+		Connections: 8, Rate: o.Rate, Duration: o.Steady,
+		Progress: func(load.Progress) {
 			if v, err := s.Servers[0].Metric(ctx, "twotier_pending_buckets"); err == nil {
 				d.Pending = append(d.Pending, int64(v))
 			}
@@ -167,7 +174,8 @@ func (o *Interval) steady(ctx context.Context, env rival.Env) (d Steady, err err
 	if err := errors.Join(err, err1, err2); err != nil || len(r.Errors) > 0 {
 		return d, fmt.Errorf("steady: %w; failed: %v", err, r.Errors)
 	}
-	d.Load = Stream{load.Timing{Seconds: r.Seconds, Calls: r.Requests, Latency: r.Latency}, r.Operations, r.OpsPerSecond}
+	d.Load = Stream{load.Timing{Seconds: r.Seconds, Calls: r.Requests, Latency: r.Latency},
+		r.Operations, r.OpsPerSecond}
 	last := time.Now()
 	if err := s.Drain(ctx); err != nil {
 		return d, err

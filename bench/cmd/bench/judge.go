@@ -7,20 +7,20 @@ import (
 	"twotier/bench/limiter"
 )
 
-// Tally is what one limiter did with a trace, judged by an exact log of what that limiter itself had
-// admitted: a wrong decision is not held against it twice.
+// Tally is what one limiter did with a trace, judged by an exact log of what that limiter itself
+// had admitted: a wrong decision is not held against it twice.
 type Tally struct {
 	Name     string `json:"name"`
 	Events   int    `json:"events"`
 	Admitted int    `json:"admitted"`
-	// Over counts events that were admitted though a true window of theirs was full; WorstExcess is the
-	// most that a true window ever held above its limit.
+	// Over counts events that were admitted though a true window of theirs was full; WorstExcess is
+	// the most that a true window ever held above its limit.
 	Over        int   `json:"over_admitted"`
 	WorstExcess int64 `json:"worst_excess"`
 	// Early counts events that were refused though all their true windows had room.
 	Early int `json:"refused_early"`
-	// OverBeyond and EarlyBeyond count those that one width of the sub-windows doesn't explain: windows
-	// shorter (longer) by a width would have decided otherwise, too.
+	// OverBeyond and EarlyBeyond count those that one width of the sub-windows doesn't explain:
+	// windows shorter (longer) by a width would have decided otherwise, too.
 	OverBeyond  int `json:"over_admitted_beyond_one_width"`
 	EarlyBeyond int `json:"refused_early_beyond_one_width"`
 	// Differs counts decisions that are not those of the exact log given the same trace; one early
@@ -103,17 +103,23 @@ type Step struct {
 
 func examples() []Example {
 	return []Example{
-		{"1 at 11:01:00, 8 at 11:05:00; of 8 tries at 11:06:00", []Step{{1, 0, 1}, {5, 0, 8}, {6, 0, 8}}},
-		{"1 at 11:01:30, 8 at 11:05:00; of 8 tries at 11:06:00", []Step{{1, 30, 1}, {5, 0, 8}, {6, 0, 8}}},
-		{"1 at 11:01:10, 8 at 11:05:00; of 8 tries at 11:06:40", []Step{{1, 10, 1}, {5, 0, 8}, {6, 40, 8}}},
+		{"1 at 11:01:00, 8 at 11:05:00; of 8 tries at 11:06:00",
+			[]Step{{1, 0, 1}, {5, 0, 8}, {6, 0, 8}}},
+		{"1 at 11:01:30, 8 at 11:05:00; of 8 tries at 11:06:00",
+			[]Step{{1, 30, 1}, {5, 0, 8}, {6, 0, 8}}},
+		{"1 at 11:01:10, 8 at 11:05:00; of 8 tries at 11:06:40",
+			[]Step{{1, 10, 1}, {5, 0, 8}, {6, 40, 8}}},
 		{"10 at 11:04:50; of 10 tries at 11:05:10", []Step{{4, 50, 10}, {5, 10, 10}}},
 	}
 }
 
-// run plays an example and returns how many tries of the last step were admitted. Eleven is the time
-// of eleven o'clock in unix milliseconds.
-func (e Example) run(ctx context.Context, l limiter.Limiter, key string, eleven int64) (admitted int, err error) {
-	check := []limiter.Check{{Key: key, N: 1, Limits: []limiter.Limit{{Window: 5 * 60_000, Max: 10}}}}
+// run plays an example and returns how many tries of the last step were admitted. Eleven is the
+// time of eleven o'clock in unix milliseconds.
+func (e Example) run(
+	ctx context.Context, l limiter.Limiter, key string, eleven int64,
+) (admitted int, err error) {
+	check := []limiter.Check{{Key: key, N: 1,
+		Limits: []limiter.Limit{{Window: 5 * 60_000, Max: 10}}}}
 	for _, s := range e.Steps {
 		admitted = 0
 		for range s.Tries {

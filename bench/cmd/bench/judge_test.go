@@ -19,7 +19,8 @@ func (s *skewed) AcquireAll(ctx context.Context, checks []limiter.Check, ts int6
 	for i, c := range checks {
 		wrong[i] = limiter.Check{Key: c.Key, N: c.N}
 		for _, l := range c.Limits {
-			wrong[i].Limits = append(wrong[i].Limits, limiter.Limit{Window: l.Window + s.by, Max: l.Max})
+			wrong[i].Limits = append(wrong[i].Limits,
+				limiter.Limit{Window: l.Window + s.by, Max: l.Max})
 		}
 	}
 	return s.Exact.AcquireAll(ctx, wrong, ts)
@@ -43,7 +44,8 @@ func TestJudge(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("%+d ms: %+v", c.by, [...]int{tally.Admitted, tally.Over, tally.OverBeyond, tally.Early, tally.EarlyBeyond})
+		t.Logf("%+d ms: %+v", c.by, [...]int{tally.Admitted, tally.Over, tally.OverBeyond,
+			tally.Early, tally.EarlyBeyond})
 		if tally.Over > 0 != c.over || tally.Early > 0 != c.early ||
 			tally.OverBeyond > 0 != c.overFar || tally.EarlyBeyond > 0 != c.earlyFar {
 			t.Errorf("windows off by %d ms", c.by)
@@ -54,7 +56,8 @@ func TestJudge(t *testing.T) {
 func TestWorkedExamplesOfExactLog(t *testing.T) {
 	want := []int{2, 1, 2, 0}
 	for i, e := range examples() {
-		if got, err := e.run(t.Context(), &limiter.Exact{}, "k", 1_700_000_000_000); err != nil || got != want[i] {
+		if got, err := e.run(t.Context(), &limiter.Exact{}, "k", 1_700_000_000_000); err != nil ||
+			got != want[i] {
 			t.Errorf("%s: %d, %v", e.Title, got, err)
 		}
 	}

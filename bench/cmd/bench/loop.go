@@ -77,7 +77,9 @@ func (r *Run) Reads() float64    { return r.Per(float64(r.Usage.Redis.Reads)) }
 func (r *Run) Mallocs() float64  { return r.Per(float64(r.Usage.Mallocs)) }
 
 // Bytes went to and from Redis.
-func (r *Run) Bytes() float64 { return r.Per(float64(r.Usage.Redis.BytesIn + r.Usage.Redis.BytesOut)) }
+func (r *Run) Bytes() float64 {
+	return r.Per(float64(r.Usage.Redis.BytesIn + r.Usage.Redis.BytesOut))
+}
 
 // Passed is the share of decisions that were admitted.
 func (r *Run) Passed() float64 { return r.Per(float64(r.Admitted)) }

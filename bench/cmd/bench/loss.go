@@ -27,8 +27,8 @@ type LossResult struct {
 // Kill is what one kill has cost.
 type Kill struct {
 	Setting string `json:"setting"`
-	// Acknowledged adds were answered well, Stored are in Redis afterwards: more than were acknowledged,
-	// if some were stored whose answer did not arrive. Lost are the others.
+	// Acknowledged adds were answered well, Stored are in Redis afterwards: more than were
+	// acknowledged, if some were stored whose answer did not arrive. Lost are the others.
 	Acknowledged int64 `json:"acknowledged"`
 	Stored       int64 `json:"stored"`
 	Lost         int64 `json:"lost"`
@@ -47,9 +47,11 @@ type setting struct {
 // Redis when the process is killed comes on top.
 func settings() (all []setting) {
 	for _, d := range []time.Duration{10 * time.Millisecond, 200 * time.Millisecond, time.Second} {
-		all = append(all, setting{fmt.Sprintf("two-tier, ack=memory, flush %v", d), d, d, []string{"--ack", "memory"}})
+		name := fmt.Sprintf("two-tier, ack=memory, flush %v", d)
+		all = append(all, setting{name, d, d, []string{"--ack", "memory"}})
 	}
-	return append(all, setting{"two-tier, ack=redis", 200 * time.Millisecond, 0, []string{"--ack", "redis"}},
+	return append(all,
+		setting{"two-tier, ack=redis", 200 * time.Millisecond, 0, []string{"--ack", "redis"}},
 		setting{"redis mode", 0, 0, []string{"--mode", "redis"}})
 }
 
@@ -66,7 +68,8 @@ func (o *Loss) Run(ctx context.Context, b *bench) error {
 			if err != nil {
 				return fmt.Errorf("%s: %w", s.name, err)
 			}
-			log.Printf("%-34s %d acknowledged, %d stored, %d lost", k.Setting, k.Acknowledged, k.Stored, k.Lost)
+			log.Printf("%-34s %d acknowledged, %d stored, %d lost", k.Setting, k.Acknowledged,
+				k.Stored, k.Lost)
 			r.Kills = append(r.Kills, k)
 		}
 	}
@@ -85,8 +88,8 @@ func (o *Loss) kill(ctx context.Context, env rival.Env, set setting) (k Kill, er
 	defer func() { err = errors.Join(err, s.Close()) }()
 	defer time.AfterFunc(o.Before, s.Servers[0].Kill).Stop()
 	r, err := load.Run(ctx, load.Options{
-		URL: "http://" + s.Servers[0].Addr, Op: "batch", Batch: 20, Keys: lossKeys, Connections: 16, Rate: o.Rate,
-		Duration: o.Before + 2*time.Second,
+		URL: "http://" + s.Servers[0].Addr, Op: "batch", Batch: 20, Keys: lossKeys, Connections: 16,
+		Rate: o.Rate, Duration: o.Before + 2*time.Second,
 	})
 	if err != nil {
 		return k, err
@@ -94,7 +97,8 @@ func (o *Loss) kill(ctx context.Context, env rival.Env, set setting) (k Kill, er
 	if len(r.Errors) == 0 {
 		return k, errors.New("the server survived")
 	}
-	k = Kill{Setting: set.name, Acknowledged: r.Operations, BoundMS: float64(set.bound.Milliseconds())}
+	k = Kill{Setting: set.name, Acknowledged: r.Operations,
+		BoundMS: float64(set.bound.Milliseconds())}
 	if k.Stored, err = stored(ctx, s); err != nil {
 		return k, err
 	}
@@ -130,7 +134,8 @@ const hour = int64(3_600_000)
 func held(ctx context.Context, d doer, key string) (int64, error) {
 	check := syncer.Check{Key: []byte(key), N: 1, Limits: []syncer.Limit{{Window: hour}}}
 	var res syncer.Result
-	if err := d.Do(ctx, &syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{check}}, &res); err != nil {
+	op := syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{check}}
+	if err := d.Do(ctx, &op, &res); err != nil {
 		return 0, fmt.Errorf("count: %w", err)
 	}
 	return res.Checks[0].Limits[0].Hi, nil
@@ -139,5 +144,6 @@ func held(ctx context.Context, d doer, key string) (int64, error) {
 // add adds n to a key.
 func add(ctx context.Context, d doer, key string, n int64) error {
 	var res syncer.Result
-	return d.Do(ctx, &syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{{Key: []byte(key), N: n}}}, &res)
+	op := syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{{Key: []byte(key), N: n}}}
+	return d.Do(ctx, &op, &res)
 }

@@ -22,20 +22,20 @@ import (
 // cli is the command line.
 type cli struct {
 	Out        string `help:"Directory of the results." default:"results"`
-	CPUProfile string `name:"cpuprofile" help:"File for a profile of this process, which runs what is a library."`
+	CPUProfile string `name:"cpuprofile" help:"File for a profile of this process."`
 
-	All       All       `cmd:"" help:"Run all of the following in order, one at a time, and report."`
-	Compare   Compare   `cmd:"" help:"Drive every limiter through the same workloads: throughput, latency, and what they use."`
-	HTTP      HTTP      `cmd:"" help:"Measure how close POST /v1/add comes to a server that does nothing."`
-	Forward   Forward   `cmd:"" help:"Measure what it costs to ask another node than the owner of a key."`
-	Decisions Decisions `cmd:"" help:"Judge every limiter's decisions by an exact log of what it admitted."`
+	All       All       `cmd:"" help:"Run all of the following, one at a time."`
+	Compare   Compare   `cmd:"" help:"Drive every limiter through the same workloads."`
+	HTTP      HTTP      `cmd:"" help:"Compare POST /v1/add with a server that does nothing."`
+	Forward   Forward   `cmd:"" help:"Measure what forwarding to the owner of a key costs."`
+	Decisions Decisions `cmd:"" help:"Judge decisions by an exact log of what was admitted."`
 	Interval  Interval  `cmd:"" help:"Measure what the flush interval trades."`
 	Loss      Loss      `cmd:"" help:"Measure what kill -9 loses."`
 	Growth    Growth    `cmd:"" help:"Measure how costs grow with keys, rules and nodes."`
-	Memory    Memory    `cmd:"" help:"Measure what a key costs, and for how long garbage collection stops the process."`
-	Messages  Messages  `cmd:"" help:"Search the highest rate at which message control answers in time."`
+	Memory    Memory    `cmd:"" help:"Measure what a key and garbage collection cost."`
+	Messages  Messages  `cmd:"" help:"Search the highest rate of message control."`
 	Micro     Micro     `cmd:"" help:"Run the Go benchmarks of the parts by themselves."`
-	Report    Report    `cmd:"" help:"Make one page of what the others have written. Measures nothing."`
+	Report    Report    `cmd:"" help:"Make one page of what the others have written."`
 	Nop       Nop       `cmd:"" hidden:"" help:"Serve the same answer to every request."`
 }
 
@@ -51,7 +51,8 @@ func main() {
 // run carries out one command line.
 func run(ctx context.Context, args []string) (err error) {
 	var c cli
-	parser, err := kong.New(&c, kong.Name("bench"), kong.UsageOnError(), kong.BindTo(ctx, (*context.Context)(nil)))
+	parser, err := kong.New(&c, kong.Name("bench"), kong.UsageOnError(),
+		kong.BindTo(ctx, (*context.Context)(nil)))
 	if err != nil {
 		return err
 	}

@@ -16,14 +16,14 @@ import (
 	"twotier/bench/rival"
 )
 
-// Memory measures what a key costs: bytes in Redis, for twotier and for the limiters that live there,
-// and bytes in twotier's own memory. It also fills a counter in this process with ten million keys and
-// measures for how long garbage collection stops the program.
+// Memory measures what a key costs: bytes in Redis, for twotier and for the limiters that live
+// there, and bytes in twotier's own memory. It also fills a counter in this process with ten
+// million keys and measures for how long garbage collection stops the program.
 type Memory struct {
 	One       int `help:"Keys with one event." default:"1000000"`
 	Thirty    int `help:"Keys with thirty events." default:"100000"`
 	Every     int `help:"Keys with every bucket live." default:"20000"`
-	PauseKeys int `help:"Keys of the process whose garbage collections are timed." default:"10000000"`
+	PauseKeys int `help:"Keys of the process whose pauses are timed." default:"10000000"`
 	Cycles    int `help:"Garbage collections to time." default:"100"`
 }
 
@@ -41,11 +41,12 @@ type MemoryRow struct {
 	Shape  string `json:"shape"`
 	Keys   int    `json:"keys"`
 	Events int    `json:"events_per_key"`
-	// Redis is the growth of Redis's used_memory; RedisKeys how many keys there were for each of ours.
+	// Redis is the growth of Redis's used_memory; RedisKeys how many keys there were for each of
+	// ours.
 	Redis     float64 `json:"redis_bytes_per_key"`
 	RedisKeys float64 `json:"redis_keys_per_key"`
-	// Counted is the growth of twotier_memory_bytes, Resident that of the process's memory in RAM. 0 for
-	// the others.
+	// Counted is the growth of twotier_memory_bytes, Resident that of the process's memory in RAM.
+	// 0 for the others.
 	Counted  float64 `json:"twotier_bytes_per_key,omitempty"`
 	Resident float64 `json:"twotier_rss_per_key,omitempty"`
 }
@@ -56,8 +57,8 @@ type shape struct {
 	// keys is how many there are, first the number of the first.
 	keys  int
 	first uint64
-	// rivalKeys are how many of them the limiters in Redis get: bytes for each key don't depend on it,
-	// and filling long logs that are read for every event takes its time.
+	// rivalKeys are how many of them the limiters in Redis get: bytes for each key don't depend on
+	// it, and filling long logs that are read for every event takes its time.
 	rivalKeys int
 	// ages are how long before now each key has an event, the oldest first.
 	ages []time.Duration
@@ -66,8 +67,8 @@ type shape struct {
 // reach is less than a day, so that filling may take a while.
 const reach = 24*time.Hour - 20*time.Minute
 
-// shapes returns the populations: one event for each key, thirty spread over a day, and one in every
-// bucket.
+// shapes returns the populations: one event for each key, thirty spread over a day, and one in
+// every bucket.
 func (o *Memory) shapes() []shape {
 	var spread, all []time.Duration
 	for i := range 30 {
@@ -120,7 +121,9 @@ func (o *Memory) Run(ctx context.Context, b *bench) error {
 }
 
 // measure fills one rival with the shape.
-func (sh shape) measure(ctx context.Context, env rival.Env, name string) (row MemoryRow, err error) {
+func (sh shape) measure(
+	ctx context.Context, env rival.Env, name string,
+) (row MemoryRow, err error) {
 	rv := rival.Twotier(name, 1, rival.TwoTier, "--max-memory", "8GiB")
 	if name != "twotier" {
 		some, err := rival.Select(rival.All(), []string{name})
@@ -141,14 +144,17 @@ func (sh shape) measure(ctx context.Context, env rival.Env, name string) (row Me
 	}
 	before, err1 := s.Footprint(ctx)
 	first, err2 := s.RDB.DBSize(ctx).Result()
-	if err := errors.Join(err1, err2, sh.fill(ctx, s), dropPassedWindows(ctx, s, time.Now().UnixMilli())); err != nil {
+	filled := sh.fill(ctx, s)
+	dropped := dropPassedWindows(ctx, s, time.Now().UnixMilli())
+	if err := errors.Join(err1, err2, filled, dropped); err != nil {
 		return row, err
 	}
 	after, err1 := s.Footprint(ctx)
 	last, err2 := s.RDB.DBSize(ctx).Result()
 	m, per := after.Since(before), func(v int64) float64 { return float64(v) / float64(sh.keys) }
 	row = MemoryRow{
-		Way: s.Name(), Shape: sh.name, Keys: sh.keys, Events: len(sh.ages), Redis: per(m.Redis), RedisKeys: per(last - first),
+		Way: s.Name(), Shape: sh.name, Keys: sh.keys, Events: len(sh.ages), Redis: per(m.Redis),
+		RedisKeys: per(last - first),
 	}
 	if len(s.Servers) > 0 {
 		row.Counted, row.Resident = per(m.Counted), per(m.Service)
@@ -166,7 +172,8 @@ const (
 func (sh shape) fill(ctx context.Context, s *rival.Stand) error {
 	now := time.Now()
 	for _, age := range sh.ages {
-		if err := errors.Join(sh.fillAt(ctx, s, now.Add(-age).UnixMilli()), s.Drain(ctx), ctx.Err()); err != nil {
+		err := sh.fillAt(ctx, s, now.Add(-age).UnixMilli())
+		if err := errors.Join(err, s.Drain(ctx), ctx.Err()); err != nil {
 			return err
 		}
 	}
@@ -197,7 +204,8 @@ func (sh shape) key(i int) string { return drive.Key(sh.first + uint64(i)) }
 
 // fillShare decides for windows that cover what twotier's ladder does, with room for all.
 func (sh shape) fillShare(ctx context.Context, l limiter.Batcher, worker int, ts int64) error {
-	limits := []limiter.Limit{{Window: 60_000, Max: 1 << 30}, {Window: hour, Max: 1 << 30}, {Window: 24 * hour, Max: 1 << 30}}
+	limits := []limiter.Limit{{Window: 60_000, Max: 1 << 30}, {Window: hour, Max: 1 << 30},
+		{Window: 24 * hour, Max: 1 << 30}}
 	calls := make([]limiter.Call, 0, pipelined)
 	for key := worker; key < sh.keys; key += fillers {
 		check := limiter.Check{Key: sh.key(key), N: 1, Limits: limits}
@@ -214,8 +222,8 @@ func (sh shape) fillShare(ctx context.Context, l limiter.Batcher, worker int, ts
 }
 
 // dropPassedWindows deletes the counters of fixed windows that are over: "i:KEY:WINDOW:INDEX". They
-// would have expired, had the time between the events passed in earnest; all others keep one key and
-// drop what has expired when they write.
+// would have expired, had the time between the events passed in earnest; all others keep one key
+// and drop what has expired when they write.
 func dropPassedWindows(ctx context.Context, s *rival.Stand, now int64) error {
 	keys := s.RDB.Scan(ctx, 0, "i:*", 1000).Iterator()
 	pipe := s.RDB.Pipeline()

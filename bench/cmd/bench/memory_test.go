@@ -19,8 +19,10 @@ func TestRivalsHoldWhatWasCounted(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Logf("%s, %s: %.0f bytes, %.2f keys for each of %d", r.Way, r.Shape, r.Redis, r.RedisKeys, r.Keys)
-			// Just after midnight all events may lie in calendar windows that are over, of which nothing is kept.
+			t.Logf("%s, %s: %.0f bytes, %.2f keys for each of %d", r.Way, r.Shape, r.Redis,
+				r.RedisKeys, r.Keys)
+			// Just after midnight all events may lie in calendar windows that are over, of which
+			// nothing is kept.
 			if r.Way != "incr fixed window" && (r.Redis < 30 || r.RedisKeys < 0.9) {
 				t.Errorf("%+v", r)
 			}

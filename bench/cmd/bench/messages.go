@@ -15,18 +15,19 @@ import (
 
 // Messages runs the message-control scenario: every message must hold to four rules at once, two of
 // its receiver and two of its receiver and content; receivers are drawn evenly from ten million;
-// messages come in an open loop. It searches for the highest rate at which the 99th percentile of the
-// latency, from when a message was due, stays below a bound, and then holds a target rate for longer.
+// messages come in an open loop. It searches for the highest rate at which the 99th percentile of
+// the latency, from when a message was due, stays below a bound, and then holds a target rate for
+// longer.
 type Messages struct {
-	Rivals   []string      `help:"Names, which may have a * in them." default:"hash-lua,gubernator-1,twotier-lib,twotier"`
+	Rivals   []string      `help:"Names." default:"hash-lua,gubernator-1,twotier-lib,twotier"`
 	Users    uint64        `help:"Receivers to draw from." default:"10000000"`
 	Probe    time.Duration `help:"Length of one step of the search." default:"4s"`
-	Hold     time.Duration `help:"Length of the run at the rate that was found; a quarter for what is not twotier." default:"60s"`
-	AtTarget time.Duration `help:"Length of the run at the target; a quarter for what is not twotier." default:"60s"`
+	Hold     time.Duration `help:"Length of the run at the rate that was found." default:"60s"`
+	AtTarget time.Duration `help:"Length of the run at the target." default:"60s"`
 	Target   float64       `help:"Messages per second that the scenario asks for." default:"100000"`
 	Bound    time.Duration `help:"Of the 99th percentile." default:"5ms"`
 	Workers  int           `help:"Calls under way at a time." default:"128"`
-	Batch    int           `help:"Messages of a call, where there are such calls, beside one of each." default:"50"`
+	Batch    int           `help:"Messages of a call, beside one." default:"50"`
 }
 
 // MessagesResult is what is written.
@@ -44,17 +45,18 @@ type Search struct {
 	Batch int    `json:"batch"`
 	// Highest is the largest rate that was good, in messages per second; 0 if none was.
 	Highest float64 `json:"highest_per_second"`
-	// Steps are all that were tried. Held is a longer run at the highest rate, AtTarget at the rate that
-	// the scenario asks for.
+	// Steps are all that were tried. Held is a longer run at the highest rate, AtTarget at the rate
+	// that the scenario asks for.
 	Steps    []RateStep   `json:"steps"`
 	Held     drive.Result `json:"held"`
 	AtTarget drive.Result `json:"at_target"`
 	Usage    rival.Usage  `json:"held_usage"`
-	// HeldDrain and TargetDrain are how long it took afterwards until Redis had everything, in seconds.
+	// HeldDrain and TargetDrain are how long it took afterwards until Redis had everything, in
+	// seconds.
 	HeldDrain   float64 `json:"held_drained_seconds"`
 	TargetDrain float64 `json:"at_target_drained_seconds"`
 
-	try func(ctx context.Context, rate float64, warmup, length time.Duration) (*Run, error)
+	try func(rate float64, warmup, length time.Duration) (*Run, error)
 }
 
 // RateStep is one rate that was tried.
@@ -67,8 +69,8 @@ type RateStep struct {
 
 const (
 	lowestRate = 2000.0
-	// mostDrain is how far Redis may be behind at the end: two flush intervals and the time that a flush
-	// takes.
+	// mostDrain is how far Redis may be behind at the end: two flush intervals and the time that a
+	// flush takes.
 	mostDrain = 500 * time.Millisecond
 	// doublings bound the way up, halvings the way back: the result is good to 3 %.
 	doublings = 9
@@ -82,7 +84,8 @@ func (o *Messages) Run(ctx context.Context, b *bench) error {
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
-	r := MessagesResult{Users: o.Users, BoundMS: float64(o.Bound) / float64(time.Millisecond), Target: o.Target}
+	r := MessagesResult{Users: o.Users, BoundMS: float64(o.Bound) / float64(time.Millisecond),
+		Target: o.Target}
 	for _, rv := range rivals {
 		found, err := o.search(ctx, env, rv)
 		r.Searches = append(r.Searches, found...)
@@ -97,7 +100,9 @@ func (o *Messages) Run(ctx context.Context, b *bench) error {
 }
 
 // search finds the highest good rate of a rival, with one message in a call and with many.
-func (o *Messages) search(ctx context.Context, env rival.Env, rv rival.Rival) (all []*Search, err error) {
+func (o *Messages) search(
+	ctx context.Context, env rival.Env, rv rival.Rival,
+) (all []*Search, err error) {
 	for _, batch := range []int{1, o.Batch} {
 		s, err := rv.Start(ctx, env)
 		if err != nil {
@@ -108,14 +113,14 @@ func (o *Messages) search(ctx context.Context, env rival.Env, rv rival.Rival) (a
 		}
 		f := &Search{Name: rv.Name, Title: s.Name(), Batch: batch}
 		seed := uint64(0)
-		f.try = func(ctx context.Context, rate float64, warmup, length time.Duration) (*Run, error) {
+		f.try = func(rate float64, warmup, length time.Duration) (*Run, error) {
 			seed++
 			return measure(ctx, s, drive.Options{
-				Workload: "messages", Keys: o.Users, Seed: seed, Batch: batch, Workers: max(o.Workers/batch, 8),
-				Rate: rate, Warmup: warmup, Duration: length,
+				Workload: "messages", Keys: o.Users, Seed: seed, Batch: batch,
+				Workers: max(o.Workers/batch, 8), Rate: rate, Warmup: warmup, Duration: length,
 			})
 		}
-		if err := errors.Join(f.climb(ctx, o), f.hold(ctx, o), s.Close()); err != nil {
+		if err := errors.Join(f.climb(o), f.hold(o), s.Close()); err != nil {
 			return all, err
 		}
 		all = append(all, f)
@@ -124,14 +129,14 @@ func (o *Messages) search(ctx context.Context, env rival.Env, rv rival.Rival) (a
 }
 
 // climb doubles the rate until one is bad, and then halves the gap.
-func (s *Search) climb(ctx context.Context, o *Messages) error {
+func (s *Search) climb(o *Messages) error {
 	bad := 0.0
 	for range doublings + halvings {
 		rate := max(2*s.Highest, lowestRate)
 		if bad > 0 {
 			rate = (s.Highest + bad) / 2
 		}
-		good, err := s.good(ctx, o, rate)
+		good, err := s.good(o, rate)
 		switch {
 		case err != nil:
 			return err
@@ -140,7 +145,8 @@ func (s *Search) climb(ctx context.Context, o *Messages) error {
 		default:
 			bad = rate
 		}
-		if bad > 0 && bad-s.Highest < bad*0.03 || bad == 0 && rate >= lowestRate*(1<<(doublings-1)) {
+		highest := lowestRate * (1 << (doublings - 1))
+		if bad > 0 && bad-s.Highest < bad*0.03 || bad == 0 && rate >= highest {
 			break
 		}
 	}
@@ -148,16 +154,18 @@ func (s *Search) climb(ctx context.Context, o *Messages) error {
 }
 
 // good tries a rate, a second time if it was bad: machines hiccup.
-func (s *Search) good(ctx context.Context, o *Messages, rate float64) (bool, error) {
+func (s *Search) good(o *Messages, rate float64) (bool, error) {
 	for range 2 {
-		r, err := s.try(ctx, rate, min(time.Second, o.Probe/4), o.Probe)
+		r, err := s.try(rate, min(time.Second, o.Probe/4), o.Probe)
 		if err != nil {
 			return false, err
 		}
 		step := RateStep{Rate: rate, P99: float64(r.Latency.P99) / 1e3, Drained: r.Drained}
-		step.Good = r.Latency.P99 < o.Bound.Microseconds() && r.Unsent*100 <= r.Calls+r.Unsent && r.Drained <= mostDrain.Seconds()
+		step.Good = r.Latency.P99 < o.Bound.Microseconds() && r.Unsent*100 <= r.Calls+r.Unsent &&
+			r.Drained <= mostDrain.Seconds()
 		s.Steps = append(s.Steps, step)
-		log.Printf("%-24s %3d a call %8.0f/s: p99 %.2f ms, %d unsent, in Redis after %.2f s", s.Name, s.Batch, rate, step.P99, r.Unsent, r.Drained)
+		log.Printf("%-24s %3d a call %8.0f/s: p99 %.2f ms, %d unsent, in Redis after %.2f s",
+			s.Name, s.Batch, rate, step.P99, r.Unsent, r.Drained)
 		if step.Good {
 			return true, nil
 		}
@@ -166,19 +174,19 @@ func (s *Search) good(ctx context.Context, o *Messages, rate float64) (bool, err
 }
 
 // hold runs longer at what was found and at the target.
-func (s *Search) hold(ctx context.Context, o *Messages) error {
+func (s *Search) hold(o *Messages) error {
 	length, atTarget := o.Hold, o.AtTarget
 	if !strings.HasPrefix(s.Name, "twotier") {
 		length, atTarget = length/4, atTarget/4
 	}
 	if s.Highest > 0 {
-		r, err := s.try(ctx, s.Highest, 0, length)
+		r, err := s.try(s.Highest, 0, length)
 		if err != nil {
 			return err
 		}
 		s.Held, s.Usage, s.HeldDrain = r.Result, r.Usage, r.Drained
 	}
-	r, err := s.try(ctx, o.Target, 0, atTarget)
+	r, err := s.try(o.Target, 0, atTarget)
 	if err != nil {
 		return err
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// Nop is the least that an HTTP server made with fasthttp can do. Its settings are those of twotier's
-// server.
+// Nop is the least that an HTTP server made with fasthttp can do. Its settings are those of
+// twotier's server.
 type Nop struct {
 	Body string `help:"The answer to every request." default:"{}"`
 }

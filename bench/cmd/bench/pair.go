@@ -51,7 +51,9 @@ func (p *pair) share(key string) error {
 
 // staleness times how long adds of one counter take to be seen in Redis and by the other, which
 // shares the key and counts it all the time. Adds come at random moments of the flush interval.
-func (p *pair) staleness(ctx context.Context, samples int) (inRedis, elsewhere Staleness, err error) {
+func (p *pair) staleness(
+	ctx context.Context, samples int,
+) (inRedis, elsewhere Staleness, err error) {
 	const key = "stale"
 	if err := p.share(key); err != nil {
 		return inRedis, elsewhere, err
@@ -108,13 +110,15 @@ const (
 )
 
 // overshoot has both counters admit events of one key, at a fixed rate of each, until its limit is
-// reached and everybody knows: for as long as the limit lasts, twice over, and a few intervals more.
+// reached and everybody knows: for as long as the limit lasts, twice over, and a few intervals
+// more.
 func (p *pair) overshoot(ctx context.Context) (int64, error) {
 	const key = "overshoot"
 	if err := p.share(key); err != nil {
 		return 0, err
 	}
-	check := []limiter.Check{{Key: key, N: 1, Limits: []limiter.Limit{{Window: hour, Max: overshootLimit}}}}
+	check := []limiter.Check{{Key: key, N: 1,
+		Limits: []limiter.Limit{{Window: hour, Max: overshootLimit}}}}
 	admitted := make([]int64, 2)
 	timings := make([]load.Timing, 2)
 	var wg sync.WaitGroup
@@ -130,9 +134,11 @@ func (p *pair) overshoot(ctx context.Context) (int64, error) {
 				return err
 			},
 		}
-		loop := load.Loop{Rate: triedPerSecond, Duration: time.Second*2*overshootLimit/triedPerSecond + 4*p.interval}
+		loop := load.Loop{Rate: triedPerSecond,
+			Duration: time.Second*2*overshootLimit/triedPerSecond + 4*p.interval}
 		wg.Go(func() { timings[i] = loop.Run(ctx, []load.Worker{try}) })
 	}
 	wg.Wait()
-	return admitted[0] + admitted[1] - overshootLimit, errors.Join(timings[0].Err(), timings[1].Err(), ctx.Err())
+	err := errors.Join(timings[0].Err(), timings[1].Err(), ctx.Err())
+	return admitted[0] + admitted[1] - overshootLimit, err
 }

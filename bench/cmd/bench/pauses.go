@@ -19,15 +19,17 @@ type Pauses struct {
 	// Bytes are resident after the keys were counted, BytesPerKey what this is for each.
 	Bytes       int64   `json:"resident_bytes"`
 	BytesPerKey float64 `json:"resident_bytes_per_key"`
-	// Cycles are the collections that were forced under load, Stops the pauses that the runtime counted
-	// meanwhile.
+	// Cycles are the collections that were forced under load, Stops the pauses that the runtime
+	// counted meanwhile.
 	Cycles int    `json:"gc_cycles"`
 	Stops  uint64 `json:"pauses"`
-	// P50, P99 and Max are upper bounds of the pauses in microseconds: edges of the runtime's histogram.
+	// P50, P99 and Max are upper bounds of the pauses in microseconds: edges of the runtime's
+	// histogram.
 	P50 float64 `json:"p50_us"`
 	P99 float64 `json:"p99_us"`
 	Max float64 `json:"max_us"`
-	// CycleMS is how long a collection took from begin to end on average, most of it beside the program.
+	// CycleMS is how long a collection took from begin to end on average, most of it beside the
+	// program.
 	CycleMS float64 `json:"cycle_ms"`
 	// Adds were counted per second while the collections ran.
 	Adds float64 `json:"adds_per_second"`
@@ -41,7 +43,7 @@ func pauses(ctx context.Context, keys, cycles int) (p Pauses, err error) {
 		return p, err
 	}
 	return p, withCounter(ctx, &rival.AckStore{}, func(c *syncer.Counter) error {
-		if err := countAll(ctx, c, keys, syncer.Add, nil); err != nil {
+		if err := countAll(ctx, c, keys, syncer.Add); err != nil {
 			return err
 		}
 		if err := c.Flush(ctx); err != nil {

@@ -71,17 +71,21 @@ func (p Picture) bars(rows []CompareRow, columns ...column) Picture {
 func throughput(c CompareResult, w drive.Workload) Picture {
 	return Picture{
 		Name: "throughput-" + w.Name, Title: "Decisions per second, " + w.Name,
-		Text:  "Workload: " + w.About + ". Counted until Redis had all of it. The axis is logarithmic.",
+		Text: "Workload: " + w.About + ". Counted until Redis had all of it. The axis is " +
+			"logarithmic.",
 		yUnit: "decisions per second", logY: true,
 	}.bars(c.Of(w.Name),
 		column{"one by one", func(r CompareRow) float64 { return r.Single.Lasting() }},
-		column{fmt.Sprintf("%d in a call", c.Batch), func(r CompareRow) float64 { return r.Batched.Lasting() }})
+		column{fmt.Sprintf("%d in a call", c.Batch),
+			func(r CompareRow) float64 { return r.Batched.Lasting() }})
 }
 
 // commands compares what is asked of Redis, by those who have one, in the way that spares it most.
 func commands(c CompareResult) Picture {
 	of := func(workload string) column {
-		return column{workload, func(r CompareRow) float64 { return c.Row(workload, r.Name).sparing().Commands() }}
+		return column{workload, func(r CompareRow) float64 {
+			return c.Row(workload, r.Name).sparing().Commands()
+		}}
 	}
 	return Picture{
 		Name: "redis-commands", Title: "Redis commands for each decision", yUnit: "commands",
@@ -102,7 +106,8 @@ func (r *CompareRow) sparing() *Run {
 
 func latency(c CompareResult) Picture {
 	return Picture{
-		Name: "latency-zipf", Title: fmt.Sprintf("Latency at %.0f decisions a second, zipf", c.Rate),
+		Name: "latency-zipf", Title: fmt.Sprintf("Latency at %.0f decisions a second, zipf",
+			c.Rate),
 		Text:  "Open loop: measured from when a decision was due. The axis is logarithmic.",
 		yUnit: "microseconds", logY: true,
 	}.bars(c.Of("zipf"),
@@ -139,8 +144,8 @@ func tradeOff(r IntervalResult) Picture {
 
 func growingKeys(r GrowthResult) Picture {
 	p := Picture{
-		Name: "growth-keys", Title: "From ten thousand keys to ten million", Text: "A counter in one process.",
-		xUnit: "keys that live", logX: true,
+		Name: "growth-keys", Title: "From ten thousand keys to ten million",
+		Text: "A counter in one process.", xUnit: "keys that live", logX: true,
 	}
 	for _, at := range r.Keys {
 		p.point("add, ns", float64(at.Keys), at.Add)
@@ -152,8 +157,10 @@ func growingKeys(r GrowthResult) Picture {
 
 func growingRules(r GrowthResult) Picture {
 	p := Picture{
-		Name: "growth-rules", Title: "From one rule to four", xUnit: "rules", yUnit: "per second", logY: true,
-		Text: "Decisions per second at Zipf, batched where there is such a call. The axis is logarithmic.",
+		Name: "growth-rules", Title: "From one rule to four", xUnit: "rules",
+		yUnit: "per second", logY: true,
+		Text: "Decisions per second at Zipf, batched where there is such a call. The axis is " +
+			"logarithmic.",
 	}
 	for _, at := range r.Rules {
 		p.point(at.Name, at.Rules, max(at.Single, at.Batched))

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log"
 	"os"
 	"path/filepath"
 	"slices"
@@ -39,8 +40,9 @@ type Source struct {
 func readFindings(dir string) (f *findings, err error) {
 	f = &findings{}
 	return f, errors.Join(
-		read(f, dir, "compare", &f.compare), read(f, dir, "interval", &f.interval), read(f, dir, "growth", &f.growth),
-		read(f, dir, "http", &f.http), read(f, dir, "memory", &f.memory), read(f, dir, "messages", &f.messages),
+		read(f, dir, "compare", &f.compare), read(f, dir, "interval", &f.interval),
+		read(f, dir, "growth", &f.growth), read(f, dir, "http", &f.http),
+		read(f, dir, "memory", &f.memory), read(f, dir, "messages", &f.messages),
 		read(f, dir, "loss", &f.loss),
 	)
 }
@@ -77,7 +79,7 @@ func (o *Report) Run(b *bench) error {
 	for name, content := range files {
 		errs = append(errs, os.WriteFile(filepath.Join(b.out, name), content, 0o644))
 	}
-	fmt.Print(text.String())
+	log.Printf("%d goals and %d pictures in %s", len(page.Goals), len(page.Pictures), b.out)
 	return errors.Join(errs...)
 }
 
@@ -142,7 +144,8 @@ func (r Reading) Figure() string {
 
 // judge judges everything that was measured.
 func (f *findings) judge() []Goal {
-	all := slices.Concat(f.httpGoals(), f.compareGoals(), f.memoryGoals(), f.growthGoals(), f.messageGoals(), f.lossGoals())
+	all := slices.Concat(f.httpGoals(), f.compareGoals(), f.memoryGoals(), f.growthGoals(),
+		f.messageGoals(), f.lossGoals())
 	for i := range all {
 		all[i].Verdict = cmp.Or(all[i].Verdict, "not measured")
 	}
