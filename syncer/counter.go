@@ -6,33 +6,24 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"twotier/internal/slab"
-	"twotier/leaparray"
 )
 
 // Counter is the two-tier counter. Make one with [New], start it with Open, stop it with Close.
 type Counter struct {
-	opt      Options
-	parts    []partition
-	flushers []*batcher
-	loaders  []*batcher
-	health   health
-	spaces   []*space
-	byName   map[string]int // position in spaces
-	seed     maphash.Seed
-	opened   int64 // Options.Now at New: where the seconds of an entry's last use begin
-	share    int   // words that a partition may use whatever others do
-	pool     *slab.Pool
-	tight    chan struct{} // tells the sweep that a partition below its share needs room
-	calls    sync.Pool
+	opt        Options
+	parts      []partition
+	flushers   []*batcher
+	loaders    []*batcher
+	health     health
+	namespaces namespaces
+	clock      clock
+	memory     memory
+	calls      sync.Pool
 
-	reservationsMu sync.Mutex
-	reservations   map[string]*reservation
+	reservations reservations
 
 	draining atomic.Bool // nothing more is counted, but for what was promised
 	closed   atomic.Bool // nothing more is counted or read
@@ -42,9 +33,14 @@ type Counter struct {
 	once     sync.Once
 	err      error
 
+	totals                   totals
+	flushersDown, lossLogged atomic.Int64
+}
+
+// totals is what a counter has done since it was opened, see [Stats].
+type totals struct {
 	batchesOK, batchesUnknown, batchesRefused      atomic.Int64
 	flushedBuckets, loads, losses, badKeys, behind atomic.Int64
-	flushersDown, lossLogged, fullLogged           atomic.Int64
 }
 
 // New checks the options and returns a counter that is not running yet.
@@ -52,22 +48,13 @@ func New(opt Options) (*Counter, error) {
 	if err := opt.fill(); err != nil {
 		return nil, err
 	}
-	c := &Counter{opt: opt, seed: maphash.MakeSeed(), opened: opt.Now(), byName: map[string]int{}, reservations: map[string]*reservation{}}
-	if err := c.addSpace(DefaultNamespace, opt.Namespaces[DefaultNamespace]); err != nil {
+	c := &Counter{opt: opt, clock: clock{now: opt.Now, opened: opt.Now()}}
+	c.reservations.byID = map[string]*reservation{}
+	if err := c.namespaces.init(&opt); err != nil {
 		return nil, err
 	}
-	for name, ns := range opt.Namespaces {
-		if name == DefaultNamespace {
-			continue
-		}
-		if err := c.addSpace(name, ns); err != nil {
-			return nil, err
-		}
-	}
 	c.parts = make([]partition, opt.Placement.Partitions)
-	c.pool = slab.New(opt.MaxMemory)
-	c.share = int(c.pool.Common()) / len(c.parts)
-	c.tight = make(chan struct{}, 1)
+	c.memory.init(c)
 	c.health = health{enough: min(enoughSilent, len(c.parts)), silent: map[int]bool{}}
 	for range min(opt.Exchanges, len(c.parts)) {
 		c.flushers = append(c.flushers, c.newBatcher(queueFlush, opt.MaxLag))
@@ -79,46 +66,12 @@ func New(opt Options) (*Counter, error) {
 		if opt.NotOwner {
 			p.ownership = notOwned
 		}
-		p.keys = newKeyspace(c.pool, c.spaces)
+		p.keys = newKeyspace(c.memory.pool, c.namespaces.all)
 		p.flusher, p.loader = c.flushers[i%len(c.flushers)], c.loaders[i%len(c.flushers)]
 		p.flusher.parts = append(p.flusher.parts, p)
 	}
 	c.calls.New = func() any { return new(call) }
 	return c, nil
-}
-
-func (c *Counter) addSpace(name string, ns Namespace) error {
-	if ns.Ladder == nil {
-		l, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
-		if err != nil {
-			return err
-		}
-		ns.Ladder = l
-	}
-	if ns.OnCold == "" {
-		ns.OnCold = OnColdAllow
-	}
-	if ns.OnCold != OnColdAllow && ns.OnCold != OnColdDeny {
-		return fmt.Errorf("syncer: namespace %s: OnCold is %q, want %q or %q", name, ns.OnCold, OnColdAllow, OnColdDeny)
-	}
-	if ns.MaxKeys < 0 {
-		return fmt.Errorf("syncer: namespace %s: MaxKeys is %d, want 0 or more", name, ns.MaxKeys)
-	}
-	span := ns.Ladder.Span()
-	// A bucket that is counted just before the time to live is set again must still be there when the last window that
-	// touches it ends: a bucket's width after the span, and counted from when it may have been early.
-	margin := ns.Ladder.Width(ns.Ladder.Len()-1) + leaparray.MaxAhead.Milliseconds()
-	c.byName[name] = len(c.spaces)
-	c.spaces = append(c.spaces, &space{
-		name: name, ladder: ns.Ladder, onCold: ns.OnCold, maxKeys: ns.MaxKeys, aging: c.aging(), ttl: 2*span + margin,
-	})
-	return nil
-}
-
-// aging reports whether the store deletes buckets by their age.
-func (c *Counter) aging() bool {
-	a, ok := c.opt.Store.(Ager)
-	return ok && a.Aging()
 }
 
 func newWriter() string { return rand.Text()[:12] }
@@ -145,7 +98,7 @@ func (c *Counter) Open(ctx context.Context) error {
 		c.done.Go(func() { c.flushers[i].runFlush(run) })
 		c.done.Go(func() { c.loaders[i].runLoad(run) })
 	}
-	c.done.Go(func() { c.runSweep(run) })
+	c.done.Go(func() { c.memory.runSweep(run) })
 	return nil
 }
 
@@ -274,11 +227,11 @@ func (c *Counter) commit(ctx context.Context, p *partition, ticket uint64) (Mark
 func (c *Counter) Stats() Stats {
 	s := Stats{
 		MaxMemory:      c.opt.MaxMemory,
-		BatchesOKTotal: c.batchesOK.Load(), BatchesUnknownTotal: c.batchesUnknown.Load(),
-		BatchesRefusedTotal: c.batchesRefused.Load(), FlushedBucketsTotal: c.flushedBuckets.Load(),
-		MemoryBytes: c.pool.IdleBytes(), LoadsTotal: c.loads.Load(),
-		LossesTotal: c.losses.Load(), BadKeysTotal: c.badKeys.Load(),
-		MaxLag: c.opt.MaxLag, BehindTotal: c.behind.Load(),
+		BatchesOKTotal: c.totals.batchesOK.Load(), BatchesUnknownTotal: c.totals.batchesUnknown.Load(),
+		BatchesRefusedTotal: c.totals.batchesRefused.Load(), FlushedBucketsTotal: c.totals.flushedBuckets.Load(),
+		MemoryBytes: c.memory.pool.IdleBytes(), LoadsTotal: c.totals.loads.Load(),
+		LossesTotal: c.totals.losses.Load(), BadKeysTotal: c.totals.badKeys.Load(),
+		MaxLag: c.opt.MaxLag, BehindTotal: c.totals.behind.Load(),
 	}
 	for _, l := range c.flushers {
 		s.WaitingForRoom += l.room.waiting[knownKey].Load() + l.room.waiting[newKey].Load()
@@ -300,14 +253,4 @@ func (c *Counter) Stats() Stats {
 		p.mu.Unlock()
 	}
 	return s
-}
-
-// seconds is the present on the scale of an entry's last use.
-func (c *Counter) seconds(now int64) uint32 { return uint32((now-c.opened)/1000) & low24 }
-
-func (c *Counter) space(ns []byte) int {
-	if i, ok := c.byName[string(ns)]; ok {
-		return i
-	}
-	return 0
 }

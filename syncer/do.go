@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"math"
 	"slices"
 
@@ -226,20 +225,11 @@ func (c *Counter) locate(t *target, check *Check) {
 	t.check = check
 	if !isDefault(check.NS) {
 		t.ns = check.NS
-		t.spIdx = c.space(check.NS)
+		t.spIdx = c.namespaces.index(check.NS)
 	}
-	t.sp = c.spaces[t.spIdx]
+	t.sp = c.namespaces.all[t.spIdx]
 	t.p = &c.parts[c.opt.Placement.Of(check.NS, check.Key)]
-	t.hash = c.hash(t.ns, check.Key)
-}
-
-// hash is what a key is found by within its partition. ns is empty for the default namespace.
-func (c *Counter) hash(ns, key []byte) uint32 {
-	h := maphash.Bytes(c.seed, key)
-	if len(ns) > 0 {
-		h = h*31 + maphash.Bytes(c.seed, ns)
-	}
-	return uint32(h>>32) ^ uint32(h)
+	t.hash = c.namespaces.hash(t.ns, check.Key)
 }
 
 // entry finds or makes the entry of a target. The partition is locked.
@@ -248,10 +238,10 @@ func (c *Counter) entry(t *target, now int64) (arena.Ref, entry, error) {
 	if p.closed {
 		return 0, nil, ErrClosed
 	}
-	sec := c.seconds(now)
+	sec := c.clock.seconds(now)
 	r := p.keys.find(t.hash, t.ns, t.check.Key)
 	if r == 0 {
-		if err := c.admitsKey(p, t.spIdx, entryWords(t.ns, t.check.Key, t.sp.ladder.Len()), sec); err != nil {
+		if err := c.memory.admitKey(p, t.spIdx, entryWords(t.ns, t.check.Key, t.sp.ladder.Len()), sec); err != nil {
 			return 0, nil, err
 		}
 		r = p.keys.insert(t.hash, t.ns, t.check.Key, t.spIdx, t.sp.ladder.Len())
@@ -265,7 +255,7 @@ func (c *Counter) entry(t *target, now int64) (arena.Ref, entry, error) {
 	}
 	e := p.keys.entry(r)
 	e.setUsed(sec)
-	if c.pool.Exhausted() && !p.makeRoom(t.sp.ladder.MaxWords(), sec) {
+	if c.memory.pool.Exhausted() && !p.makeRoom(t.sp.ladder.MaxWords(), sec) {
 		return 0, nil, fmt.Errorf("%w: no memory for more buckets", ErrOverload)
 	}
 	return r, e, nil
@@ -273,8 +263,6 @@ func (c *Counter) entry(t *target, now int64) (arena.Ref, entry, error) {
 
 // isLate reports whether a moment lies so far back that a level may not keep it any more.
 func isLate(l *leaparray.Ladder, ts, now int64) bool { return ts < now-l.FineSpan()/2 }
-
-func (c *Counter) ladder(ns []byte) *leaparray.Ladder { return c.spaces[c.space(ns)].ladder }
 
 // begin makes the scratch memory ready for an operation.
 func (k *call) begin(op *Op, now int64) {
@@ -285,7 +273,7 @@ func (k *call) begin(op *Op, now int64) {
 // prepare locates and validates everything before anything is locked.
 func (c *Counter) prepare(k *call, op *Op, now int64) error {
 	k.begin(op, now)
-	ts, err := Validate(op, c.ladder, now)
+	ts, err := Validate(op, c.namespaces.ladder, now)
 	if err != nil {
 		return err
 	}

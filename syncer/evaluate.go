@@ -16,7 +16,7 @@ const (
 // to. It reports whether anything was counted.
 func (c *Counter) evaluate(k *call, res *Result) (counted bool, err error) {
 	op := k.op
-	k.use(c.seconds(k.now))
+	k.use(c.clock.seconds(k.now))
 	if op.Kind == Add {
 		if err := k.checkReach(); err != nil {
 			return false, err

@@ -1,30 +1,11 @@
 package syncer
 
-import "twotier/internal/arena"
-
 // sampleSize is how many entries compete for being evicted: the one that was used the longest ago loses, as in Redis's
 // approximation of LRU.
 const sampleSize = 8
 
 // maxEvictions bounds what a new key may push out: more than one only where blocks differ in size.
 const maxEvictions = 32
-
-// room reports whether a block of this many words may be taken for a new key, after evicting others if memory is used up. A
-// partition below its share need not evict: the largest one is made to give something up.
-func (c *Counter) room(p *partition, words int, sec uint32) bool {
-	full := p.keys.arena.Full()
-	if !full && c.pool.Fits(arena.ChunkWords) {
-		return true
-	}
-	small := !full && p.keys.words() < c.share
-	if small {
-		c.askForRoom()
-		if c.pool.FitsReserve(arena.MinChunkWords) {
-			return true
-		}
-	}
-	return p.makeRoom(words, sec) || !full && c.pool.Fits(arena.MinChunkWords)
-}
 
 // makeRoom evicts until there is a free block of so many words.
 func (p *partition) makeRoom(words int, sec uint32) bool {

@@ -54,7 +54,7 @@ func (c *Counter) PendingFound() (found, kept int64) {
 }
 
 // ReserveUsed is how many bytes are in use of the memory that is kept for small partitions.
-func (c *Counter) ReserveUsed() int { return max(0, 8*c.pool.ReserveUsed()) }
+func (c *Counter) ReserveUsed() int { return max(0, 8*c.memory.pool.ReserveUsed()) }
 
 // HugePages is whether counters have their memory mapped.
 const HugePages = slab.OffHeap

@@ -153,7 +153,7 @@ func (c *Counter) takeDirty(p *partition, r *Round) {
 
 // takeKey adds all that is pending of one entry, and the deletion of what has expired.
 func (c *Counter) takeKey(p *partition, r *Round, at arena.Ref, e entry, load bool) {
-	sp := c.spaces[e.space()]
+	sp := c.namespaces.all[e.space()]
 	l := sp.ladder
 	ns, key := e.name()
 	k := r.addKey(ns, key)

@@ -237,7 +237,7 @@ func (c *Counter) eachPending(p *partition, r *Round, fn func(e entry, l *leapar
 		}
 		at := c.entryOf(p, k)
 		if at == 0 {
-			at = c.makeEntry(p, c.hash(k.NS, k.Key), k.NS, k.Key)
+			at = c.makeEntry(p, c.namespaces.hash(k.NS, k.Key), k.NS, k.Key)
 		}
 		e := p.keys.entry(at)
 		l := p.keys.ladder(e)
@@ -254,7 +254,7 @@ func (c *Counter) detach(p *partition, r *Round) {
 		if at := c.entryOf(p, k); at != 0 {
 			p.keys.entry(at).drop(flagBusy)
 		}
-		k.ref, k.hash = 0, c.hash(k.NS, k.Key)
+		k.ref, k.hash = 0, c.namespaces.hash(k.NS, k.Key)
 	}
 }
 
@@ -277,15 +277,15 @@ func (c *Counter) entryOf(p *partition, k *KeyRound) arena.Ref {
 	if k.ref != 0 {
 		return k.ref
 	}
-	return p.keys.find(c.hash(k.NS, k.Key), k.NS, k.Key)
+	return p.keys.find(c.namespaces.hash(k.NS, k.Key), k.NS, k.Key)
 }
 
 // makeEntry makes a cold entry, whatever the budget says.
 func (c *Counter) makeEntry(p *partition, hash uint32, ns, key []byte) arena.Ref {
-	sp := c.space(ns)
-	at := p.keys.insert(hash, ns, key, sp, c.spaces[sp].ladder.Len())
+	sp := c.namespaces.index(ns)
+	at := p.keys.insert(hash, ns, key, sp, c.namespaces.all[sp].ladder.Len())
 	e := p.keys.entry(at)
-	e.setUsed(c.seconds(c.opt.Now()))
+	e.setUsed(c.clock.seconds(c.opt.Now()))
 	e.set(flagCold)
 	return at
 }

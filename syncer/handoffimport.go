@@ -60,7 +60,7 @@ func (c *Counter) restoreOlder(p *partition, h *Handoff) {
 	c.installAll(p, fresh)
 	for i := range fresh {
 		k := &fresh[i]
-		if at := p.keys.find(c.hash(k.NS, k.Key), k.NS, k.Key); at != 0 {
+		if at := p.keys.find(c.namespaces.hash(k.NS, k.Key), k.NS, k.Key); at != 0 {
 			rp.refs = append(rp.refs, at)
 		} else {
 			rp.keys = append(rp.keys, *k)
@@ -77,7 +77,7 @@ func (c *Counter) unknown(p *partition, keys []KeyState, known *[]KeyState) (fre
 	for i := range keys {
 		k := &keys[i]
 		switch {
-		case p.keys.find(c.hash(k.NS, k.Key), k.NS, k.Key) == 0:
+		case p.keys.find(c.namespaces.hash(k.NS, k.Key), k.NS, k.Key) == 0:
 			fresh = append(fresh, *k)
 		case known != nil:
 			*known = append(*known, *k)
@@ -102,14 +102,14 @@ func (c *Counter) installAll(p *partition, keys []KeyState) {
 
 // install makes a key known as it was known to another counter.
 func (c *Counter) install(p *partition, k *KeyState) {
-	hash := c.hash(k.NS, k.Key)
+	hash := c.namespaces.hash(k.NS, k.Key)
 	at := p.keys.find(hash, k.NS, k.Key)
 	if at != 0 && k.Cold {
 		return
 	}
 	if at == 0 {
-		sp := c.spaces[c.space(k.NS)]
-		if !c.room(p, entryWords(k.NS, k.Key, sp.ladder.Len()), c.seconds(c.opt.Now())) {
+		sp := c.namespaces.all[c.namespaces.index(k.NS)]
+		if !c.memory.roomFor(p, entryWords(k.NS, k.Key, sp.ladder.Len()), c.clock.seconds(c.opt.Now())) {
 			return // the store has it
 		}
 		at = c.makeEntry(p, hash, k.NS, k.Key)
@@ -132,7 +132,7 @@ func (c *Counter) importRound(p *partition, r *Round, since time.Time) {
 	r.Partition = p.id
 	for i := range r.Keys {
 		k := &r.Keys[i]
-		k.ref, k.hash, k.Ladder = 0, c.hash(k.NS, k.Key), c.spaces[c.space(k.NS)].ladder
+		k.ref, k.hash, k.Ladder = 0, c.namespaces.hash(k.NS, k.Key), c.namespaces.all[c.namespaces.index(k.NS)].ladder
 	}
 	c.includePending(p, r)
 	p.account()

@@ -67,7 +67,7 @@ func (c *Counter) HandoffPage(partition int, cursor uint64, budget int) (h *Hand
 // stateOf returns what is known of a key, if it is worth telling, be it out of date: when the store loses everything, that is all there is.
 // If it could not be asked whether it still has everything, nothing is left out.
 func (c *Counter) stateOf(p *partition, e entry) (k KeyState, ok bool) {
-	idle := e.idle(c.seconds(c.opt.Now()))
+	idle := e.idle(c.clock.seconds(c.opt.Now()))
 	k.Cold = !p.warm(e) || p.store.mayHaveChanged() // others may have counted it since
 	if !p.store.mustVerify && idle > hotIdle && p.keys.bytes() > coldBytes || k.Cold && e.synced() == 0 {
 		return k, false

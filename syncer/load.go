@@ -123,7 +123,7 @@ func (c *Counter) takeLoads(p *partition, r *Round) {
 		p.learn(r)
 	}
 	p.store.learnLoaded(versionOf(r))
-	sec := c.seconds(c.opt.Now())
+	sec := c.clock.seconds(c.opt.Now())
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		name := loadName(k.NS, k.Key)
@@ -136,8 +136,8 @@ func (c *Counter) takeLoads(p *partition, r *Round) {
 
 // takeLoad takes over what the store holds of one key.
 func (c *Counter) takeLoad(p *partition, k *KeyRound, w *pendingLoad, sec uint32) {
-	c.loads.Add(1)
-	at, alien := p.keys.find(k.hash, k.NS, k.Key), CheckCounts(c.ladder(k.NS), k.Loaded)
+	c.totals.loads.Add(1)
+	at, alien := p.keys.find(k.hash, k.NS, k.Key), CheckCounts(c.namespaces.ladder(k.NS), k.Loaded)
 	switch {
 	case k.Err != nil:
 		w.tell(k.Err, absence{})
@@ -149,9 +149,9 @@ func (c *Counter) takeLoad(p *partition, k *KeyRound, w *pendingLoad, sec uint32
 		w.tell(nil, p.absent())
 		return
 	case at == 0:
-		i := c.space(k.NS)
-		levels := c.spaces[i].ladder.Len()
-		if err := c.admitsKey(p, i, entryWords(k.NS, k.Key, levels), sec); err != nil {
+		i := c.namespaces.index(k.NS)
+		levels := c.namespaces.all[i].ladder.Len()
+		if err := c.memory.admitKey(p, i, entryWords(k.NS, k.Key, levels), sec); err != nil {
 			w.tell(err, absence{})
 			return
 		}
@@ -159,7 +159,7 @@ func (c *Counter) takeLoad(p *partition, k *KeyRound, w *pendingLoad, sec uint32
 	}
 	e := p.keys.entry(at)
 	e.setUsed(sec)
-	if e.synced() == 0 && !c.pool.Fits(arena.MinChunkWords) {
+	if e.synced() == 0 && !c.memory.pool.Fits(arena.MinChunkWords) {
 		p.evictOne(sec, anySpace) // what the store holds of this key needs room, too
 	}
 	p.takeLoaded(e, p.keys.ladder(e), k.Loaded)

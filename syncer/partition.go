@@ -6,22 +6,7 @@ import (
 	"time"
 
 	"twotier/internal/arena"
-	"twotier/leaparray"
 )
-
-// space is a namespace as the partitions use it.
-type space struct {
-	name   string
-	ladder *leaparray.Ladder
-	onCold OnCold
-	// maxKeys is how many keys may be in memory, 0 for any number; keys how many are.
-	maxKeys int64
-	keys    atomic.Int64
-	aging   bool // the store deletes buckets by their age
-	// ttl is the time to live of a key in the store in milliseconds: a little more than twice the longest span, so that
-	// setting it along with the first count in a bucket of the coarsest level is enough.
-	ttl int64
-}
 
 // partition holds the keys that hash to it, what of them the store has not acknowledged, and its dealings with the
 // store.

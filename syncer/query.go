@@ -41,9 +41,9 @@ func (c *Counter) Series(ctx context.Context, ns, key []byte, window int64, allo
 // Top returns up to n keys in memory with the largest counts in the window that ends now, largest first. It looks at
 // every key; a partition is locked for a few hundred keys at a time.
 func (c *Counter) Top(ctx context.Context, n int, window int64) ([]KeyCount, error) {
-	if window < 1 || window > c.longestSpan() {
+	if window < 1 || window > c.namespaces.longestSpan() {
 		return nil, &InvalidError{-1, -1, "window", fmt.Sprintf(
-			"%v is longer than any namespace covers (%v)", duration(window), duration(c.longestSpan()))}
+			"%v is longer than any namespace covers (%v)", duration(window), duration(c.namespaces.longestSpan()))}
 	}
 	if n < 1 {
 		return nil, &InvalidError{-1, -1, "n", fmt.Sprintf("%d, want at least 1", n)}
@@ -58,13 +58,6 @@ func (c *Counter) Top(ctx context.Context, n int, window int64) ([]KeyCount, err
 	}
 	t.cut(t.n)
 	return t.rows, nil
-}
-
-func (c *Counter) longestSpan() (span int64) {
-	for _, sp := range c.spaces {
-		span = max(span, sp.ladder.Span())
-	}
-	return span
 }
 
 // topper collects the keys with the largest counts.
@@ -91,7 +84,7 @@ func (t *topper) scan(p *partition, at int) (more bool) {
 }
 
 func (t *topper) add(p *partition, e entry) {
-	sp := t.c.spaces[e.space()]
+	sp := t.c.namespaces.all[e.space()]
 	if t.window > sp.ladder.Span() {
 		return
 	}

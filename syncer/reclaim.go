@@ -15,23 +15,15 @@ const (
 	neverIdle = low24 + 1
 )
 
-// askForRoom tells the sweep that the reserve is being used.
-func (c *Counter) askForRoom() {
-	select {
-	case c.tight <- struct{}{}:
-	default:
-	}
-}
-
 // reclaim makes the largest partition give up what lies above its share, or as much as small partitions have taken of the
 // reserve: an operation that needs room never waits for the lock of another partition.
-func (c *Counter) reclaim() {
-	need := c.pool.ReserveUsed()
+func (m *memory) reclaim() {
+	need := m.pool.ReserveUsed()
 	if need <= 0 {
 		return
 	}
-	sec := c.seconds(c.opt.Now())
-	p, above := c.largest(sec)
+	sec := m.clock.seconds(m.clock.now())
+	p, above := m.largest(sec)
 	if p == nil {
 		return
 	}
@@ -43,7 +35,7 @@ func (c *Counter) reclaim() {
 		p.keys.arena.Evacuate(2 * need) // about half of it is moved elsewhere
 	}
 	p.mu.Unlock()
-	c.vacate(p, age, before-need)
+	m.evacuate(p, age, before-need)
 	p.mu.Lock()
 	p.keys.table.Shrink()
 	if p.keys.arena.Total() >= before {
@@ -53,11 +45,11 @@ func (c *Counter) reclaim() {
 }
 
 // largest returns the largest partition above its share that may have something to give, and by how many words it is above.
-func (c *Counter) largest(sec uint32) (most *partition, above int) {
-	for i := range c.parts {
-		p := &c.parts[i]
+func (m *memory) largest(sec uint32) (most *partition, above int) {
+	for i := range m.parts {
+		p := &m.parts[i]
 		p.mu.Lock()
-		if size := p.keys.words() - c.share; size > above && sec >= p.keys.sparedUntil {
+		if size := p.keys.words() - m.share; size > above && sec >= p.keys.sparedUntil {
 			most, above = p, size
 		}
 		p.mu.Unlock()
@@ -81,23 +73,23 @@ func (s *keyspace) medianAge(sec uint32) uint32 {
 	return max(2, ages[len(ages)/2]) // what was used in the last second stays, see evictOne
 }
 
-// vacate goes through all entries and takes them out of the chunks that are to be given back: those
+// evacuate goes through all entries and takes them out of the chunks that are to be given back: those
 // that were idle for this long are evicted. So are those with counters that have chunks to
 // themselves, until the arena has no more than so many words.
-func (c *Counter) vacate(p *partition, age uint32, words int) {
-	for at := 0; c.vacateSome(p, at, age, words); at += sweepSlots {
+func (m *memory) evacuate(p *partition, age uint32, words int) {
+	for at := 0; m.evacuateSome(p, at, age, words); at += sweepSlots {
 	}
 }
 
-// vacateSome looks at one run of slots and reports whether there are more.
-func (c *Counter) vacateSome(p *partition, at int, age uint32, words int) bool {
+// evacuateSome looks at one run of slots and reports whether there are more.
+func (m *memory) evacuateSome(p *partition, at int, age uint32, words int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	k := &p.keys
 	if p.keepsAll() || k.arena.Evacuating() == 0 && k.arena.Total() <= words {
 		return false
 	}
-	sec := c.seconds(c.opt.Now())
+	sec := m.clock.seconds(m.clock.now())
 	for i := at; i < min(at+sweepSlots, k.table.Slots()); i++ {
 		r := k.table.At(i)
 		if r == 0 {

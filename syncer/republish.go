@@ -97,9 +97,9 @@ func (c *Counter) cutRepublish(p *partition) *Round {
 
 // addKnown adds a key of which something is known to a part.
 func (c *Counter) addKnown(r *Round, ns, key []byte, at arena.Ref) *KeyRound {
-	sp := c.spaces[c.space(ns)]
+	sp := c.namespaces.all[c.namespaces.index(ns)]
 	k := r.addKey(ns, key)
-	k.ref, k.hash, k.TTL, k.Ladder = at, c.hash(ns, key), sp.ttl, sp.ladder
+	k.ref, k.hash, k.TTL, k.Ladder = at, c.namespaces.hash(ns, key), sp.ttl, sp.ladder
 	return k
 }
 

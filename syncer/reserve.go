@@ -3,6 +3,7 @@ package syncer
 import (
 	"context"
 	"fmt"
+	"sync"
 )
 
 // A reservation is an Acquire that was decided, but that is counted only when it is confirmed: the part of one Acquire whose keys
@@ -11,6 +12,12 @@ import (
 type reservation struct {
 	checks []Check
 	ts     int64
+}
+
+// reservations are all that were neither confirmed nor undone.
+type reservations struct {
+	mu   sync.Mutex
+	byID map[string]*reservation
 }
 
 // held is the part of a reservation that is about one key of a partition.
@@ -52,9 +59,7 @@ func (c *Counter) reserve(k *call) {
 		t.p.reservations = append(t.p.reservations, h)
 		k.reservation.checks = append(k.reservation.checks, Check{NS: h.ns, Key: h.key, N: h.n})
 	}
-	c.reservationsMu.Lock()
-	c.reservations[k.reservationID] = k.reservation
-	c.reservationsMu.Unlock()
+	c.reservations.put(k.reservationID, k.reservation)
 }
 
 // reserved is how much is held of the target's key.
@@ -68,18 +73,24 @@ func (p *partition) reserved(t *target) (n int64) {
 }
 
 // take returns the reservation with this id, which is then no longer there, nil if there is none.
-func (c *Counter) takeReservation(id string) *reservation {
-	c.reservationsMu.Lock()
-	defer c.reservationsMu.Unlock()
-	r := c.reservations[id]
-	delete(c.reservations, id)
-	return r
+func (r *reservations) take(id string) *reservation {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	taken := r.byID[id]
+	delete(r.byID, id)
+	return taken
+}
+
+func (r *reservations) put(id string, held *reservation) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.byID[id] = held
 }
 
 // Confirm counts what was reserved. The error wraps [ErrUnavailable] if there is no such reservation: then nothing was counted.
 // With AckStore it returns after the store has acknowledged the counts; with more than that after they are kept.
 func (c *Counter) Confirm(ctx context.Context, id string, ack Ack) error {
-	r := c.takeReservation(id)
+	r := c.reservations.take(id)
 	if r == nil {
 		return fmt.Errorf("%w: no reservation %q", ErrUnavailable, id)
 	}
@@ -110,7 +121,7 @@ func (c *Counter) Confirm(ctx context.Context, id string, ack Ack) error {
 
 // Undo gives up a reservation. It reports whether there was one.
 func (c *Counter) Undo(id string) bool {
-	r := c.takeReservation(id)
+	r := c.reservations.take(id)
 	if r == nil {
 		return false
 	}

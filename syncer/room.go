@@ -170,7 +170,7 @@ func (w *turn) wait() bool {
 	w.end()
 	left := w.left()
 	if left <= 0 || w.ctx.Err() != nil {
-		w.c.behind.Add(1)
+		w.c.totals.behind.Add(1)
 		return false
 	}
 	n := w.lane.room.enter(w.class)
@@ -178,7 +178,7 @@ func (w *turn) wait() bool {
 	if w.await(n, left) {
 		return true
 	}
-	w.c.behind.Add(1)
+	w.c.totals.behind.Add(1)
 	return false
 }
 

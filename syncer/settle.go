@@ -30,7 +30,7 @@ func (c *Counter) settle(p *partition, r *Round) (more bool) {
 		return true
 	case r.Lost:
 		p.succeed()
-		c.losses.Add(1)
+		c.totals.losses.Add(1)
 		c.logLoss(p.id)
 		c.startRepublish(p, versionOf(r))
 		if p.republish.isEmpty() {
@@ -43,12 +43,12 @@ func (c *Counter) settle(p *partition, r *Round) (more bool) {
 		return true
 	}
 	p.succeed()
-	c.batchesOK.Add(1)
+	c.totals.batchesOK.Add(1)
 	p.outbox.flight = nil
 	first := !p.store.known
 	p.learn(r)
 	p.advance(r)
-	sec := c.seconds(c.opt.Now())
+	sec := c.clock.seconds(c.opt.Now())
 	for i := range r.Keys {
 		if i%touchAtOnce == 0 {
 			p.touchKeys(r.Keys[i:])
@@ -89,9 +89,9 @@ func (p *partition) askAgain() {
 // refuses to write can be read.
 func (c *Counter) settleFailure(p *partition, r *Round) {
 	if errors.Is(r.Err, ErrNotApplied) {
-		c.batchesRefused.Add(1)
+		c.totals.batchesRefused.Add(1)
 	} else {
-		c.batchesUnknown.Add(1)
+		c.totals.batchesUnknown.Add(1)
 		r.outcomeUnknown = true
 	}
 	p.retry.fail(time.Now())
@@ -163,7 +163,7 @@ func (c *Counter) settleKey(p *partition, r *Round, k *KeyRound, sec uint32) {
 		return
 	}
 	e := p.keys.entry(k.ref)
-	if e.synced() == 0 && !c.pool.Fits(arena.MinChunkWords) {
+	if e.synced() == 0 && !c.memory.pool.Fits(arena.MinChunkWords) {
 		p.evictOne(sec, anySpace) // what the store now holds of this key needs room here, too
 	}
 	e.drop(flagBusy)
@@ -178,10 +178,10 @@ func (c *Counter) settleKey(p *partition, r *Round, k *KeyRound, sec uint32) {
 		e.set(flagRenew)
 		p.enlist(k.ref, e)
 	}
-	c.flushedBuckets.Add(int64(len(k.Adds)))
+	c.totals.flushedBuckets.Add(int64(len(k.Adds)))
 	if load {
 		p.takeLoaded(e, l, k.Loaded)
-		c.loads.Add(1)
+		c.totals.loads.Add(1)
 		if e.has(flagShared) {
 			p.sharedRead(e)
 		}
@@ -226,7 +226,7 @@ func (p *partition) takeLoaded(e entry, l *leaparray.Ladder, loaded []Bucket) {
 
 // park sets a key aside that the store refuses: it stays pending, and out of the way of the others.
 func (c *Counter) park(p *partition, k *KeyRound, e entry, w *pendingLoad) {
-	c.badKeys.Add(1)
+	c.totals.badKeys.Add(1)
 	if k.Reset {
 		e.set(flagReset)
 	}
@@ -240,7 +240,7 @@ func (c *Counter) park(p *partition, k *KeyRound, e entry, w *pendingLoad) {
 	}
 	e.set(flagParked)
 	p.parked.add(k.ref, time.Now())
-	if c.badKeys.Load() == 1 {
+	if c.totals.badKeys.Load() == 1 {
 		c.opt.Logger.Warn("the store refuses a key; it is kept in memory and tried again", "partition", p.id, "error", k.Err)
 	}
 }

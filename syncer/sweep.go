@@ -16,21 +16,21 @@ const (
 )
 
 // runSweep goes round the partitions and drops what no window can see any more.
-func (c *Counter) runSweep(ctx context.Context) {
+func (m *memory) runSweep(ctx context.Context) {
 	ticker := time.NewTicker(sweepEvery)
 	defer ticker.Stop()
 	for i := 0; ; i++ {
 		select {
 		case <-ctx.Done():
 			return
-		case <-c.tight:
-			c.reclaim()
+		case <-m.tight:
+			m.reclaim()
 			i--
 		case <-ticker.C:
-			c.reclaim()
-			p := &c.parts[i%len(c.parts)]
-			c.vacate(p, neverIdle, math.MaxInt) // what could not leave before
-			for at := 0; c.sweep(p, at); at += sweepSlots {
+			m.reclaim()
+			p := &m.parts[i%len(m.parts)]
+			m.evacuate(p, neverIdle, math.MaxInt) // what could not leave before
+			for at := 0; m.sweep(p, at); at += sweepSlots {
 			}
 			p.mu.Lock()
 			p.rebuild()
@@ -40,21 +40,21 @@ func (c *Counter) runSweep(ctx context.Context) {
 }
 
 // sweep looks at one run of slots and reports whether there are more.
-func (c *Counter) sweep(p *partition, at int) bool {
+func (m *memory) sweep(p *partition, at int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.republish != nil || p.handoff != nil {
 		return false
 	}
-	now := c.opt.Now()
-	sec := c.seconds(now)
+	now := m.clock.now()
+	sec := m.clock.seconds(now)
 	for i := at; i < min(at+sweepSlots, p.keys.table.Slots()); i++ {
 		r := p.keys.table.At(i)
 		if r == 0 {
 			continue
 		}
 		e := p.keys.entry(r)
-		sp := c.spaces[e.space()]
+		sp := m.spaces[e.space()]
 		if int64(e.idle(sec))*1000 <= sp.ladder.FineSpan() || e.has(flagBusy) {
 			continue
 		}

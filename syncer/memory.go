@@ -1,0 +1,122 @@
+package syncer
+
+import (
+	"log/slog"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"twotier/internal/arena"
+	"twotier/internal/slab"
+)
+
+// quotaTries is how many other partitions are asked for a key of a namespace that may be evicted.
+const quotaTries = 16
+
+// fullPause is how long it is news that keys are refused.
+const fullPause = time.Minute
+
+// memory keeps the keys of all partitions within the budget: it says whether there is room for
+// another, drops what no window can see any more, and has the largest partition make room for those
+// that are small. Its methods lock the partitions that they look at, but for those that are given a
+// partition which is locked already.
+type memory struct {
+	parts  []partition
+	spaces []*space
+	clock  clock
+	pool   *slab.Pool
+	share  int           // words that a partition may use whatever others do
+	tight  chan struct{} // tells the sweep that a partition below its share needs room
+
+	maxBytes   int64
+	log        *slog.Logger
+	fullLogged atomic.Int64
+}
+
+// clock is a counter's time.
+type clock struct {
+	now    func() int64 // in unix milliseconds
+	opened int64        // where the seconds of an entry's last use begin
+}
+
+func (m *memory) init(c *Counter) {
+	m.parts, m.spaces, m.clock = c.parts, c.namespaces.all, c.clock
+	m.pool = slab.New(c.opt.MaxMemory)
+	m.share = int(m.pool.Common()) / len(m.parts)
+	m.tight = make(chan struct{}, 1)
+	m.maxBytes, m.log = c.opt.MaxMemory, c.opt.Logger
+}
+
+// seconds is the present on the scale of an entry's last use.
+func (c clock) seconds(now int64) uint32 { return uint32((now-c.opened)/1000) & low24 }
+
+// admitKey returns why a new key of a namespace can't be kept in memory, nil if it can. The
+// partition is locked.
+func (m *memory) admitKey(p *partition, space, words int, sec uint32) error {
+	if !m.withinQuota(p, space, sec) {
+		m.warnFull("a namespace has its most keys in memory: new ones are refused",
+			"namespace", m.spaces[space].name, "max_keys", m.spaces[space].maxKeys)
+		return ErrMaxKeys
+	}
+	if !m.roomFor(p, words, sec) {
+		m.warnFull("the memory for counts is full of what the store does not have, or was used "+
+			"just now: new keys are refused, or served by the store", "max_bytes", m.maxBytes)
+		return ErrFull
+	}
+	return nil
+}
+
+// withinQuota reports whether a namespace may have one more key, be it that another of its keys
+// gives way to it. Other partitions are only looked at if nobody has them locked: who waited for
+// one while holding another could wait for ever.
+func (m *memory) withinQuota(p *partition, space int, sec uint32) bool {
+	sp := m.spaces[space]
+	if sp.maxKeys == 0 || sp.keys.Load() < sp.maxKeys || p.evictOne(sec, space) {
+		return true
+	}
+	for range quotaTries {
+		o := &m.parts[rand.IntN(len(m.parts))]
+		if !o.mu.TryLock() {
+			continue
+		}
+		given := o.evictOne(sec, space)
+		o.mu.Unlock()
+		if given {
+			return true
+		}
+	}
+	return false
+}
+
+// roomFor reports whether a block of this many words may be taken for a new key, after evicting
+// others if memory is used up. A partition below its share need not evict: the largest one is made
+// to give something up.
+func (m *memory) roomFor(p *partition, words int, sec uint32) bool {
+	full := p.keys.arena.Full()
+	if !full && m.pool.Fits(arena.ChunkWords) {
+		return true
+	}
+	small := !full && p.keys.words() < m.share
+	if small {
+		m.askForRoom()
+		if m.pool.FitsReserve(arena.MinChunkWords) {
+			return true
+		}
+	}
+	return p.makeRoom(words, sec) || !full && m.pool.Fits(arena.MinChunkWords)
+}
+
+// askForRoom tells the sweep that the reserve is being used.
+func (m *memory) askForRoom() {
+	select {
+	case m.tight <- struct{}{}:
+	default:
+	}
+}
+
+func (m *memory) warnFull(text string, args ...any) {
+	now, last := time.Now().UnixNano(), m.fullLogged.Load()
+	if now-last > int64(fullPause) && m.fullLogged.CompareAndSwap(last, now) {
+		m.log.Warn(text, args...)
+	}
+}
