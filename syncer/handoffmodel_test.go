@@ -135,7 +135,7 @@ func (r *relay) reset(key string) {
 	var err error
 	for i, c := range r.list {
 		if i != owner {
-			err = errors.Join(err, c.Drop(ctx, nil, []byte(key)))
+			err = errors.Join(err, c.Drop(ctx, nil, []byte(key), r.rnd.IntN(2) == 0))
 		}
 	}
 	err = errors.Join(err, r.list[owner].Forget(ctx, nil, []byte(key)))

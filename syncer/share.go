@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"twotier/internal/arena"
 )
 
 // sharedKey is a key that several counters count at the same time.
@@ -128,10 +130,13 @@ func (p *partition) source(e entry) Source {
 	return SourceMemory
 }
 
-// Drop forgets what this counter counted of a key that another one decides about, and the store has not: the key is being
-// reset. It returns once nothing of it is on its way to the store, nor may still be: what was sent without an answer is sent again until
-// there is one. If that takes longer than ctx allows the error wraps [ErrUnknownOutcome].
-func (c *Counter) Drop(ctx context.Context, ns, key []byte) error {
+// Drop forgets what this counter knows of a key that is being reset elsewhere, and what it has
+// counted of it that the store has not. It leaves a key alone that this counter decides about,
+// unless deciding is set: then another one does, too, or the store itself. It returns once nothing
+// of the key is on its way to the store, nor may still be: what was sent without an answer is sent
+// again until there is one. If that takes longer than ctx allows the error wraps
+// [ErrUnknownOutcome].
+func (c *Counter) Drop(ctx context.Context, ns, key []byte, deciding bool) error {
 	check := Check{NS: ns, Key: key}
 	var t target
 	c.locate(&t, &check)
@@ -139,19 +144,13 @@ func (c *Counter) Drop(ctx context.Context, ns, key []byte) error {
 	for {
 		p.mu.Lock()
 		at := p.keys.find(t.hash, t.ns, key)
-		if at == 0 || p.ownership == owned {
+		if at == 0 || p.ownership == owned && !deciding {
 			p.mu.Unlock()
 			return nil
 		}
 		e := p.keys.entry(at)
 		if !p.outbox.has(t.hash, e) {
-			shared := e.has(flagShared)
-			p.forget(at, e, t.hash, t.sp.ladder)
-			e.drop(flagReset)
-			e.set(flagCold)
-			if shared {
-				e.set(flagShared)
-			}
+			p.dropKey(at, e, &t)
 			p.mu.Unlock()
 			return nil
 		}
@@ -167,4 +166,15 @@ func (c *Counter) Drop(ctx context.Context, ns, key []byte) error {
 			return errOnTheWay
 		}
 	}
+}
+
+// dropKey forgets all that is known and pending of a key, but for a reset that the store is to be
+// told of.
+func (p *partition) dropKey(at arena.Ref, e entry, t *target) {
+	resets := e.has(flagReset)
+	p.forget(at, e, t.hash, t.sp.ladder)
+	if !resets {
+		e.drop(flagReset)
+	}
+	e.set(flagCold)
 }

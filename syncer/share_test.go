@@ -2,6 +2,7 @@ package syncer_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -165,5 +166,82 @@ func TestFirstLoadIsOutOfDateOnceOthersCount(t *testing.T) {
 		if got := count(t, owner, "k", 60_000); got != 2 {
 			t.Errorf("%d, want 2", got)
 		}
+	})
+}
+
+// TestResetWithTwoDeciders resets a key at one of two counters that both decide about it, and has
+// the other drop it: nothing of what was counted before comes back, be it that the other had not
+// flushed it, be it that the store loses all later.
+func TestResetWithTwoDeciders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		co := newCompany(t, 2, nil)
+		co.counters[1].StartOwning(0)
+		co.add(0, "k", 5)
+		co.add(1, "k", 7)
+		co.settle()
+		co.add(1, "k", 100) // in memory alone
+		if err := co.counters[1].Drop(t.Context(), nil, []byte("k"), true); err != nil {
+			t.Fatal(err)
+		}
+		if err := co.counters[0].Forget(t.Context(), nil, []byte("k")); err != nil {
+			t.Fatal(err)
+		}
+		co.settle()
+		co.holds("k", 0)
+		co.add(1, "k", 2)
+		co.settle()
+		co.holds("k", 2)
+		co.store.Flush()
+		co.settle()
+		co.holds("k", 2)
+	})
+}
+
+// TestDropLeavesAResetAlone has a counter drop a key that it is about to have the store forget.
+func TestDropLeavesAResetAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := &gated{}
+		co := newCompany(t, 1, func(s syncer.Store) syncer.Store { gate.Store = s; return gate })
+		co.add(0, "k", 5)
+		co.settle()
+		gate.down.Store(true)
+		ctx, cancel := context.WithTimeout(t.Context(), 0)
+		defer cancel()
+		if err := co.counters[0].Forget(ctx, nil, []byte("k")); !errors.Is(err, syncer.ErrUnknownOutcome) {
+			t.Fatal(err)
+		}
+		if err := co.counters[0].Drop(t.Context(), nil, []byte("k"), true); err != nil {
+			t.Fatal(err)
+		}
+		gate.down.Store(false)
+		time.Sleep(5 * time.Second)
+		co.settle()
+		co.holds("k", 0)
+	})
+}
+
+// TestAResetDoesNotReachTheOtherSide resets a key at one of two counters that both decide about it,
+// and can't tell the other: that brings back what it had not flushed, and nothing else.
+func TestAResetDoesNotReachTheOtherSide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var gates []*gated
+		co := newCompany(t, 2, func(s syncer.Store) syncer.Store {
+			gates = append(gates, &gated{Store: s})
+			return gates[len(gates)-1]
+		})
+		gate := gates[1]
+		co.counters[1].StartOwning(0)
+		co.add(0, "k", 5)
+		co.add(1, "k", 7)
+		co.settle()
+		gate.down.Store(true)
+		co.add(1, "k", 100)
+		if err := co.counters[0].Forget(t.Context(), nil, []byte("k")); err != nil {
+			t.Fatal(err)
+		}
+		gate.down.Store(false)
+		time.Sleep(5 * time.Second)
+		co.settle()
+		co.holds("k", 100)
 	})
 }

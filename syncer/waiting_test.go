@@ -294,11 +294,11 @@ func TestDropWaitsForWhatMayStillBeWritten(t *testing.T) {
 		store.SetDown(true)
 		do(t, other, *op)
 		time.Sleep(100 * time.Millisecond)
-		if err := other.Drop(within(t, time.Second), nil, []byte("k")); !errors.Is(err, syncer.ErrUnknownOutcome) {
+		if err := other.Drop(within(t, time.Second), nil, []byte("k"), false); !errors.Is(err, syncer.ErrUnknownOutcome) {
 			t.Errorf("Drop: %v", err)
 		}
 		store.SetDown(false)
-		if err := other.Drop(within(t, 10*time.Second), nil, []byte("k")); err != nil {
+		if err := other.Drop(within(t, 10*time.Second), nil, []byte("k"), false); err != nil {
 			t.Errorf("Drop: %v", err)
 		}
 		if err := owner.Forget(within(t, 10*time.Second), nil, []byte("k")); err != nil {

@@ -20,6 +20,20 @@ type still struct{}
 func (still) Clock(context.Context, func() time.Time) (time.Duration, error) { return 0, nil }
 func (still) Health() node.StoreHealth                                       { return node.StoreHealth{Up: true} }
 
+// resetting resets keys in a store that a counter flushes to, and does nothing else there.
+type resetting struct {
+	node.Direct
+	store *embedded.Store
+	seq   uint64
+}
+
+func (d *resetting) Forget(ctx context.Context, ns, key []byte) error {
+	d.seq++
+	d.store.Exchange(ctx, []*syncer.Round{{Writer: "direct", Seq: d.seq,
+		Keys: []syncer.KeyRound{{NS: ns, Key: key, Reset: true}}}})
+	return nil
+}
+
 // alone returns a node without a cluster.
 func alone(t testing.TB, opt node.Options) *node.Node {
 	t.Helper()
@@ -31,8 +45,11 @@ func alone(t testing.TB, opt node.Options) *node.Node {
 	if opt.Clock == nil {
 		opt.Clock = storeclock.New(nil, nil)
 	}
+	if opt.Direct == nil {
+		opt.Direct = &resetting{store: embedded.New(embedded.Options{})}
+	}
 	opt.Counter, err = syncer.New(syncer.Options{
-		Store: embedded.New(embedded.Options{}), Now: opt.Clock.Now, Placement: opt.Placement,
+		Store: opt.Direct.(*resetting).store, Now: opt.Clock.Now, Placement: opt.Placement,
 		Namespaces: map[string]syncer.Namespace{syncer.DefaultNamespace: {Ladder: l}},
 	})
 	if err != nil {
@@ -63,6 +80,38 @@ func TestClockAfterASuspension(t *testing.T) {
 		}
 		if ahead, _ := clock.Offset(); ahead != 0 {
 			t.Errorf("the store is taken to be ahead by %v", ahead)
+		}
+		if err := n.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestResetInRedisModeOutlivesALoss resets a key in Redis mode that was counted in memory before,
+// and has the store lose all: what the node restores has nothing of that key.
+func TestResetInRedisModeOutlivesALoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &resetting{store: embedded.New(embedded.Options{})}
+		n := alone(t, node.Options{Direct: d})
+		for _, key := range []string{"reset", "kept"} {
+			op := node.Op{Ack: node.AckStore, Checks: []node.Check{{Key: []byte(key), N: 5}}}
+			if err := n.Do(t.Context(), &op, new(node.Result)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := n.SetMode(t.Context(), node.ModeRedis); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.Reset(t.Context(), nil, []byte("reset")); err != nil {
+			t.Fatal(err)
+		}
+		d.store.Flush()
+		time.Sleep(time.Minute)
+		if got := d.store.Get(0, nil, []byte("kept")); len(got) == 0 {
+			t.Error("nothing was restored")
+		}
+		if got := d.store.Get(0, nil, []byte("reset")); len(got) > 0 {
+			t.Errorf("a key that was reset is there again: %v", got)
 		}
 		if err := n.Close(context.Background()); err != nil {
 			t.Error(err)

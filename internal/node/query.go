@@ -87,20 +87,25 @@ const (
 	dropTimeout = time.Second
 )
 
-// Reset forgets a key in memory, on every node, and in the store. If a node can't be told nobody
-// knows whether it has counted something that it will still flush; one that the members have taken
-// for dead, and that is not, brings back what it had counted. So does one that decides about the
-// key, too, in a split, with what it has not flushed. So may any that knew the key, for having
-// counted it beside the owner or in its place, if the store loses what it has after the reset.
+// Reset forgets a key in memory, on every node, and in the store, and with it all that was counted
+// before. If a node can't be told nobody knows whether it has counted something that it will still
+// flush; one that the members have taken for dead, and that is not, or that is on the other side of
+// a split, brings back what it had not flushed. In Redis mode the reset is carried out once the
+// store has forgotten the key. A node that could not be told then, or that read a hot key while it
+// was reset, brings it back if the store loses what it has before that node has read the key again.
 func (n *Node) Reset(ctx context.Context, ns, key []byte) error {
 	check := Check{NS: ns, Key: key}
 	n.refused.Forget(&check)
 	if n.inRedis() {
-		if err := n.throughRedis(ctx, func() error { return n.opt.Direct.Forget(ctx, ns, key) }); !errors.Is(err, errModeChanged) {
+		err := n.throughRedis(ctx, func() error { return n.opt.Direct.Forget(ctx, ns, key) })
+		if err == nil {
+			_ = n.dropAll(ctx, &check, true) // or it would be restored, were it lost
+		}
+		if !errors.Is(err, errModeChanged) {
 			return err
 		}
 	}
-	dropped := n.dropAll(ctx, &check)
+	dropped := n.dropAll(ctx, &check, false)
 	for attempts := retry.Within(ownership.WaitTimeout); attempts.Next(ctx); {
 		to, err := n.owned.Locate(ctx, n.partition(&check))
 		switch {
@@ -133,20 +138,33 @@ func (n *Node) forget(ctx context.Context, c *Check) error {
 	return n.opt.Counter.Forget(ctx, c.NS, c.Key)
 }
 
-// dropAll has all nodes forget what they counted of a key in its owner's place.
-func (n *Node) dropAll(ctx context.Context, c *Check) error {
+// dropAll has all nodes forget what they know of a key that is being reset, this one too if
+// deciding is set, or if another decides about the key.
+func (n *Node) dropAll(ctx context.Context, c *Check, deciding bool) error {
+	errs := []error{n.dropHere(ctx, c, deciding)}
 	if n.opt.Ring == nil {
-		return nil
+		return errs[0]
 	}
-	t := n.table()
-	errs := make([]error, t.Len())
-	rpc.Broadcast(ctx, t, dropTimeout, func(ctx context.Context, m *ring.Member) {
+	var mu sync.Mutex // guards errs
+	rpc.Broadcast(ctx, n.table(), dropTimeout, func(ctx context.Context, m *ring.Member) {
 		task := [1]rpc.Task{{Verb: rpc.VerbDrop, Op: Op{Checks: []Check{*c}}}}
 		var res [1]Result
 		n.opt.Peers.Do(ctx, m, task[:], res[:])
 		if err := res[0].Err; err != nil {
-			errs[t.Find(m.Name)] = fmt.Errorf("%w: not every node could be told: %v", syncer.ErrUnknownOutcome, err)
+			mu.Lock()
+			defer mu.Unlock()
+			errs = append(errs, fmt.Errorf("%w: not every node could be told: %v", syncer.ErrUnknownOutcome, err))
 		}
 	})
-	return errors.Join(append(errs, n.opt.Counter.Drop(ctx, c.NS, c.Key))...)
+	return errors.Join(errs...)
+}
+
+// dropHere is what dropAll asks of a node.
+func (n *Node) dropHere(ctx context.Context, c *Check, deciding bool) error {
+	if n.opt.Counter == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, dropTimeout)
+	defer cancel()
+	return n.opt.Counter.Drop(ctx, c.NS, c.Key, deciding)
 }
