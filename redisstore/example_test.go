@@ -1,0 +1,60 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"twotier/leaparray"
+	"twotier/redisstore"
+	"twotier/syncer"
+)
+
+// A counter in memory that keeps Redis up to date behind: 2 a minute and 50 a day.
+func Example() {
+	server, err := miniredis.Run() // any Redis from 6.2 on
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	ladder, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
+	if err != nil {
+		panic(err)
+	}
+	store, err := redisstore.New(redisstore.Options{
+		URL:       "redis://" + server.Addr(),
+		Placement: syncer.Placement{Partitions: syncer.DefaultPartitions},
+		Ladders:   map[string]*leaparray.Ladder{"default": ladder},
+	})
+	if err != nil {
+		panic(err)
+	}
+	defer store.Close()
+	counter, err := syncer.New(syncer.Options{Store: store, Placement: store.Placement()})
+	if err != nil {
+		panic(err)
+	}
+	ctx := context.Background()
+	if err := counter.Open(ctx); err != nil {
+		panic(err)
+	}
+
+	op := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{{
+		Key: []byte("alice"), N: 1,
+		Limits: []syncer.Limit{{Window: 60_000, Max: 2}, {Window: 86_400_000, Max: 50}},
+	}}}
+	var res syncer.Result
+	for range 3 {
+		if err := counter.Do(ctx, &op, &res); err != nil {
+			panic(err)
+		}
+		fmt.Println(res.Allowed, res.Checks[0].Limits[0].Count, res.Checks[0].Limits[1].Count)
+	}
+	fmt.Println("everything flushed:", counter.Close(ctx) == nil)
+	// Output:
+	// true 1 1
+	// true 2 2
+	// false 2 2
+	// everything flushed: true
+}
