@@ -353,6 +353,10 @@ func TestTwoLengthsAreRefused(t *testing.T) {
 		"content-length: 4\r\ntransfer-encoding: CHUNKED\r\n", "Content-Length: 0\r\nTransfer-Encoding: identity\r\n",
 		"Content-Length: 4\r\nContent-Length: 5\r\n", "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
 		"Transfer-Encoding: xchunked\r\n", "Transfer-Encoding : chunked\r\n", "Content-Length: +4\r\n", "Content-Length: 4, 4\r\n",
+		"Content-Length: 4\r\nContent-Length: 4\r\n", "Content-Length: -1\r\n", "Content-Length: 0x4\r\n", "Content-Length: 99999999999999999999\r\n",
+		"Transfer-Encoding: \x0bchunked\r\n", "Transfer-Encoding: gzip, chunked\r\n", "Transfer-Encoding: chunked, identity\r\n",
+		"Content-Length: 4\r\nX: a\rTransfer-Encoding: chunked\r\n", "Content-Length: 4\r\nX: a\x00b\r\n", "Content-Length: 4\r\n: x\r\n",
+		"Content-Length: 4\r\nHost: another.example\r\n",
 	} {
 		c := dial(t, addr)
 		fmt.Fprintf(c, "POST /v1/add HTTP/1.1\r\nHost: localhost\r\n%s\r\n0\r\n\r\n%s", header, smuggled)
@@ -363,6 +367,29 @@ func TestTwoLengthsAreRefused(t *testing.T) {
 		}
 		if res.StatusCode != 400 || !res.Close {
 			t.Errorf("%q: %d, close %v", header, res.StatusCode, res.Close)
+		}
+		res.Body.Close()
+	}
+	if f.get("smuggled") != 0 {
+		t.Error("a request inside of another was carried out")
+	}
+}
+
+// TestBadChunksAreRefused: nor is one that follows what is no chunk.
+func TestBadChunksAreRefused(t *testing.T) {
+	f := newFake()
+	_, addr := open(t, httpapi.Options{Service: f})
+	for _, body := range []string{
+		"-1\r\n", "FFFFFFFFFFFFFFFF1\r\n", "0x1\r\n", " 1\r\n", "1\nx\n0\n\n", "1\r\nxYY0\r\n\r\n", "\r\n", "1\r\nx\r\n0\r\nHost: another.example\r\n\r\n",
+	} {
+		c := dial(t, addr)
+		fmt.Fprintf(c, "POST /v1/add HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n%s%s", body, rawAdd(`{"key":"smuggled"}`))
+		res, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatalf("%q: %v", body, err)
+		}
+		if res.StatusCode != 400 || !res.Close {
+			t.Errorf("%q: %d, close %v", body, res.StatusCode, res.Close)
 		}
 		res.Body.Close()
 	}
