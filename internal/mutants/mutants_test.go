@@ -125,6 +125,11 @@ func mutants() []mutant {
 			old: "\t\t} else if failures == 0 && errors.Is(err, errDial) {\n",
 			new: "\t\t} else if failures == 0 {\n", kind: "graceful",
 		},
+		{
+			name: "a message is carried out when its time is up", file: "internal/peer/server.go",
+			old: "\tleft := m.remaining(s.clock.Now())\n",
+			new: "\tleft := max(m.remaining(s.clock.Now()), time.Second)\n", kind: "chaos",
+		},
 	}
 }
 
