@@ -22,13 +22,16 @@ type claim struct {
 	// What the other node has not been told yet: what was taken over, and what is not this node's any
 	// more.
 	taken, refused []int
-	gone           []int // what the other node has not
+	gone           []int // what the other node has not, as it has just said
 }
 
 // claimFrom takes partitions over from the member that has them, which goes on deciding until its
 // table gives them to this node too. What it can't get because the other is gone it begins with what
-// the store has. It returns what the other does not have any more.
-func (o *Partitions) claimFrom(ctx context.Context, m *ring.Member, parts []int) (gone []int) {
+// the store has. What the other does not have any more is handed to gone at once, however long the
+// rest may take: until it is known who has it, nobody here takes the other for the one who decides.
+func (o *Partitions) claimFrom(
+	ctx context.Context, m *ring.Member, parts []int, gone func(parts []int),
+) {
 	c := claim{o: o, from: m, open: map[int]*syncer.Handoff{}, cursor: map[int]uint64{}}
 	o.deferTo(m, parts)
 	for by := time.Now().Add(WaitTimeout); ctx.Err() == nil && time.Now().Before(by); {
@@ -38,11 +41,15 @@ func (o *Partitions) claimFrom(ctx context.Context, m *ring.Member, parts []int)
 		c.drop()
 		if len(c.open)+len(c.taken)+len(c.refused) == 0 {
 			if len(parts) == 0 {
-				return c.gone
+				return
 			}
 			continue
 		}
 		later, err := c.ask(ctx)
+		if len(c.gone) > 0 {
+			gone(c.gone)
+			c.gone = nil
+		}
 		if err == nil {
 			by = time.Now().Add(WaitTimeout)
 		} else if o.opt.Table().Find(m.Name) < 0 {
@@ -53,7 +60,6 @@ func (o *Partitions) claimFrom(ctx context.Context, m *ring.Member, parts []int)
 		}
 	}
 	c.giveUp(ctx, parts)
-	return c.gone
 }
 
 // giveUp begins what has not arrived with what the store has.
@@ -104,6 +110,7 @@ func (c *claim) ask(ctx context.Context) (later bool, err error) {
 			c.open[page.Partition], c.cursor[page.Partition] = nil, 0
 		case NotHeld:
 			delete(c.open, page.Partition)
+			c.o.stopDeferring(page.Partition)
 			c.gone = append(c.gone, page.Partition)
 		case Given:
 			c.take(page)
@@ -159,7 +166,8 @@ func (o *Partitions) deferTo(m *ring.Member, parts []int) {
 	o.wakeLocked()
 }
 
-// stopDeferring has those who ask for a partition wait for it: the other node decides no longer.
+// stopDeferring has those who ask for a partition wait for it, or for word of who has it: the other
+// node decides no longer.
 func (o *Partitions) stopDeferring(p int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -13,7 +13,7 @@ func (o *Partitions) Follow() {
 	t := o.opt.Table()
 	gained, offers := o.apply(t, time.Now())
 	if len(gained) > 0 {
-		o.opt.Go(func(ctx context.Context) { o.takeOver(ctx, t, gained) })
+		o.opt.Go(func(ctx context.Context) { o.takeOver(ctx, gained, maxHolders) })
 	}
 	for at, parts := range offers {
 		o.opt.Go(func(ctx context.Context) { o.offer(ctx, t.Member(at), parts) })

@@ -23,23 +23,23 @@ const (
 )
 
 // takeOver takes over partitions that the table gives to this node: from who has them, or else with
-// what the store has.
-func (o *Partitions) takeOver(ctx context.Context, t *ring.Table, parts []int) {
-	for range maxHolders {
-		holders := o.findHolders(ctx, t, parts)
-		var rest []int
-		for _, p := range parts {
-			if holders[p] == nil {
-				rest = append(rest, p)
-			}
-		}
-		o.beginFromStore(rest)
-		if parts = o.claimAll(ctx, holders); len(parts) == 0 {
-			return
-		}
-		t = o.opt.Table()
+// what the store has. It looks so many times for one that has gone elsewhere when it is asked for.
+func (o *Partitions) takeOver(ctx context.Context, parts []int, times int) {
+	if times == 0 {
+		o.beginFromStore(parts)
+		return
 	}
-	o.beginFromStore(parts)
+	holders := o.findHolders(ctx, o.opt.Table(), parts)
+	var rest []int
+	for _, p := range parts {
+		if holders[p] == nil {
+			rest = append(rest, p)
+		}
+	}
+	o.beginFromStore(rest)
+	o.claimAll(ctx, holders, func(gone []int) {
+		o.opt.Go(func(ctx context.Context) { o.takeOver(ctx, gone, times-1) })
+	})
 }
 
 // findHolders asks all other members which of the partitions they have. One that can't be reached,
@@ -90,26 +90,21 @@ func (o *Partitions) askHoldings(
 	return o.opt.Peers.Ask(ctx, m, q, a)
 }
 
-// claimAll takes partitions over from the members that have them, from all at the same time. It
-// returns those that have gone elsewhere meanwhile.
-func (o *Partitions) claimAll(ctx context.Context, holders map[int]*ring.Member) (gone []int) {
+// claimAll takes partitions over from the members that have them, from all at the same time, and
+// hands those to gone that have gone elsewhere meanwhile.
+func (o *Partitions) claimAll(
+	ctx context.Context, holders map[int]*ring.Member, gone func(parts []int),
+) {
 	from := map[*ring.Member][]int{}
 	for p, m := range holders {
 		from[m] = append(from[m], p)
 	}
-	var mu sync.Mutex
 	var done sync.WaitGroup
 	for m, parts := range from {
 		slices.Sort(parts)
-		done.Go(func() {
-			lost := o.claimFrom(ctx, m, parts)
-			mu.Lock()
-			defer mu.Unlock()
-			gone = append(gone, lost...)
-		})
+		done.Go(func() { o.claimFrom(ctx, m, parts, gone) })
 	}
 	done.Wait()
-	return gone
 }
 
 // beginFromStore makes partitions this node's own that nobody hands over.
@@ -143,7 +138,7 @@ func (o *Partitions) Offered(q *OfferRequest) {
 		if released {
 			o.Follow() // what is gained is asked for
 		}
-		o.unclaim(o.claimFrom(ctx, &q.By, wanted))
+		o.claimFrom(ctx, &q.By, wanted, o.unclaim)
 	})
 }
 

@@ -1,0 +1,39 @@
+package ownership_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestAPartitionThatHasGoneElsewhere is claimed from a node together with others, which that one
+// keeps for long, and has been given to a third one meanwhile. At once it is that one who is taken
+// to decide: if the first ended, nobody would have to be stood in for.
+func TestAPartitionThatHasGoneElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		a, b, third := c.nodes[0], c.nodes[1], c.nodes[2]
+		c.fill()
+		b.knows(a, b, third) // the others don't know it: whatever it asks for they have yet
+		time.Sleep(time.Second)
+		c.agree(a, third)
+		c.settle(a, third)
+		time.Sleep(time.Second)
+		moved := 0
+		for p := range partitions {
+			if !b.table.Load().Mine(p) || !third.counter.owns(p) {
+				continue
+			}
+			moved++
+			if b.DecidedBy(&a.self, p) {
+				t.Errorf("partition %d: b stands in for a, which has given it away", p)
+			}
+			if to, err := b.Locate(t.Context(), p); err != nil || to == nil || to.Name != "c" {
+				t.Errorf("partition %d: b sends operations to %v, %v, want c", p, to, err)
+			}
+		}
+		if moved == 0 {
+			t.Error("nothing that b claims has gone to c")
+		}
+	})
+}
