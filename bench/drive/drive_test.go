@@ -67,7 +67,7 @@ func TestEveryDecisionIsCounted(t *testing.T) {
 		{Workload: "distinct", MaxCalls: 400}, {Workload: "uniform", Keys: 10},
 	} {
 		c := newCounter()
-		o.Duration, o.Workers = 100*time.Millisecond, 4
+		o.Duration, o.Workers = 300*time.Millisecond, 4
 		r, err := run(t, c, o)
 		if err != nil || r.Err() != nil {
 			t.Fatal(err, r.Err())

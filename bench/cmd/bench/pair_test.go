@@ -21,7 +21,8 @@ func TestPairSeesAndOvershoots(t *testing.T) {
 	}
 	over, err := p.overshoot(t.Context())
 	t.Logf("%+v, %+v, overshoot %d", redis, other, over)
-	if err != nil || over > overshootLimit {
+	// Who hears nothing of the other admits as much as the limit again.
+	if err != nil || over >= overshootLimit {
 		t.Errorf("overshoot %d, %v", over, err)
 	}
 }
