@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/common/expfmt"
 	"github.com/valyala/fasthttp"
+
+	"twotier/internal/durations"
 )
 
 // newRegistry returns what /metrics shows: what the server counts, and what the Go runtime, the
@@ -17,7 +20,7 @@ import (
 func (s *Server) newRegistry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister( // they differ in their names
-		counters{s},
+		counters{s, time.Now()},
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collectors.NewBuildInfoCollector(),
@@ -63,7 +66,10 @@ func (s *Server) renderMetrics(format expfmt.Format) ([]byte, error) {
 }
 
 // counters is what a server, its node and their parts count, as a collector.
-type counters struct{ s *Server }
+type counters struct {
+	s     *Server
+	began time.Time
+}
 
 // Describe implements [prometheus.Collector]. It tells nothing: which metrics there are is seen
 // when they are collected, and looked at then.
@@ -72,7 +78,7 @@ func (counters) Describe(chan<- *prometheus.Desc) {}
 // Collect implements [prometheus.Collector].
 func (c counters) Collect(ch chan<- prometheus.Metric) {
 	st := c.s.service.Stats()
-	e := exposition{ch}
+	e := exposition{ch, c.began}
 	e.node(st)
 	e.cluster(st)
 	e.counter(st.Counter)
@@ -110,7 +116,10 @@ const (
 )
 
 // exposition takes metrics while they are collected.
-type exposition struct{ ch chan<- prometheus.Metric }
+type exposition struct {
+	ch    chan<- prometheus.Metric
+	began time.Time // of what is counted
+}
 
 // family begins a metric with labels, and returns what adds a value with theirs, in the same order.
 func (e exposition) family(
@@ -129,6 +138,17 @@ func (e exposition) total(name, help string, v int64) { e.family(total, name, he
 // float is gauge for a value that is not whole.
 func (e exposition) float(name, help string, v float64) {
 	e.ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil), gauge, v)
+}
+
+// durations is a native histogram. In the text format, which has none, it is a sum and a count.
+func (e exposition) durations(name, help string, d durations.Snapshot) {
+	desc := prometheus.NewDesc(name, help, nil, nil)
+	m, err := prometheus.NewConstNativeHistogram(desc, d.Count, d.Sum.Seconds(), d.Buckets, nil, 0,
+		durations.Schema, 0, e.began)
+	if err != nil {
+		m = prometheus.NewInvalidMetric(desc, err)
+	}
+	e.ch <- m
 }
 
 // whether is the value of a gauge that says yes or no.

@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"bytes"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"twotier/internal/durations"
 	"twotier/internal/node"
 )
 
@@ -101,6 +103,38 @@ func TestMetricsOfTheProcess(t *testing.T) {
 		if !strings.Contains(got, "\n"+name) {
 			t.Errorf("%s is missing", name)
 		}
+	}
+}
+
+// TestDurationsAreANativeHistogram reads one back from the format that has such.
+func TestDurationsAreANativeHistogram(t *testing.T) {
+	f := newFake()
+	var h durations.Histogram
+	for _, d := range []time.Duration{time.Millisecond, time.Millisecond, time.Second} {
+		h.Observe(d)
+	}
+	f.stats.Store.Durations = h.Snapshot()
+	ctx := newRequest("GET /metrics", "")
+	ctx.Request.Header.Set("Accept",
+		"application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited")
+	newServer(t, f).Handle(ctx)
+	kind := http.Header{"Content-Type": {string(ctx.Response.Header.ContentType())}}
+	decoder := expfmt.NewDecoder(bytes.NewReader(ctx.Response.Body()), expfmt.ResponseFormat(kind))
+	for {
+		family := new(dto.MetricFamily)
+		if err := decoder.Decode(family); err != nil {
+			t.Fatalf("there is no twotier_redis_exchange_seconds: %v", err)
+		}
+		if family.GetName() != "twotier_redis_exchange_seconds" {
+			continue
+		}
+		got := family.GetMetric()[0].GetHistogram()
+		// Two buckets apart, of which the second is that up to 2^0 seconds, with 2 and 1 less by 1.
+		if got.GetSampleCount() != 3 || got.GetSampleSum() != 1.002 || got.GetSchema() != durations.Schema ||
+			len(got.GetPositiveSpan()) != 2 || !slices.Equal(got.GetPositiveDelta(), []int64{2, -1}) {
+			t.Errorf("%v", got)
+		}
+		return
 	}
 }
 

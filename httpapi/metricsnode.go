@@ -53,6 +53,8 @@ func (e exposition) counter(c node.CounterStats) {
 // store renders the health of Redis and of the clock that is taken from it.
 func (e exposition) store(st node.Stats) {
 	e.gauge("twotier_redis_up", "Whether Redis answered the last probe.", whether(st.Store.Up))
+	e.durations("twotier_redis_exchange_seconds",
+		"How long exchanges with Redis took that counted or read counts.", st.Store.Durations)
 	e.total("twotier_redis_roundtrips_total", "Exchanges with Redis.", st.Store.RoundTrips)
 	e.float("twotier_redis_rtt_seconds",
 		"Smallest round trip of the last probe.", float64(st.Store.RTTMicros)/1e6)

@@ -216,8 +216,7 @@ func (l *directLane) write(ctx context.Context, open []*directScript) {
 		for _, g := range open {
 			send = append(send, &g.call)
 		}
-		s.roundTrips.Add(1)
-		run(ctx, s.client, send)
+		s.run(ctx, send)
 		left := open[:0]
 		for _, g := range open {
 			if err := g.call.cmd.Err(); err != nil {

@@ -37,8 +37,7 @@ func (s *Store) Exchange(ctx context.Context, rounds []*syncer.Round) {
 		return
 	}
 	calls := s.calls(rounds)
-	s.roundTrips.Add(1)
-	run(ctx, s.client, calls)
+	s.run(ctx, calls)
 	for _, c := range calls {
 		s.takeCall(c)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"twotier/internal/durations"
 	"twotier/leaparray"
 	"twotier/syncer"
 )
@@ -92,6 +93,7 @@ type Store struct {
 
 	roundTrips atomic.Int64
 	rtt        atomic.Int64 // microseconds
+	durations  durations.Histogram
 
 	mu     sync.Mutex
 	failed error // why it is not up, nil if it is

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"twotier/internal/durations"
 	"twotier/syncer"
 )
 
@@ -95,13 +96,18 @@ type Health struct {
 	RTT time.Duration
 	// RoundTrips is the number of pipelines sent.
 	RoundTrips int64
+	// Durations is how long pipelines with scripts took, those without an answer included.
+	Durations durations.Snapshot
 }
 
 // Health returns what is known of the connection, without asking.
 func (s *Store) Health() Health {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Health{s.kind, s.address, s.failed, time.Duration(s.rtt.Load()) * time.Microsecond, s.roundTrips.Load()}
+	return Health{
+		s.kind, s.address, s.failed, time.Duration(s.rtt.Load()) * time.Microsecond, s.roundTrips.Load(),
+		s.durations.Snapshot(),
+	}
 }
 
 func (s *Store) setFailed(err error) {

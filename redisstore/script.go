@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed" // the scripts
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -157,4 +158,12 @@ func relearn(ctx context.Context, client redis.UniversalClient) {
 	if c, ok := client.(*redis.ClusterClient); ok {
 		c.ReloadState(ctx)
 	}
+}
+
+// run has Redis carry out calls in one pipeline, and counts how long it takes.
+func (s *Store) run(ctx context.Context, calls []*scriptCall) {
+	s.roundTrips.Add(1)
+	began := time.Now()
+	run(ctx, s.client, calls)
+	s.durations.Observe(time.Since(began))
 }

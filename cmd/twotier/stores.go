@@ -220,7 +220,8 @@ func (st stores) Health() node.StoreHealth {
 	h := st.redis.Health()
 	view := node.StoreHealth{
 		Kind: h.Kind, Address: h.Address, Up: h.Err == nil, RTTMicros: h.RTT.Microseconds(), RoundTrips: h.RoundTrips,
-		Fatal: errors.Is(h.Err, redisstore.ErrMismatch) && !st.optional,
+		Durations: h.Durations,
+		Fatal:     errors.Is(h.Err, redisstore.ErrMismatch) && !st.optional,
 	}
 	if h.Err != nil {
 		view.Error = h.Err.Error()

@@ -41,13 +41,14 @@ func importMap() map[string][]string {
 		"internal/table": {"twotier/internal/arena", "twotier/internal/slab"},
 
 		// Stores: they implement what the syncer declares.
-		"redisstore":         {"twotier/syncer", "twotier/leaparray", goRedis, xxhash},
+		"redisstore":         {"twotier/syncer", "twotier/leaparray", "twotier/internal/durations", goRedis, xxhash},
 		"internal/embedded":  {"twotier/syncer", "twotier/leaparray"},
 		"internal/storetest": {"twotier/syncer", "twotier/leaparray"},
 
 		// One node: its parts, which know nothing of it, and itself, which knows no wire format.
 		"ring":                {memberlist, consistent, xxhash},
 		"internal/idle":       {},
+		"internal/durations":  {},
 		"internal/elapsed":    {"golang.org/x/sys/unix"},
 		"internal/storeclock": {},
 		"internal/retry":      {},
@@ -70,7 +71,7 @@ func importMap() map[string][]string {
 		},
 		"internal/node": {
 			"twotier/ring", "twotier/internal/rpc", "twotier/internal/retry", "twotier/internal/storeclock",
-			"twotier/internal/refusals", "twotier/internal/multiowner", "twotier/internal/ownership", "twotier/internal/modes", "twotier/internal/hotkeys", "twotier/internal/topkeys", "twotier/internal/elapsed", "twotier/syncer", "twotier/leaparray", xxhash,
+			"twotier/internal/refusals", "twotier/internal/multiowner", "twotier/internal/ownership", "twotier/internal/modes", "twotier/internal/hotkeys", "twotier/internal/topkeys", "twotier/internal/elapsed", "twotier/internal/durations", "twotier/syncer", "twotier/leaparray", xxhash,
 		},
 		"internal/peer": {
 			"twotier/internal/rpc", "twotier/internal/hotkeys", "twotier/internal/modes", "twotier/internal/ownership", "twotier/internal/multiowner", "twotier/internal/node", "twotier/internal/elapsed", "twotier/ring",
@@ -83,7 +84,7 @@ func importMap() map[string][]string {
 		"internal/certs":  {},
 		"httpapi": {
 			"twotier/internal/rpc", "twotier/internal/node", "twotier/internal/idle", "twotier/internal/token",
-			fasthttp, fastjson, prometheus, prometheusText,
+			"twotier/internal/durations", fasthttp, fastjson, prometheus, prometheusText,
 		},
 		"httpapi/client": {"twotier/internal/idle", fasthttp, fastjson, xxhash},
 

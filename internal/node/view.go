@@ -1,6 +1,7 @@
 package node
 
 import (
+	"twotier/internal/durations"
 	"twotier/internal/modes"
 	"twotier/internal/ownership"
 	"twotier/internal/storeclock"
@@ -111,6 +112,8 @@ type StoreHealth struct {
 	RTTMicros int64 `json:"rtt_us"`
 	// RoundTrips is the number of exchanges so far.
 	RoundTrips int64 `json:"round_trips"`
+	// Durations is how long the exchanges took that counted or read counts.
+	Durations durations.Snapshot `json:"-"`
 }
 
 // ClusterView is the state of the cluster as this node sees it.
