@@ -29,7 +29,7 @@ func (op *Op) unconditional() bool {
 // addAll carries out adds that compare with nothing, in order, and sets Err in each result. For
 // those that are to be in the store it calls stored, with the partition locked. Those that there is
 // no room for are carried out after the others, as they get some.
-func (c *Counter) addAll(w *turn, ops []Op, res []Result, stored func(i int, p *partition, ticket uint64)) {
+func (c *Counter) addAll(w *admission, ops []Op, res []Result, stored func(i int, p *partition, ticket uint64)) {
 	c.addSome(w, ops, res, stored)
 	for i := range ops {
 		// It is tried first: where there is no room is known of the last one only.
@@ -41,7 +41,7 @@ func (c *Counter) addAll(w *turn, ops []Op, res []Result, stored func(i int, p *
 }
 
 // addSome is addAll without waiting.
-func (c *Counter) addSome(w *turn, ops []Op, res []Result, stored func(i int, p *partition, ticket uint64)) {
+func (c *Counter) addSome(w *admission, ops []Op, res []Result, stored func(i int, p *partition, ticket uint64)) {
 	k := c.calls.Get().(*call)
 	defer c.calls.Put(k)
 	for from := 0; from < len(ops); from += atOnce {
@@ -65,7 +65,7 @@ func (c *Counter) addSome(w *turn, ops []Op, res []Result, stored func(i int, p 
 				ticket, err = c.addHere(t, &ops[i], &res[i], ts, k.now, w)
 			}
 			switch res[i].Err = err; {
-			case err != nil || !c.waits(&ops[i]):
+			case err != nil || !c.durability.waits(&ops[i]):
 			case ticket == noTicket:
 				res[i].Err = errRefusedKey
 			default:

@@ -250,7 +250,7 @@ func (l *batcher) exchange(ctx context.Context, rounds []*Round) (taken int) {
 		}
 	}
 	if failed > 0 {
-		l.room.shake()
+		l.room.retryAll()
 	}
 	down := failed == len(rounds)
 	if l.down != down && l.queue == queueFlush {

@@ -21,6 +21,7 @@ type Counter struct {
 	namespaces namespaces
 	clock      clock
 	memory     memory
+	durability durability
 	calls      sync.Pool
 
 	reservations reservations
@@ -49,6 +50,7 @@ func New(opt Options) (*Counter, error) {
 		return nil, err
 	}
 	c := &Counter{opt: opt, clock: clock{now: opt.Now, opened: opt.Now()}}
+	c.durability = durability{opt.Store, opt.Ack, opt.Placement}
 	c.reservations.byID = map[string]*reservation{}
 	if err := c.namespaces.init(&opt); err != nil {
 		return nil, err
@@ -113,7 +115,7 @@ func (c *Counter) Drain() {
 		p.mu.Unlock()
 	}
 	for _, l := range c.flushers {
-		l.room.shake()
+		l.room.retryAll()
 	}
 }
 

@@ -40,18 +40,18 @@ type call struct {
 	reservationID string
 	refused       bool // the store refuses one of the keys that were counted
 	touched       uint64
-	turn          turn
+	admission     admission
 }
 
 // Do carries out one operation. It fills in res, whose memory it reuses; on an error res means nothing and, but for
 // ErrUnknownOutcome, nothing was counted. Other errors are ErrClosed, ErrOverload, ErrUnavailable and *InvalidError.
 func (c *Counter) Do(ctx context.Context, op *Op, res *Result) error {
-	if err := c.keeps(ctx, op); err != nil {
+	if err := c.durability.check(ctx, op); err != nil {
 		return err
 	}
-	w := turn{ctx: ctx, c: c}
+	w := admission{ctx: ctx, c: c}
 	refused, err := c.do(&w, op, res, nil)
-	if err == nil && refused && c.waits(op) {
+	if err == nil && refused && c.durability.waits(op) {
 		return errRefusedKey
 	}
 	return err
@@ -59,7 +59,7 @@ func (c *Counter) Do(ctx context.Context, op *Op, res *Result) error {
 
 // do is Do, but for what it says of keys that the store refuses: whether one of those that were counted is one. The keys of the
 // checks may have been asked for ahead.
-func (c *Counter) do(w *turn, op *Op, res *Result, ahead []*pendingLoad) (refused bool, err error) {
+func (c *Counter) do(w *admission, op *Op, res *Result, ahead []*pendingLoad) (refused bool, err error) {
 	res.Reset()
 	if c.closed.Load() || op.Kind != Count && c.draining.Load() {
 		return false, ErrClosed
@@ -77,16 +77,16 @@ func (c *Counter) do(w *turn, op *Op, res *Result, ahead []*pendingLoad) (refuse
 		k.targets[i].askedAhead = ahead[i]
 	}
 	counted, err := c.decide(w, k, res)
-	if err != nil || !counted || k.refused || !c.waits(op) {
+	if err != nil || !counted || k.refused || !c.durability.waits(op) {
 		return k.refused, err
 	}
 	return false, c.commitAll(w.ctx, k)
 }
 
 // decide evaluates an operation once its keys are known and what it counts has room.
-func (c *Counter) decide(w *turn, k *call, res *Result) (counted bool, err error) {
-	k.turn = *w
-	for again := true; again; again = errors.Is(err, ErrBehind) && k.turn.wait() {
+func (c *Counter) decide(w *admission, k *call, res *Result) (counted bool, err error) {
+	k.admission = *w
+	for again := true; again; again = errors.Is(err, ErrBehind) && k.admission.wait() {
 		res.Reset()
 		if err = c.lockWarm(w.ctx, k); err != nil {
 			break
@@ -96,8 +96,8 @@ func (c *Counter) decide(w *turn, k *call, res *Result) (counted bool, err error
 		}
 		k.unlock()
 	}
-	k.turn.end()
-	*w, k.turn = k.turn, turn{}
+	k.admission.end()
+	*w, k.admission = k.admission, admission{}
 	return counted, err
 }
 
@@ -120,7 +120,7 @@ func (c *Counter) DoAll(ctx context.Context, ops []Op, res []Result) {
 func (c *Counter) doAll(ctx context.Context, ops []Op, res []Result) {
 	ahead, at := c.askAhead(ops), 0
 	commit := map[*partition]uint64{}
-	w := turn{ctx: ctx, c: c}
+	w := admission{ctx: ctx, c: c}
 	var waiting []int
 	for i := 0; i < len(ops); i++ {
 		if n := plainAdds(ops[i:]); n > 1 {
@@ -133,7 +133,7 @@ func (c *Counter) doAll(ctx context.Context, ops []Op, res []Result) {
 			continue
 		}
 		op := ops[i]
-		stored := c.waits(&op) && op.Kind != Count
+		stored := c.durability.waits(&op) && op.Kind != Count
 		op.Ack = AckMemory
 		var asked []*pendingLoad
 		if ahead != nil {
@@ -159,7 +159,7 @@ func (c *Counter) doAll(ctx context.Context, ops []Op, res []Result) {
 }
 
 // addOnly is an Add that compares with nothing: it needs to know nothing of the key's past.
-func (c *Counter) addOnly(w *turn, op *Op, res *Result, now int64) (refused bool, err error) {
+func (c *Counter) addOnly(w *admission, op *Op, res *Result, now int64) (refused bool, err error) {
 	check := &op.Checks[0]
 	var t target
 	c.locate(&t, check)
@@ -174,7 +174,7 @@ func (c *Counter) addOnly(w *turn, op *Op, res *Result, now int64) (refused bool
 		p.mu.Unlock()
 	}
 	w.end()
-	if err != nil || ticket == noTicket || !c.waits(op) {
+	if err != nil || ticket == noTicket || !c.durability.waits(op) {
 		return ticket == noTicket, err
 	}
 	mark, err := c.commit(w.ctx, p, ticket)
@@ -184,7 +184,7 @@ func (c *Counter) addOnly(w *turn, op *Op, res *Result, now int64) (refused bool
 	if err != nil {
 		return false, err
 	}
-	return false, c.keep(w.ctx, c.ackOf(op), []Mark{mark})
+	return false, c.durability.await(w.ctx, c.durability.of(op), []Mark{mark})
 }
 
 // noTicket is that of a count which the store is known to refuse.
@@ -192,7 +192,7 @@ const noTicket = math.MaxUint64
 
 // addHere counts an Add that compares with nothing. The partition is locked. The ticket is what has to be covered for it to be in
 // the store.
-func (c *Counter) addHere(t *target, op *Op, res *Result, ts, now int64, w *turn) (ticket uint64, err error) {
+func (c *Counter) addHere(t *target, op *Op, res *Result, ts, now int64, w *admission) (ticket uint64, err error) {
 	p := t.p
 	switch {
 	case p.refuses(op.AllowNonOwner) || op.RequireStore && p.degraded():

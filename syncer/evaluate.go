@@ -111,7 +111,7 @@ func (k *call) setSource(res *Result) {
 		} else if foreign && !shared && !res.Degraded {
 			res.Source = SourceFallback
 		}
-		if shared := t.p.sharedOf(t); shared != nil && !res.Degraded {
+		if shared := t.p.shared.find(t); shared != nil && !res.Degraded {
 			res.AgeMS = max(res.AgeMS, time.Since(shared.read).Milliseconds())
 		} else if k.op.Kind == Count || res.Degraded || foreign {
 			res.AgeMS = max(res.AgeMS, t.p.store.age(time.Now()))
@@ -200,7 +200,7 @@ func (k *call) decide(t *target, v leaparray.View, lr *LimitResult, r *CheckResu
 		return false
 	}
 	lr.Count, lr.Lo, lr.Hi, lr.BucketMS = peak, peak, peak, t.sp.ladder.Width(rng.Level)
-	n := t.check.N + t.extra + t.p.reserved(t)
+	n := t.check.N + t.extra + t.p.reservations.of(t)
 	if peak+n <= lr.Max {
 		return true
 	}

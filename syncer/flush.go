@@ -78,7 +78,7 @@ func (p *partition) coverAll() {
 		return
 	}
 	p.dirty.ackedTicket = p.dirty.cutTicket
-	p.account()
+	p.reportOwed()
 	p.wake()
 }
 

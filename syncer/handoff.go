@@ -91,7 +91,7 @@ func (c *Counter) StopOwning(partition int) {
 	p.ownership = notOwned
 	p.wake()
 	p.mu.Unlock()
-	p.flusher.room.shake() // those who wait for room find another partition
+	p.flusher.room.retryAll() // those who wait for room find another partition
 }
 
 // cancelHandoff goes back to flushing what was to be handed off.
@@ -104,7 +104,7 @@ func (p *partition) cancelHandoff() {
 	p.dirty.takeBack()
 	p.store.outdate() // another may have begun to decide
 	p.dirty.due = true
-	p.account()
+	p.reportOwed()
 	p.flusher.schedule(p)
 }
 
@@ -159,7 +159,7 @@ func (p *partition) refuse() {
 		p.wake()
 	}
 	p.mu.Unlock()
-	p.flusher.room.shake()
+	p.flusher.room.retryAll()
 }
 
 // readyToHandOff reports whether everything is at rest: no exchange, no reservation, no restoration under way, and nothing
@@ -189,7 +189,7 @@ func (c *Counter) prepareHandoff(p *partition) bool {
 		c.detach(p, r)
 	}
 	p.handoff = &handoff{rounds: rounds}
-	p.account()
+	p.reportOwed()
 	p.handoffs++
 	p.dirty.handOff()
 	p.loads.refuseAll(ErrNotOwner)
@@ -306,7 +306,7 @@ func (c *Counter) FinishHandoff(partition int) error {
 	p.parked, p.shared = parkedKeys{}, nil
 	p.keys.pendingBuckets = 0
 	p.outbox.release(c.opt.Writer)
-	p.account()
+	p.reportOwed()
 	p.store.forget()
 	p.loads.void()
 	p.handoff, p.ownership = nil, notOwned

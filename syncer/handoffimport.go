@@ -135,5 +135,5 @@ func (c *Counter) importRound(p *partition, r *Round, since time.Time) {
 		k.ref, k.hash, k.Ladder = 0, c.namespaces.hash(k.NS, k.Key), c.namespaces.all[c.namespaces.index(k.NS)].ladder
 	}
 	c.includePending(p, r)
-	p.account()
+	p.reportOwed()
 }

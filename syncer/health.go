@@ -79,7 +79,7 @@ func (c *Counter) probe(p *partition) {
 // wakeAll has everybody who waits for a round, or for room, look again.
 func (c *Counter) wakeAll() {
 	for _, l := range c.flushers {
-		l.room.shake()
+		l.room.retryAll()
 	}
 	for i := range c.parts {
 		p := &c.parts[i]

@@ -2,29 +2,36 @@ package syncer
 
 import "context"
 
-// keeps returns why what an operation wants to wait for can't be waited for, before anything is counted.
-func (c *Counter) keeps(ctx context.Context, op *Op) error {
-	ack := c.ackOf(op)
+// durability is what operations of a counter wait for, and how that is found out.
+type durability struct {
+	store     Store
+	ack       Ack // what AckDefault means
+	placement Placement
+}
+
+// check returns why what an operation wants to wait for can't be waited for, before anything is counted.
+func (d *durability) check(ctx context.Context, op *Op) error {
+	ack := d.of(op)
 	if ack < AckReplica || op.Kind == Count {
 		return nil
 	}
-	keeper, ok := c.opt.Store.(Keeper)
+	keeper, ok := d.store.(Keeper)
 	if !ok {
 		return &InvalidError{-1, -1, "ack", "counts are kept in the memory of this server alone, want memory or redis"}
 	}
 	partitions := make([]int, len(op.Checks))
 	for i := range op.Checks {
-		partitions[i] = c.opt.Placement.Of(op.Checks[i].NS, op.Checks[i].Key)
+		partitions[i] = d.placement.Of(op.Checks[i].NS, op.Checks[i].Key)
 	}
 	return keeper.Keeps(ctx, ack, partitions...)
 }
 
-// keep waits until what the store has acknowledged would survive it as ack says.
-func (c *Counter) keep(ctx context.Context, ack Ack, marks []Mark) error {
+// await waits until what the store has acknowledged would survive it as ack says.
+func (d *durability) await(ctx context.Context, ack Ack, marks []Mark) error {
 	if ack < AckReplica {
 		return nil
 	}
-	return c.opt.Store.(Keeper).Keep(ctx, ack, marks)
+	return d.store.(Keeper).Keep(ctx, ack, marks)
 }
 
 // thoseKept divides operations: what can't be waited for as it wants to is refused in its result,
@@ -32,7 +39,7 @@ func (c *Counter) keep(ctx context.Context, ack Ack, marks []Mark) error {
 func (c *Counter) thoseKept(ctx context.Context, ops []Op, res []Result) (kept []Op, at []int) {
 	var refused []int
 	for i := range ops {
-		if err := c.keeps(ctx, &ops[i]); err != nil {
+		if err := c.durability.check(ctx, &ops[i]); err != nil {
 			res[i].Err = err
 			refused = append(refused, i)
 		}
@@ -64,9 +71,9 @@ func (c *Counter) commitEach(ctx context.Context, ops []Op, res []Result, waitin
 	}
 	kept := map[Ack]error{}
 	for _, i := range waiting {
-		ack := c.ackOf(&ops[i])
+		ack := c.durability.of(&ops[i])
 		if _, asked := kept[ack]; !asked && failed == nil {
-			kept[ack] = c.keep(ctx, ack, marks)
+			kept[ack] = c.durability.await(ctx, ack, marks)
 		}
 		switch err := c.parkedError(&ops[i]); {
 		case failed != nil:
@@ -79,16 +86,16 @@ func (c *Counter) commitEach(ctx context.Context, ops []Op, res []Result, waitin
 	}
 }
 
-// ackOf is what an operation waits for.
-func (c *Counter) ackOf(op *Op) Ack {
+// of is what an operation waits for.
+func (d *durability) of(op *Op) Ack {
 	if op.Ack == AckDefault {
-		return c.opt.Ack
+		return d.ack
 	}
 	return op.Ack
 }
 
 // waits reports whether an operation waits for the store.
-func (c *Counter) waits(op *Op) bool { return c.ackOf(op) >= AckStore }
+func (d *durability) waits(op *Op) bool { return d.of(op) >= AckStore }
 
 // commitAll waits for what an operation waits for, once it is counted.
 func (c *Counter) commitAll(ctx context.Context, k *call) error {
@@ -106,5 +113,5 @@ func (c *Counter) commitAll(ctx context.Context, k *call) error {
 	if err := c.parkedError(k.op); err != nil {
 		return err
 	}
-	return c.keep(ctx, c.ackOf(k.op), marks)
+	return c.durability.await(ctx, c.durability.of(k.op), marks)
 }

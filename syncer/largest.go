@@ -30,7 +30,7 @@ type weighed struct {
 // share is how many keys a partition's next round may have: its part of what the store takes in the time of a turn.
 func (l *batcher) share(p *partition) int {
 	most := min(l.c.opt.MaxRoundKeys, l.room.atOnce)
-	owed, turn := l.room.owed.Load(), l.room.turn.Load()
+	owed, turn := l.room.owed.Load(), l.room.perTurn.Load()
 	if owed <= turn {
 		return most
 	}
@@ -161,7 +161,7 @@ func (l *batcher) flushOnceIdle() {
 // flushOwed has the partitions flush that take up room. Where there is little, most don't.
 func (l *batcher) flushOwed() {
 	for i, p := range l.parts {
-		if p.accounted.Load() > 0 {
+		if p.owedReported.Load() > 0 {
 			l.flushAll(l.parts[i : i+1])
 		}
 	}

@@ -164,7 +164,7 @@ func (c *Counter) takeLoad(p *partition, k *KeyRound, w *pendingLoad, sec uint32
 	}
 	p.takeLoaded(e, p.keys.ladder(e), k.Loaded)
 	if e.has(flagShared) {
-		p.sharedRead(e)
+		p.shared.noteRead(e)
 	}
 	w.tell(nil, absence{})
 }

@@ -8,34 +8,36 @@ import (
 	"twotier/internal/arena"
 )
 
-// partition holds the keys that hash to it, what of them the store has not acknowledged, and its dealings with the
-// store.
+// partition holds the keys that hash to it, what of them the store has not acknowledged, and its
+// dealings with the store. Each part says what it is about; none knows of another.
 type partition struct {
-	id      int
-	c       *Counter
-	flusher *batcher // flushes
-	loader  *batcher // loads
-
-	mu        sync.Mutex
-	ownership ownership
-	keys      keyspace
-
-	dirty        dirtyList
-	parked       parkedKeys
-	accounted    atomic.Int64 // what the flusher knows of what waits for the store
-	shared       []sharedKey  // few
-	loads        pendingLoads
-	settled      chan struct{} // closed when a round is settled; nil if nobody waits
-	outbox       outbox
-	handoff      *handoff // ready to be handed over
-	handoffs     uint64   // how many times it was
-	reservations []reservedKey
-	republish    *republish
-	store        storeState
-	retry        backoff      // after a failed exchange, but for loads
-	closed       bool         // nothing more is counted
-	draining     bool         // nothing but what was promised is
+	id           int
+	c            *Counter
+	flusher      *batcher
+	loader       *batcher
+	owedReported atomic.Int64 // what the flusher knows of what waits for the store
 	inQueue      [queues]bool // guarded by the locks of the batchers
+
+	mu        sync.Mutex // guards what follows
+	ownership ownership
+	closed    bool          // nothing more is counted
+	draining  bool          // nothing but what was promised is
+	settled   chan struct{} // closed when a round is settled; nil if nobody waits
+
+	keys         keyspace
+	shared       sharedKeys
+	reservations reservedKeys
+
+	dirty  dirtyList
+	parked parkedKeys
+	outbox outbox
+	retry  backoff // after a failed exchange, but for loads
+	loads  pendingLoads
+	store  storeState
+
+	republish *republish // nil unless a store that has lost data is told what memory knows
+	handoff   *handoff   // nil unless it is ready to be handed off
+	handoffs  uint64     // how many times it was
 }
 
 // enlist puts an entry on the dirty list, unless it is there or parked.
@@ -45,7 +47,7 @@ func (p *partition) enlist(r arena.Ref, e entry) {
 	}
 	e.set(flagDirty)
 	p.dirty.push(r)
-	p.account()
+	p.reportOwed()
 }
 
 // unlist takes the first entry off the dirty list.

@@ -20,7 +20,10 @@ type reservations struct {
 	byID map[string]*reservation
 }
 
-// held is the part of a reservation that is about one key of a partition.
+// reservedKeys is what is reserved of the keys of a partition. It is guarded by the partition's lock.
+type reservedKeys []reservedKey
+
+// reservedKey is the part of a reservation that is about one key of a partition.
 type reservedKey struct {
 	id      string
 	hash    uint32
@@ -35,7 +38,7 @@ func (c *Counter) Reserve(ctx context.Context, id string, op *Op, res *Result) e
 	if c.draining.Load() {
 		return ErrClosed
 	}
-	if err := c.keeps(ctx, op); err != nil {
+	if err := c.durability.check(ctx, op); err != nil {
 		return err
 	}
 	k := c.calls.Get().(*call)
@@ -45,7 +48,7 @@ func (c *Counter) Reserve(ctx context.Context, id string, op *Op, res *Result) e
 	}
 	k.reservation = &reservation{ts: k.ts}
 	k.reservationID = id
-	_, err := c.decide(&turn{ctx: ctx, c: c}, k, res)
+	_, err := c.decide(&admission{ctx: ctx, c: c}, k, res)
 	k.reservation = nil
 	return err
 }
@@ -62,10 +65,10 @@ func (c *Counter) reserve(k *call) {
 	c.reservations.put(k.reservationID, k.reservation)
 }
 
-// reserved is how much is held of the target's key.
-func (p *partition) reserved(t *target) (n int64) {
-	for i := range p.reservations {
-		if h := &p.reservations[i]; h.hash == t.hash && string(h.key) == string(t.check.Key) && string(h.ns) == string(t.ns) {
+// of is how much is held of the target's key.
+func (r reservedKeys) of(t *target) (n int64) {
+	for i := range r {
+		if h := &r[i]; h.hash == t.hash && string(h.key) == string(t.check.Key) && string(h.ns) == string(t.ns) {
 			n += h.n
 		}
 	}
@@ -111,7 +114,7 @@ func (c *Counter) Confirm(ctx context.Context, id string, ack Ack) error {
 	err := c.count(k)
 	k.unlock()
 	switch {
-	case err != nil || !c.waits(&op):
+	case err != nil || !c.durability.waits(&op):
 		return err
 	case k.refused:
 		return errRefusedKey

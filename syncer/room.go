@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// room is how many keys of a lane may wait for the store at a time, so that none waits for longer
+// room is how many keys of a flusher may wait for the store at a time, so that none waits for longer
 // than Options.MaxLag: as many as the store takes in a part of that, at the pace that was measured
 // last. An operation that puts one more on a dirty list needs room; what adds to a key that is on
 // one needs none.
@@ -21,17 +21,17 @@ import (
 type room struct {
 	lag     time.Duration // 0: there is always room
 	timeout time.Duration // of an exchange
-	atOnce  int           // how many keys an exchange may have: what takes too long has no answer. Of the lane's goroutine
+	atOnce  int           // how many keys an exchange may have: what takes too long has no answer. Of the batcher's goroutine
 
 	owed    atomic.Int64 // keys that wait for the store, but for those of partitions whose rounds fail
 	granted atomic.Int64 // to operations that have waited for it and not come back yet
 	most    [classes]atomic.Int64
 	waiting [classes]atomic.Int64
-	turn    atomic.Int64 // how many keys the store takes in turnTime
+	perTurn atomic.Int64 // how many keys the store takes in turnTime
 
 	mu    sync.Mutex
 	pace  pace
-	lines [classes][]*newcomer // those that wait for room, first come first served
+	lines [classes][]*waiter // those that wait for room, first come first served
 }
 
 // The classes of keys that need room.
@@ -41,8 +41,8 @@ const (
 	classes
 )
 
-// roomParts is which part of the lag the keys of a class, and those before it, may fill.
-var roomParts = [classes]time.Duration{knownKey: 16, newKey: 32}
+// classParts is which part of the lag the keys of a class, and those before it, may fill.
+var classParts = [classes]time.Duration{knownKey: 16, newKey: 32}
 
 const (
 	// timeoutParts and lagParts are which parts of its timeout, and of the lag, an exchange may
@@ -54,8 +54,8 @@ const (
 	firstAtOnce = 256
 )
 
-// newcomer is an operation that waits for room. It is told whether it has some, or is to look again.
-type newcomer struct{ told chan bool }
+// waiter is an operation that waits for room. It is told whether it has some, or is to look again.
+type waiter struct{ told chan bool }
 
 // init sets the lag, and for a store that nothing is known of that it is a slow one.
 func (m *room) init(lag, timeout time.Duration) {
@@ -66,10 +66,10 @@ func (m *room) init(lag, timeout time.Duration) {
 
 // resize sets the bounds by the pace.
 func (m *room) resize() {
-	for class, part := range roomParts {
+	for class, part := range classParts {
 		m.most[class].Store(m.pace.within(m.lag / part))
 	}
-	m.turn.Store(m.pace.within(turnTime))
+	m.perTurn.Store(m.pace.within(turnTime))
 	long := m.timeout / timeoutParts
 	if m.lag > 0 {
 		long = min(long, m.lag/lagParts)
@@ -118,8 +118,8 @@ func (m *room) tell(class int, granted bool) {
 	first.told <- granted
 }
 
-// shake has everybody who waits look again: whether room is needed may have changed.
-func (m *room) shake() {
+// retryAll has everybody who waits look again: whether room is needed may have changed.
+func (m *room) retryAll() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for class := range m.lines {
@@ -129,9 +129,9 @@ func (m *room) shake() {
 	}
 }
 
-// enter puts an operation in line.
-func (m *room) enter(class int) *newcomer {
-	n := &newcomer{told: make(chan bool, 1)}
+// join puts an operation in line.
+func (m *room) join(class int) *waiter {
+	n := &waiter{told: make(chan bool, 1)}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.lines[class] = append(m.lines[class], n)
@@ -140,7 +140,7 @@ func (m *room) enter(class int) *newcomer {
 }
 
 // leave takes an operation out of a line. It reports whether it was told in the meantime that it has room.
-func (m *room) leave(class int, n *newcomer) (granted bool) {
+func (m *room) leave(class int, n *waiter) (granted bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if i := slices.Index(m.lines[class], n); i >= 0 {
@@ -151,30 +151,30 @@ func (m *room) leave(class int, n *newcomer) (granted bool) {
 	return <-n.told
 }
 
-// turn is how an operation, or a batch of them, waits for room: in all no longer than most of the
+// admission is how an operation, or a batch of them, waits for room: in all no longer than most of the
 // time that it has, so that who asks hears of a refusal.
-type turn struct {
-	ctx   context.Context
-	c     *Counter
-	by    time.Time
-	pass  *batcher // has room for one more key
-	lane  *batcher // where the operation found none,
-	class int      // for such a key
+type admission struct {
+	ctx     context.Context
+	c       *Counter
+	by      time.Time
+	granted *batcher // has room for one more key
+	flusher *batcher // where the operation found none,
+	class   int      // for such a key
 }
 
 // patience is which part of its time an operation waits for room.
 const patience = 0.75
 
 // wait waits for room where there was none. It reports whether to try again.
-func (w *turn) wait() bool {
+func (w *admission) wait() bool {
 	w.end()
 	left := w.left()
 	if left <= 0 || w.ctx.Err() != nil {
 		w.c.totals.behind.Add(1)
 		return false
 	}
-	n := w.lane.room.enter(w.class)
-	w.lane.flushSoon()
+	n := w.flusher.room.join(w.class)
+	w.flusher.flushSoon()
 	if w.await(n, left) {
 		return true
 	}
@@ -183,7 +183,7 @@ func (w *turn) wait() bool {
 }
 
 // left is how long the operation may wait still.
-func (w *turn) left() time.Duration {
+func (w *admission) left() time.Duration {
 	now := time.Now()
 	if w.by.IsZero() {
 		bound := w.c.opt.LoadTimeout
@@ -196,12 +196,12 @@ func (w *turn) left() time.Duration {
 }
 
 // await waits in line for some time, and reports whether something has changed in it.
-func (w *turn) await(n *newcomer, left time.Duration) bool {
-	m := &w.lane.room
+func (w *admission) await(n *waiter, left time.Duration) bool {
+	m := &w.flusher.room
 	timer := time.NewTimer(left)
 	defer timer.Stop()
 	if w.c.draining.Load() {
-		m.shake() // whoever closed it may have done so before this one was in line
+		m.retryAll() // whoever closed it may have done so before this one was in line
 	}
 	granted, told := false, true
 	select {
@@ -212,9 +212,9 @@ func (w *turn) await(n *newcomer, left time.Duration) bool {
 		granted, told = m.leave(w.class, n), false
 	}
 	if granted && told {
-		w.pass = w.lane
+		w.granted = w.flusher
 	} else if granted {
-		w.lane.giveBack()
+		w.flusher.giveBack()
 	}
 	return told
 }
@@ -224,33 +224,33 @@ func (w *turn) await(n *newcomer, left time.Duration) bool {
 // wait.
 func (l *batcher) giveBack() {
 	left := l.room.granted.Add(-1)
-	if l.room.lined() {
+	if l.room.anyWaiting() {
 		l.room.note(0, 0)
 	}
-	if left == 0 && l.room.lined() {
+	if left == 0 && l.room.anyWaiting() {
 		l.flushSoon()
 	}
 }
 
-// lined reports whether anybody waits for room.
-func (m *room) lined() bool {
+// anyWaiting reports whether anybody waits for room.
+func (m *room) anyWaiting() bool {
 	return m.waiting[knownKey].Load() > 0 || m.waiting[newKey].Load() > 0
 }
 
 // end gives back room that was not used, or that what was counted now takes itself.
-func (w *turn) end() {
-	if w.pass != nil {
-		w.pass.giveBack()
-		w.pass = nil
+func (w *admission) end() {
+	if w.granted != nil {
+		w.granted.giveBack()
+		w.granted = nil
 	}
 }
 
-// admits reports whether the store may be given one more key to take. If not, the turn says where
+// admits reports whether the store may be given one more key to take. If not, the admission says where
 // there is no room. What the store can't be told is bounded by memory alone. The partition is
 // locked.
-func (w *turn) admits(t *target) bool {
+func (w *admission) admits(t *target) bool {
 	m := &t.p.flusher.room
-	if w.pass == t.p.flusher || m.open(newKey) || t.p.retry.failing() || t.p.c.health.down.Load() {
+	if w.granted == t.p.flusher || m.open(newKey) || t.p.retry.failing() || t.p.c.health.down.Load() {
 		return true
 	}
 	class := newKey
@@ -262,7 +262,7 @@ func (w *turn) admits(t *target) bool {
 			return true
 		}
 	}
-	w.lane, w.class = t.p.flusher, class
+	w.flusher, w.class = t.p.flusher, class
 	return false
 }
 
@@ -272,7 +272,7 @@ func (k *call) admitsAll() error {
 		switch t := &k.targets[i]; {
 		case t.p.draining:
 			return ErrClosed
-		case !k.turn.admits(t):
+		case !k.admission.admits(t):
 			return ErrBehind
 		}
 	}
@@ -282,12 +282,12 @@ func (k *call) admitsAll() error {
 // keysOwed is how many keys of the partition wait for the store.
 func (p *partition) keysOwed() int64 { return p.dirty.unacked() + p.outbox.importedKeys }
 
-// account has the lane know how many keys of the partition wait for the store. While that does not
+// reportOwed has the flusher know how many keys of the partition wait for the store. While that does not
 // take them, or is not told of them, they take no room of others.
-func (p *partition) account() {
+func (p *partition) reportOwed() {
 	owed := p.keysOwed()
 	if p.retry.failing() || p.handoff != nil {
 		owed = 0
 	}
-	p.flusher.room.owed.Add(owed - p.accounted.Swap(owed))
+	p.flusher.room.owed.Add(owed - p.owedReported.Swap(owed))
 }

@@ -68,14 +68,14 @@ func (p *partition) advance(r *Round) {
 		p.dirty.ackedTicket = r.throughTicket
 	}
 	p.outbox.acknowledge(p.id, r)
-	p.account()
+	p.reportOwed()
 }
 
 func (p *partition) succeed() {
 	p.retry.succeed()
 	p.loads.lossSeen = false
 	p.store.contactAt = time.Now()
-	p.account()
+	p.reportOwed()
 }
 
 // askAgain has the keys loaded that could not be while a round was under way, or that it was to bring and did not.
@@ -95,7 +95,7 @@ func (c *Counter) settleFailure(p *partition, r *Round) {
 		r.outcomeUnknown = true
 	}
 	p.retry.fail(time.Now())
-	p.account()
+	p.reportOwed()
 	p.loads.putBack(r, false)
 	p.loads.allowOverlap()
 	if r.Seq != 0 || r.Republish {
@@ -183,7 +183,7 @@ func (c *Counter) settleKey(p *partition, r *Round, k *KeyRound, sec uint32) {
 		p.takeLoaded(e, l, k.Loaded)
 		c.totals.loads.Add(1)
 		if e.has(flagShared) {
-			p.sharedRead(e)
+			p.shared.noteRead(e)
 		}
 	} else if k.Load {
 		e.setGen(p.store.generation - 1)

@@ -10,6 +10,9 @@ import (
 	"twotier/internal/arena"
 )
 
+// sharedKeys are those of a partition; there are few. They are guarded by the partition's lock.
+type sharedKeys []sharedKey
+
 // sharedKey is a key that several counters count at the same time.
 type sharedKey struct {
 	hash    uint32
@@ -72,19 +75,19 @@ func (c *Counter) takeShared(p *partition) {
 	}
 }
 
-// sharedRead notes that the store has told what it has of a shared key.
-func (p *partition) sharedRead(e entry) {
-	for i := range p.shared {
-		if k := &p.shared[i]; e.is(k.ns, k.key) {
+// noteRead notes that the store has told what it has of a shared key.
+func (s sharedKeys) noteRead(e entry) {
+	for i := range s {
+		if k := &s[i]; e.is(k.ns, k.key) {
 			k.read = time.Now()
 		}
 	}
 }
 
-// sharedOf returns what is known of the target's key, nil if it is not shared.
-func (p *partition) sharedOf(t *target) *sharedKey {
-	for i := range p.shared {
-		if k := &p.shared[i]; k.hash == t.hash && bytes.Equal(k.key, t.check.Key) && bytes.Equal(k.ns, t.ns) {
+// find returns what is known of the target's key, nil if it is not shared.
+func (s sharedKeys) find(t *target) *sharedKey {
+	for i := range s {
+		if k := &s[i]; k.hash == t.hash && bytes.Equal(k.key, t.check.Key) && bytes.Equal(k.ns, t.ns) {
 			return k
 		}
 	}
@@ -93,7 +96,7 @@ func (p *partition) sharedOf(t *target) *sharedKey {
 
 // sharedRecent reports whether the store told what it has of a shared key within the time that others' counts may go unseen.
 func (p *partition) sharedRecent(t *target) bool {
-	k := p.sharedOf(t)
+	k := p.shared.find(t)
 	return k != nil && time.Since(k.read) <= p.c.readWithin()
 }
 
@@ -111,7 +114,7 @@ func (p *partition) recent() bool {
 
 // shared reports whether the target's key is.
 func (t *target) shared() bool {
-	return len(t.p.shared) > 0 && t.p.sharedOf(t) != nil
+	return len(t.p.shared) > 0 && t.p.shared.find(t) != nil
 }
 
 // degraded reports whether the store can't be told, or asked, of any of the keys. The partitions are locked.

@@ -90,7 +90,7 @@ func mutants() []mutant {
 		},
 		{
 			name: "reservations hold nothing", file: "syncer/evaluate.go",
-			old: " + t.p.reserved(t)\n", new: "\n", kind: "graceful",
+			old: " + t.p.reservations.of(t)\n", new: "\n", kind: "graceful",
 		},
 		{
 			name: "a node stands in for any that does not answer", file: "internal/node/route.go",
