@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 )
 
 // allowance is what the clients of a server may have at a time: connections, memory for what is
@@ -14,7 +15,9 @@ import (
 type allowance struct {
 	conns, eachConns   int
 	reading, answering account
-	pages              account // of metrics
+	awake              account      // connections that are not parked
+	served             atomic.Int64 // how many those are, without a lock
+	pages              account      // of metrics
 
 	mu      sync.Mutex
 	used    int
@@ -26,12 +29,15 @@ type client struct {
 	at                 netip.Prefix
 	conns              int // guarded by the allowance
 	reading, answering share
-	pages              share
+	awake, pages       share
 }
 
 // pagesBytes is what pages of metrics may take until they have been read: some thirty of them. They
 // have an account of their own, so that they can be had when clients take all that there is else.
 const pagesBytes = 1 << 20
+
+// leastAwake is how many connections may be served at a time in any case, half of them of one address.
+const leastAwake = 64
 
 // newAllowance returns an allowance of so many connections and bytes, of which each address may
 // have the part that eachConns is of conns.
@@ -42,6 +48,7 @@ func newAllowance(conns, eachConns int, bytes int64) *allowance {
 		conns: conns, eachConns: eachConns, clients: map[netip.Prefix]*client{},
 		reading:   account{most: bytes / 4, each: each / 4},
 		answering: account{most: bytes - bytes/4, each: each - each/4},
+		awake:     account{most: max(bytes/4, leastAwake*awakeBytes), each: max(each/4, leastAwake/2*awakeBytes)},
 		pages:     account{most: pagesBytes, each: max(int64(pagesBytes*part), pagesBytes/8)},
 	}
 }

@@ -1,8 +1,10 @@
 package httpapi
 
 import (
+	"errors"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -23,6 +25,7 @@ type conn struct {
 	busy   bool      // a request has begun to arrive and is not answered yet
 	by     time.Time // when draining: no read waits longer than this; zero otherwise
 	linger bool      // the client may still be sending: see Close
+	park   park
 }
 
 // longAgo is a deadline that has passed.
@@ -30,19 +33,29 @@ var longAgo = time.Unix(1, 0)
 
 // Read reads what arrives, which begins a request.
 func (c *conn) Read(b []byte) (int, error) {
+	if c.park.unread && len(b) > 0 {
+		b[0], c.park.unread = c.park.first[0], false
+		return 1, nil
+	}
 	n, err := c.Conn.Read(b)
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if n > 0 {
-		c.mu.Lock()
 		c.busy = true
-		c.mu.Unlock()
+	} else if errors.Is(err, os.ErrDeadlineExceeded) {
+		c.parkLocked(time.Now())
 	}
 	return n, err
 }
 
-// SetReadDeadline sets the deadline, or an earlier one if the connection is being drained.
+// SetReadDeadline sets the deadline, or an earlier one if the connection is being drained, or is to
+// be parked.
 func (c *conn) SetReadDeadline(t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.park.by = t; c.served && !c.busy {
+		t = c.parkingLocked(time.Now())
+	}
 	return c.setReadDeadlineLocked(t)
 }
 
@@ -67,10 +80,14 @@ func (c *conn) drain(by time.Time) {
 
 // Close closes the connection. After an answer that did not wait for the whole request it first takes what the client
 // is still sending, for a second at most: closing on unread data resets the connection and the answer might be lost.
+// A connection that is parked stays open.
 func (c *conn) Close() error {
 	c.mu.Lock()
-	linger := c.linger
+	linger, parked := c.linger, c.park.parked
 	c.mu.Unlock()
+	if parked {
+		return nil
+	}
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && linger && half.CloseWrite() == nil {
 		_ = c.Conn.SetReadDeadline(time.Now().Add(drainGrace))
 		_, _ = io.CopyN(io.Discard, c.Conn, 32*maxBatchBody)

@@ -11,6 +11,9 @@ import (
 // Handle answers one request without a connection.
 func (s *Server) Handle(ctx *fasthttp.RequestCtx) { s.handle(ctx) }
 
+// Awake returns the memory of the connections that are not parked.
+func (s *Server) Awake() int64 { return s.allowance.awake.taken() }
+
 // Paths returns everything that is served.
 func (s *Server) Paths() map[string]string {
 	paths := make(map[string]string)

@@ -174,7 +174,22 @@ func (h *hold) until(last func()) bool {
 	return true
 }
 
-// release gives everything back. Nothing reads or writes it any more.
+// wake takes the memory with which a connection is served.
+func (h *hold) wake() bool {
+	ok := h.allowance.awake.take(&h.client.awake, awakeBytes, h.patience(0))
+	if ok {
+		h.allowance.served.Add(1)
+	}
+	return ok
+}
+
+// sleep gives it back.
+func (h *hold) sleep() {
+	h.allowance.served.Add(-1)
+	h.allowance.awake.give(&h.client.awake, awakeBytes)
+}
+
+// release gives everything but that back. Nothing reads or writes it any more.
 func (h *hold) release() {
 	if h.body != nil {
 		h.bodies.Put(h.body)

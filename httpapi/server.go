@@ -7,7 +7,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math"
 	"net"
@@ -58,7 +57,7 @@ type Options struct {
 	// them, and what is remembered of sessions may take, all together. Default 160 MiB.
 	MaxMemory int64
 	// MaxConns bounds the open connections; one more is answered 503 and closed. Default: as many
-	// as a quarter of MaxMemory is enough for, at 16 KiB each, 48 KiB with TLS. Admin and
+	// as 7/16 of MaxMemory are enough for, at 5 KiB each, 37 KiB with TLS. Admin and
 	// PeerListen have some of their own: see InnerConns.
 	MaxConns int
 	// MaxConnsPerAddress bounds those of one IPv4 address or IPv6 network (/64). An address may
@@ -102,11 +101,12 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// What a connection takes that sends and is sent little, about: a goroutine, buffers to read and
-// write, a header; and those of TLS.
+// What a connection takes, about: a goroutine while it is parked, and those of TLS; buffers to read
+// and write and a header beside while it is not.
 const (
-	connBytes = 16 << 10
-	tlsBytes  = 32 << 10
+	connBytes  = 5 << 10
+	tlsBytes   = 32 << 10
+	awakeBytes = 12 << 10
 )
 
 // ConnsFor returns how many connections there are at the most by default for a [Options].MaxMemory of so many bytes.
@@ -115,7 +115,7 @@ func ConnsFor(bytes int64, secure bool) int {
 	if secure {
 		each += tlsBytes
 	}
-	return int(min(bytes/4/each, math.MaxInt32))
+	return int(min(bytes/16*7/each, math.MaxInt32))
 }
 
 // leastInner is how many connections Admin and PeerListen may have at the least, unless Listen has less.
@@ -305,73 +305,4 @@ func (s *Server) cut() {
 	for c := range s.conns {
 		c.Conn.Close()
 	}
-}
-
-// runAccept serves each connection in a goroutine of its own until the listener is closed. fasthttp's own loop is not
-// used: its pool of workers outlives Shutdown by up to ten seconds.
-func (s *Server) runAccept(ln net.Listener, d *door) {
-	wait := time.Duration(0)
-	for {
-		nc, err := ln.Accept()
-		switch {
-		case err == nil:
-			wait = 0
-			s.accept(nc, d)
-		case s.closing.Load(), errors.Is(err, net.ErrClosed):
-			return
-		default: // out of file descriptors, most likely
-			if wait == 0 {
-				s.log.Error("can't accept connections", "err", err)
-			}
-			wait = min(wait+5*time.Millisecond, time.Second)
-			time.Sleep(wait)
-		}
-	}
-}
-
-// accept serves nc, or turns it away if there are too many connections.
-func (s *Server) accept(nc net.Conn, d *door) {
-	from, tooMany := d.allowance.enter(nc.RemoteAddr())
-	if from == nil {
-		s.turnAway(nc, tooMany)
-		return
-	}
-	c := &conn{Conn: s.secure(nc), door: d, hold: hold{allowance: d.allowance, client: from, wait: s.opts.RequestTimeout / 2, bodies: &s.bodies}}
-	s.mu.Lock()
-	closing := s.closing.Load()
-	if !closing {
-		s.conns[c] = struct{}{}
-	}
-	s.mu.Unlock()
-	if closing {
-		d.allowance.leave(from)
-		nc.Close()
-		return
-	}
-	s.serving.Go(func() { s.runConn(c) })
-}
-
-func (s *Server) runConn(c *conn) {
-	// What it returns is this connection's trouble: a client that left, a timeout.
-	_ = s.http.ServeConn(c)
-	c.hold.release()
-	c.door.allowance.leave(c.hold.client)
-	s.mu.Lock()
-	delete(s.conns, c)
-	s.mu.Unlock()
-}
-
-// turnAway answers 503. The answer fits into the empty buffer of a new socket, so that the acceptor does not wait.
-func (s *Server) turnAway(nc net.Conn, why string) {
-	p := problem{kind: kindUnavailable, detail: why}
-	body := p.appendJSON(nil)
-	s.codes[p.kind.status].Add(1)
-	if s.opts.TLS != nil { // to say anything would take a handshake
-		nc.Close()
-		return
-	}
-	_ = nc.SetWriteDeadline(time.Now().Add(time.Second))
-	_, _ = io.WriteString(nc, "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n"+
-		"Content-Type: application/problem+json\r\nContent-Length: "+itoa(len(body))+"\r\n\r\n"+string(body))
-	nc.Close()
 }

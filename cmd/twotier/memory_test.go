@@ -57,6 +57,9 @@ func TestBoundsOfConnections(t *testing.T) {
 	if err := boundWeb(&web, small); err != nil || web.MaxConns < 100 || web.MaxConns > httpapi.ConnsFor(web.MaxMemory, false) {
 		t.Errorf("%d connections, %v", web.MaxConns, err)
 	}
+	if n := httpapi.ConnsFor(webMemory(config.Config{MaxMemory: 1 << 30}), false); n < 8000 {
+		t.Errorf("%d connections by default, want 8,000 and more", n)
+	}
 	huge := small
 	huge.MaxMemory = 1 << 50
 	if err := boundWeb(&web, huge); err != nil || uint64(web.MaxConns) >= files.Cur {

@@ -155,6 +155,37 @@ func TestAttackIdleConnections(t *testing.T) {
 	})
 }
 
+// TestIdleConnectionsTakeLittle has as many connections stay idle as one address may have by default,
+// of the 8,000 and more of all: each takes a third of what it takes to serve it, and is served again.
+func TestIdleConnectionsTakeLittle(t *testing.T) {
+	t.Parallel()
+	node := build.program.Serve(t, proctest.Options{})
+	a := &attacker{t: t, node: node}
+	defer a.hangUp()
+	const conns, each = 4000, 8 << 10
+	before := node.Memory().Now
+	request := []byte(post("/v1/add", 11) + `{"key":"k"}`)
+	answer := make([]byte, 4096)
+	for i := range 2 * conns {
+		if i < conns {
+			a.dial()
+		}
+		conn := a.open[i%conns]
+		_ = conn.SetDeadline(time.Now().Add(proctest.Patience))
+		if _, err := conn.Write(request); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := conn.Read(answer); err != nil || !strings.HasPrefix(string(answer[:n]), "HTTP/1.1 200") {
+			t.Fatalf("request %d: %s, %v", i, answer[:n], err)
+		}
+	}
+	more := node.Memory().Now - before
+	t.Logf("%d idle connections take %d MiB, %d bytes each", conns, more>>20, more/conns)
+	if more > conns*each && !raceEnabled {
+		t.Errorf("%d idle connections take %d bytes, want at most %d each", conns, more, each)
+	}
+}
+
 func TestAttackSlowHeaders(t *testing.T) {
 	head := "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: " + strings.Repeat("x", 8000)
 	holdOut(t, attackedMemory, func(a *attacker) func() bool {

@@ -1,0 +1,120 @@
+package httpapi
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"github.com/valyala/fasthttp"
+)
+
+// runAccept serves each connection in a goroutine of its own until the listener is closed. fasthttp's own loop is not
+// used: its pool of workers outlives Shutdown by up to ten seconds.
+func (s *Server) runAccept(ln net.Listener, d *door) {
+	wait := time.Duration(0)
+	for {
+		nc, err := ln.Accept()
+		switch {
+		case err == nil:
+			wait = 0
+			s.accept(nc, d)
+		case s.closing.Load(), errors.Is(err, net.ErrClosed):
+			return
+		default: // out of file descriptors, most likely
+			if wait == 0 {
+				s.log.Error("can't accept connections", "err", err)
+			}
+			wait = min(wait+5*time.Millisecond, time.Second)
+			time.Sleep(wait)
+		}
+	}
+}
+
+// accept serves nc, or turns it away if there are too many connections.
+func (s *Server) accept(nc net.Conn, d *door) {
+	from, tooMany := d.allowance.enter(nc.RemoteAddr())
+	if from == nil {
+		s.turnAway(nc, tooMany)
+		return
+	}
+	c := &conn{Conn: s.secure(nc), door: d, hold: hold{allowance: d.allowance, client: from, wait: s.opts.RequestTimeout / 2, bodies: &s.bodies}}
+	s.mu.Lock()
+	closing := s.closing.Load()
+	if !closing {
+		s.conns[c] = struct{}{}
+	}
+	s.mu.Unlock()
+	if closing {
+		d.allowance.leave(from)
+		nc.Close()
+		return
+	}
+	c.park.by = time.Now().Add(s.opts.ReadTimeout)
+	s.serving.Go(func() { s.runWait(c) })
+}
+
+// runWait waits for the first byte of a request in a goroutine that has not grown, and has another one
+// serve the connection then.
+func (s *Server) runWait(c *conn) {
+	switch err := c.await(); {
+	case err == nil:
+		s.serving.Go(func() { s.runConn(c) })
+		return
+	case errors.Is(err, os.ErrDeadlineExceeded) && c.isSilent():
+		s.refuse(c.Conn, problemOfReading(err))
+	}
+	s.leave(c)
+}
+
+// runConn serves a connection until it is over, or is to wait.
+func (s *Server) runConn(c *conn) {
+	if !c.hold.wake() {
+		s.refuse(c.Conn, busy())
+		s.leave(c)
+		return
+	}
+	// What it returns is this connection's trouble: a client that left, a timeout.
+	_ = s.http.ServeConn(c)
+	c.hold.release()
+	c.hold.sleep()
+	if c.isParked() {
+		s.serving.Go(func() { s.runWait(c) })
+		return
+	}
+	s.leave(c)
+}
+
+// leave ends a connection.
+func (s *Server) leave(c *conn) {
+	c.Conn.Close()
+	c.door.allowance.leave(c.hold.client)
+	s.mu.Lock()
+	delete(s.conns, c)
+	s.mu.Unlock()
+}
+
+// turnAway answers 503 on a connection of which nothing has been read.
+func (s *Server) turnAway(nc net.Conn, why string) {
+	p := &problem{kind: kindUnavailable, detail: why}
+	if s.opts.TLS != nil { // to say anything would take a handshake
+		s.codes[p.kind.status].Add(1)
+	} else {
+		s.refuse(nc, p)
+	}
+	nc.Close()
+}
+
+// refuse answers a request without serving it. The answer fits into the empty buffer of a new socket,
+// so that nobody waits.
+func (s *Server) refuse(nc net.Conn, p *problem) {
+	body := p.appendJSON(nil)
+	s.codes[p.kind.status].Add(1)
+	_ = nc.SetWriteDeadline(time.Now().Add(time.Second))
+	head := "HTTP/1.1 " + itoa(p.kind.status) + " " + fasthttp.StatusMessage(p.kind.status) + "\r\nConnection: close\r\n"
+	if p.kind.retryAfter > 0 {
+		head += "Retry-After: " + itoa(p.kind.retryAfter) + "\r\n"
+	}
+	_, _ = io.WriteString(nc, head+"Content-Type: application/problem+json\r\nContent-Length: "+itoa(len(body))+"\r\n\r\n"+string(body))
+}
