@@ -11,8 +11,9 @@
 //	tt:{p17}!s           a Hash with the state of the partition: e, its epoch, which is drawn when somebody first asks about it and
 //	                     again after a loss; s, whether that began with what a loss had left (1) or with nothing (0); v, how many
 //	                     times it was changed, by whomever, and q, how many times quietly
-//	tt:{p17}!w:WRITER    the sequence of the last round that this writer had applied, a dot and the round's nonce, and after a
-//	                     colon the positions of the keys that were refused
+//	tt:{p17}!w:WRITER    the sequence of the last round or part of a restoration that this writer had
+//	                     applied, a dot and its nonce, and after a colon the positions of the keys
+//	                     that were refused
 //	tt:{p17}!r:NAMESPACE:KEY
 //	                     a Hash with what was restored of a key: e, the epoch in which it was (in another, all that follows is
 //	                     void), each bucket and how much of it, and x if the key was reset in this epoch, in whichever mode

@@ -17,7 +17,8 @@ const (
 	VerbUndo
 	// VerbReset forgets a key.
 	VerbReset
-	// VerbDrop forgets what was counted of a key in its owner's place.
+	// VerbDrop forgets what a node knows of a key that another one resets, and what it has counted of
+	// it that the store does not have.
 	VerbDrop
 )
 
