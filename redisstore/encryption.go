@@ -56,9 +56,11 @@ func (e *encryption) find(ctx context.Context) error {
 	for _, address := range e.servers {
 		switch {
 		case e.secure && speaksPlain(ctx, address):
-			return fmt.Errorf("%w: %s answers without TLS, and rediss asks for it: write redis, or the port that has TLS", ErrRejected, address)
+			return fmt.Errorf("%w: %s answers without TLS, and rediss asks for it: "+
+				"write redis, or the port that has TLS", ErrRejected, address)
 		case !e.secure && speaksTLS(ctx, address):
-			return fmt.Errorf("%w: %s answers with TLS only: write rediss in place of redis", ErrRejected, address)
+			return fmt.Errorf("%w: %s answers with TLS only: write rediss in place of redis",
+				ErrRejected, address)
 		}
 	}
 	return nil
@@ -87,7 +89,8 @@ func speaksTLS(ctx context.Context, address string) bool {
 	}
 	defer conn.Close()
 	// Nothing is said to it, whoever it is.
-	err = tls.Client(conn, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}).HandshakeContext(ctx)
+	anyone := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}
+	err = tls.Client(conn, anyone).HandshakeContext(ctx)
 	var plain tls.RecordHeaderError
 	return err == nil || !errors.As(err, &plain) && strings.Contains(err.Error(), "remote error: tls: ")
 }

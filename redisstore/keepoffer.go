@@ -24,7 +24,8 @@ type offer struct {
 	err  error                   // why nothing is known of the servers, nil if it is
 }
 
-// of returns why what is on a server can't be waited for. One that was not there then is asked the next time.
+// of returns why what is on a server can't be waited for. One that was not there then is asked the
+// next time.
 func (o *offer) of(server *redis.Client) error { return cmp.Or(o.err, o.errs[server]) }
 
 // all returns why not everything can be waited for.
@@ -120,7 +121,8 @@ func (k *keeper) try(ctx context.Context, node *redis.Client) error {
 	if err != nil || !told || connected >= k.s.opt.KeepReplicas {
 		return nil
 	}
-	lack := fmt.Sprintf("%d of %d replicas are connected to Redis at %s", connected, k.s.opt.KeepReplicas, k.s.nameOf(node))
+	lack := fmt.Sprintf("%d of %d replicas are connected to Redis at %s",
+		connected, k.s.opt.KeepReplicas, k.s.nameOf(node))
 	if k.seen {
 		return fmt.Errorf("%w: %s", syncer.ErrUnavailable, lack)
 	}
