@@ -1,6 +1,7 @@
 package mutants
 
 import (
+	"cmp"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -15,6 +16,7 @@ import (
 type mutant struct {
 	name, file, old, new string
 	kind                 string // of schedules that can notice; any if empty
+	model                string // the package whose model notices, in place of the schedules
 }
 
 func mutants() []mutant {
@@ -126,6 +128,15 @@ func mutants() []mutant {
 			new: "\t\t} else if failures == 0 {\n", kind: "graceful",
 		},
 		{
+			name: "operations go on while the mode changes", file: "internal/modes/gate.go",
+			old: "\tif s.paused.Load() || s.Mode() != in {\n", new: "\tif s.Mode() != in {\n",
+			model: "./internal/modes",
+		},
+		{
+			name: "the mode changes while operations are under way", file: "internal/modes/step.go",
+			old: "s.inFlight.Load() > 0 || !s.opt.Idle()", new: "!s.opt.Idle()", model: "./internal/modes",
+		},
+		{
 			name: "a message is carried out when its time is up", file: "internal/peer/server.go",
 			old: "\tleft := m.remaining(s.clock.Now())\n",
 			new: "\tleft := max(m.remaining(s.clock.Now()), time.Second)\n", kind: "chaos",
@@ -156,7 +167,7 @@ func TestMutants(t *testing.T) {
 			switch {
 			case err == nil:
 				t.Fatalf("%s schedules did not notice that %s", most, m.name)
-			case !strings.Contains(out, "--- FAIL: TestSchedules"):
+			case !strings.Contains(out, "--- FAIL: Test"):
 				t.Fatalf("no schedule says what is wrong: %v\n%s", err, out)
 			}
 			t.Logf("caught in %.0f s: %s", time.Since(began).Seconds(), reason(out))
@@ -164,7 +175,7 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// schedules runs schedules with one file of the tree changed.
+// schedules runs schedules, or a model, with one file of the tree changed.
 func schedules(t *testing.T, root string, m *mutant) (string, error) {
 	file := filepath.Join(root, filepath.FromSlash(m.file))
 	text, err := os.ReadFile(file)
@@ -184,12 +195,16 @@ func schedules(t *testing.T, root string, m *mutant) (string, error) {
 	write(t, overlay, list)
 	binary := filepath.Join(dir, "simtest")
 	// Without the tables of debuggers linking takes two thirds of the time.
-	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-ldflags=-s -w", "-overlay", overlay, "-o", binary, "./internal/simtest")
+	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-ldflags=-s -w", "-overlay", overlay, "-o", binary, cmp.Or(m.model, "./internal/simtest"))
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("the mutant does not build: %v\n%s", err, out)
 	}
-	run := exec.CommandContext(t.Context(), binary, "-test.run=TestSchedules", "-test.timeout=4m", "-schedules="+most, "-kind="+m.kind)
+	args := []string{"-test.run=TestSchedules", "-test.timeout=4m", "-schedules=" + most, "-kind=" + m.kind}
+	if m.model != "" {
+		args = []string{"-test.run=TestModel", "-test.timeout=4m"}
+	}
+	run := exec.CommandContext(t.Context(), binary, args...)
 	out, err := run.CombinedOutput()
 	return string(out), err
 }
