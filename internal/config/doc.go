@@ -15,8 +15,8 @@
 //
 // The file is YAML, of one document. Durations and sizes are written as in flags, whatever YAML
 // makes of them, and lists as sequences or with commas. The dashes of a key may be underscores, as
-// in JSON. What is wrong is refused with line and column, all of it at once; for a key that does
-// not exist the error has the one that was probably meant.
+// in JSON. What is wrong is refused with line and column: the first place where it is not YAML, or
+// all keys that don't exist, with what was probably meant, or all values.
 //
 // [Parse] reads nothing but its arguments and the file that they name, changes nothing outside of
 // its result, and may be called by any number of goroutines. It checks each value and how they fit
