@@ -69,13 +69,22 @@ func importMap() map[string][]string {
 			"twotier/internal/rpc", "twotier/internal/retry", "twotier/internal/elapsed", "twotier/ring",
 			"twotier/syncer", xxhash,
 		},
+		"internal/routing": {
+			"twotier/internal/multiowner", "twotier/internal/modes", "twotier/internal/ownership",
+			"twotier/internal/rpc", "twotier/internal/retry", "twotier/ring", "twotier/syncer",
+		},
 		"internal/node": {
-			"twotier/ring", "twotier/internal/rpc", "twotier/internal/retry", "twotier/internal/storeclock",
-			"twotier/internal/refusals", "twotier/internal/multiowner", "twotier/internal/ownership", "twotier/internal/modes", "twotier/internal/hotkeys", "twotier/internal/topkeys", "twotier/internal/elapsed", "twotier/internal/durations", "twotier/syncer", "twotier/leaparray", xxhash,
+			"twotier/ring", "twotier/syncer", "twotier/leaparray",
+			"twotier/internal/routing", "twotier/internal/ownership", "twotier/internal/multiowner",
+			"twotier/internal/modes", "twotier/internal/hotkeys", "twotier/internal/refusals",
+			"twotier/internal/topkeys", "twotier/internal/storeclock", "twotier/internal/durations",
+			"twotier/internal/rpc", "twotier/internal/retry",
 		},
 		"internal/peer": {
-			"twotier/internal/rpc", "twotier/internal/hotkeys", "twotier/internal/modes", "twotier/internal/ownership", "twotier/internal/multiowner", "twotier/internal/node", "twotier/internal/elapsed", "twotier/ring",
-			"twotier/syncer", "twotier/leaparray",
+			"twotier/ring", "twotier/syncer", "twotier/leaparray",
+			"twotier/internal/rpc", "twotier/internal/ownership", "twotier/internal/multiowner",
+			"twotier/internal/modes", "twotier/internal/hotkeys", "twotier/internal/node",
+			"twotier/internal/elapsed",
 		},
 
 		// The network side knows a node only.

@@ -2,6 +2,7 @@ package modes
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -38,6 +39,24 @@ func (s *Switch) Await(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	return errChanging
+}
+
+// ErrChanged says that an operation has not been carried out, as the mode has changed: it is to be
+// begun anew.
+var ErrChanged = errors.New("the mode has changed")
+
+// During carries out what no owner decides about in a mode, and returns its error. While the mode is
+// being changed it waits for that to end. If fn was not called, as there is another mode, or there
+// was a change, it returns [ErrChanged]; if the change does not end in time, what Await does.
+func (s *Switch) During(ctx context.Context, in Mode, fn func() error) error {
+	if s.Enter(in) {
+		defer s.Leave()
+		return fn()
+	}
+	if err := s.Await(ctx); err != nil {
+		return err
+	}
+	return ErrChanged
 }
 
 func (s *Switch) pause() {

@@ -201,10 +201,14 @@ func TestOperationsWaitForTheEnd(t *testing.T) {
 		if err := errors.Join(<-changed, <-waited); err != nil || !n.InRedis() {
 			t.Errorf("%v, mode %s", err, n.Mode())
 		}
-		if !n.Enter(modes.Redis) {
-			t.Error("nothing is carried out after the change")
+		none := func() error { t.Error("carried out in the wrong mode"); return nil }
+		if err := n.During(t.Context(), modes.TwoTier, none); !errors.Is(err, modes.ErrChanged) {
+			t.Errorf("in the mode before: %v", err)
 		}
-		n.Leave()
+		once := errors.New("carried out")
+		if err := n.During(t.Context(), modes.Redis, func() error { return once }); err != once {
+			t.Errorf("nothing is carried out after the change: %v", err)
+		}
 	})
 }
 

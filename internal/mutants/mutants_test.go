@@ -95,9 +95,10 @@ func mutants() []mutant {
 			old: " + t.p.reservations.of(t)\n", new: "\n", kind: "graceful",
 		},
 		{
-			name: "a node stands in for any that does not answer", file: "internal/node/route.go",
-			old: "\tcase errors.Is(err, rpc.ErrUnreachable) && n.decides(to, op):\n",
-			new: "\tcase errors.Is(err, rpc.ErrUnreachable), errors.Is(err, syncer.ErrUnavailable):\n", kind: "together",
+			name: "a node stands in for any that does not answer", file: "internal/routing/route.go",
+			old:  "\tcase d.to == forward && errors.Is(err, rpc.ErrUnreachable):\n",
+			new:  "\tcase d.to == forward && (errors.Is(err, rpc.ErrUnreachable) || errors.Is(err, syncer.ErrUnavailable)):\n",
+			kind: "together",
 		},
 		{
 			name: "it is forgotten what became of a reservation", file: "internal/multiowner/outcomes.go",

@@ -1,22 +1,27 @@
-// Package node is one twotier server without its network side: it takes an operation, decides who answers it, and keeps
-// the parts running in the right order.
+// Package node is one twotier server without its network side: it puts the parts together, starts and
+// stops them in the right order, and answers for them.
 //
-// # Where an operation goes
+// # One operation
 //
-// In two-tier mode every key has an owner, by the ring's table: that node's syncer.Counter decides, in memory (route.go).
-// Another node sends the operation to the owner (peers.go), which carries it out or names who does (serve.go); nothing is forwarded twice.
-// A node whose memory is full of counts that can't be evicted serves new keys from Redis. An owner that can't be reached is stood in for:
-// the operation is counted here, and the two meet in the store. An acquire whose keys have several owners reserves at each
-// (package multiowner). A key that is too hot for one owner is counted by all nodes for a while (package hotkeys), and a refusal is remembered
-// for a moment (package refusals).
+// [Node.Do] hands it to package routing, which carries it out here, at its owner, at several owners,
+// or in Redis. [Node.Serve] takes what other nodes forward, [Node.Answer] what else they ask.
 //
-// In Redis mode every operation is a script in Redis; nodes change between the modes together (package modes).
+// # Parts
 //
-// # Who owns what
+//   - routing: where an operation goes
+//   - ownership: which partitions the node decides about, takeovers and handoffs
+//   - multiowner: acquires over several owners, and reservations
+//   - modes: how the whole cluster changes between memory and Redis
+//   - hotkeys: leases of keys that are too hot for their owner
+//   - refusals: what owners refused a moment ago
+//   - topkeys: the keys that are counted most
+//   - storeclock: the time that events are counted at, which follows the store's
+//   - rpc, retry: what nodes ask of each other about keys, and waits between attempts
 //
-// See package ownership: a node takes over what the table gives to it by asking whoever has it, and
-// gives what it has to the owner by its own table only.
+// None of them knows the node: each declares the few methods that it needs of others, and is tested
+// with fakes of those. What is left here is what needs all of them: starting, draining and closing
+// (node.go, drain.go), questions about the whole cluster (query.go, cluster.go, status.go).
 //
-// The time that events are counted at follows the store's clock, see package storeclock. The package knows no wire format: package peer
-// has that of the nodes, httpapi that of everybody else.
+// A Node may be used by several goroutines. It knows no wire format: package peer has that of the
+// nodes, httpapi that of everybody else.
 package node

@@ -15,6 +15,7 @@ import (
 	"twotier/internal/ownership"
 	"twotier/internal/refusals"
 	"twotier/internal/retry"
+	"twotier/internal/routing"
 	"twotier/internal/storeclock"
 	"twotier/internal/topkeys"
 	"twotier/ring"
@@ -84,10 +85,9 @@ type Node struct {
 	owned   *ownership.Partitions
 	changed chan struct{} // holds one: there may be a new table
 	parts   *multiowner.Participant
-	several *multiowner.Acquirer
+	router  *routing.Router
 	hot     *hotkeys.Tracker
 	refused refusals.Cache
-	errands sync.Pool
 
 	served   atomic.Int64 // tasks of other nodes
 	tables   atomic.Int64 // changes of the table
@@ -145,7 +145,6 @@ func New(opt Options) (*Node, error) {
 		}
 		n.lone = lone
 	}
-	n.errands.New = func() any { return new(errand) }
 	n.run, n.stop = context.WithCancel(context.Background())
 	n.changed = make(chan struct{}, 1)
 	n.newParts()
@@ -303,16 +302,28 @@ func (n *Node) closeCounter(ctx context.Context) error {
 	return n.opt.Counter.Close(ctx)
 }
 
+// errStarting refuses operations before Open.
+var errStarting = fmt.Errorf("%w: this node is starting", syncer.ErrUnavailable)
+
 // Do carries out one operation. Its errors are those of syncer.Counter.Do.
 func (n *Node) Do(ctx context.Context, op *Op, res *Result) error {
-	err := n.do(ctx, op, res)
+	if !n.opened.Load() {
+		return errStarting
+	}
+	err := n.router.Do(ctx, op, res)
 	n.count(op, res, err)
 	return err
 }
 
 // DoAll carries out operations in order and sets Err in each result. Operations on different keys may overtake each other.
 func (n *Node) DoAll(ctx context.Context, ops []Op, res []Result) {
-	n.doAll(ctx, ops, res)
+	if !n.opened.Load() {
+		for i := range res {
+			res[i].Err = errStarting
+		}
+		return
+	}
+	n.router.DoAll(ctx, ops, res)
 	for i := range ops {
 		n.count(&ops[i], &res[i], res[i].Err)
 	}
@@ -335,13 +346,6 @@ func (n *Node) count(op *Op, res *Result, err error) {
 func (n *Node) mark(res *Result) {
 	if n.time.Doubt() != "" {
 		res.Degraded = true
-	}
-}
-
-// markAll is mark for all answers of a batch.
-func (n *Node) markAll(res []Result) {
-	for i := range res {
-		n.mark(&res[i])
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"twotier/internal/modes"
 	"twotier/internal/multiowner"
 	"twotier/internal/ownership"
+	"twotier/internal/routing"
 	"twotier/internal/storeclock"
 )
 
@@ -26,12 +27,26 @@ func (n *Node) newParts() {
 		Self: func() string { return n.self().Name }, Table: n.table, Counter: marking{n},
 		Peers: opt.Peers, InRedis: n.inRedis, Go: n.background, Logger: opt.Logger,
 	})
-	n.several = multiowner.NewAcquirer(n.parts)
 	n.modes = n.newSwitch()
 	n.hot = hotkeys.New(hotkeys.Options{
 		Rate: opt.HotRate, Placement: opt.Placement, Table: n.table, Self: n.self,
 		Counter: opt.Counter, Peers: opt.Peers, Paused: n.inRedis, Logger: opt.Logger,
 	})
+	n.router = n.newRouter()
+}
+
+// newRouter returns what carries operations out.
+func (n *Node) newRouter() *routing.Router {
+	opt := routing.Options{
+		Placement: n.opt.Placement, Table: n.table, Self: func() string { return n.self().Name },
+		Owners: n.owned, Peers: n.opt.Peers, Acquirer: multiowner.NewAcquirer(n.parts), Leases: n.hot,
+		Refusals: &n.refused, Modes: n.modes, Counter: n.opt.Counter, Mark: n.mark,
+		StoreUp: func() bool { return n.opt.Store.Health().Up },
+	}
+	if n.opt.Direct != nil {
+		opt.Direct = n.opt.Direct
+	}
+	return routing.New(opt)
 }
 
 // newSwitch returns what changes the mode of this node.

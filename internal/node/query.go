@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"twotier/internal/modes"
 	"twotier/internal/ownership"
 	"twotier/internal/retry"
 	"twotier/internal/rpc"
@@ -29,17 +30,17 @@ func (n *Node) Series(ctx context.Context, ns, key []byte, window int64) (bucket
 // series is Series unless the key begins to change hands meanwhile.
 func (n *Node) series(ctx context.Context, ns, key []byte, window int64) (bucketMS int64, points []Point, err error) {
 	if n.inRedis() {
-		err = n.throughRedis(ctx, func() (err error) {
+		err = n.modes.During(ctx, ModeRedis, func() (err error) {
 			bucketMS, points, err = n.opt.Direct.Series(ctx, ns, key, window)
 			return err
 		})
-		if !errors.Is(err, errModeChanged) {
+		if !errors.Is(err, modes.ErrChanged) {
 			return bucketMS, points, err
 		}
 	}
 	to, err := n.owned.Locate(ctx, n.opt.Placement.Of(ns, key))
 	switch {
-	case errors.Is(err, errModeChanged):
+	case errors.Is(err, ownership.ErrInRedis):
 		return n.series(ctx, ns, key, window)
 	case err == nil && to != nil:
 		var a SeriesAnswer
@@ -97,19 +98,19 @@ func (n *Node) Reset(ctx context.Context, ns, key []byte) error {
 	check := Check{NS: ns, Key: key}
 	n.refused.Forget(&check)
 	if n.inRedis() {
-		err := n.throughRedis(ctx, func() error { return n.opt.Direct.Forget(ctx, ns, key) })
+		err := n.modes.During(ctx, ModeRedis, func() error { return n.opt.Direct.Forget(ctx, ns, key) })
 		if err == nil {
 			_ = n.dropAll(ctx, &check, true) // or it would be restored, were it lost
 		}
-		if !errors.Is(err, errModeChanged) {
+		if !errors.Is(err, modes.ErrChanged) {
 			return err
 		}
 	}
 	dropped := n.dropAll(ctx, &check, false)
 	for attempts := retry.Within(ownership.WaitTimeout); attempts.Next(ctx); {
-		to, err := n.owned.Locate(ctx, n.partition(&check))
+		to, err := n.owned.Locate(ctx, n.opt.Placement.Of(ns, key))
 		switch {
-		case errors.Is(err, errModeChanged):
+		case errors.Is(err, ownership.ErrInRedis):
 			return n.Reset(ctx, ns, key)
 		case err != nil:
 			return err

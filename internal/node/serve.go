@@ -2,14 +2,12 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"twotier/internal/hotkeys"
 	"twotier/internal/modes"
 	"twotier/internal/multiowner"
 	"twotier/internal/ownership"
-	"twotier/internal/retry"
 	"twotier/internal/rpc"
 	"twotier/syncer"
 )
@@ -30,56 +28,12 @@ func (n *Node) Serve(ctx context.Context, tasks []rpc.Task, res []Result) {
 			end++
 		}
 		if end > at {
-			n.serveOps(ctx, tasks[at:end], res[at:end])
+			n.router.Serve(ctx, tasks[at:end], res[at:end])
 		}
 		for at = end; at < len(tasks) && tasks[at].Verb != rpc.VerbDo; at++ {
 			res[at].Err = n.serveOther(ctx, &tasks[at], &res[at])
 		}
 	}
-}
-
-// serveOps carries out operations.
-func (n *Node) serveOps(ctx context.Context, tasks []rpc.Task, res []Result) {
-	if n.inRedis() {
-		for i := range tasks {
-			res[i].Err = n.doInRedis(ctx, &tasks[i].Op, &res[i])
-		}
-		return
-	}
-	if len(tasks) == 1 {
-		res[0].Err = n.here(ctx, &tasks[0].Op, &res[0])
-	} else {
-		ops := make([]Op, len(tasks))
-		for i := range tasks {
-			ops[i] = tasks[i].Op
-		}
-		n.allHere(ctx, ops, res)
-	}
-	n.hot.Observe(tasks)
-	for i := range tasks {
-		if errors.Is(res[i].Err, syncer.ErrNotOwner) {
-			res[i].Err = n.serveMoved(ctx, &tasks[i], &res[i])
-		}
-	}
-}
-
-// serveMoved carries out an operation whose keys this node did not decide about when it was asked.
-func (n *Node) serveMoved(ctx context.Context, task *rpc.Task, res *Result) error {
-	for attempts := retry.Within(ownership.WaitTimeout); attempts.Next(ctx); {
-		shares, err := n.whereabouts(ctx, &task.Op)
-		switch {
-		case errors.Is(err, errModeChanged):
-			return n.doInRedis(ctx, &task.Op, res)
-		case err != nil || len(shares) > 1:
-			return syncer.ErrNotOwner // who asked has to divide it
-		case shares[0].To != nil:
-			return &rpc.MovedError{To: *shares[0].To}
-		}
-		if err := n.here(ctx, &task.Op, res); !errors.Is(err, syncer.ErrNotOwner) {
-			return err
-		}
-	}
-	return syncer.ErrNotOwner
 }
 
 // serveOther carries out a task that is no operation.

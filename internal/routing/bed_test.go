@@ -1,0 +1,245 @@
+package routing_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"twotier/internal/modes"
+	"twotier/internal/multiowner"
+	"twotier/internal/ownership"
+	"twotier/internal/routing"
+	"twotier/internal/rpc"
+	"twotier/ring"
+	"twotier/syncer"
+)
+
+const partitions = 8
+
+// bed is the router of node a in a cluster of a, b and c, amid fakes that say what was asked of them.
+type bed struct {
+	*routing.Router
+	table *ring.Table
+
+	mu    sync.Mutex
+	story []string
+
+	redis   bool
+	storeUp bool
+	// errs are what each destination answers, in order; then nil.
+	errs map[string][]error
+	// moved is who decides about a partition, if not its owner by the table; "a" is this node.
+	moved map[int]string
+	// locating is the error of asking who decides.
+	locating error
+	refused  bool // all of the next acquire are refused by their owners
+	leased   bool // this node has a lease of every key
+	remember bool // a refusal of every key is remembered
+}
+
+func (b *bed) note(format string, args ...any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.story = append(b.story, fmt.Sprintf(format, args...))
+}
+
+// next is the next error of a destination.
+func (b *bed) next(at string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if errs := b.errs[at]; len(errs) > 0 {
+		b.errs[at] = errs[1:]
+		return errs[0]
+	}
+	return nil
+}
+
+// memory is the fake of this node's counter.
+type memory struct{ b *bed }
+
+func (m memory) Do(_ context.Context, op *syncer.Op, res *syncer.Result) error {
+	at := "local"
+	if op.AllowNonOwner && op.RequireStore {
+		at = "beside"
+	} else if op.AllowNonOwner {
+		at = "fallback"
+	}
+	m.b.note("%s %s", at, op.Checks[0].Key)
+	res.Source = syncer.SourceMemory
+	return m.b.next(at)
+}
+
+func (m memory) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
+	for i := range ops {
+		res[i].Err = m.Do(ctx, &ops[i], &res[i])
+	}
+}
+
+// scripts is the fake of Redis.
+type scripts struct{ b *bed }
+
+func (s scripts) Do(_ context.Context, op *syncer.Op, _ *syncer.Result) error {
+	s.b.note("redis %s", op.Checks[0].Key)
+	return s.b.next("redis")
+}
+
+func (s scripts) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
+	for i := range ops {
+		res[i].Err = s.Do(ctx, &ops[i], &res[i])
+	}
+}
+
+// peers are the other nodes.
+func (b *bed) peers(_ context.Context, to *ring.Member, tasks []rpc.Task, res []syncer.Result) {
+	for i := range tasks {
+		b.note("%s %s", to.Name, tasks[i].Op.Checks[0].Key)
+		res[i].Source = syncer.SourceMemory
+		res[i].Err = b.next(to.Name)
+	}
+}
+
+type peersFunc func(context.Context, *ring.Member, []rpc.Task, []syncer.Result)
+
+func (f peersFunc) Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res []syncer.Result) {
+	f(ctx, to, tasks, res)
+}
+
+// Locate and DecidedBy are by the table, but for what has moved.
+func (b *bed) Locate(_ context.Context, p int) (*ring.Member, error) {
+	b.note("locate")
+	if b.locating != nil {
+		b.redis = errors.Is(b.locating, ownership.ErrInRedis)
+		return nil, b.locating
+	}
+	name, ok := b.moved[p]
+	if !ok {
+		name = b.table.Member(b.table.Owner(p)).Name
+	}
+	if name == "a" {
+		return nil, nil
+	}
+	return b.table.Member(b.table.Find(name)), nil
+}
+
+func (b *bed) DecidedBy(m *ring.Member, p int) bool {
+	name, ok := b.moved[p]
+	if !ok {
+		name = b.table.Member(b.table.Owner(p)).Name
+	}
+	return name == m.Name
+}
+
+// Acquire notes the parts.
+func (b *bed) Acquire(
+	_ context.Context, _ *syncer.Op, res *syncer.Result, parts []multiowner.Part,
+) error {
+	var to []string
+	for _, p := range parts {
+		name := "a"
+		if p.To != nil {
+			name = p.To.Name
+		}
+		to = append(to, fmt.Sprint(name, p.Checks))
+	}
+	slices.Sort(to)
+	b.note("several %v", to)
+	res.Allowed = !b.refused
+	return b.next("several")
+}
+
+func (b *bed) Leased(*syncer.Op, *ring.Member) bool { return b.leased }
+func (b *bed) Observe(tasks []rpc.Task)             { b.note("observe %d", len(tasks)) }
+
+func (b *bed) Note(*syncer.Op, *syncer.Result) { b.note("noted") }
+func (b *bed) Forget(check *syncer.Check)      { b.note("forgotten %s", check.Key) }
+func (b *bed) Refuse(_ *syncer.Op, res *syncer.Result) bool {
+	if b.remember {
+		res.Source = syncer.SourceNear
+	}
+	return b.remember
+}
+
+func (b *bed) InRedis() bool { return b.redis }
+func (b *bed) Leave()        {}
+func (b *bed) Enter(in modes.Mode) bool {
+	return b.redis == (in == modes.Redis)
+}
+
+// During lets the error "changed" stand for a change of mode that happens just then.
+func (b *bed) During(_ context.Context, in modes.Mode, fn func() error) error {
+	if b.next("changed") != nil {
+		b.redis = in != modes.Redis
+	}
+	if !b.Enter(in) {
+		return modes.ErrChanged
+	}
+	return fn()
+}
+
+func newBed(t *testing.T) *bed {
+	t.Helper()
+	b := &bed{errs: map[string][]error{}, moved: map[int]string{}, storeUp: true}
+	members := []ring.Member{{ID: "a", Name: "a"}, {ID: "b", Name: "b"}, {ID: "c", Name: "c"}}
+	table, err := ring.NewTable(members, "a", partitions, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.table = table
+	b.Router = routing.New(routing.Options{
+		Placement: syncer.Placement{Partitions: partitions},
+		Table:     func() *ring.Table { return b.table }, Self: func() string { return "a" },
+		Owners: b, Counter: memory{b}, Direct: scripts{b}, Peers: peersFunc(b.peers), Acquirer: b,
+		Leases: b, Refusals: b, Modes: b, StoreUp: func() bool { return b.storeUp },
+		Mark: func(*syncer.Result) {},
+	})
+	return b
+}
+
+// key returns one that a node owns by the table: "b1" is another than "b".
+func (b *bed) key(name string) []byte {
+	skip := 0
+	if len(name) > 1 {
+		skip = int(name[1] - '0')
+	}
+	for i := 0; ; i++ {
+		key := fmt.Appendf(nil, "%s-%d", name[:1], i)
+		p := syncer.Placement{Partitions: partitions}.Of(nil, key)
+		if b.table.Member(b.table.Owner(p)).Name == name[:1] {
+			if skip--; skip < 0 {
+				return key
+			}
+		}
+	}
+}
+
+// partition of the key that a node owns.
+func (b *bed) partition(name string) int {
+	return syncer.Placement{Partitions: partitions}.Of(nil, b.key(name))
+}
+
+// op is an operation on keys of some nodes.
+func (b *bed) op(kind syncer.Kind, keys ...string) *syncer.Op {
+	op := &syncer.Op{Kind: kind}
+	for _, k := range keys {
+		op.Checks = append(op.Checks, syncer.Check{Key: b.key(k), N: 1})
+	}
+	return op
+}
+
+// told is what was asked of the fakes, with keys by the name of their owner.
+func (b *bed) told() string {
+	var s string
+	for _, line := range b.story {
+		s += line + "; "
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		for _, k := range []string{name, name + "1"} {
+			s = strings.ReplaceAll(s, " "+string(b.key(k))+";", " "+k+";")
+		}
+	}
+	return s
+}

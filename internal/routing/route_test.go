@@ -1,0 +1,208 @@
+package routing_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"twotier/internal/multiowner"
+	"twotier/internal/ownership"
+	"twotier/internal/rpc"
+	"twotier/syncer"
+)
+
+// TestDo goes through the decisions: what each operation meets on its way, and what it was told.
+func TestDo(t *testing.T) {
+	down, elsewhere := rpc.ErrUnreachable, syncer.ErrNotOwner
+	unknown := syncer.ErrUnknownOutcome
+	for name, test := range map[string]struct {
+		kind syncer.Kind
+		keys string
+		set  func(b *bed)
+		want string
+		err  error
+	}{
+		"local":          {syncer.Add, "a", nil, "local a; ", nil},
+		"forward":        {syncer.Add, "b", nil, "b b; noted; ", nil},
+		"several":        {syncer.Acquire, "a b c b1", nil, "several [a[0] b[1 3] c[2]]; ", nil},
+		"one of several": {syncer.Acquire, "b b1", nil, "b b; noted; ", nil},
+		"redis":          {syncer.Add, "b", func(b *bed) { b.redis = true }, "redis b; ", nil},
+
+		"an owner that can't be reached": {syncer.Add, "b", func(b *bed) { b.errs["b"] = []error{down} },
+			"b b; fallback b; ", nil},
+		"another that can't be": {syncer.Add, "b", func(b *bed) {
+			b.errs["b"], b.moved[b.partition("b")] = []error{down}, "c"
+		}, "b b; locate; c b; noted; ", nil},
+		"an owner that can't be reached while keys move": {syncer.Add, "b", func(b *bed) {
+			b.errs["b"], b.errs["fallback"] = []error{down}, []error{elsewhere}
+		}, "b b; fallback b; ", syncer.ErrUnavailable},
+		"one that is slow": {syncer.Add, "b", func(b *bed) { b.errs["b"] = []error{rpc.ErrLate} },
+			"b b; ", rpc.ErrLate},
+		"an outcome that nobody knows": {syncer.Add, "b", func(b *bed) { b.errs["b"] = []error{unknown} },
+			"b b; ", unknown},
+		"a count may be asked twice": {syncer.Count, "b", func(b *bed) { b.errs["b"] = []error{unknown} },
+			"b b; locate; b b; noted; ", nil},
+		"but not in memory": {syncer.Count, "a", func(b *bed) { b.errs["local"] = []error{unknown} },
+			"local a; ", unknown},
+
+		"one that names another": {syncer.Add, "b", func(b *bed) {
+			b.errs["b"] = []error{&rpc.MovedError{To: *b.table.Member(b.table.Find("c"))}}
+		}, "b b; c b; noted; ", nil},
+		"one that names another that can't be reached": {syncer.Add, "b", func(b *bed) {
+			b.errs["b"] = []error{&rpc.MovedError{To: *b.table.Member(b.table.Find("c"))}}
+			b.errs["c"] = []error{down}
+		}, "b b; c b; locate; b b; noted; ", nil},
+		"one that names this one": {syncer.Add, "b", func(b *bed) {
+			b.errs["b"] = []error{&rpc.MovedError{To: *b.table.Member(b.table.Find("a"))}}
+			b.moved[b.partition("b")] = "a"
+		}, "b b; locate; local b; ", nil},
+		"not mine any more": {syncer.Add, "a", func(b *bed) {
+			b.errs["local"], b.moved[b.partition("a")] = []error{elsewhere}, "c"
+		}, "local a; locate; c a; noted; ", nil},
+		"who decides is not known": {syncer.Add, "a", func(b *bed) {
+			b.errs["local"], b.locating = []error{elsewhere}, syncer.ErrUnavailable
+		}, "local a; locate; ", syncer.ErrUnavailable},
+		"the mode has become Redis": {syncer.Add, "a", func(b *bed) {
+			b.errs["local"], b.locating = []error{elsewhere}, ownership.ErrInRedis
+		}, "local a; locate; redis a; ", nil},
+
+		"no memory, Redis up": {syncer.Add, "a", func(b *bed) { b.errs["local"] = []error{syncer.ErrFull} },
+			"local a; redis a; ", nil},
+		"no memory, Redis down": {syncer.Add, "a", func(b *bed) {
+			b.errs["local"], b.storeUp = []error{syncer.ErrFull}, false
+		}, "local a; ", syncer.ErrFull},
+		"no memory for two": {syncer.Acquire, "a a1", func(b *bed) { b.errs["local"] = []error{syncer.ErrFull} },
+			"local a; ", syncer.ErrFull},
+
+		"leased":     {syncer.Add, "b", func(b *bed) { b.leased = true }, "beside b; ", nil},
+		"remembered": {syncer.Acquire, "b", func(b *bed) { b.remember = true }, "", nil},
+		"leased, but the counts could not meet": {syncer.Add, "b", func(b *bed) {
+			b.leased, b.errs["beside"] = true, []error{elsewhere}
+		}, "beside b; b b; noted; ", nil},
+
+		"the mode changes to memory": {syncer.Add, "b", func(b *bed) {
+			b.redis, b.errs["changed"] = true, []error{errors.New("changed")}
+		}, "b b; noted; ", nil},
+		"the mode changes to Redis": {syncer.Add, "b", func(b *bed) {
+			b.errs["b"], b.errs["changed"] = []error{down}, []error{errors.New("changed")}
+		}, "b b; redis b; ", nil},
+
+		"refused, and counted all the same": {syncer.Acquire, "a b", func(b *bed) { b.refused = true },
+			"several [a[0] b[1]]; local a; b b; noted; ", nil},
+		"several, one can't be reached": {syncer.Acquire, "a b", func(b *bed) {
+			b.errs["several"] = []error{&multiowner.UnreachableError{Parts: []multiowner.Part{
+				{To: b.table.Member(b.table.Find("b")), Checks: []int{1}}}}}
+		}, "several [a[0] b[1]]; fallback a; ", nil},
+		"several, one that decides no more can't be": {syncer.Acquire, "a b", func(b *bed) {
+			b.errs["several"] = []error{&multiowner.UnreachableError{Parts: []multiowner.Part{
+				{To: b.table.Member(b.table.Find("b")), Checks: []int{1}}}}}
+			b.moved[b.partition("b")] = "a"
+		}, "several [a[0] b[1]]; locate; locate; local a; ", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBed(t)
+				op := b.op(test.kind, strings.Fields(test.keys)...)
+				op.CountDenied = name == "refused, and counted all the same"
+				if test.set != nil {
+					test.set(b)
+				}
+				res := new(syncer.Result)
+				if err := b.Do(t.Context(), op, res); !errors.Is(err, test.err) || err != nil && test.err == nil {
+					t.Errorf("error %v, want %v", err, test.err)
+				}
+				if got := b.told(); got != test.want {
+					t.Errorf("was told %q, want %q", got, test.want)
+				}
+			})
+		})
+	}
+}
+
+// TestDoGivesUp after three seconds in which nobody says that it decides, and at once if its time is
+// up.
+func TestDoGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		for range 10_000 {
+			b.errs["b"] = append(b.errs["b"], syncer.ErrNotOwner)
+		}
+		if err := b.Do(t.Context(), b.op(syncer.Add, "b"), new(syncer.Result)); !errors.Is(err, syncer.ErrUnavailable) || errors.Is(err, syncer.ErrNotOwner) {
+			t.Errorf("error %v, want ErrUnavailable", err)
+		}
+		if n := strings.Count(b.told(), "b b;"); n < 100 || n > 200 {
+			t.Errorf("asked %d times in 3 s, want about one each 20 ms", n)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		b.story = nil
+		if err := b.Do(ctx, b.op(syncer.Add, "a"), new(syncer.Result)); !errors.Is(err, syncer.ErrUnavailable) || b.told() != "" {
+			t.Errorf("error %v after %q, want nothing done", err, b.told())
+		}
+	})
+}
+
+// TestSourceSaysWhoAnswered: this node's memory, its owner's, or what is remembered.
+func TestSourceSaysWhoAnswered(t *testing.T) {
+	b := newBed(t)
+	for key, want := range map[string]syncer.Source{"a": syncer.SourceMemory, "b": syncer.SourceOwner} {
+		res := new(syncer.Result)
+		if err := b.Do(t.Context(), b.op(syncer.Add, key), res); err != nil || res.Source != want {
+			t.Errorf("%s: source %q, %v, want %q", key, res.Source, err, want)
+		}
+	}
+}
+
+// TestTakingBackIsForgotten before the owner is asked: what follows in the same batch may pass.
+func TestTakingBackIsForgotten(t *testing.T) {
+	b := newBed(t)
+	op := b.op(syncer.Add, "b")
+	op.Checks[0].N = -1
+	if err := b.Do(t.Context(), op, new(syncer.Result)); err != nil || b.told() != "forgotten b; b b; noted; " {
+		t.Errorf("%v, was told %q", err, b.told())
+	}
+}
+
+// TestServe carries out what others forward, and never forwards it again.
+func TestServe(t *testing.T) {
+	elsewhere := syncer.ErrNotOwner
+	for name, test := range map[string]struct {
+		keys string
+		set  func(b *bed)
+		want string
+		err  func(err error) bool
+	}{
+		"mine": {"a", nil, "local a; observe 1; ", nil},
+		"another's": {"b", func(b *bed) { b.errs["local"] = []error{elsewhere} },
+			"local b; observe 1; locate; ", func(err error) bool {
+				moved, ok := errors.AsType[*rpc.MovedError](err)
+				return ok && moved.To.Name == "b"
+			}},
+		"several nodes'": {"a b", func(b *bed) { b.errs["local"] = []error{elsewhere} },
+			"local a; observe 1; locate; locate; ", func(err error) bool { return errors.Is(err, elsewhere) }},
+		"on its way here": {"a", func(b *bed) { b.errs["local"] = []error{elsewhere} },
+			"local a; observe 1; locate; local a; ", nil},
+		"in Redis": {"b", func(b *bed) { b.redis = true }, "redis b; ", nil},
+		"in Redis until just now": {"b", func(b *bed) {
+			b.redis, b.errs["changed"] = true, []error{errors.New("changed")}
+		}, "locate; ", func(err error) bool { return errors.As(err, new(*rpc.MovedError)) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			if test.set != nil {
+				test.set(b)
+			}
+			tasks := []rpc.Task{{Op: *b.op(syncer.Acquire, strings.Fields(test.keys)...)}}
+			res := make([]syncer.Result, 1)
+			b.Serve(t.Context(), tasks, res)
+			if err := res[0].Err; (err != nil) != (test.err != nil) || err != nil && !test.err(err) {
+				t.Errorf("error %v", err)
+			}
+			if got := b.told(); got != test.want {
+				t.Errorf("was told %q, want %q", got, test.want)
+			}
+		})
+	}
+}

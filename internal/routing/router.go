@@ -1,0 +1,96 @@
+package routing
+
+import (
+	"context"
+	"sync"
+
+	"twotier/internal/modes"
+	"twotier/internal/multiowner"
+	"twotier/internal/rpc"
+	"twotier/ring"
+	"twotier/syncer"
+)
+
+// Counter counts in this node's memory. A syncer.Counter is one.
+type Counter interface {
+	Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error
+	DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result)
+}
+
+// Peers has other nodes carry out tasks. Its errors are those of package rpc.
+type Peers interface {
+	Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res []syncer.Result)
+}
+
+// Owners says who decides about a partition at this moment, see ownership.Partitions.
+type Owners interface {
+	Locate(ctx context.Context, partition int) (to *ring.Member, err error)
+	DecidedBy(m *ring.Member, partition int) bool
+}
+
+// Acquirer carries out acquires over several owners, see multiowner.Acquirer.
+type Acquirer interface {
+	Acquire(
+		ctx context.Context, op *syncer.Op, res *syncer.Result, parts []multiowner.Part,
+	) error
+}
+
+// Leases are those of hot keys, see hotkeys.Tracker.
+type Leases interface {
+	Leased(op *syncer.Op, owner *ring.Member) bool
+	Observe(tasks []rpc.Task)
+}
+
+// Refusals are those of other nodes that are remembered, see refusals.Cache.
+type Refusals interface {
+	Note(op *syncer.Op, res *syncer.Result)
+	Refuse(op *syncer.Op, res *syncer.Result) bool
+	Forget(check *syncer.Check)
+}
+
+// Modes is how the cluster counts, see modes.Switch.
+type Modes interface {
+	InRedis() bool
+	Enter(in modes.Mode) bool
+	Leave()
+	During(ctx context.Context, in modes.Mode, fn func() error) error
+}
+
+// Options configure a [Router]. All but Direct are required; of a node that only ever counts in Redis
+// just Direct, Modes and Mark are.
+type Options struct {
+	// Placement assigns keys to partitions, Table partitions to members. Self is this node's name.
+	Placement syncer.Placement
+	Table     func() *ring.Table
+	Self      func() string
+	Owners    Owners
+	Counter   Counter
+	// Direct carries operations out in Redis. A node without it can't count there, nor serve keys
+	// that there is no memory for.
+	Direct   Counter
+	Peers    Peers
+	Acquirer Acquirer
+	Leases   Leases
+	Refusals Refusals
+	Modes    Modes
+	// StoreUp reports whether the store answers.
+	StoreUp func() bool
+	// Mark marks an answer of this node if its time can't be believed.
+	Mark func(res *syncer.Result)
+}
+
+// Router carries operations out.
+type Router struct {
+	opt      Options
+	messages sync.Pool // of *message
+}
+
+// New returns a router.
+func New(opt Options) *Router {
+	r := &Router{opt: opt}
+	r.messages.New = func() any { return new(message) }
+	return r
+}
+
+// partition of a check.
+func (r *Router) partition(c *syncer.Check) int { return r.opt.Placement.Of(c.NS, c.Key) }

@@ -1,0 +1,56 @@
+package routing
+
+import (
+	"context"
+	"errors"
+
+	"twotier/internal/modes"
+	"twotier/internal/ownership"
+	"twotier/internal/retry"
+	"twotier/internal/rpc"
+	"twotier/syncer"
+)
+
+// Serve carries out operations that another node has forwarded, in order, and sets Err in each
+// result. Nothing is forwarded again: an operation on keys that this node does not decide about is
+// refused with an rpc.MovedError that says who does, or syncer.ErrNotOwner.
+func (r *Router) Serve(ctx context.Context, tasks []rpc.Task, res []syncer.Result) {
+	switch {
+	case r.opt.Modes.InRedis():
+		for i := range tasks {
+			res[i].Err = r.redis(ctx, &tasks[i].Op, &res[i])
+		}
+	case len(tasks) == 1:
+		res[0].Err = r.local(ctx, &tasks[0].Op, &res[0])
+		r.opt.Leases.Observe(tasks)
+	default:
+		ops := make([]syncer.Op, len(tasks))
+		for i := range tasks {
+			ops[i] = tasks[i].Op
+		}
+		r.allLocal(ctx, ops, res)
+		r.opt.Leases.Observe(tasks)
+	}
+	for i := range tasks {
+		if err := res[i].Err; errors.Is(err, syncer.ErrNotOwner) || errors.Is(err, modes.ErrChanged) {
+			res[i].Err = r.serveMoved(ctx, &tasks[i].Op, &res[i])
+		}
+	}
+}
+
+// serveMoved carries out an operation whose keys this node did not decide about when it was asked.
+func (r *Router) serveMoved(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
+	for search := retry.Within(ownership.WaitTimeout); ; {
+		d, err := r.locate(ctx, search, op)
+		switch {
+		case err != nil || d.to == several:
+			return syncer.ErrNotOwner // who asked has to divide it, or to look again
+		case d.to == forward:
+			return &rpc.MovedError{To: *d.owner}
+		}
+		err = r.carryOut(ctx, &d, op, res)
+		if !errors.Is(err, syncer.ErrNotOwner) && !errors.Is(err, modes.ErrChanged) {
+			return err
+		}
+	}
+}
