@@ -20,8 +20,8 @@ func plainAdds(ops []Op) int {
 	return len(ops)
 }
 
-// blindly reports whether an operation needs to know nothing of its key's past: it counts and compares with nothing. Taking back does,
-// as it takes back no more than there is.
+// unconditional reports whether an operation needs to know nothing of its key's past: it counts and
+// compares with nothing. Taking back does, as it takes back no more than there is.
 func (op *Op) unconditional() bool {
 	return op.Kind == Add && len(op.Checks) == 1 && len(op.Checks[0].Limits) == 0 && op.Checks[0].N >= 0
 }

@@ -81,7 +81,8 @@ func (k *call) use(sec uint32) {
 	}
 }
 
-// reach refuses an Add of which a limit can't be compared, or that takes back nobody knows from how much, before it is counted.
+// checkReach refuses an Add of which a limit can't be compared, or that takes back nobody knows
+// from how much, before it is counted.
 func (k *call) checkReach() error {
 	for i := range k.targets {
 		t := &k.targets[i]
@@ -98,7 +99,7 @@ func (k *call) checkReach() error {
 	return nil
 }
 
-// describe says where the answer came from.
+// setSource says where the answer came from.
 func (k *call) setSource(res *Result) {
 	res.Source = SourceMemory
 	for i := range k.targets {
@@ -215,7 +216,7 @@ func (k *call) decide(t *target, v leaparray.View, lr *LimitResult, r *CheckResu
 	return true
 }
 
-// raise makes the figures of an Acquire that counted include what it counted.
+// includeCounted makes the figures of an Acquire that counted include what it counted.
 func (k *call) includeCounted(res *Result) {
 	for i := range k.targets {
 		t := &k.targets[i]

@@ -82,8 +82,8 @@ func (p *partition) coverAll() {
 	p.wake()
 }
 
-// cutMeeting asks what data the store has before anything is counted: a copy of a round that did not say to what data it belongs
-// might arrive after all is lost, and be restored a second time.
+// cutFirst asks what data the store has before anything is counted: a copy of a round that did not
+// say to what data it belongs might arrive after all is lost, and be restored a second time.
 func (c *Counter) cutFirst(p *partition, now time.Time) *Round {
 	if len(p.outbox.queue) == 0 && !p.loads.exclusive && !(p.dirty.due && !p.dirty.isEmpty()) && !c.verifyDue(p, now) {
 		return nil

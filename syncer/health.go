@@ -93,7 +93,8 @@ func (c *Counter) wakeAll() {
 // says nothing yet.
 const failedLoadsDown = 2
 
-// blind reports whether it is known that the store can't be asked about the partition's keys. Late is not blind.
+// storeDown reports whether it is known that the store can't be asked about the partition's keys.
+// Late is not down.
 func (p *partition) storeDown() bool {
 	return p.loads.retry.failures >= failedLoadsDown || p.c.health.down.Load()
 }

@@ -36,7 +36,8 @@ func (c *Counter) cutLoad(p *partition) (r *Round, later bool) {
 	return r, false
 }
 
-// takeWants adds the keys that somebody waits for. It reports whether memory knows nothing that the store holds of any of them.
+// addLoads adds the keys that somebody waits for. It reports whether memory knows nothing that the
+// store holds of any of them.
 func (c *Counter) addLoads(p *partition, r *Round) (unknown bool) {
 	unknown = true
 	for name, w := range p.loads.waiting {

@@ -53,7 +53,7 @@ func (c *Counter) Reserve(ctx context.Context, id string, op *Op, res *Result) e
 	return err
 }
 
-// place holds the place of all checks. The partitions are locked.
+// reserve holds the place of all checks. The partitions are locked.
 func (c *Counter) reserve(k *call) {
 	for i := range k.targets {
 		t := &k.targets[i]
@@ -138,7 +138,7 @@ func (c *Counter) Undo(id string) bool {
 	return true
 }
 
-// letGo takes what is held under an id out of the partitions, which are locked.
+// unreserve takes what is reserved under an id out of the partitions, which are locked.
 func (k *call) unreserve(id string) {
 	for _, p := range k.parts {
 		kept := p.reservations[:0]

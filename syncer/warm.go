@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// lockWarm returns with the partitions of a call locked and all its keys in memory or known not to exist, or marked as
-// blind where it is known that the store can't be asked. A store that is late is waited for as long as the call may take.
+// lockWarm returns with the partitions of a call locked and all its keys in memory or known not to
+// exist, or marked as storeDown where it is known that the store can't be asked. A store that is
+// late is waited for as long as the call may take.
 func (c *Counter) lockWarm(ctx context.Context, k *call) error {
 	var patience <-chan time.Time
 	for {
@@ -40,8 +41,9 @@ func (c *Counter) lockWarm(ctx context.Context, k *call) error {
 	}
 }
 
-// look asks for the keys that are not known to be loaded. It returns a channel that is closed when there is news of one of
-// them, nil if there is none that has to be waited for. The partitions are locked.
+// askForCold asks for the keys that are not known to be loaded. It returns a channel that is closed
+// when there is news of one of them, nil if there is none that has to be waited for. The partitions
+// are locked.
 func (k *call) askForCold() (settled <-chan struct{}, err error) {
 	if k.notOwner() {
 		return nil, ErrNotOwner
@@ -60,7 +62,7 @@ func (k *call) askForCold() (settled <-chan struct{}, err error) {
 	return settled, nil
 }
 
-// leave ends the wait for keys that were asked for. The partitions are locked.
+// stopWaiting ends the wait for keys that were asked for. The partitions are locked.
 func (k *call) stopWaiting() {
 	for i := range k.targets {
 		k.targets[i].stopWaiting()
@@ -76,7 +78,7 @@ func (t *target) stopWaiting() {
 	t.load, t.askedAhead = nil, nil
 }
 
-// elsewhere reports whether another counter decides about any of the keys.
+// notOwner reports whether another counter decides about any of the keys.
 func (k *call) notOwner() bool {
 	for _, p := range k.parts {
 		if p.refuses(k.op.AllowNonOwner) {
@@ -86,7 +88,7 @@ func (k *call) notOwner() bool {
 	return false
 }
 
-// look reports whether the target's key can be judged now, and asks for it if not.
+// ready reports whether the target's key can be judged now, and asks for it if not.
 func (t *target) ready() (ready bool, err error) {
 	for {
 		switch {
@@ -112,7 +114,7 @@ func (t *target) ready() (ready bool, err error) {
 	}
 }
 
-// take takes over what has become of what the target waited for.
+// takeOutcome takes over what has become of what the target waited for.
 func (t *target) takeOutcome(w *pendingLoad) error {
 	t.load = nil
 	w.waiters--
@@ -147,7 +149,7 @@ func (t *target) known() bool {
 	return t.p.warm(e)
 }
 
-// told reports whether the store has told at some time what it holds of a key.
+// everLoaded reports whether the store has told at some time what it holds of a key.
 func (p *partition) everLoaded(e entry) bool { return !e.has(flagCold) && !p.outbox.maybeSent }
 
 // askAhead asks for all keys of a batch that have to be loaded, so that they are loaded together. It returns what it asked for, check by
