@@ -27,7 +27,7 @@ check: ## what takes longer: lint, vulnerabilities, bench module, 1,000 schedule
 .PHONY: race
 race: ## only the tests, under the race detector
 	@./scripts/require redis race netns
-	@$(GO) run ./internal/testrun -race -allow .ci/allowed-skips -- -count=1 ./...
+	@$(GO) run ./internal/testing/testrun -race -allow .ci/allowed-skips -- -count=1 ./...
 
 .PHONY: lint
 lint: ## gofmt and golangci-lint: go vet, staticcheck and more, see .golangci.yml
@@ -55,7 +55,7 @@ simulate: ## SCHEDULES (1000) random schedules of a simulated cluster, see scrip
 
 .PHONY: mutants
 mutants: ## break the code on purpose and show that the schedules notice
-	$(GO) test ./internal/mutants -count=1 -v
+	$(GO) test ./internal/e2e/mutants -count=1 -v
 
 # The parts of make check, which does some at the same time.
 CHECKS := check-lint check-vulnerabilities check-bench check-models check-simulate check-fuzz check-mutants check-faults
@@ -65,23 +65,23 @@ check-lint:
 check-vulnerabilities:
 	@./scripts/part "known vulnerabilities" ./scripts/vulncheck
 check-bench:
-	@./scripts/part "tests of the bench module" $(GO) run ./internal/testrun -dir bench -allow .ci/allowed-skips -- ./...
+	@./scripts/part "tests of the bench module" $(GO) run ./internal/testing/testrun -dir bench -allow .ci/allowed-skips -- ./...
 check-simulate:
 	@./scripts/part "schedules of a simulated cluster" ./scripts/simulate $(SCHEDULES)
 check-models:
-	@./scripts/part "models of the counter" $(GO) run ./internal/testrun -- -count=1 -run 'Model$$' ./syncer
+	@./scripts/part "models of the counter" $(GO) run ./internal/testing/testrun -- -count=1 -run 'Model$$' ./syncer
 check-fuzz:
 	@./scripts/part "fuzz smoke, $(FUZZTIME) each" ./scripts/fuzz
 check-mutants:
-	@./scripts/part "broken copies are noticed" $(GO) run ./internal/testrun -- -count=1 -timeout 30m ./internal/mutants
+	@./scripts/part "broken copies are noticed" $(GO) run ./internal/testing/testrun -- -count=1 -timeout 30m ./internal/e2e/mutants
 check-faults:
 	@./scripts/part "clusters of real processes" \
-		$(GO) run ./internal/testrun -allow .ci/allowed-skips -- -count=1 -timeout 30m ./internal/clustertest -long
+		$(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- -count=1 -timeout 30m ./internal/e2e/clustertest -long
 
 .PHONY: faults
 faults: ## clusters of real processes: what takes minutes, how long failures take, the curve of a split
 	@./scripts/require redis netns
-	$(GO) test ./internal/clustertest -count=1 -timeout 30m -v -long -runs 10 -curve
+	$(GO) test ./internal/e2e/clustertest -count=1 -timeout 30m -v -long -runs 10 -curve
 
 .PHONY: bench
 bench: ## compare with other limiters (about 40 minutes; PARTS=compare,http for some)

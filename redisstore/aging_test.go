@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"twotier/internal/embedded"
-	"twotier/internal/redistest"
+	"twotier/internal/testing/redistest"
 	"twotier/leaparray"
 	"twotier/redisstore"
 	"twotier/syncer"

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"twotier/internal/redistest"
+	"twotier/internal/testing/redistest"
 	"twotier/redisstore"
 	"twotier/syncer"
 )

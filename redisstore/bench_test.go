@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"testing"
 
-	"twotier/internal/redistest"
+	"twotier/internal/testing/redistest"
 	"twotier/redisstore"
 	"twotier/syncer"
 )

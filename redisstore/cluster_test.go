@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/redistest"
+	"twotier/internal/testing/redistest"
 	"twotier/leaparray"
 	"twotier/redisstore"
 	"twotier/syncer"

@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/redistest"
-	"twotier/internal/storetest"
+	"twotier/internal/testing/redistest"
 	"twotier/redisstore"
 	"twotier/syncer"
+	"twotier/syncer/storetest"
 )
 
 // restricted makes a user who may use only the given commands on keys that begin with tt:, and returns the URL.
@@ -218,7 +218,7 @@ func hi(t *testing.T, d doer, key string, want int64) {
 }
 
 // TestDocumentedACL: what SECURITY.md tells to type is what is needed. The tests of
-// internal/acceptance run as such a user.
+// internal/e2e/acceptance run as such a user.
 func TestDocumentedACL(t *testing.T) {
 	text, err := os.ReadFile("../SECURITY.md")
 	if err != nil {

@@ -7,10 +7,10 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
 
-	"twotier/internal/redistest"
-	"twotier/internal/storetest"
+	"twotier/internal/testing/redistest"
 	"twotier/redisstore"
 	"twotier/syncer"
+	"twotier/syncer/storetest"
 )
 
 func TestConformanceRedis(t *testing.T) {

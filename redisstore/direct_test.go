@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/redistest"
+	"twotier/internal/testing/redistest"
 	"twotier/leaparray"
 	"twotier/redisstore"
 	"twotier/syncer"

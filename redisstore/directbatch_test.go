@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"twotier/internal/embedded"
-	"twotier/internal/faultproxy"
-	"twotier/internal/redistest"
-	"twotier/internal/storetest"
+	"twotier/internal/testing/faultproxy"
+	"twotier/internal/testing/redistest"
 	"twotier/redisstore"
 	"twotier/syncer"
+	"twotier/syncer/storetest"
 )
 
 // TestBatchesAreEquivalent carries out many random operations in one script, and the same ones by one in memory.

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/redistest"
+	"twotier/internal/testing/redistest"
 	"twotier/redisstore"
 	"twotier/syncer"
 )

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"twotier/internal/redistest"
+	"twotier/internal/testing/redistest"
 	"twotier/redisstore"
 	"twotier/syncer"
 )

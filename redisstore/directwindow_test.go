@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/storetest"
 	"twotier/leaparray"
 	"twotier/syncer"
+	"twotier/syncer/storetest"
 )
 
 // timestamps is the exact log that a window is compared with.

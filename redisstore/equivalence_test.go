@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"twotier/internal/embedded"
-	"twotier/internal/storetest"
 	"twotier/leaparray"
 	"twotier/redisstore"
 	"twotier/syncer"
+	"twotier/syncer/storetest"
 )
 
 func openCounter(t testing.TB, opt syncer.Options) *syncer.Counter {

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/faultproxy"
-	"twotier/internal/redistest"
+	"twotier/internal/testing/faultproxy"
+	"twotier/internal/testing/redistest"
 	"twotier/redisstore"
 	"twotier/syncer"
 )

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"twotier/internal/redistest"
+	"twotier/internal/testing/redistest"
 	"twotier/redisstore"
 )
 

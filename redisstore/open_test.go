@@ -5,11 +5,11 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/redistest"
-	"twotier/internal/storetest"
+	"twotier/internal/testing/redistest"
 	"twotier/leaparray"
 	"twotier/redisstore"
 	"twotier/syncer"
+	"twotier/syncer/storetest"
 )
 
 func defaultLadder(t testing.TB) *leaparray.Ladder { return ladderOf(t, leaparray.DefaultLevels()...) }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
-	"twotier/internal/redistest"
+	"twotier/internal/testing/redistest"
 	"twotier/leaparray"
 	"twotier/redisstore"
 	"twotier/syncer"

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"twotier/internal/redistest"
+	"twotier/internal/testing/redistest"
 	"twotier/leaparray"
 	"twotier/redisstore"
 	"twotier/syncer"

@@ -3,7 +3,7 @@ package redisstore_test
 import (
 	"testing"
 
-	"twotier/internal/redistest"
+	"twotier/internal/testing/redistest"
 	"twotier/redisstore"
 	"twotier/syncer"
 )

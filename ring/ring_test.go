@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier/internal/simnet"
+	"twotier/internal/testing/simnet"
 	"twotier/ring"
 )
 

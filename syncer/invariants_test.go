@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"twotier/internal/embedded"
-	"twotier/internal/faultstore"
+	"twotier/internal/testing/faultstore"
 	"twotier/syncer"
 )
 

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier/internal/faultstore"
+	"twotier/internal/testing/faultstore"
 	"twotier/syncer"
 )
 

@@ -4,7 +4,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"twotier/internal/faultstore"
+	"twotier/internal/testing/faultstore"
 	"twotier/leaparray"
 	"twotier/syncer"
 )

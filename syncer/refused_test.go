@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"twotier/internal/embedded"
-	"twotier/internal/faultstore"
+	"twotier/internal/testing/faultstore"
 	"twotier/syncer"
 )
 

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"twotier/internal/embedded"
-	"twotier/internal/faultstore"
+	"twotier/internal/testing/faultstore"
 	"twotier/syncer"
 )
 

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"twotier/httpapi/client"
-	"twotier/internal/redistest"
+	"twotier/internal/testing/redistest"
 )
 
 func TestCallsOfOneNode(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 
 	"twotier/httpapi/client"
 	"twotier/internal/node"
-	"twotier/internal/redistest"
+	"twotier/internal/testing/redistest"
 )
 
 // TestNodesComeAndGoUnderTraffic has one node leave and another join while a client counts: every count is there once.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"twotier/httpapi/client"
-	"twotier/internal/faultproxy"
+	"twotier/internal/testing/faultproxy"
 )
 
 // proxied starts nodes that are reached through proxies, and a client that gives up late.

@@ -41,9 +41,9 @@ func importMap() map[string][]string {
 		"internal/table": {"twotier/internal/arena", "twotier/internal/slab"},
 
 		// Stores: they implement what the syncer declares.
-		"redisstore":         {"twotier/syncer", "twotier/leaparray", "twotier/internal/durations", goRedis, xxhash},
-		"internal/embedded":  {"twotier/syncer", "twotier/leaparray"},
-		"internal/storetest": {"twotier/syncer", "twotier/leaparray"},
+		"redisstore":        {"twotier/syncer", "twotier/leaparray", "twotier/internal/durations", goRedis, xxhash},
+		"internal/embedded": {"twotier/syncer", "twotier/leaparray"},
+		"syncer/storetest":  {"twotier/syncer", "twotier/leaparray"},
 
 		// One node: its parts, which know nothing of it, and itself, which knows no wire format.
 		"ring":                {memberlist, consistent, xxhash},
@@ -105,17 +105,17 @@ func importMap() map[string][]string {
 		"cmd/twotier":     {"twotier", cobra, goRedis, fasthttp, memberlist},
 
 		// Tests and tools.
-		"internal/child":       {},
-		"internal/redistest":   {"twotier/internal/child", goRedis},
-		"internal/proctest":    {"twotier/internal/child", "twotier/redisstore", "twotier/syncer", goRedis},
-		"internal/faultproxy":  {},
-		"internal/simnet":      {memberlist},
-		"internal/testrun":     {},
-		"internal/archtest":    {},
-		"internal/faultstore":  {"twotier/syncer", "twotier/leaparray"},
-		"internal/faulttest":   {"twotier", cobra, goRedis},
-		"internal/clustertest": {"twotier", goRedis},
-		"internal/acceptance":  {"twotier", goRedis},
+		"internal/testing/child":      {},
+		"internal/testing/redistest":  {"twotier/internal/testing/child", goRedis},
+		"internal/testing/proctest":   {"twotier/internal/testing/child", "twotier/redisstore", "twotier/syncer", goRedis},
+		"internal/testing/faultproxy": {},
+		"internal/testing/simnet":     {memberlist},
+		"internal/testing/testrun":    {},
+		"internal/archtest":           {},
+		"internal/testing/faultstore": {"twotier/syncer", "twotier/leaparray"},
+		"internal/e2e/faulttest":      {"twotier", cobra, goRedis},
+		"internal/e2e/clustertest":    {"twotier", goRedis},
+		"internal/e2e/acceptance":     {"twotier", goRedis},
 	}
 }
 

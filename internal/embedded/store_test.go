@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"twotier/internal/embedded"
-	"twotier/internal/storetest"
 	"twotier/leaparray"
 	"twotier/syncer"
+	"twotier/syncer/storetest"
 )
 
 func TestConformance(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"twotier/internal/node"
 	"twotier/internal/peer"
 	"twotier/internal/rpc"
-	"twotier/internal/simnet"
+	"twotier/internal/testing/simnet"
 )
 
 // TestQuestionsOfUsersDontHoldUpThoseOfNodes has more users ask for what takes long than there are lanes, and a node for something else.

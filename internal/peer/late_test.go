@@ -11,7 +11,7 @@ import (
 	"twotier/internal/hotkeys"
 	"twotier/internal/node"
 	"twotier/internal/rpc"
-	"twotier/internal/simnet"
+	"twotier/internal/testing/simnet"
 )
 
 // counted is how often the server was asked to count a key.

@@ -17,7 +17,7 @@ import (
 	"twotier/internal/node"
 	"twotier/internal/peer"
 	"twotier/internal/rpc"
-	"twotier/internal/simnet"
+	"twotier/internal/testing/simnet"
 	"twotier/ring"
 	"twotier/syncer"
 )

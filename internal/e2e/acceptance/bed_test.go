@@ -1,0 +1,299 @@
+// Package acceptance holds a whole node to what its API promises, over HTTP: the same stories for counts in memory, for counts in
+// memory over Redis, and for counts in Redis alone.
+package acceptance
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"twotier/httpapi"
+	"twotier/internal/embedded"
+	"twotier/internal/node"
+	"twotier/internal/storeclock"
+	"twotier/internal/testing/redistest"
+	"twotier/leaparray"
+	"twotier/redisstore"
+	"twotier/syncer"
+)
+
+// bed is a node that serves HTTP, and the clock that drives it.
+type bed struct {
+	t      *testing.T
+	base   string
+	mode   string
+	expiry string       // how buckets leave Redis
+	mono   atomic.Int64 // nanoseconds
+	wall   time.Time
+	now    func() int64 // what the node takes for the present
+}
+
+// kind is a way of keeping counts.
+type kind struct{ mode, expiry string }
+
+// kinds are those that can be had: in memory, and with each way of expiring buckets that Redis has here.
+func kinds(t *testing.T) []kind {
+	list := []kind{{"embedded", "key"}}
+	for _, expiry := range redistest.Expiries(t, redistest.Start(t)) {
+		list = append(list, kind{"two-tier", expiry}, kind{"redis", expiry})
+	}
+	return list
+}
+
+// each tells a story to a node of every kind. If the clock is driven, it begins at a quarter of an hour and stands still.
+func each(t *testing.T, driven bool, story func(t *testing.T, b *bed)) {
+	eachOf(t, kinds(t), driven, story)
+}
+
+func eachOf(t *testing.T, kinds []kind, driven bool, story func(t *testing.T, b *bed)) {
+	for _, k := range kinds {
+		t.Run(k.mode+"/"+k.expiry, func(t *testing.T) {
+			t.Parallel()
+			story(t, start(t, k, driven))
+		})
+	}
+}
+
+// withBothClocks tells a story once with a driven clock and requests without ts, and once with the real clock and a
+// ts in every request. Where buckets go by age, one that is not of the present is judged more coarsely: there it is left out.
+func withBothClocks(t *testing.T, story func(t *testing.T, b *bed, tl *timeline)) {
+	t.Run("driven", func(t *testing.T) {
+		each(t, true, func(t *testing.T, b *bed) { story(t, b, &timeline{b: b}) })
+	})
+	t.Run("ts", func(t *testing.T) {
+		list := slices.DeleteFunc(kinds(t), func(k kind) bool { return k.expiry != "key" })
+		eachOf(t, list, false, func(t *testing.T, b *bed) { story(t, b, &timeline{b: b, stamped: true}) })
+	})
+}
+
+// timeline is the time of a story: that of the clock, or of the events.
+type timeline struct {
+	b       *bed
+	stamped bool
+	at      int64
+}
+
+// begin sets the time of day at which the story begins; it lasts no longer than this.
+func (tl *timeline) begin(lasts time.Duration) {
+	quarter := (15 * time.Minute).Milliseconds()
+	tl.at = tl.b.now() / quarter * quarter
+	for tl.stamped && tl.at > tl.b.now()-lasts.Milliseconds() {
+		tl.at -= quarter
+	}
+}
+
+// to moves on to this long after the beginning of the story, which was at start.
+func (tl *timeline) to(ms int64) {
+	if !tl.stamped {
+		tl.b.mono.Add((ms - tl.at) * int64(time.Millisecond))
+	}
+	tl.at = ms
+}
+
+// ts is the field to put into a request, empty if the node is to use its clock.
+func (tl *timeline) ts() string {
+	if !tl.stamped {
+		return ""
+	}
+	return fmt.Sprintf(`,"ts":%d`, tl.at)
+}
+
+// plainStore is what a node needs to know of its store: the clock of these tests is the driven one.
+type plainStore struct{ kind string }
+
+func (plainStore) Clock(context.Context, func() time.Time) (time.Duration, error) { return 0, nil }
+func (s plainStore) Health() node.StoreHealth                                     { return node.StoreHealth{Kind: s.kind, Up: true} }
+
+func start(t *testing.T, k kind, driven bool) *bed {
+	t.Helper()
+	mode := k.mode
+	b := &bed{t: t, mode: mode, expiry: k.expiry, wall: time.UnixMilli(1_763_000_000_000 / 900_000 * 900_000)}
+	clock := storeclock.New(nil, nil)
+	if driven {
+		clock = storeclock.New(func() time.Time { return b.wall }, func() time.Duration { return time.Duration(b.mono.Load()) })
+	}
+	b.now = clock.Now
+	opt := node.Options{ID: "acceptance", Clock: clock, Placement: syncer.Placement{Partitions: 97}, Store: plainStore{mode}}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	place := syncer.Placement{Partitions: 97}
+	var store syncer.Store = embedded.New(embedded.Options{})
+	if mode != "embedded" {
+		store = b.redis(&opt, place, clock.Now)
+	}
+	if opt.Mode != node.ModeRedis {
+		c, err := syncer.New(syncer.Options{Store: store, Now: clock.Now, Placement: place})
+		must(err)
+		opt.Counter = c
+	}
+	n, err := node.New(opt)
+	must(err)
+	must(n.Open(t.Context(), ""))
+	server, err := httpapi.New(httpapi.Options{Service: n, Listen: "127.0.0.1:0"})
+	must(err)
+	must(server.Open(t.Context()))
+	b.base = "http://" + server.Addr().String()
+	t.Cleanup(func() {
+		http.DefaultClient.CloseIdleConnections()
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := server.Close(ctx); err != nil {
+			t.Error(err)
+		}
+		if err := n.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+// leastPrivileged starts a Redis with a user who may do no more than what is documented, and returns the URL for that.
+func (b *bed) leastPrivileged() string {
+	b.t.Helper()
+	server := redistest.Start(b.t)
+	args := []any{"ACL", "SETUSER", "counter", "reset", "on", ">secret"}
+	for _, rule := range redisstore.ACL(redisstore.Expiry(b.expiry)) {
+		args = append(args, rule)
+	}
+	if err := server.Do(args...).Err(); err != nil {
+		b.t.Fatal(err)
+	}
+	return "redis://counter:secret@" + server.Addr()
+}
+
+// redis starts a Redis and what talks to it.
+func (b *bed) redis(opt *node.Options, place syncer.Placement, now func() int64) syncer.Store {
+	b.t.Helper()
+	ladder, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	store, err := redisstore.New(redisstore.Options{
+		URL: b.leastPrivileged(), Placement: place, Expiry: redisstore.Expiry(b.expiry),
+		Ladders: map[string]*leaparray.Ladder{syncer.DefaultNamespace: ladder},
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	direct, err := redisstore.NewDirect(redisstore.DirectOptions{Store: store, Now: now, Writer: "direct"})
+	if err == nil {
+		err = direct.Open(b.t.Context())
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() {
+		if err := direct.Close(context.Background()); err != nil {
+			b.t.Error(err)
+		}
+		if err := store.Close(); err != nil {
+			b.t.Error(err)
+		}
+	})
+	opt.Direct = direct
+	if b.mode == "redis" {
+		opt.Mode = node.ModeRedis
+	}
+	return store
+}
+
+// answer is any answer of the API.
+type answer struct {
+	Key         string
+	Allowed     bool
+	Over        bool
+	Counts      []figure
+	Limits      []figure
+	Checks      []answer
+	RefusedBy   []string `json:"refused_by"`
+	RetryAfter  int64    `json:"retry_after_ms"`
+	Source      string
+	BucketMS    int64 `json:"bucket_ms"`
+	Points      [][2]int64
+	Keys        []figure
+	Results     []answer
+	Error       *answer
+	Detail      string
+	Status      int         `json:"-"`
+	Header      http.Header `json:"-"`
+	ProblemType string      `json:"type"`
+}
+
+type figure struct {
+	Key             string
+	Window          string
+	Count, Min, Max int64
+	Remaining       int64
+	Refused         bool
+	BucketMS        int64 `json:"bucket_ms"`
+}
+
+// post sends a body and reads the answer, whatever its status.
+func (b *bed) post(path, body string) answer {
+	b.t.Helper()
+	resp, err := http.Post(b.base+path, "application/json", bytes.NewReader([]byte(body)))
+	return b.read(resp, err, body)
+}
+
+func (b *bed) get(path string, query ...string) answer {
+	b.t.Helper()
+	v := url.Values{}
+	for i := 0; i < len(query); i += 2 {
+		v.Set(query[i], query[i+1])
+	}
+	resp, err := http.Get(b.base + path + "?" + v.Encode())
+	return b.read(resp, err, path)
+}
+
+func (b *bed) read(resp *http.Response, err error, what string) (a answer) {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil {
+		err = json.Unmarshal(body, &a)
+	}
+	if err != nil {
+		b.t.Fatalf("%s: %d %q: %v", what, resp.StatusCode, body, err)
+	}
+	a.Status, a.Header = resp.StatusCode, resp.Header
+	return a
+}
+
+// ok is post where nothing but success will do.
+func (b *bed) ok(path, body string) answer {
+	b.t.Helper()
+	a := b.post(path, body)
+	if a.Status != http.StatusOK {
+		b.t.Fatalf("%s %s: %d %s", path, body, a.Status, a.Detail)
+	}
+	return a
+}
+
+// count is the count of a window that ends now, or at a moment.
+func (b *bed) count(key, window string, at ...int64) figure {
+	b.t.Helper()
+	query := []string{"key", key, "window", window}
+	if len(at) > 0 {
+		query = append(query, "at", fmt.Sprint(at[0]))
+	}
+	a := b.get("/v1/count", query...)
+	if a.Status != http.StatusOK || len(a.Counts) != 1 {
+		b.t.Fatalf("count %v: %d %s", query, a.Status, a.Detail)
+	}
+	return a.Counts[0]
+}

@@ -1,0 +1,263 @@
+package clustertest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"twotier/internal/testing/proctest"
+	"twotier/internal/testing/redistest"
+	"twotier/syncer"
+)
+
+// cluster is nodes over one Redis, and the ledger of what was sent to them.
+type cluster struct {
+	t     *testing.T
+	redis string // URL
+	// direct reads what Redis holds, past all nodes.
+	direct redis.UniversalClient
+	l      *proctest.Ledger
+	parts  int
+	args   []string
+	// place says how node i is started: where it listens and gossips, and within what.
+	place func(i int) place
+	nodes map[int]*proctest.Process // those that run, by number
+}
+
+// place is where a node is.
+type place struct {
+	opt    proctest.Options
+	gossip string
+}
+
+func loopback(int) place { return place{gossip: "127.0.0.1:0"} }
+
+// start starts a Redis and n nodes on loopback.
+func start(t *testing.T, n int, args ...string) *cluster {
+	t.Helper()
+	t.Parallel()
+	server := redistest.Start(t)
+	args = append([]string{"--redis-expiry", redistest.Expiry(t, server)}, args...)
+	return startOn(t, server.URL(), redis.NewClient(&redis.Options{Addr: server.Addr()}), n, loopback, args...)
+}
+
+// startOn starts n nodes over a Redis and waits until they are one cluster.
+func startOn(t *testing.T, url string, direct redis.UniversalClient, n int, at func(int) place, args ...string) *cluster {
+	t.Helper()
+	c := &cluster{
+		t: t, redis: url, direct: direct, l: proctest.NewLedger(), parts: syncer.DefaultPartitions, args: args, place: at,
+		nodes: map[int]*proctest.Process{},
+	}
+	t.Cleanup(func() { _ = direct.Close() })
+	for i := range n {
+		c.serve(i)
+	}
+	c.settled()
+	return c
+}
+
+// command returns the arguments of node i, which is to join all that run.
+func (c *cluster) command(i int) []string {
+	args := []string{"--node", fmt.Sprint("n", i), "--redis", c.redis, "--gossip", c.place(i).gossip}
+	var seeds []string
+	for _, j := range c.running() {
+		seeds = append(seeds, c.nodes[j].Gossip)
+	}
+	if len(seeds) > 0 {
+		args = append(args, "--join", strings.Join(seeds, ","))
+	}
+	return append(args, c.args...)
+}
+
+// serve starts node i.
+func (c *cluster) serve(i int) *proctest.Process {
+	c.t.Helper()
+	c.nodes[i] = chosen.program.Serve(c.t, c.place(i).opt, c.command(i)...)
+	return c.nodes[i]
+}
+
+// running returns the numbers of the nodes that run.
+func (c *cluster) running() []int {
+	var all []int
+	for i := range c.nodes {
+		all = append(all, i)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// bases returns where clients reach the nodes with the given numbers, or all that run.
+func (c *cluster) bases(numbers ...int) (list []string) {
+	if len(numbers) == 0 {
+		numbers = c.running()
+	}
+	for _, i := range numbers {
+		list = append(list, c.nodes[i].Base)
+	}
+	return list
+}
+
+// traffic starts clients of all nodes that run, which send again what was refused.
+func (c *cluster) traffic() *proctest.Traffic {
+	return (&proctest.Traffic{T: c.t, Ledger: c.l, Retry: true}).To(c.bases()...).Start()
+}
+
+// stop ends node i with SIGTERM.
+func (c *cluster) stop(i int) {
+	c.t.Helper()
+	if status := c.nodes[i].Stop(); status != 0 {
+		c.t.Errorf("node %d: exit status %d\n%s", i, status, c.nodes[i].Log.String())
+	}
+	delete(c.nodes, i)
+}
+
+// kill ends node i with SIGKILL.
+func (c *cluster) kill(i int) {
+	c.nodes[i].Kill()
+	delete(c.nodes, i)
+}
+
+// view is what of /v1/cluster tests look at.
+type view struct {
+	RingVersion uint64 `json:"ring_version"`
+	Partitions  int
+	Held        int
+	Members     []struct {
+		ID, Address, State string
+		Self               bool
+	}
+	Owners []int
+}
+
+// look returns the cluster as a node sees it.
+func look(p *proctest.Process) (v view, err error) {
+	status, body, err := p.TryGet("/v1/cluster?owners=true")
+	if err == nil && status != 200 {
+		err = fmt.Errorf("status %d: %s", status, body)
+	}
+	if err == nil {
+		err = json.Unmarshal(body, &v)
+	}
+	return v, err
+}
+
+// settled waits until all nodes that run see each other and nobody else, and every partition is in one hand.
+func (c *cluster) settled() {
+	c.t.Helper()
+	proctest.UntilNil(c.t, "the nodes are one cluster", func() error { return c.agree(c.running()) })
+}
+
+// agree returns nil if these nodes see exactly each other, and each partition is one's.
+func (c *cluster) agree(numbers []int) error {
+	held, version := 0, uint64(0)
+	for k, i := range numbers {
+		v, err := look(c.nodes[i])
+		if err != nil {
+			return err
+		}
+		if k == 0 {
+			version = v.RingVersion
+		}
+		held += v.Held
+		if len(v.Members) != len(numbers) || v.RingVersion != version {
+			return fmt.Errorf("node %d sees %+v", i, v.Members)
+		}
+		for _, m := range v.Members {
+			if m.State != "alive" {
+				return fmt.Errorf("node %d sees %s %s", i, m.ID, m.State)
+			}
+		}
+	}
+	if held != c.parts {
+		return fmt.Errorf("%d partitions are held, want %d", held, c.parts)
+	}
+	return nil
+}
+
+// stored returns what Redis holds of the keys.
+func (c *cluster) stored(keys []string) (map[string]int64, error) {
+	return proctest.Stored(c.direct, c.parts, keys)
+}
+
+// barrier waits until nothing is pending anywhere and Redis holds what was acknowledged so far. With ack memory this is the moment from
+// which on a crash can lose something.
+func (c *cluster) barrier() {
+	c.t.Helper()
+	keys := c.l.Names()
+	want := map[string]int64{}
+	for _, key := range keys {
+		want[key] = c.l.Of(key).Acked
+	}
+	proctest.UntilNil(c.t, "everything is flushed", func() error {
+		held, err := c.stored(keys)
+		if err != nil {
+			return err
+		}
+		for _, key := range keys {
+			if held[key] < want[key] {
+				return fmt.Errorf("%s: Redis holds %d, want %d", key, held[key], want[key])
+			}
+		}
+		return nil
+	})
+}
+
+// settle waits until the nodes are one cluster and nothing is pending, checks what each node and Redis say against the ledger, and
+// prints it. It returns by how much limits were exceeded.
+func (c *cluster) settle(fault string, loss int64) (excess int64) {
+	c.t.Helper()
+	c.settled()
+	keys := c.l.Names()
+	var r, missing int64
+	proctest.UntilNil(c.t, fault, func() error {
+		held, err := c.same(keys)
+		if err != nil {
+			return err
+		}
+		excess = 0
+		for _, key := range keys {
+			if strings.HasPrefix(key, proctest.LimitPrefix) {
+				excess += max(0, held[key]-proctest.Limit)
+			}
+		}
+		r, missing, err = c.l.Check(held, loss)
+		return err
+	})
+	a, u, f := c.l.Totals()
+	c.t.Logf("ledger: %s: A=%d U=%d failed=%d R=%d missing=%d of L=%d; over limits: %d", fault, a, u, f, r, missing, loss, excess)
+	return excess
+}
+
+// same returns what Redis holds of the keys if nothing is pending and all nodes say the same.
+func (c *cluster) same(keys []string) (map[string]int64, error) {
+	for _, i := range c.running() {
+		if n := c.nodes[i].Pending(); n > 0 {
+			return nil, fmt.Errorf("node %d: %d buckets are pending", i, n)
+		}
+	}
+	held, err := c.stored(keys)
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range c.running() {
+		told, err := c.nodes[i].Counted(keys)
+		if err != nil {
+			return nil, err
+		}
+		var errs []error
+		for _, key := range keys {
+			if told[key] != held[key] && len(errs) < 5 {
+				errs = append(errs, fmt.Errorf("%s: node %d says %d, Redis holds %d", key, i, told[key], held[key]))
+			}
+		}
+		if err := errors.Join(errs...); err != nil {
+			return nil, err
+		}
+	}
+	return held, nil
+}

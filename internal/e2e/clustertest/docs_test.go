@@ -1,0 +1,207 @@
+package clustertest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// documented are the pages whose commands are run, each from the top in one shell, on a network of
+// its own.
+var documented = []string{"README.md", "docs/cluster.md"}
+
+// TestDocumentedCommands pastes every line of the blocks marked sh and console into a shell. Each
+// has to succeed, unless a comment says that it is refused, and to print what the page says, but
+// for what differs from run to run.
+func TestDocumentedCommands(t *testing.T) {
+	for _, name := range []string{"unshare", "ip", "curl", "redis-server", "redis-cli"} {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Skipf("network namespaces: there is no %s on this machine", name)
+		}
+	}
+	if out, err := command("", alone...); err != nil {
+		t.Skipf("network namespaces: %v: %s", err, out)
+	}
+	for _, page := range documented {
+		t.Run(filepath.Base(page), func(t *testing.T) {
+			t.Parallel()
+			text, err := os.ReadFile(filepath.Join("..", "..", "..", page))
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines := pasted(string(text))
+			if len(lines) == 0 {
+				t.Fatal("it has no commands")
+			}
+			lines = slices.DeleteFunc(lines, func(l line) bool { return l.isTarget(t) })
+			for i, got := range paste(t, lines) {
+				lines[i].judge(t, got)
+			}
+		})
+	}
+}
+
+// alone runs a shell on a network and among processes of its own, which end with it.
+var alone = []string{"unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "true"}
+
+// line is one command of a page.
+type line struct {
+	command string
+	want    string // what it prints
+	judged  bool   // it stands in a block that shows what is printed
+}
+
+// pasted returns the commands of a page's blocks.
+func pasted(text string) (list []line) {
+	kind := ""
+	for l := range strings.Lines(text) {
+		l = strings.TrimRight(l, "\n")
+		if mark, ok := strings.CutPrefix(l, "```"); ok {
+			kind = mark
+			continue
+		}
+		prompt, ok := strings.CutPrefix(l, "$ ")
+		n := len(list)
+		switch {
+		case kind == "console" && ok:
+			list = append(list, line{command: prompt, judged: true})
+		case kind == "console":
+			list[n-1].want += l + "\n"
+		case kind == "sh" && n > 0 && strings.HasSuffix(list[n-1].command, "\\"):
+			list[n-1].command += "\n" + l
+		case kind == "sh" && strings.TrimSpace(l) != "":
+			list = append(list, line{command: l})
+		}
+	}
+	return list
+}
+
+// isTarget reports whether a line makes something, and sees that the Makefile knows it. It isn't
+// run: what is made here includes this test.
+func (l *line) isTarget(t *testing.T) bool {
+	t.Helper()
+	target, ok := strings.CutPrefix(l.command, "make ")
+	if !ok {
+		return false
+	}
+	target = strings.Fields(target)[0]
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "Makefile"))
+	if err != nil || !strings.Contains(string(text), "\n"+target+":") {
+		t.Errorf("%s: the Makefile has no such target, %v", l.command, err)
+	}
+	return true
+}
+
+// outcome is what a command printed, and its exit status.
+type outcome struct {
+	status int
+	text   string
+}
+
+var (
+	// server is a command that goes on until it is stopped.
+	server = regexp.MustCompile(`^(go run \./cmd/|)twotier (serve|demo)[^&]*$`)
+	// ended is what the shell prints behind each command.
+	ended = regexp.MustCompile(`(?s)(.*?)@@(\d+)@@\n`)
+	// varies is what is different each time: times, ages (of which none may be told), the indices of
+	// buckets.
+	varies = regexp.MustCompile(`, last in step [^)]*|\d+(\.\d+)?(ms|s|m)\b|\d{4,}|p\d+\b`)
+	number = regexp.MustCompile(`^\d{1,5}$`)
+)
+
+// paste runs commands in one shell and returns what came of each.
+func paste(t *testing.T, lines []line) []outcome {
+	t.Helper()
+	dir := t.TempDir()
+	var script strings.Builder
+	script.WriteString("exec 2>>stderr.log; ip link set lo up\n")
+	for _, l := range lines {
+		text := l.command
+		if server.MatchString(text) {
+			text = "rm -f server.log; " + text + " >server.log 2>&1 & S=$!\n" +
+				"until grep -qs http:// server.log; do kill -0 $S || break; sleep .1; done\n" +
+				"kill $S; wait $S"
+		}
+		fmt.Fprintf(&script, "%s\nprintf '@@%%d@@\\n' $?\n", text)
+	}
+	write(t, filepath.Join(dir, "go"), 0o755, goTool)
+	write(t, filepath.Join(dir, "script"), 0o644, script.String())
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	args := append(append([]string{}, alone[1:len(alone)-1]...), "bash", "script")
+	cmd := exec.CommandContext(ctx, alone[0], args...)
+	cmd.Dir = dir
+	program := chosen.program.Path(t)
+	cmd.Env = append(os.Environ(), "PROGRAM="+program, "HOME="+dir,
+		"PATH="+dir+":"+filepath.Dir(program)+":"+os.Getenv("PATH"))
+	out, err := cmd.Output()
+	var got []outcome
+	for _, m := range ended.FindAllStringSubmatch(string(out), -1) {
+		status, _ := strconv.Atoi(m[2])
+		got = append(got, outcome{status, m[1]})
+	}
+	if len(got) != len(lines) {
+		t.Fatalf("%d of %d commands ended, %v; the last was %q; %s", len(got), len(lines), err,
+			lines[min(len(got), len(lines)-1)].command, tail(filepath.Join(dir, "stderr.log")))
+	}
+	return got
+}
+
+// goTool stands for the Go tool: the program has been built already.
+const goTool = `#!/bin/sh
+case "$1 $2" in
+"run ./cmd/twotier") shift 2; exec "$PROGRAM" "$@" ;;
+"build -o") mkdir -p "$(dirname "$3")" && cp "$PROGRAM" "$3" ;;
+*) echo "go $*: not a documented use" >&2; exit 2 ;;
+esac
+`
+
+func write(t *testing.T, path string, mode os.FileMode, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tail returns the end of a file.
+func tail(path string) string {
+	text, _ := os.ReadFile(path)
+	return string(text[max(0, len(text)-2000):])
+}
+
+// judge compares what a command did with what its page says.
+func (l *line) judge(t *testing.T, got outcome) {
+	t.Helper()
+	refused := strings.Contains(l.command, "# refused")
+	if got.status != 0 && (got.status != 3 || !refused) || refused && got.status != 3 {
+		t.Errorf("%s\nexit status %d, printed %s", l.command, got.status, got.text)
+	}
+	if l.judged && alike(got.text) != alike(l.want) {
+		t.Errorf("%s\nprinted\n%sthe page says\n%s", l.command, got.text, l.want)
+	}
+}
+
+// alike leaves out what differs from run to run. The order of a hash's values does, and how many
+// buckets of a level they are in; their sum does not.
+func alike(text string) string {
+	sum, numbers := 0, true
+	for l := range strings.Lines(text) {
+		l = strings.TrimSpace(l)
+		n, err := strconv.Atoi(l)
+		if numbers = numbers && err == nil; number.MatchString(l) {
+			sum += n
+		}
+	}
+	if numbers && text != "" {
+		return fmt.Sprint(sum)
+	}
+	return varies.ReplaceAllString(text, "#")
+}

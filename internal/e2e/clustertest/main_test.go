@@ -1,0 +1,43 @@
+package clustertest
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"testing"
+
+	"twotier/internal/testing/proctest"
+)
+
+// together is how many tests run at a time, however few processors there are: most of them wait most of the time.
+const together = "6"
+
+func TestMain(m *testing.M) {
+	flag.BoolVar(&chosen.long, "long", false, "run what takes minutes, too")
+	flag.BoolVar(&chosen.curve, "curve", false, "measure all points of the curve of the excess across a split (minutes)")
+	flag.IntVar(&chosen.runs, "runs", 1, "how often to measure how long failures take to be noticed")
+	flag.Parse()
+	err := flag.Set("test.parallel", together)
+	if err == nil {
+		// Without the race detector: the program has been under it in other tests, and these are about how processes behave.
+		chosen.program, err = proctest.NewProgram(false)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	status := m.Run()
+	if err := chosen.program.Remove(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(status)
+}
+
+// chosen is what the command line says, and the program under test.
+var chosen struct {
+	long, curve bool
+	runs        int
+	program     *proctest.Program
+	labs        atomic.Int32 // that were made
+}

@@ -1,0 +1,94 @@
+package clustertest
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"twotier/internal/testing/proctest"
+	"twotier/internal/testing/redistest"
+)
+
+// TestFault17SameNameOnAnotherPort brings a killed node back at once, with other ports, while the others still believe in the old one.
+func TestFault17SameNameOnAnotherPort(t *testing.T) {
+	c := start(t, 3)
+	tr := c.traffic()
+	tr.Accept(200)
+	tr.Stop()
+	c.barrier()
+	old := c.nodes[1]
+	c.kill(1)
+	back := c.serve(1)
+	if back.Gossip == old.Gossip || back.Listen == old.Listen {
+		t.Fatalf("it is at %s and %s again", back.Listen, back.Gossip)
+	}
+	tr = c.traffic()
+	tr.Accept(300)
+	tr.Stop()
+	for _, i := range c.running() { // the dead one may not have been noticed yet
+		v, err := look(c.nodes[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range v.Members {
+			if m.Address == old.Listen {
+				t.Errorf("node %d still has the dead one as a member", i)
+			}
+		}
+	}
+	c.settle("17 same name, other ports", 0)
+}
+
+// TestFault17TwoNodesWithOneName starts a second node under a name that is taken by one that is alive: it is refused, and as it owns nothing
+// before, the first does not notice, and no request is answered in its place.
+func TestFault17TwoNodesWithOneName(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	somewhere := func(int) place { return place{proctest.Options{}, "127.0.0.1:0"} }
+	c := startOn(t, server.URL(), redis.NewClient(&redis.Options{Addr: server.Addr()}), 3, somewhere)
+	tr := c.traffic()
+	tr.Accept(200)
+	for range 2 {
+		twin, err := chosen.program.TryServe(t, proctest.Options{}, c.command(1)...)
+		if err == nil {
+			t.Fatalf("a second n1 was let in: it listens on %s", twin.Listen)
+		}
+		reason := "n1 is alive at " + c.nodes[1].Listen
+		if status := twin.ExitCode(); status != 1 || !strings.Contains(twin.Log.String(), reason) {
+			t.Errorf("exit status %d, want 1 and %q:\n%s", status, reason, twin.Log.String())
+		}
+		tr.Accept(200)
+	}
+	c.settled()
+	tr.Accept(200)
+	tr.Stop()
+	orderly(t, tr, c.settle("17 two nodes with one name", 0))
+}
+
+// TestFault17Strangers are refused, with a reason, and change nothing.
+func TestFault17Strangers(t *testing.T) {
+	c := start(t, 3, "--cluster-secret", "a secret of the nodes")
+	tr := c.traffic()
+	for name, test := range map[string]struct{ args, reason string }{
+		"wrong secret":          {"--cluster-secret=another secret, not theirs", "is the cluster secret the same?"},
+		"no secret":             {"--cluster-secret=", "is the cluster secret the same?"},
+		"other partition count": {"--partitions=97", "partitions"},
+		"other hash seed":       {"--hash-seed=7", "seed"},
+	} {
+		// The last one of a flag that is given twice holds.
+		p, err := chosen.program.TryServe(t, proctest.Options{}, append(c.command(7), test.args)...)
+		if err == nil {
+			t.Errorf("%s: it was let in", name)
+			continue
+		}
+		if status := p.ExitCode(); status != 1 || !strings.Contains(p.Log.String(), test.reason) {
+			t.Errorf("%s: exit status %d, want 1 and %q:\n%s", name, status, test.reason, p.Log.String())
+		}
+		lines := strings.Split(strings.TrimSpace(p.Log.String()), "\n")
+		t.Logf("%s: %s", name, lines[len(lines)-1])
+	}
+	tr.Accept(200)
+	tr.Stop()
+	orderly(t, tr, c.settle("17 strangers", 0))
+}

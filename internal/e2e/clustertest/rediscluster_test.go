@@ -1,0 +1,48 @@
+package clustertest
+
+import (
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"twotier/internal/testing/proctest"
+	"twotier/internal/testing/redistest"
+)
+
+// TestFault7RedisClusterBeneathThreeNodes moves a slot and kills a primary while three nodes count in a Redis Cluster. What a primary
+// had not sent to its replica is lost in Redis, but not in the memory of the owners, which tell it again: L is 0.
+func TestFault7RedisClusterBeneathThreeNodes(t *testing.T) {
+	t.Parallel()
+	rc := redistest.StartCluster(t, 3, 1)
+	direct := redis.NewClusterClient(&redis.ClusterOptions{Addrs: rc.Addrs()})
+	c := startOn(t, rc.URL(), direct, 3, loopback)
+	tr := c.traffic()
+	tr.Accept(300)
+	slot := rc.Slot(t, proctest.Hash(c.parts, proctest.HotKey))
+	from := rc.Owner(t, slot)
+	to := rc.Primaries(t)[0]
+	if to == from {
+		to = rc.Primaries(t)[1]
+	}
+	// Half moved, for a while: ASK for keys that are gone, TRYAGAIN for a script that needs both kinds.
+	rc.SetMigrating(t, slot, from, to)
+	tr.Accept(100)
+	rc.MigrateKeys(t, slot, from, to, 1)
+	tr.Accept(200)
+	for rc.MigrateKeys(t, slot, from, to, 0) > 0 {
+	}
+	tr.Accept(100)
+	rc.FinishMigration(t, slot, from, to)
+	tr.Accept(200)
+	c.serve(3) // and partitions change hands meanwhile
+	tr.To(c.bases()...)
+	old := rc.KillPrimary(t, slot)
+	tr.Accept(200)
+	rc.WaitPromotion(t, slot, old)
+	tr.Accept(300)
+	c.stop(0)
+	tr.To(c.bases()...)
+	tr.Accept(200)
+	tr.Stop()
+	c.settle("7 Redis Cluster, migration and failover beneath nodes that come and go", 0)
+}

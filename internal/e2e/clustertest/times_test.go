@@ -1,0 +1,176 @@
+package clustertest
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"twotier/internal/testing/proctest"
+	"twotier/syncer"
+)
+
+// prober is clients that add to keys of one node's, through the others, all the time.
+type prober struct {
+	quit    chan struct{}
+	running sync.WaitGroup
+
+	mu      sync.Mutex
+	answers []answered
+}
+
+// answered is when a request was sent and when its answer came.
+type answered struct{ sent, at time.Time }
+
+// probe starts clients of the given nodes for these keys. A client that gets no answer is not held up by it: others ask on.
+func (c *cluster) probe(keys []string, bases []string) *prober {
+	p := &prober{quit: make(chan struct{})}
+	tr := (&proctest.Traffic{T: c.t, Ledger: c.l}).To(bases...).Open()
+	for w := range 24 {
+		p.running.Go(func() {
+			for n := w; ; n++ {
+				select {
+				case <-p.quit:
+					return
+				case <-time.After(20 * time.Millisecond):
+				}
+				sent := time.Now()
+				if tr.Add(keys[n%len(keys)], 1, false) == proctest.Acked {
+					p.note(answered{sent, time.Now()})
+				}
+			}
+		})
+	}
+	c.t.Cleanup(p.stop)
+	return p
+}
+
+func (p *prober) note(a answered) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.answers = append(p.answers, a)
+}
+
+func (p *prober) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.answers)
+}
+
+func (p *prober) stop() {
+	select {
+	case <-p.quit:
+	default:
+		close(p.quit)
+	}
+	p.running.Wait()
+}
+
+// since returns how long after a moment the first answer came to a request that was sent after it, the longest time without any answer,
+// and the slowest answer.
+func (p *prober) since(moment time.Time) (first, gap, slowest time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	last := moment
+	for _, a := range p.answers { // in the order in which they came
+		if !a.at.After(moment) {
+			continue
+		}
+		gap, last = max(gap, a.at.Sub(last)), a.at
+		slowest = max(slowest, a.at.Sub(a.sent))
+		if first == 0 && a.sent.After(moment) {
+			first = a.at.Sub(moment)
+		}
+	}
+	return first, gap, slowest
+}
+
+// keysOf returns n keys whose owner is the node with this ID.
+func (c *cluster) keysOf(id string, n int) (keys []string) {
+	c.t.Helper()
+	v, err := look(c.nodes[c.running()[0]])
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	place := syncer.Placement{Partitions: c.parts}
+	for i := 0; len(keys) < n && i < 100*n; i++ {
+		key := fmt.Sprint("probe-", i)
+		if v.Members[v.Owners[place.Of(nil, []byte(key))]].ID == id {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// noticed waits until the nodes that run have taken over all partitions, and have dropped the one that is gone from their tables. It
+// returns how long after a moment that was.
+func (c *cluster) noticed(since time.Time) (owned, dropped time.Duration) {
+	c.t.Helper()
+	proctest.Until(c.t, "the others notice", func() bool {
+		held, members := 0, 0
+		for _, i := range c.running() {
+			v, err := look(c.nodes[i])
+			if err != nil {
+				c.t.Fatal(err)
+			}
+			held, members = held+v.Held, max(members, len(v.Members))
+		}
+		if owned == 0 && held == c.parts {
+			owned = time.Since(since)
+		}
+		if dropped == 0 && members == len(c.nodes) {
+			dropped = time.Since(since)
+		}
+		return owned > 0 && dropped > 0
+	})
+	return owned, dropped
+}
+
+// spread shows what several runs measured.
+func spread(list []time.Duration) string {
+	slices.Sort(list)
+	round := func(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
+	return fmt.Sprintf("%v median, %v to %v in %d runs", round(list[len(list)/2]), round(list[0]), round(list[len(list)-1]), len(list))
+}
+
+// TestHowLongItTakes prints how long it takes until a failure is noticed, until the others answer in place of the failed
+// one, and until they own what it had. It judges nothing.
+func TestHowLongItTakes(t *testing.T) {
+	t.Parallel()
+	for how, end := range map[string]func(*proctest.Process){
+		"SIGKILL": (*proctest.Process).Kill, "SIGSTOP": (*proctest.Process).Pause, "SIGTERM": (*proctest.Process).Terminate,
+	} {
+		t.Run(how, func(t *testing.T) {
+			c := start(t, 3)
+			var measured [5][]time.Duration
+			for range chosen.runs {
+				for i, d := range c.failure(end) {
+					measured[i] = append(measured[i], d)
+				}
+			}
+			for i, what := range []string{"first answer to a request about a key of its", "longest time without an answer", "slowest answer",
+				"the others own all partitions", "it is no member any more"} {
+				t.Logf("%s: %s: %s", how, what, spread(measured[i]))
+			}
+		})
+	}
+}
+
+// failure ends node 1 while clients ask the others about its keys, measures, and brings it back.
+func (c *cluster) failure(end func(*proctest.Process)) [5]time.Duration {
+	c.t.Helper()
+	p := c.probe(c.keysOf("n1", 50), c.bases(0, 2))
+	proctest.Until(c.t, "answers come", func() bool { return p.count() > 100 })
+	victim := c.nodes[1]
+	delete(c.nodes, 1)
+	began := time.Now()
+	end(victim)
+	owned, dropped := c.noticed(began)
+	p.stop()
+	first, gap, slowest := p.since(began)
+	victim.Kill()
+	c.serve(1)
+	c.settled()
+	return [5]time.Duration{first, gap, slowest, owned, dropped}
+}

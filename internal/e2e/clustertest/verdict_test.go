@@ -1,0 +1,195 @@
+package clustertest
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"twotier/internal/testing/proctest"
+	"twotier/syncer"
+)
+
+// race is clients that acquire the same few keys through different nodes until none is let through any more.
+type race struct {
+	c     *cluster
+	limit int64
+	keys  []string
+	bases atomic.Pointer[[]string]
+	http  *http.Client
+	pause time.Duration // of a client between two requests
+
+	allowed, unknown []atomic.Int64 // by key
+	tries            atomic.Int64
+	quit             chan struct{}
+	running          sync.WaitGroup
+}
+
+// acquire starts clients of every node with the given base URLs.
+func (c *cluster) acquire(clients int, limit int64, keys []string, pause time.Duration, bases []string) *race {
+	r := &race{
+		c: c, limit: limit, keys: keys, http: proctest.NewClient(), pause: pause, quit: make(chan struct{}),
+		allowed: make([]atomic.Int64, len(keys)), unknown: make([]atomic.Int64, len(keys)),
+	}
+	r.to(bases)
+	for i := range clients {
+		r.running.Go(func() { r.runClient(i) })
+	}
+	c.t.Cleanup(r.stop)
+	return r
+}
+
+// to has the clients ask these nodes from now on.
+func (r *race) to(bases []string) { r.bases.Store(&bases) }
+
+func (r *race) stop() {
+	select {
+	case <-r.quit:
+	default:
+		close(r.quit)
+	}
+	r.running.Wait()
+	r.http.CloseIdleConnections()
+}
+
+// runClient asks the nodes in turn, for one key after the other.
+func (r *race) runClient(i int) {
+	for n := i; ; n++ {
+		select {
+		case <-r.quit:
+			return
+		case <-time.After(r.pause/2 + rand.N(r.pause+1)):
+		}
+		bases := *r.bases.Load()
+		key := rand.N(len(r.keys))
+		status, out, err := (&proctest.Process{Base: bases[n%len(bases)], HTTP: r.http}).Post("/v1/acquire",
+			fmt.Sprintf(`{"key":%q,"limits":[{"window":"24h","max":%d}]}`, r.keys[key], r.limit))
+		var a proctest.Answer
+		if err == nil {
+			err = json.Unmarshal(out, &a)
+		}
+		switch {
+		case err != nil || a.Outcome == "unknown":
+			r.unknown[key].Add(1) // or refused by a node that is gone: what was counted shows in Redis
+		case status == http.StatusOK && a.Allowed:
+			r.allowed[key].Add(1)
+		}
+		r.tries.Add(1)
+	}
+}
+
+func (r *race) sum() (allowed, unknown int64) {
+	for i := range r.keys {
+		allowed, unknown = allowed+r.allowed[i].Load(), unknown+r.unknown[i].Load()
+	}
+	return allowed, unknown
+}
+
+// until waits until this many have been let through.
+func (r *race) until(allowed int64) {
+	r.c.t.Helper()
+	proctest.Until(r.c.t, "clients are let through", func() bool { a, u := r.sum(); return a+u >= allowed })
+}
+
+// finish waits until no client is let through any more, and checks that each key was counted as often as the limit says, and
+// that no more were let through.
+func (r *race) finish() {
+	t := r.c.t
+	t.Helper()
+	var held map[string]int64
+	proctest.UntilNil(t, "the limits are used up", func() (err error) {
+		held, err = r.c.stored(r.keys)
+		for _, key := range r.keys {
+			if err == nil && held[key] < r.limit {
+				err = fmt.Errorf("%s: %d", key, held[key])
+			}
+		}
+		return err
+	})
+	tries := r.tries.Load() + int64(20*len(r.keys)) // and on, into what is used up
+	proctest.Until(t, "clients go on", func() bool { return r.tries.Load() >= tries })
+	r.stop()
+	r.c.settled()
+	proctest.UntilNil(t, "all say the same", func() (err error) { held, err = r.c.same(r.keys); return err })
+	for i, key := range r.keys {
+		if a, u := r.allowed[i].Load(), r.unknown[i].Load(); held[key] != r.limit || a > r.limit || a+u < r.limit {
+			t.Errorf("%s: %d let through, %d unknown, Redis holds %d; the limit is %d", key, a, u, held[key], r.limit)
+		}
+	}
+	a, u := r.sum()
+	t.Logf("%d keys, limit %d: %d tries, %d let through, %d unknown or not reached, want %d: excess %d",
+		len(r.keys), r.limit, r.tries.Load(), a, u, r.limit*int64(len(r.keys)), max(0, a-r.limit*int64(len(r.keys))))
+}
+
+func names(n int) (keys []string) {
+	for i := range n {
+		keys = append(keys, fmt.Sprint("k", i))
+	}
+	return keys
+}
+
+func TestALimitOf1000ThroughThreeNodesAdmits1000(t *testing.T) {
+	c := start(t, 3)
+	r := c.acquire(12, 1000, names(3), 0, c.bases())
+	r.finish()
+}
+
+// TestNoExcessDuringAJoinAndALeave has a fourth node join and another leave while clients race for the limits of keys
+// that go to the fourth, come from the one that leaves, and stay.
+func TestNoExcessDuringAJoinAndALeave(t *testing.T) {
+	c := start(t, 3)
+	keys := names(12)
+	const limit = 1000
+	all := int64(limit * len(keys))
+	r := c.acquire(12, limit, keys, 4*time.Millisecond, c.bases())
+	r.until(all / 5)
+	before := c.ownersOf(keys)
+	c.serve(3)
+	r.to(c.bases())
+	r.until(all * 2 / 5)
+	c.settled()
+	between := c.ownersOf(keys)
+	r.until(all * 3 / 5)
+	if a, u := r.sum(); a+u >= all {
+		t.Fatal("the limits were used up before the node left: clients are too fast for this test")
+	}
+	c.stop(1)
+	r.to(c.bases())
+	r.finish()
+	after := c.ownersOf(keys)
+	moves := map[string]int{}
+	for _, key := range keys {
+		switch {
+		case before[key] != between[key] && between[key] != after[key]:
+			moves["twice"]++
+		case before[key] != between[key]:
+			moves["at the join"]++
+		case between[key] != after[key]:
+			moves["at the leave"]++
+		default:
+			moves["never"]++
+		}
+	}
+	t.Logf("keys that changed hands: %v", moves)
+	if moves["at the join"] == 0 || moves["at the leave"] == 0 || moves["never"] == 0 {
+		t.Error("want some of each")
+	}
+}
+
+// ownersOf returns the IDs of the owners of keys.
+func (c *cluster) ownersOf(keys []string) map[string]string {
+	c.t.Helper()
+	v, err := look(c.nodes[c.running()[0]])
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	place, owners := syncer.Placement{Partitions: c.parts}, map[string]string{}
+	for _, key := range keys {
+		owners[key] = v.Members[v.Owners[place.Of(nil, []byte(key))]].ID
+	}
+	return owners
+}

@@ -1,0 +1,111 @@
+package faulttest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"twotier/internal/testing/redistest"
+)
+
+// plants are values that somebody else has put under keys of ours. The script has the Hash, the
+// present bucket of the finest level and that of a minute.
+func plants() map[string]string {
+	return map[string]string{
+		"string":   `redis.call('SET', KEYS[1], 'foreign')`,
+		"list":     `redis.call('RPUSH', KEYS[1], 'foreign')`,
+		"set":      `redis.call('SADD', KEYS[1], ARGV[1])`,
+		"zset":     `redis.call('ZADD', KEYS[1], 1, ARGV[1])`,
+		"stream":   `redis.call('XADD', KEYS[1], '*', ARGV[1], '1')`,
+		"negative": `redis.call('HSET', KEYS[1], ARGV[1], '-5', ARGV[2], '-5')`,
+		"most":     `redis.call('HSET', KEYS[1], ARGV[1], '9223372036854775807', ARGV[2], '9223372036854775807')`,
+		"beyond":   `redis.call('HSET', KEYS[1], ARGV[1], '99999999999999999999', ARGV[2], '99999999999999999999')`,
+		"older":    `redis.call('HSET', KEYS[1], string.format('%.0f', ARGV[2] - 10), '-5', string.format('%.0f', ARGV[2] - 20), '3')`,
+		"several":  `for i = 0, 9 do redis.call('HSET', KEYS[1], string.format('%.0f', ARGV[2] - 10 * i), '1000000000000000000') end`,
+		"text":     `redis.call('HSET', KEYS[1], ARGV[1], 'many', ARGV[2], 'some')`,
+		"names":    `redis.call('HSET', KEYS[1], 'a', '1', '-10', '2', '1e3', '3', '99999999999999999999999', '4')`,
+		"ahead":    `redis.call('HSET', KEYS[1], string.format('%.0f', ARGV[1] + 10 * 86400), '7')`,
+		"fields":   `for i = 1, 100000 do redis.call('HSET', KEYS[1], string.format('%.0f', ARGV[1] - 10 * i), '1') end`,
+		"junk":     `for i = 1, 100000 do redis.call('HSET', KEYS[1], 'field' .. i, 'x') end`,
+	}
+}
+
+// broken are the plants that can't be read, or can be no counts.
+var broken = []string{"string", "list", "set", "zset", "stream", "beyond", "text", "negative", "older"}
+
+// TestFault8AlienData has a Redis in which somebody else has been at keys of ours. Such a key is
+// answered honestly: by a refusal that says why, marked as degraded, or by what is there; never
+// with more than its limit or as if all were well with what can't be read or can be no count. Others
+// are not held up.
+func TestFault8AlienData(t *testing.T) {
+	for _, mode := range []string{"two-tier", "redis"} {
+		t.Run(mode, func(t *testing.T) {
+			newBed(t, nil, "--mode", mode, "--redis-timeout", "5s").plant()
+		})
+		t.Run(mode+" in a Redis Cluster", func(t *testing.T) {
+			t.Parallel()
+			cluster := redistest.StartCluster(t, 3, 0)
+			b := &bed{t: t}
+			b.open(cluster.URL(), func() redis.UniversalClient {
+				return redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
+			}, "--mode", mode, "--redis-timeout", "5s")
+			b.plant()
+		})
+	}
+}
+
+// plant puts each of the plants under a key of its own, asks for it, and has another key counted.
+func (b *bed) plant() {
+	b.t.Helper()
+	client := b.direct()
+	defer client.Close()
+	for name, script := range plants() {
+		now := time.Now().UnixMilli()
+		buckets := []any{now / 1000 * 10, now/60_000*10 + 1}
+		if err := client.Eval(b.t.Context(), script+" return 1", []string{b.hash(name)}, buckets...).Err(); err != nil {
+			b.t.Fatalf("%s: %v", name, err)
+		}
+		b.asked(name)
+		began := time.Now()
+		b.node.MustPost("/v1/add", `{"key":"other","ack":"redis"}`)
+		b.t.Logf("%s: somebody else waits %v", name, time.Since(began).Round(time.Millisecond))
+	}
+	if a := b.node.Count("other", "1m"); a.Counts[0].Max != int64(len(plants())) || a.Degraded {
+		b.t.Errorf("another key: %+v", a)
+	}
+}
+
+// asked acquires, counts and reads the series of a key under which somebody else has put something.
+func (b *bed) asked(name string) {
+	b.t.Helper()
+	limits := `"limits":[{"window":"1m","max":10},{"window":"1h","max":10}]`
+	status, body, err := b.node.Post("/v1/acquire", fmt.Sprintf(`{"key":%q,%s}`, name, limits))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	passed := b.honest(name, status, string(body)) && strings.Contains(string(body), `"allowed":true`)
+	if passed && (name == "most" || name == "several") {
+		b.t.Errorf("%s: %s: more than the limit is let through", name, body)
+	}
+	for _, call := range []string{"count?window=1m,24h&key=", "series?window=1h&key="} {
+		status, body := b.node.Get("/v1/" + call + name)
+		b.honest(name, status, string(body))
+	}
+}
+
+// honest checks an answer about such a key. It reports whether that claims to be all there is.
+func (b *bed) honest(name string, status int, body string) (whole bool) {
+	b.t.Helper()
+	whole = status != 503 && !strings.Contains(body, `"degraded":true`)
+	switch {
+	case status != 200 && status != 503 || strings.Contains(body, `"count":-`) || strings.Contains(body, `,-`):
+		b.t.Errorf("%s: %d %s", name, status, body)
+	case whole && slices.Contains(broken, name):
+		b.t.Errorf("%s: %s: it does not say that the key can't be read", name, body)
+	}
+	return whole
+}

@@ -1,0 +1,268 @@
+package faulttest
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"twotier/httpapi/client"
+	"twotier/internal/cli"
+	"twotier/internal/testing/proctest"
+	"twotier/internal/token"
+)
+
+// tokenFile is a file of tokens that can be changed.
+type tokenFile struct {
+	t     *testing.T
+	path  string
+	lines map[string]string
+}
+
+func newTokenFile(t *testing.T) *tokenFile {
+	return &tokenFile{t: t, path: filepath.Join(t.TempDir(), "tokens.conf"), lines: map[string]string{}}
+}
+
+// add makes a token and returns it.
+func (f *tokenFile) add(name string, roles token.Role, namespaces string) string {
+	f.t.Helper()
+	text, hash := token.New()
+	line, err := token.Line(name, hash, roles, namespaces)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.lines[name] = line
+	f.write()
+	return text
+}
+
+func (f *tokenFile) remove(name string) {
+	delete(f.lines, name)
+	f.write()
+}
+
+func (f *tokenFile) write() {
+	f.t.Helper()
+	text := "# tokens of a test\n"
+	for _, line := range f.lines {
+		text += line + "\n"
+	}
+	if err := os.WriteFile(f.path, []byte(text), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// ask makes a request with a token and returns the status and the body.
+func ask(t *testing.T, c *http.Client, secret, method, url, body string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if method == http.MethodPost {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if secret != "" {
+		req.Header.Set("Authorization", "Bearer "+secret)
+	}
+	res, err := c.Do(req)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, url, err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.StatusCode >= 400 && res.Header.Get("Content-Type") != "application/problem+json" {
+		t.Errorf("%s %s: %d is no problem but %s", method, url, res.StatusCode, res.Header.Get("Content-Type"))
+	}
+	return res.StatusCode, string(text)
+}
+
+// until repeats a request until it has the status: files are looked at every second.
+func until(t *testing.T, want int, try func() int) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		got := try()
+		if got == want {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("still %d, want %d", got, want)
+		}
+	}
+}
+
+// TestAttackWithoutATokenBeyondLoopback: whoever can connect could do everything, so that has to be said.
+func TestAttackWithoutATokenBeyondLoopback(t *testing.T) {
+	t.Parallel()
+	for _, listen := range []string{"0.0.0.0:0", ":0", "[::]:0"} {
+		p, err := build.program.TryServe(t, proctest.Options{Listen: listen})
+		if err == nil || p.ExitCode() != 2 || !strings.Contains(p.Log.String(), "--insecure") || !strings.Contains(p.Log.String(), "--tokens") {
+			t.Errorf("%s: %v, status %d, %s", listen, err, p.ExitCode(), p.Log.String())
+		}
+	}
+	p := build.program.Serve(t, proctest.Options{Listen: "0.0.0.0:0"}, "--insecure")
+	if !strings.Contains(p.Log.String(), "--insecure: whoever can connect may count, read and reset") {
+		t.Errorf("it does not say so: %s", p.Log.String())
+	}
+	file := newTokenFile(t)
+	secret := file.add("a", token.Count, "*")
+	p = build.program.Serve(t, proctest.Options{Listen: "0.0.0.0:0"}, "--tokens", file.path)
+	if code, _ := ask(t, p.HTTP, secret, "POST", p.Base+"/v1/add", `{"key":"k"}`); code != 200 {
+		t.Errorf("with a token: %d", code)
+	}
+}
+
+// TestAttackWithoutTheRightToken tries what a stranger, a thief of some other token and a former colleague would.
+func TestAttackWithoutTheRightToken(t *testing.T) {
+	t.Parallel()
+	file := newTokenFile(t)
+	counts := file.add("shop", token.Count, "default")
+	reads := file.add("scraper", token.Read, "*")
+	admin := file.add("operator", token.Any, "*")
+	p := build.program.Serve(t, proctest.Options{}, "--tokens", file.path)
+	const key = `{"key":"victim"}`
+	for i, tt := range []struct {
+		secret, method, path, body string
+		want                       int
+	}{
+		{"", "POST", "/v1/add", key, 401},
+		{"", "POST", "/v1/reset", key, 401},
+		{"", "GET", "/metrics", "", 401},
+		{"", "GET", "/v1/top", "", 401},
+		{"", "GET", "/healthz", "", 200},
+		{"", "GET", "/readyz", "", 200},
+		{"", "GET", "/", "", 200},
+		{"tt_" + strings.Repeat("A", 43), "POST", "/v1/add", key, 401},
+		{counts, "POST", "/v1/add", key, 200},
+		{counts, "POST", "/v1/add", `{"key":"victim","ns":"other"}`, 403},
+		{counts, "POST", "/v1/reset", key, 403},
+		{counts, "GET", "/metrics", "", 403},
+		{counts, "GET", "/v1/count?key=victim&window=1m", "", 403},
+		{reads, "GET", "/v1/count?key=victim&window=1m", "", 200},
+		{reads, "GET", "/metrics", "", 200},
+		{reads, "POST", "/v1/add", key, 403},
+		{reads, "POST", "/v1/admin/mode", `{"mode":"two-tier"}`, 403},
+		{admin, "POST", "/v1/reset", `{"key":"another"}`, 200},
+	} {
+		if code, body := ask(t, p.HTTP, tt.secret, tt.method, p.Base+tt.path, tt.body); code != tt.want {
+			t.Errorf("%d, %s: %d, want %d: %s", i, tt.path, code, tt.want, body)
+		}
+	}
+	count := func(secret string) func() int {
+		return func() int { code, _ := ask(t, p.HTTP, secret, "POST", p.Base+"/v1/add", key); return code }
+	}
+	file.remove("shop")
+	until(t, 401, count(counts))
+	until(t, 200, count(file.add("new", token.Count, "default")))
+	if strings.Contains(p.Log.String(), "tt_") {
+		t.Error("a token is in the log")
+	}
+}
+
+// TestClientsWithAToken: the library, the commands and the load generator go on working.
+func TestClientsWithAToken(t *testing.T) {
+	t.Parallel()
+	file := newTokenFile(t)
+	secret := file.add("app", token.Any, "*")
+	p := build.program.Serve(t, proctest.Options{}, "--tokens", file.path)
+	c, err := client.New(client.Options{Addresses: []string{p.Listen}, Token: secret})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(context.Background())
+	if err := c.Refresh(t.Context()); err != nil {
+		t.Errorf("the table: %v", err)
+	}
+	if _, err := c.Add(t.Context(), client.AddRequest{Key: "k", N: 3}); err != nil {
+		t.Error(err)
+	}
+	if err := os.WriteFile(file.path+".app", []byte(secret+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		line, env, want string
+	}{
+		{"count k --window 1m", "TWOTIER_TOKEN=" + secret, "3"},
+		{"count k --window 1m --token " + secret, "", "3"},
+		{"top --token-file " + file.path + ".app", "TWOTIER_TOKEN=wrong", "k"},
+		{"bench --duration 1s --connections 1", "TWOTIER_TOKEN_FILE=" + file.path + ".app", "op/s"},
+		{"reset k", "TWOTIER_TOKEN=" + secret, "k"},
+	} {
+		out, err := command(t, []string{"TWOTIER_SERVER=" + p.Base, tt.env}, tt.line)
+		if err != nil || !strings.Contains(out, tt.want) || strings.Contains(out, "errors:") {
+			t.Errorf("%s: %v %s", tt.line, err, out)
+		}
+	}
+	if _, err := command(t, []string{"TWOTIER_SERVER=" + p.Base}, "add k"); err == nil || !strings.Contains(err.Error(), "TWOTIER_TOKEN") {
+		t.Errorf("without a token: %v", err)
+	}
+}
+
+// command runs a command line of the program within this process.
+func command(t *testing.T, environ []string, line string) (string, error) {
+	t.Helper()
+	var out strings.Builder
+	o := cli.IO{Environ: environ, Stdout: &out, Stderr: io.Discard}
+	root := &cobra.Command{Use: "twotier"}
+	root.AddCommand(cli.Commands(o)...)
+	cli.Prepare(root, o)
+	root.SetArgs(strings.Fields(line))
+	err := root.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+// TestAttackWithOtherSpellings: what a proxy in front forbids is not had by spelling it in another
+// way, nor by a page of another site, nor by a request hidden in another one.
+func TestAttackWithOtherSpellings(t *testing.T) {
+	t.Parallel()
+	p := build.program.Serve(t, proctest.Options{})
+	const key = `{"key":"victim"}`
+	p.MustPost("/v1/add", key)
+	raw := func(text string) (status int, closed bool) {
+		c, err := net.Dial("tcp", p.Listen)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+		fmt.Fprint(c, text)
+		r := bufio.NewReader(c)
+		res, err := http.ReadResponse(r, nil)
+		if err != nil {
+			t.Fatalf("%q: %v", text, err)
+		}
+		_, _ = io.Copy(io.Discard, res.Body)
+		return res.StatusCode, res.Close
+	}
+	request := func(path, host, more string) string {
+		return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n%s\r\n%s", path, host, len(key), more, key)
+	}
+	for _, path := range []string{"/v1%2freset", "//v1/reset", "/v1/./reset", "/x/../v1/reset", "/v1//reset", "/v1/reset/"} {
+		if status, _ := raw(request(path, "localhost", "")); status != 404 {
+			t.Errorf("%s: %d", path, status)
+		}
+	}
+	if status, _ := raw(request("/v1/reset", "evil.example", "Origin: http://evil.example\r\n")); status != 403 {
+		t.Errorf("a page whose name was pointed here: %d", status)
+	}
+	smuggling := "POST /v1/add HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" +
+		request("/v1/reset", "localhost", "")
+	if status, closed := raw(smuggling); status != 400 || !closed {
+		t.Errorf("two lengths: %d, closed %v", status, closed)
+	}
+	if got := p.Count("victim", "1m").Counts[0].Max; got != 1 {
+		t.Errorf("the victim has %d, want 1", got)
+	}
+}

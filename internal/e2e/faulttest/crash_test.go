@@ -1,0 +1,115 @@
+package faulttest
+
+import (
+	"testing"
+	"time"
+
+	"twotier/internal/testing/proctest"
+	"twotier/internal/testing/redistest"
+)
+
+func TestFault9StoppedUnderLoad(t *testing.T) {
+	b := newBed(t, nil)
+	tr := b.traffic()
+	for range 2 {
+		tr.Accept(300)
+		if status := b.node.Stop(); status != 0 {
+			t.Errorf("exit status %d", status)
+		}
+		tr.Pass(20) // nobody there
+		b.restart()
+		tr.To(b.node.Base)
+	}
+	tr.Accept(300)
+	tr.Stop()
+	b.settle("9 SIGTERM", 0)
+}
+
+// TestFault9StoppedWithRedisDown can't flush: the exit status has to say so, and so does the log.
+func TestFault9StoppedWithRedisDown(t *testing.T) {
+	b := newBed(t, []redistest.Option{redistest.AOF()})
+	tr := b.traffic()
+	tr.Accept(200)
+	before, _, _ := b.l.Totals()
+	b.barrier()
+	b.redis.Kill()
+	b.degraded()
+	tr.Accept(100)
+	tr.Stop()
+	a, _, _ := b.l.Totals()
+	if status := b.node.Stop(); status != 1 {
+		t.Errorf("exit status %d, want 1", status)
+	}
+	b.redis.Restart(t)
+	b.restart()
+	b.settle("9 SIGTERM with Redis down", a-before)
+}
+
+func TestFault10KilledWithAckMemory(t *testing.T) {
+	b := newBed(t, nil)
+	tr := b.traffic()
+	for range 2 {
+		tr.Accept(300)
+		before := b.l.Events.Load()
+		b.barrier() // all that was counted before is in Redis
+		var log proctest.Recent
+		proctest.Until(t, "more is counted", func() bool {
+			log.Note(b.l.Events.Load())
+			return b.l.Events.Load() > before+200
+		})
+		b.node.Kill()
+		died := time.Now()
+		tr.Pass(20)
+		after := b.l.Events.Load()
+		held, err := b.stored(b.l.Names())
+		if err != nil {
+			t.Fatal(err)
+		}
+		lost := b.l.WriteOff(held)
+		if lost > after-before {
+			t.Errorf("%d lost, more than the %d that were acknowledged since all was flushed", lost, after-before)
+		}
+		t.Logf("killed: %d lost; acknowledged since all was flushed: %d, of them in the last 220 ms about %d",
+			lost, after-before, log.Since(died.Add(-220*time.Millisecond)))
+		b.restart()
+		tr.To(b.node.Base)
+	}
+	tr.Accept(300)
+	tr.Stop()
+	b.settle("10 SIGKILL with ack=memory, but for what was written off", 0)
+}
+
+func TestFault10KilledWithAckRedis(t *testing.T) {
+	b := newBed(t, nil, "--ack", "redis")
+	tr := &proctest.Traffic{T: t, Ledger: b.l, Storing: true}
+	tr.To(b.node.Base).Start()
+	for range 3 {
+		tr.Accept(150)
+		b.node.Kill()
+		tr.Pass(20)
+		b.restart()
+		tr.To(b.node.Base)
+	}
+	tr.Accept(150)
+	tr.Stop()
+	b.settle("10 SIGKILL with ack=redis", 0)
+}
+
+// TestFault10KilledWithAckRedisWhileRedisIsSlow kills the node while its batches are on their way.
+func TestFault10KilledWithAckRedisWhileRedisIsSlow(t *testing.T) {
+	b := newBed(t, nil, "--ack", "redis")
+	tr := &proctest.Traffic{T: t, Ledger: b.l, Storing: true}
+	tr.To(b.node.Base).Start()
+	b.proxy.Delay(100 * time.Millisecond)
+	tr.Accept(100)
+	b.proxy.Hang()
+	tr.Pass(5)
+	b.node.Kill()
+	b.proxy.Pass() // what the dead node sent arrives now
+	tr.Pass(20)
+	b.restart()
+	tr.To(b.node.Base)
+	tr.Accept(150)
+	tr.Stop()
+	b.settle("10 SIGKILL with ack=redis and a slow Redis", 0)
+}

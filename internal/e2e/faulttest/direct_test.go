@@ -1,0 +1,129 @@
+package faulttest
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"twotier/internal/testing/proctest"
+	"twotier/internal/testing/redistest"
+)
+
+// newDirectBed is a node in Redis mode. A short time for a request makes many unknown outcomes.
+func newDirectBed(t *testing.T, opts ...redistest.Option) *bed {
+	t.Helper()
+	// It does not begin without Redis, which on a busy machine takes its time to answer at first.
+	return newBed(t, opts, "--mode", "redis", "--request-timeout", "500ms", "--redis-timeout", "5s")
+}
+
+// someUnknown returns a function that waits until another outcome is not known: what the workers notice of a fault.
+func (b *bed) someFail() func() {
+	return func() {
+		b.t.Helper()
+		_, u, f := b.l.Totals()
+		proctest.Until(b.t, "requests fail", func() bool {
+			_, u2, f2 := b.l.Totals()
+			return u2+f2 > u+f
+		})
+	}
+}
+
+func TestRedisModeFault1ReplyLost(t *testing.T) {
+	b := newDirectBed(t)
+	loseReplies(b, b.traffic(), b.someFail())
+	b.settle("redis mode, 1 reply lost", 0)
+}
+
+func TestRedisModeFault2RequestLost(t *testing.T) {
+	b := newDirectBed(t)
+	loseRequests(b, b.traffic(), b.someFail())
+	b.settle("redis mode, 2 request lost", 0)
+}
+
+func TestRedisModeFault4RedisGoneAndBack(t *testing.T) {
+	b := newDirectBed(t, redistest.AOF())
+	tr := b.traffic()
+	tr.Accept(200)
+	for range 2 {
+		b.redis.Kill()
+		b.someFail()()
+		tr.Pass(50)
+		b.redis.Restart(t)
+		tr.Accept(200)
+	}
+	tr.Stop()
+	b.settle("redis mode, 4 Redis gone and back", 0)
+}
+
+func TestRedisModeFault6ScriptFlush(t *testing.T) {
+	b := newBed(t, nil, "--mode", "redis", "--request-timeout", "1m", "--redis-timeout", "1m") // what is late has not failed
+	tr := b.traffic()
+	for range 60 {
+		tr.Pass(10)
+		b.do("SCRIPT", "FLUSH")
+	}
+	tr.Stop()
+	b.settle("redis mode, 6 SCRIPT FLUSH", 0)
+	if _, u, _ := b.l.Totals(); u > 0 {
+		t.Errorf("%d of unknown outcome", u)
+	}
+}
+
+// TestRedisModeReplyLostThenRefused has Redis count, lose the reply, and then refuse the script when it is sent again. That
+// refusal says nothing of the first time: the outcome is unknown.
+func TestRedisModeReplyLostThenRefused(t *testing.T) {
+	b := newBed(t, nil, "--mode", "redis", "--request-timeout", "10s")
+	tr := (&proctest.Traffic{T: t, Ledger: b.l}).To(b.node.Base).Open()
+	tr.Add("a", 1, false)
+	b.proxy.SwallowReplies(true)
+	got := make(chan proctest.Outcome)
+	go func() { got <- tr.Add("a", 1, false) }()
+	proctest.Until(t, "Redis has counted", func() bool {
+		held, err := b.stored([]string{"a"})
+		return err == nil && held["a"] == 2
+	})
+	b.do("ACL", "SETUSER", "default", "-evalsha", "-eval")
+	b.proxy.Pass()
+	if o := <-got; o != proctest.Unknown {
+		t.Errorf("the outcome of what Redis has counted is %d, want unknown (%d)", o, proctest.Unknown)
+	}
+	b.do("ACL", "SETUSER", "default", "+@all")
+	proctest.Until(t, "Redis is up", func() bool { return tr.Add("b", 1, false) == proctest.Acked })
+	b.settle("redis mode, reply lost, then refused", 0)
+}
+
+func TestRedisModeWithRedisDown(t *testing.T) {
+	b := newDirectBed(t)
+	b.node.MustPost("/v1/add", `{"key":"a"}`)
+	b.redis.Kill()
+	for path, body := range map[string]string{
+		"/v1/add": `{"key":"a"}`, "/v1/acquire": `{"key":"a","limits":[{"window":"1m","max":5}]}`,
+	} {
+		status, out, err := b.node.Post(path, body)
+		if err != nil || status != http.StatusServiceUnavailable {
+			t.Errorf("%s: %d %s %v, want 503", path, status, out, err)
+		}
+	}
+	if status, out := b.node.Get("/v1/count?key=a&window=1m"); status != http.StatusServiceUnavailable {
+		t.Errorf("count: %d %s, want 503", status, out)
+	}
+	if status, out := b.node.Get("/readyz"); status != http.StatusServiceUnavailable {
+		t.Errorf("readyz: %d %s, want 503", status, out)
+	}
+	if status, out := b.node.Get("/healthz"); status != http.StatusOK {
+		t.Errorf("healthz: %d %s, want 200", status, out)
+	}
+	s, err := build.program.TryServe(t, proctest.Options{}, b.args...)
+	if err == nil {
+		t.Fatal("a second one starts without Redis")
+	}
+	proctest.Wait(t, "it ends", s.Done())
+	if status := s.ExitCode(); status != 1 || !strings.Contains(s.Log.String(), "redis") {
+		t.Errorf("exit status %d, %s", status, s.Log.String())
+	}
+	b.redis.Restart(t)
+	proctest.Until(t, "it counts again", func() bool {
+		status, _, err := b.node.Post("/v1/add", `{"key":"a"}`)
+		return err == nil && status == http.StatusOK
+	})
+}

@@ -1,0 +1,90 @@
+package faulttest
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"twotier/internal/testing/proctest"
+)
+
+// TestFault19FloodWithoutRedis floods a node that has no Redis and little memory: keys at their
+// limits stay there, new ones count again as soon as the flood is over, and the log says whose
+// memory is full.
+func TestFault19FloodWithoutRedis(t *testing.T) {
+	t.Parallel()
+	conf := filepath.Join(t.TempDir(), "twotier.yaml")
+	if err := os.WriteFile(conf, []byte("namespaces: {few: {max-keys: 100}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := &bed{t: t, l: proctest.NewLedger()}
+	b.node = build.program.Serve(t, proctest.Options{MayComplain: true}, "--partitions", "8", "--max-memory", "2MiB", "--config", conf)
+	b.fillLimits(20)
+	refused, waves := int64(0), 0
+	for end := time.Now().Add(30 * time.Second); !strings.Contains(b.node.Log.String(), "the embedded store is full"); waves++ {
+		n, _ := b.flood(fmt.Sprint("flood-", waves), 2000)
+		refused += n
+		if time.Now().After(end) {
+			t.Fatal("the memory of the store does not get full")
+		}
+	}
+	b.atLimits(20)
+	began := time.Now()
+	proctest.Until(t, "new keys count again", func() bool {
+		status, _, err := b.node.Post("/v1/add", fmt.Sprintf(`{"key":"after-%d"}`, time.Now().UnixNano()))
+		return err == nil && status == 200
+	})
+	t.Logf("%d new keys, %d refused with 429; new ones counted again %v after the flood", waves*2000, refused, time.Since(began).Round(time.Millisecond))
+	b.atLimits(20)
+	b.floodNamespace("few", 300, 100)
+}
+
+// fillLimits brings some keys to their limits.
+func (b *bed) fillLimits(n int) {
+	b.t.Helper()
+	for i := range n {
+		if a := b.acquireLimited(i, 5); !a.Allowed {
+			b.t.Fatalf("limited-%d: %+v", i, a)
+		}
+	}
+}
+
+// atLimits checks that they are there still.
+func (b *bed) atLimits(n int) {
+	b.t.Helper()
+	for i := range n {
+		if a := b.acquireLimited(i, 1); a.Allowed {
+			b.t.Errorf("limited-%d is beyond its limit, and allowed", i)
+		}
+	}
+}
+
+func (b *bed) acquireLimited(i, n int) (a proctest.Answer) {
+	b.t.Helper()
+	out := b.node.MustPost("/v1/acquire", fmt.Sprintf(`{"key":"limited-%d","n":%d,"limits":[{"window":"1h","max":5}]}`, i, n))
+	if err := json.Unmarshal(out, &a); err != nil {
+		b.t.Fatal(err)
+	}
+	return a
+}
+
+// floodNamespace counts n new keys in a namespace that may have fewer.
+func (b *bed) floodNamespace(ns string, n, most int) {
+	b.t.Helper()
+	counted := 0
+	for i := range n {
+		switch status, out, err := b.node.Post("/v1/add", fmt.Sprintf(`{"ns":%q,"key":"k%d"}`, ns, i)); {
+		case err != nil || status != 200 && status != 429:
+			b.t.Fatalf("%d %s, %v", status, out, err)
+		case status == 200:
+			counted++
+		}
+	}
+	if counted < most || counted == n {
+		b.t.Errorf("%d of %d keys counted in a namespace of %d", counted, n, most)
+	}
+}

@@ -1,0 +1,104 @@
+package faulttest
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"twotier/internal/testing/proctest"
+	"twotier/internal/testing/redistest"
+)
+
+// What the primary had not sent to its replica when it was killed is lost in Redis, but not in the memory of a node
+// that lives: it notices and publishes again, so that L is 0 here too.
+func TestFault7SentinelFailover(t *testing.T) {
+	t.Parallel()
+	s := redistest.StartSentinel(t)
+	b := &bed{t: t}
+	primary := s.Primary(t)
+	b.open(s.URL(), func() redis.UniversalClient { return redis.NewClient(&redis.Options{Addr: primary.Addr()}) })
+	tr := b.traffic()
+	tr.Accept(400)
+	old := s.KillPrimary(t)
+	tr.Accept(200)
+	primary = s.WaitPromotion(t, old)
+	tr.Accept(300)
+	proctest.Until(t, "the node has found the new primary", func() bool { return b.node.Metric("twotier_redis_up", "") == 1 })
+	tr.Accept(100)
+	tr.Stop()
+	b.settle("7 Sentinel failover", 0)
+}
+
+func TestFault7ClusterMigrationAndFailover(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 1)
+	b := &bed{t: t}
+	b.open(c.URL(), func() redis.UniversalClient {
+		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})
+	}, "--partitions", "97")
+	tr := b.traffic()
+	tr.Accept(300)
+	slot := c.Slot(t, b.hash(proctest.HotKey))
+	from := c.Owner(t, slot)
+	to := c.Primaries(t)[0]
+	if to == from {
+		to = c.Primaries(t)[1]
+	}
+	// Half moved, for a while: ASK for keys that are gone, TRYAGAIN for a script that needs both kinds.
+	c.SetMigrating(t, slot, from, to)
+	tr.Accept(100)
+	c.MigrateKeys(t, slot, from, to, 2)
+	tr.Accept(200)
+	for c.MigrateKeys(t, slot, from, to, 0) > 0 {
+	}
+	tr.Accept(100)
+	c.FinishMigration(t, slot, from, to)
+	tr.Accept(200)
+	old := c.KillPrimary(t, slot)
+	tr.Accept(200)
+	c.WaitPromotion(t, slot, old)
+	tr.Accept(300)
+	tr.Stop()
+	b.settle("7 Cluster migration and failover", 0)
+}
+
+// TestFault7ReplicaThatLagged takes Redis back to what a replica had a while ago: what was counted since is known to the
+// node alone.
+func TestFault7ReplicaThatLagged(t *testing.T) {
+	b := newBed(t, nil)
+	replica := redistest.Start(t)
+	tr := b.traffic()
+	tr.Accept(300)
+	follow(t, replica, b.redis)
+	alone(t, replica)
+	tr.Accept(400)
+	follow(t, b.redis, replica) // forgets what it has; refuses writes while it is a replica
+	alone(t, b.redis)
+	tr.Accept(300)
+	tr.Stop()
+	b.settle("7 a replica that lagged", 0)
+	if b.node.Metric("twotier_losses_total", "") == 0 {
+		t.Error("no loss was noticed")
+	}
+}
+
+// follow makes a server a replica and waits until it has what its primary has.
+func follow(t *testing.T, replica, primary *redistest.Server) {
+	t.Helper()
+	host, port, _ := strings.Cut(primary.Addr(), ":")
+	if err := replica.Do("REPLICAOF", host, port).Err(); err != nil {
+		t.Fatal(err)
+	}
+	proctest.Until(t, "the replica is in sync", func() bool {
+		info, err := replica.Do("INFO", "replication").Text()
+		return err == nil && strings.Contains(info, "master_link_status:up")
+	})
+}
+
+func alone(t *testing.T, s *redistest.Server) {
+	t.Helper()
+	if err := s.Do("REPLICAOF", "NO", "ONE").Err(); err != nil {
+		t.Fatal(err)
+	}
+}

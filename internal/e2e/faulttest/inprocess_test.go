@@ -1,0 +1,409 @@
+package faulttest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"twotier/httpapi"
+	"twotier/internal/node"
+	"twotier/internal/storeclock"
+	"twotier/internal/testing/faultproxy"
+	"twotier/internal/testing/proctest"
+	"twotier/internal/testing/redistest"
+	"twotier/leaparray"
+	"twotier/redisstore"
+	"twotier/syncer"
+)
+
+// day is the longest window of the default ladder in milliseconds.
+const day = 24 * 60 * 60 * 1000
+
+// parts are the parts of a node in this process, on a real Redis behind a proxy.
+type parts struct {
+	redis   *redistest.Server
+	proxy   *faultproxy.Proxy
+	store   *redisstore.Store
+	direct  *redisstore.Direct
+	counter *syncer.Counter
+	cutOff  bool // closing is allowed to fail
+}
+
+// newParts makes and opens them; wrap may put something between the counter and its store.
+func newParts(t *testing.T, wrap func(syncer.Store) syncer.Store) *parts {
+	t.Helper()
+	p := makeParts(t, wrap)
+	if err := p.counter.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// makeParts is newParts, but for the counter, which it leaves to whom it belongs to.
+func makeParts(t *testing.T, wrap func(syncer.Store) syncer.Store) *parts {
+	t.Helper()
+	p := &parts{redis: redistest.Start(t)}
+	p.proxy = faultproxy.New(t, p.redis.Addr())
+	ladder, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	place := syncer.Placement{Partitions: 7}
+	p.store, err = redisstore.New(redisstore.Options{
+		URL: "redis://" + p.proxy.Addr(), Timeout: 150 * time.Millisecond, Placement: place,
+		Ladders: map[string]*leaparray.Ladder{"default": ladder},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var store syncer.Store = p.store
+	if wrap != nil {
+		store = wrap(store)
+	}
+	now := func() int64 { return time.Now().UnixMilli() }
+	p.direct, err = redisstore.NewDirect(redisstore.DirectOptions{Store: p.store, Now: now, Writer: "direct", Timeout: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.counter, err = syncer.New(syncer.Options{Store: store, Placement: place, FlushInterval: 20 * time.Millisecond, RoundTimeout: 150 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.direct.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.close(); err != nil && !p.cutOff {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return p
+}
+
+// close may be called twice.
+func (p *parts) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), proctest.Patience)
+	defer cancel()
+	err := errors.Join(p.counter.Close(ctx), p.direct.Close(ctx))
+	if closed := p.store.Close(); closed != nil && !strings.Contains(closed.Error(), "closed") {
+		err = errors.Join(err, closed)
+	}
+	return err
+}
+
+func (p *parts) add(t *testing.T, key string, n int64) {
+	t.Helper()
+	var res syncer.Result
+	op := syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{{Key: []byte(key), N: n}}}
+	if err := p.counter.Do(t.Context(), &op, &res); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (p *parts) count(t *testing.T, key string) int64 {
+	t.Helper()
+	var res syncer.Result
+	op := syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{{Key: []byte(key), Limits: []syncer.Limit{{Window: day}}}}}
+	if err := p.counter.Do(t.Context(), &op, &res); err != nil {
+		t.Fatal(err)
+	}
+	return res.Checks[0].Limits[0].Hi
+}
+
+// trouble makes one fault after the other until stopped, and heals.
+func (p *parts) trouble(ctx context.Context) {
+	for ctx.Err() == nil {
+		for _, fault := range []func(){
+			func() { p.proxy.SwallowReplies(true) }, func() { p.proxy.SwallowReplies(false) }, p.proxy.DropRequests, p.proxy.Hang,
+			p.proxy.CloseAll, func() { p.redis.Do("SCRIPT", "FLUSH") }, func() { p.proxy.SwallowNext(script) },
+			func() { p.proxy.CutAfter(50) }, func() { p.proxy.Delay(30 * time.Millisecond) },
+		} {
+			fault()
+			pauseFor(ctx, 30*time.Millisecond+rand.N(200*time.Millisecond))
+			p.proxy.Pass()
+			pauseFor(ctx, rand.N(100*time.Millisecond))
+		}
+	}
+	p.proxy.Pass()
+}
+
+func pauseFor(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// TestI1VisibleIsSyncedPlusPending has one client that knows every count: it sees that at every moment, whatever happens
+// to the flushes beneath.
+func TestI1VisibleIsSyncedPlusPending(t *testing.T) {
+	t.Parallel()
+	p := newParts(t, nil)
+	want := map[string]int64{}
+	// Known from the start: a cold key while Redis is away shows only what this process knows.
+	for i := range 50 {
+		key := fmt.Sprint("k", i)
+		p.add(t, key, 1)
+		want[key] = 1
+		if got := p.count(t, key); got != 1 {
+			t.Fatalf("%s: %d, want 1", key, got)
+		}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { p.trouble(ctx) })
+	for range 1500 {
+		key, n := fmt.Sprint("k", rand.N(50)), 1+rand.Int64N(9)
+		p.add(t, key, n)
+		want[key] += n
+		other := fmt.Sprint("k", rand.N(50))
+		if got := p.count(t, other); got != want[other] {
+			t.Fatalf("%s: %d is visible, want %d", other, got, want[other])
+		}
+		time.Sleep(time.Millisecond) // so that the faults have time to happen
+	}
+	stop()
+	running.Wait()
+	s := p.counter.Stats()
+	t.Logf("%d batches ok, %d unknown, %d refused", s.BatchesOKTotal, s.BatchesUnknownTotal, s.BatchesRefusedTotal)
+	if s.BatchesUnknownTotal == 0 {
+		t.Error("no fault had any effect")
+	}
+}
+
+// place is where a round may be under way: a partition has one, and one for what is only loaded beside.
+type place struct {
+	partition int
+	aside     bool
+}
+
+func placeOf(r *syncer.Round) place { return place{r.Partition, r.Aside} }
+
+// watched is a store that remembers what it was sent.
+type watched struct {
+	syncer.Store
+	t *testing.T
+
+	mu   sync.Mutex
+	busy map[place]bool
+	last map[int]string // content of the last numbered round
+	seq  map[int]uint64
+}
+
+func (w *watched) Exchange(ctx context.Context, rounds []*syncer.Round) {
+	w.mu.Lock()
+	for _, r := range rounds {
+		if at := placeOf(r); w.busy[at] {
+			w.t.Errorf("two rounds at a time: %+v", at)
+		}
+		w.busy[placeOf(r)] = true
+		if r.Seq == 0 || r.Republish {
+			continue
+		}
+		content := ""
+		for i := range r.Keys {
+			k := &r.Keys[i]
+			content += fmt.Sprintf("%s %v:", k.Key, k.Reset)
+			for _, b := range k.Adds {
+				content += fmt.Sprint(b.Level, " ", b.Index, " ", b.N, ";")
+			}
+		}
+		switch last := w.seq[r.Partition]; {
+		case r.Seq == last && content != w.last[r.Partition]:
+			w.t.Errorf("partition %d: round %d is sent again with another content", r.Partition, r.Seq)
+		case r.Seq != last && r.Seq != last+1:
+			w.t.Errorf("partition %d: round %d after %d", r.Partition, r.Seq, last)
+		case r.Seq == last+1 && r.Acked != last:
+			w.t.Errorf("partition %d: round %d while %d is not acknowledged", r.Partition, r.Seq, last)
+		}
+		w.seq[r.Partition], w.last[r.Partition] = r.Seq, content
+	}
+	w.mu.Unlock()
+	w.Store.Exchange(ctx, rounds)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, r := range rounds {
+		w.busy[placeOf(r)] = false
+	}
+}
+
+func TestI3OneBatchInFlightInOrder(t *testing.T) {
+	t.Parallel()
+	p := newParts(t, func(s syncer.Store) syncer.Store {
+		return &watched{Store: s, t: t, busy: map[place]bool{}, last: map[int]string{}, seq: map[int]uint64{}}
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	var faults, workers sync.WaitGroup
+	faults.Go(func() { p.trouble(ctx) })
+	var mu sync.Mutex
+	sums := map[string]int64{}
+	for range 4 {
+		workers.Go(func() {
+			for range 600 {
+				key, n := fmt.Sprint("k", rand.N(40)), 1+rand.Int64N(9)
+				p.add(t, key, n)
+				mu.Lock()
+				sums[key] += n
+				mu.Unlock()
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+	workers.Wait()
+	stop()
+	faults.Wait()
+	if err := p.close(); err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range sums {
+		name := redisstore.Key(syncer.Placement{Partitions: 7}.Of(nil, []byte(key)), nil, []byte(key))
+		fields, err := p.redis.Do("HVALS", name).Int64Slice()
+		got := int64(0)
+		for _, n := range fields {
+			got += n
+		}
+		if err != nil || got != 3*want {
+			t.Errorf("%s: three levels hold %d, %v, want %d", key, got, err, 3*want)
+		}
+	}
+}
+
+// TestI9NothingRunsAfterClose opens and closes a whole node after use, with Redis up, hung and gone.
+func TestI9NothingRunsAfterClose(t *testing.T) {
+	// Not parallel: it compares the goroutines of the process.
+	for name, fault := range map[string]func(p *parts){
+		"up": func(*parts) {}, "hung": func(p *parts) { p.proxy.SwallowReplies(false) }, "gone": func(p *parts) { p.redis.Kill() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := goroutinesOfOurs()
+			func() {
+				p := makeParts(t, nil)
+				p.cutOff = name != "up"
+				n, err := node.New(node.Options{ID: "n", Counter: p.counter, Direct: p.direct, Store: health{p.store}, Clock: storeclock.New(nil, nil), Placement: syncer.Placement{Partitions: 7}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				s, err := httpapi.New(httpapi.Options{Service: n, Listen: "127.0.0.1:0"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := errors.Join(s.Open(t.Context()), n.Open(t.Context(), "")); err != nil {
+					t.Fatal(err)
+				}
+				client := proctest.NewClient()
+				for i := range 20 {
+					res, err := client.Post("http://"+s.Addr().String()+"/v1/add", "application/json", strings.NewReader(fmt.Sprintf(`{"key":"k%d"}`, i)))
+					if err != nil || res.StatusCode != http.StatusOK {
+						t.Fatalf("add: %v %v", res, err)
+					}
+					res.Body.Close()
+				}
+				fault(p)
+				ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+				defer cancel()
+				err = errors.Join(s.Close(ctx), n.Close(ctx), p.counter.Close(ctx), p.direct.Close(ctx), p.store.Close())
+				again := errors.Join(s.Close(ctx), n.Close(ctx), p.counter.Close(ctx), p.direct.Close(ctx))
+				if (err == nil) != (name == "up") || (again == nil) != (name == "up") {
+					t.Errorf("close: %v, again: %v", err, again)
+				}
+				if err := n.Do(t.Context(), &node.Op{Checks: []node.Check{{Key: []byte("k"), N: 1}}}, &node.Result{}); !errors.Is(err, syncer.ErrClosed) {
+					t.Errorf("an add after Close: %v", err)
+				}
+				client.CloseIdleConnections()
+			}()
+			proctest.Until(t, "nothing of ours runs", func() bool { return len(goroutinesOfOurs()) <= len(before) })
+		})
+	}
+}
+
+// health is a store without an opinion.
+type health struct{ *redisstore.Store }
+
+func (health) Health() node.StoreHealth { return node.StoreHealth{Up: true} }
+
+// goroutinesOfOurs returns the stacks of what the packages under test have started.
+func goroutinesOfOurs() (stacks []string) {
+	buf := make([]byte, 4<<20)
+	buf = buf[:runtime.Stack(buf, true)]
+	for stack := range strings.SplitSeq(string(buf), "\n\n") {
+		for _, p := range []string{"twotier/syncer.", "twotier/redisstore.", "twotier/httpapi.", "twotier/internal/node.", "fasthttp", "go-redis/v9"} {
+			if strings.Contains(stack, p) && !strings.Contains(stack, "testing.tRunner") && !strings.Contains(stack, "redistest") {
+				stacks = append(stacks, stack)
+				break
+			}
+		}
+	}
+	return stacks
+}
+
+// forgetful is a store that loses everything once more, in the middle of being told again.
+type forgetful struct {
+	syncer.Store
+	lose func()
+	once sync.Once
+}
+
+func (f *forgetful) Exchange(ctx context.Context, rounds []*syncer.Round) {
+	f.Store.Exchange(ctx, rounds)
+	for _, r := range rounds {
+		if r.Republish && r.Err == nil {
+			f.once.Do(f.lose)
+		}
+	}
+}
+
+// TestFault5EmptiedWhileRepublishing has more keys in a partition than one round tells, and Redis emptied between two.
+func TestFault5EmptiedWhileRepublishing(t *testing.T) {
+	t.Parallel()
+	f := &forgetful{}
+	p := newParts(t, func(s syncer.Store) syncer.Store { f.Store = s; return f })
+	lost := make(chan struct{})
+	f.lose = func() { p.redis.Do("FLUSHALL"); close(lost) }
+	const keys = 7 * 700
+	for i := range keys {
+		p.add(t, fmt.Sprint("k", i), 1)
+	}
+	flush := func() {
+		ctx, cancel := context.WithTimeout(t.Context(), proctest.Patience)
+		defer cancel()
+		if err := p.counter.Flush(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flush()
+	p.redis.Do("FLUSHALL")
+	for i := range keys {
+		p.add(t, fmt.Sprint("k", i), 1)
+	}
+	flush()
+	proctest.Wait(t, "Redis is emptied again", lost)
+	for i := range keys {
+		p.add(t, fmt.Sprint("k", i), 1)
+	}
+	flush()
+	proctest.UntilNil(t, "Redis holds everything", func() error {
+		wrong := 0
+		for i := range keys {
+			key := fmt.Appendf(nil, "k%d", i)
+			fields, err := p.redis.Do("HVALS", redisstore.Key(syncer.Placement{Partitions: 7}.Of(nil, key), nil, key)).Int64Slice()
+			sum := int64(0)
+			for _, n := range fields {
+				sum += n
+			}
+			if err != nil || sum != 3*3 {
+				wrong++
+			}
+		}
+		if wrong > 0 {
+			return fmt.Errorf("%d of %d keys are wrong", wrong, keys)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,296 @@
+package faulttest
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"twotier/internal/testing/proctest"
+)
+
+// stream counts new keys in batches, one event each, and notes how many were acknowledged when.
+type stream struct {
+	b        *bed
+	name     string
+	pause    time.Duration // between two batches
+	workers  int
+	keysEach int // in a batch
+
+	running sync.WaitGroup
+	stop    chan struct{}
+	mu      sync.Mutex
+	acked   proctest.Recent
+	keys    []string // acknowledged
+	refused atomic.Int64
+}
+
+func (s *stream) start() *stream {
+	s.stop = make(chan struct{})
+	for w := range s.workers {
+		s.running.Go(func() {
+			for i := 0; s.one(fmt.Sprint(s.name, "-", w, "-", i)); i++ {
+				select {
+				case <-s.stop:
+					return
+				case <-time.After(s.pause):
+				}
+			}
+		})
+	}
+	return s
+}
+
+// one sends a batch. It reports false once the node is gone.
+func (s *stream) one(name string) bool {
+	keys, ops := make([]string, s.keysEach), make([]string, s.keysEach)
+	for i := range keys {
+		keys[i] = fmt.Sprint(name, "-", i)
+		ops[i] = fmt.Sprintf(`{"op":"add","key":%q}`, keys[i])
+	}
+	status, out, err := s.b.node.Post("/v1/batch", `{"ops":[`+strings.Join(ops, ",")+`]}`)
+	var answers struct{ Results []proctest.Answer }
+	if err != nil || status == 503 {
+		return false
+	}
+	if err := json.Unmarshal(out, &answers); err != nil || len(answers.Results) != len(keys) {
+		s.b.t.Errorf("answer to a batch: %d %.200s", status, out)
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, a := range answers.Results {
+		switch {
+		case a.Error == nil:
+			s.keys = append(s.keys, keys[i])
+		case a.Error.Status != 429 && a.Error.Status != 503:
+			s.b.t.Errorf("%s: %+v", keys[i], a.Error)
+			return false
+		default:
+			s.refused.Add(1)
+		}
+	}
+	s.acked.Note(int64(len(s.keys)))
+	return true
+}
+
+func (s *stream) end() {
+	close(s.stop)
+	s.running.Wait()
+}
+
+// ages watches twotier_unflushed_age_seconds for a while, and returns the highest.
+func (b *bed) ages(d time.Duration) (most time.Duration) {
+	b.t.Helper()
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		most = max(most, b.age())
+	}
+	return most
+}
+
+func (b *bed) age() time.Duration {
+	b.t.Helper()
+	var ready struct {
+		Age int64 `json:"unflushed_age_ms"`
+	}
+	status, out := b.node.Get("/readyz")
+	if err := json.Unmarshal(out, &ready); status != 200 || err != nil {
+		b.t.Fatalf("/readyz: %d %s", status, out)
+	}
+	return time.Duration(ready.Age) * time.Millisecond
+}
+
+// missing is how many of the keys Redis does not have.
+func (b *bed) missing(keys []string) (n int) {
+	b.t.Helper()
+	for len(keys) > 0 {
+		some := keys[:min(len(keys), 10_000)]
+		keys = keys[len(some):]
+		held, err := b.stored(some)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		for _, key := range some {
+			if held[key] == 0 {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// killed ends the node by force in the middle of a stream, and returns what was lost of it, and
+// what was acknowledged of it within d before that.
+func (b *bed) killed(s *stream, d time.Duration) (lost int, recent int64) {
+	b.t.Helper()
+	s.mu.Lock() // who is acknowledged from now on is not part of it
+	recent = s.acked.Since(time.Now().Add(-d))
+	keys := s.keys
+	b.node.Kill()
+	s.mu.Unlock()
+	s.end()
+	b.proxy.Pass()
+	time.Sleep(time.Second) // what was on its way to Redis arrives
+	return b.missing(keys), recent
+}
+
+// slowRedis is how many bytes a second Redis takes on each connection in these tests: some hundred keys.
+const slowRedis = 200_000
+
+const testLag = 3 * time.Second
+
+// TestFault21KilledWhileRedisKeepsUp: what a kill -9 loses is what came in the last flush interval.
+func TestFault21KilledWhileRedisKeepsUp(t *testing.T) {
+	b := newBed(t, nil, "--max-lag", testLag.String())
+	s := (&stream{b: b, name: "new", workers: 1, keysEach: 500, pause: 100 * time.Millisecond}).start()
+	oldest := b.ages(2 * time.Second)
+	lost, recent := b.killed(s, oldest+250*time.Millisecond)
+	t.Logf("kept up: %d of %d acknowledged lost; %d came within %v, the age of the oldest and an interval", lost, len(s.keys), recent, oldest+250*time.Millisecond)
+	if int64(lost) > recent || oldest > testLag {
+		t.Errorf("%d lost, of the last moments %d; the oldest was %v old", lost, recent, oldest)
+	}
+}
+
+// TestFault21KilledWithABacklog: new keys come many times faster than Redis takes them. What a kill
+// -9 loses came within --max-lag.
+func TestFault21KilledWithABacklog(t *testing.T) {
+	b := newBed(t, nil, "--max-lag", testLag.String(), "--redis-timeout", "2s")
+	b.proxy.Throttle(slowRedis)
+	for i := range 20 {
+		b.node.MustPost("/v1/acquire", fmt.Sprintf(`{"key":"full-%d","n":5,"limits":[{"window":"1h","max":5}]}`, i))
+	}
+	b.node.Flushed()
+	s := (&stream{b: b, name: "new", workers: 200, keysEach: 20}).start()
+	oldest := b.ages(2 * time.Second)
+	for i := range 20 { // keys at their limit are refused at once, and keys that are known count
+		began := time.Now()
+		var a proctest.Answer
+		if err := json.Unmarshal(b.node.MustPost("/v1/acquire", fmt.Sprintf(`{"key":"full-%d","limits":[{"window":"1h","max":5}]}`, i)), &a); err != nil || a.Allowed {
+			t.Errorf("full-%d: %+v, %v", i, a, err)
+		}
+		status, out, err := b.node.Post("/v1/add", fmt.Sprintf(`{"key":"full-%d"}`, i))
+		if took := time.Since(began); err != nil || status != 200 || took > time.Second {
+			t.Errorf("a known key after %v: %d %s, %v", took, status, out, err)
+		}
+	}
+	oldest = max(oldest, b.ages(3*time.Second))
+	lost, recent := b.killed(s, testLag)
+	t.Logf("backlog: %d of %d acknowledged lost, %d of the last %v; %d refused; the oldest was %v old", lost, len(s.keys), recent, testLag, s.refused.Load(), oldest)
+	if strings.Contains(b.node.Log.String(), "can't be reached") {
+		t.Skip("this machine is so busy that Redis did not answer: then memory is the bound")
+	}
+	if int64(lost) > recent || oldest > testLag || s.refused.Load() == 0 {
+		t.Errorf("%d lost, %d came in the last %v; %d refused; the oldest was %v old", lost, recent, testLag, s.refused.Load(), oldest)
+	}
+}
+
+// TestFault21RedisSlowsDownAtOnce: new keys come faster than Redis takes them, which all at once takes
+// ten times as long. No count becomes older than --max-lag.
+func TestFault21RedisSlowsDownAtOnce(t *testing.T) {
+	b := newBed(t, nil, "--max-lag", testLag.String(), "--redis-timeout", "30s")
+	b.proxy.Throttle(slowRedis)
+	s := (&stream{b: b, name: "new", workers: 200, keysEach: 20}).start()
+	before := b.ages(2 * time.Second)
+	refused := s.refused.Load()
+	b.proxy.Throttle(slowRedis / 10)
+	oldest := b.ages(testLag + time.Second)
+	b.proxy.Pass()
+	s.end()
+	t.Logf("the oldest count was %v old, then %v; %d refused, then %d", before, oldest, refused, s.refused.Load()-refused)
+	if oldest > testLag || oldest < before || s.refused.Load() == refused {
+		t.Errorf("the oldest count was %v old, then %v; %d refused", before, oldest, s.refused.Load()-refused)
+	}
+}
+
+// TestFault21KilledWithRedisDown: what was counted since Redis went away is lost, all of it, and
+// was marked as degraded.
+func TestFault21KilledWithRedisDown(t *testing.T) {
+	b := newBed(t, nil, "--max-lag", testLag.String())
+	b.node.MustPost("/v1/add", `{"key":"before"}`)
+	b.node.Flushed()
+	b.proxy.Refuse()
+	b.proxy.CloseAll()
+	b.degraded()
+	s := (&stream{b: b, name: "new", workers: 1, keysEach: 500, pause: 50 * time.Millisecond}).start()
+	time.Sleep(testLag + time.Second)
+	var a proctest.Answer
+	if err := json.Unmarshal(b.node.MustPost("/v1/add", `{"key":"marked"}`), &a); err != nil || !a.Degraded {
+		t.Errorf("%+v, %v", a, err)
+	}
+	age := b.age()
+	lost, _ := b.killed(s, 0)
+	t.Logf("Redis down: %d of %d acknowledged lost; %d refused; the oldest was %v old, and answers were marked", lost, len(s.keys), s.refused.Load(), age)
+	// A connection that was made while the others were cut may have brought some to Redis.
+	if lost < len(s.keys)/2 || s.refused.Load() > 0 || age < testLag {
+		t.Errorf("%d of %d lost, %d refused; the oldest was %v old", lost, len(s.keys), s.refused.Load(), age)
+	}
+}
+
+// TestFault21StoppedWithABacklog ends the node in order while Redis can't keep up: it flushes
+// everything, says how far it is, and goes on answering meanwhile.
+func TestFault21StoppedWithABacklog(t *testing.T) {
+	b := newBed(t, nil, "--max-lag", "8s")
+	b.node.MustPost("/v1/add", `{"key":"read","n":7}`)
+	b.node.Flushed()
+	b.proxy.Throttle(slowRedis)
+	s := (&stream{b: b, name: "new", workers: 2, keysEach: 500}).start()
+	proctest.Until(t, "a backlog", func() bool { return b.age() > time.Second })
+	pending := b.node.Pending()
+	began := time.Now()
+	b.node.Terminate()
+	proctest.Until(t, "not ready", func() bool { status, _ := b.node.Ready(); return status == 503 })
+	if live, _ := b.node.Get("/healthz"); live != 200 {
+		t.Errorf("/healthz while it stops: %d", live)
+	}
+	if a := b.node.Count("read", "24h"); len(a.Counts) != 1 || a.Counts[0].Count != 7 {
+		t.Errorf("a read while it stops: %+v", a)
+	}
+	proctest.Until(t, "writes are refused", func() bool {
+		status, out, err := b.node.Post("/v1/add", `{"key":"late"}`)
+		return err == nil && status == 503 && strings.Contains(string(out), "unavailable")
+	})
+	s.end()
+	proctest.Wait(t, "its end", b.node.Done())
+	took := time.Since(began)
+	lost := b.missing(s.keys)
+	t.Logf("SIGTERM with %d buckets pending: %d of %d acknowledged lost after %v, exit status %d", pending, lost, len(s.keys), took.Round(100*time.Millisecond), b.node.ExitCode())
+	if lost > 0 || b.node.ExitCode() != 0 || !strings.Contains(b.node.Log.String(), "flushing before the end") {
+		t.Errorf("%d lost, exit status %d:\n%s", lost, b.node.ExitCode(), b.node.Log.String())
+	}
+}
+
+// TestFault21StoppedWithTooLittleTime says exactly what was not flushed.
+func TestFault21StoppedWithTooLittleTime(t *testing.T) {
+	b := newBed(t, nil, "--max-lag", "60s", "--drain-timeout", "1s")
+	b.node.MustPost("/v1/add", `{"key":"before"}`)
+	b.node.Flushed()
+	b.proxy.Throttle(slowRedis / 10)
+	s := (&stream{b: b, name: "new", workers: 1, keysEach: 500, pause: 10 * time.Millisecond}).start()
+	time.Sleep(2 * time.Second)
+	b.node.Terminate()
+	proctest.Wait(t, "its end", b.node.Done())
+	s.end()
+	b.proxy.Pass()
+	time.Sleep(time.Second)
+	lost := b.missing(s.keys)
+	log := b.node.Log.String()
+	t.Logf("SIGTERM with --drain-timeout 1s: %d of %d acknowledged lost, exit status %d: %s", lost, len(s.keys), b.node.ExitCode(), log[strings.LastIndex(log, "twotier serve:"):])
+	if b.node.ExitCode() != 1 || lost == 0 || !strings.Contains(log, "gave up flushing") {
+		t.Errorf("%d lost, exit status %d:\n%s", lost, b.node.ExitCode(), log)
+	}
+}
+
+// TestSIGHUPEndsNothing hangs up on a node, as a terminal does that is closed.
+func TestSIGHUPEndsNothing(t *testing.T) {
+	b := newBed(t, nil)
+	b.node.MustPost("/v1/add", `{"key":"k"}`)
+	b.node.HangUp()
+	proctest.Until(t, "it is heard", func() bool { return strings.Contains(b.node.Log.String(), "SIGHUP") })
+	b.node.MustPost("/v1/add", `{"key":"k"}`)
+	if status := b.node.Stop(); status != 0 {
+		t.Errorf("exit status %d", status)
+	}
+}

@@ -1,0 +1,35 @@
+package faulttest
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+
+	"twotier/internal/testing/proctest"
+)
+
+// together is how many tests run at a time, however few processors there are: most of them wait most of the time.
+const together = "8"
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", together); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	program, err := proctest.NewProgram(raceEnabled)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	build.program = program
+	status := m.Run()
+	if err := program.Remove(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(status)
+}
+
+// build is the program under test.
+var build struct{ program *proctest.Program }

@@ -1,0 +1,138 @@
+package faulttest
+
+import (
+	"testing"
+	"time"
+
+	"twotier/internal/testing/proctest"
+	"twotier/internal/testing/redistest"
+)
+
+func TestFault4RedisGoneAndBack(t *testing.T) {
+	b := newBed(t, []redistest.Option{redistest.AOF()})
+	tr := b.traffic()
+	tr.Accept(300)
+	for range 2 {
+		b.redis.Kill()
+		b.degraded()
+		// Gone for a while: several rounds of back-off, and many more counts.
+		noticed := b.moreFail()
+		for range 3 {
+			noticed()
+		}
+		tr.Accept(400)
+		b.redis.Restart(t)
+		tr.Accept(300)
+		proctest.Until(t, "the node is up again", func() bool { return b.node.Metric("twotier_redis_up", "") == 1 })
+	}
+	tr.Stop()
+	b.settle("4 Redis gone and back", 0)
+}
+
+func TestFault5RedisBackEmpty(t *testing.T) {
+	t.Run("FLUSHALL", func(t *testing.T) {
+		b := newBed(t, nil, "--partitions", "61")
+		tr := b.traffic()
+		for range 3 {
+			tr.Accept(300)
+			b.do("FLUSHALL")
+		}
+		tr.Accept(100)
+		tr.Stop()
+		b.settle("5 FLUSHALL", 0)
+		if n := b.node.Metric("twotier_losses_total", ""); n == 0 {
+			t.Error("no loss was noticed")
+		}
+		// Idle partitions notice by themselves.
+		b.do("FLUSHALL")
+		b.settle("5 FLUSHALL while idle", 0)
+		b.meta()
+	})
+	t.Run("Restart", func(t *testing.T) {
+		b := newBed(t, nil)
+		tr := b.traffic()
+		tr.Accept(600)
+		b.redis.Kill()
+		b.degraded()
+		tr.Accept(200)
+		b.redis.Restart(t)
+		tr.Accept(200)
+		tr.Stop()
+		b.settle("5 restart without persistence", 0)
+		b.meta()
+	})
+	t.Run("RepliesLostToo", func(t *testing.T) {
+		b := newBed(t, nil, "--partitions", "61")
+		tr := b.traffic()
+		tr.Accept(300)
+		for range 3 {
+			b.proxy.SwallowReplies(true)
+			tr.Accept(50)
+			b.do("FLUSHALL")
+			b.proxy.Pass()
+			tr.Accept(50)
+		}
+		tr.Stop()
+		b.settle("5 FLUSHALL while replies are lost", 0)
+	})
+}
+
+// meta checks that what all who share the data must agree on is there again.
+func (b *bed) meta() {
+	b.t.Helper()
+	proctest.Until(b.t, "tt:meta is back", func() bool {
+		n, err := b.redis.Do("EXISTS", "tt:meta").Int()
+		return err == nil && n == 1
+	})
+}
+
+func TestFault6ScriptFlush(t *testing.T) {
+	b := newBed(t, nil, "--redis-timeout", "1m") // a batch that is late has not failed
+	tr := b.traffic()
+	for range 60 {
+		tr.Pass(10)
+		b.do("SCRIPT", "FLUSH")
+	}
+	tr.Stop()
+	b.settle("6 SCRIPT FLUSH", 0)
+	if n := b.failing(); n != 0 {
+		t.Errorf("%d batches did not get through at once", n)
+	}
+}
+
+func TestStartsWithRedisDown(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	expiry := redistest.Expiry(t, server)
+	server.Kill()
+	b := bedOf(t, server, "--redis-expiry", expiry)
+	tr := b.traffic()
+	tr.Accept(300)
+	if status, body := b.node.Ready(); status != 200 {
+		t.Errorf("readyz: %d %s", status, body)
+	}
+	server.Restart(t)
+	tr.Accept(300)
+	tr.Stop()
+	b.settle("start with Redis down", 0)
+	b.meta()
+	proctest.Until(t, "the node is no longer degraded", func() bool { return b.node.Count(proctest.HotKey, "1h").Source == "memory" })
+}
+
+// TestSequencesOutliveTheLongestOutage pins what keeps a batch from being counted twice after a long outage: the sequence
+// of a writer lives as long as a node may wait to send it again.
+func TestSequencesOutliveTheLongestOutage(t *testing.T) {
+	b := newBed(t, nil, "--partitions", "1")
+	b.l.Sending("a", 1)
+	b.l.Note("a", 1, proctest.Acked)
+	b.node.MustPost("/v1/add", `{"key":"a","ack":"redis"}`)
+	keys, err := b.redis.Do("KEYS", "tt:{p0}!w:*").StringSlice()
+	if err != nil || len(keys) != 1 {
+		t.Fatalf("writers: %v, %v", keys, err)
+	}
+	ttl, err := b.redis.Do("PTTL", keys[0]).Int64()
+	if err != nil || time.Duration(ttl)*time.Millisecond < 47*time.Hour {
+		t.Errorf("the sequence lives for %d ms, %v", ttl, err)
+	}
+	b.settle("one key", 0)
+}

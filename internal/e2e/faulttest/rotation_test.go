@@ -1,0 +1,122 @@
+package faulttest
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"twotier/internal/testing/proctest"
+	"twotier/internal/testing/redistest"
+)
+
+// secretFile is a file that is replaced.
+type secretFile struct {
+	t    *testing.T
+	path string
+}
+
+func newSecretFile(t *testing.T, lines ...string) *secretFile {
+	t.Helper()
+	f := &secretFile{t, filepath.Join(t.TempDir(), "secret")}
+	f.write(lines...)
+	return f
+}
+
+func (f *secretFile) write(lines ...string) {
+	f.t.Helper()
+	if err := os.WriteFile(f.path, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// TestSecretIsReplacedWithoutAPause takes two nodes from one secret to another while both are used:
+// no request fails, none is answered without the owner, and the old secret opens nothing in the
+// end.
+func TestSecretIsReplacedWithoutAPause(t *testing.T) {
+	t.Parallel()
+	const old, next = "the secret of yesterday", "the secret of tomorrow"
+	server := redistest.Start(t)
+	file := newSecretFile(t, old)
+	args := []string{"--redis", "redis://" + server.Addr(), "--gossip", "127.0.0.1:0", "--cluster-secret-file", file.path}
+	a := build.program.Serve(t, proctest.Options{}, args...)
+	b := build.program.Serve(t, proctest.Options{}, append(args, "--join", a.Gossip)...)
+	nodes := []*proctest.Process{a, b}
+	used := func() int { // how many of the requests the owner answered
+		owned := 0
+		for i := range 40 {
+			code, text := ask(t, a.HTTP, "", "POST", nodes[i%2].Base+"/v1/add", fmt.Sprintf(`{"key":"k%d"}`, i))
+			if code == http.StatusOK && !strings.Contains(text, `"fallback"`) {
+				owned++
+			}
+		}
+		return owned
+	}
+	until(t, 40, used)
+	for step, lines := range [][]string{{old, next}, {next, old}, {next}} {
+		file.write(lines...)
+		for _, p := range nodes {
+			for end := time.Now().Add(20 * time.Second); strings.Count(p.Log.String(), "read again") <= step; {
+				if got := used(); got != 40 {
+					t.Fatalf("step %d: the owner answered %d of 40", step, got)
+				}
+				if time.Now().After(end) {
+					t.Fatalf("step %d: the file was not read again", step)
+				}
+			}
+		}
+		if got := used(); got != 40 {
+			t.Fatalf("after step %d the owner answered %d of 40", step, got)
+		}
+	}
+	stranger := newSecretFile(t, old)
+	p, err := build.program.TryServe(t, proctest.Options{}, "--redis", "redis://"+server.Addr(), "--gossip", "127.0.0.1:0",
+		"--node", "stranger", "--cluster-secret-file", stranger.path, "--join", a.Gossip)
+	if err == nil || p.ExitCode() != 1 || !strings.Contains(p.Log.String(), "is the cluster secret the same?") {
+		t.Errorf("a node with the old secret: %v: %s", err, p.Log.String())
+	}
+	if log := a.Log.String(); strings.Contains(log, "member=stranger") {
+		t.Errorf("what it says by the old secret is heard:\n%s", log)
+	}
+	p, err = build.program.TryServe(t, proctest.Options{}, append(args, "--join", a.Gossip)...)
+	if err != nil {
+		t.Errorf("a node with the new one: %v: %s", err, p.Log.String())
+	}
+}
+
+// TestRedisPasswordIsReplaced changes Redis's password, and the file, and cuts all connections.
+func TestRedisPasswordIsReplaced(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	direct := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer direct.Close()
+	ctx := context.Background()
+	set := func(password string) {
+		t.Helper()
+		if err := direct.Do(ctx, "ACL", "SETUSER", "counter", "reset", "on", ">"+password, "~tt:*", "+@all").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("first")
+	file := newSecretFile(t, "first")
+	p := build.program.Serve(t, proctest.Options{}, "--redis", "redis://counter@"+server.Addr(), "--redis-password-file", file.path)
+	const body = `{"key":"k","ack":"redis"}`
+	if code, text, err := p.Post("/v1/add", body); err != nil || code != 200 {
+		t.Fatalf("%v %d %s", err, code, text)
+	}
+	file.write("second")
+	set("second")
+	if err := direct.Do(ctx, "CLIENT", "KILL", "USER", "counter").Err(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, 200, func() int { code, _, _ := p.Post("/v1/add", body); return code })
+	if strings.Contains(p.Log.String(), "second") {
+		t.Error("the password is in the log")
+	}
+}

@@ -1,0 +1,103 @@
+package faulttest
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"twotier/internal/testing/proctest"
+	"twotier/internal/testing/redistest"
+)
+
+// mistake is a way of starting a node that can't work.
+type mistake struct {
+	args   []string
+	status int
+	reason string
+	// usage says that it is found without asking Redis: --redis-optional changes nothing.
+	usage bool
+}
+
+// mistakes are what operators do wrong.
+func mistakes(t *testing.T) map[string]mistake {
+	locked := redistest.Start(t, redistest.ACL("alice", "s3cret-s3cret"))
+	secure := redistest.Start(t, redistest.TLS())
+	plain := redistest.Start(t, redistest.Config("rename-command HSETNX \"\""))
+	ca := filepath.Join(t.TempDir(), "other.pem")
+	pem, err := os.ReadFile(redistest.Start(t, redistest.TLS()).TLS().CA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(ca, pem, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	at := func(s *redistest.Server) string { return s.Addr() }
+	return map[string]mistake{
+		"password":  {args: []string{"--redis", "redis://alice:s3cret-wr0ng@" + at(locked)}, status: 1, reason: "WRONGPASS"},
+		"none":      {args: []string{"--redis", "redis://" + at(locked)}, status: 1, reason: "NOAUTH"},
+		"database":  {args: []string{"--redis", "redis://" + at(plain) + "/99"}, status: 1, reason: "DB index"},
+		"authority": {args: []string{"--redis", "rediss://" + at(secure), "--redis-tls-ca", ca}, status: 1, reason: "certificate"},
+		"command":   {args: []string{"--redis", "redis://" + at(plain)}, status: 1, reason: "HSETNX"},
+		"no TLS":    {args: []string{"--redis", "rediss://" + at(locked)}, status: 1, reason: "answers without TLS"},
+		"TLS":       {args: []string{"--redis", "redis://" + at(secure)}, status: 1, reason: "answers with TLS only"},
+		"port":      {args: []string{"--redis", "redis://127.0.0.1:port"}, status: 2, reason: "--redis: redis URL", usage: true},
+		"scheme":    {args: []string{"--redis", "http://127.0.0.1:1"}, status: 2, reason: "not a URL", usage: true},
+	}
+}
+
+// TestWhatCannotWorkIsRefusedAtStart starts nodes with an operator's mistakes: they end at once and
+// say why, and say nothing of the password; with --redis-optional they start all the same, and say
+// so.
+func TestWhatCannotWorkIsRefusedAtStart(t *testing.T) {
+	t.Parallel()
+	for name, m := range mistakes(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n, err := build.program.TryServe(t, proctest.Options{}, m.args...)
+			if err == nil {
+				t.Fatalf("it started\n%s", n.Log.String())
+			}
+			proctest.Wait(t, "the end", n.Done())
+			if log := n.Log.String(); n.ExitCode() != m.status || !strings.Contains(log, m.reason) || strings.Contains(log, "wr0ng") {
+				t.Errorf("exit status %d, want %d and %q:\n%s", n.ExitCode(), m.status, m.reason, log)
+			}
+			if m.usage {
+				return
+			}
+			n = build.program.Serve(t, proctest.Options{}, append(m.args, "--redis-optional", "--hash-seed", "0")...)
+			n.MustPost("/v1/add", `{"key":"k","n":2}`)
+			if a := n.Count("k", "1m"); a.Counts[0].Max != 2 {
+				t.Errorf("counted %d", a.Counts[0].Max)
+			}
+			proctest.Until(t, "it says that something is wrong", func() bool {
+				status, body := n.Ready()
+				return status == 200 && strings.Contains(body, m.reason)
+			})
+			if log := n.Log.String(); !strings.Contains(log, "--redis-optional") || !strings.Contains(log, m.reason) {
+				t.Errorf("the log does not say so:\n%s", log)
+			}
+			n.Kill()
+		})
+	}
+}
+
+// TestEvictionIsWarnedOfOnce changes the policy of a running Redis: each change is logged once.
+func TestEvictionIsWarnedOfOnce(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Config("maxmemory-policy allkeys-lru"))
+	n := build.program.Serve(t, proctest.Options{}, "--redis", server.URL())
+	lines := func(part string) int { return strings.Count(n.Log.String(), part) }
+	if got := lines("allkeys-lru"); got != 1 {
+		t.Errorf("%d warnings at start, want one\n%s", got, n.Log.String())
+	}
+	for _, policy := range []string{"noeviction", "volatile-ttl"} {
+		if err := server.Do("CONFIG", "SET", "maxmemory-policy", policy).Err(); err != nil {
+			t.Fatal(err)
+		}
+		proctest.Until(t, policy+" is noticed", func() bool { return lines("policy="+policy) == 1 })
+	}
+	if got := lines("allkeys-lru"); got != 1 {
+		t.Errorf("%d warnings of one policy, want one", got)
+	}
+}

@@ -1,0 +1,176 @@
+package faulttest
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"twotier/internal/testing/faultproxy"
+	"twotier/internal/testing/proctest"
+	"twotier/internal/testing/redistest"
+)
+
+// doubting waits until a node says that its time is in doubt, or that it is not any more.
+func doubting(n *proctest.Process, want bool) {
+	n.T.Helper()
+	proctest.Until(n.T, fmt.Sprint("the time is in doubt: ", want), func() bool {
+		status, body := n.Ready()
+		return status == 200 && strings.Contains(body, "clock") == want &&
+			(n.Metric("twotier_clock_doubted", "") == 1) == want
+	})
+}
+
+// theLimit is an acquire that uses its limit up the first time. The time of the event is that of the machine.
+func theLimit(key string) string {
+	return fmt.Sprintf(`{"key":%q,"n":3,"ts":%d,"limits":[{"window":"1m","max":3},{"window":"24h","max":3}]}`, key, time.Now().UnixMilli())
+}
+
+// inTime checks that what Redis holds of a key was counted at the present time.
+func (b *bed) inTime(key string) {
+	b.t.Helper()
+	client := b.direct()
+	defer client.Close()
+	flat, err := client.HGetAll(context.Background(), b.hash(key)).Result()
+	if err != nil || len(flat) == 0 {
+		b.t.Fatalf("%s: %v, %v", key, flat, err)
+	}
+	for field := range flat {
+		f, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		width := []time.Duration{time.Second, time.Minute, 15 * time.Minute}[f%10]
+		if off := time.Since(time.UnixMilli(f / 10 * width.Milliseconds())); off < -time.Minute || off > width+time.Minute {
+			b.t.Errorf("%s: a bucket of %v is %v old", key, width, off)
+		}
+	}
+}
+
+// TestFault25TimeLies has Redis's clock go wrong by a day, for seconds: no limit is reset, no
+// window is stretched, what is counted meanwhile lands where it belongs, and answers say that
+// something is wrong.
+func TestFault25TimeLies(t *testing.T) {
+	for name, by := range map[string]time.Duration{"forward": 24 * time.Hour, "back": -24 * time.Hour} {
+		for _, mode := range []string{"two-tier", "redis"} {
+			t.Run(name+" "+mode, func(t *testing.T) {
+				b := newBed(t, nil, "--mode", mode)
+				if out := b.node.MustPost("/v1/acquire", theLimit("before")); !strings.Contains(string(out), `"allowed":true`) {
+					t.Fatalf("%s", out)
+				}
+				b.proxy.ShiftTime(by)
+				began := time.Now()
+				doubting(b.node, true)
+				t.Logf("noticed after %v", time.Since(began).Round(time.Millisecond))
+				for key, want := range map[string]string{"before": `"allowed":false`, "meanwhile": `"allowed":true`} {
+					for range 2 {
+						out := string(b.node.MustPost("/v1/acquire", theLimit(key)))
+						if !strings.Contains(out, want) || !strings.Contains(out, `"degraded":true`) {
+							t.Errorf("%s: %s, want %s, degraded", key, out, want)
+						}
+						want = `"allowed":false`
+					}
+				}
+				b.node.MustPost("/v1/add", `{"key":"now","ack":"redis"}`)
+				b.inTime("now")
+				b.proxy.ShiftTime(0)
+				doubting(b.node, false)
+				for _, key := range []string{"before", "meanwhile"} {
+					out := string(b.node.MustPost("/v1/acquire", theLimit(key)))
+					if !strings.Contains(out, `"allowed":false`) || strings.Contains(out, `"degraded":true`) {
+						t.Errorf("%s: %s, want it refused, not degraded", key, out)
+					}
+				}
+				b.node.Flushed()
+				b.inTime("meanwhile")
+				if log := b.node.Log.String(); strings.Count(log, "the time is in doubt") != 1 {
+					t.Errorf("the log does not say once that the time is in doubt:\n%s", log)
+				}
+			})
+		}
+	}
+}
+
+// TestFault25StartsDuringALie starts a node while Redis's clock is a day ahead. Once that is right,
+// the node says for a minute that something is wrong; then it counts at the right time by itself.
+func TestFault25StartsDuringALie(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	b := &bed{t: t, redis: server, proxy: faultproxy.New(t, server.Addr())}
+	b.proxy.ShiftTime(24 * time.Hour)
+	b.open("redis://"+b.proxy.Addr(), func() redis.UniversalClient {
+		return redis.NewClient(&redis.Options{Addr: server.Addr()})
+	})
+	b.proxy.ShiftTime(0)
+	doubting(b.node, true)
+	if out := string(b.node.MustPost("/v1/add", `{"key":"wrong"}`)); !strings.Contains(out, `"degraded":true`) {
+		t.Errorf("while the time is in doubt: %s", out)
+	}
+	time.Sleep(time.Minute) // what is believed can't be had sooner
+	doubting(b.node, false)
+	b.node.MustPost("/v1/add", `{"key":"right","ack":"redis"}`)
+	b.inTime("right")
+	if out := string(b.node.MustPost("/v1/acquire", theLimit("right"))); !strings.Contains(out, `"allowed":false`) {
+		t.Errorf("after one of three: %s", out)
+	}
+}
+
+// TestFault25TimeLiesToOneOfThree has one node of a cluster hear a wrong time: what it answers is
+// marked, what the others answer is not, and all count in the same buckets.
+func TestFault25TimeLiesToOneOfThree(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	var nodes []*proctest.Process
+	var proxies []*faultproxy.Proxy
+	for i := range 3 {
+		proxies = append(proxies, faultproxy.New(t, server.Addr()))
+		args := []string{"--redis", "redis://" + proxies[i].Addr(), "--node", fmt.Sprint("n", i), "--gossip", "127.0.0.1:0"}
+		if i > 0 {
+			args = append(args, "--join", nodes[0].Gossip)
+		}
+		nodes = append(nodes, build.program.Serve(t, proctest.Options{}, args...))
+	}
+	proctest.Until(t, "all are one cluster", func() bool {
+		for _, n := range nodes {
+			if n.Metric("twotier_members", "") != 3 {
+				return false
+			}
+		}
+		return true
+	})
+	proxies[0].ShiftTime(24 * time.Hour)
+	doubting(nodes[0], true)
+	marked := map[string]int{}
+	const keys = 60
+	for i := range keys {
+		for k, n := range nodes {
+			out := string(n.MustPost("/v1/acquire", theLimit(fmt.Sprint("k", i))))
+			if want := fmt.Sprintf(`"allowed":%v`, k == 0); !strings.Contains(out, want) {
+				t.Fatalf("key %d by node %d: %s, want %s", i, k, out, want)
+			}
+			if k == 1 {
+				marked[fmt.Sprint(strings.Contains(out, `"degraded":true`))]++
+			}
+		}
+	}
+	if marked["true"] == 0 || marked["false"] == 0 {
+		t.Errorf("marked as degraded: %v; want those of one owner", marked)
+	}
+	t.Logf("of %d answers, %d are of the node in doubt, and marked", keys, marked["true"])
+	if n := nodes[1].Metric("twotier_clock_doubted", "") + nodes[2].Metric("twotier_clock_doubted", ""); n != 0 {
+		t.Error("a node that hears the right time is in doubt")
+	}
+	b := &bed{t: t, parts: 1021, direct: func() redis.UniversalClient { return redis.NewClient(&redis.Options{Addr: server.Addr()}) }}
+	for _, n := range nodes {
+		n.Flushed()
+	}
+	for i := range keys {
+		b.inTime(fmt.Sprint("k", i))
+	}
+	proxies[0].ShiftTime(0)
+	doubting(nodes[0], false)
+}

@@ -1,0 +1,266 @@
+package faulttest
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"twotier/internal/testing/proctest"
+	"twotier/internal/testing/redistest"
+	"twotier/internal/token"
+)
+
+// authority signs certificates.
+type authority struct {
+	t    *testing.T
+	dir  string
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	path string // of its certificate
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	a := &authority{t: t, dir: t.TempDir()}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "an authority"}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	var der []byte
+	a.key, der = a.sign(template, nil)
+	a.path = filepath.Join(a.dir, "ca.pem")
+	a.write(a.path, "CERTIFICATE", der)
+	var err error
+	if a.cert, err = x509.ParseCertificate(der); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// sign signs a certificate for a new key, by itself without a parent.
+func (a *authority) sign(template, parent *x509.Certificate) (*ecdsa.PrivateKey, []byte) {
+	a.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	signer := a.key
+	if parent == nil {
+		parent, signer = template, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return key, der
+}
+
+func (a *authority) write(path, kind string, der []byte) {
+	a.t.Helper()
+	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// issue writes a certificate with a serial number, good for a server on loopback and a client, and its key.
+func (a *authority) issue(name string, serial int64) (cert, key string) {
+	a.t.Helper()
+	return a.issueUntil(name, serial, time.Now().Add(time.Hour))
+}
+
+// issueUntil is issue for a certificate that is valid until then.
+func (a *authority) issueUntil(name string, serial int64, end time.Time) (cert, key string) {
+	a.t.Helper()
+	private, der := a.sign(&x509.Certificate{
+		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: end, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}, a.cert)
+	raw, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	cert, key = filepath.Join(a.dir, name+".pem"), filepath.Join(a.dir, name+".key")
+	a.write(key, "PRIVATE KEY", raw)
+	a.write(cert, "CERTIFICATE", der)
+	return cert, key
+}
+
+// client is one that trusts the authority and presents a certificate, unless that is nil.
+func (a *authority) client(pair *tls.Certificate) *http.Client {
+	roots := x509.NewCertPool()
+	roots.AddCert(a.cert)
+	secure := &tls.Config{RootCAs: roots}
+	if pair != nil {
+		secure.Certificates = []tls.Certificate{*pair}
+	}
+	c := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{TLSClientConfig: secure, DisableKeepAlives: true}}
+	a.t.Cleanup(c.CloseIdleConnections)
+	return c
+}
+
+func (a *authority) pair(name string) *tls.Certificate {
+	a.t.Helper()
+	cert, key := a.issue(name, 7)
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return &pair
+}
+
+// TestAttackWithoutACertificate: with TLS nothing is had by plain text, nor without a certificate
+// of the right authority, on any listener; a certificate that is replaced is served without a
+// restart.
+func TestAttackWithoutACertificate(t *testing.T) {
+	t.Parallel()
+	ours, others := newAuthority(t), newAuthority(t)
+	cert, key := ours.issue("node", 100)
+	file := newTokenFile(t)
+	admin := file.add("operator", token.Any, "*")
+	p := build.program.Serve(t, proctest.Options{}, "--tls-cert", cert, "--tls-key", key, "--tls-client-ca", ours.path,
+		"--admin", "127.0.0.1:0", "--tokens", file.path)
+	known := ours.client(ours.pair("client"))
+	for _, address := range []string{p.Listen, p.Admin} {
+		base := "https://" + address
+		if code, body := ask(t, known, admin, "GET", base+"/metrics", ""); code != 200 {
+			t.Errorf("%s: %d %s", address, code, body)
+		}
+		for name, c := range map[string]*http.Client{"no certificate": ours.client(nil), "of another authority": ours.client(others.pair("client"))} {
+			if res, err := c.Get(base + "/healthz"); err == nil {
+				t.Errorf("%s: %s: %d", address, name, res.StatusCode)
+				res.Body.Close()
+			}
+		}
+		if res, err := http.Get("http://" + address + "/healthz"); err == nil {
+			t.Errorf("%s: plain text: %d", address, res.StatusCode)
+			res.Body.Close()
+		}
+	}
+	serial := func() int {
+		res, err := known.Get("https://" + p.Listen + "/healthz")
+		if err != nil {
+			return 0 // between the two files
+		}
+		defer res.Body.Close()
+		return int(res.TLS.PeerCertificates[0].SerialNumber.Int64())
+	}
+	if got := serial(); got != 100 {
+		t.Fatalf("serial number %d", got)
+	}
+	ours.issue("node", 101)
+	until(t, 101, serial)
+	out, err := command(t, []string{
+		"TWOTIER_SERVER=https://" + p.Listen, "TWOTIER_TOKEN=" + admin, "TWOTIER_CA=" + ours.path,
+		"TWOTIER_CERT=" + filepath.Join(ours.dir, "client.pem"), "TWOTIER_KEY=" + filepath.Join(ours.dir, "client.key"),
+	}, "add k")
+	if err != nil || !strings.Contains(out, "added 1") {
+		t.Errorf("the command: %v %s", err, out)
+	}
+}
+
+// TestAttackOnAdministration: what administers is not where everyone is, if that is said, and never without a token.
+func TestAttackOnAdministration(t *testing.T) {
+	t.Parallel()
+	file := newTokenFile(t)
+	admin, reads := file.add("operator", token.Any, "*"), file.add("scraper", token.Read, "*")
+	apart := build.program.Serve(t, proctest.Options{}, "--admin", "127.0.0.1:0", "--tokens", file.path)
+	bare := build.program.Serve(t, proctest.Options{}, "--admin", "127.0.0.1:0")
+	const mode = `{"mode":"two-tier"}`
+	for _, tt := range []struct {
+		base, secret, method, path, body string
+		want                             int
+	}{
+		{apart.Listen, admin, "POST", "/v1/admin/mode", mode, 404},
+		{apart.Listen, admin, "GET", "/debug/pprof/heap", "", 404},
+		{apart.Admin, admin, "POST", "/v1/add", `{"key":"k"}`, 404},
+		{apart.Admin, admin, "POST", "/peer", "", 404},
+		{apart.Admin, "", "GET", "/debug/pprof/heap", "", 401},
+		{apart.Admin, reads, "GET", "/debug/pprof/heap", "", 403},
+		{apart.Admin, admin, "GET", "/debug/pprof/heap", "", 200},
+		{apart.Admin, admin, "GET", "/debug/pprof/profile?seconds=1", "", 200},
+		{apart.Admin, reads, "GET", "/metrics", "", 200},
+		{apart.Admin, "", "GET", "/healthz", "", 200},
+		{bare.Admin, "", "GET", "/debug/pprof/heap", "", 403},
+		{bare.Admin, "", "POST", "/v1/admin/mode", mode, 403},
+	} {
+		if code, body := ask(t, apart.HTTP, tt.secret, tt.method, "http://"+tt.base+tt.path, tt.body); code != tt.want {
+			t.Errorf("%s: %d, want %d: %.200s", tt.path, code, tt.want, body)
+		}
+	}
+}
+
+// TestNodesTalkByTLS: two nodes that ask for certificates, each with a listener for the other, are
+// one counter; a stranger's message is not taken there, nor any node's where everyone is.
+func TestNodesTalkByTLS(t *testing.T) {
+	t.Parallel()
+	ours := newAuthority(t)
+	server := redistest.Start(t)
+	cert, key := ours.issue("node", 1)
+	known := ours.client(ours.pair("client"))
+	args := []string{
+		"--redis", "redis://" + server.Addr(), "--gossip", "127.0.0.1:0", "--cluster-secret", "a secret of the nodes",
+		"--tls-cert", cert, "--tls-key", key, "--tls-client-ca", ours.path, "--peer", "127.0.0.1:0",
+	}
+	a := build.program.Serve(t, proctest.Options{}, args...)
+	b := build.program.Serve(t, proctest.Options{}, append(args, "--join", a.Gossip)...)
+	const keys = 50
+	until(t, keys, func() int { // both may be in the middle of a hand-over
+		sources := 0
+		for i := range keys {
+			body := fmt.Sprintf(`{"key":"k%d"}`, i)
+			code, text := ask(t, known, "", "POST", b.Base+"/v1/add", body)
+			if code != 200 {
+				t.Logf("%d %s", code, text)
+			}
+			if strings.Contains(text, `"source":"owner"`) || strings.Contains(text, `"source":"memory"`) {
+				sources++
+			}
+		}
+		return sources
+	})
+	owners := 0
+	for i := range keys {
+		_, text := ask(t, known, "", "GET", fmt.Sprintf("%s/v1/count?key=k%d&window=1m", a.Base, i), "")
+		if strings.Contains(text, `"source":"owner"`) {
+			owners++
+		}
+	}
+	if owners == 0 || owners == keys {
+		t.Errorf("%d of %d keys are owned by the other node", owners, keys)
+	}
+	if code, _ := ask(t, known, "", "POST", a.Base+"/peer", "x"); code != 404 {
+		t.Errorf("messages are taken where everyone is: %d", code)
+	}
+}
+
+// TestRefusedCertificates: what can't work is refused at start.
+func TestRefusedCertificates(t *testing.T) {
+	t.Parallel()
+	ours := newAuthority(t)
+	cert, key := ours.issue("a", 1)
+	_, other := ours.issue("b", 2)
+	for _, args := range [][]string{
+		{"--tls-cert", cert}, {"--tls-cert", cert, "--tls-key", other}, {"--tls-cert", cert, "--tls-key", cert},
+		{"--tls-cert", cert, "--tls-key", key, "--tls-client-ca", key}, {"--tls-client-ca", ours.path}, {"--tokens", cert},
+		{"--tokens", filepath.Join(ours.dir, "none")},
+	} {
+		p, err := build.program.TryServe(t, proctest.Options{}, args...)
+		if err == nil || p.ExitCode() == 0 || !strings.Contains(p.Log.String(), "--t") {
+			t.Errorf("%v: %v: %s", args, err, p.Log.String())
+		}
+	}
+}

@@ -1,0 +1,227 @@
+package mutants
+
+import (
+	"cmp"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// mutant is a way to break one file: all of old becomes new, which has to be there once.
+type mutant struct {
+	name, file, old, new string
+	kind                 string // of schedules that can notice; any if empty
+	model                string // the package whose model notices, in place of the schedules
+}
+
+func mutants() []mutant {
+	return []mutant{
+		{
+			name: "the store does not check sequences", file: "internal/embedded/store.go",
+			old: "p.carryOut(r, r.Seq > stored.n, now)\n", new: "p.carryOut(r, r.Seq > 0, now)\n",
+			kind: "outages",
+		},
+		{
+			name: "the store merges by max", file: "internal/embedded/store.go",
+			old: "\t\t\to.n += n\n", new: "\t\t\to.n = max(o.n, n)\n",
+		},
+		{
+			name: "a new owner merges by max", file: "syncer/handoff.go",
+			old: "\t\tp.keys.addPending(e, l, int(b.Level), b.Index, b.N)\n",
+			new: "\t\thad := l.Sum(p.keys.pending(e), int(b.Level), b.Index, b.Index)\n" +
+				"\t\tif b.N > had {\n" +
+				"\t\t\tp.keys.addPending(e, l, int(b.Level), b.Index, b.N-had)\n\t\t}\n",
+			kind: "everything",
+		},
+		{
+			name: "a round of unknown outcome is sent under a new number", file: "syncer/flush.go",
+			old: "\t\treturn p.outbox.flight // its outcome is unknown",
+			new: "\t\tif p.outbox.flight.Seq != 0 {\n\t\t\tp.outbox.seq++\n" +
+				"\t\t\tp.outbox.flight.Seq = p.outbox.seq\n\t\t}\n" +
+				"\t\treturn p.outbox.flight // its outcome is unknown",
+			kind: "outages",
+		},
+		{
+			name: "a round of unknown outcome is dropped", file: "syncer/settle.go",
+			old: "\t\treturn // it stays the partition's flight\n",
+			new: "\t\tp.outbox.flight = nil\n\t\treturn\n", kind: "outages",
+		},
+		{
+			name: "an owner flushes after it has handed over", file: "syncer/handoff.go",
+			old: "\tp.handoff, p.ownership = nil, notOwned\n",
+			new: "\tfor _, r := range p.handoff.rounds {\n\t\tp.outbox.number(r)\n" +
+				"\t\tr.Writer, r.Acked, r.Epoch = p.outbox.writer, 0, 0\n" +
+				"\t\tp.outbox.queue = append(p.outbox.queue, r)\n\t}\n" +
+				"\tp.handoff, p.ownership = nil, notOwned\n", kind: "everything",
+		},
+		{
+			name: "an owner decides on after it has handed over", file: "syncer/handoff.go",
+			old: "\treturn p.ownership != owned && (p.ownership == handingOff || !foreign)\n",
+			new: "\treturn p.ownership != owned && !foreign && p.handoff == nil\n", kind: "graceful",
+		},
+		{
+			name: "a copy of a message between nodes is carried out again", file: "internal/peer/server.go",
+			old: "\tif state != nil && m.Seq <= state.seq {\n", new: "\tif state != nil && m.Seq < state.seq {\n", kind: "splits",
+		},
+		{
+			name: "one message that takes long opens the circuit", file: "internal/peer/link.go",
+			old: "\tmaxMissed = 3\n", new: "\tmaxMissed = 0\n", kind: "graceful",
+		},
+		{
+			name: "an unknown outcome between nodes is taken for none", file: "internal/peer/exchange.go",
+			old: "\tif sent {\n\t\tkind = node.ErrUnknownOutcome\n\t}\n", new: "\t_ = sent\n", kind: "splits",
+		},
+		{
+			name: "a store that goes back in time is not noticed", file: "internal/embedded/store.go",
+			old: "\treturn r.Epoch != p.epoch || p.version < r.Version || p.quieted < r.Quieted\n",
+			new: "\treturn r.Epoch != p.epoch\n", kind: "losses",
+		},
+		{
+			name: "what is restored is added to what there is", file: "internal/embedded/restore.go",
+			old: "\t\trec.buckets[tag(b)] = max(had, b.N)\n", new: "\t\thad = 0\n", kind: "losses",
+		},
+		{
+			name: "what has to be read again is not handed over", file: "syncer/handoffpage.go",
+			old: "\tif !p.store.mustVerify && idle > hotIdle",
+			new: "\tif k.Cold && !p.store.mustVerify || !p.store.mustVerify && idle > hotIdle", kind: "handloss",
+		},
+		{
+			name: "reservations hold nothing", file: "syncer/evaluate.go",
+			old: " + t.p.reservations.of(t)\n", new: "\n", kind: "graceful",
+		},
+		{
+			name: "a node stands in for any that does not answer", file: "internal/routing/route.go",
+			old:  "\tcase d.to == forward && errors.Is(err, rpc.ErrUnreachable):\n",
+			new:  "\tcase d.to == forward && (errors.Is(err, rpc.ErrUnreachable) || errors.Is(err, syncer.ErrUnavailable)):\n",
+			kind: "together",
+		},
+		{
+			name: "it is forgotten what became of a reservation", file: "internal/multiowner/outcomes.go",
+			old: "\t\tif confirmed, decided = g[key]; decided {\n", new: "\t\tif confirmed, decided = g[key]; decided && !confirmed {\n",
+			kind: "graceful",
+		},
+		{
+			name: "a lease has no end", file: "internal/hotkeys/lease.go",
+			old: "return elapsed.Between(l.since, now) >= l.length }\n", new: "return elapsed.Between(l.since, now) < 0 }\n", kind: "graceful",
+		},
+		{
+			name: "the mode changes before all is in the store", file: "internal/modes/step.go",
+			old: "\t\terr = s.opt.Flush(ctx)\n", new: "", kind: "modes",
+		},
+		{
+			name: "who can't see a key takes back nothing, and says it did", file: "syncer/evaluate.go",
+			old: "\t\tif t.check.N < 0 && t.storeDown {\n", new: "\t\tif t.check.N < 0 && t.ref < 0 {\n", kind: "modes",
+		},
+		{
+			name: "the answer that a session remembers is not used", file: "httpapi/session.go",
+			old: "\t\tif seq <= state.seq {\n\t\t\tif seq < state.seq {\n\t\t\t\treturn nil, false, outOfSequence()\n" +
+				"\t\t\t}\n\t\t\treturn state, false, nil\n",
+			new: "\t\tif seq < state.seq {\n\t\t\treturn nil, false, outOfSequence()\n", kind: "graceful",
+		},
+		{
+			name: "a client asks another node when a connection breaks", file: "httpapi/client/lane.go",
+			old: "\t\t} else if failures == 0 && errors.Is(err, errDial) {\n",
+			new: "\t\t} else if failures == 0 {\n", kind: "graceful",
+		},
+		{
+			name: "operations go on while the mode changes", file: "internal/modes/gate.go",
+			old: "\tif s.paused.Load() || s.Mode() != in {\n", new: "\tif s.Mode() != in {\n",
+			model: "./internal/modes",
+		},
+		{
+			name: "the mode changes while operations are under way", file: "internal/modes/step.go",
+			old: "s.inFlight.Load() > 0 || !s.opt.Idle()", new: "!s.opt.Idle()", model: "./internal/modes",
+		},
+		{
+			name: "a message is carried out when its time is up", file: "internal/peer/server.go",
+			old: "\tleft := m.remaining(s.clock.Now())\n",
+			new: "\tleft := max(m.remaining(s.clock.Now()), time.Second)\n", kind: "chaos",
+		},
+	}
+}
+
+// most is how many schedules a mutant may survive.
+const most = "150"
+
+// why is the line in which a schedule says what is wrong.
+var why = regexp.MustCompile(`(?m)^\s+\w+_test\.go:\d+: (\S+: (?:Redis has|node|\d+ admitted|n\d+).*|node .*|n\d+ .*)$`)
+
+// TestMutants breaks the code in one way after the other and expects the schedules to fail.
+func TestMutants(t *testing.T) {
+	if testing.Short() {
+		t.Skip("each takes a build and some hundred schedules")
+	}
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range mutants() {
+		t.Run(strings.ReplaceAll(m.name, " ", "-"), func(t *testing.T) {
+			t.Parallel()
+			began := time.Now()
+			out, err := schedules(t, root, &m)
+			switch {
+			case err == nil:
+				t.Fatalf("%s schedules did not notice that %s", most, m.name)
+			case !strings.Contains(out, "--- FAIL: Test"):
+				t.Fatalf("no schedule says what is wrong: %v\n%s", err, out)
+			}
+			t.Logf("caught in %.0f s: %s", time.Since(began).Seconds(), reason(out))
+		})
+	}
+}
+
+// schedules runs schedules, or a model, with one file of the tree changed.
+func schedules(t *testing.T, root string, m *mutant) (string, error) {
+	file := filepath.Join(root, filepath.FromSlash(m.file))
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(text), m.old); n != 1 {
+		t.Fatalf("%s has what is to be broken %d times: the mutant has to follow the code", m.file, n)
+	}
+	dir := t.TempDir()
+	broken, overlay := filepath.Join(dir, "broken.go"), filepath.Join(dir, "overlay.json")
+	write(t, broken, []byte(strings.Replace(string(text), m.old, m.new, 1)))
+	list, err := json.Marshal(map[string]map[string]string{"Replace": {file: broken}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, overlay, list)
+	binary := filepath.Join(dir, "simtest")
+	// Without the tables of debuggers linking takes two thirds of the time.
+	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-ldflags=-s -w", "-overlay", overlay, "-o", binary, cmp.Or(m.model, "./internal/e2e/simtest"))
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("the mutant does not build: %v\n%s", err, out)
+	}
+	args := []string{"-test.run=TestSchedules", "-test.timeout=4m", "-schedules=" + most, "-kind=" + m.kind}
+	if m.model != "" {
+		args = []string{"-test.run=TestModel", "-test.timeout=4m"}
+	}
+	run := exec.CommandContext(t.Context(), binary, args...)
+	out, err := run.CombinedOutput()
+	return string(out), err
+}
+
+func write(t *testing.T, name string, text []byte) {
+	t.Helper()
+	if err := os.WriteFile(name, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// reason is what the first schedule to fail said.
+func reason(out string) string {
+	if m := why.FindStringSubmatch(out); m != nil {
+		return m[1]
+	}
+	lines := strings.Split(out, "\n")
+	return strings.Join(lines[:min(5, len(lines))], "\n")
+}

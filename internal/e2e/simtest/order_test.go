@@ -1,0 +1,66 @@
+package simtest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier/internal/embedded"
+	"twotier/internal/node"
+	"twotier/internal/testing/simnet"
+)
+
+// calm is a world of three nodes in which nothing goes wrong.
+func calm(t *testing.T) *world { return calmHot(t, 0) }
+
+// calmHot is one in which keys that are asked for so often a second are hot.
+func calmHot(t *testing.T, hotRate float64) *world {
+	w := &world{
+		t: t, seed: 1, rnd: rand.New(rand.NewPCG(1, 1)), redis: embedded.New(embedded.Options{}),
+		plan: plan{
+			kind: graceful, nodes: 3, partitions: 31, lanes: 2, interval: 100 * time.Millisecond,
+			weather: simnet.Weather{Delay: time.Millisecond},
+			hotRate: hotRate,
+		},
+		ledger: ledger{keys: map[string]*account{}}, procs: map[int]*proc{}, inUse: map[*proc]int{},
+	}
+	w.net = simnet.New(w.seed, w.plan.weather)
+	for i := 1; i <= w.plan.nodes; i++ {
+		if _, err := w.start(i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return w
+}
+
+// TestBatchKeepsTheOrderOfAKey has operations with one owner and with several in one batch, on keys that they share: who comes first is
+// admitted, whatever is carried out at the same time.
+func TestBatchKeepsTheOrderOfAKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := calm(t)
+		defer w.shutDown()
+		take := func(round int, keys ...string) (op node.Op) {
+			op.Kind = node.Acquire
+			for _, key := range keys {
+				op.Checks = append(op.Checks, node.Check{Key: fmt.Appendf(nil, "%s %d", key, round), N: 1, Limits: []node.Limit{{Window: dayMS, Max: 2}}})
+			}
+			return op
+		}
+		for round := range 50 {
+			ops := []node.Op{take(round, "a", "b"), take(round, "a"), take(round, "a"), take(round, "b", "c"), take(round, "b", "d"), take(round, "c"), take(round, "c", "e")}
+			want := []bool{true, true, false, true, false, true, false}
+			res := make([]node.Result, len(ops))
+			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+			w.alive()[round%3].node.DoAll(ctx, ops, res)
+			cancel()
+			for i := range ops {
+				if res[i].Err != nil || res[i].Allowed != want[i] {
+					t.Errorf("round %d, operation %d: allowed %v, %v", round, i, res[i].Allowed, res[i].Err)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,143 @@
+package simtest
+
+import (
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"twotier/internal/testing/faultstore"
+	"twotier/internal/testing/simnet"
+)
+
+// plan is what a seed decides for a whole schedule.
+type plan struct {
+	kind       kind
+	nodes      int
+	partitions int
+	interval   time.Duration // of flushes
+	lanes      int           // of those each
+	lag        time.Duration // the most of unflushed counts, or 0
+	pause      time.Duration // of clients, on average
+	length     time.Duration // of the faults
+	skew       time.Duration // of clocks
+	weather    simnet.Weather
+	mix        faultstore.Mix
+	takes      time.Duration // at most, that Redis takes to hear something or to answer
+	aging      bool          // Redis deletes buckets by their age, as it does with --redis-expiry=field and tairhash
+	hotRate    float64
+	exact      bool // never is anybody out of reach: no decision may overshoot
+}
+
+// kind is a family of schedules.
+type kind int
+
+const (
+	graceful   kind = iota // joins and leaves
+	crashes                // kills and restarts
+	splits                 // cuts of the network
+	outages                // Redis down, slow, lossy
+	modes                  // switches between the modes, while nodes come, go and lose Redis
+	everything             // of these, one after the other
+	losses                 // Redis loses all, or goes back in time; whoever decides about a key knows it
+	together               // several joins and leaves at once
+	handloss               // the same while Redis loses what it has
+	chaos                  // several of anything at once, but for losses
+	ruins                  // the same with losses
+	kinds
+)
+
+var names = [kinds]string{
+	"graceful", "crashes", "splits", "outages", "modes", "everything", "losses", "together", "handloss", "chaos", "ruins",
+}
+
+func (k kind) String() string { return names[k] }
+
+func kindNames() string { return strings.Join(names[:], ", ") }
+
+// is reports whether the kind is one of these.
+func (k kind) is(list ...kind) bool {
+	for _, o := range list {
+		if k == o {
+			return true
+		}
+	}
+	return false
+}
+
+// orderly kinds have no node out of reach of another.
+func (k kind) orderly() bool { return k.is(graceful, outages, modes, together) }
+
+// loses reports whether Redis loses what it has.
+func (k kind) loses() bool { return k.is(losses, handloss, ruins) }
+
+// parts reports whether somebody may be out of reach for longer than it is tried to find out what
+// became of an acquire over several owners, or be gone before.
+func (p *plan) parts() bool { return p.kind.is(crashes, splits, everything) || p.kind.wild() }
+
+// restoresOthers reports whether a key that Redis loses may be restored by others than the one that decides about it.
+func (p *plan) restoresOthers() bool { return p.kind == ruins || p.kind.loses() && p.hotRate > 0 }
+
+// wild kinds have several of anything at once.
+func (k kind) wild() bool { return k.is(chaos, ruins) }
+
+// stale is how old may be what a node does not know of others: it hears of it with the next verification after they flush it. Where Redis
+// loses data they first have to notice, and to restore.
+func (p *plan) stale() time.Duration {
+	stale := 5*time.Second + 3*p.interval
+	if p.kind.loses() {
+		stale *= 2
+	}
+	return stale
+}
+
+func newPlan(rnd *rand.Rand) plan {
+	p := plan{
+		kind: kind(rnd.IntN(int(kinds))), nodes: 3 + rnd.IntN(3), partitions: 5 + rnd.IntN(20),
+		interval: time.Duration(10+rnd.IntN(300)) * time.Millisecond, pause: time.Duration(20+rnd.IntN(100)) * time.Millisecond,
+		length: time.Duration(10+rnd.IntN(20)) * time.Second, skew: time.Duration(rnd.IntN(200)) * time.Millisecond,
+	}
+	for k := range kinds {
+		if *kindFlag == k.String() {
+			p.kind = k
+		}
+	}
+	if rnd.IntN(4) == 0 {
+		p.hotRate = 20 // whatever is sampled is hot, as the sample is small
+	}
+	p.exact = p.kind.orderly() && p.hotRate == 0
+	p.drawWeather(rnd)
+	p.drawStore(rnd)
+	p.lanes = 1 + p.partitions%2 // a number of its own would change all schedules
+	p.aging = rnd.IntN(2) == 0
+	if rnd.IntN(3) == 0 {
+		p.lag = 1 << rnd.IntN(12) * time.Millisecond
+	}
+	return p
+}
+
+func (p *plan) drawWeather(rnd *rand.Rand) {
+	p.weather = simnet.Weather{
+		Broken: 10 * (p.partitions % 3),
+		Delay:  time.Duration(100+rnd.IntN(3000)) * time.Microsecond, Jitter: time.Duration(1+rnd.IntN(5000)) * time.Microsecond,
+	}
+	if p.kind.is(splits, everything) || p.kind.wild() && rnd.IntN(2) == 0 {
+		p.weather.PacketLoss = rnd.IntN(200)
+		p.weather.CallLoss = rnd.IntN(20)
+	}
+}
+
+// drawStore decides how good Redis is: without faults, with some, with many; at once, soon, or late.
+func (p *plan) drawStore(rnd *rand.Rand) {
+	switch {
+	case p.kind.is(graceful, together) && rnd.IntN(4) == 0:
+		p.mix = faultstore.Mix{ReplyLost: 250, RequestLost: 100, Refused: 50, Late: 50}
+	case p.kind.is(outages, everything) || !p.kind.is(crashes, splits, modes) && rnd.IntN(2) == 0:
+		p.mix = faultstore.Mix{ReplyLost: rnd.IntN(100), RequestLost: rnd.IntN(50), Refused: rnd.IntN(50), Late: rnd.IntN(50)}
+	}
+	switch rnd.IntN(6) {
+	case 0, 1:
+		p.takes = time.Duration(1+rnd.IntN(20)) * time.Millisecond
+	case 2:
+		p.takes = time.Duration(1+rnd.IntN(400)) * time.Millisecond // what takes longer than a second is given up
+	}
+}

@@ -1,0 +1,235 @@
+package simtest
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"twotier/internal/node"
+	"twotier/internal/testing/simnet"
+)
+
+// play lets things go wrong for as long as the plan says.
+func (w *world) play() {
+	w.rest(2000)
+	for end := time.Now().Add(w.plan.length); time.Now().Before(end); {
+		w.act()
+		w.rest(4000)
+	}
+}
+
+// rest waits for a random time of up to so many milliseconds.
+func (w *world) rest(ms int) { time.Sleep(time.Duration(w.rnd.IntN(ms)) * time.Millisecond) }
+
+// upTo returns a random duration.
+func (w *world) upTo(most time.Duration) time.Duration {
+	return time.Duration(w.rnd.Int64N(int64(most)))
+}
+
+// act does one thing of those that belong to the kind of the schedule.
+func (w *world) act() {
+	k := w.plan.kind
+	if k == everything {
+		k = kind(w.rnd.IntN(int(everything)))
+	}
+	switch k {
+	case graceful:
+		w.joinOrLeave()
+	case crashes:
+		w.crash()
+	case splits:
+		w.cut()
+	case outages:
+		w.outage()
+	case modes:
+		w.switchMode()
+	case losses:
+		w.lose()
+	case together:
+		w.several(2, comingAndGoing)
+	case handloss:
+		w.losing(comingAndGoing)
+	case chaos:
+		w.several(2, anything)
+	case ruins:
+		w.losing(anything)
+	}
+}
+
+// losing lets several things happen while Redis loses what it has.
+func (w *world) losing(list []trouble) {
+	wait := w.upTo(1500 * time.Millisecond)
+	var running sync.WaitGroup
+	loss := w.losesData()
+	running.Go(func() { time.Sleep(wait); loss() })
+	w.several(2, list)
+	running.Wait()
+}
+
+// lose has Redis lose what it has, and once more soon, now and then.
+func (w *world) lose() {
+	for {
+		w.losesData()()
+		if w.rnd.IntN(4) > 0 {
+			return
+		}
+		w.rest(300)
+	}
+}
+
+// joinOrLeave starts a process or stops one, or replaces one by another of the same name.
+func (w *world) joinOrLeave() {
+	list := w.alive()
+	if len(list) <= 2 || len(list) < 6 && w.rnd.IntN(2) == 0 {
+		w.join()
+		return
+	}
+	w.leaves(list[w.rnd.IntN(len(list))])
+}
+
+// bury writes off what a process did not flush before it stopped.
+func (w *world) bury(p *proc) {
+	p.counter.Unflushed(func(_, key []byte, n int64) { w.ledger.lose(string(key), n) })
+}
+
+// join starts a process on a host that has none.
+func (w *world) join() {
+	for i := 1; i <= hosts; i++ {
+		if w.at(i) == nil {
+			w.joinAt(i)
+			return
+		}
+	}
+}
+
+// crash kills a process, and starts it again, soon or late.
+func (w *world) crash() {
+	list := w.alive()
+	if len(list) > 2 {
+		p := list[w.rnd.IntN(len(list))]
+		w.say("%s is killed", p.id)
+		p.kill()
+		w.rest(12_000)
+	}
+	if w.rnd.IntN(3) > 0 {
+		w.join()
+	}
+}
+
+// cut cuts the network for a while: in halves, one way, of one kind, or one node off.
+func (w *world) cut() {
+	list := w.alive()
+	var a, b []string
+	for _, p := range list {
+		if w.rnd.IntN(2) == 0 {
+			a = append(a, p.ip)
+		} else {
+			b = append(b, p.ip)
+		}
+	}
+	switch n := w.rnd.IntN(4); {
+	case n == 0 && len(list) > 1:
+		w.say("%s no longer reaches %s", list[0].id, list[1].id)
+		w.net.Cut(list[0].ip, list[1].ip, simnet.All)
+	case n == 1 && len(list) > 0:
+		k := simnet.Gossip
+		if w.rnd.IntN(2) == 0 {
+			k = simnet.Calls
+		}
+		w.say("%s is cut off, kind %d", list[0].id, k)
+		for _, p := range list[1:] {
+			w.net.Cut(list[0].ip, p.ip, k)
+			w.net.Cut(p.ip, list[0].ip, k)
+		}
+	default:
+		w.say("%v and %v are split", a, b)
+		w.net.Split(a, b)
+	}
+	w.rest(20_000)
+	w.say("the network heals")
+	w.net.Heal()
+}
+
+// outage takes Redis away from some nodes, or all.
+func (w *world) outage() {
+	list := w.alive()
+	all := w.rnd.IntN(2) == 0
+	for _, p := range list {
+		if all || w.rnd.IntN(2) == 0 {
+			w.say("%s loses Redis", p.id)
+			p.store.SetDown(true)
+		}
+	}
+	w.rest(10_000)
+	for _, p := range list {
+		p.store.SetDown(false)
+	}
+	w.say("Redis is back")
+}
+
+// switchMode has one node switch the whole cluster, alone or while other things happen.
+func (w *world) switchMode() {
+	switch w.rnd.IntN(4) {
+	case 0:
+		w.joinOrLeave()
+		return
+	case 1, 2:
+		w.several(3, turning)
+		return
+	}
+	if p := w.pick(w.rnd); p != nil {
+		w.switchAt(p)
+	}
+}
+
+// heal ends all that is wrong, and has the cluster count in memory again.
+func (w *world) heal() {
+	w.say("all heals")
+	w.healed.Store(true)
+	w.net.Heal()
+	w.net.SetWeather(simnet.Weather{Delay: time.Millisecond})
+	for _, p := range w.alive() {
+		p.store.SetDown(false)
+		p.store.SetFull(false)
+		p.ahead.Store(0)
+		w.net.Thaw(p.ip)
+	}
+	w.until(patience, func() bool {
+		for _, p := range w.alive() {
+			if p.node.Stats().Members != len(w.alive()) {
+				return false
+			}
+		}
+		return true
+	})
+	p := w.alive()[0]
+	w.until(patience, func() bool {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := p.node.SetMode(ctx, node.ModeTwoTier); err != nil {
+			return false
+		}
+		for _, o := range w.alive() {
+			if o.node.Mode() != node.ModeTwoTier {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// shutDown stops one process, and then all others at once.
+func (w *world) shutDown() {
+	leave := func(p *proc) {
+		if err := p.leave(); err != nil && !w.t.Failed() {
+			w.t.Errorf("node %s leaves in the end: %v", p.id, err)
+		}
+	}
+	leave(w.alive()[0])
+	var leaving sync.WaitGroup
+	for _, p := range w.alive() {
+		leaving.Go(func() { leave(p) })
+	}
+	leaving.Wait()
+	time.Sleep(2 * time.Minute) // the goroutines of memberlist end with their last probe
+}

@@ -1,0 +1,203 @@
+package simtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"twotier/httpapi"
+	nodemodes "twotier/internal/modes"
+	"twotier/internal/node"
+	"twotier/internal/peer"
+	"twotier/internal/rpc"
+	"twotier/internal/storeclock"
+	"twotier/internal/testing/faultstore"
+	"twotier/internal/testing/simnet"
+	"twotier/leaparray"
+	"twotier/ring"
+	"twotier/syncer"
+)
+
+// proc is one process of the cluster.
+type proc struct {
+	w       *world
+	id, ip  string
+	host    *simnet.Host
+	takes   *lag // what its connection to Redis takes
+	store   *faultstore.Store
+	counter *syncer.Counter
+	ring    *ring.Ring
+	client  *peer.Client
+	node    *node.Node
+	http    *httpapi.Server
+	dead    atomic.Bool // its answers reach nobody any more
+	leaving atomic.Bool
+	asleep  atomic.Bool  // it is suspended
+	ahead   atomic.Int64 // by how much the time is wrong that it hears from Redis
+	step    atomic.Int64 // by how much its host's clock was set forward, or back
+}
+
+// wire is the way of messages over the simulated network.
+type wire struct{ h *simnet.Host }
+
+func (w wire) Send(ctx context.Context, address string, message []byte) ([]byte, error) {
+	reply, err := w.h.Call(ctx, address[:len(address)-len(":8080")], message)
+	if errors.Is(err, simnet.ErrRefused) {
+		err = fmt.Errorf("%w: %w", rpc.ErrUnreachable, err)
+	}
+	return reply, err
+}
+
+// hosts is how many there are, with a process on them or not.
+const hosts = 8
+
+// addresses are those of all hosts: a process that found none of those it was told of would be a cluster by itself.
+func addresses() (list []string) {
+	for i := range hosts {
+		list = append(list, ip(i+1)+":7946")
+	}
+	return list
+}
+
+const secret = "what all nodes share"
+
+// start starts a process on the host of this number.
+func (w *world) start(i int) (*proc, error) { return w.startAs(i, fmt.Sprint("n", i)) }
+
+// startAs starts one under any ID.
+func (w *world) startAs(i int, id string) (*proc, error) {
+	born := uint64(w.born.Add(1))
+	rnd := rand.New(rand.NewPCG(w.seed, 1000+born))
+	p := &proc{w: w, id: id, ip: ip(i), takes: newLag(rnd.Uint64(), w.plan.takes)}
+	name := fmt.Sprintf("%s.%d", p.id, born)
+	p.host = w.net.Start(p.ip)
+	faults := faultstore.Random(w.seed+born, w.plan.mix)
+	p.store = faultstore.New(faultstore.Options{
+		Store: noted{w.redis, w}, Report: w.t.Errorf, Adopts: true, Wait: p.toRedis,
+		Decide: func(r *syncer.Round) faultstore.Fault {
+			if w.healed.Load() {
+				return faultstore.None
+			}
+			return faults(r)
+		},
+	})
+	skew := time.Duration(rnd.Int64N(int64(w.plan.skew)+1)) - w.plan.skew/2
+	clock := storeclock.New(func() time.Time { return time.Now().Add(skew + time.Duration(p.step.Load())) }, nil)
+	place := syncer.Placement{Partitions: w.plan.partitions, Seed: 5}
+	ladder, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
+	if err != nil {
+		return nil, err
+	}
+	p.counter, err = syncer.New(syncer.Options{
+		Store: p.store, Now: clock.Now, Placement: place, Writer: name, NotOwner: true, Exchanges: w.plan.lanes,
+		FlushInterval: w.plan.interval, VerifyInterval: time.Second, MaxLag: w.plan.lag,
+		Namespaces: map[string]syncer.Namespace{syncer.DefaultNamespace: {Ladder: ladder, OnCold: syncer.OnColdDeny}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.ring, err = ring.New(ring.Options{
+		ID: p.id, Name: name, Bind: p.host.Address(), Join: addresses(),
+		Agreement: ring.Agreement{Partitions: place.Partitions, Seed: place.Seed}, Secret: []byte(secret), Tag: nodemodes.Tag(node.ModeTwoTier),
+		OnChange: func(t *ring.Table) { p.node.Changed(t) }, Transport: p.host.Transport(), Logger: w.logger(p.id),
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.client, err = peer.NewClient(peer.ClientOptions{Self: name, Secret: []byte(secret), Transport: wire{p.host}, Logger: w.logger(p.id)})
+	if err != nil {
+		return nil, err
+	}
+	p.node, err = node.New(node.Options{
+		ID: p.id, Counter: p.counter, Direct: &direct{p: p, ladder: ladder, now: clock.Now, writer: "d" + name}, Ring: p.ring, Peers: p.client,
+		Store: redisSeen{p}, Clock: clock, Placement: place, HotRate: w.plan.hotRate, Refusals: 256, Logger: w.logger(p.id),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := p.listen(); err != nil {
+		return nil, err
+	}
+	server := peer.NewServer(peer.ServerOptions{Self: name, Secret: []byte(secret), Node: p.node})
+	p.host.Serve(func(request []byte) []byte {
+		reply, err := server.Handle(context.Background(), request)
+		if err != nil {
+			return nil
+		}
+		return reply
+	})
+	if err := p.node.Open(context.Background(), p.ip+":8080"); err != nil {
+		return nil, p.refused(err)
+	}
+	w.mu.Lock()
+	w.procs[i] = p
+	w.all = append(w.all, p)
+	w.mu.Unlock()
+	return p, nil
+}
+
+// listen has the process serve HTTP.
+func (p *proc) listen() (err error) {
+	p.http, err = httpapi.New(httpapi.Options{Service: p.node, Listen: p.ip + ":8080", MaxMemory: 8 << 20})
+	if err != nil {
+		return err
+	}
+	return p.http.OpenOn(context.Background(), p.host.Listen())
+}
+
+// refused ends a process that could not open.
+func (p *proc) refused(err error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	err = errors.Join(err, p.http.Close(ctx), p.node.Close(ctx), p.client.Close(ctx))
+	p.dead.Store(true)
+	p.host.Stop()
+	return err
+}
+
+// leave stops a process the way SIGTERM does.
+func (p *proc) leave() error {
+	p.leaving.Store(true)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	err := p.node.Drain(ctx)
+	p.gone()
+	// Requests that have begun are finished before the node closes.
+	for p.w.busy(p) {
+		time.Sleep(time.Millisecond)
+	}
+	flush, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	err = errors.Join(err, p.http.Close(flush), p.node.Close(flush), p.client.Close(flush))
+	p.dead.Store(true)
+	p.host.Stop()
+	return err
+}
+
+// kill ends a process without a word: nothing it says reaches anybody any more, and what it had not flushed is lost.
+func (p *proc) kill() {
+	p.gone()
+	p.dead.Store(true)
+	p.store.SetDown(true)
+	p.host.Stop()
+	p.counter.Unflushed(func(_, key []byte, n int64) { p.w.ledger.lose(string(key), n) })
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = p.http.Close(ctx)
+	_ = p.node.Close(ctx)
+	_ = p.client.Close(ctx)
+}
+
+// gone takes a process off the list of those that clients ask.
+func (p *proc) gone() {
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	for i, o := range p.w.procs {
+		if o == p {
+			delete(p.w.procs, i)
+		}
+	}
+}

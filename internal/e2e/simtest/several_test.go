@@ -1,0 +1,297 @@
+package simtest
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"twotier/internal/node"
+	"twotier/internal/testing/faultstore"
+	"twotier/internal/testing/simnet"
+	"twotier/ring"
+)
+
+// cast is who something can happen to: each at most once at a time, and enough are left alone for there to be a cluster.
+type cast struct {
+	w     *world
+	procs []*proc // in random order
+	hosts []int   // that are free
+	stay  int     // how many of procs may still end
+	cut   bool    // the network has its fault
+}
+
+// trouble chooses who it happens to and returns what happens, nil if there is nobody left.
+type trouble func(c *cast) func()
+
+var (
+	comingAndGoing = []trouble{(*cast).joins, (*cast).leaves, (*cast).joins, (*cast).leaves, (*cast).hasATwin}
+	turning        = []trouble{(*cast).joins, (*cast).leaves, (*cast).losesRedis, (*cast).switches, (*cast).lags}
+	anything       = []trouble{
+		(*cast).joins, (*cast).leaves, (*cast).isKilled, (*cast).isCutOff, (*cast).slowsDown, (*cast).losesRedis, (*cast).switches,
+		(*cast).sleeps, (*cast).hasAWrongTime, (*cast).hasItsClockSet,
+	}
+)
+
+// several lets some things, or one more, happen at about the same time.
+func (w *world) several(some int, list []trouble) {
+	c := w.cast()
+	var running sync.WaitGroup
+	for range some + w.rnd.IntN(2) {
+		happens := list[w.rnd.IntN(len(list))](c)
+		if happens == nil {
+			continue
+		}
+		wait := w.upTo(800 * time.Millisecond)
+		running.Go(func() { time.Sleep(wait); happens() })
+	}
+	running.Wait()
+}
+
+func (w *world) cast() *cast {
+	c := &cast{w: w, procs: w.alive()}
+	c.stay = len(c.procs) - 2
+	w.rnd.Shuffle(len(c.procs), func(i, j int) { c.procs[i], c.procs[j] = c.procs[j], c.procs[i] })
+	for i := 1; i <= hosts; i++ {
+		if w.at(i) == nil {
+			c.hosts = append(c.hosts, i)
+		}
+	}
+	return c
+}
+
+// next returns a process to which nothing happens yet, nil if there is none. ends says that it won't be there afterwards.
+func (c *cast) next(ends bool) *proc {
+	if len(c.procs) == 0 || ends && c.stay <= 0 {
+		return nil
+	}
+	if ends {
+		c.stay--
+	}
+	p := c.procs[0]
+	c.procs = c.procs[1:]
+	return p
+}
+
+func (c *cast) joins() func() {
+	if len(c.hosts) == 0 {
+		return nil
+	}
+	i := c.hosts[0]
+	c.hosts = c.hosts[1:]
+	return func() { c.w.joinAt(i) }
+}
+
+func (c *cast) leaves() func() {
+	p := c.next(true)
+	if p == nil {
+		return nil
+	}
+	return func() { c.w.leaves(p) }
+}
+
+func (c *cast) isKilled() func() {
+	p := c.next(true)
+	if p == nil {
+		return nil
+	}
+	return func() {
+		c.w.say("%s is killed", p.id)
+		p.kill()
+	}
+}
+
+// isCutOff cuts one node off from all others, or one direction between two, for some kinds of messages.
+func (c *cast) isCutOff() func() {
+	if c.cut || len(c.procs) < 2 {
+		return nil
+	}
+	c.cut = true
+	w, a, b := c.w, c.procs[0], c.procs[1]
+	kinds, all, length := simnet.Kinds(1+w.rnd.IntN(3)), w.rnd.IntN(2) == 0, w.upTo(12*time.Second)
+	return func() {
+		w.say("%s no longer reaches %s, kind %d; cut off from all: %v", a.id, b.id, kinds, all)
+		w.net.Cut(a.ip, b.ip, kinds)
+		for _, o := range w.alive() {
+			if all && o != a {
+				w.net.Cut(a.ip, o.ip, kinds)
+				w.net.Cut(o.ip, a.ip, kinds)
+			}
+		}
+		time.Sleep(length)
+		w.net.Heal()
+		w.say("the network heals")
+	}
+}
+
+// slowsDown has whatever one node sends to others, or what they send to it, take long.
+func (c *cast) slowsDown() func() {
+	if c.cut || len(c.procs) < 2 {
+		return nil
+	}
+	c.cut = true
+	w, a, others := c.w, c.procs[0], c.procs[1:]
+	by, length, out := w.upTo(3*time.Second), w.upTo(12*time.Second), w.rnd.IntN(2) == 0
+	return func() {
+		w.say("%s is %v late, what it sends: %v", a.id, by, out)
+		for _, o := range others {
+			if out {
+				w.net.Slow(a.ip, o.ip, by)
+			} else {
+				w.net.Slow(o.ip, a.ip, by)
+			}
+		}
+		time.Sleep(length)
+		w.net.Heal()
+		w.say("%s is as fast as ever", a.id)
+	}
+}
+
+// lags has what others send to one node take long, but not so long that anybody takes it for dead.
+func (c *cast) lags() func() {
+	if c.cut || len(c.procs) < 2 {
+		return nil
+	}
+	c.cut = true
+	w, to, others := c.w, c.procs[0], c.procs[1:]
+	by, length := w.upTo(300*time.Millisecond), w.upTo(5*time.Second)
+	return func() {
+		w.say("what is sent to %s takes %v", to.id, by)
+		for _, o := range others {
+			w.net.Slow(o.ip, to.ip, by)
+		}
+		time.Sleep(length)
+		w.net.Heal()
+		w.say("%s is reached as fast as ever", to.id)
+	}
+}
+
+// losesRedis takes Redis away from some nodes, or has it only be read by them.
+func (c *cast) losesRedis() func() {
+	w, length, set, how := c.w, c.w.upTo(8*time.Second), (*faultstore.Store).SetDown, "loses Redis"
+	if w.rnd.IntN(3) == 0 {
+		set, how = (*faultstore.Store).SetFull, "finds Redis full"
+	}
+	var down []*proc
+	for _, p := range w.alive() {
+		if w.rnd.IntN(2) == 0 {
+			down = append(down, p)
+		}
+	}
+	return func() {
+		for _, p := range down {
+			w.say("%s %s", p.id, how)
+			set(p.store, true)
+		}
+		time.Sleep(length)
+		for _, p := range down {
+			set(p.store, p.dead.Load())
+		}
+		w.say("Redis is back")
+	}
+}
+
+func (c *cast) switches() func() {
+	if len(c.procs) == 0 {
+		return nil
+	}
+	p := c.procs[len(c.procs)-1]
+	return func() { c.w.switchAt(p) }
+}
+
+// sleeps suspends a node. It wakes when others may have taken over what it owned.
+func (c *cast) sleeps() func() {
+	p := c.next(false)
+	if p == nil {
+		return nil
+	}
+	w, length := c.w, c.w.upTo(15*time.Second)
+	return func() {
+		w.say("%s is suspended", p.id)
+		p.asleep.Store(true)
+		w.net.Freeze(p.ip)
+		time.Sleep(length)
+		w.net.Thaw(p.ip)
+		p.asleep.Store(false)
+		w.say("%s goes on", p.id)
+	}
+}
+
+// hasAWrongTime has a node hear a wrong time from Redis for a while.
+func (c *cast) hasAWrongTime() func() {
+	p := c.next(false)
+	if p == nil {
+		return nil
+	}
+	w, by, length := c.w, c.w.upTo(3*time.Second)-1500*time.Millisecond, c.w.upTo(15*time.Second)
+	return func() {
+		w.say("%s hears a time that is %v off", p.id, by)
+		p.ahead.Store(int64(by))
+		time.Sleep(length)
+		p.ahead.Store(0)
+	}
+}
+
+// hasItsClockSet has the clock of a node's host set forward or back by up to an hour.
+func (c *cast) hasItsClockSet() func() {
+	p := c.next(false)
+	if p == nil {
+		return nil
+	}
+	w, by := c.w, c.w.upTo(2*time.Hour)-time.Hour
+	return func() {
+		w.say("the clock of %s is set by %v", p.id, by)
+		p.step.Store(int64(by))
+	}
+}
+
+// hasATwin starts another process under the ID of one that is there and stays: it is refused.
+func (c *cast) hasATwin() func() {
+	if len(c.hosts) == 0 || len(c.procs) == 0 {
+		return nil
+	}
+	p, i := c.next(false), c.hosts[0]
+	c.hosts = c.hosts[1:]
+	return func() {
+		c.w.say("another %s starts", p.id)
+		if _, err := c.w.startAs(i, p.id); !errors.Is(err, ring.ErrRefused) {
+			c.w.t.Errorf("%s: another was not refused: %v", p.id, err)
+		}
+	}
+}
+
+// joinAt starts a process on a host.
+func (w *world) joinAt(i int) {
+	w.say("n%d joins", i)
+	if _, err := w.start(i); err != nil {
+		w.say("n%d could not join: %v", i, err)
+		if !w.plan.kind.is(splits, everything) && !w.plan.kind.wild() {
+			w.t.Errorf("n%d joins: %v", i, err)
+		}
+	}
+}
+
+// leaves stops a process. Where Redis takes all that it is given there is nothing to be written off.
+func (w *world) leaves(p *proc) {
+	w.say("%s leaves", p.id)
+	if err := p.leave(); err != nil {
+		if w.plan.kind.is(graceful, together) && w.plan.mix.RequestLost == 0 {
+			w.t.Errorf("%s leaves: %v", p.id, err)
+		}
+		w.bury(p)
+	}
+}
+
+// switchAt has one node switch the whole cluster.
+func (w *world) switchAt(p *proc) {
+	mode := node.ModeRedis
+	if p.node.Mode() == mode {
+		mode = node.ModeTwoTier
+	}
+	w.say("%s switches to %s", p.id, mode)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := p.node.SetMode(ctx, mode); err != nil {
+		w.say("it stays: %v", err)
+	}
+}

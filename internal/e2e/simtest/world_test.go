@@ -1,0 +1,209 @@
+package simtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"twotier/internal/embedded"
+	"twotier/internal/node"
+	"twotier/internal/testing/simnet"
+	"twotier/syncer"
+)
+
+// patience is how long a healed cluster may take to settle.
+const patience = 3 * time.Minute
+
+// world is one schedule under way.
+type world struct {
+	t        *testing.T
+	seed     uint64
+	began    time.Time
+	rnd      *rand.Rand
+	plan     plan
+	net      *simnet.Net
+	redis    *embedded.Store
+	atomic   sync.Mutex  // held by what Redis does at once
+	lossy    []time.Time // when Redis lost something
+	ledger   ledger
+	journal  journal
+	refused  atomic.Int64
+	shared   atomic.Int64 // answers about hot keys
+	near     atomic.Int64 // refusals that were remembered
+	once     atomic.Int64
+	groups   atomic.Int64
+	under    atomic.Int64 // counts that are being asked for
+	watching sync.WaitGroup
+	healed   atomic.Bool
+	verbose  bool
+	born     atomic.Int64
+
+	mu    sync.Mutex
+	procs map[int]*proc // by number of the host
+	all   []*proc       // that were ever started
+	inUse map[*proc]int
+}
+
+func ip(i int) string { return fmt.Sprintf("10.0.0.%d", i) }
+
+func (w *world) partition(key string) int {
+	return syncer.Placement{Partitions: w.plan.partitions, Seed: 5}.Of(nil, []byte(key))
+}
+
+// limitsOf are the limits of a key, if it has any.
+func limitsOf(key string) []node.Limit {
+	switch {
+	case strings.HasPrefix(key, "limited"):
+		return []node.Limit{{Window: dayMS, Max: 20 + 15*int64(key[len(key)-1]-'0')}}
+	case strings.HasPrefix(key, "paced"):
+		return []node.Limit{{Window: 2500, Max: 3}, {Window: 40_000, Max: 15}, {Window: hourMS, Max: 40}}
+	}
+	return nil
+}
+
+func (w *world) logger(id string) *slog.Logger {
+	if !w.verbose {
+		return nil
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo})).With("on", id)
+}
+
+func (w *world) say(format string, args ...any) {
+	w.journal.note("--- "+format, args...)
+	if w.verbose {
+		fmt.Fprintf(os.Stderr, "%s --- %s\n", time.Now().Format("05.000"), fmt.Sprintf(format, args...))
+	}
+}
+
+// alive returns the processes that clients can ask.
+func (w *world) alive() (list []*proc) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range 16 {
+		if p := w.procs[i]; p != nil {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// at returns the process on a host, nil if there is none.
+func (w *world) at(i int) *proc {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.procs[i]
+}
+
+// pick returns a process that answers, nil if there is none.
+func (w *world) pick(rnd *rand.Rand) *proc {
+	list := slices.DeleteFunc(w.alive(), func(p *proc) bool { return p.asleep.Load() })
+	if len(list) == 0 {
+		return nil
+	}
+	return list[rnd.IntN(len(list))]
+}
+
+// enter notes that a client asks a process for something, until the function that it returns is called.
+func (w *world) enter(p *proc) func() {
+	w.mu.Lock()
+	w.inUse[p]++
+	w.mu.Unlock()
+	w.under.Add(50)
+	return func() {
+		w.mu.Lock()
+		w.inUse[p]--
+		w.mu.Unlock()
+		w.under.Add(-50)
+	}
+}
+
+// inFlight is at most how much clients are being counted at this moment.
+func (w *world) inFlight() int64 { return w.under.Load() }
+
+func (w *world) busy(p *proc) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.inUse[p] > 0
+}
+
+func (w *world) owned() (n int) {
+	for _, p := range w.alive() {
+		n += p.node.Stats().Held
+	}
+	return n
+}
+
+// acceptable holds an error against what a client may be told.
+func (w *world) acceptable(p *proc, err error) {
+	switch {
+	case errors.Is(err, syncer.ErrUnknownOutcome), errors.Is(err, syncer.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, syncer.ErrOverload) && w.plan.lag > 0:
+	case p.dead.Load(), p.leaving.Load() && errors.Is(err, syncer.ErrClosed):
+	default:
+		w.t.Errorf("node %s says: %v", p.id, err)
+	}
+}
+
+func (w *world) until(limit time.Duration, done func() bool) bool {
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if done() {
+			return true
+		}
+	}
+	return false
+}
+
+// run carries out the schedule of a seed.
+func run(t *testing.T, seed uint64, verbose bool) outcome {
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	w := &world{
+		t: t, seed: seed, began: time.Now(), rnd: rnd, plan: newPlan(rnd), redis: embedded.New(embedded.Options{}), verbose: verbose && testing.Verbose(),
+		ledger: ledger{keys: map[string]*account{}}, procs: map[int]*proc{}, inUse: map[*proc]int{},
+	}
+	w.net = simnet.New(seed, w.plan.weather)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if w.plan.aging {
+		go w.runAging(ctx)
+	}
+	t.Logf("seed %d: %s %+v", seed, w.plan.kind, w.plan)
+	for i := 1; i <= w.plan.nodes; i++ {
+		w.joinAt(i)
+	}
+	outside, err := w.newOutside()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := make(chan struct{})
+	var clients sync.WaitGroup
+	for i := range 6 {
+		c := &client{w: w, number: i, rnd: rand.New(rand.NewPCG(seed, uint64(100+i)))}
+		if i == 0 {
+			c.outside = outside
+		}
+		clients.Go(func() { c.run(stop) })
+	}
+	w.play()
+	close(stop)
+	clients.Wait()
+	if err := outside.close(); err != nil {
+		t.Errorf("the client closes: %v", err)
+	}
+	w.watching.Wait()
+	w.heal()
+	w.settle(t)
+	o := w.check()
+	w.shutDown()
+	return o
+}
+
+var _ node.Direct = (*direct)(nil)

@@ -1,6 +1,0 @@
-// Package mutants breaks the code on purpose, in the ways in which counters like this one go wrong,
-// and shows that the schedules of internal/simtest, or the model of a part, notice each of them. The
-// tree is not touched: the compiler is given another text of one file (go help build, -overlay).
-//
-//	go test ./internal/mutants -v
-package mutants

@@ -1,0 +1,178 @@
+package proctest
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"twotier/internal/testing/child"
+)
+
+// Options say how a process is started. The zero value starts it on a free port of loopback.
+type Options struct {
+	// Listen is the address of its HTTP API. Default: a free port of loopback.
+	Listen string
+	// Env is added to the environment.
+	Env []string
+	// Within is a command that takes the program and its arguments, such as ip netns exec NAME.
+	Within []string
+	// MayComplain has the log not looked at when the test ends.
+	MayComplain bool
+}
+
+// Process is one twotier serve.
+type Process struct {
+	T      testing.TB
+	Base   string // URL of its HTTP API
+	Listen string // the same as host:port
+	Gossip string // where others join it, "" without a cluster
+	Admin  string // where it is administered, "" if that is where it listens
+	HTTP   *http.Client
+	Log    LogBuffer // what it wrote to stderr
+
+	opt   Options
+	child *child.Child
+}
+
+// LogBuffer collects what a process writes.
+type LogBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (l *LogBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+// String returns all that was written.
+func (l *LogBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// Serve starts twotier serve with these flags and waits until it is ready.
+func (p *Program) Serve(t testing.TB, opt Options, args ...string) *Process {
+	t.Helper()
+	s, err := p.TryServe(t, opt, args...)
+	if err != nil {
+		t.Fatalf("twotier serve: %v\n%s", err, s.Log.String())
+	}
+	return s
+}
+
+// TryServe is Serve of what may not become ready. The process is never nil. The hash seed is 0 unless arguments or environment say
+// something else, so that tests know where in Redis a key is.
+func (p *Program) TryServe(t testing.TB, opt Options, args ...string) (*Process, error) {
+	t.Helper()
+	if opt.Listen == "" {
+		opt.Listen = "127.0.0.1:0"
+	}
+	s := &Process{T: t, HTTP: NewClient(), opt: opt}
+	line := append(append([]string{}, opt.Within...), p.Path(t), "serve", "--listen", opt.Listen)
+	line = append(line, args...)
+	cmd := exec.Command(line[0], line[1:]...)
+	cmd.Env = append(append(os.Environ(), "TWOTIER_HASH_SEED=0"), opt.Env...)
+	cmd.Stderr = &s.Log
+	stdout, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdout = w
+	s.child, err = child.Start(cmd)
+	w.Close()
+	if err != nil {
+		stdout.Close()
+		return s, err
+	}
+	t.Cleanup(func() { s.discard(); stdout.Close() })
+	return s, s.ready(stdout)
+}
+
+// ready waits for the line that says so.
+func (s *Process) ready(stdout *os.File) error {
+	line := make(chan string, 1)
+	go func() {
+		text, _ := bufio.NewReader(stdout).ReadString('\n')
+		line <- text
+	}()
+	select {
+	case text := <-line:
+		var ready struct {
+			Ready, TLS            bool
+			Listen, Gossip, Admin string
+		}
+		if err := json.Unmarshal([]byte(text), &ready); err != nil || !ready.Ready {
+			return fmt.Errorf("no ready line: %q", text)
+		}
+		s.Listen, s.Base, s.Gossip, s.Admin = ready.Listen, "http://"+ready.Listen, ready.Gossip, ready.Admin
+		if ready.TLS {
+			s.Base = "https://" + ready.Listen
+		}
+		return nil
+	case <-time.After(Patience):
+		return fmt.Errorf("not ready within %v", Patience)
+	}
+}
+
+// Kill ends the process with SIGKILL and waits until it is gone.
+func (s *Process) Kill() { s.check("kill", s.child.Kill()) }
+
+// Stop sends SIGTERM, waits for the end and returns the exit status.
+func (s *Process) Stop() int {
+	s.T.Helper()
+	s.check("stop", s.child.Signal(syscall.SIGTERM))
+	Wait(s.T, "the process ends after SIGTERM", s.child.Done())
+	return s.child.ExitCode()
+}
+
+// Terminate sends SIGTERM and does not wait: see Done.
+func (s *Process) Terminate() { s.check("terminate", s.child.Signal(syscall.SIGTERM)) }
+
+// HangUp sends SIGHUP.
+func (s *Process) HangUp() { s.check("hang up", s.child.Signal(syscall.SIGHUP)) }
+
+// Pause stops the process (SIGSTOP), Resume lets it go on (SIGCONT).
+func (s *Process) Pause() { s.check("pause", s.child.Signal(syscall.SIGSTOP)) }
+
+// Resume lets a paused process go on.
+func (s *Process) Resume() { s.check("resume", s.child.Signal(syscall.SIGCONT)) }
+
+// Done is closed once the process has ended.
+func (s *Process) Done() <-chan struct{} { return s.child.Done() }
+
+// ExitCode waits for the end of the process and returns its status, -1 if a signal ended it.
+func (s *Process) ExitCode() int { return s.child.ExitCode() }
+
+func (s *Process) check(what string, err error) {
+	if err != nil {
+		s.T.Errorf("%s %s: %v", what, s.Listen, err)
+	}
+}
+
+// discard ends the process with its test, and fails the test if the process has seen a race, a panic or an internal error.
+func (s *Process) discard() {
+	s.Kill()
+	s.HTTP.CloseIdleConnections()
+	text := s.Log.String()
+	for _, bad := range []string{"DATA RACE", "panic:", "goroutine 1 [", "level=ERROR", "fatal error:"} {
+		if strings.Contains(text, bad) && !s.opt.MayComplain {
+			s.T.Errorf("the log of %s has %q", s.Listen, bad)
+		}
+	}
+	if s.T.Failed() {
+		s.T.Logf("log of %s:\n%s", s.Listen, text[max(0, len(text)-8<<10):])
+	}
+}

@@ -1,0 +1,60 @@
+package redistest_test
+
+import (
+	"bufio"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"twotier/internal/testing/redistest"
+)
+
+// orphanEnv makes TestOrphan the process that is killed.
+const orphanEnv = "REDISTEST_ORPHAN"
+
+// TestOrphan kills a test binary, this one started again, and sees its server end too.
+func TestOrphan(t *testing.T) {
+	if os.Getenv(orphanEnv) != "" {
+		s := redistest.Start(t)
+		os.Stdout.WriteString("\nserver " + s.Addr() + "\n")
+		<-time.After(time.Minute) // until it is killed
+		return
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestOrphan$")
+	cmd.Env = append(os.Environ(), orphanEnv+"=1")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var addr string
+	for lines := bufio.NewScanner(out); addr == "" && lines.Scan(); {
+		if text, ok := strings.CutPrefix(lines.Text(), "server "); ok {
+			addr = text
+		}
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	// It says that it was killed.
+	_ = cmd.Wait()
+	if addr == "" {
+		t.Fatal("the server has not started")
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			return
+		}
+		conn.Close()
+		if time.Now().After(deadline) {
+			t.Fatal("the server has outlived the test binary")
+		}
+	}
+}

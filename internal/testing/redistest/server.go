@@ -1,0 +1,283 @@
+package redistest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"twotier/internal/testing/child"
+)
+
+// Server is one redis-server process.
+type Server struct {
+	t       testing.TB
+	program string
+	cfg     config
+	dir     string
+	port    int
+	tls     TLSFiles
+
+	mu     sync.Mutex
+	child  *child.Child
+	client *redis.Client
+}
+
+// errPortTaken says that somebody else was quicker.
+var errPortTaken = errors.New("port is taken")
+
+// Start starts a server and waits until it answers. It keeps nothing on disk unless told to, is stopped when the test
+// ends, and shows its log if the test failed. A missing binary fails the test.
+func Start(t testing.TB, opts ...Option) *Server {
+	t.Helper()
+	var cfg config
+	for _, opt := range opts {
+		opt(&cfg)
+	}
+	return start(t, cfg)
+}
+
+// start does the work of Start for all kinds of server. A port may be taken between the look and the bind: draw again.
+func start(t testing.TB, cfg config) *Server {
+	t.Helper()
+	program := findProgram(t)
+	var err error
+	for range 10 {
+		s := &Server{t: t, program: program, cfg: cfg}
+		if err = s.prepare(); err == nil {
+			err = s.launch()
+		}
+		if err == nil {
+			t.Cleanup(s.discard)
+			return s
+		}
+		log := s.Log()
+		s.remove()
+		if !errors.Is(err, errPortTaken) {
+			t.Fatalf("redistest: start %s: %v\n%s", program, err, log)
+		}
+	}
+	t.Fatalf("redistest: start %s: %v", program, err)
+	return nil
+}
+
+// findProgram returns the path of the server binary, or fails the test saying how to get one.
+func findProgram(t testing.TB) string {
+	t.Helper()
+	name := os.Getenv("TWOTIER_TEST_REDIS")
+	if name == "" {
+		name = "redis-server"
+	}
+	path, err := exec.LookPath(name)
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err != nil {
+		t.Fatalf("redistest: no redis-server: %v\nThese tests need a real one: apt-get install redis-server (Debian, Ubuntu), "+
+			"dnf install redis or valkey (Fedora), brew install redis (macOS), or set TWOTIER_TEST_REDIS to its path.", err)
+	}
+	return path
+}
+
+// prepare makes the directory, draws a port and writes what the server needs to read.
+func (s *Server) prepare() (err error) {
+	// Not t.TempDir: the path of a Unix socket holds about 100 bytes, and names of tests are long.
+	if s.dir, err = os.MkdirTemp("", "redistest"); err != nil {
+		return fmt.Errorf("make directory: %w", err)
+	}
+	if s.port, err = freePort(s.cfg.cluster); err != nil {
+		return err
+	}
+	s.tls = s.cfg.tlsFiles
+	if s.cfg.tls && s.tls.CA == "" {
+		if s.tls, err = writeTLSFiles(s.dir); err != nil {
+			return err
+		}
+	}
+	if err = os.WriteFile(s.path("redis.conf"), []byte(s.configFile()), 0o600); err != nil {
+		return fmt.Errorf("write configuration: %w", err)
+	}
+	s.client, err = s.newClient()
+	return err
+}
+
+// launch starts the process and waits until it answers.
+func (s *Server) launch() error {
+	c, err := s.startChild()
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.child = c
+	s.mu.Unlock()
+	if err := s.ready(c); err != nil {
+		return errors.Join(err, c.Kill())
+	}
+	return nil
+}
+
+// startChild starts the process with its output appended to the log file.
+func (s *Server) startChild() (*child.Child, error) {
+	log, err := os.OpenFile(s.path("log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open log: %w", err)
+	}
+	defer log.Close()
+	args := append(append([]string{}, s.cfg.within...), s.program, s.path("redis.conf"))
+	args = append(args, s.cfg.args...)
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
+	return child.Start(cmd)
+}
+
+// ready waits until the process answers, and makes sure that it is this one and not a stranger on the same port.
+func (s *Server) ready(c *child.Child) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	own := "process_id:" + strconv.Itoa(c.Pid()) + "\r\n"
+	err := poll(ctx, func() error {
+		if c.Exited() {
+			cancel()
+			return errors.New("the server ended")
+		}
+		if err := s.dial(); err != nil {
+			return err
+		}
+		// INFO answers while the data is being loaded, PING doesn't.
+		if err := s.Do("PING").Err(); err != nil {
+			return err
+		}
+		info, err := s.Do("INFO", "server").Text()
+		if err == nil && !strings.Contains(info, own) {
+			err = fmt.Errorf("another process answers: %w", errPortTaken)
+		}
+		return err
+	})
+	if err != nil && strings.Contains(s.Log(), "Address already in use") {
+		return errPortTaken
+	}
+	return err
+}
+
+// Kill ends the server with SIGKILL and waits until it is gone. A server that is down stays down.
+func (s *Server) Kill() { s.check("kill", s.process().Kill()) }
+
+// Stop ends the server with SIGTERM and waits until it is gone.
+func (s *Server) Stop() { s.check("stop", s.process().Terminate(patience)) }
+
+// Pause stops the process (SIGSTOP): connections stay open, the kernel still accepts new ones, nothing is answered.
+func (s *Server) Pause() { s.check("pause", s.process().Signal(syscall.SIGSTOP)) }
+
+// Resume lets a paused process go on (SIGCONT). It then executes what has arrived in the meantime.
+func (s *Server) Resume() { s.check("resume", s.process().Signal(syscall.SIGCONT)) }
+
+// Restart starts the server again with the same port, directory and configuration, after stopping it if it runs. It
+// comes back empty unless it was started with [AOF].
+func (s *Server) Restart(t testing.TB) {
+	t.Helper()
+	if !s.process().Exited() {
+		s.Stop()
+	}
+	// Connections to the process that is gone must not be used for the first command to the new one.
+	client, err := s.newClient()
+	if err == nil {
+		s.mu.Lock()
+		s.client, client = client, s.client
+		s.mu.Unlock()
+		err = errors.Join(client.Close(), s.launch())
+	}
+	if err != nil {
+		t.Fatalf("redistest: restart: %v\n%s", err, s.Log())
+	}
+}
+
+func (s *Server) process() *child.Child {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.child
+}
+
+func (s *Server) check(what string, err error) {
+	if err != nil {
+		s.t.Errorf("redistest: %s %s: %v", what, s.Addr(), err)
+	}
+}
+
+// discard ends the server with its test.
+func (s *Server) discard() {
+	s.check("kill", s.process().Kill())
+	if s.t.Failed() {
+		s.t.Logf("redistest: log of %s:\n%s", s.Addr(), s.Log())
+	}
+	s.remove()
+}
+
+// remove frees what prepare took.
+func (s *Server) remove() {
+	if s.client != nil {
+		s.check("close client of", s.client.Close())
+	}
+	s.check("remove directory of", os.RemoveAll(s.dir))
+}
+
+// Addr returns host:port, or the path of the Unix socket.
+func (s *Server) Addr() string {
+	if s.cfg.unix {
+		return s.path("sock")
+	}
+	return s.host() + ":" + strconv.Itoa(s.port)
+}
+
+// host is where the server listens.
+func (s *Server) host() string { return cmp.Or(s.cfg.host, loopback) }
+
+// URL returns the address as redis://, rediss:// or unix://, with user and password if there are any.
+func (s *Server) URL() string {
+	if s.cfg.unix {
+		u := url.URL{Scheme: "unix", User: s.userinfo(), Path: s.Addr()}
+		return u.String()
+	}
+	return s.urlOf("", []string{s.Addr()})
+}
+
+// urlOf returns a URL of several addresses that are to be reached as this server is.
+func (s *Server) urlOf(schemeSuffix string, addrs []string) string {
+	u := url.URL{Scheme: "redis" + schemeSuffix, User: s.userinfo(), Host: strings.Join(addrs, ",")}
+	if s.cfg.tls {
+		u.Scheme = "rediss" + schemeSuffix
+	}
+	return u.String()
+}
+
+func (s *Server) userinfo() *url.Userinfo {
+	if s.cfg.user == "" {
+		return nil
+	}
+	return url.UserPassword(s.cfg.user, s.cfg.pass)
+}
+
+// TLS returns the paths of the CA, the certificate and the key; they are empty without the option [TLS].
+func (s *Server) TLS() TLSFiles { return s.tls }
+
+// Log returns the last lines that the server wrote, over all its lives.
+func (s *Server) Log() string {
+	const last = 16 << 10
+	log, err := os.ReadFile(s.path("log"))
+	if err != nil {
+		return err.Error()
+	}
+	return string(log[max(0, len(log)-last):])
+}
+
+func (s *Server) path(name string) string { return filepath.Join(s.dir, name) }
