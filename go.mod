@@ -1,4 +1,4 @@
-module twotier
+module twotier.dev/twotier
 
 go 1.26.0
 

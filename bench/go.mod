@@ -1,4 +1,4 @@
-module twotier/bench
+module twotier.dev/twotier/bench
 
 go 1.26.0
 
@@ -12,7 +12,7 @@ require (
 	github.com/sirupsen/logrus v1.9.2
 	github.com/valyala/fasthttp v1.74.0
 	gonum.org/v1/plot v0.16.0
-	twotier v0.0.0-00010101000000-000000000000
+	twotier.dev/twotier v0.0.0-00010101000000-000000000000
 )
 
 require (
@@ -115,4 +115,4 @@ require (
 	sigs.k8s.io/yaml v1.3.0 // indirect
 )
 
-replace twotier => ../
+replace twotier.dev/twotier => ../

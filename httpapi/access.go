@@ -7,8 +7,8 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"twotier/internal/node"
-	"twotier/internal/token"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/token"
 )
 
 // Tokens knows who may do what; a [token.Store] is the real one.

@@ -14,8 +14,8 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"twotier/httpapi"
-	"twotier/internal/token"
+	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/internal/token"
 )
 
 // tokens makes a store of tokens, one for each line of "name roles namespaces", and returns their texts by name.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"twotier/internal/node"
+	"twotier.dev/twotier/internal/node"
 )
 
 // adminMode has the whole cluster count in another way.

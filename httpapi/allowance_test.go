@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier/httpapi"
+	"twotier.dev/twotier/httpapi"
 )
 
 // from returns a client whose requests come from an address.

@@ -3,7 +3,7 @@ package httpapi
 import (
 	"strconv"
 
-	"twotier/internal/node"
+	"twotier.dev/twotier/internal/node"
 )
 
 // appendAnswer appends the answer to operation i.

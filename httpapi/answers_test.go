@@ -10,9 +10,9 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"twotier/httpapi"
-	"twotier/internal/node"
-	"twotier/internal/rpc"
+	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/rpc"
 )
 
 // newServer returns a server that is not listening.

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"twotier/httpapi"
-	"twotier/internal/node"
-	"twotier/internal/rpc"
+	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/rpc"
 )
 
 func TestOwnersOnRequest(t *testing.T) {

@@ -1,6 +1,6 @@
 package httpapi
 
-import "twotier/internal/node"
+import "twotier.dev/twotier/internal/node"
 
 // What operations, their results and their answers take in memory, in bytes, at the most. Slices
 // that grow have up to half as much again as they need; figures in JSON have up to 20 characters.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"twotier/httpapi"
+	"twotier.dev/twotier/httpapi"
 )
 
 // TestDashboardIsSelfContained makes sure that the page loads nothing from elsewhere and that no key can become HTML.

@@ -3,8 +3,8 @@ package httpapi
 import (
 	"fmt"
 
-	"twotier/internal/node"
-	"twotier/internal/token"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/token"
 )
 
 // What one request may hold. Lists are bounded so that one request's work is.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"unicode/utf8"
 
-	"twotier/internal/node"
+	"twotier.dev/twotier/internal/node"
 )
 
 // Messages that several fields share.

@@ -3,7 +3,7 @@ package httpapi
 import (
 	"math/bits"
 
-	"twotier/internal/node"
+	"twotier.dev/twotier/internal/node"
 )
 
 // fields is a set of the fields of an operation.

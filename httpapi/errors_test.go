@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"twotier/httpapi"
+	"twotier.dev/twotier/httpapi"
 )
 
 // refusal is a request and what is said against it.

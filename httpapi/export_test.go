@@ -5,7 +5,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"twotier/internal/node"
+	"twotier.dev/twotier/internal/node"
 )
 
 // Handle answers one request without a connection.

@@ -4,8 +4,8 @@ import (
 	"context"
 	"sync"
 
-	"twotier/httpapi"
-	"twotier/internal/node"
+	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/internal/node"
 )
 
 var (

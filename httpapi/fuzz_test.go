@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"twotier/httpapi"
-	"twotier/internal/node"
+	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/internal/node"
 )
 
 // plainCheck and plainOp are the body of an operation as encoding/json reads it.

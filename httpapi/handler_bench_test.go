@@ -5,7 +5,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"twotier/httpapi"
+	"twotier.dev/twotier/httpapi"
 )
 
 // hot are the requests whose speed is the point of the whole thing.

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"twotier/httpapi"
+	"twotier.dev/twotier/httpapi"
 )
 
 // TestLargeAnswersAreTheirOwn sends two batches at a time over each of several connections. Their

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"twotier/httpapi"
+	"twotier.dev/twotier/httpapi"
 )
 
 // TestOpenOnAListenerMadeElsewhere serves on a Unix socket that the caller has opened, and closes it.

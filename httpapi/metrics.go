@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/valyala/fasthttp"
 
-	"twotier/internal/durations"
+	"twotier.dev/twotier/internal/durations"
 )
 
 // newRegistry returns what /metrics shows: what the server counts, and what the Go runtime, the

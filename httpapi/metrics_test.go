@@ -14,8 +14,8 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"twotier/internal/durations"
-	"twotier/internal/node"
+	"twotier.dev/twotier/internal/durations"
+	"twotier.dev/twotier/internal/node"
 )
 
 func TestMetrics(t *testing.T) {

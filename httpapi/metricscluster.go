@@ -1,7 +1,7 @@
 package httpapi
 
 import (
-	"twotier/internal/node"
+	"twotier.dev/twotier/internal/node"
 )
 
 // cluster renders what the node has to do with the others: who is there, which partitions it has, what moved, and what was said.

@@ -1,7 +1,7 @@
 package httpapi
 
 import (
-	"twotier/internal/node"
+	"twotier.dev/twotier/internal/node"
 )
 
 // node renders what the node did and what it knows of the cluster.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"twotier/internal/node"
+	"twotier.dev/twotier/internal/node"
 )
 
 func (s *Server) add(ctx *fasthttp.RequestCtx) *problem {

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier/httpapi"
+	"twotier.dev/twotier/httpapi"
 )
 
 // TestIdleConnectionsAreParked has connections be idle for longer than they keep their buffers: they

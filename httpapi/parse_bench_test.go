@@ -1,7 +1,7 @@
 package httpapi_test
 
 import (
-	"twotier/internal/node"
+	"twotier.dev/twotier/internal/node"
 
 	"encoding/json"
 	"fmt"
@@ -10,7 +10,7 @@ import (
 
 	"github.com/valyala/fastjson"
 
-	"twotier/httpapi"
+	"twotier.dev/twotier/httpapi"
 )
 
 // benchBatch is a batch of n operations; the second half of each kind of benchmark carries limits.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"twotier/internal/idle"
-	"twotier/internal/rpc"
+	"twotier.dev/twotier/internal/idle"
+	"twotier.dev/twotier/internal/rpc"
 )
 
 // Peer takes the messages of other nodes; package peer has the real one.

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"twotier/httpapi"
-	"twotier/internal/rpc"
+	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/internal/rpc"
 )
 
 // hanger answers messages, and keeps its connections so that a test can close them.

@@ -3,7 +3,7 @@ package httpapi
 import (
 	"github.com/valyala/fasthttp"
 
-	"twotier/internal/node"
+	"twotier.dev/twotier/internal/node"
 )
 
 // noQuery refuses the query of a call that takes none.

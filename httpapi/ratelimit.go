@@ -5,7 +5,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"twotier/internal/node"
+	"twotier.dev/twotier/internal/node"
 )
 
 // setRateLimit sets the RateLimit and RateLimit-Policy headers of draft-ietf-httpapi-ratelimit-headers for operation 0,

@@ -8,8 +8,8 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"twotier/internal/node"
-	"twotier/internal/token"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/token"
 )
 
 func (s *Server) count(ctx *fasthttp.RequestCtx) *problem {

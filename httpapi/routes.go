@@ -7,7 +7,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"twotier/internal/token"
+	"twotier.dev/twotier/internal/token"
 )
 
 // route is what is served under one path.

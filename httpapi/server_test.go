@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier/httpapi"
+	"twotier.dev/twotier/httpapi"
 )
 
 // open starts a server on a free port; it is closed, and looked at for leaks, when the test ends.

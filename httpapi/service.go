@@ -3,7 +3,7 @@ package httpapi
 import (
 	"context"
 
-	"twotier/internal/node"
+	"twotier.dev/twotier/internal/node"
 )
 
 // Service is the node that a [Server] answers for; [node.Node] is the real one. It is as wide as the API, one method per

@@ -8,7 +8,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"twotier/internal/token"
+	"twotier.dev/twotier/internal/token"
 )
 
 // The headers of a session, see the package documentation.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"twotier/httpapi"
+	"twotier.dev/twotier/httpapi"
 )
 
 const oneAdd = `{"ops":[{"op":"add","key":"a"}]}`

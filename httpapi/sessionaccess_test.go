@@ -3,8 +3,8 @@ package httpapi_test
 import (
 	"testing"
 
-	"twotier/httpapi"
-	"twotier/internal/token"
+	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/internal/token"
 )
 
 // reloaded has a store hold other lines for the tokens of the same texts, under the hashes they have.

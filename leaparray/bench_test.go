@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier/leaparray"
+	"twotier.dev/twotier/leaparray"
 )
 
 const benchNow = 1_763_000_000_000

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"twotier/leaparray"
+	"twotier.dev/twotier/leaparray"
 )
 
 // record adds n events at a moment to every level, and returns the counter, which may have grown.

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier/leaparray"
+	"twotier.dev/twotier/leaparray"
 )
 
 // FuzzCounter reads operations from the input, three bytes each: add (ahead, late, taking back, large), grow, compact and

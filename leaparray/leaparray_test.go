@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier/leaparray"
+	"twotier.dev/twotier/leaparray"
 )
 
 var seedFlag = flag.Uint64("seed", 0, "seed of the random tests; 0 picks one")

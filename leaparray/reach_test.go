@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier/leaparray"
+	"twotier.dev/twotier/leaparray"
 )
 
 // without returns a counter that lacks the buckets for which gone returns true, as if something else had deleted them.

@@ -6,11 +6,11 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"twotier/internal/embedded"
-	"twotier/internal/testing/redistest"
-	"twotier/leaparray"
-	"twotier/redisstore"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/syncer"
 )
 
 // agingStore is an embedded store whose buckets go by age.

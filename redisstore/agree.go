@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"twotier/syncer"
+	"twotier.dev/twotier/syncer"
 )
 
 // seedField is where in tt:meta the seed of the placement is.

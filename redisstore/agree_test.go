@@ -6,9 +6,9 @@ import (
 	"sync"
 	"testing"
 
-	"twotier/internal/testing/redistest"
-	"twotier/redisstore"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/syncer"
 )
 
 // TestTheFirstSeedStays has many nodes come at the same time, each with a seed of its own, and others later.

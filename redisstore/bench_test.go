@@ -7,9 +7,9 @@ import (
 	"strconv"
 	"testing"
 
-	"twotier/internal/testing/redistest"
-	"twotier/redisstore"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/syncer"
 )
 
 // BenchmarkFlush flushes one event of each of many keys, in rounds as a counter cuts them, into new keys and into ones that are there.

@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/testing/redistest"
-	"twotier/redisstore"
-	"twotier/syncer"
-	"twotier/syncer/storetest"
+	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier/syncer/storetest"
 )
 
 // restricted makes a user who may use only the given commands on keys that begin with tt:, and returns the URL.

@@ -7,10 +7,10 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
 
-	"twotier/internal/testing/redistest"
-	"twotier/redisstore"
-	"twotier/syncer"
-	"twotier/syncer/storetest"
+	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier/syncer/storetest"
 )
 
 func TestConformanceRedis(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
 
-	"twotier/redisstore"
-	"twotier/syncer"
+	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/syncer"
 )
 
 // TestLoadOfAKeyThatMoves has a key that is loaded be at the other node of its slot's move, and the

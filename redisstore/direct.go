@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"twotier/leaparray"
-	"twotier/syncer"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer"
 )
 
 // DirectOptions configure a [Direct]. The zero value of a field means its default.

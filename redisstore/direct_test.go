@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/testing/redistest"
-	"twotier/leaparray"
-	"twotier/redisstore"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/syncer"
 )
 
 // clock is a time that tests drive.

@@ -7,12 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/embedded"
-	"twotier/internal/testing/faultproxy"
-	"twotier/internal/testing/redistest"
-	"twotier/redisstore"
-	"twotier/syncer"
-	"twotier/syncer/storetest"
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/testing/faultproxy"
+	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier/syncer/storetest"
 )
 
 // TestBatchesAreEquivalent carries out many random operations in one script, and the same ones by one in memory.

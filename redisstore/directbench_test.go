@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/testing/redistest"
-	"twotier/redisstore"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/syncer"
 )
 
 // cpuOfRedis is the processor time that a server has used, in microseconds.

@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"twotier/leaparray"
-	"twotier/syncer"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer"
 )
 
 // directCall is one operation on its way through a lane. It holds copies of all it needs: whoever submitted it may have

@@ -3,7 +3,7 @@ package redisstore
 import (
 	"context"
 
-	"twotier/syncer"
+	"twotier.dev/twotier/syncer"
 )
 
 func (d *Direct) ackOf(op *syncer.Op) syncer.Ack {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"twotier/syncer"
+	"twotier.dev/twotier/syncer"
 )
 
 // Bounds of a lane.

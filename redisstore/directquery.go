@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	"twotier/leaparray"
-	"twotier/syncer"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer"
 )
 
 // Series returns the buckets of a key over a window of this many milliseconds that ends now, oldest first, and their width.

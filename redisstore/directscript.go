@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strconv"
 
-	"twotier/leaparray"
-	"twotier/syncer"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer"
 )
 
 // valuesOfLimit is how many numbers the script returns for a limit: count, width of a bucket, retry after.

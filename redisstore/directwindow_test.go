@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"twotier/leaparray"
-	"twotier/syncer"
-	"twotier/syncer/storetest"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier/syncer/storetest"
 )
 
 // timestamps is the exact log that a window is compared with.

@@ -7,11 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/embedded"
-	"twotier/leaparray"
-	"twotier/redisstore"
-	"twotier/syncer"
-	"twotier/syncer/storetest"
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier/syncer/storetest"
 )
 
 func openCounter(t testing.TB, opt syncer.Options) *syncer.Counter {

@@ -6,9 +6,9 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
-	"twotier/leaparray"
-	"twotier/redisstore"
-	"twotier/syncer"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/syncer"
 )
 
 // A counter in memory that keeps Redis up to date behind: 2 a minute and 50 a day.

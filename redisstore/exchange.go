@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"twotier/syncer"
+	"twotier.dev/twotier/syncer"
 )
 
 // sequenceTTL is how long the sequence of a writer is kept after its last round, and what is remembered of a key's restoring, at

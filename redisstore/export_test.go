@@ -5,7 +5,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"twotier/syncer"
+	"twotier.dev/twotier/syncer"
 )
 
 // Client is the connection, to look at Redis in tests.

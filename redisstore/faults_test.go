@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/testing/faultproxy"
-	"twotier/internal/testing/redistest"
-	"twotier/redisstore"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/testing/faultproxy"
+	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/syncer"
 )
 
 func hget(t testing.TB, srv *redistest.Server, s *redisstore.Store, key string) int64 {

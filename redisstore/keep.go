@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"twotier/syncer"
+	"twotier.dev/twotier/syncer"
 )
 
 // Keeping is told by WAIT and WAITAOF, which say how far the replicas or the disk have come with

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/testing/faultproxy"
-	"twotier/internal/testing/redistest"
-	"twotier/redisstore"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/testing/faultproxy"
+	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/syncer"
 )
 
 // replicated starts a server with a replica, and returns what is between the two.

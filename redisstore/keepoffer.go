@@ -14,7 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"twotier/syncer"
+	"twotier.dev/twotier/syncer"
 )
 
 // offer is what could be waited for at some moment.

@@ -3,8 +3,8 @@ package redisstore
 import (
 	"strconv"
 
-	"twotier/leaparray"
-	"twotier/syncer"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer"
 )
 
 const (

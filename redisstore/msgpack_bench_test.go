@@ -5,7 +5,7 @@ import (
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
 
-	"twotier/redisstore"
+	"twotier.dev/twotier/redisstore"
 )
 
 // BenchmarkMessagePack writes and reads the numbers of about four keys with two windows each, as a

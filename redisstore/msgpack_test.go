@@ -4,8 +4,8 @@ import (
 	"slices"
 	"testing"
 
-	"twotier/internal/testing/redistest"
-	"twotier/redisstore"
+	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/redisstore"
 )
 
 // TestNumbersGoToRedisAndBack has Redis read numbers of every length and write them again.

@@ -18,9 +18,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
-	"twotier/internal/durations"
-	"twotier/leaparray"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/durations"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer"
 )
 
 // Expiry is how buckets that no window needs any more leave Redis.

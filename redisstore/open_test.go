@@ -5,11 +5,11 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/testing/redistest"
-	"twotier/leaparray"
-	"twotier/redisstore"
-	"twotier/syncer"
-	"twotier/syncer/storetest"
+	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier/syncer/storetest"
 )
 
 func defaultLadder(t testing.TB) *leaparray.Ladder { return ladderOf(t, leaparray.DefaultLevels()...) }

@@ -11,8 +11,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"twotier/internal/durations"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/durations"
+	"twotier.dev/twotier/syncer"
 )
 
 // ErrMismatch is wrapped by the error of a Redis that can't be used as it is: it lacks what was asked for, or holds counts

@@ -12,10 +12,10 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
-	"twotier/internal/testing/redistest"
-	"twotier/leaparray"
-	"twotier/redisstore"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/syncer"
 )
 
 func probe(t testing.TB, s *redisstore.Store) error {

@@ -9,10 +9,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"twotier/internal/testing/redistest"
-	"twotier/leaparray"
-	"twotier/redisstore"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/syncer"
 )
 
 // theCommands are those that rounds use.

@@ -3,9 +3,9 @@ package redisstore_test
 import (
 	"testing"
 
-	"twotier/internal/testing/redistest"
-	"twotier/redisstore"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/syncer"
 )
 
 // TestResetStaysResetWhenCountsAreRestored has Redis lose everything, and a key reset in pure-Redis mode before a counter that knows it

@@ -8,8 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"twotier/leaparray"
-	"twotier/syncer"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer"
 )
 
 var (

@@ -7,8 +7,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"twotier/leaparray"
-	"twotier/redisstore"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/redisstore"
 )
 
 // reach says where a client will connect to, in one line.

@@ -3,7 +3,7 @@ package ring_test
 import (
 	"fmt"
 
-	"twotier/ring"
+	"twotier.dev/twotier/ring"
 )
 
 // Whoever sees the same members has the same owners, without asking anybody.

@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier/internal/testing/simnet"
-	"twotier/ring"
+	"twotier.dev/twotier/internal/testing/simnet"
+	"twotier.dev/twotier/ring"
 )
 
 var agreement = ring.Agreement{Partitions: 61, Seed: 3, Data: 9}

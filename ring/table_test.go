@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"twotier/ring"
+	"twotier.dev/twotier/ring"
 )
 
 const partitions = 1021

@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier/internal/embedded"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/syncer"
 )
 
 // tardy takes its time to load a partition.

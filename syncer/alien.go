@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"twotier/leaparray"
+	"twotier.dev/twotier/leaparray"
 )
 
 // NoCount is what a store says that a bucket holds in which there is something else than a number.

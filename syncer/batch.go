@@ -3,7 +3,7 @@ package syncer
 import (
 	"errors"
 
-	"twotier/internal/arena"
+	"twotier.dev/twotier/internal/arena"
 )
 
 // atOnce is how many adds of a batch are carried out, and how many keys of others looked at, under their locks at a time: enough for their reads of memory to overlap, and

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier/syncer"
+	"twotier.dev/twotier/syncer"
 )
 
 // TestBatchIsWhatOneByOneIs gives one counter batches and another one the same operations one by one.

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/embedded"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/syncer"
 )
 
 const liveKeys = 1_000_000

@@ -12,10 +12,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier/internal/embedded"
-	"twotier/internal/testing/faultstore"
-	"twotier/leaparray"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/testing/faultstore"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer"
 )
 
 const budgetParts = 64

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/embedded"
-	"twotier/leaparray"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer"
 )
 
 // clock is a time that tests drive.

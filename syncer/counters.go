@@ -1,8 +1,8 @@
 package syncer
 
 import (
-	"twotier/internal/arena"
-	"twotier/leaparray"
+	"twotier.dev/twotier/internal/arena"
+	"twotier.dev/twotier/leaparray"
 )
 
 // counterAlloc is an arena as the allocator of leaparray. It remembers where the block is.

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"twotier/internal/arena"
+	"twotier.dev/twotier/internal/arena"
 )
 
 // dirtyList is the keys of a partition that have something to flush, oldest first. Every key that

@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier/internal/arena"
+	"twotier.dev/twotier/internal/arena"
 )
 
 // TestDirtyListAgainstASlice pushes and pops at random.

@@ -7,8 +7,8 @@ import (
 	"math"
 	"slices"
 
-	"twotier/internal/arena"
-	"twotier/leaparray"
+	"twotier.dev/twotier/internal/arena"
+	"twotier.dev/twotier/leaparray"
 )
 
 // target is one check of an operation and where its key lives.

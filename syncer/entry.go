@@ -3,8 +3,8 @@ package syncer
 import (
 	"unsafe"
 
-	"twotier/internal/arena"
-	"twotier/leaparray"
+	"twotier.dev/twotier/internal/arena"
+	"twotier.dev/twotier/leaparray"
 )
 
 // entry is the block of one key in its partition's arena:

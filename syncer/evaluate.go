@@ -3,7 +3,7 @@ package syncer
 import (
 	"time"
 
-	"twotier/leaparray"
+	"twotier.dev/twotier/leaparray"
 )
 
 // What a refusal asks to wait, in milliseconds, for want of knowledge, and because of what is only reserved.

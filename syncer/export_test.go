@@ -3,7 +3,7 @@ package syncer
 import (
 	"time"
 
-	"twotier/internal/slab"
+	"twotier.dev/twotier/internal/slab"
 )
 
 // Held is what memory holds of a key.

@@ -3,7 +3,7 @@ package syncer
 import (
 	"time"
 
-	"twotier/internal/arena"
+	"twotier.dev/twotier/internal/arena"
 )
 
 // cutRound returns what the partition has to exchange with the store now, nil if nothing, if it is waiting to try again,

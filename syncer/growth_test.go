@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/embedded"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/syncer"
 )
 
 // warmAll reads the keys of some adds, so that none of them is cold.

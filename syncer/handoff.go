@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"twotier/internal/arena"
-	"twotier/leaparray"
+	"twotier.dev/twotier/internal/arena"
+	"twotier.dev/twotier/leaparray"
 )
 
 // ownership says whether this counter decides about the keys of a partition.

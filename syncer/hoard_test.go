@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier/syncer"
+	"twotier.dev/twotier/syncer"
 )
 
 // TestBusyKeysDoNotHoardMemory grows keys bucket by bucket, each step in a larger block, and looks at what is left behind.

@@ -12,9 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier/internal/embedded"
-	"twotier/internal/testing/faultstore"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/testing/faultstore"
+	"twotier.dev/twotier/syncer"
 )
 
 func faulty(t testing.TB, mix faultstore.Mix) (*faultstore.Store, *embedded.Store) {

@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier/internal/embedded"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/syncer"
 )
 
 // apart keeps each of two partitions in a store of its own, and can say whether they have what they acknowledged.

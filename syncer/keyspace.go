@@ -3,10 +3,10 @@ package syncer
 import (
 	"iter"
 
-	"twotier/internal/arena"
-	"twotier/internal/slab"
-	"twotier/internal/table"
-	"twotier/leaparray"
+	"twotier.dev/twotier/internal/arena"
+	"twotier.dev/twotier/internal/slab"
+	"twotier.dev/twotier/internal/table"
+	"twotier.dev/twotier/leaparray"
 )
 
 // keyspace is what a partition has of its keys in memory. It is guarded by the partition's lock.

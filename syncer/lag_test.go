@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier/internal/embedded"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/syncer"
 )
 
 // pacedStore takes so long for each key, whichever lane brings it, and answers nothing while it is down.

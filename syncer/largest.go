@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"twotier/internal/arena"
+	"twotier.dev/twotier/internal/arena"
 )
 
 // When more waits for the store than it takes in a moment, a round has less than all that a

@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier/internal/testing/faultstore"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/testing/faultstore"
+	"twotier.dev/twotier/syncer"
 )
 
 // TestWhatIsOutOfDateIsHandedOver hands over a key that has to be read again before it is relied

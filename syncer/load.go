@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"twotier/internal/arena"
+	"twotier.dev/twotier/internal/arena"
 )
 
 // cutLoad returns a round that loads what is waited for, nil if nothing can be loaded now. What the store says of a key is

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/embedded"
-	"twotier/internal/testing/faultstore"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/testing/faultstore"
+	"twotier.dev/twotier/syncer"
 )
 
 // TestLossModel has counters count, share, restore and hand over in random order, and the store lose everything or go back in time.

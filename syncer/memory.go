@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"twotier/internal/arena"
-	"twotier/internal/slab"
+	"twotier.dev/twotier/internal/arena"
+	"twotier.dev/twotier/internal/slab"
 )
 
 // quotaTries is how many other partitions are asked for a key of a namespace that may be evicted.

@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/embedded"
-	"twotier/internal/testing/faultstore"
-	"twotier/leaparray"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/testing/faultstore"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer"
 )
 
 // TestModel drives a counter with random operations over a store with random faults, and holds everything it says

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"twotier/internal/embedded"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/syncer"
 )
 
 // truth is what was counted of one key: as buckets, and as a list of events.

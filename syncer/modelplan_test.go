@@ -4,9 +4,9 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"twotier/internal/testing/faultstore"
-	"twotier/leaparray"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/testing/faultstore"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer"
 )
 
 // plan is what a seed decides for a whole run.

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"twotier/syncer"
+	"twotier.dev/twotier/syncer"
 )
 
 // window is any that the ladder covers, often as long as a level.

@@ -5,7 +5,7 @@ import (
 	"hash/maphash"
 	"sync/atomic"
 
-	"twotier/leaparray"
+	"twotier.dev/twotier/leaparray"
 )
 
 // space is a namespace as the partitions use it.

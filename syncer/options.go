@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"time"
 
-	"twotier/leaparray"
+	"twotier.dev/twotier/leaparray"
 )
 
 // OnCold says how an Acquire of a key that is not in memory is answered while the store is known to be down: not while it is late, nor

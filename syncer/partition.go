@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"twotier/internal/arena"
+	"twotier.dev/twotier/internal/arena"
 )
 
 // partition holds the keys that hash to it, what of them the store has not acknowledged, and its

@@ -3,7 +3,7 @@ package syncer
 import (
 	"cmp"
 
-	"twotier/leaparray"
+	"twotier.dev/twotier/leaparray"
 )
 
 // pending is what the store has not acknowledged. It is never nil: an empty one may grow.

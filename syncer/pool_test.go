@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/embedded"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/syncer"
 )
 
 // TestPoolMemoryGoesWithTheCounter opens and closes counters that nobody keeps.

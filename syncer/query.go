@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"slices"
 
-	"twotier/internal/arena"
-	"twotier/leaparray"
+	"twotier.dev/twotier/internal/arena"
+	"twotier.dev/twotier/leaparray"
 )
 
 // Series returns the buckets of a key over a window of this many milliseconds that ends now, oldest first, and their

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"twotier/syncer"
+	"twotier.dev/twotier/syncer"
 )
 
 // TestNamespaceHasItsMostKeys floods one namespace: it keeps to its bound, new keys take the place

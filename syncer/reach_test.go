@@ -3,8 +3,8 @@ package syncer_test
 import (
 	"testing"
 
-	"twotier/internal/embedded"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/syncer"
 )
 
 // TestLateAcquireAfterTakingBack has the newest event of a key taken back before the store hears of

@@ -3,7 +3,7 @@ package syncer
 import (
 	"slices"
 
-	"twotier/internal/arena"
+	"twotier.dev/twotier/internal/arena"
 )
 
 const (

@@ -9,9 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier/internal/embedded"
-	"twotier/internal/testing/faultstore"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/testing/faultstore"
+	"twotier.dev/twotier/syncer"
 )
 
 // strict takes its time, and refuses one key whenever it is written.

@@ -3,7 +3,7 @@ package syncer
 import (
 	"slices"
 
-	"twotier/internal/arena"
+	"twotier.dev/twotier/internal/arena"
 )
 
 // republish is the state of telling a store that has lost data what memory knows. It ends before anything else is sent; nothing is

@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier/internal/embedded"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/syncer"
 )
 
 // TestRoomThatIsNotUsedGoesToTheNext has operations wait for room that use none once they have it,

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"time"
 
-	"twotier/internal/arena"
-	"twotier/leaparray"
+	"twotier.dev/twotier/internal/arena"
+	"twotier.dev/twotier/leaparray"
 )
 
 // settle takes the outcome of a round. It reports whether the partition has more to send at once.

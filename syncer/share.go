@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"twotier/internal/arena"
+	"twotier.dev/twotier/internal/arena"
 )
 
 // sharedKeys are those of a partition; there are few. They are guarded by the partition's lock.

@@ -3,7 +3,7 @@ package syncer
 import (
 	"time"
 
-	"twotier/internal/slab"
+	"twotier.dev/twotier/internal/slab"
 )
 
 // OffHeap reports whether the memory of a counter's keys and buckets is outside of the Go heap, and

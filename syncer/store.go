@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	"twotier/internal/arena"
-	"twotier/leaparray"
+	"twotier.dev/twotier/internal/arena"
+	"twotier.dev/twotier/leaparray"
 )
 
 // ErrNotApplied is wrapped by a round's error when the store certainly did not carry it out. Every other error leaves the

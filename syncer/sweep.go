@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"twotier/leaparray"
+	"twotier.dev/twotier/leaparray"
 )
 
 const (

@@ -1,6 +1,6 @@
 package syncer
 
-import "twotier/internal/arena"
+import "twotier.dev/twotier/internal/arena"
 
 // A flush reads entries and counters that nobody has looked at for a while. When there are so many keys that they don't fit the
 // processor's caches, a walk from one to the next waits for memory at each step, which can take longer than all the rest; loads

@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"twotier/leaparray"
+	"twotier.dev/twotier/leaparray"
 )
 
 // Validate refuses an operation that a ladder can't answer, before anything is done with it, and returns the time it is

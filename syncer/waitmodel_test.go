@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/embedded"
-	"twotier/internal/testing/faultstore"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/testing/faultstore"
+	"twotier.dev/twotier/syncer"
 )
 
 // crowdWorld is a counter that many callers use at the same time, each with its own patience, over a store that is slow, full or

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"twotier/leaparray"
-	"twotier/syncer"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer"
 )
 
 // TestLaddersWiderThanAChunk has counters of about as many words as a chunk of the arena, and of many more, grown and given back.

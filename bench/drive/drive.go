@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"twotier/bench/limiter"
-	"twotier/internal/load"
+	"twotier.dev/twotier/bench/limiter"
+	"twotier.dev/twotier/internal/load"
 )
 
 // Options describe a run. Zero values take the defaults that are named.

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"twotier/bench/drive"
-	"twotier/bench/limiter"
+	"twotier.dev/twotier/bench/drive"
+	"twotier.dev/twotier/bench/limiter"
 )
 
 // counter admits every second decision and remembers what it was asked.

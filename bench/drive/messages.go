@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"twotier/bench/limiter"
+	"twotier.dev/twotier/bench/limiter"
 )
 
 const (

@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"twotier/bench/limiter"
-	"twotier/internal/load"
+	"twotier.dev/twotier/bench/limiter"
+	"twotier.dev/twotier/internal/load"
 )
 
 // A source draws the decisions of one worker into the memory of c. due is when a decision is due in

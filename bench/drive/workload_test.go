@@ -5,8 +5,8 @@ import (
 	"slices"
 	"testing"
 
-	"twotier/bench/drive"
-	"twotier/bench/limiter"
+	"twotier.dev/twotier/bench/drive"
+	"twotier.dev/twotier/bench/limiter"
 )
 
 func TestMessages(t *testing.T) {

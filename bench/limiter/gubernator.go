@@ -13,7 +13,7 @@ import (
 	guber "github.com/mailgun/gubernator/v2"
 	"github.com/sirupsen/logrus"
 
-	"twotier/bench/proc"
+	"twotier.dev/twotier/bench/proc"
 )
 
 // Gubernator is a number of mailgun/gubernator daemons in this process that own the keys between

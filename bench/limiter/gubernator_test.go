@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"twotier/bench/limiter"
+	"twotier.dev/twotier/bench/limiter"
 )
 
 // Whichever node is asked, one by one or many at a time, each rule of each key admits its most and

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"twotier/internal/load"
+	"twotier.dev/twotier/internal/load"
 )
 
 // HTTP is twotier as its users see it: one POST /v1/acquire for a decision, or one quiet POST

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"twotier/bench/limiter"
+	"twotier.dev/twotier/bench/limiter"
 )
 
 func TestHTTP(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"sync"
 
-	"twotier/syncer"
+	"twotier.dev/twotier/syncer"
 )
 
 // Counter is what carries out operations in this process: a syncer.Counter or a redisstore.Direct.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"twotier/bench/limiter"
-	"twotier/bench/proc"
+	"twotier.dev/twotier/bench/limiter"
+	"twotier.dev/twotier/bench/proc"
 )
 
 const minute = int64(60_000)

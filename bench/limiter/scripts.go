@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"twotier/leaparray"
+	"twotier.dev/twotier/leaparray"
 )
 
 var (

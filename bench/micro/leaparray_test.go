@@ -8,7 +8,7 @@ import (
 	"github.com/alibaba/sentinel-golang/core/base"
 	sentinel "github.com/alibaba/sentinel-golang/core/stat/base"
 
-	"twotier/leaparray"
+	"twotier.dev/twotier/leaparray"
 )
 
 // Sentinel's array guards itself and reads the clock. Ours does neither: its users lock many keys

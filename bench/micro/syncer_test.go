@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"twotier/bench/drive"
-	"twotier/bench/rival"
-	"twotier/internal/embedded"
-	"twotier/syncer"
+	"twotier.dev/twotier/bench/drive"
+	"twotier.dev/twotier/bench/rival"
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/syncer"
 )
 
 const liveKeys = 1_000_000

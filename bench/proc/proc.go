@@ -12,7 +12,7 @@ import (
 
 	"github.com/prometheus/procfs"
 
-	"twotier/internal/testing/child"
+	"twotier.dev/twotier/internal/testing/child"
 )
 
 // Process is one running child.

@@ -5,7 +5,7 @@ import (
 	"net"
 	"testing"
 
-	"twotier/bench/proc"
+	"twotier.dev/twotier/bench/proc"
 )
 
 func TestRedisStartsAndStops(t *testing.T) {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"sync"
 
-	"twotier/syncer"
+	"twotier.dev/twotier/syncer"
 )
 
 // AckStore is a syncer.Store that acknowledges everything and keeps nothing. It stands in for Redis

@@ -5,8 +5,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"twotier/bench/limiter"
-	"twotier/bench/proc"
+	"twotier.dev/twotier/bench/limiter"
+	"twotier.dev/twotier/bench/proc"
 )
 
 // All are the rivals, twotier in all its forms last.

@@ -13,8 +13,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"twotier/bench/limiter"
-	"twotier/bench/proc"
+	"twotier.dev/twotier/bench/limiter"
+	"twotier.dev/twotier/bench/proc"
 )
 
 // Rival is one way of limiting that can be started.

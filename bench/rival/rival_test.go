@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"twotier/bench/limiter"
-	"twotier/bench/rival"
+	"twotier.dev/twotier/bench/limiter"
+	"twotier.dev/twotier/bench/rival"
 )
 
 // Every rival starts, decides, batches if it says so, says what it used, and stops.

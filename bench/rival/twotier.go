@@ -6,12 +6,12 @@ import (
 	"strconv"
 	"time"
 
-	"twotier/bench/limiter"
-	"twotier/bench/proc"
-	"twotier/internal/embedded"
-	"twotier/leaparray"
-	"twotier/redisstore"
-	"twotier/syncer"
+	"twotier.dev/twotier/bench/limiter"
+	"twotier.dev/twotier/bench/proc"
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/syncer"
 )
 
 // twotiers is twotier as a library and as a server, in memory, over Redis, in pure-Redis mode, and

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"twotier/bench/proc"
+	"twotier.dev/twotier/bench/proc"
 )
 
 // Usage is what a rival and its driver have used up to now, or between two moments.

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/multiowner"
-	"twotier/internal/node"
-	"twotier/internal/rpc"
+	"twotier.dev/twotier/internal/multiowner"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/rpc"
 )
 
 // view is the cluster as a node sees it, with what every member says of itself.

@@ -13,10 +13,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"twotier/internal/cli"
-	"twotier/internal/config"
-	"twotier/internal/demo"
-	"twotier/internal/embedded"
+	"twotier.dev/twotier/internal/cli"
+	"twotier.dev/twotier/internal/config"
+	"twotier.dev/twotier/internal/demo"
+	"twotier.dev/twotier/internal/embedded"
 )
 
 const (

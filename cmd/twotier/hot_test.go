@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/testing/redistest"
+	"twotier.dev/twotier/internal/testing/redistest"
 )
 
 // TestHotKeyIsSpreadAndFoldsBack adds to one key through all of three nodes until each counts it by itself, and lets it cool.

@@ -12,9 +12,9 @@ import (
 	"strings"
 	"syscall"
 
-	"twotier/httpapi"
-	"twotier/internal/config"
-	"twotier/syncer"
+	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/internal/config"
+	"twotier.dev/twotier/syncer"
 )
 
 const mebibyte = 1 << 20

@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"testing"
 
-	"twotier/httpapi"
-	"twotier/internal/config"
+	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/internal/config"
 )
 
 // TestCgroupMemory finds the least limit on the way from the process's own group to the root.

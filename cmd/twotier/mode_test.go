@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/testing/redistest"
+	"twotier.dev/twotier/internal/testing/redistest"
 )
 
 // TestModeFromAShell switches a running cluster of three to and fro, and counts on in between.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"twotier/internal/cli"
-	"twotier/internal/config"
+	"twotier.dev/twotier/internal/cli"
+	"twotier.dev/twotier/internal/config"
 )
 
 // The exit statuses.

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"twotier/internal/cli"
+	"twotier.dev/twotier/internal/cli"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")

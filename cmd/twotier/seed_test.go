@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/testing/redistest"
+	"twotier.dev/twotier/internal/testing/redistest"
 )
 
 // TestServeWaitsForTheSeed starts nodes while Redis is down. The one that knows the hash seed serves; the other ones wait, and take the

@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"twotier/internal/config"
+	"twotier.dev/twotier/internal/config"
 )
 
 // Bounds of stopping besides --drain-timeout: what this node owns gets handTimeout to be handed

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/testing/redistest"
+	"twotier.dev/twotier/internal/testing/redistest"
 )
 
 // TestAllStopAtOnce ends all nodes of a cluster at the same time, as a supervisor does that gives them some seconds: none waits for

@@ -15,14 +15,14 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"twotier/internal/cli"
-	"twotier/internal/config"
-	"twotier/internal/embedded"
-	"twotier/internal/node"
-	"twotier/internal/storeclock"
-	"twotier/leaparray"
-	"twotier/redisstore"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/cli"
+	"twotier.dev/twotier/internal/config"
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/storeclock"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/syncer"
 )
 
 // stores is the store of a server: Redis, or the embedded one. It is what the node knows of it.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/valyala/fastjson"
 
-	"twotier/httpapi/client"
+	"twotier.dev/twotier/httpapi/client"
 )
 
 // BenchmarkAdd counts through three nodes in this process: client, nodes and network share its CPUs. With owners it goes straight to

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"twotier/httpapi/client"
-	"twotier/internal/testing/redistest"
+	"twotier.dev/twotier/httpapi/client"
+	"twotier.dev/twotier/internal/testing/redistest"
 )
 
 func TestCallsOfOneNode(t *testing.T) {

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"twotier/httpapi/client"
-	"twotier/internal/node"
-	"twotier/internal/testing/redistest"
+	"twotier.dev/twotier/httpapi/client"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/testing/redistest"
 )
 
 // TestNodesComeAndGoUnderTraffic has one node leave and another join while a client counts: every count is there once.

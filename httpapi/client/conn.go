@@ -11,7 +11,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"twotier/internal/idle"
+	"twotier.dev/twotier/internal/idle"
 )
 
 // The headers of a session, as the server documents them.

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"twotier/httpapi/client"
-	"twotier/syncer"
+	"twotier.dev/twotier/httpapi/client"
+	"twotier.dev/twotier/syncer"
 )
 
 func TestPlacementIsTheServers(t *testing.T) {

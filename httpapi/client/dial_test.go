@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"twotier/httpapi/client"
+	"twotier.dev/twotier/httpapi/client"
 )
 
 // TestDialOfTheUsers reaches a node by no address of its own: by the way that the user has.

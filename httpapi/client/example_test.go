@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier/httpapi/client"
+	"twotier.dev/twotier/httpapi/client"
 )
 
 // example stands for a test where a bed wants one.

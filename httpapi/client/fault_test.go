@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"twotier/httpapi/client"
-	"twotier/internal/testing/faultproxy"
+	"twotier.dev/twotier/httpapi/client"
+	"twotier.dev/twotier/internal/testing/faultproxy"
 )
 
 // proxied starts nodes that are reached through proxies, and a client that gives up late.

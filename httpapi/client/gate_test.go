@@ -14,7 +14,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"twotier/httpapi/client"
+	"twotier.dev/twotier/httpapi/client"
 )
 
 // gate returns a gate that allows three requests a minute, changed by change.

@@ -33,17 +33,17 @@ func importMap() map[string][]string {
 		// The arithmetic of windows, and the counter made of it.
 		"leaparray": {},
 		"syncer": {
-			"twotier/leaparray", "twotier/internal/arena", "twotier/internal/slab",
-			"twotier/internal/table", xxhash,
+			"twotier.dev/twotier/leaparray", "twotier.dev/twotier/internal/arena", "twotier.dev/twotier/internal/slab",
+			"twotier.dev/twotier/internal/table", xxhash,
 		},
 		"internal/slab":  {},
-		"internal/arena": {"twotier/internal/slab"},
-		"internal/table": {"twotier/internal/arena", "twotier/internal/slab"},
+		"internal/arena": {"twotier.dev/twotier/internal/slab"},
+		"internal/table": {"twotier.dev/twotier/internal/arena", "twotier.dev/twotier/internal/slab"},
 
 		// Stores: they implement what the syncer declares.
-		"redisstore":        {"twotier/syncer", "twotier/leaparray", "twotier/internal/durations", goRedis, xxhash},
-		"internal/embedded": {"twotier/syncer", "twotier/leaparray"},
-		"syncer/storetest":  {"twotier/syncer", "twotier/leaparray"},
+		"redisstore":        {"twotier.dev/twotier/syncer", "twotier.dev/twotier/leaparray", "twotier.dev/twotier/internal/durations", goRedis, xxhash},
+		"internal/embedded": {"twotier.dev/twotier/syncer", "twotier.dev/twotier/leaparray"},
+		"syncer/storetest":  {"twotier.dev/twotier/syncer", "twotier.dev/twotier/leaparray"},
 
 		// One node: its parts, which know nothing of it, and itself, which knows no wire format.
 		"ring":                {memberlist, consistent, xxhash},
@@ -52,39 +52,39 @@ func importMap() map[string][]string {
 		"internal/elapsed":    {"golang.org/x/sys/unix"},
 		"internal/storeclock": {},
 		"internal/retry":      {},
-		"internal/rpc":        {"twotier/ring", "twotier/syncer"},
-		"internal/refusals":   {"twotier/syncer", ristretto},
-		"internal/topkeys":    {"twotier/syncer", "twotier/leaparray"},
+		"internal/rpc":        {"twotier.dev/twotier/ring", "twotier.dev/twotier/syncer"},
+		"internal/refusals":   {"twotier.dev/twotier/syncer", ristretto},
+		"internal/topkeys":    {"twotier.dev/twotier/syncer", "twotier.dev/twotier/leaparray"},
 		"internal/hotkeys": {
-			"twotier/internal/rpc", "twotier/internal/retry", "twotier/internal/elapsed", "twotier/ring",
-			"twotier/syncer",
+			"twotier.dev/twotier/internal/rpc", "twotier.dev/twotier/internal/retry", "twotier.dev/twotier/internal/elapsed", "twotier.dev/twotier/ring",
+			"twotier.dev/twotier/syncer",
 		},
 		"internal/modes": {
-			"twotier/internal/rpc", "twotier/internal/retry", "twotier/ring", "twotier/syncer",
+			"twotier.dev/twotier/internal/rpc", "twotier.dev/twotier/internal/retry", "twotier.dev/twotier/ring", "twotier.dev/twotier/syncer",
 		},
 		"internal/ownership": {
-			"twotier/internal/rpc", "twotier/internal/retry", "twotier/ring", "twotier/syncer",
+			"twotier.dev/twotier/internal/rpc", "twotier.dev/twotier/internal/retry", "twotier.dev/twotier/ring", "twotier.dev/twotier/syncer",
 		},
 		"internal/multiowner": {
-			"twotier/internal/rpc", "twotier/internal/retry", "twotier/internal/elapsed", "twotier/ring",
-			"twotier/syncer", xxhash,
+			"twotier.dev/twotier/internal/rpc", "twotier.dev/twotier/internal/retry", "twotier.dev/twotier/internal/elapsed", "twotier.dev/twotier/ring",
+			"twotier.dev/twotier/syncer", xxhash,
 		},
 		"internal/routing": {
-			"twotier/internal/multiowner", "twotier/internal/modes", "twotier/internal/ownership",
-			"twotier/internal/rpc", "twotier/internal/retry", "twotier/ring", "twotier/syncer",
+			"twotier.dev/twotier/internal/multiowner", "twotier.dev/twotier/internal/modes", "twotier.dev/twotier/internal/ownership",
+			"twotier.dev/twotier/internal/rpc", "twotier.dev/twotier/internal/retry", "twotier.dev/twotier/ring", "twotier.dev/twotier/syncer",
 		},
 		"internal/node": {
-			"twotier/ring", "twotier/syncer", "twotier/leaparray",
-			"twotier/internal/routing", "twotier/internal/ownership", "twotier/internal/multiowner",
-			"twotier/internal/modes", "twotier/internal/hotkeys", "twotier/internal/refusals",
-			"twotier/internal/topkeys", "twotier/internal/storeclock", "twotier/internal/durations",
-			"twotier/internal/rpc", "twotier/internal/retry",
+			"twotier.dev/twotier/ring", "twotier.dev/twotier/syncer", "twotier.dev/twotier/leaparray",
+			"twotier.dev/twotier/internal/routing", "twotier.dev/twotier/internal/ownership", "twotier.dev/twotier/internal/multiowner",
+			"twotier.dev/twotier/internal/modes", "twotier.dev/twotier/internal/hotkeys", "twotier.dev/twotier/internal/refusals",
+			"twotier.dev/twotier/internal/topkeys", "twotier.dev/twotier/internal/storeclock", "twotier.dev/twotier/internal/durations",
+			"twotier.dev/twotier/internal/rpc", "twotier.dev/twotier/internal/retry",
 		},
 		"internal/peer": {
-			"twotier/ring", "twotier/syncer", "twotier/leaparray",
-			"twotier/internal/rpc", "twotier/internal/ownership", "twotier/internal/multiowner",
-			"twotier/internal/modes", "twotier/internal/hotkeys", "twotier/internal/node",
-			"twotier/internal/elapsed",
+			"twotier.dev/twotier/ring", "twotier.dev/twotier/syncer", "twotier.dev/twotier/leaparray",
+			"twotier.dev/twotier/internal/rpc", "twotier.dev/twotier/internal/ownership", "twotier.dev/twotier/internal/multiowner",
+			"twotier.dev/twotier/internal/modes", "twotier.dev/twotier/internal/hotkeys", "twotier.dev/twotier/internal/node",
+			"twotier.dev/twotier/internal/elapsed",
 		},
 
 		// The network side knows a node only.
@@ -92,30 +92,30 @@ func importMap() map[string][]string {
 		"internal/reload": {},
 		"internal/certs":  {},
 		"httpapi": {
-			"twotier/internal/rpc", "twotier/internal/node", "twotier/internal/idle", "twotier/internal/token",
-			"twotier/internal/durations", fasthttp, fastjson, prometheus, prometheusText,
+			"twotier.dev/twotier/internal/rpc", "twotier.dev/twotier/internal/node", "twotier.dev/twotier/internal/idle", "twotier.dev/twotier/internal/token",
+			"twotier.dev/twotier/internal/durations", fasthttp, fastjson, prometheus, prometheusText,
 		},
-		"httpapi/client": {"twotier/internal/idle", fasthttp, fastjson, xxhash},
+		"httpapi/client": {"twotier.dev/twotier/internal/idle", fasthttp, fastjson, xxhash},
 
 		// The program: the only place that knows everything.
-		"internal/config": {"twotier/leaparray", pflag, yamlLibrary, levenshtein},
+		"internal/config": {"twotier.dev/twotier/leaparray", pflag, yamlLibrary, levenshtein},
 		"internal/demo":   {},
 		"internal/load":   {fasthttp, fastjson, hdrHistogram},
-		"internal/cli":    {"twotier/internal/config", "twotier/internal/load", "twotier/httpapi/client", cobra, pflag},
-		"cmd/twotier":     {"twotier", cobra, goRedis, fasthttp, memberlist},
+		"internal/cli":    {"twotier.dev/twotier/internal/config", "twotier.dev/twotier/internal/load", "twotier.dev/twotier/httpapi/client", cobra, pflag},
+		"cmd/twotier":     {"twotier.dev/twotier", cobra, goRedis, fasthttp, memberlist},
 
 		// Tests and tools.
 		"internal/testing/child":      {},
-		"internal/testing/redistest":  {"twotier/internal/testing/child", goRedis},
-		"internal/testing/proctest":   {"twotier/internal/testing/child", "twotier/redisstore", "twotier/syncer", goRedis},
+		"internal/testing/redistest":  {"twotier.dev/twotier/internal/testing/child", goRedis},
+		"internal/testing/proctest":   {"twotier.dev/twotier/internal/testing/child", "twotier.dev/twotier/redisstore", "twotier.dev/twotier/syncer", goRedis},
 		"internal/testing/faultproxy": {},
 		"internal/testing/simnet":     {memberlist},
 		"internal/testing/testrun":    {},
 		"internal/archtest":           {},
-		"internal/testing/faultstore": {"twotier/syncer", "twotier/leaparray"},
-		"internal/e2e/faulttest":      {"twotier", cobra, goRedis},
-		"internal/e2e/clustertest":    {"twotier", goRedis},
-		"internal/e2e/acceptance":     {"twotier", goRedis},
+		"internal/testing/faultstore": {"twotier.dev/twotier/syncer", "twotier.dev/twotier/leaparray"},
+		"internal/e2e/faulttest":      {"twotier.dev/twotier", cobra, goRedis},
+		"internal/e2e/clustertest":    {"twotier.dev/twotier", goRedis},
+		"internal/e2e/acceptance":     {"twotier.dev/twotier", goRedis},
 	}
 }
 
@@ -150,7 +150,7 @@ func TestImportMapHasNoCycle(t *testing.T) {
 			t.Fatalf("the import map has a cycle: %v", append(above, path))
 		}
 		for _, to := range allowed[path] {
-			if below, ok := strings.CutPrefix(to, "twotier/"); ok {
+			if below, ok := strings.CutPrefix(to, "twotier.dev/twotier/"); ok {
 				visit(below, append(above, path))
 			}
 		}
@@ -163,7 +163,7 @@ func TestImportMapHasNoCycle(t *testing.T) {
 // isStandard tells whether an import path is of the standard library: those have no dot in the first element.
 func isStandard(importPath string) bool {
 	first, _, _ := strings.Cut(importPath, "/")
-	return first != "twotier" && !strings.Contains(first, ".")
+	return !strings.Contains(first, ".")
 }
 
 // within tells whether an import path is the given one or below it.

@@ -69,7 +69,7 @@ func change() {
 
 func TestIsStandard(t *testing.T) {
 	for path, want := range map[string]bool{
-		"net/http": true, "unsafe": true, "twotier/ring": false, "twotier": false, "github.com/a/b": false,
+		"net/http": true, "unsafe": true, "twotier.dev/twotier/ring": false, "github.com/a/b": false,
 	} {
 		if got := isStandard(path); got != want {
 			t.Errorf("%s: %v, want %v", path, got, want)

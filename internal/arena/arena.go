@@ -4,7 +4,7 @@ import (
 	"math/bits"
 	"slices"
 
-	"twotier/internal/slab"
+	"twotier.dev/twotier/internal/slab"
 )
 
 // Ref is the place of a block in an arena: chunk and word. 0 is none.

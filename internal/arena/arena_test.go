@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"twotier/internal/arena"
-	"twotier/internal/slab"
+	"twotier.dev/twotier/internal/arena"
+	"twotier.dev/twotier/internal/slab"
 )
 
 var seedFlag = flag.Uint64("seed", 0, "repeat a run")

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/certs"
+	"twotier.dev/twotier/internal/certs"
 )
 
 // authority signs certificates, itself included.

@@ -14,8 +14,8 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"twotier/internal/config"
-	"twotier/internal/load"
+	"twotier.dev/twotier/internal/config"
+	"twotier.dev/twotier/internal/load"
 )
 
 func benchSpec() spec {

@@ -17,8 +17,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"twotier/internal/cli"
-	"twotier/internal/load"
+	"twotier.dev/twotier/internal/cli"
+	"twotier.dev/twotier/internal/load"
 )
 
 // server answers every call alike and keeps the last one that it was asked.

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"twotier/httpapi/client"
+	"twotier.dev/twotier/httpapi/client"
 )
 
 // maxAnswer bounds an answer: the longest that a server gives is a list of 1000 keys.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"twotier/internal/config"
+	"twotier.dev/twotier/internal/config"
 )
 
 func clusterSpec() spec {

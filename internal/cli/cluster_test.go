@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"twotier/internal/cli"
+	"twotier.dev/twotier/internal/cli"
 )
 
 const (

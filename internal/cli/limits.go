@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"twotier/internal/config"
+	"twotier.dev/twotier/internal/config"
 )
 
 // limit is one rule as a request has it.

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"twotier/internal/config"
+	"twotier.dev/twotier/internal/config"
 )
 
 // Prepare makes of root, which has its commands, the command line of a program: help that fits a

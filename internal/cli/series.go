@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"twotier/internal/config"
+	"twotier.dev/twotier/internal/config"
 )
 
 func seriesSpec() spec {

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"twotier/internal/cli"
+	"twotier.dev/twotier/internal/cli"
 )
 
 func TestJoinPoints(t *testing.T) {

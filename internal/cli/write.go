@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"twotier/internal/config"
+	"twotier.dev/twotier/internal/config"
 )
 
 // windowCount is a count as the server answers it.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"twotier/leaparray"
+	"twotier.dev/twotier/leaparray"
 )
 
 // DefaultNamespace is the namespace of requests that name none.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/config"
+	"twotier.dev/twotier/internal/config"
 )
 
 // writeFile returns the path of a configuration file with that text.

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"twotier/leaparray"
+	"twotier.dev/twotier/leaparray"
 )
 
 const (

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/config"
+	"twotier.dev/twotier/internal/config"
 )
 
 func TestParseDuration(t *testing.T) {

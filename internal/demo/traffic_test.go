@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/demo"
+	"twotier.dev/twotier/internal/demo"
 )
 
 // counter is a node that never forgets and lets three events of a limited key through.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/durations"
+	"twotier.dev/twotier/internal/durations"
 )
 
 // TestBucketsHoldWhatIsCounted counts durations of all sizes, and looks for each between the bounds

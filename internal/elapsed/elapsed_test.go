@@ -6,7 +6,7 @@ import (
 	"time"
 	"unsafe"
 
-	"twotier/internal/elapsed"
+	"twotier.dev/twotier/internal/elapsed"
 )
 
 func TestClockCounts(t *testing.T) {

@@ -1,6 +1,6 @@
 package embedded
 
-import "twotier/syncer"
+import "twotier.dev/twotier/syncer"
 
 // Expires returns when a key's time to live ends, in unix milliseconds: 0 if there is no such key, math.MaxInt64 if nobody set
 // one.

@@ -4,7 +4,7 @@ import (
 	"maps"
 	"slices"
 
-	"twotier/leaparray"
+	"twotier.dev/twotier/leaparray"
 )
 
 // Image is what a store held at a moment.

@@ -3,7 +3,7 @@ package embedded
 import (
 	"time"
 
-	"twotier/syncer"
+	"twotier.dev/twotier/syncer"
 )
 
 // recordTTL is how long it is remembered what was restored of a key, at the least: it is twice the

@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"twotier/leaparray"
-	"twotier/syncer"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer"
 )
 
 // Options configure a [Store].

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/embedded"
-	"twotier/leaparray"
-	"twotier/syncer"
-	"twotier/syncer/storetest"
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier/syncer/storetest"
 )
 
 func TestConformance(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"twotier/internal/rpc"
-	"twotier/ring"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/ring"
 )
 
 // grant is a key that its owner has others count too.

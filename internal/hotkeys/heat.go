@@ -5,7 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"twotier/internal/rpc"
+	"twotier.dev/twotier/internal/rpc"
 )
 
 const (

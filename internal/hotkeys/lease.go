@@ -5,9 +5,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"twotier/internal/elapsed"
-	"twotier/ring"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/elapsed"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
 )
 
 // LeaseRequest lets a node count some keys of the asking one beside it, for a time. What it was told

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/hotkeys"
+	"twotier.dev/twotier/internal/hotkeys"
 )
 
 // TestLeasesEndInTime takes leases in time, after the owner gave up waiting for the response, and on

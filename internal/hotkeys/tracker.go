@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"twotier/internal/retry"
-	"twotier/ring"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/retry"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
 )
 
 const (

@@ -10,10 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier/internal/hotkeys"
-	"twotier/internal/rpc"
-	"twotier/ring"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/hotkeys"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
 )
 
 // shares is a counter that notes which keys it shares, and is told when it can't.

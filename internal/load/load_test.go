@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/load"
+	"twotier.dev/twotier/internal/load"
 )
 
 // fake is a server that answers like twotier and remembers what it was asked.

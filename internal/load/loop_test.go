@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier/internal/load"
+	"twotier.dev/twotier/internal/load"
 )
 
 func always() (time.Duration, bool) { return 0, true }

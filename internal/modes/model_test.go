@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier/internal/modes"
+	"twotier.dev/twotier/internal/modes"
 )
 
 // model counts operations that are under way, of all nodes together, by the mode they are in.

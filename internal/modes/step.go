@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"time"
 
-	"twotier/internal/retry"
-	"twotier/ring"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/retry"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
 )
 
 // Step does one step of a change, as the node asks for that changes the mode.

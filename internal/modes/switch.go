@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"twotier/internal/rpc"
-	"twotier/ring"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
 )
 
 // How long a change may take.

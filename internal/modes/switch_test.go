@@ -11,10 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier/internal/modes"
-	"twotier/internal/rpc"
-	"twotier/ring"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/modes"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
 )
 
 // node is a fake of what a change stops and begins.

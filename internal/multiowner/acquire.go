@@ -8,10 +8,10 @@ import (
 	"sync"
 	"time"
 
-	"twotier/internal/retry"
-	"twotier/internal/rpc"
-	"twotier/ring"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/retry"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
 )
 
 // Part is what one node decides about of an operation.

@@ -11,10 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier/internal/multiowner"
-	"twotier/internal/rpc"
-	"twotier/ring"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/multiowner"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
 )
 
 // node is a fake counter, with one key and a limit, and the participant that reserves there.

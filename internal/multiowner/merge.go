@@ -3,7 +3,7 @@ package multiowner
 import (
 	"bytes"
 
-	"twotier/syncer"
+	"twotier.dev/twotier/syncer"
 )
 
 // merge puts the answers together, in the order of the checks.

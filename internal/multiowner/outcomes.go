@@ -5,7 +5,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"twotier/internal/elapsed"
+	"twotier.dev/twotier/internal/elapsed"
 )
 
 // How long it is remembered what became of a reservation: whoever has a part of it asks within

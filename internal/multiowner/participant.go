@@ -8,11 +8,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"twotier/internal/elapsed"
-	"twotier/internal/retry"
-	"twotier/internal/rpc"
-	"twotier/ring"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/elapsed"
+	"twotier.dev/twotier/internal/retry"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
 )
 
 // How long reservations are kept.

@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"twotier/internal/elapsed"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/elapsed"
+	"twotier.dev/twotier/syncer"
 )
 
 // reservations are those that wait to be confirmed or undone, and what became of others.

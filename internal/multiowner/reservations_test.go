@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier/internal/multiowner"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/multiowner"
+	"twotier.dev/twotier/syncer"
 )
 
 // TestOutcomesAreBounded decides more than can be remembered: what can't be is not confirmed, and what was is forgotten after the time in

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"twotier/internal/node"
+	"twotier.dev/twotier/internal/node"
 )
 
 // BenchmarkLocal carries out operations on keys that are in this node's memory: what the node adds

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"twotier/internal/modes"
-	"twotier/ring"
+	"twotier.dev/twotier/internal/modes"
+	"twotier.dev/twotier/ring"
 )
 
 // Cluster returns the cluster as this node sees it.

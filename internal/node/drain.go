@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"twotier/internal/retry"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/retry"
+	"twotier.dev/twotier/syncer"
 )
 
 // Drain announces that the node is about to leave and hands over all that it owns, until ctx is

@@ -9,17 +9,17 @@ import (
 	"sync/atomic"
 	"time"
 
-	"twotier/internal/hotkeys"
-	"twotier/internal/modes"
-	"twotier/internal/multiowner"
-	"twotier/internal/ownership"
-	"twotier/internal/refusals"
-	"twotier/internal/retry"
-	"twotier/internal/routing"
-	"twotier/internal/storeclock"
-	"twotier/internal/topkeys"
-	"twotier/ring"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/hotkeys"
+	"twotier.dev/twotier/internal/modes"
+	"twotier.dev/twotier/internal/multiowner"
+	"twotier.dev/twotier/internal/ownership"
+	"twotier.dev/twotier/internal/refusals"
+	"twotier.dev/twotier/internal/retry"
+	"twotier.dev/twotier/internal/routing"
+	"twotier.dev/twotier/internal/storeclock"
+	"twotier.dev/twotier/internal/topkeys"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
 )
 
 // Direct carries operations out in Redis itself. redisstore.Direct implements it.

@@ -7,11 +7,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier/internal/embedded"
-	"twotier/internal/node"
-	"twotier/internal/storeclock"
-	"twotier/leaparray"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/storeclock"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer"
 )
 
 // still is a store whose clock is that of the node.

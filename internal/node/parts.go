@@ -3,12 +3,12 @@ package node
 import (
 	"context"
 
-	"twotier/internal/hotkeys"
-	"twotier/internal/modes"
-	"twotier/internal/multiowner"
-	"twotier/internal/ownership"
-	"twotier/internal/routing"
-	"twotier/internal/storeclock"
+	"twotier.dev/twotier/internal/hotkeys"
+	"twotier.dev/twotier/internal/modes"
+	"twotier.dev/twotier/internal/multiowner"
+	"twotier.dev/twotier/internal/ownership"
+	"twotier.dev/twotier/internal/routing"
+	"twotier.dev/twotier/internal/storeclock"
 )
 
 // newParts makes what the node consists of. None of it holds the node: each is told what it needs.

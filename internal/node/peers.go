@@ -3,8 +3,8 @@ package node
 import (
 	"context"
 
-	"twotier/internal/rpc"
-	"twotier/ring"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/ring"
 )
 
 // Peers reaches the other nodes. Package peer implements it.

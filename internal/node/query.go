@@ -7,13 +7,13 @@ import (
 	"sync"
 	"time"
 
-	"twotier/internal/modes"
-	"twotier/internal/ownership"
-	"twotier/internal/retry"
-	"twotier/internal/rpc"
-	"twotier/internal/topkeys"
-	"twotier/ring"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/modes"
+	"twotier.dev/twotier/internal/ownership"
+	"twotier.dev/twotier/internal/retry"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/internal/topkeys"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
 )
 
 // Series returns the buckets of a key over a window of this many milliseconds that ends now, oldest first, and their

@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 
-	"twotier/internal/hotkeys"
-	"twotier/internal/modes"
-	"twotier/internal/multiowner"
-	"twotier/internal/ownership"
-	"twotier/internal/rpc"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/hotkeys"
+	"twotier.dev/twotier/internal/modes"
+	"twotier.dev/twotier/internal/multiowner"
+	"twotier.dev/twotier/internal/ownership"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/syncer"
 )
 
 // Serve carries out tasks of another node, in order, and sets Err in each result. Nothing is forwarded: a task about keys

@@ -3,7 +3,7 @@ package node
 import (
 	"sync/atomic"
 
-	"twotier/syncer"
+	"twotier.dev/twotier/syncer"
 )
 
 // tally counts operations by kind and by where their answer came from.

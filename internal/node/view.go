@@ -1,11 +1,11 @@
 package node
 
 import (
-	"twotier/internal/durations"
-	"twotier/internal/modes"
-	"twotier/internal/ownership"
-	"twotier/internal/storeclock"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/durations"
+	"twotier.dev/twotier/internal/modes"
+	"twotier.dev/twotier/internal/ownership"
+	"twotier.dev/twotier/internal/storeclock"
+	"twotier.dev/twotier/syncer"
 )
 
 // Aliases of what operations are made of, so that callers of a node need to know no other package.

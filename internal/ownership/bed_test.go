@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/ownership"
-	"twotier/internal/rpc"
-	"twotier/ring"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/ownership"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
 )
 
 const partitions = 16

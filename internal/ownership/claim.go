@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
-	"twotier/internal/retry"
-	"twotier/ring"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/retry"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
 )
 
 // claimWindow is how many partitions are claimed at a time: so many stand still while they are on

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"twotier/ring"
+	"twotier.dev/twotier/ring"
 )
 
 // Follow brings the phases in line with the table, and begins to take over what was gained. It is to

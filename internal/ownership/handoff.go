@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"twotier/ring"
-	"twotier/syncer"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
 )
 
 const (

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"twotier/ring"
-	"twotier/syncer"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
 )
 
 // ErrInRedis says that the cluster counts in Redis: no node decides about a partition.

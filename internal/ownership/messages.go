@@ -1,8 +1,8 @@
 package ownership
 
 import (
-	"twotier/ring"
-	"twotier/syncer"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
 )
 
 // What nodes ask each other about partitions, and how they respond.

@@ -9,9 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier/internal/ownership"
-	"twotier/ring"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/ownership"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
 )
 
 // TestTakeoverBringsAllAlong has a second node join: it gets its share with all the keys, in pages,

@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"twotier/ring"
-	"twotier/syncer"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
 )
 
 // Decider decides about partitions or does not. A syncer.Counter is one.

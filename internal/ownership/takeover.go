@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"twotier/internal/retry"
-	"twotier/internal/rpc"
-	"twotier/ring"
+	"twotier.dev/twotier/internal/retry"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/ring"
 )
 
 // Bounds of a takeover.

@@ -8,10 +8,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier/internal/node"
-	"twotier/internal/peer"
-	"twotier/internal/rpc"
-	"twotier/internal/testing/simnet"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/peer"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/internal/testing/simnet"
 )
 
 // TestQuestionsOfUsersDontHoldUpThoseOfNodes has more users ask for what takes long than there are lanes, and a node for something else.

@@ -11,10 +11,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"twotier/internal/elapsed"
-	"twotier/internal/node"
-	"twotier/internal/rpc"
-	"twotier/ring"
+	"twotier.dev/twotier/internal/elapsed"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/ring"
 )
 
 // ClientOptions configure a [Client]. The zero value of a field means its default.

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"twotier/internal/elapsed"
+	"twotier.dev/twotier/internal/elapsed"
 )
 
 // sampleAge is for how long the best reading of another process's clock is relied on, while others come in.

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"twotier/internal/node"
-	"twotier/internal/rpc"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/rpc"
 )
 
 // Pauses between attempts.

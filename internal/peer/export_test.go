@@ -1,9 +1,9 @@
 package peer
 
 import (
-	"twotier/internal/node"
-	"twotier/internal/ownership"
-	"twotier/internal/rpc"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/ownership"
+	"twotier.dev/twotier/internal/rpc"
 )
 
 // Reply is a reply that a client has received.

@@ -6,12 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/node"
-	"twotier/internal/ownership"
-	"twotier/internal/peer"
-	"twotier/internal/rpc"
-	"twotier/ring"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/ownership"
+	"twotier.dev/twotier/internal/peer"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
 )
 
 // strict is a node that holds what it is handed against what it may be handed.

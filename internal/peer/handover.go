@@ -4,9 +4,9 @@ import (
 	"encoding/binary"
 	"time"
 
-	"twotier/internal/ownership"
-	"twotier/leaparray"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/ownership"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer"
 )
 
 // The bits of a handover.

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"twotier/internal/node"
-	"twotier/internal/rpc"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/rpc"
 )
 
 // errSilent says that a process has left several questions unanswered.

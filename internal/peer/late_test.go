@@ -8,10 +8,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier/internal/hotkeys"
-	"twotier/internal/node"
-	"twotier/internal/rpc"
-	"twotier/internal/testing/simnet"
+	"twotier.dev/twotier/internal/hotkeys"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/internal/testing/simnet"
 )
 
 // counted is how often the server was asked to count a key.

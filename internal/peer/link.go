@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"twotier/internal/node"
-	"twotier/internal/rpc"
-	"twotier/ring"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/ring"
 )
 
 // Bounds of a link.

@@ -11,10 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier/internal/node"
-	"twotier/internal/peer"
-	"twotier/internal/rpc"
-	"twotier/internal/testing/simnet"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/peer"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/internal/testing/simnet"
 )
 
 var (

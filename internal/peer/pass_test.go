@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"twotier/internal/peer"
+	"twotier.dev/twotier/internal/peer"
 )
 
 // TestPasses admits nobody but who knows the secret, and for nothing but a message of the length that was said.

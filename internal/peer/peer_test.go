@@ -12,14 +12,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier/internal/hotkeys"
-	"twotier/internal/multiowner"
-	"twotier/internal/node"
-	"twotier/internal/peer"
-	"twotier/internal/rpc"
-	"twotier/internal/testing/simnet"
-	"twotier/ring"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/hotkeys"
+	"twotier.dev/twotier/internal/multiowner"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/peer"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/internal/testing/simnet"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
 )
 
 // fake is a node that counts how often it is asked.

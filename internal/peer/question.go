@@ -4,11 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"twotier/internal/hotkeys"
-	"twotier/internal/modes"
-	"twotier/internal/multiowner"
-	"twotier/internal/node"
-	"twotier/internal/ownership"
+	"twotier.dev/twotier/internal/hotkeys"
+	"twotier.dev/twotier/internal/modes"
+	"twotier.dev/twotier/internal/multiowner"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/ownership"
 )
 
 // The first byte of a question.

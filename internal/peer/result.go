@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 
-	"twotier/internal/node"
-	"twotier/internal/rpc"
-	"twotier/ring"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/ring"
 )
 
 // The first byte of a result: whether it is an error, and which.

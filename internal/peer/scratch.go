@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"twotier/internal/node"
-	"twotier/internal/rpc"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/rpc"
 )
 
 // scratch is memory for carrying out the tasks of a message.

@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"twotier/internal/elapsed"
-	"twotier/internal/node"
-	"twotier/internal/rpc"
+	"twotier.dev/twotier/internal/elapsed"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/rpc"
 )
 
 // Local is the node that a [Server] answers for; [node.Node] is the real one.

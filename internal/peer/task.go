@@ -4,8 +4,8 @@ import (
 	"encoding/binary"
 	"math"
 
-	"twotier/internal/node"
-	"twotier/internal/rpc"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/rpc"
 )
 
 // The first byte of a task: its verb, whether refusals count, whether it has a time. The second: kind of

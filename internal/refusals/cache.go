@@ -7,7 +7,7 @@ import (
 
 	"github.com/dgraph-io/ristretto/v2"
 
-	"twotier/syncer"
+	"twotier.dev/twotier/syncer"
 )
 
 const (

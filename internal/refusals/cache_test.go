@@ -6,8 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier/internal/refusals"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/refusals"
+	"twotier.dev/twotier/syncer"
 )
 
 // acquire is an operation on one key, and the owner's refusal of it.

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/reload"
+	"twotier.dev/twotier/internal/reload"
 )
 
 func write(t *testing.T, path, text string) {

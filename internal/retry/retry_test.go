@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier/internal/retry"
+	"twotier.dev/twotier/internal/retry"
 )
 
 // TestBackoffDoubles attempts something at 0, 1, 3, 7, 15 ms and so on, and not after its time.

@@ -6,10 +6,10 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"twotier/internal/modes"
-	"twotier/internal/rpc"
-	"twotier/ring"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/modes"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
 )
 
 // DoAll carries out operations in order and sets Err in each result. Operations on different keys may

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"twotier/internal/rpc"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/syncer"
 )
 
 // batch carries out operations on keys of some nodes.

@@ -9,13 +9,13 @@ import (
 	"sync"
 	"testing"
 
-	"twotier/internal/modes"
-	"twotier/internal/multiowner"
-	"twotier/internal/ownership"
-	"twotier/internal/routing"
-	"twotier/internal/rpc"
-	"twotier/ring"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/modes"
+	"twotier.dev/twotier/internal/multiowner"
+	"twotier.dev/twotier/internal/ownership"
+	"twotier.dev/twotier/internal/routing"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
 )
 
 const partitions = 8

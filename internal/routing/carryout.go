@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 
-	"twotier/internal/modes"
-	"twotier/internal/multiowner"
-	"twotier/internal/rpc"
-	"twotier/ring"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/modes"
+	"twotier.dev/twotier/internal/multiowner"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
 )
 
 // local carries out an operation in this node's memory. A new key that there is no memory for is

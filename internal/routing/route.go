@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 
-	"twotier/internal/modes"
-	"twotier/internal/multiowner"
-	"twotier/internal/ownership"
-	"twotier/internal/retry"
-	"twotier/internal/rpc"
-	"twotier/ring"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/modes"
+	"twotier.dev/twotier/internal/multiowner"
+	"twotier.dev/twotier/internal/ownership"
+	"twotier.dev/twotier/internal/retry"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
 )
 
 // destination is where an operation goes.

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"twotier/internal/multiowner"
-	"twotier/internal/ownership"
-	"twotier/internal/rpc"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/multiowner"
+	"twotier.dev/twotier/internal/ownership"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/syncer"
 )
 
 // TestDo goes through the decisions: what each operation meets on its way, and what it was told.

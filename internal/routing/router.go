@@ -4,11 +4,11 @@ import (
 	"context"
 	"sync"
 
-	"twotier/internal/modes"
-	"twotier/internal/multiowner"
-	"twotier/internal/rpc"
-	"twotier/ring"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/modes"
+	"twotier.dev/twotier/internal/multiowner"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
 )
 
 // Counter counts in this node's memory. A syncer.Counter is one.

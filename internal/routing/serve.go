@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 
-	"twotier/internal/modes"
-	"twotier/internal/ownership"
-	"twotier/internal/retry"
-	"twotier/internal/rpc"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/modes"
+	"twotier.dev/twotier/internal/ownership"
+	"twotier.dev/twotier/internal/retry"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/syncer"
 )
 
 // Serve carries out operations that another node has forwarded, in order, and sets Err in each

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"twotier/ring"
+	"twotier.dev/twotier/ring"
 )
 
 // Broadcast calls fn for every member of a table but this node, all at the same time, and returns

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 
-	"twotier/ring"
-	"twotier/syncer"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
 )
 
 // Why another node has certainly not carried out a task.

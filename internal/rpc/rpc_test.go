@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/rpc"
-	"twotier/ring"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
 )
 
 // TestErrorsSayWhatToDoNext holds the errors against the one question that routing asks: may another

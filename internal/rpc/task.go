@@ -1,6 +1,6 @@
 package rpc
 
-import "twotier/syncer"
+import "twotier.dev/twotier/syncer"
 
 // Verb says what a [Task] asks for.
 type Verb uint8

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"twotier/internal/slab"
+	"twotier.dev/twotier/internal/slab"
 )
 
 var seedFlag = flag.Uint64("seed", 0, "repeat a run")

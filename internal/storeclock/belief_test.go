@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/storeclock"
+	"twotier.dev/twotier/internal/storeclock"
 )
 
 const day = 24 * time.Hour

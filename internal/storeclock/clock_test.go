@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/storeclock"
+	"twotier.dev/twotier/internal/storeclock"
 )
 
 const began = 1_763_000_000_000

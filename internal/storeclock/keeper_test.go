@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier/internal/storeclock"
+	"twotier.dev/twotier/internal/storeclock"
 )
 
 // source is a store's clock that is set by hand, and does not answer while it is down.

@@ -1,8 +1,8 @@
 package table
 
 import (
-	"twotier/internal/arena"
-	"twotier/internal/slab"
+	"twotier.dev/twotier/internal/arena"
+	"twotier.dev/twotier/internal/slab"
 )
 
 // Table finds blocks by hash. Make one with [New].

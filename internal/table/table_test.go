@@ -5,9 +5,9 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"twotier/internal/arena"
-	"twotier/internal/slab"
-	"twotier/internal/table"
+	"twotier.dev/twotier/internal/arena"
+	"twotier.dev/twotier/internal/slab"
+	"twotier.dev/twotier/internal/table"
 )
 
 var seedFlag = flag.Uint64("seed", 0, "repeat a run")

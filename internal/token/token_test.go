@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"twotier/internal/token"
+	"twotier.dev/twotier/internal/token"
 )
 
 func TestFindsWhatWasMade(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"twotier/syncer"
+	"twotier.dev/twotier/syncer"
 )
 
 // maxAge is how old an answer of a [Cache] may be.

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"twotier/leaparray"
-	"twotier/syncer"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer"
 )
 
 // maxSampled is how many keys a [Sample] follows.

@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier/internal/topkeys"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/topkeys"
+	"twotier.dev/twotier/syncer"
 )
 
 const noon = 1_763_000_000_000

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier/syncer"
+	"twotier.dev/twotier/syncer"
 )
 
 func testStoredIncludesOthers(t *testing.T, s syncer.Store) {

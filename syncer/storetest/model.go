@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"twotier/leaparray"
-	"twotier/syncer"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer"
 )
 
 // model is the store as anybody can see that it is right: one at a time, nothing expires.

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"twotier/leaparray"
-	"twotier/syncer"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer"
 )
 
 // dice makes random rounds.

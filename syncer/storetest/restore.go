@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier/syncer"
+	"twotier.dev/twotier/syncer"
 )
 
 // restoring is the only part of a restoration into what the store has now, of what was known in an

@@ -3,7 +3,7 @@ package storetest
 import (
 	"testing"
 
-	"twotier/syncer"
+	"twotier.dev/twotier/syncer"
 )
 
 func testOncePerSequence(t *testing.T, s syncer.Store) {

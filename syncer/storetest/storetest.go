@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier/syncer"
+	"twotier.dev/twotier/syncer"
 )
 
 // TTLer is a store that can tell how long a key still lives, 0 if it doesn't expire.

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"twotier/internal/load"
+	"twotier.dev/twotier/internal/load"
 )
 
 // connect returns a client for one server.

@@ -7,9 +7,9 @@ import (
 	"log"
 	"time"
 
-	"twotier/bench/drive"
-	"twotier/bench/limiter"
-	"twotier/bench/rival"
+	"twotier.dev/twotier/bench/drive"
+	"twotier.dev/twotier/bench/limiter"
+	"twotier.dev/twotier/bench/rival"
 )
 
 // Compare drives every limiter through the same workloads. Each rival starts anew for each

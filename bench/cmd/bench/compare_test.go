@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"twotier/bench/drive"
-	"twotier/bench/report"
-	"twotier/bench/rival"
+	"twotier.dev/twotier/bench/drive"
+	"twotier.dev/twotier/bench/report"
+	"twotier.dev/twotier/bench/rival"
 )
 
 // What Redis says it did must be what was asked of it.

@@ -9,10 +9,10 @@ import (
 	"sync"
 	"time"
 
-	"twotier/bench/drive"
-	"twotier/bench/limiter"
-	"twotier/bench/rival"
-	"twotier/internal/load"
+	"twotier.dev/twotier/bench/drive"
+	"twotier.dev/twotier/bench/limiter"
+	"twotier.dev/twotier/bench/rival"
+	"twotier.dev/twotier/internal/load"
 )
 
 // Decisions replays one trace through every limiter and judges each decision: how many events each

@@ -11,12 +11,12 @@ import (
 	"slices"
 	"time"
 
-	"twotier/bench/drive"
-	"twotier/bench/proc"
-	"twotier/bench/rival"
-	"twotier/httpapi/client"
-	"twotier/internal/load"
-	"twotier/syncer"
+	"twotier.dev/twotier/bench/drive"
+	"twotier.dev/twotier/bench/proc"
+	"twotier.dev/twotier/bench/rival"
+	"twotier.dev/twotier/httpapi/client"
+	"twotier.dev/twotier/internal/load"
+	"twotier.dev/twotier/syncer"
 )
 
 // Forward measures what it costs to ask another node than the owner of a key, beside asking the

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"twotier/bench/drive"
-	"twotier/bench/limiter"
-	"twotier/bench/rival"
+	"twotier.dev/twotier/bench/drive"
+	"twotier.dev/twotier/bench/limiter"
+	"twotier.dev/twotier/bench/rival"
 )
 
 // Growth measures how costs grow: from ten thousand to ten million keys, from one rule to four,

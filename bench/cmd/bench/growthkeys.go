@@ -10,11 +10,11 @@ import (
 	"runtime/debug"
 	"time"
 
-	"twotier/bench/drive"
-	"twotier/bench/rival"
-	"twotier/internal/embedded"
-	"twotier/internal/load"
-	"twotier/syncer"
+	"twotier.dev/twotier/bench/drive"
+	"twotier.dev/twotier/bench/rival"
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/load"
+	"twotier.dev/twotier/syncer"
 )
 
 // KeysPoint is the cost of an operation when so many keys live.

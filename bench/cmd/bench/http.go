@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"twotier/bench/proc"
-	"twotier/bench/rival"
-	"twotier/internal/load"
+	"twotier.dev/twotier/bench/proc"
+	"twotier.dev/twotier/bench/rival"
+	"twotier.dev/twotier/internal/load"
 )
 
 // HTTP measures how close POST /v1/add comes to the least that an HTTP server can do: twotier and a

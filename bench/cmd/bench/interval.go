@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"twotier/bench/drive"
-	"twotier/bench/rival"
-	"twotier/internal/load"
+	"twotier.dev/twotier/bench/drive"
+	"twotier.dev/twotier/bench/rival"
+	"twotier.dev/twotier/internal/load"
 )
 
 // Interval measures what the flush interval trades: the work that is left to Redis, how old Redis's

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"twotier/bench/limiter"
+	"twotier.dev/twotier/bench/limiter"
 )
 
 // Tally is what one limiter did with a trace, judged by an exact log of what that limiter itself

@@ -4,8 +4,8 @@ import (
 	"context"
 	"testing"
 
-	"twotier/bench/drive"
-	"twotier/bench/limiter"
+	"twotier.dev/twotier/bench/drive"
+	"twotier.dev/twotier/bench/limiter"
 )
 
 // skewed is an exact log that believes its windows to be longer or shorter than they are.

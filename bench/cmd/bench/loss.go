@@ -7,9 +7,9 @@ import (
 	"log"
 	"time"
 
-	"twotier/bench/rival"
-	"twotier/internal/load"
-	"twotier/syncer"
+	"twotier.dev/twotier/bench/rival"
+	"twotier.dev/twotier/internal/load"
+	"twotier.dev/twotier/syncer"
 )
 
 // Loss kills a server while adds come in, under every setting that a user can choose.

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier/bench/rival"
+	"twotier.dev/twotier/bench/rival"
 )
 
 func TestAcknowledgedByRedisIsNotLost(t *testing.T) {

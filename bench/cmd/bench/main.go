@@ -15,8 +15,8 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"twotier/bench/report"
-	"twotier/bench/rival"
+	"twotier.dev/twotier/bench/report"
+	"twotier.dev/twotier/bench/rival"
 )
 
 // cli is the command line.

@@ -11,9 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"twotier/bench/drive"
-	"twotier/bench/limiter"
-	"twotier/bench/rival"
+	"twotier.dev/twotier/bench/drive"
+	"twotier.dev/twotier/bench/limiter"
+	"twotier.dev/twotier/bench/rival"
 )
 
 // Memory measures what a key costs: bytes in Redis, for twotier and for the limiters that live

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"testing"
 
-	"twotier/bench/limiter"
-	"twotier/bench/rival"
+	"twotier.dev/twotier/bench/limiter"
+	"twotier.dev/twotier/bench/rival"
 )
 
 func TestRivalsHoldWhatWasCounted(t *testing.T) {

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"twotier/bench/drive"
-	"twotier/bench/limiter"
-	"twotier/bench/rival"
+	"twotier.dev/twotier/bench/drive"
+	"twotier.dev/twotier/bench/limiter"
+	"twotier.dev/twotier/bench/rival"
 )
 
 // Messages runs the message-control scenario: every message must hold to four rules at once, two of

@@ -8,11 +8,11 @@ import (
 	"sync"
 	"time"
 
-	"twotier/bench/limiter"
-	"twotier/bench/rival"
-	"twotier/internal/load"
-	"twotier/redisstore"
-	"twotier/syncer"
+	"twotier.dev/twotier/bench/limiter"
+	"twotier.dev/twotier/bench/rival"
+	"twotier.dev/twotier/internal/load"
+	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/syncer"
 )
 
 // A pair is two counters over one Redis, and what reads there directly.

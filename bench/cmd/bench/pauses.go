@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"twotier/bench/drive"
-	"twotier/bench/rival"
-	"twotier/syncer"
+	"twotier.dev/twotier/bench/drive"
+	"twotier.dev/twotier/bench/rival"
+	"twotier.dev/twotier/syncer"
 )
 
 // Pauses is what garbage collection does to a process with many keys.

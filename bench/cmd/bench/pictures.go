@@ -3,7 +3,7 @@ package main
 import (
 	"fmt"
 
-	"twotier/bench/drive"
+	"twotier.dev/twotier/bench/drive"
 )
 
 // Picture is one plot: bars, one for each label and series, or lines if there are no labels.

@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"twotier/bench/report"
+	"twotier.dev/twotier/bench/report"
 )
 
 // Report makes one page of what the other commands have written: the pictures, and the goals with

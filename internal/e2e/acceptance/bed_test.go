@@ -15,14 +15,14 @@ import (
 	"testing"
 	"time"
 
-	"twotier/httpapi"
-	"twotier/internal/embedded"
-	"twotier/internal/node"
-	"twotier/internal/storeclock"
-	"twotier/internal/testing/redistest"
-	"twotier/leaparray"
-	"twotier/redisstore"
-	"twotier/syncer"
+	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/storeclock"
+	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/syncer"
 )
 
 // bed is a node that serves HTTP, and the clock that drives it.

@@ -3,7 +3,7 @@ package clustertest
 import (
 	"testing"
 
-	"twotier/internal/testing/proctest"
+	"twotier.dev/twotier/internal/testing/proctest"
 )
 
 // orderly checks what a change that nobody would call a failure must not do to clients.

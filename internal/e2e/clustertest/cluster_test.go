@@ -10,9 +10,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"twotier/internal/testing/proctest"
-	"twotier/internal/testing/redistest"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/testing/proctest"
+	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/syncer"
 )
 
 // cluster is nodes over one Redis, and the ledger of what was sent to them.

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/testing/proctest"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/testing/proctest"
+	"twotier.dev/twotier/syncer"
 )
 
 // gone waits until the others have taken over what a dead node owned.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"twotier/internal/testing/proctest"
-	"twotier/internal/testing/redistest"
+	"twotier.dev/twotier/internal/testing/proctest"
+	"twotier.dev/twotier/internal/testing/redistest"
 )
 
 // side is the clients of one part of a split cluster.

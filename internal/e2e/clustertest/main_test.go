@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"twotier/internal/testing/proctest"
+	"twotier.dev/twotier/internal/testing/proctest"
 )
 
 // together is how many tests run at a time, however few processors there are: most of them wait most of the time.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/testing/proctest"
+	"twotier.dev/twotier/internal/testing/proctest"
 )
 
 // sides starts clients of every node by itself: a split cuts nodes off from each other, and every client has its node.

@@ -5,8 +5,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"twotier/internal/testing/proctest"
-	"twotier/internal/testing/redistest"
+	"twotier.dev/twotier/internal/testing/proctest"
+	"twotier.dev/twotier/internal/testing/redistest"
 )
 
 // TestFault7RedisClusterBeneathThreeNodes moves a slot and kills a primary while three nodes count in a Redis Cluster. What a primary

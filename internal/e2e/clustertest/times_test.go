@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/testing/proctest"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/testing/proctest"
+	"twotier.dev/twotier/syncer"
 )
 
 // prober is clients that add to keys of one node's, through the others, all the time.

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/testing/proctest"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/testing/proctest"
+	"twotier.dev/twotier/syncer"
 )
 
 // race is clients that acquire the same few keys through different nodes until none is let through any more.

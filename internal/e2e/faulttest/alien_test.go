@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"twotier/internal/testing/redistest"
+	"twotier.dev/twotier/internal/testing/redistest"
 )
 
 // plants are values that somebody else has put under keys of ours. The script has the Hash, the

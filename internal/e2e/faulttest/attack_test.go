@@ -15,10 +15,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"twotier/httpapi/client"
-	"twotier/internal/cli"
-	"twotier/internal/testing/proctest"
-	"twotier/internal/token"
+	"twotier.dev/twotier/httpapi/client"
+	"twotier.dev/twotier/internal/cli"
+	"twotier.dev/twotier/internal/testing/proctest"
+	"twotier.dev/twotier/internal/token"
 )
 
 // tokenFile is a file of tokens that can be changed.

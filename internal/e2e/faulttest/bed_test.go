@@ -9,10 +9,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"twotier/internal/testing/faultproxy"
-	"twotier/internal/testing/proctest"
-	"twotier/internal/testing/redistest"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/testing/faultproxy"
+	"twotier.dev/twotier/internal/testing/proctest"
+	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/syncer"
 )
 
 // bed is a node with its Redis, and the ledger of what was sent to it.

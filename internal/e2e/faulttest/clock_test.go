@@ -7,11 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/embedded"
-	"twotier/internal/node"
-	"twotier/internal/storeclock"
-	"twotier/internal/testing/proctest"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/storeclock"
+	"twotier.dev/twotier/internal/testing/proctest"
+	"twotier.dev/twotier/syncer"
 )
 
 // steppingStore is the clock of a store that jumps.

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"twotier/internal/testing/child"
-	"twotier/internal/testing/proctest"
-	"twotier/internal/testing/redistest"
+	"twotier.dev/twotier/internal/testing/child"
+	"twotier.dev/twotier/internal/testing/proctest"
+	"twotier.dev/twotier/internal/testing/redistest"
 )
 
 func TestDegradedWhileRedisIsDown(t *testing.T) {

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"twotier/internal/testing/proctest"
-	"twotier/internal/testing/redistest"
+	"twotier.dev/twotier/internal/testing/proctest"
+	"twotier.dev/twotier/internal/testing/redistest"
 )
 
 // newDirectBed is a node in Redis mode. A short time for a request makes many unknown outcomes.

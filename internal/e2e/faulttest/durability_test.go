@@ -10,10 +10,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"twotier/internal/testing/faultproxy"
-	"twotier/internal/testing/proctest"
-	"twotier/internal/testing/redistest"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/testing/faultproxy"
+	"twotier.dev/twotier/internal/testing/proctest"
+	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/syncer"
 )
 
 // lagging starts a server with a replica that is behind by as much as the proxy between the two says.

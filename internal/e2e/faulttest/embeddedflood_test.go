@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/testing/proctest"
+	"twotier.dev/twotier/internal/testing/proctest"
 )
 
 // TestFault19FloodWithoutRedis floods a node that has no Redis and little memory: keys at their

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"twotier/httpapi/client"
-	"twotier/internal/testing/proctest"
+	"twotier.dev/twotier/httpapi/client"
+	"twotier.dev/twotier/internal/testing/proctest"
 )
 
 // TestAttackKeysThatNoServerTakes sends twenty requests under each key that a server refuses,

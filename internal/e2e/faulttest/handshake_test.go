@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/testing/proctest"
-	"twotier/internal/testing/redistest"
+	"twotier.dev/twotier/internal/testing/proctest"
+	"twotier.dev/twotier/internal/testing/redistest"
 )
 
 // helloOf returns the first message of a handshake.

@@ -12,15 +12,15 @@ import (
 	"testing"
 	"time"
 
-	"twotier/httpapi"
-	"twotier/internal/node"
-	"twotier/internal/storeclock"
-	"twotier/internal/testing/faultproxy"
-	"twotier/internal/testing/proctest"
-	"twotier/internal/testing/redistest"
-	"twotier/leaparray"
-	"twotier/redisstore"
-	"twotier/syncer"
+	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/storeclock"
+	"twotier.dev/twotier/internal/testing/faultproxy"
+	"twotier.dev/twotier/internal/testing/proctest"
+	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/syncer"
 )
 
 // day is the longest window of the default ladder in milliseconds.
@@ -333,7 +333,7 @@ func goroutinesOfOurs() (stacks []string) {
 	buf := make([]byte, 4<<20)
 	buf = buf[:runtime.Stack(buf, true)]
 	for stack := range strings.SplitSeq(string(buf), "\n\n") {
-		for _, p := range []string{"twotier/syncer.", "twotier/redisstore.", "twotier/httpapi.", "twotier/internal/node.", "fasthttp", "go-redis/v9"} {
+		for _, p := range []string{"twotier.dev/twotier/syncer.", "twotier.dev/twotier/redisstore.", "twotier.dev/twotier/httpapi.", "twotier.dev/twotier/internal/node.", "fasthttp", "go-redis/v9"} {
 			if strings.Contains(stack, p) && !strings.Contains(stack, "testing.tRunner") && !strings.Contains(stack, "redistest") {
 				stacks = append(stacks, stack)
 				break

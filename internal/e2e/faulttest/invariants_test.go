@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/testing/proctest"
-	"twotier/internal/testing/redistest"
+	"twotier.dev/twotier/internal/testing/proctest"
+	"twotier.dev/twotier/internal/testing/redistest"
 )
 
 // TestI2ExactlyOnceThroughEverything makes faults of all kinds in random order.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/testing/proctest"
+	"twotier.dev/twotier/internal/testing/proctest"
 )
 
 // stream counts new keys in batches, one event each, and notes how many were acknowledged when.

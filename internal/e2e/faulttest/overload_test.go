@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/testing/proctest"
+	"twotier.dev/twotier/internal/testing/proctest"
 )
 
 // small is little memory in few partitions.

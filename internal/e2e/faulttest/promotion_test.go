@@ -6,9 +6,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"twotier/internal/testing/proctest"
-	"twotier/internal/testing/redistest"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/testing/proctest"
+	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/syncer"
 )
 
 // These tests have Redis itself decide who takes over. A link through a proxy would not do: Sentinel

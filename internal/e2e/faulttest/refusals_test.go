@@ -5,8 +5,8 @@ import (
 	"net/http"
 	"testing"
 
-	"twotier/internal/testing/proctest"
-	"twotier/internal/testing/redistest"
+	"twotier.dev/twotier/internal/testing/proctest"
+	"twotier.dev/twotier/internal/testing/redistest"
 )
 
 func TestFault8OutOfMemory(t *testing.T) {

@@ -3,8 +3,8 @@ package faulttest
 import (
 	"testing"
 
-	"twotier/internal/testing/faultproxy"
-	"twotier/internal/testing/proctest"
+	"twotier.dev/twotier/internal/testing/faultproxy"
+	"twotier.dev/twotier/internal/testing/proctest"
 )
 
 // script is a part of every request that counts.

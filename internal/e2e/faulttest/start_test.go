@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"twotier/internal/testing/proctest"
-	"twotier/internal/testing/redistest"
+	"twotier.dev/twotier/internal/testing/proctest"
+	"twotier.dev/twotier/internal/testing/redistest"
 )
 
 // mistake is a way of starting a node that can't work.

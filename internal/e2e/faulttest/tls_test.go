@@ -18,9 +18,9 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/testing/proctest"
-	"twotier/internal/testing/redistest"
-	"twotier/internal/token"
+	"twotier.dev/twotier/internal/testing/proctest"
+	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/internal/token"
 )
 
 // authority signs certificates.

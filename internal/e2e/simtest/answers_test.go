@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"twotier/internal/node"
+	"twotier.dev/twotier/internal/node"
 )
 
 // checkedWindows are those that nodes are asked for in the end, each read from another level.

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"twotier/internal/node"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/syncer"
 )
 
 // client asks random nodes for random things until it is told to stop.

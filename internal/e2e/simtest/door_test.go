@@ -6,9 +6,9 @@ import (
 	"net"
 	"time"
 
-	door "twotier/httpapi/client"
-	"twotier/internal/node"
-	"twotier/syncer"
+	door "twotier.dev/twotier/httpapi/client"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/syncer"
 )
 
 // outside is the Go client on a host of its own, which reaches the nodes by HTTP over connections

@@ -6,8 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier/ring"
-	"twotier/syncer"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
 )
 
 // inherited returns a key of a process that is another's once the first has left.

@@ -10,9 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	nodemodes "twotier/internal/modes"
-	"twotier/internal/node"
-	"twotier/syncer"
+	nodemodes "twotier.dev/twotier/internal/modes"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/syncer"
 )
 
 // TestJoinDuringAChangeOfMode has a node join while the others, whose counts are not in Redis yet, are about to change the mode, which fails as

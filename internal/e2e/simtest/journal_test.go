@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"twotier/internal/embedded"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/syncer"
 )
 
 // journal remembers what clients were told and what Redis did, to be read when a schedule fails.

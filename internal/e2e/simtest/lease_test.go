@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier/syncer"
+	"twotier.dev/twotier/syncer"
 )
 
 // TestLeasesEndWithTheOwnersRedis takes Redis away from the owner of a hot key alone. What it

@@ -10,9 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier/internal/node"
-	"twotier/internal/testing/simnet"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/testing/simnet"
+	"twotier.dev/twotier/syncer"
 )
 
 // keysOf returns keys that a process owns by its own table.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/node"
+	"twotier.dev/twotier/internal/node"
 )
 
 // ledger is what clients were told.

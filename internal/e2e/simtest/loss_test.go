@@ -3,7 +3,7 @@ package simtest
 import (
 	"time"
 
-	"twotier/internal/embedded"
+	"twotier.dev/twotier/internal/embedded"
 )
 
 // losesData has Redis lose all that it has, or go back to what it had a moment ago, as a replica does that lagged.

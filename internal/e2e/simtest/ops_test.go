@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"twotier/internal/node"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/syncer"
 )
 
 // before is a moment that lies a little back.

@@ -8,9 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier/internal/embedded"
-	"twotier/internal/node"
-	"twotier/internal/testing/simnet"
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/testing/simnet"
 )
 
 // calm is a world of three nodes in which nothing goes wrong.

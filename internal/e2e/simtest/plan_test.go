@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"twotier/internal/testing/faultstore"
-	"twotier/internal/testing/simnet"
+	"twotier.dev/twotier/internal/testing/faultstore"
+	"twotier.dev/twotier/internal/testing/simnet"
 )
 
 // plan is what a seed decides for a whole schedule.

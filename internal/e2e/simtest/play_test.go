@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"twotier/internal/node"
-	"twotier/internal/testing/simnet"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/testing/simnet"
 )
 
 // play lets things go wrong for as long as the plan says.

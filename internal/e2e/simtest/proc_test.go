@@ -8,17 +8,17 @@ import (
 	"sync/atomic"
 	"time"
 
-	"twotier/httpapi"
-	nodemodes "twotier/internal/modes"
-	"twotier/internal/node"
-	"twotier/internal/peer"
-	"twotier/internal/rpc"
-	"twotier/internal/storeclock"
-	"twotier/internal/testing/faultstore"
-	"twotier/internal/testing/simnet"
-	"twotier/leaparray"
-	"twotier/ring"
-	"twotier/syncer"
+	"twotier.dev/twotier/httpapi"
+	nodemodes "twotier.dev/twotier/internal/modes"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/peer"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/internal/storeclock"
+	"twotier.dev/twotier/internal/testing/faultstore"
+	"twotier.dev/twotier/internal/testing/simnet"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
 )
 
 // proc is one process of the cluster.

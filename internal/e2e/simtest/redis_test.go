@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"twotier/internal/node"
-	"twotier/leaparray"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer"
 )
 
 // redisSeen is what a node sees of Redis besides counting: its clock, and whether it answers.

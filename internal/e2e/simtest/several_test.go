@@ -6,10 +6,10 @@ import (
 	"sync"
 	"time"
 
-	"twotier/internal/node"
-	"twotier/internal/testing/faultstore"
-	"twotier/internal/testing/simnet"
-	"twotier/ring"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/testing/faultstore"
+	"twotier.dev/twotier/internal/testing/simnet"
+	"twotier.dev/twotier/ring"
 )
 
 // cast is who something can happen to: each at most once at a time, and enough are left alone for there to be a cluster.

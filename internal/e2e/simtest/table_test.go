@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier/internal/testing/simnet"
+	"twotier.dev/twotier/internal/testing/simnet"
 )
 
 // TestTableStays has what a healthy cluster sees every day not change who owns what: a node that does not hear another for which the third

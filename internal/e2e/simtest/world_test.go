@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/embedded"
-	"twotier/internal/node"
-	"twotier/internal/testing/simnet"
-	"twotier/syncer"
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/testing/simnet"
+	"twotier.dev/twotier/syncer"
 )
 
 // patience is how long a healed cluster may take to settle.

@@ -14,8 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
-	"twotier/internal/testing/faultproxy"
-	"twotier/internal/testing/redistest"
+	"twotier.dev/twotier/internal/testing/faultproxy"
+	"twotier.dev/twotier/internal/testing/redistest"
 )
 
 // fixture is a client that reaches a real server through a proxy.

@@ -3,7 +3,7 @@ package faultstore
 import (
 	"math/rand/v2"
 
-	"twotier/syncer"
+	"twotier.dev/twotier/syncer"
 )
 
 // Mix is how likely each fault is, in thousandths. The rest is None.

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"twotier/syncer"
+	"twotier.dev/twotier/syncer"
 )
 
 // Fault is what happens to one round.

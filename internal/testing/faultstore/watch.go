@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"twotier/syncer"
+	"twotier.dev/twotier/syncer"
 )
 
 // place says which round it is about, to those who read it.

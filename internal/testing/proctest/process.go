@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/testing/child"
+	"twotier.dev/twotier/internal/testing/child"
 )
 
 // Options say how a process is started. The zero value starts it on a free port of loopback.

@@ -39,7 +39,7 @@ func (p *Program) Path(t testing.TB) string {
 		if p.race {
 			args = append(args, "-race")
 		}
-		if out, err := exec.Command(goTool, append(args, "twotier/cmd/twotier")...).CombinedOutput(); err != nil {
+		if out, err := exec.Command(goTool, append(args, "twotier.dev/twotier/cmd/twotier")...).CombinedOutput(); err != nil {
 			p.err = fmt.Errorf("build: %w\n%s", err, out)
 		}
 	})

@@ -8,8 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"twotier/redisstore"
-	"twotier/syncer"
+	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/syncer"
 )
 
 // Hash is the name of the Redis Hash of a key in the default namespace.

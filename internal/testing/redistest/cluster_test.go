@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"twotier/internal/testing/redistest"
+	"twotier.dev/twotier/internal/testing/redistest"
 )
 
 func clusterClient(t *testing.T, c *redistest.Cluster, user, password string) *redis.ClusterClient {

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier/internal/testing/redistest"
+	"twotier.dev/twotier/internal/testing/redistest"
 )
 
 // orphanEnv makes TestOrphan the process that is killed.

@@ -17,7 +17,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"twotier/internal/testing/child"
+	"twotier.dev/twotier/internal/testing/child"
 )
 
 // Server is one redis-server process.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"twotier/internal/testing/redistest"
+	"twotier.dev/twotier/internal/testing/redistest"
 )
 
 func set(t *testing.T, s *redistest.Server, key, value string) {
