@@ -10,8 +10,8 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// runAccept serves each connection in a goroutine of its own until the listener is closed. fasthttp's own loop is not
-// used: its pool of workers outlives Shutdown by up to ten seconds.
+// runAccept serves each connection in a goroutine of its own until the listener is closed.
+// fasthttp's own loop is not used: its pool of workers outlives Shutdown by up to ten seconds.
 func (s *Server) runAccept(ln net.Listener, d *door) {
 	wait := time.Duration(0)
 	for {
@@ -39,7 +39,9 @@ func (s *Server) accept(nc net.Conn, d *door) {
 		s.turnAway(nc, tooMany)
 		return
 	}
-	c := &conn{Conn: s.secure(nc), door: d, hold: hold{allowance: d.allowance, client: from, wait: s.opts.RequestTimeout / 2, bodies: &s.bodies}}
+	c := &conn{Conn: s.secure(nc), door: d,
+		hold: hold{allowance: d.allowance, client: from, wait: s.opts.RequestTimeout / 2,
+			bodies: &s.bodies}}
 	s.mu.Lock()
 	closing := s.closing.Load()
 	if !closing {
@@ -55,8 +57,8 @@ func (s *Server) accept(nc net.Conn, d *door) {
 	s.serving.Go(func() { s.runWait(c) })
 }
 
-// runWait waits for the first byte of a request in a goroutine that has not grown, and has another one
-// serve the connection then.
+// runWait waits for the first byte of a request in a goroutine that has not grown, and has another
+// one serve the connection then.
 func (s *Server) runWait(c *conn) {
 	switch err := c.await(); {
 	case err == nil:
@@ -106,15 +108,17 @@ func (s *Server) turnAway(nc net.Conn, why string) {
 	nc.Close()
 }
 
-// refuse answers a request without serving it. The answer fits into the empty buffer of a new socket,
-// so that nobody waits.
+// refuse answers a request without serving it. The answer fits into the empty buffer of a new
+// socket, so that nobody waits.
 func (s *Server) refuse(nc net.Conn, p *problem) {
 	body := p.appendJSON(nil)
 	s.codes[p.kind.status].Add(1)
 	_ = nc.SetWriteDeadline(time.Now().Add(time.Second))
-	head := "HTTP/1.1 " + itoa(p.kind.status) + " " + fasthttp.StatusMessage(p.kind.status) + "\r\nConnection: close\r\n"
+	head := "HTTP/1.1 " + itoa(p.kind.status) + " " + fasthttp.StatusMessage(p.kind.status) +
+		"\r\nConnection: close\r\n"
 	if p.kind.retryAfter > 0 {
 		head += "Retry-After: " + itoa(p.kind.retryAfter) + "\r\n"
 	}
-	_, _ = io.WriteString(nc, head+"Content-Type: application/problem+json\r\nContent-Length: "+itoa(len(body))+"\r\n\r\n"+string(body))
+	_, _ = io.WriteString(nc, head+"Content-Type: application/problem+json\r\nContent-Length: "+
+		itoa(len(body))+"\r\n\r\n"+string(body))
 }

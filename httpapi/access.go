@@ -13,7 +13,8 @@ import (
 
 // Tokens knows who may do what; a [token.Store] is the real one.
 type Tokens interface {
-	// Find returns what a token grants, nil if it is not known. It must not tell by its time how much of a token is right.
+	// Find returns what a token grants, nil if it is not known. It must not tell by its time how
+	// much of a token is right.
 	Find(presented []byte) *token.Grant
 }
 
@@ -58,18 +59,23 @@ func (a *access) enter(h *fasthttp.RequestHeader, r *route) (*token.Grant, *prob
 		return nil, nil
 	}
 	if a.tokens == nil && a.admin == nil {
-		return nil, &problem{kind: kindForbidden, detail: "this node was started without --admin-token or --tokens: there are no such calls"}
+		return nil, &problem{kind: kindForbidden,
+			detail: "this node was started without --admin-token or --tokens: there are no such " +
+				"calls"}
 	}
 	presented, ok := bearer(h)
 	if !ok {
-		return nil, &problem{kind: kindUnauthorized, detail: "want the header Authorization: Bearer and " + a.wanted()}
+		return nil, &problem{kind: kindUnauthorized,
+			detail: "want the header Authorization: Bearer and " + a.wanted()}
 	}
 	g := a.find(presented)
 	switch {
 	case g == nil:
-		return nil, &problem{kind: kindUnauthorized, detail: "the token is not known here; want " + a.wanted()}
+		return nil, &problem{kind: kindUnauthorized, detail: "the token is not known here; want " +
+			a.wanted()}
 	case !g.May(r.need):
-		return nil, &problem{kind: kindForbidden, detail: "the token " + g.Name() + " has not the role " + r.need.String()}
+		return nil, &problem{kind: kindForbidden, detail: "the token " + g.Name() +
+			" has not the role " + r.need.String()}
 	}
 	return g, nil
 }
@@ -112,9 +118,11 @@ func forbidden(g *token.Grant, need token.Role, ns []byte) *problem {
 	case g == nil:
 		return nil
 	case !g.May(need):
-		return &problem{kind: kindForbidden, field: "op", detail: "the token " + g.Name() + " has not the role " + need.String()}
+		return &problem{kind: kindForbidden, field: "op", detail: "the token " + g.Name() +
+			" has not the role " + need.String()}
 	case !g.In(ns):
-		return &problem{kind: kindForbidden, field: "ns", detail: "the token " + g.Name() + " is not for this namespace"}
+		return &problem{kind: kindForbidden, field: "ns", detail: "the token " + g.Name() +
+			" is not for this namespace"}
 	}
 	return nil
 }
@@ -124,5 +132,6 @@ func everywhere(g *token.Grant) *problem {
 	if g == nil || g.Everywhere() {
 		return nil
 	}
-	return &problem{kind: kindForbidden, detail: "this concerns all namespaces, and the token " + g.Name() + " is for some"}
+	return &problem{kind: kindForbidden, detail: "this concerns all namespaces, and the token " +
+		g.Name() + " is for some"}
 }

@@ -18,7 +18,8 @@ import (
 	"twotier.dev/twotier/internal/token"
 )
 
-// tokens makes a store of tokens, one for each line of "name roles namespaces", and returns their texts by name.
+// tokens makes a store of tokens, one for each line of "name roles namespaces", and returns their
+// texts by name.
 func tokens(t testing.TB, lines ...string) (*token.Store, map[string]string) {
 	t.Helper()
 	texts, file := map[string]string{}, ""
@@ -97,14 +98,18 @@ func TestEveryRouteAsksForTheDocumentedRole(t *testing.T) {
 }
 
 func TestNamespacesOfATokenAreItsBounds(t *testing.T) {
-	store, texts := tokens(t, "some count,read,admin login", "main count,read,admin default", "all count,read,admin *")
+	store, texts := tokens(t, "some count,read,admin login", "main count,read,admin default",
+		"all count,read,admin *")
 	for _, tt := range []struct{ request, body, need string }{
 		{"POST /v1/add", `{"key":"k"}`, "default"},
 		{"POST /v1/add", `{"key":"k","ns":"login"}`, "login"},
 		{"POST /v1/add", `{"ns":"default","key":"k"}`, "default"},
-		{"POST /v1/acquire", `{"key":"k","ns":"login","limits":[{"window":"1m","max":1}]}`, "login"},
-		{"POST /v1/acquire", `{"checks":[{"key":"k","ns":"login","limits":[{"window":"1m","max":1}]}]}`, "login"},
-		{"POST /v1/acquire", `{"checks":[{"key":"k","ns":"login","limits":[{"window":"1m","max":1}]},{"key":"k","limits":[{"window":"1m","max":1}]}]}`, "both"},
+		{"POST /v1/acquire", `{"key":"k","ns":"login","limits":[{"window":"1m","max":1}]}`,
+			"login"},
+		{"POST /v1/acquire",
+			`{"checks":[{"key":"k","ns":"login","limits":[{"window":"1m","max":1}]}]}`, "login"},
+		{"POST /v1/acquire",
+			`{"checks":[{"key":"k","ns":"login","limits":[{"window":"1m","max":1}]},{"key":"k","limits":[{"window":"1m","max":1}]}]}`, "both"},
 		{"POST /v1/reset", `{"key":"k"}`, "default"},
 		{"POST /v1/reset", `{"key":"k","ns":"login"}`, "login"},
 		{"GET /v1/count?key=k&window=1m", "", "default"},
@@ -114,15 +119,18 @@ func TestNamespacesOfATokenAreItsBounds(t *testing.T) {
 		{"GET /v1/top", "", "both"},
 		{"POST /v1/admin/mode", `{"mode":"redis"}`, "both"},
 	} {
-		for name, has := range map[string]string{"some": "login", "main": "default", "all": tt.need} {
+		for name, has := range map[string]string{"some": "login", "main": "default",
+			"all": tt.need} {
 			want := 403
 			if has == tt.need {
 				want = 200
 			}
 			f := newFake()
-			ctx := as(guarded(t, httpapi.Options{Service: f, Tokens: store}), texts[name], tt.request, tt.body)
+			ctx := as(guarded(t, httpapi.Options{Service: f, Tokens: store}), texts[name],
+				tt.request, tt.body)
 			if got := ctx.Response.StatusCode(); got != want {
-				t.Errorf("%s %s as %s: %d, want %d: %s", tt.request, tt.body, name, got, want, ctx.Response.Body())
+				t.Errorf("%s %s as %s: %d, want %d: %s", tt.request, tt.body, name, got, want,
+					ctx.Response.Body())
 			}
 			if want == 403 && f.get("k") != 0 {
 				t.Errorf("%s %s as %s was counted", tt.request, tt.body, name)
@@ -137,8 +145,9 @@ func TestBatchOfManyTenants(t *testing.T) {
 	store, texts := tokens(t, "shop count login")
 	f := newFake()
 	s := guarded(t, httpapi.Options{Service: f, Tokens: store})
-	ctx := as(s, texts["shop"], "POST /v1/batch", `{"ops":[{"op":"add","key":"a","ns":"login"},{"op":"add","key":"b"},`+
-		`{"op":"count","key":"c","ns":"login","window":"1m"},{"op":"add","key":"d","ns":"login"}]}`)
+	ctx := as(s, texts["shop"], "POST /v1/batch",
+		`{"ops":[{"op":"add","key":"a","ns":"login"},{"op":"add","key":"b"},`+
+			`{"op":"count","key":"c","ns":"login","window":"1m"},{"op":"add","key":"d","ns":"login"}]}`)
 	var got struct {
 		Results []struct {
 			Key   string
@@ -165,13 +174,15 @@ func TestWhatIsNoTokenIsRefused(t *testing.T) {
 	store, texts := tokens(t, "a count")
 	s := guarded(t, httpapi.Options{Tokens: store})
 	good := texts["a"]
-	for _, header := range []string{"", good, "Bearer", "Bearer ", "Bearer x", "Basic " + good, "Bearer " + good + " ", "Bearer  " + good} {
+	for _, header := range []string{"", good, "Bearer", "Bearer ", "Bearer x", "Basic " + good,
+		"Bearer " + good + " ", "Bearer  " + good} {
 		ctx := newRequest("POST /v1/add", `{"key":"k"}`)
 		if header != "" {
 			ctx.Request.Header.Set("Authorization", header)
 		}
 		s.Handle(ctx)
-		if ctx.Response.StatusCode() != 401 || string(ctx.Response.Header.Peek("WWW-Authenticate")) != "Bearer" {
+		if ctx.Response.StatusCode() != 401 ||
+			string(ctx.Response.Header.Peek("WWW-Authenticate")) != "Bearer" {
 			t.Errorf("%q: %d", header, ctx.Response.StatusCode())
 		}
 		if strings.Contains(string(ctx.Response.Body()), good) {
@@ -208,19 +219,23 @@ func TestAdminTokenMayDoEverything(t *testing.T) {
 		{"alone", secret, "POST /v1/admin/mode", `{"mode":"redis"}`, alone, 200},
 		{"none", secret, "POST /v1/admin/mode", `{"mode":"redis"}`, none, 403},
 	} {
-		if got := as(tt.server, tt.token, tt.request, tt.body).Response.StatusCode(); got != tt.want {
+		if got := as(tt.server, tt.token, tt.request,
+			tt.body).Response.StatusCode(); got != tt.want {
 			t.Errorf("%s, %s: %d, want %d", tt.name, tt.request, got, tt.want)
 		}
 	}
 }
 
-// TestBodiesOfStrangersAreNotRead: a megabyte is answered when the first of it is there, and one in chunks before that.
+// TestBodiesOfStrangersAreNotRead: a megabyte is answered when the first of it is there, and one in
+// chunks before that.
 func TestBodiesOfStrangersAreNotRead(t *testing.T) {
 	store, _ := tokens(t, "a count")
 	s, addr := open(t, httpapi.Options{Service: newFake(), Tokens: store})
-	for length, first := range map[string]int{"Content-Length: 1000000": 8 << 10, "Transfer-Encoding: chunked": 0} {
+	for length, first := range map[string]int{"Content-Length: 1000000": 8 << 10,
+		"Transfer-Encoding: chunked": 0} {
 		c := dial(t, addr)
-		fmt.Fprintf(c, "POST /v1/batch HTTP/1.1\r\nHost: localhost\r\n%s\r\n\r\n%s", length, strings.Repeat("x", first))
+		fmt.Fprintf(c, "POST /v1/batch HTTP/1.1\r\nHost: localhost\r\n%s\r\n\r\n%s", length,
+			strings.Repeat("x", first))
 		if code, body := answer(t, bufio.NewReader(c)); code != 401 {
 			t.Errorf("%s: %d %s", length, code, body)
 		}
@@ -273,15 +288,21 @@ func TestOnlyExactPaths(t *testing.T) {
 	_, addr := open(t, httpapi.Options{Service: f})
 	for target, want := range map[string]int{
 		"/v1/reset": 200, "http://localhost/v1/reset": 200, "http://" + addr + "/v1/reset?": 200,
-		"/v1%2freset": 404, "//v1/reset": 404, "/v1//reset": 404, "/v1/./reset": 404, "/v1/x/../reset": 404, "/v1/reset/": 404,
-		"/V1/reset": 404, "/v1/%72eset": 404, "/v1/reset;x": 404, "/v1/reset%00": 404, "/.//v1/reset": 404, "///v1/reset": 404,
-		"//localhost/v1/reset": 404, "http://localhost": 404, "http://localhost//v1/reset": 404, "/v1\\reset": 404,
+		"/v1%2freset": 404, "//v1/reset": 404, "/v1//reset": 404, "/v1/./reset": 404,
+		"/v1/x/../reset": 404, "/v1/reset/": 404,
+		"/V1/reset": 404, "/v1/%72eset": 404, "/v1/reset;x": 404, "/v1/reset%00": 404,
+		"/.//v1/reset": 404, "///v1/reset": 404,
+		"//localhost/v1/reset": 404, "http://localhost": 404, "http://localhost//v1/reset": 404,
+		"/v1\\reset": 404,
 	} {
 		for _, host := range []string{"Host: localhost\r\n", "Host: \r\n"} {
 			c := dial(t, addr)
 			body := `{"key":"k"}`
-			fmt.Fprintf(c, "POST %s HTTP/1.1\r\n%sConnection: close\r\nContent-Length: %d\r\n\r\n%s", target, host, len(body), body)
-			if code, text := answer(t, bufio.NewReader(c)); code != want && code != 400 || code == 400 && want == 200 && host != "Host: \r\n" {
+			fmt.Fprintf(c,
+				"POST %s HTTP/1.1\r\n%sConnection: close\r\nContent-Length: %d\r\n\r\n%s", target,
+				host, len(body), body)
+			if code, text := answer(t, bufio.NewReader(c)); code != want && code != 400 ||
+				code == 400 && want == 200 && host != "Host: \r\n" {
 				t.Errorf("%s with %q: %d, want %d: %s", target, host, code, want, text)
 			}
 		}
@@ -299,9 +320,12 @@ func TestHostsAreChecked(t *testing.T) {
 		bad  bool // evil.example is let in
 		good []string
 	}{
-		{name: "loopback", good: []string{"localhost", "localhost:8080", "127.0.0.1:8080", "[::1]:8080", "10.1.2.3", "LocalHost"}},
-		{name: "named", o: httpapi.Options{Hosts: []string{"counter.example"}}, good: []string{"counter.example", "Counter.Example:80", "localhost"}},
-		{name: "public and named", o: httpapi.Options{Listen: public, Hosts: []string{"counter.example"}}, good: []string{"counter.example", "10.1.2.3:80"}},
+		{name: "loopback", good: []string{"localhost", "localhost:8080", "127.0.0.1:8080",
+			"[::1]:8080", "10.1.2.3", "LocalHost"}},
+		{name: "named", o: httpapi.Options{Hosts: []string{"counter.example"}},
+			good: []string{"counter.example", "Counter.Example:80", "localhost"}},
+		{name: "public and named", o: httpapi.Options{Listen: public,
+			Hosts: []string{"counter.example"}}, good: []string{"counter.example", "10.1.2.3:80"}},
 		{name: "public", o: httpapi.Options{Listen: public}, bad: true},
 		{name: "tokens", o: httpapi.Options{Tokens: store}, bad: true},
 	} {
@@ -318,7 +342,8 @@ func TestHostsAreChecked(t *testing.T) {
 				t.Errorf("%s: %s: %d", tt.name, host, code)
 			}
 		}
-		for _, host := range []string{"evil.example", "evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example", "xlocalhost", "127.0.0.1x"} {
+		for _, host := range []string{"evil.example", "evil.example:8080", "localhost.evil.example",
+			"127.0.0.1.evil.example", "xlocalhost", "127.0.0.1x"} {
 			want := 403
 			if tt.bad {
 				want = 200
@@ -349,17 +374,25 @@ func TestTwoLengthsAreRefused(t *testing.T) {
 	_, addr := open(t, httpapi.Options{Service: f})
 	smuggled := rawAdd(`{"key":"smuggled"}`)
 	for _, header := range []string{
-		"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n", "Transfer-Encoding: chunked\r\nContent-Length: 4\r\n",
-		"content-length: 4\r\ntransfer-encoding: CHUNKED\r\n", "Content-Length: 0\r\nTransfer-Encoding: identity\r\n",
-		"Content-Length: 4\r\nContent-Length: 5\r\n", "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
-		"Transfer-Encoding: xchunked\r\n", "Transfer-Encoding : chunked\r\n", "Content-Length: +4\r\n", "Content-Length: 4, 4\r\n",
-		"Content-Length: 4\r\nContent-Length: 4\r\n", "Content-Length: -1\r\n", "Content-Length: 0x4\r\n", "Content-Length: 99999999999999999999\r\n",
-		"Transfer-Encoding: \x0bchunked\r\n", "Transfer-Encoding: gzip, chunked\r\n", "Transfer-Encoding: chunked, identity\r\n",
-		"Content-Length: 4\r\nX: a\rTransfer-Encoding: chunked\r\n", "Content-Length: 4\r\nX: a\x00b\r\n", "Content-Length: 4\r\n: x\r\n",
+		"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n",
+		"Transfer-Encoding: chunked\r\nContent-Length: 4\r\n",
+		"content-length: 4\r\ntransfer-encoding: CHUNKED\r\n",
+		"Content-Length: 0\r\nTransfer-Encoding: identity\r\n",
+		"Content-Length: 4\r\nContent-Length: 5\r\n",
+		"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+		"Transfer-Encoding: xchunked\r\n", "Transfer-Encoding : chunked\r\n",
+		"Content-Length: +4\r\n", "Content-Length: 4, 4\r\n",
+		"Content-Length: 4\r\nContent-Length: 4\r\n", "Content-Length: -1\r\n",
+		"Content-Length: 0x4\r\n", "Content-Length: 99999999999999999999\r\n",
+		"Transfer-Encoding: \x0bchunked\r\n", "Transfer-Encoding: gzip, chunked\r\n",
+		"Transfer-Encoding: chunked, identity\r\n",
+		"Content-Length: 4\r\nX: a\rTransfer-Encoding: chunked\r\n",
+		"Content-Length: 4\r\nX: a\x00b\r\n", "Content-Length: 4\r\n: x\r\n",
 		"Content-Length: 4\r\nHost: another.example\r\n",
 	} {
 		c := dial(t, addr)
-		fmt.Fprintf(c, "POST /v1/add HTTP/1.1\r\nHost: localhost\r\n%s\r\n0\r\n\r\n%s", header, smuggled)
+		fmt.Fprintf(c, "POST /v1/add HTTP/1.1\r\nHost: localhost\r\n%s\r\n0\r\n\r\n%s", header,
+			smuggled)
 		r := bufio.NewReader(c)
 		res, err := http.ReadResponse(r, nil)
 		if err != nil {
@@ -380,10 +413,12 @@ func TestBadChunksAreRefused(t *testing.T) {
 	f := newFake()
 	_, addr := open(t, httpapi.Options{Service: f})
 	for _, body := range []string{
-		"-1\r\n", "FFFFFFFFFFFFFFFF1\r\n", "0x1\r\n", " 1\r\n", "1\nx\n0\n\n", "1\r\nxYY0\r\n\r\n", "\r\n", "1\r\nx\r\n0\r\nHost: another.example\r\n\r\n",
+		"-1\r\n", "FFFFFFFFFFFFFFFF1\r\n", "0x1\r\n", " 1\r\n", "1\nx\n0\n\n", "1\r\nxYY0\r\n\r\n",
+		"\r\n", "1\r\nx\r\n0\r\nHost: another.example\r\n\r\n",
 	} {
 		c := dial(t, addr)
-		fmt.Fprintf(c, "POST /v1/add HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n%s%s", body, rawAdd(`{"key":"smuggled"}`))
+		fmt.Fprintf(c, "POST /v1/add HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: "+
+			"chunked\r\n\r\n%s%s", body, rawAdd(`{"key":"smuggled"}`))
 		res, err := http.ReadResponse(bufio.NewReader(c), nil)
 		if err != nil {
 			t.Fatalf("%q: %v", body, err)
@@ -426,7 +461,8 @@ func TestProfilesAreForAllNamespaces(t *testing.T) {
 	for name, want := range map[string]int{"all": 200, "some": 403} {
 		for _, profile := range []string{"cmdline", "heap", "goroutine", "trace?seconds=0.01"} {
 			c := dial(t, s.AdminAddr().String())
-			fmt.Fprintf(c, "GET /debug/pprof/%s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n", profile, texts[name])
+			fmt.Fprintf(c, "GET /debug/pprof/%s HTTP/1.1\r\nHost: localhost\r\nAuthorization: "+
+				"Bearer %s\r\n\r\n", profile, texts[name])
 			if code, body := answer(t, bufio.NewReader(c)); code != want {
 				t.Errorf("%s for %s: %d %.200s, want %d", profile, name, code, body, want)
 			}
@@ -438,7 +474,8 @@ func TestProfilesAreForAllNamespaces(t *testing.T) {
 func TestCloseEndsProfiles(t *testing.T) {
 	s, _ := open(t, httpapi.Options{Service: newFake(), AdminToken: "secret", Admin: "127.0.0.1:0"})
 	c := dial(t, s.AdminAddr().String())
-	fmt.Fprint(c, "GET /debug/pprof/trace?seconds=3600 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer secret\r\n\r\n")
+	fmt.Fprint(c, "GET /debug/pprof/trace?seconds=3600 HTTP/1.1\r\nHost: "+
+		"localhost\r\nAuthorization: Bearer secret\r\n\r\n")
 	eventually(t, trace.IsEnabled, "it has begun")
 	began := time.Now()
 	if err := s.Close(t.Context()); err != nil || time.Since(began) > 5*time.Second {

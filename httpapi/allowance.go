@@ -36,7 +36,8 @@ type client struct {
 // have an account of their own, so that they can be had when clients take all that there is else.
 const pagesBytes = 1 << 20
 
-// leastAwake is how many connections may be served at a time in any case, half of them of one address.
+// leastAwake is how many connections may be served at a time in any case, half of them of one
+// address.
 const leastAwake = 64
 
 // newAllowance returns an allowance of so many connections and bytes, of which each address may
@@ -48,12 +49,14 @@ func newAllowance(conns, eachConns int, bytes int64) *allowance {
 		conns: conns, eachConns: eachConns, clients: map[netip.Prefix]*client{},
 		reading:   account{most: bytes / 4, each: each / 4},
 		answering: account{most: bytes - bytes/4, each: each - each/4},
-		awake:     account{most: max(bytes/4, leastAwake*awakeBytes), each: max(each/4, leastAwake/2*awakeBytes)},
-		pages:     account{most: pagesBytes, each: max(int64(pagesBytes*part), pagesBytes/8)},
+		awake: account{most: max(bytes/4, leastAwake*awakeBytes),
+			each: max(each/4, leastAwake/2*awakeBytes)},
+		pages: account{most: pagesBytes, each: max(int64(pagesBytes*part), pagesBytes/8)},
 	}
 }
 
-// network is what counts as one address: an IPv6 host has, and a customer gets, at least 64 bits of them (RFC 6177).
+// network is what counts as one address: an IPv6 host has, and a customer gets, at least 64 bits of
+// them (RFC 6177).
 func network(a net.Addr) netip.Prefix {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {

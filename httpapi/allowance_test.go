@@ -48,7 +48,8 @@ func TestConnectionsOfOneAddressAreBounded(t *testing.T) {
 		answer(t, bufio.NewReader(c))
 	}
 	got, err := io.ReadAll(dial(t, addr))
-	if err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 503") || !strings.Contains(string(got), "from this address") {
+	if err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 503") ||
+		!strings.Contains(string(got), "from this address") {
 		t.Errorf("a third connection: %q, %v", got, err)
 	}
 	code, body, err := try(from(t, "127.0.0.2"), "http://"+addr+"/v1/add", `{"key":"k"}`)
@@ -60,17 +61,20 @@ func TestConnectionsOfOneAddressAreBounded(t *testing.T) {
 	}
 }
 
-// TestDoorsAreApart has strangers take every connection there is; administration and nodes have others.
+// TestDoorsAreApart has strangers take every connection there is; administration and nodes have
+// others.
 func TestDoorsAreApart(t *testing.T) {
 	s, addr := open(t, httpapi.Options{
-		Service: newFake(), Peer: echo{}, Admin: "127.0.0.1:0", PeerListen: "127.0.0.1:0", MaxConns: 2, MaxConnsPerAddress: 2,
+		Service: newFake(), Peer: echo{}, Admin: "127.0.0.1:0", PeerListen: "127.0.0.1:0",
+		MaxConns: 2, MaxConnsPerAddress: 2,
 	})
 	for range 2 {
 		c := dial(t, addr)
 		fmt.Fprint(c, rawAdd(`{"key":"k"}`))
 		answer(t, bufio.NewReader(c))
 	}
-	for name, at := range map[string]string{"administration": s.AdminAddr().String(), "nodes": s.PeerAddr().String()} {
+	for name, at := range map[string]string{"administration": s.AdminAddr().String(),
+		"nodes": s.PeerAddr().String()} {
 		c := dial(t, at)
 		fmt.Fprint(c, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
 		if code, body := answer(t, bufio.NewReader(c)); code != 200 {
@@ -79,7 +83,8 @@ func TestDoorsAreApart(t *testing.T) {
 	}
 }
 
-// TestMemoryIsBounded has batches of one address take all the memory that it may have, while they are carried out.
+// TestMemoryIsBounded has batches of one address take all the memory that it may have, while they
+// are carried out.
 func TestMemoryIsBounded(t *testing.T) {
 	f := newFake()
 	entered, release := make(chan struct{}, 100), make(chan struct{})
@@ -91,7 +96,8 @@ func TestMemoryIsBounded(t *testing.T) {
 		<-release
 		return nil
 	}
-	s, addr := open(t, httpapi.Options{Service: f, MaxMemory: 4 << 20, MaxConns: 10, RequestTimeout: 2 * time.Second})
+	s, addr := open(t, httpapi.Options{Service: f, MaxMemory: 4 << 20, MaxConns: 10,
+		RequestTimeout: 2 * time.Second})
 	url, greedy := "http://"+addr, from(t, "127.0.0.1")
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -107,7 +113,8 @@ func TestMemoryIsBounded(t *testing.T) {
 	if code != 503 || !strings.Contains(body, "nothing was done") || err != nil {
 		t.Errorf("a second one of the address: %d %.200s %v", code, body, err)
 	}
-	for path, client := range map[string]*http.Client{"/v1/add": greedy, "/v1/batch": from(t, "127.0.0.2")} {
+	for path, client := range map[string]*http.Client{"/v1/add": greedy,
+		"/v1/batch": from(t, "127.0.0.2")} {
 		running.Go(func() {
 			body := adds(900)
 			if path == "/v1/add" {
@@ -139,11 +146,13 @@ func TestMemoryIsWaitedFor(t *testing.T) {
 		})
 		return nil
 	}
-	s, addr := open(t, httpapi.Options{Service: f, MaxMemory: 4 << 20, MaxConns: 10, RequestTimeout: time.Minute})
+	s, addr := open(t, httpapi.Options{Service: f, MaxMemory: 4 << 20, MaxConns: 10,
+		RequestTimeout: time.Minute})
 	var running sync.WaitGroup
 	for i := range 4 {
 		running.Go(func() {
-			if code, body, err := try(http.DefaultClient, "http://"+addr+"/v1/batch", adds(900)); code != 200 || err != nil {
+			if code, body, err := try(http.DefaultClient, "http://"+addr+"/v1/batch",
+				adds(900)); code != 200 || err != nil {
 				t.Errorf("%d: %d %.200s %v", i, code, body, err)
 			}
 		})
@@ -154,11 +163,13 @@ func TestMemoryIsWaitedFor(t *testing.T) {
 	running.Wait()
 }
 
-// TestBodiesAreNotReadOfStrangers refuses what claims to be a large message of another node by its header.
+// TestBodiesAreNotReadOfStrangers refuses what claims to be a large message of another node by its
+// header.
 func TestBodiesAreNotReadOfStrangers(t *testing.T) {
 	s, addr := open(t, httpapi.Options{Service: newFake(), Peer: echo{}})
 	c := dial(t, addr)
-	fmt.Fprintf(c, "POST /peer HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-twotier-peer\r\nContent-Length: %d\r\n\r\n%s",
+	fmt.Fprintf(c, "POST /peer HTTP/1.1\r\nHost: x\r\nContent-Type: "+
+		"application/x-twotier-peer\r\nContent-Length: %d\r\n\r\n%s",
 		4<<20, strings.Repeat("x", 8<<10))
 	if code, body := answer(t, bufio.NewReader(c)); code != 403 {
 		t.Errorf("%d %s", code, body)
@@ -180,7 +191,8 @@ func TestChunks(t *testing.T) {
 		}
 		got, err := io.ReadAll(res.Body)
 		res.Body.Close()
-		if res.StatusCode != want || err != nil || want == 200 && strings.Count(string(got), `"source"`) != n {
+		if res.StatusCode != want || err != nil ||
+			want == 200 && strings.Count(string(got), `"source"`) != n {
 			t.Errorf("%d operations: %d %.100s %v", n, res.StatusCode, got, err)
 		}
 	}
@@ -202,8 +214,10 @@ func eventually(t *testing.T, holds func() bool, what string) {
 
 // TestBodyThatNeverFits is told apart from one for which there is no memory now.
 func TestBodyThatNeverFits(t *testing.T) {
-	s, addr := open(t, httpapi.Options{Service: newFake(), MaxMemory: 4 << 20, MaxConns: 64, MaxConnsPerAddress: 1, RequestTimeout: time.Minute})
-	if code, body, err := try(from(t, "127.0.0.1"), "http://"+addr+"/v1/batch", adds(500)); code != 413 || err != nil {
+	s, addr := open(t, httpapi.Options{Service: newFake(), MaxMemory: 4 << 20, MaxConns: 64,
+		MaxConnsPerAddress: 1, RequestTimeout: time.Minute})
+	if code, body, err := try(from(t, "127.0.0.1"), "http://"+addr+"/v1/batch",
+		adds(500)); code != 413 || err != nil {
 		t.Errorf("%d %.200s %v", code, body, err)
 	}
 	eventually(t, func() bool { return s.Taken().Bytes == 0 }, "everything is given back")

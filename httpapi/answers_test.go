@@ -60,37 +60,50 @@ func decode(t testing.TB, body []byte, into any) {
 
 func TestAnswers(t *testing.T) {
 	tests := []struct{ name, request, body, want string }{
-		{"add", "POST /v1/add", `{"key":"k","n":2}`, `{"key":"k","counts":[],"over":false,"source":"memory"}`},
-		{"add with limits", "POST /v1/add", `{"key":"k","n":2,"limits":[{"window":"1m30s","max":12},{"max":11,"window":"24h"}]}`,
+		{"add", "POST /v1/add", `{"key":"k","n":2}`,
+			`{"key":"k","counts":[],"over":false,"source":"memory"}`},
+		{"add with limits", "POST /v1/add",
+			`{"key":"k","n":2,"limits":[{"window":"1m30s","max":12},{"max":11,"window":"24h"}]}`,
 			`{"key":"k","counts":[{"window":"1m30s","count":12,"min":12,"max":12},{"window":"24h","count":12,"min":12,"max":12}],"over":true,"source":"memory"}`},
 		{"add takes back", "POST /v1/add", `{"key":"k","n":-3,"limits":[{"window":"1m","max":99}]}`,
 			`{"key":"k","counts":[{"window":"1m","count":7,"min":7,"max":7}],"over":false,"source":"memory"}`},
-		{"add escapes", "POST /v1/add", `{"key":"a\"\u00e9\ud83d\ude00\\b"}`, `{"key":"a\"é😀\\b","counts":[],"over":false,"source":"memory"}`},
+		{"add escapes", "POST /v1/add", `{"key":"a\"\u00e9\ud83d\ude00\\b"}`,
+			`{"key":"a\"é😀\\b","counts":[],"over":false,"source":"memory"}`},
 		{"count", "GET /v1/count?key=k&window=1m,37m,1d&ns=a.b&at=1700000000000", "",
 			`{"key":"k","counts":[{"window":"1m","count":10,"min":10,"max":10,"bucket_ms":1000},{"window":"37m","count":10,"min":10,"max":10,"bucket_ms":1000},{"window":"1d","count":10,"min":10,"max":10,"bucket_ms":1000}],"source":"memory","age_ms":7,"degraded":false}`},
-		{"acquire", "POST /v1/acquire", `{"key":"k","limits":[{"window":"1m","max":15},{"window":"24h","max":50}]}`,
+		{"acquire", "POST /v1/acquire",
+			`{"key":"k","limits":[{"window":"1m","max":15},{"window":"24h","max":50}]}`,
 			`{"allowed":true,"limits":[{"window":"1m","max":15,"count":11,"remaining":4},{"window":"24h","max":50,"count":11,"remaining":39}],"retry_after_ms":0,"source":"memory"}`},
-		{"acquire refused", "POST /v1/acquire", `{"key":"k","limits":[{"window":"1m","max":15},{"window":"24h","max":9}]}`,
+		{"acquire refused", "POST /v1/acquire",
+			`{"key":"k","limits":[{"window":"1m","max":15},{"window":"24h","max":9}]}`,
 			`{"allowed":false,"limits":[{"window":"1m","max":15,"count":10,"remaining":5},{"window":"24h","max":9,"count":10,"remaining":0,"refused":true}],"refused_by":["limits[1]"],"retry_after_ms":1500,"source":"memory"}`},
-		{"acquire never", "POST /v1/acquire", `{"key":"k","n":6,"limits":[{"window":"1m","max":5}]}`,
+		{"acquire never", "POST /v1/acquire",
+			`{"key":"k","n":6,"limits":[{"window":"1m","max":5}]}`,
 			`{"allowed":false,"limits":[{"window":"1m","max":5,"count":10,"remaining":0,"refused":true}],"refused_by":["limits[0]"],"retry_after_ms":-1,"source":"memory"}`},
-		{"acquire checks", "POST /v1/acquire", `{"checks":[{"key":"fresh","limits":[{"window":"1m","max":1}]},{"ns":"x","key":"k","n":2,"limits":[{"window":"1h","max":11}]}]}`,
+		{"acquire checks", "POST /v1/acquire",
+			`{"checks":[{"key":"fresh","limits":[{"window":"1m","max":1}]},{"ns":"x","key":"k","n":2,"limits":[{"window":"1h","max":11}]}]}`,
 			`{"allowed":false,"checks":[{"key":"fresh","allowed":true,"limits":[{"window":"1m","max":1,"count":0,"remaining":1}],"retry_after_ms":0},{"key":"k","allowed":false,"limits":[{"window":"1h","max":11,"count":10,"remaining":1,"refused":true}],"retry_after_ms":1500}],"refused_by":["checks[1].limits[0]"],"retry_after_ms":1500,"source":"memory"}`},
-		{"batch", "POST /v1/batch", `{"ops":[{"key":"k","op":"add"},{"op":"count","key":"k","window":"1m"},{"op":"count","key":"k","window":["1m","1h"],"at":5},{"op":"nonsense"},{"op":"acquire","key":"k","limits":[{"window":"1m","max":3}]}]}`,
+		{"batch", "POST /v1/batch",
+			`{"ops":[{"key":"k","op":"add"},{"op":"count","key":"k","window":"1m"},{"op":"count","key":"k","window":["1m","1h"],"at":5},{"op":"nonsense"},{"op":"acquire","key":"k","limits":[{"window":"1m","max":3}]}]}`,
 			`{"results":[{"key":"k","counts":[],"over":false,"source":"memory"},` +
 				`{"key":"k","counts":[{"window":"1m","count":11,"min":11,"max":11,"bucket_ms":1000}],"source":"memory","age_ms":7,"degraded":false},` +
 				`{"key":"k","counts":[{"window":"1m","count":11,"min":11,"max":11,"bucket_ms":1000},{"window":"1h","count":11,"min":11,"max":11,"bucket_ms":1000}],"source":"memory","age_ms":7,"degraded":false},` +
 				`{"error":{"type":"urn:twotier:problem:refused","title":"Request refused","status":422,"detail":"op: want \"add\", \"count\" or \"acquire\", got \"nonsense\""}},` +
 				`{"allowed":false,"limits":[{"window":"1m","max":3,"count":11,"remaining":0,"refused":true}],"refused_by":["limits[0]"],"retry_after_ms":1500,"source":"memory"}]}`},
-		{"batch quiet", "POST /v1/batch", `{"quiet":true,"ops":[{"key":"k","op":"add"},{"op":"add"},{"op":"acquire","key":"k","limits":[{"window":"1m","max":3}]},{"op":"acquire","key":"k","limits":[{"window":"1m","max":300}]}]}`,
+		{"batch quiet", "POST /v1/batch",
+			`{"quiet":true,"ops":[{"key":"k","op":"add"},{"op":"add"},{"op":"acquire","key":"k","limits":[{"window":"1m","max":3}]},{"op":"acquire","key":"k","limits":[{"window":"1m","max":300}]}]}`,
 			`{"ops":4,"errors":[{"index":1,"error":{"type":"urn:twotier:problem:refused","title":"Request refused","status":422,"detail":"key: missing; want 1 to 256 bytes of UTF-8 without control characters"}}],"added":1,"allowed":1,"refused":1}`},
 		{"batch of none", "POST /v1/batch", `{"ops":[]}`, `{"results":[]}`},
-		{"series", "GET /v1/series?key=k&window=1m", "", `{"key":"k","bucket_ms":1000,"points":[[1000,3],[2000,4]]}`},
-		{"top", "GET /v1/top", "", `{"window":"1m","keys":[{"ns":"default","key":"a\"b","count":9},{"ns":"x","key":"c","count":3}]}`},
-		{"top one", "GET /v1/top?n=1&window=1h", "", `{"window":"1h","keys":[{"ns":"default","key":"a\"b","count":9}]}`},
+		{"series", "GET /v1/series?key=k&window=1m", "",
+			`{"key":"k","bucket_ms":1000,"points":[[1000,3],[2000,4]]}`},
+		{"top", "GET /v1/top", "",
+			`{"window":"1m","keys":[{"ns":"default","key":"a\"b","count":9},{"ns":"x","key":"c","count":3}]}`},
+		{"top one", "GET /v1/top?n=1&window=1h", "",
+			`{"window":"1h","keys":[{"ns":"default","key":"a\"b","count":9}]}`},
 		{"reset", "POST /v1/reset", `{"key":"k"}`, `{"key":"k","reset":true}`},
 		{"healthz", "GET /healthz", "", `{"live":true}`},
-		{"readyz", "GET /readyz", "", `{"ready":true,"degraded":false,"unflushed_age_ms":0,"max_lag_ms":0,"waiting":0}`},
+		{"readyz", "GET /readyz", "",
+			`{"ready":true,"degraded":false,"unflushed_age_ms":0,"max_lag_ms":0,"waiting":0}`},
 		{"head", "HEAD /healthz", "", `{"live":true}`},
 	}
 	for _, tt := range tests {
@@ -98,9 +111,11 @@ func TestAnswers(t *testing.T) {
 			f := newFake()
 			f.set([]byte("k"), 10)
 			f.points = []node.Point{{Start: 1000, Count: 3}, {Start: 2000, Count: 4}}
-			f.top = []node.KeyCount{{NS: "default", Key: `a"b`, Count: 9}, {NS: "x", Key: "c", Count: 3}}
+			f.top = []node.KeyCount{{NS: "default", Key: `a"b`, Count: 9},
+				{NS: "x", Key: "c", Count: 3}}
 			ctx := call(newServer(t, f), tt.request, tt.body)
-			if got := string(ctx.Response.Body()); ctx.Response.StatusCode() != 200 || got != tt.want {
+			if got := string(ctx.Response.Body()); ctx.Response.StatusCode() != 200 ||
+				got != tt.want {
 				t.Errorf("%d\n got %s\nwant %s", ctx.Response.StatusCode(), got, tt.want)
 			}
 			if got := string(ctx.Response.Header.ContentType()); got != "application/json" {
@@ -113,13 +128,16 @@ func TestAnswers(t *testing.T) {
 func TestOperationReachesService(t *testing.T) {
 	f := newFake()
 	s := newServer(t, f)
-	call(s, "POST /v1/acquire", `{"count_denied":true,"ack":"redis","ts":1700000000123,"n":7,"ns":"n-1","key":"k","limits":[{"window":"1d2h3m4s","max":9}]}`)
+	call(s, "POST /v1/acquire",
+		`{"count_denied":true,"ack":"redis","ts":1700000000123,"n":7,"ns":"n-1","key":"k","limits":[{"window":"1d2h3m4s","max":9}]}`)
 	op := f.last
-	if op.Kind != node.Acquire || !op.CountDenied || op.Ack != node.AckStore || op.TS != 1700000000123 || len(op.Checks) != 1 {
+	if op.Kind != node.Acquire || !op.CountDenied || op.Ack != node.AckStore ||
+		op.TS != 1700000000123 || len(op.Checks) != 1 {
 		t.Fatalf("got %+v", op)
 	}
 	c := op.Checks[0]
-	if string(c.NS) != "n-1" || string(c.Key) != "k" || c.N != 7 || len(c.Limits) != 1 || c.Limits[0] != (node.Limit{Window: 93784000, Max: 9}) {
+	if string(c.NS) != "n-1" || string(c.Key) != "k" || c.N != 7 || len(c.Limits) != 1 ||
+		c.Limits[0] != (node.Limit{Window: 93784000, Max: 9}) {
 		t.Fatalf("got %+v", c)
 	}
 }
@@ -132,11 +150,14 @@ func TestDegradedIsSaid(t *testing.T) {
 		"POST /v1/add":     `{"key":"k"}`,
 		"POST /v1/acquire": `{"key":"k","limits":[{"window":"1m","max":3}]}`,
 	} {
-		if got := string(call(s, request, body).Response.Body()); !strings.HasSuffix(got, `"source":"degraded","degraded":true}`) {
+		if got := string(call(s, request, body).Response.Body()); !strings.HasSuffix(got,
+			`"source":"degraded","degraded":true}`) {
 			t.Errorf("%s: %s", request, got)
 		}
 	}
-	if got := string(call(s, "GET /readyz", "").Response.Body()); got != `{"ready":true,"degraded":true,"reasons":["Redis: is \"away\"","time"],"unflushed_age_ms":0,"max_lag_ms":0,"waiting":0}` {
+	if got := string(call(s, "GET /readyz",
+		"").
+		Response.Body()); got != `{"ready":true,"degraded":true,"reasons":["Redis: is \"away\"","time"],"unflushed_age_ms":0,"max_lag_ms":0,"waiting":0}` {
 		t.Error(got)
 	}
 }
@@ -146,7 +167,8 @@ func TestDeny429(t *testing.T) {
 		{`{"key":"k","limits":[{"window":"1m","max":12},{"window":"1500ms","max":50}]}`, "200", "",
 			`"limits[0]";q=12;w=60, "limits[1]";q=50;w=2`, `"limits[0]";r=1, "limits[1]";r=39`},
 		{`{"key":"k","limits":[{"window":"1m","max":10},{"window":"24h","max":50}]}`, "429", "2",
-			`"limits[0]";q=10;w=60, "limits[1]";q=50;w=86400`, `"limits[0]";r=0;t=2, "limits[1]";r=40`},
+			`"limits[0]";q=10;w=60, "limits[1]";q=50;w=86400`,
+			`"limits[0]";r=0;t=2, "limits[1]";r=40`},
 		{`{"key":"k","n":11,"limits":[{"window":"1m","max":10}]}`, "429", "",
 			`"limits[0]";q=10;w=60`, `"limits[0]";r=0`},
 		{`{"checks":[{"key":"x","limits":[{"window":"1m","max":10}]},{"key":"k","limits":[{"window":"1h","max":10}]}]}`, "429", "2",
@@ -157,7 +179,8 @@ func TestDeny429(t *testing.T) {
 		f.set([]byte("k"), 10)
 		ctx := call(newServer(t, f), "POST /v1/acquire?deny=429", tt.body)
 		h := &ctx.Response.Header
-		got := fmt.Sprint(ctx.Response.StatusCode(), "|", string(h.Peek("Retry-After")), "|", string(h.Peek("RateLimit-Policy")), "|", string(h.Peek("RateLimit")))
+		got := fmt.Sprint(ctx.Response.StatusCode(), "|", string(h.Peek("Retry-After")), "|",
+			string(h.Peek("RateLimit-Policy")), "|", string(h.Peek("RateLimit")))
 		want := strings.Join([]string{tt.status, tt.retry, tt.policy, tt.limit}, "|")
 		if got = strings.ReplaceAll(got, " |", "|"); strings.ReplaceAll(got, "| ", "|") != want {
 			t.Errorf("\n got %s\nwant %s", got, want)
@@ -173,24 +196,39 @@ func TestServiceErrors(t *testing.T) {
 		want          string
 		retry         bool
 	}{
-		{fmt.Errorf("load: %w", node.ErrUnavailable), "POST /v1/add", `{"key":"k"}`, 503, `"detail":"load: unavailable"}`, true},
-		{fmt.Errorf("node b: %w", rpc.ErrUnreachable), "POST /v1/reset", `{"key":"k"}`, 503, `"detail":"node b: the node can't be reached"}`, true},
+		{fmt.Errorf("load: %w", node.ErrUnavailable), "POST /v1/add", `{"key":"k"}`, 503,
+			`"detail":"load: unavailable"}`, true},
+		{fmt.Errorf("node b: %w", rpc.ErrUnreachable), "POST /v1/reset", `{"key":"k"}`, 503,
+			`"detail":"node b: the node can't be reached"}`, true},
 		{node.ErrClosed, "POST /v1/add", `{"key":"k"}`, 503, `"detail":"closed"}`, true},
 		{node.ErrOverload, "POST /v1/add", `{"key":"k"}`, 429, `"detail":"overloaded"}`, true},
-		{node.ErrUnknownOutcome, "POST /v1/add", `{"key":"k"}`, 503, `"detail":"unknown outcome","outcome":"unknown"}`, true},
-		{context.DeadlineExceeded, "POST /v1/add", `{"key":"k"}`, 503, `"outcome":"unknown"}`, true},
-		{context.DeadlineExceeded, "GET /v1/count?key=k&window=1m", "", 503, `"detail":"no answer in time"}`, true},
-		{context.DeadlineExceeded, "GET /v1/series?key=k&window=1m", "", 503, `"detail":"no answer in time"}`, true},
-		{context.DeadlineExceeded, "POST /v1/reset", `{"key":"k"}`, 503, `"outcome":"unknown"}`, true},
-		{errors.New("boom"), "POST /v1/add", `{"key":"k"}`, 500, `"detail":"an error of this server's own; its log says more"}`, false},
-		{&node.InvalidError{Check: 0, Limit: 1, Field: "window", Detail: "25h is too long"}, "POST /v1/acquire",
-			`{"key":"k","limits":[{"window":"1m","max":1},{"window":"25h","max":1}]}`, 422, `"detail":"limits[1].window: 25h is too long"}`, false},
-		{&node.InvalidError{Check: 0, Limit: 0, Field: "window", Detail: "25h is too long"}, "POST /v1/acquire",
-			`{"checks":[{"key":"k","limits":[{"window":"25h","max":1}]}]}`, 422, `"detail":"checks[0].limits[0].window: 25h is too long"}`, false},
-		{&node.InvalidError{Check: 0, Limit: 0, Field: "window", Detail: "25h is too long"}, "GET /v1/count?key=k&window=25h", "", 422,
+		{node.ErrUnknownOutcome, "POST /v1/add", `{"key":"k"}`, 503,
+			`"detail":"unknown outcome","outcome":"unknown"}`, true},
+		{context.DeadlineExceeded, "POST /v1/add", `{"key":"k"}`, 503,
+			`"outcome":"unknown"}`, true},
+		{context.DeadlineExceeded, "GET /v1/count?key=k&window=1m", "", 503,
+			`"detail":"no answer in time"}`, true},
+		{context.DeadlineExceeded, "GET /v1/series?key=k&window=1m", "", 503,
+			`"detail":"no answer in time"}`, true},
+		{context.DeadlineExceeded, "POST /v1/reset", `{"key":"k"}`, 503,
+			`"outcome":"unknown"}`, true},
+		{errors.New("boom"), "POST /v1/add", `{"key":"k"}`, 500,
+			`"detail":"an error of this server's own; its log says more"}`, false},
+		{&node.InvalidError{Check: 0, Limit: 1, Field: "window", Detail: "25h is too long"},
+			"POST /v1/acquire",
+			`{"key":"k","limits":[{"window":"1m","max":1},{"window":"25h","max":1}]}`, 422,
+			`"detail":"limits[1].window: 25h is too long"}`, false},
+		{&node.InvalidError{Check: 0, Limit: 0, Field: "window", Detail: "25h is too long"},
+			"POST /v1/acquire",
+			`{"checks":[{"key":"k","limits":[{"window":"25h","max":1}]}]}`, 422,
+			`"detail":"checks[0].limits[0].window: 25h is too long"}`, false},
+		{&node.InvalidError{Check: 0, Limit: 0, Field: "window", Detail: "25h is too long"},
+			"GET /v1/count?key=k&window=25h", "", 422,
 			`"detail":"window: 25h is too long"}`, false},
-		{&node.InvalidError{Check: -1, Limit: -1, Field: "ts", Detail: "too old"}, "GET /v1/count?key=k&window=1h&at=5", "", 422, `"detail":"at: too old"}`, false},
-		{&node.InvalidError{Check: 0, Limit: 0, Field: "window", Detail: "too long"}, "GET /v1/top?window=25h", "", 422, `"detail":"window: too long"}`, false},
+		{&node.InvalidError{Check: -1, Limit: -1, Field: "ts", Detail: "too old"},
+			"GET /v1/count?key=k&window=1h&at=5", "", 422, `"detail":"at: too old"}`, false},
+		{&node.InvalidError{Check: 0, Limit: 0, Field: "window", Detail: "too long"},
+			"GET /v1/top?window=25h", "", 422, `"detail":"window: too long"}`, false},
 	}
 	for _, tt := range tests {
 		f := newFake()
@@ -198,8 +236,10 @@ func TestServiceErrors(t *testing.T) {
 		ctx := call(newServer(t, f), tt.request, tt.body)
 		got := string(ctx.Response.Body())
 		retry := len(ctx.Response.Header.Peek("Retry-After")) > 0
-		if ctx.Response.StatusCode() != tt.status || !strings.HasSuffix(got, tt.want) || retry != tt.retry {
-			t.Errorf("%v on %s: %d retry %v %s", tt.err, tt.request, ctx.Response.StatusCode(), retry, got)
+		if ctx.Response.StatusCode() != tt.status || !strings.HasSuffix(got, tt.want) ||
+			retry != tt.retry {
+			t.Errorf("%v on %s: %d retry %v %s", tt.err, tt.request, ctx.Response.StatusCode(),
+				retry, got)
 		}
 		if got := string(ctx.Response.Header.ContentType()); got != "application/problem+json" {
 			t.Errorf("content type %q", got)
@@ -211,7 +251,8 @@ func TestNotReady(t *testing.T) {
 	f := newFake()
 	f.ready = errors.New("joining")
 	ctx := call(newServer(t, f), "GET /readyz", "")
-	if got := string(ctx.Response.Body()); ctx.Response.StatusCode() != 503 || !strings.Contains(got, `"detail":"joining"`) {
+	if got := string(ctx.Response.Body()); ctx.Response.StatusCode() != 503 ||
+		!strings.Contains(got, `"detail":"joining"`) {
 		t.Errorf("%d %s", ctx.Response.StatusCode(), got)
 	}
 }

@@ -10,7 +10,8 @@ func itoa(i int) string { return strconv.Itoa(i) }
 // text is what can be appended as a JSON string.
 type text interface{ ~string | ~[]byte }
 
-// appendString appends s as a JSON string. What is not UTF-8 becomes U+FFFD, as encoding/json has it.
+// appendString appends s as a JSON string. What is not UTF-8 becomes U+FFFD, as encoding/json has
+// it.
 func appendString[T text](b []byte, s T) []byte {
 	const hex = "0123456789abcdef"
 	b = append(b, '"')

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// Bounds of what is remembered of the names of sessions: a mebibyte for each of two generations, in which one name in some hundreds is
-// taken for one that was used. As many sessions may begin within sessionMemory.
+// Bounds of what is remembered of the names of sessions: a mebibyte for each of two generations, in
+// which one name in some hundreds is taken for one that was used. As many sessions may begin within
+// sessionMemory.
 const (
 	begunBits    = 1 << 23
 	begunProbes  = 4
@@ -14,9 +15,10 @@ const (
 	begunPerWord = 64
 )
 
-// begun remembers which sessions have begun, for longer than the sessions themselves: the first request of one that was forgotten
-// must not be carried out again. It is a Bloom filter, so it may take a new name for a used one, but never a used one for new.
-// The hash has a seed of its own, so nobody can choose names that are taken for others.
+// begun remembers which sessions have begun, for longer than the sessions themselves: the first
+// request of one that was forgotten must not be carried out again. It is a Bloom filter, so it may
+// take a new name for a used one, but never a used one for new. The hash has a seed of its own, so
+// nobody can choose names that are taken for others.
 type begun struct {
 	seed     maphash.Seed
 	now, old []uint64
@@ -24,7 +26,8 @@ type begun struct {
 	since    time.Time
 }
 
-// add remembers a name. It reports whether that is certainly new, and whether there is room for it: if not, nothing is remembered.
+// add remembers a name. It reports whether that is certainly new, and whether there is room for it:
+// if not, nothing is remembered.
 func (b *begun) add(name []byte, now time.Time) (fresh, room bool) {
 	if b.now == nil || now.Sub(b.since) >= sessionMemory {
 		b.turn(now)

@@ -16,7 +16,8 @@ import (
 
 func TestOwnersOnRequest(t *testing.T) {
 	s := newServer(t, newFake())
-	if body := string(call(s, "GET /v1/cluster", "").Response.Body()); strings.Contains(body, "owners") || strings.Contains(body, "hash_seed") {
+	if body := string(call(s, "GET /v1/cluster", "").Response.Body()); strings.Contains(body,
+		"owners") || strings.Contains(body, "hash_seed") {
 		t.Errorf("owners that nobody asked for: %s", body)
 	}
 	body := string(call(s, "GET /v1/cluster?owners=true", "").Response.Body())
@@ -32,11 +33,13 @@ func TestNodesOnRequest(t *testing.T) {
 	f := newFake()
 	f.view.Members = []node.Member{{ID: "a", State: node.StateAlive}}
 	s := newServer(t, f)
-	if body := string(call(s, "GET /v1/cluster", "").Response.Body()); strings.Contains(body, `"status"`) {
+	if body := string(call(s, "GET /v1/cluster", "").Response.Body()); strings.Contains(body,
+		`"status"`) {
 		t.Errorf("a status that nobody asked for: %s", body)
 	}
 	body := string(call(s, "GET /v1/cluster?owners=true&nodes=true", "").Response.Body())
-	if !strings.Contains(body, `"status":{`) || !strings.Contains(body, `"keys":7,`) || !strings.Contains(body, `"owners":[`) {
+	if !strings.Contains(body, `"status":{`) || !strings.Contains(body, `"keys":7,`) ||
+		!strings.Contains(body, `"owners":[`) {
 		t.Errorf("%s", body)
 	}
 	for _, query := range []string{"nodes=1", "nodes=", "node=true"} {
@@ -96,7 +99,8 @@ func TestAdminModeIsStrict(t *testing.T) {
 		`{"mode":"redis"`:                 "malformed JSON",
 	} {
 		ctx := call(s, "POST /v1/admin/mode", body)
-		if code := ctx.Response.StatusCode(); code != 422 && code != 400 || !strings.Contains(string(ctx.Response.Body()), want) {
+		if code := ctx.Response.StatusCode(); code != 422 && code != 400 ||
+			!strings.Contains(string(ctx.Response.Body()), want) {
 			t.Errorf("%s: %d %s, want %s", body, code, ctx.Response.Body(), want)
 		}
 	}
@@ -136,7 +140,8 @@ func TestPeerTransport(t *testing.T) {
 			t.Errorf("%d bytes came back as %d, %v", len(message), len(reply), err)
 		}
 	}
-	if _, err := w.Send(ctx, address, nil); !errors.Is(err, rpc.ErrRefused) || !strings.Contains(fmt.Sprint(err), "403") {
+	if _, err := w.Send(ctx, address, nil); !errors.Is(err, rpc.ErrRefused) ||
+		!strings.Contains(fmt.Sprint(err), "403") {
 		t.Errorf("a message that is refused: %v", err)
 	}
 	if _, err := w.Send(ctx, address, bytes.Repeat([]byte("x"), 5<<20)); err == nil {
@@ -147,7 +152,8 @@ func TestPeerTransport(t *testing.T) {
 	}
 	stranger := httpapi.NewPeerTransport(func(int) string { return "" })
 	defer stranger.Close()
-	if _, err := stranger.Send(ctx, address, large); !errors.Is(err, rpc.ErrRefused) || !strings.Contains(fmt.Sprint(err), "403") {
+	if _, err := stranger.Send(ctx, address, large); !errors.Is(err, rpc.ErrRefused) ||
+		!strings.Contains(fmt.Sprint(err), "403") {
 		t.Errorf("a message without a pass: %v", err)
 	}
 	_, alone := open(t, httpapi.Options{Service: newFake()})
@@ -162,7 +168,8 @@ func TestPeerPathIsNotForPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, media := range []string{"", "text/plain", "application/json", "application/octet-stream"} {
+	for _, media := range []string{"", "text/plain", "application/json",
+		"application/octet-stream"} {
 		ctx := newRequest("POST /peer", "hello")
 		ctx.Request.Header.SetContentType(media)
 		s.Handle(ctx)

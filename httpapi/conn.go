@@ -11,10 +11,11 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// conn is a connection that can be drained: told from outside to end as soon as no request is under way on it.
+// conn is a connection that can be drained: told from outside to end as soon as no request is under
+// way on it.
 //
-// Closing an idle connection would do nearly that, but a request that has just been read from it would be executed and
-// its answer lost. A read deadline in the past only stops what has not begun.
+// Closing an idle connection would do nearly that, but a request that has just been read from it
+// would be executed and its answer lost. A read deadline in the past only stops what has not begun.
 type conn struct {
 	net.Conn
 	door *door // that it came in by
@@ -70,7 +71,8 @@ func (c *conn) setReadDeadlineLocked(t time.Time) error {
 	return c.Conn.SetReadDeadline(t)
 }
 
-// drain makes the connection end when the request under way is answered, or at once if there is none.
+// drain makes the connection end when the request under way is answered, or at once if there is
+// none.
 func (c *conn) drain(by time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,9 +80,9 @@ func (c *conn) drain(by time.Time) {
 	_ = c.setReadDeadlineLocked(by)
 }
 
-// Close closes the connection. After an answer that did not wait for the whole request it first takes what the client
-// is still sending, for a second at most: closing on unread data resets the connection and the answer might be lost.
-// A connection that is parked stays open.
+// Close closes the connection. After an answer that did not wait for the whole request it first
+// takes what the client is still sending, for a second at most: closing on unread data resets the
+// connection and the answer might be lost. A connection that is parked stays open.
 func (c *conn) Close() error {
 	c.mu.Lock()
 	linger, parked := c.linger, c.park.parked
@@ -88,15 +90,17 @@ func (c *conn) Close() error {
 	if parked {
 		return nil
 	}
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && linger && half.CloseWrite() == nil {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && linger &&
+		half.CloseWrite() == nil {
 		_ = c.Conn.SetReadDeadline(time.Now().Add(drainGrace))
 		_, _ = io.CopyN(io.Discard, c.Conn, 32*maxBatchBody)
 	}
 	return c.Conn.Close()
 }
 
-// connState keeps track of whether a request is under way. A first request is active for fasthttp before any of it has
-// arrived, so that only Read can tell; a later one may be in fasthttp's buffer already.
+// connState keeps track of whether a request is under way. A first request is active for fasthttp
+// before any of it has arrived, so that only Read can tell; a later one may be in fasthttp's buffer
+// already.
 func connState(nc net.Conn, state fasthttp.ConnState) {
 	c, ok := nc.(*conn)
 	if !ok {

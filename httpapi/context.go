@@ -6,11 +6,12 @@ import (
 	"time"
 )
 
-// requestContext is a context with a deadline that costs nothing until somebody waits on it. Most operations are answered
-// from memory and never do; context.WithDeadline would allocate a context and arm a timer for each of them.
+// requestContext is a context with a deadline that costs nothing until somebody waits on it. Most
+// operations are answered from memory and never do; context.WithDeadline would allocate a context
+// and arm a timer for each of them.
 //
-// The first call of Done makes a real context, to which everything is delegated from then on, so that contexts derived
-// from this one are attached to it without a goroutine.
+// The first call of Done makes a real context, to which everything is delegated from then on, so
+// that contexts derived from this one are attached to it without a goroutine.
 type requestContext struct {
 	deadline time.Time
 
@@ -22,8 +23,8 @@ type requestContext struct {
 // reset prepares c for the next request. It must not be called once Done has been.
 func (c *requestContext) reset(deadline time.Time) { c.deadline = deadline }
 
-// finish ends the request and reports whether c may be used again: not if somebody asked for its channel and may
-// still hold it.
+// finish ends the request and reports whether c may be used again: not if somebody asked for its
+// channel and may still hold it.
 func (c *requestContext) finish() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,7 +16,8 @@ const (
 	escaped = 6
 )
 
-// account takes what the last operation, of which there are checks and so many limits, will take until it is answered.
+// account takes what the last operation, of which there are checks and so many limits, will take
+// until it is answered.
 func (d *decoder) account(checks []node.Check, limits int) *problem {
 	keys := 0
 	for i := range checks {

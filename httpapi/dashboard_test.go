@@ -8,19 +8,25 @@ import (
 	"twotier.dev/twotier/httpapi"
 )
 
-// TestDashboardIsSelfContained makes sure that the page loads nothing from elsewhere and that no key can become HTML.
+// TestDashboardIsSelfContained makes sure that the page loads nothing from elsewhere and that no
+// key can become HTML.
 func TestDashboardIsSelfContained(t *testing.T) {
 	s := newServer(t, newFake())
 	outside := regexp.MustCompile(`(?i)(https?:)?//[a-z0-9]`)
-	markup := regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function`)
+	markup := regexp.MustCompile(
+		`innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function`)
 	inline := regexp.MustCompile(`(?i)\son[a-z]+=|<style|<script>|\sstyle=|javascript:`)
-	for path, media := range map[string]string{"/": "text/html", "/assets/dashboard.js": "text/javascript", "/assets/style.css": "text/css"} {
+	for path, media := range map[string]string{"/": "text/html",
+		"/assets/dashboard.js": "text/javascript", "/assets/style.css": "text/css"} {
 		ctx := call(s, "GET "+path, "")
 		body := string(ctx.Response.Body())
-		if got := string(ctx.Response.Header.ContentType()); ctx.Response.StatusCode() != 200 || !strings.HasPrefix(got, media) {
+		if got := string(ctx.Response.Header.ContentType()); ctx.Response.StatusCode() != 200 ||
+			!strings.HasPrefix(got, media) {
 			t.Errorf("%s: %d %s", path, ctx.Response.StatusCode(), got)
 		}
-		if policy := string(ctx.Response.Header.Peek("Content-Security-Policy")); !strings.HasPrefix(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") {
+		if policy := string(ctx.Response.Header.Peek(
+			"Content-Security-Policy")); !strings.HasPrefix(policy, "default-src 'none'") ||
+			strings.Contains(policy, "unsafe") {
 			t.Errorf("%s: policy %q", path, policy)
 		}
 		text := strings.ReplaceAll(body, "http://www.w3.org/2000/svg", "") // a name, not an address
@@ -36,11 +42,13 @@ func TestDashboardIsSelfContained(t *testing.T) {
 	}
 }
 
-// TestLinksOfTheDashboard: those that a browser can't follow, as it sends no token, are marked for the script to show.
+// TestLinksOfTheDashboard: those that a browser can't follow, as it sends no token, are marked for
+// the script to show.
 func TestLinksOfTheDashboard(t *testing.T) {
 	store, _ := tokens(t, "reader read")
 	s := guarded(t, httpapi.Options{Tokens: store})
-	links := regexp.MustCompile(`<a href="([^"]+)"( data-guarded)?>`).FindAllStringSubmatch(string(call(s, "GET /", "").Response.Body()), -1)
+	links := regexp.MustCompile(`<a href="([^"]+)"( data-guarded)?>`).
+		FindAllStringSubmatch(string(call(s, "GET /", "").Response.Body()), -1)
 	if len(links) < 3 {
 		t.Fatalf("%d links", len(links))
 	}

@@ -23,7 +23,8 @@ const (
 	defaultWindow = "1m"
 )
 
-// form says how a request put an operation, which is also how its answer is put and its fields are named.
+// form says how a request put an operation, which is also how its answer is put and its fields are
+// named.
 type form struct {
 	first  int  // index of its first check in decoder.checks
 	count  int  // number of its checks
@@ -36,8 +37,9 @@ type bad struct {
 	problem *problem
 }
 
-// decoder turns a request into operations. All of a request's operations, checks and limits lie one after another in
-// three slices that are reused for the next request, so what a decoder keeps is bounded by the size of a body.
+// decoder turns a request into operations. All of a request's operations, checks and limits lie one
+// after another in three slices that are reused for the next request, so what a decoder keeps is
+// bounded by the size of a body.
 type decoder struct {
 	scanner
 	ops     []node.Op
@@ -68,7 +70,8 @@ func (d *decoder) truncate(checks, limits int) {
 	d.limits, d.texts = d.limits[:limits], d.texts[:limits]
 }
 
-// link points the operations to their checks and those to their limits, once the slices have stopped growing.
+// link points the operations to their checks and those to their limits, once the slices have
+// stopped growing.
 func (d *decoder) link() {
 	end := len(d.limits)
 	for i := len(d.checks) - 1; i >= 0; i-- {
@@ -99,7 +102,8 @@ func (d *decoder) single(kind node.Kind) *problem {
 	return nil
 }
 
-// malformedFirst returns p, unless it refuses a field of a document that isn't JSON at all: then that is the problem.
+// malformedFirst returns p, unless it refuses a field of a document that isn't JSON at all: then
+// that is the problem.
 func (d *decoder) malformedFirst(p *problem) *problem {
 	if !p.ofField() {
 		return p
@@ -114,7 +118,8 @@ func (d *decoder) malformedFirst(p *problem) *problem {
 	return p
 }
 
-// batch reads the body of a batch. Operations that are JSON but refused end up in bads; anything else refuses the whole.
+// batch reads the body of a batch. Operations that are JSON but refused end up in bads; anything
+// else refuses the whole.
 func (d *decoder) batch() *problem {
 	p := d.batchObject()
 	if p == nil {

@@ -25,7 +25,8 @@ const (
 )
 
 // fieldNames are the names of the fields in the order of their bits.
-var fieldNames = [...]string{"op", "ns", "key", "n", "ts", "ack", "limits", "checks", "count_denied", "window", "at"}
+var fieldNames = [...]string{"op", "ns", "key", "n", "ts", "ack", "limits", "checks",
+	"count_denied", "window", "at"}
 
 // ofCheck are the fields that one check consists of.
 const ofCheck = fieldNS | fieldKey | fieldN | fieldLimits
@@ -88,7 +89,8 @@ func (d *decoder) op(kind node.Kind, batch bool) *problem {
 	if p := d.enter('{', "an object"); p != nil {
 		return p
 	}
-	o := draft{named: !batch, batch: batch, op: node.Op{Kind: kind}, form: form{first: len(d.checks)}}
+	o := draft{named: !batch, batch: batch, op: node.Op{Kind: kind},
+		form: form{first: len(d.checks)}}
 	o.check.N = 1
 	start := len(d.limits)
 	for first := true; ; first = false {
@@ -171,7 +173,8 @@ func kindOf(b []byte) (node.Kind, *problem) {
 	return 0, refused("", `want "add", "count" or "acquire", got "`+clip(b)+`"`)
 }
 
-// finish checks what can only be known at the end of an operation, whose limits begin at start, and adds it.
+// finish checks what can only be known at the end of an operation, whose limits begin at start, and
+// adds it.
 func (d *decoder) finish(o *draft, start int) *problem {
 	if !o.named {
 		return refused("op", `missing; want "add", "count" or "acquire"`)

@@ -26,8 +26,9 @@ const (
 
 // door is an address that the server listens on, and what is served there.
 type door struct {
-	address   string
-	allowance *allowance // what those who come in by it may have: strangers keep nobody out of another door
+	address string
+	// what those who come in by it may have: strangers keep nobody out of another door
+	allowance *allowance
 	routes    map[string]route
 	hosts     hosts
 	listener  net.Listener
@@ -153,18 +154,23 @@ func (s *Server) addrOf(i int) net.Addr {
 // flags that the process was started with: only behind a door of their own, and to nobody who is
 // for some namespaces. They end when the server closes, however long they were asked for.
 func (s *Server) addProfiles(routes map[string]route) {
-	profiles := map[string]http.HandlerFunc{"cmdline": pprof.Cmdline, "profile": pprof.Profile, "trace": pprof.Trace}
+	profiles := map[string]http.HandlerFunc{"cmdline": pprof.Cmdline, "profile": pprof.Profile,
+		"trace": pprof.Trace}
 	for _, name := range []string{"allocs", "block", "goroutine", "heap", "mutex", "threadcreate"} {
 		profiles[name] = pprof.Handler(name).ServeHTTP
 	}
 	for name, profile := range profiles {
-		show := fasthttpadaptor.NewFastHTTPHandlerFunc(func(w http.ResponseWriter, r *http.Request) { profile(w, r.WithContext(s.ending)) })
-		routes["/debug/pprof/"+name] = route{need: token.Admin, guarded: true, at: office, handler: func(ctx *fasthttp.RequestCtx) *problem {
-			if p := everywhere(grantOf(ctx)); p != nil {
-				return p
-			}
-			show(ctx)
-			return nil
-		}}
+		show := fasthttpadaptor.NewFastHTTPHandlerFunc(func(w http.ResponseWriter,
+			r *http.Request) {
+			profile(w, r.WithContext(s.ending))
+		})
+		routes["/debug/pprof/"+name] = route{need: token.Admin, guarded: true, at: office,
+			handler: func(ctx *fasthttp.RequestCtx) *problem {
+				if p := everywhere(grantOf(ctx)); p != nil {
+					return p
+				}
+				show(ctx)
+				return nil
+			}}
 	}
 }

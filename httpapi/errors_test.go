@@ -31,15 +31,18 @@ var malformed = []refusal{
 	{add, `{"key":"k"} x`, 400, `malformed JSON at byte 12: want nothing more, got 'x'`},
 	{add, `{"key":"k"}{}`, 400, `malformed JSON at byte 11: want nothing more, got '{'`},
 	{add, `{key:1}`, 400, `malformed JSON at byte 1: want a field name in quotes, got 'k'`},
-	{add, `{"key":"k`, 400, `malformed JSON at byte 9: want the closing quote of a string, got the end`},
-	{add, "{\"key\":\"a\nb\"}", 400, `malformed JSON at byte 9: want no control character in a string, got '\n'`},
+	{add, `{"key":"k`, 400,
+		`malformed JSON at byte 9: want the closing quote of a string, got the end`},
+	{add, "{\"key\":\"a\nb\"}", 400,
+		`malformed JSON at byte 9: want no control character in a string, got '\n'`},
 	{add, "{\"key\":\"a\xffb\"}", 400, `malformed JSON at byte 9: invalid UTF-8`},
 	{add, `{"key":"a\qb"}`, 400, `malformed JSON at byte 10: want one of "\/bfnrtu, got 'q'`},
 	{add, `{"key":"\u12x4"}`, 400, `malformed JSON at byte 12: want a hexadecimal digit, got 'x'`},
 	{add, `{"key":"\ud800"}`, 400, `malformed JSON at byte 8: half a surrogate pair`},
 	{add, `{"key":"\ud83d\u0041"}`, 400, `malformed JSON at byte 8: half a surrogate pair`},
 	{add, `{"key":"\udc00\ud800"}`, 400, `malformed JSON at byte 8: half a surrogate pair`},
-	{add, `{"key":"k","n":01}`, 400, `malformed JSON at byte 16: want no digit after a leading zero, got '1'`},
+	{add, `{"key":"k","n":01}`, 400,
+		`malformed JSON at byte 16: want no digit after a leading zero, got '1'`},
 	{add, `{"key":"k","n":-}`, 400, `malformed JSON at byte 16: want a digit, got '}'`},
 	{add, `{"key":"k","n":+1}`, 400, `malformed JSON at byte 15: want a value, got '+'`},
 	{add, `{"key":"k","n":1.}`, 400, `malformed JSON at byte 17: want a digit, got '}'`},
@@ -48,91 +51,142 @@ var malformed = []refusal{
 	{add, `{"colour":1,}`, 400, `malformed JSON at byte 12: want a field name in quotes, got '}'`},
 	{add, `{"n":"x","key":}`, 400, `malformed JSON at byte 15: want a value, got '}'`},
 	{add, "\x00{}", 400, `malformed JSON at byte 0: want a value, got '\x00'`},
-	{acquire, `{"key":"k","limits":[{"window":"1m","max":1},]}`, 400, `malformed JSON at byte 45: want a value, got ']'`},
-	{acquire, `{"key":"k","count_denied":truth}`, 400, `malformed JSON at byte 26: want true or false, got 't'`},
-	{batch, `{"ops":[{"op":"add","key":"k"},{"op":"add","key":"k"]}`, 400, `malformed JSON at byte 52: want ',' or '}', got ']'`},
-	{batch, `{"ops":[{"op":"bad","x":` + strings.Repeat("[", 300) + strings.Repeat("]", 300) + `}]}`, 400, `malformed JSON at byte 223: nested too deeply`},
-	{"POST /v1/reset", `{"key":"k"`, 400, `malformed JSON at byte 10: want ',' or '}', got the end`},
+	{acquire, `{"key":"k","limits":[{"window":"1m","max":1},]}`, 400,
+		`malformed JSON at byte 45: want a value, got ']'`},
+	{acquire, `{"key":"k","count_denied":truth}`, 400,
+		`malformed JSON at byte 26: want true or false, got 't'`},
+	{batch, `{"ops":[{"op":"add","key":"k"},{"op":"add","key":"k"]}`, 400,
+		`malformed JSON at byte 52: want ',' or '}', got ']'`},
+	{batch, `{"ops":[{"op":"bad","x":` + strings.Repeat("[", 300) + strings.Repeat("]", 300) +
+		`}]}`, 400, `malformed JSON at byte 223: nested too deeply`},
+	{"POST /v1/reset", `{"key":"k"`, 400,
+		`malformed JSON at byte 10: want ',' or '}', got the end`},
 }
 
 var refusedFields = []refusal{
 	{add, `[]`, 422, `want an object, got an array`},
 	{add, `{}`, 422, `key: missing; want 1 to 256 bytes of UTF-8 without control characters`},
-	{add, `{"key":"k","colour":"red"}`, 422, `colour: unknown field; add has ns, key, n, ts, ack and limits`},
-	{add, `{"key":"k","` + strings.Repeat("x", 100) + `":1}`, 422, strings.Repeat("x", 64) + `...: unknown field; add has ns, key, n, ts, ack and limits`},
-	{add, `{"key":"k","op":"add"}`, 422, `op: unknown field; add has ns, key, n, ts, ack and limits`},
-	{add, `{"key":"k","checks":[]}`, 422, `checks: unknown field; add has ns, key, n, ts, ack and limits`},
-	{add, `{"key":"k","Key":"k"}`, 422, `Key: unknown field; add has ns, key, n, ts, ack and limits`},
+	{add, `{"key":"k","colour":"red"}`, 422,
+		`colour: unknown field; add has ns, key, n, ts, ack and limits`},
+	{add, `{"key":"k","` + strings.Repeat("x", 100) + `":1}`, 422, strings.Repeat("x", 64) +
+		`...: unknown field; add has ns, key, n, ts, ack and limits`},
+	{add, `{"key":"k","op":"add"}`, 422,
+		`op: unknown field; add has ns, key, n, ts, ack and limits`},
+	{add, `{"key":"k","checks":[]}`, 422,
+		`checks: unknown field; add has ns, key, n, ts, ack and limits`},
+	{add, `{"key":"k","Key":"k"}`, 422,
+		`Key: unknown field; add has ns, key, n, ts, ack and limits`},
 	{add, `{"key":"k","key":"l"}`, 422, `key: given twice`},
 	{add, `{"key":"k","\u006bey":"l"}`, 422, `key: given twice`},
 	{add, `{"key":1}`, 422, `key: want a string, got a number`},
 	{add, `{"key":null}`, 422, `key: want a string, got null`},
 	{add, `{"key":""}`, 422, `key: want 1 to 256 bytes of UTF-8 without control characters`},
-	{add, `{"key":"` + strings.Repeat("k", 257) + `"}`, 422, `key: want 1 to 256 bytes of UTF-8 without control characters`},
+	{add, `{"key":"` + strings.Repeat("k", 257) + `"}`, 422,
+		`key: want 1 to 256 bytes of UTF-8 without control characters`},
 	{add, `{"key":"a\u0000"}`, 422, `key: want 1 to 256 bytes of UTF-8 without control characters`},
-	{add, "{\"key\":\"a\x7f\"}", 422, `key: want 1 to 256 bytes of UTF-8 without control characters`},
+	{add, "{\"key\":\"a\x7f\"}", 422,
+		`key: want 1 to 256 bytes of UTF-8 without control characters`},
 	{add, `{"key":"a\u0085"}`, 422, `key: want 1 to 256 bytes of UTF-8 without control characters`},
 	{add, `{"key":"k","ns":""}`, 422, `ns: want 1 to 64 of A-Z, a-z, 0-9, '_', '.' and '-'`},
 	{add, `{"key":"k","ns":"a b"}`, 422, `ns: want 1 to 64 of A-Z, a-z, 0-9, '_', '.' and '-'`},
 	{add, `{"key":"k","n":0}`, 422, `n: want 1 to 2147483647, or -1 to -2147483647 to take back`},
-	{add, `{"key":"k","n":2147483648}`, 422, `n: want 1 to 2147483647, or -1 to -2147483647 to take back`},
-	{add, `{"key":"k","n":-2147483648}`, 422, `n: want 1 to 2147483647, or -1 to -2147483647 to take back`},
-	{add, `{"key":"k","n":99999999999999999999}`, 422, `n: want a whole number, got one that is too large`},
+	{add, `{"key":"k","n":2147483648}`, 422,
+		`n: want 1 to 2147483647, or -1 to -2147483647 to take back`},
+	{add, `{"key":"k","n":-2147483648}`, 422,
+		`n: want 1 to 2147483647, or -1 to -2147483647 to take back`},
+	{add, `{"key":"k","n":99999999999999999999}`, 422,
+		`n: want a whole number, got one that is too large`},
 	{add, `{"key":"k","n":1e3}`, 422, `n: want a whole number, got 1e3`},
 	{add, `{"key":"k","n":1.5}`, 422, `n: want a whole number, got 1.5`},
 	{add, `{"key":"k","n":true}`, 422, `n: want a whole number, got a boolean`},
 	{add, `{"key":"k","ts":0}`, 422, `ts: want unix milliseconds, at least 1`},
-	{add, `{"key":"k","ack":"tape"}`, 422, `ack: want "memory", "redis", "replica" or "disk", got "tape"`},
+	{add, `{"key":"k","ack":"tape"}`, 422,
+		`ack: want "memory", "redis", "replica" or "disk", got "tape"`},
 	{add, `{"key":"k","limits":{}}`, 422, `limits: want a list of limits, got an object`},
-	{add, `{"key":"k","limits":[1]}`, 422, `limits[0]: want an object with window and max, got a number`},
-	{add, `{"key":"k","limits":[{"max":1}]}`, 422, `limits[0].window: missing; want a duration such as "90s" or "1d2h3m4s"`},
-	{add, `{"key":"k","limits":[{"window":"1m"}]}`, 422, `limits[0].max: missing; want a whole number`},
-	{acquire, `{"key":"k","limits":[{"window":"1m","max":1},{"window":"1h","max":"2"}]}`, 422, `limits[1].max: want a whole number, got a string`},
-	{acquire, `{"key":"k","limits":[{"window":"1m","max":-1}]}`, 422, `limits[0].max: want 0 or more`},
-	{acquire, `{"key":"k","limits":[{"window":"1m","max":1,"min":0}]}`, 422, `limits[0].min: unknown field; a limit has window and max`},
-	{acquire, `{"key":"k","limits":[{"window":"1m","max":1,"max":1}]}`, 422, `limits[0].max: given twice`},
-	{acquire, `{"key":"k","limits":[{"window":60,"max":1}]}`, 422, `limits[0].window: want a duration such as "90s" or "1d2h3m4s", got a number`},
-	{acquire, `{"key":"k","limits":[{"window":"1 m","max":1}]}`, 422, `limits[0].window: want a duration such as "90s" or "1d2h3m4s", got "1 m"`},
-	{acquire, `{"key":"k","limits":[{"window":"0s","max":1}]}`, 422, `limits[0].window: want a whole number of milliseconds, at least 1ms, got "0s"`},
-	{acquire, `{"key":"k","limits":[{"window":"1500us","max":1}]}`, 422, `limits[0].window: want a whole number of milliseconds, at least 1ms, got "1500us"`},
-	{acquire, `{"key":"k","limits":[{"window":"106752d","max":1}]}`, 422, `limits[0].window: longer than 106751 days, got "106752d"`},
+	{add, `{"key":"k","limits":[1]}`, 422,
+		`limits[0]: want an object with window and max, got a number`},
+	{add, `{"key":"k","limits":[{"max":1}]}`, 422,
+		`limits[0].window: missing; want a duration such as "90s" or "1d2h3m4s"`},
+	{add, `{"key":"k","limits":[{"window":"1m"}]}`, 422,
+		`limits[0].max: missing; want a whole number`},
+	{acquire, `{"key":"k","limits":[{"window":"1m","max":1},{"window":"1h","max":"2"}]}`, 422,
+		`limits[1].max: want a whole number, got a string`},
+	{acquire, `{"key":"k","limits":[{"window":"1m","max":-1}]}`, 422,
+		`limits[0].max: want 0 or more`},
+	{acquire, `{"key":"k","limits":[{"window":"1m","max":1,"min":0}]}`, 422,
+		`limits[0].min: unknown field; a limit has window and max`},
+	{acquire, `{"key":"k","limits":[{"window":"1m","max":1,"max":1}]}`, 422,
+		`limits[0].max: given twice`},
+	{acquire, `{"key":"k","limits":[{"window":60,"max":1}]}`, 422,
+		`limits[0].window: want a duration such as "90s" or "1d2h3m4s", got a number`},
+	{acquire, `{"key":"k","limits":[{"window":"1 m","max":1}]}`, 422,
+		`limits[0].window: want a duration such as "90s" or "1d2h3m4s", got "1 m"`},
+	{acquire, `{"key":"k","limits":[{"window":"0s","max":1}]}`, 422,
+		`limits[0].window: want a whole number of milliseconds, at least 1ms, got "0s"`},
+	{acquire, `{"key":"k","limits":[{"window":"1500us","max":1}]}`, 422,
+		`limits[0].window: want a whole number of milliseconds, at least 1ms, got "1500us"`},
+	{acquire, `{"key":"k","limits":[{"window":"106752d","max":1}]}`, 422,
+		`limits[0].window: longer than 106751 days, got "106752d"`},
 	{acquire, `{"key":"k"}`, 422, `limits: missing; want at least one limit`},
 	{acquire, `{"key":"k","limits":[]}`, 422, `limits: missing; want at least one limit`},
-	{acquire, `{"key":"k","n":-1,"limits":[{"window":"1m","max":1}]}`, 422, `n: want 1 to 2147483647`},
-	{acquire, `{"key":"k","limits":[` + strings.Repeat(`{"window":"1m","max":1},`, 16) + `{"window":"1m","max":1}]}`, 422, `limits: want at most 16 limits`},
+	{acquire, `{"key":"k","n":-1,"limits":[{"window":"1m","max":1}]}`, 422,
+		`n: want 1 to 2147483647`},
+	{acquire, `{"key":"k","limits":[` + strings.Repeat(`{"window":"1m","max":1},`, 16) +
+		`{"window":"1m","max":1}]}`, 422, `limits: want at most 16 limits`},
 	{acquire, `{"checks":[]}`, 422, `checks: want at least one check`},
-	{acquire, `{"checks":[` + strings.Repeat(`{"key":"k","limits":[{"window":"1m","max":1}]},`, 64) + `{}]}`, 422, `checks: want at most 64 checks`},
-	{acquire, `{"checks":[{"key":"k","limits":[{"window":"1m","max":1}]},{"key":"k"}]}`, 422, `checks[1].limits: missing; want at least one limit`},
-	{acquire, `{"checks":[{"limits":[{"window":"1m","max":1}]}]}`, 422, `checks[0].key: missing; want 1 to 256 bytes of UTF-8 without control characters`},
-	{acquire, `{"checks":[{"key":"k","ts":1}]}`, 422, `checks[0].ts: unknown field; a check has ns, key, n and limits`},
-	{acquire, `{"checks":[{"key":"k","limits":[{"window":"1m","max":false}]}]}`, 422, `checks[0].limits[0].max: want a whole number, got a boolean`},
-	{acquire, `{"key":"k","checks":[{"key":"k","limits":[{"window":"1m","max":1}]}]}`, 422, `checks: want either checks or key, not both`},
+	{acquire, `{"checks":[` + strings.Repeat(`{"key":"k","limits":[{"window":"1m","max":1}]},`,
+		64) + `{}]}`, 422, `checks: want at most 64 checks`},
+	{acquire, `{"checks":[{"key":"k","limits":[{"window":"1m","max":1}]},{"key":"k"}]}`, 422,
+		`checks[1].limits: missing; want at least one limit`},
+	{acquire, `{"checks":[{"limits":[{"window":"1m","max":1}]}]}`, 422,
+		`checks[0].key: missing; want 1 to 256 bytes of UTF-8 without control characters`},
+	{acquire, `{"checks":[{"key":"k","ts":1}]}`, 422,
+		`checks[0].ts: unknown field; a check has ns, key, n and limits`},
+	{acquire, `{"checks":[{"key":"k","limits":[{"window":"1m","max":false}]}]}`, 422,
+		`checks[0].limits[0].max: want a whole number, got a boolean`},
+	{acquire, `{"key":"k","checks":[{"key":"k","limits":[{"window":"1m","max":1}]}]}`, 422,
+		`checks: want either checks or key, not both`},
 	{acquire, `{"count_denied":1}`, 422, `count_denied: want true or false, got a number`},
-	{acquire, `{"window":"1m"}`, 422, `window: unknown field; acquire has ns, key, n, ts, ack, limits, checks and count_denied`},
+	{acquire, `{"window":"1m"}`, 422,
+		`window: unknown field; acquire has ns, key, n, ts, ack, limits, checks and count_denied`},
 	{batch, `{}`, 422, `ops: missing; want a list of operations`},
 	{batch, `{"ops":{}}`, 422, `ops: want a list of operations, got an object`},
 	{batch, `{"ops":[],"ops":[]}`, 422, `ops: given twice`},
 	{batch, `{"ops":[],"quiet":0}`, 422, `quiet: want true or false, got a number`},
 	{batch, `{"ops":[],"loud":0}`, 422, `loud: unknown field; want ops or quiet`},
-	{batch, `{"ops":[` + strings.Repeat(`0,`, 10000) + `0]}`, 422, `ops: want at most 10000 operations`},
-	{"POST /v1/reset", `{}`, 422, `key: missing; want 1 to 256 bytes of UTF-8 without control characters`},
+	{batch, `{"ops":[` + strings.Repeat(`0,`, 10000) + `0]}`, 422,
+		`ops: want at most 10000 operations`},
+	{"POST /v1/reset", `{}`, 422,
+		`key: missing; want 1 to 256 bytes of UTF-8 without control characters`},
 	{"POST /v1/reset", `{"key":"k","n":1}`, 422, `n: unknown field; reset has ns and key`},
 }
 
 var refusedRequests = []refusal{
-	{"GET /v1/count", "", 422, `key: missing; want 1 to 256 bytes of UTF-8 without control characters`},
-	{"GET /v1/count?key=k", "", 422, `window: missing; want a duration such as "90s" or "1d2h3m4s"`},
-	{"GET /v1/count?key=k&window=1m,", "", 422, `window: want a duration such as "90s" or "1d2h3m4s", got ""`},
-	{"GET /v1/count?key=k&window=1m&windw=2", "", 422, `windw: unknown parameter; count has key, ns, window and at`},
+	{"GET /v1/count", "", 422,
+		`key: missing; want 1 to 256 bytes of UTF-8 without control characters`},
+	{"GET /v1/count?key=k", "", 422,
+		`window: missing; want a duration such as "90s" or "1d2h3m4s"`},
+	{"GET /v1/count?key=k&window=1m,", "", 422,
+		`window: want a duration such as "90s" or "1d2h3m4s", got ""`},
+	{"GET /v1/count?key=k&window=1m&windw=2", "", 422,
+		`windw: unknown parameter; count has key, ns, window and at`},
 	{"GET /v1/count?key=k&window=1m&window=2m", "", 422, `window: given twice`},
-	{"GET /v1/count?key=%00&window=1m", "", 422, `key: want 1 to 256 bytes of UTF-8 without control characters`},
-	{"GET /v1/count?key=%ff&window=1m", "", 422, `key: want 1 to 256 bytes of UTF-8 without control characters`},
-	{"GET /v1/count?key=k&ns=%20&window=1m", "", 422, `ns: want 1 to 64 of A-Z, a-z, 0-9, '_', '.' and '-'`},
-	{"GET /v1/count?key=k&window=1m&at=yesterday", "", 422, `at: want unix milliseconds, at least 1`},
-	{"GET /v1/count?key=k&window=" + strings.Repeat("1m,", 64) + "1m", "", 422, `window: want at most 64 windows`},
-	{"GET /v1/series?key=k", "", 422, `window: missing; want a duration such as "90s" or "1d2h3m4s"`},
-	{"GET /v1/series?window=1m", "", 422, `key: missing; want 1 to 256 bytes of UTF-8 without control characters`},
-	{"GET /v1/series?key=k&window=1m,2m", "", 422, `window: want a duration such as "90s" or "1d2h3m4s", got "1m,2m"`},
+	{"GET /v1/count?key=%00&window=1m", "", 422,
+		`key: want 1 to 256 bytes of UTF-8 without control characters`},
+	{"GET /v1/count?key=%ff&window=1m", "", 422,
+		`key: want 1 to 256 bytes of UTF-8 without control characters`},
+	{"GET /v1/count?key=k&ns=%20&window=1m", "", 422,
+		`ns: want 1 to 64 of A-Z, a-z, 0-9, '_', '.' and '-'`},
+	{"GET /v1/count?key=k&window=1m&at=yesterday", "", 422,
+		`at: want unix milliseconds, at least 1`},
+	{"GET /v1/count?key=k&window=" + strings.Repeat("1m,", 64) + "1m", "", 422,
+		`window: want at most 64 windows`},
+	{"GET /v1/series?key=k", "", 422,
+		`window: missing; want a duration such as "90s" or "1d2h3m4s"`},
+	{"GET /v1/series?window=1m", "", 422,
+		`key: missing; want 1 to 256 bytes of UTF-8 without control characters`},
+	{"GET /v1/series?key=k&window=1m,2m", "", 422,
+		`window: want a duration such as "90s" or "1d2h3m4s", got "1m,2m"`},
 	{"GET /v1/top?n=0", "", 422, `n: want 1 to 1000`},
 	{"GET /v1/top?n=", "", 422, `n: want 1 to 1000`},
 	{"GET /v1/top?n=1001", "", 422, `n: want 1 to 1000`},
@@ -156,13 +210,16 @@ func TestRefusals(t *testing.T) {
 				Status              int
 			}
 			decode(t, ctx.Response.Body(), &p)
-			if ctx.Response.StatusCode() != tt.status || p.Status != tt.status || p.Detail != tt.detail || p.Type == "" || p.Title == "" {
-				t.Errorf("%s %.80s\n got %d %s\nwant %d %s", tt.request, tt.body, ctx.Response.StatusCode(), p.Detail, tt.status, tt.detail)
+			if ctx.Response.StatusCode() != tt.status || p.Status != tt.status ||
+				p.Detail != tt.detail || p.Type == "" || p.Title == "" {
+				t.Errorf("%s %.80s\n got %d %s\nwant %d %s", tt.request, tt.body,
+					ctx.Response.StatusCode(), p.Detail, tt.status, tt.detail)
 			}
 			if got := string(ctx.Response.Header.ContentType()); got != "application/problem+json" {
 				t.Errorf("content type %q", got)
 			}
-			if allow := string(ctx.Response.Header.Peek("Allow")); (allow != "") != (tt.status == 405) {
+			if allow := string(
+				ctx.Response.Header.Peek("Allow")); (allow != "") != (tt.status == 405) {
 				t.Errorf("%s: Allow %q", tt.request, allow)
 			}
 			if len(f.counts) != 0 {
@@ -192,15 +249,18 @@ func TestMediaTypes(t *testing.T) {
 		ctx.Request.Header.Set(tt.name, tt.value)
 		newServer(t, newFake()).Handle(ctx)
 		if got := ctx.Response.StatusCode(); got != tt.status {
-			t.Errorf("%s %q: %d, want %d: %s", tt.name, tt.value, got, tt.status, ctx.Response.Body())
+			t.Errorf("%s %q: %d, want %d: %s", tt.name, tt.value, got, tt.status,
+				ctx.Response.Body())
 		}
 	}
 }
 
 func TestParseWindow(t *testing.T) {
 	good := map[string]int64{
-		"1ms": 1, "90s": 90_000, "1m": 60_000, "37m": 2_220_000, "24h": 86_400_000, "1d": 86_400_000, "1.5h": 5_400_000,
-		"1d2h3m4s": 93_784_000, "1000us": 1, "1000000ns": 1, "0.001s": 1, ".5s": 500, "5.s": 5000, "106751d": 9223286400000,
+		"1ms": 1, "90s": 90_000, "1m": 60_000, "37m": 2_220_000, "24h": 86_400_000,
+		"1d": 86_400_000, "1.5h": 5_400_000,
+		"1d2h3m4s": 93_784_000, "1000us": 1, "1000000ns": 1, "0.001s": 1, ".5s": 500, "5.s": 5000,
+		"106751d": 9223286400000,
 		"1s500ms": 1500, "0.1s": 100, "2.30s": 2300,
 	}
 	for text, want := range good {
@@ -208,7 +268,8 @@ func TestParseWindow(t *testing.T) {
 			t.Errorf("%s: got %d %q, want %d", text, got, wrong, want)
 		}
 	}
-	for _, text := range []string{"", "1", "s", "1x", "-1m", "+1m", "1m ", "1w", ".s", "1ns", "0.5ms", "99999999999999999999d", "106751d24h", "1m\"", "0.0001s"} {
+	for _, text := range []string{"", "1", "s", "1x", "-1m", "+1m", "1m ", "1w", ".s", "1ns",
+		"0.5ms", "99999999999999999999d", "106751d24h", "1m\"", "0.0001s"} {
 		if got, wrong := httpapi.ParseWindow(text); wrong == "" {
 			t.Errorf("%q: accepted as %d", text, got)
 		}

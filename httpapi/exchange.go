@@ -9,7 +9,8 @@ import (
 	"twotier.dev/twotier/internal/node"
 )
 
-// exchange is the memory that answering one request takes. It is pooled, so that answering allocates nothing.
+// exchange is the memory that answering one request takes. It is pooled, so that answering
+// allocates nothing.
 type exchange struct {
 	decoder
 	results []node.Result
@@ -19,9 +20,11 @@ type exchange struct {
 }
 
 const (
-	// smallExchange is what an exchange may have grown to that any number of may be kept, until the garbage is collected.
+	// smallExchange is what an exchange may have grown to that any number of may be kept, until the
+	// garbage is collected.
 	smallExchange = 16 << 10
-	// largeExchange is what one may have grown to that is kept at all: a batch of some thousand operations.
+	// largeExchange is what one may have grown to that is kept at all: a batch of some thousand
+	// operations.
 	largeExchange = 1 << 20
 )
 
@@ -105,7 +108,8 @@ func (x *exchange) room(n int) []node.Result {
 	return x.results[:n]
 }
 
-// answer makes x.out the body of the response. If it is long it is not copied, so that x is in use until it is written.
+// answer makes x.out the body of the response. If it is long it is not copied, so that x is in use
+// until it is written.
 func (x *exchange) answer(ctx *fasthttp.RequestCtx) {
 	ctx.SetContentType("application/json")
 	if x.hold == nil || len(x.out) <= ownBytes {

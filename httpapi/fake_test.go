@@ -13,7 +13,8 @@ var (
 	_ httpapi.Service = (*fake)(nil)
 )
 
-// fake is a service whose windows are all one: it never forgets. That is enough to see what was asked of it.
+// fake is a service whose windows are all one: it never forgets. That is enough to see what was
+// asked of it.
 type fake struct {
 	// err is returned by everything that can; fault is called first.
 	err   error
@@ -106,7 +107,8 @@ func (f *fake) DoAll(ctx context.Context, ops []node.Op, res []node.Result) {
 	}
 }
 
-func (f *fake) Series(ctx context.Context, ns, key []byte, window int64) (int64, []node.Point, error) {
+func (f *fake) Series(ctx context.Context, ns, key []byte,
+	window int64) (int64, []node.Point, error) {
 	return 1000, f.points, f.err
 }
 

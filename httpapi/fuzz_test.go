@@ -36,7 +36,9 @@ func sameOp(t *testing.T, got *node.Op, want *plainOp) {
 	if got.TS != want.TS+want.At || got.CountDenied != want.CountDenied {
 		t.Fatalf("got %+v, want %+v", got, want)
 	}
-	if acks := map[node.Ack]string{node.AckDefault: "", node.AckMemory: "memory", node.AckStore: "redis", node.AckReplica: "replica", node.AckDisk: "disk"}; acks[got.Ack] != want.Ack {
+	if acks := map[node.Ack]string{node.AckDefault: "", node.AckMemory: "memory",
+		node.AckStore: "redis", node.AckReplica: "replica",
+		node.AckDisk: "disk"}; acks[got.Ack] != want.Ack {
 		t.Fatalf("ack %v, want %q", got.Ack, want.Ack)
 	}
 	checks := want.Checks
@@ -84,7 +86,9 @@ func FuzzOp(f *testing.F) {
 	for _, h := range hot {
 		f.Add([]byte(h.body))
 	}
-	f.Add([]byte(`{"checks":[{"key":"a\u0041\ud83d\ude00\"","n":2,"limits":[{"max":3,"window":"1d2h"}]}],"ts":5,"ack":"redis","count_denied":true}`))
+	f.Add(
+		[]byte(
+			`{"checks":[{"key":"a\u0041\ud83d\ude00\"","n":2,"limits":[{"max":3,"window":"1d2h"}]}],"ts":5,"ack":"redis","count_denied":true}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		var p httpapi.Parser
 		for _, kind := range []node.Kind{node.Add, node.Count, node.Acquire} {
@@ -106,7 +110,8 @@ func FuzzBatch(f *testing.F) {
 	for _, list := range [][]refusal{malformed, refusedFields} {
 		for _, r := range list {
 			f.Add([]byte(r.body))
-			f.Add([]byte(`{"ops":[{"op":"add","key":"k"},` + r.body + `,{"op":"count","window":"1m,1h","key":"k"}]}`))
+			f.Add([]byte(`{"ops":[{"op":"add","key":"k"},` + r.body +
+				`,{"op":"count","window":"1m,1h","key":"k"}]}`))
 		}
 	}
 	f.Add(benchBatch(3, true))
@@ -171,7 +176,8 @@ func FuzzQuery(f *testing.F) {
 			ctx := newRequest("GET "+path, "")
 			ctx.Request.URI().SetQueryString(query)
 			s.Handle(ctx)
-			if code := ctx.Response.StatusCode(); code != 200 && code != 422 || !json.Valid(ctx.Response.Body()) {
+			if code := ctx.Response.StatusCode(); code != 200 && code != 422 ||
+				!json.Valid(ctx.Response.Body()) {
 				t.Errorf("%s?%s: %d %s", path, query, code, ctx.Response.Body())
 			}
 		}

@@ -11,8 +11,10 @@ import (
 // hot are the requests whose speed is the point of the whole thing.
 var hot = []struct{ name, request, body string }{
 	{"add", "POST /v1/add", `{"key":"user:1234567"}`},
-	{"addLimits", "POST /v1/add", `{"ns":"default","key":"user:1234567","n":1,"limits":[{"window":"1m","max":15},{"window":"24h","max":50}]}`},
-	{"acquire", "POST /v1/acquire", `{"key":"user:1234567","limits":[{"window":"1m","max":15},{"window":"24h","max":50}]}`},
+	{"addLimits", "POST /v1/add",
+		`{"ns":"default","key":"user:1234567","n":1,"limits":[{"window":"1m","max":15},{"window":"24h","max":50}]}`},
+	{"acquire", "POST /v1/acquire",
+		`{"key":"user:1234567","limits":[{"window":"1m","max":15},{"window":"24h","max":50}]}`},
 	{"count", "GET /v1/count?key=user:1234567&window=1m,1h,24h", ""},
 }
 

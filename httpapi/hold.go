@@ -14,7 +14,8 @@ const (
 	ownBytes = 8 << 10
 	// holdStep is how much is taken at a time.
 	holdStep = 16 << 10
-	// pooledBody is the size of the buffers for bodies that are kept for others; larger ones are not.
+	// pooledBody is the size of the buffers for bodies that are kept for others; larger ones are
+	// not.
 	pooledBody = 64 << 10
 )
 
@@ -46,7 +47,8 @@ func holdOf(ctx *fasthttp.RequestCtx) *hold {
 
 // busy is the problem of a request for which there is no memory now. Nothing has been done of it.
 func busy() *problem {
-	return &problem{kind: kindUnavailable, detail: "too much is being read and answered at this moment; nothing was done"}
+	return &problem{kind: kindUnavailable,
+		detail: "too much is being read and answered at this moment; nothing was done"}
 }
 
 // reading returns where memory for what is read comes from.
@@ -71,7 +73,8 @@ func (h *hold) toRead(n int64) *problem {
 	}
 	from, as := h.reading()
 	if h.read+n > from.each { // waiting would not help
-		return &problem{kind: kindTooLarge, detail: "more than this node can read of one address at once; send it in parts"}
+		return &problem{kind: kindTooLarge,
+			detail: "more than this node can read of one address at once; send it in parts"}
 	}
 	if !from.take(as, n, h.patience(h.read)) {
 		return busy()
@@ -80,7 +83,8 @@ func (h *hold) toRead(n int64) *problem {
 	return nil
 }
 
-// patience is until when to wait for memory: not at all for who has some already, as others may wait for that.
+// patience is until when to wait for memory: not at all for who has some already, as others may
+// wait for that.
 func (h *hold) patience(has int64) time.Time {
 	if has > 0 {
 		return time.Time{}
@@ -88,7 +92,8 @@ func (h *hold) patience(has int64) time.Time {
 	return time.Now().Add(h.wait)
 }
 
-// expect takes n bytes for the answer, or as many as a client may have, before it is known what it needs.
+// expect takes n bytes for the answer, or as many as a client may have, before it is known what it
+// needs.
 func (h *hold) expect(n int64) *problem {
 	if h == nil || n <= ownBytes {
 		return nil
@@ -115,7 +120,8 @@ func (h *hold) take(n int64) *problem {
 	if missing := need - ownBytes - h.got; missing > 0 {
 		each := h.allowance.answering.each
 		if need > each {
-			return &problem{kind: kindTooLarge, detail: "more than this node can do and answer at once; ask for it in parts"}
+			return &problem{kind: kindTooLarge,
+				detail: "more than this node can do and answer at once; ask for it in parts"}
 		}
 		if p := h.get(min((missing+holdStep-1)/holdStep*holdStep, each-h.got)); p != nil {
 			return p
@@ -165,7 +171,8 @@ func (h *hold) buffer(n int) []byte {
 	return h.body[:n]
 }
 
-// until has something done when the answer is written. It reports false if there is nobody to do it.
+// until has something done when the answer is written. It reports false if there is nobody to do
+// it.
 func (h *hold) until(last func()) bool {
 	if h == nil {
 		return false

@@ -30,11 +30,13 @@ func TestLargeAnswersAreTheirOwn(t *testing.T) {
 			defer c.Close()
 			answers := bufio.NewReader(c)
 			for round := range rounds {
-				keys := [2]string{fmt.Sprintf("first-%d-%d", i, round), fmt.Sprintf("second-%d-%d", i, round)}
+				keys := [2]string{fmt.Sprintf("first-%d-%d", i, round),
+					fmt.Sprintf("second-%d-%d", i, round)}
 				go func() {
 					for _, key := range keys {
 						body := strings.ReplaceAll(adds(ops), `"k"`, `"`+key+`"`)
-						fmt.Fprintf(c, "POST /v1/batch HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+						fmt.Fprintf(c, "POST /v1/batch HTTP/1.1\r\nHost: "+
+							"localhost\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 					}
 				}()
 				for _, key := range keys {
@@ -58,7 +60,8 @@ func answeredWith(r *bufio.Reader, key string, ops int) error {
 	}
 	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)
-	if n := strings.Count(string(body), `{"key":"`+key+`"`); err == nil && (res.StatusCode != 200 || n != ops) {
+	if n := strings.Count(string(body), `{"key":"`+key+`"`); err == nil &&
+		(res.StatusCode != 200 || n != ops) {
 		err = fmt.Errorf("%d with %d results: %.200s", res.StatusCode, n, body)
 	}
 	return err

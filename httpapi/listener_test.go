@@ -11,7 +11,8 @@ import (
 	"twotier.dev/twotier/httpapi"
 )
 
-// TestOpenOnAListenerMadeElsewhere serves on a Unix socket that the caller has opened, and closes it.
+// TestOpenOnAListenerMadeElsewhere serves on a Unix socket that the caller has opened, and closes
+// it.
 func TestOpenOnAListenerMadeElsewhere(t *testing.T) {
 	s, err := httpapi.New(httpapi.Options{Service: newFake()})
 	if err != nil {

@@ -32,7 +32,8 @@ func (s *Server) newRegistry() *prometheus.Registry {
 // default.
 func (s *Server) metrics(ctx *fasthttp.RequestCtx) *problem {
 	accept := string(ctx.Request.Header.Peek(fasthttp.HeaderAccept))
-	format := expfmt.Negotiate(http.Header{fasthttp.HeaderAccept: {accept}})
+	format := expfmt.NegotiateAccept(http.Header{fasthttp.HeaderAccept: {accept}},
+		expfmt.FmtProtoDelim, expfmt.FmtProtoText, expfmt.FmtProtoCompact, expfmt.FmtText)
 	page, err := s.renderMetrics(format)
 	if err != nil { // a mistake of ours, such as a metric twice
 		s.log.Error("metrics can't be made", "error", err)

@@ -21,15 +21,22 @@ import (
 func TestMetrics(t *testing.T) {
 	f := newFake()
 	f.stats = node.Stats{
-		Counter: node.CounterStats{Keys: 5, PendingBuckets: 6, UnflushedAge: 1500 * time.Millisecond, MaxLag: 10 * time.Second, WaitingForRoom: 3, BehindTotal: 4, BatchesOKTotal: 7, BatchesUnknownTotal: 1, DroppedExpiredTotal: 2},
-		Ops:     []node.OpCount{{Op: "add", Source: "memory", Total: 11}, {Op: "count", Source: "owner", Total: 3}},
-		Members: 3, RingVersion: 9, Store: node.StoreHealth{Up: true, RoundTrips: 44, RTTMicros: 250}, ClockOffsetMS: -1500,
+		Counter: node.CounterStats{Keys: 5, PendingBuckets: 6,
+			UnflushedAge: 1500 * time.Millisecond, MaxLag: 10 * time.Second, WaitingForRoom: 3,
+			BehindTotal: 4, BatchesOKTotal: 7, BatchesUnknownTotal: 1, DroppedExpiredTotal: 2},
+		Ops: []node.OpCount{{Op: "add", Source: "memory", Total: 11},
+			{Op: "count", Source: "owner", Total: 3}},
+		Members: 3, RingVersion: 9, Store: node.StoreHealth{Up: true, RoundTrips: 44,
+			RTTMicros: 250}, ClockOffsetMS: -1500,
 	}
-	f.stats.Mode, f.stats.TablesTotal, f.stats.ServedTotal, f.stats.Owned, f.stats.Held = node.ModeTwoTier, 12, 13, 14, 15
-	f.stats.States = []node.StateCount{{State: node.StateAlive, Members: 2}, {State: node.StateSuspect, Members: 1}}
+	f.stats.Mode, f.stats.TablesTotal, f.stats.ServedTotal, f.stats.Owned,
+		f.stats.Held = node.ModeTwoTier, 12, 13, 14, 15
+	f.stats.States = []node.StateCount{{State: node.StateAlive, Members: 2},
+		{State: node.StateSuspect, Members: 1}}
 	f.stats.Phases = node.Phases{Own: 16, Gaining: 17, Losing: 18, Moving: 19}
 	f.stats.Moves = node.Moves{Taken: 20, Given: 21, Begun: 22, LetGo: 23, TakenBack: 24}
-	f.stats.Peers = node.PeerStats{MessagesTotal: 25, ResentTotal: 26, FailedTotal: 27, TasksTotal: 28}
+	f.stats.Peers = node.PeerStats{MessagesTotal: 25, ResentTotal: 26, FailedTotal: 27,
+		TasksTotal: 28}
 	f.stats.Links = []node.Link{{ID: "b", Up: true}, {ID: "c"}}
 	s := newServer(t, f)
 	call(s, "POST /v1/add", `{"key":"k"}`)
@@ -37,20 +44,31 @@ func TestMetrics(t *testing.T) {
 	got := string(call(s, "GET /metrics", "").Response.Body())
 	for _, line := range []string{
 		"twotier_pending_buckets 6", "twotier_unflushed_age_seconds 1.5",
-		"twotier_max_lag_seconds 10", "twotier_lag_waiting 3", "twotier_lag_refused_total 4", `twotier_ops_total{op="add",source="memory"} 11`, `twotier_ops_total{op="count",source="owner"} 3`,
-		`twotier_flush_batches_total{result="ok"} 7`, `twotier_flush_batches_total{result="unknown"} 1`, "twotier_redis_roundtrips_total 44",
-		"twotier_keys 5", `twotier_dropped_total{reason="expired"} 2`, "twotier_members 3", "twotier_ring_version 9", "twotier_redis_up 1",
-		"twotier_redis_rtt_seconds 0.00025", "twotier_clock_offset_seconds -1.5", `twotier_http_requests_total{code="200"} 1`,
+		"twotier_max_lag_seconds 10", "twotier_lag_waiting 3", "twotier_lag_refused_total 4",
+		`twotier_ops_total{op="add",source="memory"} 11`,
+		`twotier_ops_total{op="count",source="owner"} 3`,
+		`twotier_flush_batches_total{result="ok"} 7`,
+		`twotier_flush_batches_total{result="unknown"} 1`, "twotier_redis_roundtrips_total 44",
+		"twotier_keys 5", `twotier_dropped_total{reason="expired"} 2`, "twotier_members 3",
+		"twotier_ring_version 9", "twotier_redis_up 1",
+		"twotier_redis_rtt_seconds 0.00025", "twotier_clock_offset_seconds -1.5",
+		`twotier_http_requests_total{code="200"} 1`,
 		`twotier_http_requests_total{code="400"} 1`, "twotier_http_connections 0",
-		`twotier_mode{mode="two-tier"} 1`, `twotier_mode{mode="redis"} 0`, "twotier_ring_changes_total 12",
+		`twotier_mode{mode="two-tier"} 1`, `twotier_mode{mode="redis"} 0`,
+		"twotier_ring_changes_total 12",
 		`twotier_member_states{state="alive"} 2`, `twotier_member_states{state="suspect"} 1`,
 		"twotier_partitions_owned 14", "twotier_partitions_held 15",
 		`twotier_partition_states{state="own"} 16`, `twotier_partition_states{state="gaining"} 17`,
-		`twotier_partition_states{state="losing"} 18`, `twotier_partition_states{state="moving"} 19`,
-		`twotier_handovers_total{direction="in",via="peer"} 20`, `twotier_handovers_total{direction="out",via="peer"} 21`,
-		`twotier_handovers_total{direction="in",via="store"} 22`, `twotier_handovers_total{direction="out",via="store"} 23`,
-		"twotier_handovers_undone_total 24", "twotier_peer_messages_total 25", "twotier_peer_resent_total 26",
-		"twotier_peer_failures_total 27", `twotier_forwarded_total{direction="out"} 28`, `twotier_forwarded_total{direction="in"} 13`,
+		`twotier_partition_states{state="losing"} 18`,
+		`twotier_partition_states{state="moving"} 19`,
+		`twotier_handovers_total{direction="in",via="peer"} 20`,
+		`twotier_handovers_total{direction="out",via="peer"} 21`,
+		`twotier_handovers_total{direction="in",via="store"} 22`,
+		`twotier_handovers_total{direction="out",via="store"} 23`,
+		"twotier_handovers_undone_total 24", "twotier_peer_messages_total 25",
+		"twotier_peer_resent_total 26",
+		"twotier_peer_failures_total 27", `twotier_forwarded_total{direction="out"} 28`,
+		`twotier_forwarded_total{direction="in"} 13`,
 		`twotier_peer_up{peer="b"} 1`, `twotier_peer_up{peer="c"} 0`,
 	} {
 		if !strings.Contains(got, "\n"+line+"\n") {
@@ -116,7 +134,8 @@ func TestDurationsAreANativeHistogram(t *testing.T) {
 	f.stats.Store.Durations = h.Snapshot()
 	ctx := newRequest("GET /metrics", "")
 	ctx.Request.Header.Set("Accept",
-		"application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited")
+		"application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;"+
+			"encoding=delimited")
 	newServer(t, f).Handle(ctx)
 	kind := http.Header{"Content-Type": {string(ctx.Response.Header.ContentType())}}
 	decoder := expfmt.NewDecoder(bytes.NewReader(ctx.Response.Body()), expfmt.ResponseFormat(kind))
@@ -130,8 +149,10 @@ func TestDurationsAreANativeHistogram(t *testing.T) {
 		}
 		got := family.GetMetric()[0].GetHistogram()
 		// Two buckets apart, of which the second is that up to 2^0 seconds, with 2 and 1 less by 1.
-		if got.GetSampleCount() != 3 || got.GetSampleSum() != 1.002 || got.GetSchema() != durations.Schema ||
-			len(got.GetPositiveSpan()) != 2 || !slices.Equal(got.GetPositiveDelta(), []int64{2, -1}) {
+		if got.GetSampleCount() != 3 || got.GetSampleSum() != 1.002 ||
+			got.GetSchema() != durations.Schema ||
+			len(got.GetPositiveSpan()) != 2 ||
+			!slices.Equal(got.GetPositiveDelta(), []int64{2, -1}) {
 			t.Errorf("%v", got)
 		}
 		return
@@ -152,7 +173,8 @@ func TestMetricsInOtherFormats(t *testing.T) {
 		if !strings.HasPrefix(kind.Get("Content-Type"), want) {
 			t.Errorf("%q: %s, want %s", accept, kind, want)
 		}
-		decoder := expfmt.NewDecoder(bytes.NewReader(ctx.Response.Body()), expfmt.ResponseFormat(kind))
+		decoder := expfmt.NewDecoder(bytes.NewReader(ctx.Response.Body()),
+			expfmt.ResponseFormat(kind))
 		families := 0
 		for f := new(dto.MetricFamily); decoder.Decode(f) == nil; f = new(dto.MetricFamily) {
 			families++

@@ -4,7 +4,8 @@ import (
 	"twotier.dev/twotier/internal/node"
 )
 
-// cluster renders what the node has to do with the others: who is there, which partitions it has, what moved, and what was said.
+// cluster renders what the node has to do with the others: who is there, which partitions it has,
+// what moved, and what was said.
 func (e exposition) cluster(st node.Stats) {
 	states := e.family(gauge, "twotier_member_states",
 		"Members by state, as this node sees them.", "state")
@@ -52,7 +53,8 @@ func (e exposition) partitions(st node.Stats) {
 		"Partitions that were to be handed over and were kept.", st.Moves.TakenBack)
 }
 
-// maxPeerSeries bounds the series that have a member in a label. twotier_member_states counts those beyond it, too.
+// maxPeerSeries bounds the series that have a member in a label. twotier_member_states counts those
+// beyond it, too.
 const maxPeerSeries = 64
 
 // peers renders what nodes say to each other. A member that is gone has no series any more.

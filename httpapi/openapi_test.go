@@ -82,7 +82,9 @@ func TestDocumentedExamplesAreAccepted(t *testing.T) {
 			for name, body := range bodies {
 				tried++
 				ctx := call(newServer(t, newFake()), request, string(body.Value))
-				if code := ctx.Response.StatusCode(); code != 200 || strings.Contains(string(ctx.Response.Body()), `"error":`) && path == "/v1/batch" {
+				if code := ctx.Response.StatusCode(); code != 200 ||
+					strings.Contains(string(ctx.Response.Body()), `"error":`) &&
+						path == "/v1/batch" {
 					t.Errorf("%s, example %q: %d %s", request, name, code, ctx.Response.Body())
 				}
 			}

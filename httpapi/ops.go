@@ -70,7 +70,8 @@ func (s *Server) batch(ctx *fasthttp.RequestCtx) *problem {
 	return s.operations(ctx)
 }
 
-// operations executes the operations of a batch. It is read whole first: if any part of it is malformed nothing is executed.
+// operations executes the operations of a batch. It is read whole first: if any part of it is
+// malformed nothing is executed.
 func (s *Server) operations(ctx *fasthttp.RequestCtx) *problem {
 	x := s.begin(ctx)
 	body := ctx.PostBody()

@@ -2,10 +2,10 @@ package httpapi
 
 import "time"
 
-// park is what a connection needs to be without its buffers between requests. fasthttp keeps what it
-// reads a request with for as long as it serves a connection. So one that has been idle for a moment
-// is no longer served, but stays open: its goroutine waits for the first byte of the next request,
-// and then has it served again.
+// park is what a connection needs to be without its buffers between requests. fasthttp keeps what
+// it reads a request with for as long as it serves a connection. So one that has been idle for a
+// moment is no longer served, but stays open: its goroutine waits for the first byte of the next
+// request, and then has it served again.
 type park struct {
 	by     time.Time // until when the next request must have begun
 	parked bool
@@ -36,7 +36,8 @@ func (c *conn) parkingLocked(now time.Time) time.Time {
 
 // parkLocked parks a connection on which a read has ended with nothing, if that was why.
 func (c *conn) parkLocked(now time.Time) {
-	c.park.parked = c.served && !c.busy && c.by.IsZero() && (c.park.by.IsZero() || now.Before(c.park.by))
+	c.park.parked = c.served && !c.busy && c.by.IsZero() &&
+		(c.park.by.IsZero() || now.Before(c.park.by))
 }
 
 // await waits for the first byte of a request. The error is why there is none to come.
@@ -61,7 +62,8 @@ func (c *conn) isParked() bool {
 	return c.park.parked
 }
 
-// isSilent reports whether nothing has come by the connection in all its time, which was not cut short.
+// isSilent reports whether nothing has come by the connection in all its time, which was not cut
+// short.
 func (c *conn) isSilent() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

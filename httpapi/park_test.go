@@ -12,8 +12,8 @@ import (
 	"twotier.dev/twotier/httpapi"
 )
 
-// TestIdleConnectionsAreParked has connections be idle for longer than they keep their buffers: they
-// are served again, two requests in one segment included, and end with the server.
+// TestIdleConnectionsAreParked has connections be idle for longer than they keep their buffers:
+// they are served again, two requests in one segment included, and end with the server.
 func TestIdleConnectionsAreParked(t *testing.T) {
 	f := newFake()
 	s, addr := open(t, httpapi.Options{Service: f})
@@ -32,7 +32,8 @@ func TestIdleConnectionsAreParked(t *testing.T) {
 				}
 			}
 		}
-		for deadline := time.Now().Add(10 * time.Second); s.Awake() > 0; time.Sleep(10 * time.Millisecond) {
+		for deadline := time.Now().
+			Add(10 * time.Second); s.Awake() > 0; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("%d bytes are taken by connections that are idle", s.Awake())
 			}

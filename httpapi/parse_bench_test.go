@@ -22,7 +22,8 @@ func benchBatch(n int, limits bool) []byte {
 			b.WriteByte(',')
 		}
 		if limits {
-			fmt.Fprintf(&b, `{"op":"acquire","key":"user:%07d","limits":[{"window":"1m","max":15},{"window":"24h","max":50}]}`, i%500)
+			fmt.Fprintf(&b,
+				`{"op":"acquire","key":"user:%07d","limits":[{"window":"1m","max":15},{"window":"24h","max":50}]}`, i%500)
 		} else {
 			fmt.Fprintf(&b, `{"op":"add","key":"user:%07d","n":1}`, i%500)
 		}
@@ -41,8 +42,8 @@ type jsonOp struct {
 	}
 }
 
-// BenchmarkParseBatch compares the scanner with the general readers on a batch of 1,000 operations; they only read what
-// the operations are made of and check nothing.
+// BenchmarkParseBatch compares the scanner with the general readers on a batch of 1,000 operations;
+// they only read what the operations are made of and check nothing.
 func BenchmarkParseBatch(b *testing.B) {
 	for _, limits := range []bool{false, true} {
 		body := benchBatch(1000, limits)
@@ -88,7 +89,8 @@ func fastjsonParse() func([]byte) int {
 			if string(o.GetStringBytes("op")) == "acquire" {
 				op.Kind = node.Acquire
 			}
-			c := node.Check{NS: o.GetStringBytes("ns"), Key: o.GetStringBytes("key"), N: o.GetInt64("n")}
+			c := node.Check{NS: o.GetStringBytes("ns"), Key: o.GetStringBytes("key"),
+				N: o.GetInt64("n")}
 			for _, l := range o.GetArray("limits") {
 				ms, _ := httpapi.ParseWindow(string(l.GetStringBytes("window")))
 				limits = append(limits, node.Limit{Window: ms, Max: l.GetInt64("max")})

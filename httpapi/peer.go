@@ -21,8 +21,8 @@ type Peer interface {
 	// Admit looks at what the sender of a message shows before any of it is read. An error says
 	// that it is no node of this cluster.
 	Admit(pass string, size int) error
-	// Handle takes one message, which it may change, and returns the reply. An error says that the message is not from a node of this
-	// cluster.
+	// Handle takes one message, which it may change, and returns the reply. An error says that the
+	// message is not from a node of this cluster.
 	Handle(ctx context.Context, message []byte) (reply []byte, err error)
 }
 
@@ -37,7 +37,8 @@ const (
 	headerPass = "Twotier-Pass"
 )
 
-// admitPeer has only nodes send a message. What is read of them is not taken from what there is for clients.
+// admitPeer has only nodes send a message. What is read of them is not taken from what there is for
+// clients.
 func (s *Server) admitPeer(ctx *fasthttp.RequestCtx) *problem {
 	h := &ctx.Request.Header
 	if string(h.ContentType()) != peerMedia {
@@ -65,7 +66,8 @@ func (s *Server) peer(ctx *fasthttp.RequestCtx) *problem {
 	return nil
 }
 
-// PeerTransport carries messages to other nodes, over HTTP connections that are kept. Its methods may be called at the same time.
+// PeerTransport carries messages to other nodes, over HTTP connections that are kept. Its methods
+// may be called at the same time.
 type PeerTransport struct {
 	// TLS is how to talk to addresses that begin with https://; set it before the first use.
 	// Default: any certificate will do, and none is presented.
@@ -111,7 +113,8 @@ func (t *PeerTransport) Send(ctx context.Context, address string, message []byte
 	req.Header.SetMethod(fasthttp.MethodPost)
 	req.Header.SetContentType(peerMedia)
 	req.Header.Set(headerPass, t.pass(len(message)))
-	req.SetRequestURI("http://" + strings.TrimPrefix(address, secureScheme) + peerPath) // who dials sees to TLS
+	// who dials sees to TLS
+	req.SetRequestURI("http://" + strings.TrimPrefix(address, secureScheme) + peerPath)
 	req.SetBodyRaw(message)
 	by, ok := ctx.Deadline()
 	if !ok {
@@ -131,7 +134,8 @@ func (t *PeerTransport) Send(ctx context.Context, address string, message []byte
 	}
 	if code := resp.StatusCode(); code != fasthttp.StatusOK {
 		err := fmt.Errorf("%s answers %d: %s", address, code, clip(resp.Body()))
-		if code == fasthttp.StatusForbidden || code == fasthttp.StatusNotFound || code == fasthttp.StatusServiceUnavailable {
+		if code == fasthttp.StatusForbidden || code == fasthttp.StatusNotFound ||
+			code == fasthttp.StatusServiceUnavailable {
 			err = fmt.Errorf("%w: %w", rpc.ErrRefused, err)
 		}
 		return nil, err
@@ -149,9 +153,14 @@ func (t *PeerTransport) host(address string) *fasthttp.HostClient {
 			clear(t.hosts) // those in use end by themselves
 		}
 		h = &fasthttp.HostClient{
-			Addr: strings.TrimPrefix(address, secureScheme), MaxConns: maxPeerConns, MaxIdleConnDuration: peerIdle, MaxIdemponentCallAttempts: 1,
-			NoDefaultUserAgentHeader: true, DisablePathNormalizing: true, MaxResponseBodySize: maxPeerBody,
-			DialTimeout: t.dialer(address), RetryIfErr: func(*fasthttp.Request, int, error) (bool, bool) { return false, false },
+			Addr: strings.TrimPrefix(address, secureScheme), MaxConns: maxPeerConns,
+			MaxIdleConnDuration: peerIdle, MaxIdemponentCallAttempts: 1,
+			NoDefaultUserAgentHeader: true, DisablePathNormalizing: true,
+			MaxResponseBodySize: maxPeerBody,
+			DialTimeout:         t.dialer(address),
+			RetryIfErr: func(*fasthttp.Request, int, error) (bool, bool) {
+				return false, false
+			},
 		}
 		t.hosts[address] = h
 	}
@@ -204,12 +213,13 @@ func dialPeer(address string, timeout time.Duration) (net.Conn, error) {
 	return &peerConn{Conn: c, raw: c}, nil
 }
 
-// peerConn is a connection that is not written to if the other side has closed it while it was idle: that a message is lost on one would
-// leave its outcome unknown.
+// peerConn is a connection that is not written to if the other side has closed it while it was
+// idle: that a message is lost on one would leave its outcome unknown.
 type peerConn struct {
 	net.Conn
-	raw   net.Conn // beneath TLS
-	fresh bool     // nothing was asked yet: what is there to read is of TLS, which comes before the first answer
+	raw net.Conn // beneath TLS
+	// nothing was asked yet: what is there to read is of TLS, which comes before the first answer
+	fresh bool
 }
 
 // errStale says that nothing was sent.

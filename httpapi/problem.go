@@ -24,18 +24,29 @@ var (
 	kindUnauthorized = problemKind{fasthttp.StatusUnauthorized, "unauthorized", "Not authorized", 0}
 	kindForbidden    = problemKind{fasthttp.StatusForbidden, "forbidden", "Forbidden", 0}
 	kindNotFound     = problemKind{fasthttp.StatusNotFound, "not-found", "No such resource", 0}
-	kindMethod       = problemKind{fasthttp.StatusMethodNotAllowed, "method", "Method not allowed", 0}
-	kindSequence     = problemKind{fasthttp.StatusConflict, "sequence", "Not the next request of its session", 0}
-	kindTimeout      = problemKind{fasthttp.StatusRequestTimeout, "request-timeout", "Request took too long to arrive", 0}
-	kindTooLarge     = problemKind{fasthttp.StatusRequestEntityTooLarge, "too-large", "Request body too large", 0}
-	kindMediaType    = problemKind{fasthttp.StatusUnsupportedMediaType, "media-type", "Unsupported media type", 0}
-	kindMisdirected  = problemKind{fasthttp.StatusMisdirectedRequest, "misdirected", "Meant for another process", 0}
-	kindRefused      = problemKind{fasthttp.StatusUnprocessableEntity, "refused", "Request refused", 0}
-	kindOverload     = problemKind{fasthttp.StatusTooManyRequests, "overload", "Node overloaded", 1}
-	kindHeaders      = problemKind{fasthttp.StatusRequestHeaderFieldsTooLarge, "headers-too-large", "Request header too large", 0}
-	kindInternal     = problemKind{fasthttp.StatusInternalServerError, "internal", "Internal error", 0}
-	kindUnavailable  = problemKind{fasthttp.StatusServiceUnavailable, "unavailable", "Can't answer now", 1}
-	kindUnknown      = problemKind{fasthttp.StatusServiceUnavailable, "unknown-outcome", "Outcome unknown", 1}
+	kindMethod       = problemKind{fasthttp.StatusMethodNotAllowed, "method",
+		"Method not allowed", 0}
+	kindSequence = problemKind{fasthttp.StatusConflict, "sequence",
+		"Not the next request of its session", 0}
+	kindTimeout = problemKind{fasthttp.StatusRequestTimeout, "request-timeout",
+		"Request took too long to arrive", 0}
+	kindTooLarge = problemKind{fasthttp.StatusRequestEntityTooLarge, "too-large",
+		"Request body too large", 0}
+	kindMediaType = problemKind{fasthttp.StatusUnsupportedMediaType, "media-type",
+		"Unsupported media type", 0}
+	kindMisdirected = problemKind{fasthttp.StatusMisdirectedRequest, "misdirected",
+		"Meant for another process", 0}
+	kindRefused = problemKind{fasthttp.StatusUnprocessableEntity, "refused",
+		"Request refused", 0}
+	kindOverload = problemKind{fasthttp.StatusTooManyRequests, "overload", "Node overloaded", 1}
+	kindHeaders  = problemKind{fasthttp.StatusRequestHeaderFieldsTooLarge, "headers-too-large",
+		"Request header too large", 0}
+	kindInternal = problemKind{fasthttp.StatusInternalServerError, "internal",
+		"Internal error", 0}
+	kindUnavailable = problemKind{fasthttp.StatusServiceUnavailable, "unavailable",
+		"Can't answer now", 1}
+	kindUnknown = problemKind{fasthttp.StatusServiceUnavailable, "unknown-outcome",
+		"Outcome unknown", 1}
 )
 
 // problem is one error as the client sees it (RFC 9457).
@@ -57,7 +68,8 @@ func refused(field, detail string) *problem {
 // have nothing to do with it.
 func (p *problem) ofField() bool { return p.kind == kindRefused || p.kind == kindForbidden }
 
-// in puts the field of p below parent, a name or an index in brackets, and returns p. Problems that are not about a field stay as they are.
+// in puts the field of p below parent, a name or an index in brackets, and returns p. Problems that
+// are not about a field stay as they are.
 func (p *problem) in(parent string) *problem {
 	if !p.ofField() {
 		return p
@@ -110,7 +122,8 @@ func (p *problem) send(ctx *fasthttp.RequestCtx) {
 	ctx.Response.AppendBody(p.appendJSON(nil))
 }
 
-// problemOf turns an error of the service into a problem. After a write, running out of time leaves its outcome open.
+// problemOf turns an error of the service into a problem. After a write, running out of time leaves
+// its outcome open.
 func (s *Server) problemOf(err error, write bool) *problem {
 	var invalid *node.InvalidError
 	switch {
@@ -120,12 +133,14 @@ func (s *Server) problemOf(err error, write bool) *problem {
 		return &problem{kind: kindUnknown, detail: err.Error()}
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		if write {
-			return &problem{kind: kindUnknown, detail: "not done in time; it may or may not happen yet"}
+			return &problem{kind: kindUnknown,
+				detail: "not done in time; it may or may not happen yet"}
 		}
 		return &problem{kind: kindUnavailable, detail: "no answer in time"}
 	case errors.Is(err, node.ErrOverload):
 		return &problem{kind: kindOverload, detail: err.Error()}
-	case errors.Is(err, node.ErrUnavailable), errors.Is(err, node.ErrClosed), errors.Is(err, rpc.ErrUnreachable):
+	case errors.Is(err, node.ErrUnavailable), errors.Is(err, node.ErrClosed),
+		errors.Is(err, rpc.ErrUnreachable):
 		return &problem{kind: kindUnavailable, detail: err.Error()}
 	}
 	s.log.Error("unexpected error of an operation", "err", err)

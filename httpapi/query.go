@@ -11,7 +11,9 @@ func noQuery(ctx *fasthttp.RequestCtx) *problem {
 	if len(ctx.URI().QueryString()) == 0 {
 		return nil
 	}
-	return eachArg(ctx, func(name, _ []byte) *problem { return unknownArg(name, "this call has none") })
+	return eachArg(ctx, func(name, _ []byte) *problem {
+		return unknownArg(name, "this call has none")
+	})
 }
 
 // clusterQuery reads the query of cluster: what it is to tell besides.
@@ -67,7 +69,8 @@ func eachArg(ctx *fasthttp.RequestCtx, f func(name, value []byte) *problem) *pro
 	return nil
 }
 
-// givenBefore reports whether one of the first n parameters has that name. They are few: f stops at an unknown one.
+// givenBefore reports whether one of the first n parameters has that name. They are few: f stops at
+// an unknown one.
 func givenBefore(args *fasthttp.Args, name []byte, n int) bool {
 	for earlier := range args.All() {
 		if n == 0 {
@@ -120,7 +123,8 @@ func (d *decoder) countQuery(ctx *fasthttp.RequestCtx) *problem {
 	d.reset(nil)
 	var t target
 	p := eachArg(ctx, func(name, value []byte) *problem {
-		f, p := t.arg(name, value, fieldNS|fieldKey|fieldWindow|fieldAt, "count has key, ns, window and at")
+		f, p := t.arg(name, value, fieldNS|fieldKey|fieldWindow|fieldAt,
+			"count has key, ns, window and at")
 		if p == nil && f == fieldWindow {
 			if p = d.windowsOf(value); p != nil {
 				p = p.in("window")
@@ -167,7 +171,8 @@ func topQuery(ctx *fasthttp.RequestCtx) (n int, window int64, text string, p *pr
 		switch string(name) {
 		case "n":
 			v, end, fits := digits(value, 0)
-			if n = int(v); len(value) == 0 || end != len(value) || !fits || v < 1 || v > maxTopKeys {
+			if n = int(v); len(value) == 0 || end != len(value) || !fits || v < 1 ||
+				v > maxTopKeys {
 				p = refused("n", "want 1 to 1000")
 			}
 		case "window":

@@ -8,9 +8,10 @@ import (
 	"twotier.dev/twotier/internal/node"
 )
 
-// setRateLimit sets the RateLimit and RateLimit-Policy headers of draft-ietf-httpapi-ratelimit-headers for operation 0,
-// an acquire. Policies are named by the paths that "refused_by" uses. Of several checks, those of the first that refused
-// are shown, else the first's: a header has not the room for all.
+// setRateLimit sets the RateLimit and RateLimit-Policy headers of
+// draft-ietf-httpapi-ratelimit-headers for operation 0, an acquire. Policies are named by the paths
+// that "refused_by" uses. Of several checks, those of the first that refused are shown, else the
+// first's: a header has not the room for all.
 func (d *decoder) setRateLimit(ctx *fasthttp.RequestCtx, res *node.Result) {
 	shown := 0
 	for j := range res.Checks {
@@ -48,7 +49,8 @@ func (d *decoder) setRateLimit(ctx *fasthttp.RequestCtx, res *node.Result) {
 func deny(ctx *fasthttp.RequestCtx, res *node.Result) {
 	ctx.SetStatusCode(fasthttp.StatusTooManyRequests)
 	if res.RetryAfter >= 0 {
-		ctx.Response.Header.Set("Retry-After", strconv.FormatInt(max(1, seconds(res.RetryAfter)), 10))
+		ctx.Response.Header.Set("Retry-After",
+			strconv.FormatInt(max(1, seconds(res.RetryAfter)), 10))
 	}
 }
 

@@ -188,7 +188,8 @@ func (s *Server) cluster(ctx *fasthttp.RequestCtx) *problem {
 	return nil
 }
 
-// withOwners adds the owners to a view. They refer to its members, so both have to be of the same table.
+// withOwners adds the owners to a view. They refer to its members, so both have to be of the same
+// table.
 func (s *Server) withOwners(view node.ClusterView) node.ClusterView {
 	for range 8 {
 		owners, seed := s.service.Owners()
@@ -209,7 +210,8 @@ func (s *Server) live(ctx *fasthttp.RequestCtx) *problem {
 	return nil
 }
 
-// ready answers 200 while the node can answer honestly, be it degraded, and 503 while it is closing or can't.
+// ready answers 200 while the node can answer honestly, be it degraded, and 503 while it is closing
+// or can't.
 func (s *Server) ready(ctx *fasthttp.RequestCtx) *problem {
 	degraded, err := s.service.Ready()
 	if err != nil {

@@ -26,11 +26,16 @@ type route struct {
 // routeTable returns all paths. There are no patterns: keys are in bodies and queries.
 func (s *Server) routeTable() map[string]route {
 	routes := map[string]route{
-		"/v1/add":              {post: true, body: maxBody, need: token.Count, at: front, handler: s.add},
-		"/v1/acquire":          {post: true, body: maxBody, need: token.Count, at: front, handler: s.acquire},
-		"/v1/batch":            {post: true, body: maxBatchBody, need: token.Count | token.Read, at: front, handler: s.batch},
-		"/v1/reset":            {post: true, body: maxBody, need: token.Admin, at: front, handler: s.reset},
-		"/v1/admin/mode":       {post: true, body: maxBody, need: token.Admin, guarded: true, at: office, handler: s.adminMode},
+		"/v1/add": {post: true, body: maxBody, need: token.Count, at: front,
+			handler: s.add},
+		"/v1/acquire": {post: true, body: maxBody, need: token.Count, at: front,
+			handler: s.acquire},
+		"/v1/batch": {post: true, body: maxBatchBody, need: token.Count | token.Read,
+			at: front, handler: s.batch},
+		"/v1/reset": {post: true, body: maxBody, need: token.Admin, at: front,
+			handler: s.reset},
+		"/v1/admin/mode": {post: true, body: maxBody, need: token.Admin, guarded: true,
+			at: office, handler: s.adminMode},
 		"/v1/count":            {need: token.Read, at: front, handler: s.count},
 		"/v1/series":           {need: token.Read, at: front, handler: s.series},
 		"/v1/top":              {need: token.Read, at: front, handler: s.top},
@@ -44,7 +49,8 @@ func (s *Server) routeTable() map[string]route {
 		"/assets/style.css":    {at: front, handler: style},
 	}
 	if s.opts.Peer != nil {
-		routes[peerPath] = route{post: true, binary: true, body: maxPeerBody, at: backdoor, handler: s.peer, admit: s.admitPeer}
+		routes[peerPath] = route{post: true, binary: true, body: maxPeerBody, at: backdoor,
+			handler: s.peer, admit: s.admitPeer}
 	}
 	if s.opts.Admin != "" {
 		s.addProfiles(routes)
@@ -56,7 +62,8 @@ func (s *Server) routeTable() map[string]route {
 func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	defer s.recovered(ctx)
 	p := s.dispatch(ctx)
-	if p == nil && s.doorOf(ctx) == s.doors[0] { // what is large was accounted for before it was done, but for answers to questions
+	// what is large was accounted for before it was done, but for answers to questions
+	if p == nil && s.doorOf(ctx) == s.doors[0] {
 		p = holdOf(ctx).cover(int64(len(ctx.Response.Body())))
 	}
 	if p != nil {
@@ -84,8 +91,10 @@ func (s *Server) recovered(ctx *fasthttp.RequestCtx) {
 	if v == nil {
 		return
 	}
-	s.log.Error("panic in a handler", "path", string(ctx.Path()), "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
-	// Response.Reset would switch the Date header back on, and with it fasthttp's clock. send replaces the body.
+	s.log.Error("panic in a handler", "path", string(ctx.Path()), "panic", fmt.Sprint(v), "stack",
+		string(debug.Stack()))
+	// Response.Reset would switch the Date header back on, and with it fasthttp's clock. send
+	// replaces the body.
 	p := &problem{kind: kindInternal, detail: "an error of this server's own; its log says more"}
 	p.send(ctx)
 	ctx.SetConnectionClose()
@@ -101,11 +110,15 @@ func (s *Server) dispatch(ctx *fasthttp.RequestCtx) *problem {
 	}
 	d := s.doorOf(ctx)
 	r, ok := d.routes[string(exactPath(h.RequestURI()))]
-	if r.at != backdoor && !d.hosts.allow(ctx.Host()) { // nodes have a secret, and names of their own for each other
-		return &problem{kind: kindForbidden, field: "Host", detail: "not a name of this server; it answers to its address, and to what --hosts lists"}
+	// nodes have a secret, and names of their own for each other
+	if r.at != backdoor && !d.hosts.allow(ctx.Host()) {
+		return &problem{kind: kindForbidden, field: "Host",
+			detail: "not a name of this server; it answers to its address, and to what --hosts " +
+				"lists"}
 	}
 	if !ok {
-		return &problem{kind: kindNotFound, detail: "nothing is served under this path; /openapi.json lists what is"}
+		return &problem{kind: kindNotFound,
+			detail: "nothing is served under this path; /openapi.json lists what is"}
 	}
 	if r.post {
 		if !ctx.IsPost() {
@@ -137,9 +150,9 @@ func (s *Server) dispatch(ctx *fasthttp.RequestCtx) *problem {
 	return r.handler(ctx)
 }
 
-// checkMedia refuses bodies that are not JSON. Besides being a courtesy to curl -d, it keeps the pages of other sites
-// from writing here: a browser asks first before it sends application/json across sites, and never sends Origin
-// without a reason.
+// checkMedia refuses bodies that are not JSON. Besides being a courtesy to curl -d, it keeps the
+// pages of other sites from writing here: a browser asks first before it sends application/json
+// across sites, and never sends Origin without a reason.
 func checkMedia(h *fasthttp.RequestHeader) *problem {
 	const want = "want Content-Type: application/json"
 	if len(h.Peek("Content-Encoding")) > 0 {

@@ -8,8 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// scanner reads JSON (RFC 8259) in one pass without building a tree. Strings without escapes are views into src;
-// those with escapes are written to scratch, which may move as it grows: earlier views keep the memory they point to.
+// scanner reads JSON (RFC 8259) in one pass without building a tree. Strings without escapes are
+// views into src; those with escapes are written to scratch, which may move as it grows: earlier
+// views keep the memory they point to.
 //
 // It exists because the general readers cost more than the counting: see BenchmarkParseBatch.
 type scanner struct {
@@ -23,7 +24,8 @@ func (s *scanner) reset(src []byte) {
 	s.src, s.pos, s.scratch = src, 0, s.scratch[:0]
 }
 
-// peek skips white space and returns the next byte, 0 at the end (and for a NUL, which is malformed anywhere).
+// peek skips white space and returns the next byte, 0 at the end (and for a NUL, which is malformed
+// anywhere).
 func (s *scanner) peek() byte {
 	for s.pos < len(s.src) {
 		c := s.src[s.pos]
@@ -50,7 +52,8 @@ func (s *scanner) malformedAt(at int, want string) *problem {
 	if r := s.src[min(at, len(s.src)):]; len(r) > 0 && !utf8.FullRune(r) {
 		got = fmt.Sprintf("0x%02x", r[0])
 	}
-	return &problem{kind: kindMalformed, detail: fmt.Sprintf("malformed JSON at byte %d: want %s, got %s", at, want, got)}
+	return &problem{kind: kindMalformed,
+		detail: fmt.Sprintf("malformed JSON at byte %d: want %s, got %s", at, want, got)}
 }
 
 // unexpected says that a value is of the wrong type, or malformed if none begins at pos.
@@ -84,7 +87,8 @@ func (s *scanner) enter(bracket byte, want string) *problem {
 	return nil
 }
 
-// member reads up to the value of the next member of an object and returns its name, nil behind the last one.
+// member reads up to the value of the next member of an object and returns its name, nil behind the
+// last one.
 func (s *scanner) member(first bool) ([]byte, *problem) {
 	c := s.peek()
 	if c == '}' {
@@ -212,9 +216,9 @@ const (
 	highs = 0x8080808080808080
 )
 
-// plain returns the index at or behind i of the first byte that ends or complicates a string: a quote, a backslash, a
-// control character or one that is not ASCII. It looks at eight bytes at a time; what it says of the first hit is
-// exact, which is all that is used.
+// plain returns the index at or behind i of the first byte that ends or complicates a string: a
+// quote, a backslash, a control character or one that is not ASCII. It looks at eight bytes at a
+// time; what it says of the first hit is exact, which is all that is used.
 func plain(b []byte, i int) int {
 	for i+8 <= len(b) {
 		x := binary.LittleEndian.Uint64(b[i:])

@@ -5,13 +5,15 @@ import "bytes"
 // maxDepth bounds how deeply a skipped value may nest: skip calls itself.
 const maxDepth = 200
 
-// skip reads any value and only makes sure that it is JSON. It is used where something is wrong already: to find out
-// whether the rest is well-formed, and where in a batch the next operation begins.
+// skip reads any value and only makes sure that it is JSON. It is used where something is wrong
+// already: to find out whether the rest is well-formed, and where in a batch the next operation
+// begins.
 func (s *scanner) skip(depth int) *problem {
 	switch c := s.peek(); {
 	case c == '{' || c == '[':
 		if depth >= maxDepth {
-			return &problem{kind: kindMalformed, detail: "malformed JSON at byte " + itoa(s.pos) + ": nested too deeply"}
+			return &problem{kind: kindMalformed, detail: "malformed JSON at byte " + itoa(s.pos) +
+				": nested too deeply"}
 		}
 		s.pos++
 		if c == '[' {

@@ -36,12 +36,14 @@ func (s *scanner) str() ([]byte, *problem) {
 func (s *scanner) rune(i int) (int, *problem) {
 	r, size := utf8.DecodeRune(s.src[i:])
 	if r == utf8.RuneError && size == 1 {
-		return 0, &problem{kind: kindMalformed, detail: "malformed JSON at byte " + itoa(i) + ": invalid UTF-8"}
+		return 0, &problem{kind: kindMalformed, detail: "malformed JSON at byte " + itoa(i) +
+			": invalid UTF-8"}
 	}
 	return size, nil
 }
 
-// escaped reads the rest of a string from the backslash at i, of which src[start:i] has been read, into scratch.
+// escaped reads the rest of a string from the backslash at i, of which src[start:i] has been read,
+// into scratch.
 func (s *scanner) escaped(start, i int) ([]byte, *problem) {
 	mark := len(s.scratch)
 	s.scratch = append(s.scratch, s.src[start:i]...)
@@ -122,7 +124,8 @@ func (s *scanner) unicode(i int) (int, *problem) {
 		}
 	}
 	// encoding/json would put U+FFFD here, so that two different keys could become one.
-	return 0, &problem{kind: kindMalformed, detail: "malformed JSON at byte " + itoa(i) + ": half a surrogate pair"}
+	return 0, &problem{kind: kindMalformed, detail: "malformed JSON at byte " + itoa(i) +
+		": half a surrogate pair"}
 }
 
 // hex4 reads four hexadecimal digits.

@@ -30,7 +30,8 @@ type Options struct {
 	Service Service
 	// Peer takes messages of other nodes. Default: none, and there is no such path.
 	Peer Peer
-	// Tokens knows who may do what. Default: anyone who can connect may do everything but administer.
+	// Tokens knows who may do what. Default: anyone who can connect may do everything but
+	// administer.
 	Tokens Tokens
 	// AdminToken may do everything, and is what calls that change how the cluster works must
 	// present where there are no Tokens. Default: none, and without Tokens those calls are refused.
@@ -38,7 +39,8 @@ type Options struct {
 	// Hosts are names that the server answers to besides localhost and addresses. Names are looked
 	// at if there are any, and on loopback; they are not where there are Tokens.
 	Hosts []string
-	// Listen is the TCP address, IPv4, IPv6 or a name; port 0 picks a free one. Default 127.0.0.1:8080.
+	// Listen is the TCP address, IPv4, IPv6 or a name; port 0 picks a free one. Default
+	// 127.0.0.1:8080.
 	Listen string
 	// Admin is where calls that need the role admin are served, but for reset, and besides them
 	// profiles (/debug/pprof/), in place of Listen. Default: where Listen is, and without profiles.
@@ -48,8 +50,8 @@ type Options struct {
 	TLS *tls.Config
 	// RequestTimeout bounds the execution of one request. Default 2s.
 	RequestTimeout time.Duration
-	// ReadTimeout bounds the arrival of one request from its first byte on, WriteTimeout the sending of one answer.
-	// Default 10s each.
+	// ReadTimeout bounds the arrival of one request from its first byte on, WriteTimeout the
+	// sending of one answer. Default 10s each.
 	ReadTimeout, WriteTimeout time.Duration
 	// IdleTimeout is how long a connection is kept between requests. Default 75s.
 	IdleTimeout time.Duration
@@ -109,7 +111,8 @@ const (
 	awakeBytes = 12 << 10
 )
 
-// ConnsFor returns how many connections there are at the most by default for a [Options].MaxMemory of so many bytes.
+// ConnsFor returns how many connections there are at the most by default for a [Options].MaxMemory
+// of so many bytes.
 func ConnsFor(bytes int64, secure bool) int {
 	each := int64(connBytes)
 	if secure {
@@ -118,10 +121,12 @@ func ConnsFor(bytes int64, secure bool) int {
 	return int(min(bytes/16*7/each, math.MaxInt32))
 }
 
-// leastInner is how many connections Admin and PeerListen may have at the least, unless Listen has less.
+// leastInner is how many connections Admin and PeerListen may have at the least, unless Listen has
+// less.
 const leastInner = 64
 
-// InnerConns returns how many connections Admin may have, and PeerListen as many again, for a [Options].MaxConns of so many.
+// InnerConns returns how many connections Admin may have, and PeerListen as many again, for a
+// [Options].MaxConns of so many.
 func InnerConns(conns int) int { return min(conns, max(leastInner, conns/16)) }
 
 // fillBounds fills in the defaults of what bounds connections and their memory.
@@ -141,7 +146,8 @@ func (o *Options) fillBounds() error {
 	case o.MaxConns < 1:
 		return fmt.Errorf("httpapi: Options.MaxConns is %d, want 1 or more", o.MaxConns)
 	case o.MaxConnsPerAddress < 1 || o.MaxConnsPerAddress > o.MaxConns:
-		return fmt.Errorf("httpapi: Options.MaxConnsPerAddress is %d, want 1 to %d", o.MaxConnsPerAddress, o.MaxConns)
+		return fmt.Errorf("httpapi: Options.MaxConnsPerAddress is %d, want 1 to %d",
+			o.MaxConnsPerAddress, o.MaxConns)
 	}
 	return nil
 }
@@ -184,10 +190,12 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{opts: o, service: o.Service, log: o.Logger, conns: make(map[*conn]struct{}), process: rand.Text()}
+	s := &Server{opts: o, service: o.Service, log: o.Logger, conns: make(map[*conn]struct{}),
+		process: rand.Text()}
 	s.ending, s.end = context.WithCancel(context.Background())
 	s.access = newAccess(&o)
-	s.sessions.named, s.sessions.most = make(map[string]*list.Element), int(min(maxSessionBytes, o.MaxMemory/5))
+	s.sessions.named, s.sessions.most = make(map[string]*list.Element),
+		int(min(maxSessionBytes, o.MaxMemory/5))
 	s.exchanges = newExchanges(o.MaxMemory / 8)
 	s.bodies.New = func() any { return new([pooledBody]byte) }
 	s.allowance = newAllowance(o.MaxConns, o.MaxConnsPerAddress, o.MaxMemory/2)
@@ -260,10 +268,11 @@ func (s *Server) open(ctx context.Context) error {
 	return nil
 }
 
-// Close stops accepting, closes idle connections, lets requests that have begun finish, and returns when nothing of the
-// server's runs any more. Requests that are still arriving have a second for it. When ctx ends first, connections are
-// cut and ctx's error is part of the result; handlers are waited for all the same, at most RequestTimeout. Close may
-// be called again and then returns the same.
+// Close stops accepting, closes idle connections, lets requests that have begun finish, and returns
+// when nothing of the server's runs any more. Requests that are still arriving have a second for
+// it. When ctx ends first, connections are cut and ctx's error is part of the result; handlers are
+// waited for all the same, at most RequestTimeout. Close may be called again and then returns the
+// same.
 func (s *Server) Close(ctx context.Context) error {
 	s.closeOnce.Do(func() { s.closeErr = s.shut(ctx) })
 	return s.closeErr

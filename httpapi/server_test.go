@@ -47,11 +47,13 @@ func open(t *testing.T, o httpapi.Options) (*httpapi.Server, string) {
 	return s, s.Addr().String()
 }
 
-// noLeak waits for the number of goroutines to come down to what it was; those of clients take a moment.
+// noLeak waits for the number of goroutines to come down to what it was; those of clients take a
+// moment.
 func noLeak(t *testing.T, before int) {
 	t.Helper()
 	http.DefaultClient.CloseIdleConnections()
-	for end := time.Now().Add(12 * time.Second); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(12 * time.Second); runtime.NumGoroutine() > before; time.Sleep(
+		time.Millisecond) {
 		if time.Now().After(end) {
 			buf := make([]byte, 1<<16)
 			t.Fatalf("goroutines leaked:\n%s", buf[:runtime.Stack(buf, true)])
@@ -72,7 +74,8 @@ func dial(t *testing.T, addr string) net.Conn {
 }
 
 func rawAdd(body string) string {
-	return fmt.Sprintf("POST /v1/add HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	return fmt.Sprintf("POST /v1/add HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s",
+		len(body), body)
 }
 
 // answer reads one response.
@@ -159,19 +162,24 @@ func TestTooLargeBodiesAreAnswered(t *testing.T) {
 	}
 }
 
-// TestBadClientsDisturbNobody has connections that send rubbish, halves and nothing while another one works.
+// TestBadClientsDisturbNobody has connections that send rubbish, halves and nothing while another
+// one works.
 func TestBadClientsDisturbNobody(t *testing.T) {
 	f := newFake()
 	_, addr := open(t, httpapi.Options{Service: f, ReadTimeout: 300 * time.Millisecond})
 	tests := []struct{ name, send, status string }{
 		{"garbage", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", "400"},
 		{"long line", "GET /" + strings.Repeat("a", 9000) + " HTTP/1.1\r\n\r\n", "431"},
-		{"long header", "GET / HTTP/1.1\r\nHost: localhost\r\nX: " + strings.Repeat("a", 9000) + "\r\n\r\n", "431"},
+		{"long header", "GET / HTTP/1.1\r\nHost: localhost\r\nX: " + strings.Repeat("a", 9000) +
+			"\r\n\r\n", "431"},
 		{"half a header", "POST /v1/add HTTP/1.1\r\nHos", "408"},
-		{"half a body", "POST /v1/add HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{\"key\":", "408"},
+		{"half a body", "POST /v1/add HTTP/1.1\r\nHost: localhost\r\nContent-Length: " +
+			"100\r\n\r\n{\"key\":", "408"},
 		{"nothing", "", "408"},
-		{"bad chunks", "POST /v1/add HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", "400"},
-		{"bad length", "POST /v1/add HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n", "400"},
+		{"bad chunks", "POST /v1/add HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: " +
+			"chunked\r\n\r\nxyz\r\n", "400"},
+		{"bad length", "POST /v1/add HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
+			"400"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -183,7 +191,8 @@ func TestBadClientsDisturbNobody(t *testing.T) {
 				t.Errorf("others got %d %s", code, body)
 			}
 			got, err := io.ReadAll(bad)
-			if err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 "+tt.status) || !strings.Contains(string(got), "application/problem+json") {
+			if err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 "+tt.status) ||
+				!strings.Contains(string(got), "application/problem+json") {
 				t.Errorf("got %q, %v, want %s", got, err, tt.status)
 			}
 		})
@@ -193,7 +202,8 @@ func TestBadClientsDisturbNobody(t *testing.T) {
 	}
 }
 
-// TestClientThatNeverReads sends requests until the answers fill every buffer on the way; it is cut off.
+// TestClientThatNeverReads sends requests until the answers fill every buffer on the way; it is cut
+// off.
 func TestClientThatNeverReads(t *testing.T) {
 	_, addr := open(t, httpapi.Options{Service: newFake(), WriteTimeout: 100 * time.Millisecond})
 	c := dial(t, addr)
@@ -215,7 +225,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 		answer(t, bufio.NewReader(c))
 	}
 	got, err := io.ReadAll(dial(t, addr))
-	if err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 503") || !strings.Contains(string(got), "too many connections") {
+	if err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 503") ||
+		!strings.Contains(string(got), "too many connections") {
 		t.Errorf("got %q, %v", got, err)
 	}
 }
@@ -224,7 +235,8 @@ func TestPanicIsAnswered(t *testing.T) {
 	var log bytes.Buffer
 	f := newFake()
 	f.fault = func(context.Context) error { panic("a bug") }
-	_, addr := open(t, httpapi.Options{Service: f, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	_, addr := open(t, httpapi.Options{Service: f,
+		Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	c := dial(t, addr)
 	fmt.Fprint(c, rawAdd(`{"key":"k"}`))
 	if code, body := answer(t, bufio.NewReader(c)); code != 500 || strings.Contains(body, "a bug") {
@@ -240,8 +252,8 @@ func TestPanicIsAnswered(t *testing.T) {
 	}
 }
 
-// TestCloseFinishesRequests closes while one request is being executed, one has half arrived, one connection is idle
-// and one has never sent anything.
+// TestCloseFinishesRequests closes while one request is being executed, one has half arrived, one
+// connection is idle and one has never sent anything.
 func TestCloseFinishesRequests(t *testing.T) {
 	entered, release := make(chan struct{}), make(chan struct{})
 	f := newFake()
@@ -305,7 +317,8 @@ func TestCloseCutsWhatDoesNotEnd(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	s, err := httpapi.New(httpapi.Options{Service: f, Listen: "127.0.0.1:0", RequestTimeout: 200 * time.Millisecond})
+	s, err := httpapi.New(httpapi.Options{Service: f, Listen: "127.0.0.1:0",
+		RequestTimeout: 200 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -337,13 +350,15 @@ func TestRequestTimeout(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx := call(s, "POST /v1/add", `{"key":"k"}`)
-	if got := string(ctx.Response.Body()); ctx.Response.StatusCode() != 503 || !strings.Contains(got, `"outcome":"unknown"`) {
+	if got := string(ctx.Response.Body()); ctx.Response.StatusCode() != 503 ||
+		!strings.Contains(got, `"outcome":"unknown"`) {
 		t.Errorf("%d %s", ctx.Response.StatusCode(), got)
 	}
 }
 
 func TestOptions(t *testing.T) {
-	for _, o := range []httpapi.Options{{}, {Service: newFake(), MaxConns: -1}, {Service: newFake(), ReadTimeout: -1}} {
+	for _, o := range []httpapi.Options{{}, {Service: newFake(), MaxConns: -1},
+		{Service: newFake(), ReadTimeout: -1}} {
 		if _, err := httpapi.New(o); err == nil {
 			t.Errorf("%+v: accepted", o)
 		}

@@ -18,7 +18,8 @@ const (
 	headerProcess  = "Twotier-Process"
 )
 
-// Bounds of what is remembered for sessions. What is forgotten too early costs a client certainty, never a count.
+// Bounds of what is remembered for sessions. What is forgotten too early costs a client certainty,
+// never a count.
 const (
 	maxSessions     = 8192
 	maxSessionBytes = 32 << 20 // at the most, see sessions.most
@@ -55,7 +56,8 @@ type session struct {
 }
 
 // inSession carries out a request that has a session, or repeats what came of it.
-func (s *Server) inSession(ctx *fasthttp.RequestCtx, name []byte, carryOut func(*fasthttp.RequestCtx) *problem) *problem {
+func (s *Server) inSession(ctx *fasthttp.RequestCtx, name []byte,
+	carryOut func(*fasthttp.RequestCtx) *problem) *problem {
 	h := &ctx.Request.Header
 	ctx.Response.Header.Set(headerProcess, s.process)
 	if !validSession(name) {
@@ -67,7 +69,9 @@ func (s *Server) inSession(ctx *fasthttp.RequestCtx, name []byte, carryOut func(
 		return refused(headerSequence, "want a number from 1 on")
 	}
 	if to := h.Peek(headerProcess); len(to) > 0 && string(to) != s.process {
-		return &problem{kind: kindMisdirected, detail: "meant for another process, which may have carried it out; this one did nothing"}
+		return &problem{kind: kindMisdirected,
+			detail: "meant for another process, which may have carried it out; " +
+				"this one did nothing"}
 	}
 	state, fresh, p := s.sessions.enter(name, seq, grantOf(ctx), time.Now())
 	switch {
@@ -80,7 +84,8 @@ func (s *Server) inSession(ctx *fasthttp.RequestCtx, name []byte, carryOut func(
 }
 
 // inTurn carries out a request for the first time and remembers the answer.
-func (s *Server) inTurn(ctx *fasthttp.RequestCtx, state *session, carryOut func(*fasthttp.RequestCtx) *problem) *problem {
+func (s *Server) inTurn(ctx *fasthttp.RequestCtx, state *session,
+	carryOut func(*fasthttp.RequestCtx) *problem) *problem {
 	p := &problem{kind: kindUnknown, detail: "the answer is lost"} // by a panic
 	var body []byte
 	defer func() {
@@ -113,8 +118,10 @@ func (s *Server) again(ctx *fasthttp.RequestCtx, state *session) *problem {
 	if state.problem != nil {
 		return state.problem
 	}
-	if holdOf(ctx).cover(int64(len(state.body))) != nil { // not busy, which would say that nothing was done
-		return &problem{kind: kindUnknown, detail: "carried out, but there is no memory now to repeat the answer"}
+	// not busy, which would say that nothing was done
+	if holdOf(ctx).cover(int64(len(state.body))) != nil {
+		return &problem{kind: kindUnknown,
+			detail: "carried out, but there is no memory now to repeat the answer"}
 	}
 	ctx.SetContentType("application/json")
 	ctx.Response.SetBodyRaw(state.body) // never changes, so that any number of repetitions share it
@@ -135,7 +142,8 @@ func validSession(name []byte) bool {
 
 // outOfSequence and tooManyBegun refuse a request without doing anything.
 func outOfSequence() *problem {
-	return &problem{kind: kindSequence, detail: "unknown session, or a number from before its last; nothing was done now"}
+	return &problem{kind: kindSequence,
+		detail: "unknown session, or a number from before its last; nothing was done now"}
 }
 
 func tooManyBegun() *problem {
@@ -143,7 +151,8 @@ func tooManyBegun() *problem {
 }
 
 func anothersSession() *problem {
-	return &problem{kind: kindSequence, detail: "the session is another token's, or this one granted more when it was used last; nothing was done now"}
+	return &problem{kind: kindSequence, detail: "the session is another token's, or this one " +
+		"granted more when it was used last; nothing was done now"}
 }
 
 // belongsTo reports whether who presents a token may be told what was answered, and may go on.
@@ -151,10 +160,12 @@ func (s *session) belongsTo(g *token.Grant) bool {
 	return s.from == nil && g == nil || s.from != nil && g != nil && g.Covers(s.from)
 }
 
-// enter finds the request of that number. If it is new, fresh is true, and the caller carries it out and closes done. There
-// is a problem if nothing may be done: the number is older than the last, the session is another's, or it is unknown and does
-// not begin here. A session that was forgotten can't begin anew, as a request of it that was carried out may be on its way again.
-func (s *sessions) enter(name []byte, seq int64, from *token.Grant, now time.Time) (state *session, fresh bool, p *problem) {
+// enter finds the request of that number. If it is new, fresh is true, and the caller carries it
+// out and closes done. There is a problem if nothing may be done: the number is older than the
+// last, the session is another's, or it is unknown and does not begin here. A session that was
+// forgotten can't begin anew, as a request of it that was carried out may be on its way again.
+func (s *sessions) enter(name []byte, seq int64, from *token.Grant,
+	now time.Time) (state *session, fresh bool, p *problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forgetLocked(now)
@@ -203,7 +214,8 @@ func (s *sessions) keep(state *session) {
 	}
 }
 
-// forgetLocked drops the sessions that were not used for long, and those used least lately while there are too many.
+// forgetLocked drops the sessions that were not used for long, and those used least lately while
+// there are too many.
 func (s *sessions) forgetLocked(now time.Time) {
 	for at := s.order.Back(); at != nil; at = s.order.Back() {
 		state := at.Value.(*session)

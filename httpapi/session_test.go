@@ -50,14 +50,17 @@ func TestRepeatedBatchIsCarriedOutOnce(t *testing.T) {
 	first := string(inSession(s, sessionA, 2, process, oneAdd).Response.Body())
 	for range 3 {
 		again := inSession(s, sessionA, 2, process, oneAdd)
-		if again.Response.StatusCode() != 200 || string(again.Response.Body()) != first || string(again.Response.Header.ContentType()) != "application/json" {
-			t.Errorf("again: %d %s, want %s", again.Response.StatusCode(), again.Response.Body(), first)
+		if again.Response.StatusCode() != 200 || string(again.Response.Body()) != first ||
+			string(again.Response.Header.ContentType()) != "application/json" {
+			t.Errorf("again: %d %s, want %s", again.Response.StatusCode(),
+				again.Response.Body(), first)
 		}
 	}
 	if n := f.get("a"); n != 1 {
 		t.Errorf("counted %d times", n)
 	}
-	if metrics := string(call(s, "GET /metrics", "").Response.Body()); !strings.Contains(metrics, "twotier_session_repeats_total 3\n") ||
+	if metrics := string(call(s, "GET /metrics", "").Response.Body()); !strings.Contains(metrics,
+		"twotier_session_repeats_total 3\n") ||
 		!strings.Contains(metrics, "twotier_sessions 1\n") {
 		t.Error("the metrics don't tell")
 	}
@@ -114,7 +117,8 @@ func TestSessionRefusals(t *testing.T) {
 	if n := f.get("a"); n != 0 {
 		t.Errorf("counted %d", n)
 	}
-	if ctx := call(s, "POST /v1/batch", oneAdd); len(ctx.Response.Header.Peek("Twotier-Process")) > 0 || f.get("a") != 1 {
+	if ctx := call(s, "POST /v1/batch",
+		oneAdd); len(ctx.Response.Header.Peek("Twotier-Process")) > 0 || f.get("a") != 1 {
 		t.Error("a batch without a session is not as it was")
 	}
 }
@@ -132,7 +136,9 @@ func TestRepetitionWaitsForTheFirst(t *testing.T) {
 	process := begun(t, s, sessionA)
 	var done sync.WaitGroup
 	bodies := make([]string, 3)
-	send := func(i int) { bodies[i] = string(inSession(s, sessionA, 2, process, oneAdd).Response.Body()) }
+	send := func(i int) {
+		bodies[i] = string(inSession(s, sessionA, 2, process, oneAdd).Response.Body())
+	}
 	done.Go(func() { send(0) })
 	<-entered
 	done.Go(func() { send(1) })
@@ -155,12 +161,14 @@ func TestRepetitionAfterAPanic(t *testing.T) {
 	}
 	f.fault = nil
 	ctx := inSession(s, sessionA, 2, process, oneAdd)
-	if ctx.Response.StatusCode() != 503 || !strings.Contains(string(ctx.Response.Body()), `"outcome":"unknown"`) || f.get("a") != 0 {
+	if ctx.Response.StatusCode() != 503 ||
+		!strings.Contains(string(ctx.Response.Body()), `"outcome":"unknown"`) || f.get("a") != 0 {
 		t.Errorf("%d %s", ctx.Response.StatusCode(), ctx.Response.Body())
 	}
 }
 
-// TestSessionsAreBounded begins more than there is room for: the ones used least lately are forgotten, and refused rather than begun anew.
+// TestSessionsAreBounded begins more than there is room for: the ones used least lately are
+// forgotten, and refused rather than begun anew.
 func TestSessionsAreBounded(t *testing.T) {
 	f := newFake()
 	s := newServer(t, f)
@@ -176,7 +184,8 @@ func TestSessionsAreBounded(t *testing.T) {
 	if n, _ := s.Sessions(); n != httpapi.MaxSessions {
 		t.Errorf("%d sessions", n)
 	}
-	if ctx := inSession(s, sessionA, 2, process, oneAdd); ctx.Response.StatusCode() != 409 || f.get("a") != 1 {
+	if ctx := inSession(s, sessionA, 2, process, oneAdd); ctx.Response.StatusCode() != 409 ||
+		f.get("a") != 1 {
 		t.Errorf("a forgotten session: %d", ctx.Response.StatusCode())
 	}
 	if ctx := inSession(s, sessionB, 1_000_000, process, oneAdd); ctx.Response.StatusCode() != 200 {
@@ -198,7 +207,8 @@ func TestSessionAnswersAreBounded(t *testing.T) {
 	large.WriteString(`]}`)
 	for i := range 40 {
 		name := fmt.Sprintf("session-%012d", i)
-		if code := inSession(s, name, 2, begun(t, s, name), large.String()).Response.StatusCode(); code != 200 {
+		if code := inSession(s, name, 2, begun(t, s, name),
+			large.String()).Response.StatusCode(); code != 200 {
 			t.Fatal(code)
 		}
 	}
@@ -208,8 +218,9 @@ func TestSessionAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// TestFirstRequestOfAForgottenSession repeats the first request of a session after so many others have begun that it was forgotten: it is
-// refused, and not carried out again. That holds for those that were forgotten for their answers' size as well.
+// TestFirstRequestOfAForgottenSession repeats the first request of a session after so many others
+// have begun that it was forgotten: it is refused, and not carried out again. That holds for those
+// that were forgotten for their answers' size as well.
 func TestFirstRequestOfAForgottenSession(t *testing.T) {
 	f := newFake()
 	s := newServer(t, f)
@@ -219,16 +230,19 @@ func TestFirstRequestOfAForgottenSession(t *testing.T) {
 	for i := range httpapi.MaxSessions {
 		begun(t, s, fmt.Sprintf("session-%012d", i))
 	}
-	if code := inSession(s, sessionA, 1, "", oneAdd).Response.StatusCode(); code != 409 || f.get("a") != 1 {
+	if code := inSession(s, sessionA, 1, "", oneAdd).Response.StatusCode(); code != 409 ||
+		f.get("a") != 1 {
 		t.Errorf("again: %d, counted %d times", code, f.get("a"))
 	}
-	if code := inSession(s, sessionB, 1, "", oneAdd).Response.StatusCode(); code != 200 || f.get("a") != 2 {
+	if code := inSession(s, sessionB, 1, "", oneAdd).Response.StatusCode(); code != 200 ||
+		f.get("a") != 2 {
 		t.Errorf("a new one: %d, counted %d in all", code, f.get("a"))
 	}
 }
 
-// TestNamesOfSessionsAreRemembered fills the memory of names: none that is in it is taken for new, hardly one that is new for old, and when
-// there is no more room nothing begins until ten minutes have passed.
+// TestNamesOfSessionsAreRemembered fills the memory of names: none that is in it is taken for new,
+// hardly one that is new for old, and when there is no more room nothing begins until ten minutes
+// have passed.
 func TestNamesOfSessionsAreRemembered(t *testing.T) {
 	var b httpapi.Begun
 	name := func(i int) []byte { return fmt.Appendf(nil, "session-%012d", i) }
@@ -259,7 +273,8 @@ func TestNamesOfSessionsAreRemembered(t *testing.T) {
 func TestRepetitionsShareTheAnswer(t *testing.T) {
 	s := newServer(t, newFake())
 	inSession(s, sessionA, 1, "", adds(1000))
-	one, other := inSession(s, sessionA, 1, "", "").Response.Body(), inSession(s, sessionA, 1, "", "").Response.Body()
+	one, other := inSession(s, sessionA, 1, "", "").Response.Body(),
+		inSession(s, sessionA, 1, "", "").Response.Body()
 	if len(one) < 10_000 || len(other) != len(one) || &one[0] != &other[0] {
 		t.Errorf("%d and %d bytes, each of their own", len(one), len(other))
 	}
@@ -278,16 +293,20 @@ func TestRepetitionWithoutMemory(t *testing.T) {
 		}
 		return nil
 	}
-	_, addr := open(t, httpapi.Options{Service: f, MaxMemory: 4 << 20, MaxConns: 10, RequestTimeout: 500 * time.Millisecond})
+	_, addr := open(t, httpapi.Options{Service: f, MaxMemory: 4 << 20, MaxConns: 10,
+		RequestTimeout: 500 * time.Millisecond})
 	c := dial(t, addr)
 	r := bufio.NewReader(c)
 	ask := func(body string) (int, string) {
-		fmt.Fprintf(c, "POST /v1/batch HTTP/1.1\r\nHost: localhost\r\nTwotier-Session: %s\r\nTwotier-Sequence: 1\r\nContent-Length: %d\r\n\r\n%s",
+		fmt.Fprintf(c, "POST /v1/batch HTTP/1.1\r\nHost: localhost\r\nTwotier-Session: "+
+			"%s\r\nTwotier-Sequence: 1\r\nContent-Length: %d\r\n\r\n%s",
 			sessionA, len(body), body)
 		return answer(t, r)
 	}
-	code, first := ask(`{"ops":[{"op":"count","key":"k","window":"` + strings.Repeat("1s,", 63) + `1s"}` +
-		strings.Repeat(`,{"op":"count","key":"k","window":"`+strings.Repeat("1s,", 63)+`1s"}`, 29) + "]}")
+	code, first := ask(`{"ops":[{"op":"count","key":"k","window":"` + strings.Repeat("1s,", 63) +
+		`1s"}` +
+		strings.Repeat(`,{"op":"count","key":"k","window":"`+strings.Repeat("1s,", 63)+`1s"}`, 29) +
+		"]}")
 	if code != 200 || len(first) < 100_000 {
 		t.Fatalf("%d, %d bytes", code, len(first))
 	}

@@ -7,7 +7,8 @@ import (
 	"twotier.dev/twotier/internal/token"
 )
 
-// reloaded has a store hold other lines for the tokens of the same texts, under the hashes they have.
+// reloaded has a store hold other lines for the tokens of the same texts, under the hashes they
+// have.
 func reloaded(t *testing.T, store *token.Store, hashes map[string]string, lines ...[2]string) {
 	t.Helper()
 	file := ""
@@ -27,7 +28,8 @@ func TestSessionIsItsTokens(t *testing.T) {
 	for _, name := range []string{"mine", "other"} {
 		texts[name], hashes[name] = token.New()
 	}
-	reloaded(t, store, hashes, [2]string{"mine", "count,read"}, [2]string{"other", "count,read,admin"})
+	reloaded(t, store, hashes, [2]string{"mine", "count,read"},
+		[2]string{"other", "count,read,admin"})
 	s := guarded(t, httpapi.Options{Service: f, Tokens: store})
 	send := func(name, seq string, want int) {
 		t.Helper()
@@ -36,7 +38,8 @@ func TestSessionIsItsTokens(t *testing.T) {
 		ctx.Request.Header.Set("Twotier-Sequence", seq)
 		ctx.Request.Header.Set("Authorization", "Bearer "+texts[name])
 		if s.Handle(ctx); ctx.Response.StatusCode() != want {
-			t.Errorf("%s with number %s: %d %s, want %d", name, seq, ctx.Response.StatusCode(), ctx.Response.Body(), want)
+			t.Errorf("%s with number %s: %d %s, want %d", name, seq, ctx.Response.StatusCode(),
+				ctx.Response.Body(), want)
 		}
 	}
 	send("mine", "1", 200)

@@ -19,17 +19,22 @@ var scriptJS []byte
 var styleCSS []byte
 
 // contentPolicy lets the dashboard load its own two files and talk to this server, nothing else.
-const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; " +
+const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src " +
+	"'self'; img-src data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 func openAPI(ctx *fasthttp.RequestCtx) *problem {
 	return asset(ctx, "application/json", openAPIDocument)
 }
-func page(ctx *fasthttp.RequestCtx) *problem { return asset(ctx, "text/html; charset=utf-8", pageHTML) }
+func page(ctx *fasthttp.RequestCtx) *problem {
+	return asset(ctx, "text/html; charset=utf-8", pageHTML)
+}
 func script(ctx *fasthttp.RequestCtx) *problem {
 	return asset(ctx, "text/javascript; charset=utf-8", scriptJS)
 }
-func style(ctx *fasthttp.RequestCtx) *problem { return asset(ctx, "text/css; charset=utf-8", styleCSS) }
+func style(ctx *fasthttp.RequestCtx) *problem {
+	return asset(ctx, "text/css; charset=utf-8", styleCSS)
+}
 
 // asset answers with an embedded file.
 func asset(ctx *fasthttp.RequestCtx, mediaType string, body []byte) *problem {

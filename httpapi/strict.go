@@ -48,12 +48,14 @@ func framed(h *fasthttp.RequestHeader) *problem {
 	if seen != length|chunks {
 		return nil
 	}
-	return &problem{kind: kindMalformed, detail: "both Content-Length and Transfer-Encoding; want one"}
+	return &problem{kind: kindMalformed,
+		detail: "both Content-Length and Transfer-Encoding; want one"}
 }
 
 // named reports whether a line of a header begins with a name in lower case.
 func named(line []byte, name string) bool {
-	return len(line) >= len(name) && line[0]|0x20 == name[0] && bytes.EqualFold(line[:len(name)], []byte(name))
+	return len(line) >= len(name) && line[0]|0x20 == name[0] &&
+		bytes.EqualFold(line[:len(name)], []byte(name))
 }
 
 // hosts decides which names this server answers to. A page that a browser was sent to under a name
@@ -79,12 +81,15 @@ func (h *hosts) allow(host []byte) bool {
 	if string(name) == "localhost" || isAddress(name) {
 		return true
 	}
-	return slices.ContainsFunc(h.names, func(n string) bool { return bytes.EqualFold(name, []byte(n)) })
+	return slices.ContainsFunc(h.names, func(n string) bool {
+		return bytes.EqualFold(name, []byte(n))
+	})
 }
 
 // hostname is a host without its port.
 func hostname(host []byte) []byte {
-	if colon := bytes.LastIndexByte(host, ':'); colon >= 0 && bytes.IndexByte(host[colon:], ']') < 0 {
+	if colon := bytes.LastIndexByte(host, ':'); colon >= 0 &&
+		bytes.IndexByte(host[colon:], ']') < 0 {
 		return host[:colon]
 	}
 	return host

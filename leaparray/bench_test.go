@@ -67,7 +67,8 @@ func BenchmarkCount60(b *testing.B) {
 	}
 }
 
-// BenchmarkSum60Plain is what reading the same window costs as a loop over 60 plain buckets: the reason for running totals.
+// BenchmarkSum60Plain is what reading the same window costs as a loop over 60 plain buckets: the
+// reason for running totals.
 func BenchmarkSum60Plain(b *testing.B) {
 	type bucket struct{ idx, n int64 }
 	ring := make([]bucket, 61)

@@ -1,11 +1,13 @@
 package leaparray
 
-// Counter holds the buckets of one key in a flat block of words. A nil or empty block is an empty counter. Its layout:
+// Counter holds the buckets of one key in a flat block of words. A nil or empty block is an empty
+// counter. Its layout:
 //
-//	word 0        bits 0-7: mask of the dense levels; bits 8-31: number of sparse buckets; bits 32-63 belong to the
-//	              Allocator, which may have set them
-//	rings         one for each dense level, finest first
-//	sparse        one word a bucket: level (3 bits), index (37 bits), count (24 bits, signed); any rest is free
+//	word 0     bits 0-7: mask of the dense levels; bits 8-31: number of sparse buckets;
+//	           bits 32-63 belong to the Allocator, which may have set them
+//	rings      one for each dense level, finest first
+//	sparse     one word a bucket: level (3 bits), index (37 bits), count (24 bits, signed);
+//	           any rest is free
 //
 // A level turns dense when more than half of its buckets live or a count does not fit 24 bits.
 type Counter []uint64
@@ -24,7 +26,8 @@ const (
 type Change struct {
 	// Live is by how much the number of buckets that are not zero has changed.
 	Live int
-	// Expired is how many buckets that were not zero fell behind the newest one and are gone. Live includes them.
+	// Expired is how many buckets that were not zero fell behind the newest one and are gone. Live
+	// includes them.
 	Expired int
 }
 
@@ -59,9 +62,9 @@ func (l *Ladder) ring(c Counter, level int) ring {
 
 func (c Counter) dense(level int) bool { return c[0]&(1<<level) != 0 }
 
-// Add counts n in bucket idx of a level. It reports false, with nothing changed, if the block has no room for it: then
-// [Ladder.Grow] makes some and Add is called again. A bucket that lies too far behind the newest one of its level is
-// left alone, as no window can be read from it.
+// Add counts n in bucket idx of a level. It reports false, with nothing changed, if the block has
+// no room for it: then [Ladder.Grow] makes some and Add is called again. A bucket that lies too far
+// behind the newest one of its level is left alone, as no window can be read from it.
 func (l *Ladder) Add(c Counter, level int, idx, n int64) (ch Change, ok bool) {
 	if len(c) == 0 {
 		return Change{}, n == 0
@@ -111,8 +114,8 @@ func liveChange(before, after int64) int {
 	return 0
 }
 
-// Mark makes bucket idx the newest of its level, if it isn't older than that is, without counting anything: what has
-// fallen behind it is gone. It reports false as Add does.
+// Mark makes bucket idx the newest of its level, if it isn't older than that is, without counting
+// anything: what has fallen behind it is gone. It reports false as Add does.
 func (l *Ladder) Mark(c Counter, level int, idx int64) (ch Change, ok bool) {
 	if idx <= l.Head(c, level) {
 		return ch, true
@@ -137,7 +140,8 @@ func (l *Ladder) Buckets(c Counter) (n int) {
 	return n + c.sparseLen()
 }
 
-// addSparse keeps a bucket that comes to zero: its index may be the newest, which must not fall back.
+// addSparse keeps a bucket that comes to zero: its index may be the newest, which must not fall
+// back.
 func (l *Ladder) addSparse(entries []uint64, i int, n int64) (ch Change, ok bool) {
 	before := sparseCount(entries[i])
 	after := before + n
@@ -148,7 +152,8 @@ func (l *Ladder) addSparse(entries []uint64, i int, n int64) (ch Change, ok bool
 	return Change{Live: liveChange(before, after)}, true
 }
 
-// insert appends a bucket that the level does not have yet, after dropping those that fall behind it.
+// insert appends a bucket that the level does not have yet, after dropping those that fall behind
+// it.
 func (l *Ladder) insert(c Counter, entries []uint64, level int, idx, n int64) (ch Change, ok bool) {
 	if n == 0 {
 		return ch, true
@@ -158,7 +163,8 @@ func (l *Ladder) insert(c Counter, entries []uint64, level int, idx, n int64) (c
 		return ch, true
 	}
 	at := int(l.start[c.mask()][len(l.levels)])
-	if !fitsSparse(n) || int64(s.buckets-s.stale) >= l.keep[level]/2 || at+len(entries)+1-s.stale > len(c) {
+	if !fitsSparse(n) || int64(s.buckets-s.stale) >= l.keep[level]/2 ||
+		at+len(entries)+1-s.stale > len(c) {
 		return ch, false
 	}
 	if s.stale > 0 {
@@ -209,8 +215,8 @@ func (l *Ladder) dropStale(c Counter, level int, oldest int64) {
 	c.setSparseLen(len(kept))
 }
 
-// Expire makes the buckets of a level fall behind that lie more than Keep buckets behind head, and calls fn for each of
-// them that is not zero.
+// Expire makes the buckets of a level fall behind that lie more than Keep buckets behind head, and
+// calls fn for each of them that is not zero.
 func (l *Ladder) Expire(c Counter, level int, head int64, fn func(idx int64)) {
 	if len(c) == 0 {
 		return
@@ -292,8 +298,8 @@ func (l *Ladder) Each(c Counter, fn func(level int, idx, n int64) bool) {
 	l.each(c, func(level int, idx, n int64) bool { return n == 0 || fn(level, idx, n) })
 }
 
-// EachKept is Each, and also calls fn for the newest bucket of a level that is zero: all that another counter has to be told to
-// hold what this one does.
+// EachKept is Each, and also calls fn for the newest bucket of a level that is zero: all that
+// another counter has to be told to hold what this one does.
 func (l *Ladder) EachKept(c Counter, fn func(level int, idx, n int64) bool) {
 	more := true
 	l.Each(c, func(level int, idx, n int64) bool {

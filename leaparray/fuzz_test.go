@@ -7,8 +7,8 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// FuzzCounter reads operations from the input, three bytes each: add (ahead, late, taking back, large), grow, compact and
-// expire, and compares every bucket with a map after each.
+// FuzzCounter reads operations from the input, three bytes each: add (ahead, late, taking back,
+// large), grow, compact and expire, and compares every bucket with a map after each.
 func FuzzCounter(f *testing.F) {
 	f.Add([]byte{0, 1, 1, 0, 200, 3, 1, 7, 1, 4, 0, 0, 5, 90, 0, 0, 1, 1})
 	f.Add([]byte{2, 0, 9, 2, 0, 9, 3, 0, 9, 6, 0, 1, 0, 255, 255, 5, 255, 0, 4, 0, 0})
@@ -16,7 +16,8 @@ func FuzzCounter(f *testing.F) {
 		if len(in) > 600 {
 			return
 		}
-		l := ladder(t, leaparray.Level{Width: 100 * time.Millisecond, Count: 10}, leaparray.Level{Width: time.Second, Count: 7})
+		l := ladder(t, leaparray.Level{Width: 100 * time.Millisecond, Count: 10},
+			leaparray.Level{Width: time.Second, Count: 7})
 		m := &model{l: l, buckets: map[[2]int64]int64{}, head: map[int64]int64{}}
 		var c leaparray.Counter
 		now := int64(1_763_000_000_000)

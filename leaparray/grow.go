@@ -2,7 +2,8 @@ package leaparray
 
 // Allocator hands out blocks for counters.
 type Allocator interface {
-	// Alloc returns a block of exactly this many words, zeroed but for bits 32 to 63 of the first, which stay as they are.
+	// Alloc returns a block of exactly this many words, zeroed but for bits 32 to 63 of the first,
+	// which stay as they are.
 	Alloc(words int) Counter
 }
 
@@ -12,23 +13,24 @@ type Heap struct{}
 // Alloc makes a slice.
 func (Heap) Alloc(words int) Counter { return make(Counter, words) }
 
-// Grow returns a counter with the same buckets and room for bucket idx of a level to take n more, in a new block. The
-// old block is left as it was.
+// Grow returns a counter with the same buckets and room for bucket idx of a level to take n more,
+// in a new block. The old block is left as it was.
 func (l *Ladder) Grow(c Counter, a Allocator, level int, idx, n int64) Counter {
 	if len(c) == 0 {
 		c = Counter{0}
 	}
 	mask := c.mask()
 	sum := n + l.Sum(c, level, idx, idx)
-	if !c.dense(level) && (!fitsSparse(sum) || int64(l.scan(l.sparse(c), level, 0).buckets) >= l.keep[level]/2) {
+	if !c.dense(level) && (!fitsSparse(sum) ||
+		int64(l.scan(l.sparse(c), level, 0).buckets) >= l.keep[level]/2) {
 		mask |= 1 << level
 	}
 	return l.copyTo(c, a, mask, len(l.levels), func(int, int64, int64) bool { return true })
 }
 
-// Compact returns a counter with the same buckets in the smallest block that holds them, without those for which keep
-// returns false: levels of which less than an eighth live are no longer dense. The old block is left as it was. The
-// result is nil if nothing is left.
+// Compact returns a counter with the same buckets in the smallest block that holds them, without
+// those for which keep returns false: levels of which less than an eighth live are no longer dense.
+// The old block is left as it was. The result is nil if nothing is left.
 func (l *Ladder) Compact(c Counter, a Allocator, keep func(level int, idx int64) bool) Counter {
 	var live [MaxLevels]int64
 	var wide, total int
@@ -52,12 +54,15 @@ func (l *Ladder) Compact(c Counter, a Allocator, keep func(level int, idx int64)
 			mask |= 1 << level
 		}
 	}
-	return l.copyTo(c, a, mask, 0, func(level int, i, n int64) bool { return n != 0 && keep(level, i) })
+	return l.copyTo(c, a, mask, 0, func(level int, i, n int64) bool {
+		return n != 0 && keep(level, i)
+	})
 }
 
-// copyTo copies the buckets that keep wants into a new block whose dense levels are mask, with room for spare more
-// sparse buckets and a quarter of those it has.
-func (l *Ladder) copyTo(c Counter, a Allocator, mask, spare int, keep func(level int, idx, n int64) bool) Counter {
+// copyTo copies the buckets that keep wants into a new block whose dense levels are mask, with room
+// for spare more sparse buckets and a quarter of those it has.
+func (l *Ladder) copyTo(c Counter, a Allocator, mask, spare int,
+	keep func(level int, idx, n int64) bool) Counter {
 	sparse := 0
 	l.each(c, func(level int, i, n int64) bool {
 		if mask&(1<<level) == 0 && keep(level, i, n) {

@@ -15,8 +15,8 @@ const (
 	MaxBuckets = 4096
 	// MinWidth is the smallest width of a bucket.
 	MinWidth = 50 * time.Millisecond
-	// MaxAhead is how far ahead of the present an event may lie without pushing a bucket out of a level that a window
-	// ending now still needs.
+	// MaxAhead is how far ahead of the present an event may lie without pushing a bucket out of a
+	// level that a window ending now still needs.
 	MaxAhead = 2 * time.Second
 )
 
@@ -27,7 +27,8 @@ var ErrLadder = errors.New("invalid ladder")
 type Level struct {
 	// Width is the length of a bucket: whole milliseconds, at least MinWidth.
 	Width time.Duration
-	// Count is the number of buckets, 1 to MaxBuckets. The level covers windows up to Width x Count.
+	// Count is the number of buckets, 1 to MaxBuckets. The level covers windows up to Width x
+	// Count.
 	Count int
 }
 
@@ -42,8 +43,8 @@ type Ladder struct {
 	span   [MaxLevels]int64   // milliseconds
 	keep   [MaxLevels]int64   // buckets behind the newest one that are kept
 	slots  [MaxLevels]int     // of a dense ring
-	// start[mask][level] is where the ring of a level begins in a counter whose dense levels are mask; the entry
-	// after the last level is where the sparse buckets begin.
+	// start[mask][level] is where the ring of a level begins in a counter whose dense levels are
+	// mask; the entry after the last level is where the sparse buckets begin.
 	start [][MaxLevels + 1]uint16
 }
 
@@ -52,8 +53,8 @@ func DefaultLevels() []Level {
 	return []Level{{time.Second, 60}, {time.Minute, 60}, {15 * time.Minute, 96}}
 }
 
-// NewLadder checks the levels and returns their ladder. Both widths and spans must grow from level to level. The error
-// wraps ErrLadder and names the level.
+// NewLadder checks the levels and returns their ladder. Both widths and spans must grow from level
+// to level. The error wraps ErrLadder and names the level.
 func NewLadder(levels ...Level) (*Ladder, error) {
 	if len(levels) == 0 || len(levels) > MaxLevels {
 		return nil, fmt.Errorf("%w: %d levels, want 1 to %d", ErrLadder, len(levels), MaxLevels)
@@ -73,7 +74,8 @@ func NewLadder(levels ...Level) (*Ladder, error) {
 		words += ringHead + l.slots[i]
 	}
 	if words > math.MaxUint16 {
-		return nil, fmt.Errorf("%w: its rings take %d words, want at most %d", ErrLadder, words, math.MaxUint16)
+		return nil, fmt.Errorf("%w: its rings take %d words, want at most %d", ErrLadder, words,
+			math.MaxUint16)
 	}
 	l.layOut()
 	return l, nil
@@ -83,15 +85,20 @@ func checkLevel(levels []Level, i int) error {
 	lv := levels[i]
 	switch {
 	case lv.Width < MinWidth || lv.Width%time.Millisecond != 0:
-		return fmt.Errorf("%w: level %d: width %v, want whole milliseconds, at least %v", ErrLadder, i, lv.Width, MinWidth)
+		return fmt.Errorf("%w: level %d: width %v, want whole milliseconds, at least %v", ErrLadder,
+			i, lv.Width, MinWidth)
 	case lv.Count < 1 || lv.Count > MaxBuckets:
-		return fmt.Errorf("%w: level %d: %d buckets, want 1 to %d", ErrLadder, i, lv.Count, MaxBuckets)
+		return fmt.Errorf("%w: level %d: %d buckets, want 1 to %d", ErrLadder, i, lv.Count,
+			MaxBuckets)
 	case lv.Width > 366*24*time.Hour || lv.Span() > 10*366*24*time.Hour:
-		return fmt.Errorf("%w: level %d: covers %v, want at most ten years", ErrLadder, i, lv.Span())
+		return fmt.Errorf("%w: level %d: covers %v, want at most ten years", ErrLadder, i,
+			lv.Span())
 	case i > 0 && lv.Width <= levels[i-1].Width:
-		return fmt.Errorf("%w: level %d: width %v, want more than the finer level's %v", ErrLadder, i, lv.Width, levels[i-1].Width)
+		return fmt.Errorf("%w: level %d: width %v, want more than the finer level's %v", ErrLadder,
+			i, lv.Width, levels[i-1].Width)
 	case i > 0 && lv.Span() <= levels[i-1].Span():
-		return fmt.Errorf("%w: level %d: covers %v, want more than the finer level's %v", ErrLadder, i, lv.Span(), levels[i-1].Span())
+		return fmt.Errorf("%w: level %d: covers %v, want more than the finer level's %v", ErrLadder,
+			i, lv.Span(), levels[i-1].Span())
 	}
 	return nil
 }
@@ -122,7 +129,8 @@ func (l *Ladder) Width(level int) int64 { return l.width[level] }
 // Keep is how many buckets behind the newest one a level keeps.
 func (l *Ladder) Keep(level int) int64 { return l.keep[level] }
 
-// Most is how many buckets a key has at the most: the newest of every level and those behind it that are kept.
+// Most is how many buckets a key has at the most: the newest of every level and those behind it
+// that are kept.
 func (l *Ladder) Most() (n int) {
 	for i := range l.levels {
 		n += int(l.keep[i]) + 1
@@ -174,11 +182,12 @@ func (l *Ladder) Stamp(ms int64) (s Stamp) {
 	return s
 }
 
-// Index returns the bucket of a level that a moment falls into. It may be negative, as the start of a window can be: the
-// quotient is rounded down. Moments are good for 285,000 years around 1970, up to 2^53 ms.
+// Index returns the bucket of a level that a moment falls into. It may be negative, as the start of
+// a window can be: the quotient is rounded down. Moments are good for 285,000 years around 1970, up
+// to 2^53 ms.
 //
-// A 64-bit division costs more than all the rest of an add. The product with the reciprocal is off by one at most, which the
-// remainder tells.
+// A 64-bit division costs more than all the rest of an add. The product with the reciprocal is off
+// by one at most, which the remainder tells.
 func (l *Ladder) Index(level int, ms int64) int64 {
 	width := l.width[level]
 	i := int64(float64(ms) * l.perMS[level])

@@ -34,7 +34,8 @@ func ladder(t testing.TB, levels ...leaparray.Level) *leaparray.Ladder {
 }
 
 // count adds n at a moment to every level, growing the counter as needed.
-func count(l *leaparray.Ladder, c leaparray.Counter, ms, n int64) (leaparray.Counter, leaparray.Change) {
+func count(l *leaparray.Ladder, c leaparray.Counter, ms,
+	n int64) (leaparray.Counter, leaparray.Change) {
 	var total leaparray.Change
 	s := l.Stamp(ms)
 	for level := range l.Len() {
@@ -55,7 +56,8 @@ func TestFiveSecondWindow(t *testing.T) {
 	l := ladder(t)
 	const t0 = 1_763_000_000_000
 	var c leaparray.Counter
-	for _, step := range []struct{ at, add, want int64 }{{0, 1, 1}, {3000, 2, 3}, {4000, 0, 3}, {7000, 0, 2}, {9000, 0, 0}} {
+	for _, step := range []struct{ at, add, want int64 }{{0, 1, 1}, {3000, 2, 3}, {4000, 0, 3},
+		{7000, 0, 2}, {9000, 0, 0}} {
 		if step.add > 0 {
 			c, _ = count(l, c, t0+step.at, step.add)
 		}
@@ -75,7 +77,8 @@ func TestTenPerFiveMinutes(t *testing.T) {
 	c, _ = count(l, c, at(11, 5), 8)
 	passed := 0
 	for range 8 {
-		if peak, _, ok := (leaparray.View{Ladder: l, A: c}).Peak(300_000, at(11, 6)); ok && peak+1 <= 10 {
+		if peak, _, ok := (leaparray.View{Ladder: l, A: c}).Peak(300_000, at(11, 6)); ok &&
+			peak+1 <= 10 {
 			c, _ = count(l, c, at(11, 6), 1)
 			passed++
 		}
@@ -147,14 +150,16 @@ func (m *model) compare(t *testing.T, c leaparray.Counter) {
 	}
 }
 
-// TestAgainstModel drives counters of random ladders with events that advance by fits and starts, come late, take back
-// and exceed what a sparse bucket holds, and compares every bucket, and the running number of live ones, with a map.
+// TestAgainstModel drives counters of random ladders with events that advance by fits and starts,
+// come late, take back and exceed what a sparse bucket holds, and compares every bucket, and the
+// running number of live ones, with a map.
 func TestAgainstModel(t *testing.T) {
 	rnd := newRand(t)
 	ladders := []*leaparray.Ladder{
 		ladder(t),
 		ladder(t, leaparray.Level{Width: time.Second, Count: 5}),
-		ladder(t, leaparray.Level{Width: 100 * time.Millisecond, Count: 10}, leaparray.Level{Width: time.Second, Count: 7},
+		ladder(t, leaparray.Level{Width: 100 * time.Millisecond, Count: 10},
+			leaparray.Level{Width: time.Second, Count: 7},
 			leaparray.Level{Width: time.Minute, Count: 3}),
 	}
 	for round := range 60 {
@@ -201,7 +206,8 @@ func TestAgainstModel(t *testing.T) {
 	}
 }
 
-// TestBoundsAgainstExactLog replays events, in order and late, and holds every answer against the list of timestamps.
+// TestBoundsAgainstExactLog replays events, in order and late, and holds every answer against the
+// list of timestamps.
 func TestBoundsAgainstExactLog(t *testing.T) {
 	rnd := newRand(t)
 	l := ladder(t)
@@ -238,19 +244,23 @@ func TestBoundsAgainstExactLog(t *testing.T) {
 		}
 		want := exact(window, now)
 		wider := exact(window+got.Bucket, now)
-		if got.Lo > want || want > got.Hi || got.Hi > wider || got.Count < got.Lo || got.Count > got.Hi {
-			t.Fatalf("window %d: got %+v, exact %d, with one more bucket %d", window, got, want, wider)
+		if got.Lo > want || want > got.Hi || got.Hi > wider || got.Count < got.Lo ||
+			got.Count > got.Hi {
+			t.Fatalf("window %d: got %+v, exact %d, with one more bucket %d", window, got,
+				want, wider)
 		}
 		if past := now - rnd.Int64N(3000); window < 30_000 {
 			got, ok := v.Count(window, past, false)
 			if want := exact(window, past); !ok || got.Lo > want || want > got.Hi {
-				t.Fatalf("window %d, %d ms ago: got %+v %v, exact %d", window, now-past, got, ok, want)
+				t.Fatalf("window %d, %d ms ago: got %+v %v, exact %d", window, now-past, got,
+					ok, want)
 			}
 		}
 	}
 }
 
-// TestPeakNeverOverfills admits events, many of them late, while Peak leaves room, and then looks at every true window.
+// TestPeakNeverOverfills admits events, many of them late, while Peak leaves room, and then looks
+// at every true window.
 func TestPeakNeverOverfills(t *testing.T) {
 	rnd := newRand(t)
 	l := ladder(t)
@@ -323,7 +333,10 @@ func TestAddAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 	v := leaparray.View{Ladder: l, A: c}
-	if n := testing.AllocsPerRun(100, func() { v.Count(60_000, now, true); v.Peak(60_000, now) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() {
+		v.Count(60_000, now, true)
+		v.Peak(60_000, now)
+	}); n != 0 {
 		t.Errorf("%v allocations on read", n)
 	}
 }
@@ -346,7 +359,8 @@ func TestExpireReportsWhatFellBehind(t *testing.T) {
 	}
 }
 
-// TestZeroBucketKeepsTheHead takes back the newest event: what fell behind it must not come back to life.
+// TestZeroBucketKeepsTheHead takes back the newest event: what fell behind it must not come back to
+// life.
 func TestZeroBucketKeepsTheHead(t *testing.T) {
 	l := ladder(t, leaparray.Level{Width: time.Second, Count: 10})
 	c, _ := count(l, nil, 100_000, 5)
@@ -362,7 +376,8 @@ func TestZeroBucketKeepsTheHead(t *testing.T) {
 
 func TestIndexRoundsDown(t *testing.T) {
 	rnd := newRand(t)
-	for _, width := range []time.Duration{50 * time.Millisecond, 77 * time.Millisecond, time.Second, 15 * time.Minute, 24 * time.Hour} {
+	for _, width := range []time.Duration{50 * time.Millisecond, 77 * time.Millisecond, time.Second,
+		15 * time.Minute, 24 * time.Hour} {
 		l := ladder(t, leaparray.Level{Width: width, Count: 2})
 		for range 100_000 {
 			w := width.Milliseconds()

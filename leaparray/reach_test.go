@@ -8,8 +8,10 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// without returns a counter that lacks the buckets for which gone returns true, as if something else had deleted them.
-func without(l *leaparray.Ladder, c leaparray.Counter, gone func(level int, idx int64) bool) (to leaparray.Counter) {
+// without returns a counter that lacks the buckets for which gone returns true, as if something
+// else had deleted them.
+func without(l *leaparray.Ladder, c leaparray.Counter,
+	gone func(level int, idx int64) bool) (to leaparray.Counter) {
 	l.EachKept(c, func(level int, idx, n int64) bool {
 		if gone(level, idx) {
 			return true
@@ -33,14 +35,16 @@ func mark(l *leaparray.Ladder, c leaparray.Counter, level int, idx int64) leapar
 	return c
 }
 
-// TestWindowsOfThePastMissNothing counts in order and late, takes back, copies what is to be told to others, and deletes what is
-// old by age or because of newer buckets. Whatever window is asked for, if it is answered, then from a level that has all of it.
+// TestWindowsOfThePastMissNothing counts in order and late, takes back, copies what is to be told
+// to others, and deletes what is old by age or because of newer buckets. Whatever window is asked
+// for, if it is answered, then from a level that has all of it.
 func TestWindowsOfThePastMissNothing(t *testing.T) {
 	for name, aging := range map[string]bool{"newer buckets": false, "age": true} {
 		t.Run(name, func(t *testing.T) {
 			rnd := newRand(t)
 			for range 40 {
-				l := ladder(t, leaparray.Level{Width: 100 * time.Millisecond, Count: 10}, leaparray.Level{Width: time.Second, Count: 7},
+				l := ladder(t, leaparray.Level{Width: 100 * time.Millisecond, Count: 10},
+					leaparray.Level{Width: time.Second, Count: 7},
 					leaparray.Level{Width: time.Minute, Count: 3})
 				var c leaparray.Counter
 				var log []event
@@ -81,7 +85,8 @@ func TestWindowsOfThePastMissNothing(t *testing.T) {
 						}
 					}
 					if got, ok := v.Count(window, end, false); ok && got.Hi < exact {
-						t.Fatalf("a window of %d ms that ended %d ms ago: %+v, it holds %d", window, now-end, got, exact)
+						t.Fatalf("a window of %d ms that ended %d ms ago: %+v, it holds %d", window,
+							now-end, got, exact)
 					} else if !ok && end == now {
 						t.Fatalf("a window of %d ms that ends now is refused", window)
 					}
@@ -91,7 +96,8 @@ func TestWindowsOfThePastMissNothing(t *testing.T) {
 	}
 }
 
-// TestLostLevelIsPassedOver deletes the buckets of the finest level: a coarser one shows that there were some.
+// TestLostLevelIsPassedOver deletes the buckets of the finest level: a coarser one shows that there
+// were some.
 func TestLostLevelIsPassedOver(t *testing.T) {
 	l := ladder(t)
 	const t0 = 1_763_000_000_000
@@ -106,12 +112,14 @@ func TestLostLevelIsPassedOver(t *testing.T) {
 	}
 }
 
-// TestAgedBucketsAreNotReliedOn reads a window that ended longer ago than buckets live, whether or not they are still there.
+// TestAgedBucketsAreNotReliedOn reads a window that ended longer ago than buckets live, whether or
+// not they are still there.
 func TestAgedBucketsAreNotReliedOn(t *testing.T) {
 	l := ladder(t)
 	const t0 = 1_763_000_000_000
 	c, _ := count(l, nil, t0, 10)
-	for _, step := range []struct{ later, bucket int64 }{{0, 1000}, {50_000, 1000}, {70_000, 60_000}, {3_700_000, 900_000}} {
+	for _, step := range []struct{ later, bucket int64 }{{0, 1000}, {50_000, 1000},
+		{70_000, 60_000}, {3_700_000, 900_000}} {
 		v := leaparray.View{Ladder: l, A: c, Now: t0 + step.later}
 		if e, ok := v.Count(10_000, t0, false); !ok || e.Bucket != step.bucket || e.Hi != 10 {
 			t.Errorf("%d ms later: %+v, %v, want buckets of %d ms", step.later, e, ok, step.bucket)
@@ -123,7 +131,8 @@ func TestAgedBucketsAreNotReliedOn(t *testing.T) {
 	}
 }
 
-// TestMarkedBucketIsTold makes an empty bucket the newest: what falls behind it is gone, and others hear of it.
+// TestMarkedBucketIsTold makes an empty bucket the newest: what falls behind it is gone, and others
+// hear of it.
 func TestMarkedBucketIsTold(t *testing.T) {
 	l := ladder(t, leaparray.Level{Width: time.Second, Count: 10})
 	for name, n := range map[string]int64{"sparse": 1, "dense": 1 << 30} {

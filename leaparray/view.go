@@ -4,15 +4,15 @@ package leaparray
 type View struct {
 	Ladder *Ladder
 	A, B   Counter
-	// Now, if it is not 0, says that buckets are lost by age as well, whether or not newer ones came: those that began more
-	// than Keep buckets before this moment.
+	// Now, if it is not 0, says that buckets are lost by age as well, whether or not newer ones
+	// came: those that began more than Keep buckets before this moment.
 	Now int64
 }
 
 // Estimate is what is known of the number of events in a window.
 type Estimate struct {
-	// Count is the interpolated figure, Lo the sum without the buckets that reach beyond the window, Hi with them. The
-	// true figure is not below Lo and not above Hi.
+	// Count is the interpolated figure, Lo the sum without the buckets that reach beyond the
+	// window, Hi with them. The true figure is not below Lo and not above Hi.
 	Count, Lo, Hi int64
 	// Bucket is the width, in milliseconds, of the buckets that were read.
 	Bucket int64
@@ -46,12 +46,13 @@ func (v *View) sum(level int, lo, hi int64) int64 {
 	return sum
 }
 
-// Range returns the buckets that the window of this length ending at the given moment touches, on the finest level that
-// covers it and still holds them all. It reports false if no level does: the window is longer than the ladder, or it
-// begins before what the ladder keeps.
+// Range returns the buckets that the window of this length ending at the given moment touches, on
+// the finest level that covers it and still holds them all. It reports false if no level does: the
+// window is longer than the ladder, or it begins before what the ladder keeps.
 func (v View) Range(window, at int64) (Range, bool) { return v.find(window, at) }
 
-// find is Range. Like all that reading is made of it takes a pointer: a View is seven words to copy.
+// find is Range. Like all that reading is made of it takes a pointer: a View is seven words to
+// copy.
 func (v *View) find(window, at int64) (Range, bool) {
 	l := v.Ladder
 	for level := range l.levels {
@@ -75,7 +76,8 @@ func (v *View) holds(level int, lo int64) bool {
 	return lo >= head-v.Ladder.keep[level] && (head >= lo || !v.lost(level, head))
 }
 
-// lost reports whether a coarser level has a bucket that begins after the newest of this one, so that some of these are gone.
+// lost reports whether a coarser level has a bucket that begins after the newest of this one, so
+// that some of these are gone.
 func (v *View) lost(level int, head int64) bool {
 	end := (head + 1) * v.Ladder.width[level]
 	for coarser := level + 1; coarser < len(v.Ladder.levels); coarser++ {
@@ -86,8 +88,9 @@ func (v *View) lost(level int, head int64) bool {
 	return false
 }
 
-// Count estimates the events in the window ending at the given moment. If that is not the present (live is false), the
-// bucket that it falls into may hold events that are later; then it is not part of Lo.
+// Count estimates the events in the window ending at the given moment. If that is not the present
+// (live is false), the bucket that it falls into may hold events that are later; then it is not
+// part of Lo.
 func (v View) Count(window, at int64, live bool) (Estimate, bool) {
 	r, ok := v.find(window, at)
 	if !ok {
@@ -116,9 +119,9 @@ func share(n, part, whole int64) int64 {
 	return n/whole*part + (n%whole*part+whole/2)/whole
 }
 
-// Peak is the largest sum, oldest buckets included, of any window of this length that contains the given moment. For the
-// newest event that is the window ending there; for a late one it is what decides whether one more event at that moment
-// would overfill a window that ends later.
+// Peak is the largest sum, oldest buckets included, of any window of this length that contains the
+// given moment. For the newest event that is the window ending there; for a late one it is what
+// decides whether one more event at that moment would overfill a window that ends later.
 func (v View) Peak(window, at int64) (peak int64, r Range, ok bool) {
 	r, ok = v.find(window, at)
 	if !ok {
@@ -134,8 +137,9 @@ func (v View) Peak(window, at int64) (peak int64, r Range, ok bool) {
 	return peak, r, true
 }
 
-// RetryAfter is how many milliseconds after the given moment n more events will fit under limit, if nothing else is
-// counted until then: 0 if they do now, -1 if they never will because n alone is more than limit.
+// RetryAfter is how many milliseconds after the given moment n more events will fit under limit, if
+// nothing else is counted until then: 0 if they do now, -1 if they never will because n alone is
+// more than limit.
 func (v View) RetryAfter(window, at, n, limit int64) int64 {
 	if n > limit {
 		return -1
@@ -159,8 +163,9 @@ func (v View) RetryAfter(window, at, n, limit int64) int64 {
 	return window
 }
 
-// Series calls fn with the start, in unix milliseconds, and the count of every bucket of the window ending at the given
-// moment, oldest first. It returns the width of the buckets, and false as Range does.
+// Series calls fn with the start, in unix milliseconds, and the count of every bucket of the window
+// ending at the given moment, oldest first. It returns the width of the buckets, and false as Range
+// does.
 func (v View) Series(window, at int64, fn func(start, n int64)) (bucket int64, ok bool) {
 	r, ok := v.Range(window, at)
 	if !ok {

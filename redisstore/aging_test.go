@@ -18,8 +18,8 @@ type agingStore struct{ *embedded.Store }
 
 func (agingStore) Aging() bool { return true }
 
-// ager deletes buckets by their age, as a server does that gives each a time to live, but by the clock of the test. It deletes
-// any that may be gone, or not yet.
+// ager deletes buckets by their age, as a server does that gives each a time to live, but by the
+// clock of the test. It deletes any that may be gone, or not yet.
 type ager struct {
 	dice    *rand.Rand
 	ladders map[string]*leaparray.Ladder
@@ -29,7 +29,8 @@ type ager struct {
 func (a ager) overdue(ns string, buckets []syncer.Bucket) (gone []syncer.Bucket) {
 	l := a.ladders[ns]
 	for _, b := range buckets {
-		if (b.Index+l.Keep(int(b.Level))+1)*l.Width(int(b.Level)) <= a.now() && a.dice.IntN(2) == 0 {
+		if (b.Index+l.Keep(int(b.Level))+1)*l.Width(int(b.Level)) <= a.now() &&
+			a.dice.IntN(2) == 0 {
 			gone = append(gone, b)
 		}
 	}
@@ -52,13 +53,15 @@ func (a ager) each(place syncer.Placement, fn func(partition int, name string, n
 
 func (a ager) ageEmbedded(s *embedded.Store) {
 	seq := uint64(a.now())
-	a.each(syncer.Placement{Partitions: syncer.DefaultPartitions}, func(partition int, name string, ns, key []byte) {
-		gone := a.overdue(name, s.Get(partition, ns, key))
-		s.Exchange(context.Background(), []*syncer.Round{{
-			Partition: partition, Writer: fmt.Sprint("age ", name, string(key), seq), Seq: 1, Quiet: true,
-			Keys: []syncer.KeyRound{{NS: ns, Key: key, Expired: gone}},
-		}})
-	})
+	a.each(syncer.Placement{Partitions: syncer.DefaultPartitions},
+		func(partition int, name string, ns, key []byte) {
+			gone := a.overdue(name, s.Get(partition, ns, key))
+			s.Exchange(context.Background(), []*syncer.Round{{
+				Partition: partition, Writer: fmt.Sprint("age ", name, string(key), seq), Seq: 1,
+				Quiet: true,
+				Keys:  []syncer.KeyRound{{NS: ns, Key: key, Expired: gone}},
+			}})
+		})
 }
 
 func (a ager) ageRedis(t *testing.T, s *redisstore.Store, place syncer.Placement) {
@@ -69,7 +72,8 @@ func (a ager) ageRedis(t *testing.T, s *redisstore.Store, place syncer.Placement
 			t.Fatal(err)
 		}
 		for _, b := range a.overdue(name, redisstore.ParseBuckets(flat)) {
-			if err := s.Client().HDel(t.Context(), hash, redisstore.Field(int(b.Level), b.Index)).Err(); err != nil {
+			if err := s.Client().HDel(t.Context(), hash,
+				redisstore.Field(int(b.Level), b.Index)).Err(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -79,7 +83,8 @@ func (a ager) ageRedis(t *testing.T, s *redisstore.Store, place syncer.Placement
 // opener opens a store that expires buckets in one of these ways.
 type opener func(t *testing.T, opt redisstore.Options) *redisstore.Store
 
-// expiries are the ways of expiring buckets that a server has, and buckets that go by the clock of the test: "aged".
+// expiries are the ways of expiring buckets that a server has, and buckets that go by the clock of
+// the test: "aged".
 func expiries(t *testing.T, each func(t *testing.T, open opener, aged bool)) {
 	srv := redistest.Start(t)
 	for _, e := range redistest.Expiries(t, srv) {

@@ -14,12 +14,15 @@ import (
 // seedField is where in tt:meta the seed of the placement is.
 const seedField = "hash-seed"
 
-// Placement is how keys are placed: what the options say or, with AnySeed, what Redis says, once a probe has succeeded.
+// Placement is how keys are placed: what the options say or, with AnySeed, what Redis says, once a
+// probe has succeeded.
 func (s *Store) Placement() syncer.Placement { return s.opt.Placement }
 
-// agree compares what all who share the data must have in common with what Redis says, which the first to come wrote there.
+// agree compares what all who share the data must have in common with what Redis says, which the
+// first to come wrote there.
 func (s *Store) agree(ctx context.Context) error {
-	// First only read: a node that is refused must leave nothing behind that others would be compared with.
+	// First only read: a node that is refused must leave nothing behind that others would be
+	// compared with.
 	have, err := s.readMeta(ctx)
 	if err != nil {
 		return err
@@ -59,8 +62,9 @@ func (s *Store) readMeta(ctx context.Context) (map[string]string, error) {
 	return have, nil
 }
 
-// takeSeed takes the seed that Redis has, if any will do. Once keys have been placed by one, it stays: if Redis has lost its data and
-// somebody who came after that has drawn another, those who were there before set it right.
+// takeSeed takes the seed that Redis has, if any will do. Once keys have been placed by one, it
+// stays: if Redis has lost its data and somebody who came after that has drawn another, those who
+// were there before set it right.
 func (s *Store) takeSeed(ctx context.Context, have map[string]string) error {
 	text, ok := have[seedField]
 	if !s.opt.AnySeed || !ok {
@@ -87,7 +91,8 @@ func (s *Store) agreement() map[string]string {
 		"partitions": strconv.Itoa(s.opt.Placement.Partitions),
 		seedField:    strconv.FormatUint(s.opt.Placement.Seed, 10),
 		"hash-type":  "hash",
-		// Whoever does not know that others' buckets go by age can't tell how far back a level is complete.
+		// Whoever does not know that others' buckets go by age can't tell how far back a level is
+		// complete.
 		"redis-expiry": string(s.opt.Expiry),
 	}
 	if s.opt.Expiry == ExpiryTairhash {
@@ -104,16 +109,21 @@ func (s *Store) compare(want, have map[string]string, complete bool) error {
 	for _, field := range slices.Sorted(maps.Keys(want)) {
 		value := want[field]
 		if there, ok := have[field]; there != value && (ok || complete) {
-			return fmt.Errorf("%w: its counts were made with %s = %s, this node has %s; use the same, another Redis (or database), "+
-				"or delete the field %q of the hash %s once those counts don't matter", ErrMismatch, field, there, value, field, metaKey)
+			return fmt.Errorf("%w: its counts were made with %s = %s, this node has %s; use the "+
+				"same, another Redis (or database), "+
+				"or delete the field %q of the hash %s once those counts don't matter", ErrMismatch,
+				field, there, value, field, metaKey)
 		}
 	}
 	// A namespace that this node does not list is counted by it like the default one.
 	for _, field := range slices.Sorted(maps.Keys(have)) {
 		name, isLadder := strings.CutPrefix(field, "ladder:")
-		if _, listed := want[field]; isLadder && !listed && have[field] != want["ladder:"+syncer.DefaultNamespace] {
-			return fmt.Errorf("%w: its counts of namespace %s were made with %s, which this node does not configure; add "+
-				"a ladder to the namespaces of its configuration, or delete the field %q of the hash %s once those counts don't matter",
+		if _, listed := want[field]; isLadder && !listed &&
+			have[field] != want["ladder:"+syncer.DefaultNamespace] {
+			return fmt.Errorf("%w: its counts of namespace %s were made with %s, which this "+
+				"node does not configure; add "+
+				"a ladder to the namespaces of its configuration, or delete the field %q of the "+
+				"hash %s once those counts don't matter",
 				ErrMismatch, name, have[field], field, metaKey)
 		}
 	}

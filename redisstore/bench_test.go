@@ -12,8 +12,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// BenchmarkFlush flushes one event of each of many keys, in rounds as a counter cuts them, into new keys and into ones that are there.
-// redis-µs/key is the processor time of Redis.
+// BenchmarkFlush flushes one event of each of many keys, in rounds as a counter cuts them, into new
+// keys and into ones that are there. redis-µs/key is the processor time of Redis.
 func BenchmarkFlush(b *testing.B) {
 	for _, kind := range []string{"new", "known"} {
 		b.Run(kind, func(b *testing.B) {
@@ -23,7 +23,8 @@ func BenchmarkFlush(b *testing.B) {
 			const partitions, each = 64, 8
 			rounds := make([]*syncer.Round, partitions)
 			for p := range rounds {
-				rounds[p] = &syncer.Round{Partition: p, Writer: "w", Keys: make([]syncer.KeyRound, each)}
+				rounds[p] = &syncer.Round{Partition: p, Writer: "w",
+					Keys: make([]syncer.KeyRound, each)}
 			}
 			before := 0.0
 			for n := 0; b.Loop(); n++ {
@@ -35,15 +36,19 @@ func BenchmarkFlush(b *testing.B) {
 					for i := range r.Keys {
 						k := &r.Keys[i]
 						if kind == "new" || n == 0 {
-							*k = syncer.KeyRound{Key: fmt.Appendf(nil, "user:%d:%d:%d", n, p, i), TTL: 172_800_000, New: true, Ladder: l}
+							*k = syncer.KeyRound{Key: fmt.Appendf(nil, "user:%d:%d:%d", n, p, i),
+								TTL: 172_800_000, New: true, Ladder: l}
 						} else {
 							k.TTL = 0
 						}
-						k.Adds = append(k.Adds[:0], syncer.Bucket{Level: 0, Index: 1_763_000_000 + int64(n), N: 1},
-							syncer.Bucket{Level: 1, Index: 29_383_333, N: 1}, syncer.Bucket{Level: 2, Index: 1_958_888, N: 1})
+						k.Adds = append(k.Adds[:0],
+							syncer.Bucket{Level: 0, Index: 1_763_000_000 + int64(n), N: 1},
+							syncer.Bucket{Level: 1, Index: 29_383_333, N: 1},
+							syncer.Bucket{Level: 2, Index: 1_958_888, N: 1})
 						k.Expired = nil
 						if kind != "new" && n > 60 {
-							k.Expired = append(k.Expired, syncer.Bucket{Level: 0, Index: 1_763_000_000 + int64(n-60)})
+							k.Expired = append(k.Expired,
+								syncer.Bucket{Level: 0, Index: 1_763_000_000 + int64(n-60)})
 						}
 					}
 				}
@@ -71,8 +76,10 @@ func BenchmarkLoad(b *testing.B) {
 	const partitions = 64
 	rounds := make([]*syncer.Round, partitions)
 	for p := range rounds {
-		rounds[p] = &syncer.Round{Partition: p, Writer: "w", Seq: 1, Keys: []syncer.KeyRound{{Key: []byte("user"), TTL: 172_800_000, Adds: []syncer.Bucket{
-			{Level: 0, Index: 1_763_000_000, N: 1}, {Level: 1, Index: 29_383_333, N: 1}, {Level: 2, Index: 1_958_888, N: 1}}}}}
+		rounds[p] = &syncer.Round{Partition: p, Writer: "w", Seq: 1,
+			Keys: []syncer.KeyRound{{Key: []byte("user"), TTL: 172_800_000, Adds: []syncer.Bucket{
+				{Level: 0, Index: 1_763_000_000, N: 1}, {Level: 1, Index: 29_383_333, N: 1},
+				{Level: 2, Index: 1_958_888, N: 1}}}}}
 	}
 	s.Exchange(context.Background(), rounds)
 	for _, r := range rounds {

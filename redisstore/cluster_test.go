@@ -36,8 +36,8 @@ func inOnePartition(s *redisstore.Store, n int) (keys []string) {
 	return keys
 }
 
-// TestSlotMigration moves a slot away and back while rounds and direct operations count in it. What is stored is what was
-// acknowledged, whatever MOVED, ASK and TRYAGAIN were met on the way.
+// TestSlotMigration moves a slot away and back while rounds and direct operations count in it. What
+// is stored is what was acknowledged, whatever MOVED, ASK and TRYAGAIN were met on the way.
 func TestSlotMigration(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 2, 0)
@@ -80,7 +80,8 @@ func TestSlotMigration(t *testing.T) {
 		r = migrationRound(s, keys, r.Seq+1)
 	})
 	loop(func() {
-		op := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{check(name, 1, 60_000, 1_000_000)}}
+		op := syncer.Op{Kind: syncer.Acquire,
+			Checks: []syncer.Check{check(name, 1, 60_000, 1_000_000)}}
 		op.Checks[0].NS = []byte("direct")
 		var res syncer.Result
 		if err := d.Do(t.Context(), &op, &res); err != nil || !res.Allowed {
@@ -109,7 +110,8 @@ func TestSlotMigration(t *testing.T) {
 			rounds.Add(1)
 		}
 	}
-	t.Logf("%d rounds, %d sent again, %d direct operations", rounds.Load(), failures.Load(), direct.Load())
+	t.Logf("%d rounds, %d sent again, %d direct operations", rounds.Load(), failures.Load(),
+		direct.Load())
 	for _, k := range keys {
 		if got := hget(t, c.Owner(t, slot), s, k); got != rounds.Load() {
 			t.Errorf("%s: %d stored, %d acknowledged", k, got, rounds.Load())
@@ -147,12 +149,13 @@ func directStored(t testing.TB, c *redistest.Cluster) (sum int64) {
 	return sum
 }
 
-// TestDirectClusterSpread acquires over keys of several partitions from many goroutines. No key goes over its limit, and
-// what is stored is what was admitted once all is taken back.
+// TestDirectClusterSpread acquires over keys of several partitions from many goroutines. No key
+// goes over its limit, and what is stored is what was admitted once all is taken back.
 func TestDirectClusterSpread(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
-	s := open(t, redisstore.Options{URL: c.URL(), Ladders: ladders(ladderOf(t, leaparray.DefaultLevels()...))})
+	s := open(t, redisstore.Options{URL: c.URL(),
+		Ladders: ladders(ladderOf(t, leaparray.DefaultLevels()...))})
 	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
 	const limit = 100
 	var admitted [4]atomic.Int64
@@ -162,7 +165,8 @@ func TestDirectClusterSpread(t *testing.T) {
 			for i := range 10 {
 				a, b := (g+i)%4, (g+i+1+i%3)%4
 				op := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{
-					check(fmt.Sprint("k", a), 1, 60_000, limit), check(fmt.Sprint("k", b), 1, 60_000, limit)}}
+					check(fmt.Sprint("k", a), 1, 60_000, limit),
+					check(fmt.Sprint("k", b), 1, 60_000, limit)}}
 				var res syncer.Result
 				if err := d.Do(t.Context(), &op, &res); err != nil {
 					t.Error(err)
@@ -187,11 +191,13 @@ func TestDirectClusterSeveralChecks(t *testing.T) {
 	c := redistest.StartCluster(t, 2, 0)
 	s := open(t, redisstore.Options{URL: c.URL()})
 	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
-	checks := []syncer.Check{check("x", 1, 60_000, 3), check("y", 1, 60_000, 2), check("x", 1, 60_000, 3)}
+	checks := []syncer.Check{check("x", 1, 60_000, 3), check("y", 1, 60_000, 2),
+		check("x", 1, 60_000, 3)}
 	if res := acquire(t, d, checks...); !res.Allowed {
 		t.Errorf("first: %+v", res)
 	}
-	if res := acquire(t, d, checks...); res.Allowed || !res.Checks[2].Refused || res.RetryAfter < 1 {
+	if res := acquire(t, d, checks...); res.Allowed || !res.Checks[2].Refused ||
+		res.RetryAfter < 1 {
 		t.Errorf("second: %+v", res)
 	}
 	if x, y := count(t, d, "x", 60_000), count(t, d, "y", 60_000); x != 2 || y != 1 {

@@ -20,9 +20,12 @@ type command struct {
 // commandsOfAll are used wherever buckets are kept. All but time take a key.
 func commandsOfAll() []command {
 	return []command{
-		{"del", []any{}}, {"set", []any{"1", "PX", "1000"}}, {"get", []any{}}, {"exists", []any{}}, {"pexpire", []any{"1000"}},
-		{"pexpireat", []any{"1"}}, {"time", nil}, {"hincrby", []any{"f", "1"}}, {"hset", []any{"f", "1"}}, {"hsetnx", []any{"f", "1"}},
-		{"hget", []any{"f"}}, {"hmget", []any{"f"}}, {"hgetall", []any{}}, {"hlen", []any{}}, {"hdel", []any{"f"}},
+		{"del", []any{}}, {"set", []any{"1", "PX", "1000"}}, {"get", []any{}}, {"exists", []any{}},
+		{"pexpire", []any{"1000"}},
+		{"pexpireat", []any{"1"}}, {"time", nil}, {"hincrby", []any{"f", "1"}},
+		{"hset", []any{"f", "1"}}, {"hsetnx", []any{"f", "1"}},
+		{"hget", []any{"f"}}, {"hmget", []any{"f"}}, {"hgetall", []any{}}, {"hlen", []any{}},
+		{"hdel", []any{"f"}},
 	}
 }
 
@@ -33,7 +36,8 @@ func commandsOfExpiry(e Expiry) []command {
 		return []command{{"hpexpire", []any{"1000", "FIELDS", "1", "f"}}}
 	case ExpiryTairhash:
 		return []command{
-			{"exhincrby", []any{"f", "1", "PX", "1000"}}, {"exhget", []any{"f"}}, {"exhgetall", []any{}}, {"exhlen", []any{}}, {"exhdel", []any{"f"}},
+			{"exhincrby", []any{"f", "1", "PX", "1000"}}, {"exhget", []any{"f"}},
+			{"exhgetall", []any{}}, {"exhlen", []any{}}, {"exhdel", []any{"f"}},
 		}
 	}
 	return nil
@@ -77,14 +81,15 @@ func (m *missing) any() bool { return len(m.unknown)+len(m.forbidden) > 0 || m.k
 // forbiddenCommand finds the command in what a server says of one that a user may not use.
 var forbiddenCommand = regexp.MustCompile(`'([a-z|]+)' command`)
 
-// note takes in why a command failed. It reports false if that has nothing to do with what is allowed: memory may be lacking, or the
-// server a replica.
+// note takes in why a command failed. It reports false if that has nothing to do with what is
+// allowed: memory may be lacking, or the server a replica.
 func (m *missing) note(name string, err error) bool {
 	text := strings.ToLower(err.Error())
 	switch {
 	case strings.Contains(text, "unknown command"), strings.Contains(text, "unknown redis command"):
 		m.unknown = append(m.unknown, name)
-	case strings.Contains(text, "access at least one of the keys"), strings.Contains(text, "access a key"),
+	case strings.Contains(text, "access at least one of the keys"),
+		strings.Contains(text, "access a key"),
 		strings.Contains(text, "permissions to access"):
 		m.keys = true
 	case strings.Contains(text, "can't run this command"), strings.Contains(text, "noperm"),
@@ -101,8 +106,9 @@ func (m *missing) note(name string, err error) bool {
 	return true
 }
 
-// probeCommands tries out all commands that will be needed, each on a key of our own, rather than to guess from a version or to fail
-// in the middle of a script. What a server refuses just now for another reason is taken to be there.
+// probeCommands tries out all commands that will be needed, each on a key of our own, rather than
+// to guess from a version or to fail in the middle of a script. What a server refuses just now for
+// another reason is taken to be there.
 func (s *Store) probeCommands(ctx context.Context) error {
 	var m missing
 	if err := s.client.Ping(ctx).Err(); err != nil && !m.note("ping", err) {
@@ -117,7 +123,8 @@ func (s *Store) probeCommands(ctx context.Context) error {
 	return s.refusal(&m)
 }
 
-// probeKey is the key that commands are tried out on. It has the tag of a partition, so that a cluster's client knows where it is.
+// probeKey is the key that commands are tried out on. It has the tag of a partition, so that a
+// cluster's client knows where it is.
 const probeKey = keyPrefix + "0}!probe"
 
 func (s *Store) tryScripts(ctx context.Context, m *missing) error {
@@ -135,7 +142,8 @@ func (s *Store) tryScripts(ctx context.Context, m *missing) error {
 	if m.untried = err != nil; m.untried && !m.note("eval", err) {
 		return err
 	}
-	if err := script.EvalSha(ctx, s.client, []string{probeKey}, args...).Err(); err != nil && !redis.HasErrorPrefix(err, "NOSCRIPT") {
+	if err := script.EvalSha(ctx, s.client, []string{probeKey}, args...).Err(); err != nil &&
+		!redis.HasErrorPrefix(err, "NOSCRIPT") {
 		m.note("evalsha", err)
 	}
 	for i := 0; i+1 < len(reply); i += 2 {
@@ -148,11 +156,14 @@ func (s *Store) tryScripts(ctx context.Context, m *missing) error {
 func (s *Store) refusal(m *missing) error {
 	if len(m.unknown) > 0 {
 		name := strings.ToUpper(m.unknown[0])
-		if slices.ContainsFunc(commandsOfExpiry(s.opt.Expiry), func(c command) bool { return c.name == m.unknown[0] }) {
-			return fmt.Errorf("%w: --redis-expiry=%s needs the command %s, which it does not have; use --redis-expiry=key",
+		if slices.ContainsFunc(commandsOfExpiry(s.opt.Expiry),
+			func(c command) bool { return c.name == m.unknown[0] }) {
+			return fmt.Errorf("%w: --redis-expiry=%s needs the command %s, which it does not "+
+				"have; use --redis-expiry=key",
 				ErrMismatch, s.opt.Expiry, name)
 		}
-		return fmt.Errorf("%w: it does not have the command %s, or has it under another name", ErrMismatch, name)
+		return fmt.Errorf("%w: it does not have the command %s, or has it under another name",
+			ErrMismatch, name)
 	}
 	slices.Sort(m.forbidden)
 	what, rules := "", ""
@@ -168,5 +179,6 @@ func (s *Store) refusal(m *missing) error {
 	for _, name := range m.forbidden {
 		rules += " +" + name
 	}
-	return fmt.Errorf("%w: user %s may not use%s; let who may run ACL SETUSER %s%s", ErrMismatch, s.user, what, s.user, rules)
+	return fmt.Errorf("%w: user %s may not use%s; let who may run ACL SETUSER %s%s", ErrMismatch,
+		s.user, what, s.user, rules)
 }

@@ -19,7 +19,8 @@ import (
 	"twotier.dev/twotier/syncer/storetest"
 )
 
-// restricted makes a user who may use only the given commands on keys that begin with tt:, and returns the URL.
+// restricted makes a user who may use only the given commands on keys that begin with tt:, and
+// returns the URL.
 func restricted(t testing.TB, srv *redistest.Server, commands []string) string {
 	t.Helper()
 	args := []any{"ACL", "SETUSER", "alice", "reset", "on", ">s3cret", "~tt:*"}
@@ -32,7 +33,8 @@ func restricted(t testing.TB, srv *redistest.Server, commands []string) string {
 	return "redis://alice:s3cret@" + srv.Addr()
 }
 
-// TestProbeSaysWhatAUserLacks takes each command that is needed from a user in turn. What the refusal says is enough.
+// TestProbeSaysWhatAUserLacks takes each command that is needed from a user in turn. What the
+// refusal says is enough.
 func TestProbeSaysWhatAUserLacks(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -41,7 +43,8 @@ func TestProbeSaysWhatAUserLacks(t *testing.T) {
 		for i, command := range all {
 			url := restricted(t, srv, slices.Delete(slices.Clone(all), i, i+1))
 			flushAll(t, srv)
-			repaired(t, srv, redisstore.Options{URL: url, Expiry: redisstore.Expiry(expiry)}, command)
+			repaired(t, srv, redisstore.Options{URL: url, Expiry: redisstore.Expiry(expiry)},
+				command)
 		}
 	}
 }
@@ -50,7 +53,8 @@ func TestProbeSaysWhatAUserLacks(t *testing.T) {
 func repaired(t *testing.T, srv *redistest.Server, opt redisstore.Options, lacks string) {
 	t.Helper()
 	err := probe(t, open(t, opt))
-	if !errors.Is(err, redisstore.ErrMismatch) || !strings.Contains(strings.ToLower(err.Error()), lacks) {
+	if !errors.Is(err, redisstore.ErrMismatch) ||
+		!strings.Contains(strings.ToLower(err.Error()), lacks) {
 		t.Errorf("without %s: %v", lacks, err)
 		return
 	}
@@ -81,7 +85,8 @@ func TestProbeSaysThatACommandIsGone(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t, redistest.Config(`rename-command PEXPIRE ""`))
 	err := probe(t, open(t, redisstore.Options{URL: srv.URL()}))
-	if !errors.Is(err, redisstore.ErrMismatch) || !strings.Contains(err.Error(), "it does not have the command PEXPIRE") {
+	if !errors.Is(err, redisstore.ErrMismatch) ||
+		!strings.Contains(err.Error(), "it does not have the command PEXPIRE") {
 		t.Error(err)
 	}
 }
@@ -96,7 +101,8 @@ func (s restrictedStore) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	s.Store.Exchange(ctx, rounds)
 }
 
-// TestCommandsAreAllThatIsUsed carries out rounds and operations of all kinds as a user who may use nothing else.
+// TestCommandsAreAllThatIsUsed carries out rounds and operations of all kinds as a user who may use
+// nothing else.
 func TestCommandsAreAllThatIsUsed(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -107,13 +113,17 @@ func TestCommandsAreAllThatIsUsed(t *testing.T) {
 			storetest.Run(t, func(t *testing.T) syncer.Store {
 				flushAll(t, srv)
 				return restrictedStore{
-					open(t, redisstore.Options{URL: url, Expiry: e}), tellingStore{open(t, redisstore.Options{URL: srv.URL(), Expiry: e})},
+					open(t, redisstore.Options{URL: url, Expiry: e}),
+					tellingStore{open(t, redisstore.Options{URL: srv.URL(), Expiry: e})},
 				}
 			})
 			flushAll(t, srv)
-			d := openDirect(t, redisstore.DirectOptions{Store: open(t, redisstore.Options{URL: url, Expiry: e}), Now: newClock(t0).now.Load})
+			d := openDirect(t,
+				redisstore.DirectOptions{Store: open(t, redisstore.Options{URL: url, Expiry: e}),
+					Now: newClock(t0).now.Load})
 			for _, op := range []syncer.Op{
-				{Kind: syncer.Acquire, Checks: []syncer.Check{check("a", 1, 60_000, 10), check("b", 1, 60_000, 10)}},
+				{Kind: syncer.Acquire,
+					Checks: []syncer.Check{check("a", 1, 60_000, 10), check("b", 1, 60_000, 10)}},
 				{Kind: syncer.Add, Checks: []syncer.Check{check("a", 3)}},
 				{Kind: syncer.Add, Checks: []syncer.Check{check("a", -1, 60_000, 10)}},
 				{Kind: syncer.Add, TS: t0 - 7_200_000, Checks: []syncer.Check{check("b", 1)}},
@@ -135,7 +145,8 @@ func TestCommandsOfTheScriptsAreProbed(t *testing.T) {
 		t.Fatal(files, err)
 	}
 	var probed []string
-	for _, e := range []redisstore.Expiry{redisstore.ExpiryKey, redisstore.ExpiryField, redisstore.ExpiryTairhash} {
+	for _, e := range []redisstore.Expiry{redisstore.ExpiryKey, redisstore.ExpiryField,
+		redisstore.ExpiryTairhash} {
 		probed = append(probed, redisstore.Commands(e)...)
 	}
 	quoted := regexp.MustCompile(`'([A-Z]{3,})'`)
@@ -146,7 +157,8 @@ func TestCommandsOfTheScriptsAreProbed(t *testing.T) {
 		}
 		for _, found := range quoted.FindAllStringSubmatch(string(text), -1) {
 			name := strings.ToLower(found[1])
-			if !slices.Contains(probed, name) && !slices.Contains([]string{"fields", "outofreach"}, name) {
+			if !slices.Contains(probed, name) &&
+				!slices.Contains([]string{"fields", "outofreach"}, name) {
 				t.Errorf("%s uses %s, which is not probed", file, found[1])
 			}
 		}
@@ -156,10 +168,12 @@ func TestCommandsOfTheScriptsAreProbed(t *testing.T) {
 // TestProbeWarnsOfEviction looks at the policy, whether or not a limit is set.
 func TestProbeWarnsOfEviction(t *testing.T) {
 	t.Parallel()
-	for policy, want := range map[string]bool{"noeviction": false, "allkeys-lru": true, "volatile-ttl": true} {
+	for policy, want := range map[string]bool{"noeviction": false, "allkeys-lru": true,
+		"volatile-ttl": true} {
 		srv := redistest.Start(t, redistest.Config("maxmemory-policy "+policy))
 		var log strings.Builder
-		s := open(t, redisstore.Options{URL: srv.URL(), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		s := open(t, redisstore.Options{URL: srv.URL(),
+			Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		if err := probe(t, s); err != nil {
 			t.Fatal(err)
 		}
@@ -182,13 +196,15 @@ func TestProbeOfAServerThatTakesNoWrites(t *testing.T) {
 		if err := srv.Do(args...).Err(); err != nil {
 			t.Fatal(err)
 		}
-		if err := probe(t, open(t, redisstore.Options{URL: srv.URL(), Timeout: 2 * time.Second})); err != nil {
+		if err := probe(t,
+			open(t, redisstore.Options{URL: srv.URL(), Timeout: 2 * time.Second})); err != nil {
 			t.Errorf("%s: %v", refuse, err)
 		}
 	}
 }
 
-// TestProbeAgreesOnTheWayOfExpiring refuses to mix what goes by age with what goes by newer buckets.
+// TestProbeAgreesOnTheWayOfExpiring refuses to mix what goes by age with what goes by newer
+// buckets.
 func TestProbeAgreesOnTheWayOfExpiring(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -196,11 +212,13 @@ func TestProbeAgreesOnTheWayOfExpiring(t *testing.T) {
 		flushAll(t, srv)
 		works(t, open(t, redisstore.Options{URL: srv.URL(), Expiry: redisstore.Expiry(first)}))
 		for _, second := range redistest.Expiries(t, srv) {
-			err := probe(t, open(t, redisstore.Options{URL: srv.URL(), Expiry: redisstore.Expiry(second)}))
+			err := probe(t,
+				open(t, redisstore.Options{URL: srv.URL(), Expiry: redisstore.Expiry(second)}))
 			if errors.Is(err, redisstore.ErrMismatch) != (first != second) {
 				t.Errorf("%s after %s: %v", second, first, err)
 			}
-			if want := fmt.Sprintf("redis-expiry = %s, this node has %s", first, second); err != nil && first != "tairhash" &&
+			if want := fmt.Sprintf("redis-expiry = %s, this node has %s", first,
+				second); err != nil && first != "tairhash" &&
 				second != "tairhash" && !strings.Contains(err.Error(), want) {
 				t.Errorf("%v, want %s", err, want)
 			}
@@ -224,14 +242,16 @@ func TestDocumentedACL(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	flat := strings.Join(strings.Fields(strings.NewReplacer("\\\n", " ", "'", "").Replace(string(text))), " ")
+	flat := strings.Join(strings.Fields(strings.NewReplacer("\\\n", " ", "'",
+		"").Replace(string(text))), " ")
 	line := strings.Join(redisstore.ACL(redisstore.ExpiryKey), " ")
 	if !strings.Contains(flat, line) {
 		t.Errorf("SECURITY.md does not have %q", line)
 	}
 	for _, e := range []redisstore.Expiry{redisstore.ExpiryField, redisstore.ExpiryTairhash} {
 		for _, rule := range redisstore.ACL(e) {
-			if !slices.Contains(redisstore.ACL(redisstore.ExpiryKey), rule) && !strings.Contains(flat, "`"+rule+"`") {
+			if !slices.Contains(redisstore.ACL(redisstore.ExpiryKey), rule) &&
+				!strings.Contains(flat, "`"+rule+"`") {
 				t.Errorf("SECURITY.md does not name %s, which --redis-expiry=%s needs", rule, e)
 			}
 		}

@@ -69,12 +69,14 @@ func TestConformanceFieldExpiry(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	if !redistest.Features(t, srv).HPExpire {
-		t.Skip("this server has no HPEXPIRE: --redis-expiry=field is not tested against it. Redis from 7.4 and Valkey from 9 " +
+		t.Skip("this server has no HPEXPIRE: --redis-expiry=field is not tested against it. " +
+			"Redis from 7.4 and Valkey from 9 " +
 			"have it; TWOTIER_TEST_REDIS names another server")
 	}
 	storetest.Run(t, func(t *testing.T) syncer.Store {
 		flushAll(t, srv)
-		return losingStore{tellingStore{open(t, redisstore.Options{URL: srv.URL(), Expiry: redisstore.ExpiryField})}}
+		return losingStore{tellingStore{open(t,
+			redisstore.Options{URL: srv.URL(), Expiry: redisstore.ExpiryField})}}
 	})
 }
 
@@ -85,21 +87,25 @@ func TestConformanceMiniredis(t *testing.T) {
 	})
 }
 
-// TestConformanceTairHashStandIn runs against no TairHash: its commands are played by miniredis's plain hashes, without a
-// time to live of fields. It shows that the scripts use them as they are documented, no more.
+// TestConformanceTairHashStandIn runs against no TairHash: its commands are played by miniredis's
+// plain hashes, without a time to live of fields. It shows that the scripts use them as they are
+// documented, no more.
 func TestConformanceTairHashStandIn(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T) syncer.Store {
-		return tellingStore{open(t, redisstore.Options{URL: "redis://" + tairHashStandIn(t), Expiry: redisstore.ExpiryTairhash})}
+		return tellingStore{open(t, redisstore.Options{URL: "redis://" + tairHashStandIn(t),
+			Expiry: redisstore.ExpiryTairhash})}
 	})
 }
 
-// tairHashStandIn starts a server with the few commands of the module that the scripts use, and returns its address.
+// tairHashStandIn starts a server with the few commands of the module that the scripts use, and
+// returns its address.
 func tairHashStandIn(t testing.TB) string {
 	t.Helper()
 	m := miniredis.RunT(t)
 	for name, plain := range map[string]string{
-		"EXHINCRBY": "HINCRBY", "EXHGET": "HGET", "EXHGETALL": "HGETALL", "EXHDEL": "HDEL", "EXHLEN": "HLEN",
+		"EXHINCRBY": "HINCRBY", "EXHGET": "HGET", "EXHGETALL": "HGETALL", "EXHDEL": "HDEL",
+		"EXHLEN": "HLEN",
 	} {
 		err := m.Server().Register(name, func(c *server.Peer, _ string, args []string) {
 			if plain == "HINCRBY" {

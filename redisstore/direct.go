@@ -18,11 +18,12 @@ type DirectOptions struct {
 	Store *Store
 	// Now returns the time of an operation that has none, in unix milliseconds. Required.
 	Now func() int64
-	// Writer identifies this incarnation of the process. Required; another than the two-tier counter's, which numbers its
-	// own rounds.
+	// Writer identifies this incarnation of the process. Required; another than the two-tier
+	// counter's, which numbers its own rounds.
 	Writer string
-	// Lanes is the number of scripts under way at a time. Default: 2, one of which Redis carries out while the other is made
-	// or read: more would make them smaller, and small ones cost much more for each operation. 8 in a Redis Cluster.
+	// Lanes is the number of scripts under way at a time. Default: 2, one of which Redis carries
+	// out while the other is made or read: more would make them smaller, and small ones cost much
+	// more for each operation. 8 in a Redis Cluster.
 	Lanes int
 	// Ack is what AckDefault means. Default: AckStore, as is everything less than that.
 	Ack syncer.Ack
@@ -30,15 +31,17 @@ type DirectOptions struct {
 	Timeout time.Duration
 }
 
-// Direct carries operations out in Redis itself: every operation that counts is decided by a script there, exactly and
-// atomically for all who use the same Redis, in the layout of the two-tier counter.
+// Direct carries operations out in Redis itself: every operation that counts is decided by a script
+// there, exactly and atomically for all who use the same Redis, in the layout of the two-tier
+// counter.
 //
-// Operations that arrive while others are under way go out together with the next ones: one by one, Redis would spend most of
-// its time on calling the script, and read a busy key again for each. A batch is numbered and its verdicts
-// are kept beside the number, so one whose reply was lost is sent again and tells what it decided the first time.
+// Operations that arrive while others are under way go out together with the next ones: one by one,
+// Redis would spend most of its time on calling the script, and read a busy key again for each. A
+// batch is numbered and its verdicts are kept beside the number, so one whose reply was lost is
+// sent again and tells what it decided the first time.
 //
-// In a Redis Cluster an Acquire over keys of several partitions can't be one script: the partitions are asked one after
-// the other and those that agreed take it back if a later one refuses.
+// In a Redis Cluster an Acquire over keys of several partitions can't be one script: the partitions
+// are asked one after the other and those that agreed take it back if a later one refuses.
 type Direct struct {
 	opt   DirectOptions
 	lanes []*directLane
@@ -85,7 +88,8 @@ func (d *Direct) Open(ctx context.Context) error {
 	return nil
 }
 
-// Close refuses new operations, waits for those under way and stops every goroutine. It may be called twice.
+// Close refuses new operations, waits for those under way and stops every goroutine. It may be
+// called twice.
 func (d *Direct) Close(ctx context.Context) error {
 	d.mu.Lock()
 	if d.closed {
@@ -132,8 +136,10 @@ func (d *Direct) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) erro
 	return d.keep(ctx, op, res, marks)
 }
 
-// do is Do without waiting for more than Redis. It returns under which numbers the operation was carried out.
-func (d *Direct) do(ctx context.Context, op *syncer.Op, res *syncer.Result) (marks []mark, err error) {
+// do is Do without waiting for more than Redis. It returns under which numbers the operation was
+// carried out.
+func (d *Direct) do(ctx context.Context, op *syncer.Op,
+	res *syncer.Result) (marks []mark, err error) {
 	now := d.opt.Now()
 	ts, err := syncer.Validate(op, d.ladder, now)
 	if err != nil {
@@ -194,7 +200,8 @@ func (d *Direct) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result
 		switch {
 		case c == nil:
 		case all || c.answered.Load():
-			if res[i].Err = c.outcome(&ops[i], &res[i]); res[i].Err == nil && d.ackOf(&ops[i]) > syncer.AckStore {
+			if res[i].Err = c.outcome(&ops[i], &res[i]); res[i].Err == nil &&
+				d.ackOf(&ops[i]) > syncer.AckStore {
 				marks[i] = []mark{c.mark}
 			}
 			d.calls.Put(c)
@@ -238,16 +245,19 @@ func (d *Direct) submitSlow(ctx context.Context, c *directCall) error {
 	}
 }
 
-// spread acquires over several partitions of a cluster: one after the other, taking back what was counted if a later one
-// refuses. Others may see the temporary count: it can refuse them, it never lets one too many through.
-func (d *Direct) spread(ctx context.Context, op *syncer.Op, ts int64, res *syncer.Result) (marks []mark, err error) {
+// spread acquires over several partitions of a cluster: one after the other, taking back what was
+// counted if a later one refuses. Others may see the temporary count: it can refuse them, it never
+// lets one too many through.
+func (d *Direct) spread(ctx context.Context, op *syncer.Op, ts int64,
+	res *syncer.Result) (marks []mark, err error) {
 	res.Reset()
 	res.Allowed, res.Source = true, syncer.SourceRedis
 	parts := make([]syncer.Result, len(op.Checks))
 	var failed error
 	counted := 0
 	for i := range op.Checks {
-		one := syncer.Op{Kind: op.Kind, TS: ts, Ack: op.Ack, CountDenied: op.CountDenied, Checks: op.Checks[i : i+1]}
+		one := syncer.Op{Kind: op.Kind, TS: ts, Ack: op.Ack, CountDenied: op.CountDenied,
+			Checks: op.Checks[i : i+1]}
 		var at []mark
 		if at, failed = d.do(ctx, &one, &parts[i]); failed != nil {
 			break
@@ -256,7 +266,8 @@ func (d *Direct) spread(ctx context.Context, op *syncer.Op, ts int64, res *synce
 		if !parts[i].Allowed {
 			res.Allowed = false
 		}
-		if res.RetryAfter >= 0 && (parts[i].RetryAfter < 0 || parts[i].RetryAfter > res.RetryAfter) {
+		if res.RetryAfter >= 0 && (parts[i].RetryAfter < 0 ||
+			parts[i].RetryAfter > res.RetryAfter) {
 			res.RetryAfter = parts[i].RetryAfter
 		}
 		if parts[i].Allowed || op.CountDenied {
@@ -276,7 +287,8 @@ func (d *Direct) spread(ctx context.Context, op *syncer.Op, ts int64, res *synce
 		back.N, back.Limits = -back.N, nil
 		one := syncer.Op{Kind: syncer.Add, TS: ts, Checks: []syncer.Check{back}}
 		if _, err := d.do(undo, &one, &parts[i]); err != nil {
-			return nil, errors.Join(failed, fmt.Errorf("%w: take back: %w", syncer.ErrUnknownOutcome, err))
+			return nil, errors.Join(failed,
+				fmt.Errorf("%w: take back: %w", syncer.ErrUnknownOutcome, err))
 		}
 		for j := range res.Checks[i].Limits {
 			lr := &res.Checks[i].Limits[j]

@@ -94,7 +94,8 @@ func add(t testing.TB, d doer, key string, n, ts int64) {
 
 func count(t testing.TB, d doer, key string, window int64) int64 {
 	t.Helper()
-	return do(t, d, syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{check(key, 0, window, 0)}}).Checks[0].Limits[0].Hi
+	return do(t, d, syncer.Op{Kind: syncer.Count,
+		Checks: []syncer.Check{check(key, 0, window, 0)}}).Checks[0].Limits[0].Hi
 }
 
 func acquire(t testing.TB, d doer, checks ...syncer.Check) syncer.Result {
@@ -107,7 +108,8 @@ func TestDirectFivePerMinute(t *testing.T) {
 	d, _ := newDirect(t)
 	for i := range 7 {
 		res := acquire(t, d, check("18829340001", 1, 60_000, 5))
-		if res.Allowed != (i < 5) || res.Checks[0].Limits[0].Count != int64(min(i+1, 5)) || res.Source != syncer.SourceRedis {
+		if res.Allowed != (i < 5) || res.Checks[0].Limits[0].Count != int64(min(i+1, 5)) ||
+			res.Source != syncer.SourceRedis {
 			t.Errorf("try %d: %+v", i+1, res)
 		}
 		if i >= 5 && (res.RetryAfter < 60_000 || res.RetryAfter > 61_000) {
@@ -158,7 +160,8 @@ func TestDirectThreshold(t *testing.T) {
 		n    int64
 		over bool
 	}{{50, false}, {60, true}, {10, true}} {
-		res := do(t, d, syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{check("add", tc.n, 60_000, 100)}})
+		res := do(t, d, syncer.Op{Kind: syncer.Add,
+			Checks: []syncer.Check{check("add", tc.n, 60_000, 100)}})
 		if res.Allowed == tc.over {
 			t.Errorf("add %d: %+v", tc.n, res)
 		}
@@ -179,8 +182,10 @@ func TestDirectThreshold(t *testing.T) {
 func TestDirectSeveralChecksAllOrNothing(t *testing.T) {
 	t.Parallel()
 	d, _ := newDirect(t)
-	checks := []syncer.Check{check("x", 1, 60_000, 3), check("y", 1, 60_000, 2), check("x", 1, 60_000, 3)}
-	if res := acquire(t, d, checks...); !res.Allowed || res.Checks[0].Limits[0].Count != 2 || res.Checks[2].Limits[0].Count != 2 {
+	checks := []syncer.Check{check("x", 1, 60_000, 3), check("y", 1, 60_000, 2),
+		check("x", 1, 60_000, 3)}
+	if res := acquire(t, d, checks...); !res.Allowed || res.Checks[0].Limits[0].Count != 2 ||
+		res.Checks[2].Limits[0].Count != 2 {
 		t.Errorf("first: %+v", res)
 	}
 	res := acquire(t, d, checks...)
@@ -200,7 +205,8 @@ func TestDirectSeveralChecksAllOrNothing(t *testing.T) {
 func TestDirectCountDenied(t *testing.T) {
 	t.Parallel()
 	d, _ := newDirect(t)
-	op := syncer.Op{Kind: syncer.Acquire, CountDenied: true, Checks: []syncer.Check{check("a", 2, 60_000, 3), check("b", 1, 60_000, 9)}}
+	op := syncer.Op{Kind: syncer.Acquire, CountDenied: true,
+		Checks: []syncer.Check{check("a", 2, 60_000, 3), check("b", 1, 60_000, 9)}}
 	for i, want := range []bool{true, false, false} {
 		res := do(t, d, op)
 		if res.Allowed != want || res.Checks[0].Limits[0].Count != int64(2*(i+1)) {
@@ -236,7 +242,8 @@ func TestDirectRefusesWhatItCantAnswer(t *testing.T) {
 	for want, op := range map[string]syncer.Op{
 		"limits[0].window: 25h is longer than the namespace covers (24h)": {Kind: syncer.Acquire,
 			Checks: []syncer.Check{check("k", 1, 90_000_000, 1)}},
-		"ts: 1763000005000 is 5000 ms in the future (it is 1763000000000 now), want at most 2000 ms": {TS: t0 + 5000,
+		"ts: 1763000005000 is 5000 ms in the future (it is 1763000000000 now), " +
+			"want at most 2000 ms": {TS: t0 + 5000,
 			Checks: []syncer.Check{check("k", 1)}},
 	} {
 		var res syncer.Result
@@ -245,9 +252,11 @@ func TestDirectRefusesWhatItCantAnswer(t *testing.T) {
 		}
 	}
 	add(t, d, "k", 1, 0)
-	op := syncer.Op{Kind: syncer.Acquire, TS: t0 - 86_000_000, Checks: []syncer.Check{check("k", 1, 86_400_000, 10)}}
+	op := syncer.Op{Kind: syncer.Acquire, TS: t0 - 86_000_000,
+		Checks: []syncer.Check{check("k", 1, 86_400_000, 10)}}
 	var res syncer.Result
-	want := "ts: a window of 24h that ends 23h53m20s ago begins before what the namespace keeps (24h)"
+	want := "ts: a window of 24h that ends 23h53m20s ago begins before what the namespace keeps " +
+		"(24h)"
 	if err := d.Do(t.Context(), &op, &res); err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}

@@ -15,7 +15,8 @@ import (
 	"twotier.dev/twotier/syncer/storetest"
 )
 
-// TestBatchesAreEquivalent carries out many random operations in one script, and the same ones by one in memory.
+// TestBatchesAreEquivalent carries out many random operations in one script, and the same ones by
+// one in memory.
 func TestBatchesAreEquivalent(t *testing.T) {
 	t.Parallel()
 	t.Run("all kinds", func(t *testing.T) { testBatchesAreEquivalent(t, randomOp) })
@@ -53,7 +54,8 @@ func testBatchesAreEquivalent(t *testing.T, draw func(dice *rand.Rand, now int64
 	clk := newClock(t0)
 	store := open(t, redisstore.Options{URL: redistest.Start(t).URL(), Ladders: ladders})
 	direct := openDirect(t, redisstore.DirectOptions{Store: store, Now: clk.now.Load, Lanes: 1})
-	counter := openCounter(t, syncer.Options{Store: embedded.New(embedded.Options{}), Now: clk.now.Load, Namespaces: spaces})
+	counter := openCounter(t, syncer.Options{Store: embedded.New(embedded.Options{}),
+		Now: clk.now.Load, Namespaces: spaces})
 	res := make([]syncer.Result, 60)
 	for round := range 150 {
 		clk.now.Add(dice.Int64N(900) * dice.Int64N(2))
@@ -70,27 +72,30 @@ func testBatchesAreEquivalent(t *testing.T, draw func(dice *rand.Rand, now int64
 			if res[i].Err != nil {
 				got = res[i].Err.Error()
 			} else {
-				got = fmt.Sprintf("allowed %v, retry after %d, %+v", res[i].Allowed, res[i].RetryAfter, res[i].Checks)
+				got = fmt.Sprintf("allowed %v, retry after %d, %+v", res[i].Allowed,
+					res[i].RetryAfter, res[i].Checks)
 			}
 			if want != got {
-				t.Fatalf("round %d, operation %d at %d: %+v\nin memory: %s\ntogether:  %s", round, i, clk.now.Load(), op, want, got)
+				t.Fatalf("round %d, operation %d at %d: %+v\nin memory: %s\ntogether:  %s", round,
+					i, clk.now.Load(), op, want, got)
 			}
 		}
 	}
 }
 
-// TestDirectForeignFields has things in a hash that are no counts. With one in place of a bucket the
-// key can't be judged; the others are left alone.
+// TestDirectForeignFields has things in a hash that are no counts. With one in place of a bucket
+// the key can't be judged; the others are left alone.
 func TestDirectForeignFields(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	s := open(t, redisstore.Options{URL: srv.URL()})
 	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
 	for key, fields := range map[string][]any{
-		"name":      {"not a number", "7"},
-		"level":     {"17630000008", "5"},
-		"large":     {redisstore.Field(2, t0/900_000-1), "123456789012345678"},
-		"different": {redisstore.Field(0, t0/1000-1), "2", redisstore.Field(1, t0/60_000), "2", redisstore.Field(2, t0/900_000), "2"},
+		"name":  {"not a number", "7"},
+		"level": {"17630000008", "5"},
+		"large": {redisstore.Field(2, t0/900_000-1), "123456789012345678"},
+		"different": {redisstore.Field(0, t0/1000-1), "2", redisstore.Field(1, t0/60_000), "2",
+			redisstore.Field(2, t0/900_000), "2"},
 	} {
 		if err := srv.Do(append([]any{"HSET", s.Address(key)}, fields...)...).Err(); err != nil {
 			t.Fatal(err)
@@ -112,7 +117,8 @@ func TestDirectForeignFields(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"what", "007", "1.5", "", "-5"} {
-		for key, field := range map[string]string{"now": redisstore.Field(0, t0/1000), "before": redisstore.Field(0, t0/1000-5)} {
+		for key, field := range map[string]string{"now": redisstore.Field(0, t0/1000),
+			"before": redisstore.Field(0, t0/1000-5)} {
 			if err := srv.Do("HSET", s.Address(key), field, bad).Err(); err != nil {
 				t.Fatal(err)
 			}
@@ -128,7 +134,8 @@ func TestDirectForeignFields(t *testing.T) {
 	}
 }
 
-// TestDirectOneBadKeyOfABatch has a foreign type under one key, which refuses that operation and no other.
+// TestDirectOneBadKeyOfABatch has a foreign type under one key, which refuses that operation and no
+// other.
 func TestDirectOneBadKeyOfABatch(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -140,7 +147,8 @@ func TestDirectOneBadKeyOfABatch(t *testing.T) {
 	var ops []syncer.Op
 	for i := range 20 {
 		key := fmt.Sprint("k", i)
-		ops = append(ops, syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{check("all", 1, 1000, 100), check(key, 1, 1000, 5)}},
+		ops = append(ops, syncer.Op{Kind: syncer.Acquire,
+			Checks: []syncer.Check{check("all", 1, 1000, 100), check(key, 1, 1000, 5)}},
 			syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{check(key, 1, 1000, 5)}},
 			syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{check(key, 1)}},
 			syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{check(key, 0, 1000, 0)}})
@@ -166,18 +174,21 @@ func TestDirectManyPlans(t *testing.T) {
 	d, _ := newDirect(t)
 	var ops []syncer.Op
 	for i := range int64(300) {
-		ops = append(ops, syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{check("k", 1, 1000+i, 1000+i, 60_000+i*1000, i)}})
+		ops = append(ops, syncer.Op{Kind: syncer.Acquire,
+			Checks: []syncer.Check{check("k", 1, 1000+i, 1000+i, 60_000+i*1000, i)}})
 	}
 	res := make([]syncer.Result, len(ops))
 	d.DoAll(t.Context(), ops, res)
 	for i, r := range res {
-		if r.Err != nil || r.Allowed != (i > 0) || r.Allowed && r.Checks[0].Limits[1].Count != int64(i) {
+		if r.Err != nil || r.Allowed != (i > 0) ||
+			r.Allowed && r.Checks[0].Limits[1].Count != int64(i) {
 			t.Fatalf("operation %d: %+v", i, r)
 		}
 	}
 }
 
-// TestDirectFullHash has a key with more buckets than Redis keeps in order, and limits that refuse by each level.
+// TestDirectFullHash has a key with more buckets than Redis keeps in order, and limits that refuse
+// by each level.
 func TestDirectFullHash(t *testing.T) {
 	t.Parallel()
 	d, clk := newDirect(t)
@@ -218,13 +229,14 @@ func TestDirectFullHash(t *testing.T) {
 	}
 }
 
-// TestDirectHashesAreBounded has a busy key live long: what has fallen behind is deleted now and then, and the key lives as
-// long after its last event as it may be asked for.
+// TestDirectHashesAreBounded has a busy key live long: what has fallen behind is deleted now and
+// then, and the key lives as long after its last event as it may be asked for.
 func TestDirectHashesAreBounded(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	clk := newClock(t0)
-	s := open(t, redisstore.Options{URL: srv.URL(), Ladders: ladders(ladderOf(t, shortLevels()...))})
+	s := open(t, redisstore.Options{URL: srv.URL(),
+		Ladders: ladders(ladderOf(t, shortLevels()...))})
 	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: clk.now.Load})
 	span := shortLevels()[2].Span()
 	most := int64(0)
@@ -239,12 +251,14 @@ func TestDirectHashesAreBounded(t *testing.T) {
 			most = max(most, n)
 			ttl, err := srv.Do("PTTL", s.Address(key)).Int64()
 			if err != nil || time.Duration(ttl)*time.Millisecond < span {
-				t.Fatalf("%s, event %d: lives for %d ms, %v; the longest window is %v", key, i, ttl, err, span)
+				t.Fatalf("%s, event %d: lives for %d ms, %v; the longest window is %v", key, i, ttl,
+					err, span)
 			}
 		}
 		if i == 200 {
 			for _, key := range []string{"asked", "counted"} {
-				if err := srv.Do("PEXPIRE", s.Address(key), 3*span.Milliseconds()/2).Err(); err != nil {
+				if err := srv.Do("PEXPIRE", s.Address(key),
+					3*span.Milliseconds()/2).Err(); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -263,8 +277,8 @@ func TestDirectHashesAreBounded(t *testing.T) {
 	}
 }
 
-// TestDirectSentAgainToAnotherHash loses the reply to an acquire, and before it is sent again the key is another's: what was
-// decided is still told.
+// TestDirectSentAgainToAnotherHash loses the reply to an acquire, and before it is sent again the
+// key is another's: what was decided is still told.
 func TestDirectSentAgainToAnotherHash(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -273,7 +287,8 @@ func TestDirectSentAgainToAnotherHash(t *testing.T) {
 	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load, Lanes: 1})
 	acquire(t, d, check("warm", 1, 1000, 1))
 	p.SwallowReplies(true)
-	op := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{check("k", 1, 1000, 1, 2000, 1), check("other", 1, 1000, 5)}}
+	op := syncer.Op{Kind: syncer.Acquire,
+		Checks: []syncer.Check{check("k", 1, 1000, 1, 2000, 1), check("other", 1, 1000, 5)}}
 	var res syncer.Result
 	done := make(chan error)
 	go func() { done <- d.Do(t.Context(), &op, &res) }()
@@ -284,7 +299,8 @@ func TestDirectSentAgainToAnotherHash(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Pass()
-	if err := <-done; err != nil || !res.Allowed || len(res.Checks) != 2 || len(res.Checks[0].Limits) != 2 {
+	if err := <-done; err != nil || !res.Allowed || len(res.Checks) != 2 ||
+		len(res.Checks[0].Limits) != 2 {
 		t.Errorf("%+v, %v", res, err)
 	}
 }

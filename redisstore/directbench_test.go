@@ -85,10 +85,13 @@ func setDecision(op *syncer.Op, key uint64) {
 }
 
 func newDecision() syncer.Op {
-	return syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{check("", 1, 60_000, 15, 3_600_000, 50)}}
+	return syncer.Op{Kind: syncer.Acquire,
+		Checks: []syncer.Check{check("", 1, 60_000, 15, 3_600_000, 50)}}
 }
 
-func askAlone(b *testing.B, d *redisstore.Direct, keys func(int) decisions) { askSingly(b, d, keys, 1) }
+func askAlone(b *testing.B, d *redisstore.Direct, keys func(int) decisions) {
+	askSingly(b, d, keys, 1)
+}
 
 func askAtOnce(b *testing.B, d *redisstore.Direct, keys func(int) decisions) {
 	askSingly(b, d, keys, 64)
@@ -146,10 +149,10 @@ func askTogether(b *testing.B, d *redisstore.Direct, keys func(int) decisions) {
 	wg.Wait()
 }
 
-// BenchmarkDirect decides by two rules, over a million keys by Zipf, over keys that are all different, and over one that has
-// all its buckets, asked by one caller alone, by 64 and by 8 with many decisions each. It also reports the
-// processor time of a decision in Redis and in this process, in microseconds: those hold on a machine that has other
-// work, too.
+// BenchmarkDirect decides by two rules, over a million keys by Zipf, over keys that are all
+// different, and over one that has all its buckets, asked by one caller alone, by 64 and by 8 with
+// many decisions each. It also reports the processor time of a decision in Redis and in this
+// process, in microseconds: those hold on a machine that has other work, too.
 func BenchmarkDirect(b *testing.B) {
 	for _, keys := range []struct {
 		name string
@@ -161,8 +164,10 @@ func BenchmarkDirect(b *testing.B) {
 		}{{"alone", askAlone}, {"single", askAtOnce}, {"batched", askTogether}} {
 			b.Run(keys.name+"/"+ask.name, func(b *testing.B) {
 				srv := redistest.Start(b)
-				store := open(b, redisstore.Options{URL: srv.URL(), Placement: syncer.Placement{Partitions: syncer.DefaultPartitions}})
-				d := openDirect(b, redisstore.DirectOptions{Store: store, Now: func() int64 { return time.Now().UnixMilli() }})
+				store := open(b, redisstore.Options{URL: srv.URL(),
+					Placement: syncer.Placement{Partitions: syncer.DefaultPartitions}})
+				d := openDirect(b, redisstore.DirectOptions{Store: store,
+					Now: func() int64 { return time.Now().UnixMilli() }})
 				acquire(b, d, check("warm", 1, 1000, 1))
 				if keys.name == "busy" {
 					fill(b, d)

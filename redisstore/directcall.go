@@ -13,8 +13,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// directCall is one operation on its way through a lane. It holds copies of all it needs: whoever submitted it may have
-// given up.
+// directCall is one operation on its way through a lane. It holds copies of all it needs: whoever
+// submitted it may have given up.
 type directCall struct {
 	list    *directList // the DoAll that it belongs to, nil if none
 	kind    syncer.Kind
@@ -29,7 +29,8 @@ type directCall struct {
 	answered atomic.Bool
 	done     chan struct{} // holds one, for who waits for this call alone
 	timer    *time.Timer
-	// The answer: an error, a refusal in the server's words, the hash of a read, or what the script packed.
+	// The answer: an error, a refusal in the server's words, the hash of a read, or what the script
+	// packed.
 	err      error
 	refusal  string
 	flat     []any
@@ -52,7 +53,8 @@ func (d *Direct) encode(op *syncer.Op, ts, now int64) *directCall {
 	c := d.calls.Get().(*directCall)
 	*c = directCall{
 		ts: ts, now: now, aging: d.opt.Store.Aging(), kind: op.Kind, always: op.CountDenied,
-		checks: c.checks[:0], limits: c.limits[:0], names: c.names[:0], values: c.values[:0], done: c.done, timer: c.timer,
+		checks: c.checks[:0], limits: c.limits[:0], names: c.names[:0], values: c.values[:0],
+		done: c.done, timer: c.timer,
 	}
 	for i := range op.Checks {
 		check := &op.Checks[i]
@@ -64,7 +66,8 @@ func (d *Direct) encode(op *syncer.Op, ts, now int64) *directCall {
 		c.limits = append(c.limits, check.Limits...)
 		c.names = appendKey(c.names, partition, ns, check.Key)
 		c.checks = append(c.checks, directCheck{
-			partition: partition, n: check.N, ladder: d.ladder(ns), limits: len(c.limits), end: len(c.names),
+			partition: partition, n: check.N, ladder: d.ladder(ns), limits: len(c.limits),
+			end: len(c.names),
 		})
 	}
 	return c
@@ -95,7 +98,8 @@ func (c *directCall) limitsOf(i int) []syncer.Limit {
 	return c.limits[c.checks[i-1].limits:c.checks[i].limits]
 }
 
-// wait returns an error if the call is not answered in time. That leaves its outcome unknown, but for a read.
+// wait returns an error if the call is not answered in time. That leaves its outcome unknown, but
+// for a read.
 func (c *directCall) wait(ctx context.Context, timeout time.Duration) error {
 	if c.timer == nil {
 		c.timer = time.NewTimer(timeout)
@@ -204,7 +208,8 @@ func (c *directCall) held() ([]syncer.Bucket, error) {
 	return buckets, nil
 }
 
-// added reads the hashes that an add has left, each a number of buckets, and field and count of each.
+// added reads the hashes that an add has left, each a number of buckets, and field and count of
+// each.
 func (c *directCall) added(op *syncer.Op, res *syncer.Result) error {
 	values := c.values
 	for i := range op.Checks {
@@ -212,7 +217,8 @@ func (c *directCall) added(op *syncer.Op, res *syncer.Result) error {
 		buckets := make([]syncer.Bucket, n)
 		for b := range buckets {
 			f := values[1+2*b]
-			buckets[b] = syncer.Bucket{Level: uint8(f % levelBase), Index: f / levelBase, N: values[2+2*b]}
+			buckets[b] = syncer.Bucket{Level: uint8(f % levelBase), Index: f / levelBase,
+				N: values[2+2*b]}
 		}
 		if err := c.estimate(op, i, buckets, res); err != nil {
 			return err
@@ -239,8 +245,10 @@ func (c *directCall) refused(op *syncer.Op) error {
 func (c *directCall) judged(op *syncer.Op, i int, values []int64, res *syncer.Result) {
 	r := res.AddCheck()
 	for j, limit := range op.Checks[i].Limits {
-		peak, width, retry := values[valuesOfLimit*j], values[valuesOfLimit*j+1], values[valuesOfLimit*j+2]
-		lr := syncer.LimitResult{Window: limit.Window, Max: limit.Max, Count: peak, Lo: peak, Hi: peak, BucketMS: width}
+		peak, width, retry := values[valuesOfLimit*j], values[valuesOfLimit*j+1],
+			values[valuesOfLimit*j+2]
+		lr := syncer.LimitResult{Window: limit.Window, Max: limit.Max, Count: peak, Lo: peak,
+			Hi: peak, BucketMS: width}
 		// What a batch that was sent twice finds the second time includes what it counted itself.
 		if lr.Refused = retry != 0 && !(c.repeated && c.allowed); lr.Refused {
 			r.Refused = true
@@ -260,7 +268,8 @@ func raise(op *syncer.Op, res *syncer.Result) {
 	for i := range op.Checks {
 		n := int64(0)
 		for j := range op.Checks {
-			if string(op.Checks[i].Key) == string(op.Checks[j].Key) && string(op.Checks[i].NS) == string(op.Checks[j].NS) {
+			if string(op.Checks[i].Key) == string(op.Checks[j].Key) &&
+				string(op.Checks[i].NS) == string(op.Checks[j].NS) {
 				n += op.Checks[j].N
 			}
 		}
@@ -272,7 +281,8 @@ func raise(op *syncer.Op, res *syncer.Result) {
 }
 
 // estimate reads the windows of a check from its hash.
-func (c *directCall) estimate(op *syncer.Op, i int, buckets []syncer.Bucket, res *syncer.Result) error {
+func (c *directCall) estimate(op *syncer.Op, i int, buckets []syncer.Bucket,
+	res *syncer.Result) error {
 	r := res.AddCheck()
 	if len(op.Checks[i].Limits) == 0 {
 		return nil
@@ -287,7 +297,8 @@ func (c *directCall) estimate(op *syncer.Op, i int, buckets []syncer.Bucket, res
 		if !ok {
 			return syncer.OutOfReach(op, l, limit.Window, c.ts, c.now)
 		}
-		lr := syncer.LimitResult{Window: limit.Window, Max: limit.Max, Count: e.Count, Lo: e.Lo, Hi: e.Hi, BucketMS: e.Bucket}
+		lr := syncer.LimitResult{Window: limit.Window, Max: limit.Max, Count: e.Count, Lo: e.Lo,
+			Hi: e.Hi, BucketMS: e.Bucket}
 		if op.Kind == syncer.Add && e.Hi > limit.Max {
 			lr.Refused, r.Refused, res.Allowed = true, true, false
 		}
@@ -303,7 +314,8 @@ func counterOf(l *leaparray.Ladder, buckets []syncer.Bucket) (c leaparray.Counte
 		if level >= l.Len() {
 			continue
 		}
-		// A bucket that was taken back to zero may be the newest, which decides what the level holds, here as in the script.
+		// A bucket that was taken back to zero may be the newest, which decides what the level
+		// holds, here as in the script.
 		set := func() bool {
 			if b.N == 0 {
 				_, ok := l.Mark(c, level, b.Index)

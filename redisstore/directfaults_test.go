@@ -16,12 +16,14 @@ import (
 )
 
 // proxied starts a Direct that reaches its server through a proxy.
-func proxied(t testing.TB, timeout time.Duration) (*redistest.Server, *faultproxy.Proxy, *redisstore.Direct) {
+func proxied(t testing.TB,
+	timeout time.Duration) (*redistest.Server, *faultproxy.Proxy, *redisstore.Direct) {
 	t.Helper()
 	srv := redistest.Start(t)
 	p := faultproxy.New(t, srv.Addr())
 	s := open(t, redisstore.Options{URL: "redis://" + p.Addr(), Timeout: 300 * time.Millisecond})
-	return srv, p, openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load, Timeout: timeout})
+	return srv, p, openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load,
+		Timeout: timeout})
 }
 
 func TestDirectReplyLost(t *testing.T) {
@@ -32,7 +34,8 @@ func TestDirectReplyLost(t *testing.T) {
 		lost := p.SwallowNext("evalsha")
 		res := acquire(t, d, check("k", 2, 60_000, 6))
 		<-lost
-		if res.Allowed != (i < 3) || res.Checks[0].Refused != (i == 3) || res.Checks[0].Limits[0].Count != int64(min(2*(i+1), 6)) {
+		if res.Allowed != (i < 3) || res.Checks[0].Refused != (i == 3) ||
+			res.Checks[0].Limits[0].Count != int64(min(2*(i+1), 6)) {
 			t.Errorf("try %d: %+v", i+1, res)
 		}
 		if (res.RetryAfter == 0) != res.Allowed {
@@ -47,8 +50,8 @@ func TestDirectReplyLost(t *testing.T) {
 	}
 }
 
-// TestDirectRepliesLostUnderLoad loses replies at random while many acquire, and compares what is there with what was
-// admitted.
+// TestDirectRepliesLostUnderLoad loses replies at random while many acquire, and compares what is
+// there with what was admitted.
 func TestDirectRepliesLostUnderLoad(t *testing.T) {
 	t.Parallel()
 	_, p, d := proxied(t, 20*time.Second)
@@ -60,7 +63,8 @@ func TestDirectRepliesLostUnderLoad(t *testing.T) {
 				if i%20 == 7 {
 					p.SwallowNext("evalsha")
 				}
-				op := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{check("k", 1, 60_000, 300)}}
+				op := syncer.Op{Kind: syncer.Acquire,
+					Checks: []syncer.Check{check("k", 1, 60_000, 300)}}
 				var res syncer.Result
 				if err := d.Do(t.Context(), &op, &res); err != nil {
 					t.Error(err)
@@ -85,7 +89,8 @@ func TestDirectHangs(t *testing.T) {
 	const each, tries = 10, 5
 	for range tries {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		op := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{check("k", each, 60_000, 1000)}}
+		op := syncer.Op{Kind: syncer.Acquire,
+			Checks: []syncer.Check{check("k", each, 60_000, 1000)}}
 		var res syncer.Result
 		if err := d.Do(ctx, &op, &res); !errors.Is(err, syncer.ErrUnknownOutcome) {
 			t.Errorf("%v, want an unknown outcome", err)
@@ -107,8 +112,8 @@ func TestDirectHangs(t *testing.T) {
 	}
 }
 
-// TestDirectReplyLostThenGone counts, loses the reply, and then nobody is there any more: the last error says that
-// nothing was sent, and yet it was.
+// TestDirectReplyLostThenGone counts, loses the reply, and then nobody is there any more: the last
+// error says that nothing was sent, and yet it was.
 func TestDirectReplyLostThenGone(t *testing.T) {
 	t.Parallel()
 	_, p, d := proxied(t, 700*time.Millisecond)
@@ -122,7 +127,8 @@ func TestDirectReplyLostThenGone(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 	}
 	p.Close()
-	if err := <-done; !errors.Is(err, syncer.ErrUnknownOutcome) || errors.Is(err, syncer.ErrUnavailable) {
+	if err := <-done; !errors.Is(err, syncer.ErrUnknownOutcome) ||
+		errors.Is(err, syncer.ErrUnavailable) {
 		t.Errorf("%v, want an unknown outcome", err)
 	}
 }
@@ -132,7 +138,8 @@ func TestDirectGone(t *testing.T) {
 	t.Parallel()
 	srv, _, _ := proxied(t, time.Second)
 	s := open(t, redisstore.Options{URL: srv.URL()})
-	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load, Timeout: 300 * time.Millisecond})
+	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load,
+		Timeout: 300 * time.Millisecond})
 	add(t, d, "k", 1, 0)
 	srv.Kill()
 	op := syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{check("k", 1)}}
@@ -178,12 +185,14 @@ func TestDirectConcurrentAcquires(t *testing.T) {
 	var last *redisstore.Direct
 	for process := range 5 {
 		s := open(t, redisstore.Options{URL: srv.URL()})
-		last = openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load, Writer: fmt.Sprint("w", process)})
+		last = openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load,
+			Writer: fmt.Sprint("w", process)})
 		d := last
 		for range 10 {
 			wg.Go(func() {
 				for range 40 {
-					op := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{check("k", 1, 60_000, 1000)}}
+					op := syncer.Op{Kind: syncer.Acquire,
+						Checks: []syncer.Check{check("k", 1, 60_000, 1000)}}
 					var res syncer.Result
 					if err := d.Do(t.Context(), &op, &res); err != nil {
 						t.Error(err)
@@ -206,7 +215,8 @@ func TestDirectBatchInOrder(t *testing.T) {
 	d, _ := newDirect(t)
 	var ops []syncer.Op
 	for range 50 {
-		ops = append(ops, syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{check("k", 0, 60_000, 0)}},
+		ops = append(ops, syncer.Op{Kind: syncer.Count,
+			Checks: []syncer.Check{check("k", 0, 60_000, 0)}},
 			syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{check("k", 1)}})
 	}
 	res := make([]syncer.Result, len(ops))

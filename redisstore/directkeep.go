@@ -13,7 +13,8 @@ func (d *Direct) ackOf(op *syncer.Op) syncer.Ack {
 	return op.Ack
 }
 
-// keeps returns why what an operation wants to wait for can't be waited for, before anything is counted.
+// keeps returns why what an operation wants to wait for can't be waited for, before anything is
+// counted.
 func (d *Direct) keeps(ctx context.Context, op *syncer.Op) error {
 	if d.ackOf(op) <= syncer.AckStore || op.Kind == syncer.Count {
 		return nil
@@ -34,7 +35,8 @@ func (d *Direct) keep(ctx context.Context, op *syncer.Op, res *syncer.Result, ma
 }
 
 // keepAll is keep for a batch: all that it counted is waited for together.
-func (d *Direct) keepAll(ctx context.Context, ops []syncer.Op, res []syncer.Result, marks [][]mark) {
+func (d *Direct) keepAll(ctx context.Context, ops []syncer.Op, res []syncer.Result,
+	marks [][]mark) {
 	all := map[syncer.Ack][]mark{}
 	for i := range ops {
 		if len(marks[i]) > 0 && counts(&ops[i], &res[i]) {
@@ -44,7 +46,8 @@ func (d *Direct) keepAll(ctx context.Context, ops []syncer.Op, res []syncer.Resu
 	for ack, list := range all {
 		err := d.opt.Store.keep(ctx, ack, list)
 		for i := range ops {
-			if err != nil && len(marks[i]) > 0 && d.ackOf(&ops[i]) == ack && counts(&ops[i], &res[i]) {
+			if err != nil && len(marks[i]) > 0 && d.ackOf(&ops[i]) == ack &&
+				counts(&ops[i], &res[i]) {
 				res[i].Err = err
 			}
 		}

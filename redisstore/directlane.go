@@ -23,8 +23,8 @@ const (
 	directMaxGap = 200 * time.Millisecond
 )
 
-// directLane carries operations out, one batch at a time: whatever has arrived when the previous batch is answered goes
-// out together, with no delay.
+// directLane carries operations out, one batch at a time: whatever has arrived when the previous
+// batch is answered goes out together, with no delay.
 type directLane struct {
 	d      *Direct
 	id     int
@@ -40,7 +40,8 @@ type directLane struct {
 
 func newDirectLane(d *Direct, id int) *directLane {
 	return &directLane{
-		d: d, id: id, sender: "tt:!d:" + d.opt.Writer + ":" + strconv.Itoa(id), calls: make(chan *directCall, maxWaiting),
+		d: d, id: id, sender: "tt:!d:" + d.opt.Writer + ":" + strconv.Itoa(id),
+		calls: make(chan *directCall, maxWaiting),
 	}
 }
 
@@ -53,8 +54,9 @@ func (l *directLane) run(ctx context.Context) {
 			return
 		}
 		if answered >= manyAnswered {
-			// Those that have just been answered are about to ask again: they go out together. With few of them there is
-			// nothing to gain, and where others keep the processors busy it can take long to get one back.
+			// Those that have just been answered are about to ask again: they go out together. With
+			// few of them there is nothing to gain, and where others keep the processors busy it
+			// can take long to get one back.
 			runtime.Gosched()
 		}
 		batch = append(batch[:0], first)
@@ -80,7 +82,8 @@ func (l *directLane) run(ctx context.Context) {
 	}
 }
 
-// serve carries out a batch. It ends before those who wait for it give up, so that they hear what is known.
+// serve carries out a batch. It ends before those who wait for it give up, so that they hear what
+// is known.
 func (l *directLane) serve(ctx context.Context, batch []*directCall) {
 	ctx, cancel := context.WithTimeout(ctx, l.d.opt.Timeout-l.d.opt.Timeout/10)
 	defer cancel()
@@ -97,8 +100,8 @@ func (l *directLane) serve(ctx context.Context, batch []*directCall) {
 	}
 }
 
-// inOrder returns how many calls of a batch can be carried out with all the reads last: up to one that counts a key which
-// the same DoAll has read before.
+// inOrder returns how many calls of a batch can be carried out with all the reads last: up to one
+// that counts a key which the same DoAll has read before.
 func inOrder(batch []*directCall) int {
 	type read struct {
 		list uint64
@@ -125,7 +128,8 @@ func inOrder(batch []*directCall) int {
 	return len(batch)
 }
 
-// together carries out what counts as one script, or one a partition in a cluster, and then the reads.
+// together carries out what counts as one script, or one a partition in a cluster, and then the
+// reads.
 func (l *directLane) together(ctx context.Context, batch []*directCall) {
 	l.reads, l.writes = l.reads[:0], l.writes[:0]
 	for _, c := range batch {
@@ -204,8 +208,8 @@ func (l *directLane) read(ctx context.Context, reads []*directCall) {
 	}
 }
 
-// write sends scripts until each is answered or time is up. Those without an answer are sent again unchanged under the
-// same sequence: if they were carried out, they only tell how.
+// write sends scripts until each is answered or time is up. Those without an answer are sent again
+// unchanged under the same sequence: if they were carried out, they only tell how.
 func (l *directLane) write(ctx context.Context, open []*directScript) {
 	s := l.d.opt.Store
 	began := time.Now()
@@ -244,8 +248,8 @@ func (l *directLane) write(ctx context.Context, open []*directScript) {
 	}
 }
 
-// again decides whether a group that failed is sent again. What was certainly not carried out is given up soon: nobody has
-// to wonder about it.
+// again decides whether a group that failed is sent again. What was certainly not carried out is
+// given up soon: nobody has to wonder about it.
 func (l *directLane) again(doubt bool, err error, spent time.Duration) bool {
 	if isRefusal(err) && !isPassing(err) {
 		return false
@@ -259,9 +263,11 @@ func isRefusal(err error) bool {
 	return errors.As(err, &reply)
 }
 
-// isPassing reports whether a server refuses because of what it is just doing: moving a slot, starting, changing roles.
+// isPassing reports whether a server refuses because of what it is just doing: moving a slot,
+// starting, changing roles.
 func isPassing(err error) bool {
-	for _, prefix := range []string{"TRYAGAIN", "MOVED", "ASK", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY", "NOSCRIPT"} {
+	for _, prefix := range []string{"TRYAGAIN", "MOVED", "ASK", "CLUSTERDOWN", "LOADING",
+		"MASTERDOWN", "READONLY", "NOSCRIPT"} {
 		if redis.HasErrorPrefix(err, prefix) {
 			return true
 		}
@@ -295,7 +301,8 @@ func (s *Store) deliver(g *directScript) {
 	}
 }
 
-// setFailedUnlessReply takes an error for a sign that Redis is down, unless it was Redis who said it of one key.
+// setFailedUnlessReply takes an error for a sign that Redis is down, unless it was Redis who said
+// it of one key.
 func (s *Store) setFailedUnlessReply(err error) {
 	if !redis.HasErrorPrefix(err, "WRONGTYPE") {
 		s.setFailed(err)

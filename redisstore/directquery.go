@@ -9,9 +9,12 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Series returns the buckets of a key over a window of this many milliseconds that ends now, oldest first, and their width.
-func (d *Direct) Series(ctx context.Context, ns, key []byte, window int64) (bucketMS int64, points []syncer.Point, err error) {
-	op := syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{{NS: ns, Key: key, Limits: []syncer.Limit{{Window: window}}}}}
+// Series returns the buckets of a key over a window of this many milliseconds that ends now, oldest
+// first, and their width.
+func (d *Direct) Series(ctx context.Context, ns, key []byte,
+	window int64) (bucketMS int64, points []syncer.Point, err error) {
+	op := syncer.Op{Kind: syncer.Count,
+		Checks: []syncer.Check{{NS: ns, Key: key, Limits: []syncer.Limit{{Window: window}}}}}
 	now := d.opt.Now()
 	if _, err := syncer.Validate(&op, d.ladder, now); err != nil {
 		return 0, nil, err
@@ -33,14 +36,17 @@ func (d *Direct) Series(ctx context.Context, ns, key []byte, window int64) (buck
 		return 0, nil, err
 	}
 	v := leaparray.View{Ladder: l, A: counterOf(l, held)}
-	bucketMS, ok := v.Series(window, now, func(start, n int64) { points = append(points, syncer.Point{Start: start, Count: n}) })
+	bucketMS, ok := v.Series(window, now, func(start, n int64) {
+		points = append(points, syncer.Point{Start: start, Count: n})
+	})
 	if !ok {
 		return 0, nil, syncer.OutOfReach(&op, l, window, now, now)
 	}
 	return bucketMS, points, nil
 }
 
-// Forget deletes a key. Nobody who still knows its counts restores them after a loss that came before.
+// Forget deletes a key. Nobody who still knows its counts restores them after a loss that came
+// before.
 func (d *Direct) Forget(ctx context.Context, ns, key []byte) error {
 	if string(ns) == syncer.DefaultNamespace {
 		ns = nil
@@ -51,7 +57,8 @@ func (d *Direct) Forget(ctx context.Context, ns, key []byte) error {
 	}
 	partition := s.opt.Placement.Of(ns, key)
 	call := &scriptCall{
-		script: s.scripts.reset, keys: []string{stateKey(partition), Key(partition, ns, key)}, args: []any{s.sequenceTTL},
+		script: s.scripts.reset, keys: []string{stateKey(partition), Key(partition, ns, key)},
+		args: []any{s.sequenceTTL},
 	}
 	s.roundTrips.Add(1)
 	run(ctx, s.client, []*scriptCall{call})

@@ -20,8 +20,9 @@ func elsewhere(s *redisstore.Store, from, name string) string {
 	}
 }
 
-// TestDirectForeignStateFailsItsPartitionAlone has something else under the name of a partition's state: what is refused because of
-// it is not counted at all, and what is counted beside it is not called refused.
+// TestDirectForeignStateFailsItsPartitionAlone has something else under the name of a partition's
+// state: what is refused because of it is not counted at all, and what is counted beside it is not
+// called refused.
 func TestDirectForeignStateFailsItsPartitionAlone(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -35,13 +36,15 @@ func TestDirectForeignStateFailsItsPartitionAlone(t *testing.T) {
 	ops := []syncer.Op{
 		{Kind: syncer.Acquire, Checks: []syncer.Check{check(good, 1, 60_000, 10)}},
 		{Kind: syncer.Acquire, Checks: []syncer.Check{check(bad, 1, 60_000, 10)}},
-		{Kind: syncer.Acquire, Checks: []syncer.Check{check(good, 1, 60_000, 10), check(bad, 1, 60_000, 10)}},
+		{Kind: syncer.Acquire, Checks: []syncer.Check{check(good, 1, 60_000, 10),
+			check(bad, 1, 60_000, 10)}},
 		{Kind: syncer.Add, Checks: []syncer.Check{check(good, 1)}},
 	}
 	res := make([]syncer.Result, len(ops))
 	d.DoAll(t.Context(), ops, res)
 	for i, refused := range []bool{false, true, true, false} {
-		if errors.Is(res[i].Err, syncer.ErrUnavailable) != refused || !refused && res[i].Err != nil {
+		if errors.Is(res[i].Err, syncer.ErrUnavailable) != refused ||
+			!refused && res[i].Err != nil {
 			t.Errorf("operation %d: %v, want it refused: %v", i, res[i].Err, refused)
 		}
 	}
@@ -49,7 +52,8 @@ func TestDirectForeignStateFailsItsPartitionAlone(t *testing.T) {
 	hi(t, d, bad, 0)
 }
 
-// TestDirectTakesBackWhatARefusedKeyLeaves counts several keys at once of which the last can't be added to.
+// TestDirectTakesBackWhatARefusedKeyLeaves counts several keys at once of which the last can't be
+// added to.
 func TestDirectTakesBackWhatARefusedKeyLeaves(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -61,7 +65,8 @@ func TestDirectTakesBackWhatARefusedKeyLeaves(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, op := range []syncer.Op{
-		{Kind: syncer.Acquire, CountDenied: true, Checks: []syncer.Check{check("a", 1, 1000, 10), check("full", 1, 1000, 10)}},
+		{Kind: syncer.Acquire, CountDenied: true,
+			Checks: []syncer.Check{check("a", 1, 1000, 10), check("full", 1, 1000, 10)}},
 		{Kind: syncer.Add, Checks: []syncer.Check{check("full", 1)}},
 	} {
 		var res syncer.Result
@@ -70,13 +75,14 @@ func TestDirectTakesBackWhatARefusedKeyLeaves(t *testing.T) {
 		}
 	}
 	hi(t, d, "a", 2)
-	if n, err := srv.Do("HGET", s.Address("full"), redisstore.Field(0, t0/1000)).Text(); err == nil && n != "0" {
+	if n, err := srv.Do("HGET", s.Address("full"),
+		redisstore.Field(0, t0/1000)).Text(); err == nil && n != "0" {
 		t.Errorf("the first bucket of the key that refused holds %s", n)
 	}
 }
 
-// TestDirectWithoutACommand takes the right to a command away while operations are carried out. Whatever they say must be so:
-// what is refused is not counted, and what is not refused is.
+// TestDirectWithoutACommand takes the right to a command away while operations are carried out.
+// Whatever they say must be so: what is refused is not counted, and what is not refused is.
 func TestDirectWithoutACommand(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -94,10 +100,12 @@ func TestDirectWithoutACommand(t *testing.T) {
 		key, other := fmt.Sprint("k", i), fmt.Sprint("o", i)
 		ops := []syncer.Op{
 			{Kind: syncer.Acquire, Checks: []syncer.Check{check(key, 1, 60_000, 10)}},
-			{Kind: syncer.Acquire, Checks: []syncer.Check{check(key, 1, 60_000, 10), check(other, 1, 60_000, 10)}},
+			{Kind: syncer.Acquire, Checks: []syncer.Check{check(key, 1, 60_000, 10),
+				check(other, 1, 60_000, 10)}},
 			{Kind: syncer.Add, Checks: []syncer.Check{check(key, 3)}},
 			{Kind: syncer.Add, Checks: []syncer.Check{check(key, -1)}},
-			{Kind: syncer.Add, TS: t0 - 20_000, Checks: []syncer.Check{check(other, 5, 60_000, 100)}},
+			{Kind: syncer.Add, TS: t0 - 20_000,
+				Checks: []syncer.Check{check(other, 5, 60_000, 100)}},
 		}
 		wants := []map[string]int64{{key: 1}, {key: 1, other: 1}, {key: 3}, {key: -1}, {other: 5}}
 		allow(t, srv, "-"+command)
@@ -106,7 +114,8 @@ func TestDirectWithoutACommand(t *testing.T) {
 		d.DoAll(t.Context(), ops, res)
 		for j := range ops {
 			if errors.Is(res[j].Err, syncer.ErrUnknownOutcome) {
-				t.Errorf("without %s the outcome of operation %d is unknown: %v", command, j, res[j].Err)
+				t.Errorf("without %s the outcome of operation %d is unknown: %v", command, j,
+					res[j].Err)
 			}
 			for name, n := range wants[j] {
 				if res[j].Err == nil {
@@ -128,16 +137,19 @@ func allow(t *testing.T, srv *redistest.Server, rule string) {
 	}
 }
 
-// TestDirectSeesLargeCounts decides on counts that a number of Lua can't hold exactly, up to the largest of Redis.
+// TestDirectSeesLargeCounts decides on counts that a number of Lua can't hold exactly, up to the
+// largest of Redis.
 func TestDirectSeesLargeCounts(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	s := open(t, redisstore.Options{URL: srv.URL()})
 	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
-	for _, n := range []string{"999999999999999", "1000000000000000", "9007199254740993", "1234567890123456789", "9223372036854775806"} {
+	for _, n := range []string{"999999999999999", "1000000000000000", "9007199254740993",
+		"1234567890123456789", "9223372036854775806"} {
 		key := "k" + n
 		for level, idx := range []int64{t0 / 1000, t0 / 60_000, t0 / 900_000} {
-			if err := srv.Do("HSET", s.Address(key), redisstore.Field(level, idx), n).Err(); err != nil {
+			if err := srv.Do("HSET", s.Address(key), redisstore.Field(level, idx),
+				n).Err(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -146,17 +158,21 @@ func TestDirectSeesLargeCounts(t *testing.T) {
 			t.Errorf("%s are there: allowed %v, counted %d", n, res.Allowed, got)
 		}
 		add(t, d, key, 1, 0)
-		if got, _ := srv.Do("HGET", s.Address(key), redisstore.Field(0, t0/1000)).Text(); got == n || !strings.HasPrefix(got, n[:2]) && got != "1000000000000000" {
+		if got, _ := srv.Do("HGET", s.Address(key),
+			redisstore.Field(0, t0/1000)).Text(); got == n || !strings.HasPrefix(got, n[:2]) &&
+			got != "1000000000000000" {
 			t.Errorf("%s and 1 are %s", n, got)
 		}
 	}
 }
 
-// TestDirectDropsOldBuckets has events that are hours apart, of all kinds: a Hash never holds more than its ladder has.
+// TestDirectDropsOldBuckets has events that are hours apart, of all kinds: a Hash never holds more
+// than its ladder has.
 func TestDirectDropsOldBuckets(t *testing.T) {
 	t.Parallel()
 	for name, checks := range map[string][]syncer.Check{
-		"acquire": {check("k", 1, 60_000, 100)}, "add": {check("k", 1)}, "add, compared": {check("k", 1, 60_000, 100)},
+		"acquire": {check("k", 1, 60_000, 100)}, "add": {check("k", 1)},
+		"add, compared": {check("k", 1, 60_000, 100)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			srv := redistest.Start(t)

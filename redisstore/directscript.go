@@ -9,18 +9,22 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// valuesOfLimit is how many numbers the script returns for a limit: count, width of a bucket, retry after.
+// valuesOfLimit is how many numbers the script returns for a limit: count, width of a bucket, retry
+// after.
 const valuesOfLimit = 3
 
-// plansSeen is how many plans back one is looked for that was there before. Callers have a few rules, and mostly all the same.
+// plansSeen is how many plans back one is looked for that was there before. Callers have a few
+// rules, and mostly all the same.
 const plansSeen = 8
 
-// directScript is one call of the script, for operations that go together. Its memory is used again.
+// directScript is one call of the script, for operations that go together. Its memory is used
+// again.
 type directScript struct {
 	calls []*directCall
 	call  scriptCall
-	// doubt is set once the script may have been carried out without our knowing: whatever is said to sending it again
-	// then says nothing of the first time. A cluster's client sends again by itself, and only tells of the last time.
+	// doubt is set once the script may have been carried out without our knowing: whatever is said
+	// to sending it again then says nothing of the first time. A cluster's client sends again by
+	// itself, and only tells of the last time.
 	doubt bool
 
 	sender   string // the key of its number
@@ -44,7 +48,8 @@ type directPlan struct {
 
 func newDirectScript(s *Store) *directScript {
 	return &directScript{
-		store: s, versions: map[int]int{}, call: scriptCall{script: s.scripts.direct, text: s.scripts.directText},
+		store: s, versions: map[int]int{},
+		call: scriptCall{script: s.scripts.direct, text: s.scripts.directText},
 	}
 }
 
@@ -72,7 +77,8 @@ func (g *directScript) encode(seq uint64) {
 	g.packPlans()
 	g.pack(int64(len(g.calls)))
 	for _, c := range g.calls {
-		g.pack(flagNumber(c.kind == syncer.Acquire), flagNumber(c.always), c.ts, int64(len(c.checks)))
+		g.pack(flagNumber(c.kind == syncer.Acquire), flagNumber(c.always), c.ts,
+			int64(len(c.checks)))
 		g.names = append(g.names, c.names...)
 		for i := range c.checks {
 			check := &c.checks[i]

@@ -38,10 +38,12 @@ func (l timestamps) fullest(window int64) (n int64) {
 }
 
 func shortLevels() []leaparray.Level {
-	return []leaparray.Level{{Width: 100 * time.Millisecond, Count: 20}, {Width: time.Second, Count: 20}, {Width: 7 * time.Second, Count: 8}}
+	return []leaparray.Level{{Width: 100 * time.Millisecond, Count: 20},
+		{Width: time.Second, Count: 20}, {Width: 7 * time.Second, Count: 8}}
 }
 
-// TestDirectNeverExceedsTheLimit sends events in order and late ones, and looks for a window that holds more than allowed.
+// TestDirectNeverExceedsTheLimit sends events in order and late ones, and looks for a window that
+// holds more than allowed.
 func TestDirectNeverExceedsTheLimit(t *testing.T) {
 	t.Parallel()
 	dice := rand.New(rand.NewPCG(storetest.Seed(t), 3))
@@ -58,7 +60,8 @@ func TestDirectNeverExceedsTheLimit(t *testing.T) {
 		case 1:
 			ts += dice.Int64N(2000)
 		}
-		op := syncer.Op{Kind: syncer.Acquire, TS: ts, Checks: []syncer.Check{{Key: []byte("k"), N: 1, Limits: rules}}}
+		op := syncer.Op{Kind: syncer.Acquire, TS: ts,
+			Checks: []syncer.Check{{Key: []byte("k"), N: 1, Limits: rules}}}
 		var res syncer.Result
 		var invalid *syncer.InvalidError
 		if err := d.Do(t.Context(), &op, &res); errors.As(err, &invalid) {
@@ -75,7 +78,8 @@ func TestDirectNeverExceedsTheLimit(t *testing.T) {
 	}
 	for _, rule := range rules {
 		if got := log.fullest(rule.Window); got > rule.Max {
-			t.Errorf("a window of %d ms holds %d events, the limit is %d", rule.Window, got, rule.Max)
+			t.Errorf("a window of %d ms holds %d events, the limit is %d", rule.Window, got,
+				rule.Max)
 		}
 	}
 	if admitted < 50 || refused < 50 {
@@ -83,8 +87,9 @@ func TestDirectNeverExceedsTheLimit(t *testing.T) {
 	}
 }
 
-// TestDirectRefusesNoMoreThanABucketEarly sends events in order. One is refused only if the window and one bucket more hold
-// too many, it passes as soon as the answer says, and not a millisecond before.
+// TestDirectRefusesNoMoreThanABucketEarly sends events in order. One is refused only if the window
+// and one bucket more hold too many, it passes as soon as the answer says, and not a millisecond
+// before.
 func TestDirectRefusesNoMoreThanABucketEarly(t *testing.T) {
 	t.Parallel()
 	dice := rand.New(rand.NewPCG(storetest.Seed(t), 4))
@@ -113,7 +118,9 @@ func TestDirectRefusesNoMoreThanABucketEarly(t *testing.T) {
 			exact := log.within(now-rule.Window-lr.BucketMS+1, now)
 			full = full || exact+1 > rule.Max
 			if lr.Refused && exact+1 <= rule.Max {
-				t.Errorf("%d in %d ms is refused when %d are there, a bucket of %d ms more included", rule.Max, rule.Window, exact, lr.BucketMS)
+				t.Errorf(
+					"%d in %d ms is refused when %d are there, a bucket of %d ms more included",
+					rule.Max, rule.Window, exact, lr.BucketMS)
 			}
 		}
 		if !full {
@@ -122,7 +129,8 @@ func TestDirectRefusesNoMoreThanABucketEarly(t *testing.T) {
 		if dice.IntN(10) == 0 {
 			clk.now.Store(now + res.RetryAfter - 1)
 			if try().Allowed {
-				t.Errorf("passes %d ms after it was told to wait %d", res.RetryAfter-1, res.RetryAfter)
+				t.Errorf("passes %d ms after it was told to wait %d", res.RetryAfter-1,
+					res.RetryAfter)
 			}
 			clk.now.Add(1)
 			if !try().Allowed {
@@ -135,7 +143,8 @@ func TestDirectRefusesNoMoreThanABucketEarly(t *testing.T) {
 	}
 	for _, rule := range rules {
 		if got := log.fullest(rule.Window); got > rule.Max {
-			t.Errorf("a window of %d ms holds %d events, the limit is %d", rule.Window, got, rule.Max)
+			t.Errorf("a window of %d ms holds %d events, the limit is %d", rule.Window, got,
+				rule.Max)
 		}
 	}
 	if res := acquire(t, d, check("k", 9, 1500, 8)); res.Allowed || res.RetryAfter != -1 {
@@ -143,15 +152,16 @@ func TestDirectRefusesNoMoreThanABucketEarly(t *testing.T) {
 	}
 }
 
-// TestDirectLateAfterTakingBack counts a late event when the newest bucket has come to zero: what the script doesn't keep
-// must not be read as if it were kept.
+// TestDirectLateAfterTakingBack counts a late event when the newest bucket has come to zero: what
+// the script doesn't keep must not be read as if it were kept.
 func TestDirectLateAfterTakingBack(t *testing.T) {
 	t.Parallel()
 	d, _ := newDirect(t, shortLevels()...)
 	add(t, d, "k", 1, t0-2000)
 	add(t, d, "k", 1, 0)
 	add(t, d, "k", -1, 0)
-	res := do(t, d, syncer.Op{Kind: syncer.Add, TS: t0 - 22_500, Checks: []syncer.Check{check("k", 3, 100, 10)}})
+	res := do(t, d, syncer.Op{Kind: syncer.Add, TS: t0 - 22_500,
+		Checks: []syncer.Check{check("k", 3, 100, 10)}})
 	if lr := res.Checks[0].Limits[0]; lr.Hi < 3 {
 		t.Errorf("three events are read as %+v", lr)
 	}

@@ -19,8 +19,8 @@ const (
 )
 
 // encryption is whether servers that do not answer would do so to somebody who spoke to them with
-// TLS, or without. Each kind takes the other's first words for an unfinished message, or for a client
-// that it drops, which looks like a server that is not there yet.
+// TLS, or without. Each kind takes the other's first words for an unfinished message, or for a
+// client that it drops, which looks like a server that is not there yet.
 type encryption struct {
 	secure  bool     // this is with TLS
 	servers []string // the addresses of the URL, none of a Unix socket
@@ -40,7 +40,8 @@ func (e *encryption) explain(ctx context.Context, err error) error {
 	return cmp.Or(e.mistake, err)
 }
 
-// known returns a mistake that was found not long ago: there is no use in waiting for an answer again.
+// known returns a mistake that was found not long ago: there is no use in waiting for an answer
+// again.
 func (e *encryption) known() error {
 	if time.Since(e.asked) >= encryptionAge {
 		return nil
@@ -66,7 +67,8 @@ func (e *encryption) find(ctx context.Context) error {
 	return nil
 }
 
-// speaksPlain reports whether a server answers a command as Redis does without TLS, be it by an error.
+// speaksPlain reports whether a server answers a command as Redis does without TLS, be it by an
+// error.
 func speaksPlain(ctx context.Context, address string) bool {
 	conn, err := dial(ctx, address)
 	if err != nil {
@@ -92,7 +94,8 @@ func speaksTLS(ctx context.Context, address string) bool {
 	anyone := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}
 	err = tls.Client(conn, anyone).HandshakeContext(ctx)
 	var plain tls.RecordHeaderError
-	return err == nil || !errors.As(err, &plain) && strings.Contains(err.Error(), "remote error: tls: ")
+	return err == nil || !errors.As(err, &plain) &&
+		strings.Contains(err.Error(), "remote error: tls: ")
 }
 
 // dial connects; what is done with the connection ends with ctx.

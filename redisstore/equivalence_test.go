@@ -16,7 +16,8 @@ import (
 
 func openCounter(t testing.TB, opt syncer.Options) *syncer.Counter {
 	t.Helper()
-	opt.FlushInterval, opt.LoadTimeout, opt.RoundTimeout = 5*time.Millisecond, 10*time.Second, 10*time.Second
+	opt.FlushInterval, opt.LoadTimeout, opt.RoundTimeout = 5*time.Millisecond, 10*time.Second,
+		10*time.Second
 	c, err := syncer.New(opt)
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +47,8 @@ func flush(t testing.TB, c *syncer.Counter) {
 // twoSpaces are ladders for two namespaces, in both ways of saying it.
 func twoSpaces(t testing.TB) (map[string]*leaparray.Ladder, map[string]syncer.Namespace) {
 	short := ladderOf(t, shortLevels()...)
-	other := ladderOf(t, leaparray.Level{Width: 250 * time.Millisecond, Count: 12}, leaparray.Level{Width: 2 * time.Second, Count: 30})
+	other := ladderOf(t, leaparray.Level{Width: 250 * time.Millisecond, Count: 12},
+		leaparray.Level{Width: 2 * time.Second, Count: 30})
 	return map[string]*leaparray.Ladder{"default": short, "other": other},
 		map[string]syncer.Namespace{"default": {Ladder: short}, "other": {Ladder: other}}
 }
@@ -74,7 +76,8 @@ func randomOp(dice *rand.Rand, now int64) syncer.Op {
 		}
 		windows := []int64{1, 100, 777, 1500, 3000, 9000, 20_000, 56_000}
 		for range 1 + dice.IntN(3) {
-			c.Limits = append(c.Limits, syncer.Limit{Window: windows[dice.IntN(len(windows))], Max: 1 + dice.Int64N(40)})
+			c.Limits = append(c.Limits,
+				syncer.Limit{Window: windows[dice.IntN(len(windows))], Max: 1 + dice.Int64N(40)})
 		}
 		if op.Kind == syncer.Add && dice.IntN(2) == 0 {
 			c.Limits = nil
@@ -105,7 +108,8 @@ func bounce(t *testing.T, dice *rand.Rand, both ...doer) {
 	}
 }
 
-// sameCounts has both say what the first key of an operation counts in its windows, up to then or up to now.
+// sameCounts has both say what the first key of an operation counts in its windows, up to then or
+// up to now.
 func sameCounts(t *testing.T, now int64, op syncer.Op, a, b doer) {
 	t.Helper()
 	op.Kind, op.CountDenied, op.Checks = syncer.Count, false, op.Checks[:1]
@@ -161,12 +165,14 @@ func testModesAreEquivalent(t *testing.T, open opener, aged bool) {
 			}
 		}
 		if a, b := outcome(t.Context(), counter, op), outcome(t.Context(), direct, op); a != b {
-			t.Fatalf("operation %d at %d: %+v\ntwo-tier: %s\ndirect:   %s", i, clk.now.Load(), op, a, b)
+			t.Fatalf("operation %d at %d: %+v\ntwo-tier: %s\ndirect:   %s", i, clk.now.Load(),
+				op, a, b)
 		}
 	}
 }
 
-// TestModesReadEachOther writes some in one mode and reads it in the other, over and over on the same data.
+// TestModesReadEachOther writes some in one mode and reads it in the other, over and over on the
+// same data.
 func TestModesReadEachOther(t *testing.T) {
 	t.Parallel()
 	expiries(t, testModesReadEachOther)
@@ -180,7 +186,8 @@ func testModesReadEachOther(t *testing.T, open opener, aged bool) {
 	store := open(t, redisstore.Options{Ladders: ladders, Placement: few})
 	direct := openDirect(t, redisstore.DirectOptions{Store: store, Now: clk.now.Load})
 	for phase := range 12 {
-		counter := openCounter(t, syncer.Options{Store: store, Now: clk.now.Load, Namespaces: spaces, Placement: few})
+		counter := openCounter(t, syncer.Options{Store: store, Now: clk.now.Load,
+			Namespaces: spaces, Placement: few})
 		writer := doer(direct)
 		if phase%2 == 1 {
 			writer = counter
@@ -193,13 +200,17 @@ func testModesReadEachOther(t *testing.T, open opener, aged bool) {
 		if aged {
 			ager{dice, ladders, clk.now.Load}.ageRedis(t, store, few)
 		}
-		// Who knows which keys there are hears of others' with the next verification: one who begins now finds them all.
-		reader := openCounter(t, syncer.Options{Store: store, Now: clk.now.Load, Namespaces: spaces, Placement: few})
+		// Who knows which keys there are hears of others' with the next verification: one who
+		// begins now finds them all.
+		reader := openCounter(t, syncer.Options{Store: store, Now: clk.now.Load, Namespaces: spaces,
+			Placement: few})
 		for _, ns := range []string{"default", "other"} {
 			for i := range 4 {
 				op := syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{
-					{NS: []byte(ns), Key: fmt.Append(nil, "k", i), Limits: limits(1000, 0, 3000, 0, 20_000, 0, 56_000, 0)}}}
-				if a, b := outcome(t.Context(), reader, op), outcome(t.Context(), direct, op); a != b {
+					{NS: []byte(ns), Key: fmt.Append(nil, "k", i),
+						Limits: limits(1000, 0, 3000, 0, 20_000, 0, 56_000, 0)}}}
+				if a, b := outcome(t.Context(), reader, op),
+					outcome(t.Context(), direct, op); a != b {
 					t.Errorf("phase %d, %s k%d:\ntwo-tier: %s\ndirect:   %s", phase, ns, i, a, b)
 				}
 			}

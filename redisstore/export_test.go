@@ -11,7 +11,8 @@ import (
 // Client is the connection, to look at Redis in tests.
 func (s *Store) Client() redis.UniversalClient { return s.client }
 
-// Age has the store take it that buckets go by age, though it is the test that deletes them: by the time of its own clock.
+// Age has the store take it that buckets go by age, though it is the test that deletes them: by the
+// time of its own clock.
 func (s *Store) Age() {
 	if s.opt.Expiry == ExpiryKey {
 		s.scripts = scriptsOf(strings.Replace(expiryKeyLua, "AGING = false", "AGING = true", 1))

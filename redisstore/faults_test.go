@@ -41,7 +41,8 @@ func TestReplyLost(t *testing.T) {
 		lost := lose()
 		r := oneRound(s, "a", seq)
 		send(t, s, r)
-		if r.Err == nil || errors.Is(r.Err, syncer.ErrNotApplied) || !errors.Is(r.Err, syncer.ErrUnknownOutcome) {
+		if r.Err == nil || errors.Is(r.Err, syncer.ErrNotApplied) ||
+			!errors.Is(r.Err, syncer.ErrUnknownOutcome) {
 			t.Errorf("%s: %v, want an unknown outcome", name, r.Err)
 		}
 		<-lost
@@ -56,7 +57,8 @@ func TestReplyLost(t *testing.T) {
 	}
 }
 
-// TestRequestLost has the server never see a round: that it was not carried out can't be known either.
+// TestRequestLost has the server never see a round: that it was not carried out can't be known
+// either.
 func TestRequestLost(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -138,7 +140,8 @@ func TestScriptFlush(t *testing.T) {
 			send(t, s, batch...)
 			if failed := firstError(batch); failed == nil {
 				break
-			} else if !strings.Contains(failed.Error(), "NOSCRIPT") || !errors.Is(failed, syncer.ErrNotApplied) {
+			} else if !strings.Contains(failed.Error(), "NOSCRIPT") ||
+				!errors.Is(failed, syncer.ErrNotApplied) {
 				t.Fatal(failed)
 			}
 		}
@@ -147,7 +150,8 @@ func TestScriptFlush(t *testing.T) {
 	close(stop)
 	flusher.Wait()
 	for i := range 20 {
-		got, err := srv.Do("HGET", redisstore.Key(i, nil, fmt.Append(nil, "key-", i)), redisstore.Field(0, 1_763_000_000)).Int()
+		got, err := srv.Do("HGET", redisstore.Key(i, nil, fmt.Append(nil, "key-", i)),
+			redisstore.Field(0, 1_763_000_000)).Int()
 		if err != nil || got != rounds {
 			t.Errorf("key-%d: %d, %v, want %d", i, got, err, rounds)
 		}
@@ -183,27 +187,32 @@ func TestOutOfMemory(t *testing.T) {
 	full.Keys[0].Reset = true
 	full.Keys = append(full.Keys, oneRound(s, "b", 2).Keys...)
 	for range 2 {
-		if send(t, s, full); !errors.Is(full.Err, syncer.ErrNotApplied) || !strings.Contains(full.Err.Error(), "OOM") {
+		if send(t, s, full); !errors.Is(full.Err, syncer.ErrNotApplied) ||
+			!strings.Contains(full.Err.Error(), "OOM") {
 			t.Errorf("%v, want it to be not applied for want of memory", full.Err)
 		}
 	}
 	if a := hget(t, srv, s, "a"); a != 1 {
 		t.Errorf("%d in Redis, want 1", a)
 	}
-	if kept, err := srv.Do("GET", redisstore.WriterKey(s.Partition("a"), "w")).Text(); kept != "1.0" || err != nil {
+	if kept, err := srv.Do("GET",
+		redisstore.WriterKey(s.Partition("a"), "w")).Text(); kept != "1.0" || err != nil {
 		t.Errorf("the sequence is %s, %v", kept, err)
 	}
-	read := &syncer.Round{Partition: full.Partition, Writer: "w", Acked: 1, Keys: []syncer.KeyRound{{Key: []byte("a"), Load: true}}}
+	read := &syncer.Round{Partition: full.Partition, Writer: "w", Acked: 1,
+		Keys: []syncer.KeyRound{{Key: []byte("a"), Load: true}}}
 	if send(t, s, read); read.Err != nil || len(read.Keys[0].Loaded) != 1 {
 		t.Errorf("a read: %v, %v", read.Err, read.Keys[0].Loaded)
 	}
 	op := syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{check("direct", 1)}}
 	var res syncer.Result
-	if err := d.Do(t.Context(), &op, &res); !errors.Is(err, syncer.ErrUnavailable) || errors.Is(err, syncer.ErrUnknownOutcome) {
+	if err := d.Do(t.Context(), &op, &res); !errors.Is(err, syncer.ErrUnavailable) ||
+		errors.Is(err, syncer.ErrUnknownOutcome) {
 		t.Errorf("direct: %v", err)
 	}
 	config("0")
-	if send(t, s, full); full.Err != nil || full.Keys[0].Adds[0].Stored != 1 || full.Keys[1].Adds[0].Stored != 1 {
+	if send(t, s, full); full.Err != nil || full.Keys[0].Adds[0].Stored != 1 ||
+		full.Keys[1].Adds[0].Stored != 1 {
 		t.Errorf("with memory again: %v, %+v", full.Err, full.Keys)
 	}
 	if got := count(t, d, "direct", 60_000); got != 1 {
@@ -223,7 +232,8 @@ func TestReadOnlyReplica(t *testing.T) {
 	}
 	r := oneRound(s, "a", 1)
 	r.Seq = 2
-	if send(t, s, r); !errors.Is(r.Err, syncer.ErrNotApplied) || !strings.Contains(r.Err.Error(), "READONLY") {
+	if send(t, s, r); !errors.Is(r.Err, syncer.ErrNotApplied) ||
+		!strings.Contains(r.Err.Error(), "READONLY") {
 		t.Errorf("%v, want it to be refused as read only", r.Err)
 	}
 	if err := primary.Do("REPLICAOF", "NO", "ONE").Err(); err != nil {
@@ -248,7 +258,8 @@ func TestForeignType(t *testing.T) {
 	r := oneRound(s, "foreign", 1)
 	r.Writer = "other"
 	r.Keys = append(r.Keys, oneRound(s, "b", 1).Keys...)
-	if send(t, s, r); r.Err != nil || r.Keys[0].Err == nil || r.Keys[1].Err != nil || r.Keys[1].Adds[0].Stored != 1 {
+	if send(t, s, r); r.Err != nil || r.Keys[0].Err == nil || r.Keys[1].Err != nil ||
+		r.Keys[1].Adds[0].Stored != 1 {
 		t.Errorf("%v, %v, %v, %+v", r.Err, r.Keys[0].Err, r.Keys[1].Err, r.Keys[1].Adds)
 	}
 	again := &syncer.Round{Partition: r.Partition, Writer: "restorer", Seq: 1, Keys: r.Keys,
@@ -257,12 +268,14 @@ func TestForeignType(t *testing.T) {
 		t.Error(again.Err)
 	}
 	for name, op := range map[string]syncer.Op{
-		"add":     {Kind: syncer.Add, Checks: []syncer.Check{check("foreign", 1)}},
-		"acquire": {Kind: syncer.Acquire, Checks: []syncer.Check{check("ours", 1, 1000, 9), check("foreign", 1, 1000, 9)}},
-		"count":   {Kind: syncer.Count, Checks: []syncer.Check{check("foreign", 0, 1000, 0)}},
+		"add": {Kind: syncer.Add, Checks: []syncer.Check{check("foreign", 1)}},
+		"acquire": {Kind: syncer.Acquire,
+			Checks: []syncer.Check{check("ours", 1, 1000, 9), check("foreign", 1, 1000, 9)}},
+		"count": {Kind: syncer.Count, Checks: []syncer.Check{check("foreign", 0, 1000, 0)}},
 	} {
 		var res syncer.Result
-		if err := d.Do(t.Context(), &op, &res); !errors.Is(err, syncer.ErrUnavailable) || !strings.Contains(err.Error(), "WRONGTYPE") {
+		if err := d.Do(t.Context(), &op, &res); !errors.Is(err, syncer.ErrUnavailable) ||
+			!strings.Contains(err.Error(), "WRONGTYPE") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -280,7 +293,8 @@ func TestForeignType(t *testing.T) {
 	}
 }
 
-// TestLossRestoresTheLayout has a node with another layout refused after the first one's description was lost.
+// TestLossRestoresTheLayout has a node with another layout refused after the first one's
+// description was lost.
 func TestLossRestoresTheLayout(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -292,7 +306,8 @@ func TestLossRestoresTheLayout(t *testing.T) {
 		t.Fatalf("the loss is not noticed: %v", r.Err)
 	}
 	send(t, s, r)
-	err := probe(t, open(t, redisstore.Options{URL: srv.URL(), Placement: syncer.Placement{Partitions: 11}}))
+	err := probe(t,
+		open(t, redisstore.Options{URL: srv.URL(), Placement: syncer.Placement{Partitions: 11}}))
 	if !errors.Is(err, redisstore.ErrMismatch) {
 		t.Errorf("%v, want it to be refused", err)
 	}
@@ -307,12 +322,14 @@ func TestOverflow(t *testing.T) {
 	r.Keys[0].Adds[0].N = 1<<63 - 1
 	send(t, s, r)
 	r = oneRound(s, "a", 2)
-	r.Keys[0].Adds = append([]syncer.Bucket{{Level: 1, Index: 5, N: 3}, {Level: 2, Index: 5, N: -3}}, r.Keys[0].Adds...)
+	r.Keys[0].Adds = append([]syncer.Bucket{{Level: 1, Index: 5, N: 3},
+		{Level: 2, Index: 5, N: -3}}, r.Keys[0].Adds...)
 	r.Keys = append(r.Keys, oneRound(s, "b", 2).Keys...)
 	if send(t, s, r); r.Err != nil || r.Keys[0].Err == nil || r.Keys[1].Err != nil {
 		t.Fatalf("%v, %v, %v", r.Err, r.Keys[0].Err, r.Keys[1].Err)
 	}
-	r = &syncer.Round{Partition: r.Partition, Writer: "w", Acked: 2, Keys: []syncer.KeyRound{{Key: []byte("a"), Load: true}}}
+	r = &syncer.Round{Partition: r.Partition, Writer: "w", Acked: 2,
+		Keys: []syncer.KeyRound{{Key: []byte("a"), Load: true}}}
 	send(t, s, r)
 	for _, b := range r.Keys[0].Loaded {
 		if b.Level > 0 && b.N != 0 || b.Level == 0 && b.N != 1<<63-1 {
@@ -321,8 +338,8 @@ func TestOverflow(t *testing.T) {
 	}
 }
 
-// TestRefusedKeyStaysRefused repairs a key after the round that was refused it, whose reply is taken to be lost: sent
-// again, the round must not seem to have counted it.
+// TestRefusedKeyStaysRefused repairs a key after the round that was refused it, whose reply is
+// taken to be lost: sent again, the round must not seem to have counted it.
 func TestRefusedKeyStaysRefused(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)

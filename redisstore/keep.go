@@ -35,7 +35,8 @@ type keepers struct {
 	all  map[syncer.Ack]*keeper
 }
 
-// keeper is for one kind of ack: the fences that are asked for, and what is known of whether Redis offers it.
+// keeper is for one kind of ack: the fences that are asked for, and what is known of whether Redis
+// offers it.
 type keeper struct {
 	s   *Store
 	ack syncer.Ack
@@ -63,7 +64,8 @@ const maxFences = 4
 func (k *keepers) init(s *Store) {
 	k.life, k.stop = context.WithCancel(context.Background())
 	k.all = map[syncer.Ack]*keeper{
-		syncer.AckReplica: {s: s, ack: syncer.AckReplica}, syncer.AckDisk: {s: s, ack: syncer.AckDisk},
+		syncer.AckReplica: {s: s, ack: syncer.AckReplica},
+		syncer.AckDisk:    {s: s, ack: syncer.AckDisk},
 	}
 }
 
@@ -93,7 +95,8 @@ func (s *Store) keep(ctx context.Context, ack syncer.Ack, marks []mark) error {
 }
 
 func (k *keeper) unknown(err error) error {
-	return fmt.Errorf("%w: counted in Redis, but not kept as ack=%s asks for: %v", syncer.ErrUnknownOutcome, k.name(), err)
+	return fmt.Errorf("%w: counted in Redis, but not kept as ack=%s asks for: %v",
+		syncer.ErrUnknownOutcome, k.name(), err)
 }
 
 // join has the next fence wait for the marks, too.
@@ -101,7 +104,8 @@ func (k *keeper) join(marks []mark) *fence {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.next == nil {
-		k.next = &fence{marks: map[string]uint64{}, done: make(chan struct{}), errs: map[string]error{}}
+		k.next = &fence{marks: map[string]uint64{}, done: make(chan struct{}),
+			errs: map[string]error{}}
 	}
 	for _, m := range marks {
 		k.next.marks[m.key] = max(k.next.marks[m.key], m.seq)
@@ -176,8 +180,10 @@ var (
 	errNotKept = errors.New("time is up")
 )
 
-// wait asks one server for the marks, writes something, and waits until that is kept: then so is all that came before.
-func (k *keeper) wait(ctx context.Context, node *redis.Client, f *fence, keys []string) (lost map[string]error, err error) {
+// wait asks one server for the marks, writes something, and waits until that is kept: then so is
+// all that came before.
+func (k *keeper) wait(ctx context.Context, node *redis.Client, f *fence,
+	keys []string) (lost map[string]error, err error) {
 	conn := node.Conn() // the commands wait for what was written before on their own connection
 	defer conn.Close()
 	pipe := conn.Pipeline()
@@ -205,7 +211,8 @@ func (k *keeper) await(ctx context.Context, conn *redis.Conn) error {
 	if k.ack == syncer.AckReplica {
 		replicas, err := conn.Wait(ctx, k.s.opt.KeepReplicas, k.s.opt.KeepTimeout).Result()
 		if err == nil && replicas < int64(k.s.opt.KeepReplicas) {
-			return fmt.Errorf("%w: %d of %d replicas have it", errNotKept, replicas, k.s.opt.KeepReplicas)
+			return fmt.Errorf("%w: %d of %d replicas have it", errNotKept, replicas,
+				k.s.opt.KeepReplicas)
 		}
 		return err
 	}

@@ -15,7 +15,8 @@ import (
 )
 
 // replicated starts a server with a replica, and returns what is between the two.
-func replicated(t *testing.T, opts ...redistest.Option) (primary *redistest.Server, link *faultproxy.Proxy) {
+func replicated(t *testing.T,
+	opts ...redistest.Option) (primary *redistest.Server, link *faultproxy.Proxy) {
 	t.Helper()
 	primary = redistest.Start(t, opts...)
 	return primary, follow(t, primary)
@@ -52,7 +53,8 @@ func keep(t *testing.T, s *redisstore.Store, ack syncer.Ack, seq uint64) error {
 func never(t *testing.T, s *redisstore.Store, ack syncer.Ack, reason string) {
 	t.Helper()
 	err := s.Keeps(t.Context(), ack)
-	if invalid, ok := errors.AsType[*syncer.InvalidError](err); !ok || invalid.Field != "ack" || !strings.Contains(invalid.Detail, reason) {
+	if invalid, ok := errors.AsType[*syncer.InvalidError](err); !ok || invalid.Field != "ack" ||
+		!strings.Contains(invalid.Detail, reason) {
 		t.Errorf("ack %d: %v, want it refused because of %q", ack, err, reason)
 	}
 }
@@ -80,25 +82,30 @@ func TestKeepWaitsForAReplica(t *testing.T) {
 	}
 }
 
-// TestKeepWaitsForSeveralReplicas has one of two lag: the other one is not enough if two are asked for.
+// TestKeepWaitsForSeveralReplicas has one of two lag: the other one is not enough if two are asked
+// for.
 func TestKeepWaitsForSeveralReplicas(t *testing.T) {
 	t.Parallel()
 	primary, link := replicated(t)
 	follow(t, primary)
 	with := func(replicas int, timeout time.Duration) *redisstore.Store {
-		return open(t, redisstore.Options{URL: primary.URL(), KeepReplicas: replicas, KeepTimeout: timeout})
+		return open(t, redisstore.Options{URL: primary.URL(), KeepReplicas: replicas,
+			KeepTimeout: timeout})
 	}
 	one, both, patient := with(1, time.Minute), with(2, 300*time.Millisecond), with(2, time.Minute)
 	works(t, one)
-	never(t, with(3, time.Minute), syncer.AckReplica, "2 of 3 replicas are connected to Redis at "+primary.Addr())
-	if err := errors.Join(both.Keeps(t.Context(), syncer.AckReplica), keep(t, patient, syncer.AckReplica, 1)); err != nil {
+	never(t, with(3, time.Minute), syncer.AckReplica, "2 of 3 replicas are connected to Redis at "+
+		primary.Addr())
+	if err := errors.Join(both.Keeps(t.Context(), syncer.AckReplica),
+		keep(t, patient, syncer.AckReplica, 1)); err != nil {
 		t.Errorf("with two replicas: %v", err)
 	}
 	link.Hang()
 	if err := keep(t, one, syncer.AckReplica, 1); err != nil {
 		t.Errorf("one replica is asked for, and there: %v", err)
 	}
-	if err := keep(t, both, syncer.AckReplica, 1); !errors.Is(err, syncer.ErrUnknownOutcome) || !strings.Contains(err.Error(), "1 of 2 replicas have it") {
+	if err := keep(t, both, syncer.AckReplica, 1); !errors.Is(err, syncer.ErrUnknownOutcome) ||
+		!strings.Contains(err.Error(), "1 of 2 replicas have it") {
 		t.Errorf("one of two lags: %v, want an unknown outcome", err)
 	}
 	link.Pass()
@@ -120,7 +127,8 @@ func TestKeepIsShared(t *testing.T) {
 		go func() { errs <- keep(t, s, syncer.AckReplica, 1) }()
 	}
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		if list, err := primary.Do("CLIENT", "LIST").Text(); err == nil && strings.Contains(list, "cmd=wait ") || time.Now().After(deadline) {
+		if list, err := primary.Do("CLIENT", "LIST").Text(); err == nil &&
+			strings.Contains(list, "cmd=wait ") || time.Now().After(deadline) {
 			break
 		}
 	}
@@ -136,7 +144,8 @@ func TestKeepIsShared(t *testing.T) {
 	}
 	_, rest, _ := strings.Cut(stats, "cmdstat_wait:calls=")
 	var sent int
-	if _, err := fmt.Sscan(strings.Split(rest, ",")[0], &sent); err != nil || sent < 1 || sent > many/2 {
+	if _, err := fmt.Sscan(strings.Split(rest, ",")[0], &sent); err != nil || sent < 1 ||
+		sent > many/2 {
 		t.Errorf("%d commands were sent for %d who wait, %v", sent, many, err)
 	}
 }
@@ -148,7 +157,8 @@ func TestKeepNoticesALoss(t *testing.T) {
 	s := open(t, redisstore.Options{URL: primary.URL(), KeepTimeout: time.Minute})
 	works(t, s)
 	for _, seq := range []uint64{2, 1} {
-		if err := keep(t, s, syncer.AckReplica, seq); errors.Is(err, syncer.ErrUnknownOutcome) != (seq == 2) {
+		if err := keep(t, s, syncer.AckReplica, seq); errors.Is(err,
+			syncer.ErrUnknownOutcome) != (seq == 2) {
 			t.Errorf("asked for number %d where 1 is stored: %v", seq, err)
 		}
 	}
@@ -158,7 +168,8 @@ func TestKeepNoticesALoss(t *testing.T) {
 	}
 }
 
-// TestKeepsOfOneWhoLeaves has somebody ask who does not wait for the answer: that says nothing to others.
+// TestKeepsOfOneWhoLeaves has somebody ask who does not wait for the answer: that says nothing to
+// others.
 func TestKeepsOfOneWhoLeaves(t *testing.T) {
 	t.Parallel()
 	primary, _ := replicated(t)
@@ -178,7 +189,8 @@ func TestKeepsOfOneWhoLeaves(t *testing.T) {
 func TestKeepEndsWithTheStore(t *testing.T) {
 	t.Parallel()
 	primary, link := replicated(t)
-	s, err := redisstore.New(redisstore.Options{URL: primary.URL(), Ladders: ladders(defaultLadder(t)), KeepTimeout: time.Hour})
+	s, err := redisstore.New(redisstore.Options{URL: primary.URL(),
+		Ladders: ladders(defaultLadder(t)), KeepTimeout: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,10 +218,12 @@ func TestKeepsSaysWhatIsMissing(t *testing.T) {
 	} else {
 		never(t, s, syncer.AckDisk, "unknown command")
 	}
-	if err := alone.Do("ACL", "SETUSER", "u", "on", ">p", "~*", "+@all", "-wait").Err(); err != nil {
+	if err := alone.Do("ACL", "SETUSER", "u", "on", ">p", "~*", "+@all",
+		"-wait").Err(); err != nil {
 		t.Fatal(err)
 	}
-	limited := open(t, redisstore.Options{URL: strings.Replace(alone.URL(), "redis://", "redis://u:p@", 1)})
+	limited := open(t,
+		redisstore.Options{URL: strings.Replace(alone.URL(), "redis://", "redis://u:p@", 1)})
 	never(t, limited, syncer.AckReplica, "permission")
 }
 
@@ -223,7 +237,8 @@ func TestKeepsOfAReplicaThatLeft(t *testing.T) {
 	}
 	link.Close()
 	deadline := time.Now().Add(time.Minute)
-	for err := error(nil); !errors.Is(err, syncer.ErrUnavailable); time.Sleep(10 * time.Millisecond) {
+	for err := error(nil); !errors.Is(err,
+		syncer.ErrUnavailable); time.Sleep(10 * time.Millisecond) {
 		if err = s.Keeps(t.Context(), syncer.AckReplica); time.Now().After(deadline) {
 			t.Fatalf("%v, want it unavailable", err)
 		}
@@ -247,7 +262,8 @@ func TestKeepWaitsForTheDisk(t *testing.T) {
 	}
 }
 
-// TestDirectKeeps has operations that are carried out in Redis wait for a replica, one by one and in a batch.
+// TestDirectKeeps has operations that are carried out in Redis wait for a replica, one by one and
+// in a batch.
 func TestDirectKeeps(t *testing.T) {
 	t.Parallel()
 	primary, link := replicated(t)
@@ -257,8 +273,11 @@ func TestDirectKeeps(t *testing.T) {
 		return []syncer.Op{
 			{Kind: syncer.Add, Ack: syncer.AckReplica, Checks: []syncer.Check{check("a", 1)}},
 			{Kind: syncer.Add, Ack: syncer.AckStore, Checks: []syncer.Check{check("b", 1)}},
-			{Kind: syncer.Acquire, Ack: syncer.AckReplica, Checks: []syncer.Check{check("c", 1, 60_000, 100)}},
-			{Kind: syncer.Acquire, Ack: syncer.AckReplica, Checks: []syncer.Check{check("d", 1, 60_000, 0)}}, // counts nothing
+			{Kind: syncer.Acquire, Ack: syncer.AckReplica,
+				Checks: []syncer.Check{check("c", 1, 60_000, 100)}},
+			// counts nothing
+			{Kind: syncer.Acquire, Ack: syncer.AckReplica,
+				Checks: []syncer.Check{check("d", 1, 60_000, 0)}},
 			{Kind: syncer.Count, Checks: []syncer.Check{check("a", 0, 60_000, 0)}},
 		}
 	}
@@ -267,11 +286,13 @@ func TestDirectKeeps(t *testing.T) {
 		list, res := ops(), make([]syncer.Result, 5)
 		d.DoAll(t.Context(), list, res)
 		for i, want := range unknown {
-			if errors.Is(res[i].Err, syncer.ErrUnknownOutcome) != want || !want && res[i].Err != nil {
+			if errors.Is(res[i].Err, syncer.ErrUnknownOutcome) != want ||
+				!want && res[i].Err != nil {
 				t.Errorf("operation %d of a batch: %v, want unknown: %v", i, res[i].Err, want)
 			}
 			var one syncer.Result
-			if err := d.Do(t.Context(), &list[i], &one); errors.Is(err, syncer.ErrUnknownOutcome) != want || !want && err != nil {
+			if err := d.Do(t.Context(), &list[i], &one); errors.Is(err,
+				syncer.ErrUnknownOutcome) != want || !want && err != nil {
 				t.Errorf("operation %d: %v, want unknown: %v", i, err, want)
 			}
 		}

@@ -100,7 +100,8 @@ func (k *keeper) ask(ctx context.Context) *offer {
 }
 
 // eachMaster calls fn for each server that takes writes.
-func (s *Store) eachMaster(ctx context.Context, fn func(context.Context, *redis.Client) error) error {
+func (s *Store) eachMaster(ctx context.Context,
+	fn func(context.Context, *redis.Client) error) error {
 	if c, ok := s.client.(*redis.ClusterClient); ok {
 		return c.ForEachMaster(ctx, fn)
 	}
@@ -151,7 +152,8 @@ func (k *keeper) refusal(command string, err error) error {
 	case err == nil:
 		return nil
 	case isRefusal(err) && !isPassing(err):
-		return k.never(fmt.Sprintf("%s needs %s, which Redis refuses: %v", strings.ToLower(k.name()), command, err))
+		return k.never(fmt.Sprintf("%s needs %s, which Redis refuses: %v",
+			strings.ToLower(k.name()), command, err))
 	}
 	return fmt.Errorf("%w: %s: %w", syncer.ErrUnavailable, command, err)
 }

@@ -65,7 +65,8 @@ func parseField(s string) (level uint8, idx int64, ok bool) {
 	return uint8(n % levelBase), n / levelBase, true
 }
 
-// fields remembers the last field made for each level: most keys of a batch are counted in the same buckets.
+// fields remembers the last field made for each level: most keys of a batch are counted in the same
+// buckets.
 type fields struct {
 	idx  [leaparray.MaxLevels]int64
 	name [leaparray.MaxLevels]string
@@ -93,8 +94,8 @@ func number(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// parseBuckets reads the flat reply of HGETALL. Fields that are no buckets are passed over: what else
-// is in the Hash is nobody's business.
+// parseBuckets reads the flat reply of HGETALL. Fields that are no buckets are passed over: what
+// else is in the Hash is nobody's business.
 func parseBuckets(reply []any, into []syncer.Bucket) []syncer.Bucket {
 	for i := 0; i+1 < len(reply); i += 2 {
 		name, _ := reply[i].(string)

@@ -5,10 +5,10 @@ import (
 	"math"
 )
 
-// Numbers go to the script of pure-Redis mode and come back as MessagePack (msgpack.org), which Redis
-// reads and writes in C: an argument of its own costs Redis ten times as much. It is written by hand
-// because every request of that mode passes here, and a library takes ten times as long to write
-// and twice to read: see BenchmarkMessagePack.
+// Numbers go to the script of pure-Redis mode and come back as MessagePack (msgpack.org), which
+// Redis reads and writes in C: an argument of its own costs Redis ten times as much. It is written
+// by hand because every request of that mode passes here, and a library takes ten times as long to
+// write and twice to read: see BenchmarkMessagePack.
 
 // appendPacked appends an integer.
 func appendPacked(b []byte, n int64) []byte {
@@ -26,7 +26,8 @@ func appendPackedHead(b []byte) []byte { return append(b, 0xdd, 0, 0, 0, 0) }
 
 func setPackedHead(b []byte, n int) { binary.BigEndian.PutUint32(b[1:], uint32(n)) }
 
-// unpacker reads what Redis has packed. Once something is not what is asked for, bad is set and all that follows is zero.
+// unpacker reads what Redis has packed. Once something is not what is asked for, bad is set and all
+// that follows is zero.
 type unpacker struct {
 	rest string
 	bad  bool

@@ -18,7 +18,8 @@ func TestNumbersGoToRedisAndBack(t *testing.T) {
 		all = append(all, n-1, n, n+1, -n+1, -n, -n-1)
 	}
 	for _, numbers := range [][]int64{nil, all[:15], all} {
-		back, err := srv.Do("EVAL", "return cmsgpack.pack(cmsgpack.unpack(ARGV[1]))", 0, redisstore.Pack(numbers...)).Text()
+		back, err := srv.Do("EVAL", "return cmsgpack.pack(cmsgpack.unpack(ARGV[1]))",
+			0, redisstore.Pack(numbers...)).Text()
 		if err != nil {
 			t.Fatal(err)
 		}

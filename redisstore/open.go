@@ -28,21 +28,23 @@ type Expiry string
 
 // The ways of expiring buckets.
 const (
-	// ExpiryKey has the writer delete them with the next write to their key, and gives the key a time to live. It works
-	// everywhere.
+	// ExpiryKey has the writer delete them with the next write to their key, and gives the key a
+	// time to live. It works everywhere.
 	ExpiryKey Expiry = "key"
 	// ExpiryField gives every field a time to live (HPEXPIRE: Redis 7.4, Valkey 9).
 	ExpiryField Expiry = "field"
-	// ExpiryTairhash keeps buckets in TairHash, the module's hash with a time to live for every field.
+	// ExpiryTairhash keeps buckets in TairHash, the module's hash with a time to live for every
+	// field.
 	ExpiryTairhash Expiry = "tairhash"
 )
 
 // Options configure a [Store]. The zero value of a field means its default.
 type Options struct {
-	// URL says where Redis is: redis://[user:password@]host:port[/db], rediss:// for TLS, unix:///path[?db=n],
-	// redis+cluster://host:port,host:port, redis+sentinel://host:port,host:port/master[/db] with
-	// ?sentinel-user=NAME&sentinel-password=SECRET where the sentinels ask for one themselves; rediss+cluster and
-	// rediss+sentinel for TLS. Required.
+	// URL says where Redis is: redis://[user:password@]host:port[/db], rediss:// for TLS,
+	// unix:///path[?db=n], redis+cluster://host:port,host:port,
+	// redis+sentinel://host:port,host:port/master[/db] with
+	// ?sentinel-user=NAME&sentinel-password=SECRET where the sentinels ask for one themselves;
+	// rediss+cluster and rediss+sentinel for TLS. Required.
 	URL string
 	// Password is asked for the password of each new connection, in place of that in the URL, so
 	// that it can be changed while connections are open. Default: none.
@@ -53,17 +55,20 @@ type Options struct {
 	Expiry Expiry
 	// Timeout bounds connecting, and a read or write of one command. Default: 1 s.
 	Timeout time.Duration
-	// KeepTimeout bounds how long a replica or the disk is waited for, see [Store.Keep]. Default: 2 s.
+	// KeepTimeout bounds how long a replica or the disk is waited for, see [Store.Keep]. Default: 2
+	// s.
 	KeepTimeout time.Duration
-	// KeepReplicas is how many replicas have a count, at least, that was kept as AckReplica asks, and are to be connected to
-	// each server that takes writes. Default: 1.
+	// KeepReplicas is how many replicas have a count, at least, that was kept as AckReplica asks,
+	// and are to be connected to each server that takes writes. Default: 1.
 	KeepReplicas int
-	// Placement and Ladders must be the same for all who share the data; it is compared with what Redis has.
-	// Ladders holds those of the namespaces; "default" is for all that are not listed. Required.
+	// Placement and Ladders must be the same for all who share the data; it is compared with what
+	// Redis has. Ladders holds those of the namespaces; "default" is for all that are not listed.
+	// Required.
 	Placement syncer.Placement
 	Ladders   map[string]*leaparray.Ladder
-	// AnySeed says that the data's seed is taken from Redis; the one in Placement is written there if it has none. Until the first
-	// probe has succeeded no key can be placed: see [Store.Placement].
+	// AnySeed says that the data's seed is taken from Redis; the one in Placement is written there
+	// if it has none. Until the first probe has succeeded no key can be placed: see
+	// [Store.Placement].
 	AnySeed bool
 	// Logger is told of changes of state. Default: none.
 	Logger *slog.Logger
@@ -99,7 +104,8 @@ type Store struct {
 	failed error // why it is not up, nil if it is
 }
 
-// New checks the options. It connects to nothing: call [Store.Probe] to find out whether Redis is there and fits.
+// New checks the options. It connects to nothing: call [Store.Probe] to find out whether Redis is
+// there and fits.
 func New(opt Options) (*Store, error) {
 	if opt.Expiry == "" {
 		opt.Expiry = ExpiryKey
@@ -125,7 +131,8 @@ func New(opt Options) (*Store, error) {
 	if opt.Ladders[syncer.DefaultNamespace] == nil {
 		return nil, errors.New("redisstore: Options.Ladders has no default")
 	}
-	s := &Store{opt: opt, scripts: newScripts(opt.Expiry), aging: opt.Expiry != ExpiryKey, failed: errors.New("not connected yet")}
+	s := &Store{opt: opt, scripts: newScripts(opt.Expiry), aging: opt.Expiry != ExpiryKey,
+		failed: errors.New("not connected yet")}
 	ttl := sequenceTTL
 	s.ttls = map[string][]string{}
 	for name, l := range opt.Ladders {
@@ -142,8 +149,9 @@ func New(opt Options) (*Store, error) {
 	return s, nil
 }
 
-// fieldTTL is how long a bucket lives after it was first counted in, in milliseconds, where each has a time to live: until it is
-// farther back than its level keeps, if it was counted as early as may be, and as much longer for clocks that differ.
+// fieldTTL is how long a bucket lives after it was first counted in, in milliseconds, where each
+// has a time to live: until it is farther back than its level keeps, if it was counted as early as
+// may be, and as much longer for clocks that differ.
 func fieldTTL(l *leaparray.Ladder, level int) int64 {
 	return (l.Keep(level)+1)*l.Width(level) + 2*leaparray.MaxAhead.Milliseconds()
 }
@@ -166,7 +174,8 @@ func (s *Store) Close() error {
 	return err
 }
 
-// connect makes the client for the URL. The library's retries are off: it would count twice what it sends twice.
+// connect makes the client for the URL. The library's retries are off: it would count twice what it
+// sends twice.
 func (s *Store) connect() error {
 	// A list of hosts is no valid host of a URL: it is taken out before parsing.
 	scheme, rest, ok := strings.Cut(s.opt.URL, "://")
@@ -182,12 +191,17 @@ func (s *Store) connect() error {
 		hosts, path = host, "?"+query
 	}
 	u, err := url.Parse("redis://" + userinfo + "host/" + path)
-	if err != nil || userinfo != "" && u.User == nil || userinfo == "" && hosts != "" && strings.Contains(path, "@") {
-		return fmt.Errorf("redis URL %q: malformed; in a password write %%2F for a slash, and so on", mask(s.opt.URL))
+	if err != nil || userinfo != "" && u.User == nil || userinfo == "" && hosts != "" &&
+		strings.Contains(path, "@") {
+		return fmt.Errorf(
+			"redis URL %q: malformed; in a password write %%2F for a slash, and so on",
+			mask(s.opt.URL))
 	}
 	o := &redis.UniversalOptions{
-		MaxRetries: -1, MaxRedirects: 3, Protocol: 2, ContextTimeoutEnabled: true, DisableIdentity: true,
-		DialTimeout: s.opt.Timeout, ReadTimeout: s.opt.Timeout, WriteTimeout: s.opt.Timeout, PoolTimeout: s.opt.Timeout,
+		MaxRetries: -1, MaxRedirects: 3, Protocol: 2, ContextTimeoutEnabled: true,
+		DisableIdentity: true,
+		DialTimeout:     s.opt.Timeout, ReadTimeout: s.opt.Timeout, WriteTimeout: s.opt.Timeout,
+		PoolTimeout:              s.opt.Timeout,
 		DialerRetries:            1,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
@@ -243,7 +257,8 @@ func newClient(o *redis.UniversalOptions, password func() (string, error)) redis
 }
 
 // choose fills in what depends on the kind of server.
-func (s *Store) choose(o *redis.UniversalOptions, scheme, hosts string, segments []string, u *url.URL) (err error) {
+func (s *Store) choose(o *redis.UniversalOptions, scheme, hosts string, segments []string,
+	u *url.URL) (err error) {
 	s.address = hosts
 	db := u.Query().Get("db")
 	switch scheme {
@@ -270,12 +285,14 @@ func (s *Store) choose(o *redis.UniversalOptions, scheme, hosts string, segments
 			return errors.New("want redis+sentinel://host:port,host:port/master-name")
 		}
 		o.MasterName = segments[0]
-		o.SentinelUsername, o.SentinelPassword = u.Query().Get("sentinel-user"), u.Query().Get(sentinelSecret)
+		o.SentinelUsername, o.SentinelPassword = u.Query().Get("sentinel-user"),
+			u.Query().Get(sentinelSecret)
 		if len(segments) > 1 {
 			db = segments[1]
 		}
 	default:
-		return errors.New("unknown scheme, want redis, rediss, unix, redis+cluster or redis+sentinel")
+		return errors.New("unknown scheme, want redis, rediss, unix, redis+cluster or " +
+			"redis+sentinel")
 	}
 	if scheme != "unix" {
 		if o.Addrs, err = addresses(hosts, scheme == "+sentinel"); err != nil {
@@ -284,7 +301,8 @@ func (s *Store) choose(o *redis.UniversalOptions, scheme, hosts string, segments
 		s.encryption.servers = o.Addrs
 		if scheme == "" && len(o.Addrs) > 1 {
 			// The library would take it for a cluster.
-			return errors.New("several hosts, want redis+cluster://host,host or redis+sentinel://host,host/master-name")
+			return errors.New("several hosts, want redis+cluster://host,host or " +
+				"redis+sentinel://host,host/master-name")
 		}
 	}
 	if db != "" {

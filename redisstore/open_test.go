@@ -12,7 +12,9 @@ import (
 	"twotier.dev/twotier/syncer/storetest"
 )
 
-func defaultLadder(t testing.TB) *leaparray.Ladder { return ladderOf(t, leaparray.DefaultLevels()...) }
+func defaultLadder(t testing.TB) *leaparray.Ladder {
+	return ladderOf(t, leaparray.DefaultLevels()...)
+}
 
 func ladderOf(t testing.TB, levels ...leaparray.Level) *leaparray.Ladder {
 	t.Helper()
@@ -27,7 +29,8 @@ func ladders(l *leaparray.Ladder) map[string]*leaparray.Ladder {
 	return map[string]*leaparray.Ladder{syncer.DefaultNamespace: l}
 }
 
-// open returns a store that is closed with the test. It fills in the ladders and a timeout that a busy machine keeps.
+// open returns a store that is closed with the test. It fills in the ladders and a timeout that a
+// busy machine keeps.
 func open(t testing.TB, opt redisstore.Options) *redisstore.Store {
 	t.Helper()
 	if opt.Ladders == nil {
@@ -78,7 +81,8 @@ func (s tellingStore) TTL(t testing.TB, partition int, ns, key []byte) time.Dura
 
 func (s tellingStore) Spoil(t testing.TB, partition int, ns, key []byte) {
 	t.Helper()
-	if err := s.Client().LPush(context.Background(), redisstore.Key(partition, ns, key), "x").Err(); err != nil {
+	if err := s.Client().LPush(context.Background(), redisstore.Key(partition, ns, key),
+		"x").Err(); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -21,7 +21,8 @@ type policies struct {
 	seen map[string]string
 }
 
-// changed notes a policy. It reports whether it is another than before, which is taken to have been a safe one.
+// changed notes a policy. It reports whether it is another than before, which is taken to have been
+// a safe one.
 func (p *policies) changed(server, policy string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -50,7 +51,8 @@ func (s *Store) CheckPolicy(ctx context.Context) {
 		if policy == safePolicy {
 			s.opt.Logger.Info("Redis no longer evicts counts", "server", server, "policy", policy)
 		} else {
-			s.opt.Logger.Warn("Redis may evict counts when its memory is full; set maxmemory-policy to noeviction",
+			s.opt.Logger.Warn("Redis may evict counts when its memory is full; set "+
+				"maxmemory-policy to noeviction",
 				"server", server, "policy", policy)
 		}
 		return nil
@@ -73,5 +75,6 @@ func (s *Store) runPolicy(ctx context.Context) {
 	}
 }
 
-// Watch has the store look after its servers' settings until it is closed: see [Store.CheckPolicy]. To be called once.
+// Watch has the store look after its servers' settings until it is closed: see [Store.CheckPolicy].
+// To be called once.
 func (s *Store) Watch() { s.keepers.done.Go(func() { s.runPolicy(s.keepers.life) }) }

@@ -15,8 +15,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// ErrMismatch is wrapped by the error of a Redis that can't be used as it is: it lacks what was asked for, or holds counts
-// that were laid out differently. Trying again doesn't help.
+// ErrMismatch is wrapped by the error of a Redis that can't be used as it is: it lacks what was
+// asked for, or holds counts that were laid out differently. Trying again doesn't help.
 var ErrMismatch = errors.New("this Redis does not fit")
 
 // ErrRejected is wrapped by the error of a Redis that does not let this store in as it is
@@ -26,7 +26,8 @@ var ErrRejected = errors.New("this Redis lets nobody in like this")
 
 // rejections begin what a server says of who has no access, after ERR.
 var rejections = [...]string{
-	"WRONGPASS", "NOAUTH", "NOPERM", "DENIED", "AUTH", "Client sent AUTH", "invalid password", "DB index",
+	"WRONGPASS", "NOAUTH", "NOPERM", "DENIED", "AUTH", "Client sent AUTH", "invalid password",
+	"DB index",
 	"invalid DB index", "SELECT is not allowed", "This instance has cluster support disabled",
 }
 
@@ -37,9 +38,12 @@ func rejected(err error) error {
 	}
 	var untrusted *tls.CertificateVerificationError
 	var plain tls.RecordHeaderError
-	told := slices.ContainsFunc(rejections[:], func(prefix string) bool { return redis.HasErrorPrefix(err, prefix) })
+	told := slices.ContainsFunc(rejections[:], func(prefix string) bool {
+		return redis.HasErrorPrefix(err, prefix)
+	})
 	// What the other side says of a certificate has a type that can't be named.
-	if told || errors.As(err, &untrusted) || errors.As(err, &plain) || strings.Contains(err.Error(), "remote error: tls: ") {
+	if told || errors.As(err, &untrusted) || errors.As(err, &plain) ||
+		strings.Contains(err.Error(), "remote error: tls: ") {
 		return fmt.Errorf("%w: %w", ErrRejected, err)
 	}
 	return err
@@ -105,7 +109,8 @@ func (s *Store) Health() Health {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return Health{
-		s.kind, s.address, s.failed, time.Duration(s.rtt.Load()) * time.Microsecond, s.roundTrips.Load(),
+		s.kind, s.address, s.failed, time.Duration(s.rtt.Load()) * time.Microsecond,
+		s.roundTrips.Load(),
 		s.durations.Snapshot(),
 	}
 }
@@ -130,9 +135,11 @@ func (s *Store) note(rounds []*syncer.Round) {
 // ClockSamples is how many times Redis is asked for its time in one measurement.
 const ClockSamples = 5
 
-// Clock returns how far Redis's clock is ahead of a local one, by the sample with the smallest round trip, as NTP's clock
-// filter does (RFC 5905, section 10). The error is at most half that round trip. In a cluster any node answers.
-func (s *Store) Clock(ctx context.Context, local func() time.Time) (ahead time.Duration, err error) {
+// Clock returns how far Redis's clock is ahead of a local one, by the sample with the smallest
+// round trip, as NTP's clock filter does (RFC 5905, section 10). The error is at most half that
+// round trip. In a cluster any node answers.
+func (s *Store) Clock(ctx context.Context,
+	local func() time.Time) (ahead time.Duration, err error) {
 	best := time.Duration(-1)
 	for range ClockSamples {
 		start := local()

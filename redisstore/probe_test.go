@@ -27,8 +27,10 @@ func probe(t testing.TB, s *redisstore.Store) error {
 
 // oneRound counts 1 under a key.
 func oneRound(s *redisstore.Store, key string, seq uint64) *syncer.Round {
-	return &syncer.Round{Partition: s.Partition(key), Writer: "w", Seq: seq, Acked: seq - 1, Keys: []syncer.KeyRound{
-		{Key: []byte(key), TTL: 3_600_000, Adds: []syncer.Bucket{{Level: 0, Index: 1_763_000_000, N: 1}}}}}
+	return &syncer.Round{Partition: s.Partition(key), Writer: "w", Seq: seq, Acked: seq - 1,
+		Keys: []syncer.KeyRound{
+			{Key: []byte(key), TTL: 3_600_000,
+				Adds: []syncer.Bucket{{Level: 0, Index: 1_763_000_000, N: 1}}}}}
 }
 
 func send(t testing.TB, s *redisstore.Store, rounds ...*syncer.Round) {
@@ -53,7 +55,8 @@ func works(t testing.TB, s *redisstore.Store) {
 	}
 }
 
-// TestProbeRefusesWhatIsMissing uses a server that has neither commands, whatever the real one can do, but for those of a module.
+// TestProbeRefusesWhatIsMissing uses a server that has neither commands, whatever the real one can
+// do, but for those of a module.
 func TestProbeRefusesWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -61,18 +64,21 @@ func TestProbeRefusesWhatIsMissing(t *testing.T) {
 	if has.HPExpire {
 		srv = redistest.Start(t, redistest.Config(`rename-command HPEXPIRE ""`))
 	}
-	for expiry, command := range map[redisstore.Expiry]string{redisstore.ExpiryField: "HPEXPIRE", redisstore.ExpiryTairhash: "EXHINCRBY"} {
+	for expiry, command := range map[redisstore.Expiry]string{redisstore.ExpiryField: "HPEXPIRE",
+		redisstore.ExpiryTairhash: "EXHINCRBY"} {
 		if expiry == redisstore.ExpiryTairhash && has.TairHash {
 			continue // modules are loaded before commands are renamed, or not, as the server likes
 		}
 		s := open(t, redisstore.Options{URL: srv.URL(), Expiry: expiry})
-		want := "this Redis does not fit: --redis-expiry=" + string(expiry) + " needs the command " + command +
+		want := "this Redis does not fit: --redis-expiry=" + string(expiry) +
+			" needs the command " + command +
 			", which it does not have; use --redis-expiry=key"
 		if err := probe(t, s); !errors.Is(err, redisstore.ErrMismatch) || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
 		r := oneRound(s, "a", 1)
-		if send(t, s, r); !errors.Is(r.Err, syncer.ErrNotApplied) || !errors.Is(r.Err, redisstore.ErrMismatch) {
+		if send(t, s, r); !errors.Is(r.Err, syncer.ErrNotApplied) ||
+			!errors.Is(r.Err, redisstore.ErrMismatch) {
 			t.Errorf("round: %v", r.Err)
 		}
 		if h := s.Health(); !errors.Is(h.Err, redisstore.ErrMismatch) {
@@ -84,19 +90,23 @@ func TestProbeRefusesWhatIsMissing(t *testing.T) {
 func TestProbeComparesTheLayout(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
-	good := redisstore.Options{URL: srv.URL(), Placement: syncer.Placement{Partitions: 1021, Seed: 7}}
+	good := redisstore.Options{URL: srv.URL(),
+		Placement: syncer.Placement{Partitions: 1021, Seed: 7}}
 	works(t, open(t, good))
 	works2 := open(t, good)
 	if err := probe(t, works2); err != nil {
 		t.Errorf("the same again: %v", err)
 	}
-	other := ladderOf(t, leaparray.Level{Width: time.Second, Count: 60}, leaparray.Level{Width: time.Hour, Count: 24})
+	other := ladderOf(t, leaparray.Level{Width: time.Second, Count: 60},
+		leaparray.Level{Width: time.Hour, Count: 24})
 	for name, tc := range map[string]struct {
 		change func(*redisstore.Options)
 		want   string
 	}{
-		"partitions": {func(o *redisstore.Options) { o.Placement.Partitions = 11 }, "partitions = 1021, this node has 11"},
-		"seed":       {func(o *redisstore.Options) { o.Placement.Seed = 8 }, "hash-seed = 7, this node has 8"},
+		"partitions": {func(o *redisstore.Options) { o.Placement.Partitions = 11 },
+			"partitions = 1021, this node has 11"},
+		"seed": {func(o *redisstore.Options) { o.Placement.Seed = 8 },
+			"hash-seed = 7, this node has 8"},
 		"ladder": {func(o *redisstore.Options) { o.Ladders = ladders(other) },
 			"ladder:default = 1s x 60, 1m x 60, 15m x 96, this node has 1s x 60, 1h x 24"},
 	} {
@@ -117,7 +127,8 @@ func TestProbeComparesTheLayout(t *testing.T) {
 	if meta, err := srv.Do("HGET", redisstore.MetaKey, "ladder:sms").Text(); err == nil {
 		t.Errorf("a node that was refused wrote its ladder: %s", meta)
 	}
-	good.Ladders = map[string]*leaparray.Ladder{"default": defaultLadder(t), "sms": defaultLadder(t)}
+	good.Ladders = map[string]*leaparray.Ladder{"default": defaultLadder(t),
+		"sms": defaultLadder(t)}
 	if err := probe(t, open(t, good)); err != nil {
 		t.Errorf("one more namespace: %v", err)
 	}
@@ -128,7 +139,8 @@ func TestProbeSeesTheKindOfHash(t *testing.T) {
 	url := "redis://" + tairHashStandIn(t)
 	works(t, open(t, redisstore.Options{URL: url}))
 	err := probe(t, open(t, redisstore.Options{URL: url, Expiry: redisstore.ExpiryTairhash}))
-	if !errors.Is(err, redisstore.ErrMismatch) || !strings.Contains(err.Error(), "hash-type = hash, this node has tairhash") {
+	if !errors.Is(err, redisstore.ErrMismatch) ||
+		!strings.Contains(err.Error(), "hash-type = hash, this node has tairhash") {
 		t.Error(err)
 	}
 }
@@ -184,7 +196,9 @@ func TestTLS(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "certificate signed by unknown authority") {
 		t.Errorf("an unknown CA: %v", err)
 	}
-	err = probe(t, open(t, redisstore.Options{URL: "redis://alice:s3cret@" + srv.Addr(), Timeout: time.Second}))
+	err = probe(t,
+		open(t, redisstore.Options{URL: "redis://alice:s3cret@" + srv.Addr(),
+			Timeout: time.Second}))
 	if err == nil {
 		t.Error("without TLS it works too")
 	}
@@ -207,7 +221,8 @@ func TestACL(t *testing.T) {
 	} {
 		s := open(t, redisstore.Options{URL: url})
 		err := probe(t, s)
-		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "wr0ng") {
+		if err == nil || !strings.Contains(err.Error(), want) ||
+			strings.Contains(err.Error(), "wr0ng") {
 			t.Errorf("%s: %v, want %s", url, err, want)
 		}
 		r := oneRound(s, "a", 1)

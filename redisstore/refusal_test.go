@@ -17,7 +17,8 @@ import (
 
 // theCommands are those that rounds use.
 var theCommands = []string{
-	"exists", "hset", "hincrby", "hget", "hdel", "hlen", "hgetall", "hmget", "pexpire", "del", "set", "get", "time",
+	"exists", "hset", "hincrby", "hget", "hdel", "hlen", "hgetall", "hmget", "pexpire", "del",
+	"set", "get", "time",
 }
 
 // refusing is a server that refuses one command, and a store that it worked for before.
@@ -29,12 +30,13 @@ type refusing struct {
 	seq uint64
 }
 
-// TestEachCommandThatRedisRefuses takes one command after the other away. Whatever becomes of a round, each of its keys is either
-// counted, once, or refused and as it was.
+// TestEachCommandThatRedisRefuses takes one command after the other away. Whatever becomes of a
+// round, each of its keys is either counted, once, or refused and as it was.
 func TestEachCommandThatRedisRefuses(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
-	l, err := leaparray.NewLadder(leaparray.Level{Width: time.Second, Count: 1}, leaparray.Level{Width: 2 * time.Second, Count: 2})
+	l, err := leaparray.NewLadder(leaparray.Level{Width: time.Second, Count: 1},
+		leaparray.Level{Width: 2 * time.Second, Count: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +45,8 @@ func TestEachCommandThatRedisRefuses(t *testing.T) {
 			flushAll(t, srv)
 			f := &refusing{t: t, srv: srv, l: l}
 			f.allow("+", command)
-			f.s = open(t, redisstore.Options{URL: "redis://limited:secret@" + srv.Addr(), Placement: syncer.Placement{Partitions: 1}})
+			f.s = open(t, redisstore.Options{URL: "redis://limited:secret@" + srv.Addr(),
+				Placement: syncer.Placement{Partitions: 1}})
 			works(t, f.s)
 			f.round()
 			f.allow("-", command)
@@ -56,26 +59,32 @@ func TestEachCommandThatRedisRefuses(t *testing.T) {
 
 func (f *refusing) allow(sign, command string) {
 	f.t.Helper()
-	if err := f.srv.Do("ACL", "SETUSER", "limited", "on", ">secret", "~*", "&*", "+@all", sign+command).Err(); err != nil {
+	if err := f.srv.Do("ACL", "SETUSER", "limited", "on", ">secret", "~*", "&*", "+@all",
+		sign+command).Err(); err != nil {
 		f.t.Fatal(err)
 	}
 }
 
-// keys are parts of all kinds: of keys that are new or were there, that are loaded, have something to expire or to purge.
+// keys are parts of all kinds: of keys that are new or were there, that are loaded, have something
+// to expire or to purge.
 func (f *refusing) keys() (keys []syncer.KeyRound) {
-	for i, name := range []string{"known", "loaded", "expiring", "purged", "new", "new and loaded"} {
+	for i, name := range []string{"known", "loaded", "expiring", "purged", "new",
+		"new and loaded"} {
 		if i >= 4 {
 			name += fmt.Sprint(f.seq)
 		}
-		k := syncer.KeyRound{Key: []byte(name), TTL: 3_600_000, Ladder: f.l, New: name[:3] == "new", Load: i == 1 || i == 5}
-		k.Adds = []syncer.Bucket{{Level: 0, Index: 1_763_000_000, N: 2}, {Level: 1, Index: 881_500_000, N: 2}}
+		k := syncer.KeyRound{Key: []byte(name), TTL: 3_600_000, Ladder: f.l, New: name[:3] == "new",
+			Load: i == 1 || i == 5}
+		k.Adds = []syncer.Bucket{{Level: 0, Index: 1_763_000_000, N: 2},
+			{Level: 1, Index: 881_500_000, N: 2}}
 		switch name {
 		case "expiring":
 			k.Expired = []syncer.Bucket{{Level: 0, Index: 1_762_999_000}}
 		case "purged":
 			for level := range uint8(2) {
 				k.Adds[level].Index += int64(f.seq) * 100
-				k.Adds = append(k.Adds, syncer.Bucket{Level: level, Index: k.Adds[level].Index - 1, N: 1}, syncer.Bucket{Level: level, Index: k.Adds[level].Index - 2, N: 1})
+				k.Adds = append(k.Adds, syncer.Bucket{Level: level, Index: k.Adds[level].Index - 1,
+					N: 1}, syncer.Bucket{Level: level, Index: k.Adds[level].Index - 2, N: 1})
 			}
 		}
 		keys = append(keys, k)
@@ -83,11 +92,13 @@ func (f *refusing) keys() (keys []syncer.KeyRound) {
 	return keys
 }
 
-// round sends a round twice, as if the first reply had been lost, and holds what Redis has of each key against what it says.
+// round sends a round twice, as if the first reply had been lost, and holds what Redis has of each
+// key against what it says.
 func (f *refusing) round() {
 	f.t.Helper()
 	f.seq++
-	r := &syncer.Round{Writer: "counting", Seq: f.seq, Acked: f.seq - 1, Nonce: f.seq, Keys: f.keys()}
+	r := &syncer.Round{Writer: "counting", Seq: f.seq, Acked: f.seq - 1, Nonce: f.seq,
+		Keys: f.keys()}
 	before, counted := f.all(r.Keys), false
 	for range 2 {
 		if send(f.t, f.s, r); r.Lost || r.Used {
@@ -103,7 +114,8 @@ func (f *refusing) round() {
 				}
 			}
 			if got := f.values(k); !slices.Equal(got, want) {
-				f.t.Errorf("%s: Redis has %v, want %v after %v (%v, %v)", k.Key, got, want, before[i], r.Err, k.Err)
+				f.t.Errorf("%s: Redis has %v, want %v after %v (%v, %v)", k.Key, got, want,
+					before[i], r.Err, k.Err)
 			}
 		}
 	}
@@ -115,14 +127,16 @@ func (f *refusing) round() {
 // restoration restores something twice: it is there or it is not.
 func (f *refusing) restoration() {
 	f.t.Helper()
-	k := syncer.KeyRound{Key: []byte("restored"), TTL: 3_600_000, Ladder: f.l, Adds: []syncer.Bucket{{Level: 0, Index: 1_763_000_000, N: 7}}}
+	k := syncer.KeyRound{Key: []byte("restored"), TTL: 3_600_000, Ladder: f.l,
+		Adds: []syncer.Bucket{{Level: 0, Index: 1_763_000_000, N: 7}}}
 	read := &syncer.Round{Writer: "reader"}
 	send(f.t, f.s, read)
 	r := &syncer.Round{Writer: "restorer", Seq: 1, Keys: []syncer.KeyRound{k},
 		Epoch: read.Epoch, Version: read.Version, Republish: true}
 	for range 2 {
 		send(f.t, f.s, r)
-		if got := f.values(&k)[0]; got != 0 && got != 7 || r.Err == nil && !r.Lost && got != r.Keys[0].Adds[0].Stored && got != 0 {
+		if got := f.values(&k)[0]; got != 0 && got != 7 || r.Err == nil && !r.Lost &&
+			got != r.Keys[0].Adds[0].Stored && got != 0 {
 			f.t.Errorf("restored %d: %v", got, r.Err)
 		}
 	}
@@ -139,7 +153,8 @@ func (f *refusing) all(keys []syncer.KeyRound) (list [][]int64) {
 func (f *refusing) values(k *syncer.KeyRound) (list []int64) {
 	f.t.Helper()
 	for _, b := range k.Adds {
-		n, err := f.srv.Do("HGET", redisstore.Key(0, k.NS, k.Key), redisstore.Field(int(b.Level), b.Index)).Int64()
+		n, err := f.srv.Do("HGET", redisstore.Key(0, k.NS, k.Key),
+			redisstore.Field(int(b.Level), b.Index)).Int64()
 		if err != nil && !errors.Is(err, redis.Nil) {
 			f.t.Fatal(err)
 		}

@@ -8,14 +8,17 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestResetStaysResetWhenCountsAreRestored has Redis lose everything, and a key reset in pure-Redis mode before a counter that knows it
-// finds that out: what the counter restores is all but that key.
+// TestResetStaysResetWhenCountsAreRestored has Redis lose everything, and a key reset in pure-Redis
+// mode before a counter that knows it finds that out: what the counter restores is all but that
+// key.
 func TestResetStaysResetWhenCountsAreRestored(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	for name, first := range map[string]func(t *testing.T, d *redisstore.Direct){
-		"who resets draws the epoch":  func(*testing.T, *redisstore.Direct) {},
-		"another has drawn the epoch": func(t *testing.T, d *redisstore.Direct) { add(t, d, "late", 1, 0) },
+		"who resets draws the epoch": func(*testing.T, *redisstore.Direct) {},
+		"another has drawn the epoch": func(t *testing.T, d *redisstore.Direct) {
+			add(t, d, "late", 1, 0)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			flushAll(t, srv)
@@ -34,7 +37,8 @@ func TestResetStaysResetWhenCountsAreRestored(t *testing.T) {
 			add(t, c, "new", 1, 0) // in the round of which the counter hears of the loss
 			flush(t, c)
 			for key, want := range map[string]int64{"reset": 0, "kept": 7, "new": 1} {
-				if inRedis, inMemory := count(t, d, key, 60_000), count(t, c, key, 60_000); inRedis != want || inMemory != want {
+				if inRedis, inMemory := count(t, d, key, 60_000),
+					count(t, c, key, 60_000); inRedis != want || inMemory != want {
 					t.Errorf("%s: %d in Redis, %d in memory, want %d", key, inRedis, inMemory, want)
 				}
 			}

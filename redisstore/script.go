@@ -42,7 +42,8 @@ type scripts struct {
 }
 
 func newScripts(e Expiry) scripts {
-	return scriptsOf(map[Expiry]string{ExpiryKey: expiryKeyLua, ExpiryField: expiryFieldLua, ExpiryTairhash: expiryTairhashLua}[e])
+	return scriptsOf(map[Expiry]string{ExpiryKey: expiryKeyLua, ExpiryField: expiryFieldLua,
+		ExpiryTairhash: expiryTairhashLua}[e])
 }
 
 // scriptsOf makes the scripts that begin with how buckets are expired.
@@ -50,8 +51,10 @@ func scriptsOf(expiry string) scripts {
 	prefix := expiry + epochLua
 	direct, rounds := prefix+directLua, prefix+purgeLua
 	return scripts{
-		round: redis.NewScript(rounds + roundLua), republish: redis.NewScript(rounds + republishLua), reset: redis.NewScript(rounds + resetLua),
-		direct: redis.NewScript(direct), directText: direct,
+		round:     redis.NewScript(rounds + roundLua),
+		republish: redis.NewScript(rounds + republishLua),
+		reset:     redis.NewScript(rounds + resetLua),
+		direct:    redis.NewScript(direct), directText: direct,
 	}
 }
 
@@ -65,7 +68,8 @@ type scriptCall struct {
 	state  string // where epoch, version and quieted are read
 	// ladders are those that the arguments refer to.
 	ladders []*leaparray.Ladder
-	// line, if it is there, is the whole command with room for its name and for what names the script: text, or its hash.
+	// line, if it is there, is the whole command with room for its name and for what names the
+	// script: text, or its hash.
 	line   []any
 	text   string
 	cmd    *redis.Cmd
@@ -152,8 +156,9 @@ func run(ctx context.Context, client redis.UniversalClient, calls []*scriptCall)
 	}
 }
 
-// relearn has a cluster's client ask again who serves what, after a node did not answer. By itself it does so once a minute
-// or when a node says MOVED: one that is gone says nothing, and its replica may have taken over long ago.
+// relearn has a cluster's client ask again who serves what, after a node did not answer. By itself
+// it does so once a minute or when a node says MOVED: one that is gone says nothing, and its
+// replica may have taken over long ago.
 func relearn(ctx context.Context, client redis.UniversalClient) {
 	if c, ok := client.(*redis.ClusterClient); ok {
 		c.ReloadState(ctx)

@@ -27,7 +27,8 @@ func calls(t *testing.T, srv *redistest.Server) (n int) {
 	return n
 }
 
-// TestRoundsGoTogether has one script carry out the rounds of many partitions. One that is refused undoes no other, before it or after.
+// TestRoundsGoTogether has one script carry out the rounds of many partitions. One that is refused
+// undoes no other, before it or after.
 func TestRoundsGoTogether(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -56,7 +57,8 @@ func TestRoundsGoTogether(t *testing.T) {
 		want := int64(1)
 		if i == 11 {
 			want = 0
-			if !errors.Is(r.Err, syncer.ErrNotApplied) || !strings.Contains(r.Err.Error(), "WRONGTYPE") {
+			if !errors.Is(r.Err, syncer.ErrNotApplied) ||
+				!strings.Contains(r.Err.Error(), "WRONGTYPE") {
 				t.Errorf("the partition with a foreign value: %v", r.Err)
 			}
 		} else if r.Err != nil {

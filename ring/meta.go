@@ -28,7 +28,8 @@ type Agreement struct {
 	Data uint64
 }
 
-// meta is what a node says about itself to all others, in at most memberlist.MetaMaxSize (512) bytes.
+// meta is what a node says about itself to all others, in at most memberlist.MetaMaxSize (512)
+// bytes.
 type meta struct {
 	Protocol   int    `json:"v"`
 	Partitions int    `json:"p"`
@@ -76,9 +77,11 @@ func (m *meta) peer(host string) string {
 func decode(n *memberlist.Node, want Agreement) (Member, error) {
 	var m meta
 	if err := json.Unmarshal(n.Meta, &m); err != nil {
-		return Member{}, fmt.Errorf("%w: %s at %s is no twotier node", ErrRefused, n.Name, n.Address())
+		return Member{}, fmt.Errorf("%w: %s at %s is no twotier node", ErrRefused, n.Name,
+			n.Address())
 	}
-	member := Member{ID: m.ID, Name: n.Name, Born: m.Born, Draining: m.Draining, Starting: m.Starting, Tag: m.Tag}
+	member := Member{ID: m.ID, Name: n.Name, Born: m.Born, Draining: m.Draining,
+		Starting: m.Starting, Tag: m.Tag}
 	host := m.Host
 	if host == "" {
 		host = n.Addr.String()
@@ -88,9 +91,11 @@ func decode(n *memberlist.Node, want Agreement) (Member, error) {
 	where := fmt.Sprintf("node %s at %s", m.ID, n.Address())
 	switch {
 	case m.Protocol != Protocol:
-		return member, fmt.Errorf("%w: %s speaks protocol %d, this node %d", ErrRefused, where, m.Protocol, Protocol)
+		return member, fmt.Errorf("%w: %s speaks protocol %d, this node %d", ErrRefused, where,
+			m.Protocol, Protocol)
 	case m.Partitions != want.Partitions:
-		return member, fmt.Errorf("%w: %s has %d partitions, this node %d", ErrRefused, where, m.Partitions, want.Partitions)
+		return member, fmt.Errorf("%w: %s has %d partitions, this node %d", ErrRefused, where,
+			m.Partitions, want.Partitions)
 	case m.Seed != want.Seed:
 		return member, fmt.Errorf("%w: %s has another hash seed", ErrRefused, where)
 	case m.Data != want.Data:

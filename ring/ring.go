@@ -20,13 +20,16 @@ import (
 type Options struct {
 	// ID is what this node is called. Required.
 	ID string
-	// Name is what this process is called; no other may ever have had the name. Default: the ID and random characters.
+	// Name is what this process is called; no other may ever have had the name. Default: the ID and
+	// random characters.
 	Name string
-	// Bind is the address for gossip (UDP and TCP), as host:port. Port 0 picks a free one. Default: 127.0.0.1:7946.
+	// Bind is the address for gossip (UDP and TCP), as host:port. Port 0 picks a free one. Default:
+	// 127.0.0.1:7946.
 	Bind string
 	// Advertise is where others reach Bind, if that differs.
 	Advertise string
-	// Join are addresses for gossip of other members, as host:port. Those that are not there yet are tried again.
+	// Join are addresses for gossip of other members, as host:port. Those that are not there yet
+	// are tried again.
 	Join []string
 	// Secret encrypts and authenticates the gossip, see also SetSecrets. Nodes with different
 	// secrets form no cluster. Default: none.
@@ -35,8 +38,8 @@ type Options struct {
 	Agreement Agreement
 	// Tag is what SetTag is told at the beginning.
 	Tag string
-	// RejoinInterval is how often members that were lost, and those of Join that never came, are looked for; more often at first.
-	// Default: 10 s.
+	// RejoinInterval is how often members that were lost, and those of Join that never came, are
+	// looked for; more often at first. Default: 10 s.
 	RejoinInterval time.Duration
 	// OnChange is told of every table after the first, by one goroutine. Optional.
 	OnChange func(*Table)
@@ -46,7 +49,8 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Ring is this node's part in the membership. Make one with [New], start it with Open, stop it with Close.
+// Ring is this node's part in the membership. Make one with [New], start it with Open, stop it with
+// Close.
 type Ring struct {
 	opt     Options
 	born    int64
@@ -87,10 +91,12 @@ func New(opt Options) (*Ring, error) {
 		r.secrets.list = [][]byte{opt.Secret}
 	}
 	r.meta = meta{
-		Protocol: Protocol, Partitions: opt.Agreement.Partitions, Seed: opt.Agreement.Seed, Data: opt.Agreement.Data,
-		ID: opt.ID, Born: r.born, Starting: true, Tag: opt.Tag,
+		Protocol: Protocol, Partitions: opt.Agreement.Partitions, Seed: opt.Agreement.Seed,
+		Data: opt.Agreement.Data,
+		ID:   opt.ID, Born: r.born, Starting: true, Tag: opt.Tag,
 	}
-	t, err := NewTable([]Member{{ID: opt.ID, Name: opt.Name, Born: r.born, Starting: true, Tag: opt.Tag}}, opt.Name, opt.Agreement.Partitions, opt.Agreement.Seed)
+	t, err := NewTable([]Member{{ID: opt.ID, Name: opt.Name, Born: r.born, Starting: true,
+		Tag: opt.Tag}}, opt.Name, opt.Agreement.Partitions, opt.Agreement.Seed)
 	if err != nil {
 		return nil, err
 	}
@@ -110,13 +116,15 @@ func (r *Ring) Self() Member {
 		host = r.host
 	}
 	return Member{
-		ID: r.opt.ID, Name: r.opt.Name, Address: net.JoinHostPort(host, strconv.Itoa(r.meta.Port)), Born: r.born,
-		Draining: r.meta.Draining, Starting: r.meta.Starting, Tag: r.meta.Tag, Peer: r.meta.peer(host),
+		ID: r.opt.ID, Name: r.opt.Name, Address: net.JoinHostPort(host, strconv.Itoa(r.meta.Port)),
+		Born:     r.born,
+		Draining: r.meta.Draining, Starting: r.meta.Starting, Tag: r.meta.Tag,
+		Peer: r.meta.peer(host),
 	}
 }
 
-// Twins returns the other processes that are alive, or not declared dead yet, under this node's ID. Those that are starting as well, but
-// are younger, are not among them: one of two has to give way.
+// Twins returns the other processes that are alive, or not declared dead yet, under this node's ID.
+// Those that are starting as well, but are younger, are not among them: one of two has to give way.
 func (r *Ring) Twins() (list []Member) {
 	for _, m := range r.views.snapshot() {
 		younger := m.Born > r.born || m.Born == r.born && m.Name > r.opt.Name
@@ -130,10 +138,11 @@ func (r *Ring) Twins() (list []Member) {
 // Table returns the present state of the cluster.
 func (r *Ring) Table() *Table { return r.table.Load() }
 
-// Open begins to gossip and joins the members named in Options.Join. The node is a member that owns nothing until Enter is
-// called, so that it can be found out before whether another process has its ID. address is where this node serves HTTP; an
-// unspecified host stands for that of the gossip. If some member is reached that this node does not fit, the error wraps
-// [ErrRefused]; if members are there but don't let it in, it wraps [ErrNotJoined]. Members that are not there yet are no error.
+// Open begins to gossip and joins the members named in Options.Join. The node is a member that owns
+// nothing until Enter is called, so that it can be found out before whether another process has its
+// ID. address is where this node serves HTTP; an unspecified host stands for that of the gossip. If
+// some member is reached that this node does not fit, the error wraps [ErrRefused]; if members are
+// there but don't let it in, it wraps [ErrNotJoined]. Members that are not there yet are no error.
 func (r *Ring) Open(ctx context.Context, address string) error {
 	if r.stop != nil {
 		return errors.New("ring: opened twice")
@@ -215,9 +224,10 @@ func (r *Ring) config() (*memberlist.Config, error) {
 	cfg.EnableCompression = false
 	// A push and pull with a host that swallows everything holds up the search for others.
 	cfg.TCPTimeout = 3 * time.Second
-	// A suspect has up to so many times the shortest time (four seconds) to answer, less for every other node that suspects it, too.
-	// memberlist expects two of those as soon as it knows of four nodes, and counts nodes that died within the last half minute: among three
-	// of which one was restarted, there is one other at most, and a crash took 14 s to be noticed.
+	// A suspect has up to so many times the shortest time (four seconds) to answer, less for every
+	// other node that suspects it, too. memberlist expects two of those as soon as it knows of four
+	// nodes, and counts nodes that died within the last half minute: among three of which one was
+	// restarted, there is one other at most, and a crash took 14 s to be noticed.
 	cfg.SuspicionMaxTimeoutMult = 2
 	var err error
 	if cfg.BindAddr, cfg.BindPort, err = hostPort(r.opt.Bind); err != nil {
@@ -256,7 +266,8 @@ func (r *Ring) Gossip() string {
 	return r.list.LocalNode().Address()
 }
 
-// Enter tells all others that this node may own partitions. It returns once all that can be reached have heard it, or ctx is done.
+// Enter tells all others that this node may own partitions. It returns once all that can be reached
+// have heard it, or ctx is done.
 func (r *Ring) Enter(ctx context.Context) {
 	r.metaMu.Lock()
 	r.meta.Starting = false
@@ -264,19 +275,21 @@ func (r *Ring) Enter(ctx context.Context) {
 	if r.list == nil {
 		return
 	}
-	_ = r.list.UpdateNode(time.Nanosecond) // gossip takes its time; whoever can be asked is told at once
+	// gossip takes its time; whoever can be asked is told at once
+	_ = r.list.UpdateNode(time.Nanosecond)
 	r.inform(ctx)
 	r.rebuild()
 }
 
-// Drain tells all others that this node is about to leave: from now on it owns nothing, but it is there to hand over what it
-// had. It returns once all that can be reached have heard it, or ctx is done.
+// Drain tells all others that this node is about to leave: from now on it owns nothing, but it is
+// there to hand over what it had. It returns once all that can be reached have heard it, or ctx is
+// done.
 func (r *Ring) Drain(ctx context.Context) error {
 	return r.tell(ctx, func(m *meta) { m.Draining = true })
 }
 
-// SetTag tells all others a text of at most 64 bytes, which is part of this node's Member. It returns once all that can be
-// reached have heard it, or ctx is done.
+// SetTag tells all others a text of at most 64 bytes, which is part of this node's Member. It
+// returns once all that can be reached have heard it, or ctx is done.
 func (r *Ring) SetTag(ctx context.Context, tag string) error {
 	if len(tag) > maxTag {
 		return fmt.Errorf("ring: a tag of %d bytes, want at most %d", len(tag), maxTag)
@@ -309,7 +322,8 @@ func (r *Ring) tell(ctx context.Context, change func(*meta)) error {
 // leaveTimeout bounds how long the word of leaving may take to get out.
 const leaveTimeout = time.Second
 
-// Close leaves the cluster and stops gossiping. It may be called twice. memberlist ends its last goroutines within some seconds.
+// Close leaves the cluster and stops gossiping. It may be called twice. memberlist ends its last
+// goroutines within some seconds.
 func (r *Ring) Close(ctx context.Context) error {
 	r.once.Do(func() {
 		if r.stop == nil {

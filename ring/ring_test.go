@@ -48,7 +48,8 @@ func seed(i int) string { return ip(i) + ":7946" }
 func (v *village) start(i int, change func(*ring.Options)) (*ring.Ring, error) {
 	v.born++
 	opt := ring.Options{
-		ID: fmt.Sprint("n", i), Name: fmt.Sprintf("n%d-%d", i, v.born), Bind: seed(i), Join: []string{seed(1), seed(2)},
+		ID: fmt.Sprint("n", i), Name: fmt.Sprintf("n%d-%d", i, v.born), Bind: seed(i),
+		Join:      []string{seed(1), seed(2)},
 		Agreement: agreement, Transport: v.net.Start(ip(i)).Transport(),
 	}
 	if change != nil {
@@ -109,7 +110,9 @@ func (v *village) agree(within time.Duration, members int, nodes ...int) time.Du
 	}
 }
 
-func lan() simnet.Weather { return simnet.Weather{Delay: time.Millisecond, Jitter: time.Millisecond} }
+func lan() simnet.Weather {
+	return simnet.Weather{Delay: time.Millisecond, Jitter: time.Millisecond}
+}
 
 // TestStartedTogether has a node start before the only one that it knows of.
 func TestStartedTogether(t *testing.T) {
@@ -183,7 +186,8 @@ func TestPartitionsOfAnyLengthHeal(t *testing.T) {
 				v.startAll(5)
 				v.agree(3*time.Second, 5, 1, 2, 3, 4, 5)
 				v.net.Split([]string{ip(1), ip(2), ip(3)}, []string{ip(4), ip(5)})
-				t.Log("split known after", v.agree(time.Minute, 3, 1, 2, 3), "and", v.agree(time.Minute, 2, 4, 5))
+				t.Log("split known after", v.agree(time.Minute, 3, 1, 2, 3), "and",
+					v.agree(time.Minute, 2, 4, 5))
 				time.Sleep(length)
 				v.net.Heal()
 				t.Log("healed after", v.agree(time.Minute, 5, 1, 2, 3, 4, 5))
@@ -192,13 +196,16 @@ func TestPartitionsOfAnyLengthHeal(t *testing.T) {
 	}
 }
 
-// TestOneWayCutsDoNotFlap cuts one direction between two nodes: the others vouch for both, and the table stays.
+// TestOneWayCutsDoNotFlap cuts one direction between two nodes: the others vouch for both, and the
+// table stays.
 func TestOneWayCutsDoNotFlap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newVillage(t, lan())
 		changes := 0
 		v.startAll(4)
-		if _, err := v.start(5, func(o *ring.Options) { o.OnChange = func(*ring.Table) { changes++ } }); err != nil {
+		if _, err := v.start(5, func(o *ring.Options) {
+			o.OnChange = func(*ring.Table) { changes++ }
+		}); err != nil {
 			t.Fatal(err)
 		}
 		v.agree(3*time.Second, 5, 1, 2, 3, 4, 5)
@@ -238,7 +245,8 @@ func TestLostPacketsDoNotFlap(t *testing.T) {
 	}
 }
 
-// TestNodesThatDoNotFitAreRefused has a node with another number of partitions, and others, try to join.
+// TestNodesThatDoNotFitAreRefused has a node with another number of partitions, and others, try to
+// join.
 func TestNodesThatDoNotFitAreRefused(t *testing.T) {
 	for name, change := range map[string]func(*ring.Options){
 		"partitions": func(o *ring.Options) { o.Agreement.Partitions = 62 },
@@ -267,7 +275,9 @@ func TestAnotherSecretIsTurnedAway(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			v := newVillage(t, lan())
 			for i := 1; i <= 2; i++ {
-				if _, err := v.start(i, func(o *ring.Options) { o.Secret = []byte("right") }); err != nil {
+				if _, err := v.start(i, func(o *ring.Options) {
+					o.Secret = []byte("right")
+				}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -320,7 +330,8 @@ func TestClose(t *testing.T) {
 		v := newVillage(t, lan())
 		v.startAll(1)
 		r := v.rings[ip(1)]
-		if err := errors.Join(r.Close(context.Background()), r.Close(context.Background())); err != nil {
+		if err := errors.Join(r.Close(context.Background()),
+			r.Close(context.Background())); err != nil {
 			t.Error(err)
 		}
 		if err := r.Open(context.Background(), ip(1)+":8080"); err == nil {
@@ -340,7 +351,8 @@ func TestOptions(t *testing.T) {
 	bad := map[string]ring.Options{
 		"no ID":         {Agreement: agreement},
 		"no partitions": {ID: "x"},
-		"long tag":      {ID: "x", Agreement: agreement, Tag: string(slices.Repeat([]byte("x"), 65))},
+		"long tag": {ID: "x", Agreement: agreement,
+			Tag: string(slices.Repeat([]byte("x"), 65))},
 	}
 	for name, opt := range bad {
 		if _, err := ring.New(opt); err == nil {
@@ -358,8 +370,9 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestTwinsAreSeenBeforeTheyOwnAnything starts a process under the ID of a member. It learns of that one from the first that it meets, while
-// the others' tables stay as they are; once it has entered it is the one that counts, being the younger.
+// TestTwinsAreSeenBeforeTheyOwnAnything starts a process under the ID of a member. It learns of
+// that one from the first that it meets, while the others' tables stay as they are; once it has
+// entered it is the one that counts, being the younger.
 func TestTwinsAreSeenBeforeTheyOwnAnything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newVillage(t, lan())
@@ -367,7 +380,8 @@ func TestTwinsAreSeenBeforeTheyOwnAnything(t *testing.T) {
 		v.agree(time.Minute, 3, 1, 2, 3)
 		before := v.rings[ip(1)].Table().Version()
 		twin, err := ring.New(ring.Options{
-			ID: "n2", Name: "n2-twin", Bind: seed(7), Join: []string{seed(1)}, Agreement: agreement, Transport: v.net.Start(ip(7)).Transport(),
+			ID: "n2", Name: "n2-twin", Bind: seed(7), Join: []string{seed(1)}, Agreement: agreement,
+			Transport: v.net.Start(ip(7)).Transport(),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -402,7 +416,8 @@ func TestTwinsAreSeenPastThoseWhoKnowNobody(t *testing.T) {
 		v.agree(time.Minute, 3, 1, 2, 3)
 		open := func(host int, id string, join ...string) *ring.Ring {
 			r, err := ring.New(ring.Options{
-				ID: id, Name: fmt.Sprint(id, "-", host), Bind: seed(host), Join: join, Agreement: agreement,
+				ID: id, Name: fmt.Sprint(id, "-", host), Bind: seed(host), Join: join,
+				Agreement: agreement,
 				Transport: v.net.Start(ip(host)).Transport(),
 			})
 			if err != nil {
@@ -418,15 +433,17 @@ func TestTwinsAreSeenPastThoseWhoKnowNobody(t *testing.T) {
 		for i := 20; i < 30; i++ {
 			open(i, fmt.Sprint("n", i))
 			twins := open(i+20, "n2", seed(i), seed(2)).Twins()
-			if !slices.ContainsFunc(twins, func(m ring.Member) bool { return m.Address == ip(2)+":8080" }) {
+			if !slices.ContainsFunc(twins, func(m ring.Member) bool {
+				return m.Address == ip(2)+":8080"
+			}) {
 				t.Errorf("twin %d knows of %v", i, twins)
 			}
 		}
 	})
 }
 
-// TestTheDeadDoNotHoldUpTheLiving has twenty members die whose hosts swallow packets. Two that are apart find each other about as soon as if they
-// were the only ones that are looked for.
+// TestTheDeadDoNotHoldUpTheLiving has twenty members die whose hosts swallow packets. Two that are
+// apart find each other about as soon as if they were the only ones that are looked for.
 func TestTheDeadDoNotHoldUpTheLiving(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newVillage(t, lan())

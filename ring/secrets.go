@@ -19,7 +19,8 @@ type secrets struct {
 	ring *memberlist.Keyring // nil until it is opened, and without secrets
 }
 
-// errPlain says that a running node can't begin to encrypt, nor stop: the others would not understand it.
+// errPlain says that a running node can't begin to encrypt, nor stop: the others would not
+// understand it.
 var errPlain = errors.New("a cluster gets its first secret, or loses its last, by a restart")
 
 // SetSecrets replaces the secrets of the gossip, at any time: the first encrypts what this node
@@ -53,7 +54,8 @@ func (s *secrets) open() (*memberlist.Keyring, error) {
 	return s.ring, err
 }
 
-// replaceLocked changes memberlist's keys so that at each moment those are there that are before and after.
+// replaceLocked changes memberlist's keys so that at each moment those are there that are before
+// and after.
 func (s *secrets) replaceLocked(list [][]byte) error {
 	keys, err := gossipKeys(list)
 	if err != nil {

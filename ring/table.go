@@ -10,12 +10,12 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Protocol is the version of what nodes say to each other, and of how they place partitions. Nodes of different versions form
-// no cluster.
+// Protocol is the version of what nodes say to each other, and of how they place partitions. Nodes
+// of different versions form no cluster.
 const Protocol = 2
 
-// The parameters of placement. With 200 virtual nodes and a load of at most 1.25 times the mean, a change moves little
-// more than it must: see TestMovement.
+// The parameters of placement. With 200 virtual nodes and a load of at most 1.25 times the mean, a
+// change moves little more than it must: see TestMovement.
 const (
 	virtualNodes = 200
 	maxLoad      = 1.25
@@ -48,7 +48,8 @@ type Member struct {
 // PeerAddress is where a member takes messages of other nodes.
 func (m *Member) PeerAddress() string { return cmp.Or(m.Peer, m.Address) }
 
-// Table is one state of the cluster: its members, and the owner of every partition. It never changes.
+// Table is one state of the cluster: its members, and the owner of every partition. It never
+// changes.
 type Table struct {
 	members []Member
 	owners  []uint16
@@ -57,8 +58,9 @@ type Table struct {
 	version uint64
 }
 
-// NewTable returns the table of these members, of which self is the name of one that looks at it. Members that are alive under the same
-// ID are one: the younger, but not one that is only starting. It is a pure function of its arguments, but for their order.
+// NewTable returns the table of these members, of which self is the name of one that looks at it.
+// Members that are alive under the same ID are one: the younger, but not one that is only starting.
+// It is a pure function of its arguments, but for their order.
 func NewTable(members []Member, self string, partitions int, seed uint64) (*Table, error) {
 	return newTable(members, self, partitions, seed, nil)
 }
@@ -66,7 +68,8 @@ func NewTable(members []Member, self string, partitions int, seed uint64) (*Tabl
 // newTable is NewTable beside the table before it, of as many partitions and the same seed: most
 // changes are about members that own nothing, or about what a member says of itself, and leave the
 // placement, which is nearly all that a table costs.
-func newTable(members []Member, self string, partitions int, seed uint64, before *Table) (*Table, error) {
+func newTable(members []Member, self string, partitions int, seed uint64,
+	before *Table) (*Table, error) {
 	if partitions < 1 {
 		return nil, fmt.Errorf("ring: %d partitions, want at least 1", partitions)
 	}
@@ -87,11 +90,13 @@ func newTable(members []Member, self string, partitions int, seed uint64, before
 	return t, nil
 }
 
-// unique returns the youngest member of each ID, by ID. One that is starting is none beside one that is not.
+// unique returns the youngest member of each ID, by ID. One that is starting is none beside one
+// that is not.
 func unique(members []Member) []Member {
 	list := slices.Clone(members)
 	slices.SortFunc(list, func(a, b Member) int {
-		return cmp.Or(cmp.Compare(a.ID, b.ID), compare(a.Starting, b.Starting), cmp.Compare(b.Born, a.Born), cmp.Compare(b.Name, a.Name))
+		return cmp.Or(cmp.Compare(a.ID, b.ID), compare(a.Starting, b.Starting),
+			cmp.Compare(b.Born, a.Born), cmp.Compare(b.Name, a.Name))
 	})
 	return slices.CompactFunc(list, func(a, b Member) bool { return a.ID == b.ID })
 }
@@ -124,8 +129,8 @@ func (h hasher) Sum64(b []byte) uint64 {
 	return d.Sum64()
 }
 
-// candidates returns the members that partitions are given to. If all are draining they own what they have until they are gone; one that
-// is starting owns something only if there is nobody else.
+// candidates returns the members that partitions are given to. If all are draining they own what
+// they have until they are gone; one that is starting owns something only if there is nobody else.
 func (t *Table) candidates() (owners []consistent.Member) {
 	for _, fits := range []func(m *Member) bool{
 		func(m *Member) bool { return !m.Draining && !m.Starting },
@@ -144,13 +149,16 @@ func (t *Table) candidates() (owners []consistent.Member) {
 	return owners
 }
 
-// placeLike takes the placement over from a table in which the same IDs own something, on which alone it depends.
+// placeLike takes the placement over from a table in which the same IDs own something, on which
+// alone it depends.
 func (t *Table) placeLike(before *Table) bool {
 	if before == nil {
 		return false
 	}
 	owners, had := t.candidates(), before.candidates()
-	if !slices.EqualFunc(owners, had, func(a, b consistent.Member) bool { return a.String() == b.String() }) {
+	if !slices.EqualFunc(owners, had, func(a, b consistent.Member) bool {
+		return a.String() == b.String()
+	}) {
 		return false
 	}
 	now := make(map[uint16]uint16, len(owners)) // position by the one before
@@ -176,7 +184,8 @@ func (t *Table) place(seed uint64) {
 		return
 	}
 	c := consistent.New(owners, consistent.Config{
-		Hasher: hasher{seed}, PartitionCount: len(t.owners), ReplicationFactor: virtualNodes, Load: maxLoad,
+		Hasher: hasher{seed}, PartitionCount: len(t.owners), ReplicationFactor: virtualNodes,
+		Load: maxLoad,
 	})
 	for p := range t.owners {
 		at := c.GetPartitionOwner(p).(placed).at

@@ -14,7 +14,8 @@ const partitions = 1021
 
 func members(n int) (list []ring.Member) {
 	for i := range n {
-		list = append(list, ring.Member{ID: fmt.Sprintf("node-%d", i), Name: fmt.Sprintf("node-%d-x", i), Born: int64(i)})
+		list = append(list, ring.Member{ID: fmt.Sprintf("node-%d", i),
+			Name: fmt.Sprintf("node-%d-x", i), Born: int64(i)})
 	}
 	return list
 }
@@ -30,7 +31,8 @@ func table(t testing.TB, list []ring.Member) *ring.Table {
 
 func owner(t *ring.Table, p int) string { return t.Member(t.Owner(p)).ID }
 
-// TestI4OwnershipIsAFunctionOfTheMembers makes tables of the same members in any order and seen by anybody.
+// TestI4OwnershipIsAFunctionOfTheMembers makes tables of the same members in any order and seen by
+// anybody.
 func TestI4OwnershipIsAFunctionOfTheMembers(t *testing.T) {
 	list := members(7)
 	want := table(t, list)
@@ -77,7 +79,8 @@ func TestARestartKeepsWhatANodeOwned(t *testing.T) {
 	}
 }
 
-// TestTheYoungerOfTwoWithOneIDCounts has the old process still in the list of members, as after a crash.
+// TestTheYoungerOfTwoWithOneIDCounts has the old process still in the list of members, as after a
+// crash.
 func TestTheYoungerOfTwoWithOneIDCounts(t *testing.T) {
 	list := append(members(3), ring.Member{ID: "node-1", Name: "node-1-y", Born: 50})
 	tab, err := ring.NewTable(list, "node-1-x", partitions, 7)
@@ -94,25 +97,29 @@ func TestTheYoungerOfTwoWithOneIDCounts(t *testing.T) {
 	}
 }
 
-// TestStartingMembersOwnNothing has a process start under a new ID, and one under the ID of a member that is there: neither changes who owns
-// what, and the second is no member.
+// TestStartingMembersOwnNothing has a process start under a new ID, and one under the ID of a
+// member that is there: neither changes who owns what, and the second is no member.
 func TestStartingMembersOwnNothing(t *testing.T) {
-	there := []ring.Member{{ID: "a", Name: "a-1", Born: 1}, {ID: "b", Name: "b-1", Born: 2, Draining: true}}
+	there := []ring.Member{{ID: "a", Name: "a-1", Born: 1},
+		{ID: "b", Name: "b-1", Born: 2, Draining: true}}
 	before, err := ring.NewTable(there, "a-1", 31, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	starting := []ring.Member{{ID: "c", Name: "c-1", Born: 9, Starting: true}, {ID: "a", Name: "a-2", Born: 9, Starting: true}}
+	starting := []ring.Member{{ID: "c", Name: "c-1", Born: 9, Starting: true},
+		{ID: "a", Name: "a-2", Born: 9, Starting: true}}
 	after, err := ring.NewTable(append(starting, there...), "a-1", 31, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for p := range 31 {
-		if before.Member(before.Owner(p)).Name != "a-1" || after.Member(after.Owner(p)).Name != "a-1" {
+		if before.Member(before.Owner(p)).Name != "a-1" ||
+			after.Member(after.Owner(p)).Name != "a-1" {
 			t.Fatalf("partition %d has another owner", p)
 		}
 	}
-	if after.Find("a-2") >= 0 || after.Find("c-1") < 0 || after.Owned(after.Find("c-1")) != 0 || after.Version() == before.Version() {
+	if after.Find("a-2") >= 0 || after.Find("c-1") < 0 || after.Owned(after.Find("c-1")) != 0 ||
+		after.Version() == before.Version() {
 		t.Errorf("%d members", after.Len())
 	}
 	if alone, err := ring.NewTable(starting[:1], "c-1", 31, 0); err != nil || alone.Owned(0) != 31 {
@@ -142,15 +149,16 @@ func TestDrainingMembersOwnNothing(t *testing.T) {
 }
 
 func TestNoTable(t *testing.T) {
-	for _, tc := range []struct{ members, partitions int }{{0, 10}, {3, 0}, {ring.MaxMembers + 1, 10}} {
+	for _, tc := range []struct{ members, partitions int }{{0, 10}, {3, 0},
+		{ring.MaxMembers + 1, 10}} {
 		if _, err := ring.NewTable(members(tc.members), "", tc.partitions, 0); err == nil {
 			t.Errorf("%d members, %d partitions: no error", tc.members, tc.partitions)
 		}
 	}
 }
 
-// TestMovement prints how evenly partitions are spread, and how many move when a node joins, beside the fewest that would do.
-// The README shows it.
+// TestMovement prints how evenly partitions are spread, and how many move when a node joins, beside
+// the fewest that would do. The README shows it.
 func TestMovement(t *testing.T) {
 	t.Log("nodes  partitions of a node: fewest  most  (mean)   moved by one more node  (at least)")
 	for _, n := range []int{3, 10, 30, 100} {
@@ -166,13 +174,16 @@ func TestMovement(t *testing.T) {
 			}
 		}
 		mean, least := float64(partitions)/float64(n), float64(partitions)/float64(n+1)
-		t.Logf("%5d  %29d  %4d  (%5.1f)  %24.1f %%  (%5.1f %%)", n, slices.Min(counts), slices.Max(counts), mean,
+		t.Logf("%5d  %29d  %4d  (%5.1f)  %24.1f %%  (%5.1f %%)", n, slices.Min(counts),
+			slices.Max(counts), mean,
 			100*float64(moved)/partitions, 100*least/partitions)
 		if float64(slices.Max(counts)) > 1.25*mean+1 {
-			t.Errorf("%d nodes: one owns %d partitions, more than 1.25 times the mean %.1f", n, slices.Max(counts), mean)
+			t.Errorf("%d nodes: one owns %d partitions, more than 1.25 times the mean %.1f", n,
+				slices.Max(counts), mean)
 		}
 		if float64(moved) > 4*least {
-			t.Errorf("%d nodes: one more moves %d partitions, at least %.1f have to", n, moved, least)
+			t.Errorf("%d nodes: one more moves %d partitions, at least %.1f have to",
+				n, moved, least)
 		}
 	}
 }
@@ -218,7 +229,8 @@ func TestATableIsTheSameWhateverWasBefore(t *testing.T) {
 			m.Name, m.Born = fmt.Sprint(m.ID, ".", step), m.Born+1
 		case 4:
 			id := fmt.Sprint("x", rnd.IntN(100))
-			list = append(list, ring.Member{ID: id, Name: fmt.Sprint(id, ".", step), Born: int64(step)})
+			list = append(list, ring.Member{ID: id, Name: fmt.Sprint(id, ".", step),
+				Born: int64(step)})
 		case 5:
 			if len(list) > 2 {
 				list = slices.Delete(list, 0, 1)

@@ -15,7 +15,8 @@ import (
 // maxLost bounds how many addresses of members that are gone are remembered.
 const maxLost = 256
 
-// views listens to memberlist and keeps who is there. memberlist calls it under its own lock: it only notes and signals.
+// views listens to memberlist and keeps who is there. memberlist calls it under its own lock: it
+// only notes and signals.
 type views struct {
 	agreement Agreement
 	log       *slog.Logger
@@ -60,8 +61,8 @@ func (v *views) NotifyUpdate(n *memberlist.Node) {
 	v.changed()
 }
 
-// NotifyLeave implements memberlist.EventDelegate. It does not say whether the node left or was declared dead: who said that it was
-// about to leave is not looked for afterwards.
+// NotifyLeave implements memberlist.EventDelegate. It does not say whether the node left or was
+// declared dead: who said that it was about to leave is not looked for afterwards.
 func (v *views) NotifyLeave(n *memberlist.Node) {
 	v.mu.Lock()
 	left := v.members[n.Name].Draining
@@ -97,7 +98,8 @@ func (v *views) NotifyAlive(n *memberlist.Node) error {
 	return err
 }
 
-// NotifyMerge implements memberlist.MergeDelegate: this node does not join members that it does not fit.
+// NotifyMerge implements memberlist.MergeDelegate: this node does not join members that it does not
+// fit.
 func (v *views) NotifyMerge(peers []*memberlist.Node) error {
 	for _, n := range peers {
 		if n.State != memberlist.StateAlive {
@@ -153,7 +155,8 @@ func (v *views) addresses(but string) (list []string) {
 	return list
 }
 
-// missing returns the addresses for gossip of members that were lost, and of those among seeds that are no members.
+// missing returns the addresses for gossip of members that were lost, and of those among seeds that
+// are no members.
 func (v *views) missing(ctx context.Context, seeds []string) []string {
 	v.mu.Lock()
 	there := map[string]bool{}
@@ -183,7 +186,8 @@ func resolve(ctx context.Context, seed string) (list []string) {
 	if net.ParseIP(host) != nil {
 		return []string{seed}
 	}
-	ips, _ := net.DefaultResolver.LookupHost(ctx, host) // a name that can't be resolved now is tried again
+	// a name that can't be resolved now is tried again
+	ips, _ := net.DefaultResolver.LookupHost(ctx, host)
 	for _, ip := range ips {
 		list = append(list, net.JoinHostPort(ip, port))
 	}

@@ -64,23 +64,26 @@ func (r *Ring) logChange(old, t *Table) {
 				r.opt.Logger.Info("draining")
 			}
 		case at < 0:
-			r.opt.Logger.Info("member joined", "member", m.ID, "address", m.Address, "members", t.Len())
+			r.opt.Logger.Info("member joined", "member", m.ID, "address", m.Address, "members",
+				t.Len())
 		case m.Draining && !old.members[at].Draining:
 			r.opt.Logger.Info("member is draining", "member", m.ID)
 		}
 	}
 	for i := range old.members {
 		if m := &old.members[i]; m.Name != r.opt.Name && t.Find(m.Name) < 0 {
-			r.opt.Logger.Info("member gone", "member", m.ID, "address", m.Address, "members", t.Len())
+			r.opt.Logger.Info("member gone", "member", m.ID, "address", m.Address, "members",
+				t.Len())
 		}
 	}
 	if at := old.Self(); at >= 0 && t.Self() < 0 && !old.members[at].Starting {
-		r.opt.Logger.Error("another process has this node's ID and is younger: this one owns nothing any more", "node", r.opt.ID)
+		r.opt.Logger.Error("another process has this node's ID and is younger: this one owns "+
+			"nothing any more", "node", r.opt.ID)
 	}
 }
 
-// runRejoin looks for members that are missing, for as long as the node lives: memberlist itself gives up on the dead
-// after half a minute, and would leave two halves of a cluster apart for ever.
+// runRejoin looks for members that are missing, for as long as the node lives: memberlist itself
+// gives up on the dead after half a minute, and would leave two halves of a cluster apart for ever.
 func (r *Ring) runRejoin(ctx context.Context) {
 	wait := r.opt.RejoinInterval / soonest
 	timer := time.NewTimer(around(wait))
@@ -101,15 +104,16 @@ func (r *Ring) runRejoin(ctx context.Context) {
 	}
 }
 
-// soonest is how many times sooner than later on a new node looks for those that it did not find: nodes that are started together
-// each take themselves for the first.
+// soonest is how many times sooner than later on a new node looks for those that it did not find:
+// nodes that are started together each take themselves for the first.
 const soonest = 32
 
 // around is a time, give or take a quarter, so that nodes don't look for each other in step.
 func around(d time.Duration) time.Duration { return d - d/4 + rand.N(d/2+1) }
 
-// reach exchanges all news with the members at these addresses, some at a time, and tells of each what came of it. Those whose turn has not
-// come when ctx is done are not contacted: one that is silent takes some seconds.
+// reach exchanges all news with the members at these addresses, some at a time, and tells of each
+// what came of it. Those whose turn has not come when ctx is done are not contacted: one that is
+// silent takes some seconds.
 func (r *Ring) reach(ctx context.Context, addresses []string) <-chan error {
 	results := make(chan error, len(addresses))
 	slots := make(chan struct{}, reachAtOnce)
@@ -160,9 +164,11 @@ func (r *Ring) join(ctx context.Context, seeds []string) error {
 	}
 	if err := errors.Join(errs...); err != nil {
 		if turnedAway(err) {
-			return fmt.Errorf("join: %w: %s answered but did not let this node in (is the cluster secret the same?)", ErrNotJoined, strings.Join(seeds, ", "))
+			return fmt.Errorf("join: %w: %s answered but did not let this node in (is the "+
+				"cluster secret the same?)", ErrNotJoined, strings.Join(seeds, ", "))
 		}
-		r.opt.Logger.Warn("no other member is there yet: going on alone and looking for them", "join", strings.Join(seeds, ","))
+		r.opt.Logger.Warn("no other member is there yet: going on alone and looking for them",
+			"join", strings.Join(seeds, ","))
 	}
 	return nil
 }
@@ -170,8 +176,8 @@ func (r *Ring) join(ctx context.Context, seeds []string) error {
 // informTimeout bounds how long members may take to hear the news.
 const informTimeout = time.Second
 
-// inform exchanges all news with every member. Gossip alone leaves one out now and then, about one time in three hundred among five,
-// and for up to half a minute.
+// inform exchanges all news with every member. Gossip alone leaves one out now and then, about one
+// time in three hundred among five, and for up to half a minute.
 func (r *Ring) inform(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, informTimeout)
 	defer cancel()
@@ -189,8 +195,8 @@ func (r *Ring) inform(ctx context.Context) {
 // isSelf reports whether a seed is this node, as it is in a list that all nodes share.
 func (r *Ring) isSelf(seed string) bool { return seed == r.opt.Bind || seed == r.Gossip() }
 
-// turnedAway reports whether somebody was there but would not talk to us, as happens with different secrets. memberlist
-// hands on the text of an error only.
+// turnedAway reports whether somebody was there but would not talk to us, as happens with different
+// secrets. memberlist hands on the text of an error only.
 func turnedAway(err error) bool {
 	for line := range strings.Lines(err.Error()) {
 		if strings.Contains(line, "failed to join") && !strings.Contains(line, "dial ") {

@@ -20,7 +20,9 @@ type tardy struct {
 }
 
 func (s tardy) Exchange(ctx context.Context, rounds []*syncer.Round) {
-	if slices.ContainsFunc(rounds, func(r *syncer.Round) bool { return r.Partition == s.partition && r.Aside }) {
+	if slices.ContainsFunc(rounds, func(r *syncer.Round) bool {
+		return r.Partition == s.partition && r.Aside
+	}) {
 		<-s.until
 	}
 	s.Store.Exchange(ctx, rounds)
@@ -41,7 +43,8 @@ func testAbsence(t *testing.T, oldest bool) {
 	place, clk := syncer.Placement{Partitions: 2}, &clock{now: t0}
 	key, slow := keyIn(place, 0, "key-"), keyIn(place, 1, "slow-")
 	store := tardy{embedded.New(embedded.Options{}), 1, make(chan struct{})}
-	c := open(t, syncer.Options{Store: store, Now: clk.Now, Placement: place, Exchanges: 2, MaxMemory: 64 << 10, RoundTimeout: time.Minute})
+	c := open(t, syncer.Options{Store: store, Now: clk.Now, Placement: place, Exchanges: 2,
+		MaxMemory: 64 << 10, RoundTimeout: time.Minute})
 	use := func(key string) {
 		add(t, c, key, 1, 0)
 		flush(t, c)
@@ -52,7 +55,8 @@ func testAbsence(t *testing.T, oldest bool) {
 		use(crowd[i])
 		clk.set(clk.Now() + 3000)
 	}
-	ops, res := []syncer.Op{*acquireOp(key, 1, 1), *acquireOp(slow, 1, 1), *acquireOp(key, 1, 1)}, make([]syncer.Result, 3)
+	ops, res := []syncer.Op{*acquireOp(key, 1, 1), *acquireOp(slow, 1, 1), *acquireOp(key, 1, 1)},
+		make([]syncer.Result, 3)
 	done := make(chan struct{})
 	go func() { c.DoAll(context.Background(), ops, res); close(done) }()
 	synctest.Wait() // the batch waits for the slow key
@@ -68,7 +72,8 @@ func testAbsence(t *testing.T, oldest bool) {
 		clk.set(clk.Now() + 3000)
 		use(keyIn(place, 0, fmt.Sprint("new-", i, "-")))
 	}
-	if n := c.Stats().EvictedTotal - before; n == 0 || oldest != (n <= 64) { // the keys that are remembered by name
+	// the keys that are remembered by name
+	if n := c.Stats().EvictedTotal - before; n == 0 || oldest != (n <= 64) {
 		t.Errorf("%d keys were evicted", n)
 	}
 	close(store.until)

@@ -17,8 +17,8 @@ const (
 	manyStored = 1 << 40
 )
 
-// CheckCounts returns an ErrNotApplied if the buckets of a key hold what can't be the sum of what was
-// counted: no number, less than nothing, or more than can be added up. Somebody else has put it
+// CheckCounts returns an ErrNotApplied if the buckets of a key hold what can't be the sum of what
+// was counted: no number, less than nothing, or more than can be added up. Somebody else has put it
 // there, or what was taken back has come before what it was taken from. The key can't be judged.
 func CheckCounts(l *leaparray.Ladder, held []Bucket) error {
 	var sums [leaparray.MaxLevels]int64
@@ -28,7 +28,8 @@ func CheckCounts(l *leaparray.Ladder, held []Bucket) error {
 			continue
 		}
 		if b.N < 0 || b.N > mostStored-sums[b.Level] {
-			return fmt.Errorf("%w: bucket %d of level %d holds what is no count", ErrNotApplied, b.Index, b.Level)
+			return fmt.Errorf("%w: bucket %d of level %d holds what is no count", ErrNotApplied,
+				b.Index, b.Level)
 		}
 		sums[b.Level] += b.N
 	}

@@ -16,7 +16,8 @@ func TestBackoffDoublesUpToABound(t *testing.T) {
 		b.fail(now)
 		pause := want * time.Millisecond
 		if !b.waiting(now.Add(pause-1)) || b.waiting(now.Add(pause)) {
-			t.Fatalf("after %d failures it waits until %v, want %v", b.failures, b.until, now.Add(pause))
+			t.Fatalf("after %d failures it waits until %v, want %v", b.failures, b.until,
+				now.Add(pause))
 		}
 		now = now.Add(pause)
 	}

@@ -10,7 +10,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestBatchIsWhatOneByOneIs gives one counter batches and another one the same operations one by one.
+// TestBatchIsWhatOneByOneIs gives one counter batches and another one the same operations one by
+// one.
 func TestBatchIsWhatOneByOneIs(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -18,7 +19,8 @@ func TestBatchIsWhatOneByOneIs(t *testing.T) {
 	for _, parts := range []int{1, 3, 1021} {
 		clk := &clock{now: t0}
 		// No answer may depend on how long anything takes.
-		opt := syncer.Options{Now: clk.Now, Placement: syncer.Placement{Partitions: parts}, LoadTimeout: time.Hour, RoundTimeout: time.Hour,
+		opt := syncer.Options{Now: clk.Now, Placement: syncer.Placement{Partitions: parts},
+			LoadTimeout: time.Hour, RoundTimeout: time.Hour,
 			Namespaces: map[string]syncer.Namespace{"other": {}}}
 		together, apart := open(t, opt), open(t, opt)
 		for range 30 {
@@ -32,12 +34,14 @@ func TestBatchIsWhatOneByOneIs(t *testing.T) {
 			for i := range ops {
 				var want syncer.Result
 				want.Err = apart.Do(t.Context(), &ops[i], &want)
-				compareResults(t, fmt.Sprintf("%d partitions, operation %d of %d: %+v", parts, i, len(ops), ops[i]), &res[i], &want)
+				compareResults(t, fmt.Sprintf("%d partitions, operation %d of %d: %+v", parts, i,
+					len(ops), ops[i]), &res[i], &want)
 			}
 		}
 		for i := range 30 {
 			key := fmt.Sprint("k", i)
-			if got, want := count(t, together, key, 86_400_000), count(t, apart, key, 86_400_000); got != want {
+			if got, want := count(t, together, key, 86_400_000),
+				count(t, apart, key, 86_400_000); got != want {
 				t.Errorf("%d partitions: %s counts %d, one by one %d", parts, key, got, want)
 			}
 		}

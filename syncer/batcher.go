@@ -12,8 +12,9 @@ import (
 const (
 	maxRounds     = 256
 	maxKeysAtOnce = 2048
-	// maxBuckets and maxBucketsAtOnce bound the buckets in a round and in an exchange. Redis takes about a microsecond for
-	// each, and must be done within RoundTimeout, or the same is sent again and again.
+	// maxBuckets and maxBucketsAtOnce bound the buckets in a round and in an exchange. Redis takes
+	// about a microsecond for each, and must be done within RoundTimeout, or the same is sent again
+	// and again.
 	maxBuckets       = 8192
 	maxBucketsAtOnce = 32768
 	parkedPause      = 5 * time.Second
@@ -28,8 +29,8 @@ type batcher struct {
 	c     *Counter
 	parts []*partition
 	queue int // which of the two it is
-	// cut returns what a partition has to exchange now, nil if nothing; later says that it will have soon. settle takes the outcome,
-	// and reports whether there is more at once.
+	// cut returns what a partition has to exchange now, nil if nothing; later says that it will
+	// have soon. settle takes the outcome, and reports whether there is more at once.
 	cut    func(p *partition) (r *Round, later bool)
 	settle func(p *partition, r *Round) (more bool)
 	signal chan struct{}
@@ -60,7 +61,8 @@ const (
 )
 
 func (c *Counter) newBatcher(line int, lag time.Duration) *batcher {
-	l := &batcher{c: c, queue: line, cut: c.cutRound, settle: c.settle, signal: make(chan struct{}, 1)}
+	l := &batcher{c: c, queue: line, cut: c.cutRound, settle: c.settle,
+		signal: make(chan struct{}, 1)}
 	l.room.init(lag, c.opt.RoundTimeout)
 	if line == queueLoad {
 		l.cut, l.settle = c.cutLoad, c.settleLoad
@@ -139,7 +141,8 @@ func (l *batcher) runFlush(ctx context.Context) {
 	}
 }
 
-// runLoad exchanges rounds that load keys, when somebody waits for one. What failed is tried again after a while.
+// runLoad exchanges rounds that load keys, when somebody waits for one. What failed is tried again
+// after a while.
 func (l *batcher) runLoad(ctx context.Context) {
 	timer := time.NewTimer(firstBackoff)
 	defer timer.Stop()
@@ -162,7 +165,8 @@ func (l *batcher) runLoad(ctx context.Context) {
 	}
 }
 
-// Every partition is flushed once in an interval, but not all at the same time: who waits for the store would wait for that.
+// Every partition is flushed once in an interval, but not all at the same time: who waits for the
+// store would wait for that.
 const (
 	mostShifts    = 8
 	shortestShift = 5 * time.Millisecond
@@ -214,7 +218,8 @@ func (l *batcher) work(ctx context.Context) {
 	if len(rounds) > 0 {
 		taken = l.exchange(ctx, rounds)
 	}
-	l.room.note(taken, time.Since(begun)) // be it for who came in line after the last exchange, or room that was not used
+	// be it for who came in line after the last exchange, or room that was not used
+	l.room.note(taken, time.Since(begun))
 	l.flushOnceIdle()
 }
 

@@ -19,7 +19,8 @@ const liveKeys = 1_000_000
 
 // idle is a counter that flushes nothing while it is measured.
 func idle(b *testing.B) *syncer.Counter {
-	return open(b, syncer.Options{Store: embedded.New(embedded.Options{}), FlushInterval: time.Hour, MaxMemory: 4 << 30})
+	return open(b, syncer.Options{Store: embedded.New(embedded.Options{}), FlushInterval: time.Hour,
+		MaxMemory: 4 << 30})
 }
 
 // fill counts every key once.
@@ -56,8 +57,8 @@ func BenchmarkAddAmongAMillion(b *testing.B) {
 	})
 }
 
-// BenchmarkShardedMapAmongAMillion is the least that could be done: one number a key under one of 256 locks, no
-// windows, no keys to compare, nothing to flush.
+// BenchmarkShardedMapAmongAMillion is the least that could be done: one number a key under one of
+// 256 locks, no windows, no keys to compare, nothing to flush.
 func BenchmarkShardedMapAmongAMillion(b *testing.B) {
 	type shard struct {
 		mu sync.Mutex
@@ -97,7 +98,8 @@ func BenchmarkAcquire(b *testing.B) {
 			b.RunParallel(func(pb *testing.PB) {
 				rnd := rand.New(rand.NewPCG(rand.Uint64(), 1))
 				key := make([]byte, 8)
-				op := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{{Key: key, N: 1, Limits: all[:n]}}}
+				op := syncer.Op{Kind: syncer.Acquire,
+					Checks: []syncer.Check{{Key: key, N: 1, Limits: all[:n]}}}
 				var res syncer.Result
 				for pb.Next() {
 					binary.BigEndian.PutUint64(key, uint64(rnd.IntN(keys))|0x4141414141410000)
@@ -125,8 +127,8 @@ func reservedKey(c *syncer.Counter) int64 {
 	return heap() + c.Stats().MemoryBytes
 }
 
-// BenchmarkMemoryPerKey compares what a key with one event costs: here, and as a struct of three rings' newest buckets in
-// a plain map. The keys' own bytes are part of both.
+// BenchmarkMemoryPerKey compares what a key with one event costs: here, and as a struct of three
+// rings' newest buckets in a plain map. The keys' own bytes are part of both.
 func BenchmarkMemoryPerKey(b *testing.B) {
 	const keys = 200_000
 	name := func(i int) string { return "user:" + strconv.Itoa(i) }

@@ -32,12 +32,14 @@ type crowd struct {
 func newCrowd(t *testing.T, memory int64) *crowd {
 	s := &crowd{t: t, clk: &clock{now: t0}, store: embedded.New(embedded.Options{})}
 	s.c = open(t, syncer.Options{
-		Store: s.store, Now: s.clk.Now, MaxMemory: memory, Placement: syncer.Placement{Partitions: budgetParts, Seed: 7},
+		Store: s.store, Now: s.clk.Now, MaxMemory: memory,
+		Placement: syncer.Placement{Partitions: budgetParts, Seed: 7},
 	})
 	return s
 }
 
-// add counts one event of n new keys of a partition and has them flushed. It returns how many were refused, and the keys.
+// add counts one event of n new keys of a partition and has them flushed. It returns how many were
+// refused, and the keys.
 func (s *crowd) add(partition, n int) (refused int, keys []string) {
 	s.t.Helper()
 	for len(keys)+refused < n {
@@ -46,7 +48,8 @@ func (s *crowd) add(partition, n int) (refused int, keys []string) {
 		if (syncer.Placement{Partitions: budgetParts, Seed: 7}).Of(nil, []byte(key)) != partition {
 			continue
 		}
-		err := s.c.Do(context.Background(), &syncer.Op{Checks: []syncer.Check{{Key: []byte(key), N: 1}}}, new(syncer.Result))
+		err := s.c.Do(context.Background(),
+			&syncer.Op{Checks: []syncer.Check{{Key: []byte(key), N: 1}}}, new(syncer.Result))
 		switch {
 		case err == nil:
 			keys = append(keys, key)
@@ -70,7 +73,8 @@ func (s *crowd) held(keys []string) (n int) {
 	return n
 }
 
-// TestOnePartitionMayHaveWhatOthersDoNotUse fills one of many partitions until nearly all of the memory is used.
+// TestOnePartitionMayHaveWhatOthersDoNotUse fills one of many partitions until nearly all of the
+// memory is used.
 func TestOnePartitionMayHaveWhatOthersDoNotUse(t *testing.T) {
 	s := newCrowd(t, 4<<20)
 	for s.c.Stats().MemoryBytes < 3<<20 {
@@ -80,8 +84,8 @@ func TestOnePartitionMayHaveWhatOthersDoNotUse(t *testing.T) {
 	}
 }
 
-// TestSmallPartitionsTakeRoomFromALargeOne adds keys to all partitions when one of them has all the memory: they are taken in, and
-// in the end each has its share.
+// TestSmallPartitionsTakeRoomFromALargeOne adds keys to all partitions when one of them has all the
+// memory: they are taken in, and in the end each has its share.
 func TestSmallPartitionsTakeRoomFromALargeOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newCrowd(t, 2<<20)
@@ -159,21 +163,24 @@ func TestSmallPartitionsTakeRoomFromWideCounters(t *testing.T) {
 	})
 }
 
-// TestLargePartitionGivesNothingUnflushed has the memory full of what the store does not have: nothing of it is given up for others.
+// TestLargePartitionGivesNothingUnflushed has the memory full of what the store does not have:
+// nothing of it is given up for others.
 func TestLargePartitionGivesNothingUnflushed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, _ := faulty(t, faultstore.Mix{})
 		store.SetDown(true)
 		clk := &clock{now: t0}
 		place := syncer.Placement{Partitions: budgetParts, Seed: 7}
-		c := open(t, syncer.Options{Store: store, Now: clk.Now, MaxMemory: 1 << 20, Placement: place})
+		c := open(t, syncer.Options{Store: store, Now: clk.Now, MaxMemory: 1 << 20,
+			Placement: place})
 		counted := map[string]bool{}
 		for i := range 20_000 {
 			key := fmt.Sprint("k", i)
 			if p := place.Of(nil, []byte(key)); i < 10_000 != (p == 5) {
 				continue
 			}
-			err := c.Do(t.Context(), &syncer.Op{Checks: []syncer.Check{{Key: []byte(key), N: 1}}}, new(syncer.Result))
+			err := c.Do(t.Context(), &syncer.Op{Checks: []syncer.Check{{Key: []byte(key), N: 1}}},
+				new(syncer.Result))
 			if err == nil {
 				counted[key] = true
 			} else if !errors.Is(err, syncer.ErrOverload) {
@@ -193,17 +200,20 @@ func TestLargePartitionGivesNothingUnflushed(t *testing.T) {
 	})
 }
 
-// TestMemoryStaysBoundedWhenTheBacklogIsFlushed fills memory while the store is down: what it holds of the keys once it is back has to
-// fit, too.
+// TestMemoryStaysBoundedWhenTheBacklogIsFlushed fills memory while the store is down: what it holds
+// of the keys once it is back has to fit, too.
 func TestMemoryStaysBoundedWhenTheBacklogIsFlushed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, _ := faulty(t, faultstore.Mix{})
 		store.SetDown(true)
 		clk := &clock{now: t0}
-		c := open(t, syncer.Options{Store: store, Now: clk.Now, MaxMemory: 1 << 20, Placement: syncer.Placement{Partitions: 4}})
+		c := open(t, syncer.Options{Store: store, Now: clk.Now, MaxMemory: 1 << 20,
+			Placement: syncer.Placement{Partitions: 4}})
 		var err error
 		for i := 0; err == nil; i++ {
-			err = c.Do(t.Context(), &syncer.Op{Checks: []syncer.Check{{Key: fmt.Append(nil, "k", i), N: 1}}}, new(syncer.Result))
+			err = c.Do(t.Context(),
+				&syncer.Op{Checks: []syncer.Check{{Key: fmt.Append(nil, "k", i), N: 1}}},
+				new(syncer.Result))
 		}
 		clk.set(clk.Now() + 3000)
 		store.SetDown(false)
@@ -214,12 +224,14 @@ func TestMemoryStaysBoundedWhenTheBacklogIsFlushed(t *testing.T) {
 	})
 }
 
-// TestNothingIsLostWhileMemoryMoves counts from many goroutines when memory is short, most of it in one partition.
+// TestNothingIsLostWhileMemoryMoves counts from many goroutines when memory is short, most of it in
+// one partition.
 func TestNothingIsLostWhileMemoryMoves(t *testing.T) {
 	const goroutines, each, keys = 8, 3000, 4000
 	clk := &clock{now: t0}
 	place := syncer.Placement{Partitions: 8}
-	c := open(t, syncer.Options{Now: clk.Now, MaxMemory: 256 << 10, Placement: place, FlushInterval: time.Millisecond})
+	c := open(t, syncer.Options{Now: clk.Now, MaxMemory: 256 << 10, Placement: place,
+		FlushInterval: time.Millisecond})
 	var counted [keys]atomic.Int64
 	var wg sync.WaitGroup
 	for g := range goroutines {
@@ -232,7 +244,8 @@ func TestNothingIsLostWhileMemoryMoves(t *testing.T) {
 					continue
 				}
 				clk.set(t0 + int64(i)*20)
-				err := c.Do(context.Background(), &syncer.Op{Checks: []syncer.Check{{Key: key, N: 1}}}, new(syncer.Result))
+				err := c.Do(context.Background(),
+					&syncer.Op{Checks: []syncer.Check{{Key: key, N: 1}}}, new(syncer.Result))
 				switch {
 				case err == nil:
 					counted[n].Add(1)

@@ -78,8 +78,8 @@ func New(opt Options) (*Counter, error) {
 
 func newWriter() string { return rand.Text()[:12] }
 
-// newNonce tells rounds apart that were cut under one name and number. It must not come from a generator whose state is copied
-// along with the process.
+// newNonce tells rounds apart that were cut under one name and number. It must not come from a
+// generator whose state is copied along with the process.
 func newNonce() uint64 {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // it never fails
@@ -119,8 +119,8 @@ func (c *Counter) Drain() {
 	}
 }
 
-// Close refuses new operations, flushes until nothing is pending or ctx is done, and stops every goroutine. The error says
-// how much the store did not take. Further calls return the same.
+// Close refuses new operations, flushes until nothing is pending or ctx is done, and stops every
+// goroutine. The error says how much the store did not take. Further calls return the same.
 func (c *Counter) Close(ctx context.Context) error {
 	c.once.Do(func() {
 		c.refuse()
@@ -129,7 +129,9 @@ func (c *Counter) Close(ctx context.Context) error {
 		}
 		c.err = c.Flush(ctx)
 		if l := c.left(); l.buckets > 0 {
-			c.err = fmt.Errorf("close: %w: the store has not acknowledged %d events of %d keys, in %d buckets", ErrUnknownOutcome, l.events, l.keys, l.buckets)
+			c.err = fmt.Errorf(
+				"close: %w: the store has not acknowledged %d events of %d keys, in %d buckets",
+				ErrUnknownOutcome, l.events, l.keys, l.buckets)
 		}
 		c.stop()
 		c.done.Wait()
@@ -152,8 +154,8 @@ func (c *Counter) refuse() {
 	}
 }
 
-// Flush returns once everything that was counted before the call is acknowledged, or handed over, or ctx is done; then the error wraps
-// ErrUnknownOutcome and says how much is pending.
+// Flush returns once everything that was counted before the call is acknowledged, or handed over,
+// or ctx is done; then the error wraps ErrUnknownOutcome and says how much is pending.
 func (c *Counter) Flush(ctx context.Context) error {
 	for i := range c.parts {
 		p := &c.parts[i]
@@ -165,7 +167,8 @@ func (c *Counter) Flush(ctx context.Context) error {
 			_, err = c.commit(ctx, p, 0) // what was taken over from others since then
 		}
 		if err != nil {
-			return fmt.Errorf("flush: %w: the store has not acknowledged %d buckets", ErrUnknownOutcome, c.pendingBuckets())
+			return fmt.Errorf("flush: %w: the store has not acknowledged %d buckets",
+				ErrUnknownOutcome, c.pendingBuckets())
 		}
 	}
 	return nil
@@ -195,7 +198,8 @@ func (c *Counter) pendingBuckets() (n int64) {
 	return n
 }
 
-// commit waits until all tickets up to this one are acknowledged, and returns what was acknowledged last.
+// commit waits until all tickets up to this one are acknowledged, and returns what was acknowledged
+// last.
 func (c *Counter) commit(ctx context.Context, p *partition, ticket uint64) (Mark, error) {
 	for {
 		p.mu.Lock()
@@ -220,7 +224,9 @@ func (c *Counter) commit(ctx context.Context, p *partition, ticket uint64) (Mark
 		select {
 		case <-settled:
 		case <-ctx.Done():
-			return Mark{}, fmt.Errorf("%w: counted in memory, but the store has not acknowledged it in time", ErrUnknownOutcome)
+			return Mark{},
+				fmt.Errorf("%w: counted in memory, but the store has not acknowledged it in time",
+					ErrUnknownOutcome)
 		}
 	}
 }
@@ -228,10 +234,12 @@ func (c *Counter) commit(ctx context.Context, p *partition, ticket uint64) (Mark
 // Stats returns a snapshot of the counter's figures.
 func (c *Counter) Stats() Stats {
 	s := Stats{
-		MaxMemory:      c.opt.MaxMemory,
-		BatchesOKTotal: c.totals.batchesOK.Load(), BatchesUnknownTotal: c.totals.batchesUnknown.Load(),
-		BatchesRefusedTotal: c.totals.batchesRefused.Load(), FlushedBucketsTotal: c.totals.flushedBuckets.Load(),
-		MemoryBytes: c.memory.pool.IdleBytes(), LoadsTotal: c.totals.loads.Load(),
+		MaxMemory:           c.opt.MaxMemory,
+		BatchesOKTotal:      c.totals.batchesOK.Load(),
+		BatchesUnknownTotal: c.totals.batchesUnknown.Load(),
+		BatchesRefusedTotal: c.totals.batchesRefused.Load(),
+		FlushedBucketsTotal: c.totals.flushedBuckets.Load(),
+		MemoryBytes:         c.memory.pool.IdleBytes(), LoadsTotal: c.totals.loads.Load(),
 		LossesTotal: c.totals.losses.Load(), BadKeysTotal: c.totals.badKeys.Load(),
 		MaxLag: c.opt.MaxLag, BehindTotal: c.totals.behind.Load(),
 	}

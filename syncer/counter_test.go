@@ -85,13 +85,16 @@ func add(t testing.TB, c *syncer.Counter, key string, n, ts int64) {
 
 func count(t testing.TB, c *syncer.Counter, key string, window int64) int64 {
 	t.Helper()
-	res := do(t, c, syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{{Key: []byte(key), Limits: limits(window, 0)}}})
+	res := do(t, c, syncer.Op{Kind: syncer.Count,
+		Checks: []syncer.Check{{Key: []byte(key), Limits: limits(window, 0)}}})
 	return res.Checks[0].Limits[0].Hi
 }
 
-func acquire(t testing.TB, c *syncer.Counter, key string, n, ts int64, l []syncer.Limit) syncer.Result {
+func acquire(t testing.TB, c *syncer.Counter, key string, n, ts int64,
+	l []syncer.Limit) syncer.Result {
 	t.Helper()
-	return do(t, c, syncer.Op{Kind: syncer.Acquire, TS: ts, Checks: []syncer.Check{{Key: []byte(key), N: n, Limits: l}}})
+	return do(t, c, syncer.Op{Kind: syncer.Acquire, TS: ts,
+		Checks: []syncer.Check{{Key: []byte(key), N: n, Limits: l}}})
 }
 
 func flush(t testing.TB, c *syncer.Counter) {
@@ -117,7 +120,8 @@ func TestAddIsVisibleAtOnceAndReachesTheStore(t *testing.T) {
 	}
 	add(t, c, "a", 4, 0)
 	flush(t, c)
-	got := store.Get(syncer.Placement{Partitions: syncer.DefaultPartitions}.Of(nil, []byte("a")), nil, []byte("a"))
+	got := store.Get(syncer.Placement{Partitions: syncer.DefaultPartitions}.Of(nil, []byte("a")),
+		nil, []byte("a"))
 	if len(got) != 3 || got[0].N != 7 || got[1].N != 7 || got[2].N != 7 {
 		t.Errorf("store holds %+v", got)
 	}
@@ -129,13 +133,15 @@ func TestAddIsVisibleAtOnceAndReachesTheStore(t *testing.T) {
 func TestColdKeyIsLoaded(t *testing.T) {
 	store := embedded.New(embedded.Options{})
 	clk := &clock{now: t0}
-	// They flush when they are told to: what one has flushed by itself it hears no more of with the next.
+	// They flush when they are told to: what one has flushed by itself it hears no more of with the
+	// next.
 	opt := syncer.Options{Store: store, Now: clk.Now, FlushInterval: time.Hour}
 	one := open(t, opt)
 	add(t, one, "a", 3, 0)
 	flush(t, one)
 	two := open(t, opt)
-	if res := acquire(t, two, "a", 1, 0, limits(60_000, 3)); res.Allowed || res.Checks[0].Limits[0].Count != 3 {
+	if res := acquire(t, two, "a", 1, 0, limits(60_000, 3)); res.Allowed ||
+		res.Checks[0].Limits[0].Count != 3 {
 		t.Errorf("acquire on a cold key: %+v", res)
 	}
 	add(t, two, "b", 1, 0)
@@ -191,7 +197,8 @@ func TestThreshold(t *testing.T) {
 		n    int64
 		over bool
 	}{{50, false}, {60, true}, {10, true}} {
-		res := do(t, c, syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{{Key: []byte("add"), N: tc.n, Limits: limits(60_000, 100)}}})
+		res := do(t, c, syncer.Op{Kind: syncer.Add,
+			Checks: []syncer.Check{{Key: []byte("add"), N: tc.n, Limits: limits(60_000, 100)}}})
 		if res.Allowed == tc.over {
 			t.Errorf("add %d: %+v", tc.n, res)
 		}
@@ -223,7 +230,8 @@ func TestSeveralChecksAllOrNothing(t *testing.T) {
 	if res := do(t, c, op); !res.Allowed || res.Checks[0].Limits[0].Count != 2 {
 		t.Errorf("first: %+v", res)
 	}
-	if res := do(t, c, op); res.Allowed || res.Checks[0].Refused || res.Checks[1].Refused || !res.Checks[2].Refused {
+	if res := do(t, c, op); res.Allowed || res.Checks[0].Refused || res.Checks[1].Refused ||
+		!res.Checks[2].Refused {
 		t.Errorf("second: %+v", res)
 	}
 	if x, y := count(t, c, "x", 60_000), count(t, c, "y", 60_000); x != 2 || y != 1 {
@@ -270,11 +278,13 @@ func TestForget(t *testing.T) {
 	}
 }
 
-// TestReadsDoNotUseUpTheTimeToLive flushes a key whose pending counts were taken back, a span after its time to live was
-// set: that changes nothing in the store, so the next count has to renew it.
+// TestReadsDoNotUseUpTheTimeToLive flushes a key whose pending counts were taken back, a span after
+// its time to live was set: that changes nothing in the store, so the next count has to renew it.
 func TestReadsDoNotUseUpTheTimeToLive(t *testing.T) {
 	clk := &clock{now: t0}
-	store := embedded.New(embedded.Options{Now: func() time.Time { return time.UnixMilli(clk.Now()) }})
+	store := embedded.New(embedded.Options{Now: func() time.Time {
+		return time.UnixMilli(clk.Now())
+	}})
 	hour, err := leaparray.NewLadder(leaparray.Level{Width: time.Minute, Count: 60})
 	if err != nil {
 		t.Fatal(err)
@@ -296,12 +306,14 @@ func TestReadsDoNotUseUpTheTimeToLive(t *testing.T) {
 	}
 }
 
-// TestDeletedKeyHasATimeToLiveAgain deletes a key behind a counter's back. Its next flush makes the key anew.
+// TestDeletedKeyHasATimeToLiveAgain deletes a key behind a counter's back. Its next flush makes the
+// key anew.
 func TestDeletedKeyHasATimeToLiveAgain(t *testing.T) {
 	store := embedded.New(embedded.Options{})
 	now := func() int64 { return t0 }
 	c := open(t, syncer.Options{Store: store, Now: now, Placement: syncer.Placement{Partitions: 1}})
-	rival := open(t, syncer.Options{Store: store, Now: now, Placement: syncer.Placement{Partitions: 1}})
+	rival := open(t, syncer.Options{Store: store, Now: now,
+		Placement: syncer.Placement{Partitions: 1}})
 	add(t, c, "k", 1, 0)
 	flush(t, c)
 	if err := rival.Forget(context.Background(), nil, []byte("k")); err != nil {
@@ -352,10 +364,12 @@ func TestInvalid(t *testing.T) {
 		op   syncer.Op
 		want string
 	}{
-		"long": {syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{{Key: []byte("k"), N: 1, Limits: limits(1, 1, 90_000_000, 1)}}},
+		"long": {syncer.Op{Kind: syncer.Acquire,
+			Checks: []syncer.Check{{Key: []byte("k"), N: 1, Limits: limits(1, 1, 90_000_000, 1)}}},
 			"limits[1].window: 25h is longer than the namespace covers (24h)"},
 		"future": {syncer.Op{TS: t0 + 5000, Checks: []syncer.Check{{Key: []byte("k"), N: 1}}},
-			"ts: 1763000005000 is 5000 ms in the future (it is 1763000000000 now), want at most 2000 ms"},
+			"ts: 1763000005000 is 5000 ms in the future (it is 1763000000000 now), want at most " +
+				"2000 ms"},
 		"past": {syncer.Op{TS: t0 - 90_000_000, Checks: []syncer.Check{{Key: []byte("k"), N: 1}}},
 			"ts: 1762910000000 is 25h ago, farther back than the namespace covers (24h)"},
 	} {
@@ -378,7 +392,8 @@ func TestEviction(t *testing.T) {
 	}
 	clk := &clock{now: t0}
 	store := embedded.New(embedded.Options{})
-	c := open(t, syncer.Options{Store: store, Now: clk.Now, Placement: syncer.Placement{Partitions: 4}, MaxMemory: 4 * 64 << 10,
+	c := open(t, syncer.Options{Store: store, Now: clk.Now,
+		Placement: syncer.Placement{Partitions: 4}, MaxMemory: 4 * 64 << 10,
 		Namespaces: map[string]syncer.Namespace{"default": {Ladder: ladder}}})
 	const keys = 10_000
 	for i := range keys {
@@ -423,14 +438,16 @@ func (m *meter) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	m.Store.Exchange(ctx, rounds)
 }
 
-// TestColdKeysOfABatchAreReadTogether has a batch of acquires on keys that nobody knows: each is read once, in a few exchanges.
+// TestColdKeysOfABatchAreReadTogether has a batch of acquires on keys that nobody knows: each is
+// read once, in a few exchanges.
 func TestColdKeysOfABatchAreReadTogether(t *testing.T) {
 	m := &meter{Store: embedded.New(embedded.Options{}), reads: map[string]int{}}
 	c := open(t, syncer.Options{Store: m, FlushInterval: time.Hour, Exchanges: 2})
 	ops, res := make([]syncer.Op, 500), make([]syncer.Result, 500)
 	for i := range ops {
 		ops[i] = syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{
-			{Key: fmt.Append(nil, "a", i), N: 1, Limits: limits(60_000, 1)}, {Key: fmt.Append(nil, "b", i/2), N: 1, Limits: limits(60_000, 5)},
+			{Key: fmt.Append(nil, "a", i), N: 1, Limits: limits(60_000, 1)},
+			{Key: fmt.Append(nil, "b", i/2), N: 1, Limits: limits(60_000, 5)},
 		}}
 	}
 	c.DoAll(t.Context(), ops, res)

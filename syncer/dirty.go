@@ -23,7 +23,8 @@ type dirtyList struct {
 	lastTicket  uint64 // drawn last
 	cutTicket   uint64 // those up to it are off the list: in a round, or had nothing to tell
 	ackedTicket uint64 // those up to it are in the store
-	// Tickets above handedOffFrom and up to handedOffTo were handed off before they were in the store.
+	// Tickets above handedOffFrom and up to handedOffTo were handed off before they were in the
+	// store.
 	handedOffFrom, handedOffTo uint64
 
 	batches []ticketBatch // of the tickets that are not acknowledged yet, in order

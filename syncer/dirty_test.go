@@ -55,9 +55,11 @@ func TestOldestIsThatOfTheFirstBatchNotAcknowledged(t *testing.T) {
 				t.Fatalf("the oldest is from %v, want %v", got, pushed[0])
 			}
 		}
-		for ticket, want := range []time.Time{pushed[0], pushed[0], pushed[0], pushed[0], pushed[1]} {
+		for ticket, want := range []time.Time{pushed[0], pushed[0], pushed[0], pushed[0],
+			pushed[1]} {
 			if d.ackedTicket = uint64(ticket); !d.oldest().Equal(want) {
-				t.Errorf("with ticket %d acknowledged the oldest is from %v, want %v", ticket, d.oldest(), want)
+				t.Errorf("with ticket %d acknowledged the oldest is from %v, want %v", ticket,
+					d.oldest(), want)
 			}
 		}
 		if d.ackedTicket = 9; !d.oldest().Equal(pushed[2]) {

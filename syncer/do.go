@@ -43,8 +43,9 @@ type call struct {
 	admission     admission
 }
 
-// Do carries out one operation. It fills in res, whose memory it reuses; on an error res means nothing and, but for
-// ErrUnknownOutcome, nothing was counted. Other errors are ErrClosed, ErrOverload, ErrUnavailable and *InvalidError.
+// Do carries out one operation. It fills in res, whose memory it reuses; on an error res means
+// nothing and, but for ErrUnknownOutcome, nothing was counted. Other errors are ErrClosed,
+// ErrOverload, ErrUnavailable and *InvalidError.
 func (c *Counter) Do(ctx context.Context, op *Op, res *Result) error {
 	if err := c.durability.check(ctx, op); err != nil {
 		return err
@@ -57,9 +58,10 @@ func (c *Counter) Do(ctx context.Context, op *Op, res *Result) error {
 	return err
 }
 
-// do is Do, but for what it says of keys that the store refuses: whether one of those that were counted is one. The keys of the
-// checks may have been asked for ahead.
-func (c *Counter) do(w *admission, op *Op, res *Result, ahead []*pendingLoad) (refused bool, err error) {
+// do is Do, but for what it says of keys that the store refuses: whether one of those that were
+// counted is one. The keys of the checks may have been asked for ahead.
+func (c *Counter) do(w *admission, op *Op, res *Result,
+	ahead []*pendingLoad) (refused bool, err error) {
 	res.Reset()
 	if c.closed.Load() || op.Kind != Count && c.draining.Load() {
 		return false, ErrClosed
@@ -101,8 +103,8 @@ func (c *Counter) decide(w *admission, k *call, res *Result) (counted bool, err 
 	return counted, err
 }
 
-// DoAll carries out operations in order and sets Err in each result. Those that need to know the past of a cold key wait
-// for all of them together, and so do those that wait for the store.
+// DoAll carries out operations in order and sets Err in each result. Those that need to know the
+// past of a cold key wait for all of them together, and so do those that wait for the store.
 func (c *Counter) DoAll(ctx context.Context, ops []Op, res []Result) {
 	kept, at := c.thoseKept(ctx, ops, res)
 	if at == nil {
@@ -190,9 +192,10 @@ func (c *Counter) addOnly(w *admission, op *Op, res *Result, now int64) (refused
 // noTicket is that of a count which the store is known to refuse.
 const noTicket = math.MaxUint64
 
-// addHere counts an Add that compares with nothing. The partition is locked. The ticket is what has to be covered for it to be in
-// the store.
-func (c *Counter) addHere(t *target, op *Op, res *Result, ts, now int64, w *admission) (ticket uint64, err error) {
+// addHere counts an Add that compares with nothing. The partition is locked. The ticket is what has
+// to be covered for it to be in the store.
+func (c *Counter) addHere(t *target, op *Op, res *Result, ts, now int64,
+	w *admission) (ticket uint64, err error) {
 	p := t.p
 	switch {
 	case p.refuses(op.AllowNonOwner) || op.RequireStore && p.degraded():
@@ -241,7 +244,8 @@ func (c *Counter) entry(t *target, now int64) (arena.Ref, entry, error) {
 	sec := c.clock.seconds(now)
 	r := p.keys.find(t.hash, t.ns, t.check.Key)
 	if r == 0 {
-		if err := c.memory.admitKey(p, t.spIdx, entryWords(t.ns, t.check.Key, t.sp.ladder.Len()), sec); err != nil {
+		if err := c.memory.admitKey(p, t.spIdx, entryWords(t.ns, t.check.Key, t.sp.ladder.Len()),
+			sec); err != nil {
 			return 0, nil, err
 		}
 		r = p.keys.insert(t.hash, t.ns, t.check.Key, t.spIdx, t.sp.ladder.Len())
@@ -301,7 +305,8 @@ func (c *Counter) locateAll(k *call) {
 
 // same reports whether two targets are the same key.
 func (t *target) same(o *target) bool {
-	return o.p == t.p && o.hash == t.hash && string(o.ns) == string(t.ns) && string(o.check.Key) == string(t.check.Key)
+	return o.p == t.p && o.hash == t.hash && string(o.ns) == string(t.ns) &&
+		string(o.check.Key) == string(t.check.Key)
 }
 
 // order puts the partitions into the order in which they are locked.
@@ -312,7 +317,8 @@ func (k *call) order() {
 	}
 }
 
-// lock locks the partitions in order of their number, so that no two operations wait for each other.
+// lock locks the partitions in order of their number, so that no two operations wait for each
+// other.
 func (k *call) lock() {
 	for _, p := range k.parts {
 		p.mu.Lock()

@@ -1,32 +1,35 @@
-// Package syncer is an embeddable two-tier counter: it counts in memory and keeps a [Store] (Redis) up to date behind.
+// Package syncer is an embeddable two-tier counter: it counts in memory and keeps a [Store] (Redis)
+// up to date behind.
 //
 // # Two numbers
 //
-// Every bucket of every key is two numbers. Synced is what the store is known to hold, from all writers. Pending is what
-// this process counted and the store has not acknowledged. A reader sees their sum. There are three moves and no other:
-// counting adds to pending; an acknowledged flush moves a batch from pending to synced, and brings along what other writers
-// counted; loading a key sets synced.
+// Every bucket of every key is two numbers. Synced is what the store is known to hold, from all
+// writers. Pending is what this process counted and the store has not acknowledged. A reader sees
+// their sum. There are three moves and no other: counting adds to pending; an acknowledged flush
+// moves a batch from pending to synced, and brings along what other writers counted; loading a key
+// sets synced.
 //
 // # Partitions
 //
-// A key hashes to one of a fixed number of partitions, see [Placement]. A partition is the shard that is locked, the list of
-// dirty keys, and the unit that is flushed: at most one [Round] of a partition is on its way to the store. A
-// round without an answer may or may not have been carried out, so it is sent again, unchanged and under the
-// same sequence number, until there is one; the store carries out a sequence at most once. That makes a flush
-// exactly-once. As rounds that write to a partition never overlap, what one brings back is exactly what the store holds, and
-// setting synced to it is right without any merging. Keys are loaded by rounds beside those: what a load brings of a key
-// counts only if no round that may change the key was under way meanwhile.
+// A key hashes to one of a fixed number of partitions, see [Placement]. A partition is the shard
+// that is locked, the list of dirty keys, and the unit that is flushed: at most one [Round] of a
+// partition is on its way to the store. A round without an answer may or may not have been carried
+// out, so it is sent again, unchanged and under the same sequence number, until there is one; the
+// store carries out a sequence at most once. That makes a flush exactly-once. As rounds that write
+// to a partition never overlap, what one brings back is exactly what the store holds, and setting
+// synced to it is right without any merging. Keys are loaded by rounds beside those: what a load
+// brings of a key counts only if no round that may change the key was under way meanwhile.
 //
 // Partitions are served in the order in which they come to be due, by the clock or because somebody
 // waits, each once before another is served twice: who waits takes no turn from counts that nobody
 // waits for. If more waits than the store takes in a moment, half of a round is what has waited the
 // longest, and half what has counted most.
 //
-// With [Options.MaxLag] no more keys may wait for the store than it takes within a sixteenth of that,
-// at the pace that was measured last: an operation that would have to wait for the store with one
-// more key than that waits for room first, and is refused with [ErrBehind] if there is none in time.
-// A key that waits for the store already needs no room. While the store takes nothing memory is the
-// bound.
+// With [Options.MaxLag] no more keys may wait for the store than it takes within a sixteenth of
+// that, at the pace that was measured last: an operation that would have to wait for the store with
+// one more key than that waits for room first, and is refused with [ErrBehind] if there is none in
+// time. A key that waits for the store already needs no room. While the store takes nothing memory
+// is the bound.
 //
 // # What it promises
 //
@@ -37,15 +40,18 @@
 // partitions it touches, so it is all or nothing, and it never lets more than the limit into any
 // true window.
 //
-// A key that is not in memory is loaded when something needs to know its past, taking back included; adding without limits does
-// not. Who asks waits for that as long as its context allows, and is told [ErrUnavailable] then. If the store is known to be out of reach,
-// answers come from memory and say so (Result.Degraded). If the store lost what it had
-// acknowledged, it is told again what memory knows: every counter restores its part, the store adds up what is missing of it,
-// and what is known is read again before a decision relies on it, since others may have counted meanwhile.
+// A key that is not in memory is loaded when something needs to know its past, taking back
+// included; adding without limits does not. Who asks waits for that as long as its context allows,
+// and is told [ErrUnavailable] then. If the store is known to be out of reach, answers come from
+// memory and say so (Result.Degraded). If the store lost what it had acknowledged, it is told again
+// what memory knows: every counter restores its part, the store adds up what is missing of it, and
+// what is known is read again before a decision relies on it, since others may have counted
+// meanwhile.
 //
-// Nothing is counted in the store before it has said what data it has (its epoch), and a round that is late for other data is not
-// carried out. A name under which rounds are numbered is used once: if the store knows it from another process, a copy of this one or
-// one that was given the same name, the counter goes on under another, with nothing lost.
+// Nothing is counted in the store before it has said what data it has (its epoch), and a round that
+// is late for other data is not carried out. A name under which rounds are numbered is used once:
+// if the store knows it from another process, a copy of this one or one that was given the same
+// name, the counter goes on under another, with nothing lost.
 //
 // # Several counters
 //
@@ -59,12 +65,13 @@
 // ([Counter.StaleAfter]). [Counter.Reserve] is the part of an Acquire whose keys belong to several
 // counters.
 //
-// Memory is bounded for all partitions together: clean idle keys are evicted, unflushed ones never; when nothing can be evicted new
-// keys are refused with [ErrOverload]. A partition that uses more than an even share makes room by itself when all is used; one that
-// uses less takes it from a reserve, which the largest partition fills up again.
+// Memory is bounded for all partitions together: clean idle keys are evicted, unflushed ones never;
+// when nothing can be evicted new keys are refused with [ErrOverload]. A partition that uses more
+// than an even share makes room by itself when all is used; one that uses less takes it from a
+// reserve, which the largest partition fills up again.
 //
 // # Concurrency
 //
-// All methods of [Counter] may be called at the same time, Close included. The package logs changes of state to
-// Options.Logger and nothing else; it knows neither Redis, HTTP nor membership.
+// All methods of [Counter] may be called at the same time, Close included. The package logs changes
+// of state to Options.Logger and nothing else; it knows neither Redis, HTTP nor membership.
 package syncer

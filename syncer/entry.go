@@ -9,14 +9,16 @@ import (
 
 // entry is the block of one key in its partition's arena:
 //
-//	word 0    last use in seconds since open (24 bits), generation of the load (24), flags (8), namespace (8)
+//	word 0    last use in seconds since open (24 bits), generation of the load (24), flags (8),
+//	          namespace (8)
 //	word 1    synced counter (32), pending counter (32)
 //	word 2    unused (45), levels (3), length of namespace (7) and key (9)
 //	word 3-   the bytes of namespace and key
 //	rest      a pending counter with room for one bucket a level
 //
-// Pending counts begin in the entry itself, since a flush empties them: most adds then touch no other memory, and need no
-// block. What doesn't fit moves to a block of its own, until the next flush.
+// Pending counts begin in the entry itself, since a flush empties them: most adds then touch no
+// other memory, and need no block. What doesn't fit moves to a block of its own, until the next
+// flush.
 //
 // It doesn't move while it is in use elsewhere, so its ref identifies it.
 type entry []uint64

@@ -5,12 +5,13 @@ import (
 	"fmt"
 )
 
-// Errors that the operations of this package return, possibly wrapped. Nothing was counted unless it says so.
+// Errors that the operations of this package return, possibly wrapped. Nothing was counted unless
+// it says so.
 var (
 	// ErrClosed is returned by every operation after Close.
 	ErrClosed = errors.New("closed")
-	// ErrUnknownOutcome says that a write may or may not have happened, or that it did but the store has not acknowledged it
-	// in time.
+	// ErrUnknownOutcome says that a write may or may not have happened, or that it did but the
+	// store has not acknowledged it in time.
 	ErrUnknownOutcome = errors.New("unknown outcome")
 	// ErrUnavailable says that no honest answer can be given now; trying again later can help.
 	ErrUnavailable = errors.New("unavailable")
@@ -19,20 +20,30 @@ var (
 	// ErrNotOwner says that another counter decides about the key.
 	ErrNotOwner = errors.New("another node decides about this key")
 	// errLate is an ErrUnavailable of a store that is there, but has not answered in time.
-	errLate = fmt.Errorf("%w: the store has not told in time what it holds of the key", ErrUnavailable)
-	// errUnread is an ErrUnavailable of a question whose answer can't say that it is from memory alone.
-	errUnread = fmt.Errorf("%w: the store can't be asked what it holds of the key, or holds what can't be read", ErrUnavailable)
+	errLate = fmt.Errorf("%w: the store has not told in time what it holds of the key",
+		ErrUnavailable)
+	// errUnread is an ErrUnavailable of a question whose answer can't say that it is from memory
+	// alone.
+	errUnread = fmt.Errorf("%w: the store can't be asked what it holds of the key, or holds "+
+		"what can't be read", ErrUnavailable)
 	// errRefusedKey is the ErrUnknownOutcome of one who waited for the store.
-	errRefusedKey = fmt.Errorf("%w: counted in memory, but the store refuses this key (another type under its name?)", ErrUnknownOutcome)
+	errRefusedKey = fmt.Errorf(
+		"%w: counted in memory, but the store refuses this key (another type under its name?)",
+		ErrUnknownOutcome)
 	// errBlind is an ErrUnavailable of an operation that can't be carried out without the store.
-	errStoreDown = fmt.Errorf("%w: without the store nobody knows how much there is to take back", ErrUnavailable)
+	errStoreDown = fmt.Errorf("%w: without the store nobody knows how much there is to take back",
+		ErrUnavailable)
 	// errStopped is the ErrUnknownOutcome of one who waited for the store until it was closed.
-	errStopped = fmt.Errorf("%w: counted in memory, and closed before the store acknowledged it", ErrUnknownOutcome)
+	errStopped = fmt.Errorf("%w: counted in memory, and closed before the store acknowledged it",
+		ErrUnknownOutcome)
 	// errOnTheWay is the ErrUnknownOutcome of Drop.
-	errOnTheWay = fmt.Errorf("%w: counts of the key are on their way to the store", ErrUnknownOutcome)
+	errOnTheWay = fmt.Errorf("%w: counts of the key are on their way to the store",
+		ErrUnknownOutcome)
 	// errHanded is the ErrUnknownOutcome of one who waited for the store.
-	errHandedOff = fmt.Errorf("%w: counted, and handed over to another node before the store acknowledged it", ErrUnknownOutcome)
-	// ErrFull is an ErrOverload: there is no memory for another key, and nothing that could be evicted.
+	errHandedOff = fmt.Errorf("%w: counted, and handed over to another node before the store "+
+		"acknowledged it", ErrUnknownOutcome)
+	// ErrFull is an ErrOverload: there is no memory for another key, and nothing that could be
+	// evicted.
 	ErrFull = fmt.Errorf("%w: the memory for counts is full", ErrOverload)
 	// ErrMaxKeys is an ErrOverload: the key's namespace has as many keys in memory as it may, and
 	// none that could be evicted.
@@ -42,11 +53,13 @@ var (
 	ErrBehind = fmt.Errorf("%w: the store can't keep up with new keys", ErrOverload)
 )
 
-// InvalidError refuses an operation because of one of its fields. It is found before anything is counted.
+// InvalidError refuses an operation because of one of its fields. It is found before anything is
+// counted.
 type InvalidError struct {
 	// Check and Limit are the positions of the offending check and limit, -1 where it is neither.
 	Check, Limit int
-	// Field is the name of the field within the check, the limit or the operation, as in the HTTP API: "key", "window".
+	// Field is the name of the field within the check, the limit or the operation, as in the HTTP
+	// API: "key", "window".
 	Field string
 	// Detail says what is wrong and what would be right.
 	Detail string

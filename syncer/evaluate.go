@@ -6,14 +6,15 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// What a refusal asks to wait, in milliseconds, for want of knowledge, and because of what is only reserved.
+// What a refusal asks to wait, in milliseconds, for want of knowledge, and because of what is only
+// reserved.
 const (
 	coldRetry     = 1000
 	reservedRetry = 50
 )
 
-// evaluate decides an operation whose partitions are locked and whose keys are as warm as they get, and counts if it is
-// to. It reports whether anything was counted.
+// evaluate decides an operation whose partitions are locked and whose keys are as warm as they get,
+// and counts if it is to. It reports whether anything was counted.
 func (c *Counter) evaluate(k *call, res *Result) (counted bool, err error) {
 	op := k.op
 	k.use(c.clock.seconds(k.now))
@@ -64,8 +65,9 @@ func (c *Counter) evaluate(k *call, res *Result) (counted bool, err error) {
 // evictableAge is the least age at which an entry may be evicted, in seconds.
 const evictableAge = 2
 
-// use notes that the keys are in use: those that are only refused are no less so than those that count. What is only read is kept
-// before all that is not, but not so that there is no room for what is read next.
+// use notes that the keys are in use: those that are only refused are no less so than those that
+// count. What is only read is kept before all that is not, but not so that there is no room for
+// what is read next.
 func (k *call) use(sec uint32) {
 	age := uint32(0)
 	if k.op.Kind == Count {
@@ -120,7 +122,8 @@ func (k *call) setSource(res *Result) {
 	}
 }
 
-// count adds all checks. All entries are found or made before the first is counted, so it is all or nothing.
+// count adds all checks. All entries are found or made before the first is counted, so it is all or
+// nothing.
 func (c *Counter) count(k *call) error {
 	for i := range k.targets {
 		t := &k.targets[i]
@@ -183,7 +186,8 @@ func (c *Counter) compare(k *call, t *target, r *CheckResult) error {
 	return nil
 }
 
-// markLimit notes whether the target, which was just looked at, is at a limit: then it is kept in memory before others.
+// markLimit notes whether the target, which was just looked at, is at a limit: then it is kept in
+// memory before others.
 func (t *target) markLimit(at bool) {
 	switch {
 	case t.ref == 0:
@@ -194,7 +198,8 @@ func (t *target) markLimit(at bool) {
 	}
 }
 
-// decide compares one limit of an Acquire. Earlier checks of the same operation may count the same key.
+// decide compares one limit of an Acquire. Earlier checks of the same operation may count the same
+// key.
 func (k *call) decide(t *target, v leaparray.View, lr *LimitResult, r *CheckResult) bool {
 	peak, rng, ok := v.Peak(lr.Window, k.ts)
 	if !ok {

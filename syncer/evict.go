@@ -1,7 +1,7 @@
 package syncer
 
-// sampleSize is how many entries compete for being evicted: the one that was used the longest ago loses, as in Redis's
-// approximation of LRU.
+// sampleSize is how many entries compete for being evicted: the one that was used the longest ago
+// loses, as in Redis's approximation of LRU.
 const sampleSize = 8
 
 // maxEvictions bounds what a new key may push out: more than one only where blocks differ in size.
@@ -9,7 +9,8 @@ const maxEvictions = 32
 
 // makeRoom evicts until there is a free block of so many words.
 func (p *partition) makeRoom(words int, sec uint32) bool {
-	// Even if there is one already: the key's counters will need what an evicted key's counters leave.
+	// Even if there is one already: the key's counters will need what an evicted key's counters
+	// leave.
 	for range maxEvictions {
 		if !p.evictOne(sec, anySpace) {
 			return false

@@ -24,7 +24,8 @@ func (c *Counter) Held(ns, key []byte) (h Held) {
 		return h
 	}
 	e := t.p.keys.entry(r)
-	h = Held{Found: true, Warm: t.p.warm(e), Clean: evictable(e), Synced: map[[2]int64]int64{}, Pending: map[[2]int64]int64{}}
+	h = Held{Found: true, Warm: t.p.warm(e), Clean: evictable(e), Synced: map[[2]int64]int64{},
+		Pending: map[[2]int64]int64{}}
 	t.sp.ladder.Each(t.p.keys.synced(e), func(level int, idx, n int64) bool {
 		h.Synced[[2]int64{int64(level), idx}] += n
 		return true
@@ -36,7 +37,8 @@ func (c *Counter) Held(ns, key []byte) (h Held) {
 	return h
 }
 
-// PendingFound counts the pending buckets by looking at every key, and returns the sum that is kept along the way too.
+// PendingFound counts the pending buckets by looking at every key, and returns the sum that is kept
+// along the way too.
 func (c *Counter) PendingFound() (found, kept int64) {
 	for i := range c.parts {
 		p := &c.parts[i]
@@ -59,7 +61,8 @@ func (c *Counter) ReserveUsed() int { return max(0, 8*c.memory.pool.ReserveUsed(
 // HugePages is whether counters have their memory mapped.
 const HugePages = slab.OffHeap
 
-// Room returns how many keys wait for the store and how many operations have, or wait for, room, over all lanes.
+// Room returns how many keys wait for the store and how many operations have, or wait for, room,
+// over all lanes.
 func (c *Counter) Room() (owed, granted, waiting int64) {
 	for _, l := range c.flushers {
 		owed += l.room.owed.Load()

@@ -6,8 +6,9 @@ import (
 	"twotier.dev/twotier/internal/arena"
 )
 
-// cutRound returns what the partition has to exchange with the store now, nil if nothing, if it is waiting to try again,
-// or if a round is with the store already. The round stays the partition's flight until it is settled.
+// cutRound returns what the partition has to exchange with the store now, nil if nothing, if it is
+// waiting to try again, or if a round is with the store already. The round stays the partition's
+// flight until it is settled.
 func (c *Counter) cutRound(p *partition) (r *Round, later bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,7 +86,8 @@ func (p *partition) coverAll() {
 // cutFirst asks what data the store has before anything is counted: a copy of a round that did not
 // say to what data it belongs might arrive after all is lost, and be restored a second time.
 func (c *Counter) cutFirst(p *partition, now time.Time) *Round {
-	if len(p.outbox.queue) == 0 && !p.loads.exclusive && !(p.dirty.due && !p.dirty.isEmpty()) && !c.verifyDue(p, now) {
+	if len(p.outbox.queue) == 0 && !p.loads.exclusive && !(p.dirty.due && !p.dirty.isEmpty()) &&
+		!c.verifyDue(p, now) {
 		return nil
 	}
 	r := p.flusher.newRound(p)
@@ -94,9 +96,11 @@ func (c *Counter) cutFirst(p *partition, now time.Time) *Round {
 	return r
 }
 
-// verifyDue reports whether the store should be asked if it still has everything, and what others did.
+// verifyDue reports whether the store should be asked if it still has everything, and what others
+// did.
 func (c *Counter) verifyDue(p *partition, now time.Time) bool {
-	return p.keys.table.Len() > 0 && now.Sub(p.store.verifiedAt) >= c.opt.VerifyInterval || p.retry.failing() || p.store.mustVerify || p.loads.lossSeen
+	return p.keys.table.Len() > 0 && now.Sub(p.store.verifiedAt) >= c.opt.VerifyInterval ||
+		p.retry.failing() || p.store.mustVerify || p.loads.lossSeen
 }
 
 // full reports whether a round is as large as one may be.
@@ -145,7 +149,8 @@ func (c *Counter) takeDirty(p *partition, r *Round) {
 			return
 		}
 		at, e := p.unlist()
-		if !e.has(flagBusy|flagParked) && e.owes() { // else it was taken, all it had, or the store refuses it
+		// else it was taken, all it had, or the store refuses it
+		if !e.has(flagBusy|flagParked) && e.owes() {
 			c.takeKey(p, r, at, e, e.has(flagCold))
 		}
 	}
@@ -182,8 +187,9 @@ func (c *Counter) takeKey(p *partition, r *Round, at arena.Ref, e entry, load bo
 	}
 	k.adds = len(r.buckets)
 	k.New = p.warm(e) && e.synced() == 0 && k.adds > first
-	// The time to live that was set with the first count in a coarsest bucket lasts for as long as that is needed. A key that the
-	// store has lost since then says so when it is flushed, and has it renewed.
+	// The time to live that was set with the first count in a coarsest bucket lasts for as long as
+	// that is needed. A key that the store has lost since then says so when it is flushed, and has
+	// it renewed.
 	if k.adds > first && (fresh || !known) || e.has(flagRenew) {
 		k.TTL = sp.ttl
 		e.drop(flagRenew)
@@ -198,8 +204,8 @@ func (c *Counter) takeKey(p *partition, r *Round, at arena.Ref, e entry, load bo
 	k.expired = len(r.buckets)
 }
 
-// takeParked gives the keys that the store refused another try. Until it has taken them they are marked as they were: who waits for
-// the store is told.
+// takeParked gives the keys that the store refused another try. Until it has taken them they are
+// marked as they were: who waits for the store is told.
 func (c *Counter) takeParked(p *partition, r *Round) {
 	for len(p.parked.refs) > 0 && !c.full(r) {
 		at := p.parked.pop()
@@ -207,7 +213,8 @@ func (c *Counter) takeParked(p *partition, r *Round) {
 	}
 }
 
-// unpark puts the keys that the store refused back on the dirty list, those too that it is just asked to take.
+// unpark puts the keys that the store refused back on the dirty list, those too that it is just
+// asked to take.
 func (p *partition) unpark() {
 	if p.outbox.flight != nil {
 		for i := range p.outbox.flight.Keys {

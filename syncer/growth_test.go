@@ -22,11 +22,13 @@ func warmAll(c *syncer.Counter, ops []syncer.Op, res []syncer.Result) {
 	c.DoAll(context.Background(), reads, res)
 }
 
-// BenchmarkAddsAmong adds to, or acquires, random ones of so many keys, 1,000 in a call and one by one. Time stands still, and nothing is flushed.
+// BenchmarkAddsAmong adds to, or acquires, random ones of so many keys, 1,000 in a call and one by
+// one. Time stands still, and nothing is flushed.
 func BenchmarkAddsAmong(b *testing.B) {
 	for _, keys := range []int{10_000, 1_000_000, 4_000_000} {
 		clk := &clock{now: t0}
-		c, err := syncer.New(syncer.Options{Store: embedded.New(embedded.Options{}), Now: clk.Now, MaxMemory: 4 << 30, FlushInterval: time.Hour})
+		c, err := syncer.New(syncer.Options{Store: embedded.New(embedded.Options{}), Now: clk.Now,
+			MaxMemory: 4 << 30, FlushInterval: time.Hour})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -39,7 +41,8 @@ func BenchmarkAddsAmong(b *testing.B) {
 			_ = c.Close(done) // nothing is to be flushed
 		})
 		const batch = 1000
-		ops, res, names := make([]syncer.Op, batch), make([]syncer.Result, batch), make([][16]byte, batch)
+		ops, res, names := make([]syncer.Op, batch), make([]syncer.Result, batch),
+			make([][16]byte, batch)
 		for i := range ops {
 			ops[i].Checks = []syncer.Check{{Key: names[i][:], N: 1}}
 		}
@@ -56,7 +59,8 @@ func BenchmarkAddsAmong(b *testing.B) {
 				copy(names[i][8:], fmt.Sprintf("%08x", rnd.IntN(keys)))
 			}
 		}
-		// measure reports the lower quartile of all calls too: it is the same whether or not other processes want the core.
+		// measure reports the lower quartile of all calls too: it is the same whether or not other
+		// processes want the core.
 		measure := func(b *testing.B, call func()) {
 			var took []float64
 			for i := range b.N {
@@ -77,7 +81,8 @@ func BenchmarkAddsAmong(b *testing.B) {
 		})
 		b.Run(fmt.Sprintf("keys=%d/acquires", keys), func(b *testing.B) {
 			for i := range ops {
-				ops[i].Kind, ops[i].Checks[0].Limits = syncer.Acquire, limits(60_000, 1<<40, 3_600_000, 1<<40)
+				ops[i].Kind, ops[i].Checks[0].Limits = syncer.Acquire,
+					limits(60_000, 1<<40, 3_600_000, 1<<40)
 			}
 			measure(b, func() { c.DoAll(context.Background(), ops, res) })
 			for i := range ops {

@@ -15,7 +15,8 @@ type ownership uint8
 const (
 	// owned: this counter does.
 	owned ownership = iota
-	// handingOff: nobody does for a moment: this counter did, and is about to hand over what it knows.
+	// handingOff: nobody does for a moment: this counter did, and is about to hand over what it
+	// knows.
 	handingOff
 	// notOwned: another counter does. This one may still count in its place (Op.AllowNonOwner), and
 	// meets it in the store.
@@ -27,17 +28,18 @@ const (
 // number that it was given by the counter that cut it.
 type Handoff struct {
 	Partition int
-	// Epoch, Version and Quieted are what the store said last; EpochKnown is false if it has not been
-	// asked.
+	// Epoch, Version and Quieted are what the store said last; EpochKnown is false if it has not
+	// been asked.
 	Epoch, Version, Quieted uint64
 	EpochKnown              bool
-	// MaybeSent says that a third counter may have sent the rounds to the store, or still do: what the
-	// store says of a key is not to be relied on before the last of them is acknowledged.
+	// MaybeSent says that a third counter may have sent the rounds to the store, or still do: what
+	// the store says of a key is not to be relied on before the last of them is acknowledged.
 	MaybeSent bool
 	// Unflushed is how long the oldest of what the store has not acknowledged had waited for that,
 	// give or take a millisecond; 0 if it has all.
 	Unflushed time.Duration
-	// Rounds have not been acknowledged by the store. They are in order; Acked of the first of a writer is up to date.
+	// Rounds have not been acknowledged by the store. They are in order; Acked of the first of a
+	// writer is up to date.
 	Rounds []*Round
 	// Keys are what is known of keys besides. Not all keys are there: the store has the rest.
 	Keys []KeyState
@@ -47,7 +49,8 @@ type Handoff struct {
 type KeyState struct {
 	NS, Key []byte
 	Buckets []Bucket
-	// Cold says that the store may hold more by now: it is of use if the store has lost what it had.
+	// Cold says that the store may hold more by now: it is of use if the store has lost what it
+	// had.
 	Cold bool
 }
 
@@ -143,7 +146,8 @@ func (c *Counter) BeginHandoff(ctx context.Context, partition int) error {
 		case <-grace.C:
 			patient = false
 		case <-ctx.Done():
-			return fmt.Errorf("partition %d: %w: it can't be handed over now", partition, ErrUnavailable)
+			return fmt.Errorf("partition %d: %w: it can't be handed over now", partition,
+				ErrUnavailable)
 		}
 	}
 }
@@ -162,13 +166,14 @@ func (p *partition) refuse() {
 	p.flusher.room.retryAll()
 }
 
-// readyToHandOff reports whether everything is at rest: no exchange, no reservation, no restoration under way, and nothing
-// pending, unless there is no more time for that.
+// readyToHandOff reports whether everything is at rest: no exchange, no reservation, no restoration
+// under way, and nothing pending, unless there is no more time for that.
 func (p *partition) readyToHandOff(patient bool) bool {
 	if p.outbox.sent || p.republish != nil || len(p.reservations) > 0 {
 		return false
 	}
-	return !patient || p.degraded() || !p.store.mustVerify && p.keys.pendingBuckets == 0 && p.outbox.isEmpty() && p.dirty.isEmpty()
+	return !patient || p.degraded() || !p.store.mustVerify && p.keys.pendingBuckets == 0 &&
+		p.outbox.isEmpty() && p.dirty.isEmpty()
 }
 
 // prepareHandoff cuts all that is pending into rounds. It reports true.
@@ -228,8 +233,10 @@ func (c *Counter) includePending(p *partition, r *Round) {
 	})
 }
 
-// eachPending calls fn for all that a round adds and is not moot, making entries for keys that have none.
-func (c *Counter) eachPending(p *partition, r *Round, fn func(e entry, l *leaparray.Ladder, b *Bucket)) {
+// eachPending calls fn for all that a round adds and is not moot, making entries for keys that have
+// none.
+func (c *Counter) eachPending(p *partition, r *Round,
+	fn func(e entry, l *leaparray.Ladder, b *Bucket)) {
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		if k.Forgotten {

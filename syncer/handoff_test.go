@@ -52,8 +52,10 @@ func pages(t testing.TB, from *syncer.Counter, partition, budget int) *syncer.Ha
 func TestHandoverIsExactFromTheFirstRequest(t *testing.T) {
 	store, clk := embedded.New(embedded.Options{}), &clock{now: t0}
 	one := syncer.Placement{Partitions: 1}
-	a := open(t, syncer.Options{Store: store, Now: clk.Now, Placement: one, FlushInterval: time.Hour})
-	b := open(t, syncer.Options{Store: store, Now: clk.Now, Placement: one, FlushInterval: time.Hour, NotOwner: true})
+	a := open(t, syncer.Options{Store: store, Now: clk.Now, Placement: one,
+		FlushInterval: time.Hour})
+	b := open(t, syncer.Options{Store: store, Now: clk.Now, Placement: one,
+		FlushInterval: time.Hour, NotOwner: true})
 	for i := range 300 {
 		add(t, a, fmt.Sprint("k", i), int64(i+1), 0)
 	}
@@ -83,12 +85,14 @@ func TestHandoverIsExactFromTheFirstRequest(t *testing.T) {
 	if err := a.Do(context.Background(), &op, &res); !errors.Is(err, syncer.ErrNotOwner) {
 		t.Errorf("the old owner still counts: %v", err)
 	}
-	if err := a.Forget(context.Background(), nil, []byte("k1")); !errors.Is(err, syncer.ErrNotOwner) {
+	if err := a.Forget(context.Background(), nil, []byte("k1")); !errors.Is(err,
+		syncer.ErrNotOwner) {
 		t.Errorf("the old owner still resets: %v", err)
 	}
 }
 
-// TestHandoverWithTheStoreDown moves counts that the store does not have, more than once, and lets an owner stop.
+// TestHandoverWithTheStoreDown moves counts that the store does not have, more than once, and lets
+// an owner stop.
 func TestHandoverWithTheStoreDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, clk := embedded.New(embedded.Options{}), &clock{now: t0}
@@ -98,7 +102,9 @@ func TestHandoverWithTheStoreDown(t *testing.T) {
 		for i := range 4 {
 			s := faultstore.New(faultstore.Options{Store: inner, Report: t.Errorf, Adopts: true})
 			stores = append(stores, s)
-			list = append(list, open(t, syncer.Options{Store: s, Now: clk.Now, Placement: one, NotOwner: i > 0, FlushInterval: 50 * time.Millisecond}))
+			list = append(list,
+				open(t, syncer.Options{Store: s, Now: clk.Now, Placement: one, NotOwner: i > 0,
+					FlushInterval: 50 * time.Millisecond}))
 		}
 		add(t, list[0], "k", 1, 0)
 		flush(t, list[0])
@@ -134,13 +140,15 @@ func TestHandoverWithTheStoreDown(t *testing.T) {
 	})
 }
 
-// TestHandoverTakenBack hands over to a counter that has taken everything, and then the old owner goes on.
+// TestHandoverTakenBack hands over to a counter that has taken everything, and then the old owner
+// goes on.
 func TestHandoverTakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, clk := embedded.New(embedded.Options{}), &clock{now: t0}
 		one := syncer.Placement{Partitions: 1}
 		store := faultstore.New(faultstore.Options{Store: inner, Report: t.Errorf, Adopts: true})
-		opt := syncer.Options{Store: store, Now: clk.Now, Placement: one, FlushInterval: 50 * time.Millisecond}
+		opt := syncer.Options{Store: store, Now: clk.Now, Placement: one,
+			FlushInterval: 50 * time.Millisecond}
 		a := open(t, opt)
 		opt.NotOwner, opt.Store = true, inner
 		b := open(t, opt)
@@ -175,12 +183,14 @@ func TestHandoverTakenBack(t *testing.T) {
 	})
 }
 
-// TestForeignCountsMeetInTheStore has two counters count in place of an owner, which sees it, as they see each other.
+// TestForeignCountsMeetInTheStore has two counters count in place of an owner, which sees it, as
+// they see each other.
 func TestForeignCountsMeetInTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, clk := embedded.New(embedded.Options{}), &clock{now: t0}
 		one := syncer.Placement{Partitions: 1}
-		opt := syncer.Options{Store: store, Now: clk.Now, Placement: one, FlushInterval: 100 * time.Millisecond, VerifyInterval: 200 * time.Millisecond}
+		opt := syncer.Options{Store: store, Now: clk.Now, Placement: one,
+			FlushInterval: 100 * time.Millisecond, VerifyInterval: 200 * time.Millisecond}
 		owner := open(t, opt)
 		opt.NotOwner = true
 		b, c := open(t, opt), open(t, opt)
@@ -188,16 +198,20 @@ func TestForeignCountsMeetInTheStore(t *testing.T) {
 		time.Sleep(time.Second)
 		for round := range int64(5) {
 			for _, other := range []*syncer.Counter{b, c} {
-				op := syncer.Op{Kind: syncer.Acquire, AllowNonOwner: true, Checks: []syncer.Check{{Key: []byte("k"), N: 1, Limits: limits(60_000, 8)}}}
+				op := syncer.Op{Kind: syncer.Acquire, AllowNonOwner: true,
+					Checks: []syncer.Check{{Key: []byte("k"), N: 1, Limits: limits(60_000, 8)}}}
 				res := do(t, other, op)
-				if want := 2*round + 1; res.Allowed != (want < 8) && round != 3 || res.Source != syncer.SourceFallback {
-					t.Errorf("round %d: allowed %v (%s) on %+v", round, res.Allowed, res.Source, res.Checks)
+				if want := 2*round + 1; res.Allowed != (want < 8) && round != 3 ||
+					res.Source != syncer.SourceFallback {
+					t.Errorf("round %d: allowed %v (%s) on %+v", round, res.Allowed, res.Source,
+						res.Checks)
 				}
 			}
 			time.Sleep(time.Second)
 		}
 		if got := count(t, owner, "k", 60_000); got < 8 || got > 9 {
-			t.Errorf("the owner sees %d, want 8, or one more that was admitted within an interval", got)
+			t.Errorf("the owner sees %d, want 8, or one more that was admitted within an interval",
+				got)
 		}
 	})
 }
@@ -209,7 +223,8 @@ func TestReservations(t *testing.T) {
 	reserve := func(id string, n int64, keys ...string) bool {
 		op := syncer.Op{Kind: syncer.Acquire, CountDenied: true}
 		for _, k := range keys {
-			op.Checks = append(op.Checks, syncer.Check{Key: []byte(k), N: n, Limits: limits(60_000, 10)})
+			op.Checks = append(op.Checks,
+				syncer.Check{Key: []byte(k), N: n, Limits: limits(60_000, 10)})
 		}
 		var res syncer.Result
 		if err := c.Reserve(context.Background(), id, &op, &res); err != nil {
@@ -229,7 +244,8 @@ func TestReservations(t *testing.T) {
 	if !c.Undo("one") || c.Undo("one") || c.Undo("nobody's") {
 		t.Error("a reservation can be undone once")
 	}
-	if err := c.Confirm(context.Background(), "one", syncer.AckMemory); !errors.Is(err, syncer.ErrUnavailable) {
+	if err := c.Confirm(context.Background(), "one", syncer.AckMemory); !errors.Is(err,
+		syncer.ErrUnavailable) {
 		t.Errorf("confirmed after it was undone: %v", err)
 	}
 	if !acquire(t, c, "a", 5, 0, limits(60_000, 10)).Allowed {

@@ -13,8 +13,10 @@ func (c *Counter) ImportHandoff(h *Handoff) {
 	defer p.mu.Unlock()
 	p.cancelHandoff()
 	p.store.outdate()
-	// What is left here from an earlier turn may be part of what the other counter has read from the store.
-	p.outbox.maybeSent = p.outbox.maybeSent || h.MaybeSent && len(h.Rounds) > 0 || !p.outbox.isEmpty()
+	// What is left here from an earlier turn may be part of what the other counter has read from
+	// the store.
+	p.outbox.maybeSent = p.outbox.maybeSent || h.MaybeSent && len(h.Rounds) > 0 ||
+		!p.outbox.isEmpty()
 	if h.EpochKnown {
 		c.reconcile(p, h)
 	}
@@ -26,7 +28,8 @@ func (c *Counter) ImportHandoff(h *Handoff) {
 	p.flusher.schedule(p)
 }
 
-// reconcile takes over what another counter knows, in the light of what this one was told by the store.
+// reconcile takes over what another counter knows, in the light of what this one was told by the
+// store.
 func (c *Counter) reconcile(p *partition, h *Handoff) {
 	told := storeVersion{h.Epoch, h.Version, h.Quieted}
 	switch {
@@ -36,7 +39,8 @@ func (c *Counter) reconcile(p *partition, h *Handoff) {
 			p.republish.keys = append(p.republish.keys, h.Keys...)
 		}
 	case !p.store.known || p.store.told.epoch == h.Epoch:
-		late := p.store.known && (p.store.told.version > h.Version || p.store.told.quieted > h.Quieted)
+		late := p.store.known && (p.store.told.version > h.Version ||
+			p.store.told.quieted > h.Quieted)
 		if late || p.ownership == owned { // what the other knows may be out of date
 			markCold(h.Keys)
 		}
@@ -52,8 +56,8 @@ func (c *Counter) reconcile(p *partition, h *Handoff) {
 	}
 }
 
-// restoreOlder restores what another counter knows that has not noticed a loss. Most of it is not in memory here: for as long, it is
-// all that there is to decide by.
+// restoreOlder restores what another counter knows that has not noticed a loss. Most of it is not
+// in memory here: for as long, it is all that there is to decide by.
 func (c *Counter) restoreOlder(p *partition, h *Handoff) {
 	rp := &republish{storeVersion: p.store.told, after: h.Epoch}
 	fresh := c.unknown(p, h.Keys, &rp.keys)
@@ -72,7 +76,8 @@ func (c *Counter) restoreOlder(p *partition, h *Handoff) {
 	p.beginRepublish(rp)
 }
 
-// unknown returns those of some keys that are not in memory, and appends the others to known, if it is there.
+// unknown returns those of some keys that are not in memory, and appends the others to known, if it
+// is there.
 func (c *Counter) unknown(p *partition, keys []KeyState, known *[]KeyState) (fresh []KeyState) {
 	for i := range keys {
 		k := &keys[i]
@@ -109,7 +114,8 @@ func (c *Counter) install(p *partition, k *KeyState) {
 	}
 	if at == 0 {
 		sp := c.namespaces.all[c.namespaces.index(k.NS)]
-		if !c.memory.roomFor(p, entryWords(k.NS, k.Key, sp.ladder.Len()), c.clock.seconds(c.opt.Now())) {
+		if !c.memory.roomFor(p, entryWords(k.NS, k.Key, sp.ladder.Len()),
+			c.clock.seconds(c.opt.Now())) {
 			return // the store has it
 		}
 		at = c.makeEntry(p, hash, k.NS, k.Key)
@@ -123,8 +129,8 @@ func (c *Counter) install(p *partition, k *KeyState) {
 	}
 }
 
-// importRound takes over a round of another counter, unless it has been taken over before. Nothing in
-// it was counted before since.
+// importRound takes over a round of another counter, unless it has been taken over before. Nothing
+// in it was counted before since.
 func (c *Counter) importRound(p *partition, r *Round, since time.Time) {
 	if !p.outbox.queueImport(r, since) {
 		return
@@ -132,7 +138,8 @@ func (c *Counter) importRound(p *partition, r *Round, since time.Time) {
 	r.Partition = p.id
 	for i := range r.Keys {
 		k := &r.Keys[i]
-		k.ref, k.hash, k.Ladder = 0, c.namespaces.hash(k.NS, k.Key), c.namespaces.all[c.namespaces.index(k.NS)].ladder
+		k.ref, k.hash, k.Ladder = 0, c.namespaces.hash(k.NS, k.Key),
+			c.namespaces.all[c.namespaces.index(k.NS)].ladder
 	}
 	c.includePending(p, r)
 	p.reportOwed()

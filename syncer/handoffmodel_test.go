@@ -32,7 +32,8 @@ type relay struct {
 	limit  int64
 }
 
-// away is a key that every counter counts, be it in its owner's place, and that is reset now and then.
+// away is a key that every counter counts, be it in its owner's place, and that is reset now and
+// then.
 type away struct {
 	n    int64
 	open bool // nobody knows whether, or when, it is reset
@@ -41,17 +42,27 @@ type away struct {
 
 func runHandovers(t *testing.T, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 9))
-	r := &relay{t: t, rnd: rnd, clk: &clock{now: t0}, owner: make([]int, 2), truth: map[string]int64{}, away: map[string]*away{"away0": {}, "away1": {}}, limit: 40}
-	r.inner = embedded.New(embedded.Options{Now: func() time.Time { return time.UnixMilli(r.clk.Now()) }})
-	mix := faultstore.Mix{ReplyLost: rnd.IntN(200), RequestLost: rnd.IntN(100), Refused: rnd.IntN(100), Late: rnd.IntN(100)}
+	r := &relay{t: t, rnd: rnd, clk: &clock{now: t0}, owner: make([]int, 2),
+		truth: map[string]int64{}, away: map[string]*away{"away0": {}, "away1": {}}, limit: 40}
+	r.inner = embedded.New(embedded.Options{Now: func() time.Time {
+		return time.UnixMilli(r.clk.Now())
+	}})
+	mix := faultstore.Mix{ReplyLost: rnd.IntN(200), RequestLost: rnd.IntN(100),
+		Refused: rnd.IntN(100), Late: rnd.IntN(100)}
 	for i := range 3 {
-		s := faultstore.New(faultstore.Options{Store: r.inner, Decide: faultstore.Random(seed+uint64(i), mix), Report: t.Errorf, Adopts: true})
+		s := faultstore.New(faultstore.Options{Store: r.inner,
+			Decide: faultstore.Random(seed+uint64(i), mix), Report: t.Errorf, Adopts: true})
 		r.stores = append(r.stores, s)
 		r.list = append(r.list, open(t, syncer.Options{
-			Store: s, Now: r.clk.Now, Placement: syncer.Placement{Partitions: 2}, NotOwner: i > 0, Exchanges: 1,
-			Writer: fmt.Sprint("w", i), FlushInterval: time.Duration(10+rnd.IntN(200)) * time.Millisecond, VerifyInterval: time.Second,
-			Namespaces: map[string]syncer.Namespace{syncer.DefaultNamespace: {OnCold: syncer.OnColdDeny}},
-			MaxLag:     shortLag(rnd),
+			Store: s, Now: r.clk.Now, Placement: syncer.Placement{Partitions: 2}, NotOwner: i > 0,
+			Exchanges:      1,
+			Writer:         fmt.Sprint("w", i),
+			FlushInterval:  time.Duration(10+rnd.IntN(200)) * time.Millisecond,
+			VerifyInterval: time.Second,
+			Namespaces: map[string]syncer.Namespace{
+				syncer.DefaultNamespace: {OnCold: syncer.OnColdDeny},
+			},
+			MaxLag: shortLag(rnd),
 		}))
 	}
 	for range 150 {
@@ -68,13 +79,15 @@ func (r *relay) step() {
 	case n < 35:
 		key := fmt.Sprint("free", r.rnd.IntN(5))
 		k := 1 + r.rnd.Int64N(4)
-		if r.do(key, syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{{Key: []byte(key), N: k}}}, nil) {
+		if r.do(key, syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{{Key: []byte(key), N: k}}},
+			nil) {
 			r.truth[key] += k
 		}
 	case n < 60:
 		key := fmt.Sprint("limited", r.rnd.IntN(3))
 		var res syncer.Result
-		op := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{{Key: []byte(key), N: 1, Limits: limits(86_400_000, r.limit)}}}
+		op := syncer.Op{Kind: syncer.Acquire,
+			Checks: []syncer.Check{{Key: []byte(key), N: 1, Limits: limits(86_400_000, r.limit)}}}
 		if r.do(key, op, &res) && res.Allowed {
 			if r.truth[key]++; r.truth[key] > r.limit {
 				r.t.Errorf("%s: %d admitted, limit %d", key, r.truth[key], r.limit)
@@ -120,7 +133,8 @@ func (r *relay) doAt(at int, key string, op syncer.Op, res *syncer.Result) bool 
 
 // standIn has any counter count a key, whoever owns it.
 func (r *relay) standIn(key string) {
-	op := syncer.Op{Kind: syncer.Add, AllowNonOwner: true, Checks: []syncer.Check{{Key: []byte(key), N: 1 + r.rnd.Int64N(4)}}}
+	op := syncer.Op{Kind: syncer.Add, AllowNonOwner: true,
+		Checks: []syncer.Check{{Key: []byte(key), N: 1 + r.rnd.Int64N(4)}}}
 	if r.doAt(r.rnd.IntN(3), key, op, nil) {
 		r.away[key].n += op.Checks[0].N
 	}
@@ -129,7 +143,8 @@ func (r *relay) standIn(key string) {
 // reset has all counters forget a key, its owner last, with more patience or less. If all say so,
 // nothing of it is left or comes back.
 func (r *relay) reset(key string) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(1+r.rnd.IntN(3000))*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(),
+		time.Duration(1+r.rnd.IntN(3000))*time.Millisecond)
 	defer cancel()
 	owner := r.owner[r.partition(key)]
 	var err error
@@ -142,7 +157,8 @@ func (r *relay) reset(key string) {
 	*r.away[key] = away{open: err != nil, gone: r.away[key].gone}
 }
 
-// move hands a partition over, and something may go wrong with it: nothing arrives, all arrives but nobody is told.
+// move hands a partition over, and something may go wrong with it: nothing arrives, all arrives but
+// nobody is told.
 func (r *relay) move(p, to int) {
 	from := r.owner[p]
 	if from == to {
@@ -206,7 +222,8 @@ func (r *relay) check(p int) {
 			}
 		}
 		if sum[2] != want {
-			r.t.Errorf("%s: the owner (%d of %d) shows %d, want %d (synced %v, pending %v)", key, r.owner[p], p, sum[2], want, h.Synced, h.Pending)
+			r.t.Errorf("%s: the owner (%d of %d) shows %d, want %d (synced %v, pending %v)", key,
+				r.owner[p], p, sum[2], want, h.Synced, h.Pending)
 		}
 	}
 }
@@ -225,13 +242,15 @@ func (r *relay) end() {
 	for _, s := range r.stores {
 		s.Deliver()
 	}
-	time.Sleep(time.Minute) // what is found out by flushing is flushed in turn, such as a time to live that is missing
+	// what is found out by flushing is flushed in turn, such as a time to live that is missing
+	time.Sleep(time.Minute)
 	for i, c := range r.list {
 		if n := c.Stats().PendingBuckets; n > 0 {
 			r.t.Errorf("%d buckets are pending at counter %d after Flush", n, i)
 		}
 		if owed, granted, waiting := c.Room(); owed != 0 || granted != 0 || waiting != 0 {
-			r.t.Errorf("counter %d at rest: %d keys wait for the store, %d operations have room and %d wait for it", i, owed, granted, waiting)
+			r.t.Errorf("counter %d at rest: %d keys wait for the store, %d operations have room "+
+				"and %d wait for it", i, owed, granted, waiting)
 		}
 	}
 	for key, want := range r.truth {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Bounds of what is told about the keys of a partition besides what is pending: a new owner reads the rest from the store, when it
-// is asked for.
+// Bounds of what is told about the keys of a partition besides what is pending: a new owner reads
+// the rest from the store, when it is asked for.
 const (
 	// hotIdle is how long ago a key may have been used, in seconds, to be told about in any case.
 	hotIdle = 60
@@ -21,7 +21,8 @@ const (
 // as fits into about so many bytes, from a cursor on, 0 for the beginning. next is the cursor of
 // the next page, 0 after the last. The same cursor brings the same page for as long as the handoff
 // is neither finished nor canceled; after that it is an error.
-func (c *Counter) HandoffPage(partition int, cursor uint64, budget int) (h *Handoff, next uint64, err error) {
+func (c *Counter) HandoffPage(partition int, cursor uint64,
+	budget int) (h *Handoff, next uint64, err error) {
 	p := &c.parts[partition]
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -33,7 +34,8 @@ func (c *Counter) HandoffPage(partition int, cursor uint64, budget int) (h *Hand
 		return nil, 0, fmt.Errorf("partition %d: its handoff has begun once more", partition)
 	}
 	cursor &^= stamp
-	h = &Handoff{Partition: partition, EpochKnown: p.store.known, MaybeSent: p.outbox.maybeSent || p.handoff.told && cursor == 0}
+	h = &Handoff{Partition: partition, EpochKnown: p.store.known, MaybeSent: p.outbox.maybeSent ||
+		p.handoff.told && cursor == 0}
 	if since := p.unflushedSince(); !since.IsZero() {
 		h.Unflushed = time.Since(since)
 	}
@@ -64,12 +66,14 @@ func (c *Counter) HandoffPage(partition int, cursor uint64, budget int) (h *Hand
 	return h, 0, nil
 }
 
-// stateOf returns what is known of a key, if it is worth telling, be it out of date: when the store loses everything, that is all there is.
-// If it could not be asked whether it still has everything, nothing is left out.
+// stateOf returns what is known of a key, if it is worth telling, be it out of date: when the store
+// loses everything, that is all there is. If it could not be asked whether it still has everything,
+// nothing is left out.
 func (c *Counter) stateOf(p *partition, e entry) (k KeyState, ok bool) {
 	idle := e.idle(c.clock.seconds(c.opt.Now()))
 	k.Cold = !p.warm(e) || p.store.mayHaveChanged() // others may have counted it since
-	if !p.store.mustVerify && idle > hotIdle && p.keys.bytes() > coldBytes || k.Cold && e.synced() == 0 {
+	if !p.store.mustVerify && idle > hotIdle && p.keys.bytes() > coldBytes ||
+		k.Cold && e.synced() == 0 {
 		return k, false
 	}
 	ns, key := e.name()
@@ -95,11 +99,13 @@ func (r *Round) size() (n int) {
 
 // copy returns all of a round that another counter needs to send it.
 func (r *Round) copy() *Round {
-	c := &Round{Partition: r.Partition, Writer: r.Writer, Seq: r.Seq, Nonce: r.Nonce, Acked: r.Acked, Keys: make([]KeyRound, len(r.Keys))}
+	c := &Round{Partition: r.Partition, Writer: r.Writer, Seq: r.Seq, Nonce: r.Nonce,
+		Acked: r.Acked, Keys: make([]KeyRound, len(r.Keys))}
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		c.Keys[i] = KeyRound{
-			NS: slices.Clone(k.NS), Key: slices.Clone(k.Key), Reset: k.Reset, Load: k.Load, TTL: k.TTL, Forgotten: k.Forgotten,
+			NS: slices.Clone(k.NS), Key: slices.Clone(k.Key), Reset: k.Reset, Load: k.Load,
+			TTL: k.TTL, Forgotten: k.Forgotten,
 			Adds: slices.Clone(k.Adds), Expired: slices.Clone(k.Expired),
 		}
 	}

@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// enoughSilent is how many partitions must have failed, and none got through meanwhile, for the store to be known to be down. One that
-// fails says nothing of the others: its data may be broken, or its shard gone.
+// enoughSilent is how many partitions must have failed, and none got through meanwhile, for the
+// store to be known to be down. One that fails says nothing of the others: its data may be broken,
+// or its shard gone.
 const enoughSilent = 8
 
 // health is what is known of whether the store can be reached at all.
@@ -23,8 +24,8 @@ type health struct {
 	probed time.Time    // when others were last asked because of those
 }
 
-// note takes the outcomes of an exchange. It reports whether the store has just come to be known to be down, and whether a few
-// others should be asked to find out.
+// note takes the outcomes of an exchange. It reports whether the store has just come to be known to
+// be down, and whether a few others should be asked to find out.
 func (h *health) note(rounds []*Round) (fell, ask bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -89,8 +90,8 @@ func (c *Counter) wakeAll() {
 	}
 }
 
-// mute is how many loads of a partition in a row must have failed for it to be known that it can't be read: a connection that broke
-// says nothing yet.
+// mute is how many loads of a partition in a row must have failed for it to be known that it can't
+// be read: a connection that broke says nothing yet.
 const failedLoadsDown = 2
 
 // storeDown reports whether it is known that the store can't be asked about the partition's keys.
@@ -99,5 +100,6 @@ func (p *partition) storeDown() bool {
 	return p.loads.retry.failures >= failedLoadsDown || p.c.health.down.Load()
 }
 
-// degraded reports whether the store did not take what it was last told, or can't be asked: what is known is from memory.
+// degraded reports whether the store did not take what it was last told, or can't be asked: what is
+// known is from memory.
 func (p *partition) degraded() bool { return p.retry.failing() || p.storeDown() }

@@ -8,10 +8,12 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestBusyKeysDoNotHoardMemory grows keys bucket by bucket, each step in a larger block, and looks at what is left behind.
+// TestBusyKeysDoNotHoardMemory grows keys bucket by bucket, each step in a larger block, and looks
+// at what is left behind.
 func TestBusyKeysDoNotHoardMemory(t *testing.T) {
 	clk := &clock{now: t0}
-	c := open(t, syncer.Options{Now: clk.Now, Placement: syncer.Placement{Partitions: 8}, FlushInterval: time.Millisecond})
+	c := open(t, syncer.Options{Now: clk.Now, Placement: syncer.Placement{Partitions: 8},
+		FlushInterval: time.Millisecond})
 	const keys = 200
 	for step := range 120 {
 		clk.set(t0 + int64(step)*960_000/2)

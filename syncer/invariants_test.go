@@ -19,14 +19,18 @@ import (
 
 func faulty(t testing.TB, mix faultstore.Mix) (*faultstore.Store, *embedded.Store) {
 	inner := embedded.New(embedded.Options{})
-	return faultstore.New(faultstore.Options{Store: inner, Decide: faultstore.Random(1, mix), Report: t.Errorf}), inner
+	return faultstore.New(faultstore.Options{Store: inner, Decide: faultstore.Random(1, mix),
+		Report: t.Errorf}), inner
 }
 
-// TestI2I3ConcurrentCountsArriveOnce counts from many goroutines over a store that loses every other message.
+// TestI2I3ConcurrentCountsArriveOnce counts from many goroutines over a store that loses every
+// other message.
 func TestI2I3ConcurrentCountsArriveOnce(t *testing.T) {
-	store, inner := faulty(t, faultstore.Mix{ReplyLost: 200, RequestLost: 100, Late: 150, Refused: 50})
+	store, inner := faulty(t, faultstore.Mix{ReplyLost: 200, RequestLost: 100, Late: 150,
+		Refused: 50})
 	clk := &clock{now: t0}
-	c := open(t, syncer.Options{Store: store, Now: clk.Now, FlushInterval: time.Millisecond, Placement: syncer.Placement{Partitions: 7}})
+	c := open(t, syncer.Options{Store: store, Now: clk.Now, FlushInterval: time.Millisecond,
+		Placement: syncer.Placement{Partitions: 7}})
 	const goroutines, each, keys = 16, 400, 20
 	var wg sync.WaitGroup
 	for range goroutines {
@@ -83,7 +87,9 @@ func TestAcquiresInOppositeOrders(t *testing.T) {
 				if g%2 == 1 {
 					i = keys - 1 - i
 				}
-				op.Checks = append(op.Checks, syncer.Check{Key: []byte(fmt.Sprint("k", i)), N: 1, Limits: limits(60_000, 1<<40)})
+				op.Checks = append(op.Checks,
+					syncer.Check{Key: []byte(fmt.Sprint("k", i)), N: 1,
+						Limits: limits(60_000, 1<<40)})
 			}
 			for range each {
 				do(t, c, op)
@@ -98,14 +104,16 @@ func TestAcquiresInOppositeOrders(t *testing.T) {
 	}
 }
 
-// TestI7BoundedWithoutTheStore counts for two days of cluster time with the store down: known keys stay right, pending is
-// bounded by what the ladder keeps, and once memory is full of what is not flushed new keys are refused.
+// TestI7BoundedWithoutTheStore counts for two days of cluster time with the store down: known keys
+// stay right, pending is bounded by what the ladder keeps, and once memory is full of what is not
+// flushed new keys are refused.
 func TestI7BoundedWithoutTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, _ := faulty(t, faultstore.Mix{})
 		store.SetDown(true)
 		clk := &clock{now: t0}
-		c := open(t, syncer.Options{Store: store, Now: clk.Now, Placement: syncer.Placement{Partitions: 2}, MaxMemory: 2 * 128 << 10})
+		c := open(t, syncer.Options{Store: store, Now: clk.Now,
+			Placement: syncer.Placement{Partitions: 2}, MaxMemory: 2 * 128 << 10})
 		const keys = 10
 		for range 2 * 24 * 60 {
 			clk.set(clk.Now() + 60_000)
@@ -121,7 +129,9 @@ func TestI7BoundedWithoutTheStore(t *testing.T) {
 		var res syncer.Result
 		var err error
 		for err == nil && accepted < 100_000 {
-			err = c.Do(t.Context(), &syncer.Op{Checks: []syncer.Check{{Key: fmt.Append(nil, "new", accepted), N: 1}}}, &res)
+			err = c.Do(t.Context(),
+				&syncer.Op{Checks: []syncer.Check{{Key: fmt.Append(nil, "new", accepted), N: 1}}},
+				&res)
 			accepted++
 		}
 		if !errors.Is(err, syncer.ErrOverload) {
@@ -144,7 +154,8 @@ func TestI7BoundedWithoutTheStore(t *testing.T) {
 	})
 }
 
-// TestI9CloseSaysWhatIsLeft closes over a store that is down. That nothing is left running is checked by the bubble.
+// TestI9CloseSaysWhatIsLeft closes over a store that is down. That nothing is left running is
+// checked by the bubble.
 func TestI9CloseSaysWhatIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, _ := faulty(t, faultstore.Mix{})
@@ -160,13 +171,15 @@ func TestI9CloseSaysWhatIsLeft(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		err = c.Close(ctx)
-		if !errors.Is(err, syncer.ErrUnknownOutcome) || !strings.Contains(fmt.Sprint(err), "3 buckets") {
+		if !errors.Is(err, syncer.ErrUnknownOutcome) ||
+			!strings.Contains(fmt.Sprint(err), "3 buckets") {
 			t.Errorf("Close: %v", err)
 		}
 		if again := c.Close(ctx); !errors.Is(again, err) {
 			t.Errorf("Close again: %v", again)
 		}
-		if err := c.Do(ctx, &syncer.Op{Checks: []syncer.Check{{Key: []byte("k"), N: 1}}}, new(syncer.Result)); !errors.Is(err, syncer.ErrClosed) {
+		if err := c.Do(ctx, &syncer.Op{Checks: []syncer.Check{{Key: []byte("k"), N: 1}}},
+			new(syncer.Result)); !errors.Is(err, syncer.ErrClosed) {
 			t.Errorf("Do after Close: %v", err)
 		}
 	})
@@ -179,7 +192,8 @@ func TestI12ManyCountersInOneProcess(t *testing.T) {
 	clk := &clock{now: t0}
 	var counters []*syncer.Counter
 	for range 100 {
-		c, err := syncer.New(syncer.Options{Store: store, Now: clk.Now, Placement: syncer.Placement{Partitions: 5}, Exchanges: 1})
+		c, err := syncer.New(syncer.Options{Store: store, Now: clk.Now,
+			Placement: syncer.Placement{Partitions: 5}, Exchanges: 1})
 		if err == nil {
 			err = c.Open(t.Context())
 		}
@@ -197,7 +211,8 @@ func TestI12ManyCountersInOneProcess(t *testing.T) {
 		}
 	}
 	flush(t, last)
-	fresh := open(t, syncer.Options{Store: store, Now: clk.Now, Placement: syncer.Placement{Partitions: 5}})
+	fresh := open(t, syncer.Options{Store: store, Now: clk.Now,
+		Placement: syncer.Placement{Partitions: 5}})
 	if got := count(t, fresh, "shared", 60_000); got != 100 {
 		t.Errorf("100 counters counted %d", got)
 	}
@@ -215,7 +230,8 @@ func TestKnownKeysTakeNoMemory(t *testing.T) {
 	c := open(t, syncer.Options{Now: clk.Now, FlushInterval: time.Hour})
 	key := []byte("k")
 	plain := syncer.Op{Checks: []syncer.Check{{Key: key, N: 1}}}
-	limited := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{{Key: key, N: 1, Limits: limits(60_000, 1<<40, 86_400_000, 1<<40)}}}
+	limited := syncer.Op{Kind: syncer.Acquire,
+		Checks: []syncer.Check{{Key: key, N: 1, Limits: limits(60_000, 1<<40, 86_400_000, 1<<40)}}}
 	var res syncer.Result
 	for name, op := range map[string]*syncer.Op{"add": &plain, "acquire": &limited} {
 		do := func() {

@@ -9,7 +9,8 @@ type durability struct {
 	placement Placement
 }
 
-// check returns why what an operation wants to wait for can't be waited for, before anything is counted.
+// check returns why what an operation wants to wait for can't be waited for, before anything is
+// counted.
 func (d *durability) check(ctx context.Context, op *Op) error {
 	ack := d.of(op)
 	if ack < AckReplica || op.Kind == Count {
@@ -17,7 +18,8 @@ func (d *durability) check(ctx context.Context, op *Op) error {
 	}
 	keeper, ok := d.store.(Keeper)
 	if !ok {
-		return &InvalidError{-1, -1, "ack", "counts are kept in the memory of this server alone, want memory or redis"}
+		return &InvalidError{-1, -1, "ack",
+			"counts are kept in the memory of this server alone, want memory or redis"}
 	}
 	partitions := make([]int, len(op.Checks))
 	for i := range op.Checks {
@@ -59,7 +61,8 @@ func (c *Counter) thoseKept(ctx context.Context, ops []Op, res []Result) (kept [
 }
 
 // commitEach waits for what operations of a batch wait for: for all of them together.
-func (c *Counter) commitEach(ctx context.Context, ops []Op, res []Result, waiting []int, commit map[*partition]uint64) {
+func (c *Counter) commitEach(ctx context.Context, ops []Op, res []Result, waiting []int,
+	commit map[*partition]uint64) {
 	var marks []Mark
 	var failed error
 	for p, ticket := range commit {

@@ -12,7 +12,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// apart keeps each of two partitions in a store of its own, and can say whether they have what they acknowledged.
+// apart keeps each of two partitions in a store of its own, and can say whether they have what they
+// acknowledged.
 type apart struct {
 	parts    [2]*embedded.Store
 	held     chan struct{} // closed when partition 0 may be written to
@@ -37,14 +38,16 @@ func (s *apart) Keep(ctx context.Context, _ syncer.Ack, marks []syncer.Mark) err
 	for _, m := range marks {
 		r := &syncer.Round{Partition: m.Partition, Writer: m.Writer, Acked: m.Seq}
 		if s.parts[m.Partition].Exchange(ctx, []*syncer.Round{r}); r.Lost {
-			return fmt.Errorf("%w: round %d of partition %d is not there", syncer.ErrUnknownOutcome, m.Seq, m.Partition)
+			return fmt.Errorf("%w: round %d of partition %d is not there", syncer.ErrUnknownOutcome,
+				m.Seq, m.Partition)
 		}
 	}
 	return nil
 }
 
-// TestAckReplicaAcrossTwoFailovers has an operation count in two partitions. While one of them takes long the other is acknowledged,
-// lost, and restored. Before the operation is told, what was restored is lost, too.
+// TestAckReplicaAcrossTwoFailovers has an operation count in two partitions. While one of them
+// takes long the other is acknowledged, lost, and restored. Before the operation is told, what was
+// restored is lost, too.
 func TestAckReplicaAcrossTwoFailovers(t *testing.T) { synctest.Test(t, testAckAcrossTwoFailovers) }
 
 func testAckAcrossTwoFailovers(t *testing.T) {
@@ -53,7 +56,8 @@ func testAckAcrossTwoFailovers(t *testing.T) {
 	for i := range s.parts {
 		s.parts[i] = embedded.New(embedded.Options{})
 	}
-	c := open(t, syncer.Options{Store: s, Placement: place, Exchanges: 2, FlushInterval: 10 * time.Millisecond, VerifyInterval: verifyEvery,
+	c := open(t, syncer.Options{Store: s, Placement: place, Exchanges: 2,
+		FlushInterval: 10 * time.Millisecond, VerifyInterval: verifyEvery,
 		RoundTimeout: time.Hour})
 	op := &syncer.Op{Kind: syncer.Add, Ack: syncer.AckReplica}
 	for i := range s.parts {

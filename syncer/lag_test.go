@@ -14,7 +14,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// pacedStore takes so long for each key, whichever lane brings it, and answers nothing while it is down.
+// pacedStore takes so long for each key, whichever lane brings it, and answers nothing while it is
+// down.
 type pacedStore struct {
 	*embedded.Store
 	perKey atomic.Int64 // nanoseconds
@@ -46,7 +47,8 @@ func (s *pacedStore) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	<-s.one
 }
 
-// flood counts new keys as fast as it is let, by many callers at a time, each with so much patience.
+// flood counts new keys as fast as it is let, by many callers at a time, each with so much
+// patience.
 type flood struct {
 	t        *testing.T
 	c        *syncer.Counter
@@ -107,7 +109,8 @@ const (
 )
 
 func openLagging(t *testing.T, s syncer.Store) *syncer.Counter {
-	return open(t, syncer.Options{Store: s, MaxLag: testLag, FlushInterval: 50 * time.Millisecond, Placement: syncer.Placement{Partitions: 64}})
+	return open(t, syncer.Options{Store: s, MaxLag: testLag, FlushInterval: 50 * time.Millisecond,
+		Placement: syncer.Placement{Partitions: 64}})
 }
 
 func newKeys(caller, i int) string { return fmt.Sprint("new-", caller, "-", i) }
@@ -123,7 +126,8 @@ func TestCountsAreNeverOlderThanMaxLag(t *testing.T) {
 		store.perKey.Store(int64(2 * perKey))
 		most = max(most, oldest(c, 6*time.Second))
 		f.end()
-		t.Logf("%d counted, %d refused, the oldest count was %v old", f.counted.Load(), f.refused.Load(), most)
+		t.Logf("%d counted, %d refused, the oldest count was %v old", f.counted.Load(),
+			f.refused.Load(), most)
 		if most > testLag || most < testLag/32 {
 			t.Errorf("the oldest count was %v old, with a lag of at most %v", most, testLag)
 		}
@@ -132,7 +136,8 @@ func TestCountsAreNeverOlderThanMaxLag(t *testing.T) {
 		}
 		flush(t, c)
 		if owed, granted, waiting := c.Room(); owed != 0 || granted != 0 || waiting != 0 {
-			t.Errorf("at rest %d keys wait for the store, %d operations have room and %d wait for it", owed, granted, waiting)
+			t.Errorf("at rest %d keys wait for the store, %d operations have room and %d wait "+
+				"for it", owed, granted, waiting)
 		}
 	})
 }
@@ -142,7 +147,8 @@ func TestCountsAreNeverOlderThanMaxLag(t *testing.T) {
 func TestManyNewKeysInOnePartition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		place := syncer.Placement{Partitions: 64}
-		c := open(t, syncer.Options{Store: newPaced(perKey), MaxLag: testLag, FlushInterval: 50 * time.Millisecond, Placement: place,
+		c := open(t, syncer.Options{Store: newPaced(perKey), MaxLag: testLag,
+			FlushInterval: 50 * time.Millisecond, Placement: place,
 			Exchanges: 1, MaxRoundKeys: 64})
 		aimed := func(_, i int) string { return keyIn(place, 7, fmt.Sprint("aimed-", i, "-")) }
 		f := (&flood{t: t, c: c, patience: 200 * time.Millisecond, name: aimed}).start(1)
@@ -217,18 +223,22 @@ func TestLagWithoutTheStore(t *testing.T) {
 			t.Errorf("the oldest count is %v old", age)
 		}
 		var res syncer.Result
-		if err := c.Do(context.Background(), addOp("marked", 1, syncer.AckMemory), &res); err != nil || !res.Degraded {
+		if err := c.Do(context.Background(), addOp("marked", 1, syncer.AckMemory),
+			&res); err != nil || !res.Degraded {
 			t.Errorf("an answer without the store is not marked: %+v, %v", res, err)
 		}
 		f.end()
 		store.down.Store(false)
 		time.Sleep(3 * time.Second) // until it has been tried again
-		g := (&flood{t: t, c: c, patience: 200 * time.Millisecond, name: func(n, i int) string { return fmt.Sprint("later-", n, i) }}).start(1)
+		g := (&flood{t: t, c: c, patience: 200 * time.Millisecond,
+			name: func(n, i int) string { return fmt.Sprint("later-", n, i) }}).start(1)
 		time.Sleep(100 * time.Millisecond)
 		owed, _, _ := c.Room()
-		// Of 2,000 that it would have counted. A lane of which one partition is tried again has room.
+		// Of 2,000 that it would have counted. A lane of which one partition is tried again has
+		// room.
 		if g.counted.Load() > 100 || owed == 0 {
-			t.Errorf("%d counted although %d keys wait since the store was down", g.counted.Load(), owed)
+			t.Errorf("%d counted although %d keys wait since the store was down",
+				g.counted.Load(), owed)
 		}
 		time.Sleep(time.Duration(f.counted.Load()) * perKey)
 		if most := oldest(c, 3*time.Second); most > testLag {
@@ -243,8 +253,9 @@ func TestLagWithoutTheStore(t *testing.T) {
 func TestWhatHasCountedMostIsFlushedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newPaced(perKey)
-		c := open(t, syncer.Options{Store: store, MaxLag: 200 * time.Second, FlushInterval: 50 * time.Millisecond,
-			Placement: syncer.Placement{Partitions: 4}, Exchanges: 1})
+		c := open(t, syncer.Options{Store: store, MaxLag: 200 * time.Second,
+			FlushInterval: 50 * time.Millisecond,
+			Placement:     syncer.Placement{Partitions: 4}, Exchanges: 1})
 		f := (&flood{t: t, c: c, patience: 200 * time.Millisecond, name: newKeys}).start(4)
 		time.Sleep(6 * time.Second)
 		for i := range 4000 {
@@ -258,9 +269,11 @@ func TestWhatHasCountedMostIsFlushedFirst(t *testing.T) {
 			}
 		})
 		f.end()
-		t.Logf("the oldest count is %v old; of 1,000 a second on 10 keys %d are in memory alone", age, waiting)
+		t.Logf("the oldest count is %v old; of 1,000 a second on 10 keys %d are in memory alone",
+			age, waiting)
 		if age < 4*time.Second || waiting > 1500 {
-			t.Errorf("the oldest count is %v old, and %d of 1,000 a second are in memory alone", age, waiting)
+			t.Errorf("the oldest count is %v old, and %d of 1,000 a second are in memory alone",
+				age, waiting)
 		}
 		store.perKey.Store(int64(perKey) / 100)
 	})
@@ -274,7 +287,8 @@ func TestClosingEndsTheWaitForRoom(t *testing.T) {
 		var waiting sync.WaitGroup
 		for i := range 20_000 {
 			waiting.Go(func() {
-				err := c.Do(context.Background(), addOp(fmt.Sprint("k", i), 1, syncer.AckMemory), new(syncer.Result))
+				err := c.Do(context.Background(), addOp(fmt.Sprint("k", i), 1, syncer.AckMemory),
+					new(syncer.Result))
 				if err != nil && !errors.Is(err, syncer.ErrClosed) {
 					t.Error(err)
 				}
@@ -316,10 +330,12 @@ func TestPace(t *testing.T) {
 // partition, beside some that count once.
 func TestWhatHasCountedOnceIsFlushedToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := open(t, syncer.Options{Store: newPaced(time.Millisecond), FlushInterval: 50 * time.Millisecond, MaxRoundKeys: 64,
+		c := open(t, syncer.Options{Store: newPaced(time.Millisecond),
+			FlushInterval: 50 * time.Millisecond, MaxRoundKeys: 64,
 			Placement: syncer.Placement{Partitions: 1}, Exchanges: 1})
 		busy := func(d time.Duration) {
-			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			for end := time.Now().Add(d); time.Now().
+				Before(end); time.Sleep(10 * time.Millisecond) {
 				for i := range 300 {
 					add(t, c, fmt.Sprint("busy-", i), 2, 0)
 				}
@@ -365,8 +381,9 @@ func TestWhatCannotBeToldTakesNoRoom(t *testing.T) {
 		place := syncer.Placement{Partitions: 4}
 		var broken atomic.Int64
 		broken.Store(1)
-		c := open(t, syncer.Options{Store: halfStore{newPaced(perKey), &broken}, MaxLag: testLag, FlushInterval: 50 * time.Millisecond,
-			Placement: place, Exchanges: 1})
+		c := open(t, syncer.Options{Store: halfStore{newPaced(perKey), &broken}, MaxLag: testLag,
+			FlushInterval: 50 * time.Millisecond,
+			Placement:     place, Exchanges: 1})
 		add(t, c, keyIn(place, 1, "first"), 1, 0)
 		time.Sleep(time.Second)
 		for i := range 20_000 {

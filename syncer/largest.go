@@ -17,7 +17,8 @@ const (
 	// leastShare is how many keys a round may have in any case: fewer would cost the store more for
 	// the round than for them.
 	leastShare = 16
-	// mostWeighed is how many keys compete for the half of the largest. The next round weighs others.
+	// mostWeighed is how many keys compete for the half of the largest. The next round weighs
+	// others.
 	mostWeighed = 4096
 )
 
@@ -27,7 +28,8 @@ type weighed struct {
 	n  int64
 }
 
-// share is how many keys a partition's next round may have: its part of what the store takes in the time of a turn.
+// share is how many keys a partition's next round may have: its part of what the store takes in the
+// time of a turn.
 func (l *batcher) share(p *partition) int {
 	most := min(l.c.opt.MaxRoundKeys, l.room.atOnce)
 	owed, turn := l.room.owed.Load(), l.room.perTurn.Load()

@@ -82,13 +82,16 @@ func (s *gated) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	}
 }
 
-// asks has a counter ask the store for a key that it does not know, for some seconds, with or without an answer.
+// asks has a counter ask the store for a key that it does not know, for some seconds, with or
+// without an answer.
 func (co *company) asks(at int) {
 	ctx, cancel := context.WithTimeout(co.t.Context(), 50*verifyEvery)
 	defer cancel()
-	check := syncer.Check{Key: fmt.Append(nil, time.Now()), Limits: []syncer.Limit{{Window: 60_000}}}
+	check := syncer.Check{Key: fmt.Append(nil, time.Now()),
+		Limits: []syncer.Limit{{Window: 60_000}}}
 	var res syncer.Result
-	_ = co.counters[at].Do(ctx, &syncer.Op{Kind: syncer.Count, AllowNonOwner: true, Checks: []syncer.Check{check}}, &res)
+	_ = co.counters[at].Do(ctx, &syncer.Op{Kind: syncer.Count, AllowNonOwner: true,
+		Checks: []syncer.Check{check}}, &res)
 	time.Sleep(50 * verifyEvery)
 }
 
@@ -249,7 +252,8 @@ func TestAReplayInDoubtIsNoChange(t *testing.T) {
 			if faults != nil {
 				return inner
 			}
-			faults = faultstore.New(faultstore.Options{Store: inner, Report: t.Errorf, Adopts: true})
+			faults = faultstore.New(faultstore.Options{Store: inner, Report: t.Errorf,
+				Adopts: true})
 			hook.Store = faults
 			return hook
 		})
@@ -270,7 +274,8 @@ func TestAReplayInDoubtIsNoChange(t *testing.T) {
 			for i := range buckets {
 				buckets[i].N = 5
 			}
-			r := &syncer.Round{Writer: "stranger", Seq: 1, Keys: []syncer.KeyRound{{Key: []byte("k"), Adds: buckets}}}
+			r := &syncer.Round{Writer: "stranger", Seq: 1,
+				Keys: []syncer.KeyRound{{Key: []byte("k"), Adds: buckets}}}
 			co.store.Exchange(context.Background(), []*syncer.Round{r})
 		}
 		faults.SetDown(false)

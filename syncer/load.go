@@ -7,15 +7,17 @@ import (
 	"twotier.dev/twotier/internal/arena"
 )
 
-// cutLoad returns a round that loads what is waited for, nil if nothing can be loaded now. What the store says of a key is
-// then exactly what it holds but for what is pending here: no key is taken that another round may change meanwhile.
+// cutLoad returns a round that loads what is waited for, nil if nothing can be loaded now. What the
+// store says of a key is then exactly what it holds but for what is pending here: no key is taken
+// that another round may change meanwhile.
 func (c *Counter) cutLoad(p *partition) (r *Round, later bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case len(p.loads.waiting) == 0 && !p.loads.probe, p.loads.underWay != nil:
 		return nil, false
-	case p.loads.lossSeen || p.handoff != nil || p.republish != nil || p.outbox.maybeSent || len(p.outbox.queue) > 0:
+	case p.loads.lossSeen || p.handoff != nil || p.republish != nil || p.outbox.maybeSent ||
+		len(p.outbox.queue) > 0:
 		return nil, p.loads.probe // once that is over, who waits is in line again
 	case p.loads.retry.waiting(time.Now()):
 		return nil, true
@@ -27,8 +29,9 @@ func (c *Counter) cutLoad(p *partition) (r *Round, later bool) {
 		p.loader.recycle(r)
 		return nil, false
 	}
-	// Before the version is known a load has to learn it: what others do later would not be noticed. And to load a key that memory knows, the
-	// store must say that it has lost nothing: else what it no longer has would replace what memory still has to tell it.
+	// Before the version is known a load has to learn it: what others do later would not be
+	// noticed. And to load a key that memory knows, the store must say that it has lost nothing:
+	// else what it no longer has would replace what memory still has to tell it.
 	r.ReadOnly = p.store.known && unknown && len(r.Keys) > 0
 	r.Acked = p.outbox.acked
 	p.address(r)
@@ -71,8 +74,9 @@ func (r *Round) loadKey(w *pendingLoad) {
 	k.adds, k.expired = len(r.buckets), len(r.buckets)
 }
 
-// changing reports whether the store may be changing what it holds of a key, or is to forget it: because the key is part of a round that
-// is on its way or may still be, or is to be reset. A round that was refused each time is not on its way until it is sent again.
+// changing reports whether the store may be changing what it holds of a key, or is to forget it:
+// because the key is part of a round that is on its way or may still be, or is to be reset. A round
+// that was refused each time is not on its way until it is sent again.
 func (p *partition) changing(at arena.Ref, e entry) bool {
 	switch {
 	case e.has(flagReset):
@@ -80,7 +84,8 @@ func (p *partition) changing(at arena.Ref, e entry) bool {
 	case !e.has(flagBusy):
 		return false
 	}
-	return p.outbox.sent || p.outbox.flight == nil || p.outbox.flight.outcomeUnknown || p.outbox.flight.resets(at)
+	return p.outbox.sent || p.outbox.flight == nil || p.outbox.flight.outcomeUnknown ||
+		p.outbox.flight.resets(at)
 }
 
 // resets reports whether a round deletes a key.
@@ -88,7 +93,8 @@ func (r *Round) resets(at arena.Ref) bool {
 	return slices.ContainsFunc(r.Keys, func(k KeyRound) bool { return k.ref == at && k.Reset })
 }
 
-// settleLoad takes the outcome of a round that only loaded. It reports whether there is more to load at once.
+// settleLoad takes the outcome of a round that only loaded. It reports whether there is more to
+// load at once.
 func (c *Counter) settleLoad(p *partition, r *Round) (more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,7 +111,8 @@ func (c *Counter) settleLoad(p *partition, r *Round) (more bool) {
 		p.loads.lossSeen = true
 		p.flusher.schedule(p)
 	case !valid:
-		// Others have changed the partition, or it has changed hands. Were it loaded beside other rounds again, that could go on for ever.
+		// Others have changed the partition, or it has changed hands. Were it loaded beside other
+		// rounds again, that could go on for ever.
 		p.loads.putBack(r, true)
 		p.flusher.schedule(p)
 	default:

@@ -18,6 +18,7 @@ const lossPause = 10 * time.Second
 func (c *Counter) logLoss(partition int) {
 	now, last := time.Now().UnixNano(), c.lossLogged.Load()
 	if now-last > int64(lossPause) && c.lossLogged.CompareAndSwap(last, now) {
-		c.opt.Logger.Warn("the store has lost counts that it had acknowledged: publishing what memory knows", "first_partition", partition)
+		c.opt.Logger.Warn("the store has lost counts that it had acknowledged: publishing what "+
+			"memory knows", "first_partition", partition)
 	}
 }

@@ -15,7 +15,8 @@ import (
 // verifyEvery is how often the counters of these tests ask the store what it has.
 const verifyEvery = 100 * time.Millisecond
 
-// company is some counters that count in one partition of one store, each for the others too. The first owns it.
+// company is some counters that count in one partition of one store, each for the others too. The
+// first owns it.
 type company struct {
 	t        *testing.T
 	store    *embedded.Store
@@ -37,8 +38,10 @@ func newCompany(t *testing.T, n int, wrap func(syncer.Store) syncer.Store) *comp
 
 func (co *company) open(s syncer.Store, name string, foreign bool) *syncer.Counter {
 	return open(co.t, syncer.Options{
-		Store: s, Writer: name, NotOwner: foreign, Placement: syncer.Placement{Partitions: 1}, MaxRoundKeys: 2,
-		FlushInterval: 10 * time.Millisecond, VerifyInterval: verifyEvery, Now: func() int64 { return t0 },
+		Store: s, Writer: name, NotOwner: foreign, Placement: syncer.Placement{Partitions: 1},
+		MaxRoundKeys:  2,
+		FlushInterval: 10 * time.Millisecond, VerifyInterval: verifyEvery,
+		Now: func() int64 { return t0 },
 	})
 }
 
@@ -51,14 +54,16 @@ func (co *company) add(at int, key string, n int64) {
 // addIn counts at a counter that need not own the key.
 func addIn(t *testing.T, c *syncer.Counter, key string, n, ts int64) {
 	t.Helper()
-	do(t, c, syncer.Op{Kind: syncer.Add, TS: ts, AllowNonOwner: true, Checks: []syncer.Check{{Key: []byte(key), N: n}}})
+	do(t, c, syncer.Op{Kind: syncer.Add, TS: ts, AllowNonOwner: true,
+		Checks: []syncer.Check{{Key: []byte(key), N: n}}})
 }
 
 // counts is what a counter says of a key.
 func (co *company) counts(at int, key string) int64 {
 	co.t.Helper()
 	l := []syncer.Limit{{Window: 60_000}}
-	return do(co.t, co.counters[at], syncer.Op{Kind: syncer.Count, AllowNonOwner: true, Checks: []syncer.Check{{Key: []byte(key), Limits: l}}}).Checks[0].Limits[0].Hi
+	return do(co.t, co.counters[at], syncer.Op{Kind: syncer.Count, AllowNonOwner: true,
+		Checks: []syncer.Check{{Key: []byte(key), Limits: l}}}).Checks[0].Limits[0].Hi
 }
 
 // stored is what the store has of a key.
@@ -174,8 +179,8 @@ func testRewindBehindALoad(t *testing.T, rewinds, hands bool) {
 	co.holds("other", others)
 }
 
-// TestCountsAddUpAfterALoss has the store emptied between two counters of one key, neither of which has seen all, and whoever
-// comes back first.
+// TestCountsAddUpAfterALoss has the store emptied between two counters of one key, neither of which
+// has seen all, and whoever comes back first.
 func TestCountsAddUpAfterALoss(t *testing.T) {
 	for _, first := range []int{0, 1} {
 		synctest.Test(t, func(t *testing.T) {
@@ -197,7 +202,8 @@ func TestCountsAddUpAfterALoss(t *testing.T) {
 	}
 }
 
-// again is a store that goes back in time once more, to an image of before, after some parts of a restoration.
+// again is a store that goes back in time once more, to an image of before, after some parts of a
+// restoration.
 type again struct {
 	syncer.Store
 	parts  int
@@ -215,12 +221,16 @@ func (s *again) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	}
 }
 
-// TestRewindWhileRepublishing has a second failover go back behind what was restored after the first.
+// TestRewindWhileRepublishing has a second failover go back behind what was restored after the
+// first.
 func TestRewindWhileRepublishing(t *testing.T) {
 	for parts := 1; parts <= 5; parts++ {
 		synctest.Test(t, func(t *testing.T) {
 			s := &again{parts: parts}
-			co := newCompany(t, 1, func(inner syncer.Store) syncer.Store { s.Store = inner; return s })
+			co := newCompany(t, 1, func(inner syncer.Store) syncer.Store {
+				s.Store = inner
+				return s
+			})
 			image := co.store.Image()
 			s.rewind = func() { co.store.Rewind(image) }
 			for i := range 9 {
@@ -241,10 +251,12 @@ func TestRewindWhileRepublishing(t *testing.T) {
 	}
 }
 
-// TestHandoverAfterALoss hands a partition over when the store has lost all, and one of the two, both or none have noticed.
+// TestHandoverAfterALoss hands a partition over when the store has lost all, and one of the two,
+// both or none have noticed.
 func TestHandoverAfterALoss(t *testing.T) {
 	for _, tc := range []struct{ giver, taker, down bool }{
-		{false, false, false}, {true, false, false}, {false, true, false}, {true, true, false}, {false, true, true},
+		{false, false, false}, {true, false, false}, {false, true, false}, {true, true, false},
+		{false, true, true},
 	} {
 		t.Run(fmt.Sprintf("%+v", tc), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { handAfterLoss(t, tc.giver, tc.taker, tc.down) })
@@ -296,7 +308,8 @@ func TestWriterNameUsedTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := embedded.New(embedded.Options{})
 		twin := func() *syncer.Counter {
-			return open(t, syncer.Options{Store: store, Writer: "twin", Placement: syncer.Placement{Partitions: 1}, FlushInterval: 10 * time.Millisecond})
+			return open(t, syncer.Options{Store: store, Writer: "twin",
+				Placement: syncer.Placement{Partitions: 1}, FlushInterval: 10 * time.Millisecond})
 		}
 		a, b := twin(), twin()
 		for range 20 {
@@ -314,8 +327,8 @@ func TestWriterNameUsedTwice(t *testing.T) {
 	})
 }
 
-// TestQuietCountsAfterAnOwnerChange has a counter go on with a key that the owner shared, when there is another owner who does not know
-// of that.
+// TestQuietCountsAfterAnOwnerChange has a counter go on with a key that the owner shared, when
+// there is another owner who does not know of that.
 func TestQuietCountsAfterAnOwnerChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		co := newCompany(t, 3, nil)

@@ -13,8 +13,9 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestLossModel has counters count, share, restore and hand over in random order, and the store lose everything or go back in time.
-// Nobody forgets anything: all that was acknowledged must be there in the end, once, and be seen by everyone.
+// TestLossModel has counters count, share, restore and hand over in random order, and the store
+// lose everything or go back in time. Nobody forgets anything: all that was acknowledged must be
+// there in the end, once, and be seen by everyone.
 func TestLossModel(t *testing.T) { eachSeed(t, *seedsFlag, runLosses) }
 
 // losing is one run of the model.
@@ -25,12 +26,14 @@ type losing struct {
 	keys   []string
 	truth  map[string]int64
 	image  atomic.Pointer[embedded.Image] // taken last, nil if none was
-	shot   atomic.Int64                   // at which part of a restoration one is taken, counting down
-	lost   bool                           // since all were seen to have restored what they know
-	born   int
+	// at which part of a restoration one is taken, counting down
+	shot atomic.Int64
+	lost bool // since all were seen to have restored what they know
+	born int
 }
 
-// runLosses runs the model with one counter, which may lose data while it restores, or with several, two of which may have one name.
+// runLosses runs the model with one counter, which may lose data while it restores, or with
+// several, two of which may have one name.
 func runLosses(t *testing.T, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 7))
 	l := &losing{rnd: rnd, keys: []string{"a", "b", "c", "d", "e"}, truth: map[string]int64{}}
@@ -112,7 +115,8 @@ func (l *losing) step(moves bool) {
 // moment is one of a few seconds, and so of buckets.
 func (l *losing) moment() int64 { return t0 - 1000*l.rnd.Int64N(4) }
 
-// restored waits until everybody has restored what the last loss took: what a second one takes before that may be gone.
+// restored waits until everybody has restored what the last loss took: what a second one takes
+// before that may be gone.
 func (l *losing) restored() {
 	if l.lost {
 		l.settle()
@@ -120,7 +124,8 @@ func (l *losing) restored() {
 	}
 }
 
-// goBack has the store go back in time. What is counted between that and its discovery may count as restored: nothing is.
+// goBack has the store go back in time. What is counted between that and its discovery may count as
+// restored: nothing is.
 func (l *losing) goBack() {
 	l.restored()
 	for i := range l.counters {
@@ -203,7 +208,8 @@ func (l *losing) move() {
 	}
 }
 
-// stranger is a counter that comes, counts something and goes: nobody restores that until it was read.
+// stranger is a counter that comes, counts something and goes: nobody restores that until it was
+// read.
 func (l *losing) stranger(key string, n int64) {
 	l.visit(key, n)
 	l.settle()

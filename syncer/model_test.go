@@ -16,9 +16,10 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestModel drives a counter with random operations over a store with random faults, and holds everything it says
-// against a list of what was counted. Time is virtual, and the same seed gives the same operations and faults; the jitter of
-// flushes is not part of it, so a failure may take some -count to come back.
+// TestModel drives a counter with random operations over a store with random faults, and holds
+// everything it says against a list of what was counted. Time is virtual, and the same seed gives
+// the same operations and faults; the jitter of flushes is not part of it, so a failure may take
+// some -count to come back.
 func TestModel(t *testing.T) { eachSeed(t, *seedsFlag, runModel, failedOnce...) }
 
 // world is one run: the counter, what is beneath it, and what is known to have been counted.
@@ -47,9 +48,12 @@ func runModel(t *testing.T, seed uint64) {
 	w.now = func() int64 { return t0 + time.Now().UnixMilli()%1_000_000_000 + w.jump.Load() }
 	t.Logf("seed %d: %+v", seed, w.plan)
 	w.ladder, _ = leaparray.NewLadder(w.plan.levels...)
-	w.store = embedded.New(embedded.Options{Now: func() time.Time { return time.UnixMilli(w.now()) }})
+	w.store = embedded.New(embedded.Options{Now: func() time.Time {
+		return time.UnixMilli(w.now())
+	}})
 	w.faults = faultstore.New(faultstore.Options{
-		Store: w.plan.storeOf(w.store), Decide: faultstore.Random(seed, w.plan.mix), Report: t.Errorf,
+		Store: w.plan.storeOf(w.store), Decide: faultstore.Random(seed, w.plan.mix),
+		Report: t.Errorf,
 	})
 	w.start()
 	if w.plan.rival {
@@ -70,7 +74,8 @@ func (w *world) start() {
 	w.c = w.open(fmt.Sprint("one", w.starts))
 }
 
-// restart stops the first counter in an orderly way and starts it anew: it knows nothing but what the store has.
+// restart stops the first counter in an orderly way and starts it anew: it knows nothing but what
+// the store has.
 func (w *world) restart() {
 	w.faults.SetDown(false)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
@@ -90,9 +95,11 @@ func (w *world) restart() {
 func (w *world) open(writer string) *syncer.Counter {
 	c, err := syncer.New(syncer.Options{
 		Store: w.faults, Now: w.now, Writer: writer, Ack: w.plan.ack, MaxMemory: w.plan.memory,
-		Placement:     syncer.Placement{Partitions: w.plan.parts},
-		Namespaces:    map[string]syncer.Namespace{syncer.DefaultNamespace: {Ladder: w.ladder, OnCold: w.plan.onCold}},
-		FlushInterval: time.Duration(10+w.rnd.IntN(200)) * time.Millisecond, VerifyInterval: time.Second, Exchanges: 2,
+		Placement: syncer.Placement{Partitions: w.plan.parts},
+		Namespaces: map[string]syncer.Namespace{syncer.DefaultNamespace: {Ladder: w.ladder,
+			OnCold: w.plan.onCold}},
+		FlushInterval:  time.Duration(10+w.rnd.IntN(200)) * time.Millisecond,
+		VerifyInterval: time.Second, Exchanges: 2,
 		MaxLag: w.plan.lag,
 	})
 	if err == nil {
@@ -150,8 +157,8 @@ func (w *world) step() {
 	w.verify(w.pick())
 }
 
-// end heals the store and compares what it holds with what was counted (I2), then stops (I9: synctest fails if a goroutine
-// of the counter is left).
+// end heals the store and compares what it holds with what was counted (I2), then stops (I9:
+// synctest fails if a goroutine of the counter is left).
 func (w *world) end() {
 	w.faults.SetDown(false)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
@@ -169,12 +176,14 @@ func (w *world) end() {
 	w.reclaimed()
 	for _, c := range w.counters() {
 		if owed, granted, waiting := c.Room(); owed != 0 || granted != 0 || waiting != 0 {
-			w.t.Errorf("at rest %d keys wait for the store, %d operations have room and %d wait for it", owed, granted, waiting)
+			w.t.Errorf("at rest %d keys wait for the store, %d operations have room and %d wait "+
+				"for it", owed, granted, waiting)
 		}
 		if err := c.Close(ctx); err != nil {
 			w.t.Error(err)
 		}
-		if err := c.Do(ctx, &syncer.Op{Checks: []syncer.Check{{Key: []byte("k"), N: 1}}}, new(syncer.Result)); !errors.Is(err, syncer.ErrClosed) {
+		if err := c.Do(ctx, &syncer.Op{Checks: []syncer.Check{{Key: []byte("k"), N: 1}}},
+			new(syncer.Result)); !errors.Is(err, syncer.ErrClosed) {
 			w.t.Errorf("after Close: %v", err)
 		}
 	}
@@ -187,7 +196,8 @@ func (w *world) counters() []*syncer.Counter {
 	return []*syncer.Counter{w.c, w.two}
 }
 
-// settle waits until the store has all that was counted. A key that it refuses is parked for a while, and may be refused again.
+// settle waits until the store has all that was counted. A key that it refuses is parked for a
+// while, and may be refused again.
 func (w *world) settle(ctx context.Context, counters ...*syncer.Counter) {
 	for _, c := range counters {
 		for ctx.Err() == nil && (w.unflushed(c) || c.Stats().PendingBuckets > 0) {
@@ -209,7 +219,8 @@ func (w *world) unflushed(c *syncer.Counter) bool {
 	return false
 }
 
-// ledger compares the buckets of a key in the store with what was counted, and its time to live with what they need.
+// ledger compares the buckets of a key in the store with what was counted, and its time to live
+// with what they need.
 func (w *world) ledger(key string, k *truth) {
 	stored := map[[2]int64]int64{}
 	part := w.partition(key)
@@ -223,7 +234,8 @@ func (w *world) ledger(key string, k *truth) {
 	w.bounded(key, len(stored))
 }
 
-// bounded checks that the store has no more buckets of a key than the ladder keeps, and those that came in one flush (I15).
+// bounded checks that the store has no more buckets of a key than the ladder keeps, and those that
+// came in one flush (I15).
 func (w *world) bounded(key string, stored int) {
 	if most := w.ladder.Most() + w.ladder.Len(); stored > most {
 		w.t.Errorf("%s has %d buckets in the store, at most %d wanted", key, stored, most)
@@ -236,7 +248,8 @@ func (w *world) same(what, key string, want, got map[[2]int64]int64) {
 	for _, m := range []map[[2]int64]int64{want, got} {
 		for b := range m {
 			if w.alive(b) && want[b] != got[b] {
-				w.t.Errorf("%s of %s: bucket %v holds %d, want %d (now %d)", what, key, b, got[b], want[b], w.now())
+				w.t.Errorf("%s of %s: bucket %v holds %d, want %d (now %d)", what, key, b, got[b],
+					want[b], w.now())
 			}
 		}
 	}

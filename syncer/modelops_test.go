@@ -23,12 +23,14 @@ type truth struct {
 
 type event struct {
 	ts, n int64
-	// shaky is set when the store lost it, lost once it has left every window that ends now without the store having it for
-	// certain: memory may have forgotten it too, and only a late event could still ask for it.
+	// shaky is set when the store lost it, lost once it has left every window that ends now without
+	// the store having it for certain: memory may have forgotten it too, and only a late event
+	// could still ask for it.
 	shaky, lost bool
 }
 
-// lose makes the store lose everything, or go back in time. Messages that were sent before may arrive afterwards.
+// lose makes the store lose everything, or go back in time. Messages that were sent before may
+// arrive afterwards.
 func (w *world) lose() {
 	if w.image != nil && w.rnd.IntN(2) == 0 {
 		w.store.Rewind(w.image)
@@ -47,7 +49,8 @@ func (w *world) age(k *truth) {
 	coarsest := w.ladder.Len() - 1
 	for i := range k.log {
 		e := &k.log[i]
-		e.lost = e.lost || e.shaky && !w.alive([2]int64{int64(coarsest), w.ladder.Index(coarsest, e.ts)})
+		e.lost = e.lost || e.shaky &&
+			!w.alive([2]int64{int64(coarsest), w.ladder.Index(coarsest, e.ts)})
 	}
 }
 
@@ -59,7 +62,8 @@ func (w *world) truth(key string) *truth {
 		if strings.HasPrefix(key, "limited") {
 			for i, lv := range w.plan.levels {
 				span := lv.Span().Milliseconds()
-				k.limits = append(k.limits, syncer.Limit{Window: span - span/3*int64(len(key)%3), Max: 4 + 6*int64(i)})
+				k.limits = append(k.limits,
+					syncer.Limit{Window: span - span/3*int64(len(key)%3), Max: 4 + 6*int64(i)})
 			}
 		}
 	}
@@ -113,8 +117,9 @@ func (w *world) moment() (ts, is int64) {
 	return ts, ts
 }
 
-// do carries out an operation whose keys lie in memory that is overwritten right after (I10). Nobody waits for the store
-// forever. It reports whether the operation was carried out, be it that nobody knows when the store will have it.
+// do carries out an operation whose keys lie in memory that is overwritten right after (I10).
+// Nobody waits for the store forever. It reports whether the operation was carried out, be it that
+// nobody knows when the store will have it.
 func (w *world) do(c *syncer.Counter, op *syncer.Op, keys []string, res *syncer.Result) bool {
 	w.buf = w.buf[:0]
 	for _, key := range keys {
@@ -125,7 +130,8 @@ func (w *world) do(c *syncer.Counter, op *syncer.Op, keys []string, res *syncer.
 		op.Checks[i].Key = w.buf[at : at+len(key) : at+len(key)]
 		at += len(key)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(1+w.rnd.IntN(2000))*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(),
+		time.Duration(1+w.rnd.IntN(2000))*time.Millisecond)
 	defer cancel()
 	err := c.Do(ctx, op, res)
 	for i := range w.buf {
@@ -139,7 +145,8 @@ func (w *world) do(c *syncer.Counter, op *syncer.Op, keys []string, res *syncer.
 		w.behind++
 	case errors.Is(err, syncer.ErrOverload) && w.plan.memory > 0:
 		w.full(4 << 10)
-	case op.Kind != syncer.Add && op.TS != 0 && errors.As(err, new(*syncer.InvalidError)): // late: out of a window's reach
+	// late: out of a window's reach
+	case op.Kind != syncer.Add && op.TS != 0 && errors.As(err, new(*syncer.InvalidError)):
 	default:
 		w.t.Errorf("%+v: %v", op, err)
 	}
@@ -158,7 +165,8 @@ func (w *world) record(k *truth, own bool, ts, n int64) {
 	}
 }
 
-// amount is mostly small, sometimes about as much as a sparse bucket, a float64 or a few buckets of 64 bits hold.
+// amount is mostly small, sometimes about as much as a sparse bucket, a float64 or a few buckets of
+// 64 bits hold.
 func (w *world) amount() int64 {
 	if w.rnd.IntN(20) > 0 {
 		return 1 + w.rnd.Int64N(5)
@@ -193,26 +201,30 @@ func (p *plan) storeOf(s *embedded.Store) syncer.Store {
 	return s
 }
 
-// ageBuckets deletes from the store what is older than a server that gives each bucket a time to live has to keep it, or some of that.
+// ageBuckets deletes from the store what is older than a server that gives each bucket a time to
+// live has to keep it, or some of that.
 func (w *world) ageBuckets() {
 	place := syncer.Placement{Partitions: w.plan.parts}
 	for key := range w.keys {
 		part, k := place.Of(nil, []byte(key)), syncer.KeyRound{Key: []byte(key)}
 		for _, b := range w.store.Get(part, nil, k.Key) {
 			level := int(b.Level)
-			if (b.Index+w.ladder.Keep(level)+1)*w.ladder.Width(level) <= w.now() && b.Index%2 == int64(len(w.keys)%2) {
+			if (b.Index+w.ladder.Keep(level)+1)*w.ladder.Width(level) <= w.now() &&
+				b.Index%2 == int64(len(w.keys)%2) {
 				k.Expired = append(k.Expired, b)
 			}
 		}
 		if len(k.Expired) > 0 {
 			w.aged++
-			r := &syncer.Round{Partition: part, Writer: fmt.Sprint("age", w.aged), Seq: 1, Quiet: true, Keys: []syncer.KeyRound{k}}
+			r := &syncer.Round{Partition: part, Writer: fmt.Sprint("age", w.aged), Seq: 1,
+				Quiet: true, Keys: []syncer.KeyRound{k}}
 			w.store.Exchange(context.Background(), []*syncer.Round{r})
 		}
 	}
 }
 
-// bounce counts an event and takes it back. What is known of others must not change by it, nor what is remembered of the past.
+// bounce counts an event and takes it back. What is known of others must not change by it, nor what
+// is remembered of the past.
 func (w *world) bounce() {
 	if w.two != nil || w.plan.memory > 0 || w.plan.rewinds {
 		return
@@ -253,7 +265,8 @@ func (w *world) acquire() {
 	for range 1 + w.rnd.IntN(3)*w.rnd.IntN(2) {
 		key := w.key("limited")
 		keys = append(keys, key)
-		op.Checks = append(op.Checks, syncer.Check{N: 1 + w.rnd.Int64N(2), Limits: w.truth(key).limits})
+		op.Checks = append(op.Checks,
+			syncer.Check{N: 1 + w.rnd.Int64N(2), Limits: w.truth(key).limits})
 	}
 	if w.two != nil {
 		op.CountDenied = false
@@ -263,7 +276,8 @@ func (w *world) acquire() {
 		return
 	}
 	op.TS = is
-	if w.two == nil && !(res.Degraded && w.plan.onCold == syncer.OnColdAllow) { // else what is out of reach is let through
+	// else what is out of reach is let through
+	if w.two == nil && !(res.Degraded && w.plan.onCold == syncer.OnColdAllow) {
 		w.judge(&op, keys, &res)
 	}
 	if !res.Allowed && !op.CountDenied {
@@ -276,8 +290,9 @@ func (w *world) acquire() {
 	}
 }
 
-// judge holds a decision against the list of events: what was admitted must leave no true window overfull (I6), and what
-// was refused must not have had room even with a bucket to spare at each edge that is blurred.
+// judge holds a decision against the list of events: what was admitted must leave no true window
+// overfull (I6), and what was refused must not have had room even with a bucket to spare at each
+// edge that is blurred.
 func (w *world) judge(op *syncer.Op, keys []string, res *syncer.Result) {
 	extra := map[string]int64{}
 	for i, key := range keys {
@@ -287,9 +302,11 @@ func (w *world) judge(op *syncer.Op, keys []string, res *syncer.Result) {
 		extra[key] = n
 		for _, lr := range res.Checks[i].Limits {
 			if fullest := k.fullest(lr.Window, op.TS, false) + n; res.Allowed && fullest > lr.Max {
-				w.t.Errorf("%s at %d: admitted %d of %d in %d ms: %+v %v", key, op.TS, fullest, lr.Max, lr.Window, res, k.log)
+				w.t.Errorf("%s at %d: admitted %d of %d in %d ms: %+v %v", key, op.TS, fullest,
+					lr.Max, lr.Window, res, k.log)
 			}
-			if lr.Refused && k.fullest(lr.Window+k.blur(op.TS)*lr.BucketMS, op.TS, true)+n <= lr.Max {
+			if lr.Refused && k.fullest(lr.Window+k.blur(op.TS)*lr.BucketMS, op.TS,
+				true)+n <= lr.Max {
 				w.t.Errorf("%s at %d: refused with room for %d: %+v %+v", key, op.TS, n, lr, k.log)
 			}
 		}
@@ -303,8 +320,8 @@ func (w *world) judge(op *syncer.Op, keys []string, res *syncer.Result) {
 	}
 }
 
-// blur is how many edges of a window that holds the moment may lie within a bucket with events on both sides: the older one
-// and, for an event that is not the newest, the younger one.
+// blur is how many edges of a window that holds the moment may lie within a bucket with events on
+// both sides: the older one and, for an event that is not the newest, the younger one.
 func (k *truth) blur(ts int64) int64 {
 	for _, e := range k.log {
 		if e.ts > ts {
@@ -314,8 +331,8 @@ func (k *truth) blur(ts int64) int64 {
 	return 1
 }
 
-// fullest is the largest number of events in any window of this length that holds the moment, with or without those that are
-// lost.
+// fullest is the largest number of events in any window of this length that holds the moment, with
+// or without those that are lost.
 func (k *truth) fullest(window, ts int64, lost bool) (most int64) {
 	ends := []int64{ts}
 	for _, e := range k.log {
@@ -354,8 +371,8 @@ func (w *world) forget() {
 	}
 }
 
-// verify holds what memory shows of a key against what was counted (I1), and the sums that are kept along the way against
-// what is there (I7).
+// verify holds what memory shows of a key against what was counted (I1), and the sums that are kept
+// along the way against what is there (I7).
 func (w *world) verify(key string) {
 	k := w.truth(key)
 	h := w.c.Held(nil, []byte(key))
@@ -368,7 +385,8 @@ func (w *world) verify(key string) {
 	case w.two != nil:
 		for b, n := range sum {
 			if w.alive(b) && (n < k.own[b] && h.Warm || n > k.buckets[b]) {
-				w.t.Errorf("%s: bucket %v shows %d, counted here %d, in all %d", key, b, n, k.own[b], k.buckets[b])
+				w.t.Errorf("%s: bucket %v shows %d, counted here %d, in all %d", key, b, n,
+					k.own[b], k.buckets[b])
 			}
 		}
 	case h.Warm:
@@ -382,7 +400,8 @@ func (w *world) verify(key string) {
 	if s.EvictedTotal > 0 {
 		w.full(40 << 10)
 	}
-	if most := 3*s.MaxMemory + int64(w.plan.parts)<<15 + int64(8*16*w.ladder.MaxWords()); w.plan.memory > 0 && s.MemoryBytes > most {
+	if most := 3*s.MaxMemory + int64(w.plan.parts)<<15 +
+		int64(8*16*w.ladder.MaxWords()); w.plan.memory > 0 && s.MemoryBytes > most {
 		w.t.Errorf("%d bytes of memory, at most %d wanted", s.MemoryBytes, most)
 	}
 }
@@ -401,11 +420,13 @@ func (w *world) reclaimed() {
 	}
 }
 
-// full checks that memory has been used up to the part that is kept in reserve, give or take: nothing is evicted or refused before.
+// full checks that memory has been used up to the part that is kept in reserve, give or take:
+// nothing is evicted or refused before.
 func (w *world) full(slack int64) {
 	s := w.c.Stats()
 	w.peak = max(w.peak, s.MemoryBytes)
 	if w.peak < s.MaxMemory-s.MaxMemory/32-slack {
-		w.t.Errorf("%d keys evicted or one refused when never more than %d of %d bytes were in use", s.EvictedTotal, w.peak, s.MaxMemory)
+		w.t.Errorf("%d keys evicted or one refused when never more than %d of %d bytes were in use",
+			s.EvictedTotal, w.peak, s.MaxMemory)
 	}
 }

@@ -17,10 +17,12 @@ type plan struct {
 	lag     time.Duration
 	mix     faultstore.Mix
 	flushes bool // the store loses everything now and then
-	rewinds bool // or goes back in time; then nothing is taken back or reset, as a failover may lose that
+	// or goes back in time; then nothing is taken back or reset, as a failover may lose that
+	rewinds bool
 	rival   bool // another counter writes to the same store
 	aging   bool // the store deletes buckets by their age
-	// restarts has the first counter start anew now and then; with weeks there is a long time between two operations.
+	// restarts has the first counter start anew now and then; with weeks there is a long time
+	// between two operations.
 	restarts, weeks bool
 
 	ack    syncer.Ack
@@ -31,24 +33,28 @@ type plan struct {
 }
 
 func newPlan(rnd *rand.Rand) plan {
-	p := plan{parts: 1 + rnd.IntN(3), keys: 6, ops: 250, onCold: syncer.OnColdDeny, levels: someLevels(rnd)}
+	p := plan{parts: 1 + rnd.IntN(3), keys: 6, ops: 250, onCold: syncer.OnColdDeny,
+		levels: someLevels(rnd)}
 	if rnd.IntN(4) == 0 {
 		p.onCold = syncer.OnColdAllow
 	}
 	if rnd.IntN(4) > 0 {
-		p.mix = faultstore.Mix{ReplyLost: rnd.IntN(200), RequestLost: rnd.IntN(100), Refused: rnd.IntN(100), Late: rnd.IntN(100), Hang: rnd.IntN(20)}
+		p.mix = faultstore.Mix{ReplyLost: rnd.IntN(200), RequestLost: rnd.IntN(100),
+			Refused: rnd.IntN(100), Late: rnd.IntN(100), Hang: rnd.IntN(20)}
 	}
 	if rnd.IntN(8) == 0 {
 		p.mix.KeyRefused = rnd.IntN(100)
 	}
 	if p.restarts, p.weeks = rnd.IntN(3) == 0, rnd.IntN(6) == 0; p.weeks {
-		p.restarts, p.keys, p.ops, p.levels = true, 2, 400, narrowLevels(rnd) // a few keys that are never idle for long
+		// a few keys that are never idle for long
+		p.restarts, p.keys, p.ops, p.levels = true, 2, 400, narrowLevels(rnd)
 	}
 	switch rnd.IntN(5) {
 	case 0:
 		p.memory, p.keys = int64(p.parts)*(8<<10), 400*p.parts
 		if p.skewed = rnd.IntN(2) == 0; p.skewed {
-			p.parts, p.memory, p.keys, p.ops, p.levels = 4, 32<<10, 1500, 1200, leaparray.DefaultLevels()
+			p.parts, p.memory, p.keys, p.ops, p.levels = 4, 32<<10, 1500, 1200,
+				leaparray.DefaultLevels()
 		}
 	case 1:
 		p.flushes, p.restarts = true, false // what is in no memory would be gone
@@ -72,7 +78,8 @@ func shortLag(rnd *rand.Rand) time.Duration {
 	return 1 << rnd.IntN(8) * time.Microsecond
 }
 
-// someLevels are the levels of a ladder: the default ones, a few small ones, or any that are accepted.
+// someLevels are the levels of a ladder: the default ones, a few small ones, or any that are
+// accepted.
 func someLevels(rnd *rand.Rand) []leaparray.Level {
 	switch rnd.IntN(5) {
 	case 0:
@@ -80,12 +87,14 @@ func someLevels(rnd *rand.Rand) []leaparray.Level {
 	case 1:
 		return []leaparray.Level{{Width: time.Second, Count: 10}}
 	case 2:
-		return []leaparray.Level{{Width: 100 * time.Millisecond, Count: 10}, {Width: time.Second, Count: 7}, {Width: time.Minute, Count: 3}}
+		return []leaparray.Level{{Width: 100 * time.Millisecond, Count: 10},
+			{Width: time.Second, Count: 7}, {Width: time.Minute, Count: 3}}
 	}
 	return anyLevels(rnd, 1<<(1+rnd.IntN(12)))
 }
 
-// narrowLevels are the default levels, or some of few buckets, all of which may be in use at some time.
+// narrowLevels are the default levels, or some of few buckets, all of which may be in use at some
+// time.
 func narrowLevels(rnd *rand.Rand) []leaparray.Level {
 	if rnd.IntN(4) == 0 {
 		return leaparray.DefaultLevels()

@@ -20,12 +20,14 @@ func (w *world) window() int64 {
 	return 1 + w.rnd.Int64N(w.ladder.Span())
 }
 
-// count reads a window that ends now or in the past. What one counter reads lies between what it counted itself and what all did (I8).
+// count reads a window that ends now or in the past. What one counter reads lies between what it
+// counted itself and what all did (I8).
 func (w *world) count() {
 	key := w.pick()
 	k := w.truth(key)
 	window := w.window()
-	op := syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{{Limits: []syncer.Limit{{Window: window}}}}}
+	op := syncer.Op{Kind: syncer.Count,
+		Checks: []syncer.Check{{Limits: []syncer.Limit{{Window: window}}}}}
 	now := w.now()
 	at := now
 	if w.rnd.IntN(3) == 0 {
@@ -39,18 +41,20 @@ func (w *world) count() {
 	l := res.Checks[0].Limits[0]
 	w.age(k)
 	sure, exact, wider := k.within(at, window, l.BucketMS)
-	inMemory := w.plan.memory == 0 && op.TS == 0 && w.starts == 1 // nothing was evicted, forgotten or left behind
+	// nothing was evicted, forgotten or left behind
+	inMemory := w.plan.memory == 0 && op.TS == 0 && w.starts == 1
 	known := w.two == nil && (inMemory || !res.Degraded)
 	if l.Hi > wider || l.Lo > exact || known && l.Hi < sure {
-		w.t.Errorf("%s: window of %d ms at %d, now %d: %+v, surely %d, exactly %d, with a bucket more %d: %+v", key, window, at, now, l, sure, exact, wider, k.log)
+		w.t.Errorf("%s: window of %d ms at %d, now %d: %+v, surely %d, exactly %d, with a "+
+			"bucket more %d: %+v", key, window, at, now, l, sure, exact, wider, k.log)
 	}
 	if l.Lo > l.Count || l.Count > l.Hi {
 		w.t.Errorf("%s: window of %d ms at %d: %+v", key, window, at, l)
 	}
 }
 
-// within adds up the events in a window: those that nobody may have forgotten, those in it and in the bucket that it ends in, and with
-// a bucket more at each end.
+// within adds up the events in a window: those that nobody may have forgotten, those in it and in
+// the bucket that it ends in, and with a bucket more at each end.
 func (k *truth) within(at, window, bucket int64) (sure, exact, wider int64) {
 	for _, e := range k.log {
 		if e.ts > at-window-bucket && e.ts <= at+bucket {
@@ -79,13 +83,15 @@ func (w *world) series() {
 	now := w.now()
 	width, points, err := w.c.Series(ctx, nil, []byte(key), window, false)
 	switch {
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, syncer.ErrUnavailable), errors.Is(err, syncer.ErrOverload) && w.plan.memory > 0:
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, syncer.ErrUnavailable),
+		errors.Is(err, syncer.ErrOverload) && w.plan.memory > 0:
 		return
 	case err != nil:
 		w.t.Errorf("series of %s over %d ms: %v", key, window, err)
 		return
 	}
-	if h := w.c.Held(nil, []byte(key)); h.Found && !h.Warm || !h.Found && len(points) == 0 || w.now() != now {
+	if h := w.c.Held(nil, []byte(key)); h.Found && !h.Warm || !h.Found && len(points) == 0 ||
+		w.now() != now {
 		return // nobody could say what the store has
 	}
 	level := w.levelOf(width)
@@ -96,7 +102,8 @@ func (w *world) series() {
 	for _, p := range points {
 		b := [2]int64{int64(level), p.Start / width}
 		if w.alive(b) && p.Count != k.buckets[b] && !w.degraded() {
-			w.t.Errorf("series of %s over %d ms: bucket %v holds %d, want %d", key, window, b, p.Count, k.buckets[b])
+			w.t.Errorf("series of %s over %d ms: bucket %v holds %d, want %d", key, window, b,
+				p.Count, k.buckets[b])
 		}
 	}
 }

@@ -18,8 +18,8 @@ type space struct {
 	keys    atomic.Int64
 	aging   bool // the store deletes buckets by their age
 	// ttl is the time to live of a key in the store in milliseconds: a little more than twice the
-	// longest span, so that setting it along with the first count in a bucket of the coarsest level is
-	// enough.
+	// longest span, so that setting it along with the first count in a bucket of the coarsest level
+	// is enough.
 	ttl int64
 }
 
@@ -55,9 +55,9 @@ func (n *namespaces) add(name string, ns Namespace, aging bool) error {
 		return err
 	}
 	l := ns.Ladder
-	// A bucket that is counted just before the time to live is set again must still be there when the
-	// last window that touches it ends: a bucket's width after the span, and counted from when it may
-	// have been early.
+	// A bucket that is counted just before the time to live is set again must still be there when
+	// the last window that touches it ends: a bucket's width after the span, and counted from when
+	// it may have been early.
 	margin := l.Width(l.Len()-1) + leaparray.MaxAhead.Milliseconds()
 	n.byName[name] = len(n.all)
 	n.all = append(n.all, &space{

@@ -24,9 +24,11 @@ const (
 	AckMemory
 	// AckStore returns once the store (Redis) has acknowledged the count.
 	AckStore
-	// AckReplica returns once a replica of the store has the count, too: it survives a failover to that one. See [Keeper].
+	// AckReplica returns once a replica of the store has the count, too: it survives a failover to
+	// that one. See [Keeper].
 	AckReplica
-	// AckDisk returns once the count is on the store's disk, where a restart finds it. See [Keeper].
+	// AckDisk returns once the count is on the store's disk, where a restart finds it. See
+	// [Keeper].
 	AckDisk
 )
 
@@ -39,8 +41,8 @@ const (
 	SourceMemory Source = "memory"
 	// SourceOwner is an answer that was forwarded to the key's owner.
 	SourceOwner Source = "owner"
-	// SourceShared is an answer from this node's memory about a key so hot that several nodes count it at the same time. What the others
-	// have admitted may not be seen for StaleAfter.
+	// SourceShared is an answer from this node's memory about a key so hot that several nodes count
+	// it at the same time. What the others have admitted may not be seen for StaleAfter.
 	SourceShared Source = "shared"
 	// SourceNear is a refusal by the key's owner that the node which was asked remembers.
 	SourceNear Source = "near"
@@ -60,8 +62,8 @@ type Limit struct {
 	Max int64
 }
 
-// Check is one key with its limits. NS and Key are views into the caller's memory; nothing keeps them after the
-// operation has returned, but the one copy of a key that is new.
+// Check is one key with its limits. NS and Key are views into the caller's memory; nothing keeps
+// them after the operation has returned, but the one copy of a key that is new.
 type Check struct {
 	// NS is the namespace; empty means "default".
 	NS []byte
@@ -85,17 +87,18 @@ func (c *Check) AppendName(b []byte) []byte {
 // Op is one operation. Add and Count have exactly one check, Acquire one or more.
 type Op struct {
 	Kind Kind
-	// TS is the time of the event (Add, Acquire) or the end of the window (Count) in unix milliseconds; 0 means now.
+	// TS is the time of the event (Add, Acquire) or the end of the window (Count) in unix
+	// milliseconds; 0 means now.
 	TS  int64
 	Ack Ack
 	// CountDenied makes a refused Acquire count all the same.
 	CountDenied bool
-	// AllowNonOwner has the operation carried out here although another counter owns the partition of
-	// the key: in its place, or at the same time for a key that is shared. It is decided on what the
-	// store and this counter know.
+	// AllowNonOwner has the operation carried out here although another counter owns the partition
+	// of the key: in its place, or at the same time for a key that is shared. It is decided on what
+	// the store and this counter know.
 	AllowNonOwner bool
-	// RequireStore refuses an operation with AllowNonOwner, with ErrNotOwner, while the store, where
-	// the two counters meet, does not answer: the owner can be asked.
+	// RequireStore refuses an operation with AllowNonOwner, with ErrNotOwner, while the store,
+	// where the two counters meet, does not answer: the owner can be asked.
 	RequireStore bool
 	Checks       []Check
 }
@@ -103,10 +106,11 @@ type Op struct {
 // LimitResult is what is known of one limit, in the order in which the limits were given.
 type LimitResult struct {
 	Window, Max int64
-	// Count estimates the events in the window; the true figure lies in [Lo, Hi]. An Acquire reports in all three
-	// the figure that it decided on, including n if it was admitted.
+	// Count estimates the events in the window; the true figure lies in [Lo, Hi]. An Acquire
+	// reports in all three the figure that it decided on, including n if it was admitted.
 	Count, Lo, Hi int64
-	// BucketMS is the width of the buckets that the window was read from: the most by which its edge is blurred.
+	// BucketMS is the width of the buckets that the window was read from: the most by which its
+	// edge is blurred.
 	BucketMS int64
 	// Refused is set where this limit stood in the way (Acquire) or is exceeded (Add).
 	Refused bool
@@ -116,8 +120,8 @@ type LimitResult struct {
 type CheckResult struct {
 	// Refused is set if any limit of this check is.
 	Refused bool
-	// RetryAfter is how long to wait, in milliseconds, until this check alone could pass: 0 if it did, -1 if it never
-	// can because n exceeds a limit by itself.
+	// RetryAfter is how long to wait, in milliseconds, until this check alone could pass: 0 if it
+	// did, -1 if it never can because n exceeds a limit by itself.
 	RetryAfter int64
 	Limits     []LimitResult
 }

@@ -18,8 +18,8 @@ type outbox struct {
 	sent   bool     // a round, be it one that restores, is with the store at this moment
 	flight *Round   // sent, or to be sent again unchanged; nil if there is none
 	queue  []*Round // cut before, by whomever: they go before anything else is cut
-	// maybeSent says that others may have sent what is in the queue, or still do: what the store says
-	// of a key may or may not include it.
+	// maybeSent says that others may have sent what is in the queue, or still do: what the store
+	// says of a key may or may not include it.
 	maybeSent bool
 
 	imported      map[string]uint64 // the last sequence by writer that was taken over from others

@@ -63,7 +63,8 @@ func (s *keyspace) subtractPending(e entry, l *leaparray.Ladder, b *Bucket) {
 	}
 }
 
-func (s *keyspace) growPending(e entry, l *leaparray.Ladder, level int, idx, n int64) leaparray.Counter {
+func (s *keyspace) growPending(e entry, l *leaparray.Ladder, level int, idx,
+	n int64) leaparray.Counter {
 	to := counterAlloc{arena: &s.arena}
 	c := l.Grow(s.pending(e), &to, level, idx, n)
 	s.dropPending(e)

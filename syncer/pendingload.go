@@ -2,10 +2,10 @@ package syncer
 
 import "time"
 
-// pendingLoad is a key that somebody waits to have loaded. It is in one place at a time: among those
-// of the partition, or part of one round, which brings the key or returns it. A round that writes
-// takes the pending loads of its keys along: what another beside it would bring of them, be it with
-// what is written or without, is of no account then. It is guarded by the partition's lock.
+// pendingLoad is a key that somebody waits to have loaded. It is in one place at a time: among
+// those of the partition, or part of one round, which brings the key or returns it. A round that
+// writes takes the pending loads of its keys along: what another beside it would bring of them, be
+// it with what is written or without, is of no account then. It is guarded by the partition's lock.
 type pendingLoad struct {
 	ns, key   []byte
 	hash      uint32
@@ -17,8 +17,8 @@ type pendingLoad struct {
 	next      *pendingLoad // of the same key, asked for while this one was part of a round
 }
 
-// absence is the knowledge that the store has nothing of a key. It is none any more once others have
-// changed the partition, or if the key may have been counted here and dropped since.
+// absence is the knowledge that the store has nothing of a key. It is none any more once others
+// have changed the partition, or if the key may have been counted here and dropped since.
 type absence struct {
 	known      bool
 	generation uint32
@@ -44,20 +44,21 @@ func (l *pendingLoad) tell(err error, a absence) {
 
 // pendingLoads is what a partition is to ask the store for. It is guarded by the partition's lock.
 type pendingLoads struct {
-	waiting   map[string]*pendingLoad // by loadName; not part of a round yet
-	exclusive bool                    // some of them are to be loaded by a round that nothing overlaps
-	underWay  *loading                // beside the round that flushes
-	voided    uint64                  // how many times what was under way has become void
-	probe     bool                    // the store is to be asked, even for nothing
-	lossSeen  bool                    // a round that nothing overlaps is to find the loss once more
+	waiting map[string]*pendingLoad // by loadName; not part of a round yet
+	// some of them are to be loaded by a round that nothing overlaps
+	exclusive bool
+	underWay  *loading // beside the round that flushes
+	voided    uint64   // how many times what was under way has become void
+	probe     bool     // the store is to be asked, even for nothing
+	lossSeen  bool     // a round that nothing overlaps is to find the loss once more
 	retry     backoff
 }
 
 // loading is a round that loads.
 type loading struct {
 	round *Round
-	// generation and voided are those of when the round was cut: if they have moved on, what it brings
-	// is void.
+	// generation and voided are those of when the round was cut: if they have moved on, what it
+	// brings is void.
 	generation uint32
 	voided     uint64
 }
@@ -124,7 +125,8 @@ func (q *pendingLoads) join(r *Round, k *KeyRound) {
 	}
 }
 
-// recall makes void what a round beside others brings of a key, because it may be changed meanwhile.
+// recall makes void what a round beside others brings of a key, because it may be changed
+// meanwhile.
 func (q *pendingLoads) recall(name string) {
 	if q.underWay == nil {
 		return
@@ -180,8 +182,8 @@ func (q *pendingLoads) fail(r *Round, now time.Time) {
 	q.retry.fail(now)
 }
 
-// allowOverlap has keys that were to be loaded by a round which nothing overlaps loaded beside others
-// all the same.
+// allowOverlap has keys that were to be loaded by a round which nothing overlaps loaded beside
+// others all the same.
 func (q *pendingLoads) allowOverlap() {
 	for _, l := range q.waiting {
 		l.exclusive = false

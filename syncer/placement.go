@@ -6,11 +6,12 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// DefaultPartitions is the number of partitions of a cluster unless it is configured: a prime well above the number of
-// nodes.
+// DefaultPartitions is the number of partitions of a cluster unless it is configured: a prime well
+// above the number of nodes.
 const DefaultPartitions = 1021
 
-// Placement maps a key to its partition. It must be the same on all nodes of a cluster for as long as its data lives.
+// Placement maps a key to its partition. It must be the same on all nodes of a cluster for as long
+// as its data lives.
 type Placement struct {
 	// Partitions is the number of partitions.
 	Partitions int
@@ -18,13 +19,15 @@ type Placement struct {
 	Seed uint64
 }
 
-// Of returns the partition of a key: xxHash64 of the key and, unless it is the default one, of its namespace.
+// Of returns the partition of a key: xxHash64 of the key and, unless it is the default one, of its
+// namespace.
 func (p Placement) Of(ns, key []byte) int {
 	h := xxhash.Sum64(key) ^ p.Seed
 	if !isDefault(ns) {
 		h += bits.RotateLeft64(xxhash.Sum64(ns), 31)
 	}
-	// The finalizer of MurmurHash3 spreads the seed and the namespace over the high bits, which the multiplication uses.
+	// The finalizer of MurmurHash3 spreads the seed and the namespace over the high bits, which the
+	// multiplication uses.
 	h ^= h >> 33
 	h *= 0xff51afd7ed558ccd
 	h ^= h >> 33

@@ -20,7 +20,8 @@ func TestPoolMemoryGoesWithTheCounter(t *testing.T) {
 	before := mapped(t)
 	var most int64
 	for range 30 {
-		c, err := syncer.New(syncer.Options{Store: embedded.New(embedded.Options{}), Placement: syncer.Placement{Partitions: 4}})
+		c, err := syncer.New(syncer.Options{Store: embedded.New(embedded.Options{}),
+			Placement: syncer.Placement{Partitions: 4}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,10 +10,12 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// Series returns the buckets of a key over a window of this many milliseconds that ends now, oldest first, and their
-// width in milliseconds. allowNonOwner is as in Op.AllowNonOwner.
-func (c *Counter) Series(ctx context.Context, ns, key []byte, window int64, allowNonOwner bool) (bucketMS int64, points []Point, err error) {
-	op := Op{Kind: Count, AllowNonOwner: allowNonOwner, Checks: []Check{{NS: ns, Key: key, Limits: []Limit{{Window: window}}}}}
+// Series returns the buckets of a key over a window of this many milliseconds that ends now, oldest
+// first, and their width in milliseconds. allowNonOwner is as in Op.AllowNonOwner.
+func (c *Counter) Series(ctx context.Context, ns, key []byte, window int64,
+	allowNonOwner bool) (bucketMS int64, points []Point, err error) {
+	op := Op{Kind: Count, AllowNonOwner: allowNonOwner,
+		Checks: []Check{{NS: ns, Key: key, Limits: []Limit{{Window: window}}}}}
 	if c.closed.Load() {
 		return 0, nil, ErrClosed
 	}
@@ -38,12 +40,13 @@ func (c *Counter) Series(ctx context.Context, ns, key []byte, window int64, allo
 	return bucketMS, points, nil
 }
 
-// Top returns up to n keys in memory with the largest counts in the window that ends now, largest first. It looks at
-// every key; a partition is locked for a few hundred keys at a time.
+// Top returns up to n keys in memory with the largest counts in the window that ends now, largest
+// first. It looks at every key; a partition is locked for a few hundred keys at a time.
 func (c *Counter) Top(ctx context.Context, n int, window int64) ([]KeyCount, error) {
 	if window < 1 || window > c.namespaces.longestSpan() {
 		return nil, &InvalidError{-1, -1, "window", fmt.Sprintf(
-			"%v is longer than any namespace covers (%v)", duration(window), duration(c.namespaces.longestSpan()))}
+			"%v is longer than any namespace covers (%v)", duration(window),
+			duration(c.namespaces.longestSpan()))}
 	}
 	if n < 1 {
 		return nil, &InvalidError{-1, -1, "n", fmt.Sprintf("%d, want at least 1", n)}
@@ -106,7 +109,8 @@ func (t *topper) add(p *partition, e entry) {
 
 func (t *topper) cut(n int) {
 	slices.SortFunc(t.rows, func(a, b KeyCount) int {
-		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.NS, b.NS), cmp.Compare(a.Key, b.Key))
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.NS, b.NS),
+			cmp.Compare(a.Key, b.Key))
 	})
 	if len(t.rows) > n {
 		t.rows = t.rows[:n]
@@ -116,8 +120,9 @@ func (t *topper) cut(n int) {
 	}
 }
 
-// Forget resets a key: its count is zero in memory at once, and in the store when Forget returns. If the store does not
-// answer before ctx is done the error wraps ErrUnknownOutcome; the store is then reset as soon as it does.
+// Forget resets a key: its count is zero in memory at once, and in the store when Forget returns.
+// If the store does not answer before ctx is done the error wraps ErrUnknownOutcome; the store is
+// then reset as soon as it does.
 func (c *Counter) Forget(ctx context.Context, ns, key []byte) error {
 	if c.draining.Load() {
 		return ErrClosed
@@ -155,8 +160,8 @@ func (r *Round) forget(at arena.Ref, hash uint32, e entry) {
 	}
 }
 
-// forget empties an entry and has the store delete it first thing in the next round. What a round under way brings back
-// of it is ignored.
+// forget empties an entry and has the store delete it first thing in the next round. What a round
+// under way brings back of it is ignored.
 func (p *partition) forget(r arena.Ref, e entry, hash uint32, l *leaparray.Ladder) {
 	p.loads.recall(loadName(e.name()))
 	for _, unacked := range p.outbox.all() {

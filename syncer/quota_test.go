@@ -17,7 +17,8 @@ func TestNamespaceHasItsMostKeys(t *testing.T) {
 	const most = 100
 	var log strings.Builder
 	clk := &clock{now: t0}
-	c := open(t, syncer.Options{Now: clk.Now, Placement: syncer.Placement{Partitions: 8}, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	c := open(t, syncer.Options{Now: clk.Now, Placement: syncer.Placement{Partitions: 8},
+		Logger:     slog.New(slog.NewTextHandler(&log, nil)),
 		Namespaces: map[string]syncer.Namespace{"few": {MaxKeys: most}}})
 	count := func(ns, key string) error {
 		op := syncer.Op{Checks: []syncer.Check{{NS: []byte(ns), Key: []byte(key), N: 1}}}
@@ -25,7 +26,8 @@ func TestNamespaceHasItsMostKeys(t *testing.T) {
 	}
 	for i := range 3 * most {
 		err := count("few", fmt.Sprint("a", i))
-		if want := i >= most; errors.Is(err, syncer.ErrMaxKeys) != want || errors.Is(err, syncer.ErrOverload) != want || errors.Is(err, syncer.ErrFull) {
+		if want := i >= most; errors.Is(err, syncer.ErrMaxKeys) != want ||
+			errors.Is(err, syncer.ErrOverload) != want || errors.Is(err, syncer.ErrFull) {
 			t.Fatalf("key %d: %v", i, err)
 		}
 		if err := count("", fmt.Sprint("other", i)); err != nil {
@@ -46,13 +48,15 @@ func TestNamespaceHasItsMostKeys(t *testing.T) {
 		}
 	}
 	if n := c.Stats().Keys; n != 3*most+most {
-		t.Errorf("%d keys are in memory, want %d of one namespace and %d of the other", n, most, 3*most)
+		t.Errorf("%d keys are in memory, want %d of one namespace and %d of the other", n,
+			most, 3*most)
 	}
 }
 
 // TestHandedOverKeysAreNoneOfANamespace hands a partition over: its keys count no more.
 func TestHandedOverKeysAreNoneOfANamespace(t *testing.T) {
-	c := open(t, syncer.Options{Placement: syncer.Placement{Partitions: 1}, Namespaces: map[string]syncer.Namespace{"default": {MaxKeys: 2}}})
+	c := open(t, syncer.Options{Placement: syncer.Placement{Partitions: 1},
+		Namespaces: map[string]syncer.Namespace{"default": {MaxKeys: 2}}})
 	add(t, c, "a", 1, 0)
 	add(t, c, "b", 1, 0)
 	if err := c.BeginHandoff(t.Context(), 0); err != nil {
@@ -64,7 +68,8 @@ func TestHandedOverKeysAreNoneOfANamespace(t *testing.T) {
 	c.StartOwning(0)
 	add(t, c, "c", 1, 0)
 	add(t, c, "d", 1, 0)
-	if err := c.Do(t.Context(), addOp("e", 1, syncer.AckMemory), new(syncer.Result)); !errors.Is(err, syncer.ErrMaxKeys) {
+	if err := c.Do(t.Context(), addOp("e", 1, syncer.AckMemory),
+		new(syncer.Result)); !errors.Is(err, syncer.ErrMaxKeys) {
 		t.Errorf("a third key: %v", err)
 	}
 }
@@ -84,7 +89,8 @@ func TestKeysAtALimitAreTheLastToBeEvicted(t *testing.T) {
 	flush(t, s.c)
 	s.clk.set(s.clk.Now() + 3000)
 	for i := range 15_000 {
-		if err := s.c.Do(context.Background(), addOp(fmt.Sprint("flood", i), 1, syncer.AckMemory), new(syncer.Result)); err != nil && !errors.Is(err, syncer.ErrFull) {
+		if err := s.c.Do(context.Background(), addOp(fmt.Sprint("flood", i), 1, syncer.AckMemory),
+			new(syncer.Result)); err != nil && !errors.Is(err, syncer.ErrFull) {
 			t.Fatal(err)
 		}
 		if i%1000 == 0 {
@@ -102,6 +108,7 @@ func TestKeysAtALimitAreTheLastToBeEvicted(t *testing.T) {
 		}
 	}
 	if gone > 0 {
-		t.Errorf("%d of %d keys at their limit were evicted, %d keys in all", gone, limited, s.c.Stats().EvictedTotal)
+		t.Errorf("%d of %d keys at their limit were evicted, %d keys in all", gone, limited,
+			s.c.Stats().EvictedTotal)
 	}
 }

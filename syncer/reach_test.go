@@ -13,7 +13,9 @@ import (
 func TestLateAcquireAfterTakingBack(t *testing.T) {
 	for name, flushes := range map[string]bool{"at once": false, "after a flush": true} {
 		t.Run(name, func(t *testing.T) { testLateAcquireAfterTakingBack(t, flushes, false) })
-		t.Run(name+", and a loss", func(t *testing.T) { testLateAcquireAfterTakingBack(t, flushes, true) })
+		t.Run(name+", and a loss", func(t *testing.T) {
+			testLateAcquireAfterTakingBack(t, flushes, true)
+		})
 	}
 }
 
@@ -24,7 +26,8 @@ func testLateAcquireAfterTakingBack(t *testing.T, flushes, loses bool) {
 	l := limits(10_000, 10)
 	acquire(t, c, "k", 10, 0, l)
 	flush(t, c)
-	clk.set(t0 + 50_000) // what remains of the finest level, when the next event has pushed out what is before
+	// what remains of the finest level, when the next event has pushed out what is before
+	clk.set(t0 + 50_000)
 	add(t, c, "k", 1, 0)
 	flush(t, c)
 	clk.set(t0 + 100_000)
@@ -39,7 +42,8 @@ func testLateAcquireAfterTakingBack(t *testing.T, flushes, loses bool) {
 		add(t, c, "another", 1, 0) // with which the counter hears of the loss
 		flush(t, c)
 	}
-	for _, counter := range []*syncer.Counter{c, open(t, syncer.Options{Store: store, Now: clk.Now, Placement: one})} {
+	for _, counter := range []*syncer.Counter{c,
+		open(t, syncer.Options{Store: store, Now: clk.Now, Placement: one})} {
 		if acquire(t, counter, "k", 1, t0, l).Allowed {
 			t.Error("an 11th event was admitted at a moment whose window holds 10")
 		}
@@ -51,7 +55,8 @@ type aging struct{ *embedded.Store }
 
 func (aging) Aging() bool { return true }
 
-// TestLateAcquireAfterBucketsWentByAge has the store delete the finest buckets of a quiet key, of which newer ones tell nothing.
+// TestLateAcquireAfterBucketsWentByAge has the store delete the finest buckets of a quiet key, of
+// which newer ones tell nothing.
 func TestLateAcquireAfterBucketsWentByAge(t *testing.T) {
 	store := aging{embedded.New(embedded.Options{})}
 	clk := &clock{now: t0}
@@ -63,13 +68,16 @@ func TestLateAcquireAfterBucketsWentByAge(t *testing.T) {
 	flush(t, first)
 	clk.set(t0 + 90_000)
 	r := &syncer.Round{
-		Partition: syncer.Placement{Partitions: syncer.DefaultPartitions}.Of(nil, []byte("k")), Writer: "age", Seq: 1, Quiet: true,
-		Keys: []syncer.KeyRound{{Key: []byte("k"), Expired: []syncer.Bucket{{Level: 0, Index: t0 / 1000}}}},
+		Partition: syncer.Placement{Partitions: syncer.DefaultPartitions}.Of(nil, []byte("k")),
+		Writer:    "age", Seq: 1, Quiet: true,
+		Keys: []syncer.KeyRound{{Key: []byte("k"),
+			Expired: []syncer.Bucket{{Level: 0, Index: t0 / 1000}}}},
 	}
 	if store.Exchange(t.Context(), []*syncer.Round{r}); r.Err != nil {
 		t.Fatal(r.Err)
 	}
-	for _, c := range []*syncer.Counter{first, open(t, syncer.Options{Store: store, Now: clk.Now})} {
+	for _, c := range []*syncer.Counter{first,
+		open(t, syncer.Options{Store: store, Now: clk.Now})} {
 		if acquire(t, c, "k", 1, t0, l).Allowed {
 			t.Error("an 11th event was admitted at a moment whose window holds 10")
 		}

@@ -15,8 +15,9 @@ const (
 	neverIdle = low24 + 1
 )
 
-// reclaim makes the largest partition give up what lies above its share, or as much as small partitions have taken of the
-// reserve: an operation that needs room never waits for the lock of another partition.
+// reclaim makes the largest partition give up what lies above its share, or as much as small
+// partitions have taken of the reserve: an operation that needs room never waits for the lock of
+// another partition.
 func (m *memory) reclaim() {
 	need := m.pool.ReserveUsed()
 	if need <= 0 {
@@ -44,7 +45,8 @@ func (m *memory) reclaim() {
 	p.mu.Unlock()
 }
 
-// largest returns the largest partition above its share that may have something to give, and by how many words it is above.
+// largest returns the largest partition above its share that may have something to give, and by how
+// many words it is above.
 func (m *memory) largest(sec uint32) (most *partition, above int) {
 	for i := range m.parts {
 		p := &m.parts[i]
@@ -57,7 +59,8 @@ func (m *memory) largest(sec uint32) (most *partition, above int) {
 	return most, above
 }
 
-// medianAge is how long ago half of the entries were used, in seconds, by a sample. The partition is locked.
+// medianAge is how long ago half of the entries were used, in seconds, by a sample. The partition
+// is locked.
 func (s *keyspace) medianAge(sec uint32) uint32 {
 	ages := make([]uint32, 0, ageSample)
 	for range min(s.table.Slots(), 4*ageSample) {
@@ -73,8 +76,8 @@ func (s *keyspace) medianAge(sec uint32) uint32 {
 	return max(2, ages[len(ages)/2]) // what was used in the last second stays, see evictOne
 }
 
-// evacuate goes through all entries and takes them out of the chunks that are to be given back: those
-// that were idle for this long are evicted. So are those with counters that have chunks to
+// evacuate goes through all entries and takes them out of the chunks that are to be given back:
+// those that were idle for this long are evicted. So are those with counters that have chunks to
 // themselves, until the arena has no more than so many words.
 func (m *memory) evacuate(p *partition, age uint32, words int) {
 	for at := 0; m.evacuateSome(p, at, age, words); at += sweepSlots {

@@ -53,8 +53,8 @@ func (s *strict) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	}
 }
 
-// TestARefusedKeyIsNeverAcknowledged has callers of all kinds wait for the store, again and again, of a key that it refuses: before it is
-// set aside, while it is, and while it is given another try.
+// TestARefusedKeyIsNeverAcknowledged has callers of all kinds wait for the store, again and again,
+// of a key that it refuses: before it is set aside, while it is, and while it is given another try.
 func TestARefusedKeyIsNeverAcknowledged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &strict{Store: embedded.New(embedded.Options{}), key: "bad",
@@ -83,9 +83,14 @@ func TestARefusedKeyIsNeverAcknowledged(t *testing.T) {
 				return res[0].Err
 			}
 		}
-		repeat("add", 70*time.Millisecond, func() error { return c.Do(ctx, &bad, new(syncer.Result)) })
-		repeat("acquire", 110*time.Millisecond, func() error { return c.Do(ctx, &held, new(syncer.Result)) })
-		repeat("batch of adds", 130*time.Millisecond, together(bad, *addOp("good", 1, syncer.AckStore)))
+		repeat("add", 70*time.Millisecond, func() error {
+			return c.Do(ctx, &bad, new(syncer.Result))
+		})
+		repeat("acquire", 110*time.Millisecond, func() error {
+			return c.Do(ctx, &held, new(syncer.Result))
+		})
+		repeat("batch of adds", 130*time.Millisecond,
+			together(bad, *addOp("good", 1, syncer.AckStore)))
 		repeat("batch", 170*time.Millisecond, together(held, *acquireOp("good", 1, 1_000_000)))
 		for time.Now().Before(until) {
 			do(t, c, *addOp("good", 1, syncer.AckStore)) // others are not held up
@@ -96,33 +101,37 @@ func TestARefusedKeyIsNeverAcknowledged(t *testing.T) {
 		}
 		store.healed.Store(true)
 		time.Sleep(20 * time.Second)
-		if inMemory, all := count(t, c, "bad", 60_000), store.Get(0, nil, []byte("bad")); inMemory == 0 || len(all) == 0 {
+		if inMemory, all := count(t, c, "bad", 60_000),
+			store.Get(0, nil, []byte("bad")); inMemory == 0 || len(all) == 0 {
 			t.Errorf("then it is taken: %d in memory, %v in the store", inMemory, all)
 		}
 	})
 }
 
-// TestARefusedKeyIsNotAcknowledgedWhileItIsTriedAgain has a caller learn that all it counted was sent at the very moment at which the store
-// is asked to take the key after all.
+// TestARefusedKeyIsNotAcknowledgedWhileItIsTriedAgain has a caller learn that all it counted was
+// sent at the very moment at which the store is asked to take the key after all.
 func TestARefusedKeyIsNotAcknowledgedWhileItIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		place := syncer.Placement{Partitions: 2}
 		bad, good := keyIn(place, 0, "bad-"), keyIn(place, 1, "good-")
 		again, tries := make(chan struct{}), 0
-		store := &strict{Store: embedded.New(embedded.Options{}), key: bad, delay: func(rounds []*syncer.Round) {
-			switch r := rounds[0]; {
-			case r.Seq == 0:
-			case r.Partition == 1:
-				<-again
-			default:
-				if tries++; tries == 2 {
-					close(again)
-					time.Sleep(time.Second)
+		store := &strict{Store: embedded.New(embedded.Options{}), key: bad,
+			delay: func(rounds []*syncer.Round) {
+				switch r := rounds[0]; {
+				case r.Seq == 0:
+				case r.Partition == 1:
+					<-again
+				default:
+					if tries++; tries == 2 {
+						close(again)
+						time.Sleep(time.Second)
+					}
 				}
-			}
-		}}
-		c := open(t, syncer.Options{Store: store, Placement: place, Exchanges: 2, RoundTimeout: time.Minute})
-		ops, res := []syncer.Op{*addOp(bad, 1, syncer.AckStore), *addOp(good, 1, syncer.AckStore)}, make([]syncer.Result, 2)
+			}}
+		c := open(t, syncer.Options{Store: store, Placement: place, Exchanges: 2,
+			RoundTimeout: time.Minute})
+		ops, res := []syncer.Op{*addOp(bad, 1, syncer.AckStore), *addOp(good, 1, syncer.AckStore)},
+			make([]syncer.Result, 2)
 		c.DoAll(context.Background(), ops, res)
 		if res[0].Err == nil || res[1].Err != nil {
 			t.Errorf("of the key that is refused: %v, of the other: %v", res[0].Err, res[1].Err)
@@ -140,10 +149,12 @@ func TestARefusedKeyIsNotAcknowledgedWhileItIsTriedAgain(t *testing.T) {
 // afterwards is told.
 func TestARefusedKeyIsTriedAgainAfterAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &strict{Store: embedded.New(embedded.Options{}), key: "bad", delay: func([]*syncer.Round) {}}
+		store := &strict{Store: embedded.New(embedded.Options{}), key: "bad",
+			delay: func([]*syncer.Round) {}}
 		faults := faultstore.New(faultstore.Options{Store: store, Report: t.Errorf})
 		clk := &clock{now: t0}
-		c := open(t, syncer.Options{Store: faults, Now: clk.Now, Placement: syncer.Placement{Partitions: 1}})
+		c := open(t, syncer.Options{Store: faults, Now: clk.Now,
+			Placement: syncer.Placement{Partitions: 1}})
 		store.healed.Store(true)
 		add(t, c, "bad", 1, 0) // so the next has no time to live to be set along with it
 		flush(t, c)
@@ -162,15 +173,18 @@ func TestARefusedKeyIsTriedAgainAfterAnOutage(t *testing.T) {
 		add(t, c, "bad", 2, 0)
 		time.Sleep(20 * time.Second)
 		if n := c.Stats().PendingBuckets; n > 0 {
-			t.Errorf("%d buckets are in memory alone; the store has %v", n, store.Get(0, nil, []byte("bad")))
+			t.Errorf("%d buckets are in memory alone; the store has %v", n,
+				store.Get(0, nil, []byte("bad")))
 		}
 	})
 }
 
-// TestWhatIsInUseIsEvictedLast has new keys push out others while one is only refused, and another only read.
+// TestWhatIsInUseIsEvictedLast has new keys push out others while one is only refused, and another
+// only read.
 func TestWhatIsInUseIsEvictedLast(t *testing.T) {
 	clk := &clock{now: t0}
-	c := open(t, syncer.Options{Now: clk.Now, MaxMemory: 128 << 10, Placement: syncer.Placement{Partitions: 1}})
+	c := open(t, syncer.Options{Now: clk.Now, MaxMemory: 128 << 10,
+		Placement: syncer.Placement{Partitions: 1}})
 	add(t, c, "refused", 10, 0)
 	add(t, c, "read", 10, 0)
 	for i := range 3000 {
@@ -180,7 +194,8 @@ func TestWhatIsInUseIsEvictedLast(t *testing.T) {
 				t.Fatalf("%s is gone after %d evictions", key, c.Stats().EvictedTotal)
 			}
 		}
-		if acquire(t, c, "refused", 1, 0, limits(86_400_000, 9)).Allowed || count(t, c, "read", 86_400_000) == 0 {
+		if acquire(t, c, "refused", 1, 0, limits(86_400_000, 9)).Allowed ||
+			count(t, c, "read", 86_400_000) == 0 {
 			t.Fatal("what was counted is forgotten")
 		}
 		add(t, c, fmt.Sprint("new-", i), 1, 0)

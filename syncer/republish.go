@@ -6,22 +6,23 @@ import (
 	"twotier.dev/twotier/internal/arena"
 )
 
-// republish is the state of telling a store that has lost data what memory knows. It ends before anything else is sent; nothing is
-// evicted or moved meanwhile.
+// republish is the state of telling a store that has lost data what memory knows. It ends before
+// anything else is sent; nothing is evicted or moved meanwhile.
 type republish struct {
 	storeVersion // of the data which counts are restored into
 	// after is the epoch in which they were known.
 	after uint64
 	refs  []arena.Ref // in memory
-	keys  []KeyState  // taken over from another counter, of keys of which newer things are in memory
-	next  int         // position in both
-	round *Round      // under way
-	again []KeyState  // refused by the store
-	turns int         // how many times what was refused has been told again
+	// taken over from another counter, of keys of which newer things are in memory
+	keys  []KeyState
+	next  int        // position in both
+	round *Round     // under way
+	again []KeyState // refused by the store
+	turns int        // how many times what was refused has been told again
 }
 
-// restoreTurns is how many times more a key is told that the store refuses: there is no telling when it will take it, and everything
-// else waits.
+// restoreTurns is how many times more a key is told that the store refuses: there is no telling
+// when it will take it, and everything else waits.
 const restoreTurns = 3
 
 // tellAgain puts what was refused behind all else, and reports whether there is any.
@@ -36,8 +37,8 @@ func (rp *republish) tellAgain() bool {
 
 func (rp *republish) len() int { return len(rp.refs) + len(rp.keys) }
 
-// startRepublish begins to restore what is in memory into the data that the store has now. What could not be sent because of the loss
-// stays the partition's flight, and goes after that.
+// startRepublish begins to restore what is in memory into the data that the store has now. What
+// could not be sent because of the loss stays the partition's flight, and goes after that.
 func (c *Counter) startRepublish(p *partition, now storeVersion) {
 	p.beginRepublish(&republish{storeVersion: now, after: p.store.told.epoch, refs: p.known()})
 	p.loads.void()
@@ -61,18 +62,20 @@ func (p *partition) known() (refs []arena.Ref) {
 	return refs
 }
 
-// isEmpty reports whether there is nothing to tell, and an epoch in which all hear of the loss: a part that says so would be a change of the
-// data, and make up for one that a store has lost which goes back in time once more.
+// isEmpty reports whether there is nothing to tell, and an epoch in which all hear of the loss: a
+// part that says so would be a change of the data, and make up for one that a store has lost which
+// goes back in time once more.
 func (rp *republish) isEmpty() bool { return rp.len() == 0 && rp.epoch > rp.after }
 
-// cutRepublish returns the next part of what is to be restored. Unlike a flush it says what the buckets held, so that sending it
-// twice changes nothing.
+// cutRepublish returns the next part of what is to be restored. Unlike a flush it says what the
+// buckets held, so that sending it twice changes nothing.
 func (c *Counter) cutRepublish(p *partition) *Round {
 	rp := p.republish
 	if rp.round != nil {
 		return rp.round
 	}
-	r := &Round{Partition: p.id, Writer: p.outbox.writer, Acked: p.outbox.acked, Republish: true, After: rp.after}
+	r := &Round{Partition: p.id, Writer: p.outbox.writer, Acked: p.outbox.acked, Republish: true,
+		After: rp.after}
 	p.outbox.number(r)
 	for ; rp.next < rp.len() && !c.full(r); rp.next++ {
 		if i := rp.next - len(rp.refs); i >= 0 {
@@ -133,7 +136,8 @@ func (c *Counter) settleRepublish(p *partition, r *Round) {
 	}
 }
 
-// takeRestored makes synced what the store holds after a part: only who knows that can restore it once more.
+// takeRestored makes synced what the store holds after a part: only who knows that can restore it
+// once more.
 func (c *Counter) takeRestored(p *partition, r *Round) {
 	for i := range r.Keys {
 		k := &r.Keys[i]

@@ -6,9 +6,10 @@ import (
 	"sync"
 )
 
-// A reservation is an Acquire that was decided, but that is counted only when it is confirmed: the part of one Acquire whose keys
-// several counters decide about. Until then it stands in the way of other decisions as if it were counted, wherever in the
-// window it lies; nobody reads it, and it never reaches the store. It is gone if the process is.
+// A reservation is an Acquire that was decided, but that is counted only when it is confirmed: the
+// part of one Acquire whose keys several counters decide about. Until then it stands in the way of
+// other decisions as if it were counted, wherever in the window it lies; nobody reads it, and it
+// never reaches the store. It is gone if the process is.
 type reservation struct {
 	checks []Check
 	ts     int64
@@ -20,7 +21,8 @@ type reservations struct {
 	byID map[string]*reservation
 }
 
-// reservedKeys is what is reserved of the keys of a partition. It is guarded by the partition's lock.
+// reservedKeys is what is reserved of the keys of a partition. It is guarded by the partition's
+// lock.
 type reservedKeys []reservedKey
 
 // reservedKey is the part of a reservation that is about one key of a partition.
@@ -31,8 +33,9 @@ type reservedKey struct {
 	n       int64
 }
 
-// Reserve decides an Acquire like Do and, if it is admitted, holds its place under this id until Confirm or Undo is called; that
-// has to happen soon, as a partition can't be handed over meanwhile. CountDenied has no effect.
+// Reserve decides an Acquire like Do and, if it is admitted, holds its place under this id until
+// Confirm or Undo is called; that has to happen soon, as a partition can't be handed over
+// meanwhile. CountDenied has no effect.
 func (c *Counter) Reserve(ctx context.Context, id string, op *Op, res *Result) error {
 	res.Reset()
 	if c.draining.Load() {
@@ -58,7 +61,8 @@ func (c *Counter) reserve(k *call) {
 	for i := range k.targets {
 		t := &k.targets[i]
 		b := append(append([]byte(nil), t.ns...), t.check.Key...)
-		h := reservedKey{id: k.reservationID, hash: t.hash, ns: b[:len(t.ns):len(t.ns)], key: b[len(t.ns):], n: t.check.N}
+		h := reservedKey{id: k.reservationID, hash: t.hash, ns: b[:len(t.ns):len(t.ns)],
+			key: b[len(t.ns):], n: t.check.N}
 		t.p.reservations = append(t.p.reservations, h)
 		k.reservation.checks = append(k.reservation.checks, Check{NS: h.ns, Key: h.key, N: h.n})
 	}
@@ -68,7 +72,8 @@ func (c *Counter) reserve(k *call) {
 // of is how much is held of the target's key.
 func (r reservedKeys) of(t *target) (n int64) {
 	for i := range r {
-		if h := &r[i]; h.hash == t.hash && string(h.key) == string(t.check.Key) && string(h.ns) == string(t.ns) {
+		if h := &r[i]; h.hash == t.hash && string(h.key) == string(t.check.Key) &&
+			string(h.ns) == string(t.ns) {
 			n += h.n
 		}
 	}
@@ -90,8 +95,9 @@ func (r *reservations) put(id string, held *reservation) {
 	r.byID[id] = held
 }
 
-// Confirm counts what was reserved. The error wraps [ErrUnavailable] if there is no such reservation: then nothing was counted.
-// With AckStore it returns after the store has acknowledged the counts; with more than that after they are kept.
+// Confirm counts what was reserved. The error wraps [ErrUnavailable] if there is no such
+// reservation: then nothing was counted. With AckStore it returns after the store has acknowledged
+// the counts; with more than that after they are kept.
 func (c *Counter) Confirm(ctx context.Context, id string, ack Ack) error {
 	r := c.reservations.take(id)
 	if r == nil {

@@ -41,13 +41,14 @@ func (s *choosy) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	}
 }
 
-// TestAKeyRefusedDuringARestorationIsToldAgain has a store lose everything and then refuse a key that is being restored, as Redis does
-// with one whose name has another type for a moment.
+// TestAKeyRefusedDuringARestorationIsToldAgain has a store lose everything and then refuse a key
+// that is being restored, as Redis does with one whose name has another type for a moment.
 func TestAKeyRefusedDuringARestorationIsToldAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &choosy{Store: embedded.New(embedded.Options{}), key: "bad"}
 		clk := &clock{now: t0}
-		c := open(t, syncer.Options{Store: store, Now: clk.Now, VerifyInterval: time.Second, Placement: syncer.Placement{Partitions: 1}})
+		c := open(t, syncer.Options{Store: store, Now: clk.Now, VerifyInterval: time.Second,
+			Placement: syncer.Placement{Partitions: 1}})
 		for _, key := range []string{"a", "bad", "c"} {
 			add(t, c, key, 7, 0)
 		}
@@ -69,7 +70,8 @@ func TestAKeyRefusedDuringARestorationIsToldAgain(t *testing.T) {
 	})
 }
 
-// pausing carries out what it is told of a restoration, says of which key that is, and answers when it may.
+// pausing carries out what it is told of a restoration, says of which key that is, and answers when
+// it may.
 type pausing struct {
 	*embedded.Store
 	restored chan string
@@ -89,8 +91,10 @@ func (s pausing) Exchange(ctx context.Context, rounds []*syncer.Round) {
 func TestForgetDuringARestoration(t *testing.T) {
 	keys := []string{"a", "b", "c"}
 	for name, which := range map[string]func(told string) string{
-		"on its way":   func(told string) string { return told },
-		"not yet told": func(told string) string { return keys[(slices.Index(keys, told)+1)%len(keys)] },
+		"on its way": func(told string) string { return told },
+		"not yet told": func(told string) string {
+			return keys[(slices.Index(keys, told)+1)%len(keys)]
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { testForgetDuringARestoration(t, keys, which) })
@@ -101,7 +105,8 @@ func TestForgetDuringARestoration(t *testing.T) {
 func testForgetDuringARestoration(t *testing.T, keys []string, which func(told string) string) {
 	store := pausing{embedded.New(embedded.Options{}), make(chan string), make(chan struct{})}
 	clk, one := &clock{now: t0}, syncer.Placement{Partitions: 1}
-	c := open(t, syncer.Options{Store: store, Now: clk.Now, VerifyInterval: time.Second, MaxRoundKeys: 1, Placement: one})
+	c := open(t, syncer.Options{Store: store, Now: clk.Now, VerifyInterval: time.Second,
+		MaxRoundKeys: 1, Placement: one})
 	for _, key := range keys {
 		add(t, c, key, 7, 0)
 	}
@@ -127,7 +132,8 @@ func testForgetDuringARestoration(t *testing.T, keys []string, which func(told s
 		if key == reset {
 			want = 0
 		}
-		if got, stored := count(t, c, key, 60_000), store.Get(0, nil, []byte(key)); got != want || len(stored) > 0 != (want > 0) {
+		if got, stored := count(t, c, key, 60_000), store.Get(0, nil, []byte(key)); got != want ||
+			len(stored) > 0 != (want > 0) {
 			t.Errorf("%s counts %d, and is in the store as %v", key, got, stored)
 		}
 	}

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// room is how many keys of a flusher may wait for the store at a time, so that none waits for longer
-// than Options.MaxLag: as many as the store takes in a part of that, at the pace that was measured
-// last. An operation that puts one more on a dirty list needs room; what adds to a key that is on
-// one needs none.
+// room is how many keys of a flusher may wait for the store at a time, so that none waits for
+// longer than Options.MaxLag: as many as the store takes in a part of that, at the pace that was
+// measured last. An operation that puts one more on a dirty list needs room; what adds to a key
+// that is on one needs none.
 //
 // What it has once let in it can't take back, so it lets in little: keys that are known may fill a
 // sixteenth of the lag, and new ones half of that, so that a flood of them leaves room for those.
@@ -21,9 +21,12 @@ import (
 type room struct {
 	lag     time.Duration // 0: there is always room
 	timeout time.Duration // of an exchange
-	atOnce  int           // how many keys an exchange may have: what takes too long has no answer. Of the batcher's goroutine
+	// how many keys an exchange may have: what takes too long has no answer. Of the batcher's
+	// goroutine
+	atOnce int
 
-	owed    atomic.Int64 // keys that wait for the store, but for those of partitions whose rounds fail
+	// keys that wait for the store, but for those of partitions whose rounds fail
+	owed    atomic.Int64
 	granted atomic.Int64 // to operations that have waited for it and not come back yet
 	most    [classes]atomic.Int64
 	waiting [classes]atomic.Int64
@@ -94,7 +97,8 @@ func (m *room) fits(class int) bool {
 	return m.owed.Load()+m.granted.Load() < m.most[class].Load()
 }
 
-// note takes in an exchange in which the store took so many keys, and lets in those that there is room for now.
+// note takes in an exchange in which the store took so many keys, and lets in those that there is
+// room for now.
 func (m *room) note(keys int, took time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -139,7 +143,8 @@ func (m *room) join(class int) *waiter {
 	return n
 }
 
-// leave takes an operation out of a line. It reports whether it was told in the meantime that it has room.
+// leave takes an operation out of a line. It reports whether it was told in the meantime that it
+// has room.
 func (m *room) leave(class int, n *waiter) (granted bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -151,8 +156,8 @@ func (m *room) leave(class int, n *waiter) (granted bool) {
 	return <-n.told
 }
 
-// admission is how an operation, or a batch of them, waits for room: in all no longer than most of the
-// time that it has, so that who asks hears of a refusal.
+// admission is how an operation, or a batch of them, waits for room: in all no longer than most of
+// the time that it has, so that who asks hears of a refusal.
 type admission struct {
 	ctx     context.Context
 	c       *Counter
@@ -245,12 +250,13 @@ func (w *admission) end() {
 	}
 }
 
-// admits reports whether the store may be given one more key to take. If not, the admission says where
-// there is no room. What the store can't be told is bounded by memory alone. The partition is
+// admits reports whether the store may be given one more key to take. If not, the admission says
+// where there is no room. What the store can't be told is bounded by memory alone. The partition is
 // locked.
 func (w *admission) admits(t *target) bool {
 	m := &t.p.flusher.room
-	if w.granted == t.p.flusher || m.open(newKey) || t.p.retry.failing() || t.p.c.health.down.Load() {
+	if w.granted == t.p.flusher || m.open(newKey) || t.p.retry.failing() ||
+		t.p.c.health.down.Load() {
 		return true
 	}
 	class := newKey
@@ -282,8 +288,8 @@ func (k *call) admitsAll() error {
 // keysOwed is how many keys of the partition wait for the store.
 func (p *partition) keysOwed() int64 { return p.dirty.unacked() + p.outbox.importedKeys }
 
-// reportOwed has the flusher know how many keys of the partition wait for the store. While that does not
-// take them, or is not told of them, they take no room of others.
+// reportOwed has the flusher know how many keys of the partition wait for the store. While that
+// does not take them, or is not told of them, they take no room of others.
 func (p *partition) reportOwed() {
 	owed := p.keysOwed()
 	if p.retry.failing() || p.handoff != nil {

@@ -17,9 +17,11 @@ import (
 // and others behind them.
 func TestRoomThatIsNotUsedGoesToTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := open(t, syncer.Options{Store: newPaced(100 * time.Millisecond), VerifyInterval: time.Hour, Exchanges: 1,
+		c := open(t, syncer.Options{Store: newPaced(100 * time.Millisecond),
+			VerifyInterval: time.Hour, Exchanges: 1,
 			MaxLag: time.Millisecond, FlushInterval: 50 * time.Millisecond, // room for one key
-			Placement: syncer.Placement{Partitions: 4}, Namespaces: map[string]syncer.Namespace{"full": {MaxKeys: 1}}})
+			Placement:  syncer.Placement{Partitions: 4},
+			Namespaces: map[string]syncer.Namespace{"full": {MaxKeys: 1}}})
 		one := func(ns, key string) error {
 			ctx, cancel := context.WithTimeout(context.Background(), 4*time.Second)
 			defer cancel()
@@ -33,7 +35,8 @@ func TestRoomThatIsNotUsedGoesToTheNext(t *testing.T) {
 		var waiting sync.WaitGroup
 		for i := range 5 {
 			waiting.Go(func() {
-				if err := one("full", fmt.Sprint("another-", i)); !errors.Is(err, syncer.ErrMaxKeys) {
+				if err := one("full", fmt.Sprint("another-", i)); !errors.Is(err,
+					syncer.ErrMaxKeys) {
 					t.Errorf("one too many in its namespace: %v", err)
 				}
 			})
@@ -51,14 +54,16 @@ func TestRoomThatIsNotUsedGoesToTheNext(t *testing.T) {
 
 // TestLeastRoom has many callers count new keys while there is room for few at a time.
 func TestLeastRoom(t *testing.T) {
-	c := open(t, syncer.Options{Store: embedded.New(embedded.Options{}), MaxLag: time.Microsecond, FlushInterval: time.Hour, VerifyInterval: time.Hour, Exchanges: 1,
+	c := open(t, syncer.Options{Store: embedded.New(embedded.Options{}), MaxLag: time.Microsecond,
+		FlushInterval: time.Hour, VerifyInterval: time.Hour, Exchanges: 1,
 		Placement: syncer.Placement{Partitions: 4}})
 	var callers sync.WaitGroup
 	for n := range 8 {
 		callers.Go(func() {
 			for i := range 2000 {
 				ctx, cancel := context.WithTimeout(context.Background(), 4*time.Second)
-				err := c.Do(ctx, addOp(fmt.Sprint(n, "-", i), 1, syncer.AckMemory), new(syncer.Result))
+				err := c.Do(ctx, addOp(fmt.Sprint(n, "-", i), 1, syncer.AckMemory),
+					new(syncer.Result))
 				cancel()
 				if err != nil {
 					t.Errorf("caller %d, key %d: %v", n, i, err)
@@ -81,17 +86,20 @@ func (s slowLane) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	s.Store.Exchange(ctx, rounds)
 }
 
-// TestBatchWaitsWhereThereIsNoRoom has a batch count in two lanes that are full, of which one has room again soon.
+// TestBatchWaitsWhereThereIsNoRoom has a batch count in two lanes that are full, of which one has
+// room again soon.
 func TestBatchWaitsWhereThereIsNoRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		place := syncer.Placement{Partitions: 4}
-		c := open(t, syncer.Options{Store: slowLane{embedded.New(embedded.Options{})}, Exchanges: 2, Placement: place,
-			MaxLag: time.Millisecond, RoundTimeout: time.Minute})
+		c := open(t, syncer.Options{Store: slowLane{embedded.New(embedded.Options{})}, Exchanges: 2,
+			Placement: place,
+			MaxLag:    time.Millisecond, RoundTimeout: time.Minute})
 		add(t, c, keyIn(place, 0, "first"), 1, 0)
 		add(t, c, keyIn(place, 1, "first"), 1, 0)
 		ctx, cancel := context.WithTimeout(context.Background(), 4*time.Second)
 		defer cancel()
-		ops := []syncer.Op{*addOp(keyIn(place, 2, "a"), 1, syncer.AckMemory), *addOp(keyIn(place, 3, "a"), 1, syncer.AckMemory)}
+		ops := []syncer.Op{*addOp(keyIn(place, 2, "a"), 1, syncer.AckMemory),
+			*addOp(keyIn(place, 3, "a"), 1, syncer.AckMemory)}
 		res := make([]syncer.Result, len(ops))
 		c.DoAll(ctx, ops, res)
 		if res[0].Err != nil || !errors.Is(res[1].Err, syncer.ErrBehind) {
@@ -121,7 +129,8 @@ func (s heldStore) Exchange(ctx context.Context, rounds []*syncer.Round) {
 // store.
 func openHeld(t *testing.T, lag time.Duration) (*syncer.Counter, heldStore) {
 	s := heldStore{embedded.New(embedded.Options{}), make(chan struct{})}
-	c := open(t, syncer.Options{Store: s, Placement: syncer.Placement{Partitions: 2}, Exchanges: 1, MaxLag: lag,
+	c := open(t, syncer.Options{Store: s, Placement: syncer.Placement{Partitions: 2}, Exchanges: 1,
+		MaxLag:        lag,
 		FlushInterval: 10 * time.Millisecond, VerifyInterval: time.Hour, RoundTimeout: time.Second})
 	add(t, c, keyIn(syncer.Placement{Partitions: 2}, 0, "first"), 1, 0)
 	time.Sleep(time.Second)
@@ -172,7 +181,8 @@ func TestWhatIsSealedTakesNoRoom(t *testing.T) {
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 			defer cancel()
-			told <- c.Do(ctx, addOp(keyIn(place, 0, "new"), 1, syncer.AckMemory), new(syncer.Result))
+			told <- c.Do(ctx, addOp(keyIn(place, 0, "new"), 1, syncer.AckMemory),
+				new(syncer.Result))
 		}()
 		synctest.Wait()
 		if _, _, waiting := c.Room(); waiting != 1 {
@@ -209,7 +219,8 @@ func TestRoomIsGrantedToAsManyAsThereIsFor(t *testing.T) {
 			callers.Go(func() {
 				ctx, cancel := context.WithTimeout(context.Background(), 10*time.Hour)
 				defer cancel()
-				if err := c.Do(ctx, addOp(fmt.Sprint("k", i), 1, syncer.AckMemory), new(syncer.Result)); err != nil {
+				if err := c.Do(ctx, addOp(fmt.Sprint("k", i), 1, syncer.AckMemory),
+					new(syncer.Result)); err != nil {
 					t.Error(err)
 				}
 			})
@@ -239,7 +250,8 @@ func TestRoomOfThoseWhoLeave(t *testing.T) {
 					ctx, cancel := context.WithTimeout(context.Background(), 4*time.Second)
 					defer cancel()
 					key := keyIn(syncer.Placement{Partitions: 2}, 1, fmt.Sprint(round, "-", i, "-"))
-					_ = c.Do(ctx, addOp(key, 1, syncer.AckMemory), new(syncer.Result)) // there is room, or not
+					// there is room, or not
+					_ = c.Do(ctx, addOp(key, 1, syncer.AckMemory), new(syncer.Result))
 				})
 			}
 			time.Sleep(3 * time.Second) // three quarters of their time

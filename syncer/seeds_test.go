@@ -21,7 +21,8 @@ var (
 // once more after the store had forgotten that it was; a key that the store had refused, and that
 // nothing was pending of when the next try failed.
 var failedOnce = []uint64{
-	173452457145, 599638486586, 671909714238, 735905695233, 336603127425, 1075560856286, 22368853002,
+	173452457145, 599638486586, 671909714238, 735905695233, 336603127425, 1075560856286,
+	22368853002,
 	151805063199, 997046049611, 272404572680, 417045912440, 280118909901, 26576128707,
 }
 
@@ -46,7 +47,8 @@ func eachSeed(t *testing.T, most int, run func(t *testing.T, seed uint64), given
 	}
 }
 
-// firstSeed is that of the first run of a model: any, or TWOTIER_TEST_FIRST, by which CI runs the same each time.
+// firstSeed is that of the first run of a model: any, or TWOTIER_TEST_FIRST, by which CI runs the
+// same each time.
 func firstSeed() uint64 {
 	if n, err := strconv.ParseUint(os.Getenv("TWOTIER_TEST_FIRST"), 10, 64); err == nil {
 		return n

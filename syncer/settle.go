@@ -24,8 +24,9 @@ func (c *Counter) settle(p *partition, r *Round) (more bool) {
 		c.settleRepublish(p, r)
 		return true
 	case r.Lost && p.republish != nil:
-		// It was sent before another counter handed over what it knew and had been told of the loss. What came with that is in the
-		// store already: it must not be taken for what was known before.
+		// It was sent before another counter handed over what it knew and had been told of the
+		// loss. What came with that is in the store already: it must not be taken for what was
+		// known before.
 		p.succeed()
 		return true
 	case r.Lost:
@@ -55,7 +56,8 @@ func (c *Counter) settle(p *partition, r *Round) (more bool) {
 		}
 		c.settleKey(p, r, &r.Keys[i], sec)
 	}
-	more = p.dirty.due && !p.dirty.isEmpty() && (first || c.full(r)) || p.loads.exclusive || len(p.outbox.queue) > 0
+	more = p.dirty.due && !p.dirty.isEmpty() && (first || c.full(r)) || p.loads.exclusive ||
+		len(p.outbox.queue) > 0
 	p.parked.settle()
 	p.rebuild()
 	p.flusher.recycle(r)
@@ -78,15 +80,16 @@ func (p *partition) succeed() {
 	p.reportOwed()
 }
 
-// askAgain has the keys loaded that could not be while a round was under way, or that it was to bring and did not.
+// askAgain has the keys loaded that could not be while a round was under way, or that it was to
+// bring and did not.
 func (p *partition) askAgain() {
 	if len(p.loads.waiting) > 0 {
 		p.loader.schedule(p)
 	}
 }
 
-// settleFailure keeps a round that changes something, to be sent again. What somebody waits for is loaded beside it: a store that
-// refuses to write can be read.
+// settleFailure keeps a round that changes something, to be sent again. What somebody waits for is
+// loaded beside it: a store that refuses to write can be read.
 func (c *Counter) settleFailure(p *partition, r *Round) {
 	if errors.Is(r.Err, ErrNotApplied) {
 		c.totals.batchesRefused.Add(1)
@@ -129,8 +132,8 @@ func (p *partition) learn(r *Round) {
 	switch {
 	case r.Seq == 0:
 	case p.outbox.maybeSent:
-		// A third counter may have had it carried out before the store was heard last: then it was no
-		// change now.
+		// A third counter may have had it carried out before the store was heard last: then it was
+		// no change now.
 	case r.Quiet:
 		after.quieted++
 	default:
@@ -139,16 +142,18 @@ func (p *partition) learn(r *Round) {
 	p.store.learn(versionOf(r), after, len(p.shared) > 0, time.Now())
 }
 
-// rename has what is on its way go under another name: that which it has is in use elsewhere, by a copy of this process or by one
-// that was given the same.
+// rename has what is on its way go under another name: that which it has is in use elsewhere, by a
+// copy of this process or by one that was given the same.
 func (c *Counter) rename(p *partition, r *Round) {
 	old := r.Writer
 	name := p.outbox.renumber(r)
-	c.opt.Logger.Warn("the store knows this writer from another process: counting under another name",
+	c.opt.Logger.Warn("the store knows this writer from another process: counting under another "+
+		"name",
 		"partition", p.id, "writer", old, "now", name)
 }
 
-// settleKey moves what was flushed of one key from pending to synced and takes over what was loaded.
+// settleKey moves what was flushed of one key from pending to synced and takes over what was
+// loaded.
 func (c *Counter) settleKey(p *partition, r *Round, k *KeyRound, sec uint32) {
 	var w *pendingLoad
 	if len(r.loads) > 0 {
@@ -198,8 +203,9 @@ func (c *Counter) settleKey(p *partition, r *Round, k *KeyRound, sec uint32) {
 	}
 }
 
-// settleAdds moves what was flushed of a key from pending to synced; if all that the store holds was
-// loaded with it, that takes its place. It reports whether the store has lost some of it before.
+// settleAdds moves what was flushed of a key from pending to synced; if all that the store holds
+// was loaded with it, that takes its place. It reports whether the store has lost some of it
+// before.
 func (p *partition) settleAdds(k *KeyRound, e entry, l *leaparray.Ladder, load bool) (gone bool) {
 	for i := range k.Adds {
 		b := &k.Adds[i]
@@ -211,7 +217,8 @@ func (p *partition) settleAdds(k *KeyRound, e entry, l *leaparray.Ladder, load b
 		}
 		held := p.keys.setSynced(e, l, int(b.Level), b.Index, b.Stored)
 		if b.Stored != expected || b.Stored != held {
-			// Somebody else counts this key, or it was deleted: what else is in the store is not known any more.
+			// Somebody else counts this key, or it was deleted: what else is in the store is not
+			// known any more.
 			e.setGen(p.store.generation - 1)
 		}
 	}
@@ -241,6 +248,7 @@ func (c *Counter) park(p *partition, k *KeyRound, e entry, w *pendingLoad) {
 	e.set(flagParked)
 	p.parked.add(k.ref, time.Now())
 	if c.totals.badKeys.Load() == 1 {
-		c.opt.Logger.Warn("the store refuses a key; it is kept in memory and tried again", "partition", p.id, "error", k.Err)
+		c.opt.Logger.Warn("the store refuses a key; it is kept in memory and tried again",
+			"partition", p.id, "error", k.Err)
 	}
 }

@@ -20,9 +20,10 @@ type sharedKey struct {
 	read    time.Time // when the store last told what the others have flushed
 }
 
-// Share has several counters count a key at the same time, because it is asked for more often than one of them can answer, or ends
-// that. A shared key is flushed and read with every flush interval, and what is decided about it is never based on news
-// older than [Counter.StaleAfter]: for as long, what others admit is not seen. It stays in memory until it is shared no more.
+// Share has several counters count a key at the same time, because it is asked for more often than
+// one of them can answer, or ends that. A shared key is flushed and read with every flush interval,
+// and what is decided about it is never based on news older than [Counter.StaleAfter]: for as long,
+// what others admit is not seen. It stays in memory until it is shared no more.
 //
 // While the store can't be told what is counted here, the others can't see it: sharing is then
 // neither begun nor prolonged, and the error is ErrUnavailable. What is shared already stays so
@@ -34,21 +35,26 @@ func (c *Counter) Share(ns, key []byte, on bool) error {
 	p := t.p
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	i := slices.IndexFunc(p.shared, func(k sharedKey) bool { return bytes.Equal(k.ns, t.ns) && bytes.Equal(k.key, key) })
+	i := slices.IndexFunc(p.shared, func(k sharedKey) bool {
+		return bytes.Equal(k.ns, t.ns) && bytes.Equal(k.key, key)
+	})
 	switch {
 	case on && p.degraded():
-		return fmt.Errorf("%w: the store, where all who share a key meet, can't be reached", ErrUnavailable)
+		return fmt.Errorf("%w: the store, where all who share a key meet, can't be reached",
+			ErrUnavailable)
 	case on && i < 0:
 		_, e, err := c.entry(&t, c.opt.Now())
 		if err != nil {
 			return err
 		}
 		e.set(flagShared)
-		p.shared = append(p.shared, sharedKey{hash: t.hash, ns: bytes.Clone(t.ns), key: bytes.Clone(key)})
+		p.shared = append(p.shared,
+			sharedKey{hash: t.hash, ns: bytes.Clone(t.ns), key: bytes.Clone(key)})
 	case !on && i >= 0:
 		p.shared = slices.Delete(p.shared, i, i+1)
 		if at := p.keys.find(t.hash, t.ns, key); at != 0 {
-			// Rounds of shared keys alone are quiet. One that is not tells whoever decides about the key from now on.
+			// Rounds of shared keys alone are quiet. One that is not tells whoever decides about
+			// the key from now on.
 			e := p.keys.entry(at)
 			e.drop(flagShared)
 			e.set(flagRenew)
@@ -58,7 +64,8 @@ func (c *Counter) Share(ns, key []byte, on bool) error {
 	return nil
 }
 
-// takeShared puts the keys that are shared on the dirty list: whatever others have flushed is read again.
+// takeShared puts the keys that are shared on the dirty list: whatever others have flushed is read
+// again.
 func (c *Counter) takeShared(p *partition) {
 	if p.ownership == handingOff {
 		return
@@ -87,27 +94,30 @@ func (s sharedKeys) noteRead(e entry) {
 // find returns what is known of the target's key, nil if it is not shared.
 func (s sharedKeys) find(t *target) *sharedKey {
 	for i := range s {
-		if k := &s[i]; k.hash == t.hash && bytes.Equal(k.key, t.check.Key) && bytes.Equal(k.ns, t.ns) {
+		if k := &s[i]; k.hash == t.hash && bytes.Equal(k.key, t.check.Key) &&
+			bytes.Equal(k.ns, t.ns) {
 			return k
 		}
 	}
 	return nil
 }
 
-// sharedRecent reports whether the store told what it has of a shared key within the time that others' counts may go unseen.
+// sharedRecent reports whether the store told what it has of a shared key within the time that
+// others' counts may go unseen.
 func (p *partition) sharedRecent(t *target) bool {
 	k := p.shared.find(t)
 	return k != nil && time.Since(k.read) <= p.c.readWithin()
 }
 
-// StaleAfter is how old the news may be that a decision in place of, or beside, another counter is based on: a flush interval until
-// the other has flushed, and up to two until this one reads it.
+// StaleAfter is how old the news may be that a decision in place of, or beside, another counter is
+// based on: a flush interval until the other has flushed, and up to two until this one reads it.
 func (c *Counter) StaleAfter() time.Duration { return c.opt.FlushInterval + c.readWithin() }
 
 // readWithin is how long ago the store may have told what others have flushed.
 func (c *Counter) readWithin() time.Duration { return 2 * c.opt.FlushInterval }
 
-// recent reports whether the store has answered for the partition within the time that others' counts may go unseen.
+// recent reports whether the store has answered for the partition within the time that others'
+// counts may go unseen.
 func (p *partition) recent() bool {
 	return p.store.verifiedWithin(p.c.readWithin())
 }
@@ -117,9 +127,12 @@ func (t *target) shared() bool {
 	return len(t.p.shared) > 0 && t.p.shared.find(t) != nil
 }
 
-// degraded reports whether the store can't be told, or asked, of any of the keys. The partitions are locked.
+// degraded reports whether the store can't be told, or asked, of any of the keys. The partitions
+// are locked.
 func (k *call) degraded() bool {
-	return slices.ContainsFunc(k.targets, func(t target) bool { return t.storeDown || t.p.degraded() })
+	return slices.ContainsFunc(k.targets, func(t target) bool {
+		return t.storeDown || t.p.degraded()
+	})
 }
 
 // source says where an answer about an entry comes from while the store can be reached.

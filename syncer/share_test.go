@@ -17,7 +17,8 @@ func trio(t *testing.T, interval time.Duration) []*syncer.Counter {
 	var list []*syncer.Counter
 	for i := range 3 {
 		list = append(list, open(t, syncer.Options{
-			Store: store, Now: func() int64 { return time.Now().UnixMilli() }, Placement: syncer.Placement{Partitions: 1},
+			Store: store, Now: func() int64 { return time.Now().UnixMilli() },
+			Placement:     syncer.Placement{Partitions: 1},
 			FlushInterval: interval, NotOwner: i > 0, Exchanges: 1,
 		}))
 	}
@@ -46,7 +47,8 @@ func share(t *testing.T, list []*syncer.Counter, on bool) {
 	}
 }
 
-// TestSharedKeyIsSeenWithinStaleAfter has one counter admit, and another, which only ever refuses or reads, see it.
+// TestSharedKeyIsSeenWithinStaleAfter has one counter admit, and another, which only ever refuses
+// or reads, see it.
 func TestSharedKeyIsSeenWithinStaleAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const interval = 100 * time.Millisecond
@@ -70,13 +72,15 @@ func TestSharedKeyIsSeenWithinStaleAfter(t *testing.T) {
 				t.Errorf("counter %d answers from %q", i, res.Source)
 			}
 			if most := list[0].StaleAfter().Milliseconds(); res.AgeMS > most {
-				t.Errorf("counter %d decides on news that are %d ms old, at most %d were declared", i, res.AgeMS, most)
+				t.Errorf("counter %d decides on news that are %d ms old, at most %d were declared",
+					i, res.AgeMS, most)
 			}
 		}
 	})
 }
 
-// TestSharedKeyOvershootIsBounded drives a limit from three counters at once: what is admitted over it came within StaleAfter.
+// TestSharedKeyOvershootIsBounded drives a limit from three counters at once: what is admitted over
+// it came within StaleAfter.
 func TestSharedKeyOvershootIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const interval, limit = 50 * time.Millisecond, 1000
@@ -93,13 +97,14 @@ func TestSharedKeyOvershootIsBounded(t *testing.T) {
 		}
 		most := int64(list[0].StaleAfter() / (2 * time.Millisecond) * 2)
 		if excess := admitted - limit; excess < 0 || excess > most {
-			t.Errorf("%d admitted over a limit of %d, at most %d were declared", excess, limit, most)
+			t.Errorf("%d admitted over a limit of %d, at most %d were declared", excess,
+				limit, most)
 		}
 	})
 }
 
-// TestSharedKeyFoldsBack ends the sharing. Whatever the others had counted, the owner knows from then on, although it
-// heard nothing of their quiet rounds.
+// TestSharedKeyFoldsBack ends the sharing. Whatever the others had counted, the owner knows from
+// then on, although it heard nothing of their quiet rounds.
 func TestSharedKeyFoldsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		list := trio(t, 100*time.Millisecond)
@@ -111,11 +116,13 @@ func TestSharedKeyFoldsBack(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		share(t, list[1:], false)
-		time.Sleep(10 * time.Second) // longer than the interval in which an owner asks what others did
+		// longer than the interval in which an owner asks what others did
+		time.Sleep(10 * time.Second)
 		if got := count(t, list[0], "hot", 60_000); got != 101 {
 			t.Errorf("the owner counts %d, want 101", got)
 		}
-		if res := beside(t, list[0], false, 102); !res.Allowed || res.Source != syncer.SourceMemory {
+		if res := beside(t, list[0], false, 102); !res.Allowed ||
+			res.Source != syncer.SourceMemory {
 			t.Errorf("%+v after all is as before", res)
 		}
 		for _, c := range list {
@@ -148,13 +155,15 @@ func TestSharedKeyOfAPartitionThatMoves(t *testing.T) {
 	})
 }
 
-// TestFirstLoadIsOutOfDateOnceOthersCount has a counter whose first dealing with a partition is a load, before another counts.
+// TestFirstLoadIsOutOfDateOnceOthersCount has a counter whose first dealing with a partition is a
+// load, before another counts.
 func TestFirstLoadIsOutOfDateOnceOthersCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		list := trio(t, 100*time.Millisecond)
 		owner, other := list[0], list[1]
 		add := func() {
-			do(t, other, syncer.Op{Kind: syncer.Add, AllowNonOwner: true, Checks: []syncer.Check{{Key: []byte("k"), N: 1}}})
+			do(t, other, syncer.Op{Kind: syncer.Add, AllowNonOwner: true,
+				Checks: []syncer.Check{{Key: []byte("k"), N: 1}}})
 			flush(t, other)
 		}
 		add()
@@ -162,7 +171,8 @@ func TestFirstLoadIsOutOfDateOnceOthersCount(t *testing.T) {
 			t.Fatalf("%d, want 1", got)
 		}
 		add()
-		time.Sleep(10 * time.Second) // longer than the interval in which an owner asks what others did
+		// longer than the interval in which an owner asks what others did
+		time.Sleep(10 * time.Second)
 		if got := count(t, owner, "k", 60_000); got != 2 {
 			t.Errorf("%d, want 2", got)
 		}
@@ -207,7 +217,8 @@ func TestDropLeavesAResetAlone(t *testing.T) {
 		gate.down.Store(true)
 		ctx, cancel := context.WithTimeout(t.Context(), 0)
 		defer cancel()
-		if err := co.counters[0].Forget(ctx, nil, []byte("k")); !errors.Is(err, syncer.ErrUnknownOutcome) {
+		if err := co.counters[0].Forget(ctx, nil, []byte("k")); !errors.Is(err,
+			syncer.ErrUnknownOutcome) {
 			t.Fatal(err)
 		}
 		if err := co.counters[0].Drop(t.Context(), nil, []byte("k"), true); err != nil {

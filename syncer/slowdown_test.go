@@ -32,7 +32,8 @@ func TestStoreThatSlowsDownAtOnce(t *testing.T) {
 				f.end()
 				t.Logf("the oldest count was %v old, then %v", before, most)
 				if most > tt.most || most < 2*before {
-					t.Errorf("the oldest was %v old, and %v before; want at most %v", most, before, tt.most)
+					t.Errorf("the oldest was %v old, and %v before; want at most %v", most, before,
+						tt.most)
 				}
 				store.perKey.Store(int64(perKey) / 100)
 				flush(t, c)

@@ -9,27 +9,31 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// ErrNotApplied is wrapped by a round's error when the store certainly did not carry it out. Every other error leaves the
-// outcome unknown.
+// ErrNotApplied is wrapped by a round's error when the store certainly did not carry it out. Every
+// other error leaves the outcome unknown.
 var ErrNotApplied = errors.New("not applied")
 
-// ErrRefused is an ErrNotApplied: the store answered, and refuses the round. A store that is full refuses to write and can still be
-// read, so a refused flush says nothing of whether it is there.
+// ErrRefused is an ErrNotApplied: the store answered, and refuses the round. A store that is full
+// refuses to write and can still be read, so a refused flush says nothing of whether it is there.
 var ErrRefused = fmt.Errorf("refused: %w", ErrNotApplied)
 
-// Store keeps the counts of record. It is declared here, by its only user; redisstore and internal/embedded implement it.
+// Store keeps the counts of record. It is declared here, by its only user; redisstore and
+// internal/embedded implement it.
 type Store interface {
-	// Exchange carries out the rounds, in any order, and fills in the outcome of each. It returns once all are
-	// answered or ctx is done, and keeps nothing of them afterwards. Calls may overlap. Of one partition at most one round is under
-	// way at a time, and beside it at most one more that is Aside.
+	// Exchange carries out the rounds, in any order, and fills in the outcome of each. It returns
+	// once all are answered or ctx is done, and keeps nothing of them afterwards. Calls may
+	// overlap. Of one partition at most one round is under way at a time, and beside it at most one
+	// more that is Aside.
 	//
-	// A round is atomic, and a round with a sequence is carried out at most once: if the store has the round's sequence or
-	// a later one already, it only reads. A store that has less than the round says that it was told (Acked, Version,
-	// Quieted), or other data (Epoch), has lost data: it changes nothing and reports Lost.
+	// A round is atomic, and a round with a sequence is carried out at most once: if the store has
+	// the round's sequence or a later one already, it only reads. A store that has less than the
+	// round says that it was told (Acked, Version, Quieted), or other data (Epoch), has lost data:
+	// it changes nothing and reports Lost.
 	Exchange(ctx context.Context, rounds []*Round)
 }
 
-// Ager is a Store that may delete buckets by their age, whether or not newer ones came. One that wraps it must say so, too.
+// Ager is a Store that may delete buckets by their age, whether or not newer ones came. One that
+// wraps it must say so, too.
 type Ager interface {
 	Aging() bool
 }
@@ -42,10 +46,12 @@ type Mark struct {
 	Seq       uint64
 }
 
-// Keeper is a Store that can tell when what it has acknowledged would outlive it. ack is AckReplica or AckDisk.
+// Keeper is a Store that can tell when what it has acknowledged would outlive it. ack is AckReplica
+// or AckDisk.
 type Keeper interface {
-	// Keeps returns nil if ack can be waited for by what is counted in the partitions, in all of them if none is named; an
-	// *InvalidError if the store or its configuration can't do that, or an error that wraps ErrUnavailable if it can't just now.
+	// Keeps returns nil if ack can be waited for by what is counted in the partitions, in all of
+	// them if none is named; an *InvalidError if the store or its configuration can't do that, or
+	// an error that wraps ErrUnavailable if it can't just now.
 	Keeps(ctx context.Context, ack Ack, partitions ...int) error
 	// Keep returns nil once everything up to the marks is kept as ack says. The error wraps
 	// ErrUnknownOutcome: it is not kept yet when ctx is done, or the store has lost it already.
@@ -71,7 +77,8 @@ type KeyRound struct {
 	Reset bool
 	// Load asks for all buckets of the key, as they are at the end of the round.
 	Load bool
-	// New says that the store is believed to have nothing under the key, which can make counting it cheaper.
+	// New says that the store is believed to have nothing under the key, which can make counting it
+	// cheaper.
 	New bool
 	// TTL is the time to live to set, in milliseconds; 0 leaves it as it is.
 	TTL int64
@@ -79,15 +86,17 @@ type KeyRound struct {
 	Adds []Bucket
 	// Expired are buckets to delete.
 	Expired []Bucket
-	// Ladder, if it is there, bounds what the store keeps of the key: when it holds more buckets than Ladder.Most, those that
-	// have fallen behind the newest of their level by more than is kept are deleted, whoever left them there.
+	// Ladder, if it is there, bounds what the store keeps of the key: when it holds more buckets
+	// than Ladder.Most, those that have fallen behind the newest of their level by more than is
+	// kept are deleted, whoever left them there.
 	Ladder *leaparray.Ladder
 
 	// Loaded are the buckets asked for with Load. One that holds no number is said to hold NoCount.
 	Loaded []Bucket
 	// Err says why this key alone was refused. Nothing of its part was done.
 	Err error
-	// Forgotten is of no concern to a store: the key was reset after the round was cut, and its outcome is moot.
+	// Forgotten is of no concern to a store: the key was reset after the round was cut, and its
+	// outcome is moot.
 	Forgotten bool
 
 	ref     arena.Ref
@@ -103,16 +112,18 @@ type Round struct {
 	Writer string
 	// Seq numbers the rounds of a writer and partition that change something, from 1; 0 only reads.
 	Seq uint64
-	// Nonce is drawn when the round is cut. It tells the round from another that was cut under the same name and number, by a
-	// process that was given the name of this one or is a copy of it.
+	// Nonce is drawn when the round is cut. It tells the round from another that was cut under the
+	// same name and number, by a process that was given the name of this one or is a copy of it.
 	Nonce uint64
 	// Acked is the sequence up to which the store has acknowledged, in this epoch.
 	Acked uint64
-	// Epoch is what the store last said its data of the partition is, 0 if this writer has not heard of any: then a store that has
-	// nothing of the partition draws one, though the round only read. Version and Quieted are how many changes it
-	// said that all writers had made: those that are heard of and those that are not. The answer tells what they are now, this round included.
+	// Epoch is what the store last said its data of the partition is, 0 if this writer has not
+	// heard of any: then a store that has nothing of the partition draws one, though the round only
+	// read. Version and Quieted are how many changes it said that all writers had made: those that
+	// are heard of and those that are not. The answer tells what they are now, this round included.
 	Epoch, Version, Quieted uint64
-	// Quiet says that nobody who has loaded these keys relies on Version to hear of changes: Quieted is counted up instead.
+	// Quiet says that nobody who has loaded these keys relies on Version to hear of changes:
+	// Quieted is counted up instead.
 	Quiet bool
 	// Republish restores counts after a loss: what Adds say is what the buckets held in an earlier
 	// epoch. The store remembers for as long as its epoch lasts how much of each bucket was
@@ -123,15 +134,16 @@ type Round struct {
 	// which it is noticed that some of them are lost although as many changes of others came in
 	// their place.
 	Republish bool
-	// After is the epoch in which the counts that are republished were known. If Epoch is not above it, the store draws a new one, which
-	// is, so that all hear of the loss.
+	// After is the epoch in which the counts that are republished were known. If Epoch is not above
+	// it, the store draws a new one, which is, so that all hear of the loss.
 	After uint64
 	// ReadOnly says that the round only loads keys and that its writer knows of no data or of the
 	// Epoch's: then Acked need not be looked at and no epoch drawn, which can make it cheaper.
 	// Version and Quieted count all changes that are part of what is loaded.
 	ReadOnly bool
-	// Aside says that the round, whose Seq is 0, may be under way at the same time as another of the partition. What it brings of keys
-	// that the other changes means nothing to its sender. Its Acked may be that from before the other was answered.
+	// Aside says that the round, whose Seq is 0, may be under way at the same time as another of
+	// the partition. What it brings of keys that the other changes means nothing to its sender. Its
+	// Acked may be that from before the other was answered.
 	Aside bool
 	Keys  []KeyRound
 
@@ -139,16 +151,19 @@ type Round struct {
 	Err error
 	// Lost is set if the store has lost data.
 	Lost bool
-	// Used is set if the store has carried out another round under this name and number, with another Nonce, and Later if it
-	// has carried out later ones. In the first case this one was certainly not carried out.
+	// Used is set if the store has carried out another round under this name and number, with
+	// another Nonce, and Later if it has carried out later ones. In the first case this one was
+	// certainly not carried out.
 	Used, Later bool
 
-	buckets        []Bucket
-	names          []byte
-	throughTicket  uint64 // tickets of dirty keys up to this one are covered once the round is acknowledged
-	most           int    // keys that it may have
-	imported       bool   // another counter cut it
-	outcomeUnknown bool   // it was sent without an answer: it may have been carried out, or still be
+	buckets []Bucket
+	names   []byte
+	// tickets of dirty keys up to this one are covered once the round is acknowledged
+	throughTicket uint64
+	most          int  // keys that it may have
+	imported      bool // another counter cut it
+	// it was sent without an answer: it may have been carried out, or still be
+	outcomeUnknown bool
 	loads          map[string]*pendingLoad
 }
 
@@ -166,7 +181,8 @@ func (r *Round) addKey(ns, key []byte) *KeyRound {
 	}
 	k := &r.Keys[len(r.Keys)-1]
 	*k = KeyRound{Loaded: k.Loaded[:0]}
-	// A name may move when names grows: earlier views keep the old memory alive, which still holds the same bytes.
+	// A name may move when names grows: earlier views keep the old memory alive, which still holds
+	// the same bytes.
 	at := len(r.names)
 	r.names = append(append(r.names, ns...), key...)
 	k.NS = r.names[at : at+len(ns) : at+len(ns)]
@@ -174,7 +190,8 @@ func (r *Round) addKey(ns, key []byte) *KeyRound {
 	return k
 }
 
-// seal points every key at its buckets, which no longer move, and reports whether the round changes anything.
+// seal points every key at its buckets, which no longer move, and reports whether the round changes
+// anything.
 func (r *Round) seal() (changes bool) {
 	at := 0
 	for i := range r.Keys {

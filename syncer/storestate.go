@@ -28,9 +28,9 @@ func (v storeVersion) atLeast(o storeVersion) storeVersion {
 type storeState struct {
 	known bool         // the store has said what it has
 	told  storeVersion // by the last round that no other overlapped
-	// loaded is what it said when keys were loaded beside other rounds. Whether that is news of others
-	// can't be told, so told stays behind; but what was loaded may be from all that loaded counts, and
-	// is lost when the store has less.
+	// loaded is what it said when keys were loaded beside other rounds. Whether that is news of
+	// others can't be told, so told stays behind; but what was loaded may be from all that loaded
+	// counts, and is lost when the store has less.
 	loaded     storeVersion
 	mustVerify bool   // it is to say once more what it has, soon
 	generation uint32 // of what was loaded, 24 bits

@@ -9,7 +9,8 @@ import (
 )
 
 const (
-	// sweepEvery is the pause between two steps of the sweep; a whole sweep takes one step for each partition.
+	// sweepEvery is the pause between two steps of the sweep; a whole sweep takes one step for each
+	// partition.
 	sweepEvery = 50 * time.Millisecond
 	// sweepSlots is how many slots are looked at under one hold of a partition's lock.
 	sweepSlots = 512
@@ -67,10 +68,11 @@ func (m *memory) sweep(p *partition, at int) bool {
 	return at+sweepSlots < p.keys.table.Slots()
 }
 
-// forgetExpired drops what is known of an idle entry once all of it has left every window that ends now. Until then
-// every level stays as it is: one that had lost buckets by age, not because newer ones came, would not show it, and a late
-// window would read it as if nothing had been counted. What the store does not have can't be read back for a window that
-// ends as late as an event may be, so it stays for another span.
+// forgetExpired drops what is known of an idle entry once all of it has left every window that ends
+// now. Until then every level stays as it is: one that had lost buckets by age, not because newer
+// ones came, would not show it, and a late window would read it as if nothing had been counted.
+// What the store does not have can't be read back for a window that ends as late as an event may
+// be, so it stays for another span.
 func (s *keyspace) forgetExpired(e entry, l *leaparray.Ladder, now int64) {
 	coarsest := l.Len() - 1
 	oldest := (l.Stamp(now)[coarsest] - l.Keep(coarsest)) * l.Width(coarsest)
@@ -85,7 +87,8 @@ func (s *keyspace) forgetExpired(e entry, l *leaparray.Ladder, now int64) {
 	}
 }
 
-// newest is when the newest bucket of any level begins: taking back may have emptied a level of its own.
+// newest is when the newest bucket of any level begins: taking back may have emptied a level of its
+// own.
 func newest(c leaparray.Counter, l *leaparray.Ladder) (ms int64) {
 	for level := range l.Len() {
 		ms = max(ms, l.Head(c, level)*l.Width(level))

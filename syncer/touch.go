@@ -2,15 +2,17 @@ package syncer
 
 import "twotier.dev/twotier/internal/arena"
 
-// A flush reads entries and counters that nobody has looked at for a while. When there are so many keys that they don't fit the
-// processor's caches, a walk from one to the next waits for memory at each step, which can take longer than all the rest; loads
-// that don't depend on each other overlap. So what is about to be read is touched before.
+// A flush reads entries and counters that nobody has looked at for a while. When there are so many
+// keys that they don't fit the processor's caches, a walk from one to the next waits for memory at
+// each step, which can take longer than all the rest; loads that don't depend on each other
+// overlap. So what is about to be read is touched before.
 
-// touchAtOnce is how many entries are touched at a time: with their counters they stay well below what a core caches for itself.
+// touchAtOnce is how many entries are touched at a time: with their counters they stay well below
+// what a core caches for itself.
 const touchAtOnce = 512
 
-// touch reads a word of each entry, and then of what they refer to. The partition is locked, and keeps the sum only so that the
-// reads are not optimized away.
+// touch reads a word of each entry, and then of what they refer to. The partition is locked, and
+// keeps the sum only so that the reads are not optimized away.
 func (s *keyspace) touch(refs []arena.Ref) {
 	sum := uint64(0)
 	for _, r := range refs {

@@ -8,8 +8,9 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// Validate refuses an operation that a ladder can't answer, before anything is done with it, and returns the time it is
-// about. ladder returns the ladder of a namespace; now is in unix milliseconds. The error is an *InvalidError.
+// Validate refuses an operation that a ladder can't answer, before anything is done with it, and
+// returns the time it is about. ladder returns the ladder of a namespace; now is in unix
+// milliseconds. The error is an *InvalidError.
 func Validate(op *Op, ladder func(ns []byte) *leaparray.Ladder, now int64) (ts int64, err error) {
 	ts = now
 	for i := range op.Checks {
@@ -39,11 +40,13 @@ func moment(op *Op, l *leaparray.Ladder, now int64) (int64, error) {
 	}
 	if ahead := leaparray.MaxAhead.Milliseconds(); op.TS > now+ahead {
 		return 0, &InvalidError{-1, -1, op.timeField(), fmt.Sprintf(
-			"%d is %d ms in the future (it is %d now), want at most %d ms", op.TS, op.TS-now, now, ahead)}
+			"%d is %d ms in the future (it is %d now), want at most %d ms", op.TS, op.TS-now,
+			now, ahead)}
 	}
 	if op.TS <= now-l.Span() || op.TS < 0 {
 		return 0, &InvalidError{-1, -1, op.timeField(), fmt.Sprintf(
-			"%d is %v ago, farther back than the namespace covers (%v)", op.TS, duration(now-op.TS), duration(l.Span()))}
+			"%d is %v ago, farther back than the namespace covers (%v)", op.TS, duration(now-op.TS),
+			duration(l.Span()))}
 	}
 	return op.TS, nil
 }
@@ -58,8 +61,9 @@ func (op *Op) timeField() string {
 
 // OutOfReach is the error for a window that ends at ts and begins before what the ladder keeps.
 func OutOfReach(op *Op, l *leaparray.Ladder, window, ts, now int64) error {
-	return &InvalidError{-1, -1, op.timeField(), fmt.Sprintf("a window of %v that ends %v ago begins before what the namespace keeps (%v)",
-		duration(window), duration(now-ts), duration(l.Span()))}
+	return &InvalidError{-1, -1, op.timeField(),
+		fmt.Sprintf("a window of %v that ends %v ago begins before what the namespace keeps (%v)",
+			duration(window), duration(now-ts), duration(l.Span()))}
 }
 
 // duration writes milliseconds for people, as Go does without the zero units.

@@ -32,25 +32,32 @@ func within(t testing.TB, d time.Duration) context.Context {
 }
 
 func acquireOp(key string, n, most int64) *syncer.Op {
-	return &syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{{Key: []byte(key), N: n, Limits: limits(3_600_000, most)}}}
+	return &syncer.Op{Kind: syncer.Acquire,
+		Checks: []syncer.Check{{Key: []byte(key), N: n, Limits: limits(3_600_000, most)}}}
 }
 
 func addOp(key string, n int64, ack syncer.Ack) *syncer.Op {
 	return &syncer.Op{Kind: syncer.Add, Ack: ack, Checks: []syncer.Check{{Key: []byte(key), N: n}}}
 }
 
-// TestNobodyWaitsForOthersForEver has 256 callers wait for the store all the time: what nobody waits for is flushed as if they
-// were not there.
+// TestNobodyWaitsForOthersForEver has 256 callers wait for the store all the time: what nobody
+// waits for is flushed as if they were not there.
 func TestNobodyWaitsForOthersForEver(t *testing.T) {
 	for name, op := range map[string]func(i, j int) *syncer.Op{
-		"ack=redis":  func(i, _ int) *syncer.Op { return addOp(fmt.Sprint("hot-", i), 1, syncer.AckStore) },
-		"cold loads": func(i, j int) *syncer.Op { return acquireOp(fmt.Sprint("cold-", i, "-", j), 1, 10) },
+		"ack=redis": func(i, _ int) *syncer.Op {
+			return addOp(fmt.Sprint("hot-", i), 1, syncer.AckStore)
+		},
+		"cold loads": func(i, j int) *syncer.Op {
+			return acquireOp(fmt.Sprint("cold-", i, "-", j), 1, 10)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := faultstore.New(faultstore.Options{Store: embedded.New(embedded.Options{}), Report: t.Errorf,
-					Delay: func() time.Duration { return time.Millisecond }})
-				c := open(t, syncer.Options{Store: store, Placement: syncer.Placement{Partitions: 64}, Exchanges: 1,
+				store := faultstore.New(faultstore.Options{Store: embedded.New(embedded.Options{}),
+					Report: t.Errorf,
+					Delay:  func() time.Duration { return time.Millisecond }})
+				c := open(t, syncer.Options{Store: store,
+					Placement: syncer.Placement{Partitions: 64}, Exchanges: 1,
 					FlushInterval: 20 * time.Millisecond})
 				ctx, stop := context.WithCancel(context.Background())
 				var callers sync.WaitGroup
@@ -68,7 +75,8 @@ func TestNobodyWaitsForOthersForEver(t *testing.T) {
 					oldest = max(oldest, c.Stats().UnflushedAge)
 				}
 				if oldest == 0 || oldest > 60*time.Millisecond {
-					t.Errorf("the oldest count was in memory alone for %v, with an interval of 20 ms", oldest)
+					t.Errorf("the oldest count was in memory alone for %v, with an interval of "+
+						"20 ms", oldest)
 				}
 				stop()
 				callers.Wait()
@@ -87,18 +95,21 @@ func TestLateIsNotDown(t *testing.T) {
 		store := faultstore.New(faultstore.Options{Store: inner, Report: t.Errorf,
 			Delay: func() time.Duration { return 700 * time.Millisecond }})
 		var c *syncer.Counter
-		for _, d := range []time.Duration{time.Nanosecond, time.Millisecond, 500 * time.Millisecond, 0} {
+		for _, d := range []time.Duration{time.Nanosecond, time.Millisecond,
+			500 * time.Millisecond, 0} {
 			c = open(t, syncer.Options{Store: store, LoadTimeout: 600 * time.Millisecond})
 			ctx := context.Background() // as long as the counter waits itself
 			if d > 0 {
 				ctx = within(t, d)
 			}
-			if err := c.Do(ctx, acquireOp("full", 1, 10), new(syncer.Result)); !errors.Is(err, syncer.ErrUnavailable) {
+			if err := c.Do(ctx, acquireOp("full", 1, 10), new(syncer.Result)); !errors.Is(err,
+				syncer.ErrUnavailable) {
 				t.Errorf("within %v: %v", d, err)
 			}
 		}
 		var res syncer.Result
-		if err := c.Do(within(t, 5*time.Second), acquireOp("full", 1, 10), &res); err != nil || res.Allowed || res.Degraded {
+		if err := c.Do(within(t, 5*time.Second), acquireOp("full", 1, 10), &res); err != nil ||
+			res.Allowed || res.Degraded {
 			t.Errorf("%+v, %v", res, err)
 		}
 		if n := c.Stats().PendingBuckets; n != 0 {
@@ -127,7 +138,8 @@ func TestFullStoreIsRead(t *testing.T) {
 			key := fmt.Sprint("full-", i)
 			add(t, c, key, 1, 0) // be it part of a round that is refused
 			time.Sleep(20 * time.Millisecond)
-			if res := acquire(t, c, key, 1, 0, limits(3_600_000, 11)); res.Allowed || !res.Degraded {
+			if res := acquire(t, c, key, 1, 0, limits(3_600_000, 11)); res.Allowed ||
+				!res.Degraded {
 				t.Errorf("%s: %+v", key, res)
 			}
 		}
@@ -135,7 +147,8 @@ func TestFullStoreIsRead(t *testing.T) {
 	})
 }
 
-// TestOneFailingPartitionSaysNothingOfOthers has one partition fail whatever is sent, and nothing else happen.
+// TestOneFailingPartitionSaysNothingOfOthers has one partition fail whatever is sent, and nothing
+// else happen.
 func TestOneFailingPartitionSaysNothingOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, place := embedded.New(embedded.Options{}), syncer.Placement{Partitions: 64}
@@ -147,12 +160,13 @@ func TestOneFailingPartitionSaysNothingOfOthers(t *testing.T) {
 		}
 		flush(t, before)
 		var healed atomic.Bool
-		store := faultstore.New(faultstore.Options{Store: inner, Report: t.Errorf, Decide: func(r *syncer.Round) faultstore.Fault {
-			if r.Partition == 3 && !healed.Load() {
-				return faultstore.RequestLost
-			}
-			return faultstore.None
-		}})
+		store := faultstore.New(faultstore.Options{Store: inner, Report: t.Errorf,
+			Decide: func(r *syncer.Round) faultstore.Fault {
+				if r.Partition == 3 && !healed.Load() {
+					return faultstore.RequestLost
+				}
+				return faultstore.None
+			}})
 		c := open(t, syncer.Options{Store: store, Placement: place, Exchanges: 1})
 		add(t, c, keyIn(place, 3, "bad-"), 1, 0)
 		time.Sleep(3 * time.Second)
@@ -167,30 +181,36 @@ func TestOneFailingPartitionSaysNothingOfOthers(t *testing.T) {
 	})
 }
 
-// TestDownIsAnsweredAtOnce asks for cold keys of a store that is gone, or hangs: once that is known, nobody waits.
+// TestDownIsAnsweredAtOnce asks for cold keys of a store that is gone, or hangs: once that is
+// known, nobody waits.
 func TestDownIsAnsweredAtOnce(t *testing.T) {
 	for _, fault := range []faultstore.Fault{faultstore.RequestLost, faultstore.Hang} {
 		t.Run(fmt.Sprint("fault ", fault), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var healed atomic.Bool
-				store := faultstore.New(faultstore.Options{Store: embedded.New(embedded.Options{}), Report: t.Errorf,
+				store := faultstore.New(faultstore.Options{Store: embedded.New(embedded.Options{}),
+					Report: t.Errorf,
 					Decide: func(*syncer.Round) faultstore.Fault {
 						if healed.Load() {
 							return faultstore.None
 						}
 						return fault
 					}})
-				c := open(t, syncer.Options{Store: store, Placement: syncer.Placement{Partitions: 64}})
-				if res := acquire(t, c, "first", 1, 0, limits(3_600_000, 10)); !res.Degraded || !res.Allowed {
+				c := open(t, syncer.Options{Store: store,
+					Placement: syncer.Placement{Partitions: 64}})
+				if res := acquire(t, c, "first", 1, 0, limits(3_600_000, 10)); !res.Degraded ||
+					!res.Allowed {
 					t.Errorf("%+v", res)
 				}
 				began := time.Now()
 				for i := range 200 {
-					if res := acquire(t, c, fmt.Sprint("key-", i), 1, 0, limits(3_600_000, 10)); !res.Degraded {
+					if res := acquire(t, c, fmt.Sprint("key-", i), 1,
+						0, limits(3_600_000, 10)); !res.Degraded {
 						t.Errorf("%+v", res)
 					}
 				}
-				if took := time.Since(began); took > time.Millisecond { // an exchange takes a microsecond
+				// an exchange takes a microsecond
+				if took := time.Since(began); took > time.Millisecond {
 					t.Errorf("200 answers took %v", took)
 				}
 				healed.Store(true)
@@ -223,23 +243,28 @@ func TestTakingBackLoadsFirst(t *testing.T) {
 		ops := []syncer.Op{*addOp("batch", -2, 0), *addOp("other", 1, 0), *addOp("batch", -2, 0)}
 		res := make([]syncer.Result, len(ops))
 		c.DoAll(context.Background(), ops, res)
-		if got := count(t, c, "batch", 3_600_000); got != 1 || errors.Join(res[0].Err, res[1].Err, res[2].Err) != nil {
+		if got := count(t, c, "batch", 3_600_000); got != 1 ||
+			errors.Join(res[0].Err, res[1].Err, res[2].Err) != nil {
 			t.Errorf("counts %d, want 1: %+v", got, res)
 		}
 		store.SetDown(true)
-		if err := c.Do(within(t, 5*time.Second), addOp("cold", -1, 0), new(syncer.Result)); !errors.Is(err, syncer.ErrUnavailable) {
+		if err := c.Do(within(t, 5*time.Second), addOp("cold", -1, 0),
+			new(syncer.Result)); !errors.Is(err, syncer.ErrUnavailable) {
 			t.Errorf("without the store: %v", err)
 		}
 		store.SetDown(false)
 	})
 }
 
-// TestWaitersEndWithClose has operations wait for a store that never answers when the counter is closed.
+// TestWaitersEndWithClose has operations wait for a store that never answers when the counter is
+// closed.
 func TestWaitersEndWithClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := faultstore.New(faultstore.Options{Store: embedded.New(embedded.Options{}), Report: t.Errorf,
+		store := faultstore.New(faultstore.Options{Store: embedded.New(embedded.Options{}),
+			Report: t.Errorf,
 			Decide: func(*syncer.Round) faultstore.Fault { return faultstore.Hang }})
-		c, err := syncer.New(syncer.Options{Store: store, LoadTimeout: time.Hour, RoundTimeout: time.Hour})
+		c, err := syncer.New(syncer.Options{Store: store, LoadTimeout: time.Hour,
+			RoundTimeout: time.Hour})
 		if err == nil {
 			err = c.Open(context.Background())
 		}
@@ -258,7 +283,9 @@ func TestWaitersEndWithClose(t *testing.T) {
 			})
 		}
 		ctx := context.Background()
-		wait("add", func() error { return c.Do(ctx, addOp("k", 1, syncer.AckStore), new(syncer.Result)) })
+		wait("add", func() error {
+			return c.Do(ctx, addOp("k", 1, syncer.AckStore), new(syncer.Result))
+		})
 		wait("load", func() error { return c.Do(ctx, acquireOp("cold", 1, 1), new(syncer.Result)) })
 		wait("forget", func() error { return c.Forget(ctx, nil, []byte("k")) })
 		wait("batch", func() error {
@@ -279,7 +306,8 @@ func TestWaitersEndWithClose(t *testing.T) {
 	})
 }
 
-// TestDropWaitsForWhatMayStillBeWritten resets a key that another counter has sent without an answer.
+// TestDropWaitsForWhatMayStillBeWritten resets a key that another counter has sent without an
+// answer.
 func TestDropWaitsForWhatMayStillBeWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, inner := faulty(t, faultstore.Mix{})
@@ -294,7 +322,8 @@ func TestDropWaitsForWhatMayStillBeWritten(t *testing.T) {
 		store.SetDown(true)
 		do(t, other, *op)
 		time.Sleep(100 * time.Millisecond)
-		if err := other.Drop(within(t, time.Second), nil, []byte("k"), false); !errors.Is(err, syncer.ErrUnknownOutcome) {
+		if err := other.Drop(within(t, time.Second), nil, []byte("k"), false); !errors.Is(err,
+			syncer.ErrUnknownOutcome) {
 			t.Errorf("Drop: %v", err)
 		}
 		store.SetDown(false)
@@ -311,19 +340,22 @@ func TestDropWaitsForWhatMayStillBeWritten(t *testing.T) {
 	})
 }
 
-// TestWhatWasBlindDuringARestorationIsRead has loads fail, and the store come back empty: once that is made up for, its keys are read again.
+// TestWhatWasBlindDuringARestorationIsRead has loads fail, and the store come back empty: once that
+// is made up for, its keys are read again.
 func TestWhatWasBlindDuringARestorationIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := embedded.New(embedded.Options{})
 		var down atomic.Int32 // 1: everything is lost, 2: what is restored
-		store := faultstore.New(faultstore.Options{Store: inner, Report: t.Errorf, Decide: func(r *syncer.Round) faultstore.Fault {
-			if at := down.Load(); at == 1 || at == 2 && (r.Republish || r.Aside) {
-				return faultstore.RequestLost
-			}
-			return faultstore.None
-		}})
+		store := faultstore.New(faultstore.Options{Store: inner, Report: t.Errorf,
+			Decide: func(r *syncer.Round) faultstore.Fault {
+				if at := down.Load(); at == 1 || at == 2 && (r.Republish || r.Aside) {
+					return faultstore.RequestLost
+				}
+				return faultstore.None
+			}})
 		place := syncer.Placement{Partitions: 1}
-		c := open(t, syncer.Options{Store: store, Placement: place, VerifyInterval: 100 * time.Millisecond})
+		c := open(t, syncer.Options{Store: store, Placement: place,
+			VerifyInterval: 100 * time.Millisecond})
 		add(t, c, "k", 1, 0)
 		flush(t, c)
 		down.Store(1)

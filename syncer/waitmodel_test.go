@@ -15,9 +15,9 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// crowdWorld is a counter that many callers use at the same time, each with its own patience, over a store that is slow, full or
-// silent by turns. Every caller has keys of its own, so it knows what they must count; one key at its limit is
-// everybody's.
+// crowdWorld is a counter that many callers use at the same time, each with its own patience, over
+// a store that is slow, full or silent by turns. Every caller has keys of its own, so it knows what
+// they must count; one key at its limit is everybody's.
 type crowdWorld struct {
 	t      *testing.T
 	seed   uint64
@@ -27,20 +27,24 @@ type crowdWorld struct {
 	place  syncer.Placement
 	began  time.Time
 	slow   atomic.Int64 // an exchange takes up to so long
-	// there says that the store may be slow or full, but always answers: then nothing may be let through for want of knowledge.
+	// there says that the store may be slow or full, but always answers: then nothing may be let
+	// through for want of knowledge.
 	there bool
 	mix   faultstore.Mix
 }
 
-// TestCrowdModel has many callers at once do what they may, and holds each answer against what its caller knows.
+// TestCrowdModel has many callers at once do what they may, and holds each answer against what its
+// caller knows.
 func TestCrowdModel(t *testing.T) { eachSeed(t, 15, runCrowd) }
 
 func runCrowd(t *testing.T, seed uint64) {
-	w := &crowdWorld{t: t, seed: seed, inner: embedded.New(embedded.Options{}), place: syncer.Placement{Partitions: 3}, began: time.Now()}
+	w := &crowdWorld{t: t, seed: seed, inner: embedded.New(embedded.Options{}),
+		place: syncer.Placement{Partitions: 3}, began: time.Now()}
 	rnd := w.rand(0)
 	delays := w.rand(1)
 	if w.there = rnd.IntN(2) == 0; !w.there {
-		w.mix = faultstore.Mix{ReplyLost: rnd.IntN(50), RequestLost: rnd.IntN(50), Hang: rnd.IntN(5), KeyRefused: rnd.IntN(2) * rnd.IntN(100)}
+		w.mix = faultstore.Mix{ReplyLost: rnd.IntN(50), RequestLost: rnd.IntN(50),
+			Hang: rnd.IntN(5), KeyRefused: rnd.IntN(2) * rnd.IntN(100)}
 	}
 	w.faults = faultstore.New(faultstore.Options{Store: w.inner, Report: t.Errorf,
 		Decide: faultstore.Random(seed, w.mix),
@@ -76,13 +80,17 @@ func (w *crowdWorld) fill() {
 
 const fullKeys = 200
 
-// now begins with a bucket of the coarsest level, which the run is within: so it knows how much there is to take back.
+// now begins with a bucket of the coarsest level, which the run is within: so it knows how much
+// there is to take back.
 func (w *crowdWorld) now() int64 { return t0/900_000*900_000 + time.Since(w.began).Milliseconds() }
 
 func (w *crowdWorld) openFull(rnd *rand.Rand) *syncer.Counter {
-	opt := syncer.Options{Store: w.faults, Placement: w.place, Now: w.now, Exchanges: 2, FlushInterval: 20 * time.Millisecond,
+	opt := syncer.Options{Store: w.faults, Placement: w.place, Now: w.now, Exchanges: 2,
+		FlushInterval:  20 * time.Millisecond,
 		VerifyInterval: time.Second, LoadTimeout: 2 * time.Second,
-		Namespaces: map[string]syncer.Namespace{syncer.DefaultNamespace: {OnCold: syncer.OnColdDeny}}}
+		Namespaces: map[string]syncer.Namespace{
+			syncer.DefaultNamespace: {OnCold: syncer.OnColdDeny},
+		}}
 	if w.there {
 		opt.Namespaces = nil // on-cold is for a store that is known to be down
 	}
@@ -113,7 +121,8 @@ func (w *crowdWorld) weather(rnd *rand.Rand) {
 	w.slow.Store([]int64{0, 1e6, 10e6, 300e6, 1500e6}[rnd.IntN(5)])
 }
 
-// calm heals the store and waits until it has everything; then nothing may stay in memory alone for long.
+// calm heals the store and waits until it has everything; then nothing may stay in memory alone for
+// long.
 func (w *crowdWorld) calm() {
 	w.faults.SetDown(false)
 	w.faults.SetFull(false)
@@ -160,7 +169,8 @@ func patience(rnd *rand.Rand) (context.Context, context.CancelFunc) {
 	if rnd.IntN(8) == 0 {
 		return context.WithCancel(context.Background())
 	}
-	return context.WithTimeout(context.Background(), time.Duration(rnd.Int64N([]int64{1, 1e6, 1e8, 3e9}[rnd.IntN(4)])))
+	return context.WithTimeout(context.Background(),
+		time.Duration(rnd.Int64N([]int64{1, 1e6, 1e8, 3e9}[rnd.IntN(4)])))
 }
 
 // inTime checks that nobody was kept waiting for longer than allowed: what was decided later might
@@ -171,7 +181,8 @@ func (w *crowdWorld) inTime(ctx context.Context, what string) {
 	}
 }
 
-// settled reports whether an operation has counted. An error says that it has not, but for an unknown outcome.
+// settled reports whether an operation has counted. An error says that it has not, but for an
+// unknown outcome.
 func (w *crowdWorld) settled(what string, err error) (counted bool) {
 	switch {
 	case err == nil, errors.Is(err, syncer.ErrUnknownOutcome):
@@ -250,7 +261,8 @@ func (w *crowdWorld) batch(rnd *rand.Rand, mine map[string]int64, id int) {
 		key := string(check.Key)
 		counted := w.settled(key, res[i].Err)
 		if ops[i].Kind == syncer.Acquire && counted {
-			if room := mine[key]+1 <= 20; room != res[i].Allowed && !res[i].Degraded || res[i].Allowed && !room {
+			if room := mine[key]+1 <= 20; room != res[i].Allowed && !res[i].Degraded ||
+				res[i].Allowed && !room {
 				w.t.Errorf("%s: %d are counted: %+v", key, mine[key], res[i])
 			}
 			counted = res[i].Allowed
@@ -280,9 +292,11 @@ func (w *crowdWorld) forget(rnd *rand.Rand, mine map[string]int64, key string) {
 	}
 }
 
-// verify holds what a key counts against what its caller knows. There may be no room for it at once, and a message may be lost.
+// verify holds what a key counts against what its caller knows. There may be no room for it at
+// once, and a message may be lost.
 func (w *crowdWorld) verify(key string, want int64) {
-	op := &syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{{Key: []byte(key), Limits: limits(86_400_000, 0)}}}
+	op := &syncer.Op{Kind: syncer.Count,
+		Checks: []syncer.Check{{Key: []byte(key), Limits: limits(86_400_000, 0)}}}
 	var res syncer.Result
 	err := w.c.Do(context.Background(), op, &res)
 	for errors.Is(err, syncer.ErrOverload) || err == nil && res.Degraded {
@@ -294,12 +308,14 @@ func (w *crowdWorld) verify(key string, want int64) {
 	}
 }
 
-// closeWithWaiters closes the counter while some wait for what does not come. The bubble fails if one is left.
+// closeWithWaiters closes the counter while some wait for what does not come. The bubble fails if
+// one is left.
 func (w *crowdWorld) closeWithWaiters() {
 	w.faults.SetDown(true)
 	var waiters sync.WaitGroup
 	for i := range 6 {
-		op := []*syncer.Op{addOp("last", 1, syncer.AckStore), acquireOp(fmt.Sprint("never", i), 1, 1)}[i%2]
+		op := []*syncer.Op{addOp("last", 1, syncer.AckStore),
+			acquireOp(fmt.Sprint("never", i), 1, 1)}[i%2]
 		waiters.Go(func() { _ = w.c.Do(context.Background(), op, new(syncer.Result)) })
 	}
 	time.Sleep(time.Millisecond)

@@ -123,7 +123,8 @@ func (t *target) takeOutcome(w *pendingLoad) error {
 		t.loaded, t.absence = true, w.absence
 	case errors.Is(w.err, ErrOverload):
 		return w.err
-	case !errors.Is(w.err, ErrNotOwner): // else the partition was about to be handed over: it is looked again who decides
+	// else the partition was about to be handed over: it is looked again who decides
+	case !errors.Is(w.err, ErrNotOwner):
 		t.storeDown = true // the store refuses this key
 	}
 	return nil
@@ -152,8 +153,8 @@ func (t *target) known() bool {
 // everLoaded reports whether the store has told at some time what it holds of a key.
 func (p *partition) everLoaded(e entry) bool { return !e.has(flagCold) && !p.outbox.maybeSent }
 
-// askAhead asks for all keys of a batch that have to be loaded, so that they are loaded together. It returns what it asked for, check by
-// check, or nil if all are known.
+// askAhead asks for all keys of a batch that have to be loaded, so that they are loaded together.
+// It returns what it asked for, check by check, or nil if all are known.
 func (c *Counter) askAhead(ops []Op) (ahead []*pendingLoad) {
 	k := c.calls.Get().(*call)
 	defer c.calls.Put(k)

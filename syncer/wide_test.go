@@ -9,11 +9,13 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestLaddersWiderThanAChunk has counters of about as many words as a chunk of the arena, and of many more, grown and given back.
+// TestLaddersWiderThanAChunk has counters of about as many words as a chunk of the arena, and of
+// many more, grown and given back.
 func TestLaddersWiderThanAChunk(t *testing.T) {
 	second, minute, quarter := time.Second, time.Minute, 15*time.Minute
 	for _, levels := range [][]leaparray.Level{
-		{{Width: second, Count: 4050}}, {{Width: second, Count: 4090}}, {{Width: second, Count: 4091}}, {{Width: second, Count: 4092}},
+		{{Width: second, Count: 4050}}, {{Width: second, Count: 4090}},
+		{{Width: second, Count: 4091}}, {{Width: second, Count: 4092}},
 		{{Width: second, Count: 4093}}, {{Width: second, Count: 4096}},
 		{{Width: second, Count: 3600}, {Width: minute, Count: 1440}},
 		{{Width: second, Count: 4096}, {Width: minute, Count: 4096}, {Width: quarter, Count: 4096}},
@@ -28,7 +30,8 @@ func wideLadder(t *testing.T, levels []leaparray.Level) {
 		t.Fatal(err)
 	}
 	clk := &clock{now: t0}
-	c := open(t, syncer.Options{Now: clk.Now, FlushInterval: time.Hour, Placement: syncer.Placement{Partitions: 1},
+	c := open(t, syncer.Options{Now: clk.Now, FlushInterval: time.Hour,
+		Placement:  syncer.Placement{Partitions: 1},
 		Namespaces: map[string]syncer.Namespace{syncer.DefaultNamespace: {Ladder: l}}})
 	const keys, smalls = 8, 30
 	want := map[string]int64{}

@@ -87,12 +87,12 @@ func benchmarkSyncer(b *testing.B, opt syncer.Options) {
 	})
 }
 
-// parallel runs what make returns on all cores, each with random numbers of its own.
-func parallel(b *testing.B, make func(r *rand.Rand) func()) {
+// parallel runs what draw returns on all cores, each with random numbers of its own.
+func parallel(b *testing.B, draw func(r *rand.Rand) func()) {
 	var seed atomic.Uint64
 	b.ResetTimer()
 	b.RunParallel(func(pb *testing.PB) {
-		do := make(rand.New(rand.NewPCG(1, seed.Add(1))))
+		do := draw(rand.New(rand.NewPCG(1, seed.Add(1))))
 		for pb.Next() {
 			do()
 		}

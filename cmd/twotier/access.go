@@ -23,15 +23,17 @@ func (s *server) addTokens(web *httpapi.Options) error {
 	web.Hosts, web.AdminToken = s.cfg.AllHosts(), s.cfg.AdminToken
 	if s.cfg.Tokens == "" {
 		if s.cfg.Insecure {
-			s.log.Warn("--insecure: whoever can connect may count, read and reset", "listen", s.cfg.Listen)
+			s.log.Warn("--insecure: whoever can connect may count, read and reset", "listen",
+				s.cfg.Listen)
 		}
 		return nil
 	}
 	store := new(token.Store)
 	web.Tokens = store
-	return s.files.Add(reload.Source{Name: "--tokens", Paths: []string{s.cfg.Tokens}, Apply: func(contents [][]byte) error {
-		return store.Load(contents[0])
-	}})
+	return s.files.Add(reload.Source{Name: "--tokens", Paths: []string{s.cfg.Tokens},
+		Apply: func(contents [][]byte) error {
+			return store.Load(contents[0])
+		}})
 }
 
 // addTLS has web ask for TLS, if there is a certificate.
@@ -45,32 +47,38 @@ func (s *server) addTLS(web *httpapi.Options) error {
 	if s.cfg.TLSClientCA != "" {
 		paths = append(paths, s.cfg.TLSClientCA)
 	}
-	return s.files.Add(reload.Source{Name: "--tls-cert", Paths: paths, Apply: func(contents [][]byte) error {
-		if err := s.certs.Load(contents[0], contents[1], slices.Concat(contents[2:]...)); err != nil {
-			return err
-		}
-		if end := s.certs.NotAfter(); time.Now().After(end) {
-			s.log.Warn("--tls-cert: the certificate has expired: nobody will connect who looks at it", "not_after", end)
-		}
-		return nil
-	}})
+	return s.files.Add(reload.Source{Name: "--tls-cert", Paths: paths,
+		Apply: func(contents [][]byte) error {
+			if err := s.certs.Load(contents[0], contents[1],
+				slices.Concat(contents[2:]...)); err != nil {
+				return err
+			}
+			if end := s.certs.NotAfter(); time.Now().After(end) {
+				s.log.Warn("--tls-cert: the certificate has expired: nobody will connect who "+
+					"looks at it", "not_after", end)
+			}
+			return nil
+		}})
 }
 
-// addSecrets gives all that talks to other nodes the secrets of the file, if there is one, and again when it changes.
+// addSecrets gives all that talks to other nodes the secrets of the file, if there is one, and
+// again when it changes.
 func (s *server) addSecrets(messages *peer.Server) error {
 	if s.cfg.ClusterSecretFile == "" {
 		return nil
 	}
-	return s.files.Add(reload.Source{Name: "--cluster-secret-file", Paths: []string{s.cfg.ClusterSecretFile}, Apply: func(contents [][]byte) error {
-		secrets, err := config.ParseSecrets(contents[0])
-		if err != nil {
-			return err
-		}
-		messages.SetSecrets(secrets) // what others say by a new one can be read before anything is said by it
-		s.peers.SetSecrets(secrets)
-		s.passes.SetSecrets(secrets)
-		return s.ring.SetSecrets(secrets)
-	}})
+	return s.files.Add(reload.Source{Name: "--cluster-secret-file",
+		Paths: []string{s.cfg.ClusterSecretFile}, Apply: func(contents [][]byte) error {
+			secrets, err := config.ParseSecrets(contents[0])
+			if err != nil {
+				return err
+			}
+			// what others say by a new one can be read before anything is said by it
+			messages.SetSecrets(secrets)
+			s.peers.SetSecrets(secrets)
+			s.passes.SetSecrets(secrets)
+			return s.ring.SetSecrets(secrets)
+		}})
 }
 
 const tokenText = `Prints the line for the file on stdout and the token itself, which is written
@@ -90,7 +98,8 @@ func tokenCommand(o cli.IO) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	roles := fs.String("roles", "count,read", "what it may do, a list of `ROLES`: count "+
-		"(add, acquire), read (count, series, top, cluster, metrics), admin (reset, mode, profiles)")
+		"(add, acquire), read (count, series, top, cluster, metrics), "+
+		"admin (reset, mode, profiles)")
 	namespaces := fs.String("namespaces", "*", "for which `NAMESPACES`; * for all")
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		line, text, err := newToken(args, *roles, *namespaces)

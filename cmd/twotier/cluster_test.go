@@ -51,27 +51,32 @@ func startDemo(t *testing.T) []*server {
 	return nodes
 }
 
-// TestFiguresOfACluster counts through one of three nodes, has another leave, and holds what every node says of itself and of the others
-// against that.
+// TestFiguresOfACluster counts through one of three nodes, has another leave, and holds what every
+// node says of itself and of the others against that.
 func TestFiguresOfACluster(t *testing.T) {
 	nodes := startDemo(t)
 	const keys = 120
 	for k := range keys {
-		ask(t, "POST", "http://"+nodes[0].http.Addr().String()+"/v1/add", fmt.Sprintf(`{"key":"k%d"}`, k))
+		ask(t, "POST", "http://"+nodes[0].http.Addr().String()+"/v1/add",
+			fmt.Sprintf(`{"key":"k%d"}`, k))
 	}
 	for _, asked := range nodes {
 		v := view(t, asked)
 		var held, owned int
 		var ops, forwarded, served int64
 		for _, m := range v.Members {
-			if m.State != node.StateAlive || m.Status == nil || m.Status.RingVersion != v.RingVersion || m.Status.Mode != node.ModeTwoTier {
+			if m.State != node.StateAlive || m.Status == nil ||
+				m.Status.RingVersion != v.RingVersion || m.Status.Mode != node.ModeTwoTier {
 				t.Fatalf("%+v", m)
 			}
 			held, owned = held+m.Status.Held, owned+m.Partitions
-			ops, forwarded, served = ops+m.Status.Ops, forwarded+m.Status.Forwarded, served+m.Status.Served
+			ops, forwarded, served = ops+m.Status.Ops, forwarded+m.Status.Forwarded,
+				served+m.Status.Served
 		}
-		if held != v.Partitions || owned != v.Partitions || ops != keys || forwarded != served || forwarded < keys/4 || forwarded > keys {
-			t.Errorf("%d held, %d owned, %d operations, %d forwarded, %d served", held, owned, ops, forwarded, served)
+		if held != v.Partitions || owned != v.Partitions || ops != keys || forwarded != served ||
+			forwarded < keys/4 || forwarded > keys {
+			t.Errorf("%d held, %d owned, %d operations, %d forwarded, %d served", held, owned, ops,
+				forwarded, served)
 		}
 	}
 	leaves := nodes[2].node.Stats().Held
@@ -80,7 +85,8 @@ func TestFiguresOfACluster(t *testing.T) {
 	}
 	eventually(t, "two are left", 30*time.Second, func() bool {
 		a, b := nodes[0].node.Stats(), nodes[1].node.Stats()
-		return a.Members == 2 && b.Members == 2 && a.Phases.Own+b.Phases.Own == nodes[0].cfg.Partitions
+		return a.Members == 2 && b.Members == 2 &&
+			a.Phases.Own+b.Phases.Own == nodes[0].cfg.Partitions
 	})
 	moves := nodes[2].node.Stats().Moves
 	if moves.Given+moves.LetGo < int64(leaves) || moves.Given == 0 {
@@ -88,9 +94,12 @@ func TestFiguresOfACluster(t *testing.T) {
 	}
 	lines := ask(t, "GET", "http://"+nodes[0].http.Addr().String()+"/metrics", "")
 	for _, line := range []string{
-		"twotier_members 2", `twotier_member_states{state="alive"} 2`, `twotier_peer_up{peer="b"} 1`, `twotier_mode{mode="two-tier"} 1`,
-		fmt.Sprintf("twotier_partitions_owned %d", nodes[0].node.Stats().Owned), `twotier_partition_states{state="gaining"} 0`,
-		fmt.Sprintf(`twotier_handovers_total{direction="in",via="peer"} %d`, nodes[0].node.Stats().Moves.Taken),
+		"twotier_members 2", `twotier_member_states{state="alive"} 2`,
+		`twotier_peer_up{peer="b"} 1`, `twotier_mode{mode="two-tier"} 1`,
+		fmt.Sprintf("twotier_partitions_owned %d", nodes[0].node.Stats().Owned),
+		`twotier_partition_states{state="gaining"} 0`,
+		fmt.Sprintf(`twotier_handovers_total{direction="in",via="peer"} %d`,
+			nodes[0].node.Stats().Moves.Taken),
 	} {
 		if !strings.Contains(lines, "\n"+line+"\n") {
 			t.Errorf("%s is missing", line)
@@ -109,14 +118,16 @@ func TestSuspect(t *testing.T) {
 	}
 	eventually(t, "b is suspect", 30*time.Second, func() bool {
 		for k := range 20 { // which are counted all the same
-			ask(t, "POST", "http://"+nodes[0].http.Addr().String()+"/v1/add", fmt.Sprintf(`{"key":"k%d"}`, k))
+			ask(t, "POST", "http://"+nodes[0].http.Addr().String()+"/v1/add",
+				fmt.Sprintf(`{"key":"k%d"}`, k))
 		}
 		return slices.ContainsFunc(view(t, nodes[0]).Members, func(m node.Member) bool {
 			return m.ID == "b" && m.State == node.StateSuspect && m.Status == nil
 		})
 	})
 	st := nodes[0].node.Stats()
-	if !slices.Contains(st.Links, node.Link{ID: "b"}) || !slices.Contains(st.Links, node.Link{ID: "c", Up: true}) || st.Peers.FailedTotal == 0 {
+	if !slices.Contains(st.Links, node.Link{ID: "b"}) ||
+		!slices.Contains(st.Links, node.Link{ID: "c", Up: true}) || st.Peers.FailedTotal == 0 {
 		t.Errorf("%+v %+v", st.Links, st.Peers)
 	}
 	if !slices.Contains(st.States, node.StateCount{State: node.StateSuspect, Members: 1}) {
@@ -124,12 +135,14 @@ func TestSuspect(t *testing.T) {
 	}
 }
 
-// TestFieldOfSeveralOwners is named by its place in the request, not in the part of it that its owner was asked.
+// TestFieldOfSeveralOwners is named by its place in the request, not in the part of it that its
+// owner was asked.
 func TestFieldOfSeveralOwners(t *testing.T) {
 	nodes := startDemo(t)
 	for wrong := range 12 {
 		fieldOfSeveral(t, nodes[0].node, 12, wrong)
-		fieldOfSeveral(t, nodes[0].node, wrong+2, wrong) // with two, no owner has more than one, or one has both
+		// with two, no owner has more than one, or one has both
+		fieldOfSeveral(t, nodes[0].node, wrong+2, wrong)
 	}
 }
 
@@ -141,7 +154,8 @@ func fieldOfSeveral(t *testing.T, n *node.Node, checks, wrong int) {
 		if i == wrong {
 			limit.Window = 25 * 3600_000
 		}
-		op.Checks = append(op.Checks, node.Check{Key: fmt.Appendf(nil, "k%d.%d", checks, i), N: 1, Limits: []node.Limit{limit}})
+		op.Checks = append(op.Checks, node.Check{Key: fmt.Appendf(nil, "k%d.%d", checks, i), N: 1,
+			Limits: []node.Limit{limit}})
 	}
 	var res node.Result
 	err := n.Do(t.Context(), &op, &res)
@@ -151,8 +165,9 @@ func fieldOfSeveral(t *testing.T, n *node.Node, checks, wrong int) {
 	}
 }
 
-// TestAnsweredOutcomeIsFinal asks who decides about an acquire before its own part of it is reserved, as a node does whose part has waited
-// long enough: told that it was not confirmed it gives up, so it can't be confirmed any more.
+// TestAnsweredOutcomeIsFinal asks who decides about an acquire before its own part of it is
+// reserved, as a node does whose part has waited long enough: told that it was not confirmed it
+// gives up, so it can't be confirmed any more.
 func TestAnsweredOutcomeIsFinal(t *testing.T) {
 	s := startDemo(t)[0]
 	serve := func(task rpc.Task) error {
@@ -161,18 +176,22 @@ func TestAnsweredOutcomeIsFinal(t *testing.T) {
 		return res[0].Err
 	}
 	for i := range 100 {
-		hold, check := fmt.Sprint("hold", i), node.Check{Key: fmt.Appendf(nil, "k%d", i), N: 1, Limits: []node.Limit{{Window: 60_000, Max: 5}}}
+		hold, check := fmt.Sprint("hold", i),
+			node.Check{Key: fmt.Appendf(nil, "k%d", i), N: 1,
+				Limits: []node.Limit{{Window: 60_000, Max: 5}}}
 		answer, err := s.node.Answer(t.Context(), &multiowner.OutcomeRequest{Reservation: hold})
 		if err != nil || answer.(*multiowner.OutcomeResponse).Confirmed {
 			t.Fatalf("%+v, %v", answer, err)
 		}
-		reserve := rpc.Task{Verb: rpc.VerbReserve, Reservation: hold, Coordinator: s.ring.Name(), Op: node.Op{Kind: node.Acquire, Checks: []node.Check{check}}}
+		reserve := rpc.Task{Verb: rpc.VerbReserve, Reservation: hold, Coordinator: s.ring.Name(),
+			Op: node.Op{Kind: node.Acquire, Checks: []node.Check{check}}}
 		if err := serve(reserve); errors.Is(err, node.ErrNotOwner) {
 			continue // another node's key
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		if err := serve(rpc.Task{Verb: rpc.VerbConfirm, Reservation: hold, Coordinator: s.ring.Name()}); !errors.Is(err, node.ErrUnavailable) {
+		if err := serve(rpc.Task{Verb: rpc.VerbConfirm, Reservation: hold,
+			Coordinator: s.ring.Name()}); !errors.Is(err, node.ErrUnavailable) {
 			t.Errorf("confirmed after another node was told that it was not: %v", err)
 		}
 		return

@@ -47,7 +47,8 @@ func demoCommand(o cli.IO) *cobra.Command {
 		Example: "twotier demo\ntwotier demo --for 30s",
 	}
 	cmd.Flags().StringVar(&length, "for", "", "end by itself after a `DURATION`, such as 30s")
-	cmd.Flags().IntVar(&opt.rate, "rate", 300, "`NUMBER` of events a second over all nodes, 1 to 10000")
+	cmd.Flags().IntVar(&opt.rate, "rate", 300,
+		"`NUMBER` of events a second over all nodes, 1 to 10000")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := opt.check(args, length); err != nil {
 			return &cli.UsageError{Err: err}
@@ -110,7 +111,8 @@ func wait(ctx context.Context, d time.Duration) {
 	<-ctx.Done()
 }
 
-// openDemo starts the nodes one after the other, each the way that serve does. If it fails, those that it returns are to be closed.
+// openDemo starts the nodes one after the other, each the way that serve does. If it fails, those
+// that it returns are to be closed.
 func openDemo(ctx context.Context, log *slog.Logger) (nodes []*server, err error) {
 	store := embedded.New(embedded.Options{MaxMemory: demoMemory})
 	seed := placement(config.Config{}).Seed // without Redis the nodes have nowhere to find one
@@ -137,7 +139,8 @@ func openDemo(ctx context.Context, log *slog.Logger) (nodes []*server, err error
 	return nodes, nil
 }
 
-// preferably returns the address of a port on this machine, if it is free, and otherwise one that picks a free port.
+// preferably returns the address of a port on this machine, if it is free, and otherwise one that
+// picks a free port.
 func preferably(port int) string {
 	address := fmt.Sprintf("127.0.0.1:%d", port)
 	l, err := net.Listen("tcp4", address)
@@ -161,23 +164,28 @@ func closeDemo(nodes []*server) error {
 
 // printDemo says what was started, and what to try.
 func printDemo(w io.Writer, nodes []*server, urls []string, opt demoOptions) {
-	fmt.Fprint(w, "\nthree nodes act as one counter, over one store in memory that ends with them:\n")
+	fmt.Fprint(w, "\nthree nodes act as one counter, over one store in memory that ends with "+
+		"them:\n")
 	for i, s := range nodes {
 		t := s.ring.Table()
-		fmt.Fprintf(w, "  node %s  %s/  gossip %s, owns %d of %d partitions\n", s.cfg.Node, urls[i], s.ring.Gossip(),
+		fmt.Fprintf(w, "  node %s  %s/  gossip %s, owns %d of %d partitions\n", s.cfg.Node, urls[i],
+			s.ring.Gossip(),
 			t.Owned(t.Self()), t.Partitions())
 	}
 	fmt.Fprintf(w, "\nopen %s/ in a browser: any node shows the cluster\n", urls[0])
-	fmt.Fprintf(w, "\ntraffic: %d events a second through all of them; keys user:N, limited keys phone:NNN (15 a minute),\n"+
+	fmt.Fprintf(w, "\ntraffic: %d events a second through all of them; keys user:N, limited "+
+		"keys phone:NNN (15 a minute),\n"+
 		"every half minute %s is hot for a while\n", opt.rate, demo.HotKey)
 	post := "curl -H 'Content-Type: application/json' -d"
-	fmt.Fprintf(w, "\ntry, in another terminal: count through one node, read from another, ask for what a limit leaves\n"+
+	fmt.Fprintf(w, "\ntry, in another terminal: count through one node, read from another, ask "+
+		"for what a limit leaves\n"+
 		"  %s '{\"key\":\"alice\",\"n\":3}' %s/v1/add\n"+
 		"  curl '%s/v1/count?key=alice&window=1m,37m,24h'\n"+
 		"  %s '{\"key\":\"phone:000\",\"limits\":[{\"window\":\"1m\",\"max\":15}]}' %s/v1/acquire\n"+
 		"  curl '%s/v1/top?n=5'\n",
 		post, urls[0], urls[1], post, urls[2], urls[0])
-	fmt.Fprintf(w, "  twotier cluster --server %s    # or go run ./cmd/twotier cluster ...\n", urls[0])
+	fmt.Fprintf(w, "  twotier cluster --server %s    # or go run ./cmd/twotier cluster ...\n",
+		urls[0])
 	if opt.length > 0 {
 		fmt.Fprintf(w, "\nit ends by itself after %s, or with Ctrl-C\n", opt.length)
 		return
@@ -201,8 +209,10 @@ func printEnd(w io.Writer, nodes []*server, traffic *demo.Traffic) error {
 	for i, n := range counts {
 		said[i] = fmt.Sprintf("%s says %d", nodes[i].cfg.Node, n)
 	}
-	fmt.Fprintf(w, "\nkey %s was counted %d times through all nodes; %s\n", demo.Key, st.Counted, strings.Join(said, ", "))
-	fmt.Fprintf(w, "limits allowed %d and refused %d; %d requests failed\n", st.Allowed, st.Refused, st.Failed)
+	fmt.Fprintf(w, "\nkey %s was counted %d times through all nodes; %s\n", demo.Key, st.Counted,
+		strings.Join(said, ", "))
+	fmt.Fprintf(w, "limits allowed %d and refused %d; %d requests failed\n", st.Allowed, st.Refused,
+		st.Failed)
 	fmt.Fprint(w, "stopping all three\n")
 	return nil
 }

@@ -44,7 +44,8 @@ func eventually(t *testing.T, what string, within time.Duration, condition func(
 // ask calls a node and returns the answer.
 func ask(t *testing.T, method, address, body string) string {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(body))
+	request, err := http.NewRequestWithContext(t.Context(), method, address,
+		strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,16 +63,20 @@ func ask(t *testing.T, method, address, body string) string {
 	return string(answer)
 }
 
-// TestDemo starts a demo, counts through every node, reads the same from each, and stops it as Ctrl-C does.
+// TestDemo starts a demo, counts through every node, reads the same from each, and stops it as
+// Ctrl-C does.
 func TestDemo(t *testing.T) {
 	before := runtime.NumGoroutine()
 	ctx, stop := context.WithCancel(t.Context())
 	var out, errs output
 	status := make(chan int, 1)
 	go func() { status <- run(ctx, []string{"demo", "--rate", "90"}, nil, nil, &out, &errs) }()
-	eventually(t, "started", 30*time.Second, func() bool { return strings.Contains(out.String(), "Ctrl-C ends it") })
+	eventually(t, "started", 30*time.Second, func() bool {
+		return strings.Contains(out.String(), "Ctrl-C ends it")
+	})
 	var urls []string
-	for _, m := range regexp.MustCompile(`(?m)^  node [abc]  (http://127\.0\.0\.1:\d+)/ `).FindAllStringSubmatch(out.String(), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^  node [abc]  (http://127\.0\.0\.1:\d+)/ `).
+		FindAllStringSubmatch(out.String(), -1) {
 		urls = append(urls, m[1])
 	}
 	if len(urls) != demoNodes {
@@ -82,7 +87,8 @@ func TestDemo(t *testing.T) {
 			ask(t, "POST", u+"/v1/add", fmt.Sprintf(`{"key":"test:%d","n":%d}`, k, i+1))
 		}
 		for _, u := range urls {
-			if got := ask(t, "GET", fmt.Sprintf("%s/v1/count?key=test:%d&window=24h", u, k), ""); !strings.Contains(got, `"count":6,`) {
+			if got := ask(t, "GET", fmt.Sprintf("%s/v1/count?key=test:%d&window=24h", u, k),
+				""); !strings.Contains(got, `"count":6,`) {
 				t.Errorf("%s: %s, want 6", u, got)
 			}
 		}
@@ -93,7 +99,8 @@ func TestDemo(t *testing.T) {
 		}
 	}
 	eventually(t, "traffic", 30*time.Second, func() bool {
-		return !strings.Contains(ask(t, "GET", urls[0]+"/v1/count?key=demo&window=24h", ""), `"count":0,`)
+		return !strings.Contains(ask(t, "GET", urls[0]+"/v1/count?key=demo&window=24h", ""),
+			`"count":0,`)
 	})
 	stop()
 	if code := <-status; code != exitOK {
@@ -101,13 +108,16 @@ func TestDemo(t *testing.T) {
 	}
 	sameCounts(t, out.String())
 	// memberlist ends its last goroutines within some seconds.
-	eventually(t, "all goroutines gone", 30*time.Second, func() bool { return runtime.NumGoroutine() <= before })
+	eventually(t, "all goroutines gone", 30*time.Second,
+		func() bool { return runtime.NumGoroutine() <= before })
 }
 
 // sameCounts looks at what a demo says in the end.
 func sameCounts(t *testing.T, out string) {
 	t.Helper()
-	m := regexp.MustCompile(`counted (\d+) times through all nodes; a says (\d+), b says (\d+), c says (\d+)\n`).FindStringSubmatch(out)
+	m := regexp.MustCompile(
+		`counted (\d+) times through all nodes; a says (\d+), b says (\d+), c says (\d+)\n`).
+		FindStringSubmatch(out)
 	if m == nil || m[1] == "0" || m[2] != m[1] || m[3] != m[1] || m[4] != m[1] {
 		t.Errorf("the counts differ: %q in\n%s", m, out)
 	}
@@ -124,8 +134,11 @@ func TestDemoEndsByItself(t *testing.T) {
 	var long, short, errs output
 	status := make(chan int, 1)
 	go func() { status <- run(ctx, []string{"demo", "--rate", "1"}, nil, nil, &long, &errs) }()
-	eventually(t, "started", 30*time.Second, func() bool { return strings.Contains(long.String(), "Ctrl-C ends it") })
-	if code := run(t.Context(), []string{"demo", "--for", "1s"}, nil, nil, &short, &errs); code != exitOK {
+	eventually(t, "started", 30*time.Second, func() bool {
+		return strings.Contains(long.String(), "Ctrl-C ends it")
+	})
+	if code := run(t.Context(), []string{"demo", "--for", "1s"}, nil, nil, &short,
+		&errs); code != exitOK {
 		t.Errorf("status %d, %s", code, errs.String())
 	}
 	sameCounts(t, short.String())
@@ -136,7 +149,8 @@ func TestDemoEndsByItself(t *testing.T) {
 	if code := <-status; code != exitOK {
 		t.Errorf("status %d, %s", code, errs.String())
 	}
-	eventually(t, "all goroutines gone", 30*time.Second, func() bool { return runtime.NumGoroutine() <= before })
+	eventually(t, "all goroutines gone", 30*time.Second,
+		func() bool { return runtime.NumGoroutine() <= before })
 }
 
 // TestDemoStoppedAtOnce ends it while it starts.

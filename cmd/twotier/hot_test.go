@@ -9,12 +9,15 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// TestHotKeyIsSpreadAndFoldsBack adds to one key through all of three nodes until each counts it by itself, and lets it cool.
-// No count is lost or doubled on the way, and in the end every node has the same.
+// TestHotKeyIsSpreadAndFoldsBack adds to one key through all of three nodes until each counts it by
+// itself, and lets it cool. No count is lost or doubled on the way, and in the end every node has
+// the same.
 func TestHotKeyIsSpreadAndFoldsBack(t *testing.T) {
-	nodes := startThree(t, t.Context(), "--redis", redistest.Start(t).URL(), "--hot-rate", "50", "--flush-interval", "50ms")
+	nodes := startThree(t, t.Context(), "--redis", redistest.Start(t).URL(), "--hot-rate", "50",
+		"--flush-interval", "50ms")
 	const batch = 64
-	body := `{"ops":[` + strings.Repeat(`{"op":"add","key":"hot"},`, batch-1) + `{"op":"add","key":"hot"}]}`
+	body := `{"ops":[` + strings.Repeat(`{"op":"add","key":"hot"},`, batch-1) +
+		`{"op":"add","key":"hot"}]}`
 	total, shared := 0, map[int]bool{}
 	eventually(t, "every node counts the key itself", time.Minute, func() bool {
 		for i, n := range nodes {
@@ -31,7 +34,8 @@ func TestHotKeyIsSpreadAndFoldsBack(t *testing.T) {
 	})
 	eventually(t, "the key is its owner's alone", time.Minute, func() bool {
 		for _, n := range nodes {
-			if v := ask(t, "GET", n.url+"/v1/cluster", ""); !strings.Contains(v, `"spread_keys":0,"leased_keys":0,`) {
+			if v := ask(t, "GET", n.url+"/v1/cluster", ""); !strings.Contains(v,
+				`"spread_keys":0,"leased_keys":0,`) {
 				return false
 			}
 		}
@@ -40,7 +44,8 @@ func TestHotKeyIsSpreadAndFoldsBack(t *testing.T) {
 	eventually(t, "every node has all", 30*time.Second, func() bool {
 		for _, n := range nodes {
 			answer := ask(t, "GET", n.url+"/v1/count?key=hot&window=24h", "")
-			if strings.Contains(answer, `"shared"`) || !strings.Contains(answer, fmt.Sprintf(`"count":%d,`, total)) {
+			if strings.Contains(answer, `"shared"`) ||
+				!strings.Contains(answer, fmt.Sprintf(`"count":%d,`, total)) {
 				return false
 			}
 		}
@@ -48,8 +53,8 @@ func TestHotKeyIsSpreadAndFoldsBack(t *testing.T) {
 	})
 }
 
-// TestRefusalIsRememberedNearby refuses a key through a node that does not own it, again and again. Once the key is reset the node
-// has forgotten.
+// TestRefusalIsRememberedNearby refuses a key through a node that does not own it, again and again.
+// Once the key is reset the node has forgotten.
 func TestRefusalIsRememberedNearby(t *testing.T) {
 	nodes := startThree(t, t.Context(), "--redis", redistest.Start(t).URL())
 	const acquire = `{"checks":[{"key":"k","limits":[{"window":"1h","max":3}]}]}`
@@ -74,28 +79,34 @@ func TestRefusalIsRememberedNearby(t *testing.T) {
 	}
 	for _, n := range nodes { // what is taken back in a batch is taken back for what follows
 		batch := `{"ops":[{"op":"add","key":"k","n":-1},{"op":"acquire",` + acquire[1:] + `]}`
-		if answer := ask(t, "POST", n.url+"/v1/batch", batch); strings.Contains(answer, `"source":"near"`) {
+		if answer := ask(t, "POST", n.url+"/v1/batch", batch); strings.Contains(answer,
+			`"source":"near"`) {
 			t.Errorf("a batch is answered out of order: %s", answer)
 		}
 	}
-	ask(t, "POST", nodes[0].url+"/v1/reset", `{"ns":"default","key":"k"}`) // the same key by another name
+	// the same key by another name
+	ask(t, "POST", nodes[0].url+"/v1/reset", `{"ns":"default","key":"k"}`)
 	for _, n := range nodes {
-		if answer := ask(t, "POST", n.url+"/v1/acquire", acquire); !strings.Contains(answer, `"allowed":true`) {
+		if answer := ask(t, "POST", n.url+"/v1/acquire", acquire); !strings.Contains(answer,
+			`"allowed":true`) {
 			t.Errorf("after a reset: %s", answer)
 		}
 	}
-	if metrics := ask(t, "GET", nodes[0].url+"/metrics", "") + ask(t, "GET", nodes[1].url+"/metrics", ""); !strings.Contains(metrics, "twotier_near_total") {
+	if metrics := ask(t, "GET", nodes[0].url+"/metrics", "") + ask(t, "GET", nodes[1].url+
+		"/metrics", ""); !strings.Contains(metrics, "twotier_near_total") {
 		t.Error("no metric tells of it")
 	}
 }
 
-// TestHotKeyWithoutRedis has all nodes count a key by themselves, takes Redis away, and drives a limit through all of them: without a
-// place to meet, only its owner decides.
+// TestHotKeyWithoutRedis has all nodes count a key by themselves, takes Redis away, and drives a
+// limit through all of them: without a place to meet, only its owner decides.
 func TestHotKeyWithoutRedis(t *testing.T) {
 	server := redistest.Start(t)
-	nodes := startThree(t, t.Context(), "--redis", server.URL(), "--hot-rate", "50", "--flush-interval", "50ms")
+	nodes := startThree(t, t.Context(), "--redis", server.URL(), "--hot-rate", "50",
+		"--flush-interval", "50ms")
 	const batch = 64
-	body := `{"ops":[` + strings.Repeat(`{"op":"add","key":"hot"},`, batch-1) + `{"op":"add","key":"hot"}]}`
+	body := `{"ops":[` + strings.Repeat(`{"op":"add","key":"hot"},`, batch-1) +
+		`{"op":"add","key":"hot"}]}`
 	total := 0
 	all := func(want ...string) bool {
 		for _, n := range nodes {

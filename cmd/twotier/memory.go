@@ -19,14 +19,18 @@ import (
 
 const mebibyte = 1 << 20
 
-// residentMost is what the process may have resident, whatever is sent to it: 1.3 times --max-memory and 64 MiB.
-func residentMost(cfg config.Config) int64 { return cfg.MaxMemory + cfg.MaxMemory/10*3 + 64*mebibyte }
+// residentMost is what the process may have resident, whatever is sent to it: 1.3 times
+// --max-memory and 64 MiB.
+func residentMost(cfg config.Config) int64 {
+	return cfg.MaxMemory + cfg.MaxMemory/10*3 + 64*mebibyte
+}
 
 // webMemory is what of that is for requests: counters may exceed --max-memory by a quarter, and the
 // program itself takes some.
 func webMemory(cfg config.Config) int64 { return cfg.MaxMemory/20 + 40*mebibyte }
 
-// counterMemory is what of --max-memory is for the counters; without Redis the other half is the store's.
+// counterMemory is what of --max-memory is for the counters; without Redis the other half is the
+// store's.
 func counterMemory(cfg config.Config) int64 {
 	if cfg.Redis == "" {
 		return cfg.MaxMemory / 2
@@ -41,7 +45,8 @@ func boundWeb(web *httpapi.Options, cfg config.Config) error {
 		return fmt.Errorf("RLIMIT_NOFILE: %w", err)
 	}
 	web.MaxMemory = webMemory(cfg)
-	// The rest of the files is for Redis, other nodes, and what has to be opened while everything is in use.
+	// The rest of the files is for Redis, other nodes, and what has to be opened while everything
+	// is in use.
 	most := connsWithin(int(min(files.Cur, math.MaxInt32)/4*3), innerDoors(cfg))
 	web.MaxConns, web.MaxConnsPerAddress = cfg.MaxConnections, cfg.MaxConnectionsPerAddress
 	flag, asked := "max-connections", web.MaxConns
@@ -50,7 +55,8 @@ func boundWeb(web *httpapi.Options, cfg config.Config) error {
 		web.MaxConns = max(1, min(most, httpapi.ConnsFor(web.MaxMemory, web.TLS != nil)), asked)
 	}
 	if asked > most {
-		return fmt.Errorf("--%s: %d are more than the %d that RLIMIT_NOFILE, which is %d, is enough for; raise it (ulimit -n, LimitNOFILE=)",
+		return fmt.Errorf("--%s: %d are more than the %d that RLIMIT_NOFILE, which is %d, is "+
+			"enough for; raise it (ulimit -n, LimitNOFILE=)",
 			flag, asked, most, files.Cur)
 	}
 	return nil
@@ -80,14 +86,16 @@ func limitHeap(cfg config.Config, log *slog.Logger) {
 	}
 	most := residentMost(cfg)
 	if group := cgroupMemory("/"); group < most {
-		log.Warn("the cgroup may have less memory than --max-memory can take: lower the one or raise the other",
+		log.Warn("the cgroup may have less memory than --max-memory can take: lower the one or "+
+			"raise the other",
 			"cgroup", group, "max_memory", cfg.MaxMemory, "resident", most)
 		most = group / 10 * 9
 	}
 	debug.SetMemoryLimit(max(most-outsideHeap(cfg), 32*mebibyte))
 }
 
-// outsideHeap is what the process takes that the garbage collector knows nothing of: the program, and the counters.
+// outsideHeap is what the process takes that the garbage collector knows nothing of: the program,
+// and the counters.
 func outsideHeap(cfg config.Config) int64 {
 	const program = 20 * mebibyte
 	if !syncer.OffHeap() {
@@ -108,7 +116,8 @@ func cgroupMemory(root string) int64 {
 		path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::")
 		for ok {
 			limit, err := os.ReadFile(filepath.Join(root, "sys/fs/cgroup", path, "memory.max"))
-			if n, bad := strconv.ParseInt(strings.TrimSpace(string(limit)), 10, 64); err == nil && bad == nil {
+			if n, bad := strconv.ParseInt(strings.TrimSpace(string(limit)), 10, 64); err == nil &&
+				bad == nil {
 				least = min(least, n)
 			}
 			ok = path != "/" && path != "."

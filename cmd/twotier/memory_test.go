@@ -20,12 +20,16 @@ func TestCgroupMemory(t *testing.T) {
 		files map[string]string
 		want  int64
 	}{
-		"none at all":  {map[string]string{}, math.MaxInt64},
-		"version 1":    {map[string]string{"proc/self/cgroup": "4:memory:/a\n"}, math.MaxInt64},
-		"no limit":     {map[string]string{"proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/memory.max": "max\n"}, math.MaxInt64},
-		"its own":      {map[string]string{"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": "1048576\n"}, 1 << 20},
-		"that above":   {map[string]string{"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": "9000\n", "sys/fs/cgroup/a/memory.max": "5000"}, 5000},
-		"in a sandbox": {map[string]string{"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "4096\n"}, 4096},
+		"none at all": {map[string]string{}, math.MaxInt64},
+		"version 1":   {map[string]string{"proc/self/cgroup": "4:memory:/a\n"}, math.MaxInt64},
+		"no limit": {map[string]string{"proc/self/cgroup": "0::/a\n",
+			"sys/fs/cgroup/a/memory.max": "max\n"}, math.MaxInt64},
+		"its own": {map[string]string{"proc/self/cgroup": "0::/a/b\n",
+			"sys/fs/cgroup/a/b/memory.max": "1048576\n"}, 1 << 20},
+		"that above": {map[string]string{"proc/self/cgroup": "0::/a/b\n",
+			"sys/fs/cgroup/a/b/memory.max": "9000\n", "sys/fs/cgroup/a/memory.max": "5000"}, 5000},
+		"in a sandbox": {map[string]string{"proc/self/cgroup": "0::/\n",
+			"sys/fs/cgroup/memory.max": "4096\n"}, 4096},
 	} {
 		root := t.TempDir()
 		for path, text := range test.files {
@@ -54,7 +58,8 @@ func TestBoundsOfConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	var web httpapi.Options
-	if err := boundWeb(&web, small); err != nil || web.MaxConns < 100 || web.MaxConns > httpapi.ConnsFor(web.MaxMemory, false) {
+	if err := boundWeb(&web, small); err != nil || web.MaxConns < 100 ||
+		web.MaxConns > httpapi.ConnsFor(web.MaxMemory, false) {
 		t.Errorf("%d connections, %v", web.MaxConns, err)
 	}
 	if n := httpapi.ConnsFor(webMemory(config.Config{MaxMemory: 1 << 30}), false); n < 8000 {
@@ -70,7 +75,8 @@ func TestBoundsOfConnections(t *testing.T) {
 		t.Errorf("more connections than files: %v", err)
 	}
 	huge.MaxConnections, huge.MaxConnectionsPerAddress = 0, 1<<30
-	if err := boundWeb(&web, huge); err == nil || !strings.Contains(err.Error(), "--max-connections-per-address") {
+	if err := boundWeb(&web, huge); err == nil ||
+		!strings.Contains(err.Error(), "--max-connections-per-address") {
 		t.Errorf("more connections from one address than files: %v", err)
 	}
 }
@@ -81,7 +87,8 @@ func TestConnectionsOfAllListeners(t *testing.T) {
 		for _, files := range []int{0, 2, 75, 192, 768, 49152, 1 << 30} {
 			all := func(n int) int { return n + inner*httpapi.InnerConns(n) }
 			if n := connsWithin(files, inner); all(n) > files || all(n+1) <= files {
-				t.Errorf("%d files, %d listeners besides: %d connections, %d in all", files, inner, n, all(n))
+				t.Errorf("%d files, %d listeners besides: %d connections, %d in all", files, inner,
+					n, all(n))
 			}
 		}
 	}
@@ -103,6 +110,7 @@ func TestHeapIsLimited(t *testing.T) {
 	t.Setenv("GOMEMLIMIT", "")
 	limitHeap(cfg, slog.New(slog.DiscardHandler))
 	if now := debug.SetMemoryLimit(-1); now >= residentMost(cfg) || now < webMemory(cfg) {
-		t.Errorf("the limit is %d; %d may be resident, and requests take %d", now, residentMost(cfg), webMemory(cfg))
+		t.Errorf("the limit is %d; %d may be resident, and requests take %d", now,
+			residentMost(cfg), webMemory(cfg))
 	}
 }

@@ -20,35 +20,44 @@ func TestModeFromAShell(t *testing.T) {
 	environ := []string{"TWOTIER_ADMIN_TOKEN=" + token}
 	counted := 0
 	for turn, mode := range []string{"two-tier", "redis", "two-tier"} {
-		if code, out, errs := exec(t, environ, "mode", mode, "--server", nodes[turn].url); code != exitOK || out != "all nodes count in "+mode+" mode\n" {
+		if code, out, errs := exec(t, environ, "mode", mode, "--server",
+			nodes[turn].url); code != exitOK || out != "all nodes count in "+mode+" mode\n" {
 			t.Fatalf("status %d, %s%s", code, out, errs)
 		}
 		for _, n := range nodes {
-			if code, out, errs := exec(t, nil, "mode", "--server", n.url); code != exitOK || out != mode+"\n" {
+			if code, out, errs := exec(t, nil, "mode", "--server", n.url); code != exitOK ||
+				out != mode+"\n" {
 				t.Errorf("%s: status %d, %s%s", n.url, code, out, errs)
 			}
 			ask(t, "POST", n.url+"/v1/add", `{"key":"k"}`)
 			counted++
-			if got := ask(t, "GET", n.url+"/v1/count?key=k&window=24h", ""); !strings.Contains(got, fmt.Sprintf(`"count":%d,`, counted)) {
+			if got := ask(t, "GET", n.url+"/v1/count?key=k&window=24h", ""); !strings.Contains(got,
+				fmt.Sprintf(`"count":%d,`, counted)) {
 				t.Errorf("%s in %s mode: %s, want %d", n.url, mode, got, counted)
 			}
 		}
 	}
-	if code, _, errs := exec(t, nil, "mode", "redis", "--server", nodes[0].url, "--admin-token", "not the one of this test"); code != exitFailed || !strings.Contains(errs, "does not know this token") {
+	if code, _, errs := exec(t, nil, "mode", "redis", "--server", nodes[0].url, "--admin-token",
+		"not the one of this test"); code != exitFailed ||
+		!strings.Contains(errs, "does not know this token") {
 		t.Errorf("status %d, %s", code, errs)
 	}
-	if code, out, errs := exec(t, nil, "cluster", "--owners", "--server", nodes[0].url); code != exitOK || strings.Count(out, "alive") != 3 || !strings.Contains(out, "\n   980  ") {
+	if code, out, errs := exec(t, nil, "cluster", "--owners", "--server",
+		nodes[0].url); code != exitOK || strings.Count(out, "alive") != 3 ||
+		!strings.Contains(out, "\n   980  ") {
 		t.Errorf("status %d, %s%s", code, out, errs)
 	}
 }
 
-// TestModeOfAHotKey switches a cluster to Redis mode while all of its nodes count one key by themselves: once Redis decides it has all
-// that was counted.
+// TestModeOfAHotKey switches a cluster to Redis mode while all of its nodes count one key by
+// themselves: once Redis decides it has all that was counted.
 func TestModeOfAHotKey(t *testing.T) {
 	const token = "the token of this test"
-	nodes := startThree(t, t.Context(), "--redis", redistest.Start(t).URL(), "--admin-token", token, "--hot-rate", "50", "--flush-interval", "1m", "--max-lag", "0")
+	nodes := startThree(t, t.Context(), "--redis", redistest.Start(t).URL(), "--admin-token", token,
+		"--hot-rate", "50", "--flush-interval", "1m", "--max-lag", "0")
 	const batch = 64
-	body := `{"ops":[` + strings.Repeat(`{"op":"add","key":"hot"},`, batch-1) + `{"op":"add","key":"hot"}]}`
+	body := `{"ops":[` + strings.Repeat(`{"op":"add","key":"hot"},`, batch-1) +
+		`{"op":"add","key":"hot"}]}`
 	var total atomic.Int64
 	count := func(n *served) string {
 		answer := ask(t, "POST", n.url+"/v1/batch", body)
@@ -74,20 +83,23 @@ func TestModeOfAHotKey(t *testing.T) {
 			}
 		})
 	}
-	code, out, errs := exec(t, []string{"TWOTIER_ADMIN_TOKEN=" + token}, "mode", "redis", "--server", nodes[0].url)
+	code, out, errs := exec(t, []string{"TWOTIER_ADMIN_TOKEN=" + token}, "mode", "redis",
+		"--server", nodes[0].url)
 	stop()
 	done.Wait()
 	if code != exitOK {
 		t.Fatalf("status %d, %s%s", code, out, errs)
 	}
 	for _, n := range nodes {
-		if got := ask(t, "GET", n.url+"/v1/count?key=hot&window=24h", ""); !strings.Contains(got, fmt.Sprintf(`"count":%d,`, total.Load())) {
+		if got := ask(t, "GET", n.url+"/v1/count?key=hot&window=24h", ""); !strings.Contains(got,
+			fmt.Sprintf(`"count":%d,`, total.Load())) {
 			t.Errorf("%s, want %d", got, total.Load())
 		}
 	}
 }
 
-// TestResetWhileTheModeChanges resets keys over and over while a cluster is switched to and fro: none of it is an error of the server's own.
+// TestResetWhileTheModeChanges resets keys over and over while a cluster is switched to and fro:
+// none of it is an error of the server's own.
 func TestResetWhileTheModeChanges(t *testing.T) {
 	const token = "the token of this test"
 	nodes := startThree(t, t.Context(), "--redis", redistest.Start(t).URL(), "--admin-token", token)
@@ -96,7 +108,8 @@ func TestResetWhileTheModeChanges(t *testing.T) {
 	for i, n := range nodes {
 		done.Go(func() {
 			for k := i; ctx.Err() == nil; k = (k + 3) % 60 {
-				res, err := http.Post(n.url+"/v1/reset", "application/json", strings.NewReader(fmt.Sprintf(`{"key":"k%d"}`, k)))
+				res, err := http.Post(n.url+"/v1/reset", "application/json",
+					strings.NewReader(fmt.Sprintf(`{"key":"k%d"}`, k)))
 				if err != nil {
 					t.Error(err)
 					return
@@ -109,7 +122,8 @@ func TestResetWhileTheModeChanges(t *testing.T) {
 		})
 	}
 	for _, mode := range []string{"redis", "two-tier", "redis", "two-tier"} {
-		if code, out, errs := exec(t, []string{"TWOTIER_ADMIN_TOKEN=" + token}, "mode", mode, "--server", nodes[0].url); code != exitOK {
+		if code, out, errs := exec(t, []string{"TWOTIER_ADMIN_TOKEN=" + token}, "mode", mode,
+			"--server", nodes[0].url); code != exitOK {
 			t.Errorf("status %d, %s%s", code, out, errs)
 		}
 	}

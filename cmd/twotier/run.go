@@ -20,7 +20,8 @@ const (
 	exitRefused = 3
 )
 
-// errNoCommand is the mistake of a command line with nothing on it, which has been answered by help.
+// errNoCommand is the mistake of a command line with nothing on it, which has been answered by
+// help.
 var errNoCommand = errors.New("no command")
 
 // run executes one command line, without the program's name, and returns its exit status.
@@ -77,7 +78,8 @@ func report(stderr io.Writer, cmd *cobra.Command, err error) int {
 			cmd.UseLine())
 		return exitUsage
 	case usage:
-		fmt.Fprintf(stderr, "%s: %v\nusage: %s\ntwotier help %s says more\n", cmd.CommandPath(), err,
+		fmt.Fprintf(stderr, "%s: %v\nusage: %s\ntwotier help %s says more\n",
+			cmd.CommandPath(), err,
 			cmd.UseLine(), cmd.Name())
 		return exitUsage
 	}
@@ -93,8 +95,9 @@ func serveCommand(o cli.IO) *cobra.Command {
 	load := config.Bind(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
-			return &cli.UsageError{Err: fmt.Errorf("unexpected argument %q; settings are flags, such as "+
-				"--listen 127.0.0.1:8080", args[0])}
+			return &cli.UsageError{Err: fmt.Errorf(
+				"unexpected argument %q; settings are flags, such as "+
+					"--listen 127.0.0.1:8080", args[0])}
 		}
 		cfg, err := load(o.Environ)
 		switch {

@@ -38,8 +38,10 @@ func TestHelp(t *testing.T) {
 			}
 			compare(t, strings.Join(args, "-"), out)
 			for _, ask := range []string{"--help", "-h"} {
-				if status, same, stderr := exec(t, nil, append(args[1:], ask)...); status != exitOK || stderr != "" || same != out {
-					t.Errorf("%s %s: status %d, stderr %s, output %s", name, ask, status, stderr, same)
+				if status, same, stderr := exec(t, nil,
+					append(args[1:], ask)...); status != exitOK || stderr != "" || same != out {
+					t.Errorf("%s %s: status %d, stderr %s, output %s", name, ask, status,
+						stderr, same)
 				}
 			}
 		})
@@ -73,7 +75,9 @@ func TestExitStatus(t *testing.T) {
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/v1/acquire":
-			_, _ = w.Write([]byte(`{"allowed":false,"limits":[],"retry_after_ms":1000,"source":"memory"}`))
+			_,
+				_ = w.Write(
+				[]byte(`{"allowed":false,"limits":[],"retry_after_ms":1000,"source":"memory"}`))
 		case "/v1/add":
 			_, _ = w.Write([]byte(`{"key":"a","counts":[],"over":false,"source":"memory"}`))
 		default:
@@ -99,7 +103,8 @@ func TestExitStatus(t *testing.T) {
 		{"version 2", exitUsage, "", `unexpected argument "2"`},
 		{"conut a", exitUsage, "", `there is no command "conut"; did you mean count?`},
 		{"clus", exitUsage, "", "did you mean cluster?"},
-		{"--server x", exitUsage, "", "unknown flag --server\nusage: twotier COMMAND [flags], twotier help lists"},
+		{"--server x", exitUsage, "",
+			"unknown flag --server\nusage: twotier COMMAND [flags], twotier help lists"},
 		{"add a", exitOK, "added 1 to a (memory)\n", ""},
 		{"acquire a --limit 1/1m", exitRefused, "refused, try again in 1s (memory)\n", ""},
 		{"count a", exitFailed, "", "twotier count: key: too long\n"},
@@ -107,22 +112,27 @@ func TestExitStatus(t *testing.T) {
 		{"serve --print-config", exitOK, "flush-interval: 200ms # default", ""},
 		{"serve --listen x", exitUsage, "", "twotier serve: --listen: \"x\" is not HOST:PORT"},
 		{"demo --for soon", exitUsage, "", "twotier demo: --for: "},
-		{"demo --rate 0", exitUsage, "", "--rate: 0 is not a number from 1 to 10000\nusage: twotier demo"},
+		{"demo --rate 0", exitUsage, "",
+			"--rate: 0 is not a number from 1 to 10000\nusage: twotier demo"},
 		{"demo now", exitUsage, "", `unexpected argument "now"`},
 		{"serve --speed", exitUsage, "", "unknown flag --speed\nusage: twotier serve"},
-		{"serve --lisen :1", exitUsage, "", "unknown flag --lisen; did you mean --listen?\nusage: twotier serve"},
+		{"serve --lisen :1", exitUsage, "",
+			"unknown flag --lisen; did you mean --listen?\nusage: twotier serve"},
 		{"serve now", exitUsage, "", `unexpected argument "now"; settings are flags, such as`},
 		{"serve --node", exitUsage, "", "twotier serve: no value for --node\n"},
 		{"__complete serve --mode r", exitOK, "redis\n:4\n", "ShellCompDirectiveNoFileComp"},
-		{"serve --join a:1", exitUsage, "", "--join: needs --gossip, such as --gossip 127.0.0.1:7946\n"},
+		{"serve --join a:1", exitUsage, "",
+			"--join: needs --gossip, such as --gossip 127.0.0.1:7946\n"},
 	}
 	for _, test := range tests {
 		t.Run(test.args, func(t *testing.T) {
-			status, stdout, stderr := exec(t, []string{"TWOTIER_SERVER=" + web.URL}, strings.Fields(test.args)...)
+			status, stdout, stderr := exec(t, []string{"TWOTIER_SERVER=" + web.URL},
+				strings.Fields(test.args)...)
 			if status != test.status {
 				t.Errorf("status %d, want %d", status, test.status)
 			}
-			for _, s := range []struct{ name, got, want string }{{"stdout", stdout, test.stdout}, {"stderr", stderr, test.stderr}} {
+			for _, s := range []struct{ name, got, want string }{{"stdout", stdout, test.stdout},
+				{"stderr", stderr, test.stderr}} {
 				if s.want == "" && s.got != "" || !strings.Contains(s.got, s.want) {
 					t.Errorf("%s %q, want %q", s.name, s.got, s.want)
 				}
@@ -141,7 +151,8 @@ func TestAddressTaken(t *testing.T) {
 	taken := l.Addr().String()
 	for flag, args := range map[string][]string{
 		"--listen": {"serve", "--listen", taken},
-		"--gossip": {"serve", "--listen", "127.0.0.1:0", "--redis", "redis://127.0.0.1:1", "--hash-seed", "1", "--gossip", taken},
+		"--gossip": {"serve", "--listen", "127.0.0.1:0", "--redis", "redis://127.0.0.1:1",
+			"--hash-seed", "1", "--gossip", taken},
 	} {
 		status, stdout, stderr := exec(t, nil, args...)
 		want := "twotier serve: " + flag + ": " + taken + " is taken by another process; "
@@ -153,8 +164,10 @@ func TestAddressTaken(t *testing.T) {
 
 func TestPasswordsAreNotPrinted(t *testing.T) {
 	environ := []string{"TWOTIER_REDIS=redis://me:hunter2@h:1"}
-	for _, args := range []string{"serve --print-config", "serve --listen x", "serve --redis http://me:hunter2@h"} {
-		if _, stdout, stderr := exec(t, environ, strings.Fields(args)...); strings.Contains(stdout+stderr, "hunter2") {
+	for _, args := range []string{"serve --print-config", "serve --listen x",
+		"serve --redis http://me:hunter2@h"} {
+		if _, stdout, stderr := exec(t, environ,
+			strings.Fields(args)...); strings.Contains(stdout+stderr, "hunter2") {
 			t.Errorf("%s: %s%s", args, stdout, stderr)
 		}
 	}
@@ -167,7 +180,8 @@ func TestSecondSignalLeavesAtOnce(t *testing.T) {
 	signals <- syscall.SIGTERM
 	signals <- syscall.SIGINT
 	watchSignals(signals, func() { canceled++ }, &stderr, func(code int) { status = code })
-	if canceled != 1 || status != exitFailed || !strings.Contains(stderr.String(), "interrupt again") {
+	if canceled != 1 || status != exitFailed ||
+		!strings.Contains(stderr.String(), "interrupt again") {
 		t.Errorf("canceled %d times, status %d, stderr %q", canceled, status, stderr.String())
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// TestServeWaitsForTheSeed starts nodes while Redis is down. The one that knows the hash seed serves; the other ones wait, and take the
-// seed that the data has.
+// TestServeWaitsForTheSeed starts nodes while Redis is down. The one that knows the hash seed
+// serves; the other ones wait, and take the seed that the data has.
 func TestServeWaitsForTheSeed(t *testing.T) {
 	redis := redistest.Start(t, redistest.AOF())
 	first := startServe(t, t.Context(), "--node", "first", "--redis", redis.URL())
@@ -20,11 +20,13 @@ func TestServeWaitsForTheSeed(t *testing.T) {
 		t.Fatal(err)
 	}
 	redis.Kill()
-	knows := startServe(t, t.Context(), "--node", "knows", "--redis", redis.URL(), "--hash-seed", seed)
+	knows := startServe(t, t.Context(), "--node", "knows", "--redis", redis.URL(),
+		"--hash-seed", seed)
 	ask(t, "POST", knows.url+"/v1/add", `{"key":"k"}`)
 	late := &served{status: make(chan int, 1)}
 	go func() {
-		args := []string{"serve", "--listen", "127.0.0.1:0", "--node", "late", "--redis", redis.URL()}
+		args := []string{"serve", "--listen", "127.0.0.1:0", "--node", "late", "--redis",
+			redis.URL()}
 		late.status <- run(t.Context(), args, nil, nil, &late.out, &late.errs)
 	}()
 	t.Cleanup(func() { late.wait(t) })
@@ -35,10 +37,14 @@ func TestServeWaitsForTheSeed(t *testing.T) {
 		t.Errorf("it serves: %s", late.out.String())
 	}
 	redis.Restart(t)
-	eventually(t, "ready", 30*time.Second, func() bool { return strings.Contains(late.out.String(), "\n") })
-	direct := startServe(t, t.Context(), "--node", "direct", "--mode", "redis", "--redis", redis.URL())
+	eventually(t, "ready", 30*time.Second, func() bool {
+		return strings.Contains(late.out.String(), "\n")
+	})
+	direct := startServe(t, t.Context(), "--node", "direct", "--mode", "redis", "--redis",
+		redis.URL())
 	eventually(t, "both counts", 30*time.Second, func() bool {
-		return strings.Contains(ask(t, "GET", direct.url+"/v1/count?key=k&window=24h", ""), `"count":4,`)
+		return strings.Contains(ask(t, "GET", direct.url+"/v1/count?key=k&window=24h", ""),
+			`"count":4,`)
 	})
 	if now, err := redis.Do("HGET", "tt:meta", "hash-seed").Text(); now != seed {
 		t.Errorf("the seed was %s and is %s, %v", seed, now, err)
@@ -55,7 +61,9 @@ func TestServeEndsWhileItWaits(t *testing.T) {
 		args := []string{"serve", "--listen", "127.0.0.1:0", "--redis", "redis://127.0.0.1:1"}
 		status <- run(ctx, args, nil, nil, &out, &errs)
 	}()
-	eventually(t, "waits", 30*time.Second, func() bool { return strings.Contains(errs.String(), "waiting for it") })
+	eventually(t, "waits", 30*time.Second, func() bool {
+		return strings.Contains(errs.String(), "waiting for it")
+	})
 	stop()
 	if code := <-status; code != exitFailed || out.String() != "" {
 		t.Errorf("status %d, stdout %q, stderr %s", code, out.String(), errs.String())

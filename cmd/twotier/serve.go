@@ -27,7 +27,8 @@ const (
 	leaveTimeout  = 5 * time.Second
 )
 
-// serve runs a server until ctx is done, then flushes what it counted. Stdout gets one line once it is ready.
+// serve runs a server until ctx is done, then flushes what it counted. Stdout gets one line once it
+// is ready.
 func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) error {
 	log := newLogger(cfg, stderr)
 	if cfg.Node == "" {
@@ -43,7 +44,8 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 	}
 	s.announce(stdout, stderr)
 	s.runUntil(ctx)
-	log.Info("stopping: handing over, finishing requests and flushing", "pending_buckets", s.node.Stats().Counter.PendingBuckets)
+	log.Info("stopping: handing over, finishing requests and flushing", "pending_buckets",
+		s.node.Stats().Counter.PendingBuckets)
 	if err := s.close(); err != nil {
 		return err
 	}
@@ -70,11 +72,13 @@ func (s *server) runUntil(ctx context.Context) {
 // reload reads again what may change while the server runs: tokens, certificates and secrets, which
 // it does by itself within a second.
 func (s *server) reload() {
-	s.log.Info("SIGHUP: files are read again if they have changed; settings take effect with a restart")
+	s.log.Info("SIGHUP: files are read again if they have changed; settings take effect with a " +
+		"restart")
 	s.files.Reload()
 }
 
-// announce prints the line that scripts wait for to stdout, and what a person may want to try to stderr.
+// announce prints the line that scripts wait for to stdout, and what a person may want to try to
+// stderr.
 func (s *server) announce(stdout, stderr io.Writer) {
 	addr := s.http.Addr().String()
 	gossip := ""
@@ -91,7 +95,9 @@ func (s *server) announce(stdout, stderr io.Writer) {
 		Node   string `json:"node"`
 		Mode   string `json:"mode"`
 		Store  string `json:"store"`
-	}{true, addr, text(s.http.AdminAddr(), s.cfg.Admin), text(s.http.PeerAddr(), s.cfg.Peer), gossip, s.certs != nil, s.cfg.Node, string(s.node.Mode()), s.store.Health().Kind}) // a struct of strings always marshals
+	}{true, addr, text(s.http.AdminAddr(), s.cfg.Admin), text(s.http.PeerAddr(), s.cfg.Peer),
+		gossip, s.certs != nil, s.cfg.Node, string(s.node.Mode()),
+		s.store.Health().Kind}) // a struct of strings always marshals
 	fmt.Fprintf(stdout, "%s\n", ready)
 	scheme := "http://"
 	if s.certs != nil {
@@ -100,7 +106,8 @@ func (s *server) announce(stdout, stderr io.Writer) {
 	base := scheme + reachable(addr)
 	fmt.Fprintf(stderr, "\nlistening on %s, the first page is at %s/\n", addr, base)
 	if gossip != "" {
-		fmt.Fprintf(stderr, "cluster of %d; others join with --join %s\n", s.node.Stats().Members, gossip)
+		fmt.Fprintf(stderr, "cluster of %d; others join with --join %s\n",
+			s.node.Stats().Members, gossip)
 	}
 	fmt.Fprintf(stderr, "try: curl -H 'Content-Type: application/json' -d '%s' %s/v1/acquire\n\n",
 		`{"key":"alice","limits":[{"window":"1m","max":15},{"window":"24h","max":50}]}`, base)
@@ -114,7 +121,8 @@ func text(addr net.Addr, asked string) string {
 	return addr.String()
 }
 
-// reachable is an address to connect to for one that is listened on: any address becomes the loopback one.
+// reachable is an address to connect to for one that is listened on: any address becomes the
+// loopback one.
 func reachable(addr string) string {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -134,14 +142,16 @@ func newLogger(cfg config.Config, w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, opt))
 }
 
-// newNodeID names a node that was not given a name: the machine, and something that no other process has.
+// newNodeID names a node that was not given a name: the machine, and something that no other
+// process has.
 func newNodeID() string {
 	host, err := os.Hostname()
 	if err != nil || host == "" {
 		host = "node"
 	}
 	host = strings.Map(func(r rune) rune {
-		if r == '.' || r == '-' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+		if r == '.' || r == '-' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' ||
+			r >= 'A' && r <= 'Z' {
 			return r
 		}
 		return '-'

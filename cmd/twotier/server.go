@@ -42,11 +42,14 @@ type server struct {
 	certs  *certs.Store   // nil without TLS
 }
 
-// newServer makes the parts. Without Redis the store is the embedded one that is given, or one of its own.
-func newServer(ctx context.Context, cfg config.Config, shared *embedded.Store, log *slog.Logger) (s *server, err error) {
+// newServer makes the parts. Without Redis the store is the embedded one that is given, or one of
+// its own.
+func newServer(ctx context.Context, cfg config.Config, shared *embedded.Store,
+	log *slog.Logger) (s *server, err error) {
 	s = &server{cfg: cfg, log: log, clock: storeclock.New(nil, nil), files: reload.New(log)}
 	web := httpapi.Options{
-		Listen: cfg.Listen, Admin: cfg.Admin, PeerListen: cfg.Peer, RequestTimeout: cfg.RequestTimeout, Logger: log,
+		Listen: cfg.Listen, Admin: cfg.Admin, PeerListen: cfg.Peer,
+		RequestTimeout: cfg.RequestTimeout, Logger: log,
 	}
 	if err := cmp.Or(s.addTokens(&web), s.addTLS(&web), boundWeb(&web, cfg)); err != nil {
 		return nil, err
@@ -55,7 +58,8 @@ func newServer(ctx context.Context, cfg config.Config, shared *embedded.Store, l
 		return nil, err
 	}
 	opt := node.Options{
-		ID: cfg.Node, Address: cfg.Listen, Mode: node.Mode(cfg.Mode), Store: s.store, Clock: s.clock, Placement: s.store.place,
+		ID: cfg.Node, Address: cfg.Listen, Mode: node.Mode(cfg.Mode), Store: s.store,
+		Clock: s.clock, Placement: s.store.place,
 		HotRate: float64(cfg.HotRate), Asleep: elapsed.Asleep, Logger: log,
 	}
 	if s.store.direct != nil {
@@ -89,7 +93,8 @@ func newServer(ctx context.Context, cfg config.Config, shared *embedded.Store, l
 // joinCluster makes the parts that make the node one of several.
 func (s *server) joinCluster(opt *node.Options) (err error) {
 	s.ring, err = ring.New(ring.Options{
-		ID: s.cfg.Node, Bind: s.cfg.Gossip, Advertise: s.cfg.GossipAdvertise, Join: s.cfg.Join, Secret: []byte(s.cfg.ClusterSecret),
+		ID: s.cfg.Node, Bind: s.cfg.Gossip, Advertise: s.cfg.GossipAdvertise, Join: s.cfg.Join,
+		Secret: []byte(s.cfg.ClusterSecret),
 		Agreement: ring.Agreement{
 			Partitions: s.store.place.Partitions, Seed: s.store.place.Seed, Data: dataOf(s.store),
 		},
@@ -105,7 +110,8 @@ func (s *server) joinCluster(opt *node.Options) (err error) {
 		s.wires.TLS = s.certs.Client()
 	}
 	s.peers, err = peer.NewClient(peer.ClientOptions{
-		Self: s.ring.Name(), Secret: []byte(s.cfg.ClusterSecret), Transport: s.wires, Timeout: s.cfg.RequestTimeout, Logger: s.log,
+		Self: s.ring.Name(), Secret: []byte(s.cfg.ClusterSecret), Transport: s.wires,
+		Timeout: s.cfg.RequestTimeout, Logger: s.log,
 	})
 	opt.Ring, opt.Peers = s.ring, s.peers
 	return err
@@ -122,21 +128,28 @@ func dataOf(st stores) uint64 {
 
 // ackOf is what a write waits for that doesn't say.
 func ackOf(cfg config.Config) syncer.Ack {
-	return map[string]syncer.Ack{"redis": syncer.AckStore, "replica": syncer.AckReplica, "disk": syncer.AckDisk}[cfg.Ack]
+	return map[string]syncer.Ack{"redis": syncer.AckStore, "replica": syncer.AckReplica,
+		"disk": syncer.AckDisk}[cfg.Ack]
 }
 
-func newCounter(cfg config.Config, st stores, clock *storeclock.Clock, log *slog.Logger) (*syncer.Counter, error) {
+func newCounter(cfg config.Config, st stores, clock *storeclock.Clock,
+	log *slog.Logger) (*syncer.Counter, error) {
 	spaces := map[string]syncer.Namespace{}
 	for name, ladder := range st.ladders {
-		spaces[name] = syncer.Namespace{Ladder: ladder, OnCold: syncer.OnCold(cfg.Namespaces[name].OnCold), MaxKeys: cfg.Namespaces[name].MaxKeys}
+		spaces[name] = syncer.Namespace{Ladder: ladder,
+			OnCold:  syncer.OnCold(cfg.Namespaces[name].OnCold),
+			MaxKeys: cfg.Namespaces[name].MaxKeys}
 	}
 	return syncer.New(syncer.Options{
-		Store: st.store, Now: clock.Now, Namespaces: spaces, Ack: ackOf(cfg), FlushInterval: cfg.FlushInterval, MaxLag: cfg.MaxLag,
-		Placement: st.place, RoundTimeout: cfg.RedisTimeout, MaxMemory: counterMemory(cfg), NotOwner: cfg.Gossip != "" || cfg.Mode == string(node.ModeRedis), Logger: log,
+		Store: st.store, Now: clock.Now, Namespaces: spaces, Ack: ackOf(cfg),
+		FlushInterval: cfg.FlushInterval, MaxLag: cfg.MaxLag,
+		Placement: st.place, RoundTimeout: cfg.RedisTimeout, MaxMemory: counterMemory(cfg),
+		NotOwner: cfg.Gossip != "" || cfg.Mode == string(node.ModeRedis), Logger: log,
 	})
 }
 
-// open listens before it joins a cluster: the others answer what this node asks about what it owns from now on.
+// open listens before it joins a cluster: the others answer what this node asks about what it owns
+// from now on.
 func (s *server) open(ctx context.Context) error {
 	if err := s.store.open(ctx); err != nil {
 		return err
@@ -184,13 +197,16 @@ func (s *server) orTakenOf(err error) error {
 	return orTaken(err, flag, refused.Address)
 }
 
-// orTaken words the mistake that is made most: something else has the address, which is often this very program.
+// orTaken words the mistake that is made most: something else has the address, which is often this
+// very program.
 func orTaken(err error, flag, address string) error {
 	// memberlist hands on the text of an error only.
-	if err == nil || !errors.Is(err, syscall.EADDRINUSE) && !strings.Contains(err.Error(), syscall.EADDRINUSE.Error()) {
+	if err == nil || !errors.Is(err, syscall.EADDRINUSE) &&
+		!strings.Contains(err.Error(), syscall.EADDRINUSE.Error()) {
 		return err
 	}
-	return fmt.Errorf("--%s: %s is taken by another process; name another address, or port 0 for any that is free", flag, address)
+	return fmt.Errorf("--%s: %s is taken by another process; name another address, or port 0 "+
+		"for any that is free", flag, address)
 }
 
 // close hands over what this node owns and flushes the rest, while reads are answered on; then it

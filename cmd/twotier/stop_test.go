@@ -10,8 +10,8 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// TestAllStopAtOnce ends all nodes of a cluster at the same time, as a supervisor does that gives them some seconds: none waits for
-// another to take over, and every count is in Redis.
+// TestAllStopAtOnce ends all nodes of a cluster at the same time, as a supervisor does that gives
+// them some seconds: none waits for another to take over, and every count is in Redis.
 func TestAllStopAtOnce(t *testing.T) {
 	redis := redistest.Start(t)
 	ctx, stop := context.WithCancel(t.Context())
@@ -29,7 +29,8 @@ func TestAllStopAtOnce(t *testing.T) {
 	}
 	again := startServe(t, t.Context(), "--redis", redis.URL())
 	for k := range keys {
-		if got := ask(t, "GET", fmt.Sprintf("%s/v1/count?key=k%d&window=24h", again.url, k), ""); !strings.Contains(got, fmt.Sprintf(`"count":%d,`, k+1)) {
+		if got := ask(t, "GET", fmt.Sprintf("%s/v1/count?key=k%d&window=24h", again.url, k),
+			""); !strings.Contains(got, fmt.Sprintf(`"count":%d,`, k+1)) {
 			t.Errorf("%s, want %d", got, k+1)
 		}
 	}
@@ -60,7 +61,9 @@ func startServe(t *testing.T, ctx context.Context, args ...string) *served {
 	args = append([]string{"serve", "--listen", "127.0.0.1:0", "--gossip", "127.0.0.1:0"}, args...)
 	go func() { s.status <- run(ctx, args, nil, nil, &s.out, &s.errs) }()
 	t.Cleanup(func() { stop(); s.wait(t) })
-	eventually(t, "ready", 30*time.Second, func() bool { return strings.Contains(s.out.String(), "\n") })
+	eventually(t, "ready", 30*time.Second, func() bool {
+		return strings.Contains(s.out.String(), "\n")
+	})
 	var ready struct{ Listen, Gossip string }
 	decode(t, s.out.String(), &ready)
 	s.url, s.gossip = "http://"+ready.Listen, ready.Gossip

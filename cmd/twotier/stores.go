@@ -43,9 +43,11 @@ const (
 	seedPause = 500 * time.Millisecond
 )
 
-// openStores makes the store that the configuration asks for. A Redis that doesn't fit is refused; one that does not
-// answer is only warned of, unless nothing works without it: the service can count until it comes back.
-func openStores(ctx context.Context, cfg config.Config, shared *embedded.Store, clock *storeclock.Clock, log *slog.Logger) (st stores, err error) {
+// openStores makes the store that the configuration asks for. A Redis that doesn't fit is refused;
+// one that does not answer is only warned of, unless nothing works without it: the service can
+// count until it comes back.
+func openStores(ctx context.Context, cfg config.Config, shared *embedded.Store,
+	clock *storeclock.Clock, log *slog.Logger) (st stores, err error) {
 	st.ladders = map[string]*leaparray.Ladder{}
 	for name, ns := range cfg.Namespaces {
 		if st.ladders[name], err = leaparray.NewLadder(ns.Ladder...); err != nil {
@@ -67,7 +69,8 @@ func openStores(ctx context.Context, cfg config.Config, shared *embedded.Store, 
 	}
 	redis.SetLogger(driverLog{log})
 	st.redis, err = redisstore.New(redisstore.Options{
-		URL: cfg.Redis, Password: redisPassword(cfg), TLS: tlsConfig, Expiry: redisstore.Expiry(cfg.RedisExpiry), Timeout: cfg.RedisTimeout,
+		URL: cfg.Redis, Password: redisPassword(cfg), TLS: tlsConfig,
+		Expiry: redisstore.Expiry(cfg.RedisExpiry), Timeout: cfg.RedisTimeout,
 		Placement: st.place, AnySeed: cfg.HashSeed == nil, Ladders: st.ladders,
 		KeepTimeout: cfg.RequestTimeout, KeepReplicas: cfg.AckReplicas, Logger: log,
 	})
@@ -76,11 +79,13 @@ func openStores(ctx context.Context, cfg config.Config, shared *embedded.Store, 
 	}
 	st.store = st.redis
 	if err := st.meet(ctx, cfg, log); err != nil {
-		return st, errors.Join(fmt.Errorf("redis at %s: %w", config.MaskURL(cfg.Redis), err), st.redis.Close())
+		return st, errors.Join(fmt.Errorf("redis at %s: %w", config.MaskURL(cfg.Redis), err),
+			st.redis.Close())
 	}
 	st.place = st.redis.Placement()
 	st.direct, err = redisstore.NewDirect(redisstore.DirectOptions{
-		Store: st.redis, Now: clock.Now, Writer: rand.Text()[:12], Timeout: cfg.RequestTimeout, Ack: ackOf(cfg),
+		Store: st.redis, Now: clock.Now, Writer: rand.Text()[:12], Timeout: cfg.RequestTimeout,
+		Ack: ackOf(cfg),
 	})
 	return st, err
 }
@@ -99,8 +104,8 @@ func redisPassword(cfg config.Config) func() (string, error) {
 	}
 }
 
-// placement is how the configuration wants keys to be placed. Whoever knows the seed can choose keys that fall into one partition: if
-// none is configured it is random.
+// placement is how the configuration wants keys to be placed. Whoever knows the seed can choose
+// keys that fall into one partition: if none is configured it is random.
 func placement(cfg config.Config) syncer.Placement {
 	if cfg.HashSeed != nil {
 		return syncer.Placement{Partitions: cfg.Partitions, Seed: *cfg.HashSeed}
@@ -110,8 +115,8 @@ func placement(cfg config.Config) syncer.Placement {
 	return syncer.Placement{Partitions: cfg.Partitions, Seed: binary.NativeEndian.Uint64(b[:])}
 }
 
-// meet asks Redis for the first time. Without an answer a node that knows the seed goes on; one that doesn't can't tell where in Redis a
-// key belongs, nor who owns it, and waits.
+// meet asks Redis for the first time. Without an answer a node that knows the seed goes on; one
+// that doesn't can't tell where in Redis a key belongs, nor who owns it, and waits.
 func (st stores) meet(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 	for warned := false; ; {
 		err := st.ask(ctx, cfg)
@@ -130,7 +135,8 @@ func (st stores) meet(ctx context.Context, cfg config.Config, log *slog.Logger) 
 			return nil
 		}
 		if !warned {
-			log.Warn("Redis does not answer: waiting for it, it has the hash seed; with --hash-seed a node starts without", where...)
+			log.Warn("Redis does not answer: waiting for it, it has the hash seed; with "+
+				"--hash-seed a node starts without", where...)
 			warned = true
 		}
 		select {
@@ -157,10 +163,12 @@ func (st stores) ask(ctx context.Context, cfg config.Config) error {
 // hopeless reports whether an error stays as long as nobody changes something.
 func hopeless(err error) bool {
 	_, invalid := errors.AsType[*syncer.InvalidError](err)
-	return invalid || errors.Is(err, redisstore.ErrMismatch) || errors.Is(err, redisstore.ErrRejected)
+	return invalid || errors.Is(err, redisstore.ErrMismatch) ||
+		errors.Is(err, redisstore.ErrRejected)
 }
 
-// driverLog takes what the Redis driver says of its own accord, which is too much for a log of changes of state.
+// driverLog takes what the Redis driver says of its own accord, which is too much for a log of
+// changes of state.
 type driverLog struct{ log *slog.Logger }
 
 func (d driverLog) Printf(ctx context.Context, format string, v ...any) {
@@ -204,8 +212,10 @@ func (st stores) close(ctx context.Context) error {
 	return errors.Join(st.direct.Close(ctx), st.redis.Close())
 }
 
-// Clock implements node.Store. Without Redis the machine's own clock is followed, so that its corrections are not lost.
-func (st stores) Clock(ctx context.Context, local func() time.Time) (ahead time.Duration, err error) {
+// Clock implements node.Store. Without Redis the machine's own clock is followed, so that its
+// corrections are not lost.
+func (st stores) Clock(ctx context.Context,
+	local func() time.Time) (ahead time.Duration, err error) {
 	if st.redis == nil {
 		return time.Since(local().Round(0)).Round(time.Millisecond), nil
 	}
@@ -219,9 +229,10 @@ func (st stores) Health() node.StoreHealth {
 	}
 	h := st.redis.Health()
 	view := node.StoreHealth{
-		Kind: h.Kind, Address: h.Address, Up: h.Err == nil, RTTMicros: h.RTT.Microseconds(), RoundTrips: h.RoundTrips,
-		Durations: h.Durations,
-		Fatal:     errors.Is(h.Err, redisstore.ErrMismatch) && !st.optional,
+		Kind: h.Kind, Address: h.Address, Up: h.Err == nil, RTTMicros: h.RTT.Microseconds(),
+		RoundTrips: h.RoundTrips,
+		Durations:  h.Durations,
+		Fatal:      errors.Is(h.Err, redisstore.ErrMismatch) && !st.optional,
 	}
 	if h.Err != nil {
 		view.Error = h.Err.Error()

@@ -11,7 +11,8 @@ const (
 	SourceMemory Source = "memory"
 	// SourceOwner: the node that was asked had the owner answer.
 	SourceOwner Source = "owner"
-	// SourceShared: the key is hot, so the node that was asked counts it beside the owner and the others.
+	// SourceShared: the key is hot, so the node that was asked counts it beside the owner and the
+	// others.
 	SourceShared Source = "shared"
 	// SourceNear: the node that was asked remembered that the owner refuses.
 	SourceNear Source = "near"
@@ -27,9 +28,11 @@ const (
 type WindowCount struct {
 	// Window is as in the request.
 	Window time.Duration
-	// Count is the best estimate, Min is without the bucket that the window begins in and Max with all of it.
+	// Count is the best estimate, Min is without the bucket that the window begins in and Max with
+	// all of it.
 	Count, Min, Max int64
-	// Bucket is the width of the buckets that were read, the most by which the edge is blurred. Only Count tells it.
+	// Bucket is the width of the buckets that were read, the most by which the edge is blurred.
+	// Only Count tells it.
 	Bucket time.Duration
 }
 
@@ -82,14 +85,16 @@ type AcquireAnswer struct {
 	Limits []LimitState
 	// Checks has one element for each of the request's.
 	Checks []CheckAnswer
-	// RetryAfter is when it may be allowed at the earliest, in whole milliseconds: 0 if it was, less than 0 if it never will be.
+	// RetryAfter is when it may be allowed at the earliest, in whole milliseconds: 0 if it was,
+	// less than 0 if it never will be.
 	RetryAfter time.Duration
 	Source     Source
 	// Degraded is set while Redis can't be reached.
 	Degraded bool
 }
 
-// Result is the outcome of one operation of a batch: the answer of its kind, or an error as the call of its own would have.
+// Result is the outcome of one operation of a batch: the answer of its kind, or an error as the
+// call of its own would have.
 type Result struct {
 	Add     *AddAnswer
 	Count   *CountAnswer

@@ -11,8 +11,10 @@ import (
 	"unicode/utf8"
 )
 
-// Series returns the buckets of a key over a window that ends now. A namespace that is empty is the default one.
-func (c *Client) Series(ctx context.Context, namespace, key string, window time.Duration) (Series, error) {
+// Series returns the buckets of a key over a window that ends now. A namespace that is empty is the
+// default one.
+func (c *Client) Series(ctx context.Context, namespace, key string,
+	window time.Duration) (Series, error) {
 	query := url.Values{"key": {key}, "window": {string(appendWindow(nil, window))}}
 	if namespace != "" {
 		query.Set("ns", namespace)
@@ -32,7 +34,8 @@ func (c *Client) Series(ctx context.Context, namespace, key string, window time.
 	return s, nil
 }
 
-// Top returns up to n (1 to 1000) of the busiest keys of the cluster over a window that ends now, largest first.
+// Top returns up to n (1 to 1000) of the busiest keys of the cluster over a window that ends now,
+// largest first.
 func (c *Client) Top(ctx context.Context, n int, window time.Duration) ([]KeyCount, error) {
 	query := url.Values{"n": {strconv.Itoa(n)}, "window": {string(appendWindow(nil, window))}}
 	var raw struct {
@@ -42,7 +45,8 @@ func (c *Client) Top(ctx context.Context, n int, window time.Duration) ([]KeyCou
 	return raw.Keys, err
 }
 
-// Reset forgets a key, in memory and Redis and on every node. It may do so twice if an answer is lost.
+// Reset forgets a key, in memory and Redis and on every node. It may do so twice if an answer is
+// lost.
 func (c *Client) Reset(ctx context.Context, namespace, key string) error {
 	if !utf8.ValidString(namespace) || !utf8.ValidString(key) {
 		return fmt.Errorf("%w: the key or its namespace is not UTF-8", ErrInvalid)
@@ -52,11 +56,13 @@ func (c *Client) Reset(ctx context.Context, namespace, key string) error {
 		body = appendText(append(body, `,"ns":`...), namespace)
 	}
 	var raw struct{}
-	return c.question(ctx, c.view.Load().table.owner(namespace, key), "POST", "/v1/reset", append(body, '}'), &raw)
+	return c.question(ctx, c.view.Load().table.owner(namespace, key), "POST", "/v1/reset",
+		append(body, '}'), &raw)
 }
 
 // question asks one node after the other until one answers, and decodes what it says.
-func (c *Client) question(ctx context.Context, at int, method, uri string, body []byte, answer any) error {
+func (c *Client) question(ctx context.Context, at int, method, uri string, body []byte,
+	answer any) error {
 	var tried trail
 	by := c.deadline(ctx)
 	err := ErrUnavailable

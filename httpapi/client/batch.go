@@ -9,9 +9,10 @@ import (
 	"github.com/valyala/fastjson"
 )
 
-// Batch carries out operations and returns their results in the same order. Those whose keys one node owns are carried out in order;
-// the others at the same time, so one that depends on another's count has to wait for it. Each has its own error; that of the call
-// is only set if nothing was begun.
+// Batch carries out operations and returns their results in the same order. Those whose keys one
+// node owns are carried out in order; the others at the same time, so one that depends on another's
+// count has to wait for it. Each has its own error; that of the call is only set if nothing was
+// begun.
 func (c *Client) Batch(ctx context.Context, ops []Op) ([]Result, error) {
 	if c.ctx.Err() != nil {
 		return nil, ErrClosed
@@ -61,7 +62,8 @@ func (o *Op) slow() bool {
 	return o.Add != nil && o.Add.Ack.waits() || o.Acquire != nil && o.Acquire.Ack.waits()
 }
 
-// group carries out the operations at some positions, which have the same owner, a request at a time.
+// group carries out the operations at some positions, which have the same owner, a request at a
+// time.
 func (c *Client) group(ctx context.Context, at int, group []int, ops []Op, res []Result) {
 	for len(group) > 0 {
 		k := c.calls.Get().(*call)
@@ -125,7 +127,8 @@ func (c *Client) part(ctx context.Context, k *call, at int, sent []int, ops []Op
 		} else if from := r.read(answers[n], o); from == SourceOwner && tried.direct {
 			c.refresh(l)
 		}
-		if errors.Is(r.Err, ErrUnavailable) && err == nil || o.Count != nil && errors.Is(r.Err, ErrUnknownOutcome) {
+		if errors.Is(r.Err, ErrUnavailable) && err == nil ||
+			o.Count != nil && errors.Is(r.Err, ErrUnknownOutcome) {
 			c.alone(ctx, o, r)
 		}
 	}

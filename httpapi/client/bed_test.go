@@ -57,7 +57,9 @@ type server struct {
 type health struct{}
 
 func (health) Clock(context.Context, func() time.Time) (time.Duration, error) { return 0, nil }
-func (health) Health() node.StoreHealth                                       { return node.StoreHealth{Kind: "test", Up: true} }
+func (health) Health() node.StoreHealth {
+	return node.StoreHealth{Kind: "test", Up: true}
+}
 
 // newBed starts as many nodes over a store within the process.
 func newBed(t testing.TB, nodes int) *bed {
@@ -74,17 +76,22 @@ func newRedisBed(t testing.TB, nodes int, url string) *bed {
 	ladder, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
 	must(t, err)
 	place := syncer.Placement{Partitions: 97, Seed: 11}
-	return newBedOver(t, nodes, func(clock *storeclock.Clock) (syncer.Store, node.Direct, func() error) {
-		store, err := redisstore.New(redisstore.Options{
-			URL: url, Placement: place, Ladders: map[string]*leaparray.Ladder{syncer.DefaultNamespace: ladder},
+	return newBedOver(t, nodes,
+		func(clock *storeclock.Clock) (syncer.Store, node.Direct, func() error) {
+			store, err := redisstore.New(redisstore.Options{
+				URL: url, Placement: place,
+				Ladders: map[string]*leaparray.Ladder{syncer.DefaultNamespace: ladder},
+			})
+			must(t, err)
+			must(t, store.Probe(t.Context()))
+			direct, err := redisstore.NewDirect(redisstore.DirectOptions{Store: store,
+				Now: clock.Now, Writer: rand.Text()[:12]})
+			must(t, err)
+			must(t, direct.Open(t.Context()))
+			return store, direct, func() error {
+				return errors.Join(direct.Close(context.Background()), store.Close())
+			}
 		})
-		must(t, err)
-		must(t, store.Probe(t.Context()))
-		direct, err := redisstore.NewDirect(redisstore.DirectOptions{Store: store, Now: clock.Now, Writer: rand.Text()[:12]})
-		must(t, err)
-		must(t, direct.Open(t.Context()))
-		return store, direct, func() error { return errors.Join(direct.Close(context.Background()), store.Close()) }
-	})
 }
 
 func newBedOver(t testing.TB, nodes int, open opener) *bed {
@@ -131,7 +138,8 @@ func (b *bed) start(proxied bool) *server {
 	store, direct, closed := b.open(clock)
 	b.after = append(b.after, closed)
 	var err error
-	s.counter, err = syncer.New(syncer.Options{Store: store, Now: clock.Now, Placement: b.place, NotOwner: true})
+	s.counter, err = syncer.New(syncer.Options{Store: store, Now: clock.Now, Placement: b.place,
+		NotOwner: true})
 	must(b.t, err)
 	var join []string
 	for _, o := range b.nodes {
@@ -140,15 +148,17 @@ func (b *bed) start(proxied bool) *server {
 		}
 	}
 	s.ring, err = ring.New(ring.Options{
-		ID: s.id, Bind: "127.0.0.1:0", Join: join, Agreement: ring.Agreement{Partitions: b.place.Partitions, Seed: b.place.Seed},
-		Tag: modes.Tag(node.ModeTwoTier), OnChange: func(t *ring.Table) { s.node.Changed(t) },
+		ID: s.id, Bind: "127.0.0.1:0", Join: join,
+		Agreement: ring.Agreement{Partitions: b.place.Partitions, Seed: b.place.Seed},
+		Tag:       modes.Tag(node.ModeTwoTier), OnChange: func(t *ring.Table) { s.node.Changed(t) },
 	})
 	must(b.t, err)
 	s.wires = httpapi.NewPeerTransport(peer.NewPasses(s.ring.Name(), nil).Pass)
 	s.peers, err = peer.NewClient(peer.ClientOptions{Self: s.ring.Name(), Transport: s.wires})
 	must(b.t, err)
 	s.node, err = node.New(node.Options{
-		ID: s.id, Counter: s.counter, Direct: direct, Ring: s.ring, Peers: s.peers, Store: health{}, Clock: clock, Placement: b.place,
+		ID: s.id, Counter: s.counter, Direct: direct, Ring: s.ring, Peers: s.peers, Store: health{},
+		Clock: clock, Placement: b.place,
 	})
 	must(b.t, err)
 	s.listen(b.t, "127.0.0.1:0")
@@ -249,7 +259,8 @@ func (b *bed) client(change ...func(*client.Options)) *client.Client {
 	return c
 }
 
-// ops returns how many operations of a kind the nodes have answered, by source, as their metrics tell.
+// ops returns how many operations of a kind the nodes have answered, by source, as their metrics
+// tell.
 func (b *bed) ops(kind string) map[string]int64 {
 	b.t.Helper()
 	sum := map[string]int64{}
@@ -283,7 +294,8 @@ func (s *server) metrics(t testing.TB) string {
 // counted is the sum of what all nodes count for a key, asked of one after everything is flushed.
 func counted(t testing.TB, c *client.Client, key string) int64 {
 	t.Helper()
-	a, err := c.Count(t.Context(), client.CountRequest{Key: key, Windows: []time.Duration{time.Hour}})
+	a, err := c.Count(t.Context(),
+		client.CountRequest{Key: key, Windows: []time.Duration{time.Hour}})
 	must(t, err)
 	return a.Counts[0].Max
 }
@@ -293,7 +305,8 @@ func (s *server) owns(b *bed, key string) bool {
 	return s.ring.Table().Mine(b.place.Of(nil, []byte(key)))
 }
 
-// restartHTTP puts another server in front of the node, at the same address: for clients that is another process.
+// restartHTTP puts another server in front of the node, at the same address: for clients that is
+// another process.
 func (s *server) restartHTTP(t testing.TB) {
 	t.Helper()
 	must(t, s.http.Close(t.Context()))
@@ -305,7 +318,8 @@ func (s *server) listen(t testing.TB, address string) {
 	t.Helper()
 	var err error
 	s.http, err = httpapi.New(httpapi.Options{
-		Service: s.node, Listen: address, Peer: peer.NewServer(peer.ServerOptions{Self: s.ring.Name(), Node: s.node}),
+		Service: s.node, Listen: address,
+		Peer: peer.NewServer(peer.ServerOptions{Self: s.ring.Name(), Node: s.node}),
 	})
 	must(t, err)
 	must(t, s.http.Open(t.Context()))

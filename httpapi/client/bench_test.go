@@ -10,8 +10,9 @@ import (
 	"twotier.dev/twotier/httpapi/client"
 )
 
-// BenchmarkAdd counts through three nodes in this process: client, nodes and network share its CPUs. With owners it goes straight to
-// them, without to any node, which passes two of three on; alone is one node, all of whose keys are its own.
+// BenchmarkAdd counts through three nodes in this process: client, nodes and network share its
+// CPUs. With owners it goes straight to them, without to any node, which passes two of three on;
+// alone is one node, all of whose keys are its own.
 func BenchmarkAdd(b *testing.B) {
 	for _, mode := range []struct {
 		name  string
@@ -33,7 +34,8 @@ func BenchmarkAdd(b *testing.B) {
 			b.ResetTimer()
 			b.RunParallel(func(pb *testing.PB) {
 				for i := int(next.Add(7919)); pb.Next(); i++ {
-					if _, err := c.Add(b.Context(), client.AddRequest{Key: keys[i%len(keys)]}); err != nil {
+					if _, err := c.Add(b.Context(),
+						client.AddRequest{Key: keys[i%len(keys)]}); err != nil {
 						b.Error(err)
 					}
 				}

@@ -64,7 +64,8 @@ func (k *call) keep(results *[]*fastjson.Value) error {
 // take claims a call for a lane, unless its caller has left.
 func (k *call) take() bool { return k.state.CompareAndSwap(waiting, taken) }
 
-// wait waits for the answer. If left is set the call must not be used any more: a lane may still have it.
+// wait waits for the answer. If left is set the call must not be used any more: a lane may still
+// have it.
 func (k *call) wait(ctx context.Context) (left bool, err error) {
 	k.timer.Reset(time.Until(k.by))
 	defer k.timer.Stop()

@@ -10,7 +10,8 @@ import (
 	"github.com/valyala/fastjson"
 )
 
-// Client is a client of a cluster. Make one with [New] and share it: its methods may be called at the same time.
+// Client is a client of a cluster. Make one with [New] and share it: its methods may be called at
+// the same time.
 type Client struct {
 	opt     Options
 	ctx     context.Context // ends with the beginning of Close
@@ -31,13 +32,15 @@ type Client struct {
 	links map[string]*link // by address; nil once closed
 }
 
-// New returns a client, which begins to look for the owners at once. Nodes that can't be reached are no error.
+// New returns a client, which begins to look for the owners at once. Nodes that can't be reached
+// are no error.
 func New(o Options) (*Client, error) {
 	o, err := o.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{opt: o, hints: make(chan *link, 1), learner: make(chan struct{}, 1), links: map[string]*link{}}
+	c := &Client{opt: o, hints: make(chan *link, 1), learner: make(chan struct{}, 1),
+		links: map[string]*link{}}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	c.cut, c.cutOff = context.WithCancel(context.Background())
 	c.learner <- struct{}{}
@@ -53,8 +56,9 @@ func New(o Options) (*Client, error) {
 	return c, nil
 }
 
-// Close refuses further calls, gives back those that wait, and waits for those that a node was asked to carry out; when ctx ends their
-// connections are cut. When it returns nothing of the client runs any more. It may be called twice.
+// Close refuses further calls, gives back those that wait, and waits for those that a node was
+// asked to carry out; when ctx ends their connections are cut. When it returns nothing of the
+// client runs any more. It may be called twice.
 func (c *Client) Close(ctx context.Context) error {
 	c.mu.Lock()
 	c.links = nil
@@ -119,8 +123,10 @@ func (c *Client) Acquire(ctx context.Context, r AcquireRequest) (a AcquireAnswer
 	return a, err
 }
 
-// single makes a call of one operation, whose encoding may have failed, and has read read its answer.
-func (c *Client) single(ctx context.Context, k *call, at int, err error, read func(*fastjson.Value) (Source, error)) error {
+// single makes a call of one operation, whose encoding may have failed, and has read read its
+// answer.
+func (c *Client) single(ctx context.Context, k *call, at int, err error,
+	read func(*fastjson.Value) (Source, error)) error {
 	if err == nil && len(k.body) > maxOp {
 		err = errLong
 	}
@@ -180,11 +186,14 @@ type counters struct{ ops, requests, direct, repeated, refreshed atomic.Int64 }
 
 // Stats are the figures of a client since it was made.
 type Stats struct {
-	// Ops is the operations that were answered, Direct those of them that were sent to the owner by the table.
+	// Ops is the operations that were answered, Direct those of them that were sent to the owner by
+	// the table.
 	Ops, Direct int64
-	// Requests is the requests that carried operations, Repeated the attempts to have them answered beyond the first.
+	// Requests is the requests that carried operations, Repeated the attempts to have them answered
+	// beyond the first.
 	Requests, Repeated int64
-	// Refreshed is how often the table of owners was read, Members how many nodes it has, 0 while there is none.
+	// Refreshed is how often the table of owners was read, Members how many nodes it has, 0 while
+	// there is none.
 	Refreshed int64
 	Members   int
 }
@@ -192,7 +201,8 @@ type Stats struct {
 // Stats returns a snapshot of the figures.
 func (c *Client) Stats() Stats {
 	s := Stats{
-		Ops: c.stats.ops.Load(), Direct: c.stats.direct.Load(), Requests: c.stats.requests.Load(), Repeated: c.stats.repeated.Load(),
+		Ops: c.stats.ops.Load(), Direct: c.stats.direct.Load(), Requests: c.stats.requests.Load(),
+		Repeated:  c.stats.repeated.Load(),
 		Refreshed: c.stats.refreshed.Load(),
 	}
 	if t := c.view.Load().table; t != nil {

@@ -17,26 +17,35 @@ func TestCallsOfOneNode(t *testing.T) {
 	c := b.client()
 	minute := []client.Limit{{Window: time.Minute, Max: 3}, {Window: 90 * time.Minute, Max: 100}}
 	a, err := c.Add(t.Context(), client.AddRequest{Key: `a "key" \ é`, N: 2, Limits: minute})
-	if err != nil || a.Over || a.Source != client.SourceMemory || len(a.Counts) != 2 || a.Counts[0].Count != 2 ||
+	if err != nil || a.Over || a.Source != client.SourceMemory || len(a.Counts) != 2 ||
+		a.Counts[0].Count != 2 ||
 		a.Counts[0].Window != time.Minute || a.Counts[1].Window != 90*time.Minute {
 		t.Errorf("add: %+v, %v", a, err)
 	}
-	n, err := c.Count(t.Context(), client.CountRequest{Key: `a "key" \ é`, Windows: []time.Duration{time.Minute, 24 * time.Hour}})
-	if err != nil || len(n.Counts) != 2 || n.Counts[0].Max != 2 || n.Counts[0].Bucket != time.Second || n.Counts[1].Window != 24*time.Hour {
+	n, err := c.Count(t.Context(),
+		client.CountRequest{Key: `a "key" \ é`,
+			Windows: []time.Duration{time.Minute, 24 * time.Hour}})
+	if err != nil || len(n.Counts) != 2 || n.Counts[0].Max != 2 ||
+		n.Counts[0].Bucket != time.Second || n.Counts[1].Window != 24*time.Hour {
 		t.Errorf("count: %+v, %v", n, err)
 	}
-	q, err := c.Acquire(t.Context(), client.AcquireRequest{Check: client.Check{Key: `a "key" \ é`, Limits: minute}})
-	if err != nil || !q.Allowed || q.Limits[0].Remaining != 0 || q.Limits[1].Max != 100 || q.RetryAfter != 0 {
+	q, err := c.Acquire(t.Context(),
+		client.AcquireRequest{Check: client.Check{Key: `a "key" \ é`, Limits: minute}})
+	if err != nil || !q.Allowed || q.Limits[0].Remaining != 0 || q.Limits[1].Max != 100 ||
+		q.RetryAfter != 0 {
 		t.Errorf("acquire: %+v, %v", q, err)
 	}
-	q, err = c.Acquire(t.Context(), client.AcquireRequest{Check: client.Check{Key: `a "key" \ é`, Limits: minute}})
-	if err != nil || q.Allowed || !q.Limits[0].Refused || q.Limits[1].Refused || q.RetryAfter <= 0 || q.RetryAfter > time.Minute+time.Second {
+	q, err = c.Acquire(t.Context(),
+		client.AcquireRequest{Check: client.Check{Key: `a "key" \ é`, Limits: minute}})
+	if err != nil || q.Allowed || !q.Limits[0].Refused || q.Limits[1].Refused ||
+		q.RetryAfter <= 0 || q.RetryAfter > time.Minute+time.Second {
 		t.Errorf("acquire of what is not left: %+v, %v", q, err)
 	}
 	q, err = c.Acquire(t.Context(), client.AcquireRequest{Checks: []client.Check{
 		{Key: "b", Limits: minute}, {Namespace: "default", Key: "c", N: 4, Limits: minute},
 	}})
-	if err != nil || q.Allowed || len(q.Checks) != 2 || !q.Checks[0].Allowed || q.Checks[1].Allowed || q.Checks[1].RetryAfter >= 0 {
+	if err != nil || q.Allowed || len(q.Checks) != 2 || !q.Checks[0].Allowed ||
+		q.Checks[1].Allowed || q.Checks[1].RetryAfter >= 0 {
 		t.Errorf("acquire of two: %+v, %v", q, err)
 	}
 	s, err := c.Series(t.Context(), "", `a "key" \ é`, time.Minute)
@@ -51,7 +60,8 @@ func TestCallsOfOneNode(t *testing.T) {
 	if err != nil || len(top) != 1 || top[0].Count != 3 {
 		t.Errorf("top: %+v, %v", top, err)
 	}
-	if err := c.Reset(t.Context(), "", `a "key" \ é`); err != nil || counted(t, c, `a "key" \ é`) != 0 {
+	if err := c.Reset(t.Context(), "", `a "key" \ é`); err != nil ||
+		counted(t, c, `a "key" \ é`) != 0 {
 		t.Errorf("reset: %v", err)
 	}
 }
@@ -68,12 +78,15 @@ func TestErrorsAreTyped(t *testing.T) {
 		"long window":   {Key: "a", Limits: []client.Limit{{Window: 25 * time.Hour, Max: 1}}},
 		"odd window":    {Key: "a", Limits: []client.Limit{{Window: time.Microsecond, Max: 1}}},
 	} {
-		if _, err := c.Add(t.Context(), r); !errors.Is(err, client.ErrInvalid) || errors.Is(err, client.ErrUnknownOutcome) {
+		if _, err := c.Add(t.Context(), r); !errors.Is(err, client.ErrInvalid) ||
+			errors.Is(err, client.ErrUnknownOutcome) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	_, err := c.Add(t.Context(), client.AddRequest{Key: "a", Limits: []client.Limit{{Window: 25 * time.Hour, Max: 1}}})
-	if p, ok := errors.AsType[*client.Problem](err); !ok || p.Code() != "refused" || p.Status != 422 || p.Error() == "" {
+	_, err := c.Add(t.Context(),
+		client.AddRequest{Key: "a", Limits: []client.Limit{{Window: 25 * time.Hour, Max: 1}}})
+	if p, ok := errors.AsType[*client.Problem](err); !ok || p.Code() != "refused" ||
+		p.Status != 422 || p.Error() == "" {
 		t.Errorf("%#v", err)
 	}
 	if _, err := c.Batch(t.Context(), []client.Op{{}}); !errors.Is(err, client.ErrInvalid) {
@@ -98,7 +111,9 @@ func TestGoesStraightToTheOwner(t *testing.T) {
 	done.Wait()
 	var ops []client.Op
 	for i := range keys {
-		ops = append(ops, client.Op{Count: &client.CountRequest{Key: fmt.Sprint("user:", i), Windows: []time.Duration{time.Minute}}})
+		ops = append(ops,
+			client.Op{Count: &client.CountRequest{Key: fmt.Sprint("user:", i),
+				Windows: []time.Duration{time.Minute}}})
 	}
 	res, err := c.Batch(t.Context(), ops)
 	if err != nil {
@@ -120,7 +135,8 @@ func TestGoesStraightToTheOwner(t *testing.T) {
 	}
 }
 
-// TestOneLimitThroughThreeClients drives a limit through clients that each know one node only at first.
+// TestOneLimitThroughThreeClients drives a limit through clients that each know one node only at
+// first.
 func TestOneLimitThroughThreeClients(t *testing.T) {
 	b := newRedisBed(t, 3, redistest.Start(t).URL())
 	limits := []client.Limit{{Window: time.Hour, Max: 1000}}
@@ -131,7 +147,8 @@ func TestOneLimitThroughThreeClients(t *testing.T) {
 		for range 8 {
 			done.Go(func() {
 				for range 75 {
-					a, err := c.Acquire(t.Context(), client.AcquireRequest{Check: client.Check{Key: "hot", Limits: limits}})
+					a, err := c.Acquire(t.Context(),
+						client.AcquireRequest{Check: client.Check{Key: "hot", Limits: limits}})
 					switch {
 					case err != nil:
 						t.Error(err)
@@ -161,9 +178,13 @@ func TestBatchKeepsTheOrder(t *testing.T) {
 		case 0:
 			ops = append(ops, client.Op{Add: &client.AddRequest{Key: key, Limits: limits}})
 		case 1:
-			ops = append(ops, client.Op{Count: &client.CountRequest{Key: key, Windows: []time.Duration{time.Hour}}})
+			ops = append(ops,
+				client.Op{Count: &client.CountRequest{Key: key,
+					Windows: []time.Duration{time.Hour}}})
 		default:
-			ops = append(ops, client.Op{Acquire: &client.AcquireRequest{Check: client.Check{Key: key, Limits: limits}}})
+			ops = append(ops,
+				client.Op{Acquire: &client.AcquireRequest{Check: client.Check{Key: key,
+					Limits: limits}}})
 		}
 	}
 	ops[50] = client.Op{Add: &client.AddRequest{Key: "bad\x00"}}

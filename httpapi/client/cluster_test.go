@@ -15,7 +15,8 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// TestNodesComeAndGoUnderTraffic has one node leave and another join while a client counts: every count is there once.
+// TestNodesComeAndGoUnderTraffic has one node leave and another join while a client counts: every
+// count is there once.
 func TestNodesComeAndGoUnderTraffic(t *testing.T) {
 	b := newRedisBed(t, 3, redistest.Start(t).URL())
 	c := b.client(func(o *client.Options) { o.Timeout = 10 * time.Second })
@@ -70,7 +71,8 @@ func TestNodesComeAndGoUnderTraffic(t *testing.T) {
 	}
 }
 
-// TestOldTableIsReadAgain has a node join that the client's table does not know of, and looks how soon it does.
+// TestOldTableIsReadAgain has a node join that the client's table does not know of, and looks how
+// soon it does.
 func TestOldTableIsReadAgain(t *testing.T) {
 	b := newBed(t, 2)
 	c := b.client(func(o *client.Options) { o.Refresh = time.Hour })
@@ -92,7 +94,8 @@ func TestOldTableIsReadAgain(t *testing.T) {
 	})
 }
 
-// TestRedisModeHasNoOwners switches the cluster to Redis mode: any node is asked, and counts are the same.
+// TestRedisModeHasNoOwners switches the cluster to Redis mode: any node is asked, and counts are
+// the same.
 func TestRedisModeHasNoOwners(t *testing.T) {
 	b := newRedisBed(t, 2, redistest.Start(t).URL())
 	c := b.client()
@@ -155,7 +158,9 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 // TestQueueIsBounded refuses calls when too many wait.
 func TestQueueIsBounded(t *testing.T) {
 	b, _ := proxied(t, 1)
-	c := b.client(func(o *client.Options) { o.Lanes, o.MaxWaiting, o.MaxBatch, o.Timeout = 1, 4, 1, time.Second })
+	c := b.client(func(o *client.Options) {
+		o.Lanes, o.MaxWaiting, o.MaxBatch, o.Timeout = 1, 4, 1, time.Second
+	})
 	_, err := c.Add(t.Context(), client.AddRequest{Key: "a"})
 	must(t, err)
 	b.nodes[0].proxy.Hang()
@@ -163,7 +168,8 @@ func TestQueueIsBounded(t *testing.T) {
 	var done sync.WaitGroup
 	for range 20 {
 		done.Go(func() {
-			if _, err := c.Add(t.Context(), client.AddRequest{Key: "a"}); errors.Is(err, client.ErrOverloaded) {
+			if _, err := c.Add(t.Context(), client.AddRequest{Key: "a"}); errors.Is(err,
+				client.ErrOverloaded) {
 				refused.Add(1)
 			}
 		})
@@ -186,7 +192,8 @@ func TestCloseLeavesNothing(t *testing.T) {
 		done.Go(func() {
 			for {
 				if _, err := c.Add(t.Context(), client.AddRequest{Key: "a"}); err != nil {
-					if !errors.Is(err, client.ErrClosed) && !errors.Is(err, client.ErrUnknownOutcome) {
+					if !errors.Is(err, client.ErrClosed) &&
+						!errors.Is(err, client.ErrUnknownOutcome) {
 						t.Error(err)
 					}
 					return
@@ -204,5 +211,6 @@ func TestCloseLeavesNothing(t *testing.T) {
 	if _, err := c.Top(t.Context(), 1, time.Minute); !errors.Is(err, client.ErrClosed) {
 		t.Error(err)
 	}
-	b.until("no goroutine is left", func() bool { return runtime.NumGoroutine() <= before+8 }) // the nodes' own come and go
+	// the nodes' own come and go
+	b.until("no goroutine is left", func() bool { return runtime.NumGoroutine() <= before+8 })
 }

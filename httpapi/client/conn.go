@@ -60,8 +60,8 @@ func newWire(address string, o *Options) *wire {
 	return w
 }
 
-// send sends the request and reads the answer, which is valid until the next call. ctx cuts it short. An error that wraps errDial says
-// that nothing was sent.
+// send sends the request and reads the answer, which is valid until the next call. ctx cuts it
+// short. An error that wraps errDial says that nothing was sent.
 func (w *wire) send(ctx context.Context, by time.Time) (err error) {
 	if w.conn != nil && (time.Since(w.used) > maxIdleTime || idle.Closed(w.conn)) {
 		w.close()

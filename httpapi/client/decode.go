@@ -78,7 +78,8 @@ func (r *reader) list(v *fastjson.Value, name string, most int) []*fastjson.Valu
 func (r *reader) source(v *fastjson.Value) Source {
 	text := r.text(v, "source")
 	for _, known := range [...]Source{
-		SourceMemory, SourceOwner, SourceShared, SourceNear, SourceRedis, SourceFallback, SourceDegraded,
+		SourceMemory, SourceOwner, SourceShared, SourceNear, SourceRedis, SourceFallback,
+		SourceDegraded,
 	} {
 		if string(text) == string(known) {
 			return known
@@ -173,7 +174,8 @@ func (r *reader) limits(v *fastjson.Value, asked []Limit) []LimitState {
 func (r *reader) checks(v *fastjson.Value, asked []Check) (answers []CheckAnswer) {
 	for i, c := range r.list(v, "checks", len(asked)) {
 		a := CheckAnswer{
-			Key: asked[i].Key, Allowed: r.boolean(c, "allowed"), Limits: r.limits(c, asked[i].Limits),
+			Key: asked[i].Key, Allowed: r.boolean(c, "allowed"),
+			Limits:     r.limits(c, asked[i].Limits),
 			RetryAfter: millis(r.integer(c, "retry_after_ms")),
 		}
 		r.bad = r.bad || len(a.Limits) != len(asked[i].Limits)

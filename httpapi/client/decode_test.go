@@ -17,9 +17,11 @@ import (
 
 func TestPlacementIsTheServers(t *testing.T) {
 	for i := range 10_000 {
-		key, ns := strconv.FormatUint(rand.Uint64(), 36), []string{"", "default", "other", "x.y-z"}[i%4]
+		key, ns := strconv.FormatUint(rand.Uint64(), 36),
+			[]string{"", "default", "other", "x.y-z"}[i%4]
 		place := syncer.Placement{Partitions: 1 + rand.IntN(5000), Seed: rand.Uint64() >> (i % 64)}
-		if got, want := client.Partition(ns, key, place.Seed, place.Partitions), place.Of([]byte(ns), []byte(key)); got != want {
+		if got, want := client.Partition(ns, key, place.Seed, place.Partitions),
+			place.Of([]byte(ns), []byte(key)); got != want {
 			t.Fatalf("%q %q under %+v: %d, want %d", ns, key, place, got, want)
 		}
 	}
@@ -32,8 +34,10 @@ const goodTable = `{"mode":"two-tier","ring_version":18446744073709551615,"parti
 
 func TestReadTable(t *testing.T) {
 	got, err := client.ReadTable([]byte(goodTable), "node:8080")
-	if err != nil || !slices.Equal(got.Owners, []uint16{0, 1, 0}) || got.Seed != 1<<64-2 || got.Version != 1<<64-1 ||
-		!slices.Equal(got.Addresses, []string{"10.0.0.1:80", "node:8080"}) || !slices.Equal(got.Leaving, []bool{false, true}) {
+	if err != nil || !slices.Equal(got.Owners, []uint16{0, 1, 0}) || got.Seed != 1<<64-2 ||
+		got.Version != 1<<64-1 ||
+		!slices.Equal(got.Addresses, []string{"10.0.0.1:80", "node:8080"}) ||
+		!slices.Equal(got.Leaving, []bool{false, true}) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for name, text := range map[string]string{
@@ -41,7 +45,8 @@ func TestReadTable(t *testing.T) {
 		"no owners":  `{"mode":"two-tier","partitions":1,"members":[{"address":"a:1","state":"alive"}]}`,
 		"no seed":    `{"mode":"two-tier","partitions":1,"members":[{"address":"a:1","state":"alive"}],"owners":[0]}`,
 	} {
-		if got, err := client.ReadTable([]byte(text), "a:1"); err != nil || got.Owner("", "key") != "" || len(got.Addresses) != 1 {
+		if got, err := client.ReadTable([]byte(text), "a:1"); err != nil ||
+			got.Owner("", "key") != "" || len(got.Addresses) != 1 {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
@@ -65,7 +70,9 @@ func TestReadTable(t *testing.T) {
 // FuzzTable reads tables: whatever it takes leads to members that exist.
 func FuzzTable(f *testing.F) {
 	f.Add([]byte(goodTable), "key")
-	f.Add([]byte(`{"mode":"two-tier","partitions":1,"members":[{"address":"\u0061:1"}],"owners":[0],"hash_seed":0}`), "")
+	f.Add(
+		[]byte(
+			`{"mode":"two-tier","partitions":1,"members":[{"address":"\u0061:1"}],"owners":[0],"hash_seed":0}`), "")
 	f.Add([]byte(`{"members":[{"state":"alive"}],"x":[{},[],"\"",-1.5e9,true,null]}`), "a")
 	f.Fuzz(func(t *testing.T, b []byte, key string) {
 		got, err := client.ReadTable(b, "node:1")
@@ -87,7 +94,8 @@ func asked() []client.Op {
 		{Add: &client.AddRequest{Key: "a", Limits: limits}},
 		{Count: &client.CountRequest{Key: "a", Windows: []time.Duration{time.Minute, time.Hour}}},
 		{Acquire: &client.AcquireRequest{Check: client.Check{Key: "a", Limits: limits}}},
-		{Acquire: &client.AcquireRequest{Checks: []client.Check{{Key: "a", Limits: limits[:1]}, {Key: "b", Limits: limits}}}},
+		{Acquire: &client.AcquireRequest{Checks: []client.Check{{Key: "a", Limits: limits[:1]},
+			{Key: "b", Limits: limits}}}},
 	}
 }
 
@@ -114,7 +122,8 @@ func FuzzAnswer(f *testing.F) {
 			}
 		case o.Add != nil && len(r.Add.Counts) != len(o.Add.Limits),
 			o.Count != nil && len(r.Count.Counts) != len(o.Count.Windows),
-			o.Acquire != nil && (len(r.Acquire.Limits) != len(o.Acquire.Limits) || len(r.Acquire.Checks) != len(o.Acquire.Checks)):
+			o.Acquire != nil && (len(r.Acquire.Limits) != len(o.Acquire.Limits) ||
+				len(r.Acquire.Checks) != len(o.Acquire.Checks)):
 			t.Errorf("not what was asked for: %+v from %q", r, b)
 		}
 	})
@@ -126,12 +135,15 @@ func FuzzSplit(f *testing.F) {
 	f.Add([]byte(`{"results":[]}`), uint8(0))
 	f.Add([]byte(`{"results":[{}`), uint8(2))
 	f.Fuzz(func(t *testing.T, b []byte, ops uint8) {
-		if _, err := client.Split(b, int(ops)); err != nil && !errors.Is(err, client.ErrUnavailable) && !errors.Is(err, client.ErrUnknownOutcome) {
+		if _, err := client.Split(b, int(ops)); err != nil &&
+			!errors.Is(err, client.ErrUnavailable) && !errors.Is(err, client.ErrUnknownOutcome) {
 			t.Error(err)
 		}
 		var want struct{ Results []json.RawMessage }
-		if json.Unmarshal(b, &want) == nil && len(want.Results) > 0 && strings.HasPrefix(string(b), `{"results":[`) {
-			if _, err := client.Split(b, min(len(want.Results), 255)); err != nil && depth(b) < 300 {
+		if json.Unmarshal(b, &want) == nil && len(want.Results) > 0 &&
+			strings.HasPrefix(string(b), `{"results":[`) {
+			if _, err := client.Split(b, min(len(want.Results), 255)); err != nil &&
+				depth(b) < 300 {
 				t.Errorf("%q: %v", b, err)
 			}
 		}
@@ -152,12 +164,15 @@ func depth(b []byte) (n int) {
 func TestNumbersAreReadExactly(t *testing.T) {
 	o := client.Op{Count: &client.CountRequest{Key: "a", Windows: []time.Duration{time.Minute}}}
 	for range 2000 {
-		want := map[string]any{"count": rand.Int64(), "min": -rand.Int64(), "max": rand.Int64N(10), "bucket_ms": 1000}
-		b, err := json.Marshal(map[string]any{"counts": []any{want}, "source": "memory", "x": rand.Float64(), "y": []any{nil, true, "ü\n"}})
+		want := map[string]any{"count": rand.Int64(), "min": -rand.Int64(), "max": rand.Int64N(10),
+			"bucket_ms": 1000}
+		b, err := json.Marshal(map[string]any{"counts": []any{want}, "source": "memory",
+			"x": rand.Float64(), "y": []any{nil, true, "ü\n"}})
 		must(t, err)
 		r := o.Read(b)
 		w := client.WindowCount{
-			Window: time.Minute, Count: want["count"].(int64), Min: want["min"].(int64), Max: want["max"].(int64), Bucket: time.Second,
+			Window: time.Minute, Count: want["count"].(int64), Min: want["min"].(int64),
+			Max: want["max"].(int64), Bucket: time.Second,
 		}
 		if r.Err != nil || !reflect.DeepEqual(r.Count.Counts, []client.WindowCount{w}) {
 			t.Fatalf("%s: %+v", b, r)
@@ -167,8 +182,9 @@ func TestNumbersAreReadExactly(t *testing.T) {
 
 func TestWindowsAsText(t *testing.T) {
 	for d, want := range map[time.Duration]string{
-		time.Hour: "1h", 25 * time.Hour: "25h", 90 * time.Minute: "90m", 90 * time.Second: "90s", 1500 * time.Millisecond: "1500ms",
-		time.Microsecond: "1000ns", 0: "0h", -time.Second: "-1s",
+		time.Hour: "1h", 25 * time.Hour: "25h", 90 * time.Minute: "90m", 90 * time.Second: "90s",
+		1500 * time.Millisecond: "1500ms",
+		time.Microsecond:        "1000ns", 0: "0h", -time.Second: "-1s",
 	} {
 		if got := client.Window(d); got != want {
 			t.Errorf("%d: %s, want %s", d, got, want)

@@ -30,7 +30,8 @@ func appendWindow(b []byte, d time.Duration) []byte {
 	for _, u := range [...]struct {
 		unit time.Duration
 		name string
-	}{{time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}, {time.Millisecond, "ms"}, {time.Nanosecond, "ns"}} {
+	}{{time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}, {time.Millisecond, "ms"},
+		{time.Nanosecond, "ns"}} {
 		if d%u.unit == 0 {
 			return append(strconv.AppendInt(b, int64(d/u.unit), 10), u.name...)
 		}
@@ -43,10 +44,12 @@ func appendNumber(b []byte, name string, n int64) []byte {
 	return strconv.AppendInt(b, n, 10)
 }
 
-// appendKey appends the members ns, key, n and limits, after another or with a leading comma that the caller replaces.
+// appendKey appends the members ns, key, n and limits, after another or with a leading comma that
+// the caller replaces.
 func appendKey(b []byte, ns, key string, n int64, limits []Limit) ([]byte, error) {
 	if !utf8.ValidString(ns) || !utf8.ValidString(key) {
-		return b, fmt.Errorf("%w: the key or its namespace is not UTF-8", ErrInvalid) // it would make a whole batch no JSON
+		// it would make a whole batch no JSON
+		return b, fmt.Errorf("%w: the key or its namespace is not UTF-8", ErrInvalid)
 	}
 	b = appendText(append(b, `,"key":`...), key)
 	if ns != "" {

@@ -8,11 +8,13 @@ import (
 	"strings"
 )
 
-// Errors of calls; test for them with errors.Is. But for [ErrUnknownOutcome], a call that returned an error has counted nothing.
+// Errors of calls; test for them with errors.Is. But for [ErrUnknownOutcome], a call that returned
+// an error has counted nothing.
 var (
 	// ErrUnknownOutcome: what was to be counted may or may not have been.
 	ErrUnknownOutcome = errors.New("it may or may not have been counted")
-	// ErrOverloaded: a node, or this client's queue for it, is full. Trying again at once makes it worse.
+	// ErrOverloaded: a node, or this client's queue for it, is full. Trying again at once makes it
+	// worse.
 	ErrOverloaded = errors.New("overloaded")
 	// ErrUnavailable: no node could be reached, or none that was can answer honestly.
 	ErrUnavailable = errors.New("no node can answer")
@@ -20,7 +22,8 @@ var (
 	ErrClosed = errors.New("client is closed")
 	// ErrInvalid: the request can't be sent or is refused; the same one would fail again.
 	ErrInvalid = errors.New("invalid request")
-	// ErrUnauthorized: the nodes don't know Options.Token, or it does not grant this. It is an ErrInvalid, too.
+	// ErrUnauthorized: the nodes don't know Options.Token, or it does not grant this. It is an
+	// ErrInvalid, too.
 	ErrUnauthorized = errors.New("not granted")
 )
 
@@ -30,7 +33,8 @@ var errNotDone = errors.New("not carried out")
 // errTimeout: Options.Timeout has passed. It is a timeout for errors.Is, as that of a context is.
 var errTimeout = fmt.Errorf("no answer in time: %w", context.DeadlineExceeded)
 
-// Problem is an error that a node answered with (RFC 9457). It is one of the errors above for errors.Is, by its status.
+// Problem is an error that a node answered with (RFC 9457). It is one of the errors above for
+// errors.Is, by its status.
 type Problem struct {
 	// Type is "urn:twotier:problem:" and a code, see Code.
 	Type   string `json:"type"`
@@ -74,12 +78,14 @@ func (p *Problem) Is(target error) bool {
 func readProblem(status int, body []byte) *Problem {
 	p := &Problem{Status: status}
 	if err := json.Unmarshal(body, p); err != nil || p.Title == "" && p.Detail == "" {
-		*p = Problem{Status: status, Title: fmt.Sprintf("status %d without a problem; is that a twotier server?", status)}
+		*p = Problem{Status: status,
+			Title: fmt.Sprintf("status %d without a problem; is that a twotier server?", status)}
 	}
 	return p
 }
 
-// unknown is the error of a call whose outcome is open: of a write nobody knows what it did, a read did nothing.
+// unknown is the error of a call whose outcome is open: of a write nobody knows what it did, a read
+// did nothing.
 func unknown(write bool, why error) error {
 	if write {
 		return fmt.Errorf("%w: %w", ErrUnknownOutcome, why)

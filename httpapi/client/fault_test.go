@@ -31,9 +31,15 @@ const batch = "POST /v1/batch"
 // TestLostRepliesNeverCountTwice loses answers to adds that were carried out.
 func TestLostRepliesNeverCountTwice(t *testing.T) {
 	for name, lose := range map[string]func(*faultproxy.Proxy) <-chan struct{}{
-		"hung up":       func(p *faultproxy.Proxy) <-chan struct{} { return p.SwallowMatching(batch, 1, true) },
-		"silent":        func(p *faultproxy.Proxy) <-chan struct{} { return p.SwallowMatching(batch, 1, false) },
-		"twice":         func(p *faultproxy.Proxy) <-chan struct{} { return p.SwallowMatching(batch, 2, true) },
+		"hung up": func(p *faultproxy.Proxy) <-chan struct{} {
+			return p.SwallowMatching(batch, 1, true)
+		},
+		"silent": func(p *faultproxy.Proxy) <-chan struct{} {
+			return p.SwallowMatching(batch, 1, false)
+		},
+		"twice": func(p *faultproxy.Proxy) <-chan struct{} {
+			return p.SwallowMatching(batch, 2, true)
+		},
 		"in the middle": func(p *faultproxy.Proxy) <-chan struct{} { return p.CutNext(batch, 40) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -77,7 +83,8 @@ func TestLostFirstReply(t *testing.T) {
 	}
 }
 
-// TestRepliesLostAtRandom loses answers of three nodes under load: what was acknowledged is counted once.
+// TestRepliesLostAtRandom loses answers of three nodes under load: what was acknowledged is counted
+// once.
 func TestRepliesLostAtRandom(t *testing.T) {
 	b, c := proxied(t, 3)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -127,7 +134,8 @@ func TestRepliesLostAtRandom(t *testing.T) {
 			t.Errorf("k%d: counted %d, want %d to %d", i, n, low, high)
 		}
 		if open[i].Load() > 0 {
-			t.Errorf("k%d: the outcome of %d is unknown though the node was there all the time", i, open[i].Load())
+			t.Errorf("k%d: the outcome of %d is unknown though the node was there all the time", i,
+				open[i].Load())
 		}
 	}
 }
@@ -149,7 +157,8 @@ func TestUnknownOutcomeIsSaid(t *testing.T) {
 	if !errors.Is(err, client.ErrUnknownOutcome) {
 		t.Errorf("the add: %v", err)
 	}
-	_, err = c.Count(t.Context(), client.CountRequest{Key: "a", Windows: []time.Duration{time.Minute}})
+	_, err = c.Count(t.Context(),
+		client.CountRequest{Key: "a", Windows: []time.Duration{time.Minute}})
 	if !errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrUnknownOutcome) {
 		t.Errorf("the count: %v", err)
 	}
@@ -158,7 +167,8 @@ func TestUnknownOutcomeIsSaid(t *testing.T) {
 	}
 }
 
-// TestAnotherProcessRefusesARepetition has a new process take the address over between an attempt and its repetition.
+// TestAnotherProcessRefusesARepetition has a new process take the address over between an attempt
+// and its repetition.
 func TestAnotherProcessRefusesARepetition(t *testing.T) {
 	b, c := proxied(t, 1)
 	if _, err := c.Add(t.Context(), client.AddRequest{Key: "a"}); err != nil {
@@ -217,8 +227,9 @@ func TestReadsGoElsewhere(t *testing.T) {
 	}
 }
 
-// TestOwnerOutOfReach stops the way to a node, for clients and nodes: others count in its place, and nothing is lost or doubled. What was
-// under way on connections that were cut may be unknown, to a node or to the client, and what waited behind that may be given up undone.
+// TestOwnerOutOfReach stops the way to a node, for clients and nodes: others count in its place,
+// and nothing is lost or doubled. What was under way on connections that were cut may be unknown,
+// to a node or to the client, and what waited behind that may be given up undone.
 func TestOwnerOutOfReach(t *testing.T) {
 	b, _ := proxied(t, 3)
 	c := b.client()
@@ -254,7 +265,10 @@ func TestOwnerOutOfReach(t *testing.T) {
 		key := fmt.Sprint("k", i)
 		low, high := acked[i].Load(), acked[i].Load()+open[i].Load()
 		sum += low
-		b.until("the counts meet", func() bool { n := counted(t, c, key); return low <= n && n <= high })
+		b.until("the counts meet", func() bool {
+			n := counted(t, c, key)
+			return low <= n && n <= high
+		})
 	}
 	if sum < 2*keys {
 		t.Errorf("only %d of %d adds were acknowledged", sum, 3*keys)
@@ -266,7 +280,8 @@ func TestNobodyThere(t *testing.T) {
 	c, err := client.New(client.Options{Addresses: []string{"127.0.0.1:1"}, Timeout: time.Hour})
 	must(t, err)
 	defer c.Close(t.Context())
-	if _, err := c.Add(t.Context(), client.AddRequest{Key: "a"}); !errors.Is(err, client.ErrUnavailable) {
+	if _, err := c.Add(t.Context(), client.AddRequest{Key: "a"}); !errors.Is(err,
+		client.ErrUnavailable) {
 		t.Error(err)
 	}
 	if err := c.Refresh(t.Context()); err == nil {

@@ -21,7 +21,8 @@ import (
 func gate(t *testing.T, c *client.Client, change func(*client.GateOptions)) *client.Gate {
 	t.Helper()
 	o := client.GateOptions{
-		Client: c, Limits: []client.Limit{{Window: time.Minute, Max: 3}}, Wait: 5 * time.Second, Outage: client.FailOpen,
+		Client: c, Limits: []client.Limit{{Window: time.Minute, Max: 3}}, Wait: 5 * time.Second,
+		Outage: client.FailOpen,
 	}
 	change(&o)
 	g, err := client.NewGate(o)
@@ -61,7 +62,8 @@ func TestGate(t *testing.T) {
 		case i < 3 && resp.StatusCode != 200:
 			t.Errorf("request %d: %d", i, resp.StatusCode)
 		case i >= 3 && (resp.StatusCode != 429 || after < 1 || after > 62):
-			t.Errorf("request %d: %d, Retry-After %q", i, resp.StatusCode, resp.Header.Get("Retry-After"))
+			t.Errorf("request %d: %d, Retry-After %q", i, resp.StatusCode,
+				resp.Header.Get("Retry-After"))
 		}
 	}
 	for range 5 {
@@ -72,19 +74,26 @@ func TestGate(t *testing.T) {
 	if n := next.Load(); n != 8 {
 		t.Errorf("%d passed", n)
 	}
-	never := gate(t, b.client(), func(o *client.GateOptions) { o.Limits = []client.Limit{{Window: time.Minute}} })
+	never := gate(t, b.client(), func(o *client.GateOptions) {
+		o.Limits = []client.Limit{{Window: time.Minute}}
+	})
 	resp := ask(t.Context(), never, &next, "bob")
 	if resp.StatusCode != 429 || resp.Header.Get("Retry-After") != "" {
-		t.Errorf("a limit of none: %d, Retry-After %q", resp.StatusCode, resp.Header.Get("Retry-After"))
+		t.Errorf("a limit of none: %d, Retry-After %q", resp.StatusCode,
+			resp.Header.Get("Retry-After"))
 	}
 }
 
-// TestGateLimitsEveryKey has an attacker choose the key: what a server refuses as a key is limited all the same.
+// TestGateLimitsEveryKey has an attacker choose the key: what a server refuses as a key is limited
+// all the same.
 func TestGateLimitsEveryKey(t *testing.T) {
 	b := newBed(t, 1)
-	g := gate(t, b.client(), func(o *client.GateOptions) { o.OnError = func(k string, err error) { t.Errorf("%q: %v", k, err) } })
+	g := gate(t, b.client(), func(o *client.GateOptions) {
+		o.OnError = func(k string, err error) { t.Errorf("%q: %v", k, err) }
+	})
 	for _, key := range []string{
-		"", strings.Repeat("k", 257), strings.Repeat("k", 1<<16), "\xff", "a\tb", "\x00", "\u0085", "k\x7f",
+		"", strings.Repeat("k", 257), strings.Repeat("k", 1<<16), "\xff", "a\tb", "\x00", "\u0085",
+		"k\x7f",
 		client.SafeKey("\x01"), strings.Repeat("é", 128), `"\`,
 	} {
 		var next served
@@ -100,9 +109,10 @@ func TestGateLimitsEveryKey(t *testing.T) {
 func TestSafeKey(t *testing.T) {
 	const ofFF = "sha256:a8100ae6aa1940d0b663bb31cd466142ebbdbd5187131b92d93818987832eb89"
 	for key, want := range map[string]string{
-		"ann": "ann", strings.Repeat("k", 256): strings.Repeat("k", 256), "sha256": "sha256", "naïve": "naïve",
-		"\xff": ofFF,
-		"":     "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+		"ann": "ann", strings.Repeat("k", 256): strings.Repeat("k", 256), "sha256": "sha256",
+		"naïve": "naïve",
+		"\xff":  ofFF,
+		"":      "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
 	} {
 		if got := client.SafeKey(key); got != want {
 			t.Errorf("%.20q becomes %q, want %q", key, got, want)
@@ -132,12 +142,16 @@ func TestGateWithoutAService(t *testing.T) {
 			}
 		})
 		resp := ask(t.Context(), g, new(served), "ann")
-		if after := resp.Header.Get("Retry-After"); resp.StatusCode != want.code || after != want.after || told.Load() != 1 {
-			t.Errorf("%v: %d, Retry-After %q, told %d times", outage, resp.StatusCode, after, told.Load())
+		if after := resp.Header.Get("Retry-After"); resp.StatusCode != want.code ||
+			after != want.after || told.Load() != 1 {
+			t.Errorf("%v: %d, Retry-After %q, told %d times", outage, resp.StatusCode, after,
+				told.Load())
 		}
 		var ctx fasthttp.RequestCtx
-		g.FastHandler(func(*fasthttp.RequestCtx) (string, bool) { return "ann", true }, func(*fasthttp.RequestCtx) {})(&ctx)
-		if ctx.Response.StatusCode() != want.code || string(ctx.Response.Header.Peek("Retry-After")) != want.after {
+		g.FastHandler(func(*fasthttp.RequestCtx) (string, bool) { return "ann", true },
+			func(*fasthttp.RequestCtx) {})(&ctx)
+		if ctx.Response.StatusCode() != want.code ||
+			string(ctx.Response.Header.Peek("Retry-After")) != want.after {
 			t.Errorf("fasthttp, %v: %d", outage, ctx.Response.StatusCode())
 		}
 	}
@@ -149,7 +163,8 @@ func TestGateRefusesWhatIsNoOutage(t *testing.T) {
 		g := gate(t, stub(t, status), asGiven)
 		var next served
 		if resp := ask(t.Context(), g, &next, "ann"); resp.StatusCode != want || next.Load() != 0 {
-			t.Errorf("a problem with status %d: %d, %d passed; want %d", status, resp.StatusCode, next.Load(), want)
+			t.Errorf("a problem with status %d: %d, %d passed; want %d", status, resp.StatusCode,
+				next.Load(), want)
 		}
 	}
 }
@@ -165,7 +180,8 @@ func stub(t *testing.T, status int) *client.Client {
 			return
 		}
 		w.Header().Set("Twotier-Process", "stub")
-		_, _ = io.WriteString(w, `{"results":[{"error":{"title":"no","status":`+strconv.Itoa(status)+`}}]}`)
+		_, _ = io.WriteString(w, `{"results":[{"error":{"title":"no","status":`+
+			strconv.Itoa(status)+`}}]}`)
 	})}
 	go func() { _ = s.Serve(ln) }()
 	c, err := client.New(client.Options{Addresses: []string{ln.Addr().String()}})
@@ -201,7 +217,8 @@ func TestGateOptions(t *testing.T) {
 		"Outage": {Client: c, Limits: limits},
 		"Wait":   {Client: c, Limits: limits, Outage: client.FailClosed, Wait: -1},
 	} {
-		if _, err := client.NewGate(o); err == nil || !strings.Contains(err.Error(), "GateOptions."+want) {
+		if _, err := client.NewGate(o); err == nil ||
+			!strings.Contains(err.Error(), "GateOptions."+want) {
 			t.Errorf("without a right %s: %v", want, err)
 		}
 	}

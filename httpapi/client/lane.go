@@ -12,8 +12,9 @@ import (
 	"github.com/valyala/fastjson"
 )
 
-// A server takes a mebibyte. maxBody is how long a request or a call may get before it takes no further operations, maxOp the longest
-// operation there can be that a server accepts, with some room.
+// A server takes a mebibyte. maxBody is how long a request or a call may get before it takes no
+// further operations, maxOp the longest operation there can be that a server accepts, with some
+// room.
 const (
 	maxBody = 384 << 10
 	maxOp   = 192 << 10
@@ -26,9 +27,11 @@ const (
 )
 
 var (
-	// errAnew: a request was refused for its session, without a doubt about it. It may be sent in a new one.
+	// errAnew: a request was refused for its session, without a doubt about it. It may be sent in a
+	// new one.
 	errAnew = errors.New("the session is over")
-	// errProcess: only a process that is gone, or has forgotten, could tell what became of a request.
+	// errProcess: only a process that is gone, or has forgotten, could tell what became of a
+	// request.
 	errProcess = errors.New("the node was restarted, or has forgotten the session")
 )
 
@@ -138,7 +141,9 @@ func (n *lane) results() ([]*fastjson.Value, error) {
 
 // exchange has the batch carried out, once. If the error is errNotDone it was certainly not.
 func (n *lane) exchange(by time.Time) error {
-	for range 3 { // once more if the server had forgotten the session, and once more if it was restarted just then
+	// once more if the server had forgotten the session, and once more if it was restarted just
+	// then
+	for range 3 {
 		if n.session == "" {
 			if err := n.begin(by); err != nil {
 				return err
@@ -153,8 +158,8 @@ func (n *lane) exchange(by time.Time) error {
 	return errNotDone
 }
 
-// begin begins a session with a batch of no operations: it tells what process the node is, and its number is the only one that could be
-// carried out again after a loss of memory.
+// begin begins a session with a batch of no operations: it tells what process the node is, and its
+// number is the only one that could be carried out again after a loss of memory.
 func (n *lane) begin(by time.Time) error {
 	var id [16]byte
 	_, _ = rand.Read(id[:]) // never fails
@@ -192,8 +197,8 @@ func (n *lane) attempt(body []byte, by time.Time) error {
 	return n.w.send(n.l.c.cut, by)
 }
 
-// attempts sends a body under the same number until an answer to it comes or the time is up. errAnew says that it was certainly not
-// carried out, and would be in a new session.
+// attempts sends a body under the same number until an answer to it comes or the time is up.
+// errAnew says that it was certainly not carried out, and would be in a new session.
 func (n *lane) attempts(body []byte, by time.Time) error {
 	n.l.c.stats.requests.Add(1)
 	failures := 0 // attempts that may have been carried out
@@ -223,7 +228,8 @@ func (n *lane) attempts(body []byte, by time.Time) error {
 	}
 }
 
-// pause waits before another attempt, not before the second. It reports false if there is no time left for one.
+// pause waits before another attempt, not before the second. It reports false if there is no time
+// left for one.
 func (n *lane) pause(pause *time.Duration, by time.Time) bool {
 	if *pause > 0 {
 		timer := time.NewTimer(*pause)
@@ -263,7 +269,8 @@ func (n *lane) judge(repeated bool) (final bool, err error) {
 	return true, p
 }
 
-// giveReadsBack lets calls that count nothing be made elsewhere while this lane finds out about the others, and returns how many those are.
+// giveReadsBack lets calls that count nothing be made elsewhere while this lane finds out about the
+// others, and returns how many those are.
 func (n *lane) giveReadsBack() (writes int) {
 	for i, k := range n.batch {
 		switch {

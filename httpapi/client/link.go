@@ -25,7 +25,8 @@ type link struct {
 
 func newLink(c *Client, address string) *link {
 	l := &link{
-		c: c, address: address, fast: make(chan *call, c.opt.MaxWaiting), slow: make(chan *call, c.opt.MaxWaiting),
+		c: c, address: address, fast: make(chan *call, c.opt.MaxWaiting),
+		slow:   make(chan *call, c.opt.MaxWaiting),
 		asking: make(chan *wire, askers),
 	}
 	l.up.Store(true)
@@ -95,7 +96,8 @@ func (l *link) fail(err error) {
 
 func (l *link) down(err error) {
 	if l.up.Swap(false) {
-		l.c.opt.Logger.Warn("a node does not answer: doing without it", "address", l.address, "error", err)
+		l.c.opt.Logger.Warn("a node does not answer: doing without it", "address", l.address,
+			"error", err)
 	}
 }
 
@@ -107,7 +109,8 @@ func (l *link) succeed() {
 }
 
 // ask asks a question that is no operation, and returns the status and a copy of the answer.
-func (l *link) ask(ctx context.Context, method, uri string, body []byte, by time.Time) (status int, answer []byte, err error) {
+func (l *link) ask(ctx context.Context, method, uri string, body []byte,
+	by time.Time) (status int, answer []byte, err error) {
 	var w *wire
 	select {
 	case w = <-l.asking:

@@ -11,7 +11,8 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// Outage says what a [Gate] does with a request while nobody can decide about it. There is no default.
+// Outage says what a [Gate] does with a request while nobody can decide about it. There is no
+// default.
 type Outage int
 
 // The choices.
@@ -34,8 +35,8 @@ type GateOptions struct {
 	Outage Outage
 	// Wait bounds how long a request waits for the decision. Default: 250 ms.
 	Wait time.Duration
-	// OnError is told why there is no decision about a key, as the key was sent; often at the same time, while the
-	// service can't be reached. Default: nobody is.
+	// OnError is told why there is no decision about a key, as the key was sent; often at the same
+	// time, while the service can't be reached. Default: nobody is.
 	OnError func(key string, err error)
 }
 
@@ -47,7 +48,8 @@ func (o GateOptions) withDefaults() (GateOptions, error) {
 	case len(o.Limits) == 0:
 		return o, errors.New("client: GateOptions.Limits is empty, want at least one")
 	case o.Outage != FailOpen && o.Outage != FailClosed:
-		return o, errors.New("client: GateOptions.Outage is not chosen, want FailOpen or FailClosed")
+		return o,
+			errors.New("client: GateOptions.Outage is not chosen, want FailOpen or FailClosed")
 	case o.Wait < 0:
 		return o, fmt.Errorf("client: GateOptions.Wait is %v, want more than 0", o.Wait)
 	}
@@ -60,21 +62,23 @@ func (o GateOptions) withDefaults() (GateOptions, error) {
 	return o, nil
 }
 
-// Gate decides about requests to a service of yours by [Client.Acquire]. Make one with [NewGate] and share it.
+// Gate decides about requests to a service of yours by [Client.Acquire]. Make one with [NewGate]
+// and share it.
 //
-// A request passes if the limits of its key allow it. Nothing that its sender chooses makes it pass otherwise: a key
-// that a server would refuse is sent as its [SafeKey], and one that leaves before the decision is not served. A request
-// is answered
+// A request passes if the limits of its key allow it. Nothing that its sender chooses makes it pass
+// otherwise: a key that a server would refuse is sent as its [SafeKey], and one that leaves before
+// the decision is not served. A request is answered
 //
-//   - 429 with Retry-After if a limit refuses it, or if the service is overloaded ([ErrOverloaded], such as memory that
-//     is full);
-//   - 500 if the service refuses what the gate asks ([ErrInvalid], such as a window that is too long): no request passes
-//     until its options are right;
-//   - as [GateOptions].Outage says if there is no answer, or none within [GateOptions].Wait. Of the latter
-//     some may have been counted.
+//   - 429 with Retry-After if a limit refuses it, or if the service is overloaded ([ErrOverloaded],
+//     such as memory that is full);
+//   - 500 if the service refuses what the gate asks ([ErrInvalid], such as a window that is too
+//     long): no request passes until its options are right;
+//   - as [GateOptions].Outage says if there is no answer, or none within [GateOptions].Wait. Of the
+//     latter some may have been counted.
 type Gate struct{ opt GateOptions }
 
-// NewGate returns a gate, or an error if something required is missing, the choice of Outage included.
+// NewGate returns a gate, or an error if something required is missing, the choice of Outage
+// included.
 func NewGate(o GateOptions) (*Gate, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -83,9 +87,9 @@ func NewGate(o GateOptions) (*Gate, error) {
 	return &Gate{o}, nil
 }
 
-// Handler lets requests pass to next if the limits allow it. key returns what a request is counted under, and false if
-// it is not to be limited at all. An empty key is one like any other: requests that lack what they should be told apart
-// by share a limit.
+// Handler lets requests pass to next if the limits allow it. key returns what a request is counted
+// under, and false if it is not to be limited at all. An empty key is one like any other: requests
+// that lack what they should be told apart by share a limit.
 func (g *Gate) Handler(key func(*http.Request) (string, bool), next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v := passed
@@ -151,7 +155,8 @@ func (g *Gate) decide(ctx context.Context, key string) verdict {
 	case a.RetryAfter < 0:
 		return verdict{status: http.StatusTooManyRequests}
 	}
-	return verdict{http.StatusTooManyRequests, max(1, int64((a.RetryAfter+time.Second-1)/time.Second))}
+	return verdict{http.StatusTooManyRequests,
+		max(1, int64((a.RetryAfter+time.Second-1)/time.Second))}
 }
 
 // undecided returns what becomes of a request about which err came back in place of a decision.
@@ -161,7 +166,8 @@ func (g *Gate) undecided(ctx context.Context, err error) verdict {
 		return verdict{status: http.StatusInternalServerError}
 	case errors.Is(err, ErrOverloaded):
 		return overloaded
-	case ctx.Err() != nil: // its sender has left, and must not have had for nothing what it asked for
+	// its sender has left, and must not have had for nothing what it asked for
+	case ctx.Err() != nil:
 		return unavailable
 	case g.opt.Outage == FailClosed:
 		return unavailable

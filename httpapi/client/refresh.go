@@ -11,8 +11,8 @@ import (
 
 const (
 	tablePath = "/v1/cluster?owners=true"
-	// firstRefresh bounds how often the table is read because of answers that show that it is old, and how soon a node that does
-	// not answer is tried again.
+	// firstRefresh bounds how often the table is read because of answers that show that it is old,
+	// and how soon a node that does not answer is tried again.
 	firstRefresh = 100 * time.Millisecond
 	// downRefresh is how often nodes that don't answer are tried.
 	downRefresh = 500 * time.Millisecond
@@ -31,7 +31,8 @@ func (c *Client) runRefresh() {
 	var hint *link
 	for {
 		begun := time.Now()
-		_ = c.learn(c.ctx, hint) // the old table is used for longer; calls find out what does not answer
+		// the old table is used for longer; calls find out what does not answer
+		_ = c.learn(c.ctx, hint)
 		hint = c.pause(begun)
 		if c.ctx.Err() != nil {
 			return
@@ -61,7 +62,8 @@ func (c *Client) pause(begun time.Time) (hint *link) {
 	return hint
 }
 
-// Refresh reads the table of owners now. The client does so by itself; this is for callers that want to know that it has one.
+// Refresh reads the table of owners now. The client does so by itself; this is for callers that
+// want to know that it has one.
 func (c *Client) Refresh(ctx context.Context) error {
 	ctx, cancel := context.WithDeadline(ctx, c.deadline(ctx))
 	defer cancel()

@@ -4,7 +4,8 @@ import "time"
 
 // Limit is one rule: at most Max events in any window of that length.
 type Limit struct {
-	// Window is a whole number of milliseconds, at least one, and no longer than the namespace covers (24 h unless configured).
+	// Window is a whole number of milliseconds, at least one, and no longer than the namespace
+	// covers (24 h unless configured).
 	Window time.Duration
 	// Max is 0 or more.
 	Max int64
@@ -38,7 +39,8 @@ type AddRequest struct {
 	Key string
 	// N is how many, -(2^31-1) to 2^31-1; less than 0 takes back. 0 stands for 1.
 	N int64
-	// At is when they happened, to the millisecond, as far back as the namespace covers. Default: now.
+	// At is when they happened, to the millisecond, as far back as the namespace covers. Default:
+	// now.
 	At time.Time
 	// Ack is what to wait for.
 	Ack Ack
@@ -65,7 +67,8 @@ type Check struct {
 	Limits []Limit
 }
 
-// AcquireRequest asks whether events may pass, and counts them if so: all checks hold or nothing is counted.
+// AcquireRequest asks whether events may pass, and counts them if so: all checks hold or nothing is
+// counted.
 type AcquireRequest struct {
 	// Check is the only check, unless there are Checks.
 	Check

@@ -28,7 +28,8 @@ func (t *trail) add(l *link)          { t.links[t.n] = l; t.n++ }
 func (t *trail) fits(l *link) bool    { return l != nil && !t.has(l) }
 func (t *trail) fitsNow(l *link) bool { return t.fits(l) && l.up.Load() }
 
-// choose returns the node to ask next, and whether it is the owner: the owner, or any that answers, or any; nil if all were asked.
+// choose returns the node to ask next, and whether it is the owner: the owner, or any that answers,
+// or any; nil if all were asked.
 func (c *Client) choose(at int, tried *trail) (l *link, direct bool) {
 	v := c.view.Load()
 	if at >= 0 && at < len(v.members) && tried.fitsNow(v.members[at]) {
@@ -52,9 +53,10 @@ func (c *Client) choose(at int, tried *trail) (l *link, direct bool) {
 	return nil, false
 }
 
-// do has a call answered by the member at a position, or by another node if that has certainly not carried it out. If left is set the
-// call must not be used any more.
-func (c *Client) do(ctx context.Context, k *call, at int, tried *trail) (l *link, left bool, err error) {
+// do has a call answered by the member at a position, or by another node if that has certainly not
+// carried it out. If left is set the call must not be used any more.
+func (c *Client) do(ctx context.Context, k *call, at int,
+	tried *trail) (l *link, left bool, err error) {
 	err = ErrUnavailable
 	for !tried.full() {
 		if c.ctx.Err() != nil {
@@ -73,7 +75,8 @@ func (c *Client) do(ctx context.Context, k *call, at int, tried *trail) (l *link
 		k.state.Store(waiting)
 		// What a node has to pass on may take long if the owner is out of its reach, too.
 		if slow := k.slow || !direct && c.routes(); !l.submit(k, slow) {
-			return l, false, fmt.Errorf("%w: %d calls wait for %s", ErrOverloaded, c.opt.MaxWaiting, l.address)
+			return l, false, fmt.Errorf("%w: %d calls wait for %s", ErrOverloaded, c.opt.MaxWaiting,
+				l.address)
 		}
 		left, err = k.wait(ctx)
 		if err == nil {

@@ -8,7 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// hashedPrefix begins every key that stands for another one, and so no other key that is sent by a [Gate].
+// hashedPrefix begins every key that stands for another one, and so no other key that is sent by a
+// [Gate].
 const hashedPrefix = "sha256:"
 
 // maxKey is how many bytes of a key a server takes.
@@ -29,5 +30,6 @@ func SafeKey(key string) string {
 
 // acceptable reports whether a server takes the key.
 func acceptable(key string) bool {
-	return key != "" && len(key) <= maxKey && utf8.ValidString(key) && !strings.ContainsFunc(key, unicode.IsControl)
+	return key != "" && len(key) <= maxKey && utf8.ValidString(key) &&
+		!strings.ContainsFunc(key, unicode.IsControl)
 }

@@ -64,8 +64,8 @@ func (r *rawTable) readMembers(v *fastjson.Value, address string) {
 	}
 }
 
-// reachable is the address to reach a member at: none if it did not say. The node that was asked, at the address at, is reached
-// there whatever it says if that is every address of its machine.
+// reachable is the address to reach a member at: none if it did not say. The node that was asked,
+// at the address at, is reached there whatever it says if that is every address of its machine.
 func reachable(address, at string, self bool) string {
 	host, _, err := net.SplitHostPort(address)
 	ip, notIP := netip.ParseAddr(host)
@@ -95,7 +95,8 @@ func (r *rawTable) check() (*table, error) {
 	if r.bad || len(t.members) == 0 {
 		return nil, errTable
 	}
-	if r.mode != "two-tier" || len(t.owners) == 0 || !r.seeded { // Redis decides, or the node does not tell
+	// Redis decides, or the node does not tell
+	if r.mode != "two-tier" || len(t.owners) == 0 || !r.seeded {
 		t.owners = nil
 		return &t, nil
 	}
@@ -121,8 +122,8 @@ func (t *table) owner(ns, key string) int {
 	return int(t.owners[partition(ns, key, t.seed, len(t.owners))])
 }
 
-// partition is the same as on the servers: xxHash64 of the key and, unless it is the default one, of its namespace, mixed by the
-// finalizer of MurmurHash3.
+// partition is the same as on the servers: xxHash64 of the key and, unless it is the default one,
+// of its namespace, mixed by the finalizer of MurmurHash3.
 func partition(ns, key string, seed uint64, partitions int) int {
 	h := xxhash.Sum64String(key) ^ seed
 	if ns != "" && ns != "default" {

@@ -7,17 +7,21 @@ import (
 	"testing"
 )
 
-// TestLeaparrayIsPure holds what its documentation promises: no clock, no lock, no goroutine, no I/O.
+// TestLeaparrayIsPure holds what its documentation promises: no clock, no lock, no goroutine, no
+// I/O.
 func TestLeaparrayIsPure(t *testing.T) {
-	forbidden := []string{"context", "io", "log", "log/slog", "net", "os", "sync", "sync/atomic", "unsafe"}
-	clocks := []string{"After", "AfterFunc", "NewTicker", "NewTimer", "Now", "Since", "Sleep", "Tick", "Until"}
+	forbidden := []string{"context", "io", "log", "log/slog", "net", "os", "sync", "sync/atomic",
+		"unsafe"}
+	clocks := []string{"After", "AfterFunc", "NewTicker", "NewTimer", "Now", "Since", "Sleep",
+		"Tick", "Until"}
 	for _, p := range packages(t) {
 		if p.path != "leaparray" {
 			continue
 		}
 		for _, f := range p.files {
 			for _, imp := range f.Imports {
-				if to, err := strconv.Unquote(imp.Path.Value); err != nil || slices.Contains(forbidden, to) {
+				if to, err := strconv.Unquote(imp.Path.Value); err != nil ||
+					slices.Contains(forbidden, to) {
 					t.Errorf("%s: leaparray must not import %s", p.at(imp.Pos()), imp.Path.Value)
 				}
 			}
@@ -26,8 +30,10 @@ func TestLeaparrayIsPure(t *testing.T) {
 				case *ast.GoStmt:
 					t.Errorf("%s: leaparray must not start goroutines", p.at(n.Pos()))
 				case *ast.SelectorExpr:
-					if x, ok := n.X.(*ast.Ident); ok && x.Name == "time" && slices.Contains(clocks, n.Sel.Name) {
-						t.Errorf("%s: leaparray must not use time.%s: now is an argument", p.at(n.Pos()), n.Sel.Name)
+					if x, ok := n.X.(*ast.Ident); ok && x.Name == "time" &&
+						slices.Contains(clocks, n.Sel.Name) {
+						t.Errorf("%s: leaparray must not use time.%s: now is an argument",
+							p.at(n.Pos()), n.Sel.Name)
 					}
 				}
 				return true

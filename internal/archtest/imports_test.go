@@ -25,23 +25,26 @@ const (
 	yamlLibrary    = "go.yaml.in/yaml/v4"
 )
 
-// importMap says what each package may import besides the standard library. It is the picture in the
-// README: the domain in the middle knows nothing of what is around it, and adapters import whom they serve. A path
-// stands for the packages below it too.
+// importMap says what each package may import besides the standard library. It is the picture in
+// the README: the domain in the middle knows nothing of what is around it, and adapters import whom
+// they serve. A path stands for the packages below it too.
 func importMap() map[string][]string {
 	return map[string][]string{
 		// The arithmetic of windows, and the counter made of it.
 		"leaparray": {},
 		"syncer": {
-			"twotier.dev/twotier/leaparray", "twotier.dev/twotier/internal/arena", "twotier.dev/twotier/internal/slab",
+			"twotier.dev/twotier/leaparray", "twotier.dev/twotier/internal/arena",
+			"twotier.dev/twotier/internal/slab",
 			"twotier.dev/twotier/internal/table", xxhash,
 		},
 		"internal/slab":  {},
 		"internal/arena": {"twotier.dev/twotier/internal/slab"},
-		"internal/table": {"twotier.dev/twotier/internal/arena", "twotier.dev/twotier/internal/slab"},
+		"internal/table": {"twotier.dev/twotier/internal/arena",
+			"twotier.dev/twotier/internal/slab"},
 
 		// Stores: they implement what the syncer declares.
-		"redisstore":        {"twotier.dev/twotier/syncer", "twotier.dev/twotier/leaparray", "twotier.dev/twotier/internal/durations", goRedis, xxhash},
+		"redisstore": {"twotier.dev/twotier/syncer", "twotier.dev/twotier/leaparray",
+			"twotier.dev/twotier/internal/durations", goRedis, xxhash},
 		"internal/embedded": {"twotier.dev/twotier/syncer", "twotier.dev/twotier/leaparray"},
 		"syncer/storetest":  {"twotier.dev/twotier/syncer", "twotier.dev/twotier/leaparray"},
 
@@ -56,34 +59,47 @@ func importMap() map[string][]string {
 		"internal/refusals":   {"twotier.dev/twotier/syncer", ristretto},
 		"internal/topkeys":    {"twotier.dev/twotier/syncer", "twotier.dev/twotier/leaparray"},
 		"internal/hotkeys": {
-			"twotier.dev/twotier/internal/rpc", "twotier.dev/twotier/internal/retry", "twotier.dev/twotier/internal/elapsed", "twotier.dev/twotier/ring",
+			"twotier.dev/twotier/internal/rpc", "twotier.dev/twotier/internal/retry",
+			"twotier.dev/twotier/internal/elapsed", "twotier.dev/twotier/ring",
 			"twotier.dev/twotier/syncer",
 		},
 		"internal/modes": {
-			"twotier.dev/twotier/internal/rpc", "twotier.dev/twotier/internal/retry", "twotier.dev/twotier/ring", "twotier.dev/twotier/syncer",
+			"twotier.dev/twotier/internal/rpc", "twotier.dev/twotier/internal/retry",
+			"twotier.dev/twotier/ring", "twotier.dev/twotier/syncer",
 		},
 		"internal/ownership": {
-			"twotier.dev/twotier/internal/rpc", "twotier.dev/twotier/internal/retry", "twotier.dev/twotier/ring", "twotier.dev/twotier/syncer",
+			"twotier.dev/twotier/internal/rpc", "twotier.dev/twotier/internal/retry",
+			"twotier.dev/twotier/ring", "twotier.dev/twotier/syncer",
 		},
 		"internal/multiowner": {
-			"twotier.dev/twotier/internal/rpc", "twotier.dev/twotier/internal/retry", "twotier.dev/twotier/internal/elapsed", "twotier.dev/twotier/ring",
+			"twotier.dev/twotier/internal/rpc", "twotier.dev/twotier/internal/retry",
+			"twotier.dev/twotier/internal/elapsed", "twotier.dev/twotier/ring",
 			"twotier.dev/twotier/syncer", xxhash,
 		},
 		"internal/routing": {
-			"twotier.dev/twotier/internal/multiowner", "twotier.dev/twotier/internal/modes", "twotier.dev/twotier/internal/ownership",
-			"twotier.dev/twotier/internal/rpc", "twotier.dev/twotier/internal/retry", "twotier.dev/twotier/ring", "twotier.dev/twotier/syncer",
+			"twotier.dev/twotier/internal/multiowner", "twotier.dev/twotier/internal/modes",
+			"twotier.dev/twotier/internal/ownership",
+			"twotier.dev/twotier/internal/rpc", "twotier.dev/twotier/internal/retry",
+			"twotier.dev/twotier/ring", "twotier.dev/twotier/syncer",
 		},
 		"internal/node": {
-			"twotier.dev/twotier/ring", "twotier.dev/twotier/syncer", "twotier.dev/twotier/leaparray",
-			"twotier.dev/twotier/internal/routing", "twotier.dev/twotier/internal/ownership", "twotier.dev/twotier/internal/multiowner",
-			"twotier.dev/twotier/internal/modes", "twotier.dev/twotier/internal/hotkeys", "twotier.dev/twotier/internal/refusals",
-			"twotier.dev/twotier/internal/topkeys", "twotier.dev/twotier/internal/storeclock", "twotier.dev/twotier/internal/durations",
+			"twotier.dev/twotier/ring", "twotier.dev/twotier/syncer",
+			"twotier.dev/twotier/leaparray",
+			"twotier.dev/twotier/internal/routing", "twotier.dev/twotier/internal/ownership",
+			"twotier.dev/twotier/internal/multiowner",
+			"twotier.dev/twotier/internal/modes", "twotier.dev/twotier/internal/hotkeys",
+			"twotier.dev/twotier/internal/refusals",
+			"twotier.dev/twotier/internal/topkeys", "twotier.dev/twotier/internal/storeclock",
+			"twotier.dev/twotier/internal/durations",
 			"twotier.dev/twotier/internal/rpc", "twotier.dev/twotier/internal/retry",
 		},
 		"internal/peer": {
-			"twotier.dev/twotier/ring", "twotier.dev/twotier/syncer", "twotier.dev/twotier/leaparray",
-			"twotier.dev/twotier/internal/rpc", "twotier.dev/twotier/internal/ownership", "twotier.dev/twotier/internal/multiowner",
-			"twotier.dev/twotier/internal/modes", "twotier.dev/twotier/internal/hotkeys", "twotier.dev/twotier/internal/node",
+			"twotier.dev/twotier/ring", "twotier.dev/twotier/syncer",
+			"twotier.dev/twotier/leaparray",
+			"twotier.dev/twotier/internal/rpc", "twotier.dev/twotier/internal/ownership",
+			"twotier.dev/twotier/internal/multiowner",
+			"twotier.dev/twotier/internal/modes", "twotier.dev/twotier/internal/hotkeys",
+			"twotier.dev/twotier/internal/node",
 			"twotier.dev/twotier/internal/elapsed",
 		},
 
@@ -92,8 +108,10 @@ func importMap() map[string][]string {
 		"internal/reload": {},
 		"internal/certs":  {},
 		"httpapi": {
-			"twotier.dev/twotier/internal/rpc", "twotier.dev/twotier/internal/node", "twotier.dev/twotier/internal/idle", "twotier.dev/twotier/internal/token",
-			"twotier.dev/twotier/internal/durations", fasthttp, fastjson, prometheus, prometheusText,
+			"twotier.dev/twotier/internal/rpc", "twotier.dev/twotier/internal/node",
+			"twotier.dev/twotier/internal/idle", "twotier.dev/twotier/internal/token",
+			"twotier.dev/twotier/internal/durations", fasthttp, fastjson, prometheus,
+			prometheusText,
 		},
 		"httpapi/client": {"twotier.dev/twotier/internal/idle", fasthttp, fastjson, xxhash},
 
@@ -101,21 +119,25 @@ func importMap() map[string][]string {
 		"internal/config": {"twotier.dev/twotier/leaparray", pflag, yamlLibrary, levenshtein},
 		"internal/demo":   {},
 		"internal/load":   {fasthttp, fastjson, hdrHistogram},
-		"internal/cli":    {"twotier.dev/twotier/internal/config", "twotier.dev/twotier/internal/load", "twotier.dev/twotier/httpapi/client", cobra, pflag},
-		"cmd/twotier":     {"twotier.dev/twotier", cobra, goRedis, fasthttp, memberlist},
+		"internal/cli": {"twotier.dev/twotier/internal/config",
+			"twotier.dev/twotier/internal/load", "twotier.dev/twotier/httpapi/client",
+			cobra, pflag},
+		"cmd/twotier": {"twotier.dev/twotier", cobra, goRedis, fasthttp, memberlist},
 
 		// Tests and tools.
-		"internal/testing/child":      {},
-		"internal/testing/redistest":  {"twotier.dev/twotier/internal/testing/child", goRedis},
-		"internal/testing/proctest":   {"twotier.dev/twotier/internal/testing/child", "twotier.dev/twotier/redisstore", "twotier.dev/twotier/syncer", goRedis},
+		"internal/testing/child":     {},
+		"internal/testing/redistest": {"twotier.dev/twotier/internal/testing/child", goRedis},
+		"internal/testing/proctest": {"twotier.dev/twotier/internal/testing/child",
+			"twotier.dev/twotier/redisstore", "twotier.dev/twotier/syncer", goRedis},
 		"internal/testing/faultproxy": {},
 		"internal/testing/simnet":     {memberlist},
 		"internal/testing/testrun":    {},
 		"internal/archtest":           {},
-		"internal/testing/faultstore": {"twotier.dev/twotier/syncer", "twotier.dev/twotier/leaparray"},
-		"internal/e2e/faulttest":      {"twotier.dev/twotier", cobra, goRedis},
-		"internal/e2e/clustertest":    {"twotier.dev/twotier", goRedis},
-		"internal/e2e/acceptance":     {"twotier.dev/twotier", goRedis},
+		"internal/testing/faultstore": {"twotier.dev/twotier/syncer",
+			"twotier.dev/twotier/leaparray"},
+		"internal/e2e/faulttest":   {"twotier.dev/twotier", cobra, goRedis},
+		"internal/e2e/clustertest": {"twotier.dev/twotier", goRedis},
+		"internal/e2e/acceptance":  {"twotier.dev/twotier", goRedis},
 	}
 }
 
@@ -133,8 +155,10 @@ func TestImports(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if !isStandard(to) && !slices.ContainsFunc(may, func(m string) bool { return within(to, m) }) {
-					t.Errorf("%s: %s must not import %s; it may import %v", p.at(imp.Pos()), p.path, to, may)
+				if !isStandard(to) &&
+					!slices.ContainsFunc(may, func(m string) bool { return within(to, m) }) {
+					t.Errorf("%s: %s must not import %s; it may import %v", p.at(imp.Pos()), p.path,
+						to, may)
 				}
 			}
 		}
@@ -160,7 +184,8 @@ func TestImportMapHasNoCycle(t *testing.T) {
 	}
 }
 
-// isStandard tells whether an import path is of the standard library: those have no dot in the first element.
+// isStandard tells whether an import path is of the standard library: those have no dot in the
+// first element.
 func isStandard(importPath string) bool {
 	first, _, _ := strings.Cut(importPath, "/")
 	return !strings.Contains(first, ".")

@@ -12,7 +12,8 @@ var (
 	// link is the target of a Markdown link or picture, without what stands behind a #.
 	link = regexp.MustCompile(`\]\(([^)#\s]+)`)
 	// place is a file or folder of the tree that is named in a code span.
-	place = regexp.MustCompile("`((?:internal|cmd|docs|scripts|bench|httpapi|syncer|redisstore)/[a-z/._]+)`")
+	place = regexp.MustCompile(
+		"`((?:internal|cmd|docs|scripts|bench|httpapi|syncer|redisstore)/[a-z/._]+)`")
 )
 
 // TestDocumentsNameWhatIsThere follows the links of all documents within the tree, and looks for

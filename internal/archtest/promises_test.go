@@ -13,10 +13,12 @@ import (
 	"testing"
 )
 
-// TestEveryPromiseNamesItsTest holds the README to its word: each sentence and each row of its guarantees stands in the table of
-// docs/guarantees.md beside at least one test, and nothing else does.
+// TestEveryPromiseNamesItsTest holds the README to its word: each sentence and each row of its
+// guarantees stands in the table of docs/guarantees.md beside at least one test, and nothing else
+// does.
 func TestEveryPromiseNamesItsTest(t *testing.T) {
-	promised := promises(section(t, "README.md", "## Guarantees"), section(t, "README.md", "## A cluster"))
+	promised := promises(section(t, "README.md", "## Guarantees"),
+		section(t, "README.md", "## A cluster"))
 	if len(promised) < 20 {
 		t.Fatalf("found only %d promises: the rule looks in the wrong place", len(promised))
 	}
@@ -32,13 +34,16 @@ func TestEveryPromiseNamesItsTest(t *testing.T) {
 	}
 }
 
-// TestNamedTestsExist looks for every test that a document names. A name may end in ..., for all that begin so.
+// TestNamedTestsExist looks for every test that a document names. A name may end in ..., for all
+// that begin so.
 func TestNamedTestsExist(t *testing.T) {
 	tests := testNames(t)
 	for _, file := range documents(t) {
 		for _, name := range testName.FindAllString(read(t, file), -1) {
 			head, open := strings.CutSuffix(name, "...")
-			if !slices.ContainsFunc(tests, func(n string) bool { return n == head || open && strings.HasPrefix(n, head) }) {
+			if !slices.ContainsFunc(tests, func(n string) bool {
+				return n == head || open && strings.HasPrefix(n, head)
+			}) {
 				t.Errorf("%s names %s, which does not exist", file, name)
 			}
 		}
@@ -61,7 +66,8 @@ func section(t *testing.T, file, heading string) string {
 // sentenceEnd is where one sentence ends and another begins.
 var sentenceEnd = regexp.MustCompile(`\.\s+([A-Z\x60])`)
 
-// promises returns the sentences of the lists in Markdown texts, and the rows of their tables, each on one line.
+// promises returns the sentences of the lists in Markdown texts, and the rows of their tables, each
+// on one line.
 func promises(texts ...string) (list []string) {
 	for _, text := range texts {
 		for _, block := range blocks(text) {
@@ -146,7 +152,8 @@ func documents(t *testing.T) (files []string) {
 func testNames(t *testing.T) (names []string) {
 	t.Helper()
 	walk(t, "_test.go", func(file string) {
-		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, file), nil, parser.SkipObjectResolution)
+		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, file), nil,
+			parser.SkipObjectResolution)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -50,9 +50,11 @@ func change() {
 	p := pkg{path: "x", fset: fset, files: map[string]*ast.File{"x.go": f}}
 	vars := packageVars(p)
 	for name, want := range map[string]bool{
-		"ErrA": true, "ErrB": true, "pattern": true, "name": true, "width": true, "table": true, "kind": true,
+		"ErrA": true, "ErrB": true, "pattern": true, "name": true, "width": true, "table": true,
+		"kind":     true,
 		"computed": true, "page": true,
-		"list": false, "index": false, "pointer": false, "pool": false, "made": false, "called": false, "empty": false,
+		"list": false, "index": false, "pointer": false, "pool": false, "made": false,
+		"called": false, "empty": false,
 	} {
 		if got := vars[name].constant(p); got != want {
 			t.Errorf("%s: constant is %v, want %v", name, got, want)
@@ -69,7 +71,8 @@ func change() {
 
 func TestIsStandard(t *testing.T) {
 	for path, want := range map[string]bool{
-		"net/http": true, "unsafe": true, "twotier.dev/twotier/ring": false, "github.com/a/b": false,
+		"net/http": true, "unsafe": true, "twotier.dev/twotier/ring": false,
+		"github.com/a/b": false,
 	} {
 		if got := isStandard(path); got != want {
 			t.Errorf("%s: %v, want %v", path, got, want)

@@ -32,7 +32,8 @@ func TestEveryPackageHasADoc(t *testing.T) {
 
 // TestPackageNames refuses names that say nothing about what is inside.
 func TestPackageNames(t *testing.T) {
-	empty := []string{"base", "common", "helper", "helpers", "misc", "model", "models", "shared", "type", "types", "util", "utils"}
+	empty := []string{"base", "common", "helper", "helpers", "misc", "model", "models", "shared",
+		"type", "types", "util", "utils"}
 	for _, p := range packages(t) {
 		if slices.Contains(empty, p.name()) {
 			t.Errorf("%s: package %s could hold anything", p.path, p.name())
@@ -69,7 +70,8 @@ func TestFunctionsAreShort(t *testing.T) {
 				}
 				lines := p.fset.Position(fn.End()).Line - p.fset.Position(fn.Pos()).Line + 1
 				if lines > most {
-					t.Errorf("%s: %s has %d lines, more than %d", p.at(fn.Pos()), fn.Name.Name, lines, most)
+					t.Errorf("%s: %s has %d lines, more than %d", p.at(fn.Pos()), fn.Name.Name,
+						lines, most)
 				}
 			}
 		}

@@ -7,16 +7,17 @@ import (
 	"testing"
 )
 
-// exceptions are the variables at package level that may be of a form that could change, each with the reason why it
-// doesn't matter. Assigning to them is refused all the same.
+// exceptions are the variables at package level that may be of a form that could change, each with
+// the reason why it doesn't matter. Assigning to them is refused all the same.
 func exceptions() map[string]string {
 	return map[string]string{}
 }
 
-// TestNothingAtPackageLevelChanges holds invariant I12: a hundred nodes run in one process. A variable at package level
-// may only be an error, a compiled pattern, an embedded file, a time, a string or number, an array, a struct of this
-// package, or a check that a type implements an interface; and nothing is ever assigned to one. Slices, maps and pointers
-// are refused: a change through them can't be seen here.
+// TestNothingAtPackageLevelChanges holds invariant I12: a hundred nodes run in one process. A
+// variable at package level may only be an error, a compiled pattern, an embedded file, a time, a
+// string or number, an array, a struct of this package, or a check that a type implements an
+// interface; and nothing is ever assigned to one. Slices, maps and pointers are refused: a change
+// through them can't be seen here.
 func TestNothingAtPackageLevelChanges(t *testing.T) {
 	excepted := exceptions()
 	seen := make(map[string]bool)
@@ -29,7 +30,8 @@ func TestNothingAtPackageLevelChanges(t *testing.T) {
 				continue
 			}
 			if !v.constant(p) {
-				t.Errorf("%s: package-level variable %s could be changed; make it a field, a function, an array or a constant, "+
+				t.Errorf("%s: package-level variable %s could be changed; make it a field, a "+
+					"function, an array or a constant, "+
 					"or give a reason in exceptions", p.at(v.name.Pos()), name)
 			}
 		}
@@ -66,7 +68,8 @@ func packageVars(p pkg) map[string]variable {
 			for _, s := range gen.Specs {
 				spec := s.(*ast.ValueSpec)
 				for i, name := range spec.Names {
-					v := variable{name: name, spec: spec, embed: isEmbed(gen.Doc) || isEmbed(spec.Doc)}
+					v := variable{name: name, spec: spec, embed: isEmbed(gen.Doc) ||
+						isEmbed(spec.Doc)}
 					if i < len(spec.Values) {
 						v.value = spec.Values[i]
 					}
@@ -92,7 +95,8 @@ func isEmbed(doc *ast.CommentGroup) bool {
 	return false
 }
 
-// constant tells whether the variable has one of the forms that can't be changed without an assignment.
+// constant tells whether the variable has one of the forms that can't be changed without an
+// assignment.
 func (v variable) constant(p pkg) bool {
 	switch value := v.value.(type) {
 	case nil:
@@ -104,7 +108,8 @@ func (v variable) constant(p pkg) bool {
 			return results.NumFields() == 1 && isValueType(results.List[0].Type, p)
 		}
 		switch callee(value) {
-		case "errors.New", "errors.Join", "fmt.Errorf", "regexp.MustCompile", "time.Date", "time.Unix", "time.UnixMilli":
+		case "errors.New", "errors.Join", "fmt.Errorf", "regexp.MustCompile", "time.Date",
+			"time.Unix", "time.UnixMilli":
 			return true
 		}
 		return false
@@ -148,7 +153,8 @@ func callee(call *ast.CallExpr) string {
 	return ""
 }
 
-// assignments returns where the file assigns to one of the variables, to a part of one, or takes its address.
+// assignments returns where the file assigns to one of the variables, to a part of one, or takes
+// its address.
 func assignments(f *ast.File, vars map[string]variable) []token.Pos {
 	var found []token.Pos
 	note := func(e ast.Expr) {
@@ -197,8 +203,9 @@ func base(e ast.Expr) *ast.Ident {
 	}
 }
 
-// isPackageLevel tells whether the identifier means one of the variables and not something local of the same name. The
-// parser resolves names within a file: what it can't resolve is declared in another file of the package.
+// isPackageLevel tells whether the identifier means one of the variables and not something local of
+// the same name. The parser resolves names within a file: what it can't resolve is declared in
+// another file of the package.
 func isPackageLevel(id *ast.Ident, vars map[string]variable) bool {
 	v, ok := vars[id.Name]
 	if !ok {

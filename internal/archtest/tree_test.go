@@ -78,7 +78,8 @@ func parseDir(dir string) (pkg, error) {
 	if err != nil {
 		return pkg{}, err
 	}
-	p := pkg{path: filepath.ToSlash(rel), fset: token.NewFileSet(), files: make(map[string]*ast.File)}
+	p := pkg{path: filepath.ToSlash(rel), fset: token.NewFileSet(),
+		files: make(map[string]*ast.File)}
 	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
 		return p, err

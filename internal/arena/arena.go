@@ -46,8 +46,8 @@ type Arena struct {
 	free   [exactClasses]Ref
 	have   uint64      // bit i is set if free[i] is not empty
 	large  []sizeClass // blocks of exactClasses words and more, by size
-	// total is the number of words in chunks, unused of those that are free, evacuating in those that
-	// are to be given back.
+	// total is the number of words in chunks, unused of those that are free, evacuating in those
+	// that are to be given back.
 	total, unused, evacuating int
 }
 

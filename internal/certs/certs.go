@@ -25,7 +25,8 @@ func (s *Store) Load(cert, key, authorities []byte) error {
 	if err != nil {
 		return err
 	}
-	l := &loaded{pair: pair, server: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}}
+	l := &loaded{pair: pair, server: &tls.Config{MinVersion: tls.VersionTLS12,
+		Certificates: []tls.Certificate{pair}}}
 	if len(authorities) > 0 {
 		l.clients = x509.NewCertPool()
 		if !l.clients.AppendCertsFromPEM(authorities) {
@@ -44,8 +45,10 @@ func (s *Store) NotAfter() time.Time { return s.now.Load().pair.Leaf.NotAfter }
 // authorities also ends what clients could resume without presenting a certificate again.
 func (s *Store) Server() *tls.Config {
 	return &tls.Config{
-		MinVersion:         tls.VersionTLS12,
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.now.Load().server, nil },
+		MinVersion: tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			return s.now.Load().server, nil
+		},
 	}
 }
 

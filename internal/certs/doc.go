@@ -1,4 +1,5 @@
-// Package certs holds a node's certificate, and whose certificates it asks for, while their files change.
+// Package certs holds a node's certificate, and whose certificates it asks for, while their files
+// change.
 //
 // A [Store] has two sides. [Store.Server] is for those who connect: with authorities for clients it
 // takes only who presents a certificate that one of them has signed. [Store.Client] is for

@@ -32,9 +32,11 @@ func issue(t *testing.T, by *authority) (a *authority, cert, key []byte) {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: rand.Text()}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: by == nil, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: rand.Text()},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore:   time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: by == nil, BasicConstraintsValid: true,
+		KeyUsage:    x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	parent, signer := template, private
@@ -58,7 +60,8 @@ func issue(t *testing.T, by *authority) (a *authority, cert, key []byte) {
 	return &authority{parsed, private, cert}, cert, key
 }
 
-// visit connects, lets the server say something, so that a ticket arrives, and returns how that went.
+// visit connects, lets the server say something, so that a ticket arrives, and returns how that
+// went.
 func visit(t *testing.T, server, client *tls.Config) (resumed bool, err error) {
 	t.Helper()
 	ln, err := tls.Listen("tcp", "127.0.0.1:0", server)
@@ -81,10 +84,11 @@ func visit(t *testing.T, server, client *tls.Config) (resumed bool, err error) {
 	return conn.ConnectionState().DidResume, err
 }
 
-// TestResumptionEndsWithTheAuthority: a client resumes without presenting its certificate again, but
-// not once the authority of that is not one any more.
+// TestResumptionEndsWithTheAuthority: a client resumes without presenting its certificate again,
+// but not once the authority of that is not one any more.
 func TestResumptionEndsWithTheAuthority(t *testing.T) {
-	for name, version := range map[string]uint16{"TLS 1.2": tls.VersionTLS12, "TLS 1.3": tls.VersionTLS13} {
+	for name, version := range map[string]uint16{"TLS 1.2": tls.VersionTLS12,
+		"TLS 1.3": tls.VersionTLS13} {
 		t.Run(name, func(t *testing.T) {
 			node, nodeCert, nodeKey := issue(t, nil)
 			old, _, _ := issue(t, nil)
@@ -97,7 +101,8 @@ func TestResumptionEndsWithTheAuthority(t *testing.T) {
 			roots := x509.NewCertPool()
 			roots.AddCert(node.cert)
 			client := &tls.Config{
-				RootCAs: roots, Certificates: []tls.Certificate{pair}, MaxVersion: version, ServerName: "127.0.0.1",
+				RootCAs: roots, Certificates: []tls.Certificate{pair}, MaxVersion: version,
+				ServerName:         "127.0.0.1",
 				ClientSessionCache: tls.NewLRUClientSessionCache(1),
 			}
 			var s certs.Store
@@ -127,13 +132,15 @@ func TestResumptionEndsWithTheAuthority(t *testing.T) {
 	}
 }
 
-// TestResumptionOutlivesARenewal: a new certificate of the node is nothing that a client has to know of.
+// TestResumptionOutlivesARenewal: a new certificate of the node is nothing that a client has to
+// know of.
 func TestResumptionOutlivesARenewal(t *testing.T) {
 	node, cert, key := issue(t, nil)
 	_, newCert, newKey := issue(t, node)
 	roots := x509.NewCertPool()
 	roots.AddCert(node.cert)
-	client := &tls.Config{RootCAs: roots, ServerName: "127.0.0.1", ClientSessionCache: tls.NewLRUClientSessionCache(1)}
+	client := &tls.Config{RootCAs: roots, ServerName: "127.0.0.1",
+		ClientSessionCache: tls.NewLRUClientSessionCache(1)}
 	var s certs.Store
 	if err := s.Load(cert, key, nil); err != nil {
 		t.Fatal(err)

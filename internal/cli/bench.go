@@ -20,12 +20,18 @@ import (
 
 func benchSpec() spec {
 	return spec{
-		name: "bench", args: "[--op add|acquire|batch] [--rate R] [flags]", summary: "put a server under load and measure it",
-		details: "Without --rate as fast as the connections go (a closed loop: for the throughput). With --rate at that many\n" +
-			"operations per second whether the server keeps up or not (an open loop: for latencies; those of requests that\n" +
-			"had to wait for a connection begin when they were due). Progress goes to stderr, the result to stdout. Keys start\n" +
-			"with \"bench:\". --timeout is that of each request. Interrupt it to have the result so far.",
-		examples: "twotier bench\ntwotier bench --op acquire --dist zipf --rate 20000 --duration 30s\n" +
+		name: "bench", args: "[--op add|acquire|batch] [--rate R] [flags]",
+		summary: "put a server under load and measure it",
+		details: "Without --rate as fast as the connections go (a closed loop: for the " +
+			"throughput). With --rate at that many\n" +
+			"operations per second whether the server keeps up or not (an open loop: for " +
+			"latencies; those of requests that\n" +
+			"had to wait for a connection begin when they were due). Progress goes to stderr, " +
+			"the result to stdout. Keys start\n" +
+			"with \"bench:\". --timeout is that of each request. Interrupt it to have the " +
+			"result so far.",
+		examples: "twotier bench\ntwotier bench --op acquire --dist zipf --rate 20000 " +
+			"--duration 30s\n" +
 			"twotier bench --op batch --batch 1000 --connections 4 --json > result.json",
 		bind: func(fs *pflag.FlagSet) runner {
 			var (
@@ -34,15 +40,18 @@ func benchSpec() spec {
 			)
 			fs.StringVar(&o.Op, "op", "add", "`WHAT` to send: add, acquire or batch (of adds)")
 			fs.StringVar(&o.NS, "ns", "", "`NAMESPACE` of the keys")
-			fs.Var(&rules, "limit", "`MAX/WINDOW` of an acquire; may be repeated (default 15/1m and 50/24h)")
+			fs.Var(&rules, "limit",
+				"`MAX/WINDOW` of an acquire; may be repeated (default 15/1m and 50/24h)")
 			fs.IntVar(&o.Keys, "keys", 100_000, "`NUMBER` of different keys")
-			fs.StringVar(&o.Dist, "dist", "uniform", "`HOW` keys are drawn: uniform, zipf, same or distinct")
+			fs.StringVar(&o.Dist, "dist", "uniform",
+				"`HOW` keys are drawn: uniform, zipf, same or distinct")
 			// Both flags exist.
 			_ = fs.SetAnnotation("op", config.ChoicesAnnotation, load.Ops())
 			_ = fs.SetAnnotation("dist", config.ChoicesAnnotation, load.Dists())
 			fs.IntVar(&o.Connections, "connections", 50, "`NUMBER` of connections")
 			fs.DurationVar(&o.Duration, "duration", 10*time.Second, "`TIME` to run")
-			fs.Float64Var(&o.Rate, "rate", 0, "operations per second, all connections together: a `NUMBER`")
+			fs.Float64Var(&o.Rate, "rate", 0,
+				"operations per second, all connections together: a `NUMBER`")
 			fs.IntVar(&o.Batch, "batch", 1000, "`NUMBER` of operations in a batch")
 			fs.Uint64Var(&o.Seed, "seed", 1, "`NUMBER` that the keys drawn depend on")
 			return func(ctx context.Context, s *session, args []string) error {
@@ -62,7 +71,8 @@ func benchSpec() spec {
 	}
 }
 
-// checkBench refuses what package load would refuse or take for its default, in the words of the flags.
+// checkBench refuses what package load would refuse or take for its default, in the words of the
+// flags.
 func checkBench(o load.Options) error {
 	switch {
 	case !slices.Contains(load.Ops(), o.Op):
@@ -84,13 +94,16 @@ func checkBench(o load.Options) error {
 }
 
 func (s *session) bench(ctx context.Context, o load.Options) error {
-	// One question first: if there is nobody to answer it, this says so better than thousands of failures.
+	// One question first: if there is nobody to answer it, this says so better than thousands of
+	// failures.
 	if _, err := s.client.do(ctx, http.MethodGet, "/healthz", nil, nil); err != nil {
 		return err
 	}
-	o.URL, o.Timeout, o.Token, o.TLS = s.client.base.String(), s.client.timeout, s.client.token, s.client.tls
+	o.URL, o.Timeout, o.Token, o.TLS = s.client.base.String(), s.client.timeout, s.client.token,
+		s.client.tls
 	o.Progress = func(p load.Progress) {
-		fmt.Fprintf(s.Stderr, "%4.0fs %9.0f op/s   p50 %8s   p99 %8s   max %8s   %d errors\n", p.Elapsed.Seconds(), p.OpsPerSecond,
+		fmt.Fprintf(s.Stderr, "%4.0fs %9.0f op/s   p50 %8s   p99 %8s   max %8s   %d errors\n",
+			p.Elapsed.Seconds(), p.OpsPerSecond,
 			micros(p.Latency.P50), micros(p.Latency.P99), micros(p.Latency.Max), p.Errors)
 	}
 	result, err := load.Run(ctx, o)
@@ -125,13 +138,15 @@ func micros(us int64) string {
 }
 
 func (s *session) printBench(r load.Result) error {
-	fmt.Fprintf(s.Stdout, "%d operations in %.1fs: %.0f op/s (%s, %s, %d connections)\n", r.Operations, r.Seconds, r.OpsPerSecond, r.Op, r.Dist, r.Connections)
+	fmt.Fprintf(s.Stdout, "%d operations in %.1fs: %.0f op/s (%s, %s, %d connections)\n",
+		r.Operations, r.Seconds, r.OpsPerSecond, r.Op, r.Dist, r.Connections)
 	if r.Op == "acquire" {
 		fmt.Fprintf(s.Stdout, "%d allowed, %d refused\n", r.Allowed, r.Refused)
 	}
 	t := table{left: 1, rows: [][]string{{"LATENCY", "MEAN", "P50", "P90", "P99", "P99.9", "MAX"}}}
 	add := func(name string, l load.Latency) {
-		t.add(name, micros(int64(l.Mean)), micros(l.P50), micros(l.P90), micros(l.P99), micros(l.P999), micros(l.Max))
+		t.add(name, micros(int64(l.Mean)), micros(l.P50), micros(l.P90), micros(l.P99),
+			micros(l.P999), micros(l.Max))
 	}
 	if r.Rate > 0 {
 		add("since due", r.Latency)
@@ -144,7 +159,8 @@ func (s *session) printBench(r load.Result) error {
 		fmt.Fprintf(s.Stdout, "%d errors: %s\n", r.Errors[reason], reason)
 	}
 	if r.Unsent > 0 {
-		fmt.Fprintf(s.Stdout, "the server did not keep up: %d requests were due but not sent\n", r.Unsent)
+		fmt.Fprintf(s.Stdout, "the server did not keep up: %d requests were due but not sent\n",
+			r.Unsent)
 	}
 	return nil
 }

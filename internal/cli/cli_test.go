@@ -88,7 +88,8 @@ func TestRequestsAndAnswers(t *testing.T) {
 			"added 1 to alice (memory)\n",
 		},
 		{
-			"add with everything", "add -n 3 alice --ns x --ts 1700000000000 --ack redis --limit 1m=15 --limit 50/24h",
+			"add with everything",
+			"add -n 3 alice --ns x --ts 1700000000000 --ack redis --limit 1m=15 --limit 50/24h",
 			`{"key":"alice","counts":[{"window":"1m","count":4,"min":3,"max":5},{"window":"24h","count":51,"min":51,"max":51}],"over":true,"source":"owner","degraded":true}`,
 			`POST /v1/add {"ns":"x","key":"alice","n":3,"limits":[{"window":"1m","max":15},{"window":"24h","max":50}],"ts":1700000000000,"ack":"redis"}`,
 			`added 3 to alice, over the limit (owner, degraded)
@@ -98,17 +99,21 @@ WINDOW  COUNT  MIN  MAX  LIMIT
 `,
 		},
 		{
-			"add takes back", "add alice -n -2", `{"key":"alice","counts":[],"over":false,"source":"memory"}`,
+			"add takes back", "add alice -n -2",
+			`{"key":"alice","counts":[],"over":false,"source":"memory"}`,
 			`POST /v1/add {"key":"alice","n":-2}`,
 			"took 2 back from alice (memory)\n",
 		},
 		{
-			"count", "count alice", `{"key":"alice","counts":[{"window":"1m","count":3,"min":2,"max":3,"bucket_ms":1000}],"source":"owner","age_ms":250,"degraded":false}`,
+			"count", "count alice",
+			`{"key":"alice","counts":[{"window":"1m","count":3,"min":2,"max":3,"bucket_ms":1000}],"source":"owner","age_ms":250,"degraded":false}`,
 			`GET /v1/count?key=alice&window=1m%2C1h%2C24h`,
-			"alice (owner, last in step with the store 250ms ago)\nWINDOW  COUNT  MIN  MAX\n1m          3    2    3\n",
+			"alice (owner, last in step with the store 250ms ago)\nWINDOW  COUNT  MIN  MAX\n1m  " +
+				"        3    2    3\n",
 		},
 		{
-			"count at", "count --at 17 --ns x --window 37m -- -n", `{"key":"-n","counts":[],"source":"memory"}`,
+			"count at", "count --at 17 --ns x --window 37m -- -n",
+			`{"key":"-n","counts":[],"source":"memory"}`,
 			`GET /v1/count?at=17&key=-n&ns=x&window=37m`,
 			"-n (memory)\n",
 		},
@@ -126,28 +131,34 @@ alice  1m         15      4         11
 alice  24h        50      4         46
 `,
 		},
-		{"acquire as JSON", "acquire alice --limit 15/1m --json", acquired, `POST /v1/acquire {"key":"alice","n":1,"limits":[{"window":"1m","max":15}]}`, acquired + "\n"},
+		{"acquire as JSON", "acquire alice --limit 15/1m --json", acquired,
+			`POST /v1/acquire {"key":"alice","n":1,"limits":[{"window":"1m","max":15}]}`,
+			acquired + "\n"},
 		{
 			"reset", "reset alice --ns x", `{"key":"alice","reset":true}`,
 			`POST /v1/reset {"ns":"x","key":"alice"}`,
 			"forgot x:alice\n",
 		},
 		{
-			"top", "top -n 2", `{"window":"1m","keys":[{"ns":"default","key":"alice","count":40},{"ns":"x","key":"b","count":2}]}`,
+			"top", "top -n 2",
+			`{"window":"1m","keys":[{"ns":"default","key":"alice","count":40},{"ns":"x","key":"b","count":2}]}`,
 			`GET /v1/top?n=2&window=1m`,
 			`KEY    NAMESPACE  COUNT
 alice  default       40  ████████████████████
 b      x              2  █
 `,
 		},
-		{"top of nothing", "top --window 1h", `{"window":"1h","keys":[]}`, `GET /v1/top?n=20&window=1h`, "no events in the last 1h\n"},
+		{"top of nothing", "top --window 1h", `{"window":"1h","keys":[]}`,
+			`GET /v1/top?n=20&window=1h`, "no events in the last 1h\n"},
 		{
-			"series of nothing", "series alice --ns x", `{"key":"alice","bucket_ms":60000,"points":[[0,0],[60000,0]]}`,
+			"series of nothing", "series alice --ns x",
+			`{"key":"alice","bucket_ms":60000,"points":[[0,0],[60000,0]]}`,
 			`GET /v1/series?key=alice&ns=x&window=1h`,
 			"alice: no events in the last 1h\n",
 		},
 		{
-			"series", "series alice", `{"key":"alice","bucket_ms":60000,"points":[[0,0],[60000,1],[120000,4],[180000,8],[240000,16],[300000,2],[360000,0],[420000,16],[480000,1],[540000,0]]}`,
+			"series", "series alice",
+			`{"key":"alice","bucket_ms":60000,"points":[[0,0],[60000,1],[120000,4],[180000,8],[240000,16],[300000,2],[360000,0],[420000,16],[480000,1],[540000,0]]}`,
 			`GET /v1/series?key=alice&window=1h`,
 			`alice: 48 events in the last 1h, a bar is 1m
       16 ┤    █  █
@@ -172,8 +183,10 @@ b      x              2  █
 			if s.asked != test.asked {
 				t.Errorf("asked %s\nwant  %s", s.asked, test.asked)
 			}
-			if test.name == "series" { // of the plot only the frame: its bars have a test of their own
-				got = strings.Join(slices.DeleteFunc(strings.SplitAfter(got, "\n"), func(l string) bool { return strings.ContainsAny(l, "▁▂▃▄▅▆▇") }), "")
+			// of the plot only the frame: its bars have a test of their own
+			if test.name == "series" {
+				got = strings.Join(slices.DeleteFunc(strings.SplitAfter(got, "\n"),
+					func(l string) bool { return strings.ContainsAny(l, "▁▂▃▄▅▆▇") }), "")
 			}
 			if got != test.want {
 				t.Errorf("printed\n%s\nwant\n%s", got, test.want)
@@ -186,7 +199,8 @@ func TestRefusedAcquire(t *testing.T) {
 	const answer = `{"allowed":false,"checks":[{"key":"user:7","allowed":true,"limits":[{"window":"1m","max":15,"count":3,"remaining":12}],"retry_after_ms":0},` +
 		`{"key":"ip","allowed":false,"limits":[{"window":"1m","max":1,"count":1,"remaining":0,"refused":true}],"retry_after_ms":12400}],"retry_after_ms":12400,"source":"memory"}`
 	s := &server{answer: answer}
-	args := []string{"acquire", "--check", "user:7:15/1m", "--check", "ip:1/1m", "-n", "1", "--ns", "x", "--count-denied"}
+	args := []string{"acquire", "--check", "user:7:15/1m", "--check", "ip:1/1m", "-n", "1", "--ns",
+		"x", "--count-denied"}
 	got, err := s.exec(t, args...)
 	if !errors.Is(err, cli.ErrRefused) {
 		t.Errorf("error %v", err)
@@ -203,11 +217,13 @@ ip      1m          1      1          0  refused
 	if s.asked != asked {
 		t.Errorf("asked %s\nwant  %s", s.asked, asked)
 	}
-	if got, err = s.exec(t, append(args, "--json")...); !errors.Is(err, cli.ErrRefused) || got != answer+"\n" {
+	if got, err = s.exec(t, append(args, "--json")...); !errors.Is(err, cli.ErrRefused) ||
+		got != answer+"\n" {
 		t.Errorf("as JSON: %v\n%s", err, got)
 	}
 	s.answer = `{"allowed":false,"limits":[],"retry_after_ms":-1,"source":"memory"}`
-	if got, _ = s.exec(t, "acquire", "a", "--limit", "1/1m", "-n", "2"); !strings.Contains(got, "always will be") {
+	if got, _ = s.exec(t, "acquire", "a", "--limit", "1/1m", "-n", "2"); !strings.Contains(got,
+		"always will be") {
 		t.Errorf("printed %s", got)
 	}
 }
@@ -220,12 +236,20 @@ func TestErrorsOfTheServer(t *testing.T) {
 		want    []string
 		printed bool // with --json
 	}{
-		{"refused", server{status: 422, contentType: problem, answer: `{"title":"Request refused","status":422,"detail":"window: 25h is longer than the namespace covers (24h)"}`}, []string{"window: 25h is longer"}, true},
-		{"unavailable", server{status: 503, contentType: problem, answer: `{"title":"Can't answer now","status":503}`}, []string{"Can't answer now", "try again in 1 s"}, true},
-		{"unknown", server{status: 503, contentType: problem, answer: `{"title":"Outcome unknown","detail":"no reply","outcome":"unknown"}`}, []string{"no reply", "may or may not"}, true},
-		{"somebody else", server{status: 404, answer: "<html>"}, []string{"404 Not Found; is that a twotier server?"}, false},
-		{"redirect", server{status: 302, answer: ""}, []string{"302 Found; is that a twotier server?"}, false},
-		{"not JSON", server{answer: "hello"}, []string{"not JSON; is that a twotier server?"}, true},
+		{"refused", server{status: 422, contentType: problem,
+			answer: `{"title":"Request refused","status":422,"detail":"window: 25h is longer than the namespace covers (24h)"}`}, []string{"window: 25h is longer"}, true},
+		{"unavailable", server{status: 503, contentType: problem,
+			answer: `{"title":"Can't answer now","status":503}`},
+			[]string{"Can't answer now", "try again in 1 s"}, true},
+		{"unknown", server{status: 503, contentType: problem,
+			answer: `{"title":"Outcome unknown","detail":"no reply","outcome":"unknown"}`},
+			[]string{"no reply", "may or may not"}, true},
+		{"somebody else", server{status: 404, answer: "<html>"},
+			[]string{"404 Not Found; is that a twotier server?"}, false},
+		{"redirect", server{status: 302, answer: ""},
+			[]string{"302 Found; is that a twotier server?"}, false},
+		{"not JSON", server{answer: "hello"},
+			[]string{"not JSON; is that a twotier server?"}, true},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -247,7 +271,9 @@ func TestNobodyThere(t *testing.T) {
 	web.Close()
 	for _, args := range [][]string{{"count", "alice"}, {"bench"}, {"add", "alice"}} {
 		_, err := exec(t, nil, append(args, "--server", web.URL)...)
-		if err == nil || !strings.Contains(err.Error(), "is it running? start it with: twotier serve") || !strings.Contains(err.Error(), web.URL) {
+		if err == nil || !strings.Contains(err.Error(),
+			"is it running? start it with: twotier serve") ||
+			!strings.Contains(err.Error(), web.URL) {
 			t.Errorf("%v: %v", args, err)
 		}
 	}
@@ -255,11 +281,14 @@ func TestNobodyThere(t *testing.T) {
 
 func TestTimeout(t *testing.T) {
 	release := make(chan struct{})
-	web := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
+	web := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		<-release
+	}))
 	defer web.Close()
 	defer close(release)
 	_, err := exec(t, nil, "add", "alice", "--server", web.URL, "--timeout", "20ms")
-	if err == nil || !strings.Contains(err.Error(), "within 20ms") || !strings.Contains(err.Error(), "may or may not have been counted") {
+	if err == nil || !strings.Contains(err.Error(), "within 20ms") ||
+		!strings.Contains(err.Error(), "may or may not have been counted") {
 		t.Errorf("got %v", err)
 	}
 	_, err = exec(t, nil, "count", "alice", "--server", web.URL, "--timeout", "20ms")
@@ -344,7 +373,8 @@ func TestHelpFitsTerminal(t *testing.T) {
 			}
 		}
 		c.Flags().VisitAll(func(f *pflag.Flag) {
-			if !strings.Contains(out, "\n  -"+f.Name+" ") && !strings.Contains(out, "\n  --"+f.Name+" ") {
+			if !strings.Contains(out, "\n  -"+f.Name+" ") &&
+				!strings.Contains(out, "\n  --"+f.Name+" ") {
 				t.Errorf("%s: no word about %s in\n%s", c.Name(), f.Name, out)
 			}
 		})
@@ -365,7 +395,8 @@ func TestCompletion(t *testing.T) {
 		}
 	}
 	for _, shell := range []string{"bash", "zsh", "fish"} {
-		if out, err := exec(t, nil, "completion", shell); err != nil || !strings.Contains(out, "__complete") {
+		if out, err := exec(t, nil, "completion", shell); err != nil ||
+			!strings.Contains(out, "__complete") {
 			t.Errorf("%s: %v\n%s", shell, err, out)
 		}
 	}
@@ -392,7 +423,8 @@ func TestServerWithoutScheme(t *testing.T) {
 	web := httptest.NewServer(s)
 	defer web.Close()
 	environ := []string{"TWOTIER_SERVER=http://127.0.0.1:1"}
-	if _, err := exec(t, environ, "count", "a", "--server", strings.TrimPrefix(web.URL, "http://")); err != nil {
+	if _, err := exec(t, environ, "count", "a", "--server",
+		strings.TrimPrefix(web.URL, "http://")); err != nil {
 		t.Error(err)
 	}
 }
@@ -401,18 +433,22 @@ func TestBench(t *testing.T) {
 	s := &locked{answer: `{"allowed":true,"limits":[]}`}
 	web := httptest.NewServer(s)
 	defer web.Close()
-	args := []string{"bench", "--server", web.URL, "--op", "acquire", "--limit", "5/1m", "--duration", "50ms", "--connections", "2", "--rate", "1000"}
+	args := []string{"bench", "--server", web.URL, "--op", "acquire", "--limit", "5/1m",
+		"--duration", "50ms", "--connections", "2", "--rate", "1000"}
 	out, err := exec(t, nil, args...)
-	if err != nil || !strings.Contains(out, "op/s (acquire, uniform, 2 connections)") || !strings.Contains(out, "since due") || !strings.Contains(out, " allowed, 0 refused") {
+	if err != nil || !strings.Contains(out, "op/s (acquire, uniform, 2 connections)") ||
+		!strings.Contains(out, "since due") || !strings.Contains(out, " allowed, 0 refused") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	out, err = exec(t, nil, append(args, "--json")...)
 	var result load.Result
-	if err != nil || json.Unmarshal([]byte(out), &result) != nil || result.Requests == 0 || result.Latency.P50 == 0 {
+	if err != nil || json.Unmarshal([]byte(out), &result) != nil || result.Requests == 0 ||
+		result.Latency.P50 == 0 {
 		t.Errorf("%v\n%s", err, out)
 	}
 	s.status = http.StatusInternalServerError
-	if _, err = exec(t, nil, args...); err == nil || !strings.Contains(err.Error(), "no request succeeded") {
+	if _, err = exec(t, nil, args...); err == nil ||
+		!strings.Contains(err.Error(), "no request succeeded") {
 		t.Errorf("got %v", err)
 	}
 }

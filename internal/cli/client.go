@@ -32,13 +32,17 @@ type caller struct {
 }
 
 func newCaller(base *url.URL, token string, secure *tls.Config, timeout time.Duration) *caller {
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 1, TLSClientConfig: secure}
-	return &caller{base: base, token: token, tls: secure, timeout: timeout, unknown: "it may or may not have been counted", http: &http.Client{
-		Transport: transport,
-		Timeout:   timeout,
-		// A server of ours never redirects; to follow somebody else's would hide that.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 1,
+		TLSClientConfig: secure}
+	return &caller{base: base, token: token, tls: secure, timeout: timeout,
+		unknown: "it may or may not have been counted", http: &http.Client{
+			Transport: transport,
+			Timeout:   timeout,
+			// A server of ours never redirects; to follow somebody else's would hide that.
+			CheckRedirect: func(*http.Request, []*http.Request) error {
+				return http.ErrUseLastResponse
+			},
+		}}
 }
 
 func (c *caller) close() { c.http.CloseIdleConnections() }
@@ -47,7 +51,8 @@ func (c *caller) close() { c.http.CloseIdleConnections() }
 func (c *caller) address() string { return c.base.Redacted() }
 
 // do calls the server. If the error is a [Problem] the answer is returned as well.
-func (c *caller) do(ctx context.Context, method, path string, query url.Values, body any) ([]byte, error) {
+func (c *caller) do(ctx context.Context, method, path string, query url.Values,
+	body any) ([]byte, error) {
 	u := c.base.JoinPath(path)
 	u.RawQuery = query.Encode()
 	var content io.Reader
@@ -90,7 +95,8 @@ func (c *caller) explain(err error, write bool) error {
 	}
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "dial" {
-		return fmt.Errorf("no server at %s: %w\nis it running? start it with: twotier serve\nor name another one with --server or TWOTIER_SERVER", c.address(), op.Err)
+		return fmt.Errorf("no server at %s: %w\nis it running? start it with: twotier serve\nor "+
+			"name another one with --server or TWOTIER_SERVER", c.address(), op.Err)
 	}
 	unknown := ""
 	if write {
@@ -98,7 +104,8 @@ func (c *caller) explain(err error, write bool) error {
 	}
 	var timeout net.Error
 	if errors.As(err, &timeout) && timeout.Timeout() {
-		return fmt.Errorf("no answer from %s within %s; --timeout waits longer%s", c.address(), c.timeout, unknown)
+		return fmt.Errorf("no answer from %s within %s; --timeout waits longer%s", c.address(),
+			c.timeout, unknown)
 	}
 	return fmt.Errorf("no answer from %s: %w%s", c.address(), err, unknown)
 }
@@ -135,7 +142,8 @@ func (c *caller) problem(response *http.Response, answer []byte) error {
 }
 
 // call calls the server, prints the answer if it is wanted as JSON, and decodes it.
-func (s *session) call(ctx context.Context, method, path string, query url.Values, body, answer any) error {
+func (s *session) call(ctx context.Context, method, path string, query url.Values, body,
+	answer any) error {
 	raw, err := s.client.do(ctx, method, path, query, body)
 	_, isProblem := errors.AsType[*Problem](err)
 	if s.json && (err == nil || isProblem) {
@@ -147,7 +155,8 @@ func (s *session) call(ctx context.Context, method, path string, query url.Value
 		return err
 	}
 	if err := json.Unmarshal(raw, answer); err != nil {
-		return fmt.Errorf("%s answered what is not JSON; is that a twotier server? (%w)", s.client.address(), err)
+		return fmt.Errorf("%s answered what is not JSON; is that a twotier server? (%w)",
+			s.client.address(), err)
 	}
 	return nil
 }

@@ -18,11 +18,16 @@ import (
 
 func clusterSpec() spec {
 	return spec{
-		name: "cluster", args: "[--owners] [--watch] [flags]", summary: "show the members, who owns what, and how Redis is",
-		details: "The cluster as the server sees it that is asked, and what every member says of itself. OWNS is the partitions that the\n" +
-			"table gives to a member, HAS those that it decides about; MOVING are on their way (+ to it, - from it). FORWARDED is the\n" +
-			"share of what it was asked that it had to ask the owner about. suspect: it does not answer, and is done without.",
-		examples: "twotier cluster\ntwotier cluster --owners\ntwotier cluster --watch\ntwotier cluster --server http://10.0.0.7:8080 --json",
+		name: "cluster", args: "[--owners] [--watch] [flags]",
+		summary: "show the members, who owns what, and how Redis is",
+		details: "The cluster as the server sees it that is asked, and what every member says " +
+			"of itself. OWNS is the partitions that the\n" +
+			"table gives to a member, HAS those that it decides about; MOVING are on their way " +
+			"(+ to it, - from it). FORWARDED is the\n" +
+			"share of what it was asked that it had to ask the owner about. suspect: it does " +
+			"not answer, and is done without.",
+		examples: "twotier cluster\ntwotier cluster --owners\ntwotier cluster --watch\ntwotier " +
+			"cluster --server http://10.0.0.7:8080 --json",
 		bind: func(fs *pflag.FlagSet) runner {
 			owners := fs.Bool("owners", false, "show the owner of every partition")
 			watch := fs.Bool("watch", false, "show it again every second, until Ctrl-C")
@@ -35,7 +40,9 @@ func clusterSpec() spec {
 					query.Set("owners", "true")
 				}
 				if *watch {
-					return s.watch(ctx, func(ctx context.Context) error { return s.cluster(ctx, query) })
+					return s.watch(ctx, func(ctx context.Context) error {
+						return s.cluster(ctx, query)
+					})
 				}
 				return s.cluster(ctx, query)
 			}
@@ -46,8 +53,8 @@ func clusterSpec() spec {
 // watchPause is the time between two pictures.
 const watchPause = time.Second
 
-// watch shows something again and again until ctx is done; on a terminal, in the same place. What goes wrong is shown, too: it
-// may pass.
+// watch shows something again and again until ctx is done; on a terminal, in the same place. What
+// goes wrong is shown, too: it may pass.
 func (s *session) watch(ctx context.Context, show func(context.Context) error) error {
 	screen := s.Stdout
 	ticker := time.NewTicker(watchPause)
@@ -78,8 +85,8 @@ func (s *session) watch(ctx context.Context, show func(context.Context) error) e
 	}
 }
 
-// clusterView is what a server answers about the cluster, as far as it is shown. It is not the server's own type: the
-// client is to work with servers of other versions.
+// clusterView is what a server answers about the cluster, as far as it is shown. It is not the
+// server's own type: the client is to work with servers of other versions.
 type clusterView struct {
 	Mode       string
 	Ring       uint64 `json:"ring_version"`
@@ -147,9 +154,11 @@ func (s *session) cluster(ctx context.Context, query url.Values) error {
 		{"mode", v.Mode},
 		{"store", s.describeStore(v.Store)},
 		{"pending", strconv.FormatInt(v.Pending, 10) + " buckets not in the store yet" + on},
-		{"memory", fmt.Sprintf("%d keys, %s of %s", v.Keys, formatSize(v.Memory), formatSize(v.MaxMemory)) + on},
+		{"memory", fmt.Sprintf("%d keys, %s of %s", v.Keys, formatSize(v.Memory),
+			formatSize(v.MaxMemory)) + on},
 		{"clock", v.clock()},
-		{"ring", fmt.Sprintf("version %d, %d partitions, %d %s", v.Ring, v.Partitions, len(v.Members), plural(len(v.Members), "member"))},
+		{"ring", fmt.Sprintf("version %d, %d partitions, %d %s", v.Ring, v.Partitions,
+			len(v.Members), plural(len(v.Members), "member"))},
 	}
 	for _, line := range lines {
 		fmt.Fprintf(s.Stdout, "%-9s%s\n", line[0], line[1])
@@ -170,10 +179,12 @@ func plural(n int, noun string) string {
 
 // members prints a row a member, in the order of the owners.
 func (s *session) members(v *clusterView) error {
-	t := table{left: 4, rows: [][]string{{"MEMBER", "ADDRESS", "STATE", "MODE", "OWNS", "SHARE", "HAS", "MOVING", "PENDING", "KEYS", "FORWARDED", ""}}}
+	t := table{left: 4, rows: [][]string{{"MEMBER", "ADDRESS", "STATE", "MODE", "OWNS", "SHARE",
+		"HAS", "MOVING", "PENDING", "KEYS", "FORWARDED", ""}}}
 	for i := range v.Members {
 		m := &v.Members[i]
-		row := []any{printable(m.ID), printable(m.Address), printable(m.State), printable(m.Mode), m.Partitions, fmt.Sprintf("%.1f%%", m.Share*100)}
+		row := []any{printable(m.ID), printable(m.Address), printable(m.State), printable(m.Mode),
+			m.Partitions, fmt.Sprintf("%.1f%%", m.Share*100)}
 		if st := m.Status; st != nil {
 			row[3] = printable(st.Mode)
 			row = append(row, st.Held, moves(st), st.Pending, st.Keys, share(st.Forwarded, st.Ops))
@@ -240,7 +251,8 @@ func (s *session) owners(v *clusterView) error {
 	var out strings.Builder
 	out.WriteString("\n")
 	for i, m := range v.Members {
-		fmt.Fprintf(&out, "%s  %s, %d %s\n", name(i), printable(m.ID), m.Partitions, plural(m.Partitions, "partition"))
+		fmt.Fprintf(&out, "%s  %s, %d %s\n", name(i), printable(m.ID), m.Partitions,
+			plural(m.Partitions, "partition"))
 	}
 	out.WriteString("\n")
 	width := (s.columns() - 8) / 10 * 10

@@ -40,20 +40,31 @@ C  c, 0 partitions
 )
 
 func TestCluster(t *testing.T) {
-	withC := strings.Replace(twoMembers, `"id":"c","address":"h:3","state":"suspect"`, `"id":"c","address":"h:3","state":"suspect","mode":"two-tier"`, 1)
+	withC := strings.Replace(twoMembers, `"id":"c","address":"h:3","state":"suspect"`,
+		`"id":"c","address":"h:3","state":"suspect","mode":"two-tier"`, 1)
 	owners := `"owners":[` + strings.Repeat("0,1,", 51) + `1],`
 	tests := []struct{ name, args, answer, asked, want string }{
 		{"three members", "cluster", withC + store, "GET /v1/cluster?nodes=true", shown},
-		{"owners", "cluster --owners", withC + owners + store, "GET /v1/cluster?nodes=true&owners=true", shown + mapped},
-		{"without a store", "cluster", `{"mode":"two-tier","members":[],"redis":{"kind":"redis","up":false,"error":"refused"}}`, "GET /v1/cluster?nodes=true",
-			"mode     two-tier\nstore    redis, down: refused\npending  0 buckets not in the store yet\nmemory   0 keys, 0 B of 0 B\n" +
-				"clock    +0 ms to the store's, 0 ms of it not followed yet\nring     version 0, 0 partitions, 0 members\n\n"},
-		{"nothing measured yet", "cluster", `{"mode":"two-tier","members":[],"redis":{"kind":"redis","address":"h:1","up":true}}`, "GET /v1/cluster?nodes=true",
-			"mode     two-tier\nstore    redis h:1, up, round trip -\npending  0 buckets not in the store yet\nmemory   0 keys, 0 B of 0 B\n" +
-				"clock    +0 ms to the store's, 0 ms of it not followed yet\nring     version 0, 0 partitions, 0 members\n\n"},
-		{"as JSON", "cluster --json", withC + store, "GET /v1/cluster?nodes=true", withC + store + "\n"},
+		{"owners", "cluster --owners", withC + owners + store,
+			"GET /v1/cluster?nodes=true&owners=true", shown + mapped},
+		{"without a store", "cluster",
+			`{"mode":"two-tier","members":[],"redis":{"kind":"redis","up":false,"error":"refused"}}`, "GET /v1/cluster?nodes=true",
+			"mode     two-tier\nstore    redis, down: refused\npending  0 buckets not in the " +
+				"store yet\nmemory   0 keys, 0 B of 0 B\n" +
+				"clock    +0 ms to the store's, 0 ms of it not followed yet\nring     version " +
+				"0, 0 partitions, 0 members\n\n"},
+		{"nothing measured yet", "cluster",
+			`{"mode":"two-tier","members":[],"redis":{"kind":"redis","address":"h:1","up":true}}`,
+			"GET /v1/cluster?nodes=true",
+			"mode     two-tier\nstore    redis h:1, up, round trip -\npending  0 buckets not in " +
+				"the store yet\nmemory   0 keys, 0 B of 0 B\n" +
+				"clock    +0 ms to the store's, 0 ms of it not followed yet\nring     version " +
+				"0, 0 partitions, 0 members\n\n"},
+		{"as JSON", "cluster --json", withC + store, "GET /v1/cluster?nodes=true",
+			withC + store + "\n"},
 		{"mode", "mode", withC + store, "GET /v1/cluster", "two-tier\n"},
-		{"another mode", "mode redis --admin-token secret", `{"mode":"redis"}`, `POST /v1/admin/mode {"mode":"redis"}`, "all nodes count in redis mode\n"},
+		{"another mode", "mode redis --admin-token secret", `{"mode":"redis"}`,
+			`POST /v1/admin/mode {"mode":"redis"}`, "all nodes count in redis mode\n"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -71,7 +82,8 @@ func TestCluster(t *testing.T) {
 
 // TestManyOwners has more members than there are letters, and owners that don't exist.
 func TestManyOwners(t *testing.T) {
-	answer := `{"members":[` + strings.Repeat(`{"id":"m"},`, 99) + `{"id":"m"}],"owners":[0,61,62,98,99,100,-1],"redis":{}}`
+	answer := `{"members":[` + strings.Repeat(`{"id":"m"},`, 99) +
+		`{"id":"m"}],"owners":[0,61,62,98,99,100,-1],"redis":{}}`
 	got, err := (&server{answer: answer}).exec(t, "cluster", "--owners")
 	if err != nil || !strings.HasSuffix(got, "\n     0  A9****?\n") {
 		t.Errorf("%v\n%s", err, got)
@@ -81,7 +93,8 @@ func TestManyOwners(t *testing.T) {
 // TestWatchEnds shows the cluster until it is told to stop, whatever the server says.
 func TestWatchEnds(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
-	s := &server{answer: `{"mode":"two-tier","members":[],"redis":{"kind":"redis"}}`, stopAt: 2, stop: stop}
+	s := &server{answer: `{"mode":"two-tier","members":[],"redis":{"kind":"redis"}}`, stopAt: 2,
+		stop: stop}
 	web := httptest.NewServer(s)
 	defer web.Close()
 	var out strings.Builder
@@ -99,17 +112,24 @@ func TestModeNeedsTheToken(t *testing.T) {
 	s := &server{answer: `{"mode":"redis"}`}
 	web := httptest.NewServer(s)
 	defer web.Close()
-	if _, err := exec(t, []string{"TWOTIER_SERVER=" + web.URL, "TWOTIER_ADMIN_TOKEN=the token"}, "mode", "redis"); err != nil || s.token != "Bearer the token" {
+	if _, err := exec(t, []string{"TWOTIER_SERVER=" + web.URL, "TWOTIER_ADMIN_TOKEN=the token"},
+		"mode", "redis"); err != nil || s.token != "Bearer the token" {
 		t.Errorf("%v, presented %q", err, s.token)
 	}
-	for status, want := range map[int]string{401: "does not know this token", 403: "without --admin-token"} {
-		s := &server{status: status, contentType: problem, answer: `{"title":"No","status":` + map[int]string{401: "401", 403: "403"}[status] + `,"detail":"started without --admin-token"}`}
-		if _, err := s.exec(t, "mode", "redis", "--admin-token", "x"); err == nil || !strings.Contains(err.Error(), want) {
+	for status, want := range map[int]string{401: "does not know this token",
+		403: "without --admin-token"} {
+		s := &server{status: status, contentType: problem, answer: `{"title":"No","status":` +
+			map[int]string{401: "401", 403: "403"}[status] +
+			`,"detail":"started without --admin-token"}`}
+		if _, err := s.exec(t, "mode", "redis", "--admin-token", "x"); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%d: %v", status, err)
 		}
 	}
-	s = &server{status: 503, contentType: problem, answer: `{"title":"Not now","status":503,"detail":"the mode stays two-tier: b can't be reached"}`}
-	if _, err := s.exec(t, "mode", "redis", "--admin-token", "x"); err == nil || !strings.Contains(err.Error(), "stays two-tier") || errors.As(err, new(*cli.UsageError)) {
+	s = &server{status: 503, contentType: problem,
+		answer: `{"title":"Not now","status":503,"detail":"the mode stays two-tier: b can't be reached"}`}
+	if _, err := s.exec(t, "mode", "redis", "--admin-token", "x"); err == nil ||
+		!strings.Contains(err.Error(), "stays two-tier") || errors.As(err, new(*cli.UsageError)) {
 		t.Errorf("%v", err)
 	}
 }

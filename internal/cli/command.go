@@ -14,7 +14,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// ErrRefused is returned by an acquire that was answered and not allowed. The answer has been printed.
+// ErrRefused is returned by an acquire that was answered and not allowed. The answer has been
+// printed.
 var ErrRefused = errors.New("refused")
 
 // UsageError is a mistake on the command line.
@@ -44,7 +45,8 @@ func (o IO) getenv(name string) (found string) {
 	return found
 }
 
-// colour says whether to colour the output: for a terminal, unless it or its user can't or won't have it.
+// colour says whether to colour the output: for a terminal, unless it or its user can't or won't
+// have it.
 func (o IO) colour() bool {
 	f, ok := o.Stdout.(*os.File)
 	if !ok || o.getenv("NO_COLOR") != "" || o.getenv("TERM") == "dumb" {

@@ -29,14 +29,20 @@ const (
 )
 
 func (c *connection) bind(fs *pflag.FlagSet, timeout time.Duration) {
-	fs.StringVar(&c.server, "server", "", "`URL` of a server (default $TWOTIER_SERVER, or "+defaultServer+")")
-	fs.StringVar(&c.token, "token", "", "`TEXT` to present where there are --tokens (better $TWOTIER_TOKEN: ps shows this)")
-	fs.StringVar(&c.tokenFile, "token-file", "", "`FILE` that holds the token (default $TWOTIER_TOKEN_FILE)")
-	fs.StringVar(&c.ca, "ca", "", "PEM `FILE` of the authorities to trust (default $TWOTIER_CA, or the system's)")
-	fs.StringVar(&c.cert, "cert", "", "PEM `FILE` of a certificate to present (default $TWOTIER_CERT)")
+	fs.StringVar(&c.server, "server", "", "`URL` of a server (default $TWOTIER_SERVER, or "+
+		defaultServer+")")
+	fs.StringVar(&c.token, "token", "",
+		"`TEXT` to present where there are --tokens (better $TWOTIER_TOKEN: ps shows this)")
+	fs.StringVar(&c.tokenFile, "token-file", "",
+		"`FILE` that holds the token (default $TWOTIER_TOKEN_FILE)")
+	fs.StringVar(&c.ca, "ca", "",
+		"PEM `FILE` of the authorities to trust (default $TWOTIER_CA, or the system's)")
+	fs.StringVar(&c.cert, "cert", "",
+		"PEM `FILE` of a certificate to present (default $TWOTIER_CERT)")
 	fs.StringVar(&c.key, "key", "", "PEM `FILE` of its key (default $TWOTIER_KEY)")
 	fs.BoolVar(&c.json, "json", false, "print the answer as JSON")
-	fs.DurationVar(&c.timeout, "timeout", cmp.Or(timeout, defaultTimeout), "longest `TIME` to wait for an answer")
+	fs.DurationVar(&c.timeout, "timeout", cmp.Or(timeout, defaultTimeout),
+		"longest `TIME` to wait for an answer")
 }
 
 func (c *connection) open(o IO) (*session, error) {
@@ -67,7 +73,8 @@ func (c *connection) open(o IO) (*session, error) {
 	return &session{IO: o, client: newCaller(u, token, secure, c.timeout), json: c.json}, nil
 }
 
-// readToken returns the token to present: what a flag says goes before the environment, and a text before a file.
+// readToken returns the token to present: what a flag says goes before the environment, and a text
+// before a file.
 func (c *connection) readToken(o IO) (string, error) {
 	if c.token != "" || c.tokenFile == "" && o.getenv("TWOTIER_TOKEN") != "" {
 		return cmp.Or(c.token, o.getenv("TWOTIER_TOKEN")), nil

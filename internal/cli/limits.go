@@ -71,7 +71,8 @@ func (c *checks) String() string { return "" }
 // Type is what help calls the flag's value.
 func (c *checks) Type() string { return "KEY:MAX/WINDOW,..." }
 
-// Set adds a check such as user:7:15/1m,50/24h. The key ends at the last colon, so it may have colons itself.
+// Set adds a check such as user:7:15/1m,50/24h. The key ends at the last colon, so it may have
+// colons itself.
 func (c *checks) Set(text string) error {
 	at := strings.LastIndexByte(text, ':')
 	if at <= 0 {

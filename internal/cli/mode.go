@@ -16,15 +16,21 @@ const modeTimeout = 15 * time.Second
 
 func modeSpec() spec {
 	return spec{
-		name: "mode", args: "[two-tier|redis] [flags]", summary: "show how the cluster counts, or change it while it runs",
-		details: "two-tier: memory answers, Redis remembers. redis: one script in Redis a request. Without either it says which it is.\n" +
-			"A change holds for all nodes, and loses no count: requests wait until every node has all that it counted in Redis. If a\n" +
-			"node can't, nothing changes. It takes the --admin-token of the servers, or a token with\nthe role admin.",
-		examples: "twotier mode\nTWOTIER_ADMIN_TOKEN=... twotier mode redis\nTWOTIER_ADMIN_TOKEN=... twotier mode two-tier --server http://10.0.0.7:8080",
-		timeout:  modeTimeout,
-		valid:    []string{"two-tier", "redis"},
+		name: "mode", args: "[two-tier|redis] [flags]",
+		summary: "show how the cluster counts, or change it while it runs",
+		details: "two-tier: memory answers, Redis remembers. redis: one script in Redis a " +
+			"request. Without either it says which it is.\n" +
+			"A change holds for all nodes, and loses no count: requests wait until every node " +
+			"has all that it counted in Redis. If a\n" +
+			"node can't, nothing changes. It takes the --admin-token of the servers, or a token " +
+			"with\nthe role admin.",
+		examples: "twotier mode\nTWOTIER_ADMIN_TOKEN=... twotier mode " +
+			"redis\nTWOTIER_ADMIN_TOKEN=... twotier mode two-tier --server http://10.0.0.7:8080",
+		timeout: modeTimeout,
+		valid:   []string{"two-tier", "redis"},
 		bind: func(fs *pflag.FlagSet) runner {
-			token := fs.String("admin-token", "", "`TEXT` that the servers were started with (default $TWOTIER_ADMIN_TOKEN)")
+			token := fs.String("admin-token", "",
+				"`TEXT` that the servers were started with (default $TWOTIER_ADMIN_TOKEN)")
 			return func(ctx context.Context, s *session, args []string) error {
 				switch {
 				case len(args) == 0:
@@ -38,7 +44,8 @@ func modeSpec() spec {
 					*token = s.getenv("TWOTIER_ADMIN_TOKEN")
 				}
 				if *token == "" && s.client.token == "" {
-					return usagef("--admin-token: missing; better, set TWOTIER_ADMIN_TOKEN, or TWOTIER_TOKEN to one with the role admin")
+					return usagef("--admin-token: missing; better, set TWOTIER_ADMIN_TOKEN, or " +
+						"TWOTIER_TOKEN to one with the role admin")
 				}
 				s.client.token = cmp.Or(*token, s.client.token)
 				return s.setMode(ctx, args[0])
@@ -59,9 +66,11 @@ func (s *session) showMode(ctx context.Context) error {
 func (s *session) setMode(ctx context.Context, mode string) error {
 	s.client.unknown = "it may or may not have changed; twotier mode tells"
 	var answer struct{ Mode string }
-	err := s.call(ctx, http.MethodPost, "/v1/admin/mode", nil, map[string]string{"mode": mode}, &answer)
+	err := s.call(ctx, http.MethodPost, "/v1/admin/mode", nil, map[string]string{"mode": mode},
+		&answer)
 	if p, ok := errors.AsType[*Problem](err); ok && p.Status == http.StatusUnauthorized {
-		return fmt.Errorf("%s does not know this token: it is neither its --admin-token nor of its --tokens", s.client.address())
+		return fmt.Errorf("%s does not know this token: it is neither its --admin-token nor of "+
+			"its --tokens", s.client.address())
 	}
 	if err != nil || s.json {
 		return err

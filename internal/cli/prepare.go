@@ -21,7 +21,7 @@ func Prepare(root *cobra.Command, o IO) {
 	root.SetErr(o.Stderr)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SuggestionsMinimumDistance = 2
-	root.Args = func(cmd *cobra.Command, args []string) error { return unknownCommand(cmd, args) }
+	root.Args = unknownCommand
 	root.SetHelpCommand(helpCommand(root))
 	root.AddCommand(manCommand(root))
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { writeHelp(cmd.OutOrStdout(), cmd) })
@@ -56,14 +56,16 @@ func unknownCommand(root *cobra.Command, args []string) error {
 	}
 	if near := root.SuggestionsFor(args[0]); len(near) > 0 {
 		slices.Sort(near)
-		return usagef("there is no command %q; did you mean %s?", args[0], strings.Join(near, " or "))
+		return usagef("there is no command %q; did you mean %s?", args[0],
+			strings.Join(near, " or "))
 	}
 	return usagef("there is no command %q", args[0])
 }
 
 func helpCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
-		Use: "help [COMMAND]", Short: "print this, or more about a command", DisableFlagsInUseLine: true,
+		Use: "help [COMMAND]", Short: "print this, or more about a command",
+		DisableFlagsInUseLine: true,
 		ValidArgsFunction: func(_ *cobra.Command, _ []string, begin string) (
 			names []string, _ cobra.ShellCompDirective,
 		) {

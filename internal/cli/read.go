@@ -14,14 +14,17 @@ import (
 
 func countSpec() spec {
 	return spec{
-		name: "count", args: "KEY [--window 1m,24h] [flags]", summary: "read how many events a key had",
-		details: "The window ends now, or at --at. MIN and MAX bound the true number, COUNT estimates it.",
+		name: "count", args: "KEY [--window 1m,24h] [flags]",
+		summary: "read how many events a key had",
+		details: "The window ends now, or at --at. MIN and MAX bound the true number, COUNT " +
+			"estimates it.",
 		examples: "twotier count alice\ntwotier count alice --window 37m\n" +
 			"twotier count alice --json | jq '.counts[0].count'",
 		bind: func(fs *pflag.FlagSet) runner {
 			ns := fs.String("ns", "", "`NAMESPACE` of the key")
 			at := fs.Int64("at", 0, "end of the windows in unix `MILLISECONDS` rather than now")
-			windows := fs.String("window", "1m,1h,24h", "`WINDOWS` to count, with commas between them")
+			windows := fs.String("window", "1m,1h,24h",
+				"`WINDOWS` to count, with commas between them")
 			return func(ctx context.Context, s *session, args []string) error {
 				key, err := oneKey(args)
 				if err != nil {
@@ -62,7 +65,8 @@ func (s *session) count(ctx context.Context, query url.Values) error {
 	}
 	age := ""
 	if answer.Age > 0 {
-		age = fmt.Sprintf(", last in step with the store %s ago", time.Duration(answer.Age)*time.Millisecond)
+		age = fmt.Sprintf(", last in step with the store %s ago",
+			time.Duration(answer.Age)*time.Millisecond)
 	}
 	fmt.Fprintf(s.Stdout, "%s (%s%s)\n", printable(answer.Key), answer.origin, age)
 	return s.printCounts(answer.Counts, nil)
@@ -129,7 +133,8 @@ func (s *session) top(ctx context.Context, query url.Values) error {
 	t := table{left: 2, rows: [][]string{{"KEY", "NAMESPACE", "COUNT", ""}}}
 	largest := max(answer.Keys[0].Count, 1)
 	for _, k := range answer.Keys {
-		t.add(printable(k.Key), printable(k.NS), k.Count, strings.Repeat("█", int(max(k.Count, 0)*20/largest)))
+		t.add(printable(k.Key), printable(k.NS), k.Count,
+			strings.Repeat("█", int(max(k.Count, 0)*20/largest)))
 	}
 	return t.print(s.Stdout)
 }

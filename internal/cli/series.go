@@ -16,10 +16,13 @@ import (
 
 func seriesSpec() spec {
 	return spec{
-		name: "series", args: "KEY [--window 1h] [flags]", summary: "plot the events of a key over time",
-		details: "Draws a bar for each bucket of a window that ends now. Bars are joined where the terminal is too narrow for all.\n" +
+		name: "series", args: "KEY [--window 1h] [flags]",
+		summary: "plot the events of a key over time",
+		details: "Draws a bar for each bucket of a window that ends now. Bars are joined where " +
+			"the terminal is too narrow for all.\n" +
 			"Colours are for terminals only, and not used if NO_COLOR is set.",
-		examples: "twotier series alice\ntwotier series alice --window 24h\ntwotier series alice --json",
+		examples: "twotier series alice\ntwotier series alice --window 24h\ntwotier series " +
+			"alice --json",
 		bind: func(fs *pflag.FlagSet) runner {
 			ns := fs.String("ns", "", "`NAMESPACE` of the key")
 			window := fs.String("window", "1h", "`WINDOW` to plot")
@@ -51,11 +54,13 @@ func (s *session) series(ctx context.Context, query url.Values) error {
 		total += p[1]
 	}
 	if total == 0 || answer.Bucket <= 0 {
-		_, err := fmt.Fprintf(s.Stdout, "%s: no events in the last %s\n", printable(answer.Key), query.Get("window"))
+		_, err := fmt.Fprintf(s.Stdout, "%s: no events in the last %s\n", printable(answer.Key),
+			query.Get("window"))
 		return err
 	}
 	bars, width := joinPoints(answer.Points, answer.Bucket, s.columns()-12)
-	fmt.Fprintf(s.Stdout, "%s: %d events in the last %s, a bar is %s\n", printable(answer.Key), total, query.Get("window"), milliseconds(width))
+	fmt.Fprintf(s.Stdout, "%s: %d events in the last %s, a bar is %s\n", printable(answer.Key),
+		total, query.Get("window"), milliseconds(width))
 	return s.plot(bars, milliseconds(width*int64(len(bars))))
 }
 
@@ -63,8 +68,8 @@ func milliseconds(ms int64) string {
 	return config.FormatDuration(time.Duration(ms) * time.Millisecond)
 }
 
-// joinPoints returns the counts of at most most bars of equal width, and that width in milliseconds. Buckets that have no
-// point count as zero.
+// joinPoints returns the counts of at most most bars of equal width, and that width in
+// milliseconds. Buckets that have no point count as zero.
 func joinPoints(points [][2]int64, bucket int64, most int) (bars []int64, width int64) {
 	first, last := points[0][0], points[0][0]
 	for _, p := range points {

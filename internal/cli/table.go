@@ -33,7 +33,8 @@ func printable(key string) string {
 	return key
 }
 
-// table is rows of cells; the first columns are aligned to the left, the others, numbers, to the right.
+// table is rows of cells; the first columns are aligned to the left, the others, numbers, to the
+// right.
 type table struct {
 	left int
 	rows [][]string

@@ -49,7 +49,8 @@ func (e *event) bind(fs *pflag.FlagSet) {
 	fs.StringVar(&e.ns, "ns", "", "`NAMESPACE` of the key")
 	fs.Int64VarP(&e.n, "n", "n", 1, "`NUMBER` of events")
 	fs.Int64Var(&e.ts, "ts", 0, "time of the events in unix `MILLISECONDS` rather than now")
-	fs.StringVar(&e.ack, "ack", "", "`WHAT` to wait for: memory, redis, replica or disk (default as the\nserver has it)")
+	fs.StringVar(&e.ack, "ack", "",
+		"`WHAT` to wait for: memory, redis, replica or disk (default as the\nserver has it)")
 	_ = fs.SetAnnotation("ack", config.ChoicesAnnotation, acks()) // the flag exists
 	fs.Var(&e.limits, "limit", "`MAX/WINDOW`, such as 15/1m (or 1m=15); may be repeated")
 }
@@ -78,14 +79,19 @@ type writeBody struct {
 
 func addSpec() spec {
 	return spec{
-		name: "add", args: "KEY [-n 3] [--limit 15/1m]... [flags]", summary: "count events of a key",
-		details: "Counts first and compares afterwards: --limit only reports whether a limit is exceeded now, for alarms.\n" +
+		name: "add", args: "KEY [-n 3] [--limit 15/1m]... [flags]",
+		summary: "count events of a key",
+		details: "Counts first and compares afterwards: --limit only reports whether a limit is " +
+			"exceeded now, for alarms.\n" +
 			"A negative -n takes events back.",
-		examples: "twotier add alice\ntwotier add login:10.0.0.1 -n 3 --limit 15/1m --limit 50/24h\ntwotier add alice -n -1 --ack redis",
+		examples: "twotier add alice\ntwotier add login:10.0.0.1 -n 3 --limit 15/1m --limit " +
+			"50/24h\ntwotier add alice -n -1 --ack redis",
 		bind: func(fs *pflag.FlagSet) runner {
 			var e event
 			e.bind(fs)
-			return func(ctx context.Context, s *session, args []string) error { return s.add(ctx, e, args) }
+			return func(ctx context.Context, s *session, args []string) error {
+				return s.add(ctx, e, args)
+			}
 		},
 	}
 }
@@ -120,8 +126,10 @@ func (s *session) add(ctx context.Context, e event, args []string) error {
 
 func acquireSpec() spec {
 	return spec{
-		name: "acquire", args: "KEY --limit 15/1m [--limit 50/24h]... [flags]", summary: "count events of a key if its limits allow them",
-		details: "Compares first, and counts only if every limit of every key holds. Several keys, all or nothing:\n" +
+		name: "acquire", args: "KEY --limit 15/1m [--limit 50/24h]... [flags]",
+		summary: "count events of a key if its limits allow them",
+		details: "Compares first, and counts only if every limit of every key holds. Several " +
+			"keys, all or nothing:\n" +
 			"--check KEY:15/1m,50/24h for each, instead of KEY and --limit.\n\n" +
 			"Exit status: 0 allowed, 3 refused, 1 no answer, 2 wrong usage.",
 		examples: "twotier acquire alice --limit 15/1m --limit 50/24h\n" +
@@ -135,7 +143,8 @@ func acquireSpec() spec {
 			)
 			e.bind(fs)
 			fs.Var(&all, "check", "`KEY:MAX/WINDOW,...`; may be repeated")
-			fs.BoolVar(&countDenied, "count-denied", false, "count the events even if they are refused")
+			fs.BoolVar(&countDenied, "count-denied", false,
+				"count the events even if they are refused")
 			return func(ctx context.Context, s *session, args []string) error {
 				body, err := acquireBody(e, all, args)
 				if err != nil {
@@ -240,7 +249,8 @@ func (s *session) printDecisions(decisions []decision) error {
 func resetSpec() spec {
 	return spec{
 		name: "reset", args: "KEY [flags]", summary: "forget a key",
-		details:  "Forgets all counts of a key in memory and in Redis, on every node. There is no way back.",
+		details: "Forgets all counts of a key in memory and in Redis, on every node. There is " +
+			"no way back.",
 		examples: "twotier reset alice\ntwotier reset alice --ns login",
 		bind: func(fs *pflag.FlagSet) runner {
 			ns := fs.String("ns", "", "`NAMESPACE` of the key")
@@ -250,10 +260,12 @@ func resetSpec() spec {
 					return err
 				}
 				var answer struct{}
-				if err := s.call(ctx, http.MethodPost, "/v1/reset", nil, check{NS: *ns, Key: key}, &answer); err != nil || s.json {
+				if err := s.call(ctx, http.MethodPost, "/v1/reset", nil, check{NS: *ns, Key: key},
+					&answer); err != nil || s.json {
 					return err
 				}
-				_, err = fmt.Fprintf(s.Stdout, "forgot %s\n", strings.TrimPrefix(*ns+":"+printable(key), ":"))
+				_, err = fmt.Fprintf(s.Stdout, "forgot %s\n",
+					strings.TrimPrefix(*ns+":"+printable(key), ":"))
 				return err
 			}
 		},

@@ -16,8 +16,8 @@ import (
 // DefaultNamespace is the namespace of requests that name none.
 const DefaultNamespace = "default"
 
-// Config is the settings of a server. Those that Parse returns are complete and valid: no zero value stands for a default
-// but where it says so.
+// Config is the settings of a server. Those that Parse returns are complete and valid: no zero
+// value stands for a default but where it says so.
 type Config struct {
 	// Listen is the host:port of the HTTP server; port 0 picks a free one.
 	Listen string
@@ -27,8 +27,8 @@ type Config struct {
 	RedisTimeout time.Duration
 	// RedisOptional has the server start although Redis can't be used as it is configured.
 	RedisOptional bool
-	// RedisTLSCA, RedisTLSCert and RedisTLSKey are paths of PEM files; empty means the system's roots and no client
-	// certificate. The last two are both set or both empty.
+	// RedisTLSCA, RedisTLSCert and RedisTLSKey are paths of PEM files; empty means the system's
+	// roots and no client certificate. The last two are both set or both empty.
 	RedisTLSCA, RedisTLSCert, RedisTLSKey string
 	// RedisExpiry is "key", "field" or "tairhash".
 	RedisExpiry string
@@ -38,10 +38,12 @@ type Config struct {
 	Ack string
 	// AckReplicas is how many replicas have a count, at least, that "replica" waits for: 1 or more.
 	AckReplicas int
-	// Node identifies this server, 1 to 64 letters, digits, dots, dashes and underscores; empty means that one is to be made up.
+	// Node identifies this server, 1 to 64 letters, digits, dots, dashes and underscores; empty
+	// means that one is to be made up.
 	Node string
-	// Gossip is the host:port for the cluster's gossip; empty means that there is no cluster. GossipAdvertise is where others reach
-	// it and Advertise where they reach the HTTP API; empty means where this server listens. Join is where others gossip.
+	// Gossip is the host:port for the cluster's gossip; empty means that there is no cluster.
+	// GossipAdvertise is where others reach it and Advertise where they reach the HTTP API; empty
+	// means where this server listens. Join is where others gossip.
 	Gossip, GossipAdvertise, Advertise string
 	Join                               []string
 	// Tokens is the path of the file that says who may do what; empty means that anyone who can
@@ -50,7 +52,8 @@ type Config struct {
 	Tokens   string
 	Insecure bool
 	Hosts    []string
-	// Admin is the host:port for administration, and Peer that for messages of other nodes; empty means where Listen is.
+	// Admin is the host:port for administration, and Peer that for messages of other nodes; empty
+	// means where Listen is.
 	Admin, Peer string
 	// TLSCert, TLSKey and TLSClientCA are paths of PEM files: the first two are both set, or both
 	// empty for plain connections; the last is empty where clients need no certificate.
@@ -62,7 +65,8 @@ type Config struct {
 	// ClusterSecretFile is the path of a file of such secrets, in place of ClusterSecret, and
 	// RedisPasswordFile of one that holds the password of Redis, in place of that in the URL.
 	ClusterSecretFile, RedisPasswordFile string
-	// HotRate is how many operations a second on one key may be forwarded to its owner before all nodes count it; 0 is any number.
+	// HotRate is how many operations a second on one key may be forwarded to its owner before all
+	// nodes count it; 0 is any number.
 	HotRate int
 	// FlushInterval is the time between two flushes, at least 1ms.
 	FlushInterval time.Duration
@@ -78,16 +82,19 @@ type Config struct {
 	// MaxConnections bounds the connections to the HTTP API, and MaxConnectionsPerAddress those
 	// from one address; 0 is what fits into memory and RLIMIT_NOFILE, and half of that.
 	MaxConnections, MaxConnectionsPerAddress int
-	// OnCold is "allow" or "deny": the answer to an acquire of a key that can't be read from the store now.
+	// OnCold is "allow" or "deny": the answer to an acquire of a key that can't be read from the
+	// store now.
 	OnCold string
-	// Partitions is the number of partitions, 1 to 65536, and HashSeed the seed of the hash that assigns keys to them. Both are
-	// fixed for as long as the counts in Redis matter. A seed of nil means that of the data in Redis, or a random one.
+	// Partitions is the number of partitions, 1 to 65536, and HashSeed the seed of the hash that
+	// assigns keys to them. Both are fixed for as long as the counts in Redis matter. A seed of nil
+	// means that of the data in Redis, or a random one.
 	Partitions int
 	HashSeed   *uint64
 	// LogLevel is the least severe level that is logged, LogFormat is "text" or "json".
 	LogLevel  slog.Level
 	LogFormat string
-	// Namespaces holds at least the default namespace. One that is not in it has the settings of the default.
+	// Namespaces holds at least the default namespace. One that is not in it has the settings of
+	// the default.
 	Namespaces map[string]Namespace
 	// File is the path of the configuration file; empty if there was none.
 	File string
@@ -142,8 +149,8 @@ func Parse(args, environ []string) (Config, error) {
 }
 
 // Bind adds a flag for each setting to fs. Once fs has been parsed, load returns the settings that
-// the flags, environ and the file that they name amount to. Variables that are empty, or that are no
-// setting, are passed over: orchestrators make up TWOTIER_* names of their own. The error names
+// the flags, environ and the file that they name amount to. Variables that are empty, or that are
+// no setting, are passed over: orchestrators make up TWOTIER_* names of their own. The error names
 // every offending setting. Passwords are in none of its texts.
 func Bind(fs *pflag.FlagSet) (load func(environ []string) (Config, error)) {
 	flags := bindFlags(fs)
@@ -189,13 +196,16 @@ func (c *Config) fill(file fileValues) error {
 // checkLag refuses a lag that every count would exceed that waits for the next flush.
 func (c *Config) checkLag() error {
 	if c.MaxLag > 0 && c.MaxLag < 2*c.FlushInterval {
-		return fmt.Errorf("--max-lag: %v is less than two flush intervals of %v", c.MaxLag, c.FlushInterval)
+		return fmt.Errorf("--max-lag: %v is less than two flush intervals of %v", c.MaxLag,
+			c.FlushInterval)
 	}
 	return nil
 }
 
 // HasClusterSecret reports whether nodes share a secret.
-func (c *Config) HasClusterSecret() bool { return c.ClusterSecret != "" || c.ClusterSecretFile != "" }
+func (c *Config) HasClusterSecret() bool {
+	return c.ClusterSecret != "" || c.ClusterSecretFile != ""
+}
 
 // wrap puts in front of err what it is about, and where that was set unless it was on the command
 // line.

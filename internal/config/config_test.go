@@ -34,17 +34,22 @@ func mustParse(t *testing.T, args, environ []string) config.Config {
 
 func TestDefaults(t *testing.T) {
 	c := mustParse(t, nil, nil)
-	if c.Listen != "127.0.0.1:8080" || c.Redis != "" || c.Mode != "two-tier" || c.Ack != "memory" || c.RedisExpiry != "key" {
+	if c.Listen != "127.0.0.1:8080" || c.Redis != "" || c.Mode != "two-tier" || c.Ack != "memory" ||
+		c.RedisExpiry != "key" {
 		t.Errorf("got %+v", c)
 	}
-	if c.FlushInterval != 200*time.Millisecond || c.MaxMemory != 1<<30 || c.RequestTimeout != 2*time.Second {
+	if c.FlushInterval != 200*time.Millisecond || c.MaxMemory != 1<<30 ||
+		c.RequestTimeout != 2*time.Second {
 		t.Errorf("got %+v", c)
 	}
-	if c.Partitions != 1021 || c.HashSeed != nil || c.LogLevel != slog.LevelInfo || c.LogFormat != "text" || c.OnCold != "allow" {
+	if c.Partitions != 1021 || c.HashSeed != nil || c.LogLevel != slog.LevelInfo ||
+		c.LogFormat != "text" || c.OnCold != "allow" {
 		t.Errorf("got %+v", c)
 	}
-	want := []config.Level{{Width: time.Second, Count: 60}, {Width: time.Minute, Count: 60}, {Width: 15 * time.Minute, Count: 96}}
-	if ns := c.Namespaces["default"]; !slices.Equal(ns.Ladder, want) || ns.OnCold != "allow" || len(c.Namespaces) != 1 {
+	want := []config.Level{{Width: time.Second, Count: 60}, {Width: time.Minute, Count: 60},
+		{Width: 15 * time.Minute, Count: 96}}
+	if ns := c.Namespaces["default"]; !slices.Equal(ns.Ladder, want) || ns.OnCold != "allow" ||
+		len(c.Namespaces) != 1 {
 		t.Errorf("namespaces %+v", c.Namespaces)
 	}
 }
@@ -61,11 +66,15 @@ func TestPrecedence(t *testing.T) {
 		{"default", nil, nil, "127.0.0.1:8080"},
 		{"file", []string{"--config", path}, nil, file},
 		{"file named in the environment", nil, []string{"TWOTIER_CONFIG=" + path}, file},
-		{"environment over file", []string{"--config=" + path}, []string{"TWOTIER_LISTEN=" + env}, env},
-		{"flag over both", []string{"--config", path, "--listen", flag}, []string{"TWOTIER_LISTEN=" + env}, flag},
+		{"environment over file", []string{"--config=" + path},
+			[]string{"TWOTIER_LISTEN=" + env}, env},
+		{"flag over both", []string{"--config", path, "--listen", flag},
+			[]string{"TWOTIER_LISTEN=" + env}, flag},
 		{"empty variable is none", []string{"--config", path}, []string{"TWOTIER_LISTEN="}, file},
-		{"last variable wins", nil, []string{"TWOTIER_LISTEN=" + file, "TWOTIER_LISTEN=" + env}, env},
-		{"foreign variables", nil, []string{"TWOTIER_PORT=tcp://10.0.0.1:80", "TWOTIER_SERVER=x", "LISTEN=y", "odd"}, "127.0.0.1:8080"},
+		{"last variable wins", nil, []string{"TWOTIER_LISTEN=" + file, "TWOTIER_LISTEN=" + env},
+			env},
+		{"foreign variables", nil, []string{"TWOTIER_PORT=tcp://10.0.0.1:80", "TWOTIER_SERVER=x",
+			"LISTEN=y", "odd"}, "127.0.0.1:8080"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -77,7 +86,8 @@ func TestPrecedence(t *testing.T) {
 }
 
 func TestFlagEmptiesTheEnvironment(t *testing.T) {
-	if c := mustParse(t, []string{"--redis="}, []string{"TWOTIER_REDIS=redis://h:1"}); c.Redis != "" {
+	if c := mustParse(t, []string{"--redis="},
+		[]string{"TWOTIER_REDIS=redis://h:1"}); c.Redis != "" {
 		t.Errorf("redis %q", c.Redis)
 	}
 }
@@ -107,22 +117,27 @@ insecure: true
 hosts: [a.example, b.example]
 `
 	c := mustParse(t, []string{"--config", writeFile(t, text)}, nil)
-	if c.Listen != "[::1]:0" || c.Node != "n-1" || c.Redis != "rediss://u:p@h:1/2?a=b#c" || c.RedisTimeout != 300*time.Millisecond {
+	if c.Listen != "[::1]:0" || c.Node != "n-1" || c.Redis != "rediss://u:p@h:1/2?a=b#c" ||
+		c.RedisTimeout != 300*time.Millisecond {
 		t.Errorf("got %+v", c)
 	}
-	if c.RedisExpiry != "field" || c.RedisTLSCA != "/etc/ca #1.pem" || c.RedisTLSCert != "c.pem" || c.RedisTLSKey != "k.pem" {
+	if c.RedisExpiry != "field" || c.RedisTLSCA != "/etc/ca #1.pem" || c.RedisTLSCert != "c.pem" ||
+		c.RedisTLSKey != "k.pem" {
 		t.Errorf("got %+v", c)
 	}
-	if c.Mode != "redis" || c.Ack != "redis" || c.FlushInterval != time.Second || c.MaxMemory != 512<<20 || c.OnCold != "deny" {
+	if c.Mode != "redis" || c.Ack != "redis" || c.FlushInterval != time.Second ||
+		c.MaxMemory != 512<<20 || c.OnCold != "deny" {
 		t.Errorf("got %+v", c)
 	}
-	if c.Partitions != 17 || *c.HashSeed != 255 || c.LogLevel != slog.LevelDebug || c.LogFormat != "json" {
+	if c.Partitions != 17 || *c.HashSeed != 255 || c.LogLevel != slog.LevelDebug ||
+		c.LogFormat != "json" {
 		t.Errorf("got %+v", c)
 	}
 	if c.RequestTimeout != 3*time.Second || c.Namespaces["default"].OnCold != "deny" {
 		t.Errorf("got %+v", c)
 	}
-	if !c.Insecure || c.DrainTimeout != time.Second || !slices.Equal(c.Hosts, []string{"a.example", "b.example"}) {
+	if !c.Insecure || c.DrainTimeout != time.Second ||
+		!slices.Equal(c.Hosts, []string{"a.example", "b.example"}) {
 		t.Errorf("got %+v", c)
 	}
 }
@@ -144,11 +159,13 @@ namespaces:
 	for name, want := range map[string]config.Namespace{
 		"default": {Ladder: base, OnCold: "allow"},
 		"login":   {Ladder: base, OnCold: "deny", MaxKeys: 5000},
-		"a.b":     {Ladder: []config.Level{{Width: 100 * time.Millisecond, Count: 50}}, OnCold: "allow"},
-		"same":    {Ladder: base, OnCold: "allow"},
+		"a.b": {Ladder: []config.Level{{Width: 100 * time.Millisecond, Count: 50}},
+			OnCold: "allow"},
+		"same": {Ladder: base, OnCold: "allow"},
 	} {
 		got := c.Namespaces[name]
-		if !slices.Equal(got.Ladder, want.Ladder) || got.OnCold != want.OnCold || got.MaxKeys != want.MaxKeys {
+		if !slices.Equal(got.Ladder, want.Ladder) || got.OnCold != want.OnCold ||
+			got.MaxKeys != want.MaxKeys {
 			t.Errorf("%s: got %+v, want %+v", name, got, want)
 		}
 	}
@@ -163,12 +180,14 @@ func TestErrorsNameTheSetting(t *testing.T) {
 		{"--listen=:http", `--listen: port "http"`},
 		{"--listen=:70000", `--listen: port "70000"`},
 		{"--node=a b", `--node: "a b" is not up to 64 letters`},
-		{"--redis=localhost:6379", `--redis: "localhost:6379" is not a URL that starts with redis://`},
+		{"--redis=localhost:6379",
+			`--redis: "localhost:6379" is not a URL that starts with redis://`},
 		{"--redis=http://u:secret@h", `--redis: "http://u:xxxxx@h" is not`},
 		{"--redis=redis://", `names no server, such as redis://127.0.0.1:6379`},
 		{"--redis-timeout=0s", "--redis-timeout: 0s is too short; at least 1ms"},
 		{"--redis-expiry=never", `--redis-expiry: "never" is not one of key, field or tairhash`},
-		{"--redis-tls-ca=x", "--redis-tls-ca, --redis-tls-cert and --redis-tls-key need a --redis URL with TLS"},
+		{"--redis-tls-ca=x", "--redis-tls-ca, --redis-tls-cert and --redis-tls-key need a " +
+			"--redis URL with TLS"},
 		{"--redis-tls-key=x", "either both or none"},
 		{"--mode=fast", `--mode: "fast" is not one of two-tier or redis`},
 		{"--flush-interval=6s", "--max-lag: 10s is less than two flush intervals of 6s"},
@@ -177,7 +196,8 @@ func TestErrorsNameTheSetting(t *testing.T) {
 		{"--ack=disk", "--ack: disk needs --redis"},
 		{"--ack-replicas=0", `--ack-replicas: "0" is not a number of replicas, 1 or more`},
 		{"--drain-timeout=0", "--drain-timeout: 0 is too short; at least 1ms"},
-		{"--listen=:80 --insecure --admin=127.0.0.1:80", "--admin: --listen listens at :80 already; name another port, or leave --admin out to have both there"},
+		{"--listen=:80 --insecure --admin=127.0.0.1:80", "--admin: --listen listens at :80 " +
+			"already; name another port, or leave --admin out to have both there"},
 		{"--redis-optional=true", "--redis-optional: needs --redis"},
 		{"--redis-optional=true --redis=redis://h", "--redis-optional: needs --hash-seed"},
 		{"--flush-interval=200", `--flush-interval: "200" is not a duration, such as 200ms`},
@@ -197,24 +217,35 @@ func TestErrorsNameTheSetting(t *testing.T) {
 		{"--unknown=1", "unknown flag: --unknown"},
 		{"--node", "flag needs an argument: --node"},
 		{"--gossip=:7946", "--gossip: a cluster needs --redis: that is where its nodes meet"},
-		{"--gossip=:7946 --redis=redis://h", "--gossip: :7946 can be reached by others: set --cluster-secret (better TWOTIER_CLUSTER_SECRET), the same on all nodes"},
-		{"--gossip=10.0.0.1:7946 --redis=redis://h", "--gossip: 10.0.0.1:7946 can be reached by others: set --cluster-secret (better TWOTIER_CLUSTER_SECRET), the same on all nodes"},
-		{"--gossip=127.0.0.1:7946 --redis=redis://h --listen=:8080", "--listen: :8080 can be reached by others, and takes messages of other nodes: set --cluster-secret (better TWOTIER_CLUSTER_SECRET), the same on all nodes"},
+		{"--gossip=:7946 --redis=redis://h", "--gossip: :7946 can be reached by others: set " +
+			"--cluster-secret (better TWOTIER_CLUSTER_SECRET), the same on all nodes"},
+		{"--gossip=10.0.0.1:7946 --redis=redis://h", "--gossip: 10.0.0.1:7946 can be reached by " +
+			"others: set --cluster-secret (better TWOTIER_CLUSTER_SECRET), the same on all nodes"},
+		{"--gossip=127.0.0.1:7946 --redis=redis://h --listen=:8080", "--listen: :8080 can be " +
+			"reached by others, and takes messages of other nodes: set --cluster-secret (better " +
+			"TWOTIER_CLUSTER_SECRET), the same on all nodes"},
 		{"--gossip=h", `--gossip: "h" is not HOST:PORT, such as 127.0.0.1:8080`},
 		{"--join=h:1,h:2", "--join: needs --gossip, such as --gossip 127.0.0.1:7946"},
-		{"--gossip=127.0.0.1:1 --redis=redis://h --join=h:1,h", `--join: "h" is not HOST:PORT, such as 127.0.0.1:8080`},
-		{"--gossip=127.0.0.1:1 --redis=redis://h --cluster-secret=short", "--cluster-secret: too short; at least 16 characters"},
-		{"--listen=0.0.0.0:8080", "--listen: 0.0.0.0:8080 can be reached by others, who could count, read and reset whatever they like: set --tokens FILE"},
+		{"--gossip=127.0.0.1:1 --redis=redis://h --join=h:1,h",
+			`--join: "h" is not HOST:PORT, such as 127.0.0.1:8080`},
+		{"--gossip=127.0.0.1:1 --redis=redis://h --cluster-secret=short",
+			"--cluster-secret: too short; at least 16 characters"},
+		{"--listen=0.0.0.0:8080", "--listen: 0.0.0.0:8080 can be reached by others, who could " +
+			"count, read and reset whatever they like: set --tokens FILE"},
 		{"--listen=:8080 --insecure=false", "or --insecure if something else keeps them out"},
-		{"--listen=:8080 --tokens=f --insecure", "--insecure: there are --tokens; leave one of them out"},
+		{"--listen=:8080 --tokens=f --insecure",
+			"--insecure: there are --tokens; leave one of them out"},
 		{"--admin=0.0.0.0:9", "--admin: 0.0.0.0:9 can be reached by others"},
 		{"--tls-cert=c", "--tls-cert and --tls-key: either both or none"},
 		{"--tls-client-ca=c", "--tls-client-ca: needs --tls-cert and --tls-key"},
 		{"--peer=127.0.0.1:1", "--peer: needs --gossip"},
-		{"--gossip=127.0.0.1:1 --redis=redis://h --peer=:9", "--peer: :9 can be reached by others: set --cluster-secret"},
-		{"--gossip=127.0.0.1:1 --redis=redis://h --tls-cert=c --tls-key=k", "--tls-cert: nodes that talk by TLS need a secret, too"},
+		{"--gossip=127.0.0.1:1 --redis=redis://h --peer=:9",
+			"--peer: :9 can be reached by others: set --cluster-secret"},
+		{"--gossip=127.0.0.1:1 --redis=redis://h --tls-cert=c --tls-key=k",
+			"--tls-cert: nodes that talk by TLS need a secret, too"},
 		{"--cluster-secret-file=f", "--cluster-secret: needs --gossip"},
-		{"--gossip=127.0.0.1:1 --redis=redis://h --cluster-secret-file=f --cluster-secret=0123456789abcdef", "leave one of them out"},
+		{"--gossip=127.0.0.1:1 --redis=redis://h --cluster-secret-file=f " +
+			"--cluster-secret=0123456789abcdef", "leave one of them out"},
 		{"--redis-password-file=f", "--redis-password-file: needs --redis"},
 		{"--hosts=a.example,b:80", `--hosts: "b:80" is not a name of a host, which has no port`},
 		{"--admin-token=short", "--admin-token: too short; at least 16 characters"},
@@ -235,21 +266,27 @@ func TestErrorsNameTheSetting(t *testing.T) {
 
 func TestErrorsOfFiles(t *testing.T) {
 	tests := []struct{ text, want string }{
-		{"listen: :1\nspeed: 9\n", `twotier.yaml:2:1: unknown key "speed"; twotier help serve lists them`},
+		{"listen: :1\nspeed: 9\n",
+			`twotier.yaml:2:1: unknown key "speed"; twotier help serve lists them`},
 		{"lisen: :1\n", `twotier.yaml:1:1: unknown key "lisen"; did you mean listen?`},
 		{"namespace: {}\n", `twotier.yaml:1:1: unknown key "namespace"; did you mean namespaces?`},
-		{"listen:\n", `twotier.yaml:1:1: listen has no value; write listen: VALUE, or listen: "" for none`},
+		{"listen:\n",
+			`twotier.yaml:1:1: listen has no value; write listen: VALUE, or listen: "" for none`},
 		{"node: a\n\nnode: b\n", "twotier.yaml:3:1: node is set already in line 1"},
-		{"redis-tls-ca: a\nredis_tls_ca: b\n", "twotier.yaml:2:1: redis-tls-ca is set already in line 1"},
+		{"redis-tls-ca: a\nredis_tls_ca: b\n",
+			"twotier.yaml:2:1: redis-tls-ca is set already in line 1"},
 		{"config: other\n", "twotier.yaml:1:1: config belongs on the command line"},
 		{"print-config: true\n", "twotier.yaml:1:1: print-config belongs on the command line"},
-		{"node: \"a\n", "twotier.yaml:2:1: found unexpected end of stream while scanning a quoted scalar that begins in line 1, column 7"},
+		{"node: \"a\n", "twotier.yaml:2:1: found unexpected end of stream while scanning a " +
+			"quoted scalar that begins in line 1, column 7"},
 		{"node: \"a\" b\n", "twotier.yaml:1:11: did not find expected key"},
-		{"listen: :1\n\tnode: a\n", "twotier.yaml:2:1: found a tab character that violates indentation"},
+		{"listen: :1\n\tnode: a\n",
+			"twotier.yaml:2:1: found a tab character that violates indentation"},
 		{"node: a: b\n", "twotier.yaml:1:8: mapping values are not allowed in this context"},
 		{"node: \x01\n", "twotier.yaml: "},
 		{"node: *a\n", "twotier.yaml:1:7: no anchor of that name; quote a text that begins with *"},
-		{"node = a\n", `twotier.yaml:1:1: the file is not made of lines such as "listen: 127.0.0.1:8080"`},
+		{"node = a\n",
+			`twotier.yaml:1:1: the file is not made of lines such as "listen: 127.0.0.1:8080"`},
 		{"- node\n", `twotier.yaml:1:1: the file is not made of lines`},
 		{"node: a\n---\nnode: b\n", "twotier.yaml:2:1: a second document"},
 		{"node: [a, b]\n", "twotier.yaml:1:7: node has one value, not a list of them"},
@@ -260,13 +297,17 @@ func TestErrorsOfFiles(t *testing.T) {
 		{"namespaces: a\n", "twotier.yaml:1:13: namespaces is not made of lines"},
 		{"namespaces: {a: b}\n", "twotier.yaml:1:17: namespace a is not made of lines"},
 		{"namespaces: {a: {}, a: {}}\n", "twotier.yaml:1:21: a is set already in line 1"},
-		{"namespaces: {a: {size: 1}}\n", `twotier.yaml:1:18: unknown key "size"; a namespace has ladder, on-cold, max-keys`},
+		{"namespaces: {a: {size: 1}}\n",
+			`twotier.yaml:1:18: unknown key "size"; a namespace has ladder, on-cold, max-keys`},
 		{"namespaces: {a: {max-key: 1}}\n", `unknown key "max-key"; did you mean max-keys?`},
 		{"namespaces: {a/b: {}}\n", `twotier.yaml:1:14: namespace: "a/b" is not up to 64 letters`},
 		{"namespaces: {\"\": {}}\n", "twotier.yaml:1:14: namespace: the name is empty"},
-		{"namespaces: {a: {max-keys: -1}}\n", `twotier.yaml:1:28: namespaces.a.max-keys: "-1" is not a number of keys, 0 or more`},
-		{"namespaces: {a: {on-cold: ask}}\n", `namespaces.a.on-cold: "ask" is not one of allow or deny`},
-		{"namespaces: {a: {ladder: 1s}}\n", `namespaces.a.ladder: "1s" is not WIDTH x COUNT, such as 1s x 60`},
+		{"namespaces: {a: {max-keys: -1}}\n",
+			`twotier.yaml:1:28: namespaces.a.max-keys: "-1" is not a number of keys, 0 or more`},
+		{"namespaces: {a: {on-cold: ask}}\n",
+			`namespaces.a.on-cold: "ask" is not one of allow or deny`},
+		{"namespaces: {a: {ladder: 1s}}\n",
+			`namespaces.a.ladder: "1s" is not WIDTH x COUNT, such as 1s x 60`},
 		{"namespaces: {a: {ladder: [1q x 6]}}\n", `namespaces.a.ladder: "1q" is not a duration`},
 		{"namespaces: {a: {ladder: [1s x 0]}}\n", "namespaces.a.ladder: "},
 		{"namespaces: {a: {ladder: [1m x 60, 1s x 60]}}\n", "namespaces.a.ladder: "},
@@ -308,7 +349,8 @@ func TestErrorsNameTheVariable(t *testing.T) {
 
 func TestAllErrorsAtOnce(t *testing.T) {
 	_, err := config.Parse([]string{"--ack=x", "--listen=y"}, nil)
-	if err == nil || !strings.Contains(err.Error(), "--ack") || !strings.Contains(err.Error(), "--listen") {
+	if err == nil || !strings.Contains(err.Error(), "--ack") ||
+		!strings.Contains(err.Error(), "--listen") {
 		t.Errorf("got %v", err)
 	}
 	_, err = config.Parse([]string{"--config", writeFile(t, "a: 1\nb: 2\nack: x\n")}, nil)
@@ -318,11 +360,13 @@ func TestAllErrorsAtOnce(t *testing.T) {
 }
 
 func TestBadDefaultIsReportedOnce(t *testing.T) {
-	_, err := config.Parse([]string{"--config", writeFile(t, "namespaces: {default: {on-cold: x, ladder: y}, a: {on-cold: deny}}\n")}, nil)
+	_, err := config.Parse([]string{"--config",
+		writeFile(t, "namespaces: {default: {on-cold: x, ladder: y}, a: {on-cold: deny}}\n")}, nil)
 	if err == nil || strings.Count(err.Error(), "\n") != 1 {
 		t.Errorf("got %v, want two lines", err)
 	}
-	if _, err = config.Parse([]string{"--on-cold=x"}, nil); err == nil || strings.Contains(err.Error(), "\n") {
+	if _, err = config.Parse([]string{"--on-cold=x"}, nil); err == nil ||
+		strings.Contains(err.Error(), "\n") {
 		t.Errorf("got %v, want one line", err)
 	}
 }
@@ -330,8 +374,10 @@ func TestBadDefaultIsReportedOnce(t *testing.T) {
 // TestSyntaxErrorsHoldNoText keeps a password out of the log of a file that is not quite YAML.
 func TestSyntaxErrorsHoldNoText(t *testing.T) {
 	for _, text := range []string{
-		"redis rediss://me:hunter2@h:1\nack: redis\n", "cluster-secret: \"hunter2\n", "admin-token: @hunter2\n",
-		"admin-token: [hunter2\nack: redis\n", "admin-token: *hunter2 x\n", "cluster-secret: %hunter2\n",
+		"redis rediss://me:hunter2@h:1\nack: redis\n", "cluster-secret: \"hunter2\n",
+		"admin-token: @hunter2\n",
+		"admin-token: [hunter2\nack: redis\n", "admin-token: *hunter2 x\n",
+		"cluster-secret: %hunter2\n",
 	} {
 		_, err := config.Parse([]string{"--config", writeFile(t, text)}, nil)
 		if err == nil || strings.Contains(err.Error(), "hunter2") {
@@ -342,8 +388,9 @@ func TestSyntaxErrorsHoldNoText(t *testing.T) {
 
 func TestNearest(t *testing.T) {
 	tests := map[string]string{
-		"serve": "serve", "srve": "serve", "servre": "serve", "ad": "add", "benhc": "bench", "ser": "serve",
-		"x": "", "": "", "quit": "", "zz": "",
+		"serve": "serve", "srve": "serve", "servre": "serve", "ad": "add", "benhc": "bench",
+		"ser": "serve",
+		"x":   "", "": "", "quit": "", "zz": "",
 	}
 	for name, want := range tests {
 		if got := config.Nearest(name, []string{"serve", "add", "bench", "top"}); got != want {
@@ -353,8 +400,10 @@ func TestNearest(t *testing.T) {
 }
 
 func TestPrint(t *testing.T) {
-	path := writeFile(t, "ack: redis\nhosts: [a, b]\nnamespaces: {x: {on-cold: deny}}\nredis-tls-ca: \" a#\"\n")
-	args := []string{"--config", path, "--listen", ":0", "--tokens", "f", "--redis", "rediss://me:hunter2@h:1/0", "--admin-token", "hunter2hunter2hunter2"}
+	path := writeFile(t, "ack: redis\nhosts: [a, b]\nnamespaces: {x: {on-cold: "+
+		"deny}}\nredis-tls-ca: \" a#\"\n")
+	args := []string{"--config", path, "--listen", ":0", "--tokens", "f", "--redis",
+		"rediss://me:hunter2@h:1/0", "--admin-token", "hunter2hunter2hunter2"}
 	c := mustParse(t, args, []string{"TWOTIER_NODE=n1"})
 	var out strings.Builder
 	if err := c.Print(&out); err != nil {
@@ -391,13 +440,15 @@ func TestPrint(t *testing.T) {
 
 func TestPrintCanBeReadBack(t *testing.T) {
 	path := writeFile(t, "ack: redis\nnamespaces: {x: {on-cold: deny}}\n")
-	c := mustParse(t, []string{"--config", path, "--redis-tls-ca", " #x", "--node", "null", "--redis", "rediss://h:1"}, nil)
+	c := mustParse(t, []string{"--config", path, "--redis-tls-ca", " #x", "--node", "null",
+		"--redis", "rediss://h:1"}, nil)
 	var first, second strings.Builder
 	if err := c.Print(&first); err != nil {
 		t.Fatal(err)
 	}
 	again := mustParse(t, []string{"--config", writeFile(t, first.String())}, nil)
-	if again.RedisTLSCA != " #x" || again.Ack != "redis" || again.Node != "null" || again.Namespaces["x"].OnCold != "deny" {
+	if again.RedisTLSCA != " #x" || again.Ack != "redis" || again.Node != "null" ||
+		again.Namespaces["x"].OnCold != "deny" {
 		t.Errorf("got %+v", again)
 	}
 	if err := again.Print(&second); err != nil {
@@ -417,7 +468,8 @@ func TestListenersOverlap(t *testing.T) {
 		{listen: "127.0.0.1:8080", admin: ":8080", blamed: "--admin: --listen"},
 		{listen: "0.0.0.0:8080", admin: "127.0.0.1:8080", blamed: "--admin: --listen"},
 		{listen: "[::]:8080", peer: "127.0.0.1:8080", blamed: "--peer: --listen"},
-		{listen: "127.0.0.1:1", admin: "127.0.0.1:2", peer: "127.0.0.1:2", blamed: "--peer: --admin"},
+		{listen: "127.0.0.1:1", admin: "127.0.0.1:2", peer: "127.0.0.1:2",
+			blamed: "--peer: --admin"},
 		{listen: "127.0.0.1:7946", gossip: "127.0.0.1:7946", blamed: "--gossip: --listen"},
 		{listen: "127.0.0.1:0", admin: "127.0.0.1:0", peer: "127.0.0.1:0", gossip: "127.0.0.1:0"},
 		{listen: "127.0.0.1:8080", admin: "127.0.0.2:8080", peer: "127.0.0.1:8081"},
@@ -429,19 +481,25 @@ func TestListenersOverlap(t *testing.T) {
 			"--listen", test.listen, "--admin", test.admin, "--peer", test.peer, "--gossip", gossip,
 			"--redis", "redis://h", "--insecure", "--cluster-secret", "0123456789abcdef",
 		}, nil)
-		if (err == nil) != (test.blamed == "") || err != nil && !strings.Contains(err.Error(), test.blamed+" listens at ") {
+		if (err == nil) != (test.blamed == "") ||
+			err != nil && !strings.Contains(err.Error(), test.blamed+" listens at ") {
 			t.Errorf("%+v: %v", test, err)
 		}
 	}
 }
 
 func TestParseSecrets(t *testing.T) {
-	got, err := config.ParseSecrets([]byte("# of the cluster\r\n\n  0123456789abcdef \nfedcba9876543210\n"))
-	if err != nil || len(got) != 2 || string(got[0]) != "0123456789abcdef" || string(got[1]) != "fedcba9876543210" {
+	got,
+		err := config.ParseSecrets(
+		[]byte("# of the cluster\r\n\n  0123456789abcdef \nfedcba9876543210\n"))
+	if err != nil || len(got) != 2 || string(got[0]) != "0123456789abcdef" ||
+		string(got[1]) != "fedcba9876543210" {
 		t.Errorf("got %q, %v", got, err)
 	}
-	for text, want := range map[string]string{"": "it holds no secret", "\nshort\n": "line 2: too short", "# x": "it holds no secret"} {
-		if _, err := config.ParseSecrets([]byte(text)); err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "short\n") {
+	for text, want := range map[string]string{"": "it holds no secret",
+		"\nshort\n": "line 2: too short", "# x": "it holds no secret"} {
+		if _, err := config.ParseSecrets([]byte(text)); err == nil ||
+			!strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "short\n") {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}

@@ -39,7 +39,8 @@ func readFile(path string) (fileValues, error) {
 	if len(text) > maxFile {
 		return fileValues{}, fmt.Errorf("--config: %s is longer than 1MiB", path)
 	}
-	r := fileReader{path: path, values: fileValues{map[string]value{}, map[string]map[string]value{}}}
+	r := fileReader{path: path, values: fileValues{map[string]value{},
+		map[string]map[string]value{}}}
 	r.read(text)
 	return r.values, errors.Join(r.errs...)
 }
@@ -76,13 +77,16 @@ func (r *fileReader) syntax(err error) {
 		return
 	}
 	text := bad.Message
-	if strings.HasPrefix(text, "unknown anchor") { // which names it, and a password may begin with *
+	// which names it, and a password may begin with *
+	if strings.HasPrefix(text, "unknown anchor") {
 		text = "no anchor of that name; quote a text that begins with *"
 	}
 	if at := bad.ContextMark; bad.ContextMsg != "" && at != bad.Mark {
-		text += fmt.Sprintf(" %s that begins in line %d, column %d", bad.ContextMsg, at.Line, at.Column)
+		text += fmt.Sprintf(" %s that begins in line %d, column %d", bad.ContextMsg, at.Line,
+			at.Column)
 	}
-	r.errs = append(r.errs, fmt.Errorf("%s:%d:%d: %s", r.path, bad.Mark.Line, bad.Mark.Column, text))
+	r.errs = append(r.errs, fmt.Errorf("%s:%d:%d: %s", r.path, bad.Mark.Line,
+		bad.Mark.Column, text))
 }
 
 func (r *fileReader) fail(at *yaml.Node, format string, args ...any) {

@@ -22,8 +22,8 @@ const (
 // namespaceOptions lists what can be set of a namespace, in the order in which it is printed.
 func namespaceOptions() []string { return []string{ladderOption, onColdOption, maxKeysOption} }
 
-// fillNamespaces sets c.Namespaces from what the file sets of each: the default one first, since the
-// others take from it what they don't set.
+// fillNamespaces sets c.Namespaces from what the file sets of each: the default one first, since
+// the others take from it what they don't set.
 func (c *Config) fillNamespaces(file map[string]map[string]value) error {
 	c.Namespaces, c.namespaceValues = map[string]Namespace{}, map[string]map[string]value{}
 	base := map[string]value{
@@ -75,8 +75,8 @@ func (ns *Namespace) set(option, text string) (err error) {
 	return err
 }
 
-// ParseLadder reads levels such as "1s x 60, 1m x 60, 15m x 96": the width of a bucket times their number, finest first.
-// What makes a ladder of them is for [leaparray.NewLadder] to say.
+// ParseLadder reads levels such as "1s x 60, 1m x 60, 15m x 96": the width of a bucket times their
+// number, finest first. What makes a ladder of them is for [leaparray.NewLadder] to say.
 func ParseLadder(text string) ([]Level, error) {
 	var levels []Level
 	for part := range strings.SplitSeq(text, ",") {

@@ -17,7 +17,8 @@ func (c Config) Print(w io.Writer) error {
 	root := &yaml.Node{Kind: yaml.MappingNode}
 	for _, s := range settings() {
 		if !s.onlyOutside {
-			root.Content = append(root.Content, pair(s.name, masked(s, c.values[s.name]), s.list())...)
+			root.Content = append(root.Content,
+				pair(s.name, masked(s, c.values[s.name]), s.list())...)
 		}
 	}
 	namespaces := &yaml.Node{Kind: yaml.MappingNode}

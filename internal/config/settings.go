@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -20,32 +19,47 @@ type setting struct {
 	set         func(c *Config, text string) error
 }
 
-// settings lists all settings in the order in which they are printed. It is a function, not a variable, so that nothing can
-// change it.
+// settings lists all settings in the order in which they are printed. It is a function, not a
+// variable, so that nothing can change it.
 func settings() []setting {
-	return slices.Concat(serverSettings(), accessSettings(), clusterSettings(), storeSettings(), countingSettings(), outsideSettings())
+	return slices.Concat(serverSettings(), accessSettings(), clusterSettings(), storeSettings(),
+		countingSettings(), outsideSettings())
 }
 
 func serverSettings() []setting {
 	return []setting{
-		{name: "listen", def: "127.0.0.1:8080", arg: "HOST:PORT", help: "address of the HTTP API; port 0 picks a free one",
-			set: func(c *Config, text string) error { c.Listen = text; return checkAddress(text) }},
-		{name: "node", arg: "ID", help: "name of this server, no other's in the cluster; keep it over restarts\n" +
-			"(made up if empty)",
+		{name: "listen", def: "127.0.0.1:8080", arg: "HOST:PORT",
+			help: "address of the HTTP API; port 0 picks a free one",
+			set: func(c *Config, text string) error {
+				c.Listen = text
+				return checkAddress(text)
+			}},
+		{name: "node", arg: "ID",
+			help: "name of this server, no other's in the cluster; keep it over restarts\n" +
+				"(made up if empty)",
 			set: func(c *Config, text string) error { c.Node = text; return checkName(text) }},
 		{name: "request-timeout", def: "2s", arg: "DURATION", help: "longest time for one request",
-			set: func(c *Config, text string) error { return setPositive(&c.RequestTimeout, text) }},
-		{name: "drain-timeout", def: "30s", arg: "DURATION", help: "longest time to flush what is pending after SIGTERM, at least\n1ms",
-			set: func(c *Config, text string) error { return setPositive(&c.DrainTimeout, text) }},
-		{name: "max-connections", def: "0", arg: "N", help: "most connections to the HTTP API; 0: as many as memory and\n" +
-			"RLIMIT_NOFILE are enough for",
+			set: func(c *Config, text string) error {
+				return setPositive(&c.RequestTimeout, text)
+			}},
+		{name: "drain-timeout", def: "30s", arg: "DURATION",
+			help: "longest time to flush what is pending after SIGTERM, at least\n1ms",
+			set:  func(c *Config, text string) error { return setPositive(&c.DrainTimeout, text) }},
+		{name: "max-connections", def: "0", arg: "N",
+			help: "most connections to the HTTP API; 0: as many as memory and\n" +
+				"RLIMIT_NOFILE are enough for",
 			set: func(c *Config, text string) error { return setCount(&c.MaxConnections, text) }},
-		{name: "max-connections-per-address", def: "0", arg: "N", help: "most of them from one IPv4 address or IPv6 /64, which may have the\n" +
-			"same part of the memory for requests; raise it behind a proxy;\n0: half of them",
-			set: func(c *Config, text string) error { return setCount(&c.MaxConnectionsPerAddress, text) }},
+		{name: "max-connections-per-address", def: "0", arg: "N",
+			help: "most of them from one IPv4 address or IPv6 /64, which may have the\n" +
+				"same part of the memory for requests; raise it behind a proxy;\n0: half of them",
+			set: func(c *Config, text string) error {
+				return setCount(&c.MaxConnectionsPerAddress, text)
+			}},
 		{name: "log-level", def: "info", arg: "LEVEL", help: "debug, info, warn or error",
 			choices: []string{"debug", "info", "warn", "error"},
-			set:     func(c *Config, text string) error { return c.LogLevel.UnmarshalText([]byte(text)) }},
+			set: func(c *Config, text string) error {
+				return c.LogLevel.UnmarshalText([]byte(text))
+			}},
 		{name: "log-format", def: "text", arg: "FORMAT", help: "text or json, on stderr",
 			choices: []string{"text", "json"},
 			set:     func(c *Config, text string) error { c.LogFormat = text; return nil }},
@@ -54,46 +68,74 @@ func serverSettings() []setting {
 
 func clusterSettings() []setting {
 	return []setting{
-		{name: "gossip", arg: "HOST:PORT", help: "be part of a cluster, and gossip at this address (UDP and TCP);\nport 0 picks a free one",
-			set: func(c *Config, text string) error { c.Gossip = text; return checkOptional(text) }},
-		{name: "gossip-advertise", arg: "HOST:PORT", help: "where the others reach the gossip, if it is not where it listens",
-			set: func(c *Config, text string) error { c.GossipAdvertise = text; return checkOptional(text) }},
-		{name: "advertise", arg: "HOST:PORT", help: "where the other nodes reach the HTTP API, if it is not where it\nlistens",
-			set: func(c *Config, text string) error { c.Advertise = text; return checkOptional(text) }},
-		{name: "peer", arg: "HOST:PORT", help: "where to take messages of other nodes, in place of --listen",
-			set: func(c *Config, text string) error { c.Peer = text; return checkOptional(text) }},
-		{name: "join", arg: "HOST:PORT,...", help: "where others gossip; this node may be among them",
-			set: func(c *Config, text string) error { return setAddresses(&c.Join, text) }},
-		{name: "cluster-secret", arg: "TEXT", help: "encrypts and authenticates all that nodes say to each other; needed\n" +
-			"unless gossip and HTTP API can be reached from this machine only",
-			set: func(c *Config, text string) error { c.ClusterSecret = text; return checkSecret(text) }},
-		{name: "cluster-secret-file", arg: "FILE", help: "file of such secrets, one a line: the first is used, all are accepted;\n" +
-			"read again when it changes",
+		{name: "gossip", arg: "HOST:PORT", help: "be part of a cluster, and gossip at this " +
+			"address (UDP and TCP);\nport 0 picks a free one",
+			set: func(c *Config, text string) error {
+				c.Gossip = text
+				return checkOptional(text)
+			}},
+		{name: "gossip-advertise", arg: "HOST:PORT",
+			help: "where the others reach the gossip, if it is not where it listens",
+			set: func(c *Config, text string) error {
+				c.GossipAdvertise = text
+				return checkOptional(text)
+			}},
+		{name: "advertise", arg: "HOST:PORT",
+			help: "where the other nodes reach the HTTP API, if it is not where it\nlistens",
+			set: func(c *Config, text string) error {
+				c.Advertise = text
+				return checkOptional(text)
+			}},
+		{name: "peer", arg: "HOST:PORT",
+			help: "where to take messages of other nodes, in place of --listen",
+			set:  func(c *Config, text string) error { c.Peer = text; return checkOptional(text) }},
+		{name: "join", arg: "HOST:PORT,...",
+			help: "where others gossip; this node may be among them",
+			set:  func(c *Config, text string) error { return setAddresses(&c.Join, text) }},
+		{name: "cluster-secret", arg: "TEXT",
+			help: "encrypts and authenticates all that nodes say to each other; needed\n" +
+				"unless gossip and HTTP API can be reached from this machine only",
+			set: func(c *Config, text string) error {
+				c.ClusterSecret = text
+				return checkSecret(text)
+			}},
+		{name: "cluster-secret-file", arg: "FILE",
+			help: "file of such secrets, one a line: the first is used, all are accepted;\n" +
+				"read again when it changes",
 			set: func(c *Config, text string) error { c.ClusterSecretFile = text; return nil }},
-		{name: "hot-rate", def: "20000", arg: "N", help: "operations a second on one key that others may forward to its owner\n" +
-			"before every node counts it for a while, with verdicts up to 3 flush\nintervals behind; 0: never",
+		{name: "hot-rate", def: "20000", arg: "N",
+			help: "operations a second on one key that others may forward to its owner\n" +
+				"before every node counts it for a while, with verdicts up to 3 " +
+				"flush\nintervals behind; 0: never",
 			set: func(c *Config, text string) error { return setRate(&c.HotRate, text) }},
 	}
 }
 
 func storeSettings() []setting {
 	return []setting{
-		{name: "redis", arg: "URL", help: "redis://, rediss://, unix://, redis+cluster://host:port,host:port or\n" +
-			"redis+sentinel://host:port,host:port/master[/db]; without it counts are\nkept in memory only",
+		{name: "redis", arg: "URL",
+			help: "redis://, rediss://, unix://, redis+cluster://host:port,host:port or\n" +
+				"redis+sentinel://host:port,host:port/master[/db]; without it counts are\nkept " +
+				"in memory only",
 			set: func(c *Config, text string) error { c.Redis = text; return checkRedis(text) }},
-		{name: "redis-password-file", arg: "FILE", help: "file that holds the password, in place of one in the URL; read for each\nnew connection",
+		{name: "redis-password-file", arg: "FILE", help: "file that holds the password, in " +
+			"place of one in the URL; read for each\nnew connection",
 			set: func(c *Config, text string) error { c.RedisPasswordFile = text; return nil }},
-		{name: "redis-timeout", def: "1s", arg: "DURATION", help: "longest time for one exchange with Redis",
-			set: func(c *Config, text string) error { return setPositive(&c.RedisTimeout, text) }},
-		{name: "redis-optional", def: "false", help: "start although Redis refuses what is asked of it (a password, a\n" +
-			"certificate, a command, a layout), and count in memory; needs\n--hash-seed",
+		{name: "redis-timeout", def: "1s", arg: "DURATION",
+			help: "longest time for one exchange with Redis",
+			set:  func(c *Config, text string) error { return setPositive(&c.RedisTimeout, text) }},
+		{name: "redis-optional", def: "false",
+			help: "start although Redis refuses what is asked of it (a password, a\n" +
+				"certificate, a command, a layout), and count in memory; needs\n--hash-seed",
 			set: func(c *Config, text string) error { return setBool(&c.RedisOptional, text) }},
-		{name: "redis-expiry", def: "key", arg: "HOW", help: "how old buckets leave Redis: key (any server), field (Redis 7.4,\n" +
-			"Valkey 9) or tairhash (the TairHash module)",
+		{name: "redis-expiry", def: "key", arg: "HOW",
+			help: "how old buckets leave Redis: key (any server), field (Redis 7.4,\n" +
+				"Valkey 9) or tairhash (the TairHash module)",
 			choices: []string{"key", "field", "tairhash"},
 			set:     func(c *Config, text string) error { c.RedisExpiry = text; return nil }},
-		{name: "redis-tls-ca", arg: "FILE", help: "PEM file of the authorities to trust (default: the system's)",
-			set: func(c *Config, text string) error { c.RedisTLSCA = text; return nil }},
+		{name: "redis-tls-ca", arg: "FILE",
+			help: "PEM file of the authorities to trust (default: the system's)",
+			set:  func(c *Config, text string) error { c.RedisTLSCA = text; return nil }},
 		{name: "redis-tls-cert", arg: "FILE", help: "PEM file of the client's certificate",
 			set: func(c *Config, text string) error { c.RedisTLSCert = text; return nil }},
 		{name: "redis-tls-key", arg: "FILE", help: "PEM file of the client's key",
@@ -103,56 +145,74 @@ func storeSettings() []setting {
 
 func countingSettings() []setting {
 	return []setting{
-		{name: "mode", def: "two-tier", arg: "MODE", help: "two-tier (memory answers, Redis remembers) or redis (one script\n" +
-			"per request)",
+		{name: "mode", def: "two-tier", arg: "MODE",
+			help: "two-tier (memory answers, Redis remembers) or redis (one script\n" +
+				"per request)",
 			choices: []string{"two-tier", "redis"},
 			set:     func(c *Config, text string) error { c.Mode = text; return nil }},
-		{name: "ack", def: "memory", arg: "WHAT", help: "what a write waits for that doesn't say: memory, redis, replica (one\n" +
-			"of Redis has it: it survives a failover) or disk (it is in its\nappend-only file; Redis 7.2)",
+		{name: "ack", def: "memory", arg: "WHAT",
+			help: "what a write waits for that doesn't say: memory, redis, replica (one\n" +
+				"of Redis has it: it survives a failover) or disk (it is in its\nappend-only " +
+				"file; Redis 7.2)",
 			choices: []string{"memory", "redis", "replica", "disk"},
 			set:     func(c *Config, text string) error { c.Ack = text; return nil }},
-		{name: "ack-replicas", def: "1", arg: "N", help: "how many replicas (of each primary) have what ack=replica\n" +
-			"answers for; all that may be promoted, to be sure",
+		{name: "ack-replicas", def: "1", arg: "N",
+			help: "how many replicas (of each primary) have what ack=replica\n" +
+				"answers for; all that may be promoted, to be sure",
 			set: func(c *Config, text string) error { return setReplicas(&c.AckReplicas, text) }},
-		{name: "flush-interval", def: "200ms", arg: "DURATION", help: "time between two flushes to Redis",
-			set: func(c *Config, text string) error { return setPositive(&c.FlushInterval, text) }},
-		{name: "max-lag", def: "10s", arg: "DURATION", help: "most age of a count that Redis does not have, while it answers: before\n" +
-			"that writes to further keys wait, then get 429; two flush intervals\nat least; 0: only memory bounds it",
+		{name: "flush-interval", def: "200ms", arg: "DURATION",
+			help: "time between two flushes to Redis",
+			set: func(c *Config, text string) error {
+				return setPositive(&c.FlushInterval, text)
+			}},
+		{name: "max-lag", def: "10s", arg: "DURATION",
+			help: "most age of a count that Redis does not have, while it answers: before\n" +
+				"that writes to further keys wait, then get 429; two flush intervals\nat least; " +
+				"0: only memory bounds it",
 			set: func(c *Config, text string) error { return setDuration(&c.MaxLag, text) }},
-		{name: "max-memory", def: "1GiB", arg: "SIZE", help: "most memory for counters: 1GiB, 512MiB, 100MB; the process takes\n" +
-			"up to 1.3 times as much and 64 MiB",
+		{name: "max-memory", def: "1GiB", arg: "SIZE",
+			help: "most memory for counters: 1GiB, 512MiB, 100MB; the process takes\n" +
+				"up to 1.3 times as much and 64 MiB",
 			set: func(c *Config, text string) error { return setMemory(&c.MaxMemory, text) }},
-		{name: "on-cold", def: "allow", arg: "WHAT", help: "allow or deny an acquire of a key that is not in memory while\n" +
-			"Redis is known to be down; a slow one is waited for",
+		{name: "on-cold", def: "allow", arg: "WHAT",
+			help: "allow or deny an acquire of a key that is not in memory while\n" +
+				"Redis is known to be down; a slow one is waited for",
 			choices: coldChoices(),
 			set:     func(c *Config, text string) error { c.OnCold = text; return nil }},
-		{name: "partitions", def: "1021", arg: "N", help: "number of partitions; must stay the same while Redis holds\ncounts",
-			set: func(c *Config, text string) error { return setPartitions(&c.Partitions, text) }},
-		{name: "hash-seed", arg: "N", help: "seed of the hash of keys; must stay the same while Redis holds\ncounts " +
-			"(default: drawn once, and kept in Redis; a node that\ndoesn't know it waits for Redis before it serves)",
+		{name: "partitions", def: "1021", arg: "N",
+			help: "number of partitions; must stay the same while Redis holds\ncounts",
+			set:  func(c *Config, text string) error { return setPartitions(&c.Partitions, text) }},
+		{name: "hash-seed", arg: "N",
+			help: "seed of the hash of keys; must stay the same while Redis holds\ncounts " +
+				"(default: drawn once, and kept in Redis; a node that\ndoesn't know it waits " +
+				"for Redis before it serves)",
 			set: func(c *Config, text string) error { return setSeed(&c.HashSeed, text) }},
 	}
 }
 
 func outsideSettings() []setting {
 	return []setting{
-		{name: "config", arg: "FILE", help: "read settings from a YAML file of lines \"name: value\"", onlyOutside: true,
+		{name: "config", arg: "FILE",
+			help: "read settings from a YAML file of lines \"name: value\"", onlyOutside: true,
 			set: func(*Config, string) error { return nil }},
-		{name: "print-config", def: "false", help: "print the settings and where each was set, then exit", onlyOutside: true,
+		{name: "print-config", def: "false",
+			help: "print the settings and where each was set, then exit", onlyOutside: true,
 			set: func(c *Config, text string) error { return setBool(&c.PrintConfig, text) }},
 	}
 }
 
 // check looks at what fits together, once every value by itself is right.
 func (c *Config) check() error {
-	if err := cmp.Or(c.checkListeners(), c.checkCluster(), c.checkAccess(), c.checkLag()); err != nil {
+	if err := cmp.Or(c.checkListeners(), c.checkCluster(), c.checkAccess(),
+		c.checkLag()); err != nil {
 		return err
 	}
 	if c.RedisPasswordFile != "" && c.Redis == "" {
 		return errors.New("--redis-password-file: needs --redis")
 	}
 	if most := c.MaxConnections; most > 0 && c.MaxConnectionsPerAddress > most {
-		return fmt.Errorf("--max-connections-per-address: %d are more than --max-connections allows, %d", c.MaxConnectionsPerAddress, most)
+		return fmt.Errorf("--max-connections-per-address: %d are more than --max-connections "+
+			"allows, %d", c.MaxConnectionsPerAddress, most)
 	}
 	if c.Redis == "" && (c.Ack == "replica" || c.Ack == "disk") {
 		return fmt.Errorf("--ack: %s needs --redis: that is what has it", c.Ack)
@@ -169,7 +229,8 @@ func (c *Config) check() error {
 	withTLS := c.RedisTLSCA != "" || c.RedisTLSCert != ""
 	scheme, _, _ := strings.Cut(c.Redis, "://")
 	if withTLS && (scheme == "" || scheme == "redis" || scheme == "unix") {
-		return errors.New("--redis-tls-ca, --redis-tls-cert and --redis-tls-key need a --redis URL with TLS, such as rediss://host:6379")
+		return errors.New("--redis-tls-ca, --redis-tls-cert and --redis-tls-key need a --redis " +
+			"URL with TLS, such as rediss://host:6379")
 	}
 	return nil
 }
@@ -193,7 +254,8 @@ func (c *Config) checkCluster() error {
 		for _, s := range []struct {
 			name string
 			set  bool
-		}{{"join", len(c.Join) > 0}, {"gossip-advertise", c.GossipAdvertise != ""}, {"cluster-secret", c.HasClusterSecret()},
+		}{{"join", len(c.Join) > 0}, {"gossip-advertise", c.GossipAdvertise != ""},
+			{"cluster-secret", c.HasClusterSecret()},
 			{"peer", c.Peer != ""}} {
 			if s.set {
 				return fmt.Errorf("--%s: needs --gossip, such as --gossip 127.0.0.1:7946", s.name)
@@ -215,7 +277,8 @@ func (c *Config) checkCluster() error {
 	case !isLoopback(peers) && c.Peer != "":
 		return fmt.Errorf("--peer: %s can be reached by others: %s", peers, remedy)
 	case !isLoopback(peers):
-		return fmt.Errorf("--listen: %s can be reached by others, and takes messages of other nodes: %s", peers, remedy)
+		return fmt.Errorf("--listen: %s can be reached by others, and takes messages of other "+
+			"nodes: %s", peers, remedy)
 	case c.TLSCert != "":
 		return fmt.Errorf("--tls-cert: nodes that talk by TLS need a secret, too: %s", remedy)
 	}
@@ -236,7 +299,8 @@ func setAddresses(to *[]string, text string) error {
 	return nil
 }
 
-// checkSecret accepts what can be told from a mistake: some characters, none of them a control character.
+// checkSecret accepts what can be told from a mistake: some characters, none of them a control
+// character.
 func checkSecret(text string) error {
 	if text != "" && len(text) < leastSecret {
 		return fmt.Errorf("too short; at least %d characters", leastSecret)
@@ -265,7 +329,8 @@ func checkChoice(text string, choices []string) error {
 		return nil
 	}
 	last := len(choices) - 1
-	return fmt.Errorf("%q is not one of %s or %s", text, strings.Join(choices[:last], ", "), choices[last])
+	return fmt.Errorf("%q is not one of %s or %s", text, strings.Join(choices[:last], ", "),
+		choices[last])
 }
 
 func setDuration(to *time.Duration, text string) (err error) {
@@ -279,112 +344,6 @@ func setPositive(to *time.Duration, text string) error {
 	}
 	if *to < time.Millisecond {
 		return fmt.Errorf("%s is too short; at least 1ms", text)
-	}
-	return nil
-}
-
-// leastMemory is enough for a few hundred keys: less is a mistake in the unit.
-const leastMemory = 64 << 10
-
-func setMemory(to *int64, text string) (err error) {
-	if *to, err = ParseSize(text); err != nil {
-		return err
-	}
-	if *to < leastMemory {
-		return fmt.Errorf("%s is too little; at least 64KiB", text)
-	}
-	return nil
-}
-
-func setPartitions(to *int, text string) error {
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > 1<<16 {
-		return fmt.Errorf("%q is not a number from 1 to 65536", text)
-	}
-	*to = n
-	return nil
-}
-
-func setSeed(to **uint64, text string) error {
-	if *to = nil; text == "" {
-		return nil
-	}
-	n, err := strconv.ParseUint(text, 0, 64)
-	if err != nil {
-		return fmt.Errorf("%q is not a number from 0 to 2^64-1", text)
-	}
-	*to = &n
-	return nil
-}
-
-func setRate(to *int, text string) error {
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 0 {
-		return fmt.Errorf("%q is not a number of operations a second, 0 or more", text)
-	}
-	*to = n
-	return nil
-}
-
-func setCount(to *int, text string) error {
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 0 {
-		return fmt.Errorf("%q is not a number, 0 or more", text)
-	}
-	*to = n
-	return nil
-}
-
-func setReplicas(to *int, text string) error {
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 {
-		return fmt.Errorf("%q is not a number of replicas, 1 or more", text)
-	}
-	*to = n
-	return nil
-}
-
-func setBool(to *bool, text string) error {
-	b, err := strconv.ParseBool(text)
-	if err != nil {
-		return fmt.Errorf("%q is neither true nor false", text)
-	}
-	*to = b
-	return nil
-}
-
-// CheckName accepts the names of nodes, tokens and namespaces: up to 64 letters, digits, dots, dashes and underscores.
-func CheckName(text string) error {
-	if text == "" {
-		return errors.New("the name is empty")
-	}
-	return checkName(text)
-}
-
-// checkName accepts the names of nodes; of namespaces, too, which must not be empty.
-func checkName(text string) error {
-	const more = "._-"
-	ok := len(text) <= 64
-	for _, r := range text {
-		ok = ok && (r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(more, r))
-	}
-	if !ok {
-		return fmt.Errorf("%q is not up to 64 letters, digits, dots, dashes and underscores", text)
-	}
-	return nil
-}
-
-func checkRedis(text string) error {
-	if text == "" {
-		return nil
-	}
-	schemes := []string{"redis", "rediss", "unix", "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel"}
-	scheme, rest, ok := strings.Cut(text, "://")
-	if !ok || !slices.Contains(schemes, scheme) {
-		return fmt.Errorf("%q is not a URL that starts with redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://", MaskURL(text))
-	}
-	if rest == "" {
-		return fmt.Errorf("%q names no server, such as %s://127.0.0.1:6379", text, scheme)
 	}
 	return nil
 }

@@ -27,8 +27,8 @@ func bindFlags(fs *pflag.FlagSet) map[string]value {
 	return values
 }
 
-// settingFlag is a setting as a flag. It takes any text: what is wrong is told for all sources alike,
-// and for all settings at once.
+// settingFlag is a setting as a flag. It takes any text: what is wrong is told for all sources
+// alike, and for all settings at once.
 type settingFlag struct {
 	setting
 	values map[string]value

@@ -10,7 +10,8 @@ import (
 
 const day = 24 * time.Hour
 
-// ParseDuration reads a duration of Go, with days in front if need be: 200ms, 90s, 24h, 7d, 1d2h3m4s. It is never negative.
+// ParseDuration reads a duration of Go, with days in front if need be: 200ms, 90s, 24h, 7d,
+// 1d2h3m4s. It is never negative.
 func ParseDuration(text string) (time.Duration, error) {
 	bad := fmt.Errorf("%q is not a duration, such as 200ms, 90s, 24h or 1d12h", text)
 	days, rest, found := strings.Cut(text, "d")
@@ -45,7 +46,8 @@ func FormatDuration(d time.Duration) string {
 	return text
 }
 
-// ParseSize reads a number of bytes: 1GiB (1024 based), 100MB (1000 based), 1.5GiB or 1048576. Case doesn't matter.
+// ParseSize reads a number of bytes: 1GiB (1024 based), 100MB (1000 based), 1.5GiB or 1048576. Case
+// doesn't matter.
 func ParseSize(text string) (int64, error) {
 	number := strings.TrimRight(text, "BKMGTIbkmgti")
 	unit, ok := sizeUnit(strings.ToLower(strings.TrimPrefix(text, number)))
@@ -75,8 +77,9 @@ func sizeUnit(text string) (float64, bool) {
 	return 0, false
 }
 
-// MaskURL returns a URL without its password, for people to read. It is on the safe side: whatever stands between the first
-// colon and the last @ is taken for one, so a password with a slash in it, which is not a URL, stays hidden too.
+// MaskURL returns a URL without its password, for people to read. It is on the safe side: whatever
+// stands between the first colon and the last @ is taken for one, so a password with a slash in it,
+// which is not a URL, stays hidden too.
 func MaskURL(text string) string {
 	const mask = "xxxxx"
 	scheme, rest, ok := strings.Cut(text, "://")
@@ -96,7 +99,8 @@ func MaskURL(text string) string {
 	}
 	params := strings.Split(query, "&")
 	for i, param := range params {
-		if name, _, ok := strings.Cut(param, "="); ok && strings.Contains(strings.ToLower(name), "pass") {
+		if name, _, ok := strings.Cut(param, "="); ok &&
+			strings.Contains(strings.ToLower(name), "pass") {
 			params[i] = name + "=" + mask
 		}
 	}

@@ -51,9 +51,11 @@ func TestParseDuration(t *testing.T) {
 
 func TestFormatDuration(t *testing.T) {
 	tests := map[time.Duration]string{
-		0: "0s", time.Second: "1s", time.Minute: "1m", 24 * time.Hour: "24h", 90 * time.Minute: "1h30m",
-		90 * time.Second: "1m30s", 10 * time.Second: "10s", 10 * time.Minute: "10m", time.Hour + time.Second: "1h0m1s",
-		200 * time.Millisecond: "200ms",
+		0: "0s", time.Second: "1s", time.Minute: "1m", 24 * time.Hour: "24h",
+		90 * time.Minute: "1h30m",
+		90 * time.Second: "1m30s", 10 * time.Second: "10s", 10 * time.Minute: "10m",
+		time.Hour + time.Second: "1h0m1s",
+		200 * time.Millisecond:  "200ms",
 	}
 	for d, want := range tests {
 		if got := config.FormatDuration(d); got != want {
@@ -101,7 +103,8 @@ func TestMaskURL(t *testing.T) {
 		{"redis://me:pw@h:1/0?db=2", "redis://me:xxxxx@h:1/0?db=2"},
 		{"redis://me:p@w/x?y@h:1", "redis://me:xxxxx@h:1"},
 		{"redis+cluster://me:pw@h:1,h:2", "redis+cluster://me:xxxxx@h:1,h:2"},
-		{"redis+sentinel://h:1/m?sentinel_password=pw&db=1", "redis+sentinel://h:1/m?sentinel_password=xxxxx&db=1"},
+		{"redis+sentinel://h:1/m?sentinel_password=pw&db=1",
+			"redis+sentinel://h:1/m?sentinel_password=xxxxx&db=1"},
 		{"unix://me:pw@/run/redis.sock", "unix://me:xxxxx@/run/redis.sock"},
 		{"me:pw@h:1", "me:xxxxx@h:1"},
 	}
@@ -129,7 +132,8 @@ func FuzzFile(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%q printed as\n%s: %v", text, out.String(), err)
 		}
-		if again.Listen != c.Listen || again.RedisTLSCA != c.RedisTLSCA || len(again.Namespaces) != len(c.Namespaces) {
+		if again.Listen != c.Listen || again.RedisTLSCA != c.RedisTLSCA ||
+			len(again.Namespaces) != len(c.Namespaces) {
 			t.Errorf("%q printed as\n%s", text, out.String())
 		}
 	})

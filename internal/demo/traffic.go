@@ -63,7 +63,8 @@ type Traffic struct {
 type Stats struct {
 	// Counted is how many events of Key were counted for sure.
 	Counted int64
-	// Allowed and Refused is how often a limit was asked and said so, Failed how many requests got no such answer.
+	// Allowed and Refused is how often a limit was asked and said so, Failed how many requests got
+	// no such answer.
 	Allowed, Refused, Failed int64
 }
 
@@ -72,13 +73,15 @@ func New(opt Options) (*Traffic, error) {
 	opt.Rate = cmp.Or(opt.Rate, 300)
 	opt.Timeout = cmp.Or(opt.Timeout, 3*time.Second)
 	if len(opt.Servers) == 0 || opt.Rate < 1 || opt.Timeout < 0 {
-		return nil, errors.New("demo: want Servers, a Rate of at least 1 and a Timeout of more than 0")
+		return nil,
+			errors.New("demo: want Servers, a Rate of at least 1 and a Timeout of more than 0")
 	}
 	transport := &http.Transport{MaxIdleConnsPerHost: 1}
 	return &Traffic{opt: opt, client: &http.Client{Transport: transport, Timeout: opt.Timeout}}, nil
 }
 
-// Open begins to send, a node at a time each by one connection, until Close is called or ctx is done.
+// Open begins to send, a node at a time each by one connection, until Close is called or ctx is
+// done.
 func (t *Traffic) Open(ctx context.Context) {
 	ctx, t.stop = context.WithCancel(ctx)
 	t.began = time.Now()
@@ -99,7 +102,8 @@ func (t *Traffic) Close() {
 // Stats returns what became of the events so far.
 func (t *Traffic) Stats() Stats {
 	return Stats{
-		Counted: t.counted.Load(), Allowed: t.allowed.Load(), Refused: t.refused.Load(), Failed: t.failed.Load(),
+		Counted: t.counted.Load(), Allowed: t.allowed.Load(), Refused: t.refused.Load(),
+		Failed: t.failed.Load(),
 	}
 }
 
@@ -107,7 +111,8 @@ func (t *Traffic) Stats() Stats {
 func (t *Traffic) runSend(ctx context.Context, server string) {
 	r := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	users, phones := rand.NewZipf(r, 1.1, 4, Users-1), rand.NewZipf(r, 1.2, 2, Phones-1)
-	ticker := time.NewTicker(time.Second * time.Duration(len(t.opt.Servers)) / time.Duration(t.opt.Rate))
+	ticker := time.NewTicker(time.Second * time.Duration(len(t.opt.Servers)) / time.Duration(
+		t.opt.Rate))
 	defer ticker.Stop()
 	for {
 		select {
@@ -139,7 +144,8 @@ func (t *Traffic) add(ctx context.Context, server, key string) bool {
 // acquire counts one event of a key if its limits allow it.
 func (t *Traffic) acquire(ctx context.Context, server, key string) {
 	var answer struct{ Allowed bool }
-	switch ok := t.post(ctx, server+"/v1/acquire", fmt.Sprintf(`{"key":%q,"limits":%s}`, key, limits), &answer); {
+	switch ok := t.post(ctx, server+"/v1/acquire",
+		fmt.Sprintf(`{"key":%q,"limits":%s}`, key, limits), &answer); {
 	case ok && answer.Allowed:
 		t.allowed.Add(1)
 	case ok:
@@ -147,9 +153,11 @@ func (t *Traffic) acquire(ctx context.Context, server, key string) {
 	}
 }
 
-// post reports whether a node has carried out what it was asked. What is under way when the traffic ends is waited for: it counts.
+// post reports whether a node has carried out what it was asked. What is under way when the traffic
+// ends is waited for: it counts.
 func (t *Traffic) post(ctx context.Context, address, body string, answer any) bool {
-	request, err := http.NewRequestWithContext(context.WithoutCancel(ctx), http.MethodPost, address, bytes.NewReader([]byte(body)))
+	request, err := http.NewRequestWithContext(context.WithoutCancel(ctx), http.MethodPost, address,
+		bytes.NewReader([]byte(body)))
 	if err != nil {
 		t.failed.Add(1)
 		return false
@@ -185,7 +193,8 @@ func (t *Traffic) Ask(ctx context.Context) (counts []int64, err error) {
 	defer t.client.CloseIdleConnections()
 	for _, server := range t.opt.Servers {
 		query := url.Values{"key": {Key}, "window": {"24h"}}
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(server, "/")+"/v1/count?"+query.Encode(), nil)
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet,
+			strings.TrimRight(server, "/")+"/v1/count?"+query.Encode(), nil)
 		if err != nil {
 			return nil, err
 		}

@@ -28,7 +28,10 @@ func (c *counter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	var event struct{ Key string }
 	if r.Method == http.MethodGet {
-		_ = json.NewEncoder(w).Encode(map[string]any{"counts": []any{map[string]any{"count": c.keys[r.URL.Query().Get("key")]}}})
+		_ = json.NewEncoder(w).
+			Encode(
+				map[string]any{"counts": []any{map[string]any{"count": c.keys[r.URL.Query().
+					Get("key")]}}})
 		return
 	}
 	if err := json.NewDecoder(r.Body).Decode(&event); err != nil {
@@ -97,7 +100,8 @@ func TestTraffic(t *testing.T) {
 }
 
 func TestOptions(t *testing.T) {
-	for _, o := range []demo.Options{{}, {Servers: []string{"http://h"}, Rate: -1}, {Servers: []string{"http://h"}, Timeout: -1}} {
+	for _, o := range []demo.Options{{}, {Servers: []string{"http://h"}, Rate: -1},
+		{Servers: []string{"http://h"}, Timeout: -1}} {
 		if _, err := demo.New(o); err == nil {
 			t.Errorf("%+v is accepted", o)
 		}

@@ -11,7 +11,8 @@ import (
 // the reading of the two. Where that can't be told it is always 0.
 func Asleep() time.Duration {
 	var boot, mono unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &mono) != nil || unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil {
+	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &mono) != nil ||
+		unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil {
 		return 0
 	}
 	return time.Duration(boot.Nano() - mono.Nano())

@@ -24,7 +24,8 @@ func (c *Clock) Now() time.Duration {
 	return c.passed
 }
 
-// Between returns the time between two readings of [time.Now], by the clock that counted more of it; at least 0.
+// Between returns the time between two readings of [time.Now], by the clock that counted more of
+// it; at least 0.
 func Between(earlier, later time.Time) time.Duration {
 	return max(0, later.Sub(earlier), later.Round(0).Sub(earlier.Round(0)))
 }

@@ -21,15 +21,16 @@ func TestClockCounts(t *testing.T) {
 	})
 }
 
-// TestBetween has the wall clock and the monotonic one differ. A time without a monotonic reading stands for a wall clock: Sub then
-// uses nothing else.
+// TestBetween has the wall clock and the monotonic one differ. A time without a monotonic reading
+// stands for a wall clock: Sub then uses nothing else.
 func TestBetween(t *testing.T) {
 	now := time.Now()
 	wall := now.Round(0)
 	for _, test := range []struct {
 		later time.Time
 		want  time.Duration
-	}{{now, 0}, {now.Add(time.Second), time.Second}, {now.Add(-time.Second), 0}, {wall.Add(time.Hour), time.Hour}} {
+	}{{now, 0}, {now.Add(time.Second), time.Second}, {now.Add(-time.Second), 0},
+		{wall.Add(time.Hour), time.Hour}} {
 		if got := elapsed.Between(now, test.later); got != test.want {
 			t.Errorf("%v: %v, want %v", test.later, got, test.want)
 		}
@@ -51,7 +52,8 @@ func monotonically(now time.Time, d time.Duration) time.Time {
 func TestSuspended(t *testing.T) {
 	awake := time.Now()
 	ahead := monotonically(awake, time.Hour)
-	if mono, wall := ahead.Sub(awake), ahead.Round(0).Sub(awake.Round(0)); mono != time.Hour || wall != 0 {
+	if mono, wall := ahead.Sub(awake), ahead.Round(0).Sub(awake.Round(0)); mono != time.Hour ||
+		wall != 0 {
 		t.Fatalf("the clocks differ by %v and %v: package time has another layout", mono, wall)
 	}
 	if got := elapsed.Between(awake, ahead); got != time.Hour {

@@ -7,7 +7,8 @@ import (
 )
 
 const (
-	// sampled is how many keys of a partition compete for staying, and victims how many of them have to go at a time.
+	// sampled is how many keys of a partition compete for staying, and victims how many of them
+	// have to go at a time.
 	sampled = 64
 	victims = 16
 	// fruitless is how many partitions in a row may have nothing to give.
@@ -91,7 +92,8 @@ func (h *hash) count() (n int64) {
 func (s *Store) warn() {
 	now, last := time.Now().UnixNano(), s.warned.Load()
 	if now-last > int64(warnEvery) && s.warned.CompareAndSwap(last, now) {
-		s.opt.Logger.Warn("the embedded store is full: it forgets the keys that have counted least; --max-memory is too little, or there is a flood of keys",
+		s.opt.Logger.Warn("the embedded store is full: it forgets the keys that have counted "+
+			"least; --max-memory is too little, or there is a flood of keys",
 			"max_bytes", s.opt.MaxMemory, "forgotten_total", s.evicted.Load())
 	}
 }

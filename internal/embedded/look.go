@@ -2,8 +2,8 @@ package embedded
 
 import "twotier.dev/twotier/syncer"
 
-// Expires returns when a key's time to live ends, in unix milliseconds: 0 if there is no such key, math.MaxInt64 if nobody set
-// one.
+// Expires returns when a key's time to live ends, in unix milliseconds: 0 if there is no such key,
+// math.MaxInt64 if nobody set one.
 func (s *Store) Expires(partition int, ns, key []byte) int64 {
 	p := s.partition(partition)
 	p.mu.Lock()

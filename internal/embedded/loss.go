@@ -17,8 +17,8 @@ func (s *Store) Image() *Image {
 	return &Image{s.copyOf(s.partitions)}
 }
 
-// Rewind makes the store hold what it held when the image was taken, as a failover to a replica does that was behind. It exists for
-// tests of loss.
+// Rewind makes the store hold what it held when the image was taken, as a failover to a replica
+// does that was behind. It exists for tests of loss.
 func (s *Store) Rewind(to *Image) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,7 +44,8 @@ func (s *Store) Age(l *leaparray.Ladder, now int64) {
 			had := len(h.buckets)
 			h.buckets = slices.DeleteFunc(h.buckets, func(o bucket) bool {
 				b := o.bucket()
-				return int(b.Level) < l.Len() && b.Index < l.Index(int(b.Level), now)-l.Keep(int(b.Level))
+				return int(b.Level) < l.Len() &&
+					b.Index < l.Index(int(b.Level), now)-l.Keep(int(b.Level))
 			})
 			s.bytes.Add(bucketCost * int64(len(h.buckets)-had))
 			if len(h.buckets) == 0 {
@@ -78,14 +79,16 @@ func (p *partition) copy() *partition {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c := &partition{
-		store: p.store, version: p.version, quieted: p.quieted, epoch: p.epoch, left: p.left, swept: p.swept,
-		seqs: maps.Clone(p.seqs), keys: map[string]*hash{}, records: map[string]*record{},
+		store: p.store, version: p.version, quieted: p.quieted, epoch: p.epoch, left: p.left,
+		swept: p.swept,
+		seqs:  maps.Clone(p.seqs), keys: map[string]*hash{}, records: map[string]*record{},
 	}
 	for name, h := range p.keys {
 		c.keys[name] = &hash{expires: h.expires, buckets: slices.Clone(h.buckets)}
 	}
 	for name, rec := range p.records {
-		c.records[name] = &record{expires: rec.expires, reset: rec.reset, buckets: maps.Clone(rec.buckets)}
+		c.records[name] = &record{expires: rec.expires, reset: rec.reset,
+			buckets: maps.Clone(rec.buckets)}
 	}
 	return c
 }

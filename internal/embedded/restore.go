@@ -33,7 +33,8 @@ func (p *partition) record(k *syncer.KeyRound, now int64) *record {
 	return rec
 }
 
-// forget drops the key whose name is p.name, if it is there, and lets nobody restore it in this epoch.
+// forget drops the key whose name is p.name, if it is there, and lets nobody restore it in this
+// epoch.
 func (p *partition) forget(h *hash, k *syncer.KeyRound, now int64) {
 	if h != nil {
 		p.remove(string(p.name), h)

@@ -70,7 +70,8 @@ type bucket struct {
 const (
 	keyCost    = 120
 	bucketCost = 16
-	// sweepEvery is how often a partition that is written to looks for expired keys, in milliseconds.
+	// sweepEvery is how often a partition that is written to looks for expired keys, in
+	// milliseconds.
 	sweepEvery = 60_000
 )
 
@@ -105,7 +106,8 @@ func (s *Store) partition(id int) *partition {
 	defer s.mu.Unlock()
 	p := s.partitions[id]
 	if p == nil {
-		p = &partition{store: s, seqs: map[string]sequence{}, keys: map[string]*hash{}, records: map[string]*record{}}
+		p = &partition{store: s, seqs: map[string]sequence{}, keys: map[string]*hash{},
+			records: map[string]*record{}}
 		s.partitions[id] = p
 	}
 	return p
@@ -170,9 +172,9 @@ func (p *partition) begin(after uint64, left bool) {
 	clear(p.records)
 }
 
-// touch reads what the keys of a round lead to before anything is done with the first: reads that don't depend on each other wait
-// for memory together, which with a million keys is most of the time that a round takes. It keeps the sum only so that the
-// reads are not optimized away.
+// touch reads what the keys of a round lead to before anything is done with the first: reads that
+// don't depend on each other wait for memory together, which with a million keys is most of the
+// time that a round takes. It keeps the sum only so that the reads are not optimized away.
 func (p *partition) touch(keys []syncer.KeyRound) {
 	p.found = p.found[:0]
 	for i := range keys {
@@ -193,7 +195,8 @@ func (p *partition) setName(ns, key []byte) {
 	p.name = append(append(append(p.name[:0], ns...), 0), key...)
 }
 
-// find returns a key's buckets, nil if it has none or they have expired. p.name is the key's name afterwards.
+// find returns a key's buckets, nil if it has none or they have expired. p.name is the key's name
+// afterwards.
 func (p *partition) find(ns, key []byte, now int64) *hash {
 	p.setName(ns, key)
 	h := p.keys[string(p.name)]
@@ -344,7 +347,8 @@ func (h *hash) appendTo(list []syncer.Bucket) []syncer.Bucket {
 }
 
 func (b *bucket) bucket() syncer.Bucket {
-	return syncer.Bucket{Level: uint8(b.tag >> indexBits), Index: int64(b.tag & (1<<indexBits - 1)), N: b.n}
+	return syncer.Bucket{Level: uint8(b.tag >> indexBits),
+		Index: int64(b.tag & (1<<indexBits - 1)), N: b.n}
 }
 
 // sweep drops the keys that have expired, once in a while.

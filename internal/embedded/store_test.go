@@ -16,7 +16,9 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	storetest.Run(t, func(*testing.T) syncer.Store { return conforming{embedded.New(embedded.Options{})} })
+	storetest.Run(t, func(*testing.T) syncer.Store {
+		return conforming{embedded.New(embedded.Options{})}
+	})
 }
 
 // conforming tells the conformance suite more of a store.
@@ -95,7 +97,8 @@ func TestRepublishRefreshesTTL(t *testing.T) {
 	s := newTimed(embedded.Options{})
 	first := add(t, s, 1, "a", 1, 1000)
 	r := &syncer.Round{Writer: "restorer", Seq: 1, Epoch: first.Epoch, Republish: true,
-		Keys: []syncer.KeyRound{{Key: []byte("a"), TTL: 5000, Adds: []syncer.Bucket{{Index: 1, N: 1}}}}}
+		Keys: []syncer.KeyRound{{Key: []byte("a"), TTL: 5000,
+			Adds: []syncer.Bucket{{Index: 1, N: 1}}}}}
 	s.Exchange(t.Context(), []*syncer.Round{r})
 	s.now = s.now.Add(4 * time.Second)
 	if got := get(s, "a"); got != 2 {
@@ -130,7 +133,8 @@ func TestOverflowRefusesTheKey(t *testing.T) {
 func TestFullStoreForgetsWhatHasCountedLeast(t *testing.T) {
 	var log strings.Builder
 	const memory = 200_000
-	s := newTimed(embedded.Options{MaxMemory: memory, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	s := newTimed(embedded.Options{MaxMemory: memory,
+		Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	seq := uint64(0)
 	count := func(key string, n int64) {
 		seq++
@@ -160,7 +164,8 @@ func TestFullStoreForgetsWhatHasCountedLeast(t *testing.T) {
 	}
 }
 
-// TestFullStoreForgetsWhatHasExpiredFirst has keys expire that have counted more than those that stay.
+// TestFullStoreForgetsWhatHasExpiredFirst has keys expire that have counted more than those that
+// stay.
 func TestFullStoreForgetsWhatHasExpiredFirst(t *testing.T) {
 	s := newTimed(embedded.Options{MaxMemory: 40 * 150})
 	for i := range 20 {
@@ -207,7 +212,8 @@ func TestRestoredIsRememberedWhileItCounts(t *testing.T) {
 			t.Errorf("restored %d times it holds %d, want %d", i+1, got, want)
 		}
 		if i == 1 {
-			reset := &syncer.Round{Writer: "x", Seq: 1, Keys: []syncer.KeyRound{{Key: []byte("a"), Reset: true, Ladder: l}}}
+			reset := &syncer.Round{Writer: "x", Seq: 1,
+				Keys: []syncer.KeyRound{{Key: []byte("a"), Reset: true, Ladder: l}}}
 			s.Exchange(t.Context(), []*syncer.Round{reset})
 		}
 		s.now = s.now.Add(30 * 24 * time.Hour)

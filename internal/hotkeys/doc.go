@@ -8,8 +8,8 @@
 //
 // A [Tracker] is both sides of that: the owner's grants and the leases that a node holds. A lease
 // ends for its holder no later than for its owner, whatever is delayed: the owner reckons from when
-// it stopped waiting for the answer, and so does the holder. A verdict on a leased key may miss what
-// others have counted in the last syncer.Counter.StaleAfter.
+// it stopped waiting for the answer, and so does the holder. A verdict on a leased key may miss
+// what others have counted in the last syncer.Counter.StaleAfter.
 //
 // A Tracker may be used by several goroutines. It knows nothing of how a key's operations are
 // carried out, nor of how requests travel.

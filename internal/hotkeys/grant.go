@@ -70,12 +70,14 @@ func (t *Tracker) prolongable(table *ring.Table) (names []string, q *LeaseReques
 		switch {
 		case t.goesOn(table, g):
 			q.Keys, names = append(q.Keys, g.key), append(names, name)
-			g.until = time.Now().Add(interval + leaseTime) // a member may take as long to hear of it
+			// a member may take as long to hear of it
+			g.until = time.Now().Add(interval + leaseTime)
 		case time.Now().After(g.until.Add(t.opt.Counter.StaleAfter())):
 			// No lease is left, and all that was counted under one is flushed.
 			delete(t.grants, name)
 			t.unshareLocked(name, &g.key)
-			t.opt.Logger.Info("a key is hot no more: its owner counts it alone", "key", string(g.key.Key))
+			t.opt.Logger.Info("a key is hot no more: its owner counts it alone", "key",
+				string(g.key.Key))
 		}
 	}
 	return names, q

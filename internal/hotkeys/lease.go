@@ -10,8 +10,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// LeaseRequest lets a node count some keys of the asking one beside it, for a time. What it was told
-// before is prolonged.
+// LeaseRequest lets a node count some keys of the asking one beside it, for a time. What it was
+// told before is prolonged.
 type LeaseRequest struct {
 	By   ring.Member
 	Keys []Key

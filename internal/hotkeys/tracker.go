@@ -21,7 +21,8 @@ const (
 	// that a node counts.
 	maxGrants = 64
 	maxLeases = 1024
-	// coolAfter is after how many looks in a row at less than half the rate leases are not prolonged.
+	// coolAfter is after how many looks in a row at less than half the rate leases are not
+	// prolonged.
 	coolAfter = 3
 )
 
@@ -87,7 +88,8 @@ func (t *Tracker) Run(ctx context.Context) {
 	}
 }
 
-// Sizes returns how many keys of this node others count too, and how many of others this one counts.
+// Sizes returns how many keys of this node others count too, and how many of others this one
+// counts.
 func (t *Tracker) Sizes() (granted, leased int) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

@@ -154,7 +154,8 @@ func TestHotKeyIsLeasedWhileItIsHot(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		granted, _ := p.owner.Sizes()
 		_, leased := p.other.Sizes()
-		if granted+leased != 0 || p.leased(key) || p.owner.counter.has(key) || p.other.counter.has(key) {
+		if granted+leased != 0 || p.leased(key) || p.owner.counter.has(key) ||
+			p.other.counter.has(key) {
 			t.Errorf("%d granted, %d leased after 20 s without an operation", granted, leased)
 		}
 	})

@@ -7,8 +7,9 @@ import (
 	"syscall"
 )
 
-// Closed reports whether a connection on which nothing is expected has been closed by the other side, or has got something all the
-// same. What is sent on it would be lost, and nobody could tell whether it was carried out.
+// Closed reports whether a connection on which nothing is expected has been closed by the other
+// side, or has got something all the same. What is sent on it would be lost, and nobody could tell
+// whether it was carried out.
 func Closed(conn net.Conn) bool {
 	c, ok := conn.(syscall.Conn)
 	if !ok {

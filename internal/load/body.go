@@ -14,8 +14,8 @@ type bodies struct {
 	buf     []byte
 }
 
-// newBodies returns the bodies of worker w. serial numbers the keys that are all distinct, run sets them apart from those of
-// other runs.
+// newBodies returns the bodies of worker w. serial numbers the keys that are all distinct, run sets
+// them apart from those of other runs.
 func newBodies(o *Options, w int, run int64, serial *atomic.Uint64) *bodies {
 	rng := rand.New(rand.NewPCG(o.Seed, uint64(w)))
 	b := &bodies{options: o, prefix: "bench:"}

@@ -42,18 +42,22 @@ func NewClient(o ClientOptions) (*Client, error) {
 	}
 	address := u.Host
 	if u.Port() == "" {
-		address = net.JoinHostPort(u.Hostname(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
+		address = net.JoinHostPort(u.Hostname(),
+			map[string]string{"http": "80", "https": "443"}[u.Scheme])
 	}
-	return &Client{base: u.JoinPath("/").String(), token: o.Token, timeout: o.Timeout, http: &fasthttp.HostClient{
-		Addr: address, IsTLS: u.Scheme == "https", TLSConfig: o.TLS, MaxConns: o.Connections,
-		Dial: func(addr string) (net.Conn, error) {
-			return fasthttp.DialDualStackTimeout(addr, o.Timeout)
-		},
-		NoDefaultUserAgentHeader:      true,
-		DisableHeaderNamesNormalizing: true,
-		MaxIdemponentCallAttempts:     1,
-		RetryIfErr:                    func(*fasthttp.Request, int, error) (bool, bool) { return false, false },
-	}}, nil
+	return &Client{base: u.JoinPath("/").String(), token: o.Token, timeout: o.Timeout,
+		http: &fasthttp.HostClient{
+			Addr: address, IsTLS: u.Scheme == "https", TLSConfig: o.TLS, MaxConns: o.Connections,
+			Dial: func(addr string) (net.Conn, error) {
+				return fasthttp.DialDualStackTimeout(addr, o.Timeout)
+			},
+			NoDefaultUserAgentHeader:      true,
+			DisableHeaderNamesNormalizing: true,
+			MaxIdemponentCallAttempts:     1,
+			RetryIfErr: func(*fasthttp.Request, int, error) (bool, bool) {
+				return false, false
+			},
+		}}, nil
 }
 
 // Close closes the connections that nothing is under way on.

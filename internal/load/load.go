@@ -68,7 +68,8 @@ func (r *run) workers() (all []Worker) {
 // progress tells of the last second.
 func (r *run) progress(elapsed time.Duration, since Timing) {
 	last := r.reported
-	r.reported.operations, r.reported.failed = r.answered.operations.Load(), r.answered.failed.Load()
+	r.reported.operations, r.reported.failed = r.answered.operations.Load(),
+		r.answered.failed.Load()
 	r.options.Progress(Progress{
 		Elapsed:      elapsed,
 		OpsPerSecond: float64(r.reported.operations-last.operations) / since.Seconds,

@@ -69,7 +69,8 @@ func TestClosedLoopCountsWhatWasSent(t *testing.T) {
 	for _, dist := range load.Dists() {
 		t.Run(dist, func(t *testing.T) {
 			f, url := start(t, text(`{"key":"x","counts":[],"over":false,"source":"memory"}`))
-			r := mustRun(t, load.Options{URL: url, Dist: dist, Keys: 10, Connections: 3, Duration: 100 * time.Millisecond})
+			r := mustRun(t, load.Options{URL: url, Dist: dist, Keys: 10, Connections: 3,
+				Duration: 100 * time.Millisecond})
 			sum := 0
 			for key, n := range f.keys {
 				if !strings.HasPrefix(key, "bench:") {
@@ -77,14 +78,16 @@ func TestClosedLoopCountsWhatWasSent(t *testing.T) {
 				}
 				sum += n
 			}
-			if r.Requests == 0 || r.Operations != r.Requests || int64(sum) != r.Requests || len(r.Errors) != 0 {
+			if r.Requests == 0 || r.Operations != r.Requests || int64(sum) != r.Requests ||
+				len(r.Errors) != 0 {
 				t.Errorf("%d seen, result %+v", sum, r)
 			}
 			most := map[string]int{"same": 1, "distinct": sum}
 			if want, ok := most[dist]; ok && len(f.keys) != want || !ok && len(f.keys) > 10 {
 				t.Errorf("%d different keys of %d", len(f.keys), sum)
 			}
-			if r.Latency.P50 <= 0 || r.Latency.P50 > r.Latency.P99 || r.Latency.P99 > r.Latency.Max {
+			if r.Latency.P50 <= 0 || r.Latency.P50 > r.Latency.P99 ||
+				r.Latency.P99 > r.Latency.Max {
 				t.Errorf("latency %+v", r.Latency)
 			}
 		})
@@ -94,20 +97,24 @@ func TestClosedLoopCountsWhatWasSent(t *testing.T) {
 func TestAcquireCountsDecisions(t *testing.T) {
 	var n atomic.Int64
 	f, url := start(t, func(w http.ResponseWriter) {
-		text(`{"allowed":` + map[bool]string{true: "true", false: "false"}[n.Add(1)%2 == 0] + `,"limits":[]}`)(w)
+		text(`{"allowed":` + map[bool]string{true: "true", false: "false"}[n.Add(1)%2 == 0] +
+			`,"limits":[]}`)(w)
 	})
-	r := mustRun(t, load.Options{URL: url, Op: "acquire", NS: "x", Connections: 1, Duration: 50 * time.Millisecond})
+	r := mustRun(t, load.Options{URL: url, Op: "acquire", NS: "x", Connections: 1,
+		Duration: 50 * time.Millisecond})
 	if r.Allowed+r.Refused != r.Requests || r.Refused-r.Allowed > 1 || r.Refused < r.Allowed {
 		t.Errorf("result %+v", r)
 	}
-	if !strings.HasPrefix(f.bodies[0], `/v1/acquire {"ns":"x","key":"bench:`) || !strings.Contains(f.bodies[0], `"limits":[{"window":"1m","max":15}`) {
+	if !strings.HasPrefix(f.bodies[0], `/v1/acquire {"ns":"x","key":"bench:`) ||
+		!strings.Contains(f.bodies[0], `"limits":[{"window":"1m","max":15}`) {
 		t.Errorf("asked %s", f.bodies[0])
 	}
 }
 
 func TestBatchCountsOperations(t *testing.T) {
 	f, url := start(t, text(`{"ops":7,"errors":[{"index":0}],"added":6,"allowed":0,"refused":0}`))
-	r := mustRun(t, load.Options{URL: url, Op: "batch", Batch: 7, Connections: 2, Duration: 50 * time.Millisecond})
+	r := mustRun(t, load.Options{URL: url, Op: "batch", Batch: 7, Connections: 2,
+		Duration: 50 * time.Millisecond})
 	if r.Operations != r.Requests*6 || r.Errors["operations of a batch"] != r.Requests {
 		t.Errorf("result %+v", r)
 	}
@@ -118,7 +125,8 @@ func TestBatchCountsOperations(t *testing.T) {
 
 func TestOpenLoopKeepsTheRate(t *testing.T) {
 	_, url := start(t, text("{}"))
-	r := mustRun(t, load.Options{URL: url, Rate: 200, Connections: 5, Duration: 500 * time.Millisecond})
+	r := mustRun(t, load.Options{URL: url, Rate: 200, Connections: 5,
+		Duration: 500 * time.Millisecond})
 	if sent := r.Requests + r.Unsent; r.Requests > 100 || sent < 99 || sent > 101 {
 		t.Errorf("%d requests and %d unsent, want 100", r.Requests, r.Unsent)
 	}
@@ -133,7 +141,8 @@ func TestOpenLoopSeesAStall(t *testing.T) {
 		}
 		text("{}")(w)
 	})
-	r := mustRun(t, load.Options{URL: url, Rate: 500, Connections: 1, Duration: 500 * time.Millisecond})
+	r := mustRun(t, load.Options{URL: url, Rate: 500, Connections: 1,
+		Duration: 500 * time.Millisecond})
 	if r.Latency.P50 < 50_000 || r.Service.P50 >= r.Latency.P50 {
 		t.Errorf("latency %+v, service %+v", r.Latency, r.Service)
 	}
@@ -148,13 +157,16 @@ func TestFailures(t *testing.T) {
 	}{
 		{"status", func(w http.ResponseWriter) { w.WriteHeader(503) }, "add", "status 503"},
 		{"not JSON", text("<html>"), "batch", "not a JSON answer"},
-		{"slow", func(http.ResponseWriter) { time.Sleep(200 * time.Millisecond) }, "add", "timeout"},
-		{"closed", func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, "add", "connection closed"},
+		{"slow", func(http.ResponseWriter) { time.Sleep(200 * time.Millisecond) }, "add",
+			"timeout"},
+		{"closed", func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, "add",
+			"connection closed"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			_, url := start(t, test.answer)
-			r := mustRun(t, load.Options{URL: url, Op: test.op, Connections: 1, Duration: 60 * time.Millisecond, Timeout: 50 * time.Millisecond})
+			r := mustRun(t, load.Options{URL: url, Op: test.op, Connections: 1,
+				Duration: 60 * time.Millisecond, Timeout: 50 * time.Millisecond})
 			if r.Requests != 0 || r.Errors[test.want] == 0 || len(r.Errors) != 1 {
 				t.Errorf("result %+v", r)
 			}
@@ -213,7 +225,8 @@ func TestBadOptions(t *testing.T) {
 		{load.Options{URL: "http://x", Duration: -1}, "duration"},
 	}
 	for _, test := range tests {
-		if _, err := load.Run(t.Context(), test.o); err == nil || !strings.Contains(err.Error(), test.want) {
+		if _, err := load.Run(t.Context(), test.o); err == nil ||
+			!strings.Contains(err.Error(), test.want) {
 			t.Errorf("%+v: got %v, want %q", test.o, err, test.want)
 		}
 	}

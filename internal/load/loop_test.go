@@ -21,7 +21,8 @@ func TestLoopMeasuresWhatFollowsTheWarmup(t *testing.T) {
 			time.Sleep(5 * time.Millisecond)
 			return nil
 		}}})
-		if calls.Load() != 300 || r.Calls != 200 || r.Unsent != 0 || r.Latency.Max/1000 != 5 || r.Err() != nil {
+		if calls.Load() != 300 || r.Calls != 200 || r.Unsent != 0 || r.Latency.Max/1000 != 5 ||
+			r.Err() != nil {
 			t.Errorf("%d calls, %+v", calls.Load(), r)
 		}
 	})
@@ -31,12 +32,13 @@ func TestLoopMeasuresWhatFollowsTheWarmup(t *testing.T) {
 func TestLoopCountsFromWhenACallWasDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
-		r := load.Loop{Rate: 100, Duration: time.Second}.Run(t.Context(), []load.Worker{{Next: always, Do: func() error {
-			if n++; n%50 == 0 {
-				time.Sleep(time.Second / 2)
-			}
-			return nil
-		}}})
+		r := load.Loop{Rate: 100, Duration: time.Second}.Run(t.Context(),
+			[]load.Worker{{Next: always, Do: func() error {
+				if n++; n%50 == 0 {
+					time.Sleep(time.Second / 2)
+				}
+				return nil
+			}}})
 		if r.Calls != 100 || r.Latency.P90 < 300_000 || r.Service.P90 > 1000 {
 			t.Errorf("%+v", r)
 		}
@@ -54,7 +56,8 @@ func TestLoopOfScheduledCalls(t *testing.T) {
 			},
 			Do: func() error {
 				if time.Since(start) != at {
-					t.Errorf("a call that was due after %v was made after %v", at, time.Since(start))
+					t.Errorf("a call that was due after %v was made after %v", at,
+						time.Since(start))
 				}
 				if made++; made == 6 {
 					time.Sleep(time.Second)

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// Options says what to send. The zero value of a field stands for the default that it names, but URL is needed.
+// Options says what to send. The zero value of a field stands for the default that it names, but
+// URL is needed.
 type Options struct {
 	// URL is the server's, http or https.
 	URL string
@@ -24,7 +25,8 @@ type Options struct {
 	Limits string
 	// Keys is the number of different keys; 100,000 if 0.
 	Keys int
-	// Dist is how keys are drawn: "uniform" (default), "zipf" (exponent 1.1), "same" (one key), "distinct" (each new).
+	// Dist is how keys are drawn: "uniform" (default), "zipf" (exponent 1.1), "same" (one key),
+	// "distinct" (each new).
 	Dist string
 	// Connections is the number of requests under way at most; 50 if 0.
 	Connections int

@@ -15,7 +15,8 @@ type Result struct {
 	Rate        float64 `json:"rate"`
 	// Seconds is how long it took, waiting for the last answers included.
 	Seconds float64 `json:"seconds"`
-	// Requests were answered with success and had Operations in them, Allowed of which an acquire let through.
+	// Requests were answered with success and had Operations in them, Allowed of which an acquire
+	// let through.
 	Requests   int64 `json:"requests"`
 	Operations int64 `json:"operations"`
 	Allowed    int64 `json:"allowed"`
@@ -24,10 +25,12 @@ type Result struct {
 	OpsPerSecond float64 `json:"ops_per_second"`
 	// Errors counts failed requests by what failed.
 	Errors map[string]int64 `json:"errors"`
-	// Unsent is the number of requests of an open loop that were due but for which no connection was free in time. If
-	// there are such, the server did not keep up and the latencies are lower bounds.
+	// Unsent is the number of requests of an open loop that were due but for which no connection
+	// was free in time. If there are such, the server did not keep up and the latencies are lower
+	// bounds.
 	Unsent int64 `json:"unsent"`
-	// Latency is from when a request was due (open loop) or sent (closed loop), Service always from when it was sent.
+	// Latency is from when a request was due (open loop) or sent (closed loop), Service always from
+	// when it was sent.
 	Latency Latency `json:"latency_us"`
 	Service Latency `json:"service_us"`
 }
@@ -45,9 +48,11 @@ type Progress struct {
 func (r *run) result(t Timing) Result {
 	o, a := &r.options, &r.answered
 	return Result{
-		Op: o.Op, Dist: o.Dist, Keys: o.Keys, Connections: o.Connections, Batch: o.perRequest(), Rate: o.Rate,
+		Op: o.Op, Dist: o.Dist, Keys: o.Keys, Connections: o.Connections, Batch: o.perRequest(),
+		Rate:     o.Rate,
 		Seconds:  math.Round(t.Seconds*1000) / 1000,
-		Requests: t.Calls, Operations: a.operations.Load(), Allowed: a.allowed.Load(), Refused: a.refused.Load(),
+		Requests: t.Calls, Operations: a.operations.Load(), Allowed: a.allowed.Load(),
+		Refused:      a.refused.Load(),
 		OpsPerSecond: math.Round(float64(a.operations.Load()) / t.Seconds),
 		Errors:       r.errors, Unsent: t.Unsent, Latency: t.Latency, Service: t.Service,
 	}

@@ -16,15 +16,15 @@ type Timing struct {
 	// Calls are those that ended well.
 	Calls          int64   `json:"calls"`
 	CallsPerSecond float64 `json:"calls_per_second"`
-	// Errors are the calls that failed, the warm-up's included; FirstError says why one of the first
-	// did.
+	// Errors are the calls that failed, the warm-up's included; FirstError says why one of the
+	// first did.
 	Errors     int64  `json:"errors"`
 	FirstError string `json:"first_error,omitempty"`
-	// Unsent are the calls of an open loop that were due and for which no worker was free in time. If
-	// there are such, what is called did not keep up, and the latencies are lower bounds.
+	// Unsent are the calls of an open loop that were due and for which no worker was free in time.
+	// If there are such, what is called did not keep up, and the latencies are lower bounds.
 	Unsent int64 `json:"unsent"`
-	// Latency is from when a call was due (open loop) or made (closed loop), Service from when it was
-	// made.
+	// Latency is from when a call was due (open loop) or made (closed loop), Service from when it
+	// was made.
 	Latency Latency `json:"latency_us"`
 	Service Latency `json:"service_us"`
 }

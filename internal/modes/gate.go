@@ -10,8 +10,8 @@ import (
 const awaitTimeout = 3 * time.Second
 
 // Enter begins an operation that no owner decides about: in Redis, or in an owner's place. A change
-// waits for it to end. Enter returns false while the mode is being changed, or if it is another one;
-// otherwise Leave has to be called once the operation is over.
+// waits for it to end. Enter returns false while the mode is being changed, or if it is another
+// one; otherwise Leave has to be called once the operation is over.
 func (s *Switch) Enter(in Mode) bool {
 	s.inFlight.Add(1) // before looking: prepareLocked pauses first, and looks at this second
 	if s.paused.Load() || s.Mode() != in {
@@ -45,9 +45,9 @@ func (s *Switch) Await(ctx context.Context) error {
 // begun anew.
 var ErrChanged = errors.New("the mode has changed")
 
-// During carries out what no owner decides about in a mode, and returns its error. While the mode is
-// being changed it waits for that to end. If fn was not called, as there is another mode, or there
-// was a change, it returns [ErrChanged]; if the change does not end in time, what Await does.
+// During carries out what no owner decides about in a mode, and returns its error. While the mode
+// is being changed it waits for that to end. If fn was not called, as there is another mode, or
+// there was a change, it returns [ErrChanged]; if the change does not end in time, what Await does.
 func (s *Switch) During(ctx context.Context, in Mode, fn func() error) error {
 	if s.Enter(in) {
 		defer s.Leave()

@@ -21,8 +21,8 @@ type model struct {
 	done           atomic.Int64
 }
 
-// operate carries out operations at a node until stop is closed, in the mode that the node has. None
-// is under way in one mode while another is in the other, wherever they are.
+// operate carries out operations at a node until stop is closed, in the mode that the node has.
+// None is under way in one mode while another is in the other, wherever they are.
 func (m *model) operate(rnd *rand.Rand, n *node, stop chan struct{}) {
 	for {
 		select {
@@ -39,7 +39,8 @@ func (m *model) operate(rnd *rand.Rand, n *node, stop chan struct{}) {
 		}
 		mine.Add(1)
 		if others.Load() > 0 {
-			m.Errorf("seed %d: an operation begins in mode %s beside one in the other mode", m.seed, mode)
+			m.Errorf("seed %d: an operation begins in mode %s beside one in the other mode",
+				m.seed, mode)
 		}
 		time.Sleep(time.Duration(rnd.IntN(5000)) * time.Microsecond)
 		mine.Add(-1)

@@ -2,8 +2,8 @@ package modes
 
 import "context"
 
-// mutex is a lock that may be held while something is waited for. Who waits for it is at rest as far
-// as testing/synctest can tell, which is not so for a sync.Mutex.
+// mutex is a lock that may be held while something is waited for. Who waits for it is at rest as
+// far as testing/synctest can tell, which is not so for a sync.Mutex.
 type mutex chan struct{}
 
 func newMutex() mutex { return make(mutex, 1) }

@@ -29,7 +29,8 @@ func (s *Switch) Step(ctx context.Context, q *Request) error {
 		return s.switchLocked(ctx, term{q.Mode, q.Term})
 	case s.prepared != change{} && s.prepared != c:
 		// The end of the one would be taken for that of the other.
-		return fmt.Errorf("%w: the mode is just being changed by another node", syncer.ErrUnavailable)
+		return fmt.Errorf("%w: the mode is just being changed by another node",
+			syncer.ErrUnavailable)
 	}
 	if err := s.prepareLocked(ctx, c); err != nil {
 		return err
@@ -98,7 +99,8 @@ func (s *Switch) expire(ctx context.Context, c change) {
 	}
 	defer s.stepMu.Unlock()
 	if s.prepared == c && s.term.Load().number < c.term {
-		s.opt.Logger.Warn("nobody said how a change of mode ended: going on as before", "mode", s.Mode())
+		s.opt.Logger.Warn("nobody said how a change of mode ended: going on as before", "mode",
+			s.Mode())
 		s.resumeLocked()
 	}
 }

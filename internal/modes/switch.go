@@ -109,9 +109,9 @@ func (s *Switch) InRedis() bool { return s.Mode() == Redis }
 var errChanging = fmt.Errorf("%w: the mode is just being changed", syncer.ErrUnavailable)
 
 // Change has the whole cluster count in another mode. Operations wait meanwhile. If a node can't be
-// reached, or can't have everything in Redis in time, nothing changes, and the error says so. A mode
-// that there is not, or that this node can't count in, is an *syncer.InvalidError; while another
-// change is under way the error wraps syncer.ErrUnavailable.
+// reached, or can't have everything in Redis in time, nothing changes, and the error says so. A
+// mode that there is not, or that this node can't count in, is an *syncer.InvalidError; while
+// another change is under way the error wraps syncer.ErrUnavailable.
 func (s *Switch) Change(ctx context.Context, mode Mode) error {
 	if err := s.check(mode); err != nil {
 		return err

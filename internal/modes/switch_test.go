@@ -130,20 +130,27 @@ func TestChangeHasAllInTheStoreFirst(t *testing.T) {
 		if err := c.nodes[1].Change(t.Context(), modes.Redis); err != nil || c.modes() != "rrr" {
 			t.Fatalf("modes %s, %v", c.modes(), err)
 		}
-		first := slices.IndexFunc(c.story, func(s string) bool { return strings.HasSuffix(s, "forget") })
+		first := slices.IndexFunc(c.story, func(s string) bool {
+			return strings.HasSuffix(s, "forget")
+		})
 		flushed := 0
 		for _, s := range c.story[:first] {
 			if strings.HasSuffix(s, "flush") {
 				flushed++
 			}
 		}
-		if flushed != 3 || slices.ContainsFunc(c.story, func(s string) bool { return strings.HasSuffix(s, "resume") }) {
+		if flushed != 3 ||
+			slices.ContainsFunc(c.story, func(s string) bool {
+				return strings.HasSuffix(s, "resume")
+			}) {
 			t.Errorf("what happened: %v", c.story)
 		}
-		if err := c.nodes[2].Change(t.Context(), modes.TwoTier); err != nil || c.modes() != "ttt" || !c.resumed() {
+		if err := c.nodes[2].Change(t.Context(), modes.TwoTier); err != nil || c.modes() != "ttt" ||
+			!c.resumed() {
 			t.Errorf("back again: modes %s, %v", c.modes(), err)
 		}
-		if last := c.story[len(c.story)-2:]; !strings.HasSuffix(last[1], "resume") || !strings.HasSuffix(last[0], "forget") {
+		if last := c.story[len(c.story)-2:]; !strings.HasSuffix(last[1], "resume") ||
+			!strings.HasSuffix(last[0], "forget") {
 			t.Errorf("the last that happened: %v", last)
 		}
 		synctest.Wait()
@@ -157,8 +164,10 @@ func TestChangeHasAllInTheStoreFirst(t *testing.T) {
 // long: all go on as before.
 func TestChangeIsAllOrNothing(t *testing.T) {
 	for name, harm := range map[string]func(n *node){
-		"unreachable":      func(n *node) { n.cut.Store(true) },
-		"flush fails":      func(n *node) { n.flushes = func() error { return errors.New("down") } },
+		"unreachable": func(n *node) { n.cut.Store(true) },
+		"flush fails": func(n *node) {
+			n.flushes = func() error { return errors.New("down") }
+		},
 		"reserved for 6 s": func(n *node) { n.busy.Store(true) },
 		"in flight":        func(n *node) { n.Enter(modes.TwoTier) },
 	} {
@@ -206,7 +215,8 @@ func TestOperationsWaitForTheEnd(t *testing.T) {
 			t.Errorf("in the mode before: %v", err)
 		}
 		once := errors.New("carried out")
-		if err := n.During(t.Context(), modes.Redis, func() error { return once }); err != once {
+		err := n.During(t.Context(), modes.Redis, func() error { return once })
+		if !errors.Is(err, once) {
 			t.Errorf("nothing is carried out after the change: %v", err)
 		}
 	})
@@ -216,11 +226,13 @@ func TestOperationsWaitForTheEnd(t *testing.T) {
 func TestAwaitGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newCluster(t).nodes[0]
-		if err := n.Step(t.Context(), &modes.Request{By: "x", Mode: modes.Redis, Term: 1}); err != nil {
+		if err := n.Step(t.Context(),
+			&modes.Request{By: "x", Mode: modes.Redis, Term: 1}); err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		if err := n.Await(t.Context()); !errors.Is(err, syncer.ErrUnavailable) || time.Since(began) != 3*time.Second {
+		if err := n.Await(t.Context()); !errors.Is(err, syncer.ErrUnavailable) ||
+			time.Since(began) != 3*time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -236,19 +248,25 @@ func TestAwaitGivesUp(t *testing.T) {
 func TestTwoChangesOfOneTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newCluster(t).nodes[0]
-		if err := n.Step(t.Context(), &modes.Request{By: "x", Mode: modes.Redis, Term: 1}); err != nil {
+		if err := n.Step(t.Context(),
+			&modes.Request{By: "x", Mode: modes.Redis, Term: 1}); err != nil {
 			t.Fatal(err)
 		}
-		if err := n.Step(t.Context(), &modes.Request{By: "y", Mode: modes.Redis, Term: 1}); !errors.Is(err, syncer.ErrUnavailable) {
+		if err := n.Step(t.Context(),
+			&modes.Request{By: "y", Mode: modes.Redis, Term: 1}); !errors.Is(err,
+			syncer.ErrUnavailable) {
 			t.Errorf("the second: %v, want it refused", err)
 		}
-		if err := n.Step(t.Context(), &modes.Request{By: "y", Term: 1, Phase: modes.Abort}); err != nil || n.Enter(modes.TwoTier) {
+		if err := n.Step(t.Context(),
+			&modes.Request{By: "y", Term: 1, Phase: modes.Abort}); err != nil ||
+			n.Enter(modes.TwoTier) {
 			t.Errorf("the end of the second, which never began, ended the first: %v", err)
 		}
 	})
 }
 
-// TestNobodySaysHowAChangeEnds: the node goes on as before, and learns by gossip what the others did.
+// TestNobodySaysHowAChangeEnds: the node goes on as before, and learns by gossip what the others
+// did.
 func TestNobodySaysHowAChangeEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -268,13 +286,14 @@ func TestNobodySaysHowAChangeEnds(t *testing.T) {
 	})
 }
 
-// TestCloseDuringAChangeOfMode closes a node that wants to give up a change nobody ends while a step
-// of another is under way and goes on for longer than the node does. If it waited for that, the
-// bubble would say that all is blocked.
+// TestCloseDuringAChangeOfMode closes a node that wants to give up a change nobody ends while a
+// step of another is under way and goes on for longer than the node does. If it waited for that,
+// the bubble would say that all is blocked.
 func TestCloseDuringAChangeOfMode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newCluster(t).nodes[0] // closed when the test ends
-		if err := n.Step(t.Context(), &modes.Request{By: "x", Mode: modes.Redis, Term: 1}); err != nil {
+		if err := n.Step(t.Context(),
+			&modes.Request{By: "x", Mode: modes.Redis, Term: 1}); err != nil {
 			t.Fatal(err)
 		}
 		if err := n.Hold(t.Context()); err != nil {

@@ -22,8 +22,8 @@ type Part struct {
 	Checks []int
 }
 
-// UnreachableError says that some owners could not be reached, so that nothing was counted. It is an
-// rpc.ErrUnreachable.
+// UnreachableError says that some owners could not be reached, so that nothing was counted. It is
+// an rpc.ErrUnreachable.
 type UnreachableError struct{ Parts []Part }
 
 // Error names the first of the owners.
@@ -43,8 +43,8 @@ type Acquirer struct {
 // NewAcquirer returns an acquirer on the node of a participant.
 func NewAcquirer(local *Participant) *Acquirer { return &Acquirer{opt: local.opt, local: local} }
 
-// Acquire carries out an acquire whose checks are divided among several owners, all or nothing. What
-// is refused is not counted, even if op.CountDenied is set: that is for the caller.
+// Acquire carries out an acquire whose checks are divided among several owners, all or nothing.
+// What is refused is not counted, even if op.CountDenied is set: that is for the caller.
 //
 // The error is an *[UnreachableError], an *syncer.InvalidError that names the check by its position
 // in op, or wraps syncer.ErrNotOwner: then nothing was counted, and others may decide. After
@@ -143,8 +143,8 @@ func (a *acquire) ask(ctx context.Context, p *part, task rpc.Task) error {
 	return p.named(res[0].Err)
 }
 
-// named has an error name a check by its position in the whole operation. The error of a part with a
-// single check names its limit only.
+// named has an error name a check by its position in the whole operation. The error of a part with
+// a single check names its limit only.
 func (p *part) named(err error) error {
 	invalid, ok := errors.AsType[*syncer.InvalidError](err)
 	if !ok {
@@ -184,8 +184,8 @@ func (a *acquire) allowed() bool {
 	return true
 }
 
-// undo tells all to undo their reservations, beside the caller. Who doesn't hear it finds out when its
-// time is up.
+// undo tells all to undo their reservations, beside the caller. Who doesn't hear it finds out when
+// its time is up.
 func (a *acquire) undo() {
 	a.opt.Go(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, reserveTime)
@@ -221,13 +221,14 @@ func (a *acquire) confirm(ctx context.Context) error {
 
 func (a *acquire) confirmation(ack syncer.Ack) rpc.Task {
 	return rpc.Task{
-		Verb: rpc.VerbConfirm, Reservation: a.id, Coordinator: a.coordinator(), Op: syncer.Op{Ack: ack},
+		Verb: rpc.VerbConfirm, Reservation: a.id, Coordinator: a.coordinator(),
+		Op: syncer.Op{Ack: ack},
 	}
 }
 
-// announce tells all what the coordinator decided, after the time of the operation or without knowing
-// it so far. They ask the coordinator themselves after a while, but it may have left by then, and
-// would be taken for one that died before it decided.
+// announce tells all what the coordinator decided, after the time of the operation or without
+// knowing it so far. They ask the coordinator themselves after a while, but it may have left by
+// then, and would be taken for one that died before it decided.
 func (a *acquire) announce(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, reserveLimit)
 	defer cancel()

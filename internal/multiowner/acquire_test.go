@@ -195,7 +195,8 @@ func TestAllOrNothing(t *testing.T) {
 			res, err := c.acquire(t, 3, step.at...)
 			synctest.Wait() // undoing goes on beside the caller
 			if err != nil || res.Allowed != step.allowed || c.state() != step.state {
-				t.Errorf("at %v: allowed %v, %v, state %s, want %+v", step.at, res.Allowed, err, c.state(), step)
+				t.Errorf("at %v: allowed %v, %v, state %s, want %+v", step.at, res.Allowed, err,
+					c.state(), step)
 			}
 			if len(res.Checks) != len(step.at) {
 				t.Errorf("at %v: %d checks are answered", step.at, len(res.Checks))
@@ -204,7 +205,8 @@ func TestAllOrNothing(t *testing.T) {
 	})
 }
 
-// TestRefusedShowsWhatIsCounted: a part that was admitted by itself, and undone, is not in its count.
+// TestRefusedShowsWhatIsCounted: a part that was admitted by itself, and undone, is not in its
+// count.
 func TestRefusedShowsWhatIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 2)
@@ -227,14 +229,18 @@ func TestErrorsOfParts(t *testing.T) {
 		err  error
 		want func(err error) bool
 	}{
-		"moved": {&rpc.MovedError{}, func(err error) bool { return errors.Is(err, syncer.ErrNotOwner) }},
+		"moved": {&rpc.MovedError{}, func(err error) bool {
+			return errors.Is(err, syncer.ErrNotOwner)
+		}},
 		"unknown": {syncer.ErrUnknownOutcome, func(err error) bool {
-			return errors.Is(err, syncer.ErrNotOwner) // a reservation is undone: it may be tried again
+			// a reservation is undone: it may be tried again
+			return errors.Is(err, syncer.ErrNotOwner)
 		}},
 		"full": {syncer.ErrFull, func(err error) bool { return errors.Is(err, syncer.ErrFull) }},
 		"unreachable": {rpc.ErrUnreachable, func(err error) bool {
 			u, ok := errors.AsType[*multiowner.UnreachableError](err)
-			return ok && len(u.Parts) == 1 && u.Parts[0].To.Name == "b" && errors.Is(err, rpc.ErrUnreachable)
+			return ok && len(u.Parts) == 1 && u.Parts[0].To.Name == "b" &&
+				errors.Is(err, rpc.ErrUnreachable)
 		}},
 		"invalid": {invalid, func(err error) bool {
 			i, ok := errors.AsType[*syncer.InvalidError](err)
@@ -255,8 +261,8 @@ func TestErrorsOfParts(t *testing.T) {
 	}
 }
 
-// TestLostConfirmationIsAskedFor: the answer of a coordinator that confirmed is lost, or of one that
-// is told after it: all have counted soon.
+// TestLostConfirmationIsAskedFor: the answer of a coordinator that confirmed is lost, or of one
+// that is told after it: all have counted soon.
 func TestLostConfirmationIsAskedFor(t *testing.T) {
 	for _, loser := range []string{"b", "c"} { // b coordinates
 		synctest.Test(t, func(t *testing.T) {
@@ -329,14 +335,19 @@ func TestCoordinatorThatLeft(t *testing.T) {
 		harm  func(c *cluster)
 		after time.Duration
 	}{
-		"left":        {func(c *cluster) { name := "b"; c.gone.Store(&name); c.nodes[1].cut.Store(true) }, 2 * time.Second},
+		"left": {func(c *cluster) {
+			name := "b"
+			c.gone.Store(&name)
+			c.nodes[1].cut.Store(true)
+		}, 2 * time.Second},
 		"unreachable": {func(c *cluster) { c.nodes[1].cut.Store(true) }, 11 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newCluster(t, 3)
 				reserve := rpc.Task{Verb: rpc.VerbReserve, Reservation: "r", Coordinator: "b",
-					Op: syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{{Key: []byte("k"), N: 1}}}}
+					Op: syncer.Op{Kind: syncer.Acquire,
+						Checks: []syncer.Check{{Key: []byte("k"), N: 1}}}}
 				if err := c.nodes[2].Serve(t.Context(), &reserve, new(syncer.Result)); err != nil {
 					t.Fatal(err)
 				}
@@ -366,7 +377,8 @@ func TestConfirmedTooLate(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		confirm := rpc.Task{Verb: rpc.VerbConfirm, Reservation: "r", Coordinator: "b"}
-		if err := c.nodes[1].Serve(ctx, &confirm, new(syncer.Result)); !errors.Is(err, syncer.ErrUnavailable) || c.state() != "[0 0] 1" {
+		if err := c.nodes[1].Serve(ctx, &confirm, new(syncer.Result)); !errors.Is(err,
+			syncer.ErrUnavailable) || c.state() != "[0 0] 1" {
 			t.Errorf("%v, state %s", err, c.state())
 		}
 	})

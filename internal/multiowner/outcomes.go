@@ -9,13 +9,13 @@ import (
 )
 
 // How long it is remembered what became of a reservation: whoever has a part of it asks within
-// reserveLimit, and a request takes reserveTime at the most. It is forgotten a generation at a time,
-// so that this costs the same whatever has been decided.
+// reserveLimit, and a request takes reserveTime at the most. It is forgotten a generation at a
+// time, so that this costs the same whatever has been decided.
 const (
 	outcomeAge         = 4 * time.Second
 	outcomeGenerations = 4
-	// maxOutcomes bounds a generation. When it is full, nothing more is decided that others would have
-	// to ask for.
+	// maxOutcomes bounds a generation. When it is full, nothing more is decided that others would
+	// have to ask for.
 	maxOutcomes = 1 << 17
 )
 

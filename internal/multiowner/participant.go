@@ -28,8 +28,8 @@ const (
 
 // Counter reserves what an acquire admits. A syncer.Counter is one.
 type Counter interface {
-	// Reserve decides an acquire and reserves what it admits; Confirm counts a reservation, and Undo
-	// gives it up and reports whether there was one.
+	// Reserve decides an acquire and reserves what it admits; Confirm counts a reservation, and
+	// Undo gives it up and reports whether there was one.
 	Reserve(ctx context.Context, id string, op *syncer.Op, res *syncer.Result) error
 	Confirm(ctx context.Context, id string, ack syncer.Ack) error
 	Undo(id string) bool
@@ -58,8 +58,8 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// OutcomeRequest asks the coordinator whether a reservation was confirmed. If that is still open, it
-// no longer can be.
+// OutcomeRequest asks the coordinator whether a reservation was confirmed. If that is still open,
+// it no longer can be.
 type OutcomeRequest struct {
 	Reservation string
 }
@@ -88,8 +88,8 @@ func NewParticipant(opt Options) *Participant {
 	return &Participant{opt: opt, reservations: reservations{open: map[string]*reservation{}}}
 }
 
-// Idle reports whether nothing is reserved, and nothing that was is still to be counted. It is meant
-// for when nothing can be reserved any more.
+// Idle reports whether nothing is reserved, and nothing that was is still to be counted. It is
+// meant for when nothing can be reserved any more.
 func (p *Participant) Idle() bool {
 	// One that is confirmed between the first two looks is busy before it is closed.
 	return p.busy.Load() == 0 && p.reservations.count() == 0 && p.busy.Load() == 0
@@ -147,8 +147,8 @@ func (p *Participant) undo(id string) {
 	}
 }
 
-// Outcome responds whether a reservation that this node coordinates was confirmed. If that is open it
-// is undone: who asks has waited long enough.
+// Outcome responds whether a reservation that this node coordinates was confirmed. If that is open
+// it is undone: who asks has waited long enough.
 func (p *Participant) Outcome(q *OutcomeRequest) (*OutcomeResponse, error) {
 	p.undo(q.Reservation)
 	confirmed, err := p.reservations.outcome(q.Reservation, time.Now())
@@ -171,7 +171,8 @@ func (p *Participant) Run(ctx context.Context) {
 	}
 }
 
-// settle does with an overdue reservation what the coordinator did, as soon as that can be found out.
+// settle does with an overdue reservation what the coordinator did, as soon as that can be found
+// out.
 func (p *Participant) settle(ctx context.Context, r *reservation) {
 	for ctx.Err() == nil {
 		confirmed, err := p.askCoordinator(ctx, r.id, r.coordinator)

@@ -40,8 +40,8 @@ func (r *reservations) add(id, coordinator string, now time.Time) {
 }
 
 // close takes a reservation off the list, and remembers that it is confirmed if self is the
-// coordinator. The error says why it can't be confirmed: there is none, another node was told that it
-// is not, or it could not be remembered.
+// coordinator. The error says why it can't be confirmed: there is none, another node was told that
+// it is not, or it could not be remembered.
 func (r *reservations) close(id, self string, confirmed bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestOutcomesAreBounded decides more than can be remembered: what can't be is not confirmed, and what was is forgotten after the time in
-// which others ask, and not before.
+// TestOutcomesAreBounded decides more than can be remembered: what can't be is not confirmed, and
+// what was is forgotten after the time in which others ask, and not before.
 func TestOutcomesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := multiowner.NewReservations()
@@ -38,7 +38,8 @@ func TestOutcomesAreBounded(t *testing.T) {
 		}
 		for turn := range 8 {
 			confirmed, _ := r.Outcome("0")
-			if asked := time.Duration(turn) * 4 * time.Second; confirmed && asked > 20*time.Second || !confirmed && asked < 12*time.Second {
+			if asked := time.Duration(turn) * 4 * time.Second; confirmed &&
+				asked > 20*time.Second || !confirmed && asked < 12*time.Second {
 				t.Errorf("%v later the first is known as confirmed: %v", asked, confirmed)
 			}
 			time.Sleep(4 * time.Second)
@@ -65,7 +66,8 @@ func TestOverdueReservationsAreToldOnce(t *testing.T) {
 		for _, test := range []struct {
 			wait time.Duration
 			want []string
-		}{{0, nil}, {400 * time.Millisecond, []string{"a"}}, {100 * time.Millisecond, nil}, {time.Second, []string{"c"}}, {time.Hour, nil}} {
+		}{{0, nil}, {400 * time.Millisecond, []string{"a"}}, {100 * time.Millisecond, nil},
+			{time.Second, []string{"c"}}, {time.Hour, nil}} {
 			time.Sleep(test.wait)
 			if got := r.Overdue(time.Now()); !slices.Equal(got, test.want) {
 				t.Errorf("%v, want %v", got, test.want)
@@ -87,8 +89,9 @@ func TestSettledOutcomesAreForgotten(t *testing.T) {
 	}
 }
 
-// BenchmarkOutcomes decides reservations whose outcome has to be remembered, and looks for overdue ones as often as a node that decides 20,000 a
-// second does. It says how much memory is kept in the end, and for how long the longest look held the lock.
+// BenchmarkOutcomes decides reservations whose outcome has to be remembered, and looks for overdue
+// ones as often as a node that decides 20,000 a second does. It says how much memory is kept in the
+// end, and for how long the longest look held the lock.
 func BenchmarkOutcomes(b *testing.B) {
 	r := multiowner.NewReservations()
 	var before, after runtime.MemStats

@@ -16,7 +16,8 @@ func (n *Node) Cluster() ClusterView {
 	t := n.table()
 	v := ClusterView{
 		Mode: n.Mode(), RingVersion: s.RingVersion, Partitions: t.Partitions(), Held: s.Held,
-		Store: s.Store, ClockOffsetMS: s.ClockOffsetMS, ClockSkewMS: s.ClockSkewMS, ClockDoubt: s.ClockDoubt,
+		Store: s.Store, ClockOffsetMS: s.ClockOffsetMS, ClockSkewMS: s.ClockSkewMS,
+		ClockDoubt: s.ClockDoubt,
 		SpreadKeys: s.SpreadKeys, LeasedKeys: s.LeasedKeys,
 		PendingBuckets: s.Counter.PendingBuckets, Keys: s.Counter.Keys,
 		MemoryBytes: s.Counter.MemoryBytes, MaxMemory: s.Counter.MaxMemory,
@@ -34,8 +35,9 @@ func (n *Node) Cluster() ClusterView {
 func (n *Node) memberView(t *ring.Table, at int, silent []string) Member {
 	m := t.Member(at)
 	v := Member{
-		ID: m.ID, Address: m.Address, State: StateAlive, Self: at == t.Self(), Partitions: t.Owned(at),
-		Share: float64(t.Owned(at)) / float64(t.Partitions()), Started: m.Born,
+		ID: m.ID, Address: m.Address, State: StateAlive, Self: at == t.Self(),
+		Partitions: t.Owned(at),
+		Share:      float64(t.Owned(at)) / float64(t.Partitions()), Started: m.Born,
 	}
 	if mode, ok := modes.Of(m.Tag); ok {
 		v.Mode = mode
@@ -54,8 +56,8 @@ func (n *Node) memberView(t *ring.Table, at int, silent []string) Member {
 	return v
 }
 
-// Owners returns the position among the members of Cluster of the owner of every partition, and the seed of the hash that assigns keys
-// to them.
+// Owners returns the position among the members of Cluster of the owner of every partition, and the
+// seed of the hash that assigns keys to them.
 func (n *Node) Owners() (owners []int, seed *uint64) {
 	t := n.table()
 	owners = make([]int, t.Partitions())
@@ -69,8 +71,9 @@ func (n *Node) Owners() (owners []int, seed *uint64) {
 func (n *Node) Stats() Stats {
 	t := n.table()
 	s := Stats{
-		Ops: n.ops.list(), Members: t.Len(), RingVersion: t.Version(), TablesTotal: n.tables.Load(), ServedTotal: n.served.Load(),
-		NearTotal: n.refused.Hits(), Mode: n.Mode(), Store: n.opt.Store.Health(),
+		Ops: n.ops.list(), Members: t.Len(), RingVersion: t.Version(), TablesTotal: n.tables.Load(),
+		ServedTotal: n.served.Load(),
+		NearTotal:   n.refused.Hits(), Mode: n.Mode(), Store: n.opt.Store.Health(),
 	}
 	s.SpreadKeys, s.LeasedKeys = n.hot.Sizes()
 	s.Phases, s.Moves = n.owned.Figures()
@@ -94,15 +97,16 @@ func (n *Node) Stats() Stats {
 // pingTimeout is how long a twin may take to say that it is alive.
 const pingTimeout = 2 * time.Second
 
-// refuseTwin refuses to be a member beside another process with the same ID that is alive. One that has just died may still be
-// in the table: it does not answer.
+// refuseTwin refuses to be a member beside another process with the same ID that is alive. One that
+// has just died may still be in the table: it does not answer.
 func (n *Node) refuseTwin(ctx context.Context) error {
 	for _, m := range n.opt.Ring.Twins() {
 		ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 		err := n.opt.Peers.Ask(ctx, &m, &PingQuestion{}, nil)
 		cancel()
 		if err == nil {
-			return fmt.Errorf("%w: node %s is alive at %s; give this one another --node", ring.ErrRefused, m.ID, m.Address)
+			return fmt.Errorf("%w: node %s is alive at %s; give this one another --node",
+				ring.ErrRefused, m.ID, m.Address)
 		}
 	}
 	return nil

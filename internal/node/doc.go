@@ -1,10 +1,11 @@
-// Package node is one twotier server without its network side: it puts the parts together, starts and
-// stops them in the right order, and answers for them.
+// Package node is one twotier server without its network side: it puts the parts together, starts
+// and stops them in the right order, and answers for them.
 //
 // # One operation
 //
-// [Node.Do] hands it to package routing, which carries it out here, at its owner, at several owners,
-// or in Redis. [Node.Serve] takes what other nodes forward, [Node.Answer] what else they ask.
+// [Node.Do] hands it to package routing, which carries it out here, at its owner, at several
+// owners, or in Redis. [Node.Serve] takes what other nodes forward, [Node.Answer] what else they
+// ask.
 //
 // # Parts
 //

@@ -27,11 +27,13 @@ func (n *Node) Drain(ctx context.Context) error {
 	heard := time.Now().Add(drainLinger)
 	for n.owned.Held() > 0 || time.Now().Before(heard) {
 		if !n.hasHeir() {
-			n.opt.Logger.Info("no other node stays: flushing instead of handing over", "partitions", n.owned.Held())
+			n.opt.Logger.Info("no other node stays: flushing instead of handing over", "partitions",
+				n.owned.Held())
 			break
 		}
 		if ctx.Err() != nil {
-			n.opt.Logger.Warn("not everything could be handed over: flushing it", "partitions", n.owned.Held())
+			n.opt.Logger.Warn("not everything could be handed over: flushing it", "partitions",
+				n.owned.Held())
 			break
 		}
 		retry.Pause(ctx, drainPause)
@@ -53,7 +55,8 @@ func (n *Node) hasHeir() bool {
 const (
 	// drainPause is how often a node that is leaving looks if it still has anything.
 	drainPause = 20 * time.Millisecond
-	// drainLinger is how long a node that is leaving stays at the least: word gets around in half of it.
+	// drainLinger is how long a node that is leaving stays at the least: word gets around in half
+	// of it.
 	drainLinger = time.Second
 )
 
@@ -112,6 +115,7 @@ func (n *Node) Flush(ctx context.Context) error {
 }
 
 func (n *Node) reportFlush(s syncer.Stats) {
-	n.opt.Logger.Info("flushing before the end", "pending_buckets", s.PendingBuckets, "flushed_buckets", s.FlushedBucketsTotal,
+	n.opt.Logger.Info("flushing before the end", "pending_buckets", s.PendingBuckets,
+		"flushed_buckets", s.FlushedBucketsTotal,
 		"oldest", s.UnflushedAge.Round(time.Millisecond))
 }

@@ -26,7 +26,8 @@ import (
 type Direct interface {
 	Do(ctx context.Context, op *Op, res *Result) error
 	DoAll(ctx context.Context, ops []Op, res []Result)
-	Series(ctx context.Context, ns, key []byte, window int64) (bucketMS int64, points []Point, err error)
+	Series(ctx context.Context, ns, key []byte,
+		window int64) (bucketMS int64, points []Point, err error)
 	Forget(ctx context.Context, ns, key []byte) error
 }
 
@@ -46,24 +47,28 @@ type Options struct {
 	Address string
 	// Mode is ModeTwoTier unless it is said otherwise.
 	Mode Mode
-	// Counter is required unless the node is to be in Redis mode for as long as it lives, Direct in Redis mode. A two-tier
-	// node uses Direct, if it has one, for new keys once its memory is full. In a cluster the counter begins as NotOwner.
+	// Counter is required unless the node is to be in Redis mode for as long as it lives, Direct in
+	// Redis mode. A two-tier node uses Direct, if it has one, for new keys once its memory is full.
+	// In a cluster the counter begins as NotOwner.
 	Counter *syncer.Counter
 	Direct  Direct
-	// Ring and Peers make the node part of a cluster. Its Ring.Options.OnChange has to call [Node.Changed].
+	// Ring and Peers make the node part of a cluster. Its Ring.Options.OnChange has to call
+	// [Node.Changed].
 	Ring  *ring.Ring
 	Peers Peers
 	// Store, Clock and Placement are required.
 	Store     Store
 	Clock     *storeclock.Clock
 	Placement syncer.Placement
-	// HotRate is how many operations a second on one key others may forward to this node before every node counts the key itself,
-	// and a verdict about it may miss what the others admitted within syncer.Counter.StaleAfter. 0 keeps every key with its owner.
+	// HotRate is how many operations a second on one key others may forward to this node before
+	// every node counts the key itself, and a verdict about it may miss what the others admitted
+	// within syncer.Counter.StaleAfter. 0 keeps every key with its owner.
 	HotRate float64
-	// Refusals is about how many refusals by other nodes are remembered for a moment each, to be given
-	// again without asking. Default: 16,384.
+	// Refusals is about how many refusals by other nodes are remembered for a moment each, to be
+	// given again without asking. Default: 16,384.
 	Refusals int
-	// ClockInterval is how often the store is asked for its time, while nothing is wrong with it. Default: 10 s.
+	// ClockInterval is how often the store is asked for its time, while nothing is wrong with it.
+	// Default: 10 s.
 	ClockInterval time.Duration
 	// Asleep returns for how long the machine has been suspended in all, see elapsed.Asleep. Nil if
 	// that is not known: then the time that a suspension took is a step of the store's clock.
@@ -72,8 +77,8 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Node is one server. Make one with [New], start it with Open, stop it with Close. Its methods may be called at the same
-// time.
+// Node is one server. Make one with [New], start it with Open, stop it with Close. Its methods may
+// be called at the same time.
 type Node struct {
 	opt     Options
 	lone    *ring.Table // of a node without a cluster
@@ -138,8 +143,10 @@ func New(opt Options) (*Node, error) {
 		n.top = topkeys.NewCache(opt.Counter)
 	}
 	if opt.Ring == nil {
-		self := ring.Member{ID: opt.ID, Name: opt.ID, Address: opt.Address, Tag: modes.Tag(opt.Mode)}
-		lone, err := ring.NewTable([]ring.Member{self}, opt.ID, opt.Placement.Partitions, opt.Placement.Seed)
+		self := ring.Member{ID: opt.ID, Name: opt.ID, Address: opt.Address,
+			Tag: modes.Tag(opt.Mode)}
+		lone, err := ring.NewTable([]ring.Member{self}, opt.ID, opt.Placement.Partitions,
+			opt.Placement.Seed)
 		if err != nil {
 			return nil, err
 		}
@@ -188,8 +195,9 @@ func (n *Node) spawn(fn func()) {
 	}
 }
 
-// Open measures the store's clock once, if it answers, joins the cluster, and starts the node. address is where the node serves
-// HTTP, which it has to do already if it is part of a cluster. It runs until Close, not until ctx is done.
+// Open measures the store's clock once, if it answers, joins the cluster, and starts the node.
+// address is where the node serves HTTP, which it has to do already if it is part of a cluster. It
+// runs until Close, not until ctx is done.
 func (n *Node) Open(ctx context.Context, address string) error {
 	if n.opened.Swap(true) {
 		return errors.New("node: opened twice")
@@ -210,7 +218,8 @@ func (n *Node) Open(ctx context.Context, address string) error {
 // settleTimeout bounds how long a node that joins waits until it has what is its.
 const settleTimeout = 10 * time.Second
 
-// join makes the node part of the cluster. It returns once the node decides about what is its, or enough time has passed.
+// join makes the node part of the cluster. It returns once the node decides about what is its, or
+// enough time has passed.
 func (n *Node) join(ctx context.Context, address string) error {
 	if err := n.refused.Open(n.opt.Refusals); err != nil {
 		return err
@@ -268,7 +277,8 @@ func (n *Node) runFollow(ctx context.Context) {
 	}
 }
 
-// Close flushes what is pending until ctx is done, leaves the cluster and stops. The error says what was not flushed.
+// Close flushes what is pending until ctx is done, leaves the cluster and stops. The error says
+// what was not flushed.
 func (n *Node) Close(ctx context.Context) error {
 	n.once.Do(func() {
 		n.closed.Store(true)
@@ -315,7 +325,8 @@ func (n *Node) Do(ctx context.Context, op *Op, res *Result) error {
 	return err
 }
 
-// DoAll carries out operations in order and sets Err in each result. Operations on different keys may overtake each other.
+// DoAll carries out operations in order and sets Err in each result. Operations on different keys
+// may overtake each other.
 func (n *Node) DoAll(ctx context.Context, ops []Op, res []Result) {
 	if !n.opened.Load() {
 		for i := range res {
@@ -335,7 +346,8 @@ func (n *Node) count(op *Op, res *Result, err error) {
 		return
 	}
 	n.ops.add(op.Kind, res.Source)
-	if n.sample != nil && n.inRedis() && (op.Kind == syncer.Add || op.Kind == syncer.Acquire && (res.Allowed || op.CountDenied)) {
+	if n.sample != nil && n.inRedis() &&
+		(op.Kind == syncer.Add || op.Kind == syncer.Acquire && (res.Allowed || op.CountDenied)) {
 		for i := range op.Checks {
 			n.sample.Add(&op.Checks[i], n.opt.Clock.Now())
 		}
@@ -349,7 +361,8 @@ func (n *Node) mark(res *Result) {
 	}
 }
 
-// Ready returns nil while the node can answer honestly, and why its answers are degraded, if they are.
+// Ready returns nil while the node can answer honestly, and why its answers are degraded, if they
+// are.
 func (n *Node) Ready() (degraded []string, err error) {
 	health := n.opt.Store.Health()
 	switch {

@@ -18,7 +18,9 @@ import (
 type still struct{}
 
 func (still) Clock(context.Context, func() time.Time) (time.Duration, error) { return 0, nil }
-func (still) Health() node.StoreHealth                                       { return node.StoreHealth{Up: true} }
+func (still) Health() node.StoreHealth {
+	return node.StoreHealth{Up: true}
+}
 
 // resetting resets keys in a store that a counter flushes to, and does nothing else there.
 type resetting struct {
@@ -71,11 +73,13 @@ func TestClockAfterASuspension(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var slept atomic.Int64
 		clock := storeclock.New(nil, nil)
-		n := alone(t, node.Options{Clock: clock, ClockInterval: time.Hour, Asleep: func() time.Duration { return time.Duration(slept.Load()) }})
+		n := alone(t, node.Options{Clock: clock, ClockInterval: time.Hour,
+			Asleep: func() time.Duration { return time.Duration(slept.Load()) }})
 		before := clock.Now()
 		slept.Store(int64(40 * time.Minute))
 		time.Sleep(2 * time.Second)
-		if got, want := clock.Now()-before, (40*time.Minute + 2*time.Second).Milliseconds(); got != want {
+		if got, want := clock.Now()-before,
+			(40*time.Minute + 2*time.Second).Milliseconds(); got != want {
 			t.Errorf("%d ms have passed, want %d", got, want)
 		}
 		if ahead, _ := clock.Offset(); ahead != 0 {

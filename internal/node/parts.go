@@ -19,8 +19,10 @@ func (n *Node) newParts() {
 		Logger: opt.Logger,
 	})
 	n.owned = ownership.New(ownership.Options{
-		Partitions: opt.Placement.Partitions, Alone: opt.Ring == nil, Suspended: opt.Mode == ModeRedis,
-		Table: n.table, Self: n.self, Counter: opt.Counter, Peers: opt.Peers, InRedis: n.inRedis,
+		Partitions: opt.Placement.Partitions, Alone: opt.Ring == nil,
+		Suspended: opt.Mode == ModeRedis,
+		Table:     n.table, Self: n.self, Counter: opt.Counter, Peers: opt.Peers,
+		InRedis:     n.inRedis,
 		PrepareTime: modes.PreparedTime, Go: n.background,
 	})
 	n.parts = multiowner.NewParticipant(multiowner.Options{
@@ -39,7 +41,8 @@ func (n *Node) newParts() {
 func (n *Node) newRouter() *routing.Router {
 	opt := routing.Options{
 		Placement: n.opt.Placement, Table: n.table, Self: func() string { return n.self().Name },
-		Owners: n.owned, Peers: n.opt.Peers, Acquirer: multiowner.NewAcquirer(n.parts), Leases: n.hot,
+		Owners: n.owned, Peers: n.opt.Peers, Acquirer: multiowner.NewAcquirer(n.parts),
+		Leases:   n.hot,
 		Refusals: &n.refused, Modes: n.modes, Counter: n.opt.Counter, Mark: n.mark,
 		StoreUp: func() bool { return n.opt.Store.Health().Up },
 	}

@@ -9,11 +9,13 @@ import (
 
 // Peers reaches the other nodes. Package peer implements it.
 type Peers interface {
-	// Do has another node carry out tasks in order and sets Err in each result: what that node says, or an error wrapping
-	// rpc.ErrUnreachable, rpc.ErrRefused or rpc.ErrLate if it has certainly not carried them out, or syncer.ErrUnknownOutcome. Tasks
-	// are carried out at most once, and not after the deadline of ctx.
+	// Do has another node carry out tasks in order and sets Err in each result: what that node
+	// says, or an error wrapping rpc.ErrUnreachable, rpc.ErrRefused or rpc.ErrLate if it has
+	// certainly not carried them out, or syncer.ErrUnknownOutcome. Tasks are carried out at most
+	// once, and not after the deadline of ctx.
 	Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res []Result)
-	// Ask puts a question, a pointer to one of the question types, and fills in the answer that belongs to it.
+	// Ask puts a question, a pointer to one of the question types, and fills in the answer that
+	// belongs to it.
 	Ask(ctx context.Context, to *ring.Member, question, answer any) error
 	// Keep lets go of all that is kept for members that are not in the table any more.
 	Keep(t *ring.Table)

@@ -16,11 +16,13 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Series returns the buckets of a key over a window of this many milliseconds that ends now, oldest first, and their
-// width.
-func (n *Node) Series(ctx context.Context, ns, key []byte, window int64) (bucketMS int64, points []Point, err error) {
+// Series returns the buckets of a key over a window of this many milliseconds that ends now, oldest
+// first, and their width.
+func (n *Node) Series(ctx context.Context, ns, key []byte,
+	window int64) (bucketMS int64, points []Point, err error) {
 	for attempts := retry.Within(ownership.WaitTimeout); attempts.Next(ctx); {
-		if bucketMS, points, err = n.series(ctx, ns, key, window); !errors.Is(err, syncer.ErrNotOwner) {
+		if bucketMS, points, err = n.series(ctx, ns, key, window); !errors.Is(err,
+			syncer.ErrNotOwner) {
 			return bucketMS, points, err
 		}
 	}
@@ -28,7 +30,8 @@ func (n *Node) Series(ctx context.Context, ns, key []byte, window int64) (bucket
 }
 
 // series is Series unless the key begins to change hands meanwhile.
-func (n *Node) series(ctx context.Context, ns, key []byte, window int64) (bucketMS int64, points []Point, err error) {
+func (n *Node) series(ctx context.Context, ns, key []byte,
+	window int64) (bucketMS int64, points []Point, err error) {
 	if n.inRedis() {
 		err = n.modes.During(ctx, ModeRedis, func() (err error) {
 			bucketMS, points, err = n.opt.Direct.Series(ctx, ns, key, window)
@@ -57,9 +60,9 @@ func (n *Node) series(ctx context.Context, ns, key []byte, window int64) (bucket
 	return n.opt.Counter.Series(ctx, ns, key, window, true)
 }
 
-// Top returns up to limit keys with the largest counts over the window, largest first, cluster-wide: of nodes that can be reached. In
-// Redis mode it knows only what this node was asked, and only the keys it was asked about most. An answer may be a
-// second old.
+// Top returns up to limit keys with the largest counts over the window, largest first,
+// cluster-wide: of nodes that can be reached. In Redis mode it knows only what this node was asked,
+// and only the keys it was asked about most. An answer may be a second old.
 func (n *Node) Top(ctx context.Context, limit int, window int64) ([]KeyCount, error) {
 	if n.inRedis() {
 		return n.sample.Top(limit, window, n.opt.Clock.Now())
@@ -98,7 +101,9 @@ func (n *Node) Reset(ctx context.Context, ns, key []byte) error {
 	check := Check{NS: ns, Key: key}
 	n.refused.Forget(&check)
 	if n.inRedis() {
-		err := n.modes.During(ctx, ModeRedis, func() error { return n.opt.Direct.Forget(ctx, ns, key) })
+		err := n.modes.During(ctx, ModeRedis, func() error {
+			return n.opt.Direct.Forget(ctx, ns, key)
+		})
 		if err == nil {
 			_ = n.dropAll(ctx, &check, true) // or it would be restored, were it lost
 		}
@@ -121,7 +126,9 @@ func (n *Node) Reset(ctx context.Context, ns, key []byte) error {
 			var res [1]Result
 			n.opt.Peers.Do(ctx, to, task[:], res[:])
 			if err = res[0].Err; errors.Is(err, rpc.ErrUnreachable) {
-				err = fmt.Errorf("%w: the others have forgotten it, but the owner could not be told: %v", syncer.ErrUnknownOutcome, err)
+				err = fmt.Errorf(
+					"%w: the others have forgotten it, but the owner could not be told: %v",
+					syncer.ErrUnknownOutcome, err)
 			}
 		}
 		if !errors.Is(err, syncer.ErrNotOwner) {
@@ -154,7 +161,8 @@ func (n *Node) dropAll(ctx context.Context, c *Check, deciding bool) error {
 		if err := res[0].Err; err != nil {
 			mu.Lock()
 			defer mu.Unlock()
-			errs = append(errs, fmt.Errorf("%w: not every node could be told: %v", syncer.ErrUnknownOutcome, err))
+			errs = append(errs, fmt.Errorf("%w: not every node could be told: %v",
+				syncer.ErrUnknownOutcome, err))
 		}
 	})
 	return errors.Join(errs...)

@@ -12,8 +12,9 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Serve carries out tasks of another node, in order, and sets Err in each result. Nothing is forwarded: a task about keys
-// that this node does not decide about is refused with a rpc.MovedError that says who does.
+// Serve carries out tasks of another node, in order, and sets Err in each result. Nothing is
+// forwarded: a task about keys that this node does not decide about is refused with a
+// rpc.MovedError that says who does.
 func (n *Node) Serve(ctx context.Context, tasks []rpc.Task, res []Result) {
 	if !n.opened.Load() || n.closed.Load() {
 		for i := range res {

@@ -35,8 +35,9 @@ type Link struct {
 
 // PeerStats is the traffic with other nodes. Fields whose names end in Total only grow.
 type PeerStats struct {
-	// MessagesTotal is the number of messages sent, ResentTotal how many of them again, FailedTotal how many got no answer in the end,
-	// those that only look whether a process is back included, and TasksTotal the number of operations in them.
+	// MessagesTotal is the number of messages sent, ResentTotal how many of them again, FailedTotal
+	// how many got no answer in the end, those that only look whether a process is back included,
+	// and TasksTotal the number of operations in them.
 	MessagesTotal, ResentTotal, FailedTotal, TasksTotal int64
 	// Silent are the names of the processes that do not answer now: they are done without.
 	Silent []string
@@ -58,8 +59,9 @@ type Status struct {
 	Keys           int64 `json:"keys"`
 	MemoryBytes    int64 `json:"memory_bytes"`
 	StoreUp        bool  `json:"redis_up"`
-	// Ops is how many operations it was asked for and answered, of which Forwarded by asking the owner, and Fallback in the place of an
-	// owner that did not answer. Served is how many other nodes asked it for.
+	// Ops is how many operations it was asked for and answered, of which Forwarded by asking the
+	// owner, and Fallback in the place of an owner that did not answer. Served is how many other
+	// nodes asked it for.
 	Ops       int64 `json:"ops_total"`
 	Forwarded int64 `json:"forwarded_total"`
 	Fallback  int64 `json:"fallback_total"`
@@ -70,8 +72,10 @@ type Status struct {
 func (n *Node) status() *Status {
 	s := n.Stats()
 	v := &Status{
-		Mode: s.Mode, RingVersion: s.RingVersion, Held: s.Held, Gaining: s.Phases.Gaining, Losing: s.Phases.Losing, Moving: s.Phases.Moving,
-		Taken: s.Moves.Taken, Given: s.Moves.Given, PendingBuckets: s.Counter.PendingBuckets, Keys: s.Counter.Keys,
+		Mode: s.Mode, RingVersion: s.RingVersion, Held: s.Held, Gaining: s.Phases.Gaining,
+		Losing: s.Phases.Losing, Moving: s.Phases.Moving,
+		Taken: s.Moves.Taken, Given: s.Moves.Given, PendingBuckets: s.Counter.PendingBuckets,
+		Keys:        s.Counter.Keys,
 		MemoryBytes: s.Counter.MemoryBytes, StoreUp: s.Store.Up, Served: s.ServedTotal,
 	}
 	for _, o := range s.Ops {
@@ -86,8 +90,8 @@ func (n *Node) status() *Status {
 	return v
 }
 
-// Survey asks all members how they are, and sets Status of those in a view that answer within a second. Those that have not answered
-// for a while are not asked.
+// Survey asks all members how they are, and sets Status of those in a view that answer within a
+// second. Those that have not answered for a while are not asked.
 func (n *Node) Survey(ctx context.Context, v *ClusterView) {
 	t := n.table()
 	found := make([]*Status, t.Len())
@@ -98,7 +102,8 @@ func (n *Node) Survey(ctx context.Context, v *ClusterView) {
 		silent := n.opt.Peers.Stats().Silent
 		rpc.Broadcast(ctx, t, topTimeout, func(ctx context.Context, m *ring.Member) {
 			var a Status
-			if !slices.Contains(silent, m.Name) && n.opt.Peers.Ask(ctx, m, &StatusQuestion{}, &a) == nil {
+			if !slices.Contains(silent, m.Name) &&
+				n.opt.Peers.Ask(ctx, m, &StatusQuestion{}, &a) == nil {
 				found[t.Find(m.Name)] = &a
 			}
 		})
@@ -117,7 +122,9 @@ func (n *Node) others(t *ring.Table, silent []string) (states []StateCount, link
 	states = []StateCount{{StateAlive, 0}, {StateSuspect, 0}, {StateLeaving, 0}, {StateStarting, 0}}
 	for i := range t.Len() {
 		state := n.memberView(t, i, silent).State
-		states[slices.IndexFunc(states, func(c StateCount) bool { return c.State == state })].Members++
+		states[slices.IndexFunc(states, func(c StateCount) bool {
+			return c.State == state
+		})].Members++
 		if m := t.Member(i); i != t.Self() {
 			links = append(links, Link{m.ID, !slices.Contains(silent, m.Name)})
 		}

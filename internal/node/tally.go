@@ -14,7 +14,8 @@ type tally struct {
 var (
 	kinds   = [...]string{syncer.Add: "add", syncer.Count: "count", syncer.Acquire: "acquire"}
 	sources = [...]syncer.Source{
-		syncer.SourceMemory, syncer.SourceOwner, syncer.SourceRedis, syncer.SourceFallback, syncer.SourceDegraded,
+		syncer.SourceMemory, syncer.SourceOwner, syncer.SourceRedis, syncer.SourceFallback,
+		syncer.SourceDegraded,
 		syncer.SourceShared, syncer.SourceNear,
 	}
 )

@@ -8,7 +8,9 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Aliases of what operations are made of, so that callers of a node need to know no other package.
+// What operations are made of has a name here, so that callers of a node need to know no other
+// package.
+
 type (
 	// Op is one operation.
 	Op = syncer.Op
@@ -34,9 +36,10 @@ type (
 	KeyCount = syncer.KeyCount
 	// CounterStats are the figures of the two-tier counter.
 	CounterStats = syncer.Stats
-	// Phases is how many partitions are in which phase, Moves how many have changed hands.
+	// Phases is how many partitions are in which phase.
 	Phases = ownership.Phases
-	Moves  = ownership.Moves
+	// Moves is how many have changed hands.
+	Moves = ownership.Moves
 	// InvalidError refuses an operation because of one of its fields.
 	InvalidError = syncer.InvalidError
 )
@@ -91,7 +94,8 @@ type Member struct {
 	Self       bool    `json:"self"`
 	Partitions int     `json:"partitions"`
 	Share      float64 `json:"share"`
-	// Mode is how it counts, if that is known; Started when its process began, in unix milliseconds.
+	// Mode is how it counts, if that is known; Started when its process began, in unix
+	// milliseconds.
 	Mode    Mode  `json:"mode,omitempty"`
 	Started int64 `json:"started,omitempty"`
 	// Status is what it says of itself, if that was asked for, see Node.Survey, and it answered.
@@ -100,7 +104,8 @@ type Member struct {
 
 // StoreHealth describes the store beneath a node.
 type StoreHealth struct {
-	// Kind is "embedded", "redis", "redis-cluster" or "redis-sentinel"; Address is where, without credentials.
+	// Kind is "embedded", "redis", "redis-cluster" or "redis-sentinel"; Address is where, without
+	// credentials.
 	Kind    string `json:"kind"`
 	Address string `json:"address,omitempty"`
 	Up      bool   `json:"up"`
@@ -124,18 +129,20 @@ type ClusterView struct {
 	// Held is the number of partitions that this node decides about at this moment.
 	Held    int      `json:"held"`
 	Members []Member `json:"members"`
-	// Owners is the position among Members of the owner of every partition, and HashSeed the seed of the hash that assigns keys to
-	// partitions, if that was asked for.
+	// Owners is the position among Members of the owner of every partition, and HashSeed the seed
+	// of the hash that assigns keys to partitions, if that was asked for.
 	Owners   []int       `json:"owners,omitempty"`
 	HashSeed *uint64     `json:"hash_seed,omitempty"`
 	Store    StoreHealth `json:"redis"`
-	// ClockOffsetMS is the store's clock minus this machine's, ClockSkewMS what of it is not followed yet.
+	// ClockOffsetMS is the store's clock minus this machine's, ClockSkewMS what of it is not
+	// followed yet.
 	ClockOffsetMS int64 `json:"clock_offset_ms"`
 	ClockSkewMS   int64 `json:"clock_skew_ms"`
 	// ClockDoubt is why the time can't be believed, empty if it can.
 	ClockDoubt storeclock.Doubt `json:"clock_doubt,omitempty"`
-	// SpreadKeys is the number of hot keys of this node that every node counts, LeasedKeys of those of others that this one counts.
-	// StaleAfterMS is how old the news of what others counted may be that a verdict about one, or in place of another node, is based on.
+	// SpreadKeys is the number of hot keys of this node that every node counts, LeasedKeys of those
+	// of others that this one counts. StaleAfterMS is how old the news of what others counted may
+	// be that a verdict about one, or in place of another node, is based on.
 	SpreadKeys     int   `json:"spread_keys"`
 	LeasedKeys     int   `json:"leased_keys"`
 	StaleAfterMS   int64 `json:"stale_after_ms"`
@@ -157,19 +164,23 @@ type Stats struct {
 	Ops         []OpCount
 	Members     int
 	RingVersion uint64
-	// SpreadKeys is the number of hot keys of this node that every node counts, LeasedKeys of those of others that this one counts.
+	// SpreadKeys is the number of hot keys of this node that every node counts, LeasedKeys of those
+	// of others that this one counts.
 	SpreadKeys, LeasedKeys int
 	// NearTotal counts refusals that this node remembered.
 	NearTotal int64
-	// Held is the number of partitions that this node decides about, Phases how many there are in which state. Owned is how many
-	// the table gives to it, and Moves what has become of those that changed hands.
+	// Held is the number of partitions that this node decides about, Phases how many there are in
+	// which state. Owned is how many the table gives to it, and Moves what has become of those that
+	// changed hands.
 	Held, Owned int
 	Phases      Phases
 	Moves       Moves
-	// TablesTotal is how often the members, or something about them, have changed, and States how many members are in which state.
+	// TablesTotal is how often the members, or something about them, have changed, and States how
+	// many members are in which state.
 	TablesTotal int64
 	States      []StateCount
-	// Links is how the other members are reached, Peers the traffic with them, and ServedTotal how many operations they sent to this node.
+	// Links is how the other members are reached, Peers the traffic with them, and ServedTotal how
+	// many operations they sent to this node.
 	Links       []Link
 	Peers       PeerStats
 	ServedTotal int64

@@ -19,16 +19,17 @@ type claim struct {
 	from   *ring.Member
 	open   map[int]*syncer.Handoff // what has arrived of each
 	cursor map[int]uint64
-	// What the other node has not been told yet: what was taken over, and what is not this node's any
-	// more.
+	// What the other node has not been told yet: what was taken over, and what is not this node's
+	// any more.
 	taken, refused []int
 	gone           []int // what the other node has not, as it has just said
 }
 
 // claimFrom takes partitions over from the member that has them, which goes on deciding until its
-// table gives them to this node too. What it can't get because the other is gone it begins with what
-// the store has. What the other does not have any more is handed to gone at once, however long the
-// rest may take: until it is known who has it, nobody here takes the other for the one who decides.
+// table gives them to this node too. What it can't get because the other is gone it begins with
+// what the store has. What the other does not have any more is handed to gone at once, however long
+// the rest may take: until it is known who has it, nobody here takes the other for the one who
+// decides.
 func (o *Partitions) claimFrom(
 	ctx context.Context, m *ring.Member, parts []int, gone func(parts []int),
 ) {

@@ -1,6 +1,7 @@
 package ownership
 
-// Phases is how many partitions are in which state on one node; the others are none of its business.
+// Phases is how many partitions are in which state on one node; the others are none of its
+// business.
 type Phases struct {
 	// Own is those that it decides about, Gaining those that are on their way to it.
 	Own, Gaining int

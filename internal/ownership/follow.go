@@ -7,8 +7,9 @@ import (
 	"twotier.dev/twotier/ring"
 )
 
-// Follow brings the phases in line with the table, and begins to take over what was gained. It is to
-// be called when there is a new table, and now and then: it also looks after what takes too long.
+// Follow brings the phases in line with the table, and begins to take over what was gained. It is
+// to be called when there is a new table, and now and then: it also looks after what takes too
+// long.
 func (o *Partitions) Follow() {
 	t := o.opt.Table()
 	gained, offers := o.apply(t, time.Now())
@@ -20,8 +21,8 @@ func (o *Partitions) Follow() {
 	}
 }
 
-// apply changes phases by a table. It returns what is to be taken over, and what is to be offered, by
-// the position of the new owner.
+// apply changes phases by a table. It returns what is to be taken over, and what is to be offered,
+// by the position of the new owner.
 func (o *Partitions) apply(t *ring.Table, now time.Time) (gained []int, offers map[int][]int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -51,8 +52,8 @@ func (o *Partitions) apply(t *ring.Table, now time.Time) (gained []int, offers m
 	return gained, offers
 }
 
-// reviewLosingLocked offers a partition that its new owner does not come for, and in the end lets go
-// of it: what is pending is flushed as ever, and the new owner finds it in the store.
+// reviewLosingLocked offers a partition that its new owner does not come for, and in the end lets
+// go of it: what is pending is flushed as ever, and the new owner finds it in the store.
 func (o *Partitions) reviewLosingLocked(
 	p int, t *ring.Table, now time.Time, offers map[int][]int,
 ) {

@@ -36,8 +36,8 @@ func (o *Partitions) Holdings(q *HoldingsRequest) *HoldingsResponse {
 	return a
 }
 
-// HandOver responds to a claim: with pages of what the other node is to have, and the reason for what
-// it can't have now.
+// HandOver responds to a claim: with pages of what the other node is to have, and the reason for
+// what it can't have now.
 func (o *Partitions) HandOver(ctx context.Context, q *ClaimRequest) *ClaimResponse {
 	o.release(&q.By, q.Taken)
 	o.takeBack(&q.By, q.Refused)
@@ -66,7 +66,8 @@ func (o *Partitions) fill(a *ClaimResponse, parts []ClaimPart) {
 				continue
 			}
 			var err error
-			page.Handover, page.Next, err = o.opt.Counter.HandoffPage(page.Partition, parts[i].Cursor, budget)
+			page.Handover, page.Next,
+				err = o.opt.Counter.HandoffPage(page.Partition, parts[i].Cursor, budget)
 			if err != nil {
 				page.State = Again
 			} else {
@@ -91,8 +92,9 @@ func sizeOf(h *syncer.Handoff) (size int) {
 	return size
 }
 
-// promise decides whether a partition is given to a member that claims it: it has to be the owner by
-// this node's table too, or two would take it from each other in turn. Until then this node decides.
+// promise decides whether a partition is given to a member that claims it: it has to be the owner
+// by this node's table too, or two would take it from each other in turn. Until then this node
+// decides.
 func (o *Partitions) promise(to *ring.Member, p int) ClaimState {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -120,8 +122,8 @@ func (o *Partitions) promise(to *ring.Member, p int) ClaimState {
 	return Given
 }
 
-// cede makes a partition ready to be handed over. If that can't be done now the new owner begins with
-// what the store has.
+// cede makes a partition ready to be handed over. If that can't be done now the new owner begins
+// with what the store has.
 func (o *Partitions) cede(ctx context.Context, page *ClaimPage) {
 	ctx, cancel := context.WithTimeout(ctx, cedeTimeout)
 	defer cancel()
@@ -162,8 +164,8 @@ func (o *Partitions) releaseLocked(by *ring.Member, p int) bool {
 	return true
 }
 
-// takeBack takes back partitions that another node was told about and does not want any more. Whoever
-// they belong to comes for them.
+// takeBack takes back partitions that another node was told about and does not want any more.
+// Whoever they belong to comes for them.
 func (o *Partitions) takeBack(by *ring.Member, parts []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

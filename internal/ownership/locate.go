@@ -13,8 +13,8 @@ import (
 // ErrInRedis says that the cluster counts in Redis: no node decides about a partition.
 var ErrInRedis = errors.New("the cluster counts in Redis")
 
-// Locate says who decides about a partition at this moment: nil stands for this node. It waits while
-// that is open, but no longer than [WaitTimeout] or ctx: then the error wraps
+// Locate says who decides about a partition at this moment: nil stands for this node. It waits
+// while that is open, but no longer than [WaitTimeout] or ctx: then the error wraps
 // syncer.ErrUnavailable. [ErrInRedis] says that nobody does.
 func (o *Partitions) Locate(ctx context.Context, p int) (to *ring.Member, err error) {
 	inRedis := false
@@ -29,7 +29,8 @@ func (o *Partitions) Locate(ctx context.Context, p int) (to *ring.Member, err er
 	case inRedis:
 		return nil, ErrInRedis
 	case err != nil:
-		return nil, fmt.Errorf("%w: partition %d is on its way to this node", syncer.ErrUnavailable, p)
+		return nil, fmt.Errorf("%w: partition %d is on its way to this node",
+			syncer.ErrUnavailable, p)
 	}
 	return to, nil
 }

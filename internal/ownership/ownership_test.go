@@ -34,14 +34,15 @@ func TestTakeoverBringsAllAlong(t *testing.T) {
 		}
 		_, given := a.Figures()
 		at, taken := b.Figures()
-		if int(taken.Taken) != at.Own || given.Given != taken.Taken || taken.Begun != 0 || given.LetGo != 0 {
+		if int(taken.Taken) != at.Own || given.Given != taken.Taken || taken.Begun != 0 ||
+			given.LetGo != 0 {
 			t.Errorf("given %+v, taken %+v of %+v", given, taken, at)
 		}
 	})
 }
 
-// TestNothingIsHandedOverTooEarly: until its own table says so the holder decides, and the new owner
-// knows that.
+// TestNothingIsHandedOverTooEarly: until its own table says so the holder decides, and the new
+// owner knows that.
 func TestNothingIsHandedOverTooEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 2)
@@ -110,8 +111,10 @@ func TestTakerDiesBeforeItHasAll(t *testing.T) {
 		for a.table.Load().Mine(p) {
 			p++
 		}
-		claim := &ownership.ClaimRequest{By: other.self, Parts: []ownership.ClaimPart{{Partition: p}}}
-		if got := a.HandOver(t.Context(), claim); got.Pages[0].State != ownership.Given || len(c.deciders(p)) != 0 {
+		claim := &ownership.ClaimRequest{By: other.self,
+			Parts: []ownership.ClaimPart{{Partition: p}}}
+		if got := a.HandOver(t.Context(), claim); got.Pages[0].State != ownership.Given ||
+			len(c.deciders(p)) != 0 {
 			t.Fatalf("pages %+v, decided by %v", got.Pages, c.deciders(p))
 		}
 		if _, err := a.Locate(t.Context(), p); err != nil {
@@ -137,9 +140,11 @@ func TestWhatIsNotWantedIsTakenBack(t *testing.T) {
 		for a.table.Load().Mine(p) {
 			p++
 		}
-		a.HandOver(t.Context(), &ownership.ClaimRequest{By: other.self, Parts: []ownership.ClaimPart{{Partition: p}}})
+		a.HandOver(t.Context(), &ownership.ClaimRequest{By: other.self,
+			Parts: []ownership.ClaimPart{{Partition: p}}})
 		stranger := ring.Member{ID: "y", Name: "y"}
-		a.HandOver(t.Context(), &ownership.ClaimRequest{By: stranger, Refused: []int{p, -1, partitions}})
+		a.HandOver(t.Context(), &ownership.ClaimRequest{By: stranger,
+			Refused: []int{p, -1, partitions}})
 		if len(c.deciders(p)) != 0 {
 			t.Error("taken back from who was never given it")
 		}
@@ -202,7 +207,8 @@ func TestSuspension(t *testing.T) {
 		if a.Held() != 0 || len(c.deciders(0)) != 0 {
 			t.Error("decides while it is suspended")
 		}
-		if h := a.Holdings(&ownership.HoldingsRequest{Partitions: []int{0}}); !h.Later || h.Held != nil {
+		if h := a.Holdings(&ownership.HoldingsRequest{Partitions: []int{0}}); !h.Later ||
+			h.Held != nil {
 			t.Errorf("holdings %+v: another might begin with what the store has", h)
 		}
 		located := make(chan error)
@@ -234,20 +240,22 @@ func TestLocateGivesUp(t *testing.T) {
 		a := newCluster(t, 1).nodes[0]
 		a.Suspend()
 		began := time.Now()
-		if _, err := a.Locate(t.Context(), 0); !errors.Is(err, syncer.ErrUnavailable) || time.Since(began) != ownership.WaitTimeout {
+		if _, err := a.Locate(t.Context(), 0); !errors.Is(err, syncer.ErrUnavailable) ||
+			time.Since(began) != ownership.WaitTimeout {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := a.Locate(ctx, 0); err == nil || time.Since(began) != ownership.WaitTimeout+time.Second {
+		if _, err := a.Locate(ctx, 0); err == nil ||
+			time.Since(began) != ownership.WaitTimeout+time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 	})
 }
 
-// TestRandomTables has nodes hear at random, late and in no order, of members that are about to leave
-// or are not. At no moment do two decide about a partition, and in the end each is its owner's, with
-// all its keys.
+// TestRandomTables has nodes hear at random, late and in no order, of members that are about to
+// leave or are not. At no moment do two decide about a partition, and in the end each is its
+// owner's, with all its keys.
 func TestRandomTables(t *testing.T) {
 	for range 20 {
 		seed := rand.Uint64()
@@ -258,7 +266,9 @@ func TestRandomTables(t *testing.T) {
 func randomTables(t *testing.T, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	c := newCluster(t, 4)
-	c.delay = func() time.Duration { return time.Duration(1+time.Now().UnixNano()%7) * time.Millisecond }
+	c.delay = func() time.Duration {
+		return time.Duration(1+time.Now().UnixNano()%7) * time.Millisecond
+	}
 	c.fill()
 	watch := time.NewTicker(time.Millisecond)
 	defer watch.Stop()

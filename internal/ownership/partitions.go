@@ -24,7 +24,8 @@ type Counter interface {
 	// BeginHandoff makes a partition ready to be handed off, HandoffPage returns a part of it, and
 	// FinishHandoff forgets it when all has arrived.
 	BeginHandoff(ctx context.Context, partition int) error
-	HandoffPage(partition int, cursor uint64, budget int) (h *syncer.Handoff, next uint64, err error)
+	HandoffPage(partition int, cursor uint64,
+		budget int) (h *syncer.Handoff, next uint64, err error)
 	FinishHandoff(partition int) error
 	// ImportHandoff takes over what another has handed off.
 	ImportHandoff(h *syncer.Handoff)
@@ -32,8 +33,8 @@ type Counter interface {
 
 // Peers asks the other nodes.
 type Peers interface {
-	// Ask puts a request to another node and fills in its response, if there is one. The error wraps
-	// rpc.ErrUnreachable if the node can't be reached.
+	// Ask puts a request to another node and fills in its response, if there is one. The error
+	// wraps rpc.ErrUnreachable if the node can't be reached.
 	Ask(ctx context.Context, to *ring.Member, request, response any) error
 }
 
@@ -79,8 +80,8 @@ type partition struct {
 	// kept: this node decided about it when the mode began to change, and does again if that is
 	// given up.
 	kept bool
-	// to is who takes it over if it is moving or given, and who decides until it hands it over if it
-	// is gaining.
+	// to is who takes it over if it is moving or given, and who decides until it hands it over if
+	// it is gaining.
 	to *ring.Member
 }
 
@@ -94,7 +95,8 @@ const (
 	gaining
 	// own: this node decides about it.
 	own
-	// losing: this node still decides about it, but by the table another should, and will come for it.
+	// losing: this node still decides about it, but by the table another should, and will come for
+	// it.
 	losing
 	// moving: it is being made ready to be handed over.
 	moving
@@ -151,8 +153,8 @@ func (o *Partitions) wakeLocked() {
 	}
 }
 
-// letGoLocked gives up a partition that nobody has taken over in full: what is pending is flushed as
-// ever.
+// letGoLocked gives up a partition that nobody has taken over in full: what is pending is flushed
+// as ever.
 func (o *Partitions) letGoLocked(p int) {
 	o.opt.Counter.StopOwning(p)
 	o.moves.LetGo++

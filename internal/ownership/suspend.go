@@ -24,8 +24,8 @@ func (o *Partitions) Forget() {
 	}
 }
 
-// Resume has the node decide about what is its by the table, once nobody else does, and at once about
-// what Suspend kept in mind: it may have counts that nobody else knows.
+// Resume has the node decide about what is its by the table, once nobody else does, and at once
+// about what Suspend kept in mind: it may have counts that nobody else knows.
 func (o *Partitions) Resume() {
 	o.mu.Lock()
 	o.suspended = false

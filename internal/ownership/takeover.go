@@ -18,7 +18,8 @@ const (
 	askTimeout = 2 * time.Second
 	// maxHolders is how often a partition that changes hands meanwhile is looked for.
 	maxHolders = 5
-	// laterPause is the wait before asking again for a partition that another node takes for its own.
+	// laterPause is the wait before asking again for a partition that another node takes for its
+	// own.
 	laterPause = 50 * time.Millisecond
 )
 
@@ -61,8 +62,8 @@ func (o *Partitions) findHolders(
 	return holders
 }
 
-// holdingsOf asks a member which of the partitions it has, again while it is slow, or is changing its
-// mode.
+// holdingsOf asks a member which of the partitions it has, again while it is slow, or is changing
+// its mode.
 func (o *Partitions) holdingsOf(ctx context.Context, m *ring.Member, parts []int) []int {
 	for by := time.Now().Add(WaitTimeout); time.Now().Before(by); {
 		var a HoldingsResponse
@@ -130,8 +131,8 @@ func (o *Partitions) unclaim(parts []int) {
 	}
 }
 
-// Offered claims partitions that another node has although they are this node's, as after a split. It
-// returns at once.
+// Offered claims partitions that another node has although they are this node's, as after a split.
+// It returns at once.
 func (o *Partitions) Offered(q *OfferRequest) {
 	o.opt.Go(func(ctx context.Context) {
 		wanted, released := o.wanted(&q.By, q.Partitions)

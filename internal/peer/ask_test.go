@@ -14,14 +14,17 @@ import (
 	"twotier.dev/twotier/internal/testing/simnet"
 )
 
-// TestQuestionsOfUsersDontHoldUpThoseOfNodes has more users ask for what takes long than there are lanes, and a node for something else.
+// TestQuestionsOfUsersDontHoldUpThoseOfNodes has more users ask for what takes long than there are
+// lanes, and a node for something else.
 func TestQuestionsOfUsersDontHoldUpThoseOfNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, simnet.Weather{}, "", "")
 		p.fake.delay = 2 * time.Second
 		var users sync.WaitGroup
 		for range 50 {
-			users.Go(func() { _ = p.client.Ask(t.Context(), p.to, &node.TopQuestion{}, new(node.TopAnswer)) })
+			users.Go(func() {
+				_ = p.client.Ask(t.Context(), p.to, &node.TopQuestion{}, new(node.TopAnswer))
+			})
 		}
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -34,13 +37,14 @@ func TestQuestionsOfUsersDontHoldUpThoseOfNodes(t *testing.T) {
 	})
 }
 
-// TestRepliesAreForgotten repeats a message long after its reply, when another process has been heard of since: it is not carried out again,
-// and what was replied is not kept.
+// TestRepliesAreForgotten repeats a message long after its reply, when another process has been
+// heard of since: it is not carried out again, and what was replied is not kept.
 func TestRepliesAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{seen: map[string]int{}}
 		s := peer.NewServer(peer.ServerOptions{Self: "b-1", Node: f})
-		task := []rpc.Task{{Op: node.Op{Kind: node.Add, Checks: []node.Check{{Key: []byte("k"), N: 1}}}}}
+		task := []rpc.Task{{Op: node.Op{Kind: node.Add,
+			Checks: []node.Check{{Key: []byte("k"), N: 1}}}}}
 		replies := map[string]int{}
 		for range 3 {
 			for range 2 {
@@ -56,16 +60,20 @@ func TestRepliesAreForgotten(t *testing.T) {
 			}
 		}
 		if f.seen["k"] != 2 || len(replies) != 2 {
-			t.Errorf("two messages were carried out %d times, and one has the replies %v", f.seen["k"], replies)
+			t.Errorf("two messages were carried out %d times, and one has the replies %v",
+				f.seen["k"], replies)
 		}
 	})
 }
 
-// TestLongNamesAreRefused has a stranger call itself by a name that would be kept along with the key for it.
+// TestLongNamesAreRefused has a stranger call itself by a name that would be kept along with the
+// key for it.
 func TestLongNamesAreRefused(t *testing.T) {
 	for _, secret := range []string{"", "a secret"} {
-		s := peer.NewServer(peer.ServerOptions{Self: "b-1", Secret: []byte(secret), Node: &fake{seen: map[string]int{}}})
-		if _, err := s.Handle(t.Context(), peer.Message(strings.Repeat("a", 1<<20), "b-1", 1)); err == nil {
+		s := peer.NewServer(peer.ServerOptions{Self: "b-1", Secret: []byte(secret),
+			Node: &fake{seen: map[string]int{}}})
+		if _, err := s.Handle(t.Context(),
+			peer.Message(strings.Repeat("a", 1<<20), "b-1", 1)); err == nil {
 			t.Errorf("secret %q: a name of a mebibyte is taken", secret)
 		}
 	}

@@ -25,12 +25,12 @@ type ClientOptions struct {
 	Secret []byte
 	// Transport is the way that messages take. Required.
 	Transport Transport
-	// Lanes is the number of messages with tasks that can be under way to a node, besides as many with tasks that wait for
-	// the store. Default: 2.
+	// Lanes is the number of messages with tasks that can be under way to a node, besides as many
+	// with tasks that wait for the store. Default: 2.
 	Lanes int
-	// AttemptTimeout is how long an answer is waited for before the message is sent again. A node that has been silent for half of it
-	// is asked whether it is there, and taken for unreachable once it has not said anything for as long again three times.
-	// Default: 500 ms.
+	// AttemptTimeout is how long an answer is waited for before the message is sent again. A node
+	// that has been silent for half of it is asked whether it is there, and taken for unreachable
+	// once it has not said anything for as long again three times. Default: 500 ms.
 	AttemptTimeout time.Duration
 	// Timeout bounds what has no deadline of its own. Default: 2 s.
 	Timeout time.Duration
@@ -90,7 +90,8 @@ func (c *Client) Close(context.Context) error {
 // Stats implements node.Peers.
 func (c *Client) Stats() node.PeerStats {
 	s := node.PeerStats{
-		MessagesTotal: c.messages.Load(), ResentTotal: c.resent.Load(), FailedTotal: c.failed.Load(), TasksTotal: c.tasks.Load(),
+		MessagesTotal: c.messages.Load(), ResentTotal: c.resent.Load(),
+		FailedTotal: c.failed.Load(), TasksTotal: c.tasks.Load(),
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -147,7 +148,8 @@ type call struct {
 	taken atomic.Bool // by a lane, or by who waited for one until its time was up
 }
 
-// take reports whether the call is the caller's from now on: who gets it first decides whether it is sent.
+// take reports whether the call is the caller's from now on: who gets it first decides whether it
+// is sent.
 func (k *call) take() bool { return !k.taken.Swap(true) }
 
 func (k *call) finish(reply []byte, err error) {
@@ -155,7 +157,8 @@ func (k *call) finish(reply []byte, err error) {
 	k.done <- struct{}{}
 }
 
-// wait returns when the call is finished, or the time of who made it is up: then nobody knows its outcome, unless no lane has taken it.
+// wait returns when the call is finished, or the time of who made it is up: then nobody knows its
+// outcome, unless no lane has taken it.
 func (k *call) wait(ctx context.Context) (finished bool, err error) {
 	select {
 	case <-k.done:
@@ -185,7 +188,8 @@ func (c *Client) Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res 
 	}
 }
 
-func (c *Client) do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res []node.Result) error {
+func (c *Client) do(ctx context.Context, to *ring.Member, tasks []rpc.Task,
+	res []node.Result) error {
 	l, err := c.link(to)
 	if err != nil {
 		return err
@@ -207,7 +211,8 @@ func (c *Client) do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res 
 	}
 	k.tasks, k.by = len(tasks), by
 	if len(k.body) > maxBody {
-		return wrap(fmt.Errorf("%w: a forwarded batch of %d bytes, want at most %d", node.ErrOverload, len(k.body), maxBody), to)
+		return wrap(fmt.Errorf("%w: a forwarded batch of %d bytes, want at most %d",
+			node.ErrOverload, len(k.body), maxBody), to)
 	}
 	if !l.submit(k, slow) {
 		return wrap(fmt.Errorf("%w: too much waits for it", node.ErrOverload), to)

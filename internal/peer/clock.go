@@ -7,10 +7,12 @@ import (
 	"twotier.dev/twotier/internal/elapsed"
 )
 
-// sampleAge is for how long the best reading of another process's clock is relied on, while others come in.
+// sampleAge is for how long the best reading of another process's clock is relied on, while others
+// come in.
 const sampleAge = 10 * time.Second
 
-// ahead is how far the clock of another process is ahead of this one's, at the least: a reply says what it showed before the reply came.
+// ahead is how far the clock of another process is ahead of this one's, at the least: a reply says
+// what it showed before the reply came.
 type ahead struct {
 	own *elapsed.Clock
 
@@ -20,8 +22,8 @@ type ahead struct {
 	at    time.Duration // when that was read
 }
 
-// heard notes what the other clock showed when a reply that has just come was sent. The quickest reply tells most; it holds for a while,
-// as clocks drift apart.
+// heard notes what the other clock showed when a reply that has just come was sent. The quickest
+// reply tells most; it holds for a while, as clocks drift apart.
 func (a *ahead) heard(theirs time.Duration) {
 	now := a.own.Now()
 	a.mu.Lock()
@@ -38,7 +40,8 @@ func (a *ahead) met() bool {
 	return a.known
 }
 
-// until returns what the other clock shows when a budget is used up, or a little less; 0 if that is not known.
+// until returns what the other clock shows when a budget is used up, or a little less; 0 if that is
+// not known.
 func (a *ahead) until(budget time.Duration) time.Duration {
 	now := a.own.Now()
 	a.mu.Lock()

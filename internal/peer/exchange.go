@@ -16,11 +16,13 @@ const (
 	lastPause  = 100 * time.Millisecond
 )
 
-// exchange sends a message until it is answered or time is up. The first one to a process asks only for its clock: what is sent after
-// it can't be carried out when its time is up, however long it is on its way. The error is one of outcome.
+// exchange sends a message until it is answered or time is up. The first one to a process asks only
+// for its clock: what is sent after it can't be carried out when its time is up, however long it is
+// on its way. The error is one of outcome.
 func (n *lane) exchange(ctx context.Context, kind byte, body []byte, by time.Time) ([]byte, error) {
 	if !n.l.met() {
-		if _, err := n.deliver(ctx, kindQuestion, n.l.ping, by); errors.Is(err, node.ErrUnknownOutcome) {
+		if _, err := n.deliver(ctx, kindQuestion, n.l.ping, by); errors.Is(err,
+			node.ErrUnknownOutcome) {
 			return nil, fmt.Errorf("%w: it did not say what time it has", rpc.ErrLate)
 		} else if err != nil {
 			return nil, err
@@ -29,16 +31,19 @@ func (n *lane) exchange(ctx context.Context, kind byte, body []byte, by time.Tim
 	return n.deliver(ctx, kind, body, by)
 }
 
-// deliver sends a message until it is answered or time is up. Each attempt that gets an answer is a sign of life.
+// deliver sends a message until it is answered or time is up. Each attempt that gets an answer is a
+// sign of life.
 func (n *lane) deliver(ctx context.Context, kind byte, body []byte, by time.Time) ([]byte, error) {
-	m := message{From: n.l.c.opt.Self, To: n.l.to.Name, Lane: n.id, Seq: n.l.c.seq.Add(1), Kind: kind, Body: body}
+	m := message{From: n.l.c.opt.Self, To: n.l.to.Name, Lane: n.id, Seq: n.l.c.seq.Add(1),
+		Kind: kind, Body: body}
 	sent := false // it may have arrived
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		if m.Budget = time.Until(by); m.Budget <= minBudget || ctx.Err() != nil {
 			return nil, n.lost(sent, rpc.ErrLate, nil)
 		}
 		m.Until = n.l.until(m.Budget)
-		status, reply, err := n.attempt(ctx, &m, earlier(by, time.Now().Add(n.l.c.opt.AttemptTimeout)))
+		status, reply, err := n.attempt(ctx, &m,
+			earlier(by, time.Now().Add(n.l.c.opt.AttemptTimeout)))
 		switch {
 		case err == nil && status == replyDone:
 			return reply, nil
@@ -56,7 +61,8 @@ func (n *lane) deliver(ctx context.Context, kind byte, body []byte, by time.Time
 			if !sent {
 				return nil, n.lost(false, rpc.ErrUnreachable, err)
 			}
-		case errors.Is(err, rpc.ErrLate), err == nil && status == replyBusy: // it has not got this copy
+		// it has not got this copy
+		case errors.Is(err, rpc.ErrLate), err == nil && status == replyBusy:
 		default:
 			sent = true
 		}
@@ -77,8 +83,9 @@ func (n *lane) lost(sent bool, kind, why error) error {
 	return outcome(sent, kind, why)
 }
 
-// outcome is the error of a message without an answer. If it may have arrived nobody knows what became of it, whatever the last attempt
-// says; otherwise nothing was done, and kind says why: rpc.ErrUnreachable, rpc.ErrRefused or rpc.ErrLate.
+// outcome is the error of a message without an answer. If it may have arrived nobody knows what
+// became of it, whatever the last attempt says; otherwise nothing was done, and kind says why:
+// rpc.ErrUnreachable, rpc.ErrRefused or rpc.ErrLate.
 func outcome(sent bool, kind, why error) error {
 	if sent {
 		kind = node.ErrUnknownOutcome
@@ -107,7 +114,8 @@ func (n *lane) wait(ctx context.Context, pause time.Duration) {
 }
 
 // attempt sends a message once and reads the reply.
-func (n *lane) attempt(ctx context.Context, m *message, until time.Time) (status byte, reply []byte, err error) {
+func (n *lane) attempt(ctx context.Context, m *message,
+	until time.Time) (status byte, reply []byte, err error) {
 	c := n.l.c
 	key, err := c.keys.key(first(c.keys.list()), "request", m.From, m.To)
 	if err != nil {
@@ -131,7 +139,8 @@ func (n *lane) attempt(ctx context.Context, m *message, until time.Time) (status
 }
 
 // open reads a reply.
-func (c *Client) open(m *message, raw, bound []byte) (status byte, clock time.Duration, reply []byte, err error) {
+func (c *Client) open(m *message, raw,
+	bound []byte) (status byte, clock time.Duration, reply []byte, err error) {
 	r := reader{b: raw}
 	from := r.processName()
 	if r.err != nil {

@@ -23,7 +23,8 @@ func (s strict) Serve(_ context.Context, tasks []rpc.Task, res []node.Result) {
 	}
 	for i := range tasks {
 		task := &tasks[i]
-		if n := len(task.Op.Checks); task.Verb == rpc.VerbDo && task.Op.Kind != node.Acquire && n != 1 {
+		if n := len(task.Op.Checks); task.Verb == rpc.VerbDo && task.Op.Kind != node.Acquire &&
+			n != 1 {
 			s.t.Fatalf("%+v", task)
 		}
 		for _, c := range task.Op.Checks {
@@ -44,8 +45,12 @@ func (strict) Answer(context.Context, any) (any, error) { return nil, nil }
 func FuzzHandle(f *testing.F) {
 	limits := []node.Limit{{Window: 60_000, Max: 5}}
 	f.Add(peer.Message("a", "b", 1, []rpc.Task{
-		{Op: node.Op{Kind: node.Add, TS: 7, Checks: []node.Check{{Key: []byte("k"), N: -3, Limits: limits}}}},
-		{Verb: rpc.VerbReserve, Reservation: "h", Coordinator: "d", Op: node.Op{Kind: node.Acquire, Checks: []node.Check{{NS: []byte("n"), Key: []byte("k"), N: 1, Limits: limits}, {Key: []byte("l"), N: 1}}}},
+		{Op: node.Op{Kind: node.Add, TS: 7,
+			Checks: []node.Check{{Key: []byte("k"), N: -3, Limits: limits}}}},
+		{Verb: rpc.VerbReserve, Reservation: "h", Coordinator: "d",
+			Op: node.Op{Kind: node.Acquire,
+				Checks: []node.Check{{NS: []byte("n"), Key: []byte("k"), N: 1, Limits: limits},
+					{Key: []byte("l"), N: 1}}}},
 	}, []rpc.Task{{Verb: rpc.VerbConfirm, Reservation: "h"}}))
 	f.Add(peer.Message("a", "b", 1))
 	f.Add([]byte{1, 1, 'a', 1, 'b', 0, 1, 1, 1, 2, '{', '}'})
@@ -61,7 +66,8 @@ func FuzzReply(f *testing.F) {
 	f.Add([]byte(peer.Answered(claim, nil)))
 	f.Add([]byte(peer.Answered(nil, &rpc.MovedError{To: ring.Member{ID: "x"}})))
 	f.Add([]byte{0, 1, 2, 4, 1, 0, 2, 1, 0, 2, 2, 2, 2})
-	task := rpc.Task{Op: node.Op{Checks: []node.Check{{Key: []byte("k"), Limits: []node.Limit{{Window: 1, Max: 1}}}}}}
+	task := rpc.Task{Op: node.Op{Checks: []node.Check{{Key: []byte("k"),
+		Limits: []node.Limit{{Window: 1, Max: 1}}}}}}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var res node.Result
 		_ = peer.Reply(raw).Result(&task, &res)
@@ -85,10 +91,12 @@ func sample() *ownership.ClaimResponse {
 			Partition: 1020, Epoch: 1 << 50, Version: 12, EpochKnown: true, MaybeSent: true,
 			Unflushed: 1234 * time.Millisecond,
 			Rounds: []*syncer.Round{{Writer: "w.1", Seq: 4, Acked: 3, Keys: []syncer.KeyRound{
-				{NS: []byte("n"), Key: []byte("k"), Reset: true, Load: true, TTL: 5000, Adds: buckets, Expired: buckets[:1]},
+				{NS: []byte("n"), Key: []byte("k"), Reset: true, Load: true, TTL: 5000,
+					Adds: buckets, Expired: buckets[:1]},
 				{NS: []byte("n"), Key: []byte("l"), Forgotten: true},
 			}}},
-			Keys: []syncer.KeyState{{NS: []byte("n"), Key: []byte("k"), Buckets: buckets}, {NS: []byte("n"), Key: []byte("absent")}},
+			Keys: []syncer.KeyState{{NS: []byte("n"), Key: []byte("k"), Buckets: buckets},
+				{NS: []byte("n"), Key: []byte("absent")}},
 		}},
 	}}
 }

@@ -42,7 +42,8 @@ func appendClaim(b []byte, a *ownership.ClaimResponse) []byte {
 
 func readClaim(r *reader, a *ownership.ClaimResponse) {
 	for range r.count() {
-		p := ownership.ClaimPage{Partition: int(r.uint()), State: ownership.ClaimState(r.byte()), Next: r.uint()}
+		p := ownership.ClaimPage{Partition: int(r.uint()), State: ownership.ClaimState(r.byte()),
+			Next: r.uint()}
 		if p.State == ownership.Given {
 			p.Handover = readHandover(r)
 			p.Handover.Partition = p.Partition
@@ -53,7 +54,8 @@ func readClaim(r *reader, a *ownership.ClaimResponse) {
 
 func appendHandover(b []byte, h *syncer.Handoff) []byte {
 	b = append(b, boolByte(h.EpochKnown)*metBit|boolByte(h.MaybeSent)*doubtBit)
-	b = binary.AppendUvarint(binary.AppendUvarint(binary.AppendUvarint(b, h.Epoch), h.Version), h.Quieted)
+	b = binary.AppendUvarint(binary.AppendUvarint(binary.AppendUvarint(b, h.Epoch), h.Version),
+		h.Quieted)
 	b = binary.AppendUvarint(b, uint64(h.Unflushed.Milliseconds()))
 	b = binary.AppendUvarint(b, uint64(len(h.Rounds)))
 	for _, r := range h.Rounds {
@@ -62,14 +64,16 @@ func appendHandover(b []byte, h *syncer.Handoff) []byte {
 	b = binary.AppendUvarint(b, uint64(len(h.Keys)))
 	for i := range h.Keys {
 		k := &h.Keys[i]
-		b = appendBuckets(append(appendBytes(appendBytes(b, k.NS), k.Key), boolByte(k.Cold)), k.Buckets)
+		b = appendBuckets(append(appendBytes(appendBytes(b, k.NS), k.Key), boolByte(k.Cold)),
+			k.Buckets)
 	}
 	return b
 }
 
 func readHandover(r *reader) *syncer.Handoff {
 	bits := r.byte()
-	h := &syncer.Handoff{EpochKnown: bits&metBit != 0, MaybeSent: bits&doubtBit != 0, Epoch: r.uint(), Version: r.uint(), Quieted: r.uint()}
+	h := &syncer.Handoff{EpochKnown: bits&metBit != 0, MaybeSent: bits&doubtBit != 0,
+		Epoch: r.uint(), Version: r.uint(), Quieted: r.uint()}
 	unflushed := min(r.uint(), uint64(longestUnflushed.Milliseconds()))
 	h.Unflushed = time.Duration(unflushed) * time.Millisecond
 	for range r.count() {
@@ -90,7 +94,8 @@ func appendRound(b []byte, r *syncer.Round) []byte {
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		b = appendBytes(appendBytes(b, k.NS), k.Key)
-		b = append(b, boolByte(k.Reset)*resetBit|boolByte(k.Load)*loadBit|boolByte(k.Forgotten)*forgottenBit)
+		b = append(b,
+			boolByte(k.Reset)*resetBit|boolByte(k.Load)*loadBit|boolByte(k.Forgotten)*forgottenBit)
 		b = binary.AppendUvarint(b, uint64(k.TTL))
 		b = appendBuckets(appendBuckets(b, k.Adds), k.Expired)
 	}

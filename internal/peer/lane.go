@@ -61,7 +61,8 @@ func (n *lane) gather(batch []*call, queue chan *call) []*call {
 	return batch
 }
 
-// send sends calls as one message and hands each its part of the reply. One whose time is up, or nearly, is not sent.
+// send sends calls as one message and hands each its part of the reply. One whose time is up, or
+// nearly, is not sent.
 func (n *lane) send(batch []*call) {
 	now := time.Now()
 	live := batch[:0]
@@ -78,7 +79,9 @@ func (n *lane) send(batch []*call) {
 	if len(live) == 0 {
 		return
 	}
-	slices.SortStableFunc(live, func(a, b *call) int { return -cmp.Compare(a.by.UnixNano(), b.by.UnixNano()) })
+	slices.SortStableFunc(live, func(a, b *call) int {
+		return -cmp.Compare(a.by.UnixNano(), b.by.UnixNano())
+	})
 	n.body = appendCalls(n.body[:0], live, now)
 	reply, err := n.exchange(n.l.ctx, kindTasks, n.body, live[0].by)
 	r := reader{b: reply}
@@ -95,11 +98,13 @@ func (n *lane) send(batch []*call) {
 	}
 }
 
-// slack is the part of the time that a call has by which it may be cut short, so that it can share a context with others.
+// slack is the part of the time that a call has by which it may be cut short, so that it can share
+// a context with others.
 const slack = 16
 
-// appendCalls appends calls, of which the first has the most time, in groups with about the same deadline, each with how much earlier
-// that is than the deadline of the message: nothing is carried out after the deadline of who asked for it.
+// appendCalls appends calls, of which the first has the most time, in groups with about the same
+// deadline, each with how much earlier that is than the deadline of the message: nothing is carried
+// out after the deadline of who asked for it.
 func appendCalls(b []byte, calls []*call, now time.Time) []byte {
 	last := calls[0].by
 	for len(calls) > 0 {
@@ -118,15 +123,17 @@ func appendCalls(b []byte, calls []*call, now time.Time) []byte {
 	return b
 }
 
-// watch looks after a lane whose message gets no answer for a while: the process is asked whether it is there, and another lane takes what
-// else waits, as one message that takes long says nothing of others.
+// watch looks after a lane whose message gets no answer for a while: the process is asked whether
+// it is there, and another lane takes what else waits, as one message that takes long says nothing
+// of others.
 type watch struct {
 	timer *time.Timer
 
-	mu       sync.Mutex
-	link     *link
-	queue    chan *call    // nil while nothing is under way
-	relieved chan struct{} // closed when the other lane is not needed any more; nil if there is none
+	mu    sync.Mutex
+	link  *link
+	queue chan *call // nil while nothing is under way
+	// closed when the other lane is not needed any more; nil if there is none
+	relieved chan struct{}
 }
 
 func (w *watch) begin(l *link, queue chan *call) {

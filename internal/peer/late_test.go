@@ -28,15 +28,18 @@ func (p *pair) dawdle(d time.Duration) {
 	p.fake.delay = d
 }
 
-// TestShortDeadlines forwards with less time than a message takes to be worth while: nothing is sent, and nobody hears that the node
-// can't be reached. With a little more the answer is the node's.
+// TestShortDeadlines forwards with less time than a message takes to be worth while: nothing is
+// sent, and nobody hears that the node can't be reached. With a little more the answer is the
+// node's.
 func TestShortDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, simnet.Weather{Delay: 100 * time.Microsecond}, "", "")
 		p.meet()
-		for i, within := range []time.Duration{1, 300 * time.Microsecond, time.Millisecond, 4 * time.Millisecond} {
+		for i, within := range []time.Duration{1, 300 * time.Microsecond, time.Millisecond,
+			4 * time.Millisecond} {
 			key := fmt.Sprint("short", i)
-			if err := p.add(key, within); !errors.Is(err, rpc.ErrLate) || !errors.Is(err, node.ErrUnavailable) {
+			if err := p.add(key, within); !errors.Is(err, rpc.ErrLate) ||
+				!errors.Is(err, node.ErrUnavailable) {
 				t.Errorf("%v: %v", within, err)
 			}
 			time.Sleep(time.Second)
@@ -66,7 +69,8 @@ func TestLateMessagesAreNotCarriedOut(t *testing.T) {
 	})
 }
 
-// TestLateQuestionsAreNotAnswered delays a question until who asked it has given up: what it would have allowed must not begin then.
+// TestLateQuestionsAreNotAnswered delays a question until who asked it has given up: what it would
+// have allowed must not begin then.
 func TestLateQuestionsAreNotAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, "", "")
@@ -74,7 +78,8 @@ func TestLateQuestionsAreNotAnswered(t *testing.T) {
 		p.net.Slow("a", "b", 3*time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := p.client.Ask(ctx, p.to, &hotkeys.LeaseRequest{For: time.Second}, nil); !errors.Is(err, node.ErrUnknownOutcome) {
+		if err := p.client.Ask(ctx, p.to, &hotkeys.LeaseRequest{For: time.Second},
+			nil); !errors.Is(err, node.ErrUnknownOutcome) {
 			t.Errorf("%v", err)
 		}
 		time.Sleep(10 * time.Second)
@@ -84,8 +89,8 @@ func TestLateQuestionsAreNotAnswered(t *testing.T) {
 	})
 }
 
-// TestOneSlowMessageHoldsUpNobody has the node take long over a few messages, more than there are lanes. Others are answered, and the circuit
-// stays closed.
+// TestOneSlowMessageHoldsUpNobody has the node take long over a few messages, more than there are
+// lanes. Others are answered, and the circuit stays closed.
 func TestOneSlowMessageHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, "", "")
@@ -98,7 +103,8 @@ func TestOneSlowMessageHoldsUpNobody(t *testing.T) {
 		}
 		p.dawdle(0)
 		began := time.Now()
-		if err := p.add("other", 2*time.Second); err != nil || time.Since(began) > 600*time.Millisecond {
+		if err := p.add("other", 2*time.Second); err != nil ||
+			time.Since(began) > 600*time.Millisecond {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 		for range cap(slow) {
@@ -112,7 +118,8 @@ func TestOneSlowMessageHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// TestQueuedIsNotUnreachable has a call wait behind others that wait for the store, until its time is up.
+// TestQueuedIsNotUnreachable has a call wait behind others that wait for the store, until its time
+// is up.
 func TestQueuedIsNotUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, "", "")
@@ -121,7 +128,8 @@ func TestQueuedIsNotUnreachable(t *testing.T) {
 		store := func(within time.Duration) error {
 			ctx, cancel := context.WithTimeout(context.Background(), within)
 			defer cancel()
-			tasks := []rpc.Task{{Op: node.Op{Kind: node.Add, Ack: node.AckStore, Checks: []node.Check{{Key: []byte("k"), N: 1}}}}}
+			tasks := []rpc.Task{{Op: node.Op{Kind: node.Add, Ack: node.AckStore,
+				Checks: []node.Check{{Key: []byte("k"), N: 1}}}}}
 			res := make([]node.Result, 1)
 			p.client.Do(ctx, p.to, tasks, res)
 			return res[0].Err
@@ -140,7 +148,8 @@ func TestQueuedIsNotUnreachable(t *testing.T) {
 	})
 }
 
-// TestACallerDoesNotWaitForOthers shares a message between a caller with little time and one with much.
+// TestACallerDoesNotWaitForOthers shares a message between a caller with little time and one with
+// much.
 func TestACallerDoesNotWaitForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, simnet.Weather{Delay: 20 * time.Millisecond}, "", "")
@@ -154,7 +163,8 @@ func TestACallerDoesNotWaitForOthers(t *testing.T) {
 		go func() { patient <- p.add("patient", 5*time.Second) }()
 		began := time.Now()
 		err := p.add("hasty", 400*time.Millisecond)
-		if took := time.Since(began); took > 410*time.Millisecond || !errors.Is(err, node.ErrUnknownOutcome) {
+		if took := time.Since(began); took > 410*time.Millisecond ||
+			!errors.Is(err, node.ErrUnknownOutcome) {
 			t.Errorf("after %v: %v", took, err)
 		}
 		if err := <-patient; err != nil {

@@ -21,11 +21,13 @@ const (
 	spareLanes  = 16
 	firstProbe  = 50 * time.Millisecond
 	lastProbe   = time.Second
-	// maxMissed is how many questions one after the other a process leaves without a sign of life before it is taken for unreachable.
+	// maxMissed is how many questions one after the other a process leaves without a sign of life
+	// before it is taken for unreachable.
 	maxMissed = 3
 )
 
-// The numbers of lanes: those with tasks that wait for the store, and questions, come after those of Options.Lanes.
+// The numbers of lanes: those with tasks that wait for the store, and questions, come after those
+// of Options.Lanes.
 const (
 	slowLanes   = 1000
 	firstAsker  = 2000
@@ -41,11 +43,14 @@ type link struct {
 	ahead
 	fast chan *call
 	slow chan *call
-	// Free lanes for questions: of nodes, which decide what becomes of partitions, and of users, of which there may be any number.
+	// Free lanes for questions: of nodes, which decide what becomes of partitions, and of users, of
+	// which there may be any number.
 	asking, showing chan *lane
-	// Free lanes for calls, while those that are meant for them have messages under way that take long.
+	// Free lanes for calls, while those that are meant for them have messages under way that take
+	// long.
 	spare chan *lane
-	// open is set while the process can't be reached: the circuit is open, and nothing but probes goes through.
+	// open is set while the process can't be reached: the circuit is open, and nothing but probes
+	// goes through.
 	open atomic.Bool
 	// signs counts the replies that came from the process.
 	signs atomic.Uint64
@@ -59,8 +64,10 @@ type link struct {
 
 func newLink(c *Client, to *ring.Member) *link {
 	l := &link{
-		c: c, to: *to, fast: make(chan *call, maxWaiting), slow: make(chan *call, maxWaiting), ahead: ahead{own: &c.clock},
-		asking: make(chan *lane, askingLanes), showing: make(chan *lane, askingLanes), spare: make(chan *lane, spareLanes),
+		c: c, to: *to, fast: make(chan *call, maxWaiting), slow: make(chan *call, maxWaiting),
+		ahead:  ahead{own: &c.clock},
+		asking: make(chan *lane, askingLanes), showing: make(chan *lane, askingLanes),
+		spare: make(chan *lane, spareLanes),
 	}
 	l.ping, _ = appendQuestion(nil, new(node.PingQuestion)) // it is one
 	l.ctx, l.stop = context.WithCancel(c.ctx)
@@ -135,13 +142,15 @@ func (l *link) fail(err error) {
 		return
 	}
 	if !l.open.Swap(true) {
-		l.c.opt.Logger.Warn("a node can't be reached: doing without it", "member", l.to.ID, "address", l.to.PeerAddress(), "error", err)
+		l.c.opt.Logger.Warn("a node can't be reached: doing without it", "member", l.to.ID,
+			"address", l.to.PeerAddress(), "error", err)
 	}
 	l.drain()
 	l.probe()
 }
 
-// probe has the process asked whether it is there, because a message to it has been silent for a while or could not be sent.
+// probe has the process asked whether it is there, because a message to it has been silent for a
+// while or could not be sent.
 func (l *link) probe() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -151,7 +160,8 @@ func (l *link) probe() {
 	}
 }
 
-// runProbe asks whether the process is there until it says anything, be it about a message of another lane.
+// runProbe asks whether the process is there until it says anything, be it about a message of
+// another lane.
 func (l *link) runProbe() {
 	probe := newLane(l, firstAsker+askingLanes)
 	pause := firstProbe
@@ -166,15 +176,17 @@ func (l *link) runProbe() {
 			pause = min(2*pause, lastProbe)
 		}
 		before := l.signs.Load()
-		_, _ = probe.deliver(l.ctx, kindQuestion, l.ping, time.Now().Add(l.c.silence())) // which tells the link
+		// which tells the link
+		_, _ = probe.deliver(l.ctx, kindQuestion, l.ping, time.Now().Add(l.c.silence()))
 		if !l.keepsProbing(l.signs.Load() == before) {
 			return
 		}
 	}
 }
 
-// keepsProbing reports whether the process is still to be probed. If it is not, whoever next doubts that it is there begins anew: both
-// are decided under the lock, or a failure between them would leave the circuit open with nobody to close it.
+// keepsProbing reports whether the process is still to be probed. If it is not, whoever next doubts
+// that it is there begins anew: both are decided under the lock, or a failure between them would
+// leave the circuit open with nobody to close it.
 func (l *link) keepsProbing(silent bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

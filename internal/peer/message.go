@@ -28,7 +28,8 @@ const (
 	replyBusy
 	// replyUnderWay: an earlier copy is being carried out at this moment.
 	replyUnderWay
-	// replyLate: it came after its time was up. It has not been carried out, and no copy of it will be.
+	// replyLate: it came after its time was up. It has not been carried out, and no copy of it will
+	// be.
 	replyLate
 )
 
@@ -40,16 +41,19 @@ type message struct {
 	Kind     byte
 	// Budget is how long the sender will wait for what it asks, from when it sends it.
 	Budget time.Duration
-	// Until is when that ends by the clock of the receiver, as far as the sender knows it; 0 if it does not. A message may have
-	// been on its way for longer than its budget, which the receiver could not know otherwise.
+	// Until is when that ends by the clock of the receiver, as far as the sender knows it; 0 if it
+	// does not. A message may have been on its way for longer than its budget, which the receiver
+	// could not know otherwise.
 	Until time.Duration
 	Body  []byte
 }
 
-// minBudget is the least time that a message is sent with: with less the answer would come too late.
+// minBudget is the least time that a message is sent with: with less the answer would come too
+// late.
 const minBudget = 5 * time.Millisecond
 
-// remaining is how long a message that is read when the receiver's clock shows now may take; nothing if its time is up.
+// remaining is how long a message that is read when the receiver's clock shows now may take;
+// nothing if its time is up.
 func (m *message) remaining(now time.Duration) time.Duration {
 	if m.Until == 0 {
 		return m.Budget
@@ -57,8 +61,8 @@ func (m *message) remaining(now time.Duration) time.Duration {
 	return min(m.Budget, m.Until-now)
 }
 
-// append appends the message, sealed if there is a key. The outside of a message is its version and sender, which tell
-// what key it is sealed with.
+// append appends the message, sealed if there is a key. The outside of a message is its version and
+// sender, which tell what key it is sealed with.
 func (m *message) append(b []byte, key cipher.AEAD, c *counter) []byte {
 	b = appendBytes(append(b, version), m.From)
 	text := make([]byte, 0, len(m.Body)+len(m.To)+32)
@@ -104,7 +108,8 @@ func (m *message) parse(text []byte) error {
 	return r.err
 }
 
-// maxBudget bounds what a message may ask for, and maxUntil, in microseconds, is the last that a clock can show.
+// maxBudget bounds what a message may ask for, and maxUntil, in microseconds, is the last that a
+// clock can show.
 const (
 	maxBudget = time.Minute
 	maxUntil  = uint64(math.MaxInt64 / time.Microsecond)

@@ -22,7 +22,8 @@ var (
 	modelSeeds = flag.Int("seeds", 60, "number of seeds that the model runs with")
 )
 
-// ledgerNode is a node that notes when it counted what. It takes its time, but counts nothing once it is told to stop.
+// ledgerNode is a node that notes when it counted what. It takes its time, but counts nothing once
+// it is told to stop.
 type ledgerNode struct {
 	mu      sync.Mutex
 	rnd     *rand.Rand
@@ -61,9 +62,10 @@ func (f *ledgerNode) dawdle(ctx context.Context) {
 
 func (f *ledgerNode) Answer(context.Context, any) (any, error) { return nil, nil }
 
-// TestModel has callers with deadlines of every length forward operations over a network that loses, delays and repeats messages,
-// to a node that dawdles. What was acknowledged is counted once, what was not carried out never, what nobody knows at most once, and
-// nothing after the deadline of who asked. Nobody hears that the node can't be reached while it is merely slow.
+// TestModel has callers with deadlines of every length forward operations over a network that
+// loses, delays and repeats messages, to a node that dawdles. What was acknowledged is counted
+// once, what was not carried out never, what nobody knows at most once, and nothing after the
+// deadline of who asked. Nobody hears that the node can't be reached while it is merely slow.
 func TestModel(t *testing.T) {
 	for i := range *modelSeeds {
 		seed := uint64(i + 1)
@@ -99,8 +101,10 @@ type modelRow struct {
 
 func newModel(t *testing.T, seed uint64) *model {
 	rnd := rand.New(rand.NewPCG(seed, 7))
-	m := &model{T: t, rnd: rnd, calm: rnd.IntN(3) == 0, began: time.Now(), rows: map[string]modelRow{}, kinds: map[string]int{}}
-	w := simnet.Weather{Delay: upTo(rnd, 3*time.Millisecond), Jitter: 100 + upTo(rnd, 10*time.Millisecond)}
+	m := &model{T: t, rnd: rnd, calm: rnd.IntN(3) == 0, began: time.Now(),
+		rows: map[string]modelRow{}, kinds: map[string]int{}}
+	w := simnet.Weather{Delay: upTo(rnd, 3*time.Millisecond),
+		Jitter: 100 + upTo(rnd, 10*time.Millisecond)}
 	if rnd.IntN(2) == 0 {
 		w.Delay, w.Jitter = w.Delay/20, w.Jitter/100 // one machine
 	}
@@ -108,7 +112,8 @@ func newModel(t *testing.T, seed uint64) *model {
 		w.CallLoss = rnd.IntN(200)
 	}
 	m.pair = newPair(t, w, "s", "s")
-	m.node = &ledgerNode{rnd: rand.New(rand.NewPCG(seed, 8)), slow: 1 + rnd.IntN(30), counted: map[string][]time.Time{}}
+	m.node = &ledgerNode{rnd: rand.New(rand.NewPCG(seed, 8)), slow: 1 + rnd.IntN(30),
+		counted: map[string][]time.Time{}}
 	m.listen()
 	return m
 }

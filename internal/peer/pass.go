@@ -29,7 +29,8 @@ func (p *Passes) Pass(size int) string {
 	if key == nil || err != nil {
 		return ""
 	}
-	return base64.RawURLEncoding.EncodeToString(p.count.seal(key, appendBytes([]byte{version}, p.self), nil, boundTo(size)))
+	return base64.RawURLEncoding.EncodeToString(p.count.seal(key,
+		appendBytes([]byte{version}, p.self), nil, boundTo(size)))
 }
 
 // SetSecrets replaces the secrets: the first of them seals.

@@ -7,7 +7,8 @@ import (
 	"twotier.dev/twotier/internal/peer"
 )
 
-// TestPasses admits nobody but who knows the secret, and for nothing but a message of the length that was said.
+// TestPasses admits nobody but who knows the secret, and for nothing but a message of the length
+// that was said.
 func TestPasses(t *testing.T) {
 	secret := []byte("what all nodes share")
 	s := peer.NewServer(peer.ServerOptions{Self: "b-1", Secret: secret})

@@ -51,7 +51,8 @@ func (f *fake) Serve(ctx context.Context, tasks []rpc.Task, res []node.Result) {
 		res[i].Allowed, res[i].Source = true, node.SourceMemory
 		c := res[i].AddCheck()
 		for range tasks[i].Op.Checks[0].Limits {
-			c.Limits = append(c.Limits, node.LimitResult{Count: int64(f.seen[key]), Lo: 1, Hi: 9, BucketMS: 1000})
+			c.Limits = append(c.Limits,
+				node.LimitResult{Count: int64(f.seen[key]), Lo: 1, Hi: 9, BucketMS: 1000})
 		}
 	}
 }
@@ -65,7 +66,8 @@ func (f *fake) Answer(_ context.Context, question any) (any, error) {
 		delay := f.delay
 		f.mu.Unlock()
 		time.Sleep(delay)
-		return &node.TopAnswer{Keys: []node.KeyCount{{NS: "default", Key: "k", Count: q.Window}}}, nil
+		return &node.TopAnswer{Keys: []node.KeyCount{{NS: "default", Key: "k", Count: q.Window}}},
+			nil
 	case *node.StatusQuestion:
 		return &node.Status{Keys: 5, Mode: node.ModeRedis}, nil
 	case *hotkeys.LeaseRequest:
@@ -103,7 +105,8 @@ type pair struct {
 func newPair(t *testing.T, w simnet.Weather, clientSecret, serverSecret string) *pair {
 	p := &pair{t: t, net: simnet.New(1, w), to: &ring.Member{ID: "b", Name: "b-1", Address: "b"}}
 	p.serve("b-1", serverSecret)
-	c, err := peer.NewClient(peer.ClientOptions{Self: "a-1", Secret: []byte(clientSecret), Transport: wire{p.net.Start("a")}})
+	c, err := peer.NewClient(peer.ClientOptions{Self: "a-1", Secret: []byte(clientSecret),
+		Transport: wire{p.net.Start("a")}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +136,9 @@ func (p *pair) serve(name, secret string) {
 func (p *pair) add(key string, within time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	tasks := []rpc.Task{{Op: node.Op{Kind: node.Add, Checks: []node.Check{{Key: []byte(key), N: 1, Limits: []node.Limit{{Window: 60_000, Max: 5}}}}}}}
+	tasks := []rpc.Task{{Op: node.Op{Kind: node.Add,
+		Checks: []node.Check{{Key: []byte(key), N: 1,
+			Limits: []node.Limit{{Window: 60_000, Max: 5}}}}}}}
 	res := make([]node.Result, 1)
 	p.client.Do(ctx, p.to, tasks, res)
 	return res[0].Err
@@ -149,7 +154,8 @@ func (p *pair) meet() {
 
 func secrets(t *testing.T, test func(t *testing.T, secret string)) {
 	for _, secret := range []string{"", "a secret of all nodes"} {
-		t.Run(fmt.Sprint("secret=", secret != ""), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { test(t, secret) }) })
+		t.Run(fmt.Sprint("secret=", secret != ""),
+			func(t *testing.T) { synctest.Test(t, func(t *testing.T) { test(t, secret) }) })
 	}
 }
 
@@ -159,26 +165,34 @@ func TestResultsComeBack(t *testing.T) {
 		limits := []node.Limit{{Window: 60_000, Max: 5}, {Window: 1000, Max: 2}}
 		tasks := []rpc.Task{
 			{Op: node.Op{Kind: node.Acquire, TS: -5, CountDenied: true, Checks: []node.Check{
-				{NS: []byte("sms"), Key: []byte("k"), N: 3, Limits: limits}, {Key: []byte("l"), N: 1, Limits: limits[:1]}}}},
-			{Verb: rpc.VerbReserve, Reservation: "h", Coordinator: "d", Op: node.Op{Kind: node.Acquire, Checks: []node.Check{{Key: []byte("k"), N: 1, Limits: limits}}}},
+				{NS: []byte("sms"), Key: []byte("k"), N: 3, Limits: limits},
+				{Key: []byte("l"), N: 1, Limits: limits[:1]}}}},
+			{Verb: rpc.VerbReserve, Reservation: "h", Coordinator: "d",
+				Op: node.Op{Kind: node.Acquire,
+					Checks: []node.Check{{Key: []byte("k"), N: 1, Limits: limits}}}},
 			{Verb: rpc.VerbReset, Op: node.Op{Checks: []node.Check{{Key: []byte("k")}}}},
 		}
 		res := make([]node.Result, 3)
 		p.client.Do(context.Background(), p.to, tasks, res)
-		want := []node.LimitResult{{Window: 60_000, Max: 5, Count: 1, Lo: 1, Hi: 9, BucketMS: 1000}, {Window: 1000, Max: 2, Count: 1, Lo: 1, Hi: 9, BucketMS: 1000}}
-		if res[0].Err != nil || !res[0].Allowed || !reflect.DeepEqual(res[0].Checks[0].Limits, want) {
+		want := []node.LimitResult{{Window: 60_000, Max: 5, Count: 1, Lo: 1, Hi: 9, BucketMS: 1000},
+			{Window: 1000, Max: 2, Count: 1, Lo: 1, Hi: 9, BucketMS: 1000}}
+		if res[0].Err != nil || !res[0].Allowed ||
+			!reflect.DeepEqual(res[0].Checks[0].Limits, want) {
 			t.Errorf("%+v, want %+v", res[0], want)
 		}
-		if res[1].Err != nil || res[1].Checks[0].Limits[1].Count != 2 || res[2].Err != nil || len(res[2].Checks[0].Limits) != 0 {
+		if res[1].Err != nil || res[1].Checks[0].Limits[1].Count != 2 || res[2].Err != nil ||
+			len(res[2].Checks[0].Limits) != 0 {
 			t.Errorf("%+v %+v", res[1], res[2])
 		}
 	})
 }
 
-// TestAtMostOnce sends thousands of operations over a network that loses a seventh of all requests and replies.
+// TestAtMostOnce sends thousands of operations over a network that loses a seventh of all requests
+// and replies.
 func TestAtMostOnce(t *testing.T) {
 	secrets(t, func(t *testing.T, secret string) {
-		p := newPair(t, simnet.Weather{Delay: time.Millisecond, Jitter: 20 * time.Millisecond, CallLoss: 150}, secret, secret)
+		p := newPair(t, simnet.Weather{Delay: time.Millisecond, Jitter: 20 * time.Millisecond,
+			CallLoss: 150}, secret, secret)
 		var mu sync.Mutex
 		outcomes := map[string]error{}
 		var wg sync.WaitGroup
@@ -190,7 +204,8 @@ func TestAtMostOnce(t *testing.T) {
 					mu.Lock()
 					outcomes[key] = err
 					mu.Unlock()
-					time.Sleep(time.Duration(100+10*g) * time.Millisecond) // or all find the circuit open
+					// or all find the circuit open
+					time.Sleep(time.Duration(100+10*g) * time.Millisecond)
 				}
 			})
 		}
@@ -270,7 +285,8 @@ func TestRefusedConnectionsAreKnownAtOnce(t *testing.T) {
 	})
 }
 
-// TestSilenceOpensTheCircuit cuts the network: the first to find out don't know their outcome, the others are told at once.
+// TestSilenceOpensTheCircuit cuts the network: the first to find out don't know their outcome, the
+// others are told at once.
 func TestSilenceOpensTheCircuit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, "s", "s")
@@ -281,17 +297,20 @@ func TestSilenceOpensTheCircuit(t *testing.T) {
 		done := make(chan struct{})
 		go func() { first = p.add("a", 2*time.Second); close(done) }()
 		time.Sleep(1100 * time.Millisecond)
-		if err := p.add("b", 2*time.Second); !errors.Is(err, rpc.ErrUnreachable) || time.Since(began) > 1200*time.Millisecond {
+		if err := p.add("b", 2*time.Second); !errors.Is(err, rpc.ErrUnreachable) ||
+			time.Since(began) > 1200*time.Millisecond {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 		<-done
-		if took := time.Since(began); !errors.Is(first, syncer.ErrUnknownOutcome) || took > 2100*time.Millisecond {
+		if took := time.Since(began); !errors.Is(first, syncer.ErrUnknownOutcome) ||
+			took > 2100*time.Millisecond {
 			t.Errorf("after %v: %v", took, first)
 		}
 		if p.fake.seen["a"] != 1 || p.fake.seen["b"] != 0 {
 			t.Errorf("carried out: %v", p.fake.seen)
 		}
-		if s := p.client.Stats(); !slices.Equal(s.Silent, []string{p.to.Name}) || s.FailedTotal == 0 {
+		if s := p.client.Stats(); !slices.Equal(s.Silent, []string{p.to.Name}) ||
+			s.FailedTotal == 0 {
 			t.Errorf("%+v", s)
 		}
 		p.net.Heal()
@@ -325,7 +344,8 @@ func TestARestartedProcessRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.serve("b-2", secret)
-		if err := p.add("a", time.Second); !errors.Is(err, rpc.ErrUnreachable) || len(p.fake.seen) != 0 {
+		if err := p.add("a", time.Second); !errors.Is(err, rpc.ErrUnreachable) ||
+			len(p.fake.seen) != 0 {
 			t.Errorf("%v, carried out: %v", err, p.fake.seen)
 		}
 		p.to = &ring.Member{ID: "b", Name: "b-2", Address: "b"}
@@ -353,7 +373,8 @@ func TestSecretsOverlap(t *testing.T) {
 		client, server string
 		want           bool
 	}{
-		{"old", "old,new", true}, {"old,new", "old", true}, {"new,old", "old,new", true}, {"old,new", "new,old", true},
+		{"old", "old,new", true}, {"old,new", "old", true}, {"new,old", "old,new", true},
+		{"old,new", "new,old", true},
 		{"new", "new,old", true}, {"new,old", "new", true}, {"x,y,new", "y,x,z", true},
 		{"old", "new", false}, {"new,old", "old", false}, {"old,new", "new", false},
 	} {
@@ -379,10 +400,12 @@ func TestErrorsKeepTheirKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, simnet.Weather{}, "", "")
 		for _, want := range []error{
-			syncer.ErrOverload, syncer.ErrFull, syncer.ErrUnavailable, syncer.ErrUnknownOutcome, syncer.ErrNotOwner,
+			syncer.ErrOverload, syncer.ErrFull, syncer.ErrUnavailable, syncer.ErrUnknownOutcome,
+			syncer.ErrNotOwner,
 		} {
 			p.fake.err = fmt.Errorf("said: %w", want)
-			if err := p.add("a", time.Second); !errors.Is(err, want) || !strings.Contains(err.Error(), "said") {
+			if err := p.add("a", time.Second); !errors.Is(err, want) ||
+				!strings.Contains(err.Error(), "said") {
 				t.Errorf("%v became %v", want, err)
 			}
 		}
@@ -392,12 +415,15 @@ func TestErrorsKeepTheirKind(t *testing.T) {
 		}
 		invalid := &node.InvalidError{Check: 1, Limit: -1, Field: "ts", Detail: "no"}
 		p.fake.err = invalid
-		if got := new(node.InvalidError); !errors.As(p.add("a", time.Second), &got) || *got != *invalid {
+		if got := new(node.InvalidError); !errors.As(p.add("a", time.Second), &got) ||
+			*got != *invalid {
 			t.Errorf("%+v became %+v", invalid, got)
 		}
-		moved := &rpc.MovedError{To: ring.Member{ID: "c", Name: "c-1", Address: "c:1", Born: 5, Tag: "t"}}
+		moved := &rpc.MovedError{To: ring.Member{ID: "c", Name: "c-1", Address: "c:1", Born: 5,
+			Tag: "t"}}
 		p.fake.err = moved
-		if got := new(rpc.MovedError); !errors.As(p.add("a", time.Second), &got) || got.To != moved.To {
+		if got := new(rpc.MovedError); !errors.As(p.add("a", time.Second), &got) ||
+			got.To != moved.To {
 			t.Errorf("%+v became %+v", moved, got)
 		}
 	})
@@ -412,7 +438,8 @@ func TestQuestions(t *testing.T) {
 				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 				defer cancel()
 				var top node.TopAnswer
-				if err := p.client.Ask(ctx, p.to, &node.TopQuestion{Limit: 3, Window: int64(i)}, &top); err != nil {
+				if err := p.client.Ask(ctx, p.to, &node.TopQuestion{Limit: 3, Window: int64(i)},
+					&top); err != nil {
 					if !errors.Is(err, syncer.ErrUnknownOutcome) {
 						t.Error(err)
 					}
@@ -424,10 +451,12 @@ func TestQuestions(t *testing.T) {
 		wg.Wait()
 		p.net.SetWeather(simnet.Weather{})
 		var status node.Status
-		if err := p.client.Ask(context.Background(), p.to, &node.StatusQuestion{}, &status); err != nil || status.Keys != 5 || status.Mode != node.ModeRedis {
+		if err := p.client.Ask(context.Background(), p.to, &node.StatusQuestion{},
+			&status); err != nil || status.Keys != 5 || status.Mode != node.ModeRedis {
 			t.Errorf("%+v, %v", status, err)
 		}
-		if err := p.client.Ask(context.Background(), p.to, &multiowner.OutcomeRequest{}, nil); !errors.Is(err, syncer.ErrUnavailable) {
+		if err := p.client.Ask(context.Background(), p.to, &multiowner.OutcomeRequest{},
+			nil); !errors.Is(err, syncer.ErrUnavailable) {
 			t.Errorf("%v", err)
 		}
 		if err := p.client.Ask(context.Background(), p.to, "what?", nil); err == nil {

@@ -25,7 +25,8 @@ const (
 	askStatus
 )
 
-// appendQuestion appends a question. They are rare but for claims, whose answers are large: only those have a form of their own.
+// appendQuestion appends a question. They are rare but for claims, whose answers are large: only
+// those have a form of their own.
 func appendQuestion(b []byte, question any) ([]byte, error) {
 	kind := askPing
 	switch question.(type) {

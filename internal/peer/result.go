@@ -139,7 +139,8 @@ func codeOf(err error) byte {
 		return resultElsewhere
 	case errors.Is(err, rpc.ErrLate):
 		return resultLate
-	case errors.Is(err, node.ErrUnknownOutcome), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+	case errors.Is(err, node.ErrUnknownOutcome), errors.Is(err, context.DeadlineExceeded),
+		errors.Is(err, context.Canceled):
 		return resultUnknown
 	case errors.Is(err, node.ErrFull):
 		return resultFull
@@ -175,7 +176,8 @@ func kindOf(code byte) error {
 func readError(r *reader, code byte) error {
 	switch code {
 	case resultInvalid:
-		return &node.InvalidError{Check: int(r.int()), Limit: int(r.int()), Field: r.string(), Detail: r.string()}
+		return &node.InvalidError{Check: int(r.int()), Limit: int(r.int()), Field: r.string(),
+			Detail: r.string()}
 	case resultMoved:
 		return &rpc.MovedError{To: readMember(r)}
 	}

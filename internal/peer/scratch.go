@@ -52,7 +52,8 @@ func (x *scratch) read(body []byte) error {
 	return nil
 }
 
-// serve has the tasks carried out, by that time at the latest. Groups, which wait for different times, don't wait for each other.
+// serve has the tasks carried out, by that time at the latest. Groups, which wait for different
+// times, don't wait for each other.
 func (x *scratch) serve(ctx context.Context, local Local, by time.Time) {
 	var others sync.WaitGroup
 	at := 0
@@ -69,7 +70,8 @@ func (x *scratch) serve(ctx context.Context, local Local, by time.Time) {
 }
 
 // serveUntil has tasks carried out, unless their time is up.
-func serveUntil(ctx context.Context, local Local, tasks []rpc.Task, res []node.Result, by time.Time) {
+func serveUntil(ctx context.Context, local Local, tasks []rpc.Task, res []node.Result,
+	by time.Time) {
 	if time.Until(by) <= 0 {
 		for i := range res {
 			res[i].Err = rpc.ErrLate

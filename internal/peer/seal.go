@@ -37,7 +37,8 @@ func newKeyring(secret []byte) *keyring {
 	return k
 }
 
-// set replaces the secrets. Messages that are under way can be read as long as theirs is among the new ones.
+// set replaces the secrets. Messages that are under way can be read as long as theirs is among the
+// new ones.
 func (k *keyring) set(secrets [][]byte) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -118,8 +119,8 @@ func (k *keyring) open(use, from, to string, b, bound []byte) (text, secret []by
 	return nil, first(secrets), errSecret
 }
 
-// counter numbers the messages that one process seals: no number is used twice under a key, as GCM demands. Process names are
-// never used twice, so no other process has the keys.
+// counter numbers the messages that one process seals: no number is used twice under a key, as GCM
+// demands. Process names are never used twice, so no other process has the keys.
 type counter struct{ n atomic.Uint64 }
 
 // seal appends the number of the message and its sealed text to b.

@@ -64,8 +64,9 @@ type laneState struct {
 	forgotten bool
 }
 
-// Bounds of what is remembered of other processes: nobody sends a message again after its budget, and a process that has not been heard
-// of for an hour is gone. The numbers outlive the replies, as somebody may have copied a message.
+// Bounds of what is remembered of other processes: nobody sends a message again after its budget,
+// and a process that has not been heard of for an hour is gone. The numbers outlive the replies, as
+// somebody may have copied a message.
 const (
 	maxLanes    = 1 << 16
 	laneMemory  = time.Hour
@@ -87,8 +88,9 @@ func NewServer(opt ServerOptions) *Server {
 // answers was. It takes none back from a cluster that has some.
 func (s *Server) SetSecrets(secrets [][]byte) { s.keys.set(secrets) }
 
-// Handle takes one message and returns the reply. It may change the message, and keeps nothing of it. The error says that it is no
-// message of a node with the same secret: that is not worth a reply.
+// Handle takes one message and returns the reply. It may change the message, and keeps nothing of
+// it. The error says that it is no message of a node with the same secret: that is not worth a
+// reply.
 func (s *Server) Handle(ctx context.Context, raw []byte) ([]byte, error) {
 	var m message
 	from, rest, err := sender(raw)
@@ -110,14 +112,16 @@ func (s *Server) Handle(ctx context.Context, raw []byte) ([]byte, error) {
 		m.From = from
 		status, reply = s.reply(ctx, &m)
 	}
-	key, err := s.keys.key(secret, "reply", s.opt.Self, from) // who sealed with a secret can open what is sealed with it
+	// who sealed with a secret can open what is sealed with it
+	key, err := s.keys.key(secret, "reply", s.opt.Self, from)
 	if err != nil {
 		return nil, s.refuse(err)
 	}
 	return s.count.seal(key, appendBytes(nil, s.opt.Self), s.signed(status, reply), bound), nil
 }
 
-// tag is what ties a reply to the message that it answers: what sealing the message left at its end, which no other has.
+// tag is what ties a reply to the message that it answers: what sealing the message left at its
+// end, which no other has.
 func tag(raw []byte) []byte { return raw[max(0, len(raw)-16):] }
 
 // refuse logs a message that is refused, once a minute.
@@ -130,7 +134,8 @@ func (s *Server) refuse(err error) error {
 	}
 	s.mu.Unlock()
 	if news {
-		s.opt.Logger.Warn("a message that pretends to be from another node is refused", "error", err)
+		s.opt.Logger.Warn("a message that pretends to be from another node is refused",
+			"error", err)
 	}
 	return err
 }
@@ -157,7 +162,8 @@ func (s *Server) reply(ctx context.Context, m *message) (status byte, reply []by
 	return state.await(min(m.Budget, underWay))
 }
 
-// await returns the reply to a copy of a message, or that there is none yet, which is a sign of life.
+// await returns the reply to a copy of a message, or that there is none yet, which is a sign of
+// life.
 func (l *laneState) await(d time.Duration) (status byte, reply []byte) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -185,8 +191,8 @@ func (s *Server) inTime(ctx context.Context, m *message) (status byte, reply []b
 	return s.carryOut(ctx, m, time.Now().Add(left))
 }
 
-// enter finds the lane of a message. If the message is the first of its number, fresh is true and the caller has to carry it out and
-// close done. It returns nil if there are too many lanes.
+// enter finds the lane of a message. If the message is the first of its number, fresh is true and
+// the caller has to carry it out and close done. It returns nil if there are too many lanes.
 func (s *Server) enter(m *message) (state *laneState, fresh bool) {
 	id := laneID{m.From, m.Lane}
 	s.mu.Lock()
@@ -213,7 +219,8 @@ func (s *Server) enter(m *message) (state *laneState, fresh bool) {
 	return state, true
 }
 
-// forgetLocked drops the replies that nobody will ask for again: those of processes that are gone would stay for good.
+// forgetLocked drops the replies that nobody will ask for again: those of processes that are gone
+// would stay for good.
 func (s *Server) forgetLocked(now time.Time) {
 	if now.Sub(s.swept) < replyMemory {
 		return
@@ -231,7 +238,8 @@ func (s *Server) forgetLocked(now time.Time) {
 }
 
 // carryOut does what a message says, until by. What goes wrong is part of the reply.
-func (s *Server) carryOut(ctx context.Context, m *message, by time.Time) (status byte, reply []byte) {
+func (s *Server) carryOut(ctx context.Context, m *message,
+	by time.Time) (status byte, reply []byte) {
 	if m.Kind == kindQuestion {
 		question, err := readQuestion(m.Body)
 		if err != nil {

@@ -8,8 +8,8 @@ import (
 	"twotier.dev/twotier/internal/rpc"
 )
 
-// The first byte of a task: its verb, whether refusals count, whether it has a time. The second: kind of
-// operation and acknowledgement.
+// The first byte of a task: its verb, whether refusals count, whether it has a time. The second:
+// kind of operation and acknowledgement.
 const (
 	verbMask  = 0x0f
 	deniedBit = 0x10
@@ -87,7 +87,8 @@ func (l *taskList) read(r *reader) {
 	l.starts = append(l.starts, len(l.checks))
 	for range r.count() {
 		c := node.Check{NS: r.bytes(), Key: r.bytes(), N: r.int()}
-		if len(c.NS) > maxNS || len(c.Key) == 0 || len(c.Key) > maxKey || c.N > math.MaxInt32 || c.N < -math.MaxInt32 {
+		if len(c.NS) > maxNS || len(c.Key) == 0 || len(c.Key) > maxKey || c.N > math.MaxInt32 ||
+			c.N < -math.MaxInt32 {
 			r.fail()
 		}
 		for range r.count() {

@@ -36,7 +36,8 @@ type Cache struct {
 // other methods are.
 func (c *Cache) Open(most int) (err error) {
 	c.kept, err = ristretto.NewCache(&ristretto.Config[[]byte, *refusal]{
-		NumCounters: 10 * int64(most), MaxCost: int64(most), BufferItems: 64, IgnoreInternalCost: true,
+		NumCounters: 10 * int64(most), MaxCost: int64(most), BufferItems: 64,
+		IgnoreInternalCost: true,
 	})
 	return err
 }

@@ -49,7 +49,8 @@ func TestRefusalIsRememberedUntilItCouldPass(t *testing.T) {
 		if !c.Refuse(op, &res) {
 			t.Fatal("a refusal is not remembered")
 		}
-		if res.Allowed || res.Source != syncer.SourceNear || res.RetryAfter != 200 || res.AgeMS != 100 ||
+		if res.Allowed || res.Source != syncer.SourceNear || res.RetryAfter != 200 ||
+			res.AgeMS != 100 ||
 			len(res.Checks) != 1 || !res.Checks[0].Refused || res.Checks[0].Limits[0].Count != 5 {
 			t.Errorf("answered %+v", res)
 		}
@@ -91,14 +92,16 @@ func TestOnlyTheSameIsRefused(t *testing.T) {
 		c.Note(op, refused)
 		c.Wait()
 		for name, change := range map[string]func(op *syncer.Op){
-			"another key":            func(op *syncer.Op) { op.Checks[0].Key = []byte("l") },
-			"another namespace":      func(op *syncer.Op) { op.Checks[0].NS = []byte("ns") },
-			"another amount":         func(op *syncer.Op) { op.Checks[0].N = 2 },
-			"another limit":          func(op *syncer.Op) { op.Checks[0].Limits[0].Max = 6 },
-			"in the past":            func(op *syncer.Op) { op.TS = 1 },
-			"an add":                 func(op *syncer.Op) { op.Kind = syncer.Add },
-			"counted when refused":   func(op *syncer.Op) { op.CountDenied = true },
-			"with another key's too": func(op *syncer.Op) { op.Checks = append(op.Checks, op.Checks[0]) },
+			"another key":          func(op *syncer.Op) { op.Checks[0].Key = []byte("l") },
+			"another namespace":    func(op *syncer.Op) { op.Checks[0].NS = []byte("ns") },
+			"another amount":       func(op *syncer.Op) { op.Checks[0].N = 2 },
+			"another limit":        func(op *syncer.Op) { op.Checks[0].Limits[0].Max = 6 },
+			"in the past":          func(op *syncer.Op) { op.TS = 1 },
+			"an add":               func(op *syncer.Op) { op.Kind = syncer.Add },
+			"counted when refused": func(op *syncer.Op) { op.CountDenied = true },
+			"with another key's too": func(op *syncer.Op) {
+				op.Checks = append(op.Checks, op.Checks[0])
+			},
 		} {
 			other, _ := acquire("k", 900)
 			change(other)

@@ -26,7 +26,8 @@ type Source struct {
 	// Name is what errors and the log call it, such as the flag that named the files.
 	Name  string
 	Paths []string
-	// Apply puts the contents, in the order of the paths, in force, or returns why they can't be used and changes nothing.
+	// Apply puts the contents, in the order of the paths, in force, or returns why they can't be
+	// used and changes nothing.
 	Apply func(contents [][]byte) error
 }
 
@@ -92,7 +93,8 @@ func (l *Loader) runPoll(ctx context.Context) {
 	}
 }
 
-// Reload reads all sources now and applies those that have changed. It says again what can't be used.
+// Reload reads all sources now and applies those that have changed. It says again what can't be
+// used.
 func (l *Loader) Reload() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -117,7 +119,8 @@ func (l *Loader) take(s *source, complete bool) {
 	switch {
 	case err != nil && err.Error() != s.trouble:
 		s.trouble = err.Error()
-		l.log.Warn("a file can't be used as it is now: what was in force stays", "what", s.Name, "error", err)
+		l.log.Warn("a file can't be used as it is now: what was in force stays", "what", s.Name,
+			"error", err)
 	case err == nil && changed:
 		s.trouble = ""
 		l.log.Info("read again", "what", s.Name)
@@ -153,8 +156,8 @@ func (s *source) read(complete bool) (changed bool, err error) {
 
 func equal(a, b [][]byte) bool { return slices.EqualFunc(a, b, bytes.Equal) }
 
-// readFile reads a file. What is none, such as a pipe, can be read the first time only: later nobody may
-// write to it, which would be waited for without end.
+// readFile reads a file. What is none, such as a pipe, can be read the first time only: later
+// nobody may write to it, which would be waited for without end.
 func readFile(path string, again bool) ([]byte, error) {
 	flags := os.O_RDONLY
 	if again {

@@ -57,7 +57,8 @@ func TestReload(t *testing.T) {
 		text, want string
 		lines      int
 	}{
-		{"2", "1+2", 0}, {"3", "1+3", 1}, {"3", "1+3", 1}, {"bad", "1+3", 2}, {"bad", "1+3", 2}, {"bad too", "1+3", 2}, {"4", "1+4", 3}, {"bad", "1+4", 4},
+		{"2", "1+2", 0}, {"3", "1+3", 1}, {"3", "1+3", 1}, {"bad", "1+3", 2}, {"bad", "1+3", 2},
+		{"bad too", "1+3", 2}, {"4", "1+4", 3}, {"bad", "1+4", 4},
 	} {
 		write(t, b, step.text)
 		l.Look()
@@ -66,7 +67,8 @@ func TestReload(t *testing.T) {
 			t.Errorf("after %q: %q, want %q", step.text, got, step.want)
 		}
 		if n := strings.Count(log.String(), "\n"); n != step.lines {
-			t.Errorf("after %q: %d lines in the log, want %d:\n%s", step.text, n, step.lines, log.String())
+			t.Errorf("after %q: %d lines in the log, want %d:\n%s", step.text, n, step.lines,
+				log.String())
 		}
 	}
 	if err := os.Remove(a); err != nil {
@@ -78,18 +80,21 @@ func TestReload(t *testing.T) {
 }
 
 // loader returns one for a single file, and what it logs.
-func loader(t *testing.T, k *taker, text string) (l *reload.Loader, file string, log *bytes.Buffer) {
+func loader(t *testing.T, k *taker,
+	text string) (l *reload.Loader, file string, log *bytes.Buffer) {
 	t.Helper()
 	log, file = new(bytes.Buffer), filepath.Join(t.TempDir(), "file")
 	write(t, file, text)
 	l = reload.New(slog.New(slog.NewTextHandler(log, nil)))
-	if err := l.Add(reload.Source{Name: "--thing", Paths: []string{file}, Apply: k.apply}); err != nil {
+	if err := l.Add(reload.Source{Name: "--thing", Paths: []string{file},
+		Apply: k.apply}); err != nil {
 		t.Fatal(err)
 	}
 	return l, file, log
 }
 
-// TestTroubleIsOverAndComesAgain: each time that a file can't be used is logged, and that it can be.
+// TestTroubleIsOverAndComesAgain: each time that a file can't be used is logged, and that it can
+// be.
 func TestTroubleIsOverAndComesAgain(t *testing.T) {
 	var k taker
 	l, file, log := loader(t, &k, "1")
@@ -102,9 +107,11 @@ func TestTroubleIsOverAndComesAgain(t *testing.T) {
 		write(t, file, "1")
 		l.Look()
 		l.Look()
-		gone, back := strings.Count(log.String(), "no such file"), strings.Count(log.String(), "can be read again")
+		gone, back := strings.Count(log.String(), "no such file"),
+			strings.Count(log.String(), "can be read again")
 		if gone != i+1 || back != i+1 {
-			t.Fatalf("gone %d times, and said so %d times, and %d times that it is back:\n%s", i+1, gone, back, log)
+			t.Fatalf("gone %d times, and said so %d times, and %d times that it is back:\n%s", i+1,
+				gone, back, log)
 		}
 	}
 }
@@ -148,12 +155,14 @@ func TestPipeInPlaceOfAFile(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("it waits for somebody to write to the pipe")
 	}
-	if k.text.Load() != "1" || !strings.Contains(log.String(), "is no regular file: it is read at start only") {
+	if k.text.Load() != "1" ||
+		!strings.Contains(log.String(), "is no regular file: it is read at start only") {
 		t.Errorf("%q is in force\n%s", k.text.Load(), log)
 	}
 }
 
-// TestHalfOfAFileIsNotTaken writes in place, and is looked at in between: what is whole is taken alone.
+// TestHalfOfAFileIsNotTaken writes in place, and is looked at in between: what is whole is taken
+// alone.
 func TestHalfOfAFileIsNotTaken(t *testing.T) {
 	var k taker
 	l, file, log := loader(t, &k, "a b c")
@@ -183,7 +192,8 @@ func TestLooksByItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := reload.New(slog.New(slog.DiscardHandler))
-	if err := l.Add(reload.Source{Paths: []string{filepath.Join(data, "file")}, Apply: k.apply}); err != nil {
+	if err := l.Add(reload.Source{Paths: []string{filepath.Join(data, "file")},
+		Apply: k.apply}); err != nil {
 		t.Fatal(err)
 	}
 	l.Open()
@@ -194,7 +204,8 @@ func TestLooksByItself(t *testing.T) {
 	if err := os.Rename(data+".new", data); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(20 * time.Second); k.text.Load() != "2"; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); k.text.Load() != "2"; time.Sleep(
+		10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the change was not noticed")
 		}

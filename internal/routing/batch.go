@@ -12,8 +12,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// DoAll carries out operations in order and sets Err in each result. Operations on different keys may
-// overtake each other.
+// DoAll carries out operations in order and sets Err in each result. Operations on different keys
+// may overtake each other.
 func (r *Router) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
 	switch {
 	case ctx.Err() != nil:
@@ -65,8 +65,8 @@ func (r *Router) allLocal(ctx context.Context, ops []syncer.Op, res []syncer.Res
 	r.markAll(res)
 }
 
-// wave is a part of a batch that is carried out at the same time: what has one owner in groups, in the
-// order of the batch, and what has several by itself.
+// wave is a part of a batch that is carried out at the same time: what has one owner in groups, in
+// the order of the batch, and what has several by itself.
 type wave struct {
 	groups  [][]int // positions by owner
 	several []int   // positions of what has several owners

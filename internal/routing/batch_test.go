@@ -93,7 +93,8 @@ func TestBatchSavesForwards(t *testing.T) {
 	b.leased = true
 	b.errs["beside"] = []error{nil, syncer.ErrOverload}
 	res := b.batch(t, "b", "b1")
-	if res[0].Err != nil || !errors.Is(res[1].Err, syncer.ErrOverload) || b.told() != "beside b; beside b1; " {
+	if res[0].Err != nil || !errors.Is(res[1].Err, syncer.ErrOverload) ||
+		b.told() != "beside b; beside b1; " {
 		t.Errorf("%v, %v, was told %q", res[0].Err, res[1].Err, b.told())
 	}
 	b.leased, b.remember, b.story = false, true, nil

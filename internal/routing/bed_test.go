@@ -20,7 +20,8 @@ import (
 
 const partitions = 8
 
-// bed is the router of node a in a cluster of a, b and c, amid fakes that say what was asked of them.
+// bed is the router of node a in a cluster of a, b and c, amid fakes that say what was asked of
+// them.
 type bed struct {
 	*routing.Router
 	table *ring.Table

@@ -33,13 +33,15 @@ func (r *Router) servesFromRedis(op *syncer.Op, err error) bool {
 
 // redis carries out an operation in Redis.
 func (r *Router) redis(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
-	err := r.opt.Modes.During(ctx, modes.Redis, func() error { return r.opt.Direct.Do(ctx, op, res) })
+	err := r.opt.Modes.During(ctx, modes.Redis, func() error {
+		return r.opt.Direct.Do(ctx, op, res)
+	})
 	r.opt.Mark(res)
 	return err
 }
 
-// fallback counts in place of owners that can't be reached: what this node counts and what the others
-// count meet in the store, within three flush intervals.
+// fallback counts in place of owners that can't be reached: what this node counts and what the
+// others count meet in the store, within three flush intervals.
 func (r *Router) fallback(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
 	if ctx.Err() != nil {
 		return errExpired
@@ -91,7 +93,8 @@ func (r *Router) shortcut(
 	ctx context.Context, owner *ring.Member, op *syncer.Op, res *syncer.Result,
 ) (done bool, err error) {
 	if op.Checks[0].N < 0 {
-		r.opt.Refusals.Forget(&op.Checks[0]) // before whatever follows in the same batch is looked at
+		// before whatever follows in the same batch is looked at
+		r.opt.Refusals.Forget(&op.Checks[0])
 	}
 	if !r.opt.Leases.Leased(op, owner) {
 		return r.opt.Refusals.Refuse(op, res), nil

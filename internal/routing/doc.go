@@ -9,10 +9,10 @@
 //     what both count meets in the store;
 //   - redis: to a script in Redis, while the cluster counts in Redis.
 //
-// The first decision is by the ring's table and costs a look-up. If it turns out that others decide,
-// because partitions are on their way or the mode has changed, the next one is by who decides at
-// that moment. What another node forwards is never forwarded again: [Router.Serve] carries it out,
-// or names who does.
+// The first decision is by the ring's table and costs a look-up. If it turns out that others
+// decide, because partitions are on their way or the mode has changed, the next one is by who
+// decides at that moment. What another node forwards is never forwarded again: [Router.Serve]
+// carries it out, or names who does.
 //
 // A forward is saved where this node has a lease of a hot key, or remembers that its owner refused
 // the same a moment ago.

@@ -55,8 +55,8 @@ func (r *Router) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) erro
 	return nil
 }
 
-// retry decides anew as long as the last decision turned out to be wrong, by the error that it ended
-// with, and carries the operation out there.
+// retry decides anew as long as the last decision turned out to be wrong, by the error that it
+// ended with, and carries the operation out there.
 func (r *Router) retry(
 	ctx context.Context, d decision, err error, op *syncer.Op, res *syncer.Result,
 ) error {
@@ -102,8 +102,8 @@ func (r *Router) carryOut(
 	}
 }
 
-// elsewhere reports whether it is to be looked again who decides, after an error: nothing was carried
-// out, or nothing that must not be twice.
+// elsewhere reports whether it is to be looked again who decides, after an error: nothing was
+// carried out, or nothing that must not be twice.
 func (d *decision) elsewhere(op *syncer.Op, err error) bool {
 	return errors.Is(err, syncer.ErrNotOwner) || errors.Is(err, rpc.ErrUnreachable) ||
 		d.to == forward && op.Kind == syncer.Count && errors.Is(err, syncer.ErrUnknownOutcome)
@@ -132,7 +132,8 @@ func (r *Router) needsFallback(d *decision, op *syncer.Op, err error) bool {
 	return true
 }
 
-// decidedBy reports whether a member decides about the keys of some checks, as far as this node knows.
+// decidedBy reports whether a member decides about the keys of some checks, as far as this node
+// knows.
 func (r *Router) decidedBy(m *ring.Member, op *syncer.Op, checks []int) bool {
 	for _, i := range checks {
 		if !r.opt.Owners.DecidedBy(m, r.partition(&op.Checks[i])) {

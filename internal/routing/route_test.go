@@ -30,7 +30,8 @@ func TestDo(t *testing.T) {
 		"one of several": {syncer.Acquire, "b b1", nil, "b b; noted; ", nil},
 		"redis":          {syncer.Add, "b", func(b *bed) { b.redis = true }, "redis b; ", nil},
 
-		"an owner that can't be reached": {syncer.Add, "b", func(b *bed) { b.errs["b"] = []error{down} },
+		"an owner that can't be reached": {syncer.Add, "b",
+			func(b *bed) { b.errs["b"] = []error{down} },
 			"b b; fallback b; ", nil},
 		"another that can't be": {syncer.Add, "b", func(b *bed) {
 			b.errs["b"], b.moved[b.partition("b")] = []error{down}, "c"
@@ -40,11 +41,15 @@ func TestDo(t *testing.T) {
 		}, "b b; fallback b; ", syncer.ErrUnavailable},
 		"one that is slow": {syncer.Add, "b", func(b *bed) { b.errs["b"] = []error{rpc.ErrLate} },
 			"b b; ", rpc.ErrLate},
-		"an outcome that nobody knows": {syncer.Add, "b", func(b *bed) { b.errs["b"] = []error{unknown} },
+		"an outcome that nobody knows": {syncer.Add, "b",
+			func(b *bed) { b.errs["b"] = []error{unknown} },
 			"b b; ", unknown},
-		"a count may be asked twice": {syncer.Count, "b", func(b *bed) { b.errs["b"] = []error{unknown} },
+		"a count may be asked twice": {syncer.Count, "b",
+			func(b *bed) { b.errs["b"] = []error{unknown} },
 			"b b; locate; b b; noted; ", nil},
-		"but not in memory": {syncer.Count, "a", func(b *bed) { b.errs["local"] = []error{unknown} },
+		"but not in memory": {syncer.Count, "a", func(b *bed) {
+			b.errs["local"] = []error{unknown}
+		},
 			"local a; ", unknown},
 
 		"one that names another": {syncer.Add, "b", func(b *bed) {
@@ -68,12 +73,15 @@ func TestDo(t *testing.T) {
 			b.errs["local"], b.locating = []error{elsewhere}, ownership.ErrInRedis
 		}, "local a; locate; redis a; ", nil},
 
-		"no memory, Redis up": {syncer.Add, "a", func(b *bed) { b.errs["local"] = []error{syncer.ErrFull} },
+		"no memory, Redis up": {syncer.Add, "a", func(b *bed) {
+			b.errs["local"] = []error{syncer.ErrFull}
+		},
 			"local a; redis a; ", nil},
 		"no memory, Redis down": {syncer.Add, "a", func(b *bed) {
 			b.errs["local"], b.storeUp = []error{syncer.ErrFull}, false
 		}, "local a; ", syncer.ErrFull},
-		"no memory for two": {syncer.Acquire, "a a1", func(b *bed) { b.errs["local"] = []error{syncer.ErrFull} },
+		"no memory for two": {syncer.Acquire, "a a1",
+			func(b *bed) { b.errs["local"] = []error{syncer.ErrFull} },
 			"local a; ", syncer.ErrFull},
 
 		"leased":     {syncer.Add, "b", func(b *bed) { b.leased = true }, "beside b; ", nil},
@@ -89,7 +97,8 @@ func TestDo(t *testing.T) {
 			b.errs["b"], b.errs["changed"] = []error{down}, []error{errors.New("changed")}
 		}, "b b; redis b; ", nil},
 
-		"refused, and counted all the same": {syncer.Acquire, "a b", func(b *bed) { b.refused = true },
+		"refused, and counted all the same": {syncer.Acquire, "a b",
+			func(b *bed) { b.refused = true },
 			"several [a[0] b[1]]; local a; b b; noted; ", nil},
 		"several, one can't be reached": {syncer.Acquire, "a b", func(b *bed) {
 			b.errs["several"] = []error{&multiowner.UnreachableError{Parts: []multiowner.Part{
@@ -110,7 +119,8 @@ func TestDo(t *testing.T) {
 					test.set(b)
 				}
 				res := new(syncer.Result)
-				if err := b.Do(t.Context(), op, res); !errors.Is(err, test.err) || err != nil && test.err == nil {
+				if err := b.Do(t.Context(), op, res); !errors.Is(err, test.err) ||
+					err != nil && test.err == nil {
 					t.Errorf("error %v, want %v", err, test.err)
 				}
 				if got := b.told(); got != test.want {
@@ -121,15 +131,16 @@ func TestDo(t *testing.T) {
 	}
 }
 
-// TestDoGivesUp after three seconds in which nobody says that it decides, and at once if its time is
-// up.
+// TestDoGivesUp after three seconds in which nobody says that it decides, and at once if its time
+// is up.
 func TestDoGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		for range 10_000 {
 			b.errs["b"] = append(b.errs["b"], syncer.ErrNotOwner)
 		}
-		if err := b.Do(t.Context(), b.op(syncer.Add, "b"), new(syncer.Result)); !errors.Is(err, syncer.ErrUnavailable) || errors.Is(err, syncer.ErrNotOwner) {
+		if err := b.Do(t.Context(), b.op(syncer.Add, "b"), new(syncer.Result)); !errors.Is(err,
+			syncer.ErrUnavailable) || errors.Is(err, syncer.ErrNotOwner) {
 			t.Errorf("error %v, want ErrUnavailable", err)
 		}
 		if n := strings.Count(b.told(), "b b;"); n < 100 || n > 200 {
@@ -138,7 +149,8 @@ func TestDoGivesUp(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		b.story = nil
-		if err := b.Do(ctx, b.op(syncer.Add, "a"), new(syncer.Result)); !errors.Is(err, syncer.ErrUnavailable) || b.told() != "" {
+		if err := b.Do(ctx, b.op(syncer.Add, "a"), new(syncer.Result)); !errors.Is(err,
+			syncer.ErrUnavailable) || b.told() != "" {
 			t.Errorf("error %v after %q, want nothing done", err, b.told())
 		}
 	})
@@ -147,7 +159,8 @@ func TestDoGivesUp(t *testing.T) {
 // TestSourceSaysWhoAnswered: this node's memory, its owner's, or what is remembered.
 func TestSourceSaysWhoAnswered(t *testing.T) {
 	b := newBed(t)
-	for key, want := range map[string]syncer.Source{"a": syncer.SourceMemory, "b": syncer.SourceOwner} {
+	for key, want := range map[string]syncer.Source{"a": syncer.SourceMemory,
+		"b": syncer.SourceOwner} {
 		res := new(syncer.Result)
 		if err := b.Do(t.Context(), b.op(syncer.Add, key), res); err != nil || res.Source != want {
 			t.Errorf("%s: source %q, %v, want %q", key, res.Source, err, want)
@@ -160,7 +173,8 @@ func TestTakingBackIsForgotten(t *testing.T) {
 	b := newBed(t)
 	op := b.op(syncer.Add, "b")
 	op.Checks[0].N = -1
-	if err := b.Do(t.Context(), op, new(syncer.Result)); err != nil || b.told() != "forgotten b; b b; noted; " {
+	if err := b.Do(t.Context(), op, new(syncer.Result)); err != nil ||
+		b.told() != "forgotten b; b b; noted; " {
 		t.Errorf("%v, was told %q", err, b.told())
 	}
 }
@@ -181,7 +195,8 @@ func TestServe(t *testing.T) {
 				return ok && moved.To.Name == "b"
 			}},
 		"several nodes'": {"a b", func(b *bed) { b.errs["local"] = []error{elsewhere} },
-			"local a; observe 1; locate; locate; ", func(err error) bool { return errors.Is(err, elsewhere) }},
+			"local a; observe 1; locate; locate; ",
+			func(err error) bool { return errors.Is(err, elsewhere) }},
 		"on its way here": {"a", func(b *bed) { b.errs["local"] = []error{elsewhere} },
 			"local a; observe 1; locate; local a; ", nil},
 		"in Redis": {"b", func(b *bed) { b.redis = true }, "redis b; ", nil},
@@ -197,7 +212,8 @@ func TestServe(t *testing.T) {
 			tasks := []rpc.Task{{Op: *b.op(syncer.Acquire, strings.Fields(test.keys)...)}}
 			res := make([]syncer.Result, 1)
 			b.Serve(t.Context(), tasks, res)
-			if err := res[0].Err; (err != nil) != (test.err != nil) || err != nil && !test.err(err) {
+			if err := res[0].Err; (err != nil) != (test.err != nil) ||
+				err != nil && !test.err(err) {
 				t.Errorf("error %v", err)
 			}
 			if got := b.told(); got != test.want {

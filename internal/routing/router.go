@@ -56,8 +56,8 @@ type Modes interface {
 	During(ctx context.Context, in modes.Mode, fn func() error) error
 }
 
-// Options configure a [Router]. All but Direct are required; of a node that only ever counts in Redis
-// just Direct, Modes and Mark are.
+// Options configure a [Router]. All but Direct are required; of a node that only ever counts in
+// Redis just Direct, Modes and Mark are.
 type Options struct {
 	// Placement assigns keys to partitions, Table partitions to members. Self is this node's name.
 	Placement syncer.Placement

@@ -14,8 +14,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestErrorsSayWhatToDoNext holds the errors against the one question that routing asks: may another
-// node be asked, or only this one be counted for?
+// TestErrorsSayWhatToDoNext holds the errors against the one question that routing asks: may
+// another node be asked, or only this one be counted for?
 func TestErrorsSayWhatToDoNext(t *testing.T) {
 	moved := &rpc.MovedError{To: ring.Member{ID: "b"}}
 	for _, test := range []struct {
@@ -33,7 +33,8 @@ func TestErrorsSayWhatToDoNext(t *testing.T) {
 			errors.Is(test.err, syncer.ErrNotOwner), errors.Is(test.err, rpc.ErrUnreachable),
 			errors.Is(test.err, syncer.ErrUnknownOutcome),
 		}
-		if want := []bool{test.elsewhere, test.unreachable, test.unknown}; !slices.Equal(got, want) {
+		if want := []bool{test.elsewhere, test.unreachable,
+			test.unknown}; !slices.Equal(got, want) {
 			t.Errorf("%v: elsewhere, unreachable, unknown: %v, want %v", test.err, got, want)
 		}
 	}

@@ -94,7 +94,8 @@ func TestBudget(t *testing.T) {
 	for _, s := range steps {
 		take(s.used - p.Used())
 		if got := state(); got != s.want {
-			t.Errorf("with %d of %d words in use: fits, fits the reserve, uses it, exhausted: %v, want %v",
+			t.Errorf("with %d of %d words in use: fits, fits the reserve, uses it, exhausted: "+
+				"%v, want %v",
 				s.used, words, got, s.want)
 		}
 	}

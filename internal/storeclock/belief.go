@@ -37,9 +37,11 @@ type Doubt string
 const (
 	// DoubtStep: the store's clock has stepped, and it is not settled yet whether it stays there.
 	DoubtStep Doubt = "step"
-	// DoubtFar: it stays where it has stepped to, which is too far to follow. The time goes on as before.
+	// DoubtFar: it stays where it has stepped to, which is too far to follow. The time goes on as
+	// before.
 	DoubtFar Doubt = "far"
-	// DoubtSlow: the time is ahead of the store's by more than a second, and runs at half speed until it is not.
+	// DoubtSlow: the time is ahead of the store's by more than a second, and runs at half speed
+	// until it is not.
 	DoubtSlow Doubt = "slow"
 )
 
@@ -49,7 +51,8 @@ func (d Doubt) String() string {
 	case DoubtStep:
 		return "the store's clock has stepped and is not believed yet: time goes on without it"
 	case DoubtFar:
-		return "the store's clock has stepped too far to follow: set it right, or start this node anew"
+		return "the store's clock has stepped too far to follow: set it right, or start this " +
+			"node anew"
 	case DoubtSlow:
 		return "the store's clock was set back: time runs at half speed until it has caught up"
 	}
@@ -63,9 +66,10 @@ func (d Doubt) String() string {
 // Even then a step of more than ten minutes is followed only if it leads forward, and towards the
 // wall clock of this machine: it would end all windows at once, or stretch them for hours.
 //
-// What was followed first may have been wrong: it is taken at once, though nothing speaks for it. If
-// the wall clock spoke against it by more than ten minutes, then a step to where that is, is followed
-// back as well, and back at once: the two agree, and what was counted before is as wrong as it is.
+// What was followed first may have been wrong: it is taken at once, though nothing speaks for it.
+// If the wall clock spoke against it by more than ten minutes, then a step to where that is, is
+// followed back as well, and back at once: the two agree, and what was counted before is as wrong
+// as it is.
 //
 // It reads no clock. The zero value has believed nothing yet. It is not to be used by several
 // goroutines at the same time.
@@ -75,7 +79,8 @@ type Belief struct {
 	settled   time.Duration
 	at        time.Duration // when something was last followed
 	candidate candidate
-	// unproven is set while what is followed is what came first, and the wall clock spoke against it.
+	// unproven is set while what is followed is what came first, and the wall clock spoke against
+	// it.
 	unproven bool
 }
 
@@ -87,9 +92,9 @@ type candidate struct {
 	refused      bool // it is settled, and still not followed
 }
 
-// Take takes a measurement in and returns how far ahead of the monotonic clock the time to follow is.
-// If anew is set then what was followed so far was wrong from the beginning: the clock is to be set,
-// be it back.
+// Take takes a measurement in and returns how far ahead of the monotonic clock the time to follow
+// is. If anew is set then what was followed so far was wrong from the beginning: the clock is to be
+// set, be it back.
 func (b *Belief) Take(m Measurement) (ahead time.Duration, anew bool) {
 	switch {
 	case !b.started:
@@ -109,8 +114,8 @@ func (b *Belief) Take(m Measurement) (ahead time.Duration, anew bool) {
 	return b.ahead, false
 }
 
-// Doubt says why the time that is followed can't be believed, and how far the store's clock is ahead
-// of it.
+// Doubt says why the time that is followed can't be believed, and how far the store's clock is
+// ahead of it.
 func (b *Belief) Doubt() (why Doubt, off time.Duration) {
 	switch {
 	case b.candidate.samples == 0:
@@ -130,8 +135,8 @@ func (b *Belief) settle(m Measurement) {
 	*b = Belief{started: true, ahead: m.Ahead, settled: m.Ahead, at: m.At}
 }
 
-// follow takes a small step. What is settled moves no farther than clocks drift: many small steps in
-// one direction do not add up to a large one.
+// follow takes a small step. What is settled moves no farther than clocks drift: many small steps
+// in one direction do not add up to a large one.
 func (b *Belief) follow(m Measurement) {
 	most := b.drifted(m)
 	b.settled += min(max(m.Ahead-b.settled, -most), most)

@@ -10,8 +10,8 @@ import (
 // time. It is driven by the machine's monotonic clock and corrected by what Follow is told, so a
 // step of the wall clock alone changes nothing.
 //
-// It never goes backwards, but for Set. When it turns out to be behind, it steps forward; when it is
-// ahead, it runs at half speed until the store's clock has caught up.
+// It never goes backwards, but for Set. When it turns out to be behind, it steps forward; when it
+// is ahead, it runs at half speed until the store's clock has caught up.
 type Clock struct {
 	start time.Time
 	wall  func() time.Time
@@ -70,8 +70,8 @@ func (c *Clock) Now() int64 {
 	}
 }
 
-// Local returns the machine's time at the start plus what the monotonic clock has counted since, and
-// what the machine slept through: what Follow compares with.
+// Local returns the machine's time at the start plus what the monotonic clock has counted since,
+// and what the machine slept through: what Follow compares with.
 func (c *Clock) Local() time.Time {
 	s := c.state.Load()
 	return time.Unix(0, int64(c.mono()+s.offset-s.ahead))
@@ -88,19 +88,21 @@ func (c *Clock) Follow(ahead time.Duration) (step time.Duration) {
 		return step
 	}
 	m := c.mono()
-	c.state.Store(&state{offset: old.offset + step, m0: m, t0: old.at(m), ahead: ahead, shown: old.shown})
+	c.state.Store(&state{offset: old.offset + step, m0: m, t0: old.at(m), ahead: ahead,
+		shown: old.shown})
 	return step
 }
 
-// Set makes the clock show the store's time at once, be it earlier: what it showed so far was wrong.
-// ahead and step are as those of Follow.
+// Set makes the clock show the store's time at once, be it earlier: what it showed so far was
+// wrong. ahead and step are as those of Follow.
 func (c *Clock) Set(ahead time.Duration) (step time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	old := c.state.Load()
 	step = ahead - old.ahead
 	m, offset := c.mono(), old.offset+step
-	c.state.Store(&state{offset: offset, m0: m, t0: m + offset, ahead: ahead, shown: new(atomic.Int64)})
+	c.state.Store(&state{offset: offset, m0: m, t0: m + offset, ahead: ahead,
+		shown: new(atomic.Int64)})
 	return step
 }
 
@@ -117,7 +119,8 @@ func (c *Clock) Resume(slept time.Duration) {
 	defer c.mu.Unlock()
 	old := c.state.Load()
 	m := c.mono()
-	c.state.Store(&state{offset: old.offset + slept, m0: m, t0: old.at(m), ahead: old.ahead, shown: old.shown})
+	c.state.Store(&state{offset: old.offset + slept, m0: m, t0: old.at(m), ahead: old.ahead,
+		shown: old.shown})
 }
 
 // Offset returns how far the store's clock is ahead of the machine's, and how far this clock is

@@ -11,11 +11,13 @@ import (
 
 const began = 1_763_000_000_000
 
-// driven is a clock whose monotonic time is moved by hand. The wall clock is read once and may then do what it wants.
+// driven is a clock whose monotonic time is moved by hand. The wall clock is read once and may then
+// do what it wants.
 func driven() (c *storeclock.Clock, advance func(time.Duration)) {
 	var mono atomic.Int64
 	wall := time.UnixMilli(began)
-	c = storeclock.New(func() time.Time { return wall }, func() time.Duration { return time.Duration(mono.Load()) })
+	c = storeclock.New(func() time.Time { return wall },
+		func() time.Duration { return time.Duration(mono.Load()) })
 	return c, func(d time.Duration) { mono.Add(int64(d)) }
 }
 
@@ -101,7 +103,8 @@ func TestClockIgnoresNoise(t *testing.T) {
 	at(t, c, 1001)
 }
 
-// TestClockNeverGoesBackForAnyReader reads from several goroutines while the clock is corrected in both directions.
+// TestClockNeverGoesBackForAnyReader reads from several goroutines while the clock is corrected in
+// both directions.
 func TestClockNeverGoesBackForAnyReader(t *testing.T) {
 	c, advance := driven()
 	var done atomic.Bool

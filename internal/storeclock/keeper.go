@@ -55,8 +55,8 @@ func NewKeeper(opt Options) *Keeper {
 	return k
 }
 
-// Doubt says why the time can't be believed at this moment, "" if it can. It is for the hot path: it
-// takes no lock.
+// Doubt says why the time can't be believed at this moment, "" if it can. It is for the hot path:
+// it takes no lock.
 func (k *Keeper) Doubt() Doubt { return *k.why.Load() }
 
 const (
@@ -102,8 +102,8 @@ func (k *Keeper) resume() bool {
 	return true
 }
 
-// Measure asks the source for its time once. If it does not answer within a second, or before ctx is
-// done, the clock goes on as it is.
+// Measure asks the source for its time once. If it does not answer within a second, or before ctx
+// is done, the clock goes on as it is.
 func (k *Keeper) Measure(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
 	defer cancel()
@@ -118,7 +118,8 @@ func (k *Keeper) Measure(ctx context.Context) {
 	follow, anew := k.belief.Take(k.opt.Clock.Measured(ahead))
 	if anew {
 		step := k.opt.Clock.Set(follow)
-		k.opt.Logger.Warn("the store's clock was wrong when this node started: the time is set", "step", step)
+		k.opt.Logger.Warn("the store's clock was wrong when this node started: the time is set",
+			"step", step)
 	} else if step := k.opt.Clock.Follow(follow); !first && apart(step, 0) > smallStep {
 		k.opt.Logger.Warn("the store's clock has stepped, and is followed", "step", step)
 	}

@@ -41,8 +41,9 @@ func keep(t *testing.T, opt storeclock.Options) (k *storeclock.Keeper, s *source
 	return k, s
 }
 
-// TestKeeperDoubtsAStepUntilItIsSettled has the source's clock step by a day: it is asked each second
-// from the moment that was noticed, doubted all the time, and believed at once when it is back.
+// TestKeeperDoubtsAStepUntilItIsSettled has the source's clock step by a day: it is asked each
+// second from the moment that was noticed, doubted all the time, and believed at once when it is
+// back.
 func TestKeeperDoubtsAStepUntilItIsSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, s := keep(t, storeclock.Options{})
@@ -83,8 +84,8 @@ func TestKeeperWithoutAnAnswer(t *testing.T) {
 	})
 }
 
-// TestKeeperRunsSlowlyRatherThanBack says so while the clock waits for a source that was set back by
-// a step that is settled.
+// TestKeeperRunsSlowlyRatherThanBack says so while the clock waits for a source that was set back
+// by a step that is settled.
 func TestKeeperRunsSlowlyRatherThanBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, s := keep(t, storeclock.Options{})
@@ -112,12 +113,14 @@ func TestKeeperStartsDuringALie(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		s.ahead.Store(0)
 		time.Sleep(30 * time.Second)
-		if doubt := k.Doubt(); doubt != storeclock.DoubtStep || clock.Now() < time.Now().Add(day-time.Second).UnixMilli() {
+		if doubt := k.Doubt(); doubt != storeclock.DoubtStep ||
+			clock.Now() < time.Now().Add(day-time.Second).UnixMilli() {
 			t.Errorf("doubt %q, the clock shows %v", doubt, time.UnixMilli(clock.Now()))
 		}
 		time.Sleep(time.Minute)
 		if doubt := k.Doubt(); doubt != "" || clock.Now() != time.Now().UnixMilli() {
-			t.Errorf("doubt %q, the clock shows %v at %v", doubt, time.UnixMilli(clock.Now()), time.Now())
+			t.Errorf("doubt %q, the clock shows %v at %v", doubt, time.UnixMilli(clock.Now()),
+				time.Now())
 		}
 	})
 }

@@ -15,5 +15,6 @@
 // nothing and cost every request what it protects passwords with. What is presented is hashed
 // before it is looked up, so the time of a look-up depends on a digest that nobody can steer.
 //
-// A Set never changes, and may be asked by any number of goroutines. A [Store] holds the present one.
+// A Set never changes, and may be asked by any number of goroutines. A [Store] holds the present
+// one.
 package token

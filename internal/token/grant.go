@@ -100,8 +100,8 @@ func (g *Grant) In(ns []byte) bool {
 	return ok
 }
 
-// Covers reports whether the token has the name of another and grants all that the other does: it is
-// the same one, or has taken its place.
+// Covers reports whether the token has the name of another and grants all that the other does: it
+// is the same one, or has taken its place.
 func (g *Grant) Covers(other *Grant) bool {
 	if g.name != other.name || other.roles&^g.roles != 0 || g.spaces != nil && other.spaces == nil {
 		return false

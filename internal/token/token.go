@@ -66,7 +66,8 @@ func Parse(text []byte) (*Set, error) {
 // add takes in the fields of line n.
 func (s *Set) add(fields []string, names map[string]int, n int) error {
 	if len(fields) < 3 || len(fields) > 4 {
-		return fmt.Errorf("%d fields, want a name, a hash, roles and, unless it is for all, namespaces", len(fields))
+		return fmt.Errorf("%d fields, want a name, a hash, roles and, unless it is for all, "+
+			"namespaces", len(fields))
 	}
 	fields = append(fields, "")
 	name := fields[0]
@@ -94,13 +95,15 @@ const maxName = 64
 
 // presentable reports whether a name can be shown as it is.
 func presentable(name string) bool {
-	return len(name) <= maxName && utf8.ValidString(name) && !strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
+	return len(name) <= maxName && utf8.ValidString(name) &&
+		!strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
 func parseHash(text string) (hash [sha256.Size]byte, err error) {
 	digits, ok := strings.CutPrefix(text, hashPrefix)
 	if !ok || len(digits) != 2*sha256.Size {
-		return hash, errors.New("the second field is not sha256: and 64 hexadecimal digits; twotier token NAME makes one")
+		return hash, errors.New("the second field is not sha256: and 64 hexadecimal digits; " +
+			"twotier token NAME makes one")
 	}
 	if _, err = hex.Decode(hash[:], []byte(digits)); err != nil {
 		return hash, errors.New("the hash has other characters than hexadecimal digits")
@@ -133,7 +136,8 @@ func (s *Store) Load(text []byte) error {
 	return err
 }
 
-// Find returns what a token that was presented grants, nil if it is not known or nothing was loaded.
+// Find returns what a token that was presented grants, nil if it is not known or nothing was
+// loaded.
 func (s *Store) Find(presented []byte) *Grant {
 	set := s.set.Load()
 	if set == nil {

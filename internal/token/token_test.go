@@ -25,7 +25,8 @@ func TestFindsWhatWasMade(t *testing.T) {
 	if g == nil || g.Name() != "checkout" || g.Everywhere() {
 		t.Fatalf("got %+v", g)
 	}
-	for _, wrong := range []string{"", other, text + "x", text[:len(text)-1], strings.ToUpper(text), hash, strings.TrimPrefix(hash, "sha256:")} {
+	for _, wrong := range []string{"", other, text + "x", text[:len(text)-1], strings.ToUpper(text),
+		hash, strings.TrimPrefix(hash, "sha256:")} {
 		if s.Find([]byte(wrong)) != nil {
 			t.Errorf("%q passes", wrong)
 		}
@@ -33,7 +34,8 @@ func TestFindsWhatWasMade(t *testing.T) {
 	if !g.May(token.Count) || !g.May(token.Read|token.Admin) || g.May(token.Admin) {
 		t.Error("the roles are not those of the line")
 	}
-	for ns, want := range map[string]bool{"": true, "default": true, "login": true, "log": false, "login2": false, "*": false} {
+	for ns, want := range map[string]bool{"": true, "default": true, "login": true, "log": false,
+		"login2": false, "*": false} {
 		if g.In([]byte(ns)) != want {
 			t.Errorf("namespace %q: %v", ns, !want)
 		}
@@ -54,7 +56,8 @@ func TestAllNamespaces(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if g := set.Find([]byte(text)); !g.Everywhere() || !g.In([]byte("x")) || !g.In(nil) || set.Len() != 1 {
+		if g := set.Find([]byte(text)); !g.Everywhere() || !g.In([]byte("x")) || !g.In(nil) ||
+			set.Len() != 1 {
 			t.Errorf("namespaces %q: %+v", namespaces, g)
 		}
 	}
@@ -64,18 +67,20 @@ func TestErrorsNameTheLine(t *testing.T) {
 	_, hash := token.New()
 	_, other := token.New()
 	for text, want := range map[string]string{
-		"":                           "it holds no tokens",
-		"# nothing\n":                "it holds no tokens",
-		"\na " + hash:                "line 2: 2 fields",
-		"a " + hash + " read x y":    "line 1: 5 fields",
-		"a secret read":              "line 1: the second field is not sha256:",
-		"a sha256:12 read":           "line 1: the second field is not sha256:",
-		"a " + hash[:70] + "z read":  "line 1: the hash has other characters",
-		"a " + hash + " write":       `line 1: "write" is not one of count, read and admin`,
-		"a\x1b[2J " + hash + " read": "line 1: the name is longer than 64 bytes, or holds what can't be shown",
+		"":                          "it holds no tokens",
+		"# nothing\n":               "it holds no tokens",
+		"\na " + hash:               "line 2: 2 fields",
+		"a " + hash + " read x y":   "line 1: 5 fields",
+		"a secret read":             "line 1: the second field is not sha256:",
+		"a sha256:12 read":          "line 1: the second field is not sha256:",
+		"a " + hash[:70] + "z read": "line 1: the hash has other characters",
+		"a " + hash + " write":      `line 1: "write" is not one of count, read and admin`,
+		"a\x1b[2J " + hash +
+			" read": "line 1: the name is longer than 64 bytes, or holds what can't be shown",
 		"a\xff " + hash + " read":    "line 1: the name is longer",
 		"a\x00 " + hash + " read":    "line 1: the name is longer",
-		"a\u202eb " + hash + " read": "line 1: the name is longer", // writes from right to left
+		"a\u202eb " + hash + " read": "line 1: the name is longer",
+		// writes from right to left
 		strings.Repeat("a", 65) + " " + hash + " read": "line 1: the name is longer",
 		"a " + hash + " read,":                         `line 1: "" is not one of`,
 		"a " + hash + " read x,":                       "line 1: namespaces are either * or names",
@@ -87,7 +92,8 @@ func TestErrorsNameTheLine(t *testing.T) {
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q", text, err, want)
 		}
-		if err != nil && (strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), hash)) {
+		if err != nil && (strings.Contains(err.Error(), "secret") ||
+			strings.Contains(err.Error(), hash)) {
 			t.Errorf("%q: the error tells it: %v", text, err)
 		}
 	}
@@ -97,7 +103,8 @@ func TestErrorsNameTheLine(t *testing.T) {
 func TestFilesOfOtherEditors(t *testing.T) {
 	text, hash := token.New()
 	for _, file := range []string{
-		"\ufeffzoë " + hash + " read\n", "zoë " + hash + " read\r\n# Ω\r\n", "zoë\t" + hash + "\tread", "\n\n  zoë " + hash + " read # 係",
+		"\ufeffzoë " + hash + " read\n", "zoë " + hash + " read\r\n# Ω\r\n", "zoë\t" + hash +
+			"\tread", "\n\n  zoë " + hash + " read # 係",
 	} {
 		set, err := token.Parse([]byte(file))
 		if err != nil {

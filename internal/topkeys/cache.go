@@ -48,11 +48,12 @@ func (c *Cache) Top(ctx context.Context, n int, window int64) ([]syncer.KeyCount
 	return slices.Clone(c.rows[:min(n, len(c.rows))]), nil
 }
 
-// Largest sorts rows, largest count first and those with the same count by name, and returns up to n
-// of them.
+// Largest sorts rows, largest count first and those with the same count by name, and returns up to
+// n of them.
 func Largest(rows []syncer.KeyCount, n int) []syncer.KeyCount {
 	slices.SortFunc(rows, func(a, b syncer.KeyCount) int {
-		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.NS, b.NS), cmp.Compare(a.Key, b.Key))
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.NS, b.NS),
+			cmp.Compare(a.Key, b.Key))
 	})
 	return rows[:min(n, len(rows))]
 }

@@ -20,7 +20,8 @@ func testStoredIncludesOthers(t *testing.T, s syncer.Store) {
 }
 
 func testLoad(t *testing.T, s syncer.Store) {
-	r := &syncer.Round{Partition: 17, Writer: "w", Keys: []syncer.KeyRound{{Key: []byte("absent"), Load: true}}}
+	r := &syncer.Round{Partition: 17, Writer: "w",
+		Keys: []syncer.KeyRound{{Key: []byte("absent"), Load: true}}}
 	exchange(t, s, r)
 	if k := r.Keys[0]; k.Err != nil || len(k.Loaded) != 0 {
 		t.Errorf("absent key: %v, %v", k.Loaded, k.Err)
@@ -67,7 +68,8 @@ func testReadChangesNothing(t *testing.T, s syncer.Store) {
 	exchange(t, s, before)
 	// A sequence of 0 only reads, whatever else the round says.
 	r := &syncer.Round{Partition: 17, Writer: "w", Keys: []syncer.KeyRound{{
-		Key: []byte("a"), Reset: true, Load: true, TTL: 1, Adds: []syncer.Bucket{bucket(0, 0, 5), bucket(0, 9, 5)},
+		Key: []byte("a"), Reset: true, Load: true, TTL: 1,
+		Adds:    []syncer.Bucket{bucket(0, 0, 5), bucket(0, 9, 5)},
 		Expired: []syncer.Bucket{bucket(0, 0, 0)},
 	}}}
 	exchange(t, s, r)
@@ -108,11 +110,13 @@ func testExpired(t *testing.T, s syncer.Store) {
 	holds(t, s, "a", bucket(0, 0, 9), bucket(0, 1, 2), bucket(0, 2, 4), bucket(1, 0, 3))
 	// What is deleted is not loaded, and a key may lose all it has.
 	apply(t, s, "w", 3, key("b", bucket(0, 0, 1)))
-	r = apply(t, s, "w", 4, syncer.KeyRound{Key: []byte("b"), Load: true, Expired: []syncer.Bucket{bucket(0, 0, 0)}})
+	r = apply(t, s, "w", 4, syncer.KeyRound{Key: []byte("b"), Load: true,
+		Expired: []syncer.Bucket{bucket(0, 0, 0)}})
 	if got := contentOf(r.Keys[0].Loaded); len(got) != 0 {
 		t.Errorf("loaded %v", got)
 	}
-	apply(t, s, "w", 5, syncer.KeyRound{Key: []byte("never there"), Expired: []syncer.Bucket{bucket(0, 0, 0)}})
+	apply(t, s, "w", 5, syncer.KeyRound{Key: []byte("never there"),
+		Expired: []syncer.Bucket{bucket(0, 0, 0)}})
 }
 
 // testManyExpired deletes as many buckets at once as the largest ladders have.
@@ -175,9 +179,11 @@ func testTTL(t *testing.T, s syncer.Store) {
 	r.Keys[0].TTL = time.Minute.Milliseconds()
 	exchange(t, s, r)
 	check(3 * time.Hour)
-	part := syncer.KeyRound{Key: name, TTL: (5 * time.Hour).Milliseconds(), Adds: []syncer.Bucket{bucket(0, 0, 1)}}
-	exchange(t, s, &syncer.Round{Partition: 17, Writer: "restorer", Seq: 1, Epoch: r.Epoch, Republish: true,
-		Keys: []syncer.KeyRound{part}})
+	part := syncer.KeyRound{Key: name, TTL: (5 * time.Hour).Milliseconds(),
+		Adds: []syncer.Bucket{bucket(0, 0, 1)}}
+	exchange(t, s, &syncer.Round{Partition: 17, Writer: "restorer", Seq: 1, Epoch: r.Epoch,
+		Republish: true,
+		Keys:      []syncer.KeyRound{part}})
 	check(5 * time.Hour)
 }
 
@@ -188,7 +194,8 @@ func testBadKey(t *testing.T, s syncer.Store) {
 	}
 	spoiler.Spoil(t, 17, nil, []byte("bad"))
 	r := &syncer.Round{Partition: 17, Writer: "w", Seq: 1, Keys: []syncer.KeyRound{
-		key("a", bucket(0, 0, 1)), key("bad", bucket(0, 0, 1), bucket(1, 0, 1)), key("b", bucket(0, 0, 2), bucket(1, 0, 3)),
+		key("a", bucket(0, 0, 1)), key("bad", bucket(0, 0, 1), bucket(1, 0, 1)),
+		key("b", bucket(0, 0, 2), bucket(1, 0, 3)),
 		{Key: []byte("bad"), Load: true}, {Key: []byte("a"), Load: true},
 	}}
 	for range 2 {
@@ -223,7 +230,8 @@ func testNegative(t *testing.T, s syncer.Store) {
 
 func testLarge(t *testing.T, s syncer.Store) {
 	const exact = 1 << 53
-	r := apply(t, s, "w", 1, key("a", bucket(0, 0, math.MaxInt32), bucket(1, 0, exact-1), bucket(2, 0, math.MaxInt64-1)))
+	r := apply(t, s, "w", 1, key("a", bucket(0, 0, math.MaxInt32), bucket(1, 0, exact-1),
+		bucket(2, 0, math.MaxInt64-1)))
 	if a := r.Keys[0].Adds; a[0].Stored != math.MaxInt32 || a[1].Stored != exact-1 {
 		t.Errorf("stored %d and %d", a[0].Stored, a[1].Stored)
 	}
@@ -231,7 +239,8 @@ func testLarge(t *testing.T, s syncer.Store) {
 	if a := r.Keys[0].Adds; a[0].Stored != 2*math.MaxInt32 || a[1].Stored != exact {
 		t.Errorf("stored %d and %d", a[0].Stored, a[1].Stored)
 	}
-	holds(t, s, "a", bucket(0, 0, 2*math.MaxInt32), bucket(1, 0, exact), bucket(2, 0, math.MaxInt64))
+	holds(t, s, "a", bucket(0, 0, 2*math.MaxInt32), bucket(1, 0, exact),
+		bucket(2, 0, math.MaxInt64))
 	apply(t, s, "w", 3, key("a", bucket(1, 0, 1), bucket(2, 0, -math.MaxInt64)))
 	holds(t, s, "a", bucket(0, 0, 2*math.MaxInt32), bucket(1, 0, exact+1))
 	apply(t, s, "w", 4, key("b", bucket(0, 0, -exact), bucket(1, 0, math.MinInt64)))
@@ -253,11 +262,13 @@ func testReadOnly(t *testing.T, s syncer.Store) {
 		t.Errorf("absent: %+v", absent)
 	}
 	if r.Lost || r.Epoch != last.Epoch || r.Version != last.Version || r.Quieted != last.Quieted {
-		t.Errorf("lost %v, %d/%d/%d is told, want %d/%d/%d", r.Lost, r.Epoch, r.Version, r.Quieted, last.Epoch, last.Version, last.Quieted)
+		t.Errorf("lost %v, %d/%d/%d is told, want %d/%d/%d", r.Lost, r.Epoch, r.Version, r.Quieted,
+			last.Epoch, last.Version, last.Quieted)
 	}
 }
 
-// testFallenBucketsLeave counts a key again and again with nothing in memory in between: nobody says which buckets have fallen out.
+// testFallenBucketsLeave counts a key again and again with nothing in memory in between: nobody
+// says which buckets have fallen out.
 func testFallenBucketsLeave(t *testing.T, s syncer.Store) {
 	l := small(t)
 	for i := range int64(60) {

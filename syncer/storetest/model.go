@@ -16,10 +16,11 @@ type model map[int]*shelf
 // shelf is a partition.
 type shelf struct {
 	heard
-	left     bool // the epoch began with what a loss had left
-	writers  map[string]sequence
-	keys     map[string]content
-	lives    map[string]int64   // the time to live of each key as it was last set, 0 if it is not known
+	left    bool // the epoch began with what a loss had left
+	writers map[string]sequence
+	keys    map[string]content
+	// the time to live of each key as it was last set, 0 if it is not known
+	lives    map[string]int64
 	restored map[string]content // in this epoch
 	reset    map[string]bool    // in this epoch
 }
@@ -32,7 +33,8 @@ type sequence struct{ n, nonce uint64 }
 type outcome struct{ lost, used, later bool }
 
 func newShelf() *shelf {
-	return &shelf{writers: map[string]sequence{}, keys: map[string]content{}, lives: map[string]int64{}, restored: map[string]content{}, reset: map[string]bool{}}
+	return &shelf{writers: map[string]sequence{}, keys: map[string]content{},
+		lives: map[string]int64{}, restored: map[string]content{}, reset: map[string]bool{}}
 }
 
 func (m model) shelf(partition int) *shelf {
@@ -140,7 +142,9 @@ func (s *shelf) end(k *syncer.KeyRound, name string) {
 		for p := range c {
 			newest[p.level] = max(newest[p.level], p.idx)
 		}
-		maps.DeleteFunc(c, func(p place, _ int64) bool { return p.idx < newest[p.level]-k.Ladder.Keep(int(p.level)) })
+		maps.DeleteFunc(c, func(p place, _ int64) bool {
+			return p.idx < newest[p.level]-k.Ladder.Keep(int(p.level))
+		})
 	}
 	if k.TTL > 0 {
 		s.lives[name] = k.TTL
@@ -176,7 +180,8 @@ func (s *shelf) republish(r *syncer.Round) {
 				had = c[p]
 			}
 			s.restored[name][p] = max(had, b.N)
-			if b.N > had || b.N == 0 && had == 0 { // the newest of a level is kept even if it is zero
+			// the newest of a level is kept even if it is zero
+			if b.N > had || b.N == 0 && had == 0 {
 				c[p] += b.N - had
 			}
 		}
@@ -232,7 +237,8 @@ func (m model) compareKey(t *testing.T, k *syncer.KeyRound, have content) {
 		t.Fatalf("%s: loaded %v, want %v", k.Key, got, have)
 	}
 	if k.Ladder != nil && len(k.Loaded) > k.Ladder.Most() {
-		t.Fatalf("%s: it holds %d buckets, its ladder has %d", k.Key, len(k.Loaded), k.Ladder.Most())
+		t.Fatalf("%s: it holds %d buckets, its ladder has %d", k.Key, len(k.Loaded),
+			k.Ladder.Most())
 	}
 }
 
@@ -251,7 +257,9 @@ func (m model) compareLife(t *testing.T, s syncer.Store, partition int, k *synce
 
 // small is a ladder of few buckets.
 func small(t testing.TB) *leaparray.Ladder {
-	l, err := leaparray.NewLadder(leaparray.Level{Width: time.Second, Count: 1}, leaparray.Level{Width: 2 * time.Second, Count: 2}, leaparray.Level{Width: 4 * time.Second, Count: 2})
+	l, err := leaparray.NewLadder(leaparray.Level{Width: time.Second, Count: 1},
+		leaparray.Level{Width: 2 * time.Second, Count: 2},
+		leaparray.Level{Width: 4 * time.Second, Count: 2})
 	if err != nil {
 		t.Fatal(err)
 	}

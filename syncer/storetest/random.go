@@ -18,9 +18,10 @@ type dice struct {
 	*rand.Rand
 	model  model
 	ladder *leaparray.Ladder
-	acked  map[string]sequence // by partition and writer; the nonce is the epoch that they were acknowledged in
-	told   map[string]heard    // by partition and writer
-	past   []*syncer.Round     // as they were sent
+	// by partition and writer; the nonce is the epoch that they were acknowledged in
+	acked map[string]sequence
+	told  map[string]heard // by partition and writer
+	past  []*syncer.Round  // as they were sent
 }
 
 const (
@@ -30,12 +31,14 @@ const (
 
 func sequenceID(r *syncer.Round) string { return fmt.Sprint(r.Partition, " ", r.Writer) }
 
-// round is mostly the next of a writer, and else one that has been sent before, or one that never should be.
+// round is mostly the next of a writer, and else one that has been sent before, or one that never
+// should be.
 func (d *dice) round() *syncer.Round {
 	if len(d.past) > 0 && d.IntN(4) == 0 {
 		return copyOf(d.past[d.IntN(len(d.past))])
 	}
-	r := &syncer.Round{Partition: d.IntN(modelPartitions), Writer: fmt.Sprint("w", d.IntN(3)), Nonce: d.Uint64(), Quiet: d.IntN(8) == 0}
+	r := &syncer.Round{Partition: d.IntN(modelPartitions), Writer: fmt.Sprint("w", d.IntN(3)),
+		Nonce: d.Uint64(), Quiet: d.IntN(8) == 0}
 	id := sequenceID(r)
 	told, acked := d.told[id], d.acked[id]
 	r.Epoch, r.Version, r.Quieted = told.epoch, told.version, told.quieted
@@ -68,7 +71,8 @@ func (d *dice) round() *syncer.Round {
 	return r
 }
 
-// republish makes it a part of a restoration: by one that has noticed the loss, that begins with it, or that is wrong.
+// republish makes it a part of a restoration: by one that has noticed the loss, that begins with
+// it, or that is wrong.
 func (d *dice) republish(r *syncer.Round, told heard) {
 	now := d.model.shelf(r.Partition).heard
 	r.Republish, r.Quiet, r.After = true, false, told.epoch
@@ -81,7 +85,8 @@ func (d *dice) republish(r *syncer.Round, told heard) {
 }
 
 func (d *dice) key(r *syncer.Round, i int) syncer.KeyRound {
-	k := syncer.KeyRound{Key: fmt.Append(nil, "key-", i/2), Load: d.IntN(3) == 0 && !r.Republish, New: d.IntN(2) == 0, Ladder: d.ladder}
+	k := syncer.KeyRound{Key: fmt.Append(nil, "key-", i/2), Load: d.IntN(3) == 0 &&
+		!r.Republish, New: d.IntN(2) == 0, Ladder: d.ladder}
 	if i%2 == 1 {
 		k.NS = []byte("ns")
 	}
@@ -135,7 +140,8 @@ func (d *dice) settled(r, sent *syncer.Round) {
 
 func testModel(t *testing.T, s syncer.Store) {
 	seed := Seed(t)
-	d := &dice{rand.New(rand.NewPCG(seed, 1)), model{}, small(t), map[string]sequence{}, map[string]heard{}, nil}
+	d := &dice{rand.New(rand.NewPCG(seed, 1)), model{}, small(t), map[string]sequence{},
+		map[string]heard{}, nil}
 	loser, _ := s.(Loser)
 	rewind, then := func() {}, model{}
 	for range 600 {
@@ -166,8 +172,8 @@ func testModel(t *testing.T, s syncer.Store) {
 	}
 }
 
-// testConcurrentWriters has several writers count the same keys at the same time, each sending some of its rounds again,
-// and compares the sums with what they wrote down.
+// testConcurrentWriters has several writers count the same keys at the same time, each sending some
+// of its rounds again, and compares the sums with what they wrote down.
 func testConcurrentWriters(t *testing.T, s syncer.Store) {
 	seed := Seed(t)
 	const writers, rounds = 6, 30
@@ -205,7 +211,8 @@ func sendSome(t *testing.T, s syncer.Store, d *rand.Rand, ledger model, writer s
 	for partition := range modelPartitions {
 		r := &syncer.Round{Partition: partition, Writer: writer, Seq: seq, Acked: seq - 1}
 		for i := range modelKeys {
-			r.Keys = append(r.Keys, key(fmt.Sprint("key-", i), bucket(0, d.Int64N(4), 1+d.Int64N(9)), bucket(1, 0, 1)))
+			r.Keys = append(r.Keys,
+				key(fmt.Sprint("key-", i), bucket(0, d.Int64N(4), 1+d.Int64N(9)), bucket(1, 0, 1)))
 		}
 		ledger.carryOut(r)
 		batch = append(batch, r)

@@ -54,7 +54,8 @@ func testRepublishKeepsZero(t *testing.T, s syncer.Store) {
 		r := restoring(t, s, 0, key("a", bucket(0, 3, 0), bucket(1, 2, 0)))
 		exchange(t, s, r)
 		stored(t, &r.Keys[0], 0, 7)
-		read := &syncer.Round{Partition: 17, Writer: "x", ReadOnly: true, Keys: []syncer.KeyRound{{Key: []byte("a"), Load: true}}}
+		read := &syncer.Round{Partition: 17, Writer: "x", ReadOnly: true,
+			Keys: []syncer.KeyRound{{Key: []byte("a"), Load: true}}}
 		exchange(t, s, read)
 		if got := read.Keys[0].Loaded; len(got) != 3 || !slices.Contains(got, bucket(0, 3, 0)) {
 			t.Errorf("the store holds %v", got)
@@ -62,7 +63,8 @@ func testRepublishKeepsZero(t *testing.T, s syncer.Store) {
 	}
 }
 
-// testRepublishAddsUp has two writers restore what they know of one bucket, and count on, each before the other and after it.
+// testRepublishAddsUp has two writers restore what they know of one bucket, and count on, each
+// before the other and after it.
 func testRepublishAddsUp(t *testing.T, s syncer.Store) {
 	apply(t, s, "v", 1, key("a", bucket(0, 0, 9)))
 	a, b := key("a", bucket(0, 0, 10)), key("a", bucket(0, 0, 60))
@@ -76,7 +78,8 @@ func testRepublishAddsUp(t *testing.T, s syncer.Store) {
 	holds(t, s, "a", bucket(0, 0, 89))
 }
 
-// testRepublishAfterARewind restores into data that was not lost altogether: what is there counts as restored.
+// testRepublishAfterARewind restores into data that was not lost altogether: what is there counts
+// as restored.
 func testRepublishAfterARewind(t *testing.T, s syncer.Store) {
 	apply(t, s, "v", 1, key("a", bucket(0, 0, 8)))
 	r := restoring(t, s, epoch(t, s, 17), key("a", bucket(0, 0, 10)))
@@ -93,7 +96,8 @@ func testRepublishAfterARewind(t *testing.T, s syncer.Store) {
 	apply(t, s, "w", 1, key("a", bucket(0, 0, 5)))
 	exchange(t, s, restoring(t, s, before, key("a", bucket(0, 0, 12))))
 	holds(t, s, "a", bucket(0, 0, 17))
-	stale := &syncer.Round{Partition: 17, Writer: "v", Seq: 2, Acked: 1, Epoch: before, Keys: []syncer.KeyRound{key("a", bucket(0, 0, 1))}}
+	stale := &syncer.Round{Partition: 17, Writer: "v", Seq: 2, Acked: 1, Epoch: before,
+		Keys: []syncer.KeyRound{key("a", bucket(0, 0, 1))}}
 	if exchange(t, s, stale); !stale.Lost {
 		t.Error("who has not heard of the loss counts on")
 	}
@@ -127,7 +131,8 @@ func testRepublishedPartsHaveSequences(t *testing.T, s syncer.Store) {
 	read := part(0, 2, "b")
 	read.Republish, read.Keys = false, nil
 	restore := part(3, 2, "d")
-	for name, r := range map[string]*syncer.Round{"restores": restore, "counts": count, "reads": read} {
+	for name, r := range map[string]*syncer.Round{"restores": restore, "counts": count,
+		"reads": read} {
 		r.Epoch, r.Version = second.Epoch, second.Version
 		if exchange(t, s, r); !r.Lost {
 			t.Errorf("who %s is not told that the store has lost what was restored", name)
@@ -169,15 +174,19 @@ func testRewind(t *testing.T, s syncer.Store) {
 	rewind()
 	read := &syncer.Round{Partition: 17, Writer: "x", Epoch: r.Epoch, Version: r.Version}
 	if exchange(t, s, read); !read.Lost || read.Epoch != r.Epoch || read.Version >= r.Version {
-		t.Errorf("who had only read: lost %v, epoch %d, version %d after %d", read.Lost, read.Epoch, read.Version, r.Version)
+		t.Errorf("who had only read: lost %v, epoch %d, version %d after %d", read.Lost, read.Epoch,
+			read.Version, r.Version)
 	}
-	load := &syncer.Round{Partition: 17, Writer: "x", Epoch: r.Epoch, Version: r.Version, ReadOnly: true, Keys: []syncer.KeyRound{{Key: []byte("a"), Load: true}}}
+	load := &syncer.Round{Partition: 17, Writer: "x", Epoch: r.Epoch, Version: r.Version,
+		ReadOnly: true, Keys: []syncer.KeyRound{{Key: []byte("a"), Load: true}}}
 	if exchange(t, s, load); !load.Lost || load.Epoch != r.Epoch || load.Version >= r.Version {
-		t.Errorf("who loads: lost %v, epoch %d, version %d after %d", load.Lost, load.Epoch, load.Version, r.Version)
+		t.Errorf("who loads: lost %v, epoch %d, version %d after %d", load.Lost, load.Epoch,
+			load.Version, r.Version)
 	}
 	holds(t, s, "a", bucket(0, 0, 8))
 	loser.Lose(t)
-	gone := &syncer.Round{Partition: 17, Writer: "x", Epoch: r.Epoch, ReadOnly: true, Keys: []syncer.KeyRound{{Key: []byte("a"), Load: true}}}
+	gone := &syncer.Round{Partition: 17, Writer: "x", Epoch: r.Epoch, ReadOnly: true,
+		Keys: []syncer.KeyRound{{Key: []byte("a"), Load: true}}}
 	if exchange(t, s, gone); !gone.Lost || gone.Epoch != 0 {
 		t.Errorf("who only loads: lost %v, epoch %d", gone.Lost, gone.Epoch)
 	}
@@ -201,9 +210,12 @@ func testRepublishWithoutTTL(t *testing.T, s syncer.Store) {
 // testNames counts under names that a careless store would mistake for each other or for its own.
 func testNames(t *testing.T, s syncer.Store) {
 	names := []struct{ ns, key string }{
-		{"", "a"}, {"", "a:b"}, {"", "{a}"}, {"", "}{"}, {"", "{p18}"}, {"", " "}, {"", "a b"}, {"", "*"}, {"", "\\"}, {"", `"'`},
-		{"", "ключ"}, {"", "日本語キー"}, {"", "😀"}, {"", "!v"}, {"", "!w:w"}, {"", "%"}, {"", "%s%d"}, {"", "0"}, {"", "-1"}, {"", "nil"},
-		{"", "default"}, {"", ":"}, {"", "default:a"}, {"ns", "a"}, {"ns2", "a"}, {"n", "s:a"}, {"sms", "a"}, {"sms", "{x}:y z"},
+		{"", "a"}, {"", "a:b"}, {"", "{a}"}, {"", "}{"}, {"", "{p18}"}, {"", " "}, {"", "a b"},
+		{"", "*"}, {"", "\\"}, {"", `"'`},
+		{"", "ключ"}, {"", "日本語キー"}, {"", "😀"}, {"", "!v"}, {"", "!w:w"}, {"", "%"}, {"", "%s%d"},
+		{"", "0"}, {"", "-1"}, {"", "nil"},
+		{"", "default"}, {"", ":"}, {"", "default:a"}, {"ns", "a"}, {"ns2", "a"}, {"n", "s:a"},
+		{"sms", "a"}, {"sms", "{x}:y z"},
 		{"api.v1_x-y", "a"}, {"", string(longest())},
 	}
 	r := &syncer.Round{Partition: 17, Writer: "w", Seq: 1}
@@ -217,7 +229,8 @@ func testNames(t *testing.T, s syncer.Store) {
 		if err := r.Keys[i].Err; err != nil {
 			t.Errorf("%q %q: %v", n.ns, n.key, err)
 		}
-		if got := load(t, s, 17, []byte(n.ns), []byte(n.key)); len(got) != 1 || got[place{0, base}] != int64(i+1) {
+		if got := load(t, s, 17, []byte(n.ns), []byte(n.key)); len(got) != 1 ||
+			got[place{0, base}] != int64(i+1) {
 			t.Errorf("%q %q holds %v, want %d", n.ns, n.key, got, i+1)
 		}
 		if got := load(t, s, 18, []byte(n.ns), []byte(n.key)); len(got) != 0 {

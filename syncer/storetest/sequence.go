@@ -35,16 +35,19 @@ func testOncePerSequence(t *testing.T, s syncer.Store) {
 func testLowerSequence(t *testing.T, s syncer.Store) {
 	apply(t, s, "w", 1, key("a", bucket(0, 0, 1)))
 	apply(t, s, "w", 2, key("a", bucket(0, 0, 10)))
-	r := &syncer.Round{Partition: 17, Writer: "w", Seq: 1, Keys: []syncer.KeyRound{key("a", bucket(0, 0, 100))}}
+	r := &syncer.Round{Partition: 17, Writer: "w", Seq: 1,
+		Keys: []syncer.KeyRound{key("a", bucket(0, 0, 100))}}
 	r.Keys[0].Reset, r.Keys[0].Expired = true, []syncer.Bucket{bucket(0, 0, 0)}
 	exchange(t, s, r)
 	stored(t, &r.Keys[0], 11)
 	holds(t, s, "a", bucket(0, 0, 11))
 	// Sequences may leap.
-	r = &syncer.Round{Partition: 17, Writer: "w", Seq: 9, Acked: 2, Keys: []syncer.KeyRound{key("a", bucket(0, 0, 100))}}
+	r = &syncer.Round{Partition: 17, Writer: "w", Seq: 9, Acked: 2,
+		Keys: []syncer.KeyRound{key("a", bucket(0, 0, 100))}}
 	exchange(t, s, r)
 	holds(t, s, "a", bucket(0, 0, 111))
-	r = &syncer.Round{Partition: 17, Writer: "w", Seq: 5, Acked: 2, Keys: []syncer.KeyRound{key("a", bucket(0, 0, 1000))}}
+	r = &syncer.Round{Partition: 17, Writer: "w", Seq: 5, Acked: 2,
+		Keys: []syncer.KeyRound{key("a", bucket(0, 0, 1000))}}
 	exchange(t, s, r)
 	holds(t, s, "a", bucket(0, 0, 111))
 }
@@ -54,7 +57,8 @@ func testSequencesAreApart(t *testing.T, s syncer.Store) {
 	apply(t, s, "w", 2, key("a", bucket(0, 0, 1)))
 	apply(t, s, "v", 1, key("a", bucket(0, 0, 1)))
 	holds(t, s, "a", bucket(0, 0, 3))
-	r := &syncer.Round{Partition: 18, Writer: "w", Seq: 1, Keys: []syncer.KeyRound{key("a", bucket(0, 0, 5))}}
+	r := &syncer.Round{Partition: 18, Writer: "w", Seq: 1,
+		Keys: []syncer.KeyRound{key("a", bucket(0, 0, 5))}}
 	exchange(t, s, r)
 	stored(t, &r.Keys[0], 5)
 	holds(t, s, "a", bucket(0, 0, 3))
@@ -62,8 +66,10 @@ func testSequencesAreApart(t *testing.T, s syncer.Store) {
 
 func testLost(t *testing.T, s syncer.Store) {
 	apply(t, s, "other", 1, key("a", bucket(0, 0, 7)))
-	r := &syncer.Round{Partition: 17, Writer: "w", Seq: 6, Acked: 5, Keys: []syncer.KeyRound{key("a", bucket(0, 0, 1), bucket(1, 0, 1))}}
-	r.Keys[0].Reset, r.Keys[0].Load, r.Keys[0].Expired = true, true, []syncer.Bucket{bucket(0, 0, 0)}
+	r := &syncer.Round{Partition: 17, Writer: "w", Seq: 6, Acked: 5,
+		Keys: []syncer.KeyRound{key("a", bucket(0, 0, 1), bucket(1, 0, 1))}}
+	r.Keys[0].Reset, r.Keys[0].Load, r.Keys[0].Expired = true, true,
+		[]syncer.Bucket{bucket(0, 0, 0)}
 	for range 2 {
 		r.Lost = false
 		exchange(t, s, r)
@@ -72,7 +78,8 @@ func testLost(t *testing.T, s syncer.Store) {
 		}
 	}
 	holds(t, s, "a", bucket(0, 0, 7))
-	read := &syncer.Round{Partition: 17, Writer: "w", Acked: 5, Keys: []syncer.KeyRound{{Key: []byte("a"), Load: true}}}
+	read := &syncer.Round{Partition: 17, Writer: "w", Acked: 5,
+		Keys: []syncer.KeyRound{{Key: []byte("a"), Load: true}}}
 	exchange(t, s, read)
 	if !read.Lost {
 		t.Error("a read doesn't notice the loss")
@@ -100,7 +107,8 @@ func testEpoch(t *testing.T, s syncer.Store) {
 	if two := apply(t, s, "v", 1, key("a", bucket(0, 0, 1))); two.Epoch != one.Epoch {
 		t.Errorf("epoch %d of another writer, want %d", two.Epoch, one.Epoch)
 	}
-	r := &syncer.Round{Partition: 17, Writer: "x", Seq: 1, Epoch: one.Epoch + 1, Keys: []syncer.KeyRound{key("a", bucket(0, 0, 10))}}
+	r := &syncer.Round{Partition: 17, Writer: "x", Seq: 1, Epoch: one.Epoch + 1,
+		Keys: []syncer.KeyRound{key("a", bucket(0, 0, 10))}}
 	exchange(t, s, r)
 	if !r.Lost || r.Epoch != one.Epoch {
 		t.Errorf("a round for other data: lost %v, epoch %d, want %d", r.Lost, r.Epoch, one.Epoch)
@@ -110,7 +118,8 @@ func testEpoch(t *testing.T, s syncer.Store) {
 		Keys: []syncer.KeyRound{key("a", bucket(0, 0, 10))}}
 	exchange(t, s, part)
 	if !part.Lost || part.Epoch != one.Epoch {
-		t.Errorf("a restoration into other data: lost %v, epoch %d, want %d", part.Lost, part.Epoch, one.Epoch)
+		t.Errorf("a restoration into other data: lost %v, epoch %d, want %d", part.Lost, part.Epoch,
+			one.Epoch)
 	}
 	holds(t, s, "a", bucket(0, 0, 2))
 	part.Lost = false
@@ -124,18 +133,23 @@ func testEpoch(t *testing.T, s syncer.Store) {
 // testQuiet counts without counting up the version.
 func testQuiet(t *testing.T, s syncer.Store) {
 	one := apply(t, s, "w", 1, key("a", bucket(0, 0, 1)))
-	r := &syncer.Round{Partition: 17, Writer: "w", Seq: 2, Acked: 1, Epoch: one.Epoch, Quiet: true, Keys: []syncer.KeyRound{key("a", bucket(0, 0, 1))}}
+	r := &syncer.Round{Partition: 17, Writer: "w", Seq: 2, Acked: 1, Epoch: one.Epoch, Quiet: true,
+		Keys: []syncer.KeyRound{key("a", bucket(0, 0, 1))}}
 	for range 2 {
 		exchange(t, s, r)
 		if r.Lost || r.Version != one.Version || r.Quieted != 1 {
-			t.Errorf("lost %v, version %d, want %d, quieted %d", r.Lost, r.Version, one.Version, r.Quieted)
+			t.Errorf("lost %v, version %d, want %d, quieted %d", r.Lost, r.Version, one.Version,
+				r.Quieted)
 		}
 		stored(t, &r.Keys[0], 2)
 	}
-	first := &syncer.Round{Partition: 18, Writer: "w", Seq: 1, Quiet: true, Keys: []syncer.KeyRound{key("a", bucket(0, 0, 1))}}
+	first := &syncer.Round{Partition: 18, Writer: "w", Seq: 1, Quiet: true,
+		Keys: []syncer.KeyRound{key("a", bucket(0, 0, 1))}}
 	exchange(t, s, first)
-	if first.Epoch == 0 || first.Version != 1 || first.Quieted != 1 || epoch(t, s, 18) != first.Epoch {
-		t.Errorf("the first round of a partition: version %d, quieted %d, epoch %d", first.Version, first.Quieted, first.Epoch)
+	if first.Epoch == 0 || first.Version != 1 || first.Quieted != 1 ||
+		epoch(t, s, 18) != first.Epoch {
+		t.Errorf("the first round of a partition: version %d, quieted %d, epoch %d", first.Version,
+			first.Quieted, first.Epoch)
 	}
 }
 
@@ -143,9 +157,11 @@ func testVersion(t *testing.T, s syncer.Store) {
 	one := apply(t, s, "w", 1, key("a", bucket(0, 0, 1)))
 	two := apply(t, s, "v", 1, key("b", bucket(0, 0, 1)))
 	if two.Version != one.Version+1 {
-		t.Errorf("version %d after another writer's change to %d, want 1 more", two.Version, one.Version)
+		t.Errorf("version %d after another writer's change to %d, want 1 more", two.Version,
+			one.Version)
 	}
-	read := &syncer.Round{Partition: 17, Writer: "w", Acked: 1, Keys: []syncer.KeyRound{{Key: []byte("a"), Load: true}}}
+	read := &syncer.Round{Partition: 17, Writer: "w", Acked: 1,
+		Keys: []syncer.KeyRound{{Key: []byte("a"), Load: true}}}
 	exchange(t, s, read)
 	if read.Version != two.Version {
 		t.Errorf("a read finds version %d, want %d", read.Version, two.Version)
@@ -154,10 +170,12 @@ func testVersion(t *testing.T, s syncer.Store) {
 	if two.Version != read.Version {
 		t.Errorf("the same round again finds version %d, want %d", two.Version, read.Version)
 	}
-	elsewhere := &syncer.Round{Partition: 18, Writer: "w", Seq: 1, Keys: []syncer.KeyRound{key("a", bucket(0, 0, 1))}}
+	elsewhere := &syncer.Round{Partition: 18, Writer: "w", Seq: 1,
+		Keys: []syncer.KeyRound{key("a", bucket(0, 0, 1))}}
 	exchange(t, s, elsewhere, read)
 	if elsewhere.Version != 1 || read.Version != two.Version {
-		t.Errorf("versions %d and %d of two partitions, want 1 and %d", elsewhere.Version, read.Version, two.Version)
+		t.Errorf("versions %d and %d of two partitions, want 1 and %d", elsewhere.Version,
+			read.Version, two.Version)
 	}
 	verify := &syncer.Round{Partition: 17, Writer: "w", Acked: 1}
 	exchange(t, s, verify)
@@ -169,9 +187,11 @@ func testVersion(t *testing.T, s syncer.Store) {
 func testRoundsTogether(t *testing.T, s syncer.Store) {
 	var rounds []*syncer.Round
 	for i := range 40 {
-		rounds = append(rounds, &syncer.Round{Partition: i, Writer: "w", Seq: 1, Keys: []syncer.KeyRound{
-			key("a", bucket(0, 0, int64(i+1))), key("b", bucket(0, 0, 1), bucket(1, 0, 2)), {Key: []byte("c"), Load: true},
-		}})
+		rounds = append(rounds, &syncer.Round{Partition: i, Writer: "w", Seq: 1,
+			Keys: []syncer.KeyRound{
+				key("a", bucket(0, 0, int64(i+1))), key("b", bucket(0, 0, 1), bucket(1, 0, 2)),
+				{Key: []byte("c"), Load: true},
+			}})
 	}
 	// One that is lost, and one that only reads, don't disturb the others.
 	rounds[7].Acked = 3
@@ -184,7 +204,8 @@ func testRoundsTogether(t *testing.T, s syncer.Store) {
 		if i == 7 || i == 8 {
 			want = content{}
 		}
-		if got := load(t, s, i, nil, []byte("a")); len(got) != len(want) || got[place{0, base}] != want[place{0, base}] {
+		if got := load(t, s, i, nil, []byte("a")); len(got) != len(want) ||
+			got[place{0, base}] != want[place{0, base}] {
 			t.Errorf("partition %d holds %v, want %v", i, got, want)
 		}
 		if r.Lost != (i == 7) {
@@ -198,7 +219,8 @@ func testNoRounds(t *testing.T, s syncer.Store) { exchange(t, s); exchange(t, s)
 // testWriterUsedTwice has two processes count under one name.
 func testWriterUsedTwice(t *testing.T, s syncer.Store) {
 	cut := func(seq, nonce uint64, n int64) *syncer.Round {
-		return &syncer.Round{Partition: 17, Writer: "w", Seq: seq, Nonce: nonce, Acked: seq - 1, Keys: []syncer.KeyRound{key("a", bucket(0, 0, n))}}
+		return &syncer.Round{Partition: 17, Writer: "w", Seq: seq, Nonce: nonce, Acked: seq - 1,
+			Keys: []syncer.KeyRound{key("a", bucket(0, 0, n))}}
 	}
 	first := cut(1, 7, 1)
 	exchange(t, s, first)

@@ -16,7 +16,8 @@ type TTLer interface {
 	TTL(t testing.TB, partition int, ns, key []byte) time.Duration
 }
 
-// Spoiler is a store in which something else can be put under the name of a key, so that the key can't be counted.
+// Spoiler is a store in which something else can be put under the name of a key, so that the key
+// can't be counted.
 type Spoiler interface {
 	Spoil(t testing.TB, partition int, ns, key []byte)
 }
@@ -94,7 +95,8 @@ func Run(t *testing.T, open func(t *testing.T) syncer.Store) {
 // patience bounds one exchange.
 const patience = 10 * time.Second
 
-// base is the index of the buckets of the tests: a second of the year 2025, so that digits are as many as in production.
+// base is the index of the buckets of the tests: a second of the year 2025, so that digits are as
+// many as in production.
 const base = 1_763_000_000
 
 func exchange(t testing.TB, s syncer.Store, rounds ...*syncer.Round) {
@@ -110,9 +112,11 @@ func exchange(t testing.TB, s syncer.Store, rounds ...*syncer.Round) {
 }
 
 // apply exchanges a round of one key that is to be carried out.
-func apply(t testing.TB, s syncer.Store, writer string, seq uint64, k syncer.KeyRound) *syncer.Round {
+func apply(t testing.TB, s syncer.Store, writer string, seq uint64,
+	k syncer.KeyRound) *syncer.Round {
 	t.Helper()
-	r := &syncer.Round{Partition: 17, Writer: writer, Seq: seq, Acked: seq - 1, Epoch: epoch(t, s, 17), Keys: []syncer.KeyRound{k}}
+	r := &syncer.Round{Partition: 17, Writer: writer, Seq: seq, Acked: seq - 1,
+		Epoch: epoch(t, s, 17), Keys: []syncer.KeyRound{k}}
 	exchange(t, s, r)
 	if r.Lost {
 		t.Fatalf("round %d of %s is lost", seq, writer)
@@ -161,7 +165,8 @@ func contentOf(buckets []syncer.Bucket) content {
 // load reads a key without changing anything.
 func load(t testing.TB, s syncer.Store, partition int, ns, name []byte) content {
 	t.Helper()
-	r := &syncer.Round{Partition: partition, Writer: "reader", Keys: []syncer.KeyRound{{NS: ns, Key: name, Load: true}}}
+	r := &syncer.Round{Partition: partition, Writer: "reader",
+		Keys: []syncer.KeyRound{{NS: ns, Key: name, Load: true}}}
 	exchange(t, s, r)
 	if r.Lost || r.Keys[0].Err != nil {
 		t.Fatalf("load %q: lost %v, %v", name, r.Lost, r.Keys[0].Err)

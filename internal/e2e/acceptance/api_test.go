@@ -22,9 +22,11 @@ func TestBatchesAndChecksAreAllOrNothing(t *testing.T) {
 		if x, y := b.count("x", "1m").Max, b.count("y", "1m").Max; x != 2 || y != 1 {
 			t.Errorf("counted x=%d y=%d, want 2 and 1", x, y)
 		}
-		a = b.ok("/v1/batch", `{"ops":[{"op":"add","key":"z","n":5},{"op":"acquire","key":"z","limits":[{"window":"1m","max":5}]},
+		a = b.ok("/v1/batch",
+			`{"ops":[{"op":"add","key":"z","n":5},{"op":"acquire","key":"z","limits":[{"window":"1m","max":5}]},
 			{"op":"add","key":"z","ts":1},{"op":"count","key":"z","window":"1m"}]}`)
-		if len(a.Results) != 4 || a.Results[1].Allowed || a.Results[2].Error == nil || a.Results[3].Counts[0].Max != 5 {
+		if len(a.Results) != 4 || a.Results[1].Allowed || a.Results[2].Error == nil ||
+			a.Results[3].Counts[0].Max != 5 {
 			t.Errorf("batch: %+v", a)
 		}
 	})
@@ -58,7 +60,8 @@ func TestRetryAfterIsEnough(t *testing.T) {
 		if waited == 0 {
 			t.Error("nothing was ever refused")
 		}
-		if a := b.ok("/v1/acquire", `{"key":"k","n":9,"limits":[{"window":"10s","max":4}]}`); a.RetryAfter != -1 {
+		if a := b.ok("/v1/acquire",
+			`{"key":"k","n":9,"limits":[{"window":"10s","max":4}]}`); a.RetryAfter != -1 {
 			t.Errorf("what never fits is to be tried again after %d ms", a.RetryAfter)
 		}
 	})
@@ -78,14 +81,19 @@ func TestEventTime(t *testing.T) {
 		if got := b.count("k", "2h", now-60*minute); got.Max != 3 {
 			t.Errorf("an hour ago: %+v, want 3", got)
 		}
-		for name, ts := range map[string]int64{"in the future": now + 5000, "farther back": now - 25*60*minute} {
+		for name, ts := range map[string]int64{"in the future": now + 5000,
+			"farther back": now - 25*60*minute} {
 			for _, call := range []string{"add", "acquire"} {
-				a := b.post("/v1/"+call, fmt.Sprintf(`{"key":"k","ts":%d,"limits":[{"window":"1m","max":5}]}`, ts))
-				if a.Status != http.StatusUnprocessableEntity || !strings.HasPrefix(a.Detail, "ts: ") || !strings.Contains(a.Detail, name) {
+				a := b.post("/v1/"+call,
+					fmt.Sprintf(`{"key":"k","ts":%d,"limits":[{"window":"1m","max":5}]}`, ts))
+				if a.Status != http.StatusUnprocessableEntity ||
+					!strings.HasPrefix(a.Detail, "ts: ") || !strings.Contains(a.Detail, name) {
 					t.Errorf("%s at %d: %d %q", call, ts-now, a.Status, a.Detail)
 				}
 			}
-			if a := b.get("/v1/count", "key", "k", "window", "1m", "at", fmt.Sprint(ts)); a.Status != http.StatusUnprocessableEntity || !strings.HasPrefix(a.Detail, "at: ") {
+			if a := b.get("/v1/count", "key", "k", "window", "1m", "at",
+				fmt.Sprint(ts)); a.Status != http.StatusUnprocessableEntity ||
+				!strings.HasPrefix(a.Detail, "at: ") {
 				t.Errorf("count at %d: %d %q", ts-now, a.Status, a.Detail)
 			}
 		}
@@ -111,13 +119,16 @@ func TestTakingBack(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	each(t, true, func(t *testing.T, b *bed) {
 		const limits = `"limits":[{"window":"1m","max":1},{"window":"1h","max":5}]`
-		if a := b.ok("/v1/acquire?deny=429", `{"key":"k",`+limits+`}`); !a.Allowed || a.Header.Get("RateLimit") == "" || a.Header.Get("Retry-After") != "" {
+		if a := b.ok("/v1/acquire?deny=429", `{"key":"k",`+limits+`}`); !a.Allowed ||
+			a.Header.Get("RateLimit") == "" || a.Header.Get("Retry-After") != "" {
 			t.Errorf("%+v", a)
 		}
 		a := b.post("/v1/acquire?deny=429", `{"key":"k",`+limits+`}`)
 		h := a.Header
-		if a.Status != 429 || a.Allowed || h.Get("RateLimit-Policy") != `"limits[0]";q=1;w=60, "limits[1]";q=5;w=3600` ||
-			!strings.HasPrefix(h.Get("RateLimit"), `"limits[0]";r=0;t=`) || h.Get("Retry-After") == "" {
+		if a.Status != 429 || a.Allowed ||
+			h.Get("RateLimit-Policy") != `"limits[0]";q=1;w=60, "limits[1]";q=5;w=3600` ||
+			!strings.HasPrefix(h.Get("RateLimit"), `"limits[0]";r=0;t=`) ||
+			h.Get("Retry-After") == "" {
 			t.Errorf("%d %+v %v", a.Status, a, h)
 		}
 		if got := b.count("k", "1h"); got.Max != 1 {
@@ -172,7 +183,8 @@ func TestSeriesAndTop(t *testing.T) {
 			}
 		}
 		a := b.get("/v1/top", "n", "3", "window", "24h")
-		if len(a.Keys) != 3 || a.Keys[0].Key != "busy" || a.Keys[0].Count != b.count("busy", "24h").Count {
+		if len(a.Keys) != 3 || a.Keys[0].Key != "busy" ||
+			a.Keys[0].Count != b.count("busy", "24h").Count {
 			t.Errorf("top: %+v", a.Keys)
 		}
 	})

@@ -1,5 +1,5 @@
-// Package acceptance holds a whole node to what its API promises, over HTTP: the same stories for counts in memory, for counts in
-// memory over Redis, and for counts in Redis alone.
+// Package acceptance holds a whole node to what its API promises, over HTTP: the same stories for
+// counts in memory, for counts in memory over Redis, and for counts in Redis alone.
 package acceptance
 
 import (
@@ -39,7 +39,8 @@ type bed struct {
 // kind is a way of keeping counts.
 type kind struct{ mode, expiry string }
 
-// kinds are those that can be had: in memory, and with each way of expiring buckets that Redis has here.
+// kinds are those that can be had: in memory, and with each way of expiring buckets that Redis has
+// here.
 func kinds(t *testing.T) []kind {
 	list := []kind{{"embedded", "key"}}
 	for _, expiry := range redistest.Expiries(t, redistest.Start(t)) {
@@ -48,7 +49,8 @@ func kinds(t *testing.T) []kind {
 	return list
 }
 
-// each tells a story to a node of every kind. If the clock is driven, it begins at a quarter of an hour and stands still.
+// each tells a story to a node of every kind. If the clock is driven, it begins at a quarter of an
+// hour and stands still.
 func each(t *testing.T, driven bool, story func(t *testing.T, b *bed)) {
 	eachOf(t, kinds(t), driven, story)
 }
@@ -62,15 +64,18 @@ func eachOf(t *testing.T, kinds []kind, driven bool, story func(t *testing.T, b 
 	}
 }
 
-// withBothClocks tells a story once with a driven clock and requests without ts, and once with the real clock and a
-// ts in every request. Where buckets go by age, one that is not of the present is judged more coarsely: there it is left out.
+// withBothClocks tells a story once with a driven clock and requests without ts, and once with the
+// real clock and a ts in every request. Where buckets go by age, one that is not of the present is
+// judged more coarsely: there it is left out.
 func withBothClocks(t *testing.T, story func(t *testing.T, b *bed, tl *timeline)) {
 	t.Run("driven", func(t *testing.T) {
 		each(t, true, func(t *testing.T, b *bed) { story(t, b, &timeline{b: b}) })
 	})
 	t.Run("ts", func(t *testing.T) {
 		list := slices.DeleteFunc(kinds(t), func(k kind) bool { return k.expiry != "key" })
-		eachOf(t, list, false, func(t *testing.T, b *bed) { story(t, b, &timeline{b: b, stamped: true}) })
+		eachOf(t, list, false, func(t *testing.T, b *bed) {
+			story(t, b, &timeline{b: b, stamped: true})
+		})
 	})
 }
 
@@ -110,18 +115,23 @@ func (tl *timeline) ts() string {
 type plainStore struct{ kind string }
 
 func (plainStore) Clock(context.Context, func() time.Time) (time.Duration, error) { return 0, nil }
-func (s plainStore) Health() node.StoreHealth                                     { return node.StoreHealth{Kind: s.kind, Up: true} }
+func (s plainStore) Health() node.StoreHealth {
+	return node.StoreHealth{Kind: s.kind, Up: true}
+}
 
 func start(t *testing.T, k kind, driven bool) *bed {
 	t.Helper()
 	mode := k.mode
-	b := &bed{t: t, mode: mode, expiry: k.expiry, wall: time.UnixMilli(1_763_000_000_000 / 900_000 * 900_000)}
+	b := &bed{t: t, mode: mode, expiry: k.expiry,
+		wall: time.UnixMilli(1_763_000_000_000 / 900_000 * 900_000)}
 	clock := storeclock.New(nil, nil)
 	if driven {
-		clock = storeclock.New(func() time.Time { return b.wall }, func() time.Duration { return time.Duration(b.mono.Load()) })
+		clock = storeclock.New(func() time.Time { return b.wall },
+			func() time.Duration { return time.Duration(b.mono.Load()) })
 	}
 	b.now = clock.Now
-	opt := node.Options{ID: "acceptance", Clock: clock, Placement: syncer.Placement{Partitions: 97}, Store: plainStore{mode}}
+	opt := node.Options{ID: "acceptance", Clock: clock, Placement: syncer.Placement{Partitions: 97},
+		Store: plainStore{mode}}
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -159,7 +169,8 @@ func start(t *testing.T, k kind, driven bool) *bed {
 	return b
 }
 
-// leastPrivileged starts a Redis with a user who may do no more than what is documented, and returns the URL for that.
+// leastPrivileged starts a Redis with a user who may do no more than what is documented, and
+// returns the URL for that.
 func (b *bed) leastPrivileged() string {
 	b.t.Helper()
 	server := redistest.Start(b.t)
@@ -187,7 +198,8 @@ func (b *bed) redis(opt *node.Options, place syncer.Placement, now func() int64)
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	direct, err := redisstore.NewDirect(redisstore.DirectOptions{Store: store, Now: now, Writer: "direct"})
+	direct, err := redisstore.NewDirect(redisstore.DirectOptions{Store: store, Now: now,
+		Writer: "direct"})
 	if err == nil {
 		err = direct.Open(b.t.Context())
 	}

@@ -46,11 +46,14 @@ func TestBadInputNeverCounts(t *testing.T) {
 		{"acquire", `{"key":"k","limits":[]}`, "limits: "},
 		{"acquire", `{"key":"k","n":-1,` + limits + `}`, "n: "},
 		{"acquire", `{"key":"k","limits":[{"window":"1m","max":-1}]}`, "limits[0].max: "},
-		{"acquire", `{"key":"k","limits":[{"window":"1m","max":9},{"window":"1 minute","max":9}]}`, "limits[1].window: "},
-		{"acquire", `{"key":"k","limits":[{"window":"1m","max":9,"burst":1}]}`, "limits[0].burst: "},
+		{"acquire", `{"key":"k","limits":[{"window":"1m","max":9},{"window":"1 minute","max":9}]}`,
+			"limits[1].window: "},
+		{"acquire", `{"key":"k","limits":[{"window":"1m","max":9,"burst":1}]}`,
+			"limits[0].burst: "},
 		{"acquire", `{"key":"k",` + limits + `,"checks":[{"key":"k",` + limits + `}]}`, "checks: "},
 		{"acquire", `{"checks":[{"key":"k",` + limits + `},{"key":"k"}]}`, "checks[1].limits: "},
-		{"acquire", `{"checks":[{"key":"k",` + limits + `},{"key":"k","limits":[{"window":"25h","max":1}]}]}`, "checks[1].limits[0].window: "},
+		{"acquire", `{"checks":[{"key":"k",` + limits +
+			`},{"key":"k","limits":[{"window":"25h","max":1}]}]}`, "checks[1].limits[0].window: "},
 		{"acquire", `{"checks":[]}`, "checks: "},
 		{"reset", `{"key":"k","n":1}`, "n: "},
 		{"reset", `{}`, "key: "},
@@ -71,9 +74,11 @@ func TestBadInputNeverCounts(t *testing.T) {
 				t.Fatalf("%s %q: counted: %+v", c.path, c.body, got)
 			}
 		}
-		a := b.ok("/v1/batch", `{"ops":[{"op":"add"},{"op":"sub","key":"k"},{"key":"k"},{"op":"add","key":"k","n":0}]}`)
+		a := b.ok("/v1/batch",
+			`{"ops":[{"op":"add"},{"op":"sub","key":"k"},{"key":"k"},{"op":"add","key":"k","n":0}]}`)
 		for i, want := range []string{"key: ", "op: ", "op: ", "n: "} {
-			if i >= len(a.Results) || a.Results[i].Error == nil || !strings.Contains(a.Results[i].Error.Detail, want) {
+			if i >= len(a.Results) || a.Results[i].Error == nil ||
+				!strings.Contains(a.Results[i].Error.Detail, want) {
 				t.Errorf("operation %d of a batch: %+v does not name %q", i, a.Results, want)
 			}
 		}

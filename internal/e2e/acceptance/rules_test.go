@@ -53,8 +53,8 @@ func (x exact) within(key string, window time.Duration, at int64) (n int) {
 	return n
 }
 
-// TestFourRulesForADay sends messages to several receivers for a day, at night fewer than by day and now and then in
-// bursts, and holds every verdict against the exact list.
+// TestFourRulesForADay sends messages to several receivers for a day, at night fewer than by day
+// and now and then in bursts, and holds every verdict against the exact list.
 func TestFourRulesForADay(t *testing.T) {
 	seed := *seedFlag
 	if seed == 0 {
@@ -66,7 +66,8 @@ func TestFourRulesForADay(t *testing.T) {
 		tl.begin(24*time.Hour - 20*time.Minute)
 		start, log := tl.at, exact{}
 		outcomes := map[string]int{}
-		for hour := range int64(24 * 60) { // in minutes; the stamped story is a little shorter than a day
+		// in minutes; the stamped story is a little shorter than a day
+		for hour := range int64(24 * 60) {
 			if tl.stamped && hour >= 24*60-40 {
 				break
 			}
@@ -102,7 +103,9 @@ func TestFourRulesForADay(t *testing.T) {
 		t.Logf("%v", outcomes)
 		for key, events := range log {
 			at := tl.at
-			if got, want := b.count(key, "24h", at), log.within(key, 24*time.Hour, at); got.Max < int64(want) || got.Max > int64(len(events)) {
+			if got, want := b.count(key, "24h", at),
+				log.within(key, 24*time.Hour, at); got.Max < int64(want) ||
+				got.Max > int64(len(events)) {
 				t.Errorf("%s: counts %+v, exactly %d of %d", key, got, want, len(events))
 			}
 		}
@@ -128,7 +131,8 @@ func message(b *bed, tl *timeline, log exact, receiver, content int) []string {
 		case a.Allowed && n+1 > r.max:
 			b.t.Errorf("%d: %s: admitted event %d of %d in %v", tl.at, r.path, n+1, r.max, r.window)
 		case !a.Allowed && n+1 > r.max && !named:
-			b.t.Errorf("%d: %s has no room (%d) and is not named: %v", tl.at, r.path, n, a.RefusedBy)
+			b.t.Errorf("%d: %s has no room (%d) and is not named: %v", tl.at, r.path,
+				n, a.RefusedBy)
 		case named && log.within(key, r.window+bucket(r.window), tl.at)+1 <= r.max:
 			b.t.Errorf("%d: %s has room and is named: %+v", tl.at, r.path, a)
 		}

@@ -43,14 +43,17 @@ func start(t *testing.T, n int, args ...string) *cluster {
 	t.Parallel()
 	server := redistest.Start(t)
 	args = append([]string{"--redis-expiry", redistest.Expiry(t, server)}, args...)
-	return startOn(t, server.URL(), redis.NewClient(&redis.Options{Addr: server.Addr()}), n, loopback, args...)
+	return startOn(t, server.URL(), redis.NewClient(&redis.Options{Addr: server.Addr()}),
+		n, loopback, args...)
 }
 
 // startOn starts n nodes over a Redis and waits until they are one cluster.
-func startOn(t *testing.T, url string, direct redis.UniversalClient, n int, at func(int) place, args ...string) *cluster {
+func startOn(t *testing.T, url string, direct redis.UniversalClient, n int, at func(int) place,
+	args ...string) *cluster {
 	t.Helper()
 	c := &cluster{
-		t: t, redis: url, direct: direct, l: proctest.NewLedger(), parts: syncer.DefaultPartitions, args: args, place: at,
+		t: t, redis: url, direct: direct, l: proctest.NewLedger(), parts: syncer.DefaultPartitions,
+		args: args, place: at,
 		nodes: map[int]*proctest.Process{},
 	}
 	t.Cleanup(func() { _ = direct.Close() })
@@ -63,7 +66,8 @@ func startOn(t *testing.T, url string, direct redis.UniversalClient, n int, at f
 
 // command returns the arguments of node i, which is to join all that run.
 func (c *cluster) command(i int) []string {
-	args := []string{"--node", fmt.Sprint("n", i), "--redis", c.redis, "--gossip", c.place(i).gossip}
+	args := []string{"--node", fmt.Sprint("n", i), "--redis", c.redis, "--gossip",
+		c.place(i).gossip}
 	var seeds []string
 	for _, j := range c.running() {
 		seeds = append(seeds, c.nodes[j].Gossip)
@@ -146,10 +150,12 @@ func look(p *proctest.Process) (v view, err error) {
 	return v, err
 }
 
-// settled waits until all nodes that run see each other and nobody else, and every partition is in one hand.
+// settled waits until all nodes that run see each other and nobody else, and every partition is in
+// one hand.
 func (c *cluster) settled() {
 	c.t.Helper()
-	proctest.UntilNil(c.t, "the nodes are one cluster", func() error { return c.agree(c.running()) })
+	proctest.UntilNil(c.t, "the nodes are one cluster",
+		func() error { return c.agree(c.running()) })
 }
 
 // agree returns nil if these nodes see exactly each other, and each partition is one's.
@@ -184,8 +190,8 @@ func (c *cluster) stored(keys []string) (map[string]int64, error) {
 	return proctest.Stored(c.direct, c.parts, keys)
 }
 
-// barrier waits until nothing is pending anywhere and Redis holds what was acknowledged so far. With ack memory this is the moment from
-// which on a crash can lose something.
+// barrier waits until nothing is pending anywhere and Redis holds what was acknowledged so far.
+// With ack memory this is the moment from which on a crash can lose something.
 func (c *cluster) barrier() {
 	c.t.Helper()
 	keys := c.l.Names()
@@ -207,8 +213,8 @@ func (c *cluster) barrier() {
 	})
 }
 
-// settle waits until the nodes are one cluster and nothing is pending, checks what each node and Redis say against the ledger, and
-// prints it. It returns by how much limits were exceeded.
+// settle waits until the nodes are one cluster and nothing is pending, checks what each node and
+// Redis say against the ledger, and prints it. It returns by how much limits were exceeded.
 func (c *cluster) settle(fault string, loss int64) (excess int64) {
 	c.t.Helper()
 	c.settled()
@@ -229,7 +235,8 @@ func (c *cluster) settle(fault string, loss int64) (excess int64) {
 		return err
 	})
 	a, u, f := c.l.Totals()
-	c.t.Logf("ledger: %s: A=%d U=%d failed=%d R=%d missing=%d of L=%d; over limits: %d", fault, a, u, f, r, missing, loss, excess)
+	c.t.Logf("ledger: %s: A=%d U=%d failed=%d R=%d missing=%d of L=%d; over limits: %d", fault, a,
+		u, f, r, missing, loss, excess)
 	return excess
 }
 
@@ -252,7 +259,8 @@ func (c *cluster) same(keys []string) (map[string]int64, error) {
 		var errs []error
 		for _, key := range keys {
 			if told[key] != held[key] && len(errs) < 5 {
-				errs = append(errs, fmt.Errorf("%s: node %d says %d, Redis holds %d", key, i, told[key], held[key]))
+				errs = append(errs, fmt.Errorf("%s: node %d says %d, Redis holds %d", key, i,
+					told[key], held[key]))
 			}
 		}
 		if err := errors.Join(errs...); err != nil {

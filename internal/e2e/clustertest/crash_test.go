@@ -12,14 +12,16 @@ import (
 // gone waits until the others have taken over what a dead node owned.
 func (c *cluster) gone() {
 	c.t.Helper()
-	proctest.UntilNil(c.t, "the others have taken over", func() error { return c.agree(c.running()) })
+	proctest.UntilNil(c.t, "the others have taken over",
+		func() error { return c.agree(c.running()) })
 }
 
-// With ack=redis nothing that was acknowledged is ever lost: once the dead node is back before anybody noticed, and once
-// after the others have taken over.
+// With ack=redis nothing that was acknowledged is ever lost: once the dead node is back before
+// anybody noticed, and once after the others have taken over.
 func TestFault10OwnerKilledWithAckRedis(t *testing.T) {
 	c := start(t, 3, "--ack", "redis")
-	tr := (&proctest.Traffic{T: t, Ledger: c.l, Retry: true, Storing: true}).To(c.bases()...).Start()
+	tr := (&proctest.Traffic{T: t, Ledger: c.l, Retry: true,
+		Storing: true}).To(c.bases()...).Start()
 	for i := range 3 {
 		tr.Accept(200)
 		c.kill(i)
@@ -50,8 +52,8 @@ func (c *cluster) owned(v view, id string) (events int64) {
 	return events
 }
 
-// With ack=memory a crash loses what the dead node had acknowledged and not flushed: counts of its own keys since the last moment
-// when all was flushed, and no others.
+// With ack=memory a crash loses what the dead node had acknowledged and not flushed: counts of its
+// own keys since the last moment when all was flushed, and no others.
 func TestFault10OwnerKilledWithAckMemory(t *testing.T) {
 	c := start(t, 3)
 	tr := c.traffic()
@@ -80,7 +82,8 @@ func TestFault10OwnerKilledWithAckMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		lost := c.l.WriteOff(held)
-		t.Logf("killed: %d lost; acknowledged of its keys since all was flushed: %d, of them in the last flush interval about %d",
+		t.Logf("killed: %d lost; acknowledged of its keys since all was flushed: %d, of them in "+
+			"the last flush interval about %d",
 			lost, after-before, acked.Since(died.Add(-220*time.Millisecond)))
 		if lost > after-before {
 			t.Error("more was lost than is declared")
@@ -94,8 +97,8 @@ func TestFault10OwnerKilledWithAckMemory(t *testing.T) {
 	c.settle("10 SIGKILL of owners with ack=memory, but for what was written off", 0)
 }
 
-// An owner that is paused for so long that the others take over, and then goes on as if nothing had happened, has
-// counted nothing twice and loses nothing.
+// An owner that is paused for so long that the others take over, and then goes on as if nothing had
+// happened, has counted nothing twice and loses nothing.
 func TestFault11OwnerPausedPastItsDetection(t *testing.T) {
 	c := start(t, 3)
 	tr := c.traffic()
@@ -115,7 +118,8 @@ func TestFault11OwnerPausedPastItsDetection(t *testing.T) {
 	took := time.Since(began)
 	tr.Accept(300)
 	if chosen.long {
-		proctest.Until(t, "more than half a minute has passed", func() bool { tr.Pass(1); return time.Since(began) > 35*time.Second })
+		proctest.Until(t, "more than half a minute has passed",
+			func() bool { tr.Pass(1); return time.Since(began) > 35*time.Second })
 	}
 	c.nodes[1].Resume()
 	paused := time.Since(began)
@@ -133,5 +137,6 @@ func TestFault11OwnerPausedPastItsDetection(t *testing.T) {
 		t.Error("the table is not what it was before the pause")
 	}
 	excess := c.settle("11 SIGSTOP of an owner", 0)
-	t.Logf("paused for %v, taken over after %v; limits were exceeded by %d", paused.Round(time.Millisecond), took.Round(time.Millisecond), excess)
+	t.Logf("paused for %v, taken over after %v; limits were exceeded by %d",
+		paused.Round(time.Millisecond), took.Round(time.Millisecond), excess)
 }

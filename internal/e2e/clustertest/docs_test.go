@@ -111,8 +111,8 @@ var (
 	server = regexp.MustCompile(`^(go run \./cmd/|)twotier (serve|demo)[^&]*$`)
 	// ended is what the shell prints behind each command.
 	ended = regexp.MustCompile(`(?s)(.*?)@@(\d+)@@\n`)
-	// varies is what is different each time: times, ages (of which none may be told), the indices of
-	// buckets.
+	// varies is what is different each time: times, ages (of which none may be told), the indices
+	// of buckets.
 	varies = regexp.MustCompile(`, last in step [^)]*|\d+(\.\d+)?(ms|s|m)\b|\d{4,}|p\d+\b`)
 	number = regexp.MustCompile(`^\d{1,5}$`)
 )

@@ -46,12 +46,15 @@ const (
 	maxWaits = 1000
 )
 
-// drive acquires one key on all sides, at a rate of tries per second on each, until all have been refused for long.
-func drive(t *testing.T, sides []*side, key string, limit int, rate float64, flush time.Duration) tally {
+// drive acquires one key on all sides, at a rate of tries per second on each, until all have been
+// refused for long.
+func drive(t *testing.T, sides []*side, key string, limit int, rate float64,
+	flush time.Duration) tally {
 	t.Helper()
 	body := fmt.Sprintf(`{"key":%q,"limits":[{"window":"24h","max":%d}]}`, key, limit)
 	began := time.Now()
-	// One that is refused goes on for so long that it has heard of everything that the others admitted.
+	// One that is refused goes on for so long that it has heard of everything that the others
+	// admitted.
 	enough := workers + int(3*flush.Seconds()*rate)
 	for _, s := range sides {
 		s.ask(body, began)
@@ -134,8 +137,8 @@ func (s *side) ask(body string, began time.Time) int {
 	return s.refused
 }
 
-// staleness is how old the news of the others were at least on which a side based what it admitted: the others had used up the rest of
-// the limit so long before.
+// staleness is how old the news of the others were at least on which a side based what it admitted:
+// the others had used up the rest of the limit so long before.
 func staleness(sides []*side, i, limit int) (worst time.Duration) {
 	var others []time.Duration
 	for j, s := range sides {
@@ -154,14 +157,16 @@ func staleness(sides []*side, i, limit int) (worst time.Duration) {
 	return worst
 }
 
-// bound is by how much the limit may be exceeded, as is declared: what the other sides admit in two flush intervals, with the one that each
-// asks for at the beginning besides the rate, and what that is at most.
+// bound is by how much the limit may be exceeded, as is declared: what the other sides admit in two
+// flush intervals, with the one that each asks for at the beginning besides the rate, and what that
+// is at most.
 func (y *tally) bound() float64 {
 	return float64(y.nodes-1) * min(float64(y.limit), 1+y.rate*2*y.flush.Seconds())
 }
 
 func (y *tally) String() string {
-	return fmt.Sprintf("| %d | %v | %.0f | %d | %d | %d | %.0f | %v |", y.nodes, y.flush, y.rate, y.limit, y.admitted,
+	return fmt.Sprintf("| %d | %v | %.0f | %d | %d | %d | %.0f | %v |", y.nodes, y.flush, y.rate,
+		y.limit, y.admitted,
 		y.admitted-y.limit, y.bound(), y.stale.Round(time.Millisecond))
 }
 
@@ -169,13 +174,15 @@ const tallyHead = `
 | sides | flush interval | tries/s and side | limit | admitted | excess | bound | oldest news |
 |---|---|---|---|---|---|---|---|`
 
-// check checks what holds however slow the machine is: Redis holds what was admitted, and no side alone exceeded the limit.
+// check checks what holds however slow the machine is: Redis holds what was admitted, and no side
+// alone exceeded the limit.
 func (y *tally) check(t *testing.T, c *cluster, key string) {
 	t.Helper()
 	proctest.UntilNil(t, "Redis holds what was admitted", func() error {
 		held, err := c.stored([]string{key})
 		if n := int(held[key]); err == nil && (n < y.admitted || n > y.admitted+y.unknown) {
-			err = fmt.Errorf("it holds %d, admitted were %d, and perhaps %d more", n, y.admitted, y.unknown)
+			err = fmt.Errorf("it holds %d, admitted were %d, and perhaps %d more", n, y.admitted,
+				y.unknown)
 		}
 		return err
 	})
@@ -184,15 +191,18 @@ func (y *tally) check(t *testing.T, c *cluster, key string) {
 	}
 }
 
-// apart starts n nodes over one Redis that never meet: the state of a cluster that is split into so many sides.
+// apart starts n nodes over one Redis that never meet: the state of a cluster that is split into so
+// many sides.
 func apart(t *testing.T, n int, flush time.Duration) (*cluster, []*side) {
 	t.Helper()
 	server := redistest.Start(t)
-	c := &cluster{t: t, redis: server.URL(), direct: redis.NewClient(&redis.Options{Addr: server.Addr()}), parts: 1021}
+	c := &cluster{t: t, redis: server.URL(),
+		direct: redis.NewClient(&redis.Options{Addr: server.Addr()}), parts: 1021}
 	t.Cleanup(func() { _ = c.direct.Close() })
 	var sides []*side
 	for range n {
-		p := chosen.program.Serve(t, proctest.Options{}, "--redis", c.redis, "--gossip", "127.0.0.1:0", "--flush-interval", flush.String())
+		p := chosen.program.Serve(t, proctest.Options{}, "--redis", c.redis, "--gossip",
+			"127.0.0.1:0", "--flush-interval", flush.String())
 		sides = append(sides, &side{node: p})
 	}
 	return c, sides
@@ -206,24 +216,27 @@ func again(old []*side) (sides []*side) {
 	return sides
 }
 
-// TestExcessCurve drives a limit from all sides of a split at once and prints by how much it was exceeded, over the number of sides, the
-// flush interval and the rate.
+// TestExcessCurve drives a limit from all sides of a split at once and prints by how much it was
+// exceeded, over the number of sides, the flush interval and the rate.
 func TestExcessCurve(t *testing.T) {
 	t.Parallel()
-	nodes, flushes, rates := []int{2, 3}, []time.Duration{10 * time.Millisecond, 200 * time.Millisecond}, []float64{200}
+	nodes, flushes, rates := []int{2, 3},
+		[]time.Duration{10 * time.Millisecond, 200 * time.Millisecond}, []float64{200}
 	if chosen.curve {
 		nodes, rates = []int{2, 3, 5}, []float64{50, 200, 600}
-		flushes = []time.Duration{10 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond, time.Second}
+		flushes = []time.Duration{10 * time.Millisecond, 50 * time.Millisecond,
+			200 * time.Millisecond, time.Second}
 	}
 	table := tallyHead
 	for _, n := range nodes {
 		for _, flush := range flushes {
 			c, sides := apart(t, n, flush)
 			for _, rate := range rates {
-				// As many as take a second, and so many flushes that the sides know of each other before it is used up; and so few that they
-				// can't.
+				// As many as take a second, and so many flushes that the sides know of each other
+				// before it is used up; and so few that they can't.
 				for _, lasts := range []float64{max(1, 5*flush.Seconds()), flush.Seconds() / 2} {
-					key, limit := fmt.Sprint("k", rate, "-", lasts), max(5, int(float64(n)*rate*lasts))
+					key, limit := fmt.Sprint("k", rate, "-", lasts),
+						max(5, int(float64(n)*rate*lasts))
 					sides = again(sides)
 					y := drive(t, sides, key, limit, rate, flush)
 					y.check(t, c, key)
@@ -238,8 +251,8 @@ func TestExcessCurve(t *testing.T) {
 	t.Log(table)
 }
 
-// TestExcessOfOneThatComesLate has one side ask once, stand by while the other uses the limit up, and come then: it admits on news that
-// are as old as its own last flush, until the next one.
+// TestExcessOfOneThatComesLate has one side ask once, stand by while the other uses the limit up,
+// and come then: it admits on news that are as old as its own last flush, until the next one.
 func TestExcessOfOneThatComesLate(t *testing.T) {
 	t.Parallel()
 	const flush, rate, limit = 200 * time.Millisecond, 200, 300
@@ -247,5 +260,6 @@ func TestExcessOfOneThatComesLate(t *testing.T) {
 	sides[1].delay = 3 * time.Second
 	y := drive(t, sides, "late", limit, rate, flush)
 	y.check(t, c, "late")
-	t.Logf("%s\n%s\nof them by the one that came late: %d", tallyHead, y.String(), len(sides[1].admitted))
+	t.Logf("%s\n%s\nof them by the one that came late: %d", tallyHead, y.String(),
+		len(sides[1].admitted))
 }

@@ -16,7 +16,8 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// Where everything is inside a lab's network of 256 addresses. Clients are at the bridge, and reach everybody, always.
+// Where everything is inside a lab's network of 256 addresses. Clients are at the bridge, and reach
+// everybody, always.
 const (
 	clientHost = 1
 	redisHost  = 5
@@ -25,8 +26,8 @@ const (
 	gossipPort = 7946
 )
 
-// lab is network namespaces that a bridge connects: one for Redis and one for each node. What a namespace does not let in is
-// decided by nftables inside of it.
+// lab is network namespaces that a bridge connects: one for Redis and one for each node. What a
+// namespace does not let in is decided by nftables inside of it.
 type lab struct {
 	t    *testing.T
 	name string // begins the names of namespaces and interfaces
@@ -52,7 +53,8 @@ func newLab(t *testing.T, n int) *lab {
 	l := &lab{t: t, name: fmt.Sprintf("tw%dx%c%c", os.Getpid(), 'a'+serial/26%26, 'a'+serial%26)}
 	t.Cleanup(l.remove)
 	if err := l.make(n, os.Getpid()*32+serial); err != nil {
-		if unable := regexp.MustCompile("(?i)not permitted|not supported|denied"); unable.MatchString(err.Error()) {
+		if unable := regexp.MustCompile(
+			"(?i)not permitted|not supported|denied"); unable.MatchString(err.Error()) {
 			t.Skipf("network namespaces: not possible here: %v", err)
 		}
 		t.Fatal(err)
@@ -96,8 +98,9 @@ func (l *lab) hosts(n int) []int {
 	return hosts
 }
 
-// make makes the bridge and a namespace for every host. Addresses are from the range that is set aside for benchmarks (RFC 2544), the first
-// free network from a place on that no other lab of this process begins at.
+// make makes the bridge and a namespace for every host. Addresses are from the range that is set
+// aside for benchmarks (RFC 2544), the first free network from a place on that no other lab of this
+// process begins at.
 func (l *lab) make(n, place int) error {
 	used, err := command("", "ip", "-4", "route", "show", "table", "all")
 	if err != nil {
@@ -107,14 +110,16 @@ func (l *lab) make(n, place int) error {
 		l.net = fmt.Sprintf("198.%d.%d.", 18+place/256%2, place%256)
 	}
 	errs := []error{l.ip("link", "add", l.name, "type", "bridge"),
-		l.ip("addr", "add", l.addr(clientHost)+"/24", "dev", l.name), l.ip("link", "set", l.name, "up")}
+		l.ip("addr", "add", l.addr(clientHost)+"/24", "dev", l.name),
+		l.ip("link", "set", l.name, "up")}
 	for _, host := range l.hosts(n) {
 		space, outer := l.space(host), l.name+strconv.Itoa(host)
 		errs = append(errs, l.ip("netns", "add", space),
 			l.ip("link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", space),
 			l.ip("link", "set", outer, "master", l.name, "up"),
 			l.ip("-n", space, "addr", "add", l.addr(host)+"/24", "dev", "eth0"),
-			l.ip("-n", space, "link", "set", "lo", "up"), l.ip("-n", space, "link", "set", "eth0", "up"), l.try(host))
+			l.ip("-n", space, "link", "set", "lo", "up"),
+			l.ip("-n", space, "link", "set", "eth0", "up"), l.try(host))
 	}
 	return errors.Join(errs...)
 }
@@ -128,7 +133,8 @@ func (l *lab) ip(args ...string) error {
 func (l *lab) remove() {
 	for _, host := range l.hosts(20) {
 		if _, err := os.Stat("/run/netns/" + l.space(host)); err == nil {
-			// The kernel keeps a namespace for as long as a connection of a dead process lingers in it, so its link goes first.
+			// The kernel keeps a namespace for as long as a connection of a dead process lingers in
+			// it, so its link goes first.
 			_ = l.ip("link", "del", l.name+strconv.Itoa(host))
 			if err := l.ip("netns", "del", l.space(host)); err != nil {
 				l.t.Error(err)
@@ -145,7 +151,8 @@ func (l *lab) within(host int) []string { return []string{"ip", "netns", "exec",
 
 // try sets the rules of what a host does not let in, in the language of nftables.
 func (l *lab) try(host int, rules ...string) error {
-	script := "flush ruleset\ntable inet lab {\nchain in {\ntype filter hook input priority 0; policy accept;\n" +
+	script := "flush ruleset\ntable inet lab {\nchain in {\ntype filter hook input priority 0; " +
+		"policy accept;\n" +
 		strings.Join(rules, "\n") + "\n}\n}\n"
 	_, err := command(script, append(l.within(host), "nft", "-f", "-")...)
 	return err
@@ -201,10 +208,12 @@ func startLab(t *testing.T, n int, args ...string) (*cluster, *lab) {
 	at := func(i int) place {
 		host := firstNode + i
 		return place{
-			proctest.Options{Listen: fmt.Sprintf("%s:%d", l.addr(host), httpPort), Within: l.within(host)},
+			proctest.Options{Listen: fmt.Sprintf("%s:%d", l.addr(host), httpPort),
+				Within: l.within(host)},
 			fmt.Sprintf("%s:%d", l.addr(host), gossipPort),
 		}
 	}
 	direct := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	return startOn(t, server.URL(), direct, n, at, append([]string{"--insecure", "--cluster-secret", "a secret of the nodes"}, args...)...), l
+	return startOn(t, server.URL(), direct, n, at,
+		append([]string{"--insecure", "--cluster-secret", "a secret of the nodes"}, args...)...), l
 }

@@ -10,17 +10,21 @@ import (
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
-// together is how many tests run at a time, however few processors there are: most of them wait most of the time.
+// together is how many tests run at a time, however few processors there are: most of them wait
+// most of the time.
 const together = "6"
 
 func TestMain(m *testing.M) {
 	flag.BoolVar(&chosen.long, "long", false, "run what takes minutes, too")
-	flag.BoolVar(&chosen.curve, "curve", false, "measure all points of the curve of the excess across a split (minutes)")
-	flag.IntVar(&chosen.runs, "runs", 1, "how often to measure how long failures take to be noticed")
+	flag.BoolVar(&chosen.curve, "curve", false,
+		"measure all points of the curve of the excess across a split (minutes)")
+	flag.IntVar(&chosen.runs, "runs", 1,
+		"how often to measure how long failures take to be noticed")
 	flag.Parse()
 	err := flag.Set("test.parallel", together)
 	if err == nil {
-		// Without the race detector: the program has been under it in other tests, and these are about how processes behave.
+		// Without the race detector: the program has been under it in other tests, and these are
+		// about how processes behave.
 		chosen.program, err = proctest.NewProgram(false)
 	}
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// TestFault17SameNameOnAnotherPort brings a killed node back at once, with other ports, while the others still believe in the old one.
+// TestFault17SameNameOnAnotherPort brings a killed node back at once, with other ports, while the
+// others still believe in the old one.
 func TestFault17SameNameOnAnotherPort(t *testing.T) {
 	c := start(t, 3)
 	tr := c.traffic()
@@ -40,13 +41,15 @@ func TestFault17SameNameOnAnotherPort(t *testing.T) {
 	c.settle("17 same name, other ports", 0)
 }
 
-// TestFault17TwoNodesWithOneName starts a second node under a name that is taken by one that is alive: it is refused, and as it owns nothing
-// before, the first does not notice, and no request is answered in its place.
+// TestFault17TwoNodesWithOneName starts a second node under a name that is taken by one that is
+// alive: it is refused, and as it owns nothing before, the first does not notice, and no request is
+// answered in its place.
 func TestFault17TwoNodesWithOneName(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	somewhere := func(int) place { return place{proctest.Options{}, "127.0.0.1:0"} }
-	c := startOn(t, server.URL(), redis.NewClient(&redis.Options{Addr: server.Addr()}), 3, somewhere)
+	c := startOn(t, server.URL(), redis.NewClient(&redis.Options{Addr: server.Addr()}), 3,
+		somewhere)
 	tr := c.traffic()
 	tr.Accept(200)
 	for range 2 {
@@ -71,7 +74,8 @@ func TestFault17Strangers(t *testing.T) {
 	c := start(t, 3, "--cluster-secret", "a secret of the nodes")
 	tr := c.traffic()
 	for name, test := range map[string]struct{ args, reason string }{
-		"wrong secret":          {"--cluster-secret=another secret, not theirs", "is the cluster secret the same?"},
+		"wrong secret": {"--cluster-secret=another secret, not theirs",
+			"is the cluster secret the same?"},
 		"no secret":             {"--cluster-secret=", "is the cluster secret the same?"},
 		"other partition count": {"--partitions=97", "partitions"},
 		"other hash seed":       {"--hash-seed=7", "seed"},
@@ -83,7 +87,8 @@ func TestFault17Strangers(t *testing.T) {
 			continue
 		}
 		if status := p.ExitCode(); status != 1 || !strings.Contains(p.Log.String(), test.reason) {
-			t.Errorf("%s: exit status %d, want 1 and %q:\n%s", name, status, test.reason, p.Log.String())
+			t.Errorf("%s: exit status %d, want 1 and %q:\n%s", name, status, test.reason,
+				p.Log.String())
 		}
 		lines := strings.Split(strings.TrimSpace(p.Log.String()), "\n")
 		t.Logf("%s: %s", name, lines[len(lines)-1])

@@ -11,11 +11,14 @@ import (
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
-// sides starts clients of every node by itself: a split cuts nodes off from each other, and every client has its node.
+// sides starts clients of every node by itself: a split cuts nodes off from each other, and every
+// client has its node.
 func (c *cluster) sides() []*proctest.Traffic {
 	var all []*proctest.Traffic
 	for _, i := range c.running() {
-		all = append(all, (&proctest.Traffic{T: c.t, Ledger: c.l, Retry: true, Pause: 20 * time.Millisecond}).To(c.bases(i)...).Start())
+		all = append(all,
+			(&proctest.Traffic{T: c.t, Ledger: c.l, Retry: true,
+				Pause: 20 * time.Millisecond}).To(c.bases(i)...).Start())
 	}
 	return all
 }
@@ -76,9 +79,11 @@ func TestFault12Partition(t *testing.T) {
 				last(all, 3*time.Second)
 			} else {
 				for _, group := range s.groups {
-					proctest.UntilNil(t, "each side goes on by itself", func() error { return c.agree(group) })
+					proctest.UntilNil(t, "each side goes on by itself",
+						func() error { return c.agree(group) })
 				}
-				t.Logf("each side has taken over after %v", time.Since(began).Round(100*time.Millisecond))
+				t.Logf("each side has taken over after %v",
+					time.Since(began).Round(100*time.Millisecond))
 				last(all, s.least)
 			}
 			accept(all, 100)
@@ -86,7 +91,9 @@ func TestFault12Partition(t *testing.T) {
 			healed := time.Now()
 			accept(all, 100)
 			c.settled()
-			t.Logf("split for %v, one cluster again %v after", healed.Sub(began).Round(100*time.Millisecond), time.Since(healed).Round(100*time.Millisecond))
+			t.Logf("split for %v, one cluster again %v after",
+				healed.Sub(began).Round(100*time.Millisecond),
+				time.Since(healed).Round(100*time.Millisecond))
 			accept(all, 100)
 			stopAll(all)
 			c.settle("12 "+s.name, 0)
@@ -94,8 +101,9 @@ func TestFault12Partition(t *testing.T) {
 	}
 }
 
-// TestFault13OneWay has one node not hear another that hears it. The third one vouches for it: the table stays as it is, which
-// internal/e2e/simtest holds them to: here a node may be late because the machine is busy.
+// TestFault13OneWay has one node not hear another that hears it. The third one vouches for it: the
+// table stays as it is, which internal/e2e/simtest holds them to: here a node may be late because
+// the machine is busy.
 func TestFault13OneWay(t *testing.T) {
 	t.Parallel()
 	for name, cut := range map[string]func(l *lab, on bool){
@@ -108,7 +116,8 @@ func TestFault13OneWay(t *testing.T) {
 		},
 		"blackhole route": func(l *lab, on bool) {
 			verb := map[bool]string{true: "add", false: "del"}[on]
-			if err := l.ip("-n", l.space(firstNode+1), "route", verb, "blackhole", l.addr(firstNode)+"/32"); err != nil {
+			if err := l.ip("-n", l.space(firstNode+1), "route", verb, "blackhole",
+				l.addr(firstNode)+"/32"); err != nil {
 				l.t.Fatal(err)
 			}
 		},
@@ -125,13 +134,15 @@ func TestFault13OneWay(t *testing.T) {
 			c.settled()
 			accept(all, 100)
 			stopAll(all)
-			t.Logf("the three nodes changed their tables %d times in 12 s of a one-way cut, %d times after", during, c.changes()-before-during)
+			t.Logf("the three nodes changed their tables %d times in 12 s of a one-way cut, %d "+
+				"times after", during, c.changes()-before-during)
 			c.settle("13 one way, "+name, 0)
 		})
 	}
 }
 
-// TestFault14OneOfTwoChannels cuts gossip while HTTP goes through, and HTTP between nodes while gossip goes through.
+// TestFault14OneOfTwoChannels cuts gossip while HTTP goes through, and HTTP between nodes while
+// gossip goes through.
 func TestFault14OneOfTwoChannels(t *testing.T) {
 	t.Parallel()
 	for name, port := range map[string]int{"gossip blocked": gossipPort, "HTTP blocked": httpPort} {
@@ -142,7 +153,8 @@ func TestFault14OneOfTwoChannels(t *testing.T) {
 			before := c.changes()
 			for i := range 3 {
 				others := slices.DeleteFunc([]int{0, 1, 2}, func(o int) bool { return o == i })
-				l.rule(i, l.from(fmt.Sprintf("th dport %d drop", port), others...), l.from(fmt.Sprintf("th sport %d drop", port), others...))
+				l.rule(i, l.from(fmt.Sprintf("th dport %d drop", port), others...),
+					l.from(fmt.Sprintf("th sport %d drop", port), others...))
 			}
 			last(all, 10*time.Second)
 			accept(all, 50)
@@ -194,14 +206,16 @@ func TestFault16LossOfDatagrams(t *testing.T) {
 	c.settle("16 loss of datagrams", 0)
 }
 
-// TestExcessAcrossAPartition drives a limit from both sides of a real split: while nobody has noticed it and nodes stand in for an owner
-// that they can't reach, and when all sides own everything.
+// TestExcessAcrossAPartition drives a limit from both sides of a real split: while nobody has
+// noticed it and nodes stand in for an owner that they can't reach, and when all sides own
+// everything.
 func TestExcessAcrossAPartition(t *testing.T) {
 	c, l := startLab(t, 3)
 	const rate, limit, flush = 100, 400, 200 * time.Millisecond
 	sides := []*side{{node: c.nodes[0]}, {node: c.nodes[1]}, {node: c.nodes[2]}}
 	l.part([]int{0}, []int{1}, []int{2})
-	// It takes a second or so to find out that the key's owner can't be reached, which is not to be measured.
+	// It takes a second or so to find out that the key's owner can't be reached, which is not to be
+	// measured.
 	for _, s := range sides {
 		proctest.UntilNil(t, "a side does without the owner", func() error {
 			status, out, err := s.node.TryGet("/v1/count?key=early&window=1m")
@@ -219,5 +233,6 @@ func TestExcessAcrossAPartition(t *testing.T) {
 	sides = again(sides)
 	late := drive(t, sides, "later", limit, rate, flush)
 	late.check(t, c, "later")
-	t.Logf("before and after the split was noticed:%s\n%s\n%s", tallyHead, early.String(), late.String())
+	t.Logf("before and after the split was noticed:%s\n%s\n%s", tallyHead, early.String(),
+		late.String())
 }

@@ -9,8 +9,9 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// TestFault7RedisClusterBeneathThreeNodes moves a slot and kills a primary while three nodes count in a Redis Cluster. What a primary
-// had not sent to its replica is lost in Redis, but not in the memory of the owners, which tell it again: L is 0.
+// TestFault7RedisClusterBeneathThreeNodes moves a slot and kills a primary while three nodes count
+// in a Redis Cluster. What a primary had not sent to its replica is lost in Redis, but not in the
+// memory of the owners, which tell it again: L is 0.
 func TestFault7RedisClusterBeneathThreeNodes(t *testing.T) {
 	t.Parallel()
 	rc := redistest.StartCluster(t, 3, 1)
@@ -24,7 +25,8 @@ func TestFault7RedisClusterBeneathThreeNodes(t *testing.T) {
 	if to == from {
 		to = rc.Primaries(t)[1]
 	}
-	// Half moved, for a while: ASK for keys that are gone, TRYAGAIN for a script that needs both kinds.
+	// Half moved, for a while: ASK for keys that are gone, TRYAGAIN for a script that needs both
+	// kinds.
 	rc.SetMigrating(t, slot, from, to)
 	tr.Accept(100)
 	rc.MigrateKeys(t, slot, from, to, 1)

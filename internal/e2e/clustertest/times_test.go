@@ -23,7 +23,8 @@ type prober struct {
 // answered is when a request was sent and when its answer came.
 type answered struct{ sent, at time.Time }
 
-// probe starts clients of the given nodes for these keys. A client that gets no answer is not held up by it: others ask on.
+// probe starts clients of the given nodes for these keys. A client that gets no answer is not held
+// up by it: others ask on.
 func (c *cluster) probe(keys []string, bases []string) *prober {
 	p := &prober{quit: make(chan struct{})}
 	tr := (&proctest.Traffic{T: c.t, Ledger: c.l}).To(bases...).Open()
@@ -67,8 +68,8 @@ func (p *prober) stop() {
 	p.running.Wait()
 }
 
-// since returns how long after a moment the first answer came to a request that was sent after it, the longest time without any answer,
-// and the slowest answer.
+// since returns how long after a moment the first answer came to a request that was sent after it,
+// the longest time without any answer, and the slowest answer.
 func (p *prober) since(moment time.Time) (first, gap, slowest time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,8 +104,8 @@ func (c *cluster) keysOf(id string, n int) (keys []string) {
 	return keys
 }
 
-// noticed waits until the nodes that run have taken over all partitions, and have dropped the one that is gone from their tables. It
-// returns how long after a moment that was.
+// noticed waits until the nodes that run have taken over all partitions, and have dropped the one
+// that is gone from their tables. It returns how long after a moment that was.
 func (c *cluster) noticed(since time.Time) (owned, dropped time.Duration) {
 	c.t.Helper()
 	proctest.Until(c.t, "the others notice", func() bool {
@@ -131,15 +132,17 @@ func (c *cluster) noticed(since time.Time) (owned, dropped time.Duration) {
 func spread(list []time.Duration) string {
 	slices.Sort(list)
 	round := func(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
-	return fmt.Sprintf("%v median, %v to %v in %d runs", round(list[len(list)/2]), round(list[0]), round(list[len(list)-1]), len(list))
+	return fmt.Sprintf("%v median, %v to %v in %d runs", round(list[len(list)/2]), round(list[0]),
+		round(list[len(list)-1]), len(list))
 }
 
-// TestHowLongItTakes prints how long it takes until a failure is noticed, until the others answer in place of the failed
-// one, and until they own what it had. It judges nothing.
+// TestHowLongItTakes prints how long it takes until a failure is noticed, until the others answer
+// in place of the failed one, and until they own what it had. It judges nothing.
 func TestHowLongItTakes(t *testing.T) {
 	t.Parallel()
 	for how, end := range map[string]func(*proctest.Process){
-		"SIGKILL": (*proctest.Process).Kill, "SIGSTOP": (*proctest.Process).Pause, "SIGTERM": (*proctest.Process).Terminate,
+		"SIGKILL": (*proctest.Process).Kill, "SIGSTOP": (*proctest.Process).Pause,
+		"SIGTERM": (*proctest.Process).Terminate,
 	} {
 		t.Run(how, func(t *testing.T) {
 			c := start(t, 3)
@@ -149,7 +152,8 @@ func TestHowLongItTakes(t *testing.T) {
 					measured[i] = append(measured[i], d)
 				}
 			}
-			for i, what := range []string{"first answer to a request about a key of its", "longest time without an answer", "slowest answer",
+			for i, what := range []string{"first answer to a request about a key of its",
+				"longest time without an answer", "slowest answer",
 				"the others own all partitions", "it is no member any more"} {
 				t.Logf("%s: %s: %s", how, what, spread(measured[i]))
 			}

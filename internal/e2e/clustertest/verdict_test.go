@@ -14,7 +14,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// race is clients that acquire the same few keys through different nodes until none is let through any more.
+// race is clients that acquire the same few keys through different nodes until none is let through
+// any more.
 type race struct {
 	c     *cluster
 	limit int64
@@ -30,9 +31,11 @@ type race struct {
 }
 
 // acquire starts clients of every node with the given base URLs.
-func (c *cluster) acquire(clients int, limit int64, keys []string, pause time.Duration, bases []string) *race {
+func (c *cluster) acquire(clients int, limit int64, keys []string, pause time.Duration,
+	bases []string) *race {
 	r := &race{
-		c: c, limit: limit, keys: keys, http: proctest.NewClient(), pause: pause, quit: make(chan struct{}),
+		c: c, limit: limit, keys: keys, http: proctest.NewClient(), pause: pause,
+		quit:    make(chan struct{}),
 		allowed: make([]atomic.Int64, len(keys)), unknown: make([]atomic.Int64, len(keys)),
 	}
 	r.to(bases)
@@ -66,7 +69,8 @@ func (r *race) runClient(i int) {
 		}
 		bases := *r.bases.Load()
 		key := rand.N(len(r.keys))
-		status, out, err := (&proctest.Process{Base: bases[n%len(bases)], HTTP: r.http}).Post("/v1/acquire",
+		status, out,
+			err := (&proctest.Process{Base: bases[n%len(bases)], HTTP: r.http}).Post("/v1/acquire",
 			fmt.Sprintf(`{"key":%q,"limits":[{"window":"24h","max":%d}]}`, r.keys[key], r.limit))
 		var a proctest.Answer
 		if err == nil {
@@ -74,7 +78,8 @@ func (r *race) runClient(i int) {
 		}
 		switch {
 		case err != nil || a.Outcome == "unknown":
-			r.unknown[key].Add(1) // or refused by a node that is gone: what was counted shows in Redis
+			// or refused by a node that is gone: what was counted shows in Redis
+			r.unknown[key].Add(1)
 		case status == http.StatusOK && a.Allowed:
 			r.allowed[key].Add(1)
 		}
@@ -92,11 +97,12 @@ func (r *race) sum() (allowed, unknown int64) {
 // until waits until this many have been let through.
 func (r *race) until(allowed int64) {
 	r.c.t.Helper()
-	proctest.Until(r.c.t, "clients are let through", func() bool { a, u := r.sum(); return a+u >= allowed })
+	proctest.Until(r.c.t, "clients are let through",
+		func() bool { a, u := r.sum(); return a+u >= allowed })
 }
 
-// finish waits until no client is let through any more, and checks that each key was counted as often as the limit says, and
-// that no more were let through.
+// finish waits until no client is let through any more, and checks that each key was counted as
+// often as the limit says, and that no more were let through.
 func (r *race) finish() {
 	t := r.c.t
 	t.Helper()
@@ -114,15 +120,22 @@ func (r *race) finish() {
 	proctest.Until(t, "clients go on", func() bool { return r.tries.Load() >= tries })
 	r.stop()
 	r.c.settled()
-	proctest.UntilNil(t, "all say the same", func() (err error) { held, err = r.c.same(r.keys); return err })
+	proctest.UntilNil(t, "all say the same", func() (err error) {
+		held, err = r.c.same(r.keys)
+		return err
+	})
 	for i, key := range r.keys {
-		if a, u := r.allowed[i].Load(), r.unknown[i].Load(); held[key] != r.limit || a > r.limit || a+u < r.limit {
-			t.Errorf("%s: %d let through, %d unknown, Redis holds %d; the limit is %d", key, a, u, held[key], r.limit)
+		if a, u := r.allowed[i].Load(), r.unknown[i].Load(); held[key] != r.limit || a > r.limit ||
+			a+u < r.limit {
+			t.Errorf("%s: %d let through, %d unknown, Redis holds %d; the limit is %d", key, a, u,
+				held[key], r.limit)
 		}
 	}
 	a, u := r.sum()
-	t.Logf("%d keys, limit %d: %d tries, %d let through, %d unknown or not reached, want %d: excess %d",
-		len(r.keys), r.limit, r.tries.Load(), a, u, r.limit*int64(len(r.keys)), max(0, a-r.limit*int64(len(r.keys))))
+	t.Logf("%d keys, limit %d: %d tries, %d let through, %d unknown or not reached, want %d: "+
+		"excess %d",
+		len(r.keys), r.limit, r.tries.Load(), a, u, r.limit*int64(len(r.keys)),
+		max(0, a-r.limit*int64(len(r.keys))))
 }
 
 func names(n int) (keys []string) {
@@ -138,8 +151,8 @@ func TestALimitOf1000ThroughThreeNodesAdmits1000(t *testing.T) {
 	r.finish()
 }
 
-// TestNoExcessDuringAJoinAndALeave has a fourth node join and another leave while clients race for the limits of keys
-// that go to the fourth, come from the one that leaves, and stay.
+// TestNoExcessDuringAJoinAndALeave has a fourth node join and another leave while clients race for
+// the limits of keys that go to the fourth, come from the one that leaves, and stay.
 func TestNoExcessDuringAJoinAndALeave(t *testing.T) {
 	c := start(t, 3)
 	keys := names(12)

@@ -35,12 +35,13 @@ func plants() map[string]string {
 }
 
 // broken are the plants that can't be read, or can be no counts.
-var broken = []string{"string", "list", "set", "zset", "stream", "beyond", "text", "negative", "older"}
+var broken = []string{"string", "list", "set", "zset", "stream", "beyond", "text", "negative",
+	"older"}
 
 // TestFault8AlienData has a Redis in which somebody else has been at keys of ours. Such a key is
 // answered honestly: by a refusal that says why, marked as degraded, or by what is there; never
-// with more than its limit or as if all were well with what can't be read or can be no count. Others
-// are not held up.
+// with more than its limit or as if all were well with what can't be read or can be no count.
+// Others are not held up.
 func TestFault8AlienData(t *testing.T) {
 	for _, mode := range []string{"two-tier", "redis"} {
 		t.Run(mode, func(t *testing.T) {
@@ -66,7 +67,8 @@ func (b *bed) plant() {
 	for name, script := range plants() {
 		now := time.Now().UnixMilli()
 		buckets := []any{now / 1000 * 10, now/60_000*10 + 1}
-		if err := client.Eval(b.t.Context(), script+" return 1", []string{b.hash(name)}, buckets...).Err(); err != nil {
+		if err := client.Eval(b.t.Context(), script+" return 1", []string{b.hash(name)},
+			buckets...).Err(); err != nil {
 			b.t.Fatalf("%s: %v", name, err)
 		}
 		b.asked(name)
@@ -87,7 +89,8 @@ func (b *bed) asked(name string) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	passed := b.honest(name, status, string(body)) && strings.Contains(string(body), `"allowed":true`)
+	passed := b.honest(name, status, string(body)) &&
+		strings.Contains(string(body), `"allowed":true`)
 	if passed && (name == "most" || name == "several") {
 		b.t.Errorf("%s: %s: more than the limit is let through", name, body)
 	}
@@ -102,7 +105,8 @@ func (b *bed) honest(name string, status int, body string) (whole bool) {
 	b.t.Helper()
 	whole = status != 503 && !strings.Contains(body, `"degraded":true`)
 	switch {
-	case status != 200 && status != 503 || strings.Contains(body, `"count":-`) || strings.Contains(body, `,-`):
+	case status != 200 && status != 503 || strings.Contains(body, `"count":-`) ||
+		strings.Contains(body, `,-`):
 		b.t.Errorf("%s: %d %s", name, status, body)
 	case whole && slices.Contains(broken, name):
 		b.t.Errorf("%s: %s: it does not say that the key can't be read", name, body)

@@ -29,7 +29,8 @@ type tokenFile struct {
 }
 
 func newTokenFile(t *testing.T) *tokenFile {
-	return &tokenFile{t: t, path: filepath.Join(t.TempDir(), "tokens.conf"), lines: map[string]string{}}
+	return &tokenFile{t: t, path: filepath.Join(t.TempDir(), "tokens.conf"),
+		lines: map[string]string{}}
 }
 
 // add makes a token and returns it.
@@ -84,7 +85,8 @@ func ask(t *testing.T, c *http.Client, secret, method, url, body string) (int, s
 		t.Fatal(err)
 	}
 	if res.StatusCode >= 400 && res.Header.Get("Content-Type") != "application/problem+json" {
-		t.Errorf("%s %s: %d is no problem but %s", method, url, res.StatusCode, res.Header.Get("Content-Type"))
+		t.Errorf("%s %s: %d is no problem but %s", method, url, res.StatusCode,
+			res.Header.Get("Content-Type"))
 	}
 	return res.StatusCode, string(text)
 }
@@ -103,17 +105,20 @@ func until(t *testing.T, want int, try func() int) {
 	}
 }
 
-// TestAttackWithoutATokenBeyondLoopback: whoever can connect could do everything, so that has to be said.
+// TestAttackWithoutATokenBeyondLoopback: whoever can connect could do everything, so that has to be
+// said.
 func TestAttackWithoutATokenBeyondLoopback(t *testing.T) {
 	t.Parallel()
 	for _, listen := range []string{"0.0.0.0:0", ":0", "[::]:0"} {
 		p, err := build.program.TryServe(t, proctest.Options{Listen: listen})
-		if err == nil || p.ExitCode() != 2 || !strings.Contains(p.Log.String(), "--insecure") || !strings.Contains(p.Log.String(), "--tokens") {
+		if err == nil || p.ExitCode() != 2 || !strings.Contains(p.Log.String(), "--insecure") ||
+			!strings.Contains(p.Log.String(), "--tokens") {
 			t.Errorf("%s: %v, status %d, %s", listen, err, p.ExitCode(), p.Log.String())
 		}
 	}
 	p := build.program.Serve(t, proctest.Options{Listen: "0.0.0.0:0"}, "--insecure")
-	if !strings.Contains(p.Log.String(), "--insecure: whoever can connect may count, read and reset") {
+	if !strings.Contains(p.Log.String(),
+		"--insecure: whoever can connect may count, read and reset") {
 		t.Errorf("it does not say so: %s", p.Log.String())
 	}
 	file := newTokenFile(t)
@@ -124,7 +129,8 @@ func TestAttackWithoutATokenBeyondLoopback(t *testing.T) {
 	}
 }
 
-// TestAttackWithoutTheRightToken tries what a stranger, a thief of some other token and a former colleague would.
+// TestAttackWithoutTheRightToken tries what a stranger, a thief of some other token and a former
+// colleague would.
 func TestAttackWithoutTheRightToken(t *testing.T) {
 	t.Parallel()
 	file := newTokenFile(t)
@@ -156,12 +162,16 @@ func TestAttackWithoutTheRightToken(t *testing.T) {
 		{reads, "POST", "/v1/admin/mode", `{"mode":"two-tier"}`, 403},
 		{admin, "POST", "/v1/reset", `{"key":"another"}`, 200},
 	} {
-		if code, body := ask(t, p.HTTP, tt.secret, tt.method, p.Base+tt.path, tt.body); code != tt.want {
+		if code, body := ask(t, p.HTTP, tt.secret, tt.method, p.Base+tt.path,
+			tt.body); code != tt.want {
 			t.Errorf("%d, %s: %d, want %d: %s", i, tt.path, code, tt.want, body)
 		}
 	}
 	count := func(secret string) func() int {
-		return func() int { code, _ := ask(t, p.HTTP, secret, "POST", p.Base+"/v1/add", key); return code }
+		return func() int {
+			code, _ := ask(t, p.HTTP, secret, "POST", p.Base+"/v1/add", key)
+			return code
+		}
 	}
 	file.remove("shop")
 	until(t, 401, count(counts))
@@ -205,7 +215,8 @@ func TestClientsWithAToken(t *testing.T) {
 			t.Errorf("%s: %v %s", tt.line, err, out)
 		}
 	}
-	if _, err := command(t, []string{"TWOTIER_SERVER=" + p.Base}, "add k"); err == nil || !strings.Contains(err.Error(), "TWOTIER_TOKEN") {
+	if _, err := command(t, []string{"TWOTIER_SERVER=" + p.Base}, "add k"); err == nil ||
+		!strings.Contains(err.Error(), "TWOTIER_TOKEN") {
 		t.Errorf("without a token: %v", err)
 	}
 }
@@ -247,17 +258,22 @@ func TestAttackWithOtherSpellings(t *testing.T) {
 		return res.StatusCode, res.Close
 	}
 	request := func(path, host, more string) string {
-		return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n%s\r\n%s", path, host, len(key), more, key)
+		return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n%s\r\n%s", path,
+			host, len(key), more, key)
 	}
-	for _, path := range []string{"/v1%2freset", "//v1/reset", "/v1/./reset", "/x/../v1/reset", "/v1//reset", "/v1/reset/"} {
+	for _, path := range []string{"/v1%2freset", "//v1/reset", "/v1/./reset", "/x/../v1/reset",
+		"/v1//reset", "/v1/reset/"} {
 		if status, _ := raw(request(path, "localhost", "")); status != 404 {
 			t.Errorf("%s: %d", path, status)
 		}
 	}
-	if status, _ := raw(request("/v1/reset", "evil.example", "Origin: http://evil.example\r\n")); status != 403 {
+	if status,
+		_ := raw(request("/v1/reset", "evil.example",
+		"Origin: http://evil.example\r\n")); status != 403 {
 		t.Errorf("a page whose name was pointed here: %d", status)
 	}
-	smuggling := "POST /v1/add HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" +
+	smuggling := "POST /v1/add HTTP/1.1\r\nHost: localhost\r\nContent-Length: " +
+		"4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" +
 		request("/v1/reset", "localhost", "")
 	if status, closed := raw(smuggling); status != 400 || !closed {
 		t.Errorf("two lengths: %d, closed %v", status, closed)

@@ -33,7 +33,8 @@ func newBed(t *testing.T, opts []redistest.Option, args ...string) *bed {
 	t.Helper()
 	t.Parallel()
 	server := redistest.Start(t, opts...)
-	return bedOf(t, server, append([]string{"--redis-expiry", redistest.Expiry(t, server)}, args...)...)
+	return bedOf(t, server, append([]string{"--redis-expiry", redistest.Expiry(t, server)},
+		args...)...)
 }
 
 // bedOf starts a node with a proxy before the given Redis.
@@ -80,8 +81,9 @@ func (b *bed) stored(keys []string) (map[string]int64, error) {
 	return proctest.Stored(client, b.parts, keys)
 }
 
-// settle waits until nothing is pending and checks the ledger: what the node says, and what Redis holds. A node that found
-// nothing to do may take some seconds to notice that Redis has lost something, so it is asked more than once.
+// settle waits until nothing is pending and checks the ledger: what the node says, and what Redis
+// holds. A node that found nothing to do may take some seconds to notice that Redis has lost
+// something, so it is asked more than once.
 func (b *bed) settle(fault string, loss int64) {
 	b.t.Helper()
 	b.node.Flushed()
@@ -104,13 +106,15 @@ func (b *bed) settle(fault string, loss int64) {
 		r, missing, err = b.l.Check(held, loss)
 		for _, key := range keys {
 			if strings.HasPrefix(key, proctest.LimitPrefix) && held[key] > proctest.Limit {
-				err = errors.Join(err, fmt.Errorf("%s: %d admitted, the limit is %d", key, held[key], proctest.Limit))
+				err = errors.Join(err,
+					fmt.Errorf("%s: %d admitted, the limit is %d", key, held[key], proctest.Limit))
 			}
 		}
 		return err
 	})
 	a, u, f := b.l.Totals()
-	b.t.Logf("ledger: %s: A=%d U=%d failed=%d R=%d missing=%d of L=%d", fault, a, u, f, r, missing, loss)
+	b.t.Logf("ledger: %s: A=%d U=%d failed=%d R=%d missing=%d of L=%d", fault, a, u, f, r,
+		missing, loss)
 }
 
 // barrier waits until Redis holds what has been acknowledged so far.
@@ -164,5 +168,7 @@ func (b *bed) failing() int64 {
 // degraded waits until the node has noticed that Redis is away.
 func (b *bed) degraded() {
 	b.t.Helper()
-	proctest.Until(b.t, "the node is degraded", func() bool { return b.node.Metric("twotier_degraded_partitions", "") > 0 })
+	proctest.Until(b.t, "the node is degraded", func() bool {
+		return b.node.Metric("twotier_degraded_partitions", "") > 0
+	})
 }

@@ -51,11 +51,13 @@ func TestFault18ClockSteps(t *testing.T) {
 		func() time.Time { mu.Lock(); defer mu.Unlock(); return wall },
 		func() time.Duration { mu.Lock(); defer mu.Unlock(); return mono })
 	place := syncer.Placement{Partitions: 1}
-	counter, err := syncer.New(syncer.Options{Store: counts, Now: clock.Now, Placement: place, FlushInterval: 5 * time.Millisecond})
+	counter, err := syncer.New(syncer.Options{Store: counts, Now: clock.Now, Placement: place,
+		FlushInterval: 5 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := node.New(node.Options{ID: "n", Counter: counter, Store: store, Clock: clock, Placement: syncer.Placement{Partitions: 1}, ClockInterval: time.Millisecond})
+	n, err := node.New(node.Options{ID: "n", Counter: counter, Store: store, Clock: clock,
+		Placement: syncer.Placement{Partitions: 1}, ClockInterval: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +75,8 @@ func TestFault18ClockSteps(t *testing.T) {
 	}
 	measured := func() {
 		before := store.asked()
-		proctest.Until(t, "the node asks for the time", func() bool { return store.asked() > before+1 })
+		proctest.Until(t, "the node asks for the time",
+			func() bool { return store.asked() > before+1 })
 	}
 	last, total := int64(0), int64(0)
 	unfollowed := time.Duration(0) // of the steps of the store's clock
@@ -96,7 +99,8 @@ func TestFault18ClockSteps(t *testing.T) {
 		}
 		_, skew := clock.Offset()
 		if doubted := unfollowed != 0 || skew > time.Second; doubted && !res.Degraded {
-			t.Errorf("%s: %v of the store's steps are not followed, the skew is %v, and the answer is not degraded", what, unfollowed, skew)
+			t.Errorf("%s: %v of the store's steps are not followed, the skew is %v, and the "+
+				"answer is not degraded", what, unfollowed, skew)
 		}
 		store.mu.Lock()
 		believed := store.now.Add(-unfollowed).UnixMilli()
@@ -107,8 +111,10 @@ func TestFault18ClockSteps(t *testing.T) {
 		}
 		for _, b := range buckets {
 			width := []int64{1000, 60_000, 900_000}[b.Level]
-			if lo, hi := believed/width, (believed+skew.Milliseconds()+2)/width; b.Index < lo || b.Index > hi {
-				t.Errorf("%s: counted in bucket %d of level %d, want %d to %d (skew %v)", what, b.Index, b.Level, lo, hi, skew)
+			if lo, hi := believed/width, (believed+skew.Milliseconds()+2)/width; b.Index < lo ||
+				b.Index > hi {
+				t.Errorf("%s: counted in bucket %d of level %d, want %d to %d (skew %v)", what,
+					b.Index, b.Level, lo, hi, skew)
 			}
 		}
 	}
@@ -132,7 +138,8 @@ func TestFault18ClockSteps(t *testing.T) {
 			measured()
 		}
 	}
-	for _, by := range []time.Duration{0, 3 * time.Minute, -2 * time.Minute, 7 * time.Minute, -30 * time.Second, -5 * time.Minute} {
+	for _, by := range []time.Duration{0, 3 * time.Minute, -2 * time.Minute, 7 * time.Minute,
+		-30 * time.Second, -5 * time.Minute} {
 		step(by)
 		settle()
 		unfollowed = 0

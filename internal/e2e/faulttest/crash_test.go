@@ -67,9 +67,11 @@ func TestFault10KilledWithAckMemory(t *testing.T) {
 		}
 		lost := b.l.WriteOff(held)
 		if lost > after-before {
-			t.Errorf("%d lost, more than the %d that were acknowledged since all was flushed", lost, after-before)
+			t.Errorf("%d lost, more than the %d that were acknowledged since all was flushed", lost,
+				after-before)
 		}
-		t.Logf("killed: %d lost; acknowledged since all was flushed: %d, of them in the last 220 ms about %d",
+		t.Logf("killed: %d lost; acknowledged since all was flushed: %d, of them in the last "+
+			"220 ms about %d",
 			lost, after-before, log.Since(died.Add(-220*time.Millisecond)))
 		b.restart()
 		tr.To(b.node.Base)

@@ -24,7 +24,8 @@ func TestDegradedWhileRedisIsDown(t *testing.T) {
 			b.restart()
 			tr := b.traffic()
 			tr.Accept(200)
-			if status, body := b.node.Ready(); status != 200 || strings.Contains(body, "degraded\":true") {
+			if status, body := b.node.Ready(); status != 200 ||
+				strings.Contains(body, "degraded\":true") {
 				t.Errorf("readyz: %d %s", status, body)
 			}
 			b.redis.Kill()
@@ -43,7 +44,8 @@ func TestDegradedWhileRedisIsDown(t *testing.T) {
 			})
 			proctest.Until(t, "a cold key is answered by the policy", func() bool {
 				var a proctest.Answer
-				out := b.node.MustPost("/v1/acquire", `{"key":"cold","count_denied":false,"limits":[{"window":"1m","max":1000000}]}`)
+				out := b.node.MustPost("/v1/acquire",
+					`{"key":"cold","count_denied":false,"limits":[{"window":"1m","max":1000000}]}`)
 				if err := json.Unmarshal(out, &a); err != nil {
 					t.Fatal(err)
 				}
@@ -53,7 +55,8 @@ func TestDegradedWhileRedisIsDown(t *testing.T) {
 				} else {
 					b.l.Note("cold", 1, proctest.Refused)
 				}
-				if a.Source != "degraded" || !a.Degraded || a.Allowed != (onCold == "allow") || !a.Allowed && a.Retry < 1 {
+				if a.Source != "degraded" || !a.Degraded || a.Allowed != (onCold == "allow") ||
+					!a.Allowed && a.Retry < 1 {
 					t.Errorf("acquire of a cold key: %s", out)
 				}
 				return true
@@ -62,16 +65,18 @@ func TestDegradedWhileRedisIsDown(t *testing.T) {
 			tr.Accept(200)
 			tr.Stop()
 			b.settle("Redis down, on-cold="+onCold, 0)
-			proctest.Until(t, "counts are no longer marked", func() bool { return !b.node.Count(proctest.HotKey, "24h").Degraded })
+			proctest.Until(t, "counts are no longer marked",
+				func() bool { return !b.node.Count(proctest.HotKey, "24h").Degraded })
 		})
 	}
 }
 
-// TestDegradedPendingIsBounded keeps Redis away for longer than any window: what no window can see any more is dropped and
-// counted, and what is still visible arrives.
+// TestDegradedPendingIsBounded keeps Redis away for longer than any window: what no window can see
+// any more is dropped and counted, and what is still visible arrives.
 func TestDegradedPendingIsBounded(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "twotier.yaml")
-	if err := os.WriteFile(config, []byte("namespaces: {default: {ladder: [1s x 3, 2s x 3]}}\n"), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte("namespaces: {default: {ladder: [1s x 3, 2s x 3]}}\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	b := newBed(t, nil, "--config", config, "--partitions", "4")
@@ -97,7 +102,9 @@ func TestDegradedPendingIsBounded(t *testing.T) {
 	}
 	// Nobody touches them any more: all that may stay is what was in flight.
 	before := dropped()
-	proctest.Until(t, "idle keys are emptied", func() bool { return dropped() > before && b.node.Count("k5", "6s").Counts[0].Max == 0 })
+	proctest.Until(t, "idle keys are emptied", func() bool {
+		return dropped() > before && b.node.Count("k5", "6s").Counts[0].Max == 0
+	})
 	b.node.MustPost("/v1/add", `{"key":"last","n":5}`)
 	b.redis.Restart(t)
 	b.node.Flushed()
@@ -107,8 +114,9 @@ func TestDegradedPendingIsBounded(t *testing.T) {
 	t.Logf("%d events, at most %d buckets pending, %d dropped", sent, most, dropped())
 }
 
-// TestFault20StarvedOfCPU gives the node one processor, and that to share with busy loops. How many batches are taken for lost
-// meanwhile depends on the machine; that they are counted once, and that all is well once the loops have ended, does not.
+// TestFault20StarvedOfCPU gives the node one processor, and that to share with busy loops. How many
+// batches are taken for lost meanwhile depends on the machine; that they are counted once, and that
+// all is well once the loops have ended, does not.
 func TestFault20StarvedOfCPU(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -122,7 +130,9 @@ func TestFault20StarvedOfCPU(t *testing.T) {
 	unknown, ok := b.unknowns(), b.node.Metric("twotier_flush_batches_total", `result="ok"`)
 	stop()
 	b.settle("20 starved of CPU", 0)
-	proctest.Until(t, "nothing is degraded", func() bool { return b.node.Metric("twotier_degraded_partitions", "") == 0 })
+	proctest.Until(t, "nothing is degraded", func() bool {
+		return b.node.Metric("twotier_degraded_partitions", "") == 0
+	})
 	t.Logf("%d batches ok, %d of unknown outcome", ok, unknown)
 }
 

@@ -16,7 +16,8 @@ func newDirectBed(t *testing.T, opts ...redistest.Option) *bed {
 	return newBed(t, opts, "--mode", "redis", "--request-timeout", "500ms", "--redis-timeout", "5s")
 }
 
-// someUnknown returns a function that waits until another outcome is not known: what the workers notice of a fault.
+// someUnknown returns a function that waits until another outcome is not known: what the workers
+// notice of a fault.
 func (b *bed) someFail() func() {
 	return func() {
 		b.t.Helper()
@@ -56,7 +57,8 @@ func TestRedisModeFault4RedisGoneAndBack(t *testing.T) {
 }
 
 func TestRedisModeFault6ScriptFlush(t *testing.T) {
-	b := newBed(t, nil, "--mode", "redis", "--request-timeout", "1m", "--redis-timeout", "1m") // what is late has not failed
+	// what is late has not failed
+	b := newBed(t, nil, "--mode", "redis", "--request-timeout", "1m", "--redis-timeout", "1m")
 	tr := b.traffic()
 	for range 60 {
 		tr.Pass(10)
@@ -69,8 +71,8 @@ func TestRedisModeFault6ScriptFlush(t *testing.T) {
 	}
 }
 
-// TestRedisModeReplyLostThenRefused has Redis count, lose the reply, and then refuse the script when it is sent again. That
-// refusal says nothing of the first time: the outcome is unknown.
+// TestRedisModeReplyLostThenRefused has Redis count, lose the reply, and then refuse the script
+// when it is sent again. That refusal says nothing of the first time: the outcome is unknown.
 func TestRedisModeReplyLostThenRefused(t *testing.T) {
 	b := newBed(t, nil, "--mode", "redis", "--request-timeout", "10s")
 	tr := (&proctest.Traffic{T: t, Ledger: b.l}).To(b.node.Base).Open()
@@ -85,7 +87,8 @@ func TestRedisModeReplyLostThenRefused(t *testing.T) {
 	b.do("ACL", "SETUSER", "default", "-evalsha", "-eval")
 	b.proxy.Pass()
 	if o := <-got; o != proctest.Unknown {
-		t.Errorf("the outcome of what Redis has counted is %d, want unknown (%d)", o, proctest.Unknown)
+		t.Errorf("the outcome of what Redis has counted is %d, want unknown (%d)", o,
+			proctest.Unknown)
 	}
 	b.do("ACL", "SETUSER", "default", "+@all")
 	proctest.Until(t, "Redis is up", func() bool { return tr.Add("b", 1, false) == proctest.Acked })
@@ -104,7 +107,8 @@ func TestRedisModeWithRedisDown(t *testing.T) {
 			t.Errorf("%s: %d %s %v, want 503", path, status, out, err)
 		}
 	}
-	if status, out := b.node.Get("/v1/count?key=a&window=1m"); status != http.StatusServiceUnavailable {
+	if status,
+		out := b.node.Get("/v1/count?key=a&window=1m"); status != http.StatusServiceUnavailable {
 		t.Errorf("count: %d %s, want 503", status, out)
 	}
 	if status, out := b.node.Get("/readyz"); status != http.StatusServiceUnavailable {

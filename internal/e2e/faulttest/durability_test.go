@@ -16,7 +16,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// lagging starts a server with a replica that is behind by as much as the proxy between the two says.
+// lagging starts a server with a replica that is behind by as much as the proxy between the two
+// says.
 func lagging(t *testing.T) (primary, replica *redistest.Server, link *faultproxy.Proxy) {
 	t.Helper()
 	primary, replica = redistest.Start(t), redistest.Start(t)
@@ -93,7 +94,8 @@ func (a *ackers) survived(t *testing.T, server *redistest.Server, ack string) (m
 }
 
 // survivedIn is survived for all servers that a client asks.
-func (a *ackers) survivedIn(t *testing.T, client redis.UniversalClient, ack string) (missing int64) {
+func (a *ackers) survivedIn(t *testing.T, client redis.UniversalClient,
+	ack string) (missing int64) {
 	t.Helper()
 	var keys []string
 	for i := range ackKeys {
@@ -107,7 +109,8 @@ func (a *ackers) survivedIn(t *testing.T, client redis.UniversalClient, ack stri
 		of := a.tr.Ledger.Of(key)
 		missing += max(0, of.Acked-held[key])
 		if held[key] > of.Acked+of.Unknown {
-			t.Errorf("%s: %d are stored, %d were acknowledged and %d may be", key, held[key], of.Acked, of.Unknown)
+			t.Errorf("%s: %d are stored, %d were acknowledged and %d may be", key, held[key],
+				of.Acked, of.Unknown)
 		}
 	}
 	return missing
@@ -150,7 +153,9 @@ func TestAckReplicaSurvivesAFailover(t *testing.T) {
 			}
 			acked, unknown := a.sums("replica")
 			plain, _ := a.sums("redis")
-			t.Logf("%s: ack=replica: %d acknowledged, 0 lost, %d unknown, half within %v (5 ms for each 4 KiB to the replica); ack=redis: %d acknowledged, %d lost, half within %v",
+			t.Logf("%s: ack=replica: %d acknowledged, 0 lost, %d unknown, half within %v (5 ms "+
+				"for each 4 KiB to the replica); ack=redis: %d acknowledged, %d lost, half "+
+				"within %v",
 				mode, acked, unknown, a.median("replica"), plain, lost, a.median("redis"))
 		})
 	}
@@ -167,14 +172,20 @@ func serveTwo(t *testing.T, url string, args ...string) *pairOf {
 	t.Helper()
 	p := &pairOf{}
 	args = append([]string{"--redis", url, "--gossip", "127.0.0.1:0"}, args...)
-	p.nodes = append(p.nodes, build.program.Serve(t, proctest.Options{}, append(args, "--node", "a")...))
-	p.nodes = append(p.nodes, build.program.Serve(t, proctest.Options{}, append(args, "--node", "b", "--join", p.nodes[0].Gossip)...))
-	proctest.Until(t, "the two are one cluster", func() bool { return p.nodes[0].Metric("twotier_members", "") == 2 })
-	p.tr = (&proctest.Traffic{T: t, Ledger: proctest.NewLedger()}).To(p.nodes[0].Base, p.nodes[1].Base).Open()
+	p.nodes = append(p.nodes, build.program.Serve(t, proctest.Options{},
+		append(args, "--node", "a")...))
+	p.nodes = append(p.nodes, build.program.Serve(t, proctest.Options{},
+		append(args, "--node", "b", "--join", p.nodes[0].Gossip)...))
+	proctest.Until(t, "the two are one cluster", func() bool {
+		return p.nodes[0].Metric("twotier_members", "") == 2
+	})
+	p.tr = (&proctest.Traffic{T: t, Ledger: proctest.NewLedger()}).To(p.nodes[0].Base,
+		p.nodes[1].Base).Open()
 	return p
 }
 
-// TestAckDiskSurvivesAKill needs a server that has WAITAOF: what was acknowledged is there after a restart.
+// TestAckDiskSurvivesAKill needs a server that has WAITAOF: what was acknowledged is there after a
+// restart.
 func TestAckDiskSurvivesAKill(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Config("appendonly yes", "appendfsync everysec"))
@@ -197,7 +208,8 @@ func TestAckDiskSurvivesAKill(t *testing.T) {
 		t.Errorf("%d of what ack=disk acknowledged did not survive", missing)
 	}
 	acked, unknown := a.sums("disk")
-	t.Logf("ack=disk: %d acknowledged, 0 lost, %d unknown, half within %v (appendfsync everysec)", acked, unknown, a.median("disk"))
+	t.Logf("ack=disk: %d acknowledged, 0 lost, %d unknown, half within %v (appendfsync everysec)",
+		acked, unknown, a.median("disk"))
 }
 
 // TestAckThatCannotBeHad is refused: at start if it is the node's default, else with the request,
@@ -206,30 +218,37 @@ func TestAckThatCannotBeHad(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	for _, ack := range []string{"replica", "disk"} {
-		n, err := build.program.TryServe(t, proctest.Options{}, "--redis", server.URL(), "--ack", ack)
+		n, err := build.program.TryServe(t, proctest.Options{}, "--redis", server.URL(),
+			"--ack", ack)
 		if err == nil {
 			t.Fatalf("--ack %s: it started", ack)
 		}
 		proctest.Wait(t, "the end", n.Done())
-		if log := n.Log.String(); n.ExitCode() != 1 || !strings.Contains(log, "ack: "+ack+" needs") {
+		if log := n.Log.String(); n.ExitCode() != 1 ||
+			!strings.Contains(log, "ack: "+ack+" needs") {
 			t.Errorf("--ack %s: exit status %d\n%s", ack, n.ExitCode(), log)
 		}
 	}
 	for name, args := range map[string][]string{
-		"two-tier": {"--redis", server.URL()}, "redis": {"--redis", server.URL(), "--mode", "redis"}, "embedded": nil,
+		"two-tier": {"--redis", server.URL()},
+		"redis":    {"--redis", server.URL(), "--mode", "redis"}, "embedded": nil,
 	} {
 		n := build.program.Serve(t, proctest.Options{}, args...)
 		for _, ack := range []string{"replica", "disk"} {
 			for path, body := range map[string]string{
-				"/v1/add": `{"key":"%s","ack":"%s"}`, "/v1/acquire": `{"key":"%s","ack":"%s","limits":[{"window":"1m","max":9}]}`,
+				"/v1/add":     `{"key":"%s","ack":"%s"}`,
+				"/v1/acquire": `{"key":"%s","ack":"%s","limits":[{"window":"1m","max":9}]}`,
 			} {
 				status, out, err := n.Post(path, fmt.Sprintf(body, name, ack))
 				if err != nil || status != 422 || !strings.Contains(string(out), "ack") {
 					t.Errorf("%s: %s with ack=%s: %d %s %v", name, path, ack, status, out, err)
 				}
 			}
-			out := string(n.MustPost("/v1/batch", fmt.Sprintf(`{"ops":[{"op":"add","key":"%s","ack":"%s"},{"op":"add","key":"%s"}]}`, name+"1", ack, name+"2")))
-			if !strings.Contains(out, `"status":422`) || !strings.Contains(out, `"key":"`+name+`2"`) {
+			out := string(n.MustPost("/v1/batch",
+				fmt.Sprintf(`{"ops":[{"op":"add","key":"%s","ack":"%s"},{"op":"add","key":"%s"}]}`,
+					name+"1", ack, name+"2")))
+			if !strings.Contains(out, `"status":422`) ||
+				!strings.Contains(out, `"key":"`+name+`2"`) {
 				t.Errorf("%s: batch with ack=%s: %s", name, ack, out)
 			}
 		}

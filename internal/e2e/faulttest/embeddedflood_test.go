@@ -18,14 +18,17 @@ import (
 func TestFault19FloodWithoutRedis(t *testing.T) {
 	t.Parallel()
 	conf := filepath.Join(t.TempDir(), "twotier.yaml")
-	if err := os.WriteFile(conf, []byte("namespaces: {few: {max-keys: 100}}\n"), 0o600); err != nil {
+	if err := os.WriteFile(conf, []byte("namespaces: {few: {max-keys: 100}}\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	b := &bed{t: t, l: proctest.NewLedger()}
-	b.node = build.program.Serve(t, proctest.Options{MayComplain: true}, "--partitions", "8", "--max-memory", "2MiB", "--config", conf)
+	b.node = build.program.Serve(t, proctest.Options{MayComplain: true}, "--partitions", "8",
+		"--max-memory", "2MiB", "--config", conf)
 	b.fillLimits(20)
 	refused, waves := int64(0), 0
-	for end := time.Now().Add(30 * time.Second); !strings.Contains(b.node.Log.String(), "the embedded store is full"); waves++ {
+	for end := time.Now().Add(30 * time.Second); !strings.Contains(b.node.Log.String(),
+		"the embedded store is full"); waves++ {
 		n, _ := b.flood(fmt.Sprint("flood-", waves), 2000)
 		refused += n
 		if time.Now().After(end) {
@@ -35,10 +38,12 @@ func TestFault19FloodWithoutRedis(t *testing.T) {
 	b.atLimits(20)
 	began := time.Now()
 	proctest.Until(t, "new keys count again", func() bool {
-		status, _, err := b.node.Post("/v1/add", fmt.Sprintf(`{"key":"after-%d"}`, time.Now().UnixNano()))
+		status, _, err := b.node.Post("/v1/add",
+			fmt.Sprintf(`{"key":"after-%d"}`, time.Now().UnixNano()))
 		return err == nil && status == 200
 	})
-	t.Logf("%d new keys, %d refused with 429; new ones counted again %v after the flood", waves*2000, refused, time.Since(began).Round(time.Millisecond))
+	t.Logf("%d new keys, %d refused with 429; new ones counted again %v after the flood",
+		waves*2000, refused, time.Since(began).Round(time.Millisecond))
 	b.atLimits(20)
 	b.floodNamespace("few", 300, 100)
 }
@@ -65,7 +70,8 @@ func (b *bed) atLimits(n int) {
 
 func (b *bed) acquireLimited(i, n int) (a proctest.Answer) {
 	b.t.Helper()
-	out := b.node.MustPost("/v1/acquire", fmt.Sprintf(`{"key":"limited-%d","n":%d,"limits":[{"window":"1h","max":5}]}`, i, n))
+	out := b.node.MustPost("/v1/acquire",
+		fmt.Sprintf(`{"key":"limited-%d","n":%d,"limits":[{"window":"1h","max":5}]}`, i, n))
 	if err := json.Unmarshal(out, &a); err != nil {
 		b.t.Fatal(err)
 	}
@@ -77,7 +83,8 @@ func (b *bed) floodNamespace(ns string, n, most int) {
 	b.t.Helper()
 	counted := 0
 	for i := range n {
-		switch status, out, err := b.node.Post("/v1/add", fmt.Sprintf(`{"ns":%q,"key":"k%d"}`, ns, i)); {
+		switch status, out, err := b.node.Post("/v1/add",
+			fmt.Sprintf(`{"ns":%q,"key":"k%d"}`, ns, i)); {
 		case err != nil || status != 200 && status != 429:
 			b.t.Fatalf("%d %s, %v", status, out, err)
 		case status == 200:

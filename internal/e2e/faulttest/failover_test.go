@@ -10,21 +10,24 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// What the primary had not sent to its replica when it was killed is lost in Redis, but not in the memory of a node
-// that lives: it notices and publishes again, so that L is 0 here too.
+// What the primary had not sent to its replica when it was killed is lost in Redis, but not in the
+// memory of a node that lives: it notices and publishes again, so that L is 0 here too.
 func TestFault7SentinelFailover(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartSentinel(t)
 	b := &bed{t: t}
 	primary := s.Primary(t)
-	b.open(s.URL(), func() redis.UniversalClient { return redis.NewClient(&redis.Options{Addr: primary.Addr()}) })
+	b.open(s.URL(), func() redis.UniversalClient {
+		return redis.NewClient(&redis.Options{Addr: primary.Addr()})
+	})
 	tr := b.traffic()
 	tr.Accept(400)
 	old := s.KillPrimary(t)
 	tr.Accept(200)
 	primary = s.WaitPromotion(t, old)
 	tr.Accept(300)
-	proctest.Until(t, "the node has found the new primary", func() bool { return b.node.Metric("twotier_redis_up", "") == 1 })
+	proctest.Until(t, "the node has found the new primary",
+		func() bool { return b.node.Metric("twotier_redis_up", "") == 1 })
 	tr.Accept(100)
 	tr.Stop()
 	b.settle("7 Sentinel failover", 0)
@@ -45,7 +48,8 @@ func TestFault7ClusterMigrationAndFailover(t *testing.T) {
 	if to == from {
 		to = c.Primaries(t)[1]
 	}
-	// Half moved, for a while: ASK for keys that are gone, TRYAGAIN for a script that needs both kinds.
+	// Half moved, for a while: ASK for keys that are gone, TRYAGAIN for a script that needs both
+	// kinds.
 	c.SetMigrating(t, slot, from, to)
 	tr.Accept(100)
 	c.MigrateKeys(t, slot, from, to, 2)
@@ -63,8 +67,8 @@ func TestFault7ClusterMigrationAndFailover(t *testing.T) {
 	b.settle("7 Cluster migration and failover", 0)
 }
 
-// TestFault7ReplicaThatLagged takes Redis back to what a replica had a while ago: what was counted since is known to the
-// node alone.
+// TestFault7ReplicaThatLagged takes Redis back to what a replica had a while ago: what was counted
+// since is known to the node alone.
 func TestFault7ReplicaThatLagged(t *testing.T) {
 	b := newBed(t, nil)
 	replica := redistest.Start(t)

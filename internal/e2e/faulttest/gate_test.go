@@ -23,14 +23,18 @@ func TestAttackKeysThatNoServerTakes(t *testing.T) {
 	}
 	defer func() { _ = c.Close(context.Background()) }()
 	gate, err := client.NewGate(client.GateOptions{
-		Client: c, Limits: []client.Limit{{Window: time.Hour, Max: 3}}, Outage: client.FailOpen, Wait: proctest.Patience,
+		Client: c, Limits: []client.Limit{{Window: time.Hour, Max: 3}}, Outage: client.FailOpen,
+		Wait: proctest.Patience,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range []string{"plain", "", strings.Repeat("k", 257), "\xff", "a\tb", client.SafeKey("\xff")} {
+	for _, key := range []string{"plain", "", strings.Repeat("k", 257), "\xff", "a\tb",
+		client.SafeKey("\xff")} {
 		passed := 0
-		h := gate.Handler(func(r *http.Request) (string, bool) { return r.Header.Get("User"), true },
+		h := gate.Handler(func(r *http.Request) (string, bool) {
+			return r.Header.Get("User"), true
+		},
 			http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed++ }))
 		for range 20 {
 			r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)

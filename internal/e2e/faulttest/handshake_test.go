@@ -20,7 +20,8 @@ func helloOf(t *testing.T) []byte {
 	client, server := net.Pipe()
 	defer server.Close()
 	go func() {
-		_ = tls.Client(client, &tls.Config{InsecureSkipVerify: true}).Handshake() // which the pipe ends
+		// which the pipe ends
+		_ = tls.Client(client, &tls.Config{InsecureSkipVerify: true}).Handshake()
 		client.Close()
 	}()
 	hello := make([]byte, 64)
@@ -30,8 +31,9 @@ func helloOf(t *testing.T) []byte {
 	return hello
 }
 
-// TestAttackByHandshakes holds all the connections that one address may have with handshakes that go
-// on byte by byte and never end: who comes from elsewhere is served, and each of them is cut off.
+// TestAttackByHandshakes holds all the connections that one address may have with handshakes that
+// go on byte by byte and never end: who comes from elsewhere is served, and each of them is cut
+// off.
 func TestAttackByHandshakes(t *testing.T) {
 	t.Parallel()
 	const most = 20
@@ -61,7 +63,8 @@ func TestAttackByHandshakes(t *testing.T) {
 		}()
 	}
 	elsewhere := ours.client(nil)
-	elsewhere.Transport.(*http.Transport).DialContext = (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext
+	elsewhere.Transport.(*http.Transport).
+		DialContext = (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext
 	add := func() int {
 		code, body := ask(t, elsewhere, "", "POST", "https://"+p.Listen+"/v1/add", `{"key":"k"}`)
 		if code != 200 {
@@ -82,17 +85,20 @@ func TestAttackByHandshakes(t *testing.T) {
 	}
 }
 
-// TestPeerWithAnExpiredCertificate has a node of the cluster present one: nothing is taken from it and
-// nothing said to it by TLS, every count is there all the same by way of Redis, and it says what is wrong.
+// TestPeerWithAnExpiredCertificate has a node of the cluster present one: nothing is taken from it
+// and nothing said to it by TLS, every count is there all the same by way of Redis, and it says
+// what is wrong.
 func TestPeerWithAnExpiredCertificate(t *testing.T) {
 	t.Parallel()
 	ours := newAuthority(t)
 	server := redistest.Start(t)
 	known := ours.client(ours.pair("client"))
-	known.Transport.(*http.Transport).TLSClientConfig.InsecureSkipVerify = true // it asks both nodes
+	// it asks both nodes
+	known.Transport.(*http.Transport).TLSClientConfig.InsecureSkipVerify = true
 	serve := func(cert, key string, more ...string) *proctest.Process {
 		return build.program.Serve(t, proctest.Options{}, append([]string{
-			"--redis", server.URL(), "--gossip", "127.0.0.1:0", "--cluster-secret", "a secret of the nodes",
+			"--redis", server.URL(), "--gossip", "127.0.0.1:0", "--cluster-secret",
+			"a secret of the nodes",
 			"--tls-cert", cert, "--tls-key", key, "--tls-client-ca", ours.path,
 		}, more...)...)
 	}
@@ -107,7 +113,8 @@ func TestPeerWithAnExpiredCertificate(t *testing.T) {
 	for _, p := range []*proctest.Process{good, bad} {
 		for i := range keys {
 			proctest.Until(t, "the key is counted", func() bool {
-				code, text := ask(t, known, "", "POST", p.Base+"/v1/add", fmt.Sprintf(`{"key":"k%d","ack":"redis"}`, i))
+				code, text := ask(t, known, "", "POST", p.Base+"/v1/add",
+					fmt.Sprintf(`{"key":"k%d","ack":"redis"}`, i))
 				if strings.Contains(text, `"source":"owner"`) {
 					t.Errorf("a node was believed whose certificate has expired: %s", text)
 				}
@@ -117,7 +124,8 @@ func TestPeerWithAnExpiredCertificate(t *testing.T) {
 	}
 	for i := range keys {
 		proctest.Until(t, "both counts are seen", func() bool {
-			_, text := ask(t, known, "", "GET", fmt.Sprintf("%s/v1/count?key=k%d&window=1h", good.Base, i), "")
+			_, text := ask(t, known, "", "GET",
+				fmt.Sprintf("%s/v1/count?key=k%d&window=1h", good.Base, i), "")
 			return strings.Contains(text, `"max":2`)
 		})
 	}

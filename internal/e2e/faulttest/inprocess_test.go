@@ -68,11 +68,13 @@ func makeParts(t *testing.T, wrap func(syncer.Store) syncer.Store) *parts {
 		store = wrap(store)
 	}
 	now := func() int64 { return time.Now().UnixMilli() }
-	p.direct, err = redisstore.NewDirect(redisstore.DirectOptions{Store: p.store, Now: now, Writer: "direct", Timeout: time.Second})
+	p.direct, err = redisstore.NewDirect(redisstore.DirectOptions{Store: p.store, Now: now,
+		Writer: "direct", Timeout: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.counter, err = syncer.New(syncer.Options{Store: store, Placement: place, FlushInterval: 20 * time.Millisecond, RoundTimeout: 150 * time.Millisecond})
+	p.counter, err = syncer.New(syncer.Options{Store: store, Placement: place,
+		FlushInterval: 20 * time.Millisecond, RoundTimeout: 150 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +112,8 @@ func (p *parts) add(t *testing.T, key string, n int64) {
 func (p *parts) count(t *testing.T, key string) int64 {
 	t.Helper()
 	var res syncer.Result
-	op := syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{{Key: []byte(key), Limits: []syncer.Limit{{Window: day}}}}}
+	op := syncer.Op{Kind: syncer.Count,
+		Checks: []syncer.Check{{Key: []byte(key), Limits: []syncer.Limit{{Window: day}}}}}
 	if err := p.counter.Do(t.Context(), &op, &res); err != nil {
 		t.Fatal(err)
 	}
@@ -121,8 +124,10 @@ func (p *parts) count(t *testing.T, key string) int64 {
 func (p *parts) trouble(ctx context.Context) {
 	for ctx.Err() == nil {
 		for _, fault := range []func(){
-			func() { p.proxy.SwallowReplies(true) }, func() { p.proxy.SwallowReplies(false) }, p.proxy.DropRequests, p.proxy.Hang,
-			p.proxy.CloseAll, func() { p.redis.Do("SCRIPT", "FLUSH") }, func() { p.proxy.SwallowNext(script) },
+			func() { p.proxy.SwallowReplies(true) }, func() { p.proxy.SwallowReplies(false) },
+			p.proxy.DropRequests, p.proxy.Hang,
+			p.proxy.CloseAll, func() { p.redis.Do("SCRIPT", "FLUSH") },
+			func() { p.proxy.SwallowNext(script) },
 			func() { p.proxy.CutAfter(50) }, func() { p.proxy.Delay(30 * time.Millisecond) },
 		} {
 			fault()
@@ -141,8 +146,8 @@ func pauseFor(ctx context.Context, d time.Duration) {
 	}
 }
 
-// TestI1VisibleIsSyncedPlusPending has one client that knows every count: it sees that at every moment, whatever happens
-// to the flushes beneath.
+// TestI1VisibleIsSyncedPlusPending has one client that knows every count: it sees that at every
+// moment, whatever happens to the flushes beneath.
 func TestI1VisibleIsSyncedPlusPending(t *testing.T) {
 	t.Parallel()
 	p := newParts(t, nil)
@@ -172,13 +177,15 @@ func TestI1VisibleIsSyncedPlusPending(t *testing.T) {
 	stop()
 	running.Wait()
 	s := p.counter.Stats()
-	t.Logf("%d batches ok, %d unknown, %d refused", s.BatchesOKTotal, s.BatchesUnknownTotal, s.BatchesRefusedTotal)
+	t.Logf("%d batches ok, %d unknown, %d refused", s.BatchesOKTotal, s.BatchesUnknownTotal,
+		s.BatchesRefusedTotal)
 	if s.BatchesUnknownTotal == 0 {
 		t.Error("no fault had any effect")
 	}
 }
 
-// place is where a round may be under way: a partition has one, and one for what is only loaded beside.
+// place is where a round may be under way: a partition has one, and one for what is only loaded
+// beside.
 type place struct {
 	partition int
 	aside     bool
@@ -217,11 +224,13 @@ func (w *watched) Exchange(ctx context.Context, rounds []*syncer.Round) {
 		}
 		switch last := w.seq[r.Partition]; {
 		case r.Seq == last && content != w.last[r.Partition]:
-			w.t.Errorf("partition %d: round %d is sent again with another content", r.Partition, r.Seq)
+			w.t.Errorf("partition %d: round %d is sent again with another content",
+				r.Partition, r.Seq)
 		case r.Seq != last && r.Seq != last+1:
 			w.t.Errorf("partition %d: round %d after %d", r.Partition, r.Seq, last)
 		case r.Seq == last+1 && r.Acked != last:
-			w.t.Errorf("partition %d: round %d while %d is not acknowledged", r.Partition, r.Seq, last)
+			w.t.Errorf("partition %d: round %d while %d is not acknowledged", r.Partition,
+				r.Seq, last)
 		}
 		w.seq[r.Partition], w.last[r.Partition] = r.Seq, content
 	}
@@ -237,7 +246,8 @@ func (w *watched) Exchange(ctx context.Context, rounds []*syncer.Round) {
 func TestI3OneBatchInFlightInOrder(t *testing.T) {
 	t.Parallel()
 	p := newParts(t, func(s syncer.Store) syncer.Store {
-		return &watched{Store: s, t: t, busy: map[place]bool{}, last: map[int]string{}, seq: map[int]uint64{}}
+		return &watched{Store: s, t: t, busy: map[place]bool{}, last: map[int]string{},
+			seq: map[int]uint64{}}
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	var faults, workers sync.WaitGroup
@@ -263,7 +273,8 @@ func TestI3OneBatchInFlightInOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	for key, want := range sums {
-		name := redisstore.Key(syncer.Placement{Partitions: 7}.Of(nil, []byte(key)), nil, []byte(key))
+		name := redisstore.Key(syncer.Placement{Partitions: 7}.Of(nil, []byte(key)), nil,
+			[]byte(key))
 		fields, err := p.redis.Do("HVALS", name).Int64Slice()
 		got := int64(0)
 		for _, n := range fields {
@@ -275,18 +286,22 @@ func TestI3OneBatchInFlightInOrder(t *testing.T) {
 	}
 }
 
-// TestI9NothingRunsAfterClose opens and closes a whole node after use, with Redis up, hung and gone.
+// TestI9NothingRunsAfterClose opens and closes a whole node after use, with Redis up, hung and
+// gone.
 func TestI9NothingRunsAfterClose(t *testing.T) {
 	// Not parallel: it compares the goroutines of the process.
 	for name, fault := range map[string]func(p *parts){
-		"up": func(*parts) {}, "hung": func(p *parts) { p.proxy.SwallowReplies(false) }, "gone": func(p *parts) { p.redis.Kill() },
+		"up": func(*parts) {}, "hung": func(p *parts) { p.proxy.SwallowReplies(false) },
+		"gone": func(p *parts) { p.redis.Kill() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := goroutinesOfOurs()
 			func() {
 				p := makeParts(t, nil)
 				p.cutOff = name != "up"
-				n, err := node.New(node.Options{ID: "n", Counter: p.counter, Direct: p.direct, Store: health{p.store}, Clock: storeclock.New(nil, nil), Placement: syncer.Placement{Partitions: 7}})
+				n, err := node.New(node.Options{ID: "n", Counter: p.counter, Direct: p.direct,
+					Store: health{p.store}, Clock: storeclock.New(nil, nil),
+					Placement: syncer.Placement{Partitions: 7}})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -299,7 +314,8 @@ func TestI9NothingRunsAfterClose(t *testing.T) {
 				}
 				client := proctest.NewClient()
 				for i := range 20 {
-					res, err := client.Post("http://"+s.Addr().String()+"/v1/add", "application/json", strings.NewReader(fmt.Sprintf(`{"key":"k%d"}`, i)))
+					res, err := client.Post("http://"+s.Addr().String()+"/v1/add",
+						"application/json", strings.NewReader(fmt.Sprintf(`{"key":"k%d"}`, i)))
 					if err != nil || res.StatusCode != http.StatusOK {
 						t.Fatalf("add: %v %v", res, err)
 					}
@@ -308,17 +324,22 @@ func TestI9NothingRunsAfterClose(t *testing.T) {
 				fault(p)
 				ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 				defer cancel()
-				err = errors.Join(s.Close(ctx), n.Close(ctx), p.counter.Close(ctx), p.direct.Close(ctx), p.store.Close())
-				again := errors.Join(s.Close(ctx), n.Close(ctx), p.counter.Close(ctx), p.direct.Close(ctx))
+				err = errors.Join(s.Close(ctx), n.Close(ctx), p.counter.Close(ctx),
+					p.direct.Close(ctx), p.store.Close())
+				again := errors.Join(s.Close(ctx), n.Close(ctx), p.counter.Close(ctx),
+					p.direct.Close(ctx))
 				if (err == nil) != (name == "up") || (again == nil) != (name == "up") {
 					t.Errorf("close: %v, again: %v", err, again)
 				}
-				if err := n.Do(t.Context(), &node.Op{Checks: []node.Check{{Key: []byte("k"), N: 1}}}, &node.Result{}); !errors.Is(err, syncer.ErrClosed) {
+				if err := n.Do(t.Context(),
+					&node.Op{Checks: []node.Check{{Key: []byte("k"), N: 1}}},
+					&node.Result{}); !errors.Is(err, syncer.ErrClosed) {
 					t.Errorf("an add after Close: %v", err)
 				}
 				client.CloseIdleConnections()
 			}()
-			proctest.Until(t, "nothing of ours runs", func() bool { return len(goroutinesOfOurs()) <= len(before) })
+			proctest.Until(t, "nothing of ours runs",
+				func() bool { return len(goroutinesOfOurs()) <= len(before) })
 		})
 	}
 }
@@ -333,8 +354,11 @@ func goroutinesOfOurs() (stacks []string) {
 	buf := make([]byte, 4<<20)
 	buf = buf[:runtime.Stack(buf, true)]
 	for stack := range strings.SplitSeq(string(buf), "\n\n") {
-		for _, p := range []string{"twotier.dev/twotier/syncer.", "twotier.dev/twotier/redisstore.", "twotier.dev/twotier/httpapi.", "twotier.dev/twotier/internal/node.", "fasthttp", "go-redis/v9"} {
-			if strings.Contains(stack, p) && !strings.Contains(stack, "testing.tRunner") && !strings.Contains(stack, "redistest") {
+		for _, p := range []string{"twotier.dev/twotier/syncer.", "twotier.dev/twotier/redisstore.",
+			"twotier.dev/twotier/httpapi.", "twotier.dev/twotier/internal/node.", "fasthttp",
+			"go-redis/v9"} {
+			if strings.Contains(stack, p) && !strings.Contains(stack, "testing.tRunner") &&
+				!strings.Contains(stack, "redistest") {
 				stacks = append(stacks, stack)
 				break
 			}
@@ -359,7 +383,8 @@ func (f *forgetful) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	}
 }
 
-// TestFault5EmptiedWhileRepublishing has more keys in a partition than one round tells, and Redis emptied between two.
+// TestFault5EmptiedWhileRepublishing has more keys in a partition than one round tells, and Redis
+// emptied between two.
 func TestFault5EmptiedWhileRepublishing(t *testing.T) {
 	t.Parallel()
 	f := &forgetful{}
@@ -392,7 +417,8 @@ func TestFault5EmptiedWhileRepublishing(t *testing.T) {
 		wrong := 0
 		for i := range keys {
 			key := fmt.Appendf(nil, "k%d", i)
-			fields, err := p.redis.Do("HVALS", redisstore.Key(syncer.Placement{Partitions: 7}.Of(nil, key), nil, key)).Int64Slice()
+			fields, err := p.redis.Do("HVALS",
+				redisstore.Key(syncer.Placement{Partitions: 7}.Of(nil, key), nil, key)).Int64Slice()
 			sum := int64(0)
 			for _, n := range fields {
 				sum += n

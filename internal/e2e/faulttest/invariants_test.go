@@ -31,7 +31,11 @@ func TestI2ExactlyOnceThroughEverything(t *testing.T) {
 		"without scripts":       func() { b.do("SCRIPT", "FLUSH") },
 		"out of memory":         func() { b.do("CONFIG", "SET", "maxmemory", "1") },
 		"read only":             func() { b.do("REPLICAOF", "127.0.0.1", "1") },
-		"forgetful":             func() { b.proxy.SwallowReplies(true); tr.Accept(20); b.do("FLUSHALL") },
+		"forgetful": func() {
+			b.proxy.SwallowReplies(true)
+			tr.Accept(20)
+			b.do("FLUSHALL")
+		},
 	}
 	order := ""
 	for range 2 {
@@ -51,8 +55,8 @@ func TestI2ExactlyOnceThroughEverything(t *testing.T) {
 	b.settle("all of them", 0)
 }
 
-// TestI7BoundedWithAndWithoutRedis lets many clients wait for a Redis that hangs: goroutines and connections stay in
-// proportion to the clients, and go away with them.
+// TestI7BoundedWithAndWithoutRedis lets many clients wait for a Redis that hangs: goroutines and
+// connections stay in proportion to the clients, and go away with them.
 func TestI7BoundedWithAndWithoutRedis(t *testing.T) {
 	b := newBed(t, nil, "--request-timeout", "1s")
 	tr := b.traffic()
@@ -125,7 +129,8 @@ func TestI8ReadsLieBetweenAcknowledgedAndAttempted(t *testing.T) {
 					}
 					reads++
 					if got := a.Counts[0].Max; got < lo || got > hi {
-						t.Errorf("%s: %d is read, %d were acknowledged before and %d attempted after: %s", key, got, lo, hi, body)
+						t.Errorf("%s: %d is read, %d were acknowledged before and %d attempted "+
+							"after: %s", key, got, lo, hi, body)
 					}
 				}
 			})

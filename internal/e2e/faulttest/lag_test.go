@@ -137,7 +137,8 @@ func (b *bed) killed(s *stream, d time.Duration) (lost int, recent int64) {
 	return b.missing(keys), recent
 }
 
-// slowRedis is how many bytes a second Redis takes on each connection in these tests: some hundred keys.
+// slowRedis is how many bytes a second Redis takes on each connection in these tests: some hundred
+// keys.
 const slowRedis = 200_000
 
 const testLag = 3 * time.Second
@@ -145,10 +146,12 @@ const testLag = 3 * time.Second
 // TestFault21KilledWhileRedisKeepsUp: what a kill -9 loses is what came in the last flush interval.
 func TestFault21KilledWhileRedisKeepsUp(t *testing.T) {
 	b := newBed(t, nil, "--max-lag", testLag.String())
-	s := (&stream{b: b, name: "new", workers: 1, keysEach: 500, pause: 100 * time.Millisecond}).start()
+	s := (&stream{b: b, name: "new", workers: 1, keysEach: 500,
+		pause: 100 * time.Millisecond}).start()
 	oldest := b.ages(2 * time.Second)
 	lost, recent := b.killed(s, oldest+250*time.Millisecond)
-	t.Logf("kept up: %d of %d acknowledged lost; %d came within %v, the age of the oldest and an interval", lost, len(s.keys), recent, oldest+250*time.Millisecond)
+	t.Logf("kept up: %d of %d acknowledged lost; %d came within %v, the age of the oldest and "+
+		"an interval", lost, len(s.keys), recent, oldest+250*time.Millisecond)
 	if int64(lost) > recent || oldest > testLag {
 		t.Errorf("%d lost, of the last moments %d; the oldest was %v old", lost, recent, oldest)
 	}
@@ -160,7 +163,8 @@ func TestFault21KilledWithABacklog(t *testing.T) {
 	b := newBed(t, nil, "--max-lag", testLag.String(), "--redis-timeout", "2s")
 	b.proxy.Throttle(slowRedis)
 	for i := range 20 {
-		b.node.MustPost("/v1/acquire", fmt.Sprintf(`{"key":"full-%d","n":5,"limits":[{"window":"1h","max":5}]}`, i))
+		b.node.MustPost("/v1/acquire",
+			fmt.Sprintf(`{"key":"full-%d","n":5,"limits":[{"window":"1h","max":5}]}`, i))
 	}
 	b.node.Flushed()
 	s := (&stream{b: b, name: "new", workers: 200, keysEach: 20}).start()
@@ -168,7 +172,9 @@ func TestFault21KilledWithABacklog(t *testing.T) {
 	for i := range 20 { // keys at their limit are refused at once, and keys that are known count
 		began := time.Now()
 		var a proctest.Answer
-		if err := json.Unmarshal(b.node.MustPost("/v1/acquire", fmt.Sprintf(`{"key":"full-%d","limits":[{"window":"1h","max":5}]}`, i)), &a); err != nil || a.Allowed {
+		if err := json.Unmarshal(b.node.MustPost("/v1/acquire",
+			fmt.Sprintf(`{"key":"full-%d","limits":[{"window":"1h","max":5}]}`, i)),
+			&a); err != nil || a.Allowed {
 			t.Errorf("full-%d: %+v, %v", i, a, err)
 		}
 		status, out, err := b.node.Post("/v1/add", fmt.Sprintf(`{"key":"full-%d"}`, i))
@@ -178,17 +184,19 @@ func TestFault21KilledWithABacklog(t *testing.T) {
 	}
 	oldest = max(oldest, b.ages(3*time.Second))
 	lost, recent := b.killed(s, testLag)
-	t.Logf("backlog: %d of %d acknowledged lost, %d of the last %v; %d refused; the oldest was %v old", lost, len(s.keys), recent, testLag, s.refused.Load(), oldest)
+	t.Logf("backlog: %d of %d acknowledged lost, %d of the last %v; %d refused; the oldest was "+
+		"%v old", lost, len(s.keys), recent, testLag, s.refused.Load(), oldest)
 	if strings.Contains(b.node.Log.String(), "can't be reached") {
 		t.Skip("this machine is so busy that Redis did not answer: then memory is the bound")
 	}
 	if int64(lost) > recent || oldest > testLag || s.refused.Load() == 0 {
-		t.Errorf("%d lost, %d came in the last %v; %d refused; the oldest was %v old", lost, recent, testLag, s.refused.Load(), oldest)
+		t.Errorf("%d lost, %d came in the last %v; %d refused; the oldest was %v old", lost, recent,
+			testLag, s.refused.Load(), oldest)
 	}
 }
 
-// TestFault21RedisSlowsDownAtOnce: new keys come faster than Redis takes them, which all at once takes
-// ten times as long. No count becomes older than --max-lag.
+// TestFault21RedisSlowsDownAtOnce: new keys come faster than Redis takes them, which all at once
+// takes ten times as long. No count becomes older than --max-lag.
 func TestFault21RedisSlowsDownAtOnce(t *testing.T) {
 	b := newBed(t, nil, "--max-lag", testLag.String(), "--redis-timeout", "30s")
 	b.proxy.Throttle(slowRedis)
@@ -199,9 +207,11 @@ func TestFault21RedisSlowsDownAtOnce(t *testing.T) {
 	oldest := b.ages(testLag + time.Second)
 	b.proxy.Pass()
 	s.end()
-	t.Logf("the oldest count was %v old, then %v; %d refused, then %d", before, oldest, refused, s.refused.Load()-refused)
+	t.Logf("the oldest count was %v old, then %v; %d refused, then %d", before, oldest, refused,
+		s.refused.Load()-refused)
 	if oldest > testLag || oldest < before || s.refused.Load() == refused {
-		t.Errorf("the oldest count was %v old, then %v; %d refused", before, oldest, s.refused.Load()-refused)
+		t.Errorf("the oldest count was %v old, then %v; %d refused", before, oldest,
+			s.refused.Load()-refused)
 	}
 }
 
@@ -214,18 +224,22 @@ func TestFault21KilledWithRedisDown(t *testing.T) {
 	b.proxy.Refuse()
 	b.proxy.CloseAll()
 	b.degraded()
-	s := (&stream{b: b, name: "new", workers: 1, keysEach: 500, pause: 50 * time.Millisecond}).start()
+	s := (&stream{b: b, name: "new", workers: 1, keysEach: 500,
+		pause: 50 * time.Millisecond}).start()
 	time.Sleep(testLag + time.Second)
 	var a proctest.Answer
-	if err := json.Unmarshal(b.node.MustPost("/v1/add", `{"key":"marked"}`), &a); err != nil || !a.Degraded {
+	if err := json.Unmarshal(b.node.MustPost("/v1/add", `{"key":"marked"}`), &a); err != nil ||
+		!a.Degraded {
 		t.Errorf("%+v, %v", a, err)
 	}
 	age := b.age()
 	lost, _ := b.killed(s, 0)
-	t.Logf("Redis down: %d of %d acknowledged lost; %d refused; the oldest was %v old, and answers were marked", lost, len(s.keys), s.refused.Load(), age)
+	t.Logf("Redis down: %d of %d acknowledged lost; %d refused; the oldest was %v old, and "+
+		"answers were marked", lost, len(s.keys), s.refused.Load(), age)
 	// A connection that was made while the others were cut may have brought some to Redis.
 	if lost < len(s.keys)/2 || s.refused.Load() > 0 || age < testLag {
-		t.Errorf("%d of %d lost, %d refused; the oldest was %v old", lost, len(s.keys), s.refused.Load(), age)
+		t.Errorf("%d of %d lost, %d refused; the oldest was %v old", lost, len(s.keys),
+			s.refused.Load(), age)
 	}
 }
 
@@ -241,7 +255,10 @@ func TestFault21StoppedWithABacklog(t *testing.T) {
 	pending := b.node.Pending()
 	began := time.Now()
 	b.node.Terminate()
-	proctest.Until(t, "not ready", func() bool { status, _ := b.node.Ready(); return status == 503 })
+	proctest.Until(t, "not ready", func() bool {
+		status, _ := b.node.Ready()
+		return status == 503
+	})
 	if live, _ := b.node.Get("/healthz"); live != 200 {
 		t.Errorf("/healthz while it stops: %d", live)
 	}
@@ -256,8 +273,10 @@ func TestFault21StoppedWithABacklog(t *testing.T) {
 	proctest.Wait(t, "its end", b.node.Done())
 	took := time.Since(began)
 	lost := b.missing(s.keys)
-	t.Logf("SIGTERM with %d buckets pending: %d of %d acknowledged lost after %v, exit status %d", pending, lost, len(s.keys), took.Round(100*time.Millisecond), b.node.ExitCode())
-	if lost > 0 || b.node.ExitCode() != 0 || !strings.Contains(b.node.Log.String(), "flushing before the end") {
+	t.Logf("SIGTERM with %d buckets pending: %d of %d acknowledged lost after %v, exit status %d",
+		pending, lost, len(s.keys), took.Round(100*time.Millisecond), b.node.ExitCode())
+	if lost > 0 || b.node.ExitCode() != 0 ||
+		!strings.Contains(b.node.Log.String(), "flushing before the end") {
 		t.Errorf("%d lost, exit status %d:\n%s", lost, b.node.ExitCode(), b.node.Log.String())
 	}
 }
@@ -268,7 +287,8 @@ func TestFault21StoppedWithTooLittleTime(t *testing.T) {
 	b.node.MustPost("/v1/add", `{"key":"before"}`)
 	b.node.Flushed()
 	b.proxy.Throttle(slowRedis / 10)
-	s := (&stream{b: b, name: "new", workers: 1, keysEach: 500, pause: 10 * time.Millisecond}).start()
+	s := (&stream{b: b, name: "new", workers: 1, keysEach: 500,
+		pause: 10 * time.Millisecond}).start()
 	time.Sleep(2 * time.Second)
 	b.node.Terminate()
 	proctest.Wait(t, "its end", b.node.Done())
@@ -277,7 +297,8 @@ func TestFault21StoppedWithTooLittleTime(t *testing.T) {
 	time.Sleep(time.Second)
 	lost := b.missing(s.keys)
 	log := b.node.Log.String()
-	t.Logf("SIGTERM with --drain-timeout 1s: %d of %d acknowledged lost, exit status %d: %s", lost, len(s.keys), b.node.ExitCode(), log[strings.LastIndex(log, "twotier serve:"):])
+	t.Logf("SIGTERM with --drain-timeout 1s: %d of %d acknowledged lost, exit status %d: %s", lost,
+		len(s.keys), b.node.ExitCode(), log[strings.LastIndex(log, "twotier serve:"):])
 	if b.node.ExitCode() != 1 || lost == 0 || !strings.Contains(log, "gave up flushing") {
 		t.Errorf("%d lost, exit status %d:\n%s", lost, b.node.ExitCode(), log)
 	}
@@ -288,7 +309,9 @@ func TestSIGHUPEndsNothing(t *testing.T) {
 	b := newBed(t, nil)
 	b.node.MustPost("/v1/add", `{"key":"k"}`)
 	b.node.HangUp()
-	proctest.Until(t, "it is heard", func() bool { return strings.Contains(b.node.Log.String(), "SIGHUP") })
+	proctest.Until(t, "it is heard", func() bool {
+		return strings.Contains(b.node.Log.String(), "SIGHUP")
+	})
 	b.node.MustPost("/v1/add", `{"key":"k"}`)
 	if status := b.node.Stop(); status != 0 {
 		t.Errorf("exit status %d", status)

@@ -42,12 +42,14 @@ func (a *attacker) dial() net.Conn {
 	return conn
 }
 
-// each opens n connections and sends the same on each; nothing is read. A node may hang up at any byte of it.
+// each opens n connections and sends the same on each; nothing is read. A node may hang up at any
+// byte of it.
 func (a *attacker) each(n int, parts ...string) {
 	a.t.Helper()
 	for range n {
 		conn := a.dial()
-		_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10) // so that what is not read stays with the node
+		// so that what is not read stays with the node
+		_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
 		go func() {
 			_ = conn.SetWriteDeadline(time.Now().Add(proctest.Patience))
 			for _, part := range parts {
@@ -60,7 +62,9 @@ func (a *attacker) each(n int, parts ...string) {
 }
 
 // memoryTaken reports whether much of the memory for requests is taken.
-func (a *attacker) memoryTaken() bool { return a.node.Metric("twotier_http_memory_bytes", "") > 1<<20 }
+func (a *attacker) memoryTaken() bool {
+	return a.node.Metric("twotier_http_memory_bytes", "") > 1<<20
+}
 
 // connected reports whether there are many connections.
 func (a *attacker) connected() bool { return a.node.Metric("twotier_http_connections", "") > 100 }
@@ -68,7 +72,8 @@ func (a *attacker) connected() bool { return a.node.Metric("twotier_http_connect
 // refused reports whether requests have been answered with that status.
 func (a *attacker) refused(status int) bool {
 	_, page := a.node.Get("/metrics")
-	return strings.Contains(string(page), fmt.Sprintf("twotier_http_requests_total{code=%q}", fmt.Sprint(status)))
+	return strings.Contains(string(page),
+		fmt.Sprintf("twotier_http_requests_total{code=%q}", fmt.Sprint(status)))
 }
 
 func (a *attacker) hangUp() {
@@ -81,7 +86,8 @@ func (a *attacker) hangUp() {
 func holdOut(t *testing.T, memory int64, do attack, args ...string) {
 	t.Helper()
 	t.Parallel()
-	node := build.program.Serve(t, proctest.Options{}, append([]string{"--max-memory", fmt.Sprint(memory)}, args...)...)
+	node := build.program.Serve(t, proctest.Options{},
+		append([]string{"--max-memory", fmt.Sprint(memory)}, args...)...)
 	others := proctest.StartOrdinary(t, node)
 	others.Answers(200)
 	before := node.Memory()
@@ -92,7 +98,8 @@ func holdOut(t *testing.T, memory int64, do attack, args ...string) {
 	during := node.Memory()
 	line := others.Stop()
 	most := memory*13/10 + 64<<20
-	t.Logf("before %d MiB, at the most %d MiB of %d MiB; %s", before.Now>>20, during.Peak>>20, most>>20, line)
+	t.Logf("before %d MiB, at the most %d MiB of %d MiB; %s", before.Now>>20, during.Peak>>20,
+		most>>20, line)
 	if during.Peak > most && !raceEnabled {
 		t.Errorf("%v resident; --max-memory %d MiB allows %d MiB", during, memory>>20, most>>20)
 	}
@@ -100,7 +107,8 @@ func holdOut(t *testing.T, memory int64, do attack, args ...string) {
 
 // post is a request without its body.
 func post(path string, size int) string {
-	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", path, size)
+	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: "+
+		"application/json\r\nContent-Length: %d\r\n\r\n", path, size)
 }
 
 // manyWindows is a batch of so many bytes with the longest answer there is.
@@ -133,7 +141,8 @@ func TestAttackUnfinishedBodies(t *testing.T) {
 }
 
 func TestAttackUnfinishedChunks(t *testing.T) {
-	head := "POST /v1/batch HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" + fmt.Sprintf("%x\r\n", 1<<20)
+	head := "POST /v1/batch HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" +
+		fmt.Sprintf("%x\r\n", 1<<20)
 	holdOut(t, attackedMemory, func(a *attacker) func() bool {
 		a.each(600, head, strings.Repeat(" ", 1<<20-1))
 		return a.memoryTaken
@@ -141,11 +150,13 @@ func TestAttackUnfinishedChunks(t *testing.T) {
 }
 
 func TestAttackBodiesOfStrangersToPeers(t *testing.T) {
-	head := strings.Replace(post("/peer", 4<<20), "application/json", "application/x-twotier-peer", 1)
+	head := strings.Replace(post("/peer", 4<<20), "application/json",
+		"application/x-twotier-peer", 1)
 	holdOut(t, attackedMemory, func(a *attacker) func() bool {
 		a.each(150, head, strings.Repeat("x", 4<<20-1))
 		return func() bool { return a.refused(403) }
-	}, "--redis", "redis://"+redistest.Start(t).Addr(), "--gossip", "127.0.0.1:0", "--cluster-secret", "a secret of 16 and more")
+	}, "--redis", "redis://"+redistest.Start(t).Addr(), "--gossip", "127.0.0.1:0",
+		"--cluster-secret", "a secret of 16 and more")
 }
 
 func TestAttackIdleConnections(t *testing.T) {
@@ -155,8 +166,9 @@ func TestAttackIdleConnections(t *testing.T) {
 	})
 }
 
-// TestIdleConnectionsTakeLittle has as many connections stay idle as one address may have by default,
-// of the 8,000 and more of all: each takes a third of what it takes to serve it, and is served again.
+// TestIdleConnectionsTakeLittle has as many connections stay idle as one address may have by
+// default, of the 8,000 and more of all: each takes a third of what it takes to serve it, and is
+// served again.
 func TestIdleConnectionsTakeLittle(t *testing.T) {
 	t.Parallel()
 	node := build.program.Serve(t, proctest.Options{})
@@ -175,7 +187,8 @@ func TestIdleConnectionsTakeLittle(t *testing.T) {
 		if _, err := conn.Write(request); err != nil {
 			t.Fatal(err)
 		}
-		if n, err := conn.Read(answer); err != nil || !strings.HasPrefix(string(answer[:n]), "HTTP/1.1 200") {
+		if n, err := conn.Read(answer); err != nil ||
+			!strings.HasPrefix(string(answer[:n]), "HTTP/1.1 200") {
 			t.Fatalf("request %d: %s, %v", i, answer[:n], err)
 		}
 	}
@@ -206,9 +219,11 @@ func (a *attacker) newKeys(keys int) {
 			for at := sent.Add(most); at <= int64(keys); at = sent.Add(most) {
 				ops := make([]string, most)
 				for i := range ops {
-					ops[i] = fmt.Sprintf(`{"op":"add","key":"a key that nobody knows %d","limits":[{"window":"1m","max":9}]}`, at+int64(i))
+					ops[i] = fmt.Sprintf(
+						`{"op":"add","key":"a key that nobody knows %d","limits":[{"window":"1m","max":9}]}`, at+int64(i))
 				}
-				if _, _, err := a.node.Post("/v1/batch", `{"ops":[`+strings.Join(ops, ",")+`]}`); err != nil {
+				if _, _, err := a.node.Post("/v1/batch", `{"ops":[`+strings.Join(ops, ",")+
+					`]}`); err != nil {
 					a.t.Errorf("a batch of new keys: %v", err)
 					return
 				}

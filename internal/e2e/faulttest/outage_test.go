@@ -23,7 +23,8 @@ func TestFault4RedisGoneAndBack(t *testing.T) {
 		tr.Accept(400)
 		b.redis.Restart(t)
 		tr.Accept(300)
-		proctest.Until(t, "the node is up again", func() bool { return b.node.Metric("twotier_redis_up", "") == 1 })
+		proctest.Until(t, "the node is up again",
+			func() bool { return b.node.Metric("twotier_redis_up", "") == 1 })
 	}
 	tr.Stop()
 	b.settle("4 Redis gone and back", 0)
@@ -116,11 +117,12 @@ func TestStartsWithRedisDown(t *testing.T) {
 	tr.Stop()
 	b.settle("start with Redis down", 0)
 	b.meta()
-	proctest.Until(t, "the node is no longer degraded", func() bool { return b.node.Count(proctest.HotKey, "1h").Source == "memory" })
+	proctest.Until(t, "the node is no longer degraded",
+		func() bool { return b.node.Count(proctest.HotKey, "1h").Source == "memory" })
 }
 
-// TestSequencesOutliveTheLongestOutage pins what keeps a batch from being counted twice after a long outage: the sequence
-// of a writer lives as long as a node may wait to send it again.
+// TestSequencesOutliveTheLongestOutage pins what keeps a batch from being counted twice after a
+// long outage: the sequence of a writer lives as long as a node may wait to send it again.
 func TestSequencesOutliveTheLongestOutage(t *testing.T) {
 	b := newBed(t, nil, "--partitions", "1")
 	b.l.Sending("a", 1)

@@ -16,10 +16,12 @@ import (
 // small is little memory in few partitions.
 var small = [...]string{"--partitions", "8", "--max-memory", "1MiB"}
 
-// smallMemory is what --max-memory says there; the last chunk of each partition may go beyond, up to twice.
+// smallMemory is what --max-memory says there; the last chunk of each partition may go beyond, up
+// to twice.
 const smallMemory = 1 << 20
 
-// flood adds one event to each of n new keys, in batches, and returns how many were refused, and the last refusal.
+// flood adds one event to each of n new keys, in batches, and returns how many were refused, and
+// the last refusal.
 func (b *bed) flood(name string, n int) (turnedAway int64, why string) {
 	b.t.Helper()
 	const most = 500
@@ -123,11 +125,13 @@ func TestFault19HotKey(t *testing.T) {
 	b.settle("19 one hot key", 0)
 }
 
-// TestFault19BadClients has clients that send garbage, stop halfway or never read, while others count.
+// TestFault19BadClients has clients that send garbage, stop halfway or never read, while others
+// count.
 func TestFault19BadClients(t *testing.T) {
 	b := newBed(t, nil)
 	tr := b.traffic()
-	const request = "POST /v1/add HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 20\r\n\r\n"
+	const request = "POST /v1/add HTTP/1.1\r\nHost: localhost\r\nContent-Type: " +
+		"application/json\r\nContent-Length: 20\r\n\r\n"
 	var open []net.Conn
 	dial := func() net.Conn {
 		conn, err := net.Dial("tcp", b.node.Listen)
@@ -172,5 +176,6 @@ func TestFault19BadClients(t *testing.T) {
 	tr.Stop()
 	b.settle("19 bad clients", 0)
 	b.node.HTTP.CloseIdleConnections()
-	proctest.Until(t, "their connections are gone", func() bool { return b.node.Metric("twotier_http_connections", "") < 5 })
+	proctest.Until(t, "their connections are gone",
+		func() bool { return b.node.Metric("twotier_http_connections", "") < 5 })
 }

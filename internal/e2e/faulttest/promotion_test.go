@@ -11,8 +11,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// These tests have Redis itself decide who takes over. A link through a proxy would not do: Sentinel
-// and Redis Cluster tell replicas where their primary is.
+// These tests have Redis itself decide who takes over. A link through a proxy would not do:
+// Sentinel and Redis Cluster tell replicas where their primary is.
 
 // locked has servers ask each other for a password, so that a replica can be given a wrong one.
 func locked() redistest.Option { return redistest.ACL("alice", "s3cret-s3cret") }
@@ -52,12 +52,14 @@ func (a *ackers) goesOn(t *testing.T, ack string, n int64) {
 // tooFew checks that a node is refused that asks for a replica more than there is.
 func tooFew(t *testing.T, url string) {
 	t.Helper()
-	n, err := build.program.TryServe(t, proctest.Options{}, "--redis", url, "--ack", "replica", "--ack-replicas", "2")
+	n, err := build.program.TryServe(t, proctest.Options{}, "--redis", url, "--ack", "replica",
+		"--ack-replicas", "2")
 	if err == nil {
 		t.Fatal("it started with one replica of two")
 	}
 	proctest.Wait(t, "the end", n.Done())
-	if log := n.Log.String(); n.ExitCode() != 1 || !strings.Contains(log, "1 of 2 replicas are connected") {
+	if log := n.Log.String(); n.ExitCode() != 1 ||
+		!strings.Contains(log, "1 of 2 replicas are connected") {
 		t.Errorf("exit status %d\n%s", n.ExitCode(), log)
 	}
 }
@@ -70,9 +72,9 @@ func (p *pairOf) killAll() {
 	p.tr.Stop()
 }
 
-// TestAckReplicaBehindSentinel has Sentinel promote a replica while requests wait for it: nothing is
-// acknowledged by a primary without one. Then the other server, which is a replica by now, misses
-// what comes, and is promoted: what was acknowledged with ack=replica is there.
+// TestAckReplicaBehindSentinel has Sentinel promote a replica while requests wait for it: nothing
+// is acknowledged by a primary without one. Then the other server, which is a replica by now,
+// misses what comes, and is promoted: what was acknowledged with ack=replica is there.
 func TestAckReplicaBehindSentinel(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartSentinel(t, locked())
@@ -109,12 +111,14 @@ func (a *ackers) report(t *testing.T, what string, lost, lostPlain int64) {
 	}
 	acked, unknown := a.sums("replica")
 	plain, _ := a.sums("redis")
-	t.Logf("%s: ack=replica: %d acknowledged, %d lost, %d unknown, half within %v; ack=redis: %d acknowledged, %d lost",
+	t.Logf("%s: ack=replica: %d acknowledged, %d lost, %d unknown, half within %v; ack=redis: "+
+		"%d acknowledged, %d lost",
 		what, acked, lost, unknown, a.median("replica"), plain, lostPlain)
 }
 
-// TestAckReplicaInACluster has the replica of one of three primaries miss what comes, and be promoted
-// then: a request that concerns several primaries is acknowledged by replicas of all of them, or not.
+// TestAckReplicaInACluster has the replica of one of three primaries miss what comes, and be
+// promoted then: a request that concerns several primaries is acknowledged by replicas of all of
+// them, or not.
 func TestAckReplicaInACluster(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 1, locked())
@@ -134,7 +138,9 @@ func TestAckReplicaInACluster(t *testing.T) {
 	if now := c.WaitPromotion(t, slot, primary); now != replica {
 		t.Fatalf("%s was promoted, not %s", now.Addr(), replica.Addr())
 	}
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs(), Username: "alice", Password: "s3cret-s3cret"})
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs(), Username: "alice",
+		Password: "s3cret-s3cret"})
 	defer client.Close()
-	a.report(t, "Redis Cluster", a.survivedIn(t, client, "replica"), a.survivedIn(t, client, "redis"))
+	a.report(t, "Redis Cluster", a.survivedIn(t, client, "replica"),
+		a.survivedIn(t, client, "redis"))
 }

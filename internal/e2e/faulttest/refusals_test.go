@@ -64,7 +64,9 @@ func TestFault8ForeignType(t *testing.T) {
 		b.do("SET", b.hash(key), "foreign")
 	}
 	tr.Add(bad[1], 7, false)
-	proctest.Until(t, "both keys are refused", func() bool { return b.node.Metric("twotier_dropped_total", `reason="bad_key"`) > 1 })
+	proctest.Until(t, "both keys are refused", func() bool {
+		return b.node.Metric("twotier_dropped_total", `reason="bad_key"`) > 1
+	})
 	overwritten = b.l.Of(proctest.HotKey).Acked
 	tr.Accept(300)
 	if o := tr.Add(bad[0], 1, true); o != proctest.Unknown {

@@ -10,7 +10,8 @@ import (
 // script is a part of every request that counts.
 const script = "evalsha"
 
-// loseReplies loses replies in every way: to single requests, then all of them with a hang-up, then without.
+// loseReplies loses replies in every way: to single requests, then all of them with a hang-up, then
+// without.
 func loseReplies(b *bed, tr *proctest.Traffic, noticed func()) {
 	b.t.Helper()
 	tr.Pass(100)
@@ -33,7 +34,8 @@ func loseReplies(b *bed, tr *proctest.Traffic, noticed func()) {
 func loseRequests(b *bed, tr *proctest.Traffic, noticed func()) {
 	b.t.Helper()
 	tr.Pass(100)
-	for _, mode := range []func(*faultproxy.Proxy){(*faultproxy.Proxy).DropRequests, (*faultproxy.Proxy).Hang} {
+	for _, mode := range []func(*faultproxy.Proxy){(*faultproxy.Proxy).DropRequests,
+		(*faultproxy.Proxy).Hang} {
 		mode(b.proxy)
 		noticed()
 		tr.Pass(50)

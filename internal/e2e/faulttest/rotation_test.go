@@ -44,14 +44,16 @@ func TestSecretIsReplacedWithoutAPause(t *testing.T) {
 	const old, next = "the secret of yesterday", "the secret of tomorrow"
 	server := redistest.Start(t)
 	file := newSecretFile(t, old)
-	args := []string{"--redis", "redis://" + server.Addr(), "--gossip", "127.0.0.1:0", "--cluster-secret-file", file.path}
+	args := []string{"--redis", "redis://" + server.Addr(), "--gossip", "127.0.0.1:0",
+		"--cluster-secret-file", file.path}
 	a := build.program.Serve(t, proctest.Options{}, args...)
 	b := build.program.Serve(t, proctest.Options{}, append(args, "--join", a.Gossip)...)
 	nodes := []*proctest.Process{a, b}
 	used := func() int { // how many of the requests the owner answered
 		owned := 0
 		for i := range 40 {
-			code, text := ask(t, a.HTTP, "", "POST", nodes[i%2].Base+"/v1/add", fmt.Sprintf(`{"key":"k%d"}`, i))
+			code, text := ask(t, a.HTTP, "", "POST", nodes[i%2].Base+"/v1/add",
+				fmt.Sprintf(`{"key":"k%d"}`, i))
 			if code == http.StatusOK && !strings.Contains(text, `"fallback"`) {
 				owned++
 			}
@@ -62,7 +64,8 @@ func TestSecretIsReplacedWithoutAPause(t *testing.T) {
 	for step, lines := range [][]string{{old, next}, {next, old}, {next}} {
 		file.write(lines...)
 		for _, p := range nodes {
-			for end := time.Now().Add(20 * time.Second); strings.Count(p.Log.String(), "read again") <= step; {
+			for end := time.Now().Add(20 * time.Second); strings.Count(p.Log.String(),
+				"read again") <= step; {
 				if got := used(); got != 40 {
 					t.Fatalf("step %d: the owner answered %d of 40", step, got)
 				}
@@ -76,9 +79,11 @@ func TestSecretIsReplacedWithoutAPause(t *testing.T) {
 		}
 	}
 	stranger := newSecretFile(t, old)
-	p, err := build.program.TryServe(t, proctest.Options{}, "--redis", "redis://"+server.Addr(), "--gossip", "127.0.0.1:0",
+	p, err := build.program.TryServe(t, proctest.Options{}, "--redis", "redis://"+server.Addr(),
+		"--gossip", "127.0.0.1:0",
 		"--node", "stranger", "--cluster-secret-file", stranger.path, "--join", a.Gossip)
-	if err == nil || p.ExitCode() != 1 || !strings.Contains(p.Log.String(), "is the cluster secret the same?") {
+	if err == nil || p.ExitCode() != 1 ||
+		!strings.Contains(p.Log.String(), "is the cluster secret the same?") {
 		t.Errorf("a node with the old secret: %v: %s", err, p.Log.String())
 	}
 	if log := a.Log.String(); strings.Contains(log, "member=stranger") {
@@ -99,13 +104,15 @@ func TestRedisPasswordIsReplaced(t *testing.T) {
 	ctx := context.Background()
 	set := func(password string) {
 		t.Helper()
-		if err := direct.Do(ctx, "ACL", "SETUSER", "counter", "reset", "on", ">"+password, "~tt:*", "+@all").Err(); err != nil {
+		if err := direct.Do(ctx, "ACL", "SETUSER", "counter", "reset", "on", ">"+password, "~tt:*",
+			"+@all").Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	set("first")
 	file := newSecretFile(t, "first")
-	p := build.program.Serve(t, proctest.Options{}, "--redis", "redis://counter@"+server.Addr(), "--redis-password-file", file.path)
+	p := build.program.Serve(t, proctest.Options{}, "--redis", "redis://counter@"+server.Addr(),
+		"--redis-password-file", file.path)
 	const body = `{"key":"k","ack":"redis"}`
 	if code, text, err := p.Post("/v1/add", body); err != nil || code != 200 {
 		t.Fatalf("%v %d %s", err, code, text)

@@ -34,15 +34,23 @@ func mistakes(t *testing.T) map[string]mistake {
 	}
 	at := func(s *redistest.Server) string { return s.Addr() }
 	return map[string]mistake{
-		"password":  {args: []string{"--redis", "redis://alice:s3cret-wr0ng@" + at(locked)}, status: 1, reason: "WRONGPASS"},
-		"none":      {args: []string{"--redis", "redis://" + at(locked)}, status: 1, reason: "NOAUTH"},
-		"database":  {args: []string{"--redis", "redis://" + at(plain) + "/99"}, status: 1, reason: "DB index"},
-		"authority": {args: []string{"--redis", "rediss://" + at(secure), "--redis-tls-ca", ca}, status: 1, reason: "certificate"},
-		"command":   {args: []string{"--redis", "redis://" + at(plain)}, status: 1, reason: "HSETNX"},
-		"no TLS":    {args: []string{"--redis", "rediss://" + at(locked)}, status: 1, reason: "answers without TLS"},
-		"TLS":       {args: []string{"--redis", "redis://" + at(secure)}, status: 1, reason: "answers with TLS only"},
-		"port":      {args: []string{"--redis", "redis://127.0.0.1:port"}, status: 2, reason: "--redis: redis URL", usage: true},
-		"scheme":    {args: []string{"--redis", "http://127.0.0.1:1"}, status: 2, reason: "not a URL", usage: true},
+		"password": {args: []string{"--redis", "redis://alice:s3cret-wr0ng@" + at(locked)},
+			status: 1, reason: "WRONGPASS"},
+		"none": {args: []string{"--redis", "redis://" + at(locked)}, status: 1,
+			reason: "NOAUTH"},
+		"database": {args: []string{"--redis", "redis://" + at(plain) + "/99"}, status: 1,
+			reason: "DB index"},
+		"authority": {args: []string{"--redis", "rediss://" + at(secure), "--redis-tls-ca", ca},
+			status: 1, reason: "certificate"},
+		"command": {args: []string{"--redis", "redis://" + at(plain)}, status: 1, reason: "HSETNX"},
+		"no TLS": {args: []string{"--redis", "rediss://" + at(locked)}, status: 1,
+			reason: "answers without TLS"},
+		"TLS": {args: []string{"--redis", "redis://" + at(secure)}, status: 1,
+			reason: "answers with TLS only"},
+		"port": {args: []string{"--redis", "redis://127.0.0.1:port"}, status: 2,
+			reason: "--redis: redis URL", usage: true},
+		"scheme": {args: []string{"--redis", "http://127.0.0.1:1"}, status: 2, reason: "not a URL",
+			usage: true},
 	}
 }
 
@@ -59,13 +67,16 @@ func TestWhatCannotWorkIsRefusedAtStart(t *testing.T) {
 				t.Fatalf("it started\n%s", n.Log.String())
 			}
 			proctest.Wait(t, "the end", n.Done())
-			if log := n.Log.String(); n.ExitCode() != m.status || !strings.Contains(log, m.reason) || strings.Contains(log, "wr0ng") {
-				t.Errorf("exit status %d, want %d and %q:\n%s", n.ExitCode(), m.status, m.reason, log)
+			if log := n.Log.String(); n.ExitCode() != m.status ||
+				!strings.Contains(log, m.reason) || strings.Contains(log, "wr0ng") {
+				t.Errorf("exit status %d, want %d and %q:\n%s", n.ExitCode(), m.status,
+					m.reason, log)
 			}
 			if m.usage {
 				return
 			}
-			n = build.program.Serve(t, proctest.Options{}, append(m.args, "--redis-optional", "--hash-seed", "0")...)
+			n = build.program.Serve(t, proctest.Options{},
+				append(m.args, "--redis-optional", "--hash-seed", "0")...)
 			n.MustPost("/v1/add", `{"key":"k","n":2}`)
 			if a := n.Count("k", "1m"); a.Counts[0].Max != 2 {
 				t.Errorf("counted %d", a.Counts[0].Max)
@@ -74,7 +85,8 @@ func TestWhatCannotWorkIsRefusedAtStart(t *testing.T) {
 				status, body := n.Ready()
 				return status == 200 && strings.Contains(body, m.reason)
 			})
-			if log := n.Log.String(); !strings.Contains(log, "--redis-optional") || !strings.Contains(log, m.reason) {
+			if log := n.Log.String(); !strings.Contains(log, "--redis-optional") ||
+				!strings.Contains(log, m.reason) {
 				t.Errorf("the log does not say so:\n%s", log)
 			}
 			n.Kill()

@@ -25,9 +25,12 @@ func doubting(n *proctest.Process, want bool) {
 	})
 }
 
-// theLimit is an acquire that uses its limit up the first time. The time of the event is that of the machine.
+// theLimit is an acquire that uses its limit up the first time. The time of the event is that of
+// the machine.
 func theLimit(key string) string {
-	return fmt.Sprintf(`{"key":%q,"n":3,"ts":%d,"limits":[{"window":"1m","max":3},{"window":"24h","max":3}]}`, key, time.Now().UnixMilli())
+	return fmt.Sprintf(
+		`{"key":%q,"n":3,"ts":%d,"limits":[{"window":"1m","max":3},{"window":"24h","max":3}]}`, key,
+		time.Now().UnixMilli())
 }
 
 // inTime checks that what Redis holds of a key was counted at the present time.
@@ -45,7 +48,8 @@ func (b *bed) inTime(key string) {
 			b.t.Fatal(err)
 		}
 		width := []time.Duration{time.Second, time.Minute, 15 * time.Minute}[f%10]
-		if off := time.Since(time.UnixMilli(f / 10 * width.Milliseconds())); off < -time.Minute || off > width+time.Minute {
+		if off := time.Since(time.UnixMilli(f / 10 * width.Milliseconds())); off < -time.Minute ||
+			off > width+time.Minute {
 			b.t.Errorf("%s: a bucket of %v is %v old", key, width, off)
 		}
 	}
@@ -55,21 +59,25 @@ func (b *bed) inTime(key string) {
 // window is stretched, what is counted meanwhile lands where it belongs, and answers say that
 // something is wrong.
 func TestFault25TimeLies(t *testing.T) {
-	for name, by := range map[string]time.Duration{"forward": 24 * time.Hour, "back": -24 * time.Hour} {
+	for name, by := range map[string]time.Duration{"forward": 24 * time.Hour,
+		"back": -24 * time.Hour} {
 		for _, mode := range []string{"two-tier", "redis"} {
 			t.Run(name+" "+mode, func(t *testing.T) {
 				b := newBed(t, nil, "--mode", mode)
-				if out := b.node.MustPost("/v1/acquire", theLimit("before")); !strings.Contains(string(out), `"allowed":true`) {
+				if out := b.node.MustPost("/v1/acquire",
+					theLimit("before")); !strings.Contains(string(out), `"allowed":true`) {
 					t.Fatalf("%s", out)
 				}
 				b.proxy.ShiftTime(by)
 				began := time.Now()
 				doubting(b.node, true)
 				t.Logf("noticed after %v", time.Since(began).Round(time.Millisecond))
-				for key, want := range map[string]string{"before": `"allowed":false`, "meanwhile": `"allowed":true`} {
+				for key, want := range map[string]string{"before": `"allowed":false`,
+					"meanwhile": `"allowed":true`} {
 					for range 2 {
 						out := string(b.node.MustPost("/v1/acquire", theLimit(key)))
-						if !strings.Contains(out, want) || !strings.Contains(out, `"degraded":true`) {
+						if !strings.Contains(out, want) ||
+							!strings.Contains(out, `"degraded":true`) {
 							t.Errorf("%s: %s, want %s, degraded", key, out, want)
 						}
 						want = `"allowed":false`
@@ -81,7 +89,8 @@ func TestFault25TimeLies(t *testing.T) {
 				doubting(b.node, false)
 				for _, key := range []string{"before", "meanwhile"} {
 					out := string(b.node.MustPost("/v1/acquire", theLimit(key)))
-					if !strings.Contains(out, `"allowed":false`) || strings.Contains(out, `"degraded":true`) {
+					if !strings.Contains(out, `"allowed":false`) ||
+						strings.Contains(out, `"degraded":true`) {
 						t.Errorf("%s: %s, want it refused, not degraded", key, out)
 					}
 				}
@@ -107,14 +116,16 @@ func TestFault25StartsDuringALie(t *testing.T) {
 	})
 	b.proxy.ShiftTime(0)
 	doubting(b.node, true)
-	if out := string(b.node.MustPost("/v1/add", `{"key":"wrong"}`)); !strings.Contains(out, `"degraded":true`) {
+	if out := string(b.node.MustPost("/v1/add", `{"key":"wrong"}`)); !strings.Contains(out,
+		`"degraded":true`) {
 		t.Errorf("while the time is in doubt: %s", out)
 	}
 	time.Sleep(time.Minute) // what is believed can't be had sooner
 	doubting(b.node, false)
 	b.node.MustPost("/v1/add", `{"key":"right","ack":"redis"}`)
 	b.inTime("right")
-	if out := string(b.node.MustPost("/v1/acquire", theLimit("right"))); !strings.Contains(out, `"allowed":false`) {
+	if out := string(b.node.MustPost("/v1/acquire", theLimit("right"))); !strings.Contains(out,
+		`"allowed":false`) {
 		t.Errorf("after one of three: %s", out)
 	}
 }
@@ -128,7 +139,8 @@ func TestFault25TimeLiesToOneOfThree(t *testing.T) {
 	var proxies []*faultproxy.Proxy
 	for i := range 3 {
 		proxies = append(proxies, faultproxy.New(t, server.Addr()))
-		args := []string{"--redis", "redis://" + proxies[i].Addr(), "--node", fmt.Sprint("n", i), "--gossip", "127.0.0.1:0"}
+		args := []string{"--redis", "redis://" + proxies[i].Addr(), "--node", fmt.Sprint("n", i),
+			"--gossip", "127.0.0.1:0"}
 		if i > 0 {
 			args = append(args, "--join", nodes[0].Gossip)
 		}
@@ -161,10 +173,13 @@ func TestFault25TimeLiesToOneOfThree(t *testing.T) {
 		t.Errorf("marked as degraded: %v; want those of one owner", marked)
 	}
 	t.Logf("of %d answers, %d are of the node in doubt, and marked", keys, marked["true"])
-	if n := nodes[1].Metric("twotier_clock_doubted", "") + nodes[2].Metric("twotier_clock_doubted", ""); n != 0 {
+	if n := nodes[1].Metric("twotier_clock_doubted", "") + nodes[2].Metric("twotier_clock_doubted",
+		""); n != 0 {
 		t.Error("a node that hears the right time is in doubt")
 	}
-	b := &bed{t: t, parts: 1021, direct: func() redis.UniversalClient { return redis.NewClient(&redis.Options{Addr: server.Addr()}) }}
+	b := &bed{t: t, parts: 1021, direct: func() redis.UniversalClient {
+		return redis.NewClient(&redis.Options{Addr: server.Addr()})
+	}}
 	for _, n := range nodes {
 		n.Flushed()
 	}

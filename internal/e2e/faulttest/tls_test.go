@@ -36,8 +36,10 @@ func newAuthority(t *testing.T) *authority {
 	t.Helper()
 	a := &authority{t: t, dir: t.TempDir()}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "an authority"}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "an authority"},
+		NotBefore: time.Now().Add(-time.Hour),
+		NotAfter:  time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign,
 	}
 	var der []byte
 	a.key, der = a.sign(template, nil)
@@ -70,12 +72,14 @@ func (a *authority) sign(template, parent *x509.Certificate) (*ecdsa.PrivateKey,
 
 func (a *authority) write(path, kind string, der []byte) {
 	a.t.Helper()
-	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}),
+		0o600); err != nil {
 		a.t.Fatal(err)
 	}
 }
 
-// issue writes a certificate with a serial number, good for a server on loopback and a client, and its key.
+// issue writes a certificate with a serial number, good for a server on loopback and a client, and
+// its key.
 func (a *authority) issue(name string, serial int64) (cert, key string) {
 	a.t.Helper()
 	return a.issueUntil(name, serial, time.Now().Add(time.Hour))
@@ -85,8 +89,9 @@ func (a *authority) issue(name string, serial int64) (cert, key string) {
 func (a *authority) issueUntil(name string, serial int64, end time.Time) (cert, key string) {
 	a.t.Helper()
 	private, der := a.sign(&x509.Certificate{
-		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: end, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour),
+		NotAfter:  end, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}, a.cert)
 	raw, err := x509.MarshalPKCS8PrivateKey(private)
@@ -107,7 +112,8 @@ func (a *authority) client(pair *tls.Certificate) *http.Client {
 	if pair != nil {
 		secure.Certificates = []tls.Certificate{*pair}
 	}
-	c := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{TLSClientConfig: secure, DisableKeepAlives: true}}
+	c := &http.Client{Timeout: 20 * time.Second,
+		Transport: &http.Transport{TLSClientConfig: secure, DisableKeepAlives: true}}
 	a.t.Cleanup(c.CloseIdleConnections)
 	return c
 }
@@ -131,7 +137,8 @@ func TestAttackWithoutACertificate(t *testing.T) {
 	cert, key := ours.issue("node", 100)
 	file := newTokenFile(t)
 	admin := file.add("operator", token.Any, "*")
-	p := build.program.Serve(t, proctest.Options{}, "--tls-cert", cert, "--tls-key", key, "--tls-client-ca", ours.path,
+	p := build.program.Serve(t, proctest.Options{}, "--tls-cert", cert, "--tls-key", key,
+		"--tls-client-ca", ours.path,
 		"--admin", "127.0.0.1:0", "--tokens", file.path)
 	known := ours.client(ours.pair("client"))
 	for _, address := range []string{p.Listen, p.Admin} {
@@ -139,7 +146,8 @@ func TestAttackWithoutACertificate(t *testing.T) {
 		if code, body := ask(t, known, admin, "GET", base+"/metrics", ""); code != 200 {
 			t.Errorf("%s: %d %s", address, code, body)
 		}
-		for name, c := range map[string]*http.Client{"no certificate": ours.client(nil), "of another authority": ours.client(others.pair("client"))} {
+		for name, c := range map[string]*http.Client{"no certificate": ours.client(nil),
+			"of another authority": ours.client(others.pair("client"))} {
 			if res, err := c.Get(base + "/healthz"); err == nil {
 				t.Errorf("%s: %s: %d", address, name, res.StatusCode)
 				res.Body.Close()
@@ -165,19 +173,22 @@ func TestAttackWithoutACertificate(t *testing.T) {
 	until(t, 101, serial)
 	out, err := command(t, []string{
 		"TWOTIER_SERVER=https://" + p.Listen, "TWOTIER_TOKEN=" + admin, "TWOTIER_CA=" + ours.path,
-		"TWOTIER_CERT=" + filepath.Join(ours.dir, "client.pem"), "TWOTIER_KEY=" + filepath.Join(ours.dir, "client.key"),
+		"TWOTIER_CERT=" + filepath.Join(ours.dir, "client.pem"), "TWOTIER_KEY=" +
+			filepath.Join(ours.dir, "client.key"),
 	}, "add k")
 	if err != nil || !strings.Contains(out, "added 1") {
 		t.Errorf("the command: %v %s", err, out)
 	}
 }
 
-// TestAttackOnAdministration: what administers is not where everyone is, if that is said, and never without a token.
+// TestAttackOnAdministration: what administers is not where everyone is, if that is said, and never
+// without a token.
 func TestAttackOnAdministration(t *testing.T) {
 	t.Parallel()
 	file := newTokenFile(t)
 	admin, reads := file.add("operator", token.Any, "*"), file.add("scraper", token.Read, "*")
-	apart := build.program.Serve(t, proctest.Options{}, "--admin", "127.0.0.1:0", "--tokens", file.path)
+	apart := build.program.Serve(t, proctest.Options{}, "--admin", "127.0.0.1:0", "--tokens",
+		file.path)
 	bare := build.program.Serve(t, proctest.Options{}, "--admin", "127.0.0.1:0")
 	const mode = `{"mode":"two-tier"}`
 	for _, tt := range []struct {
@@ -197,7 +208,8 @@ func TestAttackOnAdministration(t *testing.T) {
 		{bare.Admin, "", "GET", "/debug/pprof/heap", "", 403},
 		{bare.Admin, "", "POST", "/v1/admin/mode", mode, 403},
 	} {
-		if code, body := ask(t, apart.HTTP, tt.secret, tt.method, "http://"+tt.base+tt.path, tt.body); code != tt.want {
+		if code, body := ask(t, apart.HTTP, tt.secret, tt.method, "http://"+tt.base+tt.path,
+			tt.body); code != tt.want {
 			t.Errorf("%s: %d, want %d: %.200s", tt.path, code, tt.want, body)
 		}
 	}
@@ -212,7 +224,8 @@ func TestNodesTalkByTLS(t *testing.T) {
 	cert, key := ours.issue("node", 1)
 	known := ours.client(ours.pair("client"))
 	args := []string{
-		"--redis", "redis://" + server.Addr(), "--gossip", "127.0.0.1:0", "--cluster-secret", "a secret of the nodes",
+		"--redis", "redis://" + server.Addr(), "--gossip", "127.0.0.1:0", "--cluster-secret",
+		"a secret of the nodes",
 		"--tls-cert", cert, "--tls-key", key, "--tls-client-ca", ours.path, "--peer", "127.0.0.1:0",
 	}
 	a := build.program.Serve(t, proctest.Options{}, args...)
@@ -226,7 +239,8 @@ func TestNodesTalkByTLS(t *testing.T) {
 			if code != 200 {
 				t.Logf("%d %s", code, text)
 			}
-			if strings.Contains(text, `"source":"owner"`) || strings.Contains(text, `"source":"memory"`) {
+			if strings.Contains(text, `"source":"owner"`) ||
+				strings.Contains(text, `"source":"memory"`) {
 				sources++
 			}
 		}
@@ -234,7 +248,8 @@ func TestNodesTalkByTLS(t *testing.T) {
 	})
 	owners := 0
 	for i := range keys {
-		_, text := ask(t, known, "", "GET", fmt.Sprintf("%s/v1/count?key=k%d&window=1m", a.Base, i), "")
+		_, text := ask(t, known, "", "GET", fmt.Sprintf("%s/v1/count?key=k%d&window=1m", a.Base, i),
+			"")
 		if strings.Contains(text, `"source":"owner"`) {
 			owners++
 		}
@@ -254,8 +269,10 @@ func TestRefusedCertificates(t *testing.T) {
 	cert, key := ours.issue("a", 1)
 	_, other := ours.issue("b", 2)
 	for _, args := range [][]string{
-		{"--tls-cert", cert}, {"--tls-cert", cert, "--tls-key", other}, {"--tls-cert", cert, "--tls-key", cert},
-		{"--tls-cert", cert, "--tls-key", key, "--tls-client-ca", key}, {"--tls-client-ca", ours.path}, {"--tokens", cert},
+		{"--tls-cert", cert}, {"--tls-cert", cert, "--tls-key", other},
+		{"--tls-cert", cert, "--tls-key", cert},
+		{"--tls-cert", cert, "--tls-key", key, "--tls-client-ca", key},
+		{"--tls-client-ca", ours.path}, {"--tokens", cert},
 		{"--tokens", filepath.Join(ours.dir, "none")},
 	} {
 		p, err := build.program.TryServe(t, proctest.Options{}, args...)

@@ -13,7 +13,7 @@ import (
 // broken file can be parsed. Whether anybody notices takes longer: see TestMutants.
 func TestEveryMutantFollowsTheCode(t *testing.T) {
 	for _, m := range mutants() {
-		text, err := os.ReadFile(filepath.Join("../..", filepath.FromSlash(m.file)))
+		text, err := os.ReadFile(filepath.Join("../../..", filepath.FromSlash(m.file)))
 		if err != nil {
 			t.Errorf("%s: %v", m.name, err)
 			continue

@@ -61,72 +61,90 @@ func mutants() []mutant {
 		},
 		{
 			name: "an owner decides on after it has handed over", file: "syncer/handoff.go",
-			old: "\treturn p.ownership != owned && (p.ownership == handingOff || !foreign)\n",
-			new: "\treturn p.ownership != owned && !foreign && p.handoff == nil\n", kind: "graceful",
+			old:  "\treturn p.ownership != owned && (p.ownership == handingOff || !foreign)\n",
+			new:  "\treturn p.ownership != owned && !foreign && p.handoff == nil\n",
+			kind: "graceful",
 		},
 		{
-			name: "a copy of a message between nodes is carried out again", file: "internal/peer/server.go",
-			old: "\tif state != nil && m.Seq <= state.seq {\n", new: "\tif state != nil && m.Seq < state.seq {\n", kind: "splits",
+			name: "a copy of a message between nodes is carried out again",
+			file: "internal/peer/server.go",
+			old:  "\tif state != nil && m.Seq <= state.seq {\n",
+			new:  "\tif state != nil && m.Seq < state.seq {\n", kind: "splits",
 		},
 		{
 			name: "one message that takes long opens the circuit", file: "internal/peer/link.go",
 			old: "\tmaxMissed = 3\n", new: "\tmaxMissed = 0\n", kind: "graceful",
 		},
 		{
-			name: "an unknown outcome between nodes is taken for none", file: "internal/peer/exchange.go",
-			old: "\tif sent {\n\t\tkind = node.ErrUnknownOutcome\n\t}\n", new: "\t_ = sent\n", kind: "splits",
+			name: "an unknown outcome between nodes is taken for none",
+			file: "internal/peer/exchange.go",
+			old:  "\tif sent {\n\t\tkind = node.ErrUnknownOutcome\n\t}\n", new: "\t_ = sent\n",
+			kind: "splits",
 		},
 		{
-			name: "a store that goes back in time is not noticed", file: "internal/embedded/store.go",
-			old: "\treturn r.Epoch != p.epoch || p.version < r.Version || p.quieted < r.Quieted\n",
-			new: "\treturn r.Epoch != p.epoch\n", kind: "losses",
+			name: "a store that goes back in time is not noticed",
+			file: "internal/embedded/store.go",
+			old:  "\treturn r.Epoch != p.epoch || p.version < r.Version || p.quieted < r.Quieted\n",
+			new:  "\treturn r.Epoch != p.epoch\n", kind: "losses",
 		},
 		{
-			name: "what is restored is added to what there is", file: "internal/embedded/restore.go",
-			old: "\t\trec.buckets[tag(b)] = max(had, b.N)\n", new: "\t\thad = 0\n", kind: "losses",
+			name: "what is restored is added to what there is",
+			file: "internal/embedded/restore.go",
+			old:  "\t\trec.buckets[tag(b)] = max(had, b.N)\n", new: "\t\thad = 0\n", kind: "losses",
 		},
 		{
 			name: "what has to be read again is not handed over", file: "syncer/handoffpage.go",
-			old: "\tif !p.store.mustVerify && idle > hotIdle",
-			new: "\tif k.Cold && !p.store.mustVerify || !p.store.mustVerify && idle > hotIdle", kind: "handloss",
+			old:  "\tif !p.store.mustVerify && idle > hotIdle",
+			new:  "\tif k.Cold && !p.store.mustVerify || !p.store.mustVerify && idle > hotIdle",
+			kind: "handloss",
 		},
 		{
 			name: "reservations hold nothing", file: "syncer/evaluate.go",
 			old: " + t.p.reservations.of(t)\n", new: "\n", kind: "graceful",
 		},
 		{
-			name: "a node stands in for any that does not answer", file: "internal/routing/route.go",
+			name: "a node stands in for any that does not answer",
+			file: "internal/routing/route.go",
 			old:  "\tcase d.to == forward && errors.Is(err, rpc.ErrUnreachable):\n",
-			new:  "\tcase d.to == forward && (errors.Is(err, rpc.ErrUnreachable) || errors.Is(err, syncer.ErrUnavailable)):\n",
+			new: "\tcase d.to == forward && (errors.Is(err, rpc.ErrUnreachable) || " +
+				"errors.Is(err, syncer.ErrUnavailable)):\n",
 			kind: "together",
 		},
 		{
-			name: "it is forgotten what became of a reservation", file: "internal/multiowner/outcomes.go",
-			old: "\t\tif confirmed, decided = g[key]; decided {\n", new: "\t\tif confirmed, decided = g[key]; decided && !confirmed {\n",
+			name: "it is forgotten what became of a reservation",
+			file: "internal/multiowner/outcomes.go",
+			old:  "\t\tif confirmed, decided = g[key]; decided {\n",
+			new:  "\t\tif confirmed, decided = g[key]; decided && !confirmed {\n",
 			kind: "graceful",
 		},
 		{
 			name: "a lease has no end", file: "internal/hotkeys/lease.go",
-			old: "return elapsed.Between(l.since, now) >= l.length }\n", new: "return elapsed.Between(l.since, now) < 0 }\n", kind: "graceful",
+			old: "return elapsed.Between(l.since, now) >= l.length }\n",
+			new: "return elapsed.Between(l.since, now) < 0 }\n", kind: "graceful",
 		},
 		{
 			name: "the mode changes before all is in the store", file: "internal/modes/step.go",
 			old: "\t\terr = s.opt.Flush(ctx)\n", new: "", kind: "modes",
 		},
 		{
-			name: "who can't see a key takes back nothing, and says it did", file: "syncer/evaluate.go",
-			old: "\t\tif t.check.N < 0 && t.storeDown {\n", new: "\t\tif t.check.N < 0 && t.ref < 0 {\n", kind: "modes",
+			name: "who can't see a key takes back nothing, and says it did",
+			file: "syncer/evaluate.go",
+			old:  "\t\tif t.check.N < 0 && t.storeDown {\n",
+			new:  "\t\tif t.check.N < 0 && t.ref < 0 {\n", kind: "modes",
 		},
 		{
 			name: "the answer that a session remembers is not used", file: "httpapi/session.go",
-			old: "\t\tif seq <= state.seq {\n\t\t\tif seq < state.seq {\n\t\t\t\treturn nil, false, outOfSequence()\n" +
+			old: "\t\tif seq <= state.seq {\n\t\t\tif seq < state.seq {\n\t\t\t\treturn nil, " +
+				"false, outOfSequence()\n" +
 				"\t\t\t}\n\t\t\treturn state, false, nil\n",
-			new: "\t\tif seq < state.seq {\n\t\t\treturn nil, false, outOfSequence()\n", kind: "graceful",
+			new:  "\t\tif seq < state.seq {\n\t\t\treturn nil, false, outOfSequence()\n",
+			kind: "graceful",
 		},
 		{
-			name: "a client asks another node when a connection breaks", file: "httpapi/client/lane.go",
-			old: "\t\t} else if failures == 0 && errors.Is(err, errDial) {\n",
-			new: "\t\t} else if failures == 0 {\n", kind: "graceful",
+			name: "a client asks another node when a connection breaks",
+			file: "httpapi/client/lane.go",
+			old:  "\t\t} else if failures == 0 && errors.Is(err, errDial) {\n",
+			new:  "\t\t} else if failures == 0 {\n", kind: "graceful",
 		},
 		{
 			name: "operations go on while the mode changes", file: "internal/modes/gate.go",
@@ -135,7 +153,8 @@ func mutants() []mutant {
 		},
 		{
 			name: "the mode changes while operations are under way", file: "internal/modes/step.go",
-			old: "s.inFlight.Load() > 0 || !s.opt.Idle()", new: "!s.opt.Idle()", model: "./internal/modes",
+			old: "s.inFlight.Load() > 0 || !s.opt.Idle()", new: "!s.opt.Idle()",
+			model: "./internal/modes",
 		},
 		{
 			name: "a message is carried out when its time is up", file: "internal/peer/server.go",
@@ -149,14 +168,15 @@ func mutants() []mutant {
 const most = "150"
 
 // why is the line in which a schedule says what is wrong.
-var why = regexp.MustCompile(`(?m)^\s+\w+_test\.go:\d+: (\S+: (?:Redis has|node|\d+ admitted|n\d+).*|node .*|n\d+ .*)$`)
+var why = regexp.MustCompile(
+	`(?m)^\s+\w+_test\.go:\d+: (\S+: (?:Redis has|node|\d+ admitted|n\d+).*|node .*|n\d+ .*)$`)
 
 // TestMutants breaks the code in one way after the other and expects the schedules to fail.
 func TestMutants(t *testing.T) {
 	if testing.Short() {
 		t.Skip("each takes a build and some hundred schedules")
 	}
-	root, err := filepath.Abs("../..")
+	root, err := filepath.Abs("../../..")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +204,8 @@ func schedules(t *testing.T, root string, m *mutant) (string, error) {
 		t.Fatal(err)
 	}
 	if n := strings.Count(string(text), m.old); n != 1 {
-		t.Fatalf("%s has what is to be broken %d times: the mutant has to follow the code", m.file, n)
+		t.Fatalf("%s has what is to be broken %d times: the mutant has to follow the code",
+			m.file, n)
 	}
 	dir := t.TempDir()
 	broken, overlay := filepath.Join(dir, "broken.go"), filepath.Join(dir, "overlay.json")
@@ -196,12 +217,14 @@ func schedules(t *testing.T, root string, m *mutant) (string, error) {
 	write(t, overlay, list)
 	binary := filepath.Join(dir, "simtest")
 	// Without the tables of debuggers linking takes two thirds of the time.
-	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-ldflags=-s -w", "-overlay", overlay, "-o", binary, cmp.Or(m.model, "./internal/e2e/simtest"))
+	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-ldflags=-s -w", "-overlay",
+		overlay, "-o", binary, cmp.Or(m.model, "./internal/e2e/simtest"))
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("the mutant does not build: %v\n%s", err, out)
 	}
-	args := []string{"-test.run=TestSchedules", "-test.timeout=4m", "-schedules=" + most, "-kind=" + m.kind}
+	args := []string{"-test.run=TestSchedules", "-test.timeout=4m", "-schedules=" + most,
+		"-kind=" + m.kind}
 	if m.model != "" {
 		args = []string{"-test.run=TestModel", "-test.timeout=4m"}
 	}

@@ -71,7 +71,8 @@ const (
 	dayMS       = 24 * hourMS
 )
 
-// free is a key without a limit: one of a few, or one that nobody ever uses again, which shows what became of a single count.
+// free is a key without a limit: one of a few, or one that nobody ever uses again, which shows what
+// became of a single count.
 func (c *client) free() string {
 	if c.rnd.IntN(3) == 0 {
 		return fmt.Sprint("once", c.w.once.Add(1))
@@ -81,7 +82,8 @@ func (c *client) free() string {
 
 func (c *client) limited() string { return fmt.Sprint("limited", c.rnd.IntN(limitedKeys)) }
 
-// context is a client's patience: mostly two seconds, now and then anything from a tenth of a millisecond.
+// context is a client's patience: mostly two seconds, now and then anything from a tenth of a
+// millisecond.
 func (c *client) context() (context.Context, context.CancelFunc) {
 	patience := 2 * time.Second
 	if c.rnd.IntN(6) == 0 {
@@ -101,7 +103,8 @@ func (c *client) ack() syncer.Ack {
 func (c *client) do(p *proc, ops ...node.Op) {
 	for i := range ops {
 		for _, check := range ops[i].Checks {
-			c.w.ledger.of(string(check.Key), func(*account) {}) // it may be counted before anybody is told
+			// it may be counted before anybody is told
+			c.w.ledger.of(string(check.Key), func(*account) {})
 		}
 	}
 	ctx, cancel := c.context()
@@ -113,11 +116,12 @@ func (c *client) do(p *proc, ops ...node.Op) {
 	}
 	done := c.w.enter(p)
 	defer done()
-	if c.outside != nil {
+	switch {
+	case c.outside != nil:
 		c.outside.do(ctx, ops, res)
-	} else if len(ops) > 1 {
+	case len(ops) > 1:
 		p.node.DoAll(ctx, ops, res)
-	} else {
+	default:
 		res[0].Err = p.node.Do(ctx, &ops[0], &res[0])
 	}
 	for i := range ops {
@@ -133,7 +137,8 @@ func (c *client) told(p *proc, op *node.Op, res *node.Result, asked, by time.Tim
 	}
 	for i := range op.Checks {
 		key, n := string(op.Checks[i].Key), op.Checks[i].N
-		c.w.journal.note("client: %s %+d at %s: allowed %v (%s), %v", key, n, p.id, res.Allowed, res.Source, err)
+		c.w.journal.note("client: %s %+d at %s: allowed %v (%s), %v", key, n, p.id, res.Allowed,
+			res.Source, err)
 		switch {
 		case err == nil && (res.Allowed || op.Kind == node.Add || op.CountDenied):
 			c.w.ledger.acknowledge(key, n, c.w.plan.exact)
@@ -164,8 +169,8 @@ func unknown(p *proc, err error) bool {
 		errors.Is(err, syncer.ErrClosed) && p.dead.Load()
 }
 
-// judge holds an answer against what is known: the figures of a decision are those of the checks, a refusal has a reason, and nobody stands
-// in for an owner that can be reached.
+// judge holds an answer against what is known: the figures of a decision are those of the checks, a
+// refusal has a reason, and nobody stands in for an owner that can be reached.
 func (c *client) judge(p *proc, op *node.Op, res *node.Result) {
 	switch res.Source {
 	case syncer.SourceShared:
@@ -175,7 +180,8 @@ func (c *client) judge(p *proc, op *node.Op, res *node.Result) {
 	case syncer.SourceFallback:
 		if c.w.plan.exact {
 			key := string(op.Checks[0].Key)
-			c.w.t.Errorf("%s: node %s stood in for an owner that could be reached at %s", key, p.id, time.Now().Format("05.000"))
+			c.w.t.Errorf("%s: node %s stood in for an owner that could be reached at %s", key, p.id,
+				time.Now().Format("05.000"))
 			c.w.t.Logf("%s:\n%s", key, c.w.journal.about(key))
 		}
 	}
@@ -209,14 +215,16 @@ func (c *client) add() node.Op {
 	return op
 }
 
-// takeBack counts in one bucket of a key that nobody else uses, or takes back there, no more than must be in it.
+// takeBack counts in one bucket of a key that nobody else uses, or takes back there, no more than
+// must be in it.
 func (c *client) takeBack() node.Op {
 	n := 4 - c.rnd.Int64N(8)
 	if n = max(n, -c.balance); n == 0 {
 		n = 1
 	}
 	c.balance += min(0, n)
-	return node.Op{Kind: node.Add, TS: c.w.began.UnixMilli(), Ack: c.ack(), Checks: []node.Check{{Key: fmt.Appendf(nil, "taken%d", c.number), N: n}}}
+	return node.Op{Kind: node.Add, TS: c.w.began.UnixMilli(), Ack: c.ack(),
+		Checks: []node.Check{{Key: fmt.Appendf(nil, "taken%d", c.number), N: n}}}
 }
 
 func (c *client) paced() string { return fmt.Sprint("paced", c.rnd.IntN(pacedKeys)) }
@@ -275,7 +283,8 @@ func (c *client) count(p *proc) {
 func (p *proc) read(key string, window int64) (int64, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	op := node.Op{Kind: node.Count, Checks: []node.Check{{Key: []byte(key), Limits: []node.Limit{{Window: window}}}}}
+	op := node.Op{Kind: node.Count,
+		Checks: []node.Check{{Key: []byte(key), Limits: []node.Limit{{Window: window}}}}}
 	var res node.Result
 	if err := p.node.Do(ctx, &op, &res); err != nil {
 		return 0, err

@@ -25,7 +25,8 @@ func (w *world) newOutside() (*outside, error) {
 		nodes = append(nodes, ip(i+1)+":8080")
 	}
 	c, err := door.New(door.Options{
-		Addresses: nodes, Timeout: 2 * time.Second, AttemptTimeout: 300 * time.Millisecond, Lanes: 1,
+		Addresses: nodes, Timeout: 2 * time.Second, AttemptTimeout: 300 * time.Millisecond,
+		Lanes:  1,
 		Logger: w.logger("client"),
 		Dial: func(ctx context.Context, _, address string) (net.Conn, error) {
 			to, _, err := net.SplitHostPort(address)
@@ -85,7 +86,8 @@ func request(op *node.Op) door.Op {
 	for i := range op.Checks {
 		c := door.Check{Key: string(op.Checks[i].Key), N: op.Checks[i].N}
 		for _, l := range op.Checks[i].Limits {
-			c.Limits = append(c.Limits, door.Limit{Window: time.Duration(l.Window) * time.Millisecond, Max: l.Max})
+			c.Limits = append(c.Limits,
+				door.Limit{Window: time.Duration(l.Window) * time.Millisecond, Max: l.Max})
 		}
 		r.Checks = append(r.Checks, c)
 	}

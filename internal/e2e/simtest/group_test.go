@@ -45,7 +45,8 @@ func TestAGroupIsWholeWhenItsDeciderLeaves(t *testing.T) {
 				ask := w.alive()[asked]
 				keys := []string{w.inherited(a, w.alive()[2]), w.keysOf(b, "b", 1)[0]}
 				for _, key := range keys {
-					if _, err := ask.do(adding(key), 2*time.Second); err != nil { // a cold key would be denied without the store
+					// a cold key would be denied without the store
+					if _, err := ask.do(adding(key), 2*time.Second); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -68,7 +69,8 @@ func TestAGroupIsWholeWhenItsDeciderLeaves(t *testing.T) {
 				time.Sleep(20 * time.Second)
 				counts := fmt.Sprint(w.stored(keys[0]), w.stored(keys[1]))
 				if counts != "1 1" && counts != "2 2" || err == nil && counts == "1 1" {
-					t.Errorf("Redis has %s of what is all or nothing, the client was told %v", counts, err)
+					t.Errorf("Redis has %s of what is all or nothing, the client was told %v",
+						counts, err)
 				}
 			})
 		})

@@ -15,8 +15,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestJoinDuringAChangeOfMode has a node join while the others, whose counts are not in Redis yet, are about to change the mode, which fails as
-// Redis is down. It begins with what they know.
+// TestJoinDuringAChangeOfMode has a node join while the others, whose counts are not in Redis yet,
+// are about to change the mode, which fails as Redis is down. It begins with what they know.
 func TestJoinDuringAChangeOfMode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := calm(t)
@@ -49,7 +49,8 @@ func TestJoinDuringAChangeOfMode(t *testing.T) {
 		for _, key := range owned {
 			res, err := q.do(acquiring(limit, key), 2*time.Second)
 			if err != nil || res.Allowed || res.Source == syncer.SourceFallback {
-				t.Errorf("%s: %v, allowed %v (%s), although all is used up", key, err, res.Allowed, res.Source)
+				t.Errorf("%s: %v, allowed %v (%s), although all is used up", key, err, res.Allowed,
+					res.Source)
 			}
 		}
 		if len(owned) == 0 {
@@ -78,8 +79,9 @@ func (p *proc) setMode(mode node.Mode) error {
 	return p.node.SetMode(ctx, mode)
 }
 
-// TestTwoAdministratorsAtOnce has two nodes told to change the mode at the same time, again and again, while Redis takes its time. Either both
-// changes are given up or one is made; the nodes agree, and no limit is exceeded on the way.
+// TestTwoAdministratorsAtOnce has two nodes told to change the mode at the same time, again and
+// again, while Redis takes its time. Either both changes are given up or one is made; the nodes
+// agree, and no limit is exceeded on the way.
 func TestTwoAdministratorsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := calm(t)
@@ -127,7 +129,8 @@ func TestOneAdministratorEndsNoOthersChange(t *testing.T) {
 		a, b, key := list[0], list[1], w.keysOf(list[2], "k", 1)[0]
 		tell := func(from *proc, phase nodemodes.Phase, to ...*proc) (err error) {
 			for _, p := range to {
-				_, failed := p.node.Answer(t.Context(), &nodemodes.Request{By: from.id, Mode: node.ModeRedis, Term: 1, Phase: phase})
+				_, failed := p.node.Answer(t.Context(),
+					&nodemodes.Request{By: from.id, Mode: node.ModeRedis, Term: 1, Phase: phase})
 				err = errors.Join(err, failed)
 			}
 			return err
@@ -146,21 +149,26 @@ func TestOneAdministratorEndsNoOthersChange(t *testing.T) {
 		}
 		for _, p := range list {
 			for range 5 {
-				if res, err := p.do(acquiring(5, key), 100*time.Millisecond); err == nil && res.Source != syncer.SourceRedis {
-					t.Errorf("%s has decided by what is in memory (%s) while others decide in Redis", p.id, res.Source)
+				if res, err := p.do(acquiring(5, key), 100*time.Millisecond); err == nil &&
+					res.Source != syncer.SourceRedis {
+					t.Errorf(
+						"%s has decided by what is in memory (%s) while others decide in Redis",
+						p.id, res.Source)
 				}
 			}
 		}
 		if err := tell(a, nodemodes.Commit, list[2]); err != nil {
 			t.Fatal(err)
 		}
-		if res, err := list[2].do(acquiring(5, key), time.Second); err != nil || res.Allowed || res.Source != syncer.SourceRedis {
+		if res, err := list[2].do(acquiring(5, key), time.Second); err != nil || res.Allowed ||
+			res.Source != syncer.SourceRedis {
 			t.Errorf("allowed %v (%s), %v, although all is used up", res.Allowed, res.Source, err)
 		}
 	})
 }
 
-// changeAtOnce has processes change the mode at the same time, and returns how many were told that it is done.
+// changeAtOnce has processes change the mode at the same time, and returns how many were told that
+// it is done.
 func changeAtOnce(mode node.Mode, list ...*proc) (made int) {
 	results := make(chan error, len(list))
 	for i, p := range list {

@@ -24,7 +24,9 @@ type entry struct {
 	args   []any
 }
 
-func (e *entry) String() string { return e.at.Format("05.000000 ") + fmt.Sprintf(e.format, e.args...) }
+func (e *entry) String() string {
+	return e.at.Format("05.000000 ") + fmt.Sprintf(e.format, e.args...)
+}
 
 func (j *journal) note(format string, args ...any) {
 	j.mu.Lock()
@@ -83,7 +85,8 @@ func (s noted) write(ctx context.Context, r *syncer.Round) {
 	for i := range r.Keys {
 		key, delta := string(r.Keys[i].Key), sumOf(r.Keys[i].Adds)
 		if after := s.w.stored(key); delta != 0 || after != before[i] {
-			s.w.journal.note("redis: %s %+d (now %d, was %d) from %s seq %d acked %d, lost %v, republish %v",
+			s.w.journal.note("redis: %s %+d (now %d, was %d) from %s seq %d acked %d, lost %v, "+
+				"republish %v",
 				key, delta, after, before[i], r.Writer, r.Seq, r.Acked, r.Lost, r.Republish)
 		}
 	}

@@ -19,7 +19,8 @@ func TestLeasesEndWithTheOwnersRedis(t *testing.T) {
 		key := w.keysOf(b, "hot", 1)[0]
 		sources := func(length time.Duration) map[syncer.Source]int {
 			seen := map[syncer.Source]int{}
-			for end := time.Now().Add(length); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			for end := time.Now().Add(length); time.Now().
+				Before(end); time.Sleep(5 * time.Millisecond) {
 				res, err := a.do(acquiring(1<<40, key), 2*time.Second)
 				if err != nil {
 					t.Fatal(err)

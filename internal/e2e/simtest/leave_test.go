@@ -27,13 +27,15 @@ func (w *world) keysOf(p *proc, prefix string, n int) (keys []string) {
 }
 
 func adding(key string) *node.Op {
-	return &node.Op{Kind: node.Add, Ack: syncer.AckMemory, Checks: []node.Check{{Key: []byte(key), N: 1}}}
+	return &node.Op{Kind: node.Add, Ack: syncer.AckMemory,
+		Checks: []node.Check{{Key: []byte(key), N: 1}}}
 }
 
 func acquiring(limit int64, keys ...string) *node.Op {
 	op := &node.Op{Kind: node.Acquire, Ack: syncer.AckMemory}
 	for _, key := range keys {
-		op.Checks = append(op.Checks, node.Check{Key: []byte(key), N: 1, Limits: []node.Limit{{Window: dayMS, Max: limit}}})
+		op.Checks = append(op.Checks,
+			node.Check{Key: []byte(key), N: 1, Limits: []node.Limit{{Window: dayMS, Max: limit}}})
 	}
 	return op
 }
@@ -47,7 +49,8 @@ func (p *proc) do(op *node.Op, within time.Duration) (node.Result, error) {
 	return res, err
 }
 
-// TestForwardedWithLittleTime forwards adds with deadlines about as long as a message takes: none is counted twice.
+// TestForwardedWithLittleTime forwards adds with deadlines about as long as a message takes: none
+// is counted twice.
 func TestForwardedWithLittleTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := calm(t)
@@ -70,8 +73,9 @@ func TestForwardedWithLittleTime(t *testing.T) {
 	})
 }
 
-// TestNobodyStandsInDuringALeave holds up a hand-over by a reservation for longer than a node may be silent about a message. Those who
-// ask meanwhile wait; none of them takes the owner for dead, and no limit is exceeded.
+// TestNobodyStandsInDuringALeave holds up a hand-over by a reservation for longer than a node may
+// be silent about a message. Those who ask meanwhile wait; none of them takes the owner for dead,
+// and no limit is exceeded.
 func TestNobodyStandsInDuringALeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := calm(t)
@@ -79,7 +83,8 @@ func TestNobodyStandsInDuringALeave(t *testing.T) {
 		a, b, c := w.alive()[0], w.alive()[1], w.alive()[2]
 		const limit = 400
 		keys := w.keysOf(b, "y", 4)
-		if err := b.counter.Reserve(t.Context(), "slow", acquiring(limit, keys[0]), new(node.Result)); err != nil {
+		if err := b.counter.Reserve(t.Context(), "slow", acquiring(limit, keys[0]),
+			new(node.Result)); err != nil {
 			t.Fatal(err)
 		}
 		time.AfterFunc(800*time.Millisecond, func() { b.counter.Undo("slow") })
@@ -114,8 +119,9 @@ func TestNobodyStandsInDuringALeave(t *testing.T) {
 	})
 }
 
-// TestNobodyStandsInForOneThatAnswers slows what goes from a node to the owner that leaves, which so has closed by the time it is asked, after
-// the new owner has named it. The new owner answers all the while.
+// TestNobodyStandsInForOneThatAnswers slows what goes from a node to the owner that leaves, which
+// so has closed by the time it is asked, after the new owner has named it. The new owner answers
+// all the while.
 func TestNobodyStandsInForOneThatAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := calm(t)
@@ -125,7 +131,8 @@ func TestNobodyStandsInForOneThatAnswers(t *testing.T) {
 		if _, err := c.do(adding(key), 2*time.Second); err != nil {
 			t.Fatal(err)
 		}
-		if err := b.counter.Reserve(t.Context(), "slow", acquiring(100, key), new(node.Result)); err != nil {
+		if err := b.counter.Reserve(t.Context(), "slow", acquiring(100, key),
+			new(node.Result)); err != nil {
 			t.Fatal(err)
 		}
 		w.net.Slow(c.ip, b.ip, 200*time.Millisecond)
@@ -133,9 +140,11 @@ func TestNobodyStandsInForOneThatAnswers(t *testing.T) {
 		left := make(chan error, 1)
 		go func() { left <- b.leave() }()
 		time.Sleep(1050 * time.Millisecond)
-		for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		for end := time.Now().Add(2 * time.Second); time.Now().
+			Before(end); time.Sleep(20 * time.Millisecond) {
 			go func() {
-				if res, err := c.do(adding(key), 2*time.Second); err == nil && res.Source == syncer.SourceFallback {
+				if res, err := c.do(adding(key), 2*time.Second); err == nil &&
+					res.Source == syncer.SourceFallback {
 					t.Error("fallback")
 				}
 			}()

@@ -21,13 +21,15 @@ type ledger struct {
 // account is what is known of one key.
 type account struct {
 	acknowledged int64
-	more, less   int64 // of unknown outcome: what may have been counted, and what may have been taken back
-	taken        int64 // of what is acknowledged, taken back
-	lost         int64 // at most so much was in the memory of processes that were killed, or of a Redis that lost it
-	kept         int64 // at most so much that was taken back came back in the same way
-	verdicts     []verdict
-	resetting    bool // a reset may have been carried out, or may still be
-	over         bool // the time for all that was asked was up, and nobody had counted it
+	// of unknown outcome: what may have been counted, and what may have been taken back
+	more, less int64
+	taken      int64 // of what is acknowledged, taken back
+	// at most so much was in the memory of processes that were killed, or of a Redis that lost it
+	lost      int64
+	kept      int64 // at most so much that was taken back came back in the same way
+	verdicts  []verdict
+	resetting bool // a reset may have been carried out, or may still be
+	over      bool // the time for all that was asked was up, and nobody had counted it
 }
 
 // verdict is one acquire that was admitted.
@@ -51,8 +53,8 @@ func (l *ledger) of(key string, fn func(a *account)) {
 	fn(a)
 }
 
-// acknowledge notes what was counted. What is taken back is as much as there is in the eyes of whoever takes it, which may be less than n
-// unless it sees all that was counted.
+// acknowledge notes what was counted. What is taken back is as much as there is in the eyes of
+// whoever takes it, which may be less than n unless it sees all that was counted.
 func (l *ledger) acknowledge(key string, n int64, sees bool) {
 	l.of(key, func(a *account) {
 		switch {
@@ -76,7 +78,8 @@ func (l *ledger) doubt(key string, n int64) {
 	})
 }
 
-// lose writes off what is gone. The sum n may hold what was counted and what was taken back: either may have survived the other.
+// lose writes off what is gone. The sum n may hold what was counted and what was taken back: either
+// may have survived the other.
 func (l *ledger) lose(key string, n int64) {
 	l.of(key, func(a *account) {
 		taken := a.taken + a.less
@@ -85,8 +88,9 @@ func (l *ledger) lose(key string, n int64) {
 	})
 }
 
-// repeat notes what may be counted twice: it was under way when Redis lost what it had, number and all, and if another counter has read it, that
-// one restores it, while the one that sent it learns that it was lost and sends it again.
+// repeat notes what may be counted twice: it was under way when Redis lost what it had, number and
+// all, and if another counter has read it, that one restores it, while the one that sent it learns
+// that it was lost and sends it again.
 func (l *ledger) repeat(key string, n int64) {
 	l.of(key, func(a *account) { a.kept += n })
 }
@@ -103,7 +107,8 @@ func (l *ledger) reset(key string, away int64, several bool) {
 	})
 }
 
-// mayBeReset notes that nobody knows whether it is, or will be: a reset that is in memory only is flushed some time.
+// mayBeReset notes that nobody knows whether it is, or will be: a reset that is in memory only is
+// flushed some time.
 func (l *ledger) mayBeReset(key string) {
 	l.of(key, func(a *account) { a.resetting = true })
 }
@@ -214,9 +219,12 @@ func (s *totals) add(o outcome) {
 }
 
 func (s *totals) String() string {
-	return fmt.Sprintf("%d schedules: %d counts acknowledged, %d of unknown outcome, %d operations failed; %d counts lost with killed processes; "+
-		"%d admitted over a limit in %d schedules with splits, crashes or hot keys; %d answers about hot keys, %d remembered refusals",
-		s.schedules.Load(), s.acknowledged.Load(), s.unknown.Load(), s.refused.Load(), s.lost.Load(), s.excess.Load(), s.overshot.Load(),
+	return fmt.Sprintf("%d schedules: %d counts acknowledged, %d of unknown outcome, %d "+
+		"operations failed; %d counts lost with killed processes; "+
+		"%d admitted over a limit in %d schedules with splits, crashes or hot keys; %d answers "+
+		"about hot keys, %d remembered refusals",
+		s.schedules.Load(), s.acknowledged.Load(), s.unknown.Load(), s.refused.Load(),
+		s.lost.Load(), s.excess.Load(), s.overshot.Load(),
 		s.shared.Load(), s.near.Load())
 }
 
@@ -230,7 +238,8 @@ func (w *world) check() (o outcome) {
 		a := w.ledger.copy(key)
 		r := w.stored(key)
 		if r > a.most() || r < a.least() {
-			w.t.Errorf("%s: Redis has %d, want %d to %d: %d were acknowledged, %d and %d back are in doubt, %d lost, %d back kept",
+			w.t.Errorf("%s: Redis has %d, want %d to %d: %d were acknowledged, %d and %d back "+
+				"are in doubt, %d lost, %d back kept",
 				key, r, a.least(), a.most(), a.acknowledged, a.more, a.less, a.lost, a.kept)
 		}
 		w.checkAnswers(key, r, nodes)
@@ -258,7 +267,8 @@ func (w *world) check() (o outcome) {
 // ladder say the same, as all is recent.
 func (w *world) checkAnswers(key string, r int64, nodes map[*proc]answers) {
 	if n := w.storedAt(key, 1); n != r {
-		w.t.Errorf("%s: Redis has %d in the buckets of a minute, %d in those of a quarter", key, n, r)
+		w.t.Errorf("%s: Redis has %d in the buckets of a minute, %d in those of a quarter",
+			key, n, r)
 	}
 	if r < 0 {
 		return // what was taken back outlived what it was taken from: nobody judges that
@@ -274,14 +284,16 @@ func (w *world) checkAnswers(key string, r int64, nodes map[*proc]answers) {
 	for p, said := range nodes {
 		for i, window := range checkedWindows {
 			if n, err := said[key].counts[i], said[key].err; err != nil || n != r {
-				w.t.Errorf("%s: node %s says %d (%v) for %d ms, Redis %d", key, p.id, n, err, window, r)
+				w.t.Errorf("%s: node %s says %d (%v) for %d ms, Redis %d", key, p.id, n, err,
+					window, r)
 			}
 		}
 	}
 }
 
-// checkVerdicts holds those that were admitted against what the nodes had to know: all, where nobody was ever out of reach, and else what is
-// older than the time after which everybody has heard of it.
+// checkVerdicts holds those that were admitted against what the nodes had to know: all, where
+// nobody was ever out of reach, and else what is older than the time after which everybody has
+// heard of it.
 func (w *world) checkVerdicts(key string, a *account) {
 	stale := w.plan.stale()
 	if w.plan.exact {
@@ -289,10 +301,12 @@ func (w *world) checkVerdicts(key string, a *account) {
 	}
 	for _, limit := range limitsOf(key) {
 		if n := a.mostWithin(limit.Window); w.plan.exact && n > limit.Max {
-			w.t.Errorf("%s: %d admitted within %d ms, the limit is %d", key, n, limit.Window, limit.Max)
+			w.t.Errorf("%s: %d admitted within %d ms, the limit is %d", key, n, limit.Window,
+				limit.Max)
 		}
 		if v := a.blind(limit, stale, w.lossy); v != nil {
-			w.t.Errorf("%s: node %s admits (%s) at %s what was used up %v before, the limit is %d in %d ms", key, v.by, v.source,
+			w.t.Errorf("%s: node %s admits (%s) at %s what was used up %v before, the limit is "+
+				"%d in %d ms", key, v.by, v.source,
 				v.told.Format("05.000"), stale, limit.Max, limit.Window)
 		}
 	}
@@ -328,12 +342,14 @@ func (w *world) storedAt(key string, level uint8) int64 {
 	return w.redis.Sum(w.partition(key), nil, []byte(key), level)
 }
 
-// settle waits until nothing is pending, everybody owns what is theirs, and owners have heard what others counted in their place.
+// settle waits until nothing is pending, everybody owns what is theirs, and owners have heard what
+// others counted in their place.
 func (w *world) settle(t *testing.T) {
 	if !w.until(patience, func() bool {
 		for _, p := range w.alive() {
 			s := p.node.Stats()
-			if s.Counter.PendingBuckets > 0 || s.Members != len(w.alive()) || s.SpreadKeys+s.LeasedKeys > 0 {
+			if s.Counter.PendingBuckets > 0 || s.Members != len(w.alive()) ||
+				s.SpreadKeys+s.LeasedKeys > 0 {
 				return false
 			}
 		}
@@ -341,7 +357,9 @@ func (w *world) settle(t *testing.T) {
 	}) {
 		for _, p := range w.alive() {
 			s := p.node.Stats()
-			t.Errorf("node %s does not settle: %d buckets pending, %d partitions held, %d members, mode %s", p.id, s.Counter.PendingBuckets, s.Held, s.Members, p.node.Mode())
+			t.Errorf("node %s does not settle: %d buckets pending, %d partitions held, %d "+
+				"members, mode %s", p.id, s.Counter.PendingBuckets, s.Held, s.Members,
+				p.node.Mode())
 		}
 	}
 	time.Sleep(3 * time.Second)

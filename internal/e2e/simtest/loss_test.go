@@ -6,7 +6,8 @@ import (
 	"twotier.dev/twotier/internal/embedded"
 )
 
-// losesData has Redis lose all that it has, or go back to what it had a moment ago, as a replica does that lagged.
+// losesData has Redis lose all that it has, or go back to what it had a moment ago, as a replica
+// does that lagged.
 func (w *world) losesData() func() {
 	lag := w.upTo(300 * time.Millisecond)
 	if w.rnd.IntN(2) == 0 {
@@ -25,15 +26,18 @@ func (w *world) losesData() func() {
 	}
 }
 
-// forgets has Redis lose something. What nobody who decides about a key has in memory is written off; and so is everything if several count a
-// key and Redis goes back: some may go on from there before the one hears of it that knows more.
+// forgets has Redis lose something. What nobody who decides about a key has in memory is written
+// off; and so is everything if several count a key and Redis goes back: some may go on from there
+// before the one hears of it that knows more.
 func (w *world) forgets(how func(*embedded.Store), all bool) {
 	w.atomic.Lock()
 	defer w.atomic.Unlock()
 	w.lossy = append(w.lossy, time.Now())
 	known, pending := map[string]int64{}, map[string]int64{}
 	for _, p := range w.living() {
-		p.counter.Synced(func(_, key []byte, n int64) { known[string(key)] = max(known[string(key)], n) })
+		p.counter.Synced(func(_, key []byte, n int64) {
+			known[string(key)] = max(known[string(key)], n)
+		})
 		p.counter.Unflushed(func(_, key []byte, n int64) { pending[string(key)] += max(0, n) })
 	}
 	had := map[string]int64{}

@@ -13,15 +13,18 @@ import (
 )
 
 var (
-	seedFlag      = flag.Uint64("seed", 0, "run the schedule with this seed only")
-	firstFlag     = flag.Uint64("first", 0, "seed of the first schedule, which the others follow; 0 picks one")
-	schedulesFlag = flag.Int("schedules", 0, "number of schedules to run; 0: 40, or 10 under the race detector")
-	kindFlag      = flag.String("kind", "", "run schedules of this kind only: "+kindNames())
-	failuresFlag  = flag.Int("failures", 1, "begin no schedule after so many have failed")
-	limitFlag     = flag.Duration("limit", 0, "begin no schedule after so long; 0: no limit")
+	seedFlag  = flag.Uint64("seed", 0, "run the schedule with this seed only")
+	firstFlag = flag.Uint64("first", 0,
+		"seed of the first schedule, which the others follow; 0 picks one")
+	schedulesFlag = flag.Int("schedules", 0,
+		"number of schedules to run; 0: 40, or 10 under the race detector")
+	kindFlag     = flag.String("kind", "", "run schedules of this kind only: "+kindNames())
+	failuresFlag = flag.Int("failures", 1, "begin no schedule after so many have failed")
+	limitFlag    = flag.Duration("limit", 0, "begin no schedule after so long; 0: no limit")
 )
 
-// TestMain has the collector run less often, up to a bound: what a schedule leaves behind in pools goes with the second run.
+// TestMain has the collector run less often, up to a bound: what a schedule leaves behind in pools
+// goes with the second run.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	debug.SetGCPercent(800)
@@ -29,8 +32,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestSchedules runs random schedules. What a seed decides is the same each time, but for the order in which things that happen at
-// the same moment happen.
+// TestSchedules runs random schedules. What a seed decides is the same each time, but for the order
+// in which things that happen at the same moment happen.
 func TestSchedules(t *testing.T) {
 	if *seedFlag != 0 {
 		synctest.Test(t, func(t *testing.T) { run(t, *seedFlag, true) })
@@ -44,7 +47,8 @@ func TestSchedules(t *testing.T) {
 	began := first
 	t.Cleanup(func() {
 		t.Logf("%s", b.sum.String())
-		t.Logf("seeds from %d: %d of %d schedules ran, %d failed, in %.0f s", began, b.ran.Load(), schedules(), b.failed.Load(), time.Since(b.began).Seconds())
+		t.Logf("seeds from %d: %d of %d schedules ran, %d failed, in %.0f s", began, b.ran.Load(),
+			schedules(), b.failed.Load(), time.Since(b.began).Seconds())
 	})
 	for left := schedules(); left > 0; left -= piece {
 		b.run(t, seeds(first, min(left, piece)))
@@ -64,7 +68,8 @@ func schedules() int {
 	}
 }
 
-// piece is how many schedules are handed to package testing at a time, which begins all that it is given.
+// piece is how many schedules are handed to package testing at a time, which begins all that it is
+// given.
 const piece = 100
 
 func seeds(first uint64, n int) (list []uint64) {
@@ -83,7 +88,8 @@ type batch struct {
 
 // over reports whether no more schedules are to begin.
 func (b *batch) over() bool {
-	return b.failed.Load() >= int64(*failuresFlag) || *limitFlag > 0 && time.Since(b.began) > *limitFlag
+	return b.failed.Load() >= int64(*failuresFlag) ||
+		*limitFlag > 0 && time.Since(b.began) > *limitFlag
 }
 
 // run runs the schedules of these seeds.

@@ -16,17 +16,20 @@ func (c *client) before() int64 {
 	return time.Now().Add(-time.Duration(c.rnd.IntN(40)) * time.Second).UnixMilli()
 }
 
-// pace takes from a key with limits over windows that end while the schedule runs, each read from another level.
+// pace takes from a key with limits over windows that end while the schedule runs, each read from
+// another level.
 func (c *client) pace() node.Op {
 	key := c.paced()
-	return node.Op{Kind: node.Acquire, Ack: c.ack(), Checks: []node.Check{{Key: []byte(key), N: 1, Limits: limitsOf(key)}}}
+	return node.Op{Kind: node.Acquire, Ack: c.ack(),
+		Checks: []node.Check{{Key: []byte(key), N: 1, Limits: limitsOf(key)}}}
 }
 
 // overdraw takes from one or two keys, and counts although it is refused.
 func (c *client) overdraw() node.Op {
 	op := node.Op{Kind: node.Acquire, Ack: c.ack(), CountDenied: true}
 	for i := range 1 + c.rnd.IntN(2) {
-		op.Checks = append(op.Checks, node.Check{Key: fmt.Append(nil, "overdrawn", i), N: 1, Limits: []node.Limit{{Window: dayMS, Max: 30}}})
+		op.Checks = append(op.Checks, node.Check{Key: fmt.Append(nil, "overdrawn", i), N: 1,
+			Limits: []node.Limit{{Window: dayMS, Max: 30}}})
 	}
 	return op
 }
@@ -37,7 +40,9 @@ func (c *client) group(p *proc) {
 	number := c.w.groups.Add(1)
 	op := node.Op{Kind: node.Acquire, Ack: c.ack()}
 	for i := range 2 + c.rnd.IntN(3) {
-		op.Checks = append(op.Checks, node.Check{Key: groupKey(number, i), N: 1, Limits: []node.Limit{{Window: dayMS, Max: 1}}})
+		op.Checks = append(op.Checks,
+			node.Check{Key: groupKey(number, i), N: 1,
+				Limits: []node.Limit{{Window: dayMS, Max: 1}}})
 	}
 	if c.rnd.IntN(4) == 0 {
 		op.Checks[c.rnd.IntN(len(op.Checks))].Limits[0].Max = 0
@@ -51,7 +56,8 @@ func groupKey(number int64, i int) []byte { return fmt.Appendf(nil, "group%d.%d"
 func (c *client) clear(p *proc) {
 	key := fmt.Sprint("cleared", c.number)
 	if c.rnd.IntN(3) > 0 {
-		c.do(p, node.Op{Kind: node.Add, Ack: c.ack(), Checks: []node.Check{{Key: []byte(key), N: 1 + c.rnd.Int64N(4)}}})
+		c.do(p, node.Op{Kind: node.Add, Ack: c.ack(),
+			Checks: []node.Check{{Key: []byte(key), N: 1 + c.rnd.Int64N(4)}}})
 		return
 	}
 	c.w.ledger.of(key, func(*account) {})
@@ -63,7 +69,8 @@ func (c *client) clear(p *proc) {
 	c.w.journal.note("client: %s reset at %s: %v", key, p.id, err)
 	switch {
 	case err == nil && !p.dead.Load():
-		c.w.ledger.reset(key, c.w.awayFrom(p, key), c.w.plan.restoresOthers() || c.w.plan.parts() || c.w.lostSince(asked))
+		c.w.ledger.reset(key, c.w.awayFrom(p, key), c.w.plan.restoresOthers() || c.w.plan.parts() ||
+			c.w.lostSince(asked))
 	case errors.Is(err, syncer.ErrUnavailable) && !p.dead.Load() && !unknown(p, err):
 	default:
 		c.w.ledger.mayBeReset(key)
@@ -74,7 +81,8 @@ func (c *client) clear(p *proc) {
 	}
 }
 
-// lostSince reports whether Redis has lost something since then, and may so be back at what it had before.
+// lostSince reports whether Redis has lost something since then, and may so be back at what it had
+// before.
 func (w *world) lostSince(then time.Time) bool {
 	w.atomic.Lock()
 	defer w.atomic.Unlock()
@@ -108,7 +116,8 @@ func (c *client) series(p *proc) {
 	}
 	a := c.w.ledger.copy(key)
 	if most := a.most() + c.w.inFlight(); n > most && c.w.plan.exact {
-		c.w.t.Errorf("%s: node %s has a series of %d, at most %d were attempted", key, p.id, n, most)
+		c.w.t.Errorf("%s: node %s has a series of %d, at most %d were attempted", key, p.id,
+			n, most)
 	}
 }
 

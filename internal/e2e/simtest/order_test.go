@@ -36,8 +36,8 @@ func calmHot(t *testing.T, hotRate float64) *world {
 	return w
 }
 
-// TestBatchKeepsTheOrderOfAKey has operations with one owner and with several in one batch, on keys that they share: who comes first is
-// admitted, whatever is carried out at the same time.
+// TestBatchKeepsTheOrderOfAKey has operations with one owner and with several in one batch, on keys
+// that they share: who comes first is admitted, whatever is carried out at the same time.
 func TestBatchKeepsTheOrderOfAKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := calm(t)
@@ -45,12 +45,16 @@ func TestBatchKeepsTheOrderOfAKey(t *testing.T) {
 		take := func(round int, keys ...string) (op node.Op) {
 			op.Kind = node.Acquire
 			for _, key := range keys {
-				op.Checks = append(op.Checks, node.Check{Key: fmt.Appendf(nil, "%s %d", key, round), N: 1, Limits: []node.Limit{{Window: dayMS, Max: 2}}})
+				op.Checks = append(op.Checks,
+					node.Check{Key: fmt.Appendf(nil, "%s %d", key, round), N: 1,
+						Limits: []node.Limit{{Window: dayMS, Max: 2}}})
 			}
 			return op
 		}
 		for round := range 50 {
-			ops := []node.Op{take(round, "a", "b"), take(round, "a"), take(round, "a"), take(round, "b", "c"), take(round, "b", "d"), take(round, "c"), take(round, "c", "e")}
+			ops := []node.Op{take(round, "a", "b"), take(round, "a"), take(round, "a"),
+				take(round, "b", "c"), take(round, "b", "d"), take(round, "c"),
+				take(round, "c", "e")}
 			want := []bool{true, true, false, true, false, true, false}
 			res := make([]node.Result, len(ops))
 			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
@@ -58,7 +62,8 @@ func TestBatchKeepsTheOrderOfAKey(t *testing.T) {
 			cancel()
 			for i := range ops {
 				if res[i].Err != nil || res[i].Allowed != want[i] {
-					t.Errorf("round %d, operation %d: allowed %v, %v", round, i, res[i].Allowed, res[i].Err)
+					t.Errorf("round %d, operation %d: allowed %v, %v", round, i, res[i].Allowed,
+						res[i].Err)
 				}
 			}
 		}

@@ -23,9 +23,10 @@ type plan struct {
 	weather    simnet.Weather
 	mix        faultstore.Mix
 	takes      time.Duration // at most, that Redis takes to hear something or to answer
-	aging      bool          // Redis deletes buckets by their age, as it does with --redis-expiry=field and tairhash
-	hotRate    float64
-	exact      bool // never is anybody out of reach: no decision may overshoot
+	// Redis deletes buckets by their age, as it does with --redis-expiry=field and tairhash
+	aging   bool
+	hotRate float64
+	exact   bool // never is anybody out of reach: no decision may overshoot
 }
 
 // kind is a family of schedules.
@@ -38,16 +39,18 @@ const (
 	outages                // Redis down, slow, lossy
 	modes                  // switches between the modes, while nodes come, go and lose Redis
 	everything             // of these, one after the other
-	losses                 // Redis loses all, or goes back in time; whoever decides about a key knows it
-	together               // several joins and leaves at once
-	handloss               // the same while Redis loses what it has
-	chaos                  // several of anything at once, but for losses
-	ruins                  // the same with losses
+	// Redis loses all, or goes back in time; whoever decides about a key knows it
+	losses
+	together // several joins and leaves at once
+	handloss // the same while Redis loses what it has
+	chaos    // several of anything at once, but for losses
+	ruins    // the same with losses
 	kinds
 )
 
 var names = [kinds]string{
-	"graceful", "crashes", "splits", "outages", "modes", "everything", "losses", "together", "handloss", "chaos", "ruins",
+	"graceful", "crashes", "splits", "outages", "modes", "everything", "losses", "together",
+	"handloss", "chaos", "ruins",
 }
 
 func (k kind) String() string { return names[k] }
@@ -74,14 +77,16 @@ func (k kind) loses() bool { return k.is(losses, handloss, ruins) }
 // became of an acquire over several owners, or be gone before.
 func (p *plan) parts() bool { return p.kind.is(crashes, splits, everything) || p.kind.wild() }
 
-// restoresOthers reports whether a key that Redis loses may be restored by others than the one that decides about it.
+// restoresOthers reports whether a key that Redis loses may be restored by others than the one that
+// decides about it.
 func (p *plan) restoresOthers() bool { return p.kind == ruins || p.kind.loses() && p.hotRate > 0 }
 
 // wild kinds have several of anything at once.
 func (k kind) wild() bool { return k.is(chaos, ruins) }
 
-// stale is how old may be what a node does not know of others: it hears of it with the next verification after they flush it. Where Redis
-// loses data they first have to notice, and to restore.
+// stale is how old may be what a node does not know of others: it hears of it with the next
+// verification after they flush it. Where Redis loses data they first have to notice, and to
+// restore.
 func (p *plan) stale() time.Duration {
 	stale := 5*time.Second + 3*p.interval
 	if p.kind.loses() {
@@ -93,8 +98,10 @@ func (p *plan) stale() time.Duration {
 func newPlan(rnd *rand.Rand) plan {
 	p := plan{
 		kind: kind(rnd.IntN(int(kinds))), nodes: 3 + rnd.IntN(3), partitions: 5 + rnd.IntN(20),
-		interval: time.Duration(10+rnd.IntN(300)) * time.Millisecond, pause: time.Duration(20+rnd.IntN(100)) * time.Millisecond,
-		length: time.Duration(10+rnd.IntN(20)) * time.Second, skew: time.Duration(rnd.IntN(200)) * time.Millisecond,
+		interval: time.Duration(10+rnd.IntN(300)) * time.Millisecond,
+		pause:    time.Duration(20+rnd.IntN(100)) * time.Millisecond,
+		length:   time.Duration(10+rnd.IntN(20)) * time.Second,
+		skew:     time.Duration(rnd.IntN(200)) * time.Millisecond,
 	}
 	for k := range kinds {
 		if *kindFlag == k.String() {
@@ -118,7 +125,8 @@ func newPlan(rnd *rand.Rand) plan {
 func (p *plan) drawWeather(rnd *rand.Rand) {
 	p.weather = simnet.Weather{
 		Broken: 10 * (p.partitions % 3),
-		Delay:  time.Duration(100+rnd.IntN(3000)) * time.Microsecond, Jitter: time.Duration(1+rnd.IntN(5000)) * time.Microsecond,
+		Delay:  time.Duration(100+rnd.IntN(3000)) * time.Microsecond,
+		Jitter: time.Duration(1+rnd.IntN(5000)) * time.Microsecond,
 	}
 	if p.kind.is(splits, everything) || p.kind.wild() && rnd.IntN(2) == 0 {
 		p.weather.PacketLoss = rnd.IntN(200)
@@ -126,18 +134,21 @@ func (p *plan) drawWeather(rnd *rand.Rand) {
 	}
 }
 
-// drawStore decides how good Redis is: without faults, with some, with many; at once, soon, or late.
+// drawStore decides how good Redis is: without faults, with some, with many; at once, soon, or
+// late.
 func (p *plan) drawStore(rnd *rand.Rand) {
 	switch {
 	case p.kind.is(graceful, together) && rnd.IntN(4) == 0:
 		p.mix = faultstore.Mix{ReplyLost: 250, RequestLost: 100, Refused: 50, Late: 50}
 	case p.kind.is(outages, everything) || !p.kind.is(crashes, splits, modes) && rnd.IntN(2) == 0:
-		p.mix = faultstore.Mix{ReplyLost: rnd.IntN(100), RequestLost: rnd.IntN(50), Refused: rnd.IntN(50), Late: rnd.IntN(50)}
+		p.mix = faultstore.Mix{ReplyLost: rnd.IntN(100), RequestLost: rnd.IntN(50),
+			Refused: rnd.IntN(50), Late: rnd.IntN(50)}
 	}
 	switch rnd.IntN(6) {
 	case 0, 1:
 		p.takes = time.Duration(1+rnd.IntN(20)) * time.Millisecond
 	case 2:
-		p.takes = time.Duration(1+rnd.IntN(400)) * time.Millisecond // what takes longer than a second is given up
+		// what takes longer than a second is given up
+		p.takes = time.Duration(1+rnd.IntN(400)) * time.Millisecond
 	}
 }

@@ -54,7 +54,8 @@ func (w wire) Send(ctx context.Context, address string, message []byte) ([]byte,
 // hosts is how many there are, with a process on them or not.
 const hosts = 8
 
-// addresses are those of all hosts: a process that found none of those it was told of would be a cluster by itself.
+// addresses are those of all hosts: a process that found none of those it was told of would be a
+// cluster by itself.
 func addresses() (list []string) {
 	for i := range hosts {
 		list = append(list, ip(i+1)+":7946")
@@ -85,35 +86,44 @@ func (w *world) startAs(i int, id string) (*proc, error) {
 		},
 	})
 	skew := time.Duration(rnd.Int64N(int64(w.plan.skew)+1)) - w.plan.skew/2
-	clock := storeclock.New(func() time.Time { return time.Now().Add(skew + time.Duration(p.step.Load())) }, nil)
+	clock := storeclock.New(func() time.Time {
+		return time.Now().Add(skew + time.Duration(p.step.Load()))
+	}, nil)
 	place := syncer.Placement{Partitions: w.plan.partitions, Seed: 5}
 	ladder, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
 	if err != nil {
 		return nil, err
 	}
 	p.counter, err = syncer.New(syncer.Options{
-		Store: p.store, Now: clock.Now, Placement: place, Writer: name, NotOwner: true, Exchanges: w.plan.lanes,
+		Store: p.store, Now: clock.Now, Placement: place, Writer: name, NotOwner: true,
+		Exchanges:     w.plan.lanes,
 		FlushInterval: w.plan.interval, VerifyInterval: time.Second, MaxLag: w.plan.lag,
-		Namespaces: map[string]syncer.Namespace{syncer.DefaultNamespace: {Ladder: ladder, OnCold: syncer.OnColdDeny}},
+		Namespaces: map[string]syncer.Namespace{syncer.DefaultNamespace: {Ladder: ladder,
+			OnCold: syncer.OnColdDeny}},
 	})
 	if err != nil {
 		return nil, err
 	}
 	p.ring, err = ring.New(ring.Options{
 		ID: p.id, Name: name, Bind: p.host.Address(), Join: addresses(),
-		Agreement: ring.Agreement{Partitions: place.Partitions, Seed: place.Seed}, Secret: []byte(secret), Tag: nodemodes.Tag(node.ModeTwoTier),
-		OnChange: func(t *ring.Table) { p.node.Changed(t) }, Transport: p.host.Transport(), Logger: w.logger(p.id),
+		Agreement: ring.Agreement{Partitions: place.Partitions, Seed: place.Seed},
+		Secret:    []byte(secret), Tag: nodemodes.Tag(node.ModeTwoTier),
+		OnChange: func(t *ring.Table) { p.node.Changed(t) }, Transport: p.host.Transport(),
+		Logger: w.logger(p.id),
 	})
 	if err != nil {
 		return nil, err
 	}
-	p.client, err = peer.NewClient(peer.ClientOptions{Self: name, Secret: []byte(secret), Transport: wire{p.host}, Logger: w.logger(p.id)})
+	p.client, err = peer.NewClient(peer.ClientOptions{Self: name, Secret: []byte(secret),
+		Transport: wire{p.host}, Logger: w.logger(p.id)})
 	if err != nil {
 		return nil, err
 	}
 	p.node, err = node.New(node.Options{
-		ID: p.id, Counter: p.counter, Direct: &direct{p: p, ladder: ladder, now: clock.Now, writer: "d" + name}, Ring: p.ring, Peers: p.client,
-		Store: redisSeen{p}, Clock: clock, Placement: place, HotRate: w.plan.hotRate, Refusals: 256, Logger: w.logger(p.id),
+		ID: p.id, Counter: p.counter, Direct: &direct{p: p, ladder: ladder, now: clock.Now,
+			writer: "d" + name}, Ring: p.ring, Peers: p.client,
+		Store: redisSeen{p}, Clock: clock, Placement: place, HotRate: w.plan.hotRate, Refusals: 256,
+		Logger: w.logger(p.id),
 	})
 	if err != nil {
 		return nil, err
@@ -141,7 +151,8 @@ func (w *world) startAs(i int, id string) (*proc, error) {
 
 // listen has the process serve HTTP.
 func (p *proc) listen() (err error) {
-	p.http, err = httpapi.New(httpapi.Options{Service: p.node, Listen: p.ip + ":8080", MaxMemory: 8 << 20})
+	p.http, err = httpapi.New(httpapi.Options{Service: p.node, Listen: p.ip + ":8080",
+		MaxMemory: 8 << 20})
 	if err != nil {
 		return err
 	}
@@ -177,7 +188,8 @@ func (p *proc) leave() error {
 	return err
 }
 
-// kill ends a process without a word: nothing it says reaches anybody any more, and what it had not flushed is lost.
+// kill ends a process without a word: nothing it says reaches anybody any more, and what it had not
+// flushed is lost.
 func (p *proc) kill() {
 	p.gone()
 	p.dead.Store(true)

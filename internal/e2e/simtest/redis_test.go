@@ -173,7 +173,8 @@ func (d *direct) add(c *syncer.Check, ts int64) {
 		}
 	}
 	d.write(k)
-	d.p.w.journal.note("redis: %s %+d (now %d) from %s directly", c.Key, c.N, d.p.w.stored(string(c.Key)), d.writer)
+	d.p.w.journal.note("redis: %s %+d (now %d) from %s directly", c.Key, c.N,
+		d.p.w.stored(string(c.Key)), d.writer)
 }
 
 // write changes a key in a round of its own.
@@ -185,7 +186,8 @@ func (d *direct) write(k syncer.KeyRound) {
 	}
 	partition := d.p.w.partition(string(k.Key))
 	d.seqs[partition]++
-	r := &syncer.Round{Partition: partition, Writer: d.writer, Seq: d.seqs[partition], Keys: []syncer.KeyRound{k}}
+	r := &syncer.Round{Partition: partition, Writer: d.writer, Seq: d.seqs[partition],
+		Keys: []syncer.KeyRound{k}}
 	d.p.w.redis.Exchange(context.Background(), []*syncer.Round{r})
 }
 
@@ -196,12 +198,15 @@ func (d *direct) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result
 }
 
 // Series implements node.Direct.
-func (d *direct) Series(ctx context.Context, ns, key []byte, window int64) (bucketMS int64, points []syncer.Point, err error) {
+func (d *direct) Series(ctx context.Context, ns, key []byte,
+	window int64) (bucketMS int64, points []syncer.Point, err error) {
 	if d.p.store.Down() || d.p.toRedis(ctx) != nil {
 		return 0, nil, fmt.Errorf("%w: no answer", syncer.ErrUnavailable)
 	}
 	v := d.view(&syncer.Check{NS: ns, Key: key})
-	bucketMS, _ = v.Series(window, d.now(), func(start, n int64) { points = append(points, syncer.Point{Start: start, Count: n}) })
+	bucketMS, _ = v.Series(window, d.now(), func(start, n int64) {
+		points = append(points, syncer.Point{Start: start, Count: n})
+	})
 	return bucketMS, points, nil
 }
 

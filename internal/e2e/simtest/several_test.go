@@ -12,7 +12,8 @@ import (
 	"twotier.dev/twotier/ring"
 )
 
-// cast is who something can happen to: each at most once at a time, and enough are left alone for there to be a cluster.
+// cast is who something can happen to: each at most once at a time, and enough are left alone for
+// there to be a cluster.
 type cast struct {
 	w     *world
 	procs []*proc // in random order
@@ -25,10 +26,13 @@ type cast struct {
 type trouble func(c *cast) func()
 
 var (
-	comingAndGoing = []trouble{(*cast).joins, (*cast).leaves, (*cast).joins, (*cast).leaves, (*cast).hasATwin}
-	turning        = []trouble{(*cast).joins, (*cast).leaves, (*cast).losesRedis, (*cast).switches, (*cast).lags}
-	anything       = []trouble{
-		(*cast).joins, (*cast).leaves, (*cast).isKilled, (*cast).isCutOff, (*cast).slowsDown, (*cast).losesRedis, (*cast).switches,
+	comingAndGoing = []trouble{(*cast).joins, (*cast).leaves, (*cast).joins, (*cast).leaves,
+		(*cast).hasATwin}
+	turning = []trouble{(*cast).joins, (*cast).leaves, (*cast).losesRedis, (*cast).switches,
+		(*cast).lags}
+	anything = []trouble{
+		(*cast).joins, (*cast).leaves, (*cast).isKilled, (*cast).isCutOff, (*cast).slowsDown,
+		(*cast).losesRedis, (*cast).switches,
 		(*cast).sleeps, (*cast).hasAWrongTime, (*cast).hasItsClockSet,
 	}
 )
@@ -60,7 +64,8 @@ func (w *world) cast() *cast {
 	return c
 }
 
-// next returns a process to which nothing happens yet, nil if there is none. ends says that it won't be there afterwards.
+// next returns a process to which nothing happens yet, nil if there is none. ends says that it
+// won't be there afterwards.
 func (c *cast) next(ends bool) *proc {
 	if len(c.procs) == 0 || ends && c.stay <= 0 {
 		return nil
@@ -101,7 +106,8 @@ func (c *cast) isKilled() func() {
 	}
 }
 
-// isCutOff cuts one node off from all others, or one direction between two, for some kinds of messages.
+// isCutOff cuts one node off from all others, or one direction between two, for some kinds of
+// messages.
 func (c *cast) isCutOff() func() {
 	if c.cut || len(c.procs) < 2 {
 		return nil
@@ -271,7 +277,8 @@ func (w *world) joinAt(i int) {
 	}
 }
 
-// leaves stops a process. Where Redis takes all that it is given there is nothing to be written off.
+// leaves stops a process. Where Redis takes all that it is given there is nothing to be written
+// off.
 func (w *world) leaves(p *proc) {
 	w.say("%s leaves", p.id)
 	if err := p.leave(); err != nil {

@@ -65,7 +65,8 @@ func limitsOf(key string) []node.Limit {
 	case strings.HasPrefix(key, "limited"):
 		return []node.Limit{{Window: dayMS, Max: 20 + 15*int64(key[len(key)-1]-'0')}}
 	case strings.HasPrefix(key, "paced"):
-		return []node.Limit{{Window: 2500, Max: 3}, {Window: 40_000, Max: 15}, {Window: hourMS, Max: 40}}
+		return []node.Limit{{Window: 2500, Max: 3}, {Window: 40_000, Max: 15},
+			{Window: hourMS, Max: 40}}
 	}
 	return nil
 }
@@ -74,13 +75,15 @@ func (w *world) logger(id string) *slog.Logger {
 	if !w.verbose {
 		return nil
 	}
-	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo})).With("on", id)
+	return slog.New(slog.NewTextHandler(os.Stderr,
+		&slog.HandlerOptions{Level: slog.LevelInfo})).With("on", id)
 }
 
 func (w *world) say(format string, args ...any) {
 	w.journal.note("--- "+format, args...)
 	if w.verbose {
-		fmt.Fprintf(os.Stderr, "%s --- %s\n", time.Now().Format("05.000"), fmt.Sprintf(format, args...))
+		fmt.Fprintf(os.Stderr, "%s --- %s\n", time.Now().Format("05.000"),
+			fmt.Sprintf(format, args...))
 	}
 }
 
@@ -112,7 +115,8 @@ func (w *world) pick(rnd *rand.Rand) *proc {
 	return list[rnd.IntN(len(list))]
 }
 
-// enter notes that a client asks a process for something, until the function that it returns is called.
+// enter notes that a client asks a process for something, until the function that it returns is
+// called.
 func (w *world) enter(p *proc) func() {
 	w.mu.Lock()
 	w.inUse[p]++
@@ -145,7 +149,8 @@ func (w *world) owned() (n int) {
 // acceptable holds an error against what a client may be told.
 func (w *world) acceptable(p *proc, err error) {
 	switch {
-	case errors.Is(err, syncer.ErrUnknownOutcome), errors.Is(err, syncer.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, syncer.ErrUnknownOutcome), errors.Is(err, syncer.ErrUnavailable),
+		errors.Is(err, context.DeadlineExceeded):
 	case errors.Is(err, syncer.ErrOverload) && w.plan.lag > 0:
 	case p.dead.Load(), p.leaving.Load() && errors.Is(err, syncer.ErrClosed):
 	default:
@@ -166,7 +171,8 @@ func (w *world) until(limit time.Duration, done func() bool) bool {
 func run(t *testing.T, seed uint64, verbose bool) outcome {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	w := &world{
-		t: t, seed: seed, began: time.Now(), rnd: rnd, plan: newPlan(rnd), redis: embedded.New(embedded.Options{}), verbose: verbose && testing.Verbose(),
+		t: t, seed: seed, began: time.Now(), rnd: rnd, plan: newPlan(rnd),
+		redis: embedded.New(embedded.Options{}), verbose: verbose && testing.Verbose(),
 		ledger: ledger{keys: map[string]*account{}}, procs: map[int]*proc{}, inUse: map[*proc]int{},
 	}
 	w.net = simnet.New(seed, w.plan.weather)

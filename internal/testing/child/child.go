@@ -25,9 +25,10 @@ func Start(cmd *exec.Cmd) (*Child, error) {
 	return c, <-started
 }
 
-// runChild starts the process and reaps it on one locked thread. The kernel sends a parent-death signal when the
-// thread that forked ends, not the process; the thread of an ordinary goroutine ends whenever some other goroutine
-// that locked itself to it returns, and would take the child along in the middle of a test.
+// runChild starts the process and reaps it on one locked thread. The kernel sends a parent-death
+// signal when the thread that forked ends, not the process; the thread of an ordinary goroutine
+// ends whenever some other goroutine that locked itself to it returns, and would take the child
+// along in the middle of a test.
 func (c *Child) runChild(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

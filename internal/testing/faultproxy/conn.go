@@ -42,7 +42,8 @@ func (c *conn) runConn() {
 	<-up
 }
 
-// connected notes the connection to the server, unless the client has been hung up on in the meantime.
+// connected notes the connection to the server, unless the client has been hung up on in the
+// meantime.
 func (c *conn) connected(server net.Conn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,7 +79,8 @@ func (c *conn) runUp(server net.Conn, finished chan<- struct{}) {
 			}
 			c.ask(frame)
 			c.p.counters.requests.Add(1)
-			// If the server is gone the other direction notices and decides what the client sees of it.
+			// If the server is gone the other direction notices and decides what the client sees of
+			// it.
 			lost = out.write(frame) != nil
 		}
 		if readErr != nil {
@@ -88,7 +90,8 @@ func (c *conn) runUp(server net.Conn, finished chan<- struct{}) {
 	}
 }
 
-// down forwards replies until the server hangs up, and then hangs up on the client unless it is to wait for ever.
+// down forwards replies until the server hangs up, and then hangs up on the client unless it is to
+// wait for ever.
 func (c *conn) down(server net.Conn) {
 	d := downstream{c: c, out: &stream{conn: c.client, bytes: &c.p.counters.bytesDown}}
 	in := bufio.NewReader(flushFirst{from: server, to: d.out})
@@ -119,8 +122,8 @@ func (c *conn) read(in *bufio.Reader) ([]byte, error) {
 	return readRESP(in)
 }
 
-// await returns the mode as soon as it lets messages move, or false when the connection has been closed. With a stream
-// that has nothing waiting it also waits for the delay.
+// await returns the mode as soon as it lets messages move, or false when the connection has been
+// closed. With a stream that has nothing waiting it also waits for the delay.
 func (c *conn) await(out *stream) (*mode, bool) {
 	for {
 		m := c.p.mode.Load()

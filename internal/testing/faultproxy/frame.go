@@ -21,9 +21,10 @@ func readRaw(br *bufio.Reader) ([]byte, error) {
 	return frame, err
 }
 
-// readRESP reads one value of RESP2 or RESP3 with all that is nested in it, or one inline command, unparsed.
-// See https://github.com/redis/redis-specifications/blob/master/protocol/RESP3.md; streamed types are not known.
-// At the end of the stream it returns the part that was there with the error.
+// readRESP reads one value of RESP2 or RESP3 with all that is nested in it, or one inline command,
+// unparsed. See https://github.com/redis/redis-specifications/blob/master/protocol/RESP3.md;
+// streamed types are not known. At the end of the stream it returns the part that was there with
+// the error.
 func readRESP(br *bufio.Reader) ([]byte, error) {
 	var frame []byte
 	for left := 1; left > 0; left-- {

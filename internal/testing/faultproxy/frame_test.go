@@ -49,7 +49,8 @@ func TestReadRESP(t *testing.T) {
 
 func TestReadRESPPart(t *testing.T) {
 	for _, part := range []string{"PI", "$5\r\nab", "*2\r\n:1\r\n", "*2\r\n$3\r\nGET\r\n$1"} {
-		if got, err := readRESP(bufio.NewReader(strings.NewReader(part))); err == nil || string(got) != part {
+		if got, err := readRESP(bufio.NewReader(strings.NewReader(part))); err == nil ||
+			string(got) != part {
 			t.Errorf("%q: got %q, %v", part, got, err)
 		}
 	}
@@ -57,7 +58,8 @@ func TestReadRESPPart(t *testing.T) {
 
 func TestReadRESPBad(t *testing.T) {
 	for _, bad := range []string{"$x\r\n", "*-2\r\n", "$99999999999\r\n", "*?\r\n"} {
-		if _, err := readRESP(bufio.NewReader(strings.NewReader(bad))); err == nil || errors.Is(err, io.EOF) {
+		if _, err := readRESP(bufio.NewReader(strings.NewReader(bad))); err == nil ||
+			errors.Is(err, io.EOF) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}

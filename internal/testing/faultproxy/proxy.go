@@ -46,15 +46,15 @@ type counters struct {
 	bytesUp, bytesDown      atomic.Int64
 }
 
-// New starts a proxy for a Redis server at host:port or at the path of a Unix socket, and closes it with the test. The
-// server doesn't need to be up.
+// New starts a proxy for a Redis server at host:port or at the path of a Unix socket, and closes it
+// with the test. The server doesn't need to be up.
 func New(t testing.TB, target string) *Proxy {
 	t.Helper()
 	return open(t, target, false)
 }
 
-// NewRaw is [New] for other protocols and for TLS: a message is what one read returns, and the reply to a request is
-// what the server sends next.
+// NewRaw is [New] for other protocols and for TLS: a message is what one read returns, and the
+// reply to a request is what the server sends next.
 func NewRaw(t testing.TB, target string) *Proxy {
 	t.Helper()
 	return open(t, target, true)
@@ -102,7 +102,8 @@ func (p *Proxy) resetLocked() {
 	}
 }
 
-// Close stops listening, resets all connections and waits until nothing runs any more. It may be called twice.
+// Close stops listening, resets all connections and waits until nothing runs any more. It may be
+// called twice.
 func (p *Proxy) Close() {
 	p.cancel()
 	// A second Close fails here, which is fine.

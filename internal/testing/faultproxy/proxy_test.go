@@ -35,7 +35,8 @@ func newFixture(t *testing.T) fixture {
 
 func newClient(t *testing.T, addr string) *redis.Client {
 	c := redis.NewClient(&redis.Options{
-		Addr: addr, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true, DisableIdentity: true,
+		Addr: addr, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true,
+		DisableIdentity:          true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 	t.Cleanup(func() { c.Close() })
@@ -118,7 +119,8 @@ func TestPass(t *testing.T) {
 		t.Errorf("%d bytes came back, want %d", len(got), len(big))
 	}
 	got := f.proxy.Stats()
-	if got.Accepted < 1 || got.Open != got.Accepted || got.Requests != got.Replies || got.Requests < 1005 ||
+	if got.Accepted < 1 || got.Open != got.Accepted || got.Requests != got.Replies ||
+		got.Requests < 1005 ||
 		got.BytesUp < 1<<20 || got.BytesDown < 1<<20 || got.Dropped+got.Swallowed+got.Refused != 0 {
 		t.Errorf("%+v", got)
 	}
@@ -128,7 +130,8 @@ func TestSwallowRepliesThenHang(t *testing.T) {
 	f := newFixture(t)
 	f.mustIncr()
 	f.proxy.SwallowReplies(false)
-	if err := f.incr(short); !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded) {
+	if err := f.incr(short); !errors.Is(err, context.DeadlineExceeded) &&
+		!errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("%v, want a timeout", err)
 	}
 	f.wantStored(2)
@@ -337,7 +340,8 @@ func TestCutNext(t *testing.T) {
 	wait(t, fired)
 }
 
-// TestRequestOfAClientThatLeft has the client give up while the server is stopped: what it sent is executed later.
+// TestRequestOfAClientThatLeft has the client give up while the server is stopped: what it sent is
+// executed later.
 func TestRequestOfAClientThatLeft(t *testing.T) {
 	f := newFixture(t)
 	f.mustIncr()
@@ -414,7 +418,8 @@ func TestCloseLeavesNothing(t *testing.T) {
 	eventually(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before })
 }
 
-// TestModesUnderLoad switches modes while clients work, for the race detector, and checks that no count was made twice.
+// TestModesUnderLoad switches modes while clients work, for the race detector, and checks that no
+// count was made twice.
 func TestModesUnderLoad(t *testing.T) {
 	f := newFixture(t)
 	type tally struct{ sent, acked int }
@@ -461,7 +466,8 @@ func TestModesUnderLoad(t *testing.T) {
 	f.client.Close()
 	eventually(t, "connections are closed", func() bool { return p.Stats().Open == 0 })
 	if got := f.stored(); got < total.acked || got > total.sent {
-		t.Errorf("the server has counted %d; sent %d, acknowledged %d", got, total.sent, total.acked)
+		t.Errorf("the server has counted %d; sent %d, acknowledged %d", got, total.sent,
+			total.acked)
 	}
 }
 
@@ -507,11 +513,13 @@ func silent(t *testing.T, conn net.Conn) {
 // TestShiftTime has the clock of the server lie, and nothing else.
 func TestShiftTime(t *testing.T) {
 	f := newFixture(t)
-	for _, by := range []time.Duration{0, 24 * time.Hour, -24 * time.Hour, 1500 * time.Millisecond} {
+	for _, by := range []time.Duration{0, 24 * time.Hour, -24 * time.Hour,
+		1500 * time.Millisecond} {
 		f.proxy.ShiftTime(by)
 		before := time.Now()
 		pipe := f.client.Pipeline()
-		told, set, got := pipe.Time(f.Context()), pipe.Set(f.Context(), "k", "v", 0), pipe.Get(f.Context(), "k")
+		told, set, got := pipe.Time(f.Context()), pipe.Set(f.Context(), "k", "v", 0),
+			pipe.Get(f.Context(), "k")
 		if _, err := pipe.Exec(f.Context()); err != nil {
 			t.Fatal(err)
 		}

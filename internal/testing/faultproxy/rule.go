@@ -15,26 +15,28 @@ type rule struct {
 	fired chan struct{}
 }
 
-// SwallowNext forwards the next request that contains the given bytes, throws its reply away once the server has sent it,
-// and hangs up. Any connection may send that request; a new one serves as ever. The channel is closed when the reply is
-// gone, so that a test can wait until the server has executed the request.
+// SwallowNext forwards the next request that contains the given bytes, throws its reply away once
+// the server has sent it, and hangs up. Any connection may send that request; a new one serves as
+// ever. The channel is closed when the reply is gone, so that a test can wait until the server has
+// executed the request.
 func (p *Proxy) SwallowNext(match string) <-chan struct{} {
 	return p.addRule(rule{match: []byte(match), left: 1, close: true})
 }
 
-// SwallowMatching is [Proxy.SwallowNext] for the next k such requests; the channel is closed after the last. With
-// thenClose false the connections stay open, but deliver nothing any more.
+// SwallowMatching is [Proxy.SwallowNext] for the next k such requests; the channel is closed after
+// the last. With thenClose false the connections stay open, but deliver nothing any more.
 func (p *Proxy) SwallowMatching(match string, k int, thenClose bool) <-chan struct{} {
 	return p.addRule(rule{match: []byte(match), left: k, close: thenClose})
 }
 
-// SwallowNextReplies throws the next k replies away, whatever was asked: those of a new connection's handshake too.
+// SwallowNextReplies throws the next k replies away, whatever was asked: those of a new
+// connection's handshake too.
 func (p *Proxy) SwallowNextReplies(k int, thenClose bool) <-chan struct{} {
 	return p.SwallowMatching("", k, thenClose)
 }
 
-// CutNext delivers only the first n bytes of the reply to the next request that contains the given bytes, and closes
-// the connection. The channel is closed when that has happened.
+// CutNext delivers only the first n bytes of the reply to the next request that contains the given
+// bytes, and closes the connection. The channel is closed when that has happened.
 func (p *Proxy) CutNext(match string, n int64) <-chan struct{} {
 	return p.addRule(rule{match: []byte(match), left: 1, keep: n, close: true})
 }

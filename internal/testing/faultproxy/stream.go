@@ -51,7 +51,8 @@ type flushFirst struct {
 }
 
 func (f flushFirst) Read(p []byte) (int, error) {
-	// A receiver that is gone doesn't end the reading: what the other side still sends must be taken from it.
+	// A receiver that is gone doesn't end the reading: what the other side still sends must be
+	// taken from it.
 	_ = f.to.flush()
 	return f.from.Read(p)
 }
@@ -94,15 +95,15 @@ func (d *downstream) deliver(m *mode, frame []byte) {
 	}
 }
 
-// send delivers a whole reply. The client may be gone; then the server's replies are still read, so that it isn't
-// disturbed while it executes what was sent.
+// send delivers a whole reply. The client may be gone; then the server's replies are still read, so
+// that it isn't disturbed while it executes what was sent.
 func (d *downstream) send(frame []byte) {
 	d.c.p.counters.replies.Add(1)
 	d.lost = d.out.write(frame) != nil
 }
 
-// lose delivers only the first keep bytes of a reply. It ends only the direction to the client: the client may be in
-// the middle of writing a pipeline, whose rest would be lost if both were closed.
+// lose delivers only the first keep bytes of a reply. It ends only the direction to the client: the
+// client may be in the middle of writing a pipeline, whose rest would be lost if both were closed.
 func (d *downstream) lose(frame []byte, keep int64, end bool) {
 	d.c.p.counters.swallowed.Add(1)
 	d.lost, d.ended = true, end

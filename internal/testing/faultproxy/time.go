@@ -16,11 +16,13 @@ func asksTime(request []byte) bool {
 	return bytes.EqualFold(request, []byte("*1\r\n$4\r\nTIME\r\n"))
 }
 
-// shifted returns the reply to TIME with another time in it. What is no such reply, such as an error, stays as it is.
+// shifted returns the reply to TIME with another time in it. What is no such reply, such as an
+// error, stays as it is.
 func shifted(reply []byte, by time.Duration) []byte {
 	var sec, usec int64
 	var n, m int
-	if _, err := fmt.Sscanf(string(reply), "*2\r\n$%d\r\n%d\r\n$%d\r\n%d\r\n", &n, &sec, &m, &usec); err != nil || by == 0 {
+	if _, err := fmt.Sscanf(string(reply), "*2\r\n$%d\r\n%d\r\n$%d\r\n%d\r\n", &n, &sec, &m,
+		&usec); err != nil || by == 0 {
 		return reply
 	}
 	t := time.Unix(sec, usec*int64(time.Microsecond)).Add(by)

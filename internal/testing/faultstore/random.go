@@ -17,7 +17,8 @@ func Random(seed uint64, mix Mix) func(*syncer.Round) Fault {
 	return func(*syncer.Round) Fault {
 		n := rnd.IntN(1000)
 		for fault, share := range [...]int{
-			ReplyLost: mix.ReplyLost, RequestLost: mix.RequestLost, Refused: mix.Refused, Late: mix.Late,
+			ReplyLost: mix.ReplyLost, RequestLost: mix.RequestLost, Refused: mix.Refused,
+			Late: mix.Late,
 			Hang: mix.Hang, KeyRefused: mix.KeyRefused,
 		} {
 			if n -= share; n < 0 {

@@ -47,16 +47,17 @@ type Options struct {
 	Store syncer.Store
 	// Decide chooses what happens to a round. Nil means that nothing does. Calls are serialised.
 	Decide func(r *syncer.Round) Fault
-	// Wait, if it is there, is called before rounds reach the store and before the answers reach the caller, with nothing locked. An error
-	// of the first call has the rounds not carried out, one of the second the answers not heard.
+	// Wait, if it is there, is called before rounds reach the store and before the answers reach
+	// the caller, with nothing locked. An error of the first call has the rounds not carried out,
+	// one of the second the answers not heard.
 	Wait func(ctx context.Context) error
 	// Report is told of every promise of syncer.Store that the caller breaks.
 	Report func(format string, args ...any)
-	// Adopts says that the caller may take over rounds that were numbered by others, and hand its own over to others: then
-	// it is not watched whether the numbers of a writer are without gaps.
+	// Adopts says that the caller may take over rounds that were numbered by others, and hand its
+	// own over to others: then it is not watched whether the numbers of a writer are without gaps.
 	Adopts bool
-	// Delay is how long an exchange takes; one that is not done when its context is fails, and is carried out all the same. Nil means no
-	// time. Calls are serialised.
+	// Delay is how long an exchange takes; one that is not done when its context is fails, and is
+	// carried out all the same. Nil means no time. Calls are serialised.
 	Delay func() time.Duration
 }
 
@@ -119,7 +120,8 @@ func (s *Store) Down() bool {
 	return s.down
 }
 
-// SetFull makes every round that writes be refused from now on, or stops that: all can still be read.
+// SetFull makes every round that writes be refused from now on, or stops that: all can still be
+// read.
 func (s *Store) SetFull(full bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,7 +195,8 @@ func (s *Store) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	}
 }
 
-// delay takes as long as an exchange does. It reports false if that is longer than the caller waits.
+// delay takes as long as an exchange does. It reports false if that is longer than the caller
+// waits.
 func (s *Store) delay(ctx context.Context) bool {
 	if s.opt.Delay == nil {
 		return true
@@ -250,7 +253,8 @@ func (s *Store) carryOut(st *state, r *syncer.Round) (hang bool) {
 	return false
 }
 
-// answer carries a round out and answers it. A number that met a refused key does so each time it is sent.
+// answer carries a round out and answers it. A number that met a refused key does so each time it
+// is sent.
 func (s *Store) answer(st *state, r *syncer.Round, refuse bool) {
 	if r.Seq == 0 || r.Republish || st.sentBefore(r) {
 		refuse = st.refused[r.Seq]

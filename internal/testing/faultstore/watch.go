@@ -51,7 +51,8 @@ func (s *Store) enter(r *syncer.Round) {
 		}
 	case r.Seq == st.last+1 && st.last == st.answered:
 	default:
-		s.opt.Report("%s: out of order, %d was sent last and %d answered", where, st.last, st.answered)
+		s.opt.Report("%s: out of order, %d was sent last and %d answered", where, st.last,
+			st.answered)
 	}
 }
 
@@ -64,7 +65,8 @@ func (s *Store) enterAside(st *state, r *syncer.Round) {
 	case r.Seq != 0 || r.Republish || slices.ContainsFunc(r.Keys, changes):
 		s.opt.Report("%s: it is not only read: %+v", where, r)
 	case r.Epoch == st.epoch && r.Acked > st.acked && !s.opt.Adopts:
-		s.opt.Report("%s: %d is said to be acknowledged, %d was answered last", where, r.Acked, st.acked)
+		s.opt.Report("%s: %d is said to be acknowledged, %d was answered last", where, r.Acked,
+			st.acked)
 	}
 	st.aside = true
 }
@@ -118,13 +120,16 @@ func content(r *syncer.Round) string {
 // clone copies all of a round that the store reads.
 func clone(r *syncer.Round) *syncer.Round {
 	c := &syncer.Round{
-		Partition: r.Partition, Writer: r.Writer, Seq: r.Seq, Nonce: r.Nonce, Acked: r.Acked, Epoch: r.Epoch, Version: r.Version,
-		Quieted: r.Quieted, Quiet: r.Quiet, Aside: r.Aside, ReadOnly: r.ReadOnly, Republish: r.Republish, After: r.After,
+		Partition: r.Partition, Writer: r.Writer, Seq: r.Seq, Nonce: r.Nonce, Acked: r.Acked,
+		Epoch: r.Epoch, Version: r.Version,
+		Quieted: r.Quieted, Quiet: r.Quiet, Aside: r.Aside, ReadOnly: r.ReadOnly,
+		Republish: r.Republish, After: r.After,
 	}
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		c.Keys = append(c.Keys, syncer.KeyRound{
-			NS: slices.Clone(k.NS), Key: slices.Clone(k.Key), Reset: k.Reset, Load: k.Load, New: k.New, TTL: k.TTL, Ladder: k.Ladder,
+			NS: slices.Clone(k.NS), Key: slices.Clone(k.Key), Reset: k.Reset, Load: k.Load,
+			New: k.New, TTL: k.TTL, Ladder: k.Ladder,
 			Adds: slices.Clone(k.Adds), Expired: slices.Clone(k.Expired),
 		})
 	}

@@ -115,7 +115,8 @@ func (s *Process) Count(key, window string) Answer {
 	s.T.Helper()
 	status, body := s.Get("/v1/count?key=" + url.QueryEscape(key) + "&window=" + window)
 	var a Answer
-	if err := json.Unmarshal(body, &a); err != nil || status != http.StatusOK || len(a.Counts) != 1 {
+	if err := json.Unmarshal(body, &a); err != nil || status != http.StatusOK ||
+		len(a.Counts) != 1 {
 		s.T.Fatalf("count %s: %d %s %v", key, status, body, err)
 	}
 	return a

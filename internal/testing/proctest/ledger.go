@@ -102,8 +102,8 @@ func (l *Ledger) WriteOff(counts map[string]int64) (lost int64) {
 	return lost
 }
 
-// Check compares what was counted with the ledger. It returns R, what is missing in all, and an error for a key that was
-// counted too often, or if more is missing than may be.
+// Check compares what was counted with the ledger. It returns R, what is missing in all, and an
+// error for a key that was counted too often, or if more is missing than may be.
 func (l *Ledger) Check(counts map[string]int64, loss int64) (r, missing int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -113,7 +113,8 @@ func (l *Ledger) Check(counts map[string]int64, loss int64) (r, missing int64, e
 		r += n
 		missing += max(0, a.Acked-n)
 		if n > a.Acked+a.Unknown {
-			errs = append(errs, fmt.Errorf("%s: counted %d, more than A %d + U %d", key, n, a.Acked, a.Unknown))
+			errs = append(errs, fmt.Errorf("%s: counted %d, more than A %d + U %d", key, n, a.Acked,
+				a.Unknown))
 		}
 		if n < a.Acked && loss == 0 {
 			errs = append(errs, fmt.Errorf("%s: counted %d, less than A %d", key, n, a.Acked))

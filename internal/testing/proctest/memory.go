@@ -20,7 +20,8 @@ func (s *Process) Memory() Memory {
 	if err != nil {
 		s.T.Fatal(err)
 	}
-	return Memory{Now: s.kibibytes(string(text), "VmRSS:"), Peak: s.kibibytes(string(text), "VmHWM:")}
+	return Memory{Now: s.kibibytes(string(text), "VmRSS:"),
+		Peak: s.kibibytes(string(text), "VmHWM:")}
 }
 
 // kibibytes returns the value of a line such as "VmRSS:  1024 kB", in bytes.

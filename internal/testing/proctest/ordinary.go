@@ -52,7 +52,9 @@ func (o *Ordinary) runClient(url string) {
 			return
 		case <-time.After(ordinaryPause):
 		}
-		body := fmt.Sprintf(`{"key":"user:%d","limits":[{"window":"1m","max":15},{"window":"24h","max":50}]}`, rand.IntN(100))
+		body := fmt.Sprintf(
+			`{"key":"user:%d","limits":[{"window":"1m","max":15},{"window":"24h","max":50}]}`,
+			rand.IntN(100))
 		begin := time.Now()
 		status, answer, err := read(o.http.Post(url, "application/json", strings.NewReader(body)))
 		o.note(time.Since(begin), status, answer, err)
@@ -72,7 +74,8 @@ func (o *Ordinary) note(took time.Duration, status int, answer []byte, err error
 func (o *Ordinary) Answers(n int) {
 	o.t.Helper()
 	want := o.count() + n
-	Until(o.t, fmt.Sprint(n, " ordinary requests are answered"), func() bool { return o.count() >= want })
+	Until(o.t, fmt.Sprint(n, " ordinary requests are answered"),
+		func() bool { return o.count() >= want })
 }
 
 func (o *Ordinary) count() int {
@@ -81,20 +84,24 @@ func (o *Ordinary) count() int {
 	return len(o.took)
 }
 
-// Stop ends them and returns a line about how they were served. That one was not is an error of the test.
+// Stop ends them and returns a line about how they were served. That one was not is an error of the
+// test.
 func (o *Ordinary) Stop() string {
 	o.t.Helper()
 	close(o.stop)
 	o.running.Wait()
 	if len(o.bad) > 0 {
-		o.t.Errorf("%d of %d ordinary requests were not served: %s", len(o.bad), len(o.took), o.bad[0])
+		o.t.Errorf("%d of %d ordinary requests were not served: %s", len(o.bad), len(o.took),
+			o.bad[0])
 	}
 	slices.Sort(o.took)
 	at := func(share float64) time.Duration {
-		return o.took[min(len(o.took)-1, int(share*float64(len(o.took))))].Round(10 * time.Microsecond)
+		return o.took[min(len(o.took)-1,
+			int(share*float64(len(o.took))))].Round(10 * time.Microsecond)
 	}
 	if len(o.took) == 0 {
 		return "no ordinary requests"
 	}
-	return fmt.Sprintf("%d ordinary requests: median %v, p99 %v, longest %v", len(o.took), at(0.5), at(0.99), at(1))
+	return fmt.Sprintf("%d ordinary requests: median %v, p99 %v, longest %v", len(o.took), at(0.5),
+		at(0.99), at(1))
 }

@@ -73,8 +73,8 @@ func (p *Program) Serve(t testing.TB, opt Options, args ...string) *Process {
 	return s
 }
 
-// TryServe is Serve of what may not become ready. The process is never nil. The hash seed is 0 unless arguments or environment say
-// something else, so that tests know where in Redis a key is.
+// TryServe is Serve of what may not become ready. The process is never nil. The hash seed is 0
+// unless arguments or environment say something else, so that tests know where in Redis a key is.
 func (p *Program) TryServe(t testing.TB, opt Options, args ...string) (*Process, error) {
 	t.Helper()
 	if opt.Listen == "" {
@@ -117,7 +117,8 @@ func (s *Process) ready(stdout *os.File) error {
 		if err := json.Unmarshal([]byte(text), &ready); err != nil || !ready.Ready {
 			return fmt.Errorf("no ready line: %q", text)
 		}
-		s.Listen, s.Base, s.Gossip, s.Admin = ready.Listen, "http://"+ready.Listen, ready.Gossip, ready.Admin
+		s.Listen, s.Base, s.Gossip, s.Admin = ready.Listen, "http://"+ready.Listen, ready.Gossip,
+			ready.Admin
 		if ready.TLS {
 			s.Base = "https://" + ready.Listen
 		}
@@ -162,12 +163,14 @@ func (s *Process) check(what string, err error) {
 	}
 }
 
-// discard ends the process with its test, and fails the test if the process has seen a race, a panic or an internal error.
+// discard ends the process with its test, and fails the test if the process has seen a race, a
+// panic or an internal error.
 func (s *Process) discard() {
 	s.Kill()
 	s.HTTP.CloseIdleConnections()
 	text := s.Log.String()
-	for _, bad := range []string{"DATA RACE", "panic:", "goroutine 1 [", "level=ERROR", "fatal error:"} {
+	for _, bad := range []string{"DATA RACE", "panic:", "goroutine 1 [", "level=ERROR",
+		"fatal error:"} {
 		if strings.Contains(text, bad) && !s.opt.MayComplain {
 			s.T.Errorf("the log of %s has %q", s.Listen, bad)
 		}

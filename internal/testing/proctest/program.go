@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// Program is the command twotier. Make one with [NewProgram] in TestMain, and call Remove when all tests have run.
+// Program is the command twotier. Make one with [NewProgram] in TestMain, and call Remove when all
+// tests have run.
 type Program struct {
 	dir  string
 	race bool
@@ -17,7 +18,8 @@ type Program struct {
 	err  error
 }
 
-// NewProgram returns the program of this module, with the race detector or without. The first test that needs it builds it.
+// NewProgram returns the program of this module, with the race detector or without. The first test
+// that needs it builds it.
 func NewProgram(race bool) (*Program, error) {
 	dir, err := os.MkdirTemp("", "proctest")
 	return &Program{dir: dir, race: race}, err
@@ -39,7 +41,8 @@ func (p *Program) Path(t testing.TB) string {
 		if p.race {
 			args = append(args, "-race")
 		}
-		if out, err := exec.Command(goTool, append(args, "twotier.dev/twotier/cmd/twotier")...).CombinedOutput(); err != nil {
+		if out, err := exec.Command(goTool,
+			append(args, "twotier.dev/twotier/cmd/twotier")...).CombinedOutput(); err != nil {
 			p.err = fmt.Errorf("build: %w\n%s", err, out)
 		}
 	})

@@ -18,7 +18,8 @@ func Hash(partitions int, key string) string {
 	return redisstore.Key(place.Of(nil, []byte(key)), nil, []byte(key))
 }
 
-// Stored returns what Redis holds of the keys: the sum of the coarsest level of the default ladder. The minutes must say the same.
+// Stored returns what Redis holds of the keys: the sum of the coarsest level of the default ladder.
+// The minutes must say the same.
 func Stored(client redis.UniversalClient, partitions int, keys []string) (map[string]int64, error) {
 	ctx := context.Background()
 	var cmds []*redis.MapStringStringCmd
@@ -56,7 +57,8 @@ func Stored(client redis.UniversalClient, partitions int, keys []string) (map[st
 }
 
 // tairHash reads what --redis-expiry=tairhash keeps buckets in.
-func tairHash(ctx context.Context, client redis.UniversalClient, name string) (map[string]string, error) {
+func tairHash(ctx context.Context, client redis.UniversalClient,
+	name string) (map[string]string, error) {
 	flat, err := client.Do(ctx, "EXHGETALL", name).StringSlice()
 	fields := map[string]string{}
 	for i := 0; i+1 < len(flat); i += 2 {

@@ -31,13 +31,15 @@ func SomeKey() string { return fmt.Sprint("key-", rand.N(someKeys)) }
 
 func limitKey() string { return fmt.Sprint(LimitPrefix, rand.N(limitKeys)) }
 
-// Traffic is workers that count until they are told to stop. Set the fields that have to be known, and then call To and Start.
+// Traffic is workers that count until they are told to stop. Set the fields that have to be known,
+// and then call To and Start.
 type Traffic struct {
 	T       testing.TB
 	Ledger  *Ledger
 	Pause   time.Duration // of a worker between two requests; default: 12 ms
 	Storing bool          // every request waits for Redis
-	// Retry has a request that was certainly not carried out sent again, to any node, as a client would. It gives up after giveUp.
+	// Retry has a request that was certainly not carried out sent again, to any node, as a client
+	// would. It gives up after giveUp.
 	Retry bool
 	// GaveUp counts requests that were sent again until there was no sense in it any more.
 	GaveUp atomic.Int64
@@ -67,7 +69,8 @@ func (t *Traffic) Open() *Traffic {
 	return t
 }
 
-// Start lets eight workers count: three anything, one the hot key, one in batches, one with ack redis, two acquire.
+// Start lets eight workers count: three anything, one the hot key, one in batches, one with ack
+// redis, two acquire.
 func (t *Traffic) Start() *Traffic {
 	t.Open()
 	add := func() { t.Add(SomeKey(), 1+rand.Int64N(3), t.Storing) }
@@ -135,7 +138,9 @@ func ackOf(store bool) string {
 }
 
 // Add adds to a key; store has it wait for Redis.
-func (t *Traffic) Add(key string, n int64, store bool) Outcome { return t.AddAck(key, n, ackOf(store)) }
+func (t *Traffic) Add(key string, n int64, store bool) Outcome {
+	return t.AddAck(key, n, ackOf(store))
+}
 
 // AddAck is Add with what to wait for.
 func (t *Traffic) AddAck(key string, n int64, ack string) Outcome {
@@ -152,7 +157,9 @@ func (t *Traffic) add(key string, n int64, ack string) Outcome {
 
 func (t *Traffic) acquire(key string, store bool) {
 	t.Ledger.Sending(key, 1)
-	o, body := t.send("/v1/acquire", fmt.Sprintf(`{"key":%q,"ack":%q,"limits":[{"window":"24h","max":%d}]}`, key, ackOf(store), Limit))
+	o, body := t.send("/v1/acquire",
+		fmt.Sprintf(`{"key":%q,"ack":%q,"limits":[{"window":"24h","max":%d}]}`, key,
+			ackOf(store), Limit))
 	var a Answer
 	if o == Acked && (json.Unmarshal(body, &a) != nil || !a.Allowed) {
 		o = Refused

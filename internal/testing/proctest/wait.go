@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Patience is how long anything may take that a healthy system does soon, on a machine that has a lot else to do.
+// Patience is how long anything may take that a healthy system does soon, on a machine that has a
+// lot else to do.
 const Patience = 3 * time.Minute
 
 // Until polls until the condition holds, and ends the test if it does not within Patience.

@@ -14,16 +14,18 @@ const Slots = 16384
 
 // Cluster is a Redis Cluster on loopback.
 type Cluster struct {
-	// Nodes are all servers: first those that began as primaries, then their replicas. Roles change with failovers.
+	// Nodes are all servers: first those that began as primaries, then their replicas. Roles change
+	// with failovers.
 	Nodes []*Server
 	ids   map[*Server]string
 }
 
-// StartCluster starts the given number of primaries, which share the slots evenly and in order, each with the given
-// number of replicas, and waits until all of them agree that the cluster is up. The options apply to every node.
+// StartCluster starts the given number of primaries, which share the slots evenly and in order,
+// each with the given number of replicas, and waits until all of them agree that the cluster is up.
+// The options apply to every node.
 //
-// A node that doesn't answer for two seconds is taken for dead; with replicas a failover follows, without the cluster
-// refuses everything until the node is back, as it does in production.
+// A node that doesn't answer for two seconds is taken for dead; with replicas a failover follows,
+// without the cluster refuses everything until the node is back, as it does in production.
 func StartCluster(t testing.TB, primaries, replicas int, opts ...Option) *Cluster {
 	t.Helper()
 	cfg := config{cluster: true}
@@ -52,7 +54,8 @@ func StartCluster(t testing.TB, primaries, replicas int, opts ...Option) *Cluste
 	return c
 }
 
-// assign gives each primary its share of the slots, and an epoch of its own so that they need not argue about them.
+// assign gives each primary its share of the slots, and an epoch of its own so that they need not
+// argue about them.
 func (c *Cluster) assign(t testing.TB, primaries int) {
 	t.Helper()
 	for i, s := range c.Nodes {
@@ -75,8 +78,8 @@ func (c *Cluster) meet(t testing.TB) {
 	}
 }
 
-// WaitReady waits until all nodes that run agree that the cluster is up and on who serves which slot, and until every
-// replica is connected to its primary and known to all.
+// WaitReady waits until all nodes that run agree that the cluster is up and on who serves which
+// slot, and until every replica is connected to its primary and known to all.
 func (c *Cluster) WaitReady(t testing.TB) {
 	t.Helper()
 	waitFor(t, "cluster is up", func() error {
@@ -119,10 +122,11 @@ func isReplica(s *Server) (bool, error) {
 	return true, nil
 }
 
-// readyView returns who serves what in the eyes of the server, in a form that can be compared, if it takes the cluster
-// for up and knows that many replicas.
+// readyView returns who serves what in the eyes of the server, in a form that can be compared, if
+// it takes the cluster for up and knows that many replicas.
 func readyView(s *Server, replicas int) (string, error) {
-	err := infoHas(s, []any{"CLUSTER", "INFO"}, "cluster_state:ok\r\n", "cluster_slots_assigned:16384\r\n")
+	err := infoHas(s, []any{"CLUSTER", "INFO"}, "cluster_state:ok\r\n",
+		"cluster_slots_assigned:16384\r\n")
 	if err != nil {
 		return "", err
 	}
@@ -186,8 +190,8 @@ func (c *Cluster) Addrs() []string {
 	return addrs
 }
 
-// URL returns redis+cluster://, or rediss+cluster:// with TLS, with user and password if there are any and the
-// addresses of all nodes.
+// URL returns redis+cluster://, or rediss+cluster:// with TLS, with user and password if there are
+// any and the addresses of all nodes.
 func (c *Cluster) URL() string { return c.Nodes[0].urlOf("+cluster", c.Addrs()) }
 
 // TLS returns the files that all nodes share; they are empty without the option [TLS].

@@ -15,7 +15,8 @@ import (
 
 func clusterClient(t *testing.T, c *redistest.Cluster, user, password string) *redis.ClusterClient {
 	t.Helper()
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs(), Username: user, Password: password})
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs(), Username: user,
+		Password: password})
 	t.Cleanup(func() { client.Close() })
 	return client
 }
@@ -41,7 +42,8 @@ func within(t *testing.T, d time.Duration, f func(context.Context) error) {
 func TestClusterWithoutReplicas(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
-	if want := "redis+cluster://" + strings.Join(c.Addrs(), ","); c.URL() != want || len(c.Addrs()) != 3 {
+	if want := "redis+cluster://" + strings.Join(c.Addrs(), ","); c.URL() != want ||
+		len(c.Addrs()) != 3 {
 		t.Errorf("URL is %s, want %s", c.URL(), want)
 	}
 	client := clusterClient(t, c, "", "")
@@ -89,7 +91,8 @@ func testMigration(t *testing.T, c *redistest.Cluster, client *redis.ClusterClie
 	}
 	asked := 0
 	for i := range keys {
-		if err := from.Do("GET", name(i)).Err(); err != nil && strings.HasPrefix(err.Error(), "ASK ") {
+		if err := from.Do("GET", name(i)).Err(); err != nil &&
+			strings.HasPrefix(err.Error(), "ASK ") {
 			asked++
 		}
 	}
@@ -104,7 +107,8 @@ func testMigration(t *testing.T, c *redistest.Cluster, client *redis.ClusterClie
 		t.Errorf("several keys: %v, want TRYAGAIN", err)
 	}
 	c.MigrateSlot(t, slot, from, to)
-	if err := from.Do("GET", name(0)).Err(); err == nil || !strings.HasPrefix(err.Error(), "MOVED ") {
+	if err := from.Do("GET", name(0)).Err(); err == nil ||
+		!strings.HasPrefix(err.Error(), "MOVED ") {
 		t.Errorf("afterwards: %v, want MOVED", err)
 	}
 	if c.Owner(t, slot) != to {
@@ -175,11 +179,13 @@ func TestSentinel(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			s := redistest.StartSentinel(t, tt.opts...)
-			if want := tt.scheme + strings.Join(s.Addrs(), ",") + "/" + s.Name; s.URL() != want || len(s.Addrs()) != 3 {
+			if want := tt.scheme + strings.Join(s.Addrs(), ",") + "/" + s.Name; s.URL() != want ||
+				len(s.Addrs()) != 3 {
 				t.Errorf("URL is %s, want %s", s.URL(), want)
 			}
 			client := redis.NewFailoverClient(&redis.FailoverOptions{
-				SentinelAddrs: s.Addrs(), MasterName: s.Name, Username: tt.user, Password: tt.password,
+				SentinelAddrs: s.Addrs(), MasterName: s.Name, Username: tt.user,
+				Password: tt.password,
 			})
 			defer client.Close()
 			testPromotion(t, s, client)

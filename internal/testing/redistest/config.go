@@ -11,7 +11,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// configFile returns the text of the configuration. Only settings that Redis 7.0 and everything after it knows.
+// configFile returns the text of the configuration. Only settings that Redis 7.0 and everything
+// after it knows.
 func (s *Server) configFile() string {
 	c := s.cfg
 	lines := []string{
@@ -56,7 +57,8 @@ func (s *Server) dataLines() []string {
 		`save ""`,
 		// A replica's first copy starts at once instead of after five seconds.
 		"repl-diskless-sync yes", "repl-diskless-sync-delay 0",
-		// CLUSTER SLOTS hides a replica until its offset has moved, which takes a ping if nobody writes.
+		// CLUSTER SLOTS hides a replica until its offset has moved, which takes a ping if nobody
+		// writes.
 		"repl-ping-replica-period 1",
 	}
 	if c.aof {
@@ -73,7 +75,8 @@ func (s *Server) dataLines() []string {
 		lines = append(lines, "tls-replication yes", "tls-cluster yes")
 	}
 	if c.cluster {
-		lines = append(lines, "cluster-enabled yes", "cluster-config-file nodes.conf", "cluster-announce-ip "+loopback,
+		lines = append(lines, "cluster-enabled yes", "cluster-config-file nodes.conf",
+			"cluster-announce-ip "+loopback,
 			// Long enough for a machine under load, short enough to wait for a failover.
 			"cluster-node-timeout 2000",
 			"cluster-replica-validity-factor 0", "cluster-allow-replica-migration no")
@@ -110,8 +113,8 @@ func (s *Server) newClient() (*redis.Client, error) {
 	return redis.NewClient(opt), nil
 }
 
-// dial tells whether somebody accepts connections. A go-redis client that has failed to dial answers from memory for up
-// to a second, so the start doesn't try with it.
+// dial tells whether somebody accepts connections. A go-redis client that has failed to dial
+// answers from memory for up to a second, so the start doesn't try with it.
 func (s *Server) dial() error {
 	network := "tcp"
 	if s.cfg.unix {
@@ -124,7 +127,8 @@ func (s *Server) dial() error {
 	return conn.Close()
 }
 
-// Do sends one command over the server's own client, which never retries, and waits up to ten seconds for the reply.
+// Do sends one command over the server's own client, which never retries, and waits up to ten
+// seconds for the reply.
 func (s *Server) Do(args ...any) *redis.Cmd {
 	ctx, cancel := context.WithTimeout(context.Background(), commandTimeout)
 	defer cancel()

@@ -10,7 +10,8 @@ import (
 
 // FeatureSet lists the abilities that tests depend on and that not every server has.
 type FeatureSet struct {
-	// HPExpire says that fields of a hash can expire one by one (HPEXPIRE: Redis from 7.4, Valkey from 9).
+	// HPExpire says that fields of a hash can expire one by one (HPEXPIRE: Redis from 7.4, Valkey
+	// from 9).
 	HPExpire bool
 	// TairHash says that the module of this name is there (EXHINCRBY and so on).
 	TairHash bool
@@ -46,7 +47,8 @@ func Features(t testing.TB, s *Server) FeatureSet {
 	return f
 }
 
-// Expiries returns the ways of expiring buckets, as --redis-expiry names them, that the server has. "key" is always one.
+// Expiries returns the ways of expiring buckets, as --redis-expiry names them, that the server has.
+// "key" is always one.
 func Expiries(t testing.TB, s *Server) []string {
 	t.Helper()
 	f, list := Features(t, s), []string{"key"}
@@ -59,8 +61,9 @@ func Expiries(t testing.TB, s *Server) []string {
 	return list
 }
 
-// Expiry deals one of the ways of expiring buckets that the server has to a test, by the test's name, so that in a suite that is
-// run once each of them has its share. The environment's TWOTIER_TEST_EXPIRY names one for all, where the server has it.
+// Expiry deals one of the ways of expiring buckets that the server has to a test, by the test's
+// name, so that in a suite that is run once each of them has its share. The environment's
+// TWOTIER_TEST_EXPIRY names one for all, where the server has it.
 func Expiry(t testing.TB, s *Server) string {
 	t.Helper()
 	list := Expiries(t, s)

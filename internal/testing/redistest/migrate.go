@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// MigrateSlot moves a slot with its keys from one primary to another while the cluster works: SetMigrating, MigrateKeys
-// until none is left, FinishMigration.
+// MigrateSlot moves a slot with its keys from one primary to another while the cluster works:
+// SetMigrating, MigrateKeys until none is left, FinishMigration.
 func (c *Cluster) MigrateSlot(t testing.TB, slot int, from, to *Server) {
 	t.Helper()
 	c.SetMigrating(t, slot, from, to)
@@ -15,8 +15,8 @@ func (c *Cluster) MigrateSlot(t testing.TB, slot int, from, to *Server) {
 	c.FinishMigration(t, slot, from, to)
 }
 
-// SetMigrating begins the move of a slot. From now on the old primary answers ASK for keys that it doesn't have, and
-// TRYAGAIN for several keys of which it has only some.
+// SetMigrating begins the move of a slot. From now on the old primary answers ASK for keys that it
+// doesn't have, and TRYAGAIN for several keys of which it has only some.
 func (c *Cluster) SetMigrating(t testing.TB, slot int, from, to *Server) {
 	t.Helper()
 	// This order: the old primary must not send anybody to a new one that doesn't expect them.
@@ -24,7 +24,8 @@ func (c *Cluster) SetMigrating(t testing.TB, slot int, from, to *Server) {
 	must(t, from, "CLUSTER", "SETSLOT", slot, "MIGRATING", c.ids[to])
 }
 
-// MigrateKeys moves up to most keys of a slot, at most 1000 at a time and as many if most is 0, and returns how many.
+// MigrateKeys moves up to most keys of a slot, at most 1000 at a time and as many if most is 0, and
+// returns how many.
 func (c *Cluster) MigrateKeys(t testing.TB, slot int, from, to *Server, most int) int {
 	t.Helper()
 	if most <= 0 || most > 1000 {
@@ -73,16 +74,19 @@ func (c *Cluster) waitOwner(t testing.TB, slot int, want *Server) {
 	})
 }
 
-// Failover makes a replica the primary in an orderly way, without losing a write, and waits until all nodes know.
+// Failover makes a replica the primary in an orderly way, without losing a write, and waits until
+// all nodes know.
 func (c *Cluster) Failover(t testing.TB, replica *Server) {
 	t.Helper()
 	must(t, replica, "CLUSTER", "FAILOVER")
-	waitFor(t, "failover", func() error { return infoHas(replica, []any{"INFO", "replication"}, "role:master") })
+	waitFor(t, "failover", func() error {
+		return infoHas(replica, []any{"INFO", "replication"}, "role:master")
+	})
 	c.WaitReady(t)
 }
 
-// KillPrimary kills the primary that serves the slot and returns it. What it had not sent to its replicas is lost; with
-// none the cluster is down.
+// KillPrimary kills the primary that serves the slot and returns it. What it had not sent to its
+// replicas is lost; with none the cluster is down.
 func (c *Cluster) KillPrimary(t testing.TB, slot int) *Server {
 	t.Helper()
 	s := c.Owner(t, slot)
@@ -90,7 +94,8 @@ func (c *Cluster) KillPrimary(t testing.TB, slot int) *Server {
 	return s
 }
 
-// WaitPromotion waits until another node than the old primary serves the slot in the eyes of all that run, and returns it.
+// WaitPromotion waits until another node than the old primary serves the slot in the eyes of all
+// that run, and returns it.
 func (c *Cluster) WaitPromotion(t testing.TB, slot int, old *Server) *Server {
 	t.Helper()
 	var promoted *Server

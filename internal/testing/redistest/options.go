@@ -22,30 +22,35 @@ type config struct {
 	cluster bool
 }
 
-// AOF keeps every write in an append-only file that is synced before the reply, so that [Server.Restart] finds it.
+// AOF keeps every write in an append-only file that is synced before the reply, so that
+// [Server.Restart] finds it.
 func AOF() Option { return func(c *config) { c.aof = true } }
 
-// MaxMemory limits the data to the given number of bytes; writes beyond it are refused (noeviction).
+// MaxMemory limits the data to the given number of bytes; writes beyond it are refused
+// (noeviction).
 func MaxMemory(bytes int64) Option {
 	return Config(fmt.Sprintf("maxmemory %d", bytes), "maxmemory-policy noeviction")
 }
 
-// MaxClients limits the number of connections. The server's own client in [Server.Do] takes one of them.
+// MaxClients limits the number of connections. The server's own client in [Server.Do] takes one of
+// them.
 func MaxClients(n int) Option { return Config(fmt.Sprintf("maxclients %d", n)) }
 
-// ACL lets in only the given user, who may do everything. With the user "default" a password alone is enough.
+// ACL lets in only the given user, who may do everything. With the user "default" a password alone
+// is enough.
 func ACL(user, password string) Option {
 	return func(c *config) { c.user, c.pass = user, password }
 }
 
-// TLS serves TLS only, with a certificate for 127.0.0.1 and localhost from a CA made for this server: see [Server.TLS].
+// TLS serves TLS only, with a certificate for 127.0.0.1 and localhost from a CA made for this
+// server: see [Server.TLS].
 func TLS() Option { return func(c *config) { c.tls = true } }
 
 // UnixSocket serves on a Unix socket only.
 func UnixSocket() Option { return func(c *config) { c.unix = true } }
 
-// Within starts a single server by a command that takes the program and its arguments, such as ip netns exec NAME, and has it listen at
-// the given address instead of 127.0.0.1.
+// Within starts a single server by a command that takes the program and its arguments, such as ip
+// netns exec NAME, and has it listen at the given address instead of 127.0.0.1.
 func Within(host string, command ...string) Option {
 	return func(c *config) { c.host, c.within = host, command }
 }

@@ -7,8 +7,9 @@ import (
 	"strconv"
 )
 
-// Ports are drawn from below the ephemeral range of Linux (32768) and macOS (49152), so that no outgoing connection can
-// take the port of a server that is down and about to be restarted. Bus ports lie 10000 above, clear of both.
+// Ports are drawn from below the ephemeral range of Linux (32768) and macOS (49152), so that no
+// outgoing connection can take the port of a server that is down and about to be restarted. Bus
+// ports lie 10000 above, clear of both.
 const (
 	firstPort = 11000
 	ports     = 10000
@@ -17,8 +18,8 @@ const (
 
 const loopback = "127.0.0.1"
 
-// freePort returns a port that nobody listens on at this moment, for a cluster node one whose bus port is free too.
-// Somebody else may take it before the server does: the caller tries again.
+// freePort returns a port that nobody listens on at this moment, for a cluster node one whose bus
+// port is free too. Somebody else may take it before the server does: the caller tries again.
 func freePort(bus bool) (int, error) {
 	for range 1000 {
 		port := firstPort + rand.IntN(ports)

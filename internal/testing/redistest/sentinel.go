@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Sentinel is a primary with a replica, watched by three sentinels of which two must agree that the primary is down.
+// Sentinel is a primary with a replica, watched by three sentinels of which two must agree that the
+// primary is down.
 type Sentinel struct {
 	// Name is what the sentinels call the primary.
 	Name string
@@ -16,9 +17,9 @@ type Sentinel struct {
 	Sentinels []*Server
 }
 
-// StartSentinel starts all five and waits until the replica is connected and the sentinels know each other and it. They
-// take a server for dead that hasn't answered for two seconds. The options apply to the servers that hold data; TLS and
-// UnixSocket don't work here.
+// StartSentinel starts all five and waits until the replica is connected and the sentinels know
+// each other and it. They take a server for dead that hasn't answered for two seconds. The options
+// apply to the servers that hold data; TLS and UnixSocket don't work here.
 func StartSentinel(t testing.TB, opts ...Option) *Sentinel {
 	t.Helper()
 	var cfg config
@@ -53,8 +54,8 @@ func (s *Sentinel) watching(primary *Server) config {
 	host, port := primary.hostPort()
 	c := config{args: []string{"--sentinel"}, lines: []string{
 		fmt.Sprintf("sentinel monitor %s %s %s 2", s.Name, host, port),
-		// After a switch a sentinel may need a second to connect to the new primary; with 1000 here it was sometimes taken
-		// for dead at once, and the old one promoted again.
+		// After a switch a sentinel may need a second to connect to the new primary; with 1000 here
+		// it was sometimes taken for dead at once, and the old one promoted again.
 		fmt.Sprintf("sentinel down-after-milliseconds %s 2000", s.Name),
 		// An election that fails is repeated after twice this time.
 		fmt.Sprintf("sentinel failover-timeout %s 3000", s.Name),
@@ -76,7 +77,8 @@ func (s *Sentinel) WaitReady(t testing.TB) {
 			if err != nil {
 				return err
 			}
-			if state["flags"] != "master" || state["num-slaves"] != "1" || state["num-other-sentinels"] != "2" {
+			if state["flags"] != "master" || state["num-slaves"] != "1" ||
+				state["num-other-sentinels"] != "2" {
 				return fmt.Errorf("%s sees %v", watcher.Addr(), state)
 			}
 			return nil
@@ -113,11 +115,13 @@ func (s *Sentinel) Addrs() []string {
 	return addrs
 }
 
-// URL returns redis+sentinel:// with the addresses of the sentinels and the name of the primary. User and password, if
-// there are any, are those of the servers that hold data; the sentinels need none.
+// URL returns redis+sentinel:// with the addresses of the sentinels and the name of the primary.
+// User and password, if there are any, are those of the servers that hold data; the sentinels need
+// none.
 func (s *Sentinel) URL() string { return s.Nodes[0].urlOf("+sentinel", s.Addrs()) + "/" + s.Name }
 
-// Primary returns the server that the sentinels take for the primary now, as soon as all of them agree.
+// Primary returns the server that the sentinels take for the primary now, as soon as all of them
+// agree.
 func (s *Sentinel) Primary(t testing.TB) *Server {
 	t.Helper()
 	return s.waitPrimary(t, func(*Server) bool { return true })
@@ -131,8 +135,9 @@ func (s *Sentinel) KillPrimary(t testing.TB) *Server {
 	return primary
 }
 
-// WaitPromotion waits until all sentinels name another primary than the old one and it accepts writes, and returns it.
-// It takes some seconds. If the old primary is restarted the sentinels make it a replica.
+// WaitPromotion waits until all sentinels name another primary than the old one and it accepts
+// writes, and returns it. It takes some seconds. If the old primary is restarted the sentinels make
+// it a replica.
 func (s *Sentinel) WaitPromotion(t testing.TB, old *Server) *Server {
 	t.Helper()
 	promoted := s.waitPrimary(t, func(p *Server) bool { return p != old })

@@ -37,8 +37,9 @@ type Server struct {
 // errPortTaken says that somebody else was quicker.
 var errPortTaken = errors.New("port is taken")
 
-// Start starts a server and waits until it answers. It keeps nothing on disk unless told to, is stopped when the test
-// ends, and shows its log if the test failed. A missing binary fails the test.
+// Start starts a server and waits until it answers. It keeps nothing on disk unless told to, is
+// stopped when the test ends, and shows its log if the test failed. A missing binary fails the
+// test.
 func Start(t testing.TB, opts ...Option) *Server {
 	t.Helper()
 	var cfg config
@@ -48,7 +49,8 @@ func Start(t testing.TB, opts ...Option) *Server {
 	return start(t, cfg)
 }
 
-// start does the work of Start for all kinds of server. A port may be taken between the look and the bind: draw again.
+// start does the work of Start for all kinds of server. A port may be taken between the look and
+// the bind: draw again.
 func start(t testing.TB, cfg config) *Server {
 	t.Helper()
 	program := findProgram(t)
@@ -84,8 +86,10 @@ func findProgram(t testing.TB) string {
 		path, err = filepath.Abs(path)
 	}
 	if err != nil {
-		t.Fatalf("redistest: no redis-server: %v\nThese tests need a real one: apt-get install redis-server (Debian, Ubuntu), "+
-			"dnf install redis or valkey (Fedora), brew install redis (macOS), or set TWOTIER_TEST_REDIS to its path.", err)
+		t.Fatalf("redistest: no redis-server: %v\nThese tests need a real one: apt-get install "+
+			"redis-server (Debian, Ubuntu), "+
+			"dnf install redis or valkey (Fedora), brew install redis (macOS), or set "+
+			"TWOTIER_TEST_REDIS to its path.", err)
 	}
 	return path
 }
@@ -141,7 +145,8 @@ func (s *Server) startChild() (*child.Child, error) {
 	return child.Start(cmd)
 }
 
-// ready waits until the process answers, and makes sure that it is this one and not a stranger on the same port.
+// ready waits until the process answers, and makes sure that it is this one and not a stranger on
+// the same port.
 func (s *Server) ready(c *child.Child) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -176,20 +181,22 @@ func (s *Server) Kill() { s.check("kill", s.process().Kill()) }
 // Stop ends the server with SIGTERM and waits until it is gone.
 func (s *Server) Stop() { s.check("stop", s.process().Terminate(patience)) }
 
-// Pause stops the process (SIGSTOP): connections stay open, the kernel still accepts new ones, nothing is answered.
+// Pause stops the process (SIGSTOP): connections stay open, the kernel still accepts new ones,
+// nothing is answered.
 func (s *Server) Pause() { s.check("pause", s.process().Signal(syscall.SIGSTOP)) }
 
 // Resume lets a paused process go on (SIGCONT). It then executes what has arrived in the meantime.
 func (s *Server) Resume() { s.check("resume", s.process().Signal(syscall.SIGCONT)) }
 
-// Restart starts the server again with the same port, directory and configuration, after stopping it if it runs. It
-// comes back empty unless it was started with [AOF].
+// Restart starts the server again with the same port, directory and configuration, after stopping
+// it if it runs. It comes back empty unless it was started with [AOF].
 func (s *Server) Restart(t testing.TB) {
 	t.Helper()
 	if !s.process().Exited() {
 		s.Stop()
 	}
-	// Connections to the process that is gone must not be used for the first command to the new one.
+	// Connections to the process that is gone must not be used for the first command to the new
+	// one.
 	client, err := s.newClient()
 	if err == nil {
 		s.mu.Lock()
@@ -242,7 +249,8 @@ func (s *Server) Addr() string {
 // host is where the server listens.
 func (s *Server) host() string { return cmp.Or(s.cfg.host, loopback) }
 
-// URL returns the address as redis://, rediss:// or unix://, with user and password if there are any.
+// URL returns the address as redis://, rediss:// or unix://, with user and password if there are
+// any.
 func (s *Server) URL() string {
 	if s.cfg.unix {
 		u := url.URL{Scheme: "unix", User: s.userinfo(), Path: s.Addr()}
@@ -267,7 +275,8 @@ func (s *Server) userinfo() *url.Userinfo {
 	return url.UserPassword(s.cfg.user, s.cfg.pass)
 }
 
-// TLS returns the paths of the CA, the certificate and the key; they are empty without the option [TLS].
+// TLS returns the paths of the CA, the certificate and the key; they are empty without the option
+// [TLS].
 func (s *Server) TLS() TLSFiles { return s.tls }
 
 // Log returns the last lines that the server wrote, over all its lives.

@@ -59,12 +59,16 @@ func TestStart(t *testing.T) {
 		opts         []redistest.Option
 	}{
 		{"plain", "redis://", nil},
-		{"acl", "redis://alice:s3%20%40cret@", []redistest.Option{redistest.ACL("alice", "s3 @cret")}},
-		{"password", "redis://default:secret@", []redistest.Option{redistest.ACL("default", "secret")}},
+		{"acl", "redis://alice:s3%20%40cret@",
+			[]redistest.Option{redistest.ACL("alice", "s3 @cret")}},
+		{"password", "redis://default:secret@",
+			[]redistest.Option{redistest.ACL("default", "secret")}},
 		{"tls", "rediss://", []redistest.Option{redistest.TLS()}},
 		{"unix", "unix:///", []redistest.Option{redistest.UnixSocket()}},
-		{"tls and acl", "rediss://bob:x@", []redistest.Option{redistest.TLS(), redistest.ACL("bob", "x")}},
-		{"unix and acl", "unix://bob:x@/", []redistest.Option{redistest.UnixSocket(), redistest.ACL("bob", "x")}},
+		{"tls and acl", "rediss://bob:x@",
+			[]redistest.Option{redistest.TLS(), redistest.ACL("bob", "x")}},
+		{"unix and acl", "unix://bob:x@/",
+			[]redistest.Option{redistest.UnixSocket(), redistest.ACL("bob", "x")}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -85,7 +89,8 @@ func TestStrangersAreRefused(t *testing.T) {
 		s := redistest.Start(t, redistest.ACL("alice", "secret"))
 		c := redis.NewClient(&redis.Options{Addr: s.Addr(), MaxRetries: -1})
 		defer c.Close()
-		if err := c.Ping(t.Context()).Err(); err == nil || !strings.Contains(err.Error(), "NOAUTH") {
+		if err := c.Ping(t.Context()).Err(); err == nil ||
+			!strings.Contains(err.Error(), "NOAUTH") {
 			t.Errorf("ping without a password: %v, want NOAUTH", err)
 		}
 	})

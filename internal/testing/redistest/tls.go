@@ -16,7 +16,8 @@ import (
 	"time"
 )
 
-// TLSFiles are the paths of the PEM files of a server started with [TLS]. The certificate is good for a client too.
+// TLSFiles are the paths of the PEM files of a server started with [TLS]. The certificate is good
+// for a client too.
 type TLSFiles struct {
 	CA, Cert, Key string
 }
@@ -28,7 +29,8 @@ type issuer struct {
 	key  *ecdsa.PrivateKey
 }
 
-// writeTLSFiles makes a CA and a certificate signed by it, and writes both and the key into the directory.
+// writeTLSFiles makes a CA and a certificate signed by it, and writes both and the key into the
+// directory.
 func writeTLSFiles(dir string) (TLSFiles, error) {
 	files := TLSFiles{
 		CA:   filepath.Join(dir, "ca.pem"),
@@ -86,7 +88,8 @@ func newIssuer(name string, parent *issuer) (*issuer, error) {
 	} else {
 		signer = parent
 		tmpl.KeyUsage = x509.KeyUsageDigitalSignature
-		tmpl.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+		tmpl.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth,
+			x509.ExtKeyUsageClientAuth}
 		tmpl.IPAddresses, tmpl.DNSNames = []net.IP{net.ParseIP(loopback)}, []string{"localhost"}
 	}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, signer.cert, &key.PublicKey, signer.key)

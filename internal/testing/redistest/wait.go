@@ -7,7 +7,8 @@ import (
 )
 
 const (
-	// patience is how long anything may take that a healthy server does at once; a machine under load is slow.
+	// patience is how long anything may take that a healthy server does at once; a machine under
+	// load is slow.
 	patience = 30 * time.Second
 	// commandTimeout bounds one command of the server's own client.
 	commandTimeout = 10 * time.Second

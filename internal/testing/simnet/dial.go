@@ -44,7 +44,8 @@ func (h *Host) Dial(ctx context.Context, to string) (net.Conn, error) {
 	case <-l.h.gone:
 	case <-ctx.Done():
 	}
-	return nil, errors.Join(&net.OpError{Op: "dial", Net: "simnet", Err: ErrRefused}, here.Close(), far.Close())
+	return nil, errors.Join(&net.OpError{Op: "dial", Net: "simnet", Err: ErrRefused}, here.Close(),
+		far.Close())
 }
 
 func (n *Net) listenerAt(ip string) *listener {

@@ -2,8 +2,9 @@ package simnet
 
 import "context"
 
-// Freeze suspends the host: it sends nothing and takes nothing until Thaw. Packets to it are lost; calls to it and from it, and
-// whatever else asks [Net.Awake], go on then. What runs on the host without asking the network runs on.
+// Freeze suspends the host: it sends nothing and takes nothing until Thaw. Packets to it are lost;
+// calls to it and from it, and whatever else asks [Net.Awake], go on then. What runs on the host
+// without asking the network runs on.
 func (n *Net) Freeze(ip string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

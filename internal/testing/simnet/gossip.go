@@ -53,7 +53,8 @@ func (t *transport) WriteTo(b []byte, addr string) (time.Time, error) {
 			return
 		}
 		select {
-		case peer.packets <- &memberlist.Packet{Buf: buf, From: address(t.h.Address()), Timestamp: time.Now()}:
+		case peer.packets <- &memberlist.Packet{Buf: buf, From: address(t.h.Address()),
+			Timestamp: time.Now()}:
 		default: // its queue is full
 		}
 	})
@@ -99,11 +100,13 @@ func (t *transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, e
 	case peer.streams <- b:
 		return a, nil
 	default:
-		return nil, errors.Join(&net.OpError{Op: "dial", Net: "simnet", Err: ErrRefused}, near.Close(), far.Close())
+		return nil, errors.Join(&net.OpError{Op: "dial", Net: "simnet", Err: ErrRefused},
+			near.Close(), far.Close())
 	}
 }
 
-// stream is one end of a connection. What it writes while the link is cut never arrives, nor does anything after it.
+// stream is one end of a connection. What it writes while the link is cut never arrives, nor does
+// anything after it.
 type stream struct {
 	net.Conn
 	net    *Net

@@ -38,7 +38,8 @@ const GossipPort = 7946
 // Start begins a process on the host with this address, in place of the one that was there before.
 func (n *Net) Start(ip string) *Host {
 	h := &Host{
-		net: n, ip: ip, packets: make(chan *memberlist.Packet, 1024), streams: make(chan net.Conn, 16), gone: make(chan struct{}),
+		net: n, ip: ip, packets: make(chan *memberlist.Packet, 1024),
+		streams: make(chan net.Conn, 16), gone: make(chan struct{}),
 	}
 	n.mu.Lock()
 	old := n.hosts[ip]
@@ -50,7 +51,8 @@ func (n *Net) Start(ip string) *Host {
 	return h
 }
 
-// Stop ends the process: nothing is delivered to it, and nothing from it, any more. Calls under way get no answer.
+// Stop ends the process: nothing is delivered to it, and nothing from it, any more. Calls under way
+// get no answer.
 func (h *Host) Stop() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -85,8 +87,9 @@ func (h *Host) isDown() bool {
 	return h.down
 }
 
-// Call sends a request and returns the reply. If the error is [ErrRefused] the request was not delivered; otherwise nobody
-// knows: one that is on its way arrives, even if the caller has given up meanwhile.
+// Call sends a request and returns the reply. If the error is [ErrRefused] the request was not
+// delivered; otherwise nobody knows: one that is on its way arrives, even if the caller has given
+// up meanwhile.
 func (h *Host) Call(ctx context.Context, to string, request []byte) ([]byte, error) {
 	if err := h.net.Awake(ctx, h.ip); err != nil {
 		return nil, err

@@ -19,10 +19,11 @@ var (
 type Weather struct {
 	// Delay is the least time that a message takes, Jitter what may come on top.
 	Delay, Jitter time.Duration
-	// PacketLoss is the share of packets that get lost, in thousandths; CallLoss that of requests and of replies of calls.
+	// PacketLoss is the share of packets that get lost, in thousandths; CallLoss that of requests
+	// and of replies of calls.
 	PacketLoss, CallLoss int
-	// Broken is the share of writes that break a connection of [Host.Dial], in thousandths: half of them
-	// arrive first.
+	// Broken is the share of writes that break a connection of [Host.Dial], in thousandths: half of
+	// them arrive first.
 	Broken int
 }
 
@@ -53,7 +54,8 @@ const (
 // New returns a network without hosts.
 func New(seed uint64, w Weather) *Net {
 	return &Net{
-		rnd: rand.New(rand.NewPCG(seed, 0x5e7)), weather: w, hosts: map[string]*Host{}, cuts: map[link]Kinds{},
+		rnd: rand.New(rand.NewPCG(seed, 0x5e7)), weather: w, hosts: map[string]*Host{},
+		cuts: map[link]Kinds{},
 		slow: map[link]time.Duration{}, frozen: map[string]chan struct{}{},
 	}
 }
@@ -98,8 +100,8 @@ func (n *Net) Split(groups ...[]string) {
 	}
 }
 
-// Slow has calls, and replies to them, take so much longer from one host to another, in that direction only. What is on its way
-// already is not held up.
+// Slow has calls, and replies to them, take so much longer from one host to another, in that
+// direction only. What is on its way already is not held up.
 func (n *Net) Slow(from, to string, d time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

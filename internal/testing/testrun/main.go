@@ -13,7 +13,8 @@ import (
 )
 
 func main() {
-	race := flag.Bool("race", false, "run under the race detector, and what skips itself there without it")
+	race := flag.Bool("race", false,
+		"run under the race detector, and what skips itself there without it")
 	dir := flag.String("dir", ".", "`directory` of the module to test")
 	allow := flag.String("allow", "", "`file` with the skips that are allowed")
 	flag.Parse()
@@ -92,7 +93,9 @@ func announce(before, after []skip) {
 func judge(skips []skip, allowed []*regexp.Regexp) error {
 	refused := 0
 	for _, s := range skips {
-		if slices.ContainsFunc(allowed, func(re *regexp.Regexp) bool { return re.MatchString(s.String()) }) {
+		if slices.ContainsFunc(allowed, func(re *regexp.Regexp) bool {
+			return re.MatchString(s.String())
+		}) {
 			fmt.Println("skipped, as is allowed:", s)
 			continue
 		}

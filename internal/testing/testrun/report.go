@@ -80,7 +80,8 @@ func (r *report) endTest(e event) {
 	}
 }
 
-// endPackage keeps go test's line and, if the package failed, prints what it said, with the tests that never ended.
+// endPackage keeps go test's line and, if the package failed, prints what it said, with the tests
+// that never ended.
 func (r *report) endPackage(e event) {
 	lines := r.output[testID{e.Package, ""}]
 	for _, line := range lines {
@@ -107,9 +108,11 @@ func (r *report) print(lines []string) {
 	}
 }
 
-// isResult tells whether the line is go test's about a package, such as "ok  	example.org/x	0.1s".
+// isResult tells whether the line is go test's about a package, such as "ok       example.org/x
+// 0.1s".
 func isResult(line string) bool {
-	return strings.HasPrefix(line, "ok  \t") || strings.HasPrefix(line, "FAIL\t") || strings.HasPrefix(line, "?   \t") ||
+	return strings.HasPrefix(line, "ok  \t") || strings.HasPrefix(line, "FAIL\t") ||
+		strings.HasPrefix(line, "?   \t") ||
 		strings.HasPrefix(line, "\t") && strings.Contains(line, "coverage: ")
 }
 

@@ -42,7 +42,8 @@ func TestReport(t *testing.T) {
 	if !slices.Equal(r.results, want) {
 		t.Errorf("results are %q, want %q", r.results, want)
 	}
-	for _, part := range []string{"b_test.go:9: wrong\n", "panic: stuck\n", "c.go:1: syntax error\n", "pass: x/a"} {
+	for _, part := range []string{"b_test.go:9: wrong\n", "panic: stuck\n",
+		"c.go:1: syntax error\n", "pass: x/a"} {
 		if !strings.Contains(out.String(), part) {
 			t.Errorf("no %q in %q", part, out.String())
 		}
@@ -60,7 +61,8 @@ func TestReportOfNonsense(t *testing.T) {
 
 func TestRerun(t *testing.T) {
 	got := rerun([]skip{{"x/b", "TestB/sub", ""}, {"x/a", "TestA", ""}, {"x/b", "TestB", ""}})
-	if want := []string{"-count=1", "-run", "^(TestA|TestB)$", "x/a", "x/b"}; !slices.Equal(got, want) {
+	if want := []string{"-count=1", "-run", "^(TestA|TestB)$", "x/a",
+		"x/b"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -1,0 +1,119 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// leastMemory is enough for a few hundred keys: less is a mistake in the unit.
+const leastMemory = 64 << 10
+
+func setMemory(to *int64, text string) (err error) {
+	if *to, err = ParseSize(text); err != nil {
+		return err
+	}
+	if *to < leastMemory {
+		return fmt.Errorf("%s is too little; at least 64KiB", text)
+	}
+	return nil
+}
+
+func setPartitions(to *int, text string) error {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > 1<<16 {
+		return fmt.Errorf("%q is not a number from 1 to 65536", text)
+	}
+	*to = n
+	return nil
+}
+
+func setSeed(to **uint64, text string) error {
+	if *to = nil; text == "" {
+		return nil
+	}
+	n, err := strconv.ParseUint(text, 0, 64)
+	if err != nil {
+		return fmt.Errorf("%q is not a number from 0 to 2^64-1", text)
+	}
+	*to = &n
+	return nil
+}
+
+func setRate(to *int, text string) error {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 {
+		return fmt.Errorf("%q is not a number of operations a second, 0 or more", text)
+	}
+	*to = n
+	return nil
+}
+
+func setCount(to *int, text string) error {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 {
+		return fmt.Errorf("%q is not a number, 0 or more", text)
+	}
+	*to = n
+	return nil
+}
+
+func setReplicas(to *int, text string) error {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		return fmt.Errorf("%q is not a number of replicas, 1 or more", text)
+	}
+	*to = n
+	return nil
+}
+
+func setBool(to *bool, text string) error {
+	b, err := strconv.ParseBool(text)
+	if err != nil {
+		return fmt.Errorf("%q is neither true nor false", text)
+	}
+	*to = b
+	return nil
+}
+
+// CheckName accepts the names of nodes, tokens and namespaces: up to 64 letters, digits, dots,
+// dashes and underscores.
+func CheckName(text string) error {
+	if text == "" {
+		return errors.New("the name is empty")
+	}
+	return checkName(text)
+}
+
+// checkName accepts the names of nodes; of namespaces, too, which must not be empty.
+func checkName(text string) error {
+	const more = "._-"
+	ok := len(text) <= 64
+	for _, r := range text {
+		ok = ok && (r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
+			strings.ContainsRune(more, r))
+	}
+	if !ok {
+		return fmt.Errorf("%q is not up to 64 letters, digits, dots, dashes and underscores", text)
+	}
+	return nil
+}
+
+func checkRedis(text string) error {
+	if text == "" {
+		return nil
+	}
+	schemes := []string{"redis", "rediss", "unix", "redis+cluster", "rediss+cluster",
+		"redis+sentinel", "rediss+sentinel"}
+	scheme, rest, ok := strings.Cut(text, "://")
+	if !ok || !slices.Contains(schemes, scheme) {
+		return fmt.Errorf("%q is not a URL that starts with redis://, rediss://, unix://, "+
+			"redis+cluster:// or redis+sentinel://", MaskURL(text))
+	}
+	if rest == "" {
+		return fmt.Errorf("%q names no server, such as %s://127.0.0.1:6379", text, scheme)
+	}
+	return nil
+}

@@ -1,0 +1,154 @@
+package redisstore
+
+import (
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/redis/go-redis/v9"
+
+	"twotier.dev/twotier/syncer"
+)
+
+// What a script says became of a round.
+const (
+	statusDone = iota
+	statusLost
+	statusUsed
+	statusLater
+)
+
+// takeStatus reads what every reply to a round begins with, and returns the rest of it. ok is false
+// if there is nothing to be read in that.
+func (s *Store) takeStatus(r *syncer.Round, v any) (rest []any, ok bool) {
+	if err, is := v.(error); is {
+		r.Err = s.classify(err)
+		return nil, false
+	}
+	reply, _ := v.([]any)
+	if len(reply) < 4 {
+		r.Err = fmt.Errorf("%w: round: unexpected reply %v", syncer.ErrUnknownOutcome, v)
+		return nil, false
+	}
+	r.Version, r.Quieted, r.Epoch = whole(reply[1]), whole(reply[2]), whole(reply[3])
+	status := whole(reply[0])
+	r.Lost, r.Used, r.Later = status == statusLost, status == statusUsed, status == statusLater
+	if r.Lost {
+		// what all must agree on may be gone too: the next exchange writes it again
+		s.ready.Store(false)
+	}
+	return reply[4:], status == statusDone || status == statusLater
+}
+
+// take reads a script's reply into a round.
+func (s *Store) take(r *syncer.Round, v any) {
+	rest, ok := s.takeStatus(r, v)
+	if !ok {
+		return
+	}
+	if len(rest) < 3 {
+		r.Err = fmt.Errorf("%w: round: unexpected reply %v", syncer.ErrUnknownOutcome, v)
+		return
+	}
+	takeValues(r, rest[2], rest[3:])
+	takeErrors(r, rest[0])
+	takeLoaded(r, rest[1])
+}
+
+// takeRestored reads what the buckets of a republished part hold now.
+func (s *Store) takeRestored(r *syncer.Round, v any) {
+	values, ok := s.takeStatus(r, v)
+	if !ok {
+		return
+	}
+	at := 0
+	for i := range r.Keys {
+		for j := range r.Keys[i].Adds {
+			b := &r.Keys[i].Adds[j]
+			b.Stored = b.N
+			if at < len(values) {
+				b.Stored, _ = values[at].(int64)
+			}
+			at++
+		}
+	}
+}
+
+// whole reads an integer of a reply, 0 if it is none.
+func whole(v any) uint64 {
+	n, _ := v.(int64)
+	return uint64(n)
+}
+
+// takeValues reads what the adds came to. Of keys that were new, as they were believed to be, it is
+// what was added.
+func takeValues(r *syncer.Round, known any, values []any) {
+	existed, _ := known.([]any)
+	at := 0
+	for i := range r.Keys {
+		k := &r.Keys[i]
+		k.Err, k.Loaded = nil, k.Loaded[:0]
+		isNew := flags(k) == flagNew
+		if isNew && len(existed) > 0 && whole(existed[0]) == uint64(i) {
+			isNew, existed = false, existed[1:]
+		}
+		for j := range k.Adds {
+			if isNew {
+				k.Adds[j].Stored = k.Adds[j].N
+				continue
+			}
+			if at < len(values) {
+				k.Adds[j].Stored, _ = values[at].(int64)
+			}
+			at++
+		}
+		if k.Load {
+			// What the script doesn't send holds nothing but what was just added.
+			for j := range k.Adds {
+				b := k.Adds[j]
+				k.Loaded = append(k.Loaded,
+					syncer.Bucket{Level: b.Level, Index: b.Index, N: b.Stored})
+			}
+		}
+	}
+}
+
+func takeErrors(r *syncer.Round, reply any) {
+	list, _ := reply.([]any)
+	for i := 0; i+1 < len(list); i += 2 {
+		pos, _ := list[i].(int64)
+		text, _ := list[i+1].(string)
+		if pos < int64(len(r.Keys)) {
+			r.Keys[pos].Err = fmt.Errorf("%w: %s", syncer.ErrNotApplied, text)
+		}
+	}
+}
+
+func takeLoaded(r *syncer.Round, reply any) {
+	list, _ := reply.([]any)
+	for i := 0; i+1 < len(list); i += 2 {
+		pos, _ := list[i].(int64)
+		fields, _ := list[i+1].([]any)
+		if pos < int64(len(r.Keys)) {
+			k := &r.Keys[pos]
+			k.Loaded = parseBuckets(fields, k.Loaded[:0])
+		}
+	}
+}
+
+// classify says what is known of a call that failed. What the server answered with an error it has
+// not carried out, and neither what never had a connection; of everything else the outcome is
+// unknown. In a cluster the library sends what had no answer to where it is redirected: that the
+// last try had no connection says nothing of those before.
+func (s *Store) classify(err error) error {
+	var reply redis.Error
+	var op *net.OpError
+	switch {
+	case errors.As(err, &reply):
+		return fmt.Errorf("%w: %w", syncer.ErrRefused, err)
+	case errors.As(err, &op) && op.Op == "dial" && !s.cluster,
+		errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
+		return fmt.Errorf("%w: %w", syncer.ErrNotApplied, err)
+	}
+	return fmt.Errorf("%w: %w", syncer.ErrUnknownOutcome, err)
+}
