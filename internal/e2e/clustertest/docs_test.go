@@ -111,9 +111,10 @@ var (
 	server = regexp.MustCompile(`^(go run \./cmd/|)twotier (serve|demo)[^&]*$`)
 	// ended is what the shell prints behind each command.
 	ended = regexp.MustCompile(`(?s)(.*?)@@(\d+)@@\n`)
-	// varies is what is different each time: times, ages (of which none may be told), the indices
-	// of buckets.
-	varies = regexp.MustCompile(`, last in step [^)]*|\d+(\.\d+)?(ms|s|m)\b|\d{4,}|p\d+\b`)
+	// varies is what is different each time: times, ages, the indices of buckets.
+	varies = regexp.MustCompile(`\d+(\.\d+)?(ms|s|m)\b|\d{4,}|p\d+\b`)
+	// aged is what is said of an answer if there is an age to be told.
+	aged   = regexp.MustCompile(`, last in step [^)]*`)
 	number = regexp.MustCompile(`^\d{1,5}$`)
 )
 
@@ -203,5 +204,5 @@ func alike(text string) string {
 	if numbers && text != "" {
 		return fmt.Sprint(sum)
 	}
-	return varies.ReplaceAllString(text, "#")
+	return varies.ReplaceAllString(aged.ReplaceAllString(text, ""), "#")
 }

@@ -1,0 +1,125 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"twotier.dev/twotier/internal/modes"
+	"twotier.dev/twotier/internal/ownership"
+	"twotier.dev/twotier/internal/retry"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
+)
+
+// dropTimeout bounds how long other nodes may take to forget a key.
+const dropTimeout = time.Second
+
+// Reset forgets a key in memory, on every node, and in the store, and with it all that was counted
+// before. If a node can't be told nobody knows whether it has counted something that it will still
+// flush; one that the members have taken for dead, and that is not, or that is on the other side of
+// a split, brings back what it had not flushed. In Redis mode the reset is carried out once the
+// store has forgotten the key. A node that could not be told then, or that read a hot key while it
+// was reset, brings it back if the store loses what it has before that node has read the key again.
+func (n *Node) Reset(ctx context.Context, ns, key []byte) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: the time for it is up", syncer.ErrUnavailable)
+	}
+	check := Check{NS: ns, Key: key}
+	n.refused.Forget(&check)
+	if n.inRedis() {
+		err := n.modes.During(ctx, ModeRedis, func() error {
+			return n.opt.Direct.Forget(ctx, ns, key)
+		})
+		if err == nil {
+			_ = n.dropAll(ctx, &check, true) // or it would be restored, were it lost
+		}
+		if !errors.Is(err, modes.ErrChanged) {
+			return err
+		}
+	}
+	dropped := n.dropAll(ctx, &check, false)
+	err := n.forgetAtOwner(ctx, &check)
+	if errors.Is(err, ownership.ErrInRedis) {
+		return n.Reset(ctx, ns, key)
+	}
+	return errors.Join(inPart(err), dropped)
+}
+
+// inPart is the error of a reset that has begun: what the other nodes knew of the key is gone, so
+// nobody may be told that nothing was done.
+func inPart(err error) error {
+	var invalid *syncer.InvalidError
+	if err == nil || errors.Is(err, syncer.ErrUnknownOutcome) || errors.As(err, &invalid) {
+		return err
+	}
+	return fmt.Errorf("%w: the other nodes have forgotten it, but not its owner: %v",
+		syncer.ErrUnknownOutcome, err)
+}
+
+// forgetAtOwner resets a key at the node that decides about it.
+func (n *Node) forgetAtOwner(ctx context.Context, c *Check) error {
+	for attempts := retry.Within(ownership.WaitTimeout); attempts.Next(ctx); {
+		to, err := n.owned.Locate(ctx, n.opt.Placement.Of(c.NS, c.Key))
+		switch {
+		case err != nil:
+			return err
+		case to == nil:
+			err = n.forget(ctx, c)
+		default:
+			err = n.tell(ctx, to, rpc.VerbReset, c)
+		}
+		if !errors.Is(err, syncer.ErrNotOwner) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: the key is just changing hands", syncer.ErrUnavailable)
+}
+
+// tell asks another node to carry out a part of a reset.
+func (n *Node) tell(ctx context.Context, to *ring.Member, verb rpc.Verb, c *Check) error {
+	task := [1]rpc.Task{{Verb: verb, Op: Op{Checks: []Check{*c}}}}
+	var res [1]Result
+	n.opt.Peers.Do(ctx, to, task[:], res[:])
+	return res[0].Err
+}
+
+// forget resets a key that this node decides about.
+func (n *Node) forget(ctx context.Context, c *Check) error {
+	if n.inRedis() {
+		return n.opt.Direct.Forget(ctx, c.NS, c.Key)
+	}
+	return n.opt.Counter.Forget(ctx, c.NS, c.Key)
+}
+
+// dropAll has all nodes forget what they know of a key that is being reset, this one too if
+// deciding is set, or if another decides about the key.
+func (n *Node) dropAll(ctx context.Context, c *Check, deciding bool) error {
+	errs := []error{n.dropHere(ctx, c, deciding)}
+	if n.opt.Ring == nil {
+		return errs[0]
+	}
+	var mu sync.Mutex // guards errs
+	rpc.Broadcast(ctx, n.table(), dropTimeout, func(ctx context.Context, m *ring.Member) {
+		if err := n.tell(ctx, m, rpc.VerbDrop, c); err != nil {
+			mu.Lock()
+			defer mu.Unlock()
+			errs = append(errs, fmt.Errorf("%w: not every node could be told: %v",
+				syncer.ErrUnknownOutcome, err))
+		}
+	})
+	return errors.Join(errs...)
+}
+
+// dropHere is what dropAll asks of a node.
+func (n *Node) dropHere(ctx context.Context, c *Check, deciding bool) error {
+	if n.opt.Counter == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, dropTimeout)
+	defer cancel()
+	return n.opt.Counter.Drop(ctx, c.NS, c.Key, deciding)
+}
