@@ -28,10 +28,13 @@ func (w *world) losesData() func() {
 
 // forgets has Redis lose something. What nobody who decides about a key has in memory is written
 // off; and so is everything if several count a key and Redis goes back: some may go on from there
-// before the one hears of it that knows more.
+// before the one hears of it that knows more. If it loses again before all have restored what they
+// knew, what was counted in between is taken for part of that (see package redisstore).
 func (w *world) forgets(how func(*embedded.Store), all bool) {
+	again := w.lostSince(time.Now().Add(-w.plan.stale()))
 	w.atomic.Lock()
 	defer w.atomic.Unlock()
+	all = all || again && w.plan.restoresOthers()
 	w.lossy = append(w.lossy, time.Now())
 	known, pending := map[string]int64{}, map[string]int64{}
 	for _, p := range w.living() {
