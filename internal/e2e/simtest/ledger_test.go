@@ -147,8 +147,8 @@ func (a *account) admitted() (n int64) {
 // blind returns a verdict that had to know better: what had been told at least so long before it
 // was asked for, and was still in the window when it was told, left no room. One that says that it
 // was given without the store is not held to that, nor is one beside or in place of an owner who
-// may not have restored yet what Redis lost.
-func (a *account) blind(limit node.Limit, stale time.Duration, lossy []time.Time) *verdict {
+// may not have restored yet what Redis lost, or not have written what it counted without Redis.
+func (a *account) blind(limit node.Limit, stale time.Duration, list []span) *verdict {
 	slices.SortFunc(a.verdicts, func(x, y verdict) int { return x.told.Compare(y.told) })
 	for i := range a.verdicts {
 		v, known := &a.verdicts[i], int64(0)
@@ -161,20 +161,31 @@ func (a *account) blind(limit node.Limit, stale time.Duration, lossy []time.Time
 				known += earlier.n
 			}
 		}
-		if known+v.n > limit.Max+a.lost && !v.degraded && !v.afterLoss(stale, lossy) {
+		if known+v.n > limit.Max+a.lost && !v.degraded && !v.hindered(stale, list) {
 			return v
 		}
 	}
 	return nil
 }
 
-// afterLoss reports whether a verdict relies on what Redis has, and Redis lost something so shortly
-// before that not all need be back.
-func (v *verdict) afterLoss(stale time.Duration, lossy []time.Time) bool {
+// hindered reports whether a verdict relies on what Redis has, and Redis lost something, or could
+// not be reached by others, so shortly before that not all need be there.
+func (v *verdict) hindered(stale time.Duration, list []span) bool {
 	beside := v.source == node.SourceShared || v.source == node.SourceFallback
-	return beside && slices.ContainsFunc(lossy, func(at time.Time) bool {
-		return at.Before(v.told) && at.After(v.asked.Add(-stale))
+	return beside && slices.ContainsFunc(list, func(s span) bool {
+		return s.from.Before(v.told) && s.to.After(v.asked.Add(-stale))
 	})
+}
+
+// hindered is when Redis lost something, or could not be written to by some.
+func (w *world) hindered() (list []span) {
+	w.atomic.Lock()
+	defer w.atomic.Unlock()
+	list = slices.Clone(w.outages)
+	for _, at := range w.lossy {
+		list = append(list, span{at, at})
+	}
+	return list
 }
 
 func (l *ledger) copy(key string) (c account) {
@@ -304,7 +315,7 @@ func (w *world) checkVerdicts(key string, a *account) {
 			w.t.Errorf("%s: %d admitted within %d ms, the limit is %d", key, n, limit.Window,
 				limit.Max)
 		}
-		if v := a.blind(limit, stale, w.lossy); v != nil {
+		if v := a.blind(limit, stale, w.hindered()); v != nil {
 			w.t.Errorf("%s: node %s admits (%s) at %s what was used up %v before, the limit is "+
 				"%d in %d ms", key, v.by, v.source,
 				v.told.Format("05.000"), stale, limit.Max, limit.Window)

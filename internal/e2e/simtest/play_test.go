@@ -154,6 +154,7 @@ func (w *world) cut() {
 func (w *world) outage() {
 	list := w.alive()
 	all := w.rnd.IntN(2) == 0
+	defer w.withoutRedis(time.Now())
 	for _, p := range list {
 		if all || w.rnd.IntN(2) == 0 {
 			w.say("%s loses Redis", p.id)
@@ -165,6 +166,16 @@ func (w *world) outage() {
 		p.store.SetDown(false)
 	}
 	w.say("Redis is back")
+}
+
+// span is a time during which something lasted.
+type span struct{ from, to time.Time }
+
+// withoutRedis notes that some nodes could not write to Redis from then until now.
+func (w *world) withoutRedis(from time.Time) {
+	w.atomic.Lock()
+	defer w.atomic.Unlock()
+	w.outages = append(w.outages, span{from, time.Now()})
 }
 
 // switchMode has one node switch the whole cluster, alone or while other things happen.

@@ -185,6 +185,7 @@ func (c *cast) losesRedis() func() {
 		}
 	}
 	return func() {
+		defer w.withoutRedis(time.Now())
 		for _, p := range down {
 			w.say("%s %s", p.id, how)
 			set(p.store, true)

@@ -34,6 +34,7 @@ type world struct {
 	redis    *embedded.Store
 	atomic   sync.Mutex  // held by what Redis does at once
 	lossy    []time.Time // when Redis lost something
+	outages  []span      // when some could not write to Redis; guarded by atomic
 	ledger   ledger
 	journal  journal
 	refused  atomic.Int64
