@@ -255,7 +255,7 @@ func TestFault21KilledWithRedisDown(t *testing.T) {
 // TestFault21StoppedWithABacklog ends the node in order while Redis can't keep up: it flushes
 // everything, says how far it is, and goes on answering meanwhile.
 func TestFault21StoppedWithABacklog(t *testing.T) {
-	b := newBed(t, nil, "--max-lag", "8s")
+	b := newBed(t, nil, "--max-lag", "60s")
 	b.node.MustPost("/v1/add", `{"key":"read","n":7}`)
 	b.node.Flushed()
 	b.proxy.Throttle(slowRedis)
