@@ -94,7 +94,7 @@ func TestTwoAdministratorsAtOnce(t *testing.T) {
 			busy.Go(func() { acquireUntil(stop, p, limit, &admitted) })
 		}
 		made := 0
-		for range 12 {
+		for round := 0; round < 12 || made == 0 && round < 200; round++ {
 			mode := node.ModeRedis
 			if w.alive()[0].node.Mode() == mode {
 				mode = node.ModeTwoTier
