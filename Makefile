@@ -2,7 +2,8 @@
 
 SHELL := bash
 GO ?= go
-# What each fuzz function gets: a number of inputs, or a Go duration, which a busy machine may fail to keep ("context deadline exceeded").
+# What each fuzz function gets: a number of inputs, or a Go duration, which a busy machine may fail
+# to keep ("context deadline exceeded").
 FUZZTIME ?= 20000x
 export GO FUZZTIME
 
@@ -21,7 +22,7 @@ test: ## gofmt, go vet, all tests of packages under the race detector: within fi
 	@./scripts/test
 
 .PHONY: check
-check: ## what takes longer: lint, vulnerabilities, bench module, 1,000 schedules, fuzz smoke, mutants, clusters of real processes
+check: ## what takes longer: lint, vulnerabilities, schedules, fuzzing, models, mutants, bench
 	@./scripts/check
 
 .PHONY: race
@@ -58,22 +59,26 @@ mutants: ## break the code on purpose and show that the schedules notice
 	$(GO) test ./internal/e2e/mutants -count=1 -v
 
 # The parts of make check, which does some at the same time.
-CHECKS := check-lint check-vulnerabilities check-bench check-models check-simulate check-fuzz check-mutants check-faults
+CHECKS := check-lint check-vulnerabilities check-bench check-models check-simulate check-fuzz \
+  check-mutants check-faults
 .PHONY: $(CHECKS)
 check-lint:
 	@./scripts/part "gofmt, golangci-lint" ./scripts/lint
 check-vulnerabilities:
 	@./scripts/part "known vulnerabilities" ./scripts/vulncheck
 check-bench:
-	@./scripts/part "tests of the bench module" $(GO) run ./internal/testing/testrun -dir bench -allow .ci/allowed-skips -- ./...
+	@./scripts/part "tests of the bench module" \
+		$(GO) run ./internal/testing/testrun -dir bench -allow .ci/allowed-skips -- ./...
 check-simulate:
 	@./scripts/part "schedules of a simulated cluster" ./scripts/simulate $(SCHEDULES)
 check-models:
-	@./scripts/part "models of the counter" $(GO) run ./internal/testing/testrun -- -count=1 -run 'Model$$' ./syncer
+	@./scripts/part "models of the counter" \
+		$(GO) run ./internal/testing/testrun -- -count=1 -run 'Model$$' ./syncer
 check-fuzz:
 	@./scripts/part "fuzz smoke, $(FUZZTIME) each" ./scripts/fuzz
 check-mutants:
-	@./scripts/part "broken copies are noticed" $(GO) run ./internal/testing/testrun -- -count=1 -timeout 30m ./internal/e2e/mutants
+	@./scripts/part "broken copies are noticed" \
+		$(GO) run ./internal/testing/testrun -- -count=1 -timeout 30m ./internal/e2e/mutants
 check-faults:
 	@./scripts/part "clusters of real processes" \
 		$(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- -count=1 -timeout 30m ./internal/e2e/clustertest -long
