@@ -1,5 +1,6 @@
--- As hash.lua, but every bucket is given its own time to live when it is new, and nothing deletes it. Buckets are
--- still chosen by their index: the server's clock runs on while a trace stands still.
+-- As hash.lua, but every bucket is given its own time to live when it is new, and nothing deletes
+-- it. Buckets are still chosen by their index: the server's clock runs on while a trace stands
+-- still.
 local a = 1
 local add = {}
 for i = 1, #KEYS do

@@ -1,10 +1,12 @@
--- KEYS[i] is the Hash of one key's counters of one width. ARGV: for each of KEYS: n, index of the present bucket,
--- index of the oldest that any window can see, life of the key in milliseconds, number of rules, and for each rule
--- the oldest bucket that it sums and its max.
+-- KEYS[i] is the Hash of one key's counters of one width.
+-- ARGV: for each of KEYS: n, index of the present bucket, index of the oldest that any window can
+-- see, life of the key in milliseconds, number of rules, and for each rule the oldest bucket that
+-- it sums and its max.
 local a = 1
 local add = {}
 for i = 1, #KEYS do
-  local n, current, keep, rules = tonumber(ARGV[a]), ARGV[a + 1], tonumber(ARGV[a + 2]), tonumber(ARGV[a + 4])
+  local n, current = tonumber(ARGV[a]), ARGV[a + 1]
+  local keep, rules = tonumber(ARGV[a + 2]), tonumber(ARGV[a + 4])
   add[i] = {n, current, ARGV[a + 3]}
   a = a + 5
   local buckets = redis.call('HGETALL', KEYS[i])

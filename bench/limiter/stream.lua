@@ -1,5 +1,6 @@
--- KEYS[i] is the stream of check i. ARGV: now, then as in zset.lua. XRANGE asks for no more entries than decide the
--- question; XLEN can't replace it, because MINID ~ leaves what has expired until a whole node can go.
+-- KEYS[i] is the stream of check i.
+-- ARGV: now, then as in zset.lua. XRANGE asks for no more entries than decide the question; XLEN
+-- can't replace it, because MINID ~ leaves what has expired until a whole node can go.
 local now = tonumber(ARGV[1])
 local a = 2
 local add = {}

@@ -1,5 +1,6 @@
--- KEYS[i] is the log of check i. ARGV: now, a name for this call, then for each check: n, longest window, number of
--- rules, and window and max of each.
+-- KEYS[i] is the log of check i.
+-- ARGV: now, a name for this call, then for each check: n, longest window, number of rules, and
+-- window and max of each.
 local now, id = tonumber(ARGV[1]), ARGV[2]
 local a = 3
 local add = {}

@@ -1,12 +1,17 @@
--- Operations carried out in Redis alone, one after the other. KEYS: sequence of the sender, then the hash of every check, then
--- versions. ARGV: the sequence, its ttl, and a MessagePack array of numbers, which costs much less than as many arguments:
--- the present, number of ladders, the ladders (number of levels, then width, span, keep and ttl of a field of each), number of
--- plans, the plans (ladder, ttl, number of limits, then window and max of each), number of operations, the operations (acquire
--- or add (1 or 0), count even if denied (1 or 0), time, number of checks, then position of the version, plan and n of each).
--- Reply: a MessagePack array: whether the sequence was known, then for each operation 2 and an error, or whether it is allowed
--- (1 or 0) and its checks: of an acquire, count, bucket width and retry after (or 0 or -1) for each limit; of an add, how many buckets
--- there are, and the field and the count of each.
--- After the first write nothing is called that may raise: an operation of which a key refuses is taken back, and fails alone.
+-- Operations carried out in Redis alone, one after the other.
+-- KEYS: sequence of the sender, then the hash of every check, then versions.
+-- ARGV: the sequence, its ttl, and a MessagePack array of numbers, which costs much less than as
+-- many arguments: the present, number of ladders, the ladders (number of levels, then width, span,
+-- keep and ttl of a field of each), number of plans, the plans (ladder, ttl, number of limits, then
+-- window and max of each), number of operations, the operations (acquire or add (1 or 0), count
+-- even if denied (1 or 0), time, number of checks, then position of the version, plan and n of
+-- each).
+-- Reply: a MessagePack array: whether the sequence was known, then for each operation 2 and an
+-- error, or whether it is allowed (1 or 0) and its checks: of an acquire, count, bucket width and
+-- retry after (or 0 or -1) for each limit; of an add, how many buckets there are, and the field and
+-- the count of each.
+-- After the first write nothing is called that may raise: an operation of which a key refuses is
+-- taken back, and fails alone.
 local call, try, floor, format = redis.call, redis.pcall, math.floor, string.format
 local KEYS = KEYS
 local last, verdicts = 0, ''
@@ -17,19 +22,23 @@ if kept then
 end
 local repeated = tonumber(ARGV[1]) <= last
 
--- What is read and written is nearly always the same few fields and small numbers: each is converted once.
+-- What is read and written is nearly always the same few fields and small numbers: each is
+-- converted once.
 local fields = setmetatable({}, {__index = function(t, s)
   local f = tonumber(s) or -1
   t[s] = f
   return f
 end})
--- The largest number of Lua that an integer of Redis can be, and up to where every integer is one, with room for a batch.
+-- The largest number of Lua that an integer of Redis can be, and up to where every integer is one,
+-- with room for a batch.
 local MOST, EXACT = 9223372036854774784, 1e15
 local large = false -- whether a count beyond that was met
 local counts = setmetatable({}, {__index = function(t, s)
   -- What HINCRBY would refuse is no count.
   local digits = string.match(s, '^%-?([1-9]%d*)$')
-  local n = s == '0' and 0 or digits and (#digits < 19 or #digits == 19 and digits <= '9223372036854775807') and tonumber(s)
+  local fits = digits and
+    (#digits < 19 or #digits == 19 and digits <= '9223372036854775807')
+  local n = s == '0' and 0 or fits and tonumber(s)
   if n then n = math.max(-MOST, math.min(MOST, n)) end
   large = large or n and math.abs(n) > EXACT
   t[s] = n
@@ -56,12 +65,14 @@ for i = 1, num() do
   ladders[i] = l
 end
 
--- finest is the first level that covers a window which ends at ts and, where buckets go by age, still has all of it: 0 if none.
+-- finest is the first level that covers a window which ends at ts and, where buckets go by age,
+-- still has all of it: 0 if none.
 local function finest(ladder, window, ts)
   for level = 1, ladder.levels do
     local width = ladder.width[level]
     if ladder.span[level] >= window and
-      not (AGING and floor((ts - window + 1) / width) < floor(now / width) - ladder.keep[level]) then
+      not (AGING and
+        floor((ts - window + 1) / width) < floor(now / width) - ladder.keep[level]) then
       return level
     end
   end
@@ -69,8 +80,8 @@ local function finest(ladder, window, ts)
 end
 
 for i = 1, num() do
-  local p = {ladder = ladders[num()], ttl = num(), limits = num(), window = {}, max = {}, level = {}, stamp = 0,
-    oldest = {}, present = {}, gone = {}, name = {}}
+  local p = {ladder = ladders[num()], ttl = num(), limits = num(), window = {}, max = {}, level = {},
+    stamp = 0, oldest = {}, present = {}, gone = {}, name = {}}
   for j = 1, p.limits do
     p.window[j], p.max[j] = num(), num()
     p.level[j] = finest(p.ladder, p.window[j], now)
@@ -78,8 +89,8 @@ for i = 1, num() do
   plans[i] = p
 end
 
--- A hash is a flat list of fields and counts, as numbers: a table for each level would take longer to make than to do without.
--- A field that is no bucket is -1, which is of no level.
+-- A hash is a flat list of fields and counts, as numbers: a table for each level would take longer
+-- to make than to do without. A field that is no bucket is -1, which is of no level.
 local hashes = {}
 
 -- load reads a hash once. It returns whether it had been read before, too.
@@ -109,13 +120,15 @@ local function load(key)
   return h, false
 end
 
--- The plan of the check at hand, and what is in it: the fields of the present buckets, those of the oldest that each limit
--- sums, and of the oldest that are kept beside the present ones. Its stamp changes with them.
+-- The plan of the check at hand, and what is in it: the fields of the present buckets, those of the
+-- oldest that each limit sums, and of the oldest that are kept beside the present ones. Its stamp
+-- changes with them.
 local current, ladder, levels, limits, window, max, level, oldest, present, gone
 local function follow(plan, ts)
   if plan ~= current then
     current, ladder, limits = plan, plan.ladder, plan.limits
-    window, max, level, oldest, present, gone = plan.window, plan.max, plan.level, plan.oldest, plan.present, plan.gone
+    window, max, level = plan.window, plan.max, plan.level
+    oldest, present, gone = plan.oldest, plan.present, plan.gone
     levels = ladder.levels
   end
   if plan.ts == ts then return end
@@ -129,17 +142,19 @@ local function follow(plan, ts)
   end
   for j = 1, limits do
     if AGING then level[j] = finest(ladder, window[j], ts) end
-    local f = level[j] > 0 and floor((ts - window[j] + 1) / ladder.width[level[j]]) * 10 + level[j] - 1 or -1
+    local f = level[j] > 0 and
+      floor((ts - window[j] + 1) / ladder.width[level[j]]) * 10 + level[j] - 1 or -1
     if f ~= oldest[j] then
       oldest[j], plan.stamp = f, plan.stamp + 1
     end
   end
 end
 
--- look goes through a hash. It finds where in it the present buckets are (0 for none) and sums the window of every limit,
--- oldest buckets included. If a bucket is newer than ts then the sums are not what decides: newest is false. stale says
--- whether there are buckets that fall behind the present ones. What is found in a hash that is asked for again is kept with
--- it: busy keys have many buckets and come often.
+-- look goes through a hash. It finds where in it the present buckets are (0 for none) and sums the
+-- window of every limit, oldest buckets included. If a bucket is newer than ts then the sums are
+-- not what decides: newest is false. stale says whether there are buckets that fall behind the
+-- present ones. What is found in a hash that is asked for again is kept with it: busy keys have
+-- many buckets and come often.
 local firstAt, firstSums = {}, {}
 local at, sums, newest, stale, seen, memo
 local function look(h, plan, ts, again)
@@ -166,13 +181,17 @@ local function look(h, plan, ts, again)
     local l = f % 10 + 1
     local p = present[l]
     if p then
-      if f == p then at[l] = i + 1 elseif f > p then newest = false elseif f < gone[l] then stale = true end
+      if f == p then at[l] = i + 1
+      elseif f > p then newest = false
+      elseif f < gone[l] then stale = true end
       for j = 1, limits do
         if level[j] == l and f >= oldest[j] then sums[j] = sums[j] + h[i + 1] end
       end
     end
   end
-  if memo then memo.plan, memo.stamp, memo.newest, memo.stale, memo.n = plan, plan.stamp, newest, stale, nil end
+  if memo then
+    memo.plan, memo.stamp, memo.newest, memo.stale, memo.n = plan, plan.stamp, newest, stale, nil
+  end
 end
 
 local function sum(h, level, lo, hi)
@@ -196,15 +215,16 @@ local function head(h, level)
   return newest
 end
 
--- lost tells whether a coarser level has a bucket that begins after the newest of this one, so that some of these are gone.
+-- lost tells whether a coarser level has a bucket that begins after the newest of this one, so that
+-- some of these are gone.
 local function lost(h, ladder, level, newest)
   for l = level + 1, ladder.levels do
     if head(h, l) * ladder.width[l] >= (newest + 1) * ladder.width[level] then return true end
   end
 end
 
--- peak is the largest sum, oldest buckets included, of a window of this length that contains ts. It returns nil if no
--- level holds all of it.
+-- peak is the largest sum, oldest buckets included, of a window of this length that contains ts. It
+-- returns nil if no level holds all of it.
 local function peak(h, ladder, window, ts)
   for level = 1, ladder.levels do
     local width, newest = ladder.width[level], head(h, level)
@@ -222,7 +242,8 @@ local function peak(h, ladder, window, ts)
   end
 end
 
--- free is the first of the buckets from lo to hi that has to be too old for n to fit, of which there are left now.
+-- free is the first of the buckets from lo to hi that has to be too old for n to fit, of which
+-- there are left now.
 local function free(h, level, lo, hi, left, n, max)
   if left + n <= max then return lo end
   local all, before, ordered, found = left, lo, true, nil
@@ -261,7 +282,9 @@ local function extend(key, plan)
     plan.ends = not t.err and digits[t[1] * 1000 + floor(t[2] / 1000) + plan.ttl]
   end
   -- PEXPIRE takes longer: it has to be rewritten for replicas.
-  if not plan.ends or type(try('PEXPIREAT', key, plan.ends)) == 'table' then try('PEXPIRE', key, digits[plan.ttl]) end
+  if not plan.ends or type(try('PEXPIREAT', key, plan.ends)) == 'table' then
+    try('PEXPIRE', key, digits[plan.ttl])
+  end
 end
 
 -- delete takes fields out of a hash.
@@ -309,7 +332,8 @@ local function purge(key, ladder)
   delete(key, names)
 end
 
--- What the operation at hand has counted: key, field, ttl of the field and n of each, for who has to take it back.
+-- What the operation at hand has counted: key, field, ttl of the field and n of each, for who has
+-- to take it back.
 local done, several = {}, false
 local function note(key, field, ttl, n)
   local i = #done
@@ -336,9 +360,11 @@ local function size(key)
   return type(n) == 'number' and n or 0
 end
 
--- each adds n to the bucket of every level, one by one. It returns an error text if the key refuses.
+-- each adds n to the bucket of every level, one by one. It returns an error text if the key
+-- refuses.
 local function each(key, h, plan, n, ts)
-  local ladder, first, last = plan.ladder, false, false -- whether the first and the last bucket are new
+  -- first and last: whether the first and the last bucket are new.
+  local ladder, first, last = plan.ladder, false, false
   if h then h.memo = nil end
   for level = 1, ladder.levels do
     local idx = floor(ts / ladder.width[level])
@@ -396,7 +422,8 @@ local function set(key, h, plan, n)
   for l = 1, several and levels or 0 do note(key, plan.name[l], ladder.ttl[l], n) end
 end
 
--- count adds n to the bucket of every level: in one command if it is known what is there and nothing is newer.
+-- count adds n to the bucket of every level: in one command if it is known what is there and
+-- nothing is newer.
 local function count(key, plan, n, ts)
   local h = hashes[key]
   if h and seen ~= h then look(h, plan, ts, true) end
@@ -414,7 +441,8 @@ end
 
 local touched, wrote = {}, false
 
--- touch counts the change of a partition, of which KEYS[k] is a hash, once for all. It returns an error text if that is refused.
+-- touch counts the change of a partition, of which KEYS[k] is a hash, once for all. It returns an
+-- error text if that is refused.
 local function touch(version, k)
   if touched[version] then return end
   local v = try('HINCRBY', KEYS[version], 'v', '1')
@@ -425,7 +453,8 @@ end
 
 local out, o = {repeated and 1 or 0}, 1
 
--- judge compares all limits of a check with what is there and n. It returns whether they hold, or nil and an error text.
+-- judge compares all limits of a check with what is there and n. It returns whether they hold, or
+-- nil and an error text.
 local function judge(acquire, h, plan, ts, n, position, again)
   if h.alien then
     -- Somebody else has put it there, or what was taken back came before what it was taken from.
@@ -452,7 +481,8 @@ local function judge(acquire, h, plan, ts, n, position, again)
         elseif known and memo.free[j] ~= nil then
           idx = memo.free[j]
         else
-          idx = free(h, level, (oldest[j] - level + 1) / 10, (present[level] - level + 1) / 10, p, n, max)
+          lo, hi = (oldest[j] - level + 1) / 10, (present[level] - level + 1) / 10
+          idx = free(h, level, lo, hi, p, n, max)
         end
         if memo and plain then memo.free[j] = idx end
         wait = retry(idx, width, window, ts, n, max)
@@ -480,7 +510,8 @@ end
 
 local key = 1 -- the last of KEYS that is used up
 
--- complete appends what is there after an add, and stands in for what could not be found a second time.
+-- complete appends what is there after an add, and stands in for what could not be found a second
+-- time.
 local function complete(acquire, start, checks)
   local answers = start
   for i = 1, checks do
@@ -499,7 +530,8 @@ local function complete(acquire, start, checks)
   end
 end
 
--- carry counts the checks of an operation. It returns an error text if a key refuses: then it has counted none.
+-- carry counts the checks of an operation. It returns an error text if a key refuses: then it has
+-- counted none.
 local function carry(checks, ts)
   for i = 1, checks do
     local refused = touch(args[a + 3 * i - 2], key + i)
@@ -557,6 +589,7 @@ for op = 1, num() do
 end
 if not repeated then
   local set = try('SET', KEYS[1], ARGV[1] .. ':' .. table.concat(decided), 'PX', ARGV[2])
-  if set.err and not wrote then return set end -- else it has been carried out, whatever became of the number
+  -- Else it has been carried out, whatever became of the number.
+  if set.err and not wrote then return set end
 end
 return cmsgpack.pack(out)

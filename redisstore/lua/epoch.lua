@@ -1,5 +1,6 @@
--- begin draws an epoch for a partition and returns it and the version that the data has then. It is the time, as nothing
--- that was lost can be from the future, but above floor whatever the clock says. version is that of what a loss has left, nil if nothing is there.
+-- begin draws an epoch for a partition and returns it and the version that the data has then. It is
+-- the time, as nothing that was lost can be from the future, but above floor whatever the clock
+-- says. version is that of what a loss has left, nil if nothing is there.
 local function begin(state, floor, version)
   local now = redis.call('TIME')
   local epoch = math.max(now[1] * 1000000 + now[2], (floor or 0) + 1)
@@ -9,7 +10,8 @@ local function begin(state, floor, version)
   return epoch, version
 end
 
--- survived reports whether any of the keys is there, every step-th from first on: then the state of the partition was lost without its counts.
+-- survived reports whether any of the keys is there, every step-th from first on: then the state of
+-- the partition was lost without its counts.
 local function survived(first, last, step)
   for k = first, last, step do
     if redis.pcall('EXISTS', KEYS[k]) == 1 then return true end

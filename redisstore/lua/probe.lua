@@ -1,5 +1,8 @@
--- Tries commands out on a key of its own, which is gone afterwards. KEYS: that key. ARGV: the commands, each followed by the number
--- of its arguments after the key (-1: it takes no key) and by these. Reply: {command, error, ...} of those that failed.
+-- Tries commands out on a key of its own, which is gone afterwards.
+-- KEYS: that key.
+-- ARGV: the commands, each followed by the number of its arguments after the key (-1: it takes no
+-- key) and by these.
+-- Reply: {command, error, ...} of those that failed.
 local failed, a = {}, 1
 while a <= #ARGV do
   local command, n = ARGV[a], tonumber(ARGV[a + 1])

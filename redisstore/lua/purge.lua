@@ -7,8 +7,8 @@ local function progress(writer)
   return tonumber(seq), nonce, kept
 end
 
--- ladders reads from ARGV[p] on how many ladders there are and of each the number of levels and how many buckets behind the newest
--- are kept of each. It returns a list of them and where they end.
+-- ladders reads from ARGV[p] on how many ladders there are and of each the number of levels and how
+-- many buckets behind the newest are kept of each. It returns a list of them and where they end.
 local function ladders(p)
   local list = {}
   for i = 1, tonumber(ARGV[p]) do
@@ -23,7 +23,8 @@ local function ladders(p)
   return list, p + 1
 end
 
--- fallen returns the fields of a hash, as a flat list, that have fallen behind the newest of their level by more than is kept.
+-- fallen returns the fields of a hash, as a flat list, that have fallen behind the newest of their
+-- level by more than is kept.
 local function fallen(flat, keep)
   local newest, gone = {}, {}
   for pass = 1, 2 do
@@ -43,14 +44,16 @@ local function fallen(flat, keep)
   return gone
 end
 
--- discard deletes the fields from ARGV[first] or a list on. Lua can't unpack more than about 8,000 at a time.
+-- discard deletes the fields from ARGV[first] or a list on. Lua can't unpack more than about 8,000
+-- at a time.
 local function discard(key, list, first, last)
   for j = first, last, 1000 do
     redis.pcall(HDEL, key, unpack(list, j, math.min(j + 999, last)))
   end
 end
 
--- purge deletes what a hash no longer needs, if it holds more than its ladder has. It reports whether it did.
+-- purge deletes what a hash no longer needs, if it holds more than its ladder has. It reports
+-- whether it did.
 local function purge(key, keep)
   local n = redis.pcall(HLEN, key)
   if not keep or type(n) == 'table' or n <= keep.most then return end
@@ -66,7 +69,8 @@ local function recordOf(key)
   return (string.gsub(key, '}', '}!r', 1))
 end
 
--- forget deletes a key, and lets nobody restore it in this epoch. It returns an error text if it can't.
+-- forget deletes a key, and lets nobody restore it in this epoch. It returns an error text if it
+-- can't.
 local function forget(key, epoch, ttl)
   local done = redis.pcall('DEL', key)
   if type(done) == 'table' then return done.err end

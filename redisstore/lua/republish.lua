@@ -11,7 +11,8 @@ local lists, a = ladders(1)
 local seq, nonce, recordTTL = tonumber(ARGV[a]), ARGV[a + 1], ARGV[a + 3]
 local stored, by = progress(KEYS[1])
 local state = call('HMGET', KEYS[2], 'e', 'v', 'q', 's')
-local epoch, version, quieted = tonumber(state[1] or '0'), tonumber(state[2] or '0'), tonumber(state[3] or '0')
+local epoch, version = tonumber(state[1] or '0'), tonumber(state[2] or '0')
+local quieted = tonumber(state[3] or '0')
 if stored < tonumber(ARGV[a + 2]) or epoch ~= tonumber(ARGV[a + 4]) or
   version < tonumber(ARGV[a + 5]) or quieted < tonumber(ARGV[a + 6]) then
   return {1, version, quieted, epoch}
@@ -29,7 +30,8 @@ if fresh then
 end
 local name = string.format('%.0f', epoch)
 
--- remembered returns what was restored of a key in this epoch: nothing, if it was reset in it or nothing can be remembered.
+-- remembered returns what was restored of a key in this epoch: nothing, if it was reset in it or
+-- nothing can be remembered.
 local function remembered(record)
   local flat = try('HGETALL', record)
   if flat.err then return nil end
@@ -49,7 +51,9 @@ local function raise(key, record, restored, field, count, ttl)
   local missing = tonumber(count) - tonumber(had)
   if type(try('HSET', record, field, missing > 0 and count or had)) == 'table' then return nil end
   -- The newest bucket of a level is kept even if it is zero.
-  if missing < 0 or missing == 0 and tonumber(count) ~= 0 then return tonumber(try(HGET, key, field) or '0') end
+  if missing < 0 or missing == 0 and tonumber(count) ~= 0 then
+    return tonumber(try(HGET, key, field) or '0')
+  end
   local v = add(key, field, string.format('%.0f', missing), ttl)
   if type(v) ~= 'table' then return tonumber(v) end
   try('HSET', record, field, had)
@@ -58,7 +62,8 @@ end
 local out, o = {stored > seq and 3 or 0, version, quieted, epoch}, 5
 a = a + 8
 for i = 3, #KEYS, 2 do
-  local key, record, keep, ttl, n = KEYS[i], KEYS[i + 1], lists[tonumber(ARGV[a])], ARGV[a + 1], tonumber(ARGV[a + 2])
+  local key, record, keep = KEYS[i], KEYS[i + 1], lists[tonumber(ARGV[a])]
+  local ttl, n = ARGV[a + 1], tonumber(ARGV[a + 2])
   a = a + 3
   local restored = fresh and remembered(record)
   local refused = type(try(HLEN, key)) == 'table'

@@ -1,4 +1,6 @@
--- Forgets a key by itself, as a round does. KEYS: state of the partition, the key's hash. ARGV: ttl of what is remembered.
+-- Forgets a key by itself, as a round does.
+-- KEYS: state of the partition, the key's hash.
+-- ARGV: ttl of what is remembered.
 local state, key = KEYS[1], KEYS[2]
 -- Whatever makes Redis refuse to write refuses here, before the key is gone.
 local version = redis.call('HINCRBY', state, 'v', 1)

@@ -1,10 +1,13 @@
--- Rounds of some partitions, one after the other. KEYS of each: sequence of the writer, state of the partition, then one hash for
--- each key. ARGV: the ladders, then of each round: number of keys, sequence, nonce, acknowledged, ttl of the sequence, epoch or
--- 0, version, quieted, quiet (0 or 1), then for each key: flags (1 reset, 2 load, 4 believed to be new, plus 8 times the position of its
--- ladder or 0), ttl or 0, number of adds, number of expired fields, the adds (field, delta[, ttl of the field]), the expired fields.
--- Reply for each: {status, version, quieted, epoch}, and if the status is 0 or 3, {position, error, ...}, {position, loaded
--- fields, ...}, {positions of keys that were not new, though believed to be}, value of every add of keys that were not new ...; or
--- an error. The status is 1 for a loss, 2 if this number was used by another, 3 if a later one was.
+-- Rounds of some partitions, one after the other.
+-- KEYS of each: sequence of the writer, state of the partition, then one hash for each key.
+-- ARGV: the ladders, then of each round: number of keys, sequence, nonce, acknowledged, ttl of the
+-- sequence, epoch or 0, version, quieted, quiet (0 or 1), then for each key: flags (1 reset, 2
+-- load, 4 believed to be new, plus 8 times the position of its ladder or 0), ttl or 0, number of
+-- adds, number of expired fields, the adds (field, delta[, ttl of the field]), the expired fields.
+-- Reply for each: {status, version, quieted, epoch}, and if the status is 0 or 3, {position, error,
+-- ...}, {position, loaded fields, ...}, {positions of keys that were not new, though believed to
+-- be}, value of every add of keys that were not new ...; or an error. The status is 1 for a loss, 2
+-- if this number was used by another, 3 if a later one was.
 
 local call, try = redis.call, redis.pcall
 
@@ -16,8 +19,9 @@ local function undo(key, a, n)
   end
 end
 
--- finish does what remains to be done with a key after its adds: it deletes expired fields (n of them, from ARGV[a] on) and what else the
--- key no longer needs, and sets its time to live. It returns an error text if it can't, or nil and whether something was purged.
+-- finish does what remains to be done with a key after its adds: it deletes expired fields (n of
+-- them, from ARGV[a] on) and what else the key no longer needs, and sets its time to live. It
+-- returns an error text if it can't, or nil and whether something was purged.
 local function finish(key, a, n, keep, ttl)
   if n > 0 then discard(key, ARGV, a, a + n - 1) end
   local purged = keep and purge(key, keep)
@@ -38,18 +42,21 @@ local function read(key, adds)
   return flat
 end
 
--- unreadable says what becomes of a key that can't be read. If it was counted when its round was carried out, that must not be told
--- to be refused: something else is there now, or the round as a whole has to be sent once more.
+-- unreadable says what becomes of a key that can't be read. If it was counted when its round was
+-- carried out, that must not be told to be refused: something else is there now, or the round as a
+-- whole has to be sent once more.
 local function unreadable(err, counted)
   if not counted then return err end
   if not string.find(err, '^WRONGTYPE ') then error({err = err}, 0) end
 end
 
--- refusals returns the positions of the keys that the round was refused when it was carried out: sent again, it must say so
--- again, whatever has become of them.
+-- refusals returns the positions of the keys that the round was refused when it was carried out:
+-- sent again, it must say so again, whatever has become of them.
 local function refusals(kept)
   local refused = {}
-  for position in string.gmatch(string.match(kept, ':(.*)') or '', '%d+') do refused[tonumber(position)] = true end
+  for position in string.gmatch(string.match(kept, ':(.*)') or '', '%d+') do
+    refused[tonumber(position)] = true
+  end
   return refused
 end
 
@@ -60,7 +67,8 @@ local function round(k, n, p)
   local seq, nonce, acked = tonumber(ARGV[p]), ARGV[p + 1], tonumber(ARGV[p + 2])
   local stored, by, kept = progress(KEYS[k])
   local state = call('HMGET', KEYS[k + 1], 'e', 'v', 'q')
-  local epoch, version, quieted = tonumber(state[1] or '0'), tonumber(state[2] or '0'), tonumber(state[3] or '0')
+  local epoch, version = tonumber(state[1] or '0'), tonumber(state[2] or '0')
+  local quieted = tonumber(state[3] or '0')
   local expected = tonumber(ARGV[p + 4])
   if stored < acked or expected ~= 0 and
     (expected ~= epoch or version < tonumber(ARGV[p + 5]) or quieted < tonumber(ARGV[p + 6])) then
@@ -70,11 +78,13 @@ local function round(k, n, p)
   local fresh, ttl = seq > stored, ARGV[p + 3]
   local counted = not fresh and seq > 0
   local mark = ARGV[p] .. '.' .. nonce
-  -- Whatever makes Redis refuse to write refuses here, before anything is counted. After the sequence is stored nothing may fail without being
-  -- caught: the round would be taken for carried out.
+  -- Whatever makes Redis refuse to write refuses here, before anything is counted. After the
+  -- sequence is stored nothing may fail without being caught: the round would be taken for carried
+  -- out.
   local begun = epoch == 0
   if begun then
-    local ok, drawn, first = pcall(begin, KEYS[k + 1], 0, survived(k + 2, k + 1 + n, 1) and version or nil)
+    local left = survived(k + 2, k + 1 + n, 1) and version or nil
+    local ok, drawn, first = pcall(begin, KEYS[k + 1], 0, left)
     if ok then
       epoch, version = drawn, first
     elseif fresh then
@@ -93,10 +103,12 @@ local function round(k, n, p)
   end
   local refused = stored == seq and refusals(kept) or {}
   local errors, loaded, known = {}, {}, {}
-  local out, o = {stored > seq and seq > 0 and 3 or 0, version, quieted, epoch, errors, loaded, known}, 8
+  local status = stored > seq and seq > 0 and 3 or 0
+  local out, o = {status, version, quieted, epoch, errors, loaded, known}, 8
   local a = p + 8
   for i = 0, n - 1 do
-    local key, flags, adds, expired = KEYS[k + 2 + i], tonumber(ARGV[a]), tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3])
+    local key, flags = KEYS[k + 2 + i], tonumber(ARGV[a])
+    local adds, expired = tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3])
     local keep, keyTTL = lists[math.floor(flags / 8)], ARGV[a + 1]
     flags, a = flags % 8, a + 4
     local load, err, grown = flags == 2 or flags == 3, nil, false
@@ -156,9 +168,12 @@ end
 local replies, k = {}, 1
 while k <= #KEYS do
   local n = tonumber(ARGV[p])
-  -- What refuses one round, such as a lack of memory, does so before it has written anything, and undoes no other.
+  -- What refuses one round, such as a lack of memory, does so before it has written anything, and
+  -- undoes no other.
   local ok, reply = pcall(round, k, n, p + 1)
-  if not ok then reply = redis.error_reply(type(reply) == 'table' and reply.err or tostring(reply)) end
+  if not ok then
+    reply = redis.error_reply(type(reply) == 'table' and reply.err or tostring(reply))
+  end
   replies[#replies + 1] = reply
   k = k + 2 + n
   p = p + 9
