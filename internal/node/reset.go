@@ -31,9 +31,7 @@ func (n *Node) Reset(ctx context.Context, ns, key []byte) error {
 	check := Check{NS: ns, Key: key}
 	n.refused.Forget(&check)
 	if n.inRedis() {
-		err := n.modes.During(ctx, ModeRedis, func() error {
-			return n.opt.Direct.Forget(ctx, ns, key)
-		})
+		err := n.forgetInRedis(ctx, &check)
 		if err == nil {
 			_ = n.dropAll(ctx, &check, true) // or it would be restored, were it lost
 		}
@@ -44,16 +42,18 @@ func (n *Node) Reset(ctx context.Context, ns, key []byte) error {
 	dropped := n.dropAll(ctx, &check, false)
 	err := n.forgetAtOwner(ctx, &check)
 	if errors.Is(err, ownership.ErrInRedis) {
-		return n.Reset(ctx, ns, key)
+		// all that a node had counted was flushed before the mode changed
+		err, dropped = n.Reset(ctx, ns, key), nil
 	}
-	return errors.Join(inPart(err), dropped)
+	return errors.Join(n.inPart(err), dropped)
 }
 
 // inPart is the error of a reset that has begun: what the other nodes knew of the key is gone, so
-// nobody may be told that nothing was done.
-func inPart(err error) error {
+// nobody may be told that nothing was done. Where there are no others nothing is.
+func (n *Node) inPart(err error) error {
 	var invalid *syncer.InvalidError
-	if err == nil || errors.Is(err, syncer.ErrUnknownOutcome) || errors.As(err, &invalid) {
+	if err == nil || n.opt.Ring == nil || errors.Is(err, syncer.ErrUnknownOutcome) ||
+		errors.As(err, &invalid) {
 		return err
 	}
 	return fmt.Errorf("%w: the other nodes have forgotten it, but not its owner: %v",
@@ -89,15 +89,29 @@ func (n *Node) tell(ctx context.Context, to *ring.Member, verb rpc.Verb, c *Chec
 
 // forget resets a key that this node decides about.
 func (n *Node) forget(ctx context.Context, c *Check) error {
-	if n.inRedis() {
-		return n.opt.Direct.Forget(ctx, c.NS, c.Key)
+	if !n.inRedis() {
+		return n.opt.Counter.Forget(ctx, c.NS, c.Key)
 	}
-	return n.opt.Counter.Forget(ctx, c.NS, c.Key)
+	err := n.forgetInRedis(ctx, c)
+	if errors.Is(err, modes.ErrChanged) {
+		return syncer.ErrNotOwner // who asked has to look again
+	}
+	return err
+}
+
+// forgetInRedis resets a key in Redis mode, or returns modes.ErrChanged.
+func (n *Node) forgetInRedis(ctx context.Context, c *Check) error {
+	return n.modes.During(ctx, ModeRedis, func() error {
+		return n.opt.Direct.Forget(ctx, c.NS, c.Key)
+	})
 }
 
 // dropAll has all nodes forget what they know of a key that is being reset, this one too if
 // deciding is set, or if another decides about the key.
 func (n *Node) dropAll(ctx context.Context, c *Check, deciding bool) error {
+	if n.opt.Ring == nil && !deciding {
+		return nil // though nobody decides at this moment: then the mode is being changed
+	}
 	errs := []error{n.dropHere(ctx, c, deciding)}
 	if n.opt.Ring == nil {
 		return errs[0]

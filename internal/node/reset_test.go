@@ -1,0 +1,248 @@
+package node_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/internal/storeclock"
+	"twotier.dev/twotier/internal/testing/simnet"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
+)
+
+// others are fake nodes that have no partition, take part in any change of mode, and respond to
+// tasks as respond says.
+type others struct {
+	respond func(verb rpc.Verb) error
+
+	mu    sync.Mutex
+	verbs []rpc.Verb
+}
+
+func (o *others) Do(_ context.Context, _ *ring.Member, tasks []rpc.Task, res []node.Result) {
+	for i := range tasks {
+		o.mu.Lock()
+		o.verbs = append(o.verbs, tasks[i].Verb)
+		o.mu.Unlock()
+		res[i].Err = o.respond(tasks[i].Verb)
+	}
+}
+
+func (o *others) asked(verb rpc.Verb) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Contains(o.verbs, verb)
+}
+
+func (*others) Ask(context.Context, *ring.Member, any, any) error { return nil }
+func (*others) Keep(*ring.Table)                                  {}
+func (*others) Stats() (s node.PeerStats)                         { return s }
+
+// beside returns a node in a cluster with a fake one, and a key that the other owns. They are
+// closed with the test.
+func beside(t *testing.T, direct node.Direct, peers *others) (n *node.Node, key []byte) {
+	t.Helper()
+	network := simnet.New(1, simnet.Weather{Delay: time.Millisecond})
+	opt := node.Options{
+		ID: "n", Direct: direct, Peers: peers, Store: still{}, Clock: storeclock.New(nil, nil),
+		Placement: syncer.Placement{Partitions: 7},
+	}
+	var rings []*ring.Ring
+	for i, id := range []string{"n", "other"} {
+		host := network.Start(fmt.Sprint("10.0.0.", i+1))
+		r, err := ring.New(ring.Options{
+			ID: id, Bind: host.Address(), Join: []string{"10.0.0.1:7946"},
+			Transport: host.Transport(),
+			Agreement: ring.Agreement{Partitions: opt.Placement.Partitions},
+			OnChange: func(table *ring.Table) {
+				if id == "n" {
+					n.Changed(table)
+				}
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rings = append(rings, r)
+	}
+	l, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opt.Ring = rings[0]
+	opt.Counter, err = syncer.New(syncer.Options{
+		Store: embedded.New(embedded.Options{}), Now: opt.Clock.Now, Placement: opt.Placement,
+		NotOwner:   true,
+		Namespaces: map[string]syncer.Namespace{syncer.DefaultNamespace: {Ladder: l}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err = node.New(opt); err == nil {
+		err = errors.Join(n.Open(t.Context(), "10.0.0.1:8080"),
+			rings[1].Open(t.Context(), "10.0.0.2:8080"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(n.Close(context.Background()),
+			rings[1].Close(context.Background())); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(2 * time.Minute) // memberlist's goroutines end with their last probe
+	})
+	rings[1].Enter(t.Context())
+	time.Sleep(20 * time.Second)
+	table := rings[0].Table()
+	for i := range 1000 {
+		key = fmt.Append(nil, "key", i)
+		if at := table.Owner(opt.Placement.Of(nil, key)); at != table.Self() {
+			return n, key
+		}
+	}
+	t.Fatal("the other node owns nothing")
+	return n, key
+}
+
+// failing is Redis whose resets fail.
+type failing struct {
+	node.Direct
+	err error
+}
+
+func (d *failing) Forget(context.Context, []byte, []byte) error { return d.err }
+
+// TestOutcomesOfAReset has the owner of a key, or another node that is to drop it, fail in each way
+// that there is. Once the first has been told, nobody may hear that nothing was done.
+func TestOutcomesOfAReset(t *testing.T) {
+	invalid := &syncer.InvalidError{Check: -1, Limit: -1, Field: "key"}
+	down := fmt.Errorf("%w: down", syncer.ErrUnavailable)
+	for _, test := range []struct {
+		name   string
+		owner  error // what it says to the reset
+		drop   error // what the others say
+		change bool  // the mode changes when the owner is asked
+		redis  error // what Redis says then
+		late   bool  // the time is up from the beginning
+		want   error
+		not    error // what the caller must not be told as well
+	}{
+		{name: "done"},
+		{name: "the owner is unavailable", owner: syncer.ErrUnavailable,
+			want: syncer.ErrUnknownOutcome},
+		{name: "the owner is out of reach", owner: rpc.ErrUnreachable,
+			want: syncer.ErrUnknownOutcome},
+		{name: "the owner was told too late", owner: rpc.ErrLate, want: syncer.ErrUnknownOutcome},
+		{name: "the owner is overloaded", owner: syncer.ErrOverload,
+			want: syncer.ErrUnknownOutcome},
+		{name: "the owner is not it", owner: rpc.ErrRefused, want: syncer.ErrUnknownOutcome},
+		{name: "the owner does not answer", owner: syncer.ErrUnknownOutcome,
+			want: syncer.ErrUnknownOutcome},
+		{name: "there can't be such a key", owner: invalid, want: invalid,
+			not: syncer.ErrUnknownOutcome},
+		{name: "another is not told", drop: rpc.ErrUnreachable, want: syncer.ErrUnknownOutcome},
+		{name: "the mode changes", owner: rpc.ErrRefused, change: true},
+		{name: "the mode changes, and Redis is down", owner: rpc.ErrRefused, change: true,
+			redis: down, want: syncer.ErrUnknownOutcome},
+		{name: "too late", late: true, want: syncer.ErrUnavailable,
+			not: syncer.ErrUnknownOutcome},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var n *node.Node
+				peers := &others{}
+				peers.respond = func(verb rpc.Verb) error {
+					if verb == rpc.VerbDrop {
+						return test.drop
+					}
+					if test.change {
+						if err := n.SetMode(t.Context(), node.ModeRedis); err != nil {
+							t.Error(err)
+						}
+					}
+					return test.owner
+				}
+				var key []byte
+				n, key = beside(t, &failing{err: test.redis}, peers)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if test.late {
+					cancel()
+				}
+				err := n.Reset(ctx, nil, key)
+				if !errors.Is(err, test.want) || test.not != nil && errors.Is(err, test.not) {
+					t.Errorf("told %v, want %v", err, test.want)
+				}
+				if got := peers.asked(rpc.VerbDrop); got == test.late {
+					t.Errorf("others were told to drop it: %v", got)
+				}
+			})
+		})
+	}
+}
+
+// TestResetOfALoneNode that flushes for the last time is refused: nothing is done, and the answer
+// says so, and nothing of others.
+func TestResetOfALoneNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := alone(t, node.Options{})
+		if err := n.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		err := n.Reset(t.Context(), nil, []byte("key"))
+		if !errors.Is(err, syncer.ErrClosed) || errors.Is(err, syncer.ErrUnknownOutcome) ||
+			strings.Contains(err.Error(), "other") {
+			t.Errorf("told %v, want that the node is closed", err)
+		}
+		if err := n.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// waiting is Redis whose resets take until they are let go.
+type waiting struct {
+	resetting
+	letGo chan struct{}
+}
+
+func (d *waiting) Forget(context.Context, []byte, []byte) error { <-d.letGo; return nil }
+
+// TestResetForAnotherHoldsUpAChange: what another node asks for in Redis mode is over before memory
+// decides again, or it would delete what memory has read.
+func TestResetForAnotherHoldsUpAChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &waiting{letGo: make(chan struct{})}
+		peers := &others{respond: func(rpc.Verb) error { return nil }}
+		n, key := beside(t, d, peers)
+		if err := n.SetMode(t.Context(), node.ModeRedis); err != nil {
+			t.Fatal(err)
+		}
+		reset := []rpc.Task{{Verb: rpc.VerbReset,
+			Op: node.Op{Checks: []node.Check{{Key: key}}}}}
+		go n.Serve(t.Context(), reset, make([]node.Result, 1))
+		synctest.Wait()
+		changed := make(chan error, 1)
+		go func() { changed <- n.SetMode(t.Context(), node.ModeTwoTier) }()
+		time.Sleep(time.Second)
+		if n.Mode() != node.ModeRedis {
+			t.Error("the mode changes while a reset is under way")
+		}
+		close(d.letGo)
+		if err := <-changed; err != nil || n.Mode() != node.ModeTwoTier {
+			t.Errorf("%v, mode %s", err, n.Mode())
+		}
+	})
+}
