@@ -69,7 +69,8 @@ func (d Doubt) String() string {
 // What was followed first may have been wrong: it is taken at once, though nothing speaks for it.
 // If the wall clock spoke against it by more than ten minutes, then a step to where that is, is
 // followed back as well, and back at once: the two agree, and what was counted before is as wrong
-// as it is.
+// as it is. Once the wall clock has spoken for what is followed that is over: it was the wall clock
+// that was wrong, as that of a machine which has just started.
 //
 // It reads no clock. The zero value has believed nothing yet. It is not to be used by several
 // goroutines at the same time.
@@ -79,8 +80,8 @@ type Belief struct {
 	settled   time.Duration
 	at        time.Duration // when something was last followed
 	candidate candidate
-	// unproven is set while what is followed is what came first, and the wall clock spoke against
-	// it.
+	// unproven is set while what is followed is what came first, and the wall clock has spoken
+	// against it ever since.
 	unproven bool
 }
 
@@ -102,6 +103,7 @@ func (b *Belief) Take(m Measurement) (ahead time.Duration, anew bool) {
 		b.unproven = apart(m.Ahead, m.Wall) > farthest
 	case apart(m.Ahead, b.settled) <= smallStep+b.drifted(m):
 		b.follow(m)
+		b.unproven = b.unproven && apart(m.Ahead, m.Wall) > farthest
 	case !b.agreed(m):
 	case b.unproven && apart(m.Ahead, m.Wall) <= farthest:
 		b.settle(m)

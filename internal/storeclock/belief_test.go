@@ -80,6 +80,10 @@ func TestBelief(t *testing.T) {
 			{count: 62, every: s, wantAnew: true},
 			{count: 99, every: s, store: -day, wall: -day, wantDoubt: storeclock.DoubtFar,
 				wantBefore: storeclock.DoubtFar}},
+		"back, but the wall clock has been right meanwhile": {
+			{count: 1, wall: -day}, {count: 1, every: 10 * s},
+			{count: 99, every: s, store: -day, wall: -day, wantDoubt: storeclock.DoubtFar,
+				wantBefore: storeclock.DoubtFar}},
 		"back, where the wall clock is: stretches": {{count: 1},
 			{count: 99, every: s, store: -day, wall: -day, wantDoubt: storeclock.DoubtFar,
 				wantBefore: storeclock.DoubtFar}},
