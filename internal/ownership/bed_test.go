@@ -107,6 +107,9 @@ type cluster struct {
 	t     *testing.T
 	nodes []*node
 	delay func() time.Duration // of a request, and of the response
+	// expired is how many pages but the first of a partition are out of date when they are asked
+	// for.
+	expired atomic.Int64
 }
 
 // Ask has a node respond to a request of another.
@@ -125,6 +128,7 @@ func (c *cluster) Ask(ctx context.Context, to *ring.Member, request, response an
 		h = n.Holdings(q)
 	case *ownership.ClaimRequest:
 		pages = n.HandOver(ctx, q)
+		c.expire(q, pages)
 	case *ownership.OfferRequest:
 		n.Offered(q)
 	}
@@ -138,6 +142,19 @@ func (c *cluster) Ask(ctx context.Context, to *ring.Member, request, response an
 		*a = *pages
 	}
 	return nil
+}
+
+// expire has a node say of pages that they are out of date, for as long as there are some to be.
+func (c *cluster) expire(q *ownership.ClaimRequest, a *ownership.ClaimResponse) {
+	for i := range a.Pages {
+		page := &a.Pages[i]
+		part := slices.IndexFunc(q.Parts, func(p ownership.ClaimPart) bool {
+			return p.Partition == page.Partition
+		})
+		if q.Parts[part].Cursor > 0 && page.State == ownership.Given && c.expired.Add(-1) >= 0 {
+			*page = ownership.ClaimPage{Partition: page.Partition, State: ownership.Again}
+		}
+	}
 }
 
 // travel is the way of a message. It reports false if the time for it is up before it arrives.

@@ -99,6 +99,63 @@ func TestTakeoverWithoutAHolder(t *testing.T) {
 	}
 }
 
+// TestPagesThatAreOutOfDate are asked for from the first on, however often: nothing arrives twice,
+// and nothing is begun with what the store has.
+func TestPagesThatAreOutOfDate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 2)
+		a, b := c.nodes[0], c.nodes[1]
+		c.fill()
+		c.expired.Store(100)
+		c.agree(a, b)
+		c.settle(a, b)
+		if left := c.expired.Load(); left > 0 {
+			t.Fatalf("%d more pages could have been out of date", left)
+		}
+		for p := range partitions {
+			if got := len(b.counter.keys[p]); b.table.Load().Mine(p) && got != 1+p%3 {
+				t.Errorf("partition %d: %d keys came along, want %d", p, got, 1+p%3)
+			}
+		}
+		if _, moves := b.Figures(); moves.Begun > 0 {
+			t.Errorf("moves %+v", moves)
+		}
+	})
+}
+
+// TestWhatIsLostWhileItIsSought: who hears that nobody has a partition, and knows by now that it is
+// another's, does not decide about it. When it is its own again it does.
+func TestWhatIsLostWhileItIsSought(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 2)
+		a, b := c.nodes[0], c.nodes[1]
+		c.delay = func() time.Duration { return 500 * time.Millisecond }
+		a.leaves = true
+		c.agree(a, b)
+		time.Sleep(300 * time.Millisecond)
+		if at, _ := b.Figures(); at.Gaining != partitions {
+			t.Fatalf("%+v, want all to be sought", at)
+		}
+		a.leaves, b.leaves = false, true
+		c.agree(a, b)
+		for range 50 {
+			time.Sleep(100 * time.Millisecond)
+			for p := range partitions {
+				if b.counter.owns(p) {
+					t.Fatalf("partition %d is decided by %v", p, c.deciders(p))
+				}
+			}
+		}
+		c.settle(a, b)
+		a.leaves, b.leaves = true, false
+		c.agree(a, b)
+		c.settle(a, b)
+		if b.Held() != partitions {
+			t.Errorf("b has %d partitions in the end", b.Held())
+		}
+	})
+}
+
 // TestTakerDiesBeforeItHasAll: the holder decides again, and nothing is lost.
 func TestTakerDiesBeforeItHasAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
