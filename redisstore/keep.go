@@ -197,10 +197,21 @@ func (k *keeper) wait(ctx context.Context, node *redis.Client, f *fence,
 	if err := write.Err(); err != nil {
 		return nil, err
 	}
-	lost = map[string]error{}
+	lost, there := map[string]error{}, ""
 	for i, key := range keys {
 		if numberOf(stored[i].Val()) < f.marks[key] {
 			lost[key] = errors.Join(errGone, stored[i].Err())
+		} else if stored[i].Val() != "" {
+			there = key
+		}
+	}
+	if there == "" {
+		return lost, nil
+	}
+	if written, _ := write.Int(); written == 0 { // keys[0] is gone: nothing to wait for
+		k.s.roundTrips.Add(1)
+		if err := conn.Do(ctx, "PEXPIRE", there, k.s.sequenceTTL).Err(); err != nil {
+			return nil, err
 		}
 	}
 	return lost, k.await(ctx, conn)

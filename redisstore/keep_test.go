@@ -305,3 +305,28 @@ func TestDirectKeeps(t *testing.T) {
 		t.Errorf("%d were counted, want all 4", n)
 	}
 }
+
+// TestKeepWaitsThoughOtherMarksAreGone asks for many marks of which a server that took over has
+// one: something is written for that one all the same. What a connection has not written WAIT need
+// not wait for.
+func TestKeepWaitsThoughOtherMarksAreGone(t *testing.T) {
+	t.Parallel()
+	primary, _ := replicated(t)
+	s := open(t, redisstore.Options{URL: primary.URL(), KeepTimeout: time.Minute})
+	works(t, s)
+	there := redisstore.WriterKey(s.Partition("a"), "w")
+	if err := primary.Do("PEXPIRE", there, "3600000").Err(); err != nil {
+		t.Fatal(err)
+	}
+	marks := []syncer.Mark{{Partition: s.Partition("a"), Writer: "w", Seq: 1}}
+	for i := range 50 {
+		marks = append(marks, syncer.Mark{Partition: i, Writer: "gone", Seq: 1})
+	}
+	if err := s.Keep(t.Context(), syncer.AckReplica, marks); err == nil ||
+		!strings.Contains(err.Error(), "not there any more") {
+		t.Errorf("%v, want those that are gone told", err)
+	}
+	if ms, err := primary.Do("PTTL", there).Int(); err != nil || ms <= 3_600_000 {
+		t.Errorf("nothing was written before the wait: %v, %d ms", err, ms)
+	}
+}
