@@ -27,7 +27,8 @@ const (
 // door is an address that the server listens on, and what is served there.
 type door struct {
 	address string
-	// what those who come in by it may have: strangers keep nobody out of another door
+	// allowance is what those who come in by this door may have, so that strangers at one keep
+	// nobody out of another.
 	allowance *allowance
 	routes    map[string]route
 	hosts     hosts

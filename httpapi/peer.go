@@ -113,7 +113,7 @@ func (t *PeerTransport) Send(ctx context.Context, address string, message []byte
 	req.Header.SetMethod(fasthttp.MethodPost)
 	req.Header.SetContentType(peerMedia)
 	req.Header.Set(headerPass, t.pass(len(message)))
-	// who dials sees to TLS
+	// TLS is the business of whoever dials.
 	req.SetRequestURI("http://" + strings.TrimPrefix(address, secureScheme) + peerPath)
 	req.SetBodyRaw(message)
 	by, ok := ctx.Deadline()
@@ -218,7 +218,8 @@ func dialPeer(address string, timeout time.Duration) (net.Conn, error) {
 type peerConn struct {
 	net.Conn
 	raw net.Conn // beneath TLS
-	// nothing was asked yet: what is there to read is of TLS, which comes before the first answer
+	// fresh means that nothing was asked yet: if there is something to read, it is the part of TLS
+	// that comes before the first answer.
 	fresh bool
 }
 

@@ -62,7 +62,7 @@ func (s *Server) routeTable() map[string]route {
 func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	defer s.recovered(ctx)
 	p := s.dispatch(ctx)
-	// what is large was accounted for before it was done, but for answers to questions
+	// Large requests were accounted for before they were carried out, but not answers to questions.
 	if p == nil && s.doorOf(ctx) == s.doors[0] {
 		p = holdOf(ctx).cover(int64(len(ctx.Response.Body())))
 	}
@@ -110,7 +110,7 @@ func (s *Server) dispatch(ctx *fasthttp.RequestCtx) *problem {
 	}
 	d := s.doorOf(ctx)
 	r, ok := d.routes[string(exactPath(h.RequestURI()))]
-	// nodes have a secret, and names of their own for each other
+	// Nodes are let in by their secret, and call each other by names of their own.
 	if r.at != backdoor && !d.hosts.allow(ctx.Host()) {
 		return &problem{kind: kindForbidden, field: "Host",
 			detail: "not a name of this server; it answers to its address, and to what --hosts " +

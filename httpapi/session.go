@@ -118,7 +118,7 @@ func (s *Server) again(ctx *fasthttp.RequestCtx, state *session) *problem {
 	if state.problem != nil {
 		return state.problem
 	}
-	// not busy, which would say that nothing was done
+	// It is not told to be busy: that would say that nothing was done.
 	if holdOf(ctx).cover(int64(len(state.body))) != nil {
 		return &problem{kind: kindUnknown,
 			detail: "carried out, but there is no memory now to repeat the answer"}

@@ -275,7 +275,7 @@ func TestDirectKeeps(t *testing.T) {
 			{Kind: syncer.Add, Ack: syncer.AckStore, Checks: []syncer.Check{check("b", 1)}},
 			{Kind: syncer.Acquire, Ack: syncer.AckReplica,
 				Checks: []syncer.Check{check("c", 1, 60_000, 100)}},
-			// counts nothing
+			// This one counts nothing.
 			{Kind: syncer.Acquire, Ack: syncer.AckReplica,
 				Checks: []syncer.Check{check("d", 1, 60_000, 0)}},
 			{Kind: syncer.Count, Checks: []syncer.Check{check("a", 0, 60_000, 0)}},

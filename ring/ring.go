@@ -275,7 +275,7 @@ func (r *Ring) Enter(ctx context.Context) {
 	if r.list == nil {
 		return
 	}
-	// gossip takes its time; whoever can be asked is told at once
+	// Gossip takes its time, and is not waited for; whoever can be asked is told at once.
 	_ = r.list.UpdateNode(time.Nanosecond)
 	r.inform(ctx)
 	r.rebuild()

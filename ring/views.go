@@ -186,7 +186,7 @@ func resolve(ctx context.Context, seed string) (list []string) {
 	if net.ParseIP(host) != nil {
 		return []string{seed}
 	}
-	// a name that can't be resolved now is tried again
+	// A name that can't be resolved now is tried again later.
 	ips, _ := net.DefaultResolver.LookupHost(ctx, host)
 	for _, ip := range ips {
 		list = append(list, net.JoinHostPort(ip, port))

@@ -72,7 +72,7 @@ func testAbsence(t *testing.T, oldest bool) {
 		clk.set(clk.Now() + 3000)
 		use(keyIn(place, 0, fmt.Sprint("new-", i, "-")))
 	}
-	// the keys that are remembered by name
+	// At most 64 keys are remembered by name.
 	if n := c.Stats().EvictedTotal - before; n == 0 || oldest != (n <= 64) {
 		t.Errorf("%d keys were evicted", n)
 	}

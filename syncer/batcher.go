@@ -218,7 +218,8 @@ func (l *batcher) work(ctx context.Context) {
 	if len(rounds) > 0 {
 		taken = l.exchange(ctx, rounds)
 	}
-	// be it for who came in line after the last exchange, or room that was not used
+	// Also without an exchange: somebody may have come into line since the last, or room was not
+	// used.
 	l.room.note(taken, time.Since(begun))
 	l.flushOnceIdle()
 }

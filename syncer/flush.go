@@ -149,7 +149,7 @@ func (c *Counter) takeDirty(p *partition, r *Round) {
 			return
 		}
 		at, e := p.unlist()
-		// else it was taken, all it had, or the store refuses it
+		// Else all that it had was taken already, or the store refuses it.
 		if !e.has(flagBusy|flagParked) && e.owes() {
 			c.takeKey(p, r, at, e, e.has(flagCold))
 		}

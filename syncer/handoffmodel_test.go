@@ -242,7 +242,7 @@ func (r *relay) end() {
 	for _, s := range r.stores {
 		s.Deliver()
 	}
-	// what is found out by flushing is flushed in turn, such as a time to live that is missing
+	// What flushing finds out, such as a missing time to live, is flushed in turn.
 	time.Sleep(time.Minute)
 	for i, c := range r.list {
 		if n := c.Stats().PendingBuckets; n > 0 {

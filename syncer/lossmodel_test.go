@@ -26,7 +26,7 @@ type losing struct {
 	keys   []string
 	truth  map[string]int64
 	image  atomic.Pointer[embedded.Image] // taken last, nil if none was
-	// at which part of a restoration one is taken, counting down
+	// shot counts down the parts of a restoration; at zero an image is taken.
 	shot atomic.Int64
 	lost bool // since all were seen to have restored what they know
 	born int

@@ -145,8 +145,8 @@ func (w *world) do(c *syncer.Counter, op *syncer.Op, keys []string, res *syncer.
 		w.behind++
 	case errors.Is(err, syncer.ErrOverload) && w.plan.memory > 0:
 		w.full(4 << 10)
-	// late: out of a window's reach
 	case op.Kind != syncer.Add && op.TS != 0 && errors.As(err, new(*syncer.InvalidError)):
+		// It is late, and out of a window's reach.
 	default:
 		w.t.Errorf("%+v: %v", op, err)
 	}
@@ -276,7 +276,7 @@ func (w *world) acquire() {
 		return
 	}
 	op.TS = is
-	// else what is out of reach is let through
+	// Otherwise what is out of reach was let through.
 	if w.two == nil && !(res.Degraded && w.plan.onCold == syncer.OnColdAllow) {
 		w.judge(&op, keys, &res)
 	}

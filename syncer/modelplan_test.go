@@ -17,9 +17,10 @@ type plan struct {
 	lag     time.Duration
 	mix     faultstore.Mix
 	flushes bool // the store loses everything now and then
-	// or goes back in time; then nothing is taken back or reset, as a failover may lose that
-	rewinds bool
 	rival   bool // another counter writes to the same store
+	// rewinds has the store go back in time. Then nothing is taken back or reset, as a failover may
+	// lose that.
+	rewinds bool
 	aging   bool // the store deletes buckets by their age
 	// restarts has the first counter start anew now and then; with weeks there is a long time
 	// between two operations.
@@ -46,7 +47,7 @@ func newPlan(rnd *rand.Rand) plan {
 		p.mix.KeyRefused = rnd.IntN(100)
 	}
 	if p.restarts, p.weeks = rnd.IntN(3) == 0, rnd.IntN(6) == 0; p.weeks {
-		// a few keys that are never idle for long
+		// A few keys only, none of which is idle for long.
 		p.restarts, p.keys, p.ops, p.levels = true, 2, 400, narrowLevels(rnd)
 	}
 	switch rnd.IntN(5) {

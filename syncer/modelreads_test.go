@@ -41,7 +41,7 @@ func (w *world) count() {
 	l := res.Checks[0].Limits[0]
 	w.age(k)
 	sure, exact, wider := k.within(at, window, l.BucketMS)
-	// nothing was evicted, forgotten or left behind
+	// Here nothing was evicted, forgotten or left behind.
 	inMemory := w.plan.memory == 0 && op.TS == 0 && w.starts == 1
 	known := w.two == nil && (inMemory || !res.Degraded)
 	if l.Hi > wider || l.Lo > exact || known && l.Hi < sure {

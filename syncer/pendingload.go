@@ -45,7 +45,7 @@ func (l *pendingLoad) tell(err error, a absence) {
 // pendingLoads is what a partition is to ask the store for. It is guarded by the partition's lock.
 type pendingLoads struct {
 	waiting map[string]*pendingLoad // by loadName; not part of a round yet
-	// some of them are to be loaded by a round that nothing overlaps
+	// exclusive: some of them are to be loaded by a round that nothing overlaps.
 	exclusive bool
 	underWay  *loading // beside the round that flushes
 	voided    uint64   // how many times what was under way has become void

@@ -26,7 +26,7 @@ func testLateAcquireAfterTakingBack(t *testing.T, flushes, loses bool) {
 	l := limits(10_000, 10)
 	acquire(t, c, "k", 10, 0, l)
 	flush(t, c)
-	// what remains of the finest level, when the next event has pushed out what is before
+	// The next event pushes out what lies before; this is what remains of the finest level.
 	clk.set(t0 + 50_000)
 	add(t, c, "k", 1, 0)
 	flush(t, c)

@@ -13,7 +13,7 @@ type republish struct {
 	// after is the epoch in which they were known.
 	after uint64
 	refs  []arena.Ref // in memory
-	// taken over from another counter, of keys of which newer things are in memory
+	// keys were taken over from another counter; memory knows newer things of them.
 	keys  []KeyState
 	next  int        // position in both
 	round *Round     // under way

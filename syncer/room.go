@@ -21,11 +21,11 @@ import (
 type room struct {
 	lag     time.Duration // 0: there is always room
 	timeout time.Duration // of an exchange
-	// how many keys an exchange may have: what takes too long has no answer. Of the batcher's
-	// goroutine
+	// atOnce is how many keys an exchange may have: one that takes too long has no answer. Only
+	// the batcher's goroutine uses it.
 	atOnce int
 
-	// keys that wait for the store, but for those of partitions whose rounds fail
+	// owed counts the keys that wait for the store, but for those of partitions whose rounds fail.
 	owed    atomic.Int64
 	granted atomic.Int64 // to operations that have waited for it and not come back yet
 	most    [classes]atomic.Int64

@@ -250,7 +250,7 @@ func TestRoomOfThoseWhoLeave(t *testing.T) {
 					ctx, cancel := context.WithTimeout(context.Background(), 4*time.Second)
 					defer cancel()
 					key := keyIn(syncer.Placement{Partitions: 2}, 1, fmt.Sprint(round, "-", i, "-"))
-					// there is room, or not
+					// Whether there was room makes no difference.
 					_ = c.Do(ctx, addOp(key, 1, syncer.AckMemory), new(syncer.Result))
 				})
 			}

@@ -116,7 +116,7 @@ func TestSharedKeyFoldsBack(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		share(t, list[1:], false)
-		// longer than the interval in which an owner asks what others did
+		// Longer than the interval at which an owner asks what others did.
 		time.Sleep(10 * time.Second)
 		if got := count(t, list[0], "hot", 60_000); got != 101 {
 			t.Errorf("the owner counts %d, want 101", got)
@@ -171,7 +171,7 @@ func TestFirstLoadIsOutOfDateOnceOthersCount(t *testing.T) {
 			t.Fatalf("%d, want 1", got)
 		}
 		add()
-		// longer than the interval in which an owner asks what others did
+		// Longer than the interval at which an owner asks what others did.
 		time.Sleep(10 * time.Second)
 		if got := count(t, owner, "k", 60_000); got != 2 {
 			t.Errorf("%d, want 2", got)

@@ -158,11 +158,12 @@ type Round struct {
 
 	buckets []Bucket
 	names   []byte
-	// tickets of dirty keys up to this one are covered once the round is acknowledged
+	// throughTicket is the last ticket of a dirty key that is covered once the round is
+	// acknowledged.
 	throughTicket uint64
 	most          int  // keys that it may have
 	imported      bool // another counter cut it
-	// it was sent without an answer: it may have been carried out, or still be
+	// outcomeUnknown: it was sent and not answered. It may have been carried out, or still be.
 	outcomeUnknown bool
 	loads          map[string]*pendingLoad
 }

@@ -209,7 +209,7 @@ func TestDownIsAnsweredAtOnce(t *testing.T) {
 						t.Errorf("%+v", res)
 					}
 				}
-				// an exchange takes a microsecond
+				// An exchange takes a microsecond.
 				if took := time.Since(began); took > time.Millisecond {
 					t.Errorf("200 answers took %v", took)
 				}

@@ -123,8 +123,9 @@ func (t *target) takeOutcome(w *pendingLoad) error {
 		t.loaded, t.absence = true, w.absence
 	case errors.Is(w.err, ErrOverload):
 		return w.err
-	// else the partition was about to be handed over: it is looked again who decides
-	case !errors.Is(w.err, ErrNotOwner):
+	case errors.Is(w.err, ErrNotOwner):
+		// The partition was about to be handed over: who decides is looked up once more.
+	default:
 		t.storeDown = true // the store refuses this key
 	}
 	return nil

@@ -73,7 +73,7 @@ func (s *server) addSecrets(messages *peer.Server) error {
 			if err != nil {
 				return err
 			}
-			// what others say by a new one can be read before anything is said by it
+			// A new secret opens what others say before it seals anything.
 			messages.SetSecrets(secrets)
 			s.peers.SetSecrets(secrets)
 			s.passes.SetSecrets(secrets)

@@ -141,7 +141,7 @@ func TestFieldOfSeveralOwners(t *testing.T) {
 	nodes := startDemo(t)
 	for wrong := range 12 {
 		fieldOfSeveral(t, nodes[0].node, 12, wrong)
-		// with two, no owner has more than one, or one has both
+		// With two keys either each owner has one, or one owner has both.
 		fieldOfSeveral(t, nodes[0].node, wrong+2, wrong)
 	}
 }

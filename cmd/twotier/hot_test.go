@@ -84,7 +84,7 @@ func TestRefusalIsRememberedNearby(t *testing.T) {
 			t.Errorf("a batch is answered out of order: %s", answer)
 		}
 	}
-	// the same key by another name
+	// The namespace in full names the same key.
 	ask(t, "POST", nodes[0].url+"/v1/reset", `{"ns":"default","key":"k"}`)
 	for _, n := range nodes {
 		if answer := ask(t, "POST", n.url+"/v1/acquire", acquire); !strings.Contains(answer,

@@ -211,6 +211,6 @@ func TestCloseLeavesNothing(t *testing.T) {
 	if _, err := c.Top(t.Context(), 1, time.Minute); !errors.Is(err, client.ErrClosed) {
 		t.Error(err)
 	}
-	// the nodes' own come and go
+	// The nodes' own goroutines come and go.
 	b.until("no goroutine is left", func() bool { return runtime.NumGoroutine() <= before+8 })
 }

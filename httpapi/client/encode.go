@@ -48,7 +48,7 @@ func appendNumber(b []byte, name string, n int64) []byte {
 // the caller replaces.
 func appendKey(b []byte, ns, key string, n int64, limits []Limit) ([]byte, error) {
 	if !utf8.ValidString(ns) || !utf8.ValidString(key) {
-		// it would make a whole batch no JSON
+		// One such key would turn the whole batch into something that is no JSON.
 		return b, fmt.Errorf("%w: the key or its namespace is not UTF-8", ErrInvalid)
 	}
 	b = appendText(append(b, `,"key":`...), key)

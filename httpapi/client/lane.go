@@ -141,8 +141,7 @@ func (n *lane) results() ([]*fastjson.Value, error) {
 
 // exchange has the batch carried out, once. If the error is errNotDone it was certainly not.
 func (n *lane) exchange(by time.Time) error {
-	// once more if the server had forgotten the session, and once more if it was restarted just
-	// then
+	// Three times: the server may have forgotten the session, and may be restarted just then.
 	for range 3 {
 		if n.session == "" {
 			if err := n.begin(by); err != nil {

@@ -166,8 +166,8 @@ func (g *Gate) undecided(ctx context.Context, err error) verdict {
 		return verdict{status: http.StatusInternalServerError}
 	case errors.Is(err, ErrOverloaded):
 		return overloaded
-	// its sender has left, and must not have had for nothing what it asked for
 	case ctx.Err() != nil:
+		// Its sender has left; served all the same, it would have got past the limit by leaving.
 		return unavailable
 	case g.opt.Outage == FailClosed:
 		return unavailable

@@ -31,7 +31,7 @@ func (c *Client) runRefresh() {
 	var hint *link
 	for {
 		begun := time.Now()
-		// the old table is used for longer; calls find out what does not answer
+		// If that fails the old table is used for longer; calls find out which nodes do not answer.
 		_ = c.learn(c.ctx, hint)
 		hint = c.pause(begun)
 		if c.ctx.Err() != nil {

@@ -95,7 +95,7 @@ func (r *rawTable) check() (*table, error) {
 	if r.bad || len(t.members) == 0 {
 		return nil, errTable
 	}
-	// Redis decides, or the node does not tell
+	// Without owners: Redis decides, or the node does not tell who does.
 	if r.mode != "two-tier" || len(t.owners) == 0 || !r.seeded {
 		t.owners = nil
 		return &t, nil

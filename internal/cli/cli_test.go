@@ -183,7 +183,7 @@ b      x              2  █
 			if s.asked != test.asked {
 				t.Errorf("asked %s\nwant  %s", s.asked, test.asked)
 			}
-			// of the plot only the frame: its bars have a test of their own
+			// Of the plot only the frame is compared: its bars have a test of their own.
 			if test.name == "series" {
 				got = strings.Join(slices.DeleteFunc(strings.SplitAfter(got, "\n"),
 					func(l string) bool { return strings.ContainsAny(l, "▁▂▃▄▅▆▇") }), "")

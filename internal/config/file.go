@@ -77,7 +77,7 @@ func (r *fileReader) syntax(err error) {
 		return
 	}
 	text := bad.Message
-	// which names it, and a password may begin with *
+	// The library's message names the anchor, which may be a password that begins with *.
 	if strings.HasPrefix(text, "unknown anchor") {
 		text = "no anchor of that name; quote a text that begins with *"
 	}

@@ -70,7 +70,7 @@ func (t *Tracker) prolongable(table *ring.Table) (names []string, q *LeaseReques
 		switch {
 		case t.goesOn(table, g):
 			q.Keys, names = append(q.Keys, g.key), append(names, name)
-			// a member may take as long to hear of it
+			// It may take a member a whole interval to hear that the lease goes on.
 			g.until = time.Now().Add(interval + leaseTime)
 		case time.Now().After(g.until.Add(t.opt.Counter.StaleAfter())):
 			// No lease is left, and all that was counted under one is flushed.

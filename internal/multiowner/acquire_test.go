@@ -233,7 +233,7 @@ func TestErrorsOfParts(t *testing.T) {
 			return errors.Is(err, syncer.ErrNotOwner)
 		}},
 		"unknown": {syncer.ErrUnknownOutcome, func(err error) bool {
-			// a reservation is undone: it may be tried again
+			// The other reservations are undone, so that it may be tried again.
 			return errors.Is(err, syncer.ErrNotOwner)
 		}},
 		"full": {syncer.ErrFull, func(err error) bool { return errors.Is(err, syncer.ErrFull) }},

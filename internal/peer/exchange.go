@@ -61,8 +61,8 @@ func (n *lane) deliver(ctx context.Context, kind byte, body []byte, by time.Time
 			if !sent {
 				return nil, n.lost(false, rpc.ErrUnreachable, err)
 			}
-		// it has not got this copy
 		case errors.Is(err, rpc.ErrLate), err == nil && status == replyBusy:
+			// This copy was not taken.
 		default:
 			sent = true
 		}

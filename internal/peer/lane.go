@@ -132,7 +132,7 @@ type watch struct {
 	mu    sync.Mutex
 	link  *link
 	queue chan *call // nil while nothing is under way
-	// closed when the other lane is not needed any more; nil if there is none
+	// relieved is closed when the other lane is not needed any more; nil if there is none.
 	relieved chan struct{}
 }
 

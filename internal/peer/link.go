@@ -176,7 +176,7 @@ func (l *link) runProbe() {
 			pause = min(2*pause, lastProbe)
 		}
 		before := l.signs.Load()
-		// which tells the link
+		// What becomes of it the lane tells the link.
 		_, _ = probe.deliver(l.ctx, kindQuestion, l.ping, time.Now().Add(l.c.silence()))
 		if !l.keepsProbing(l.signs.Load() == before) {
 			return

@@ -204,7 +204,7 @@ func TestAtMostOnce(t *testing.T) {
 					mu.Lock()
 					outcomes[key] = err
 					mu.Unlock()
-					// or all find the circuit open
+					// Without a pause all of them would find the circuit open.
 					time.Sleep(time.Duration(100+10*g) * time.Millisecond)
 				}
 			})

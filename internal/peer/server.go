@@ -112,7 +112,7 @@ func (s *Server) Handle(ctx context.Context, raw []byte) ([]byte, error) {
 		m.From = from
 		status, reply = s.reply(ctx, &m)
 	}
-	// who sealed with a secret can open what is sealed with it
+	// Whoever sealed with this secret can open what is sealed with it.
 	key, err := s.keys.key(secret, "reply", s.opt.Self, from)
 	if err != nil {
 		return nil, s.refuse(err)

@@ -93,7 +93,7 @@ func (r *Router) shortcut(
 	ctx context.Context, owner *ring.Member, op *syncer.Op, res *syncer.Result,
 ) (done bool, err error) {
 	if op.Checks[0].N < 0 {
-		// before whatever follows in the same batch is looked at
+		// Now, before what follows in the same batch is compared with a refusal.
 		r.opt.Refusals.Forget(&op.Checks[0])
 	}
 	if !r.opt.Leases.Leased(op, owner) {

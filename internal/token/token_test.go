@@ -77,10 +77,10 @@ func TestErrorsNameTheLine(t *testing.T) {
 		"a " + hash + " write":      `line 1: "write" is not one of count, read and admin`,
 		"a\x1b[2J " + hash +
 			" read": "line 1: the name is longer than 64 bytes, or holds what can't be shown",
-		"a\xff " + hash + " read":    "line 1: the name is longer",
-		"a\x00 " + hash + " read":    "line 1: the name is longer",
-		"a\u202eb " + hash + " read": "line 1: the name is longer",
-		// writes from right to left
+		"a\xff " + hash + " read": "line 1: the name is longer",
+		"a\x00 " + hash + " read": "line 1: the name is longer",
+		// U+202E has what follows it shown from right to left.
+		"a\u202eb " + hash + " read":                   "line 1: the name is longer",
 		strings.Repeat("a", 65) + " " + hash + " read": "line 1: the name is longer",
 		"a " + hash + " read,":                         `line 1: "" is not one of`,
 		"a " + hash + " read x,":                       "line 1: namespaces are either * or names",

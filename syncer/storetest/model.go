@@ -19,7 +19,7 @@ type shelf struct {
 	left    bool // the epoch began with what a loss had left
 	writers map[string]sequence
 	keys    map[string]content
-	// the time to live of each key as it was last set, 0 if it is not known
+	// lives is the time to live of each key as it was last set, 0 if it is not known.
 	lives    map[string]int64
 	restored map[string]content // in this epoch
 	reset    map[string]bool    // in this epoch
@@ -180,7 +180,7 @@ func (s *shelf) republish(r *syncer.Round) {
 				had = c[p]
 			}
 			s.restored[name][p] = max(had, b.N)
-			// the newest of a level is kept even if it is zero
+			// The newest of a level is kept even if it is zero.
 			if b.N > had || b.N == 0 && had == 0 {
 				c[p] += b.N - had
 			}

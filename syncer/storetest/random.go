@@ -18,7 +18,7 @@ type dice struct {
 	*rand.Rand
 	model  model
 	ladder *leaparray.Ladder
-	// by partition and writer; the nonce is the epoch that they were acknowledged in
+	// acked is by partition and writer; its nonce is the epoch in which it was acknowledged.
 	acked map[string]sequence
 	told  map[string]heard // by partition and writer
 	past  []*syncer.Round  // as they were sent

@@ -66,7 +66,7 @@ func TestFourRulesForADay(t *testing.T) {
 		tl.begin(24*time.Hour - 20*time.Minute)
 		start, log := tl.at, exact{}
 		outcomes := map[string]int{}
-		// in minutes; the stamped story is a little shorter than a day
+		// hour counts minutes; the stamped story is a little shorter than a day.
 		for hour := range int64(24 * 60) {
 			if tl.stamped && hour >= 24*60-40 {
 				break

@@ -78,7 +78,7 @@ func (r *race) runClient(i int) {
 		}
 		switch {
 		case err != nil || a.Outcome == "unknown":
-			// or refused by a node that is gone: what was counted shows in Redis
+			// It may also have been refused by a node that is gone: Redis shows what was counted.
 			r.unknown[key].Add(1)
 		case status == http.StatusOK && a.Allowed:
 			r.allowed[key].Add(1)

@@ -57,7 +57,7 @@ func TestRedisModeFault4RedisGoneAndBack(t *testing.T) {
 }
 
 func TestRedisModeFault6ScriptFlush(t *testing.T) {
-	// what is late has not failed
+	// With so much time nothing fails because it is late.
 	b := newBed(t, nil, "--mode", "redis", "--request-timeout", "1m", "--redis-timeout", "1m")
 	tr := b.traffic()
 	for range 60 {

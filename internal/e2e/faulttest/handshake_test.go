@@ -20,7 +20,7 @@ func helloOf(t *testing.T) []byte {
 	client, server := net.Pipe()
 	defer server.Close()
 	go func() {
-		// which the pipe ends
+		// The end of the pipe ends the handshake.
 		_ = tls.Client(client, &tls.Config{InsecureSkipVerify: true}).Handshake()
 		client.Close()
 	}()
@@ -93,7 +93,7 @@ func TestPeerWithAnExpiredCertificate(t *testing.T) {
 	ours := newAuthority(t)
 	server := redistest.Start(t)
 	known := ours.client(ours.pair("client"))
-	// it asks both nodes
+	// It also asks the node whose certificate nobody trusts.
 	known.Transport.(*http.Transport).TLSClientConfig.InsecureSkipVerify = true
 	serve := func(cert, key string, more ...string) *proctest.Process {
 		return build.program.Serve(t, proctest.Options{}, append([]string{

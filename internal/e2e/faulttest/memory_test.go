@@ -48,7 +48,7 @@ func (a *attacker) each(n int, parts ...string) {
 	a.t.Helper()
 	for range n {
 		conn := a.dial()
-		// so that what is not read stays with the node
+		// A small buffer, so that what is not read stays with the node.
 		_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
 		go func() {
 			_ = conn.SetWriteDeadline(time.Now().Add(proctest.Patience))

@@ -103,7 +103,7 @@ func (c *client) ack() syncer.Ack {
 func (c *client) do(p *proc, ops ...node.Op) {
 	for i := range ops {
 		for _, check := range ops[i].Checks {
-			// it may be counted before anybody is told
+			// The account has to exist before: a key may be counted before anybody is told.
 			c.w.ledger.of(string(check.Key), func(*account) {})
 		}
 	}

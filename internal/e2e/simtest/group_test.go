@@ -45,7 +45,7 @@ func TestAGroupIsWholeWhenItsDeciderLeaves(t *testing.T) {
 				ask := w.alive()[asked]
 				keys := []string{w.inherited(a, w.alive()[2]), w.keysOf(b, "b", 1)[0]}
 				for _, key := range keys {
-					// a cold key would be denied without the store
+					// Without the store a cold key would be denied.
 					if _, err := ask.do(adding(key), 2*time.Second); err != nil {
 						t.Fatal(err)
 					}

@@ -21,10 +21,11 @@ type ledger struct {
 // account is what is known of one key.
 type account struct {
 	acknowledged int64
-	// of unknown outcome: what may have been counted, and what may have been taken back
+	taken        int64 // of what is acknowledged, taken back
+	// more may have been counted and less may have been taken back: their outcomes are unknown.
 	more, less int64
-	taken      int64 // of what is acknowledged, taken back
-	// at most so much was in the memory of processes that were killed, or of a Redis that lost it
+	// lost is the most that was in the memory of processes that were killed, or of a Redis that
+	// lost it.
 	lost      int64
 	kept      int64 // at most so much that was taken back came back in the same way
 	verdicts  []verdict

@@ -23,7 +23,7 @@ type plan struct {
 	weather    simnet.Weather
 	mix        faultstore.Mix
 	takes      time.Duration // at most, that Redis takes to hear something or to answer
-	// Redis deletes buckets by their age, as it does with --redis-expiry=field and tairhash
+	// aging has Redis delete buckets by their age, as with --redis-expiry=field and tairhash.
 	aging   bool
 	hotRate float64
 	exact   bool // never is anybody out of reach: no decision may overshoot
@@ -39,12 +39,11 @@ const (
 	outages                // Redis down, slow, lossy
 	modes                  // switches between the modes, while nodes come, go and lose Redis
 	everything             // of these, one after the other
-	// Redis loses all, or goes back in time; whoever decides about a key knows it
-	losses
-	together // several joins and leaves at once
-	handloss // the same while Redis loses what it has
-	chaos    // several of anything at once, but for losses
-	ruins    // the same with losses
+	losses                 // Redis loses all or goes back in time; a key's owner knows it
+	together               // several joins and leaves at once
+	handloss               // the same while Redis loses what it has
+	chaos                  // several of anything at once, but for losses
+	ruins                  // the same with losses
 	kinds
 )
 
@@ -148,7 +147,7 @@ func (p *plan) drawStore(rnd *rand.Rand) {
 	case 0, 1:
 		p.takes = time.Duration(1+rnd.IntN(20)) * time.Millisecond
 	case 2:
-		// what takes longer than a second is given up
+		// Less than a second in all, after which an exchange is given up.
 		p.takes = time.Duration(1+rnd.IntN(400)) * time.Millisecond
 	}
 }

@@ -21,8 +21,8 @@ type mode struct {
 	fate  fate
 	close bool          // swallow: hang up afterwards
 	delay time.Duration // delay
-	// cut: bytes of reply per connection that still pass; throttle: bytes of requests per
-	// connection and second
+	// bytes is, for cut, how many of the replies still pass on each connection, and for throttle
+	// how many of the requests pass on each in a second.
 	bytes int64
 	// gone is closed when another mode has taken its place.
 	gone chan struct{}
