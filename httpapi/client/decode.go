@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"errors"
 	"time"
 
@@ -9,6 +10,21 @@ import (
 
 // errAnswer: an answer is not what a server of ours says.
 var errAnswer = errors.New("the answer is malformed")
+
+// parse reads JSON, unless it may have more values than most. A parser makes some hundred bytes of
+// each, even of one that takes two to write, so what a server says is not believed at any length.
+func parse(p *fastjson.Parser, b []byte, most int) (*fastjson.Value, error) {
+	if len(b) > most { // a value follows a comma or is the first of its list or object
+		values := 1
+		for _, before := range []string{",", "[", "{"} {
+			values += bytes.Count(b, []byte(before))
+		}
+		if values > most {
+			return nil, errAnswer
+		}
+	}
+	return p.ParseBytes(b)
+}
 
 // millis is a number of milliseconds as a duration; more than a duration can hold is the longest
 // there is.

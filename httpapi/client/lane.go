@@ -20,6 +20,9 @@ const (
 	maxOp   = 192 << 10
 )
 
+// keptAnswer is how long an answer may be for what it was read with to be kept for the next one.
+const keptAnswer = 256 << 10
+
 // The pauses between the attempts of a request.
 const (
 	firstPause = 5 * time.Millisecond
@@ -128,16 +131,23 @@ func (n *lane) carry() {
 	if cap(n.body) > 2*maxBody {
 		n.body = nil
 	}
+	if len(n.w.answer.Body()) > keptAnswer {
+		n.parser = fastjson.Parser{}
+	}
 }
 
 // results returns the results in the answer to a batch, which are valid until the next one.
 func (n *lane) results() ([]*fastjson.Value, error) {
-	v, err := n.parser.ParseBytes(n.w.answer.Body())
+	v, err := parse(&n.parser, n.w.answer.Body(), maxValues(n.body))
 	if err != nil {
 		return nil, unknown(true, errAnswer)
 	}
 	return v.GetArray("results"), nil
 }
+
+// maxValues is more than the values that the answer to a batch has: the most are of a window that
+// takes five bytes to ask for, and is answered with six.
+func maxValues(request []byte) int { return 4<<10 + 4*len(request) }
 
 // exchange has the batch carried out, once. If the error is errNotDone it was certainly not.
 func (n *lane) exchange(by time.Time) error {

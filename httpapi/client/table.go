@@ -25,7 +25,7 @@ type member struct {
 
 // Bounds of what is believed.
 const (
-	maxPartitions = 1 << 20
+	maxPartitions = 1 << 16 // as on the servers
 	maxMembers    = 1 << 12
 )
 
@@ -44,7 +44,7 @@ type rawTable struct {
 // readTable reads the table that the node at an address told.
 func readTable(b []byte, address string) (*table, error) {
 	var p fastjson.Parser
-	v, err := p.ParseBytes(b)
+	v, err := parse(&p, b, maxPartitions+64*maxMembers)
 	if err != nil {
 		return nil, errTable
 	}
