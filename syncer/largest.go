@@ -96,14 +96,15 @@ func (l *batcher) turnAgain(p *partition) time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.overdue(now) {
-		return p.unflushedSince()
+		return p.waitingSince()
 	}
 	return now
 }
 
 // overdue reports whether the oldest count of a partition is so old that it goes before all else.
+// One that the store refuses is not: it would have all that is counted beside it go first.
 func (p *partition) overdue(now time.Time) bool {
-	since, lag := p.unflushedSince(), p.flusher.room.lag
+	since, lag := p.waitingSince(), p.flusher.room.lag
 	return lag > 0 && !since.IsZero() && now.Sub(since) > lag/overduePart
 }
 

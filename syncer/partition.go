@@ -86,14 +86,25 @@ func (p *partition) wake() {
 // unflushedSince is when the oldest count of the partition was made that the store has not
 // acknowledged, or a little before. It is zero if the store has all.
 func (p *partition) unflushedSince() (since time.Time) {
-	oldest := p.dirty.oldest()
-	if p.keys.pendingBuckets == 0 {
-		return since
-	}
-	for _, t := range []time.Time{oldest, p.parked.since, p.outbox.importedSince} {
-		if since.IsZero() || !t.IsZero() && t.Before(since) {
-			since = t
-		}
+	if since = p.waitingSince(); p.keys.pendingBuckets > 0 {
+		since = earlier(since, p.parked.since)
 	}
 	return since
+}
+
+// waitingSince is that of counts which the store has not refused: those that are to go first.
+func (p *partition) waitingSince() time.Time {
+	oldest := p.dirty.oldest()
+	if p.keys.pendingBuckets == 0 {
+		return time.Time{}
+	}
+	return earlier(oldest, p.outbox.importedSince)
+}
+
+// earlier returns the earlier of two times, of which either may be zero: that is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }

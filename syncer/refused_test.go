@@ -179,6 +179,44 @@ func TestARefusedKeyIsTriedAgainAfterAnOutage(t *testing.T) {
 	})
 }
 
+// TestARefusedKeyGivesNoPrecedence has a partition with a key that was refused long ago flush much
+// else, beside another that has as much: they take turns.
+func TestARefusedKeyGivesNoPrecedence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		place := syncer.Placement{Partitions: 2}
+		var rounds [2]int
+		most := 0
+		store := &strict{Store: embedded.New(embedded.Options{}), key: keyIn(place, 0, "bad-"),
+			delay: func(all []*syncer.Round) {
+				time.Sleep(time.Millisecond)
+				for _, r := range all {
+					if len(r.Keys) > 1 {
+						rounds[r.Partition]++
+					}
+				}
+				most = max(most, rounds[0]-rounds[1])
+			}}
+		c := open(t, syncer.Options{Store: store, Placement: place, Exchanges: 1, MaxRoundKeys: 16,
+			MaxLag: 100 * time.Second})
+		add(t, c, store.key, 1, 0)
+		time.Sleep(time.Minute)
+		for i := range 200 {
+			for partition := range 2 {
+				add(t, c, keyIn(place, partition, fmt.Sprint(i, "-")), 1, 0)
+			}
+		}
+		time.Sleep(10 * time.Second)
+		if s := c.Stats(); s.BadKeysTotal == 0 || s.PendingBuckets != 3 || rounds[1] < 10 {
+			t.Fatalf("%v rounds, %+v", rounds, s)
+		}
+		if most > 2 {
+			t.Errorf("one was %d rounds ahead", most)
+		}
+		store.healed.Store(true)
+		time.Sleep(20 * time.Second)
+	})
+}
+
 // TestWhatIsInUseIsEvictedLast has new keys push out others while one is only refused, and another
 // only read.
 func TestWhatIsInUseIsEvictedLast(t *testing.T) {
