@@ -39,7 +39,7 @@ var (
 	// errOnTheWay is the ErrUnknownOutcome of Drop.
 	errOnTheWay = fmt.Errorf("%w: counts of the key are on their way to the store",
 		ErrUnknownOutcome)
-	// errHanded is the ErrUnknownOutcome of one who waited for the store.
+	// errHandedOff is the ErrUnknownOutcome of one who waited for the store.
 	errHandedOff = fmt.Errorf("%w: counted, and handed over to another node before the store "+
 		"acknowledged it", ErrUnknownOutcome)
 	// ErrFull is an ErrOverload: there is no memory for another key, and nothing that could be

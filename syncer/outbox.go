@@ -141,8 +141,11 @@ func (o *outbox) release(counter string) {
 }
 
 // has reports whether a round that is on its way, may still be, or waits to be sent writes a key.
-func (o *outbox) has(hash uint32, e entry) bool {
-	for _, r := range o.all() {
+func (o *outbox) has(hash uint32, e entry) bool { return anyWrites(o.all(), hash, e) }
+
+// anyWrites reports whether any of some rounds has something of a key.
+func anyWrites(rounds []*Round, hash uint32, e entry) bool {
+	for _, r := range rounds {
 		for i := range r.Keys {
 			k := &r.Keys[i]
 			if (k.ref != 0 || k.hash == hash) && e.is(k.NS, k.Key) {

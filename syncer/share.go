@@ -150,22 +150,27 @@ func (p *partition) source(e entry) Source {
 // counted of it that the store has not. It leaves a key alone that this counter decides about,
 // unless deciding is set: then another one does, too, or the store itself. It returns once nothing
 // of the key is on its way to the store, nor may still be: what was sent without an answer is sent
-// again until there is one. If that takes longer than ctx allows the error wraps
-// [ErrUnknownOutcome].
+// again until there is one. If that takes longer than ctx allows, or another counter is handed what
+// was counted of the key, the error wraps [ErrUnknownOutcome].
 func (c *Counter) Drop(ctx context.Context, ns, key []byte, deciding bool) error {
 	check := Check{NS: ns, Key: key}
 	var t target
 	c.locate(&t, &check)
 	p := t.p
-	for {
+	for offered := false; ; {
 		p.mu.Lock()
+		if offered && p.ownership == notOwned {
+			p.mu.Unlock()
+			return errOnTheWay
+		}
 		at := p.keys.find(t.hash, t.ns, key)
 		if at == 0 || p.ownership == owned && !deciding {
 			p.mu.Unlock()
 			return nil
 		}
 		e := p.keys.entry(at)
-		if !p.outbox.has(t.hash, e) {
+		offered = p.handoff != nil && anyWrites(p.handoff.rounds, t.hash, e)
+		if !offered && !p.outbox.has(t.hash, e) {
 			p.dropKey(at, e, &t)
 			p.mu.Unlock()
 			return nil

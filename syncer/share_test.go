@@ -231,6 +231,56 @@ func TestDropLeavesAResetAlone(t *testing.T) {
 	})
 }
 
+// TestDropOfWhatIsBeingHandedOff drops a key of which something is about to be handed off: it is
+// not told to be forgotten before that is in the store.
+func TestDropOfWhatIsBeingHandedOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := &gated{}
+		co := newCompany(t, 1, func(s syncer.Store) syncer.Store { gate.Store = s; return gate })
+		c := co.counters[0]
+		co.add(0, "k", 5)
+		co.settle()
+		gate.down.Store(true)
+		co.add(0, "k", 100)
+		time.Sleep(time.Second)
+		if err := c.BeginHandoff(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := c.Drop(ctx, nil, []byte("k"), true); !errors.Is(err, syncer.ErrUnknownOutcome) {
+			t.Errorf("%v, want an unknown outcome", err)
+		}
+		dropped := make(chan error)
+		go func() { dropped <- c.Drop(t.Context(), nil, []byte("k"), true) }()
+		synctest.Wait()
+		gate.down.Store(false)
+		c.StartOwning(0) // after all
+		if err := <-dropped; err != nil {
+			t.Error(err)
+		}
+		if err := c.Forget(t.Context(), nil, []byte("k")); err != nil {
+			t.Error(err)
+		}
+		co.settle()
+		co.holds("k", 0)
+		gate.down.Store(true)
+		co.add(0, "k", 7)
+		time.Sleep(time.Second)
+		if err := c.BeginHandoff(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+		go func() { dropped <- c.Drop(t.Context(), nil, []byte("k"), true) }()
+		synctest.Wait()
+		if err := c.FinishHandoff(0); err != nil {
+			t.Error(err)
+		}
+		if err := <-dropped; !errors.Is(err, syncer.ErrUnknownOutcome) {
+			t.Errorf("another counter has it now: %v, want an unknown outcome", err)
+		}
+	})
+}
+
 // TestAResetDoesNotReachTheOtherSide resets a key at one of two counters that both decide about it,
 // and can't tell the other: that brings back what it had not flushed, and nothing else.
 func TestAResetDoesNotReachTheOtherSide(t *testing.T) {
