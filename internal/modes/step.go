@@ -35,7 +35,8 @@ func (s *Switch) Step(ctx context.Context, q *Request) error {
 	if err := s.prepareLocked(ctx, c); err != nil {
 		return err
 	}
-	s.opt.Go(func(ctx context.Context) { s.expire(ctx, c) })
+	prepare := s.prepares
+	s.opt.Go(func(ctx context.Context) { s.expire(ctx, prepare) })
 	return nil
 }
 
@@ -65,6 +66,7 @@ func (s *Switch) prepareLocked(ctx context.Context, c change) error {
 	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
 	defer cancel()
 	s.prepared = c
+	s.prepares++
 	s.pause()
 	s.opt.Ownership.Suspend()
 	var err error
@@ -91,14 +93,15 @@ func (s *Switch) resumeLocked() {
 	s.opt.Ownership.Wake()
 }
 
-// expire goes on as before if nobody says how a change ends.
-func (s *Switch) expire(ctx context.Context, c change) {
+// expire goes on as before if nobody says how a change ends that this node was told to prepare for.
+// One that is tried again has the same term: so the attempt is told by its number.
+func (s *Switch) expire(ctx context.Context, prepare uint64) {
 	retry.Pause(ctx, PreparedTime)
 	if s.stepMu.Lock(ctx) != nil {
 		return
 	}
 	defer s.stepMu.Unlock()
-	if s.prepared == c && s.term.Load().number < c.term {
+	if s.prepares == prepare && s.prepared.term > s.term.Load().number {
 		s.opt.Logger.Warn("nobody said how a change of mode ended: going on as before", "mode",
 			s.Mode())
 		s.resumeLocked()

@@ -76,6 +76,7 @@ type Switch struct {
 
 	stepMu   mutex  // held during a step of a change
 	prepared change // what this node is prepared for; guarded by stepMu
+	prepares uint64 // how often it was told to prepare; guarded by stepMu
 
 	resumedMu sync.Mutex
 	resumed   chan struct{} // closed while nothing is paused

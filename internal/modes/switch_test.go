@@ -265,6 +265,43 @@ func TestTwoChangesOfOneTerm(t *testing.T) {
 	})
 }
 
+// TestAChangeThatIsTriedAgain has the time of its own: when that of the first attempt, which was
+// given up, would have been up, the node does not go on.
+func TestAChangeThatIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newCluster(t).nodes[0]
+		step := func(phase modes.Phase) {
+			q := modes.Request{By: "x", Mode: modes.Redis, Term: 1, Phase: phase}
+			if err := n.Step(t.Context(), &q); err != nil {
+				t.Fatal(err)
+			}
+		}
+		goesOn := func() bool {
+			on := n.Enter(modes.TwoTier)
+			if on {
+				n.Leave()
+			}
+			return on
+		}
+		step(modes.Prepare)
+		time.Sleep(time.Second)
+		step(modes.Abort)
+		if !goesOn() {
+			t.Error("a change that is given up is not over")
+		}
+		time.Sleep(modes.PreparedTime - 2*time.Second)
+		step(modes.Prepare)
+		time.Sleep(modes.PreparedTime - time.Second)
+		if goesOn() {
+			t.Error("the end of the first attempt is taken for that of the second")
+		}
+		time.Sleep(2 * time.Second)
+		if !goesOn() {
+			t.Error("nobody said how it ended, and the node waits for ever")
+		}
+	})
+}
+
 // TestNobodySaysHowAChangeEnds: the node goes on as before, and learns by gossip what the others
 // did.
 func TestNobodySaysHowAChangeEnds(t *testing.T) {
