@@ -315,10 +315,14 @@ func TestNobodySaysHowAChangeEnds(t *testing.T) {
 		if c.modes() != "rrt" || !c.resumed() {
 			t.Errorf("modes %s, operations go on: %v", c.modes(), c.resumed())
 		}
+		c.story = nil
 		c.nodes[2].Follow()
 		synctest.Wait()
 		if c.modes() != "rrr" || !c.resumed() {
 			t.Errorf("modes %s after gossip, operations go on: %v", c.modes(), c.resumed())
+		}
+		if want := []string{"c suspend", "c flush", "c forget"}; !slices.Equal(c.story, want) {
+			t.Errorf("after gossip: %v, want %v: it has counted since it prepared", c.story, want)
 		}
 	})
 }

@@ -28,6 +28,7 @@ type node struct {
 	reserved map[string]int64
 	fails    error // of Reserve
 
+	idled atomic.Bool  // it was said to be idle while it counted
 	cut   atomic.Bool  // it can't be reached
 	loses atomic.Int64 // so many of its answers are lost, but the first keep of them
 	keep  atomic.Int64
@@ -62,6 +63,9 @@ func (n *node) Reserve(_ context.Context, id string, op *syncer.Op, res *syncer.
 }
 
 func (n *node) Confirm(_ context.Context, id string, _ syncer.Ack) error {
+	if n.Idle() {
+		n.idled.Store(true)
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.counted += n.reserved[id]
@@ -200,6 +204,12 @@ func TestAllOrNothing(t *testing.T) {
 			}
 			if len(res.Checks) != len(step.at) {
 				t.Errorf("at %v: %d checks are answered", step.at, len(res.Checks))
+			}
+		}
+		for _, n := range c.nodes {
+			if n.idled.Load() || !n.Idle() {
+				t.Errorf("%s is idle while it counts: %v, and afterwards: %v", n.self.Name,
+					n.idled.Load(), n.Idle())
 			}
 		}
 	})

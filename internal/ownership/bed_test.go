@@ -110,6 +110,7 @@ type cluster struct {
 	// expired is how many pages but the first of a partition are out of date when they are asked
 	// for.
 	expired atomic.Int64
+	seeking atomic.Int64 // how much longer it takes to be told who has a partition, in ns
 }
 
 // Ask has a node respond to a request of another.
@@ -126,6 +127,7 @@ func (c *cluster) Ask(ctx context.Context, to *ring.Member, request, response an
 	switch q := request.(type) {
 	case *ownership.HoldingsRequest:
 		h = n.Holdings(q)
+		time.Sleep(time.Duration(c.seeking.Load()))
 	case *ownership.ClaimRequest:
 		pages = n.HandOver(ctx, q)
 		c.expire(q, pages)

@@ -17,7 +17,14 @@ func TestAPartitionThatHasGoneElsewhere(t *testing.T) {
 		b.knows(a, b, third) // the others don't know it: whatever it asks for they have yet
 		time.Sleep(time.Second)
 		c.agree(a, third)
+		c.seeking.Store(int64(900 * time.Millisecond))
 		c.settle(a, third)
+		time.Sleep(500 * time.Millisecond)
+		for p := range partitions {
+			if third.counter.owns(p) && b.DecidedBy(&a.self, p) {
+				t.Errorf("partition %d: b stands in for a, before it knows who has it", p)
+			}
+		}
 		time.Sleep(time.Second)
 		moved := 0
 		for p := range partitions {

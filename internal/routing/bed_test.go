@@ -40,6 +40,7 @@ type bed struct {
 	refused  bool // all of the next acquire are refused by their owners
 	leased   bool // this node has a lease of every key
 	remember bool // a refusal of every key is remembered
+	changing bool // the mode is being changed
 }
 
 func (b *bed) note(format string, args ...any) {
@@ -167,7 +168,7 @@ func (b *bed) Refuse(_ *syncer.Op, res *syncer.Result) bool {
 func (b *bed) InRedis() bool { return b.redis }
 func (b *bed) Leave()        {}
 func (b *bed) Enter(in modes.Mode) bool {
-	return b.redis == (in == modes.Redis)
+	return !b.changing && b.redis == (in == modes.Redis)
 }
 
 // During lets the error "changed" stand for a change of mode that happens just then.

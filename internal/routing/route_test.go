@@ -90,6 +90,10 @@ func TestDo(t *testing.T) {
 			b.leased, b.errs["beside"] = true, []error{elsewhere}
 		}, "beside b; b b; noted; ", nil},
 
+		"leased, but the mode is being changed": {syncer.Add, "b", func(b *bed) {
+			b.leased, b.changing = true, true
+		}, "b b; noted; ", nil},
+
 		"the mode changes to memory": {syncer.Add, "b", func(b *bed) {
 			b.redis, b.errs["changed"] = true, []error{errors.New("changed")}
 		}, "b b; noted; ", nil},
