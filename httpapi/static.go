@@ -19,8 +19,8 @@ var scriptJS []byte
 var styleCSS []byte
 
 // contentPolicy lets the dashboard load its own two files and talk to this server, nothing else.
-const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src " +
-	"'self'; img-src data:; " +
+const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; " +
+	"connect-src 'self'; img-src data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 func openAPI(ctx *fasthttp.RequestCtx) *problem {

@@ -142,8 +142,8 @@ func (s *Store) tryScripts(ctx context.Context, m *missing) error {
 	if m.untried = err != nil; m.untried && !m.note("eval", err) {
 		return err
 	}
-	if err := script.EvalSha(ctx, s.client, []string{probeKey}, args...).Err(); err != nil &&
-		!redis.HasErrorPrefix(err, "NOSCRIPT") {
+	err = script.EvalSha(ctx, s.client, []string{probeKey}, args...).Err()
+	if err != nil && !redis.HasErrorPrefix(err, "NOSCRIPT") {
 		m.note("evalsha", err)
 	}
 	for i := 0; i+1 < len(reply); i += 2 {

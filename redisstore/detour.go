@@ -35,8 +35,8 @@ func (detours) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		err := next(ctx, cmds)
 		failed := func(c redis.Cmder) bool { return c.Err() != nil }
-		if seen, ok := ctx.Value(detoured{}).(*atomic.Bool); ok &&
-			slices.ContainsFunc(cmds, failed) {
+		seen, ok := ctx.Value(detoured{}).(*atomic.Bool)
+		if ok && slices.ContainsFunc(cmds, failed) {
 			seen.Store(true)
 		}
 		return err

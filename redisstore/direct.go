@@ -200,8 +200,8 @@ func (d *Direct) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result
 		switch {
 		case c == nil:
 		case all || c.answered.Load():
-			if res[i].Err = c.outcome(&ops[i], &res[i]); res[i].Err == nil &&
-				d.ackOf(&ops[i]) > syncer.AckStore {
+			res[i].Err = c.outcome(&ops[i], &res[i])
+			if res[i].Err == nil && d.ackOf(&ops[i]) > syncer.AckStore {
 				marks[i] = []mark{c.mark}
 			}
 			d.calls.Put(c)

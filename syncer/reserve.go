@@ -72,7 +72,8 @@ func (c *Counter) reserve(k *call) {
 // of is how much is held of the target's key.
 func (r reservedKeys) of(t *target) (n int64) {
 	for i := range r {
-		if h := &r[i]; h.hash == t.hash && string(h.key) == string(t.check.Key) &&
+		h := &r[i]
+		if h.hash == t.hash && string(h.key) == string(t.check.Key) &&
 			string(h.ns) == string(t.ns) {
 			n += h.n
 		}

@@ -94,8 +94,8 @@ func (s sharedKeys) noteRead(e entry) {
 // find returns what is known of the target's key, nil if it is not shared.
 func (s sharedKeys) find(t *target) *sharedKey {
 	for i := range s {
-		if k := &s[i]; k.hash == t.hash && bytes.Equal(k.key, t.check.Key) &&
-			bytes.Equal(k.ns, t.ns) {
+		k := &s[i]
+		if k.hash == t.hash && bytes.Equal(k.key, t.check.Key) && bytes.Equal(k.ns, t.ns) {
 			return k
 		}
 	}

@@ -116,9 +116,10 @@ func cgroupMemory(root string) int64 {
 		path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::")
 		for ok {
 			limit, err := os.ReadFile(filepath.Join(root, "sys/fs/cgroup", path, "memory.max"))
-			if n, bad := strconv.ParseInt(strings.TrimSpace(string(limit)), 10, 64); err == nil &&
-				bad == nil {
-				least = min(least, n)
+			if err == nil {
+				if n, err := strconv.ParseInt(strings.TrimSpace(string(limit)), 10, 64); err == nil {
+					least = min(least, n)
+				}
 			}
 			ok = path != "/" && path != "."
 			path = filepath.Dir(path)

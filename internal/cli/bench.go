@@ -23,15 +23,13 @@ func benchSpec() spec {
 		name: "bench", args: "[--op add|acquire|batch] [--rate R] [flags]",
 		summary: "put a server under load and measure it",
 		details: "Without --rate as fast as the connections go (a closed loop: for the " +
-			"throughput). With --rate at that many\n" +
-			"operations per second whether the server keeps up or not (an open loop: for " +
-			"latencies; those of requests that\n" +
-			"had to wait for a connection begin when they were due). Progress goes to stderr, " +
-			"the result to stdout. Keys start\n" +
-			"with \"bench:\". --timeout is that of each request. Interrupt it to have the " +
-			"result so far.",
-		examples: "twotier bench\ntwotier bench --op acquire --dist zipf --rate 20000 " +
-			"--duration 30s\n" +
+			"throughput). With --rate at that many operations per second whether the server " +
+			"keeps up or not (an open loop: for latencies; those of requests that had to wait " +
+			"for a connection begin when they were due). Progress goes to stderr, the result to " +
+			"stdout. Keys start with \"bench:\". --timeout is that of each request. Interrupt it " +
+			"to have the result so far.",
+		examples: "twotier bench\n" +
+			"twotier bench --op acquire --dist zipf --rate 20000 --duration 30s\n" +
 			"twotier bench --op batch --batch 1000 --connections 4 --json > result.json",
 		bind: func(fs *pflag.FlagSet) runner {
 			var (

@@ -20,14 +20,15 @@ func clusterSpec() spec {
 	return spec{
 		name: "cluster", args: "[--owners] [--watch] [flags]",
 		summary: "show the members, who owns what, and how Redis is",
-		details: "The cluster as the server sees it that is asked, and what every member says " +
-			"of itself. OWNS is the partitions that the\n" +
-			"table gives to a member, HAS those that it decides about; MOVING are on their way " +
-			"(+ to it, - from it). FORWARDED is the\n" +
-			"share of what it was asked that it had to ask the owner about. suspect: it does " +
-			"not answer, and is done without.",
-		examples: "twotier cluster\ntwotier cluster --owners\ntwotier cluster --watch\ntwotier " +
-			"cluster --server http://10.0.0.7:8080 --json",
+		details: "The cluster as the server sees it that is asked, and what every member says of " +
+			"itself. OWNS is the partitions that the table gives to a member, HAS those that it " +
+			"decides about; MOVING are on their way (+ to it, - from it). FORWARDED is the share " +
+			"of what it was asked that it had to ask the owner about. suspect: it does not " +
+			"answer, and is done without.",
+		examples: "twotier cluster\n" +
+			"twotier cluster --owners\n" +
+			"twotier cluster --watch\n" +
+			"twotier cluster --server http://10.0.0.7:8080 --json",
 		bind: func(fs *pflag.FlagSet) runner {
 			owners := fs.Bool("owners", false, "show the owner of every partition")
 			watch := fs.Bool("watch", false, "show it again every second, until Ctrl-C")

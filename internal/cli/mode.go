@@ -19,13 +19,13 @@ func modeSpec() spec {
 		name: "mode", args: "[two-tier|redis] [flags]",
 		summary: "show how the cluster counts, or change it while it runs",
 		details: "two-tier: memory answers, Redis remembers. redis: one script in Redis a " +
-			"request. Without either it says which it is.\n" +
-			"A change holds for all nodes, and loses no count: requests wait until every node " +
-			"has all that it counted in Redis. If a\n" +
-			"node can't, nothing changes. It takes the --admin-token of the servers, or a token " +
-			"with\nthe role admin.",
-		examples: "twotier mode\nTWOTIER_ADMIN_TOKEN=... twotier mode " +
-			"redis\nTWOTIER_ADMIN_TOKEN=... twotier mode two-tier --server http://10.0.0.7:8080",
+			"request. Without either it says which it is. A change holds for all nodes, and " +
+			"loses no count: requests wait until every node has all that it counted in Redis. If " +
+			"a node can't, nothing changes. It takes the --admin-token of the servers, or a " +
+			"token with the role admin.",
+		examples: "twotier mode\n" +
+			"TWOTIER_ADMIN_TOKEN=... twotier mode redis\n" +
+			"TWOTIER_ADMIN_TOKEN=... twotier mode two-tier --server http://10.0.0.7:8080",
 		timeout: modeTimeout,
 		valid:   []string{"two-tier", "redis"},
 		bind: func(fs *pflag.FlagSet) runner {

@@ -18,7 +18,8 @@ func countSpec() spec {
 		summary: "read how many events a key had",
 		details: "The window ends now, or at --at. MIN and MAX bound the true number, COUNT " +
 			"estimates it.",
-		examples: "twotier count alice\ntwotier count alice --window 37m\n" +
+		examples: "twotier count alice\n" +
+			"twotier count alice --window 37m\n" +
 			"twotier count alice --json | jq '.counts[0].count'",
 		bind: func(fs *pflag.FlagSet) runner {
 			ns := fs.String("ns", "", "`NAMESPACE` of the key")

@@ -19,10 +19,11 @@ func seriesSpec() spec {
 		name: "series", args: "KEY [--window 1h] [flags]",
 		summary: "plot the events of a key over time",
 		details: "Draws a bar for each bucket of a window that ends now. Bars are joined where " +
-			"the terminal is too narrow for all.\n" +
-			"Colours are for terminals only, and not used if NO_COLOR is set.",
-		examples: "twotier series alice\ntwotier series alice --window 24h\ntwotier series " +
-			"alice --json",
+			"the terminal is too narrow for all. Colours are for terminals only, and not used if " +
+			"NO_COLOR is set.",
+		examples: "twotier series alice\n" +
+			"twotier series alice --window 24h\n" +
+			"twotier series alice --json",
 		bind: func(fs *pflag.FlagSet) runner {
 			ns := fs.String("ns", "", "`NAMESPACE` of the key")
 			window := fs.String("window", "1h", "`WINDOW` to plot")

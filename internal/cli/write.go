@@ -82,10 +82,10 @@ func addSpec() spec {
 		name: "add", args: "KEY [-n 3] [--limit 15/1m]... [flags]",
 		summary: "count events of a key",
 		details: "Counts first and compares afterwards: --limit only reports whether a limit is " +
-			"exceeded now, for alarms.\n" +
-			"A negative -n takes events back.",
-		examples: "twotier add alice\ntwotier add login:10.0.0.1 -n 3 --limit 15/1m --limit " +
-			"50/24h\ntwotier add alice -n -1 --ack redis",
+			"exceeded now, for alarms. A negative -n takes events back.",
+		examples: "twotier add alice\n" +
+			"twotier add login:10.0.0.1 -n 3 --limit 15/1m --limit 50/24h\n" +
+			"twotier add alice -n -1 --ack redis",
 		bind: func(fs *pflag.FlagSet) runner {
 			var e event
 			e.bind(fs)
@@ -129,8 +129,8 @@ func acquireSpec() spec {
 		name: "acquire", args: "KEY --limit 15/1m [--limit 50/24h]... [flags]",
 		summary: "count events of a key if its limits allow them",
 		details: "Compares first, and counts only if every limit of every key holds. Several " +
-			"keys, all or nothing:\n" +
-			"--check KEY:15/1m,50/24h for each, instead of KEY and --limit.\n\n" +
+			"keys, all or nothing: --check KEY:15/1m,50/24h for each, instead of KEY and " +
+			"--limit.\n\n" +
 			"Exit status: 0 allowed, 3 refused, 1 no answer, 2 wrong usage.",
 		examples: "twotier acquire alice --limit 15/1m --limit 50/24h\n" +
 			"twotier acquire --check user:7:15/1m,50/24h --check ip:10.0.0.1:100/1m\n" +
@@ -249,8 +249,8 @@ func (s *session) printDecisions(decisions []decision) error {
 func resetSpec() spec {
 	return spec{
 		name: "reset", args: "KEY [flags]", summary: "forget a key",
-		details: "Forgets all counts of a key in memory and in Redis, on every node. There is " +
-			"no way back.",
+		details: "Forgets all counts of a key in memory and in Redis, on every node. There is no " +
+			"way back.",
 		examples: "twotier reset alice\ntwotier reset alice --ns login",
 		bind: func(fs *pflag.FlagSet) runner {
 			ns := fs.String("ns", "", "`NAMESPACE` of the key")

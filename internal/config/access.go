@@ -12,33 +12,33 @@ import (
 func accessSettings() []setting {
 	return []setting{
 		{name: "tokens", arg: "FILE",
-			help: "who may do what: a line for each token with its name, hash, roles and\n" +
+			help: "who may do what: a line for each token with its name, hash, roles and " +
 				"namespaces (twotier token NAME makes one); read again when it changes",
 			set: func(c *Config, text string) error { c.Tokens = text; return nil }},
 		{name: "insecure", def: "false",
-			help: "listen beyond this machine without --tokens: whoever can connect may\n" +
-				"count, read and reset",
+			help: "listen beyond this machine without --tokens: whoever can connect may count, " +
+				"read and reset",
 			set: func(c *Config, text string) error { return setBool(&c.Insecure, text) }},
 		{name: "hosts", arg: "NAME,...",
-			help: "names that this server is reached by; without --tokens a browser that\n" +
-				"asks for another one is refused on loopback, and wherever this is set",
+			help: "names that this server is reached by; without --tokens a browser that asks " +
+				"for another one is refused on loopback, and wherever this is set",
 			set: func(c *Config, text string) error { return setHosts(&c.Hosts, text) }},
-		{name: "admin", arg: "HOST:PORT", help: "where to serve /v1/admin, in place of " +
-			"--listen, and profiles besides\n(/debug/pprof/)",
+		{name: "admin", arg: "HOST:PORT", help: "where to serve /v1/admin, in place of --listen, " +
+			"and profiles besides (/debug/pprof/)",
 			set: func(c *Config, text string) error { c.Admin = text; return checkOptional(text) }},
 		{name: "tls-cert", arg: "FILE",
-			help: "PEM file of this server's certificate, for all that it listens on but\n" +
-				"the gossip; read again when it changes",
+			help: "PEM file of this server's certificate, for all that it listens on but the " +
+				"gossip; read again when it changes",
 			set: func(c *Config, text string) error { c.TLSCert = text; return nil }},
 		{name: "tls-key", arg: "FILE", help: "PEM file of its key",
 			set: func(c *Config, text string) error { c.TLSKey = text; return nil }},
 		{name: "tls-client-ca", arg: "FILE",
-			help: "PEM file of authorities: who connects must present a certificate of theirs\n" +
+			help: "PEM file of authorities: who connects must present a certificate of theirs " +
 				"(other nodes present their --tls-cert)",
 			set: func(c *Config, text string) error { c.TLSClientCA = text; return nil }},
 		{name: "admin-token", arg: "TEXT",
-			help: "what may do everything, and is needed to change the mode where there\n" +
-				"are no --tokens",
+			help: "what may do everything, and is needed to change the mode where there are no " +
+				"--tokens",
 			set: func(c *Config, text string) error {
 				c.AdminToken = text
 				return checkSecret(text)

@@ -35,8 +35,8 @@ func serverSettings() []setting {
 				return checkAddress(text)
 			}},
 		{name: "node", arg: "ID",
-			help: "name of this server, no other's in the cluster; keep it over restarts\n" +
-				"(made up if empty)",
+			help: "name of this server, no other's in the cluster; keep it over restarts (made " +
+				"up if empty)",
 			set: func(c *Config, text string) error { c.Node = text; return checkName(text) }},
 		{name: "request-timeout", def: "2s", arg: "DURATION", help: "longest time for one request",
 			set: func(c *Config, text string) error {
@@ -46,12 +46,12 @@ func serverSettings() []setting {
 			help: "longest time to flush what is pending after SIGTERM, at least\n1ms",
 			set:  func(c *Config, text string) error { return setPositive(&c.DrainTimeout, text) }},
 		{name: "max-connections", def: "0", arg: "N",
-			help: "most connections to the HTTP API; 0: as many as memory and\n" +
-				"RLIMIT_NOFILE are enough for",
+			help: "most connections to the HTTP API; 0: as many as memory and RLIMIT_NOFILE are " +
+				"enough for",
 			set: func(c *Config, text string) error { return setCount(&c.MaxConnections, text) }},
 		{name: "max-connections-per-address", def: "0", arg: "N",
-			help: "most of them from one IPv4 address or IPv6 /64, which may have the\n" +
-				"same part of the memory for requests; raise it behind a proxy;\n0: half of them",
+			help: "most of them from one IPv4 address or IPv6 /64, which may have the same part " +
+				"of the memory for requests; raise it behind a proxy; 0: half of them",
 			set: func(c *Config, text string) error {
 				return setCount(&c.MaxConnectionsPerAddress, text)
 			}},
@@ -69,7 +69,7 @@ func serverSettings() []setting {
 func clusterSettings() []setting {
 	return []setting{
 		{name: "gossip", arg: "HOST:PORT", help: "be part of a cluster, and gossip at this " +
-			"address (UDP and TCP);\nport 0 picks a free one",
+			"address (UDP and TCP); port 0 picks a free one",
 			set: func(c *Config, text string) error {
 				c.Gossip = text
 				return checkOptional(text)
@@ -93,20 +93,20 @@ func clusterSettings() []setting {
 			help: "where others gossip; this node may be among them",
 			set:  func(c *Config, text string) error { return setAddresses(&c.Join, text) }},
 		{name: "cluster-secret", arg: "TEXT",
-			help: "encrypts and authenticates all that nodes say to each other; needed\n" +
-				"unless gossip and HTTP API can be reached from this machine only",
+			help: "encrypts and authenticates all that nodes say to each other; needed unless " +
+				"gossip and HTTP API can be reached from this machine only",
 			set: func(c *Config, text string) error {
 				c.ClusterSecret = text
 				return checkSecret(text)
 			}},
 		{name: "cluster-secret-file", arg: "FILE",
-			help: "file of such secrets, one a line: the first is used, all are accepted;\n" +
-				"read again when it changes",
+			help: "file of such secrets, one a line: the first is used, all are accepted; read " +
+				"again when it changes",
 			set: func(c *Config, text string) error { c.ClusterSecretFile = text; return nil }},
 		{name: "hot-rate", def: "20000", arg: "N",
-			help: "operations a second on one key that others may forward to its owner\n" +
-				"before every node counts it for a while, with verdicts up to 3 " +
-				"flush\nintervals behind; 0: never",
+			help: "operations a second on one key that others may forward to its owner before " +
+				"every node counts it for a while, with verdicts up to 3 flush intervals behind; " +
+				"0: never",
 			set: func(c *Config, text string) error { return setRate(&c.HotRate, text) }},
 	}
 }
@@ -114,23 +114,23 @@ func clusterSettings() []setting {
 func storeSettings() []setting {
 	return []setting{
 		{name: "redis", arg: "URL",
-			help: "redis://, rediss://, unix://, redis+cluster://host:port,host:port or\n" +
-				"redis+sentinel://host:port,host:port/master[/db]; without it counts are\nkept " +
-				"in memory only",
+			help: "redis://, rediss://, unix://, redis+cluster://host:port,host:port or " +
+				"redis+sentinel://host:port,host:port/master[/db]; without it counts are kept in " +
+				"memory only",
 			set: func(c *Config, text string) error { c.Redis = text; return checkRedis(text) }},
-		{name: "redis-password-file", arg: "FILE", help: "file that holds the password, in " +
-			"place of one in the URL; read for each\nnew connection",
+		{name: "redis-password-file", arg: "FILE", help: "file that holds the password, in place " +
+			"of one in the URL; read for each new connection",
 			set: func(c *Config, text string) error { c.RedisPasswordFile = text; return nil }},
 		{name: "redis-timeout", def: "1s", arg: "DURATION",
 			help: "longest time for one exchange with Redis",
 			set:  func(c *Config, text string) error { return setPositive(&c.RedisTimeout, text) }},
 		{name: "redis-optional", def: "false",
-			help: "start although Redis refuses what is asked of it (a password, a\n" +
-				"certificate, a command, a layout), and count in memory; needs\n--hash-seed",
+			help: "start although Redis refuses what is asked of it (a password, a certificate, " +
+				"a command, a layout), and count in memory; needs --hash-seed",
 			set: func(c *Config, text string) error { return setBool(&c.RedisOptional, text) }},
 		{name: "redis-expiry", def: "key", arg: "HOW",
-			help: "how old buckets leave Redis: key (any server), field (Redis 7.4,\n" +
-				"Valkey 9) or tairhash (the TairHash module)",
+			help: "how old buckets leave Redis: key (any server), field (Redis 7.4, Valkey 9) or " +
+				"tairhash (the TairHash module)",
 			choices: []string{"key", "field", "tairhash"},
 			set:     func(c *Config, text string) error { c.RedisExpiry = text; return nil }},
 		{name: "redis-tls-ca", arg: "FILE",
@@ -146,19 +146,18 @@ func storeSettings() []setting {
 func countingSettings() []setting {
 	return []setting{
 		{name: "mode", def: "two-tier", arg: "MODE",
-			help: "two-tier (memory answers, Redis remembers) or redis (one script\n" +
-				"per request)",
+			help:    "two-tier (memory answers, Redis remembers) or redis (one script per request)",
 			choices: []string{"two-tier", "redis"},
 			set:     func(c *Config, text string) error { c.Mode = text; return nil }},
 		{name: "ack", def: "memory", arg: "WHAT",
-			help: "what a write waits for that doesn't say: memory, redis, replica (one\n" +
-				"of Redis has it: it survives a failover) or disk (it is in its\nappend-only " +
-				"file; Redis 7.2)",
+			help: "what a write waits for that doesn't say: memory, redis, replica (one of Redis " +
+				"has it: it survives a failover) or disk (it is in its append-only file; Redis " +
+				"7.2)",
 			choices: []string{"memory", "redis", "replica", "disk"},
 			set:     func(c *Config, text string) error { c.Ack = text; return nil }},
 		{name: "ack-replicas", def: "1", arg: "N",
-			help: "how many replicas (of each primary) have what ack=replica\n" +
-				"answers for; all that may be promoted, to be sure",
+			help: "how many replicas (of each primary) have what ack=replica answers for; all " +
+				"that may be promoted, to be sure",
 			set: func(c *Config, text string) error { return setReplicas(&c.AckReplicas, text) }},
 		{name: "flush-interval", def: "200ms", arg: "DURATION",
 			help: "time between two flushes to Redis",
@@ -166,26 +165,26 @@ func countingSettings() []setting {
 				return setPositive(&c.FlushInterval, text)
 			}},
 		{name: "max-lag", def: "10s", arg: "DURATION",
-			help: "most age of a count that Redis does not have, while it answers: before\n" +
-				"that writes to further keys wait, then get 429; two flush intervals\nat least; " +
-				"0: only memory bounds it",
+			help: "most age of a count that Redis does not have, while it answers: before that " +
+				"writes to further keys wait, then get 429; two flush intervals at least; 0: " +
+				"only memory bounds it",
 			set: func(c *Config, text string) error { return setDuration(&c.MaxLag, text) }},
 		{name: "max-memory", def: "1GiB", arg: "SIZE",
-			help: "most memory for counters: 1GiB, 512MiB, 100MB; the process takes\n" +
-				"up to 1.3 times as much and 64 MiB",
+			help: "most memory for counters: 1GiB, 512MiB, 100MB; the process takes up to 1.3 " +
+				"times as much and 64 MiB",
 			set: func(c *Config, text string) error { return setMemory(&c.MaxMemory, text) }},
 		{name: "on-cold", def: "allow", arg: "WHAT",
-			help: "allow or deny an acquire of a key that is not in memory while\n" +
-				"Redis is known to be down; a slow one is waited for",
+			help: "allow or deny an acquire of a key that is not in memory while Redis is known " +
+				"to be down; a slow one is waited for",
 			choices: coldChoices(),
 			set:     func(c *Config, text string) error { c.OnCold = text; return nil }},
 		{name: "partitions", def: "1021", arg: "N",
 			help: "number of partitions; must stay the same while Redis holds\ncounts",
 			set:  func(c *Config, text string) error { return setPartitions(&c.Partitions, text) }},
 		{name: "hash-seed", arg: "N",
-			help: "seed of the hash of keys; must stay the same while Redis holds\ncounts " +
-				"(default: drawn once, and kept in Redis; a node that\ndoesn't know it waits " +
-				"for Redis before it serves)",
+			help: "seed of the hash of keys; must stay the same while Redis holds counts " +
+				"(default: drawn once, and kept in Redis; a node that doesn't know it waits for " +
+				"Redis before it serves)",
 			set: func(c *Config, text string) error { return setSeed(&c.HashSeed, text) }},
 	}
 }

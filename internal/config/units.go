@@ -99,8 +99,8 @@ func MaskURL(text string) string {
 	}
 	params := strings.Split(query, "&")
 	for i, param := range params {
-		if name, _, ok := strings.Cut(param, "="); ok &&
-			strings.Contains(strings.ToLower(name), "pass") {
+		name, _, ok := strings.Cut(param, "=")
+		if ok && strings.Contains(strings.ToLower(name), "pass") {
 			params[i] = name + "=" + mask
 		}
 	}

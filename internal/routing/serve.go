@@ -32,8 +32,8 @@ func (r *Router) Serve(ctx context.Context, tasks []rpc.Task, res []syncer.Resul
 		r.opt.Leases.Observe(tasks)
 	}
 	for i := range tasks {
-		if err := res[i].Err; errors.Is(err, syncer.ErrNotOwner) ||
-			errors.Is(err, modes.ErrChanged) {
+		err := res[i].Err
+		if errors.Is(err, syncer.ErrNotOwner) || errors.Is(err, modes.ErrChanged) {
 			res[i].Err = r.serveMoved(ctx, &tasks[i].Op, &res[i])
 		}
 	}
