@@ -50,6 +50,7 @@ func (d *dirtyList) push(r arena.Ref) {
 	d.lastTicket++
 	if !d.drawing {
 		d.drawing = true
+		d.forgetAcked()
 		d.batches = append(d.batches, ticketBatch{first: d.lastTicket, since: time.Now()})
 	}
 }
@@ -85,13 +86,18 @@ func (d *dirtyList) unacked() int64 { return int64(d.lastTicket - d.ackedTicket)
 // oldest is when the first ticket was drawn that the store has not acknowledged, or a little
 // before: those of a batch are taken to be as old as its first. It is zero if the store has all.
 func (d *dirtyList) oldest() (since time.Time) {
-	for len(d.batches) > 1 && d.batches[1].first <= d.ackedTicket+1 {
-		d.batches = d.batches[1:]
-	}
+	d.forgetAcked()
 	if len(d.batches) > 0 && d.unacked() > 0 {
 		since = d.batches[0].since
 	}
 	return since
+}
+
+// forgetAcked forgets the batches of which the store has all, but for the last.
+func (d *dirtyList) forgetAcked() {
+	for len(d.batches) > 1 && d.batches[1].first <= d.ackedTicket+1 {
+		d.batches = d.batches[1:]
+	}
 }
 
 // handOff notes that another counter answers for all that is not acknowledged, takeBack that none

@@ -71,6 +71,22 @@ func TestOldestIsThatOfTheFirstBatchNotAcknowledged(t *testing.T) {
 	})
 }
 
+// TestBatchesThatAreAcknowledgedAreForgotten flushes again and again, and nobody asks how old what
+// waits is.
+func TestBatchesThatAreAcknowledgedAreForgotten(t *testing.T) {
+	var d dirtyList
+	for range 1000 {
+		d.push(1)
+		d.due = true
+		d.beginCut()
+		d.pop()
+		d.ackedTicket = d.cutTicket
+	}
+	if n := len(d.batches); n > 2 {
+		t.Errorf("%d batches are remembered of which the store has all", n)
+	}
+}
+
 // TestTicketsThatWereHandedOff hands off two tickets of four, and takes them back.
 func TestTicketsThatWereHandedOff(t *testing.T) {
 	d := dirtyList{lastTicket: 4, cutTicket: 4, ackedTicket: 2}
