@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -49,8 +48,11 @@ func (s *server) addTLS(web *httpapi.Options) error {
 	}
 	return s.files.Add(reload.Source{Name: "--tls-cert", Paths: paths,
 		Apply: func(contents [][]byte) error {
-			if err := s.certs.Load(contents[0], contents[1],
-				slices.Concat(contents[2:]...)); err != nil {
+			var authorities []byte
+			if len(contents) > 2 {
+				authorities = contents[2]
+			}
+			if err := s.certs.Load(contents[0], contents[1], authorities); err != nil {
 				return err
 			}
 			if end := s.certs.NotAfter(); time.Now().After(end) {

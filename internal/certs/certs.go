@@ -18,8 +18,9 @@ type loaded struct {
 	server  *tls.Config
 }
 
-// Load puts a certificate and its key in force, PEM both, and the authorities of clients, if there
-// are any. If something is wrong what was in force stays.
+// Load puts a certificate and its key in force, PEM both, and the authorities of clients: nil if
+// none are asked for, whereas an empty text is a mistake, as of a file that was cut off. If
+// something is wrong what was in force stays.
 func (s *Store) Load(cert, key, authorities []byte) error {
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
@@ -27,7 +28,7 @@ func (s *Store) Load(cert, key, authorities []byte) error {
 	}
 	l := &loaded{pair: pair, server: &tls.Config{MinVersion: tls.VersionTLS12,
 		Certificates: []tls.Certificate{pair}}}
-	if len(authorities) > 0 {
+	if authorities != nil {
 		l.clients = x509.NewCertPool()
 		if !l.clients.AppendCertsFromPEM(authorities) {
 			return errors.New("the file of authorities for clients holds no certificate")

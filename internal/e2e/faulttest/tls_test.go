@@ -268,10 +268,15 @@ func TestRefusedCertificates(t *testing.T) {
 	ours := newAuthority(t)
 	cert, key := ours.issue("a", 1)
 	_, other := ours.issue("b", 2)
+	empty := filepath.Join(ours.dir, "empty")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, args := range [][]string{
 		{"--tls-cert", cert}, {"--tls-cert", cert, "--tls-key", other},
 		{"--tls-cert", cert, "--tls-key", cert},
 		{"--tls-cert", cert, "--tls-key", key, "--tls-client-ca", key},
+		{"--tls-cert", cert, "--tls-key", key, "--tls-client-ca", empty},
 		{"--tls-client-ca", ours.path}, {"--tokens", cert},
 		{"--tokens", filepath.Join(ours.dir, "none")},
 	} {

@@ -1,0 +1,30 @@
+package certs_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"testing"
+
+	"twotier.dev/twotier/internal/certs"
+)
+
+// TestEmptyFileOfAuthorities: a file that was cut off does not let everyone in.
+func TestEmptyFileOfAuthorities(t *testing.T) {
+	node, cert, key := issue(t, nil)
+	clients, _, _ := issue(t, nil)
+	var s certs.Store
+	if err := s.Load(cert, key, clients.pem); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"", "\n"} {
+		if err := s.Load(cert, key, []byte(text)); err == nil {
+			t.Errorf("%q was taken for authorities", text)
+		}
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(node.cert)
+	stranger := &tls.Config{RootCAs: roots, ServerName: "127.0.0.1"}
+	if _, err := visit(t, s.Server(), stranger); err == nil {
+		t.Error("a client without a certificate was let in")
+	}
+}
