@@ -34,7 +34,7 @@ func (c *Counter) reconcile(p *partition, h *Handoff) {
 	told := storeVersion{h.Epoch, h.Version, h.Quieted}
 	switch {
 	case p.republish != nil:
-		if h.Epoch != p.republish.epoch { // else it is in the store that is being restored
+		if !p.republish.isOf(h.Epoch) { // else it is in the store that is being restored
 			p.republish.after = max(p.republish.after, h.Epoch)
 			p.republish.keys = append(p.republish.keys, h.Keys...)
 		}

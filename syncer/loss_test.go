@@ -303,6 +303,50 @@ func handAfterLoss(t *testing.T, giver, taker, down bool) {
 	}
 }
 
+// TestHandoverToOneWhoIsAboutToRestore hands a partition to a counter that has noticed that the
+// store went back, and has not been able to restore anything yet: the store's epoch is still the
+// one in which the other knew more than the store has now.
+func TestHandoverToOneWhoIsAboutToRestore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var stores []*faultstore.Store
+		stuck := faultstore.None
+		co := newCompany(t, 2, func(inner syncer.Store) syncer.Store {
+			s := faultstore.New(faultstore.Options{Store: inner, Report: t.Errorf, Adopts: true,
+				Decide: func(r *syncer.Round) faultstore.Fault {
+					if r.Republish {
+						return stuck
+					}
+					return faultstore.None
+				}})
+			stores = append(stores, s)
+			return s
+		})
+		co.add(1, "other", 1) // it stood in once
+		co.settle()
+		image := co.store.Image()
+		co.add(0, "k", 100)
+		co.settle()
+		time.Sleep(5 * verifyEvery) // both have heard of that
+		stores[0].SetDown(true)
+		stuck = faultstore.Refused
+		co.store.Rewind(image)
+		time.Sleep(5 * verifyEvery)
+		hand(t, co.counters[0], co.counters[1], 0, 1<<20)
+		stores[0].SetDown(false)
+		stuck = faultstore.None
+		time.Sleep(3 * time.Second) // until it tries again
+		co.settle()
+		for key, want := range map[string]int64{"k": 100, "other": 1} {
+			if got := co.stored(key); got != want {
+				t.Errorf("%s: the store has %d, want %d", key, got, want)
+			}
+			if got := co.counts(1, key); got != want {
+				t.Errorf("%s: the new owner says %d, want %d", key, got, want)
+			}
+		}
+	})
+}
+
 // TestWriterNameUsedTwice gives two counters one name at the same time, and a third afterwards.
 func TestWriterNameUsedTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

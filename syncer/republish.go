@@ -35,6 +35,10 @@ func (rp *republish) tellAgain() bool {
 	return true
 }
 
+// isOf reports whether the data that is being restored is that of an epoch. Until the first part
+// has drawn an epoch for a store that has gone back in time, it still goes by the one that was lost.
+func (rp *republish) isOf(epoch uint64) bool { return rp.epoch == epoch && rp.epoch > rp.after }
+
 func (rp *republish) len() int { return len(rp.refs) + len(rp.keys) }
 
 // startRepublish begins to restore what is in memory into the data that the store has now. What
