@@ -34,12 +34,12 @@ func (w *world) forgets(how func(*embedded.Store), all bool) {
 	again := w.lostSince(time.Now().Add(-w.plan.stale()))
 	w.atomic.Lock()
 	defer w.atomic.Unlock()
-	all = all || again && w.plan.restoresOthers()
 	w.lossy = append(w.lossy, time.Now())
-	known, pending := map[string]int64{}, map[string]int64{}
+	known, pending, by := map[string]int64{}, map[string]int64{}, map[string]int{}
 	for _, p := range w.living() {
 		p.counter.Synced(func(_, key []byte, n int64) {
 			known[string(key)] = max(known[string(key)], n)
+			by[string(key)]++
 		})
 		p.counter.Unflushed(func(_, key []byte, n int64) { pending[string(key)] += max(0, n) })
 	}
@@ -49,13 +49,15 @@ func (w *world) forgets(how func(*embedded.Store), all bool) {
 	}
 	how(w.redis)
 	for key, n := range had {
+		// Somebody else may restore it who has once stood in for the one that decides about it.
+		others := by[key] > 1 || w.plan.restoresOthers()
 		left := w.stored(key)
-		if !all && w.plan.kind != ruins {
+		if !all && !(again && others) && w.plan.kind != ruins {
 			left = max(left, known[key])
 		}
 		w.ledger.lose(key, max(0, n-left))
 		w.ledger.repeat(key, max(0, w.stored(key)-n)) // it had been reset
-		if w.plan.restoresOthers() {
+		if others {
 			w.ledger.repeat(key, pending[key])
 		}
 	}
