@@ -97,10 +97,7 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/ring", "twotier.dev/twotier/syncer",
 			"twotier.dev/twotier/leaparray",
 			"twotier.dev/twotier/internal/rpc", "twotier.dev/twotier/internal/ownership",
-			"twotier.dev/twotier/internal/multiowner",
-			"twotier.dev/twotier/internal/modes", "twotier.dev/twotier/internal/hotkeys",
-			"twotier.dev/twotier/internal/node",
-			"twotier.dev/twotier/internal/elapsed",
+			"twotier.dev/twotier/internal/node", "twotier.dev/twotier/internal/elapsed",
 		},
 
 		// The network side knows a node only.

@@ -4,10 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"twotier.dev/twotier/internal/hotkeys"
-	"twotier.dev/twotier/internal/modes"
-	"twotier.dev/twotier/internal/multiowner"
-	"twotier.dev/twotier/internal/ownership"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/syncer"
 )
@@ -49,37 +45,4 @@ func (n *Node) serveOther(ctx context.Context, task *rpc.Task, res *Result) erro
 		return n.dropHere(ctx, &task.Op.Checks[0], true)
 	}
 	return fmt.Errorf("%w: unknown verb %d", syncer.ErrUnavailable, task.Verb)
-}
-
-// Answer answers a question of another node.
-func (n *Node) Answer(ctx context.Context, question any) (answer any, err error) {
-	if !n.opened.Load() || n.closed.Load() {
-		return nil, syncer.ErrClosed
-	}
-	switch q := question.(type) {
-	case *PingQuestion:
-		return nil, nil
-	case *ownership.HoldingsRequest:
-		return n.owned.Holdings(q), nil
-	case *ownership.ClaimRequest:
-		return n.owned.HandOver(ctx, q), nil
-	case *ownership.OfferRequest:
-		n.owned.Offered(q)
-		return nil, nil
-	case *multiowner.OutcomeRequest:
-		return n.parts.Outcome(q)
-	case *TopQuestion:
-		keys, err := n.top.Top(ctx, q.Limit, q.Window)
-		return &TopAnswer{keys}, err
-	case *SeriesQuestion:
-		bucket, points, err := n.opt.Counter.Series(ctx, q.NS, q.Key, q.Window, false)
-		return &SeriesAnswer{bucket, points}, err
-	case *hotkeys.LeaseRequest:
-		return n.hot.Accept(ctx, q), nil
-	case *modes.Request:
-		return nil, n.modes.Step(ctx, q)
-	case *StatusQuestion:
-		return n.status(), nil
-	}
-	return nil, fmt.Errorf("%w: unknown question %T", syncer.ErrUnavailable, question)
 }

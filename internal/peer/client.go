@@ -247,28 +247,37 @@ func (c *Client) deadline(ctx context.Context) time.Time {
 
 // Ask implements node.Peers.
 func (c *Client) Ask(ctx context.Context, to *ring.Member, question, answer any) error {
-	l, err := c.link(to)
-	if err != nil {
-		return err
-	}
 	body, err := appendQuestion(nil, question)
 	if err != nil {
 		return err
 	}
+	l, err := c.link(to)
+	if err != nil {
+		return err
+	}
+	kind, _ := node.QuestionOf(question)
+	if err := l.ask(ctx, &kind, body, answer); err != nil {
+		return fmt.Errorf("node %s: %s: %w", to.ID, kind.Name, err)
+	}
+	return nil
+}
+
+// ask puts a question of that kind and reads the answer.
+func (l *link) ask(ctx context.Context, kind *node.Question, body []byte, answer any) error {
+	free := l.asking
+	if kind.FromUsers {
+		free = l.showing
+	}
 	var lane *lane
-	free := l.lanesFor(question)
 	select {
 	case lane = <-free:
 		defer func() { free <- lane }()
 	case <-ctx.Done():
-		return wrap(rpc.ErrLate, to)
+		return rpc.ErrLate
 	}
-	reply, err := lane.exchange(ctx, kindQuestion, body, c.deadline(ctx))
+	reply, err := lane.exchange(ctx, kindQuestion, body, l.c.deadline(ctx))
 	if err != nil {
-		return wrap(err, to)
+		return err
 	}
-	if err := readAnswer(reply, answer); err != nil {
-		return wrap(err, to)
-	}
-	return nil
+	return readAnswer(reply, answer)
 }

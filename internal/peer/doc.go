@@ -1,5 +1,5 @@
 // Package peer is what nodes say to each other: operations that one forwards to the owner of their
-// keys, and questions.
+// keys, and questions, whose kinds are those of [node.Questions].
 //
 // # Batches
 //

@@ -15,6 +15,18 @@ func (b Reply) Claim() (*ownership.ClaimResponse, error) {
 	return a, readAnswer(b, a)
 }
 
+// Into reads the answer to a question.
+func (b Reply) Into(answer any) error { return readAnswer(b, answer) }
+
+// Asked writes a question and reads it again.
+func Asked(question any) (any, error) {
+	b, err := appendQuestion(nil, question)
+	if err != nil {
+		return nil, err
+	}
+	return readQuestion(b)
+}
+
 // Result reads the result of a task.
 func (b Reply) Result(t *rpc.Task, res *node.Result) error {
 	r := reader{b: b}

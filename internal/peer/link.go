@@ -43,8 +43,7 @@ type link struct {
 	ahead
 	fast chan *call
 	slow chan *call
-	// Free lanes for questions: of nodes, which decide what becomes of partitions, and of users, of
-	// which there may be any number.
+	// Free lanes for questions, of nodes and of users, see node.Question.
 	asking, showing chan *lane
 	// Free lanes for calls, while those that are meant for them have messages under way that take
 	// long.
@@ -83,15 +82,6 @@ func newLink(c *Client, to *ring.Member) *link {
 		c.done.Go(func() { newLane(l, slowLanes+i).run(l.slow, nil) })
 	}
 	return l
-}
-
-// lanesFor returns the lanes of a question.
-func (l *link) lanesFor(question any) chan *lane {
-	switch question.(type) {
-	case *node.TopQuestion, *node.SeriesQuestion, *node.StatusQuestion:
-		return l.showing
-	}
-	return l.asking
 }
 
 // submit hands a call to the lanes. It reports false if too many wait.

@@ -1,0 +1,126 @@
+package node
+
+import (
+	"context"
+	"fmt"
+
+	"twotier.dev/twotier/internal/hotkeys"
+	"twotier.dev/twotier/internal/modes"
+	"twotier.dev/twotier/internal/multiowner"
+	"twotier.dev/twotier/internal/ownership"
+	"twotier.dev/twotier/syncer"
+)
+
+// Question is a kind of question that nodes put to each other: all that is to be known of it for
+// asking, sending and answering one.
+type Question struct {
+	// Code is its number on the wire, which no other kind may ever get.
+	Code byte
+	// Name is what errors call it.
+	Name string
+	// FromUsers says that a node asks because a user wants to know. There may be any number of
+	// those, and nodes must not wait behind them with what they ask to agree on who owns what.
+	FromUsers bool
+	// New returns an empty one, a pointer.
+	New func() any
+
+	is     func(question any) bool
+	answer func(ctx context.Context, n *Node, question any) (any, error)
+}
+
+// questions is the one list of them. A new one needs no other line, unless its answer is so large
+// or frequent that JSON won't do: package peer has the forms of those.
+var questions = [...]Question{
+	question(0, "ping", func(context.Context, *Node, *PingQuestion) (any, error) {
+		return nil, nil
+	}),
+	question(1, "holdings",
+		func(_ context.Context, n *Node, q *ownership.HoldingsRequest) (any, error) {
+			return n.owned.Holdings(q), nil
+		}),
+	question(2, "claim",
+		func(ctx context.Context, n *Node, q *ownership.ClaimRequest) (any, error) {
+			return n.owned.HandOver(ctx, q), nil
+		}),
+	question(3, "offer", func(_ context.Context, n *Node, q *ownership.OfferRequest) (any, error) {
+		n.owned.Offered(q)
+		return nil, nil
+	}),
+	question(4, "outcome",
+		func(_ context.Context, n *Node, q *multiowner.OutcomeRequest) (any, error) {
+			return n.parts.Outcome(q)
+		}),
+	fromUsers(question(5, "top", func(ctx context.Context, n *Node, q *TopQuestion) (any, error) {
+		keys, err := n.top.Top(ctx, q.Limit, q.Window)
+		return &TopAnswer{keys}, err
+	})),
+	fromUsers(question(6, "series",
+		func(ctx context.Context, n *Node, q *SeriesQuestion) (any, error) {
+			bucket, points, err := n.opt.Counter.Series(ctx, q.NS, q.Key, q.Window, false)
+			return &SeriesAnswer{bucket, points}, err
+		})),
+	question(7, "mode", func(ctx context.Context, n *Node, q *modes.Request) (any, error) {
+		return nil, n.modes.Step(ctx, q)
+	}),
+	question(8, "lease", func(ctx context.Context, n *Node, q *hotkeys.LeaseRequest) (any, error) {
+		return n.hot.Accept(ctx, q), nil
+	}),
+	fromUsers(question(9, "status",
+		func(_ context.Context, n *Node, _ *StatusQuestion) (any, error) {
+			return n.status(), nil
+		})),
+}
+
+// question makes the entry of a kind, whose questions are of type *Q.
+func question[Q any](code byte, name string,
+	answer func(ctx context.Context, n *Node, q *Q) (any, error)) Question {
+	return Question{
+		Code: code, Name: name, New: func() any { return new(Q) },
+		is: func(question any) bool {
+			_, ok := question.(*Q)
+			return ok
+		},
+		answer: func(ctx context.Context, n *Node, question any) (any, error) {
+			return answer(ctx, n, question.(*Q))
+		},
+	}
+}
+
+func fromUsers(q Question) Question {
+	q.FromUsers = true
+	return q
+}
+
+// Questions returns all kinds of question.
+func Questions() []Question { return append([]Question(nil), questions[:]...) }
+
+// QuestionOf returns the kind of a question. It reports false if that is none.
+func QuestionOf(question any) (kind Question, ok bool) {
+	return find(func(k *Question) bool { return k.is(question) })
+}
+
+// QuestionByCode returns the kind with that number on the wire. It reports false if there is none.
+func QuestionByCode(code byte) (kind Question, ok bool) {
+	return find(func(k *Question) bool { return k.Code == code })
+}
+
+func find(wanted func(*Question) bool) (kind Question, ok bool) {
+	for _, kind := range questions {
+		if wanted(&kind) {
+			return kind, true
+		}
+	}
+	return Question{}, false
+}
+
+// Answer answers a question of another node.
+func (n *Node) Answer(ctx context.Context, question any) (answer any, err error) {
+	if !n.opened.Load() || n.closed.Load() {
+		return nil, syncer.ErrClosed
+	}
+	kind, ok := QuestionOf(question)
+	if !ok {
+		return nil, fmt.Errorf("%w: unknown question %T", syncer.ErrUnavailable, question)
+	}
+	return kind.answer(ctx, n, question)
+}
