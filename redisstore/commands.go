@@ -180,5 +180,5 @@ func (s *Store) refusal(m *missing) error {
 		rules += " +" + name
 	}
 	return fmt.Errorf("%w: user %s may not use%s; let who may run ACL SETUSER %s%s", ErrMismatch,
-		s.user, what, s.user, rules)
+		s.where.User(), what, s.where.User(), rules)
 }

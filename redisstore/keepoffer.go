@@ -135,7 +135,7 @@ func (s *Store) nameOf(node *redis.Client) string {
 	if s.cluster {
 		return node.Options().Addr
 	}
-	return s.address // which a driver that asks sentinels has no address in place of
+	return s.where.Hosts // which a driver that asks sentinels has no address in place of
 }
 
 // replicasOf returns how many replicas are connected to a server, by its INFO.

@@ -1,16 +1,12 @@
 package redisstore
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"net/url"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"twotier.dev/twotier/internal/durations"
+	"twotier.dev/twotier/internal/redisurl"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
@@ -74,17 +71,12 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// sentinelSecret is the URL's parameter for the password of the sentinels themselves.
-const sentinelSecret = "sentinel-password"
-
 // Store is a connection to Redis. Make one with [New].
 type Store struct {
 	opt         Options
 	client      redis.UniversalClient
-	kind        string
-	address     string
-	user        string // as an ACL names it
-	cluster     bool
+	where       redisurl.URL
+	cluster     bool // Redis Cluster
 	scripts     scripts
 	aging       bool
 	sequenceTTL string
@@ -174,30 +166,30 @@ func (s *Store) Close() error {
 	return err
 }
 
-// connect makes the client for the URL. The library's retries are off: it would count twice what it
-// sends twice.
-func (s *Store) connect() error {
-	// A list of hosts is no valid host of a URL: it is taken out before parsing.
-	scheme, rest, ok := strings.Cut(s.opt.URL, "://")
-	if !ok {
-		return fmt.Errorf("redis URL %q: want redis://host:port", mask(s.opt.URL))
+// connect makes the client for the URL.
+func (s *Store) connect() (err error) {
+	if s.where, err = redisurl.Parse(s.opt.URL); err != nil {
+		return err
 	}
-	authority, path, _ := strings.Cut(rest, "/")
-	userinfo, hosts := "", authority
-	if at := strings.LastIndexByte(authority, '@'); at >= 0 {
-		userinfo, hosts = authority[:at+1], authority[at+1:]
+	s.cluster = s.where.Kind == redisurl.Cluster
+	s.encryption.secure = s.where.TLS
+	if !s.where.Unix {
+		s.encryption.servers = s.where.Addresses
 	}
-	if host, query, ok := strings.Cut(hosts, "?"); ok {
-		hosts, path = host, "?"+query
+	s.client = newClient(s.driverOptions(), s.opt.Password)
+	if c, ok := s.client.(*redis.ClusterClient); ok {
+		c.OnNewNode(func(node *redis.Client) { node.AddHook(detours{}) })
 	}
-	u, err := url.Parse("redis://" + userinfo + "host/" + path)
-	if err != nil || userinfo != "" && u.User == nil || userinfo == "" && hosts != "" &&
-		strings.Contains(path, "@") {
-		return fmt.Errorf(
-			"redis URL %q: malformed; in a password write %%2F for a slash, and so on",
-			mask(s.opt.URL))
-	}
+	return nil
+}
+
+// driverOptions are those of the driver. Its retries are off: it would count twice what it sends
+// twice.
+func (s *Store) driverOptions() *redis.UniversalOptions {
 	o := &redis.UniversalOptions{
+		Addrs: s.where.Addresses, IsClusterMode: s.cluster, MasterName: s.where.Master,
+		DB: s.where.Database, Username: s.where.Username, Password: s.where.Password,
+		SentinelUsername: s.where.SentinelUsername, SentinelPassword: s.where.SentinelPassword,
 		MaxRetries: -1, MaxRedirects: 3, Protocol: 2, ContextTimeoutEnabled: true,
 		DisableIdentity: true,
 		DialTimeout:     s.opt.Timeout, ReadTimeout: s.opt.Timeout, WriteTimeout: s.opt.Timeout,
@@ -205,30 +197,19 @@ func (s *Store) connect() error {
 		DialerRetries:            1,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
-	s.user = "default"
-	if u.User != nil {
-		s.user = cmp.Or(u.User.Username(), s.user)
-		o.Username = u.User.Username()
-		o.Password, _ = u.User.Password()
-	}
-	plain, secure := strings.CutPrefix(scheme, "rediss")
-	if s.encryption.secure = secure; secure {
+	if s.where.TLS {
 		o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 		if s.opt.TLS != nil {
 			o.TLSConfig = s.opt.TLS.Clone()
 		}
-	} else {
-		plain = strings.TrimPrefix(scheme, "redis")
 	}
-	segments := strings.FieldsFunc(u.Path, func(r rune) bool { return r == '/' })
-	if err := s.choose(o, plain, hosts, segments, u); err != nil {
-		return fmt.Errorf("redis URL %q: %w", mask(s.opt.URL), err)
+	if s.where.Unix {
+		dialer := &net.Dialer{Timeout: s.opt.Timeout}
+		o.Dialer = func(ctx context.Context, _, addr string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "unix", addr)
+		}
 	}
-	s.client = newClient(o, s.opt.Password)
-	if c, ok := s.client.(*redis.ClusterClient); ok {
-		c.OnNewNode(func(node *redis.Client) { node.AddHook(detours{}) })
-	}
-	return nil
+	return o
 }
 
 // newClient is redis.NewUniversalClient, but that a password may be asked for: the options that all
@@ -254,102 +235,4 @@ func newClient(o *redis.UniversalOptions, password func() (string, error)) redis
 	single := o.Simple()
 	single.CredentialsProviderContext = credentials
 	return redis.NewClient(single)
-}
-
-// choose fills in what depends on the kind of server.
-func (s *Store) choose(o *redis.UniversalOptions, scheme, hosts string, segments []string,
-	u *url.URL) (err error) {
-	s.address = hosts
-	db := u.Query().Get("db")
-	switch scheme {
-	case "unix":
-		s.kind, s.address = "redis", u.Path
-		o.Addrs = []string{u.Path}
-		dialer := &net.Dialer{Timeout: s.opt.Timeout}
-		o.Dialer = func(ctx context.Context, _, addr string) (net.Conn, error) {
-			return dialer.DialContext(ctx, "unix", addr)
-		}
-	case "":
-		s.kind = "redis"
-		if len(segments) > 0 {
-			db = segments[0]
-		}
-	case "+cluster":
-		s.kind, s.cluster, o.IsClusterMode = "redis-cluster", true, true
-		if len(segments) > 0 {
-			db = segments[0]
-		}
-	case "+sentinel":
-		s.kind = "redis-sentinel"
-		if len(segments) == 0 {
-			return errors.New("want redis+sentinel://host:port,host:port/master-name")
-		}
-		o.MasterName = segments[0]
-		o.SentinelUsername, o.SentinelPassword = u.Query().Get("sentinel-user"),
-			u.Query().Get(sentinelSecret)
-		if len(segments) > 1 {
-			db = segments[1]
-		}
-	default:
-		return errors.New("unknown scheme, want redis, rediss, unix, redis+cluster or " +
-			"redis+sentinel")
-	}
-	if scheme != "unix" {
-		if o.Addrs, err = addresses(hosts, scheme == "+sentinel"); err != nil {
-			return err
-		}
-		s.encryption.servers = o.Addrs
-		if scheme == "" && len(o.Addrs) > 1 {
-			// The library would take it for a cluster.
-			return errors.New("several hosts, want redis+cluster://host,host or " +
-				"redis+sentinel://host,host/master-name")
-		}
-	}
-	if db != "" {
-		if o.DB, err = strconv.Atoi(db); err != nil || s.cluster {
-			return fmt.Errorf("database %q, want a number (and none with a cluster)", db)
-		}
-	}
-	return nil
-}
-
-func addresses(hosts string, sentinel bool) (list []string, err error) {
-	for _, h := range strings.Split(hosts, ",") {
-		if h == "" {
-			return nil, errors.New("a host is missing")
-		}
-		if _, _, err := net.SplitHostPort(h); err != nil {
-			port := "6379"
-			if sentinel {
-				port = "26379"
-			}
-			h = net.JoinHostPort(strings.Trim(h, "[]"), port)
-		}
-		_, port, _ := net.SplitHostPort(h) // it has one
-		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-			return nil, fmt.Errorf("port %q, want a number from 1 to 65535", port)
-		}
-		list = append(list, h)
-	}
-	return list, nil
-}
-
-// mask hides the password of a URL.
-func mask(raw string) string {
-	if before, secret, ok := strings.Cut(raw, sentinelSecret+"="); ok {
-		_, after, more := strings.Cut(secret, "&")
-		if raw = before + sentinelSecret + "=***"; more {
-			raw += "&" + after
-		}
-	}
-	scheme, rest, ok := strings.Cut(raw, "://")
-	if scheme += "://"; !ok {
-		scheme, rest = "", raw
-	}
-	at := strings.LastIndexByte(rest, '@')
-	if at < 0 {
-		return raw
-	}
-	user, _, _ := strings.Cut(rest[:at], ":")
-	return scheme + user + ":***@" + rest[at+1:]
 }

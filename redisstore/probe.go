@@ -109,7 +109,7 @@ func (s *Store) Health() Health {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return Health{
-		s.kind, s.address, s.failed, time.Duration(s.rtt.Load()) * time.Microsecond,
+		string(s.where.Kind), s.where.Hosts, s.failed, time.Duration(s.rtt.Load()) * time.Microsecond,
 		s.roundTrips.Load(),
 		s.durations.Snapshot(),
 	}

@@ -19,6 +19,7 @@ import (
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/redisurl"
 	"twotier.dev/twotier/internal/storeclock"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
@@ -79,7 +80,7 @@ func openStores(ctx context.Context, cfg config.Config, shared *embedded.Store,
 	}
 	st.store = st.redis
 	if err := st.meet(ctx, cfg, log); err != nil {
-		return st, errors.Join(fmt.Errorf("redis at %s: %w", config.MaskURL(cfg.Redis), err),
+		return st, errors.Join(fmt.Errorf("redis at %s: %w", redisurl.Mask(cfg.Redis), err),
 			st.redis.Close())
 	}
 	st.place = st.redis.Placement()
@@ -120,7 +121,7 @@ func placement(cfg config.Config) syncer.Placement {
 func (st stores) meet(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 	for warned := false; ; {
 		err := st.ask(ctx, cfg)
-		where := []any{"redis", config.MaskURL(cfg.Redis), "error", err}
+		where := []any{"redis", redisurl.Mask(cfg.Redis), "error", err}
 		switch {
 		case err == nil:
 			return nil

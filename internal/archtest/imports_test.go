@@ -44,7 +44,9 @@ func importMap() map[string][]string {
 
 		// Stores: they implement what the syncer declares.
 		"redisstore": {"twotier.dev/twotier/syncer", "twotier.dev/twotier/leaparray",
-			"twotier.dev/twotier/internal/durations", goRedis, xxhash},
+			"twotier.dev/twotier/internal/durations", "twotier.dev/twotier/internal/redisurl",
+			goRedis, xxhash},
+		"internal/redisurl": {},
 		"internal/embedded": {"twotier.dev/twotier/syncer", "twotier.dev/twotier/leaparray"},
 		"syncer/storetest":  {"twotier.dev/twotier/syncer", "twotier.dev/twotier/leaparray"},
 
@@ -113,9 +115,10 @@ func importMap() map[string][]string {
 		"httpapi/client": {"twotier.dev/twotier/internal/idle", fasthttp, fastjson, xxhash},
 
 		// The program: the only place that knows everything.
-		"internal/config": {"twotier.dev/twotier/leaparray", pflag, yamlLibrary, levenshtein},
-		"internal/demo":   {},
-		"internal/load":   {fasthttp, fastjson, hdrHistogram},
+		"internal/config": {"twotier.dev/twotier/leaparray",
+			"twotier.dev/twotier/internal/redisurl", pflag, yamlLibrary, levenshtein},
+		"internal/demo": {},
+		"internal/load": {fasthttp, fastjson, hdrHistogram},
 		"internal/cli": {"twotier.dev/twotier/internal/config",
 			"twotier.dev/twotier/internal/load", "twotier.dev/twotier/httpapi/client",
 			cobra, pflag},

@@ -96,11 +96,11 @@ func TestEverySetting(t *testing.T) {
 	const text = "\ufeff# everything\r\n" + `
 listen: "[::1]:0"
 node:           n-1          # the first
-redis:          rediss://u:p@h:1/2?a=b#c
+redis:          "rediss://u:p@h:1/2?db="
 redis-timeout:  300ms
 redis_expiry: field
 redis-tls-ca:   "/etc/ca #1.pem"   # quoted
-redis-tls-cert: c.pem
+redis-tls-cert: c#1.pem
 redis-tls-key: 'k.pem'
 mode: redis
 ack: redis
@@ -117,11 +117,11 @@ insecure: true
 hosts: [a.example, b.example]
 `
 	c := mustParse(t, []string{"--config", writeFile(t, text)}, nil)
-	if c.Listen != "[::1]:0" || c.Node != "n-1" || c.Redis != "rediss://u:p@h:1/2?a=b#c" ||
+	if c.Listen != "[::1]:0" || c.Node != "n-1" || c.Redis != "rediss://u:p@h:1/2?db=" ||
 		c.RedisTimeout != 300*time.Millisecond {
 		t.Errorf("got %+v", c)
 	}
-	if c.RedisExpiry != "field" || c.RedisTLSCA != "/etc/ca #1.pem" || c.RedisTLSCert != "c.pem" ||
+	if c.RedisExpiry != "field" || c.RedisTLSCA != "/etc/ca #1.pem" || c.RedisTLSCert != "c#1.pem" ||
 		c.RedisTLSKey != "k.pem" {
 		t.Errorf("got %+v", c)
 	}
@@ -181,9 +181,9 @@ func TestErrorsNameTheSetting(t *testing.T) {
 		{"--listen=:70000", `--listen: port "70000"`},
 		{"--node=a b", `--node: "a b" is not up to 64 letters`},
 		{"--redis=localhost:6379",
-			`--redis: "localhost:6379" is not a URL that starts with redis://`},
-		{"--redis=http://u:secret@h", `--redis: "http://u:xxxxx@h" is not`},
-		{"--redis=redis://", `names no server, such as redis://127.0.0.1:6379`},
+			`--redis: redis URL "localhost:6379": want redis://`},
+		{"--redis=http://u:secret@h", `--redis: redis URL "http:xxxxx@h": unknown`},
+		{"--redis=redis://", `--redis: redis URL "redis://": a host is missing`},
 		{"--redis-timeout=0s", "--redis-timeout: 0s is too short; at least 1ms"},
 		{"--redis-expiry=never", `--redis-expiry: "never" is not one of key, field or tairhash`},
 		{"--redis-tls-ca=x", "--redis-tls-ca, --redis-tls-cert and --redis-tls-key need a " +

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v4"
+
+	"twotier.dev/twotier/internal/redisurl"
 )
 
 // Print writes the settings in the format of the configuration file, each with where it was set.
@@ -46,7 +48,7 @@ func (c Config) Print(w io.Writer) error {
 func masked(s setting, v value) value {
 	switch {
 	case s.name == "redis":
-		v.text = MaskURL(v.text)
+		v.text = redisurl.Mask(v.text)
 	case v.text != "" && (s.name == "cluster-secret" || s.name == "admin-token"):
 		v.text = "***"
 	}

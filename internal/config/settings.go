@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"twotier.dev/twotier/internal/redisurl"
 )
 
 // setting is one name that can be set, how help describes it, and how its text becomes a field.
@@ -226,8 +228,7 @@ func (c *Config) check() error {
 		return errors.New("--redis-tls-cert and --redis-tls-key: either both or none")
 	}
 	withTLS := c.RedisTLSCA != "" || c.RedisTLSCert != ""
-	scheme, _, _ := strings.Cut(c.Redis, "://")
-	if withTLS && (scheme == "" || scheme == "redis" || scheme == "unix") {
+	if to, err := redisurl.Parse(c.Redis); withTLS && (err != nil || !to.TLS) {
 		return errors.New("--redis-tls-ca, --redis-tls-cert and --redis-tls-key need a --redis " +
 			"URL with TLS, such as rediss://host:6379")
 	}

@@ -76,33 +76,3 @@ func sizeUnit(text string) (float64, bool) {
 	}
 	return 0, false
 }
-
-// MaskURL returns a URL without its password, for people to read. It is on the safe side: whatever
-// stands between the first colon and the last @ is taken for one, so a password with a slash in it,
-// which is not a URL, stays hidden too.
-func MaskURL(text string) string {
-	const mask = "xxxxx"
-	scheme, rest, ok := strings.Cut(text, "://")
-	if !ok {
-		scheme, rest = "", text
-	} else {
-		scheme += "://"
-	}
-	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
-		if user, _, ok := strings.Cut(rest[:at], ":"); ok {
-			rest = user + ":" + mask + rest[at:]
-		}
-	}
-	base, query, ok := strings.Cut(rest, "?")
-	if !ok {
-		return scheme + rest
-	}
-	params := strings.Split(query, "&")
-	for i, param := range params {
-		name, _, ok := strings.Cut(param, "=")
-		if ok && strings.Contains(strings.ToLower(name), "pass") {
-			params[i] = name + "=" + mask
-		}
-	}
-	return scheme + base + "?" + strings.Join(params, "&")
-}

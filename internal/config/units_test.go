@@ -95,26 +95,6 @@ func TestParseSize(t *testing.T) {
 	}
 }
 
-func TestMaskURL(t *testing.T) {
-	tests := []struct{ in, want string }{
-		{"", ""},
-		{"redis://h:1/0", "redis://h:1/0"},
-		{"redis://:pw@h:1", "redis://:xxxxx@h:1"},
-		{"redis://me:pw@h:1/0?db=2", "redis://me:xxxxx@h:1/0?db=2"},
-		{"redis://me:p@w/x?y@h:1", "redis://me:xxxxx@h:1"},
-		{"redis+cluster://me:pw@h:1,h:2", "redis+cluster://me:xxxxx@h:1,h:2"},
-		{"redis+sentinel://h:1/m?sentinel_password=pw&db=1",
-			"redis+sentinel://h:1/m?sentinel_password=xxxxx&db=1"},
-		{"unix://me:pw@/run/redis.sock", "unix://me:xxxxx@/run/redis.sock"},
-		{"me:pw@h:1", "me:xxxxx@h:1"},
-	}
-	for _, test := range tests {
-		if got := config.MaskURL(test.in); got != test.want {
-			t.Errorf("%q: got %q, want %q", test.in, got, test.want)
-		}
-	}
-}
-
 func FuzzFile(f *testing.F) {
 	f.Add("listen: :0\n# x\nnamespaces: {a: {ladder: [1s x 60, 1m x 60]}}\n")
 	f.Add("redis: \"redis://:pw@h:1\" # y\nhosts: [a, b]\nredis-tls-ca: |\n  x\n")

@@ -3,9 +3,10 @@ package config
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
+
+	"twotier.dev/twotier/internal/redisurl"
 )
 
 // leastMemory is enough for a few hundred keys: less is a mistake in the unit.
@@ -105,15 +106,6 @@ func checkRedis(text string) error {
 	if text == "" {
 		return nil
 	}
-	schemes := []string{"redis", "rediss", "unix", "redis+cluster", "rediss+cluster",
-		"redis+sentinel", "rediss+sentinel"}
-	scheme, rest, ok := strings.Cut(text, "://")
-	if !ok || !slices.Contains(schemes, scheme) {
-		return fmt.Errorf("%q is not a URL that starts with redis://, rediss://, unix://, "+
-			"redis+cluster:// or redis+sentinel://", MaskURL(text))
-	}
-	if rest == "" {
-		return fmt.Errorf("%q names no server, such as %s://127.0.0.1:6379", text, scheme)
-	}
-	return nil
+	_, err := redisurl.Parse(text)
+	return err
 }

@@ -49,7 +49,7 @@ func mistakes(t *testing.T) map[string]mistake {
 			reason: "answers with TLS only"},
 		"port": {args: []string{"--redis", "redis://127.0.0.1:port"}, status: 2,
 			reason: "--redis: redis URL", usage: true},
-		"scheme": {args: []string{"--redis", "http://127.0.0.1:1"}, status: 2, reason: "not a URL",
+		"scheme": {args: []string{"--redis", "http://127.0.0.1:1"}, status: 2, reason: "unknown scheme",
 			usage: true},
 	}
 }

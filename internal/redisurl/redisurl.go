@@ -1,0 +1,225 @@
+package redisurl
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Kind is what answers at the addresses of a URL.
+type Kind string
+
+// The kinds of servers.
+const (
+	Single   Kind = "redis"
+	Cluster  Kind = "redis-cluster"
+	Sentinel Kind = "redis-sentinel" // the addresses are those of sentinels
+)
+
+// URL is what a URL says. The zero value is none.
+type URL struct {
+	Kind Kind
+	// TLS says that servers are to be spoken to with TLS; Unix that Addresses holds the path of a
+	// socket.
+	TLS, Unix bool
+	// Hosts are the addresses as they were written, to be shown.
+	Hosts string
+	// Addresses are those of the servers, each host:port; there is one at least, and no more unless
+	// the kind is Cluster or Sentinel.
+	Addresses []string
+	// Database is the number of the database, always 0 with a cluster.
+	Database int
+	// Username and Password are empty where there is none.
+	Username, Password string
+	// Master is the name of the server that sentinels are asked for; SentinelUsername and
+	// SentinelPassword are what they ask for themselves. Empty unless Kind is Sentinel.
+	Master                             string
+	SentinelUsername, SentinelPassword string
+}
+
+// The parameters that a URL may have.
+const (
+	databaseParameter         = "db"
+	sentinelUserParameter     = "sentinel-user"
+	sentinelPasswordParameter = "sentinel-password"
+)
+
+// defaultSentinelPort is where sentinels listen, defaultPort all other servers.
+const (
+	defaultPort         = "6379"
+	defaultSentinelPort = "26379"
+)
+
+// Parse reads a URL. Its errors show the URL as [Mask] does.
+func Parse(text string) (URL, error) {
+	u, err := parse(text)
+	if err != nil {
+		return URL{}, fmt.Errorf("redis URL %q: %w", Mask(text), err)
+	}
+	return u, nil
+}
+
+func parse(text string) (URL, error) {
+	scheme, rest, ok := strings.Cut(text, "://")
+	if !ok {
+		return URL{}, errors.New("want redis://host:port")
+	}
+	u, err := ofScheme(scheme)
+	if err != nil {
+		return u, err
+	}
+	// A list of hosts is no valid host of a URL: it is taken out before parsing.
+	authority, rest := cutBefore(rest, "/?")
+	at := strings.LastIndexByte(authority, '@') + 1
+	userinfo, hosts := authority[:at], authority[at:]
+	generic, err := url.Parse("redis://" + userinfo + "host" + rest)
+	if err != nil || (userinfo != "") != (generic.User != nil) || generic.Fragment != "" ||
+		hosts != "" && strings.Contains(rest, "@") {
+		return u, errors.New("malformed; in a password write %2F for a slash, and so on")
+	}
+	u.Username = generic.User.Username()
+	u.Password, _ = generic.User.Password()
+	if u.Unix {
+		err = u.readPath(hosts, generic.Path)
+	} else {
+		err = u.readHosts(hosts)
+	}
+	if err != nil {
+		return u, err
+	}
+	return u, u.readTail(generic)
+}
+
+// ofScheme is a URL of which only the scheme is known.
+func ofScheme(scheme string) (u URL, err error) {
+	switch strings.Replace(scheme, "rediss", "redis", 1) {
+	case "redis":
+		u.Kind = Single
+	case "redis+cluster":
+		u.Kind = Cluster
+	case "redis+sentinel":
+		u.Kind = Sentinel
+	case "unix":
+		u.Kind, u.Unix = Single, true
+	default:
+		return u, errors.New("unknown scheme, want redis, rediss, unix, redis+cluster or " +
+			"redis+sentinel")
+	}
+	u.TLS = strings.HasPrefix(scheme, "rediss")
+	return u, nil
+}
+
+// cutBefore divides a text before the first of some characters.
+func cutBefore(text, chars string) (before, rest string) {
+	if i := strings.IndexAny(text, chars); i >= 0 {
+		return text[:i], text[i:]
+	}
+	return text, ""
+}
+
+func (u *URL) readPath(hosts, path string) error {
+	if hosts != "" || strings.Trim(path, "/") == "" {
+		return errors.New("want the path of a socket, such as unix:///run/redis.sock")
+	}
+	u.Hosts, u.Addresses = path, []string{path}
+	return nil
+}
+
+func (u *URL) readHosts(hosts string) error {
+	u.Hosts = hosts
+	port := defaultPort
+	if u.Kind == Sentinel {
+		port = defaultSentinelPort
+	}
+	for host := range strings.SplitSeq(hosts, ",") {
+		address, err := withPort(host, port)
+		if err != nil {
+			return err
+		}
+		u.Addresses = append(u.Addresses, address)
+	}
+	if u.Kind == Single && len(u.Addresses) > 1 {
+		return errors.New("several hosts, want redis+cluster://host,host or " +
+			"redis+sentinel://host,host/master-name")
+	}
+	return nil
+}
+
+// withPort is a host with the port that it has, or else the default.
+func withPort(host, port string) (string, error) {
+	if name, own, err := net.SplitHostPort(host); err == nil {
+		host, port = name, own
+	}
+	if host = strings.Trim(host, "[]"); host == "" {
+		return "", errors.New("a host is missing")
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return "", errors.New("a port is a number from 1 to 65535")
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+// readTail reads what stands behind the hosts: master, database and parameters.
+func (u *URL) readTail(generic *url.URL) error {
+	var segments []string
+	if !u.Unix {
+		segments = strings.FieldsFunc(generic.Path, func(r rune) bool { return r == '/' })
+	}
+	if u.Kind == Sentinel {
+		if len(segments) == 0 {
+			return errors.New("want redis+sentinel://host:port,host:port/master-name")
+		}
+		u.Master, segments = segments[0], segments[1:]
+	}
+	query, err := u.readQuery(generic.RawQuery)
+	if err != nil {
+		return err
+	}
+	if database := query.Get(databaseParameter); database != "" {
+		segments = append(segments, database)
+	}
+	return u.readDatabase(segments)
+}
+
+func (u *URL) readQuery(raw string) (url.Values, error) {
+	query, err := url.ParseQuery(raw)
+	if err != nil {
+		return nil, errors.New("malformed parameters") // the library's error would show them
+	}
+	known := []string{databaseParameter}
+	if u.Kind == Sentinel {
+		known = append(known, sentinelUserParameter, sentinelPasswordParameter)
+	}
+	for name := range query {
+		if !slices.Contains(known, name) { // it may be half of a password, and is not told
+			return nil, fmt.Errorf("unknown parameter, want %s", strings.Join(known, ", "))
+		}
+	}
+	u.SentinelUsername = query.Get(sentinelUserParameter)
+	u.SentinelPassword = query.Get(sentinelPasswordParameter)
+	return query, nil
+}
+
+// readDatabase reads where a database is named: there is to be one place at most.
+func (u *URL) readDatabase(names []string) error {
+	switch {
+	case len(names) == 0:
+		return nil
+	case len(names) > 1:
+		return fmt.Errorf("databases %q, want one", names)
+	}
+	n, err := strconv.ParseUint(names[0], 10, 31)
+	if err != nil || u.Kind == Cluster {
+		return fmt.Errorf("database %q, want a number (and none with a cluster)", names[0])
+	}
+	u.Database = int(n)
+	return nil
+}
+
+// User is the name that an ACL knows the user by.
+func (u URL) User() string { return cmp.Or(u.Username, "default") }
