@@ -7,8 +7,8 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"twotier.dev/twotier/internal/node"
-	"twotier.dev/twotier/internal/token"
+	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier/syncer"
 )
 
 // Tokens knows who may do what; a [token.Store] is the real one.
@@ -105,8 +105,8 @@ func grantOf(ctx *fasthttp.RequestCtx) *token.Grant {
 }
 
 // roleOf is the role that an operation takes.
-func roleOf(kind node.Kind) token.Role {
-	if kind == node.Count {
+func roleOf(kind syncer.Kind) token.Role {
+	if kind == syncer.Count {
 		return token.Read
 	}
 	return token.Count

@@ -5,7 +5,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/httpapi/cluster"
 )
 
 // adminMode has the whole cluster count in another way.
@@ -32,7 +32,7 @@ func (s *Server) adminMode(ctx *fasthttp.RequestCtx) *problem {
 }
 
 // modeBody reads {"mode"}.
-func (d *decoder) modeBody(body []byte) (mode node.Mode, p *problem) {
+func (d *decoder) modeBody(body []byte) (mode cluster.Mode, p *problem) {
 	d.reset(body)
 	mode, p = d.modeMember()
 	if p == nil {
@@ -44,7 +44,7 @@ func (d *decoder) modeBody(body []byte) (mode node.Mode, p *problem) {
 	return mode, nil
 }
 
-func (d *decoder) modeMember() (mode node.Mode, p *problem) {
+func (d *decoder) modeMember() (mode cluster.Mode, p *problem) {
 	if p := d.enter('{', "an object with mode"); p != nil {
 		return "", p
 	}
@@ -63,9 +63,9 @@ func (d *decoder) modeMember() (mode node.Mode, p *problem) {
 		if p != nil {
 			return "", p.in("mode")
 		}
-		mode = node.Mode(text)
+		mode = cluster.Mode(text)
 	}
-	if mode != node.ModeTwoTier && mode != node.ModeRedis {
+	if mode != cluster.TwoTier && mode != cluster.Redis {
 		return "", refused("mode", `want "two-tier" or "redis"`)
 	}
 	return mode, nil

@@ -3,15 +3,15 @@ package httpapi
 import (
 	"strconv"
 
-	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/syncer"
 )
 
 // appendAnswer appends the answer to operation i.
-func (d *decoder) appendAnswer(b []byte, i int, res *node.Result) []byte {
+func (d *decoder) appendAnswer(b []byte, i int, res *syncer.Result) []byte {
 	switch d.ops[i].Kind {
-	case node.Add:
+	case syncer.Add:
 		b = d.appendAdd(b, i, res)
-	case node.Count:
+	case syncer.Count:
 		return d.appendCount(b, i, res)
 	default:
 		b = d.appendAcquire(b, i, res)
@@ -27,13 +27,13 @@ func appendKey(b, key []byte) []byte {
 	return appendString(append(b, `{"key":`...), key)
 }
 
-func appendSource(b []byte, res *node.Result) []byte {
+func appendSource(b []byte, res *syncer.Result) []byte {
 	b = append(b, `,"source":"`...)
 	b = append(b, res.Source...)
 	return append(b, '"')
 }
 
-func (d *decoder) appendAdd(b []byte, i int, res *node.Result) []byte {
+func (d *decoder) appendAdd(b []byte, i int, res *syncer.Result) []byte {
 	b = appendKey(b, d.ops[i].Checks[0].Key)
 	b = d.appendCounts(b, i, res, false)
 	b = append(b, `,"over":`...)
@@ -41,7 +41,7 @@ func (d *decoder) appendAdd(b []byte, i int, res *node.Result) []byte {
 	return appendSource(b, res)
 }
 
-func (d *decoder) appendCount(b []byte, i int, res *node.Result) []byte {
+func (d *decoder) appendCount(b []byte, i int, res *syncer.Result) []byte {
 	b = appendKey(b, d.ops[i].Checks[0].Key)
 	b = d.appendCounts(b, i, res, true)
 	b = appendSource(b, res)
@@ -52,7 +52,7 @@ func (d *decoder) appendCount(b []byte, i int, res *node.Result) []byte {
 }
 
 // appendCounts appends the "counts" of an add or a count.
-func (d *decoder) appendCounts(b []byte, i int, res *node.Result, buckets bool) []byte {
+func (d *decoder) appendCounts(b []byte, i int, res *syncer.Result, buckets bool) []byte {
 	b = append(b, `,"counts":[`...)
 	if len(res.Checks) > 0 {
 		for k := range res.Checks[0].Limits {
@@ -80,7 +80,7 @@ func (d *decoder) appendWindow(b []byte, i, j, k int) []byte {
 	return append(b, '"')
 }
 
-func (d *decoder) appendAcquire(b []byte, i int, res *node.Result) []byte {
+func (d *decoder) appendAcquire(b []byte, i int, res *syncer.Result) []byte {
 	b = append(b, `{"allowed":`...)
 	b = strconv.AppendBool(b, res.Allowed)
 	if d.forms[i].checks {
@@ -95,7 +95,7 @@ func (d *decoder) appendAcquire(b []byte, i int, res *node.Result) []byte {
 	return appendSource(b, res)
 }
 
-func (d *decoder) appendChecks(b []byte, i int, res *node.Result) []byte {
+func (d *decoder) appendChecks(b []byte, i int, res *syncer.Result) []byte {
 	b = append(b, `,"checks":[`...)
 	for j := range res.Checks {
 		c := &res.Checks[j]
@@ -112,7 +112,7 @@ func (d *decoder) appendChecks(b []byte, i int, res *node.Result) []byte {
 	return append(b, ']')
 }
 
-func (d *decoder) appendLimits(b []byte, i, j int, c *node.CheckResult) []byte {
+func (d *decoder) appendLimits(b []byte, i, j int, c *syncer.CheckResult) []byte {
 	b = append(b, `,"limits":[`...)
 	for k := range c.Limits {
 		l := &c.Limits[k]
@@ -129,10 +129,10 @@ func (d *decoder) appendLimits(b []byte, i, j int, c *node.CheckResult) []byte {
 }
 
 // remaining is how many more events a limit lets through.
-func remaining(l *node.LimitResult) int64 { return max(0, l.Max-l.Count) }
+func remaining(l *syncer.LimitResult) int64 { return max(0, l.Max-l.Count) }
 
 // appendRefusedBy appends the paths of the limits that stood in the way.
-func (d *decoder) appendRefusedBy(b []byte, i int, res *node.Result) []byte {
+func (d *decoder) appendRefusedBy(b []byte, i int, res *syncer.Result) []byte {
 	b = append(b, `,"refused_by":[`...)
 	n := 0
 	for j := range res.Checks {

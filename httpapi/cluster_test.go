@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/httpapi"
-	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/rpc"
 )
 
@@ -31,7 +31,7 @@ func TestOwnersOnRequest(t *testing.T) {
 
 func TestNodesOnRequest(t *testing.T) {
 	f := newFake()
-	f.view.Members = []node.Member{{ID: "a", State: node.StateAlive}}
+	f.view.Members = []cluster.Member{{ID: "a", State: cluster.Alive}}
 	s := newServer(t, f)
 	if body := string(call(s, "GET /v1/cluster", "").Response.Body()); strings.Contains(body,
 		`"status"`) {
@@ -78,7 +78,7 @@ func TestAdminCallsWantTheToken(t *testing.T) {
 		if code := ctx.Response.StatusCode(); code != test.code {
 			t.Errorf("%s: %d %s", test.name, code, ctx.Response.Body())
 		}
-		if changed := f.view.Mode == node.ModeRedis; changed != (test.code == 200) {
+		if changed := f.view.Mode == cluster.Redis; changed != (test.code == 200) {
 			t.Errorf("%s: changed is %v", test.name, changed)
 		}
 		if test.code == 401 && string(ctx.Response.Header.Peek("WWW-Authenticate")) != "Bearer" {

@@ -1,6 +1,6 @@
 package httpapi
 
-import "twotier.dev/twotier/internal/node"
+import "twotier.dev/twotier/syncer"
 
 // What operations, their results and their answers take in memory, in bytes, at the most. Slices
 // that grow have up to half as much again as they need; figures in JSON have up to 20 characters.
@@ -18,7 +18,7 @@ const (
 
 // account takes what the last operation, of which there are checks and so many limits, will take
 // until it is answered.
-func (d *decoder) account(checks []node.Check, limits int) *problem {
+func (d *decoder) account(checks []syncer.Check, limits int) *problem {
 	keys := 0
 	for i := range checks {
 		keys += len(checks[i].Key)

@@ -3,8 +3,8 @@ package httpapi
 import (
 	"fmt"
 
-	"twotier.dev/twotier/internal/node"
-	"twotier.dev/twotier/internal/token"
+	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier/syncer"
 )
 
 // What one request may hold. Lists are bounded so that one request's work is.
@@ -42,11 +42,11 @@ type bad struct {
 // bounded by the size of a body.
 type decoder struct {
 	scanner
-	ops     []node.Op
+	ops     []syncer.Op
 	forms   []form // parallel to ops
-	checks  []node.Check
+	checks  []syncer.Check
 	starts  []int // parallel to checks: where the limits of each begin
-	limits  []node.Limit
+	limits  []syncer.Limit
 	texts   [][]byte // parallel to limits: the window as the request spelled it
 	bads    []bad
 	quiet   bool
@@ -90,7 +90,7 @@ func (d *decoder) windowText(op, check, limit int) []byte {
 }
 
 // single reads a body that is one operation of a known kind.
-func (d *decoder) single(kind node.Kind) *problem {
+func (d *decoder) single(kind syncer.Kind) *problem {
 	p := d.op(kind, false)
 	if p == nil {
 		p = d.end()
@@ -205,21 +205,21 @@ func (d *decoder) batchOp(i int) *problem {
 
 // limit appends one limit to the last check.
 func (d *decoder) limit(ms, most int64, text []byte) {
-	d.limits = append(d.limits, node.Limit{Window: ms, Max: most})
+	d.limits = append(d.limits, syncer.Limit{Window: ms, Max: most})
 	d.texts = append(d.texts, text)
 }
 
 // ackOf returns what the value of "ack" means.
-func ackOf(b []byte) (node.Ack, *problem) {
+func ackOf(b []byte) (syncer.Ack, *problem) {
 	switch string(b) {
 	case "memory":
-		return node.AckMemory, nil
+		return syncer.AckMemory, nil
 	case "redis":
-		return node.AckStore, nil
+		return syncer.AckStore, nil
 	case "replica":
-		return node.AckReplica, nil
+		return syncer.AckReplica, nil
 	case "disk":
-		return node.AckDisk, nil
+		return syncer.AckDisk, nil
 	}
 	return 0, refused("", `want "memory", "redis", "replica" or "disk", got "`+clip(b)+`"`)
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"unicode/utf8"
 
-	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/syncer"
 )
 
 // Messages that several fields share.
@@ -48,7 +48,7 @@ func (d *decoder) check() *problem {
 	if p := d.enter('{', "an object"); p != nil {
 		return p
 	}
-	c, seen, start := node.Check{N: 1}, fields(0), len(d.limits)
+	c, seen, start := syncer.Check{N: 1}, fields(0), len(d.limits)
 	for first := true; ; first = false {
 		name, p := d.member(first)
 		if p != nil {
@@ -65,11 +65,11 @@ func (d *decoder) check() *problem {
 			return p.in(string(name))
 		}
 	}
-	return d.addCheck(&c, node.Acquire, start)
+	return d.addCheck(&c, syncer.Acquire, start)
 }
 
 // checkValue reads the value of one field of a check.
-func (d *decoder) checkValue(c *node.Check, f fields) (p *problem) {
+func (d *decoder) checkValue(c *syncer.Check, f fields) (p *problem) {
 	switch f {
 	case fieldNS:
 		if c.NS, p = d.text(); p == nil && !validNS(c.NS) {
@@ -89,20 +89,20 @@ func (d *decoder) checkValue(c *node.Check, f fields) (p *problem) {
 
 // addCheck adds a check that has been read, whose limits begin at start, if nothing that its
 // operation needs is missing.
-func (d *decoder) addCheck(c *node.Check, kind node.Kind, start int) *problem {
+func (d *decoder) addCheck(c *syncer.Check, kind syncer.Kind, start int) *problem {
 	if p := forbidden(d.grant, roleOf(kind), c.NS); p != nil {
 		return p
 	}
 	switch {
 	case c.Key == nil:
 		return refused("key", "missing; "+wantKey)
-	case kind == node.Add && (c.N == 0 || c.N > maxN || c.N < -maxN):
+	case kind == syncer.Add && (c.N == 0 || c.N > maxN || c.N < -maxN):
 		return refused("n", wantAddN)
-	case kind == node.Acquire && (c.N < 1 || c.N > maxN):
+	case kind == syncer.Acquire && (c.N < 1 || c.N > maxN):
 		return refused("n", wantN)
-	case kind == node.Acquire && len(d.limits) == start:
+	case kind == syncer.Acquire && len(d.limits) == start:
 		return refused("limits", "missing; want at least one limit")
-	case kind == node.Count && len(d.limits) == start:
+	case kind == syncer.Count && len(d.limits) == start:
 		return refused("window", "missing; "+wantWindow)
 	}
 	d.checks = append(d.checks, *c)

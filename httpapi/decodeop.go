@@ -3,7 +3,7 @@ package httpapi
 import (
 	"math/bits"
 
-	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/syncer"
 )
 
 // fields is a set of the fields of an operation.
@@ -61,11 +61,11 @@ func fieldOf(name []byte) fields {
 }
 
 // fieldsOf returns the fields that operations of a kind have, and their names for a message.
-func fieldsOf(kind node.Kind, named bool) (fields, string) {
+func fieldsOf(kind syncer.Kind, named bool) (fields, string) {
 	switch {
-	case named && kind == node.Add:
+	case named && kind == syncer.Add:
 		return ofCheck | fieldTS | fieldAck, "add has ns, key, n, ts, ack and limits"
-	case named && kind == node.Count:
+	case named && kind == syncer.Count:
 		return fieldNS | fieldKey | fieldWindow | fieldAt, "count has ns, key, window and at"
 	case named:
 		return ofCheck | fieldTS | fieldAck | fieldChecks | fieldCountDenied,
@@ -76,20 +76,20 @@ func fieldsOf(kind node.Kind, named bool) (fields, string) {
 
 // draft is an operation while it is being read.
 type draft struct {
-	op    node.Op
+	op    syncer.Op
 	named bool // op.Kind is known
 	batch bool // the operation names its kind itself
 	seen  fields
-	check node.Check // what stands beside "op", unless the operation has "checks"
+	check syncer.Check // what stands beside "op", unless the operation has "checks"
 	form  form
 }
 
 // op reads one operation: of the given kind or, in a batch, of the kind that its field "op" names.
-func (d *decoder) op(kind node.Kind, batch bool) *problem {
+func (d *decoder) op(kind syncer.Kind, batch bool) *problem {
 	if p := d.enter('{', "an object"); p != nil {
 		return p
 	}
-	o := draft{named: !batch, batch: batch, op: node.Op{Kind: kind},
+	o := draft{named: !batch, batch: batch, op: syncer.Op{Kind: kind},
 		form: form{first: len(d.checks)}}
 	o.check.N = 1
 	start := len(d.limits)
@@ -161,14 +161,14 @@ func (d *decoder) opValue(o *draft, f fields) (p *problem) {
 	return p
 }
 
-func kindOf(b []byte) (node.Kind, *problem) {
+func kindOf(b []byte) (syncer.Kind, *problem) {
 	switch string(b) {
 	case "add":
-		return node.Add, nil
+		return syncer.Add, nil
 	case "count":
-		return node.Count, nil
+		return syncer.Count, nil
 	case "acquire":
-		return node.Acquire, nil
+		return syncer.Acquire, nil
 	}
 	return 0, refused("", `want "add", "count" or "acquire", got "`+clip(b)+`"`)
 }

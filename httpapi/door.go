@@ -12,7 +12,7 @@ import (
 	"github.com/valyala/fasthttp"
 	"github.com/valyala/fasthttp/fasthttpadaptor"
 
-	"twotier.dev/twotier/internal/token"
+	"twotier.dev/twotier/httpapi/token"
 )
 
 // place is where a route is served: one or several kinds of door.

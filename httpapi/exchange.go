@@ -6,14 +6,14 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/syncer"
 )
 
 // exchange is the memory that answering one request takes. It is pooled, so that answering
 // allocates nothing.
 type exchange struct {
 	decoder
-	results []node.Result
+	results []syncer.Result
 	out     []byte
 	context *requestContext
 	size    int64 // about what all of it has grown to
@@ -98,9 +98,9 @@ func (s *Server) finish(x *exchange) {
 }
 
 // room returns n results, with the memory of earlier ones.
-func (x *exchange) room(n int) []node.Result {
+func (x *exchange) room(n int) []syncer.Result {
 	if n > cap(x.results) {
-		grown := make([]node.Result, n)
+		grown := make([]syncer.Result, n)
 		copy(grown, x.results[:cap(x.results)])
 		x.results = grown
 	}

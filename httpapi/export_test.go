@@ -5,7 +5,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/syncer"
 )
 
 // Handle answers one request without a connection.
@@ -30,7 +30,7 @@ func (s *Server) Paths() map[string]string {
 type Parser struct{ d decoder }
 
 // Single reads one operation. The result is valid until the next call.
-func (p *Parser) Single(body []byte, kind node.Kind) (op *node.Op, wrong string) {
+func (p *Parser) Single(body []byte, kind syncer.Kind) (op *syncer.Op, wrong string) {
 	p.d.reset(body)
 	if pr := p.d.single(kind); pr != nil {
 		return nil, pr.text()
@@ -39,7 +39,7 @@ func (p *Parser) Single(body []byte, kind node.Kind) (op *node.Op, wrong string)
 }
 
 // Batch reads a batch and returns the operations that are good and the positions of the others.
-func (p *Parser) Batch(body []byte) (ops []node.Op, bads []int, quiet bool, wrong string) {
+func (p *Parser) Batch(body []byte) (ops []syncer.Op, bads []int, quiet bool, wrong string) {
 	p.d.reset(body)
 	if pr := p.d.batch(); pr != nil {
 		return nil, nil, false, pr.text()

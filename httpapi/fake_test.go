@@ -5,13 +5,11 @@ import (
 	"sync"
 
 	"twotier.dev/twotier/httpapi"
-	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/httpapi/cluster"
+	"twotier.dev/twotier/syncer"
 )
 
-var (
-	_ httpapi.Service = (*node.Node)(nil)
-	_ httpapi.Service = (*fake)(nil)
-)
+var _ httpapi.Service = (*fake)(nil)
 
 // fake is a service whose windows are all one: it never forgets. That is enough to see what was
 // asked of it.
@@ -22,19 +20,19 @@ type fake struct {
 
 	mu     sync.Mutex
 	counts map[string]*int64
-	last   node.Op
-	points []node.Point
-	top    []node.KeyCount
-	stats  node.Stats
-	view   node.ClusterView
+	last   syncer.Op
+	points []syncer.Point
+	top    []syncer.KeyCount
+	stats  cluster.Stats
+	view   cluster.View
 	ready  error
-	source node.Source
+	source syncer.Source
 	soft   bool // degraded
 }
 
-func newFake() *fake { return &fake{counts: map[string]*int64{}, source: node.SourceMemory} }
+func newFake() *fake { return &fake{counts: map[string]*int64{}, source: syncer.SourceMemory} }
 
-func (f *fake) Do(ctx context.Context, op *node.Op, res *node.Result) error {
+func (f *fake) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
 	if f.fault != nil {
 		if err := f.fault(ctx); err != nil {
 			return err
@@ -50,7 +48,7 @@ func (f *fake) Do(ctx context.Context, op *node.Op, res *node.Result) error {
 	for i := range op.Checks {
 		f.check(op, &op.Checks[i], res)
 	}
-	count := op.Kind == node.Add || op.Kind == node.Acquire && (res.Allowed || op.CountDenied)
+	count := op.Kind == syncer.Add || op.Kind == syncer.Acquire && (res.Allowed || op.CountDenied)
 	for i := range op.Checks {
 		c := &op.Checks[i]
 		n := f.countOf(c.Key)
@@ -58,7 +56,7 @@ func (f *fake) Do(ctx context.Context, op *node.Op, res *node.Result) error {
 			n += c.N
 			f.set(c.Key, n)
 		}
-		if op.Kind == node.Count || count && res.Allowed || op.Kind == node.Add {
+		if op.Kind == syncer.Count || count && res.Allowed || op.Kind == syncer.Add {
 			for k := range res.Checks[i].Limits {
 				l := &res.Checks[i].Limits[k]
 				l.Count, l.Lo, l.Hi = n, n, n
@@ -80,12 +78,12 @@ func (f *fake) set(key []byte, n int64) {
 }
 
 // check decides about one check.
-func (f *fake) check(op *node.Op, c *node.Check, res *node.Result) {
+func (f *fake) check(op *syncer.Op, c *syncer.Check, res *syncer.Result) {
 	out := res.AddCheck()
 	n := f.countOf(c.Key)
 	for _, l := range c.Limits {
-		r := node.LimitResult{Window: l.Window, Max: l.Max, Count: n, Lo: n, Hi: n, BucketMS: 1000}
-		if op.Kind != node.Count && n+c.N > l.Max {
+		r := syncer.LimitResult{Window: l.Window, Max: l.Max, Count: n, Lo: n, Hi: n, BucketMS: 1000}
+		if op.Kind != syncer.Count && n+c.N > l.Max {
 			r.Refused, out.Refused, res.Allowed = true, true, false
 			out.RetryAfter = max(out.RetryAfter, 1500)
 			if c.N > l.Max {
@@ -101,18 +99,18 @@ func (f *fake) check(op *node.Op, c *node.Check, res *node.Result) {
 	}
 }
 
-func (f *fake) DoAll(ctx context.Context, ops []node.Op, res []node.Result) {
+func (f *fake) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
 	for i := range ops {
 		res[i].Err = f.Do(ctx, &ops[i], &res[i])
 	}
 }
 
 func (f *fake) Series(ctx context.Context, ns, key []byte,
-	window int64) (int64, []node.Point, error) {
+	window int64) (int64, []syncer.Point, error) {
 	return 1000, f.points, f.err
 }
 
-func (f *fake) Top(ctx context.Context, limit int, window int64) ([]node.KeyCount, error) {
+func (f *fake) Top(ctx context.Context, limit int, window int64) ([]syncer.KeyCount, error) {
 	return f.top[:min(limit, len(f.top))], f.err
 }
 
@@ -123,15 +121,15 @@ func (f *fake) Reset(ctx context.Context, ns, key []byte) error {
 	return f.err
 }
 
-func (f *fake) Cluster() node.ClusterView { return f.view }
-func (f *fake) Survey(_ context.Context, view *node.ClusterView) {
-	view.Members = append([]node.Member{}, view.Members...)
+func (f *fake) Cluster() cluster.View { return f.view }
+func (f *fake) Survey(_ context.Context, view *cluster.View) {
+	view.Members = append([]cluster.Member{}, view.Members...)
 	for i := range view.Members {
-		view.Members[i].Status = &node.Status{Keys: 7, RingVersion: 9}
+		view.Members[i].Status = &cluster.Status{Keys: 7, RingVersion: 9}
 	}
 }
 func (f *fake) Owners() ([]int, *uint64) { return []int{0, 1, 0}, new(uint64) }
-func (f *fake) SetMode(_ context.Context, mode node.Mode) error {
+func (f *fake) SetMode(_ context.Context, mode cluster.Mode) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.view.Mode = mode
@@ -143,7 +141,7 @@ func (f *fake) Ready() (degraded []string, err error) {
 	}
 	return degraded, f.ready
 }
-func (f *fake) Stats() node.Stats { return f.stats }
+func (f *fake) Stats() cluster.Stats { return f.stats }
 
 func (f *fake) countOf(key []byte) int64 {
 	if n, ok := f.counts[string(key)]; ok {

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/valyala/fasthttp"
 
+	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/durations"
 )
 
@@ -142,7 +143,7 @@ func (e exposition) float(name, help string, v float64) {
 }
 
 // durations is a native histogram. In the text format, which has none, it is a sum and a count.
-func (e exposition) durations(name, help string, d durations.Snapshot) {
+func (e exposition) durations(name, help string, d cluster.Durations) {
 	desc := prometheus.NewDesc(name, help, nil, nil)
 	m, err := prometheus.NewConstNativeHistogram(desc, d.Count, d.Sum.Seconds(), d.Buckets, nil, 0,
 		durations.Schema, 0, e.began)

@@ -14,30 +14,31 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/durations"
-	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/syncer"
 )
 
 func TestMetrics(t *testing.T) {
 	f := newFake()
-	f.stats = node.Stats{
-		Counter: node.CounterStats{Keys: 5, PendingBuckets: 6,
+	f.stats = cluster.Stats{
+		Counter: syncer.Stats{Keys: 5, PendingBuckets: 6,
 			UnflushedAge: 1500 * time.Millisecond, MaxLag: 10 * time.Second, WaitingForRoom: 3,
 			BehindTotal: 4, BatchesOKTotal: 7, BatchesUnknownTotal: 1, DroppedExpiredTotal: 2},
-		Ops: []node.OpCount{{Op: "add", Source: "memory", Total: 11},
+		Ops: []cluster.OpCount{{Op: "add", Source: "memory", Total: 11},
 			{Op: "count", Source: "owner", Total: 3}},
-		Members: 3, RingVersion: 9, Store: node.StoreHealth{Up: true, RoundTrips: 44,
+		Members: 3, RingVersion: 9, Store: cluster.StoreHealth{Up: true, RoundTrips: 44,
 			RTTMicros: 250}, ClockOffsetMS: -1500,
 	}
 	f.stats.Mode, f.stats.TablesTotal, f.stats.ServedTotal, f.stats.Owned,
-		f.stats.Held = node.ModeTwoTier, 12, 13, 14, 15
-	f.stats.States = []node.StateCount{{State: node.StateAlive, Members: 2},
-		{State: node.StateSuspect, Members: 1}}
-	f.stats.Phases = node.Phases{Own: 16, Gaining: 17, Losing: 18, Moving: 19}
-	f.stats.Moves = node.Moves{Taken: 20, Given: 21, Begun: 22, LetGo: 23, TakenBack: 24}
-	f.stats.Peers = node.PeerStats{MessagesTotal: 25, ResentTotal: 26, FailedTotal: 27,
+		f.stats.Held = cluster.TwoTier, 12, 13, 14, 15
+	f.stats.States = []cluster.StateCount{{State: cluster.Alive, Members: 2},
+		{State: cluster.Suspect, Members: 1}}
+	f.stats.Phases = cluster.Phases{Own: 16, Incoming: 17, Outgoing: 18, Moving: 19}
+	f.stats.Moves = cluster.Moves{Taken: 20, Given: 21, Begun: 22, LetGo: 23, TakenBack: 24}
+	f.stats.Peers = cluster.PeerStats{MessagesTotal: 25, ResentTotal: 26, FailedTotal: 27,
 		TasksTotal: 28}
-	f.stats.Links = []node.Link{{ID: "b", Up: true}, {ID: "c"}}
+	f.stats.Links = []cluster.Link{{ID: "b", Up: true}, {ID: "c"}}
 	s := newServer(t, f)
 	call(s, "POST /v1/add", `{"key":"k"}`)
 	call(s, "POST /v1/add", `{`)
@@ -58,8 +59,8 @@ func TestMetrics(t *testing.T) {
 		"twotier_ring_changes_total 12",
 		`twotier_member_states{state="alive"} 2`, `twotier_member_states{state="suspect"} 1`,
 		"twotier_partitions_owned 14", "twotier_partitions_held 15",
-		`twotier_partition_states{state="own"} 16`, `twotier_partition_states{state="gaining"} 17`,
-		`twotier_partition_states{state="losing"} 18`,
+		`twotier_partition_states{state="own"} 16`, `twotier_partition_states{state="incoming"} 17`,
+		`twotier_partition_states{state="outgoing"} 18`,
 		`twotier_partition_states{state="moving"} 19`,
 		`twotier_handovers_total{direction="in",via="peer"} 20`,
 		`twotier_handovers_total{direction="out",via="peer"} 21`,
@@ -82,7 +83,7 @@ func TestMetrics(t *testing.T) {
 func TestMetricsOfManyPeers(t *testing.T) {
 	f := newFake()
 	for i := range 300 {
-		f.stats.Links = append(f.stats.Links, node.Link{ID: strconv.Itoa(i)})
+		f.stats.Links = append(f.stats.Links, cluster.Link{ID: strconv.Itoa(i)})
 	}
 	got := string(call(newServer(t, f), "GET /metrics", "").Response.Body())
 	if n := strings.Count(got, "\ntwotier_peer_up{"); n != 64 {
@@ -131,7 +132,7 @@ func TestDurationsAreANativeHistogram(t *testing.T) {
 	for _, d := range []time.Duration{time.Millisecond, time.Millisecond, time.Second} {
 		h.Observe(d)
 	}
-	f.stats.Store.Durations = h.Snapshot()
+	f.stats.Store.Durations = cluster.Durations(h.Snapshot())
 	ctx := newRequest("GET /metrics", "")
 	ctx.Request.Header.Set("Accept",
 		"application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;"+

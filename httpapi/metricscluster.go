@@ -1,19 +1,19 @@
 package httpapi
 
 import (
-	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/httpapi/cluster"
 )
 
 // cluster renders what the node has to do with the others: who is there, which partitions it has,
 // what moved, and what was said.
-func (e exposition) cluster(st node.Stats) {
+func (e exposition) cluster(st cluster.Stats) {
 	states := e.family(gauge, "twotier_member_states",
 		"Members by state, as this node sees them.", "state")
 	for _, s := range st.States {
-		states(int64(s.Members), s.State)
+		states(int64(s.Members), string(s.State))
 	}
 	modes := e.family(gauge, "twotier_mode", "1 for the mode that this node counts in.", "mode")
-	for _, mode := range []node.Mode{node.ModeTwoTier, node.ModeRedis} {
+	for _, mode := range []cluster.Mode{cluster.TwoTier, cluster.Redis} {
 		modes(whether(st.Mode == mode), string(mode))
 	}
 	e.total("twotier_ring_changes_total",
@@ -22,15 +22,15 @@ func (e exposition) cluster(st node.Stats) {
 	e.partitions(st)
 	hot := e.family(gauge, "twotier_hot_keys",
 		"Keys that several nodes count at the same time, by whose they are.", "owner")
-	hot(int64(st.SpreadKeys), "self")
+	hot(int64(st.HotKeys), "self")
 	hot(int64(st.LeasedKeys), "other")
-	e.total("twotier_near_total",
-		"Refusals by the owners of keys that this node remembered.", st.NearTotal)
+	e.total("twotier_remembered_refusals_total",
+		"Operations refused without asking the owner, whose last refusal this node remembered.", st.RememberedRefusalsTotal)
 	e.peers(st)
 }
 
 // partitions renders who decides about what.
-func (e exposition) partitions(st node.Stats) {
+func (e exposition) partitions(st cluster.Stats) {
 	e.gauge("twotier_partitions_owned",
 		"Partitions that the table gives to this node.", int64(st.Owned))
 	e.gauge("twotier_partitions_held",
@@ -39,8 +39,8 @@ func (e exposition) partitions(st node.Stats) {
 		"Partitions by what this node does with them: decides, waits for, "+
 			"decides until the owner comes for it, hands over.", "state")
 	states(int64(st.Phases.Own), "own")
-	states(int64(st.Phases.Gaining), "gaining")
-	states(int64(st.Phases.Losing), "losing")
+	states(int64(st.Phases.Incoming), "incoming")
+	states(int64(st.Phases.Outgoing), "outgoing")
 	states(int64(st.Phases.Moving), "moving")
 	moves := e.family(total, "twotier_handovers_total",
 		"Partitions that changed hands, by direction, and whether the state "+
@@ -58,7 +58,7 @@ func (e exposition) partitions(st node.Stats) {
 const maxPeerSeries = 64
 
 // peers renders what nodes say to each other. A member that is gone has no series any more.
-func (e exposition) peers(st node.Stats) {
+func (e exposition) peers(st cluster.Stats) {
 	up := e.family(gauge, "twotier_peer_up",
 		"Whether another member answers this node; where it does not, it is done without.", "peer")
 	for _, l := range st.Links[:min(len(st.Links), maxPeerSeries)] {

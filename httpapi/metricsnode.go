@@ -1,11 +1,12 @@
 package httpapi
 
 import (
-	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/httpapi/cluster"
+	"twotier.dev/twotier/syncer"
 )
 
 // node renders what the node did and what it knows of the cluster.
-func (e exposition) node(st node.Stats) {
+func (e exposition) node(st cluster.Stats) {
 	ops := e.family(total, "twotier_ops_total",
 		"Operations answered, by kind and by where the answer came from.", "op", "source")
 	for _, o := range st.Ops {
@@ -17,7 +18,7 @@ func (e exposition) node(st node.Stats) {
 }
 
 // counter renders the state of the counters in memory.
-func (e exposition) counter(c node.CounterStats) {
+func (e exposition) counter(c syncer.Stats) {
 	e.gauge("twotier_pending_buckets", "Buckets that Redis has not acknowledged.", c.PendingBuckets)
 	e.float("twotier_unflushed_age_seconds",
 		"Age of the oldest count that Redis has not acknowledged.", c.UnflushedAge.Seconds())
@@ -51,7 +52,7 @@ func (e exposition) counter(c node.CounterStats) {
 }
 
 // store renders the health of Redis and of the clock that is taken from it.
-func (e exposition) store(st node.Stats) {
+func (e exposition) store(st cluster.Stats) {
 	e.gauge("twotier_redis_up", "Whether Redis answered the last probe.", whether(st.Store.Up))
 	e.durations("twotier_redis_exchange_seconds",
 		"How long exchanges with Redis took that counted or read counts.", st.Store.Durations)

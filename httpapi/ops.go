@@ -6,7 +6,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/syncer"
 )
 
 func (s *Server) add(ctx *fasthttp.RequestCtx) *problem {
@@ -14,7 +14,7 @@ func (s *Server) add(ctx *fasthttp.RequestCtx) *problem {
 		return p
 	}
 	x := s.begin(ctx)
-	p := s.single(ctx, x, node.Add)
+	p := s.single(ctx, x, syncer.Add)
 	s.finish(x)
 	return p
 }
@@ -26,7 +26,7 @@ func (s *Server) acquire(ctx *fasthttp.RequestCtx) *problem {
 		return p
 	}
 	x := s.begin(ctx)
-	p = s.single(ctx, x, node.Acquire)
+	p = s.single(ctx, x, syncer.Acquire)
 	if p == nil && deny429 {
 		res := &x.results[0]
 		x.setRateLimit(ctx, res)
@@ -39,7 +39,7 @@ func (s *Server) acquire(ctx *fasthttp.RequestCtx) *problem {
 }
 
 // single reads a body that is one operation, executes and answers it.
-func (s *Server) single(ctx *fasthttp.RequestCtx, x *exchange, kind node.Kind) *problem {
+func (s *Server) single(ctx *fasthttp.RequestCtx, x *exchange, kind syncer.Kind) *problem {
 	x.decoder.reset(ctx.PostBody())
 	if p := x.decoder.single(kind); p != nil {
 		return p
@@ -102,7 +102,7 @@ func (s *Server) operations(ctx *fasthttp.RequestCtx) *problem {
 }
 
 // appendResults appends the answers and errors of a batch in the order of its operations.
-func (s *Server) appendResults(x *exchange, results []node.Result) {
+func (s *Server) appendResults(x *exchange, results []syncer.Result) {
 	b := append(x.out, `{"results":[`...)
 	bads := x.bads
 	total := len(results) + len(bads)
@@ -132,7 +132,7 @@ func appendError(b []byte, p *problem) []byte {
 }
 
 // appendQuiet appends the totals and errors of a batch.
-func (s *Server) appendQuiet(x *exchange, results []node.Result) {
+func (s *Server) appendQuiet(x *exchange, results []syncer.Result) {
 	var added, allowed, refused, failed int64
 	bads := x.bads
 	total := len(results) + len(bads)
@@ -148,11 +148,11 @@ func (s *Server) appendQuiet(x *exchange, results []node.Result) {
 			switch {
 			case res.Err != nil:
 				p = s.problemOfOp(res.Err, op, x.forms[next].checks)
-			case op.Kind == node.Add:
+			case op.Kind == syncer.Add:
 				added++
-			case op.Kind == node.Acquire && res.Allowed:
+			case op.Kind == syncer.Acquire && res.Allowed:
 				allowed++
-			case op.Kind == node.Acquire:
+			case op.Kind == syncer.Acquire:
 				refused++
 			}
 			next++

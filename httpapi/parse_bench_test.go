@@ -1,7 +1,7 @@
 package httpapi_test
 
 import (
-	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/syncer"
 
 	"encoding/json"
 	"fmt"
@@ -75,9 +75,9 @@ func scannerParse() func([]byte) int {
 
 func fastjsonParse() func([]byte) int {
 	var p fastjson.Parser
-	var ops []node.Op
-	var checks []node.Check
-	var limits []node.Limit
+	var ops []syncer.Op
+	var checks []syncer.Check
+	var limits []syncer.Limit
 	return func(body []byte) int {
 		v, err := p.ParseBytes(body)
 		if err != nil {
@@ -85,15 +85,15 @@ func fastjsonParse() func([]byte) int {
 		}
 		ops, checks, limits = ops[:0], checks[:0], limits[:0]
 		for _, o := range v.GetArray("ops") {
-			op := node.Op{Kind: node.Add}
+			op := syncer.Op{Kind: syncer.Add}
 			if string(o.GetStringBytes("op")) == "acquire" {
-				op.Kind = node.Acquire
+				op.Kind = syncer.Acquire
 			}
-			c := node.Check{NS: o.GetStringBytes("ns"), Key: o.GetStringBytes("key"),
+			c := syncer.Check{NS: o.GetStringBytes("ns"), Key: o.GetStringBytes("key"),
 				N: o.GetInt64("n")}
 			for _, l := range o.GetArray("limits") {
 				ms, _ := httpapi.ParseWindow(string(l.GetStringBytes("window")))
-				limits = append(limits, node.Limit{Window: ms, Max: l.GetInt64("max")})
+				limits = append(limits, syncer.Limit{Window: ms, Max: l.GetInt64("max")})
 			}
 			checks = append(checks, c)
 			ops = append(ops, op)

@@ -7,8 +7,8 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/syncer"
 )
 
 // problemKind is what problems of one sort have in common.
@@ -125,11 +125,11 @@ func (p *problem) send(ctx *fasthttp.RequestCtx) {
 // problemOf turns an error of the service into a problem. After a write, running out of time leaves
 // its outcome open.
 func (s *Server) problemOf(err error, write bool) *problem {
-	var invalid *node.InvalidError
+	var invalid *syncer.InvalidError
 	switch {
 	case errors.As(err, &invalid):
 		return &problem{kind: kindRefused, detail: invalid.Error()}
-	case errors.Is(err, node.ErrUnknownOutcome):
+	case errors.Is(err, syncer.ErrUnknownOutcome):
 		return &problem{kind: kindUnknown, detail: err.Error()}
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		if write {
@@ -137,9 +137,9 @@ func (s *Server) problemOf(err error, write bool) *problem {
 				detail: "not done in time; it may or may not happen yet"}
 		}
 		return &problem{kind: kindUnavailable, detail: "no answer in time"}
-	case errors.Is(err, node.ErrOverload):
+	case errors.Is(err, syncer.ErrOverload):
 		return &problem{kind: kindOverload, detail: err.Error()}
-	case errors.Is(err, node.ErrUnavailable), errors.Is(err, node.ErrClosed),
+	case errors.Is(err, syncer.ErrUnavailable), errors.Is(err, syncer.ErrClosed),
 		errors.Is(err, rpc.ErrUnreachable):
 		return &problem{kind: kindUnavailable, detail: err.Error()}
 	}
@@ -148,19 +148,19 @@ func (s *Server) problemOf(err error, write bool) *problem {
 }
 
 // problemOfOp is problemOf for an operation, whose fields it names the way the request did.
-func (s *Server) problemOfOp(err error, op *node.Op, checksForm bool) *problem {
-	var invalid *node.InvalidError
+func (s *Server) problemOfOp(err error, op *syncer.Op, checksForm bool) *problem {
+	var invalid *syncer.InvalidError
 	if !errors.As(err, &invalid) {
-		return s.problemOf(err, op.Kind != node.Count)
+		return s.problemOf(err, op.Kind != syncer.Count)
 	}
 	named := *invalid
 	if !checksForm {
 		named.Check = -1
 	}
-	if op.Kind == node.Count && named.Field == "window" {
+	if op.Kind == syncer.Count && named.Field == "window" {
 		named.Limit = -1 // a count asks for windows, not for limits
 	}
-	if op.Kind == node.Count && named.Field == "ts" {
+	if op.Kind == syncer.Count && named.Field == "ts" {
 		named.Field = "at"
 	}
 	return &problem{kind: kindRefused, detail: named.Error()}

@@ -3,7 +3,7 @@ package httpapi
 import (
 	"github.com/valyala/fasthttp"
 
-	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/syncer"
 )
 
 // noQuery refuses the query of a call that takes none.
@@ -90,7 +90,7 @@ func unknownArg(name []byte, has string) *problem {
 
 // target is what the queries about one key have in common.
 type target struct {
-	check node.Check
+	check syncer.Check
 	at    int64
 }
 
@@ -136,10 +136,10 @@ func (d *decoder) countQuery(ctx *fasthttp.RequestCtx) *problem {
 		return p
 	}
 	t.check.N = 1
-	if p := d.addCheck(&t.check, node.Count, 0); p != nil {
+	if p := d.addCheck(&t.check, syncer.Count, 0); p != nil {
 		return p
 	}
-	d.ops = append(d.ops, node.Op{Kind: node.Count, TS: t.at})
+	d.ops = append(d.ops, syncer.Op{Kind: syncer.Count, TS: t.at})
 	d.forms = append(d.forms, form{count: 1})
 	d.link()
 	return nil

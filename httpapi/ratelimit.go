@@ -5,14 +5,14 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/syncer"
 )
 
 // setRateLimit sets the RateLimit and RateLimit-Policy headers of
 // draft-ietf-httpapi-ratelimit-headers for operation 0, an acquire. Policies are named by the paths
 // that "refused_by" uses. Of several checks, those of the first that refused are shown, else the
 // first's: a header has not the room for all.
-func (d *decoder) setRateLimit(ctx *fasthttp.RequestCtx, res *node.Result) {
+func (d *decoder) setRateLimit(ctx *fasthttp.RequestCtx, res *syncer.Result) {
 	shown := 0
 	for j := range res.Checks {
 		if res.Checks[j].Refused {
@@ -46,7 +46,7 @@ func (d *decoder) setRateLimit(ctx *fasthttp.RequestCtx, res *node.Result) {
 }
 
 // deny makes a refusal a 429. A refusal that no waiting can change has no Retry-After.
-func deny(ctx *fasthttp.RequestCtx, res *node.Result) {
+func deny(ctx *fasthttp.RequestCtx, res *syncer.Result) {
 	ctx.SetStatusCode(fasthttp.StatusTooManyRequests)
 	if res.RetryAfter >= 0 {
 		ctx.Response.Header.Set("Retry-After",

@@ -8,8 +8,9 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"twotier.dev/twotier/internal/node"
-	"twotier.dev/twotier/internal/token"
+	"twotier.dev/twotier/httpapi/cluster"
+	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier/syncer"
 )
 
 func (s *Server) count(ctx *fasthttp.RequestCtx) *problem {
@@ -44,7 +45,7 @@ func (s *Server) series(ctx *fasthttp.RequestCtx) *problem {
 
 // problemOfQuery is problemOf for a call that asks for one key and one window.
 func (s *Server) problemOfQuery(err error) *problem {
-	if invalid, ok := errors.AsType[*node.InvalidError](err); ok {
+	if invalid, ok := errors.AsType[*syncer.InvalidError](err); ok {
 		named := *invalid
 		named.Check, named.Limit = -1, -1
 		err = &named
@@ -52,7 +53,7 @@ func (s *Server) problemOfQuery(err error) *problem {
 	return s.problemOf(err, false)
 }
 
-func appendSeries(b, key []byte, bucketMS int64, points []node.Point) []byte {
+func appendSeries(b, key []byte, bucketMS int64, points []syncer.Point) []byte {
 	b = appendKey(b, key)
 	b = appendField(b, "bucket_ms", bucketMS)
 	b = append(b, `,"points":[`...)
@@ -89,7 +90,7 @@ func (s *Server) top(ctx *fasthttp.RequestCtx) *problem {
 	return p
 }
 
-func appendTop(b []byte, window string, keys []node.KeyCount) []byte {
+func appendTop(b []byte, window string, keys []syncer.KeyCount) []byte {
 	b = appendString(append(b, `{"window":`...), window)
 	b = append(b, `,"keys":[`...)
 	for i := range keys {
@@ -125,7 +126,7 @@ func (s *Server) reset(ctx *fasthttp.RequestCtx) *problem {
 }
 
 // resetBody reads {"ns","key"}.
-func (d *decoder) resetBody(body []byte) (c node.Check, p *problem) {
+func (d *decoder) resetBody(body []byte) (c syncer.Check, p *problem) {
 	d.reset(body)
 	c, p = d.nameOfKey()
 	if p == nil {
@@ -137,7 +138,7 @@ func (d *decoder) resetBody(body []byte) (c node.Check, p *problem) {
 	return c, nil
 }
 
-func (d *decoder) nameOfKey() (c node.Check, p *problem) {
+func (d *decoder) nameOfKey() (c syncer.Check, p *problem) {
 	if p := d.enter('{', "an object with key"); p != nil {
 		return c, p
 	}
@@ -174,7 +175,7 @@ func (s *Server) cluster(ctx *fasthttp.RequestCtx) *problem {
 		view = s.withOwners(view)
 	}
 	if view.Members == nil {
-		view.Members = []node.Member{}
+		view.Members = []cluster.Member{}
 	}
 	if nodes {
 		s.service.Survey(context.Background(), &view) // it bounds itself
@@ -190,7 +191,7 @@ func (s *Server) cluster(ctx *fasthttp.RequestCtx) *problem {
 
 // withOwners adds the owners to a view. They refer to its members, so both have to be of the same
 // table.
-func (s *Server) withOwners(view node.ClusterView) node.ClusterView {
+func (s *Server) withOwners(view cluster.View) cluster.View {
 	for range 8 {
 		owners, seed := s.service.Owners()
 		again := s.service.Cluster()

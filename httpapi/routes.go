@@ -7,7 +7,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"twotier.dev/twotier/internal/token"
+	"twotier.dev/twotier/httpapi/token"
 )
 
 // route is what is served under one path.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"twotier.dev/twotier/internal/token"
+	"twotier.dev/twotier/httpapi/token"
 )
 
 // The headers of a session, see the package documentation.

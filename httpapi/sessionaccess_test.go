@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"twotier.dev/twotier/httpapi"
-	"twotier.dev/twotier/internal/token"
+	"twotier.dev/twotier/httpapi/token"
 )
 
 // reloaded has a store hold other lines for the tokens of the same texts, under the hashes they

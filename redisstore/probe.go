@@ -11,7 +11,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"twotier.dev/twotier/internal/durations"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -101,7 +100,17 @@ type Health struct {
 	// RoundTrips is the number of pipelines sent.
 	RoundTrips int64
 	// Durations is how long pipelines with scripts took, those without an answer included.
-	Durations durations.Snapshot
+	Durations Durations
+}
+
+// Durations is a snapshot of a histogram, in the buckets of a Prometheus native histogram of
+// schema 3: the upper bound of bucket i is 2^(i/8) seconds.
+type Durations struct {
+	// Count is the number of observations and Sum their total.
+	Count uint64
+	Sum   time.Duration
+	// Buckets has the number of observations of every bucket that is not empty.
+	Buckets map[int]int64
 }
 
 // Health returns what is known of the connection, without asking.
@@ -111,7 +120,7 @@ func (s *Store) Health() Health {
 	return Health{
 		string(s.where.Kind), s.where.Hosts, s.failed, time.Duration(s.rtt.Load()) * time.Microsecond,
 		s.roundTrips.Load(),
-		s.durations.Snapshot(),
+		Durations(s.durations.Snapshot()),
 	}
 }
 

@@ -8,12 +8,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/httpapi/token"
 	"twotier.dev/twotier/internal/certs"
 	"twotier.dev/twotier/internal/cli"
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/peer"
 	"twotier.dev/twotier/internal/reload"
-	"twotier.dev/twotier/internal/token"
 )
 
 // addTokens has web know the tokens of the configuration, if there are any, and says so if there

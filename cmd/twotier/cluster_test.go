@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/multiowner"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/rpc"
@@ -97,7 +98,7 @@ func TestFiguresOfACluster(t *testing.T) {
 		"twotier_members 2", `twotier_member_states{state="alive"} 2`,
 		`twotier_peer_up{peer="b"} 1`, `twotier_mode{mode="two-tier"} 1`,
 		fmt.Sprintf("twotier_partitions_owned %d", nodes[0].node.Stats().Owned),
-		`twotier_partition_states{state="gaining"} 0`,
+		`twotier_partition_states{state="incoming"} 0`,
 		fmt.Sprintf(`twotier_handovers_total{direction="in",via="peer"} %d`,
 			nodes[0].node.Stats().Moves.Taken),
 	} {
@@ -126,11 +127,11 @@ func TestSuspect(t *testing.T) {
 		})
 	})
 	st := nodes[0].node.Stats()
-	if !slices.Contains(st.Links, node.Link{ID: "b"}) ||
-		!slices.Contains(st.Links, node.Link{ID: "c", Up: true}) || st.Peers.FailedTotal == 0 {
+	if !slices.Contains(st.Links, cluster.Link{ID: "b"}) ||
+		!slices.Contains(st.Links, cluster.Link{ID: "c", Up: true}) || st.Peers.FailedTotal == 0 {
 		t.Errorf("%+v %+v", st.Links, st.Peers)
 	}
-	if !slices.Contains(st.States, node.StateCount{State: node.StateSuspect, Members: 1}) {
+	if !slices.Contains(st.States, cluster.StateCount{State: node.StateSuspect, Members: 1}) {
 		t.Errorf("%+v", st.States)
 	}
 }

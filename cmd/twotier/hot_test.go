@@ -35,7 +35,7 @@ func TestHotKeyIsSpreadAndFoldsBack(t *testing.T) {
 	eventually(t, "the key is its owner's alone", time.Minute, func() bool {
 		for _, n := range nodes {
 			if v := ask(t, "GET", n.url+"/v1/cluster", ""); !strings.Contains(v,
-				`"spread_keys":0,"leased_keys":0,`) {
+				`"hot_keys":0,"leased_keys":0,`) {
 				return false
 			}
 		}
@@ -93,7 +93,7 @@ func TestRefusalIsRememberedNearby(t *testing.T) {
 		}
 	}
 	if metrics := ask(t, "GET", nodes[0].url+"/metrics", "") + ask(t, "GET", nodes[1].url+
-		"/metrics", ""); !strings.Contains(metrics, "twotier_near_total") {
+		"/metrics", ""); !strings.Contains(metrics, "twotier_remembered_refusals_total") {
 		t.Error("no metric tells of it")
 	}
 }

@@ -98,7 +98,7 @@ func (s *server) joinCluster(opt *node.Options) (err error) {
 		Agreement: ring.Agreement{
 			Partitions: s.store.place.Partitions, Seed: s.store.place.Seed, Data: dataOf(s.store),
 		},
-		Tag: modes.Tag(node.Mode(s.cfg.Mode)), Logger: s.log,
+		Tag: modes.Tag(modes.Mode(s.cfg.Mode)), Logger: s.log,
 		OnChange: func(t *ring.Table) { s.node.Changed(t) },
 	})
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/cli"
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/embedded"
@@ -232,7 +233,7 @@ func (st stores) Health() node.StoreHealth {
 	view := node.StoreHealth{
 		Kind: h.Kind, Address: h.Address, Up: h.Err == nil, RTTMicros: h.RTT.Microseconds(),
 		RoundTrips: h.RoundTrips,
-		Durations:  h.Durations,
+		Durations:  cluster.Durations(h.Durations),
 		Fatal:      errors.Is(h.Err, redisstore.ErrMismatch) && !st.optional,
 	}
 	if h.Err != nil {

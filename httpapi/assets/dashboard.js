@@ -202,8 +202,8 @@ function rates(m, now) {
 }
 
 function moving(s) {
-  const from = s.losing + s.moving;
-  return [...(s.gaining ? ["+" + figure(s.gaining)] : []), ...(from ? ["−" + figure(from)] : [])].join(" ") || "–";
+  const from = s.outgoing + s.moving;
+  return [...(s.incoming ? ["+" + figure(s.incoming)] : []), ...(from ? ["−" + figure(from)] : [])].join(" ") || "–";
 }
 
 function memberRow(m, c, now) {
@@ -234,7 +234,7 @@ function showCluster(c, now) {
   showStore(c.redis, c.clock_offset_ms);
   showMemory(c);
   const count = c.members.length;
-  const under = c.members.reduce((n, m) => n + (m.status ? m.status.gaining : 0), 0);
+  const under = c.members.reduce((n, m) => n + (m.status ? m.status.incoming : 0), 0);
   $("ring").textContent = `${count} ${count === 1 ? "member" : "members"}, ${number.format(c.partitions)} partitions` + (under ? `, ${figure(under)} on their way to another` : "");
   $("ring").title = "ring version " + c.ring_version;
   document.body.classList.toggle("many", count > 1);

@@ -86,13 +86,12 @@ func importMap() map[string][]string {
 		},
 		"internal/node": {
 			"twotier.dev/twotier/ring", "twotier.dev/twotier/syncer",
-			"twotier.dev/twotier/leaparray",
+			"twotier.dev/twotier/httpapi/cluster",
 			"twotier.dev/twotier/internal/routing", "twotier.dev/twotier/internal/ownership",
 			"twotier.dev/twotier/internal/multiowner",
 			"twotier.dev/twotier/internal/modes", "twotier.dev/twotier/internal/hotkeys",
 			"twotier.dev/twotier/internal/refusals",
 			"twotier.dev/twotier/internal/topkeys", "twotier.dev/twotier/internal/storeclock",
-			"twotier.dev/twotier/internal/durations",
 			"twotier.dev/twotier/internal/rpc", "twotier.dev/twotier/internal/retry",
 		},
 		"internal/peer": {
@@ -102,13 +101,15 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/internal/node", "twotier.dev/twotier/internal/elapsed",
 		},
 
-		// The network side knows a node only.
-		"internal/token":  {},
+		// The network side. It declares the Service that a node is, and knows no node.
+		"httpapi/token":   {},
+		"httpapi/cluster": {"twotier.dev/twotier/syncer"},
 		"internal/reload": {},
 		"internal/certs":  {},
 		"httpapi": {
-			"twotier.dev/twotier/internal/rpc", "twotier.dev/twotier/internal/node",
-			"twotier.dev/twotier/internal/idle", "twotier.dev/twotier/internal/token",
+			"twotier.dev/twotier/syncer", "twotier.dev/twotier/httpapi/cluster",
+			"twotier.dev/twotier/httpapi/token", "twotier.dev/twotier/internal/rpc",
+			"twotier.dev/twotier/internal/idle",
 			"twotier.dev/twotier/internal/durations", fasthttp, fastjson, prometheus,
 			prometheusText,
 		},

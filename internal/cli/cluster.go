@@ -117,8 +117,8 @@ type status struct {
 	Mode      string
 	Ring      uint64 `json:"ring_version"`
 	Held      int
-	Gaining   int
-	Losing    int
+	Incoming  int
+	Outgoing  int
 	Moving    int
 	Pending   int64 `json:"pending_buckets"`
 	Keys      int64
@@ -200,10 +200,10 @@ func (s *session) members(v *clusterView) error {
 // moves says which partitions are on their way to a member, and from it.
 func moves(st *status) string {
 	var parts []string
-	if st.Gaining > 0 {
-		parts = append(parts, "+"+strconv.Itoa(st.Gaining))
+	if st.Incoming > 0 {
+		parts = append(parts, "+"+strconv.Itoa(st.Incoming))
 	}
-	if n := st.Losing + st.Moving; n > 0 {
+	if n := st.Outgoing + st.Moving; n > 0 {
 		parts = append(parts, "-"+strconv.Itoa(n))
 	}
 	if len(parts) == 0 {

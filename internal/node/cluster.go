@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/ring"
 )
@@ -18,7 +19,7 @@ func (n *Node) Cluster() ClusterView {
 		Mode: n.Mode(), RingVersion: s.RingVersion, Partitions: t.Partitions(), Held: s.Held,
 		Store: s.Store, ClockOffsetMS: s.ClockOffsetMS, ClockSkewMS: s.ClockSkewMS,
 		ClockDoubt: s.ClockDoubt,
-		SpreadKeys: s.SpreadKeys, LeasedKeys: s.LeasedKeys,
+		HotKeys:    s.HotKeys, LeasedKeys: s.LeasedKeys,
 		PendingBuckets: s.Counter.PendingBuckets, Keys: s.Counter.Keys,
 		MemoryBytes: s.Counter.MemoryBytes, MaxMemory: s.Counter.MaxMemory,
 	}
@@ -40,7 +41,7 @@ func (n *Node) memberView(t *ring.Table, at int, silent []string) Member {
 		Share:      float64(t.Owned(at)) / float64(t.Partitions()), Started: m.Born,
 	}
 	if mode, ok := modes.Of(m.Tag); ok {
-		v.Mode = mode
+		v.Mode = cluster.Mode(mode)
 	}
 	switch {
 	case v.Self && n.closed.Load(), v.Self && n.draining.Load(), m.Draining:
@@ -72,12 +73,12 @@ func (n *Node) Stats() Stats {
 	t := n.table()
 	s := Stats{
 		Ops: n.ops.list(), Members: t.Len(), RingVersion: t.Version(), TablesTotal: n.tables.Load(),
-		ServedTotal: n.served.Load(),
-		NearTotal:   n.refused.Hits(), Mode: n.Mode(), Store: n.opt.Store.Health(),
+		ServedTotal:             n.served.Load(),
+		RememberedRefusalsTotal: n.refused.Hits(), Mode: n.Mode(), Store: n.opt.Store.Health(),
 	}
-	s.SpreadKeys, s.LeasedKeys = n.hot.Sizes()
-	s.Phases, s.Moves = n.owned.Figures()
-	s.Held = s.Phases.Held()
+	s.HotKeys, s.LeasedKeys = n.hot.Sizes()
+	phases, moves := n.owned.Figures()
+	s.Held, s.Phases, s.Moves = phases.Held(), cluster.Phases(phases), cluster.Moves(moves)
 	if t.Self() >= 0 {
 		s.Owned = t.Owned(t.Self())
 	}
@@ -90,7 +91,7 @@ func (n *Node) Stats() Stats {
 	}
 	offset, skew := n.opt.Clock.Offset()
 	s.ClockOffsetMS, s.ClockSkewMS = offset.Milliseconds(), skew.Milliseconds()
-	s.ClockDoubt = n.time.Doubt()
+	s.ClockDoubt = string(n.time.Doubt())
 	return s
 }
 

@@ -144,7 +144,7 @@ func New(opt Options) (*Node, error) {
 	}
 	if opt.Ring == nil {
 		self := ring.Member{ID: opt.ID, Name: opt.ID, Address: opt.Address,
-			Tag: modes.Tag(opt.Mode)}
+			Tag: modes.Tag(modes.Mode(opt.Mode))}
 		lone, err := ring.NewTable([]ring.Member{self}, opt.ID, opt.Placement.Partitions,
 			opt.Placement.Seed)
 		if err != nil {
@@ -178,10 +178,12 @@ func (n *Node) self() ring.Member {
 func (n *Node) inRedis() bool { return n.modes.InRedis() }
 
 // Mode returns how this node counts at present.
-func (n *Node) Mode() Mode { return n.modes.Mode() }
+func (n *Node) Mode() Mode { return Mode(n.modes.Mode()) }
 
 // SetMode has the whole cluster count in another way, see modes.Switch.Change.
-func (n *Node) SetMode(ctx context.Context, mode Mode) error { return n.modes.Change(ctx, mode) }
+func (n *Node) SetMode(ctx context.Context, mode Mode) error {
+	return n.modes.Change(ctx, modes.Mode(mode))
+}
 
 // background is spawn for what ends when the node closes.
 func (n *Node) background(fn func(ctx context.Context)) { n.spawn(func() { fn(n.run) }) }

@@ -55,7 +55,7 @@ func (n *Node) newRouter() *routing.Router {
 // newSwitch returns what changes the mode of this node.
 func (n *Node) newSwitch() *modes.Switch {
 	opt := modes.Options{
-		Mode: n.opt.Mode, Switchable: n.opt.Direct != nil && n.opt.Counter != nil,
+		Mode: modes.Mode(n.opt.Mode), Switchable: n.opt.Direct != nil && n.opt.Counter != nil,
 		Table: n.table, Self: n.self, Peers: n.opt.Peers, Ownership: n.owned, Idle: n.parts.Idle,
 		Go: n.background, Logger: n.opt.Logger,
 	}

@@ -33,7 +33,7 @@ func (n *Node) Series(ctx context.Context, ns, key []byte,
 func (n *Node) series(ctx context.Context, ns, key []byte,
 	window int64) (bucketMS int64, points []Point, err error) {
 	if n.inRedis() {
-		err = n.modes.During(ctx, ModeRedis, func() (err error) {
+		err = n.modes.During(ctx, modes.Redis, func() (err error) {
 			bucketMS, points, err = n.opt.Direct.Series(ctx, ns, key, window)
 			return err
 		})

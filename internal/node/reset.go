@@ -101,7 +101,7 @@ func (n *Node) forget(ctx context.Context, c *Check) error {
 
 // forgetInRedis resets a key in Redis mode, or returns modes.ErrChanged.
 func (n *Node) forgetInRedis(ctx context.Context, c *Check) error {
-	return n.modes.During(ctx, ModeRedis, func() error {
+	return n.modes.During(ctx, modes.Redis, func() error {
 		return n.opt.Direct.Forget(ctx, c.NS, c.Key)
 	})
 }

@@ -3,6 +3,7 @@ package node
 import (
 	"sync/atomic"
 
+	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -29,11 +30,11 @@ func (t *tally) add(kind syncer.Kind, source syncer.Source) {
 	}
 }
 
-func (t *tally) list() (list []OpCount) {
+func (t *tally) list() (list []cluster.OpCount) {
 	for k := range t.n {
 		for s := range t.n[k] {
 			if n := t.n[k][s].Load(); n > 0 || sources[s] == syncer.SourceMemory {
-				list = append(list, OpCount{Op: kinds[k], Source: string(sources[s]), Total: n})
+				list = append(list, cluster.OpCount{Op: kinds[k], Source: string(sources[s]), Total: n})
 			}
 		}
 	}

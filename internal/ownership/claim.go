@@ -152,7 +152,7 @@ func (o *Partitions) wants(p int) bool {
 
 func (o *Partitions) wantsLocked(p int) bool {
 	ph := o.parts[p].phase
-	return !o.suspended && (ph == gaining || ph == own || ph == losing)
+	return !o.suspended && (ph == incoming || ph == own || ph == outgoing)
 }
 
 // deferTo has another node decide about partitions until it hands them over.
@@ -160,7 +160,7 @@ func (o *Partitions) deferTo(m *ring.Member, parts []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, p := range parts {
-		if s := &o.parts[p]; s.phase == gaining {
+		if s := &o.parts[p]; s.phase == incoming {
 			s.to = m
 		}
 	}
@@ -172,7 +172,7 @@ func (o *Partitions) deferTo(m *ring.Member, parts []int) {
 func (o *Partitions) stopDeferring(p int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if s := &o.parts[p]; s.phase == gaining {
+	if s := &o.parts[p]; s.phase == incoming {
 		s.to = nil
 	}
 }
@@ -186,7 +186,7 @@ func (o *Partitions) adopt(h *syncer.Handoff) bool {
 	}
 	o.opt.Counter.ImportHandoff(h)
 	o.moves.Taken++
-	if o.parts[h.Partition].phase == gaining {
+	if o.parts[h.Partition].phase == incoming {
 		o.enterLocked(h.Partition, own)
 	}
 	return true

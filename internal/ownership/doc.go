@@ -6,7 +6,7 @@
 //
 // # Phases
 //
-// A partition goes foreign -> gaining -> own on its way in, and own -> losing -> moving -> given ->
+// A partition goes foreign -> incoming -> own on its way in, and own -> outgoing -> moving -> given ->
 // foreign on its way out. A takeover asks all others who holds a partition ([HoldingsRequest]) and
 // claims it from there page by page ([ClaimRequest]): what is in memory comes along. If nobody
 // holds it, or the holder is gone, the new owner begins with what the store has. A holder that

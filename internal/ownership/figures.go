@@ -3,15 +3,15 @@ package ownership
 // Phases is how many partitions are in which state on one node; the others are none of its
 // business.
 type Phases struct {
-	// Own is those that it decides about, Gaining those that are on their way to it.
-	Own, Gaining int
-	// Losing is those that it still decides about although the table gives them to another, Moving
+	// Own is those that it decides about, Incoming those that are on their way to it.
+	Own, Incoming int
+	// Outgoing is those that it still decides about although the table gives them to another, Moving
 	// those that are being handed over.
-	Losing, Moving int
+	Outgoing, Moving int
 }
 
 // Held is how many a node has, be it on the way to another.
-func (p Phases) Held() int { return p.Own + p.Losing + p.Moving }
+func (p Phases) Held() int { return p.Own + p.Outgoing + p.Moving }
 
 // Moves is how many partitions have changed hands, and how, since the node started.
 type Moves struct {
@@ -40,10 +40,10 @@ func (o *Partitions) Figures() (at Phases, moves Moves) {
 		switch o.parts[p].phase {
 		case own:
 			at.Own++
-		case gaining:
-			at.Gaining++
-		case losing:
-			at.Losing++
+		case incoming:
+			at.Incoming++
+		case outgoing:
+			at.Outgoing++
 		case moving, given:
 			at.Moving++
 		}

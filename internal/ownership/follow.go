@@ -34,17 +34,17 @@ func (o *Partitions) apply(t *ring.Table, now time.Time) (gained []int, offers m
 		s := &o.parts[p]
 		switch mine := t.Mine(p); {
 		case mine && s.phase == foreign && !o.claimed[p]:
-			o.enterLocked(p, gaining)
+			o.enterLocked(p, incoming)
 			o.claimed[p] = true
 			gained = append(gained, p)
-		case mine && s.phase == losing:
+		case mine && s.phase == outgoing:
 			o.enterLocked(p, own)
 		case !mine && s.phase == own:
-			o.enterLocked(p, losing)
-		case !mine && s.phase == gaining:
+			o.enterLocked(p, outgoing)
+		case !mine && s.phase == incoming:
 			o.enterLocked(p, foreign)
-		case s.phase == losing:
-			o.reviewLosingLocked(p, t, now, offers)
+		case s.phase == outgoing:
+			o.reviewOutgoingLocked(p, t, now, offers)
 		case s.phase == given:
 			o.reviewGivenLocked(p, t, now)
 		}
@@ -52,9 +52,9 @@ func (o *Partitions) apply(t *ring.Table, now time.Time) (gained []int, offers m
 	return gained, offers
 }
 
-// reviewLosingLocked offers a partition that its new owner does not come for, and in the end lets
+// reviewOutgoingLocked offers a partition that its new owner does not come for, and in the end lets
 // go of it: what is pending is flushed as ever, and the new owner finds it in the store.
-func (o *Partitions) reviewLosingLocked(
+func (o *Partitions) reviewOutgoingLocked(
 	p int, t *ring.Table, now time.Time, offers map[int][]int,
 ) {
 	s := &o.parts[p]

@@ -29,7 +29,7 @@ func (o *Partitions) Holdings(q *HoldingsRequest) *HoldingsResponse {
 		if !o.exists(p) {
 			continue
 		}
-		if ph := o.parts[p].phase; ph != foreign && ph != gaining {
+		if ph := o.parts[p].phase; ph != foreign && ph != incoming {
 			a.Held = append(a.Held, p)
 		}
 	}
@@ -103,14 +103,14 @@ func (o *Partitions) promise(to *ring.Member, p int) ClaimState {
 	}
 	t := o.opt.Table()
 	s := &o.parts[p]
-	if s.phase == foreign || s.phase == gaining {
+	if s.phase == foreign || s.phase == incoming {
 		return NotHeld
 	}
 	if t.Find(to.Name) != t.Owner(p) {
 		return Later
 	}
 	switch s.phase {
-	case own, losing:
+	case own, outgoing:
 		s.to = to
 		o.enterLocked(p, moving)
 	case moving, given:

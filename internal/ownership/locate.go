@@ -44,7 +44,7 @@ func (o *Partitions) deciderLocked(p int) (m *ring.Member, known bool) {
 	case s.phase == foreign:
 		m = o.ownerLocked(p)
 		return m, m != nil // else it will be gained
-	case s.phase == gaining:
+	case s.phase == incoming:
 		return s.to, s.to != nil
 	}
 	return s.to, true

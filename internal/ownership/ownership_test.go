@@ -139,7 +139,7 @@ func TestWhatIsLostWhileItIsSought(t *testing.T) {
 		a.leaves = true
 		c.agree(a, b)
 		time.Sleep(300 * time.Millisecond)
-		if at, _ := b.Figures(); at.Gaining != partitions {
+		if at, _ := b.Figures(); at.Incoming != partitions {
 			t.Fatalf("%+v, want all to be sought", at)
 		}
 		a.leaves, b.leaves = false, true
@@ -227,11 +227,11 @@ func TestNobodyComesForAPartition(t *testing.T) {
 		b.cut.Store(true)
 		a.knows(a, b)
 		time.Sleep(4 * time.Second)
-		if at, moves := a.Figures(); at.Losing == 0 || moves.LetGo != 0 {
+		if at, moves := a.Figures(); at.Outgoing == 0 || moves.LetGo != 0 {
 			t.Errorf("after 4 s: %+v, %+v", at, moves)
 		}
 		time.Sleep(2 * time.Second)
-		if at, moves := a.Figures(); at.Losing != 0 || moves.LetGo == 0 {
+		if at, moves := a.Figures(); at.Outgoing != 0 || moves.LetGo == 0 {
 			t.Errorf("after 6 s: %+v, %+v", at, moves)
 		}
 	})

@@ -81,7 +81,7 @@ type partition struct {
 	// given up.
 	kept bool
 	// to is who takes it over if it is moving or given, and who decides until it hands it over if
-	// it is gaining.
+	// it is incoming.
 	to *ring.Member
 }
 
@@ -91,13 +91,13 @@ type phase uint8
 const (
 	// foreign: another node decides about it.
 	foreign phase = iota
-	// gaining: it is this node's by the table; those that may have it are being asked.
-	gaining
+	// incoming: it is this node's by the table; those that may have it are being asked.
+	incoming
 	// own: this node decides about it.
 	own
-	// losing: this node still decides about it, but by the table another should, and will come for
+	// outgoing: this node still decides about it, but by the table another should, and will come for
 	// it.
-	losing
+	outgoing
 	// moving: it is being made ready to be handed over.
 	moving
 	// given: another node has been told all, and has not said yet that it has everything.

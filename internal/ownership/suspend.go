@@ -8,7 +8,7 @@ func (o *Partitions) Suspend() {
 	o.suspended = true
 	for p := range o.parts {
 		s := &o.parts[p]
-		s.kept = s.kept || s.phase == own || s.phase == losing || s.phase == moving
+		s.kept = s.kept || s.phase == own || s.phase == outgoing || s.phase == moving
 		o.opt.Counter.StopOwning(p)
 		o.enterLocked(p, foreign)
 	}

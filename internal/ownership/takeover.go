@@ -114,7 +114,7 @@ func (o *Partitions) beginFromStore(parts []int) {
 	defer o.mu.Unlock()
 	for _, p := range parts {
 		o.claimed[p] = false
-		if o.parts[p].phase == gaining {
+		if o.parts[p].phase == incoming {
 			o.opt.Counter.StartOwning(p)
 			o.moves.Begun++
 			o.enterLocked(p, own)

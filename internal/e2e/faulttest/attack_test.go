@@ -16,9 +16,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"twotier.dev/twotier/httpapi/client"
+	"twotier.dev/twotier/httpapi/token"
 	"twotier.dev/twotier/internal/cli"
 	"twotier.dev/twotier/internal/testing/proctest"
-	"twotier.dev/twotier/internal/token"
 )
 
 // tokenFile is a file of tokens that can be changed.

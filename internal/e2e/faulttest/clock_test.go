@@ -164,7 +164,7 @@ func TestFault18ClockSteps(t *testing.T) {
 		settle()
 		add(fmt.Sprint("long after ", by))
 	}
-	if doubt := n.Cluster().ClockDoubt; doubt != storeclock.DoubtFar {
+	if doubt := n.Cluster().ClockDoubt; doubt != string(storeclock.DoubtFar) {
 		t.Errorf("the doubt is %q after steps that are too far to follow", doubt)
 	}
 	step(24 * time.Hour) // back where it was

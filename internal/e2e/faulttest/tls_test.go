@@ -18,9 +18,9 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier/httpapi/token"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
-	"twotier.dev/twotier/internal/token"
 )
 
 // authority signs certificates.

@@ -130,7 +130,7 @@ func TestOneAdministratorEndsNoOthersChange(t *testing.T) {
 		tell := func(from *proc, phase nodemodes.Phase, to ...*proc) (err error) {
 			for _, p := range to {
 				_, failed := p.node.Answer(t.Context(),
-					&nodemodes.Request{By: from.id, Mode: node.ModeRedis, Term: 1, Phase: phase})
+					&nodemodes.Request{By: from.id, Mode: nodemodes.Redis, Term: 1, Phase: phase})
 				err = errors.Join(err, failed)
 			}
 			return err

@@ -361,7 +361,7 @@ func (w *world) settle(t *testing.T) {
 		for _, p := range w.alive() {
 			s := p.node.Stats()
 			if s.Counter.PendingBuckets > 0 || s.Members != len(w.alive()) ||
-				s.SpreadKeys+s.LeasedKeys > 0 {
+				s.HotKeys+s.LeasedKeys > 0 {
 				return false
 			}
 		}

@@ -107,7 +107,7 @@ func (w *world) startAs(i int, id string) (*proc, error) {
 	p.ring, err = ring.New(ring.Options{
 		ID: p.id, Name: name, Bind: p.host.Address(), Join: addresses(),
 		Agreement: ring.Agreement{Partitions: place.Partitions, Seed: place.Seed},
-		Secret:    []byte(secret), Tag: nodemodes.Tag(node.ModeTwoTier),
+		Secret:    []byte(secret), Tag: nodemodes.Tag(nodemodes.TwoTier),
 		OnChange: func(t *ring.Table) { p.node.Changed(t) }, Transport: p.host.Transport(),
 		Logger: w.logger(p.id),
 	})

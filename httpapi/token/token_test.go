@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"twotier.dev/twotier/internal/token"
+	"twotier.dev/twotier/httpapi/token"
 )
 
 func TestFindsWhatWasMade(t *testing.T) {
