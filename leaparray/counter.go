@@ -4,12 +4,13 @@ package leaparray
 // counter. Its layout:
 //
 //	word 0     bits 0-7: mask of the dense levels; bits 8-31: number of sparse buckets;
-//	           bits 32-63 belong to the Allocator, which may have set them
+//	           bits 32-63 belong to the Allocator and may be set
 //	rings      one for each dense level, finest first
-//	sparse     one word a bucket: level (3 bits), index (37 bits), count (24 bits, signed);
-//	           any rest is free
+//	sparse     one word per bucket: level (3 bits), index (37 bits), count (24 bits, signed);
+//	           the rest is free
 //
-// A level turns dense when more than half of its buckets live or a count does not fit 24 bits.
+// A level becomes dense when more than half of its buckets are live or a count does not fit in 24
+// bits.
 type Counter []uint64
 
 const (
@@ -22,12 +23,12 @@ const (
 	sparseLenMask = 1<<24 - 1
 )
 
-// Change says what an operation did to a counter.
+// Change is what an operation did to a counter.
 type Change struct {
-	// Live is by how much the number of buckets that are not zero has changed.
+	// Live is the change in the number of non-zero buckets.
 	Live int
-	// Expired is how many buckets that were not zero fell behind the newest one and are gone. Live
-	// includes them.
+	// Expired is the number of non-zero buckets that fell behind the newest one and are gone. They
+	// are included in Live.
 	Expired int
 }
 
@@ -62,9 +63,9 @@ func (l *Ladder) ring(c Counter, level int) ring {
 
 func (c Counter) dense(level int) bool { return c[0]&(1<<level) != 0 }
 
-// Add counts n in bucket idx of a level. It reports false, with nothing changed, if the block has
-// no room for it: then [Ladder.Grow] makes some and Add is called again. A bucket that lies too far
-// behind the newest one of its level is left alone, as no window can be read from it.
+// Add counts n in bucket idx of a level. If the block has no room, Add changes nothing and reports
+// false: call [Ladder.Grow], then Add again. Adding to a bucket too far behind the newest one of
+// its level has no effect, because no window can be read from it.
 func (l *Ladder) Add(c Counter, level int, idx, n int64) (ch Change, ok bool) {
 	if len(c) == 0 {
 		return Change{}, n == 0
@@ -103,7 +104,7 @@ func (l *Ladder) addDense(c Counter, level int, idx, n int64) (ch Change) {
 	return ch
 }
 
-// liveChange is by how much the number of buckets that are not zero changes.
+// liveChange returns the change in the number of non-zero buckets.
 func liveChange(before, after int64) int {
 	switch {
 	case before == 0 && after != 0:
@@ -114,8 +115,8 @@ func liveChange(before, after int64) int {
 	return 0
 }
 
-// Mark makes bucket idx the newest of its level, if it isn't older than that is, without counting
-// anything: what has fallen behind it is gone. It reports false as Add does.
+// Mark makes bucket idx the newest of its level without counting anything, unless the level has a
+// newer one. Buckets that fall behind it are gone. Mark reports false as Add does.
 func (l *Ladder) Mark(c Counter, level int, idx int64) (ch Change, ok bool) {
 	if idx <= l.Head(c, level) {
 		return ch, true
@@ -127,7 +128,7 @@ func (l *Ladder) Mark(c Counter, level int, idx int64) (ch Change, ok bool) {
 	return ch, ok
 }
 
-// Buckets is at most how many buckets a counter holds, those that are zero included.
+// Buckets returns an upper bound on the number of buckets in a counter, zero ones included.
 func (l *Ladder) Buckets(c Counter) (n int) {
 	if len(c) == 0 {
 		return 0
@@ -140,8 +141,8 @@ func (l *Ladder) Buckets(c Counter) (n int) {
 	return n + c.sparseLen()
 }
 
-// addSparse keeps a bucket that comes to zero: its index may be the newest, which must not fall
-// back.
+// addSparse keeps a bucket whose count becomes zero: it may be the newest one, and the newest index
+// must not go back.
 func (l *Ladder) addSparse(entries []uint64, i int, n int64) (ch Change, ok bool) {
 	before := sparseCount(entries[i])
 	after := before + n
@@ -152,8 +153,7 @@ func (l *Ladder) addSparse(entries []uint64, i int, n int64) (ch Change, ok bool
 	return Change{Live: liveChange(before, after)}, true
 }
 
-// insert appends a bucket that the level does not have yet, after dropping those that fall behind
-// it.
+// insert appends a bucket that the level does not have yet, after dropping those it pushes out.
 func (l *Ladder) insert(c Counter, entries []uint64, level int, idx, n int64) (ch Change, ok bool) {
 	if n == 0 {
 		return ch, true
@@ -215,8 +215,8 @@ func (l *Ladder) dropStale(c Counter, level int, oldest int64) {
 	c.setSparseLen(len(kept))
 }
 
-// Expire makes the buckets of a level fall behind that lie more than Keep buckets behind head, and
-// calls fn for each of them that is not zero.
+// Expire drops the buckets of a level that are more than Keep buckets behind head, and calls fn for
+// each one that is not zero.
 func (l *Ladder) Expire(c Counter, level int, head int64, fn func(idx int64)) {
 	if len(c) == 0 {
 		return
@@ -242,7 +242,7 @@ func (l *Ladder) Expire(c Counter, level int, head int64, fn func(idx int64)) {
 	}
 }
 
-// Head returns the index of the newest bucket of a level, -1 if it has none.
+// Head returns the index of the newest bucket of a level, or -1 if it has none.
 func (l *Ladder) Head(c Counter, level int) int64 {
 	if len(c) == 0 {
 		return -1
@@ -269,7 +269,7 @@ func (l *Ladder) Sum(c Counter, level int, lo, hi int64) (sum int64) {
 	return sum
 }
 
-// ends is Sum, and the first and the last bucket of it by themselves.
+// ends is Sum that also returns the first and the last bucket on their own.
 func (l *Ladder) ends(c Counter, level int, lo, hi int64) (sum, first, last int64) {
 	if len(c) == 0 {
 		return 0, 0, 0
@@ -293,13 +293,13 @@ func (l *Ladder) ends(c Counter, level int, lo, hi int64) (sum, first, last int6
 	return sum, first, last
 }
 
-// Each calls fn for every bucket that is not zero, until it returns false.
+// Each calls fn for every non-zero bucket until fn returns false.
 func (l *Ladder) Each(c Counter, fn func(level int, idx, n int64) bool) {
 	l.each(c, func(level int, idx, n int64) bool { return n == 0 || fn(level, idx, n) })
 }
 
-// EachKept is Each, and also calls fn for the newest bucket of a level that is zero: all that
-// another counter has to be told to hold what this one does.
+// EachKept is Each that also calls fn for a level's newest bucket when it is zero. Adding or
+// marking what it reports gives another counter the same content.
 func (l *Ladder) EachKept(c Counter, fn func(level int, idx, n int64) bool) {
 	more := true
 	l.Each(c, func(level int, idx, n int64) bool {
@@ -313,7 +313,7 @@ func (l *Ladder) EachKept(c Counter, fn func(level int, idx, n int64) bool) {
 	}
 }
 
-// each calls fn for every bucket, sparse ones that are zero included.
+// each calls fn for every bucket, including sparse ones that are zero.
 func (l *Ladder) each(c Counter, fn func(level int, idx, n int64) bool) {
 	if len(c) == 0 {
 		return

@@ -1,20 +1,20 @@
 package leaparray
 
-// Allocator hands out blocks for counters.
+// Allocator allocates the blocks of counters.
 type Allocator interface {
-	// Alloc returns a block of exactly this many words, zeroed but for bits 32 to 63 of the first,
-	// which stay as they are.
+	// Alloc returns a block of exactly this many words. It is zeroed, except for bits 32 to 63 of
+	// the first word, which are the Allocator's.
 	Alloc(words int) Counter
 }
 
-// Heap is the Allocator of the Go heap.
+// Heap is the [Allocator] that uses the Go heap.
 type Heap struct{}
 
 // Alloc makes a slice.
 func (Heap) Alloc(words int) Counter { return make(Counter, words) }
 
-// Grow returns a counter with the same buckets and room for bucket idx of a level to take n more,
-// in a new block. The old block is left as it was.
+// Grow returns a copy of a counter, in a new block, that has room for adding n to bucket idx of a
+// level. The old block is unchanged.
 func (l *Ladder) Grow(c Counter, a Allocator, level int, idx, n int64) Counter {
 	if len(c) == 0 {
 		c = Counter{0}
@@ -28,9 +28,9 @@ func (l *Ladder) Grow(c Counter, a Allocator, level int, idx, n int64) Counter {
 	return l.copyTo(c, a, mask, len(l.levels), func(int, int64, int64) bool { return true })
 }
 
-// Compact returns a counter with the same buckets in the smallest block that holds them, without
-// those for which keep returns false: levels of which less than an eighth live are no longer dense.
-// The old block is left as it was. The result is nil if nothing is left.
+// Compact returns a copy of a counter in the smallest block that holds it, without the buckets for
+// which keep returns false. Levels of which less than an eighth are live become sparse. The old
+// block is unchanged. The result is nil if no buckets are left.
 func (l *Ladder) Compact(c Counter, a Allocator, keep func(level int, idx int64) bool) Counter {
 	var live [MaxLevels]int64
 	var wide, total int
@@ -59,8 +59,8 @@ func (l *Ladder) Compact(c Counter, a Allocator, keep func(level int, idx int64)
 	})
 }
 
-// copyTo copies the buckets that keep wants into a new block whose dense levels are mask, with room
-// for spare more sparse buckets and a quarter of those it has.
+// copyTo copies the buckets that keep accepts into a new block whose dense levels are mask, with
+// room for spare more sparse buckets plus a quarter of those it has.
 func (l *Ladder) copyTo(c Counter, a Allocator, mask, spare int,
 	keep func(level int, idx, n int64) bool) Counter {
 	sparse := 0

@@ -15,8 +15,8 @@ const (
 	MaxBuckets = 4096
 	// MinWidth is the smallest width of a bucket.
 	MinWidth = 50 * time.Millisecond
-	// MaxAhead is how far ahead of the present an event may lie without pushing a bucket out of a
-	// level that a window ending now still needs.
+	// MaxAhead is how far in the future an event may lie without pushing out a bucket that a window
+	// ending now still needs.
 	MaxAhead = 2 * time.Second
 )
 
@@ -129,8 +129,8 @@ func (l *Ladder) Width(level int) int64 { return l.width[level] }
 // Keep is how many buckets behind the newest one a level keeps.
 func (l *Ladder) Keep(level int) int64 { return l.keep[level] }
 
-// Most is how many buckets a key has at the most: the newest of every level and those behind it
-// that are kept.
+// Most is the largest number of buckets a key can have: for each level the newest one plus those
+// kept behind it.
 func (l *Ladder) Most() (n int) {
 	for i := range l.levels {
 		n += int(l.keep[i]) + 1
@@ -144,10 +144,10 @@ func (l *Ladder) Span() int64 { return l.span[len(l.levels)-1] }
 // FineSpan is the longest window that the finest level covers, in milliseconds.
 func (l *Ladder) FineSpan() int64 { return l.span[0] }
 
-// MaxWords is the length of the block of a counter with every level dense.
+// MaxWords is the length of a block in which every level is dense.
 func (l *Ladder) MaxWords() int { return int(l.start[len(l.start)-1][len(l.levels)]) }
 
-// String writes the ladder as "1s x 60, 1m x 60, 15m x 96".
+// String formats the ladder like "1s x 60, 1m x 60, 15m x 96".
 func (l *Ladder) String() string {
 	s := ""
 	for i, lv := range l.levels {
@@ -171,10 +171,10 @@ func shortDuration(d time.Duration) string {
 	return fmt.Sprintf("%dms", d/time.Millisecond)
 }
 
-// Stamp holds the index of the bucket of every level that one moment falls into.
+// Stamp holds, for every level, the index of the bucket that one moment falls into.
 type Stamp [MaxLevels]int64
 
-// Stamp returns the buckets of a moment, which must not be negative.
+// Stamp returns the buckets of a moment, in unix milliseconds, which must not be negative.
 func (l *Ladder) Stamp(ms int64) (s Stamp) {
 	for i := range l.levels {
 		s[i] = l.Index(i, ms)
@@ -182,12 +182,12 @@ func (l *Ladder) Stamp(ms int64) (s Stamp) {
 	return s
 }
 
-// Index returns the bucket of a level that a moment falls into. It may be negative, as the start of
-// a window can be: the quotient is rounded down. Moments are good for 285,000 years around 1970, up
-// to 2^53 ms.
+// Index returns the bucket of a level that a moment falls into. The quotient is rounded down, so
+// the result may be negative, as for the start of a window. Moments up to 2^53 ms on either side of
+// 1970 work, which is 285,000 years.
 //
-// A 64-bit division costs more than all the rest of an add. The product with the reciprocal is off
-// by one at most, which the remainder tells.
+// A 64-bit division would cost more than the rest of an add. The product with the reciprocal is off
+// by at most one, which the remainder shows.
 func (l *Ladder) Index(level int, ms int64) int64 {
 	width := l.width[level]
 	i := int64(float64(ms) * l.perMS[level])

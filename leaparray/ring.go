@@ -1,9 +1,9 @@
 package leaparray
 
 // A ring is the dense form of a level: the index of its newest bucket, the slot that bucket is in,
-// and a running total for every slot. The total of a slot covers everything counted in buckets up
-// to and including its own, so a bucket is the difference of two neighbours and a range of buckets
-// the difference of its ends. Totals may wrap around; their differences stay right.
+// and a running total for every slot. The total of a slot covers everything counted in its own
+// bucket and all older ones, so a bucket is the difference of two neighbours, and a range of
+// buckets is the difference of its ends. Totals may wrap around; their differences stay right.
 type ring []uint64
 
 // ringHead is the number of words before the slots: the newest index, and its slot.
@@ -13,7 +13,7 @@ func (r ring) head() int64 { return int64(r[0]) }
 
 func (r ring) slots() int { return len(r) - ringHead }
 
-// total is the running total of the slot that lies back slots behind the newest one, 0 <= back <
+// total is the running total of the slot that is back slots behind the newest one, 0 <= back <
 // slots.
 func (r ring) total(back int64) int64 {
 	pos := int64(r[1]) - back
@@ -29,8 +29,8 @@ func (r ring) reset(head int64) {
 	r[0] = uint64(head)
 }
 
-// sum adds up the buckets from lo to hi. Buckets newer than the newest one hold nothing; those that
-// fell behind are not part of it.
+// sum adds up the buckets from lo to hi. Buckets that are newer than the newest one or have fallen
+// behind it count as zero.
 func (r ring) sum(lo, hi int64) int64 {
 	head := r.head()
 	hi = min(hi, head)
@@ -41,7 +41,7 @@ func (r ring) sum(lo, hi int64) int64 {
 	return r.total(head-hi) - r.total(head-lo+1)
 }
 
-// ends is sum, and the buckets lo and hi by themselves.
+// ends is sum that also returns the buckets lo and hi on their own.
 func (r ring) ends(lo, hi int64) (sum, first, last int64) {
 	head := r.head()
 	oldest := head - int64(r.slots()-2)
@@ -65,8 +65,8 @@ func (r ring) addNewest(n int64) (before int64) {
 	return before
 }
 
-// add counts n in the bucket that lies back buckets behind the newest one: in its running total and
-// all newer ones.
+// add counts n in the bucket that is back buckets behind the newest one: it adds to that running
+// total and all newer ones.
 func (r ring) add(back, n int64) {
 	pos := int64(r[1])
 	for ; back >= 0; back-- {
@@ -77,8 +77,8 @@ func (r ring) add(back, n int64) {
 	}
 }
 
-// advance makes idx the newest bucket: every slot on the way takes the newest running total. It
-// returns how many buckets that were not zero fell behind.
+// advance makes idx the newest bucket: every slot on the way gets the newest running total. It
+// returns the number of non-zero buckets that fell behind.
 func (r ring) advance(idx int64) (expired int) {
 	slots := int64(r.slots())
 	total, pos := r.total(0), int64(r[1])

@@ -1,30 +1,30 @@
 package leaparray
 
-// View reads one or two counters of a ladder as their sum. Either may be nil.
+// View reads one counter, or two as their sum. Either may be nil.
 type View struct {
 	Ladder *Ladder
 	A, B   Counter
-	// Now, if it is not 0, says that buckets are lost by age as well, whether or not newer ones
-	// came: those that began more than Keep buckets before this moment.
+	// Now, if not 0, says that buckets are lost by age too, even if no newer ones arrive: those
+	// that began more than Keep buckets before this moment.
 	Now int64
 }
 
-// Estimate is what is known of the number of events in a window.
+// Estimate is the number of events in a window, with bounds.
 type Estimate struct {
-	// Count is the interpolated figure, Lo the sum without the buckets that reach beyond the
-	// window, Hi with them. The true figure is not below Lo and not above Hi.
+	// Count is the interpolated number. Lo is the sum without the buckets that reach beyond the
+	// window, Hi the sum with them. The true number is between Lo and Hi, both included.
 	Count, Lo, Hi int64
-	// Bucket is the width, in milliseconds, of the buckets that were read.
+	// Bucket is the width of the buckets that were read, in milliseconds.
 	Bucket int64
 }
 
-// Range is a run of buckets of one level.
+// Range is a run of buckets of one level, both ends included.
 type Range struct {
 	Level  int
 	Lo, Hi int64
 }
 
-// Head is the index of the newest bucket of a level, -1 if there is none.
+// Head returns the index of the newest bucket of a level, or -1 if there is none.
 func (v View) Head(level int) int64 { return v.head(level) }
 
 func (v *View) head(level int) int64 {
@@ -35,7 +35,7 @@ func (v *View) head(level int) int64 {
 	return head
 }
 
-// Value is the count of one bucket.
+// Value returns the count of one bucket.
 func (v View) Value(level int, idx int64) int64 { return v.sum(level, idx, idx) }
 
 func (v *View) sum(level int, lo, hi int64) int64 {
@@ -46,13 +46,12 @@ func (v *View) sum(level int, lo, hi int64) int64 {
 	return sum
 }
 
-// Range returns the buckets that the window of this length ending at the given moment touches, on
-// the finest level that covers it and still holds them all. It reports false if no level does: the
-// window is longer than the ladder, or it begins before what the ladder keeps.
+// Range returns the buckets touched by the window of this length that ends at the given moment, on
+// the finest level that covers it and still holds all of them. It reports false if there is no such
+// level: the window is longer than the ladder, or begins before the oldest bucket kept.
 func (v View) Range(window, at int64) (Range, bool) { return v.find(window, at) }
 
-// find is Range. Like all that reading is made of it takes a pointer: a View is seven words to
-// copy.
+// find is Range. Like everything that reads, it takes a pointer: copying a View copies seven words.
 func (v *View) find(window, at int64) (Range, bool) {
 	l := v.Ladder
 	for level := range l.levels {
@@ -67,7 +66,8 @@ func (v *View) find(window, at int64) (Range, bool) {
 	return Range{}, false
 }
 
-// holds reports whether a level is certain to have all that was counted in its buckets from lo on.
+// holds reports whether a level certainly has everything that was counted in its buckets from lo
+// on.
 func (v *View) holds(level int, lo int64) bool {
 	head := v.head(level)
 	if v.Now != 0 {
@@ -76,8 +76,8 @@ func (v *View) holds(level int, lo int64) bool {
 	return lo >= head-v.Ladder.keep[level] && (head >= lo || !v.lost(level, head))
 }
 
-// lost reports whether a coarser level has a bucket that begins after the newest of this one, so
-// that some of these are gone.
+// lost reports whether a coarser level has a bucket that begins after the newest one of this level.
+// Then this level has lost some.
 func (v *View) lost(level int, head int64) bool {
 	end := (head + 1) * v.Ladder.width[level]
 	for coarser := level + 1; coarser < len(v.Ladder.levels); coarser++ {
@@ -88,9 +88,9 @@ func (v *View) lost(level int, head int64) bool {
 	return false
 }
 
-// Count estimates the events in the window ending at the given moment. If that is not the present
-// (live is false), the bucket that it falls into may hold events that are later; then it is not
-// part of Lo.
+// Count estimates the events in the window that ends at the given moment. Unless that is the
+// present (live), the bucket that the moment falls into may hold later events and is not part of
+// Lo. Count reports false as Range does.
 func (v View) Count(window, at int64, live bool) (Estimate, bool) {
 	r, ok := v.find(window, at)
 	if !ok {
@@ -114,14 +114,14 @@ func (v View) Count(window, at int64, live bool) (Estimate, bool) {
 	return e, true
 }
 
-// share is n x part / whole, rounded to the nearest, without overflow.
+// share returns n x part / whole, rounded to the nearest integer, without overflow.
 func share(n, part, whole int64) int64 {
 	return n/whole*part + (n%whole*part+whole/2)/whole
 }
 
-// Peak is the largest sum, oldest buckets included, of any window of this length that contains the
-// given moment. For the newest event that is the window ending there; for a late one it is what
-// decides whether one more event at that moment would overfill a window that ends later.
+// Peak returns the largest sum, oldest buckets included, of any window of this length that contains
+// the given moment. For the newest event that is the window ending there. For a late one it decides
+// whether one more event at that moment would overfill a window that ends later.
 func (v View) Peak(window, at int64) (peak int64, r Range, ok bool) {
 	r, ok = v.find(window, at)
 	if !ok {
@@ -137,9 +137,9 @@ func (v View) Peak(window, at int64) (peak int64, r Range, ok bool) {
 	return peak, r, true
 }
 
-// RetryAfter is how many milliseconds after the given moment n more events will fit under limit, if
-// nothing else is counted until then: 0 if they do now, -1 if they never will because n alone is
-// more than limit.
+// RetryAfter returns how many milliseconds after the given moment n more events fit under limit if
+// nothing else is counted until then: 0 if they fit now, -1 if they never will because n alone
+// exceeds limit.
 func (v View) RetryAfter(window, at, n, limit int64) int64 {
 	if n > limit {
 		return -1
@@ -163,9 +163,9 @@ func (v View) RetryAfter(window, at, n, limit int64) int64 {
 	return window
 }
 
-// Series calls fn with the start, in unix milliseconds, and the count of every bucket of the window
-// ending at the given moment, oldest first. It returns the width of the buckets, and false as Range
-// does.
+// Series calls fn with the start, in unix milliseconds, and the count of every bucket in the window
+// that ends at the given moment, oldest first. It returns the width of the buckets in milliseconds,
+// and reports false as Range does.
 func (v View) Series(window, at int64, fn func(start, n int64)) (bucket int64, ok bool) {
 	r, ok := v.Range(window, at)
 	if !ok {

@@ -11,18 +11,17 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// seedField is where in tt:meta the seed of the placement is.
+// seedField is the field of tt:meta that holds the seed of the placement.
 const seedField = "hash-seed"
 
-// Placement is how keys are placed: what the options say or, with AnySeed, what Redis says, once a
+// Placement returns how keys are placed: as the options say or, with AnySeed, as Redis says once a
 // probe has succeeded.
 func (s *Store) Placement() syncer.Placement { return s.opt.Placement }
 
-// agree compares what all who share the data must have in common with what Redis says, which the
-// first to come wrote there.
+// agree checks this store's configuration against tt:meta, which the first store wrote.
 func (s *Store) agree(ctx context.Context) error {
-	// First only read: a node that is refused must leave nothing behind that others would be
-	// compared with.
+	// Only read at first: a node that is refused must not leave anything behind that others would
+	// be compared with.
 	have, err := s.readMeta(ctx)
 	if err != nil {
 		return err
@@ -62,9 +61,9 @@ func (s *Store) readMeta(ctx context.Context) (map[string]string, error) {
 	return have, nil
 }
 
-// takeSeed takes the seed that Redis has, if any will do. Once keys have been placed by one, it
-// stays: if Redis has lost its data and somebody who came after that has drawn another, those who
-// were there before set it right.
+// takeSeed adopts the seed that Redis has, if any seed will do. Once keys have been placed by a
+// seed, it stays. If Redis then loses its data and a newcomer draws another seed, the nodes that
+// were there before restore theirs.
 func (s *Store) takeSeed(ctx context.Context, have map[string]string) error {
 	text, ok := have[seedField]
 	if !s.opt.AnySeed || !ok {
@@ -84,15 +83,15 @@ func (s *Store) takeSeed(ctx context.Context, have map[string]string) error {
 	return nil // what is no number will not compare as equal
 }
 
-// agreement is what all who share the data must have in common.
+// agreement returns what all users of the data must have in common.
 func (s *Store) agreement() map[string]string {
 	want := map[string]string{
 		"layout":     "2",
 		"partitions": strconv.Itoa(s.opt.Placement.Partitions),
 		seedField:    strconv.FormatUint(s.opt.Placement.Seed, 10),
 		"hash-type":  "hash",
-		// Whoever does not know that others' buckets go by age can't tell how far back a level is
-		// complete.
+		// A node that does not know that other nodes' buckets expire by age can't tell how far back
+		// a level is complete.
 		"redis-expiry": string(s.opt.Expiry),
 	}
 	if s.opt.Expiry == ExpiryTairhash {
@@ -104,7 +103,7 @@ func (s *Store) agreement() map[string]string {
 	return want
 }
 
-// compare refuses what differs. If it is to be complete, it also refuses what is missing.
+// compare refuses values that differ and, if have should be complete, values that are missing.
 func (s *Store) compare(want, have map[string]string, complete bool) error {
 	for _, field := range slices.Sorted(maps.Keys(want)) {
 		value := want[field]

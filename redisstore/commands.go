@@ -11,13 +11,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// command is one that the scripts or the store use, with arguments to try it out with.
+// command is a command that the scripts or the store use, with arguments for a trial run.
 type command struct {
 	name string
 	args []any // after the key; nil if it takes none
 }
 
-// commandsOfAll are used wherever buckets are kept. All but time take a key.
+// commandsOfAll are used with every way of expiring. All but time take a key.
 func commandsOfAll() []command {
 	return []command{
 		{"del", []any{}}, {"set", []any{"1", "PX", "1000"}}, {"get", []any{}}, {"exists", []any{}},
@@ -29,7 +29,7 @@ func commandsOfAll() []command {
 	}
 }
 
-// commandsOfExpiry are used besides with a way of expiring.
+// commandsOfExpiry are the additional commands of one way of expiring.
 func commandsOfExpiry(e Expiry) []command {
 	switch e {
 	case ExpiryField:
@@ -43,10 +43,10 @@ func commandsOfExpiry(e Expiry) []command {
 	return nil
 }
 
-// commandsOutside are used outside of scripts alone.
+// commandsOutside are only used outside of scripts.
 func commandsOutside() []string { return []string{"eval", "evalsha", "ping"} }
 
-// commands are all that are used, as the rules of an ACL name them.
+// commands returns all commands that are used, by the names that ACL rules take.
 func commands(e Expiry) (names []string) {
 	names = commandsOutside()
 	for _, c := range slices.Concat(commandsOfAll(), commandsOfExpiry(e)) {
@@ -56,9 +56,9 @@ func commands(e Expiry) (names []string) {
 	return names
 }
 
-// ACL returns the rules for ACL SETUSER with which a user may do all that a store and pure-Redis
-// mode need, and nothing else: no other keys, no FLUSHALL, no KEYS. With a cluster the driver also
-// needs +cluster|slots and +cluster|shards, with a database other than 0 +select; with +info a
+// ACL returns the rules for ACL SETUSER that allow a user to do what a store and pure-Redis mode
+// need, and nothing else: no other keys, no FLUSHALL, no KEYS. Redis Cluster also needs
+// +cluster|slots and +cluster|shards, and a database other than 0 needs +select. With +info, a
 // store can warn of a maxmemory-policy that loses counts.
 func ACL(e Expiry) []string {
 	rules := []string{"~" + keyPrefix[:strings.IndexByte(keyPrefix, ':')+1] + "*"}
@@ -68,7 +68,7 @@ func ACL(e Expiry) []string {
 	return rules
 }
 
-// missing is what a server does not let this store do.
+// missing is what a server does not allow this store to do.
 type missing struct {
 	unknown   []string // commands that it does not have
 	forbidden []string // commands that the user may not use
@@ -78,11 +78,11 @@ type missing struct {
 
 func (m *missing) any() bool { return len(m.unknown)+len(m.forbidden) > 0 || m.keys }
 
-// forbiddenCommand finds the command in what a server says of one that a user may not use.
+// forbiddenCommand finds the command in a server's refusal.
 var forbiddenCommand = regexp.MustCompile(`'([a-z|]+)' command`)
 
-// note takes in why a command failed. It reports false if that has nothing to do with what is
-// allowed: memory may be lacking, or the server a replica.
+// note records why a command failed. It reports false if the reason has nothing to do with
+// permissions: the server may be out of memory, or a replica.
 func (m *missing) note(name string, err error) bool {
 	text := strings.ToLower(err.Error())
 	switch {
@@ -106,9 +106,9 @@ func (m *missing) note(name string, err error) bool {
 	return true
 }
 
-// probeCommands tries out all commands that will be needed, each on a key of our own, rather than
-// to guess from a version or to fail in the middle of a script. What a server refuses just now for
-// another reason is taken to be there.
+// probeCommands tries every command that will be needed, each on a key of our own, rather than
+// guessing from a version or failing in the middle of a script. A command that the server only
+// refuses at the moment, for another reason, counts as available.
 func (s *Store) probeCommands(ctx context.Context) error {
 	var m missing
 	if err := s.client.Ping(ctx).Err(); err != nil && !m.note("ping", err) {
@@ -123,8 +123,8 @@ func (s *Store) probeCommands(ctx context.Context) error {
 	return s.refusal(&m)
 }
 
-// probeKey is the key that commands are tried out on. It has the tag of a partition, so that a
-// cluster's client knows where it is.
+// probeKey is the key for trying out commands. It has the hash tag of a partition, so that a
+// cluster's client can route it.
 const probeKey = keyPrefix + "0}!probe"
 
 func (s *Store) tryScripts(ctx context.Context, m *missing) error {
@@ -152,7 +152,7 @@ func (s *Store) tryScripts(ctx context.Context, m *missing) error {
 	return nil
 }
 
-// refusal says what is missing, and what to do about it.
+// refusal says what is missing and what to do about it.
 func (s *Store) refusal(m *missing) error {
 	if len(m.unknown) > 0 {
 		name := strings.ToUpper(m.unknown[0])

@@ -8,16 +8,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// detours is a hook of a cluster's nodes. What a node did not carry out the client sends again,
-// after a pause and perhaps to another node, while the rest of the pipeline was answered: then
-// commands are not carried out in the order in which they were sent. Whoever needs that is told by
-// [noteDetours].
+// detours is a hook on the nodes of a cluster. If a node does not run a command, the client sends
+// it again later, perhaps to another node, while the rest of its pipeline was answered. Then
+// commands do not run in the order in which they were sent. Callers that depend on the order find
+// out through [noteDetours].
 type detours struct{}
 
-// detoured is the key under which a context has what is to be set.
+// detoured is the context key of the flag to set.
 type detoured struct{}
 
-// noteDetours returns a context of commands, and whether some of those have been sent again so far.
+// noteDetours returns a context for commands, and a function that reports whether any of them has
+// been sent again so far.
 func noteDetours(ctx context.Context) (context.Context, *atomic.Bool) {
 	seen := new(atomic.Bool)
 	return context.WithValue(ctx, detoured{}, seen), seen
@@ -29,8 +30,8 @@ func (detours) DialHook(next redis.DialHook) redis.DialHook { return next }
 // ProcessHook implements redis.Hook.
 func (detours) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 
-// ProcessPipelineHook implements redis.Hook. It takes any error for a detour: which of them make
-// the client send a command again is its own business.
+// ProcessPipelineHook implements redis.Hook. It counts any error as a detour: which errors make the
+// client send a command again is the client's business.
 func (detours) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		err := next(ctx, cmds)

@@ -14,34 +14,34 @@ import (
 
 // DirectOptions configure a [Direct]. The zero value of a field means its default.
 type DirectOptions struct {
-	// Store is the connection. Required.
+	// Store is the connection to Redis. Required.
 	Store *Store
-	// Now returns the time of an operation that has none, in unix milliseconds. Required.
+	// Now returns the time for operations that have none, in unix milliseconds. Required.
 	Now func() int64
-	// Writer identifies this incarnation of the process. Required; another than the two-tier
-	// counter's, which numbers its own rounds.
+	// Writer identifies this incarnation of the process. It must not be the two-tier counter's
+	// writer, which numbers its own rounds. Required.
 	Writer string
-	// Lanes is the number of scripts under way at a time. Default: 2, one of which Redis carries
-	// out while the other is made or read: more would make them smaller, and small ones cost much
-	// more for each operation. 8 in a Redis Cluster.
+	// Lanes is the number of scripts in flight. Default: 2, so that Redis runs one while the other
+	// is prepared or read; more lanes would make scripts smaller, and small ones cost far more per
+	// operation. In a Redis Cluster the default is 8.
 	Lanes int
-	// Ack is what AckDefault means. Default: AckStore, as is everything less than that.
+	// Ack is what AckDefault means. Default: AckStore; anything weaker means AckStore as well.
 	Ack syncer.Ack
-	// Timeout bounds an operation whose context has no deadline. Default: 2 s.
+	// Timeout bounds operations whose context has no deadline. Default: 2 s.
 	Timeout time.Duration
 }
 
-// Direct carries operations out in Redis itself: every operation that counts is decided by a script
-// there, exactly and atomically for all who use the same Redis, in the layout of the two-tier
-// counter.
+// Direct runs operations in Redis itself: a script decides every operation that counts, exactly and
+// atomically for all users of the same Redis, in the layout of the two-tier counter.
 //
-// Operations that arrive while others are under way go out together with the next ones: one by one,
-// Redis would spend most of its time on calling the script, and read a busy key again for each. A
-// batch is numbered and its verdicts are kept beside the number, so one whose reply was lost is
-// sent again and tells what it decided the first time.
+// Operations that arrive while others are in flight are sent together with the next batch. One at a
+// time, Redis would spend most of its time on calling the script, and would read a busy key again
+// for each operation. A batch is numbered and its decisions are stored with the number, so that a
+// batch whose reply was lost can be sent again and returns the decisions of the first time.
 //
-// In a Redis Cluster an Acquire over keys of several partitions can't be one script: the partitions
-// are asked one after the other and those that agreed take it back if a later one refuses.
+// In a Redis Cluster, an Acquire over keys of several partitions can't be one script. The
+// partitions are asked one after the other, and those that agreed take their counts back if a later
+// one refuses.
 type Direct struct {
 	opt   DirectOptions
 	lanes []*directLane
@@ -75,7 +75,7 @@ func NewDirect(opt DirectOptions) (*Direct, error) {
 	return d, nil
 }
 
-// Open starts the goroutines that talk to Redis. They stop at Close, not with ctx.
+// Open starts the goroutines that talk to Redis. They run until Close, whatever happens to ctx.
 func (d *Direct) Open(ctx context.Context) error {
 	if d.stop != nil {
 		return errors.New("redisstore: opened twice")
@@ -88,7 +88,7 @@ func (d *Direct) Open(ctx context.Context) error {
 	return nil
 }
 
-// Close refuses new operations, waits for those under way and stops every goroutine. It may be
+// Close refuses new operations, waits for those in flight and stops every goroutine. It may be
 // called twice.
 func (d *Direct) Close(ctx context.Context) error {
 	d.mu.Lock()
@@ -124,7 +124,7 @@ func (d *Direct) ladder(ns []byte) *leaparray.Ladder {
 	return d.opt.Store.opt.Ladders[syncer.DefaultNamespace]
 }
 
-// Do carries out one operation, as syncer.Counter does.
+// Do runs one operation, with the errors of syncer.Counter.Do.
 func (d *Direct) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
 	if err := d.keeps(ctx, op); err != nil {
 		return err
@@ -167,7 +167,7 @@ func (d *Direct) spreads(op *syncer.Op) bool {
 	return op.Kind == syncer.Acquire && d.opt.Store.cluster && len(op.Checks) > 1
 }
 
-// DoAll carries out operations together and sets Err in each result.
+// DoAll runs operations together and sets Err in each result.
 func (d *Direct) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
 	calls := make([]*directCall, len(ops))
 	list := newDirectList(d.lists.Add(1))
@@ -212,7 +212,7 @@ func (d *Direct) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result
 	d.keepAll(ctx, ops, res, marks)
 }
 
-// lane is where the operations of a key go, so that they are carried out in order.
+// lane returns where the operations of a key go, so that they run in order.
 func (d *Direct) lane(c *directCall) *directLane { return d.lanes[c.partition()%len(d.lanes)] }
 
 // submit hands a call over, or refuses it if too many wait already.

@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// encryptionTimeout bounds how long servers are asked whether they speak TLS.
+	// encryptionTimeout bounds how long servers are probed for TLS.
 	encryptionTimeout = time.Second
-	// encryptionAge is how long what they answered is relied on.
+	// encryptionAge is how long the result of a probe is used.
 	encryptionAge = 10 * time.Second
 )
 
-// encryption is whether servers that do not answer would do so to somebody who spoke to them with
-// TLS, or without. Each kind takes the other's first words for an unfinished message, or for a
-// client that it drops, which looks like a server that is not there yet.
+// encryption finds out whether servers that do not answer would do so with TLS, or without. Either
+// kind of server mistakes the other's first bytes for an unfinished message, or drops the client,
+// which looks like a server that is not up yet.
 type encryption struct {
 	secure  bool     // this is with TLS
 	servers []string // the addresses of the URL, none of a Unix socket
@@ -28,7 +28,7 @@ type encryption struct {
 	mistake error // what was found out then, nil if nothing is wrong
 }
 
-// explain adds to the error of a first contact what is wrong, if that is the reason.
+// explain adds the mistake to the error of a first contact if there is one.
 func (e *encryption) explain(ctx context.Context, err error) error {
 	if err == nil || errors.Is(err, ErrRejected) || errors.Is(err, ErrMismatch) {
 		return err
@@ -40,7 +40,7 @@ func (e *encryption) explain(ctx context.Context, err error) error {
 	return cmp.Or(e.mistake, err)
 }
 
-// known returns a mistake that was found not long ago: there is no use in waiting for an answer
+// known returns a mistake that was found recently, so that callers need not wait for a timeout
 // again.
 func (e *encryption) known() error {
 	if time.Since(e.asked) >= encryptionAge {
@@ -49,9 +49,9 @@ func (e *encryption) known() error {
 	return e.mistake
 }
 
-// find asks the servers.
+// find probes the servers.
 func (e *encryption) find(ctx context.Context) error {
-	// The attempt that failed may have taken all of its time.
+	// The failed attempt may have used up all of its time.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), encryptionTimeout)
 	defer cancel()
 	for _, address := range e.servers {
@@ -67,8 +67,8 @@ func (e *encryption) find(ctx context.Context) error {
 	return nil
 }
 
-// speaksPlain reports whether a server answers a command as Redis does without TLS, be it by an
-// error.
+// speaksPlain reports whether a server answers a command in Redis's protocol without TLS, if only
+// with an error.
 func speaksPlain(ctx context.Context, address string) bool {
 	conn, err := dial(ctx, address)
 	if err != nil {
@@ -83,14 +83,14 @@ func speaksPlain(ctx context.Context, address string) bool {
 	return err == nil && (first[0] == '+' || first[0] == '-')
 }
 
-// speaksTLS reports whether a server goes along with a handshake, or ends it as TLS does.
+// speaksTLS reports whether a server takes part in a handshake, or ends it the way TLS does.
 func speaksTLS(ctx context.Context, address string) bool {
 	conn, err := dial(ctx, address)
 	if err != nil {
 		return false
 	}
 	defer conn.Close()
-	// Nothing is said to it, whoever it is.
+	// Any certificate will do: nothing is sent.
 	anyone := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}
 	err = tls.Client(conn, anyone).HandshakeContext(ctx)
 	var plain tls.RecordHeaderError
@@ -98,7 +98,7 @@ func speaksTLS(ctx context.Context, address string) bool {
 		strings.Contains(err.Error(), "remote error: tls: ")
 }
 
-// dial connects; what is done with the connection ends with ctx.
+// dial connects. The connection is closed when ctx ends.
 func dial(ctx context.Context, address string) (net.Conn, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// sequenceTTL is how long the sequence of a writer is kept after its last round, and what is
-// remembered of a key's restoring, at the least. If a writer comes back later than that, it takes
-// it for a loss of data, and restores what it knows.
+// sequenceTTL is how long the sequence of a writer is kept after its last round, and the least time
+// that a key's restoration record is kept. A writer that returns later than that takes the missing
+// sequence for a loss of data and restores what it knows.
 const sequenceTTL = 48 * time.Hour
 
 // A script carries out this many rounds, of up to so many keys, at the most: it holds up Redis for
@@ -43,7 +43,7 @@ func (s *Store) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	s.note(rounds)
 }
 
-// calls puts rounds together to calls.
+// calls groups rounds into script calls.
 func (s *Store) calls(rounds []*syncer.Round) (calls []*scriptCall) {
 	var f fields
 	var open *scriptCall // that takes more rounds
@@ -97,8 +97,8 @@ func (s *Store) takeCall(c *scriptCall) {
 	}
 }
 
-// readCall reads keys without a script, which for one or two of them would cost more than the
-// reading.
+// readCall reads keys without a script, which would cost more than the reads when there are only
+// one or two.
 func (s *Store) readCall(r *syncer.Round) *scriptCall {
 	keys := s.appendKeys(nil, r)
 	return &scriptCall{keys: keys[2:], state: keys[1], args: []any{s.readVerb()},
@@ -130,8 +130,8 @@ func (s *Store) takeReads(r *syncer.Round, c *scriptCall) {
 	}
 }
 
-// takeState reads the state of the partition into a round without a script, and compares it with
-// what the round was told.
+// takeState reads the state of a partition into a round that used no script, and compares it with
+// what the round expects.
 func (s *Store) takeState(r *syncer.Round, state *redis.Cmd) {
 	var now [3]uint64
 	values, _ := state.Slice()
@@ -180,7 +180,7 @@ func (c *scriptCall) ladder(k *syncer.KeyRound) int {
 	return i + 1
 }
 
-// withLadders puts the ladders before the arguments that refer to them.
+// withLadders inserts the ladders before the arguments that refer to them.
 func (c *scriptCall) withLadders() {
 	head := []any{number(int64(len(c.ladders)))}
 	for _, l := range c.ladders {
@@ -244,7 +244,7 @@ func (s *Store) appendBuckets(args []any, k *syncer.KeyRound, f *fields) []any {
 const (
 	flagReset = 1
 	flagLoad  = 2
-	// flagNew is a key that is believed to be new, and is not asked for otherwise.
+	// flagNew marks a key that is believed to be new, and is not read for any other reason.
 	flagNew     = 4
 	laddersFrom = 8
 )

@@ -20,14 +20,14 @@ import (
 // them serves all who ask meanwhile. A server that took over in between may not have what the other
 // acknowledged, so it is first asked for the numbers of what is to be kept.
 
-// mark is a number that Redis has stored under a key along with what it counted: a larger one says
-// that this is there, too.
+// mark is a number that Redis stored under a key together with what it counted. If a server has
+// that number or a higher one, it has those counts.
 type mark struct {
 	key string
 	seq uint64
 }
 
-// keepers ask for one kind of keeping each.
+// keepers has one keeper for each kind of ack.
 type keepers struct {
 	life context.Context
 	stop context.CancelFunc
@@ -35,8 +35,7 @@ type keepers struct {
 	all  map[syncer.Ack]*keeper
 }
 
-// keeper is for one kind of ack: the fences that are asked for, and what is known of whether Redis
-// offers it.
+// keeper serves one kind of ack: the fences that were asked for, and whether Redis offers it.
 type keeper struct {
 	s   *Store
 	ack syncer.Ack
@@ -50,15 +49,14 @@ type keeper struct {
 	seen    bool // it has been offered; under offerMu
 }
 
-// fence waits until everything before it is kept, for all who asked while it could not begin.
+// fence waits until everything before it is kept, on behalf of everyone who asked before it began.
 type fence struct {
 	marks map[string]uint64 // the largest number of each key
 	done  chan struct{}
 	errs  map[string]error // by key, once done
 }
 
-// maxFences is how many fences of a kind are under way at a time. Who comes while there are as many
-// joins others in the next.
+// maxFences is how many fences of a kind are in flight. Later callers share the next one.
 const maxFences = 4
 
 func (k *keepers) init(s *Store) {
@@ -99,7 +97,7 @@ func (k *keeper) unknown(err error) error {
 		syncer.ErrUnknownOutcome, k.name(), err)
 }
 
-// join has the next fence wait for the marks, too.
+// join makes the next fence wait for these marks too.
 func (k *keeper) join(marks []mark) *fence {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -117,7 +115,7 @@ func (k *keeper) join(marks []mark) *fence {
 	return k.next
 }
 
-// runFences serves one fence after another, until none is asked for.
+// runFences serves one fence after another until none is asked for.
 func (k *keeper) runFences() {
 	for {
 		k.mu.Lock()
@@ -154,7 +152,7 @@ func (k *keeper) serve(f *fence) {
 	done.Wait()
 }
 
-// homes returns which server has which of the marks. Those of which nobody knows are failures.
+// homes returns which server has which marks. Marks that no server is known to have are failures.
 func (s *Store) homes(ctx context.Context, f *fence) map[*redis.Client][]string {
 	homes := map[*redis.Client][]string{}
 	for key := range f.marks {
@@ -180,8 +178,8 @@ var (
 	errNotKept = errors.New("time is up")
 )
 
-// wait asks one server for the marks, writes something, and waits until that is kept: then so is
-// all that came before.
+// wait asks one server for the marks, writes something, and waits until that is kept. Then
+// everything written before it is kept too.
 func (k *keeper) wait(ctx context.Context, node *redis.Client, f *fence,
 	keys []string) (lost map[string]error, err error) {
 	conn := node.Conn() // the commands wait for what was written before on their own connection
@@ -234,7 +232,7 @@ func (k *keeper) await(ctx context.Context, conn *redis.Conn) error {
 	return err
 }
 
-// numberOf reads the number that a stored sequence begins with, 0 if there is none.
+// numberOf returns the number at the start of a stored sequence, 0 if there is none.
 func numberOf(stored string) uint64 {
 	end := strings.IndexAny(stored, ".:")
 	if end < 0 {

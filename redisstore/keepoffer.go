@@ -17,27 +17,26 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// offer is what could be waited for at some moment.
+// offer is what the servers were able to wait for at some moment.
 type offer struct {
 	at   time.Time
 	errs map[*redis.Client]error // why not, for each server that takes writes
 	err  error                   // why nothing is known of the servers, nil if it is
 }
 
-// of returns why what is on a server can't be waited for. One that was not there then is asked the
-// next time.
+// of returns why a server can't wait. A server that was not there yet is asked next time.
 func (o *offer) of(server *redis.Client) error { return cmp.Or(o.err, o.errs[server]) }
 
-// all returns why not everything can be waited for.
+// all returns why not every server can wait.
 func (o *offer) all() error {
 	return errors.Join(o.err, errors.Join(slices.Collect(maps.Values(o.errs))...))
 }
 
-// offerAge is for how long that is relied on.
+// offerAge is how long an offer is valid.
 const offerAge = time.Second
 
-// Keeps implements syncer.Keeper: it tries out what Keep will need, rather than to guess from a
-// version. Of a cluster, only those primaries matter that have the partitions.
+// Keeps implements syncer.Keeper. It tries what Keep will need rather than guessing from a version.
+// In a cluster only the primaries of the given partitions matter.
 func (s *Store) Keeps(ctx context.Context, ack syncer.Ack, partitions ...int) error {
 	offer, err := s.keepers.all[ack].offered(ctx)
 	switch {
@@ -58,7 +57,7 @@ func (s *Store) Keeps(ctx context.Context, ack syncer.Ack, partitions ...int) er
 	return nil
 }
 
-// offered returns what is offered, as it was a moment ago.
+// offered returns the current offer, at most offerAge old.
 func (k *keeper) offered(ctx context.Context) (*offer, error) {
 	known := k.offer.Load()
 	if known != nil && time.Since(known.at) < offerAge {
@@ -116,7 +115,7 @@ func (k *keeper) try(ctx context.Context, node *redis.Client) error {
 	if err := k.refusal("WAIT", node.Wait(ctx, 0, time.Millisecond).Err()); err != nil {
 		return err
 	}
-	// Who may not ask for INFO finds out when nobody answers.
+	// A user without permission for INFO finds out when nobody answers.
 	info, err := node.Info(ctx, "replication").Result()
 	connected, told := replicasOf(info)
 	if err != nil || !told || connected >= k.s.opt.KeepReplicas {
@@ -130,7 +129,7 @@ func (k *keeper) try(ctx context.Context, node *redis.Client) error {
 	return k.never("replica needs all that are asked for: " + lack)
 }
 
-// nameOf is what a server that takes writes is called: of a cluster's its address.
+// nameOf returns the name of a server that takes writes: in a cluster its address.
 func (s *Store) nameOf(node *redis.Client) string {
 	if s.cluster {
 		return node.Options().Addr
@@ -138,7 +137,7 @@ func (s *Store) nameOf(node *redis.Client) string {
 	return s.where.Hosts // which a driver that asks sentinels has no address in place of
 }
 
-// replicasOf returns how many replicas are connected to a server, by its INFO.
+// replicasOf returns how many replicas are connected to a server according to its INFO.
 func replicasOf(info string) (n int, told bool) {
 	_, rest, ok := strings.Cut(info, "\nconnected_slaves:")
 	number, _, _ := strings.Cut(rest, "\r")

@@ -21,7 +21,7 @@ func appendTag(b []byte, partition int) []byte {
 	return append(b, '}')
 }
 
-// Key is the name of the Hash that holds a key's counts.
+// Key returns the name of the Hash that holds a key's counts.
 func Key(partition int, ns, key []byte) string {
 	return string(appendKey(nil, partition, ns, key))
 }
@@ -41,7 +41,7 @@ func stateKey(partition int) string {
 	return string(append(appendTag(nil, partition), stateSuffix...))
 }
 
-// recordKey is where it is remembered how much of a key was restored.
+// recordKey returns the name of the Hash that records how much of a key was restored.
 func recordKey(partition int, ns, key []byte) string {
 	name, tag := Key(partition, ns, key), len(appendTag(nil, partition))
 	return name[:tag] + "!r" + name[tag:]
@@ -51,7 +51,7 @@ func writerKey(partition int, writer string) string {
 	return string(append(append(appendTag(nil, partition), "!w:"...), writer...))
 }
 
-// Field is the name of a bucket in its key's Hash.
+// Field returns the name of a bucket in its key's Hash.
 func Field(level int, idx int64) string {
 	return strconv.FormatInt(idx*levelBase+int64(level), 10)
 }
@@ -94,8 +94,8 @@ func number(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// parseBuckets reads the flat reply of HGETALL. Fields that are no buckets are passed over: what
-// else is in the Hash is nobody's business.
+// parseBuckets reads the flat reply of HGETALL. It skips fields that are not buckets, which are
+// none of our business.
 func parseBuckets(reply []any, into []syncer.Bucket) []syncer.Bucket {
 	for i := 0; i+1 < len(reply); i += 2 {
 		name, _ := reply[i].(string)

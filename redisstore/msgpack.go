@@ -26,8 +26,8 @@ func appendPackedHead(b []byte) []byte { return append(b, 0xdd, 0, 0, 0, 0) }
 
 func setPackedHead(b []byte, n int) { binary.BigEndian.PutUint32(b[1:], uint32(n)) }
 
-// unpacker reads what Redis has packed. Once something is not what is asked for, bad is set and all
-// that follows is zero.
+// unpacker reads what Redis packed. Once it meets something unexpected, bad is set and everything
+// that follows reads as zero.
 type unpacker struct {
 	rest string
 	bad  bool
@@ -68,7 +68,7 @@ func (u *unpacker) array() int {
 	return 0
 }
 
-// integer takes a number. One that Lua holds, but no int64, is cut off.
+// integer takes a number. It truncates one that Lua holds but an int64 does not.
 func (u *unpacker) integer() int64 {
 	switch h := u.head(); {
 	case h < 0x80, h >= 0xe0:

@@ -26,12 +26,12 @@ type Expiry string
 // The ways of expiring buckets.
 const (
 	// ExpiryKey has the writer delete them with the next write to their key, and gives the key a
-	// time to live. It works everywhere.
+	// time to live. It works with every server.
 	ExpiryKey Expiry = "key"
 	// ExpiryField gives every field a time to live (HPEXPIRE: Redis 7.4, Valkey 9).
 	ExpiryField Expiry = "field"
-	// ExpiryTairhash keeps buckets in TairHash, the module's hash with a time to live for every
-	// field.
+	// ExpiryTairhash keeps buckets in TairHash, a module's hash type that gives every field a time
+	// to live.
 	ExpiryTairhash Expiry = "tairhash"
 )
 
@@ -43,31 +43,28 @@ type Options struct {
 	// ?sentinel-user=NAME&sentinel-password=SECRET where the sentinels ask for one themselves;
 	// rediss+cluster and rediss+sentinel for TLS. Required.
 	URL string
-	// Password is asked for the password of each new connection, in place of that in the URL, so
-	// that it can be changed while connections are open. Default: none.
+	// Password returns the password for each new connection, in place of the one in URL, so that it
+	// can change while connections are open. Default: none.
 	Password func() (string, error)
-	// TLS is used with the rediss schemes; nil means the system's roots.
+	// TLS is used with the rediss schemes; nil means the system's root certificates.
 	TLS *tls.Config
 	// Expiry defaults to ExpiryKey.
 	Expiry Expiry
-	// Timeout bounds connecting, and a read or write of one command. Default: 1 s.
+	// Timeout bounds connecting, and reading or writing one command. Default: 1 s.
 	Timeout time.Duration
-	// KeepTimeout bounds how long a replica or the disk is waited for, see [Store.Keep]. Default: 2
-	// s.
+	// KeepTimeout bounds how long [Store.Keep] waits for replicas or the disk. Default: 2 s.
 	KeepTimeout time.Duration
-	// KeepReplicas is how many replicas have a count, at least, that was kept as AckReplica asks,
-	// and are to be connected to each server that takes writes. Default: 1.
+	// KeepReplicas is how many replicas must have a count before AckReplica acknowledges it, and
+	// how many must be connected to each server that takes writes. Default: 1.
 	KeepReplicas int
-	// Placement and Ladders must be the same for all who share the data; it is compared with what
-	// Redis has. Ladders holds those of the namespaces; "default" is for all that are not listed.
-	// Required.
+	// Placement and Ladders must be the same for all users of the data, and are compared with what
+	// Redis has. Ladders is by namespace; "default" applies to all that are not listed. Required.
 	Placement syncer.Placement
 	Ladders   map[string]*leaparray.Ladder
-	// AnySeed says that the data's seed is taken from Redis; the one in Placement is written there
-	// if it has none. Until the first probe has succeeded no key can be placed: see
-	// [Store.Placement].
+	// AnySeed takes the hash seed from Redis, and writes the one in Placement there if Redis has
+	// none. Until the first probe succeeds no key can be placed: see [Store.Placement].
 	AnySeed bool
-	// Logger is told of changes of state. Default: none.
+	// Logger receives changes of state. Default: none.
 	Logger *slog.Logger
 }
 
@@ -96,8 +93,8 @@ type Store struct {
 	failed error // why it is not up, nil if it is
 }
 
-// New checks the options. It connects to nothing: call [Store.Probe] to find out whether Redis is
-// there and fits.
+// New checks the options. It does not connect: call [Store.Probe] to find out whether Redis is
+// there and can be used.
 func New(opt Options) (*Store, error) {
 	if opt.Expiry == "" {
 		opt.Expiry = ExpiryKey
@@ -141,9 +138,9 @@ func New(opt Options) (*Store, error) {
 	return s, nil
 }
 
-// fieldTTL is how long a bucket lives after it was first counted in, in milliseconds, where each
-// has a time to live: until it is farther back than its level keeps, if it was counted as early as
-// may be, and as much longer for clocks that differ.
+// fieldTTL is how long a bucket lives, in milliseconds, after it was first counted in, where every
+// field has a time to live: until it is further back than its level keeps, assuming it was counted
+// as early as allowed, plus as much again for clocks that differ.
 func fieldTTL(l *leaparray.Ladder, level int) int64 {
 	return (l.Keep(level)+1)*l.Width(level) + 2*leaparray.MaxAhead.Milliseconds()
 }
@@ -158,7 +155,7 @@ func (s *Store) fieldTTLs(ns []byte) []string {
 	return s.ttls[syncer.DefaultNamespace]
 }
 
-// Close closes all connections. Who waits in Keep is told that the outcome is unknown.
+// Close closes all connections. Callers that wait in Keep get an unknown outcome.
 func (s *Store) Close() error {
 	s.keepers.stop()
 	err := s.client.Close() // which also ends what waits on a connection
@@ -183,8 +180,8 @@ func (s *Store) connect() (err error) {
 	return nil
 }
 
-// driverOptions are those of the driver. Its retries are off: it would count twice what it sends
-// twice.
+// driverOptions returns the driver's options. Its retries are off: what the driver sends twice
+// would be counted twice.
 func (s *Store) driverOptions() *redis.UniversalOptions {
 	o := &redis.UniversalOptions{
 		Addrs: s.where.Addresses, IsClusterMode: s.cluster, MasterName: s.where.Master,
@@ -212,8 +209,8 @@ func (s *Store) driverOptions() *redis.UniversalOptions {
 	return o
 }
 
-// newClient is redis.NewUniversalClient, but that a password may be asked for: the options that all
-// kinds share have no place for that.
+// newClient is redis.NewUniversalClient with a function for the password, which the shared options
+// have no field for.
 func newClient(o *redis.UniversalOptions, password func() (string, error)) redis.UniversalClient {
 	if password == nil {
 		return redis.NewUniversalClient(o)

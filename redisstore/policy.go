@@ -9,20 +9,20 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// policyInterval is how often the servers are asked whether they may evict counts.
+// policyInterval is how often servers are asked whether they may evict counts.
 const policyInterval = 10 * time.Second
 
 // safePolicy is the maxmemory-policy under which nothing is evicted.
 const safePolicy = "noeviction"
 
-// policies are what the servers' maxmemory-policy was when they were last asked, by address.
+// policies has the last known maxmemory-policy of every server, by address.
 type policies struct {
 	mu   sync.Mutex
 	seen map[string]string
 }
 
-// changed notes a policy. It reports whether it is another than before, which is taken to have been
-// a safe one.
+// changed records a policy. It reports whether the policy changed; an unknown one is taken to have
+// been safe.
 func (p *policies) changed(server, policy string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -37,8 +37,8 @@ func (p *policies) changed(server, policy string) bool {
 	return before != policy
 }
 
-// CheckPolicy logs if a server may throw counts away when its memory is full, or may no longer:
-// once each time that changes. Where INFO is forbidden, or nobody answers, nothing is known.
+// CheckPolicy logs that a server may evict counts when its memory is full, or no longer does, once
+// for each change. Nothing is known about a server that forbids INFO or does not answer.
 func (s *Store) CheckPolicy(ctx context.Context) {
 	_ = s.eachMaster(ctx, func(ctx context.Context, node *redis.Client) error { // it never fails
 		info, err := node.Info(ctx, "memory").Result()
@@ -59,7 +59,7 @@ func (s *Store) CheckPolicy(ctx context.Context) {
 	})
 }
 
-// runPolicy checks the policy again and again, until ctx is done.
+// runPolicy checks the policy periodically until ctx is done.
 func (s *Store) runPolicy(ctx context.Context) {
 	ticker := time.NewTicker(policyInterval)
 	defer ticker.Stop()
@@ -75,6 +75,5 @@ func (s *Store) runPolicy(ctx context.Context) {
 	}
 }
 
-// Watch has the store look after its servers' settings until it is closed: see [Store.CheckPolicy].
-// To be called once.
+// Watch calls [Store.CheckPolicy] periodically until the store is closed. Call it once.
 func (s *Store) Watch() { s.keepers.done.Go(func() { s.runPolicy(s.keepers.life) }) }

@@ -14,13 +14,13 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// ErrMismatch is wrapped by the error of a Redis that can't be used as it is: it lacks what was
-// asked for, or holds counts that were laid out differently. Trying again doesn't help.
+// ErrMismatch is wrapped by errors about a Redis that can't be used as it is: it lacks a feature
+// that was asked for, or holds counts in a different layout. Retrying does not help.
 var ErrMismatch = errors.New("this Redis does not fit")
 
-// ErrRejected is wrapped by the error of a Redis that does not let this store in as it is
-// configured: a wrong user, password or database, a certificate that one side does not trust.
-// Trying again doesn't help unless somebody changes that.
+// ErrRejected is wrapped by errors about a Redis that refuses this store's credentials: a wrong
+// user, password or database, or a certificate that one side does not trust. Retrying does not help
+// until somebody changes that.
 var ErrRejected = errors.New("this Redis lets nobody in like this")
 
 // rejections begin what a server says of who has no access, after ERR.
@@ -30,7 +30,7 @@ var rejections = [...]string{
 	"invalid DB index", "SELECT is not allowed", "This instance has cluster support disabled",
 }
 
-// rejected adds ErrRejected to an error that will not pass by itself.
+// rejected adds ErrRejected to an error that will not go away by itself.
 func rejected(err error) error {
 	if err == nil || errors.Is(err, ErrMismatch) {
 		return err
@@ -48,8 +48,8 @@ func rejected(err error) error {
 	return err
 }
 
-// Probe asks Redis whether it is there, has what the options need, and holds counts that were laid
-// out the same way. An error that wraps neither ErrMismatch nor ErrRejected may pass: until a probe
+// Probe asks Redis whether it is there, has what the options need, and holds counts in the same
+// layout. An error that wraps neither ErrMismatch nor ErrRejected may go away: until a probe
 // succeeds, every exchange begins with one.
 func (s *Store) Probe(ctx context.Context) error {
 	s.readyMu.Lock()
@@ -89,17 +89,18 @@ func (s *Store) probe(ctx context.Context) error {
 	return s.agree(ctx)
 }
 
-// Health is what is known of the connection.
+// Health is the condition of the connection.
 type Health struct {
-	// Kind is "redis", "redis-cluster" or "redis-sentinel"; Address is where, without credentials.
+	// Kind is "redis", "redis-cluster" or "redis-sentinel". Address is where Redis is, without
+	// credentials.
 	Kind, Address string
-	// Err is why Redis can't be used now, nil if it can.
+	// Err says why Redis can't be used right now; nil if it can.
 	Err error
-	// RTT is the smallest round trip of the last measurement of its clock.
+	// RTT is the shortest round trip of the last measurement of its clock.
 	RTT time.Duration
 	// RoundTrips is the number of pipelines sent.
 	RoundTrips int64
-	// Durations is how long pipelines with scripts took, those without an answer included.
+	// Durations is how long pipelines with scripts took, including those that got no answer.
 	Durations Durations
 }
 
@@ -113,7 +114,7 @@ type Durations struct {
 	Buckets map[int]int64
 }
 
-// Health returns what is known of the connection, without asking.
+// Health returns what is known about the connection, without asking Redis.
 func (s *Store) Health() Health {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,12 +142,12 @@ func (s *Store) note(rounds []*syncer.Round) {
 	s.setFailed(rounds[0].Err)
 }
 
-// ClockSamples is how many times Redis is asked for its time in one measurement.
+// ClockSamples is how many times one measurement asks Redis for its time.
 const ClockSamples = 5
 
-// Clock returns how far Redis's clock is ahead of a local one, by the sample with the smallest
-// round trip, as NTP's clock filter does (RFC 5905, section 10). The error is at most half that
-// round trip. In a cluster any node answers.
+// Clock returns how far Redis's clock is ahead of a local one, taken from the sample with the
+// shortest round trip, as NTP's clock filter does (RFC 5905, section 10). The error is at most half
+// of that round trip. In a cluster any node answers.
 func (s *Store) Clock(ctx context.Context,
 	local func() time.Time) (ahead time.Duration, err error) {
 	best := time.Duration(-1)

@@ -7,9 +7,9 @@ import (
 	"log/slog"
 )
 
-// newLog returns a logger for memberlist that writes to ours. What it calls an error is one message
-// that got lost, which it is made to cope with: only changes of state, which the ring logs itself,
-// are worth more than the lowest level.
+// newLog returns a logger for memberlist that writes to ours. What memberlist logs as an error is
+// one lost message, which it is built to handle. So everything is logged at the lowest level; the
+// ring itself logs changes of state.
 func newLog(to *slog.Logger) *log.Logger { return log.New(logWriter{to}, "", 0) }
 
 type logWriter struct{ to *slog.Logger }

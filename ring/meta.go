@@ -13,23 +13,22 @@ import (
 
 // Errors of membership.
 var (
-	// ErrRefused says that a node can't be part of the cluster: it is configured differently.
+	// ErrRefused says that a node can't join the cluster because it is configured differently.
 	ErrRefused = errors.New("refused")
 	// ErrNotJoined says that no member of the cluster could be reached.
 	ErrNotJoined = errors.New("no member could be reached")
 )
 
-// Agreement is what all members must have in common, besides the protocol.
+// Agreement is what all members must have in common besides the protocol version.
 type Agreement struct {
-	// Partitions is the number of partitions and Seed that of the hash.
+	// Partitions is the number of partitions, and Seed the seed of the hash.
 	Partitions int
 	Seed       uint64
-	// Data is a digest of all else that must be the same, such as the ladders.
+	// Data is a digest of everything else that must be the same, such as the ladders.
 	Data uint64
 }
 
-// meta is what a node says about itself to all others, in at most memberlist.MetaMaxSize (512)
-// bytes.
+// meta is what a node announces about itself, in at most memberlist.MetaMaxSize (512) bytes.
 type meta struct {
 	Protocol   int    `json:"v"`
 	Partitions int    `json:"p"`
@@ -52,7 +51,7 @@ const (
 	maxID   = 64
 	maxTag  = 64
 	maxHost = 128
-	// maxPeerHost leaves room for the longest of all else.
+	// maxPeerHost leaves room for the longest values of all other fields.
 	maxPeerHost = 96
 )
 
@@ -61,7 +60,7 @@ func (m *meta) encode() []byte {
 	return b
 }
 
-// peer is Member.Peer of the node, given its host.
+// peer returns Member.Peer of the node, given its host.
 func (m *meta) peer(host string) string {
 	if m.PeerPort == 0 && !m.Secure {
 		return ""
@@ -73,7 +72,8 @@ func (m *meta) peer(host string) string {
 	return address
 }
 
-// decode reads what another node says. Its error is nil if that node agrees with ours.
+// decode reads what another node announces. It returns an error if that node does not agree with
+// ours.
 func decode(n *memberlist.Node, want Agreement) (Member, error) {
 	var m meta
 	if err := json.Unmarshal(n.Meta, &m); err != nil {

@@ -18,39 +18,39 @@ import (
 
 // Options configure a [Ring]. The zero value of a field means its default.
 type Options struct {
-	// ID is what this node is called. Required.
+	// ID is the node's name. It survives restarts. Required.
 	ID string
-	// Name is what this process is called; no other may ever have had the name. Default: the ID and
+	// Name identifies this process; no other process may ever have had it. Default: the ID and
 	// random characters.
 	Name string
 	// Bind is the address for gossip (UDP and TCP), as host:port. Port 0 picks a free one. Default:
 	// 127.0.0.1:7946.
 	Bind string
-	// Advertise is where others reach Bind, if that differs.
+	// Advertise is where others reach Bind, if it is not the same address.
 	Advertise string
-	// Join are addresses for gossip of other members, as host:port. Those that are not there yet
-	// are tried again.
+	// Join has gossip addresses of other members, as host:port. Addresses that don't answer are
+	// retried.
 	Join []string
 	// Secret encrypts and authenticates the gossip, see also SetSecrets. Nodes with different
-	// secrets form no cluster. Default: none.
+	// secrets don't form a cluster. Default: none.
 	Secret []byte
 	// Agreement is what all members must have in common. Required.
 	Agreement Agreement
-	// Tag is what SetTag is told at the beginning.
+	// Tag is the initial argument of SetTag.
 	Tag string
-	// RejoinInterval is how often members that were lost, and those of Join that never came, are
-	// looked for; more often at first. Default: 10 s.
+	// RejoinInterval is how often the node looks for members that were lost, and for addresses in
+	// Join that never answered. At first it does so more often. Default: 10 s.
 	RejoinInterval time.Duration
-	// OnChange is told of every table after the first, by one goroutine. Optional.
+	// OnChange is called with every table after the first, by one goroutine. Optional.
 	OnChange func(*Table)
 	// Transport replaces the network, for tests.
 	Transport memberlist.Transport
-	// Logger is told of changes of state. Default: none.
+	// Logger receives changes of state. Default: none.
 	Logger *slog.Logger
 }
 
-// Ring is this node's part in the membership. Make one with [New], start it with Open, stop it with
-// Close.
+// Ring is this node's membership in the cluster. Make one with [New], start it with Open, stop it
+// with Close.
 type Ring struct {
 	opt     Options
 	born    int64
@@ -104,10 +104,10 @@ func New(opt Options) (*Ring, error) {
 	return r, nil
 }
 
-// Name is what this process is called.
+// Name returns the name of this process.
 func (r *Ring) Name() string { return r.opt.Name }
 
-// Self is this process as the others see it.
+// Self returns this process as the others see it.
 func (r *Ring) Self() Member {
 	r.metaMu.Lock()
 	defer r.metaMu.Unlock()
@@ -123,8 +123,9 @@ func (r *Ring) Self() Member {
 	}
 }
 
-// Twins returns the other processes that are alive, or not declared dead yet, under this node's ID.
-// Those that are starting as well, but are younger, are not among them: one of two has to give way.
+// Twins returns other processes with this node's ID that are alive or not yet declared dead. A
+// younger one that is still starting is left out, so that only one of two starting processes gives
+// way.
 func (r *Ring) Twins() (list []Member) {
 	for _, m := range r.views.snapshot() {
 		younger := m.Born > r.born || m.Born == r.born && m.Name > r.opt.Name
@@ -135,14 +136,17 @@ func (r *Ring) Twins() (list []Member) {
 	return list
 }
 
-// Table returns the present state of the cluster.
+// Table returns the current state of the cluster.
 func (r *Ring) Table() *Table { return r.table.Load() }
 
-// Open begins to gossip and joins the members named in Options.Join. The node is a member that owns
-// nothing until Enter is called, so that it can be found out before whether another process has its
-// ID. address is where this node serves HTTP; an unspecified host stands for that of the gossip. If
-// some member is reached that this node does not fit, the error wraps [ErrRefused]; if members are
-// there but don't let it in, it wraps [ErrNotJoined]. Members that are not there yet are no error.
+// Open starts gossiping and joins the members named in Options.Join. Until Enter is called the node
+// is a member that owns nothing, so that the caller can first find out whether another process has
+// its ID. address is where this node serves HTTP; if its host is unspecified, the host of the
+// gossip address is used.
+//
+// The error wraps [ErrRefused] if a member was reached that is configured differently, and
+// [ErrNotJoined] if members are there but don't let this node in. It is no error if members are not
+// there yet.
 func (r *Ring) Open(ctx context.Context, address string) error {
 	if r.stop != nil {
 		return errors.New("ring: opened twice")
@@ -171,9 +175,9 @@ func (r *Ring) Open(ctx context.Context, address string) error {
 	return err
 }
 
-// SetPeer tells the others to send messages to another address than the one for everyone, unless
-// that is empty, and whether to do so by TLS. An unspecified host stands for that of the gossip. It
-// is for before Open.
+// SetPeer announces an address for messages from other nodes that differs from the one for
+// everyone, and whether it expects TLS. An empty address means the one for everyone; an unspecified
+// host means that of the gossip. Call it before Open.
 func (r *Ring) SetPeer(address string, secure bool) error {
 	r.meta.Secure = secure
 	if address == "" {
@@ -186,7 +190,7 @@ func (r *Ring) SetPeer(address string, secure bool) error {
 	return nil
 }
 
-// splitAddress takes a host:port apart; the host is empty if it is unspecified.
+// splitAddress splits a host:port; the host is empty if it is unspecified.
 func splitAddress(address string, most int) (host string, port int, err error) {
 	host, text, err := net.SplitHostPort(address)
 	if err != nil {
@@ -205,7 +209,7 @@ func splitAddress(address string, most int) (host string, port int, err error) {
 	return host, port, nil
 }
 
-// setAddress notes where this node serves HTTP.
+// setAddress records where this node serves HTTP.
 func (r *Ring) setAddress(address string) (err error) {
 	if r.meta.Host, r.meta.Port, err = splitAddress(address, maxHost); err != nil {
 		return fmt.Errorf("ring: address %w", err)
@@ -213,21 +217,23 @@ func (r *Ring) setAddress(address string) (err error) {
 	return nil
 }
 
-// config is memberlist's for a local network, with our names, keys and ears.
+// config returns memberlist's configuration for a local network, with our names, keys and
+// delegates.
 func (r *Ring) config() (*memberlist.Config, error) {
 	cfg := memberlist.DefaultLANConfig()
 	cfg.Name = r.opt.Name
 	cfg.Logger = newLog(r.opt.Logger)
 	cfg.Delegate, cfg.Events, cfg.Alive, cfg.Merge = speaker{r}, &r.views, &r.views, &r.views
 	cfg.Transport = r.opt.Transport
-	// What is said fits a packet anyhow.
+	// What nodes announce fits in a packet anyway.
 	cfg.EnableCompression = false
-	// A push and pull with a host that swallows everything holds up the search for others.
+	// Exchanging state with a host that swallows everything delays the search for others.
 	cfg.TCPTimeout = 3 * time.Second
-	// A suspect has up to so many times the shortest time (four seconds) to answer, less for every
-	// other node that suspects it, too. memberlist expects two of those as soon as it knows of four
-	// nodes, and counts nodes that died within the last half minute: among three of which one was
-	// restarted, there is one other at most, and a crash took 14 s to be noticed.
+	// A suspect has at most this many times the shortest time (four seconds) to answer, and less
+	// for every other node that suspects it too. As soon as memberlist knows of four nodes it
+	// expects two others to agree, and it counts nodes that died within the last half minute. In a
+	// cluster of three with one node just restarted there is only one other, and with the default a
+	// crash took 14 s to be noticed.
 	cfg.SuspicionMaxTimeoutMult = 2
 	var err error
 	if cfg.BindAddr, cfg.BindPort, err = hostPort(r.opt.Bind); err != nil {
@@ -258,7 +264,7 @@ func hostPort(address string) (string, int, error) {
 	return host, n, nil
 }
 
-// Gossip returns the address that others reach this node's gossip at, "" before Open.
+// Gossip returns the address at which others reach this node's gossip, "" before Open.
 func (r *Ring) Gossip() string {
 	if r.list == nil {
 		return ""
@@ -266,8 +272,8 @@ func (r *Ring) Gossip() string {
 	return r.list.LocalNode().Address()
 }
 
-// Enter tells all others that this node may own partitions. It returns once all that can be reached
-// have heard it, or ctx is done.
+// Enter announces that this node may own partitions. It returns once all members that can be
+// reached know, or ctx is done.
 func (r *Ring) Enter(ctx context.Context) {
 	r.metaMu.Lock()
 	r.meta.Starting = false
@@ -275,21 +281,21 @@ func (r *Ring) Enter(ctx context.Context) {
 	if r.list == nil {
 		return
 	}
-	// Gossip takes its time, and is not waited for; whoever can be asked is told at once.
+	// Don't wait for gossip, which takes its time: tell everyone who can be reached directly.
 	_ = r.list.UpdateNode(time.Nanosecond)
 	r.inform(ctx)
 	r.rebuild()
 }
 
-// Drain tells all others that this node is about to leave: from now on it owns nothing, but it is
-// there to hand over what it had. It returns once all that can be reached have heard it, or ctx is
-// done.
+// Drain announces that this node is about to leave: from then on it owns nothing, but is still
+// there to hand over its partitions. It returns once all members that can be reached know, or ctx
+// is done.
 func (r *Ring) Drain(ctx context.Context) error {
 	return r.tell(ctx, func(m *meta) { m.Draining = true })
 }
 
-// SetTag tells all others a text of at most 64 bytes, which is part of this node's Member. It
-// returns once all that can be reached have heard it, or ctx is done.
+// SetTag announces a text of at most 64 bytes, which becomes part of this node's Member. It returns
+// once all members that can be reached know, or ctx is done.
 func (r *Ring) SetTag(ctx context.Context, tag string) error {
 	if len(tag) > maxTag {
 		return fmt.Errorf("ring: a tag of %d bytes, want at most %d", len(tag), maxTag)
@@ -297,10 +303,10 @@ func (r *Ring) SetTag(ctx context.Context, tag string) error {
 	return r.tell(ctx, func(m *meta) { m.Tag = tag })
 }
 
-// tellTimeout bounds what Drain and SetTag wait for if their context has no deadline.
+// tellTimeout bounds Drain and SetTag if their context has no deadline.
 const tellTimeout = 2 * time.Second
 
-// tell changes what this node says about itself.
+// tell changes what this node announces.
 func (r *Ring) tell(ctx context.Context, change func(*meta)) error {
 	r.metaMu.Lock()
 	change(&r.meta)
@@ -319,11 +325,11 @@ func (r *Ring) tell(ctx context.Context, change func(*meta)) error {
 	return nil
 }
 
-// leaveTimeout bounds how long the word of leaving may take to get out.
+// leaveTimeout bounds how long announcing that this node leaves may take.
 const leaveTimeout = time.Second
 
-// Close leaves the cluster and stops gossiping. It may be called twice. memberlist ends its last
-// goroutines within some seconds.
+// Close leaves the cluster and stops gossiping. It may be called twice. memberlist's last
+// goroutines end a few seconds later.
 func (r *Ring) Close(ctx context.Context) error {
 	r.once.Do(func() {
 		if r.stop == nil {

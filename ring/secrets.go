@@ -12,20 +12,20 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// secrets are what the gossip is sealed with: the first seals, each opens.
+// secrets are the keys of the gossip: the first one encrypts, all of them decrypt.
 type secrets struct {
 	mu   sync.Mutex
 	list [][]byte
 	ring *memberlist.Keyring // nil until it is opened, and without secrets
 }
 
-// errPlain says that a running node can't begin to encrypt, nor stop: the others would not
-// understand it.
+// errPlain says that a running node can neither start nor stop encrypting, because the others would
+// not understand it.
 var errPlain = errors.New("a cluster gets its first secret, or loses its last, by a restart")
 
-// SetSecrets replaces the secrets of the gossip, at any time: the first encrypts what this node
-// says, each is accepted. So a secret is replaced without a pause: the new one is added behind the
-// old on all nodes, then put in front of it, and then the old one is removed.
+// SetSecrets replaces the secrets of the gossip. The first one encrypts what this node sends; all
+// of them are accepted. It may be called at any time, which allows a secret to be rotated without a
+// pause: append the new one on all nodes, then move it to the front, then remove the old one.
 func (r *Ring) SetSecrets(list [][]byte) error {
 	r.secrets.mu.Lock()
 	defer r.secrets.mu.Unlock()
@@ -54,8 +54,8 @@ func (s *secrets) open() (*memberlist.Keyring, error) {
 	return s.ring, err
 }
 
-// replaceLocked changes memberlist's keys so that at each moment those are there that are before
-// and after.
+// replaceLocked changes memberlist's keys such that, at every moment, all keys that are in both the
+// old and the new list are accepted.
 func (s *secrets) replaceLocked(list [][]byte) error {
 	keys, err := gossipKeys(list)
 	if err != nil {
@@ -76,7 +76,7 @@ func (s *secrets) replaceLocked(list [][]byte) error {
 	return err
 }
 
-// gossipKeys derives the keys of the gossip from secrets.
+// gossipKeys derives the encryption keys from the secrets.
 func gossipKeys(list [][]byte) (keys [][]byte, err error) {
 	for _, secret := range list {
 		key, err := hkdf.Key(sha256.New, secret, nil, "twotier gossip", 32)

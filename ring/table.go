@@ -10,8 +10,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Protocol is the version of what nodes say to each other, and of how they place partitions. Nodes
-// of different versions form no cluster.
+// Protocol is the version of the gossip messages and of placement. Nodes of different versions
+// don't form a cluster.
 const Protocol = 2
 
 // The parameters of placement. With 200 virtual nodes and a load of at most 1.25 times the mean, a
@@ -21,35 +21,34 @@ const (
 	maxLoad      = 1.25
 )
 
-// MaxMembers is the largest number of members that a table can have.
+// MaxMembers is the largest number of members a table can have.
 const MaxMembers = 1 << 12
 
-// Member is one process that is part of the cluster.
+// Member is one process in the cluster.
 type Member struct {
-	// ID is what the node is called in its configuration; a restarted node keeps it.
+	// ID is the node's configured name. It survives restarts.
 	ID string
-	// Name is the process: no two are ever the same.
+	// Name identifies the process: no two processes ever share one.
 	Name string
-	// Address is where it serves HTTP, as host:port.
+	// Address is where the node serves HTTP, as host:port.
 	Address string
 	// Born is when the process started, in unix milliseconds.
 	Born int64
-	// Draining is set once it is about to leave: it owns nothing.
+	// Draining is set when the node is about to leave. It owns nothing then.
 	Draining bool
-	// Starting is set until it is known that no other process has its ID: it owns nothing yet.
+	// Starting is set until the node knows that no other process has its ID. It owns nothing yet.
 	Starting bool
-	// Tag is a short text that the node says about itself to all others, see Ring.SetTag.
+	// Tag is a short text that the node announces to all others, see [Ring.SetTag].
 	Tag string
-	// Peer is where it takes messages of other nodes, as host:port, with https:// in front if it
-	// asks for TLS. Empty means Address.
+	// Peer is where the node takes messages from other nodes, as host:port, prefixed with https://
+	// if it expects TLS. Empty means Address.
 	Peer string
 }
 
-// PeerAddress is where a member takes messages of other nodes.
+// PeerAddress returns where the member takes messages from other nodes.
 func (m *Member) PeerAddress() string { return cmp.Or(m.Peer, m.Address) }
 
-// Table is one state of the cluster: its members, and the owner of every partition. It never
-// changes.
+// Table is one immutable state of the cluster: its members, and the owner of every partition.
 type Table struct {
 	members []Member
 	owners  []uint16
@@ -58,16 +57,16 @@ type Table struct {
 	version uint64
 }
 
-// NewTable returns the table of these members, of which self is the name of one that looks at it.
-// Members that are alive under the same ID are one: the younger, but not one that is only starting.
-// It is a pure function of its arguments, but for their order.
+// NewTable returns the table of the given members as seen by the one whose Name is self. Of several
+// members with the same ID it keeps the youngest, but prefers one that is not starting. The result
+// does not depend on the order of members.
 func NewTable(members []Member, self string, partitions int, seed uint64) (*Table, error) {
 	return newTable(members, self, partitions, seed, nil)
 }
 
-// newTable is NewTable beside the table before it, of as many partitions and the same seed: most
-// changes are about members that own nothing, or about what a member says of itself, and leave the
-// placement, which is nearly all that a table costs.
+// newTable is NewTable with the previous table at hand, which has the same number of partitions and
+// the same seed. Placement is nearly all that a table costs. Most changes are about members that
+// own nothing, or about what a member announces, and can reuse it.
 func newTable(members []Member, self string, partitions int, seed uint64,
 	before *Table) (*Table, error) {
 	if partitions < 1 {
@@ -90,8 +89,8 @@ func newTable(members []Member, self string, partitions int, seed uint64,
 	return t, nil
 }
 
-// unique returns the youngest member of each ID, by ID. One that is starting is none beside one
-// that is not.
+// unique returns the youngest member of each ID, ordered by ID. A member that is starting only
+// counts if no other has its ID.
 func unique(members []Member) []Member {
 	list := slices.Clone(members)
 	slices.SortFunc(list, func(a, b Member) int {
@@ -101,7 +100,7 @@ func unique(members []Member) []Member {
 	return slices.CompactFunc(list, func(a, b Member) bool { return a.ID == b.ID })
 }
 
-// compare puts false before true.
+// compare orders false before true.
 func compare(a, b bool) int {
 	switch {
 	case a == b:
@@ -112,7 +111,7 @@ func compare(a, b bool) int {
 	return 1
 }
 
-// placed is a member as the placement knows it.
+// placed is a member as the placement library sees it.
 type placed struct {
 	id string
 	at int
@@ -129,8 +128,9 @@ func (h hasher) Sum64(b []byte) uint64 {
 	return d.Sum64()
 }
 
-// candidates returns the members that partitions are given to. If all are draining they own what
-// they have until they are gone; one that is starting owns something only if there is nobody else.
+// candidates returns the members that may own partitions. If all members are draining, they keep
+// what they own until they are gone. A member that is starting owns something only if there is no
+// other.
 func (t *Table) candidates() (owners []consistent.Member) {
 	for _, fits := range []func(m *Member) bool{
 		func(m *Member) bool { return !m.Draining && !m.Starting },
@@ -149,8 +149,8 @@ func (t *Table) candidates() (owners []consistent.Member) {
 	return owners
 }
 
-// placeLike takes the placement over from a table in which the same IDs own something, on which
-// alone it depends.
+// placeLike reuses the placement of the previous table if the same IDs own partitions; placement
+// depends on nothing else.
 func (t *Table) placeLike(before *Table) bool {
 	if before == nil {
 		return false
@@ -194,7 +194,7 @@ func (t *Table) place(seed uint64) {
 	}
 }
 
-// digest sums up all that decides about ownership. It fits a JSON number.
+// digest returns a hash of everything that ownership depends on. It fits in a JSON number.
 func digest(members []Member, partitions int, seed uint64) uint64 {
 	d := xxhash.NewWithSeed(seed)
 	var b []byte
@@ -214,31 +214,32 @@ func digest(members []Member, partitions int, seed uint64) uint64 {
 	return d.Sum64() >> 16
 }
 
-// Version is a digest of the members and the configuration: where it is the same, the owners are.
+// Version is a digest of the members and the configuration. Tables with the same version have the
+// same owners.
 func (t *Table) Version() uint64 { return t.version }
 
-// Partitions is the number of partitions.
+// Partitions returns the number of partitions.
 func (t *Table) Partitions() int { return len(t.owners) }
 
-// Owner returns the position among the members of a partition's owner.
+// Owner returns the index of the member that owns a partition.
 func (t *Table) Owner(partition int) int { return int(t.owners[partition]) }
 
-// Len is the number of members, draining ones included.
+// Len returns the number of members, including those that are draining.
 func (t *Table) Len() int { return len(t.members) }
 
-// Member returns the member at a position. It must not be changed.
+// Member returns the member at an index. The caller must not change it.
 func (t *Table) Member(at int) *Member { return &t.members[at] }
 
-// Self is the position of the node that looks at the table, -1 if another process has taken its ID.
+// Self returns the index of this node, or -1 if another process has taken over its ID.
 func (t *Table) Self() int { return t.self }
 
-// Mine reports whether the node that looks at the table owns a partition.
+// Mine reports whether this node owns a partition.
 func (t *Table) Mine(partition int) bool { return int(t.owners[partition]) == t.self }
 
-// Owned returns how many partitions the member at a position owns.
+// Owned returns how many partitions the member at an index owns.
 func (t *Table) Owned(at int) int { return t.counts[at] }
 
-// Find returns the position of the member with this name, -1 if there is none.
+// Find returns the index of the member with this Name, or -1 if there is none.
 func (t *Table) Find(name string) int {
 	return slices.IndexFunc(t.members, func(m Member) bool { return m.Name == name })
 }

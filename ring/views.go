@@ -12,11 +12,11 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// maxLost bounds how many addresses of members that are gone are remembered.
+// maxLost bounds how many addresses of lost members are remembered.
 const maxLost = 256
 
-// views listens to memberlist and keeps who is there. memberlist calls it under its own lock: it
-// only notes and signals.
+// views keeps the members that memberlist reports. memberlist calls it while it holds a lock, so
+// its methods only take notes and signal.
 type views struct {
 	agreement Agreement
 	log       *slog.Logger
@@ -61,8 +61,8 @@ func (v *views) NotifyUpdate(n *memberlist.Node) {
 	v.changed()
 }
 
-// NotifyLeave implements memberlist.EventDelegate. It does not say whether the node left or was
-// declared dead: who said that it was about to leave is not looked for afterwards.
+// NotifyLeave implements memberlist.EventDelegate. memberlist does not say whether the node left or
+// was declared dead; a node that announced it would leave is not searched for afterwards.
 func (v *views) NotifyLeave(n *memberlist.Node) {
 	v.mu.Lock()
 	left := v.members[n.Name].Draining
@@ -81,7 +81,8 @@ func (v *views) NotifyLeave(n *memberlist.Node) {
 	v.changed()
 }
 
-// NotifyAlive implements memberlist.AliveDelegate: nodes that don't fit are no members.
+// NotifyAlive implements memberlist.AliveDelegate. It rejects nodes that are configured
+// differently.
 func (v *views) NotifyAlive(n *memberlist.Node) error {
 	_, err := decode(n, v.agreement)
 	if err != nil {
@@ -98,8 +99,8 @@ func (v *views) NotifyAlive(n *memberlist.Node) error {
 	return err
 }
 
-// NotifyMerge implements memberlist.MergeDelegate: this node does not join members that it does not
-// fit.
+// NotifyMerge implements memberlist.MergeDelegate. It refuses to join members that are configured
+// differently.
 func (v *views) NotifyMerge(peers []*memberlist.Node) error {
 	for _, n := range peers {
 		if n.State != memberlist.StateAlive {
@@ -115,7 +116,7 @@ func (v *views) NotifyMerge(peers []*memberlist.Node) error {
 	return nil
 }
 
-// takeRefusal returns why a merge was refused since it was asked last.
+// takeRefusal returns why a merge was refused since the last call, if one was.
 func (v *views) takeRefusal() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -131,7 +132,7 @@ func (v *views) snapshot() []Member {
 	return slices.Collect(maps.Values(v.members))
 }
 
-// hasEntered reports whether anybody but one is there who is not starting.
+// hasEntered reports whether there is a member, other than one, that is past starting.
 func (v *views) hasEntered(but string) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -143,7 +144,7 @@ func (v *views) hasEntered(but string) bool {
 	return false
 }
 
-// addresses returns where all members but one gossip.
+// addresses returns the gossip addresses of all members but one.
 func (v *views) addresses(but string) (list []string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -155,8 +156,7 @@ func (v *views) addresses(but string) (list []string) {
 	return list
 }
 
-// missing returns the addresses for gossip of members that were lost, and of those among seeds that
-// are no members.
+// missing returns the gossip addresses of lost members, and of seeds that are not members.
 func (v *views) missing(ctx context.Context, seeds []string) []string {
 	v.mu.Lock()
 	there := map[string]bool{}
@@ -194,7 +194,7 @@ func resolve(ctx context.Context, seed string) (list []string) {
 	return list
 }
 
-// speaker tells memberlist what this node says about itself.
+// speaker tells memberlist what this node announces about itself.
 type speaker struct{ r *Ring }
 
 // NodeMeta implements memberlist.Delegate.

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// runRebuild makes a new table whenever the members have changed.
+// runRebuild makes a new table whenever the members change.
 func (r *Ring) runRebuild(ctx context.Context) {
 	for {
 		select {
@@ -24,7 +24,7 @@ func (r *Ring) runRebuild(ctx context.Context) {
 	}
 }
 
-// rebuild makes the table of the present members. It returns nil if that is the one there is.
+// rebuild makes the table of the current members. It returns nil if nothing changed.
 func (r *Ring) rebuild() *Table {
 	members := r.views.snapshot()
 	old := r.table.Load()
@@ -41,7 +41,7 @@ func (r *Ring) rebuild() *Table {
 	return t
 }
 
-// same reports whether nothing that a table shows has changed.
+// same reports whether two tables show the same.
 func same(a, b *Table) bool {
 	if a.version != b.version || len(a.members) != len(b.members) {
 		return false
@@ -54,7 +54,7 @@ func same(a, b *Table) bool {
 	return true
 }
 
-// logChange logs who came, went, or is about to go.
+// logChange logs who joined, left, or is about to leave.
 func (r *Ring) logChange(old, t *Table) {
 	for i := range t.members {
 		m := &t.members[i]
@@ -82,8 +82,9 @@ func (r *Ring) logChange(old, t *Table) {
 	}
 }
 
-// runRejoin looks for members that are missing, for as long as the node lives: memberlist itself
-// gives up on the dead after half a minute, and would leave two halves of a cluster apart for ever.
+// runRejoin keeps looking for missing members for as long as the node lives. memberlist itself
+// gives up on dead nodes after half a minute, which would keep two halves of a split cluster apart
+// forever.
 func (r *Ring) runRejoin(ctx context.Context) {
 	wait := r.opt.RejoinInterval / soonest
 	timer := time.NewTimer(around(wait))
@@ -104,16 +105,16 @@ func (r *Ring) runRejoin(ctx context.Context) {
 	}
 }
 
-// soonest is how many times sooner than later on a new node looks for those that it did not find:
-// nodes that are started together each take themselves for the first.
+// soonest is how much more often a new node looks for missing members at first: nodes that start at
+// the same time each believe they are the first.
 const soonest = 32
 
-// around is a time, give or take a quarter, so that nodes don't look for each other in step.
+// around returns d plus or minus up to a quarter, so that nodes don't retry in lockstep.
 func around(d time.Duration) time.Duration { return d - d/4 + rand.N(d/2+1) }
 
-// reach exchanges all news with the members at these addresses, some at a time, and tells of each
-// what came of it. Those whose turn has not come when ctx is done are not contacted: one that is
-// silent takes some seconds.
+// reach exchanges state with the members at these addresses, several at a time, and sends the
+// result of each. Addresses that have not had their turn when ctx is done are skipped: a silent one
+// takes some seconds.
 func (r *Ring) reach(ctx context.Context, addresses []string) <-chan error {
 	results := make(chan error, len(addresses))
 	slots := make(chan struct{}, reachAtOnce)
@@ -135,12 +136,12 @@ func (r *Ring) reach(ctx context.Context, addresses []string) <-chan error {
 	return results
 }
 
-// reachAtOnce is how many members are contacted at a time.
+// reachAtOnce is how many members are contacted concurrently.
 const reachAtOnce = 32
 
-// join contacts the seeds once, until one of them answers that is a member already, or knows one.
-// Those that are starting as well may have met nobody yet: who took their word for all there is
-// would not see a process that has its ID.
+// join contacts the seeds once, until it reaches one that is a member or knows one. Seeds that are
+// starting as well may not have met anyone yet: a node that trusted their view alone could miss a
+// process with its own ID.
 func (r *Ring) join(ctx context.Context, seeds []string) error {
 	r.views.takeRefusal()
 	others := slices.DeleteFunc(slices.Clone(seeds), r.isSelf)
@@ -173,11 +174,11 @@ func (r *Ring) join(ctx context.Context, seeds []string) error {
 	return nil
 }
 
-// informTimeout bounds how long members may take to hear the news.
+// informTimeout bounds how long members may take to receive the state.
 const informTimeout = time.Second
 
-// inform exchanges all news with every member. Gossip alone leaves one out now and then, about one
-// time in three hundred among five, and for up to half a minute.
+// inform exchanges state with every member. With gossip alone, one member occasionally learns of a
+// change only after up to half a minute: about one time in three hundred among five nodes.
 func (r *Ring) inform(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, informTimeout)
 	defer cancel()
@@ -192,11 +193,11 @@ func (r *Ring) inform(ctx context.Context) {
 	}
 }
 
-// isSelf reports whether a seed is this node, as it is in a list that all nodes share.
+// isSelf reports whether a seed is this node, as happens when all nodes share one list.
 func (r *Ring) isSelf(seed string) bool { return seed == r.opt.Bind || seed == r.Gossip() }
 
-// turnedAway reports whether somebody was there but would not talk to us, as happens with different
-// secrets. memberlist hands on the text of an error only.
+// turnedAway reports whether a node was there but would not talk to us, as happens with different
+// secrets. memberlist only passes on the text of the error.
 func turnedAway(err error) bool {
 	for line := range strings.Lines(err.Error()) {
 		if strings.Contains(line, "failed to join") && !strings.Contains(line, "dial ") {
