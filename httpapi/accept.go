@@ -10,8 +10,8 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// runAccept serves each connection in a goroutine of its own until the listener is closed.
-// fasthttp's own loop is not used: its pool of workers outlives Shutdown by up to ten seconds.
+// runAccept serves each connection in its own goroutine until the listener is closed. It replaces
+// fasthttp's loop, whose pool of workers outlives Shutdown by up to ten seconds.
 func (s *Server) runAccept(ln net.Listener, d *door) {
 	wait := time.Duration(0)
 	for {
@@ -57,8 +57,8 @@ func (s *Server) accept(nc net.Conn, d *door) {
 	s.serving.Go(func() { s.runWait(c) })
 }
 
-// runWait waits for the first byte of a request in a goroutine that has not grown, and has another
-// one serve the connection then.
+// runWait waits for the first byte of a request in a goroutine whose stack has not grown, then has
+// another goroutine serve the connection.
 func (s *Server) runWait(c *conn) {
 	switch err := c.await(); {
 	case err == nil:
@@ -70,14 +70,14 @@ func (s *Server) runWait(c *conn) {
 	s.leave(c)
 }
 
-// runConn serves a connection until it is over, or is to wait.
+// runConn serves a connection until it ends or is parked.
 func (s *Server) runConn(c *conn) {
 	if !c.hold.wake() {
 		s.refuse(c.Conn, busy())
 		s.leave(c)
 		return
 	}
-	// What it returns is this connection's trouble: a client that left, a timeout.
+	// Errors only concern this connection: the client left, or a timeout.
 	_ = s.http.ServeConn(c)
 	c.hold.release()
 	c.hold.sleep()
@@ -97,7 +97,7 @@ func (s *Server) leave(c *conn) {
 	s.mu.Unlock()
 }
 
-// turnAway answers 503 on a connection of which nothing has been read.
+// turnAway answers 503 on a connection from which nothing was read.
 func (s *Server) turnAway(nc net.Conn, why string) {
 	p := &problem{kind: kindUnavailable, detail: why}
 	if s.opts.TLS != nil { // to say anything would take a handshake
@@ -108,8 +108,8 @@ func (s *Server) turnAway(nc net.Conn, why string) {
 	nc.Close()
 }
 
-// refuse answers a request without serving it. The answer fits into the empty buffer of a new
-// socket, so that nobody waits.
+// refuse answers a request without serving it. The answer fits in the empty buffer of a new socket,
+// so the write does not block.
 func (s *Server) refuse(nc net.Conn, p *problem) {
 	body := p.appendJSON(nil)
 	s.codes[p.kind.status].Add(1)

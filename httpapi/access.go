@@ -11,17 +11,17 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Tokens knows who may do what; a [token.Store] is the real one.
+// Tokens says who may do what; [token.Store] implements it.
 type Tokens interface {
-	// Find returns what a token grants, nil if it is not known. It must not tell by its time how
-	// much of a token is right.
+	// Find returns what a token grants, nil if the token is unknown. The time it takes must not
+	// reveal how much of a token is right.
 	Find(presented []byte) *token.Grant
 }
 
-// grantKey is the name of the user value that holds the grant of a request.
+// grantKey is the user value that holds the grant of a request.
 const grantKey = "grant"
 
-// access decides who may do what.
+// access checks tokens.
 type access struct {
 	tokens Tokens
 	admin  *token.Grant      // of the token for administration; nil without one
@@ -36,10 +36,10 @@ func newAccess(o *Options) access {
 	return a
 }
 
-// open reports whether a route may be used by anyone.
+// open reports whether anyone may use a route.
 func (a *access) open(r *route) bool { return r.need == 0 || a.tokens == nil && !r.guarded }
 
-// find returns what a token grants, nil if it is not known.
+// find returns what a token grants, nil if it is unknown.
 func (a *access) find(presented []byte) *token.Grant {
 	if a.admin != nil {
 		sum := sha256.Sum256(presented)
@@ -53,7 +53,7 @@ func (a *access) find(presented []byte) *token.Grant {
 	return a.tokens.Find(presented)
 }
 
-// enter returns what the sender of a header may do under a route: nil if that is not restricted.
+// enter returns the grant of a request on a route, nil if everything is allowed.
 func (a *access) enter(h *fasthttp.RequestHeader, r *route) (*token.Grant, *problem) {
 	if a.open(r) {
 		return nil, nil
@@ -80,7 +80,7 @@ func (a *access) enter(h *fasthttp.RequestHeader, r *route) (*token.Grant, *prob
 	return g, nil
 }
 
-// wanted says which tokens there are.
+// wanted says which tokens are accepted, for an error message.
 func (a *access) wanted() string {
 	if a.tokens == nil {
 		return "the node's --admin-token"
@@ -98,13 +98,13 @@ func bearer(h *fasthttp.RequestHeader) ([]byte, bool) {
 	return got[len(scheme):], true
 }
 
-// grantOf returns what the sender of a request may do, nil if that is not restricted.
+// grantOf returns the grant of a request, nil if everything is allowed.
 func grantOf(ctx *fasthttp.RequestCtx) *token.Grant {
 	g, _ := ctx.UserValue(grantKey).(*token.Grant)
 	return g
 }
 
-// roleOf is the role that an operation takes.
+// roleOf returns the role that an operation requires.
 func roleOf(kind syncer.Kind) token.Role {
 	if kind == syncer.Count {
 		return token.Read
@@ -112,7 +112,7 @@ func roleOf(kind syncer.Kind) token.Role {
 	return token.Count
 }
 
-// forbidden returns why an operation in a namespace is not granted, nil if it is.
+// forbidden returns why a grant does not allow an operation in a namespace, nil if it does.
 func forbidden(g *token.Grant, need token.Role, ns []byte) *problem {
 	switch {
 	case g == nil:
@@ -127,7 +127,7 @@ func forbidden(g *token.Grant, need token.Role, ns []byte) *problem {
 	return nil
 }
 
-// everywhere returns why what shows all namespaces is not granted, nil if it is.
+// everywhere returns why a grant does not cover all namespaces, nil if it does.
 func everywhere(g *token.Grant) *problem {
 	if g == nil || g.Everywhere() {
 		return nil

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// account is bytes of memory that requests may take, of which each client may have a part only. Who
-// wants more than there is waits for those who give theirs back.
+// account is memory, in bytes, that requests may use, with a limit for each client. A request that
+// wants more than is free waits until others return theirs.
 type account struct {
 	most, each int64
 	sole       share // of who may have all of it
@@ -16,11 +16,11 @@ type account struct {
 	room chan struct{} // closed when something is given back; nil while nobody waits
 }
 
-// share is what one client has of an account, which guards it.
+// share is what one client holds of an account. The account's lock guards it.
 type share struct{ held int64 }
 
-// take takes n bytes for a client as soon as there are as many, until that time at the latest. It
-// reports whether it has.
+// take takes n bytes for a client as soon as they are free. It gives up at by and reports whether
+// it took them.
 func (a *account) take(s *share, n int64, by time.Time) bool {
 	for {
 		room, ok := a.try(s, n)
@@ -37,7 +37,7 @@ func (a *account) take(s *share, n int64, by time.Time) bool {
 	}
 }
 
-// try takes n bytes, or returns what is closed when trying again is worth while.
+// try takes n bytes, or returns a channel that is closed when it is worth trying again.
 func (a *account) try(s *share, n int64) (room <-chan struct{}, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -52,7 +52,7 @@ func (a *account) try(s *share, n int64) (room <-chan struct{}, ok bool) {
 	return a.room, false
 }
 
-// give gives n bytes back.
+// give returns n bytes.
 func (a *account) give(s *share, n int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -64,7 +64,7 @@ func (a *account) give(s *share, n int64) {
 	}
 }
 
-// taken returns how many bytes are in use.
+// taken returns the number of bytes in use.
 func (a *account) taken() int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"twotier.dev/twotier/httpapi/cluster"
 )
 
-// adminMode has the whole cluster count in another way.
+// adminMode changes how the whole cluster counts.
 func (s *Server) adminMode(ctx *fasthttp.RequestCtx) *problem {
 	if p := everywhere(grantOf(ctx)); p != nil {
 		return p
@@ -19,7 +19,7 @@ func (s *Server) adminMode(ctx *fasthttp.RequestCtx) *problem {
 	x := s.begin(ctx)
 	mode, p := x.modeBody(ctx.PostBody())
 	if p == nil {
-		// It bounds itself, by more than one request may take.
+		// SetMode bounds itself, by more time than a request may take.
 		if err := s.service.SetMode(context.Background(), mode); err == nil {
 			x.out = append(appendString(append(x.out, `{"mode":`...), string(mode)), '}')
 			x.answer(ctx)

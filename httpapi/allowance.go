@@ -7,11 +7,10 @@ import (
 	"sync/atomic"
 )
 
-// allowance is what the clients of a server may have at a time: connections, memory for what is
-// read of them, and memory for what is done for them and answered to them. Whoever takes of the
-// latter has the former already and never the other way round, so nobody waits for somebody who
-// waits. An address may have a part of everything, so that one client that takes all it can get
-// leaves some for others.
+// allowance is what the clients of a server may use at a time: connections, memory for reading
+// requests, and memory for executing and answering them. A request always takes the former memory
+// before the latter, so nobody waits for somebody who waits. Each address may only use a part of
+// everything, so that a greedy client leaves something for others.
 type allowance struct {
 	conns, eachConns   int
 	reading, answering account
@@ -24,7 +23,7 @@ type allowance struct {
 	clients map[netip.Prefix]*client
 }
 
-// client is what one address has.
+// client is what one address uses.
 type client struct {
 	at                 netip.Prefix
 	conns              int // guarded by the allowance
@@ -32,16 +31,16 @@ type client struct {
 	awake, pages       share
 }
 
-// pagesBytes is what pages of metrics may take until they have been read: some thirty of them. They
-// have an account of their own, so that they can be had when clients take all that there is else.
+// pagesBytes bounds the pages of metrics that have not been read yet, some thirty of them. They
+// have an account of their own so that metrics work even when clients use up everything else.
 const pagesBytes = 1 << 20
 
-// leastAwake is how many connections may be served at a time in any case, half of them of one
-// address.
+// leastAwake is the minimum number of connections that can be served at a time, half of them from
+// one address.
 const leastAwake = 64
 
-// newAllowance returns an allowance of so many connections and bytes, of which each address may
-// have the part that eachConns is of conns.
+// newAllowance returns an allowance of this many connections and bytes. Each address may use
+// eachConns connections and the same share of the bytes.
 func newAllowance(conns, eachConns int, bytes int64) *allowance {
 	part := float64(eachConns) / float64(conns)
 	each := int64(float64(bytes) * part)
@@ -55,8 +54,8 @@ func newAllowance(conns, eachConns int, bytes int64) *allowance {
 	}
 }
 
-// network is what counts as one address: an IPv6 host has, and a customer gets, at least 64 bits of
-// them (RFC 6177).
+// network returns what counts as one address. For IPv6 that is a /64: a host has, and a customer
+// gets, at least that (RFC 6177).
 func network(a net.Addr) netip.Prefix {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
@@ -70,7 +69,7 @@ func network(a net.Addr) netip.Prefix {
 	return p
 }
 
-// enter takes a connection. It returns nil and what there are too many of if there is none left.
+// enter takes a connection. If there is none left it returns nil, and what there are too many of.
 func (a *allowance) enter(from net.Addr) (c *client, tooMany string) {
 	at := network(from)
 	a.mu.Lock()
@@ -90,7 +89,7 @@ func (a *allowance) enter(from net.Addr) (c *client, tooMany string) {
 	return c, ""
 }
 
-// leave gives a connection back, for which nothing is taken any more.
+// leave returns a connection that holds nothing else any more.
 func (a *allowance) leave(c *client) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

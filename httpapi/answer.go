@@ -70,7 +70,7 @@ func (d *decoder) appendCounts(b []byte, i int, res *syncer.Result, buckets bool
 	return append(b, ']')
 }
 
-// appendWindow begins the object of limit k of check j, as one of a list.
+// appendWindow begins the object of limit k of check j, as one element of a list.
 func (d *decoder) appendWindow(b []byte, i, j, k int) []byte {
 	if k > 0 {
 		b = append(b, ',')
@@ -128,10 +128,10 @@ func (d *decoder) appendLimits(b []byte, i, j int, c *syncer.CheckResult) []byte
 	return append(b, ']')
 }
 
-// remaining is how many more events a limit lets through.
+// remaining returns how many more events a limit allows.
 func remaining(l *syncer.LimitResult) int64 { return max(0, l.Max-l.Count) }
 
-// appendRefusedBy appends the paths of the limits that stood in the way.
+// appendRefusedBy appends the paths of the limits that refused.
 func (d *decoder) appendRefusedBy(b []byte, i int, res *syncer.Result) []byte {
 	b = append(b, `,"refused_by":[`...)
 	n := 0
@@ -151,7 +151,7 @@ func (d *decoder) appendRefusedBy(b []byte, i int, res *syncer.Result) []byte {
 	return append(b, ']')
 }
 
-// appendPath appends the path of a limit the way the request put it.
+// appendPath appends the path of a limit as the request spelled it.
 func (d *decoder) appendPath(b []byte, i, j, k int) []byte {
 	if d.forms[i].checks {
 		b = append(b, "checks["...)

@@ -10,8 +10,8 @@ func itoa(i int) string { return strconv.Itoa(i) }
 // text is what can be appended as a JSON string.
 type text interface{ ~string | ~[]byte }
 
-// appendString appends s as a JSON string. What is not UTF-8 becomes U+FFFD, as encoding/json has
-// it.
+// appendString appends s as a JSON string. Like encoding/json it replaces invalid UTF-8 with
+// U+FFFD.
 func appendString[T text](b []byte, s T) []byte {
 	const hex = "0123456789abcdef"
 	b = append(b, '"')
@@ -51,7 +51,7 @@ func appendString[T text](b []byte, s T) []byte {
 	return append(b, '"')
 }
 
-// appendField appends ,"name":v; the name must need no escaping.
+// appendField appends ,"name":v; the name must not need escaping.
 func appendField(b []byte, name string, v int64) []byte {
 	b = append(b, ',', '"')
 	b = append(b, name...)

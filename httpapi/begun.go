@@ -16,9 +16,9 @@ const (
 )
 
 // begun remembers which sessions have begun, for longer than the sessions themselves: the first
-// request of one that was forgotten must not be carried out again. It is a Bloom filter, so it may
-// take a new name for a used one, but never a used one for new. The hash has a seed of its own, so
-// nobody can choose names that are taken for others.
+// request of a forgotten session must not be executed again. It is a Bloom filter, so it may
+// mistake a new name for a used one, but never a used one for new. The hash is seeded, so nobody
+// can choose names that collide.
 type begun struct {
 	seed     maphash.Seed
 	now, old []uint64
@@ -26,8 +26,8 @@ type begun struct {
 	since    time.Time
 }
 
-// add remembers a name. It reports whether that is certainly new, and whether there is room for it:
-// if not, nothing is remembered.
+// add remembers a name. It reports whether the name is certainly new, and whether there is room for
+// it; if not, nothing is remembered.
 func (b *begun) add(name []byte, now time.Time) (fresh, room bool) {
 	if b.now == nil || now.Sub(b.since) >= sessionMemory {
 		b.turn(now)
@@ -47,7 +47,7 @@ func (b *begun) add(name []byte, now time.Time) (fresh, room bool) {
 	return true, true
 }
 
-// turn begins a generation. What is in the one before is remembered for as long again.
+// turn begins a new generation. The previous one is remembered for as long again.
 func (b *begun) turn(now time.Time) {
 	if b.now == nil {
 		b.seed = maphash.MakeSeed()
@@ -68,5 +68,5 @@ func (b *begun) holds(generation []uint64, h uint64) bool {
 	return true
 }
 
-// probe is the place of the bit that belongs to a hash and a number.
+// probe returns the position of the i-th bit of a hash.
 func probe(h, i uint64) uint64 { return (h + i*(h>>32|1)) % begunBits }

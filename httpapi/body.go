@@ -11,8 +11,8 @@ import (
 // prefetched is how much of a body of known length fasthttp has read before it calls the handler.
 const prefetched = 8 << 10
 
-// readBody reads the body of a request, of which there may be so much. Only now: whoever sends it
-// was looked at first, and memory is taken for it before any is used. What is not read ends the
+// readBody reads the body of a request, up to most bytes. It does so only after the sender was
+// checked, and reserves memory before using it. A body that is not read to its end ends the
 // connection.
 func readBody(ctx *fasthttp.RequestCtx, most int) *problem {
 	if !ctx.Request.IsBodyStream() {
@@ -55,7 +55,7 @@ func readSized(ctx *fasthttp.RequestCtx, size int) ([]byte, *problem) {
 	return body, nil
 }
 
-// readChunks reads a body whose length is not known before.
+// readChunks reads a body of unknown length.
 func readChunks(ctx *fasthttp.RequestCtx, most int) ([]byte, *problem) {
 	h, in := holdOf(ctx), ctx.RequestBodyStream()
 	body := make([]byte, 0, prefetched)
@@ -79,7 +79,7 @@ func readChunks(ctx *fasthttp.RequestCtx, most int) ([]byte, *problem) {
 	}
 }
 
-// problemOfReading is the problem of a request that can't be read.
+// problemOfReading returns the problem of a request that can't be read.
 func problemOfReading(err error) *problem {
 	if small, ok := errors.AsType[*fasthttp.ErrSmallBuffer](err); ok && small != nil {
 		return &problem{kind: kindHeaders, detail: "want at most 8 KiB"}
@@ -90,7 +90,7 @@ func problemOfReading(err error) *problem {
 	return &problem{kind: kindMalformed, detail: "not an HTTP/1.1 request"}
 }
 
-// unread reports whether part of the body is still to come, or not known to end.
+// unread reports whether part of the body may still be on its way.
 func unread(ctx *fasthttp.RequestCtx) bool {
 	size := ctx.Request.Header.ContentLength()
 	return ctx.Request.IsBodyStream() && (size < 0 || size > prefetched)

@@ -11,11 +11,11 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// conn is a connection that can be drained: told from outside to end as soon as no request is under
-// way on it.
+// conn is a connection that can be drained: told from outside to end as soon as no request is in
+// progress on it.
 //
-// Closing an idle connection would do nearly that, but a request that has just been read from it
-// would be executed and its answer lost. A read deadline in the past only stops what has not begun.
+// Closing an idle connection would almost do, but a request that was just read from it would be
+// executed and its answer lost. A read deadline in the past only stops what has not begun.
 type conn struct {
 	net.Conn
 	door *door // that it came in by
@@ -32,7 +32,7 @@ type conn struct {
 // longAgo is a deadline that has passed.
 var longAgo = time.Unix(1, 0)
 
-// Read reads what arrives, which begins a request.
+// Read reads what arrives. Data that arrives begins a request.
 func (c *conn) Read(b []byte) (int, error) {
 	if c.park.unread && len(b) > 0 {
 		b[0], c.park.unread = c.park.first[0], false
@@ -49,8 +49,8 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// SetReadDeadline sets the deadline, or an earlier one if the connection is being drained, or is to
-// be parked.
+// SetReadDeadline sets the deadline, or an earlier one if the connection is being drained or is
+// about to be parked.
 func (c *conn) SetReadDeadline(t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,8 +71,7 @@ func (c *conn) setReadDeadlineLocked(t time.Time) error {
 	return c.Conn.SetReadDeadline(t)
 }
 
-// drain makes the connection end when the request under way is answered, or at once if there is
-// none.
+// drain ends the connection when the request in progress is answered, or at once if there is none.
 func (c *conn) drain(by time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,8 +80,8 @@ func (c *conn) drain(by time.Time) {
 }
 
 // Close closes the connection. After an answer that did not wait for the whole request it first
-// takes what the client is still sending, for a second at most: closing on unread data resets the
-// connection and the answer might be lost. A connection that is parked stays open.
+// takes what the client is still sending, for a second at most: closing a socket with unread data
+// resets the connection, and the answer could be lost. A parked connection stays open.
 func (c *conn) Close() error {
 	c.mu.Lock()
 	linger, parked := c.linger, c.park.parked
@@ -98,9 +97,8 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// connState keeps track of whether a request is under way. A first request is active for fasthttp
-// before any of it has arrived, so that only Read can tell; a later one may be in fasthttp's buffer
-// already.
+// connState tracks whether a request is in progress. fasthttp calls a first request active before
+// any of it has arrived, so only Read can tell; a later one may already be in fasthttp's buffer.
 func connState(nc net.Conn, state fasthttp.ConnState) {
 	c, ok := nc.(*conn)
 	if !ok {

@@ -7,11 +7,11 @@ import (
 )
 
 // requestContext is a context with a deadline that costs nothing until somebody waits on it. Most
-// operations are answered from memory and never do; context.WithDeadline would allocate a context
+// operations are answered from memory and never wait; context.WithDeadline would allocate a context
 // and arm a timer for each of them.
 //
-// The first call of Done makes a real context, to which everything is delegated from then on, so
-// that contexts derived from this one are attached to it without a goroutine.
+// The first call of Done makes a real context, to which everything is delegated from then on.
+// Contexts derived from this one attach to it without a goroutine.
 type requestContext struct {
 	deadline time.Time
 
@@ -23,7 +23,7 @@ type requestContext struct {
 // reset prepares c for the next request. It must not be called once Done has been.
 func (c *requestContext) reset(deadline time.Time) { c.deadline = deadline }
 
-// finish ends the request and reports whether c may be used again: not if somebody asked for its
+// finish ends the request and reports whether c may be reused: it may not if somebody asked for its
 // channel and may still hold it.
 func (c *requestContext) finish() bool {
 	c.mu.Lock()
@@ -35,7 +35,7 @@ func (c *requestContext) finish() bool {
 	return false
 }
 
-// Deadline returns the time at which the request is given up.
+// Deadline returns when the request is given up.
 func (c *requestContext) Deadline() (time.Time, bool) { return c.deadline, true }
 
 // Done returns a channel that is closed at the deadline or when the request has been answered.
@@ -59,7 +59,8 @@ func (c *requestContext) Err() error {
 	return nil
 }
 
-// Value returns what the inner context knows: how the context package recognises its own.
+// Value returns values of the inner context, which is how the context package recognises its own
+// contexts.
 func (c *requestContext) Value(key any) any {
 	if inner := c.made(); inner != nil {
 		return inner.Value(key)

@@ -12,12 +12,12 @@ const (
 	costCheck   = 3*(80+8+40)/2 + answerCheck
 	costLimit   = 3*(16+24+56)/2 + answerLimit
 	costBad     = 1 << 10
-	// escaped is how much longer a byte of a key can be in an answer.
+	// escaped is how many bytes one byte of a key can take in an answer.
 	escaped = 6
 )
 
-// account takes what the last operation, of which there are checks and so many limits, will take
-// until it is answered.
+// account reserves what the last operation, with these checks and this many limits, will use until
+// it is answered.
 func (d *decoder) account(checks []syncer.Check, limits int) *problem {
 	keys := 0
 	for i := range checks {
@@ -27,7 +27,7 @@ func (d *decoder) account(checks []syncer.Check, limits int) *problem {
 	return d.spend(costOp + len(checks)*costCheck + limits*costLimit + escaped*keys)
 }
 
-// spend takes n bytes for the request that is read.
+// spend reserves n bytes for the request that is being read.
 func (d *decoder) spend(n int) *problem {
 	p := d.hold.take(int64(n))
 	if p == nil {
@@ -36,5 +36,5 @@ func (d *decoder) spend(n int) *problem {
 	return p
 }
 
-// expected is how much more memory a batch usually takes than its body is long.
+// expected is how many times the length of its body a batch usually needs in memory.
 const expected = 24

@@ -23,8 +23,8 @@ const (
 	defaultWindow = "1m"
 )
 
-// form says how a request put an operation, which is also how its answer is put and its fields are
-// named.
+// form is how a request spelled an operation. Its answer has the same form, and errors name its
+// fields the same way.
 type form struct {
 	first  int  // index of its first check in decoder.checks
 	count  int  // number of its checks
@@ -37,9 +37,9 @@ type bad struct {
 	problem *problem
 }
 
-// decoder turns a request into operations. All of a request's operations, checks and limits lie one
-// after another in three slices that are reused for the next request, so what a decoder keeps is
-// bounded by the size of a body.
+// decoder turns a request into operations. All operations, checks and limits of a request are in
+// three slices that are reused for the next request, so a decoder keeps no more than the size of a
+// body allows.
 type decoder struct {
 	scanner
 	ops     []syncer.Op
@@ -56,7 +56,7 @@ type decoder struct {
 	answers int          // bytes that the answer may have, but for bads
 }
 
-// reset prepares d to read body.
+// reset prepares d for reading body.
 func (d *decoder) reset(body []byte) {
 	d.scanner.reset(body)
 	d.ops, d.forms = d.ops[:0], d.forms[:0]
@@ -70,8 +70,8 @@ func (d *decoder) truncate(checks, limits int) {
 	d.limits, d.texts = d.limits[:limits], d.texts[:limits]
 }
 
-// link points the operations to their checks and those to their limits, once the slices have
-// stopped growing.
+// link points operations to their checks and checks to their limits, once the slices have stopped
+// growing.
 func (d *decoder) link() {
 	end := len(d.limits)
 	for i := len(d.checks) - 1; i >= 0; i-- {
@@ -89,7 +89,7 @@ func (d *decoder) windowText(op, check, limit int) []byte {
 	return d.texts[d.starts[d.forms[op].first+check]+limit]
 }
 
-// single reads a body that is one operation of a known kind.
+// single reads a body that is one operation of the given kind.
 func (d *decoder) single(kind syncer.Kind) *problem {
 	p := d.op(kind, false)
 	if p == nil {
@@ -102,8 +102,8 @@ func (d *decoder) single(kind syncer.Kind) *problem {
 	return nil
 }
 
-// malformedFirst returns p, unless it refuses a field of a document that isn't JSON at all: then
-// that is the problem.
+// malformedFirst returns p, unless p refuses a field of a document that isn't JSON: then it returns
+// that problem instead.
 func (d *decoder) malformedFirst(p *problem) *problem {
 	if !p.ofField() {
 		return p
@@ -118,8 +118,8 @@ func (d *decoder) malformedFirst(p *problem) *problem {
 	return p
 }
 
-// batch reads the body of a batch. Operations that are JSON but refused end up in bads; anything
-// else refuses the whole.
+// batch reads the body of a batch. Operations that are JSON but are refused end up in bads;
+// anything else refuses the whole batch.
 func (d *decoder) batch() *problem {
 	p := d.batchObject()
 	if p == nil {
@@ -187,7 +187,7 @@ func (d *decoder) batchOps() *problem {
 	}
 }
 
-// batchOp reads one operation of a batch, or passes over it if it is refused.
+// batchOp reads one operation of a batch, or skips it if it is refused.
 func (d *decoder) batchOp(i int) *problem {
 	start, checks, limits := d.pos, len(d.checks), len(d.limits)
 	p := d.op(0, true)

@@ -87,8 +87,8 @@ func (d *decoder) checkValue(c *syncer.Check, f fields) (p *problem) {
 	return p
 }
 
-// addCheck adds a check that has been read, whose limits begin at start, if nothing that its
-// operation needs is missing.
+// addCheck adds a check that has been read, whose limits begin at start, if it has everything its
+// operation needs.
 func (d *decoder) addCheck(c *syncer.Check, kind syncer.Kind, start int) *problem {
 	if p := forbidden(d.grant, roleOf(kind), c.NS); p != nil {
 		return p
@@ -238,8 +238,7 @@ func (d *decoder) windowsOf(list []byte) *problem {
 	}
 }
 
-// validKey reports whether b may be a key. That it is UTF-8 has been checked for what came as JSON,
-// but not for what came in a URL.
+// validKey reports whether b may be a key. JSON has been checked for UTF-8 before, a URL has not.
 func validKey(b []byte) bool {
 	if len(b) == 0 || len(b) > maxKeyBytes {
 		return false

@@ -6,7 +6,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// fields is a set of the fields of an operation.
+// fields is a set of fields of an operation.
 type fields uint16
 
 // The fields that operations have.
@@ -28,7 +28,7 @@ const (
 var fieldNames = [...]string{"op", "ns", "key", "n", "ts", "ack", "limits", "checks",
 	"count_denied", "window", "at"}
 
-// ofCheck are the fields that one check consists of.
+// ofCheck is the set of fields that make up a check.
 const ofCheck = fieldNS | fieldKey | fieldN | fieldLimits
 
 // fieldOf returns the field of that name, 0 if there is none.
@@ -60,7 +60,7 @@ func fieldOf(name []byte) fields {
 	return 0
 }
 
-// fieldsOf returns the fields that operations of a kind have, and their names for a message.
+// fieldsOf returns the fields that operations of a kind have, and their names for error messages.
 func fieldsOf(kind syncer.Kind, named bool) (fields, string) {
 	switch {
 	case named && kind == syncer.Add:
@@ -116,7 +116,7 @@ func (d *decoder) op(kind syncer.Kind, batch bool) *problem {
 	return d.finish(&o, start)
 }
 
-// once notes that a field was seen, and refuses one that is not allowed or was seen before.
+// once records that a field was seen, and refuses one that is not allowed or was seen before.
 func once(seen *fields, f, allowed fields, name []byte, has string) *problem {
 	if f&allowed == 0 {
 		return unknown(name, has)

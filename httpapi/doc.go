@@ -1,69 +1,80 @@
-// Package httpapi is the outside of a twotier node: HTTP/1.1, JSON, metrics, the OpenAPI document
-// and the dashboard.
+// Package httpapi serves a twotier node over HTTP/1.1: the JSON API, metrics, the OpenAPI document
+// and the status page.
 //
-// A [Server] answers what the node behind it, a [Service], knows. It reads a request in one pass,
-// in place, hands the node operations whose keys are views into the request, and appends the answer
-// to the response; for a key that exists that path allocates nothing. What is wrong with a request
-// is said with the field and what would be right, as application/problem+json (RFC 9457). Requests
-// are read whole before anything of them is executed, so a malformed one counts nothing.
+// A [Server] answers requests with the help of a [Service]. It parses a request in one pass and in
+// place, hands the Service operations whose keys are views into the request, and appends the answer
+// to the response. For a key that exists this path allocates nothing. Errors name the field that is
+// wrong and what would be right, as application/problem+json (RFC 9457). A request is read
+// completely before anything in it is executed, so a malformed request counts nothing.
 //
-// What it promises:
+// The server promises:
 //
-//   - Bodies, headers, connections and the time of every step are bounded; a slow, half-sent or
-//     garbled request costs its own connection only.
-//   - Memory is taken for what is large before it is read, done or answered, and given back when
-//     the answer is written: a request waits for it, or is answered 503 and nothing is done. One
-//     address may have a part of it only, and of the connections.
+//   - Bodies, headers, connections and the duration of every step are bounded. A slow, half-sent or
+//     garbled request costs only its own connection.
+//   - Memory for a large body, its execution and its answer is reserved before it is used, and
+//     returned once the answer is written. A request that can't get memory in time is answered 503
+//     and nothing is done. One client address may only use a part of the memory and of the
+//     connections.
 //   - A panic in a handler becomes a 500 and one log line. It never ends the process.
-//   - A write whose outcome is not known is answered 503 with "outcome":"unknown". Every other
-//     error counted nothing.
-//   - [Server.Close] lets requests that have begun finish, and when it returns none of the server's
+//   - A write whose outcome is not known is answered 503 with "outcome":"unknown". With every other
+//     error nothing was counted.
+//   - [Server.Close] lets requests that have begun finish. When it returns, none of the server's
 //     goroutines run.
 //
-// The metrics are those of Prometheus's library, which reads our counters when it is asked: a
-// request pays nothing for them. They say in their HELP lines what they are. Those that tell
-// whether a cluster is well: twotier_member_states and twotier_peer_up (who does not answer),
-// twotier_partition_states (hand-overs under way; own is all there is in peace),
-// twotier_handovers_total by direction, and whether the state came from the other node or by way of
-// the store, twotier_forwarded_total, twotier_ops_total with the source fallback,
-// twotier_peer_failures_total, and twotier_ring_changes_total.
-//
-// # Sessions
-//
-// A client that lost the answer to a batch may send it again if it had told who it was. The header
-// Twotier-Session names a session, 16 to 64 letters, digits and hyphens that nobody else would
-// choose, in which there is one request at a time. Twotier-Sequence numbers its requests: the first
-// has 1, each new one a higher number, and one that is sent again the number it had. The server
-// keeps the last answer of each session. It carries a number out once and gives a repetition the
-// same answer.
-//
-// Every answer names the process in Twotier-Process. A client that sends this name along is refused
-// (421, "misdirected") by any other process that may have taken the address over, which could not
-// know what the first one did. A number from before the last, or one other than 1 of a session that
-// is not known (or no more: there is room for 8192, for a fifth of Options.MaxMemory, 32 MiB at the
-// most, and for ten minutes), is refused as well (409, "sequence"), and so is another token than
-// that which was presented last, and this one if it grants less now. Both refusals do nothing: who
-// gets one for a first attempt knows that nothing happened, who gets one for a repetition will
-// never know. The names of sessions are remembered for longer than the sessions, ten minutes at the
-// least, and the first request of one that was forgotten is refused like any other (and so is one
-// in some hundreds of those that are new: another name will do). At most 600,000 sessions begin in
-// ten minutes; further ones are refused with 429.
+// It does not do HTTP/2 or compression; a proxy in front can. JSON is parsed and written by hand
+// because that is most of the work of a request: the fastest library takes half as long again to
+// parse it, encoding/json eight times as long (BenchmarkParseBatch).
 //
 // Methods of a Server may be called from several goroutines; Open may be called once.
 //
-// # Who may do what
+// # Metrics
 //
-// With [Options.Tokens] a request presents a bearer token. Each route takes one of its roles, as
-// /openapi.json says, and each operation needs its namespace. The page, the document, /healthz and
-// /readyz are for everyone; /metrics takes the role read, which Prometheus presents with
-// authorization.credentials_file. 401 says that the token is not known, 403 that it does not grant
-// the call; nothing was done then.
+// /metrics uses Prometheus's library, which reads existing counters when it is scraped, so requests
+// pay nothing for it. The HELP lines explain each metric. These show whether a cluster is healthy:
 //
-// A path is served as it is spelled in the document, and in no other way. A request that says twice
-// how long it is is refused.
+//   - twotier_member_states and twotier_peer_up: who does not answer
+//   - twotier_partition_states: handovers in progress; all partitions are in state "own" when there
+//     are none
+//   - twotier_handovers_total by direction, and by whether the state came from the other node or
+//     through the store
+//   - twotier_forwarded_total, twotier_peer_failures_total, twotier_ring_changes_total, and
+//     twotier_ops_total with the source fallback
 //
-// JSON is read and written by hand because it is most of the work of a request: the fastest library
-// takes half as long again to read it, encoding/json eight times (BenchmarkParseBatch).
+// # Sessions
 //
-// What it does not do: HTTP/2, compression. A proxy in front does.
+// A client that did not get the answer to a batch may send the batch again without counting twice
+// if it used a session. The header Twotier-Session names the session with 16 to 64 letters, digits
+// and hyphens that nobody else would choose; a session has one request at a time. Twotier-Sequence
+// numbers its requests: 1 for the first, a higher number for each new one, and the same number for
+// a repetition. The server keeps the last answer of each session. It executes a number once and
+// answers a repetition with the stored answer.
+//
+// Every answer names the process in Twotier-Process. If the client sends that name along, any other
+// process that may have taken over the address refuses the request (421, "misdirected"), because it
+// could not know what the first process did.
+//
+// A request is also refused (409, "sequence") if its number is lower than the last one, or if it is
+// not 1 and the session is unknown. Sessions are forgotten after ten minutes, and there is room for
+// 8192 of them in a fifth of Options.MaxMemory, or 32 MiB if that is less. A session belongs to its
+// token: a request with another token than the one used last is refused in the same way, and so is
+// one whose token grants less than it did.
+//
+// Nothing is done when a request is refused. If it was a first attempt, nothing happened at all; if
+// it was a repetition, the outcome of the first attempt will never be known.
+//
+// The names of sessions are remembered longer than the sessions themselves, for at least ten
+// minutes, and the first request of a forgotten session is refused like any other. The memory is
+// probabilistic: one new name in several hundred is refused as well, and the client then picks
+// another. At most 600,000 sessions can begin within ten minutes; more are refused with 429.
+//
+// # Access
+//
+// With [Options.Tokens], requests present a bearer token. Each route requires one of the roles
+// listed in /openapi.json, and each operation requires its namespace. The status page, the OpenAPI
+// document, /healthz and /readyz are open to everyone; /metrics takes the role read, which
+// Prometheus presents with authorization.credentials_file. 401 means that the token is unknown, 403
+// that it does not grant the call. Nothing is done in either case.
+//
+// A path is only served exactly as the document spells it. A request that states its length twice
+// is refused.
 package httpapi

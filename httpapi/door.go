@@ -15,7 +15,7 @@ import (
 	"twotier.dev/twotier/httpapi/token"
 )
 
-// place is where a route is served: one or several kinds of door.
+// place is where a route is served: at one or several kinds of door.
 type place uint8
 
 const (
@@ -27,17 +27,17 @@ const (
 // door is an address that the server listens on, and what is served there.
 type door struct {
 	address string
-	// allowance is what those who come in by this door may have, so that strangers at one keep
-	// nobody out of another.
+	// allowance is for those who come in by this door, so that strangers at one door can't keep
+	// anybody out of another.
 	allowance *allowance
 	routes    map[string]route
 	hosts     hosts
 	listener  net.Listener
 }
 
-// ListenError says which address can't be listened on.
+// ListenError says which address the server can't listen on.
 type ListenError struct {
-	// Address is as the options have it.
+	// Address is the address from the options.
 	Address string
 	Err     error
 }
@@ -45,10 +45,10 @@ type ListenError struct {
 // Error names the address.
 func (e *ListenError) Error() string { return fmt.Sprintf("listen on %s: %v", e.Address, e.Err) }
 
-// Unwrap returns why.
+// Unwrap returns the reason.
 func (e *ListenError) Unwrap() error { return e.Err }
 
-// makeDoors makes the doors: that for everyone is the first.
+// makeDoors makes the doors. The one for everyone is the first.
 func (s *Server) makeDoors() []*door {
 	everyone := &door{address: s.opts.Listen}
 	doors, open := []*door{everyone}, front|office|backdoor
@@ -115,7 +115,7 @@ func (s *Server) doorOf(ctx *fasthttp.RequestCtx) *door {
 	return s.doors[0]
 }
 
-// secure returns what encrypts a connection, or the connection itself.
+// secure returns a connection with TLS, or the connection itself if there is none.
 func (s *Server) secure(nc net.Conn) net.Conn {
 	if s.opts.TLS == nil {
 		return nc
@@ -126,7 +126,7 @@ func (s *Server) secure(nc net.Conn) net.Conn {
 // Addr returns the address that the server listens on, nil before Open.
 func (s *Server) Addr() net.Addr { return s.addrOf(0) }
 
-// AdminAddr returns the address of Options.Admin, nil before Open or without.
+// AdminAddr returns the address of Options.Admin, nil before Open or if there is none.
 func (s *Server) AdminAddr() net.Addr {
 	if s.opts.Admin == "" {
 		return nil
@@ -134,7 +134,7 @@ func (s *Server) AdminAddr() net.Addr {
 	return s.addrOf(1)
 }
 
-// PeerAddr returns the address that other nodes reach this one at, nil before Open.
+// PeerAddr returns the address where other nodes reach this one, nil before Open.
 func (s *Server) PeerAddr() net.Addr {
 	if s.opts.PeerListen == "" {
 		return s.Addr()
@@ -151,9 +151,9 @@ func (s *Server) addrOf(i int) net.Addr {
 	return s.doors[i].listener.Addr()
 }
 
-// addProfiles adds the profiles of package net/http/pprof, which show what is in memory, and the
-// flags that the process was started with: only behind a door of their own, and to nobody who is
-// for some namespaces. They end when the server closes, however long they were asked for.
+// addProfiles adds the profiles of package net/http/pprof, which show what is in memory and the
+// flags of the process. They are only served at a door of their own, and only to tokens for all
+// namespaces. They end when the server closes, whatever duration was asked for.
 func (s *Server) addProfiles(routes map[string]route) {
 	profiles := map[string]http.HandlerFunc{"cmdline": pprof.Cmdline, "profile": pprof.Profile,
 		"trace": pprof.Trace}

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// day is the one unit that windows have and time.ParseDuration has not.
+// day is the unit that windows have and time.ParseDuration lacks.
 const day = 24 * time.Hour
 
 // parseWindow reads a duration such as "90s", "1.5h" or "1d2h3m4s" and returns it in milliseconds,
-// or says what is wrong with it. A window is at least one millisecond and a whole number of them.
+// or says what is wrong with it. A window is a whole number of milliseconds, at least one.
 func parseWindow(text []byte) (ms int64, wrong string) {
 	const want = `want a duration such as "90s" or "1d2h3m4s"`
 	if len(text) == 0 {
@@ -63,8 +63,8 @@ func durationPart(b []byte) (ns int64, rest []byte, ok, fits bool) {
 	return whole*unit + part, b[i+width:], true, true
 }
 
-// digits reads the decimal number at b[i:] and returns the index behind it; fits is false if an
-// int64 can't hold it.
+// digits reads the decimal number at b[i:] and returns the index after it; fits is false if it
+// overflows an int64.
 func digits(b []byte, i int) (v int64, end int, fits bool) {
 	fits = true
 	for ; i < len(b) && isDigit(b[i]); i++ {
@@ -80,8 +80,8 @@ func digits(b []byte, i int) (v int64, end int, fits bool) {
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// durationUnit returns the unit at the front of b in nanoseconds and how many bytes name it, 0 if
-// none does.
+// durationUnit returns the unit at the front of b in nanoseconds and the length of its name, 0 if
+// there is none.
 func durationUnit(b []byte) (ns int64, width int) {
 	if len(b) >= 2 && b[1] == 's' {
 		switch b[0] {

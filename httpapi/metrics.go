@@ -15,9 +15,9 @@ import (
 	"twotier.dev/twotier/internal/durations"
 )
 
-// newRegistry returns what /metrics shows: what the server counts, and what the Go runtime, the
-// process and its build say of themselves. The server's own is read when it is asked for, from
-// counters that are there anyway: a request pays nothing for it.
+// newRegistry returns what /metrics shows: the counters of the server and its node, and those of
+// the Go runtime, the process and its build. Ours are read on a scrape from counters that exist
+// anyway, so a request pays nothing for them.
 func (s *Server) newRegistry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister( // they differ in their names
@@ -29,8 +29,7 @@ func (s *Server) newRegistry() *prometheus.Registry {
 	return r
 }
 
-// metrics answers with the metrics in the format of Prometheus that is asked for, its text by
-// default.
+// metrics answers in the Prometheus format that was asked for, text by default.
 func (s *Server) metrics(ctx *fasthttp.RequestCtx) *problem {
 	accept := string(ctx.Request.Header.Peek(fasthttp.HeaderAccept))
 	format := expfmt.NegotiateAccept(http.Header{fasthttp.HeaderAccept: {accept}},
@@ -49,7 +48,7 @@ func (s *Server) metrics(ctx *fasthttp.RequestCtx) *problem {
 	return nil
 }
 
-// renderMetrics makes one page at a time: each takes several times its size for a moment.
+// renderMetrics renders one page at a time, because each briefly takes several times its size.
 func (s *Server) renderMetrics(format expfmt.Format) ([]byte, error) {
 	s.scraping.Lock()
 	defer s.scraping.Unlock()
@@ -67,14 +66,14 @@ func (s *Server) renderMetrics(format expfmt.Format) ([]byte, error) {
 	return page.Bytes(), nil
 }
 
-// counters is what a server, its node and their parts count, as a collector.
+// counters collects what a server, its node and their parts count.
 type counters struct {
 	s     *Server
 	began time.Time
 }
 
-// Describe implements [prometheus.Collector]. It tells nothing: which metrics there are is seen
-// when they are collected, and looked at then.
+// Describe implements [prometheus.Collector]. It sends nothing, which makes this an unchecked
+// collector.
 func (counters) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements [prometheus.Collector].
@@ -111,19 +110,20 @@ func (s *Server) transport(e exposition) {
 			"connection has.", s.allowance.reading.taken()+s.allowance.answering.taken())
 }
 
-// The kinds of metrics that there are.
+// The kinds of metrics.
 const (
 	gauge = prometheus.GaugeValue
 	total = prometheus.CounterValue
 )
 
-// exposition takes metrics while they are collected.
+// exposition receives metrics while they are collected.
 type exposition struct {
 	ch    chan<- prometheus.Metric
 	began time.Time // of what is counted
 }
 
-// family begins a metric with labels, and returns what adds a value with theirs, in the same order.
+// family begins a metric with labels. It returns a function that adds a value with its label
+// values, in the same order.
 func (e exposition) family(
 	kind prometheus.ValueType, name, help string, labels ...string,
 ) func(v int64, values ...string) {
@@ -137,12 +137,12 @@ func (e exposition) gauge(name, help string, v int64) { e.family(gauge, name, he
 
 func (e exposition) total(name, help string, v int64) { e.family(total, name, help)(v) }
 
-// float is gauge for a value that is not whole.
+// float is gauge for a value that is not an integer.
 func (e exposition) float(name, help string, v float64) {
 	e.ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil), gauge, v)
 }
 
-// durations is a native histogram. In the text format, which has none, it is a sum and a count.
+// durations is a native histogram. The text format has none, and shows a sum and a count.
 func (e exposition) durations(name, help string, d cluster.Durations) {
 	desc := prometheus.NewDesc(name, help, nil, nil)
 	m, err := prometheus.NewConstNativeHistogram(desc, d.Count, d.Sum.Seconds(), d.Buckets, nil, 0,

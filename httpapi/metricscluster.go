@@ -4,8 +4,8 @@ import (
 	"twotier.dev/twotier/httpapi/cluster"
 )
 
-// cluster renders what the node has to do with the others: who is there, which partitions it has,
-// what moved, and what was said.
+// cluster renders the node's part in the cluster: the members, its partitions, handovers and
+// traffic between nodes.
 func (e exposition) cluster(st cluster.Stats) {
 	states := e.family(gauge, "twotier_member_states",
 		"Members by state, as this node sees them.", "state")
@@ -29,7 +29,7 @@ func (e exposition) cluster(st cluster.Stats) {
 	e.peers(st)
 }
 
-// partitions renders who decides about what.
+// partitions renders who decides for which partitions.
 func (e exposition) partitions(st cluster.Stats) {
 	e.gauge("twotier_partitions_owned",
 		"Partitions that the table gives to this node.", int64(st.Owned))
@@ -53,11 +53,11 @@ func (e exposition) partitions(st cluster.Stats) {
 		"Partitions that were to be handed over and were kept.", st.Moves.TakenBack)
 }
 
-// maxPeerSeries bounds the series that have a member in a label. twotier_member_states counts those
-// beyond it, too.
+// maxPeerSeries bounds the series that have a member in a label. twotier_member_states counts the
+// others too.
 const maxPeerSeries = 64
 
-// peers renders what nodes say to each other. A member that is gone has no series any more.
+// peers renders the traffic between nodes. A member that is gone has no series any more.
 func (e exposition) peers(st cluster.Stats) {
 	up := e.family(gauge, "twotier_peer_up",
 		"Whether another member answers this node; where it does not, it is done without.", "peer")

@@ -51,7 +51,7 @@ func (e exposition) counter(c syncer.Stats) {
 	dropped(c.BadKeysTotal, "bad_key")
 }
 
-// store renders the health of Redis and of the clock that is taken from it.
+// store renders the health of Redis and of the clock derived from it.
 func (e exposition) store(st cluster.Stats) {
 	e.gauge("twotier_redis_up", "Whether Redis answered the last probe.", whether(st.Store.Up))
 	e.durations("twotier_redis_exchange_seconds",

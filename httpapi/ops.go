@@ -39,7 +39,7 @@ func (s *Server) acquire(ctx *fasthttp.RequestCtx) *problem {
 }
 
 // single reads a body that is one operation, executes and answers it.
-func (s *Server) single(ctx *fasthttp.RequestCtx, x *exchange, kind syncer.Kind) *problem {
+func (s *Server) single(ctx *fasthttp.RequestCtx, x *requestState, kind syncer.Kind) *problem {
 	x.decoder.reset(ctx.PostBody())
 	if p := x.decoder.single(kind); p != nil {
 		return p
@@ -48,7 +48,7 @@ func (s *Server) single(ctx *fasthttp.RequestCtx, x *exchange, kind syncer.Kind)
 }
 
 // execute executes and answers the one operation of x.
-func (s *Server) execute(ctx *fasthttp.RequestCtx, x *exchange) *problem {
+func (s *Server) execute(ctx *fasthttp.RequestCtx, x *requestState) *problem {
 	res := &x.room(1)[0]
 	res.Reset()
 	if err := s.service.Do(x.context, &x.ops[0], res); err != nil {
@@ -59,7 +59,7 @@ func (s *Server) execute(ctx *fasthttp.RequestCtx, x *exchange) *problem {
 	return nil
 }
 
-// batch executes many operations, once only if they are part of a session.
+// batch executes many operations, and only once if they are part of a session.
 func (s *Server) batch(ctx *fasthttp.RequestCtx) *problem {
 	if p := noQuery(ctx); p != nil {
 		return p
@@ -70,8 +70,8 @@ func (s *Server) batch(ctx *fasthttp.RequestCtx) *problem {
 	return s.operations(ctx)
 }
 
-// operations executes the operations of a batch. It is read whole first: if any part of it is
-// malformed nothing is executed.
+// operations executes the operations of a batch. The batch is read completely first: if any part of
+// it is malformed, nothing is executed.
 func (s *Server) operations(ctx *fasthttp.RequestCtx) *problem {
 	x := s.begin(ctx)
 	body := ctx.PostBody()
@@ -102,7 +102,7 @@ func (s *Server) operations(ctx *fasthttp.RequestCtx) *problem {
 }
 
 // appendResults appends the answers and errors of a batch in the order of its operations.
-func (s *Server) appendResults(x *exchange, results []syncer.Result) {
+func (s *Server) appendResults(x *requestState, results []syncer.Result) {
 	b := append(x.out, `{"results":[`...)
 	bads := x.bads
 	total := len(results) + len(bads)
@@ -132,7 +132,7 @@ func appendError(b []byte, p *problem) []byte {
 }
 
 // appendQuiet appends the totals and errors of a batch.
-func (s *Server) appendQuiet(x *exchange, results []syncer.Result) {
+func (s *Server) appendQuiet(x *requestState, results []syncer.Result) {
 	var added, allowed, refused, failed int64
 	bads := x.bads
 	total := len(results) + len(bads)

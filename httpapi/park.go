@@ -2,10 +2,10 @@ package httpapi
 
 import "time"
 
-// park is what a connection needs to be without its buffers between requests. fasthttp keeps what
-// it reads a request with for as long as it serves a connection. So one that has been idle for a
+// park lets a connection give up its buffers between requests. fasthttp keeps the buffer it reads
+// requests with for as long as it serves a connection. So a connection that has been idle for a
 // moment is no longer served, but stays open: its goroutine waits for the first byte of the next
-// request, and then has it served again.
+// request and then has the connection served again.
 type park struct {
 	by     time.Time // until when the next request must have begun
 	parked bool
@@ -16,13 +16,13 @@ type park struct {
 }
 
 const (
-	// parkAfter is how long a connection is idle before it is parked, and parkSoon how long when
-	// half of the memory for those that are not is taken.
+	// parkAfter is how long a connection is idle before it is parked; parkSoon applies once half of
+	// the memory for connections that are not parked is in use.
 	parkAfter = 100 * time.Millisecond
 	parkSoon  = time.Millisecond
 )
 
-// parkingLocked is when a connection that has just become idle is to be parked.
+// parkingLocked returns when a connection that just became idle is to be parked.
 func (c *conn) parkingLocked(now time.Time) time.Time {
 	pause := parkAfter
 	if a := c.hold.allowance; a.served.Load()*awakeBytes > a.awake.most/2 {
@@ -34,13 +34,13 @@ func (c *conn) parkingLocked(now time.Time) time.Time {
 	return c.park.by
 }
 
-// parkLocked parks a connection on which a read has ended with nothing, if that was why.
+// parkLocked parks a connection whose read has just ended without data, if that was the reason.
 func (c *conn) parkLocked(now time.Time) {
 	c.park.parked = c.served && !c.busy && c.by.IsZero() &&
 		(c.park.by.IsZero() || now.Before(c.park.by))
 }
 
-// await waits for the first byte of a request. The error is why there is none to come.
+// await waits for the first byte of a request. The error says why none will come.
 func (c *conn) await() error {
 	c.mu.Lock()
 	_ = c.setReadDeadlineLocked(c.park.by)
@@ -55,7 +55,7 @@ func (c *conn) await() error {
 	return err
 }
 
-// isParked reports whether the connection is open although it is no longer served.
+// isParked reports whether the connection is open although it is not being served.
 func (c *conn) isParked() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

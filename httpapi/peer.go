@@ -16,29 +16,28 @@ import (
 	"twotier.dev/twotier/internal/rpc"
 )
 
-// Peer takes the messages of other nodes; package peer has the real one.
+// Peer handles messages from other nodes.
 type Peer interface {
-	// Admit looks at what the sender of a message shows before any of it is read. An error says
-	// that it is no node of this cluster.
+	// Admit checks the pass of a message, and its size, before any of it is read. An error says
+	// that the sender is not a node of this cluster.
 	Admit(pass string, size int) error
-	// Handle takes one message, which it may change, and returns the reply. An error says that the
+	// Handle takes one message, which it may modify, and returns the reply. An error says that the
 	// message is not from a node of this cluster.
 	Handle(ctx context.Context, message []byte) (reply []byte, err error)
 }
 
 const (
-	// peerPath is where nodes take each other's messages.
+	// peerPath is where nodes send each other messages.
 	peerPath = "/peer"
 	// maxPeerBody bounds a message.
 	maxPeerBody = 4 << 20
-	// peerMedia is not a type that a page of another site may send without asking.
+	// peerMedia is a type that a page of another site can't send without a preflight request.
 	peerMedia = "application/x-twotier-peer"
-	// headerPass holds the proof that the sender of a message is a node.
+	// headerPass carries the proof that the sender of a message is a node.
 	headerPass = "Twotier-Pass"
 )
 
-// admitPeer has only nodes send a message. What is read of them is not taken from what there is for
-// clients.
+// admitPeer only lets nodes send messages. Reading them takes no memory from clients.
 func (s *Server) admitPeer(ctx *fasthttp.RequestCtx) *problem {
 	h := &ctx.Request.Header
 	if string(h.ContentType()) != peerMedia {
@@ -55,7 +54,7 @@ func notOfCluster() *problem {
 	return &problem{kind: kindForbidden, detail: "not a message of this cluster"}
 }
 
-// peer takes a message of another node.
+// peer handles a message from another node.
 func (s *Server) peer(ctx *fasthttp.RequestCtx) *problem {
 	reply, err := s.opts.Peer.Handle(context.Background(), ctx.PostBody())
 	if err != nil {
@@ -66,11 +65,11 @@ func (s *Server) peer(ctx *fasthttp.RequestCtx) *problem {
 	return nil
 }
 
-// PeerTransport carries messages to other nodes, over HTTP connections that are kept. Its methods
+// PeerTransport sends messages to other nodes over HTTP connections that are kept open. Its methods
 // may be called at the same time.
 type PeerTransport struct {
-	// TLS is how to talk to addresses that begin with https://; set it before the first use.
-	// Default: any certificate will do, and none is presented.
+	// TLS is used for addresses that begin with https://; set it before the first use. Default:
+	// accept any certificate and present none.
 	TLS  *tls.Config
 	pass func(size int) string
 
@@ -78,8 +77,8 @@ type PeerTransport struct {
 	hosts map[string]*fasthttp.HostClient
 }
 
-// NewPeerTransport returns a transport without connections. What pass returns for the size of a
-// message is what [Peer].Admit gets.
+// NewPeerTransport returns a transport without connections. pass returns, for the size of a
+// message, the pass that [Peer].Admit checks.
 func NewPeerTransport(pass func(size int) string) *PeerTransport {
 	return &PeerTransport{pass: pass, hosts: map[string]*fasthttp.HostClient{}}
 }
@@ -101,11 +100,11 @@ func (t *PeerTransport) Close() {
 	}
 }
 
-// secureScheme begins an address that is talked to by TLS; others are plain.
+// secureScheme prefixes addresses that use TLS.
 const secureScheme = "https://"
 
-// Send sends a message to a host:port, with https:// in front if it asks for TLS, and returns the
-// reply. Its errors are those of peer.Transport.
+// Send sends a message to a host:port, prefixed with https:// for TLS, and returns the reply. An
+// error says whether the message certainly did not arrive: see package internal/rpc.
 func (t *PeerTransport) Send(ctx context.Context, address string, message []byte) ([]byte, error) {
 	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseRequest(req)
@@ -113,7 +112,7 @@ func (t *PeerTransport) Send(ctx context.Context, address string, message []byte
 	req.Header.SetMethod(fasthttp.MethodPost)
 	req.Header.SetContentType(peerMedia)
 	req.Header.Set(headerPass, t.pass(len(message)))
-	// TLS is the business of whoever dials.
+	// TLS is up to the dialer.
 	req.SetRequestURI("http://" + strings.TrimPrefix(address, secureScheme) + peerPath)
 	req.SetBodyRaw(message)
 	by, ok := ctx.Deadline()
@@ -167,7 +166,7 @@ func (t *PeerTransport) host(address string) *fasthttp.HostClient {
 	return h
 }
 
-// dialer returns how to connect to an address.
+// dialer returns a function that connects to an address.
 func (t *PeerTransport) dialer(address string) fasthttp.DialFuncWithTimeout {
 	if !strings.HasPrefix(address, secureScheme) {
 		return dialPeer
@@ -182,7 +181,7 @@ func (t *PeerTransport) dialer(address string) fasthttp.DialFuncWithTimeout {
 	}
 }
 
-// shakeHands makes a connection one of TLS.
+// shakeHands starts TLS on a connection.
 func shakeHands(c *peerConn, cfg *tls.Config, by time.Time) (net.Conn, error) {
 	if cfg == nil {
 		cfg = &tls.Config{InsecureSkipVerify: true} // what is said is sealed
@@ -201,7 +200,8 @@ func shakeHands(c *peerConn, cfg *tls.Config, by time.Time) (net.Conn, error) {
 	return c, nil
 }
 
-// dialPeer connects, or says that nothing was sent, and whether the address is silent or refuses.
+// dialPeer connects. Its error says that nothing was sent, and whether the address is silent or
+// refuses connections.
 func dialPeer(address string, timeout time.Duration) (net.Conn, error) {
 	c, err := (&net.Dialer{Timeout: timeout, KeepAlive: peerKeepAlive}).Dial("tcp", address)
 	if slow, ok := errors.AsType[net.Error](err); ok && slow.Timeout() {
@@ -213,20 +213,20 @@ func dialPeer(address string, timeout time.Duration) (net.Conn, error) {
 	return &peerConn{Conn: c, raw: c}, nil
 }
 
-// peerConn is a connection that is not written to if the other side has closed it while it was
-// idle: that a message is lost on one would leave its outcome unknown.
+// peerConn is a connection that refuses to send if the other side closed it while it was idle. A
+// message lost on such a connection would have an unknown outcome.
 type peerConn struct {
 	net.Conn
 	raw net.Conn // beneath TLS
-	// fresh means that nothing was asked yet: if there is something to read, it is the part of TLS
-	// that comes before the first answer.
+	// fresh means that nothing was sent yet: anything there is to read then belongs to the TLS
+	// handshake.
 	fresh bool
 }
 
 // errStale says that nothing was sent.
 var errStale = errors.New("the connection was closed while it was idle")
 
-// Write begins a message: whatever was asked before is answered.
+// Write begins a message: everything sent before has been answered.
 func (c *peerConn) Write(b []byte) (int, error) {
 	if !c.fresh && idle.Closed(c.raw) {
 		return 0, errStale

@@ -11,7 +11,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// problemKind is what problems of one sort have in common.
+// problemKind is what problems of the same kind share.
 type problemKind struct {
 	status      int
 	name, title string
@@ -49,10 +49,10 @@ var (
 		"Outcome unknown", 1}
 )
 
-// problem is one error as the client sees it (RFC 9457).
+// problem is an error as the client sees it (RFC 9457).
 type problem struct {
 	kind problemKind
-	// field is the path of the offending field, empty if the problem is not one field's.
+	// field is the path of the offending field, empty if the problem is not about a field.
 	field  string
 	detail string
 	// allow is the value of the Allow header of a 405.
@@ -64,12 +64,12 @@ func refused(field, detail string) *problem {
 	return &problem{kind: kindRefused, field: field, detail: detail}
 }
 
-// ofField reports whether p is about a field of what is JSON, so that other operations of a batch
-// have nothing to do with it.
+// ofField reports whether p is about a field in valid JSON, so that it does not concern other
+// operations of a batch.
 func (p *problem) ofField() bool { return p.kind == kindRefused || p.kind == kindForbidden }
 
-// in puts the field of p below parent, a name or an index in brackets, and returns p. Problems that
-// are not about a field stay as they are.
+// in prefixes the field of p with parent, a name or an index in brackets, and returns p. Problems
+// that are not about a field stay as they are.
 func (p *problem) in(parent string) *problem {
 	if !p.ofField() {
 		return p
@@ -122,8 +122,8 @@ func (p *problem) send(ctx *fasthttp.RequestCtx) {
 	ctx.Response.AppendBody(p.appendJSON(nil))
 }
 
-// problemOf turns an error of the service into a problem. After a write, running out of time leaves
-// its outcome open.
+// problemOf turns an error of the service into a problem. A write that ran out of time has an
+// unknown outcome.
 func (s *Server) problemOf(err error, write bool) *problem {
 	var invalid *syncer.InvalidError
 	switch {
@@ -147,7 +147,8 @@ func (s *Server) problemOf(err error, write bool) *problem {
 	return &problem{kind: kindInternal, detail: "an error of this server's own; its log says more"}
 }
 
-// problemOfOp is problemOf for an operation, whose fields it names the way the request did.
+// problemOfOp is problemOf for an operation. It names the operation's fields the way the request
+// did.
 func (s *Server) problemOfOp(err error, op *syncer.Op, checksForm bool) *problem {
 	var invalid *syncer.InvalidError
 	if !errors.As(err, &invalid) {

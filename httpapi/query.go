@@ -6,7 +6,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// noQuery refuses the query of a call that takes none.
+// noQuery refuses a query where none is allowed.
 func noQuery(ctx *fasthttp.RequestCtx) *problem {
 	if len(ctx.URI().QueryString()) == 0 {
 		return nil
@@ -16,7 +16,7 @@ func noQuery(ctx *fasthttp.RequestCtx) *problem {
 	})
 }
 
-// clusterQuery reads the query of cluster: what it is to tell besides.
+// clusterQuery reads the query of /v1/cluster: what the answer should include.
 func clusterQuery(ctx *fasthttp.RequestCtx) (owners, nodes bool, p *problem) {
 	p = eachArg(ctx, func(name, value []byte) *problem {
 		asked := &owners
@@ -69,8 +69,8 @@ func eachArg(ctx *fasthttp.RequestCtx, f func(name, value []byte) *problem) *pro
 	return nil
 }
 
-// givenBefore reports whether one of the first n parameters has that name. They are few: f stops at
-// an unknown one.
+// givenBefore reports whether one of the first n parameters has this name. There are few of them: f
+// stops at an unknown one.
 func givenBefore(args *fasthttp.Args, name []byte, n int) bool {
 	for earlier := range args.All() {
 		if n == 0 {
@@ -88,13 +88,13 @@ func unknownArg(name []byte, has string) *problem {
 	return refused(clip(name), "unknown parameter; "+has)
 }
 
-// target is what the queries about one key have in common.
+// target is what queries about one key share.
 type target struct {
 	check syncer.Check
 	at    int64
 }
 
-// arg reads one parameter into t, as far as allowed has it; windows are the caller's.
+// arg reads one parameter into t if it is allowed; the caller reads windows.
 func (t *target) arg(name, value []byte, allowed fields, has string) (f fields, p *problem) {
 	f = fieldOf(name)
 	if f&allowed == 0 {

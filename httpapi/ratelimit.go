@@ -10,8 +10,8 @@ import (
 
 // setRateLimit sets the RateLimit and RateLimit-Policy headers of
 // draft-ietf-httpapi-ratelimit-headers for operation 0, an acquire. Policies are named by the paths
-// that "refused_by" uses. Of several checks, those of the first that refused are shown, else the
-// first's: a header has not the room for all.
+// that "refused_by" uses. A header has no room for several checks, so it shows the first one that
+// refused, or else the first one.
 func (d *decoder) setRateLimit(ctx *fasthttp.RequestCtx, res *syncer.Result) {
 	shown := 0
 	for j := range res.Checks {
@@ -45,7 +45,7 @@ func (d *decoder) setRateLimit(ctx *fasthttp.RequestCtx, res *syncer.Result) {
 	ctx.Response.Header.SetBytesV("RateLimit", state)
 }
 
-// deny makes a refusal a 429. A refusal that no waiting can change has no Retry-After.
+// deny makes a refusal a 429. If waiting will not help there is no Retry-After.
 func deny(ctx *fasthttp.RequestCtx, res *syncer.Result) {
 	ctx.SetStatusCode(fasthttp.StatusTooManyRequests)
 	if res.RetryAfter >= 0 {

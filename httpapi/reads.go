@@ -43,7 +43,7 @@ func (s *Server) series(ctx *fasthttp.RequestCtx) *problem {
 	return p
 }
 
-// problemOfQuery is problemOf for a call that asks for one key and one window.
+// problemOfQuery is problemOf for a call that reads one key and one window.
 func (s *Server) problemOfQuery(err error) *problem {
 	if invalid, ok := errors.AsType[*syncer.InvalidError](err); ok {
 		named := *invalid
@@ -189,8 +189,8 @@ func (s *Server) cluster(ctx *fasthttp.RequestCtx) *problem {
 	return nil
 }
 
-// withOwners adds the owners to a view. They refer to its members, so both have to be of the same
-// table.
+// withOwners adds the owners to a view. They are indexes into its members, so both must come from
+// the same table.
 func (s *Server) withOwners(view cluster.View) cluster.View {
 	for range 8 {
 		owners, seed := s.service.Owners()
@@ -211,8 +211,8 @@ func (s *Server) live(ctx *fasthttp.RequestCtx) *problem {
 	return nil
 }
 
-// ready answers 200 while the node can answer honestly, be it degraded, and 503 while it is closing
-// or can't.
+// ready answers 200 while the node can answer honestly, even if degraded, and 503 while it is
+// closing or can't.
 func (s *Server) ready(ctx *fasthttp.RequestCtx) *problem {
 	degraded, err := s.service.Ready()
 	if err != nil {

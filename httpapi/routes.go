@@ -10,7 +10,7 @@ import (
 	"twotier.dev/twotier/httpapi/token"
 )
 
-// route is what is served under one path.
+// route is what is served at one path.
 type route struct {
 	post    bool       // POST, otherwise GET and HEAD
 	binary  bool       // the body is no JSON
@@ -18,7 +18,7 @@ type route struct {
 	guarded bool       // needs a token even where nothing else does
 	at      place      // where it is served
 	body    int        // the most of a body that is read
-	// admit looks at who sends a request before its body is read; nil lets everyone.
+	// admit checks the sender of a request before its body is read; nil admits everyone.
 	admit   func(ctx *fasthttp.RequestCtx) *problem
 	handler func(ctx *fasthttp.RequestCtx) *problem
 }
@@ -62,7 +62,8 @@ func (s *Server) routeTable() map[string]route {
 func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	defer s.recovered(ctx)
 	p := s.dispatch(ctx)
-	// Large requests were accounted for before they were carried out, but not answers to questions.
+	// Memory for large requests was reserved before they were executed, but not for answers to
+	// queries.
 	if p == nil && s.doorOf(ctx) == s.doors[0] {
 		p = holdOf(ctx).cover(int64(len(ctx.Response.Body())))
 	}
@@ -78,14 +79,14 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	s.counted(ctx)
 }
 
-// counted counts the response.
+// counted counts the response by its status.
 func (s *Server) counted(ctx *fasthttp.RequestCtx) {
 	if code := ctx.Response.StatusCode(); code < len(s.codes) {
 		s.codes[code].Add(1)
 	}
 }
 
-// recovered turns a panic into a 500: fasthttp would let it end the process.
+// recovered turns a panic into a 500; fasthttp would let it end the process.
 func (s *Server) recovered(ctx *fasthttp.RequestCtx) {
 	v := recover()
 	if v == nil {
@@ -93,8 +94,8 @@ func (s *Server) recovered(ctx *fasthttp.RequestCtx) {
 	}
 	s.log.Error("panic in a handler", "path", string(ctx.Path()), "panic", fmt.Sprint(v), "stack",
 		string(debug.Stack()))
-	// Response.Reset would switch the Date header back on, and with it fasthttp's clock. send
-	// replaces the body.
+	// Response.Reset would switch the Date header back on, and with it fasthttp's clock goroutine.
+	// send replaces the body.
 	p := &problem{kind: kindInternal, detail: "an error of this server's own; its log says more"}
 	p.send(ctx)
 	ctx.SetConnectionClose()
@@ -110,7 +111,7 @@ func (s *Server) dispatch(ctx *fasthttp.RequestCtx) *problem {
 	}
 	d := s.doorOf(ctx)
 	r, ok := d.routes[string(exactPath(h.RequestURI()))]
-	// Nodes are let in by their secret, and call each other by names of their own.
+	// Nodes authenticate with their secret, and call each other by names of their own.
 	if r.at != backdoor && !d.hosts.allow(ctx.Host()) {
 		return &problem{kind: kindForbidden, field: "Host",
 			detail: "not a name of this server; it answers to its address, and to what --hosts " +
@@ -150,9 +151,9 @@ func (s *Server) dispatch(ctx *fasthttp.RequestCtx) *problem {
 	return r.handler(ctx)
 }
 
-// checkMedia refuses bodies that are not JSON. Besides being a courtesy to curl -d, it keeps the
-// pages of other sites from writing here: a browser asks first before it sends application/json
-// across sites, and never sends Origin without a reason.
+// checkMedia refuses bodies that are not JSON. This is more than strictness: it keeps pages of
+// other sites from writing here. A browser sends a preflight request before it sends
+// application/json across sites, and never sends Origin without a reason.
 func checkMedia(h *fasthttp.RequestHeader) *problem {
 	const want = "want Content-Type: application/json"
 	if len(h.Peek("Content-Encoding")) > 0 {
@@ -175,7 +176,7 @@ func checkMedia(h *fasthttp.RequestHeader) *problem {
 	return &problem{kind: kindMediaType, detail: want + ", got " + clip(media)}
 }
 
-// unreadable answers what fasthttp could not read as a request.
+// unreadable answers what fasthttp could not parse as a request.
 func (s *Server) unreadable(ctx *fasthttp.RequestCtx, err error) {
 	p := problemOfReading(err)
 	lingers(ctx, p)
@@ -183,8 +184,8 @@ func (s *Server) unreadable(ctx *fasthttp.RequestCtx, err error) {
 	s.counted(ctx)
 }
 
-// lingers has the end of the connection wait for what its client is still sending, which is not
-// read, unless it was too slow.
+// lingers makes closing the connection wait for what the client is still sending and nobody reads,
+// unless the client was too slow.
 func lingers(ctx *fasthttp.RequestCtx, p *problem) {
 	if c, ok := ctx.Conn().(*conn); ok {
 		c.mu.Lock()

@@ -9,10 +9,10 @@ import (
 )
 
 // scanner reads JSON (RFC 8259) in one pass without building a tree. Strings without escapes are
-// views into src; those with escapes are written to scratch, which may move as it grows: earlier
+// views into src. Strings with escapes are written to scratch, which may move as it grows: earlier
 // views keep the memory they point to.
 //
-// It exists because the general readers cost more than the counting: see BenchmarkParseBatch.
+// It exists because general-purpose readers cost more than the counting: see BenchmarkParseBatch.
 type scanner struct {
 	src     []byte
 	pos     int
@@ -40,7 +40,7 @@ func (s *scanner) peek() byte {
 	return 0
 }
 
-// malformed says that what stands at pos is not JSON.
+// malformed says that the text at pos is not JSON.
 func (s *scanner) malformed(want string) *problem { return s.malformedAt(s.pos, want) }
 
 func (s *scanner) malformedAt(at int, want string) *problem {
@@ -56,7 +56,7 @@ func (s *scanner) malformedAt(at int, want string) *problem {
 		detail: fmt.Sprintf("malformed JSON at byte %d: want %s, got %s", at, want, got)}
 }
 
-// unexpected says that a value is of the wrong type, or malformed if none begins at pos.
+// unexpected says that a value is of the wrong type, or malformed if no value begins at pos.
 func (s *scanner) unexpected(want string) *problem {
 	got := ""
 	switch c := s.peek(); {
@@ -87,7 +87,7 @@ func (s *scanner) enter(bracket byte, want string) *problem {
 	return nil
 }
 
-// member reads up to the value of the next member of an object and returns its name, nil behind the
+// member reads up to the value of the next member of an object and returns its name, nil after the
 // last one.
 func (s *scanner) member(first bool) ([]byte, *problem) {
 	c := s.peek()
@@ -136,7 +136,7 @@ func (s *scanner) element(first bool) (bool, *problem) {
 	return true, nil
 }
 
-// end makes sure that nothing follows.
+// end checks that nothing follows.
 func (s *scanner) end() *problem {
 	if s.peek(); s.pos < len(s.src) {
 		return s.malformed("nothing more")
@@ -198,7 +198,7 @@ func (s *scanner) integer() (int64, *problem) {
 	return v, nil
 }
 
-// clip shortens what a client sent to what fits into a message.
+// clip shortens what a client sent so that it fits in a message.
 func clip(b []byte) string {
 	const most = 64
 	if len(b) <= most {
@@ -216,9 +216,9 @@ const (
 	highs = 0x8080808080808080
 )
 
-// plain returns the index at or behind i of the first byte that ends or complicates a string: a
-// quote, a backslash, a control character or one that is not ASCII. It looks at eight bytes at a
-// time; what it says of the first hit is exact, which is all that is used.
+// plain returns the index, at or after i, of the first byte that ends or complicates a string: a
+// quote, a backslash, a control character or a non-ASCII byte. It looks at eight bytes at a time;
+// only the position of the first hit is exact, and only that is used.
 func plain(b []byte, i int) int {
 	for i+8 <= len(b) {
 		x := binary.LittleEndian.Uint64(b[i:])

@@ -2,12 +2,11 @@ package httpapi
 
 import "bytes"
 
-// maxDepth bounds how deeply a skipped value may nest: skip calls itself.
+// maxDepth bounds how deeply a skipped value may nest: skip is recursive.
 const maxDepth = 200
 
-// skip reads any value and only makes sure that it is JSON. It is used where something is wrong
-// already: to find out whether the rest is well-formed, and where in a batch the next operation
-// begins.
+// skip reads any value and only checks that it is JSON. It is used after an error, to find out
+// whether the rest is well-formed and where the next operation of a batch begins.
 func (s *scanner) skip(depth int) *problem {
 	switch c := s.peek(); {
 	case c == '{' || c == '[':
@@ -59,7 +58,7 @@ func (s *scanner) skipArray(depth int) *problem {
 	}
 }
 
-// number reads a number of any form.
+// number reads a number in any notation.
 func (s *scanner) number() *problem {
 	i := s.pos
 	if i < len(s.src) && s.src[i] == '-' {

@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// str reads the string that begins with the quote at pos.
+// str reads the string whose opening quote is at pos.
 func (s *scanner) str() ([]byte, *problem) {
 	start := s.pos + 1
 	i := start
@@ -32,7 +32,7 @@ func (s *scanner) str() ([]byte, *problem) {
 	}
 }
 
-// rune checks the character of several bytes at i and returns how many they are.
+// rune checks the multi-byte character at i and returns its length.
 func (s *scanner) rune(i int) (int, *problem) {
 	r, size := utf8.DecodeRune(s.src[i:])
 	if r == utf8.RuneError && size == 1 {
@@ -42,8 +42,8 @@ func (s *scanner) rune(i int) (int, *problem) {
 	return size, nil
 }
 
-// escaped reads the rest of a string from the backslash at i, of which src[start:i] has been read,
-// into scratch.
+// escaped reads the rest of a string into scratch, from the backslash at i; src[start:i] has been
+// read already.
 func (s *scanner) escaped(start, i int) ([]byte, *problem) {
 	mark := len(s.scratch)
 	s.scratch = append(s.scratch, s.src[start:i]...)
@@ -75,7 +75,7 @@ func (s *scanner) escaped(start, i int) ([]byte, *problem) {
 	}
 }
 
-// escape appends what the escape sequence at i stands for and returns its length.
+// escape appends the character of the escape sequence at i and returns the sequence's length.
 func (s *scanner) escape(i int) (int, *problem) {
 	const want = `one of "\/bfnrtu`
 	if i+1 >= len(s.src) {
@@ -103,7 +103,7 @@ func (s *scanner) escape(i int) (int, *problem) {
 	return 2, nil
 }
 
-// unicode appends the character of the \uXXXX at i, or of the pair of surrogates that begins there.
+// unicode appends the character of the \uXXXX at i, or of the surrogate pair that begins there.
 func (s *scanner) unicode(i int) (int, *problem) {
 	r, p := s.hex4(i + 2)
 	if p != nil {
@@ -123,7 +123,7 @@ func (s *scanner) unicode(i int) (int, *problem) {
 			return 12, nil
 		}
 	}
-	// encoding/json would put U+FFFD here, so that two different keys could become one.
+	// encoding/json would put U+FFFD here, which could turn two different keys into one.
 	return 0, &problem{kind: kindMalformed, detail: "malformed JSON at byte " + itoa(i) +
 		": half a surrogate pair"}
 }

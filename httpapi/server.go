@@ -20,56 +20,57 @@ import (
 
 // Errors of a server's life.
 var (
-	// ErrOpened is returned by Open if the server was opened or closed before.
+	// ErrOpened is returned by Open if the server has been opened or closed before.
 	ErrOpened = errors.New("server was opened or closed before")
 )
 
 // Options configure a [Server]. The zero value of each field is the documented default.
 type Options struct {
-	// Service answers the requests. It has no default.
+	// Service executes the requests. Required.
 	Service Service
-	// Peer takes messages of other nodes. Default: none, and there is no such path.
+	// Peer handles messages from other nodes. Default: none, and the path does not exist.
 	Peer Peer
-	// Tokens knows who may do what. Default: anyone who can connect may do everything but
+	// Tokens says who may do what. Default: anyone who can connect may do everything except
 	// administer.
 	Tokens Tokens
-	// AdminToken may do everything, and is what calls that change how the cluster works must
-	// present where there are no Tokens. Default: none, and without Tokens those calls are refused.
+	// AdminToken may do everything. Without Tokens it is required for calls that change how the
+	// cluster works. Default: none; without Tokens those calls are refused.
 	AdminToken string
-	// Hosts are names that the server answers to besides localhost and addresses. Names are looked
-	// at if there are any, and on loopback; they are not where there are Tokens.
+	// Hosts are names, besides localhost and addresses, that a request's Host header may have. The
+	// header is checked if there are any Hosts, and on loopback; it is never checked if there are
+	// Tokens.
 	Hosts []string
 	// Listen is the TCP address, IPv4, IPv6 or a name; port 0 picks a free one. Default
 	// 127.0.0.1:8080.
 	Listen string
-	// Admin is where calls that need the role admin are served, but for reset, and besides them
-	// profiles (/debug/pprof/), in place of Listen. Default: where Listen is, and without profiles.
-	// PeerListen is where messages of other nodes are taken. Default: where Listen is.
+	// Admin is the address for calls that require the role admin, except reset, and for profiles
+	// (/debug/pprof/). Default: the calls are served at Listen, and there are no profiles.
+	// PeerListen is the address for messages from other nodes. Default: Listen.
 	Admin, PeerListen string
-	// TLS is what all addresses ask of those who connect. Default: none, connections are plain.
+	// TLS is used on all addresses. Default: none, connections are plain.
 	TLS *tls.Config
 	// RequestTimeout bounds the execution of one request. Default 2s.
 	RequestTimeout time.Duration
-	// ReadTimeout bounds the arrival of one request from its first byte on, WriteTimeout the
-	// sending of one answer. Default 10s each.
+	// ReadTimeout bounds receiving one request, from its first byte; WriteTimeout bounds sending
+	// one answer. Default 10s each.
 	ReadTimeout, WriteTimeout time.Duration
 	// IdleTimeout is how long a connection is kept between requests. Default 75s.
 	IdleTimeout time.Duration
-	// MaxMemory is about how many bytes connections, what is read from them, what is answered to
-	// them, and what is remembered of sessions may take, all together. Default 160 MiB.
+	// MaxMemory bounds the bytes used by connections, request bodies, answers and sessions
+	// together, approximately. Default 160 MiB.
 	MaxMemory int64
 	// MaxConns bounds the open connections; one more is answered 503 and closed. Default: as many
-	// as 7/16 of MaxMemory are enough for, at 5 KiB each, 37 KiB with TLS. Admin and
-	// PeerListen have some of their own: see InnerConns.
+	// as fit in 7/16 of MaxMemory at 5 KiB each, 37 KiB with TLS. Admin and PeerListen have a
+	// number of their own: see [InnerConns].
 	MaxConns int
-	// MaxConnsPerAddress bounds those of one IPv4 address or IPv6 network (/64). An address may
-	// have the same part of the memory. Default: half of MaxConns.
+	// MaxConnsPerAddress bounds the connections of one IPv4 address or IPv6 network (/64). An
+	// address may use the same share of the memory. Default: half of MaxConns.
 	MaxConnsPerAddress int
-	// Logger takes state changes and panics. Default: none.
+	// Logger receives changes of state and panics. Default: none.
 	Logger *slog.Logger
 }
 
-// withDefaults returns o with its defaults filled in, or why it can't be used.
+// withDefaults returns o with its defaults filled in, or says why it can't be used.
 func (o Options) withDefaults() (Options, error) {
 	if o.Service == nil {
 		return o, errors.New("httpapi: Options.Service is missing")
@@ -111,8 +112,7 @@ const (
 	awakeBytes = 12 << 10
 )
 
-// ConnsFor returns how many connections there are at the most by default for a [Options].MaxMemory
-// of so many bytes.
+// ConnsFor returns the default of [Options].MaxConns for a [Options].MaxMemory of this many bytes.
 func ConnsFor(bytes int64, secure bool) int {
 	each := int64(connBytes)
 	if secure {
@@ -121,15 +121,15 @@ func ConnsFor(bytes int64, secure bool) int {
 	return int(min(bytes/16*7/each, math.MaxInt32))
 }
 
-// leastInner is how many connections Admin and PeerListen may have at the least, unless Listen has
-// less.
+// leastInner is the minimum number of connections for Admin and PeerListen each, unless Listen has
+// fewer.
 const leastInner = 64
 
-// InnerConns returns how many connections Admin may have, and PeerListen as many again, for a
-// [Options].MaxConns of so many.
+// InnerConns returns how many connections Admin may have, and PeerListen as many again, for this
+// [Options].MaxConns.
 func InnerConns(conns int) int { return min(conns, max(leastInner, conns/16)) }
 
-// fillBounds fills in the defaults of what bounds connections and their memory.
+// fillBounds fills in the defaults for connections and their memory.
 func (o *Options) fillBounds() error {
 	if o.MaxMemory == 0 {
 		o.MaxMemory = 160 << 20
@@ -160,7 +160,7 @@ type Server struct {
 	http      *fasthttp.Server
 	routes    map[string]route // of all doors
 	access    access
-	exchanges exchanges
+	states    statePool
 	allowance *allowance
 	nodes     account   // what is read of other nodes
 	bodies    sync.Pool // of *[pooledBody]byte
@@ -196,7 +196,7 @@ func New(o Options) (*Server, error) {
 	s.access = newAccess(&o)
 	s.sessions.named, s.sessions.most = make(map[string]*list.Element),
 		int(min(maxSessionBytes, o.MaxMemory/5))
-	s.exchanges = newExchanges(o.MaxMemory / 8)
+	s.states = newStatePool(o.MaxMemory / 8)
 	s.bodies.New = func() any { return new([pooledBody]byte) }
 	s.allowance = newAllowance(o.MaxConns, o.MaxConnsPerAddress, o.MaxMemory/2)
 	s.nodes.most = max(o.MaxMemory/8, 2*maxPeerBody)
@@ -224,7 +224,7 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// silent takes what fasthttp would print to stderr; what matters of it comes back as errors.
+// silent discards what fasthttp would print to stderr; what matters of it is returned as errors.
 type silent struct{}
 
 // Printf does nothing.
@@ -237,11 +237,11 @@ func isLoopback(address string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// Open listens and starts to serve. ctx bounds the listening itself only.
+// Open listens and starts serving. ctx only bounds the listening itself.
 func (s *Server) Open(ctx context.Context) error { return s.open(ctx) }
 
-// OpenOn is Open with a listener for everyone that was made elsewhere, in place of that at
-// Options.Listen: one that a supervisor handed over, or of another kind than TCP. Close closes it.
+// OpenOn is Open with a listener made by the caller in place of the one at Options.Listen, such as
+// one inherited from a supervisor or one that is not TCP. Close closes it.
 func (s *Server) OpenOn(ctx context.Context, ln net.Listener) error {
 	s.mu.Lock()
 	if !s.opened && !s.closing.Load() {
@@ -268,17 +268,17 @@ func (s *Server) open(ctx context.Context) error {
 	return nil
 }
 
-// Close stops accepting, closes idle connections, lets requests that have begun finish, and returns
-// when nothing of the server's runs any more. Requests that are still arriving have a second for
-// it. When ctx ends first, connections are cut and ctx's error is part of the result; handlers are
-// waited for all the same, at most RequestTimeout. Close may be called again and then returns the
-// same.
+// Close stops accepting, closes idle connections, and lets requests that have begun finish;
+// requests that are still arriving have one second. It returns when nothing of the server runs any
+// more. If ctx ends first, connections are cut and ctx's error is part of the result, but handlers
+// are still waited for, at most RequestTimeout. Close may be called again and returns the same
+// error.
 func (s *Server) Close(ctx context.Context) error {
 	s.closeOnce.Do(func() { s.closeErr = s.shut(ctx) })
 	return s.closeErr
 }
 
-// drainGrace is what a request that has begun to arrive is given when the server closes.
+// drainGrace is how long a request that has begun to arrive may take when the server closes.
 const drainGrace = time.Second
 
 func (s *Server) shut(ctx context.Context) error {

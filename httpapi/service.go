@@ -20,24 +20,27 @@ type Service interface {
 	Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error
 	// DoAll executes operations in order and sets Err in each result.
 	DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result)
-	// Series returns the buckets of a key over a window in milliseconds that ends now.
+	// Series returns the buckets of a key, oldest first, over a window in milliseconds that ends
+	// now, and their width.
 	Series(ctx context.Context, ns, key []byte,
 		window int64) (bucketMS int64, points []syncer.Point, err error)
-	// Top returns up to limit of the busiest keys over a window in milliseconds, largest first.
+	// Top returns up to limit of the keys with the largest counts over a window in milliseconds
+	// that ends now, largest first.
 	Top(ctx context.Context, limit int, window int64) ([]syncer.KeyCount, error)
 	// Reset forgets a key.
 	Reset(ctx context.Context, ns, key []byte) error
 	// Cluster returns the cluster as the node sees it.
 	Cluster() cluster.View
-	// Survey has all members say how they are, and adds what they say to a view.
+	// Survey asks all members for their status and adds it to the view.
 	Survey(ctx context.Context, view *cluster.View)
-	// Owners returns the position in Cluster's members of the owner of every partition, and the
-	// seed of the hash that assigns keys to them.
+	// Owners returns, for every partition, the index of its owner in Cluster's members, and the
+	// seed of the hash that maps keys to partitions.
 	Owners() (owners []int, seed *uint64)
-	// SetMode has the whole cluster count in another way.
+	// SetMode changes how the whole cluster counts.
 	SetMode(ctx context.Context, mode cluster.Mode) error
-	// Ready returns nil while the node can answer honestly, and whether its answers are degraded.
+	// Ready returns an error if the node can't answer honestly, and otherwise the reasons why its
+	// answers are degraded, if they are.
 	Ready() (degraded []string, err error)
-	// Stats returns the node's figures.
+	// Stats returns the node's counters.
 	Stats() cluster.Stats
 }

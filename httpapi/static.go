@@ -18,7 +18,8 @@ var scriptJS []byte
 //go:embed assets/style.css
 var styleCSS []byte
 
-// contentPolicy lets the dashboard load its own two files and talk to this server, nothing else.
+// contentPolicy lets the dashboard load its own two files and talk to this server, and nothing
+// else.
 const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; " +
 	"connect-src 'self'; img-src data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

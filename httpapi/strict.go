@@ -7,9 +7,9 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// exactPath is the path of a request as it was sent: what is escaped, doubled or dotted is another
-// path, whatever it might be folded to. The target is a path or, from a proxy, a whole URL (RFC
-// 9112, 3.2).
+// exactPath returns the path of a request as it was sent. An escaped, doubled or dotted spelling is
+// a different path, whatever it might normalize to. The target is a path or, from a proxy, a whole
+// URL (RFC 9112, 3.2).
 func exactPath(target []byte) []byte {
 	if len(target) > 0 && target[0] != '/' {
 		_, rest, ok := bytes.Cut(target, []byte("://"))
@@ -25,9 +25,9 @@ func exactPath(target []byte) []byte {
 	return target
 }
 
-// framed refuses a request that says in two ways where it ends: somebody on its way may have
-// believed the other one, and what is taken for the next request on the connection may be of
-// somebody else (RFC 9112, 6.3). fasthttp believes the chunks.
+// framed refuses a request that states its end in two ways. A proxy on the way may have believed
+// the other one, and the next request on the connection may then be somebody else's (request
+// smuggling; RFC 9112, 6.3). fasthttp believes the chunks.
 func framed(h *fasthttp.RequestHeader) *problem {
 	const length, chunks = 1, 2
 	seen := 0
@@ -52,27 +52,29 @@ func framed(h *fasthttp.RequestHeader) *problem {
 		detail: "both Content-Length and Transfer-Encoding; want one"}
 }
 
-// named reports whether a line of a header begins with a name in lower case.
+// named reports whether a header line begins with a name, given in lower case.
 func named(line []byte, name string) bool {
 	return len(line) >= len(name) && line[0]|0x20 == name[0] &&
 		bytes.EqualFold(line[:len(name)], []byte(name))
 }
 
-// hosts decides which names this server answers to. A page that a browser was sent to under a name
-// of its author's can have that name point here afterwards, and is then taken for a page of ours
-// (DNS rebinding). It can't do so with an address, nor can it know a token.
+// hosts decides which names this server answers to. The author of a page can make the page's own
+// host name resolve to this server after a browser has loaded the page, which the browser then
+// takes for a page of ours (DNS rebinding). That does not work with an address, and the page can't
+// know a token.
 type hosts struct {
 	checked bool
 	names   []string
 }
 
-// newHosts checks names where nothing else is asked for: on loopback, which nobody else was meant
-// to reach, and where names are given.
+// newHosts checks names where there is no other protection: on loopback, which nobody else was
+// meant to reach, and where names are configured.
 func newHosts(o *Options, loopback bool) hosts {
 	return hosts{checked: o.Tokens == nil && (loopback || len(o.Hosts) > 0), names: o.Hosts}
 }
 
-// allow reports whether a request may be for this server. One without a name is of no browser.
+// allow reports whether this server answers to a host. A request without a host does not come from
+// a browser.
 func (h *hosts) allow(host []byte) bool {
 	if !h.checked || len(host) == 0 {
 		return true
@@ -86,7 +88,7 @@ func (h *hosts) allow(host []byte) bool {
 	})
 }
 
-// hostname is a host without its port.
+// hostname returns a host without its port.
 func hostname(host []byte) []byte {
 	if colon := bytes.LastIndexByte(host, ':'); colon >= 0 &&
 		bytes.IndexByte(host[colon:], ']') < 0 {
@@ -95,8 +97,8 @@ func hostname(host []byte) []byte {
 	return host
 }
 
-// isAddress reports whether a host is an address, which no name can be taken for: digits and dots,
-// or something in brackets.
+// isAddress reports whether a host is an address that can't be mistaken for a name: digits and
+// dots, or something in brackets.
 func isAddress(host []byte) bool {
 	if len(host) == 0 || host[0] == '[' {
 		return len(host) > 0

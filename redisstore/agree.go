@@ -105,6 +105,7 @@ func (s *Store) agreement() map[string]string {
 
 // compare refuses values that differ and, if have should be complete, values that are missing.
 func (s *Store) compare(want, have map[string]string, complete bool) error {
+	// A namespace that is not listed here is counted like the default one.
 	for _, field := range slices.Sorted(maps.Keys(want)) {
 		value := want[field]
 		if there, ok := have[field]; there != value && (ok || complete) {

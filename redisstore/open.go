@@ -139,8 +139,8 @@ func New(opt Options) (*Store, error) {
 }
 
 // fieldTTL is how long a bucket lives, in milliseconds, after it was first counted in, where every
-// field has a time to live: until it is further back than its level keeps, assuming it was counted
-// as early as allowed, plus as much again for clocks that differ.
+// field has a time to live: until it is further back than its level keeps if it was counted
+// MaxAhead early, and MaxAhead longer for clocks that differ.
 func fieldTTL(l *leaparray.Ladder, level int) int64 {
 	return (l.Keep(level)+1)*l.Width(level) + 2*leaparray.MaxAhead.Milliseconds()
 }

@@ -9,18 +9,18 @@ type Source string
 const (
 	// SourceMemory: the node that was asked owns the key.
 	SourceMemory Source = "memory"
-	// SourceOwner: the node that was asked had the owner answer.
+	// SourceOwner: the node that was asked forwarded the call to the owner.
 	SourceOwner Source = "owner"
-	// SourceShared: the key is hot, so the node that was asked counts it beside the owner and the
-	// others.
+	// SourceShared: the key is hot, and the node that was asked counts it along with the owner and
+	// the others.
 	SourceShared Source = "shared"
-	// SourceNear: the node that was asked remembered that the owner refuses.
+	// SourceNear: the node that was asked remembered that the owner had refused.
 	SourceNear Source = "near"
-	// SourceRedis: computed in Redis.
+	// SourceRedis: a script in Redis.
 	SourceRedis Source = "redis"
-	// SourceFallback: given in place of an owner that the node can't reach.
+	// SourceFallback: the node that was asked, in place of an owner that it can't reach.
 	SourceFallback Source = "fallback"
-	// SourceDegraded: from memory alone while Redis can't be reached.
+	// SourceDegraded: memory alone, while Redis can't be reached.
 	SourceDegraded Source = "degraded"
 )
 
@@ -28,11 +28,11 @@ const (
 type WindowCount struct {
 	// Window is as in the request.
 	Window time.Duration
-	// Count is the best estimate, Min is without the bucket that the window begins in and Max with
-	// all of it.
+	// Count is the best estimate. Min leaves out the bucket in which the window begins, Max
+	// includes all of it.
 	Count, Min, Max int64
-	// Bucket is the width of the buckets that were read, the most by which the edge is blurred.
-	// Only Count tells it.
+	// Bucket is the width of the buckets that were read: the window's edge is uncertain by at most
+	// that. Only set by Count.
 	Bucket time.Duration
 }
 
@@ -52,24 +52,25 @@ type CountAnswer struct {
 	// Counts has one element for each window.
 	Counts []WindowCount
 	Source Source
-	// Age bounds how long ago the counts of other nodes were last seen, in whole milliseconds.
+	// Age bounds how old this node's knowledge of counts by other nodes is, in whole milliseconds.
 	Age time.Duration
 	// Degraded is set while Redis can't be reached.
 	Degraded bool
 }
 
-// LimitState is what is known of a limit.
+// LimitState is the state of one limit.
 type LimitState struct {
 	// Window and Max are as in the request.
 	Window time.Duration
 	Max    int64
-	// Count is what was decided on, with N if it was admitted. Remaining is Max-Count, not below 0.
+	// Count is the number the decision was based on, including N if it was admitted. Remaining is
+	// Max-Count, but at least 0.
 	Count, Remaining int64
-	// Refused is set if this limit stood in the way.
+	// Refused is set if this limit refused.
 	Refused bool
 }
 
-// CheckAnswer is the part of an answer that is about one check.
+// CheckAnswer is the part of an answer about one check.
 type CheckAnswer struct {
 	Key     string
 	Allowed bool
@@ -83,18 +84,18 @@ type AcquireAnswer struct {
 	Allowed bool
 	// Limits has one element for each limit, unless the request had Checks.
 	Limits []LimitState
-	// Checks has one element for each of the request's.
+	// Checks has one element for each of the request's Checks.
 	Checks []CheckAnswer
-	// RetryAfter is when it may be allowed at the earliest, in whole milliseconds: 0 if it was,
-	// less than 0 if it never will be.
+	// RetryAfter is the earliest time at which it may be allowed, in whole milliseconds from now: 0
+	// if it was allowed, negative if it never will be.
 	RetryAfter time.Duration
 	Source     Source
 	// Degraded is set while Redis can't be reached.
 	Degraded bool
 }
 
-// Result is the outcome of one operation of a batch: the answer of its kind, or an error as the
-// call of its own would have.
+// Result is the outcome of one operation of a batch: the answer for its kind, or the error that a
+// single call would have returned.
 type Result struct {
 	Add     *AddAnswer
 	Count   *CountAnswer
@@ -104,14 +105,14 @@ type Result struct {
 
 // Point is one bucket of a series.
 type Point struct {
-	// Start is its beginning.
+	// Start is when the bucket begins.
 	Start time.Time
 	Count int64
 }
 
-// Series are the buckets of a key over a window that ends now.
+// Series is the buckets of a key over a window that ends now.
 type Series struct {
-	// Bucket is their width.
+	// Bucket is the width of a bucket.
 	Bucket time.Duration
 	Points []Point
 }

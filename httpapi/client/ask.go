@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// Series returns the buckets of a key over a window that ends now. A namespace that is empty is the
+// Series returns the buckets of a key over a window that ends now. An empty namespace means the
 // default one.
 func (c *Client) Series(ctx context.Context, namespace, key string,
 	window time.Duration) (Series, error) {
@@ -45,8 +45,8 @@ func (c *Client) Top(ctx context.Context, n int, window time.Duration) ([]KeyCou
 	return raw.Keys, err
 }
 
-// Reset forgets a key, in memory and Redis and on every node. It may do so twice if an answer is
-// lost.
+// Reset forgets a key in memory on every node and in Redis. If an answer is lost it may do so
+// twice.
 func (c *Client) Reset(ctx context.Context, namespace, key string) error {
 	if !utf8.ValidString(namespace) || !utf8.ValidString(key) {
 		return fmt.Errorf("%w: the key or its namespace is not UTF-8", ErrInvalid)
@@ -60,7 +60,7 @@ func (c *Client) Reset(ctx context.Context, namespace, key string) error {
 		append(body, '}'), &raw)
 }
 
-// question asks one node after the other until one answers, and decodes what it says.
+// question asks one node after the other until one answers, and decodes the answer.
 func (c *Client) question(ctx context.Context, at int, method, uri string, body []byte,
 	answer any) error {
 	var tried trail

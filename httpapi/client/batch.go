@@ -9,10 +9,10 @@ import (
 	"github.com/valyala/fastjson"
 )
 
-// Batch carries out operations and returns their results in the same order. Those whose keys one
-// node owns are carried out in order; the others at the same time, so one that depends on another's
-// count has to wait for it. Each has its own error; that of the call is only set if nothing was
-// begun.
+// Batch executes operations and returns their results in the same order. Operations on keys of the
+// same owner run in order, all others concurrently, so an operation that depends on another's count
+// must not be in the same batch. Each operation has its own error; the call returns one only if
+// nothing was started.
 func (c *Client) Batch(ctx context.Context, ops []Op) ([]Result, error) {
 	if c.ctx.Err() != nil {
 		return nil, ErrClosed
@@ -35,7 +35,7 @@ func (c *Client) Batch(ctx context.Context, ops []Op) ([]Result, error) {
 	return res, nil
 }
 
-// owner returns the position of the member that owns all keys of an operation, or none.
+// owner returns the index of the member that owns all keys of an operation, or none.
 func (o *Op) owner(t *table) (int, error) {
 	switch {
 	case o.Add != nil && o.Count == nil && o.Acquire == nil:
@@ -62,7 +62,7 @@ func (o *Op) slow() bool {
 	return o.Add != nil && o.Add.Ack.waits() || o.Acquire != nil && o.Acquire.Ack.waits()
 }
 
-// group carries out the operations at some positions, which have the same owner, a request at a
+// group executes the operations at some positions, which have the same owner, one request at a
 // time.
 func (c *Client) group(ctx context.Context, at int, group []int, ops []Op, res []Result) {
 	for len(group) > 0 {
@@ -104,7 +104,7 @@ func (k *call) add(o *Op) error {
 	return nil
 }
 
-// part carries out a call and hands the operations at those positions their results.
+// part executes a call and hands the operations at these positions their results.
 func (c *Client) part(ctx context.Context, k *call, at int, sent []int, ops []Op, res []Result) {
 	var tried trail
 	k.by = c.deadline(ctx)
@@ -171,7 +171,7 @@ func (r *Result) read(v *fastjson.Value, o *Op) Source {
 	return ""
 }
 
-// alone carries out an operation by itself, which a node has refused to.
+// alone executes a single operation that a node refused to execute in a batch.
 func (c *Client) alone(ctx context.Context, o *Op, r *Result) {
 	*r = Result{}
 	switch {

@@ -9,7 +9,7 @@ import (
 	"github.com/valyala/fastjson"
 )
 
-// call is operations that one node is asked for in one piece, and its answer.
+// call is one or more operations sent to a node together, and their answer.
 type call struct {
 	ops   int
 	body  []byte // the operations, with commas between
@@ -37,13 +37,13 @@ func newCall() *call {
 	return &call{done: make(chan struct{}, 1), timer: timer}
 }
 
-// finish ends a call. A lane does so once for each call that it took.
+// finish ends a call. A lane calls it once for each call that it took.
 func (k *call) finish(err error) {
 	k.err = err
 	k.done <- struct{}{}
 }
 
-// keep takes as many results as the call has operations, and copies them.
+// keep takes as many results as the call has operations and copies them.
 func (k *call) keep(results *[]*fastjson.Value) error {
 	if len(*results) < k.ops {
 		*results = nil
@@ -61,11 +61,11 @@ func (k *call) keep(results *[]*fastjson.Value) error {
 	return nil
 }
 
-// take claims a call for a lane, unless its caller has left.
+// take claims a call for a lane, unless its caller has given up.
 func (k *call) take() bool { return k.state.CompareAndSwap(waiting, taken) }
 
-// wait waits for the answer. If left is set the call must not be used any more: a lane may still
-// have it.
+// wait waits for the answer. If left is set the call must not be used again, because a lane may
+// still have it.
 func (k *call) wait(ctx context.Context) (left bool, err error) {
 	k.timer.Reset(time.Until(k.by))
 	defer k.timer.Stop()

@@ -10,8 +10,7 @@ import (
 	"github.com/valyala/fastjson"
 )
 
-// Client is a client of a cluster. Make one with [New] and share it: its methods may be called at
-// the same time.
+// Client is a client of a cluster. Make one with [New] and share it: it is safe for concurrent use.
 type Client struct {
 	opt     Options
 	ctx     context.Context // ends with the beginning of Close
@@ -32,8 +31,8 @@ type Client struct {
 	links map[string]*link // by address; nil once closed
 }
 
-// New returns a client, which begins to look for the owners at once. Nodes that can't be reached
-// are no error.
+// New returns a client, which starts looking for the owners at once. It is no error if no node can
+// be reached.
 func New(o Options) (*Client, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -56,9 +55,9 @@ func New(o Options) (*Client, error) {
 	return c, nil
 }
 
-// Close refuses further calls, gives back those that wait, and waits for those that a node was
-// asked to carry out; when ctx ends their connections are cut. When it returns nothing of the
-// client runs any more. It may be called twice.
+// Close refuses further calls, returns those that are waiting, and waits for those that were sent
+// to a node; when ctx ends their connections are cut. When Close returns, nothing of the client
+// runs any more. It may be called twice.
 func (c *Client) Close(ctx context.Context) error {
 	c.mu.Lock()
 	c.links = nil
@@ -109,7 +108,8 @@ func (c *Client) Count(ctx context.Context, r CountRequest) (a CountAnswer, err 
 	return a, err
 }
 
-// Acquire asks whether events may pass, and counts them if so. A refusal is an answer, no error.
+// Acquire asks whether events may pass, and counts them if so. A refusal is an answer, not an
+// error.
 func (c *Client) Acquire(ctx context.Context, r AcquireRequest) (a AcquireAnswer, err error) {
 	k := c.calls.Get().(*call)
 	k.begin(true, r.Ack.waits())
@@ -123,7 +123,7 @@ func (c *Client) Acquire(ctx context.Context, r AcquireRequest) (a AcquireAnswer
 	return a, err
 }
 
-// single makes a call of one operation, whose encoding may have failed, and has read read its
+// single makes a call of one operation, whose encoding may have failed, and has read decode its
 // answer.
 func (c *Client) single(ctx context.Context, k *call, at int, err error,
 	read func(*fastjson.Value) (Source, error)) error {
@@ -161,7 +161,7 @@ func (c *Client) single(ctx context.Context, k *call, at int, err error,
 	return err
 }
 
-// readReply has read read the only answer of a call.
+// readReply has read decode the only answer of a call.
 func (c *Client) readReply(k *call, read func(*fastjson.Value) (Source, error)) (Source, error) {
 	p := c.parsers.Get()
 	defer c.parsers.Put(p)
@@ -172,7 +172,7 @@ func (c *Client) readReply(k *call, read func(*fastjson.Value) (Source, error)) 
 	return read(list.Get("0"))
 }
 
-// deadline is when a call that begins now ends.
+// deadline returns when a call that begins now times out.
 func (c *Client) deadline(ctx context.Context) time.Time {
 	by := time.Now().Add(c.opt.Timeout)
 	if d, ok := ctx.Deadline(); ok && d.Before(by) {
@@ -184,21 +184,21 @@ func (c *Client) deadline(ctx context.Context) time.Time {
 // counters count what a client did.
 type counters struct{ ops, requests, direct, repeated, refreshed atomic.Int64 }
 
-// Stats are the figures of a client since it was made.
+// Stats are the totals of a client since it was made.
 type Stats struct {
-	// Ops is the operations that were answered, Direct those of them that were sent to the owner by
-	// the table.
+	// Ops is the number of operations that were answered, Direct the number of those that were sent
+	// straight to their owner.
 	Ops, Direct int64
-	// Requests is the requests that carried operations, Repeated the attempts to have them answered
-	// beyond the first.
+	// Requests is the number of requests that carried operations, Repeated the number of additional
+	// attempts.
 	Requests, Repeated int64
-	// Refreshed is how often the table of owners was read, Members how many nodes it has, 0 while
-	// there is none.
+	// Refreshed is how often the table of owners was read. Members is the number of nodes in it, 0
+	// while there is none.
 	Refreshed int64
 	Members   int
 }
 
-// Stats returns a snapshot of the figures.
+// Stats returns a snapshot of the totals.
 func (c *Client) Stats() Stats {
 	s := Stats{
 		Ops: c.stats.ops.Load(), Direct: c.stats.direct.Load(), Requests: c.stats.requests.Load(),

@@ -28,10 +28,10 @@ const (
 	maxIdleTime = 30 * time.Second // less than a server keeps one
 )
 
-// errDial: there was no connection, so nothing was sent.
+// errDial says that there was no connection, so nothing was sent.
 var errDial = errors.New("no connection")
 
-// wire is one connection to a node, made when it is needed. It serves one request at a time.
+// wire is one connection to a node, made on first use. It serves one request at a time.
 type wire struct {
 	address string
 	connect func(ctx context.Context, network, address string) (net.Conn, error)
@@ -60,8 +60,8 @@ func newWire(address string, o *Options) *wire {
 	return w
 }
 
-// send sends the request and reads the answer, which is valid until the next call. ctx cuts it
-// short. An error that wraps errDial says that nothing was sent.
+// send sends the request and reads the answer, which is valid until the next call. It stops early
+// when ctx ends. An error that wraps errDial says that nothing was sent.
 func (w *wire) send(ctx context.Context, by time.Time) (err error) {
 	if w.conn != nil && (time.Since(w.used) > maxIdleTime || idle.Closed(w.conn)) {
 		w.close()

@@ -8,11 +8,11 @@ import (
 	"github.com/valyala/fastjson"
 )
 
-// errAnswer: an answer is not what a server of ours says.
+// errAnswer says that an answer is not one a twotier server gives.
 var errAnswer = errors.New("the answer is malformed")
 
-// parse reads JSON, unless it may have more values than most. A parser makes some hundred bytes of
-// each, even of one that takes two to write, so what a server says is not believed at any length.
+// parse reads JSON that has at most a number of values. The parser allocates some hundred bytes for
+// each value, even for one of two bytes, so the length of an answer alone is no bound.
 func parse(p *fastjson.Parser, b []byte, most int) (*fastjson.Value, error) {
 	if len(b) > most { // a value follows a comma or is the first of its list or object
 		values := 1
@@ -26,18 +26,16 @@ func parse(p *fastjson.Parser, b []byte, most int) (*fastjson.Value, error) {
 	return p.ParseBytes(b)
 }
 
-// millis is a number of milliseconds as a duration; more than a duration can hold is the longest
-// there is.
+// millis converts milliseconds to a duration, limited to the longest one there is.
 func millis(n int64) time.Duration {
 	const most = int64((1<<63 - 1) / time.Millisecond)
 	return time.Duration(max(-most, min(n, most))) * time.Millisecond
 }
 
-// reader looks at parts of an answer. The first that is not of the type that it should be sets bad;
-// one that is missing is zero.
+// reader reads parts of an answer. A value of the wrong type sets bad; a missing one reads as zero.
 type reader struct{ bad bool }
 
-// check notes an error, and returns what came with it.
+// check records an error and returns the value that came with it.
 func check[T any](r *reader, v T, err error) T {
 	r.bad = r.bad || err != nil
 	return v
@@ -76,7 +74,8 @@ func (r *reader) text(v *fastjson.Value, name string) []byte {
 	return check(r, b, err)
 }
 
-// list returns the elements of a list, which must be as many, or fewer for the caller to refuse.
+// list returns the elements of a list that must have this many; it may return fewer for the caller
+// to refuse.
 func (r *reader) list(v *fastjson.Value, name string, most int) []*fastjson.Value {
 	if v = v.Get(name); v == nil {
 		return nil
@@ -90,7 +89,8 @@ func (r *reader) list(v *fastjson.Value, name string, most int) []*fastjson.Valu
 	return list
 }
 
-// source reads where an answer came from. It allocates only for sources that are unknown here.
+// source reads where an answer came from. It only allocates for sources that this version does not
+// know.
 func (r *reader) source(v *fastjson.Value) Source {
 	text := r.text(v, "source")
 	for _, known := range [...]Source{
@@ -104,7 +104,8 @@ func (r *reader) source(v *fastjson.Value) Source {
 	return Source(text)
 }
 
-// outcome ends the reading of an answer: what it says is an error, or it is malformed.
+// outcome ends reading an answer. It returns the error in the answer, or that the answer is
+// malformed.
 func (r *reader) outcome(v *fastjson.Value, complete bool) error {
 	if failed := v.Get("error"); failed != nil && !r.bad {
 		return readProblem(0, failed.MarshalTo(nil))
@@ -170,7 +171,7 @@ func (r *reader) counts(v *fastjson.Value, want int) []WindowCount {
 	return counts
 }
 
-// limits reads what became of the limits that were asked about.
+// limits reads the states of the limits that were asked about.
 func (r *reader) limits(v *fastjson.Value, asked []Limit) []LimitState {
 	if len(asked) == 0 {
 		r.list(v, "limits", 0)
@@ -186,7 +187,7 @@ func (r *reader) limits(v *fastjson.Value, asked []Limit) []LimitState {
 	return states
 }
 
-// checks reads what became of the checks that were asked about.
+// checks reads the outcomes of the checks that were asked about.
 func (r *reader) checks(v *fastjson.Value, asked []Check) (answers []CheckAnswer) {
 	for i, c := range r.list(v, "checks", len(asked)) {
 		a := CheckAnswer{

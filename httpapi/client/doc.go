@@ -1,6 +1,6 @@
 // Package client is the Go client of a twotier cluster. It learns which node owns which key and
-// asks that one directly, sends together what is asked at the same time, and repeats what got lost
-// without counting twice.
+// asks that node directly, batches concurrent calls, and retries lost requests without counting
+// twice.
 //
 //	c, err := client.New(client.Options{Addresses: []string{"10.0.0.1:8080", "10.0.0.2:8080"}})
 //	...
@@ -9,32 +9,32 @@
 //		Key: "user:42", Limits: []client.Limit{{Window: time.Minute, Max: 15}},
 //	}})
 //
-// # Where a call goes
+// # Routing
 //
-// The table of owners is read every few seconds, and at once when a node had to pass on what was
-// sent to it, or does not answer. A key whose owner does not answer goes to any other node, which
-// asks the owner or counts in its place. Without a table (all counts are in Redis, or no node has
-// told yet) all nodes are asked in turn.
+// The client reads the table of owners every few seconds, and at once when a node had to forward
+// what it was sent, or does not answer. A key whose owner does not answer goes to any other node,
+// which asks the owner or counts in its place. Without a table (all counts are in Redis, or no node
+// has sent one yet) the client asks all nodes in turn.
 //
 // # Batches
 //
-// What waits for a node when an answer of it arrives goes out as one request: nobody waits for a
-// clock. A node has a few lanes, each with a connection and one request under way. Operations with
-// [AckRedis], and those that the node has to pass on, have lanes of their own, so that others need
-// not wait for Redis or another node with them.
+// Calls that wait for a node are sent as one request as soon as an earlier request is answered; no
+// timer delays them. A node has a few lanes, each with one connection and one request in flight.
+// Operations with [AckRedis], and those that the node has to forward, use separate lanes, so that
+// others don't wait for Redis or for another node.
 //
 // # At most once
 //
-// A lane is a session of the server's: its requests are numbered, and one whose answer is lost is
-// sent again, under its number, to the same process, which carries it out once. Another node is
-// asked only if the first has certainly done nothing: there was no connection to send the request
-// on, or it answered that it did nothing. A call whose answer can't be had in time, or not any more
-// because the process is gone, ends with [ErrUnknownOutcome] if it counts. One that only reads goes
-// to another node.
+// A lane is a session with the server: its requests are numbered. A request whose answer is lost is
+// sent again, with the same number, to the same process, which executes it once. The client only
+// asks another node if the first one certainly did nothing: there was no connection to send the
+// request on, or the node answered that it did nothing. If the answer does not arrive in time, or
+// never can because the process is gone, a call that counts returns [ErrUnknownOutcome]. A call
+// that only reads goes to another node.
 //
 // # What it does not do
 //
-// It keeps no counts and no decisions, and has no opinion on what to do without an answer: that of
-// a [Gate] is chosen by whoever makes it. It does not wait for nodes to come back: with none in
-// reach a call fails at once, so that its caller can decide.
+// It keeps no counts and makes no decisions of its own. Without an answer it has no opinion either:
+// whoever makes a [Gate] chooses what happens then. It does not wait for nodes to come back: if
+// none can be reached, a call fails at once and the caller can decide.
 package client

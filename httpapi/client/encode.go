@@ -9,7 +9,7 @@ import (
 
 const hexDigits = "0123456789abcdef"
 
-// appendText appends a string as JSON. It has to be valid UTF-8.
+// appendText appends a string as JSON. It must be valid UTF-8.
 func appendText(b []byte, s string) []byte {
 	b = append(b, '"')
 	for i := range len(s) {
@@ -25,7 +25,7 @@ func appendText(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// appendWindow appends a duration in the largest unit that it is a whole number of.
+// appendWindow appends a duration in the largest unit that divides it.
 func appendWindow(b []byte, d time.Duration) []byte {
 	for _, u := range [...]struct {
 		unit time.Duration
@@ -44,11 +44,11 @@ func appendNumber(b []byte, name string, n int64) []byte {
 	return strconv.AppendInt(b, n, 10)
 }
 
-// appendKey appends the members ns, key, n and limits, after another or with a leading comma that
-// the caller replaces.
+// appendKey appends the members ns, key, n and limits, after another member or with a leading comma
+// that the caller replaces.
 func appendKey(b []byte, ns, key string, n int64, limits []Limit) ([]byte, error) {
 	if !utf8.ValidString(ns) || !utf8.ValidString(key) {
-		// One such key would turn the whole batch into something that is no JSON.
+		// One such key would make the whole batch invalid JSON.
 		return b, fmt.Errorf("%w: the key or its namespace is not UTF-8", ErrInvalid)
 	}
 	b = appendText(append(b, `,"key":`...), key)
@@ -83,7 +83,7 @@ func appendWhen(b []byte, name string, at time.Time, ack Ack) []byte {
 	return b
 }
 
-// errLong: no server would take it, nor the batch that it is part of.
+// errLong says that no server would accept an operation, nor a batch that contains it.
 var errLong = fmt.Errorf("%w: longer than any operation can be", ErrInvalid)
 
 func (r *AddRequest) append(b []byte) ([]byte, error) {

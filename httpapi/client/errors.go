@@ -11,32 +11,32 @@ import (
 // Errors of calls; test for them with errors.Is. But for [ErrUnknownOutcome], a call that returned
 // an error has counted nothing.
 var (
-	// ErrUnknownOutcome: what was to be counted may or may not have been.
+	// ErrUnknownOutcome: the events may or may not have been counted.
 	ErrUnknownOutcome = errors.New("it may or may not have been counted")
-	// ErrOverloaded: a node, or this client's queue for it, is full. Trying again at once makes it
+	// ErrOverloaded: a node, or this client's queue for it, is full. Retrying at once makes it
 	// worse.
 	ErrOverloaded = errors.New("overloaded")
-	// ErrUnavailable: no node could be reached, or none that was can answer honestly.
+	// ErrUnavailable: no node could be reached, or none that was reached can answer honestly.
 	ErrUnavailable = errors.New("no node can answer")
 	// ErrClosed: the client is closed.
 	ErrClosed = errors.New("client is closed")
-	// ErrInvalid: the request can't be sent or is refused; the same one would fail again.
+	// ErrInvalid: the request can't be sent or was refused; the same request would fail again.
 	ErrInvalid = errors.New("invalid request")
-	// ErrUnauthorized: the nodes don't know Options.Token, or it does not grant this. It is an
-	// ErrInvalid, too.
+	// ErrUnauthorized: the nodes don't know Options.Token, or it does not grant this call. It is
+	// also an ErrInvalid.
 	ErrUnauthorized = errors.New("not granted")
 )
 
-// errNotDone: a node has certainly not carried out a request. Another may be asked.
+// errNotDone says that a node certainly did not execute a request. Another node may be asked.
 var errNotDone = errors.New("not carried out")
 
-// errTimeout: Options.Timeout has passed. It is a timeout for errors.Is, as that of a context is.
+// errTimeout says that Options.Timeout has passed. For errors.Is it is context.DeadlineExceeded.
 var errTimeout = fmt.Errorf("no answer in time: %w", context.DeadlineExceeded)
 
-// Problem is an error that a node answered with (RFC 9457). It is one of the errors above for
-// errors.Is, by its status.
+// Problem is an error answered by a node (RFC 9457). For errors.Is it is one of the errors above,
+// by its status.
 type Problem struct {
-	// Type is "urn:twotier:problem:" and a code, see Code.
+	// Type is "urn:twotier:problem:" followed by a code, see Code.
 	Type   string `json:"type"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`
@@ -46,10 +46,10 @@ type Problem struct {
 	Outcome string `json:"outcome"`
 }
 
-// Code is the short name of the problem: "refused", "overload", "unavailable" and so on.
+// Code returns the short name of the problem: "refused", "overload", "unavailable" and so on.
 func (p *Problem) Code() string { return p.Type[strings.LastIndexByte(p.Type, ':')+1:] }
 
-// Error is the detail, or the title if there is none.
+// Error returns the detail, or the title if there is none.
 func (p *Problem) Error() string {
 	if p.Detail == "" {
 		return p.Title
@@ -57,7 +57,7 @@ func (p *Problem) Error() string {
 	return p.Detail
 }
 
-// Is reports whether the problem is of that sort.
+// Is reports whether the problem is of the kind of target.
 func (p *Problem) Is(target error) bool {
 	switch target {
 	case ErrUnknownOutcome:
@@ -74,7 +74,7 @@ func (p *Problem) Is(target error) bool {
 	return false
 }
 
-// readProblem reads a problem that has the given status unless it says otherwise.
+// readProblem reads a problem, which has the given status unless it states another.
 func readProblem(status int, body []byte) *Problem {
 	p := &Problem{Status: status}
 	if err := json.Unmarshal(body, p); err != nil || p.Title == "" && p.Detail == "" {
@@ -84,7 +84,7 @@ func readProblem(status int, body []byte) *Problem {
 	return p
 }
 
-// unknown is the error of a call whose outcome is open: of a write nobody knows what it did, a read
+// unknown returns the error of a call that got no answer: the outcome of a write is unknown, a read
 // did nothing.
 func unknown(write bool, why error) error {
 	if write {

@@ -11,36 +11,35 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// Outage says what a [Gate] does with a request while nobody can decide about it. There is no
-// default.
+// Outage is what a [Gate] does with a request that nobody can decide about. There is no default.
 type Outage int
 
 // The choices.
 const (
-	// FailOpen lets requests pass: the service stays up, and nothing limits it meanwhile.
+	// FailOpen lets requests pass: the service stays up, without limits.
 	FailOpen Outage = iota + 1
-	// FailClosed refuses them with 503: nothing gets past a limit, and nothing gets through.
+	// FailClosed refuses requests with 503: no limit is exceeded, but the service is down.
 	FailClosed
 )
 
 // GateOptions configure a [Gate].
 type GateOptions struct {
-	// Client asks. Required.
+	// Client makes the decisions. Required.
 	Client *Client
 	// Namespace and Limits are as in [AcquireRequest]. At least one limit is required.
 	Namespace string
 	Limits    []Limit
-	// Outage is what happens to requests while no node can answer, in time and honestly: [FailOpen]
-	// or [FailClosed]. Required.
+	// Outage is what happens to requests while no node answers in time and honestly: [FailOpen] or
+	// [FailClosed]. Required.
 	Outage Outage
 	// Wait bounds how long a request waits for the decision. Default: 250 ms.
 	Wait time.Duration
-	// OnError is told why there is no decision about a key, as the key was sent; often at the same
-	// time, while the service can't be reached. Default: nobody is.
+	// OnError is called with a key, as it was sent, and the reason why there is no decision about
+	// it. It is called often, and concurrently, while the service can't be reached. Default: none.
 	OnError func(key string, err error)
 }
 
-// withDefaults returns o with its defaults filled in, or why it can't be used.
+// withDefaults returns o with its defaults filled in, or says why it can't be used.
 func (o GateOptions) withDefaults() (GateOptions, error) {
 	switch {
 	case o.Client == nil:
@@ -62,23 +61,23 @@ func (o GateOptions) withDefaults() (GateOptions, error) {
 	return o, nil
 }
 
-// Gate decides about requests to a service of yours by [Client.Acquire]. Make one with [NewGate]
-// and share it.
+// Gate limits the requests to your service by calling [Client.Acquire]. Make one with [NewGate] and
+// share it.
 //
-// A request passes if the limits of its key allow it. Nothing that its sender chooses makes it pass
-// otherwise: a key that a server would refuse is sent as its [SafeKey], and one that leaves before
-// the decision is not served. A request is answered
+// A request passes if the limits of its key allow it. Nothing that the sender controls makes it
+// pass otherwise: a key that a server would refuse is sent as its [SafeKey], and a request whose
+// sender leaves before the decision is not served. Otherwise the answer is
 //
 //   - 429 with Retry-After if a limit refuses it, or if the service is overloaded ([ErrOverloaded],
-//     such as memory that is full);
-//   - 500 if the service refuses what the gate asks ([ErrInvalid], such as a window that is too
-//     long): no request passes until its options are right;
-//   - as [GateOptions].Outage says if there is no answer, or none within [GateOptions].Wait. Of the
-//     latter some may have been counted.
+//     for example because memory is full);
+//   - 500 if the service refuses what the gate asks ([ErrInvalid], for example because a window is
+//     too long): no request passes until the gate's options are right;
+//   - as [GateOptions].Outage says if there is no answer, or none within [GateOptions].Wait. Some
+//     of these requests may have been counted.
 type Gate struct{ opt GateOptions }
 
-// NewGate returns a gate, or an error if something required is missing, the choice of Outage
-// included.
+// NewGate returns a gate, or an error if a required option is missing, including the choice of
+// Outage.
 func NewGate(o GateOptions) (*Gate, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -87,9 +86,9 @@ func NewGate(o GateOptions) (*Gate, error) {
 	return &Gate{o}, nil
 }
 
-// Handler lets requests pass to next if the limits allow it. key returns what a request is counted
-// under, and false if it is not to be limited at all. An empty key is one like any other: requests
-// that lack what they should be told apart by share a limit.
+// Handler passes requests to next if the limits allow it. key returns the key to count a request
+// under, and false if the request is not limited at all. An empty key is a key like any other:
+// requests that lack what should tell them apart share one limit.
 func (g *Gate) Handler(key func(*http.Request) (string, bool), next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v := passed
@@ -127,7 +126,7 @@ func (g *Gate) FastHandler(
 	}
 }
 
-// verdict is the status for a request, and after how many seconds to try again; 0 means never.
+// verdict is the status for a request, and in how many seconds to retry; 0 means never.
 type verdict struct {
 	status int
 	after  int64
@@ -159,7 +158,7 @@ func (g *Gate) decide(ctx context.Context, key string) verdict {
 		max(1, int64((a.RetryAfter+time.Second-1)/time.Second))}
 }
 
-// undecided returns what becomes of a request about which err came back in place of a decision.
+// undecided returns what happens to a request that got err in place of a decision.
 func (g *Gate) undecided(ctx context.Context, err error) verdict {
 	switch {
 	case errors.Is(err, ErrInvalid):
@@ -167,7 +166,8 @@ func (g *Gate) undecided(ctx context.Context, err error) verdict {
 	case errors.Is(err, ErrOverloaded):
 		return overloaded
 	case ctx.Err() != nil:
-		// Its sender has left; served all the same, it would have got past the limit by leaving.
+		// The sender has left. If the request were served anyway, leaving would be a way around the
+		// limit.
 		return unavailable
 	case g.opt.Outage == FailClosed:
 		return unavailable

@@ -11,49 +11,48 @@ import (
 
 // Options configure a [Client]. The zero value of a field means its default.
 type Options struct {
-	// Addresses are nodes to begin with, as host:port. One that can be reached is enough: it tells
-	// of the others. Required.
+	// Addresses are nodes to start with, as host:port. One that can be reached is enough: the
+	// client learns the others from it. Required.
 	Addresses []string
 	// Timeout bounds each call, with all its attempts. Default: 3 s. A context may end earlier.
 	Timeout time.Duration
-	// AttemptTimeout is how long an answer is waited for before the request is sent again. Default:
-	// a quarter of Timeout.
+	// AttemptTimeout is how long to wait for an answer before sending the request again. Default: a
+	// quarter of Timeout.
 	AttemptTimeout time.Duration
-	// Refresh is how often the table of owners is read, give or take a quarter; it is also read
-	// when an answer shows that it is old. Default: 5 s.
+	// Refresh is how often to read the table of owners, plus or minus a quarter. The client also
+	// reads it when an answer shows that it is out of date. Default: 5 s.
 	Refresh time.Duration
-	// OnlyAddresses keeps to Addresses: for a proxy or a balancer in front of nodes that can't be
-	// reached directly.
+	// OnlyAddresses restricts the client to Addresses, for a proxy or a load balancer in front of
+	// nodes that can't be reached directly.
 	OnlyAddresses bool
-	// Lanes is how many requests may be under way to a node at the same time, each with a
-	// connection of its own; there are as many again for operations that take longer: those with
-	// AckRedis, and those that the node has to pass on. Default: 2.
+	// Lanes is how many requests may be in flight to a node at the same time, each on its own
+	// connection. The same number again is for slow operations: those with AckRedis, and those that
+	// the node has to forward. Default: 2.
 	Lanes int
-	// MaxBatch is from how many operations on a request takes no further ones, up to 5,000.
-	// Default: 1,000.
+	// MaxBatch is the number of operations at which a request is full, up to 5,000. Default: 1,000.
 	MaxBatch int
-	// MaxWaiting is how many calls may wait for each node before further ones are refused with
+	// MaxWaiting is how many calls may wait for each node before more are refused with
 	// [ErrOverloaded]. Default: 8,192.
 	MaxWaiting int
-	// Dial makes the connections to nodes, as net.Dialer.DialContext does: by way of a proxy, from
-	// a certain address, or on a network that a test has made. ctx ends when the connection is no
-	// longer wanted. TLS comes on top of it. network is "tcp". Default: a net.Dialer.
+	// Dial makes the connections to nodes, like net.Dialer.DialContext: through a proxy, from a
+	// certain address, or on a network made by a test. ctx ends when the connection is no longer
+	// wanted. TLS is added on top. network is "tcp". Default: a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// TLS makes all connections use TLS, for nodes with --tls-cert or a proxy in front that wants
+	// TLS makes all connections use TLS, for nodes with --tls-cert or behind a proxy that requires
 	// it. Default: none.
 	TLS *tls.Config
-	// Token is what to present to nodes with --tokens, with the roles that the calls take. Default:
-	// none.
+	// Token is presented to nodes with --tokens. It needs the roles that the calls require.
+	// Default: none.
 	Token string
-	// Authorization is the value of the header of that name, in place of Token, for a proxy in
-	// front that wants it. Default: none.
+	// Authorization is the value of the Authorization header, in place of Token, for a proxy that
+	// requires it. Default: none.
 	Authorization string
-	// Logger is told when a node stops and starts to answer. Default: none.
+	// Logger is told when a node stops answering and when it answers again. Default: none.
 	Logger *slog.Logger
 }
 
-// maxBatch is half of what a server takes in one request: the last call that it takes may have as
-// many.
+// maxBatch is half of what a server accepts in one request, because the last call added to a
+// request may have as many.
 const maxBatch = 5_000
 
 func (o Options) withDefaults() (Options, error) {

@@ -11,14 +11,14 @@ import (
 
 const (
 	tablePath = "/v1/cluster?owners=true"
-	// firstRefresh bounds how often the table is read because of answers that show that it is old,
+	// firstRefresh bounds how often the table is read because answers show that it is out of date,
 	// and how soon a node that does not answer is tried again.
 	firstRefresh = 100 * time.Millisecond
 	// downRefresh is how often nodes that don't answer are tried.
 	downRefresh = 500 * time.Millisecond
 )
 
-// refresh has the table read soon, from a node that may know more if l is not nil.
+// refresh makes the client read the table soon, preferably from l if that is not nil.
 func (c *Client) refresh(l *link) {
 	select {
 	case c.hints <- l:
@@ -31,7 +31,7 @@ func (c *Client) runRefresh() {
 	var hint *link
 	for {
 		begun := time.Now()
-		// If that fails the old table is used for longer; calls find out which nodes do not answer.
+		// If this fails the old table stays in use; calls find out which nodes do not answer.
 		_ = c.learn(c.ctx, hint)
 		hint = c.pause(begun)
 		if c.ctx.Err() != nil {
@@ -40,7 +40,7 @@ func (c *Client) runRefresh() {
 	}
 }
 
-// pause waits until the table is to be read again.
+// pause waits until it is time to read the table again.
 func (c *Client) pause(begun time.Time) (hint *link) {
 	every := c.opt.Refresh
 	if c.anyDown() {
@@ -63,14 +63,14 @@ func (c *Client) pause(begun time.Time) (hint *link) {
 }
 
 // Refresh reads the table of owners now. The client does so by itself; this is for callers that
-// want to know that it has one.
+// want to be sure that it has one.
 func (c *Client) Refresh(ctx context.Context) error {
 	ctx, cancel := context.WithDeadline(ctx, c.deadline(ctx))
 	defer cancel()
 	return c.learn(ctx, nil)
 }
 
-// learn reads the table from the hinted node or any other, and looks which members answer.
+// learn reads the table from the hinted node or any other, and finds out which members answer.
 func (c *Client) learn(ctx context.Context, hint *link) error {
 	select {
 	case <-c.learner:
@@ -113,7 +113,7 @@ func (l *link) table(ctx context.Context) (*table, error) {
 	return readTable(body, l.address)
 }
 
-// ping looks whether a node answers.
+// ping finds out whether a node answers.
 func (l *link) ping(ctx context.Context) {
 	_, _, err := l.ask(ctx, "GET", "/healthz", nil, time.Now().Add(l.c.opt.AttemptTimeout))
 	if err == nil {
@@ -123,7 +123,7 @@ func (l *link) ping(ctx context.Context) {
 	}
 }
 
-// install makes a table the present one once it is known which of its members answer.
+// install makes a table the current one once it is known which of its members answer.
 func (c *Client) install(ctx context.Context, t *table) error {
 	v := &view{table: t, members: make([]*link, len(t.members))}
 	for i, m := range t.members {
@@ -149,7 +149,7 @@ func (c *Client) install(ctx context.Context, t *table) error {
 	return nil
 }
 
-// pingAll looks at the members that are new or did not answer.
+// pingAll pings members that are new or did not answer.
 func (c *Client) pingAll(ctx context.Context, v *view) {
 	var done sync.WaitGroup
 	for _, list := range [][]*link{v.members, c.seeds} {
@@ -174,7 +174,7 @@ func (c *Client) anyDown() bool {
 	return false
 }
 
-// link returns what leads to an address. A new one has to answer a ping first.
+// link returns the link to an address. A new one must answer a ping first.
 func (c *Client) link(address string) (*link, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -190,7 +190,7 @@ func (c *Client) link(address string) (*link, error) {
 	return l, nil
 }
 
-// retire ends the links that lead to no member any more.
+// retire ends the links to addresses that are no members any more.
 func (c *Client) retire(v *view) {
 	keep := map[*link]bool{}
 	for _, list := range [][]*link{v.members, c.seeds} {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// view is where operations go. It never changes.
+// view says where operations go. It is immutable.
 type view struct {
 	table   *table  // nil if nobody has told
 	members []*link // of the table; nil for one that can't be reached directly
@@ -28,8 +28,8 @@ func (t *trail) add(l *link)          { t.links[t.n] = l; t.n++ }
 func (t *trail) fits(l *link) bool    { return l != nil && !t.has(l) }
 func (t *trail) fitsNow(l *link) bool { return t.fits(l) && l.up.Load() }
 
-// choose returns the node to ask next, and whether it is the owner: the owner, or any that answers,
-// or any; nil if all were asked.
+// choose returns the node to ask next, and whether it is the owner: the owner, else any node that
+// answers, else any node; nil if all were asked.
 func (c *Client) choose(at int, tried *trail) (l *link, direct bool) {
 	v := c.view.Load()
 	if at >= 0 && at < len(v.members) && tried.fitsNow(v.members[at]) {
@@ -53,8 +53,8 @@ func (c *Client) choose(at int, tried *trail) (l *link, direct bool) {
 	return nil, false
 }
 
-// do has a call answered by the member at a position, or by another node if that has certainly not
-// carried it out. If left is set the call must not be used any more.
+// do has a call answered by the member at an index, or by another node if that one certainly did
+// not execute it. If left is set the call must not be used again.
 func (c *Client) do(ctx context.Context, k *call, at int,
 	tried *trail) (l *link, left bool, err error) {
 	err = ErrUnavailable
@@ -73,7 +73,7 @@ func (c *Client) do(ctx context.Context, k *call, at int,
 		tried.add(l)
 		tried.direct = direct
 		k.state.Store(waiting)
-		// What a node has to pass on may take long if the owner is out of its reach, too.
+		// What a node has to forward may also take long, if the owner can't be reached.
 		if slow := k.slow || !direct && c.routes(); !l.submit(k, slow) {
 			return l, false, fmt.Errorf("%w: %d calls wait for %s", ErrOverloaded, c.opt.MaxWaiting,
 				l.address)
@@ -113,7 +113,7 @@ func (k *call) begin(write, slow bool) {
 	k.ops, k.body, k.write, k.slow = 0, k.body[:0], write, slow
 }
 
-// ownerOf returns the position of the member that owns all keys of an acquire, or none.
+// ownerOf returns the index of the member that owns all keys of an acquire, or none.
 func (t *table) ownerOf(r *AcquireRequest) int {
 	if len(r.Checks) == 0 {
 		return t.owner(r.Namespace, r.Key)

@@ -8,18 +8,17 @@ import (
 	"unicode/utf8"
 )
 
-// hashedPrefix begins every key that stands for another one, and so no other key that is sent by a
-// [Gate].
+// hashedPrefix begins every key that replaces another one, and no other key that a [Gate] sends.
 const hashedPrefix = "sha256:"
 
-// maxKey is how many bytes of a key a server takes.
+// maxKey is the longest key that a server accepts, in bytes.
 const maxKey = 256
 
-// SafeKey returns a key that a server takes: key itself if it is 1 to 256 bytes of UTF-8 without
-// control characters, and otherwise "sha256:" and the SHA-256 digest (FIPS 180-4) of its bytes in
-// lower-case hexadecimal, 71 characters. A key that begins with "sha256:" is replaced, too, so that
-// no key that a client chooses is the replacement of another. That never changes: what is counted
-// under a replacement is found again by any version.
+// SafeKey returns a key that a server accepts. That is key itself if it is 1 to 256 bytes of UTF-8
+// without control characters. Otherwise it is "sha256:" and the SHA-256 digest (FIPS 180-4) of its
+// bytes in lower-case hexadecimal, 71 characters in all. A key that begins with "sha256:" is
+// replaced as well, so that nobody can choose a key that is the replacement of another. The mapping
+// is the same in every version, so counts under a replacement are always found again.
 func SafeKey(key string) string {
 	if acceptable(key) && !strings.HasPrefix(key, hashedPrefix) {
 		return key
@@ -28,7 +27,7 @@ func SafeKey(key string) string {
 	return hashedPrefix + hex.EncodeToString(sum[:])
 }
 
-// acceptable reports whether a server takes the key.
+// acceptable reports whether a server accepts the key.
 func acceptable(key string) bool {
 	return key != "" && len(key) <= maxKey && utf8.ValidString(key) &&
 		!strings.ContainsFunc(key, unicode.IsControl)

@@ -10,7 +10,7 @@ import (
 	"github.com/valyala/fastjson"
 )
 
-// table is one state of the cluster as a node tells it. It never changes.
+// table is one state of the cluster as reported by a node. It is immutable.
 type table struct {
 	version uint64
 	seed    uint64
@@ -29,10 +29,10 @@ const (
 	maxMembers    = 1 << 12
 )
 
-// errTable: what a node tells of the cluster makes no sense.
+// errTable says that what a node reports about the cluster is inconsistent.
 var errTable = errors.New("the table of owners is malformed")
 
-// rawTable is what is read of the answer to GET /v1/cluster?owners=true.
+// rawTable is what is read from the answer to GET /v1/cluster?owners=true.
 type rawTable struct {
 	table
 	reader
@@ -41,7 +41,7 @@ type rawTable struct {
 	seeded     bool
 }
 
-// readTable reads the table that the node at an address told.
+// readTable reads the table that the node at an address reported.
 func readTable(b []byte, address string) (*table, error) {
 	var p fastjson.Parser
 	v, err := parse(&p, b, maxPartitions+64*maxMembers)
@@ -64,8 +64,8 @@ func (r *rawTable) readMembers(v *fastjson.Value, address string) {
 	}
 }
 
-// reachable is the address to reach a member at: none if it did not say. The node that was asked,
-// at the address at, is reached there whatever it says if that is every address of its machine.
+// reachable returns the address to reach a member at, none if it did not give one. The node that
+// was asked is reached at the address it was asked at if it claims all addresses of its machine.
 func reachable(address, at string, self bool) string {
 	host, _, err := net.SplitHostPort(address)
 	ip, notIP := netip.ParseAddr(host)
@@ -89,13 +89,13 @@ func (r *rawTable) readOwners(v *fastjson.Value) {
 	}
 }
 
-// check returns the table if it makes sense.
+// check returns the table if it is consistent.
 func (r *rawTable) check() (*table, error) {
 	t := r.table
 	if r.bad || len(t.members) == 0 {
 		return nil, errTable
 	}
-	// Without owners: Redis decides, or the node does not tell who does.
+	// No owners: Redis decides, or the node does not know who does.
 	if r.mode != "two-tier" || len(t.owners) == 0 || !r.seeded {
 		t.owners = nil
 		return &t, nil
@@ -111,10 +111,10 @@ func (r *rawTable) check() (*table, error) {
 	return &t, nil
 }
 
-// none is the position of no member.
+// none is the index of no member.
 const none = -1
 
-// owner returns the position of the member that owns a key, or none.
+// owner returns the index of the member that owns a key, or none.
 func (t *table) owner(ns, key string) int {
 	if t == nil || len(t.owners) == 0 {
 		return none
@@ -122,8 +122,8 @@ func (t *table) owner(ns, key string) int {
 	return int(t.owners[partition(ns, key, t.seed, len(t.owners))])
 }
 
-// partition is the same as on the servers: xxHash64 of the key and, unless it is the default one,
-// of its namespace, mixed by the finalizer of MurmurHash3.
+// partition computes the same as the servers: xxHash64 of the key and, unless it is the default
+// one, of its namespace, mixed by the finalizer of MurmurHash3.
 func partition(ns, key string, seed uint64, partitions int) int {
 	h := xxhash.Sum64String(key) ^ seed
 	if ns != "" && ns != "default" {

@@ -1,4 +1,5 @@
-// Package token says who may do what: bearer tokens, each with a name, roles and namespaces.
+// Package token says who may do what: it knows bearer tokens, each with a name, roles and
+// namespaces.
 //
 // A [Set] is read from a file of lines
 //
@@ -6,15 +7,14 @@
 //	checkout  sha256:8f43...         count,read   default,login
 //	scraper   sha256:02ab...         read         *
 //
-// in which the fourth field may be left out, for all namespaces. The roles are count (add,
+// The fourth field may be left out and then means all namespaces. The roles are count (add,
 // acquire), read (count, series, top, the metrics, the cluster) and admin (reset, the mode,
-// profiles). None implies another.
+// profiles). None of them implies another.
 //
-// The file has hashes only, so that who reads it can't use them. They are plain SHA-256: a token
-// made by [New] has 256 random bits, which nobody finds by trying, so a slow hash would protect
-// nothing and cost every request what it protects passwords with. What is presented is hashed
-// before it is looked up, so the time of a look-up depends on a digest that nobody can steer.
+// The file has hashes only, so reading it does not reveal the tokens. Plain SHA-256 is enough: a
+// token made by [New] has 256 random bits, which nobody can guess. A slow password hash would add
+// no protection and cost every request. A presented token is hashed before it is looked up, so the
+// time of the look-up depends on a digest that nobody can choose.
 //
-// A Set never changes, and may be asked by any number of goroutines. A [Store] holds the present
-// one.
+// A Set is immutable and safe for concurrent use. A [Store] holds the current one.
 package token

@@ -7,25 +7,25 @@ import (
 	"strings"
 )
 
-// Role is a set of things that may be done.
+// Role is a set of permissions.
 type Role uint8
 
-// The roles, in the order in which they are listed.
+// The roles, in the order in which String lists them.
 const (
-	// Count is to count and to decide: add and acquire.
+	// Count allows counting and deciding: add and acquire.
 	Count Role = 1 << iota
-	// Read is to see what was counted and how the node is.
+	// Read allows reading counts, metrics and the state of the cluster.
 	Read
-	// Admin is to reset keys, to change the mode and to take profiles.
+	// Admin allows resetting keys, changing the mode and taking profiles.
 	Admin
-	// Any is each of them.
+	// Any is all of them.
 	Any = Count | Read | Admin
 )
 
 // roleNames are the names of the roles in the order of their bits.
 var roleNames = [...]string{"count", "read", "admin"}
 
-// String lists the roles, with commas between.
+// String lists the roles, separated by commas.
 func (r Role) String() string {
 	var names []string
 	for i, name := range roleNames {
@@ -36,7 +36,7 @@ func (r Role) String() string {
 	return strings.Join(names, ",")
 }
 
-// ParseRoles reads roles with commas between, at least one.
+// ParseRoles reads roles separated by commas, at least one.
 func ParseRoles(text string) (r Role, err error) {
 	for name := range strings.SplitSeq(text, ",") {
 		i := slices.Index(roleNames[:], name)
@@ -48,20 +48,20 @@ func ParseRoles(text string) (r Role, err error) {
 	return r, nil
 }
 
-// Grant is what the owner of a token may do. It never changes.
+// Grant is what the holder of a token may do. It is immutable.
 type Grant struct {
 	name   string
 	roles  Role
 	spaces map[string]struct{} // nil: all
 }
 
-// defaultNamespace is the namespace of what names none.
+// defaultNamespace is the namespace of requests that name none.
 const defaultNamespace = "default"
 
-// Full is the grant of everything.
+// Full returns a grant of everything.
 func Full(name string) *Grant { return &Grant{name: name, roles: Any} }
 
-// newGrant returns the grant that three fields of a file say. No namespaces, or a star, are all.
+// newGrant returns the grant in three fields of a file. No namespaces, or a star, means all.
 func newGrant(name, roles, namespaces string) (*Grant, error) {
 	r, err := ParseRoles(roles)
 	if err != nil {
@@ -81,13 +81,13 @@ func newGrant(name, roles, namespaces string) (*Grant, error) {
 	return g, nil
 }
 
-// Name is what the token is called.
+// Name returns the name of the token.
 func (g *Grant) Name() string { return g.name }
 
 // May reports whether any of the roles is granted.
 func (g *Grant) May(roles Role) bool { return g.roles&roles != 0 }
 
-// In reports whether a namespace is granted; an empty one stands for the default.
+// In reports whether a namespace is granted; an empty one means the default.
 func (g *Grant) In(ns []byte) bool {
 	if g.spaces == nil {
 		return true
@@ -100,8 +100,8 @@ func (g *Grant) In(ns []byte) bool {
 	return ok
 }
 
-// Covers reports whether the token has the name of another and grants all that the other does: it
-// is the same one, or has taken its place.
+// Covers reports whether g has the same name as other and grants everything that other does: it is
+// the same token, or has replaced it.
 func (g *Grant) Covers(other *Grant) bool {
 	if g.name != other.name || other.roles&^g.roles != 0 || g.spaces != nil && other.spaces == nil {
 		return false

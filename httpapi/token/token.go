@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// prefix lets people and scanners of repositories see that a text is a token.
+	// prefix lets people and secret scanners recognize a token.
 	prefix     = "tt_"
 	hashPrefix = "sha256:"
 	randomSize = 32
 )
 
-// New makes a token, and the hash of it for the file.
+// New makes a random token, and its hash for the file.
 func New() (text, hash string) {
 	var b [randomSize]byte
 	rand.Read(b[:]) // never fails
@@ -30,14 +30,14 @@ func New() (text, hash string) {
 	return text, hashPrefix + hex.EncodeToString(sum[:])
 }
 
-// Line is how a token stands in the file.
+// Line returns the line of a token for the file.
 func Line(name, hash string, roles Role, namespaces string) (string, error) {
 	line := strings.TrimSpace(fmt.Sprintf("%s %s %s %s", name, hash, roles, namespaces))
 	_, err := Parse([]byte(line))
 	return line, err
 }
 
-// Set is the tokens of one file. It never changes.
+// Set is the tokens of one file. It is immutable.
 type Set struct{ byHash map[[sha256.Size]byte]entry }
 
 type entry struct {
@@ -45,7 +45,7 @@ type entry struct {
 	grant *Grant
 }
 
-// Parse reads a file. Its errors name the line, and nothing of what may be secret.
+// Parse reads a file. Its errors name the line but reveal nothing that may be secret.
 func Parse(text []byte) (*Set, error) {
 	s := &Set{byHash: map[[sha256.Size]byte]entry{}}
 	names := map[string]int{}
@@ -63,7 +63,7 @@ func Parse(text []byte) (*Set, error) {
 	return s, nil
 }
 
-// add takes in the fields of line n.
+// add adds the token in the fields of line n.
 func (s *Set) add(fields []string, names map[string]int, n int) error {
 	if len(fields) < 3 || len(fields) > 4 {
 		return fmt.Errorf("%d fields, want a name, a hash, roles and, unless it is for all, "+
@@ -90,10 +90,10 @@ func (s *Set) add(fields []string, names map[string]int, n int) error {
 	return err
 }
 
-// maxName bounds the name of a token, in bytes: it stands in logs and answers.
+// maxName bounds the length of a token's name, in bytes: names appear in logs and answers.
 const maxName = 64
 
-// presentable reports whether a name can be shown as it is.
+// presentable reports whether a name can be displayed as it is.
 func presentable(name string) bool {
 	return len(name) <= maxName && utf8.ValidString(name) &&
 		!strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
@@ -114,7 +114,7 @@ func parseHash(text string) (hash [sha256.Size]byte, err error) {
 // Len is the number of tokens.
 func (s *Set) Len() int { return len(s.byHash) }
 
-// Find returns what a token that was presented grants, nil if it is none of the set.
+// Find returns what a presented token grants, nil if it is not in the set.
 func (s *Set) Find(presented []byte) *Grant {
 	sum := sha256.Sum256(presented)
 	e := s.byHash[sum]
@@ -124,10 +124,10 @@ func (s *Set) Find(presented []byte) *Grant {
 	return e.grant
 }
 
-// Store holds the set that is in force.
+// Store holds the set that is in use. The zero value has no tokens.
 type Store struct{ set atomic.Pointer[Set] }
 
-// Load reads a file and puts its tokens in force. If it can't be used those before stay.
+// Load reads a file and starts using its tokens. If the file can't be used, the previous ones stay.
 func (s *Store) Load(text []byte) error {
 	set, err := Parse(text)
 	if err == nil {
@@ -136,8 +136,7 @@ func (s *Store) Load(text []byte) error {
 	return err
 }
 
-// Find returns what a token that was presented grants, nil if it is not known or nothing was
-// loaded.
+// Find returns what a presented token grants, nil if it is unknown or nothing was loaded.
 func (s *Store) Find(presented []byte) *Grant {
 	set := s.set.Load()
 	if set == nil {

@@ -142,7 +142,7 @@ func (r *fileReader) setting(key string, at, to *yaml.Node) {
 		switch {
 		case s.name != key:
 			known = append(known, s.name)
-		case s.onlyOutside:
+		case s.notInFile:
 			r.fail(at, "%s belongs on the command line or in the environment, not in a file", key)
 			return
 		default:

@@ -18,7 +18,7 @@ import (
 func (c Config) Print(w io.Writer) error {
 	root := &yaml.Node{Kind: yaml.MappingNode}
 	for _, s := range settings() {
-		if !s.onlyOutside {
+		if !s.notInFile {
 			root.Content = append(root.Content,
 				pair(s.name, masked(s, c.values[s.name]), s.list())...)
 		}

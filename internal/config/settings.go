@@ -16,9 +16,9 @@ import (
 type setting struct {
 	name, def, arg, help string
 	choices              []string // what its text may be; none: anything that set takes
-	// onlyOutside marks what makes no sense inside of a file.
-	onlyOutside bool
-	set         func(c *Config, text string) error
+	// notInFile marks settings that make no sense in a file.
+	notInFile bool
+	set       func(c *Config, text string) error
 }
 
 // settings lists all settings in the order in which they are printed. It is a function, not a
@@ -194,10 +194,10 @@ func countingSettings() []setting {
 func outsideSettings() []setting {
 	return []setting{
 		{name: "config", arg: "FILE",
-			help: "read settings from a YAML file of lines \"name: value\"", onlyOutside: true,
+			help: "read settings from a YAML file of lines \"name: value\"", notInFile: true,
 			set: func(*Config, string) error { return nil }},
 		{name: "print-config", def: "false",
-			help: "print the settings and where each was set, then exit", onlyOutside: true,
+			help: "print the settings and where each was set, then exit", notInFile: true,
 			set: func(c *Config, text string) error { return setBool(&c.PrintConfig, text) }},
 	}
 }
