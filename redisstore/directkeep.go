@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 
 	"twotier.dev/twotier/syncer"
@@ -31,25 +32,29 @@ func (d *Direct) keep(ctx context.Context, op *syncer.Op, res *syncer.Result, ma
 	if d.ackOf(op) <= syncer.AckStore || !counts(op, res) {
 		return nil
 	}
-	return d.opt.Store.keep(ctx, d.ackOf(op), marks)
+	return cmp.Or(d.opt.Store.keep(ctx, d.ackOf(op), marks)...)
 }
 
-// keepAll is keep for a batch: all that it counted is waited for together.
+// keepAll is keep for a batch: all that it counted is waited for together, and what becomes of an
+// operation is up to its own marks.
 func (d *Direct) keepAll(ctx context.Context, ops []syncer.Op, res []syncer.Result,
 	marks [][]mark) {
-	all := map[syncer.Ack][]mark{}
-	for i := range ops {
-		if len(marks[i]) > 0 && counts(&ops[i], &res[i]) {
-			all[d.ackOf(&ops[i])] = append(all[d.ackOf(&ops[i])], marks[i]...)
-		}
-	}
-	for ack, list := range all {
-		err := d.opt.Store.keep(ctx, ack, list)
+	for _, ack := range []syncer.Ack{syncer.AckReplica, syncer.AckDisk} {
+		var list []mark
+		var of []int // positions of the operations
 		for i := range ops {
-			if err != nil && len(marks[i]) > 0 && d.ackOf(&ops[i]) == ack &&
-				counts(&ops[i], &res[i]) {
-				res[i].Err = err
+			if d.ackOf(&ops[i]) != ack || !counts(&ops[i], &res[i]) {
+				continue
 			}
+			for _, m := range marks[i] {
+				list, of = append(list, m), append(of, i)
+			}
+		}
+		if len(list) == 0 {
+			continue
+		}
+		for j, err := range d.opt.Store.keep(ctx, ack, list) {
+			res[of[j]].Err = cmp.Or(res[of[j]].Err, err)
 		}
 	}
 }

@@ -1,9 +1,12 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -40,35 +43,42 @@ type keeper struct {
 	s   *Store
 	ack syncer.Ack
 
-	mu     sync.Mutex
-	next   *fence // that takes more marks, nil if none is asked for
-	active int    // goroutines that serve
+	mu    sync.Mutex
+	lines map[*redis.Client]*line // of the servers that somebody waits for
 
 	offerMu sync.Mutex // held while Redis is asked
 	offer   atomic.Pointer[offer]
 	seen    bool // it has been offered; under offerMu
 }
 
+// line is the fences of one server, so that nobody waits for another one's replicas. It is guarded
+// by the keeper's lock.
+type line struct {
+	next   *fence // that takes more marks, nil if none is asked for
+	active int    // goroutines that serve
+}
+
 // fence waits until everything before it is kept, on behalf of everyone who asked before it began.
 type fence struct {
 	marks map[string]uint64 // the largest number of each key
 	done  chan struct{}
-	errs  map[string]error // by key, once done
+	lost  map[string]error // by key, once done
+	err   error            // of all keys, once done
 }
 
-// maxFences is how many fences of a kind are in flight. Later callers share the next one.
+// maxFences is how many fences of a kind are in flight at a server. Later callers share the next one.
 const maxFences = 4
 
 func (k *keepers) init(s *Store) {
 	k.life, k.stop = context.WithCancel(context.Background())
-	k.all = map[syncer.Ack]*keeper{
-		syncer.AckReplica: {s: s, ack: syncer.AckReplica},
-		syncer.AckDisk:    {s: s, ack: syncer.AckDisk},
+	k.all = map[syncer.Ack]*keeper{}
+	for _, ack := range []syncer.Ack{syncer.AckReplica, syncer.AckDisk} {
+		k.all[ack] = &keeper{s: s, ack: ack, lines: map[*redis.Client]*line{}}
 	}
 }
 
 // Keep implements syncer.Keeper.
-func (s *Store) Keep(ctx context.Context, ack syncer.Ack, marks []syncer.Mark) error {
+func (s *Store) Keep(ctx context.Context, ack syncer.Ack, marks []syncer.Mark) []error {
 	list := make([]mark, len(marks))
 	for i, m := range marks {
 		list[i] = mark{writerKey(m.Partition, m.Writer), m.Seq}
@@ -76,18 +86,48 @@ func (s *Store) Keep(ctx context.Context, ack syncer.Ack, marks []syncer.Mark) e
 	return s.keep(ctx, ack, list)
 }
 
-func (s *Store) keep(ctx context.Context, ack syncer.Ack, marks []mark) error {
+// keep waits for marks at the servers that have them. It returns an error for each, or nil.
+func (s *Store) keep(ctx context.Context, ack syncer.Ack, marks []mark) []error {
 	k := s.keepers.all[ack]
-	f := k.join(marks)
+	errs := make([]error, len(marks))
+	homes := map[*redis.Client][]int{}
+	for i, m := range marks {
+		server, err := s.home(ctx, m.key)
+		if err != nil {
+			errs[i] = k.unknown(err)
+			continue
+		}
+		homes[server] = append(homes[server], i)
+	}
+	fences := map[*redis.Client]*fence{}
+	for server, at := range homes {
+		fences[server] = k.join(server, marks, at)
+	}
+	for server, at := range homes {
+		for _, i := range at {
+			errs[i] = k.outcome(ctx, fences[server], marks[i].key)
+		}
+	}
+	if cmp.Or(errs...) == nil {
+		return nil
+	}
+	return errs
+}
+
+// outcome waits for a fence, and returns why what is under a key is not kept. A fence that is done
+// is told though time is up.
+func (k *keeper) outcome(ctx context.Context, f *fence, key string) error {
 	select {
 	case <-f.done:
 	case <-ctx.Done():
-		return k.unknown(ctx.Err())
-	}
-	for _, m := range marks {
-		if err := f.errs[m.key]; err != nil {
-			return k.unknown(err)
+		select {
+		case <-f.done:
+		default:
+			return k.unknown(ctx.Err())
 		}
+	}
+	if err := errors.Join(f.lost[key], f.err); err != nil {
+		return k.unknown(err)
 	}
 	return nil
 }
@@ -97,73 +137,52 @@ func (k *keeper) unknown(err error) error {
 		syncer.ErrUnknownOutcome, k.name(), err)
 }
 
-// join makes the next fence wait for these marks too.
-func (k *keeper) join(marks []mark) *fence {
+// join makes the next fence of a server wait for some of the marks too.
+func (k *keeper) join(server *redis.Client, marks []mark, at []int) *fence {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.next == nil {
-		k.next = &fence{marks: map[string]uint64{}, done: make(chan struct{}),
-			errs: map[string]error{}}
+	l := k.lines[server]
+	if l == nil {
+		l = new(line)
+		k.lines[server] = l
 	}
-	for _, m := range marks {
-		k.next.marks[m.key] = max(k.next.marks[m.key], m.seq)
+	if l.next == nil {
+		l.next = &fence{marks: map[string]uint64{}, done: make(chan struct{})}
 	}
-	if k.active < maxFences {
-		k.active++
-		k.s.keepers.done.Go(k.runFences)
+	for _, i := range at {
+		m := &marks[i]
+		l.next.marks[m.key] = max(l.next.marks[m.key], m.seq)
 	}
-	return k.next
+	if l.active < maxFences {
+		l.active++
+		k.s.keepers.done.Go(func() { k.runFences(server, l) })
+	}
+	return l.next
 }
 
-// runFences serves one fence after another until none is asked for.
-func (k *keeper) runFences() {
-	for {
-		k.mu.Lock()
-		f := k.next
-		k.next = nil
-		if f == nil {
-			k.active--
-		}
-		k.mu.Unlock()
-		if f == nil {
-			return
-		}
-		k.serve(f)
+// runFences serves one fence of a server after another, until none is asked for.
+func (k *keeper) runFences(server *redis.Client, l *line) {
+	for f := k.take(server, l); f != nil; f = k.take(server, l) {
+		ctx, cancel := context.WithTimeout(k.s.keepers.life, k.s.opt.KeepTimeout+k.s.opt.Timeout)
+		f.lost, f.err = k.wait(ctx, server, f)
+		cancel()
 		close(f.done)
 	}
 }
 
-// serve waits for a fence at every server that has one of its marks.
-func (k *keeper) serve(f *fence) {
-	ctx, cancel := context.WithTimeout(k.s.keepers.life, k.s.opt.KeepTimeout+k.s.opt.Timeout)
-	defer cancel()
-	var mu sync.Mutex // guards f.errs
-	var done sync.WaitGroup
-	for node, keys := range k.s.homes(ctx, f) {
-		done.Go(func() {
-			lost, err := k.wait(ctx, node, f, keys)
-			mu.Lock()
-			defer mu.Unlock()
-			for _, key := range keys {
-				f.errs[key] = errors.Join(lost[key], err)
-			}
-		})
-	}
-	done.Wait()
-}
-
-// homes returns which server has which marks. Marks that no server is known to have are failures.
-func (s *Store) homes(ctx context.Context, f *fence) map[*redis.Client][]string {
-	homes := map[*redis.Client][]string{}
-	for key := range f.marks {
-		node, err := s.home(ctx, key)
-		if err != nil {
-			f.errs[key] = err
-			continue
+// take returns the fence that is next at a server. If there is none the one who asks is done, and
+// the last one of them forgets the server, which may have left the cluster.
+func (k *keeper) take(server *redis.Client, l *line) *fence {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	f := l.next
+	l.next = nil
+	if f == nil {
+		if l.active--; l.active == 0 {
+			delete(k.lines, server)
 		}
-		homes[node] = append(homes[node], key)
 	}
-	return homes
+	return f
 }
 
 func (s *Store) home(ctx context.Context, key string) (*redis.Client, error) {
@@ -178,10 +197,11 @@ var (
 	errNotKept = errors.New("time is up")
 )
 
-// wait asks one server for the marks, writes something, and waits until that is kept. Then
+// wait asks a server for the marks of a fence, writes something, and waits until that is kept. Then
 // everything written before it is kept too.
-func (k *keeper) wait(ctx context.Context, node *redis.Client, f *fence,
-	keys []string) (lost map[string]error, err error) {
+func (k *keeper) wait(ctx context.Context, node *redis.Client,
+	f *fence) (lost map[string]error, err error) {
+	keys := slices.Collect(maps.Keys(f.marks))
 	conn := node.Conn() // the commands wait for what was written before on their own connection
 	defer conn.Close()
 	pipe := conn.Pipeline()
@@ -192,7 +212,7 @@ func (k *keeper) wait(ctx context.Context, node *redis.Client, f *fence,
 	write := pipe.Do(ctx, "PEXPIRE", keys[0], k.s.sequenceTTL)
 	k.s.roundTrips.Add(2)
 	_, _ = pipe.Exec(ctx) // every command has its own error
-	if err := write.Err(); err != nil {
+	if err := write.Err(); err != nil && !isRefusal(err) {
 		return nil, err
 	}
 	lost, there := map[string]error{}, ""
@@ -206,7 +226,7 @@ func (k *keeper) wait(ctx context.Context, node *redis.Client, f *fence,
 	if there == "" {
 		return lost, nil
 	}
-	if written, _ := write.Int(); written == 0 { // keys[0] is gone: nothing to wait for
+	if written, _ := write.Int(); written == 0 { // keys[0] is gone, or in a slot that has moved
 		k.s.roundTrips.Add(1)
 		if err := conn.Do(ctx, "PEXPIRE", there, k.s.sequenceTTL).Err(); err != nil {
 			return nil, err

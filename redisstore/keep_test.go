@@ -46,7 +46,8 @@ func keep(t *testing.T, s *redisstore.Store, ack syncer.Ack, seq uint64) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	return s.Keep(ctx, ack, []syncer.Mark{{Partition: s.Partition("a"), Writer: "w", Seq: seq}})
+	return errors.Join(s.Keep(ctx, ack,
+		[]syncer.Mark{{Partition: s.Partition("a"), Writer: "w", Seq: seq}})...)
 }
 
 // never checks that an ack is refused for good, for the reason given.
@@ -322,7 +323,7 @@ func TestKeepWaitsThoughOtherMarksAreGone(t *testing.T) {
 	for i := range 50 {
 		marks = append(marks, syncer.Mark{Partition: i, Writer: "gone", Seq: 1})
 	}
-	if err := s.Keep(t.Context(), syncer.AckReplica, marks); err == nil ||
+	if err := errors.Join(s.Keep(t.Context(), syncer.AckReplica, marks)...); err == nil ||
 		!strings.Contains(err.Error(), "not there any more") {
 		t.Errorf("%v, want those that are gone told", err)
 	}

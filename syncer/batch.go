@@ -1,6 +1,7 @@
 package syncer
 
 import (
+	"context"
 	"errors"
 
 	"twotier.dev/twotier/internal/arena"
@@ -29,58 +30,212 @@ func (op *Op) unconditional() bool {
 		op.Checks[0].N >= 0
 }
 
-// addAll carries out adds that compare with nothing, in order, and sets Err in each result. For
-// those that are to be in the store it calls stored, with the partition locked. Those that there is
-// no room for are carried out after the others, as they get some.
-func (c *Counter) addAll(w *admission, ops []Op, res []Result,
-	stored func(i int, p *partition, ticket uint64)) {
-	c.addSome(w, ops, res, stored)
-	for i := range ops {
-		// It is tried first: where there is no room is known of the last one only.
-		for again := errors.Is(res[i].Err, ErrBehind); again; again = errors.Is(res[i].Err,
-			ErrBehind) && w.wait() {
-			c.addSome(w, ops[i:i+1], res[i:i+1], func(_ int, p *partition, ticket uint64) {
-				stored(i, p, ticket)
-			})
+// batch is operations that are carried out together. They are in order, but for those that there
+// is no room for: these, and what shares a key with one of them, are put off until all others are
+// done, and wait for room then.
+type batch struct {
+	c         *Counter
+	ops       []Op
+	res       []Result
+	ahead     []*pendingLoad // what was asked for, check by check; nil if nothing
+	admission admission
+	putOff    []putOff
+	overtaken map[string]bool // the names of the keys of what was put off
+	stored    []int           // positions of what was counted and is to be in the store
+	tickets   map[*partition]uint64
+}
+
+// putOff is an operation of a batch that is to wait for room.
+type putOff struct {
+	at   int
+	call *call // nil for an add that compares with nothing
+}
+
+// runBatch is DoAll of what may be waited for.
+func (c *Counter) runBatch(ctx context.Context, ops []Op, res []Result) {
+	b := batch{c: c, ops: ops, res: res, ahead: c.askAhead(ops),
+		admission: admission{ctx: ctx, c: c, never: true}}
+	for i, checks := 0, 0; i < len(ops); {
+		n := 1
+		if adds := plainAdds(ops[i:]); adds > 0 && len(b.overtaken) == 0 {
+			n = adds
+			b.add(i, i+n)
+		} else {
+			b.one(i, checks)
 		}
-		w.end()
+		checks += countChecks(ops[i : i+n])
+		i += n
+	}
+	b.admission.never = false
+	for _, o := range b.putOff {
+		if o.call == nil {
+			b.add(o.at, o.at+1)
+		} else {
+			b.decide(o.at, o.call)
+		}
+	}
+	b.commit(ctx)
+}
+
+// one carries out the operation at a position, whose checks are those from a number on.
+func (b *batch) one(at, checks int) {
+	op := &b.ops[at]
+	overtaken := b.overtakes(op)
+	if op.unconditional() {
+		if overtaken {
+			b.wait(at, nil)
+		} else {
+			b.add(at, at+1)
+		}
+		return
+	}
+	k, err := b.prepare(op, checks)
+	switch {
+	case err != nil:
+		b.res[at].Reset()
+		b.res[at].Err = err
+	case overtaken:
+		b.wait(at, k)
+	default:
+		b.decide(at, k)
 	}
 }
 
-// addSome is addAll without waiting.
-func (c *Counter) addSome(w *admission, ops []Op, res []Result,
-	stored func(i int, p *partition, ticket uint64)) {
-	k := c.calls.Get().(*call)
-	defer c.calls.Put(k)
-	for from := 0; from < len(ops); from += atOnce {
-		to := min(len(ops), from+atOnce)
-		k.begin(nil, c.opt.Now())
-		for i := from; i < to; i++ {
+// prepare returns an operation that can be decided.
+func (b *batch) prepare(op *Op, checks int) (*call, error) {
+	if err := b.c.closedTo(op); err != nil {
+		return nil, err
+	}
+	k := b.c.calls.Get().(*call)
+	if err := b.c.prepare(k, op, b.c.opt.Now()); err != nil {
+		b.c.calls.Put(k)
+		return nil, err
+	}
+	if b.ahead != nil {
+		for i := range k.targets {
+			k.targets[i].askedAhead = b.ahead[checks+i]
+		}
+	}
+	return k, nil
+}
+
+// decide decides the operation at a position, or puts it off.
+func (b *batch) decide(at int, k *call) {
+	op, res := &b.ops[at], &b.res[at]
+	counted, err := b.c.decide(&b.admission, k, res)
+	if b.admission.never && errors.Is(err, ErrBehind) {
+		b.wait(at, k)
+		return
+	}
+	if res.Err = err; counted && b.c.durability.waits(op) {
+		if k.refused {
+			res.Err = errRefusedKey
+		} else {
+			b.toStore(at, k.parts)
+		}
+	}
+	b.c.calls.Put(k)
+}
+
+// wait puts an operation off.
+func (b *batch) wait(at int, k *call) {
+	if b.overtaken == nil {
+		b.overtaken = map[string]bool{}
+	}
+	b.putOff = append(b.putOff, putOff{at, k})
+	for i := range b.ops[at].Checks {
+		b.overtaken[string(b.ops[at].Checks[i].AppendName(nil))] = true
+	}
+}
+
+// overtakes reports whether an operation shares a key with one that was put off.
+func (b *batch) overtakes(op *Op) bool {
+	if len(b.overtaken) == 0 {
+		return false
+	}
+	var name [384]byte
+	for i := range op.Checks {
+		if b.overtaken[string(op.Checks[i].AppendName(name[:0]))] {
+			return true
+		}
+	}
+	return false
+}
+
+// toStore has an operation that was counted in some partitions wait for the store.
+func (b *batch) toStore(at int, parts []*partition) {
+	for _, p := range parts {
+		p.mu.Lock()
+		b.noteTicket(p, p.dirty.lastTicket)
+		p.mu.Unlock()
+	}
+	b.stored = append(b.stored, at)
+}
+
+func (b *batch) noteTicket(p *partition, ticket uint64) {
+	if b.tickets == nil {
+		b.tickets = map[*partition]uint64{}
+	}
+	b.tickets[p] = ticket
+}
+
+// add carries out adds that compare with nothing, from one position up to another, in order. Those
+// that there is no room for are carried out after the others, as they get some, or put off.
+func (b *batch) add(from, to int) {
+	b.addSome(from, to)
+	for i := from; i < to; i++ {
+		// It is tried first: where there is no room is known of the last one only.
+		for again := b.behind(i); again; again = b.behind(i) && b.admission.wait() {
+			b.addSome(i, i+1)
+		}
+		b.admission.end()
+		if b.admission.never && b.behind(i) {
+			b.wait(i, nil)
+		}
+	}
+}
+
+func (b *batch) behind(at int) bool { return errors.Is(b.res[at].Err, ErrBehind) }
+
+// addSome is add without waiting.
+func (b *batch) addSome(from, to int) {
+	k := b.c.calls.Get().(*call)
+	defer b.c.calls.Put(k)
+	for ; from < to; from += atOnce {
+		end := min(to, from+atOnce)
+		k.begin(nil, b.c.opt.Now())
+		for i := from; i < end; i++ {
 			k.targets = append(k.targets, target{})
 			t := &k.targets[i-from]
-			c.locate(t, &ops[i].Checks[0])
+			b.c.locate(t, &b.ops[i].Checks[0])
 			k.parts = append(k.parts, t.p)
 		}
 		k.order()
 		k.lock()
 		k.touch(false)
-		for i := from; i < to; i++ {
-			t := &k.targets[i-from]
-			res[i].Reset()
-			ticket := uint64(0)
-			ts, err := moment(&ops[i], t.sp.ladder, k.now)
-			if err == nil {
-				ticket, err = c.addHere(t, &ops[i], &res[i], ts, k.now, w)
-			}
-			switch res[i].Err = err; {
-			case err != nil || !c.durability.waits(&ops[i]):
-			case ticket == noTicket:
-				res[i].Err = errRefusedKey
-			default:
-				stored(i, t.p, ticket)
-			}
+		for i := from; i < end; i++ {
+			b.addLocked(k, i, &k.targets[i-from])
 		}
 		k.unlock()
+	}
+}
+
+// addLocked carries out one add. Its partition is locked.
+func (b *batch) addLocked(k *call, at int, t *target) {
+	op, res := &b.ops[at], &b.res[at]
+	res.Reset()
+	ticket := uint64(0)
+	ts, err := moment(op, t.sp.ladder, k.now)
+	if err == nil {
+		ticket, err = b.c.addHere(t, op, res, ts, k.now, &b.admission)
+	}
+	switch res.Err = err; {
+	case err != nil || !b.c.durability.waits(op):
+	case ticket == noTicket:
+		res.Err = errRefusedKey
+	default:
+		b.noteTicket(t.p, ticket)
+		b.stored = append(b.stored, at)
 	}
 }
 

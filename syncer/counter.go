@@ -201,6 +201,13 @@ func (c *Counter) pendingBuckets() (n int64) {
 // commit waits until all tickets up to this one are acknowledged, and returns what was acknowledged
 // last.
 func (c *Counter) commit(ctx context.Context, p *partition, ticket uint64) (Mark, error) {
+	return c.commitIf(ctx, p, ticket, func() bool { return true })
+}
+
+// commitIf is commit, but returns errFailing when it would have to wait although a condition, which
+// is looked at under the partition's lock, does not hold.
+func (c *Counter) commitIf(ctx context.Context, p *partition, ticket uint64,
+	worthwhile func() bool) (Mark, error) {
 	for {
 		p.mu.Lock()
 		if p.dirty.handedOff(ticket) {
@@ -216,6 +223,10 @@ func (c *Counter) commit(ctx context.Context, p *partition, ticket uint64) (Mark
 		if c.stopped.Load() {
 			p.mu.Unlock()
 			return Mark{}, errStopped
+		}
+		if !worthwhile() {
+			p.mu.Unlock()
+			return Mark{}, errFailing
 		}
 		settled := p.wait()
 		p.dirty.due = true

@@ -1,6 +1,7 @@
 package syncer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,7 +52,7 @@ func (c *Counter) Do(ctx context.Context, op *Op, res *Result) error {
 		return err
 	}
 	w := admission{ctx: ctx, c: c}
-	refused, err := c.do(&w, op, res, nil)
+	refused, err := c.do(&w, op, res)
 	if err == nil && refused && c.durability.waits(op) {
 		return errRefusedKey
 	}
@@ -59,12 +60,11 @@ func (c *Counter) Do(ctx context.Context, op *Op, res *Result) error {
 }
 
 // do is Do, but for what it says of keys that the store refuses: whether one of those that were
-// counted is one. The keys of the checks may have been asked for ahead.
-func (c *Counter) do(w *admission, op *Op, res *Result,
-	ahead []*pendingLoad) (refused bool, err error) {
+// counted is one.
+func (c *Counter) do(w *admission, op *Op, res *Result) (refused bool, err error) {
 	res.Reset()
-	if c.closed.Load() || op.Kind != Count && c.draining.Load() {
-		return false, ErrClosed
+	if err := c.closedTo(op); err != nil {
+		return false, err
 	}
 	now := c.opt.Now()
 	if op.unconditional() {
@@ -75,14 +75,19 @@ func (c *Counter) do(w *admission, op *Op, res *Result,
 	if err := c.prepare(k, op, now); err != nil {
 		return false, err
 	}
-	for i := range ahead {
-		k.targets[i].askedAhead = ahead[i]
-	}
 	counted, err := c.decide(w, k, res)
 	if err != nil || !counted || k.refused || !c.durability.waits(op) {
 		return k.refused, err
 	}
 	return false, c.commitAll(w.ctx, k)
+}
+
+// closedTo returns ErrClosed if the counter takes no operations of that kind any more.
+func (c *Counter) closedTo(op *Op) error {
+	if c.closed.Load() || op.Kind != Count && c.draining.Load() {
+		return ErrClosed
+	}
+	return nil
 }
 
 // decide evaluates an operation once its keys are known and what it counts has room.
@@ -104,60 +109,19 @@ func (c *Counter) decide(w *admission, k *call, res *Result) (counted bool, err 
 }
 
 // DoAll carries out operations in order and sets Err in each result. Those that need to know the
-// past of a cold key wait for all of them together, and so do those that wait for the store.
+// past of a cold key wait for all of them together, and so do those that wait for the store. What
+// has to wait for room is overtaken by what comes behind it and concerns other keys.
 func (c *Counter) DoAll(ctx context.Context, ops []Op, res []Result) {
 	kept, at := c.thoseKept(ctx, ops, res)
 	if at == nil {
-		c.doAll(ctx, ops, res)
+		c.runBatch(ctx, ops, res)
 		return
 	}
 	out := make([]Result, len(kept))
-	c.doAll(ctx, kept, out)
+	c.runBatch(ctx, kept, out)
 	for k, i := range at {
 		res[i] = out[k]
 	}
-}
-
-// doAll is DoAll of what may be waited for.
-func (c *Counter) doAll(ctx context.Context, ops []Op, res []Result) {
-	ahead, at := c.askAhead(ops), 0
-	commit := map[*partition]uint64{}
-	w := admission{ctx: ctx, c: c}
-	var waiting []int
-	for i := 0; i < len(ops); i++ {
-		if n := plainAdds(ops[i:]); n > 1 {
-			c.addAll(&w, ops[i:i+n], res[i:i+n], func(j int, p *partition, ticket uint64) {
-				waiting = append(waiting, i+j)
-				commit[p] = ticket
-			})
-			at += n
-			i += n - 1
-			continue
-		}
-		op := ops[i]
-		stored := c.durability.waits(&op) && op.Kind != Count
-		op.Ack = AckMemory
-		var asked []*pendingLoad
-		if ahead != nil {
-			asked = ahead[at : at+len(op.Checks)]
-			at += len(op.Checks)
-		}
-		refused, err := c.do(&w, &op, &res[i], asked)
-		if err == nil && refused && stored {
-			err = errRefusedKey
-		}
-		res[i].Err = err
-		if err == nil && stored && (op.Kind == Add || res[i].Allowed || op.CountDenied) {
-			waiting = append(waiting, i)
-			for j := range op.Checks {
-				p := &c.parts[c.opt.Placement.Of(op.Checks[j].NS, op.Checks[j].Key)]
-				p.mu.Lock()
-				commit[p] = p.dirty.lastTicket
-				p.mu.Unlock()
-			}
-		}
-	}
-	c.commitEach(ctx, ops, res, waiting, commit)
 }
 
 // addOnly is an Add that compares with nothing: it needs to know nothing of the key's past.
@@ -186,7 +150,7 @@ func (c *Counter) addOnly(w *admission, op *Op, res *Result, now int64) (refused
 	if err != nil {
 		return false, err
 	}
-	return false, c.durability.await(w.ctx, c.durability.of(op), []Mark{mark})
+	return false, cmp.Or(c.durability.await(w.ctx, c.durability.of(op), []Mark{mark})...)
 }
 
 // noTicket is that of a count which the store is known to refuse.
@@ -231,8 +195,13 @@ func (c *Counter) locate(t *target, check *Check) {
 		t.spIdx = c.namespaces.index(check.NS)
 	}
 	t.sp = c.namespaces.all[t.spIdx]
-	t.p = &c.parts[c.opt.Placement.Of(check.NS, check.Key)]
+	t.p = c.partitionOf(check)
 	t.hash = c.namespaces.hash(t.ns, check.Key)
+}
+
+// partitionOf is where the key of a check lives.
+func (c *Counter) partitionOf(check *Check) *partition {
+	return &c.parts[c.opt.Placement.Of(check.NS, check.Key)]
 }
 
 // entry finds or makes the entry of a target. The partition is locked.

@@ -36,6 +36,8 @@ var (
 	// errStopped is the ErrUnknownOutcome of one who waited for the store until it was closed.
 	errStopped = fmt.Errorf("%w: counted in memory, and closed before the store acknowledged it",
 		ErrUnknownOutcome)
+	// errFailing says that it is not waited for what was counted while the store can't take it.
+	errFailing = fmt.Errorf("%w: the store does not take it", ErrUnknownOutcome)
 	// errOnTheWay is the ErrUnknownOutcome of Drop.
 	errOnTheWay = fmt.Errorf("%w: counts of the key are on their way to the store",
 		ErrUnknownOutcome)

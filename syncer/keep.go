@@ -1,6 +1,12 @@
 package syncer
 
-import "context"
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+)
 
 // durability is what operations of a counter wait for, and how that is found out.
 type durability struct {
@@ -28,9 +34,10 @@ func (d *durability) check(ctx context.Context, op *Op) error {
 	return keeper.Keeps(ctx, ack, partitions...)
 }
 
-// await waits until what the store has acknowledged would survive it as ack says.
-func (d *durability) await(ctx context.Context, ack Ack, marks []Mark) error {
-	if ack < AckReplica {
+// await waits until what the store has acknowledged would survive it as ack says. It returns why
+// not for each mark, nil if all of it would.
+func (d *durability) await(ctx context.Context, ack Ack, marks []Mark) []error {
+	if ack < AckReplica || len(marks) == 0 {
 		return nil
 	}
 	return d.store.(Keeper).Keep(ctx, ack, marks)
@@ -60,32 +67,80 @@ func (c *Counter) thoseKept(ctx context.Context, ops []Op, res []Result) (kept [
 	return kept, at
 }
 
-// commitEach waits for what operations of a batch wait for: for all of them together.
-func (c *Counter) commitEach(ctx context.Context, ops []Op, res []Result, waiting []int,
-	commit map[*partition]uint64) {
-	var marks []Mark
-	var failed error
-	for p, ticket := range commit {
-		mark, err := c.commit(ctx, p, ticket)
-		if err != nil {
-			failed = err
-		}
-		marks = append(marks, mark)
+// commit waits for what operations of a batch wait for: for all of them together. What becomes of
+// an operation is up to the partitions that it counted in, and to no others.
+func (b *batch) commit(ctx context.Context) {
+	if len(b.stored) == 0 {
+		return
 	}
-	kept := map[Ack]error{}
-	for _, i := range waiting {
-		ack := c.durability.of(&ops[i])
-		if _, asked := kept[ack]; !asked && failed == nil {
-			kept[ack] = c.durability.await(ctx, ack, marks)
+	for p, ticket := range b.tickets {
+		p.flushUpTo(ticket)
+	}
+	f := fate{failed: map[*partition]error{}, lost: map[keeping]error{}}
+	b.commitSome(ctx, &f, false)
+	b.commitSome(ctx, &f, true)
+	for _, i := range b.stored {
+		op := &b.ops[i]
+		b.res[i].Err = b.c.parkedError(op)
+		for j := range op.Checks {
+			p := b.c.partitionOf(&op.Checks[j])
+			b.res[i].Err = cmp.Or(f.failed[p], b.res[i].Err,
+				f.lost[keeping{p, b.c.durability.of(op)}])
 		}
-		switch err := c.parkedError(&ops[i]); {
-		case failed != nil:
-			res[i].Err = failed
-		case err != nil:
-			res[i].Err = err
-		default:
-			res[i].Err = kept[ack]
+	}
+}
+
+// fate is what has become of what was counted in partitions, nil where all is well.
+type fate struct {
+	failed map[*partition]error // the store has not acknowledged it
+	lost   map[keeping]error    // the store has, but does not keep it as was asked for
+}
+
+// keeping is one kind of ack of one partition.
+type keeping struct {
+	p   *partition
+	ack Ack
+}
+
+// commitSome waits for the partitions whose rounds get through, so that what was counted in them is
+// known however long others take, or else for those that it has not waited for.
+func (b *batch) commitSome(ctx context.Context, f *fate, patient bool) {
+	marks := map[*partition]Mark{}
+	for p, ticket := range b.tickets {
+		mark, err := b.c.commitIf(ctx, p, ticket, func() bool {
+			return patient || !p.retry.failing()
+		})
+		if errors.Is(err, errFailing) {
+			continue
 		}
+		marks[p], f.failed[p] = mark, err
+		delete(b.tickets, p)
+	}
+	asked := map[Ack]map[*partition]bool{AckReplica: {}, AckDisk: {}}
+	for _, i := range b.stored {
+		op := &b.ops[i]
+		for j := range op.Checks {
+			p := b.c.partitionOf(&op.Checks[j])
+			if _, committed := marks[p]; committed && f.failed[p] == nil &&
+				b.c.durability.of(op) >= AckReplica {
+				asked[b.c.durability.of(op)][p] = true
+			}
+		}
+	}
+	for ack, parts := range asked {
+		b.keep(ctx, f, ack, slices.Collect(maps.Keys(parts)), marks)
+	}
+}
+
+// keep waits until what was counted in partitions is kept.
+func (b *batch) keep(ctx context.Context, f *fate, ack Ack, parts []*partition,
+	marks map[*partition]Mark) {
+	list := make([]Mark, len(parts))
+	for i, p := range parts {
+		list[i] = marks[p]
+	}
+	for i, err := range b.c.durability.await(ctx, ack, list) {
+		f.lost[keeping{parts[i], ack}] = err
 	}
 }
 
@@ -102,12 +157,16 @@ func (d *durability) waits(op *Op) bool { return d.of(op) >= AckStore }
 
 // commitAll waits for what an operation waits for, once it is counted.
 func (c *Counter) commitAll(ctx context.Context, k *call) error {
-	var marks []Mark
-	for _, p := range k.parts {
+	tickets := make([]uint64, len(k.parts))
+	for i, p := range k.parts {
 		p.mu.Lock()
-		ticket := p.dirty.lastTicket
+		tickets[i] = p.dirty.lastTicket
 		p.mu.Unlock()
-		mark, err := c.commit(ctx, p, ticket)
+		p.flushUpTo(tickets[i])
+	}
+	var marks []Mark
+	for i, p := range k.parts {
+		mark, err := c.commit(ctx, p, tickets[i])
 		if err != nil {
 			return err
 		}
@@ -116,5 +175,16 @@ func (c *Counter) commitAll(ctx context.Context, k *call) error {
 	if err := c.parkedError(k.op); err != nil {
 		return err
 	}
-	return c.durability.await(ctx, c.durability.of(k.op), marks)
+	return cmp.Or(c.durability.await(ctx, c.durability.of(k.op), marks)...)
+}
+
+// flushUpTo has what was counted up to a ticket flushed without waiting for the clock.
+func (p *partition) flushUpTo(ticket uint64) {
+	p.mu.Lock()
+	flushed := p.dirty.ackedTicket >= ticket
+	p.dirty.due = p.dirty.due || !flushed
+	p.mu.Unlock()
+	if !flushed {
+		p.flusher.schedule(p)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,16 +34,17 @@ func (s *apart) Keeps(context.Context, syncer.Ack, ...int) error { return nil }
 
 var _ syncer.Keeper = (*apart)(nil)
 
-func (s *apart) Keep(ctx context.Context, _ syncer.Ack, marks []syncer.Mark) error {
+func (s *apart) Keep(ctx context.Context, _ syncer.Ack, marks []syncer.Mark) []error {
 	s.failover()
-	for _, m := range marks {
+	errs := make([]error, len(marks))
+	for i, m := range marks {
 		r := &syncer.Round{Partition: m.Partition, Writer: m.Writer, Acked: m.Seq}
 		if s.parts[m.Partition].Exchange(ctx, []*syncer.Round{r}); r.Lost {
-			return fmt.Errorf("%w: round %d of partition %d is not there", syncer.ErrUnknownOutcome,
-				m.Seq, m.Partition)
+			errs[i] = fmt.Errorf("%w: round %d of partition %d is not there",
+				syncer.ErrUnknownOutcome, m.Seq, m.Partition)
 		}
 	}
-	return nil
+	return errs
 }
 
 // TestAckReplicaAcrossTwoFailovers has an operation count in two partitions. While one of them
@@ -78,4 +80,68 @@ func testAckAcrossTwoFailovers(t *testing.T) {
 		t.Errorf("what was acknowledged is not there any more: %v", err)
 	}
 	time.Sleep(5 * verifyEvery)
+}
+
+// partly has rounds of a partition fail, and does not keep what is in another.
+type partly struct {
+	halfStore
+	unkept int
+}
+
+func (s partly) Keeps(context.Context, syncer.Ack, ...int) error { return nil }
+
+func (s partly) Keep(ctx context.Context, _ syncer.Ack, marks []syncer.Mark) []error {
+	errs := make([]error, len(marks))
+	for i, m := range marks {
+		if m.Partition == s.unkept || ctx.Err() != nil {
+			errs[i] = fmt.Errorf("%w: partition %d is not kept", syncer.ErrUnknownOutcome,
+				m.Partition)
+		}
+	}
+	return errs
+}
+
+// TestBatchIsKeptByPartition has a batch count where the store takes nothing, where it keeps
+// nothing, and where all is well: what becomes of an operation is up to its own keys.
+func TestBatchIsKeptByPartition(t *testing.T) {
+	const broken, unkept, well = 1, 2, 3
+	synctest.Test(t, func(t *testing.T) {
+		var at atomic.Int64
+		at.Store(broken)
+		place := syncer.Placement{Partitions: 4}
+		c := open(t, syncer.Options{Placement: place, Exchanges: 1,
+			Store: partly{halfStore{newPaced(time.Millisecond), &at}, unkept}})
+		key := func(partition int) syncer.Check {
+			return syncer.Check{Key: []byte(keyIn(place, partition, "k")), N: 1,
+				Limits: limits(60_000, 100)}
+		}
+		plain := func(partition int) syncer.Check {
+			return syncer.Check{Key: key(partition).Key, N: 1}
+		}
+		var ops []syncer.Op
+		var unknown []bool
+		count := func(kind syncer.Kind, ack syncer.Ack, open bool, checks ...syncer.Check) {
+			ops = append(ops, syncer.Op{Kind: kind, Ack: ack, Checks: checks})
+			unknown = append(unknown, open)
+		}
+		count(syncer.Add, syncer.AckReplica, true, plain(broken))
+		count(syncer.Add, syncer.AckReplica, true, plain(unkept))
+		count(syncer.Add, syncer.AckReplica, false, plain(well))
+		count(syncer.Add, syncer.AckStore, false, plain(unkept))
+		count(syncer.Add, syncer.AckMemory, false, plain(broken))
+		count(syncer.Acquire, syncer.AckReplica, false, key(0), key(well))
+		count(syncer.Acquire, syncer.AckReplica, true, key(0), key(unkept))
+		count(syncer.Acquire, syncer.AckDisk, false, key(well))
+		count(syncer.Acquire, syncer.AckStore, true, key(well), key(broken))
+		res := make([]syncer.Result, len(ops))
+		c.DoAll(within(t, 4*time.Second), ops, res)
+		for i, want := range unknown {
+			if err := res[i].Err; errors.Is(err, syncer.ErrUnknownOutcome) != want ||
+				!want && err != nil {
+				t.Errorf("operation %d: %v, want unknown: %v", i, err, want)
+			}
+		}
+		at.Store(-1)
+		flush(t, c)
+	})
 }

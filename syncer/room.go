@@ -162,6 +162,7 @@ type admission struct {
 	ctx     context.Context
 	c       *Counter
 	by      time.Time
+	never   bool     // it does not wait now
 	granted *batcher // has room for one more key
 	flusher *batcher // where the operation found none,
 	class   int      // for such a key
@@ -172,7 +173,9 @@ const patience = 0.75
 
 // wait waits for room where there was none. It reports whether to try again.
 func (w *admission) wait() bool {
-	w.end()
+	if w.end(); w.never {
+		return false
+	}
 	left := w.left()
 	if left <= 0 || w.ctx.Err() != nil {
 		w.c.totals.behind.Add(1)

@@ -206,6 +206,49 @@ func TestWhatIsSealedTakesNoRoom(t *testing.T) {
 	})
 }
 
+// TestBatchGoesOnBehindWhatWaitsForRoom has operations of a batch wait for room: those behind them
+// that need none are carried out meanwhile, but for what shares a key with one that waits.
+func TestBatchGoesOnBehindWhatWaitsForRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := openHeld(t, time.Second)
+		fill, known := c.MostRoom()-1, "fill-0"
+		for i := range fill {
+			add(t, c, fmt.Sprint("fill-", i), 1, 0)
+		}
+		both := acquireOp("new", 1, 2)
+		both.Checks = append(both.Checks, acquireOp("fill-1", 10, 100).Checks...)
+		ops := []syncer.Op{*acquireOp("new", 1, 2), *addOp(known, 1, 0), *both,
+			*addOp("fill-1", 7, 0), *addOp(known, 100, 0), *addOp("new", 50, 0),
+			*acquireOp("new", 1, 60), *acquireOp("fill-1", 1, 100)}
+		res, done := make([]syncer.Result, len(ops)), make(chan struct{})
+		go func() {
+			c.DoAll(within(t, time.Hour), ops, res)
+			close(done)
+		}()
+		synctest.Wait()
+		if _, _, waiting := c.Room(); waiting != 1 {
+			t.Errorf("%d operations wait for room", waiting)
+		}
+		n := int64(0)
+		c.Unflushed(func(_, _ []byte, of int64) { n += of })
+		if n -= 1 + fill; n != 101 {
+			t.Errorf("%d are counted while the batch waits, want 101 of what needs no room", n)
+		}
+		close(s.answer)
+		<-done
+		for i := range res {
+			if res[i].Err != nil || !res[i].Allowed {
+				t.Errorf("operation %d: %+v", i, res[i])
+			}
+		}
+		for i, want := range map[int]int64{6: 53, 7: 19} {
+			if n := res[i].Checks[0].Limits[0].Count; n != want {
+				t.Errorf("operation %d was decided at %d, want %d: not in order", i, n, want)
+			}
+		}
+	})
+}
+
 // TestRoomIsGrantedToAsManyAsThereIsFor has many operations wait for room, and looks how many have
 // come in by the time that the next exchange is answered.
 func TestRoomIsGrantedToAsManyAsThereIsFor(t *testing.T) {

@@ -53,9 +53,10 @@ type Keeper interface {
 	// them if none is named; an *InvalidError if the store or its configuration can't do that, or
 	// an error that wraps ErrUnavailable if it can't just now.
 	Keeps(ctx context.Context, ack Ack, partitions ...int) error
-	// Keep returns nil once everything up to the marks is kept as ack says. The error wraps
-	// ErrUnknownOutcome: it is not kept yet when ctx is done, or the store has lost it already.
-	Keep(ctx context.Context, ack Ack, marks []Mark) error
+	// Keep waits until everything up to the marks is kept as ack says. It returns an error for each
+	// mark, in their order, or nil if all are kept. One that is not nil wraps ErrUnknownOutcome: it
+	// is not kept yet when ctx is done, or the store has lost it already.
+	Keep(ctx context.Context, ack Ack, marks []Mark) []error
 }
 
 // Bucket is one bucket of a key and a number.
