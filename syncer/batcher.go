@@ -36,11 +36,9 @@ type batcher struct {
 	signal chan struct{}
 	room   room // of one that flushes
 	// down is set while nothing gets through. A single partition is tried at a time then.
-	down  bool
-	free  []*Round
-	later []*partition // those that will be due once they may try again
-
-	weighed []weighed // scratch memory
+	down    bool
+	later   []*partition // those that will be due once they may try again
+	scratch scratch
 
 	mu         sync.Mutex
 	due        []scheduled
@@ -61,11 +59,11 @@ const (
 )
 
 func (c *Counter) newBatcher(line int, lag time.Duration) *batcher {
-	l := &batcher{c: c, queue: line, cut: c.cutRound, settle: c.settle,
+	l := &batcher{c: c, queue: line, cut: (*partition).cut, settle: (*partition).settle,
 		signal: make(chan struct{}, 1)}
 	l.room.init(lag, c.opt.RoundTimeout)
 	if line == queueLoad {
-		l.cut, l.settle = c.cutLoad, c.settleLoad
+		l.cut, l.settle = (*partition).cutLoad, (*partition).settleLoad
 		l.room.atOnce = maxKeysAtOnce // what is loaded is not measured
 	}
 	return l
@@ -182,7 +180,7 @@ func (l *batcher) flushAll(parts []*partition) {
 	for _, p := range parts {
 		p.mu.Lock()
 		p.dirty.due = true
-		l.c.takeShared(p)
+		p.enlistShared()
 		p.mu.Unlock()
 		l.enqueue(p, time.Now())
 	}
@@ -260,28 +258,10 @@ func (l *batcher) exchange(ctx context.Context, rounds []*Round) (taken int) {
 	}
 	down := failed == len(rounds)
 	if l.down != down && l.queue == queueFlush {
-		l.c.logStore(down, err)
+		l.c.report.storeDown(down, err)
 	}
 	if l.down = down; !down || l.queue == queueLoad {
 		l.wake()
 	}
 	return taken
-}
-
-func (l *batcher) newRound(p *partition) *Round {
-	if n := len(l.free); n > 0 {
-		r := l.free[n-1]
-		l.free = l.free[:n-1]
-		r.reset()
-		r.Partition, r.Writer = p.id, p.outbox.writer
-		return r
-	}
-	return &Round{Partition: p.id, Writer: p.outbox.writer}
-}
-
-// recycle keeps a round's memory for another, unless it is unusually large.
-func (l *batcher) recycle(r *Round) {
-	if len(l.free) < maxRounds && cap(r.Keys) <= 4*l.c.opt.MaxRoundKeys {
-		l.free = append(l.free, r)
-	}
 }

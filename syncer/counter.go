@@ -34,8 +34,8 @@ type Counter struct {
 	once     sync.Once
 	err      error
 
-	totals                   totals
-	flushersDown, lossLogged atomic.Int64
+	totals totals
+	report reporter
 }
 
 // totals is what a counter has done since it was opened, see [Stats].
@@ -51,6 +51,7 @@ func New(opt Options) (*Counter, error) {
 	}
 	c := &Counter{opt: opt, clock: clock{now: opt.Now, opened: opt.Now()}}
 	c.durability = durability{opt.Store, opt.Ack, opt.Placement}
+	c.report.log = opt.Logger
 	c.reservations.byID = map[string]*reservation{}
 	if err := c.namespaces.init(&opt); err != nil {
 		return nil, err
@@ -64,13 +65,9 @@ func New(opt Options) (*Counter, error) {
 	}
 	for i := range c.parts {
 		p := &c.parts[i]
-		p.id, p.c, p.outbox.writer = i, c, opt.Writer
-		if opt.NotOwner {
-			p.ownership = notOwned
-		}
-		p.keys = newKeyspace(c.memory.pool, c.namespaces.all)
 		p.flusher, p.loader = c.flushers[i%len(c.flushers)], c.loaders[i%len(c.flushers)]
 		p.flusher.parts = append(p.flusher.parts, p)
+		p.init(i, c)
 	}
 	c.calls.New = func() any { return new(call) }
 	return c, nil
@@ -149,7 +146,7 @@ func (c *Counter) refuse() {
 		p := &c.parts[i]
 		p.mu.Lock()
 		p.closed = true
-		p.wake()
+		p.settled.wake()
 		p.mu.Unlock()
 	}
 }
@@ -228,7 +225,7 @@ func (c *Counter) commitIf(ctx context.Context, p *partition, ticket uint64,
 			p.mu.Unlock()
 			return Mark{}, errFailing
 		}
-		settled := p.wait()
+		settled := p.settled.wait()
 		p.dirty.due = true
 		p.mu.Unlock()
 		p.flusher.schedule(p)

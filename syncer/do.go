@@ -213,7 +213,7 @@ func (c *Counter) entry(t *target, now int64) (arena.Ref, entry, error) {
 	sec := c.clock.seconds(now)
 	r := p.keys.find(t.hash, t.ns, t.check.Key)
 	if r == 0 {
-		if err := c.memory.admitKey(p, t.spIdx, entryWords(t.ns, t.check.Key, t.sp.ladder.Len()),
+		if err := p.memory.admitKey(&p.guarded, t.spIdx, entryWords(t.ns, t.check.Key, t.sp.ladder.Len()),
 			sec); err != nil {
 			return 0, nil, err
 		}
@@ -228,7 +228,7 @@ func (c *Counter) entry(t *target, now int64) (arena.Ref, entry, error) {
 	}
 	e := p.keys.entry(r)
 	e.setUsed(sec)
-	if c.memory.pool.Exhausted() && !p.makeRoom(t.sp.ladder.MaxWords(), sec) {
+	if p.memory.pool.Exhausted() && !p.makeRoom(t.sp.ladder.MaxWords(), sec) {
 		return 0, nil, fmt.Errorf("%w: no memory for more buckets", ErrOverload)
 	}
 	return r, e, nil

@@ -31,6 +31,10 @@
 // time. A key that waits for the store already needs no room. While the store takes nothing memory
 // is the bound.
 //
+// In memory a partition is a lock and what it guards: a ledger, which is what is known of the keys
+// and of the store, and the parts that work on it. Those are the flushing of what is dirty, the
+// loading of keys, the restoration of what the store has lost and the handoff to another counter.
+//
 // # What it promises
 //
 // A count that returned without an error is visible at once and is in exactly one of the two

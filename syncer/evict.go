@@ -8,14 +8,14 @@ const sampleSize = 8
 const maxEvictions = 32
 
 // makeRoom evicts until there is a free block of so many words.
-func (p *partition) makeRoom(words int, sec uint32) bool {
+func (g *guarded) makeRoom(words int, sec uint32) bool {
 	// Even if there is one already: the key's counters will need what an evicted key's counters
 	// leave.
 	for range maxEvictions {
-		if !p.evictOne(sec, anySpace) {
+		if !g.evictOne(sec, anySpace) {
 			return false
 		}
-		if p.keys.arena.Fits(words) {
+		if g.keys.arena.Fits(words) {
 			return true
 		}
 	}
@@ -32,30 +32,29 @@ const (
 )
 
 // evictOne is keyspace.evictOne, unless nothing may be evicted now.
-func (p *partition) evictOne(sec uint32, space int) bool {
-	return !p.keepsAll() && p.keys.evictOne(sec, space)
+func (g *guarded) evictOne(sec uint32, space int) bool {
+	return !g.keepsAll() && g.keys.evictOne(sec, space)
 }
+
+// pinned reports whether somebody goes through the entries: none may be dropped or moved meanwhile.
+func (g *guarded) pinned() bool { return g.restoration.active() || g.sealed }
 
 // keepsAll reports whether nothing may be evicted or moved now: somebody goes through the entries,
 // or may need what they know.
-func (p *partition) keepsAll() bool {
-	return p.republish != nil || p.handoff != nil || p.outbox.flight != nil && p.retry.failing()
+func (g *guarded) keepsAll() bool {
+	return g.pinned() || g.outbox.flight != nil && g.outbox.retry.failing()
+}
+
+// rebuild is ledger.rebuild, unless nothing may be moved now.
+func (g *guarded) rebuild() {
+	if !g.pinned() {
+		g.ledger.rebuild()
+	}
 }
 
 // evictable reports whether an entry holds nothing that the store doesn't.
 func evictable(e entry) bool {
 	return !e.has(flagDirty|flagBusy|flagReset|flagParked|flagShared) && !e.hasPending()
-}
-
-// rebuild moves all entries into a new arena if most of the old one is unused. It must not run
-// while a round refers to entries.
-func (p *partition) rebuild() {
-	if p.outbox.flight != nil || p.republish != nil || p.handoff != nil || !p.keys.arena.Sparse() {
-		return
-	}
-	moved := p.keys.compact()
-	p.dirty.move(moved)
-	p.parked.move(moved)
 }
 
 // evictOne drops the least recently used of a few clean entries that nobody used in the last

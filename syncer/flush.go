@@ -6,227 +6,166 @@ import (
 	"twotier.dev/twotier/internal/arena"
 )
 
-// cutRound returns what the partition has to exchange with the store now, nil if nothing, if it is
-// waiting to try again, or if a round is with the store already. The round stays the partition's
-// flight until it is settled.
-func (c *Counter) cutRound(p *partition) (r *Round, later bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := time.Now()
-	if p.outbox.sent || p.handoff != nil || p.retry.waiting(now) {
-		return nil, false
-	}
-	r = c.nextRound(p, now)
-	if p.outbox.sent = r != nil; p.outbox.sent {
-		p.address(r)
-	}
-	return r, false
+// flushing is how a partition tells the store what was counted: it cuts what is on the dirty list
+// into rounds and takes over what the store answers. A round that writes is the only one that does;
+// it takes along the loads of its keys, and brings back what it loads exactly.
+//
+// A round that the store has not answered stays the partition's flight, and goes again unchanged.
+// Its methods are called with the partition locked, while nothing else writes to the store.
+type flushing struct {
+	*ledger
+	loads   *loading
+	scratch *scratch
+	budget  budget
+	opt     *Options
+	totals  *totals
 }
 
-// address tells a round how far the store had come when it last said so, be it to a load: by it the
-// store notices that it has lost data.
-func (p *partition) address(r *Round) {
-	last := p.store.latest()
-	if p.republish != nil {
-		last = p.republish.storeVersion
-	}
-	r.Epoch, r.Version, r.Quieted = last.epoch, last.version, last.quieted
-}
-
-func (c *Counter) nextRound(p *partition, now time.Time) *Round {
+// cut returns what is to go next, nil if there is nothing.
+func (f *flushing) cut(now time.Time) *Round {
 	switch {
-	case p.republish != nil:
-		return c.cutRepublish(p)
-	case p.outbox.flight != nil:
-		p.loads.recallKeys(p.outbox.flight)
-		return p.outbox.flight // its outcome is unknown: the same again, under the same number
-	case !p.store.known:
-		return c.cutFirst(p, now)
-	case len(p.outbox.queue) > 0:
-		next := p.outbox.next()
-		c.attach(p, next)
-		p.loads.recallKeys(next)
+	case f.outbox.flight != nil:
+		f.loads.recallKeys(f.outbox.flight)
+		return f.outbox.flight // its outcome is unknown: the same again, under the same number
+	case !f.store.known:
+		return f.cutFirst(now)
+	case len(f.outbox.queue) > 0:
+		next := f.outbox.next()
+		f.attach(next)
+		f.loads.recallKeys(next)
 		return next
 	}
-	r := p.flusher.newRound(p)
-	r.Quiet = true // unless a key turns up that others rely on hearing of
-	if now.After(p.parked.until) {
-		c.takeParked(p, r)
-	}
-	c.takeExact(p, r)
-	r.most = p.flusher.share(p)
-	c.takeLargest(p, r)
-	c.takeDirty(p, r)
-	verify := c.verifyDue(p, now)
-	if len(r.Keys) == 0 && !verify {
-		p.flusher.recycle(r)
-		p.coverAll()
-		return nil
-	}
-	if r.seal() {
-		p.outbox.number(r)
-	}
-	r.Quiet = r.Quiet && r.Seq != 0
-	r.Acked, r.throughTicket = p.outbox.acked, p.dirty.cutTicket
-	p.outbox.flight = r
-	return r
-}
-
-// coverAll notes that the store has all that was on the dirty list so far: what came off it last
-// had nothing to tell, and no round is under way.
-func (p *partition) coverAll() {
-	if p.dirty.ackedTicket == p.dirty.cutTicket {
-		return
-	}
-	p.dirty.ackedTicket = p.dirty.cutTicket
-	p.reportOwed()
-	p.wake()
+	return f.cutDirty(now)
 }
 
 // cutFirst asks what data the store has before anything is counted: a copy of a round that did not
 // say to what data it belongs might arrive after all is lost, and be restored a second time.
-func (c *Counter) cutFirst(p *partition, now time.Time) *Round {
-	if len(p.outbox.queue) == 0 && !p.loads.exclusive && !(p.dirty.due && !p.dirty.isEmpty()) &&
-		!c.verifyDue(p, now) {
+func (f *flushing) cutFirst(now time.Time) *Round {
+	if len(f.outbox.queue) == 0 && !f.loads.exclusive && !(f.dirty.due && !f.dirty.isEmpty()) &&
+		!f.verifyDue(now) {
 		return nil
 	}
-	r := p.flusher.newRound(p)
-	r.throughTicket = p.dirty.ackedTicket
-	p.outbox.flight = r
+	r := f.scratch.round(f.ledger)
+	r.throughTicket = f.dirty.ackedTicket
+	f.outbox.flight = r
 	return r
+}
+
+// cutDirty cuts a round of what is due: of keys that have something to flush, or are to be loaded
+// by a round that nothing overlaps. An empty one verifies.
+func (f *flushing) cutDirty(now time.Time) *Round {
+	r := f.scratch.round(f.ledger)
+	r.Quiet = true // unless a key turns up that others rely on hearing of
+	if now.After(f.parked.until) {
+		f.takeParked(r)
+	}
+	f.takeExact(r)
+	r.most = f.owed.room.share(f.keysOwed(), f.opt.MaxRoundKeys)
+	f.takeLargest(r, now)
+	f.takeDirty(r)
+	if len(r.Keys) == 0 && !f.verifyDue(now) {
+		f.scratch.recycle(f.ledger, r)
+		f.coverAll()
+		return nil
+	}
+	f.seal(r)
+	r.Quiet = r.Quiet && r.Seq != 0
+	f.outbox.flight = r
+	return r
+}
+
+// seal ends the cutting of a round, and numbers it if it changes anything. It reports whether it
+// does.
+func (f *flushing) seal(r *Round) (changes bool) {
+	if changes = r.seal(); changes {
+		f.outbox.number(r)
+	}
+	r.Acked, r.throughTicket = f.outbox.acked, f.dirty.cutTicket
+	return changes
 }
 
 // verifyDue reports whether the store should be asked if it still has everything, and what others
 // did.
-func (c *Counter) verifyDue(p *partition, now time.Time) bool {
-	return p.keys.table.Len() > 0 && now.Sub(p.store.verifiedAt) >= c.opt.VerifyInterval ||
-		p.retry.failing() || p.store.mustVerify || p.loads.lossSeen
-}
-
-// full reports whether a round is as large as one may be.
-func (c *Counter) full(r *Round) bool {
-	most := r.most
-	if most == 0 {
-		most = c.opt.MaxRoundKeys
-	}
-	return len(r.Keys) >= most || len(r.buckets) >= maxBuckets
+func (f *flushing) verifyDue(now time.Time) bool {
+	return f.keys.table.Len() > 0 && now.Sub(f.store.verifiedAt) >= f.opt.VerifyInterval ||
+		f.outbox.retry.failing() || f.store.mustVerify || f.loads.lossSeen
 }
 
 // takeExact adds the keys that are to be loaded by a round which nothing overlaps.
-func (c *Counter) takeExact(p *partition, r *Round) {
-	if !p.loads.exclusive {
+func (f *flushing) takeExact(r *Round) {
+	if !f.loads.exclusive {
 		return
 	}
-	p.loads.exclusive = false
-	for name, w := range p.loads.waiting {
-		switch at := p.keys.find(w.hash, w.ns, w.key); {
+	f.loads.exclusive = false
+	for name, w := range f.loads.waiting {
+		switch at := f.keys.find(w.hash, w.ns, w.key); {
 		case !w.exclusive:
-		case c.full(r):
-			p.loads.exclusive = true
+		case r.full():
+			f.loads.exclusive = true
 			return
 		case !w.waited():
-			delete(p.loads.waiting, name)
+			delete(f.loads.waiting, name)
 		case at != 0:
-			e := p.keys.entry(at)
-			p.parked.remove(at)
-			c.takeKey(p, r, at, e, true)
+			f.parked.remove(at)
+			f.take(r, at, f.keys.entry(at), true)
 		default:
-			p.loads.moveTo(r, name)
+			f.loads.moveTo(r, name)
 			r.loadKey(w)
 		}
 	}
 }
 
 // takeDirty adds the keys that have something to flush.
-func (c *Counter) takeDirty(p *partition, r *Round) {
-	p.dirty.beginCut()
-	for taken := 0; p.dirty.due && !c.full(r); taken++ {
+func (f *flushing) takeDirty(r *Round) {
+	f.dirty.beginCut()
+	for taken := 0; f.dirty.due && !r.full(); taken++ {
 		if taken%touchAtOnce == 0 {
-			p.touchDirty()
+			f.touchDirty()
 		}
-		if p.dirty.isEmpty() {
-			p.dirty.due = false
+		if f.dirty.isEmpty() {
+			f.dirty.due = false
 			return
 		}
-		at, e := p.unlist()
+		at, e := f.unlist()
 		// Else all that it had was taken already, or the store refuses it.
 		if !e.has(flagBusy|flagParked) && e.owes() {
-			c.takeKey(p, r, at, e, e.has(flagCold))
+			f.take(r, at, e, e.has(flagCold))
 		}
 	}
-}
-
-// takeKey adds all that is pending of one entry, and the deletion of what has expired.
-func (c *Counter) takeKey(p *partition, r *Round, at arena.Ref, e entry, load bool) {
-	sp := c.namespaces.all[e.space()]
-	l := sp.ladder
-	ns, key := e.name()
-	k := r.addKey(ns, key)
-	k.ref, k.Load, k.Ladder = at, load || e.has(flagShared), l
-	p.loads.join(r, k)
-	r.Quiet = r.Quiet && e.has(flagShared)
-	k.Reset = e.has(flagReset)
-	e.drop(flagReset)
-	e.set(flagBusy)
-	pending, synced := p.keys.pending(e), p.keys.synced(e)
-	first, fresh, known := len(r.buckets), false, false
-	l.Each(pending, func(level int, idx, n int64) bool {
-		r.buckets = append(r.buckets, Bucket{Level: uint8(level), Index: idx, N: n})
-		if level == l.Len()-1 {
-			known = l.Sum(synced, level, idx, idx) != 0
-			fresh = fresh || !known
-		}
-		return true
-	})
-	if l.Buckets(pending) > len(r.buckets)-first {
-		for level := range l.Len() {
-			if idx, owed := p.keys.unsentZero(e, l, level); owed {
-				r.buckets = append(r.buckets, Bucket{Level: uint8(level), Index: idx})
-			}
-		}
-	}
-	k.adds = len(r.buckets)
-	k.New = p.warm(e) && e.synced() == 0 && k.adds > first
-	// The time to live that was set with the first count in a coarsest bucket lasts for as long as
-	// that is needed. A key that the store has lost since then says so when it is flushed, and has
-	// it renewed.
-	if k.adds > first && (fresh || !known) || e.has(flagRenew) {
-		k.TTL = sp.ttl
-		e.drop(flagRenew)
-	}
-	if e.hasPending() && e.synced() != 0 {
-		for level := range l.Len() {
-			l.Expire(synced, level, l.Head(pending, level), func(idx int64) {
-				r.buckets = append(r.buckets, Bucket{Level: uint8(level), Index: idx})
-			})
-		}
-	}
-	k.expired = len(r.buckets)
 }
 
 // takeParked gives the keys that the store refused another try. Until it has taken them they are
 // marked as they were: who waits for the store is told.
-func (c *Counter) takeParked(p *partition, r *Round) {
-	for len(p.parked.refs) > 0 && !c.full(r) {
-		at := p.parked.pop()
-		c.takeKey(p, r, at, p.keys.entry(at), false)
+func (f *flushing) takeParked(r *Round) {
+	for len(f.parked.refs) > 0 && !r.full() {
+		at := f.parked.pop()
+		f.take(r, at, f.keys.entry(at), false)
 	}
 }
 
-// unpark puts the keys that the store refused back on the dirty list, those too that it is just
-// asked to take.
-func (p *partition) unpark() {
-	if p.outbox.flight != nil {
-		for i := range p.outbox.flight.Keys {
-			if at := p.outbox.flight.Keys[i].ref; at != 0 && p.keys.entry(at).has(flagParked) {
-				p.parked.putBack(at)
-			}
-		}
+// take adds all that is pending of one entry, and the deletion of what has expired. Whoever waits
+// for the key has it brought back.
+func (f *flushing) take(r *Round, at arena.Ref, e entry, load bool) {
+	ns, key := e.name()
+	k := r.addKey(ns, key)
+	k.ref, k.Load, k.Ladder = at, load || e.has(flagShared), f.keys.ladder(e)
+	f.loads.join(r, k)
+	r.Quiet = r.Quiet && e.has(flagShared)
+	k.Reset = e.has(flagReset)
+	e.drop(flagReset)
+	e.set(flagBusy)
+	first := len(r.buckets)
+	fresh := f.keys.cutPending(r, e)
+	k.adds = len(r.buckets)
+	counted := k.adds > first
+	k.New = f.warm(e) && e.synced() == 0 && counted
+	// The time to live that was set with the first count in a coarsest bucket lasts for as long as
+	// that is needed. A key that the store has lost since then says so when it is flushed, and has
+	// it renewed.
+	if counted && fresh || e.has(flagRenew) {
+		k.TTL = f.keys.space(e).ttl
+		e.drop(flagRenew)
 	}
-	for _, r := range p.parked.refs {
-		e := p.keys.entry(r)
-		e.drop(flagParked)
-		p.enlist(r, e)
-	}
-	p.parked.refs = p.parked.refs[:0]
+	f.keys.cutExpired(r, e)
+	k.expired = len(r.buckets)
 }

@@ -17,72 +17,65 @@ const (
 	stampShift = 40
 )
 
-// HandoffPage returns a part of what is to be handed off of a partition after BeginHandoff: as much
-// as fits into about so many bytes, from a cursor on, 0 for the beginning. next is the cursor of
-// the next page, 0 after the last. The same cursor brings the same page for as long as the handoff
-// is neither finished nor canceled; after that it is an error.
-func (c *Counter) HandoffPage(partition int, cursor uint64,
-	budget int) (h *Handoff, next uint64, err error) {
-	p := &c.parts[partition]
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.handoff == nil {
-		return nil, 0, fmt.Errorf("partition %d: its handoff has not begun", partition)
-	}
-	stamp := p.handoffs << stampShift
+// page returns a part of what is to be handed off, see [Counter.HandoffPage].
+func (h *handoff) page(cursor uint64, budget int) (page *Handoff, next uint64, err error) {
+	stamp := h.times << stampShift
 	if cursor != 0 && cursor>>stampShift<<stampShift != stamp {
-		return nil, 0, fmt.Errorf("partition %d: its handoff has begun once more", partition)
+		return nil, 0, fmt.Errorf("partition %d: its handoff has begun once more", h.id)
 	}
 	cursor &^= stamp
-	h = &Handoff{Partition: partition, EpochKnown: p.store.known, MaybeSent: p.outbox.maybeSent ||
-		p.handoff.told && cursor == 0}
-	if since := p.unflushedSince(); !since.IsZero() {
-		h.Unflushed = time.Since(since)
-	}
-	last := p.store.latest()
-	h.Epoch, h.Version, h.Quieted = last.epoch, last.version, last.quieted
-	p.handoff.told = true
-	rounds := uint64(len(p.handoff.rounds))
+	page = h.emptyPage()
+	page.MaybeSent = page.MaybeSent || h.told && cursor == 0
+	h.told = true
+	rounds := uint64(len(h.rounds))
 	for ; cursor < rounds && budget > 0; cursor++ {
-		r := p.handoff.rounds[cursor].copy()
-		h.Rounds = append(h.Rounds, r)
+		r := h.rounds[cursor].copy()
+		page.Rounds = append(page.Rounds, r)
 		budget -= r.size()
 	}
-	slots := uint64(p.keys.table.Slots())
+	slots := uint64(h.keys.table.Slots())
 	for ; cursor < rounds+slots && budget > 0; cursor++ {
-		at := p.keys.table.At(int(cursor - rounds))
+		at := h.keys.table.At(int(cursor - rounds))
 		if at == 0 {
 			continue
 		}
-		e := p.keys.entry(at)
-		if k, ok := c.stateOf(p, e); ok {
-			h.Keys = append(h.Keys, k)
+		if k, ok := h.stateOf(h.keys.entry(at)); ok {
+			page.Keys = append(page.Keys, k)
 			budget -= k.size()
 		}
 	}
 	if cursor < rounds+slots {
-		return h, cursor | stamp, nil
+		return page, cursor | stamp, nil
 	}
-	return h, 0, nil
+	return page, 0, nil
+}
+
+// emptyPage returns what all pages say.
+func (h *handoff) emptyPage() *Handoff {
+	last := h.store.latest()
+	page := &Handoff{
+		Partition: h.id, Epoch: last.epoch, Version: last.version, Quieted: last.quieted,
+		EpochKnown: h.store.known, MaybeSent: h.outbox.maybeSent,
+	}
+	if since := h.unflushedSince(); !since.IsZero() {
+		page.Unflushed = time.Since(since)
+	}
+	return page
 }
 
 // stateOf returns what is known of a key, if it is worth telling, be it out of date: when the store
 // loses everything, that is all there is. If it could not be asked whether it still has everything,
 // nothing is left out.
-func (c *Counter) stateOf(p *partition, e entry) (k KeyState, ok bool) {
-	idle := e.idle(c.clock.seconds(c.opt.Now()))
-	k.Cold = !p.warm(e) || p.store.mayHaveChanged() // others may have counted it since
-	if !p.store.mustVerify && idle > hotIdle && p.keys.bytes() > coldBytes ||
+func (h *handoff) stateOf(e entry) (k KeyState, ok bool) {
+	idle := e.idle(h.keys.clock.second())
+	k.Cold = !h.warm(e) || h.store.mayHaveChanged() // others may have counted it since
+	if !h.store.mustVerify && idle > hotIdle && h.keys.bytes() > coldBytes ||
 		k.Cold && e.synced() == 0 {
 		return k, false
 	}
 	ns, key := e.name()
 	k.NS, k.Key = slices.Clone(ns), slices.Clone(key)
-	l := p.keys.ladder(e)
-	l.EachKept(p.keys.synced(e), func(level int, idx, n int64) bool {
-		k.Buckets = append(k.Buckets, Bucket{Level: uint8(level), Index: idx, N: n})
-		return true
-	})
+	k.Buckets = h.keys.appendSynced(nil, e)
 	return k, true
 }
 

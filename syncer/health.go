@@ -85,21 +85,21 @@ func (c *Counter) wakeAll() {
 	for i := range c.parts {
 		p := &c.parts[i]
 		p.mu.Lock()
-		p.wake()
+		p.settled.wake()
 		p.mu.Unlock()
 	}
 }
 
-// mute is how many loads of a partition in a row must have failed for it to be known that it can't
+// failedLoadsDown is how many loads of a partition in a row must have failed for it to be known that it can't
 // be read: a connection that broke says nothing yet.
 const failedLoadsDown = 2
 
 // storeDown reports whether it is known that the store can't be asked about the partition's keys.
 // Late is not down.
-func (p *partition) storeDown() bool {
-	return p.loads.retry.failures >= failedLoadsDown || p.c.health.down.Load()
+func (g *guarded) storeDown() bool {
+	return g.loads.retry.failures >= failedLoadsDown || g.health.down.Load()
 }
 
 // degraded reports whether the store did not take what it was last told, or can't be asked: what is
 // known is from memory.
-func (p *partition) degraded() bool { return p.retry.failing() || p.storeDown() }
+func (g *guarded) degraded() bool { return g.outbox.retry.failing() || g.storeDown() }

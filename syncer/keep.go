@@ -108,7 +108,7 @@ func (b *batch) commitSome(ctx context.Context, f *fate, patient bool) {
 	marks := map[*partition]Mark{}
 	for p, ticket := range b.tickets {
 		mark, err := b.c.commitIf(ctx, p, ticket, func() bool {
-			return patient || !p.retry.failing()
+			return patient || !p.outbox.retry.failing()
 		})
 		if errors.Is(err, errFailing) {
 			continue

@@ -11,10 +11,11 @@ import (
 
 // keyspace is what a partition has of its keys in memory. It is guarded by the partition's lock.
 type keyspace struct {
-	spaces []*space // of all partitions
-	table  table.Table
-	arena  arena.Arena
-	drops  dropLog
+	names *namespaces // of all partitions
+	clock clock
+	table table.Table
+	arena arena.Arena
+	drops dropLog
 
 	evictSlot int // where the search for something to evict goes on
 	// sparedUntil is the second before which nothing is taken from the partition for others: it had
@@ -27,8 +28,10 @@ type keyspace struct {
 	touched        uint64 // see touch
 }
 
-// ladder is that of an entry's namespace.
-func (s *keyspace) ladder(e entry) *leaparray.Ladder { return s.spaces[e.space()].ladder }
+// space is an entry's namespace, ladder that of it.
+func (s *keyspace) space(e entry) *space { return s.names.all[e.space()] }
+
+func (s *keyspace) ladder(e entry) *leaparray.Ladder { return s.space(e).ladder }
 
 // all walks over the entries, none of which may be dropped or moved meanwhile.
 func (s *keyspace) all() iter.Seq2[arena.Ref, entry] {
@@ -41,8 +44,8 @@ func (s *keyspace) all() iter.Seq2[arena.Ref, entry] {
 	}
 }
 
-func newKeyspace(pool *slab.Pool, spaces []*space) keyspace {
-	return keyspace{spaces: spaces, table: table.New(pool), arena: arena.New(pool)}
+func newKeyspace(pool *slab.Pool, names *namespaces, clock clock) keyspace {
+	return keyspace{names: names, clock: clock, table: table.New(pool), arena: arena.New(pool)}
 }
 
 // dropsKept is how many of the keys that were dropped last a partition remembers.
@@ -84,26 +87,40 @@ func (s *keyspace) insert(hash uint32, ns, key []byte, space, levels int) arena.
 	e.setName(ns, key, levels)
 	e.setSpace(space)
 	s.table.Insert(hash, r)
-	s.spaces[space].keys.Add(1)
+	s.names.all[space].keys.Add(1)
 	return r
+}
+
+// insertCold makes an entry for a key that has none, whatever the budget says. What the store holds
+// of it is not known.
+func (s *keyspace) insertCold(hash uint32, ns, key []byte) arena.Ref {
+	i := s.names.index(ns)
+	at := s.insert(hash, ns, key, i, s.names.all[i].ladder.Len())
+	e := s.entry(at)
+	e.setUsed(s.clock.second())
+	e.set(flagCold)
+	return at
 }
 
 // drop takes an entry out of memory.
 func (s *keyspace) drop(hash uint32, r arena.Ref) {
 	s.drops.add(hash)
 	e := s.entry(r)
-	s.spaces[e.space()].keys.Add(-1)
+	s.names.all[e.space()].keys.Add(-1)
 	releaseCounter(&s.arena, e.synced())
 	releaseCounter(&s.arena, e.pending())
 	s.table.Remove(hash, r)
 	s.arena.Release(r, len(e))
 }
 
-// uncount takes all keys out of the accounts of their namespaces.
-func (s *keyspace) uncount() {
+// clear takes all keys out of memory, and what is pending of them.
+func (s *keyspace) clear() {
 	for _, e := range s.all() {
-		s.spaces[e.space()].keys.Add(-1)
+		s.space(e).keys.Add(-1)
 	}
+	s.table.Drop()
+	s.arena.Drop()
+	s.pendingBuckets = 0
 }
 
 // entry returns the entry at a place.

@@ -28,47 +28,36 @@ type weighed struct {
 	n  int64
 }
 
-// share is how many keys a partition's next round may have: its part of what the store takes in the
-// time of a turn.
-func (l *batcher) share(p *partition) int {
-	most := min(l.c.opt.MaxRoundKeys, l.room.atOnce)
-	owed, turn := l.room.owed.Load(), l.room.perTurn.Load()
-	if owed <= turn {
-		return most
-	}
-	return min(most, max(leastShare, int(p.keysOwed()*turn/owed)))
-}
-
 // takeLargest adds the keys that have counted most, out of their turn, if not all keys fit into the
 // round. They stay on the dirty list, where nothing is left of them to flush when their turn comes,
 // or what was counted since.
-func (c *Counter) takeLargest(p *partition, r *Round) {
-	some := p.dirty.waiting()
-	if !p.dirty.due || len(some) <= r.most || p.overdue(time.Now()) {
+func (f *flushing) takeLargest(r *Round, now time.Time) {
+	some := f.dirty.waiting()
+	if !f.dirty.due || len(some) <= r.most || f.overdue(now) {
 		return
 	}
-	if p.dirty.weighed >= len(some) {
-		p.dirty.weighed = 0
+	if f.dirty.weighed >= len(some) {
+		f.dirty.weighed = 0
 	}
-	some = some[p.dirty.weighed:min(len(some), p.dirty.weighed+mostWeighed)]
-	p.dirty.weighed += len(some)
-	found := p.flusher.weighed[:0]
+	some = some[f.dirty.weighed:min(len(some), f.dirty.weighed+mostWeighed)]
+	f.dirty.weighed += len(some)
+	found := f.scratch.weighed[:0]
 	for part := range slices.Chunk(some, touchAtOnce) {
-		p.keys.touch(part)
+		f.keys.touch(part)
 		for _, at := range part {
-			if n := p.keys.weigh(p.keys.entry(at)); n > 1 {
+			if n := f.keys.weigh(f.keys.entry(at)); n > 1 {
 				found = append(found, weighed{at, n})
 			}
 		}
 	}
 	slices.SortFunc(found, func(a, b weighed) int { return cmp.Compare(b.n, a.n) })
-	p.flusher.weighed = found
+	f.scratch.weighed = found
 	for _, w := range found[:min(len(found), r.most/2)] {
-		if c.full(r) {
+		if r.full() {
 			return
 		}
-		e := p.keys.entry(w.at)
-		c.takeKey(p, r, w.at, e, e.has(flagCold))
+		e := f.keys.entry(w.at)
+		f.take(r, w.at, e, e.has(flagCold))
 	}
 }
 
@@ -99,13 +88,6 @@ func (l *batcher) turnAgain(p *partition) time.Time {
 		return p.waitingSince()
 	}
 	return now
-}
-
-// overdue reports whether the oldest count of a partition is so old that it goes before all else.
-// One that the store refuses is not: it would have all that is counted beside it go first.
-func (p *partition) overdue(now time.Time) bool {
-	since, lag := p.waitingSince(), p.flusher.room.lag
-	return lag > 0 && !since.IsZero() && now.Sub(since) > lag/overduePart
 }
 
 // overduePart is the part of the lag after which what is the oldest is flushed first, wherever it
@@ -164,7 +146,7 @@ func (l *batcher) flushOnceIdle() {
 // flushOwed has the partitions flush that take up room. Where there is little, most don't.
 func (l *batcher) flushOwed() {
 	for i, p := range l.parts {
-		if p.owedReported.Load() > 0 {
+		if p.owed.reported.Load() > 0 {
 			l.flushAll(l.parts[i : i+1])
 		}
 	}

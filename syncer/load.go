@@ -1,67 +1,60 @@
 package syncer
 
-import (
-	"slices"
-	"time"
+import "time"
 
-	"twotier.dev/twotier/internal/arena"
-)
+// loading is how a partition reads keys that somebody waits for, by rounds that may be under way
+// beside one that flushes. What such a round brings of a key is exactly what the store holds but
+// for what is pending here: no key is taken that another round may change meanwhile. Its methods
+// are called with the partition locked.
+type loading struct {
+	pendingLoads
+	*ledger
+	scratch *scratch
+	budget  budget
+	totals  *totals
+}
 
-// cutLoad returns a round that loads what is waited for, nil if nothing can be loaded now. What the
-// store says of a key is then exactly what it holds but for what is pending here: no key is taken
-// that another round may change meanwhile.
-func (c *Counter) cutLoad(p *partition) (r *Round, later bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch {
-	case len(p.loads.waiting) == 0 && !p.loads.probe, p.loads.underWay != nil:
-		return nil, false
-	case p.loads.lossSeen || p.handoff != nil || p.republish != nil || p.outbox.maybeSent ||
-		len(p.outbox.queue) > 0:
-		return nil, p.loads.probe // once that is over, who waits is in line again
-	case p.loads.retry.waiting(time.Now()):
-		return nil, true
-	}
-	r = p.loader.newRound(p)
+// cut returns a round that loads what is waited for, nil if nothing can be loaded now.
+func (l *loading) cut() *Round {
+	r := l.scratch.round(l.ledger)
 	r.Aside = true
-	unknown := c.addLoads(p, r)
-	if len(r.Keys) == 0 && !p.loads.probe {
-		p.loader.recycle(r)
-		return nil, false
+	unknown := l.addWaiting(r)
+	if len(r.Keys) == 0 && !l.probe {
+		l.scratch.recycle(l.ledger, r)
+		return nil
 	}
 	// Before the version is known a load has to learn it: what others do later would not be
 	// noticed. And to load a key that memory knows, the store must say that it has lost nothing:
 	// else what it no longer has would replace what memory still has to tell it.
-	r.ReadOnly = p.store.known && unknown && len(r.Keys) > 0
-	r.Acked = p.outbox.acked
-	p.address(r)
-	p.loads.begin(r, p.store.generation)
-	return r, false
+	r.ReadOnly = l.store.known && unknown && len(r.Keys) > 0
+	r.Acked = l.outbox.acked
+	l.begin(r, l.store.generation)
+	return r
 }
 
-// addLoads adds the keys that somebody waits for. It reports whether memory knows nothing that the
-// store holds of any of them.
-func (c *Counter) addLoads(p *partition, r *Round) (unknown bool) {
+// addWaiting adds the keys that somebody waits for. It reports whether memory knows nothing that
+// the store holds of any of them.
+func (l *loading) addWaiting(r *Round) (unknown bool) {
 	unknown = true
-	for name, w := range p.loads.waiting {
-		if c.full(r) {
+	for name, w := range l.waiting {
+		if r.full() {
 			break
 		}
 		if !w.waited() {
-			delete(p.loads.waiting, name)
+			delete(l.waiting, name)
 			continue
 		}
 		if w.exclusive {
 			continue
 		}
-		if at := p.keys.find(w.hash, w.ns, w.key); at != 0 {
-			e := p.keys.entry(at)
-			if p.changing(at, e) {
+		if at := l.keys.find(w.hash, w.ns, w.key); at != 0 {
+			e := l.keys.entry(at)
+			if l.changing(at, e) {
 				continue
 			}
 			unknown = unknown && e.synced() == 0
 		}
-		p.loads.moveTo(r, name)
+		l.moveTo(r, name)
 		r.loadKey(w)
 	}
 	return unknown
@@ -74,78 +67,70 @@ func (r *Round) loadKey(w *pendingLoad) {
 	k.adds, k.expired = len(r.buckets), len(r.buckets)
 }
 
-// changing reports whether the store may be changing what it holds of a key, or is to forget it:
-// because the key is part of a round that is on its way or may still be, or is to be reset. A round
-// that was refused each time is not on its way until it is sent again.
-func (p *partition) changing(at arena.Ref, e entry) bool {
-	switch {
-	case e.has(flagReset):
-		return true
-	case !e.has(flagBusy):
-		return false
+// loadOf is what waits for a key that a round brings, nil if nobody does.
+func (r *Round) loadOf(k *KeyRound) *pendingLoad {
+	if len(r.loads) == 0 {
+		return nil
 	}
-	return p.outbox.sent || p.outbox.flight == nil || p.outbox.flight.outcomeUnknown ||
-		p.outbox.flight.resets(at)
+	return r.loads[loadName(k.NS, k.Key)]
 }
 
-// resets reports whether a round deletes a key.
-func (r *Round) resets(at arena.Ref) bool {
-	return slices.ContainsFunc(r.Keys, func(k KeyRound) bool { return k.ref == at && k.Reset })
-}
+// loadOutcome is what has become of a round that loads.
+type loadOutcome uint8
 
-// settleLoad takes the outcome of a round that only loaded. It reports whether there is more to
-// load at once.
-func (c *Counter) settleLoad(p *partition, r *Round) (more bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	defer p.wake()
-	valid := p.loads.end(p.store.generation)
+const (
+	loadAnswered loadOutcome = iota
+	// loadFailed: what it was to bring is tried again after a while.
+	loadFailed
+	// loadFlushes: what it was to bring waits for a round that nothing overlaps.
+	loadFlushes
+)
+
+// settle takes the outcome of a round that was cut here.
+func (l *loading) settle(r *Round) (outcome loadOutcome) {
+	valid := l.end(l.store.generation)
 	switch {
 	case r.Err != nil:
-		p.loads.fail(r, time.Now())
-		p.loader.postpone(p)
-		return false
+		l.fail(r, time.Now())
+		return loadFailed
 	case r.Lost:
 		// What was lost is found, and published again, by a round that nothing overlaps.
-		p.loads.putBack(r, false)
-		p.loads.lossSeen = true
-		p.flusher.schedule(p)
+		l.putBack(r, false)
+		l.lossSeen, outcome = true, loadFlushes
 	case !valid:
 		// Others have changed the partition, or it has changed hands. Were it loaded beside other
 		// rounds again, that could go on for ever.
-		p.loads.putBack(r, true)
-		p.flusher.schedule(p)
+		l.putBack(r, true)
+		outcome = loadFlushes
 	default:
-		c.takeLoads(p, r)
+		l.takeAll(r)
 	}
-	p.loads.retry.succeed()
-	p.store.contactAt = time.Now()
-	p.rebuild()
-	p.loader.recycle(r)
-	return len(p.loads.waiting) > 0 || p.loads.probe
+	l.retry.succeed()
+	l.store.contactAt = time.Now()
+	l.scratch.recycle(l.ledger, r)
+	return outcome
 }
 
-// takeLoads takes over what a round has loaded.
-func (c *Counter) takeLoads(p *partition, r *Round) {
-	if !p.store.known {
-		p.learn(r)
+// takeAll takes over what a round has loaded.
+func (l *loading) takeAll(r *Round) {
+	if !l.store.known {
+		l.learn(r)
 	}
-	p.store.learnLoaded(versionOf(r))
-	sec := c.clock.seconds(c.opt.Now())
+	l.store.learnLoaded(versionOf(r))
+	sec := l.keys.clock.second()
 	for i := range r.Keys {
 		k := &r.Keys[i]
-		name := loadName(k.NS, k.Key)
-		if w := r.loads[name]; w != nil {
-			delete(r.loads, name)
-			c.takeLoad(p, k, w, sec)
+		if w := r.loadOf(k); w != nil {
+			delete(r.loads, loadName(k.NS, k.Key))
+			l.take(k, w, sec)
 		}
 	}
 }
 
-// takeLoad takes over what the store holds of one key.
-func (c *Counter) takeLoad(p *partition, k *KeyRound, w *pendingLoad, sec uint32) {
-	c.totals.loads.Add(1)
-	at, alien := p.keys.find(k.hash, k.NS, k.Key), CheckCounts(c.namespaces.ladder(k.NS), k.Loaded)
+// take takes over what the store holds of one key, which memory need not have had.
+func (l *loading) take(k *KeyRound, w *pendingLoad, sec uint32) {
+	l.totals.loads.Add(1)
+	at, alien := l.keys.find(k.hash, k.NS, k.Key), CheckCounts(l.keys.names.ladder(k.NS), k.Loaded)
 	switch {
 	case k.Err != nil:
 		w.tell(k.Err, absence{})
@@ -154,25 +139,22 @@ func (c *Counter) takeLoad(p *partition, k *KeyRound, w *pendingLoad, sec uint32
 		w.tell(alien, absence{})
 		return
 	case at == 0 && len(k.Loaded) == 0:
-		w.tell(nil, p.absent())
+		w.tell(nil, l.absent())
 		return
 	case at == 0:
-		i := c.namespaces.index(k.NS)
-		levels := c.namespaces.all[i].ladder.Len()
-		if err := c.memory.admitKey(p, i, entryWords(k.NS, k.Key, levels), sec); err != nil {
+		i := l.keys.names.index(k.NS)
+		levels := l.keys.names.all[i].ladder.Len()
+		if err := l.budget.admitKey(i, entryWords(k.NS, k.Key, levels), sec); err != nil {
 			w.tell(err, absence{})
 			return
 		}
-		at = p.keys.insert(k.hash, k.NS, k.Key, i, levels)
+		at = l.keys.insert(k.hash, k.NS, k.Key, i, levels)
 	}
-	e := p.keys.entry(at)
+	e := l.keys.entry(at)
 	e.setUsed(sec)
-	if e.synced() == 0 && !c.memory.pool.Fits(arena.MinChunkWords) {
-		p.evictOne(sec, anySpace) // what the store holds of this key needs room, too
+	if e.synced() == 0 {
+		l.budget.easeSynced(sec)
 	}
-	p.takeLoaded(e, p.keys.ladder(e), k.Loaded)
-	if e.has(flagShared) {
-		p.shared.noteRead(e)
-	}
+	l.takeRead(e, k.Loaded)
 	w.tell(nil, absence{})
 }

@@ -1,24 +1,35 @@
 package syncer
 
-import "time"
+import (
+	"log/slog"
+	"sync/atomic"
+	"time"
+)
 
-// logStore logs when the first flusher loses the store, and when the last one has it back.
-func (c *Counter) logStore(down bool, err error) {
+// reporter logs what the batchers and partitions of a counter find out one after the other: once.
+type reporter struct {
+	log          *slog.Logger
+	flushersDown atomic.Int64
+	lossAt       atomic.Int64 // when one was logged last, in unix nanoseconds
+}
+
+// storeDown logs when the first flusher loses the store, and when the last one has it back.
+func (r *reporter) storeDown(down bool, err error) {
 	switch {
-	case down && c.flushersDown.Add(1) == 1:
-		c.opt.Logger.Warn("the store can't be reached: answering from memory", "error", err)
-	case !down && c.flushersDown.Add(-1) == 0:
-		c.opt.Logger.Info("the store can be reached again")
+	case down && r.flushersDown.Add(1) == 1:
+		r.log.Warn("the store can't be reached: answering from memory", "error", err)
+	case !down && r.flushersDown.Add(-1) == 0:
+		r.log.Info("the store can be reached again")
 	}
 }
 
-// lossPause is how long one loss is the news: the partitions find out one after the other.
+// lossPause is how long one loss is the news.
 const lossPause = 10 * time.Second
 
-func (c *Counter) logLoss(partition int) {
-	now, last := time.Now().UnixNano(), c.lossLogged.Load()
-	if now-last > int64(lossPause) && c.lossLogged.CompareAndSwap(last, now) {
-		c.opt.Logger.Warn("the store has lost counts that it had acknowledged: publishing what "+
+func (r *reporter) loss(partition int) {
+	now, last := time.Now().UnixNano(), r.lossAt.Load()
+	if now-last > int64(lossPause) && r.lossAt.CompareAndSwap(last, now) {
+		r.log.Warn("the store has lost counts that it had acknowledged: publishing what "+
 			"memory knows", "first_partition", partition)
 	}
 }

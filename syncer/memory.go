@@ -47,18 +47,19 @@ func (m *memory) init(c *Counter) {
 	m.maxBytes, m.log = c.opt.MaxMemory, c.opt.Logger
 }
 
-// seconds is the present on the scale of an entry's last use.
+// seconds is a moment on the scale of an entry's last use, second is the present.
 func (c clock) seconds(now int64) uint32 { return uint32((now-c.opened)/1000) & low24 }
+func (c clock) second() uint32           { return c.seconds(c.now()) }
 
 // admitKey returns why a new key of a namespace can't be kept in memory, nil if it can. The
 // partition is locked.
-func (m *memory) admitKey(p *partition, space, words int, sec uint32) error {
-	if !m.withinQuota(p, space, sec) {
+func (m *memory) admitKey(g *guarded, space, words int, sec uint32) error {
+	if !m.withinQuota(g, space, sec) {
 		m.warnFull("a namespace has its most keys in memory: new ones are refused",
 			"namespace", m.spaces[space].name, "max_keys", m.spaces[space].maxKeys)
 		return ErrMaxKeys
 	}
-	if !m.roomFor(p, words, sec) {
+	if !m.roomFor(g, words, sec) {
 		m.warnFull("the memory for counts is full of what the store does not have, or was used "+
 			"just now: new keys are refused, or served by the store", "max_bytes", m.maxBytes)
 		return ErrFull
@@ -69,9 +70,9 @@ func (m *memory) admitKey(p *partition, space, words int, sec uint32) error {
 // withinQuota reports whether a namespace may have one more key, be it that another of its keys
 // gives way to it. Other partitions are only looked at if nobody has them locked: who waited for
 // one while holding another could wait for ever.
-func (m *memory) withinQuota(p *partition, space int, sec uint32) bool {
+func (m *memory) withinQuota(g *guarded, space int, sec uint32) bool {
 	sp := m.spaces[space]
-	if sp.maxKeys == 0 || sp.keys.Load() < sp.maxKeys || p.evictOne(sec, space) {
+	if sp.maxKeys == 0 || sp.keys.Load() < sp.maxKeys || g.evictOne(sec, space) {
 		return true
 	}
 	for range quotaTries {
@@ -91,19 +92,19 @@ func (m *memory) withinQuota(p *partition, space int, sec uint32) bool {
 // roomFor reports whether a block of this many words may be taken for a new key, after evicting
 // others if memory is used up. A partition below its share need not evict: the largest one is made
 // to give something up.
-func (m *memory) roomFor(p *partition, words int, sec uint32) bool {
-	full := p.keys.arena.Full()
+func (m *memory) roomFor(g *guarded, words int, sec uint32) bool {
+	full := g.keys.arena.Full()
 	if !full && m.pool.Fits(arena.ChunkWords) {
 		return true
 	}
-	small := !full && p.keys.words() < m.share
+	small := !full && g.keys.words() < m.share
 	if small {
 		m.askForRoom()
 		if m.pool.FitsReserve(arena.MinChunkWords) {
 			return true
 		}
 	}
-	return p.makeRoom(words, sec) || !full && m.pool.Fits(arena.MinChunkWords)
+	return g.makeRoom(words, sec) || !full && m.pool.Fits(arena.MinChunkWords)
 }
 
 // askForRoom tells the sweep that the reserve is being used.

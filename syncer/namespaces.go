@@ -97,8 +97,11 @@ func (n *namespaces) index(ns []byte) int {
 	return 0
 }
 
+// of is a namespace, the default one if it is not listed.
+func (n *namespaces) of(ns []byte) *space { return n.all[n.index(ns)] }
+
 // ladder is that of a namespace.
-func (n *namespaces) ladder(ns []byte) *leaparray.Ladder { return n.all[n.index(ns)].ladder }
+func (n *namespaces) ladder(ns []byte) *leaparray.Ladder { return n.of(ns).ladder }
 
 // hash is what a key is found by within its partition. ns is empty for the default namespace.
 func (n *namespaces) hash(ns, key []byte) uint32 {

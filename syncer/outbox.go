@@ -10,10 +10,11 @@ import (
 // under which the next is cut. At most one that writes is with the store at a time; one without an
 // answer stays what it is, until there is one. It is guarded by the partition's lock.
 type outbox struct {
-	writer      string // whose rounds those are that are cut here
-	incarnation int    // how many names of writer there were before, one for each handoff
-	seq, acked  uint64 // of the writer: cut last, and acknowledged last
-	mark        Mark   // acknowledged last, of any writer
+	retry       backoff // after a failed exchange
+	writer      string  // whose rounds those are that are cut here
+	incarnation int     // how many names of writer there were before, one for each handoff
+	seq, acked  uint64  // of the writer: cut last, and acknowledged last
+	mark        Mark    // acknowledged last, of any writer
 
 	sent   bool     // a round, be it one that restores, is with the store at this moment
 	flight *Round   // sent, or to be sent again unchanged; nil if there is none
@@ -136,7 +137,7 @@ func (o *outbox) forgetAcked() {
 // release forgets all that was handed off. What is cut from now on goes under another name, made of
 // that of the counter: whoever has the rounds now sends them under the old one.
 func (o *outbox) release(counter string) {
-	*o = outbox{incarnation: o.incarnation + 1, mark: o.mark}
+	*o = outbox{incarnation: o.incarnation + 1, mark: o.mark, retry: o.retry}
 	o.writer = fmt.Sprintf("%s.%d", counter, o.incarnation)
 }
 

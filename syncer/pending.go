@@ -157,6 +157,16 @@ func (s *keyspace) dropSynced(e entry) {
 	e.setSynced(0)
 }
 
+// appendSynced appends all that another counter, or the store, has to be told to hold what synced
+// does.
+func (s *keyspace) appendSynced(to []Bucket, e entry) []Bucket {
+	s.ladder(e).EachKept(s.synced(e), func(level int, idx, n int64) bool {
+		to = append(to, Bucket{Level: uint8(level), Index: idx, N: n})
+		return true
+	})
+	return to
+}
+
 // eachSum calls fn for every key of which the counter is not empty, with the sum of its coarsest
 // level.
 func (s *keyspace) eachSum(of func(entry) leaparray.Counter, fn func(ns, key []byte, n int64)) {

@@ -44,18 +44,18 @@ func (l *pendingLoad) tell(err error, a absence) {
 
 // pendingLoads is what a partition is to ask the store for. It is guarded by the partition's lock.
 type pendingLoads struct {
+	retry   backoff
 	waiting map[string]*pendingLoad // by loadName; not part of a round yet
 	// exclusive: some of them are to be loaded by a round that nothing overlaps.
 	exclusive bool
-	underWay  *loading // beside the round that flushes
-	voided    uint64   // how many times what was under way has become void
-	probe     bool     // the store is to be asked, even for nothing
-	lossSeen  bool     // a round that nothing overlaps is to find the loss once more
-	retry     backoff
+	underWay  *roundUnderWay // beside the round that flushes
+	voided    uint64         // how many times what was under way has become void
+	probe     bool           // the store is to be asked, even for nothing
+	lossSeen  bool           // a round that nothing overlaps is to find the loss once more
 }
 
-// loading is a round that loads.
-type loading struct {
+// roundUnderWay is a round that loads.
+type roundUnderWay struct {
 	round *Round
 	// generation and voided are those of when the round was cut: if they have moved on, what it
 	// brings is void.
@@ -150,7 +150,7 @@ func (q *pendingLoads) recallKeys(r *Round) {
 // begin notes that a round that loads is on its way.
 func (q *pendingLoads) begin(r *Round, generation uint32) {
 	q.probe = false
-	q.underWay = &loading{round: r, generation: generation, voided: q.voided}
+	q.underWay = &roundUnderWay{round: r, generation: generation, voided: q.voided}
 }
 
 // end notes that it is no more, and reports whether what it brings counts.
@@ -189,15 +189,4 @@ func (q *pendingLoads) allowOverlap() {
 		l.exclusive = false
 	}
 	q.exclusive = false
-}
-
-// absent says that the store has nothing of a key, as of now.
-func (p *partition) absent() absence {
-	return absence{known: true, generation: p.store.generation, drops: p.keys.drops.n}
-}
-
-// stillAbsent reports whether that holds for a key that is not in memory.
-func (p *partition) stillAbsent(a absence, hash uint32) bool {
-	return a.known && a.generation == p.store.generation &&
-		!p.outbox.maybeSent && !p.keys.drops.mayHave(hash, a.drops)
 }

@@ -162,21 +162,13 @@ func (r *Round) forget(at arena.Ref, hash uint32, e entry) {
 
 // forget empties an entry and has the store delete it first thing in the next round. What a round
 // under way brings back of it is ignored.
-func (p *partition) forget(r arena.Ref, e entry, hash uint32, l *leaparray.Ladder) {
-	p.loads.recall(loadName(e.name()))
-	for _, unacked := range p.outbox.all() {
+func (g *guarded) forget(r arena.Ref, e entry, hash uint32, l *leaparray.Ladder) {
+	g.loads.recall(loadName(e.name()))
+	for _, unacked := range g.outbox.all() {
 		unacked.forget(r, hash, e)
 	}
-	if p.republish != nil && p.republish.round != nil {
-		p.republish.round.forget(r, hash, e)
-	}
-	if e.has(flagParked) {
-		p.parked.remove(r)
-	}
-	e.drop(flagBusy | flagRenew | flagParked)
-	p.keys.clearPending(e, l)
-	p.keys.dropSynced(e)
-	p.setWarm(e)
+	g.restoration.forget(r, hash, e)
+	g.erase(r, e, l)
 	e.set(flagReset)
-	p.enlist(r, e)
+	g.enlist(r, e)
 }

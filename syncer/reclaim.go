@@ -23,7 +23,7 @@ func (m *memory) reclaim() {
 	if need <= 0 {
 		return
 	}
-	sec := m.clock.seconds(m.clock.now())
+	sec := m.clock.second()
 	p, above := m.largest(sec)
 	if p == nil {
 		return
@@ -92,7 +92,7 @@ func (m *memory) evacuateSome(p *partition, at int, age uint32, words int) bool 
 	if p.keepsAll() || k.arena.Evacuating() == 0 && k.arena.Total() <= words {
 		return false
 	}
-	sec := m.clock.seconds(m.clock.now())
+	sec := m.clock.second()
 	for i := at; i < min(at+sweepSlots, k.table.Slots()); i++ {
 		r := k.table.At(i)
 		if r == 0 {

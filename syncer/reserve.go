@@ -115,7 +115,7 @@ func (c *Counter) Confirm(ctx context.Context, id string, ack Ack) error {
 	for i := range k.targets {
 		t := &k.targets[i]
 		if t.p.keys.find(t.hash, t.ns, t.check.Key) == 0 {
-			c.makeEntry(t.p, t.hash, t.ns, t.check.Key) // it was promised
+			t.p.keys.insertCold(t.hash, t.ns, t.check.Key) // it was promised
 		}
 	}
 	err := c.count(k)
@@ -157,7 +157,7 @@ func (k *call) unreserve(id string) {
 		clear(p.reservations[len(kept):])
 		p.reservations = kept
 		if len(kept) == 0 {
-			p.wake() // a partition may wait to be handed over
+			p.settled.wake() // a partition may wait to be handed over
 		}
 	}
 }

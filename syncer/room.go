@@ -97,6 +97,17 @@ func (m *room) fits(class int) bool {
 	return m.owed.Load()+m.granted.Load() < m.most[class].Load()
 }
 
+// share is how many of the keys owed by a partition its next round may have, of at most so many: its
+// part of what the store takes in the time of a turn.
+func (m *room) share(owed int64, most int) int {
+	most = min(most, m.atOnce)
+	all, turn := m.owed.Load(), m.perTurn.Load()
+	if all <= turn {
+		return most
+	}
+	return min(most, max(leastShare, int(owed*turn/all)))
+}
+
 // note takes in an exchange in which the store took so many keys, and lets in those that there is
 // room for now.
 func (m *room) note(keys int, took time.Duration) {
@@ -258,8 +269,8 @@ func (w *admission) end() {
 // locked.
 func (w *admission) admits(t *target) bool {
 	m := &t.p.flusher.room
-	if w.granted == t.p.flusher || m.open(newKey) || t.p.retry.failing() ||
-		t.p.c.health.down.Load() {
+	if w.granted == t.p.flusher || m.open(newKey) || t.p.outbox.retry.failing() ||
+		t.p.health.down.Load() {
 		return true
 	}
 	class := newKey
@@ -286,17 +297,4 @@ func (k *call) admitsAll() error {
 		}
 	}
 	return nil
-}
-
-// keysOwed is how many keys of the partition wait for the store.
-func (p *partition) keysOwed() int64 { return p.dirty.unacked() + p.outbox.importedKeys }
-
-// reportOwed has the flusher know how many keys of the partition wait for the store. While that
-// does not take them, or is not told of them, they take no room of others.
-func (p *partition) reportOwed() {
-	owed := p.keysOwed()
-	if p.retry.failing() || p.handoff != nil {
-		owed = 0
-	}
-	p.flusher.room.owed.Add(owed - p.owedReported.Swap(owed))
 }

@@ -64,21 +64,21 @@ func (c *Counter) Share(ns, key []byte, on bool) error {
 	return nil
 }
 
-// takeShared puts the keys that are shared on the dirty list: whatever others have flushed is read
-// again.
-func (c *Counter) takeShared(p *partition) {
-	if p.ownership == handingOff {
+// enlistShared puts the keys that are shared on the dirty list: whatever others have flushed is
+// read again.
+func (g *guarded) enlistShared() {
+	if g.ownership == handingOff {
 		return
 	}
-	for i := range p.shared {
-		k := &p.shared[i]
-		at := p.keys.find(k.hash, k.ns, k.key)
+	for i := range g.shared {
+		k := &g.shared[i]
+		at := g.keys.find(k.hash, k.ns, k.key)
 		if at == 0 { // it was reset, or the partition has changed hands
-			at = c.makeEntry(p, k.hash, k.ns, k.key)
+			at = g.keys.insertCold(k.hash, k.ns, k.key)
 		}
-		e := p.keys.entry(at)
+		e := g.keys.entry(at)
 		e.set(flagShared)
-		p.enlist(at, e)
+		g.enlist(at, e)
 	}
 }
 
@@ -104,23 +104,21 @@ func (s sharedKeys) find(t *target) *sharedKey {
 
 // sharedRecent reports whether the store told what it has of a shared key within the time that
 // others' counts may go unseen.
-func (p *partition) sharedRecent(t *target) bool {
-	k := p.shared.find(t)
-	return k != nil && time.Since(k.read) <= p.c.readWithin()
+func (g *guarded) sharedRecent(t *target) bool {
+	k := g.shared.find(t)
+	return k != nil && time.Since(k.read) <= g.readWithin
 }
 
 // StaleAfter is how old the news may be that a decision in place of, or beside, another counter is
 // based on: a flush interval until the other has flushed, and up to two until this one reads it.
-func (c *Counter) StaleAfter() time.Duration { return c.opt.FlushInterval + c.readWithin() }
+func (c *Counter) StaleAfter() time.Duration { return c.opt.FlushInterval + c.opt.readWithin() }
 
 // readWithin is how long ago the store may have told what others have flushed.
-func (c *Counter) readWithin() time.Duration { return 2 * c.opt.FlushInterval }
+func (o *Options) readWithin() time.Duration { return 2 * o.FlushInterval }
 
 // recent reports whether the store has answered for the partition within the time that others'
 // counts may go unseen.
-func (p *partition) recent() bool {
-	return p.store.verifiedWithin(p.c.readWithin())
-}
+func (g *guarded) recent() bool { return g.store.verifiedWithin(g.readWithin) }
 
 // shared reports whether the target's key is.
 func (t *target) shared() bool {
@@ -136,11 +134,11 @@ func (k *call) degraded() bool {
 }
 
 // source says where an answer about an entry comes from while the store can be reached.
-func (p *partition) source(e entry) Source {
+func (g *guarded) source(e entry) Source {
 	switch {
 	case e.has(flagShared):
 		return SourceShared
-	case p.ownership == notOwned:
+	case g.ownership == notOwned:
 		return SourceFallback
 	}
 	return SourceMemory
@@ -169,13 +167,13 @@ func (c *Counter) Drop(ctx context.Context, ns, key []byte, deciding bool) error
 			return nil
 		}
 		e := p.keys.entry(at)
-		offered = p.handoff != nil && anyWrites(p.handoff.rounds, t.hash, e)
+		offered = p.handoff.offers(t.hash, e)
 		if !offered && !p.outbox.has(t.hash, e) {
 			p.dropKey(at, e, &t)
 			p.mu.Unlock()
 			return nil
 		}
-		settled := p.wait()
+		settled := p.settled.wait()
 		stopped := c.stopped.Load()
 		p.mu.Unlock()
 		if stopped {
@@ -191,9 +189,9 @@ func (c *Counter) Drop(ctx context.Context, ns, key []byte, deciding bool) error
 
 // dropKey forgets all that is known and pending of a key, but for a reset that the store is to be
 // told of.
-func (p *partition) dropKey(at arena.Ref, e entry, t *target) {
+func (g *guarded) dropKey(at arena.Ref, e entry, t *target) {
 	resets := e.has(flagReset)
-	p.forget(at, e, t.hash, t.sp.ladder)
+	g.forget(at, e, t.hash, t.sp.ladder)
 	if !resets {
 		e.drop(flagReset)
 	}

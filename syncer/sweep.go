@@ -44,7 +44,7 @@ func (m *memory) runSweep(ctx context.Context) {
 func (m *memory) sweep(p *partition, at int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.republish != nil || p.handoff != nil {
+	if p.pinned() {
 		return false
 	}
 	now := m.clock.now()

@@ -34,16 +34,16 @@ func (s *keyspace) touch(refs []arena.Ref) {
 }
 
 // touchDirty touches the next entries of the dirty list.
-func (p *partition) touchDirty() {
-	next := p.dirty.waiting()
-	p.keys.touch(next[:min(len(next), touchAtOnce)])
+func (b *ledger) touchDirty() {
+	next := b.dirty.waiting()
+	b.keys.touch(next[:min(len(next), touchAtOnce)])
 }
 
 // touchKeys touches what keys of a round refer to.
-func (p *partition) touchKeys(keys []KeyRound) {
+func (b *ledger) touchKeys(keys []KeyRound) {
 	refs := make([]arena.Ref, 0, touchAtOnce)
 	for i := range keys[:min(len(keys), touchAtOnce)] {
 		refs = append(refs, keys[i].ref)
 	}
-	p.keys.touch(refs)
+	b.keys.touch(refs)
 }

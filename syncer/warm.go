@@ -55,7 +55,7 @@ func (k *call) askForCold() (settled <-chan struct{}, err error) {
 			return nil, err
 		}
 		if !ready {
-			settled = t.p.wait()
+			settled = t.p.settled.wait()
 			t.p.loader.schedule(t.p)
 		}
 	}
@@ -95,7 +95,7 @@ func (t *target) ready() (ready bool, err error) {
 		case t.known():
 			t.stopWaiting()
 			return true, nil
-		case t.p.c.closed.Load():
+		case t.p.closed:
 			return false, ErrClosed
 		case t.load == nil && t.askedAhead != nil:
 			t.load, t.askedAhead = t.askedAhead, nil
@@ -150,9 +150,6 @@ func (t *target) known() bool {
 	}
 	return t.p.warm(e)
 }
-
-// everLoaded reports whether the store has told at some time what it holds of a key.
-func (p *partition) everLoaded(e entry) bool { return !e.has(flagCold) && !p.outbox.maybeSent }
 
 // askAhead asks for all keys of a batch that have to be loaded, so that they are loaded together.
 // It returns what it asked for, check by check, or nil if all are known.

@@ -1,0 +1,37 @@
+package syncer
+
+// cutPending adds to a round what is pending of an entry. fresh says that some of it, or the last,
+// is in a bucket of the coarsest level of which the store has nothing.
+func (s *keyspace) cutPending(r *Round, e entry) (fresh bool) {
+	l, pending, synced := s.ladder(e), s.pending(e), s.synced(e)
+	first, known := len(r.buckets), false
+	l.Each(pending, func(level int, idx, n int64) bool {
+		r.buckets = append(r.buckets, Bucket{Level: uint8(level), Index: idx, N: n})
+		if level == l.Len()-1 {
+			known = l.Sum(synced, level, idx, idx) != 0
+			fresh = fresh || !known
+		}
+		return true
+	})
+	if l.Buckets(pending) > len(r.buckets)-first {
+		for level := range l.Len() {
+			if idx, owed := s.unsentZero(e, l, level); owed {
+				r.buckets = append(r.buckets, Bucket{Level: uint8(level), Index: idx})
+			}
+		}
+	}
+	return fresh || !known
+}
+
+// cutExpired adds to a round the buckets that expire in the store with what is pending of an entry.
+func (s *keyspace) cutExpired(r *Round, e entry) {
+	if !e.hasPending() || e.synced() == 0 {
+		return
+	}
+	l, pending := s.ladder(e), s.pending(e)
+	for level := range l.Len() {
+		l.Expire(s.synced(e), level, l.Head(pending, level), func(idx int64) {
+			r.buckets = append(r.buckets, Bucket{Level: uint8(level), Index: idx})
+		})
+	}
+}

@@ -1,0 +1,150 @@
+package syncer
+
+import (
+	"slices"
+
+	"twotier.dev/twotier/internal/arena"
+	"twotier.dev/twotier/leaparray"
+)
+
+// newRound returns an empty round.
+func (b *ledger) newRound() *Round {
+	return &Round{Partition: b.id, Writer: b.outbox.writer, most: b.mostKeys}
+}
+
+// full reports whether a round is as large as it may be.
+func (r *Round) full() bool { return len(r.Keys) >= r.most || len(r.buckets) >= maxBuckets }
+
+// detach makes a round independent of where its keys lie in memory. Nothing of it is under way.
+func (b *ledger) detach(r *Round) {
+	for i := range r.Keys {
+		k := &r.Keys[i]
+		if at := b.entryOf(k); at != 0 {
+			b.keys.entry(at).drop(flagBusy)
+		}
+		k.ref, k.hash = 0, b.keys.names.hash(k.NS, k.Key)
+	}
+}
+
+// attach finds the keys of a detached round, and makes entries for those that have none.
+func (b *ledger) attach(r *Round) {
+	for i := range r.Keys {
+		k := &r.Keys[i]
+		if k.Forgotten {
+			continue
+		}
+		if k.ref = b.keys.find(k.hash, k.NS, k.Key); k.ref == 0 {
+			k.ref = b.keys.insertCold(k.hash, k.NS, k.Key)
+		}
+		b.keys.entry(k.ref).set(flagBusy)
+	}
+}
+
+// entryOf returns where a round's key is, 0 if it is not in memory.
+func (b *ledger) entryOf(k *KeyRound) arena.Ref {
+	if k.ref != 0 {
+		return k.ref
+	}
+	return b.keys.find(b.keys.names.hash(k.NS, k.Key), k.NS, k.Key)
+}
+
+// excludePending takes what a round adds out of what is pending, for a moment.
+func (b *ledger) excludePending(r *Round) {
+	b.eachAdd(r, func(e entry, l *leaparray.Ladder, add *Bucket) {
+		b.keys.subtractPending(e, l, add)
+	})
+}
+
+// includePending counts what a round adds as pending.
+func (b *ledger) includePending(r *Round) {
+	b.eachAdd(r, func(e entry, l *leaparray.Ladder, add *Bucket) {
+		b.keys.addPending(e, l, int(add.Level), add.Index, add.N)
+	})
+}
+
+// eachAdd calls fn for all that a round adds and is not moot, making entries for keys that have
+// none.
+func (b *ledger) eachAdd(r *Round, fn func(e entry, l *leaparray.Ladder, add *Bucket)) {
+	for i := range r.Keys {
+		k := &r.Keys[i]
+		if k.Forgotten {
+			continue
+		}
+		at := b.entryOf(k)
+		if at == 0 {
+			at = b.keys.insertCold(b.keys.names.hash(k.NS, k.Key), k.NS, k.Key)
+		}
+		e := b.keys.entry(at)
+		for j := range k.Adds {
+			fn(e, b.keys.ladder(e), &k.Adds[j])
+		}
+	}
+}
+
+// advance notes that the store has a round.
+func (b *ledger) advance(r *Round) {
+	if !r.imported {
+		b.dirty.ackedTicket = r.throughTicket
+	}
+	b.outbox.acknowledge(b.id, r)
+	b.reportOwed()
+}
+
+// giveBack leaves the keys of a round that changes nothing as they were before it was cut. Nothing
+// is pending of those that are set aside, or it has left every window since: they wait for another
+// try all the same, as what is counted of them meanwhile is on no other list.
+func (b *ledger) giveBack(r *Round) {
+	for i := range r.Keys {
+		at := r.Keys[i].ref
+		if at == 0 {
+			continue
+		}
+		e := b.keys.entry(at)
+		e.drop(flagBusy)
+		if e.has(flagParked) {
+			b.parked.putBack(at)
+		}
+	}
+}
+
+// settleAdds moves what was flushed of a key from pending to synced; if all that the store holds
+// was loaded with it, that takes its place. It reports whether the store has lost some of it
+// before.
+func (b *ledger) settleAdds(k *KeyRound, e entry, load bool) (gone bool) {
+	l := b.keys.ladder(e)
+	for i := range k.Adds {
+		add := &k.Adds[i]
+		b.keys.subtractPending(e, l, add)
+		expected := add.N + l.Sum(b.keys.synced(e), int(add.Level), add.Index, add.Index)
+		gone = gone || add.Stored < expected
+		if load {
+			continue
+		}
+		held := b.keys.setSynced(e, l, int(add.Level), add.Index, add.Stored)
+		if add.Stored != expected || add.Stored != held {
+			// Somebody else counts this key, or it was deleted: what else is in the store is not
+			// known any more.
+			e.setGen(b.store.generation - 1)
+		}
+	}
+	return gone
+}
+
+// changing reports whether the store may be changing what it holds of a key, or is to forget it:
+// because the key is part of a round that is on its way or may still be, or is to be reset. A round
+// that was refused each time is not on its way until it is sent again.
+func (b *ledger) changing(at arena.Ref, e entry) bool {
+	switch {
+	case e.has(flagReset):
+		return true
+	case !e.has(flagBusy):
+		return false
+	}
+	return b.outbox.sent || b.outbox.flight == nil || b.outbox.flight.outcomeUnknown ||
+		b.outbox.flight.resets(at)
+}
+
+// resets reports whether a round deletes a key.
+func (r *Round) resets(at arena.Ref) bool {
+	return slices.ContainsFunc(r.Keys, func(k KeyRound) bool { return k.ref == at && k.Reset })
+}

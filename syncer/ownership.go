@@ -1,0 +1,188 @@
+package syncer
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// ownership says whether this counter decides about the keys of a partition.
+type ownership uint8
+
+const (
+	// owned: this counter does.
+	owned ownership = iota
+	// handingOff: nobody does for a moment: this counter did, and is about to hand over what it
+	// knows.
+	handingOff
+	// notOwned: another counter does. This one may still count in its place (Op.AllowNonOwner), and
+	// meets it in the store.
+	notOwned
+)
+
+// flushGrace is how long a partition that is about to be handed off may take to flush what is
+// pending: in a healthy system then nothing is left to be handed off but what is known.
+const flushGrace = 250 * time.Millisecond
+
+// refuses reports whether the partition takes no operation, of the owner's or one in its place.
+func (g *guarded) refuses(foreign bool) bool {
+	return g.ownership != owned && (g.ownership == handingOff || !foreign)
+}
+
+// StartOwning makes this counter decide about a partition, without anything being handed off: what
+// it does not know it reads from the store. A handoff that it had begun is canceled: it keeps what
+// it was about to hand off.
+func (c *Counter) StartOwning(partition int) {
+	p := &c.parts[partition]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cancelHandoff()
+	if p.ownership != owned {
+		p.ownership = owned
+		p.store.outdate()
+	}
+	p.settled.wake()
+}
+
+// StopOwning ends this counter's decisions about a partition without a handoff. What is pending is
+// flushed as ever.
+func (c *Counter) StopOwning(partition int) {
+	p := &c.parts[partition]
+	p.mu.Lock()
+	p.cancelHandoff()
+	p.ownership = notOwned
+	p.settled.wake()
+	p.mu.Unlock()
+	p.flusher.room.retryAll() // those who wait for room find another partition
+}
+
+// cancelHandoff goes back to flushing what was to be handed off. The partition is locked.
+func (p *partition) cancelHandoff() {
+	if p.handoff.cancel() {
+		p.flusher.schedule(p)
+	}
+}
+
+// BeginHandoff stops deciding about a partition and makes it ready to be handed off: from when it
+// begins, operations are refused with [ErrNotOwner]; when it returns, [Counter.HandoffPage] tells
+// all. What can be flushed in a moment is flushed first. If it can't be made ready before ctx is
+// done (a restoration is under way, an exchange hangs) an error wrapping [ErrUnavailable] is
+// returned, and StartOwning or StopOwning has to say how it goes on. It may be called again.
+func (c *Counter) BeginHandoff(ctx context.Context, partition int) error {
+	p := &c.parts[partition]
+	grace := time.NewTimer(flushGrace)
+	defer grace.Stop()
+	p.stopDeciding()
+	for patient := true; ; {
+		news, err := p.trySeal(patient)
+		switch {
+		case err != nil:
+			return err
+		case news == nil:
+			p.flusher.room.note(0, 0) // what it took of that is there for others
+			return nil
+		case c.stopped.Load():
+			return ErrClosed
+		}
+		p.flusher.schedule(p)
+		select {
+		case <-news:
+		case <-grace.C:
+			patient = false
+		case <-ctx.Done():
+			return fmt.Errorf("partition %d: %w: it can't be handed over now", partition,
+				ErrUnavailable)
+		}
+	}
+}
+
+// stopDeciding ends the decisions about a partition that is about to be handed over. Those who
+// wait, for a load or for room, find another.
+func (p *partition) stopDeciding() {
+	p.mu.Lock()
+	if p.ownership == owned {
+		p.ownership = handingOff
+		// What it has lost must be restored by who knows it.
+		p.store.mustVerify = p.store.known && p.keys.table.Len() > 0
+		p.settled.wake()
+	}
+	p.mu.Unlock()
+	p.flusher.room.retryAll()
+}
+
+// trySeal makes a partition ready to be handed off. If that is not possible yet it returns when to
+// try again.
+func (p *partition) trySeal(patient bool) (news <-chan struct{}, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ownership != handingOff {
+		return nil, fmt.Errorf("partition %d: %w", p.id, ErrNotOwner)
+	}
+	if !p.sealed && !p.readyToHandOff(patient) {
+		p.dirty.due = true
+		return p.settled.wait(), nil
+	}
+	if !p.sealed {
+		p.handoff.prepare()
+	}
+	return nil, nil
+}
+
+// readyToHandOff reports whether everything is at rest: no exchange, no reservation, no restoration
+// under way, and nothing pending, unless there is no more time for that.
+func (g *guarded) readyToHandOff(patient bool) bool {
+	if g.outbox.sent || g.restoration.active() || len(g.reservations) > 0 {
+		return false
+	}
+	return !patient || g.degraded() || !g.store.mustVerify && g.keys.pendingBuckets == 0 &&
+		g.outbox.isEmpty() && g.dirty.isEmpty()
+}
+
+// HandoffPage returns a part of what is to be handed off of a partition after BeginHandoff: as much
+// as fits into about so many bytes, from a cursor on, 0 for the beginning. next is the cursor of
+// the next page, 0 after the last. The same cursor brings the same page for as long as the handoff
+// is neither finished nor canceled; after that it is an error.
+func (c *Counter) HandoffPage(partition int, cursor uint64,
+	budget int) (h *Handoff, next uint64, err error) {
+	p := &c.parts[partition]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.sealed {
+		return nil, 0, errNoHandoff(partition)
+	}
+	return p.handoff.page(cursor, budget)
+}
+
+func errNoHandoff(partition int) error {
+	return fmt.Errorf("partition %d: its handoff has not begun", partition)
+}
+
+// ImportHandoff takes a partition over from another counter. Counts that the store had not
+// acknowledged are sent to it, under the name and number that they have; until it has them, they
+// are pending here. If this counter has already begun to decide about the partition, or knows more
+// recent news from the store, it reads again what it knows of the keys. If one of the two has not
+// noticed yet that the store has lost data, what that one knows is restored.
+func (c *Counter) ImportHandoff(h *Handoff) {
+	p := &c.parts[h.Partition]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cancelHandoff()
+	p.handoff.take(h, p.ownership == owned)
+	p.ownership, p.dirty.due = owned, true
+	p.settled.wake()
+	p.flusher.schedule(p)
+}
+
+// FinishHandoff forgets a partition after another counter has taken it over: that one now answers
+// for what was pending. From then on this counter numbers its own rounds under another name.
+func (c *Counter) FinishHandoff(partition int) error {
+	p := &c.parts[partition]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.sealed {
+		return errNoHandoff(partition)
+	}
+	p.handoff.finish(c.opt.Writer)
+	p.ownership = notOwned
+	return nil
+}

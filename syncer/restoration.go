@@ -1,0 +1,210 @@
+package syncer
+
+import (
+	"slices"
+
+	"twotier.dev/twotier/internal/arena"
+)
+
+// restoration is how a partition tells a store that has lost data what memory knows. Unlike a flush
+// it says what the buckets held, so that telling it twice changes nothing. While it is active
+// nothing else is sent, and nothing is evicted or moved. Its methods are called with the partition
+// locked.
+type restoration struct {
+	*ledger
+	loads  *loading
+	job    *republish // nil unless it is active
+	totals *totals
+	report *reporter
+}
+
+// republish is what is to be restored, and how much of it the store has been told.
+type republish struct {
+	storeVersion // of the data which counts are restored into
+	// after is the epoch in which they were known.
+	after uint64
+	refs  []arena.Ref // in memory
+	// keys were taken over from another counter; memory knows newer things of them.
+	keys  []KeyState
+	next  int        // position in both
+	round *Round     // under way
+	again []KeyState // refused by the store
+	turns int        // how many times what was refused has been told again
+}
+
+// restoreTurns is how many times more a key is told that the store refuses: there is no telling
+// when it will take it, and everything else waits.
+const restoreTurns = 3
+
+// tellAgain puts what was refused behind all else, and reports whether there is any.
+func (j *republish) tellAgain() bool {
+	if len(j.again) == 0 || j.turns == restoreTurns {
+		return false
+	}
+	j.turns++
+	j.keys, j.again = append(j.keys, j.again...), nil
+	return true
+}
+
+// isOf reports whether the data that is being restored is that of an epoch. Until the first part
+// has drawn an epoch for a store that has gone back in time, it still goes by the one that was lost.
+func (j *republish) isOf(epoch uint64) bool { return j.epoch == epoch && j.epoch > j.after }
+
+func (j *republish) len() int { return len(j.refs) + len(j.keys) }
+
+// isEmpty reports whether there is nothing to tell, and an epoch in which all hear of the loss: a
+// part that says so would be a change of the data, and make up for one that a store has lost which
+// goes back in time once more.
+func (j *republish) isEmpty() bool { return j.len() == 0 && j.epoch > j.after }
+
+func (s *restoration) active() bool { return s.job != nil }
+
+// findLoss begins to restore what is in memory after the store has said that it has less than it
+// had.
+func (s *restoration) findLoss(now storeVersion) {
+	s.totals.losses.Add(1)
+	s.report.loss(s.id)
+	s.restoreAll(now)
+	if s.job.isEmpty() {
+		s.end()
+	}
+}
+
+// restoreAll begins to restore what is in memory into the data that the store has now. What could
+// not be sent because of the loss stays the partition's flight, and goes after that.
+func (s *restoration) restoreAll(now storeVersion) {
+	s.begin(&republish{storeVersion: now, after: s.store.told.epoch, refs: s.known()})
+	s.loads.void()
+}
+
+// begin has something restored before all else. Its parts begin the sequence of another writer, in
+// which what is cut later goes on: that of a flight which has to keep its number is left to it.
+func (s *restoration) begin(j *republish) {
+	s.job = j
+	s.outbox.rename()
+}
+
+// alsoRestore adds what another counter knew in an epoch to what is being restored, unless that is
+// the one which is restored into: then it is in the store.
+func (s *restoration) alsoRestore(epoch uint64, keys []KeyState) {
+	if j := s.job; !j.isOf(epoch) {
+		j.after = max(j.after, epoch)
+		j.keys = append(j.keys, keys...)
+	}
+}
+
+// cut returns the next part of what is to be restored.
+func (s *restoration) cut() *Round {
+	j := s.job
+	if j.round != nil {
+		return j.round
+	}
+	r := s.newRound()
+	r.Acked, r.Republish, r.After = s.outbox.acked, true, j.after
+	s.outbox.number(r)
+	for ; j.next < j.len() && !r.full(); j.next++ {
+		if i := j.next - len(j.refs); i >= 0 {
+			k := &j.keys[i]
+			s.addKnown(r, k.NS, k.Key, 0).end(r, k.Buckets)
+			continue
+		}
+		at := j.refs[j.next]
+		e := s.keys.entry(at)
+		ns, key := e.name()
+		k := s.addKnown(r, ns, key, at)
+		r.buckets = s.keys.appendSynced(r.buckets, e)
+		k.end(r, nil)
+	}
+	r.seal()
+	j.round = r
+	return r
+}
+
+// addKnown adds a key of which something is known to a part.
+func (s *restoration) addKnown(r *Round, ns, key []byte, at arena.Ref) *KeyRound {
+	sp := s.keys.names.of(ns)
+	k := r.addKey(ns, key)
+	k.ref, k.hash, k.TTL, k.Ladder = at, s.keys.names.hash(ns, key), sp.ttl, sp.ladder
+	return k
+}
+
+// end appends buckets to those of the round, and lets the key's Adds end there.
+func (k *KeyRound) end(r *Round, more []Bucket) {
+	r.buckets = append(r.buckets, more...)
+	k.adds, k.expired = len(r.buckets), len(r.buckets)
+}
+
+// settle goes on with the next part, or with what could not be sent.
+func (s *restoration) settle(r *Round) {
+	j := s.job
+	j.round = nil
+	if r.Lost || r.Used || r.Later {
+		s.startOver(r)
+		return
+	}
+	j.storeVersion, s.outbox.acked = versionOf(r), r.Seq
+	s.takeRestored(r)
+	if j.next == j.len() && !j.tellAgain() {
+		s.end()
+	}
+}
+
+// startOver tells all to what the store has now: it has lost data once more, another counter has
+// drawn an epoch, or a copy of this process goes by the same name.
+func (s *restoration) startOver(r *Round) {
+	j := s.job
+	if r.Lost {
+		j.after = max(j.after, j.epoch)
+	}
+	j.storeVersion, j.refs, j.next = versionOf(r), s.known(), 0
+	s.outbox.rename()
+	if j.isEmpty() {
+		s.end()
+	}
+}
+
+// takeRestored makes synced what the store holds after a part: only who knows that can restore it
+// once more.
+func (s *restoration) takeRestored(r *Round) {
+	for i := range r.Keys {
+		k := &r.Keys[i]
+		switch {
+		case k.Forgotten:
+			continue
+		case k.Err != nil:
+			s.job.again = append(s.job.again, KeyState{
+				NS: slices.Clone(k.NS), Key: slices.Clone(k.Key), Buckets: slices.Clone(k.Adds),
+			})
+			continue
+		}
+		at := s.entryOf(k)
+		if at == 0 {
+			continue
+		}
+		e := s.keys.entry(at)
+		if e.has(flagReset) {
+			continue // it was forgotten meanwhile: the next round deletes it
+		}
+		for j := range k.Adds {
+			b := &k.Adds[j]
+			s.keys.setSynced(e, s.keys.ladder(e), int(b.Level), b.Index, b.Stored)
+		}
+	}
+}
+
+// forget makes what is under way of a key moot.
+func (s *restoration) forget(at arena.Ref, hash uint32, e entry) {
+	if s.job != nil && s.job.round != nil {
+		s.job.round.forget(at, hash, e)
+	}
+}
+
+// end begins a new epoch: nothing is acknowledged in it but the restoration, and others may have
+// counted before all was restored, so that what is known has to be read again before it is relied
+// on.
+func (s *restoration) end() {
+	s.store.setTold(s.job.storeVersion)
+	s.job = nil
+	s.store.outdate()
+	s.outbox.forgetAcked()
+}

@@ -1,0 +1,27 @@
+package syncer
+
+// scratch is memory that a batcher uses again. Only its goroutine does.
+type scratch struct {
+	free    []*Round
+	weighed []weighed
+}
+
+// round returns an empty round of a partition.
+func (s *scratch) round(b *ledger) *Round {
+	n := len(s.free)
+	if n == 0 {
+		return b.newRound()
+	}
+	r := s.free[n-1]
+	s.free = s.free[:n-1]
+	r.reset()
+	r.Partition, r.Writer, r.most = b.id, b.outbox.writer, b.mostKeys
+	return r
+}
+
+// recycle keeps a round's memory for another, unless it is unusually large.
+func (s *scratch) recycle(b *ledger, r *Round) {
+	if len(s.free) < maxRounds && cap(r.Keys) <= 4*b.mostKeys {
+		s.free = append(s.free, r)
+	}
+}
