@@ -12,7 +12,9 @@
 //	tt:{p17}!s
 //	    a Hash with the state of the partition: e, its epoch, drawn when the partition is first
 //	    used and again after each loss; s, whether the epoch began with what a loss left behind
-//	    (1) or empty (0); v, the number of changes by anyone; q, the number of quiet changes
+//	    (1) or empty (0); v, the number of changes by anyone; q, the number of quiet changes; l,
+//	    the last change by a round or part of a restoration: its sequence, when it was cut (unix
+//	    seconds), and the key of its writer
 //	tt:{p17}!w:WRITER
 //	    the sequence of the last round, or part of a restoration, of this writer that was applied,
 //	    a dot and its nonce, and after a colon the positions of keys that were refused
@@ -41,11 +43,16 @@
 // # Losses
 //
 // Redis has lost data if its epoch differs from what a counter was told, or if within the same
-// epoch it has fewer changes than it reported or an older sequence than it acknowledged. Causes are
-// a failover to a lagging replica, a restart from an old dump, or FLUSHALL. Whoever notices
-// restores what it has in memory. If nobody has done so yet, it draws a new epoch, higher than all
-// known ones, so that all others learn of the loss with their next exchange and restore what they
-// know as well.
+// epoch it has fewer changes than it reported, an older sequence than it acknowledged, or lacks the
+// last change that it reported, whoever made it. Causes are a failover to a lagging replica, a
+// restart from an old dump, or FLUSHALL. Other changes that take the place of those that were lost
+// do not hide the loss, with two exceptions, both about counts that a counter has only read:
+// changes of pure-Redis mode have a number but no name, and what preceded a round is taken to be
+// there if that round got no answer before the loss and was sent again after it.
+//
+// Whoever notices a loss restores what it has in memory. If nobody has done so yet, it draws a new
+// epoch, higher than all known ones, so that all others learn of the loss with their next exchange
+// and restore what they know as well.
 //
 // Restored counts add up with what was counted since, in whatever order nodes restore: for each key
 // Redis records how much of a bucket was restored in this epoch, and only the difference is added.

@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"twotier.dev/twotier/syncer"
 )
 
@@ -101,8 +99,12 @@ func (s *Store) takeCall(c *scriptCall) {
 // one or two.
 func (s *Store) readCall(r *syncer.Round) *scriptCall {
 	keys := s.appendKeys(nil, r)
-	return &scriptCall{keys: keys[2:], state: keys[1], args: []any{s.readVerb()},
+	c := &scriptCall{keys: keys[2:], state: keys[1], args: []any{s.readVerb()},
 		rounds: []*syncer.Round{r}}
+	if change, ok := parseChange(r.LastChange); ok && change.writer != keys[0] {
+		c.writer = change.writer
+	}
+	return c
 }
 
 func (s *Store) readVerb() string {
@@ -117,7 +119,7 @@ func (s *Store) takeReads(r *syncer.Round, c *scriptCall) {
 		r.Err = s.classify(err)
 		return
 	}
-	if s.takeState(r, c.told); r.Lost {
+	if s.takeState(r, c); r.Lost {
 		return
 	}
 	for i := range r.Keys {
@@ -132,16 +134,16 @@ func (s *Store) takeReads(r *syncer.Round, c *scriptCall) {
 
 // takeState reads the state of a partition into a round that used no script, and compares it with
 // what the round expects.
-func (s *Store) takeState(r *syncer.Round, state *redis.Cmd) {
+func (s *Store) takeState(r *syncer.Round, c *scriptCall) {
 	var now [3]uint64
-	values, _ := state.Slice()
-	for i := range min(len(values), len(now)) {
-		text, _ := values[i].(string) // nil if it is not there
-		now[i], _ = strconv.ParseUint(text, 10, 64)
+	values, _ := c.told.Slice()
+	for i := range now {
+		now[i], _ = strconv.ParseUint(textAt(values, i), 10, 64)
 	}
-	epoch, version, quieted := now[0], now[1], now[2]
-	r.Lost = r.Epoch != 0 && (epoch != r.Epoch || version < r.Version || quieted < r.Quieted)
-	r.Epoch, r.Version, r.Quieted = epoch, version, quieted
+	epoch, version, quieted, last := now[0], now[1], now[2], textAt(values, len(now))
+	r.Lost = r.Epoch != 0 && (epoch != r.Epoch || version < r.Version || quieted < r.Quieted ||
+		r.LastChange != last && c.lacks(r.LastChange))
+	r.Epoch, r.Version, r.Quieted, r.LastChange = epoch, version, quieted, last
 	if r.Lost {
 		s.ready.Store(false) // see takeStatus
 	}
@@ -151,11 +153,11 @@ func (s *Store) takeState(r *syncer.Round, state *redis.Cmd) {
 func (s *Store) addRound(c *scriptCall, r *syncer.Round, f *fields) {
 	c.rounds = append(c.rounds, r)
 	c.keys = s.appendKeys(c.keys, r)
-	c.args = slices.Grow(c.args, 9+8*len(r.Keys))
+	c.args = slices.Grow(c.args, 11+8*len(r.Keys))
 	c.args = append(c.args, number(int64(len(r.Keys))), number(int64(r.Seq)),
 		strconv.FormatUint(r.Nonce, 10), number(int64(r.Acked)),
 		s.sequenceTTL, number(int64(r.Epoch)), number(int64(r.Version)), number(int64(r.Quieted)),
-		flag(r.Quiet))
+		r.LastChange, changeOf(r), flag(r.Quiet))
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		c.args = append(c.args, number(int64(flags(k)+laddersFrom*c.ladder(k))), number(k.TTL),
@@ -198,7 +200,7 @@ func (s *Store) republishCall(r *syncer.Round, f *fields) *scriptCall {
 	c.args = append(c.args, number(int64(r.Seq)), strconv.FormatUint(r.Nonce, 10),
 		number(int64(r.Acked)),
 		s.sequenceTTL, number(int64(r.Epoch)), number(int64(r.Version)), number(int64(r.Quieted)),
-		number(int64(r.After)))
+		r.LastChange, changeOf(r), number(int64(r.After)))
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		c.keys = append(c.keys, Key(r.Partition, k.NS, k.Key), recordKey(r.Partition, k.NS, k.Key))

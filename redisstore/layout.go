@@ -48,7 +48,11 @@ func recordKey(partition int, ns, key []byte) string {
 }
 
 func writerKey(partition int, writer string) string {
-	return string(append(append(appendTag(nil, partition), "!w:"...), writer...))
+	return string(appendWriterKey(nil, partition, writer))
+}
+
+func appendWriterKey(b []byte, partition int, writer string) []byte {
+	return append(append(appendTag(b, partition), "!w:"...), writer...)
 }
 
 // Field returns the name of a bucket in its key's Hash.

@@ -26,18 +26,19 @@ func (s *Store) takeStatus(r *syncer.Round, v any) (rest []any, ok bool) {
 		return nil, false
 	}
 	reply, _ := v.([]any)
-	if len(reply) < 4 {
+	if len(reply) < 5 {
 		r.Err = fmt.Errorf("%w: round: unexpected reply %v", syncer.ErrUnknownOutcome, v)
 		return nil, false
 	}
 	r.Version, r.Quieted, r.Epoch = whole(reply[1]), whole(reply[2]), whole(reply[3])
+	r.LastChange = textAt(reply, 4)
 	status := whole(reply[0])
 	r.Lost, r.Used, r.Later = status == statusLost, status == statusUsed, status == statusLater
 	if r.Lost {
 		// what all must agree on may be gone too: the next exchange writes it again
 		s.ready.Store(false)
 	}
-	return reply[4:], status == statusDone || status == statusLater
+	return reply[5:], status == statusDone || status == statusLater
 }
 
 // take reads a script's reply into a round.
@@ -72,6 +73,15 @@ func (s *Store) takeRestored(r *syncer.Round, v any) {
 			at++
 		}
 	}
+}
+
+// textAt reads a string of a reply, "" if there is none.
+func textAt(reply []any, i int) string {
+	if i >= len(reply) {
+		return ""
+	}
+	text, _ := reply[i].(string)
+	return text
 }
 
 // whole reads an integer of a reply, 0 if it is none.

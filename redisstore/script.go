@@ -65,7 +65,8 @@ type scriptCall struct {
 	script *redis.Script
 	keys   []string
 	args   []any
-	state  string // where epoch, version and quieted are read
+	state  string // where epoch, version, quieted and the last change are read
+	writer string // whose sequence is read after that, if any
 	// ladders are those that the arguments refer to.
 	ladders []*leaparray.Ladder
 	// line, if it is there, is the whole command with room for its name and for what names the
@@ -75,6 +76,7 @@ type scriptCall struct {
 	cmd    *redis.Cmd
 	reads  []*redis.Cmd
 	told   *redis.Cmd      // the state
+	kept   *redis.Cmd      // the writer's sequence, nil if it is not asked for
 	rounds []*syncer.Round // in a store's exchange: what is asked for
 }
 
@@ -97,7 +99,10 @@ func (c *scriptCall) send(ctx context.Context, pipe redis.Pipeliner) {
 
 // sendState adds the reading of the partition's state to a pipeline.
 func (c *scriptCall) sendState(ctx context.Context, pipe redis.Pipeliner) {
-	c.told = pipe.Do(ctx, "HMGET", c.state, "e", "v", "q")
+	c.told = pipe.Do(ctx, "HMGET", c.state, "e", "v", "q", "l")
+	if c.writer != "" {
+		c.kept = pipe.Do(ctx, "GET", c.writer)
+	}
 }
 
 // sendText is send for a server that doesn't have the script.

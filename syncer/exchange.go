@@ -35,7 +35,7 @@ func (g *guarded) address(r *Round) {
 	if g.restoration.active() {
 		last = g.restoration.job.storeVersion
 	}
-	r.Epoch, r.Version, r.Quieted = last.epoch, last.version, last.quieted
+	last.address(r)
 }
 
 // settle takes the outcome of a round. It reports whether the partition has more to send at once.

@@ -7,9 +7,10 @@ import "time"
 // number that it was given by the counter that cut it.
 type Handoff struct {
 	Partition int
-	// Epoch, Version and Quieted are what the store said last; EpochKnown is false if it has not
-	// been asked.
+	// Epoch, Version, Quieted and LastChange are what the store said last; EpochKnown is false if
+	// it has not been asked.
 	Epoch, Version, Quieted uint64
+	LastChange              string
 	EpochKnown              bool
 	// MaybeSent says that a third counter may have sent the rounds to the store, or still do: what
 	// the store says of a key is not to be relied on before the last of them is acknowledged.

@@ -21,7 +21,7 @@ func (h *handoff) take(o *Handoff, owned bool) {
 // reconcile takes over what another counter knows, in the light of what this one was told by the
 // store.
 func (h *handoff) reconcile(o *Handoff, owned bool) {
-	told := storeVersion{o.Epoch, o.Version, o.Quieted}
+	told := storeVersion{o.Epoch, o.Version, o.Quieted, o.LastChange}
 	switch {
 	case h.restoration.active():
 		h.restoration.alsoRestore(o.Epoch, o.Keys)

@@ -55,6 +55,7 @@ func (h *handoff) emptyPage() *Handoff {
 	last := h.store.latest()
 	page := &Handoff{
 		Partition: h.id, Epoch: last.epoch, Version: last.version, Quieted: last.quieted,
+		LastChange: last.lastChange,
 		EpochKnown: h.store.known, MaybeSent: h.outbox.maybeSent,
 	}
 	if since := h.unflushedSince(); !since.IsZero() {

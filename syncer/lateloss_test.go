@@ -64,7 +64,7 @@ func TestWhoKnowsNothingRestoresNothing(t *testing.T) {
 	})
 }
 
-// gated is a store that can be cut off, and that loses the answer to the next restoration.
+// gated is a store that can be cut off, and that loses the answer to the next round that writes.
 type gated struct {
 	syncer.Store
 	down, unheard atomic.Bool
@@ -76,7 +76,7 @@ func (s *gated) Exchange(ctx context.Context, rounds []*syncer.Round) {
 		return
 	}
 	s.Store.Exchange(ctx, rounds)
-	if rounds[0].Republish && s.unheard.CompareAndSwap(true, false) {
+	if rounds[0].Seq != 0 && s.unheard.CompareAndSwap(true, false) {
 		s.down.Store(true)
 		unanswered(rounds)
 	}

@@ -22,6 +22,7 @@ type company struct {
 	store    *embedded.Store
 	counters []*syncer.Counter
 	owner    int
+	visits   int
 }
 
 func newCompany(t *testing.T, n int, wrap func(syncer.Store) syncer.Store) *company {
@@ -56,6 +57,17 @@ func addIn(t *testing.T, c *syncer.Counter, key string, n, ts int64) {
 	t.Helper()
 	do(t, c, syncer.Op{Kind: syncer.Add, TS: ts, AllowNonOwner: true,
 		Checks: []syncer.Check{{Key: []byte(key), N: n}}})
+}
+
+// visit has a counter come, count a key and go.
+func (co *company) visit(key string, n int64) {
+	co.t.Helper()
+	co.visits++
+	c := co.open(co.store, fmt.Sprint("visitor", co.visits), true)
+	addIn(co.t, c, key, n, 0)
+	if err := c.Close(context.Background()); err != nil {
+		co.t.Fatal(err)
+	}
 }
 
 // counts is what a counter says of a key.
@@ -177,6 +189,36 @@ func testRewindBehindALoad(t *testing.T, rewinds, hands bool) {
 	time.Sleep(3 * time.Second) // the store is tried again
 	co.holds("k", 7)
 	co.holds("other", others)
+}
+
+// TestRewindBehindWhatOthersWrote has a store go back behind what a counter has only loaded, or was
+// handed over, and more changes of others come in the place of what is lost: its version is higher
+// than it was.
+func TestRewindBehindWhatOthersWrote(t *testing.T) {
+	for _, hands := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			co := newCompany(t, 2, nil)
+			co.add(0, "other", 1)
+			co.counts(1, "never counted")
+			co.settle()
+			image := co.store.Image()
+			co.visit("k", 7)
+			if got := co.counts(0, "k"); got != 7 {
+				t.Fatalf("it reads %d", got)
+			}
+			if hands {
+				hand(t, co.counters[0], co.counters[1], 0, 1<<20)
+			}
+			co.store.Rewind(image)
+			for range 3 {
+				co.visit("j", 2)
+			}
+			co.settle()
+			co.holds("k", 7)
+			co.holds("j", 6)
+			co.holds("other", 1)
+		})
+	}
 }
 
 // TestCountsAddUpAfterALoss has the store emptied between two counters of one key, neither of which

@@ -73,10 +73,9 @@ func (l *losing) wrapped(alone bool) syncer.Store {
 
 func (l *losing) step(moves bool) {
 	at, key, n := l.rnd.IntN(len(l.counters)), l.keys[l.rnd.IntN(len(l.keys))], 1+l.rnd.Int64N(9)
-	switch l.rnd.IntN(17) {
+	switch l.rnd.IntN(19) {
 	default:
-		addIn(l.t, l.counters[at], key, n, l.moment())
-		l.truth[key] += n
+		l.addAt(at, key, n)
 	case 6, 7:
 		l.flush(at)
 	case 8:
@@ -108,6 +107,14 @@ func (l *losing) step(moves bool) {
 	case 16:
 		if len(l.counters) > 1 {
 			l.relapse()
+		}
+	case 17:
+		if len(l.counters) > 1 {
+			l.replace(moves)
+		}
+	case 18:
+		if len(l.counters) > 1 {
+			l.resend()
 		}
 	}
 }
@@ -173,9 +180,66 @@ func (l *losing) relapse() {
 	l.check()
 }
 
+// replace has the store go back behind what one counter has only read, or was handed over. Before
+// anybody notices, at least as many changes of others come in the place of that.
+func (l *losing) replace(moves bool) {
+	l.restored()
+	l.settle()
+	image := l.store.Image()
+	l.read()
+	if moves && l.rnd.IntN(2) == 0 {
+		l.handOver(l.rnd.IntN(len(l.counters)))
+	}
+	l.store.Rewind(image)
+	for n := 1 + l.rnd.IntN(4); n > 0; n-- {
+		l.visit(l.unknown(), 1+l.rnd.Int64N(9))
+	}
+	l.settle()
+	l.check()
+}
+
+// resend has the store go back behind a round of a stranger who was not answered and sends it once
+// more, and behind what was counted or read before that, of which the stranger has not heard: the
+// last change that the others have heard of is there again, what came before it is not.
+func (l *losing) resend() {
+	l.restored()
+	l.settle()
+	gate := &gated{Store: l.store}
+	stranger, key := l.arrive(gate), l.unknown()
+	addIn(l.t, stranger, key, 1, l.moment())
+	flush(l.t, stranger)
+	image := l.store.Image()
+	others := 0
+	if l.rnd.IntN(2) == 0 {
+		l.read()
+	} else {
+		at, key, n := l.rnd.IntN(len(l.counters)), l.unknown(), 1+l.rnd.Int64N(9)
+		l.addAt(at, key, n)
+		l.flush(at)
+		others = l.rnd.IntN(3)
+	}
+	gate.unheard.Store(true)
+	addIn(l.t, stranger, key, 1, l.moment())
+	l.truth[key] += 2
+	time.Sleep(2 * verifyEvery)
+	l.store.Rewind(image)
+	gate.down.Store(false)
+	l.leave(stranger)
+	for ; others > 0; others-- {
+		l.visit(l.unknown(), 1)
+	}
+	l.settle()
+	l.check()
+}
+
+func (l *losing) addAt(at int, key string, n int64) {
+	addIn(l.t, l.counters[at], key, n, l.moment())
+	l.truth[key] += n
+}
+
 // unknown is a key that nobody has counted.
 func (l *losing) unknown() string {
-	l.keys = append(l.keys, fmt.Sprint("of stranger ", l.born+1))
+	l.keys = append(l.keys, fmt.Sprint("unknown ", len(l.keys)))
 	return l.keys[len(l.keys)-1]
 }
 
@@ -183,7 +247,15 @@ func (l *losing) unknown() string {
 // it alone can restore it.
 func (l *losing) read() {
 	key, n := l.unknown(), 1+l.rnd.Int64N(9)
-	l.visit(key, n)
+	c := l.arrive(l.store)
+	if l.rnd.IntN(2) == 0 { // it counts quietly
+		if err := c.Share(nil, []byte(key), true); err != nil {
+			l.t.Fatal(err)
+		}
+	}
+	addIn(l.t, c, key, n, l.moment())
+	l.truth[key] += n
+	l.leave(c)
 	if at := l.rnd.IntN(len(l.counters)); l.counts(at, key) != n {
 		l.t.Errorf("%s: counter %d does not say %d", key, at, n)
 	}
@@ -197,14 +269,21 @@ func (l *losing) move() {
 			l.stores[from].SetDown(true)
 			time.Sleep(2 * verifyEvery)
 		}
-		hand(l.t, l.counters[from], l.counters[to], 0, 1<<20)
+		l.handOver(to)
 		l.stores[from].SetDown(false)
-		l.owner = to
 	}
 	time.Sleep(2 * time.Second) // the store is tried again
 	l.settle()
 	for _, key := range l.keys {
 		l.counts(to, key) // else nobody may know it
+	}
+}
+
+// handOver makes another counter the owner.
+func (l *losing) handOver(to int) {
+	if to != l.owner {
+		hand(l.t, l.counters[l.owner], l.counters[to], 0, 1<<20)
+		l.owner = to
 	}
 }
 
@@ -217,13 +296,21 @@ func (l *losing) stranger(key string, n int64) {
 }
 
 func (l *losing) visit(key string, n int64) {
-	l.born++
-	c := l.open(l.store, fmt.Sprint("stranger", l.born), true)
+	c := l.arrive(l.store)
 	addIn(l.t, c, key, n, l.moment())
+	l.truth[key] += n
+	l.leave(c)
+}
+
+func (l *losing) arrive(s syncer.Store) *syncer.Counter {
+	l.born++
+	return l.open(s, fmt.Sprint("stranger", l.born), true)
+}
+
+func (l *losing) leave(c *syncer.Counter) {
 	if err := c.Close(context.Background()); err != nil {
 		l.t.Fatal(err)
 	}
-	l.truth[key] += n
 }
 
 func (l *losing) check() {

@@ -27,8 +27,8 @@ type Store interface {
 	//
 	// A round is atomic, and a round with a sequence is carried out at most once: if the store has
 	// the round's sequence or a later one already, it only reads. A store that has less than the
-	// round says that it was told (Acked, Version, Quieted), or other data (Epoch), has lost data:
-	// it changes nothing and reports Lost.
+	// round says that it was told (Acked, Version, Quieted, LastChange), or other data (Epoch), has
+	// lost data: it changes nothing and reports Lost.
 	Exchange(ctx context.Context, rounds []*Round)
 }
 
@@ -123,6 +123,10 @@ type Round struct {
 	// read. Version and Quieted are how many changes it said that all writers had made: those that
 	// are heard of and those that are not. The answer tells what they are now, this round included.
 	Epoch, Version, Quieted uint64
+	// LastChange is what the store last said, along with these, of the last round with a sequence
+	// that is part of its data, of whichever writer: "" if there is none. Only the store can read
+	// it. Data that lacks that round was lost, however many changes have come in its place since.
+	LastChange string
 	// Quiet says that nobody who has loaded these keys relies on Version to hear of changes:
 	// Quieted is counted up instead.
 	Quiet bool

@@ -4,14 +4,28 @@ import "time"
 
 // storeVersion is what the store says of the data that it has of a partition. The epoch names the
 // data: one that was lost and drawn anew has another. Version and quieted count the changes of all
-// writers in it, those that are heard of and those that are not; see [Round].
-type storeVersion struct{ epoch, version, quieted uint64 }
+// writers in it, those that are heard of and those that are not, and lastChange names one that is
+// in no other data of as many changes; see [Round].
+type storeVersion struct {
+	epoch, version, quieted uint64
+	lastChange              string
+}
 
-func versionOf(r *Round) storeVersion { return storeVersion{r.Epoch, r.Version, r.Quieted} }
+func versionOf(r *Round) storeVersion {
+	return storeVersion{r.Epoch, r.Version, r.Quieted, r.LastChange}
+}
+
+// address has a round say that this is what the store has.
+func (v *storeVersion) address(r *Round) {
+	r.Epoch, r.Version, r.Quieted, r.LastChange = v.epoch, v.version, v.quieted, v.lastChange
+}
 
 // atLeast returns v, or more of the same data if o has more.
 func (v storeVersion) atLeast(o storeVersion) storeVersion {
 	if v.epoch == o.epoch {
+		if o.version+o.quieted > v.version+v.quieted {
+			v.lastChange = o.lastChange
+		}
 		v.version, v.quieted = max(v.version, o.version), max(v.quieted, o.quieted)
 	}
 	return v

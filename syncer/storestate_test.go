@@ -17,11 +17,11 @@ func TestNewsBeginAGeneration(t *testing.T) {
 		news       bool
 	}{
 		{"only this counter changed anything", true, after, false, false},
-		{"another changed it", true, storeVersion{7, 12, 4}, false, true},
-		{"another changed it quietly", true, storeVersion{7, 11, 5}, false, true},
-		{"another changed it quietly, who shares keys", true, storeVersion{7, 11, 5}, true, false},
+		{"another changed it", true, storeVersion{7, 12, 4, ""}, false, true},
+		{"another changed it quietly", true, storeVersion{7, 11, 5, ""}, false, true},
+		{"another changed it quietly, who shares keys", true, storeVersion{7, 11, 5, ""}, true, false},
 		{"the change was not carried out", true, told, false, true},
-		{"the first answer", false, storeVersion{7, 12, 5}, false, false},
+		{"the first answer", false, storeVersion{7, 12, 5, ""}, false, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := storeState{known: tc.known, told: told, mustVerify: true, generation: low24}
@@ -40,16 +40,16 @@ func TestNewsBeginAGeneration(t *testing.T) {
 // TestWhatWasLoadedCountsForALoss loads beside other rounds: what is told is no news, but is lost
 // if the store has less later.
 func TestWhatWasLoadedCountsForALoss(t *testing.T) {
-	s := storeState{known: true, told: storeVersion{7, 10, 4}}
-	s.learnLoaded(storeVersion{7, 12, 5})
-	s.learnLoaded(storeVersion{7, 11, 6}) // answered in another order
-	if want := (storeVersion{7, 12, 6}); s.latest() != want || !s.mayHaveChanged() {
+	s := storeState{known: true, told: storeVersion{7, 10, 4, "first"}}
+	s.learnLoaded(storeVersion{7, 12, 5, "last"})
+	s.learnLoaded(storeVersion{7, 11, 5, "earlier"}) // answered in another order
+	if want := (storeVersion{7, 12, 5, "last"}); s.latest() != want || !s.mayHaveChanged() {
 		t.Errorf("the latest is %+v, want %+v", s.latest(), want)
 	}
-	if want := (storeVersion{7, 10, 4}); s.told != want || s.generation != 0 {
+	if want := (storeVersion{7, 10, 4, "first"}); s.told != want || s.generation != 0 {
 		t.Errorf("told is %+v in generation %d, want %+v", s.told, s.generation, want)
 	}
-	s.setTold(storeVersion{8, 1, 0})
+	s.setTold(storeVersion{8, 1, 0, ""})
 	if s.latest() != s.told {
 		t.Errorf("the latest is %+v of an epoch that has ended", s.latest())
 	}

@@ -80,8 +80,8 @@ func (p *partition) copy() *partition {
 	defer p.mu.Unlock()
 	c := &partition{
 		store: p.store, version: p.version, quieted: p.quieted, epoch: p.epoch, left: p.left,
-		swept: p.swept,
-		seqs:  maps.Clone(p.seqs), keys: map[string]*hash{}, records: map[string]*record{},
+		last: p.last, swept: p.swept,
+		seqs: maps.Clone(p.seqs), keys: map[string]*hash{}, records: map[string]*record{},
 	}
 	for name, h := range p.keys {
 		c.keys[name] = &hash{expires: h.expires, buckets: slices.Clone(h.buckets)}

@@ -57,7 +57,7 @@ func (p *partition) republish(r *syncer.Round, fresh bool, now int64) {
 	} else {
 		p.version++
 	}
-	p.seqs[r.Writer] = sequence{r.Seq, r.Nonce}
+	p.note(r)
 	for i := range r.Keys {
 		p.restore(&r.Keys[i], now)
 	}

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"math"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,6 +45,7 @@ type partition struct {
 	mu                      sync.Mutex
 	version, quieted, epoch uint64 // the epoch is 0 until it is asked for
 	left                    bool   // the epoch began with what a loss had left
+	last                    string // the last change: number and writer of the round
 	seqs                    map[string]sequence
 	keys                    map[string]*hash
 	records                 map[string]*record // of keys that were restored or reset in this epoch
@@ -141,11 +144,28 @@ func (p *partition) carryOut(r *syncer.Round, fresh bool, now int64) {
 
 // behind reports whether the data is not that which the round's writer was told of, or less.
 func (p *partition) behind(r *syncer.Round) bool {
-	return r.Epoch != p.epoch || p.version < r.Version || p.quieted < r.Quieted
+	return r.Epoch != p.epoch || p.version < r.Version || p.quieted < r.Quieted ||
+		p.lacks(r.LastChange)
+}
+
+// lacks reports whether a change that a writer was told of is not part of the data.
+func (p *partition) lacks(change string) bool {
+	if change == "" || change == p.last {
+		return false
+	}
+	number, writer, _ := strings.Cut(change, " ")
+	seq, _ := strconv.ParseUint(number, 10, 64)
+	return p.seqs[writer].n < seq
+}
+
+// note remembers that a round is carried out.
+func (p *partition) note(r *syncer.Round) {
+	p.seqs[r.Writer] = sequence{r.Seq, r.Nonce}
+	p.last = strconv.FormatUint(r.Seq, 10) + " " + r.Writer
 }
 
 func (p *partition) tell(r *syncer.Round) {
-	r.Epoch, r.Version, r.Quieted = p.epoch, p.version, p.quieted
+	r.Epoch, r.Version, r.Quieted, r.LastChange = p.epoch, p.version, p.quieted, p.last
 }
 
 // count notes that a round is carried out.
@@ -157,7 +177,7 @@ func (p *partition) count(r *syncer.Round, fresh bool) {
 	if !fresh {
 		return
 	}
-	p.seqs[r.Writer] = sequence{r.Seq, r.Nonce}
+	p.note(r)
 	if r.Quiet {
 		p.quieted++
 	} else if !begun {

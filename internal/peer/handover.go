@@ -56,6 +56,7 @@ func appendHandover(b []byte, h *syncer.Handoff) []byte {
 	b = append(b, boolByte(h.EpochKnown)*metBit|boolByte(h.MaybeSent)*doubtBit)
 	b = binary.AppendUvarint(binary.AppendUvarint(binary.AppendUvarint(b, h.Epoch), h.Version),
 		h.Quieted)
+	b = appendBytes(b, []byte(h.LastChange))
 	b = binary.AppendUvarint(b, uint64(h.Unflushed.Milliseconds()))
 	b = binary.AppendUvarint(b, uint64(len(h.Rounds)))
 	for _, r := range h.Rounds {
@@ -73,7 +74,8 @@ func appendHandover(b []byte, h *syncer.Handoff) []byte {
 func readHandover(r *reader) *syncer.Handoff {
 	bits := r.byte()
 	h := &syncer.Handoff{EpochKnown: bits&metBit != 0, MaybeSent: bits&doubtBit != 0,
-		Epoch: r.uint(), Version: r.uint(), Quieted: r.uint()}
+		Epoch: r.uint(), Version: r.uint(), Quieted: r.uint(),
+		LastChange: r.string()}
 	unflushed := min(r.uint(), uint64(longestUnflushed.Milliseconds()))
 	h.Unflushed = time.Duration(unflushed) * time.Millisecond
 	for range r.count() {

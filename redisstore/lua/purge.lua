@@ -7,6 +7,18 @@ local function progress(writer)
   return tonumber(seq), nonce, kept
 end
 
+-- lacks reports whether a change that was told of is not part of the data, the last of which is
+-- another. It says the sequence, when it was cut in seconds, and where the writer's is kept. Of one
+-- that was made more than a day ago that may have expired.
+local function lacks(told, last)
+  if told == '' or told == last then return false end
+  local seq, at, writer = string.match(told, '^(%d+) (%d+) (.*)')
+  if not seq then return false end
+  local stored, _, kept = progress(writer)
+  if kept ~= '0' then return stored < tonumber(seq) end
+  return redis.call('TIME')[1] - at < 86400
+end
+
 -- ladders reads from ARGV[p] on how many ladders there are and of each the number of levels and how
 -- many buckets behind the newest are kept of each. It returns a list of them and where they end.
 local function ladders(p)

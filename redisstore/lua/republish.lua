@@ -2,30 +2,34 @@
 -- the key, and only what is missing of it is added: so the sum is right whoever restores first and
 -- whatever was counted since. KEYS: sequence of the writer, state of the partition, then of each
 -- key its hash and what is remembered of it. ARGV: the ladders, then sequence, nonce, acknowledged,
--- ttl of the sequence and of what is remembered, epoch, version, quieted, the epoch after which a
--- new one is drawn, then for each key: position of its ladder or 0, ttl or 0, number of buckets,
--- the buckets (field, count[, ttl of the field]). Reply: {status, version, quieted, epoch, what
--- every bucket holds ...}, with the status that a round has.
+-- ttl of the sequence and of what is remembered, epoch, version, quieted, last change or '', the
+-- change that this one is, the epoch after which a new one is drawn, then for each key: position of
+-- its ladder or 0, ttl or 0, number of buckets, the buckets (field, count[, ttl of the field]).
+-- Reply: {status, version, quieted, epoch, last change, what every bucket holds ...}, with the
+-- status that a round has.
 local call, try = redis.call, redis.pcall
 local lists, a = ladders(1)
 local seq, nonce, recordTTL = tonumber(ARGV[a]), ARGV[a + 1], ARGV[a + 3]
 local stored, by = progress(KEYS[1])
-local state = call('HMGET', KEYS[2], 'e', 'v', 'q', 's')
+local state = call('HMGET', KEYS[2], 'e', 'v', 'q', 'l', 's')
 local epoch, version = tonumber(state[1] or '0'), tonumber(state[2] or '0')
-local quieted = tonumber(state[3] or '0')
+local quieted, last = tonumber(state[3] or '0'), state[4] or ''
 if stored < tonumber(ARGV[a + 2]) or epoch ~= tonumber(ARGV[a + 4]) or
-  version < tonumber(ARGV[a + 5]) or quieted < tonumber(ARGV[a + 6]) then
-  return {1, version, quieted, epoch}
+  version < tonumber(ARGV[a + 5]) or quieted < tonumber(ARGV[a + 6]) or
+  lacks(ARGV[a + 7], last) then
+  return {1, version, quieted, epoch, last}
 end
-if stored == seq and by ~= nonce then return {2, version, quieted, epoch} end
-local fresh, after, left = seq > stored, tonumber(ARGV[a + 7]), state[4] == '1'
+if stored == seq and by ~= nonce then return {2, version, quieted, epoch, last} end
+local fresh, after, left = seq > stored, tonumber(ARGV[a + 9]), state[5] == '1'
 if fresh then
   if epoch <= after then
     left = epoch ~= 0 or survived(3, #KEYS, 2)
     epoch, version = begin(KEYS[2], after, left and version or nil)
   else
-    version = call('HINCRBY', KEYS[2], 'v', 1)
+    version = version + 1
   end
+  last = ARGV[a + 8]
+  call('HSET', KEYS[2], 'v', version, 'l', last)
   call('SET', KEYS[1], ARGV[a] .. '.' .. nonce, 'PX', recordTTL)
 end
 local name = string.format('%.0f', epoch)
@@ -59,8 +63,8 @@ local function raise(key, record, restored, field, count, ttl)
   try('HSET', record, field, had)
 end
 
-local out, o = {stored > seq and 3 or 0, version, quieted, epoch}, 5
-a = a + 8
+local out, o = {stored > seq and 3 or 0, version, quieted, epoch, last}, 6
+a = a + 10
 for i = 3, #KEYS, 2 do
   local key, record, keep = KEYS[i], KEYS[i + 1], lists[tonumber(ARGV[a])]
   local ttl, n = ARGV[a + 1], tonumber(ARGV[a + 2])

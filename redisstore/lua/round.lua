@@ -1,13 +1,14 @@
 -- Rounds of some partitions, one after the other.
 -- KEYS of each: sequence of the writer, state of the partition, then one hash for each key.
 -- ARGV: the ladders, then of each round: number of keys, sequence, nonce, acknowledged, ttl of the
--- sequence, epoch or 0, version, quieted, quiet (0 or 1), then for each key: flags (1 reset, 2
--- load, 4 believed to be new, plus 8 times the position of its ladder or 0), ttl or 0, number of
--- adds, number of expired fields, the adds (field, delta[, ttl of the field]), the expired fields.
--- Reply for each: {status, version, quieted, epoch}, and if the status is 0 or 3, {position, error,
--- ...}, {position, loaded fields, ...}, {positions of keys that were not new, though believed to
--- be}, value of every add of keys that were not new ...; or an error. The status is 1 for a loss, 2
--- if this number was used by another, 3 if a later one was.
+-- sequence, epoch or 0, version, quieted, last change or '', the change that this one is, quiet
+-- (0 or 1), then for each key: flags (1 reset, 2 load, 4 believed to be new, plus 8 times the
+-- position of its ladder or 0), ttl or 0, number of adds, number of expired fields, the adds
+-- (field, delta[, ttl of the field]), the expired fields.
+-- Reply for each: {status, version, quieted, epoch, last change}, and if the status is 0 or 3,
+-- {position, error, ...}, {position, loaded fields, ...}, {positions of keys that were not new,
+-- though believed to be}, value of every add of keys that were not new ...; or an error. The status
+-- is 1 for a loss, 2 if this number was used by another, 3 if a later one was.
 
 local call, try = redis.call, redis.pcall
 
@@ -66,15 +67,16 @@ local lists, p = ladders(1)
 local function round(k, n, p)
   local seq, nonce, acked = tonumber(ARGV[p]), ARGV[p + 1], tonumber(ARGV[p + 2])
   local stored, by, kept = progress(KEYS[k])
-  local state = call('HMGET', KEYS[k + 1], 'e', 'v', 'q')
+  local state = call('HMGET', KEYS[k + 1], 'e', 'v', 'q', 'l')
   local epoch, version = tonumber(state[1] or '0'), tonumber(state[2] or '0')
-  local quieted = tonumber(state[3] or '0')
+  local quieted, last = tonumber(state[3] or '0'), state[4] or ''
   local expected = tonumber(ARGV[p + 4])
   if stored < acked or expected ~= 0 and
-    (expected ~= epoch or version < tonumber(ARGV[p + 5]) or quieted < tonumber(ARGV[p + 6])) then
-    return {1, version, quieted, epoch}
+    (expected ~= epoch or version < tonumber(ARGV[p + 5]) or quieted < tonumber(ARGV[p + 6]) or
+    lacks(ARGV[p + 7], last)) then
+    return {1, version, quieted, epoch, last}
   end
-  if seq > 0 and stored == seq and by ~= nonce then return {2, version, quieted, epoch} end
+  if seq > 0 and stored == seq and by ~= nonce then return {2, version, quieted, epoch, last} end
   local fresh, ttl = seq > stored, ARGV[p + 3]
   local counted = not fresh and seq > 0
   local mark = ARGV[p] .. '.' .. nonce
@@ -92,10 +94,13 @@ local function round(k, n, p)
     end
   end
   if fresh then
-    if ARGV[p + 7] == '1' then
-      quieted = call('HINCRBY', KEYS[k + 1], 'q', 1)
-    elseif not begun then
-      version = call('HINCRBY', KEYS[k + 1], 'v', 1)
+    last = ARGV[p + 8]
+    if ARGV[p + 9] == '1' then
+      quieted = quieted + 1
+      call('HSET', KEYS[k + 1], 'q', quieted, 'l', last)
+    else
+      version = begun and version or version + 1
+      call('HSET', KEYS[k + 1], 'v', version, 'l', last)
     end
     call('SET', KEYS[k], mark, 'PX', ttl)
   elseif acked > 0 then
@@ -104,8 +109,8 @@ local function round(k, n, p)
   local refused = stored == seq and refusals(kept) or {}
   local errors, loaded, known = {}, {}, {}
   local status = stored > seq and seq > 0 and 3 or 0
-  local out, o = {status, version, quieted, epoch, errors, loaded, known}, 8
-  local a = p + 8
+  local out, o = {status, version, quieted, epoch, last, errors, loaded, known}, 9
+  local a = p + 10
   for i = 0, n - 1 do
     local key, flags = KEYS[k + 2 + i], tonumber(ARGV[a])
     local adds, expired = tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3])
@@ -176,7 +181,7 @@ while k <= #KEYS do
   end
   replies[#replies + 1] = reply
   k = k + 2 + n
-  p = p + 9
+  p = p + 11
   for _ = 1, n do p = p + 4 + tonumber(ARGV[p + 2]) * WIDTH + tonumber(ARGV[p + 3]) end
 end
 return replies

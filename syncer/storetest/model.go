@@ -17,6 +17,8 @@ type model map[int]*shelf
 type shelf struct {
 	heard
 	left    bool // the epoch began with what a loss had left
+	last    change
+	changes map[string]change // by how the store names them
 	writers map[string]sequence
 	keys    map[string]content
 	// lives is the time to live of each key as it was last set, 0 if it is not known.
@@ -25,7 +27,16 @@ type shelf struct {
 	reset    map[string]bool    // in this epoch
 }
 
-type heard struct{ epoch, version, quieted uint64 }
+type heard struct {
+	epoch, version, quieted uint64
+	lastChange              string
+}
+
+// change is a round that was carried out.
+type change struct {
+	writer string
+	seq    uint64
+}
 
 type sequence struct{ n, nonce uint64 }
 
@@ -33,7 +44,8 @@ type sequence struct{ n, nonce uint64 }
 type outcome struct{ lost, used, later bool }
 
 func newShelf() *shelf {
-	return &shelf{writers: map[string]sequence{}, keys: map[string]content{},
+	return &shelf{changes: map[string]change{},
+		writers: map[string]sequence{}, keys: map[string]content{},
 		lives: map[string]int64{}, restored: map[string]content{}, reset: map[string]bool{}}
 }
 
@@ -44,12 +56,12 @@ func (m model) shelf(partition int) *shelf {
 	return m[partition]
 }
 
-// copy returns the model as it is now.
+// copy returns the model as it is now. What the store calls its changes is never forgotten.
 func (m model) copy() model {
 	c := model{}
 	for id, s := range m {
 		o := newShelf()
-		o.heard, o.left = s.heard, s.left
+		o.heard, o.left, o.last, o.changes = s.heard, s.left, s.last, s.changes
 		maps.Copy(o.writers, s.writers)
 		maps.Copy(o.lives, s.lives)
 		maps.Copy(o.reset, s.reset)
@@ -69,7 +81,8 @@ func nameOf(k *syncer.KeyRound) string { return string(k.NS) + "\x00" + string(k
 // carryOut does what the round says.
 func (m model) carryOut(r *syncer.Round) (o outcome) {
 	s := m.shelf(r.Partition)
-	behind := r.Epoch != s.epoch || s.version < r.Version || s.quieted < r.Quieted
+	behind := r.Epoch != s.epoch || s.version < r.Version || s.quieted < r.Quieted ||
+		s.lacks(r.LastChange)
 	stored := s.writers[r.Writer]
 	switch {
 	case stored.n < r.Acked || (r.Epoch != 0 || r.Republish) && behind:
@@ -77,7 +90,7 @@ func (m model) carryOut(r *syncer.Round) (o outcome) {
 	case r.Seq > 0 && r.Seq == stored.n && r.Nonce != stored.nonce:
 		return outcome{used: true}
 	case r.Republish && r.Seq > stored.n:
-		s.writers[r.Writer] = sequence{r.Seq, r.Nonce}
+		s.note(r)
 		s.republish(r)
 		return o
 	}
@@ -88,7 +101,7 @@ func (m model) carryOut(r *syncer.Round) (o outcome) {
 	if r.Seq <= stored.n {
 		return outcome{later: r.Seq > 0 && r.Seq < stored.n}
 	}
-	s.writers[r.Writer] = sequence{r.Seq, r.Nonce}
+	s.note(r)
 	if r.Quiet {
 		s.quieted++
 	} else if !begun {
@@ -100,8 +113,23 @@ func (m model) carryOut(r *syncer.Round) (o outcome) {
 	return o
 }
 
-// drawn stands for an epoch that the store has yet to name.
-const drawn = math.MaxUint64
+// note remembers that a round was carried out.
+func (s *shelf) note(r *syncer.Round) {
+	s.writers[r.Writer] = sequence{r.Seq, r.Nonce}
+	s.last, s.lastChange = change{r.Writer, r.Seq}, unnamed
+}
+
+// lacks reports whether a change is not part of what is there.
+func (s *shelf) lacks(name string) bool {
+	told := s.changes[name]
+	return name != "" && s.writers[told.writer].n < told.seq
+}
+
+// drawn stands for an epoch that the store has yet to name, and unnamed for such a change.
+const (
+	drawn   = math.MaxUint64
+	unnamed = "unnamed"
+)
 
 func (s *shelf) begin(left bool) {
 	s.epoch, s.left = drawn, left
@@ -209,7 +237,10 @@ func (m model) compare(t *testing.T, r, sent *syncer.Round, want outcome) {
 		}
 		s.epoch = r.Epoch
 	}
-	if got := (heard{r.Epoch, r.Version, r.Quieted}); got != s.heard {
+	if s.lastChange == unnamed {
+		s.lastChange, s.changes[r.LastChange] = r.LastChange, s.last
+	}
+	if got := heardIn(r); got != s.heard {
 		t.Fatalf("%+v: it has %+v, want %+v", sent, got, s.heard)
 	}
 	if want.lost || want.used {
@@ -218,6 +249,10 @@ func (m model) compare(t *testing.T, r, sent *syncer.Round, want outcome) {
 	for i := range r.Keys {
 		m.compareKey(t, &r.Keys[i], s.content(nameOf(&r.Keys[i])))
 	}
+}
+
+func heardIn(r *syncer.Round) heard {
+	return heard{r.Epoch, r.Version, r.Quieted, r.LastChange}
 }
 
 func (m model) compareKey(t *testing.T, k *syncer.KeyRound, have content) {

@@ -41,7 +41,7 @@ func (d *dice) round() *syncer.Round {
 		Nonce: d.Uint64(), Quiet: d.IntN(8) == 0}
 	id := sequenceID(r)
 	told, acked := d.told[id], d.acked[id]
-	r.Epoch, r.Version, r.Quieted = told.epoch, told.version, told.quieted
+	told.tell(r)
 	if acked.nonce == told.epoch {
 		r.Acked = acked.n
 	}
@@ -77,7 +77,7 @@ func (d *dice) republish(r *syncer.Round, told heard) {
 	now := d.model.shelf(r.Partition).heard
 	r.Republish, r.Quiet, r.After = true, false, told.epoch
 	if d.IntN(4) > 0 {
-		r.Epoch, r.Version, r.Quieted = now.epoch, now.version, now.quieted
+		now.tell(r)
 	}
 	if d.IntN(2) == 0 && told.epoch > 0 {
 		r.After--
@@ -135,7 +135,12 @@ func (d *dice) settled(r, sent *syncer.Round) {
 	if r.Seq > 0 {
 		d.acked[id] = sequence{max(d.acked[id].n, r.Seq), r.Epoch}
 	}
-	d.told[id] = heard{r.Epoch, r.Version, r.Quieted}
+	d.told[id] = heardIn(r)
+}
+
+// tell has a round say that this was heard.
+func (h *heard) tell(r *syncer.Round) {
+	r.Epoch, r.Version, r.Quieted, r.LastChange = h.epoch, h.version, h.quieted, h.lastChange
 }
 
 func testModel(t *testing.T, s syncer.Store) {
@@ -219,7 +224,8 @@ func sendSome(t *testing.T, s syncer.Store, d *rand.Rand, ledger model, writer s
 	}
 	for range 1 + d.IntN(3) {
 		for _, r := range batch {
-			r.Err, r.Lost, r.Epoch, r.Version, r.Quieted = nil, false, 0, 0, 0
+			r.Err, r.Lost = nil, false
+			(&heard{}).tell(r)
 		}
 		// Not exchange: only the test's own goroutine may end the test.
 		s.Exchange(t.Context(), batch)

@@ -18,7 +18,8 @@ func restoring(t *testing.T, s syncer.Store, after uint64, keys ...syncer.KeyRou
 	exchange(t, s, r)
 	return &syncer.Round{
 		Partition: 17, Writer: rand.Text(), Seq: 1, Keys: keys,
-		Epoch: r.Epoch, Version: r.Version, Quieted: r.Quieted, After: after, Republish: true,
+		Epoch: r.Epoch, Version: r.Version, Quieted: r.Quieted, LastChange: r.LastChange,
+		After: after, Republish: true,
 	}
 }
 
@@ -145,7 +146,7 @@ func testRepublishedPartsHaveSequences(t *testing.T, s syncer.Store) {
 		t.Errorf("a part with the number of another: used %v, lost %v", twin.Used, twin.Lost)
 	}
 	holds(t, s, "b")
-	second.Version = 0
+	second.Version, second.LastChange = 0, ""
 	exchange(t, s, second)
 	holds(t, s, "b", bucket(0, 0, 9))
 }
@@ -189,6 +190,65 @@ func testRewind(t *testing.T, s syncer.Store) {
 		Keys: []syncer.KeyRound{{Key: []byte("a"), Load: true}}}
 	if exchange(t, s, gone); !gone.Lost || gone.Epoch != 0 {
 		t.Errorf("who only loads: lost %v, epoch %d", gone.Lost, gone.Epoch)
+	}
+}
+
+// testRewindBehindAnother has the store go back behind what others have written, and more changes
+// come in its place: who has only heard of those is told, whatever it asks for.
+func testRewindBehindAnother(t *testing.T, s syncer.Store) {
+	loser, ok := s.(Loser)
+	if !ok {
+		return
+	}
+	apply(t, s, "old", 1, key("a", bucket(0, 0, 8)))
+	rewind := loser.Image(t)
+	for _, lost := range []struct {
+		writer string
+		seq    uint64
+	}{{"new", 1}, {"old", 2}} {
+		r := apply(t, s, lost.writer, lost.seq, key("a", bucket(0, 0, 2)))
+		rewind()
+		for i := range 3 {
+			apply(t, s, fmt.Sprint("other-", i), 1, key("b", bucket(0, 0, 1)))
+		}
+		for name, asks := range asking() {
+			told := heardIn(r)
+			told.tell(asks)
+			if exchange(t, s, asks); !asks.Lost {
+				t.Errorf("who %s is not told that a change of %q is lost", name, lost.writer)
+			}
+		}
+		holds(t, s, "a", bucket(0, 0, 8))
+		rewind()
+	}
+}
+
+// testNewsIsNoLoss has others change what somebody has heard of: nothing is lost.
+func testNewsIsNoLoss(t *testing.T, s syncer.Store) {
+	r := apply(t, s, "old", 1, key("a", bucket(0, 0, 2)))
+	for i := range 3 {
+		apply(t, s, fmt.Sprint("other-", i), 1, key("b", bucket(0, 0, 1)))
+	}
+	apply(t, s, "old", 2, key("a", bucket(0, 0, 2)))
+	for name, asks := range asking() {
+		told := heardIn(r)
+		told.tell(asks)
+		if exchange(t, s, asks); asks.Lost {
+			t.Errorf("who %s is told of a loss", name)
+		}
+	}
+}
+
+// asking returns a round of each kind, of somebody who has written nothing.
+func asking() map[string]*syncer.Round {
+	a := []syncer.KeyRound{key("c", bucket(0, 0, 9))}
+	load := []syncer.KeyRound{{Key: []byte("a"), Load: true}}
+	return map[string]*syncer.Round{
+		"verifies": {Partition: 17, Writer: "verifies"},
+		"reads":    {Partition: 17, Writer: "reads", Keys: load},
+		"loads":    {Partition: 17, Writer: "loads", Keys: load, ReadOnly: true},
+		"counts":   {Partition: 17, Writer: "counts", Seq: 1, Keys: a},
+		"restores": {Partition: 17, Writer: "restores", Seq: 1, Keys: a, Republish: true},
 	}
 }
 

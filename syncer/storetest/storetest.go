@@ -77,6 +77,8 @@ func Run(t *testing.T, open func(t *testing.T) syncer.Store) {
 		{"RepublishedPartsHaveSequences", testRepublishedPartsHaveSequences},
 		{"RepublishKeepsTTL", testRepublishWithoutTTL},
 		{"Rewind", testRewind},
+		{"RewindBehindAnother", testRewindBehindAnother},
+		{"NewsIsNoLoss", testNewsIsNoLoss},
 		{"WriterUsedTwice", testWriterUsedTwice},
 		{"FallenBucketsLeave", testFallenBucketsLeave},
 		{"RoundsTogether", testRoundsTogether},

@@ -271,7 +271,7 @@ func (s *Store) answer(st *state, r *syncer.Round, refuse bool) {
 	}
 	s.opt.Store.Exchange(context.Background(), []*syncer.Round{c})
 	r.Err, r.Lost, r.Used, r.Later = c.Err, c.Lost, c.Used, c.Later
-	r.Version, r.Quieted, r.Epoch = c.Version, c.Quieted, c.Epoch
+	r.Version, r.Quieted, r.Epoch, r.LastChange = c.Version, c.Quieted, c.Epoch, c.LastChange
 	if r.Err != nil || r.Lost || r.Used {
 		return
 	}

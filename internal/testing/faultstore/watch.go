@@ -121,7 +121,7 @@ func content(r *syncer.Round) string {
 func clone(r *syncer.Round) *syncer.Round {
 	c := &syncer.Round{
 		Partition: r.Partition, Writer: r.Writer, Seq: r.Seq, Nonce: r.Nonce, Acked: r.Acked,
-		Epoch: r.Epoch, Version: r.Version,
+		Epoch: r.Epoch, Version: r.Version, LastChange: r.LastChange,
 		Quieted: r.Quieted, Quiet: r.Quiet, Aside: r.Aside, ReadOnly: r.ReadOnly,
 		Republish: r.Republish, After: r.After,
 	}
@@ -139,6 +139,7 @@ func clone(r *syncer.Round) *syncer.Round {
 // garble fails a round and leaves nothing of an answer in it that anybody could rely on.
 func garble(r *syncer.Round, err error) {
 	r.Err, r.Lost, r.Version, r.Quieted, r.Epoch = err, false, 1<<40, 1<<40, 1<<40
+	r.LastChange = "unknown"
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		k.Err, k.Loaded = nil, nil
