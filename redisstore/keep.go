@@ -66,7 +66,8 @@ type fence struct {
 	err   error            // of all keys, once done
 }
 
-// maxFences is how many fences of a kind are in flight at a server. Later callers share the next one.
+// maxFences is how many fences of a kind are in flight at a server. Later callers share the next
+// one.
 const maxFences = 4
 
 func (k *keepers) init(s *Store) {

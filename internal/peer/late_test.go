@@ -53,6 +53,20 @@ func TestShortDeadlines(t *testing.T) {
 	})
 }
 
+// TestAnswersAtTheDeadlineArrive has a node take all the time that it has: what it says then is
+// heard.
+func TestAnswersAtTheDeadlineArrive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, "", "")
+		p.meet()
+		p.dawdle(time.Hour)
+		p.fake.end = 20 * time.Millisecond
+		if err := p.add("k", time.Second); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestLateMessagesAreNotCarriedOut delays a request until its sender has given up.
 func TestLateMessagesAreNotCarriedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -28,18 +28,20 @@ type fake struct {
 	seen  map[string]int // by key
 	calls int
 	delay time.Duration
+	end   time.Duration // how long it takes to come to an end when time is up
 	err   error
 }
 
 func (f *fake) Serve(ctx context.Context, tasks []rpc.Task, res []node.Result) {
 	f.mu.Lock()
 	f.calls++
-	delay := f.delay
+	delay, end := f.delay, f.end
 	f.mu.Unlock()
 	if delay > 0 {
 		select {
 		case <-time.After(delay):
 		case <-ctx.Done():
+			time.Sleep(end)
 		}
 	}
 	f.mu.Lock()

@@ -212,6 +212,38 @@ func TestAckDiskSurvivesAKill(t *testing.T) {
 		acked, unknown, a.median("disk"))
 }
 
+// TestAckDiskInACluster is TestAckDiskSurvivesAKill for batches over three primaries: all of them
+// are killed, and come back from what is on their disks.
+func TestAckDiskInACluster(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	if !redistest.Features(t, server).WaitAOF {
+		t.Skip("the server has no WAITAOF: see TestAckThatCannotBeHad")
+	}
+	c := redistest.StartCluster(t, 3, 0, redistest.Config("appendonly yes",
+		"appendfsync everysec"))
+	a := serveTwo(t, c.URL())
+	a.start("disk")
+	a.batches("disk")
+	a.goesOn(t, "disk", 10*ackKeys)
+	a.killAll()
+	for _, n := range c.Nodes {
+		n.Kill()
+	}
+	for _, n := range c.Nodes {
+		n.Restart(t)
+	}
+	c.WaitReady(t)
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})
+	defer client.Close()
+	if missing := a.survivedIn(t, client, "disk"); missing != 0 {
+		t.Errorf("%d of what ack=disk acknowledged did not survive", missing)
+	}
+	acked, unknown := a.sums("disk")
+	t.Logf("Redis Cluster, ack=disk: %d acknowledged, 0 lost, %d unknown, half within %v "+
+		"(appendfsync everysec)", acked, unknown, a.median("disk"))
+}
+
 // TestAckThatCannotBeHad is refused: at start if it is the node's default, else with the request,
 // and nothing is counted.
 func TestAckThatCannotBeHad(t *testing.T) {

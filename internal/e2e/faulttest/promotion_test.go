@@ -1,6 +1,8 @@
 package faulttest
 
 import (
+	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -28,14 +30,14 @@ func cut(t *testing.T, primary, replica *redistest.Server) {
 	}
 }
 
-// batches has requests that concern all keys of ack=replica.
-func (a *ackers) batches() {
+// batches has requests that concern all keys of an ack.
+func (a *ackers) batches(ack string) {
 	var keys []string
 	for i := range ackKeys {
-		keys = append(keys, ackKey("replica", i))
+		keys = append(keys, ackKey(ack, i))
 	}
 	for range 2 {
-		a.tr.Repeat(func() { a.tr.Batch(keys, "replica") })
+		a.tr.Repeat(func() { a.tr.Batch(keys, ack) })
 	}
 }
 
@@ -116,6 +118,33 @@ func (a *ackers) report(t *testing.T, what string, lost, lostPlain int64) {
 		what, acked, lost, unknown, a.median("replica"), plain, lostPlain)
 }
 
+// knownByServer has a batch count with ack=replica at all primaries, of which one has a replica
+// that says nothing: what the others counted is known, and what that one did is not.
+func (p *pairOf) knownByServer(t *testing.T, lags func(key string) bool) {
+	t.Helper()
+	body, keys := &strings.Builder{}, 24
+	for i := range keys {
+		fmt.Fprintf(body, `,{"op":"add","key":"by-server-%d","ack":"replica"}`, i)
+	}
+	var answers struct{ Results []proctest.Answer }
+	out := p.nodes[0].MustPost("/v1/batch", `{"ops":[`+body.String()[1:]+`]}`)
+	if err := json.Unmarshal(out, &answers); err != nil || len(answers.Results) != keys {
+		t.Fatalf("%v: %s", err, out)
+	}
+	known := 0
+	for i, of := range answers.Results {
+		want := lags(fmt.Sprintf("by-server-%d", i))
+		if unknown := of.Error != nil && of.Error.Outcome == "unknown"; unknown != want {
+			t.Errorf("key %d: %+v, want it unknown: %v", i, of.Error, want)
+		} else if !want {
+			known++
+		}
+	}
+	if known == 0 || known == keys {
+		t.Errorf("%d of %d are known, want some", known, keys)
+	}
+}
+
 // TestAckReplicaInACluster has the replica of one of three primaries miss what comes, and be
 // promoted then: a request that concerns several primaries is acknowledged by replicas of all of
 // them, or not.
@@ -125,11 +154,16 @@ func TestAckReplicaInACluster(t *testing.T) {
 	tooFew(t, c.URL())
 	a := serveTwo(t, c.URL(), "--redis-timeout", "400ms")
 	a.start("redis", "replica")
-	a.batches()
+	a.batches("replica")
 	a.goesOn(t, "replica", 200)
 	slot := c.Slot(t, proctest.Hash(syncer.DefaultPartitions, ackKey("redis", 0)))
 	primary := c.Owner(t, slot)
 	replica := c.Replicas(t, primary)[0]
+	replica.Pause() // it is connected, and says nothing
+	a.knownByServer(t, func(key string) bool {
+		return c.Owner(t, c.Slot(t, proctest.Hash(syncer.DefaultPartitions, key))) == primary
+	})
+	replica.Resume()
 	cut(t, primary, replica)
 	a.goesOn(t, "redis", 200)
 	a.goesOn(t, "replica", 20) // what concerns the other primaries alone
