@@ -1,7 +1,11 @@
 package syncer
 
 import (
+	"bytes"
+	"maps"
 	"math/bits"
+	"slices"
+	"strings"
 
 	"github.com/cespare/xxhash/v2"
 )
@@ -17,11 +21,17 @@ type Placement struct {
 	Partitions int
 	// Seed changes the mapping; whoever knows it can choose keys that fall into one partition.
 	Seed uint64
+	// HashTags says in which namespaces keys with one hash tag have one partition. Default: in
+	// none. It must not be changed once it is used.
+	HashTags HashTags
 }
 
 // Of returns the partition of a key: xxHash64 of the key and, unless it is the default one, of its
-// namespace.
+// namespace. A key with a hash tag has that of its tag in the default namespace.
 func (p Placement) Of(ns, key []byte) int {
+	if p.HashTags != nil {
+		ns, key = p.HashTags.placedAs(ns, key)
+	}
 	h := xxhash.Sum64(key) ^ p.Seed
 	if !isDefault(ns) {
 		h += bits.RotateLeft64(xxhash.Sum64(ns), 31)
@@ -35,6 +45,66 @@ func (p Placement) Of(ns, key []byte) int {
 	h ^= h >> 33
 	hi, _ := bits.Mul64(h, uint64(p.Partitions))
 	return int(hi)
+}
+
+// HashTag returns the part of a key that decides its place where hash tags are in use, as in Redis
+// Cluster (https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags):
+// what stands between the first '{' and the first '}' after it, or all of the key if there is no
+// such pair or nothing between the two. It is part of the memory of key.
+func HashTag(key []byte) []byte {
+	open := bytes.IndexByte(key, '{')
+	if open < 0 {
+		return key
+	}
+	tag := key[open+1:]
+	if end := bytes.IndexByte(tag, '}'); end > 0 {
+		return tag[:end]
+	}
+	return key
+}
+
+// HashTags says by the names of namespaces whether their keys are placed by their hash tags. A
+// namespace that is not in it is like DefaultNamespace, and that is without if it is not, either.
+type HashTags map[string]bool
+
+// In reports whether the keys of a namespace are placed by their hash tags.
+func (t HashTags) In(ns []byte) bool {
+	if on, listed := t[string(ns)]; listed {
+		return on
+	}
+	return t[DefaultNamespace]
+}
+
+// placedAs returns what a key is placed by: itself or, if it has one that counts, its hash tag as a
+// key of the default namespace.
+func (t HashTags) placedAs(ns, key []byte) (_, _ []byte) {
+	if tag := HashTag(key); len(tag) < len(key) && t.In(ns) {
+		return nil, tag
+	}
+	return ns, key
+}
+
+// String lists the namespaces with hash tags, such as "login, sms" or "no namespace" or, if those
+// that are not in t have them, "every namespace but login". It is the same for what places all keys
+// in the same way.
+func (t HashTags) String() string {
+	usual := t[DefaultNamespace]
+	var others []string
+	for _, name := range slices.Sorted(maps.Keys(t)) {
+		if t[name] != usual {
+			others = append(others, name)
+		}
+	}
+	list := strings.Join(others, ", ")
+	switch {
+	case usual && list == "":
+		return "every namespace"
+	case usual:
+		return "every namespace but " + list
+	case list == "":
+		return "no namespace"
+	}
+	return list
 }
 
 // DefaultNamespace is the namespace of a key that names none.
