@@ -45,7 +45,7 @@ func (a ager) each(place syncer.Placement, fn func(partition int, name string, n
 			ns = nil
 		}
 		for i := range 4 {
-			key := fmt.Append(nil, "k", i)
+			key := keyOf(name, i)
 			fn(place.Of(ns, key), name, ns, key)
 		}
 	}

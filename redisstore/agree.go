@@ -11,8 +11,13 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// seedField is the field of tt:meta that holds the seed of the placement.
-const seedField = "hash-seed"
+// Fields of tt:meta that say how keys are placed.
+const (
+	seedField = "hash-seed"
+	// tagsField names the namespaces with hash tags. It is one field for all of them, so that the
+	// first store to write it decides for every namespace, listed or not.
+	tagsField = "hash-tags"
+)
 
 // Placement returns how keys are placed: as the options say or, with AnySeed, as Redis says once a
 // probe has succeeded.
@@ -32,13 +37,8 @@ func (s *Store) agree(ctx context.Context) error {
 	if err := s.compare(s.agreement(), have, false); err != nil {
 		return err
 	}
-	for field, value := range s.agreement() {
-		if _, ok := have[field]; ok {
-			continue // a server that takes no writes can be used if there is nothing to write
-		}
-		if err := s.client.HSetNX(ctx, metaKey, field, value).Err(); err != nil {
-			return fmt.Errorf("write %s: %w", metaKey, err)
-		}
+	if err := s.writeMissing(ctx, have); err != nil {
+		return err
 	}
 	if have, err = s.readMeta(ctx); err != nil {
 		return err
@@ -53,12 +53,33 @@ func (s *Store) agree(ctx context.Context) error {
 	return nil
 }
 
+// readMeta reads what Redis says. Data without a word about hash tags was placed without them,
+// because whoever writes tt:meta writes that first.
 func (s *Store) readMeta(ctx context.Context) (map[string]string, error) {
 	have, err := s.client.HGetAll(ctx, metaKey).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", metaKey, err)
 	}
+	if _, ok := have[tagsField]; !ok && len(have) > 0 {
+		have[tagsField] = syncer.HashTags(nil).String()
+	}
 	return have, nil
+}
+
+// writeMissing writes the fields that Redis does not have. Hash tags go first: readMeta relies on
+// it. A server that is read-only will do if there is nothing to write.
+func (s *Store) writeMissing(ctx context.Context, have map[string]string) error {
+	want := s.agreement()
+	for _, field := range slices.Concat([]string{tagsField}, slices.Sorted(maps.Keys(want))) {
+		if _, ok := have[field]; ok {
+			continue
+		}
+		if err := s.client.HSetNX(ctx, metaKey, field, want[field]).Err(); err != nil {
+			return fmt.Errorf("write %s: %w", metaKey, err)
+		}
+		have[field] = want[field]
+	}
+	return nil
 }
 
 // takeSeed adopts the seed that Redis has, if any seed will do. Once keys have been placed by a
@@ -89,6 +110,7 @@ func (s *Store) agreement() map[string]string {
 		"layout":     "2",
 		"partitions": strconv.Itoa(s.opt.Placement.Partitions),
 		seedField:    strconv.FormatUint(s.opt.Placement.Seed, 10),
+		tagsField:    s.opt.Placement.HashTags.String(),
 		"hash-type":  "hash",
 		// A node that does not know that other nodes' buckets expire by age can't tell how far back
 		// a level is complete.
@@ -110,8 +132,8 @@ func (s *Store) compare(want, have map[string]string, complete bool) error {
 		value := want[field]
 		if there, ok := have[field]; there != value && (ok || complete) {
 			return fmt.Errorf("%w: its counts were made with %s = %s, this node has %s; use the "+
-				"same, another Redis (or database), "+
-				"or delete the field %q of the hash %s once those counts don't matter", ErrMismatch,
+				"same, another Redis (or database), or write what this node has into the field "+
+				"%q of the hash %s once those counts don't matter", ErrMismatch,
 				field, there, value, field, metaKey)
 		}
 	}

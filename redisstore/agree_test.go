@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"errors"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -82,5 +83,81 @@ func TestTheSeedOutlivesALossOfData(t *testing.T) {
 		AnySeed: true})
 	if err := probe(t, next); err != nil || next.Placement().Seed != 5 {
 		t.Errorf("whoever comes now: %v, %+v", err, next.Placement())
+	}
+}
+
+// TestHashTagsAreAgreedOn has nodes come whose namespaces have other hash tags than the data was
+// made with. What would place no key elsewhere is the same.
+func TestHashTagsAreAgreedOn(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	probeWith := func(tags syncer.HashTags) error {
+		t.Helper()
+		return probe(t, open(t, redisstore.Options{URL: srv.URL(),
+			Placement: syncer.Placement{HashTags: tags}}))
+	}
+	if err := probeWith(syncer.HashTags{"sms": true}); err != nil {
+		t.Fatal(err)
+	}
+	for _, same := range []syncer.HashTags{{"sms": true},
+		{"default": false, "sms": true, "login": false}} {
+		if err := probeWith(same); err != nil {
+			t.Errorf("%s: %v", same, err)
+		}
+	}
+	for _, other := range []syncer.HashTags{nil, {"sms": true, "login": true}, {"default": true}} {
+		if err := probeWith(other); !errors.Is(err, redisstore.ErrMismatch) ||
+			!strings.Contains(err.Error(), "hash-tags = sms, this node has "+other.String()) {
+			t.Errorf("%s: %v", other, err)
+		}
+	}
+	// As the refusal says.
+	srv.Do("HSET", redisstore.MetaKey, "hash-tags", "every namespace")
+	if err := probeWith(syncer.HashTags{"default": true}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDataFromBeforeHashTags has a node come that has hash tags to data of a version that did not
+// know of any.
+func TestDataFromBeforeHashTags(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	plain := redisstore.Options{URL: srv.URL()}
+	works(t, open(t, plain))
+	if n, err := srv.Do("HDEL", redisstore.MetaKey, "hash-tags").Int(); err != nil || n != 1 {
+		t.Fatal(n, err)
+	}
+	tagged := plain
+	tagged.Placement.HashTags = syncer.HashTags{"sms": true}
+	if err := probe(t, open(t, tagged)); !errors.Is(err, redisstore.ErrMismatch) {
+		t.Errorf("a node with hash tags: %v", err)
+	}
+	if err := probe(t, open(t, plain)); err != nil {
+		t.Errorf("one without: %v", err)
+	}
+}
+
+// TestOnlyOneOfSeveralHashTags has nodes come at the same time that differ, to an empty Redis.
+func TestOnlyOneOfSeveralHashTags(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	tags := []syncer.HashTags{nil, {"sms": true}, {"login": true}, {"default": true}}
+	var agreed [12]bool
+	var wg sync.WaitGroup
+	for i := range agreed {
+		s := open(t, redisstore.Options{URL: srv.URL(),
+			Placement: syncer.Placement{HashTags: tags[i%len(tags)]}})
+		wg.Go(func() { agreed[i] = probe(t, s) == nil })
+	}
+	wg.Wait()
+	won, err := srv.Do("HGET", redisstore.MetaKey, "hash-tags").Text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, ok := range agreed {
+		if mine := tags[i%len(tags)].String(); ok != (mine == won) {
+			t.Errorf("agreed: %v, a node with %s where Redis says %s", ok, mine, won)
+		}
 	}
 }

@@ -186,6 +186,35 @@ func TestDirectClusterSpread(t *testing.T) {
 	}
 }
 
+// TestDirectClusterTakesATagAtOnce acquires over keys of one tag: that is one script, which counts
+// nothing that it would have to take back.
+func TestDirectClusterTakesATagAtOnce(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	s := open(t, redisstore.Options{URL: c.URL(), Placement: syncer.Placement{
+		Partitions: syncer.DefaultPartitions, HashTags: syncer.HashTags{"default": true}}})
+	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
+	if err := probe(t, s); err != nil {
+		t.Fatal(err)
+	}
+	message := []syncer.Check{check("{188}", 1, 60_000, 15), check("{188}:hello", 1, 60_000, 2)}
+	before := s.Health().RoundTrips
+	for i := range 4 {
+		if res := acquire(t, d, message...); res.Allowed != (i < 2) || res.Checks[0].Refused ||
+			res.Checks[1].Refused == res.Allowed {
+			t.Errorf("message %d: %+v", i, res)
+		}
+	}
+	if n := s.Health().RoundTrips - before; n != 4 {
+		t.Errorf("%d round trips for 4 messages", n)
+	}
+	for _, key := range []string{"{188}", "{188}:hello"} {
+		if got := count(t, d, key, 60_000); got != 2 {
+			t.Errorf("%s: %d stored, 2 admitted", key, got)
+		}
+	}
+}
+
 func TestDirectClusterSeveralChecks(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 2, 0)

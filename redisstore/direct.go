@@ -163,8 +163,20 @@ func (d *Direct) do(ctx context.Context, op *syncer.Op,
 	return marks, err
 }
 
+// spreads reports whether the keys of an acquire are in several partitions of a cluster, and so out
+// of reach of one script.
 func (d *Direct) spreads(op *syncer.Op) bool {
-	return op.Kind == syncer.Acquire && d.opt.Store.cluster && len(op.Checks) > 1
+	if op.Kind != syncer.Acquire || !d.opt.Store.cluster {
+		return false
+	}
+	place := d.opt.Store.opt.Placement
+	for i := 1; i < len(op.Checks); i++ {
+		if place.Of(op.Checks[i].NS, op.Checks[i].Key) !=
+			place.Of(op.Checks[0].NS, op.Checks[0].Key) {
+			return true
+		}
+	}
+	return false
 }
 
 // DoAll runs operations together and sets Err in each result.

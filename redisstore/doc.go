@@ -24,8 +24,9 @@
 //	    reset in this epoch, in either mode
 //
 // There is also one tt:meta, with what all users of the data must agree on: the number of
-// partitions, the hash seed, how buckets expire, and the ladder of every namespace. The first store
-// to connect writes it. With Options.AnySeed, a store takes the seed it finds there.
+// partitions, the hash seed, which namespaces have hash tags, how buckets expire, and the ladder of
+// every namespace. The first store to connect writes it. With Options.AnySeed, a store takes the
+// seed it finds there.
 //
 // After a round is applied, a key's Hash holds no more buckets than its ladder has: whoever writes
 // to a key deletes the buckets that have fallen behind, even if no node has them in memory.

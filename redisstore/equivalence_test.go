@@ -70,10 +70,11 @@ func randomOp(dice *rand.Rand, now int64) syncer.Op {
 		op.CountDenied = dice.IntN(6) == 0
 	}
 	for range checks {
-		c := check(fmt.Sprint("k", dice.IntN(4)), 1+dice.Int64N(3))
+		i, c := dice.IntN(4), check("", 1+dice.Int64N(3))
 		if dice.IntN(3) == 0 {
 			c.NS = []byte("other")
 		}
+		c.Key = keyOf(string(c.NS), i)
 		windows := []int64{1, 100, 777, 1500, 3000, 9000, 20_000, 56_000}
 		for range 1 + dice.IntN(3) {
 			c.Limits = append(c.Limits,
@@ -88,6 +89,15 @@ func randomOp(dice *rand.Rand, now int64) syncer.Op {
 		op.Checks = append(op.Checks, c)
 	}
 	return op
+}
+
+// keyOf names the keys of a random operation. In the other namespace two have one hash tag each, of
+// which nothing comes unless the placement says so.
+func keyOf(ns string, i int) []byte {
+	if ns == "other" {
+		return fmt.Appendf(nil, "{t%d}:k%d", i/2, i)
+	}
+	return fmt.Append(nil, "k", i)
 }
 
 // outcome is what must be the same in both modes.
@@ -182,7 +192,7 @@ func testModesReadEachOther(t *testing.T, open opener, aged bool) {
 	dice := rand.New(rand.NewPCG(storetest.Seed(t), 6))
 	ladders, spaces := twoSpaces(t)
 	clk := newClock(t0)
-	few := syncer.Placement{Partitions: 7}
+	few := syncer.Placement{Partitions: 7, HashTags: syncer.HashTags{"other": true}}
 	store := open(t, redisstore.Options{Ladders: ladders, Placement: few})
 	direct := openDirect(t, redisstore.DirectOptions{Store: store, Now: clk.now.Load})
 	for phase := range 12 {
@@ -207,7 +217,7 @@ func testModesReadEachOther(t *testing.T, open opener, aged bool) {
 		for _, ns := range []string{"default", "other"} {
 			for i := range 4 {
 				op := syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{
-					{NS: []byte(ns), Key: fmt.Append(nil, "k", i),
+					{NS: []byte(ns), Key: keyOf(ns, i),
 						Limits: limits(1000, 0, 3000, 0, 20_000, 0, 56_000, 0)}}}
 				if a, b := outcome(t.Context(), reader, op),
 					outcome(t.Context(), direct, op); a != b {

@@ -107,6 +107,10 @@ func TestProbeComparesTheLayout(t *testing.T) {
 			"partitions = 1021, this node has 11"},
 		"seed": {func(o *redisstore.Options) { o.Placement.Seed = 8 },
 			"hash-seed = 7, this node has 8"},
+		"hash tags": {func(o *redisstore.Options) {
+			o.Placement.HashTags = syncer.HashTags{"sms": true}
+		}, "hash-tags = no namespace, this node has sms; use the same, another Redis (or " +
+			`database), or write what this node has into the field "hash-tags" of the hash tt:meta`},
 		"ladder": {func(o *redisstore.Options) { o.Ladders = ladders(other) },
 			"ladder:default = 1s x 60, 1m x 60, 15m x 96, this node has 1s x 60, 1h x 24"},
 	} {
