@@ -89,6 +89,24 @@ func (r *reader) list(v *fastjson.Value, name string, most int) []*fastjson.Valu
 	return list
 }
 
+// booleans returns the values of an object by their names, nil if it is missing. There must be no
+// more of them than most.
+func (r *reader) booleans(v *fastjson.Value, name string, most int) map[string]bool {
+	if v = v.Get(name); v == nil {
+		return nil
+	}
+	object, err := v.Object()
+	if r.bad = r.bad || err != nil || object.Len() > most; r.bad {
+		return nil
+	}
+	all := make(map[string]bool, object.Len())
+	object.Visit(func(key []byte, v *fastjson.Value) {
+		b, err := v.Bool()
+		all[string(key)] = check(r, b, err)
+	})
+	return all
+}
+
 // source reads where an answer came from. It only allocates for sources that this version does not
 // know.
 func (r *reader) source(v *fastjson.Value) Source {

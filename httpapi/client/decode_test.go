@@ -3,6 +3,7 @@ package client_test
 import (
 	"encoding/json"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -16,11 +17,17 @@ import (
 )
 
 func TestPlacementIsTheServers(t *testing.T) {
+	tags := []syncer.HashTags{nil, {"other": true}, {"default": true, "other": false}}
 	for i := range 10_000 {
 		key, ns := strconv.FormatUint(rand.Uint64(), 36),
 			[]string{"", "default", "other", "x.y-z"}[i%4]
-		place := syncer.Placement{Partitions: 1 + rand.IntN(5000), Seed: rand.Uint64() >> (i % 64)}
-		if got, want := client.Partition(ns, key, place.Seed, place.Partitions),
+		for range i % 5 {
+			at := rand.IntN(len(key) + 1)
+			key = key[:at] + string("{}"[rand.IntN(2)]) + key[at:]
+		}
+		place := syncer.Placement{Partitions: 1 + rand.IntN(5000), Seed: rand.Uint64() >> (i % 64),
+			HashTags: tags[i%len(tags)]}
+		if got, want := client.Partition(ns, key, place.Seed, place.Partitions, place.HashTags),
 			place.Of([]byte(ns), []byte(key)); got != want {
 			t.Fatalf("%q %q under %+v: %d, want %d", ns, key, place, got, want)
 		}
@@ -30,14 +37,15 @@ func TestPlacementIsTheServers(t *testing.T) {
 const goodTable = `{"mode":"two-tier","ring_version":18446744073709551615,"partitions":3,"held":1,"members":[
 	{"id":"a","address":"10.0.0.1:80","state":"alive","self":false,"partitions":2,"share":0.66},
 	{"id":"b","address":"[::]:80","state":"leaving","self":true,"share":1e-3}],
-	"owners":[0,1,0],"hash_seed":18446744073709551614,"redis":{"kind":"redis","up":true,"error":null},"clock_offset_ms":-2}`
+	"owners":[0,1,0],"hash_seed":18446744073709551614,"hash_tags":{"default":false,"sms":true},"redis":{"kind":"redis","up":true,"error":null},"clock_offset_ms":-2}`
 
 func TestReadTable(t *testing.T) {
 	got, err := client.ReadTable([]byte(goodTable), "node:8080")
 	if err != nil || !slices.Equal(got.Owners, []uint16{0, 1, 0}) || got.Seed != 1<<64-2 ||
 		got.Version != 1<<64-1 ||
 		!slices.Equal(got.Addresses, []string{"10.0.0.1:80", "node:8080"}) ||
-		!slices.Equal(got.Leaving, []bool{false, true}) {
+		!slices.Equal(got.Leaving, []bool{false, true}) ||
+		!maps.Equal(got.HashTags, map[string]bool{"default": false, "sms": true}) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for name, text := range map[string]string{
@@ -58,6 +66,8 @@ func TestReadTable(t *testing.T) {
 		"large owner":      `{"mode":"two-tier","partitions":1,"members":[{}],"owners":[65536],"hash_seed":0}`,
 		"negative owner":   `{"mode":"two-tier","partitions":1,"members":[{}],"owners":[-1],"hash_seed":0}`,
 		"fraction":         `{"mode":"two-tier","partitions":1,"members":[{}],"owners":[0.5],"hash_seed":0}`,
+		"hash tags":        `{"mode":"two-tier","partitions":1,"members":[{}],"owners":[0],"hash_seed":0,"hash_tags":{"a":1}}`,
+		"list of tags":     `{"mode":"two-tier","partitions":1,"members":[{}],"owners":[0],"hash_seed":0,"hash_tags":["a"]}`,
 		"cut":              goodTable[:len(goodTable)-1],
 		"something behind": goodTable + "x",
 	} {

@@ -7,18 +7,21 @@ import (
 	"github.com/valyala/fastjson"
 )
 
-// Partition is partition.
-func Partition(ns, key string, seed uint64, partitions int) int {
-	return partition(ns, key, seed, partitions)
+// Partition is that of a key where there are so many.
+func Partition(ns, key string, seed uint64, partitions int, hashTags map[string]bool) int {
+	t := table{seed: seed, hashTags: hashTags, owners: make([]uint16, partitions)}
+	return t.partition(ns, key)
 }
 
 // Table is what tests look at of a table.
 type Table struct {
+	of        *table
 	Owners    []uint16
 	Seed      uint64
 	Version   uint64
 	Addresses []string
 	Leaving   []bool
+	HashTags  map[string]bool
 }
 
 // ReadTable is readTable.
@@ -27,7 +30,7 @@ func ReadTable(b []byte, address string) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &Table{Owners: t.owners, Seed: t.seed, Version: t.version}
+	out := &Table{of: t, Owners: t.owners, Seed: t.seed, Version: t.version, HashTags: t.hashTags}
 	for _, m := range t.members {
 		out.Addresses = append(out.Addresses, m.address)
 		out.Leaving = append(out.Leaving, m.leaving)
@@ -37,10 +40,11 @@ func ReadTable(b []byte, address string) (*Table, error) {
 
 // Owner is the address of the owner of a key, empty if there is none.
 func (t *Table) Owner(ns, key string) string {
-	if len(t.Owners) == 0 {
+	at := t.of.owner(ns, key)
+	if at == none {
 		return ""
 	}
-	return t.Addresses[t.Owners[partition(ns, key, t.Seed, len(t.Owners))]]
+	return t.Addresses[at]
 }
 
 // Body is the operation as it is sent.

@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"net"
 	"net/netip"
+	"strings"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/valyala/fastjson"
@@ -12,10 +13,11 @@ import (
 
 // table is one state of the cluster as reported by a node. It is immutable.
 type table struct {
-	version uint64
-	seed    uint64
-	owners  []uint16 // of every partition, a position in members; empty if any node does
-	members []member
+	version  uint64
+	seed     uint64
+	hashTags map[string]bool // of namespaces; one that is missing is like the default one
+	owners   []uint16        // of every partition, a position in members; empty if any node does
+	members  []member
 }
 
 type member struct {
@@ -27,6 +29,7 @@ type member struct {
 const (
 	maxPartitions = 1 << 16 // as on the servers
 	maxMembers    = 1 << 12
+	maxNamespaces = 1 << 12
 )
 
 // errTable says that what a node reports about the cluster is inconsistent.
@@ -44,7 +47,7 @@ type rawTable struct {
 // readTable reads the table that the node at an address reported.
 func readTable(b []byte, address string) (*table, error) {
 	var p fastjson.Parser
-	v, err := parse(&p, b, maxPartitions+64*maxMembers)
+	v, err := parse(&p, b, maxPartitions+64*maxMembers+maxNamespaces)
 	if err != nil {
 		return nil, errTable
 	}
@@ -54,6 +57,7 @@ func readTable(b []byte, address string) (*table, error) {
 	r.seed, r.seeded = r.unsigned(v, "hash_seed"), v.Exists("hash_seed")
 	r.readMembers(v, address)
 	r.readOwners(v)
+	r.hashTags = r.booleans(v, "hash_tags", maxNamespaces)
 	return r.check()
 }
 
@@ -119,14 +123,17 @@ func (t *table) owner(ns, key string) int {
 	if t == nil || len(t.owners) == 0 {
 		return none
 	}
-	return int(t.owners[partition(ns, key, t.seed, len(t.owners))])
+	return int(t.owners[t.partition(ns, key)])
 }
 
 // partition computes the same as the servers: xxHash64 of the key and, unless it is the default
 // one, of its namespace, mixed by the finalizer of MurmurHash3.
-func partition(ns, key string, seed uint64, partitions int) int {
-	h := xxhash.Sum64String(key) ^ seed
-	if ns != "" && ns != "default" {
+func (t *table) partition(ns, key string) int {
+	if len(t.hashTags) > 0 {
+		ns, key = t.placedAs(ns, key)
+	}
+	h := xxhash.Sum64String(key) ^ t.seed
+	if ns != "" && ns != defaultNamespace {
 		h += bits.RotateLeft64(xxhash.Sum64String(ns), 31)
 	}
 	h ^= h >> 33
@@ -134,6 +141,22 @@ func partition(ns, key string, seed uint64, partitions int) int {
 	h ^= h >> 33
 	h *= 0xc4ceb9fe1a85ec53
 	h ^= h >> 33
-	hi, _ := bits.Mul64(h, uint64(partitions))
+	hi, _ := bits.Mul64(h, uint64(len(t.owners)))
 	return int(hi)
+}
+
+const defaultNamespace = "default"
+
+// placedAs returns what a key is placed by: itself or, if it has one that counts, its hash tag as a
+// key of the default namespace.
+func (t *table) placedAs(ns, key string) (string, string) {
+	tagged, listed := t.hashTags[ns]
+	if !listed {
+		tagged = t.hashTags[defaultNamespace]
+	}
+	_, after, _ := strings.Cut(key, "{")
+	if tag, _, ok := strings.Cut(after, "}"); tagged && ok && tag != "" {
+		return "", tag
+	}
+	return ns, key
 }

@@ -38,9 +38,12 @@ type View struct {
 	Members []Member `json:"members"`
 	// Owners has, for every partition, the index in Members of its owner. HashSeed is the seed of
 	// the hash that maps keys to partitions. Both are only set if the caller asked for them.
-	Owners   []int       `json:"owners,omitempty"`
-	HashSeed *uint64     `json:"hash_seed,omitempty"`
-	Store    StoreHealth `json:"redis"`
+	Owners   []int   `json:"owners,omitempty"`
+	HashSeed *uint64 `json:"hash_seed,omitempty"`
+	// HashTags says by the names of namespaces whether they have hash tags, nil if none has. A
+	// namespace that is not in it is like the default one.
+	HashTags map[string]bool `json:"hash_tags,omitempty"`
+	Store    StoreHealth     `json:"redis"`
 	// ClockOffsetMS is the store's clock minus this machine's clock, and ClockSkewMS the part of it
 	// that this node does not follow yet.
 	ClockOffsetMS int64 `json:"clock_offset_ms"`

@@ -17,7 +17,8 @@ func (n *Node) Cluster() ClusterView {
 	t := n.table()
 	v := ClusterView{
 		Mode: n.Mode(), RingVersion: s.RingVersion, Partitions: t.Partitions(), Held: s.Held,
-		Store: s.Store, ClockOffsetMS: s.ClockOffsetMS, ClockSkewMS: s.ClockSkewMS,
+		HashTags: n.opt.Placement.HashTags,
+		Store:    s.Store, ClockOffsetMS: s.ClockOffsetMS, ClockSkewMS: s.ClockSkewMS,
 		ClockDoubt: s.ClockDoubt,
 		HotKeys:    s.HotKeys, LeasedKeys: s.LeasedKeys,
 		PendingBuckets: s.Counter.PendingBuckets, Keys: s.Counter.Keys,
