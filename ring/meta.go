@@ -24,7 +24,7 @@ type Agreement struct {
 	// Partitions is the number of partitions, and Seed the seed of the hash.
 	Partitions int
 	Seed       uint64
-	// Data is a digest of everything else that must be the same, such as the ladders.
+	// Data is a digest of everything else that must be the same, such as ladders and hash tags.
 	Data uint64
 }
 
@@ -99,7 +99,7 @@ func decode(n *memberlist.Node, want Agreement) (Member, error) {
 	case m.Seed != want.Seed:
 		return member, fmt.Errorf("%w: %s has another hash seed", ErrRefused, where)
 	case m.Data != want.Data:
-		return member, fmt.Errorf("%w: %s has other ladders or namespaces", ErrRefused, where)
+		return member, fmt.Errorf("%w: %s has other namespaces, ladders or hash tags", ErrRefused, where)
 	}
 	return member, nil
 }

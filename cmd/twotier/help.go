@@ -36,6 +36,8 @@ buckets of their own; what one doesn't set it takes from the default one:
       login:
         on-cold: deny
         max-keys: 1000000 # most keys in memory; more are refused with 429
+      sms:
+        hash-tags: true # {188} and {188}:hello have one owner and one partition
 
 Three nodes of a cluster on one machine; any of them answers for all:
 

@@ -117,11 +117,15 @@ func (s *server) joinCluster(opt *node.Options) (err error) {
 	return err
 }
 
-// dataOf is a digest of what all nodes must agree on besides the placement: the ladders.
+// dataOf is a digest of what all nodes must agree on besides partitions and seed: the ladders, and
+// which namespaces have hash tags.
 func dataOf(st stores) uint64 {
 	h := fnv.New64a()
 	for _, name := range slices.Sorted(maps.Keys(st.ladders)) {
 		fmt.Fprintf(h, "%s=%s\n", name, st.ladders[name])
+	}
+	if st.place.HashTags != nil {
+		fmt.Fprintf(h, "hash tags: %s\n", st.place.HashTags)
 	}
 	return h.Sum64() >> 11 // it goes through JSON
 }

@@ -109,12 +109,28 @@ func redisPassword(cfg config.Config) func() (string, error) {
 // placement is how the configuration wants keys to be placed. Whoever knows the seed can choose
 // keys that fall into one partition: if none is configured it is random.
 func placement(cfg config.Config) syncer.Placement {
+	place := syncer.Placement{Partitions: cfg.Partitions, HashTags: hashTags(cfg)}
 	if cfg.HashSeed != nil {
-		return syncer.Placement{Partitions: cfg.Partitions, Seed: *cfg.HashSeed}
+		place.Seed = *cfg.HashSeed
+		return place
 	}
 	var b [8]byte
 	rand.Read(b[:]) // never fails
-	return syncer.Placement{Partitions: cfg.Partitions, Seed: binary.NativeEndian.Uint64(b[:])}
+	place.Seed = binary.NativeEndian.Uint64(b[:])
+	return place
+}
+
+// hashTags says which namespaces have hash tags, nil if none has.
+func hashTags(cfg config.Config) syncer.HashTags {
+	tags, some := syncer.HashTags{}, false
+	for name, ns := range cfg.Namespaces {
+		tags[name] = ns.HashTags
+		some = some || ns.HashTags
+	}
+	if !some {
+		return nil
+	}
+	return tags
 }
 
 // meet asks Redis for the first time. Without an answer a node that knows the seed goes on; one

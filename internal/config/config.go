@@ -113,6 +113,8 @@ type Namespace struct {
 	OnCold string
 	// MaxKeys bounds the keys in memory; 0 is no bound but that of memory.
 	MaxKeys int64
+	// HashTags says that the part of a key in braces decides its partition.
+	HashTags bool
 }
 
 // Level is one ring of buckets: Count of them, each Width long.

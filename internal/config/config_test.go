@@ -148,6 +148,7 @@ namespaces:
   login:
     on-cold: deny
     max_keys: 5000
+    hash_tags: true
   default: {ladder: "1s x 60, 1m x 120"}
   a.b:
     ladder:
@@ -158,14 +159,14 @@ namespaces:
 	base := []config.Level{{Width: time.Second, Count: 60}, {Width: time.Minute, Count: 120}}
 	for name, want := range map[string]config.Namespace{
 		"default": {Ladder: base, OnCold: "allow"},
-		"login":   {Ladder: base, OnCold: "deny", MaxKeys: 5000},
+		"login":   {Ladder: base, OnCold: "deny", MaxKeys: 5000, HashTags: true},
 		"a.b": {Ladder: []config.Level{{Width: 100 * time.Millisecond, Count: 50}},
 			OnCold: "allow"},
 		"same": {Ladder: base, OnCold: "allow"},
 	} {
 		got := c.Namespaces[name]
 		if !slices.Equal(got.Ladder, want.Ladder) || got.OnCold != want.OnCold ||
-			got.MaxKeys != want.MaxKeys {
+			got.MaxKeys != want.MaxKeys || got.HashTags != want.HashTags {
 			t.Errorf("%s: got %+v, want %+v", name, got, want)
 		}
 	}

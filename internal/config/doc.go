@@ -12,6 +12,8 @@
 //	    ladder: [1s x 60, 1m x 60, 15m x 96]
 //	  login:
 //	    on-cold: deny
+//	  sms:
+//	    hash-tags: true
 //
 // The file is YAML, of one document. Durations and sizes are written as in flags, whatever YAML
 // makes of them, and lists as sequences or with commas. The dashes of a key may be underscores, as

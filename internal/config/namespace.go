@@ -12,24 +12,28 @@ import (
 )
 
 const (
-	ladderOption  = "ladder"
-	onColdOption  = "on-cold"
-	maxKeysOption = "max-keys"
+	ladderOption   = "ladder"
+	onColdOption   = "on-cold"
+	maxKeysOption  = "max-keys"
+	hashTagsOption = "hash-tags"
 	// defaultLadder covers one minute, one hour and a day.
 	defaultLadder = "1s x 60, 1m x 60, 15m x 96"
 )
 
 // namespaceOptions lists what can be set of a namespace, in the order in which it is printed.
-func namespaceOptions() []string { return []string{ladderOption, onColdOption, maxKeysOption} }
+func namespaceOptions() []string {
+	return []string{ladderOption, onColdOption, maxKeysOption, hashTagsOption}
+}
 
 // fillNamespaces sets c.Namespaces from what the file sets of each: the default one first, since
 // the others take from it what they don't set.
 func (c *Config) fillNamespaces(file map[string]map[string]value) error {
 	c.Namespaces, c.namespaceValues = map[string]Namespace{}, map[string]map[string]value{}
 	base := map[string]value{
-		ladderOption:  {text: defaultLadder, origin: FromDefault},
-		onColdOption:  c.values[onColdOption],
-		maxKeysOption: {text: "0", origin: FromDefault},
+		ladderOption:   {text: defaultLadder, origin: FromDefault},
+		onColdOption:   c.values[onColdOption],
+		maxKeysOption:  {text: "0", origin: FromDefault},
+		hashTagsOption: {text: "false", origin: FromDefault},
 	}
 	errs := []error{c.fillNamespace(DefaultNamespace, file[DefaultNamespace], base)}
 	base = c.namespaceValues[DefaultNamespace]
@@ -71,6 +75,8 @@ func (ns *Namespace) set(option, text string) (err error) {
 		if ns.MaxKeys, err = strconv.ParseInt(text, 10, 64); err != nil || ns.MaxKeys < 0 {
 			err = fmt.Errorf("%q is not a number of keys, 0 or more", text)
 		}
+	case hashTagsOption:
+		err = setBool(&ns.HashTags, text)
 	}
 	return err
 }

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"twotier.dev/twotier/internal/config"
+)
+
+// TestNodesWithOtherHashTags tells nodes apart that would place keys differently, before they have
+// met in Redis.
+func TestNodesWithOtherHashTags(t *testing.T) {
+	digest := func(text string) uint64 {
+		t.Helper()
+		path := filepath.Join(t.TempDir(), "twotier.yaml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cfg, err := config.Parse([]string{"--config", path}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return dataOf(stores{place: placement(cfg)})
+	}
+	tagged := digest("namespaces: {sms: {hash-tags: true}, login: {}}")
+	if same := digest("namespaces: {sms: {hash-tags: true}, default: {hash-tags: false}}"); same !=
+		tagged {
+		t.Errorf("%x and %x place keys in the same way", tagged, same)
+	}
+	for _, other := range []string{"namespaces: {}", "namespaces: {sms: {}, login: {}}",
+		"namespaces: {login: {hash-tags: true}}", "namespaces: {default: {hash-tags: true}}"} {
+		if digest(other) == tagged {
+			t.Errorf("the same as of %q", other)
+		}
+	}
+}

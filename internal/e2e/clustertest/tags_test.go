@@ -1,0 +1,174 @@
+package clustertest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"twotier.dev/twotier/httpapi/client"
+	"twotier.dev/twotier/internal/testing/proctest"
+)
+
+// messages are those of one receiver and one content.
+type messages struct{ receiver, content string }
+
+func messagesTo(number int) messages {
+	receiver := fmt.Sprintf("{1882934%04d}", number)
+	return messages{receiver, receiver + ":hello"}
+}
+
+// send asks a node for one more, of which there may be two.
+func (m messages) send(p *proctest.Process) (allowed bool) {
+	p.T.Helper()
+	body := fmt.Sprintf(`{"checks":[{"ns":"sms","key":%q,"limits":[{"window":"24h","max":50}]},`+
+		`{"ns":"sms","key":%q,"limits":[{"window":"1h","max":2}]}]}`, m.receiver, m.content)
+	var answer struct{ Allowed *bool }
+	text := p.MustPost("/v1/acquire", body)
+	if err := json.Unmarshal(text, &answer); err != nil || answer.Allowed == nil {
+		p.T.Fatalf("%v: %s", err, text)
+	}
+	return *answer.Allowed
+}
+
+// counts asks a node how many there were of both, and where it took that from.
+func (m messages) counts(p *proctest.Process) (n [2]int64, sources [2]string) {
+	p.T.Helper()
+	for i, key := range []string{m.receiver, m.content} {
+		status, text, err := p.TryGet("/v1/count?ns=sms&window=24h&key=" + key)
+		var answer struct {
+			Source string
+			Counts []struct{ Count int64 }
+		}
+		if err != nil || status != 200 || json.Unmarshal(text, &answer) != nil ||
+			len(answer.Counts) != 1 {
+			p.T.Fatalf("%d, %v: %s", status, err, text)
+		}
+		n[i], sources[i] = answer.Counts[0].Count, answer.Source
+	}
+	return n, sources
+}
+
+// configured writes a configuration file.
+func configured(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "twotier.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestHashTags sends messages, three of each, to three nodes. Both keys of a message are decided
+// about by one node, and are in one slot of Redis; a server that counts there directly finds them;
+// one that would place them otherwise is refused.
+func TestHashTags(t *testing.T) {
+	const receivers = 40
+	file := configured(t, "namespaces: {sms: {hash_tags: true}}")
+	c := start(t, 3, "--config", file)
+	for r := range receivers {
+		for i := range 3 {
+			if m := messagesTo(r); m.send(c.nodes[(r+i)%3]) != (i < 2) {
+				t.Errorf("%s: message %d", m.content, i)
+			}
+		}
+	}
+	c.decidedByOne(receivers)
+	c.clientAsksOwners(receivers)
+	for _, node := range c.nodes {
+		node.Flushed()
+	}
+	c.oneSlotEach(receivers)
+	direct := chosen.program.Serve(t, proctest.Options{}, append([]string{"--redis", c.redis,
+		"--mode", "redis"}, c.args...)...)
+	for r := range receivers {
+		m := messagesTo(r)
+		if n, sources := m.counts(direct); n != [2]int64{2, 2} || sources[1] != "redis" {
+			t.Errorf("%s: Redis has %d, by %s", m.content, n, sources)
+		}
+		if m.send(direct) {
+			t.Errorf("%s: a third was admitted in Redis", m.content)
+		}
+	}
+	const reason = "its counts were made with hash-tags = sms, this node has no namespace"
+	stranger, err := chosen.program.TryServe(t, proctest.Options{}, append(c.command(3), "--config",
+		configured(t, "namespaces: {sms: {hash_tags: false}}"))...)
+	if err == nil || stranger.ExitCode() != 1 || !strings.Contains(stranger.Log.String(), reason) {
+		t.Errorf("a node without hash tags: %v\n%s", err, stranger.Log.String())
+	}
+}
+
+// decidedByOne asks every node for the counts: the one that has them in memory has those of both
+// keys, and every node decides about some.
+func (c *cluster) decidedByOne(receivers int) {
+	c.t.Helper()
+	decides := map[int]int{}
+	for r := range receivers {
+		m := messagesTo(r)
+		owners := 0
+		for i, node := range c.nodes {
+			n, sources := m.counts(node)
+			if n != [2]int64{2, 2} || sources[0] != sources[1] {
+				c.t.Errorf("%s: node %d says %d, from %s", m.content, i, n, sources)
+			}
+			if sources[0] == "memory" {
+				owners++
+				decides[i]++
+			}
+		}
+		if owners != 1 {
+			c.t.Errorf("%s: %d nodes have it in memory", m.content, owners)
+		}
+	}
+	if len(decides) != len(c.nodes) {
+		c.t.Errorf("messages decided about by each node: %v", decides)
+	}
+}
+
+// clientAsksOwners has a client, which knows one node, ask about the messages: it finds the others,
+// and the one that decides about both keys.
+func (c *cluster) clientAsksOwners(receivers int) {
+	c.t.Helper()
+	ctx := context.Background()
+	asks, err := client.New(client.Options{
+		Addresses: []string{strings.TrimPrefix(c.nodes[0].Base, "http://")}})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer asks.Close(ctx)
+	proctest.Until(c.t, "the client knows all nodes", func() bool {
+		return asks.Stats().Members == len(c.nodes)
+	})
+	for r := range receivers {
+		m := messagesTo(r)
+		answer, err := asks.Acquire(ctx, client.AcquireRequest{Checks: []client.Check{
+			{Namespace: "sms", Key: m.receiver, Limits: []client.Limit{{Window: time.Hour, Max: 1}}},
+			{Namespace: "sms", Key: m.content, Limits: []client.Limit{{Window: time.Hour, Max: 1}}},
+		}})
+		if err != nil || answer.Allowed || answer.Source != client.SourceMemory {
+			c.t.Errorf("%s: %+v, %v", m.content, answer, err)
+		}
+	}
+}
+
+// oneSlotEach looks at the names in Redis: their hash tag there is that of the partition.
+func (c *cluster) oneSlotEach(receivers int) {
+	c.t.Helper()
+	names, err := c.direct.Keys(context.Background(), "tt:*:sms:*").Result()
+	if err != nil || len(names) != 2*receivers {
+		c.t.Fatalf("%v: %d keys, want %d", err, len(names), 2*receivers)
+	}
+	slots := map[string]string{}
+	for _, name := range names {
+		slot, key, _ := strings.Cut(name, ":sms:")
+		receiver := strings.TrimSuffix(key, ":hello")
+		if other, ok := slots[receiver]; ok && other != slot {
+			c.t.Errorf("%s is at %s and %s", receiver, slot, other)
+		}
+		slots[receiver] = slot
+	}
+}
