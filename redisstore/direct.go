@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"twotier.dev/twotier/internal/batching"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
@@ -46,8 +47,7 @@ type Direct struct {
 	opt   DirectOptions
 	lanes []*directLane
 
-	mu     sync.RWMutex // held for reading while an operation is handed over
-	closed bool
+	closed atomic.Bool
 	stop   context.CancelFunc
 	done   sync.WaitGroup
 	lists  atomic.Uint64 // calls of DoAll
@@ -68,7 +68,7 @@ func NewDirect(opt DirectOptions) (*Direct, error) {
 	if opt.Timeout == 0 {
 		opt.Timeout = 2 * time.Second
 	}
-	d := &Direct{opt: opt, calls: sync.Pool{New: func() any { return newDirectCall() }}}
+	d := &Direct{opt: opt, calls: sync.Pool{New: func() any { return new(directCall) }}}
 	for i := range opt.Lanes {
 		d.lanes = append(d.lanes, newDirectLane(d, i))
 	}
@@ -91,16 +91,12 @@ func (d *Direct) Open(ctx context.Context) error {
 // Close refuses new operations, waits for those in flight and stops every goroutine. It may be
 // called twice.
 func (d *Direct) Close(ctx context.Context) error {
-	d.mu.Lock()
-	if d.closed {
-		d.mu.Unlock()
+	if d.closed.Swap(true) {
 		return nil
 	}
-	d.closed = true
 	for _, l := range d.lanes {
-		close(l.calls)
+		l.calls.Close(syncer.ErrClosed)
 	}
-	d.mu.Unlock()
 	if d.stop == nil {
 		return nil
 	}
@@ -217,6 +213,8 @@ func (d *Direct) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result
 				marks[i] = []mark{c.mark}
 			}
 			d.calls.Put(c)
+		case c.Take():
+			res[i].Err = errNotSent
 		default:
 			res[i].Err = c.gaveUp()
 		}
@@ -229,32 +227,19 @@ func (d *Direct) lane(c *directCall) *directLane { return d.lanes[c.partition()%
 
 // submit hands a call over, or refuses it if too many wait already.
 func (d *Direct) submit(c *directCall) error {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	if d.closed {
-		return syncer.ErrClosed
-	}
-	select {
-	case d.lane(c).calls <- c:
-		return nil
-	default:
-		return fmt.Errorf("%w: %d operations wait for Redis", syncer.ErrOverload, maxWaiting)
-	}
+	return refusedToWait(d.lane(c).calls.Put(c))
 }
 
 // submitSlow hands a call of a batch over, which may wait for its turn.
 func (d *Direct) submitSlow(ctx context.Context, c *directCall) error {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	if d.closed {
-		return syncer.ErrClosed
+	return refusedToWait(d.lane(c).calls.PutWait(ctx, c))
+}
+
+func refusedToWait(err error) error {
+	if errors.Is(err, batching.ErrFull) {
+		return fmt.Errorf("%w: %d operations wait for Redis", syncer.ErrOverload, maxWaiting)
 	}
-	select {
-	case d.lane(c).calls <- c:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("%w: operations wait for Redis", syncer.ErrOverload)
-	}
+	return err
 }
 
 // spread acquires over several partitions of a cluster: one after the other, taking back what was

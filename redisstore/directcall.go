@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"twotier.dev/twotier/internal/batching"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
@@ -16,6 +17,7 @@ import (
 // directCall is one operation on its way through a lane. It holds copies of all it needs: whoever
 // submitted it may have given up.
 type directCall struct {
+	batching.Call
 	list    *directList // the DoAll that it belongs to, nil if none
 	kind    syncer.Kind
 	always  bool
@@ -25,12 +27,14 @@ type directCall struct {
 	limits  []syncer.Limit // of all checks
 	names   []byte         // of all hashes, one after the other
 
-	mark     mark // of the script that carries it out
-	answered atomic.Bool
-	done     chan struct{} // holds one, for who waits for this call alone
-	timer    *time.Timer
-	// The answer: an error, a refusal in the server's words, the hash of a read, or what the script
-	// packed.
+	mark mark // of the script that carries it out
+	directAnswer
+	answered atomic.Bool // of a list: its answer is there
+}
+
+// directAnswer is an error, a refusal in the server's words, the hash of a read, or what the script
+// packed.
+type directAnswer struct {
 	err      error
 	refusal  string
 	flat     []any
@@ -47,15 +51,14 @@ type directCheck struct {
 	limits, end int // where its limits and its name end
 }
 
-func newDirectCall() *directCall { return &directCall{done: make(chan struct{}, 1)} }
-
 func (d *Direct) encode(op *syncer.Op, ts, now int64) *directCall {
 	c := d.calls.Get().(*directCall)
-	*c = directCall{
-		ts: ts, now: now, aging: d.opt.Store.Aging(), kind: op.Kind, always: op.CountDenied,
-		checks: c.checks[:0], limits: c.limits[:0], names: c.names[:0], values: c.values[:0],
-		done: c.done, timer: c.timer,
-	}
+	c.Reset()
+	c.answered.Store(false)
+	c.list, c.kind, c.always = nil, op.Kind, op.CountDenied
+	c.ts, c.now, c.aging = ts, now, d.opt.Store.Aging()
+	c.checks, c.limits, c.names = c.checks[:0], c.limits[:0], c.names[:0]
+	c.mark, c.directAnswer = mark{}, directAnswer{values: c.values[:0]}
 	for i := range op.Checks {
 		check := &op.Checks[i]
 		ns := check.NS
@@ -72,6 +75,9 @@ func (d *Direct) encode(op *syncer.Op, ts, now int64) *directCall {
 	}
 	return c
 }
+
+// Size implements batching.Item. Batches are bounded by operations alone.
+func (c *directCall) Size() (ops, bytes int) { return 1, 0 }
 
 func (c *directCall) read() bool { return c.kind == syncer.Count }
 
@@ -99,36 +105,31 @@ func (c *directCall) limitsOf(i int) []syncer.Limit {
 }
 
 // wait returns an error if the call is not answered in time. That leaves its outcome unknown, but
-// for a read.
+// for a read and for what was not sent yet.
 func (c *directCall) wait(ctx context.Context, timeout time.Duration) error {
-	if c.timer == nil {
-		c.timer = time.NewTimer(timeout)
-	} else {
-		c.timer.Reset(timeout)
-	}
-	defer c.timer.Stop()
-	select {
-	case <-c.done:
+	switch outcome, _ := c.Wait(ctx, timeout); outcome {
+	case batching.Finished:
 		return nil
-	case <-ctx.Done():
-	case <-c.timer.C:
+	case batching.Withdrawn:
+		return errNotSent
+	default:
+		return c.gaveUp()
 	}
-	return c.gaveUp()
 }
 
-// finish tells who waits that the answer is there. The call is theirs from then on.
-func (c *directCall) finish() {
+// errNotSent says that an operation has not been carried out, and won't be.
+var errNotSent = fmt.Errorf("%w: there was no time left to ask Redis", syncer.ErrUnavailable)
+
+// Finish implements batching.Item: it tells who waits that the answer, or an error in place of it,
+// is there. The call is theirs from then on.
+func (c *directCall) Finish(err error) {
+	c.err = err
 	if l := c.list; l != nil {
 		c.answered.Store(true)
 		l.answered()
 		return
 	}
-	c.done <- struct{}{}
-}
-
-func (c *directCall) fail(err error) {
-	c.err = err
-	c.finish()
+	c.Call.Finish(nil)
 }
 
 // directList is a DoAll under way.
@@ -164,6 +165,7 @@ func (l *directList) wait(ctx context.Context, timeout time.Duration) bool {
 	return false
 }
 
+// gaveUp is the error of a call that was not waited for any longer while a lane had it.
 func (c *directCall) gaveUp() error {
 	if c.read() {
 		return fmt.Errorf("%w: Redis did not answer in time", syncer.ErrUnavailable)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"twotier.dev/twotier/internal/batching"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -23,14 +24,15 @@ const (
 	directMaxGap = 200 * time.Millisecond
 )
 
-// directLane carries operations out, one batch at a time: whatever has arrived when the previous
-// batch is answered goes out together, with no delay.
+// directLane carries operations out, one batch at a time.
 type directLane struct {
 	d      *Direct
 	id     int
 	sender string
-	calls  chan *directCall
+	calls  *batching.Queue[*directCall]
 	seq    uint64
+
+	answered int // calls of the batch before that were made one by one
 
 	// Memory of a batch, for the next one.
 	scripts []*directScript
@@ -39,46 +41,30 @@ type directLane struct {
 }
 
 func newDirectLane(d *Direct, id int) *directLane {
-	return &directLane{
-		d: d, id: id, sender: "tt:!d:" + d.opt.Writer + ":" + strconv.Itoa(id),
-		calls: make(chan *directCall, maxWaiting),
-	}
+	l := &directLane{d: d, id: id, sender: "tt:!d:" + d.opt.Writer + ":" + strconv.Itoa(id)}
+	l.calls = batching.New[*directCall](batching.Options{Waiting: maxWaiting, Ops: maxTogether,
+		Before: l.letIn})
+	return l
 }
 
 func (l *directLane) run(ctx context.Context) {
-	var batch []*directCall
-	answered := 0
-	for {
-		first, ok := <-l.calls
-		if !ok {
-			return
-		}
-		if answered >= manyAnswered {
-			// Those that have just been answered are about to ask again: they go out together. With
-			// few of them there is nothing to gain, and where others keep the processors busy it
-			// can take long to get one back.
-			runtime.Gosched()
-		}
-		batch = append(batch[:0], first)
-	gather:
-		for len(batch) < maxTogether {
-			select {
-			case c, ok := <-l.calls:
-				if !ok {
-					break gather
-				}
-				batch = append(batch, c)
-			default:
-				break gather
-			}
-		}
-		answered = 0
+	l.calls.Run(nil, func(batch []*directCall) {
+		l.answered = 0
 		for _, c := range batch {
 			if c.list == nil {
-				answered++
+				l.answered++
 			}
 		}
 		l.serve(ctx, batch)
+	})
+}
+
+// letIn lets those who have just been answered ask again, which they are about to: they go out
+// together. With few of them there is nothing to gain, and where others keep the processors busy it
+// can take long to get one back.
+func (l *directLane) letIn() {
+	if l.answered >= manyAnswered {
+		runtime.Gosched()
 	}
 }
 
@@ -89,7 +75,7 @@ func (l *directLane) serve(ctx context.Context, batch []*directCall) {
 	defer cancel()
 	if err := l.d.opt.Store.ensureReady(ctx); err != nil {
 		for _, c := range batch {
-			c.fail(fmt.Errorf("%w: %w", syncer.ErrUnavailable, err))
+			c.Finish(fmt.Errorf("%w: %w", syncer.ErrUnavailable, err))
 		}
 		return
 	}
@@ -199,12 +185,12 @@ func (l *directLane) read(ctx context.Context, reads []*directCall) {
 				relearn(ctx, s.client)
 			}
 			s.setFailedUnlessReply(err)
-			c.fail(fmt.Errorf("%w: %w", syncer.ErrUnavailable, err))
+			c.Finish(fmt.Errorf("%w: %w", syncer.ErrUnavailable, err))
 			continue
 		}
 		s.setFailed(nil)
 		c.flat, _ = cmds[i].Val().([]any)
-		c.finish()
+		c.Finish(nil)
 	}
 }
 
@@ -281,7 +267,9 @@ func (s *Store) deliver(g *directScript) {
 	if err == nil {
 		err = g.decode(reply)
 	}
-	if err != nil {
+	if err == nil {
+		s.setFailed(nil)
+	} else {
 		s.setFailedUnlessReply(err)
 		err = s.classify(err)
 		switch {
@@ -290,14 +278,9 @@ func (s *Store) deliver(g *directScript) {
 		case errors.Is(err, syncer.ErrNotApplied):
 			err = fmt.Errorf("%w: %w", syncer.ErrUnavailable, err)
 		}
-		for _, c := range g.calls {
-			c.fail(err)
-		}
-		return
 	}
-	s.setFailed(nil)
 	for _, c := range g.calls {
-		c.finish()
+		c.Finish(err)
 	}
 }
 

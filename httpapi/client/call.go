@@ -2,46 +2,28 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/valyala/fastjson"
+
+	"twotier.dev/twotier/internal/batching"
 )
 
 // call is one or more operations sent to a node together, and their answer.
 type call struct {
+	batching.Call
 	ops   int
 	body  []byte // the operations, with commas between
 	write bool   // it counts
 	slow  bool   // it waits for Redis
 	by    time.Time
-
-	state atomic.Int32
-	done  chan struct{} // holds one
-	timer *time.Timer
 	reply []byte // a list of the answers
-	err   error
 }
 
-// The states of a call.
-const (
-	waiting int32 = iota
-	taken         // by a lane: it may be sent
-	dropped       // its caller has left before that
-)
-
-func newCall() *call {
-	timer := time.NewTimer(time.Hour)
-	timer.Stop()
-	return &call{done: make(chan struct{}, 1), timer: timer}
-}
-
-// finish ends a call. A lane calls it once for each call that it took.
-func (k *call) finish(err error) {
-	k.err = err
-	k.done <- struct{}{}
-}
+// Size implements batching.Item.
+func (k *call) Size() (ops, bytes int) { return k.ops, len(k.body) }
 
 // keep takes as many results as the call has operations and copies them.
 func (k *call) keep(results *[]*fastjson.Value) error {
@@ -61,28 +43,18 @@ func (k *call) keep(results *[]*fastjson.Value) error {
 	return nil
 }
 
-// take claims a call for a lane, unless its caller has given up.
-func (k *call) take() bool { return k.state.CompareAndSwap(waiting, taken) }
-
 // wait waits for the answer. If left is set the call must not be used again, because a lane may
 // still have it.
 func (k *call) wait(ctx context.Context) (left bool, err error) {
-	k.timer.Reset(time.Until(k.by))
-	defer k.timer.Stop()
-	select {
-	case <-k.done:
-		return false, k.err
-	case <-ctx.Done():
-		err = ctx.Err()
-	case <-k.timer.C:
+	outcome, err := k.Wait(ctx, time.Until(k.by))
+	if errors.Is(err, batching.ErrTime) {
 		err = errTimeout
 	}
-	if k.state.CompareAndSwap(waiting, dropped) {
+	switch outcome {
+	case batching.Finished:
+		return false, err
+	case batching.Withdrawn:
 		return true, fmt.Errorf("%w: %w", ErrUnavailable, err)
-	}
-	select {
-	case <-k.done: // just in time
-		return false, k.err
 	default:
 		return true, unknown(k.write, err)
 	}

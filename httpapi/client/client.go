@@ -43,7 +43,7 @@ func New(o Options) (*Client, error) {
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	c.cut, c.cutOff = context.WithCancel(context.Background())
 	c.learner <- struct{}{}
-	c.calls.New = func() any { return newCall() }
+	c.calls.New = func() any { return new(call) }
 	for _, a := range o.Addresses {
 		if c.links[a] == nil {
 			c.links[a] = newLink(c, a)

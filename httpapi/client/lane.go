@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/valyala/fastjson"
+
+	"twotier.dev/twotier/internal/batching"
 )
 
 // A server takes a mebibyte. maxBody is how long a request or a call may get before it takes no
@@ -45,7 +47,7 @@ type lane struct {
 	session string // empty until it is begun
 	process string // that it is with; empty if the server knows no sessions
 	seq     int64
-	batch   []*call
+	batch   []*call // being sent; nil for those that were given back
 	body    []byte
 	parser  fastjson.Parser // of answers
 }
@@ -59,46 +61,14 @@ func newLane(l *link) *lane {
 }
 
 // run sends what waits until the link ends.
-func (n *lane) run(queue chan *call) {
+func (n *lane) run(queue *batching.Queue[*call]) {
 	defer n.w.close()
-	for {
-		select {
-		case <-n.l.ctx.Done():
-			n.l.drain()
-			return
-		case k := <-queue:
-			n.batch = n.batch[:0]
-			n.gather(k, queue)
-			n.carry()
-		}
-	}
+	queue.Run(nil, n.carry)
 }
 
-// gather takes a call and whatever else waits, as far as it fits into a request.
-func (n *lane) gather(k *call, queue chan *call) {
-	ops, size := 0, 0
-	for {
-		if k.take() {
-			n.batch = append(n.batch, k)
-			ops += k.ops
-			size += len(k.body)
-		}
-		if ops >= n.l.c.opt.MaxBatch || size >= maxBody {
-			return
-		}
-		select {
-		case k = <-queue:
-		default:
-			return
-		}
-	}
-}
-
-// carry sends the batch as one request and hands each call its part of the answer.
-func (n *lane) carry() {
-	if len(n.batch) == 0 {
-		return
-	}
+// carry sends a batch as one request and hands each call its part of the answer.
+func (n *lane) carry(batch []*call) {
+	n.batch = batch
 	var by time.Time
 	n.body = append(n.body[:0], `{"ops":[`...)
 	for i, k := range n.batch {
@@ -120,14 +90,13 @@ func (n *lane) carry() {
 		switch {
 		case k == nil: // it was given back already
 		case err != nil && !k.write:
-			k.finish(fmt.Errorf("%w: %w", errNotDone, err))
+			k.Finish(fmt.Errorf("%w: %w", errNotDone, err))
 		case err != nil:
-			k.finish(err)
+			k.Finish(err)
 		default:
-			k.finish(k.keep(&results))
+			k.Finish(k.keep(&results))
 		}
 	}
-	clear(n.batch)
 	if cap(n.body) > 2*maxBody {
 		n.body = nil
 	}
@@ -288,7 +257,7 @@ func (n *lane) giveReadsBack() (writes int) {
 			writes++
 		default:
 			n.batch[i] = nil
-			k.finish(errNotDone)
+			k.Finish(errNotDone)
 		}
 	}
 	return writes

@@ -2,8 +2,12 @@ package client
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
+
+	"twotier.dev/twotier/internal/batching"
 )
 
 // askers is how many questions besides operations may be under way to a node.
@@ -13,8 +17,8 @@ const askers = 4
 type link struct {
 	c       *Client
 	address string
-	fast    chan *call
-	slow    chan *call
+	fast    *batching.Queue[*call]
+	slow    *batching.Queue[*call]
 	asking  chan *wire // those that are free
 	// up is cleared when the node does not answer; nothing is sent to it then while another can do.
 	up atomic.Bool
@@ -24,11 +28,10 @@ type link struct {
 }
 
 func newLink(c *Client, address string) *link {
-	l := &link{
-		c: c, address: address, fast: make(chan *call, c.opt.MaxWaiting),
-		slow:   make(chan *call, c.opt.MaxWaiting),
-		asking: make(chan *wire, askers),
-	}
+	l := &link{c: c, address: address, asking: make(chan *wire, askers)}
+	opt := batching.Options{Waiting: c.opt.MaxWaiting, Ops: c.opt.MaxBatch, Bytes: maxBody,
+		Refused: l.refused}
+	l.fast, l.slow = batching.New[*call](opt), batching.New[*call](opt)
 	l.up.Store(true)
 	l.ctx, l.stop = context.WithCancel(c.ctx)
 	for range askers {
@@ -42,46 +45,43 @@ func newLink(c *Client, address string) *link {
 	return l
 }
 
-// runEnd closes the connections for questions when the link ends.
+// runEnd has the lanes end, and closes the connections for questions, when the link ends.
 func (l *link) runEnd() {
 	<-l.ctx.Done()
+	l.drain()
+	l.fast.Close(errNotDone)
+	l.slow.Close(errNotDone)
 	for range askers {
 		w := <-l.asking
 		w.close()
 	}
 }
 
-// submit hands a call to the lanes. It reports false if too many wait.
-func (l *link) submit(k *call, slow bool) bool {
+// refused returns why no call may wait: nobody would come for it.
+func (l *link) refused() error {
+	if l.ctx.Err() != nil {
+		return errNotDone
+	}
+	return nil
+}
+
+// submit has a call wait for a lane.
+func (l *link) submit(k *call, slow bool) error {
 	queue := l.fast
 	if slow {
 		queue = l.slow
 	}
-	select {
-	case queue <- k:
-	default:
-		return false
+	err := queue.Put(k)
+	if errors.Is(err, batching.ErrFull) {
+		return fmt.Errorf("%w: %d calls wait for %s", ErrOverloaded, l.c.opt.MaxWaiting, l.address)
 	}
-	if l.ctx.Err() != nil {
-		l.drain() // nobody may come for it
-	}
-	return true
+	return err
 }
 
 // drain gives all that wait back to their callers.
 func (l *link) drain() {
-	for _, queue := range []chan *call{l.fast, l.slow} {
-		for more := true; more; {
-			select {
-			case k := <-queue:
-				if k.take() {
-					k.finish(errNotDone)
-				}
-			default:
-				more = false
-			}
-		}
-	}
+	l.fast.Drain(errNotDone)
+	l.slow.Drain(errNotDone)
 }
 
 // fail notes that the node did not answer, and has what waits for it done elsewhere.

@@ -72,13 +72,12 @@ func (c *Client) do(ctx context.Context, k *call, at int,
 		l = next
 		tried.add(l)
 		tried.direct = direct
-		k.state.Store(waiting)
+		k.Reset()
 		// What a node has to forward may also take long, if the owner can't be reached.
-		if slow := k.slow || !direct && c.routes(); !l.submit(k, slow) {
-			return l, false, fmt.Errorf("%w: %d calls wait for %s", ErrOverloaded, c.opt.MaxWaiting,
-				l.address)
+		slow := k.slow || !direct && c.routes()
+		if err = l.submit(k, slow); err == nil {
+			left, err = k.wait(ctx)
 		}
-		left, err = k.wait(ctx)
 		if err == nil {
 			c.stats.ops.Add(int64(k.ops))
 			if direct {

@@ -42,10 +42,13 @@ func importMap() map[string][]string {
 		"internal/table": {"twotier.dev/twotier/internal/arena",
 			"twotier.dev/twotier/internal/slab"},
 
+		// What calls to another process go through.
+		"internal/batching": {},
+
 		// Stores: they implement what the syncer declares.
 		"redisstore": {"twotier.dev/twotier/syncer", "twotier.dev/twotier/leaparray",
-			"twotier.dev/twotier/internal/durations", "twotier.dev/twotier/internal/redisurl",
-			goRedis, xxhash},
+			"twotier.dev/twotier/internal/batching", "twotier.dev/twotier/internal/durations",
+			"twotier.dev/twotier/internal/redisurl", goRedis, xxhash},
 		"internal/redisurl": {},
 		"internal/embedded": {"twotier.dev/twotier/syncer", "twotier.dev/twotier/leaparray"},
 		"syncer/storetest":  {"twotier.dev/twotier/syncer", "twotier.dev/twotier/leaparray"},
@@ -99,6 +102,7 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/leaparray",
 			"twotier.dev/twotier/internal/rpc", "twotier.dev/twotier/internal/ownership",
 			"twotier.dev/twotier/internal/node", "twotier.dev/twotier/internal/elapsed",
+			"twotier.dev/twotier/internal/batching",
 		},
 
 		// The network side. It declares the Service that a node is, and knows no node.
@@ -113,7 +117,8 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/internal/durations", fasthttp, fastjson, prometheus,
 			prometheusText,
 		},
-		"httpapi/client": {"twotier.dev/twotier/internal/idle", fasthttp, fastjson, xxhash},
+		"httpapi/client": {"twotier.dev/twotier/internal/idle",
+			"twotier.dev/twotier/internal/batching", fasthttp, fastjson, xxhash},
 
 		// The program: the only place that knows everything.
 		"internal/config": {"twotier.dev/twotier/leaparray",

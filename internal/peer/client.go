@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"twotier.dev/twotier/internal/batching"
 	"twotier.dev/twotier/internal/elapsed"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/rpc"
@@ -70,7 +71,7 @@ func NewClient(opt ClientOptions) (*Client, error) {
 	}
 	c := &Client{opt: opt, keys: newKeyring(opt.Secret), links: map[string]*link{}}
 	c.ctx, c.stop = context.WithCancel(context.Background())
-	c.calls.New = func() any { return &call{done: make(chan struct{}, 1)} }
+	c.calls.New = func() any { return new(call) }
 	return c, nil
 }
 
@@ -139,41 +140,27 @@ func (c *Client) silence() time.Duration { return c.opt.AttemptTimeout / 2 }
 
 // call is tasks on their way. It has a memory of its own: who waits for it may give up.
 type call struct {
+	batching.Call
 	body  []byte
 	reply []byte
 	tasks int
 	by    time.Time
-	err   error
-	done  chan struct{}
-	taken atomic.Bool // by a lane, or by who waited for one until its time was up
 }
 
-// take reports whether the call is the caller's from now on: who gets it first decides whether it
-// is sent.
-func (k *call) take() bool { return !k.taken.Swap(true) }
-
-func (k *call) finish(reply []byte, err error) {
-	k.reply, k.err = reply, err
-	k.done <- struct{}{}
-}
+// Size implements batching.Item.
+func (k *call) Size() (ops, bytes int) { return k.tasks, len(k.body) }
 
 // wait returns when the call is finished, or the time of who made it is up: then nobody knows its
 // outcome, unless no lane has taken it.
 func (k *call) wait(ctx context.Context) (finished bool, err error) {
-	select {
-	case <-k.done:
-		return true, k.err
-	case <-ctx.Done():
-	}
-	select {
-	case <-k.done:
-		return true, k.err
-	default:
-	}
-	if k.take() {
+	switch outcome, err := k.Wait(ctx, batching.Forever); outcome {
+	case batching.Finished:
+		return true, err
+	case batching.Withdrawn:
 		return false, rpc.ErrLate
+	default:
+		return false, fmt.Errorf("%w: %v", node.ErrUnknownOutcome, err)
 	}
-	return false, fmt.Errorf("%w: %v", node.ErrUnknownOutcome, ctx.Err())
 }
 
 // Do implements node.Peers.
@@ -202,7 +189,7 @@ func (c *Client) do(ctx context.Context, to *ring.Member, tasks []rpc.Task,
 		return wrap(rpc.ErrLate, to)
 	}
 	k := c.calls.Get().(*call)
-	k.taken.Store(false)
+	k.Reset()
 	k.body = binary.AppendUvarint(k.body[:0], uint64(len(tasks)))
 	slow := false
 	for i := range tasks {
@@ -214,8 +201,8 @@ func (c *Client) do(ctx context.Context, to *ring.Member, tasks []rpc.Task,
 		return wrap(fmt.Errorf("%w: a forwarded batch of %d bytes, want at most %d",
 			node.ErrOverload, len(k.body), maxBody), to)
 	}
-	if !l.submit(k, slow) {
-		return wrap(fmt.Errorf("%w: too much waits for it", node.ErrOverload), to)
+	if err := l.submit(k, slow); err != nil {
+		return wrap(err, to)
 	}
 	finished, err := k.wait(ctx)
 	if err != nil {

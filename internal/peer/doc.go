@@ -3,9 +3,8 @@
 //
 // # Batches
 //
-// Whatever waits for a node when a message to it returns goes out with the next one: the busier it
-// is, the more share the cost of a message, and nobody waits for a clock. A [Client] has a few
-// lanes for each node, each with one message under way.
+// Whatever waits for a node when a message to it returns goes out with the next one, see package
+// batching. A [Client] has a few lanes for each node, each with one message under way.
 //
 // # At most once
 //

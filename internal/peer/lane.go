@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"twotier.dev/twotier/internal/batching"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/rpc"
 )
@@ -27,38 +28,12 @@ type lane struct {
 func newLane(l *link, id int) *lane { return &lane{l: l, id: uint32(id)} }
 
 // run sends what waits until the link ends, or relieved is closed.
-func (n *lane) run(queue chan *call, relieved <-chan struct{}) {
-	var batch []*call
-	for {
-		select {
-		case <-n.l.ctx.Done():
-			n.l.drain()
-			return
-		case <-relieved:
-			return
-		case k := <-queue:
-			batch = n.gather(append(batch[:0], k), queue)
-			n.watch.begin(n.l, queue)
-			n.send(batch)
-			n.watch.end()
-		}
-	}
-}
-
-// gather takes whatever else waits, as far as it fits into a message.
-func (n *lane) gather(batch []*call, queue chan *call) []*call {
-	tasks, size := batch[0].tasks, len(batch[0].body)
-	for tasks < maxTasks && size < maxMessage {
-		select {
-		case k := <-queue:
-			batch = append(batch, k)
-			tasks += k.tasks
-			size += len(k.body)
-		default:
-			return batch
-		}
-	}
-	return batch
+func (n *lane) run(queue *batching.Queue[*call], relieved <-chan struct{}) {
+	queue.Run(relieved, func(batch []*call) {
+		n.watch.begin(n.l, queue)
+		n.send(batch)
+		n.watch.end()
+	})
 }
 
 // send sends calls as one message and hands each its part of the reply. One whose time is up, or
@@ -67,14 +42,12 @@ func (n *lane) send(batch []*call) {
 	now := time.Now()
 	live := batch[:0]
 	for _, k := range batch {
-		switch {
-		case !k.take():
-		case k.by.Sub(now) < minBudget:
-			k.finish(nil, rpc.ErrLate)
-		default:
-			live = append(live, k)
-			n.l.c.tasks.Add(int64(k.tasks))
+		if k.by.Sub(now) < minBudget {
+			k.Finish(rpc.ErrLate)
+			continue
 		}
+		live = append(live, k)
+		n.l.c.tasks.Add(int64(k.tasks))
 	}
 	if len(live) == 0 {
 		return
@@ -87,14 +60,12 @@ func (n *lane) send(batch []*call) {
 	r := reader{b: reply}
 	for _, k := range live {
 		if err == nil {
-			part := r.bytes()
-			if err = r.err; err == nil {
-				k.finish(part, nil)
-				continue
+			k.reply = r.bytes()
+			if r.err != nil {
+				err = node.ErrUnknownOutcome
 			}
-			err = node.ErrUnknownOutcome
 		}
-		k.finish(nil, err)
+		k.Finish(err)
 	}
 }
 
@@ -131,12 +102,12 @@ type watch struct {
 
 	mu    sync.Mutex
 	link  *link
-	queue chan *call // nil while nothing is under way
+	queue *batching.Queue[*call] // nil while nothing is under way
 	// relieved is closed when the other lane is not needed any more; nil if there is none.
 	relieved chan struct{}
 }
 
-func (w *watch) begin(l *link, queue chan *call) {
+func (w *watch) begin(l *link, queue *batching.Queue[*call]) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.link, w.queue = l, queue

@@ -2,10 +2,13 @@ package peer
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"twotier.dev/twotier/internal/batching"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
@@ -41,8 +44,8 @@ type link struct {
 	to   ring.Member
 	ping []byte // the question whether it is there
 	ahead
-	fast chan *call
-	slow chan *call
+	fast *batching.Queue[*call]
+	slow *batching.Queue[*call]
 	// Free lanes for questions, of nodes and of users, see node.Question.
 	asking, showing chan *lane
 	// Free lanes for calls, while those that are meant for them have messages under way that take
@@ -63,13 +66,16 @@ type link struct {
 
 func newLink(c *Client, to *ring.Member) *link {
 	l := &link{
-		c: c, to: *to, fast: make(chan *call, maxWaiting), slow: make(chan *call, maxWaiting),
-		ahead:  ahead{own: &c.clock},
+		c: c, to: *to, ahead: ahead{own: &c.clock},
 		asking: make(chan *lane, askingLanes), showing: make(chan *lane, askingLanes),
 		spare: make(chan *lane, spareLanes),
 	}
+	opt := batching.Options{Waiting: maxWaiting, Ops: maxTasks, Bytes: maxMessage,
+		Refused: l.refused}
+	l.fast, l.slow = batching.New[*call](opt), batching.New[*call](opt)
 	l.ping, _ = appendQuestion(nil, new(node.PingQuestion)) // it is one
 	l.ctx, l.stop = context.WithCancel(c.ctx)
+	context.AfterFunc(l.ctx, l.end)
 	for i := range askingLanes {
 		l.asking <- newLane(l, firstAsker+i)
 		l.showing <- newLane(l, firstShower+i)
@@ -84,37 +90,38 @@ func newLink(c *Client, to *ring.Member) *link {
 	return l
 }
 
-// submit hands a call to the lanes. It reports false if too many wait.
-func (l *link) submit(k *call, slow bool) bool {
+// refused returns why no call may wait: nobody would come for it.
+func (l *link) refused() error {
+	if l.open.Load() || l.ctx.Err() != nil {
+		return rpc.ErrUnreachable
+	}
+	return nil
+}
+
+// submit has a call wait for a lane.
+func (l *link) submit(k *call, slow bool) error {
 	queue := l.fast
 	if slow {
 		queue = l.slow
 	}
-	select {
-	case queue <- k:
-	default:
-		return false
+	err := queue.Put(k)
+	if errors.Is(err, batching.ErrFull) {
+		return fmt.Errorf("%w: too much waits for it", node.ErrOverload)
 	}
-	if l.open.Load() || l.ctx.Err() != nil {
-		l.drain() // nobody may come for it
-	}
-	return true
+	return err
 }
 
 // drain tells all that wait that the process can't be reached.
 func (l *link) drain() {
-	for _, queue := range []chan *call{l.fast, l.slow} {
-		for more := true; more; {
-			select {
-			case k := <-queue:
-				if k.take() {
-					k.finish(nil, rpc.ErrUnreachable)
-				}
-			default:
-				more = false
-			}
-		}
-	}
+	l.fast.Drain(rpc.ErrUnreachable)
+	l.slow.Drain(rpc.ErrUnreachable)
+}
+
+// end has the lanes end.
+func (l *link) end() {
+	l.drain()
+	l.fast.Close(rpc.ErrUnreachable)
+	l.slow.Close(rpc.ErrUnreachable)
 }
 
 // heard notes a reply, and what the clock of the process showed then.
