@@ -2,7 +2,6 @@ package syncer
 
 import (
 	"context"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -34,7 +33,8 @@ type batcher struct {
 	cut    func(p *partition) (r *Round, later bool)
 	settle func(p *partition, r *Round) (more bool)
 	signal chan struct{}
-	room   room // of one that flushes
+	room   room    // of one that flushes
+	shifts *shifts // of one that flushes
 	// down is set while nothing gets through. A single partition is tried at a time then.
 	down    bool
 	later   []*partition // those that will be due once they may try again
@@ -121,18 +121,17 @@ func (l *batcher) next(longer time.Duration) *partition {
 
 // runFlush exchanges rounds. With each tick of the clock some of the partitions come to be due.
 func (l *batcher) runFlush(ctx context.Context) {
-	shifts := l.shifts()
-	timer := time.NewTimer(l.jitter() / time.Duration(shifts))
+	timer := l.shifts.start()
 	defer timer.Stop()
-	for shift := 0; ; {
+	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-			l.flushAll(l.parts[shift*len(l.parts)/shifts : (shift+1)*len(l.parts)/shifts])
-			shift = (shift + 1) % shifts
-			timer.Reset(l.jitter() / time.Duration(shifts))
-			l.work(ctx)
+			if h := l.shifts.next(); h != nil {
+				l.flushShift(h)
+				l.work(ctx)
+			}
 		case <-l.signal:
 			l.work(ctx)
 		}
@@ -163,16 +162,17 @@ func (l *batcher) runLoad(ctx context.Context) {
 	}
 }
 
-// Every partition is flushed once in an interval, but not all at the same time: who waits for the
-// store would wait for that.
-const (
-	mostShifts    = 8
-	shortestShift = 5 * time.Millisecond
-)
-
-// shifts is in how many parts the partitions are flushed.
-func (l *batcher) shifts() int {
-	return max(1, min(mostShifts, len(l.parts), int(l.c.opt.FlushInterval/shortestShift)))
+// flushShift puts partitions in line that are due by the clock, and says when they are next.
+func (l *batcher) flushShift(h *shift) {
+	l.flushAll(h.parts)
+	if l.room.anyWaiting() {
+		h.rouse()
+	}
+	for _, p := range h.parts {
+		if at, ever := p.dueByClock(); ever {
+			h.rouseAt(at)
+		}
+	}
 }
 
 // flushAll puts partitions in line that flush what is dirty.
@@ -184,12 +184,6 @@ func (l *batcher) flushAll(parts []*partition) {
 		p.mu.Unlock()
 		l.enqueue(p, time.Now())
 	}
-}
-
-// jitter is the flush interval, give or take a tenth, so that nodes don't flush in step.
-func (l *batcher) jitter() time.Duration {
-	i := l.c.opt.FlushInterval
-	return i - i/10 + rand.N(i/5+1)
 }
 
 // work makes one exchange with the first in line.
@@ -249,7 +243,9 @@ func (l *batcher) exchange(ctx context.Context, rounds []*Round) (taken int) {
 	taken = keysTaken(rounds)
 	failed := l.c.noteOutcomes(rounds)
 	for _, r := range rounds {
-		if p := &l.c.parts[r.Partition]; l.settle(p, r) {
+		p := &l.c.parts[r.Partition]
+		p.dirty.shift.rouse() // it may have to be tried again
+		if l.settle(p, r) {
 			l.scheduleAs(p, l.turnAgain(p))
 		}
 	}

@@ -69,6 +69,9 @@ func New(opt Options) (*Counter, error) {
 		p.flusher.parts = append(p.flusher.parts, p)
 		p.init(i, c)
 	}
+	for _, l := range c.flushers {
+		l.shifts = newShifts(l.parts, opt.FlushInterval, opt.VerifyInterval)
+	}
 	c.calls.New = func() any { return new(call) }
 	return c, nil
 }

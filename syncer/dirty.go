@@ -16,9 +16,10 @@ import (
 // guarded by the partition's lock.
 type dirtyList struct {
 	refs    []arena.Ref
-	first   int  // those before are off the list
-	due     bool // by the clock, or because somebody waits; a load alone flushes nothing
-	weighed int  // how many of those on it were looked at for the largest
+	first   int    // those before are off the list
+	due     bool   // by the clock, or because somebody waits; a load alone flushes nothing
+	weighed int    // how many of those on it were looked at for the largest
+	shift   *shift // roused with every push
 
 	lastTicket  uint64 // drawn last
 	cutTicket   uint64 // those up to it are off the list: in a round, or had nothing to tell
@@ -48,6 +49,7 @@ func (d *dirtyList) push(r arena.Ref) {
 	}
 	d.refs = append(d.refs, r)
 	d.lastTicket++
+	d.shift.rouse()
 	if !d.drawing {
 		d.drawing = true
 		d.forgetAcked()

@@ -9,12 +9,17 @@ import (
 	"twotier.dev/twotier/internal/arena"
 )
 
+// newDirtyList returns an empty list of a partition that is alone.
+func newDirtyList() *dirtyList {
+	return &dirtyList{shift: newShifts(nil, time.Second, time.Second).list[0]}
+}
+
 // TestDirtyListAgainstASlice pushes and pops at random.
 func TestDirtyListAgainstASlice(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 1))
-	var d dirtyList
+	d := newDirtyList()
 	var model []arena.Ref
 	for i := range 20_000 {
 		if r := arena.Ref(i + 1); len(model) == 0 || rnd.IntN(100) < 52-i/400 {
@@ -38,7 +43,7 @@ func TestDirtyListAgainstASlice(t *testing.T) {
 // TestOldestIsThatOfTheFirstBatchNotAcknowledged pushes before and after two cuts.
 func TestOldestIsThatOfTheFirstBatchNotAcknowledged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var d dirtyList
+		d := newDirtyList()
 		var pushed []time.Time
 		for batch := range 3 {
 			pushed = append(pushed, time.Now())
@@ -74,7 +79,7 @@ func TestOldestIsThatOfTheFirstBatchNotAcknowledged(t *testing.T) {
 // TestBatchesThatAreAcknowledgedAreForgotten flushes again and again, and nobody asks how old what
 // waits is.
 func TestBatchesThatAreAcknowledgedAreForgotten(t *testing.T) {
-	var d dirtyList
+	d := newDirtyList()
 	for range 1000 {
 		d.push(1)
 		d.due = true
@@ -89,7 +94,8 @@ func TestBatchesThatAreAcknowledgedAreForgotten(t *testing.T) {
 
 // TestTicketsThatWereHandedOff hands off two tickets of four, and takes them back.
 func TestTicketsThatWereHandedOff(t *testing.T) {
-	d := dirtyList{lastTicket: 4, cutTicket: 4, ackedTicket: 2}
+	d := newDirtyList()
+	d.lastTicket, d.cutTicket, d.ackedTicket = 4, 4, 2
 	d.handOff()
 	d.clear()
 	d.push(1)

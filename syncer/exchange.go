@@ -28,6 +28,20 @@ func (p *partition) cut() (r *Round, later bool) {
 	return r, false
 }
 
+// dueByClock returns when the partition is to be looked at again, though nobody asks for it, if
+// ever: at once if it has something to tell the store or to try again, or when it is time to
+// verify.
+func (p *partition) dueByClock() (at time.Time, ever bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	if p.pinned() || !p.outbox.isEmpty() || !p.dirty.isEmpty() || len(p.shared) > 0 ||
+		len(p.parked.refs) > 0 || p.loads.exclusive || p.flushing.verifyDue(now) {
+		return now, true
+	}
+	return p.store.verifiedAt.Add(p.flushing.opt.VerifyInterval), p.keys.table.Len() > 0
+}
+
 // address tells a round how far the store had come when it last said so, be it to a load: by it the
 // store notices that it has lost data.
 func (g *guarded) address(r *Round) {
@@ -117,6 +131,7 @@ func (p *partition) settleLoad(r *Round) (more bool) {
 	case loadFlushes:
 		p.flusher.schedule(p)
 	}
+	p.dirty.shift.rouse() // what is loaded first has to be verified from now on
 	p.rebuild()
 	return len(p.loads.waiting) > 0 || p.loads.probe
 }

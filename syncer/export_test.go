@@ -88,3 +88,15 @@ func NewPace(perSecond float64) *pace {
 
 func (p *pace) Note(keys int, took time.Duration) { p.note(keys, took) }
 func (p *pace) Within(d time.Duration) int64      { return p.within(d) }
+
+// ShiftsAwake is how many shifts of partitions are due at every flush.
+func (c *Counter) ShiftsAwake() (n int) {
+	for _, l := range c.flushers {
+		for _, h := range l.shifts.list {
+			if !h.resting.Load() {
+				n++
+			}
+		}
+	}
+	return n
+}

@@ -48,6 +48,7 @@ func (c *Counter) Share(ns, key []byte, on bool) error {
 			return err
 		}
 		e.set(flagShared)
+		p.dirty.shift.rouse()
 		p.shared = append(p.shared,
 			sharedKey{hash: t.hash, ns: bytes.Clone(t.ns), key: bytes.Clone(key)})
 	case !on && i >= 0:

@@ -1,0 +1,35 @@
+package syncer_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/syncer"
+)
+
+// TestAnIdleCounterRests has nothing come to be due by the clock while nothing is counted, but for
+// asking whether the store still has everything, and counts be flushed in time all the same.
+func TestAnIdleCounterRests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := embedded.New(embedded.Options{})
+		c := open(t, syncer.Options{Store: store, Placement: syncer.Placement{Partitions: 64},
+			FlushInterval: 100 * time.Millisecond, VerifyInterval: 5 * time.Second})
+		for range 3 {
+			for i := range 100 {
+				add(t, c, fmt.Sprint("k", i), 1, 0)
+			}
+			time.Sleep(120 * time.Millisecond)
+			if n := c.Stats().PendingBuckets; n > 0 {
+				t.Errorf("%d buckets are pending after a flush interval", n)
+			}
+			time.Sleep(time.Second)
+			if n := c.ShiftsAwake(); n > 0 {
+				t.Errorf("%d shifts are awake though nothing is counted", n)
+			}
+			time.Sleep(time.Minute)
+		}
+	})
+}

@@ -1,0 +1,91 @@
+package syncer
+
+import (
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func partitions(n int) (list []*partition) {
+	for range n {
+		list = append(list, new(partition))
+	}
+	return list
+}
+
+// TestShifts rouses shifts at random moments. Each is due within an interval and a tenth of that,
+// whatever the others do, and no more often than that; one that nobody rouses is due when its rest
+// is over.
+func TestShifts(t *testing.T) {
+	const interval, rest = 100 * time.Millisecond, 2 * time.Second
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	synctest.Test(t, func(t *testing.T) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		s := newShifts(partitions(8), interval, rest)
+		asked, served := make([]time.Time, 8), make([]time.Time, 8)
+		end := time.Now().Add(time.Minute)
+		go func() {
+			for time.Now().Before(end) {
+				time.Sleep(time.Duration(rnd.Int64N(int64(interval))))
+				h := s.list[min(rnd.IntN(9), 6)] // nobody rouses the last
+				h.rouse()
+				s.mu.Lock()
+				if asked[h.number].IsZero() {
+					asked[h.number] = time.Now()
+				}
+				s.mu.Unlock()
+			}
+		}()
+		turns, last := 0, 0
+		for timer := s.start(); time.Now().Before(end); {
+			<-timer.C
+			h := s.next()
+			if h == nil {
+				continue
+			}
+			turns++
+			if h.number == 7 {
+				last++
+			}
+			s.mu.Lock()
+			now, since := time.Now(), asked[h.number]
+			if late := now.Sub(since); !since.IsZero() && late > interval*12/10 {
+				t.Errorf("shift %d is due %v after it was roused", h.number, late)
+			}
+			if pause := now.Sub(served[h.number]); pause < interval*8/10 {
+				t.Errorf("shift %d is due again after %v", h.number, pause)
+			}
+			asked[h.number], served[h.number] = time.Time{}, now
+			s.mu.Unlock()
+		}
+		time.Sleep(interval)
+		if last < 25 || last > 35 {
+			t.Errorf("a shift that nobody rouses was due %d times in a minute", last)
+		}
+		if turns > 1300+35 {
+			t.Errorf("%d turns, although shifts were roused about 1200 times", turns)
+		}
+	})
+}
+
+// TestShiftsThatAreLate has each turn take longer than an interval: the shifts that are roused all
+// the same come one after the other.
+func TestShiftsThatAreLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShifts(partitions(4), 20*time.Millisecond, time.Second)
+		timer := s.start()
+		for i := range 100 {
+			<-timer.C
+			h := s.next()
+			if h == nil || h.number != i%4 {
+				t.Fatalf("turn %d is of %+v", i, h)
+			}
+			for _, o := range s.list {
+				o.rouse()
+			}
+			time.Sleep(time.Duration(15+i) * time.Millisecond)
+		}
+	})
+}
