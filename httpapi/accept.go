@@ -116,8 +116,8 @@ func (s *Server) refuse(nc net.Conn, p *problem) {
 	_ = nc.SetWriteDeadline(time.Now().Add(time.Second))
 	head := "HTTP/1.1 " + itoa(p.kind.status) + " " + fasthttp.StatusMessage(p.kind.status) +
 		"\r\nConnection: close\r\n"
-	if p.kind.retryAfter > 0 {
-		head += "Retry-After: " + itoa(p.kind.retryAfter) + "\r\n"
+	if seconds := p.retryAfter(); seconds > 0 {
+		head += "Retry-After: " + itoa(seconds) + "\r\n"
 	}
 	_, _ = io.WriteString(nc, head+"Content-Type: application/problem+json\r\nContent-Length: "+
 		itoa(len(body))+"\r\n\r\n"+string(body))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/valyala/fasthttp"
 
@@ -243,6 +244,34 @@ func TestServiceErrors(t *testing.T) {
 		}
 		if got := string(ctx.Response.Header.ContentType()); got != "application/problem+json" {
 			t.Errorf("content type %q", got)
+		}
+	}
+}
+
+// TestRetryAfterIsAnEstimate: where it is known how long an overload may last, that is said, within
+// bounds.
+func TestRetryAfterIsAnEstimate(t *testing.T) {
+	for after, want := range map[time.Duration]string{
+		time.Microsecond: "1|1", 999 * time.Millisecond: "1|999", 2350 * time.Millisecond: "3|2350",
+		time.Hour: "60|60000", -time.Hour: "1|1",
+	} {
+		f := newFake()
+		f.err = fmt.Errorf("node b: %w", &syncer.RetryError{Err: syncer.ErrBehind, After: after})
+		for request, body := range map[string]string{
+			"POST /v1/add":   `{"key":"k"}`,
+			"POST /v1/batch": `{"ops":[{"op":"add","key":"k"}]}`,
+		} {
+			ctx := call(newServer(t, f), request, body)
+			seconds, ms, _ := strings.Cut(want, "|")
+			got := string(ctx.Response.Header.Peek("Retry-After"))
+			if request == "POST /v1/batch" {
+				seconds = ""
+			}
+			if text := string(ctx.Response.Body()); got != seconds ||
+				!strings.Contains(text, `"status":429`) ||
+				!strings.Contains(text, `"retry_after_ms":`+ms+"}") {
+				t.Errorf("%v, %s: Retry-After %q and %s, want %s", after, request, got, text, want)
+			}
 		}
 	}
 }

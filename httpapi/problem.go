@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"time"
 
 	"github.com/valyala/fasthttp"
 
@@ -55,6 +56,8 @@ type problem struct {
 	// field is the path of the offending field, empty if the problem is not about a field.
 	field  string
 	detail string
+	// after is how long what is in the way may last, 0 if nobody knows.
+	after time.Duration
 	// allow is the value of the Allow header of a 405.
 	allow string
 }
@@ -102,7 +105,17 @@ func (p *problem) appendJSON(b []byte) []byte {
 	if p.kind == kindUnknown {
 		b = append(b, `,"outcome":"unknown"`...)
 	}
+	if p.after > 0 {
+		b = append(b, `,"retry_after_ms":`...)
+		b = strconv.AppendInt(b, p.after.Milliseconds(), 10)
+	}
 	return append(b, '}')
+}
+
+// retryAfter is what the header of that name says, in seconds: an estimate if there is one, rounded
+// up, else that of the kind. 0 means that there is none.
+func (p *problem) retryAfter() int {
+	return max(p.kind.retryAfter, int((p.after+time.Second-1)/time.Second))
 }
 
 // send makes p the response.
@@ -110,8 +123,8 @@ func (p *problem) send(ctx *fasthttp.RequestCtx) {
 	ctx.Response.ResetBody()
 	ctx.SetStatusCode(p.kind.status)
 	ctx.SetContentType("application/problem+json")
-	if p.kind.retryAfter > 0 {
-		ctx.Response.Header.Set("Retry-After", strconv.Itoa(p.kind.retryAfter))
+	if seconds := p.retryAfter(); seconds > 0 {
+		ctx.Response.Header.Set("Retry-After", strconv.Itoa(seconds))
 	}
 	if p.allow != "" {
 		ctx.Response.Header.Set("Allow", p.allow)
@@ -138,13 +151,24 @@ func (s *Server) problemOf(err error, write bool) *problem {
 		}
 		return &problem{kind: kindUnavailable, detail: "no answer in time"}
 	case errors.Is(err, syncer.ErrOverload):
-		return &problem{kind: kindOverload, detail: err.Error()}
+		return &problem{kind: kindOverload, detail: err.Error(), after: estimateOf(err)}
 	case errors.Is(err, syncer.ErrUnavailable), errors.Is(err, syncer.ErrClosed),
 		errors.Is(err, rpc.ErrUnreachable):
 		return &problem{kind: kindUnavailable, detail: err.Error()}
 	}
 	s.log.Error("unexpected error of an operation", "err", err)
 	return &problem{kind: kindInternal, detail: "an error of this server's own; its log says more"}
+}
+
+// mostRetry bounds what a problem asks to wait.
+const mostRetry = time.Minute
+
+// estimateOf is how long the cause of an error may last, 0 if nobody knows.
+func estimateOf(err error) time.Duration {
+	if later, ok := errors.AsType[*syncer.RetryError](err); ok {
+		return max(time.Millisecond, min(later.After, mostRetry))
+	}
+	return 0
 }
 
 // problemOfOp is problemOf for an operation. It names the operation's fields the way the request

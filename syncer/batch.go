@@ -189,6 +189,7 @@ func (b *batch) add(from, to int) {
 			b.addSome(i, i+1)
 		}
 		b.admission.end()
+		b.res[i].Err = b.admission.explain(b.res[i].Err)
 		if b.admission.never && b.behind(i) {
 			b.wait(i, nil)
 		}

@@ -103,6 +103,7 @@ func (c *Counter) decide(w *admission, k *call, res *Result) (counted bool, err 
 		}
 		k.unlock()
 	}
+	err = k.admission.explain(err)
 	k.admission.end()
 	*w, k.admission = k.admission, admission{}
 	return counted, err
@@ -140,6 +141,7 @@ func (c *Counter) addOnly(w *admission, op *Op, res *Result, now int64) (refused
 		p.mu.Unlock()
 	}
 	w.end()
+	err = w.explain(err)
 	if err != nil || ticket == noTicket || !c.durability.waits(op) {
 		return ticket == noTicket, err
 	}

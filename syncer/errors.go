@@ -3,6 +3,7 @@ package syncer
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Errors that the operations of this package return, possibly wrapped. Nothing was counted unless
@@ -51,9 +52,24 @@ var (
 	// none that could be evicted.
 	ErrMaxKeys = fmt.Errorf("%w: the namespace has its most keys in memory", ErrOverload)
 	// ErrBehind is an ErrOverload: so many keys wait for the store that another would be older than
-	// Options.MaxLag before it is there, and no room has come up in time.
+	// Options.MaxLag before it is there, and no room has come up in time. A [RetryError] says how
+	// long that may take.
 	ErrBehind = fmt.Errorf("%w: the store can't keep up with new keys", ErrOverload)
 )
+
+// RetryError is an ErrOverload of which it is known how long it may last.
+type RetryError struct {
+	Err error
+	// After is an estimate of how long it takes until there is room, as things are: more than 0, a
+	// minute at the most.
+	After time.Duration
+}
+
+// Error is what Err says.
+func (e *RetryError) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *RetryError) Unwrap() error { return e.Err }
 
 // InvalidError refuses an operation because of one of its fields. It is found before anything is
 // counted.

@@ -26,6 +26,12 @@ func (p *pace) note(keys int, took time.Duration) {
 	p.seconds = p.seconds*fade + seconds
 }
 
+// takes is how long the store takes for so many keys, a year at the most.
+func (p *pace) takes(keys int64) time.Duration {
+	const year = 365 * 24 * 3600
+	return time.Duration(min(year, float64(keys)*p.seconds/p.keys) * float64(time.Second))
+}
+
 // within is how many keys the store takes within d, at least one.
 func (p *pace) within(d time.Duration) int64 {
 	return max(1, int64(p.keys/p.seconds*d.Seconds()))

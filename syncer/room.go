@@ -2,6 +2,7 @@ package syncer
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -251,9 +252,33 @@ func (l *batcher) giveBack() {
 	}
 }
 
+// mostWait bounds what expected says: who knows how fast the store is by then.
+const mostWait = time.Minute
+
+// expected is how long it may take until there is room for one more key of a class behind all who
+// wait, if the store goes on at its pace.
+func (m *room) expected(class int) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	ahead := m.owed.Load() + m.granted.Load() + 1 - m.most[class].Load()
+	for c := range class + 1 {
+		ahead += m.waiting[c].Load()
+	}
+	return min(mostWait, m.pace.takes(max(1, ahead)))
+}
+
 // anyWaiting reports whether anybody waits for room.
 func (m *room) anyWaiting() bool {
 	return m.waiting[knownKey].Load() > 0 || m.waiting[newKey].Load() > 0
+}
+
+// explain adds to the refusal of an operation that waited for room how long it may take until there
+// is some. Other errors stay as they are.
+func (w *admission) explain(err error) error {
+	if w.never || !errors.Is(err, ErrBehind) {
+		return err
+	}
+	return &RetryError{Err: err, After: w.flusher.room.expected(w.class)}
 }
 
 // end gives back room that was not used, or that what was counted now takes itself.

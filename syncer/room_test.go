@@ -249,6 +249,51 @@ func TestBatchGoesOnBehindWhatWaitsForRoom(t *testing.T) {
 	})
 }
 
+// TestRefusalSaysHowLong has more wait for room than get any in time, at a store that takes ten keys
+// a second.
+func TestRefusalSaysHowLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := open(t, syncer.Options{Store: newPaced(100 * time.Millisecond), Exchanges: 1,
+			VerifyInterval: time.Hour, MaxLag: time.Millisecond, // room for one key
+			FlushInterval: 50 * time.Millisecond, Placement: syncer.Placement{Partitions: 4}})
+		var waiting sync.WaitGroup
+		for i := range 200 {
+			waiting.Go(func() {
+				op := addOp(fmt.Sprint("patient-", i), 1, 0)
+				_ = c.Do(within(t, time.Hour), op, new(syncer.Result))
+			})
+		}
+		synctest.Wait()
+		batch := []syncer.Op{*addOp("b1", 1, 0), *acquireOp("b2", 1, 9)}
+		res := make([]syncer.Result, len(batch))
+		for name, try := range map[string]func() error{
+			"add": func() error {
+				return c.Do(within(t, 4*time.Second), addOp("a", 1, 0), &res[0])
+			},
+			"acquire": func() error {
+				return c.Do(within(t, 4*time.Second), acquireOp("c", 1, 9), &res[0])
+			},
+			"batch": func() error {
+				c.DoAll(within(t, 4*time.Second), batch, res)
+				return errors.Join(res[0].Err, res[1].Err)
+			},
+		} {
+			err := try()
+			_, _, line := c.Room()
+			var later *syncer.RetryError
+			if !errors.As(err, &later) || !errors.Is(err, syncer.ErrBehind) {
+				t.Fatalf("%s: %v", name, err)
+			}
+			// The first guess at the pace of a store fades.
+			if want := time.Duration(line) * 100 * time.Millisecond; later.After > want+time.Second ||
+				later.After < want*3/4 {
+				t.Errorf("%s, %d wait: again after %v, want about %v", name, line, later.After, want)
+			}
+		}
+		waiting.Wait()
+	})
+}
+
 // TestRoomIsGrantedToAsManyAsThereIsFor has many operations wait for room, and looks how many have
 // come in by the time that the next exchange is answered.
 func TestRoomIsGrantedToAsManyAsThereIsFor(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // Errors of calls; test for them with errors.Is. But for [ErrUnknownOutcome], a call that returned
@@ -44,7 +45,30 @@ type Problem struct {
 	Detail string `json:"detail"`
 	// Outcome is "unknown" if a write may or may not have happened.
 	Outcome string `json:"outcome"`
+	// RetryAfterMS is the node's estimate of how long what is in the way may last, in milliseconds,
+	// a minute at the most; 0 if it has none. See [RetryAfter].
+	RetryAfterMS int64 `json:"retry_after_ms"`
 }
+
+// RetryAfter returns how long to wait before a call that returned err is tried again: what a node
+// has estimated, else a second if it was overloaded or unavailable; 0 if trying again can't help or
+// may count twice.
+func RetryAfter(err error) time.Duration {
+	switch problem, ok := errors.AsType[*Problem](err); {
+	case err == nil, errors.Is(err, ErrUnknownOutcome), errors.Is(err, ErrClosed),
+		errors.Is(err, ErrInvalid):
+		return 0
+	case ok && problem.RetryAfterMS > 0:
+		return min(millis(problem.RetryAfterMS), mostRetry)
+	}
+	return leastRetry
+}
+
+// The bounds of what RetryAfter asks to wait.
+const (
+	leastRetry = time.Second
+	mostRetry  = time.Minute
+)
 
 // Code returns the short name of the problem: "refused", "overload", "unavailable" and so on.
 func (p *Problem) Code() string { return p.Type[strings.LastIndexByte(p.Type, ':')+1:] }

@@ -159,18 +159,50 @@ func TestGateWithoutAService(t *testing.T) {
 
 // TestGateRefusesWhatIsNoOutage has a service that answers, but not with a decision.
 func TestGateRefusesWhatIsNoOutage(t *testing.T) {
-	for status, want := range map[int]int{422: 500, 429: 429} {
-		g := gate(t, stub(t, status), asGiven)
+	for _, tt := range []struct {
+		problem string
+		status  int
+		after   string
+	}{
+		{`"status":422`, 500, ""},
+		{`"status":429`, 429, "1"},
+		{`"status":429,"retry_after_ms":2350`, 429, "3"},
+		{`"status":429,"retry_after_ms":9000000000000000`, 429, "60"},
+	} {
+		g := gate(t, stub(t, tt.problem), asGiven)
 		var next served
-		if resp := ask(t.Context(), g, &next, "ann"); resp.StatusCode != want || next.Load() != 0 {
-			t.Errorf("a problem with status %d: %d, %d passed; want %d", status, resp.StatusCode,
-				next.Load(), want)
+		resp := ask(t.Context(), g, &next, "ann")
+		if after := resp.Header.Get("Retry-After"); resp.StatusCode != tt.status ||
+			next.Load() != 0 || after != tt.after {
+			t.Errorf("a problem with %s: %d after %q, %d passed; want %d, %q", tt.problem,
+				resp.StatusCode, after, next.Load(), tt.status, tt.after)
 		}
 	}
 }
 
-// stub returns a client of a service that answers every operation with a problem of that status.
-func stub(t *testing.T, status int) *client.Client {
+func TestRetryAfter(t *testing.T) {
+	for problem, want := range map[string]time.Duration{
+		`"status":429,"retry_after_ms":2350`:     2350 * time.Millisecond,
+		`"status":503`:                           time.Second,
+		`"status":503,"outcome":"unknown"`:       0,
+		`"status":422`:                           0,
+		`"status":401`:                           0,
+		`"status":429,"retry_after_ms":-1`:       time.Second,
+		`"status":429,"retry_after_ms":86400000`: time.Minute,
+	} {
+		_, err := stub(t, problem).Add(t.Context(), client.AddRequest{Key: "k"})
+		if got := client.RetryAfter(err); err == nil || got != want {
+			t.Errorf("%s: %v, want %v", problem, got, want)
+		}
+	}
+	if got := client.RetryAfter(nil); got != 0 {
+		t.Errorf("without an error: %v", got)
+	}
+}
+
+// stub returns a client of a service that answers every operation with a problem of which these are
+// members.
+func stub(t *testing.T, members string) *client.Client {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -180,8 +212,7 @@ func stub(t *testing.T, status int) *client.Client {
 			return
 		}
 		w.Header().Set("Twotier-Process", "stub")
-		_, _ = io.WriteString(w, `{"results":[{"error":{"title":"no","status":`+
-			strconv.Itoa(status)+`}}]}`)
+		_, _ = io.WriteString(w, `{"results":[{"error":{"title":"no",`+members+`}}]}`)
 	})}
 	go func() { _ = s.Serve(ln) }()
 	c, err := client.New(client.Options{Addresses: []string{ln.Addr().String()}})

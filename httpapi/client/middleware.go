@@ -134,7 +134,6 @@ type verdict struct {
 
 var (
 	passed      = verdict{status: http.StatusOK}
-	overloaded  = verdict{http.StatusTooManyRequests, 1}
 	unavailable = verdict{http.StatusServiceUnavailable, 1}
 )
 
@@ -154,9 +153,11 @@ func (g *Gate) decide(ctx context.Context, key string) verdict {
 	case a.RetryAfter < 0:
 		return verdict{status: http.StatusTooManyRequests}
 	}
-	return verdict{http.StatusTooManyRequests,
-		max(1, int64((a.RetryAfter+time.Second-1)/time.Second))}
+	return verdict{http.StatusTooManyRequests, seconds(a.RetryAfter)}
 }
+
+// seconds is how many whole seconds, at least one, a Retry-After asks to wait.
+func seconds(d time.Duration) int64 { return max(1, int64((d+time.Second-1)/time.Second)) }
 
 // undecided returns what happens to a request that got err in place of a decision.
 func (g *Gate) undecided(ctx context.Context, err error) verdict {
@@ -164,7 +165,7 @@ func (g *Gate) undecided(ctx context.Context, err error) verdict {
 	case errors.Is(err, ErrInvalid):
 		return verdict{status: http.StatusInternalServerError}
 	case errors.Is(err, ErrOverloaded):
-		return overloaded
+		return verdict{http.StatusTooManyRequests, seconds(RetryAfter(err))}
 	case ctx.Err() != nil:
 		// The sender has left. If the request were served anyway, leaving would be a way around the
 		// limit.

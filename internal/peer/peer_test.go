@@ -411,6 +411,13 @@ func TestErrorsKeepTheirKind(t *testing.T) {
 				t.Errorf("%v became %v", want, err)
 			}
 		}
+		p.fake.err = fmt.Errorf("said: %w", &syncer.RetryError{Err: syncer.ErrBehind,
+			After: 2350 * time.Millisecond})
+		if got := new(syncer.RetryError); !errors.As(p.add("a", time.Second), &got) ||
+			got.After != 2350*time.Millisecond || !errors.Is(got, syncer.ErrOverload) ||
+			!strings.Contains(got.Error(), "said") {
+			t.Errorf("%v became %+v", p.fake.err, got)
+		}
 		p.fake.err = context.DeadlineExceeded
 		if err := p.add("a", time.Second); !errors.Is(err, syncer.ErrUnknownOutcome) {
 			t.Errorf("a deadline there became %v", err)

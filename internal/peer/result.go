@@ -5,10 +5,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
 )
 
 // The first byte of a result: whether it is an error, and which.
@@ -24,6 +26,7 @@ const (
 	resultFull
 	resultClosed
 	resultLate
+	resultRetry
 )
 
 // The bits of a result without an error, in its second byte. The source comes above them.
@@ -120,6 +123,7 @@ func readResult(r *reader, t *rpc.Task, res *node.Result) {
 func appendError(b []byte, err error) []byte {
 	var invalid *node.InvalidError
 	var moved *rpc.MovedError
+	var later *syncer.RetryError
 	switch {
 	case errors.As(err, &invalid):
 		b = append(b, resultInvalid)
@@ -128,6 +132,8 @@ func appendError(b []byte, err error) []byte {
 		return appendBytes(appendBytes(b, invalid.Field), invalid.Detail)
 	case errors.As(err, &moved):
 		return appendMember(append(b, resultMoved), &moved.To)
+	case errors.As(err, &later):
+		b = binary.AppendVarint(append(b, resultRetry), later.After.Milliseconds())
 	}
 	return appendBytes(append(b, codeOf(err)), err.Error())
 }
@@ -180,6 +186,10 @@ func readError(r *reader, code byte) error {
 			Detail: r.string()}
 	case resultMoved:
 		return &rpc.MovedError{To: readMember(r)}
+	case resultRetry:
+		after := time.Duration(r.int()) * time.Millisecond
+		return &syncer.RetryError{After: after,
+			Err: &remoteError{kind: kindOf(r.byte()), text: r.string()}}
 	}
 	return &remoteError{kind: kindOf(code), text: r.string()}
 }
