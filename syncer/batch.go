@@ -53,8 +53,8 @@ type putOff struct {
 
 // runBatch is DoAll of what may be waited for.
 func (c *Counter) runBatch(ctx context.Context, ops []Op, res []Result) {
-	b := batch{c: c, ops: ops, res: res, ahead: c.askAhead(ops),
-		admission: admission{ctx: ctx, c: c, never: true}}
+	b := batch{c: c, ops: ops, res: res, admission: admission{ctx: ctx, opt: &c.opt, never: true}}
+	b.ahead = b.askAhead()
 	for i, checks := 0, 0; i < len(ops); {
 		n := 1
 		if adds := plainAdds(ops[i:]); adds > 0 && len(b.overtaken) == 0 {
@@ -107,7 +107,7 @@ func (b *batch) prepare(op *Op, checks int) (*call, error) {
 		return nil, err
 	}
 	k := b.c.calls.Get().(*call)
-	if err := b.c.prepare(k, op, b.c.opt.Now()); err != nil {
+	if err := k.prepare(&b.c.directory, op, b.c.opt.Now()); err != nil {
 		b.c.calls.Put(k)
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func (b *batch) prepare(op *Op, checks int) (*call, error) {
 // decide decides the operation at a position, or puts it off.
 func (b *batch) decide(at int, k *call) {
 	op, res := &b.ops[at], &b.res[at]
-	counted, err := b.c.decide(&b.admission, k, res)
+	counted, err := k.decide(&b.admission, res)
 	if b.admission.never && errors.Is(err, ErrBehind) {
 		b.wait(at, k)
 		return
@@ -165,9 +165,7 @@ func (b *batch) overtakes(op *Op) bool {
 // toStore has an operation that was counted in some partitions wait for the store.
 func (b *batch) toStore(at int, parts []*partition) {
 	for _, p := range parts {
-		p.mu.Lock()
-		b.noteTicket(p, p.dirty.lastTicket)
-		p.mu.Unlock()
+		b.noteTicket(p, p.lastTicket())
 	}
 	b.stored = append(b.stored, at)
 }
@@ -228,7 +226,7 @@ func (b *batch) addLocked(k *call, at int, t *target) {
 	ticket := uint64(0)
 	ts, err := moment(op, t.sp.ladder, k.now)
 	if err == nil {
-		ticket, err = b.c.addHere(t, op, res, ts, k.now, &b.admission)
+		ticket, err = t.add(op, res, ts, k.now, &b.admission)
 	}
 	switch res.Err = err; {
 	case err != nil || !b.c.durability.waits(op):
@@ -241,7 +239,7 @@ func (b *batch) addLocked(k *call, at int, t *target) {
 }
 
 // touch reads the slot and the entry of each target, and what the store holds if that will be
-// needed, so that these reads don't wait for each other. See [partition.touch].
+// needed, so that these reads don't wait for each other. See [keyspace.touch].
 func (k *call) touch(synced bool) {
 	sum := uint64(0)
 	for i := range k.targets {

@@ -25,9 +25,12 @@ const (
 // served once. There are batchers that flush and others that load, so that neither waits for the
 // other.
 type batcher struct {
-	c     *Counter
-	parts []*partition
-	queue int // which of the two it is
+	opt    *Options
+	health *health
+	report *reporter
+	all    []partition  // of the counter
+	parts  []*partition // those that it serves
+	queue  int          // which of the two it is
 	// cut returns what a partition has to exchange now, nil if nothing; later says that it will
 	// have soon. settle takes the outcome, and reports whether there is more at once.
 	cut    func(p *partition) (r *Round, later bool)
@@ -58,14 +61,18 @@ const (
 	queues
 )
 
-func (c *Counter) newBatcher(line int, lag time.Duration) *batcher {
-	l := &batcher{c: c, queue: line, cut: (*partition).cut, settle: (*partition).settle,
+// newBatcher returns a batcher that flushes, or one that loads, for some of a counter's partitions.
+func newBatcher(c *Counter, queue int) *batcher {
+	l := &batcher{opt: &c.opt, health: &c.health, report: &c.report, all: c.parts, queue: queue,
 		signal: make(chan struct{}, 1)}
-	l.room.init(lag, c.opt.RoundTimeout)
-	if line == queueLoad {
+	if queue == queueLoad {
 		l.cut, l.settle = (*partition).cutLoad, (*partition).settleLoad
+		l.room.init(0, c.opt.RoundTimeout)
 		l.room.atOnce = maxKeysAtOnce // what is loaded is not measured
+		return l
 	}
+	l.cut, l.settle = (*partition).cut, (*partition).settle
+	l.room.init(c.opt.MaxLag, c.opt.RoundTimeout)
 	return l
 }
 
@@ -218,7 +225,7 @@ func (l *batcher) work(ctx context.Context) {
 
 // most is how many rounds an exchange may have.
 func (l *batcher) most() int {
-	if l.down && (l.queue == queueFlush || l.c.health.down.Load()) {
+	if l.down && (l.queue == queueFlush || l.health.down.Load()) {
 		return 1
 	}
 	return maxRounds
@@ -236,14 +243,14 @@ func (l *batcher) exchange(ctx context.Context, rounds []*Round) (taken int) {
 	for _, r := range rounds {
 		r.Err = nil
 	}
-	try, cancel := context.WithTimeout(ctx, l.c.opt.RoundTimeout)
-	l.c.opt.Store.Exchange(try, rounds)
+	try, cancel := context.WithTimeout(ctx, l.opt.RoundTimeout)
+	l.opt.Store.Exchange(try, rounds)
 	cancel()
 	err := rounds[0].Err // settled rounds are used anew
 	taken = keysTaken(rounds)
-	failed := l.c.noteOutcomes(rounds)
+	failed := l.health.noteOutcomes(rounds)
 	for _, r := range rounds {
-		p := &l.c.parts[r.Partition]
+		p := &l.all[r.Partition]
 		p.dirty.shift.rouse() // it may have to be tried again
 		if l.settle(p, r) {
 			l.scheduleAs(p, l.turnAgain(p))
@@ -254,7 +261,7 @@ func (l *batcher) exchange(ctx context.Context, rounds []*Round) (taken int) {
 	}
 	down := failed == len(rounds)
 	if l.down != down && l.queue == queueFlush {
-		l.c.report.storeDown(down, err)
+		l.report.storeDown(down, err)
 	}
 	if l.down = down; !down || l.queue == queueLoad {
 		l.wake()

@@ -13,35 +13,34 @@ import (
 
 // Counter is the two-tier counter. Make one with [New], start it with Open, stop it with Close.
 type Counter struct {
-	opt        Options
-	parts      []partition
-	flushers   []*batcher
-	loaders    []*batcher
-	health     health
-	namespaces namespaces
-	clock      clock
-	memory     memory
-	durability durability
-	calls      sync.Pool
+	opt Options
+	directory
+	flushers []*batcher
+	loaders  []*batcher
 
+	// What its partitions have in common.
+	clock  clock
+	memory memory
+	health health
+	totals totals
+	report reporter
+
+	durability   durability
 	reservations reservations
+	calls        sync.Pool
 
 	draining atomic.Bool // nothing more is counted, but for what was promised
 	closed   atomic.Bool // nothing more is counted or read
-	stopped  atomic.Bool // nothing more is settled
 	stop     context.CancelFunc
 	done     sync.WaitGroup
 	once     sync.Once
 	err      error
-
-	totals totals
-	report reporter
 }
 
 // totals is what a counter has done since it was opened, see [Stats].
 type totals struct {
-	batchesOK, batchesUnknown, batchesRefused      atomic.Int64
-	flushedBuckets, loads, losses, badKeys, behind atomic.Int64
+	batchesOK, batchesUnknown, batchesRefused atomic.Int64
+	flushedBuckets, loads, losses, badKeys    atomic.Int64
 }
 
 // New checks the options and returns a counter that is not running yet.
@@ -56,12 +55,12 @@ func New(opt Options) (*Counter, error) {
 	if err := c.namespaces.init(&opt); err != nil {
 		return nil, err
 	}
-	c.parts = make([]partition, opt.Placement.Partitions)
+	c.placement, c.parts = opt.Placement, make([]partition, opt.Placement.Partitions)
 	c.memory.init(c)
-	c.health = health{enough: min(enoughSilent, len(c.parts)), silent: map[int]bool{}}
+	c.health.init(c.parts)
 	for range min(opt.Exchanges, len(c.parts)) {
-		c.flushers = append(c.flushers, c.newBatcher(queueFlush, opt.MaxLag))
-		c.loaders = append(c.loaders, c.newBatcher(queueLoad, 0))
+		c.flushers = append(c.flushers, newBatcher(c, queueFlush))
+		c.loaders = append(c.loaders, newBatcher(c, queueLoad))
 	}
 	for i := range c.parts {
 		p := &c.parts[i]
@@ -115,7 +114,7 @@ func (c *Counter) Drain() {
 		p.mu.Unlock()
 	}
 	for _, l := range c.flushers {
-		l.room.retryAll()
+		l.room.close()
 	}
 }
 
@@ -135,8 +134,9 @@ func (c *Counter) Close(ctx context.Context) error {
 		}
 		c.stop()
 		c.done.Wait()
-		c.stopped.Store(true)
-		c.wakeAll()
+		for i := range c.parts {
+			c.parts[i].stopWaiting()
+		}
 	})
 	return c.err
 }
@@ -159,12 +159,9 @@ func (c *Counter) refuse() {
 func (c *Counter) Flush(ctx context.Context) error {
 	for i := range c.parts {
 		p := &c.parts[i]
-		p.mu.Lock()
-		ticket := p.dirty.lastTicket
-		p.mu.Unlock()
-		_, err := c.commit(ctx, p, ticket)
+		_, err := p.commit(ctx, p.lastTicket())
 		if errors.Is(err, errHandedOff) {
-			_, err = c.commit(ctx, p, 0) // what was taken over from others since then
+			_, err = p.commit(ctx, 0) // what was taken over from others since then
 		}
 		if err != nil {
 			return fmt.Errorf("flush: %w: the store has not acknowledged %d buckets",
@@ -198,50 +195,6 @@ func (c *Counter) pendingBuckets() (n int64) {
 	return n
 }
 
-// commit waits until all tickets up to this one are acknowledged, and returns what was acknowledged
-// last.
-func (c *Counter) commit(ctx context.Context, p *partition, ticket uint64) (Mark, error) {
-	return c.commitIf(ctx, p, ticket, func() bool { return true })
-}
-
-// commitIf is commit, but returns errFailing when it would have to wait although a condition, which
-// is looked at under the partition's lock, does not hold.
-func (c *Counter) commitIf(ctx context.Context, p *partition, ticket uint64,
-	worthwhile func() bool) (Mark, error) {
-	for {
-		p.mu.Lock()
-		if p.dirty.handedOff(ticket) {
-			p.mu.Unlock()
-			return Mark{}, errHandedOff
-		}
-		// What was taken over from others draws no tickets. It goes before all else.
-		if p.dirty.ackedTicket >= ticket && p.outbox.importsSent() {
-			mark := p.outbox.mark
-			p.mu.Unlock()
-			return mark, nil
-		}
-		if c.stopped.Load() {
-			p.mu.Unlock()
-			return Mark{}, errStopped
-		}
-		if !worthwhile() {
-			p.mu.Unlock()
-			return Mark{}, errFailing
-		}
-		settled := p.settled.wait()
-		p.dirty.due = true
-		p.mu.Unlock()
-		p.flusher.schedule(p)
-		select {
-		case <-settled:
-		case <-ctx.Done():
-			return Mark{},
-				fmt.Errorf("%w: counted in memory, but the store has not acknowledged it in time",
-					ErrUnknownOutcome)
-		}
-	}
-}
-
 // Stats returns a snapshot of the counter's figures.
 func (c *Counter) Stats() Stats {
 	s := Stats{
@@ -252,9 +205,9 @@ func (c *Counter) Stats() Stats {
 		FlushedBucketsTotal: c.totals.flushedBuckets.Load(),
 		MemoryBytes:         c.memory.pool.IdleBytes(), LoadsTotal: c.totals.loads.Load(),
 		LossesTotal: c.totals.losses.Load(), BadKeysTotal: c.totals.badKeys.Load(),
-		MaxLag: c.opt.MaxLag, BehindTotal: c.totals.behind.Load(),
-	}
+		MaxLag: c.opt.MaxLag}
 	for _, l := range c.flushers {
+		s.BehindTotal += l.room.refused.Load()
 		s.WaitingForRoom += l.room.waiting[knownKey].Load() + l.room.waiting[newKey].Load()
 	}
 	for i := range c.parts {

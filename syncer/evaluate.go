@@ -15,9 +15,9 @@ const (
 
 // evaluate decides an operation whose partitions are locked and whose keys are as warm as they get,
 // and counts if it is to. It reports whether anything was counted.
-func (c *Counter) evaluate(k *call, res *Result) (counted bool, err error) {
+func (k *call) evaluate(res *Result) (counted bool, err error) {
 	op := k.op
-	k.use(c.clock.seconds(k.now))
+	k.use()
 	if op.Kind == Add {
 		if err := k.checkReach(); err != nil {
 			return false, err
@@ -25,7 +25,7 @@ func (c *Counter) evaluate(k *call, res *Result) (counted bool, err error) {
 		if err := k.admitsAll(); err != nil {
 			return false, err
 		}
-		if err := c.count(k); err != nil {
+		if err := k.count(); err != nil {
 			return false, err
 		}
 	}
@@ -33,7 +33,7 @@ func (c *Counter) evaluate(k *call, res *Result) (counted bool, err error) {
 	for i := range k.targets {
 		t := &k.targets[i]
 		r := res.AddCheck()
-		if err := c.compare(k, t, r); err != nil {
+		if err := k.compare(t, r); err != nil {
 			return false, err
 		}
 		if r.Refused {
@@ -54,8 +54,8 @@ func (c *Counter) evaluate(k *call, res *Result) (counted bool, err error) {
 		return false, err
 	}
 	if k.reservation != nil {
-		c.reserve(k)
-	} else if err := c.count(k); err != nil {
+		k.reserve()
+	} else if err := k.count(); err != nil {
 		return false, err
 	}
 	k.includeCounted(res)
@@ -68,7 +68,7 @@ const evictableAge = 2
 // use notes that the keys are in use: those that are only refused are no less so than those that
 // count. What is only read is kept before all that is not, but not so that there is no room for
 // what is read next.
-func (k *call) use(sec uint32) {
+func (k *call) use() {
 	age := uint32(0)
 	if k.op.Kind == Count {
 		age = evictableAge
@@ -76,6 +76,7 @@ func (k *call) use(sec uint32) {
 	for i := range k.targets {
 		t := &k.targets[i]
 		if r := t.p.keys.find(t.hash, t.ns, t.check.Key); r != 0 {
+			sec := t.p.keys.clock.seconds(k.now)
 			if e := t.p.keys.entry(r); e.idle(sec) > age {
 				e.setUsed((sec - age) & low24)
 			}
@@ -124,10 +125,10 @@ func (k *call) setSource(res *Result) {
 
 // count adds all checks. All entries are found or made before the first is counted, so it is all or
 // nothing.
-func (c *Counter) count(k *call) error {
+func (k *call) count() error {
 	for i := range k.targets {
 		t := &k.targets[i]
-		r, _, err := c.entry(t, k.now)
+		r, _, err := t.entry(k.now)
 		if err != nil {
 			return err
 		}
@@ -157,14 +158,14 @@ func (k *call) view(t *target) leaparray.View {
 	return v
 }
 
-func (c *Counter) compare(k *call, t *target, r *CheckResult) error {
+func (k *call) compare(t *target, r *CheckResult) error {
 	v := k.view(t)
 	for i := range t.check.Limits {
 		limit := &t.check.Limits[i]
 		lr := LimitResult{Window: limit.Window, Max: limit.Max}
 		ok := false
 		if k.op.Kind == Acquire {
-			ok = k.decide(t, v, &lr, r)
+			ok = k.admits(t, v, &lr, r)
 		} else {
 			var e leaparray.Estimate
 			e, ok = v.Count(limit.Window, k.ts, k.ts >= k.now)
@@ -198,9 +199,9 @@ func (t *target) markLimit(at bool) {
 	}
 }
 
-// decide compares one limit of an Acquire. Earlier checks of the same operation may count the same
+// admits compares one limit of an Acquire. Earlier checks of the same operation may count the same
 // key.
-func (k *call) decide(t *target, v leaparray.View, lr *LimitResult, r *CheckResult) bool {
+func (k *call) admits(t *target, v leaparray.View, lr *LimitResult, r *CheckResult) bool {
 	peak, rng, ok := v.Peak(lr.Window, k.ts)
 	if !ok {
 		return false

@@ -99,6 +99,22 @@ func (g *guarded) succeed() {
 	g.reportOwed()
 }
 
+// probe has the partition ask the store for nothing in particular.
+func (p *partition) probe() {
+	p.mu.Lock()
+	p.loads.probe = true
+	p.mu.Unlock()
+	p.loader.schedule(p)
+}
+
+// lookAgain has everybody who waits for a round, or for room, look again.
+func (p *partition) lookAgain() {
+	p.flusher.room.retryAll()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.settled.wake()
+}
+
 // cutLoad returns a round that loads what is waited for, nil if nothing can be loaded now. What the
 // store says of a key is then exactly what it holds but for what is pending here.
 func (p *partition) cutLoad() (r *Round, later bool) {

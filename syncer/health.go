@@ -16,12 +16,17 @@ const enoughSilent = 8
 
 // health is what is known of whether the store can be reached at all.
 type health struct {
+	parts  []partition // all of them
 	enough int
 	down   atomic.Bool
 
 	mu     sync.Mutex
 	silent map[int]bool // partitions that failed since one got through
 	probed time.Time    // when others were last asked because of those
+}
+
+func (h *health) init(parts []partition) {
+	h.parts, h.enough, h.silent = parts, min(enoughSilent, len(parts)), map[int]bool{}
 }
 
 // note takes the outcomes of an exchange. It reports whether the store has just come to be known to
@@ -50,44 +55,26 @@ func (h *health) note(rounds []*Round) (fell, ask bool) {
 	return false, ask
 }
 
-// noteOutcomes takes the outcomes of an exchange and returns how many of them are failures.
-func (c *Counter) noteOutcomes(rounds []*Round) (failed int) {
+// noteOutcomes takes the outcomes of an exchange, has the partitions look again for which that
+// changes anything, and returns how many of the outcomes are failures.
+func (h *health) noteOutcomes(rounds []*Round) (failed int) {
 	for _, r := range rounds {
 		if r.Err != nil {
 			failed++
 		}
 	}
-	fell, ask := c.health.note(rounds)
-	if fell {
-		c.wakeAll() // nobody waits any longer for what can't be had
+	fell, ask := h.note(rounds)
+	for i := range h.parts {
+		if fell {
+			h.parts[i].lookAgain() // nobody waits any longer for what can't be had
+		}
 	}
 	if ask {
 		for range enoughSilent {
-			c.probe(&c.parts[rand.IntN(len(c.parts))])
+			h.parts[rand.IntN(len(h.parts))].probe()
 		}
 	}
 	return failed
-}
-
-// probe has a partition ask the store for nothing in particular.
-func (c *Counter) probe(p *partition) {
-	p.mu.Lock()
-	p.loads.probe = true
-	p.mu.Unlock()
-	p.loader.schedule(p)
-}
-
-// wakeAll has everybody who waits for a round, or for room, look again.
-func (c *Counter) wakeAll() {
-	for _, l := range c.flushers {
-		l.room.retryAll()
-	}
-	for i := range c.parts {
-		p := &c.parts[i]
-		p.mu.Lock()
-		p.settled.wake()
-		p.mu.Unlock()
-	}
 }
 
 // failedLoadsDown is how many loads of a partition in a row must have failed for it to be known that it can't

@@ -45,10 +45,10 @@ func (d *durability) await(ctx context.Context, ack Ack, marks []Mark) []error {
 
 // thoseKept divides operations: what can't be waited for as it wants to is refused in its result,
 // and the others are returned with their positions. If all can, at is nil.
-func (c *Counter) thoseKept(ctx context.Context, ops []Op, res []Result) (kept []Op, at []int) {
+func (d *durability) thoseKept(ctx context.Context, ops []Op, res []Result) (kept []Op, at []int) {
 	var refused []int
 	for i := range ops {
-		if err := c.durability.check(ctx, &ops[i]); err != nil {
+		if err := d.check(ctx, &ops[i]); err != nil {
 			res[i].Err = err
 			refused = append(refused, i)
 		}
@@ -107,7 +107,7 @@ type keeping struct {
 func (b *batch) commitSome(ctx context.Context, f *fate, patient bool) {
 	marks := map[*partition]Mark{}
 	for p, ticket := range b.tickets {
-		mark, err := b.c.commitIf(ctx, p, ticket, func() bool {
+		mark, err := p.commitIf(ctx, ticket, func() bool {
 			return patient || !p.outbox.retry.failing()
 		})
 		if errors.Is(err, errFailing) {
@@ -155,36 +155,25 @@ func (d *durability) of(op *Op) Ack {
 // waits reports whether an operation waits for the store.
 func (d *durability) waits(op *Op) bool { return d.of(op) >= AckStore }
 
-// commitAll waits for what an operation waits for, once it is counted.
-func (c *Counter) commitAll(ctx context.Context, k *call) error {
+// commit waits for what an operation waits for, once it is counted.
+func (k *call) commit(ctx context.Context, d *durability) error {
 	tickets := make([]uint64, len(k.parts))
 	for i, p := range k.parts {
-		p.mu.Lock()
-		tickets[i] = p.dirty.lastTicket
-		p.mu.Unlock()
+		tickets[i] = p.lastTicket()
 		p.flushUpTo(tickets[i])
 	}
 	var marks []Mark
 	for i, p := range k.parts {
-		mark, err := c.commit(ctx, p, tickets[i])
+		mark, err := p.commit(ctx, tickets[i])
 		if err != nil {
 			return err
 		}
 		marks = append(marks, mark)
 	}
-	if err := c.parkedError(k.op); err != nil {
-		return err
+	for i := range k.targets {
+		if k.targets[i].parked() {
+			return errRefusedKey
+		}
 	}
-	return cmp.Or(c.durability.await(ctx, c.durability.of(k.op), marks)...)
-}
-
-// flushUpTo has what was counted up to a ticket flushed without waiting for the clock.
-func (p *partition) flushUpTo(ticket uint64) {
-	p.mu.Lock()
-	flushed := p.dirty.ackedTicket >= ticket
-	p.dirty.due = p.dirty.due || !flushed
-	p.mu.Unlock()
-	if !flushed {
-		p.flusher.schedule(p)
-	}
+	return cmp.Or(d.await(ctx, d.of(k.op), marks)...)
 }

@@ -81,8 +81,6 @@ func (c *Counter) BeginHandoff(ctx context.Context, partition int) error {
 		case news == nil:
 			p.flusher.room.note(0, 0) // what it took of that is there for others
 			return nil
-		case c.stopped.Load():
-			return ErrClosed
 		}
 		p.flusher.schedule(p)
 		select {
@@ -118,12 +116,15 @@ func (p *partition) trySeal(patient bool) (news <-chan struct{}, err error) {
 	if p.ownership != handingOff {
 		return nil, fmt.Errorf("partition %d: %w", p.id, ErrNotOwner)
 	}
-	if !p.sealed && !p.readyToHandOff(patient) {
+	switch {
+	case p.sealed:
+	case p.readyToHandOff(patient):
+		p.handoff.prepare()
+	case p.stopped:
+		return nil, ErrClosed
+	default:
 		p.dirty.due = true
 		return p.settled.wait(), nil
-	}
-	if !p.sealed {
-		p.handoff.prepare()
 	}
 	return nil, nil
 }

@@ -22,8 +22,9 @@ type partition struct {
 type guarded struct {
 	// What every operation looks at comes first, so that it shares few cache lines with the rest.
 	ownership ownership
+	draining  bool    // nothing more is counted but what was promised
 	closed    bool    // nothing more is counted
-	draining  bool    // nothing but what was promised is
+	stopped   bool    // nothing more is settled
 	memory    *memory // of all partitions
 	health    *health // of the store
 	ledger

@@ -21,10 +21,10 @@ func (c *Counter) Series(ctx context.Context, ns, key []byte, window int64,
 	}
 	k := c.calls.Get().(*call)
 	defer c.calls.Put(k)
-	if err := c.prepare(k, &op, c.opt.Now()); err != nil {
+	if err := k.prepare(&c.directory, &op, c.opt.Now()); err != nil {
 		return 0, nil, err
 	}
-	if err := c.lockWarm(ctx, k); err != nil {
+	if err := k.lockWarm(ctx, c.opt.LoadTimeout); err != nil {
 		return 0, nil, err
 	}
 	defer k.unlock()
@@ -51,7 +51,7 @@ func (c *Counter) Top(ctx context.Context, n int, window int64) ([]KeyCount, err
 	if n < 1 {
 		return nil, &InvalidError{-1, -1, "n", fmt.Sprintf("%d, want at least 1", n)}
 	}
-	t := topper{c: c, n: n, window: window, now: c.opt.Now()}
+	t := topper{n: n, window: window, now: c.opt.Now()}
 	for i := range c.parts {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -65,7 +65,6 @@ func (c *Counter) Top(ctx context.Context, n int, window int64) ([]KeyCount, err
 
 // topper collects the keys with the largest counts.
 type topper struct {
-	c           *Counter
 	n           int
 	window, now int64
 	least       int64 // a count that is not above it can't be among the first n
@@ -87,7 +86,7 @@ func (t *topper) scan(p *partition, at int) (more bool) {
 }
 
 func (t *topper) add(p *partition, e entry) {
-	sp := t.c.namespaces.all[e.space()]
+	sp := p.keys.space(e)
 	if t.window > sp.ladder.Span() {
 		return
 	}
@@ -137,7 +136,7 @@ func (c *Counter) Forget(ctx context.Context, ns, key []byte) error {
 		p.mu.Unlock()
 		return ErrNotOwner
 	}
-	r, e, err := c.entry(&t, c.opt.Now())
+	r, e, err := t.entry(c.opt.Now())
 	if err != nil {
 		p.mu.Unlock()
 		return err
@@ -145,10 +144,13 @@ func (c *Counter) Forget(ctx context.Context, ns, key []byte) error {
 	p.forget(r, e, t.hash, t.sp.ladder)
 	ticket := p.dirty.lastTicket
 	p.mu.Unlock()
-	if _, err := c.commit(ctx, p, ticket); err != nil {
+	if _, err := p.commit(ctx, ticket); err != nil {
 		return fmt.Errorf("reset: %w", err)
 	}
-	return c.parkedError(&Op{Checks: []Check{check}})
+	if t.parked() {
+		return errRefusedKey
+	}
+	return nil
 }
 
 // forget makes a key's part of a round moot.

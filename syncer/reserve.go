@@ -11,6 +11,8 @@ import (
 // other decisions as if it were counted, wherever in the window it lies; nobody reads it, and it
 // never reaches the store. It is gone if the process is.
 type reservation struct {
+	in     *reservations // where it is put once it is decided
+	id     string
 	checks []Check
 	ts     int64
 }
@@ -46,27 +48,26 @@ func (c *Counter) Reserve(ctx context.Context, id string, op *Op, res *Result) e
 	}
 	k := c.calls.Get().(*call)
 	defer c.calls.Put(k)
-	if err := c.prepare(k, op, c.opt.Now()); err != nil {
+	if err := k.prepare(&c.directory, op, c.opt.Now()); err != nil {
 		return err
 	}
-	k.reservation = &reservation{ts: k.ts}
-	k.reservationID = id
-	_, err := c.decide(&admission{ctx: ctx, c: c}, k, res)
+	k.reservation = &reservation{in: &c.reservations, id: id, ts: k.ts}
+	_, err := k.decide(&admission{ctx: ctx, opt: &c.opt}, res)
 	k.reservation = nil
 	return err
 }
 
 // reserve holds the place of all checks. The partitions are locked.
-func (c *Counter) reserve(k *call) {
+func (k *call) reserve() {
 	for i := range k.targets {
 		t := &k.targets[i]
 		b := append(append([]byte(nil), t.ns...), t.check.Key...)
-		h := reservedKey{id: k.reservationID, hash: t.hash, ns: b[:len(t.ns):len(t.ns)],
+		h := reservedKey{id: k.reservation.id, hash: t.hash, ns: b[:len(t.ns):len(t.ns)],
 			key: b[len(t.ns):], n: t.check.N}
 		t.p.reservations = append(t.p.reservations, h)
 		k.reservation.checks = append(k.reservation.checks, Check{NS: h.ns, Key: h.key, N: h.n})
 	}
-	c.reservations.put(k.reservationID, k.reservation)
+	k.reservation.in.put(k.reservation)
 }
 
 // of is how much is held of the target's key.
@@ -90,10 +91,10 @@ func (r *reservations) take(id string) *reservation {
 	return taken
 }
 
-func (r *reservations) put(id string, held *reservation) {
+func (r *reservations) put(held *reservation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.byID[id] = held
+	r.byID[held.id] = held
 }
 
 // Confirm counts what was reserved. The error wraps [ErrUnavailable] if there is no such
@@ -109,7 +110,7 @@ func (c *Counter) Confirm(ctx context.Context, id string, ack Ack) error {
 	defer c.calls.Put(k)
 	k.begin(&op, c.opt.Now())
 	k.ts = r.ts
-	c.locateAll(k)
+	k.locate(&c.directory)
 	k.lock()
 	k.unreserve(id)
 	for i := range k.targets {
@@ -118,7 +119,7 @@ func (c *Counter) Confirm(ctx context.Context, id string, ack Ack) error {
 			t.p.keys.insertCold(t.hash, t.ns, t.check.Key) // it was promised
 		}
 	}
-	err := c.count(k)
+	err := k.count()
 	k.unlock()
 	switch {
 	case err != nil || !c.durability.waits(&op):
@@ -126,7 +127,7 @@ func (c *Counter) Confirm(ctx context.Context, id string, ack Ack) error {
 	case k.refused:
 		return errRefusedKey
 	}
-	return c.commitAll(ctx, k)
+	return k.commit(ctx, &c.durability)
 }
 
 // Undo gives up a reservation. It reports whether there was one.
@@ -138,7 +139,7 @@ func (c *Counter) Undo(id string) bool {
 	k := c.calls.Get().(*call)
 	defer c.calls.Put(k)
 	k.begin(&Op{Kind: Acquire, TS: r.ts, Checks: r.checks}, c.opt.Now())
-	c.locateAll(k)
+	k.locate(&c.directory)
 	k.lock()
 	k.unreserve(id)
 	k.unlock()

@@ -32,6 +32,8 @@ type room struct {
 	most    [classes]atomic.Int64
 	waiting [classes]atomic.Int64
 	perTurn atomic.Int64 // how many keys the store takes in turnTime
+	refused atomic.Int64 // how many operations have waited in vain
+	closed  atomic.Bool
 
 	mu    sync.Mutex
 	pace  pace
@@ -145,6 +147,13 @@ func (m *room) retryAll() {
 	}
 }
 
+// close has everybody who waits look again, now and whenever somebody comes: nothing more is
+// counted.
+func (m *room) close() {
+	m.closed.Store(true)
+	m.retryAll()
+}
+
 // join puts an operation in line.
 func (m *room) join(class int) *waiter {
 	n := &waiter{told: make(chan bool, 1)}
@@ -172,7 +181,7 @@ func (m *room) leave(class int, n *waiter) (granted bool) {
 // the time that it has, so that who asks hears of a refusal.
 type admission struct {
 	ctx     context.Context
-	c       *Counter
+	opt     *Options
 	by      time.Time
 	never   bool     // it does not wait now
 	granted *batcher // has room for one more key
@@ -190,7 +199,7 @@ func (w *admission) wait() bool {
 	}
 	left := w.left()
 	if left <= 0 || w.ctx.Err() != nil {
-		w.c.totals.behind.Add(1)
+		w.flusher.room.refused.Add(1)
 		return false
 	}
 	n := w.flusher.room.join(w.class)
@@ -198,7 +207,7 @@ func (w *admission) wait() bool {
 	if w.await(n, left) {
 		return true
 	}
-	w.c.totals.behind.Add(1)
+	w.flusher.room.refused.Add(1)
 	return false
 }
 
@@ -206,7 +215,7 @@ func (w *admission) wait() bool {
 func (w *admission) left() time.Duration {
 	now := time.Now()
 	if w.by.IsZero() {
-		bound := w.c.opt.LoadTimeout
+		bound := w.opt.LoadTimeout
 		if deadline, ok := w.ctx.Deadline(); ok {
 			bound = deadline.Sub(now)
 		}
@@ -220,7 +229,7 @@ func (w *admission) await(n *waiter, left time.Duration) bool {
 	m := &w.flusher.room
 	timer := time.NewTimer(left)
 	defer timer.Stop()
-	if w.c.draining.Load() {
+	if m.closed.Load() {
 		m.retryAll() // whoever closed it may have done so before this one was in line
 	}
 	granted, told := false, true

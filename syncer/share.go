@@ -43,7 +43,7 @@ func (c *Counter) Share(ns, key []byte, on bool) error {
 		return fmt.Errorf("%w: the store, where all who share a key meet, can't be reached",
 			ErrUnavailable)
 	case on && i < 0:
-		_, e, err := c.entry(&t, c.opt.Now())
+		_, e, err := t.entry(c.opt.Now())
 		if err != nil {
 			return err
 		}
@@ -175,7 +175,7 @@ func (c *Counter) Drop(ctx context.Context, ns, key []byte, deciding bool) error
 			return nil
 		}
 		settled := p.settled.wait()
-		stopped := c.stopped.Load()
+		stopped := p.stopped
 		p.mu.Unlock()
 		if stopped {
 			return errOnTheWay

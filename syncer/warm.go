@@ -8,8 +8,8 @@ import (
 
 // lockWarm returns with the partitions of a call locked and all its keys in memory or known not to
 // exist, or marked as storeDown where it is known that the store can't be asked. A store that is
-// late is waited for as long as the call may take.
-func (c *Counter) lockWarm(ctx context.Context, k *call) error {
+// late is waited for as long as the context says, and if that says nothing for no longer than most.
+func (k *call) lockWarm(ctx context.Context, most time.Duration) error {
 	var patience <-chan time.Time
 	for {
 		k.lock()
@@ -24,7 +24,7 @@ func (c *Counter) lockWarm(ctx context.Context, k *call) error {
 		}
 		k.unlock()
 		if _, bounded := ctx.Deadline(); !bounded && patience == nil {
-			timer := time.NewTimer(c.opt.LoadTimeout)
+			timer := time.NewTimer(most)
 			defer timer.Stop()
 			patience = timer.C
 		}
@@ -153,9 +153,9 @@ func (t *target) known() bool {
 
 // askAhead asks for all keys of a batch that have to be loaded, so that they are loaded together.
 // It returns what it asked for, check by check, or nil if all are known.
-func (c *Counter) askAhead(ops []Op) (ahead []*pendingLoad) {
-	k := c.calls.Get().(*call)
-	defer c.calls.Put(k)
+func (b *batch) askAhead() (ahead []*pendingLoad) {
+	k := b.c.calls.Get().(*call)
+	defer b.c.calls.Put(k)
 	k.begin(nil, 0)
 	var asked []*partition
 	var places [atOnce]int
@@ -169,7 +169,7 @@ func (c *Counter) askAhead(ops []Op) (ahead []*pendingLoad) {
 				continue
 			}
 			if ahead == nil {
-				ahead = make([]*pendingLoad, countChecks(ops))
+				ahead = make([]*pendingLoad, countChecks(b.ops))
 			}
 			ahead[places[i]] = t.p.loads.ask(t.hash, t.ns, t.check.Key)
 			asked = append(asked, t.p)
@@ -178,16 +178,16 @@ func (c *Counter) askAhead(ops []Op) (ahead []*pendingLoad) {
 		k.begin(nil, 0)
 	}
 	at := 0
-	for i := range ops {
-		for j := range ops[i].Checks {
-			check := &ops[i].Checks[j]
-			if at++; ops[i].unconditional() {
+	for i := range b.ops {
+		for j := range b.ops[i].Checks {
+			check := &b.ops[i].Checks[j]
+			if at++; b.ops[i].unconditional() {
 				continue
 			}
 			n := len(k.targets)
 			places[n] = at - 1
 			k.targets = append(k.targets, target{})
-			c.locate(&k.targets[n], check)
+			b.c.locate(&k.targets[n], check)
 			if k.parts = append(k.parts, k.targets[n].p); n+1 == atOnce {
 				look()
 			}

@@ -1,0 +1,102 @@
+package syncer
+
+import (
+	"fmt"
+	"math"
+
+	"twotier.dev/twotier/internal/arena"
+	"twotier.dev/twotier/leaparray"
+)
+
+// target is one check of an operation and where its key lives.
+type target struct {
+	check      *Check
+	ns         []byte // empty for the default namespace
+	p          *partition
+	sp         *space
+	spIdx      int
+	hash       uint32
+	ref        arena.Ref
+	load       *pendingLoad
+	askedAhead *pendingLoad // what the key was asked for before, not looked at yet
+	absent     bool         // the store holds nothing of it
+	loaded     bool         // the store was asked for this operation
+	storeDown  bool         // the store can't be asked
+	// absence is what it said of a key that it has nothing of.
+	absence absence
+	extra   int64
+}
+
+// noTicket is that of a count which the store is known to refuse.
+const noTicket = math.MaxUint64
+
+// parked reports whether the store refuses the key. It takes the lock of its partition.
+func (t *target) parked() bool {
+	t.p.mu.Lock()
+	defer t.p.mu.Unlock()
+	r := t.p.keys.find(t.hash, t.ns, t.check.Key)
+	return r != 0 && t.p.keys.entry(r).has(flagParked)
+}
+
+// add counts an Add that compares with nothing. The partition is locked. The ticket is what has
+// to be covered for it to be in the store.
+func (t *target) add(op *Op, res *Result, ts, now int64, w *admission) (ticket uint64, err error) {
+	p := t.p
+	switch {
+	case p.refuses(op.AllowNonOwner) || op.RequireStore && p.degraded():
+		return 0, ErrNotOwner
+	case p.draining:
+		return 0, ErrClosed
+	case !w.admits(t):
+		return 0, ErrBehind
+	}
+	r, e, err := t.entry(now)
+	if err != nil {
+		return 0, err
+	}
+	s := t.sp.ladder.Stamp(ts)
+	p.keys.count(e, t.sp.ladder, &s, t.check.N, isLate(t.sp.ladder, ts, now))
+	p.enlist(r, e)
+	res.Allowed, res.Source = true, p.source(e)
+	if p.degraded() {
+		res.Degraded, res.Source = true, SourceDegraded
+	}
+	res.AddCheck()
+	if e.has(flagParked) {
+		return noTicket, nil
+	}
+	return p.dirty.lastTicket, nil
+}
+
+// entry finds or makes the entry of the key. The partition is locked.
+func (t *target) entry(now int64) (arena.Ref, entry, error) {
+	p := t.p
+	if p.closed {
+		return 0, nil, ErrClosed
+	}
+	sec := p.keys.clock.seconds(now)
+	r := p.keys.find(t.hash, t.ns, t.check.Key)
+	if r == 0 {
+		words := entryWords(t.ns, t.check.Key, t.sp.ladder.Len())
+		if err := p.admitKey(t.spIdx, words, sec); err != nil {
+			return 0, nil, err
+		}
+		r = p.keys.insert(t.hash, t.ns, t.check.Key, t.spIdx, t.sp.ladder.Len())
+		e := p.keys.entry(r)
+		e.setUsed(sec)
+		e.set(flagCold)
+		if t.absent {
+			p.setWarm(e)
+		}
+		return r, e, nil
+	}
+	e := p.keys.entry(r)
+	e.setUsed(sec)
+	if p.memory.pool.Exhausted() && !p.makeRoom(t.sp.ladder.MaxWords(), sec) {
+		return 0, nil, fmt.Errorf("%w: no memory for more buckets", ErrOverload)
+	}
+	return r, e, nil
+}
+
+// isLate reports whether a moment lies so far back that a level may not keep it any more.
+func isLate(l *leaparray.Ladder, ts, now int64) bool { return ts < now-l.FineSpan()/2 }
