@@ -3,6 +3,7 @@ package syncer_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -351,12 +352,12 @@ func handAfterLoss(t *testing.T, giver, taker, down bool) {
 func TestHandoverToOneWhoIsAboutToRestore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var stores []*faultstore.Store
-		stuck := faultstore.None
+		var stuck atomic.Bool
 		co := newCompany(t, 2, func(inner syncer.Store) syncer.Store {
 			s := faultstore.New(faultstore.Options{Store: inner, Report: t.Errorf, Adopts: true,
 				Decide: func(r *syncer.Round) faultstore.Fault {
-					if r.Republish {
-						return stuck
+					if r.Republish && stuck.Load() {
+						return faultstore.Refused
 					}
 					return faultstore.None
 				}})
@@ -370,12 +371,12 @@ func TestHandoverToOneWhoIsAboutToRestore(t *testing.T) {
 		co.settle()
 		time.Sleep(5 * verifyEvery) // both have heard of that
 		stores[0].SetDown(true)
-		stuck = faultstore.Refused
+		stuck.Store(true)
 		co.store.Rewind(image)
 		time.Sleep(5 * verifyEvery)
 		hand(t, co.counters[0], co.counters[1], 0, 1<<20)
 		stores[0].SetDown(false)
-		stuck = faultstore.None
+		stuck.Store(false)
 		time.Sleep(3 * time.Second) // until it tries again
 		co.settle()
 		for key, want := range map[string]int64{"k": 100, "other": 1} {
