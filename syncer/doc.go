@@ -1,81 +1,82 @@
 // Package syncer is an embeddable two-tier counter: it counts in memory and keeps a [Store] (Redis)
-// up to date behind.
+// up to date in the background.
 //
 // # Two numbers
 //
 // Every bucket of every key is two numbers. Synced is what the store is known to hold, from all
-// writers. Pending is what this process counted and the store has not acknowledged. A reader sees
-// their sum. There are three moves and no other: counting adds to pending; an acknowledged flush
-// moves a batch from pending to synced, and brings along what other writers counted; loading a key
-// sets synced.
+// writers. Pending is what this process counted and the store has not acknowledged. Readers see the
+// sum. Only three things ever happen to them: counting adds to pending; an acknowledged flush moves
+// a batch from pending to synced, and brings along what other writers counted; loading a key sets
+// synced.
 //
 // # Partitions
 //
-// A key hashes to one of a fixed number of partitions, see [Placement]. A partition is the shard
-// that is locked, the list of dirty keys, and the unit that is flushed: at most one [Round] of a
-// partition is on its way to the store. A round without an answer may or may not have been carried
-// out, so it is sent again, unchanged and under the same sequence number, until there is one; the
-// store carries out a sequence at most once. That makes a flush exactly-once. As rounds that write
-// to a partition never overlap, what one brings back is exactly what the store holds, and setting
-// synced to it is right without any merging. Keys are loaded by rounds beside those: what a load
-// brings of a key counts only if no round that may change the key was under way meanwhile.
+// A key hashes to one of a fixed number of partitions, see [Placement]. A partition is the unit of
+// locking, the list of dirty keys, and the unit of flushing: at most one [Round] of a partition is
+// in flight to the store. A round that got no answer may or may not have been applied. It is sent
+// again, unchanged and with the same sequence number, until there is an answer, and the store
+// applies a sequence at most once. So a flush is exactly-once. Because rounds that write to a
+// partition never overlap, the counts that one returns are exactly what the store holds, and synced
+// can be set to them without any merging. Keys are loaded by separate rounds, next to those that
+// write: what a load returns for a key is only used if no round that may change the key was in
+// flight meanwhile.
 //
-// Partitions are served in the order in which they come to be due, by the clock or because somebody
-// waits, each once before another is served twice: who waits takes no turn from counts that nobody
-// waits for. If more waits than the store takes in a moment, half of a round is what has waited the
-// longest, and half what has counted most.
+// Partitions are served in the order in which they become due, because of the flush interval or
+// because a caller waits, and each is served once before another is served twice. So callers that
+// wait don't starve counts that nobody waits for. If more is waiting than the store takes in a
+// moment, half of a round is what has waited longest and half is what has counted most.
 //
-// With [Options.MaxLag] no more keys may wait for the store than it takes within a sixteenth of
-// that, at the pace that was measured last: an operation that would have to wait for the store with
-// one more key than that waits for room first, and is refused with [ErrBehind] if there is none in
-// time. A key that waits for the store already needs no room. While the store takes nothing memory
-// is the bound.
+// With [Options.MaxLag], only as many keys may wait for the store as it accepts within a sixteenth
+// of that time, at its last measured pace. An operation that would add one more key waits for room
+// first, and is refused with [ErrBehind] if there is none in time. A key that is already waiting
+// for the store needs no room. While the store accepts nothing, memory is the only bound.
 //
-// In memory a partition is a lock and what it guards: a ledger, which is what is known of the keys
-// and of the store, and the parts that work on it. Those are the flushing of what is dirty, the
-// loading of keys, the restoration of what the store has lost and the handoff to another counter.
+// In memory a partition is a lock and what it guards: a ledger, which is what is known about the
+// keys and about the store, and the parts that work on it. These flush dirty keys, load keys,
+// restore what the store has lost, and hand the partition off to another counter.
 //
-// # What it promises
+// # Promises
 //
-// A count that returned without an error is visible at once and is in exactly one of the two
-// numbers until the store has it; it is dropped only when it has left every window. With [AckStore]
-// an operation returns after the store has acknowledged, with [AckReplica] and [AckDisk] after what
-// it acknowledged would survive it. An Acquire is decided and counted under the locks of all
-// partitions it touches, so it is all or nothing, and it never lets more than the limit into any
-// true window.
+// A count that returned without an error is visible at once, and is in exactly one of the two
+// numbers until the store has it. It is dropped only when it has left every window. With [AckStore]
+// an operation returns after the store has acknowledged the count, with [AckReplica] and [AckDisk]
+// once the count would also survive the loss of the store's server. An Acquire is decided and
+// counted under the locks of all partitions it touches: it is all or nothing, and never lets more
+// than the limit into any true window.
 //
-// A key that is not in memory is loaded when something needs to know its past, taking back
-// included; adding without limits does not. Who asks waits for that as long as its context allows,
-// and is told [ErrUnavailable] then. If the store is known to be out of reach, answers come from
-// memory and say so (Result.Degraded). If the store lost what it had acknowledged, it is told again
-// what memory knows: every counter restores its part, the store adds up what is missing of it, and
-// what is known is read again before a decision relies on it, since others may have counted
-// meanwhile.
+// A key that is not in memory is loaded when an operation needs its past. That includes taking
+// counts back, but not adding without limits. Callers wait for the load as long as their context
+// allows and then get [ErrUnavailable]. While the store is known to be unreachable, answers come
+// from memory and say so (Result.Degraded). If the store has lost data that it had acknowledged,
+// every counter restores its part: it tells the store what it has in memory, the store adds what is
+// missing, and the counter reads the key again before a decision relies on it, because others may
+// have counted meanwhile.
 //
-// Nothing is counted in the store before it has said what data it has (its epoch), and a round that
-// is late for other data is not carried out. A name under which rounds are numbered is used once:
-// if the store knows it from another process, a copy of this one or one that was given the same
-// name, the counter goes on under another, with nothing lost.
+// Nothing is counted in the store before it has said which data it has (its epoch), and a late
+// round for other data is not applied. The name under which rounds are numbered is used once. If
+// the store knows it from another process, such as a copy of this one or one that was given the
+// same name, the counter continues under a new name, and nothing is lost.
 //
 // # Several counters
 //
-// Counters that share a store share the keys: each partition has one that owns it, and so decides
-// about its keys. [Counter.BeginHandoff], [Counter.HandoffPage], [Counter.ImportHandoff] and
-// [Counter.FinishHandoff] move a partition from one to another without a count or a decision
-// getting lost: what the store has not acknowledged goes along as numbered rounds, which the store
-// carries out once, whoever sends them. Who asks a counter about a key that another owns is refused
-// with [ErrNotOwner], unless the operation says that it is to be carried out all the same
-// (Op.AllowNonOwner): then the two meet in the store, within three flush intervals
-// ([Counter.StaleAfter]). [Counter.Reserve] is the part of an Acquire whose keys belong to several
-// counters.
+// Counters that share a store share its keys. Each partition has one counter that owns it and
+// decides about its keys. [Counter.BeginHandoff], [Counter.HandoffPage], [Counter.ImportHandoff]
+// and [Counter.FinishHandoff] move a partition from one counter to another without losing a count
+// or a decision: counts that the store has not acknowledged move along as numbered rounds, which
+// the store applies once, whoever sends them. A counter refuses operations on keys that another one
+// owns with [ErrNotOwner], unless the operation asks for it (Op.AllowNonOwner): then the counts of
+// both meet in the store, within three flush intervals ([Counter.StaleAfter]). [Counter.Reserve] is
+// for an Acquire whose keys belong to several counters.
 //
-// Memory is bounded for all partitions together: clean idle keys are evicted, unflushed ones never;
-// when nothing can be evicted new keys are refused with [ErrOverload]. A partition that uses more
-// than an even share makes room by itself when all is used; one that uses less takes it from a
-// reserve, which the largest partition fills up again.
+// # Memory
+//
+// Memory is bounded for all partitions together. Clean idle keys are evicted, unflushed ones never;
+// when nothing can be evicted, new keys are refused with [ErrOverload]. When memory is full, a
+// partition that uses more than an even share makes room for its own new keys. One that uses less
+// takes room from a reserve, which the largest partition replenishes.
 //
 // # Concurrency
 //
-// All methods of [Counter] may be called at the same time, Close included. The package logs changes
-// of state to Options.Logger and nothing else; it knows neither Redis, HTTP nor membership.
+// All methods of [Counter] are safe for concurrent use, including Close. The package logs changes
+// of state to Options.Logger and nothing else. It knows nothing about Redis, HTTP or membership.
 package syncer

@@ -11,12 +11,12 @@ import (
 var (
 	// ErrClosed is returned by every operation after Close.
 	ErrClosed = errors.New("closed")
-	// ErrUnknownOutcome says that a write may or may not have happened, or that it did but the
-	// store has not acknowledged it in time.
+	// ErrUnknownOutcome says that a write may or may not have happened, or that it happened but the
+	// store did not acknowledge it in time.
 	ErrUnknownOutcome = errors.New("unknown outcome")
-	// ErrUnavailable says that no honest answer can be given now; trying again later can help.
+	// ErrUnavailable says that no honest answer is possible right now; retrying later can help.
 	ErrUnavailable = errors.New("unavailable")
-	// ErrOverload says that a limit of this node's own is reached (memory, waiting requests).
+	// ErrOverload says that one of this node's own limits is reached (memory, waiting requests).
 	ErrOverload = errors.New("overloaded")
 	// ErrNotOwner says that another counter decides about the key.
 	ErrNotOwner = errors.New("another node decides about this key")
@@ -45,15 +45,13 @@ var (
 	// errHandedOff is the ErrUnknownOutcome of one who waited for the store.
 	errHandedOff = fmt.Errorf("%w: counted, and handed over to another node before the store "+
 		"acknowledged it", ErrUnknownOutcome)
-	// ErrFull is an ErrOverload: there is no memory for another key, and nothing that could be
-	// evicted.
+	// ErrFull is an ErrOverload: there is no memory for another key, and nothing can be evicted.
 	ErrFull = fmt.Errorf("%w: the memory for counts is full", ErrOverload)
-	// ErrMaxKeys is an ErrOverload: the key's namespace has as many keys in memory as it may, and
-	// none that could be evicted.
+	// ErrMaxKeys is an ErrOverload: the namespace has the maximum number of keys in memory, and
+	// none of them can be evicted.
 	ErrMaxKeys = fmt.Errorf("%w: the namespace has its most keys in memory", ErrOverload)
-	// ErrBehind is an ErrOverload: so many keys wait for the store that another would be older than
-	// Options.MaxLag before it is there, and no room has come up in time. A [RetryError] says how
-	// long that may take.
+	// ErrBehind is an ErrOverload: so many keys wait for the store that another one would exceed
+	// Options.MaxLag, and no room became free in time.
 	ErrBehind = fmt.Errorf("%w: the store can't keep up with new keys", ErrOverload)
 )
 

@@ -2,35 +2,36 @@ package syncer
 
 import "time"
 
-// Handoff is what one counter tells another that takes over a partition, or a part of it. What is
-// in Rounds is counted exactly once, whoever sends it to the store: it goes under the name and
-// number that it was given by the counter that cut it.
+// Handoff is what one counter tells another that takes over a partition, or a page of it. Every
+// count in Rounds is counted exactly once, whoever sends it to the store, because a round keeps the
+// writer and sequence it was cut with.
 type Handoff struct {
 	Partition int
-	// Epoch, Version, Quieted and LastChange are what the store said last; EpochKnown is false if
-	// it has not been asked.
+	// Epoch, Version and Quieted are what the store last reported; EpochKnown is false if it has
+	// not been asked.
 	Epoch, Version, Quieted uint64
 	LastChange              string
 	EpochKnown              bool
-	// MaybeSent says that a third counter may have sent the rounds to the store, or still do: what
-	// the store says of a key is not to be relied on before the last of them is acknowledged.
+	// MaybeSent says that a third counter may have sent the rounds to the store, or may still do
+	// so. What the store reports for a key must not be relied on before the last of them is
+	// acknowledged.
 	MaybeSent bool
-	// Unflushed is how long the oldest of what the store has not acknowledged had waited for that,
-	// give or take a millisecond; 0 if it has all.
+	// Unflushed is the age of the oldest count that the store has not acknowledged, plus or minus a
+	// millisecond; 0 if it has everything.
 	Unflushed time.Duration
-	// Rounds have not been acknowledged by the store. They are in order; Acked of the first of a
-	// writer is up to date.
+	// Rounds have not been acknowledged by the store. They are in order; Acked of the first round
+	// of each writer is up to date.
 	Rounds []*Round
-	// Keys are what is known of keys besides. Not all keys are there: the store has the rest.
+	// Keys is what else is known of keys. It does not list all keys: the store has the rest.
 	Keys []KeyState
 }
 
-// KeyState is a key and all that the store is known to hold of it.
+// KeyState is a key and everything the store is known to hold of it.
 type KeyState struct {
 	NS, Key []byte
 	Buckets []Bucket
-	// Cold says that the store may hold more by now: it is of use if the store has lost what it
-	// had.
+	// Cold says that the store may hold more by now. The state is only useful if the store has lost
+	// its data.
 	Cold bool
 }
 

@@ -18,16 +18,16 @@ type Ack uint8
 
 // The acknowledgements that a caller can wait for.
 const (
-	// AckDefault is what the node was configured with.
+	// AckDefault is what the node is configured for.
 	AckDefault Ack = iota
 	// AckMemory returns once the count is in this process's memory.
 	AckMemory
 	// AckStore returns once the store (Redis) has acknowledged the count.
 	AckStore
-	// AckReplica returns once a replica of the store has the count, too: it survives a failover to
-	// that one. See [Keeper].
+	// AckReplica returns once a replica of the store has the count as well: it survives a failover
+	// to that replica. See [Keeper].
 	AckReplica
-	// AckDisk returns once the count is on the store's disk, where a restart finds it. See
+	// AckDisk returns once the count is on the store's disk, so that it survives a restart. See
 	// [Keeper].
 	AckDisk
 )
@@ -42,11 +42,11 @@ const (
 	// SourceOwner is an answer that was forwarded to the key's owner.
 	SourceOwner Source = "owner"
 	// SourceShared is an answer from this node's memory about a key so hot that several nodes count
-	// it at the same time. What the others have admitted may not be seen for StaleAfter.
+	// it. It may miss what the others admitted within StaleAfter.
 	SourceShared Source = "shared"
-	// SourceNear is a refusal by the key's owner that the node which was asked remembers.
+	// SourceNear is a refusal by the key's owner that the node remembered.
 	SourceNear Source = "near"
-	// SourceRedis is an answer that was computed in Redis.
+	// SourceRedis is an answer computed by a script in Redis.
 	SourceRedis Source = "redis"
 	// SourceFallback is an answer given in place of an owner that can't be reached.
 	SourceFallback Source = "fallback"
@@ -54,7 +54,7 @@ const (
 	SourceDegraded Source = "degraded"
 )
 
-// Limit is one rule: at most Max events in any Window. A count reads Window only.
+// Limit is one rule: at most Max events in any Window. A Count only uses Window.
 type Limit struct {
 	// Window is the length of the sliding window in milliseconds, at least 1.
 	Window int64
@@ -62,21 +62,21 @@ type Limit struct {
 	Max int64
 }
 
-// Check is one key with its limits. NS and Key are views into the caller's memory; nothing keeps
-// them after the operation has returned, but the one copy of a key that is new.
+// Check is one key with its limits. NS and Key are views into the caller's memory. They are not
+// kept after the operation returns, except for one copy of a new key.
 type Check struct {
 	// NS is the namespace; empty means "default".
 	NS []byte
 	// Key is 1 to 256 bytes of UTF-8 without control characters.
 	Key []byte
-	// N is the number of events: 1 to 2^31-1; an Add takes negative ones back.
+	// N is the number of events, 1 to 2^31-1; in an Add, negative values take events back.
 	N int64
 	// Limits are compared in order; an Add may have none.
 	Limits []Limit
 }
 
-// AppendName appends what tells a key from all others: its namespace, which may be given by two
-// names or none if it is the default one, a zero byte and the key.
+// AppendName appends a name that is unique to the key: its namespace (the same for an empty one and
+// for "default"), a zero byte, and the key.
 func (c *Check) AppendName(b []byte) []byte {
 	if !isDefault(c.NS) {
 		b = append(b, c.NS...)
@@ -84,33 +84,34 @@ func (c *Check) AppendName(b []byte) []byte {
 	return append(append(b, 0), c.Key...)
 }
 
-// Op is one operation. Add and Count have exactly one check, Acquire one or more.
+// Op is one operation. Add and Count have exactly one check, Acquire has one or more.
 type Op struct {
 	Kind Kind
 	// TS is the time of the event (Add, Acquire) or the end of the window (Count) in unix
 	// milliseconds; 0 means now.
 	TS  int64
 	Ack Ack
-	// CountDenied makes a refused Acquire count all the same.
+	// CountDenied makes an Acquire count even if it is refused.
 	CountDenied bool
-	// AllowNonOwner has the operation carried out here although another counter owns the partition
-	// of the key: in its place, or at the same time for a key that is shared. It is decided on what
-	// the store and this counter know.
+	// AllowNonOwner executes the operation here although another counter owns the key's partition:
+	// in its place, or along with it for a key that is shared. The decision is based on what the
+	// store and this counter know.
 	AllowNonOwner bool
-	// RequireStore refuses an operation with AllowNonOwner, with ErrNotOwner, while the store,
-	// where the two counters meet, does not answer: the owner can be asked.
+	// RequireStore refuses an operation with AllowNonOwner, with ErrNotOwner, while the store does
+	// not answer: the two counters could not see each other's counts, and the owner can still be
+	// asked.
 	RequireStore bool
 	Checks       []Check
 }
 
-// LimitResult is what is known of one limit, in the order in which the limits were given.
+// LimitResult is the state of one limit. Results are in the order of the limits.
 type LimitResult struct {
 	Window, Max int64
-	// Count estimates the events in the window; the true figure lies in [Lo, Hi]. An Acquire
-	// reports in all three the figure that it decided on, including n if it was admitted.
+	// Count estimates the events in the window; the true number is in [Lo, Hi]. An Acquire sets all
+	// three to the number its decision was based on, including n if it was admitted.
 	Count, Lo, Hi int64
-	// BucketMS is the width of the buckets that the window was read from: the most by which its
-	// edge is blurred.
+	// BucketMS is the width of the buckets that were read: the window's edge is uncertain by at
+	// most that.
 	BucketMS int64
 	// Refused is set where this limit stood in the way (Acquire) or is exceeded (Add).
 	Refused bool
@@ -118,7 +119,7 @@ type LimitResult struct {
 
 // CheckResult is the outcome of one check.
 type CheckResult struct {
-	// Refused is set if any limit of this check is.
+	// Refused is set if any limit of this check refused.
 	Refused bool
 	// RetryAfter is how long to wait, in milliseconds, until this check alone could pass: 0 if it
 	// did, -1 if it never can because n exceeds a limit by itself.
@@ -132,10 +133,10 @@ type Result struct {
 	Err error
 	// Allowed is true for an Acquire that was admitted and an Add that exceeds none of its limits.
 	Allowed bool
-	// RetryAfter is the longest of the checks, in milliseconds; -1 if it can never pass.
+	// RetryAfter is the longest of the checks' in milliseconds, -1 if the operation can never pass.
 	RetryAfter int64
 	Source     Source
-	// AgeMS bounds how long ago counts of other writers could last have been seen, in milliseconds.
+	// AgeMS bounds how old this node's knowledge of other writers' counts is, in milliseconds.
 	AgeMS    int64
 	Degraded bool
 	Checks   []CheckResult

@@ -9,8 +9,8 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// OnCold says how an Acquire of a key that is not in memory is answered while the store is known to
-// be down: not while it is late, nor because it refuses to write.
+// OnCold says how to answer an Acquire of a key that is not in memory while the store is known to
+// be down. It does not apply while the store is only late, or refuses to write.
 type OnCold string
 
 // The answers for a key whose past is out of reach.
@@ -21,16 +21,16 @@ const (
 	OnColdDeny OnCold = "deny"
 )
 
-// Namespace is how the keys of a namespace are counted.
+// Namespace is the configuration of a namespace.
 type Namespace struct {
 	// Ladder defaults to leaparray.DefaultLevels.
 	Ladder *leaparray.Ladder
 	// OnCold defaults to OnColdAllow.
 	OnCold OnCold
-	// MaxKeys bounds the keys in memory: a new one takes the place of another of the namespace that
-	// the store has and that was not used in the last seconds, or is refused with ErrMaxKeys.
-	// Namespaces that are not listed share that of the default one. 0 is no bound but that of
-	// memory.
+	// MaxKeys bounds the keys in memory. A new key takes the place of one in the same namespace
+	// that the store has and that was not used in the last seconds; if there is none, the new key
+	// is refused with ErrMaxKeys. Namespaces that are not listed share the bound of the default
+	// one. 0 means that only memory bounds them.
 	MaxKeys int64
 }
 
@@ -38,8 +38,8 @@ type Namespace struct {
 type Options struct {
 	// Store keeps the counts of record. Required.
 	Store Store
-	// Now returns the time that events without one are counted at, in unix milliseconds. It must
-	// never go backwards. Default: the wall clock at start plus the monotonic clock.
+	// Now returns the time, in unix milliseconds, for events that carry none. It must never go
+	// back. Default: the wall clock at start, advanced by the monotonic clock.
 	Now func() int64
 	// Placement maps keys to partitions. Default: DefaultPartitions, seed 0.
 	Placement Placement
@@ -50,39 +50,39 @@ type Options struct {
 	// Writer identifies this incarnation of the process to the store. Default: 12 random
 	// characters.
 	Writer string
-	// FlushInterval is how long a count stays in memory alone if nobody waits for it, give or take
+	// FlushInterval is how long a count stays in memory only if nobody waits for it, plus or minus
 	// a tenth. Default: 200 ms.
 	FlushInterval time.Duration
 	// MaxLag bounds the age of the oldest count that the store has not acknowledged, as long as the
-	// store answers: before a key that the store would have to be told about anew is counted there
-	// must be room, see ErrBehind. Room is measured by how fast the store took what it was sent
-	// last, and small enough for the store to become ten times slower at once; if it becomes k
-	// times slower than that, the oldest count may be k times as old. What was counted while the
-	// store did not answer is older. It is not to be shorter than two flush intervals, as counts
-	// wait for the next flush anyway. 0 is no bound but that of memory.
+	// store answers. A key that the store has yet to be told about needs room before it is counted,
+	// see ErrBehind. Room follows the pace at which the store last accepted keys, with enough
+	// margin for the store to become ten times slower at once; if it becomes k times slower than
+	// that, the oldest count may be k times as old. Counts made while the store did not answer are
+	// older. MaxLag must not be shorter than two flush intervals, because counts wait for the next
+	// flush anyway. 0 means that only memory is bounded.
 	MaxLag time.Duration
-	// LoadTimeout bounds how long an operation whose context has no deadline waits for a cold key.
-	// Default: 5 s.
+	// LoadTimeout bounds how long an operation whose context has no deadline waits for a key to be
+	// loaded. Default: 5 s.
 	LoadTimeout time.Duration
-	// RoundTimeout bounds one exchange with the store, after which its outcome is unknown. Default:
+	// RoundTimeout bounds one exchange with the store. After that its outcome is unknown. Default:
 	// 1 s.
 	RoundTimeout time.Duration
 	// VerifyInterval is how often an idle partition asks the store whether it still holds what it
 	// acknowledged, and what others have counted. Default: 5 s.
 	VerifyInterval time.Duration
-	// Exchanges is the number of exchanges with the store at a time that flush, and of those beside
-	// them that load. Default: 4.
+	// Exchanges is the number of concurrent exchanges with the store that flush; as many more may
+	// load. Default: 4.
 	Exchanges int
-	// MaxMemory bounds the memory for keys and buckets, in bytes; those of keys that are known may
-	// exceed it by a quarter. Any partition may use what the others don't; a partition that uses
-	// less than an even share gets room from the largest. Default: 1 GiB.
+	// MaxMemory bounds the memory for keys and buckets, in bytes; buckets of known keys may exceed
+	// it by a quarter. Any partition may use what the others don't; one that uses less than an even
+	// share gets room from the largest. Default: 1 GiB.
 	MaxMemory int64
 	// MaxRoundKeys bounds the keys in one round. Default: 512.
 	MaxRoundKeys int
 	// NotOwner says that another counter decides about every partition until StartOwning or
-	// ImportHandoff is called for it. Default: this one decides about all.
+	// ImportHandoff is called for it. Default: this counter decides about all of them.
 	NotOwner bool
-	// Logger is told of changes of state. Default: none.
+	// Logger receives changes of state. Default: none.
 	Logger *slog.Logger
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// DefaultPartitions is the number of partitions of a cluster unless it is configured: a prime well
-// above the number of nodes.
+// DefaultPartitions is the number of partitions of a cluster unless configured otherwise: a prime
+// well above the number of nodes.
 const DefaultPartitions = 1021
 
 // Placement maps a key to its partition. It must be the same on all nodes of a cluster for as long
@@ -19,7 +19,7 @@ const DefaultPartitions = 1021
 type Placement struct {
 	// Partitions is the number of partitions.
 	Partitions int
-	// Seed changes the mapping; whoever knows it can choose keys that fall into one partition.
+	// Seed varies the mapping. Whoever knows it can choose keys that fall into one partition.
 	Seed uint64
 	// HashTags says in which namespaces keys with one hash tag have one partition. Default: in
 	// none. It must not be changed once it is used.

@@ -9,45 +9,45 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// ErrNotApplied is wrapped by a round's error when the store certainly did not carry it out. Every
+// ErrNotApplied is wrapped by a round's error when the store certainly did not apply it. Every
 // other error leaves the outcome unknown.
 var ErrNotApplied = errors.New("not applied")
 
-// ErrRefused is an ErrNotApplied: the store answered, and refuses the round. A store that is full
-// refuses to write and can still be read, so a refused flush says nothing of whether it is there.
+// ErrRefused is an ErrNotApplied: the store answered but refuses the round. A full store refuses to
+// write and can still be read, so a refused flush does not mean that the store is unreachable.
 var ErrRefused = fmt.Errorf("refused: %w", ErrNotApplied)
 
 // Store keeps the counts of record. It is declared here, by its only user; redisstore and
-// internal/embedded implement it.
+// internal/embedded implement it, and package storetest checks that an implementation behaves as
+// described here.
 type Store interface {
-	// Exchange carries out the rounds, in any order, and fills in the outcome of each. It returns
-	// once all are answered or ctx is done, and keeps nothing of them afterwards. Calls may
-	// overlap. Of one partition at most one round is under way at a time, and beside it at most one
-	// more that is Aside.
+	// Exchange applies the rounds, in any order, and sets the outcome of each. It returns once all
+	// are answered or ctx is done, and keeps nothing of them afterwards. Calls may overlap. At most
+	// one round of a partition is in flight at a time, plus at most one that is Aside.
 	//
-	// A round is atomic, and a round with a sequence is carried out at most once: if the store has
-	// the round's sequence or a later one already, it only reads. A store that has less than the
-	// round says that it was told (Acked, Version, Quieted, LastChange), or other data (Epoch), has
-	// lost data: it changes nothing and reports Lost.
+	// A round is atomic, and a round with a sequence is applied at most once: if the store already
+	// has that sequence or a later one, it only reads. If the store has less than the round says it
+	// was told (Acked, Version, Quieted), or other data (Epoch), it has lost data: it changes
+	// nothing and reports Lost.
 	Exchange(ctx context.Context, rounds []*Round)
 }
 
-// Ager is a Store that may delete buckets by their age, whether or not newer ones came. One that
-// wraps it must say so, too.
+// Ager is a Store that may delete buckets by age, whether or not newer ones arrive. A Store that
+// wraps an Ager must be one too.
 type Ager interface {
 	Aging() bool
 }
 
-// Mark is the last round with a sequence that a store has acknowledged to a counter, of one
-// partition: what has that has all before it. Seq is 0 if there was none.
+// Mark is the last round with a sequence that a store acknowledged to a counter for one partition.
+// A store that has it has all earlier ones. Seq is 0 if there was none.
 type Mark struct {
 	Partition int
 	Writer    string
 	Seq       uint64
 }
 
-// Keeper is a Store that can tell when what it has acknowledged would outlive it. ack is AckReplica
-// or AckDisk.
+// Keeper is a Store that can tell when counts it has acknowledged would survive it. ack is
+// AckReplica or AckDisk.
 type Keeper interface {
 	// Keeps returns nil if ack can be waited for by what is counted in the partitions, in all of
 	// them if none is named; an *InvalidError if the store or its configuration can't do that, or
@@ -59,14 +59,14 @@ type Keeper interface {
 	Keep(ctx context.Context, ack Ack, marks []Mark) []error
 }
 
-// Bucket is one bucket of a key and a number.
+// Bucket is one bucket of a key, with a number.
 type Bucket struct {
-	// Level and Index say which bucket.
+	// Level and Index identify the bucket.
 	Level uint8
 	Index int64
 	// N is a delta to add, or a count.
 	N int64
-	// Stored is set by the store in a round's Adds: what it holds after the round.
+	// Stored is set by the store in a round's Adds: the count after the round.
 	Stored int64
 }
 
@@ -74,7 +74,7 @@ type Bucket struct {
 type KeyRound struct {
 	// NS is empty for the default namespace.
 	NS, Key []byte
-	// Reset deletes the key before anything else is done with it.
+	// Reset deletes the key before anything else is done to it.
 	Reset bool
 	// Load asks for all buckets of the key, as they are at the end of the round.
 	Load bool
@@ -87,17 +87,18 @@ type KeyRound struct {
 	Adds []Bucket
 	// Expired are buckets to delete.
 	Expired []Bucket
-	// Ladder, if it is there, bounds what the store keeps of the key: when it holds more buckets
-	// than Ladder.Most, those that have fallen behind the newest of their level by more than is
-	// kept are deleted, whoever left them there.
+	// Ladder, if set, bounds what the store keeps of the key: when it holds more than Ladder.Most
+	// buckets, those that are further behind the newest of their level than the level keeps are
+	// deleted, whoever wrote them.
 	Ladder *leaparray.Ladder
 
-	// Loaded are the buckets asked for with Load. One that holds no number is said to hold NoCount.
+	// Loaded are the buckets asked for with Load. One that holds something other than a number is
+	// reported as NoCount.
 	Loaded []Bucket
 	// Err says why this key alone was refused. Nothing of its part was done.
 	Err error
-	// Forgotten is of no concern to a store: the key was reset after the round was cut, and its
-	// outcome is moot.
+	// Forgotten does not concern a store: the key was reset after the round was cut, and its
+	// outcome no longer matters.
 	Forgotten bool
 
 	ref     arena.Ref
@@ -109,46 +110,47 @@ type KeyRound struct {
 // Round is one exchange with the store about one partition: deltas to count, keys to read, or both.
 type Round struct {
 	Partition int
-	// Writer identifies the incarnation of the process that counts.
+	// Writer identifies the process incarnation that counts.
 	Writer string
 	// Seq numbers the rounds of a writer and partition that change something, from 1; 0 only reads.
 	Seq uint64
-	// Nonce is drawn when the round is cut. It tells the round from another that was cut under the
-	// same name and number, by a process that was given the name of this one or is a copy of it.
+	// Nonce is drawn when the round is cut. It distinguishes the round from one with the same
+	// writer and sequence that was cut by another process: a copy of this one, or one that was
+	// given the same name.
 	Nonce uint64
-	// Acked is the sequence up to which the store has acknowledged, in this epoch.
+	// Acked is the highest sequence that the store has acknowledged in this epoch.
 	Acked uint64
-	// Epoch is what the store last said its data of the partition is, 0 if this writer has not
-	// heard of any: then a store that has nothing of the partition draws one, though the round only
-	// read. Version and Quieted are how many changes it said that all writers had made: those that
-	// are heard of and those that are not. The answer tells what they are now, this round included.
+	// Epoch identifies the partition's data as last reported by the store; 0 if this writer has not
+	// been told. In that case a store that has nothing of the partition draws an epoch, even if the
+	// round only reads. Version and Quieted are the numbers of changes by all writers that the
+	// store last reported: changes that others need to hear of, and changes that they don't. The
+	// answer sets all three to their current values, this round included.
 	Epoch, Version, Quieted uint64
 	// LastChange is what the store last said, along with these, of the last round with a sequence
 	// that is part of its data, of whichever writer: "" if there is none. Only the store can read
 	// it. Data that lacks that round was lost, however many changes have come in its place since.
 	LastChange string
-	// Quiet says that nobody who has loaded these keys relies on Version to hear of changes:
-	// Quieted is counted up instead.
+	// Quiet says that nobody who has loaded these keys relies on Version to learn of changes:
+	// Quieted is incremented instead.
 	Quiet bool
-	// Republish restores counts after a loss: what Adds say is what the buckets held in an earlier
-	// epoch. The store remembers for as long as its epoch lasts how much of each bucket was
-	// restored, and adds what is missing of it: the sum is right whoever restores first, and
-	// whatever was counted since. In an epoch that began with what a loss left, what is found in a
-	// bucket counts as restored. A key that was reset in this epoch stays as it is. Stored tells
-	// what the buckets hold then. The parts of a restoration have sequences as other rounds do, by
-	// which it is noticed that some of them are lost although as many changes of others came in
-	// their place.
+	// Republish restores counts after a loss: Adds say what the buckets held in an earlier epoch.
+	// For as long as its epoch lasts, the store records how much of each bucket was restored and
+	// only adds what is missing. So the sum is right whoever restores first, and whatever was
+	// counted since. In an epoch that began with what a loss left behind, the counts found in a
+	// bucket are taken as restored. A key that was reset in this epoch stays as it is. Stored
+	// reports the resulting counts. The parts of a restoration have sequences like other rounds,
+	// which reveals if some of them are lost even though others made as many changes instead.
 	Republish bool
-	// After is the epoch in which the counts that are republished were known. If Epoch is not above
-	// it, the store draws a new one, which is, so that all hear of the loss.
+	// After is the epoch in which the republished counts were known. If Epoch is not higher, the
+	// store draws a new one that is, so that everybody learns of the loss.
 	After uint64
-	// ReadOnly says that the round only loads keys and that its writer knows of no data or of the
-	// Epoch's: then Acked need not be looked at and no epoch drawn, which can make it cheaper.
-	// Version and Quieted count all changes that are part of what is loaded.
+	// ReadOnly says that the round only loads keys, and that its writer knows of no data or of this
+	// Epoch's. Then the store need not look at Acked or draw an epoch, which can make the round
+	// cheaper. Version and Quieted include all changes in what is loaded.
 	ReadOnly bool
-	// Aside says that the round, whose Seq is 0, may be under way at the same time as another of
-	// the partition. What it brings of keys that the other changes means nothing to its sender. Its
-	// Acked may be that from before the other was answered.
+	// Aside says that the round, whose Seq is 0, may be in flight together with another round of
+	// the partition. Its sender ignores what it returns for keys that the other round changes. Its
+	// Acked may be from before the other round was answered.
 	Aside bool
 	Keys  []KeyRound
 
@@ -156,9 +158,9 @@ type Round struct {
 	Err error
 	// Lost is set if the store has lost data.
 	Lost bool
-	// Used is set if the store has carried out another round under this name and number, with
-	// another Nonce, and Later if it has carried out later ones. In the first case this one was
-	// certainly not carried out.
+	// Used is set if the store has applied another round with this writer and sequence but a
+	// different Nonce; this one was then certainly not applied. Later is set if it has applied
+	// later rounds.
 	Used, Later bool
 
 	buckets []Bucket

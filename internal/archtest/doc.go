@@ -1,8 +1,8 @@
-// Package archtest holds the rules of the whole tree as tests: who may import whom, that every
-// package says what it is, how long files and functions may be, and that nothing at package level
-// changes.
+// Package archtest checks rules of the whole tree with tests: which package may import which, that
+// every package is documented, that public APIs mention no internal types, how long files and
+// functions may be, and that no package-level variable changes.
 //
-// The rules read the source and don't build it. They apply to this module without its tests; bench
-// is a module of its own. A rule that is in the way is changed here, with the reason, and not
-// worked around.
+// Most rules read the source without building it. They apply to this module without its tests;
+// bench is a module of its own. If a rule is in the way, change it here and say why, rather than
+// working around it.
 package archtest

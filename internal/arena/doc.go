@@ -1,12 +1,12 @@
-// Package arena hands out blocks of words of any size, each named by a 32-bit [Ref].
+// Package arena allocates blocks of words of any size, each identified by a 32-bit [Ref].
 //
-// It exists because a million small Go objects cost twice the memory and the collector has to visit
-// each, while the chunks of an arena hold no pointers. Blocks that were released are kept by size
-// and cut up for smaller ones. What fragmentation leaves is won back by the one who knows where the
-// blocks are referred to: it either moves all of them to another arena ([Arena.Sparse]) or
-// evacuates the emptiest chunks ([Arena.Evacuate]).
+// A million small Go objects cost twice the memory, and the garbage collector visits each of them;
+// the chunks of an arena contain no pointers. Released blocks are kept by size and split for
+// smaller ones. Fragmentation is undone by the caller, who knows where references to blocks are: it
+// either moves all blocks to another arena ([Arena.Sparse]) or evacuates the emptiest chunks
+// ([Arena.Evacuate]).
 //
-// A Ref stays valid until its block is released, whatever else happens to the arena. An arena has
-// no lock: whoever shares one guards it. It does not refuse: whoever takes a block asks the pool's
+// A Ref is valid until its block is released, whatever else happens in the arena. An arena has no
+// lock: callers that share one must guard it. It never refuses to allocate: callers ask the pool's
 // budget first.
 package arena

@@ -1,13 +1,13 @@
-// Package certs holds a node's certificate, and whose certificates it asks for, while their files
-// change.
+// Package certs keeps a node's certificate and the authorities it trusts, and reloads both when
+// their files change.
 //
-// A [Store] has two sides. [Store.Server] is for those who connect: with authorities for clients it
-// takes only who presents a certificate that one of them has signed. [Store.Client] is for
-// connections to other nodes. Those present the node's certificate, and with authorities ask for
-// one that is signed by them; its names are not looked at, as nodes know each other by addresses
-// that change. Without authorities any certificate will do there: what nodes say to each other is
-// sealed with the cluster's secret in any case, at both ends, and TLS adds nothing that this does
-// not have but that a firewall sees nothing else on its ports.
+// A [Store] has two sides. [Store.Server] is for incoming connections: with client authorities, it
+// only accepts clients whose certificate was signed by one of them. [Store.Client] is for
+// connections to other nodes. They present the node's certificate and, with authorities, require
+// one signed by them. Names in certificates are not checked, because nodes know each other by
+// addresses that change. Without authorities any certificate is accepted: messages between nodes
+// are encrypted and authenticated end to end with the cluster's secret in any case, and TLS only
+// makes them look like the rest of the traffic to a firewall.
 //
-// What changes is in force for connections that begin afterwards. Those that there are stay.
+// Changes apply to new connections. Existing ones stay.
 package certs

@@ -1,10 +1,10 @@
 // Package cli is the command line of twotier: the commands that talk to a running server over HTTP
 // (add, count, acquire, series, top, cluster, mode, reset and bench), and what all commands share,
-// such as how help looks and how mistakes are told. It is made with cobra.
+// such as the layout of help and the wording of errors. It uses cobra.
 //
-// A command writes its answer to the standard output that it is given, for people or, with --json,
-// exactly as the server sent it, and returns an error rather than printing it. What became of a
-// command is one of: nil; [ErrRefused], an acquire that was not allowed; a [UsageError]; anything
-// else failed. Commands share nothing and read neither the process's environment nor its arguments,
-// so any number may run at once.
+// A command writes its answer to the standard output it is given, formatted for people or, with
+// --json, exactly as the server sent it. It returns errors rather than printing them. The result of
+// a command is nil; [ErrRefused], for an acquire that was not allowed; a [UsageError]; or any other
+// error, for a failure. Commands share no state and read neither the environment nor the arguments
+// of the process, so any number of them may run at once.
 package cli

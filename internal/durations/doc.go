@@ -1,7 +1,8 @@
-// Package durations counts how long something takes, in the buckets of Prometheus's native
-// histograms: eight to each doubling, so that a quantile is off by less than a tenth.
+// Package durations is a histogram of durations in the buckets of Prometheus's native histograms:
+// eight buckets per doubling, so that a quantile is off by less than a tenth.
 //
-// A [Histogram] has a fixed size, no lock, and costs two additions for each duration; it is made
-// for what happens once for many requests, such as an exchange with Redis. It does not forget: what
-// happened within some minutes is the difference of two snapshots, which is for who scrapes them.
+// A [Histogram] has a fixed size, no lock, and costs two additions per duration. It is made for
+// events that serve many requests at once, such as an exchange with Redis. It never forgets: what
+// happened in the last minutes is the difference of two snapshots, which whoever scrapes them can
+// compute.
 package durations

@@ -1,10 +1,11 @@
-// Package elapsed measures how much time has passed, including what a machine slept through.
+// Package elapsed measures how much time has passed, including time during which the machine was
+// suspended.
 //
-// The monotonic clock that time.Time carries stands still while a machine is suspended
-// (CLOCK_MONOTONIC), and the wall clock may be set back. A [Clock] takes whichever of the two has
-// gone on further since it was read last: it never goes backwards, and what happens while nobody
-// looks is never shorter than it was. A wall clock that is set forward looks like a pause, so a
-// Clock is for deciding that something is over: a lease, a deadline of another node, a reservation.
+// The monotonic clock in a time.Time stops while a machine is suspended (CLOCK_MONOTONIC), and the
+// wall clock may be set back. A [Clock] uses whichever of the two has advanced further since it was
+// last read. So it never goes back, and never reports less time than has passed. A wall clock that
+// is set forward looks like a suspension, so use a Clock to decide that something is over: a lease,
+// another node's deadline, a reservation.
 //
-// A Clock may be used by several goroutines.
+// A Clock is safe for concurrent use.
 package elapsed

@@ -1,8 +1,8 @@
-// Package embedded is a store within the process, for a start without Redis: nothing in it outlives
-// the process, and nobody else sees it. It keeps the promises of syncer.Store, so that all that is
-// built on them works the same.
+// Package embedded is a store inside the process, for trying twotier without Redis. Its data ends
+// with the process, and no other process sees it. It behaves as syncer.Store promises, so
+// everything built on a store works the same.
 //
-// Its memory is bounded: when that is used up, the keys are forgotten that have expired, then those
-// that have counted least, and of them those that expire soonest. A [Store] may be used from
-// several goroutines.
+// Its memory is bounded. When it is full, the store drops keys that have expired, then those with
+// the smallest counts, and among equals those that expire first. A [Store] is safe for concurrent
+// use.
 package embedded

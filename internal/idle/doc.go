@@ -1,2 +1,2 @@
-// Package idle tells whether a connection that is kept for later is still good.
+// Package idle tells whether a connection that was kept for reuse is still open.
 package idle

@@ -1,16 +1,15 @@
-// Package load generates load for a running twotier server and measures how long its answers take.
+// Package load generates load for a running twotier server and measures the latency of its answers.
 //
-// There are two ways to do so. A closed loop ([Options].Rate is 0) keeps a number of connections
-// busy: it finds the largest throughput, but slows down together with the server, so its latencies
-// flatter. An open loop sends at a fixed rate whether the server keeps up or not, and measures each
-// latency from the moment when the request was due, not when a connection became free for it: a
-// stall counts for every request that had to wait (coordinated omission, see Gil Tene, "How NOT to
-// Measure Latency").
+// There are two modes. A closed loop ([Options].Rate is 0) keeps a number of connections busy. It
+// finds the highest throughput, but it slows down with the server, so its latencies are too good.
+// An open loop sends at a fixed rate whether the server keeps up or not, and measures each latency
+// from when the request was due, not from when a connection became free. A stall then counts for
+// every request that had to wait (coordinated omission, see Gil Tene, "How NOT to Measure
+// Latency").
 //
-// [Loop] makes calls of any kind in either way and times them, [Client] posts JSON, [Keys] draws
-// keys: they are what [Run] is made of, and what the benchmarks of the bench module drive other
-// limiters with.
+// [Loop] makes and times calls of any kind in either mode, [Client] posts JSON, and [Keys] draws
+// keys. [Run] is made of them, and so are the benchmarks of other limiters in the bench module.
 //
-// [Run] ends after the duration and one timeout at the latest. It waits for all goroutines it
-// starts. The keys it counts start with "bench:"; nothing removes them but time.
+// [Run] ends at the latest one timeout after its duration, and waits for all goroutines it started.
+// The keys it counts start with "bench:" and stay until they expire.
 package load

@@ -1,14 +1,14 @@
-// Package modes changes how a whole cluster counts, without losing a count.
+// Package modes changes how a whole cluster counts without losing a count.
 //
 // A cluster counts in memory, each key at its owner ([TwoTier]), or in Redis alone ([Redis]). A
-// change has two steps, as in two-phase commit. First every node stops deciding and has all that it
-// counted in the store (prepare); operations wait meanwhile. When all have, they go on in the new
-// mode (commit), or else in the old one (abort): no count is lost, and no decision misses one. Who
-// does not hear the end of a change goes on as before after a while.
+// change is a two-phase commit. First every node stops deciding and flushes everything it counted
+// to the store (prepare), while operations wait. When all nodes are done they continue in the new
+// mode (commit), otherwise in the old one (abort). So no count is lost, and no decision misses one.
+// A node that does not hear how a change ended continues as before after a while.
 //
-// Each change has a number, the term, which nodes gossip with their mode: one that was away follows
-// the latest term ([Switch.Follow]).
+// Each change has a number, the term, which nodes gossip together with their mode. A node that
+// missed changes follows the latest term ([Switch.Follow]).
 //
-// A [Switch] is one node's part in that. It may be used by several goroutines. It knows nothing of
-// counts, partitions or reservations, but how to have them stopped, flushed and begun.
+// A [Switch] is one node's part in this and is safe for concurrent use. It knows nothing about
+// counts, partitions or reservations, except how to have them stopped, flushed and resumed.
 package modes

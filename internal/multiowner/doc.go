@@ -1,14 +1,15 @@
-// Package multiowner carries out an acquire whose keys have several owners: all or nothing.
+// Package multiowner runs an acquire whose keys have several owners, all or nothing.
 //
-// It takes two steps. First each owner decides its part and reserves what it admits. If all do they
-// are told to count it, or else to undo it. One of the owners is the coordinator: it is told before
-// the others, and whether it confirmed decides whether the acquire happened. If the node that runs
-// the acquire dies in between, or is cut off, the others ask the coordinator. Who asks before it
-// has confirmed makes it undo: nobody waits for long.
+// It takes two steps. First, each owner decides its part and reserves what it admits. Then, if all
+// of them admitted, they are told to confirm, otherwise to undo. One of the owners is the
+// coordinator. It is told before the others, and the acquire happened if and only if the
+// coordinator confirmed. If the node that runs the acquire dies in between or is cut off, the other
+// owners ask the coordinator. Asking before it has confirmed makes it undo, so nobody waits for
+// long.
 //
-// Reservations stand in the way of other decisions. Those may be refused because of a reservation
-// that is undone in the end, but never is one too many let through.
+// Reservations count in other decisions. Those may be refused because of a reservation that is
+// undone later, but none is ever admitted in excess of a limit.
 //
-// An [Acquirer] runs acquires, a [Participant] is the part of a node that owns some of the keys.
-// Both may be used by several goroutines. They know nothing of who owns what: that is told them.
+// An [Acquirer] runs acquires; a [Participant] is the part of a node that owns some of the keys.
+// Both are safe for concurrent use. Neither knows who owns what: their callers say so.
 package multiowner

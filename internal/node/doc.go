@@ -1,28 +1,28 @@
-// Package node is one twotier server without its network side: it puts the parts together, starts
-// and stops them in the right order, and answers for them.
+// Package node is one twotier server without its network side. It assembles the parts, starts and
+// stops them in the right order, and answers requests with them.
 //
 // # One operation
 //
-// [Node.Do] hands it to package routing, which carries it out here, at its owner, at several
-// owners, or in Redis. [Node.Serve] takes what other nodes forward, [Node.Answer] what else they
-// ask.
+// [Node.Do] passes an operation to package routing, which runs it here, at its owner, at several
+// owners, or in Redis. [Node.Serve] runs what other nodes forward, and [Node.Answer] answers their
+// other questions.
 //
 // # Parts
 //
 //   - routing: where an operation goes
-//   - ownership: which partitions the node decides about, takeovers and handoffs
+//   - ownership: which partitions this node decides for, takeovers and handoffs
 //   - multiowner: acquires over several owners, and reservations
 //   - modes: how the whole cluster changes between memory and Redis
-//   - hotkeys: leases of keys that are too hot for their owner
+//   - hotkeys: leases on keys that are too hot for their owner
 //   - refusals: what owners refused a moment ago
-//   - topkeys: the keys that are counted most
-//   - storeclock: the time that events are counted at, which follows the store's
+//   - topkeys: the keys with the largest counts
+//   - storeclock: the time that events are counted at, which follows the store's clock
 //   - rpc, retry: what nodes ask of each other about keys, and waits between attempts
 //
-// None of them knows the node: each declares the few methods that it needs of others, and is tested
-// with fakes of those. What is left here is what needs all of them: starting, draining and closing
-// (node.go, drain.go), questions about the whole cluster (query.go, cluster.go, status.go).
+// None of the parts knows the node. Each declares the few methods it needs of the others and is
+// tested with fakes of them. This package has what needs all parts: starting, draining and closing
+// (node.go, drain.go), and questions about the whole cluster (query.go, cluster.go, status.go).
 //
-// A Node may be used by several goroutines. It knows no wire format: package peer has that of the
-// nodes, httpapi that of everybody else.
+// A Node is safe for concurrent use. It knows no wire formats: package peer has the one between
+// nodes, httpapi the one for everyone else.
 package node

@@ -1,24 +1,26 @@
-// Package ownership keeps which partitions a node decides about, and moves them between nodes.
+// Package ownership tracks which partitions a node decides for, and moves them between nodes.
 //
-// The ring's table says who should own a partition. Each node takes over what the table gives to
-// it, and hands over what it has only to the owner by its own table: until then it decides, so at
-// every moment somebody does, and never two that can reach each other.
+// The ring's table says who should own a partition. Each node takes over what the table assigns to
+// it, and hands a partition over only to the node that owns it by the handing node's own table.
+// Until then it keeps deciding. So there is always a node that decides, and there are never two
+// that can reach each other.
 //
 // # Phases
 //
-// A partition goes foreign -> incoming -> own on its way in, and own -> outgoing -> moving -> given ->
-// foreign on its way out. A takeover asks all others who holds a partition ([HoldingsRequest]) and
-// claims it from there page by page ([ClaimRequest]): what is in memory comes along. If nobody
-// holds it, or the holder is gone, the new owner begins with what the store has. A holder that
-// nobody comes for offers the partition ([OfferRequest]), and in the end lets go of it.
+// A partition goes foreign -> incoming -> own on its way in, and own -> outgoing -> moving -> given
+// -> foreign on its way out. For a takeover, a node asks all others who holds the partition
+// ([HoldingsRequest]) and claims it from the holder page by page ([ClaimRequest]), together with
+// what is in memory. If nobody holds it, or the holder is gone, the new owner starts from the
+// store. A holder that nobody claims a partition from offers it ([OfferRequest]), and finally lets
+// it go.
 //
-// The counter knows the same in a simpler form: it refuses operations on what the node does not
-// own, under the lock of the partition, so that no decision slips in between.
+// The counter knows a simpler form of this: it refuses operations on partitions that the node does
+// not own, under the partition's lock, so that no decision slips through while ownership changes.
 //
 // # Suspension
 //
-// While the mode of the cluster changes a node decides nothing: see [Partitions.Suspend].
+// While the cluster changes its mode, a node makes no decisions: see [Partitions.Suspend].
 //
-// A [Partitions] may be used by several goroutines. It knows nothing of operations, or of how
-// requests travel.
+// [Partitions] is safe for concurrent use. It does not know about operations, or how requests
+// travel.
 package ownership

@@ -1,9 +1,9 @@
-// Package refusals remembers, for a moment, what owners on other nodes have refused.
+// Package refusals remembers for a moment what owners on other nodes refused.
 //
-// A caller that is over its limit often asks again at once. A key that its owner refused is refused
-// here as well, without a message, until it could pass or a second is up, whichever is first. Only
-// counts that are taken back, reset, or given up by a reservation could let it pass earlier: who
-// learns of one of those calls [Cache.Forget].
+// A caller that is over its limit often retries at once. A key that its owner refused is refused
+// here as well, without a message, until it could pass or a second has gone by, whichever is first.
+// It could only pass earlier if counts are taken back, reset, or released with a reservation;
+// whoever learns of that calls [Cache.Forget].
 //
-// A [Cache] may be used by several goroutines. It forgets as it likes, but never remembers longer.
+// A [Cache] is safe for concurrent use. It may forget early, but never remembers for longer.
 package refusals

@@ -1,11 +1,11 @@
-// Package reload reads files again when they change: tokens, certificates, secrets.
+// Package reload reloads files when they change: tokens, certificates, secrets.
 //
-// A [Loader] looks at the contents themselves, twice a second: they are small, and neither a
-// modification time that stands still nor a directory that was swapped beneath a link, as
-// Kubernetes does it, hides a change. A change is taken once two looks in a row have found it, so
-// that a file which is written in place is not read in the middle of that; [Loader.Reload] takes it
-// at once. A pipe is read once, at start. What can't be used is logged, once, and what was in force
-// stays so.
+// A [Loader] compares contents, twice a second. The files are small, and this way neither an
+// unchanged modification time nor a directory that is swapped behind a symbolic link, as Kubernetes
+// does it, hides a change. It loads a change once it has seen the same content twice in a row, so
+// that a file being written is not loaded half-way; [Loader.Reload] loads it at once. A pipe is
+// read once, at start. Content that can't be used is logged, once, and the previous content stays
+// in use.
 //
-// Methods of a Loader may be called from several goroutines; Add only before Open.
+// Methods of a Loader are safe for concurrent use, except that Add must be called before Open.
 package reload

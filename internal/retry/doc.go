@@ -1,4 +1,5 @@
-// Package retry waits between attempts: for a fixed time, or for one that doubles.
+// Package retry waits between attempts, for a fixed time or for one that doubles.
 //
-// Its waits end with their context. It starts no goroutine and knows nothing of what is attempted.
+// A wait ends when its context does. The package starts no goroutines and knows nothing about what
+// is attempted.
 package retry

@@ -1,15 +1,15 @@
-// Package slab hands out blocks of 64-bit words from huge pages, and keeps account of them.
+// Package slab allocates blocks of 64-bit words from huge pages, and accounts for them.
 //
-// With millions of keys every access is to another page, and finding out where a page is can take
-// as long as the access; so where the system has huge pages a [Pool] uses them (slabs of 2 MiB,
-// mapped outside of the Go heap), and elsewhere the Go heap. Blocks whose size is a power of two
-// are cut from slabs; blocks of other sizes come from the Go heap. A slab of which nothing is in
-// use is given back to the system at once, all of them once the pool is garbage.
+// With millions of keys nearly every access touches another page, and finding a page can take as
+// long as the access. So where the system has huge pages, a [Pool] uses them (slabs of 2 MiB,
+// mapped outside the Go heap); elsewhere it uses the Go heap. Blocks whose size is a power of two
+// are cut from slabs, blocks of other sizes come from the Go heap. A slab with no block in use is
+// returned to the system at once, and all slabs are when the pool becomes garbage.
 //
-// The account ([Budget]) only measures: who takes a block asks first whether it fits. A part of the
-// budget is a reserve, which some may use and others may not.
+// A [Budget] only keeps count: callers ask whether a block fits before they allocate it. Part of a
+// budget is a reserve that only some callers may use.
 //
-// All methods may be called at the same time. A block may be read for as long as its pool is
-// reachable and it has not been given back: the collector does not see a pointer into a slab, so
-// who holds a block must hold the pool. Blocks hold no Go pointers.
+// All methods are safe for concurrent use. A block may be read for as long as its pool is reachable
+// and the block has not been released. The garbage collector does not see pointers into a slab, so
+// whoever holds a block must also hold the pool. Blocks contain no Go pointers.
 package slab

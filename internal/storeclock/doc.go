@@ -1,11 +1,12 @@
-// Package storeclock keeps a clock that follows the store's, as far as that can be believed.
+// Package storeclock keeps a clock that follows the store's clock, as far as the store can be
+// believed.
 //
-// All nodes that share a store count in buckets of the same time: the store's. A [Clock] is driven
-// by the machine's monotonic clock and corrected now and then; it never goes backwards. A [Belief]
-// decides which of the store's readings are followed: it is pure, and is told what time it is. A
-// [Keeper] ties the two together: it asks the store, and tells the clock what the machine slept
-// through.
+// All nodes that share a store count in buckets of the same time, the store's. A [Clock] is driven
+// by the machine's monotonic clock and corrected from time to time; it never goes back. A [Belief]
+// decides which readings of the store's clock to follow. It is pure: the caller passes the time. A
+// [Keeper] ties the two together: it asks the store, and tells the clock how long the machine was
+// suspended.
 //
-// A Clock and a Keeper may be used by several goroutines at the same time, a Belief by one.
-// The package knows nothing of what is counted, or of how a store is asked.
+// A Clock and a Keeper are safe for concurrent use, a Belief is not. The package does not know what
+// is counted, or how to ask a store.
 package storeclock

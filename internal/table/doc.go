@@ -1,12 +1,12 @@
-// Package table finds blocks of an arena by the hash of what is in them.
+// Package table finds blocks of an arena by the hash of their content.
 //
-// It is open addressing with linear probing (Knuth, vol. 3, 6.4, algorithms L and R). A slot is 32
-// bits of the hash and the 32 bits of the block's ref, so a probe reads a block only if the hashes
-// agree, and the collector has nothing to follow. Two blocks may have the same hash: the caller of
-// [Table.Find] says which one is meant.
+// It uses open addressing with linear probing (Knuth, vol. 3, 6.4, algorithms L and R). A slot
+// holds 32 bits of the hash and the block's 32-bit ref, so a probe only reads a block if the hashes
+// agree, and the garbage collector has nothing to follow. Two blocks may have the same hash: the
+// caller of [Table.Find] says which one it wants.
 //
-// It is written by hand because every operation passes here: syncer's BenchmarkAddAmongAMillion
-// stands beside BenchmarkShardedMapAmongAMillion, which does the least that can be done in maps.
+// It is hand-written because every operation passes through it. Syncer's BenchmarkAddAmongAMillion
+// compares with BenchmarkShardedMapAmongAMillion, which does the least possible with Go maps.
 //
-// A table has no lock: whoever shares one guards it.
+// A table has no lock: callers that share one must guard it.
 package table

@@ -1,8 +1,8 @@
-// Package topkeys finds the keys that are counted most.
+// Package topkeys finds the keys with the largest counts.
 //
-// A node that counts in memory looks through what it has: a [Cache] keeps the answer for a second.
-// A node that counts in Redis has nothing to look through: a [Sample] follows the keys that it was
-// asked about most. [Largest] merges what several nodes say.
+// A node that counts in memory searches its memory, and a [Cache] keeps the result for a second. A
+// node that counts in Redis has no memory to search, so a [Sample] tracks the keys it was asked
+// about most. [Largest] merges the results of several nodes.
 //
-// Caches and samples may be used by several goroutines. Neither knows of other nodes.
+// A Cache and a Sample are safe for concurrent use. Neither knows about other nodes.
 package topkeys
