@@ -35,9 +35,9 @@ function bytes(n) {
 }
 
 function facts(id, rows) {
-  // What is too long to stand beside its name has a line of its own.
-  const row = ([name, value]) => [element("dt", {}, name), element("dd", String(value).length > 14 ? { class: "long" } : {}, String(value))];
-  $(id).replaceChildren(...rows.flatMap(row));
+  // A value that does not fit beside its name moves to a line of its own.
+  const row = ([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, String(value)));
+  $(id).replaceChildren(...rows.map(row));
 }
 
 function badge(id, text, kind) {

@@ -106,10 +106,16 @@ WINDOW  COUNT  MIN  MAX  LIMIT
 		},
 		{
 			"count", "count alice",
-			`{"key":"alice","counts":[{"window":"1m","count":3,"min":2,"max":3,"bucket_ms":1000}],"source":"owner","age_ms":250,"degraded":false}`,
+			`{"key":"alice","counts":[{"window":"1m","count":3,"min":2,"max":3,"bucket_ms":1000}],"source":"owner","age_ms":1250,"degraded":false}`,
 			`GET /v1/count?key=alice&window=1m%2C1h%2C24h`,
-			"alice (owner, last in step with the store 250ms ago)\nWINDOW  COUNT  MIN  MAX\n1m  " +
+			"alice (owner, last in step with the store 1.25s ago)\nWINDOW  COUNT  MIN  MAX\n1m  " +
 				"        3    2    3\n",
+		},
+		{
+			"count that is up to date", "count alice --window 1m",
+			`{"key":"alice","counts":[{"window":"1m","count":3,"min":2,"max":3,"bucket_ms":1000}],"source":"memory","age_ms":250,"degraded":false}`,
+			`GET /v1/count?key=alice&window=1m`,
+			"alice (memory)\nWINDOW  COUNT  MIN  MAX\n1m          3    2    3\n",
 		},
 		{
 			"count at", "count --at 17 --ns x --window 37m -- -n",

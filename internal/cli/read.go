@@ -65,13 +65,15 @@ func (s *session) count(ctx context.Context, query url.Values) error {
 		return err
 	}
 	age := ""
-	if answer.Age > 0 {
-		age = fmt.Sprintf(", last in step with the store %s ago",
-			time.Duration(answer.Age)*time.Millisecond)
+	if d := time.Duration(answer.Age) * time.Millisecond; d >= notableAge {
+		age = fmt.Sprintf(", last in step with the store %s ago", d)
 	}
 	fmt.Fprintf(s.Stdout, "%s (%s%s)\n", printable(answer.Key), answer.origin, age)
 	return s.printCounts(answer.Counts, nil)
 }
+
+// notableAge is the age from which on it is shown. Up to a flush interval or two is normal.
+const notableAge = time.Second
 
 // printCounts prints counts, beside their limits if there are such.
 func (s *session) printCounts(counts []windowCount, rules limits) error {
