@@ -9,16 +9,17 @@ import (
 )
 
 const (
-	// sweepEvery is the pause between two steps of the sweep; a whole sweep takes one step for each
-	// partition.
-	sweepEvery = 50 * time.Millisecond
+	// A sweep takes a step for each partition, with a pause before each, and leastSweep in any
+	// case: what it looks for is no younger than the finest level's span.
+	sweepPause = 50 * time.Millisecond
+	leastSweep = 2 * time.Second
 	// sweepSlots is how many slots are looked at under one hold of a partition's lock.
 	sweepSlots = 512
 )
 
 // runSweep goes round the partitions and drops what no window can see any more.
 func (m *memory) runSweep(ctx context.Context) {
-	ticker := time.NewTicker(sweepEvery)
+	ticker := time.NewTicker(max(sweepPause, leastSweep/time.Duration(len(m.parts))))
 	defer ticker.Stop()
 	for i := 0; ; i++ {
 		select {
