@@ -1,7 +1,20 @@
 package ring
 
+import "fmt"
+
 // NewTableAfter is the table of members beside the one before it.
 func NewTableAfter(before *Table, members []Member, self string, partitions int,
-	seed uint64) (*Table, error) {
-	return newTable(members, self, partitions, seed, before)
+	seed uint64, cache *Placements) (*Table, error) {
+	return newTable(members, self, partitions, seed, before, cache)
 }
+
+// Fill puts so many placements into the cache, and returns how many there are then.
+func (c *Placements) Fill(n int) int {
+	for i := range n {
+		c.put(fmt.Sprint(i), nil)
+	}
+	return len(c.known)
+}
+
+// MaxPlacements is how many placements a cache holds at most.
+const MaxPlacements = maxPlacements

@@ -43,6 +43,9 @@ type Options struct {
 	RejoinInterval time.Duration
 	// OnChange is called with every table after the first, by one goroutine. Optional.
 	OnChange func(*Table)
+	// Placements, if set, is shared with other rings of this process that see the same members.
+	// Default: none.
+	Placements *Placements
 	// Transport replaces the network, for tests.
 	Transport memberlist.Transport
 	// Logger receives changes of state. Default: none.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/buraksezer/consistent"
 	"github.com/cespare/xxhash/v2"
 )
 
@@ -61,14 +60,15 @@ type Table struct {
 // members with the same ID it keeps the youngest, but prefers one that is not starting. The result
 // does not depend on the order of members.
 func NewTable(members []Member, self string, partitions int, seed uint64) (*Table, error) {
-	return newTable(members, self, partitions, seed, nil)
+	return newTable(members, self, partitions, seed, nil, nil)
 }
 
 // newTable is NewTable with the previous table at hand, which has the same number of partitions and
-// the same seed. Placement is nearly all that a table costs. Most changes are about members that
-// own nothing, or about what a member announces, and can reuse it.
+// the same seed, and with a cache of placements. Placement is nearly all that a table costs. Most
+// changes are about members that own nothing, or about what a member announces, and can reuse it.
+// Both before and cache may be nil.
 func newTable(members []Member, self string, partitions int, seed uint64,
-	before *Table) (*Table, error) {
+	before *Table, cache *Placements) (*Table, error) {
 	if partitions < 1 {
 		return nil, fmt.Errorf("ring: %d partitions, want at least 1", partitions)
 	}
@@ -84,7 +84,7 @@ func newTable(members []Member, self string, partitions int, seed uint64,
 	}
 	t.version = digest(t.members, partitions, seed)
 	if !t.placeLike(before) {
-		t.place(seed)
+		t.place(seed, cache)
 	}
 	return t, nil
 }
@@ -111,27 +111,10 @@ func compare(a, b bool) int {
 	return 1
 }
 
-// placed is a member as the placement library sees it.
-type placed struct {
-	id string
-	at int
-}
-
-func (p placed) String() string { return p.id }
-
-// hasher is xxHash64 with a seed.
-type hasher struct{ seed uint64 }
-
-func (h hasher) Sum64(b []byte) uint64 {
-	d := xxhash.NewWithSeed(h.seed)
-	_, _ = d.Write(b) // never fails
-	return d.Sum64()
-}
-
 // candidates returns the members that may own partitions. If all members are draining, they keep
 // what they own until they are gone. A member that is starting owns something only if there is no
 // other.
-func (t *Table) candidates() (owners []consistent.Member) {
+func (t *Table) candidates() (owners []placed) {
 	for _, fits := range []func(m *Member) bool{
 		func(m *Member) bool { return !m.Draining && !m.Starting },
 		func(m *Member) bool { return !m.Starting },
@@ -156,14 +139,12 @@ func (t *Table) placeLike(before *Table) bool {
 		return false
 	}
 	owners, had := t.candidates(), before.candidates()
-	if !slices.EqualFunc(owners, had, func(a, b consistent.Member) bool {
-		return a.String() == b.String()
-	}) {
+	if !slices.EqualFunc(owners, had, func(a, b placed) bool { return a.id == b.id }) {
 		return false
 	}
 	now := make(map[uint16]uint16, len(owners)) // position by the one before
 	for i := range owners {
-		now[uint16(had[i].(placed).at)] = uint16(owners[i].(placed).at)
+		now[uint16(had[i].at)] = uint16(owners[i].at)
 	}
 	for p, at := range before.owners {
 		t.owners[p] = now[at]
@@ -173,22 +154,10 @@ func (t *Table) placeLike(before *Table) bool {
 }
 
 // place finds the owner of every partition.
-func (t *Table) place(seed uint64) {
+func (t *Table) place(seed uint64, cache *Placements) {
 	owners := t.candidates()
-	if len(owners) == 1 { // the placement is expensive, and a lone node is common
-		only := owners[0].(placed).at
-		for p := range t.owners {
-			t.owners[p] = uint16(only)
-		}
-		t.counts[only] = len(t.owners)
-		return
-	}
-	c := consistent.New(owners, consistent.Config{
-		Hasher: hasher{seed}, PartitionCount: len(t.owners), ReplicationFactor: virtualNodes,
-		Load: maxLoad,
-	})
-	for p := range t.owners {
-		at := c.GetPartitionOwner(p).(placed).at
+	for p, i := range cache.of(owners, len(t.owners), seed) {
+		at := owners[i].at
 		t.owners[p] = uint16(at)
 		t.counts[at]++
 	}

@@ -212,10 +212,12 @@ func BenchmarkNewTable(b *testing.B) {
 }
 
 // TestATableIsTheSameWhateverWasBefore has members come, go, drain, start, restart and say things
-// of themselves: what a table shows never depends on the one before it.
+// of themselves: what a table shows never depends on the one before it, or on placements that were
+// cached.
 func TestATableIsTheSameWhateverWasBefore(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 1))
 	list, before := members(3), (*ring.Table)(nil)
+	var cache ring.Placements
 	for step := range 100 {
 		m := &list[rnd.IntN(len(list))]
 		switch rnd.IntN(6) {
@@ -241,7 +243,7 @@ func TestATableIsTheSameWhateverWasBefore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := ring.NewTableAfter(before, list, self, 61, 7)
+		got, err := ring.NewTableAfter(before, list, self, 61, 7, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -249,5 +251,23 @@ func TestATableIsTheSameWhateverWasBefore(t *testing.T) {
 			t.Fatalf("step %d: a table of %+v differs by what was before it", step, list)
 		}
 		before = got
+		cached, err := ring.NewTableAfter(nil, list, self, 61, 7, &cache)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(cached, want) {
+			t.Fatalf("step %d: a table of %+v differs with a cache", step, list)
+		}
+	}
+}
+
+// TestPlacementsAreBounded puts more into a cache of placements than it holds.
+func TestPlacementsAreBounded(t *testing.T) {
+	var cache ring.Placements
+	if n := cache.Fill(ring.MaxPlacements); n != ring.MaxPlacements {
+		t.Errorf("%d placements are cached of %d", n, ring.MaxPlacements)
+	}
+	if n := cache.Fill(3 * ring.MaxPlacements / 2); n > ring.MaxPlacements {
+		t.Errorf("%d placements are cached, want at most %d", n, ring.MaxPlacements)
 	}
 }

@@ -28,7 +28,8 @@ func (r *Ring) runRebuild(ctx context.Context) {
 func (r *Ring) rebuild() *Table {
 	members := r.views.snapshot()
 	old := r.table.Load()
-	t, err := newTable(members, r.opt.Name, r.opt.Agreement.Partitions, r.opt.Agreement.Seed, old)
+	t, err := newTable(members, r.opt.Name, r.opt.Agreement.Partitions, r.opt.Agreement.Seed, old,
+		r.opt.Placements)
 	if err != nil {
 		r.opt.Logger.Error("keeping the table of owners as it is", "error", err)
 		return nil

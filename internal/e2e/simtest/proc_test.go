@@ -65,6 +65,10 @@ func addresses() (list []string) {
 
 const secret = "what all nodes share"
 
+// placements is what the rings of all schedules have worked out: there are few members and
+// partitions, and hardly a placement is new.
+var placements ring.Placements
+
 // start starts a process on the host of this number.
 func (w *world) start(i int) (*proc, error) { return w.startAs(i, fmt.Sprint("n", i)) }
 
@@ -109,7 +113,7 @@ func (w *world) startAs(i int, id string) (*proc, error) {
 		Agreement: ring.Agreement{Partitions: place.Partitions, Seed: place.Seed},
 		Secret:    []byte(secret), Tag: nodemodes.Tag(nodemodes.TwoTier),
 		OnChange: func(t *ring.Table) { p.node.Changed(t) }, Transport: p.host.Transport(),
-		Logger: w.logger(p.id),
+		Placements: &placements, Logger: w.logger(p.id),
 	})
 	if err != nil {
 		return nil, err
