@@ -134,6 +134,31 @@ func TestMemoryIsBounded(t *testing.T) {
 	eventually(t, func() bool { return s.Taken().Bytes == 0 }, "everything is given back")
 }
 
+// TestBatchThatIsTooLargeSaysHowManyFit sends as many operations as it was told to, and one more.
+func TestBatchThatIsTooLargeSaysHowManyFit(t *testing.T) {
+	_, addr := open(t, httpapi.Options{Service: newFake(), MaxMemory: 4 << 20, MaxConns: 10})
+	batch := func(n int) (int, string) {
+		code, body, err := try(from(t, "127.0.0.1"), "http://"+addr+"/v1/batch", adds(n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return code, body
+	}
+	code, body := batch(9000)
+	_, told, _ := strings.Cut(body, "the first ")
+	var fit int
+	if _, err := fmt.Sscan(told, &fit); code != 413 || err != nil ||
+		!strings.Contains(body, "KiB that one address may use here") {
+		t.Fatalf("%d %s", code, body)
+	}
+	if code, body := batch(fit); code != 200 {
+		t.Errorf("%d operations, which were said to fit: %d %.500s", fit, code, body)
+	}
+	if code, _ := batch(fit + 1); code != 413 {
+		t.Errorf("one more than were said to fit: %d", code)
+	}
+}
+
 // TestMemoryIsWaitedFor has a batch wait for one that ends soon.
 func TestMemoryIsWaitedFor(t *testing.T) {
 	f := newFake()

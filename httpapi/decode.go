@@ -182,6 +182,9 @@ func (d *decoder) batchOps() *problem {
 			return refused("ops", fmt.Sprintf("want at most %d operations", maxOps))
 		}
 		if p := d.batchOp(i); p != nil {
+			if p.kind == kindTooLarge {
+				p.detail += fmt.Sprintf(": the first %d operations fit", i)
+			}
 			return p
 		}
 	}

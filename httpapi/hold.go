@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"fmt"
 	"sync"
 	"time"
 
@@ -119,9 +120,10 @@ func (h *hold) take(n int64) *problem {
 	need := h.need + n
 	if missing := need - ownBytes - h.got; missing > 0 {
 		each := h.allowance.answering.each
-		if need > each {
-			return &problem{kind: kindTooLarge,
-				detail: "more than this node can do and answer at once; ask for it in parts"}
+		if need-ownBytes > each {
+			return &problem{kind: kindTooLarge, detail: fmt.Sprintf("it takes more than the %d KiB "+
+				"that one address may use here for a request and its answer, by --max-memory; "+
+				"ask for it in parts", each>>10)}
 		}
 		if p := h.get(min((missing+holdStep-1)/holdStep*holdStep, each-h.got)); p != nil {
 			return p
