@@ -35,7 +35,7 @@ func (c *client) overdraw() node.Op {
 }
 
 // group takes from two to four keys that nobody uses again, one of which may be used up already:
-// either all are counted or none is, whatever the client hears.
+// either all are counted or none is, whatever the client hears. Every other group has a hash tag.
 func (c *client) group(p *proc) {
 	number := c.w.groups.Add(1)
 	op := node.Op{Kind: node.Acquire, Ack: c.ack()}
@@ -50,7 +50,15 @@ func (c *client) group(p *proc) {
 	c.do(p, op)
 }
 
-func groupKey(number int64, i int) []byte { return fmt.Appendf(nil, "group%d.%d", number, i) }
+func groupKey(number int64, i int) []byte {
+	if hasTag(number) {
+		return fmt.Appendf(nil, "group{%d}.%d", number, i)
+	}
+	return fmt.Appendf(nil, "group%d.%d", number, i)
+}
+
+// hasTag reports whether a group has a hash tag, and so one owner.
+func hasTag(number int64) bool { return number%2 == 1 }
 
 // clear counts a key that nobody else uses, or resets it.
 func (c *client) clear(p *proc) {

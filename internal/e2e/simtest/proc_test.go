@@ -93,7 +93,7 @@ func (w *world) startAs(i int, id string) (*proc, error) {
 	clock := storeclock.New(func() time.Time {
 		return time.Now().Add(skew + time.Duration(p.step.Load()))
 	}, nil)
-	place := syncer.Placement{Partitions: w.plan.partitions, Seed: 5}
+	place := w.placement()
 	ladder, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
 	if err != nil {
 		return nil, err

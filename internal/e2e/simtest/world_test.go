@@ -56,9 +56,12 @@ type world struct {
 
 func ip(i int) string { return fmt.Sprintf("10.0.0.%d", i) }
 
-func (w *world) partition(key string) int {
-	return syncer.Placement{Partitions: w.plan.partitions, Seed: 5}.Of(nil, []byte(key))
+func (w *world) placement() syncer.Placement {
+	return syncer.Placement{Partitions: w.plan.partitions, Seed: 5,
+		HashTags: syncer.HashTags{syncer.DefaultNamespace: true}}
 }
+
+func (w *world) partition(key string) int { return w.placement().Of(nil, []byte(key)) }
 
 // limitsOf are the limits of a key, if it has any.
 func limitsOf(key string) []node.Limit {
