@@ -141,8 +141,8 @@ func (d *Direct) do(ctx context.Context, op *syncer.Op,
 	if err != nil {
 		return nil, err
 	}
-	if d.spreads(op) {
-		return d.spread(ctx, op, ts, res)
+	if d.crossesPartitions(op) {
+		return d.acquireInTurn(ctx, op, ts, res)
 	}
 	c := d.encode(op, ts, now)
 	if err := d.submit(c); err != nil {
@@ -161,7 +161,7 @@ func (d *Direct) do(ctx context.Context, op *syncer.Op,
 
 // spreads reports whether the keys of an acquire are in several partitions of a cluster, and so out
 // of reach of one script.
-func (d *Direct) spreads(op *syncer.Op) bool {
+func (d *Direct) crossesPartitions(op *syncer.Op) bool {
 	if op.Kind != syncer.Acquire || !d.opt.Store.cluster {
 		return false
 	}
@@ -189,7 +189,7 @@ func (d *Direct) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result
 		switch {
 		case err != nil:
 			res[i].Err = err
-		case d.spreads(op):
+		case d.crossesPartitions(op):
 			res[i].Err = d.Do(ctx, op, &res[i])
 		default:
 			c := d.encode(op, ts, now)
@@ -242,10 +242,10 @@ func refusedToWait(err error) error {
 	return err
 }
 
-// spread acquires over several partitions of a cluster: one after the other, taking back what was
+// acquireInTurn acquires over several partitions of a cluster: one after the other, taking back what was
 // counted if a later one refuses. Others may see the temporary count: it can refuse them, it never
 // lets one too many through.
-func (d *Direct) spread(ctx context.Context, op *syncer.Op, ts int64,
+func (d *Direct) acquireInTurn(ctx context.Context, op *syncer.Op, ts int64,
 	res *syncer.Result) (marks []mark, err error) {
 	res.Reset()
 	res.Allowed, res.Source = true, syncer.SourceRedis

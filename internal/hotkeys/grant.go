@@ -10,15 +10,15 @@ import (
 	"twotier.dev/twotier/ring"
 )
 
-// grant is a key that its owner has others count too.
+// grant is a key that its owner lets other nodes count.
 type grant struct {
 	key    Key
 	cooled int       // looks in a row at which it was no longer hot
 	until  time.Time // when the last lease ends
 }
 
-// review grants leases of the keys that have become hot in the time since the last review, prolongs
-// those of keys that still are, and lets the others end.
+// review grants leases of keys that have become hot since the last review, renews those of keys
+// that still are, and lets the others end.
 func (t *Tracker) review(ctx context.Context, since time.Duration) {
 	forwarded := t.heat.take()
 	hot := int64(t.opt.Rate * since.Seconds())
@@ -45,7 +45,7 @@ func (t *Tracker) review(ctx context.Context, since time.Duration) {
 	}
 }
 
-// grant has others count a key from now on, if it is this node's and there is room.
+// grant lets others count a key from now on, if this node owns it and there is room.
 func (t *Tracker) grant(table *ring.Table, name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -61,7 +61,7 @@ func (t *Tracker) grant(table *ring.Table, name string) {
 	t.opt.Logger.Info("a key is hot: every node counts it for now", "key", key)
 }
 
-// prolongable returns the keys whose leases go on, and ends the grants of which no lease is left.
+// prolongable returns the keys whose leases are renewed, and ends grants that have no lease left.
 func (t *Tracker) prolongable(table *ring.Table) (names []string, q *LeaseRequest) {
 	q = &LeaseRequest{By: t.opt.Self(), For: leaseTime}
 	t.mu.Lock()
@@ -70,10 +70,10 @@ func (t *Tracker) prolongable(table *ring.Table) (names []string, q *LeaseReques
 		switch {
 		case t.goesOn(table, g):
 			q.Keys, names = append(q.Keys, g.key), append(names, name)
-			// It may take a member a whole interval to hear that the lease goes on.
+			// It may take a member a whole interval to hear of the renewal.
 			g.until = time.Now().Add(interval + leaseTime)
 		case time.Now().After(g.until.Add(t.opt.Counter.StaleAfter())):
-			// No lease is left, and all that was counted under one is flushed.
+			// No lease is left, and everything counted under one is flushed.
 			delete(t.grants, name)
 			t.unshareLocked(name, &g.key)
 			t.opt.Logger.Info("a key is hot no more: its owner counts it alone", "key",
@@ -83,15 +83,15 @@ func (t *Tracker) prolongable(table *ring.Table) (names []string, q *LeaseReques
 	return names, q
 }
 
-// goesOn reports whether leases of a key are prolonged. The counter shares the key already, unless
-// it has been with another owner since: so it is asked each time.
+// goesOn reports whether to renew the leases of a key. The counter shares the key already, unless
+// another node owned it in between, so it is asked each time.
 func (t *Tracker) goesOn(table *ring.Table, g *grant) bool {
 	return t.mine(table, &g.key) && g.cooled < coolAfter && !t.opt.Paused() &&
 		t.opt.Counter.Share(g.key.NS, g.key.Key, true) == nil
 }
 
-// prolong tells every member which keys it may count, and returns how many operations on each they
-// have counted since they were last told.
+// prolong tells every member which keys it may count, and returns how many operations they have
+// counted on each key since they were last told.
 func (t *Tracker) prolong(ctx context.Context, table *ring.Table, q *LeaseRequest) []int64 {
 	ops := make([]int64, len(q.Keys))
 	var mu sync.Mutex

@@ -11,11 +11,11 @@ import (
 const (
 	// One operation in sampleEvery is looked at to find hot keys.
 	sampleEvery = 64
-	// maxHeat bounds the keys that are followed between two looks.
+	// maxHeat bounds the keys that are tracked between two reviews.
 	maxHeat = 1024
 )
 
-// detector samples the operations that others forward to this node.
+// detector samples the operations that other nodes forward to this one.
 type detector struct {
 	served atomic.Uint64
 
@@ -23,9 +23,9 @@ type detector struct {
 	seen map[string]int64 // how often each key was among the samples
 }
 
-// note looks at one in sampleEvery of the operations. Which of a batch is left to chance: batches
-// that are all alike may have the same key at every 64th place. An operation that no lease covers,
-// on several keys or in the past, makes no key hot.
+// note samples one in sampleEvery of the operations, chosen at random: batches that are all alike
+// may have the same key at every 64th place. An operation that no lease would cover, because it has
+// several keys or is in the past, makes no key hot.
 func (d *detector) note(tasks []rpc.Task) {
 	k := uint64(len(tasks))
 	after := d.served.Add(k)
@@ -49,7 +49,7 @@ func (d *detector) add(name string) {
 	}
 }
 
-// take returns about how many operations there were on each key since it was last called.
+// take returns the approximate number of operations on each key since the last call.
 func (d *detector) take() map[string]int64 {
 	d.mu.Lock()
 	ops := d.seen

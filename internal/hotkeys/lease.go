@@ -10,23 +10,24 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// LeaseRequest lets a node count some keys of the asking one beside it, for a time. What it was
-// told before is prolonged.
+// LeaseRequest lets a node count some keys of the requesting node for a time. It renews earlier
+// leases.
 type LeaseRequest struct {
 	By   ring.Member
 	Keys []Key
 	For  time.Duration
 }
 
-// Key names one that several nodes count.
+// Key is the name of a key.
 type Key struct{ NS, Key []byte }
 
-// LeaseResponse says how many operations on each key the node has counted since it was last asked.
+// LeaseResponse has the number of operations on each key that the node has counted since the last
+// request.
 type LeaseResponse struct {
 	Ops []int64
 }
 
-// lease is the permission to count a key of another node.
+// lease is the permission to count another node's key.
 type lease struct {
 	key    Key
 	owner  string // name of the member that granted it
@@ -35,11 +36,12 @@ type lease struct {
 	ops    atomic.Int64 // since the owner was last told
 }
 
-// over reports whether a lease has run out. The monotonic clock of a machine that was suspended
-// knows nothing of that, so both clocks are asked.
+// over reports whether a lease has ended. The monotonic clock does not advance while a machine is
+// suspended, so both clocks are checked.
 func (l *lease) over(now time.Time) bool { return elapsed.Between(l.since, now) >= l.length }
 
-// askedUntil is until when the one who asked was waiting for the response, now at the latest.
+// askedUntil returns until when the requesting node was waiting for the response, but no later than
+// now.
 func askedUntil(ctx context.Context, now time.Time) time.Time {
 	if by, ok := ctx.Deadline(); ok && by.Before(now) {
 		return by
@@ -47,9 +49,9 @@ func askedUntil(ctx context.Context, now time.Time) time.Time {
 	return now
 }
 
-// Accept takes leases that another node grants, or prolongs them, and responds how much was counted
-// under them. The owner counts the time of a lease from when it gave up waiting for the response at
-// the latest: so does this node, however long it was held up.
+// Accept accepts leases that another node grants or renews, and returns how much was counted under
+// them. The owner measures a lease from, at the latest, the moment it stops waiting for the
+// response. This node does the same, however late it runs.
 func (t *Tracker) Accept(ctx context.Context, q *LeaseRequest) *LeaseResponse {
 	since := askedUntil(ctx, time.Now())
 	a := &LeaseResponse{Ops: make([]int64, len(q.Keys))}
@@ -72,7 +74,7 @@ func (t *Tracker) Accept(ctx context.Context, q *LeaseRequest) *LeaseResponse {
 	return a
 }
 
-// endLeases gives up the leases that have run out, and those of keys that are this node's now.
+// endLeases gives up leases that have ended, and those of keys that this node owns now.
 func (t *Tracker) endLeases() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -86,8 +88,8 @@ func (t *Tracker) endLeases() {
 	}
 }
 
-// Leased reports whether this node may count an operation on a key of another one, and if so notes
-// that it does.
+// Leased reports whether this node may count an operation on another node's key. If so it records
+// the operation.
 func (t *Tracker) Leased(op *syncer.Op, owner *ring.Member) bool {
 	if t.leased.Load() == 0 || op.TS != 0 || len(op.Checks) != 1 {
 		return false

@@ -13,38 +13,38 @@ import (
 )
 
 const (
-	// interval is how often an owner looks at rates and prolongs leases.
+	// interval is how often an owner reviews rates and renews leases.
 	interval = time.Second
-	// leaseTime is for how long a node may count a key that it does not own.
+	// leaseTime is how long a node may count a key that it does not own.
 	leaseTime = 3 * time.Second
-	// maxGrants bounds the keys that an owner has others count at a time, maxLeases those of others
-	// that a node counts.
+	// maxGrants bounds the keys that an owner lets others count, maxLeases the keys of others that
+	// a node counts.
 	maxGrants = 64
 	maxLeases = 1024
-	// coolAfter is after how many looks in a row at less than half the rate leases are not
-	// prolonged.
+	// coolAfter is the number of consecutive reviews below half the rate after which leases are not
+	// renewed.
 	coolAfter = 3
 )
 
 // Counter counts keys that several nodes count. A syncer.Counter is one.
 type Counter interface {
-	// Share begins or ends to count a key that others count too. It fails to begin while what is
-	// counted can't meet in the store, and never fails to end.
+	// Share starts or ends counting a key that others count too. It fails to start while counts
+	// can't meet in the store, and never fails to end.
 	Share(ns, key []byte, on bool) error
-	// StaleAfter is within what time others see what was counted.
+	// StaleAfter is how long it takes at most until others see what was counted.
 	StaleAfter() time.Duration
 }
 
 // Peers asks the other nodes.
 type Peers interface {
-	// Ask puts a request to another node and fills in its response.
+	// Ask sends a request to another node and fills in its response.
 	Ask(ctx context.Context, to *ring.Member, request, response any) error
 }
 
 // Options configure a [Tracker]. All but Rate and Logger are required.
 type Options struct {
-	// Rate is how many operations a second on one key others may forward to this node before it is
-	// hot. 0: no key is.
+	// Rate is how many operations a second other nodes may forward on one key before it is hot. 0
+	// means that no key ever is.
 	Rate float64
 	// Placement assigns keys to partitions, Table partitions to members. Self is this node.
 	Placement syncer.Placement
@@ -52,13 +52,14 @@ type Options struct {
 	Self      func() ring.Member
 	Counter   Counter
 	Peers     Peers
-	// Paused reports whether no leases are to be granted or prolonged: the cluster counts in Redis.
+	// Paused reports whether no leases may be granted or renewed because the cluster counts in
+	// Redis.
 	Paused func() bool
-	// Logger is told which keys become hot, and which are no more. Default: none.
+	// Logger is told which keys become hot, and which no longer are. Default: none.
 	Logger *slog.Logger
 }
 
-// Tracker is what a node knows of hot keys: its own that others count too, and others' that it
+// Tracker tracks hot keys: those of this node that others count, and those of others that this node
 // counts.
 type Tracker struct {
 	opt    Options
@@ -70,7 +71,7 @@ type Tracker struct {
 	leases map[string]*lease // keys of other nodes that this one counts
 }
 
-// New returns a tracker that knows of no hot key.
+// New returns a tracker without hot keys.
 func New(opt Options) *Tracker {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
@@ -78,7 +79,7 @@ func New(opt Options) *Tracker {
 	return &Tracker{opt: opt, grants: map[string]*grant{}, leases: map[string]*lease{}}
 }
 
-// Run grants, prolongs and ends leases until ctx is done.
+// Run grants, renews and ends leases until ctx is done.
 func (t *Tracker) Run(ctx context.Context) {
 	for last := time.Now(); retry.Pause(ctx, interval); {
 		t.endLeases()
@@ -88,7 +89,7 @@ func (t *Tracker) Run(ctx context.Context) {
 	}
 }
 
-// Sizes returns how many keys of this node others count too, and how many of others this one
+// Sizes returns how many of this node's keys others count, and how many of others' keys this node
 // counts.
 func (t *Tracker) Sizes() (granted, leased int) {
 	t.mu.RLock()

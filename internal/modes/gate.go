@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// awaitTimeout is how long operations may have to wait for a change to end.
+// awaitTimeout bounds how long operations wait for a change to end.
 const awaitTimeout = 3 * time.Second
 
-// Enter begins an operation that no owner decides about: in Redis, or in an owner's place. A change
-// waits for it to end. Enter returns false while the mode is being changed, or if it is another
-// one; otherwise Leave has to be called once the operation is over.
+// Enter begins an operation that no owner decides about: one in Redis, or in place of an owner. A
+// change of mode waits for it to end. Enter returns false while the mode is being changed, or if it
+// is not in; otherwise Leave must be called when the operation is over.
 func (s *Switch) Enter(in Mode) bool {
 	s.inFlight.Add(1) // before looking: prepareLocked pauses first, and looks at this second
 	if s.paused.Load() || s.Mode() != in {
@@ -25,7 +25,7 @@ func (s *Switch) Enter(in Mode) bool {
 func (s *Switch) Leave() { s.inFlight.Add(-1) }
 
 // Await waits while the mode is being changed. The error wraps syncer.ErrUnavailable if that takes
-// longer than ctx, or three seconds.
+// longer than ctx allows, or three seconds.
 func (s *Switch) Await(ctx context.Context) error {
 	s.resumedMu.Lock()
 	resumed := s.resumed
@@ -41,13 +41,14 @@ func (s *Switch) Await(ctx context.Context) error {
 	return errChanging
 }
 
-// ErrChanged says that an operation has not been carried out, as the mode has changed: it is to be
-// begun anew.
+// ErrChanged says that an operation was not executed because the mode has changed; it has to start
+// over.
 var ErrChanged = errors.New("the mode has changed")
 
-// During carries out what no owner decides about in a mode, and returns its error. While the mode
-// is being changed it waits for that to end. If fn was not called, as there is another mode, or
-// there was a change, it returns [ErrChanged]; if the change does not end in time, what Await does.
+// During runs fn, which does something that no owner decides about in a mode, and returns its
+// error. It waits while the mode is being changed. If it did not call fn because the mode is
+// another one or was changed, it returns [ErrChanged]; if the change does not end in time, it
+// returns the error of Await.
 func (s *Switch) During(ctx context.Context, in Mode, fn func() error) error {
 	if s.Enter(in) {
 		defer s.Leave()

@@ -5,18 +5,19 @@ import (
 	"strings"
 )
 
-// Mode says how a node counts.
+// Mode is how a node counts.
 type Mode string
 
 // The modes.
 const (
 	// TwoTier counts in memory and flushes to the store.
 	TwoTier Mode = "two-tier"
-	// Redis carries every operation out as a script in Redis.
+	// Redis runs every operation as a script in Redis.
 	Redis Mode = "redis"
 )
 
-// term is a mode and how many times the cluster has changed it: of two, the later one holds.
+// term is a mode and the number of times the cluster has changed it. Of two terms, the later one
+// wins.
 type term struct {
 	mode   Mode
 	number uint64
@@ -24,10 +25,10 @@ type term struct {
 
 func (t *term) tag() string { return string(t.mode) + " " + strconv.FormatUint(t.number, 10) }
 
-// Tag is what a node in this mode is to say about itself in the ring when it starts.
+// Tag returns the tag that a node in this mode starts with in the ring.
 func Tag(mode Mode) string { return (&term{mode: mode}).tag() }
 
-// Of returns the mode that a member's tag tells, and whether it does.
+// Of returns the mode in a member's tag, if there is one.
 func Of(tag string) (mode Mode, ok bool) {
 	t, ok := parseTag(tag)
 	return t.mode, ok
@@ -54,10 +55,10 @@ type Phase uint8
 
 // The steps of a change. Their numbers are part of the wire format.
 const (
-	// Prepare: decide nothing more, and have all in the store.
+	// Prepare: stop deciding, and flush everything to the store.
 	Prepare Phase = iota
-	// Commit: go on in the new mode.
+	// Commit: continue in the new mode.
 	Commit
-	// Abort: go on in the old one.
+	// Abort: continue in the old mode.
 	Abort
 )

@@ -2,13 +2,13 @@ package modes
 
 import "context"
 
-// mutex is a lock that may be held while something is waited for. Who waits for it is at rest as
-// far as testing/synctest can tell, which is not so for a sync.Mutex.
+// mutex is a lock that may be held while waiting. Unlike waiting for a sync.Mutex, waiting for it
+// is durably blocking for testing/synctest.
 type mutex chan struct{}
 
 func newMutex() mutex { return make(mutex, 1) }
 
-// Lock waits until nobody has the lock. It fails if ctx is done before.
+// Lock waits until the lock is free. It fails if ctx is done first.
 func (m mutex) Lock(ctx context.Context) error {
 	select {
 	case m <- struct{}{}:
@@ -18,5 +18,5 @@ func (m mutex) Lock(ctx context.Context) error {
 	}
 }
 
-// Unlock gives the lock back.
+// Unlock releases the lock.
 func (m mutex) Unlock() { <-m }

@@ -10,7 +10,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Step does one step of a change, as the node asks for that changes the mode.
+// Step does one step of a change, at the request of the node that changes the mode.
 func (s *Switch) Step(ctx context.Context, q *Request) error {
 	if err := s.stepMu.Lock(ctx); err != nil {
 		return errChanging
@@ -28,7 +28,7 @@ func (s *Switch) Step(ctx context.Context, q *Request) error {
 	case q.Phase == Commit:
 		return s.switchLocked(ctx, term{q.Mode, q.Term})
 	case s.prepared != change{} && s.prepared != c:
-		// The end of the one would be taken for that of the other.
+		// The end of one change would be taken for the end of the other.
 		return fmt.Errorf("%w: the mode is just being changed by another node",
 			syncer.ErrUnavailable)
 	}
@@ -61,7 +61,7 @@ func (s *Switch) switchLocked(ctx context.Context, to term) error {
 	return nil
 }
 
-// prepareLocked stops deciding and has everything in the store.
+// prepareLocked stops deciding and flushes everything to the store.
 func (s *Switch) prepareLocked(ctx context.Context, c change) error {
 	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
 	defer cancel()
@@ -83,7 +83,7 @@ func (s *Switch) prepareLocked(ctx context.Context, c change) error {
 	return err
 }
 
-// resumeLocked goes on in the mode that the node has.
+// resumeLocked continues in the mode that the node has.
 func (s *Switch) resumeLocked() {
 	s.prepared = change{}
 	s.resume()
@@ -93,8 +93,8 @@ func (s *Switch) resumeLocked() {
 	s.opt.Ownership.Wake()
 }
 
-// expire goes on as before if nobody says how a change ends that this node was told to prepare for.
-// One that is tried again has the same term: so the attempt is told by its number.
+// expire continues in the old mode if nobody says how a change ended that this node prepared for. A
+// change that is tried again has the same term, so attempts are numbered to tell them apart.
 func (s *Switch) expire(ctx context.Context, prepare uint64) {
 	retry.Pause(ctx, PreparedTime)
 	if s.stepMu.Lock(ctx) != nil {
@@ -108,8 +108,8 @@ func (s *Switch) expire(ctx context.Context, prepare uint64) {
 	}
 }
 
-// Follow takes over the mode of a member that knows of a later change, or that was there first with
-// another mode. It returns at once.
+// Follow adopts the mode of a member that knows of a later change, or that was there first with
+// another mode. It does not block.
 func (s *Switch) Follow() {
 	now := s.term.Load()
 	latest := s.latest(*now)
@@ -132,7 +132,7 @@ func (s *Switch) Follow() {
 	})
 }
 
-// latest is the term that the members say holds.
+// latest returns the winning term among those that members announce.
 func (s *Switch) latest(now term) term {
 	t := s.opt.Table()
 	latest, born := now, s.opt.Self().Born
@@ -145,8 +145,8 @@ func (s *Switch) latest(now term) term {
 	return latest
 }
 
-// later reports whether what a member says of its mode goes before a term that another, born then,
-// knows of.
+// later reports whether the term that a member announces wins over a term that another one, born
+// then, knows of.
 func later(m *ring.Member, than term, born int64) bool {
 	t, ok := parseTag(m.Tag)
 	return ok && (t.number > than.number ||

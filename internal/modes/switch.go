@@ -18,33 +18,34 @@ import (
 const (
 	prepareTimeout = 5 * time.Second
 	commitTimeout  = 2 * time.Second
-	// PreparedTime is how long a node waits to hear how a change ends that it was told to prepare
-	// for. Then it goes on as before.
+	// PreparedTime is how long a node that has prepared for a change waits to hear how it ended.
+	// Then it continues in the old mode.
 	PreparedTime = prepareTimeout + commitTimeout
 )
 
-// Ownership is what a node decides about, which a change stops and begins.
+// Ownership is what a node decides about. A change of mode suspends and resumes it.
 type Ownership interface {
-	// Suspend ends all decisions. What the node decided about is kept in mind.
+	// Suspend ends all decisions, but remembers what the node decided about.
 	Suspend()
-	// Forget forgets what was kept in mind: all of it is in the store, and anybody's.
+	// Forget forgets what Suspend remembered, because everything is in the store and no longer this
+	// node's.
 	Forget()
-	// Resume has the node decide again: about what was kept in mind at once, and about the rest by
-	// the table.
+	// Resume lets the node decide again: at once about what Suspend remembered, and about the rest
+	// according to the table.
 	Resume()
-	// Wake has those look again who wait for a decision.
+	// Wake makes operations that wait for a decision check again.
 	Wake()
 }
 
 // Peers asks the other nodes.
 type Peers interface {
-	// Ask puts a request to another node and fills in its response, if there is one.
+	// Ask sends a request to another node and fills in its response, if there is one.
 	Ask(ctx context.Context, to *ring.Member, request, response any) error
 }
 
 // Options configure a [Switch]. All but Announce and Logger are required.
 type Options struct {
-	// Mode is the one to begin with.
+	// Mode is the initial mode.
 	Mode Mode
 	// Switchable is set if the node can count in both modes.
 	Switchable bool
@@ -52,20 +53,20 @@ type Options struct {
 	Table func() *ring.Table
 	Self  func() ring.Member
 	Peers Peers
-	// Announce has the others know this node's tag by gossip. Nil: there are none.
+	// Announce tells the other nodes this node's tag by gossip. Nil if there are none.
 	Announce  func(ctx context.Context, tag string) error
 	Ownership Ownership
-	// Idle reports whether nothing is reserved any more, once nothing can be.
+	// Idle reports whether nothing is reserved any more, once nothing new can be.
 	Idle func() bool
-	// Flush returns once all that was counted is in the store.
+	// Flush returns once everything that was counted is in the store.
 	Flush func(ctx context.Context) error
-	// Go runs fn beside the caller, until it returns; its context is done when the node closes.
+	// Go runs fn in the background; fn's context is done when the node closes.
 	Go func(fn func(ctx context.Context))
 	// Logger is told of changes. Default: none.
 	Logger *slog.Logger
 }
 
-// Switch is a node's mode, and its part in changing that.
+// Switch is a node's mode, and its part in changing it.
 type Switch struct {
 	opt       Options
 	term      atomic.Pointer[term]
@@ -82,8 +83,8 @@ type Switch struct {
 	resumed   chan struct{} // closed while nothing is paused
 }
 
-// change is one that a node is prepared for: who asked for it, and its term. Two administrators may
-// ask for changes of the same term at the same time.
+// change is the change that a node has prepared for: who asked for it, and its term. Two
+// administrators may ask for changes of the same term at the same time.
 type change struct {
 	by   string
 	term uint64
@@ -100,7 +101,7 @@ func New(opt Options) *Switch {
 	return s
 }
 
-// Mode returns how this node counts at present.
+// Mode returns how this node counts.
 func (s *Switch) Mode() Mode { return s.term.Load().mode }
 
 // InRedis reports whether the mode is [Redis].
@@ -109,10 +110,10 @@ func (s *Switch) InRedis() bool { return s.Mode() == Redis }
 // errChanging says that another change is under way.
 var errChanging = fmt.Errorf("%w: the mode is just being changed", syncer.ErrUnavailable)
 
-// Change has the whole cluster count in another mode. Operations wait meanwhile. If a node can't be
-// reached, or can't have everything in Redis in time, nothing changes, and the error says so. A
-// mode that there is not, or that this node can't count in, is an *syncer.InvalidError; while
-// another change is under way the error wraps syncer.ErrUnavailable.
+// Change changes how the whole cluster counts. Operations wait meanwhile. If a node can't be
+// reached, or can't flush everything to Redis in time, nothing changes, and the error says so. A
+// mode that does not exist, or that this node can't count in, is an *syncer.InvalidError; while
+// another change is in progress the error wraps syncer.ErrUnavailable.
 func (s *Switch) Change(ctx context.Context, mode Mode) error {
 	if err := s.check(mode); err != nil {
 		return err

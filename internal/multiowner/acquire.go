@@ -14,16 +14,16 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Part is what one node decides about of an operation.
+// Part is the part of an operation that one node decides.
 type Part struct {
 	// To is the node, nil for this one.
 	To *ring.Member
-	// Checks are positions in the operation.
+	// Checks are indexes into the operation's checks.
 	Checks []int
 }
 
-// UnreachableError says that some owners could not be reached, so that nothing was counted. It is
-// an rpc.ErrUnreachable.
+// UnreachableError says that some owners could not be reached, and nothing was counted. It is an
+// rpc.ErrUnreachable.
 type UnreachableError struct{ Parts []Part }
 
 // Error names the first of the owners.
@@ -34,7 +34,7 @@ func (e *UnreachableError) Error() string {
 // Unwrap returns rpc.ErrUnreachable.
 func (e *UnreachableError) Unwrap() error { return rpc.ErrUnreachable }
 
-// Acquirer carries out acquires over several owners.
+// Acquirer runs acquires over several owners.
 type Acquirer struct {
 	opt   Options
 	local *Participant
@@ -43,12 +43,12 @@ type Acquirer struct {
 // NewAcquirer returns an acquirer on the node of a participant.
 func NewAcquirer(local *Participant) *Acquirer { return &Acquirer{opt: local.opt, local: local} }
 
-// Acquire carries out an acquire whose checks are divided among several owners, all or nothing.
-// What is refused is not counted, even if op.CountDenied is set: that is for the caller.
+// Acquire runs an acquire whose checks are divided among several owners, all or nothing. A refused
+// acquire is not counted, even if op.CountDenied is set: that is up to the caller.
 //
-// The error is an *[UnreachableError], an *syncer.InvalidError that names the check by its position
-// in op, or wraps syncer.ErrNotOwner: then nothing was counted, and others may decide. After
-// syncer.ErrUnknownOutcome it may have been.
+// The error is an *[UnreachableError], an *syncer.InvalidError that names the check by its index in
+// op, or wraps syncer.ErrNotOwner: in these cases nothing was counted, and others may decide. After
+// syncer.ErrUnknownOutcome it may have been counted.
 func (q *Acquirer) Acquire(
 	ctx context.Context, op *syncer.Op, res *syncer.Result, parts []Part,
 ) error {
@@ -56,7 +56,7 @@ func (q *Acquirer) Acquire(
 	for i := range parts {
 		a.parts[i].Part = parts[i]
 		if parts[i].To == nil {
-			// The coordinator: this node, if it owns a part, as it can be told without a message.
+			// The coordinator is this node if it owns a part, because that needs no message.
 			a.parts[i], a.parts[0] = a.parts[0], a.parts[i]
 		}
 	}
@@ -76,7 +76,7 @@ func (q *Acquirer) Acquire(
 	return nil
 }
 
-// acquire is one on its way through several nodes.
+// acquire is an acquire in progress.
 type acquire struct {
 	*Acquirer
 	op    *syncer.Op
@@ -90,7 +90,7 @@ type part struct {
 	res syncer.Result
 }
 
-// unreserved is the error of an acquire that could not be decided by all.
+// unreserved returns the error of an acquire that not all owners could decide.
 func (a *acquire) unreserved(errs []error) error {
 	err := errors.Join(errs...)
 	invalid, refused := errors.AsType[*syncer.InvalidError](err)
@@ -111,7 +111,7 @@ func (a *acquire) unreserved(errs []error) error {
 	return unreachable
 }
 
-// coordinator is the name of the member that records the outcome.
+// coordinator returns the name of the member that records the outcome.
 func (a *acquire) coordinator() string {
 	if to := a.parts[0].To; to != nil {
 		return to.Name
@@ -119,7 +119,7 @@ func (a *acquire) coordinator() string {
 	return a.opt.Self()
 }
 
-// each has all nodes carry out a task at the same time.
+// each has all nodes run a task, concurrently.
 func (a *acquire) each(ctx context.Context, task func(p *part) rpc.Task) []error {
 	errs := make([]error, len(a.parts))
 	var done sync.WaitGroup
@@ -130,7 +130,7 @@ func (a *acquire) each(ctx context.Context, task func(p *part) rpc.Task) []error
 	return errs
 }
 
-// ask has one node carry out a task.
+// ask has one node run a task.
 func (a *acquire) ask(ctx context.Context, p *part, task rpc.Task) error {
 	if p.To == nil {
 		return p.named(a.local.Serve(ctx, &task, &p.res))
@@ -143,8 +143,8 @@ func (a *acquire) ask(ctx context.Context, p *part, task rpc.Task) error {
 	return p.named(res[0].Err)
 }
 
-// named has an error name a check by its position in the whole operation. The error of a part with
-// a single check names its limit only.
+// named makes an error name a check by its index in the whole operation. The error of a part with a
+// single check only names its limit.
 func (p *part) named(err error) error {
 	invalid, ok := errors.AsType[*syncer.InvalidError](err)
 	if !ok {
@@ -184,8 +184,8 @@ func (a *acquire) allowed() bool {
 	return true
 }
 
-// undo tells all to undo their reservations, beside the caller. Who doesn't hear it finds out when
-// its time is up.
+// undo tells all owners, in the background, to undo their reservations. An owner that does not hear
+// it finds out when the reservation is overdue.
 func (a *acquire) undo() {
 	a.opt.Go(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, reserveTime)
@@ -196,8 +196,8 @@ func (a *acquire) undo() {
 	})
 }
 
-// confirm has all count what they reserved. Once the coordinator has, it happened: the others find
-// out if they can't be told.
+// confirm has all owners count what they reserved. Once the coordinator has, the acquire happened:
+// owners that can't be told will find out.
 func (a *acquire) confirm(ctx context.Context) error {
 	task := a.confirmation(a.op.Ack)
 	if err := a.ask(ctx, &a.parts[0], task); err != nil {
@@ -226,9 +226,9 @@ func (a *acquire) confirmation(ack syncer.Ack) rpc.Task {
 	}
 }
 
-// announce tells all what the coordinator decided, after the time of the operation or without
-// knowing it so far. They ask the coordinator themselves after a while, but it may have left by
-// then, and would be taken for one that died before it decided.
+// announce tells all owners what the coordinator decided, after the operation's deadline or if it
+// was not known earlier. They would ask the coordinator themselves after a while, but it may have
+// left by then and would be taken for one that died before it decided.
 func (a *acquire) announce(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, reserveLimit)
 	defer cancel()
@@ -241,11 +241,11 @@ func (a *acquire) announce(ctx context.Context) {
 	}
 }
 
-// insistPause is the wait before a node that can't be reached is told again.
+// insistPause is the wait before a node that could not be reached is told again.
 const insistPause = 20 * time.Millisecond
 
-// insist has all nodes but the coordinator carry out a task, and tells those that can't be reached
-// again for as long as there is time.
+// insist has all nodes except the coordinator run a task, and retries those that can't be reached
+// for as long as there is time.
 func (a *acquire) insist(ctx context.Context, task rpc.Task) error {
 	errs := make([]error, len(a.parts))
 	var done sync.WaitGroup

@@ -6,7 +6,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// merge puts the answers together, in the order of the checks.
+// merge combines the answers in the order of the checks.
 func (a *acquire) merge(res *syncer.Result) {
 	res.Reset()
 	res.Allowed, res.Source = a.allowed(), syncer.SourceOwner
@@ -34,8 +34,8 @@ func (a *acquire) merge(res *syncer.Result) {
 	}
 }
 
-// takeOut takes what was reserved and undone out of the counts that are answered: they are of parts
-// that were admitted by themselves.
+// takeOut subtracts what was reserved and then undone from the counts in the answer, for parts that
+// were admitted on their own.
 func (a *acquire) takeOut(res *syncer.Result) {
 	for i := range a.parts {
 		if !a.parts[i].res.Allowed {
@@ -51,7 +51,7 @@ func (a *acquire) takeOut(res *syncer.Result) {
 	}
 }
 
-// reserved is how much a node reserved of the key of a check.
+// reserved returns how much a node reserved of a check's key.
 func (a *acquire) reserved(p *part, at int) (n int64) {
 	name := a.op.Checks[at].AppendName(nil)
 	for _, i := range p.Checks {

@@ -14,20 +14,20 @@ import (
 const (
 	outcomeAge         = 4 * time.Second
 	outcomeGenerations = 4
-	// maxOutcomes bounds a generation. When it is full, nothing more is decided that others would
-	// have to ask for.
+	// maxOutcomes bounds a generation. When it is full, no decision is made that others would have
+	// to ask for.
 	maxOutcomes = 1 << 17
 )
 
-// outcomes are how this node decided about reservations.
+// outcomes remembers how this node decided about reservations.
 type outcomes struct {
 	since time.Time
-	// confirmed has those that were, and those that others were told were not, by generation, the
-	// present one first.
+	// confirmed says, for each reservation, whether it was confirmed, or other owners were told
+	// that it was not. It has one map per generation, the current one first.
 	confirmed [outcomeGenerations]map[outcomeKey]bool
 }
 
-// outcomeKey stands for the name of a reservation, which is random and longer.
+// outcomeKey is a hash of a reservation's name, which is random and longer.
 type outcomeKey [2]uint64
 
 func keyOf(id string) outcomeKey {
@@ -47,7 +47,7 @@ func (o *outcomes) find(id string) (confirmed, decided bool) {
 	return false, false
 }
 
-// add notes a decision. It reports false if there is no room for it.
+// add records a decision. It reports false if there is no room.
 func (o *outcomes) add(id string, confirmed bool, now time.Time) bool {
 	o.age(now)
 	if len(o.confirmed[0]) >= maxOutcomes {
@@ -65,7 +65,7 @@ func (o *outcomes) forget(id string) {
 	}
 }
 
-// age begins a generation if it is time, and drops the oldest.
+// age begins a new generation when it is time, and drops the oldest.
 func (o *outcomes) age(now time.Time) {
 	if o.confirmed[0] != nil && elapsed.Between(o.since, now) < outcomeAge {
 		return

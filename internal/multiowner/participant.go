@@ -18,18 +18,18 @@ import (
 // How long reservations are kept.
 const (
 	// reserveTime is how long a reservation waits to be confirmed or undone. Then the node asks the
-	// coordinator what became of it.
+	// coordinator about it.
 	reserveTime = time.Second
-	// reserveLimit is how long it goes on asking. Then the reservation is undone.
+	// reserveLimit is how long the node keeps asking. Then the reservation is undone.
 	reserveLimit = 10 * time.Second
-	// maxReservations bounds those that wait.
+	// maxReservations bounds the reservations that wait.
 	maxReservations = 1 << 16
 )
 
 // Counter reserves what an acquire admits. A syncer.Counter is one.
 type Counter interface {
-	// Reserve decides an acquire and reserves what it admits; Confirm counts a reservation, and
-	// Undo gives it up and reports whether there was one.
+	// Reserve decides an acquire and reserves what it admits. Confirm counts a reservation. Undo
+	// gives it up and reports whether there was one.
 	Reserve(ctx context.Context, id string, op *syncer.Op, res *syncer.Result) error
 	Confirm(ctx context.Context, id string, ack syncer.Ack) error
 	Undo(id string) bool
@@ -37,43 +37,43 @@ type Counter interface {
 
 // Peers reaches the other nodes. Its errors are those of package rpc.
 type Peers interface {
-	// Do has another node carry out tasks and sets Err in each result.
+	// Do has another node run tasks and sets Err in each result.
 	Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res []syncer.Result)
-	// Ask puts a request to another node and fills in its response.
+	// Ask sends a request to another node and fills in its response.
 	Ask(ctx context.Context, to *ring.Member, request, response any) error
 }
 
 // Options configure a [Participant]. All but Logger are required.
 type Options struct {
-	// Self is the name of this node, Table the members.
+	// Self returns the name of this node, Table the members.
 	Self    func() string
 	Table   func() *ring.Table
 	Counter Counter
 	Peers   Peers
 	// InRedis reports whether the cluster counts in Redis: then nothing can be reserved.
 	InRedis func() bool
-	// Go runs fn beside the caller, until it returns; its context is done when the node closes.
+	// Go runs fn in the background; fn's context is done when the node closes.
 	Go func(fn func(ctx context.Context))
-	// Logger is told of what can't be confirmed. Default: none.
+	// Logger is told what can't be confirmed. Default: none.
 	Logger *slog.Logger
 }
 
-// OutcomeRequest asks the coordinator whether a reservation was confirmed. If that is still open,
-// it no longer can be.
+// OutcomeRequest asks the coordinator whether a reservation was confirmed. If it is still
+// undecided, it can no longer be confirmed.
 type OutcomeRequest struct {
 	Reservation string
 }
 
-// OutcomeResponse says whether it was.
+// OutcomeResponse is the answer to an [OutcomeRequest].
 type OutcomeResponse struct {
 	Confirmed bool
 }
 
-// errExpired says that nothing was counted, as the time for it was up.
+// errExpired says that nothing was counted because the request timed out.
 var errExpired = fmt.Errorf("%w: the time for it is up", syncer.ErrUnavailable)
 
-// Participant keeps the reservations in this node's memory that belong to an acquire over several
-// owners, and what became of those that it coordinates.
+// Participant keeps this node's reservations that belong to acquires over several owners, and the
+// outcomes of those that it coordinates.
 type Participant struct {
 	opt          Options
 	reservations reservations
@@ -88,14 +88,14 @@ func NewParticipant(opt Options) *Participant {
 	return &Participant{opt: opt, reservations: reservations{open: map[string]*reservation{}}}
 }
 
-// Idle reports whether nothing is reserved, and nothing that was is still to be counted. It is
-// meant for when nothing can be reserved any more.
+// Idle reports whether nothing is reserved, and no reservation is still to be counted. Call it once
+// nothing new can be reserved.
 func (p *Participant) Idle() bool {
-	// One that is confirmed between the first two looks is busy before it is closed.
+	// A reservation that is confirmed between the first two checks is busy before it is closed.
 	return p.busy.Load() == 0 && p.reservations.count() == 0 && p.busy.Load() == 0
 }
 
-// Serve carries out a task whose verb is about a reservation.
+// Serve runs a task about a reservation.
 func (p *Participant) Serve(ctx context.Context, task *rpc.Task, res *syncer.Result) error {
 	switch task.Verb {
 	case rpc.VerbReserve:
@@ -109,7 +109,7 @@ func (p *Participant) Serve(ctx context.Context, task *rpc.Task, res *syncer.Res
 	return fmt.Errorf("%w: verb %d is not about a reservation", syncer.ErrUnavailable, task.Verb)
 }
 
-// reserve decides this node's part of an acquire, and reserves what it admits.
+// reserve decides this node's part of an acquire and reserves what it admits.
 func (p *Participant) reserve(ctx context.Context, task *rpc.Task, res *syncer.Result) error {
 	if p.opt.InRedis() {
 		return syncer.ErrNotOwner
@@ -127,7 +127,7 @@ func (p *Participant) reserve(ctx context.Context, task *rpc.Task, res *syncer.R
 	return nil
 }
 
-// confirm counts what was reserved. If this node is the coordinator, that decides it for all.
+// confirm counts what was reserved. If this node is the coordinator, that decides the acquire.
 func (p *Participant) confirm(ctx context.Context, id string, ack syncer.Ack) error {
 	p.busy.Add(1)
 	defer p.busy.Add(-1)
@@ -147,8 +147,8 @@ func (p *Participant) undo(id string) {
 	}
 }
 
-// Outcome responds whether a reservation that this node coordinates was confirmed. If that is open
-// it is undone: who asks has waited long enough.
+// Outcome says whether a reservation that this node coordinates was confirmed. If it is undecided
+// it is undone, because whoever asks has waited long enough.
 func (p *Participant) Outcome(q *OutcomeRequest) (*OutcomeResponse, error) {
 	p.undo(q.Reservation)
 	confirmed, err := p.reservations.outcome(q.Reservation, time.Now())
@@ -171,8 +171,7 @@ func (p *Participant) Run(ctx context.Context) {
 	}
 }
 
-// settle does with an overdue reservation what the coordinator did, as soon as that can be found
-// out.
+// settle does to an overdue reservation what the coordinator did, as soon as it can find that out.
 func (p *Participant) settle(ctx context.Context, r *reservation) {
 	for ctx.Err() == nil {
 		confirmed, err := p.askCoordinator(ctx, r.id, r.coordinator)

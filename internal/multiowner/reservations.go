@@ -9,7 +9,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// reservations are those that wait to be confirmed or undone, and what became of others.
+// reservations has the reservations that wait to be confirmed or undone, and the outcomes of
+// others.
 type reservations struct {
 	mu       sync.Mutex
 	open     map[string]*reservation
@@ -30,7 +31,7 @@ func (r *reservations) count() int {
 	return len(r.open)
 }
 
-// add notes a reservation.
+// add records a reservation.
 func (r *reservations) add(id, coordinator string, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -39,9 +40,9 @@ func (r *reservations) add(id, coordinator string, now time.Time) {
 	r.due = append(r.due, o)
 }
 
-// close takes a reservation off the list, and remembers that it is confirmed if self is the
-// coordinator. The error says why it can't be confirmed: there is none, another node was told that
-// it is not, or it could not be remembered.
+// close removes a reservation from the list and, if self is the coordinator, records that it is
+// confirmed. The error says why it can't be confirmed: there is none, another node was told that it
+// is not, or its outcome could not be recorded.
 func (r *reservations) close(id, self string, confirmed bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -62,11 +63,11 @@ func (r *reservations) close(id, self string, confirmed bool) error {
 	return nil
 }
 
-// errTooMany says that one more outcome could not be remembered.
+// errTooMany says that there is no room to record another outcome.
 var errTooMany = fmt.Errorf("%w: too many reservations are being decided", syncer.ErrOverload)
 
-// outcome returns whether a reservation was confirmed. One that was not decided never is any more:
-// it may just be being made.
+// outcome returns whether a reservation was confirmed. An undecided one can no longer be confirmed
+// after this call; it may not even have been made yet.
 func (r *reservations) outcome(id string, now time.Time) (confirmed bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -77,14 +78,14 @@ func (r *reservations) outcome(id string, now time.Time) (confirmed bool, err er
 	return confirmed, nil
 }
 
-// settled notes that nobody will ask for the outcome of a reservation.
+// settled records that nobody will ask for the outcome of a reservation.
 func (r *reservations) settled(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.outcomes.forget(id)
 }
 
-// overdue returns the reservations whose time is up, each once. It looks at each once, too.
+// overdue returns reservations whose time is up, each once.
 func (r *reservations) overdue(now time.Time) (late []*reservation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -33,7 +33,7 @@ func (n *Node) Cluster() ClusterView {
 	return v
 }
 
-// memberView is one member as this node sees it. silent are the processes that do not answer.
+// memberView returns one member as this node sees it. silent has the processes that do not answer.
 func (n *Node) memberView(t *ring.Table, at int, silent []string) Member {
 	m := t.Member(at)
 	v := Member{
@@ -58,8 +58,8 @@ func (n *Node) memberView(t *ring.Table, at int, silent []string) Member {
 	return v
 }
 
-// Owners returns the position among the members of Cluster of the owner of every partition, and the
-// seed of the hash that assigns keys to them.
+// Owners returns, for every partition, the index of its owner in the members of Cluster, and the
+// seed of the hash that maps keys to partitions.
 func (n *Node) Owners() (owners []int, seed *uint64) {
 	t := n.table()
 	owners = make([]int, t.Partitions())
@@ -69,7 +69,7 @@ func (n *Node) Owners() (owners []int, seed *uint64) {
 	return owners, &n.opt.Placement.Seed
 }
 
-// Stats returns a snapshot of the node's figures.
+// Stats returns a snapshot of the node's counters.
 func (n *Node) Stats() Stats {
 	t := n.table()
 	s := Stats{
@@ -96,11 +96,11 @@ func (n *Node) Stats() Stats {
 	return s
 }
 
-// pingTimeout is how long a twin may take to say that it is alive.
+// pingTimeout is how long a twin may take to show that it is alive.
 const pingTimeout = 2 * time.Second
 
-// refuseTwin refuses to be a member beside another process with the same ID that is alive. One that
-// has just died may still be in the table: it does not answer.
+// refuseTwin returns an error if another process with the same ID is alive. One that has just died
+// may still be in the table, but does not answer.
 func (n *Node) refuseTwin(ctx context.Context) error {
 	for _, m := range n.opt.Ring.Twins() {
 		ctx, cancel := context.WithTimeout(ctx, pingTimeout)

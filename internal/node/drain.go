@@ -10,9 +10,9 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Drain announces that the node is about to leave and hands over all that it owns, until ctx is
-// done. Meanwhile it serves on. If all the others are leaving as well it does not wait for them:
-// what is pending goes to the store.
+// Drain announces that the node is about to leave and hands over everything it owns, until ctx is
+// done. It keeps serving meanwhile. If all other nodes are leaving as well it does not wait for
+// them: pending counts go to the store.
 func (n *Node) Drain(ctx context.Context) error {
 	if n.draining.Swap(true) || n.opt.Ring == nil || !n.opened.Load() {
 		return nil
@@ -23,7 +23,7 @@ func (n *Node) Drain(ctx context.Context) error {
 	if err := n.opt.Ring.Drain(ctx); err != nil {
 		n.opt.Logger.Warn("nobody heard that this node is leaving", "error", err)
 	}
-	// Those that have not heard of it yet still ask this node, and are told who to ask instead.
+	// Nodes that have not heard of it yet still ask this node, and are told whom to ask instead.
 	heard := time.Now().Add(drainLinger)
 	for n.owned.Held() > 0 || time.Now().Before(heard) {
 		if !n.hasHeir() {
@@ -53,17 +53,17 @@ func (n *Node) hasHeir() bool {
 }
 
 const (
-	// drainPause is how often a node that is leaving looks if it still has anything.
+	// drainPause is how often a node that is leaving checks whether it still holds anything.
 	drainPause = 20 * time.Millisecond
-	// drainLinger is how long a node that is leaving stays at the least: word gets around in half
-	// of it.
+	// drainLinger is the shortest time a node that is leaving stays: the news spreads in half of
+	// it.
 	drainLinger = time.Second
 )
 
 const (
-	// flushReport is how often it is said how far the last flush is.
+	// flushReport is how often the progress of the last flush is logged.
 	flushReport = time.Second
-	// stallTimeout is how long a store may take nothing for it to be given up.
+	// stallTimeout is how long the store may accept nothing before the last flush gives up.
 	stallTimeout = 10 * time.Second
 )
 
@@ -73,9 +73,9 @@ var (
 	errTooLong = errors.New("gave up flushing: the time for it is up")
 )
 
-// Flush is the end of counting here: writes are refused, reads are answered on, and what is pending
-// is flushed until the store has all, takes nothing any more, or ctx is done. Each second the log
-// says how far it is. The error says why it was given up; what is left is for Close to say.
+// Flush ends counting on this node: writes are refused, reads are still answered, and pending
+// counts are flushed until the store has everything, stops accepting, or ctx is done. It logs its
+// progress each second. The error says why it gave up; Close reports what is left.
 func (n *Node) Flush(ctx context.Context) error {
 	c := n.opt.Counter
 	n.draining.Store(true)

@@ -22,7 +22,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Direct carries operations out in Redis itself. redisstore.Direct implements it.
+// Direct runs operations in Redis itself. redisstore.Direct implements it.
 type Direct interface {
 	Do(ctx context.Context, op *Op, res *Result) error
 	DoAll(ctx context.Context, ops []Op, res []Result)
@@ -31,11 +31,11 @@ type Direct interface {
 	Forget(ctx context.Context, ns, key []byte) error
 }
 
-// Store is what a node needs to know of the store beneath it besides counting.
+// Store is what a node needs to know about its store besides counting.
 type Store interface {
 	// Clock returns how far the store's clock is ahead of a local one.
 	Clock(ctx context.Context, local func() time.Time) (ahead time.Duration, err error)
-	// Health returns what is known of the store without asking it.
+	// Health returns what is known about the store, without asking it.
 	Health() StoreHealth
 }
 
@@ -45,14 +45,14 @@ type Options struct {
 	ID string
 	// Address is where it can be reached, for display.
 	Address string
-	// Mode is ModeTwoTier unless it is said otherwise.
+	// Mode is the initial mode. Default: ModeTwoTier.
 	Mode Mode
-	// Counter is required unless the node is to be in Redis mode for as long as it lives, Direct in
-	// Redis mode. A two-tier node uses Direct, if it has one, for new keys once its memory is full.
-	// In a cluster the counter begins as NotOwner.
+	// Counter is required unless the node stays in Redis mode for as long as it lives. Direct is
+	// required in Redis mode; a two-tier node uses it, if set, for new keys once its memory is
+	// full. In a cluster the counter must start as NotOwner.
 	Counter *syncer.Counter
 	Direct  Direct
-	// Ring and Peers make the node part of a cluster. Its Ring.Options.OnChange has to call
+	// Ring and Peers make the node part of a cluster. Ring's Options.OnChange must call
 	// [Node.Changed].
 	Ring  *ring.Ring
 	Peers Peers
@@ -60,25 +60,25 @@ type Options struct {
 	Store     Store
 	Clock     *storeclock.Clock
 	Placement syncer.Placement
-	// HotRate is how many operations a second on one key others may forward to this node before
-	// every node counts the key itself, and a verdict about it may miss what the others admitted
+	// HotRate is how many operations a second other nodes may forward to this node on one key
+	// before every node counts the key itself. A decision may then miss what the others admitted
 	// within syncer.Counter.StaleAfter. 0 keeps every key with its owner.
 	HotRate float64
-	// Refusals is about how many refusals by other nodes are remembered for a moment each, to be
-	// given again without asking. Default: 16,384.
+	// Refusals is about how many refusals by other nodes to remember, so that they can be repeated
+	// without asking. Default: 16,384.
 	Refusals int
-	// ClockInterval is how often the store is asked for its time, while nothing is wrong with it.
+	// ClockInterval is how often to ask the store for its time while nothing is wrong with it.
 	// Default: 10 s.
 	ClockInterval time.Duration
-	// Asleep returns for how long the machine has been suspended in all, see elapsed.Asleep. Nil if
-	// that is not known: then the time that a suspension took is a step of the store's clock.
+	// Asleep returns how long the machine has been suspended in total, see elapsed.Asleep. Nil if
+	// that is unknown: then a suspension looks like a step of the store's clock.
 	Asleep func() time.Duration
-	// Logger is told of changes of state. Default: none.
+	// Logger receives changes of state. Default: none.
 	Logger *slog.Logger
 }
 
-// Node is one server. Make one with [New], start it with Open, stop it with Close. Its methods may
-// be called at the same time.
+// Node is one server. Make one with [New], start it with Open, stop it with Close. Its methods are
+// safe for concurrent use.
 type Node struct {
 	opt     Options
 	lone    *ring.Table // of a node without a cluster
@@ -158,7 +158,7 @@ func New(opt Options) (*Node, error) {
 	return n, nil
 }
 
-// table is the present state of the cluster.
+// table returns the current state of the cluster.
 func (n *Node) table() *ring.Table {
 	if n.lone != nil {
 		return n.lone
@@ -174,18 +174,18 @@ func (n *Node) self() ring.Member {
 	return n.opt.Ring.Self()
 }
 
-// inRedis reports whether operations are carried out in Redis alone.
+// inRedis reports whether operations run in Redis alone.
 func (n *Node) inRedis() bool { return n.modes.InRedis() }
 
-// Mode returns how this node counts at present.
+// Mode returns how this node counts.
 func (n *Node) Mode() Mode { return Mode(n.modes.Mode()) }
 
-// SetMode has the whole cluster count in another way, see modes.Switch.Change.
+// SetMode changes how the whole cluster counts, see modes.Switch.Change.
 func (n *Node) SetMode(ctx context.Context, mode Mode) error {
 	return n.modes.Change(ctx, modes.Mode(mode))
 }
 
-// background is spawn for what ends when the node closes.
+// background is spawn with a context that is done when the node closes.
 func (n *Node) background(fn func(ctx context.Context)) { n.spawn(func() { fn(n.run) }) }
 
 // spawn runs fn, unless the node is closing. Close waits for it.
@@ -197,9 +197,9 @@ func (n *Node) spawn(fn func()) {
 	}
 }
 
-// Open measures the store's clock once, if it answers, joins the cluster, and starts the node.
-// address is where the node serves HTTP, which it has to do already if it is part of a cluster. It
-// runs until Close, not until ctx is done.
+// Open measures the store's clock once, if the store answers, joins the cluster, and starts the
+// node. address is where the node serves HTTP; a node in a cluster must be serving already. It runs
+// until Close, whatever happens to ctx.
 func (n *Node) Open(ctx context.Context, address string) error {
 	if n.opened.Swap(true) {
 		return errors.New("node: opened twice")
@@ -217,11 +217,11 @@ func (n *Node) Open(ctx context.Context, address string) error {
 	return nil
 }
 
-// settleTimeout bounds how long a node that joins waits until it has what is its.
+// settleTimeout bounds how long a joining node waits for its partitions.
 const settleTimeout = 10 * time.Second
 
-// join makes the node part of the cluster. It returns once the node decides about what is its, or
-// enough time has passed.
+// join makes the node part of the cluster. It returns once the node decides about its partitions,
+// or enough time has passed.
 func (n *Node) join(ctx context.Context, address string) error {
 	if err := n.refused.Open(n.opt.Refusals); err != nil {
 		return err
@@ -245,14 +245,14 @@ func (n *Node) join(ctx context.Context, address string) error {
 	return nil
 }
 
-// Changed tells the node that the ring has another table.
+// Changed tells the node that the ring has a new table.
 func (n *Node) Changed(t *ring.Table) {
 	n.tables.Add(1)
 	n.opt.Peers.Keep(t)
 	n.follow()
 }
 
-// follow has runFollow look at the table.
+// follow makes runFollow look at the table.
 func (n *Node) follow() {
 	select {
 	case n.changed <- struct{}{}:
@@ -260,7 +260,8 @@ func (n *Node) follow() {
 	}
 }
 
-// followInterval is how often partitions and the mode are looked after, whatever the table does.
+// followInterval is how often partitions and the mode are checked even if the table does not
+// change.
 const followInterval = 100 * time.Millisecond
 
 // runFollow follows the table, and the mode of the others, until ctx is done.
@@ -279,8 +280,8 @@ func (n *Node) runFollow(ctx context.Context) {
 	}
 }
 
-// Close flushes what is pending until ctx is done, leaves the cluster and stops. The error says
-// what was not flushed.
+// Close flushes pending counts until ctx is done, leaves the cluster and stops. The error says what
+// was not flushed.
 func (n *Node) Close(ctx context.Context) error {
 	n.once.Do(func() {
 		n.closed.Store(true)
@@ -304,7 +305,7 @@ func (n *Node) Close(ctx context.Context) error {
 	return n.err
 }
 
-// closeCounter closes the counter. What could not be flushed before is not waited for once more.
+// closeCounter closes the counter. It does not wait again for what an earlier flush gave up on.
 func (n *Node) closeCounter(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -317,7 +318,7 @@ func (n *Node) closeCounter(ctx context.Context) error {
 // errStarting refuses operations before Open.
 var errStarting = fmt.Errorf("%w: this node is starting", syncer.ErrUnavailable)
 
-// Do carries out one operation. Its errors are those of syncer.Counter.Do.
+// Do runs one operation. Its errors are those of syncer.Counter.Do.
 func (n *Node) Do(ctx context.Context, op *Op, res *Result) error {
 	if !n.opened.Load() {
 		return errStarting
@@ -327,8 +328,8 @@ func (n *Node) Do(ctx context.Context, op *Op, res *Result) error {
 	return err
 }
 
-// DoAll carries out operations in order and sets Err in each result. Operations on different keys
-// may overtake each other.
+// DoAll runs operations in order and sets Err in each result. Operations on different keys may
+// overtake each other.
 func (n *Node) DoAll(ctx context.Context, ops []Op, res []Result) {
 	if !n.opened.Load() {
 		for i := range res {
@@ -342,7 +343,7 @@ func (n *Node) DoAll(ctx context.Context, ops []Op, res []Result) {
 	}
 }
 
-// count keeps the node's own figures.
+// count updates the node's own counters.
 func (n *Node) count(op *Op, res *Result, err error) {
 	if err != nil {
 		return
@@ -356,15 +357,15 @@ func (n *Node) count(op *Op, res *Result, err error) {
 	}
 }
 
-// mark marks an answer whose time can't be believed.
+// mark marks an answer if its time can't be trusted.
 func (n *Node) mark(res *Result) {
 	if n.time.Doubt() != "" {
 		res.Degraded = true
 	}
 }
 
-// Ready returns nil while the node can answer honestly, and why its answers are degraded, if they
-// are.
+// Ready returns an error if the node can't answer honestly, and otherwise the reasons why its
+// answers are degraded, if they are.
 func (n *Node) Ready() (degraded []string, err error) {
 	health := n.opt.Store.Health()
 	switch {

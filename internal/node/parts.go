@@ -11,7 +11,7 @@ import (
 	"twotier.dev/twotier/internal/storeclock"
 )
 
-// newParts makes what the node consists of. None of it holds the node: each is told what it needs.
+// newParts makes the parts of the node. None of them holds the node: each is given what it needs.
 func (n *Node) newParts() {
 	opt := &n.opt
 	n.time = storeclock.NewKeeper(storeclock.Options{
@@ -37,7 +37,7 @@ func (n *Node) newParts() {
 	n.router = n.newRouter()
 }
 
-// newRouter returns what carries operations out.
+// newRouter makes the router of this node.
 func (n *Node) newRouter() *routing.Router {
 	opt := routing.Options{
 		Placement: n.opt.Placement, Table: n.table, Self: func() string { return n.self().Name },
@@ -52,7 +52,7 @@ func (n *Node) newRouter() *routing.Router {
 	return routing.New(opt)
 }
 
-// newSwitch returns what changes the mode of this node.
+// newSwitch makes the mode switch of this node.
 func (n *Node) newSwitch() *modes.Switch {
 	opt := modes.Options{
 		Mode: modes.Mode(n.opt.Mode), Switchable: n.opt.Direct != nil && n.opt.Counter != nil,
@@ -68,7 +68,7 @@ func (n *Node) newSwitch() *modes.Switch {
 	return modes.New(opt)
 }
 
-// marking is the node's counter, whose answers are marked.
+// marking is the node's counter with marked answers, see Node.mark.
 type marking struct{ n *Node }
 
 // Reserve is syncer.Counter.Reserve.

@@ -9,23 +9,23 @@ import (
 
 // Peers reaches the other nodes. Package peer implements it.
 type Peers interface {
-	// Do has another node carry out tasks in order and sets Err in each result: what that node
-	// says, or an error wrapping rpc.ErrUnreachable, rpc.ErrRefused or rpc.ErrLate if it has
-	// certainly not carried them out, or syncer.ErrUnknownOutcome. Tasks are carried out at most
-	// once, and not after the deadline of ctx.
+	// Do has another node run tasks in order and sets Err in each result: that node's own error;
+	// one that wraps rpc.ErrUnreachable, rpc.ErrRefused or rpc.ErrLate if the task was certainly
+	// not executed; or syncer.ErrUnknownOutcome. Tasks are executed at most once, and not after
+	// ctx's deadline.
 	Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res []Result)
-	// Ask puts a question, a pointer to one of the question types, and fills in the answer that
-	// belongs to it.
+	// Ask sends a question, a pointer to one of the question types, and fills in the matching
+	// answer.
 	Ask(ctx context.Context, to *ring.Member, question, answer any) error
-	// Keep lets go of all that is kept for members that are not in the table any more.
+	// Keep releases everything kept for members that are no longer in the table.
 	Keep(t *ring.Table)
-	// Stats returns what is known of the traffic with the others.
+	// Stats returns counters of the traffic with the other nodes.
 	Stats() PeerStats
 }
 
 // The questions that nodes put to each other, and what is answered.
 type (
-	// PingQuestion asks whether a node is there. The answer is nothing.
+	// PingQuestion asks whether a node is alive. The answer is empty.
 	PingQuestion struct{}
 
 	// TopQuestion asks for the busiest keys that a node owns.
@@ -49,6 +49,6 @@ type (
 		Points   []Point
 	}
 
-	// StatusQuestion asks a node how it is. The answer is a Status.
+	// StatusQuestion asks for a node's Status.
 	StatusQuestion struct{}
 )

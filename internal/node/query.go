@@ -29,7 +29,7 @@ func (n *Node) Series(ctx context.Context, ns, key []byte,
 	return 0, nil, fmt.Errorf("%w: the key is just changing hands", syncer.ErrUnavailable)
 }
 
-// series is Series unless the key begins to change hands meanwhile.
+// series is Series, unless the key starts to change hands meanwhile.
 func (n *Node) series(ctx context.Context, ns, key []byte,
 	window int64) (bucketMS int64, points []Point, err error) {
 	if n.inRedis() {
@@ -60,9 +60,9 @@ func (n *Node) series(ctx context.Context, ns, key []byte,
 	return n.opt.Counter.Series(ctx, ns, key, window, true)
 }
 
-// Top returns up to limit keys with the largest counts over the window, largest first,
-// cluster-wide: of nodes that can be reached. In Redis mode it knows only what this node was asked,
-// and only the keys it was asked about most. An answer may be a second old.
+// Top returns up to limit keys with the largest counts over the window, largest first, from all
+// nodes that can be reached. In Redis mode it only knows keys that this node was asked about, and
+// of those the most frequent. The answer may be a second old.
 func (n *Node) Top(ctx context.Context, limit int, window int64) ([]KeyCount, error) {
 	if n.inRedis() {
 		return n.sample.Top(limit, window, n.opt.Clock.Now())
@@ -84,5 +84,5 @@ func (n *Node) Top(ctx context.Context, limit int, window int64) ([]KeyCount, er
 	return topkeys.Largest(rows, limit), nil
 }
 
-// topTimeout bounds how long other nodes may take to tell their busiest keys.
+// topTimeout bounds how long other nodes may take to report their busiest keys.
 const topTimeout = time.Second

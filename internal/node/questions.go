@@ -11,15 +11,14 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Question is a kind of question that nodes put to each other: all that is to be known of it for
-// asking, sending and answering one.
+// Question is a kind of question between nodes: everything needed to ask, send and answer it.
 type Question struct {
-	// Code is its number on the wire, which no other kind may ever get.
+	// Code is its number on the wire, which is never reused.
 	Code byte
-	// Name is what errors call it.
+	// Name is its name in errors.
 	Name string
-	// FromUsers says that a node asks because a user wants to know. There may be any number of
-	// those, and nodes must not wait behind them with what they ask to agree on who owns what.
+	// FromUsers says that the question is asked on behalf of a user. There may be any number of
+	// those, and the questions by which nodes agree on who owns what must not wait behind them.
 	FromUsers bool
 	// New returns an empty one, a pointer.
 	New func() any
@@ -28,8 +27,8 @@ type Question struct {
 	answer func(ctx context.Context, n *Node, question any) (any, error)
 }
 
-// questions is the one list of them. A new one needs no other line, unless its answer is so large
-// or frequent that JSON won't do: package peer has the forms of those.
+// questions lists all kinds. A new kind only needs a line here, unless its answer is so large or so
+// frequent that JSON won't do: package peer has the encodings of those.
 var questions = [...]Question{
 	question(0, "ping", func(context.Context, *Node, *PingQuestion) (any, error) {
 		return nil, nil
@@ -71,7 +70,7 @@ var questions = [...]Question{
 		})),
 }
 
-// question makes the entry of a kind, whose questions are of type *Q.
+// question makes the entry of a kind whose questions are of type *Q.
 func question[Q any](code byte, name string,
 	answer func(ctx context.Context, n *Node, q *Q) (any, error)) Question {
 	return Question{

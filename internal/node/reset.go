@@ -18,12 +18,12 @@ import (
 // dropTimeout bounds how long other nodes may take to forget a key.
 const dropTimeout = time.Second
 
-// Reset forgets a key in memory, on every node, and in the store, and with it all that was counted
-// before. If a node can't be told nobody knows whether it has counted something that it will still
-// flush; one that the members have taken for dead, and that is not, or that is on the other side of
-// a split, brings back what it had not flushed. In Redis mode the reset is carried out once the
-// store has forgotten the key. A node that could not be told then, or that read a hot key while it
-// was reset, brings it back if the store loses what it has before that node has read the key again.
+// Reset forgets a key, with everything that was counted before, in memory on every node and in the
+// store. If a node can't be told, it may still flush counts of the key. A node that the others
+// wrongly declared dead, or that is on the other side of a split, brings back what it had not
+// flushed. In Redis mode the reset is complete once the store has forgotten the key. A node that
+// could not be told then, or that read a hot key during the reset, brings the key back if the store
+// loses its data before that node has read the key again.
 func (n *Node) Reset(ctx context.Context, ns, key []byte) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%w: the time for it is up", syncer.ErrUnavailable)
@@ -48,8 +48,8 @@ func (n *Node) Reset(ctx context.Context, ns, key []byte) error {
 	return errors.Join(n.inPart(err), dropped)
 }
 
-// inPart is the error of a reset that has begun: what the other nodes knew of the key is gone, so
-// nobody may be told that nothing was done. Where there are no others nothing is.
+// inPart is the error of a reset that has begun: what the other nodes knew about the key is gone,
+// so the error must not say that nothing was done. If there are no other nodes, nothing was.
 func (n *Node) inPart(err error) error {
 	var invalid *syncer.InvalidError
 	if err == nil || n.opt.Ring == nil || errors.Is(err, syncer.ErrUnknownOutcome) ||
@@ -79,7 +79,7 @@ func (n *Node) forgetAtOwner(ctx context.Context, c *Check) error {
 	return fmt.Errorf("%w: the key is just changing hands", syncer.ErrUnavailable)
 }
 
-// tell asks another node to carry out a part of a reset.
+// tell asks another node to do a part of a reset.
 func (n *Node) tell(ctx context.Context, to *ring.Member, verb rpc.Verb, c *Check) error {
 	task := [1]rpc.Task{{Verb: verb, Op: Op{Checks: []Check{*c}}}}
 	var res [1]Result
@@ -106,8 +106,8 @@ func (n *Node) forgetInRedis(ctx context.Context, c *Check) error {
 	})
 }
 
-// dropAll has all nodes forget what they know of a key that is being reset, this one too if
-// deciding is set, or if another decides about the key.
+// dropAll makes all nodes forget what they know about a key that is being reset; this one too, if
+// deciding is set or another node decides about the key.
 func (n *Node) dropAll(ctx context.Context, c *Check, deciding bool) error {
 	if n.opt.Ring == nil && !deciding {
 		return nil // though nobody decides at this moment: then the mode is being changed
@@ -128,7 +128,7 @@ func (n *Node) dropAll(ctx context.Context, c *Check, deciding bool) error {
 	return errors.Join(errs...)
 }
 
-// dropHere is what dropAll asks of a node.
+// dropHere does on this node what dropAll asks of it.
 func (n *Node) dropHere(ctx context.Context, c *Check, deciding bool) error {
 	if n.opt.Counter == nil {
 		return nil

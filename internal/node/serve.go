@@ -8,9 +8,9 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Serve carries out tasks of another node, in order, and sets Err in each result. Nothing is
-// forwarded: a task about keys that this node does not decide about is refused with a
-// rpc.MovedError that says who does.
+// Serve runs another node's tasks, in order, and sets Err in each result. It forwards nothing: a
+// task about keys that this node does not decide about fails with a rpc.MovedError that says who
+// does.
 func (n *Node) Serve(ctx context.Context, tasks []rpc.Task, res []Result) {
 	if !n.opened.Load() || n.closed.Load() {
 		for i := range res {
@@ -33,7 +33,7 @@ func (n *Node) Serve(ctx context.Context, tasks []rpc.Task, res []Result) {
 	}
 }
 
-// serveOther carries out a task that is no operation.
+// serveOther runs a task that is not an operation.
 func (n *Node) serveOther(ctx context.Context, task *rpc.Task, res *Result) error {
 	switch task.Verb {
 	case rpc.VerbReserve, rpc.VerbConfirm, rpc.VerbUndo:

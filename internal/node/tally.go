@@ -7,7 +7,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// tally counts operations by kind and by where their answer came from.
+// tally counts operations by kind and by the source of their answer.
 type tally struct {
 	n [len(kinds)][len(sources)]atomic.Int64
 }

@@ -5,8 +5,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// What operations are made of has a name here, so that callers of a node need to know no other
-// package.
+// The types of operations have names here so that users of a node need no other package.
 
 type (
 	// Op is one operation.
@@ -68,7 +67,7 @@ var (
 	ErrNotOwner       = syncer.ErrNotOwner
 )
 
-// How a node and its cluster are, in the words of the API.
+// The state of a node and its cluster, in the types of the API.
 
 type (
 	// Mode is how a cluster counts.

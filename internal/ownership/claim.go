@@ -9,26 +9,26 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// claimWindow is how many partitions are claimed at a time: so many stand still while they are on
-// their way.
+// claimWindow is how many partitions are claimed at a time. That many don't answer while they are
+// moving.
 const claimWindow = 16
 
-// claim is partitions on their way from one member to this node.
+// claim is a set of partitions moving from one member to this node.
 type claim struct {
 	o      *Partitions
 	from   *ring.Member
 	open   map[int]*syncer.Handoff // what has arrived of each
 	cursor map[int]uint64
-	// What the other node has not been told yet: what was taken over, and what is not this node's
-	// any more.
+	// What the other node has not been told yet: partitions that were taken over, and partitions
+	// that are no longer this node's.
 	taken, refused []int
 	gone           []int // what the other node has not, as it has just said
 }
 
-// claimFrom takes partitions over from the member that has them, which goes on deciding until its
-// table gives them to this node too. What it can't get because the other is gone it begins with
-// what the store has. What the other does not have any more is handed to gone at once, however long
-// the rest may take: until it is known who has it, nobody here takes the other for the one who
+// claimFrom takes over partitions from the member that has them. That member keeps deciding until
+// its own table assigns them to this node too. Partitions that it can't hand over because it is
+// gone start from the store. Partitions that it no longer has are passed to gone at once, however
+// long the rest takes: until their holder is known, nobody here takes that member for the one that
 // decides.
 func (o *Partitions) claimFrom(
 	ctx context.Context, m *ring.Member, parts []int, gone func(parts []int),
@@ -63,7 +63,7 @@ func (o *Partitions) claimFrom(
 	c.giveUp(ctx, parts)
 }
 
-// giveUp begins what has not arrived with what the store has.
+// giveUp starts what has not arrived from the store.
 func (c *claim) giveUp(ctx context.Context, rest []int) {
 	c.o.unclaim(append(c.taken, c.refused...))
 	for p := range c.open {
@@ -74,7 +74,7 @@ func (c *claim) giveUp(ctx context.Context, rest []int) {
 	}
 }
 
-// drop gives up what is not this node's any more.
+// drop gives up partitions that are no longer this node's.
 func (c *claim) drop() {
 	for p := range c.open {
 		if !c.o.wants(p) {
@@ -84,8 +84,8 @@ func (c *claim) drop() {
 	}
 }
 
-// ask asks for what is open, and says what was taken over. It reports whether the other node takes
-// itself for the owner of any of it.
+// ask requests what is still missing, and says what was taken over. It reports whether the other
+// node considers itself the owner of any of it.
 func (c *claim) ask(ctx context.Context) (later bool, err error) {
 	q := ClaimRequest{By: c.o.opt.Self(), Taken: c.taken, Refused: c.refused}
 	for p := range c.open {
@@ -120,7 +120,7 @@ func (c *claim) ask(ctx context.Context) (later bool, err error) {
 	return later, nil
 }
 
-// take puts a page to the others of its partition, and takes that over after the last.
+// take adds a page to the others of its partition, and takes the partition over after the last one.
 func (c *claim) take(page *ClaimPage) {
 	p := page.Partition
 	c.o.stopDeferring(p)
@@ -155,7 +155,7 @@ func (o *Partitions) wantsLocked(p int) bool {
 	return !o.suspended && (ph == incoming || ph == own || ph == outgoing)
 }
 
-// deferTo has another node decide about partitions until it hands them over.
+// deferTo lets another node decide about partitions until it hands them over.
 func (o *Partitions) deferTo(m *ring.Member, parts []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -167,8 +167,8 @@ func (o *Partitions) deferTo(m *ring.Member, parts []int) {
 	o.wakeLocked()
 }
 
-// stopDeferring has those who ask for a partition wait for it, or for word of who has it: the other
-// node decides no longer.
+// stopDeferring makes operations on a partition wait until it arrives, or until its holder is
+// known: the other node no longer decides.
 func (o *Partitions) stopDeferring(p int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

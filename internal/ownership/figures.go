@@ -1,38 +1,36 @@
 package ownership
 
-// Phases is how many partitions are in which state on one node; the others are none of its
-// business.
+// Phases is the number of partitions in each phase on one node. The others belong to other nodes.
 type Phases struct {
-	// Own is those that it decides about, Incoming those that are on their way to it.
+	// Own are decided here. Incoming are on their way here.
 	Own, Incoming int
-	// Outgoing is those that it still decides about although the table gives them to another, Moving
-	// those that are being handed over.
+	// Outgoing are still decided here although the table assigns them to another node. Moving are
+	// being handed over.
 	Outgoing, Moving int
 }
 
-// Held is how many a node has, be it on the way to another.
+// Held is the number of partitions whose state is on this node.
 func (p Phases) Held() int { return p.Own + p.Outgoing + p.Moving }
 
-// Moves is how many partitions have changed hands, and how, since the node started.
+// Moves is the number of partitions that changed hands since the node started, by how.
 type Moves struct {
-	// Taken is those whose state another node handed to this one, Given the other way around.
+	// Taken received their state from another node; Given were sent to another node.
 	Taken, Given int64
-	// Begun is those that this node began with what the store has, as nobody handed them over.
+	// Begun started from the state in the store because no node handed them over.
 	Begun int64
-	// LetGo is those that it gave up although nobody took them over in full, so that the next owner
-	// begins with the store's state.
+	// LetGo were given up without a complete handover, so the next owner starts from the store.
 	LetGo int64
-	// TakenBack is those that it kept in the end.
+	// TakenBack were to be handed over but stayed.
 	TakenBack int64
 }
 
-// Held counts the partitions that this node has.
+// Held returns the number of partitions whose state is on this node.
 func (o *Partitions) Held() (count int) {
 	at, _ := o.Figures()
 	return at.Held()
 }
 
-// Figures returns how many partitions are in which phase, and what has been moved so far.
+// Figures returns how many partitions are in which phase, and how many have changed hands.
 func (o *Partitions) Figures() (at Phases, moves Moves) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -51,8 +49,7 @@ func (o *Partitions) Figures() (at Phases, moves Moves) {
 	return at, o.moves
 }
 
-// Settled reports whether every partition that the table gives to this node is its own, and no
-// other.
+// Settled reports whether this node owns exactly the partitions that the table assigns to it.
 func (o *Partitions) Settled() bool {
 	t := o.opt.Table()
 	o.mu.Lock()

@@ -7,9 +7,8 @@ import (
 	"twotier.dev/twotier/ring"
 )
 
-// Follow brings the phases in line with the table, and begins to take over what was gained. It is
-// to be called when there is a new table, and now and then: it also looks after what takes too
-// long.
+// Follow brings the phases in line with the table, and starts taking over partitions that are new.
+// Call it when there is a new table, and periodically: it also handles phases that take too long.
 func (o *Partitions) Follow() {
 	t := o.opt.Table()
 	gained, offers := o.apply(t, time.Now())
@@ -21,8 +20,8 @@ func (o *Partitions) Follow() {
 	}
 }
 
-// apply changes phases by a table. It returns what is to be taken over, and what is to be offered,
-// by the position of the new owner.
+// apply changes phases according to a table. It returns what to take over, and what to offer, by
+// the index of the new owner.
 func (o *Partitions) apply(t *ring.Table, now time.Time) (gained []int, offers map[int][]int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -52,8 +51,8 @@ func (o *Partitions) apply(t *ring.Table, now time.Time) (gained []int, offers m
 	return gained, offers
 }
 
-// reviewOutgoingLocked offers a partition that its new owner does not come for, and in the end lets
-// go of it: what is pending is flushed as ever, and the new owner finds it in the store.
+// reviewOutgoingLocked offers a partition that its new owner does not claim, and finally lets it
+// go: its pending counts are still flushed, and the new owner finds them in the store.
 func (o *Partitions) reviewOutgoingLocked(
 	p int, t *ring.Table, now time.Time, offers map[int][]int,
 ) {
@@ -67,8 +66,8 @@ func (o *Partitions) reviewOutgoingLocked(
 	}
 }
 
-// reviewGivenLocked takes a partition back if the node that was told about it is gone, or has not
-// said for long that it has everything. What both send to the store is counted once.
+// reviewGivenLocked takes a partition back if the node that received it is gone, or has not
+// confirmed for too long that it has everything. What both send to the store is counted once.
 func (o *Partitions) reviewGivenLocked(p int, t *ring.Table, now time.Time) {
 	s := &o.parts[p]
 	if t.Find(s.to.Name) >= 0 && now.Sub(s.since) < givenTimeout {

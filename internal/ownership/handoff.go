@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// pageBytes is about how much of the partitions a response may hold.
+	// pageBytes is the approximate size of the partitions in one response.
 	pageBytes = 512 << 10
-	// cedeTimeout bounds making one ready.
+	// cedeTimeout bounds preparing a partition.
 	cedeTimeout = 1500 * time.Millisecond
 )
 
-// Holdings responds which of some partitions this node could hand over.
+// Holdings says which of some partitions this node could hand over.
 func (o *Partitions) Holdings(q *HoldingsRequest) *HoldingsResponse {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -36,8 +36,8 @@ func (o *Partitions) Holdings(q *HoldingsRequest) *HoldingsResponse {
 	return a
 }
 
-// HandOver responds to a claim: with pages of what the other node is to have, and the reason for
-// what it can't have now.
+// HandOver answers a claim: with pages of what the other node gets, and the reason for what it
+// can't get now.
 func (o *Partitions) HandOver(ctx context.Context, q *ClaimRequest) *ClaimResponse {
 	o.release(&q.By, q.Taken)
 	o.takeBack(&q.By, q.Refused)
@@ -54,8 +54,8 @@ func (o *Partitions) HandOver(ctx context.Context, q *ClaimRequest) *ClaimRespon
 	return a
 }
 
-// fill adds what the partitions that are given hold, as far as it fits. The others are asked for
-// again.
+// fill adds the content of the partitions that are given, as far as it fits. The other node asks
+// for the rest.
 func (o *Partitions) fill(a *ClaimResponse, parts []ClaimPart) {
 	budget := pageBytes
 	kept := a.Pages[:0]
@@ -79,7 +79,7 @@ func (o *Partitions) fill(a *ClaimResponse, parts []ClaimPart) {
 	a.Pages = kept
 }
 
-// sizeOf is about what a part of a handover takes.
+// sizeOf estimates the size of a part of a handover.
 func sizeOf(h *syncer.Handoff) (size int) {
 	for i := range h.Keys {
 		size += 16 + len(h.Keys[i].Key) + 8*len(h.Keys[i].Buckets)
@@ -92,9 +92,9 @@ func sizeOf(h *syncer.Handoff) (size int) {
 	return size
 }
 
-// promise decides whether a partition is given to a member that claims it: it has to be the owner
-// by this node's table too, or two would take it from each other in turn. Until then this node
-// decides.
+// promise decides whether to give a partition to a member that claims it. That member must be the
+// owner by this node's table too, or two nodes could take a partition from each other in turn.
+// Until then this node decides.
 func (o *Partitions) promise(to *ring.Member, p int) ClaimState {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -122,8 +122,8 @@ func (o *Partitions) promise(to *ring.Member, p int) ClaimState {
 	return Given
 }
 
-// cede makes a partition ready to be handed over. If that can't be done now the new owner begins
-// with what the store has.
+// cede prepares a partition for handing it over. If that fails, the new owner starts from the
+// store.
 func (o *Partitions) cede(ctx context.Context, page *ClaimPage) {
 	ctx, cancel := context.WithTimeout(ctx, cedeTimeout)
 	defer cancel()
@@ -152,8 +152,8 @@ func (o *Partitions) release(by *ring.Member, parts []int) {
 	}
 }
 
-// releaseLocked forgets a partition, and reports true, if it was given to another node, which has
-// taken it over.
+// releaseLocked forgets a partition and reports true, if it was given to a node that has taken it
+// over.
 func (o *Partitions) releaseLocked(by *ring.Member, p int) bool {
 	s := &o.parts[p]
 	if s.phase != given || s.to.Name != by.Name || o.opt.Counter.FinishHandoff(p) != nil {
@@ -164,8 +164,8 @@ func (o *Partitions) releaseLocked(by *ring.Member, p int) bool {
 	return true
 }
 
-// takeBack takes back partitions that another node was told about and does not want any more.
-// Whoever they belong to comes for them.
+// takeBack takes back partitions that another node received and does not want any more. Their owner
+// will claim them.
 func (o *Partitions) takeBack(by *ring.Member, parts []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -180,8 +180,8 @@ func (o *Partitions) takeBack(by *ring.Member, parts []int) {
 	}
 }
 
-// offer tells a member that this node has partitions that are the member's. If that fails they are
-// offered again.
+// offer tells a member that this node has partitions that it owns. If that fails they are offered
+// again.
 func (o *Partitions) offer(ctx context.Context, m *ring.Member, parts []int) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

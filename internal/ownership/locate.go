@@ -10,12 +10,12 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// ErrInRedis says that the cluster counts in Redis: no node decides about a partition.
+// ErrInRedis says that the cluster counts in Redis, so no node decides about a partition.
 var ErrInRedis = errors.New("the cluster counts in Redis")
 
-// Locate says who decides about a partition at this moment: nil stands for this node. It waits
-// while that is open, but no longer than [WaitTimeout] or ctx: then the error wraps
-// syncer.ErrUnavailable. [ErrInRedis] says that nobody does.
+// Locate returns the member that decides about a partition at this moment, nil for this node. It
+// waits while that is open, but no longer than [WaitTimeout] or ctx; then the error wraps
+// syncer.ErrUnavailable. It is [ErrInRedis] if no node decides.
 func (o *Partitions) Locate(ctx context.Context, p int) (to *ring.Member, err error) {
 	inRedis := false
 	err = o.await(ctx, func() (known bool) {
@@ -35,7 +35,8 @@ func (o *Partitions) Locate(ctx context.Context, p int) (to *ring.Member, err er
 	return to, nil
 }
 
-// deciderLocked says who decides about a partition, nil for this node, if that is known.
+// deciderLocked returns the member that decides about a partition, nil for this node, if that is
+// known.
 func (o *Partitions) deciderLocked(p int) (m *ring.Member, known bool) {
 	s := &o.parts[p]
 	switch {
@@ -61,7 +62,7 @@ func (o *Partitions) DecidedBy(m *ring.Member, p int) bool {
 	return to != nil && to.Name == m.Name
 }
 
-// ownerLocked is who owns a partition by the present table, nil if this node does.
+// ownerLocked returns the owner of a partition by the current table, nil if that is this node.
 func (o *Partitions) ownerLocked(p int) *ring.Member {
 	t := o.opt.Table()
 	if t.Mine(p) {
@@ -70,8 +71,8 @@ func (o *Partitions) ownerLocked(p int) *ring.Member {
 	return t.Member(t.Owner(p))
 }
 
-// await waits until a condition holds, which is looked at under the lock whenever a phase changes,
-// but no longer than WaitTimeout or ctx.
+// await waits until a condition holds. It checks the condition under the lock whenever a phase
+// changes, and waits no longer than WaitTimeout or ctx.
 func (o *Partitions) await(ctx context.Context, condition func() bool) error {
 	timer := time.NewTimer(WaitTimeout)
 	defer timer.Stop()

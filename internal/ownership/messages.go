@@ -7,31 +7,31 @@ import (
 
 // What nodes ask each other about partitions, and how they respond.
 type (
-	// HoldingsRequest asks which of some partitions a node has and could hand over.
+	// HoldingsRequest asks which of some partitions a node could hand over.
 	HoldingsRequest struct {
 		Partitions []int
 	}
-	// HoldingsResponse has those that it has. Later is set while it can't tell, because the mode is
-	// being changed: what it has counted may not be in the store yet.
+	// HoldingsResponse lists them. Later is set while the node can't tell because the mode is being
+	// changed: its counts may not be in the store yet.
 	HoldingsResponse struct {
 		Held  []int
 		Later bool
 	}
 
-	// ClaimRequest asks for partitions that the asking node owns from now on, and says which it has
-	// taken over in full, and which it does not want any more.
+	// ClaimRequest asks for partitions that the requesting node owns from now on. It also says
+	// which partitions that node has taken over completely, and which it does not want any more.
 	ClaimRequest struct {
 		By      ring.Member
 		Parts   []ClaimPart
 		Taken   []int
 		Refused []int
 	}
-	// ClaimPart asks for a partition, from a page on.
+	// ClaimPart asks for a partition, starting at a page.
 	ClaimPart struct {
 		Partition int
 		Cursor    uint64
 	}
-	// ClaimResponse has a page of each partition that was asked for, as far as it fits.
+	// ClaimResponse has a page of each partition that was asked for, as far as they fit.
 	ClaimResponse struct {
 		Pages []ClaimPage
 	}
@@ -44,15 +44,14 @@ type (
 		Handover *syncer.Handoff
 	}
 
-	// OfferRequest says that a node has partitions that the one which is told owns. There is no
-	// response.
+	// OfferRequest tells a node that the sender has partitions that it owns. There is no response.
 	OfferRequest struct {
 		By         ring.Member
 		Partitions []int
 	}
 )
 
-// ClaimState says what becomes of a claim.
+// ClaimState is the result of a claim for one partition.
 type ClaimState uint8
 
 // The states of a claim. Their numbers are part of the wire format.
@@ -61,8 +60,8 @@ const (
 	Given ClaimState = iota
 	// NotHeld: the node does not have the partition.
 	NotHeld
-	// Later: the node still decides about it, and takes itself, or a third, for the owner.
+	// Later: the node still decides about it, and considers itself or a third node the owner.
 	Later
-	// Again: what it told so far is out of date; it is to be asked from the beginning.
+	// Again: what it sent so far is out of date; ask again from the beginning.
 	Again
 )

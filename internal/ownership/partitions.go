@@ -9,58 +9,58 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Decider decides about partitions or does not. A syncer.Counter is one.
+// Decider decides about partitions. A syncer.Counter is one.
 type Decider interface {
-	// StartOwning has it decide about a partition from now on.
+	// StartOwning makes it decide about a partition.
 	StartOwning(partition int)
-	// StopOwning ends that: operations on the partition are refused. What is pending is flushed as
-	// ever.
+	// StopOwning ends that: operations on the partition are refused. Pending counts are still
+	// flushed.
 	StopOwning(partition int)
 }
 
 // Counter is a Decider whose partitions can be handed over, see syncer.Counter.
 type Counter interface {
 	Decider
-	// BeginHandoff makes a partition ready to be handed off, HandoffPage returns a part of it, and
-	// FinishHandoff forgets it when all has arrived.
+	// BeginHandoff prepares a partition for a handoff, HandoffPage returns a part of it, and
+	// FinishHandoff forgets it when everything has arrived.
 	BeginHandoff(ctx context.Context, partition int) error
 	HandoffPage(partition int, cursor uint64,
 		budget int) (h *syncer.Handoff, next uint64, err error)
 	FinishHandoff(partition int) error
-	// ImportHandoff takes over what another has handed off.
+	// ImportHandoff takes over what another counter handed off.
 	ImportHandoff(h *syncer.Handoff)
 }
 
 // Peers asks the other nodes.
 type Peers interface {
-	// Ask puts a request to another node and fills in its response, if there is one. The error
+	// Ask sends a request to another node and fills in its response, if there is one. The error
 	// wraps rpc.ErrUnreachable if the node can't be reached.
 	Ask(ctx context.Context, to *ring.Member, request, response any) error
 }
 
-// Options configure a [Partitions]. All but the two flags are required.
+// Options configure [Partitions]. All fields except the two flags are required.
 type Options struct {
-	// Partitions is how many there are.
+	// Partitions is the number of partitions.
 	Partitions int
-	// Alone is set for a node that is no part of a cluster: everything is its own.
+	// Alone is set for a node that is not part of a cluster: it owns everything.
 	Alone bool
 	// Suspended is set if nothing is decided until Resume is called.
 	Suspended bool
-	// Table is who should own what, Self this node.
+	// Table returns who should own what, Self this node.
 	Table   func() *ring.Table
 	Self    func() ring.Member
 	Counter Counter
 	Peers   Peers
-	// InRedis reports whether the cluster counts in Redis: then nobody owns anything.
+	// InRedis reports whether the cluster counts in Redis. Then nobody owns anything.
 	InRedis func() bool
-	// PrepareTime is how long other nodes may take to say what they have, beyond WaitTimeout: they
-	// may be changing their mode.
+	// PrepareTime is how long other nodes may take to say what they have, beyond WaitTimeout,
+	// because they may be changing their mode.
 	PrepareTime time.Duration
-	// Go runs fn beside the caller, until it returns; its context is done when the node closes.
+	// Go runs fn in the background; fn's context is done when the node closes.
 	Go func(fn func(ctx context.Context))
 }
 
-// Partitions is the partitions of a cluster as one node has them.
+// Partitions is a cluster's partitions as seen by one node.
 type Partitions struct {
 	opt Options
 
@@ -72,53 +72,55 @@ type Partitions struct {
 	moves     Moves         // so far
 }
 
-// partition is the state of one.
+// partition is the state of one partition.
 type partition struct {
 	phase   phase
 	since   time.Time
 	offered time.Time
-	// kept: this node decided about it when the mode began to change, and does again if that is
-	// given up.
+	// kept: this node decided about it when the change of mode began, and does so again if the
+	// change is aborted.
 	kept bool
-	// to is who takes it over if it is moving or given, and who decides until it hands it over if
-	// it is incoming.
+	// to is the member that takes the partition over if it is moving or given, and the member that
+	// decides until it hands the partition over if it is incoming.
 	to *ring.Member
 }
 
-// phase is what a node has to do with a partition.
+// phase is the relation of a node to a partition.
 type phase uint8
 
 const (
 	// foreign: another node decides about it.
 	foreign phase = iota
-	// incoming: it is this node's by the table; those that may have it are being asked.
+	// incoming: the table assigns it to this node, which is looking for its holder or taking it
+	// over.
 	incoming
 	// own: this node decides about it.
 	own
-	// outgoing: this node still decides about it, but by the table another should, and will come for
-	// it.
+	// outgoing: this node still decides about it, but the table assigns it to another, which will
+	// claim it.
 	outgoing
-	// moving: it is being made ready to be handed over.
+	// moving: it is being prepared for handing it over.
 	moving
-	// given: another node has been told all, and has not said yet that it has everything.
+	// given: another node received everything, but has not confirmed it yet.
 	given
 )
 
 // How long a phase may take.
 const (
-	// WaitTimeout is how long operations may have to wait for a partition on its way to this node.
-	// Then it begins with what the store has.
+	// WaitTimeout is how long operations wait for a partition that is on its way to this node.
+	// After that it starts from the store.
 	WaitTimeout = 3 * time.Second
-	// offerAfter is how long a node waits for the new owner of a partition to come for it before it
+	// offerAfter is how long a node waits for the new owner of a partition to claim it before it
 	// offers it.
 	offerAfter = 300 * time.Millisecond
-	// loseTimeout is how long a node keeps a partition that nobody comes for.
+	// loseTimeout is how long a node keeps a partition that nobody claims.
 	loseTimeout = 5 * time.Second
-	// givenTimeout is how long a node keeps what it handed over without hearing that it arrived.
+	// givenTimeout is how long a node keeps a partition that it handed over, without confirmation
+	// that it arrived.
 	givenTimeout = 10 * time.Second
 )
 
-// New returns the partitions of a node that has none yet, or all if it is alone.
+// New returns the partitions of a node, which owns none yet, or all of them if it is alone.
 func New(opt Options) *Partitions {
 	o := &Partitions{
 		opt: opt, parts: make([]partition, opt.Partitions), claimed: make([]bool, opt.Partitions),
@@ -132,10 +134,10 @@ func New(opt Options) *Partitions {
 	return o
 }
 
-// exists reports whether there is a partition of this number: another node said so.
+// exists reports whether there is a partition with this number, which another node sent.
 func (o *Partitions) exists(p int) bool { return p >= 0 && p < len(o.parts) }
 
-// enterLocked changes the phase of a partition and wakes all who wait for one to change.
+// enterLocked changes the phase of a partition and wakes everyone who waits for a change.
 func (o *Partitions) enterLocked(p int, to phase) {
 	s := &o.parts[p]
 	*s = partition{phase: to, since: time.Now(), kept: s.kept, to: s.to}
@@ -145,7 +147,7 @@ func (o *Partitions) enterLocked(p int, to phase) {
 	o.wakeLocked()
 }
 
-// wakeLocked has all who wait look again.
+// wakeLocked makes everyone who waits check again.
 func (o *Partitions) wakeLocked() {
 	if o.changed != nil {
 		close(o.changed)
@@ -153,15 +155,15 @@ func (o *Partitions) wakeLocked() {
 	}
 }
 
-// letGoLocked gives up a partition that nobody has taken over in full: what is pending is flushed
-// as ever.
+// letGoLocked gives up a partition that nobody has taken over completely. Its pending counts are
+// still flushed.
 func (o *Partitions) letGoLocked(p int) {
 	o.opt.Counter.StopOwning(p)
 	o.moves.LetGo++
 	o.enterLocked(p, foreign)
 }
 
-// takeBackLocked has this node decide again about a partition that it was handing over.
+// takeBackLocked makes this node decide again about a partition that it was handing over.
 func (o *Partitions) takeBackLocked(p int) {
 	o.opt.Counter.StartOwning(p)
 	o.moves.TakenBack++

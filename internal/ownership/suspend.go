@@ -1,7 +1,7 @@
 package ownership
 
 // Suspend ends all decisions of this node: every partition is foreign. Operations wait until Resume
-// is called, or the mode has changed. What the node decided about is kept in mind.
+// is called or the mode has changed. It remembers what the node decided about.
 func (o *Partitions) Suspend() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -14,8 +14,8 @@ func (o *Partitions) Suspend() {
 	}
 }
 
-// Forget forgets what Suspend kept in mind: all of it is in the store, and the mode has changed, so
-// nothing is this node's before another's any more.
+// Forget forgets what Suspend remembered: the mode has changed and everything is in the store, so
+// this node no longer has precedence over others.
 func (o *Partitions) Forget() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -24,8 +24,9 @@ func (o *Partitions) Forget() {
 	}
 }
 
-// Resume has the node decide about what is its by the table, once nobody else does, and at once
-// about what Suspend kept in mind: it may have counts that nobody else knows.
+// Resume makes the node decide again: at once about what Suspend remembered, because it may have
+// counts that nobody else knows, and about everything else that the table assigns to it once nobody
+// else decides.
 func (o *Partitions) Resume() {
 	o.mu.Lock()
 	o.suspended = false
@@ -40,7 +41,7 @@ func (o *Partitions) Resume() {
 	o.Follow()
 }
 
-// Wake has all who wait look again.
+// Wake makes everyone who waits check again.
 func (o *Partitions) Wake() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

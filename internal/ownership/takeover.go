@@ -16,15 +16,16 @@ import (
 const (
 	// askTimeout bounds one request about partitions.
 	askTimeout = 2 * time.Second
-	// maxHolders is how often a partition that changes hands meanwhile is looked for.
+	// maxHolders is how often to look for the holder of a partition that changes hands meanwhile.
 	maxHolders = 5
-	// laterPause is the wait before asking again for a partition that another node takes for its
+	// laterPause is the wait before asking again for a partition that another node considers its
 	// own.
 	laterPause = 50 * time.Millisecond
 )
 
-// takeOver takes over partitions that the table gives to this node: from who has them, or else with
-// what the store has. It looks so many times for one that has gone elsewhere when it is asked for.
+// takeOver takes over partitions that the table assigns to this node, from their holders or else
+// from the store. If a partition has moved on when it is claimed, its holder is looked for again,
+// up to maxHolders times.
 func (o *Partitions) takeOver(ctx context.Context, parts []int, times int) {
 	if times == 0 {
 		o.beginFromStore(parts)
@@ -43,8 +44,8 @@ func (o *Partitions) takeOver(ctx context.Context, parts []int, times int) {
 	})
 }
 
-// findHolders asks all other members which of the partitions they have. One that can't be reached,
-// or does not say for as long as requests may wait, counts as having none.
+// findHolders asks all other members which of the partitions they have. A member that can't be
+// reached, or does not answer for as long as requests may wait, counts as having none.
 func (o *Partitions) findHolders(
 	ctx context.Context, t *ring.Table, parts []int,
 ) map[int]*ring.Member {
@@ -62,7 +63,7 @@ func (o *Partitions) findHolders(
 	return holders
 }
 
-// holdingsOf asks a member which of the partitions it has, again while it is slow, or is changing
+// holdingsOf asks a member which of the partitions it has, and retries while it is slow or changing
 // its mode.
 func (o *Partitions) holdingsOf(ctx context.Context, m *ring.Member, parts []int) []int {
 	for by := time.Now().Add(WaitTimeout); time.Now().Before(by); {
@@ -82,7 +83,7 @@ func (o *Partitions) holdingsOf(ctx context.Context, m *ring.Member, parts []int
 	return nil
 }
 
-// askHoldings waits for half of askTimeout: there is nothing to be prepared for the response.
+// askHoldings only waits for half of askTimeout, because the response needs no preparation.
 func (o *Partitions) askHoldings(
 	ctx context.Context, m *ring.Member, q *HoldingsRequest, a *HoldingsResponse,
 ) error {
@@ -91,8 +92,8 @@ func (o *Partitions) askHoldings(
 	return o.opt.Peers.Ask(ctx, m, q, a)
 }
 
-// claimAll takes partitions over from the members that have them, from all at the same time, and
-// hands those to gone that have gone elsewhere meanwhile.
+// claimAll takes over partitions from the members that have them, from all concurrently, and passes
+// those that have moved on to gone.
 func (o *Partitions) claimAll(
 	ctx context.Context, holders map[int]*ring.Member, gone func(parts []int),
 ) {
@@ -108,7 +109,8 @@ func (o *Partitions) claimAll(
 	done.Wait()
 }
 
-// beginFromStore makes partitions this node's own that nobody hands over.
+// beginFromStore makes this node decide, starting from the store, about partitions that nobody
+// hands over.
 func (o *Partitions) beginFromStore(parts []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -122,7 +124,7 @@ func (o *Partitions) beginFromStore(parts []int) {
 	}
 }
 
-// unclaim notes that nothing is left to be said to another node about partitions.
+// unclaim records that there is nothing left to tell the other node about partitions.
 func (o *Partitions) unclaim(parts []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// memory is how long a refusal is remembered at most.
+	// memory is the longest time a refusal is remembered.
 	memory = time.Second
-	// longest is the length of the longest name of a key, with some room: it stays on the stack.
+	// longest is the length of the longest key name plus some room: the buffer stays on the stack.
 	longest = 384
 )
 
-// refusal is one that is remembered. Only an operation that asks for exactly the same gets it.
+// refusal is a remembered refusal. It only applies to an operation that asks for exactly the same.
 type refusal struct {
 	n      int64
 	limits []syncer.Limit
@@ -25,15 +25,14 @@ type refusal struct {
 	at     time.Time
 }
 
-// Cache is the refusals that a node remembers. The zero value remembers none, and none until Open
-// is called.
+// Cache is the refusals that a node remembers. The zero value remembers none until Open is called.
 type Cache struct {
 	kept *ristretto.Cache[[]byte, *refusal]
 	hits atomic.Int64
 }
 
-// Open has refusals remembered from now on, about so many, at least 1. It is called once, before
-// other methods are.
+// Open starts remembering about this many refusals, at least 1. Call it once, before any other
+// method.
 func (c *Cache) Open(most int) (err error) {
 	c.kept, err = ristretto.NewCache(&ristretto.Config[[]byte, *refusal]{
 		NumCounters: 10 * int64(most), MaxCost: int64(most), BufferItems: 64,
@@ -42,7 +41,7 @@ func (c *Cache) Open(most int) (err error) {
 	return err
 }
 
-// Close ends the goroutines that Open began.
+// Close ends the goroutines that Open started.
 func (c *Cache) Close() {
 	if c.kept != nil {
 		c.kept.Close()
@@ -52,14 +51,14 @@ func (c *Cache) Close() {
 // Hits returns how many operations were refused from memory.
 func (c *Cache) Hits() int64 { return c.hits.Load() }
 
-// remembers reports whether an operation can be refused from memory, or its refusal be remembered.
+// remembers reports whether an operation can be refused from memory, and its refusal remembered.
 func (c *Cache) remembers(op *syncer.Op) bool {
 	return c.kept != nil && op.Kind == syncer.Acquire && len(op.Checks) == 1 && op.TS == 0 &&
 		!op.CountDenied
 }
 
-// Note remembers what came of an operation that another node carried out, if that was a refusal; if
-// it took counts back, what was refused before may pass now.
+// Note records the result of an operation that another node executed, if it was a refusal. If it
+// took counts back, earlier refusals are forgotten, because they may pass now.
 func (c *Cache) Note(op *syncer.Op, res *syncer.Result) {
 	if c.kept == nil || len(op.Checks) != 1 {
 		return
@@ -83,8 +82,8 @@ func (c *Cache) Note(op *syncer.Op, res *syncer.Result) {
 	}
 }
 
-// Refuse refuses an operation as it was refused before, with the age of that answer, and reports
-// false if that is not known: then res is as it was.
+// Refuse answers an operation with an earlier refusal, with the age of that answer. It reports
+// false, and leaves res alone, if there is none.
 func (c *Cache) Refuse(op *syncer.Op, res *syncer.Result) bool {
 	if !c.remembers(op) {
 		return false
@@ -110,8 +109,7 @@ func (c *Cache) Refuse(op *syncer.Op, res *syncer.Result) bool {
 	return true
 }
 
-// Forget forgets that a key was refused. A refusal that is being noted at the same moment may
-// remain.
+// Forget forgets refusals of a key. One that is being recorded at the same moment may remain.
 func (c *Cache) Forget(check *syncer.Check) {
 	if c.kept != nil {
 		var b [longest]byte

@@ -29,11 +29,11 @@ type Backoff struct {
 	pause time.Duration
 }
 
-// Within returns a Backoff for attempts that begin within d from now.
+// Within returns a Backoff for attempts that start within d from now.
 func Within(d time.Duration) *Backoff { return &Backoff{until: time.Now().Add(d)} }
 
-// Next reports whether there is time for another attempt. It waits before all but the first: a
-// millisecond, and twice as long each time, up to 20 ms.
+// Next reports whether there is time for another attempt. It waits before every attempt except the
+// first: a millisecond, then twice as long each time, up to 20 ms.
 func (b *Backoff) Next(ctx context.Context) bool {
 	if b.pause > 0 {
 		Pause(ctx, b.pause)

@@ -12,8 +12,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// DoAll carries out operations in order and sets Err in each result. Operations on different keys
-// may overtake each other.
+// DoAll runs operations in order and sets Err in each result. Operations on different keys may
+// overtake each other.
 func (r *Router) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
 	switch {
 	case ctx.Err() != nil:
@@ -25,14 +25,14 @@ func (r *Router) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result
 	}
 }
 
-// setErr has all operations of a batch fail.
+// setErr fails all operations of a batch.
 func setErr(res []syncer.Result, err error) {
 	for i := range res {
 		res[i].Err = err
 	}
 }
 
-// allInRedis carries out operations in Redis, or in memory if the mode has changed.
+// allInRedis runs operations in Redis, or in memory if the mode has changed.
 func (r *Router) allInRedis(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
 	err := r.opt.Modes.During(ctx, modes.Redis, func() error {
 		r.opt.Direct.DoAll(ctx, ops, res)
@@ -54,7 +54,7 @@ func (r *Router) markAll(res []syncer.Result) {
 	}
 }
 
-// allLocal carries out operations in this node's memory.
+// allLocal runs operations in this node's memory.
 func (r *Router) allLocal(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
 	r.opt.Counter.DoAll(ctx, ops, res)
 	for i := range ops {
@@ -65,19 +65,19 @@ func (r *Router) allLocal(ctx context.Context, ops []syncer.Op, res []syncer.Res
 	r.markAll(res)
 }
 
-// wave is a part of a batch that is carried out at the same time: what has one owner in groups, in
-// the order of the batch, and what has several by itself.
+// wave is a part of a batch that runs at the same time: operations with one owner are grouped by
+// owner, in the order of the batch; those with several owners run individually.
 type wave struct {
 	groups  [][]int // positions by owner
 	several []int   // positions of what has several owners
-	// keys are those of the wave, and whether an operation with several owners touches them. It is
-	// there once there is one of those in the batch.
+	// keys has the keys of the wave, and whether an operation with several owners touches them. It
+	// is nil until the batch has such an operation.
 	keys map[string]bool
 }
 
-// divide has each owner carry out its operations, all at the same time. Operations that share a key
-// are carried out in the order in which they were given: where one of them has several owners, the
-// later one waits for another wave.
+// divide lets each owner run its operations, all at the same time. Operations that share a key run
+// in the order in which they were given: if one of them has several owners, the later one waits for
+// another wave.
 func (r *Router) divide(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
 	t := r.opt.Table()
 	w := wave{groups: make([][]int, t.Len())}
@@ -142,7 +142,7 @@ func (w *wave) note(op *syncer.Op, one bool) {
 	}
 }
 
-// maxSeveral is how many operations with several owners a batch has under way at a time.
+// maxSeveral is how many operations with several owners a batch runs at a time.
 const maxSeveral = 64
 
 // finish carries a wave out, and empties it.
@@ -168,7 +168,7 @@ func (r *Router) finish(
 	clear(w.keys)
 }
 
-// dispatch has each member carry out the operations at the given positions.
+// dispatch lets each member run the operations at the given positions.
 func (r *Router) dispatch(
 	ctx context.Context, t *ring.Table, groups [][]int, ops []syncer.Op, res []syncer.Result,
 ) {
@@ -185,7 +185,7 @@ func (r *Router) dispatch(
 	done.Wait()
 }
 
-// retryGroup carries out those of a group that were decided about elsewhere.
+// retryGroup runs those of a group that are decided elsewhere.
 func (r *Router) retryGroup(
 	ctx context.Context, d decision, group []int, ops []syncer.Op, res []syncer.Result,
 ) {
@@ -196,7 +196,7 @@ func (r *Router) retryGroup(
 	}
 }
 
-// localGroup carries out the operations at the given positions in this node's memory.
+// localGroup runs the operations at the given positions in this node's memory.
 func (r *Router) localGroup(
 	ctx context.Context, group []int, ops []syncer.Op, res []syncer.Result,
 ) {
@@ -215,7 +215,7 @@ func (r *Router) localGroup(
 	}
 }
 
-// forwardGroup has another node carry out the operations at the given positions.
+// forwardGroup forwards the operations at the given positions to another node.
 func (r *Router) forwardGroup(
 	ctx context.Context, to *ring.Member, group []int, ops []syncer.Op, res []syncer.Result,
 ) {

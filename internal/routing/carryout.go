@@ -12,8 +12,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// local carries out an operation in this node's memory. A new key that there is no memory for is
-// served from Redis.
+// local runs an operation in this node's memory. A new key that memory has no room for is served
+// from Redis.
 func (r *Router) local(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
 	err := r.opt.Counter.Do(ctx, op, res)
 	if err != nil && r.servesFromRedis(op, err) {
@@ -23,15 +23,15 @@ func (r *Router) local(ctx context.Context, op *syncer.Op, res *syncer.Result) e
 	return err
 }
 
-// servesFromRedis reports whether an operation that memory has no room for can be carried out in
-// Redis: it is about one key, that is not in memory, and Redis is up. If it is not, being told at
-// once is better than to wait for nothing.
+// servesFromRedis reports whether an operation that memory has no room for can run in Redis: it has
+// one key, which is not in memory, and Redis is up. If Redis is down, an immediate error is better
+// than waiting for nothing.
 func (r *Router) servesFromRedis(op *syncer.Op, err error) bool {
 	return r.opt.Direct != nil && len(op.Checks) == 1 && errors.Is(err, syncer.ErrFull) &&
 		r.opt.StoreUp()
 }
 
-// redis carries out an operation in Redis.
+// redis runs an operation in Redis.
 func (r *Router) redis(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
 	err := r.opt.Modes.During(ctx, modes.Redis, func() error {
 		return r.opt.Direct.Do(ctx, op, res)
@@ -40,8 +40,8 @@ func (r *Router) redis(ctx context.Context, op *syncer.Op, res *syncer.Result) e
 	return err
 }
 
-// fallback counts in place of owners that can't be reached: what this node counts and what the
-// others count meet in the store, within three flush intervals.
+// fallback counts in place of owners that can't be reached. What this node and the others count
+// meets in the store within three flush intervals.
 func (r *Router) fallback(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
 	if ctx.Err() != nil {
 		return errExpired
@@ -55,8 +55,8 @@ func (r *Router) fallback(ctx context.Context, op *syncer.Op, res *syncer.Result
 	return err
 }
 
-// foreign carries out an operation in this node's memory on keys of another one, in its place or
-// beside it.
+// foreign runs an operation on another node's keys in this node's memory, in place of that node or
+// along with it.
 func (r *Router) foreign(
 	ctx context.Context, op *syncer.Op, res *syncer.Result, beside bool,
 ) error {
@@ -67,7 +67,7 @@ func (r *Router) foreign(
 	return err
 }
 
-// forward has the owner of all keys of an operation carry it out, if this node can't answer for it.
+// forward sends an operation to the owner of all its keys, unless this node can answer it.
 func (r *Router) forward(
 	ctx context.Context, to *ring.Member, op *syncer.Op, res *syncer.Result,
 ) error {
@@ -87,13 +87,13 @@ func (r *Router) forward(
 	return err
 }
 
-// shortcut carries out an operation on a key of another node, and reports true, if this one has a
-// lease of the key and the store is there to meet the others in, or remembers that it is refused.
+// shortcut runs an operation on another node's key and reports true, if this node has a lease of
+// the key and the store, where the counts meet, is up; or if it remembers that the owner refuses.
 func (r *Router) shortcut(
 	ctx context.Context, owner *ring.Member, op *syncer.Op, res *syncer.Result,
 ) (done bool, err error) {
 	if op.Checks[0].N < 0 {
-		// Now, before what follows in the same batch is compared with a refusal.
+		// Forget now, before later operations of the same batch are compared with a refusal.
 		r.opt.Refusals.Forget(&op.Checks[0])
 	}
 	if !r.opt.Leases.Leased(op, owner) {
@@ -107,14 +107,14 @@ func (r *Router) shortcut(
 	return !errors.Is(err, syncer.ErrNotOwner), err
 }
 
-// message is memory for having another node carry out one operation.
+// message is reusable memory for forwarding one operation.
 type message struct {
 	tasks [1]rpc.Task
 	res   [1]syncer.Result
 }
 
-// send asks a node, and then the one that it names instead. That the second can't be reached says
-// nothing of the first.
+// send asks a node, and then the one that it names instead. If the second one can't be reached,
+// that says nothing about the first.
 func (r *Router) send(ctx context.Context, to *ring.Member, m *message) error {
 	r.opt.Peers.Do(ctx, to, m.tasks[:], m.res[:])
 	err := m.res[0].Err
@@ -132,14 +132,14 @@ func (r *Router) send(ctx context.Context, to *ring.Member, m *message) error {
 	return err
 }
 
-// answeredByOwner says where an answer came from that another node gave.
+// answeredByOwner sets the source of an answer that another node gave.
 func answeredByOwner(res *syncer.Result) {
 	if res.Source == syncer.SourceMemory {
 		res.Source = syncer.SourceOwner
 	}
 }
 
-// several carries out an acquire whose keys several nodes decide about.
+// several runs an acquire whose keys have several owners.
 func (r *Router) several(
 	ctx context.Context, parts []multiowner.Part, op *syncer.Op, res *syncer.Result,
 ) error {
@@ -150,7 +150,7 @@ func (r *Router) several(
 	return err
 }
 
-// countDenied counts all the same what was refused.
+// countDenied counts what was refused, as the operation asks for.
 func (r *Router) countDenied(ctx context.Context, op *syncer.Op) error {
 	for i := range op.Checks {
 		c := op.Checks[i]

@@ -34,16 +34,16 @@ type decision struct {
 }
 
 var (
-	// errExpired says that nothing was counted, as the time for it was up.
+	// errExpired says that nothing was counted because the request timed out.
 	errExpired = fmt.Errorf("%w: the time for it is up", syncer.ErrUnavailable)
-	// errMoving says that nothing was counted, as the key changed hands again and again.
+	// errMoving says that nothing was counted because the key kept changing hands.
 	errMoving = fmt.Errorf("%w: the key is just changing hands", syncer.ErrUnavailable)
-	// errNobody says that nobody was found who decides.
+	// errNobody says that no node was found that decides.
 	errNobody = fmt.Errorf("%w: nobody who can be reached says that it decides about the key",
 		syncer.ErrUnavailable)
 )
 
-// Do carries out one operation. Its errors are those of syncer.Counter.Do, but syncer.ErrNotOwner.
+// Do runs one operation. Its errors are those of syncer.Counter.Do, except syncer.ErrNotOwner.
 func (r *Router) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
 	if ctx.Err() != nil {
 		return errExpired
@@ -55,8 +55,8 @@ func (r *Router) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) erro
 	return nil
 }
 
-// retry decides anew as long as the last decision turned out to be wrong, by the error that it
-// ended with, and carries the operation out there.
+// retry decides anew for as long as the error shows that the last decision was wrong, and runs the
+// operation there.
 func (r *Router) retry(
 	ctx context.Context, d decision, err error, op *syncer.Op, res *syncer.Result,
 ) error {
@@ -84,7 +84,7 @@ func (r *Router) retry(
 	return nil
 }
 
-// carryOut carries an operation out where it was decided.
+// carryOut runs an operation where it was decided.
 func (r *Router) carryOut(
 	ctx context.Context, d *decision, op *syncer.Op, res *syncer.Result,
 ) error {
@@ -102,16 +102,16 @@ func (r *Router) carryOut(
 	}
 }
 
-// elsewhere reports whether it is to be looked again who decides, after an error: nothing was
-// carried out, or nothing that must not be twice.
+// elsewhere reports whether an error calls for a new decision: nothing was executed, or nothing
+// that must not be executed twice.
 func (d *decision) elsewhere(op *syncer.Op, err error) bool {
 	return errors.Is(err, syncer.ErrNotOwner) || errors.Is(err, rpc.ErrUnreachable) ||
 		d.to == forward && op.Kind == syncer.Count && errors.Is(err, syncer.ErrUnknownOutcome)
 }
 
-// needsFallback reports whether the nodes that decide about the keys can't be reached. That another
-// can't be says nothing of them. To count in the place of one that is only slow would be to count
-// beside it: that is why only ErrUnreachable is a reason.
+// needsFallback reports whether the nodes that decide about the keys can't be reached; it does not
+// matter whether others can. Counting in place of a node that is merely slow would mean that two
+// nodes decide, so only ErrUnreachable is a reason.
 func (r *Router) needsFallback(d *decision, op *syncer.Op, err error) bool {
 	var parts []multiowner.Part
 	switch u, ok := errors.AsType[*multiowner.UnreachableError](err); {
@@ -143,7 +143,7 @@ func (r *Router) decidedBy(m *ring.Member, op *syncer.Op, checks []int) bool {
 	return true
 }
 
-// byTable decides by the mode and the ring's table, which costs no waiting.
+// byTable decides by the mode and the ring's table, without waiting.
 func (r *Router) byTable(op *syncer.Op) decision {
 	if r.opt.Modes.InRedis() {
 		return decision{to: redis}
@@ -167,7 +167,8 @@ func (r *Router) byTable(op *syncer.Op) decision {
 	return decision{to: several, parts: parts}
 }
 
-// ownerOf returns the position of the member that owns all keys of an operation, by the table.
+// ownerOf returns the index of the member that owns all keys of an operation according to the
+// table.
 func (r *Router) ownerOf(t *ring.Table, op *syncer.Op) (at int, one bool) {
 	at = t.Owner(r.partition(&op.Checks[0]))
 	for i := 1; i < len(op.Checks); i++ {
@@ -179,8 +180,8 @@ func (r *Router) ownerOf(t *ring.Table, op *syncer.Op) (at int, one bool) {
 }
 
 // locate decides by who decides about the keys at this moment. It waits for partitions that are on
-// their way to this node, and a little before each attempt but the first: nodes that have not heard
-// the same yet may send an operation to and fro for a while.
+// their way to this node, and briefly before each attempt after the first: nodes that disagree for
+// a moment could otherwise send an operation back and forth.
 func (r *Router) locate(
 	ctx context.Context, search *retry.Backoff, op *syncer.Op,
 ) (d decision, err error) {

@@ -17,7 +17,7 @@ type Counter interface {
 	DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result)
 }
 
-// Peers has other nodes carry out tasks. Its errors are those of package rpc.
+// Peers has other nodes run tasks. Its errors are those of package rpc.
 type Peers interface {
 	Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res []syncer.Result)
 }
@@ -35,13 +35,13 @@ type Acquirer interface {
 	) error
 }
 
-// Leases are those of hot keys, see hotkeys.Tracker.
+// Leases has the leases of hot keys, see hotkeys.Tracker.
 type Leases interface {
 	Leased(op *syncer.Op, owner *ring.Member) bool
 	Observe(tasks []rpc.Task)
 }
 
-// Refusals are those of other nodes that are remembered, see refusals.Cache.
+// Refusals remembers refusals by other nodes, see refusals.Cache.
 type Refusals interface {
 	Note(op *syncer.Op, res *syncer.Result)
 	Refuse(op *syncer.Op, res *syncer.Result) bool
@@ -56,8 +56,8 @@ type Modes interface {
 	During(ctx context.Context, in modes.Mode, fn func() error) error
 }
 
-// Options configure a [Router]. All but Direct are required; of a node that only ever counts in
-// Redis just Direct, Modes and Mark are.
+// Options configure a [Router]. All fields except Direct are required; a node that only ever counts
+// in Redis needs just Direct, Modes and Mark.
 type Options struct {
 	// Placement assigns keys to partitions, Table partitions to members. Self is this node's name.
 	Placement syncer.Placement
@@ -65,8 +65,8 @@ type Options struct {
 	Self      func() string
 	Owners    Owners
 	Counter   Counter
-	// Direct carries operations out in Redis. A node without it can't count there, nor serve keys
-	// that there is no memory for.
+	// Direct runs operations in Redis. Without it, a node can't count there, and can't serve keys
+	// that memory has no room for.
 	Direct   Counter
 	Peers    Peers
 	Acquirer Acquirer
@@ -75,11 +75,11 @@ type Options struct {
 	Modes    Modes
 	// StoreUp reports whether the store answers.
 	StoreUp func() bool
-	// Mark marks an answer of this node if its time can't be believed.
+	// Mark marks an answer of this node if its time can't be trusted.
 	Mark func(res *syncer.Result)
 }
 
-// Router carries operations out.
+// Router runs operations where their keys are decided.
 type Router struct {
 	opt      Options
 	messages sync.Pool // of *message

@@ -11,9 +11,9 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Serve carries out operations that another node has forwarded, in order, and sets Err in each
-// result. Nothing is forwarded again: an operation on keys that this node does not decide about is
-// refused with an rpc.MovedError that says who does, or syncer.ErrNotOwner.
+// Serve runs operations that another node has forwarded, in order, and sets Err in each result. It
+// forwards nothing: an operation on keys that this node does not decide about fails with an
+// rpc.MovedError that says who does, or with syncer.ErrNotOwner.
 func (r *Router) Serve(ctx context.Context, tasks []rpc.Task, res []syncer.Result) {
 	switch {
 	case r.opt.Modes.InRedis():
@@ -39,7 +39,7 @@ func (r *Router) Serve(ctx context.Context, tasks []rpc.Task, res []syncer.Resul
 	}
 }
 
-// serveMoved carries out an operation whose keys this node did not decide about when it was asked.
+// serveMoved runs an operation whose keys this node did not decide about when it arrived.
 func (r *Router) serveMoved(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
 	for search := retry.Within(ownership.WaitTimeout); ; {
 		d, err := r.locate(ctx, search, op)

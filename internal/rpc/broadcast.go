@@ -8,8 +8,8 @@ import (
 	"twotier.dev/twotier/ring"
 )
 
-// Broadcast calls fn for every member of a table but this node, all at the same time, and returns
-// when all calls have returned. Their context is done after timeout.
+// Broadcast calls fn concurrently for every member of a table except this node, and returns when
+// all calls have returned. Their context is done after timeout.
 func Broadcast(
 	ctx context.Context, t *ring.Table, timeout time.Duration,
 	fn func(ctx context.Context, m *ring.Member),

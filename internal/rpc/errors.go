@@ -11,13 +11,13 @@ import (
 // Why another node has certainly not carried out a task.
 var (
 	// ErrUnreachable says that the node can't be reached: its address refuses connections, or it
-	// has left several messages unanswered. That is the only reason to count in its place.
+	// has left several messages unanswered. It is the only reason to count in the node's place.
 	ErrUnreachable = errors.New("the node can't be reached")
-	// ErrRefused says that the node answered, but does not take the task: it is closing, or does
-	// not know this node. It is a syncer.ErrNotOwner: another node may decide.
+	// ErrRefused says that the node answered but does not accept the task, because it is closing or
+	// does not know this node. It is a syncer.ErrNotOwner: another node may decide.
 	ErrRefused error = refusal{}
-	// ErrLate says that the time for the task was up before it was sent, or when it arrived. The
-	// node itself may be well.
+	// ErrLate says that the task's deadline passed before it was sent, or before it arrived. It
+	// says nothing about the node.
 	ErrLate = fmt.Errorf("%w: the time for it was up before another node could be told",
 		syncer.ErrUnavailable)
 )
@@ -30,8 +30,7 @@ func (refusal) Error() string { return "the node does not take it" }
 // Is makes a refusal an ErrNotOwner.
 func (refusal) Is(target error) bool { return target == syncer.ErrNotOwner }
 
-// MovedError says that the node that was asked has done nothing, as another one decides about the
-// key.
+// MovedError says that the node did nothing because another one decides about the key.
 type MovedError struct{ To ring.Member }
 
 // Error names the node that decides.

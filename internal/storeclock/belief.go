@@ -4,48 +4,48 @@ import "time"
 
 // Bounds of what is believed of the store's clock.
 const (
-	// smallStep is by how much the store's clock may be off what it was settled to be before that
-	// is doubted: samples that are late because somebody is busy are off by less.
+	// smallStep is how far the store's clock may be from its settled value before it is doubted.
+	// Samples that are late because a machine is busy are off by less.
 	smallStep = time.Second
-	// drift is how much faster or slower than the machine's monotonic clock a clock may run that is
-	// right: quartz is off by a tenth of it, and NTP corrects by as much (RFC 5905, section 11.3).
+	// drift is how much faster or slower than the machine's monotonic clock a correct clock may
+	// run: quartz is off by a tenth of it, and NTP corrects by as much (RFC 5905, section 11.3).
 	drift = 500e-6
-	// agreement is how close measurements are that agree.
+	// agreement is how close measurements must be to agree.
 	agreement = 250 * time.Millisecond
-	// settleAfter and settleSamples are how long, and how often, measurements must have agreed on a
-	// step for it to be settled.
+	// settleAfter and settleSamples are how long, and how often, measurements must agree on a step
+	// before it is settled.
 	settleAfter   = time.Minute
 	settleSamples = 5
-	// farthest is the largest step that is followed for the sake of the store's clock alone.
+	// farthest is the largest step that is followed on the word of the store's clock alone.
 	farthest = 10 * time.Minute
 )
 
-// Measurement is one reading of the store's clock. All three are by the machine's monotonic clock,
-// which nobody sets.
+// Measurement is one reading of the store's clock. All fields are relative to the machine's
+// monotonic clock, which nobody sets.
 type Measurement struct {
-	// At is when it was taken, counted from any moment.
+	// At is when it was taken, counted from an arbitrary moment.
 	At time.Duration
-	// Ahead is how far the store's clock is ahead of the monotonic one, Wall how far the machine's
-	// wall clock is.
+	// Ahead is how far the store's clock is ahead of the monotonic clock, and Wall how far the
+	// machine's wall clock is.
 	Ahead, Wall time.Duration
 }
 
-// Doubt is why the time that events are counted at can't be believed. It is empty if it can.
+// Doubt says why the time that events are counted at can't be trusted. It is empty if it can.
 type Doubt string
 
 // The doubts.
 const (
-	// DoubtStep: the store's clock has stepped, and it is not settled yet whether it stays there.
+	// DoubtStep: the store's clock has stepped, and it is not clear yet whether it stays there.
 	DoubtStep Doubt = "step"
-	// DoubtFar: it stays where it has stepped to, which is too far to follow. The time goes on as
-	// before.
+	// DoubtFar: the store's clock stays where it has stepped to, which is too far to follow. The
+	// previous time continues.
 	DoubtFar Doubt = "far"
 	// DoubtSlow: the time is ahead of the store's by more than a second, and runs at half speed
-	// until it is not.
+	// until the store has caught up.
 	DoubtSlow Doubt = "slow"
 )
 
-// String says it in a sentence.
+// String returns a sentence that explains the doubt.
 func (d Doubt) String() string {
 	switch d {
 	case DoubtStep:
@@ -59,43 +59,43 @@ func (d Doubt) String() string {
 	return ""
 }
 
-// Belief decides which of the store's clock is followed. The first measurement is, at once. Later
-// ones are for as long as they stay within a second of what was settled, which moves no faster than
-// the clocks of machines drift. One that is farther off is doubted, and what was followed before
-// goes on by the monotonic clock, until five measurements and more, over more than a minute, agree.
-// Even then a step of more than ten minutes is followed only if it leads forward, and towards the
-// wall clock of this machine: it would end all windows at once, or stretch them for hours.
+// Belief decides which readings of the store's clock to follow. It follows the first one at once.
+// It follows later ones for as long as they stay within a second of the settled time, which moves
+// no faster than the clocks of machines drift. A reading further off is doubted, and the time
+// followed so far continues on the monotonic clock, until at least five measurements, over more
+// than a minute, agree. Even then a step of more than ten minutes is followed only if it leads
+// forward, towards this machine's wall clock: anything else would end all windows at once, or
+// stretch them for hours.
 //
-// What was followed first may have been wrong: it is taken at once, though nothing speaks for it.
-// If the wall clock spoke against it by more than ten minutes, then a step to where that is, is
-// followed back as well, and back at once: the two agree, and what was counted before is as wrong
-// as it is. Once the wall clock has spoken for what is followed that is over: it was the wall clock
-// that was wrong, as that of a machine which has just started.
+// The first reading is followed without any evidence, so it may have been wrong. If the wall clock
+// contradicts it by more than ten minutes, and the store's clock then steps to where the wall clock
+// is, that step is followed at once, even backwards: the two agree, and everything counted before
+// has the wrong time anyway. This exception ends once the wall clock has agreed with the time that
+// is followed. Then it was the wall clock that was wrong, as on a machine that has just booted.
 //
-// It reads no clock. The zero value has believed nothing yet. It is not to be used by several
-// goroutines at the same time.
+// A Belief reads no clock. The zero value believes nothing yet. It is not safe for concurrent use.
 type Belief struct {
 	started   bool
 	ahead     time.Duration // what is followed
 	settled   time.Duration
 	at        time.Duration // when something was last followed
 	candidate candidate
-	// unproven is set while what is followed is what came first, and the wall clock has spoken
-	// against it ever since.
+	// unproven is set while the first reading is still followed, and the wall clock has
+	// contradicted it ever since.
 	unproven bool
 }
 
-// candidate is a time that is doubted: measurements that agree with each other and not with what is
-// followed.
+// candidate is a time that is doubted: measurements that agree with each other but not with the
+// time that is followed.
 type candidate struct {
 	ahead, since time.Duration
 	samples      int
 	refused      bool // it is settled, and still not followed
 }
 
-// Take takes a measurement in and returns how far ahead of the monotonic clock the time to follow
-// is. If anew is set then what was followed so far was wrong from the beginning: the clock is to be
-// set, be it back.
+// Take adds a measurement and returns how far ahead of the monotonic clock the time to follow is.
+// If anew is set, the time followed so far was wrong from the beginning, and the clock should be
+// set, even backwards.
 func (b *Belief) Take(m Measurement) (ahead time.Duration, anew bool) {
 	switch {
 	case !b.started:
@@ -116,8 +116,8 @@ func (b *Belief) Take(m Measurement) (ahead time.Duration, anew bool) {
 	return b.ahead, false
 }
 
-// Doubt says why the time that is followed can't be believed, and how far the store's clock is
-// ahead of it.
+// Doubt says why the time that is followed can't be trusted, and how far the store's clock is ahead
+// of it.
 func (b *Belief) Doubt() (why Doubt, off time.Duration) {
 	switch {
 	case b.candidate.samples == 0:
@@ -128,7 +128,7 @@ func (b *Belief) Doubt() (why Doubt, off time.Duration) {
 	return DoubtStep, b.candidate.ahead - b.ahead
 }
 
-// drifted is how far clocks may have drifted apart since something was followed.
+// drifted is how far clocks may have drifted apart since a reading was last followed.
 func (b *Belief) drifted(m Measurement) time.Duration {
 	return time.Duration(drift * float64(m.At-b.at))
 }
@@ -137,15 +137,15 @@ func (b *Belief) settle(m Measurement) {
 	*b = Belief{started: true, ahead: m.Ahead, settled: m.Ahead, at: m.At}
 }
 
-// follow takes a small step. What is settled moves no farther than clocks drift: many small steps
-// in one direction do not add up to a large one.
+// follow takes a small step. The settled time moves no faster than clocks drift, so many small
+// steps in one direction do not add up to a large one.
 func (b *Belief) follow(m Measurement) {
 	most := b.drifted(m)
 	b.settled += min(max(m.Ahead-b.settled, -most), most)
 	b.ahead, b.at, b.candidate = m.Ahead, m.At, candidate{}
 }
 
-// agreed counts a measurement that is doubted, and reports whether enough of them agree.
+// agreed counts a doubted measurement and reports whether enough of them agree.
 func (b *Belief) agreed(m Measurement) bool {
 	if c := &b.candidate; c.samples == 0 || apart(m.Ahead, c.ahead) > agreement {
 		*c = candidate{ahead: m.Ahead, since: m.At}
@@ -154,7 +154,7 @@ func (b *Belief) agreed(m Measurement) bool {
 	return b.candidate.samples >= settleSamples && m.At-b.candidate.since > settleAfter
 }
 
-// defensible reports whether a step that is settled may be followed.
+// defensible reports whether a settled step may be followed.
 func (b *Belief) defensible(m Measurement) bool {
 	if apart(m.Ahead, b.ahead) <= farthest {
 		return true

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Clock is the time that events are counted at: the store's, so that all who share a store share a
-// time. It is driven by the machine's monotonic clock and corrected by what Follow is told, so a
+// Clock is the time that events are counted at: the store's time, which all nodes that share a
+// store have in common. It is driven by the machine's monotonic clock and corrected by Follow, so a
 // step of the wall clock alone changes nothing.
 //
-// It never goes backwards, but for Set. When it turns out to be behind, it steps forward; when it
-// is ahead, it runs at half speed until the store's clock has caught up.
+// Except for Set, it never goes back. When it turns out to be behind, it steps forward; when it is
+// ahead, it runs at half speed until the store's clock has caught up.
 type Clock struct {
 	start time.Time
 	wall  func() time.Time
@@ -20,8 +20,8 @@ type Clock struct {
 	mu    sync.Mutex // held by Follow
 }
 
-// state: at monotonic time m the clock shows the later of m + offset, and t0 + half of what has
-// passed since m0.
+// state: at monotonic time m the clock shows the later of m + offset and t0 + half of the time
+// since m0.
 type state struct {
 	offset time.Duration // from monotonic time to unix time
 	m0, t0 time.Duration
@@ -29,11 +29,12 @@ type state struct {
 	shown  *atomic.Int64 // the latest answer of Now since the clock was set
 }
 
-// deadBand is how small a correction must be to be taken for noise of the measurement.
+// deadBand is the size of a correction that is taken for measurement noise.
 const deadBand = time.Millisecond
 
-// New returns a clock that shows the machine's time until it is told better. wall is read once, and
-// for each measurement of the store's clock, mono at every reading; nil means the machine's.
+// New returns a clock that shows the machine's time until it is corrected. wall is read once, and
+// for each measurement of the store's clock; mono is read each time. Nil means the machine's
+// clocks.
 func New(wall func() time.Time, mono func() time.Duration) *Clock {
 	if wall == nil {
 		wall = time.Now
@@ -52,10 +53,10 @@ func (s *state) at(m time.Duration) time.Duration {
 	return max(m+s.offset, s.t0+(m-s.m0)/2)
 }
 
-// Now returns the time in unix milliseconds. A reader that is preempted between loading the state
-// and reading the monotonic clock, while Follow slows the clock down, would be ahead of the next
-// one: so no answer is earlier than one given before. shown is written a thousand times a second at
-// most, so its cache line is shared.
+// Now returns the time in unix milliseconds. A reader may be preempted between loading the state
+// and reading the monotonic clock while Follow slows the clock down, and would then be ahead of the
+// next reader. So no result is earlier than one returned before. shown is written at most a
+// thousand times a second, so its cache line stays shared.
 func (c *Clock) Now() int64 {
 	s := c.state.Load()
 	now := int64(s.at(c.mono()) / time.Millisecond)
@@ -70,15 +71,15 @@ func (c *Clock) Now() int64 {
 	}
 }
 
-// Local returns the machine's time at the start plus what the monotonic clock has counted since,
-// and what the machine slept through: what Follow compares with.
+// Local returns the machine's time at the start, plus what the monotonic clock has counted since
+// and how long the machine was suspended. Follow's argument is relative to it.
 func (c *Clock) Local() time.Time {
 	s := c.state.Load()
 	return time.Unix(0, int64(c.mono()+s.offset-s.ahead))
 }
 
-// Follow tells the clock how far the store's is ahead of Local. It returns by how much that differs
-// from what was followed so far.
+// Follow tells the clock how far the store's clock is ahead of Local. It returns the difference to
+// what it followed before.
 func (c *Clock) Follow(ahead time.Duration) (step time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,8 +94,8 @@ func (c *Clock) Follow(ahead time.Duration) (step time.Duration) {
 	return step
 }
 
-// Set makes the clock show the store's time at once, be it earlier: what it showed so far was
-// wrong. ahead and step are as those of Follow.
+// Set makes the clock show the store's time at once, even if that is earlier, because what it
+// showed so far was wrong. ahead and step are as in Follow.
 func (c *Clock) Set(ahead time.Duration) (step time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,14 +107,15 @@ func (c *Clock) Set(ahead time.Duration) (step time.Duration) {
 	return step
 }
 
-// Measured returns the measurement that belongs to a reading just taken: the store's clock is ahead
-// of Local by so much.
+// Measured returns the measurement for a reading just taken: the store's clock is this far ahead of
+// Local.
 func (c *Clock) Measured(ahead time.Duration) Measurement {
 	local := c.Local()
 	return Measurement{At: local.Sub(c.start), Ahead: ahead, Wall: c.wall().Sub(local)}
 }
 
-// Resume tells the clock that the machine was suspended, while its monotonic clock stood still.
+// Resume tells the clock how long the machine was suspended, during which its monotonic clock stood
+// still.
 func (c *Clock) Resume(slept time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

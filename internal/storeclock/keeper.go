@@ -10,26 +10,26 @@ import (
 
 // Source is a clock that can be asked for its time: the store's.
 type Source interface {
-	// Clock returns how far it is ahead of a local one.
+	// Clock returns how far it is ahead of a local clock.
 	Clock(ctx context.Context, local func() time.Time) (ahead time.Duration, err error)
 }
 
 // Options configure a [Keeper].
 type Options struct {
-	// Clock is what is kept, Source what it follows. Required.
+	// Clock follows Source. Required.
 	Clock  *Clock
 	Source Source
-	// Interval is how often the source is asked while nothing is wrong with it. Default: 10 s.
+	// Interval is how often to ask the source while its time is not in doubt. Default: 10 s.
 	Interval time.Duration
-	// Asleep returns for how long the machine has been suspended in all, see elapsed.Asleep. Nil if
-	// that is not known: then what a suspension took looks like a step of the source's clock.
+	// Asleep returns how long the machine has been suspended in total, see elapsed.Asleep. Nil if
+	// that is unknown: then a suspension looks like a step of the source's clock.
 	Asleep func() time.Duration
-	// Logger is told when the clock is doubted, and when it no longer is. Default: none.
+	// Logger is told when the clock is doubted and when it no longer is. Default: none.
 	Logger *slog.Logger
 }
 
-// Keeper has a Clock follow a Source, as far as that can be believed. Its methods may be called at
-// the same time.
+// Keeper makes a Clock follow a Source as far as that can be believed. Its methods are safe for
+// concurrent use.
 type Keeper struct {
 	opt Options
 	why atomic.Pointer[Doubt]
@@ -39,7 +39,7 @@ type Keeper struct {
 	slept  time.Duration // what the clock has been told of
 }
 
-// NewKeeper returns a keeper that has asked for nothing yet.
+// NewKeeper returns a keeper that has not asked its source yet.
 func NewKeeper(opt Options) *Keeper {
 	if opt.Interval == 0 {
 		opt.Interval = 10 * time.Second
@@ -55,22 +55,22 @@ func NewKeeper(opt Options) *Keeper {
 	return k
 }
 
-// Doubt says why the time can't be believed at this moment, "" if it can. It is for the hot path:
-// it takes no lock.
+// Doubt says why the time can't be trusted right now, "" if it can. It takes no lock, for the hot
+// path.
 func (k *Keeper) Doubt() Doubt { return *k.why.Load() }
 
 const (
-	// watchInterval is how often it is looked whether the machine was suspended, and how often the
-	// source is asked while there is a doubt.
+	// watchInterval is how often to check whether the machine was suspended, and how often to ask
+	// the source while there is a doubt.
 	watchInterval = time.Second
 	// measureTimeout bounds one measurement.
 	measureTimeout = time.Second
-	// leastSleep is the shortest suspension that is told apart from noise: the two clocks that show
-	// it are not read at the same instant.
+	// leastSleep is the shortest suspension that is distinguished from noise: the two clocks that
+	// reveal it are not read at the same instant.
 	leastSleep = 100 * time.Millisecond
 )
 
-// Run measures again and again, until ctx is done.
+// Run measures periodically until ctx is done.
 func (k *Keeper) Run(ctx context.Context) {
 	ticker := time.NewTicker(min(k.opt.Interval, watchInterval))
 	defer ticker.Stop()
@@ -103,7 +103,7 @@ func (k *Keeper) resume() bool {
 }
 
 // Measure asks the source for its time once. If it does not answer within a second, or before ctx
-// is done, the clock goes on as it is.
+// is done, the clock continues unchanged.
 func (k *Keeper) Measure(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
 	defer cancel()
@@ -126,7 +126,7 @@ func (k *Keeper) Measure(ctx context.Context) {
 	k.judgeLocked()
 }
 
-// judgeLocked notes what is to be doubted now, and logs it when that changes.
+// judgeLocked updates the doubt, and logs it when it changes.
 func (k *Keeper) judgeLocked() {
 	why, off := k.belief.Doubt()
 	if _, skew := k.opt.Clock.Offset(); why == "" && skew > smallStep {

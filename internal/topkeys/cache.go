@@ -10,17 +10,17 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// maxAge is how old an answer of a [Cache] may be.
+// maxAge is the greatest age of an answer from a [Cache].
 const maxAge = time.Second
 
-// Source looks through all its keys. A syncer.Counter is one.
+// Source searches all its keys. A syncer.Counter is one.
 type Source interface {
 	// Top returns up to n keys with the largest counts over the window in milliseconds, largest
 	// first.
 	Top(ctx context.Context, n int, window int64) ([]syncer.KeyCount, error)
 }
 
-// Cache keeps the last answer of a source for a second. Its callers wait for each other.
+// Cache keeps the last answer of a source for a second. Concurrent callers wait for one another.
 type Cache struct {
 	source Source
 
@@ -31,10 +31,10 @@ type Cache struct {
 	rows   []syncer.KeyCount
 }
 
-// NewCache returns a cache that has asked for nothing yet.
+// NewCache returns an empty cache.
 func NewCache(source Source) *Cache { return &Cache{source: source} }
 
-// Top is [Source].Top. The answer may be a second old, and is the caller's.
+// Top is [Source].Top. The answer may be a second old. It belongs to the caller.
 func (c *Cache) Top(ctx context.Context, n int, window int64) ([]syncer.KeyCount, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -48,7 +48,7 @@ func (c *Cache) Top(ctx context.Context, n int, window int64) ([]syncer.KeyCount
 	return slices.Clone(c.rows[:min(n, len(c.rows))]), nil
 }
 
-// Largest sorts rows, largest count first and those with the same count by name, and returns up to
+// Largest sorts rows by count, largest first, and by name where counts are equal, and returns up to
 // n of them.
 func Largest(rows []syncer.KeyCount, n int) []syncer.KeyCount {
 	slices.SortFunc(rows, func(a, b syncer.KeyCount) int {

@@ -10,11 +10,11 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// maxSampled is how many keys a [Sample] follows.
+// maxSampled is how many keys a [Sample] tracks.
 const maxSampled = 4096
 
-// Sample follows the keys that are counted most, in windows of the default ladder. When it is full,
-// a new key takes the place of the one that was counted least among a few.
+// Sample tracks the keys with the largest counts, in windows of the default ladder. When it is
+// full, a new key replaces the one with the smallest count among a few.
 type Sample struct {
 	ladder *leaparray.Ladder
 
@@ -22,7 +22,7 @@ type Sample struct {
 	keys map[string]*sampled
 }
 
-// sampled is a key that is followed.
+// sampled is a key that is tracked.
 type sampled struct {
 	ns, key string
 	total   int64 // in all; fades while the sample is full
@@ -38,7 +38,8 @@ func NewSample() (*Sample, error) {
 	return &Sample{ladder: l, keys: map[string]*sampled{}}, nil
 }
 
-// Add notes that a key was counted at a time in unix milliseconds. What is taken back stays.
+// Add records that a key was counted at a time in unix milliseconds. It ignores counts that are
+// taken back.
 func (s *Sample) Add(check *syncer.Check, now int64) {
 	if check.N < 0 {
 		return
@@ -56,7 +57,7 @@ func (s *Sample) Add(check *syncer.Check, now int64) {
 	}
 }
 
-// keyLocked returns what is known of a key, which may push another out.
+// keyLocked returns the state of a key, which may replace another one's.
 func (s *Sample) keyLocked(check *syncer.Check) *sampled {
 	name := string(check.AppendName(nil))
 	k := s.keys[name]
@@ -71,7 +72,7 @@ func (s *Sample) keyLocked(check *syncer.Check) *sampled {
 	return k
 }
 
-// makeRoomLocked drops the least of a few keys, which the map hands out in no order.
+// makeRoomLocked drops the smallest of a few keys, which map iteration picks at random.
 func (s *Sample) makeRoomLocked() {
 	var least string
 	seen := 0
