@@ -2,7 +2,6 @@ package drive
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -21,8 +20,7 @@ type Options struct {
 	Seed uint64 `json:"seed"`
 	// Rules are those of a decision, where the workload has none of its own. Default: Rules().
 	Rules []limiter.Limit `json:"-"`
-	// Batch is how many decisions are asked for in one call. Default 1; more takes a
-	// limiter.Batcher.
+	// Batch is how many decisions are asked for in one call. Default 1.
 	Batch int `json:"batch"`
 	// Workers is how many calls are under way at a time. Default 64.
 	Workers int `json:"workers"`
@@ -79,7 +77,6 @@ func preset[T comparable](v *T, to T) {
 // worker asks for one call's decisions at a time.
 type worker struct {
 	limiter limiter.Limiter
-	batcher limiter.Batcher // nil if Options.Batch is 1
 	source  source
 	calls   []limiter.Call // memory for Options.Batch
 	n       int            // of them are asked for next
@@ -100,22 +97,14 @@ func New(l limiter.Limiter, o Options) (*Drive, error) {
 	if err := o.fill(); err != nil {
 		return nil, err
 	}
-	batcher := limiter.Batching(l)
-	if o.Batch > 1 && batcher == nil {
-		return nil, errors.New("drive: " + l.Name() + " takes one decision at a time")
-	}
-	if o.Batch == 1 {
-		batcher = nil
-	}
 	d := &Drive{options: o}
 	for w := range o.Workers {
 		s, err := o.source(w)
 		if err != nil {
 			return nil, err
 		}
-		calls := make([]limiter.Call, o.Batch)
-		d.workers = append(d.workers, &worker{limiter: l, batcher: batcher, source: s, calls: calls,
-			total: &d.total})
+		d.workers = append(d.workers, &worker{limiter: l, source: s,
+			calls: make([]limiter.Call, o.Batch), total: &d.total})
 	}
 	return d, nil
 }
@@ -152,16 +141,7 @@ func (w *worker) next() (due time.Duration, ok bool) {
 }
 
 func (w *worker) do(ctx context.Context) error {
-	var admitted int
-	var err error
-	if w.batcher != nil {
-		admitted, err = w.batcher.AcquireEach(ctx, w.calls[:w.n])
-	} else {
-		var ok bool
-		if ok, err = w.limiter.AcquireAll(ctx, w.calls[0].Checks, w.calls[0].TS); ok {
-			admitted = 1
-		}
-	}
+	admitted, err := w.limiter.Decide(ctx, w.calls[:w.n])
 	if err != nil {
 		return err
 	}

@@ -27,24 +27,20 @@ func newCounter() *counter {
 
 func (c *counter) Name() string { return "counter" }
 
-func (c *counter) AcquireAll(_ context.Context, checks []limiter.Check, ts int64) (bool, error) {
+func (c *counter) Decide(_ context.Context, calls []limiter.Call) (admitted int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.n++
-	for _, k := range checks {
-		c.keys[k.Key]++
-		c.rules += len(k.Limits)
-		if ts < c.last[k.Key] {
-			c.late++
-		}
-		c.last[k.Key] = ts
-	}
-	return c.n%2 == 0, nil
-}
-
-func (c *counter) AcquireEach(ctx context.Context, calls []limiter.Call) (admitted int, err error) {
 	for _, call := range calls {
-		if ok, _ := c.AcquireAll(ctx, call.Checks, call.TS); ok {
+		c.n++
+		for _, k := range call.Checks {
+			c.keys[k.Key]++
+			c.rules += len(k.Limits)
+			if call.TS < c.last[k.Key] {
+				c.late++
+			}
+			c.last[k.Key] = call.TS
+		}
+		if c.n%2 == 0 {
 			admitted++
 		}
 	}
@@ -87,11 +83,7 @@ func TestEveryDecisionIsCounted(t *testing.T) {
 	}
 }
 
-func TestOneByOneTakesNoBatches(t *testing.T) {
-	if _, err := drive.New(limiter.NewGCRA(nil),
-		drive.Options{Workload: "hot", Batch: 2}); err == nil {
-		t.Error("it does")
-	}
+func TestUnknownWorkload(t *testing.T) {
 	if _, err := drive.New(newCounter(), drive.Options{Workload: "none"}); err == nil {
 		t.Error("an unknown workload was taken")
 	}
@@ -100,8 +92,8 @@ func TestOneByOneTakesNoBatches(t *testing.T) {
 // failing fails.
 type failing struct{ counter }
 
-func (f *failing) AcquireAll(context.Context, []limiter.Check, int64) (bool, error) {
-	return false, errors.New("out of order")
+func (f *failing) Decide(context.Context, []limiter.Call) (int, error) {
+	return 0, errors.New("out of order")
 }
 
 func TestFailureIsReported(t *testing.T) {

@@ -14,27 +14,29 @@ type Exact struct {
 // Name is how tables call it.
 func (e *Exact) Name() string { return "exact log" }
 
-// AcquireAll decides by the true windows.
-func (e *Exact) AcquireAll(_ context.Context, checks []Check, ts int64) (bool, error) {
-	for _, c := range checks {
-		for _, l := range c.Limits {
-			if e.Held(c.Key, l.Window, ts)+c.N > l.Max {
-				return false, nil
+// Decide decides by the true windows.
+func (e *Exact) Decide(_ context.Context, calls []Call) (int, error) {
+	return oneByOne(calls, func(c Call) (bool, error) {
+		for _, check := range c.Checks {
+			for _, l := range check.Limits {
+				if e.Held(check.Key, l.Window, c.TS)+check.N > l.Max {
+					return false, nil
+				}
 			}
 		}
-	}
-	e.Record(checks, ts)
-	return true, nil
+		e.Record(c)
+		return true, nil
+	})
 }
 
-// Record counts the events of checks at the time ts, whatever the rules say.
-func (e *Exact) Record(checks []Check, ts int64) {
+// Record counts the events of a call, whatever the rules say.
+func (e *Exact) Record(call Call) {
 	if e.times == nil {
 		e.times = make(map[string][]int64)
 	}
-	for _, c := range checks {
+	for _, c := range call.Checks {
 		for range c.N {
-			e.times[c.Key] = append(e.times[c.Key], ts)
+			e.times[c.Key] = append(e.times[c.Key], call.TS)
 		}
 	}
 }

@@ -10,9 +10,9 @@ import (
 // which it decides rightly without: the rest of its script can be tested on any server.
 func NewUnexpiring(rdb *redis.Client) *Scripted {
 	const expire = "redis.call('HPEXPIRE', KEYS[i], life, 'FIELDS', 1, field)"
-	script := strings.Replace(fieldScript, expire, "assert(life and field)", 1)
-	if script == fieldScript {
+	script := strings.Replace(hashScript, expire, "assert(life and field)", 1)
+	if script == hashScript {
 		panic("the script has changed")
 	}
-	return newScripted("hash, no expiry", rdb, script, encodeHash("f:", LastN))
+	return newScripted("hash, no expiry", rdb, script, encodeHash("f:", LastN, 1))
 }

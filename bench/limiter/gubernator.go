@@ -96,14 +96,8 @@ func (c *Gubernator) Name() string {
 	return "gubernator, " + strconv.Itoa(len(c.daemons)) + " nodes"
 }
 
-// AcquireAll asks for all rules in one call.
-func (c *Gubernator) AcquireAll(ctx context.Context, checks []Check, _ int64) (bool, error) {
-	admitted, err := c.AcquireEach(ctx, []Call{{Checks: checks}})
-	return admitted == 1, err
-}
-
-// AcquireEach asks for the rules of all calls together: gubernator takes a thousand at a time.
-func (c *Gubernator) AcquireEach(ctx context.Context, calls []Call) (admitted int, err error) {
+// Decide asks for the rules of all calls together: gubernator takes a thousand at a time.
+func (c *Gubernator) Decide(ctx context.Context, calls []Call) (admitted int, err error) {
 	var req guber.GetRateLimitsReq
 	for _, call := range calls {
 		for _, check := range call.Checks {

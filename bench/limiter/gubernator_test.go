@@ -20,20 +20,17 @@ func TestGubernatorCountsOnce(t *testing.T) {
 		defer c.Close()
 		const keys, before = 5, 3
 		for i := range keys * before {
-			check := limiter.Check{Key: fmt.Sprint("k", i%keys), N: 1,
-				Limits: []limiter.Limit{hour, day}}
-			if ok, err := c.AcquireAll(t.Context(), []limiter.Check{check}, 0); err != nil || !ok {
+			one := call(fmt.Sprint("k", i%keys), 1, 0, []limiter.Limit{hour, day})
+			if ok, err := limiter.Ask(t.Context(), c, one); err != nil || !ok {
 				t.Fatalf("%s: call %d: allowed=%t, %v", c.Name(), i, ok, err)
 			}
 		}
 		for _, rule := range []limiter.Limit{hour, day} {
 			var calls []limiter.Call
 			for i := range keys * 2 * int(rule.Max) {
-				check := limiter.Check{Key: fmt.Sprint("k", i%keys), N: 1,
-					Limits: []limiter.Limit{rule}}
-				calls = append(calls, limiter.Call{Checks: []limiter.Check{check}})
+				calls = append(calls, call(fmt.Sprint("k", i%keys), 1, 0, []limiter.Limit{rule}))
 			}
-			n, err := c.AcquireEach(t.Context(), calls)
+			n, err := c.Decide(t.Context(), calls)
 			if want := keys * (int(rule.Max) - before); err != nil || n != want {
 				t.Errorf("%s: %d of %d admitted where there was room for %d, %v", c.Name(), n,
 					len(calls), want, err)

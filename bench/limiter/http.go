@@ -54,30 +54,34 @@ func (h *HTTP) Close() error {
 // Name is how tables call it.
 func (h *HTTP) Name() string { return h.name }
 
-// AcquireAll sends one request. Any answer but 200 is an error.
-func (h *HTTP) AcquireAll(_ context.Context, checks []Check, ts int64) (allowed bool, err error) {
+// Decide sends one request: an acquire, or a batch of at most 10,000. Any answer but 200 is an
+// error.
+func (h *HTTP) Decide(_ context.Context, calls []Call) (admitted int, err error) {
+	if len(calls) > 1 {
+		return h.batch(calls)
+	}
 	err = h.post("/v1/acquire", func(body []byte) []byte {
-		return append(appendChecks(append(body, '{'), checks, ts), '}')
+		return append(appendChecks(append(body, '{'), calls[0]), '}')
 	}, func(answer []byte) error {
-		allowed = bytes.HasPrefix(answer, []byte(`{"allowed":true`))
-		if !allowed && !bytes.HasPrefix(answer, []byte(`{"allowed":false`)) {
+		switch {
+		case bytes.HasPrefix(answer, []byte(`{"allowed":true`)):
+			admitted = 1
+		case !bytes.HasPrefix(answer, []byte(`{"allowed":false`)):
 			return fmt.Errorf("answer says nothing about allowed: %.300s", answer)
 		}
 		return nil
 	})
-	return allowed, err
+	return admitted, err
 }
 
-// AcquireEach sends one batch of at most 10,000.
-func (h *HTTP) AcquireEach(_ context.Context, calls []Call) (admitted int, err error) {
+func (h *HTTP) batch(calls []Call) (admitted int, err error) {
 	err = h.post("/v1/batch", func(body []byte) []byte {
 		body = append(body, `{"quiet":true,"ops":[`...)
 		for i, c := range calls {
 			if i > 0 {
 				body = append(body, ',')
 			}
-			body = appendChecks(append(body, `{"op":"acquire",`...), c.Checks, c.TS)
-			body = append(body, '}')
+			body = append(appendChecks(append(body, `{"op":"acquire",`...), c), '}')
 		}
 		return append(body, "]}"...)
 	}, func(answer []byte) error {
@@ -106,8 +110,9 @@ func (h *HTTP) post(path string, build func([]byte) []byte, read func([]byte) er
 }
 
 // appendChecks appends the fields of an acquire. A single check is written without its list.
-func appendChecks(b []byte, checks []Check, ts int64) []byte {
-	b = strconv.AppendInt(append(b, `"ts":`...), ts, 10)
+func appendChecks(b []byte, call Call) []byte {
+	checks := call.Checks
+	b = strconv.AppendInt(append(b, `"ts":`...), call.TS, 10)
 	if len(checks) == 1 {
 		return appendCheck(append(b, ','), checks[0])
 	}

@@ -40,8 +40,8 @@ func TestHTTP(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		allowed, err := limiter.Acquire(t.Context(), h, "a", 2, 5,
-			[]limiter.Limit{{Window: 59_000, Max: 2}, {Window: 86_400_000, Max: 50}})
+		allowed, err := limiter.Ask(t.Context(), h, call("a", 2, 5,
+			[]limiter.Limit{{Window: 59_000, Max: 2}, {Window: 86_400_000, Max: 50}}))
 		if allowed != c.allowed || (err == nil) != (c.err == "") || err != nil &&
 			!strings.Contains(err.Error(), c.err) {
 			t.Errorf("%d %s: allowed=%t, %v", c.status, c.answer, allowed, err)
@@ -56,7 +56,7 @@ func TestExactWindowIsHalfOpen(t *testing.T) {
 		ts   int64
 		want bool
 	}{{start, true}, {start + minute - 1, false}, {start + minute, true}} {
-		if got, _ := limiter.Acquire(t.Context(), &e, "k", 1, c.ts, one); got != c.want {
+		if got, _ := limiter.Ask(t.Context(), &e, call("k", 1, c.ts, one)); got != c.want {
 			t.Errorf("at %d: %t", c.ts-start, got)
 		}
 	}

@@ -37,27 +37,19 @@ func NewLibrary(name string, c Counter) *Library {
 // Name is how tables call it.
 func (l *Library) Name() string { return l.name }
 
-// AcquireAll is one operation.
-func (l *Library) AcquireAll(ctx context.Context, checks []Check, ts int64) (bool, error) {
-	b := l.buffers.Get().(*buffer)
-	defer l.buffers.Put(b)
-	b.resize(1)
-	setOp(&b.ops[0], checks, ts)
-	if err := l.counter.Do(ctx, &b.ops[0], &b.res[0]); err != nil {
-		return false, fmt.Errorf("%s: %w", l.name, err)
-	}
-	return b.res[0].Allowed, nil
-}
-
-// AcquireEach is one DoAll.
-func (l *Library) AcquireEach(ctx context.Context, calls []Call) (admitted int, err error) {
+// Decide is one Do, or one DoAll for many.
+func (l *Library) Decide(ctx context.Context, calls []Call) (admitted int, err error) {
 	b := l.buffers.Get().(*buffer)
 	defer l.buffers.Put(b)
 	b.resize(len(calls))
 	for i, c := range calls {
 		setOp(&b.ops[i], c.Checks, c.TS)
 	}
-	l.counter.DoAll(ctx, b.ops, b.res)
+	if len(calls) == 1 {
+		b.res[0].Err = l.counter.Do(ctx, &b.ops[0], &b.res[0])
+	} else {
+		l.counter.DoAll(ctx, b.ops, b.res)
+	}
 	for i := range b.res {
 		if err := b.res[i].Err; err != nil {
 			return admitted, fmt.Errorf("%s: %w", l.name, err)

@@ -14,39 +14,39 @@ type Check struct {
 	Limits []Limit
 }
 
-// Limiter decides whether events may pass and remembers those that did.
-type Limiter interface {
-	// Name is how tables call it.
-	Name() string
-	// AcquireAll admits the events of all checks at the time ts, in unix milliseconds, if every
-	// rule of every check holds, and otherwise counts nothing. Events are given in the order of
-	// their times.
-	AcquireAll(ctx context.Context, checks []Check, ts int64) (allowed bool, err error)
-}
-
-// Call is one decision of several.
+// Call is one decision: whether the events of all checks may pass at the time TS, in unix
+// milliseconds.
 type Call struct {
 	Checks []Check
 	TS     int64
 }
 
-// Batcher is a Limiter that can be asked for many decisions in one round trip.
-type Batcher interface {
-	Limiter
-	// AcquireEach decides calls one by one, in order, and returns how many were admitted.
-	AcquireEach(ctx context.Context, calls []Call) (admitted int, err error)
+// Limiter decides whether events may pass and remembers those that did.
+type Limiter interface {
+	// Name is how tables call it.
+	Name() string
+	// Decide decides calls in order, as one by one: each is admitted if every rule of every check
+	// holds, and otherwise counts nothing. It returns how many were. Calls are given in the order
+	// of their times.
+	Decide(ctx context.Context, calls []Call) (admitted int, err error)
 }
 
-// Acquire is AcquireAll for a single key.
-func Acquire(
-	ctx context.Context, l Limiter, key string, n, ts int64, limits []Limit,
-) (bool, error) {
-	return l.AcquireAll(ctx, []Check{{Key: key, N: n, Limits: limits}}, ts)
+// Ask asks for one decision.
+func Ask(ctx context.Context, l Limiter, c Call) (bool, error) {
+	admitted, err := l.Decide(ctx, []Call{c})
+	return admitted == 1, err
 }
 
-// Batching is l as one that can be asked for many decisions in one round trip; nil if it takes one
-// at a time.
-func Batching(l Limiter) Batcher {
-	b, _ := l.(Batcher)
-	return b
+// oneByOne is Decide of what takes one decision at a time.
+func oneByOne(calls []Call, decide func(Call) (bool, error)) (admitted int, err error) {
+	for _, c := range calls {
+		ok, err := decide(c)
+		if err != nil {
+			return admitted, err
+		}
+		if ok {
+			admitted++
+		}
+	}
+	return admitted, nil
 }

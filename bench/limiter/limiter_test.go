@@ -49,6 +49,11 @@ func rivals(t *testing.T) (all []*limiter.Scripted) {
 	return all
 }
 
+// call is a decision on one key.
+func call(key string, n, ts int64, limits []limiter.Limit) limiter.Call {
+	return limiter.Call{TS: ts, Checks: []limiter.Check{{Key: key, N: n, Limits: limits}}}
+}
+
 // timed are all that take the time of an event as it is given.
 func timed(t *testing.T) (all []limiter.Limiter) {
 	t.Helper()
@@ -72,7 +77,7 @@ func TestEveryRuleHolds(t *testing.T) {
 	for _, l := range timed(t) {
 		t.Run(l.Name(), func(t *testing.T) {
 			for i, c := range calls {
-				got, err := limiter.Acquire(t.Context(), l, "k", c.n, start+c.minute*minute, limits)
+				got, err := limiter.Ask(t.Context(), l, call("k", c.n, start+c.minute*minute, limits))
 				if err != nil || got != c.want {
 					t.Errorf("call %d: allowed=%t, %v", i, got, err)
 				}
@@ -88,13 +93,14 @@ func TestAllOrNothing(t *testing.T) {
 				Limits: []limiter.Limit{{Window: minute, Max: 2}}}
 			narrow := limiter.Check{Key: "narrow", N: 1,
 				Limits: []limiter.Limit{{Window: minute, Max: 1}}}
-			both := []limiter.Check{wide, narrow}
+			both := limiter.Call{TS: start, Checks: []limiter.Check{wide, narrow}}
 			for i, want := range []bool{true, false, false} {
-				if got, err := l.AcquireAll(t.Context(), both, start); err != nil || got != want {
+				if got, err := limiter.Ask(t.Context(), l, both); err != nil || got != want {
 					t.Fatalf("call %d: allowed=%t, %v", i, got, err)
 				}
 			}
-			if got, err := l.AcquireAll(t.Context(), []limiter.Check{wide}, start); err != nil ||
+			if got, err := limiter.Ask(t.Context(), l,
+				limiter.Call{TS: start, Checks: []limiter.Check{wide}}); err != nil ||
 				!got {
 				t.Errorf("a refused call counted: allowed=%t, %v", got, err)
 			}
@@ -115,18 +121,17 @@ func TestAgainstJudge(t *testing.T) {
 			ts, over, early := start, 0, 0
 			for i := range 3000 {
 				ts += int64(r.ExpFloat64() * 20_000)
-				checks := []limiter.Check{{Key: fmt.Sprint("k", r.IntN(2)), N: 1 + r.Int64N(2),
-					Limits: limits}}
-				allowed, err := l.AcquireAll(t.Context(), checks, ts)
+				c := call(fmt.Sprint("k", r.IntN(2)), 1+r.Int64N(2), ts, limits)
+				allowed, err := limiter.Ask(t.Context(), l, c)
 				if err != nil {
 					t.Fatalf("event %d: %v", i, err)
 				}
 				room := true
 				for _, lim := range limits {
-					room = room && own.Held(checks[0].Key, lim.Window, ts)+checks[0].N <= lim.Max
+					room = room && own.Held(c.Checks[0].Key, lim.Window, ts)+c.Checks[0].N <= lim.Max
 				}
 				if allowed {
-					own.Record(checks, ts)
+					own.Record(c)
 				}
 				if allowed && !room {
 					over++
@@ -151,11 +156,9 @@ func TestPipelineDecidesLikeCalls(t *testing.T) {
 		t.Run(l.Name(), func(t *testing.T) {
 			calls := make([]limiter.Call, 10)
 			for i := range calls {
-				calls[i] = limiter.Call{TS: start, Checks: []limiter.Check{
-					{Key: "p", N: 1, Limits: []limiter.Limit{{Window: minute, Max: 4}}},
-				}}
+				calls[i] = call("p", 1, start, []limiter.Limit{{Window: minute, Max: 4}})
 			}
-			if n, err := l.AcquireEach(t.Context(), calls); err != nil || n != 4 {
+			if n, err := l.Decide(t.Context(), calls); err != nil || n != 4 {
 				t.Errorf("admitted %d, %v", n, err)
 			}
 		})
@@ -170,8 +173,8 @@ func TestFieldExpiryDecidesLikeHash(t *testing.T) {
 	ts := start
 	for i := range 1000 {
 		ts += int64(r.ExpFloat64() * 15_000)
-		want, err1 := limiter.Acquire(t.Context(), hash, "k", 1, ts, limits)
-		got, err2 := limiter.Acquire(t.Context(), field, "k", 1, ts, limits)
+		want, err1 := limiter.Ask(t.Context(), hash, call("k", 1, ts, limits))
+		got, err2 := limiter.Ask(t.Context(), field, call("k", 1, ts, limits))
 		if err := errors.Join(err1, err2); err != nil || got != want {
 			t.Fatalf("event %d: allowed=%t, %v", i, got, err)
 		}
@@ -187,7 +190,7 @@ func TestOwnClock(t *testing.T) {
 				n    int64
 				want bool
 			}{{3, true}, {3, false}, {2, true}, {1, false}} {
-				if got, err := limiter.Acquire(t.Context(), l, "k", c.n, 0, limits); err != nil ||
+				if got, err := limiter.Ask(t.Context(), l, call("k", c.n, 0, limits)); err != nil ||
 					got != c.want {
 					t.Errorf("call %d: allowed=%t, %v", i, got, err)
 				}

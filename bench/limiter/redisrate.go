@@ -25,21 +25,26 @@ func NewGCRA(rdb *redis.Client) *GCRA { return &GCRA{redis_rate.NewLimiter(rdb)}
 // Name is how tables call it.
 func (g *GCRA) Name() string { return "redis_rate (GCRA)" }
 
-// AcquireAll asks for every rule until one refuses, with one round trip for each.
-func (g *GCRA) AcquireAll(ctx context.Context, checks []Check, _ int64) (bool, error) {
-	for _, c := range checks {
-		for _, l := range c.Limits {
-			rule := redis_rate.Limit{Rate: int(l.Max), Burst: int(l.Max),
-				Period: time.Duration(l.Window) * time.Millisecond}
-			res, err := g.limiter.AllowN(ctx, c.Key+":"+strconv.FormatInt(l.Window, 10), rule,
-				int(c.N))
-			if err != nil {
-				return false, fmt.Errorf("redis_rate: %w", err)
-			}
-			if res.Allowed == 0 {
-				return false, nil
+// Decide asks for every rule until one refuses, with one round trip for each.
+func (g *GCRA) Decide(ctx context.Context, calls []Call) (int, error) {
+	return oneByOne(calls, func(c Call) (bool, error) {
+		for _, check := range c.Checks {
+			for _, l := range check.Limits {
+				if ok, err := g.ask(ctx, check, l); !ok {
+					return false, err
+				}
 			}
 		}
+		return true, nil
+	})
+}
+
+func (g *GCRA) ask(ctx context.Context, c Check, l Limit) (bool, error) {
+	rule := redis_rate.Limit{Rate: int(l.Max), Burst: int(l.Max),
+		Period: time.Duration(l.Window) * time.Millisecond}
+	res, err := g.limiter.AllowN(ctx, c.Key+":"+strconv.FormatInt(l.Window, 10), rule, int(c.N))
+	if err != nil {
+		return false, fmt.Errorf("redis_rate: %w", err)
 	}
-	return true, nil
+	return res.Allowed > 0, nil
 }

@@ -70,20 +70,9 @@ func NewScripted(ctx context.Context, name string, rdb *redis.Client) (s *Script
 // Name is how tables call it.
 func (s *Scripted) Name() string { return s.name }
 
-// AcquireAll runs the script once.
-func (s *Scripted) AcquireAll(ctx context.Context, checks []Check, ts int64) (bool, error) {
-	keys, argv := s.encode(checks, ts)
-	allowed, err := s.script.Run(ctx, s.rdb, keys, argv...).Bool()
-	if err != nil {
-		return false, fmt.Errorf("%s: %w", s.name, err)
-	}
-	return allowed, nil
-}
-
-// AcquireEach decides calls one by one in a single pipeline and returns how many were admitted. The
-// server must have been given the script (NewScripted): within a pipeline there is no falling back
-// to EVAL.
-func (s *Scripted) AcquireEach(ctx context.Context, calls []Call) (admitted int, err error) {
+// Decide runs the script for each call, all in a single pipeline. The server must have been given
+// the script ([NewScripted]): within a pipeline there is no falling back to EVAL.
+func (s *Scripted) Decide(ctx context.Context, calls []Call) (admitted int, err error) {
 	pipe := s.rdb.Pipeline()
 	for _, c := range calls {
 		keys, argv := s.encode(c.Checks, c.TS)

@@ -22,8 +22,6 @@ var (
 	streamScript string
 	//go:embed hash.lua
 	hashScript string
-	//go:embed field.lua
-	fieldScript string
 	//go:embed incr.lua
 	incrScript string
 )
@@ -110,7 +108,7 @@ func NewHash(rdb *redis.Client, edge Edge) *Scripted {
 	if edge == WholeOldest {
 		name, prefix = "hash, whole oldest", "w:"
 	}
-	return newScripted(name, rdb, hashScript, encodeHash(prefix, edge))
+	return newScripted(name, rdb, hashScript, encodeHash(prefix, edge, 0))
 }
 
 // NewFieldExpiry returns the Hash whose fields expire one by one, as TairHash does it and Redis
@@ -125,7 +123,7 @@ func NewFieldExpiry(ctx context.Context, rdb *redis.Client) (*Scripted, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: probe: %w", name, err)
 	}
-	return newScripted(name, rdb, fieldScript, encodeHash("f:", LastN)), nil
+	return newScripted(name, rdb, hashScript, encodeHash("f:", LastN, 1)), nil
 }
 
 // Width returns the width in milliseconds of the sub-windows that serve a window: twotier's, so
@@ -140,9 +138,11 @@ func Width(window int64) int64 {
 	return levels[len(levels)-1].Width.Milliseconds()
 }
 
-// encodeHash names one Hash for each width that the rules of a check need.
-func encodeHash(prefix string, edge Edge) encoder {
+// encodeHash names one Hash for each width that the rules of a check need. Expire is 1 if fields
+// are to expire by themselves.
+func encodeHash(prefix string, edge Edge, expire int) encoder {
 	return func(checks []Check, ts int64) (keys []string, argv []any) {
+		argv = append(argv, expire)
 		for _, c := range checks {
 			for _, level := range leaparray.DefaultLevels() {
 				width := level.Width.Milliseconds()

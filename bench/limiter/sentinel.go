@@ -33,29 +33,21 @@ func NewSentinel() *Sentinel {
 // Name is how tables call it.
 func (s *Sentinel) Name() string { return "sentinel leap array" }
 
-// AcquireAll decides each check under its shard's lock. Checks that were admitted before one that
-// is refused are taken back.
-func (s *Sentinel) AcquireAll(_ context.Context, checks []Check, _ int64) (bool, error) {
-	for i, c := range checks {
-		if s.acquire(c, c.N) {
-			continue
+// Decide decides each check under its shard's lock. Checks that were admitted before one that is
+// refused are taken back.
+func (s *Sentinel) Decide(_ context.Context, calls []Call) (int, error) {
+	return oneByOne(calls, func(c Call) (bool, error) {
+		for i, check := range c.Checks {
+			if s.acquire(check, check.N) {
+				continue
+			}
+			for _, done := range c.Checks[:i] {
+				s.acquire(done, -done.N)
+			}
+			return false, nil
 		}
-		for _, done := range checks[:i] {
-			s.acquire(done, -done.N)
-		}
-		return false, nil
-	}
-	return true, nil
-}
-
-// AcquireEach decides one by one.
-func (s *Sentinel) AcquireEach(ctx context.Context, calls []Call) (admitted int, err error) {
-	for _, c := range calls {
-		if ok, _ := s.AcquireAll(ctx, c.Checks, c.TS); ok {
-			admitted++
-		}
-	}
-	return admitted, nil
+		return true, nil
+	})
 }
 
 // acquire counts n events if they fit; fewer than none always do.

@@ -28,8 +28,13 @@ func NewZSetPipe(rdb *redis.Client) *ZSetPipe {
 // Name is how tables call it.
 func (z *ZSetPipe) Name() string { return "zset log, pipeline" }
 
-// AcquireAll adds, counts, and takes back if it has to.
-func (z *ZSetPipe) AcquireAll(ctx context.Context, checks []Check, ts int64) (bool, error) {
+// Decide takes a round trip or two for each decision.
+func (z *ZSetPipe) Decide(ctx context.Context, calls []Call) (int, error) {
+	return oneByOne(calls, func(c Call) (bool, error) { return z.decide(ctx, c.Checks, c.TS) })
+}
+
+// decide adds, counts, and takes back if it has to.
+func (z *ZSetPipe) decide(ctx context.Context, checks []Check, ts int64) (bool, error) {
 	id := z.process + strconv.FormatInt(z.calls.Add(1), 36)
 	tx := z.rdb.TxPipeline()
 	var held []*redis.IntCmd

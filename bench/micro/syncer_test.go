@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"twotier.dev/twotier/bench/drive"
-	"twotier.dev/twotier/bench/rival"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/syncer"
 )
@@ -48,9 +47,9 @@ func BenchmarkAddByKey(b *testing.B) {
 		name string
 		opt  syncer.Options
 	}{
-		{"syncer", syncer.Options{Store: &rival.AckStore{}, FlushInterval: time.Hour,
+		{"syncer", syncer.Options{Store: &ackStore{}, FlushInterval: time.Hour,
 			Now: still()}},
-		{"syncer-flushing", syncer.Options{Store: &rival.AckStore{}}},
+		{"syncer-flushing", syncer.Options{Store: &ackStore{}}},
 		{"syncer-embedded", syncer.Options{Store: embedded.New(embedded.Options{})}},
 	} {
 		b.Run(v.name, func(b *testing.B) { benchmarkSyncer(b, v.opt) })
@@ -105,22 +104,6 @@ func keyNames() [][]byte {
 		names[i] = []byte(drive.Key(uint64(i)))
 	}
 	return names
-}
-
-func openCounter(b *testing.B, opt syncer.Options) *syncer.Counter {
-	c, err := syncer.New(opt)
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := c.Open(context.Background()); err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		if err := c.Close(context.Background()); err != nil {
-			b.Error(err)
-		}
-	})
-	return c
 }
 
 // adder returns what adds one to a key, for one goroutine.

@@ -13,7 +13,7 @@ import (
 func All() []Rival {
 	all := []Rival{
 		{Name: "nothing", Own: true, open: openNothing},
-		{Name: "zset-pipeline", open: inRedis(func(_ context.Context,
+		{Name: "zset-pipeline", OneByOne: true, open: inRedis(func(_ context.Context,
 			rdb *redis.Client) (limiter.Limiter, error) {
 			return limiter.NewZSetPipe(rdb), nil
 		})},
@@ -25,7 +25,7 @@ func All() []Rival {
 		})})
 	}
 	return append(append(all,
-		Rival{Name: "redis-rate", Own: true, open: inRedis(func(_ context.Context,
+		Rival{Name: "redis-rate", Own: true, OneByOne: true, open: inRedis(func(_ context.Context,
 			rdb *redis.Client) (limiter.Limiter, error) {
 			return limiter.NewGCRA(rdb), nil
 		})},

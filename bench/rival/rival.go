@@ -23,6 +23,8 @@ type Rival struct {
 	Name string
 	// Own says that it decides by its own clock, whatever time an event is given.
 	Own bool
+	// OneByOne says that it takes one decision at a time: many in a call are no fewer round trips.
+	OneByOne bool
 	// MaxKeys bounds the keys that a run may use, where each takes very much memory; 0 is no bound.
 	MaxKeys int
 	// open starts what the limiter of a stand needs, which the stand closes also if this fails.
@@ -32,6 +34,8 @@ type Rival struct {
 // Stand is a rival that runs. It may be used from several goroutines at once.
 type Stand struct {
 	limiter.Limiter
+	// Rival is what it was started as; zero for a stand without a limiter.
+	Rival Rival
 	// Servers are the processes that decide; empty if it is done in this process or in Redis.
 	Servers []*proc.Server
 	// Redis is its own, and RDB a connection to it for questions; nil if it has none.
@@ -47,7 +51,7 @@ type Stand struct {
 // Start starts the rival. Where the server lacks what it is made of, the error wraps
 // limiter.ErrNotAvailable.
 func (r Rival) Start(ctx context.Context, e Env) (*Stand, error) {
-	s := &Stand{}
+	s := &Stand{Rival: r}
 	if err := r.open(ctx, e, s); err != nil {
 		return nil, errors.Join(fmt.Errorf("start %s: %w", r.Name, err), s.Close())
 	}

@@ -9,7 +9,7 @@ import (
 	"twotier.dev/twotier/bench/rival"
 )
 
-// Every rival starts, decides, batches if it says so, says what it used, and stops.
+// Every rival starts, decides, also many in a call, says what it used, and stops.
 func TestEveryRival(t *testing.T) {
 	env, remove, err := rival.Build(t.Context())
 	if err != nil {
@@ -42,7 +42,7 @@ func TestEveryRival(t *testing.T) {
 			}
 			admitted := 0
 			for range 5 {
-				ok, err := limiter.Acquire(t.Context(), s, "k", 1, now, limits)
+				ok, err := limiter.Ask(t.Context(), s, call("k", now, limits))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -69,16 +69,16 @@ func TestEveryRival(t *testing.T) {
 	}
 }
 
+func call(key string, ts int64, limits []limiter.Limit) limiter.Call {
+	return limiter.Call{TS: ts, Checks: []limiter.Check{{Key: key, N: 1, Limits: limits}}}
+}
+
 func batch(t *testing.T, name string, s *rival.Stand, limits []limiter.Limit, now int64) {
-	b, ok := s.Limiter.(limiter.Batcher)
-	if !ok {
-		return
-	}
 	calls := make([]limiter.Call, 6)
 	for i := range calls {
-		calls[i] = limiter.Call{TS: now, Checks: []limiter.Check{{Key: "b", N: 1, Limits: limits}}}
+		calls[i] = call("b", now, limits)
 	}
-	if n, err := b.AcquireEach(t.Context(), calls); err != nil || name != "nothing" && n != 3 {
+	if n, err := s.Decide(t.Context(), calls); err != nil || name != "nothing" && n != 3 {
 		t.Errorf("%d of 6 admitted in a batch, %v", n, err)
 	}
 }

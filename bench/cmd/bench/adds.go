@@ -2,10 +2,11 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
-	"strconv"
 	"time"
 
+	"twotier.dev/twotier/bench/rival"
 	"twotier.dev/twotier/internal/load"
 )
 
@@ -15,21 +16,29 @@ func connect(addr string) (*load.Client, error) {
 		Timeout: time.Minute})
 }
 
+// addRequest is an add, by itself or in a batch.
+type addRequest struct {
+	Op  string `json:"op,omitempty"`
+	Key string `json:"key"`
+	TS  int64  `json:"ts,omitempty"`
+}
+
 // postAdds adds one to each key in one request, a quiet batch if there are several: at a time in
 // unix milliseconds, or now if that is 0.
 func postAdds(c *load.Client, keys []string, ts int64) error {
 	path, want := "/v1/add", `"key":`
-	body := appendAdd(make([]byte, 0, 64*len(keys)), "{", keys[0], ts)
+	var request any = addRequest{Key: keys[0], TS: ts}
 	if len(keys) > 1 {
 		path, want = "/v1/batch", `"errors":[]`
-		body = append(body[:0], `{"quiet":true,"ops":[`...)
+		ops := make([]addRequest, len(keys))
 		for i, key := range keys {
-			if i > 0 {
-				body = append(body, ',')
-			}
-			body = appendAdd(body, `{"op":"add",`, key, ts)
+			ops[i] = addRequest{"add", key, ts}
 		}
-		body = append(body, "]}"...)
+		request = map[string]any{"quiet": true, "ops": ops}
+	}
+	body, err := json.Marshal(request)
+	if err != nil {
+		return err
 	}
 	return c.Post(path, body, func(answer []byte) error {
 		if !bytes.Contains(answer, []byte(want)) {
@@ -39,16 +48,13 @@ func postAdds(c *load.Client, keys []string, ts int64) error {
 	})
 }
 
-func appendAdd(body []byte, begin, key string, ts int64) []byte {
-	body = append(append(append(append(body, begin...), `"key":"`...), key...), '"')
-	if ts != 0 {
-		body = strconv.AppendInt(append(body, `,"ts":`...), ts, 10)
+// fill adds one to each of n keys of a server, 1,000 in a request.
+func fill(s *rival.Stand, n int, name func(int) string, ts int64) error {
+	c, err := connect(s.Servers[0].Addr)
+	if err != nil {
+		return err
 	}
-	return append(body, '}')
-}
-
-// fill adds one to each of n keys, 1,000 in a request.
-func fill(c *load.Client, n int, name func(int) string, ts int64) error {
+	defer c.Close()
 	var keys []string
 	for key := range n {
 		keys = append(keys, name(key))

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -92,22 +91,4 @@ func attached(cmd *exec.Cmd, stdout io.Writer) *exec.Cmd {
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = time.Minute
 	return cmd
-}
-
-// Micro runs the Go benchmarks of this module and keeps what they print, which benchstat reads.
-type Micro struct {
-	Time  string `help:"Of each benchmark, as go test takes it." default:"1s"`
-	Count int    `help:"Times each is run." default:"3"`
-}
-
-// Run runs them.
-func (o *Micro) Run(ctx context.Context, b *bench) error {
-	var text bytes.Buffer
-	args := []string{"test", "-run", "^$", "-bench", ".", "-benchtime", o.Time, "-count",
-		fmt.Sprint(o.Count), "./micro"}
-	cmd := attached(exec.CommandContext(ctx, "go", args...), io.MultiWriter(os.Stderr, &text))
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("micro: %w", err)
-	}
-	return save(b, "micro", nil, strings.Split(strings.TrimSpace(text.String()), "\n"))
 }

@@ -201,7 +201,7 @@ func (t *Tally) live(
 			return err
 		}
 		e.TS = time.Now().UnixMilli()
-		allowed, err := l.AcquireAll(ctx, e.Checks, e.TS)
+		allowed, err := limiter.Ask(ctx, l, e)
 		if err != nil {
 			return fmt.Errorf("live: %w", err)
 		}

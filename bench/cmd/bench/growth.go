@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"log"
 	"slices"
+	"strconv"
 	"time"
 
 	"twotier.dev/twotier/bench/drive"
 	"twotier.dev/twotier/bench/limiter"
 	"twotier.dev/twotier/bench/rival"
+	"twotier.dev/twotier/internal/load"
 )
 
 // Growth measures how costs grow: from ten thousand to ten million keys, from one rule to four,
@@ -73,6 +75,85 @@ func (o *Growth) Run(ctx context.Context, b *bench) error {
 		}
 	}
 	return save(b, "growth", o, r)
+}
+
+// KeysPoint is the cost of an operation when so many keys live.
+type KeysPoint struct {
+	Keys int `json:"keys"`
+	// Add and Acquire (two rules) are in nanoseconds of one core, by a counter in a process of its
+	// own, on keys drawn evenly. Floor is what drawing and naming a key costs, which is in both.
+	Add     float64 `json:"add_ns"`
+	Acquire float64 `json:"acquire_ns"`
+	Floor   float64 `json:"floor_ns"`
+	// Resident is the growth of the process, Counted what the counter accounts for itself; in bytes
+	// for each key.
+	Resident float64 `json:"resident_bytes_per_key"`
+	Counted  float64 `json:"counted_bytes_per_key"`
+	// Server is adds per second of a server in memory, in batches of 1,000.
+	Server float64 `json:"server_adds_per_second"`
+}
+
+// keys measures at ten thousand keys, and at ten times as many up to the most.
+func (r *GrowthResult) keys(ctx context.Context, env rival.Env, o *Growth) error {
+	m, err := measureMicro(ctx, "^BenchmarkKeys$", o.Duration.String(), "-max-keys",
+		strconv.Itoa(o.MaxKeys))
+	if err != nil {
+		return err
+	}
+	for keys := 10_000; keys <= o.MaxKeys; keys *= 10 {
+		of := func(name string) map[string]float64 { return m["Keys/"+fmt.Sprintf(name, keys)] }
+		add := of("add/keys=%d/op")
+		p := KeysPoint{
+			Keys: keys, Add: add["core-ns/op"], Acquire: of("acquire/keys=%d/op")["core-ns/op"],
+			Floor: of("floor/keys=%d")["core-ns/op"], Resident: add["resident-B/key"],
+			Counted: add["counted-B/key"],
+		}
+		if p.Server, err = serverAdds(ctx, env, keys, o.Duration); err != nil {
+			return fmt.Errorf("%d: server: %w", keys, err)
+		}
+		r.Keys = append(r.Keys, p)
+	}
+	return nil
+}
+
+// serverAdds measures quiet batches of adds, after every key has been counted once.
+func serverAdds(
+	ctx context.Context, env rival.Env, keys int, d time.Duration,
+) (perSecond float64, err error) {
+	rv := rival.Twotier("twotier-memory", 1, rival.Memory, "--max-memory", "12GiB")
+	s, err := rv.Start(ctx, env)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	name := func(key int) string { return fmt.Sprint("bench:", key) } // as load.Run does
+	if err := fill(s, keys, name, 0); err != nil {
+		return 0, err
+	}
+	r, err := once(ctx, load.Options{
+		URL: "http://" + s.Servers[0].Addr, Op: "batch", Batch: 1000, Connections: 4, Keys: keys,
+		Duration: d,
+	})
+	return r.PerSecond, err
+}
+
+// ColdPoint is what it costs to read a key back from Redis, beyond what asking for one in memory
+// costs, for each key.
+type ColdPoint struct {
+	Keys int `json:"keys"`
+	// Load and RedisLoad are in microseconds of one core, Bytes to and from Redis.
+	Load      float64 `json:"load_us"`
+	RedisLoad float64 `json:"redis_load_us"`
+	Bytes     float64 `json:"bytes"`
+}
+
+// cold measures with that many keys.
+func (r *GrowthResult) cold(ctx context.Context) error {
+	const keys = 500_000
+	m, err := measureMicro(ctx, "^BenchmarkCold$", strconv.Itoa(keys)+"x")
+	of := m["Cold"]
+	r.Cold = &ColdPoint{keys, of["load-us/key"], of["redis-us/key"], of["redis-B/key"]}
+	return err
 }
 
 // rules adds one rule after the other.

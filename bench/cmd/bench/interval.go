@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"slices"
+	"strconv"
 	"time"
 
 	"twotier.dev/twotier/bench/drive"
@@ -18,7 +18,7 @@ import (
 // its limit. It also sends a steady stream of distinct keys, the worst case for a counter that
 // flushes in batches: what Redis has not acknowledged must stay bounded.
 type Interval struct {
-	Intervals []time.Duration `help:"Flush intervals." default:"10ms,50ms,200ms,1s"`
+	Intervals []time.Duration `help:"Flush intervals." enum:"10ms,50ms,200ms,1s" default:"10ms,50ms,200ms,1s"`
 	Rate      float64         `help:"Decisions, and adds, per second." default:"50000"`
 	Duration  time.Duration   `help:"Of the load at each interval." default:"5s"`
 	Steady    time.Duration   `help:"Length of the stream of distinct keys." default:"20s"`
@@ -53,12 +53,8 @@ type Staleness struct {
 	Max    float64 `json:"max"`
 }
 
-func staleness(of []time.Duration) Staleness {
-	slices.Sort(of)
-	at := func(q float64) float64 {
-		return float64(of[int(q*float64(len(of)-1))]) / float64(time.Millisecond)
-	}
-	return Staleness{at(0.5), at(0.9), at(1)}
+func staleness(of map[string]float64, what string) Staleness {
+	return Staleness{of[what+"-p50-ms"], of[what+"-p90-ms"], of[what+"-max-ms"]}
 }
 
 // Of is the point as a run.
@@ -94,26 +90,23 @@ func (o *Interval) Run(ctx context.Context, b *bench) error {
 	return nil
 }
 
+// point drives a server, and then has two counters share a key.
 func (o *Interval) point(
 	ctx context.Context, env rival.Env, interval time.Duration,
-) (p *IntervalPoint, err error) {
+) (*IntervalPoint, error) {
 	env.Flush = interval
 	run, err := o.load(ctx, env)
 	if err != nil {
 		return nil, err
 	}
-	p = &IntervalPoint{MS: float64(interval) / float64(time.Millisecond), Load: run.Result,
-		Usage: run.Usage}
-	pr, err := startPair(ctx, interval)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, pr.stand.Close()) }()
-	if p.Redis, p.Other, err = pr.staleness(ctx, o.Samples); err != nil {
-		return nil, err
-	}
-	p.Overshoot, err = pr.overshoot(ctx)
-	return p, err
+	name := fmt.Sprintf("interval=%v", interval)
+	m, err := measureMicro(ctx, "^BenchmarkShared$/^"+name+"$", strconv.Itoa(o.Samples)+"x")
+	of := m["Shared/"+name]
+	return &IntervalPoint{
+		MS: float64(interval) / float64(time.Millisecond), Load: run.Result, Usage: run.Usage,
+		Redis: staleness(of, "redis"), Other: staleness(of, "other"),
+		Overshoot: int64(of["overshoot"]),
+	}, err
 }
 
 // load sends decisions to a server at a fixed rate.

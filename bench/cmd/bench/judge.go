@@ -35,7 +35,7 @@ func replay(ctx context.Context, l limiter.Limiter, events []limiter.Call) (*Tal
 	t := &Tally{Name: l.Name(), Events: len(events)}
 	var own limiter.Exact
 	for i, e := range events {
-		allowed, err := l.AcquireAll(ctx, e.Checks, e.TS)
+		allowed, err := limiter.Ask(ctx, l, e)
 		if err != nil {
 			return nil, fmt.Errorf("event %d of %d: %w", i, len(events), err)
 		}
@@ -63,7 +63,7 @@ func (t *Tally) judge(own *limiter.Exact, e limiter.Call, allowed bool) {
 	}
 	if allowed {
 		t.Admitted++
-		own.Record(e.Checks, e.TS)
+		own.Record(e)
 	}
 }
 
@@ -123,7 +123,8 @@ func (e Example) run(
 	for _, s := range e.Steps {
 		admitted = 0
 		for range s.Tries {
-			ok, err := l.AcquireAll(ctx, check, eleven+(s.Minute*60+s.Second)*1000)
+			ok, err := limiter.Ask(ctx, l,
+				limiter.Call{Checks: check, TS: eleven + (s.Minute*60+s.Second)*1000})
 			if err != nil {
 				return 0, fmt.Errorf("example %q: %w", e.Title, err)
 			}

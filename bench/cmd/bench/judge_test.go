@@ -14,16 +14,16 @@ type skewed struct {
 	by int64
 }
 
-func (s *skewed) AcquireAll(ctx context.Context, checks []limiter.Check, ts int64) (bool, error) {
-	wrong := make([]limiter.Check, len(checks))
-	for i, c := range checks {
+func (s *skewed) Decide(ctx context.Context, calls []limiter.Call) (int, error) {
+	wrong := make([]limiter.Check, len(calls[0].Checks))
+	for i, c := range calls[0].Checks {
 		wrong[i] = limiter.Check{Key: c.Key, N: c.N}
 		for _, l := range c.Limits {
 			wrong[i].Limits = append(wrong[i].Limits,
 				limiter.Limit{Window: l.Window + s.by, Max: l.Max})
 		}
 	}
-	return s.Exact.AcquireAll(ctx, wrong, ts)
+	return s.Exact.Decide(ctx, []limiter.Call{{Checks: wrong, TS: calls[0].TS}})
 }
 
 func TestJudge(t *testing.T) {

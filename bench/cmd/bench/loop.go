@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"twotier.dev/twotier/bench/drive"
-	"twotier.dev/twotier/bench/limiter"
 	"twotier.dev/twotier/bench/rival"
 )
 
@@ -47,7 +46,7 @@ func measure(ctx context.Context, s *rival.Stand, o drive.Options) (*Run, error)
 
 // batched drives a stand with as many decisions in a call; nil if it takes one at a time.
 func batched(ctx context.Context, s *rival.Stand, o drive.Options, batch int) (*Run, error) {
-	if limiter.Batching(s.Limiter) == nil {
+	if s.Rival.OneByOne {
 		return nil, nil
 	}
 	o.Batch, o.Workers, o.Seed = batch, 8, 2

@@ -9,6 +9,7 @@ import (
 
 	"twotier.dev/twotier/bench/rival"
 	"twotier.dev/twotier/internal/load"
+	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -123,15 +124,10 @@ func stored(ctx context.Context, s *rival.Stand) (sum int64, err error) {
 	return sum, nil
 }
 
-// doer is a counter or what reads in Redis.
-type doer interface {
-	Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error
-}
-
 const hour = int64(3_600_000)
 
 // held is what a key holds within an hour.
-func held(ctx context.Context, d doer, key string) (int64, error) {
+func held(ctx context.Context, d *redisstore.Direct, key string) (int64, error) {
 	check := syncer.Check{Key: []byte(key), N: 1, Limits: []syncer.Limit{{Window: hour}}}
 	var res syncer.Result
 	op := syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{check}}
@@ -139,11 +135,4 @@ func held(ctx context.Context, d doer, key string) (int64, error) {
 		return 0, fmt.Errorf("count: %w", err)
 	}
 	return res.Checks[0].Limits[0].Hi, nil
-}
-
-// add adds n to a key.
-func add(ctx context.Context, d doer, key string, n int64) error {
-	var res syncer.Result
-	op := syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{{Key: []byte(key), N: n}}}
-	return d.Do(ctx, &op, &res)
 }

@@ -51,6 +51,41 @@ type MemoryRow struct {
 	Resident float64 `json:"twotier_rss_per_key,omitempty"`
 }
 
+// Pauses is what garbage collection does to a process with many keys.
+type Pauses struct {
+	Keys int `json:"keys"`
+	// Bytes are resident after the keys were counted, BytesPerKey what this is for each.
+	Bytes       int64   `json:"resident_bytes"`
+	BytesPerKey float64 `json:"resident_bytes_per_key"`
+	// Cycles are the collections that were forced under load, Stops the pauses that the runtime
+	// counted meanwhile.
+	Cycles int    `json:"gc_cycles"`
+	Stops  uint64 `json:"pauses"`
+	// P50, P99 and Max are upper bounds of the pauses in microseconds: edges of the runtime's
+	// histogram.
+	P50 float64 `json:"p50_us"`
+	P99 float64 `json:"p99_us"`
+	Max float64 `json:"max_us"`
+	// CycleMS is how long a collection took from begin to end on average, most of it beside the
+	// program.
+	CycleMS float64 `json:"cycle_ms"`
+	// Adds were counted per second while the collections ran.
+	Adds float64 `json:"adds_per_second"`
+}
+
+func (o *Memory) pauses(ctx context.Context) (Pauses, error) {
+	m, err := measureMicro(ctx, "^BenchmarkPauses$", strconv.Itoa(o.Cycles)+"x", "-max-keys",
+		strconv.Itoa(o.PauseKeys))
+	of := m[fmt.Sprintf("Pauses/gc/keys=%d", o.PauseKeys)]
+	return Pauses{
+		Keys: o.PauseKeys, Bytes: int64(of["resident-B"]),
+		BytesPerKey: of["resident-B"] / float64(o.PauseKeys),
+		Cycles:      o.Cycles, Stops: uint64(of["pauses"]),
+		P50: of["p50-us"], P99: of["p99-us"], Max: of["max-us"],
+		CycleMS: of["ns/op"] / 1e6, Adds: of["adds/s"],
+	}, err
+}
+
 // A shape is a population of keys that all have events at the same times.
 type shape struct {
 	name string
@@ -114,7 +149,7 @@ func (o *Memory) Run(ctx context.Context, b *bench) error {
 			r.Rows = append(r.Rows, row)
 		}
 	}
-	if r.Pauses, err = pauses(ctx, o.PauseKeys, o.Cycles); err != nil {
+	if r.Pauses, err = o.pauses(ctx); err != nil {
 		return err
 	}
 	return save(b, "memory", o, r)
@@ -183,17 +218,12 @@ func (sh shape) fill(ctx context.Context, s *rival.Stand) error {
 // fillAt counts one event of each key: a server's by adds, a limiter's in Redis by decisions.
 func (sh shape) fillAt(ctx context.Context, s *rival.Stand, ts int64) error {
 	if len(s.Servers) > 0 {
-		c, err := connect(s.Servers[0].Addr)
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		return fill(c, sh.keys, sh.key, ts)
+		return fill(s, sh.keys, sh.key, ts)
 	}
 	errs := make([]error, fillers)
 	var wg sync.WaitGroup
 	for w := range fillers {
-		wg.Go(func() { errs[w] = sh.fillShare(ctx, limiter.Batching(s.Limiter), w, ts) })
+		wg.Go(func() { errs[w] = sh.fillShare(ctx, s.Limiter, w, ts) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)
@@ -203,7 +233,7 @@ func (sh shape) fillAt(ctx context.Context, s *rival.Stand, ts int64) error {
 func (sh shape) key(i int) string { return drive.Key(sh.first + uint64(i)) }
 
 // fillShare decides for windows that cover what twotier's ladder does, with room for all.
-func (sh shape) fillShare(ctx context.Context, l limiter.Batcher, worker int, ts int64) error {
+func (sh shape) fillShare(ctx context.Context, l limiter.Limiter, worker int, ts int64) error {
 	limits := []limiter.Limit{{Window: 60_000, Max: 1 << 30}, {Window: hour, Max: 1 << 30},
 		{Window: 24 * hour, Max: 1 << 30}}
 	calls := make([]limiter.Call, 0, pipelined)
@@ -213,7 +243,7 @@ func (sh shape) fillShare(ctx context.Context, l limiter.Batcher, worker int, ts
 		if len(calls) < pipelined && key+fillers < sh.keys {
 			continue
 		}
-		if n, err := l.AcquireEach(ctx, calls); err != nil || n != len(calls) {
+		if n, err := l.Decide(ctx, calls); err != nil || n != len(calls) {
 			return fmt.Errorf("%d of %d were admitted: %w", n, len(calls), err)
 		}
 		calls = calls[:0]

@@ -29,14 +29,3 @@ func TestRivalsHoldWhatWasCounted(t *testing.T) {
 		}
 	}
 }
-
-func TestPauses(t *testing.T) {
-	p, err := pauses(t.Context(), 50_000, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("%+v", p)
-	if p.BytesPerKey < 20 || p.Stops == 0 || p.P99 < p.P50 {
-		t.Errorf("%+v", p)
-	}
-}

@@ -108,7 +108,7 @@ func (o *Messages) search(
 		if err != nil {
 			return all, err
 		}
-		if batch > 1 && limiter.Batching(s.Limiter) == nil {
+		if batch > 1 && rv.OneByOne {
 			return all, s.Close()
 		}
 		f := &Search{Name: rv.Name, Title: s.Name(), Batch: batch}

@@ -1,0 +1,169 @@
+package micro_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"twotier.dev/twotier/bench/rival"
+	"twotier.dev/twotier/internal/load"
+	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/syncer"
+)
+
+// pair is two counters over one Redis that share keys, and what reads there directly.
+type pair struct {
+	b        *testing.B
+	counters [2]*syncer.Counter
+	direct   *redisstore.Direct
+	interval time.Duration
+}
+
+func startPair(b *testing.B, interval time.Duration) *pair {
+	s, err := rival.Redis()
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = s.Close() })
+	p := &pair{b: b, interval: interval}
+	for i := range p.counters {
+		store, err := s.OpenStore(b.Context())
+		if err != nil {
+			b.Fatal(err)
+		}
+		p.counters[i] = openCounter(b, syncer.Options{Store: store, FlushInterval: interval})
+	}
+	if p.direct, err = s.OpenDirect(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	return p
+}
+
+// share has both counters count a key that the other one counts, too.
+func (p *pair) share(key string) {
+	for _, c := range p.counters {
+		if err := c.Share(nil, []byte(key), true); err != nil {
+			p.b.Fatal(err)
+		}
+	}
+}
+
+// doer is a counter or what decides in Redis.
+type doer interface {
+	Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error
+}
+
+// do carries out an operation on one key with a window of an hour, of which at most a number may
+// pass, and returns what is held then.
+func (p *pair) do(d doer, kind syncer.Kind, key string, n, limit int64) (held int64, ok bool) {
+	check := syncer.Check{Key: []byte(key), N: n}
+	if kind != syncer.Add {
+		check.Limits = []syncer.Limit{{Window: hour, Max: limit}}
+	}
+	op, res := syncer.Op{Kind: kind, Checks: []syncer.Check{check}}, syncer.Result{}
+	if err := d.Do(context.Background(), &op, &res); err != nil {
+		p.b.Error(err)
+		return 0, false
+	}
+	if kind == syncer.Count {
+		held = res.Checks[0].Limits[0].Hi
+	}
+	return held, res.Allowed
+}
+
+// timed adds to a key by the first counter and returns how long it takes until that is seen.
+func (p *pair) timed(seen doer, key string, n int64) time.Duration {
+	before, _ := p.do(seen, syncer.Count, key, 1, 0)
+	start := time.Now()
+	p.do(p.counters[0], syncer.Add, key, n, 0)
+	for time.Since(start) < time.Minute {
+		if now, _ := p.do(seen, syncer.Count, key, 1, 0); now >= before+n {
+			return time.Since(start)
+		}
+		time.Sleep(500 * time.Microsecond)
+	}
+	p.b.Fatalf("%s: not seen after a minute", key)
+	return 0
+}
+
+// BenchmarkShared is what the flush interval trades: how long an add takes to be stored in Redis,
+// how long until another counter that shares the key sees it (one operation is one add of each),
+// and what both together admit beyond a limit of the key.
+func BenchmarkShared(b *testing.B) {
+	for _, interval := range []time.Duration{10 * time.Millisecond, 50 * time.Millisecond,
+		200 * time.Millisecond, time.Second} {
+		b.Run(fmt.Sprintf("interval=%v", interval), func(b *testing.B) {
+			p := startPair(b, interval)
+			p.staleness()
+			b.ReportMetric(float64(p.overshoot()), "overshoot")
+		})
+	}
+}
+
+// staleness times adds that come at random moments of the flush interval, while the other counter
+// counts the shared key all the time.
+func (p *pair) staleness() {
+	const key = "stale"
+	p.share(key)
+	busy, stop := context.WithCancel(p.b.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for load.Sleep(busy, time.Millisecond) == nil {
+			p.do(p.counters[1], syncer.Add, key, 1, 0)
+		}
+	})
+	defer wg.Wait()
+	defer stop()
+	var inRedis, elsewhere []time.Duration
+	for range p.b.N {
+		time.Sleep(time.Duration(rand.Float64() * float64(p.interval)))
+		inRedis = append(inRedis, p.timed(p.direct, fmt.Sprint(key, rand.Uint64()), 1))
+		// More than the other counter counts itself meanwhile.
+		elsewhere = append(elsewhere, p.timed(p.counters[1], key, 1_000_000))
+	}
+	p.report("redis", inRedis)
+	p.report("other", elsewhere)
+}
+
+func (p *pair) report(what string, of []time.Duration) {
+	slices.Sort(of)
+	for unit, q := range map[string]float64{"p50": 0.5, "p90": 0.9, "max": 1} {
+		at := of[int(q*float64(len(of)-1))]
+		p.b.ReportMetric(float64(at)/float64(time.Millisecond), what+"-"+unit+"-ms")
+	}
+}
+
+// overshoot has both counters admit events of one key, at a fixed rate of each, until its limit is
+// reached and everybody knows: for as long as the limit lasts, twice over, and a few intervals
+// more.
+func (p *pair) overshoot() int64 {
+	const (
+		key       = "overshoot"
+		limit     = 2000
+		perSecond = 2000
+	)
+	p.share(key)
+	var admitted atomic.Int64
+	var wg sync.WaitGroup
+	for _, c := range p.counters {
+		try := load.Worker{
+			Next: func() (time.Duration, bool) { return 0, true },
+			Do: func() error {
+				if _, ok := p.do(c, syncer.Acquire, key, 1, limit); ok {
+					admitted.Add(1)
+				}
+				return nil
+			},
+		}
+		loop := load.Loop{Rate: perSecond,
+			Duration: time.Second*2*limit/perSecond + 4*p.interval}
+		wg.Go(func() { loop.Run(p.b.Context(), []load.Worker{try}) })
+	}
+	wg.Wait()
+	return admitted.Load() - limit
+}
