@@ -10,12 +10,13 @@ import (
 	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
 )
 
 // Series is one row of figures with a name. Figures that are not there are 0.
 type Series struct {
 	Name string
-	// X are the positions of Y in lines; bars have none.
+	// X are the positions of Y in lines; in rows there are none.
 	X, Y []float64
 }
 
@@ -31,7 +32,8 @@ func colour(i int) color.Color {
 
 const (
 	chartWidth = 9 * vg.Inch
-	barWidth   = 13 * vg.Inch / 72
+	// rowHeight is that of one series in a row.
+	rowHeight = 0.2 * vg.Inch
 	// room is for fonts that are wider than the one that was measured.
 	room = "     "
 )
@@ -45,75 +47,63 @@ func newPlot(title string) *plot.Plot {
 	} {
 		f.Variant = "Sans"
 	}
-	p.Title.Text = title
+	p.Title.Text, p.Legend.Padding = title, vg.Millimeter
 	return p
 }
 
-// bars draws, for each label, one horizontal bar of every series. A logarithmic axis begins at the
-// power of ten below the smallest figure.
-func bars(title, unit string, labels []string, series []Series, log bool) ([]byte, error) {
+// logarithmic makes an axis logarithmic.
+func logarithmic(axis *plot.Axis) {
+	axis.Scale, axis.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
+}
+
+// rows draws, for each label, a row with a mark of every series at its figure, which is written
+// beside it. There are no bars, because the axis is logarithmic: it has no zero to begin at.
+func rows(title, unit string, labels []string, series []Series) ([]byte, error) {
 	p := newPlot(title)
 	p.X.Label.Text = unit
-	position := func(v float64) float64 { return v }
-	if log {
-		lowest := math.Inf(1)
-		for _, s := range series {
-			for _, v := range s.Y {
-				if v > 0 {
-					lowest = min(lowest, math.Floor(math.Log10(v)))
-				}
+	logarithmic(&p.X)
+	p.Add(plotter.NewGrid())
+	names := make([]string, len(labels))
+	for i, label := range labels {
+		names[len(labels)-1-i] = label + room
+	}
+	for i, s := range series {
+		var at plotter.XYs
+		texts := make([]string, 0, len(s.Y))
+		for k, v := range s.Y {
+			if v > 0 {
+				y := float64(len(labels)-1-k) - float64(i)/float64(len(series)+1)
+				at, texts = append(at, plotter.XY{X: v, Y: y}), append(texts, figure(v))
 			}
 		}
-		position = func(v float64) float64 { return max(math.Log10(v)-lowest, 0) }
-		p.X.Tick.Marker = powers(lowest)
-	}
-	p.X.Min = 0
-	for i, s := range series {
-		offset := barWidth * vg.Length(float64(len(series)-1)/2-float64(i))
-		if err := addBars(p, s, colour(i), offset, position); err != nil {
+		if err := addMarks(p, s.Name, colour(i), at, texts); err != nil {
 			return nil, err
 		}
 	}
-	names := reversed(labels)
-	for i := range names {
-		names[i] += room
-	}
 	p.NominalY(names...)
-	p.Y.Max = float64(len(labels)) + 0.5 // the legend lies above the bars
-	p.Y.Tick.Length, p.Y.Tick.LineStyle.Width = barWidth, 0
+	p.Y.Min, p.Y.Max = -1, float64(len(labels))+0.5 // the legend lies above the rows
+	p.X.Max *= 2                                    // for the figures at the right
 	p.Legend.Top = true
-	return svg(p, vg.Length(len(labels)*len(series))*barWidth*1.35+1.2*vg.Inch)
+	return svg(p, vg.Length(len(labels)*len(series))*rowHeight+1.2*vg.Inch)
 }
 
-// addBars adds one series, the first figure on top, each with its value beside it.
-func addBars(
-	p *plot.Plot, s Series, c color.Color, offset vg.Length, position func(float64) float64,
-) error {
-	values := make(plotter.Values, len(s.Y))
-	labels := plotter.XYLabels{}
-	for i, v := range reversed(s.Y) {
-		if v > 0 {
-			values[i] = position(v)
-			labels.XYs = append(labels.XYs, plotter.XY{X: values[i], Y: float64(i)})
-			labels.Labels = append(labels.Labels, " "+figure(v))
-			p.X.Max = max(p.X.Max, values[i]*1.08)
-		}
-	}
-	chart, err := plotter.NewBarChart(values, barWidth)
+func addMarks(p *plot.Plot, name string, c color.Color, at plotter.XYs, texts []string) error {
+	marks, err := plotter.NewScatter(at)
 	if err != nil {
-		return fmt.Errorf("plot %s: %w", s.Name, err)
+		return fmt.Errorf("plot %s: %w", name, err)
 	}
-	chart.Horizontal, chart.Color, chart.Offset, chart.LineStyle.Width = true, c, offset, 0
-	text, err := plotter.NewLabels(labels)
+	marks.GlyphStyle = draw.GlyphStyle{Color: c, Radius: 4, Shape: draw.CircleGlyph{}}
+	labels, err := plotter.NewLabels(plotter.XYLabels{XYs: at, Labels: texts})
 	if err != nil {
-		return fmt.Errorf("plot %s: %w", s.Name, err)
+		return fmt.Errorf("plot %s: %w", name, err)
 	}
-	for i := range text.TextStyle {
-		text.TextStyle[i].Font.Variant = "Sans"
+	for i := range labels.TextStyle {
+		labels.TextStyle[i].Font.Variant = "Sans"
+		labels.TextStyle[i].YAlign = draw.YCenter
 	}
-	text.Offset.Y = offset - barWidth/4
-	p.Add(chart, text)
-	p.Legend.Add(s.Name+room, chart)
+	labels.Offset.X = 6
+	p.Add(marks, labels)
+	p.Legend.Add(name+room, marks)
 	return nil
 }
 
@@ -121,12 +111,9 @@ func addBars(
 func lines(title, xUnit, yUnit string, series []Series, logX, logY bool) ([]byte, error) {
 	p := newPlot(title)
 	p.X.Label.Text, p.Y.Label.Text = xUnit, yUnit
-	for _, axis := range []struct {
-		log bool
-		*plot.Axis
-	}{{logX, &p.X}, {logY, &p.Y}} {
-		if axis.log {
-			axis.Scale, axis.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
+	for axis, log := range map[*plot.Axis]bool{&p.X: logX, &p.Y: logY} {
+		if log {
+			logarithmic(axis)
 		} else {
 			axis.Min = 0
 		}
@@ -160,25 +147,6 @@ func svg(p *plot.Plot, height vg.Length) ([]byte, error) {
 	family := []byte("Liberation Sans")
 	return bytes.ReplaceAll(out.Bytes(), family,
 		append(family, ",Arial,Helvetica,sans-serif"...)), err
-}
-
-// powers marks powers of ten on an axis of logarithms that begins at one of them.
-type powers float64
-
-// Ticks implements plot.Ticker.
-func (lowest powers) Ticks(from, to float64) (ticks []plot.Tick) {
-	for at := math.Ceil(from); at <= to; at++ {
-		ticks = append(ticks, plot.Tick{Value: at, Label: figure(math.Pow(10, at+float64(lowest)))})
-	}
-	return ticks
-}
-
-func reversed[T any](of []T) []T {
-	out := make([]T, len(of))
-	for i, v := range of {
-		out[len(of)-1-i] = v
-	}
-	return out
 }
 
 // figure writes a number as short as it can be told apart: 1.25M, 830k, 0.031.

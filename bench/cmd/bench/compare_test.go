@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"twotier.dev/twotier/bench/drive"
-	"twotier.dev/twotier/bench/report"
 	"twotier.dev/twotier/bench/rival"
 )
 
@@ -42,7 +41,7 @@ func TestWorkIsThatOfTheDecisions(t *testing.T) {
 			}
 		}
 	}
-	f := report.File[CompareResult]{Result: r}
+	f := File[CompareResult]{Result: r}
 	text, err := f.Write(t.TempDir(), "compare", templates(), drive.Workloads())
 	if err != nil || strings.Count(text, "| hash, last n |") != 2*3+1 ||
 		strings.Contains(text, "%!") {

@@ -12,13 +12,11 @@ func (f *findings) httpGoals() []Goal {
 	batch := Goal{Goal: "batches of at least 4,000,000 adds/s", Want: 4e6, Least: true,
 		Bound: "waiting for the memory of keys that are not in the processor's cache; what is " +
 			"flushed"}
-	if f.http != nil {
-		for _, c := range f.http.Result.Comparisons {
-			add.add(fmt.Sprintf("%s, %s, %d keys", c.Generator, c.Store, c.Space), c.Rate().Median)
-		}
-		for _, b := range f.http.Result.Batches {
-			batch.add(fmt.Sprintf("%s, %d keys", b.Store, b.Space), b.Millions().Median*1e6)
-		}
+	for _, c := range f.http.Comparisons {
+		add.add(fmt.Sprintf("%s, %s, %d keys", c.Generator, c.Store, c.Space), c.Rate().Median)
+	}
+	for _, b := range f.http.Batches {
+		batch.add(fmt.Sprintf("%s, %d keys", b.Store, b.Space), b.Millions().Median*1e6)
 	}
 	return []Goal{add, batch}
 }
@@ -36,13 +34,11 @@ func (f *findings) compareGoals() []Goal {
 			"decisions on keys that come back from Redis read"}
 	pure := Goal{Goal: "pure-Redis mode at least 2x the Lua limiter called one by one", Want: 2,
 		Least: true}
-	if f.compare != nil {
-		c := f.compare.Result
-		zipf.speedup(c, "zipf")
-		distinct.speedup(c, "distinct")
-		commands.spared(c)
-		pure.pure(c)
-	}
+	c := f.compare
+	zipf.speedup(c, "zipf")
+	distinct.speedup(c, "distinct")
+	commands.spared(c)
+	pure.pure(c)
 	return []Goal{zipf, distinct, commands, pure}
 }
 
@@ -121,16 +117,14 @@ func (f *findings) memoryGoals() []Goal {
 	g := Goal{Goal: "at most 150 bytes for a cold key in memory", Want: 150,
 		Bound: "resident: the room that a growing table and garbage collection need; the rest is " +
 			"names, buckets and the index"}
-	if f.memory != nil {
-		for _, r := range f.memory.Result.Rows {
-			if r.Way == "twotier" && r.Shape == "1 event" {
-				g.add("counted by the server", r.Counted)
-				g.add("resident", r.Resident)
-			}
+	for _, r := range f.memory.Rows {
+		if r.Way == "twotier" && r.Shape == "1 event" {
+			g.add("counted by the server", r.Counted)
+			g.add("resident", r.Resident)
 		}
-		p := f.memory.Result.Pauses
-		g.add(fmt.Sprintf("a library's process at %d keys", p.Keys), p.BytesPerKey)
 	}
+	p := f.memory.Pauses
+	g.add(fmt.Sprintf("a library's process at %d keys", p.Keys), p.BytesPerKey)
 	return []Goal{g}
 }
 
@@ -138,10 +132,10 @@ func (f *findings) growthGoals() []Goal {
 	g := Goal{Goal: "cost of an operation flat within 2x from 10,000 to 10,000,000 keys", Want: 2,
 		Bound: "ten thousand keys fit into the processor's cache, ten million don't: each " +
 			"operation waits for memory a few times"}
-	if f.growth == nil || len(f.growth.Result.Keys) < 2 {
+	if len(f.growth.Keys) < 2 {
 		return []Goal{g}
 	}
-	keys := f.growth.Result.Keys
+	keys := f.growth.Keys
 	for _, s := range []struct {
 		of   string
 		cost func(KeysPoint) float64
@@ -161,27 +155,22 @@ func (f *findings) messageGoals() []Goal {
 	rate := Goal{Goal: "message control: 100,000 a second with p99 under 5 ms", Want: 100_000,
 		Least: true}
 	mean := Goal{Goal: "message control at 100,000 a second: mean latency under 50 ms", Want: 50}
-	if f.messages != nil {
-		for _, s := range f.messages.Result.Searches {
-			if s.Name != "twotier" && s.Name != "twotier-lib" {
-				continue
-			}
-			of := fmt.Sprintf("%s, %d a call", s.Title, s.Batch)
-			rate.add(of, s.Highest)
-			mean.add(of, s.AtTarget.Latency.Mean/1e3)
-			rate.Bound = share(&Run{Usage: s.Usage}) + "; nearly every message writes two keys " +
-				"that Redis does not have yet"
-			mean.Bound = rate.Bound
+	for _, s := range f.messages.Searches {
+		if s.Name != "twotier" && s.Name != "twotier-lib" {
+			continue
 		}
+		of := fmt.Sprintf("%s, %d a call", s.Title, s.Batch)
+		rate.add(of, s.Highest)
+		mean.add(of, s.AtTarget.Latency.Mean/1e3)
+		rate.Bound = share(&Run{Usage: s.Usage}) + "; nearly every message writes two keys " +
+			"that Redis does not have yet"
+		mean.Bound = rate.Bound
 	}
 	return []Goal{rate, mean}
 }
 
 func (f *findings) lossGoals() (goals []Goal) {
-	if f.loss == nil {
-		return nil
-	}
-	for _, k := range f.loss.Result.Kills {
+	for _, k := range f.loss.Kills {
 		// What is on its way to Redis when the process is killed comes on top of the interval.
 		g := Goal{Goal: "kill -9, " + k.Setting + ": lost, in ms of the stream",
 			Want: k.BoundMS * 1.25, Bound: "the flush interval"}

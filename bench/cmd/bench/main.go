@@ -15,7 +15,6 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"twotier.dev/twotier/bench/report"
 	"twotier.dev/twotier/bench/rival"
 )
 
@@ -145,7 +144,7 @@ func templates() *template.Template {
 
 // save writes a result with the options it was measured under, and prints the page.
 func save[T any](b *bench, name string, options any, result T) error {
-	f := report.File[T]{Command: b.command, Machine: report.ThisMachine(), Result: result}
+	f := File[T]{Command: b.command, Machine: ThisMachine(), Result: result}
 	page, err := f.Write(b.out, name, templates(), options)
 	fmt.Print(page)
 	return err

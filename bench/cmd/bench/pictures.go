@@ -6,38 +6,31 @@ import (
 	"twotier.dev/twotier/bench/drive"
 )
 
-// Picture is one plot: bars, one for each label and series, or lines if there are no labels.
+// Picture is one plot: a row for each label, or lines if there are no labels.
 type Picture struct {
 	Name, Title, Text string
 
 	labels       []string
 	series       []Series
 	xUnit, yUnit string
-	logX, logY   bool // bars have one axis, which is Y's
+	logX, logY   bool // of lines; rows have one axis, which is logarithmic
 }
 
 // svg draws the picture.
 func (p *Picture) svg() ([]byte, error) {
 	if p.labels != nil {
-		return bars(p.Title, p.yUnit, p.labels, p.series, p.logY)
+		return rows(p.Title, p.yUnit, p.labels, p.series)
 	}
 	return lines(p.Title, p.xUnit, p.yUnit, p.series, p.logX, p.logY)
 }
 
 // pictures are those of everything that was found.
 func (f *findings) pictures() (all []Picture) {
-	if f.compare != nil {
-		for _, w := range drive.Workloads() {
-			all = append(all, throughput(f.compare.Result, w))
-		}
-		all = append(all, commands(f.compare.Result), latency(f.compare.Result))
+	for _, w := range drive.Workloads() {
+		all = append(all, throughput(f.compare, w))
 	}
-	if f.interval != nil {
-		all = append(all, tradeOff(f.interval.Result))
-	}
-	if f.growth != nil {
-		all = append(all, growingKeys(f.growth.Result), growingRules(f.growth.Result))
-	}
+	all = append(all, commands(f.compare), latency(f.compare), tradeOff(f.interval),
+		growingKeys(f.growth), growingRules(f.growth))
 	found := all[:0]
 	for _, p := range all {
 		if len(p.series) > 0 && len(p.series[0].Y) > 0 {
@@ -53,8 +46,8 @@ type column struct {
 	figure func(CompareRow) float64
 }
 
-// bars adds the rivals with a workload, of whom the first column has a figure.
-func (p Picture) bars(rows []CompareRow, columns ...column) Picture {
+// rows adds the rivals with a workload, of whom the first column has a figure.
+func (p Picture) rows(rows []CompareRow, columns ...column) Picture {
 	p.series = make([]Series, len(columns))
 	for _, r := range rows {
 		if r.Single == nil || columns[0].figure(r) == 0 {
@@ -73,8 +66,8 @@ func throughput(c CompareResult, w drive.Workload) Picture {
 		Name: "throughput-" + w.Name, Title: "Decisions per second, " + w.Name,
 		Text: "Workload: " + w.About + ". Counted until Redis had all of it. The axis is " +
 			"logarithmic.",
-		yUnit: "decisions per second", logY: true,
-	}.bars(c.Of(w.Name),
+		yUnit: "decisions per second",
+	}.rows(c.Of(w.Name),
 		column{"one by one", func(r CompareRow) float64 { return r.Single.Lasting() }},
 		column{fmt.Sprintf("%d in a call", c.Batch),
 			func(r CompareRow) float64 { return r.Batched.Lasting() }})
@@ -90,7 +83,7 @@ func commands(c CompareResult) Picture {
 	return Picture{
 		Name: "redis-commands", Title: "Redis commands for each decision", yUnit: "commands",
 		Text: "Those within scripts included, batched where there is such a call.",
-	}.bars(c.Of("zipf"), of("zipf"), of("distinct"))
+	}.rows(c.Of("zipf"), of("zipf"), of("distinct"))
 }
 
 // sparing is the run that asks least of Redis.
@@ -109,8 +102,8 @@ func latency(c CompareResult) Picture {
 		Name: "latency-zipf", Title: fmt.Sprintf("Latency at %.0f decisions a second, zipf",
 			c.Rate),
 		Text:  "Open loop: measured from when a decision was due. The axis is logarithmic.",
-		yUnit: "microseconds", logY: true,
-	}.bars(c.Of("zipf"),
+		yUnit: "microseconds",
+	}.rows(c.Of("zipf"),
 		column{"median", func(r CompareRow) float64 { return float64(r.Open.Latency.P50) }},
 		column{"p99", func(r CompareRow) float64 { return float64(r.Open.Latency.P99) }},
 		column{"p99.9", func(r CompareRow) float64 { return float64(r.Open.Latency.P999) }})

@@ -10,23 +10,21 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-
-	"twotier.dev/twotier/bench/report"
 )
 
 // Report makes one page of what the other commands have written: the pictures, and the goals with
 // what was measured, whether it is met, and what bounds it. It measures nothing itself.
 type Report struct{}
 
-// findings are the results that were found; what was not found is nil.
+// findings are the results that were found; what was not found is empty.
 type findings struct {
-	compare  *report.File[CompareResult]
-	interval *report.File[IntervalResult]
-	growth   *report.File[GrowthResult]
-	http     *report.File[HTTPResult]
-	memory   *report.File[MemoryResult]
-	messages *report.File[MessagesResult]
-	loss     *report.File[LossResult]
+	compare  CompareResult
+	interval IntervalResult
+	growth   GrowthResult
+	http     HTTPResult
+	memory   MemoryResult
+	messages MessagesResult
+	loss     LossResult
 	// Sources are the files of all, in the order above.
 	Sources []Source
 }
@@ -34,11 +32,11 @@ type findings struct {
 // Source is a file that was found.
 type Source struct {
 	Name, Command string
-	Machine       report.Machine
+	Machine       Machine
 }
 
-func readFindings(dir string) (f *findings, err error) {
-	f = &findings{}
+func readFindings(dir string) (*findings, error) {
+	f := &findings{}
 	return f, errors.Join(
 		read(f, dir, "compare", &f.compare), read(f, dir, "interval", &f.interval),
 		read(f, dir, "growth", &f.growth), read(f, dir, "http", &f.http),
@@ -47,10 +45,11 @@ func readFindings(dir string) (f *findings, err error) {
 	)
 }
 
-func read[T any](f *findings, dir, name string, to **report.File[T]) (err error) {
-	*to, err = report.Read[T](dir, name)
-	if *to != nil {
-		f.Sources = append(f.Sources, Source{name, (*to).Command, (*to).Machine})
+func read[T any](f *findings, dir, name string, to *T) error {
+	file := File[*T]{Result: to}
+	found, err := file.Read(dir, name)
+	if found {
+		f.Sources = append(f.Sources, Source{name, file.Command, file.Machine})
 	}
 	return err
 }

@@ -1,4 +1,4 @@
-package report
+package main
 
 import (
 	"bytes"
@@ -97,18 +97,17 @@ func (f *File[T]) Write(
 	)
 }
 
-// Read reads what Write has written; nil if there is no such file.
-func Read[T any](dir, name string) (*File[T], error) {
+// Read reads what Write has written, and leaves the file empty if there is nothing.
+func (f *File[T]) Read(dir, name string) (found bool, err error) {
 	raw, err := os.ReadFile(filepath.Join(dir, name+".json"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return false, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(raw, f)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
+		return false, fmt.Errorf("read %s: %w", name, err)
 	}
-	f := &File[T]{}
-	if err := json.Unmarshal(raw, f); err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
-	}
-	return f, nil
+	return true, nil
 }
