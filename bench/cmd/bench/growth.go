@@ -101,7 +101,7 @@ func (r *GrowthResult) keys(ctx context.Context, env rival.Env, o *Growth) error
 		return err
 	}
 	for keys := 10_000; keys <= o.MaxKeys; keys *= 10 {
-		of := func(name string) map[string]float64 { return m["Keys/"+fmt.Sprintf(name, keys)] }
+		of := func(name string) map[string]float64 { return m.one("Keys/" + fmt.Sprintf(name, keys)) }
 		add := of("add/keys=%d/op")
 		p := KeysPoint{
 			Keys: keys, Add: add["core-ns/op"], Acquire: of("acquire/keys=%d/op")["core-ns/op"],
@@ -127,7 +127,7 @@ func serverAdds(
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	name := func(key int) string { return fmt.Sprint("bench:", key) } // as load.Run does
-	if err := fill(s, keys, name, 0); err != nil {
+	if err := drive.Fill(s.Servers[0].Addr, keys, name, 0); err != nil {
 		return 0, err
 	}
 	r, err := once(ctx, load.Options{
@@ -151,7 +151,7 @@ type ColdPoint struct {
 func (r *GrowthResult) cold(ctx context.Context) error {
 	const keys = 500_000
 	m, err := measureMicro(ctx, "^BenchmarkCold$", strconv.Itoa(keys)+"x")
-	of := m["Cold"]
+	of := m.one("Cold")
 	r.Cold = &ColdPoint{keys, of["load-us/key"], of["redis-us/key"], of["redis-B/key"]}
 	return err
 }

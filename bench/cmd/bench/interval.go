@@ -101,7 +101,7 @@ func (o *Interval) point(
 	}
 	name := fmt.Sprintf("interval=%v", interval)
 	m, err := measureMicro(ctx, "^BenchmarkShared$/^"+name+"$", strconv.Itoa(o.Samples)+"x")
-	of := m["Shared/"+name]
+	of := m.one("Shared/" + name)
 	return &IntervalPoint{
 		MS: float64(interval) / float64(time.Millisecond), Load: run.Result, Usage: run.Usage,
 		Redis: staleness(of, "redis"), Other: staleness(of, "other"),

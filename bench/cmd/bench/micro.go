@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 )
@@ -41,8 +42,16 @@ func goBenchmarks(ctx context.Context, pattern string, args ...string) ([]string
 	return strings.Split(strings.TrimSpace(text.String()), "\n"), nil
 }
 
-// readings are what Go benchmarks have measured, by name and unit.
-type readings map[string]map[string]float64
+// readings are what Go benchmarks have measured, by name and unit, once or a few times.
+type readings map[string][]map[string]float64
+
+// one is a reading of a benchmark, nil if it was not run.
+func (r readings) one(name string) map[string]float64 {
+	if len(r[name]) == 0 {
+		return nil
+	}
+	return r[name][0]
+}
 
 // measureMicro runs benchmarks and reads their lines: a name with the number of cores, the number
 // of operations, and values with their units.
@@ -58,15 +67,16 @@ func measureMicro(ctx context.Context, pattern, benchtime string, args ...string
 			continue
 		}
 		name := strings.TrimPrefix(fields[0], "Benchmark")
-		if at := strings.LastIndexByte(name, '-'); at >= 0 {
-			name = name[:at]
+		if cores := runtime.GOMAXPROCS(0); cores > 1 {
+			name = strings.TrimSuffix(name, "-"+strconv.Itoa(cores))
 		}
-		r[name] = map[string]float64{}
+		of := map[string]float64{}
 		for i := 2; i+1 < len(fields); i += 2 {
-			if r[name][fields[i+1]], err = strconv.ParseFloat(fields[i], 64); err != nil {
+			if of[fields[i+1]], err = strconv.ParseFloat(fields[i], 64); err != nil {
 				return nil, fmt.Errorf("benchmark's line %q: %w", line, err)
 			}
 		}
+		r[name] = append(r[name], of)
 	}
 	return r, nil
 }

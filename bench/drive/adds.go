@@ -1,4 +1,4 @@
-package main
+package drive
 
 import (
 	"bytes"
@@ -6,12 +6,11 @@ import (
 	"fmt"
 	"time"
 
-	"twotier.dev/twotier/bench/rival"
 	"twotier.dev/twotier/internal/load"
 )
 
-// connect returns a client for one server.
-func connect(addr string) (*load.Client, error) {
+// Connect returns a client for one server.
+func Connect(addr string) (*load.Client, error) {
 	return load.NewClient(load.ClientOptions{URL: "http://" + addr, Connections: 64,
 		Timeout: time.Minute})
 }
@@ -23,9 +22,9 @@ type addRequest struct {
 	TS  int64  `json:"ts,omitempty"`
 }
 
-// postAdds adds one to each key in one request, a quiet batch if there are several: at a time in
+// PostAdds adds one to each key in one request, a quiet batch if there are several: at a time in
 // unix milliseconds, or now if that is 0.
-func postAdds(c *load.Client, keys []string, ts int64) error {
+func PostAdds(c *load.Client, keys []string, ts int64) error {
 	path, want := "/v1/add", `"key":`
 	var request any = addRequest{Key: keys[0], TS: ts}
 	if len(keys) > 1 {
@@ -48,9 +47,9 @@ func postAdds(c *load.Client, keys []string, ts int64) error {
 	})
 }
 
-// fill adds one to each of n keys of a server, 1,000 in a request.
-func fill(s *rival.Stand, n int, name func(int) string, ts int64) error {
-	c, err := connect(s.Servers[0].Addr)
+// Fill adds one to each of n keys of a server, 1,000 in a request.
+func Fill(addr string, n int, name func(int) string, ts int64) error {
+	c, err := Connect(addr)
 	if err != nil {
 		return err
 	}
@@ -61,7 +60,7 @@ func fill(s *rival.Stand, n int, name func(int) string, ts int64) error {
 		if len(keys) < 1000 && key < n-1 {
 			continue
 		}
-		if err := postAdds(c, keys, ts); err != nil {
+		if err := PostAdds(c, keys, ts); err != nil {
 			return err
 		}
 		keys = keys[:0]

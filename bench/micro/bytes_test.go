@@ -1,0 +1,171 @@
+package micro_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"twotier.dev/twotier/bench/drive"
+	"twotier.dev/twotier/bench/limiter"
+	"twotier.dev/twotier/bench/rival"
+)
+
+// BenchmarkBytes is what a key takes: in Redis, for twotier and for the limiters that live there,
+// and in twotier's own memory. One operation is one key with all its events.
+func BenchmarkBytes(b *testing.B) {
+	env, remove, err := rival.Build(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = remove() })
+	rivals, err := rival.Select(rival.All(), limiter.ScriptNames())
+	if err != nil {
+		b.Fatal(err)
+	}
+	rivals = append(rivals, rival.Twotier("twotier", 1, rival.TwoTier, "--max-memory", "8GiB"))
+	for name, ages := range shapes() {
+		for _, rv := range rivals {
+			b.Run(name+"/"+rv.Name, func(b *testing.B) { benchmarkBytes(b, env, rv, ages) })
+		}
+	}
+}
+
+// shapes are how long before now each key has an event, the oldest first: one event, thirty spread
+// over a day, and one in every bucket. A day is somewhat shorter, so that filling may take a while.
+func shapes() map[string][]time.Duration {
+	const reach = 24*time.Hour - 20*time.Minute
+	var spread, all []time.Duration
+	for i := range 30 {
+		spread = append(spread, reach*time.Duration(30-i)/30)
+	}
+	for _, level := range []struct {
+		width time.Duration
+		count int
+	}{{15 * time.Minute, 95}, {time.Minute, 60}, {time.Second, 60}} {
+		for i := range level.count {
+			all = append(all, min(level.width*time.Duration(i), reach))
+		}
+	}
+	slices.Sort(all)
+	slices.Reverse(all)
+	return map[string][]time.Duration{"one": {0}, "thirty": spread, "every": all}
+}
+
+// A population is keys that all have events at the same times.
+type population struct {
+	stand *rival.Stand
+	ages  []time.Duration
+	// keys is how many there are, first the number of the first.
+	keys  int
+	first uint64
+}
+
+func benchmarkBytes(b *testing.B, env rival.Env, rv rival.Rival, ages []time.Duration) {
+	s, err := rv.Start(b.Context(), env)
+	if errors.Is(err, limiter.ErrNotAvailable) {
+		b.Skip(err)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = s.Close() })
+	// What Redis and its connections take once is taken before anything is measured.
+	warm := population{s, []time.Duration{0}, fillers * pipelined, 1 << 40}
+	p := population{s, ages, b.N, 0}
+	if err := warm.fill(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	before, err1 := s.Footprint(b.Context())
+	first, err2 := s.RDB.DBSize(b.Context()).Result()
+	filled := p.fill(b.Context())
+	dropped := p.dropPassedWindows(b.Context(), time.Now().UnixMilli())
+	after, err3 := s.Footprint(b.Context())
+	last, err4 := s.RDB.DBSize(b.Context()).Result()
+	if err := errors.Join(err1, err2, filled, dropped, err3, err4); err != nil {
+		b.Fatal(err)
+	}
+	m := after.Since(before)
+	for unit, v := range map[string]int64{"events": int64(len(ages)) * int64(b.N),
+		"redis-B": m.Redis, "redis-keys": last - first, "counted-B": m.Counted,
+		"resident-B": m.Service} {
+		b.ReportMetric(float64(v)/float64(b.N), unit+"/key")
+	}
+}
+
+const (
+	fillers   = 8
+	pipelined = 100
+)
+
+// fill counts the events, in the order of time for each key. What is pending is flushed before the
+// next age: the replay is faster than the day was.
+func (p population) fill(ctx context.Context) error {
+	now := time.Now()
+	for _, age := range p.ages {
+		err := p.fillAt(ctx, now.Add(-age).UnixMilli())
+		if err := errors.Join(err, p.stand.Drain(ctx), ctx.Err()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fillAt counts one event of each key: a server's by adds, a limiter's in Redis by decisions.
+func (p population) fillAt(ctx context.Context, ts int64) error {
+	if len(p.stand.Servers) > 0 {
+		return drive.Fill(p.stand.Servers[0].Addr, p.keys, p.key, ts)
+	}
+	errs := make([]error, fillers)
+	var wg sync.WaitGroup
+	for w := range fillers {
+		wg.Go(func() { errs[w] = p.fillShare(ctx, w, ts) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// key is the name of one of the keys.
+func (p population) key(i int) string { return drive.Key(p.first + uint64(i)) }
+
+// fillShare decides for windows that cover what twotier's ladder does, with room for all.
+func (p population) fillShare(ctx context.Context, worker int, ts int64) error {
+	limits := []limiter.Limit{{Window: 60_000, Max: 1 << 30}, {Window: hour, Max: 1 << 30},
+		{Window: 24 * hour, Max: 1 << 30}}
+	calls := make([]limiter.Call, 0, pipelined)
+	for key := worker; key < p.keys; key += fillers {
+		check := limiter.Check{Key: p.key(key), N: 1, Limits: limits}
+		calls = append(calls, limiter.Call{Checks: []limiter.Check{check}, TS: ts})
+		if len(calls) < pipelined && key+fillers < p.keys {
+			continue
+		}
+		if n, err := p.stand.Decide(ctx, calls); err != nil || n != len(calls) {
+			return fmt.Errorf("%d of %d were admitted: %w", n, len(calls), err)
+		}
+		calls = calls[:0]
+	}
+	return nil
+}
+
+// dropPassedWindows deletes the counters of fixed windows that are over: "i:KEY:WINDOW:INDEX". They
+// would have expired, had the time between the events passed in earnest; all others keep one key
+// and drop what has expired when they write.
+func (p population) dropPassedWindows(ctx context.Context, now int64) error {
+	keys := p.stand.RDB.Scan(ctx, 0, "i:*", 1000).Iterator()
+	pipe := p.stand.RDB.Pipeline()
+	for keys.Next(ctx) {
+		parts := strings.Split(keys.Val(), ":")
+		window, err1 := strconv.ParseInt(parts[len(parts)-2], 10, 64)
+		index, err2 := strconv.ParseInt(parts[len(parts)-1], 10, 64)
+		if errors.Join(err1, err2) == nil && (index+1)*window <= now {
+			pipe.Del(ctx, keys.Val())
+		}
+	}
+	_, err := pipe.Exec(ctx)
+	return errors.Join(keys.Err(), err)
+}
