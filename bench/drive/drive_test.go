@@ -33,12 +33,13 @@ func (c *counter) Decide(_ context.Context, calls []limiter.Call) (admitted int,
 	for _, call := range calls {
 		c.n++
 		for _, k := range call.Checks {
-			c.keys[k.Key]++
+			key := string(k.Key)
+			c.keys[key]++
 			c.rules += len(k.Limits)
-			if call.TS < c.last[k.Key] {
+			if call.TS < c.last[key] {
 				c.late++
 			}
-			c.last[k.Key] = call.TS
+			c.last[key] = call.TS
 		}
 		if c.n%2 == 0 {
 			admitted++

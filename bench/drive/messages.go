@@ -95,8 +95,6 @@ func (m Messages) appendBurst(
 
 func message(receiver, content int, ts int64) limiter.Call {
 	key := fmt.Sprintf("r%05d", receiver)
-	return limiter.Call{TS: ts, Checks: []limiter.Check{
-		{Key: key, N: 1, Limits: receiverRules},
-		{Key: fmt.Sprintf("%s|c%d", key, content), N: 1, Limits: contentRules},
-	}}
+	return limiter.At(ts, limiter.One(key, receiverRules),
+		limiter.One(fmt.Sprintf("%s|c%d", key, content), contentRules))
 }

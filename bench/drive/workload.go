@@ -35,7 +35,10 @@ func Rules() []limiter.Limit {
 }
 
 // Key is the name of a key: its number in 16 hexadecimal digits.
-func Key(key uint64) string { return string(AppendKey(nil, key)) }
+func Key(key uint64) string { return string(newKey(key)) }
+
+// newKey is the name of a key, with room for some bytes more.
+func newKey(key uint64) []byte { return AppendKey(make([]byte, 0, 24), key) }
 
 // AppendKey appends the name of a key.
 func AppendKey(b []byte, key uint64) []byte {
@@ -85,8 +88,8 @@ func (o *Options) byKey(w int) (source, error) {
 			return 0, false
 		}
 		left--
-		c.TS = time.Now().UnixMilli()
-		c.Checks = append(c.Checks[:0], limiter.Check{Key: Key(keys()), N: 1, Limits: o.Rules})
+		*c = limiter.At(time.Now().UnixMilli(),
+			append(c.Checks[:0], limiter.One(newKey(keys()), o.Rules))...)
 		return 0, true
 	}, nil
 }
@@ -96,12 +99,10 @@ func (o *Options) messages(w int) source {
 	keys, _ := o.keys(w, "uniform") // there is such a way
 	return func(c *limiter.Call) (time.Duration, bool) {
 		k := keys()
-		user := Key(k)
-		c.TS = time.Now().UnixMilli()
-		c.Checks = append(c.Checks[:0],
-			limiter.Check{Key: user, N: 1, Limits: receiverRules},
-			limiter.Check{Key: user + "|c" + string('0'+byte(k%contents)), N: 1,
-				Limits: contentRules})
+		user := newKey(k)
+		*c = limiter.At(time.Now().UnixMilli(), append(c.Checks[:0],
+			limiter.One(user, receiverRules),
+			limiter.One(append(newKey(k), '|', 'c', '0'+byte(k%contents)), contentRules))...)
 		return 0, true
 	}
 }

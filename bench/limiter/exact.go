@@ -36,14 +36,14 @@ func (e *Exact) Record(call Call) {
 	}
 	for _, c := range call.Checks {
 		for range c.N {
-			e.times[c.Key] = append(e.times[c.Key], call.TS)
+			e.times[string(c.Key)] = append(e.times[string(c.Key)], call.TS)
 		}
 	}
 }
 
 // Held is the number of events of a key in the window that ends at ts.
-func (e *Exact) Held(key string, window, ts int64) int64 {
-	times := e.times[key]
+func (e *Exact) Held(key []byte, window, ts int64) int64 {
+	times := e.times[string(key)]
 	from, _ := slices.BinarySearch(times, ts-window+1)
 	return int64(len(times) - from)
 }

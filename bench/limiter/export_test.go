@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"context"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -16,3 +17,6 @@ func NewUnexpiring(rdb *redis.Client) *Scripted {
 	}
 	return newScripted("hash, no expiry", rdb, script, encodeHash("f:", LastN, 1))
 }
+
+// Load gives the server the script, as NewScripted does.
+func (s *Scripted) Load(ctx context.Context) error { return s.load(ctx) }

@@ -1,24 +1,28 @@
 package limiter
 
-import "context"
+import (
+	"context"
 
-// Limit is one rule: at most Max events in any Window, which is in milliseconds.
-type Limit struct {
-	Window, Max int64
+	"twotier.dev/twotier/syncer"
+)
+
+// A Call is one decision, an acquire of events under rules: at the time TS, in unix milliseconds.
+// Limiters share twotier's own types; what is not a key, a number of events, a limit or the time
+// means nothing to the others.
+type (
+	Call  = syncer.Op
+	Check = syncer.Check
+	Limit = syncer.Limit
+)
+
+// At is the call that decides checks at a time.
+func At(ts int64, checks ...Check) Call {
+	return Call{Kind: syncer.Acquire, TS: ts, Checks: checks}
 }
 
-// Check is one key with its rules. N is the number of events that want to pass, at least 1.
-type Check struct {
-	Key    string
-	N      int64
-	Limits []Limit
-}
-
-// Call is one decision: whether the events of all checks may pass at the time TS, in unix
-// milliseconds.
-type Call struct {
-	Checks []Check
-	TS     int64
+// One is the check of one event of a key.
+func One[K string | []byte](key K, limits []Limit) Check {
+	return Check{Key: []byte(key), N: 1, Limits: limits}
 }
 
 // Limiter decides whether events may pass and remembers those that did.

@@ -51,7 +51,7 @@ func rivals(t *testing.T) (all []*limiter.Scripted) {
 
 // call is a decision on one key.
 func call(key string, n, ts int64, limits []limiter.Limit) limiter.Call {
-	return limiter.Call{TS: ts, Checks: []limiter.Check{{Key: key, N: n, Limits: limits}}}
+	return limiter.At(ts, limiter.Check{Key: []byte(key), N: n, Limits: limits})
 }
 
 // timed are all that take the time of an event as it is given.
@@ -89,18 +89,15 @@ func TestEveryRuleHolds(t *testing.T) {
 func TestAllOrNothing(t *testing.T) {
 	for _, l := range timed(t) {
 		t.Run(l.Name(), func(t *testing.T) {
-			wide := limiter.Check{Key: "wide", N: 1,
-				Limits: []limiter.Limit{{Window: minute, Max: 2}}}
-			narrow := limiter.Check{Key: "narrow", N: 1,
-				Limits: []limiter.Limit{{Window: minute, Max: 1}}}
-			both := limiter.Call{TS: start, Checks: []limiter.Check{wide, narrow}}
+			wide := limiter.One("wide", []limiter.Limit{{Window: minute, Max: 2}})
+			narrow := limiter.One("narrow", []limiter.Limit{{Window: minute, Max: 1}})
+			both := limiter.At(start, wide, narrow)
 			for i, want := range []bool{true, false, false} {
 				if got, err := limiter.Ask(t.Context(), l, both); err != nil || got != want {
 					t.Fatalf("call %d: allowed=%t, %v", i, got, err)
 				}
 			}
-			if got, err := limiter.Ask(t.Context(), l,
-				limiter.Call{TS: start, Checks: []limiter.Check{wide}}); err != nil ||
+			if got, err := limiter.Ask(t.Context(), l, limiter.At(start, wide)); err != nil ||
 				!got {
 				t.Errorf("a refused call counted: allowed=%t, %v", got, err)
 			}
@@ -168,6 +165,9 @@ func TestPipelineDecidesLikeCalls(t *testing.T) {
 func TestFieldExpiryDecidesLikeHash(t *testing.T) {
 	rdb := startRedis(t)
 	field, hash := limiter.NewUnexpiring(rdb), limiter.NewHash(rdb, limiter.LastN)
+	if err := errors.Join(field.Load(t.Context()), hash.Load(t.Context())); err != nil {
+		t.Fatal(err)
+	}
 	limits := []limiter.Limit{{Window: minute, Max: 3}, {Window: 60 * minute, Max: 40}}
 	r := rand.New(rand.NewPCG(1, 2))
 	ts := start

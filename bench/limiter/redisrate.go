@@ -42,7 +42,8 @@ func (g *GCRA) Decide(ctx context.Context, calls []Call) (int, error) {
 func (g *GCRA) ask(ctx context.Context, c Check, l Limit) (bool, error) {
 	rule := redis_rate.Limit{Rate: int(l.Max), Burst: int(l.Max),
 		Period: time.Duration(l.Window) * time.Millisecond}
-	res, err := g.limiter.AllowN(ctx, c.Key+":"+strconv.FormatInt(l.Window, 10), rule, int(c.N))
+	res, err := g.limiter.AllowN(ctx, string(c.Key)+":"+strconv.FormatInt(l.Window, 10), rule,
+		int(c.N))
 	if err != nil {
 		return false, fmt.Errorf("redis_rate: %w", err)
 	}

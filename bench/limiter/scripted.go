@@ -61,10 +61,15 @@ func NewScripted(ctx context.Context, name string, rdb *redis.Client) (s *Script
 	if err != nil {
 		return nil, err
 	}
-	if err := s.script.Load(ctx, rdb).Err(); err != nil {
-		return nil, fmt.Errorf("load script of %s: %w", s.name, err)
+	return s, s.load(ctx)
+}
+
+// load gives the server the script.
+func (s *Scripted) load(ctx context.Context) error {
+	if err := s.script.Load(ctx, s.rdb).Err(); err != nil {
+		return fmt.Errorf("load script of %s: %w", s.name, err)
 	}
-	return s, nil
+	return nil
 }
 
 // Name is how tables call it.

@@ -54,7 +54,7 @@ func NewStream(rdb *redis.Client) *Scripted {
 func encodeLog(prefix string, argv []any, checks []Check) ([]string, []any) {
 	keys := make([]string, len(checks))
 	for i, c := range checks {
-		keys[i] = prefix + c.Key
+		keys[i] = prefix + string(c.Key)
 		argv = append(argv, c.N, longest(c.Limits), len(c.Limits))
 		for _, l := range c.Limits {
 			argv = append(argv, l.Window, l.Max)

@@ -52,16 +52,16 @@ func (s *Sentinel) Decide(_ context.Context, calls []Call) (int, error) {
 
 // acquire counts n events if they fit; fewer than none always do.
 func (s *Sentinel) acquire(c Check, n int64) bool {
-	shard := &s.shards[maphash.String(s.seed, c.Key)%uint64(len(s.shards))]
+	shard := &s.shards[maphash.Bytes(s.seed, c.Key)%uint64(len(s.shards))]
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	arrays := shard.keys[c.Key]
+	arrays := shard.keys[string(c.Key)]
 	if arrays == nil {
 		for _, l := range c.Limits {
 			buckets := (l.Window + Width(l.Window) - 1) / Width(l.Window)
 			arrays = append(arrays, sentinel.NewBucketLeapArray(uint32(buckets), uint32(l.Window)))
 		}
-		shard.keys[c.Key] = arrays
+		shard.keys[string(c.Key)] = arrays
 	}
 	for i, l := range c.Limits {
 		if n > 0 && arrays[i].Count(base.MetricEventPass)+n > l.Max {

@@ -39,7 +39,7 @@ func (z *ZSetPipe) decide(ctx context.Context, checks []Check, ts int64) (bool, 
 	tx := z.rdb.TxPipeline()
 	var held []*redis.IntCmd
 	for _, c := range checks {
-		key, life := "p:"+c.Key, longest(c.Limits)
+		key, life := "p:"+string(c.Key), longest(c.Limits)
 		tx.ZRemRangeByScore(ctx, key, "-inf", strconv.FormatInt(ts-life, 10))
 		tx.ZAdd(ctx, key, members(id, c.N, ts)...)
 		for _, l := range c.Limits {
@@ -85,7 +85,7 @@ func (z *ZSetPipe) takeBack(ctx context.Context, checks []Check, id string, ts i
 		for _, m := range members(id, c.N, ts) {
 			names = append(names, m.Member)
 		}
-		pipe.ZRem(ctx, "p:"+c.Key, names...)
+		pipe.ZRem(ctx, "p:"+string(c.Key), names...)
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		return fmt.Errorf("zset pipeline: take back: %w", err)

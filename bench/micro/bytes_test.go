@@ -139,8 +139,7 @@ func (p population) fillShare(ctx context.Context, worker int, ts int64) error {
 		{Window: 24 * hour, Max: 1 << 30}}
 	calls := make([]limiter.Call, 0, pipelined)
 	for key := worker; key < p.keys; key += fillers {
-		check := limiter.Check{Key: p.key(key), N: 1, Limits: limits}
-		calls = append(calls, limiter.Call{Checks: []limiter.Check{check}, TS: ts})
+		calls = append(calls, limiter.At(ts, limiter.One(p.key(key), limits)))
 		if len(calls) < pipelined && key+fillers < p.keys {
 			continue
 		}

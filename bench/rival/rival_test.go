@@ -70,7 +70,7 @@ func TestEveryRival(t *testing.T) {
 }
 
 func call(key string, ts int64, limits []limiter.Limit) limiter.Call {
-	return limiter.Call{TS: ts, Checks: []limiter.Check{{Key: key, N: 1, Limits: limits}}}
+	return limiter.At(ts, limiter.One(key, limits))
 }
 
 func batch(t *testing.T, name string, s *rival.Stand, limits []limiter.Limit, now int64) {

@@ -164,10 +164,9 @@ func liveTrace(seed uint64, length time.Duration) (events []limiter.Call) {
 		if r.IntN(burstEvery) == 0 {
 			n = burst
 		}
-		check := limiter.Check{Key: fmt.Sprint("live", r.IntN(liveKeys)), N: 1, Limits: rules}
+		check := limiter.One(fmt.Sprint("live", r.IntN(liveKeys)), rules)
 		for range n {
-			events = append(events, limiter.Call{TS: at.Milliseconds(),
-				Checks: []limiter.Check{check}})
+			events = append(events, limiter.At(at.Milliseconds(), check))
 		}
 	}
 	return events

@@ -118,13 +118,12 @@ func examples() []Example {
 func (e Example) run(
 	ctx context.Context, l limiter.Limiter, key string, eleven int64,
 ) (admitted int, err error) {
-	check := []limiter.Check{{Key: key, N: 1,
-		Limits: []limiter.Limit{{Window: 5 * 60_000, Max: 10}}}}
+	check := limiter.One(key, []limiter.Limit{{Window: 5 * 60_000, Max: 10}})
 	for _, s := range e.Steps {
 		admitted = 0
 		for range s.Tries {
 			ok, err := limiter.Ask(ctx, l,
-				limiter.Call{Checks: check, TS: eleven + (s.Minute*60+s.Second)*1000})
+				limiter.At(eleven+(s.Minute*60+s.Second)*1000, check))
 			if err != nil {
 				return 0, fmt.Errorf("example %q: %w", e.Title, err)
 			}

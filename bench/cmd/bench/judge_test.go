@@ -23,7 +23,7 @@ func (s *skewed) Decide(ctx context.Context, calls []limiter.Call) (int, error) 
 				limiter.Limit{Window: l.Window + s.by, Max: l.Max})
 		}
 	}
-	return s.Exact.Decide(ctx, []limiter.Call{{Checks: wrong, TS: calls[0].TS}})
+	return s.Exact.Decide(ctx, []limiter.Call{limiter.At(calls[0].TS, wrong...)})
 }
 
 func TestJudge(t *testing.T) {
