@@ -19,7 +19,7 @@ import (
 type Process struct {
 	child  *child.Child
 	name   string
-	stderr tail
+	output *output
 	killed atomic.Bool
 }
 
@@ -34,12 +34,12 @@ const (
 	PortAttempts = 5
 )
 
-// start runs a program and returns the first line of its standard output that has want in it.
+// start runs a program and returns the first line of its output that has want in it.
 func start(want, name string, args ...string) (*Process, []byte, error) {
-	p := &Process{name: filepath.Base(name)}
 	line := make(chan []byte, 1)
+	p := &Process{name: filepath.Base(name), output: &output{want: []byte(want), found: line}}
 	cmd := exec.Command(name, args...)
-	cmd.Stdout, cmd.Stderr = &watcher{want: []byte(want), found: line}, &p.stderr
+	cmd.Stdout, cmd.Stderr = p.output, p.output
 	var err error
 	if p.child, err = child.Start(cmd); err != nil {
 		return nil, nil, fmt.Errorf("start %s: %w", p.name, err)
@@ -49,11 +49,10 @@ func start(want, name string, args ...string) (*Process, []byte, error) {
 		return p, l, nil
 	case <-p.child.Done():
 		return nil, nil, fmt.Errorf("start %s: exit status %d: %s", p.name, p.child.ExitCode(),
-			p.stderr.String())
+			p.output)
 	case <-time.After(patience):
 		_ = p.child.Kill()
-		return nil, nil, fmt.Errorf("start %s: not ready after %v: %s", p.name, patience,
-			p.stderr.String())
+		return nil, nil, fmt.Errorf("start %s: not ready after %v: %s", p.name, patience, p.output)
 	}
 }
 
@@ -69,7 +68,7 @@ func (p *Process) Stop() error {
 		return fmt.Errorf("%s: %w", p.name, err)
 	}
 	if code := p.child.ExitCode(); code != 0 && !p.killed.Load() {
-		return fmt.Errorf("%s: exit status %d: %s", p.name, code, p.stderr.String())
+		return fmt.Errorf("%s: exit status %d: %s", p.name, code, p.output)
 	}
 	return nil
 }
@@ -106,51 +105,37 @@ func FreeAddr() (string, error) {
 	return l.Addr().String(), l.Close()
 }
 
-// A watcher takes a process's output, so that it never waits for a reader, and passes on the first
-// line that has want in it.
-type watcher struct {
-	want, rest []byte
-	found      chan<- []byte // nil once that was found
+// output takes what a process writes, so that it never waits for a reader: it keeps the last part,
+// and passes on the first line that has want in it.
+type output struct {
+	want []byte
+
+	mu    sync.Mutex
+	found chan<- []byte // has room for the line; nil once that was found
+	last  []byte
 }
 
-func (w *watcher) Write(p []byte) (int, error) {
-	if w.found == nil {
-		return len(p), nil
-	}
-	w.rest = append(w.rest, p...)
-	for {
-		line, rest, ok := bytes.Cut(w.rest, []byte("\n"))
-		if !ok {
-			return len(p), nil
+const outputBytes = 4096
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.last = append(o.last, p...)
+	if at := bytes.Index(o.last, o.want); o.found != nil && at >= 0 {
+		begin := bytes.LastIndexByte(o.last[:at], '\n') + 1
+		if line, _, whole := bytes.Cut(o.last[begin:], []byte("\n")); whole {
+			o.found <- bytes.Clone(line)
+			o.found = nil
 		}
-		if w.rest = rest; bytes.Contains(line, w.want) {
-			w.found <- line
-			w.found = nil
-			return len(p), nil
-		}
 	}
-}
-
-// tail keeps the last part of what is written to it.
-type tail struct {
-	mu  sync.Mutex
-	buf []byte
-}
-
-const tailBytes = 4096
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.buf = append(t.buf, p...)
-	if extra := len(t.buf) - tailBytes; extra > 0 {
-		t.buf = append(t.buf[:0], t.buf[extra:]...)
+	if extra := len(o.last) - outputBytes; extra > 0 {
+		o.last = append(o.last[:0], o.last[extra:]...)
 	}
 	return len(p), nil
 }
 
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(bytes.TrimSpace(t.buf))
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return string(bytes.TrimSpace(o.last))
 }

@@ -12,6 +12,8 @@ import (
 	"os"
 	"strconv"
 	"time"
+
+	"twotier.dev/twotier/internal/load"
 )
 
 // Redis is a redis-server without persistence.
@@ -111,23 +113,15 @@ func (s *Server) Metric(ctx context.Context, name string) (v float64, err error)
 
 // Await waits until a metric is as it should be, for a few minutes at most.
 func (s *Server) Await(ctx context.Context, name string, ok func(float64) bool) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, 5*patience,
-		fmt.Errorf("metric %s is not what was waited for", name))
+	ctx, cancel := context.WithTimeout(ctx, 5*patience)
 	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
 	for {
 		v, err := s.Metric(ctx, name)
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
 		if err != nil || ok(v) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-tick.C:
+		if err := load.Sleep(ctx, 20*time.Millisecond); err != nil {
+			return fmt.Errorf("metric %s is %g, which is not what was waited for: %w", name, v, err)
 		}
 	}
 }

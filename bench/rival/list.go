@@ -13,10 +13,7 @@ import (
 func All() []Rival {
 	all := []Rival{
 		{Name: "nothing", Own: true, open: openNothing},
-		{Name: "zset-pipeline", OneByOne: true, open: inRedis(func(_ context.Context,
-			rdb *redis.Client) (limiter.Limiter, error) {
-			return limiter.NewZSetPipe(rdb), nil
-		})},
+		{Name: "zset-pipeline", OneByOne: true, open: over(limiter.NewZSetPipe)},
 	}
 	for _, name := range limiter.ScriptNames() {
 		all = append(all, Rival{Name: name, open: inRedis(func(ctx context.Context,
@@ -25,10 +22,7 @@ func All() []Rival {
 		})})
 	}
 	return append(append(all,
-		Rival{Name: "redis-rate", Own: true, OneByOne: true, open: inRedis(func(_ context.Context,
-			rdb *redis.Client) (limiter.Limiter, error) {
-			return limiter.NewGCRA(rdb), nil
-		})},
+		Rival{Name: "redis-rate", Own: true, OneByOne: true, open: over(limiter.NewGCRA)},
 		Rival{Name: "sentinel", Own: true, MaxKeys: 100_000, open: openSentinel},
 		Rival{Name: "gubernator-1", Own: true, open: openGubernator(1)},
 		Rival{Name: "gubernator-3", Own: true, open: openGubernator(3)},
@@ -39,18 +33,23 @@ func All() []Rival {
 const poolSize = 128
 
 // inRedis is a limiter that is made of a Redis and its clients.
-func inRedis(
-	open func(context.Context, *redis.Client) (limiter.Limiter, error),
-) func(context.Context, Env, *Stand) error {
+func inRedis(make func(context.Context, *redis.Client) (limiter.Limiter, error)) opener {
 	return func(ctx context.Context, _ Env, s *Stand) (err error) {
 		if err := s.startRedis(); err != nil {
 			return err
 		}
 		rdb := limiter.Connect(s.Redis.Addr, poolSize)
 		s.OnClose(rdb.Close)
-		s.Limiter, err = open(ctx, rdb)
+		s.Limiter, err = make(ctx, rdb)
 		return err
 	}
+}
+
+// over is inRedis where nothing can go wrong.
+func over[L limiter.Limiter](make func(*redis.Client) L) opener {
+	return inRedis(func(_ context.Context, rdb *redis.Client) (limiter.Limiter, error) {
+		return make(rdb), nil
+	})
 }
 
 func openSentinel(_ context.Context, _ Env, s *Stand) error {
@@ -58,7 +57,7 @@ func openSentinel(_ context.Context, _ Env, s *Stand) error {
 	return nil
 }
 
-func openGubernator(nodes int) func(context.Context, Env, *Stand) error {
+func openGubernator(nodes int) opener {
 	return func(ctx context.Context, _ Env, s *Stand) error {
 		g, err := limiter.NewGubernator(ctx, nodes)
 		if err != nil {

@@ -27,9 +27,11 @@ type Rival struct {
 	OneByOne bool
 	// MaxKeys bounds the keys that a run may use, where each takes very much memory; 0 is no bound.
 	MaxKeys int
-	// open starts what the limiter of a stand needs, which the stand closes also if this fails.
-	open func(ctx context.Context, e Env, s *Stand) error
+	open    opener
 }
+
+// An opener starts what the limiter of a stand needs, which the stand closes also if this fails.
+type opener func(ctx context.Context, e Env, s *Stand) error
 
 // Stand is a rival that runs. It may be used from several goroutines at once.
 type Stand struct {
@@ -116,17 +118,14 @@ type Env struct {
 
 // Build compiles the programs, from within the bench module's directory or one below it.
 func Build(ctx context.Context) (e Env, remove func() error, err error) {
-	mod, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
-	if err != nil {
-		return e, nil, fmt.Errorf("build: %w", err)
-	}
-	dir, err := os.MkdirTemp("", "bench-programs")
-	if err != nil {
+	module, err1 := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
+	dir, err2 := os.MkdirTemp("", "bench-programs")
+	if err := errors.Join(err1, err2); err != nil {
 		return e, nil, fmt.Errorf("build: %w", err)
 	}
 	remove = func() error { return os.RemoveAll(dir) }
 	e = Env{Twotier: filepath.Join(dir, "twotier"), Bench: filepath.Join(dir, "bench")}
-	bench := filepath.Dir(strings.TrimSpace(string(mod)))
+	bench := filepath.Dir(strings.TrimSpace(string(module)))
 	err = errors.Join(
 		build(ctx, filepath.Dir(bench), e.Twotier, "./cmd/twotier"),
 		build(ctx, bench, e.Bench, "./cmd/bench"),

@@ -86,7 +86,7 @@ func (o *Compare) Run(ctx context.Context, b *bench) error {
 	return errors.Join(failed...)
 }
 
-// row starts a rival and drives it. Every loop has a seed, and so distinct keys, of its own.
+// row starts a rival and drives it.
 func (o *Compare) row(
 	ctx context.Context, env rival.Env, rv rival.Rival, workload string,
 ) (row *CompareRow, err error) {
@@ -104,10 +104,7 @@ func (o *Compare) row(
 	if workload != "hot" {
 		loop.MaxCalls = rv.MaxKeys / 3
 	}
-	if row.Single, err = measure(ctx, s, loop); err != nil {
-		return nil, err
-	}
-	if row.Batched, err = batched(ctx, s, loop, o.Batch); err != nil {
+	if row.Single, row.Batched, err = closed(ctx, s, loop, o.Batch); err != nil {
 		return nil, err
 	}
 	loop.Rate, loop.Seed = o.Rate, 3

@@ -205,15 +205,11 @@ func (o *Growth) point(
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	d.Duration = o.Duration
-	single, err := measure(ctx, s, d)
+	single, many, err := closed(ctx, s, d, 200)
 	if err != nil {
 		return p, fmt.Errorf("%s: %w", rv.Name, err)
 	}
 	p = GrowthPoint{Name: rv.Name, Workload: d.Workload, Single: single.PerSecond}
-	many, err := batched(ctx, s, d, 200)
-	if err != nil {
-		return p, fmt.Errorf("%s: %w", rv.Name, err)
-	}
 	if many != nil {
 		p.Batched, single = many.PerSecond, many
 	}

@@ -44,13 +44,18 @@ func measure(ctx context.Context, s *rival.Stand, o drive.Options) (*Run, error)
 	return r, err
 }
 
-// batched drives a stand with as many decisions in a call; nil if it takes one at a time.
-func batched(ctx context.Context, s *rival.Stand, o drive.Options, batch int) (*Run, error) {
-	if s.Rival.OneByOne {
-		return nil, nil
+// closed drives a stand in closed loops, with one decision in a call and with as many as a batch
+// has; batched is nil if it takes one at a time. Every loop has a seed, and so distinct keys, of
+// its own.
+func closed(
+	ctx context.Context, s *rival.Stand, o drive.Options, batch int,
+) (single, batched *Run, err error) {
+	if single, err = measure(ctx, s, o); err != nil || s.Rival.OneByOne {
+		return single, nil, err
 	}
 	o.Batch, o.Workers, o.Seed = batch, 8, 2
-	return measure(ctx, s, o)
+	batched, err = measure(ctx, s, o)
+	return single, batched, err
 }
 
 // Lasting is decisions per second with the time counted in that Redis needed to have all of them:
