@@ -131,8 +131,10 @@ func importMap() map[string][]string {
 		"cmd/twotier": {"twotier.dev/twotier", cobra, goRedis, fasthttp, memberlist},
 
 		// Tests and tools.
-		"internal/testing/child":     {},
-		"internal/testing/redistest": {"twotier.dev/twotier/internal/testing/child", goRedis},
+		"internal/testing/child":  {},
+		"internal/testing/testca": {},
+		"internal/testing/redistest": {"twotier.dev/twotier/internal/testing/child",
+			"twotier.dev/twotier/internal/testing/testca", goRedis},
 		"internal/testing/proctest": {"twotier.dev/twotier/internal/testing/child",
 			"twotier.dev/twotier/redisstore", "twotier.dev/twotier/syncer", goRedis},
 		"internal/testing/faultproxy": {},

@@ -2,7 +2,6 @@ package certs_test
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"testing"
 
 	"twotier.dev/twotier/internal/certs"
@@ -10,10 +9,10 @@ import (
 
 // TestEmptyFileOfAuthorities: a file that was cut off does not let everyone in.
 func TestEmptyFileOfAuthorities(t *testing.T) {
-	node, cert, key := issue(t, nil)
-	clients, _, _ := issue(t, nil)
+	node, cert, key := newCA(t)
+	clients, _, _ := newCA(t)
 	var s certs.Store
-	if err := s.Load(cert, key, clients.pem); err != nil {
+	if err := s.Load(cert, key, clients.PEM); err != nil {
 		t.Fatal(err)
 	}
 	for _, text := range []string{"", "\n"} {
@@ -21,9 +20,7 @@ func TestEmptyFileOfAuthorities(t *testing.T) {
 			t.Errorf("%q was taken for authorities", text)
 		}
 	}
-	roots := x509.NewCertPool()
-	roots.AddCert(node.cert)
-	stranger := &tls.Config{RootCAs: roots, ServerName: "127.0.0.1"}
+	stranger := &tls.Config{RootCAs: node.Pool(), ServerName: "127.0.0.1"}
 	if _, err := visit(t, s.Server(), stranger); err == nil {
 		t.Error("a client without a certificate was let in")
 	}

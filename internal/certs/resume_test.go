@@ -1,63 +1,26 @@
 package certs_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"io"
-	"math/big"
-	"net"
 	"testing"
 	"time"
 
 	"twotier.dev/twotier/internal/certs"
+	"twotier.dev/twotier/internal/testing/testca"
 )
 
-// authority signs certificates, itself included.
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	pem  []byte
-}
-
-// issue makes a certificate and its key, PEM both; without an authority it is one.
-func issue(t *testing.T, by *authority) (a *authority, cert, key []byte) {
+// newCA makes an authority and a certificate of it with its key.
+func newCA(t *testing.T) (ca *testca.CA, cert, key []byte) {
 	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	ca, err := testca.New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: rand.Text()},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore:   time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: by == nil, BasicConstraintsValid: true,
-		KeyUsage:    x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	parent, signer := template, private
-	if by != nil {
-		parent, signer = by.cert, by.key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, &private.PublicKey, signer)
-	if err != nil {
+	if cert, key, err = ca.Issue(2, time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
-	parsed, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	key = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})
-	return &authority{parsed, private, cert}, cert, key
+	return ca, cert, key
 }
 
 // visit connects, lets the server say something, so that a ticket arrives, and returns how that
@@ -90,18 +53,15 @@ func TestResumptionEndsWithTheAuthority(t *testing.T) {
 	for name, version := range map[string]uint16{"TLS 1.2": tls.VersionTLS12,
 		"TLS 1.3": tls.VersionTLS13} {
 		t.Run(name, func(t *testing.T) {
-			node, nodeCert, nodeKey := issue(t, nil)
-			old, _, _ := issue(t, nil)
-			next, _, _ := issue(t, nil)
-			_, cert, key := issue(t, old)
+			node, nodeCert, nodeKey := newCA(t)
+			old, cert, key := newCA(t)
+			next, _, _ := newCA(t)
 			pair, err := tls.X509KeyPair(cert, key)
 			if err != nil {
 				t.Fatal(err)
 			}
-			roots := x509.NewCertPool()
-			roots.AddCert(node.cert)
 			client := &tls.Config{
-				RootCAs: roots, Certificates: []tls.Certificate{pair}, MaxVersion: version,
+				RootCAs: node.Pool(), Certificates: []tls.Certificate{pair}, MaxVersion: version,
 				ServerName:         "127.0.0.1",
 				ClientSessionCache: tls.NewLRUClientSessionCache(1),
 			}
@@ -117,14 +77,14 @@ func TestResumptionEndsWithTheAuthority(t *testing.T) {
 			if _, err := visit(t, server, client); err != nil {
 				t.Fatal(err)
 			}
-			load(old.pem)
+			load(old.PEM)
 			if resumed, err := visit(t, server, client); err != nil || resumed {
 				t.Fatalf("certificates are asked for from now on: resumed: %v, %v", resumed, err)
 			}
 			if resumed, err := visit(t, server, client); err != nil || !resumed {
 				t.Fatalf("nothing changed: resumed: %v, %v", resumed, err)
 			}
-			load(next.pem)
+			load(next.PEM)
 			if resumed, err := visit(t, server, client); err == nil {
 				t.Errorf("after the authority was replaced: let in, resumed: %v", resumed)
 			}
@@ -135,11 +95,12 @@ func TestResumptionEndsWithTheAuthority(t *testing.T) {
 // TestResumptionOutlivesARenewal: a new certificate of the node is nothing that a client has to
 // know of.
 func TestResumptionOutlivesARenewal(t *testing.T) {
-	node, cert, key := issue(t, nil)
-	_, newCert, newKey := issue(t, node)
-	roots := x509.NewCertPool()
-	roots.AddCert(node.cert)
-	client := &tls.Config{RootCAs: roots, ServerName: "127.0.0.1",
+	node, cert, key := newCA(t)
+	newCert, newKey, err := node.Issue(3, time.Now().Add(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &tls.Config{RootCAs: node.Pool(), ServerName: "127.0.0.1",
 		ClientSessionCache: tls.NewLRUClientSessionCache(1)}
 	var s certs.Store
 	if err := s.Load(cert, key, nil); err != nil {

@@ -1,16 +1,8 @@
 package faulttest
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
-	"math/big"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -21,59 +13,32 @@ import (
 	"twotier.dev/twotier/httpapi/token"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/internal/testing/testca"
 )
 
-// authority signs certificates.
+// authority signs certificates and keeps them in files.
 type authority struct {
 	t    *testing.T
+	ca   *testca.CA
 	dir  string
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
 	path string // of its certificate
 }
 
 func newAuthority(t *testing.T) *authority {
 	t.Helper()
-	a := &authority{t: t, dir: t.TempDir()}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "an authority"},
-		NotBefore: time.Now().Add(-time.Hour),
-		NotAfter:  time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign,
-	}
-	var der []byte
-	a.key, der = a.sign(template, nil)
-	a.path = filepath.Join(a.dir, "ca.pem")
-	a.write(a.path, "CERTIFICATE", der)
-	var err error
-	if a.cert, err = x509.ParseCertificate(der); err != nil {
+	ca, err := testca.New()
+	if err != nil {
 		t.Fatal(err)
 	}
+	a := &authority{t: t, ca: ca, dir: t.TempDir()}
+	a.path = filepath.Join(a.dir, "ca.pem")
+	a.write(a.path, ca.PEM)
 	return a
 }
 
-// sign signs a certificate for a new key, by itself without a parent.
-func (a *authority) sign(template, parent *x509.Certificate) (*ecdsa.PrivateKey, []byte) {
+func (a *authority) write(path string, text []byte) {
 	a.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	signer := a.key
-	if parent == nil {
-		parent, signer = template, key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return key, der
-}
-
-func (a *authority) write(path, kind string, der []byte) {
-	a.t.Helper()
-	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}),
-		0o600); err != nil {
+	if err := os.WriteFile(path, text, 0o600); err != nil {
 		a.t.Fatal(err)
 	}
 }
@@ -88,27 +53,19 @@ func (a *authority) issue(name string, serial int64) (cert, key string) {
 // issueUntil is issue for a certificate that is valid until then.
 func (a *authority) issueUntil(name string, serial int64, end time.Time) (cert, key string) {
 	a.t.Helper()
-	private, der := a.sign(&x509.Certificate{
-		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Hour),
-		NotAfter:  end, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}, a.cert)
-	raw, err := x509.MarshalPKCS8PrivateKey(private)
+	signed, private, err := a.ca.Issue(serial, end)
 	if err != nil {
 		a.t.Fatal(err)
 	}
 	cert, key = filepath.Join(a.dir, name+".pem"), filepath.Join(a.dir, name+".key")
-	a.write(key, "PRIVATE KEY", raw)
-	a.write(cert, "CERTIFICATE", der)
+	a.write(key, private)
+	a.write(cert, signed)
 	return cert, key
 }
 
 // client is one that trusts the authority and presents a certificate, unless that is nil.
 func (a *authority) client(pair *tls.Certificate) *http.Client {
-	roots := x509.NewCertPool()
-	roots.AddCert(a.cert)
-	secure := &tls.Config{RootCAs: roots}
+	secure := &tls.Config{RootCAs: a.ca.Pool()}
 	if pair != nil {
 		secure.Certificates = []tls.Certificate{*pair}
 	}
