@@ -76,9 +76,8 @@ func (m Messages) arrivals(r *rand.Rand, perDay float64) (times []int64) {
 
 // appendBurst adds 4 to 40 messages, two seconds apart on average, half of the time all of one
 // content.
-func (m Messages) appendBurst(
-	events []limiter.Call, r *rand.Rand, receiver int, ts int64,
-) []limiter.Call {
+func (m Messages) appendBurst(events []limiter.Call, r *rand.Rand, receiver int,
+	ts int64) []limiter.Call {
 	oneContent, content := r.IntN(2) == 0, r.IntN(contents)
 	for range 4 + r.IntN(37) {
 		if !oneContent {

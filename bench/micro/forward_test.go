@@ -139,9 +139,8 @@ func callers(n int, keys []string, perCall int, send func([]string) error) (all 
 }
 
 // sender adds to keys in one request: to their owner, to another node, or by way of the client.
-func sender(
-	ctx context.Context, s *rival.Stand, way string,
-) (send func(keys []string) error, stop func(), err error) {
+func sender(ctx context.Context, s *rival.Stand,
+	way string) (send func(keys []string) error, stop func(), err error) {
 	if way == "client" {
 		c, err := client.New(client.Options{Addresses: []string{s.Servers[1].Addr}})
 		if err != nil {

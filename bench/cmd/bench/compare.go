@@ -87,9 +87,8 @@ func (o *Compare) Run(ctx context.Context, b *bench) error {
 }
 
 // row starts a rival and drives it.
-func (o *Compare) row(
-	ctx context.Context, env rival.Env, rv rival.Rival, workload string,
-) (row *CompareRow, err error) {
+func (o *Compare) row(ctx context.Context, env rival.Env, rv rival.Rival,
+	workload string) (row *CompareRow, err error) {
 	s, err := rv.Start(ctx, env)
 	if err != nil {
 		return nil, err

@@ -84,9 +84,8 @@ func judged() []string {
 
 // start starts the rivals, the judge first among all, and first among those that take the time of
 // an event as it is given.
-func (o *Decisions) start(
-	ctx context.Context, b *bench, r *DecisionsResult,
-) (timed, all []limiter.Limiter, stop func() error, err error) {
+func (o *Decisions) start(ctx context.Context, b *bench,
+	r *DecisionsResult) (timed, all []limiter.Limiter, stop func() error, err error) {
 	names := o.Rivals
 	if len(names) == 0 {
 		names = judged()
@@ -118,9 +117,8 @@ func (o *Decisions) start(
 
 // play sends the trace and the examples through every limiter. Eleven o'clock is a full hour in the
 // recent past.
-func (r *DecisionsResult) play(
-	ctx context.Context, all []limiter.Limiter, events []limiter.Call, now time.Time,
-) error {
+func (r *DecisionsResult) play(ctx context.Context, all []limiter.Limiter, events []limiter.Call,
+	now time.Time) error {
 	for _, l := range all {
 		t, err := replay(ctx, l, events)
 		if err != nil {
@@ -174,9 +172,8 @@ func liveTrace(seed uint64, length time.Duration) (events []limiter.Call) {
 
 // playLive plays one trace to all limiters at the same time, as it happens, so that those with a
 // clock of their own can be judged. A decision is judged at the time at which it was asked for.
-func playLive(
-	ctx context.Context, all []limiter.Limiter, seed uint64, length time.Duration,
-) ([]*Tally, error) {
+func playLive(ctx context.Context, all []limiter.Limiter, seed uint64,
+	length time.Duration) ([]*Tally, error) {
 	events := liveTrace(seed, length)
 	start := time.Now()
 	tallies := make([]*Tally, len(all))
@@ -190,9 +187,8 @@ func playLive(
 	return tallies, errors.Join(errs...)
 }
 
-func (t *Tally) live(
-	ctx context.Context, l limiter.Limiter, start time.Time, events []limiter.Call,
-) error {
+func (t *Tally) live(ctx context.Context, l limiter.Limiter, start time.Time,
+	events []limiter.Call) error {
 	var own limiter.Exact
 	for _, e := range events {
 		due := start.Add(time.Duration(e.TS) * time.Millisecond)

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"text/template"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 // Machine says in general terms where a figure comes from.
@@ -30,13 +32,18 @@ type Machine struct {
 
 // ThisMachine describes the machine that it runs on.
 func ThisMachine() Machine {
-	loadavg, _ := os.ReadFile("/proc/loadavg")
-	load, _, _ := strings.Cut(string(loadavg), " ")
-	return Machine{
-		CPU: cpu(), Cores: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH,
-		Go:    runtime.Version(),
-		Redis: redisVersion(), Time: time.Now().UTC().Truncate(time.Second), Load: load,
+	m := Machine{
+		CPU: "unknown", Cores: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH,
+		Go: runtime.Version(), Redis: redisVersion(), Time: time.Now().UTC().Truncate(time.Second),
 	}
+	fs, _ := procfs.NewFS(procfs.DefaultMountPoint) // without it the machine is unknown
+	if cpus, err := fs.CPUInfo(); err == nil && len(cpus) > 0 {
+		m.CPU = cpus[0].ModelName
+	}
+	if load, err := fs.LoadAvg(); err == nil {
+		m.Load = fmt.Sprintf("%.2f", load.Load1)
+	}
+	return m
 }
 
 // String is a machine without the moment.
@@ -46,16 +53,6 @@ func (m Machine) String() string {
 
 // When is the moment as people write it.
 func (m Machine) When() string { return m.Time.Format("2 January 2006 15:04 MST") }
-
-func cpu() string {
-	text, _ := os.ReadFile("/proc/cpuinfo")
-	for line := range strings.Lines(string(text)) {
-		if name, value, ok := strings.Cut(line, ":"); ok && strings.HasPrefix(name, "model name") {
-			return strings.TrimSpace(value)
-		}
-	}
-	return "unknown"
-}
 
 func redisVersion() string {
 	out, _ := exec.Command("redis-server", "--version").Output()
@@ -77,9 +74,8 @@ type File[T any] struct {
 
 // Write writes name.json into dir, and name.md: what the template makes of the file and further
 // data, as .File and .Data.
-func (f *File[T]) Write(
-	dir, name string, text *template.Template, data any,
-) (markdown string, err error) {
+func (f *File[T]) Write(dir, name string, text *template.Template,
+	data any) (markdown string, err error) {
 	raw, err := json.MarshalIndent(f, "", "  ")
 	if err != nil {
 		return "", fmt.Errorf("write %s: %w", name, err)

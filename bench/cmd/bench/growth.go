@@ -117,9 +117,8 @@ func (r *GrowthResult) keys(ctx context.Context, env rival.Env, o *Growth) error
 }
 
 // serverAdds measures quiet batches of adds, after every key has been counted once.
-func serverAdds(
-	ctx context.Context, env rival.Env, keys int, d time.Duration,
-) (perSecond float64, err error) {
+func serverAdds(ctx context.Context, env rival.Env, keys int,
+	d time.Duration) (perSecond float64, err error) {
 	rv := rival.Twotier("twotier-memory", 1, rival.Memory, "--max-memory", "12GiB")
 	s, err := rv.Start(ctx, env)
 	if err != nil {
@@ -196,9 +195,8 @@ func (r *GrowthResult) nodes(ctx context.Context, env rival.Env, o *Growth) erro
 }
 
 // point runs a closed loop of single decisions and one of batches.
-func (o *Growth) point(
-	ctx context.Context, env rival.Env, rv rival.Rival, d drive.Options,
-) (p GrowthPoint, err error) {
+func (o *Growth) point(ctx context.Context, env rival.Env, rv rival.Rival,
+	d drive.Options) (p GrowthPoint, err error) {
 	s, err := rv.Start(ctx, env)
 	if err != nil {
 		return p, err

@@ -89,9 +89,8 @@ func (o *HTTP) Run(ctx context.Context, b *bench) error {
 	return save(b, "http", o, r)
 }
 
-func (o *HTTP) measure(
-	ctx context.Context, env rival.Env, s *rival.Stand, store string, r *HTTPResult,
-) (err error) {
+func (o *HTTP) measure(ctx context.Context, env rival.Env, s *rival.Stand, store string,
+	r *HTTPResult) (err error) {
 	nop, err := startTwin(env, s.Servers[0].Addr)
 	if err != nil {
 		return err
@@ -134,9 +133,8 @@ func once(ctx context.Context, o load.Options) (Round, error) {
 }
 
 // alternate runs the rounds A B A B; one more before them warms both up and is not kept.
-func (c *Comparison) alternate(
-	ctx context.Context, rounds int, o load.Options, twotier, nop string,
-) error {
+func (c *Comparison) alternate(ctx context.Context, rounds int, o load.Options,
+	twotier, nop string) error {
 	for round := range rounds + 1 {
 		var r [2]Round
 		for i, addr := range []string{twotier, nop} {

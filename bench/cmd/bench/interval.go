@@ -91,9 +91,8 @@ func (o *Interval) Run(ctx context.Context, b *bench) error {
 }
 
 // point drives a server, and then has two counters share a key.
-func (o *Interval) point(
-	ctx context.Context, env rival.Env, interval time.Duration,
-) (*IntervalPoint, error) {
+func (o *Interval) point(ctx context.Context, env rival.Env,
+	interval time.Duration) (*IntervalPoint, error) {
 	env.Flush = interval
 	run, err := o.load(ctx, env)
 	if err != nil {
@@ -122,9 +121,8 @@ func (o *Interval) load(ctx context.Context, env rival.Env) (r *Run, err error) 
 
 // Steady is what the stream of distinct keys did.
 type Steady struct {
-	Load   Stream          `json:"load"`
-	Usage  rival.Usage     `json:"usage"`
-	Memory rival.Footprint `json:"memory"`
+	Load  load.Result `json:"load"`
+	Usage rival.Usage `json:"usage"`
 	// Pending is twotier_pending_buckets, once a second.
 	Pending     []int64 `json:"pending_buckets"`
 	MeanPending int64   `json:"mean_pending_buckets"`
@@ -134,13 +132,6 @@ type Steady struct {
 	Bounded bool  `json:"bounded"`
 	// Drained is the time in seconds from the last add until nothing was pending.
 	Drained float64 `json:"drained_seconds"`
-}
-
-// Stream is what came of adds at a rate.
-type Stream struct {
-	load.Timing
-	Operations int64   `json:"operations"`
-	PerSecond  float64 `json:"operations_per_second"`
 }
 
 // bucketsPerEvent is the number of levels of the default ladder.
@@ -154,8 +145,7 @@ func (o *Interval) steady(ctx context.Context, env rival.Env) (d Steady, err err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	before, err1 := s.Usage(ctx)
-	empty, err2 := s.Footprint(ctx)
-	r, err := load.Run(ctx, load.Options{
+	d.Load, err = load.Run(ctx, load.Options{
 		URL: "http://" + s.Servers[0].Addr, Op: "batch", Batch: 500, Dist: "distinct",
 		Connections: 8, Rate: o.Rate, Duration: o.Steady,
 		Progress: func(load.Progress) {
@@ -164,11 +154,9 @@ func (o *Interval) steady(ctx context.Context, env rival.Env) (d Steady, err err
 			}
 		},
 	})
-	if err := errors.Join(err, err1, err2); err != nil || len(r.Errors) > 0 {
-		return d, fmt.Errorf("steady: %w; failed: %v", err, r.Errors)
+	if err := errors.Join(err, err1); err != nil || len(d.Load.Errors) > 0 {
+		return d, fmt.Errorf("steady: %w; failed: %v", err, d.Load.Errors)
 	}
-	d.Load = Stream{load.Timing{Seconds: r.Seconds, Calls: r.Requests, Latency: r.Latency},
-		r.Operations, r.OpsPerSecond}
 	last := time.Now()
 	if err := s.Drain(ctx); err != nil {
 		return d, err
@@ -176,13 +164,12 @@ func (o *Interval) steady(ctx context.Context, env rival.Env) (d Steady, err err
 	d.Drained = time.Since(last).Seconds()
 	d.bound(5 * o.Rate * bucketsPerEvent)
 	after, err1 := s.Usage(ctx)
-	full, err2 := s.Footprint(ctx)
-	keys, err3 := s.RDB.DBSize(ctx).Result()
-	d.Usage, d.Memory = after.Since(before), full.Since(empty)
-	if d.Memory.Keys = d.Load.Operations; keys < d.Memory.Keys {
-		return d, fmt.Errorf("%d adds to distinct keys, but Redis has %d keys", d.Memory.Keys, keys)
+	keys, err2 := s.RDB.DBSize(ctx).Result()
+	if keys < d.Load.Operations {
+		err = fmt.Errorf("%d adds to distinct keys, but Redis has %d", d.Load.Operations, keys)
 	}
-	return d, errors.Join(err1, err2, err3)
+	d.Usage = after.Since(before)
+	return d, errors.Join(err, err1, err2)
 }
 
 // bound sums up what was pending.

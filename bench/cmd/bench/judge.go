@@ -115,9 +115,8 @@ func examples() []Example {
 
 // run plays an example and returns how many tries of the last step were admitted. Eleven is the
 // time of eleven o'clock in unix milliseconds.
-func (e Example) run(
-	ctx context.Context, l limiter.Limiter, key string, eleven int64,
-) (admitted int, err error) {
+func (e Example) run(ctx context.Context, l limiter.Limiter, key string,
+	eleven int64) (admitted int, err error) {
 	check := limiter.One(key, []limiter.Limit{{Window: 5 * 60_000, Max: 10}})
 	for _, s := range e.Steps {
 		admitted = 0

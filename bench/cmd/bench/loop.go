@@ -47,9 +47,8 @@ func measure(ctx context.Context, s *rival.Stand, o drive.Options) (*Run, error)
 // closed drives a stand in closed loops, with one decision in a call and with as many as a batch
 // has; batched is nil if it takes one at a time. Every loop has a seed, and so distinct keys, of
 // its own.
-func closed(
-	ctx context.Context, s *rival.Stand, o drive.Options, batch int,
-) (single, batched *Run, err error) {
+func closed(ctx context.Context, s *rival.Stand, o drive.Options,
+	batch int) (single, batched *Run, err error) {
 	if single, err = measure(ctx, s, o); err != nil || s.Rival.OneByOne {
 		return single, nil, err
 	}

@@ -73,9 +73,8 @@ func (o *Memory) Run(ctx context.Context, b *bench) (err error) {
 }
 
 // measure fills rivals with keys of a shape.
-func (r *MemoryResult) measure(
-	ctx context.Context, shape, title string, keys int, names ...string,
-) error {
+func (r *MemoryResult) measure(ctx context.Context, shape, title string, keys int,
+	names ...string) error {
 	pattern := fmt.Sprintf("^BenchmarkBytes$/^%s$/^(%s)$", shape, strings.Join(names, "|"))
 	m, err := measureMicro(ctx, pattern, strconv.Itoa(keys)+"x")
 	if err != nil {

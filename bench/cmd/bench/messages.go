@@ -100,9 +100,8 @@ func (o *Messages) Run(ctx context.Context, b *bench) error {
 }
 
 // search finds the highest good rate of a rival, with one message in a call and with many.
-func (o *Messages) search(
-	ctx context.Context, env rival.Env, rv rival.Rival,
-) (all []*Search, err error) {
+func (o *Messages) search(ctx context.Context, env rival.Env,
+	rv rival.Rival) (all []*Search, err error) {
 	for _, batch := range []int{1, o.Batch} {
 		s, err := rv.Start(ctx, env)
 		if err != nil {
