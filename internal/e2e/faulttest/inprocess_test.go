@@ -414,7 +414,7 @@ func TestFault5EmptiedWhileRepublishing(t *testing.T) {
 	}
 	flush()
 	proctest.UntilNil(t, "Redis holds everything", func() error {
-		wrong := 0
+		wrong, example := 0, ""
 		for i := range keys {
 			key := fmt.Appendf(nil, "k%d", i)
 			fields, err := p.redis.Do("HVALS",
@@ -424,11 +424,11 @@ func TestFault5EmptiedWhileRepublishing(t *testing.T) {
 				sum += n
 			}
 			if err != nil || sum != 3*3 {
-				wrong++
+				wrong, example = wrong+1, fmt.Sprintf("%s: %d, %v", key, sum, err)
 			}
 		}
 		if wrong > 0 {
-			return fmt.Errorf("%d of %d keys are wrong", wrong, keys)
+			return fmt.Errorf("%d of %d keys are wrong (%s)", wrong, keys, example)
 		}
 		return nil
 	})
