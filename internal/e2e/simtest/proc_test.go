@@ -143,12 +143,14 @@ func (w *world) startAs(i int, id string) (*proc, error) {
 		}
 		return reply
 	})
+	w.mu.Lock()
+	w.all = append(w.all, p) // others may hand it what they counted while it opens
+	w.mu.Unlock()
 	if err := p.node.Open(context.Background(), p.ip+":8080"); err != nil {
 		return nil, p.refused(err)
 	}
 	w.mu.Lock()
 	w.procs[i] = p
-	w.all = append(w.all, p)
 	w.mu.Unlock()
 	return p, nil
 }
