@@ -104,12 +104,12 @@ func (v View) Count(window, at int64, live bool) (Estimate, bool) {
 	}
 	e := Estimate{Count: sum, Lo: sum, Hi: sum, Bucket: width}
 	start := at - window + 1
-	if inside := (r.Lo+1)*width - start; inside < width && oldest != 0 {
+	if inside := (r.Lo+1)*width - start; inside < width && oldest > 0 {
 		e.Lo -= oldest
 		e.Count -= oldest - share(oldest, inside, width)
 	}
 	if !live && r.Hi > r.Lo && (r.Hi+1)*width-1 > at {
-		e.Lo -= newest
+		e.Lo -= max(0, newest)
 	}
 	return e, true
 }

@@ -317,17 +317,18 @@ func counterOf(l *leaparray.Ladder, buckets []syncer.Bucket) (c leaparray.Counte
 			continue
 		}
 		// A bucket that was taken back to zero may be the newest, which decides what the level
-		// holds, here as in the script.
+		// holds, here as in the script. One below zero counts as zero, see CheckCounts.
+		n := max(b.N, 0)
 		set := func() bool {
-			if b.N == 0 {
+			if n == 0 {
 				_, ok := l.Mark(c, level, b.Index)
 				return ok
 			}
-			_, ok := l.Add(c, level, b.Index, b.N)
+			_, ok := l.Add(c, level, b.Index, n)
 			return ok
 		}
 		if !set() {
-			c = l.Grow(c, leaparray.Heap{}, level, b.Index, cmp.Or(b.N, 1))
+			c = l.Grow(c, leaparray.Heap{}, level, b.Index, cmp.Or(n, 1))
 			set()
 		}
 	}

@@ -118,6 +118,27 @@ func bounce(t *testing.T, dice *rand.Rand, both ...doer) {
 	}
 }
 
+// rob takes more back from the present buckets of a key than anybody counts in them.
+func rob(t *testing.T, s *redisstore.Store, at syncer.Placement,
+	ladders map[string]*leaparray.Ladder, key string, now int64) {
+	for name, l := range ladders {
+		ns := []byte(name)
+		if name == syncer.DefaultNamespace {
+			ns = nil
+		}
+		k := syncer.KeyRound{NS: ns, Key: []byte(key)}
+		for level := range l.Len() {
+			k.Adds = append(k.Adds,
+				syncer.Bucket{Level: uint8(level), Index: l.Index(level, now), N: -7})
+		}
+		r := &syncer.Round{Partition: at.Of(ns, k.Key), Writer: fmt.Sprint("robber of ", name, key, now), Seq: 1,
+			Keys: []syncer.KeyRound{k}}
+		if s.Exchange(t.Context(), []*syncer.Round{r}); r.Err != nil || k.Err != nil {
+			t.Fatal(r.Err, k.Err)
+		}
+	}
+}
+
 // sameCounts has both say what the first key of an operation counts in its windows, up to then or
 // up to now.
 func sameCounts(t *testing.T, now int64, op syncer.Op, a, b doer) {
@@ -204,6 +225,9 @@ func testModesReadEachOther(t *testing.T, open opener, aged bool) {
 		}
 		for range 60 {
 			clk.now.Add(dice.Int64N(300) * dice.Int64N(2))
+			if dice.IntN(10) == 0 {
+				rob(t, store, few, ladders, fmt.Sprint("k", dice.IntN(4)), clk.now.Load())
+			}
 			_ = outcome(t.Context(), writer, randomOp(dice, clk.now.Load()))
 		}
 		flush(t, counter)

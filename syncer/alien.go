@@ -18,8 +18,13 @@ const (
 )
 
 // CheckCounts returns an ErrNotApplied if the buckets of a key hold what can't be the sum of what
-// was counted: no number, less than nothing, or more than can be added up. Somebody else has put it
-// there, or what was taken back has come before what it was taken from. The key can't be judged.
+// was counted: no number, or more than can be added up. Somebody else has put it there, and the key
+// can't be judged.
+//
+// A bucket may hold less than nothing: what was taken back from it stays when what it was taken
+// from is lost with a node or with Redis's data, or both sides of a split have taken back the same.
+// It is read as zero, each by itself. Compensating for the counts of other buckets would let limits
+// be exceeded that those alone have used up.
 func CheckCounts(l *leaparray.Ladder, held []Bucket) error {
 	var sums [leaparray.MaxLevels]int64
 	for i := range held {
@@ -27,11 +32,11 @@ func CheckCounts(l *leaparray.Ladder, held []Bucket) error {
 		if int(b.Level) >= l.Len() {
 			continue
 		}
-		if b.N < 0 || b.N > mostStored-sums[b.Level] {
+		if b.N == NoCount || b.N > mostStored-sums[b.Level] {
 			return fmt.Errorf("%w: bucket %d of level %d holds what is no count", ErrNotApplied,
 				b.Index, b.Level)
 		}
-		sums[b.Level] += b.N
+		sums[b.Level] += max(b.N, 0)
 	}
 	return nil
 }

@@ -169,7 +169,9 @@ func (k *call) compare(t *target, r *CheckResult) error {
 		} else {
 			var e leaparray.Estimate
 			e, ok = v.Count(limit.Window, k.ts, k.ts >= k.now)
-			lr.Count, lr.Lo, lr.Hi, lr.BucketMS = e.Count, e.Lo, e.Hi, e.Bucket
+			// What is pending may take back what another has taken back meanwhile.
+			lr.Count, lr.Lo, lr.Hi = max(0, e.Count), max(0, e.Lo), max(0, e.Hi)
+			lr.BucketMS = e.Bucket
 			lr.Refused = k.op.Kind == Add && e.Hi > limit.Max
 		}
 		if !ok {
@@ -206,6 +208,7 @@ func (k *call) admits(t *target, v leaparray.View, lr *LimitResult, r *CheckResu
 	if !ok {
 		return false
 	}
+	peak = max(0, peak) // as in compare
 	lr.Count, lr.Lo, lr.Hi, lr.BucketMS = peak, peak, peak, t.sp.ladder.Width(rng.Level)
 	n := t.check.N + t.extra + t.p.reservations.of(t)
 	if peak+n <= lr.Max {

@@ -32,7 +32,7 @@ func (c *Counter) Series(ctx context.Context, ns, key []byte, window int64,
 		return 0, nil, errUnread
 	}
 	bucketMS, ok := k.view(&k.targets[0]).Series(window, k.ts, func(start, n int64) {
-		points = append(points, Point{start, n})
+		points = append(points, Point{start, max(0, n)})
 	})
 	if !ok {
 		return 0, nil, k.outOfReach(&k.targets[0], &op.Checks[0].Limits[0])

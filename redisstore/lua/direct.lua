@@ -103,13 +103,16 @@ local function load(key)
   for i = 1, #h, 2 do
     local f, n = h[i], counts[h[i + 1]]
     if many then f = tonumber(f) or -1 else f = fields[f] end
-    if (not n or n < 0) and f >= 0 and f < 1e17 then
+    if not n and f >= 0 and f < 1e17 then
       h.alien = h.alien or {}
       h.alien[f % 10 + 1] = true
     end
     if not n then
       h.odd = true
       f, n = -1, 0
+    elseif n < 0 then -- more was taken back than is left: it counts as zero
+      h.odd = true
+      n = 0
     end
     h[i], h[i + 1] = f, n
   end
@@ -384,7 +387,7 @@ local function each(key, h, plan, n, ts)
       if h then
         local i = 1
         while h[i] and h[i] ~= f do i = i + 2 end
-        h[i], h[i + 1] = f, v
+        h[i], h[i + 1] = f, math.max(0, v)
       end
       if v == d and level == 1 then first = true end
       if v == d and level == ladder.levels then last = true end
@@ -457,7 +460,7 @@ local out, o = {repeated and 1 or 0}, 1
 -- nil and an error text.
 local function judge(acquire, h, plan, ts, n, position, again)
   if h.alien then
-    -- Somebody else has put it there, or what was taken back came before what it was taken from.
+    -- Somebody else has put it there.
     for level in pairs(h.alien) do
       if level <= plan.ladder.levels then return nil, 'ERR a bucket holds what is no count' end
     end

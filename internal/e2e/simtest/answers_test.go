@@ -8,7 +8,8 @@ import (
 	"twotier.dev/twotier/internal/node"
 )
 
-// checkedWindows are those that nodes are asked for in the end, each read from another level.
+// checkedWindows are those that nodes are asked for in the end, each read from another level: of a
+// quarter, and of a minute.
 var checkedWindows = [...]int64{dayMS, hourMS}
 
 // answers is what a node says about keys.

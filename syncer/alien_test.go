@@ -1,0 +1,82 @@
+package syncer_test
+
+import (
+	"errors"
+	"math"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer"
+)
+
+// TestCheckCounts has buckets as they may be found in a store.
+func TestCheckCounts(t *testing.T) {
+	l, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		held []syncer.Bucket
+		ok   bool
+	}{
+		"nothing":        {nil, true},
+		"counts":         {[]syncer.Bucket{{Index: 1, N: 5}, {Index: 2, N: 1 << 61}}, true},
+		"below zero":     {[]syncer.Bucket{{Index: 1, N: 5}, {Index: 2, N: -7}}, true},
+		"far below zero": {[]syncer.Bucket{{Index: 1, N: math.MinInt64 + 1}, {Index: 2, N: 1}}, true},
+		"no number":      {[]syncer.Bucket{{Index: 1, N: 5}, {Index: 2, N: syncer.NoCount}}, false},
+		"too many": {[]syncer.Bucket{{Index: 1, N: 1 << 62}, {Index: 2, N: -7}, {Index: 3, N: 1}},
+			false},
+		"no level of the ladder": {[]syncer.Bucket{{Level: 3, N: syncer.NoCount}}, true},
+	} {
+		if err := syncer.CheckCounts(l, tc.held); (err == nil) != tc.ok ||
+			err != nil && !errors.Is(err, syncer.ErrNotApplied) {
+			t.Errorf("%s: %v, want no error: %v", name, err, tc.ok)
+		}
+	}
+}
+
+// TestTakenBackTwice has two counters take back the same events. One hears of that from a round in
+// which its own part is not yet: it never says that there is less than nothing.
+func TestTakenBackTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		co := newCompany(t, 1, nil)
+		late := &slow{Store: co.store, sent: make(chan struct{}), answer: make(chan struct{})}
+		co.counters = append(co.counters, open(t, syncer.Options{Store: late, Writer: "late",
+			NotOwner: true, Placement: syncer.Placement{Partitions: 1}, FlushInterval: time.Hour,
+			MaxRoundKeys: 2, Now: func() int64 { return t0 }}))
+		co.add(0, "k", 5)
+		co.flush(0)
+		co.counts(1, "k")
+		for _, other := range []string{"a", "b", "c", "d"} { // two rounds that go first
+			co.add(1, other, 100)
+		}
+		co.add(1, "k", -5)
+		co.add(0, "k", -5)
+		co.flush(0)
+		late.hold.Store(true)
+		var flushed sync.WaitGroup
+		flushed.Go(func() { flush(t, co.counters[1]) })
+		<-late.sent
+		late.hold.Store(true)
+		late.answer <- struct{}{} // with the news
+		<-late.sent
+		res := do(t, co.counters[1], syncer.Op{Kind: syncer.Count, AllowNonOwner: true,
+			Checks: []syncer.Check{{Key: []byte("k"), Limits: []syncer.Limit{{Window: 30_000}}}}})
+		if l := res.Checks[0].Limits[0]; l.Count != 0 || l.Lo != 0 || l.Hi != 0 {
+			t.Errorf("before it is flushed: %+v", l)
+		}
+		late.answer <- struct{}{}
+		flushed.Wait()
+		if got := co.stored("k"); got != -5 {
+			t.Errorf("the store has %d, want -5", got)
+		}
+		for i := range co.counters {
+			if got := co.counts(i, "k"); got != 0 {
+				t.Errorf("counter %d says %d", i, got)
+			}
+		}
+	})
+}
