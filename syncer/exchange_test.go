@@ -1,0 +1,107 @@
+package syncer
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// noStore is never asked.
+type noStore struct{}
+
+func (noStore) Exchange(context.Context, []*Round) { panic("asked") }
+
+// lonely returns the only partition of a counter that is not running.
+func lonely(t testing.TB) *partition {
+	c, err := New(Options{Store: noStore{}, Placement: Placement{Partitions: 1}, Writer: "w"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &c.parts[0]
+	p.hear(7, 1)
+	return p
+}
+
+// TestWhoDealsWithTheStore looks at what a partition sends in each state.
+func TestWhoDealsWithTheStore(t *testing.T) {
+	for _, tc := range []struct {
+		name                      string
+		prepare                   func(p *partition)
+		flushes, loads, republish bool
+	}{
+		{name: "something is dirty, and a key is waited for", prepare: func(*partition) {},
+			flushes: true, loads: true},
+		{name: "a round is with the store", prepare: func(p *partition) { p.outbox.sent = true },
+			loads: true},
+		{name: "a round has failed just now", loads: true,
+			prepare: func(p *partition) { p.outbox.retry.fail(time.Now()) }},
+		{name: "it is about to be handed off", prepare: func(p *partition) { p.handoff.prepare() }},
+		{name: "the store has lost data", flushes: true, republish: true,
+			prepare: func(p *partition) { p.restoration.findLoss(storeVersion{epoch: 7}) }},
+		{name: "others may have sent what is queued", flushes: true,
+			prepare: func(p *partition) { p.outbox.maybeSent = true }},
+		{name: "a load has found a loss", flushes: true,
+			prepare: func(p *partition) { p.loads.lossSeen = true }},
+		{name: "a load has failed just now", flushes: true,
+			prepare: func(p *partition) { p.loads.retry.fail(time.Now()) }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := lonely(t)
+			p.add("k", 1)
+			p.loads.want("waited for")
+			tc.prepare(p)
+			load, _ := p.cutLoad()
+			r, _ := p.cut()
+			if (r != nil) != tc.flushes || (load != nil) != tc.loads {
+				t.Fatalf("flushes %v, loads %v", r != nil, load != nil)
+			}
+			if r != nil && r.Republish != tc.republish {
+				t.Errorf("restores: %v", r.Republish)
+			}
+			if r != nil && r.Epoch != 7 {
+				t.Errorf("the round is addressed to epoch %d", r.Epoch)
+			}
+		})
+	}
+}
+
+// TestALateAnswerIsNoLoss is told of a loss by a round that was sent before the restoration began,
+// with which came what the store has already.
+func TestALateAnswerIsNoLoss(t *testing.T) {
+	p := lonely(t)
+	p.add("k", 1)
+	r, _ := p.cut()
+	p.restoration.restoreAll(storeVersion{epoch: 8})
+	job := p.restoration.job
+	r.Lost, r.Epoch = true, 8
+	if more := p.settle(r); !more || p.restoration.job != job {
+		t.Errorf("more to send: %v, the restoration begins anew: %v", more,
+			p.restoration.job != job)
+	}
+}
+
+// TestWhatIsGoneThroughStays evicts a key that the store has, unless somebody goes through all.
+func TestWhatIsGoneThroughStays(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		begin func(p *partition)
+		keeps bool
+	}{
+		{"nobody does", func(*partition) {}, false},
+		{"a restoration", func(p *partition) { p.restoration.restoreAll(storeVersion{}) }, true},
+		{"a handoff", func(p *partition) { p.handoff.prepare() }, true},
+		{"a round that fails", func(p *partition) {
+			p.outbox.flight = p.newRound()
+			p.outbox.retry.fail(time.Now())
+		}, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := lonely(t)
+			p.at("k").setUsed(0)
+			tc.begin(p)
+			if evicted := p.evictOne(evictableAge+1, anySpace); evicted == tc.keeps {
+				t.Errorf("evicted: %v", evicted)
+			}
+		})
+	}
+}

@@ -1,0 +1,155 @@
+package syncer
+
+import (
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+)
+
+// newFlushing returns the flushing of a ledger of its own.
+func newFlushing(t testing.TB) (*flushing, *fakeBudget) {
+	budget := &fakeBudget{}
+	b := newLedger(t)
+	b.owed.room.init(0, time.Second)
+	opt := &Options{MaxRoundKeys: 512, VerifyInterval: time.Hour, Logger: slog.New(slog.DiscardHandler)}
+	loads := &loading{ledger: b, scratch: &scratch{}, budget: budget, totals: &totals{}}
+	return &flushing{ledger: b, loads: loads, scratch: &scratch{}, budget: budget, opt: opt,
+		totals: loads.totals}, budget
+}
+
+// TestTheStoreIsAskedFirst counts before the store has said what data it has.
+func TestTheStoreIsAskedFirst(t *testing.T) {
+	f, _ := newFlushing(t)
+	if r := f.cut(time.Now()); r != nil {
+		t.Fatalf("nothing was counted, and %+v is cut", r)
+	}
+	f.add("k", 2)
+	first := f.cut(time.Now())
+	if first == nil || len(first.Keys) != 0 || first.Seq != 0 {
+		t.Fatalf("the first round is %+v, want one that only asks", first)
+	}
+	store := fakeStore{}
+	if store.answer(first); !f.settle(first) {
+		t.Error("there is more to send, and nobody hears of it")
+	}
+	next := f.cut(time.Now())
+	if next == nil || next.Seq != 1 || !slices.Equal(keysOf(next), []string{"k"}) {
+		t.Errorf("the second round is %+v", next)
+	}
+}
+
+// TestAFlushMovesPendingToSynced counts while a round is on its way.
+func TestAFlushMovesPendingToSynced(t *testing.T) {
+	f, budget := newFlushing(t)
+	f.hear(7, 0)
+	store := fakeStore{}
+	f.add("k", 2)
+	r := f.cut(time.Now())
+	f.add("k", 3)
+	store.answer(r)
+	f.settle(r)
+	if synced, pending := f.sums("k"); synced != 2 || pending != 3 {
+		t.Errorf("synced %d, pending %d; want 2 and 3", synced, pending)
+	}
+	if f.dirty.ackedTicket != 1 || f.dirty.lastTicket != 2 {
+		t.Errorf("ticket %d of %d is acknowledged, want 1 of 2", f.dirty.ackedTicket,
+			f.dirty.lastTicket)
+	}
+	r = f.cut(time.Now())
+	store.answer(r)
+	f.settle(r)
+	if budget.eased != 1 {
+		t.Errorf("%d times there was room made for what the store has of one key", budget.eased)
+	}
+	if synced, pending := f.sums("k"); synced != 5 || pending != 0 || store.has("k") != 5 {
+		t.Errorf("synced %d, pending %d, the store has %d", synced, pending, store.has("k"))
+	}
+}
+
+// TestARoundWithoutAnAnswerGoesAgainUnchanged counts more while the outcome of a round is unknown.
+func TestARoundWithoutAnAnswerGoesAgainUnchanged(t *testing.T) {
+	f, _ := newFlushing(t)
+	f.hear(7, 0)
+	f.add("k", 2)
+	r := f.cut(time.Now())
+	r.Err = errLostReply
+	f.fail(r)
+	f.add("k", 3)
+	f.add("other", 1)
+	again := f.cut(time.Now())
+	if again != r || again.Seq != 1 || len(again.Keys) != 1 || again.Keys[0].Adds[0].N != 2 {
+		t.Errorf("sent again is %+v", again)
+	}
+	if !f.outbox.retry.failing() || f.dirty.ackedTicket != 0 || !r.outcomeUnknown {
+		t.Error("it is taken for acknowledged, or for not carried out")
+	}
+}
+
+// TestARoundThatOnlyReadsIsGivenBack fails one that changes nothing.
+func TestARoundThatOnlyReadsIsGivenBack(t *testing.T) {
+	f, _ := newFlushing(t)
+	f.hear(7, 0)
+	f.at("k")
+	w := f.loads.want("k")
+	w.exclusive, f.loads.exclusive = true, true
+	r := f.cut(time.Now())
+	if r == nil || r.Seq != 0 || len(r.loads) != 1 {
+		t.Fatalf("%+v is cut, want a load", r)
+	}
+	later := f.loads.want("asked meanwhile")
+	later.exclusive, f.loads.exclusive = true, true
+	r.Err = errLostReply
+	f.fail(r)
+	if f.outbox.flight != nil || f.at("k").has(flagBusy) {
+		t.Error("it stays the flight")
+	}
+	if len(f.loads.waiting) != 2 || f.loads.exclusive || w.exclusive || later.exclusive {
+		t.Error("the keys are not to be loaded beside other rounds")
+	}
+}
+
+// TestAKeyThatTheStoreRefusesIsParked has the store refuse one key of two.
+func TestAKeyThatTheStoreRefusesIsParked(t *testing.T) {
+	f, _ := newFlushing(t)
+	f.hear(7, 0)
+	store := fakeStore{}
+	f.add("bad", 2)
+	f.add("good", 1)
+	r := f.cut(time.Now())
+	store.answer(r)
+	for i := range r.Keys {
+		if string(r.Keys[i].Key) == "bad" {
+			r.Keys[i].Err = ErrRefused
+		}
+	}
+	f.settle(r)
+	if _, pending := f.sums("bad"); pending != 2 || !f.at("bad").has(flagParked) {
+		t.Errorf("%d are pending, parked: %v", pending, f.at("bad").has(flagParked))
+	}
+	if synced, _ := f.sums("good"); synced != 1 {
+		t.Errorf("the other key has %d in the store", synced)
+	}
+	f.add("bad", 1)
+	if r := f.cut(time.Now()); r != nil {
+		t.Errorf("%v is sent before the pause is over", keysOf(r))
+	}
+	if r := f.cut(time.Now().Add(2 * parkedPause)); r == nil ||
+		!slices.Equal(keysOf(r), []string{"bad"}) {
+		t.Errorf("%+v is sent after the pause", r)
+	}
+}
+
+// TestANameThatIsUsedElsewhere has the store know another round under this name and number.
+func TestANameThatIsUsedElsewhere(t *testing.T) {
+	f, _ := newFlushing(t)
+	f.hear(7, 0)
+	f.add("k", 1)
+	r := f.cut(time.Now())
+	nonce := r.Nonce
+	f.rename(r)
+	again := f.cut(time.Now())
+	if again != r || r.Writer == "w" || r.Writer != f.outbox.writer || r.Nonce == nonce {
+		t.Errorf("it goes again as %+v", again)
+	}
+}

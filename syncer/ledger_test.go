@@ -1,0 +1,232 @@
+package syncer
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"twotier.dev/twotier/internal/slab"
+	"twotier.dev/twotier/leaparray"
+)
+
+const testSecond = int64(1_700_000_000_000)
+
+// newLedger returns the ledger of a partition that belongs to no counter.
+func newLedger(t testing.TB) *ledger {
+	t.Helper()
+	l, err := leaparray.NewLadder(leaparray.Level{Width: time.Second, Count: 60})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := &namespaces{}
+	opt := Options{Namespaces: map[string]Namespace{DefaultNamespace: {Ladder: l}}}
+	if err := names.init(&opt); err != nil {
+		t.Fatal(err)
+	}
+	b := &ledger{id: 3, mostKeys: 512}
+	now := clock{now: func() int64 { return testSecond }, opened: testSecond}
+	b.keys = newKeyspace(slab.New(1<<22), names, now)
+	b.owed.room = &room{}
+	b.outbox.writer = "w"
+	b.dirty.shift = newShifts(nil, time.Second, time.Second).list[0]
+	return b
+}
+
+// at returns a key's entry, which is made if there is none.
+func (b *ledger) at(key string) entry {
+	hash := b.keys.names.hash(nil, []byte(key))
+	r := b.keys.find(hash, nil, []byte(key))
+	if r == 0 {
+		r = b.keys.insertCold(hash, nil, []byte(key))
+	}
+	return b.keys.entry(r)
+}
+
+// add counts events of a key, as an operation does.
+func (b *ledger) add(key string, n int64) {
+	e := b.at(key)
+	s := b.keys.ladder(e).Stamp(testSecond)
+	b.keys.count(e, b.keys.ladder(e), &s, n, false)
+	b.enlist(b.keys.find(b.keys.names.hash(nil, []byte(key)), nil, []byte(key)), e)
+	b.dirty.due = true
+}
+
+// sums returns the two numbers of a key.
+func (b *ledger) sums(key string) (synced, pending int64) {
+	e := b.at(key)
+	l := b.keys.ladder(e)
+	return coarsestSum(l, b.keys.synced(e)), coarsestSum(l, b.keys.pending(e))
+}
+
+// hear says that the store has told what data it has.
+func (b *ledger) hear(epoch, version uint64) {
+	b.store.setTold(storeVersion{epoch: epoch, version: version})
+	b.store.verifiedAt = time.Now()
+}
+
+// fakeBudget has room, or none.
+type fakeBudget struct {
+	full  bool
+	eased int
+}
+
+func (f *fakeBudget) admitKey(int, int, uint32) error {
+	if f.full {
+		return ErrFull
+	}
+	return nil
+}
+
+func (f *fakeBudget) roomFor(int, uint32) bool { return !f.full }
+func (f *fakeBudget) easeSynced(uint32)        { f.eased++ }
+
+// fakeStore carries out rounds, without any of the checks of a store.
+type fakeStore struct {
+	epoch, version uint64
+	counts         map[string]map[int64]int64
+}
+
+func (s *fakeStore) answer(r *Round) {
+	if s.counts == nil {
+		s.epoch, s.counts = 7, map[string]map[int64]int64{}
+	}
+	if r.Seq != 0 {
+		s.version++
+	}
+	r.Epoch, r.Version = s.epoch, s.version
+	for i := range r.Keys {
+		k := &r.Keys[i]
+		held := s.counts[string(k.Key)]
+		if held == nil {
+			held = map[int64]int64{}
+			s.counts[string(k.Key)] = held
+		}
+		for j := range k.Adds {
+			if held[k.Adds[j].Index] += k.Adds[j].N; r.Republish {
+				held[k.Adds[j].Index] = k.Adds[j].N
+			}
+			k.Adds[j].Stored = held[k.Adds[j].Index]
+		}
+		for _, index := range slices.Sorted(maps.Keys(held)) {
+			if k.Load {
+				k.Loaded = append(k.Loaded, Bucket{Index: index, N: held[index]})
+			}
+		}
+	}
+}
+
+func (s *fakeStore) has(key string) (n int64) {
+	for _, held := range s.counts[key] {
+		n += held
+	}
+	return n
+}
+
+// keysOf is the names of a round's keys, in order.
+func keysOf(r *Round) (names []string) {
+	for i := range r.Keys {
+		names = append(names, string(r.Keys[i].Key))
+	}
+	slices.Sort(names)
+	return names
+}
+
+var errLostReply = errors.New("no answer")
+
+// TestOwedKeysTakeRoomWhileTheStoreTakesThem looks at what the flusher knows of a ledger.
+func TestOwedKeysTakeRoomWhileTheStoreTakesThem(t *testing.T) {
+	b := newLedger(t)
+	owed := func() int64 { return b.owed.room.owed.Load() }
+	b.add("a", 1)
+	b.add("b", 1)
+	b.add("a", 1)
+	if owed() != 2 {
+		t.Errorf("two keys wait for the store, the flusher knows of %d", owed())
+	}
+	b.outbox.retry.fail(time.Now())
+	if b.reportOwed(); owed() != 0 {
+		t.Errorf("the store takes nothing, and %d keys take room of others", owed())
+	}
+	b.outbox.retry.succeed()
+	if b.reportOwed(); owed() != 2 {
+		t.Errorf("the store takes them again: %d", owed())
+	}
+	b.sealed = true
+	if b.reportOwed(); owed() != 0 {
+		t.Errorf("the store is not told of what is sealed, and %d keys take room", owed())
+	}
+}
+
+// TestWarmIsOfThisGeneration loads a key, and has others change the partition.
+func TestWarmIsOfThisGeneration(t *testing.T) {
+	b := newLedger(t)
+	e := b.at("k")
+	if b.warm(e) || b.everLoaded(e) {
+		t.Error("nobody has loaded it yet")
+	}
+	b.takeLoaded(e, []Bucket{{Index: testSecond / 1000, N: 5}})
+	if synced, _ := b.sums("k"); synced != 5 || !b.warm(e) {
+		t.Errorf("loaded: %d, warm: %v", synced, b.warm(e))
+	}
+	b.store.outdate()
+	if b.warm(e) || !b.everLoaded(e) {
+		t.Error("others have changed the partition since it was loaded")
+	}
+	b.setWarm(e)
+	b.outbox.maybeSent = true
+	if b.warm(e) {
+		t.Error("what the store said may or may not include what others send")
+	}
+}
+
+// TestAbsenceEndsWithADrop learns that the store has nothing of a key, which is then counted and
+// dropped.
+func TestAbsenceEndsWithADrop(t *testing.T) {
+	b := newLedger(t)
+	hash := b.keys.names.hash(nil, []byte("k"))
+	a := b.absent()
+	if !b.stillAbsent(a, hash) {
+		t.Fatal("nothing has changed")
+	}
+	b.at("k")
+	b.keys.drop(hash, b.keys.find(hash, nil, []byte("k")))
+	if b.stillAbsent(a, hash) {
+		t.Error("it was counted and dropped: the store may have it")
+	}
+	a = b.absent()
+	if b.store.outdate(); b.stillAbsent(a, hash) {
+		t.Error("others may have counted it")
+	}
+}
+
+// TestRebuildMovesWhatRefersToEntries has most keys leave, so that the others move together.
+func TestRebuildMovesWhatRefersToEntries(t *testing.T) {
+	b := newLedger(t)
+	for i := range 5000 {
+		b.at(fmt.Sprint("gone", i))
+	}
+	b.add("stays", 3)
+	for i := range 5000 {
+		name := []byte(fmt.Sprint("gone", i))
+		hash := b.keys.names.hash(nil, name)
+		b.keys.drop(hash, b.keys.find(hash, nil, name))
+	}
+	before := b.keys.arena.Total()
+	b.outbox.flight = b.newRound()
+	if b.rebuild(); b.keys.arena.Total() != before {
+		t.Fatal("entries were moved while a round refers to them")
+	}
+	b.outbox.flight = nil
+	if b.rebuild(); b.keys.arena.Total() >= before {
+		t.Fatalf("%d words before, %d after", before, b.keys.arena.Total())
+	}
+	if ns, key := b.keys.entry(b.dirty.waiting()[0]).name(); string(key) != "stays" || len(ns) > 0 {
+		t.Errorf("the dirty list refers to %q", key)
+	}
+	if _, pending := b.sums("stays"); pending != 3 {
+		t.Errorf("%d are pending, want 3", pending)
+	}
+}

@@ -1,0 +1,105 @@
+package syncer
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+)
+
+// newLoading returns the loading of a ledger of its own, to which the store has spoken.
+func newLoading(t testing.TB) (*loading, *fakeBudget) {
+	f, budget := newFlushing(t)
+	f.hear(7, 1)
+	return f.loads, budget
+}
+
+// want has somebody wait for a key.
+func (l *loading) want(key string) *pendingLoad {
+	return l.ask(l.keys.names.hash(nil, []byte(key)), nil, []byte(key))
+}
+
+// TestALoadBringsWhatTheStoreHas loads a key that is known and one that is not there.
+func TestALoadBringsWhatTheStoreHas(t *testing.T) {
+	l, _ := newLoading(t)
+	store := fakeStore{epoch: 7, version: 1,
+		counts: map[string]map[int64]int64{"k": {testSecond / 1000: 4}}}
+	k, none := l.want("k"), l.want("none")
+	r := l.cut()
+	if !r.Aside || !r.ReadOnly || !slices.Equal(keysOf(r), []string{"k", "none"}) {
+		t.Fatalf("%+v is cut", r)
+	}
+	store.answer(r)
+	if outcome := l.settle(r); outcome != loadAnswered {
+		t.Errorf("the outcome is %v", outcome)
+	}
+	if synced, _ := l.sums("k"); !k.done || k.err != nil || synced != 4 || !l.warm(l.at("k")) {
+		t.Errorf("%+v, synced %d", k, synced)
+	}
+	if !none.done || !l.stillAbsent(none.absence, none.hash) {
+		t.Errorf("%+v: the store has nothing of it", none)
+	}
+}
+
+// TestAKeyOnItsWayIsNotLoaded waits for one that a round writes at the same time.
+func TestAKeyOnItsWayIsNotLoaded(t *testing.T) {
+	l, _ := newLoading(t)
+	l.at("busy").set(flagBusy)
+	l.at("reset").set(flagReset)
+	l.outbox.sent = true
+	l.want("busy")
+	l.want("reset")
+	l.want("free")
+	r := l.cut()
+	if !slices.Equal(keysOf(r), []string{"free"}) || len(l.waiting) != 2 {
+		t.Errorf("%v are loaded, and %d wait", keysOf(r), len(l.waiting))
+	}
+}
+
+// TestALoadThatIsOutOfDate has others change the partition while a key is loaded.
+func TestALoadThatIsOutOfDate(t *testing.T) {
+	l, _ := newLoading(t)
+	k := l.want("k")
+	r := l.cut()
+	l.store.outdate()
+	(&fakeStore{epoch: 7}).answer(r)
+	if outcome := l.settle(r); outcome != loadFlushes || !l.exclusive || k.done {
+		t.Errorf("outcome %v, exclusive %v, %+v", outcome, l.exclusive, k)
+	}
+}
+
+// TestALoadThatFails tries again later, with nothing lost.
+func TestALoadThatFails(t *testing.T) {
+	l, _ := newLoading(t)
+	k := l.want("k")
+	r := l.cut()
+	r.Err = errLostReply
+	if outcome := l.settle(r); outcome != loadFailed || k.done || len(l.waiting) != 1 ||
+		!l.probe || !l.retry.waiting(time.Now()) {
+		t.Errorf("outcome %v, %+v, %d wait", outcome, k, len(l.waiting))
+	}
+}
+
+// TestALoadFindsALoss has the store say that it has less than it said before.
+func TestALoadFindsALoss(t *testing.T) {
+	l, _ := newLoading(t)
+	l.want("k")
+	r := l.cut()
+	r.Lost = true
+	if outcome := l.settle(r); outcome != loadFlushes || !l.lossSeen || l.exclusive {
+		t.Errorf("outcome %v, seen %v, exclusive %v", outcome, l.lossSeen, l.exclusive)
+	}
+}
+
+// TestALoadWithoutMemory loads a key that memory has no room for.
+func TestALoadWithoutMemory(t *testing.T) {
+	l, budget := newLoading(t)
+	budget.full = true
+	k := l.want("k")
+	r := l.cut()
+	(&fakeStore{epoch: 7, version: 1,
+		counts: map[string]map[int64]int64{"k": {testSecond / 1000: 4}}}).answer(r)
+	if l.settle(r); !k.done || !errors.Is(k.err, ErrOverload) || l.keys.table.Len() != 0 {
+		t.Errorf("%+v, %d keys in memory", k, l.keys.table.Len())
+	}
+}

@@ -1,0 +1,124 @@
+package syncer
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+)
+
+// newRestoration returns the restoration of a ledger that has so many keys of the store's, of an
+// event each.
+func newRestoration(t testing.TB, keys int) *restoration {
+	f, _ := newFlushing(t)
+	f.hear(7, uint64(keys))
+	for i := range keys {
+		f.takeLoaded(f.at(fmt.Sprint("k", i)), []Bucket{{Index: testSecond / 1000, N: 1}})
+	}
+	return &restoration{ledger: f.ledger, loads: f.loads, totals: f.totals,
+		report: &reporter{log: slog.New(slog.DiscardHandler)}}
+}
+
+// restore carries out parts until there are no more, and returns how many there were. refuse, if it
+// is there, has the store refuse a key.
+func (s *restoration) restore(t testing.TB, store *fakeStore, refuse string) (parts int) {
+	t.Helper()
+	for ; s.active(); parts++ {
+		if parts > 20 {
+			t.Fatal("it does not end")
+		}
+		r := s.cut()
+		if !r.Republish || r.Seq != uint64(parts)+1 {
+			t.Fatalf("part %d is number %d", parts, r.Seq)
+		}
+		store.answer(r)
+		for i := range r.Keys {
+			if string(r.Keys[i].Key) == refuse {
+				r.Keys[i].Err = ErrRefused
+			}
+		}
+		s.settle(r)
+	}
+	return parts
+}
+
+// TestARestorationTellsAllThatIsKnown restores more keys than go into one part.
+func TestARestorationTellsAllThatIsKnown(t *testing.T) {
+	s := newRestoration(t, 10)
+	s.mostKeys = 4
+	s.outbox.flight = &Round{Writer: "w", Seq: 9, Acked: 8}
+	store := fakeStore{epoch: 8, counts: map[string]map[int64]int64{}}
+	before := s.store.generation
+	s.findLoss(storeVersion{epoch: 8})
+	if parts := s.restore(t, &store, ""); parts != 3 {
+		t.Errorf("%d parts, want 3", parts)
+	}
+	for i := range 10 {
+		if n := store.has(fmt.Sprint("k", i)); n != 1 {
+			t.Errorf("the store has %d of k%d", n, i)
+		}
+	}
+	if s.totals.losses.Load() != 1 || s.store.generation == before || s.store.told.epoch != 8 {
+		t.Errorf("%d losses, generation %d, %+v", s.totals.losses.Load(), s.store.generation,
+			s.store.told)
+	}
+	if s.outbox.flight.Acked != 0 || s.outbox.writer == "w" {
+		t.Errorf("what could not be sent says %d of the old epoch, writer %s", s.outbox.flight.Acked,
+			s.outbox.writer)
+	}
+}
+
+// TestARestorationOfNothing finds a loss of what nobody has heard of.
+func TestARestorationOfNothing(t *testing.T) {
+	s := newRestoration(t, 0)
+	if s.findLoss(storeVersion{epoch: 8}); s.active() || s.store.told.epoch != 8 {
+		t.Errorf("active %v, told %+v", s.active(), s.store.told)
+	}
+	// In the epoch that was lost not everybody would hear of it.
+	if s.findLoss(storeVersion{epoch: 8, version: 1}); !s.active() {
+		t.Error("no epoch is drawn")
+	}
+}
+
+// TestARestorationIsLostItself has the store lose data while it is restored.
+func TestARestorationIsLostItself(t *testing.T) {
+	s := newRestoration(t, 2)
+	s.findLoss(storeVersion{epoch: 8})
+	r, writer := s.cut(), s.outbox.writer
+	r.Lost, r.Epoch = true, 9
+	s.settle(r)
+	if !s.active() || s.job.next != 0 || s.job.after != 8 || s.outbox.writer == writer {
+		t.Errorf("%+v as %s", s.job, s.outbox.writer)
+	}
+	store := fakeStore{epoch: 9, counts: map[string]map[int64]int64{}}
+	if s.restore(t, &store, ""); store.has("k0") != 1 || store.has("k1") != 1 {
+		t.Errorf("the store has %+v", store.counts)
+	}
+}
+
+// TestARestorationGivesUpAKeyThatIsRefused does so after some tries.
+func TestARestorationGivesUpAKeyThatIsRefused(t *testing.T) {
+	s := newRestoration(t, 2)
+	store := fakeStore{epoch: 8, counts: map[string]map[int64]int64{}}
+	s.findLoss(storeVersion{epoch: 8})
+	if parts := s.restore(t, &store, "k1"); parts != 1+restoreTurns {
+		t.Errorf("%d parts, want %d", parts, 1+restoreTurns)
+	}
+}
+
+// TestAResetIsNotRestored resets a key while a part that restores it is on its way.
+func TestAResetIsNotRestored(t *testing.T) {
+	s := newRestoration(t, 1)
+	s.findLoss(storeVersion{epoch: 8})
+	r := s.cut()
+	e := s.at("k0")
+	hash := s.keys.names.hash(nil, []byte("k0"))
+	s.forget(s.keys.find(hash, nil, []byte("k0")), hash, e)
+	s.erase(s.keys.find(hash, nil, []byte("k0")), e, s.keys.ladder(e))
+	(&fakeStore{epoch: 8, counts: map[string]map[int64]int64{}}).answer(r)
+	if s.settle(r); s.active() {
+		t.Error("it goes on")
+	}
+	if synced, _ := s.sums("k0"); synced != 0 {
+		t.Errorf("%d came back", synced)
+	}
+}

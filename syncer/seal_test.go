@@ -1,0 +1,146 @@
+package syncer
+
+import (
+	"testing"
+	"time"
+)
+
+// newHandoff returns the handoff of a ledger of its own, to which the store has spoken.
+func newHandoff(t testing.TB) *handoff {
+	f, budget := newFlushing(t)
+	f.hear(7, 1)
+	s := &restoration{ledger: f.ledger, loads: f.loads, totals: f.totals}
+	return &handoff{ledger: f.ledger, flushing: f, loads: f.loads, restoration: s, budget: budget}
+}
+
+// sealed returns a handoff with a key that the store knows, a round without an answer and something
+// that was counted since.
+func sealed(t testing.TB) *handoff {
+	h := newHandoff(t)
+	h.takeLoaded(h.at("known"), []Bucket{{Index: testSecond / 1000, N: 6}})
+	h.add("k", 2)
+	r := h.flushing.cut(time.Now())
+	r.Err = errLostReply
+	h.flushing.fail(r)
+	h.add("k", 3)
+	h.prepare()
+	return h
+}
+
+// TestAHandoffIsInPages tells another ledger all, in pages of one thing each.
+func TestAHandoffIsInPages(t *testing.T) {
+	from, to := sealed(t), newHandoff(t)
+	pages := 0
+	for cursor, done := uint64(0), false; !done; pages++ {
+		page, next, err := from.page(cursor, 1)
+		if err != nil || len(page.Rounds)+len(page.Keys) > 1 {
+			t.Fatalf("page %d: %+v, %v", pages, page, err)
+		}
+		to.take(page, false)
+		cursor, done = next, next == 0
+	}
+	if synced, _ := to.sums("known"); synced != 6 || pages < 3 {
+		t.Errorf("%d are known, told in %d pages", synced, pages)
+	}
+	if _, pending := to.sums("k"); pending != 5 || len(to.outbox.queue) != 2 || !to.outbox.maybeSent {
+		t.Errorf("%d are pending in %d rounds, maybe sent: %v", pending, len(to.outbox.queue),
+			to.outbox.maybeSent)
+	}
+	again, _, err := from.page(0, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to.take(again, false)
+	if _, pending := to.sums("k"); pending != 5 {
+		t.Errorf("told twice, %d are pending", pending)
+	}
+}
+
+// TestAHandoffThatIsCanceled goes back to flushing, the same rounds first.
+func TestAHandoffThatIsCanceled(t *testing.T) {
+	h := sealed(t)
+	_, cursor, err := h.page(0, 1)
+	if err != nil || cursor == 0 {
+		t.Fatal(cursor, err)
+	}
+	if !h.offers(h.keys.names.hash(nil, []byte("k")), h.at("k")) {
+		t.Error("the key is not part of what is offered")
+	}
+	if !h.cancel() || h.cancel() {
+		t.Error("it is canceled once")
+	}
+	if _, pending := h.sums("k"); pending != 5 || !h.outbox.maybeSent {
+		t.Errorf("%d are pending, maybe sent: %v", pending, h.outbox.maybeSent)
+	}
+	for seq := uint64(1); seq <= 2; seq++ {
+		r := h.flushing.cut(time.Now())
+		if r == nil || r.Writer != "w" || r.Seq != seq {
+			t.Fatalf("%+v goes, want number %d", r, seq)
+		}
+		(&fakeStore{epoch: 7}).answer(r)
+		h.flushing.settle(r)
+	}
+	if _, pending := h.sums("k"); pending != 0 || h.outbox.maybeSent {
+		t.Errorf("%d are pending, maybe sent: %v", pending, h.outbox.maybeSent)
+	}
+	h.prepare()
+	if _, _, err := h.page(cursor, 1); err == nil {
+		t.Error("a cursor of the handoff before is taken")
+	}
+}
+
+// TestAHandoffThatIsFinished leaves nothing behind, but the name that was used.
+func TestAHandoffThatIsFinished(t *testing.T) {
+	h := sealed(t)
+	w := h.loads.ask(1, nil, []byte("late"))
+	h.finish("w")
+	if h.keys.table.Len() != 0 || h.keys.pendingBuckets != 0 || !h.outbox.isEmpty() || h.sealed {
+		t.Errorf("%d keys, %d buckets pending, sealed: %v", h.keys.table.Len(),
+			h.keys.pendingBuckets, h.sealed)
+	}
+	if h.outbox.writer == "w" || h.store.known || h.owed.room.owed.Load() != 0 {
+		t.Errorf("writer %s, %d keys owed", h.outbox.writer, h.owed.room.owed.Load())
+	}
+	if w.done {
+		t.Error("who asked after it was sealed is answered by nobody")
+	}
+}
+
+// TestAHandoffEndsTheWaitForLoads seals a ledger of which a key is waited for.
+func TestAHandoffEndsTheWaitForLoads(t *testing.T) {
+	h := newHandoff(t)
+	w := h.loads.want("k")
+	if h.prepare(); !w.done || w.err != ErrNotOwner {
+		t.Errorf("%+v", w)
+	}
+}
+
+// TestAHandoffAfterALoss takes over from one that has noticed a loss, and from one that has not.
+func TestAHandoffAfterALoss(t *testing.T) {
+	buckets := []Bucket{{Index: testSecond / 1000, N: 6}}
+	for _, tc := range []struct {
+		name     string
+		epoch    uint64
+		restores bool
+	}{{"the same data", 7, false}, {"the other has noticed", 8, true}, {"this one has", 6, true}} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHandoff(t)
+			h.takeLoaded(h.at("mine"), buckets)
+			h.take(&Handoff{Epoch: tc.epoch, Version: 1, EpochKnown: true,
+				Keys: []KeyState{{Key: []byte("theirs"), Buckets: buckets}}}, false)
+			if h.restoration.active() != tc.restores {
+				t.Fatalf("restores: %v", h.restoration.active())
+			}
+			if synced, _ := h.sums("theirs"); synced != 6 {
+				t.Errorf("%d are known of the other's key", synced)
+			}
+			if !tc.restores {
+				return
+			}
+			want := map[uint64]string{8: "mine", 6: "theirs"}[tc.epoch]
+			if r := h.restoration.cut(); len(r.Keys) != 1 || string(r.Keys[0].Key) != want {
+				t.Errorf("%v are restored, want %s", keysOf(r), want)
+			}
+		})
+	}
+}
