@@ -54,10 +54,11 @@
 // could not know what the first process did.
 //
 // A request is also refused (409, "sequence") if its number is lower than the last one, or if it is
-// not 1 and the session is unknown. Sessions are forgotten after ten minutes, and there is room for
-// 8192 of them in a fifth of Options.MaxMemory, or 32 MiB if that is less. A session belongs to its
-// token: a request with another token than the one used last is refused in the same way, and so is
-// one whose token grants less than it did.
+// not 1 and the session is unknown, or if it is a repetition and the stored answer was dropped.
+// Sessions are forgotten after ten minutes, and there is room for 8192 of them. Their answers take
+// up to a fifth of Options.MaxMemory, or 32 MiB if that is less; the ones not used for longest are
+// dropped first. A session belongs to its token: a request with another token than the one used
+// last is refused in the same way, and so is one whose token grants less than it did.
 //
 // Nothing is done when a request is refused. If it was a first attempt, nothing happened at all; if
 // it was a repetition, the outcome of the first attempt will never be known.

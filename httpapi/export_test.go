@@ -1,8 +1,6 @@
 package httpapi
 
 import (
-	"time"
-
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier/syncer"
@@ -69,24 +67,7 @@ const (
 )
 
 // Sessions returns how many sessions are known and how many bytes of answers are kept for them.
-func (s *Server) Sessions() (n, bytes int) {
-	s.sessions.mu.Lock()
-	defer s.sessions.mu.Unlock()
-	sum := 0
-	for at := s.sessions.order.Front(); at != nil; at = at.Next() {
-		sum += len(at.Value.(*session).body)
-	}
-	if sum != s.sessions.bytes {
-		panic("the account is wrong")
-	}
-	return len(s.sessions.named), sum
-}
-
-// Begun is the memory of the names of sessions.
-type Begun struct{ b begun }
-
-// Add remembers a name.
-func (b *Begun) Add(name []byte, now time.Time) (fresh, room bool) { return b.b.add(name, now) }
+func (s *Server) Sessions() (n, bytes int) { return s.sessions.Size() }
 
 // Taken is what clients have.
 type Taken struct {

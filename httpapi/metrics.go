@@ -99,8 +99,9 @@ func (s *Server) transport(e exposition) {
 	s.mu.Lock()
 	open := len(s.conns)
 	s.mu.Unlock()
+	known, _ := s.sessions.Size()
 	e.gauge("twotier_sessions",
-		"Sessions of clients whose last request is remembered.", int64(s.sessions.len()))
+		"Sessions of clients whose last request is remembered.", int64(known))
 	e.total("twotier_session_repeats_total",
 		"Requests that were sent again and answered without being carried out again.",
 		s.sessions.repeats.Load())

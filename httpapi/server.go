@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"container/list"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -194,8 +193,7 @@ func New(o Options) (*Server, error) {
 		process: rand.Text()}
 	s.ending, s.end = context.WithCancel(context.Background())
 	s.access = newAccess(&o)
-	s.sessions.named, s.sessions.most = make(map[string]*list.Element),
-		int(min(maxSessionBytes, o.MaxMemory/5))
+	s.sessions.init(o.MaxMemory / 5)
 	s.states = newStatePool(o.MaxMemory / 8)
 	s.bodies.New = func() any { return new([pooledBody]byte) }
 	s.allowance = newAllowance(o.MaxConns, o.MaxConnsPerAddress, o.MaxMemory/2)

@@ -1,14 +1,13 @@
 package httpapi
 
 import (
-	"container/list"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier/internal/replay"
 )
 
 // The headers of a session, see the package documentation.
@@ -22,7 +21,7 @@ const (
 // never a count.
 const (
 	maxSessions     = 8192
-	maxSessionBytes = 32 << 20 // at the most, see sessions.most
+	maxSessionBytes = 32 << 20
 	maxSessionReply = 4 << 20
 	sessionMemory   = 10 * time.Minute
 	minSessionName  = 16
@@ -31,28 +30,34 @@ const (
 
 // sessions are the last request of each session and the answer to it.
 type sessions struct {
-	most    int          // bytes of answers that are kept
+	*replay.Memory[sessionName, *token.Grant, sessionAnswer]
 	repeats atomic.Int64 // that were answered from memory
-
-	mu    sync.Mutex
-	named map[string]*list.Element // of *session
-	order list.List                // the one used last is in front
-	bytes int
-	begun begun // those that were forgotten, too
 }
 
-// session is one request of a session. The next request has another one in its place.
-type session struct {
-	name string
-	seq  int64
-	from *token.Grant // whose request it is, nil where there are no tokens
-	used time.Time
-	done chan struct{} // closed once there is an answer
-	kept int           // bytes of the answer that are accounted for; of sessions, under its lock
+// sessionName is the name of a session, with zeros behind it.
+type sessionName [maxSessionName]byte
 
-	// The answer: a body or a problem.
+// sessionRequest is a request of a session. It belongs to whose token it has; to nobody where there
+// are no tokens.
+type sessionRequest = replay.Request[sessionName, *token.Grant, sessionAnswer]
+
+// sessionAnswer is a body or a problem.
+type sessionAnswer struct {
 	body    []byte
 	problem *problem
+}
+
+// init makes room for so many bytes of answers, or less.
+func (s *sessions) init(most int64) {
+	s.Memory = replay.New[sessionName, *token.Grant, sessionAnswer](replay.Options[*token.Grant]{
+		Sequences: maxSessions, Bytes: int(min(maxSessionBytes, most)), Answers: sessionMemory,
+		Numbers: sessionMemory, FromOne: true, Continues: continues})
+}
+
+// continues reports whether who presents a token may be told what was answered to another one, and
+// go on with its session.
+func continues(last, next *token.Grant) bool {
+	return last == nil && next == nil || last != nil && next != nil && next.Covers(last)
 }
 
 // inSession carries out a request that has a session, or repeats what came of it.
@@ -73,58 +78,61 @@ func (s *Server) inSession(ctx *fasthttp.RequestCtx, name []byte,
 			detail: "meant for another process, which may have carried it out; " +
 				"this one did nothing"}
 	}
-	state, fresh, p := s.sessions.enter(name, seq, grantOf(ctx), time.Now())
-	switch {
-	case p != nil:
-		return p
-	case fresh:
-		return s.inTurn(ctx, state, carryOut)
+	var key sessionName
+	copy(key[:], name)
+	request, verdict := s.sessions.Enter(key, uint64(seq), grantOf(ctx), time.Now())
+	switch verdict {
+	case replay.Fresh:
+		return s.inTurn(ctx, request, carryOut)
+	case replay.Repeated:
+		return s.again(ctx, request)
+	case replay.Foreign:
+		return anothersSession()
+	case replay.Full:
+		return tooManyBegun()
 	}
-	return s.again(ctx, state)
+	return outOfSequence()
 }
 
 // inTurn carries out a request for the first time and remembers the answer.
-func (s *Server) inTurn(ctx *fasthttp.RequestCtx, state *session,
+func (s *Server) inTurn(ctx *fasthttp.RequestCtx, request *sessionRequest,
 	carryOut func(*fasthttp.RequestCtx) *problem) *problem {
-	p := &problem{kind: kindUnknown, detail: "the answer is lost"} // by a panic
-	var body []byte
-	defer func() {
-		state.body, state.problem = body, p
-		s.sessions.keep(state)
-		close(state.done)
-	}()
-	if q := carryOut(ctx); q != nil {
-		p = q
+	lost := &problem{kind: kindUnknown, detail: "the answer is lost"} // by a panic
+	a := sessionAnswer{problem: lost}
+	defer func() { s.sessions.Finish(request, a, len(a.body)) }()
+	if p := carryOut(ctx); p != nil {
+		a.problem = p
 		return p
 	}
 	if answer := ctx.Response.Body(); len(answer) <= maxSessionReply {
-		body, p = append([]byte(nil), answer...), nil
+		a = sessionAnswer{body: append([]byte(nil), answer...)}
 		return nil
 	}
-	p = &problem{kind: kindUnknown, detail: "carried out, but the answer was too long to keep"}
+	a.problem = &problem{kind: kindUnknown,
+		detail: "carried out, but the answer was too long to keep"}
 	return nil
 }
 
 // again answers a repeated request the way the first was, as soon as that is known.
-func (s *Server) again(ctx *fasthttp.RequestCtx, state *session) *problem {
-	s.sessions.repeats.Add(1)
-	timer := time.NewTimer(s.opts.RequestTimeout)
-	defer timer.Stop()
-	select {
-	case <-state.done:
-	case <-timer.C:
-		return &problem{kind: kindUnknown, detail: "the request is still being carried out"}
+func (s *Server) again(ctx *fasthttp.RequestCtx, request *sessionRequest) *problem {
+	a, state := s.sessions.Answer(request, s.opts.RequestTimeout)
+	if state == replay.Forgotten {
+		return outOfSequence()
 	}
-	if state.problem != nil {
-		return state.problem
+	s.sessions.repeats.Add(1)
+	switch {
+	case state == replay.UnderWay:
+		return &problem{kind: kindUnknown, detail: "the request is still being carried out"}
+	case a.problem != nil:
+		return a.problem
 	}
 	// It is not told to be busy: that would say that nothing was done.
-	if holdOf(ctx).cover(int64(len(state.body))) != nil {
+	if holdOf(ctx).cover(int64(len(a.body))) != nil {
 		return &problem{kind: kindUnknown,
 			detail: "carried out, but there is no memory now to repeat the answer"}
 	}
 	ctx.SetContentType("application/json")
-	ctx.Response.SetBodyRaw(state.body) // never changes, so that any number of repetitions share it
+	ctx.Response.SetBodyRaw(a.body) // never changes, so that any number of repetitions share it
 	return nil
 }
 
@@ -143,7 +151,8 @@ func validSession(name []byte) bool {
 // outOfSequence and tooManyBegun refuse a request without doing anything.
 func outOfSequence() *problem {
 	return &problem{kind: kindSequence,
-		detail: "unknown session, or a number from before its last; nothing was done now"}
+		detail: "unknown session, a number from before its last, or an answer that is not kept " +
+			"any more; nothing was done now"}
 }
 
 func tooManyBegun() *problem {
@@ -153,84 +162,4 @@ func tooManyBegun() *problem {
 func anothersSession() *problem {
 	return &problem{kind: kindSequence, detail: "the session is another token's, or this one " +
 		"granted more when it was used last; nothing was done now"}
-}
-
-// belongsTo reports whether who presents a token may be told what was answered, and may go on.
-func (s *session) belongsTo(g *token.Grant) bool {
-	return s.from == nil && g == nil || s.from != nil && g != nil && g.Covers(s.from)
-}
-
-// enter finds the request of that number. If it is new, fresh is true, and the caller carries it
-// out and closes done. There is a problem if nothing may be done: the number is older than the
-// last, the session is another's, or it is unknown and does not begin here. A session that was
-// forgotten can't begin anew, as a request of it that was carried out may be on its way again.
-func (s *sessions) enter(name []byte, seq int64, from *token.Grant,
-	now time.Time) (state *session, fresh bool, p *problem) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.forgetLocked(now)
-	at := s.named[string(name)]
-	switch {
-	case at == nil && seq != 1:
-		return nil, false, outOfSequence()
-	case at == nil:
-		if isNew, room := s.begun.add(name, now); !isNew {
-			return nil, false, outOfSequence()
-		} else if !room {
-			return nil, false, tooManyBegun()
-		}
-		state = &session{name: string(name)}
-		at = s.order.PushFront(state)
-		s.named[state.name] = at
-	default:
-		state = at.Value.(*session)
-		if !state.belongsTo(from) {
-			return nil, false, anothersSession()
-		}
-		state.used = now
-		s.order.MoveToFront(at)
-		if seq <= state.seq {
-			if seq < state.seq {
-				return nil, false, outOfSequence()
-			}
-			return state, false, nil
-		}
-		s.bytes -= state.kept
-		state.kept = 0
-		state = &session{name: state.name}
-		at.Value = state
-	}
-	state.seq, state.from, state.used, state.done = seq, from, now, make(chan struct{})
-	return state, true, nil
-}
-
-// keep accounts for the answer of a request, unless there has been another since.
-func (s *sessions) keep(state *session) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if at := s.named[state.name]; at != nil && at.Value == any(state) {
-		state.kept = len(state.body)
-		s.bytes += state.kept
-	}
-}
-
-// forgetLocked drops the sessions that were not used for long, and those used least lately while
-// there are too many.
-func (s *sessions) forgetLocked(now time.Time) {
-	for at := s.order.Back(); at != nil; at = s.order.Back() {
-		state := at.Value.(*session)
-		if now.Sub(state.used) < sessionMemory && len(s.named) < maxSessions && s.bytes <= s.most {
-			return
-		}
-		s.order.Remove(at)
-		delete(s.named, state.name)
-		s.bytes -= state.kept
-	}
-}
-
-// len returns how many sessions are known.
-func (s *sessions) len() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.named)
 }

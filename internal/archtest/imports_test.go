@@ -44,6 +44,7 @@ func importMap() map[string][]string {
 
 		// What calls to another process go through.
 		"internal/batching": {},
+		"internal/replay":   {},
 
 		// Stores: they implement what the syncer declares.
 		"redisstore": {"twotier.dev/twotier/syncer", "twotier.dev/twotier/leaparray",
@@ -102,7 +103,7 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/leaparray",
 			"twotier.dev/twotier/internal/rpc", "twotier.dev/twotier/internal/ownership",
 			"twotier.dev/twotier/internal/node", "twotier.dev/twotier/internal/elapsed",
-			"twotier.dev/twotier/internal/batching",
+			"twotier.dev/twotier/internal/batching", "twotier.dev/twotier/internal/replay",
 		},
 
 		// The network side. It declares the Service that a node is, and knows no node.
@@ -113,7 +114,7 @@ func importMap() map[string][]string {
 		"httpapi": {
 			"twotier.dev/twotier/syncer", "twotier.dev/twotier/httpapi/cluster",
 			"twotier.dev/twotier/httpapi/token", "twotier.dev/twotier/internal/rpc",
-			"twotier.dev/twotier/internal/idle",
+			"twotier.dev/twotier/internal/idle", "twotier.dev/twotier/internal/replay",
 			"twotier.dev/twotier/internal/durations", fasthttp, fastjson, prometheus,
 			prometheusText,
 		},

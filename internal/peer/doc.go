@@ -9,10 +9,10 @@
 // # At most once
 //
 // A message carries the name of the process that sends it, the lane, and a number that only grows.
-// Who gets one keeps the number of the last of each lane and the reply to it: a message that is
-// sent again because no reply came is carried out once, and told the same reply. It also names the
-// process it is meant for, so one that has been restarted, and knows nothing of what was said
-// before, refuses it. A message is sent again until somebody answers or its time is up.
+// Who gets one keeps the number of the last of each lane and the reply to it, see package replay: a
+// message that is sent again because no reply came is carried out once, and told the same reply. It
+// also names the process it is meant for, so one that has been restarted, and knows nothing of what
+// was said before, refuses it. A message is sent again until somebody answers or its time is up.
 //
 // # In time
 //

@@ -11,6 +11,7 @@ import (
 
 	"twotier.dev/twotier/internal/elapsed"
 	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/replay"
 	"twotier.dev/twotier/internal/rpc"
 )
 
@@ -41,11 +42,12 @@ type Server struct {
 	count counter
 	clock elapsed.Clock
 	pool  sync.Pool // of *scratch
+	// replies are those to the last message of each lane. Nobody but its process can go on with
+	// one: the name of that is part of its own.
+	replies *replay.Memory[laneID, struct{}, reply]
 
 	mu      sync.Mutex
-	lanes   map[laneID]*laneState
 	refused time.Time // when a refusal was logged last
-	swept   time.Time // when replies were forgotten last
 }
 
 type laneID struct {
@@ -53,25 +55,21 @@ type laneID struct {
 	lane uint32
 }
 
-// laneState is the last message of a lane and the reply to it.
-type laneState struct {
-	seq  uint64
-	used time.Time
-	done chan struct{} // closed once there is a reply
-
-	status    byte
-	reply     []byte
-	forgotten bool
+// reply is what became of a message, and what is said of it.
+type reply struct {
+	status byte
+	body   []byte
 }
 
 // Bounds of what is remembered of other processes: nobody sends a message again after its budget,
 // and a process that has not been heard of for an hour is gone. The numbers outlive the replies, as
 // somebody may have copied a message.
 const (
-	maxLanes    = 1 << 16
-	laneMemory  = time.Hour
-	replyMemory = 2 * maxBudget
-	underWay    = 200 * time.Millisecond
+	maxLanes      = 1 << 16
+	maxReplyBytes = 64 << 20
+	laneMemory    = time.Hour
+	replyMemory   = 2 * maxBudget
+	underWay      = 200 * time.Millisecond
 )
 
 // NewServer returns a server.
@@ -79,7 +77,9 @@ func NewServer(opt ServerOptions) *Server {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{opt: opt, keys: newKeyring(opt.Secret), lanes: map[laneID]*laneState{}}
+	s := &Server{opt: opt, keys: newKeyring(opt.Secret)}
+	s.replies = replay.New[laneID, struct{}, reply](replay.Options[struct{}]{Sequences: maxLanes,
+		Bytes: maxReplyBytes, Answers: replyMemory, Numbers: laneMemory})
 	s.pool.New = func() any { return new(scratch) }
 	return s
 }
@@ -102,7 +102,7 @@ func (s *Server) Handle(ctx context.Context, raw []byte) ([]byte, error) {
 	if err == nil {
 		err = m.parse(text)
 	}
-	status, reply := replyStranger, []byte(nil)
+	r := reply{status: replyStranger}
 	switch {
 	case errors.Is(err, errSecret): // or it is meant for the process that was here before
 		_ = s.refuse(err)
@@ -110,14 +110,14 @@ func (s *Server) Handle(ctx context.Context, raw []byte) ([]byte, error) {
 		return nil, s.refuse(err)
 	case m.To == s.opt.Self:
 		m.From = from
-		status, reply = s.reply(ctx, &m)
+		r = s.reply(ctx, &m)
 	}
 	// Whoever sealed with this secret can open what is sealed with it.
 	key, err := s.keys.key(secret, "reply", s.opt.Self, from)
 	if err != nil {
 		return nil, s.refuse(err)
 	}
-	return s.count.seal(key, appendBytes(nil, s.opt.Self), s.signed(status, reply), bound), nil
+	return s.count.seal(key, appendBytes(nil, s.opt.Self), s.signed(r), bound), nil
 }
 
 // tag is what ties a reply to the message that it answers: what sealing the message left at its
@@ -141,120 +141,71 @@ func (s *Server) refuse(err error) error {
 }
 
 // signed puts in front of a reply what it is, and what the clock of this process shows.
-func (s *Server) signed(status byte, reply []byte) []byte {
-	text := append(make([]byte, 0, len(reply)+11), status)
-	return append(binary.AppendUvarint(text, uint64(s.clock.Now()/time.Microsecond)), reply...)
+func (s *Server) signed(r reply) []byte {
+	text := append(make([]byte, 0, len(r.body)+11), r.status)
+	return append(binary.AppendUvarint(text, uint64(s.clock.Now()/time.Microsecond)), r.body...)
 }
 
 // reply carries a message out, or finds out what became of it.
-func (s *Server) reply(ctx context.Context, m *message) (status byte, reply []byte) {
-	state, fresh := s.enter(m)
-	switch {
-	case state == nil:
-		return replyBusy, nil
-	case fresh:
-		state.status, state.reply = s.inTime(ctx, m)
-		close(state.done)
-		return state.status, state.reply
-	case state.seq > m.Seq:
-		return replyStale, nil
+func (s *Server) reply(ctx context.Context, m *message) reply {
+	request, verdict := s.replies.Enter(laneID{m.From, m.Lane}, m.Seq, struct{}{}, time.Now())
+	switch verdict {
+	case replay.Fresh:
+		r := s.inTime(ctx, m)
+		s.replies.Finish(request, r, len(r.body))
+		return r
+	case replay.Repeated:
+		return s.again(request, min(m.Budget, underWay))
+	case replay.Full:
+		return reply{status: replyBusy}
 	}
-	return state.await(min(m.Budget, underWay))
+	return reply{status: replyStale}
 }
 
-// await returns the reply to a copy of a message, or that there is none yet, which is a sign of
+// again returns the reply to a copy of a message, or that there is none yet, which is a sign of
 // life.
-func (l *laneState) await(d time.Duration) (status byte, reply []byte) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-l.done:
-	case <-timer.C:
-		select { // both may be true: an answer that is there is told
-		case <-l.done:
-		default:
-			return replyUnderWay, nil
-		}
+func (s *Server) again(request *replay.Request[laneID, struct{}, reply], wait time.Duration) reply {
+	r, state := s.replies.Answer(request, wait)
+	switch state {
+	case replay.Answered:
+		return r
+	case replay.UnderWay:
+		return reply{status: replyUnderWay}
 	}
-	if l.forgotten {
-		return replyStale, nil
-	}
-	return l.status, l.reply
+	return reply{status: replyStale}
 }
 
 // inTime carries a message out, unless its time is up.
-func (s *Server) inTime(ctx context.Context, m *message) (status byte, reply []byte) {
+func (s *Server) inTime(ctx context.Context, m *message) reply {
 	left := m.remaining(s.clock.Now())
 	if left <= 0 {
-		return replyLate, nil
+		return reply{status: replyLate}
 	}
 	return s.carryOut(ctx, m, time.Now().Add(left))
 }
 
-// enter finds the lane of a message. If the message is the first of its number, fresh is true and
-// the caller has to carry it out and close done. It returns nil if there are too many lanes.
-func (s *Server) enter(m *message) (state *laneState, fresh bool) {
-	id := laneID{m.From, m.Lane}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := time.Now()
-	s.forgetLocked(now)
-	state = s.lanes[id]
-	if state != nil && m.Seq <= state.seq {
-		state.used = now
-		return state, false
-	}
-	if state == nil && len(s.lanes) >= maxLanes {
-		for id, old := range s.lanes {
-			if now.Sub(old.used) > laneMemory {
-				delete(s.lanes, id)
-			}
-		}
-		if len(s.lanes) >= maxLanes {
-			return nil, false
-		}
-	}
-	state = &laneState{seq: m.Seq, used: now, done: make(chan struct{})}
-	s.lanes[id] = state
-	return state, true
-}
-
-// forgetLocked drops the replies that nobody will ask for again: those of processes that are gone
-// would stay for good.
-func (s *Server) forgetLocked(now time.Time) {
-	if now.Sub(s.swept) < replyMemory {
-		return
-	}
-	s.swept = now
-	for _, state := range s.lanes {
-		select {
-		case <-state.done:
-			if now.Sub(state.used) > replyMemory {
-				state.reply, state.forgotten = nil, true
-			}
-		default:
-		}
-	}
-}
-
 // carryOut does what a message says, until by. What goes wrong is part of the reply.
-func (s *Server) carryOut(ctx context.Context, m *message,
-	by time.Time) (status byte, reply []byte) {
+func (s *Server) carryOut(ctx context.Context, m *message, by time.Time) reply {
 	if m.Kind == kindQuestion {
-		question, err := readQuestion(m.Body)
-		if err != nil {
-			return replyDone, appendAnswer(nil, nil, err)
-		}
-		ctx, cancel := context.WithDeadline(ctx, by)
-		defer cancel()
-		answer, err := s.opt.Node.Answer(ctx, question)
-		return replyDone, appendAnswer(nil, answer, err)
+		return reply{replyDone, s.answer(ctx, m.Body, by)}
 	}
 	x := s.pool.Get().(*scratch)
 	defer s.pool.Put(x)
 	if err := x.read(m.Body); err != nil {
-		return replyStale, nil
+		return reply{status: replyStale}
 	}
 	x.serve(ctx, s.opt.Node, by)
-	return replyDone, x.appendResults(make([]byte, 0, 64+32*len(x.res)))
+	return reply{replyDone, x.appendResults(make([]byte, 0, 64+32*len(x.res)))}
+}
+
+// answer has a question answered.
+func (s *Server) answer(ctx context.Context, body []byte, by time.Time) []byte {
+	question, err := readQuestion(body)
+	if err != nil {
+		return appendAnswer(nil, nil, err)
+	}
+	ctx, cancel := context.WithDeadline(ctx, by)
+	defer cancel()
+	answer, err := s.opt.Node.Answer(ctx, question)
+	return appendAnswer(nil, answer, err)
 }

@@ -68,8 +68,8 @@ func mutants() []mutant {
 		{
 			name: "a copy of a message between nodes is carried out again",
 			file: "internal/peer/server.go",
-			old:  "\tif state != nil && m.Seq <= state.seq {\n",
-			new:  "\tif state != nil && m.Seq < state.seq {\n", kind: "splits",
+			old:  "\t\treturn s.again(request, min(m.Budget, underWay))\n",
+			new:  "\t\treturn s.inTime(ctx, m)\n", kind: "splits",
 		},
 		{
 			name: "one message that takes long opens the circuit", file: "internal/peer/link.go",
@@ -135,10 +135,7 @@ func mutants() []mutant {
 		},
 		{
 			name: "the answer that a session remembers is not used", file: "httpapi/session.go",
-			old: "\t\tif seq <= state.seq {\n\t\t\tif seq < state.seq {\n\t\t\t\treturn nil, " +
-				"false, outOfSequence()\n" +
-				"\t\t\t}\n\t\t\treturn state, false, nil\n",
-			new:  "\t\tif seq < state.seq {\n\t\t\treturn nil, false, outOfSequence()\n",
+			old: "\t\treturn s.again(ctx, request)\n", new: "\t\treturn carryOut(ctx)\n",
 			kind: "graceful",
 		},
 		{
