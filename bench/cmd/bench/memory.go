@@ -76,7 +76,7 @@ func (o *Memory) Run(ctx context.Context, b *bench) (err error) {
 func (r *MemoryResult) measure(ctx context.Context, shape, title string, keys int,
 	names ...string) error {
 	pattern := fmt.Sprintf("^BenchmarkBytes$/^%s$/^(%s)$", shape, strings.Join(names, "|"))
-	m, err := measureMicro(ctx, pattern, strconv.Itoa(keys)+"x")
+	m, err := measureMicro(ctx, pattern, "1x", "-keys", strconv.Itoa(keys))
 	if err != nil {
 		return err
 	}
