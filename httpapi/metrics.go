@@ -36,7 +36,7 @@ func (s *Server) metrics(ctx *fasthttp.RequestCtx) *problem {
 		expfmt.FmtProtoDelim, expfmt.FmtProtoText, expfmt.FmtProtoCompact, expfmt.FmtText)
 	page, err := s.renderMetrics(format)
 	if err != nil { // a mistake of ours, such as a metric twice
-		s.log.Error("metrics can't be made", "error", err)
+		s.log.Error("can't render metrics", "error", err)
 		const detail = "the metrics can't be made; this server's log says why"
 		return &problem{kind: kindInternal, detail: detail}
 	}

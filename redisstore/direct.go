@@ -159,8 +159,8 @@ func (d *Direct) do(ctx context.Context, op *syncer.Op,
 	return marks, err
 }
 
-// spreads reports whether the keys of an acquire are in several partitions of a cluster, and so out
-// of reach of one script.
+// crossesPartitions reports whether the keys of an acquire are in several partitions of a cluster,
+// and so out of reach of a single script.
 func (d *Direct) crossesPartitions(op *syncer.Op) bool {
 	if op.Kind != syncer.Acquire || !d.opt.Store.cluster {
 		return false
@@ -242,9 +242,9 @@ func refusedToWait(err error) error {
 	return err
 }
 
-// acquireInTurn acquires over several partitions of a cluster: one after the other, taking back what was
-// counted if a later one refuses. Others may see the temporary count: it can refuse them, it never
-// lets one too many through.
+// acquireInTurn acquires over several partitions of a cluster, one after the other. If one refuses,
+// those before it take back what they counted. Others may see the temporary counts: these can cause
+// a refusal, but never let one too many through.
 func (d *Direct) acquireInTurn(ctx context.Context, op *syncer.Op, ts int64,
 	res *syncer.Result) (marks []mark, err error) {
 	res.Reset()

@@ -345,7 +345,7 @@ func (r *Ring) Close(ctx context.Context) error {
 		}
 		if err := r.list.Leave(wait); err != nil {
 			// The others, if there are any, find out when it does not answer.
-			r.opt.Logger.Debug("nobody heard that this node left", "error", err)
+			r.opt.Logger.Debug("could not announce that this node left", "error", err)
 		}
 		r.err = r.list.Shutdown()
 		r.done.Wait()

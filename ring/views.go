@@ -93,7 +93,7 @@ func (v *views) NotifyAlive(n *memberlist.Node) error {
 		}
 		v.mu.Unlock()
 		if news {
-			v.log.Warn("a node that does not fit is kept out", "error", err)
+			v.log.Warn("refused a node that is configured differently", "error", err)
 		}
 	}
 	return err

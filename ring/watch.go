@@ -31,7 +31,7 @@ func (r *Ring) rebuild() *Table {
 	t, err := newTable(members, r.opt.Name, r.opt.Agreement.Partitions, r.opt.Agreement.Seed, old,
 		r.opt.Placements)
 	if err != nil {
-		r.opt.Logger.Error("keeping the table of owners as it is", "error", err)
+		r.opt.Logger.Error("can't compute a new table of owners: keeping the old one", "error", err)
 		return nil
 	}
 	if same(t, old) {
@@ -169,7 +169,7 @@ func (r *Ring) join(ctx context.Context, seeds []string) error {
 			return fmt.Errorf("join: %w: %s answered but did not let this node in (is the "+
 				"cluster secret the same?)", ErrNotJoined, strings.Join(seeds, ", "))
 		}
-		r.opt.Logger.Warn("no other member is there yet: going on alone and looking for them",
+		r.opt.Logger.Warn("no other member is up yet: continuing alone and looking for them",
 			"join", strings.Join(seeds, ","))
 	}
 	return nil

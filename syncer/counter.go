@@ -85,10 +85,11 @@ func newNonce() uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// Writer is the name under which the store knows this counter.
+// Writer returns the name under which the store knows this counter.
 func (c *Counter) Writer() string { return c.opt.Writer }
 
-// Open starts the goroutines that flush, load and evict. They stop at Close, not with ctx.
+// Open starts the goroutines that flush, load and evict. They run until Close, whatever happens to
+// ctx.
 func (c *Counter) Open(ctx context.Context) error {
 	if c.stop != nil {
 		return errors.New("syncer: opened twice")
@@ -103,8 +104,8 @@ func (c *Counter) Open(ctx context.Context) error {
 	return nil
 }
 
-// Drain refuses what would be counted from now on, but for reservations that are confirmed: nothing
-// is pending any more once what is has been flushed. What only reads is answered on.
+// Drain refuses further counting, except for reservations that are confirmed. Once pending counts
+// are flushed there are no new ones. Reads are still answered.
 func (c *Counter) Drain() {
 	c.draining.Store(true)
 	for i := range c.parts {
@@ -119,7 +120,7 @@ func (c *Counter) Drain() {
 }
 
 // Close refuses new operations, flushes until nothing is pending or ctx is done, and stops every
-// goroutine. The error says how much the store did not take. Further calls return the same.
+// goroutine. The error says how much the store does not have. Further calls return the same error.
 func (c *Counter) Close(ctx context.Context) error {
 	c.once.Do(func() {
 		c.refuse()
@@ -154,8 +155,8 @@ func (c *Counter) refuse() {
 	}
 }
 
-// Flush returns once everything that was counted before the call is acknowledged, or handed over,
-// or ctx is done; then the error wraps ErrUnknownOutcome and says how much is pending.
+// Flush returns once everything that was counted before the call is acknowledged or handed over, or
+// ctx is done; then the error wraps ErrUnknownOutcome and says how much is pending.
 func (c *Counter) Flush(ctx context.Context) error {
 	for i := range c.parts {
 		p := &c.parts[i]

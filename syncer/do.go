@@ -6,9 +6,9 @@ import (
 	"errors"
 )
 
-// Do carries out one operation. It fills in res, whose memory it reuses; on an error res means
-// nothing and, but for ErrUnknownOutcome, nothing was counted. Other errors are ErrClosed,
-// ErrOverload, ErrUnavailable and *InvalidError.
+// Do runs one operation. It fills in res, whose memory it reuses. On an error res has no meaning
+// and nothing was counted, except after ErrUnknownOutcome. Other errors are ErrClosed, ErrOverload,
+// ErrUnavailable and *InvalidError.
 func (c *Counter) Do(ctx context.Context, op *Op, res *Result) error {
 	if err := c.durability.check(ctx, op); err != nil {
 		return err
@@ -52,9 +52,8 @@ func (c *Counter) closedTo(op *Op) error {
 	return nil
 }
 
-// DoAll carries out operations in order and sets Err in each result. Those that need to know the
-// past of a cold key wait for all of them together, and so do those that wait for the store. What
-// has to wait for room is overtaken by what comes behind it and concerns other keys.
+// DoAll runs operations in order and sets Err in each result. Operations that need the past of keys
+// not in memory wait for all of them together, and so do those that wait for the store.
 func (c *Counter) DoAll(ctx context.Context, ops []Op, res []Result) {
 	kept, at := c.durability.thoseKept(ctx, ops, res)
 	if at == nil {

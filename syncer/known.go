@@ -1,16 +1,17 @@
 package syncer
 
 // Unflushed calls fn for every key with counts that the store has not acknowledged: what would be
-// lost if the process ended now. n is their sum, as the coarsest level has it; ns is empty for the
-// default namespace. No name may be kept.
+// lost if the process ended now. n is their sum on the coarsest level; ns is empty for the default
+// namespace. fn must not keep the names.
 func (c *Counter) Unflushed(fn func(ns, key []byte, n int64)) {
 	for i := range c.parts {
 		c.parts[i].eachUnflushed(fn)
 	}
 }
 
-// Synced is Unflushed of what the store was known to hold when it was last heard of, of partitions
-// that this counter decides about: what can be restored if the store loses everything.
+// Synced calls fn for every key with the counts that the store was last known to hold, in
+// partitions that this counter decides about: what can be restored if the store loses everything.
+// The arguments are as in [Counter.Unflushed].
 func (c *Counter) Synced(fn func(ns, key []byte, n int64)) {
 	for i := range c.parts {
 		c.parts[i].eachSynced(fn)

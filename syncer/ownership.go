@@ -29,9 +29,9 @@ func (g *guarded) refuses(foreign bool) bool {
 	return g.ownership != owned && (g.ownership == handingOff || !foreign)
 }
 
-// StartOwning makes this counter decide about a partition, without anything being handed off: what
-// it does not know it reads from the store. A handoff that it had begun is canceled: it keeps what
-// it was about to hand off.
+// StartOwning makes this counter decide about a partition without a handoff: it loads what it does
+// not know from the store. It cancels a handoff that this counter had begun, which keeps what it
+// was about to hand off.
 func (c *Counter) StartOwning(partition int) {
 	p := &c.parts[partition]
 	p.mu.Lock()
@@ -44,8 +44,8 @@ func (c *Counter) StartOwning(partition int) {
 	p.settled.wake()
 }
 
-// StopOwning ends this counter's decisions about a partition without a handoff. What is pending is
-// flushed as ever.
+// StopOwning ends this counter's decisions about a partition without a handoff. Pending counts are
+// still flushed.
 func (c *Counter) StopOwning(partition int) {
 	p := &c.parts[partition]
 	p.mu.Lock()
@@ -63,11 +63,12 @@ func (p *partition) cancelHandoff() {
 	}
 }
 
-// BeginHandoff stops deciding about a partition and makes it ready to be handed off: from when it
-// begins, operations are refused with [ErrNotOwner]; when it returns, [Counter.HandoffPage] tells
-// all. What can be flushed in a moment is flushed first. If it can't be made ready before ctx is
-// done (a restoration is under way, an exchange hangs) an error wrapping [ErrUnavailable] is
-// returned, and StartOwning or StopOwning has to say how it goes on. It may be called again.
+// BeginHandoff stops deciding about a partition and prepares it for being handed off. Once it
+// begins, operations are refused with ErrNotOwner; when it returns, [Counter.HandoffPage] has
+// everything. It first flushes what can be flushed in a moment. If the partition can't be made
+// ready before ctx is done, because a restoration is in progress or an exchange hangs, the error
+// wraps ErrUnavailable, and the caller must continue with StartOwning or StopOwning. It may be
+// called again.
 func (c *Counter) BeginHandoff(ctx context.Context, partition int) error {
 	p := &c.parts[partition]
 	grace := time.NewTimer(flushGrace)
@@ -139,10 +140,10 @@ func (g *guarded) readyToHandOff(patient bool) bool {
 		g.outbox.isEmpty() && g.dirty.isEmpty()
 }
 
-// HandoffPage returns a part of what is to be handed off of a partition after BeginHandoff: as much
-// as fits into about so many bytes, from a cursor on, 0 for the beginning. next is the cursor of
-// the next page, 0 after the last. The same cursor brings the same page for as long as the handoff
-// is neither finished nor canceled; after that it is an error.
+// HandoffPage returns a part of a partition after BeginHandoff: as much as fits in about budget
+// bytes, starting at a cursor, 0 for the beginning. next is the cursor of the next page, 0 after
+// the last. A cursor always returns the same page until the handoff is finished or canceled; after
+// that it is an error.
 func (c *Counter) HandoffPage(partition int, cursor uint64,
 	budget int) (h *Handoff, next uint64, err error) {
 	p := &c.parts[partition]
@@ -159,9 +160,9 @@ func errNoHandoff(partition int) error {
 }
 
 // ImportHandoff takes a partition over from another counter. Counts that the store had not
-// acknowledged are sent to it, under the name and number that they have; until it has them, they
-// are pending here. If this counter has already begun to decide about the partition, or knows more
-// recent news from the store, it reads again what it knows of the keys. If one of the two has not
+// acknowledged are sent to it with the name and number they have; until it has them, they are
+// pending here. If this counter has already begun to decide about the partition, or has more recent
+// information from the store, it loads the keys it knows again. If one of the two counters has not
 // noticed yet that the store has lost data, what that one knows is restored.
 func (c *Counter) ImportHandoff(h *Handoff) {
 	p := &c.parts[h.Partition]
@@ -174,8 +175,9 @@ func (c *Counter) ImportHandoff(h *Handoff) {
 	p.flusher.schedule(p)
 }
 
-// FinishHandoff forgets a partition after another counter has taken it over: that one now answers
-// for what was pending. From then on this counter numbers its own rounds under another name.
+// FinishHandoff forgets a partition after another counter has taken it over: that counter now
+// answers for the pending counts. From then on this counter numbers its own rounds under a new
+// name.
 func (c *Counter) FinishHandoff(partition int) error {
 	p := &c.parts[partition]
 	p.mu.Lock()

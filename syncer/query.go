@@ -41,7 +41,7 @@ func (c *Counter) Series(ctx context.Context, ns, key []byte, window int64,
 }
 
 // Top returns up to n keys in memory with the largest counts in the window that ends now, largest
-// first. It looks at every key; a partition is locked for a few hundred keys at a time.
+// first. It looks at every key, and locks a partition for a few hundred keys at a time.
 func (c *Counter) Top(ctx context.Context, n int, window int64) ([]KeyCount, error) {
 	if window < 1 || window > c.namespaces.longestSpan() {
 		return nil, &InvalidError{-1, -1, "window", fmt.Sprintf(
@@ -120,8 +120,8 @@ func (t *topper) cut(n int) {
 }
 
 // Forget resets a key: its count is zero in memory at once, and in the store when Forget returns.
-// If the store does not answer before ctx is done the error wraps ErrUnknownOutcome; the store is
-// then reset as soon as it does.
+// If the store does not answer before ctx is done, the error wraps ErrUnknownOutcome, and the store
+// is reset as soon as it answers.
 func (c *Counter) Forget(ctx context.Context, ns, key []byte) error {
 	if c.draining.Load() {
 		return ErrClosed

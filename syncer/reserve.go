@@ -35,8 +35,8 @@ type reservedKey struct {
 	n       int64
 }
 
-// Reserve decides an Acquire like Do and, if it is admitted, holds its place under this id until
-// Confirm or Undo is called; that has to happen soon, as a partition can't be handed over
+// Reserve decides an Acquire like Do and, if it is admitted, reserves it under this id until
+// Confirm or Undo is called. That must happen soon, because the partition can't be handed over
 // meanwhile. CountDenied has no effect.
 func (c *Counter) Reserve(ctx context.Context, id string, op *Op, res *Result) error {
 	res.Reset()
@@ -97,9 +97,9 @@ func (r *reservations) put(held *reservation) {
 	r.byID[held.id] = held
 }
 
-// Confirm counts what was reserved. The error wraps [ErrUnavailable] if there is no such
-// reservation: then nothing was counted. With AckStore it returns after the store has acknowledged
-// the counts; with more than that after they are kept.
+// Confirm counts what was reserved. If there is no such reservation, nothing was counted and the
+// error wraps ErrUnavailable. With AckStore it returns after the store has acknowledged the counts;
+// with a stronger ack, after they are kept.
 func (c *Counter) Confirm(ctx context.Context, id string, ack Ack) error {
 	r := c.reservations.take(id)
 	if r == nil {

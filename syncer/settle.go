@@ -118,7 +118,7 @@ func (f *flushing) park(k *KeyRound, e entry, w *pendingLoad) {
 	e.set(flagParked)
 	f.parked.add(k.ref, time.Now())
 	if f.totals.badKeys.Load() == 1 {
-		f.opt.Logger.Warn("the store refuses a key; it is kept in memory and tried again",
+		f.opt.Logger.Warn("the store refuses a key; keeping it in memory and retrying",
 			"partition", f.id, "error", k.Err)
 	}
 }

@@ -20,13 +20,13 @@ type sharedKey struct {
 	read    time.Time // when the store last told what the others have flushed
 }
 
-// Share has several counters count a key at the same time, because it is asked for more often than
-// one of them can answer, or ends that. A shared key is flushed and read with every flush interval,
-// and what is decided about it is never based on news older than [Counter.StaleAfter]: for as long,
-// what others admit is not seen. It stays in memory until it is shared no more.
+// Share starts or ends counting a key in several counters at the same time, because it is in higher
+// demand than one of them can serve. A shared key is flushed and read with every flush interval. A
+// decision about it is never based on information older than [Counter.StaleAfter], and may miss
+// what others admit within that time. The key stays in memory until it is no longer shared.
 //
-// While the store can't be told what is counted here, the others can't see it: sharing is then
-// neither begun nor prolonged, and the error is ErrUnavailable. What is shared already stays so
+// While the store can't be told what is counted here, the others can't see it. Then sharing is
+// neither started nor renewed, and the error is ErrUnavailable. What is already shared stays so
 // until Share ends it.
 func (c *Counter) Share(ns, key []byte, on bool) error {
 	check := Check{NS: ns, Key: key}
@@ -110,8 +110,9 @@ func (g *guarded) sharedRecent(t *target) bool {
 	return k != nil && time.Since(k.read) <= g.readWithin
 }
 
-// StaleAfter is how old the news may be that a decision in place of, or beside, another counter is
-// based on: a flush interval until the other has flushed, and up to two until this one reads it.
+// StaleAfter bounds the age of the information behind a decision made in place of, or along with,
+// another counter: a flush interval until the other has flushed, and up to two until this one reads
+// it.
 func (c *Counter) StaleAfter() time.Duration { return c.opt.FlushInterval + c.opt.readWithin() }
 
 // readWithin is how long ago the store may have told what others have flushed.
@@ -145,12 +146,12 @@ func (g *guarded) source(e entry) Source {
 	return SourceMemory
 }
 
-// Drop forgets what this counter knows of a key that is being reset elsewhere, and what it has
-// counted of it that the store has not. It leaves a key alone that this counter decides about,
-// unless deciding is set: then another one does, too, or the store itself. It returns once nothing
-// of the key is on its way to the store, nor may still be: what was sent without an answer is sent
-// again until there is one. If that takes longer than ctx allows, or another counter is handed what
-// was counted of the key, the error wraps [ErrUnknownOutcome].
+// Drop forgets what this counter knows about a key that is being reset elsewhere, including counts
+// that the store does not have. It leaves a key alone that this counter decides about, unless
+// deciding is set: then another counter, or the store itself, decides about it too. It returns once
+// nothing of the key is in flight to the store or could still be: rounds that got no answer are
+// sent again until they do. If that takes longer than ctx allows, or another counter receives
+// counts of the key, the error wraps ErrUnknownOutcome.
 func (c *Counter) Drop(ctx context.Context, ns, key []byte, deciding bool) error {
 	check := Check{NS: ns, Key: key}
 	var t target

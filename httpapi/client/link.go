@@ -96,7 +96,7 @@ func (l *link) fail(err error) {
 
 func (l *link) down(err error) {
 	if l.up.Swap(false) {
-		l.c.opt.Logger.Warn("a node does not answer: doing without it", "address", l.address,
+		l.c.opt.Logger.Warn("a node does not answer: falling back", "address", l.address,
 			"error", err)
 	}
 }

@@ -37,23 +37,23 @@ func serverSettings() []setting {
 				return checkAddress(text)
 			}},
 		{name: "node", arg: "ID",
-			help: "name of this server, no other's in the cluster; keep it over restarts (made " +
+			help: "name of this server, unique in the cluster; keep it across restarts (made " +
 				"up if empty)",
 			set: func(c *Config, text string) error { c.Node = text; return checkName(text) }},
-		{name: "request-timeout", def: "2s", arg: "DURATION", help: "longest time for one request",
+		{name: "request-timeout", def: "2s", arg: "DURATION", help: "time limit for one request",
 			set: func(c *Config, text string) error {
 				return setPositive(&c.RequestTimeout, text)
 			}},
 		{name: "drain-timeout", def: "30s", arg: "DURATION",
-			help: "longest time to flush what is pending after SIGTERM, at least\n1ms",
+			help: "time limit for flushing pending counts after SIGTERM, at least\n1ms",
 			set:  func(c *Config, text string) error { return setPositive(&c.DrainTimeout, text) }},
 		{name: "max-connections", def: "0", arg: "N",
-			help: "most connections to the HTTP API; 0: as many as memory and RLIMIT_NOFILE are " +
-				"enough for",
+			help: "limit on connections to the HTTP API; 0: as many as memory and RLIMIT_NOFILE " +
+				"allow",
 			set: func(c *Config, text string) error { return setCount(&c.MaxConnections, text) }},
 		{name: "max-connections-per-address", def: "0", arg: "N",
-			help: "most of them from one IPv4 address or IPv6 /64, which may have the same part " +
-				"of the memory for requests; raise it behind a proxy; 0: half of them",
+			help: "limit on those from one IPv4 address or IPv6 /64, which may use the same share " +
+				"of the memory for requests; raise it behind a proxy; 0: half of all",
 			set: func(c *Config, text string) error {
 				return setCount(&c.MaxConnectionsPerAddress, text)
 			}},
@@ -70,44 +70,44 @@ func serverSettings() []setting {
 
 func clusterSettings() []setting {
 	return []setting{
-		{name: "gossip", arg: "HOST:PORT", help: "be part of a cluster, and gossip at this " +
+		{name: "gossip", arg: "HOST:PORT", help: "join a cluster, and gossip at this " +
 			"address (UDP and TCP); port 0 picks a free one",
 			set: func(c *Config, text string) error {
 				c.Gossip = text
 				return checkOptional(text)
 			}},
 		{name: "gossip-advertise", arg: "HOST:PORT",
-			help: "where the others reach the gossip, if it is not where it listens",
+			help: "where the other nodes reach --gossip, if at another address",
 			set: func(c *Config, text string) error {
 				c.GossipAdvertise = text
 				return checkOptional(text)
 			}},
 		{name: "advertise", arg: "HOST:PORT",
-			help: "where the other nodes reach the HTTP API, if it is not where it\nlistens",
+			help: "where the other nodes reach the HTTP API, if at another address than --listen",
 			set: func(c *Config, text string) error {
 				c.Advertise = text
 				return checkOptional(text)
 			}},
 		{name: "peer", arg: "HOST:PORT",
-			help: "where to take messages of other nodes, in place of --listen",
+			help: "address for messages from other nodes, in place of --listen",
 			set:  func(c *Config, text string) error { c.Peer = text; return checkOptional(text) }},
 		{name: "join", arg: "HOST:PORT,...",
-			help: "where others gossip; this node may be among them",
+			help: "gossip addresses of other nodes; this node may be among them",
 			set:  func(c *Config, text string) error { return setAddresses(&c.Join, text) }},
 		{name: "cluster-secret", arg: "TEXT",
-			help: "encrypts and authenticates all that nodes say to each other; needed unless " +
-				"gossip and HTTP API can be reached from this machine only",
+			help: "encrypts and authenticates all messages between nodes; required unless gossip " +
+				"and HTTP API can only be reached from this machine",
 			set: func(c *Config, text string) error {
 				c.ClusterSecret = text
 				return checkSecret(text)
 			}},
 		{name: "cluster-secret-file", arg: "FILE",
-			help: "file of such secrets, one a line: the first is used, all are accepted; read " +
-				"again when it changes",
+			help: "file of such secrets, one per line: the first is used, all are accepted; " +
+				"reloaded when it changes",
 			set: func(c *Config, text string) error { c.ClusterSecretFile = text; return nil }},
 		{name: "hot-rate", def: "20000", arg: "N",
 			help: "operations a second on one key that others may forward to its owner before " +
-				"every node counts it for a while, with verdicts up to 3 flush intervals behind; " +
+				"every node counts it for a while, deciding up to 3 flush intervals behind; " +
 				"0: never",
 			set: func(c *Config, text string) error { return setRate(&c.HotRate, text) }},
 	}
@@ -124,11 +124,11 @@ func storeSettings() []setting {
 			"of one in the URL; read for each new connection",
 			set: func(c *Config, text string) error { c.RedisPasswordFile = text; return nil }},
 		{name: "redis-timeout", def: "1s", arg: "DURATION",
-			help: "longest time for one exchange with Redis",
+			help: "time limit for one exchange with Redis",
 			set:  func(c *Config, text string) error { return setPositive(&c.RedisTimeout, text) }},
 		{name: "redis-optional", def: "false",
-			help: "start although Redis refuses what is asked of it (a password, a certificate, " +
-				"a command, a layout), and count in memory; needs --hash-seed",
+			help: "start even if Redis refuses a password, a certificate, a command or a layout, " +
+				"and count in memory; needs --hash-seed",
 			set: func(c *Config, text string) error { return setBool(&c.RedisOptional, text) }},
 		{name: "redis-expiry", def: "key", arg: "HOW",
 			help: "how old buckets leave Redis: key (any server), field (Redis 7.4, Valkey 9) or " +
@@ -148,18 +148,18 @@ func storeSettings() []setting {
 func countingSettings() []setting {
 	return []setting{
 		{name: "mode", def: "two-tier", arg: "MODE",
-			help:    "two-tier (memory answers, Redis remembers) or redis (one script per request)",
+			help:    "two-tier (count in memory, flush to Redis) or redis (one script per request)",
 			choices: []string{"two-tier", "redis"},
 			set:     func(c *Config, text string) error { c.Mode = text; return nil }},
 		{name: "ack", def: "memory", arg: "WHAT",
-			help: "what a write waits for that doesn't say: memory, redis, replica (one of Redis " +
-				"has it: it survives a failover) or disk (it is in its append-only file; Redis " +
-				"7.2)",
+			help: "where a count must be before a write is answered that doesn't say so: memory, " +
+				"redis, replica (of Redis; survives a failover) or disk (the append-only file " +
+				"of Redis 7.2)",
 			choices: []string{"memory", "redis", "replica", "disk"},
 			set:     func(c *Config, text string) error { c.Ack = text; return nil }},
 		{name: "ack-replicas", def: "1", arg: "N",
-			help: "how many replicas (of each primary) have what ack=replica answers for; all " +
-				"that may be promoted, to be sure",
+			help: "how many replicas of each primary must have a count with ack=replica; set it to " +
+				"all that may be promoted to be sure",
 			set: func(c *Config, text string) error { return setReplicas(&c.AckReplicas, text) }},
 		{name: "flush-interval", def: "200ms", arg: "DURATION",
 			help: "time between two flushes to Redis",
@@ -167,17 +167,17 @@ func countingSettings() []setting {
 				return setPositive(&c.FlushInterval, text)
 			}},
 		{name: "max-lag", def: "10s", arg: "DURATION",
-			help: "most age of a count that Redis does not have, while it answers: before that " +
-				"writes to further keys wait, then get 429; two flush intervals at least; 0: " +
-				"only memory bounds it",
+			help: "limit on the age of counts that Redis does not have, while it answers: writes to " +
+				"further keys wait, then get 429; at least two flush intervals; 0: bounded by " +
+				"memory only",
 			set: func(c *Config, text string) error { return setDuration(&c.MaxLag, text) }},
 		{name: "max-memory", def: "1GiB", arg: "SIZE",
-			help: "most memory for counters: 1GiB, 512MiB, 100MB; the process takes up to 1.3 " +
-				"times as much and 64 MiB",
+			help: "memory limit for counters: 1GiB, 512MiB, 100MB; the process uses up to 1.3 " +
+				"times as much plus 64 MiB",
 			set: func(c *Config, text string) error { return setMemory(&c.MaxMemory, text) }},
 		{name: "on-cold", def: "allow", arg: "WHAT",
 			help: "allow or deny an acquire of a key that is not in memory while Redis is known " +
-				"to be down; a slow one is waited for",
+				"to be down; requests wait for a slow Redis",
 			choices: coldChoices(),
 			set:     func(c *Config, text string) error { c.OnCold = text; return nil }},
 		{name: "partitions", def: "1021", arg: "N",
@@ -185,7 +185,7 @@ func countingSettings() []setting {
 			set:  func(c *Config, text string) error { return setPartitions(&c.Partitions, text) }},
 		{name: "hash-seed", arg: "N",
 			help: "seed of the hash of keys; must stay the same while Redis holds counts " +
-				"(default: drawn once, and kept in Redis; a node that doesn't know it waits for " +
+				"(default: drawn once and kept in Redis; a node that doesn't know it waits for " +
 				"Redis before it serves)",
 			set: func(c *Config, text string) error { return setSeed(&c.HashSeed, text) }},
 	}
@@ -197,7 +197,7 @@ func outsideSettings() []setting {
 			help: "read settings from a YAML file of lines \"name: value\"", notInFile: true,
 			set: func(*Config, string) error { return nil }},
 		{name: "print-config", def: "false",
-			help: "print the settings and where each was set, then exit", notInFile: true,
+			help: "print all settings and where each one was set, then exit", notInFile: true,
 			set: func(c *Config, text string) error { return setBool(&c.PrintConfig, text) }},
 	}
 }

@@ -76,7 +76,7 @@ func (t *Tracker) prolongable(table *ring.Table) (names []string, q *LeaseReques
 			// No lease is left, and everything counted under one is flushed.
 			delete(t.grants, name)
 			t.unshareLocked(name, &g.key)
-			t.opt.Logger.Info("a key is hot no more: its owner counts it alone", "key",
+			t.opt.Logger.Info("a key is no longer hot: only its owner counts it", "key",
 				string(g.key.Key))
 		}
 	}

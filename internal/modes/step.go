@@ -54,7 +54,7 @@ func (s *Switch) switchLocked(ctx context.Context, to term) error {
 	if s.opt.Announce != nil {
 		s.opt.Go(func(ctx context.Context) {
 			if err := s.opt.Announce(ctx, to.tag()); err != nil {
-				s.opt.Logger.Warn("nobody heard of the mode yet", "error", err)
+				s.opt.Logger.Warn("could not announce the mode yet", "error", err)
 			}
 		})
 	}
@@ -102,7 +102,7 @@ func (s *Switch) expire(ctx context.Context, prepare uint64) {
 	}
 	defer s.stepMu.Unlock()
 	if s.prepares == prepare && s.prepared.term > s.term.Load().number {
-		s.opt.Logger.Warn("nobody said how a change of mode ended: going on as before", "mode",
+		s.opt.Logger.Warn("not told how a change of mode ended: continuing in the old mode", "mode",
 			s.Mode())
 		s.resumeLocked()
 	}
@@ -126,7 +126,7 @@ func (s *Switch) Follow() {
 			return // it has changed meanwhile: what is the latest is to be looked at again
 		}
 		if err := s.switchLocked(ctx, latest); err != nil {
-			s.opt.Logger.Warn("the mode of the cluster can't be followed yet", "mode", latest.mode,
+			s.opt.Logger.Warn("can't change to the cluster's mode yet", "mode", latest.mode,
 				"error", err)
 		}
 	})

@@ -138,8 +138,8 @@ func (s *Switch) Change(ctx context.Context, mode Mode) error {
 	}
 	q.Phase = Commit
 	if err := s.tell(ctx, q); err != nil {
-		s.opt.Logger.Warn("a node did not hear that the mode has changed; it will by gossip",
-			"error", err)
+		s.opt.Logger.Warn("a node could not be told that the mode has changed; it will learn "+
+			"it by gossip", "error", err)
 	}
 	return nil
 }

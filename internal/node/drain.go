@@ -21,14 +21,14 @@ func (n *Node) Drain(ctx context.Context) error {
 		return nil // there is nobody to hand anything over to
 	}
 	if err := n.opt.Ring.Drain(ctx); err != nil {
-		n.opt.Logger.Warn("nobody heard that this node is leaving", "error", err)
+		n.opt.Logger.Warn("could not announce that this node is leaving", "error", err)
 	}
 	// Nodes that have not heard of it yet still ask this node, and are told whom to ask instead.
 	heard := time.Now().Add(drainLinger)
 	for n.owned.Held() > 0 || time.Now().Before(heard) {
 		if !n.hasHeir() {
-			n.opt.Logger.Info("no other node stays: flushing instead of handing over", "partitions",
-				n.owned.Held())
+			n.opt.Logger.Info("no other node stays in the cluster: flushing instead of handing "+
+				"over", "partitions", n.owned.Held())
 			break
 		}
 		if ctx.Err() != nil {

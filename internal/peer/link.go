@@ -139,7 +139,7 @@ func (l *link) fail(err error) {
 		return
 	}
 	if !l.open.Swap(true) {
-		l.c.opt.Logger.Warn("a node can't be reached: doing without it", "member", l.to.ID,
+		l.c.opt.Logger.Warn("a node can't be reached: falling back", "member", l.to.ID,
 			"address", l.to.PeerAddress(), "error", err)
 	}
 	l.drain()

@@ -134,7 +134,7 @@ func (s *Server) refuse(err error) error {
 	}
 	s.mu.Unlock()
 	if news {
-		s.opt.Logger.Warn("a message that pretends to be from another node is refused",
+		s.opt.Logger.Warn("refused a message that claims to be from another node",
 			"error", err)
 	}
 	return err

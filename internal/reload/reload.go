@@ -119,14 +119,14 @@ func (l *Loader) take(s *source, complete bool) {
 	switch {
 	case err != nil && err.Error() != s.trouble:
 		s.trouble = err.Error()
-		l.log.Warn("a file can't be used as it is now: what was in force stays", "what", s.Name,
-			"error", err)
+		l.log.Warn("a file can't be used as it is now: keeping the previous content", "what",
+			s.Name, "error", err)
 	case err == nil && changed:
 		s.trouble = ""
 		l.log.Info("read again", "what", s.Name)
 	case err == nil && s.trouble != "":
 		s.trouble = ""
-		l.log.Info("what is in force can be read again", "what", s.Name)
+		l.log.Info("a file can be used again", "what", s.Name)
 	}
 }
 

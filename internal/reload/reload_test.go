@@ -108,7 +108,7 @@ func TestTroubleIsOverAndComesAgain(t *testing.T) {
 		l.Look()
 		l.Look()
 		gone, back := strings.Count(log.String(), "no such file"),
-			strings.Count(log.String(), "can be read again")
+			strings.Count(log.String(), "can be used again")
 		if gone != i+1 || back != i+1 {
 			t.Fatalf("gone %d times, and said so %d times, and %d times that it is back:\n%s", i+1,
 				gone, back, log)

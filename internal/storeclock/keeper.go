@@ -118,10 +118,10 @@ func (k *Keeper) Measure(ctx context.Context) {
 	follow, anew := k.belief.Take(k.opt.Clock.Measured(ahead))
 	if anew {
 		step := k.opt.Clock.Set(follow)
-		k.opt.Logger.Warn("the store's clock was wrong when this node started: the time is set",
+		k.opt.Logger.Warn("the store's clock was wrong when this node started: setting the time",
 			"step", step)
 	} else if step := k.opt.Clock.Follow(follow); !first && apart(step, 0) > smallStep {
-		k.opt.Logger.Warn("the store's clock has stepped, and is followed", "step", step)
+		k.opt.Logger.Warn("following a step of the store's clock", "step", step)
 	}
 	k.judgeLocked()
 }
@@ -137,7 +137,7 @@ func (k *Keeper) judgeLocked() {
 	}
 	k.why.Store(&why)
 	if why == "" {
-		k.opt.Logger.Info("the time is believed again")
+		k.opt.Logger.Info("the time is trusted again")
 		return
 	}
 	k.opt.Logger.Warn("the time is in doubt: answers are degraded", "why", why.String(),
