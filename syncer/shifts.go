@@ -2,7 +2,6 @@ package syncer
 
 import (
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,10 +23,12 @@ type shifts struct {
 	list     []*shift
 
 	mu    sync.Mutex
-	timer *time.Timer   // nil until start
 	last  int           // the shift that was due last,
 	at    time.Time     // when that was,
 	step  time.Duration // and how long after it the next one is
+	timer *time.Timer   // nil until start
+	first *shift        // the one that is due next,
+	dueAt time.Time     // and when that is
 }
 
 // shift is partitions that are due at the same time.
@@ -58,23 +59,24 @@ func (s *shifts) start() *time.Timer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.at, s.step = time.Now(), s.jitter()
-	s.timer = time.NewTimer(time.Until(s.due(s.soonest())))
+	s.timer = time.NewTimer(s.interval)
+	s.findFirst()
 	return s.timer
 }
 
 // next returns the shift that is due now, nil if none is. It rests from then on, unless it is
-// roused, and sets the timer.
+// roused.
 func (s *shifts) next() *shift {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer s.setLocked()
-	h, now := s.soonest(), time.Now()
-	if s.due(h).After(now) {
-		return nil // another was roused when the timer had gone off
+	h, now := s.first, time.Now()
+	if s.dueAt.After(now) {
+		return nil // the timer had gone off for another when this one was roused
 	}
 	s.last, s.at, s.step = h.number, now, s.jitter()
 	h.until = now.Add(s.rest)
 	h.resting.Store(true)
+	s.findFirst()
 	return h
 }
 
@@ -96,21 +98,37 @@ func (h *shift) rouseAt(t time.Time) {
 	}
 	if t.Before(h.until) {
 		h.until = t
-		s.setLocked()
+		if s.moveUp(h) {
+			s.setTimer()
+		}
 	}
 }
 
-// setLocked sets the timer for the shift that is due next.
-func (s *shifts) setLocked() {
-	if s.timer != nil {
-		s.timer.Reset(time.Until(s.due(s.soonest())))
-	}
-}
-
-// soonest returns the shift that is due next: of those that are late, the one whose turn it was
+// findFirst finds the shift that is due next: of those that are late, the one whose turn it was
 // first.
-func (s *shifts) soonest() *shift {
-	return slices.MinFunc(s.list, func(a, b *shift) int { return s.due(a).Compare(s.due(b)) })
+func (s *shifts) findFirst() {
+	s.first = nil
+	for _, h := range s.list {
+		s.moveUp(h)
+	}
+	s.setTimer()
+}
+
+// moveUp has a shift be the first if it is due before the one that is. It reports whether it is.
+func (s *shifts) moveUp(h *shift) bool {
+	at := s.due(h)
+	if s.first != nil && !at.Before(s.dueAt) {
+		return false
+	}
+	s.first, s.dueAt = h, at
+	return true
+}
+
+// setTimer sets the timer for the first.
+func (s *shifts) setTimer() {
+	if s.timer != nil {
+		s.timer.Reset(time.Until(s.dueAt))
+	}
 }
 
 // due returns when a shift is: each has its turn once in an interval.
