@@ -31,19 +31,19 @@ func mutants() []mutant {
 			old: "\t\t\to.n += n\n", new: "\t\t\to.n = max(o.n, n)\n",
 		},
 		{
-			name: "a new owner merges by max", file: "syncer/handoff.go",
-			old: "\t\tp.keys.addPending(e, l, int(b.Level), b.Index, b.N)\n",
-			new: "\t\thad := l.Sum(p.keys.pending(e), int(b.Level), b.Index, b.Index)\n" +
-				"\t\tif b.N > had {\n" +
-				"\t\t\tp.keys.addPending(e, l, int(b.Level), b.Index, b.N-had)\n\t\t}\n",
+			name: "a new owner merges by max", file: "syncer/ledgerround.go",
+			old: "\t\tb.keys.addPending(e, l, int(add.Level), add.Index, add.N)\n",
+			new: "\t\thad := l.Sum(b.keys.pending(e), int(add.Level), add.Index, add.Index)\n" +
+				"\t\tif add.N > had {\n" +
+				"\t\t\tb.keys.addPending(e, l, int(add.Level), add.Index, add.N-had)\n\t\t}\n",
 			kind: "everything",
 		},
 		{
 			name: "a round of unknown outcome is sent under a new number", file: "syncer/flush.go",
-			old: "\t\treturn p.outbox.flight // its outcome is unknown",
-			new: "\t\tif p.outbox.flight.Seq != 0 {\n\t\t\tp.outbox.seq++\n" +
-				"\t\t\tp.outbox.flight.Seq = p.outbox.seq\n\t\t}\n" +
-				"\t\treturn p.outbox.flight // its outcome is unknown",
+			old: "\t\treturn f.outbox.flight // its outcome is unknown",
+			new: "\t\tif f.outbox.flight.Seq != 0 {\n\t\t\tf.outbox.seq++\n" +
+				"\t\t\tf.outbox.flight.Seq = f.outbox.seq\n\t\t}\n" +
+				"\t\treturn f.outbox.flight // its outcome is unknown",
 			kind: "outages",
 		},
 		{
@@ -52,17 +52,17 @@ func mutants() []mutant {
 			new: "\t\tp.outbox.flight = nil\n\t\treturn\n", kind: "outages",
 		},
 		{
-			name: "an owner flushes after it has handed over", file: "syncer/handoff.go",
-			old: "\tp.handoff, p.ownership = nil, notOwned\n",
-			new: "\tfor _, r := range p.handoff.rounds {\n\t\tp.outbox.number(r)\n" +
+			name: "an owner flushes after it has handed over", file: "syncer/ownership.go",
+			old: "\tp.handoff.finish(c.opt.Writer)\n",
+			new: "\trounds := p.handoff.rounds\n\tp.handoff.finish(c.opt.Writer)\n" +
+				"\tfor _, r := range rounds {\n\t\tp.outbox.number(r)\n" +
 				"\t\tr.Writer, r.Acked, r.Epoch = p.outbox.writer, 0, 0\n" +
-				"\t\tp.outbox.queue = append(p.outbox.queue, r)\n\t}\n" +
-				"\tp.handoff, p.ownership = nil, notOwned\n", kind: "everything",
+				"\t\tp.outbox.queue = append(p.outbox.queue, r)\n\t}\n", kind: "everything",
 		},
 		{
-			name: "an owner decides on after it has handed over", file: "syncer/handoff.go",
-			old:  "\treturn p.ownership != owned && (p.ownership == handingOff || !foreign)\n",
-			new:  "\treturn p.ownership != owned && !foreign && p.handoff == nil\n",
+			name: "an owner decides on after it has handed over", file: "syncer/ownership.go",
+			old:  "\treturn g.ownership != owned && (g.ownership == handingOff || !foreign)\n",
+			new:  "\treturn g.ownership != owned && !foreign && !g.sealed\n",
 			kind: "graceful",
 		},
 		{
@@ -95,8 +95,8 @@ func mutants() []mutant {
 		},
 		{
 			name: "what has to be read again is not handed over", file: "syncer/handoffpage.go",
-			old:  "\tif !p.store.mustVerify && idle > hotIdle",
-			new:  "\tif k.Cold && !p.store.mustVerify || !p.store.mustVerify && idle > hotIdle",
+			old:  "\tif !h.store.mustVerify && idle > hotIdle",
+			new:  "\tif k.Cold && !h.store.mustVerify || !h.store.mustVerify && idle > hotIdle",
 			kind: "handloss",
 		},
 		{
