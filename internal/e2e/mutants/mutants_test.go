@@ -128,6 +128,12 @@ func mutants() []mutant {
 			old: "\t\terr = s.opt.Flush(ctx)\n", new: "", kind: "modes",
 		},
 		{
+			name: "who changes its mode says that it has nothing",
+			file: "internal/ownership/handoff.go",
+			old:  "\t\treturn &HoldingsResponse{Later: !o.opt.InRedis()}\n",
+			new:  "\t\treturn &HoldingsResponse{}\n", kind: "modes",
+		},
+		{
 			name: "who can't see a key takes back nothing, and says it did",
 			file: "syncer/evaluate.go",
 			old:  "\t\tif t.check.N < 0 && t.storeDown {\n",

@@ -180,16 +180,17 @@ func (w *world) withoutRedis(from time.Time) {
 
 // switchMode has one node switch the whole cluster, alone or while other things happen.
 func (w *world) switchMode() {
-	switch w.rnd.IntN(4) {
+	switch w.rnd.IntN(6) {
 	case 0:
 		w.joinOrLeave()
-		return
 	case 1, 2:
 		w.several(3, turning)
-		return
-	}
-	if p := w.pick(w.rnd); p != nil {
-		w.switchAt(p)
+	case 3, 4:
+		w.switchInVain()
+	default:
+		if p := w.pick(w.rnd); p != nil {
+			w.switchAt(p)
+		}
 	}
 }
 

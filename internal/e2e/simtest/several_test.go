@@ -184,18 +184,22 @@ func (c *cast) losesRedis() func() {
 			down = append(down, p)
 		}
 	}
-	return func() {
-		defer w.withoutRedis(time.Now())
-		for _, p := range down {
-			w.say("%s %s", p.id, how)
-			set(p.store, true)
-		}
-		time.Sleep(length)
-		for _, p := range down {
-			set(p.store, p.dead.Load())
-		}
-		w.say("Redis is back")
+	return func() { w.takeRedis(down, set, how, length) }
+}
+
+// takeRedis takes Redis away from processes, or part of what it does for them, for some time.
+func (w *world) takeRedis(from []*proc, set func(*faultstore.Store, bool), how string,
+	length time.Duration) {
+	defer w.withoutRedis(time.Now())
+	for _, p := range from {
+		w.say("%s %s", p.id, how)
+		set(p.store, true)
 	}
+	time.Sleep(length)
+	for _, p := range from {
+		set(p.store, p.dead.Load())
+	}
+	w.say("Redis is back")
 }
 
 func (c *cast) switches() func() {
@@ -288,6 +292,26 @@ func (w *world) leaves(p *proc) {
 		}
 		w.bury(p)
 	}
+}
+
+// switchInVain has a node switch the whole cluster after Redis has gone for all that are there, so
+// that what they have counted nobody else knows, and two others join meanwhile, who have Redis.
+func (w *world) switchInVain() {
+	c, list := w.cast(), w.alive()
+	var running sync.WaitGroup
+	length := 2*time.Second + w.upTo(6*time.Second)
+	running.Go(func() { w.takeRedis(list, (*faultstore.Store).SetDown, "loses Redis", length) })
+	w.rest(2000)
+	if switches := c.switches(); switches != nil {
+		running.Go(switches)
+	}
+	w.rest(500)
+	for range 2 {
+		if joins := c.joins(); joins != nil {
+			running.Go(joins)
+		}
+	}
+	running.Wait()
 }
 
 // switchAt has one node switch the whole cluster.
