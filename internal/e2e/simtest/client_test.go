@@ -210,9 +210,18 @@ func (c *client) add() node.Op {
 		return c.takeBack()
 	case 3:
 		op.TS = c.before()
+	case 4:
+		check = c.large()
 	}
 	op.Checks = []node.Check{check}
 	return op
+}
+
+// large counts as much as needs another form in memory than one or two do, or more than 32 bits in
+// all, under a key of its own.
+func (c *client) large() node.Check {
+	edges := [...]int64{1<<24 - 1, 1<<24 + 1, 1<<31 - 1}
+	return node.Check{Key: fmt.Appendf(nil, "large%d", c.number), N: edges[c.rnd.IntN(len(edges))]}
 }
 
 // takeBack counts in one bucket of a key that nobody else uses, or takes back there, no more than
