@@ -12,7 +12,7 @@ import (
 
 // Options describe a run. Zero values take the defaults that are named.
 type Options struct {
-	// Workload is one of Workloads, or uniform. It has no default.
+	// Workload is one of Workloads, uniform, or Tagged. It has no default.
 	Workload string `json:"workload"`
 	// Keys is how many keys there are to draw from. Default: a million; ten million for messages.
 	Keys uint64 `json:"keys"`
@@ -48,7 +48,7 @@ type Result struct {
 }
 
 func (o *Options) fill() error {
-	if o.Workload == "messages" {
+	if o.Workload == "messages" || o.Workload == Tagged {
 		preset(&o.Keys, 10_000_000)
 	}
 	preset(&o.Keys, 1_000_000)

@@ -54,7 +54,9 @@ func (o *Options) source(w int) (source, error) {
 	case "diurnal":
 		return o.diurnal(w), nil
 	case "messages":
-		return o.messages(w), nil
+		return o.messages(w, "", ""), nil
+	case Tagged:
+		return o.messages(w, "{", "}"), nil
 	}
 	return o.byKey(w)
 }
@@ -94,15 +96,23 @@ func (o *Options) byKey(w int) (source, error) {
 	}, nil
 }
 
-// messages draws a receiver and one of five contents.
-func (o *Options) messages(w int) source {
+// Tagged is the workload of messages with a hash tag that both keys of a message have. It is for
+// clusters that know of hash tags, and so not one of Workloads.
+const Tagged = "tagged"
+
+// messages draws a receiver, which stands between two marks in both keys or none, and one of five
+// contents.
+func (o *Options) messages(w int, before, after string) source {
 	keys, _ := o.keys(w, "uniform") // there is such a way
+	user := func(k uint64) []byte {
+		name := append(make([]byte, 0, 24), before...)
+		return append(AppendKey(name, k), after...)
+	}
 	return func(c *limiter.Call) (time.Duration, bool) {
 		k := keys()
-		user := newKey(k)
 		*c = limiter.At(time.Now().UnixMilli(), append(c.Checks[:0],
-			limiter.One(user, receiverRules),
-			limiter.One(append(newKey(k), '|', 'c', '0'+byte(k%contents)), contentRules))...)
+			limiter.One(user(k), receiverRules),
+			limiter.One(append(user(k), '|', 'c', '0'+byte(k%contents)), contentRules))...)
 		return 0, true
 	}
 }

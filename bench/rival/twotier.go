@@ -3,6 +3,8 @@ package rival
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"time"
 
@@ -62,6 +64,23 @@ func Twotier(name string, nodes int, mode Mode, flags ...string) Rival {
 			return err
 		}
 		return s.overHTTP(name)
+	}}
+}
+
+// Tagged is a cluster over Redis whose keys are placed by their hash tags.
+func Tagged(name string, nodes int) Rival {
+	return Rival{Name: name, open: func(ctx context.Context, e Env, s *Stand) error {
+		dir, err := os.MkdirTemp("", "bench-config")
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		s.OnClose(func() error { return os.RemoveAll(dir) })
+		file := filepath.Join(dir, "twotier.yaml")
+		const config = "namespaces: {default: {hash-tags: true}}\n"
+		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		return Twotier(name, nodes, TwoTier, "--config", file).open(ctx, e, s)
 	}}
 }
 

@@ -180,10 +180,13 @@ func (r *GrowthResult) rules(ctx context.Context, env rival.Env, o *Growth) erro
 
 // nodes adds one node after the other.
 func (r *GrowthResult) nodes(ctx context.Context, env rival.Env, o *Growth) error {
-	for _, workload := range []string{"zipf", "messages"} {
+	for _, workload := range []string{"zipf", "messages", drive.Tagged} {
 		for n := 1; n <= o.Nodes; n++ {
-			p, err := o.point(ctx, env, rival.Twotier("twotier", n, rival.TwoTier),
-				drive.Options{Workload: workload})
+			rv := rival.Twotier("twotier", n, rival.TwoTier)
+			if workload == drive.Tagged {
+				rv = rival.Tagged("twotier", n)
+			}
+			p, err := o.point(ctx, env, rv, drive.Options{Workload: workload})
 			if err != nil {
 				return err
 			}
