@@ -35,7 +35,11 @@ func TestWhoDealsWithTheStore(t *testing.T) {
 			loads: true},
 		{name: "a round has failed just now", loads: true,
 			prepare: func(p *partition) { p.outbox.retry.fail(time.Now()) }},
-		{name: "it is about to be handed off", prepare: func(p *partition) { p.handoff.prepare() }},
+		{name: "it is about to be handed off", prepare: func(p *partition) {
+			p.store.mustVerify = true
+			p.handoff.prepare()
+			p.loads.want("asked for since")
+		}},
 		{name: "the store has lost data", flushes: true, republish: true,
 			prepare: func(p *partition) { p.restoration.findLoss(storeVersion{epoch: 7}) }},
 		{name: "others may have sent what is queued", flushes: true,

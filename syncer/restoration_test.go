@@ -105,6 +105,19 @@ func TestARestorationGivesUpAKeyThatIsRefused(t *testing.T) {
 	}
 }
 
+// TestAResetBeforeItsPart resets a key that another counter knew before it is restored.
+func TestAResetBeforeItsPart(t *testing.T) {
+	s := newRestoration(t, 1)
+	s.findLoss(storeVersion{epoch: 8})
+	s.alsoRestore(7, []KeyState{{Key: []byte("theirs"),
+		Buckets: []Bucket{{Index: testSecond / 1000, N: 6}}}})
+	s.at("theirs").set(flagReset)
+	s.restore(t, &fakeStore{epoch: 8, counts: map[string]map[int64]int64{}}, "")
+	if synced, _ := s.sums("theirs"); synced != 0 {
+		t.Errorf("%d came back", synced)
+	}
+}
+
 // TestAResetIsNotRestored resets a key while a part that restores it is on its way.
 func TestAResetIsNotRestored(t *testing.T) {
 	s := newRestoration(t, 1)

@@ -89,6 +89,23 @@ func TestAHandoffThatIsCanceled(t *testing.T) {
 	}
 }
 
+// TestWhatWasToldMayBeSent cancels a handoff of which somebody has been told, or nobody.
+func TestWhatWasToldMayBeSent(t *testing.T) {
+	for _, told := range []bool{false, true} {
+		h := newHandoff(t)
+		h.add("k", 1)
+		h.prepare()
+		if told {
+			if _, _, err := h.page(0, 1<<20); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if h.cancel(); h.outbox.maybeSent != told {
+			t.Errorf("told: %v, maybe sent: %v", told, h.outbox.maybeSent)
+		}
+	}
+}
+
 // TestAHandoffThatIsFinished leaves nothing behind, but the name that was used.
 func TestAHandoffThatIsFinished(t *testing.T) {
 	h := sealed(t)
