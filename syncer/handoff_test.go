@@ -294,3 +294,43 @@ func TestTheAgeOfCountsIsHandedOver(t *testing.T) {
 		}
 	})
 }
+
+// TestWhatIsHandedOverTakesRoom hands over as much as there is room for: the new owner lets no new
+// key in before its store has taken that, as if it had let it in itself.
+func TestWhatIsHandedOverTakesRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		from, old := openHeld(t, time.Second)
+		to, s := openHeld(t, time.Second)
+		place, keys := syncer.Placement{Partitions: 2}, to.MostRoom()-1
+		for i := range keys {
+			add(t, from, keyIn(place, 1, fmt.Sprint("k", i, "-")), 1, 0)
+		}
+		if owed, _, _ := to.Room(); owed != 1 {
+			t.Fatalf("%d keys wait for the store of the new owner", owed)
+		}
+		hand(t, from, to, 1, 1<<20)
+		if owed, _, _ := to.Room(); owed != keys+1 {
+			t.Errorf("%d keys wait for the store, want %d", owed, keys+1)
+		}
+		told := make(chan error, 1)
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+			defer cancel()
+			told <- to.Do(ctx, addOp(keyIn(place, 0, "new"), 1, syncer.AckMemory),
+				new(syncer.Result))
+		}()
+		synctest.Wait()
+		if _, _, waiting := to.Room(); waiting != 1 || len(told) != 0 {
+			t.Errorf("%d operations wait for room", waiting)
+		}
+		close(s.answer)
+		close(old.answer)
+		if err := <-told; err != nil {
+			t.Error(err)
+		}
+		flush(t, to)
+		if owed, _, _ := to.Room(); owed != 0 {
+			t.Errorf("%d keys wait for the store, which has all", owed)
+		}
+	})
+}
