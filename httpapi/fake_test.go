@@ -82,7 +82,8 @@ func (f *fake) check(op *syncer.Op, c *syncer.Check, res *syncer.Result) {
 	out := res.AddCheck()
 	n := f.countOf(c.Key)
 	for _, l := range c.Limits {
-		r := syncer.LimitResult{Window: l.Window, Max: l.Max, Count: n, Lo: n, Hi: n, BucketMS: 1000}
+		r := syncer.LimitResult{Window: l.Window, Max: l.Max, Count: n, Lo: n, Hi: n,
+			BucketMS: 1000}
 		if op.Kind != syncer.Count && n+c.N > l.Max {
 			r.Refused, out.Refused, res.Allowed = true, true, false
 			out.RetryAfter = max(out.RetryAfter, 1500)

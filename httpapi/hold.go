@@ -121,8 +121,8 @@ func (h *hold) take(n int64) *problem {
 	if missing := need - ownBytes - h.got; missing > 0 {
 		each := h.allowance.answering.each
 		if need-ownBytes > each {
-			return &problem{kind: kindTooLarge, detail: fmt.Sprintf("it takes more than the %d KiB "+
-				"that one address may use here for a request and its answer, by --max-memory; "+
+			return &problem{kind: kindTooLarge, detail: fmt.Sprintf("it takes more than the %d "+
+				"KiB that one address may use here for a request and its answer, by --max-memory; "+
 				"ask for it in parts", each>>10)}
 		}
 		if p := h.get(min((missing+holdStep-1)/holdStep*holdStep, each-h.got)); p != nil {

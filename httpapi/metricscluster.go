@@ -25,7 +25,8 @@ func (e exposition) cluster(st cluster.Stats) {
 	hot(int64(st.HotKeys), "self")
 	hot(int64(st.LeasedKeys), "other")
 	e.total("twotier_remembered_refusals_total",
-		"Operations refused without asking the owner, whose last refusal this node remembered.", st.RememberedRefusalsTotal)
+		"Operations refused without asking the owner, whose last refusal this node remembered.",
+		st.RememberedRefusalsTotal)
 	e.peers(st)
 }
 

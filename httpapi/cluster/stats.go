@@ -2,8 +2,8 @@ package cluster
 
 import "twotier.dev/twotier/syncer"
 
-// Stats is a snapshot of everything a node counts about itself. Fields whose names end in Total only
-// grow.
+// Stats is a snapshot of everything a node counts about itself. Fields whose names end in Total
+// only grow.
 type Stats struct {
 	Mode        Mode
 	Members     int
@@ -76,7 +76,7 @@ type Moves struct {
 // Link is how a node reaches another member.
 type Link struct {
 	ID string
-	// Up is false while the member does not answer. Until it does, operations on its keys fall back.
+	// Up is false while the member does not answer, and operations on its keys fall back.
 	Up bool
 }
 

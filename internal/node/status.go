@@ -60,7 +60,9 @@ func (n *Node) Survey(ctx context.Context, v *ClusterView) {
 }
 
 // others counts the members by state, and says whether the others can be reached.
-func (n *Node) others(t *ring.Table, silent []string) (states []cluster.StateCount, links []cluster.Link) {
+func (n *Node) others(
+	t *ring.Table, silent []string,
+) (states []cluster.StateCount, links []cluster.Link) {
 	states = []cluster.StateCount{{State: StateAlive}, {State: StateSuspect}, {State: StateLeaving},
 		{State: StateStarting}}
 	for i := range t.Len() {

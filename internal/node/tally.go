@@ -34,7 +34,8 @@ func (t *tally) list() (list []cluster.OpCount) {
 	for k := range t.n {
 		for s := range t.n[k] {
 			if n := t.n[k][s].Load(); n > 0 || sources[s] == syncer.SourceMemory {
-				list = append(list, cluster.OpCount{Op: kinds[k], Source: string(sources[s]), Total: n})
+				list = append(list,
+					cluster.OpCount{Op: kinds[k], Source: string(sources[s]), Total: n})
 			}
 		}
 	}
