@@ -263,6 +263,9 @@ func (w *world) check() (o outcome) {
 			w.t.Logf("%s:\n%s", key, w.journal.about(key))
 			return o
 		}
+		if strings.HasPrefix(key, "large") {
+			continue // the totals would be about nothing else
+		}
 		o.acknowledged += a.acknowledged
 		o.unknown += a.more + a.less
 		o.lost += max(0, a.acknowledged-r)
