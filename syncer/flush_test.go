@@ -12,7 +12,8 @@ func newFlushing(t testing.TB) (*flushing, *fakeBudget) {
 	budget := &fakeBudget{}
 	b := newLedger(t)
 	b.owed.room.init(0, time.Second)
-	opt := &Options{MaxRoundKeys: 512, VerifyInterval: time.Hour, Logger: slog.New(slog.DiscardHandler)}
+	opt := &Options{MaxRoundKeys: 512, VerifyInterval: time.Hour,
+		Logger: slog.New(slog.DiscardHandler)}
 	loads := &loading{ledger: b, scratch: &scratch{}, budget: budget, totals: &totals{}}
 	return &flushing{ledger: b, loads: loads, scratch: &scratch{}, budget: budget, opt: opt,
 		totals: loads.totals}, budget

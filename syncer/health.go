@@ -77,8 +77,8 @@ func (h *health) noteOutcomes(rounds []*Round) (failed int) {
 	return failed
 }
 
-// failedLoadsDown is how many loads of a partition in a row must have failed for it to be known that it can't
-// be read: a connection that broke says nothing yet.
+// failedLoadsDown is how many loads of a partition in a row must have failed for it to be known
+// that it can't be read: a connection that broke says nothing yet.
 const failedLoadsDown = 2
 
 // storeDown reports whether it is known that the store can't be asked about the partition's keys.

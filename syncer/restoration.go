@@ -47,7 +47,8 @@ func (j *republish) tellAgain() bool {
 }
 
 // isOf reports whether the data that is being restored is that of an epoch. Until the first part
-// has drawn an epoch for a store that has gone back in time, it still goes by the one that was lost.
+// has drawn an epoch for a store that has gone back in time, it still goes by the one that was
+// lost.
 func (j *republish) isOf(epoch uint64) bool { return j.epoch == epoch && j.epoch > j.after }
 
 func (j *republish) len() int { return len(j.refs) + len(j.keys) }

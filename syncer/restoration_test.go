@@ -62,8 +62,8 @@ func TestARestorationTellsAllThatIsKnown(t *testing.T) {
 			s.store.told)
 	}
 	if s.outbox.flight.Acked != 0 || s.outbox.writer == "w" {
-		t.Errorf("what could not be sent says %d of the old epoch, writer %s", s.outbox.flight.Acked,
-			s.outbox.writer)
+		t.Errorf("what could not be sent says %d of the old epoch, writer %s",
+			s.outbox.flight.Acked, s.outbox.writer)
 	}
 }
 

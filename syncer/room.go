@@ -98,8 +98,8 @@ func (m *room) fits(class int) bool {
 	return m.owed.Load()+m.granted.Load() < m.most[class].Load()
 }
 
-// share is how many of the keys owed by a partition its next round may have, of at most so many: its
-// part of what the store takes in the time of a turn.
+// share is how many of the keys owed by a partition its next round may have, of at most so many:
+// its part of what the store takes in the time of a turn.
 func (m *room) share(owed int64, most int) int {
 	most = min(most, m.atOnce)
 	all, turn := m.owed.Load(), m.perTurn.Load()

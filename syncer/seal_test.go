@@ -1,6 +1,7 @@
 package syncer
 
 import (
+	"errors"
 	"testing"
 	"time"
 )
@@ -42,7 +43,8 @@ func TestAHandoffIsInPages(t *testing.T) {
 	if synced, _ := to.sums("known"); synced != 6 || pages < 3 {
 		t.Errorf("%d are known, told in %d pages", synced, pages)
 	}
-	if _, pending := to.sums("k"); pending != 5 || len(to.outbox.queue) != 2 || !to.outbox.maybeSent {
+	if _, pending := to.sums("k"); pending != 5 || len(to.outbox.queue) != 2 ||
+		!to.outbox.maybeSent {
 		t.Errorf("%d are pending in %d rounds, maybe sent: %v", pending, len(to.outbox.queue),
 			to.outbox.maybeSent)
 	}
@@ -127,7 +129,7 @@ func TestAHandoffThatIsFinished(t *testing.T) {
 func TestAHandoffEndsTheWaitForLoads(t *testing.T) {
 	h := newHandoff(t)
 	w := h.loads.want("k")
-	if h.prepare(); !w.done || w.err != ErrNotOwner {
+	if h.prepare(); !w.done || !errors.Is(w.err, ErrNotOwner) {
 		t.Errorf("%+v", w)
 	}
 }
