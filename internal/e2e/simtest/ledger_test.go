@@ -375,8 +375,7 @@ func (w *world) settle(t *testing.T) {
 	if !w.until(patience, func() bool {
 		for _, p := range w.alive() {
 			s := p.node.Stats()
-			if s.Counter.PendingBuckets > 0 || s.Members != len(w.alive()) ||
-				s.HotKeys+s.LeasedKeys > 0 {
+			if s.Counter.PendingBuckets > 0 || !w.hasAll(p) || s.HotKeys+s.LeasedKeys > 0 {
 				return false
 			}
 		}
@@ -390,4 +389,12 @@ func (w *world) settle(t *testing.T) {
 		}
 	}
 	time.Sleep(3 * time.Second)
+}
+
+// hasAll reports whether a node counts all that are alive among the members, and no others.
+func (w *world) hasAll(p *proc) bool {
+	table, list := p.ring.Table(), w.alive()
+	return table.Len() == len(list) && !slices.ContainsFunc(list, func(q *proc) bool {
+		return table.Find(q.ring.Name()) < 0
+	})
 }

@@ -208,7 +208,7 @@ func (w *world) heal() {
 	}
 	w.until(patience, func() bool {
 		for _, p := range w.alive() {
-			if p.node.Stats().Members != len(w.alive()) {
+			if !w.hasAll(p) {
 				return false
 			}
 		}
