@@ -167,7 +167,8 @@ func TestBelowZeroIsZero(t *testing.T) {
 		add(t, d, mode, -9, 0) // of two
 		flush(t, counter)
 		holds("taken back", map[int64]int64{15_000: 0, 30_000: 8, 60_000: 8, 3_600_000: 0})
-		if got := srv.Do("HGET", s.Address(mode), redisstore.Field(1, t0/60_000)).Val(); got != "-3" {
+		field := redisstore.Field(1, t0/60_000)
+		if got := srv.Do("HGET", s.Address(mode), field).Val(); got != "-3" {
 			t.Errorf("%s: Redis has %v in the bucket of a minute, want -3", mode, got)
 		}
 	}

@@ -131,7 +131,8 @@ func rob(t *testing.T, s *redisstore.Store, at syncer.Placement,
 			k.Adds = append(k.Adds,
 				syncer.Bucket{Level: uint8(level), Index: l.Index(level, now), N: -7})
 		}
-		r := &syncer.Round{Partition: at.Of(ns, k.Key), Writer: fmt.Sprint("robber of ", name, key, now), Seq: 1,
+		r := &syncer.Round{Partition: at.Of(ns, k.Key),
+			Writer: fmt.Sprint("robber of ", name, key, now), Seq: 1,
 			Keys: []syncer.KeyRound{k}}
 		if s.Exchange(t.Context(), []*syncer.Round{r}); r.Err != nil || k.Err != nil {
 			t.Fatal(r.Err, k.Err)

@@ -119,7 +119,8 @@ func (s *Store) Health() Health {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return Health{
-		string(s.where.Kind), s.where.Hosts, s.failed, time.Duration(s.rtt.Load()) * time.Microsecond,
+		string(s.where.Kind), s.where.Hosts, s.failed,
+		time.Duration(s.rtt.Load()) * time.Microsecond,
 		s.roundTrips.Load(),
 		Durations(s.durations.Snapshot()),
 	}

@@ -99,7 +99,8 @@ func decode(n *memberlist.Node, want Agreement) (Member, error) {
 	case m.Seed != want.Seed:
 		return member, fmt.Errorf("%w: %s has another hash seed", ErrRefused, where)
 	case m.Data != want.Data:
-		return member, fmt.Errorf("%w: %s has other namespaces, ladders or hash tags", ErrRefused, where)
+		return member, fmt.Errorf("%w: %s has other namespaces, ladders or hash tags",
+			ErrRefused, where)
 	}
 	return member, nil
 }

@@ -22,11 +22,12 @@ func TestCheckCounts(t *testing.T) {
 		held []syncer.Bucket
 		ok   bool
 	}{
-		"nothing":        {nil, true},
-		"counts":         {[]syncer.Bucket{{Index: 1, N: 5}, {Index: 2, N: 1 << 61}}, true},
-		"below zero":     {[]syncer.Bucket{{Index: 1, N: 5}, {Index: 2, N: -7}}, true},
-		"far below zero": {[]syncer.Bucket{{Index: 1, N: math.MinInt64 + 1}, {Index: 2, N: 1}}, true},
-		"no number":      {[]syncer.Bucket{{Index: 1, N: 5}, {Index: 2, N: syncer.NoCount}}, false},
+		"nothing":    {nil, true},
+		"counts":     {[]syncer.Bucket{{Index: 1, N: 5}, {Index: 2, N: 1 << 61}}, true},
+		"below zero": {[]syncer.Bucket{{Index: 1, N: 5}, {Index: 2, N: -7}}, true},
+		"far below zero": {[]syncer.Bucket{{Index: 1, N: math.MinInt64 + 1}, {Index: 2, N: 1}},
+			true},
+		"no number": {[]syncer.Bucket{{Index: 1, N: 5}, {Index: 2, N: syncer.NoCount}}, false},
 		"too many": {[]syncer.Bucket{{Index: 1, N: 1 << 62}, {Index: 2, N: -7}, {Index: 3, N: 1}},
 			false},
 		"no level of the ladder": {[]syncer.Bucket{{Level: 3, N: syncer.NoCount}}, true},

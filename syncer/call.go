@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// call is the scratch memory of one operation: its checks and where their keys are, which are locked
-// together.
+// call is the scratch memory of one operation: its checks and where their keys are, which are
+// locked together.
 type call struct {
 	op          *Op
 	now, ts     int64

@@ -249,8 +249,8 @@ func TestBatchGoesOnBehindWhatWaitsForRoom(t *testing.T) {
 	})
 }
 
-// TestRefusalSaysHowLong has more wait for room than get any in time, at a store that takes ten keys
-// a second.
+// TestRefusalSaysHowLong has more operations wait for room than get any in time, at a store that
+// takes ten keys a second.
 func TestRefusalSaysHowLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := open(t, syncer.Options{Store: newPaced(100 * time.Millisecond), Exchanges: 1,
@@ -285,9 +285,10 @@ func TestRefusalSaysHowLong(t *testing.T) {
 				t.Fatalf("%s: %v", name, err)
 			}
 			// The first guess at the pace of a store fades.
-			if want := time.Duration(line) * 100 * time.Millisecond; later.After > want+time.Second ||
-				later.After < want*3/4 {
-				t.Errorf("%s, %d wait: again after %v, want about %v", name, line, later.After, want)
+			want := time.Duration(line) * 100 * time.Millisecond
+			if later.After > want+time.Second || later.After < want*3/4 {
+				t.Errorf("%s, %d wait: again after %v, want about %v", name, line,
+					later.After, want)
 			}
 		}
 		waiting.Wait()

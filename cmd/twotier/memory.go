@@ -117,7 +117,8 @@ func cgroupMemory(root string) int64 {
 		for ok {
 			limit, err := os.ReadFile(filepath.Join(root, "sys/fs/cgroup", path, "memory.max"))
 			if err == nil {
-				if n, err := strconv.ParseInt(strings.TrimSpace(string(limit)), 10, 64); err == nil {
+				text := strings.TrimSpace(string(limit))
+				if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 					least = min(least, n)
 				}
 			}

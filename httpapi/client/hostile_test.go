@@ -37,7 +37,6 @@ func TestLongAnswers(t *testing.T) {
 			if err := results[0].Err; !errors.Is(err, test.want) {
 				t.Errorf("%v, want %v", err, test.want)
 			}
-			results = nil
 			if kept := heap() - before; kept > 16<<20 {
 				t.Errorf("%d bytes are kept of an answer of %d numbers", kept, test.numbers)
 			}

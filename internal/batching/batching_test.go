@@ -136,7 +136,8 @@ func TestWithdrawnCallsAreNotSent(t *testing.T) {
 			t.Errorf("left: %v, %v", o, err)
 		}
 		last := put()
-		if o, err := last.Wait(t.Context(), batching.Forever); o != batching.Finished || err != nil {
+		if o, err := last.Wait(t.Context(), batching.Forever); o != batching.Finished ||
+			err != nil {
 			t.Errorf("last: %v, %v", o, err)
 		}
 		q.Close(errClosed)

@@ -121,7 +121,8 @@ hosts: [a.example, b.example]
 		c.RedisTimeout != 300*time.Millisecond {
 		t.Errorf("got %+v", c)
 	}
-	if c.RedisExpiry != "field" || c.RedisTLSCA != "/etc/ca #1.pem" || c.RedisTLSCert != "c#1.pem" ||
+	if c.RedisExpiry != "field" || c.RedisTLSCA != "/etc/ca #1.pem" ||
+		c.RedisTLSCert != "c#1.pem" ||
 		c.RedisTLSKey != "k.pem" {
 		t.Errorf("got %+v", c)
 	}

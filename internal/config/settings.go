@@ -52,8 +52,8 @@ func serverSettings() []setting {
 				"allow",
 			set: func(c *Config, text string) error { return setCount(&c.MaxConnections, text) }},
 		{name: "max-connections-per-address", def: "0", arg: "N",
-			help: "limit on those from one IPv4 address or IPv6 /64, which may use the same share " +
-				"of the memory for requests; raise it behind a proxy; 0: half of all",
+			help: "limit on those from one IPv4 address or IPv6 /64, which may use the same " +
+				"share of the memory for requests; raise it behind a proxy; 0: half of all",
 			set: func(c *Config, text string) error {
 				return setCount(&c.MaxConnectionsPerAddress, text)
 			}},
@@ -158,8 +158,8 @@ func countingSettings() []setting {
 			choices: []string{"memory", "redis", "replica", "disk"},
 			set:     func(c *Config, text string) error { c.Ack = text; return nil }},
 		{name: "ack-replicas", def: "1", arg: "N",
-			help: "how many replicas of each primary must have a count with ack=replica; set it to " +
-				"all that may be promoted to be sure",
+			help: "how many replicas of each primary must have a count with ack=replica; set it " +
+				"to all that may be promoted to be sure",
 			set: func(c *Config, text string) error { return setReplicas(&c.AckReplicas, text) }},
 		{name: "flush-interval", def: "200ms", arg: "DURATION",
 			help: "time between two flushes to Redis",
@@ -167,9 +167,9 @@ func countingSettings() []setting {
 				return setPositive(&c.FlushInterval, text)
 			}},
 		{name: "max-lag", def: "10s", arg: "DURATION",
-			help: "limit on the age of counts that Redis does not have, while it answers: writes to " +
-				"further keys wait, then get 429; at least two flush intervals; 0: bounded by " +
-				"memory only",
+			help: "limit on the age of counts that Redis does not have, while it answers: " +
+				"writes to further keys wait, then get 429; at least two flush intervals; " +
+				"0: bounded by memory only",
 			set: func(c *Config, text string) error { return setDuration(&c.MaxLag, text) }},
 		{name: "max-memory", def: "1GiB", arg: "SIZE",
 			help: "memory limit for counters: 1GiB, 512MiB, 100MB; the process uses up to 1.3 " +

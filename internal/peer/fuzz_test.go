@@ -88,7 +88,8 @@ func sample() *ownership.ClaimResponse {
 	return &ownership.ClaimResponse{Pages: []ownership.ClaimPage{
 		{Partition: 17, State: ownership.NotHeld},
 		{Partition: 1020, State: ownership.Given, Next: 99, Handover: &syncer.Handoff{
-			Partition: 1020, Epoch: 1 << 50, Version: 12, LastChange: "4 w", EpochKnown: true, MaybeSent: true,
+			Partition: 1020, Epoch: 1 << 50, Version: 12, LastChange: "4 w", EpochKnown: true,
+			MaybeSent: true,
 			Unflushed: 1234 * time.Millisecond,
 			Rounds: []*syncer.Round{{Writer: "w.1", Seq: 4, Acked: 3, Keys: []syncer.KeyRound{
 				{NS: []byte("n"), Key: []byte("k"), Reset: true, Load: true, TTL: 5000,

@@ -146,7 +146,8 @@ func (c *cluster) clientAsksOwners(receivers int) {
 	for r := range receivers {
 		m := messagesTo(r)
 		answer, err := asks.Acquire(ctx, client.AcquireRequest{Checks: []client.Check{
-			{Namespace: "sms", Key: m.receiver, Limits: []client.Limit{{Window: time.Hour, Max: 1}}},
+			{Namespace: "sms", Key: m.receiver,
+				Limits: []client.Limit{{Window: time.Hour, Max: 1}}},
 			{Namespace: "sms", Key: m.content, Limits: []client.Limit{{Window: time.Hour, Max: 1}}},
 		}})
 		if err != nil || answer.Allowed || answer.Source != client.SourceMemory {

@@ -174,8 +174,8 @@ func TestIdleConnectionsTakeLittle(t *testing.T) {
 	node := build.program.Serve(t, proctest.Options{})
 	a := &attacker{t: t, node: node}
 	defer a.hangUp()
-	// Under the race detector nothing is measured, and the first must not have been idle for too long
-	// once the last has been served.
+	// Under the race detector nothing is measured, and the first must not have been idle for too
+	// long once the last has been served.
 	conns, each := 4000, int64(12<<10)
 	if raceEnabled {
 		conns = 400

@@ -84,7 +84,8 @@ func mutants() []mutant {
 		{
 			name: "a store that goes back in time is not noticed",
 			file: "internal/embedded/store.go",
-			old: "\treturn r.Epoch != p.epoch || p.version < r.Version || p.quieted < r.Quieted ||\n" +
+			old: "\treturn r.Epoch != p.epoch || p.version < r.Version || " +
+				"p.quieted < r.Quieted ||\n" +
 				"\t\tp.lacks(r.LastChange)\n",
 			new: "\treturn r.Epoch != p.epoch\n", kind: "losses",
 		},
