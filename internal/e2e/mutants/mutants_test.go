@@ -49,7 +49,7 @@ func mutants() []mutant {
 		{
 			name: "a round of unknown outcome is dropped", file: "syncer/settle.go",
 			old: "\t\treturn // it stays the partition's flight\n",
-			new: "\t\tp.outbox.flight = nil\n\t\treturn\n", kind: "outages",
+			new: "\t\tf.outbox.flight = nil\n\t\treturn\n", kind: "outages",
 		},
 		{
 			name: "an owner flushes after it has handed over", file: "syncer/ownership.go",
