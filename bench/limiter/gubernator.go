@@ -103,7 +103,8 @@ func (c *Gubernator) Decide(ctx context.Context, calls []Call) (admitted int, er
 		for _, check := range call.Checks {
 			for _, l := range check.Limits {
 				req.Requests = append(req.Requests, &guber.RateLimitReq{
-					Name: strconv.FormatInt(l.Window, 10), UniqueKey: string(check.Key), Hits: check.N,
+					Name: strconv.FormatInt(l.Window, 10), UniqueKey: string(check.Key),
+					Hits:  check.N,
 					Limit: l.Max, Duration: l.Window,
 				})
 			}

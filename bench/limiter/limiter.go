@@ -6,12 +6,15 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// A Call is one decision, an acquire of events under rules: at the time TS, in unix milliseconds.
-// Limiters share twotier's own types; what is not a key, a number of events, a limit or the time
-// means nothing to the others.
+// All limiters share twotier's own types. The other limiters use only the key, the number of events,
+// the limits and the time; the rest of the fields mean nothing to them.
 type (
-	Call  = syncer.Op
+	// Call is one decision: whether to admit events under rules at the time TS, in unix
+	// milliseconds.
+	Call = syncer.Op
+	// Check is one key of a call, the number of its events, and its limits.
 	Check = syncer.Check
+	// Limit is the most events in a window.
 	Limit = syncer.Limit
 )
 

@@ -77,7 +77,8 @@ func TestEveryRuleHolds(t *testing.T) {
 	for _, l := range timed(t) {
 		t.Run(l.Name(), func(t *testing.T) {
 			for i, c := range calls {
-				got, err := limiter.Ask(t.Context(), l, call("k", c.n, start+c.minute*minute, limits))
+				got, err := limiter.Ask(t.Context(), l,
+					call("k", c.n, start+c.minute*minute, limits))
 				if err != nil || got != c.want {
 					t.Errorf("call %d: allowed=%t, %v", i, got, err)
 				}
@@ -125,7 +126,8 @@ func TestAgainstJudge(t *testing.T) {
 				}
 				room := true
 				for _, lim := range limits {
-					room = room && own.Held(c.Checks[0].Key, lim.Window, ts)+c.Checks[0].N <= lim.Max
+					room = room &&
+						own.Held(c.Checks[0].Key, lim.Window, ts)+c.Checks[0].N <= lim.Max
 				}
 				if allowed {
 					own.Record(c)

@@ -33,22 +33,22 @@ func All() []Rival {
 const poolSize = 128
 
 // inRedis is a limiter that is made of a Redis and its clients.
-func inRedis(make func(context.Context, *redis.Client) (limiter.Limiter, error)) opener {
+func inRedis(create func(context.Context, *redis.Client) (limiter.Limiter, error)) opener {
 	return func(ctx context.Context, _ Env, s *Stand) (err error) {
 		if err := s.startRedis(); err != nil {
 			return err
 		}
 		rdb := limiter.Connect(s.Redis.Addr, poolSize)
 		s.OnClose(rdb.Close)
-		s.Limiter, err = make(ctx, rdb)
+		s.Limiter, err = create(ctx, rdb)
 		return err
 	}
 }
 
 // over is inRedis where nothing can go wrong.
-func over[L limiter.Limiter](make func(*redis.Client) L) opener {
+func over[L limiter.Limiter](create func(*redis.Client) L) opener {
 	return inRedis(func(_ context.Context, rdb *redis.Client) (limiter.Limiter, error) {
-		return make(rdb), nil
+		return create(rdb), nil
 	})
 }
 

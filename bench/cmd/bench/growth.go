@@ -101,7 +101,9 @@ func (r *GrowthResult) keys(ctx context.Context, env rival.Env, o *Growth) error
 		return err
 	}
 	for keys := 10_000; keys <= o.MaxKeys; keys *= 10 {
-		of := func(name string) map[string]float64 { return m.one("Keys/" + fmt.Sprintf(name, keys)) }
+		of := func(name string) map[string]float64 {
+			return m.one("Keys/" + fmt.Sprintf(name, keys))
+		}
 		add := of("add/keys=%d/op")
 		p := KeysPoint{
 			Keys: keys, Add: add["core-ns/op"], Acquire: of("acquire/keys=%d/op")["core-ns/op"],

@@ -55,7 +55,8 @@ func (r readings) one(name string) map[string]float64 {
 
 // measureMicro runs benchmarks and reads their lines: a name with the number of cores, the number
 // of operations, and values with their units.
-func measureMicro(ctx context.Context, pattern, benchtime string, args ...string) (readings, error) {
+func measureMicro(ctx context.Context, pattern, benchtime string,
+	args ...string) (readings, error) {
 	lines, err := goBenchmarks(ctx, pattern, append([]string{"-benchtime", benchtime}, args...)...)
 	if err != nil {
 		return nil, err
