@@ -6,8 +6,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// All limiters share twotier's own types. The other limiters use only the key, the number of events,
-// the limits and the time; the rest of the fields mean nothing to them.
+// All limiters share twotier's own types. The other limiters use only the key, the number of
+// events, the limits and the time; the rest of the fields mean nothing to them.
 type (
 	// Call is one decision: whether to admit events under rules at the time TS, in unix
 	// milliseconds.
