@@ -1,21 +1,22 @@
-// Package batching has calls that are made at the same time go out together, without a clock.
+// Package batching sends calls that are made at the same time together, without a timer.
 //
-// A [Queue] holds the calls that wait. A lane, which is a goroutine in [Queue.Run], takes all that
-// wait, sends them as one batch, and comes back for more when it has been answered. So the busier
-// the other side is, the more calls share the cost of a message, and a call that nobody else is in
-// the way of goes out at once. How many batches are under way at a time is up to who starts lanes.
+// A [Queue] holds the calls that wait. A lane is a goroutine in [Queue.Run]: it takes everything
+// that waits, sends it as one batch, and comes back for more when the batch has been answered. So
+// the busier the other side is, the more calls share the cost of a message. A call goes out at once
+// if a lane is free. The number of lanes is the number of batches that can be in flight at a time.
 //
 // # Who has a call
 //
-// A call is in the queue until somebody takes it ([Call.Take]), and only one can. A lane that takes
-// it sends it and finishes it. Who waits for it and takes it back knows that it has not been sent
-// and never will be. Who has waited long enough while a lane has it knows nothing of its outcome.
-// [Call.Wait] tells these three apart, which is what the three kinds of errors are made of.
+// A call is in the queue until somebody takes it ([Call.Take]), and only one can. If a lane takes
+// it, the lane sends and finishes it. If the waiting caller takes it back, it has not been sent and
+// never will be. If the caller gives up after a lane has taken the call, its outcome is unknown.
+// [Call.Wait] returns which of the three happened, so that callers can tell retryable errors from
+// unknown outcomes.
 //
-// # An end
+// # Shutdown
 //
-// [Queue.Drain] finishes all that wait with an error: nothing of it has been sent. A queue whose
-// [Options] name a reason to refuse calls takes none, and none is left behind by a call that
-// arrives at the moment when the reason does. [Queue.Close] takes no further calls, and has lanes
-// end once they have sent what waits.
+// [Queue.Drain] finishes all calls that wait with an error: none of them has been sent. While
+// Options.Refused returns an error, the queue takes no calls, and a call that arrives just as the
+// refusal begins is drained too. [Queue.Close] takes no further calls, and lanes end once they have
+// sent what waits.
 package batching

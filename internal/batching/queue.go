@@ -6,41 +6,41 @@ import (
 	"sync"
 )
 
-// Item is a call of which a [Queue] is made: a pointer to what embeds a [Call], whose Take and
-// Finish it has, and which says how large it is.
+// Item is an element of a [Queue]: a pointer to a struct that embeds [Call], which provides Take
+// and Finish, and that knows its size.
 type Item interface {
 	Take() bool
 	Finish(err error)
-	// Size returns how many operations the call is, and how many bytes it takes.
+	// Size returns the number of operations in the call, and its size in bytes.
 	Size() (ops, bytes int)
 }
 
 // Options configure a [Queue].
 type Options struct {
-	// Waiting is how many calls may wait.
+	// Waiting is the maximum number of calls that wait.
 	Waiting int
-	// Ops and Bytes are the size from which on a batch takes no further call: it may be larger by
-	// what the last one is. 0 is no bound.
+	// Ops and Bytes are the size at which a batch takes no further call. The last call may take it
+	// over. 0 means no bound.
 	Ops, Bytes int
-	// Refused returns why no call may wait at this moment, nil if it may. Once it returns an error,
-	// Drain has to be called. Default: they may.
+	// Refused returns the reason why calls can't wait at present, or nil if they can. Once it
+	// begins to return an error, Drain has to be called. Default: always nil.
 	Refused func() error
-	// Before is what a lane does when it has the first call of a batch, before it takes the others
-	// that wait. Default: nothing.
+	// Before is called by a lane between the first call of a batch and the others, so that more
+	// calls can arrive. Default: nothing.
 	Before func()
 }
 
-// Queue is calls that wait for a batch. Its methods may be called at the same time.
+// Queue holds calls that wait to be sent in a batch. Its methods may be called concurrently.
 type Queue[C Item] struct {
 	opt   Options
 	calls chan C
 
 	closing sync.Once
 	closed  chan struct{}
-	why     error // it is closed; set before it is
+	why     error // reason for closing; set before closed is
 }
 
-// ErrFull says that as many calls wait as may.
+// ErrFull says that the queue holds as many calls as it may.
 var ErrFull = errors.New("too many calls wait")
 
 // New returns an empty queue.
@@ -48,8 +48,9 @@ func New[C Item](opt Options) *Queue[C] {
 	return &Queue[C]{opt: opt, calls: make(chan C, opt.Waiting), closed: make(chan struct{})}
 }
 
-// Put has a call wait. An error, which is ErrFull or that of Close, says that it is not sent: it
-// must not be used again. One that is refused for the reason of the options is finished with it.
+// Put adds a call to the queue. An error (ErrFull, or that of Close) means that the call is not
+// sent; it must not be used again. If Options.Refused returns an error, Put returns nil and the
+// call is finished with that error.
 func (q *Queue[C]) Put(c C) error {
 	if q.ended() {
 		return q.why
@@ -62,7 +63,7 @@ func (q *Queue[C]) Put(c C) error {
 	}
 }
 
-// PutWait is Put for who may wait for room, until ctx is done.
+// PutWait is like Put, but waits for room until ctx is done.
 func (q *Queue[C]) PutWait(ctx context.Context, c C) error {
 	if err := q.Put(c); !errors.Is(err, ErrFull) {
 		return err
@@ -77,9 +78,9 @@ func (q *Queue[C]) PutWait(ctx context.Context, c C) error {
 	}
 }
 
-// stays makes sure that a call that was just put in is not there for good. What refuses calls may
-// have begun, and others been drained, or the last lane have ended, before it was in: nobody else
-// would come for it then.
+// stays makes sure that a call that was just put in is not left there for good. Before it was in,
+// calls may have been refused and the queue drained, or the queue closed and the last lane ended.
+// Then nobody else would ever take it.
 func (q *Queue[C]) stays(c C) error {
 	if q.opt.Refused != nil {
 		if err := q.opt.Refused(); err != nil {
@@ -102,7 +103,7 @@ func (q *Queue[C]) ended() bool {
 	}
 }
 
-// Drain finishes all that wait.
+// Drain finishes all calls that wait with err.
 func (q *Queue[C]) Drain(err error) {
 	for {
 		select {
@@ -116,8 +117,8 @@ func (q *Queue[C]) Drain(err error) {
 	}
 }
 
-// Close refuses further calls with that error. Those that wait are still sent; then lanes end. It
-// may be called twice.
+// Close refuses further calls with err. Calls that wait are still sent; then lanes end. It may be
+// called twice.
 func (q *Queue[C]) Close(err error) {
 	q.closing.Do(func() {
 		q.why = err
@@ -125,8 +126,8 @@ func (q *Queue[C]) Close(err error) {
 	})
 }
 
-// Run is a lane: it calls send with what waits, one batch at a time, until the queue is closed or
-// stop is, which may be nil. send finishes each call of the batch, and keeps nothing of it.
+// Run is a lane: it calls send with what waits, one batch at a time, until the queue or stop is
+// closed. stop may be nil. send finishes each call of the batch, and must not keep the slice.
 func (q *Queue[C]) Run(stop <-chan struct{}, send func(batch []C)) {
 	var batch []C
 	for {
@@ -145,12 +146,12 @@ func (q *Queue[C]) Run(stop <-chan struct{}, send func(batch []C)) {
 		}
 		if len(batch) > 0 {
 			send(batch)
-			clear(batch) // calls go back to their makers
+			clear(batch) // don't keep calls that are reused by their makers
 		}
 	}
 }
 
-// gather takes a call and whatever else waits, as far as it fits.
+// gather returns a batch of c and whatever else waits and fits.
 func (q *Queue[C]) gather(batch []C, c C) []C {
 	if q.opt.Before != nil {
 		q.opt.Before()
