@@ -1,22 +1,24 @@
-// Package replay has a request that is sent again carried out once, and answered as it was.
+// Package replay makes a request that is sent more than once run once, and gives every copy the
+// same answer.
 //
-// Who sends requests numbers them, in a sequence that only grows, and has one of a sequence under
-// way at a time. A [Memory] keeps of each sequence the number of the last request and the answer to
-// it. So a copy of the last request gets its answer, or waits for it, or hears that it was
-// forgotten; an older one hears that; and a new one is carried out.
+// A client numbers its requests, in a sequence that only grows, and has at most one request of a
+// sequence in flight. For each sequence a [Memory] keeps the number of the last request and the
+// answer to it. So a copy of the last request gets its answer, waits for it, or is told that the
+// answer was forgotten. An older request is told the same. A new one is carried out.
 //
 // # What is forgotten
 //
-// Memory is bounded in sequences, in bytes of answers, and in time. Forgetting costs whoever
-// repeats a request certainty about its outcome, never a second count:
+// Memory is bounded in sequences, in bytes of answers, and in time. When something is forgotten, a
+// client that repeats a request may not learn its outcome, but the request is never counted twice:
 //
-//   - Answers go first, those used least lately before others. Their numbers stay.
-//   - A number that was not used for long is forgotten when nobody sends its requests any more.
-//   - Where sequences begin with 1 (Options.FromOne), the one used least lately makes room for a
-//     new one at any time. A later request of it is unknown and refused, and so is its first one,
-//     because the names of sequences are remembered for longer, in a Bloom filter. It may take a
-//     new name for one that was used, one in some hundreds of them, and never one that was used for
-//     new.
-//   - Where they begin with any number there is no telling a forgotten sequence from a new one. So
+//   - Answers go first, the least recently used before others. Their numbers stay.
+//   - A number is forgotten once it was not used for so long that nobody sends its requests any
+//     more.
+//   - If sequences begin with 1 (Options.FromOne), a new sequence can always replace the least
+//     recently used one. A later request of the sequence that was forgotten is unknown and refused.
+//     So is a copy of its first request, because the names of sequences are remembered for longer,
+//     in a Bloom filter. The filter takes one new name in some hundreds for one that was used, but
+//     never a used one for new.
+//   - If sequences begin with any number, a forgotten sequence can't be told from a new one. So
 //     none is forgotten early, and a new one is refused while there is no room.
 package replay

@@ -6,32 +6,33 @@ import (
 	"time"
 )
 
-// Options configure a [Memory] whose requests are sent by somebody of type B. Sequences, Bytes,
-// Answers and Numbers are required.
+// Options configure a [Memory]. B identifies the sender of a request. Sequences, Bytes, Answers and
+// Numbers are required.
 type Options[B any] struct {
-	// Sequences is how many sequences are remembered, Bytes how large the answers to them may be.
+	// Sequences is how many sequences are remembered, Bytes the total size of the answers.
 	Sequences, Bytes int
-	// Answers is for how long an answer is kept after its last use, and Numbers for how long the
-	// number is, and at least the name of the sequence. Nobody sends a request again after that.
+	// Answers is how long an answer is kept after its last use. Numbers is how long a sequence's
+	// number is kept after its last use, and at least how long its name is. Nobody sends a request
+	// again after that.
 	Answers, Numbers time.Duration
-	// FromOne says that the first request of every sequence has the number 1.
+	// FromOne says that the first request of every sequence has number 1.
 	FromOne bool
-	// Continues reports whether somebody may go on with a sequence, or hear the answer to the last
-	// request of it, which last has sent. Default: anybody may.
+	// Continues reports whether next may continue a sequence whose last request was sent by last,
+	// or read the answer to that request. Default: anybody may.
 	Continues func(last, next B) bool
 }
 
-// Memory is the last request of each sequence and the answer to it. Sequences are named by keys of
-// type K, requests are sent by somebody of type B, and answers are of type A. Make one with [New];
-// its methods may be called at the same time.
+// Memory keeps the last request of each sequence and the answer to it. K is the key of a sequence,
+// B identifies the sender of a request, A is an answer. Make one with [New]; its methods may be
+// called concurrently.
 type Memory[K comparable, B, A any] struct {
 	opt Options[B]
 
 	mu    sync.Mutex
 	last  map[K]*Request[K, B, A]
-	begun names[K] // also of those that were forgotten
-	// The last requests by use, the latest in front: those whose answers are kept, or will be, and
-	// those of which nothing but the number is.
+	begun names[K] // including forgotten sequences
+	// The last requests, most recently used first. Those in answers have an answer or will get one;
+	// of those in numbers only the number is left.
 	answers, numbers list.List
 	bytes            int
 }
@@ -47,24 +48,25 @@ type Request[K comparable, B, A any] struct {
 	used      time.Time
 	at        *list.Element
 	answer    A
-	bytes     int // that are accounted for
+	bytes     int // counted in Memory.bytes
 	forgotten bool
 }
 
-// Verdict says what is to be done with a request.
+// Verdict says what to do with a request.
 type Verdict uint8
 
 // The verdicts.
 const (
-	// Fresh: it is new. Who has entered it carries it out and calls Finish.
+	// Fresh: the request is new. Whoever entered it carries it out and calls Finish.
 	Fresh Verdict = iota
-	// Repeated: it was there before. Answer tells what came of it.
+	// Repeated: the request has been entered before. Answer returns its answer.
 	Repeated
-	// Stale: it may be a copy of one that was carried out, and nobody knows what came of that.
+	// Stale: it may be a copy of a request that was carried out, and the outcome of that is
+	// forgotten.
 	Stale
-	// Foreign: its sequence is somebody else's.
+	// Foreign: the sequence belongs to another sender.
 	Foreign
-	// Full: there is no room for a further sequence.
+	// Full: there is no room for another sequence.
 	Full
 )
 
@@ -74,7 +76,7 @@ func New[K comparable, B, A any](opt Options[B]) *Memory[K, B, A] {
 		begun: names[K]{keep: opt.Numbers}}
 }
 
-// Enter says what is to be done with a request: unless it is Fresh it must not be carried out. It
+// Enter says what to do with a request. Unless it is Fresh, it must not be carried out. The request
 // is returned if it is Fresh or Repeated.
 func (m *Memory[K, B, A]) Enter(key K, seq uint64, by B,
 	now time.Time) (r *Request[K, B, A], v Verdict) {
@@ -101,7 +103,7 @@ func (m *Memory[K, B, A]) Enter(key K, seq uint64, by B,
 	return r, Fresh
 }
 
-// beginLocked decides whether a sequence that is not known may begin, and makes room for it.
+// beginLocked decides whether an unknown sequence may begin, and makes room for it.
 func (m *Memory[K, B, A]) beginLocked(key K, seq uint64, now time.Time) Verdict {
 	if m.opt.FromOne {
 		if seq != 1 {
@@ -126,7 +128,7 @@ func (m *Memory[K, B, A]) beginLocked(key K, seq uint64, now time.Time) Verdict 
 	return Fresh
 }
 
-// replaceLocked has a request take the place of the last of its sequence, if there is one.
+// replaceLocked makes r the last request of its sequence, in place of last, which may be nil.
 func (m *Memory[K, B, A]) replaceLocked(last, r *Request[K, B, A]) {
 	m.last[r.key] = r
 	if last != nil && !last.forgotten {
@@ -142,7 +144,7 @@ func (m *Memory[K, B, A]) replaceLocked(last, r *Request[K, B, A]) {
 	r.at = m.answers.PushFront(r)
 }
 
-// useLocked notes that somebody asks for a request.
+// useLocked notes that somebody asked about a request.
 func (m *Memory[K, B, A]) useLocked(r *Request[K, B, A], now time.Time) {
 	r.used = now
 	if r.forgotten {
@@ -152,7 +154,7 @@ func (m *Memory[K, B, A]) useLocked(r *Request[K, B, A], now time.Time) {
 	}
 }
 
-// ageLocked forgets what was not used for long.
+// ageLocked forgets what has not been used for too long.
 func (m *Memory[K, B, A]) ageLocked(now time.Time) {
 	for r := m.oldest(&m.answers); r != nil && now.Sub(r.used) >= m.opt.Answers; {
 		m.forgetLocked(r)
@@ -164,7 +166,7 @@ func (m *Memory[K, B, A]) ageLocked(now time.Time) {
 	}
 }
 
-// oldest returns the request of a list that was used least lately, nil if there is none.
+// oldest returns the least recently used request of a list, or nil if the list is empty.
 func (m *Memory[K, B, A]) oldest(l *list.List) *Request[K, B, A] {
 	if l.Len() == 0 {
 		return nil
@@ -172,7 +174,7 @@ func (m *Memory[K, B, A]) oldest(l *list.List) *Request[K, B, A] {
 	return l.Back().Value.(*Request[K, B, A])
 }
 
-// forgetLocked forgets the answer to a request, or that it will have one.
+// forgetLocked forgets the answer to a request, even one that is still to come.
 func (m *Memory[K, B, A]) forgetLocked(r *Request[K, B, A]) {
 	var none A
 	m.bytes -= r.bytes
@@ -181,14 +183,14 @@ func (m *Memory[K, B, A]) forgetLocked(r *Request[K, B, A]) {
 	r.at = m.numbers.PushFront(r)
 }
 
-// removeLocked forgets a sequence of which there is nothing but the number.
+// removeLocked forgets a sequence of which only the number is left.
 func (m *Memory[K, B, A]) removeLocked(r *Request[K, B, A]) {
 	m.numbers.Remove(r.at)
 	delete(m.last, r.key)
 }
 
-// Finish keeps the answer to a fresh request, which takes so many bytes, and tells all who wait for
-// it. It is called once.
+// Finish stores the answer to a fresh request, whose size is bytes, and wakes all who wait for it.
+// It is called once.
 func (m *Memory[K, B, A]) Finish(r *Request[K, B, A], answer A, bytes int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -203,8 +205,8 @@ func (m *Memory[K, B, A]) Finish(r *Request[K, B, A], answer A, bytes int) {
 	}
 }
 
-// fitLocked forgets what there is no room for with the answer to a request: that one itself if it
-// is larger than all may be, or else those used least lately.
+// fitLocked makes room for the answer of r. It forgets that answer itself if it exceeds the bound
+// alone, and otherwise the least recently used ones.
 func (m *Memory[K, B, A]) fitLocked(r *Request[K, B, A]) {
 	if r.bytes > m.opt.Bytes {
 		m.forgetLocked(r)
@@ -214,27 +216,27 @@ func (m *Memory[K, B, A]) fitLocked(r *Request[K, B, A]) {
 	}
 }
 
-// State says what is known of a request.
+// State says what is known about a request.
 type State uint8
 
 // The states.
 const (
-	// Answered: here is the answer, which must not be changed.
+	// Answered: the answer is returned. It must not be modified.
 	Answered State = iota
-	// UnderWay: it is still being carried out.
+	// UnderWay: the request is still being carried out.
 	UnderWay
-	// Forgotten: it was carried out, and the answer is forgotten.
+	// Forgotten: the request was entered before, but its answer is forgotten.
 	Forgotten
 )
 
-// Answer returns the answer to a request, which it waits for, but no longer than that.
+// Answer returns the answer to a request. It waits for it, at most for atMost.
 func (m *Memory[K, B, A]) Answer(r *Request[K, B, A], atMost time.Duration) (answer A, s State) {
 	timer := time.NewTimer(atMost)
 	defer timer.Stop()
 	select {
 	case <-r.done:
 	case <-timer.C:
-		select { // both may be true: an answer that is there is told
+		select { // if both are ready, return the answer
 		case <-r.done:
 		default:
 			return answer, UnderWay
@@ -248,7 +250,7 @@ func (m *Memory[K, B, A]) Answer(r *Request[K, B, A], atMost time.Duration) (ans
 	return r.answer, Answered
 }
 
-// Size returns how many sequences are remembered, and the bytes of the answers that are kept.
+// Size returns the number of sequences remembered and the total bytes of the answers kept.
 func (m *Memory[K, B, A]) Size() (sequences, bytes int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

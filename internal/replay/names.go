@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Bounds of what is remembered of names: a mebibyte for each of two generations, in which one name
-// in some hundreds is taken for one that was there. As many names may come within a generation.
+// Bounds of the memory for names: one mebibyte for each of two generations. With maxNames in a
+// generation, one new name in some hundreds is taken for a known one.
 const (
 	nameBits    = 1 << 23
 	nameProbes  = 4
@@ -14,9 +14,9 @@ const (
 	bitsPerWord = 64
 )
 
-// names remembers which names have been there, each for at least a generation. It is a Bloom
-// filter, so it may take a new name for one that was there, but never the other way round. The hash
-// has a seed of its own, so nobody can choose names that are taken for others.
+// names remembers each name for at least one generation. It is a Bloom filter, so it may take a new
+// name for a known one, but never a known one for new. The hash has a random seed, so nobody can
+// choose names that collide.
 type names[K comparable] struct {
 	keep     time.Duration // how long a generation is
 	seed     maphash.Seed
@@ -25,8 +25,8 @@ type names[K comparable] struct {
 	since    time.Time
 }
 
-// add remembers a name. It reports whether that is certainly new, and whether there is room for it:
-// if not, nothing is remembered.
+// add remembers a name. isNew reports whether the name is certainly new, room whether there is room
+// for it. Without room, nothing is remembered.
 func (n *names[K]) add(name K, now time.Time) (isNew, room bool) {
 	if n.now == nil || now.Sub(n.since) >= n.keep {
 		n.turn(now)
@@ -46,7 +46,7 @@ func (n *names[K]) add(name K, now time.Time) (isNew, room bool) {
 	return true, true
 }
 
-// turn begins a generation. What is in the one before is remembered for as long again.
+// turn begins a generation. Names of the previous one are remembered for that long again.
 func (n *names[K]) turn(now time.Time) {
 	if n.now == nil {
 		n.seed = maphash.MakeSeed()
@@ -67,5 +67,5 @@ func holds(generation []uint64, h uint64) bool {
 	return true
 }
 
-// probe is the place of the bit that belongs to a hash and a number.
+// probe returns the position of the bit for hash h and probe number i.
 func probe(h, i uint64) uint64 { return (h + i*(h>>32|1)) % nameBits }
