@@ -22,20 +22,21 @@ import (
 type ClientOptions struct {
 	// Self is the name of this process. Required.
 	Self string
-	// Secret is what all nodes share. Default: none, messages are plain.
+	// Secret is shared by all nodes. Default: none, messages are plain.
 	Secret []byte
-	// Transport is the way that messages take. Required.
+	// Transport carries the messages. Required.
 	Transport Transport
-	// Lanes is the number of messages with tasks that can be under way to a node, besides as many
-	// with tasks that wait for the store. Default: 2.
+	// Lanes is the number of messages with tasks that can be in flight to a node, not counting as
+	// many again for tasks that wait for the store. Default: 2.
 	Lanes int
-	// AttemptTimeout is how long an answer is waited for before the message is sent again. A node
-	// that has been silent for half of it is asked whether it is there, and taken for unreachable
-	// once it has not said anything for as long again three times. Default: 500 ms.
+	// AttemptTimeout is how long the client waits for an answer before it sends a message again. A
+	// node that has been silent for half of it is pinged. If three pings, for each of which it has
+	// that much time again, go by without a sign of life, it is considered unreachable. Default:
+	// 500 ms.
 	AttemptTimeout time.Duration
-	// Timeout bounds what has no deadline of its own. Default: 2 s.
+	// Timeout bounds calls without a deadline. Default: 2 s.
 	Timeout time.Duration
-	// Logger is told of changes of state. Default: none.
+	// Logger receives changes of state. Default: none.
 	Logger *slog.Logger
 }
 
@@ -45,7 +46,7 @@ type Client struct {
 	keys  *keyring
 	count counter
 	clock elapsed.Clock
-	seq   atomic.Uint64 // of the last message, of any lane: numbers grow in each
+	seq   atomic.Uint64 // of the last message on any lane, so it grows on each lane
 	calls sync.Pool
 	ctx   context.Context
 	stop  context.CancelFunc
@@ -58,7 +59,7 @@ type Client struct {
 	closed bool
 }
 
-// NewClient checks the options. It starts goroutines when it is first used.
+// NewClient checks the options. The client starts its goroutines when it is first used.
 func NewClient(opt ClientOptions) (*Client, error) {
 	if opt.Self == "" || opt.Transport == nil {
 		return nil, errors.New("peer: ClientOptions needs Self and Transport")
@@ -75,10 +76,10 @@ func NewClient(opt ClientOptions) (*Client, error) {
 	return c, nil
 }
 
-// SetSecrets replaces the secrets: the first of them seals messages, each opens replies.
+// SetSecrets replaces the secrets: the first one seals messages, any of them opens replies.
 func (c *Client) SetSecrets(secrets [][]byte) { c.keys.set(secrets) }
 
-// Close ends all that is under way: nobody knows its outcome. It may be called twice.
+// Close ends all calls in flight, whose outcomes are then unknown. It may be called twice.
 func (c *Client) Close(context.Context) error {
 	c.mu.Lock()
 	c.closed = true
@@ -119,7 +120,7 @@ func (c *Client) link(to *ring.Member) (*link, error) {
 	return l, nil
 }
 
-// Keep lets go of all that is kept for members that are not in the table any more.
+// Keep drops the links to members that are not in the table any more.
 func (c *Client) Keep(t *ring.Table) {
 	c.mu.Lock()
 	var gone []*link
@@ -135,10 +136,11 @@ func (c *Client) Keep(t *ring.Table) {
 	}
 }
 
-// silence is for how long nothing need be heard of a node.
+// silence is how long a node may be silent before it is pinged, and how long a ping may take.
 func (c *Client) silence() time.Duration { return c.opt.AttemptTimeout / 2 }
 
-// call is tasks on their way. It has a memory of its own: who waits for it may give up.
+// call is tasks on their way. It has memory of its own, because the waiting caller may give up
+// before a lane is done with it.
 type call struct {
 	batching.Call
 	body  []byte
@@ -150,8 +152,8 @@ type call struct {
 // Size implements batching.Item.
 func (k *call) Size() (ops, bytes int) { return k.tasks, len(k.body) }
 
-// wait returns when the call is finished, or the time of who made it is up: then nobody knows its
-// outcome, unless no lane has taken it.
+// wait returns when the call is finished or ctx is done. In the latter case the outcome is unknown,
+// unless no lane had taken the call.
 func (k *call) wait(ctx context.Context) (finished bool, err error) {
 	switch outcome, err := k.Wait(ctx, batching.Forever); outcome {
 	case batching.Finished:
@@ -224,7 +226,7 @@ func (c *Client) do(ctx context.Context, to *ring.Member, tasks []rpc.Task,
 	return nil
 }
 
-// deadline is when a caller gives up.
+// deadline returns when a caller gives up.
 func (c *Client) deadline(ctx context.Context) time.Time {
 	if by, ok := ctx.Deadline(); ok {
 		return by
@@ -249,7 +251,7 @@ func (c *Client) Ask(ctx context.Context, to *ring.Member, question, answer any)
 	return nil
 }
 
-// ask puts a question of that kind and reads the answer.
+// ask sends a question of that kind and reads the answer.
 func (l *link) ask(ctx context.Context, kind *node.Question, body []byte, answer any) error {
 	free := l.asking
 	if kind.FromUsers {

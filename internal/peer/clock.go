@@ -7,23 +7,24 @@ import (
 	"twotier.dev/twotier/internal/elapsed"
 )
 
-// sampleAge is for how long the best reading of another process's clock is relied on, while others
+// sampleAge is how long the best reading of another process's clock is kept although newer readings
 // come in.
 const sampleAge = 10 * time.Second
 
-// ahead is how far the clock of another process is ahead of this one's, at the least: a reply says
-// what it showed before the reply came.
+// ahead estimates how far the clock of another process is ahead of this one's, as a lower bound: a
+// reply tells what the other clock showed before the reply arrived.
 type ahead struct {
 	own *elapsed.Clock
 
 	mu    sync.Mutex
 	known bool
 	least time.Duration
-	at    time.Duration // when that was read
+	at    time.Duration // when least was read
 }
 
-// heard notes what the other clock showed when a reply that has just come was sent. The quickest
-// reply tells most; it holds for a while, as clocks drift apart.
+// heard takes in what the other clock showed when a reply that has just arrived was sent. The
+// quickest reply gives the tightest bound. It is replaced after sampleAge, because clocks drift
+// apart.
 func (a *ahead) heard(theirs time.Duration) {
 	now := a.own.Now()
 	a.mu.Lock()
@@ -33,15 +34,15 @@ func (a *ahead) heard(theirs time.Duration) {
 	}
 }
 
-// met reports whether anything is known.
+// met reports whether anything is known about the other clock.
 func (a *ahead) met() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.known
 }
 
-// until returns what the other clock shows when a budget is used up, or a little less; 0 if that is
-// not known.
+// until returns what the other clock will show when a budget is used up, or slightly less. It
+// returns 0 if the other clock is not known.
 func (a *ahead) until(budget time.Duration) time.Duration {
 	now := a.own.Now()
 	a.mu.Lock()

@@ -16,9 +16,10 @@ const (
 	lastPause  = 100 * time.Millisecond
 )
 
-// exchange sends a message until it is answered or time is up. The first one to a process asks only
-// for its clock: what is sent after it can't be carried out when its time is up, however long it is
-// on its way. The error is one of outcome.
+// exchange sends a message until it is answered or its time is up. The first message to a process
+// is a ping, which only reads its clock. Later messages can then carry a deadline by that clock,
+// and are not carried out after it, however long they are on their way. The error is made by
+// outcome.
 func (n *lane) exchange(ctx context.Context, kind byte, body []byte, by time.Time) ([]byte, error) {
 	if !n.l.met() {
 		if _, err := n.deliver(ctx, kindQuestion, n.l.ping, by); errors.Is(err,
@@ -31,12 +32,12 @@ func (n *lane) exchange(ctx context.Context, kind byte, body []byte, by time.Tim
 	return n.deliver(ctx, kind, body, by)
 }
 
-// deliver sends a message until it is answered or time is up. Each attempt that gets an answer is a
-// sign of life.
+// deliver sends a message until it is answered or its time is up. Each attempt that gets an answer
+// is a sign of life.
 func (n *lane) deliver(ctx context.Context, kind byte, body []byte, by time.Time) ([]byte, error) {
 	m := message{From: n.l.c.opt.Self, To: n.l.to.Name, Lane: n.id, Seq: n.l.c.seq.Add(1),
 		Kind: kind, Body: body}
-	sent := false // it may have arrived
+	sent := false // a copy may have arrived
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		if m.Budget = time.Until(by); m.Budget <= minBudget || ctx.Err() != nil {
 			return nil, n.lost(sent, rpc.ErrLate, nil)
@@ -62,7 +63,7 @@ func (n *lane) deliver(ctx context.Context, kind byte, body []byte, by time.Time
 				return nil, n.lost(false, rpc.ErrUnreachable, err)
 			}
 		case errors.Is(err, rpc.ErrLate), err == nil && status == replyBusy:
-			// This copy was not taken.
+			// This copy was not carried out.
 		default:
 			sent = true
 		}
@@ -71,21 +72,21 @@ func (n *lane) deliver(ctx context.Context, kind byte, body []byte, by time.Time
 	}
 }
 
-// The reasons for which a process does not take a message.
+// The reasons why a process does not take a message.
 var (
 	errGone  = errors.New("another process answers at its address")
 	errStale = errors.New("it takes the message for an old copy")
 )
 
-// lost counts a message that gets no answer.
+// lost counts a message that gets no answer, and returns its error.
 func (n *lane) lost(sent bool, kind, why error) error {
 	n.l.c.failed.Add(1)
 	return outcome(sent, kind, why)
 }
 
-// outcome is the error of a message without an answer. If it may have arrived nobody knows what
-// became of it, whatever the last attempt says; otherwise nothing was done, and kind says why:
-// rpc.ErrUnreachable, rpc.ErrRefused or rpc.ErrLate.
+// outcome returns the error of a message without an answer. If any copy may have arrived, the
+// outcome is unknown, whatever the last attempt says. Otherwise nothing was done, and kind says
+// why: rpc.ErrUnreachable, rpc.ErrRefused or rpc.ErrLate.
 func outcome(sent bool, kind, why error) error {
 	if sent {
 		kind = node.ErrUnknownOutcome
@@ -93,7 +94,7 @@ func outcome(sent bool, kind, why error) error {
 	if why == nil {
 		return kind
 	}
-	return fmt.Errorf("%w: %v", kind, why) // only the text: why may be of a kind, too
+	return fmt.Errorf("%w: %v", kind, why) // only the text: why may wrap another of the kinds
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -103,7 +104,7 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-// wait waits between two attempts.
+// wait pauses between two attempts.
 func (n *lane) wait(ctx context.Context, pause time.Duration) {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
@@ -138,7 +139,7 @@ func (n *lane) attempt(ctx context.Context, m *message,
 	return status, reply, err
 }
 
-// open reads a reply.
+// open decrypts and parses a reply.
 func (c *Client) open(m *message, raw,
 	bound []byte) (status byte, clock time.Duration, reply []byte, err error) {
 	r := reader{b: raw}

@@ -9,23 +9,23 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// The bits of a handover.
+// The flags of a handover.
 const (
 	metBit   = 1
 	doubtBit = 2
 )
 
-// longestUnflushed bounds how long counts are said to have waited for the store.
+// longestUnflushed caps how long received counts are said to have waited for the store.
 const longestUnflushed = 365 * 24 * time.Hour
 
-// The bits of a key's part of a round.
+// The flags of a key in a round.
 const (
 	resetBit     = 1
 	loadBit      = 2
 	forgottenBit = 4
 )
 
-// appendClaim appends the answer to a claim.
+// appendClaim appends the response to a claim.
 func appendClaim(b []byte, a *ownership.ClaimResponse) []byte {
 	b = binary.AppendUvarint(b, uint64(len(a.Pages)))
 	for i := range a.Pages {
@@ -117,7 +117,7 @@ func readRound(r *reader) *syncer.Round {
 	return round
 }
 
-// appendBuckets appends buckets, each index as what it is more than the one before.
+// appendBuckets appends buckets. Each index is encoded as the difference from the one before.
 func appendBuckets(b []byte, list []syncer.Bucket) []byte {
 	b = binary.AppendUvarint(b, uint64(len(list)))
 	last := int64(0)
@@ -151,7 +151,7 @@ func (r *reader) buckets() []syncer.Bucket {
 	return list
 }
 
-// name reads a copy of a name of bounded length.
+// name reads and copies a name of at most that many bytes.
 func (r *reader) name(most int) []byte {
 	b := r.bytes()
 	if len(b) > most {

@@ -13,10 +13,10 @@ import (
 	"twotier.dev/twotier/internal/rpc"
 )
 
-// errSilent says that a process has left several questions unanswered.
+// errSilent says that a process has left several pings in a row unanswered.
 var errSilent = errors.New("it does not say anything")
 
-// lane is one message at a time.
+// lane sends one message at a time.
 type lane struct {
 	l     *link
 	id    uint32
@@ -27,7 +27,7 @@ type lane struct {
 
 func newLane(l *link, id int) *lane { return &lane{l: l, id: uint32(id)} }
 
-// run sends what waits until the link ends, or relieved is closed.
+// run sends calls that wait until the link ends or relieved is closed.
 func (n *lane) run(queue *batching.Queue[*call], relieved <-chan struct{}) {
 	queue.Run(relieved, func(batch []*call) {
 		n.watch.begin(n.l, queue)
@@ -36,8 +36,8 @@ func (n *lane) run(queue *batching.Queue[*call], relieved <-chan struct{}) {
 	})
 }
 
-// send sends calls as one message and hands each its part of the reply. One whose time is up, or
-// nearly, is not sent.
+// send sends calls as one message and gives each its part of the reply. It does not send a call
+// with less than minBudget left.
 func (n *lane) send(batch []*call) {
 	now := time.Now()
 	live := batch[:0]
@@ -69,13 +69,14 @@ func (n *lane) send(batch []*call) {
 	}
 }
 
-// slack is the part of the time that a call has by which it may be cut short, so that it can share
-// a context with others.
+// slack limits how much a call's deadline may be brought forward, to a sixteenth of the time it has
+// left, so that calls with similar deadlines can share a context.
 const slack = 16
 
-// appendCalls appends calls, of which the first has the most time, in groups with about the same
-// deadline, each with how much earlier that is than the deadline of the message: nothing is carried
-// out after the deadline of who asked for it.
+// appendCalls appends calls in groups with about the same deadline. Calls are sorted by deadline,
+// latest first. Each group is preceded by how much earlier its deadline is than that of the
+// message. The deadline of a group is the earliest in it: nothing is carried out after the deadline
+// of its caller.
 func appendCalls(b []byte, calls []*call, now time.Time) []byte {
 	last := calls[0].by
 	for len(calls) > 0 {
@@ -94,16 +95,16 @@ func appendCalls(b []byte, calls []*call, now time.Time) []byte {
 	return b
 }
 
-// watch looks after a lane whose message gets no answer for a while: the process is asked whether
-// it is there, and another lane takes what else waits, as one message that takes long says nothing
-// of others.
+// watch handles a lane whose message gets no answer for a while. It has the process pinged, and
+// starts another lane for the calls that wait, because one message that takes long says nothing
+// about others.
 type watch struct {
 	timer *time.Timer
 
 	mu    sync.Mutex
 	link  *link
-	queue *batching.Queue[*call] // nil while nothing is under way
-	// relieved is closed when the other lane is not needed any more; nil if there is none.
+	queue *batching.Queue[*call] // nil while nothing is in flight
+	// relieved is closed when the other lane is no longer needed; nil if there is none.
 	relieved chan struct{}
 }
 
@@ -144,6 +145,6 @@ func (w *watch) fire() {
 			spare.run(queue, relieved)
 			link.spare <- spare
 		})
-	default: // as many as there may be take long
+	default: // all spare lanes are busy
 	}
 }

@@ -19,18 +19,18 @@ const (
 	maxWaiting  = 4096 // calls
 	maxTasks    = 4096 // in a message
 	maxBody     = 2 << 20
-	maxMessage  = 512 << 10 // from which on a message takes no further call
+	maxMessage  = 512 << 10 // a message of that size takes no further call
 	askingLanes = 8
 	spareLanes  = 16
 	firstProbe  = 50 * time.Millisecond
 	lastProbe   = time.Second
-	// maxMissed is how many questions one after the other a process leaves without a sign of life
-	// before it is taken for unreachable.
+	// maxMissed is how many pings in a row may pass without a sign of life before the process is
+	// considered unreachable.
 	maxMissed = 3
 )
 
-// The numbers of lanes: those with tasks that wait for the store, and questions, come after those
-// of Options.Lanes.
+// The numbers of lanes. Those for tasks that wait for the store, and those for questions, come
+// after those of Options.Lanes.
 const (
 	slowLanes   = 1000
 	firstAsker  = 2000
@@ -38,23 +38,22 @@ const (
 	firstSpare  = 4000
 )
 
-// link is what a client has to do with one process.
+// link is a client's connection state for one process.
 type link struct {
 	c    *Client
 	to   ring.Member
-	ping []byte // the question whether it is there
+	ping []byte // an encoded ping
 	ahead
 	fast *batching.Queue[*call]
 	slow *batching.Queue[*call]
-	// Free lanes for questions, of nodes and of users, see node.Question.
+	// Free lanes for questions of nodes (asking) and of users (showing), see node.Question.
 	asking, showing chan *lane
-	// Free lanes for calls, while those that are meant for them have messages under way that take
-	// long.
+	// Free lanes for calls whose regular lanes have messages in flight that take long.
 	spare chan *lane
-	// open is set while the process can't be reached: the circuit is open, and nothing but probes
-	// goes through.
+	// open is set while the process can't be reached: the circuit is open, and only probes go
+	// through.
 	open atomic.Bool
-	// signs counts the replies that came from the process.
+	// signs counts the replies from the process.
 	signs atomic.Uint64
 
 	ctx  context.Context
@@ -73,7 +72,7 @@ func newLink(c *Client, to *ring.Member) *link {
 	opt := batching.Options{Waiting: maxWaiting, Ops: maxTasks, Bytes: maxMessage,
 		Refused: l.refused}
 	l.fast, l.slow = batching.New[*call](opt), batching.New[*call](opt)
-	l.ping, _ = appendQuestion(nil, new(node.PingQuestion)) // it is one
+	l.ping, _ = appendQuestion(nil, new(node.PingQuestion)) // a ping is always a question
 	l.ctx, l.stop = context.WithCancel(c.ctx)
 	context.AfterFunc(l.ctx, l.end)
 	for i := range askingLanes {
@@ -90,7 +89,7 @@ func newLink(c *Client, to *ring.Member) *link {
 	return l
 }
 
-// refused returns why no call may wait: nobody would come for it.
+// refused returns why no call may wait: no lane would send it.
 func (l *link) refused() error {
 	if l.open.Load() || l.ctx.Err() != nil {
 		return rpc.ErrUnreachable
@@ -98,7 +97,7 @@ func (l *link) refused() error {
 	return nil
 }
 
-// submit has a call wait for a lane.
+// submit puts a call into the queue for a lane.
 func (l *link) submit(k *call, slow bool) error {
 	queue := l.fast
 	if slow {
@@ -111,20 +110,20 @@ func (l *link) submit(k *call, slow bool) error {
 	return err
 }
 
-// drain tells all that wait that the process can't be reached.
+// drain fails all calls that wait: the process can't be reached.
 func (l *link) drain() {
 	l.fast.Drain(rpc.ErrUnreachable)
 	l.slow.Drain(rpc.ErrUnreachable)
 }
 
-// end has the lanes end.
+// end stops the lanes.
 func (l *link) end() {
 	l.drain()
 	l.fast.Close(rpc.ErrUnreachable)
 	l.slow.Close(rpc.ErrUnreachable)
 }
 
-// heard notes a reply, and what the clock of the process showed then.
+// heard takes in a reply, and what the clock of the process showed when it was sent.
 func (l *link) heard(clock time.Duration) {
 	l.ahead.heard(clock)
 	l.signs.Add(1)
@@ -133,7 +132,7 @@ func (l *link) heard(clock time.Duration) {
 	}
 }
 
-// fail notes that the process can't be reached, and has it probed.
+// fail marks the process as unreachable and starts probing it.
 func (l *link) fail(err error) {
 	if l.ctx.Err() != nil {
 		return
@@ -146,8 +145,8 @@ func (l *link) fail(err error) {
 	l.probe()
 }
 
-// probe has the process asked whether it is there, because a message to it has been silent for a
-// while or could not be sent.
+// probe starts pinging the process, because a message to it has got no answer for a while or could
+// not be sent.
 func (l *link) probe() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -157,8 +156,7 @@ func (l *link) probe() {
 	}
 }
 
-// runProbe asks whether the process is there until it says anything, be it about a message of
-// another lane.
+// runProbe pings the process until any reply comes from it, even one on another lane.
 func (l *link) runProbe() {
 	probe := newLane(l, firstAsker+askingLanes)
 	pause := firstProbe
@@ -173,7 +171,7 @@ func (l *link) runProbe() {
 			pause = min(2*pause, lastProbe)
 		}
 		before := l.signs.Load()
-		// What becomes of it the lane tells the link.
+		// The lane reports the outcome to the link.
 		_, _ = probe.deliver(l.ctx, kindQuestion, l.ping, time.Now().Add(l.c.silence()))
 		if !l.keepsProbing(l.signs.Load() == before) {
 			return
@@ -181,9 +179,9 @@ func (l *link) runProbe() {
 	}
 }
 
-// keepsProbing reports whether the process is still to be probed. If it is not, whoever next doubts
-// that it is there begins anew: both are decided under the lock, or a failure between them would
-// leave the circuit open with nobody to close it.
+// keepsProbing reports whether to go on probing. If not, the next caller of probe starts anew. Both
+// are decided under the lock: otherwise, a failure between the last ping and the end of runProbe
+// would start no new probe, and the circuit would stay open for good.
 func (l *link) keepsProbing(silent bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The version of the format of messages.
+// version is the version of the message format.
 const version = 2
 
 // The kinds of message.
@@ -17,43 +17,43 @@ const (
 	kindQuestion
 )
 
-// The states of a reply.
+// The status codes of a reply.
 const (
 	replyDone byte = iota
-	// replyStale: the lane has gone on, and the message is an old copy.
+	// replyStale: the message is an old copy; its lane has gone on.
 	replyStale
-	// replyStranger: the message is for another process than this one.
+	// replyStranger: the message is meant for another process.
 	replyStranger
-	// replyBusy: the node can't take it now, and has done nothing with it.
+	// replyBusy: the node can't take the message now, and has done nothing with it.
 	replyBusy
-	// replyUnderWay: an earlier copy is being carried out at this moment.
+	// replyUnderWay: an earlier copy is still being carried out.
 	replyUnderWay
-	// replyLate: it came after its time was up. It has not been carried out, and no copy of it will
-	// be.
+	// replyLate: the message came after its deadline. Neither it nor any copy of it has been or
+	// will be carried out.
 	replyLate
 )
 
-// message is a request of one process to another. From and To are names of processes.
+// message is a request from one process to another. From and To are names of processes.
 type message struct {
 	From, To string
 	Lane     uint32
 	Seq      uint64
 	Kind     byte
-	// Budget is how long the sender will wait for what it asks, from when it sends it.
+	// Budget is how long the sender waits for the answer, from when it sends the message.
 	Budget time.Duration
-	// Until is when that ends by the clock of the receiver, as far as the sender knows it; 0 if it
-	// does not. A message may have been on its way for longer than its budget, which the receiver
-	// could not know otherwise.
+	// Until is the deadline by the clock of the receiver, as far as the sender knows that clock; 0
+	// if it does not. Without it, the receiver could not tell that a message has been on its way
+	// for longer than its budget.
 	Until time.Duration
 	Body  []byte
 }
 
-// minBudget is the least time that a message is sent with: with less the answer would come too
+// minBudget is the least time that a message is sent with: with less, the answer would come too
 // late.
 const minBudget = 5 * time.Millisecond
 
-// remaining is how long a message that is read when the receiver's clock shows now may take;
-// nothing if its time is up.
+// remaining returns how long a message may still take if the receiver's clock shows now. It is not
+// positive if the deadline has passed.
 func (m *message) remaining(now time.Duration) time.Duration {
 	if m.Until == 0 {
 		return m.Budget
@@ -61,8 +61,8 @@ func (m *message) remaining(now time.Duration) time.Duration {
 	return min(m.Budget, m.Until-now)
 }
 
-// append appends the message, sealed if there is a key. The outside of a message is its version and
-// sender, which tell what key it is sealed with.
+// append appends the message, sealed if there is a key. Version and sender stay readable, because
+// they tell which key it is sealed with.
 func (m *message) append(b []byte, key cipher.AEAD, c *counter) []byte {
 	b = appendBytes(append(b, version), m.From)
 	text := make([]byte, 0, len(m.Body)+len(m.To)+32)
@@ -75,7 +75,7 @@ func (m *message) append(b []byte, key cipher.AEAD, c *counter) []byte {
 	return c.seal(key, b, text, nil)
 }
 
-// sender reads the outside of a message.
+// sender reads the part of a message that is not sealed.
 func sender(b []byte) (from string, rest []byte, err error) {
 	r := reader{b: b}
 	if v := r.byte(); r.err == nil && v != version {
@@ -85,10 +85,10 @@ func sender(b []byte) (from string, rest []byte, err error) {
 	return from, r.b, r.err
 }
 
-// maxName bounds the name of a process, which is kept before it is known whether it is one of ours.
+// maxName bounds the name of a process, which is stored before the message has been authenticated.
 const maxName = 256
 
-// processName reads the name on the outside of a message.
+// processName reads the sender's name from the part that is not sealed.
 func (r *reader) processName() string {
 	name := r.bytes()
 	if len(name) > maxName {
@@ -98,7 +98,7 @@ func (r *reader) processName() string {
 	return string(name)
 }
 
-// parse reads the inside of a message.
+// parse reads the part of a message that was sealed.
 func (m *message) parse(text []byte) error {
 	r := reader{b: text}
 	m.To, m.Lane, m.Seq = r.string(), uint32(r.uint()), r.uint()
@@ -108,8 +108,8 @@ func (m *message) parse(text []byte) error {
 	return r.err
 }
 
-// maxBudget bounds what a message may ask for, and maxUntil, in microseconds, is the last that a
-// clock can show.
+// maxBudget caps the budget of a message. maxUntil, in microseconds, is the last time that a clock
+// can show.
 const (
 	maxBudget = time.Minute
 	maxUntil  = uint64(math.MaxInt64 / time.Microsecond)

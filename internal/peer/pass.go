@@ -6,24 +6,24 @@ import (
 	"errors"
 )
 
-// Passes makes what a process shows a node before its message is read: proof that it knows the
-// secret, for one length of a message. Its methods may be called at the same time. There must be
-// one for each process: names and numbers are used once.
+// Passes makes passes, with which a process proves to a node that it knows the secret before its
+// message is read. A pass is for a message of one length. Methods may be called concurrently. Make
+// one Passes for each process: names and numbers must be used once.
 //
-// A pass that was overheard lets somebody send a body of that length again, which is no message and
-// is refused when it has been read.
+// Whoever overhears a pass can send another body of that length. That body is no valid message, so
+// it is refused once it has been read.
 type Passes struct {
 	self  string
 	keys  *keyring
 	count counter
 }
 
-// NewPasses returns the passes of the process with that name. Without a secret they are empty.
+// NewPasses returns the passes of the named process. Without a secret, passes are empty.
 func NewPasses(self string, secret []byte) *Passes {
 	return &Passes{self: self, keys: newKeyring(secret)}
 }
 
-// Pass returns a pass for a message of so many bytes, as text that a header can hold.
+// Pass returns a pass for a message of size bytes, as text for a header.
 func (p *Passes) Pass(size int) string {
 	key, err := p.keys.key(first(p.keys.list()), usePass, p.self, "")
 	if key == nil || err != nil {
@@ -33,21 +33,21 @@ func (p *Passes) Pass(size int) string {
 		appendBytes([]byte{version}, p.self), nil, boundTo(size)))
 }
 
-// SetSecrets replaces the secrets: the first of them seals.
+// SetSecrets replaces the secrets: the first one seals.
 func (p *Passes) SetSecrets(secrets [][]byte) { p.keys.set(secrets) }
 
-// usePass is what the keys of passes are for. They are for no receiver: a message for the process
+// usePass is the use of the keys for passes. These keys name no receiver: a message for the process
 // that had the address before gets an answer, too.
 const usePass = "pass"
 
-// boundTo is what a pass for so many bytes is tied to.
+// boundTo returns the data that ties a pass to a message of size bytes.
 func boundTo(size int) []byte { return binary.AppendUvarint(nil, uint64(size)) }
 
-// errPass says that who wants to send a message did not prove to be a node.
+// errPass says that the sender of a message did not prove to be a node.
 var errPass = errors.New("the message comes without a valid pass")
 
-// Admit returns nil if the pass is that of a node with one of the secrets, for a message of that
-// size, or if there are none.
+// Admit returns nil if the pass was made by a node with one of the secrets for a message of that
+// size, or if there are no secrets.
 func (s *Server) Admit(pass string, size int) error {
 	if len(s.keys.list()) == 0 {
 		return nil

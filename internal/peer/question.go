@@ -8,7 +8,8 @@ import (
 	"twotier.dev/twotier/internal/ownership"
 )
 
-// appendQuestion appends a question: the code of its kind, and itself as JSON. Questions are rare.
+// appendQuestion appends the code of the question's kind, and the question as JSON. Questions are
+// rare.
 func appendQuestion(b []byte, question any) ([]byte, error) {
 	kind, ok := node.QuestionOf(question)
 	if !ok {
@@ -18,7 +19,7 @@ func appendQuestion(b []byte, question any) ([]byte, error) {
 	return append(append(b, kind.Code), text...), err
 }
 
-// readQuestion returns the question.
+// readQuestion parses a question.
 func readQuestion(b []byte) (question any, err error) {
 	if len(b) == 0 {
 		return nil, errFormat
@@ -31,8 +32,8 @@ func readQuestion(b []byte) (question any, err error) {
 	return question, json.Unmarshal(b[1:], question)
 }
 
-// appendAnswer appends the answer to a question, or the error that takes its place. Answers are
-// JSON, but for that to a claim, which has the counts of a partition.
+// appendAnswer appends the answer to a question, or the error in place of it. Answers are JSON,
+// except a claim response, which has the counts of a partition.
 func appendAnswer(b []byte, answer any, err error) []byte {
 	if err == nil {
 		switch a := answer.(type) {
@@ -50,7 +51,7 @@ func appendAnswer(b []byte, answer any, err error) []byte {
 	return appendError(b, err)
 }
 
-// readAnswer fills in the answer to a question.
+// readAnswer reads the answer to a question into answer.
 func readAnswer(b []byte, answer any) error {
 	r := reader{b: b}
 	if code := r.byte(); r.err == nil && code != resultOK {

@@ -13,7 +13,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// The first byte of a result: whether it is an error, and which.
+// The first byte of a result: OK, or the kind of error.
 const (
 	resultOK byte = iota
 	resultOther
@@ -29,14 +29,14 @@ const (
 	resultRetry
 )
 
-// The bits of a result without an error, in its second byte. The source comes above them.
+// The flags of a result without an error, in its second byte. The source is in the bits above them.
 const (
 	allowedBit  = 1
 	degradedBit = 2
 	sourceShift = 2
 )
 
-// sources are numbered by their place here.
+// sources are encoded by their index.
 var sources = [...]node.Source{
 	node.SourceMemory, node.SourceOwner, node.SourceRedis, node.SourceFallback, node.SourceDegraded,
 	node.SourceShared,
@@ -119,7 +119,7 @@ func readResult(r *reader, t *rpc.Task, res *node.Result) {
 	}
 }
 
-// appendError appends what is wrong, so that the other side gets an error of the same kind.
+// appendError appends an error so that the other side gets one of the same kind.
 func appendError(b []byte, err error) []byte {
 	var invalid *node.InvalidError
 	var moved *rpc.MovedError
@@ -138,7 +138,7 @@ func appendError(b []byte, err error) []byte {
 	return appendBytes(append(b, codeOf(err)), err.Error())
 }
 
-// codeOf is the kind of an error that is told as its text.
+// codeOf returns the code of an error that is sent as its text.
 func codeOf(err error) byte {
 	switch {
 	case errors.Is(err, node.ErrNotOwner):
@@ -160,7 +160,7 @@ func codeOf(err error) byte {
 	return resultOther
 }
 
-// kindOf is the inverse of codeOf. What no code is known for has an outcome that nobody knows.
+// kindOf is the inverse of codeOf. Unknown codes mean an unknown outcome.
 func kindOf(code byte) error {
 	switch code {
 	case resultElsewhere:
@@ -194,19 +194,19 @@ func readError(r *reader, code byte) error {
 	return &remoteError{kind: kindOf(code), text: r.string()}
 }
 
-// remoteError is an error of another node.
+// remoteError is an error that another node returned.
 type remoteError struct {
 	kind error
 	text string
 }
 
-// Error is what the other node said.
+// Error returns the other node's text.
 func (e *remoteError) Error() string { return e.text }
 
 // Unwrap returns the kind of error.
 func (e *remoteError) Unwrap() error { return e.kind }
 
-// appendMember appends a member for another node, to which its address is the one for messages.
+// appendMember appends a member. Its address becomes the one for messages between nodes.
 func appendMember(b []byte, m *ring.Member) []byte {
 	b = appendBytes(appendBytes(appendBytes(b, m.ID), m.Name), m.PeerAddress())
 	b = binary.AppendVarint(b, m.Born)
@@ -220,5 +220,5 @@ func readMember(r *reader) ring.Member {
 	return m
 }
 
-// wrap adds where an error happened.
+// wrap adds the node at which an error happened.
 func wrap(err error, to *ring.Member) error { return fmt.Errorf("node %s: %w", to.ID, err) }

@@ -9,21 +9,21 @@ import (
 	"twotier.dev/twotier/internal/rpc"
 )
 
-// scratch is memory for carrying out the tasks of a message.
+// scratch is reusable memory for carrying out the tasks of a message.
 type scratch struct {
 	list   taskList
 	res    []node.Result
-	ends   []int // how many tasks there are up to the end of each call
+	ends   []int // number of tasks up to the end of each call
 	groups []group
 }
 
-// group is calls with one deadline.
+// group is calls with a common deadline.
 type group struct {
-	end  int           // how many tasks there are up to its end
+	end  int           // number of tasks up to its end
 	lead time.Duration // how much earlier its deadline is than that of the message
 }
 
-// read reads groups of calls, each a number of tasks.
+// read parses groups of calls, each of which is a number of tasks.
 func (x *scratch) read(body []byte) error {
 	r := reader{b: body}
 	x.list.reset()
@@ -52,8 +52,8 @@ func (x *scratch) read(body []byte) error {
 	return nil
 }
 
-// serve has the tasks carried out, by that time at the latest. Groups, which wait for different
-// times, don't wait for each other.
+// serve carries out the tasks, until by at the latest. Groups have different deadlines and don't
+// wait for each other.
 func (x *scratch) serve(ctx context.Context, local Local, by time.Time) {
 	var others sync.WaitGroup
 	at := 0
@@ -69,8 +69,8 @@ func (x *scratch) serve(ctx context.Context, local Local, by time.Time) {
 	others.Wait()
 }
 
-// serveUntil has tasks carried out, unless their time is up. They end a little before it is: an
-// answer that some of them are unknown, or too late, is worth more than none.
+// serveUntil carries out tasks, unless their time is up. It ends slightly before by: an answer that
+// says that some outcomes are unknown, or came too late, is worth more than none.
 func serveUntil(ctx context.Context, local Local, tasks []rpc.Task, res []node.Result,
 	by time.Time) {
 	left := time.Until(by)
@@ -85,7 +85,7 @@ func serveUntil(ctx context.Context, local Local, tasks []rpc.Task, res []node.R
 	local.Serve(ctx, tasks, res)
 }
 
-// appendResults appends the results of each call with their length in front.
+// appendResults appends the results of each call, preceded by their length.
 func (x *scratch) appendResults(b []byte) []byte {
 	at := 0
 	var call []byte

@@ -13,20 +13,20 @@ import (
 	"sync/atomic"
 )
 
-// errSecret says that a message was not made with our secret, or is damaged.
+// errSecret says that a message was sealed with another secret, or is damaged.
 var errSecret = errors.New("the message is not from a node with the same secret")
 
-// keyring makes the ciphers for pairs of processes.
+// keyring derives and caches the ciphers for pairs of processes.
 type keyring struct {
 	mu      sync.Mutex
-	secrets [][]byte // the first seals, each opens; none: messages are plain
+	secrets [][]byte // the first one seals, any opens; if empty, messages are plain
 	keys    map[way]cipher.AEAD
 }
 
-// way is what a key is for: what one process says to another, under a secret.
+// way identifies a key: its use, the direction, and the secret.
 type way struct{ use, from, to, secret string }
 
-// maxKeys bounds the ciphers that are kept: processes come and go, and so do secrets.
+// maxKeys bounds the cached ciphers, because processes and secrets come and go.
 const maxKeys = 4096
 
 func newKeyring(secret []byte) *keyring {
@@ -37,8 +37,7 @@ func newKeyring(secret []byte) *keyring {
 	return k
 }
 
-// set replaces the secrets. Messages that are under way can be read as long as theirs is among the
-// new ones.
+// set replaces the secrets. Messages in flight can be read if their secret is among the new ones.
 func (k *keyring) set(secrets [][]byte) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -53,10 +52,11 @@ func (k *keyring) list() [][]byte {
 	return k.secrets
 }
 
-// overhead is what sealing adds to a message, at the most.
+// overhead is the maximum size that sealing adds to a message.
 const overhead = 8 + 16
 
-// first returns the secret that seals what nobody asked for under another one, nil without secrets.
+// first returns the secret that seals new messages, or nil if there are no secrets. A reply is
+// sealed with the secret of its message instead.
 func first(secrets [][]byte) []byte {
 	if len(secrets) == 0 {
 		return nil
@@ -64,7 +64,7 @@ func first(secrets [][]byte) []byte {
 	return secrets[0]
 }
 
-// key returns the cipher for what one process says to another under a secret, nil without one.
+// key returns the cipher from one process to another under a secret, or nil if there is none.
 func (k *keyring) key(secret []byte, use, from, to string) (cipher.AEAD, error) {
 	if len(secret) == 0 {
 		return nil, nil
@@ -75,7 +75,7 @@ func (k *keyring) key(secret []byte, use, from, to string) (cipher.AEAD, error) 
 	if c := k.keys[w]; c != nil {
 		return c, nil
 	}
-	// The lengths keep two pairs of names from running together to the same text.
+	// The lengths make sure that different pairs of names give different texts.
 	info := fmt.Sprintf("twotier peer %s %d %s %d %s", use, len(from), from, len(to), to)
 	raw, err := hkdf.Key(sha256.New, secret, nil, info, 32)
 	if err != nil {
@@ -96,8 +96,8 @@ func (k *keyring) key(secret []byte, use, from, to string) (cipher.AEAD, error) 
 	return c, nil
 }
 
-// open returns the text of a message that one process sent to another, and the secret that it was
-// sealed with. It may be in place.
+// open decrypts a message from one process to another, perhaps in place. It also returns the secret
+// that the message was sealed with.
 func (k *keyring) open(use, from, to string, b, bound []byte) (text, secret []byte, err error) {
 	secrets := k.list()
 	if len(secrets) == 0 {
@@ -106,7 +106,7 @@ func (k *keyring) open(use, from, to string, b, bound []byte) (text, secret []by
 	for i, secret := range secrets {
 		sealed := b
 		if i < len(secrets)-1 {
-			sealed = slices.Clone(b) // what can't be opened is erased
+			sealed = slices.Clone(b) // a failed attempt erases its input
 		}
 		key, err := k.key(secret, use, from, to)
 		if err != nil {
@@ -119,8 +119,8 @@ func (k *keyring) open(use, from, to string, b, bound []byte) (text, secret []by
 	return nil, first(secrets), errSecret
 }
 
-// counter numbers the messages that one process seals: no number is used twice under a key, as GCM
-// demands. Process names are never used twice, so no other process has the keys.
+// counter numbers the messages that a process seals. GCM requires that no number is used twice
+// under a key. Process names are never reused, so no other process has the same keys.
 type counter struct{ n atomic.Uint64 }
 
 // seal appends the number of the message and its sealed text to b.
@@ -133,7 +133,7 @@ func (c *counter) seal(key cipher.AEAD, b, text, bound []byte) []byte {
 	return key.Seal(append(b, nonce[4:]...), nonce[:], text, bound)
 }
 
-// unseal returns the text of a sealed message, in place.
+// unseal decrypts a sealed message in place.
 func unseal(key cipher.AEAD, b, bound []byte) ([]byte, error) {
 	if key == nil {
 		return b, nil

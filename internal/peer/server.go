@@ -15,9 +15,9 @@ import (
 	"twotier.dev/twotier/internal/rpc"
 )
 
-// Local is the node that a [Server] answers for; [node.Node] is the real one.
+// Local is the node that a [Server] answers for; [node.Node] implements it.
 type Local interface {
-	// Serve carries out tasks of another node in order and sets Err in each result.
+	// Serve runs tasks of another node in order and sets Err in each result.
 	Serve(ctx context.Context, tasks []rpc.Task, res []node.Result)
 	// Answer answers a question of another node.
 	Answer(ctx context.Context, question any) (answer any, err error)
@@ -27,27 +27,27 @@ type Local interface {
 type ServerOptions struct {
 	// Self is the name of this process. Required.
 	Self string
-	// Secret is what all nodes share. Default: none, messages are plain.
+	// Secret is shared by all nodes. Default: none, messages are plain.
 	Secret []byte
-	// Node answers. Required.
+	// Node carries out the messages. Required.
 	Node Local
-	// Logger is told of messages that are refused. Default: none.
+	// Logger receives refused messages. Default: none.
 	Logger *slog.Logger
 }
 
-// Server takes messages of other nodes. Its methods may be called at the same time.
+// Server handles messages of other nodes. Its methods may be called concurrently.
 type Server struct {
 	opt   ServerOptions
 	keys  *keyring
 	count counter
 	clock elapsed.Clock
 	pool  sync.Pool // of *scratch
-	// replies are those to the last message of each lane. Nobody but its process can go on with
-	// one: the name of that is part of its own.
+	// replies has the reply to the last message of each lane. Only the process of a lane can
+	// continue it, because the process name is part of laneID.
 	replies *replay.Memory[laneID, struct{}, reply]
 
 	mu      sync.Mutex
-	refused time.Time // when a refusal was logged last
+	refused time.Time // when a refusal was last logged
 }
 
 type laneID struct {
@@ -55,15 +55,15 @@ type laneID struct {
 	lane uint32
 }
 
-// reply is what became of a message, and what is said of it.
+// reply is the status of a message and the body of its reply.
 type reply struct {
 	status byte
 	body   []byte
 }
 
-// Bounds of what is remembered of other processes: nobody sends a message again after its budget,
-// and a process that has not been heard of for an hour is gone. The numbers outlive the replies, as
-// somebody may have copied a message.
+// Bounds of what is remembered about other processes. Nobody sends a message again after its
+// budget, and a process that has not been heard of for an hour is gone. Numbers outlive replies,
+// because somebody may have copied a message.
 const (
 	maxLanes      = 1 << 16
 	maxReplyBytes = 64 << 20
@@ -84,13 +84,12 @@ func NewServer(opt ServerOptions) *Server {
 	return s
 }
 
-// SetSecrets replaces the secrets: each of them opens messages, and a reply is sealed as what it
-// answers was. It takes none back from a cluster that has some.
+// SetSecrets replaces the secrets. Any of them opens messages, and a reply is sealed with the
+// secret of its message. A server that has secrets must keep at least one.
 func (s *Server) SetSecrets(secrets [][]byte) { s.keys.set(secrets) }
 
-// Handle takes one message and returns the reply. It may change the message, and keeps nothing of
-// it. The error says that it is no message of a node with the same secret: that is not worth a
-// reply.
+// Handle takes one message and returns the reply. It may modify the message, and does not keep it.
+// An error means that raw is not a message of a node with the same secret, and deserves no reply.
 func (s *Server) Handle(ctx context.Context, raw []byte) ([]byte, error) {
 	var m message
 	from, rest, err := sender(raw)
@@ -104,7 +103,7 @@ func (s *Server) Handle(ctx context.Context, raw []byte) ([]byte, error) {
 	}
 	r := reply{status: replyStranger}
 	switch {
-	case errors.Is(err, errSecret): // or it is meant for the process that was here before
+	case errors.Is(err, errSecret): // or it is meant for an earlier process at this address
 		_ = s.refuse(err)
 	case err != nil:
 		return nil, s.refuse(err)
@@ -120,11 +119,11 @@ func (s *Server) Handle(ctx context.Context, raw []byte) ([]byte, error) {
 	return s.count.seal(key, appendBytes(nil, s.opt.Self), s.signed(r), bound), nil
 }
 
-// tag is what ties a reply to the message that it answers: what sealing the message left at its
-// end, which no other has.
+// tag returns what ties a reply to its message: the last 16 bytes, the authentication tag of the
+// sealed message, which no other message has.
 func tag(raw []byte) []byte { return raw[max(0, len(raw)-16):] }
 
-// refuse logs a message that is refused, once a minute.
+// refuse logs refused messages, at most one a minute.
 func (s *Server) refuse(err error) error {
 	s.mu.Lock()
 	now := time.Now()
@@ -140,13 +139,13 @@ func (s *Server) refuse(err error) error {
 	return err
 }
 
-// signed puts in front of a reply what it is, and what the clock of this process shows.
+// signed prepends the status and what the clock of this process shows.
 func (s *Server) signed(r reply) []byte {
 	text := append(make([]byte, 0, len(r.body)+11), r.status)
 	return append(binary.AppendUvarint(text, uint64(s.clock.Now()/time.Microsecond)), r.body...)
 }
 
-// reply carries a message out, or finds out what became of it.
+// reply carries out a message, or returns the reply to an earlier copy of it.
 func (s *Server) reply(ctx context.Context, m *message) reply {
 	request, verdict := s.replies.Enter(laneID{m.From, m.Lane}, m.Seq, struct{}{}, time.Now())
 	switch verdict {
@@ -162,8 +161,8 @@ func (s *Server) reply(ctx context.Context, m *message) reply {
 	return reply{status: replyStale}
 }
 
-// again returns the reply to a copy of a message, or that there is none yet, which is a sign of
-// life.
+// again returns the reply to a copy of a message, or says that there is none yet, which is also a
+// sign of life.
 func (s *Server) again(request *replay.Request[laneID, struct{}, reply], wait time.Duration) reply {
 	r, state := s.replies.Answer(request, wait)
 	switch state {
@@ -175,7 +174,7 @@ func (s *Server) again(request *replay.Request[laneID, struct{}, reply], wait ti
 	return reply{status: replyStale}
 }
 
-// inTime carries a message out, unless its time is up.
+// inTime carries out a message, unless its deadline has passed.
 func (s *Server) inTime(ctx context.Context, m *message) reply {
 	left := m.remaining(s.clock.Now())
 	if left <= 0 {
@@ -184,7 +183,7 @@ func (s *Server) inTime(ctx context.Context, m *message) reply {
 	return s.carryOut(ctx, m, time.Now().Add(left))
 }
 
-// carryOut does what a message says, until by. What goes wrong is part of the reply.
+// carryOut does what a message asks for, until by. Errors become part of the reply.
 func (s *Server) carryOut(ctx context.Context, m *message, by time.Time) reply {
 	if m.Kind == kindQuestion {
 		return reply{replyDone, s.answer(ctx, m.Body, by)}
@@ -198,7 +197,7 @@ func (s *Server) carryOut(ctx context.Context, m *message, by time.Time) reply {
 	return reply{replyDone, x.appendResults(make([]byte, 0, 64+32*len(x.res)))}
 }
 
-// answer has a question answered.
+// answer answers a question.
 func (s *Server) answer(ctx context.Context, body []byte, by time.Time) []byte {
 	question, err := readQuestion(body)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"twotier.dev/twotier/internal/rpc"
 )
 
-// The first byte of a task: its verb, whether refusals count, whether it has a time. The second:
-// kind of operation and acknowledgement.
+// The first byte of a task: the verb, whether refusals count, and whether a time is set. The second
+// byte: the kind of operation and the acknowledgement.
 const (
 	verbMask  = 0x0f
 	deniedBit = 0x10
@@ -18,7 +18,7 @@ const (
 	ackShift  = 4
 )
 
-// Bounds of names, as everywhere.
+// Bounds of namespaces and keys, the same as everywhere.
 const (
 	maxNS  = 64
 	maxKey = 256
@@ -54,12 +54,12 @@ func appendTask(b []byte, t *rpc.Task) []byte {
 	return b
 }
 
-// taskList is tasks that were read from a message, and the memory they take.
+// taskList is tasks that were parsed from a message, and their memory.
 type taskList struct {
 	tasks  []rpc.Task
 	checks []node.Check
 	limits []node.Limit
-	starts []int // of the checks of each task, and of the limits of each check
+	starts []int // index of the first check of each task
 	ends   []int
 }
 
@@ -69,7 +69,7 @@ func (l *taskList) reset() {
 	l.starts, l.ends = l.starts[:0], l.ends[:0]
 }
 
-// read reads one task. Its keys are views into the message. link has to be called after the last.
+// read parses one task. Its keys are views into the message. Call link after the last task.
 func (l *taskList) read(r *reader) {
 	first, second := r.byte(), r.byte()
 	t := rpc.Task{Verb: rpc.Verb(first & verbMask)}
@@ -103,7 +103,7 @@ func (l *taskList) read(r *reader) {
 	l.tasks = append(l.tasks, t)
 }
 
-// fits reports whether a task has as many checks as it needs.
+// fits reports whether a task has the number of checks that it needs.
 func fits(t *rpc.Task, checks int) bool {
 	switch {
 	case t.Verb == rpc.VerbConfirm || t.Verb == rpc.VerbUndo:
@@ -114,7 +114,7 @@ func fits(t *rpc.Task, checks int) bool {
 	return checks == 1
 }
 
-// link gives each task its checks and each check its limits, which no longer move.
+// link sets the checks of each task and the limits of each check, once the slices no longer grow.
 func (l *taskList) link() {
 	at := 0
 	for i := range l.checks {

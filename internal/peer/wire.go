@@ -5,15 +5,15 @@ import (
 	"errors"
 )
 
-// errFormat says that a message is not what it should be.
+// errFormat says that a message is malformed.
 var errFormat = errors.New("malformed message")
 
-// appendBytes appends b with its length in front.
+// appendBytes appends b, preceded by its length.
 func appendBytes[T ~[]byte | ~string](to []byte, b T) []byte {
 	return append(binary.AppendUvarint(to, uint64(len(b))), b...)
 }
 
-// reader takes a message apart. After the first mistake it returns zero values only; err tells.
+// reader parses a message. After the first mistake it returns only zero values, and err is set.
 type reader struct {
 	b   []byte
 	err error
@@ -56,7 +56,7 @@ func (r *reader) int() int64 {
 	return v
 }
 
-// count reads a number of things that take at least one byte each.
+// count reads a number of items that take at least one byte each.
 func (r *reader) count() int {
 	n := r.uint()
 	if n > uint64(len(r.b)) {
@@ -76,7 +76,7 @@ func (r *reader) bytes() []byte {
 
 func (r *reader) string() string { return string(r.bytes()) }
 
-// end fails unless all has been read.
+// end returns an error unless everything has been read.
 func (r *reader) end() error {
 	if r.err == nil && len(r.b) > 0 {
 		r.err = errFormat
