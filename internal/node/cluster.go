@@ -33,7 +33,7 @@ func (n *Node) Cluster() ClusterView {
 	return v
 }
 
-// memberView returns one member as this node sees it. silent has the processes that do not answer.
+// memberView returns one member as this node sees it. silent lists the processes that don't answer.
 func (n *Node) memberView(t *ring.Table, at int, silent []string) Member {
 	m := t.Member(at)
 	v := Member{
@@ -96,7 +96,7 @@ func (n *Node) Stats() Stats {
 	return s
 }
 
-// pingTimeout is how long a twin may take to show that it is alive.
+// pingTimeout is how long a twin may take to prove that it is alive.
 const pingTimeout = 2 * time.Second
 
 // refuseTwin returns an error if another process with the same ID is alive. One that has just died

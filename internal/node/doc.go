@@ -3,21 +3,21 @@
 //
 // # One operation
 //
-// [Node.Do] passes an operation to package routing, which runs it here, at its owner, at several
-// owners, or in Redis. [Node.Serve] runs what other nodes forward, and [Node.Answer] answers their
-// other questions.
+// [Node.Do] passes an operation to package routing, which runs it on this node, at its owner, at
+// several owners, or in Redis. [Node.Serve] runs what other nodes forward, and [Node.Answer]
+// answers their other questions.
 //
 // # Parts
 //
 //   - routing: where an operation goes
 //   - ownership: which partitions this node decides for, takeovers and handoffs
 //   - multiowner: acquires over several owners, and reservations
-//   - modes: how the whole cluster changes between memory and Redis
+//   - modes: how the whole cluster switches between memory and Redis
 //   - hotkeys: leases on keys that are too hot for their owner
 //   - refusals: what owners refused a moment ago
 //   - topkeys: the keys with the largest counts
 //   - storeclock: the time that events are counted at, which follows the store's clock
-//   - rpc, retry: what nodes ask of each other about keys, and waits between attempts
+//   - rpc, retry: requests between nodes about keys, and waits between attempts
 //
 // None of the parts knows the node. Each declares the few methods it needs of the others and is
 // tested with fakes of them. This package has what needs all parts: starting, draining and closing

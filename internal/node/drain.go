@@ -11,7 +11,7 @@ import (
 )
 
 // Drain announces that the node is about to leave and hands over everything it owns, until ctx is
-// done. It keeps serving meanwhile. If all other nodes are leaving as well it does not wait for
+// done. It keeps serving meanwhile. If all other nodes are leaving as well, it does not wait for
 // them: pending counts go to the store.
 func (n *Node) Drain(ctx context.Context) error {
 	if n.draining.Swap(true) || n.opt.Ring == nil || !n.opened.Load() {
@@ -23,7 +23,7 @@ func (n *Node) Drain(ctx context.Context) error {
 	if err := n.opt.Ring.Drain(ctx); err != nil {
 		n.opt.Logger.Warn("could not announce that this node is leaving", "error", err)
 	}
-	// Nodes that have not heard of it yet still ask this node, and are told whom to ask instead.
+	// Nodes that have not heard of it yet still ask this node, which redirects them.
 	heard := time.Now().Add(drainLinger)
 	for n.owned.Held() > 0 || time.Now().Before(heard) {
 		if !n.hasHeir() {
@@ -41,7 +41,7 @@ func (n *Node) Drain(ctx context.Context) error {
 	return nil
 }
 
-// hasHeir reports whether there is another member that is not about to leave.
+// hasHeir reports whether another member stays in the cluster.
 func (n *Node) hasHeir() bool {
 	t := n.table()
 	for i := range t.Len() {
@@ -55,7 +55,7 @@ func (n *Node) hasHeir() bool {
 const (
 	// drainPause is how often a node that is leaving checks whether it still holds anything.
 	drainPause = 20 * time.Millisecond
-	// drainLinger is the shortest time a node that is leaving stays: the news spreads in half of
+	// drainLinger is the shortest time that a leaving node stays: the news spreads within half of
 	// it.
 	drainLinger = time.Second
 )
@@ -67,7 +67,7 @@ const (
 	stallTimeout = 10 * time.Second
 )
 
-// The reasons to give up the last flush.
+// The reasons why the last flush gives up.
 var (
 	errStalled = fmt.Errorf("gave up flushing: the store has taken nothing for %v", stallTimeout)
 	errTooLong = errors.New("gave up flushing: the time for it is up")
@@ -75,7 +75,7 @@ var (
 
 // Flush ends counting on this node: writes are refused, reads are still answered, and pending
 // counts are flushed until the store has everything, stops accepting, or ctx is done. It logs its
-// progress each second. The error says why it gave up; Close reports what is left.
+// progress every second. The error says why it gave up; Close reports what is left.
 func (n *Node) Flush(ctx context.Context) error {
 	c := n.opt.Counter
 	n.draining.Store(true)

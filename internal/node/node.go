@@ -81,14 +81,14 @@ type Options struct {
 // safe for concurrent use.
 type Node struct {
 	opt     Options
-	lone    *ring.Table // of a node without a cluster
+	lone    *ring.Table // only without a cluster
 	ops     tally
 	time    *storeclock.Keeper
-	sample  *topkeys.Sample // of a node that can be in Redis mode
-	top     *topkeys.Cache  // of a node that has a counter
+	sample  *topkeys.Sample // only if the node can be in Redis mode
+	top     *topkeys.Cache  // only if the node has a counter
 	modes   *modes.Switch
 	owned   *ownership.Partitions
-	changed chan struct{} // holds one: there may be a new table
+	changed chan struct{} // buffered, size 1: there may be a new table
 	parts   *multiowner.Participant
 	router  *routing.Router
 	hot     *hotkeys.Tracker
@@ -98,7 +98,7 @@ type Node struct {
 	tables   atomic.Int64 // changes of the table
 	opened   atomic.Bool
 	draining atomic.Bool
-	gaveUp   atomic.Bool // the last flush, before the store had everything
+	gaveUp   atomic.Bool // the last flush gave up before the store had everything
 	closed   atomic.Bool
 	run      context.Context
 	stop     context.CancelFunc
@@ -185,7 +185,7 @@ func (n *Node) SetMode(ctx context.Context, mode Mode) error {
 	return n.modes.Change(ctx, modes.Mode(mode))
 }
 
-// background is spawn with a context that is done when the node closes.
+// background is like spawn, with a context that is done when the node closes.
 func (n *Node) background(fn func(ctx context.Context)) { n.spawn(func() { fn(n.run) }) }
 
 // spawn runs fn, unless the node is closing. Close waits for it.
@@ -252,7 +252,7 @@ func (n *Node) Changed(t *ring.Table) {
 	n.follow()
 }
 
-// follow makes runFollow look at the table.
+// follow makes runFollow check the table.
 func (n *Node) follow() {
 	select {
 	case n.changed <- struct{}{}:
@@ -305,7 +305,7 @@ func (n *Node) Close(ctx context.Context) error {
 	return n.err
 }
 
-// closeCounter closes the counter. It does not wait again for what an earlier flush gave up on.
+// closeCounter closes the counter. It does not wait again if an earlier flush has given up.
 func (n *Node) closeCounter(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

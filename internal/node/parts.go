@@ -11,7 +11,7 @@ import (
 	"twotier.dev/twotier/internal/storeclock"
 )
 
-// newParts makes the parts of the node. None of them holds the node: each is given what it needs.
+// newParts makes the parts of the node. None of them holds the node: each gets only what it needs.
 func (n *Node) newParts() {
 	opt := &n.opt
 	n.time = storeclock.NewKeeper(storeclock.Options{

@@ -9,21 +9,21 @@ import (
 
 // Peers reaches the other nodes. Package peer implements it.
 type Peers interface {
-	// Do has another node run tasks in order and sets Err in each result: that node's own error;
-	// one that wraps rpc.ErrUnreachable, rpc.ErrRefused or rpc.ErrLate if the task was certainly
-	// not executed; or syncer.ErrUnknownOutcome. Tasks are executed at most once, and not after
+	// Do runs tasks in order on another node and sets Err in each result: to that node's own error;
+	// to one that wraps rpc.ErrUnreachable, rpc.ErrRefused or rpc.ErrLate if the task was certainly
+	// not executed; or to syncer.ErrUnknownOutcome. Tasks are executed at most once, and not after
 	// ctx's deadline.
 	Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res []Result)
 	// Ask sends a question, a pointer to one of the question types, and fills in the matching
 	// answer.
 	Ask(ctx context.Context, to *ring.Member, question, answer any) error
-	// Keep releases everything kept for members that are no longer in the table.
+	// Keep releases everything that is kept for members no longer in the table.
 	Keep(t *ring.Table)
 	// Stats returns counters of the traffic with the other nodes.
 	Stats() PeerStats
 }
 
-// The questions that nodes put to each other, and what is answered.
+// The questions that nodes ask each other, and their answers.
 type (
 	// PingQuestion asks whether a node is alive. The answer is empty.
 	PingQuestion struct{}

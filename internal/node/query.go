@@ -29,7 +29,7 @@ func (n *Node) Series(ctx context.Context, ns, key []byte,
 	return 0, nil, fmt.Errorf("%w: the key is just changing hands", syncer.ErrUnavailable)
 }
 
-// series is Series, unless the key starts to change hands meanwhile.
+// series is one attempt of Series. It may fail with ErrNotOwner if the key starts to change hands.
 func (n *Node) series(ctx context.Context, ns, key []byte,
 	window int64) (bucketMS int64, points []Point, err error) {
 	if n.inRedis() {
@@ -61,8 +61,8 @@ func (n *Node) series(ctx context.Context, ns, key []byte,
 }
 
 // Top returns up to limit keys with the largest counts over the window, largest first, from all
-// nodes that can be reached. In Redis mode it only knows keys that this node was asked about, and
-// of those the most frequent. The answer may be a second old.
+// nodes that can be reached. In Redis mode it only knows the most frequent of the keys that this
+// node was asked about. The answer may be a second old.
 func (n *Node) Top(ctx context.Context, limit int, window int64) ([]KeyCount, error) {
 	if n.inRedis() {
 		return n.sample.Top(limit, window, n.opt.Clock.Now())

@@ -13,14 +13,14 @@ import (
 
 // Question is a kind of question between nodes: everything needed to ask, send and answer it.
 type Question struct {
-	// Code is its number on the wire, which is never reused.
+	// Code is its number on the wire. Codes are never reused.
 	Code byte
 	// Name is its name in errors.
 	Name string
 	// FromUsers says that the question is asked on behalf of a user. There may be any number of
-	// those, and the questions by which nodes agree on who owns what must not wait behind them.
+	// those, and the questions by which nodes agree on ownership must not wait behind them.
 	FromUsers bool
-	// New returns an empty one, a pointer.
+	// New returns a pointer to an empty question.
 	New func() any
 
 	is     func(question any) bool
@@ -93,12 +93,12 @@ func fromUsers(q Question) Question {
 // Questions returns all kinds of question.
 func Questions() []Question { return append([]Question(nil), questions[:]...) }
 
-// QuestionOf returns the kind of a question. It reports false if that is none.
+// QuestionOf returns the kind of a question, or false if the value is not a question.
 func QuestionOf(question any) (kind Question, ok bool) {
 	return find(func(k *Question) bool { return k.is(question) })
 }
 
-// QuestionByCode returns the kind with that number on the wire. It reports false if there is none.
+// QuestionByCode returns the kind with that number on the wire, or false if there is none.
 func QuestionByCode(code byte) (kind Question, ok bool) {
 	return find(func(k *Question) bool { return k.Code == code })
 }

@@ -42,14 +42,15 @@ func (n *Node) Reset(ctx context.Context, ns, key []byte) error {
 	dropped := n.dropAll(ctx, &check, false)
 	err := n.forgetAtOwner(ctx, &check)
 	if errors.Is(err, ownership.ErrInRedis) {
-		// all that a node had counted was flushed before the mode changed
+		// Everything that a node had counted was flushed before the mode changed.
 		err, dropped = n.Reset(ctx, ns, key), nil
 	}
 	return errors.Join(n.inPart(err), dropped)
 }
 
-// inPart is the error of a reset that has begun: what the other nodes knew about the key is gone,
-// so the error must not say that nothing was done. If there are no other nodes, nothing was.
+// inPart turns the error of a reset that has begun into ErrUnknownOutcome: the other nodes have
+// forgotten the key, so the error must not say that nothing was done. If there are no other nodes,
+// err stays as it is.
 func (n *Node) inPart(err error) error {
 	var invalid *syncer.InvalidError
 	if err == nil || n.opt.Ring == nil || errors.Is(err, syncer.ErrUnknownOutcome) ||
@@ -94,7 +95,7 @@ func (n *Node) forget(ctx context.Context, c *Check) error {
 	}
 	err := n.forgetInRedis(ctx, c)
 	if errors.Is(err, modes.ErrChanged) {
-		return syncer.ErrNotOwner // who asked has to look again
+		return syncer.ErrNotOwner // the caller has to locate the owner again
 	}
 	return err
 }
@@ -106,11 +107,11 @@ func (n *Node) forgetInRedis(ctx context.Context, c *Check) error {
 	})
 }
 
-// dropAll makes all nodes forget what they know about a key that is being reset; this one too, if
-// deciding is set or another node decides about the key.
+// dropAll makes all nodes forget what they know about a key that is being reset. This node does so
+// too, if deciding is set or another node decides about the key.
 func (n *Node) dropAll(ctx context.Context, c *Check, deciding bool) error {
 	if n.opt.Ring == nil && !deciding {
-		return nil // though nobody decides at this moment: then the mode is being changed
+		return nil // if nobody decides at present, the mode is being changed
 	}
 	errs := []error{n.dropHere(ctx, c, deciding)}
 	if n.opt.Ring == nil {
@@ -128,7 +129,7 @@ func (n *Node) dropAll(ctx context.Context, c *Check, deciding bool) error {
 	return errors.Join(errs...)
 }
 
-// dropHere does on this node what dropAll asks of it.
+// dropHere is dropAll for this node.
 func (n *Node) dropHere(ctx context.Context, c *Check, deciding bool) error {
 	if n.opt.Counter == nil {
 		return nil

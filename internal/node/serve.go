@@ -9,8 +9,8 @@ import (
 )
 
 // Serve runs another node's tasks, in order, and sets Err in each result. It forwards nothing: a
-// task about keys that this node does not decide about fails with a rpc.MovedError that says who
-// does.
+// task about keys that this node does not decide about fails with an rpc.MovedError that names the
+// node that does.
 func (n *Node) Serve(ctx context.Context, tasks []rpc.Task, res []Result) {
 	if !n.opened.Load() || n.closed.Load() {
 		for i := range res {

@@ -10,7 +10,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// status is what this node reports about itself.
+// status returns what this node reports about itself.
 func (n *Node) status() *Status {
 	s := n.Stats()
 	v := &Status{
@@ -32,8 +32,8 @@ func (n *Node) status() *Status {
 	return v
 }
 
-// Survey asks all members for their status, and sets it in the view for those that answer within a
-// second. It skips members that have been silent for a while.
+// Survey asks all members for their status and adds the answers that come within a second to the
+// view. It skips members that have been silent for a while.
 func (n *Node) Survey(ctx context.Context, v *ClusterView) {
 	t := n.table()
 	found := make([]*Status, t.Len())
@@ -59,7 +59,7 @@ func (n *Node) Survey(ctx context.Context, v *ClusterView) {
 	}
 }
 
-// others counts the members by state, and says whether the others can be reached.
+// others counts the members by state, and tells which of the other members can be reached.
 func (n *Node) others(
 	t *ring.Table, silent []string,
 ) (states []cluster.StateCount, links []cluster.Link) {

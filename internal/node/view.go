@@ -22,7 +22,7 @@ type (
 	Result = syncer.Result
 	// CheckResult is the outcome of one check.
 	CheckResult = syncer.CheckResult
-	// LimitResult is what is known of one limit.
+	// LimitResult is what is known about one limit.
 	LimitResult = syncer.LimitResult
 	// Source says where an answer came from.
 	Source = syncer.Source
