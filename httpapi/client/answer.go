@@ -86,8 +86,8 @@ type AcquireAnswer struct {
 	Limits []LimitState
 	// Checks has one element for each of the request's Checks.
 	Checks []CheckAnswer
-	// RetryAfter is the earliest time at which it may be allowed, in whole milliseconds from now: 0
-	// if it was allowed, negative if it never will be.
+	// RetryAfter is the earliest time at which the request may be allowed, in whole milliseconds
+	// from now: 0 if it was allowed, negative if it never will be.
 	RetryAfter time.Duration
 	Source     Source
 	// Degraded is set while Redis can't be reached.

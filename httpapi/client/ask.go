@@ -45,8 +45,8 @@ func (c *Client) Top(ctx context.Context, n int, window time.Duration) ([]KeyCou
 	return raw.Keys, err
 }
 
-// Reset forgets a key in memory on every node and in Redis. If an answer is lost it may do so
-// twice.
+// Reset forgets a key in memory on every node and in Redis. If an answer is lost, the key may be
+// reset twice.
 func (c *Client) Reset(ctx context.Context, namespace, key string) error {
 	if !utf8.ValidString(namespace) || !utf8.ValidString(key) {
 		return fmt.Errorf("%w: the key or its namespace is not UTF-8", ErrInvalid)
@@ -60,7 +60,7 @@ func (c *Client) Reset(ctx context.Context, namespace, key string) error {
 		append(body, '}'), &raw)
 }
 
-// question asks one node after the other until one answers, and decodes the answer.
+// question asks one node after another until one answers, and decodes the answer.
 func (c *Client) question(ctx context.Context, at int, method, uri string, body []byte,
 	answer any) error {
 	var tried trail

@@ -104,7 +104,7 @@ func (k *call) add(o *Op) error {
 	return nil
 }
 
-// part executes a call and hands the operations at these positions their results.
+// part executes a call and sets the results of the operations at these positions.
 func (c *Client) part(ctx context.Context, k *call, at int, sent []int, ops []Op, res []Result) {
 	var tried trail
 	k.by = c.deadline(ctx)

@@ -15,17 +15,17 @@ import (
 type call struct {
 	batching.Call
 	ops   int
-	body  []byte // the operations, with commas between
+	body  []byte // the operations, separated by commas
 	write bool   // it counts
 	slow  bool   // it waits for Redis
 	by    time.Time
-	reply []byte // a list of the answers
+	reply []byte // a JSON array of the answers
 }
 
 // Size implements batching.Item.
 func (k *call) Size() (ops, bytes int) { return k.ops, len(k.body) }
 
-// keep takes as many results as the call has operations and copies them.
+// keep takes one result for each operation of the call and copies them.
 func (k *call) keep(results *[]*fastjson.Value) error {
 	if len(*results) < k.ops {
 		*results = nil

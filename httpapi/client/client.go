@@ -13,16 +13,16 @@ import (
 // Client is a client of a cluster. Make one with [New] and share it: it is safe for concurrent use.
 type Client struct {
 	opt     Options
-	ctx     context.Context // ends with the beginning of Close
+	ctx     context.Context // done when Close begins
 	stop    context.CancelFunc
-	cut     context.Context // ends when nothing may be waited for any more
+	cut     context.Context // done when nothing may be waited for any more
 	cutOff  context.CancelFunc
 	running sync.WaitGroup
 	calls   sync.Pool // of *call
 	parsers fastjson.ParserPool
 	turn    atomic.Uint32
-	hints   chan *link    // that the table is old, and who may know a newer one
-	learner chan struct{} // holds one while nobody reads the table
+	hints   chan *link    // the table is out of date, and this node may have a newer one
+	learner chan struct{} // buffered, size 1; empty while the table is being read
 	seeds   []*link
 	view    atomic.Pointer[view]
 	stats   counters
@@ -31,8 +31,8 @@ type Client struct {
 	links map[string]*link // by address; nil once closed
 }
 
-// New returns a client, which starts looking for the owners at once. It is no error if no node can
-// be reached.
+// New returns a client, which starts looking for the owners at once. It does not fail if no node
+// can be reached.
 func New(o Options) (*Client, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -55,9 +55,9 @@ func New(o Options) (*Client, error) {
 	return c, nil
 }
 
-// Close refuses further calls, returns those that are waiting, and waits for those that were sent
-// to a node; when ctx ends their connections are cut. When Close returns, nothing of the client
-// runs any more. It may be called twice.
+// Close refuses further calls, fails those that still wait to be sent, and waits for those that
+// were sent to a node. When ctx ends, it cuts their connections. When Close returns, no goroutine
+// of the client runs any more. It may be called twice.
 func (c *Client) Close(ctx context.Context) error {
 	c.mu.Lock()
 	c.links = nil
@@ -123,8 +123,8 @@ func (c *Client) Acquire(ctx context.Context, r AcquireRequest) (a AcquireAnswer
 	return a, err
 }
 
-// single makes a call of one operation, whose encoding may have failed, and has read decode its
-// answer.
+// single makes a call of one operation and decodes its answer with read. err is the error of
+// encoding the operation, if any.
 func (c *Client) single(ctx context.Context, k *call, at int, err error,
 	read func(*fastjson.Value) (Source, error)) error {
 	if err == nil && len(k.body) > maxOp {
@@ -155,13 +155,13 @@ func (c *Client) single(ctx context.Context, k *call, at int, err error,
 		if next, _ := c.choose(at, &tried); next == nil {
 			break
 		}
-		err = nil // the node has refused: another one may not
+		err = nil // this node refused, another one may not
 	}
 	c.calls.Put(k)
 	return err
 }
 
-// readReply has read decode the only answer of a call.
+// readReply decodes the only answer of a call with read.
 func (c *Client) readReply(k *call, read func(*fastjson.Value) (Source, error)) (Source, error) {
 	p := c.parsers.Get()
 	defer c.parsers.Put(p)

@@ -25,7 +25,7 @@ const (
 	maxAnswer   = 64 << 20
 	bufferSize  = 16 << 10
 	keepAlive   = 15 * time.Second
-	maxIdleTime = 30 * time.Second // less than a server keeps one
+	maxIdleTime = 30 * time.Second // less than servers keep idle connections
 )
 
 // errDial says that there was no connection, so nothing was sent.
@@ -81,7 +81,7 @@ func (w *wire) send(ctx context.Context, by time.Time) (err error) {
 	if err := conn.SetDeadline(by); err != nil {
 		return err
 	}
-	if ctx.Err() != nil { // it may have been before the deadline was set
+	if ctx.Err() != nil { // it may have ended before the deadline was set
 		return ctx.Err()
 	}
 	if err := w.request.Write(w.out); err != nil {

@@ -11,8 +11,8 @@ import (
 // errAnswer says that an answer is not one a twotier server gives.
 var errAnswer = errors.New("the answer is malformed")
 
-// parse reads JSON that has at most a number of values. The parser allocates some hundred bytes for
-// each value, even for one of two bytes, so the length of an answer alone is no bound.
+// parse parses JSON of at most this many values. The parser allocates some hundred bytes for each
+// value, even for one of two bytes, so bounding the length of an answer is not enough.
 func parse(p *fastjson.Parser, b []byte, most int) (*fastjson.Value, error) {
 	if len(b) > most { // a value follows a comma or is the first of its list or object
 		values := 1
@@ -26,7 +26,7 @@ func parse(p *fastjson.Parser, b []byte, most int) (*fastjson.Value, error) {
 	return p.ParseBytes(b)
 }
 
-// millis converts milliseconds to a duration, limited to the longest one there is.
+// millis converts milliseconds to a duration, capped at the longest one there is.
 func millis(n int64) time.Duration {
 	const most = int64((1<<63 - 1) / time.Millisecond)
 	return time.Duration(max(-most, min(n, most))) * time.Millisecond
@@ -74,8 +74,8 @@ func (r *reader) text(v *fastjson.Value, name string) []byte {
 	return check(r, b, err)
 }
 
-// list returns the elements of a list that must have this many; it may return fewer for the caller
-// to refuse.
+// list returns the elements of a list of at most this many. If there are fewer than expected, the
+// caller refuses the answer.
 func (r *reader) list(v *fastjson.Value, name string, most int) []*fastjson.Value {
 	if v = v.Get(name); v == nil {
 		return nil
@@ -89,8 +89,8 @@ func (r *reader) list(v *fastjson.Value, name string, most int) []*fastjson.Valu
 	return list
 }
 
-// booleans returns the values of an object by their names, nil if it is missing. There must be no
-// more of them than most.
+// booleans returns the values of an object by name, or nil if it is missing. It must not have more
+// than most.
 func (r *reader) booleans(v *fastjson.Value, name string, most int) map[string]bool {
 	if v = v.Get(name); v == nil {
 		return nil
@@ -122,8 +122,8 @@ func (r *reader) source(v *fastjson.Value) Source {
 	return Source(text)
 }
 
-// outcome ends reading an answer. It returns the error in the answer, or that the answer is
-// malformed.
+// outcome finishes reading an answer. It returns the error in the answer, or errAnswer if the
+// answer is malformed or incomplete.
 func (r *reader) outcome(v *fastjson.Value, complete bool) error {
 	if failed := v.Get("error"); failed != nil && !r.bad {
 		return readProblem(0, failed.MarshalTo(nil))

@@ -11,10 +11,10 @@
 //
 // # Routing
 //
-// The client reads the table of owners every few seconds, and at once when a node had to forward
-// what it was sent, or does not answer. A key whose owner does not answer goes to any other node,
-// which asks the owner or counts in its place. Without a table (all counts are in Redis, or no node
-// has sent one yet) the client asks all nodes in turn.
+// The client reads the table of owners every few seconds, and at once when a node had to forward an
+// operation or does not answer. If the owner of a key does not answer, the operation goes to any
+// other node, which asks the owner or counts in its place. Without a table (all counts are in
+// Redis, or no node has sent one yet) the client asks all nodes in turn.
 //
 // # Batches
 //
@@ -34,7 +34,7 @@
 //
 // # What it does not do
 //
-// It keeps no counts and makes no decisions of its own. Without an answer it has no opinion either:
-// whoever makes a [Gate] chooses what happens then. It does not wait for nodes to come back: if
-// none can be reached, a call fails at once and the caller can decide.
+// The client keeps no counts and makes no decisions. If there is no answer, it does not guess one:
+// a [Gate] does what its options choose for that case. The client does not wait for nodes to come
+// back: if none can be reached, a call fails at once and the caller can decide.
 package client

@@ -25,7 +25,7 @@ func appendText(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// appendWindow appends a duration in the largest unit that divides it.
+// appendWindow appends a duration in the largest unit that divides it evenly.
 func appendWindow(b []byte, d time.Duration) []byte {
 	for _, u := range [...]struct {
 		unit time.Duration
@@ -44,8 +44,8 @@ func appendNumber(b []byte, name string, n int64) []byte {
 	return strconv.AppendInt(b, n, 10)
 }
 
-// appendKey appends the members ns, key, n and limits, after another member or with a leading comma
-// that the caller replaces.
+// appendKey appends the members ns, key, n and limits, each after a comma. At the start of an
+// object the caller replaces the first comma.
 func appendKey(b []byte, ns, key string, n int64, limits []Limit) ([]byte, error) {
 	if !utf8.ValidString(ns) || !utf8.ValidString(key) {
 		// One such key would make the whole batch invalid JSON.
@@ -83,7 +83,8 @@ func appendWhen(b []byte, name string, at time.Time, ack Ack) []byte {
 	return b
 }
 
-// errLong says that no server would accept an operation, nor a batch that contains it.
+// errLong says that an operation is longer than any that a server accepts, and so is a batch with
+// it.
 var errLong = fmt.Errorf("%w: longer than any operation can be", ErrInvalid)
 
 func (r *AddRequest) append(b []byte) ([]byte, error) {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Errors of calls; test for them with errors.Is. But for [ErrUnknownOutcome], a call that returned
-// an error has counted nothing.
+// Errors of calls; test for them with errors.Is. A call that returned an error has counted nothing,
+// unless the error is [ErrUnknownOutcome].
 var (
 	// ErrUnknownOutcome: the events may or may not have been counted.
 	ErrUnknownOutcome = errors.New("it may or may not have been counted")
@@ -31,28 +31,28 @@ var (
 // errNotDone says that a node certainly did not execute a request. Another node may be asked.
 var errNotDone = errors.New("not carried out")
 
-// errTimeout says that Options.Timeout has passed. For errors.Is it is context.DeadlineExceeded.
+// errTimeout says that Options.Timeout has passed. It wraps context.DeadlineExceeded.
 var errTimeout = fmt.Errorf("no answer in time: %w", context.DeadlineExceeded)
 
-// Problem is an error answered by a node (RFC 9457). For errors.Is it is one of the errors above,
-// by its status.
+// Problem is an error that a node returned (RFC 9457). Depending on its status, errors.Is matches
+// it with one of the errors above.
 type Problem struct {
 	// Type is "urn:twotier:problem:" followed by a code, see Code.
 	Type   string `json:"type"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`
-	// Detail names the field that is wrong and what would be right.
+	// Detail names the wrong field and says what would be right.
 	Detail string `json:"detail"`
 	// Outcome is "unknown" if a write may or may not have happened.
 	Outcome string `json:"outcome"`
-	// RetryAfterMS is the node's estimate of how long what is in the way may last, in milliseconds,
-	// a minute at the most; 0 if it has none. See [RetryAfter].
+	// RetryAfterMS is the node's estimate of how long the cause may last, in milliseconds, at most
+	// a minute; 0 if it has none. See [RetryAfter].
 	RetryAfterMS int64 `json:"retry_after_ms"`
 }
 
-// RetryAfter returns how long to wait before a call that returned err is tried again: what a node
-// has estimated, else a second if it was overloaded or unavailable; 0 if trying again can't help or
-// may count twice.
+// RetryAfter returns how long to wait before trying again a call that returned err: the node's
+// estimate, or else a second if a node was overloaded or unavailable. It returns 0 if trying again
+// can't help or may count twice.
 func RetryAfter(err error) time.Duration {
 	switch problem, ok := errors.AsType[*Problem](err); {
 	case err == nil, errors.Is(err, ErrUnknownOutcome), errors.Is(err, ErrClosed),
@@ -64,7 +64,7 @@ func RetryAfter(err error) time.Duration {
 	return leastRetry
 }
 
-// The bounds of what RetryAfter asks to wait.
+// Bounds of the result of RetryAfter.
 const (
 	leastRetry = time.Second
 	mostRetry  = time.Minute
@@ -81,7 +81,7 @@ func (p *Problem) Error() string {
 	return p.Detail
 }
 
-// Is reports whether the problem is of the kind of target.
+// Is reports whether the problem is of that kind.
 func (p *Problem) Is(target error) bool {
 	switch target {
 	case ErrUnknownOutcome:
@@ -98,7 +98,7 @@ func (p *Problem) Is(target error) bool {
 	return false
 }
 
-// readProblem reads a problem, which has the given status unless it states another.
+// readProblem parses a problem. Its status is the given one unless it states another.
 func readProblem(status int, body []byte) *Problem {
 	p := &Problem{Status: status}
 	if err := json.Unmarshal(body, p); err != nil || p.Title == "" && p.Detail == "" {
@@ -108,8 +108,8 @@ func readProblem(status int, body []byte) *Problem {
 	return p
 }
 
-// unknown returns the error of a call that got no answer: the outcome of a write is unknown, a read
-// did nothing.
+// unknown returns the error of a call that got no answer: the outcome of a write is unknown, and a
+// read did nothing.
 func unknown(write bool, why error) error {
 	if write {
 		return fmt.Errorf("%w: %w", ErrUnknownOutcome, why)

@@ -14,42 +14,42 @@ import (
 	"twotier.dev/twotier/internal/batching"
 )
 
-// A server takes a mebibyte. maxBody is how long a request or a call may get before it takes no
-// further operations, maxOp the longest operation there can be that a server accepts, with some
-// room.
+// A server accepts a mebibyte. maxBody is the length at which a request or a call takes no further
+// operations. maxOp is the length of the longest operation that a server accepts, with some room to
+// spare.
 const (
 	maxBody = 384 << 10
 	maxOp   = 192 << 10
 )
 
-// keptAnswer is how long an answer may be for what it was read with to be kept for the next one.
+// keptAnswer is the longest answer whose parser is kept for the next one.
 const keptAnswer = 256 << 10
 
-// The pauses between the attempts of a request.
+// The pauses between attempts to send a request.
 const (
 	firstPause = 5 * time.Millisecond
 	lastPause  = 200 * time.Millisecond
 )
 
 var (
-	// errAnew: a request was refused for its session, without a doubt about it. It may be sent in a
-	// new one.
+	// errAnew: a request was refused because of its session, and certainly did nothing. It may be
+	// sent in a new session.
 	errAnew = errors.New("the session is over")
-	// errProcess: only a process that is gone, or has forgotten, could tell what became of a
-	// request.
+	// errProcess: the outcome is known only to a process that is gone, or has forgotten the
+	// session.
 	errProcess = errors.New("the node was restarted, or has forgotten the session")
 )
 
-// lane is one request at a time to a node: a session, as the server documents it.
+// lane sends one request at a time to a node. It is a session, as the server documents it.
 type lane struct {
 	l       *link
 	w       *wire
-	session string // empty until it is begun
-	process string // that it is with; empty if the server knows no sessions
+	session string // empty until the session has begun
+	process string // the session's process; empty if the server knows no sessions
 	seq     int64
-	batch   []*call // being sent; nil for those that were given back
+	batch   []*call // being sent; nil for calls that were given back
 	body    []byte
-	parser  fastjson.Parser // of answers
+	parser  fastjson.Parser // for answers
 }
 
 func newLane(l *link) *lane {
@@ -60,13 +60,13 @@ func newLane(l *link) *lane {
 	return n
 }
 
-// run sends what waits until the link ends.
+// run sends calls that wait until the link ends.
 func (n *lane) run(queue *batching.Queue[*call]) {
 	defer n.w.close()
 	queue.Run(nil, n.carry)
 }
 
-// carry sends a batch as one request and hands each call its part of the answer.
+// carry sends a batch as one request and gives each call its part of the answer.
 func (n *lane) carry(batch []*call) {
 	n.batch = batch
 	var by time.Time
@@ -88,7 +88,7 @@ func (n *lane) carry(batch []*call) {
 	}
 	for _, k := range n.batch {
 		switch {
-		case k == nil: // it was given back already
+		case k == nil: // given back already
 		case err != nil && !k.write:
 			k.Finish(fmt.Errorf("%w: %w", errNotDone, err))
 		case err != nil:
@@ -105,7 +105,8 @@ func (n *lane) carry(batch []*call) {
 	}
 }
 
-// results returns the results in the answer to a batch, which are valid until the next one.
+// results returns the results in the answer to a batch. They are valid until the next answer is
+// parsed.
 func (n *lane) results() ([]*fastjson.Value, error) {
 	v, err := parse(&n.parser, n.w.answer.Body(), maxValues(n.body))
 	if err != nil {
@@ -114,13 +115,13 @@ func (n *lane) results() ([]*fastjson.Value, error) {
 	return v.GetArray("results"), nil
 }
 
-// maxValues is more than the values that the answer to a batch has: the most are of a window that
-// takes five bytes to ask for, and is answered with six.
+// maxValues is an upper bound for the number of values in the answer to a batch. A window has the
+// most for its length: it takes five bytes to ask for, and is answered with six values.
 func maxValues(request []byte) int { return 4<<10 + 4*len(request) }
 
-// exchange has the batch carried out, once. If the error is errNotDone it was certainly not.
+// exchange executes the batch once. If the error is errNotDone, it was certainly not executed.
 func (n *lane) exchange(by time.Time) error {
-	// Three times: the server may have forgotten the session, and may be restarted just then.
+	// Three times: the server may have forgotten the session, and may be restarting just then.
 	for range 3 {
 		if n.session == "" {
 			if err := n.begin(by); err != nil {
@@ -136,8 +137,9 @@ func (n *lane) exchange(by time.Time) error {
 	return errNotDone
 }
 
-// begin begins a session with a batch of no operations: it tells what process the node is, and its
-// number is the only one that could be carried out again after a loss of memory.
+// begin begins a session with an empty batch. The answer names the process of the node. Only the
+// first number of a session could be executed again if the server forgot the session, and an empty
+// batch counts nothing.
 func (n *lane) begin(by time.Time) error {
 	var id [16]byte
 	_, _ = rand.Read(id[:]) // never fails
@@ -165,7 +167,7 @@ func (n *lane) begin(by time.Time) error {
 	return nil
 }
 
-// attempt sends a body under the current number and waits for an answer, whatever it says.
+// attempt sends a body under the current number once and waits for an answer of any status.
 func (n *lane) attempt(body []byte, by time.Time) error {
 	if until := time.Now().Add(n.l.c.opt.AttemptTimeout); until.Before(by) {
 		by = until
@@ -175,11 +177,11 @@ func (n *lane) attempt(body []byte, by time.Time) error {
 	return n.w.send(n.l.c.cut, by)
 }
 
-// attempts sends a body under the same number until an answer to it comes or the time is up.
-// errAnew says that it was certainly not carried out, and would be in a new session.
+// attempts sends a body under the same number until it gets a final answer or time is up. errAnew
+// says that the request was certainly not executed, and can be sent in a new session.
 func (n *lane) attempts(body []byte, by time.Time) error {
 	n.l.c.stats.requests.Add(1)
-	failures := 0 // attempts that may have been carried out
+	failures := 0 // attempts that may have been executed
 	pause := time.Duration(0)
 	for {
 		err := n.attempt(body, by)
@@ -192,7 +194,7 @@ func (n *lane) attempts(body []byte, by time.Time) error {
 			n.l.fail(err)
 			return fmt.Errorf("%w: %w", errNotDone, err)
 		}
-		// The first may be a connection that was closed while nothing was said.
+		// The first failure may be a connection that was closed while idle.
 		if failures++; failures > 1 || isTimeout(err) {
 			n.l.fail(err)
 			if n.giveReadsBack() == 0 {
@@ -206,8 +208,8 @@ func (n *lane) attempts(body []byte, by time.Time) error {
 	}
 }
 
-// pause waits before another attempt, not before the second. It reports false if there is no time
-// left for one.
+// pause waits before another attempt, but not before the second. It reports false if there is no
+// time left for one.
 func (n *lane) pause(pause *time.Duration, by time.Time) bool {
 	if *pause > 0 {
 		timer := time.NewTimer(*pause)
@@ -221,7 +223,7 @@ func (n *lane) pause(pause *time.Duration, by time.Time) bool {
 	return time.Now().Before(by) && n.l.c.cut.Err() == nil
 }
 
-// judge decides what an answer means. It is not final if it says nothing about the request.
+// judge decides what an answer means. An answer that says nothing about the request is not final.
 func (n *lane) judge(repeated bool) (final bool, err error) {
 	status := n.w.answer.StatusCode()
 	if status == 200 {
@@ -247,8 +249,8 @@ func (n *lane) judge(repeated bool) (final bool, err error) {
 	return true, p
 }
 
-// giveReadsBack lets calls that count nothing be made elsewhere while this lane finds out about the
-// others, and returns how many those are.
+// giveReadsBack gives up calls that count nothing, so that they can be sent to another node while
+// this lane finds out about the others. It returns how many others there are.
 func (n *lane) giveReadsBack() (writes int) {
 	for i, k := range n.batch {
 		switch {

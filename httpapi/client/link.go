@@ -10,20 +10,21 @@ import (
 	"twotier.dev/twotier/internal/batching"
 )
 
-// askers is how many questions besides operations may be under way to a node.
+// askers is how many questions, not counting operations, may be in flight to a node.
 const askers = 4
 
-// link is what the client has to do with one node.
+// link is the client's connection state for one node.
 type link struct {
 	c       *Client
 	address string
 	fast    *batching.Queue[*call]
 	slow    *batching.Queue[*call]
-	asking  chan *wire // those that are free
-	// up is cleared when the node does not answer; nothing is sent to it then while another can do.
+	asking  chan *wire // free connections for questions
+	// up is cleared when the node does not answer. Then nothing is sent to it if another node can
+	// take it.
 	up atomic.Bool
 
-	ctx  context.Context // ends when the client is closed, or the node is no member any more
+	ctx  context.Context // done when the client is closed, or the node is no longer a member
 	stop context.CancelFunc
 }
 
@@ -45,7 +46,7 @@ func newLink(c *Client, address string) *link {
 	return l
 }
 
-// runEnd has the lanes end, and closes the connections for questions, when the link ends.
+// runEnd stops the lanes and closes the connections for questions when the link ends.
 func (l *link) runEnd() {
 	<-l.ctx.Done()
 	l.drain()
@@ -57,7 +58,7 @@ func (l *link) runEnd() {
 	}
 }
 
-// refused returns why no call may wait: nobody would come for it.
+// refused returns why no call may wait: no lane would send it.
 func (l *link) refused() error {
 	if l.ctx.Err() != nil {
 		return errNotDone
@@ -65,7 +66,7 @@ func (l *link) refused() error {
 	return nil
 }
 
-// submit has a call wait for a lane.
+// submit puts a call into the queue for a lane.
 func (l *link) submit(k *call, slow bool) error {
 	queue := l.fast
 	if slow {
@@ -78,13 +79,14 @@ func (l *link) submit(k *call, slow bool) error {
 	return err
 }
 
-// drain gives all that wait back to their callers.
+// drain gives all calls that wait back to their callers.
 func (l *link) drain() {
 	l.fast.Drain(errNotDone)
 	l.slow.Drain(errNotDone)
 }
 
-// fail notes that the node did not answer, and has what waits for it done elsewhere.
+// fail notes that the node did not answer, and gives back the calls that wait for it, so that other
+// nodes can take them.
 func (l *link) fail(err error) {
 	if l.ctx.Err() != nil {
 		return
@@ -101,14 +103,14 @@ func (l *link) down(err error) {
 	}
 }
 
-// succeed notes that it did.
+// succeed notes that the node answered.
 func (l *link) succeed() {
 	if !l.up.Load() && !l.up.Swap(true) {
 		l.c.opt.Logger.Info("a node answers again", "address", l.address)
 	}
 }
 
-// ask asks a question that is no operation, and returns the status and a copy of the answer.
+// ask sends a request that is not an operation, and returns the status and a copy of the answer.
 func (l *link) ask(ctx context.Context, method, uri string, body []byte,
 	by time.Time) (status int, answer []byte, err error) {
 	var w *wire
@@ -127,7 +129,7 @@ func (l *link) ask(ctx context.Context, method, uri string, body []byte,
 	w.request.Header.SetContentType("application/json")
 	w.request.SetRequestURI(uri)
 	w.request.SetBodyRaw(body)
-	for range 2 { // a connection that was kept may have been closed by now
+	for range 2 { // a connection that was kept open may have been closed by now
 		kept := w.conn != nil
 		if err = w.send(ctx, by); err == nil {
 			return w.answer.StatusCode(), append([]byte(nil), w.answer.Body()...), nil

@@ -11,7 +11,8 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// Outage is what a [Gate] does with a request that nobody can decide about. There is no default.
+// Outage says what a [Gate] does with a request for which there is no decision. There is no
+// default.
 type Outage int
 
 // The choices.
@@ -35,7 +36,7 @@ type GateOptions struct {
 	// Wait bounds how long a request waits for the decision. Default: 250 ms.
 	Wait time.Duration
 	// OnError is called with a key, as it was sent, and the reason why there is no decision about
-	// it. It is called often, and concurrently, while the service can't be reached. Default: none.
+	// it. While the service can't be reached, it is called often and concurrently. Default: none.
 	OnError func(key string, err error)
 }
 
@@ -126,7 +127,8 @@ func (g *Gate) FastHandler(
 	}
 }
 
-// verdict is the status for a request, and in how many seconds to retry; 0 means never.
+// verdict is the status for a request, and the number of seconds after which to retry; 0 means
+// never.
 type verdict struct {
 	status int
 	after  int64
@@ -137,7 +139,7 @@ var (
 	unavailable = verdict{http.StatusServiceUnavailable, 1}
 )
 
-// decide asks about one request.
+// decide asks for a decision about one request.
 func (g *Gate) decide(ctx context.Context, key string) verdict {
 	key = SafeKey(key)
 	asking, cancel := context.WithTimeout(ctx, g.opt.Wait)
@@ -156,10 +158,10 @@ func (g *Gate) decide(ctx context.Context, key string) verdict {
 	return verdict{http.StatusTooManyRequests, seconds(a.RetryAfter)}
 }
 
-// seconds is how many whole seconds, at least one, a Retry-After asks to wait.
+// seconds rounds up to whole seconds, at least one, for Retry-After.
 func seconds(d time.Duration) int64 { return max(1, int64((d+time.Second-1)/time.Second)) }
 
-// undecided returns what happens to a request that got err in place of a decision.
+// undecided returns the verdict on a request for which err came instead of a decision.
 func (g *Gate) undecided(ctx context.Context, err error) verdict {
 	switch {
 	case errors.Is(err, ErrInvalid):

@@ -52,7 +52,7 @@ type Options struct {
 }
 
 // maxBatch is half of what a server accepts in one request, because the last call added to a
-// request may have as many.
+// request may have as many operations again.
 const maxBatch = 5_000
 
 func (o Options) withDefaults() (Options, error) {

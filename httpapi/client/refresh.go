@@ -31,7 +31,7 @@ func (c *Client) runRefresh() {
 	var hint *link
 	for {
 		begun := time.Now()
-		// If this fails the old table stays in use; calls find out which nodes do not answer.
+		// If this fails, the old table stays in use; calls find out which nodes don't answer.
 		_ = c.learn(c.ctx, hint)
 		hint = c.pause(begun)
 		if c.ctx.Err() != nil {
@@ -62,15 +62,15 @@ func (c *Client) pause(begun time.Time) (hint *link) {
 	return hint
 }
 
-// Refresh reads the table of owners now. The client does so by itself; this is for callers that
-// want to be sure that it has one.
+// Refresh reads the table of owners now. The client does so by itself; call this to make sure that
+// the client has a table.
 func (c *Client) Refresh(ctx context.Context) error {
 	ctx, cancel := context.WithDeadline(ctx, c.deadline(ctx))
 	defer cancel()
 	return c.learn(ctx, nil)
 }
 
-// learn reads the table from the hinted node or any other, and finds out which members answer.
+// learn reads the table from the hinted node or any other, and then checks which members answer.
 func (c *Client) learn(ctx context.Context, hint *link) error {
 	select {
 	case <-c.learner:
@@ -123,7 +123,7 @@ func (l *link) ping(ctx context.Context) {
 	}
 }
 
-// install makes a table the current one once it is known which of its members answer.
+// install makes a table the current one, once it has found out which of the members answer.
 func (c *Client) install(ctx context.Context, t *table) error {
 	v := &view{table: t, members: make([]*link, len(t.members))}
 	for i, m := range t.members {

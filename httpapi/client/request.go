@@ -16,7 +16,7 @@ type Ack string
 
 // The values of Ack.
 const (
-	// AckDefault is what the server is configured for.
+	// AckDefault is the server's configured default.
 	AckDefault Ack = ""
 	// AckMemory waits for the memory of a node: what the node has not flushed is lost if it is
 	// killed.

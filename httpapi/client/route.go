@@ -10,16 +10,16 @@ import (
 
 // view says where operations go. It is immutable.
 type view struct {
-	table   *table  // nil if nobody has told
+	table   *table  // nil if there is none yet
 	members []*link // of the table; nil for one that can't be reached directly
-	any     []*link // nodes that take what has no owner, or whose owner does not answer
+	any     []*link // nodes for keys that have no owner, or whose owner does not answer
 }
 
-// trail is the nodes that were asked already.
+// trail lists the nodes that were asked already.
 type trail struct {
 	links  [4]*link
 	n      int
-	direct bool // the last of them is the owner by the table
+	direct bool // the last of them is the owner according to the table
 }
 
 func (t *trail) full() bool           { return t.n == len(t.links) }
@@ -28,8 +28,8 @@ func (t *trail) add(l *link)          { t.links[t.n] = l; t.n++ }
 func (t *trail) fits(l *link) bool    { return l != nil && !t.has(l) }
 func (t *trail) fitsNow(l *link) bool { return t.fits(l) && l.up.Load() }
 
-// choose returns the node to ask next, and whether it is the owner: the owner, else any node that
-// answers, else any node; nil if all were asked.
+// choose returns the node to ask next, and whether it is the owner. It prefers the owner, then a
+// node that answers, then any node. It returns nil if all were asked.
 func (c *Client) choose(at int, tried *trail) (l *link, direct bool) {
 	v := c.view.Load()
 	if at >= 0 && at < len(v.members) && tried.fitsNow(v.members[at]) {
@@ -53,8 +53,8 @@ func (c *Client) choose(at int, tried *trail) (l *link, direct bool) {
 	return nil, false
 }
 
-// do has a call answered by the member at an index, or by another node if that one certainly did
-// not execute it. If left is set the call must not be used again.
+// do sends a call to the member at an index, or to another node if that one certainly did not
+// execute it. If left is set, the call must not be used again.
 func (c *Client) do(ctx context.Context, k *call, at int,
 	tried *trail) (l *link, left bool, err error) {
 	err = ErrUnavailable
@@ -73,7 +73,8 @@ func (c *Client) do(ctx context.Context, k *call, at int,
 		tried.add(l)
 		tried.direct = direct
 		k.Reset()
-		// What a node has to forward may also take long, if the owner can't be reached.
+		// An operation that a node has to forward may also take long, if the owner can't be
+		// reached.
 		slow := k.slow || !direct && c.routes()
 		if err = l.submit(k, slow); err == nil {
 			left, err = k.wait(ctx)
@@ -101,7 +102,7 @@ func (c *Client) do(ctx context.Context, k *call, at int,
 	return l, false, err
 }
 
-// routes reports whether there are owners at all.
+// routes reports whether the client knows any owners.
 func (c *Client) routes() bool {
 	t := c.view.Load().table
 	return t != nil && len(t.owners) > 0

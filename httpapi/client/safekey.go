@@ -8,7 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// hashedPrefix begins every key that replaces another one, and no other key that a [Gate] sends.
+// hashedPrefix is the prefix of every key that replaces another one. No other key that a [Gate]
+// sends has it.
 const hashedPrefix = "sha256:"
 
 // maxKey is the longest key that a server accepts, in bytes.

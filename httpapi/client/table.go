@@ -11,12 +11,12 @@ import (
 	"github.com/valyala/fastjson"
 )
 
-// table is one state of the cluster as reported by a node. It is immutable.
+// table is one state of the cluster, as reported by a node. It is immutable.
 type table struct {
 	version  uint64
 	seed     uint64
-	hashTags map[string]bool // of namespaces; one that is missing is like the default one
-	owners   []uint16        // of every partition, a position in members; empty if any node does
+	hashTags map[string]bool // by namespace; a missing one is like the default namespace
+	owners   []uint16        // by partition, an index into members; empty if any node will do
 	members  []member
 }
 
@@ -25,7 +25,7 @@ type member struct {
 	leaving bool
 }
 
-// Bounds of what is believed.
+// Bounds of what the client accepts.
 const (
 	maxPartitions = 1 << 16 // as on the servers
 	maxMembers    = 1 << 12
@@ -35,7 +35,7 @@ const (
 // errTable says that what a node reports about the cluster is inconsistent.
 var errTable = errors.New("the table of owners is malformed")
 
-// rawTable is what is read from the answer to GET /v1/cluster?owners=true.
+// rawTable is the answer to GET /v1/cluster?owners=true while it is being parsed.
 type rawTable struct {
 	table
 	reader
@@ -44,7 +44,7 @@ type rawTable struct {
 	seeded     bool
 }
 
-// readTable reads the table that the node at an address reported.
+// readTable parses the table that the node at an address reported.
 func readTable(b []byte, address string) (*table, error) {
 	var p fastjson.Parser
 	v, err := parse(&p, b, maxPartitions+64*maxMembers+maxNamespaces)
@@ -68,8 +68,9 @@ func (r *rawTable) readMembers(v *fastjson.Value, address string) {
 	}
 }
 
-// reachable returns the address to reach a member at, none if it did not give one. The node that
-// was asked is reached at the address it was asked at if it claims all addresses of its machine.
+// reachable returns the address to reach a member at, or none if the member did not give one. If
+// the node that was asked listens on all addresses of its machine, its address is the one that the
+// client asked.
 func reachable(address, at string, self bool) string {
 	host, _, err := net.SplitHostPort(address)
 	ip, notIP := netip.ParseAddr(host)
@@ -99,7 +100,7 @@ func (r *rawTable) check() (*table, error) {
 	if r.bad || len(t.members) == 0 {
 		return nil, errTable
 	}
-	// No owners: Redis decides, or the node does not know who does.
+	// Without owners, Redis decides, or the node does not know who does.
 	if r.mode != "two-tier" || len(t.owners) == 0 || !r.seeded {
 		t.owners = nil
 		return &t, nil
@@ -147,8 +148,8 @@ func (t *table) partition(ns, key string) int {
 
 const defaultNamespace = "default"
 
-// placedAs returns what a key is placed by: itself or, if it has one that counts, its hash tag as a
-// key of the default namespace.
+// placedAs returns what a key is placed by: the key itself or, if it has a hash tag and its
+// namespace uses them, the tag as a key of the default namespace.
 func (t *table) placedAs(ns, key string) (string, string) {
 	tagged, listed := t.hashTags[ns]
 	if !listed {
