@@ -22,7 +22,7 @@ func (s *Server) runAccept(ln net.Listener, d *door) {
 			s.accept(nc, d)
 		case s.closing.Load(), errors.Is(err, net.ErrClosed):
 			return
-		default: // out of file descriptors, most likely
+		default: // most likely out of file descriptors
 			if wait == 0 {
 				s.log.Error("can't accept connections", "err", err)
 			}
@@ -57,8 +57,8 @@ func (s *Server) accept(nc net.Conn, d *door) {
 	s.serving.Go(func() { s.runWait(c) })
 }
 
-// runWait waits for the first byte of a request in a goroutine whose stack has not grown, then has
-// another goroutine serve the connection.
+// runWait waits for the first byte of a request in a goroutine whose stack has not grown, then
+// starts another goroutine that serves the connection.
 func (s *Server) runWait(c *conn) {
 	switch err := c.await(); {
 	case err == nil:
@@ -100,7 +100,7 @@ func (s *Server) leave(c *conn) {
 // turnAway answers 503 on a connection from which nothing was read.
 func (s *Server) turnAway(nc net.Conn, why string) {
 	p := &problem{kind: kindUnavailable, detail: why}
-	if s.opts.TLS != nil { // to say anything would take a handshake
+	if s.opts.TLS != nil { // an answer would take a handshake
 		s.codes[p.kind.status].Add(1)
 	} else {
 		s.refuse(nc, p)

@@ -11,9 +11,9 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Tokens says who may do what; [token.Store] implements it.
+// Tokens resolves bearer tokens; [token.Store] implements it.
 type Tokens interface {
-	// Find returns what a token grants, nil if the token is unknown. The time it takes must not
+	// Find returns what a token grants, or nil if the token is unknown. Its duration must not
 	// reveal how much of a token is right.
 	Find(presented []byte) *token.Grant
 }
@@ -24,8 +24,8 @@ const grantKey = "grant"
 // access checks tokens.
 type access struct {
 	tokens Tokens
-	admin  *token.Grant      // of the token for administration; nil without one
-	secret [sha256.Size]byte // the hash of that
+	admin  *token.Grant      // grant of Options.AdminToken; nil without one
+	secret [sha256.Size]byte // hash of Options.AdminToken
 }
 
 func newAccess(o *Options) access {
@@ -36,10 +36,10 @@ func newAccess(o *Options) access {
 	return a
 }
 
-// open reports whether anyone may use a route.
+// open reports whether a route needs no token.
 func (a *access) open(r *route) bool { return r.need == 0 || a.tokens == nil && !r.guarded }
 
-// find returns what a token grants, nil if it is unknown.
+// find returns what a token grants, or nil if it is unknown.
 func (a *access) find(presented []byte) *token.Grant {
 	if a.admin != nil {
 		sum := sha256.Sum256(presented)
@@ -53,7 +53,7 @@ func (a *access) find(presented []byte) *token.Grant {
 	return a.tokens.Find(presented)
 }
 
-// enter returns the grant of a request on a route, nil if everything is allowed.
+// enter returns the grant of a request on a route, or nil if everything is allowed.
 func (a *access) enter(h *fasthttp.RequestHeader, r *route) (*token.Grant, *problem) {
 	if a.open(r) {
 		return nil, nil
@@ -98,7 +98,7 @@ func bearer(h *fasthttp.RequestHeader) ([]byte, bool) {
 	return got[len(scheme):], true
 }
 
-// grantOf returns the grant of a request, nil if everything is allowed.
+// grantOf returns the grant of a request, or nil if everything is allowed.
 func grantOf(ctx *fasthttp.RequestCtx) *token.Grant {
 	g, _ := ctx.UserValue(grantKey).(*token.Grant)
 	return g
@@ -112,7 +112,7 @@ func roleOf(kind syncer.Kind) token.Role {
 	return token.Count
 }
 
-// forbidden returns why a grant does not allow an operation in a namespace, nil if it does.
+// forbidden returns why a grant does not allow an operation in a namespace, or nil if it does.
 func forbidden(g *token.Grant, need token.Role, ns []byte) *problem {
 	switch {
 	case g == nil:
@@ -127,7 +127,7 @@ func forbidden(g *token.Grant, need token.Role, ns []byte) *problem {
 	return nil
 }
 
-// everywhere returns why a grant does not cover all namespaces, nil if it does.
+// everywhere returns why a grant does not cover all namespaces, or nil if it does.
 func everywhere(g *token.Grant) *problem {
 	if g == nil || g.Everywhere() {
 		return nil

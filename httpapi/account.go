@@ -5,21 +5,21 @@ import (
 	"time"
 )
 
-// account is memory, in bytes, that requests may use, with a limit for each client. A request that
-// wants more than is free waits until others return theirs.
+// account is an amount of memory, in bytes, that requests may use, with a limit for each client. A
+// request that needs more than is free waits until others return theirs.
 type account struct {
 	most, each int64
-	sole       share // of who may have all of it
+	sole       share // of a client that may use all of it
 
 	mu   sync.Mutex
 	used int64
-	room chan struct{} // closed when something is given back; nil while nobody waits
+	room chan struct{} // closed when bytes are given back; nil while nobody waits
 }
 
-// share is what one client holds of an account. The account's lock guards it.
+// share is what one client has taken from an account. The account's lock guards it.
 type share struct{ held int64 }
 
-// take takes n bytes for a client as soon as they are free. It gives up at by and reports whether
+// take takes n bytes for a client as soon as they are free. It gives up at by. It reports whether
 // it took them.
 func (a *account) take(s *share, n int64, by time.Time) bool {
 	for {
@@ -37,7 +37,7 @@ func (a *account) take(s *share, n int64, by time.Time) bool {
 	}
 }
 
-// try takes n bytes, or returns a channel that is closed when it is worth trying again.
+// try takes n bytes, or returns a channel that is closed when bytes are given back.
 func (a *account) try(s *share, n int64) (room <-chan struct{}, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

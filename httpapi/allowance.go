@@ -8,14 +8,14 @@ import (
 )
 
 // allowance is what the clients of a server may use at a time: connections, memory for reading
-// requests, and memory for executing and answering them. A request always takes the former memory
-// before the latter, so nobody waits for somebody who waits. Each address may only use a part of
+// requests, and memory for executing and answering them. A request always takes memory for reading
+// first, so requests can't wait for each other in a circle. Each address may only use a part of
 // everything, so that a greedy client leaves something for others.
 type allowance struct {
 	conns, eachConns   int
 	reading, answering account
 	awake              account      // connections that are not parked
-	served             atomic.Int64 // how many those are, without a lock
+	served             atomic.Int64 // number of awake connections, to be read without a lock
 	pages              account      // of metrics
 
 	mu      sync.Mutex
@@ -31,8 +31,8 @@ type client struct {
 	awake, pages       share
 }
 
-// pagesBytes bounds the pages of metrics that have not been read yet, some thirty of them. They
-// have an account of their own so that metrics work even when clients use up everything else.
+// pagesBytes bounds the metrics pages that have not been read yet, to about thirty. They have an
+// account of their own so that metrics work even when clients use up everything else.
 const pagesBytes = 1 << 20
 
 // leastAwake is the minimum number of connections that can be served at a time, half of them from
@@ -54,8 +54,8 @@ func newAllowance(conns, eachConns int, bytes int64) *allowance {
 	}
 }
 
-// network returns what counts as one address. For IPv6 that is a /64: a host has, and a customer
-// gets, at least that (RFC 6177).
+// network returns the prefix that counts as one address. For IPv6 that is a /64: a host has, and a
+// customer gets, at least that (RFC 6177).
 func network(a net.Addr) netip.Prefix {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
@@ -65,11 +65,12 @@ func network(a net.Addr) netip.Prefix {
 	if ip.Is4() {
 		bits = 32
 	}
-	p, _ := ip.Prefix(bits) // of an invalid address it is the zero prefix
+	p, _ := ip.Prefix(bits) // the zero prefix if the address is invalid
 	return p
 }
 
-// enter takes a connection. If there is none left it returns nil, and what there are too many of.
+// enter takes a connection. If there is none left, it returns nil and says what there are too many
+// of.
 func (a *allowance) enter(from net.Addr) (c *client, tooMany string) {
 	at := network(from)
 	a.mu.Lock()
@@ -89,7 +90,7 @@ func (a *allowance) enter(from net.Addr) (c *client, tooMany string) {
 	return c, ""
 }
 
-// leave returns a connection that holds nothing else any more.
+// leave returns a connection that has given back everything else.
 func (a *allowance) leave(c *client) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -76,7 +76,7 @@ func (d *decoder) appendWindow(b []byte, i, j, k int) []byte {
 		b = append(b, ',')
 	}
 	b = append(b, `{"window":"`...)
-	b = append(b, d.windowText(i, j, k)...) // what parses as a duration needs no escaping
+	b = append(b, d.windowText(i, j, k)...) // anything that parses as a duration needs no escaping
 	return append(b, '"')
 }
 

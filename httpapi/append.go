@@ -7,7 +7,7 @@ import (
 
 func itoa(i int) string { return strconv.Itoa(i) }
 
-// text is what can be appended as a JSON string.
+// text is a type that can be appended as a JSON string.
 type text interface{ ~string | ~[]byte }
 
 // appendString appends s as a JSON string. Like encoding/json it replaces invalid UTF-8 with

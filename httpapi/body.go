@@ -11,9 +11,9 @@ import (
 // prefetched is how much of a body of known length fasthttp has read before it calls the handler.
 const prefetched = 8 << 10
 
-// readBody reads the body of a request, up to most bytes. It does so only after the sender was
-// checked, and reserves memory before using it. A body that is not read to its end ends the
-// connection.
+// readBody reads the body of a request, up to most bytes. It is called after the sender was
+// checked, and reserves memory before using it. A connection is closed if a body on it is not read
+// to its end.
 func readBody(ctx *fasthttp.RequestCtx, most int) *problem {
 	if !ctx.Request.IsBodyStream() {
 		return nil
@@ -25,7 +25,7 @@ func readBody(ctx *fasthttp.RequestCtx, most int) *problem {
 	case size > most:
 		return tooLarge()
 	case size >= 0 && size <= prefetched:
-		ctx.PostBody() // which closes the stream
+		ctx.PostBody() // this closes the stream
 		return nil
 	case size > 0:
 		body, p = readSized(ctx, size)
@@ -33,7 +33,7 @@ func readBody(ctx *fasthttp.RequestCtx, most int) *problem {
 		body, p = readChunks(ctx, most)
 	}
 	if p == nil {
-		ctx.Request.SetBodyRaw(body) // the same
+		ctx.Request.SetBodyRaw(body)
 	}
 	return p
 }

@@ -14,11 +14,12 @@ import (
 // conn is a connection that can be drained: told from outside to end as soon as no request is in
 // progress on it.
 //
-// Closing an idle connection would almost do, but a request that was just read from it would be
-// executed and its answer lost. A read deadline in the past only stops what has not begun.
+// Just closing idle connections would not do: a request that has just been read from one would be
+// executed, and its answer lost. A read deadline in the past only stops requests that have not
+// begun.
 type conn struct {
 	net.Conn
-	door *door // that it came in by
+	door *door // the door that the connection came in by
 	hold hold
 
 	mu     sync.Mutex
@@ -32,7 +33,7 @@ type conn struct {
 // longAgo is a deadline that has passed.
 var longAgo = time.Unix(1, 0)
 
-// Read reads what arrives. Data that arrives begins a request.
+// Read reads from the connection. Any data begins a request.
 func (c *conn) Read(b []byte) (int, error) {
 	if c.park.unread && len(b) > 0 {
 		b[0], c.park.unread = c.park.first[0], false
@@ -79,8 +80,8 @@ func (c *conn) drain(by time.Time) {
 	_ = c.setReadDeadlineLocked(by)
 }
 
-// Close closes the connection. After an answer that did not wait for the whole request it first
-// takes what the client is still sending, for a second at most: closing a socket with unread data
+// Close closes the connection. If the last answer did not wait for the whole request, it first
+// reads what the client is still sending, for a second at most: closing a socket with unread data
 // resets the connection, and the answer could be lost. A parked connection stays open.
 func (c *conn) Close() error {
 	c.mu.Lock()

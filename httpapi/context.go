@@ -48,7 +48,7 @@ func (c *requestContext) Done() <-chan struct{} {
 	return c.inner.Done()
 }
 
-// Err returns why the context is done, nil if it is not.
+// Err returns why the context is done, or nil if it is not.
 func (c *requestContext) Err() error {
 	if inner := c.made(); inner != nil {
 		return inner.Err()
@@ -59,7 +59,7 @@ func (c *requestContext) Err() error {
 	return nil
 }
 
-// Value returns values of the inner context, which is how the context package recognises its own
+// Value returns values of the inner context. The context package uses it to recognise its own
 // contexts.
 func (c *requestContext) Value(key any) any {
 	if inner := c.made(); inner != nil {

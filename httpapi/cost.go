@@ -2,8 +2,8 @@ package httpapi
 
 import "twotier.dev/twotier/syncer"
 
-// What operations, their results and their answers take in memory, in bytes, at the most. Slices
-// that grow have up to half as much again as they need; figures in JSON have up to 20 characters.
+// Upper bounds of the memory, in bytes, for operations, their results and their answers. Slices
+// that grow have up to half as much again as they need; numbers in JSON have up to 20 characters.
 const (
 	answerOp    = 128
 	answerCheck = 128
@@ -16,8 +16,8 @@ const (
 	escaped = 6
 )
 
-// account reserves what the last operation, with these checks and this many limits, will use until
-// it is answered.
+// account reserves the memory that the last operation, with these checks and this many limits, uses
+// until it is answered.
 func (d *decoder) account(checks []syncer.Check, limits int) *problem {
 	keys := 0
 	for i := range checks {
@@ -36,5 +36,5 @@ func (d *decoder) spend(n int) *problem {
 	return p
 }
 
-// expected is how many times the length of its body a batch usually needs in memory.
+// expected is the memory that a batch usually needs, as a multiple of the length of its body.
 const expected = 24

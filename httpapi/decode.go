@@ -7,7 +7,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// What one request may hold. Lists are bounded so that one request's work is.
+// What one request may contain. Lists are bounded in order to bound the work of a request.
 const (
 	maxOps        = 10_000
 	maxChecks     = 64
@@ -23,12 +23,12 @@ const (
 	defaultWindow = "1m"
 )
 
-// form is how a request spelled an operation. Its answer has the same form, and errors name its
-// fields the same way.
+// form is how a request spelled an operation. The answer has the same form, and errors name fields
+// the same way.
 type form struct {
 	first  int  // index of its first check in decoder.checks
 	count  int  // number of its checks
-	checks bool // acquire with "checks", rather than one key
+	checks bool // an acquire with "checks" rather than one key
 }
 
 // bad is an operation of a batch that can't be executed.
@@ -50,10 +50,10 @@ type decoder struct {
 	texts   [][]byte // parallel to limits: the window as the request spelled it
 	bads    []bad
 	quiet   bool
-	grant   *token.Grant // nil: everything
-	hold    *hold        // that all this is accounted for by
-	cost    int64        // bytes that have been
-	answers int          // bytes that the answer may have, but for bads
+	grant   *token.Grant // nil allows everything
+	hold    *hold        // memory is reserved from here
+	cost    int64        // bytes reserved so far
+	answers int          // bytes that the answer may take, without bads
 }
 
 // reset prepares d for reading body.
@@ -102,8 +102,8 @@ func (d *decoder) single(kind syncer.Kind) *problem {
 	return nil
 }
 
-// malformedFirst returns p, unless p refuses a field of a document that isn't JSON: then it returns
-// that problem instead.
+// malformedFirst returns p, unless p refuses a field and the document is not JSON. In that case it
+// returns the problem with the JSON instead.
 func (d *decoder) malformedFirst(p *problem) *problem {
 	if !p.ofField() {
 		return p
@@ -212,7 +212,7 @@ func (d *decoder) limit(ms, most int64, text []byte) {
 	d.texts = append(d.texts, text)
 }
 
-// ackOf returns what the value of "ack" means.
+// ackOf parses the value of "ack".
 func ackOf(b []byte) (syncer.Ack, *problem) {
 	switch string(b) {
 	case "memory":

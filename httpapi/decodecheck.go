@@ -238,7 +238,7 @@ func (d *decoder) windowsOf(list []byte) *problem {
 	}
 }
 
-// validKey reports whether b may be a key. JSON has been checked for UTF-8 before, a URL has not.
+// validKey reports whether b may be a key. JSON has already been checked for UTF-8, a URL has not.
 func validKey(b []byte) bool {
 	if len(b) == 0 || len(b) > maxKeyBytes {
 		return false

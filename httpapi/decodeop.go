@@ -31,7 +31,7 @@ var fieldNames = [...]string{"op", "ns", "key", "n", "ts", "ack", "limits", "che
 // ofCheck is the set of fields that make up a check.
 const ofCheck = fieldNS | fieldKey | fieldN | fieldLimits
 
-// fieldOf returns the field of that name, 0 if there is none.
+// fieldOf returns the field of that name, or 0 if there is none.
 func fieldOf(name []byte) fields {
 	switch string(name) {
 	case "op":
@@ -80,7 +80,7 @@ type draft struct {
 	named bool // op.Kind is known
 	batch bool // the operation names its kind itself
 	seen  fields
-	check syncer.Check // what stands beside "op", unless the operation has "checks"
+	check syncer.Check // the fields next to "op", unless there are "checks"
 	form  form
 }
 
@@ -173,8 +173,8 @@ func kindOf(b []byte) (syncer.Kind, *problem) {
 	return 0, refused("", `want "add", "count" or "acquire", got "`+clip(b)+`"`)
 }
 
-// finish checks what can only be known at the end of an operation, whose limits begin at start, and
-// adds it.
+// finish makes the checks that are only possible at the end of an operation, whose limits begin at
+// start, and adds the operation.
 func (d *decoder) finish(o *draft, start int) *problem {
 	if !o.named {
 		return refused("op", `missing; want "add", "count" or "acquire"`)

@@ -15,20 +15,20 @@ import (
 	"twotier.dev/twotier/httpapi/token"
 )
 
-// place is where a route is served: at one or several kinds of door.
+// place says at which kinds of door a route is served.
 type place uint8
 
 const (
 	front    place = 1 << iota // the address of Options.Listen
-	office                     // that of Options.Admin, if there is one; the front otherwise
-	backdoor                   // that of Options.PeerListen, if there is one; the front otherwise
+	office                     // the address of Options.Admin if set, otherwise the front
+	backdoor                   // the address of Options.PeerListen if set, otherwise the front
 )
 
-// door is an address that the server listens on, and what is served there.
+// door is an address that the server listens on, with the routes served there.
 type door struct {
 	address string
-	// allowance is for those who come in by this door, so that strangers at one door can't keep
-	// anybody out of another.
+	// allowance is for the clients of this door, so that strangers at one door can't keep anybody
+	// out of another.
 	allowance *allowance
 	routes    map[string]route
 	hosts     hosts
@@ -48,7 +48,7 @@ func (e *ListenError) Error() string { return fmt.Sprintf("listen on %s: %v", e.
 // Unwrap returns the reason.
 func (e *ListenError) Unwrap() error { return e.Err }
 
-// makeDoors makes the doors. The one for everyone is the first.
+// makeDoors makes the doors. The first one is the public one.
 func (s *Server) makeDoors() []*door {
 	everyone := &door{address: s.opts.Listen}
 	doors, open := []*door{everyone}, front|office|backdoor
@@ -83,7 +83,7 @@ func (s *Server) makeDoors() []*door {
 func (s *Server) listen(ctx context.Context) error {
 	for _, d := range s.doors {
 		if d.listener != nil {
-			continue // it came from elsewhere
+			continue // passed in by OpenOn
 		}
 		ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", d.address)
 		if err != nil {
@@ -107,7 +107,7 @@ func (s *Server) shutDoors() (err error) {
 	return err
 }
 
-// doorOf returns the door that a request came in by.
+// doorOf returns the door through which a request came.
 func (s *Server) doorOf(ctx *fasthttp.RequestCtx) *door {
 	if c, ok := ctx.Conn().(*conn); ok && c.door != nil {
 		return c.door
@@ -115,7 +115,7 @@ func (s *Server) doorOf(ctx *fasthttp.RequestCtx) *door {
 	return s.doors[0]
 }
 
-// secure returns a connection with TLS, or the connection itself if there is none.
+// secure adds TLS to a connection, if TLS is configured.
 func (s *Server) secure(nc net.Conn) net.Conn {
 	if s.opts.TLS == nil {
 		return nc
@@ -123,10 +123,10 @@ func (s *Server) secure(nc net.Conn) net.Conn {
 	return tls.Server(nc, s.opts.TLS)
 }
 
-// Addr returns the address that the server listens on, nil before Open.
+// Addr returns the address that the server listens on, or nil before Open.
 func (s *Server) Addr() net.Addr { return s.addrOf(0) }
 
-// AdminAddr returns the address of Options.Admin, nil before Open or if there is none.
+// AdminAddr returns the address of Options.Admin, or nil before Open or if there is none.
 func (s *Server) AdminAddr() net.Addr {
 	if s.opts.Admin == "" {
 		return nil
@@ -134,7 +134,7 @@ func (s *Server) AdminAddr() net.Addr {
 	return s.addrOf(1)
 }
 
-// PeerAddr returns the address where other nodes reach this one, nil before Open.
+// PeerAddr returns the address where other nodes reach this one, or nil before Open.
 func (s *Server) PeerAddr() net.Addr {
 	if s.opts.PeerListen == "" {
 		return s.Addr()
@@ -151,7 +151,7 @@ func (s *Server) addrOf(i int) net.Addr {
 	return s.doors[i].listener.Addr()
 }
 
-// addProfiles adds the profiles of package net/http/pprof, which show what is in memory and the
+// addProfiles adds the profiles of package net/http/pprof, which reveal memory contents and the
 // flags of the process. They are only served at a door of their own, and only to tokens for all
 // namespaces. They end when the server closes, whatever duration was asked for.
 func (s *Server) addProfiles(routes map[string]route) {

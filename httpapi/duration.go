@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// day is the unit that windows have and time.ParseDuration lacks.
+// day is a unit that windows may use and time.ParseDuration lacks.
 const day = 24 * time.Hour
 
-// parseWindow reads a duration such as "90s", "1.5h" or "1d2h3m4s" and returns it in milliseconds,
-// or says what is wrong with it. A window is a whole number of milliseconds, at least one.
+// parseWindow parses a duration such as "90s", "1.5h" or "1d2h3m4s". It returns milliseconds, or
+// says what is wrong. A window is a whole number of milliseconds, at least one.
 func parseWindow(text []byte) (ms int64, wrong string) {
 	const want = `want a duration such as "90s" or "1d2h3m4s"`
 	if len(text) == 0 {
@@ -34,7 +34,7 @@ func parseWindow(text []byte) (ms int64, wrong string) {
 	return total / int64(time.Millisecond), ""
 }
 
-// durationPart reads one number with its unit from the front of b and returns it in nanoseconds.
+// durationPart parses one number with its unit at the front of b and returns nanoseconds.
 func durationPart(b []byte) (ns int64, rest []byte, ok, fits bool) {
 	whole, i, fits := digits(b, 0)
 	n := i
@@ -42,7 +42,7 @@ func durationPart(b []byte) (ns int64, rest []byte, ok, fits bool) {
 	if i < len(b) && b[i] == '.' {
 		for i++; i < len(b) && isDigit(b[i]); i++ {
 			n++
-			if scale < 1e15 { // what lies behind is less than a nanosecond of a day
+			if scale < 1e15 { // further digits are less than a nanosecond of a day
 				frac, scale = frac*10+int64(b[i]-'0'), scale*10
 			} else if b[i] != '0' {
 				return 0, nil, false, true
@@ -63,8 +63,8 @@ func durationPart(b []byte) (ns int64, rest []byte, ok, fits bool) {
 	return whole*unit + part, b[i+width:], true, true
 }
 
-// digits reads the decimal number at b[i:] and returns the index after it; fits is false if it
-// overflows an int64.
+// digits parses the decimal number at b[i:] and returns the index after it. fits is false if the
+// number overflows an int64.
 func digits(b []byte, i int) (v int64, end int, fits bool) {
 	fits = true
 	for ; i < len(b) && isDigit(b[i]); i++ {
@@ -80,8 +80,8 @@ func digits(b []byte, i int) (v int64, end int, fits bool) {
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// durationUnit returns the unit at the front of b in nanoseconds and the length of its name, 0 if
-// there is none.
+// durationUnit returns the unit at the front of b in nanoseconds, and the length of its name, which
+// is 0 if there is no unit.
 func durationUnit(b []byte) (ns int64, width int) {
 	if len(b) >= 2 && b[1] == 's' {
 		switch b[0] {

@@ -9,36 +9,35 @@ import (
 )
 
 const (
-	// ownBytes is what an answer may need before it takes from the allowance: about what its
-	// connection takes anyway. Ordinary requests, of one operation, need no more, and are served
-	// however much others have taken.
+	// ownBytes is what an answer may use without taking from the allowance. That is about as much
+	// as the connection takes anyway. Ordinary requests, of one operation, need no more, so they
+	// are served no matter how much others have taken.
 	ownBytes = 8 << 10
-	// holdStep is how much is taken at a time.
+	// holdStep is the unit in which memory is taken.
 	holdStep = 16 << 10
-	// pooledBody is the size of the buffers for bodies that are kept for others; larger ones are
-	// not.
+	// pooledBody is the size of the body buffers that are reused. Larger buffers are not kept.
 	pooledBody = 64 << 10
 )
 
-// hold is the memory that one connection has for the request under way, from its header until the
-// answer is written or the connection is gone. It belongs to the goroutine that serves the
-// connection. A nil hold, of a request without a connection, may have any.
+// hold is the memory that one connection has taken for the request in progress, from its header
+// until the answer is written or the connection is gone. It belongs to the goroutine that serves
+// the connection. A nil hold, for a request without a connection, is unlimited.
 type hold struct {
 	allowance *allowance
 	client    *client
 	wait      time.Duration // how long to wait for memory
 	bodies    *sync.Pool    // of *[pooledBody]byte
 
-	node      *account // what is read is taken from here, of a message of another node
-	read      int64    // bytes taken for what is read
-	need, got int64    // bytes that the answer needs, and that have been taken for it
-	paged     int64    // bytes of a page of metrics, which has an account of its own
+	node      *account // account for reading a message of another node; nil otherwise
+	read      int64    // bytes taken for reading
+	need, got int64    // bytes that the answer needs, and bytes taken for it
+	paged     int64    // bytes taken for a metrics page, from an account of its own
 
-	body *[pooledBody]byte // back to bodies when it is over
-	last func()            // what else is to be done then
+	body *[pooledBody]byte // returned to bodies by release
+	last func()            // called by release
 }
 
-// holdOf returns the hold of the connection of a request.
+// holdOf returns the hold of the connection that a request came on.
 func holdOf(ctx *fasthttp.RequestCtx) *hold {
 	if c, ok := ctx.Conn().(*conn); ok {
 		return &c.hold
@@ -46,13 +45,13 @@ func holdOf(ctx *fasthttp.RequestCtx) *hold {
 	return nil
 }
 
-// busy is the problem of a request for which there is no memory now. Nothing has been done of it.
+// busy is the problem of a request that can't get memory now. Nothing of it has been done.
 func busy() *problem {
 	return &problem{kind: kindUnavailable,
 		detail: "too much is being read and answered at this moment; nothing was done"}
 }
 
-// reading returns where memory for what is read comes from.
+// reading returns the account and share for reading.
 func (h *hold) reading() (*account, *share) {
 	if h.node != nil {
 		return h.node, &h.node.sole
@@ -60,14 +59,14 @@ func (h *hold) reading() (*account, *share) {
 	return &h.allowance.reading, &h.client.reading
 }
 
-// ofNode says that what is read is a message of another node.
+// ofNode says that the body is a message of another node.
 func (h *hold) ofNode(from *account) {
 	if h != nil {
 		h.node = from
 	}
 }
 
-// toRead takes n bytes for what is read.
+// toRead takes n bytes for reading.
 func (h *hold) toRead(n int64) *problem {
 	if h == nil {
 		return nil
@@ -84,8 +83,8 @@ func (h *hold) toRead(n int64) *problem {
 	return nil
 }
 
-// patience is until when to wait for memory: not at all for who has some already, as others may
-// wait for that.
+// patience returns how long to wait for memory. A request that has some already does not wait,
+// because others may be waiting for what it has.
 func (h *hold) patience(has int64) time.Time {
 	if has > 0 {
 		return time.Time{}
@@ -93,8 +92,8 @@ func (h *hold) patience(has int64) time.Time {
 	return time.Now().Add(h.wait)
 }
 
-// expect takes n bytes for the answer, or as many as a client may have, before it is known what it
-// needs.
+// expect takes n bytes for the answer, but at most what a client may have, before the actual need
+// is known.
 func (h *hold) expect(n int64) *problem {
 	if h == nil || n <= ownBytes {
 		return nil
@@ -111,8 +110,8 @@ func (h *hold) get(n int64) *problem {
 	return nil
 }
 
-// take takes what the answer needs more, unless that was expected. It takes nothing and says why if
-// there is not as much.
+// take adds n bytes to what the answer needs, and takes what is missing. If there is not enough, it
+// takes nothing and returns the problem.
 func (h *hold) take(n int64) *problem {
 	if h == nil {
 		return nil
@@ -133,7 +132,7 @@ func (h *hold) take(n int64) *problem {
 	return nil
 }
 
-// settle gives back what was expected and is not needed.
+// settle gives back bytes that were expected but are not needed.
 func (h *hold) settle() {
 	if h == nil {
 		return
@@ -144,7 +143,7 @@ func (h *hold) settle() {
 	}
 }
 
-// cover is take for what is already there, and may have been accounted for.
+// cover is like take, for memory that is in use already and may have been accounted for.
 func (h *hold) cover(n int64) *problem {
 	if h == nil || n <= h.need {
 		return nil
@@ -152,7 +151,7 @@ func (h *hold) cover(n int64) *problem {
 	return h.take(n - h.need)
 }
 
-// page takes n bytes for an answer that is a page of metrics.
+// page takes n bytes for a metrics page.
 func (h *hold) page(n int64) *problem {
 	if h == nil {
 		return nil
@@ -164,7 +163,7 @@ func (h *hold) page(n int64) *problem {
 	return nil
 }
 
-// buffer returns n bytes, which have been taken, for a body.
+// buffer returns a buffer for a body of n bytes, which have been taken with toRead.
 func (h *hold) buffer(n int) []byte {
 	if h == nil || n > pooledBody {
 		return make([]byte, n)
@@ -173,8 +172,7 @@ func (h *hold) buffer(n int) []byte {
 	return h.body[:n]
 }
 
-// until has something done when the answer is written. It reports false if there is nobody to do
-// it.
+// until calls last when the answer is written. It reports false if there is no connection to do so.
 func (h *hold) until(last func()) bool {
 	if h == nil {
 		return false
@@ -183,7 +181,7 @@ func (h *hold) until(last func()) bool {
 	return true
 }
 
-// wake takes the memory with which a connection is served.
+// wake takes the memory for serving a connection.
 func (h *hold) wake() bool {
 	ok := h.allowance.awake.take(&h.client.awake, awakeBytes, h.patience(0))
 	if ok {
@@ -192,13 +190,14 @@ func (h *hold) wake() bool {
 	return ok
 }
 
-// sleep gives it back.
+// sleep gives back the memory for serving a connection.
 func (h *hold) sleep() {
 	h.allowance.served.Add(-1)
 	h.allowance.awake.give(&h.client.awake, awakeBytes)
 }
 
-// release gives everything but that back. Nothing reads or writes it any more.
+// release gives back everything except the memory that wake took. Nothing reads or writes it any
+// more.
 func (h *hold) release() {
 	if h.body != nil {
 		h.bodies.Put(h.body)

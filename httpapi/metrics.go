@@ -16,11 +16,11 @@ import (
 )
 
 // newRegistry returns what /metrics shows: the counters of the server and its node, and those of
-// the Go runtime, the process and its build. Ours are read on a scrape from counters that exist
-// anyway, so a request pays nothing for them.
+// the Go runtime, the process and its build. Our own are read on a scrape from counters that exist
+// anyway, so requests pay nothing for them.
 func (s *Server) newRegistry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
-	r.MustRegister( // they differ in their names
+	r.MustRegister( // their names don't overlap
 		counters{s, time.Now()},
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -29,13 +29,13 @@ func (s *Server) newRegistry() *prometheus.Registry {
 	return r
 }
 
-// metrics answers in the Prometheus format that was asked for, text by default.
+// metrics answers in the Prometheus format that the client asked for, text by default.
 func (s *Server) metrics(ctx *fasthttp.RequestCtx) *problem {
 	accept := string(ctx.Request.Header.Peek(fasthttp.HeaderAccept))
 	format := expfmt.NegotiateAccept(http.Header{fasthttp.HeaderAccept: {accept}},
 		expfmt.FmtProtoDelim, expfmt.FmtProtoText, expfmt.FmtProtoCompact, expfmt.FmtText)
 	page, err := s.renderMetrics(format)
-	if err != nil { // a mistake of ours, such as a metric twice
+	if err != nil { // a bug of ours, such as a duplicate metric
 		s.log.Error("can't render metrics", "error", err)
 		const detail = "the metrics can't be made; this server's log says why"
 		return &problem{kind: kindInternal, detail: detail}
@@ -66,7 +66,7 @@ func (s *Server) renderMetrics(format expfmt.Format) ([]byte, error) {
 	return page.Bytes(), nil
 }
 
-// counters collects what a server, its node and their parts count.
+// counters collects the counters of a server, its node and their parts.
 type counters struct {
 	s     *Server
 	began time.Time
@@ -87,7 +87,7 @@ func (c counters) Collect(ch chan<- prometheus.Metric) {
 	c.s.transport(e)
 }
 
-// transport collects what the server itself counts.
+// transport collects the counters of the server itself.
 func (s *Server) transport(e exposition) {
 	requests := e.family(total, "twotier_http_requests_total",
 		"HTTP requests answered, by status code.", "code")
@@ -120,11 +120,11 @@ const (
 // exposition receives metrics while they are collected.
 type exposition struct {
 	ch    chan<- prometheus.Metric
-	began time.Time // of what is counted
+	began time.Time // when counting began
 }
 
-// family begins a metric with labels. It returns a function that adds a value with its label
-// values, in the same order.
+// family begins a metric with labels. It returns a function that adds a value with label values in
+// the same order.
 func (e exposition) family(
 	kind prometheus.ValueType, name, help string, labels ...string,
 ) func(v int64, values ...string) {
@@ -138,12 +138,12 @@ func (e exposition) gauge(name, help string, v int64) { e.family(gauge, name, he
 
 func (e exposition) total(name, help string, v int64) { e.family(total, name, help)(v) }
 
-// float is gauge for a value that is not an integer.
+// float is like gauge, for a value that is not an integer.
 func (e exposition) float(name, help string, v float64) {
 	e.ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil), gauge, v)
 }
 
-// durations is a native histogram. The text format has none, and shows a sum and a count.
+// durations adds a native histogram. The text format has none, and shows its sum and count.
 func (e exposition) durations(name, help string, d cluster.Durations) {
 	desc := prometheus.NewDesc(name, help, nil, nil)
 	m, err := prometheus.NewConstNativeHistogram(desc, d.Count, d.Sum.Seconds(), d.Buckets, nil, 0,
@@ -154,7 +154,7 @@ func (e exposition) durations(name, help string, d cluster.Durations) {
 	e.ch <- m
 }
 
-// whether is the value of a gauge that says yes or no.
+// whether returns the gauge value for a boolean.
 func whether(yes bool) int64 {
 	if yes {
 		return 1

@@ -30,7 +30,7 @@ func (e exposition) cluster(st cluster.Stats) {
 	e.peers(st)
 }
 
-// partitions renders who decides for which partitions.
+// partitions renders who decides about which partitions.
 func (e exposition) partitions(st cluster.Stats) {
 	e.gauge("twotier_partitions_owned",
 		"Partitions that the table gives to this node.", int64(st.Owned))
@@ -58,7 +58,7 @@ func (e exposition) partitions(st cluster.Stats) {
 // others too.
 const maxPeerSeries = 64
 
-// peers renders the traffic between nodes. A member that is gone has no series any more.
+// peers renders the traffic between nodes. A member that is gone has no series.
 func (e exposition) peers(st cluster.Stats) {
 	up := e.family(gauge, "twotier_peer_up",
 		"Whether another member answers this node; where it does not, it is done without.", "peer")

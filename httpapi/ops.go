@@ -47,7 +47,7 @@ func (s *Server) single(ctx *fasthttp.RequestCtx, x *requestState, kind syncer.K
 	return s.execute(ctx, x)
 }
 
-// execute executes and answers the one operation of x.
+// execute executes and answers the only operation of x.
 func (s *Server) execute(ctx *fasthttp.RequestCtx, x *requestState) *problem {
 	res := &x.room(1)[0]
 	res.Reset()

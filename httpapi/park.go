@@ -2,27 +2,27 @@ package httpapi
 
 import "time"
 
-// park lets a connection give up its buffers between requests. fasthttp keeps the buffer it reads
-// requests with for as long as it serves a connection. So a connection that has been idle for a
-// moment is no longer served, but stays open: its goroutine waits for the first byte of the next
-// request and then has the connection served again.
+// park lets a connection give up its buffers between requests. fasthttp keeps the buffer for
+// reading requests for as long as it serves a connection. So a connection that has been idle for a
+// moment is no longer served by fasthttp, but stays open: its goroutine waits for the first byte of
+// the next request, and then the connection is served again.
 type park struct {
-	by     time.Time // until when the next request must have begun
+	by     time.Time // by when the next request must begin
 	parked bool
-	// first is the byte that was waited for, and unread whether nobody has read it yet. They are of
-	// the goroutine that serves the connection.
+	// first is the byte that ended the wait. unread is set until Read has returned it. Both belong
+	// to the goroutine that serves the connection.
 	first  [1]byte
 	unread bool
 }
 
 const (
-	// parkAfter is how long a connection is idle before it is parked; parkSoon applies once half of
-	// the memory for connections that are not parked is in use.
+	// parkAfter is how long a connection is idle before it is parked. parkSoon applies while more
+	// than half of the memory for connections that are not parked is in use.
 	parkAfter = 100 * time.Millisecond
 	parkSoon  = time.Millisecond
 )
 
-// parkingLocked returns when a connection that just became idle is to be parked.
+// parkingLocked returns when to park a connection that has just become idle.
 func (c *conn) parkingLocked(now time.Time) time.Time {
 	pause := parkAfter
 	if a := c.hold.allowance; a.served.Load()*awakeBytes > a.awake.most/2 {
@@ -34,7 +34,8 @@ func (c *conn) parkingLocked(now time.Time) time.Time {
 	return c.park.by
 }
 
-// parkLocked parks a connection whose read has just ended without data, if that was the reason.
+// parkLocked parks a connection whose read has just timed out, if the parking deadline was the
+// reason.
 func (c *conn) parkLocked(now time.Time) {
 	c.park.parked = c.served && !c.busy && c.by.IsZero() &&
 		(c.park.by.IsZero() || now.Before(c.park.by))
@@ -62,8 +63,7 @@ func (c *conn) isParked() bool {
 	return c.park.parked
 }
 
-// isSilent reports whether nothing has come by the connection in all its time, which was not cut
-// short.
+// isSilent reports whether the connection has never received anything and is not being drained.
 func (c *conn) isSilent() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

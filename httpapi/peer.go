@@ -31,13 +31,13 @@ const (
 	peerPath = "/peer"
 	// maxPeerBody bounds a message.
 	maxPeerBody = 4 << 20
-	// peerMedia is a type that a page of another site can't send without a preflight request.
+	// peerMedia is a media type that a page of another site can't send without a preflight request.
 	peerMedia = "application/x-twotier-peer"
 	// headerPass carries the proof that the sender of a message is a node.
 	headerPass = "Twotier-Pass"
 )
 
-// admitPeer only lets nodes send messages. Reading them takes no memory from clients.
+// admitPeer lets only nodes send messages. Reading messages takes no memory from clients.
 func (s *Server) admitPeer(ctx *fasthttp.RequestCtx) *problem {
 	h := &ctx.Request.Header
 	if string(h.ContentType()) != peerMedia {
@@ -66,7 +66,7 @@ func (s *Server) peer(ctx *fasthttp.RequestCtx) *problem {
 }
 
 // PeerTransport sends messages to other nodes over HTTP connections that are kept open. Its methods
-// may be called at the same time.
+// may be called concurrently.
 type PeerTransport struct {
 	// TLS is used for addresses that begin with https://; set it before the first use. Default:
 	// accept any certificate and present none.
@@ -86,7 +86,7 @@ func NewPeerTransport(pass func(size int) string) *PeerTransport {
 // Bounds of the connections to one node.
 const (
 	maxPeerConns  = 64
-	peerIdle      = 5 * time.Second // its end is the end of a goroutine, too
+	peerIdle      = 5 * time.Second // an idle connection also keeps a goroutine
 	maxPeerHosts  = 1024
 	peerKeepAlive = 15 * time.Second
 )
@@ -112,7 +112,7 @@ func (t *PeerTransport) Send(ctx context.Context, address string, message []byte
 	req.Header.SetMethod(fasthttp.MethodPost)
 	req.Header.SetContentType(peerMedia)
 	req.Header.Set(headerPass, t.pass(len(message)))
-	// TLS is up to the dialer.
+	// The dialer adds TLS.
 	req.SetRequestURI("http://" + strings.TrimPrefix(address, secureScheme) + peerPath)
 	req.SetBodyRaw(message)
 	by, ok := ctx.Deadline()
@@ -120,7 +120,7 @@ func (t *PeerTransport) Send(ctx context.Context, address string, message []byte
 		by = time.Now().Add(time.Minute)
 	}
 	err := errStale
-	for range maxPeerConns + 1 { // at the worst all that are kept are stale
+	for range maxPeerConns + 1 { // at worst all connections that were kept are stale
 		if err = t.host(address).DoDeadline(req, resp, by); !errors.Is(err, errStale) {
 			break
 		}
@@ -149,7 +149,7 @@ func (t *PeerTransport) host(address string) *fasthttp.HostClient {
 	h := t.hosts[address]
 	if h == nil {
 		if len(t.hosts) >= maxPeerHosts {
-			clear(t.hosts) // those in use end by themselves
+			clear(t.hosts) // connections in use end by themselves
 		}
 		h = &fasthttp.HostClient{
 			Addr: strings.TrimPrefix(address, secureScheme), MaxConns: maxPeerConns,
@@ -184,7 +184,7 @@ func (t *PeerTransport) dialer(address string) fasthttp.DialFuncWithTimeout {
 // shakeHands starts TLS on a connection.
 func shakeHands(c *peerConn, cfg *tls.Config, by time.Time) (net.Conn, error) {
 	if cfg == nil {
-		cfg = &tls.Config{InsecureSkipVerify: true} // what is said is sealed
+		cfg = &tls.Config{InsecureSkipVerify: true} // messages are encrypted anyway
 	}
 	secure := tls.Client(c.Conn, cfg)
 	ctx, cancel := context.WithDeadline(context.Background(), by)
@@ -200,8 +200,8 @@ func shakeHands(c *peerConn, cfg *tls.Config, by time.Time) (net.Conn, error) {
 	return c, nil
 }
 
-// dialPeer connects. Its error says that nothing was sent, and whether the address is silent or
-// refuses connections.
+// dialPeer connects to an address. Nothing was sent if it fails, and the error says whether the
+// address did not respond or refused the connection.
 func dialPeer(address string, timeout time.Duration) (net.Conn, error) {
 	c, err := (&net.Dialer{Timeout: timeout, KeepAlive: peerKeepAlive}).Dial("tcp", address)
 	if slow, ok := errors.AsType[net.Error](err); ok && slow.Timeout() {
@@ -218,8 +218,7 @@ func dialPeer(address string, timeout time.Duration) (net.Conn, error) {
 type peerConn struct {
 	net.Conn
 	raw net.Conn // beneath TLS
-	// fresh means that nothing was sent yet: anything there is to read then belongs to the TLS
-	// handshake.
+	// fresh means that nothing was sent yet. Until then, data to read belongs to the TLS handshake.
 	fresh bool
 }
 

@@ -12,7 +12,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// problemKind is what problems of the same kind share.
+// problemKind is what all problems of a kind share.
 type problemKind struct {
 	status      int
 	name, title string
@@ -56,7 +56,7 @@ type problem struct {
 	// field is the path of the offending field, empty if the problem is not about a field.
 	field  string
 	detail string
-	// after is how long what is in the way may last, 0 if nobody knows.
+	// after is an estimate of how long the cause may last; 0 if there is none.
 	after time.Duration
 	// allow is the value of the Allow header of a 405.
 	allow string
@@ -67,7 +67,7 @@ func refused(field, detail string) *problem {
 	return &problem{kind: kindRefused, field: field, detail: detail}
 }
 
-// ofField reports whether p is about a field in valid JSON, so that it does not concern other
+// ofField reports whether p is about a field in valid JSON, and so does not affect the other
 // operations of a batch.
 func (p *problem) ofField() bool { return p.kind == kindRefused || p.kind == kindForbidden }
 
@@ -84,7 +84,7 @@ func (p *problem) in(parent string) *problem {
 	return p
 }
 
-// text is the detail member: the field and what is wrong with it.
+// text returns the detail member: the field and what is wrong with it.
 func (p *problem) text() string {
 	if p.field == "" {
 		return p.detail
@@ -112,8 +112,8 @@ func (p *problem) appendJSON(b []byte) []byte {
 	return append(b, '}')
 }
 
-// retryAfter is what the header of that name says, in seconds: an estimate if there is one, rounded
-// up, else that of the kind. 0 means that there is none.
+// retryAfter returns the value of the Retry-After header, in seconds: the estimate rounded up, or
+// that of the kind if it is longer. 0 means no header.
 func (p *problem) retryAfter() int {
 	return max(p.kind.retryAfter, int((p.after+time.Second-1)/time.Second))
 }
@@ -160,10 +160,10 @@ func (s *Server) problemOf(err error, write bool) *problem {
 	return &problem{kind: kindInternal, detail: "an error of this server's own; its log says more"}
 }
 
-// mostRetry bounds what a problem asks to wait.
+// mostRetry caps how long a problem asks to wait.
 const mostRetry = time.Minute
 
-// estimateOf is how long the cause of an error may last, 0 if nobody knows.
+// estimateOf returns how long the cause of an error may last, or 0 if that is not known.
 func estimateOf(err error) time.Duration {
 	if later, ok := errors.AsType[*syncer.RetryError](err); ok {
 		return max(time.Millisecond, min(later.After, mostRetry))

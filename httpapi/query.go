@@ -6,7 +6,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// noQuery refuses a query where none is allowed.
+// noQuery refuses a query on a call that has no parameters.
 func noQuery(ctx *fasthttp.RequestCtx) *problem {
 	if len(ctx.URI().QueryString()) == 0 {
 		return nil
@@ -69,8 +69,8 @@ func eachArg(ctx *fasthttp.RequestCtx, f func(name, value []byte) *problem) *pro
 	return nil
 }
 
-// givenBefore reports whether one of the first n parameters has this name. There are few of them: f
-// stops at an unknown one.
+// givenBefore reports whether one of the first n parameters has this name. There are few of them,
+// because f stops at an unknown one.
 func givenBefore(args *fasthttp.Args, name []byte, n int) bool {
 	for earlier := range args.All() {
 		if n == 0 {
@@ -88,13 +88,13 @@ func unknownArg(name []byte, has string) *problem {
 	return refused(clip(name), "unknown parameter; "+has)
 }
 
-// target is what queries about one key share.
+// target is what queries about one key have in common.
 type target struct {
 	check syncer.Check
 	at    int64
 }
 
-// arg reads one parameter into t if it is allowed; the caller reads windows.
+// arg reads one parameter into t if it is allowed. It leaves windows to the caller.
 func (t *target) arg(name, value []byte, allowed fields, has string) (f fields, p *problem) {
 	f = fieldOf(name)
 	if f&allowed == 0 {

@@ -45,7 +45,7 @@ func (d *decoder) setRateLimit(ctx *fasthttp.RequestCtx, res *syncer.Result) {
 	ctx.Response.Header.SetBytesV("RateLimit", state)
 }
 
-// deny makes a refusal a 429. If waiting will not help there is no Retry-After.
+// deny turns a refusal into a 429. It sets no Retry-After if waiting will not help.
 func deny(ctx *fasthttp.RequestCtx, res *syncer.Result) {
 	ctx.SetStatusCode(fasthttp.StatusTooManyRequests)
 	if res.RetryAfter >= 0 {

@@ -43,7 +43,7 @@ func (s *Server) series(ctx *fasthttp.RequestCtx) *problem {
 	return p
 }
 
-// problemOfQuery is problemOf for a call that reads one key and one window.
+// problemOfQuery is problemOf for a query about one key and one window.
 func (s *Server) problemOfQuery(err error) *problem {
 	if invalid, ok := errors.AsType[*syncer.InvalidError](err); ok {
 		named := *invalid
@@ -178,10 +178,10 @@ func (s *Server) cluster(ctx *fasthttp.RequestCtx) *problem {
 		view.Members = []cluster.Member{}
 	}
 	if nodes {
-		s.service.Survey(context.Background(), &view) // it bounds itself
+		s.service.Survey(context.Background(), &view) // Survey has a timeout of its own
 	}
 	body, err := json.Marshal(view)
-	if err != nil { // a share that is not a number
+	if err != nil { // a share that is not a finite number
 		return s.problemOf(err, false)
 	}
 	ctx.SetContentType("application/json")
@@ -189,8 +189,8 @@ func (s *Server) cluster(ctx *fasthttp.RequestCtx) *problem {
 	return nil
 }
 
-// withOwners adds the owners to a view. They are indexes into its members, so both must come from
-// the same table.
+// withOwners adds the owners to a view. Owners are indexes into the view's members, so both must
+// come from the same table.
 func (s *Server) withOwners(view cluster.View) cluster.View {
 	for range 8 {
 		owners, seed := s.service.Owners()
@@ -201,7 +201,7 @@ func (s *Server) withOwners(view cluster.View) cluster.View {
 		}
 		view = again
 	}
-	return view // it changes all the time: without owners
+	return view // it keeps changing: leave out the owners
 }
 
 // live answers as long as the process serves at all.

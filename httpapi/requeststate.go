@@ -16,12 +16,11 @@ type requestState struct {
 	results []syncer.Result
 	out     []byte
 	context *requestContext
-	size    int64 // about what all of it has grown to
+	size    int64 // approximate size that it has grown to
 }
 
 const (
-	// smallState is the size up to which any number of states are kept until the garbage is
-	// collected.
+	// smallState is the size up to which any number of states are kept until a garbage collection.
 	smallState = 16 << 10
 	// largeState is the size up to which a state is kept at all: a batch of some thousand
 	// operations.
@@ -39,7 +38,7 @@ func newStatePool(bytes int64) statePool {
 	return statePool{large: make(chan *requestState, max(1, bytes/largeState))}
 }
 
-// get returns a state, preferably a large one if that is needed.
+// get returns a state, preferably a large one if large is set.
 func (p *statePool) get(large bool) *requestState {
 	if large {
 		select {
@@ -54,7 +53,7 @@ func (p *statePool) get(large bool) *requestState {
 	return &requestState{context: new(requestContext)}
 }
 
-// put takes a state back.
+// put returns a state to the pool.
 func (p *statePool) put(x *requestState) {
 	switch {
 	case x.size <= smallState:
@@ -67,7 +66,7 @@ func (p *statePool) put(x *requestState) {
 	}
 }
 
-// begin returns the state for a request, whose body has been read.
+// begin returns the state for a request whose body has been read.
 func (s *Server) begin(ctx *fasthttp.RequestCtx) *requestState {
 	large := len(ctx.PostBody()) > prefetched
 	x := s.states.get(large)
@@ -77,7 +76,7 @@ func (s *Server) begin(ctx *fasthttp.RequestCtx) *requestState {
 		x.context = new(requestContext)
 	}
 	start := ctx.Time()
-	if start.IsZero() || large { // the body took its time
+	if start.IsZero() || large { // receiving the body took time
 		start = time.Now()
 	}
 	x.grant = grantOf(ctx)

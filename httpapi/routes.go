@@ -10,14 +10,14 @@ import (
 	"twotier.dev/twotier/httpapi/token"
 )
 
-// route is what is served at one path.
+// route describes what is served at one path.
 type route struct {
 	post    bool       // POST, otherwise GET and HEAD
-	binary  bool       // the body is no JSON
-	need    token.Role // one of these where there are tokens; 0: anyone
-	guarded bool       // needs a token even where nothing else does
+	binary  bool       // the body is not JSON
+	need    token.Role // one of these roles if there are tokens; 0: anyone
+	guarded bool       // needs a token even if there are no Tokens
 	at      place      // where it is served
-	body    int        // the most of a body that is read
+	body    int        // maximum size of a body
 	// admit checks the sender of a request before its body is read; nil admits everyone.
 	admit   func(ctx *fasthttp.RequestCtx) *problem
 	handler func(ctx *fasthttp.RequestCtx) *problem
@@ -79,7 +79,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	s.counted(ctx)
 }
 
-// counted counts the response by its status.
+// counted counts the response by its status code.
 func (s *Server) counted(ctx *fasthttp.RequestCtx) {
 	if code := ctx.Response.StatusCode(); code < len(s.codes) {
 		s.codes[code].Add(1)
@@ -151,9 +151,9 @@ func (s *Server) dispatch(ctx *fasthttp.RequestCtx) *problem {
 	return r.handler(ctx)
 }
 
-// checkMedia refuses bodies that are not JSON. This is more than strictness: it keeps pages of
-// other sites from writing here. A browser sends a preflight request before it sends
-// application/json across sites, and never sends Origin without a reason.
+// checkMedia refuses bodies that are not JSON. This is a security measure: it keeps pages of other
+// sites from writing to this server. A browser sends a preflight request before it sends
+// application/json to another site, and it sends Origin with every POST to another site.
 func checkMedia(h *fasthttp.RequestHeader) *problem {
 	const want = "want Content-Type: application/json"
 	if len(h.Peek("Content-Encoding")) > 0 {

@@ -9,8 +9,8 @@ import (
 )
 
 // scanner reads JSON (RFC 8259) in one pass without building a tree. Strings without escapes are
-// views into src. Strings with escapes are written to scratch, which may move as it grows: earlier
-// views keep the memory they point to.
+// views into src. Strings with escapes are written to scratch, which may be reallocated as it
+// grows; earlier views keep the old memory.
 //
 // It exists because general-purpose readers cost more than the counting: see BenchmarkParseBatch.
 type scanner struct {
@@ -24,8 +24,8 @@ func (s *scanner) reset(src []byte) {
 	s.src, s.pos, s.scratch = src, 0, s.scratch[:0]
 }
 
-// peek skips white space and returns the next byte, 0 at the end (and for a NUL, which is malformed
-// anywhere).
+// peek skips white space and returns the next byte, or 0 at the end (and for a NUL, which is
+// malformed anywhere).
 func (s *scanner) peek() byte {
 	for s.pos < len(s.src) {
 		c := s.src[s.pos]
@@ -87,8 +87,8 @@ func (s *scanner) enter(bracket byte, want string) *problem {
 	return nil
 }
 
-// member reads up to the value of the next member of an object and returns its name, nil after the
-// last one.
+// member reads up to the value of the next member of an object and returns its name, or nil after
+// the last one.
 func (s *scanner) member(first bool) ([]byte, *problem) {
 	c := s.peek()
 	if c == '}' {
@@ -136,7 +136,7 @@ func (s *scanner) element(first bool) (bool, *problem) {
 	return true, nil
 }
 
-// end checks that nothing follows.
+// end checks that nothing follows the value.
 func (s *scanner) end() *problem {
 	if s.peek(); s.pos < len(s.src) {
 		return s.malformed("nothing more")

@@ -29,7 +29,7 @@ type Options struct {
 	Service Service
 	// Peer handles messages from other nodes. Default: none, and the path does not exist.
 	Peer Peer
-	// Tokens says who may do what. Default: anyone who can connect may do everything except
+	// Tokens resolves bearer tokens. Default: anyone who can connect may do everything except
 	// administer.
 	Tokens Tokens
 	// AdminToken may do everything. Without Tokens it is required for calls that change how the
@@ -103,8 +103,8 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// What a connection takes, about: a goroutine while it is parked, and those of TLS; buffers to read
-// and write and a header beside while it is not.
+// Approximate memory of a connection: connBytes for a goroutine, and tlsBytes for TLS, while it is
+// parked; awakeBytes more, for buffers and a header, while it is not.
 const (
 	connBytes  = 5 << 10
 	tlsBytes   = 32 << 10
@@ -161,10 +161,10 @@ type Server struct {
 	access    access
 	states    statePool
 	allowance *allowance
-	nodes     account   // what is read of other nodes
+	nodes     account   // reading messages of other nodes
 	bodies    sync.Pool // of *[pooledBody]byte
 	codes     [600]atomic.Int64
-	process   string // no other process has the name
+	process   string // no other process has this name
 	sessions  sessions
 	closing   atomic.Bool
 	ending    context.Context // done when the server closes
@@ -175,10 +175,10 @@ type Server struct {
 	closeErr  error
 
 	registry *prometheus.Registry
-	scraping sync.Mutex // held while a page of metrics is made
+	scraping sync.Mutex // held while a metrics page is made
 
 	mu     sync.Mutex
-	doors  []*door // their listeners
+	doors  []*door // mu guards their listeners
 	opened bool
 	conns  map[*conn]struct{}
 }
@@ -208,21 +208,21 @@ func New(o Options) (*Server, error) {
 		ConnState:                    connState,
 		Logger:                       silent{},
 		Concurrency:                  o.MaxConns + 2*InnerConns(o.MaxConns) + 1,
-		ReadBufferSize:               8 << 10, // also the most that a request's header may take
+		ReadBufferSize:               8 << 10, // also the maximum size of a request's header
 		ReadTimeout:                  o.ReadTimeout,
 		WriteTimeout:                 o.WriteTimeout,
 		IdleTimeout:                  o.IdleTimeout,
 		StreamRequestBody:            true, // bodies are read by readBody
 		DisablePreParseMultipartForm: true,
 		NoDefaultServerHeader:        true,
-		NoDefaultDate:                true, // its clock is a goroutine that never ends
+		NoDefaultDate:                true, // fasthttp's clock is a goroutine that never ends
 		NoDefaultContentType:         true,
 		SecureErrorLogMessage:        true,
 	}
 	return s, nil
 }
 
-// silent discards what fasthttp would print to stderr; what matters of it is returned as errors.
+// silent discards what fasthttp would print to stderr. What matters is returned as errors.
 type silent struct{}
 
 // Printf does nothing.
@@ -267,9 +267,9 @@ func (s *Server) open(ctx context.Context) error {
 }
 
 // Close stops accepting, closes idle connections, and lets requests that have begun finish;
-// requests that are still arriving have one second. It returns when nothing of the server runs any
-// more. If ctx ends first, connections are cut and ctx's error is part of the result, but handlers
-// are still waited for, at most RequestTimeout. Close may be called again and returns the same
+// requests that are still arriving have one second. It returns when no goroutine of the server runs
+// any more. If ctx ends first, connections are cut and ctx's error is part of the result, but Close
+// still waits for handlers, at most RequestTimeout. Close may be called again and returns the same
 // error.
 func (s *Server) Close(ctx context.Context) error {
 	s.closeOnce.Do(func() { s.closeErr = s.shut(ctx) })

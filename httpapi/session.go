@@ -17,8 +17,8 @@ const (
 	headerProcess  = "Twotier-Process"
 )
 
-// Bounds of what is remembered for sessions. What is forgotten too early costs a client certainty,
-// never a count.
+// Bounds of what is remembered about sessions. If something is forgotten early, a client may not
+// learn an outcome, but nothing is counted twice.
 const (
 	maxSessions     = 8192
 	maxSessionBytes = 32 << 20
@@ -28,17 +28,17 @@ const (
 	maxSessionName  = 64
 )
 
-// sessions are the last request of each session and the answer to it.
+// sessions has the last request of each session and the answer to it.
 type sessions struct {
 	*replay.Memory[sessionName, *token.Grant, sessionAnswer]
-	repeats atomic.Int64 // that were answered from memory
+	repeats atomic.Int64 // repetitions answered from memory
 }
 
-// sessionName is the name of a session, with zeros behind it.
+// sessionName is the name of a session, padded with zeros.
 type sessionName [maxSessionName]byte
 
-// sessionRequest is a request of a session. It belongs to whose token it has; to nobody where there
-// are no tokens.
+// sessionRequest is a request of a session. It belongs to the token it was sent with, or to nobody
+// if there are no tokens.
 type sessionRequest = replay.Request[sessionName, *token.Grant, sessionAnswer]
 
 // sessionAnswer is a body or a problem.
@@ -47,20 +47,20 @@ type sessionAnswer struct {
 	problem *problem
 }
 
-// init makes room for so many bytes of answers, or less.
+// init sets the bound for answers: most bytes, but at most maxSessionBytes.
 func (s *sessions) init(most int64) {
 	s.Memory = replay.New[sessionName, *token.Grant, sessionAnswer](replay.Options[*token.Grant]{
 		Sequences: maxSessions, Bytes: int(min(maxSessionBytes, most)), Answers: sessionMemory,
 		Numbers: sessionMemory, FromOne: true, Continues: continues})
 }
 
-// continues reports whether who presents a token may be told what was answered to another one, and
-// go on with its session.
+// continues reports whether the token next may continue a session that the token last has used, and
+// read the answer to last's request.
 func continues(last, next *token.Grant) bool {
 	return last == nil && next == nil || last != nil && next != nil && next.Covers(last)
 }
 
-// inSession carries out a request that has a session, or repeats what came of it.
+// inSession executes a request of a session, or repeats the answer to it.
 func (s *Server) inSession(ctx *fasthttp.RequestCtx, name []byte,
 	carryOut func(*fasthttp.RequestCtx) *problem) *problem {
 	h := &ctx.Request.Header
@@ -94,10 +94,10 @@ func (s *Server) inSession(ctx *fasthttp.RequestCtx, name []byte,
 	return outOfSequence()
 }
 
-// inTurn carries out a request for the first time and remembers the answer.
+// inTurn executes a request for the first time and remembers the answer.
 func (s *Server) inTurn(ctx *fasthttp.RequestCtx, request *sessionRequest,
 	carryOut func(*fasthttp.RequestCtx) *problem) *problem {
-	lost := &problem{kind: kindUnknown, detail: "the answer is lost"} // by a panic
+	lost := &problem{kind: kindUnknown, detail: "the answer is lost"} // if carryOut panics
 	a := sessionAnswer{problem: lost}
 	defer func() { s.sessions.Finish(request, a, len(a.body)) }()
 	if p := carryOut(ctx); p != nil {
@@ -113,7 +113,7 @@ func (s *Server) inTurn(ctx *fasthttp.RequestCtx, request *sessionRequest,
 	return nil
 }
 
-// again answers a repeated request the way the first was, as soon as that is known.
+// again answers a repeated request like the first one, as soon as that has an answer.
 func (s *Server) again(ctx *fasthttp.RequestCtx, request *sessionRequest) *problem {
 	a, state := s.sessions.Answer(request, s.opts.RequestTimeout)
 	if state == replay.Forgotten {
@@ -126,13 +126,13 @@ func (s *Server) again(ctx *fasthttp.RequestCtx, request *sessionRequest) *probl
 	case a.problem != nil:
 		return a.problem
 	}
-	// It is not told to be busy: that would say that nothing was done.
+	// Not busy(): that would say that nothing was done.
 	if holdOf(ctx).cover(int64(len(a.body))) != nil {
 		return &problem{kind: kindUnknown,
 			detail: "carried out, but there is no memory now to repeat the answer"}
 	}
 	ctx.SetContentType("application/json")
-	ctx.Response.SetBodyRaw(a.body) // never changes, so that any number of repetitions share it
+	ctx.Response.SetBodyRaw(a.body) // immutable, so all repetitions can share it
 	return nil
 }
 

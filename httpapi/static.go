@@ -1,7 +1,7 @@
 package httpapi
 
 import (
-	_ "embed" // the page, its script and style, and the document are part of the program
+	_ "embed" // for the go:embed directives below
 
 	"github.com/valyala/fasthttp"
 )
@@ -18,8 +18,7 @@ var scriptJS []byte
 //go:embed assets/style.css
 var styleCSS []byte
 
-// contentPolicy lets the dashboard load its own two files and talk to this server, and nothing
-// else.
+// contentPolicy lets the dashboard load its own two files and talk to this server, nothing else.
 const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; " +
 	"connect-src 'self'; img-src data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

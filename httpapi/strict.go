@@ -25,7 +25,7 @@ func exactPath(target []byte) []byte {
 	return target
 }
 
-// framed refuses a request that states its end in two ways. A proxy on the way may have believed
+// framed refuses a request that states its length in two ways. A proxy on the way may have believed
 // the other one, and the next request on the connection may then be somebody else's (request
 // smuggling; RFC 9112, 6.3). fasthttp believes the chunks.
 func framed(h *fasthttp.RequestHeader) *problem {
@@ -58,23 +58,23 @@ func named(line []byte, name string) bool {
 		bytes.EqualFold(line[:len(name)], []byte(name))
 }
 
-// hosts decides which names this server answers to. The author of a page can make the page's own
-// host name resolve to this server after a browser has loaded the page, which the browser then
-// takes for a page of ours (DNS rebinding). That does not work with an address, and the page can't
-// know a token.
+// hosts decides which host names this server answers to. After a browser has loaded a page, its
+// author can make the page's own host name resolve to this server, and the browser then takes the
+// server for part of the page's site (DNS rebinding). That does not work with an IP address as the
+// host, and the page can't know a token.
 type hosts struct {
 	checked bool
 	names   []string
 }
 
-// newHosts checks names where there is no other protection: on loopback, which nobody else was
-// meant to reach, and where names are configured.
+// newHosts checks names if there is no other protection: on loopback, which only this machine was
+// meant to reach, and if names are configured.
 func newHosts(o *Options, loopback bool) hosts {
 	return hosts{checked: o.Tokens == nil && (loopback || len(o.Hosts) > 0), names: o.Hosts}
 }
 
-// allow reports whether this server answers to a host. A request without a host does not come from
-// a browser.
+// allow reports whether this server answers to a host. A request without a host is not from a
+// browser.
 func (h *hosts) allow(host []byte) bool {
 	if !h.checked || len(host) == 0 {
 		return true
