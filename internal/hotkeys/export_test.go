@@ -11,8 +11,7 @@ const (
 	MaxGrants = maxGrants
 )
 
-// LeaseOver reports whether a lease that was taken at one time, when asked with ctx, is over at
-// another.
+// LeaseOver reports whether a lease, accepted at taken under ctx, is over at now.
 func LeaseOver(ctx context.Context, taken, now time.Time) bool {
 	l := lease{since: askedUntil(ctx, taken), length: leaseTime}
 	return l.over(now)

@@ -13,7 +13,7 @@ import (
 // grant is a key that its owner lets other nodes count.
 type grant struct {
 	key    Key
-	cooled int       // looks in a row at which it was no longer hot
+	cooled int       // consecutive reviews at which it was no longer hot
 	until  time.Time // when the last lease ends
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// One operation in sampleEvery is looked at to find hot keys.
+	// One operation in sampleEvery is sampled to find hot keys.
 	sampleEvery = 64
 	// maxHeat bounds the keys that are tracked between two reviews.
 	maxHeat = 1024

@@ -40,8 +40,7 @@ type lease struct {
 // suspended, so both clocks are checked.
 func (l *lease) over(now time.Time) bool { return elapsed.Between(l.since, now) >= l.length }
 
-// askedUntil returns until when the requesting node was waiting for the response, but no later than
-// now.
+// askedUntil returns when the requesting node stops waiting for the response, but at most now.
 func askedUntil(ctx context.Context, now time.Time) time.Time {
 	if by, ok := ctx.Deadline(); ok && by.Before(now) {
 		return by

@@ -55,7 +55,7 @@ type Options struct {
 	// Paused reports whether no leases may be granted or renewed because the cluster counts in
 	// Redis.
 	Paused func() bool
-	// Logger is told which keys become hot, and which no longer are. Default: none.
+	// Logger receives keys that become hot or are no longer hot. Default: none.
 	Logger *slog.Logger
 }
 
@@ -89,8 +89,8 @@ func (t *Tracker) Run(ctx context.Context) {
 	}
 }
 
-// Sizes returns how many of this node's keys others count, and how many of others' keys this node
-// counts.
+// Sizes returns how many of this node's keys other nodes count, and how many of other nodes' keys
+// this node counts.
 func (t *Tracker) Sizes() (granted, leased int) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -105,6 +105,6 @@ func (t *Tracker) mine(table *ring.Table, k *Key) bool {
 // unshareLocked ends the sharing of a key that is neither granted nor leased any more.
 func (t *Tracker) unshareLocked(name string, k *Key) {
 	if t.grants[name] == nil && t.leases[name] == nil {
-		_ = t.opt.Counter.Share(k.NS, k.Key, false) // it only ever fails to begin
+		_ = t.opt.Counter.Share(k.NS, k.Key, false) // only starting to share can fail
 	}
 }

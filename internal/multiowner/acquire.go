@@ -14,9 +14,9 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Part is the part of an operation that one node decides.
+// Part is the part of an operation that one node decides about.
 type Part struct {
-	// To is the node, nil for this one.
+	// To is the node, or nil for this one.
 	To *ring.Member
 	// Checks are indexes into the operation's checks.
 	Checks []int
@@ -44,11 +44,11 @@ type Acquirer struct {
 func NewAcquirer(local *Participant) *Acquirer { return &Acquirer{opt: local.opt, local: local} }
 
 // Acquire runs an acquire whose checks are divided among several owners, all or nothing. A refused
-// acquire is not counted, even if op.CountDenied is set: that is up to the caller.
+// acquire is not counted, even if op.CountDenied is set: the caller has to do that.
 //
 // The error is an *[UnreachableError], an *syncer.InvalidError that names the check by its index in
-// op, or wraps syncer.ErrNotOwner: in these cases nothing was counted, and others may decide. After
-// syncer.ErrUnknownOutcome it may have been counted.
+// op, or wraps syncer.ErrNotOwner: in these cases nothing was counted, and other nodes may decide.
+// After syncer.ErrUnknownOutcome it may have been counted.
 func (q *Acquirer) Acquire(
 	ctx context.Context, op *syncer.Op, res *syncer.Result, parts []Part,
 ) error {
@@ -81,21 +81,21 @@ type acquire struct {
 	*Acquirer
 	op    *syncer.Op
 	id    string
-	parts []part // that of the coordinator first
+	parts []part // the coordinator's part first
 }
 
-// part is one node's part of it.
+// part is one node's part of an acquire.
 type part struct {
 	Part
 	res syncer.Result
 }
 
-// unreserved returns the error of an acquire that not all owners could decide.
+// unreserved returns the error of an acquire that some owner could not decide about.
 func (a *acquire) unreserved(errs []error) error {
 	err := errors.Join(errs...)
 	invalid, refused := errors.AsType[*syncer.InvalidError](err)
 	switch {
-	case refused: // whoever else is asked
+	case refused: // any other node would refuse it too
 		return invalid
 	case errors.Is(err, syncer.ErrNotOwner), errors.Is(err, syncer.ErrUnknownOutcome):
 		return syncer.ErrNotOwner
@@ -119,7 +119,7 @@ func (a *acquire) coordinator() string {
 	return a.opt.Self()
 }
 
-// each has all nodes run a task, concurrently.
+// each runs a task on all nodes, concurrently.
 func (a *acquire) each(ctx context.Context, task func(p *part) rpc.Task) []error {
 	errs := make([]error, len(a.parts))
 	var done sync.WaitGroup
@@ -130,7 +130,7 @@ func (a *acquire) each(ctx context.Context, task func(p *part) rpc.Task) []error
 	return errs
 }
 
-// ask has one node run a task.
+// ask runs a task on one node.
 func (a *acquire) ask(ctx context.Context, p *part, task rpc.Task) error {
 	if p.To == nil {
 		return p.named(a.local.Serve(ctx, &task, &p.res))
@@ -184,8 +184,8 @@ func (a *acquire) allowed() bool {
 	return true
 }
 
-// undo tells all owners, in the background, to undo their reservations. An owner that does not hear
-// it finds out when the reservation is overdue.
+// undo tells all owners, in the background, to undo their reservations. An owner that is not
+// reached asks the coordinator when the reservation is overdue.
 func (a *acquire) undo() {
 	a.opt.Go(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, reserveTime)
@@ -196,8 +196,8 @@ func (a *acquire) undo() {
 	})
 }
 
-// confirm has all owners count what they reserved. Once the coordinator has, the acquire happened:
-// owners that can't be told will find out.
+// confirm makes all owners count what they reserved. Once the coordinator has done so, the acquire
+// has happened: owners that can't be reached find out by asking it.
 func (a *acquire) confirm(ctx context.Context) error {
 	task := a.confirmation(a.op.Ack)
 	if err := a.ask(ctx, &a.parts[0], task); err != nil {
@@ -214,7 +214,7 @@ func (a *acquire) confirm(ctx context.Context) error {
 			syncer.ErrUnknownOutcome, err)
 	}
 	if a.parts[0].To == nil {
-		a.local.reservations.settled(a.id) // nobody has a part of it left to ask about
+		a.local.reservations.settled(a.id) // no other owner is left that could ask
 	}
 	return nil
 }
@@ -226,16 +226,17 @@ func (a *acquire) confirmation(ack syncer.Ack) rpc.Task {
 	}
 }
 
-// announce tells all owners what the coordinator decided, after the operation's deadline or if it
-// was not known earlier. They would ask the coordinator themselves after a while, but it may have
-// left by then and would be taken for one that died before it decided.
+// announce tells all owners what the coordinator decided, if that became known only after the
+// operation's deadline or not all owners could be told before it. They would ask the coordinator
+// themselves after a while, but it may have left by then, and they would assume that it died before
+// it decided.
 func (a *acquire) announce(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, reserveLimit)
 	defer cancel()
 	confirmed, err := a.local.askCoordinator(ctx, a.id, a.coordinator())
 	switch {
 	case err == nil && confirmed:
-		_ = a.insist(ctx, a.confirmation(syncer.AckMemory)) // whoever is not reached asks
+		_ = a.insist(ctx, a.confirmation(syncer.AckMemory)) // owners that are not reached will ask
 	case err == nil:
 		a.undo()
 	}
@@ -244,7 +245,7 @@ func (a *acquire) announce(ctx context.Context) {
 // insistPause is the wait before a node that could not be reached is told again.
 const insistPause = 20 * time.Millisecond
 
-// insist has all nodes except the coordinator run a task, and retries those that can't be reached
+// insist runs a task on all nodes except the coordinator, and retries those that can't be reached
 // for as long as there is time.
 func (a *acquire) insist(ctx context.Context, task rpc.Task) error {
 	errs := make([]error, len(a.parts))

@@ -2,7 +2,7 @@ package multiowner
 
 import "time"
 
-// MaxOutcomes is how many decisions are remembered at the most.
+// MaxOutcomes is the maximum number of decisions that are remembered.
 const MaxOutcomes = maxOutcomes * outcomeGenerations
 
 // Reservations are the reservations of a node called self.
@@ -13,19 +13,19 @@ func NewReservations() *Reservations {
 	return &Reservations{reservations{open: map[string]*reservation{}}}
 }
 
-// Add notes a reservation of that coordinator.
+// Add records a reservation with that coordinator.
 func (r *Reservations) Add(id, coordinator string, now time.Time) { r.r.add(id, coordinator, now) }
 
-// Confirm closes a reservation as confirmed, at the present time.
+// Confirm closes a reservation as confirmed, now.
 func (r *Reservations) Confirm(id string) error { return r.r.close(id, "self", true) }
 
 // Undo closes a reservation that is given up.
 func (r *Reservations) Undo(id string) error { return r.r.close(id, "self", false) }
 
-// Settled notes that nobody will ask.
+// Settled records that nobody will ask about a reservation.
 func (r *Reservations) Settled(id string) { r.r.settled(id) }
 
-// Outcome is what is remembered of a reservation.
+// Outcome returns what is remembered about a reservation.
 func (r *Reservations) Outcome(id string) (confirmed, decided bool) { return r.r.outcomes.find(id) }
 
 // Overdue returns the names of the reservations whose time is up.
@@ -36,5 +36,5 @@ func (r *Reservations) Overdue(now time.Time) (ids []string) {
 	return ids
 }
 
-// Outcomes is how many decisions are remembered.
+// Outcomes returns how many decisions are remembered.
 func (r *Reservations) Outcomes() int { return r.r.outcomes.len() }

@@ -34,8 +34,8 @@ func (a *acquire) merge(res *syncer.Result) {
 	}
 }
 
-// takeOut subtracts what was reserved and then undone from the counts in the answer, for parts that
-// were admitted on their own.
+// takeOut subtracts reservations that were undone from the counts in the answer. It concerns the
+// parts whose owners admitted them.
 func (a *acquire) takeOut(res *syncer.Result) {
 	for i := range a.parts {
 		if !a.parts[i].res.Allowed {

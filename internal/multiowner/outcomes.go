@@ -8,22 +8,22 @@ import (
 	"twotier.dev/twotier/internal/elapsed"
 )
 
-// How long it is remembered what became of a reservation: whoever has a part of it asks within
-// reserveLimit, and a request takes reserveTime at the most. It is forgotten a generation at a
-// time, so that this costs the same whatever has been decided.
+// How long outcomes of reservations are remembered. An owner that has reserved something asks
+// within reserveLimit, and a request takes reserveTime at the most. A whole generation is forgotten
+// at once, so that this costs the same however much has been decided.
 const (
 	outcomeAge         = 4 * time.Second
 	outcomeGenerations = 4
-	// maxOutcomes bounds a generation. When it is full, no decision is made that others would have
-	// to ask for.
+	// maxOutcomes bounds a generation. When it is full, no decision is made that other owners might
+	// ask for.
 	maxOutcomes = 1 << 17
 )
 
 // outcomes remembers how this node decided about reservations.
 type outcomes struct {
 	since time.Time
-	// confirmed says, for each reservation, whether it was confirmed, or other owners were told
-	// that it was not. It has one map per generation, the current one first.
+	// confirmed has an entry for each reservation that was confirmed (true), or that other owners
+	// were told is not (false). There is one map per generation, the current one first.
 	confirmed [outcomeGenerations]map[outcomeKey]bool
 }
 
@@ -36,7 +36,7 @@ func keyOf(id string) outcomeKey {
 	return outcomeKey{xxhash.Sum64String(id), d.Sum64()}
 }
 
-// find returns what was decided, if anything was.
+// find returns the decision, if there is one.
 func (o *outcomes) find(id string) (confirmed, decided bool) {
 	key := keyOf(id)
 	for _, g := range &o.confirmed {

@@ -54,7 +54,7 @@ type Options struct {
 	InRedis func() bool
 	// Go runs fn in the background; fn's context is done when the node closes.
 	Go func(fn func(ctx context.Context))
-	// Logger is told what can't be confirmed. Default: none.
+	// Logger receives reservations that can't be confirmed. Default: none.
 	Logger *slog.Logger
 }
 
@@ -77,7 +77,7 @@ var errExpired = fmt.Errorf("%w: the time for it is up", syncer.ErrUnavailable)
 type Participant struct {
 	opt          Options
 	reservations reservations
-	busy         atomic.Int64 // being reserved or confirmed at this moment
+	busy         atomic.Int64 // operations that are reserving or confirming
 }
 
 // NewParticipant returns a participant without reservations.
@@ -88,10 +88,10 @@ func NewParticipant(opt Options) *Participant {
 	return &Participant{opt: opt, reservations: reservations{open: map[string]*reservation{}}}
 }
 
-// Idle reports whether nothing is reserved, and no reservation is still to be counted. Call it once
-// nothing new can be reserved.
+// Idle reports whether nothing is reserved, and no confirmed reservation is still being counted.
+// Call it once nothing new can be reserved.
 func (p *Participant) Idle() bool {
-	// A reservation that is confirmed between the first two checks is busy before it is closed.
+	// A reservation that is confirmed between the first two checks sets busy before it is closed.
 	return p.busy.Load() == 0 && p.reservations.count() == 0 && p.busy.Load() == 0
 }
 
@@ -109,7 +109,7 @@ func (p *Participant) Serve(ctx context.Context, task *rpc.Task, res *syncer.Res
 	return fmt.Errorf("%w: verb %d is not about a reservation", syncer.ErrUnavailable, task.Verb)
 }
 
-// reserve decides this node's part of an acquire and reserves what it admits.
+// reserve decides about this node's part of an acquire and reserves what it admits.
 func (p *Participant) reserve(ctx context.Context, task *rpc.Task, res *syncer.Result) error {
 	if p.opt.InRedis() {
 		return syncer.ErrNotOwner
@@ -127,7 +127,7 @@ func (p *Participant) reserve(ctx context.Context, task *rpc.Task, res *syncer.R
 	return nil
 }
 
-// confirm counts what was reserved. If this node is the coordinator, that decides the acquire.
+// confirm counts a reservation. If this node is the coordinator, that decides the acquire.
 func (p *Participant) confirm(ctx context.Context, id string, ack syncer.Ack) error {
 	p.busy.Add(1)
 	defer p.busy.Add(-1)
@@ -140,15 +140,15 @@ func (p *Participant) confirm(ctx context.Context, id string, ack syncer.Ack) er
 	return p.opt.Counter.Confirm(ctx, id, ack)
 }
 
-// undo gives a reservation up.
+// undo gives up a reservation.
 func (p *Participant) undo(id string) {
 	if p.reservations.close(id, p.opt.Self(), false) == nil {
 		p.opt.Counter.Undo(id)
 	}
 }
 
-// Outcome says whether a reservation that this node coordinates was confirmed. If it is undecided
-// it is undone, because whoever asks has waited long enough.
+// Outcome returns whether a reservation that this node coordinates was confirmed. If it is
+// undecided, it is undone, because the asking owner has waited long enough.
 func (p *Participant) Outcome(q *OutcomeRequest) (*OutcomeResponse, error) {
 	p.undo(q.Reservation)
 	confirmed, err := p.reservations.outcome(q.Reservation, time.Now())
@@ -171,7 +171,7 @@ func (p *Participant) Run(ctx context.Context) {
 	}
 }
 
-// settle does to an overdue reservation what the coordinator did, as soon as it can find that out.
+// settle confirms or undoes an overdue reservation like the coordinator, once it has found out.
 func (p *Participant) settle(ctx context.Context, r *reservation) {
 	for ctx.Err() == nil {
 		confirmed, err := p.askCoordinator(ctx, r.id, r.coordinator)

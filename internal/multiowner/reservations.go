@@ -14,11 +14,11 @@ import (
 type reservations struct {
 	mu       sync.Mutex
 	open     map[string]*reservation
-	due      []*reservation // those made within reserveTime, open or not, in order
+	due      []*reservation // made within reserveTime, open or not, in order
 	outcomes outcomes
 }
 
-// reservation is one that waits.
+// reservation is a reservation that waits to be confirmed or undone.
 type reservation struct {
 	id, coordinator string
 	since           time.Time
@@ -40,9 +40,9 @@ func (r *reservations) add(id, coordinator string, now time.Time) {
 	r.due = append(r.due, o)
 }
 
-// close removes a reservation from the list and, if self is the coordinator, records that it is
-// confirmed. The error says why it can't be confirmed: there is none, another node was told that it
-// is not, or its outcome could not be recorded.
+// close removes an open reservation. If it is confirmed and self is the coordinator, close records
+// the outcome. The error says why the reservation can't be confirmed: there is none, another node
+// was told that it is not, or its outcome could not be recorded.
 func (r *reservations) close(id, self string, confirmed bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,8 +66,8 @@ func (r *reservations) close(id, self string, confirmed bool) error {
 // errTooMany says that there is no room to record another outcome.
 var errTooMany = fmt.Errorf("%w: too many reservations are being decided", syncer.ErrOverload)
 
-// outcome returns whether a reservation was confirmed. An undecided one can no longer be confirmed
-// after this call; it may not even have been made yet.
+// outcome returns whether a reservation was confirmed. An undecided one can't be confirmed after
+// this call. It may not even have been made yet.
 func (r *reservations) outcome(id string, now time.Time) (confirmed bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

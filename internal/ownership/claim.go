@@ -17,19 +17,18 @@ const claimWindow = 16
 type claim struct {
 	o      *Partitions
 	from   *ring.Member
-	open   map[int]*syncer.Handoff // what has arrived of each
+	open   map[int]*syncer.Handoff // what has arrived of each partition
 	cursor map[int]uint64
 	// What the other node has not been told yet: partitions that were taken over, and partitions
-	// that are no longer this node's.
+	// that this node does not want any more.
 	taken, refused []int
-	gone           []int // what the other node has not, as it has just said
+	gone           []int // partitions that the other node has just said it does not hold
 }
 
-// claimFrom takes over partitions from the member that has them. That member keeps deciding until
-// its own table assigns them to this node too. Partitions that it can't hand over because it is
-// gone start from the store. Partitions that it no longer has are passed to gone at once, however
-// long the rest takes: until their holder is known, nobody here takes that member for the one that
-// decides.
+// claimFrom takes over partitions from the member that holds them. That member keeps deciding until
+// its own table assigns them to this node too. If it is gone before it can hand them over, they
+// start from the store. Partitions that it no longer holds are passed to gone at once, however long
+// the rest takes: until their holder is found, operations on them must not be sent to that member.
 func (o *Partitions) claimFrom(
 	ctx context.Context, m *ring.Member, parts []int, gone func(parts []int),
 ) {
@@ -63,7 +62,7 @@ func (o *Partitions) claimFrom(
 	c.giveUp(ctx, parts)
 }
 
-// giveUp starts what has not arrived from the store.
+// giveUp starts partitions that have not arrived from the store.
 func (c *claim) giveUp(ctx context.Context, rest []int) {
 	c.o.unclaim(append(c.taken, c.refused...))
 	for p := range c.open {
@@ -84,8 +83,8 @@ func (c *claim) drop() {
 	}
 }
 
-// ask requests what is still missing, and says what was taken over. It reports whether the other
-// node considers itself the owner of any of it.
+// ask requests the pages that are missing, and reports what was taken over. later is set if the
+// other node considers itself the owner of any of the partitions.
 func (c *claim) ask(ctx context.Context) (later bool, err error) {
 	q := ClaimRequest{By: c.o.opt.Self(), Taken: c.taken, Refused: c.refused}
 	for p := range c.open {
@@ -120,7 +119,7 @@ func (c *claim) ask(ctx context.Context) (later bool, err error) {
 	return later, nil
 }
 
-// take adds a page to the others of its partition, and takes the partition over after the last one.
+// take adds a page to those of its partition, and takes the partition over after the last one.
 func (c *claim) take(page *ClaimPage) {
 	p := page.Partition
 	c.o.stopDeferring(p)
@@ -143,7 +142,7 @@ func (c *claim) take(page *ClaimPage) {
 	}
 }
 
-// wants reports whether a partition is this node's, or was until a moment ago.
+// wants reports whether this node still wants a partition, because it is or was just now the owner.
 func (o *Partitions) wants(p int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -177,7 +176,7 @@ func (o *Partitions) stopDeferring(p int) {
 	}
 }
 
-// adopt takes a partition over, unless it is no longer this node's.
+// adopt takes over a partition, unless this node does not want it any more.
 func (o *Partitions) adopt(h *syncer.Handoff) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -1,18 +1,18 @@
 package ownership
 
-// Phases is the number of partitions in each phase on one node. The others belong to other nodes.
+// Phases is the number of partitions in each phase on one node. All other partitions are foreign.
 type Phases struct {
-	// Own are decided here. Incoming are on their way here.
+	// Own are decided by this node. Incoming are on their way to it.
 	Own, Incoming int
-	// Outgoing are still decided here although the table assigns them to another node. Moving are
-	// being handed over.
+	// Outgoing are still decided by this node although the table assigns them to another. Moving
+	// are being handed over.
 	Outgoing, Moving int
 }
 
 // Held is the number of partitions whose state is on this node.
 func (p Phases) Held() int { return p.Own + p.Outgoing + p.Moving }
 
-// Moves is the number of partitions that changed hands since the node started, by how.
+// Moves is the number of partitions that changed hands since the node started, by kind.
 type Moves struct {
 	// Taken received their state from another node; Given were sent to another node.
 	Taken, Given int64

@@ -7,8 +7,9 @@ import (
 	"twotier.dev/twotier/ring"
 )
 
-// Follow brings the phases in line with the table, and starts taking over partitions that are new.
-// Call it when there is a new table, and periodically: it also handles phases that take too long.
+// Follow brings the phases in line with the table, and starts to take over partitions that the
+// table newly assigns to this node. Call it when there is a new table, and periodically: it also
+// handles phases that take too long.
 func (o *Partitions) Follow() {
 	t := o.opt.Table()
 	gained, offers := o.apply(t, time.Now())
@@ -20,8 +21,8 @@ func (o *Partitions) Follow() {
 	}
 }
 
-// apply changes phases according to a table. It returns what to take over, and what to offer, by
-// the index of the new owner.
+// apply changes phases according to a table. It returns the partitions to take over, and those to
+// offer, by the index of the new owner.
 func (o *Partitions) apply(t *ring.Table, now time.Time) (gained []int, offers map[int][]int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -51,8 +52,8 @@ func (o *Partitions) apply(t *ring.Table, now time.Time) (gained []int, offers m
 	return gained, offers
 }
 
-// reviewOutgoingLocked offers a partition that its new owner does not claim, and finally lets it
-// go: its pending counts are still flushed, and the new owner finds them in the store.
+// reviewOutgoingLocked offers a partition that its new owner does not claim. In the end it lets the
+// partition go: the pending counts are still flushed, and the new owner finds them in the store.
 func (o *Partitions) reviewOutgoingLocked(
 	p int, t *ring.Table, now time.Time, offers map[int][]int,
 ) {
@@ -67,7 +68,8 @@ func (o *Partitions) reviewOutgoingLocked(
 }
 
 // reviewGivenLocked takes a partition back if the node that received it is gone, or has not
-// confirmed for too long that it has everything. What both send to the store is counted once.
+// confirmed for too long that everything arrived. Rounds that both nodes send to the store are
+// counted once.
 func (o *Partitions) reviewGivenLocked(p int, t *ring.Table, now time.Time) {
 	s := &o.parts[p]
 	if t.Find(s.to.Name) >= 0 && now.Sub(s.since) < givenTimeout {
@@ -78,7 +80,7 @@ func (o *Partitions) reviewGivenLocked(p int, t *ring.Table, now time.Time) {
 		return
 	}
 	if now.Sub(s.since) < givenTimeout {
-		return // the next owner may come for it
+		return // the next owner may claim it
 	}
 	o.letGoLocked(p)
 }

@@ -17,7 +17,7 @@ const (
 	cedeTimeout = 1500 * time.Millisecond
 )
 
-// Holdings says which of some partitions this node could hand over.
+// Holdings returns which of some partitions this node could hand over.
 func (o *Partitions) Holdings(q *HoldingsRequest) *HoldingsResponse {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -36,8 +36,8 @@ func (o *Partitions) Holdings(q *HoldingsRequest) *HoldingsResponse {
 	return a
 }
 
-// HandOver answers a claim: with pages of what the other node gets, and the reason for what it
-// can't get now.
+// HandOver answers a claim with pages of the partitions that the other node gets, and with the
+// reasons why it does not get the others now.
 func (o *Partitions) HandOver(ctx context.Context, q *ClaimRequest) *ClaimResponse {
 	o.release(&q.By, q.Taken)
 	o.takeBack(&q.By, q.Refused)
@@ -54,8 +54,8 @@ func (o *Partitions) HandOver(ctx context.Context, q *ClaimRequest) *ClaimRespon
 	return a
 }
 
-// fill adds the content of the partitions that are given, as far as it fits. The other node asks
-// for the rest.
+// fill adds the content of the partitions that are given, as much as fits. The other node asks for
+// the rest.
 func (o *Partitions) fill(a *ClaimResponse, parts []ClaimPart) {
 	budget := pageBytes
 	kept := a.Pages[:0]
@@ -94,7 +94,7 @@ func sizeOf(h *syncer.Handoff) (size int) {
 
 // promise decides whether to give a partition to a member that claims it. That member must be the
 // owner by this node's table too, or two nodes could take a partition from each other in turn.
-// Until then this node decides.
+// Until it is, this node keeps deciding.
 func (o *Partitions) promise(to *ring.Member, p int) ClaimState {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -122,8 +122,7 @@ func (o *Partitions) promise(to *ring.Member, p int) ClaimState {
 	return Given
 }
 
-// cede prepares a partition for handing it over. If that fails, the new owner starts from the
-// store.
+// cede prepares a partition for the handoff. If that fails, the new owner starts from the store.
 func (o *Partitions) cede(ctx context.Context, page *ClaimPage) {
 	ctx, cancel := context.WithTimeout(ctx, cedeTimeout)
 	defer cancel()
@@ -152,8 +151,8 @@ func (o *Partitions) release(by *ring.Member, parts []int) {
 	}
 }
 
-// releaseLocked forgets a partition and reports true, if it was given to a node that has taken it
-// over.
+// releaseLocked forgets a partition that was given to a node which has now taken it over. It
+// reports whether it did.
 func (o *Partitions) releaseLocked(by *ring.Member, p int) bool {
 	s := &o.parts[p]
 	if s.phase != given || s.to.Name != by.Name || o.opt.Counter.FinishHandoff(p) != nil {
@@ -164,7 +163,7 @@ func (o *Partitions) releaseLocked(by *ring.Member, p int) bool {
 	return true
 }
 
-// takeBack takes back partitions that another node received and does not want any more. Their owner
+// takeBack takes back partitions that another node received but does not want any more. Their owner
 // will claim them.
 func (o *Partitions) takeBack(by *ring.Member, parts []int) {
 	o.mu.Lock()
@@ -180,8 +179,8 @@ func (o *Partitions) takeBack(by *ring.Member, parts []int) {
 	}
 }
 
-// offer tells a member that this node has partitions that it owns. If that fails they are offered
-// again.
+// offer tells a member that this node holds partitions that the member owns. If that fails, they
+// are offered again.
 func (o *Partitions) offer(ctx context.Context, m *ring.Member, parts []int) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

@@ -13,9 +13,9 @@ import (
 // ErrInRedis says that the cluster counts in Redis, so no node decides about a partition.
 var ErrInRedis = errors.New("the cluster counts in Redis")
 
-// Locate returns the member that decides about a partition at this moment, nil for this node. It
-// waits while that is open, but no longer than [WaitTimeout] or ctx; then the error wraps
-// syncer.ErrUnavailable. It is [ErrInRedis] if no node decides.
+// Locate returns the member that decides about a partition at present, nil for this node. While no
+// member does, it waits, but no longer than [WaitTimeout] or ctx; then the error wraps
+// syncer.ErrUnavailable. The error is [ErrInRedis] if the cluster counts in Redis.
 func (o *Partitions) Locate(ctx context.Context, p int) (to *ring.Member, err error) {
 	inRedis := false
 	err = o.await(ctx, func() (known bool) {
@@ -35,8 +35,8 @@ func (o *Partitions) Locate(ctx context.Context, p int) (to *ring.Member, err er
 	return to, nil
 }
 
-// deciderLocked returns the member that decides about a partition, nil for this node, if that is
-// known.
+// deciderLocked returns the member that decides about a partition, nil for this node, and whether
+// it is known.
 func (o *Partitions) deciderLocked(p int) (m *ring.Member, known bool) {
 	s := &o.parts[p]
 	switch {
@@ -44,14 +44,14 @@ func (o *Partitions) deciderLocked(p int) (m *ring.Member, known bool) {
 		return nil, false
 	case s.phase == foreign:
 		m = o.ownerLocked(p)
-		return m, m != nil // else it will be gained
+		return m, m != nil // if nil, Follow will take the partition over
 	case s.phase == incoming:
 		return s.to, s.to != nil
 	}
 	return s.to, true
 }
 
-// DecidedBy reports whether another member decides about a partition, as far as this node knows.
+// DecidedBy reports whether m decides about a partition, as far as this node knows.
 func (o *Partitions) DecidedBy(m *ring.Member, p int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -62,7 +62,7 @@ func (o *Partitions) DecidedBy(m *ring.Member, p int) bool {
 	return to != nil && to.Name == m.Name
 }
 
-// ownerLocked returns the owner of a partition by the current table, nil if that is this node.
+// ownerLocked returns the owner of a partition by the current table, or nil if it is this node.
 func (o *Partitions) ownerLocked(p int) *ring.Member {
 	t := o.opt.Table()
 	if t.Mine(p) {

@@ -5,21 +5,22 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// What nodes ask each other about partitions, and how they respond.
+// The requests between nodes about partitions, and the responses.
 type (
 	// HoldingsRequest asks which of some partitions a node could hand over.
 	HoldingsRequest struct {
 		Partitions []int
 	}
-	// HoldingsResponse lists them. Later is set while the node can't tell because the mode is being
-	// changed: its counts may not be in the store yet.
+	// HoldingsResponse lists them. Later is set while the node can't tell because it is changing
+	// its mode: its counts may not be in the store yet.
 	HoldingsResponse struct {
 		Held  []int
 		Later bool
 	}
 
-	// ClaimRequest asks for partitions that the requesting node owns from now on. It also says
-	// which partitions that node has taken over completely, and which it does not want any more.
+	// ClaimRequest asks for partitions that the requesting node owns from now on. It also lists
+	// partitions that that node has taken over completely, and those that it does not want any
+	// more.
 	ClaimRequest struct {
 		By      ring.Member
 		Parts   []ClaimPart
@@ -31,7 +32,7 @@ type (
 		Partition int
 		Cursor    uint64
 	}
-	// ClaimResponse has a page of each partition that was asked for, as far as they fit.
+	// ClaimResponse has a page of each requested partition, as many as fit.
 	ClaimResponse struct {
 		Pages []ClaimPage
 	}
@@ -44,7 +45,8 @@ type (
 		Handover *syncer.Handoff
 	}
 
-	// OfferRequest tells a node that the sender has partitions that it owns. There is no response.
+	// OfferRequest tells a node that the sender holds partitions that the node owns. There is no
+	// response.
 	OfferRequest struct {
 		By         ring.Member
 		Partitions []int
@@ -56,12 +58,12 @@ type ClaimState uint8
 
 // The states of a claim. Their numbers are part of the wire format.
 const (
-	// Given: here is a page.
+	// Given: the response has a page.
 	Given ClaimState = iota
-	// NotHeld: the node does not have the partition.
+	// NotHeld: the node does not hold the partition.
 	NotHeld
 	// Later: the node still decides about it, and considers itself or a third node the owner.
 	Later
-	// Again: what it sent so far is out of date; ask again from the beginning.
+	// Again: the pages sent so far are out of date; ask again from the beginning.
 	Again
 )

@@ -9,11 +9,11 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Decider decides about partitions. A syncer.Counter is one.
+// Decider decides about partitions. syncer.Counter implements it.
 type Decider interface {
-	// StartOwning makes it decide about a partition.
+	// StartOwning makes the counter decide about a partition.
 	StartOwning(partition int)
-	// StopOwning ends that: operations on the partition are refused. Pending counts are still
+	// StopOwning makes the counter refuse operations on a partition. Pending counts are still
 	// flushed.
 	StopOwning(partition int)
 }
@@ -22,7 +22,7 @@ type Decider interface {
 type Counter interface {
 	Decider
 	// BeginHandoff prepares a partition for a handoff, HandoffPage returns a part of it, and
-	// FinishHandoff forgets it when everything has arrived.
+	// FinishHandoff forgets the partition when everything has arrived.
 	BeginHandoff(ctx context.Context, partition int) error
 	HandoffPage(partition int, cursor uint64,
 		budget int) (h *syncer.Handoff, next uint64, err error)
@@ -44,16 +44,16 @@ type Options struct {
 	Partitions int
 	// Alone is set for a node that is not part of a cluster: it owns everything.
 	Alone bool
-	// Suspended is set if nothing is decided until Resume is called.
+	// Suspended is set if the node must not decide before Resume is called.
 	Suspended bool
-	// Table returns who should own what, Self this node.
+	// Table returns the table of owners, Self this node.
 	Table   func() *ring.Table
 	Self    func() ring.Member
 	Counter Counter
 	Peers   Peers
 	// InRedis reports whether the cluster counts in Redis. Then nobody owns anything.
 	InRedis func() bool
-	// PrepareTime is how long other nodes may take to say what they have, beyond WaitTimeout,
+	// PrepareTime is how long other nodes may take, beyond WaitTimeout, to say what they hold,
 	// because they may be changing their mode.
 	PrepareTime time.Duration
 	// Go runs fn in the background; fn's context is done when the node closes.
@@ -66,7 +66,7 @@ type Partitions struct {
 
 	mu        sync.Mutex
 	parts     []partition
-	claimed   []bool        // being asked for, by one goroutine each
+	claimed   []bool        // being claimed, by one goroutine each
 	changed   chan struct{} // closed when any phase changes; nil if nobody waits
 	suspended bool          // the mode is changing, or is one that needs no owners
 	moves     Moves         // so far
@@ -77,11 +77,11 @@ type partition struct {
 	phase   phase
 	since   time.Time
 	offered time.Time
-	// kept: this node decided about it when the change of mode began, and does so again if the
-	// change is aborted.
+	// kept: this node decided about it when the mode began to change, and will again if the change
+	// is aborted.
 	kept bool
-	// to is the member that takes the partition over if it is moving or given, and the member that
-	// decides until it hands the partition over if it is incoming.
+	// to is, for moving and given, the member that takes the partition over; for incoming, the
+	// member that decides until it hands the partition over.
 	to *ring.Member
 }
 
@@ -99,16 +99,17 @@ const (
 	// outgoing: this node still decides about it, but the table assigns it to another, which will
 	// claim it.
 	outgoing
-	// moving: it is being prepared for handing it over.
+	// moving: this node is preparing to hand it over.
 	moving
-	// given: another node received everything, but has not confirmed it yet.
+	// given: another node gets or has its content, but has not confirmed yet that it has
+	// everything.
 	given
 )
 
 // How long a phase may take.
 const (
 	// WaitTimeout is how long operations wait for a partition that is on its way to this node.
-	// After that it starts from the store.
+	// After that, the partition starts from the store.
 	WaitTimeout = 3 * time.Second
 	// offerAfter is how long a node waits for the new owner of a partition to claim it before it
 	// offers it.
@@ -134,10 +135,10 @@ func New(opt Options) *Partitions {
 	return o
 }
 
-// exists reports whether there is a partition with this number, which another node sent.
+// exists reports whether a partition number, which another node sent, is valid.
 func (o *Partitions) exists(p int) bool { return p >= 0 && p < len(o.parts) }
 
-// enterLocked changes the phase of a partition and wakes everyone who waits for a change.
+// enterLocked changes the phase of a partition and wakes all who wait for a change.
 func (o *Partitions) enterLocked(p int, to phase) {
 	s := &o.parts[p]
 	*s = partition{phase: to, since: time.Now(), kept: s.kept, to: s.to}
@@ -147,7 +148,7 @@ func (o *Partitions) enterLocked(p int, to phase) {
 	o.wakeLocked()
 }
 
-// wakeLocked makes everyone who waits check again.
+// wakeLocked makes all who wait check again.
 func (o *Partitions) wakeLocked() {
 	if o.changed != nil {
 		close(o.changed)

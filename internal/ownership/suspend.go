@@ -1,7 +1,7 @@
 package ownership
 
 // Suspend ends all decisions of this node: every partition is foreign. Operations wait until Resume
-// is called or the mode has changed. It remembers what the node decided about.
+// is called or the mode has changed. The node remembers which partitions it decided about.
 func (o *Partitions) Suspend() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -15,7 +15,7 @@ func (o *Partitions) Suspend() {
 }
 
 // Forget forgets what Suspend remembered: the mode has changed and everything is in the store, so
-// this node no longer has precedence over others.
+// this node no longer takes precedence over others.
 func (o *Partitions) Forget() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -24,9 +24,9 @@ func (o *Partitions) Forget() {
 	}
 }
 
-// Resume makes the node decide again: at once about what Suspend remembered, because it may have
-// counts that nobody else knows, and about everything else that the table assigns to it once nobody
-// else decides.
+// Resume makes the node decide again. It does so at once for the partitions that Suspend
+// remembered, because the node may have counts that nobody else knows. For everything else that the
+// table assigns to the node it waits until nobody else decides.
 func (o *Partitions) Resume() {
 	o.mu.Lock()
 	o.suspended = false
@@ -41,7 +41,7 @@ func (o *Partitions) Resume() {
 	o.Follow()
 }
 
-// Wake makes everyone who waits check again.
+// Wake makes all who wait check again.
 func (o *Partitions) Wake() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 const (
 	// askTimeout bounds one request about partitions.
 	askTimeout = 2 * time.Second
-	// maxHolders is how often to look for the holder of a partition that changes hands meanwhile.
+	// maxHolders is how often to look for the holder of a partition that keeps changing hands.
 	maxHolders = 5
 	// laterPause is the wait before asking again for a partition that another node considers its
 	// own.
@@ -24,8 +24,8 @@ const (
 )
 
 // takeOver takes over partitions that the table assigns to this node, from their holders or else
-// from the store. If a partition has moved on when it is claimed, its holder is looked for again,
-// up to maxHolders times.
+// from the store. If a partition has moved on by the time it is claimed, its holder is looked for
+// again, up to maxHolders times.
 func (o *Partitions) takeOver(ctx context.Context, parts []int, times int) {
 	if times == 0 {
 		o.beginFromStore(parts)
@@ -44,8 +44,8 @@ func (o *Partitions) takeOver(ctx context.Context, parts []int, times int) {
 	})
 }
 
-// findHolders asks all other members which of the partitions they have. A member that can't be
-// reached, or does not answer for as long as requests may wait, counts as having none.
+// findHolders asks all other members which of the partitions they hold. A member that can't be
+// reached, or does not answer for as long as requests may wait, counts as holding none.
 func (o *Partitions) findHolders(
 	ctx context.Context, t *ring.Table, parts []int,
 ) map[int]*ring.Member {
@@ -63,8 +63,8 @@ func (o *Partitions) findHolders(
 	return holders
 }
 
-// holdingsOf asks a member which of the partitions it has, and retries while it is slow or changing
-// its mode.
+// holdingsOf asks a member which of the partitions it holds, and retries while it is slow or
+// changing its mode.
 func (o *Partitions) holdingsOf(ctx context.Context, m *ring.Member, parts []int) []int {
 	for by := time.Now().Add(WaitTimeout); time.Now().Before(by); {
 		var a HoldingsResponse
@@ -75,7 +75,7 @@ func (o *Partitions) holdingsOf(ctx context.Context, m *ring.Member, parts []int
 		case errors.Is(err, rpc.ErrUnreachable), ctx.Err() != nil, o.isSuspended(),
 			o.opt.Table().Find(m.Name) < 0:
 			return nil
-		case err == nil: // it is there, and the change ends sooner or later
+		case err == nil: // it is alive, and the change of mode will end
 			by = time.Now().Add(WaitTimeout)
 		}
 		retry.Pause(ctx, laterPause)
@@ -92,8 +92,8 @@ func (o *Partitions) askHoldings(
 	return o.opt.Peers.Ask(ctx, m, q, a)
 }
 
-// claimAll takes over partitions from the members that have them, from all concurrently, and passes
-// those that have moved on to gone.
+// claimAll takes over partitions from their holders concurrently, and passes those that have moved
+// on to gone.
 func (o *Partitions) claimAll(
 	ctx context.Context, holders map[int]*ring.Member, gone func(parts []int),
 ) {
@@ -109,8 +109,8 @@ func (o *Partitions) claimAll(
 	done.Wait()
 }
 
-// beginFromStore makes this node decide, starting from the store, about partitions that nobody
-// hands over.
+// beginFromStore makes this node decide about partitions that nobody hands over, starting from the
+// store.
 func (o *Partitions) beginFromStore(parts []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -124,7 +124,7 @@ func (o *Partitions) beginFromStore(parts []int) {
 	}
 }
 
-// unclaim records that there is nothing left to tell the other node about partitions.
+// unclaim records that the other node has been told everything about partitions.
 func (o *Partitions) unclaim(parts []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -133,20 +133,20 @@ func (o *Partitions) unclaim(parts []int) {
 	}
 }
 
-// Offered claims partitions that another node has although they are this node's, as after a split.
+// Offered claims partitions that another node holds although this node owns them, as after a split.
 // It returns at once.
 func (o *Partitions) Offered(q *OfferRequest) {
 	o.opt.Go(func(ctx context.Context) {
 		wanted, released := o.wanted(&q.By, q.Partitions)
 		if released {
-			o.Follow() // what is gained is asked for
+			o.Follow() // claims what is gained
 		}
 		o.claimFrom(ctx, &q.By, wanted, o.unclaim)
 	})
 }
 
-// wanted returns which of some partitions that another node offers are to be claimed from it. It
-// releases those that the other has taken over from this node, and gives back already.
+// wanted returns which of the partitions that another node offers are to be claimed from it. It
+// releases those that the other has taken over from this node and already offers back.
 func (o *Partitions) wanted(from *ring.Member, parts []int) (wanted []int, released bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
