@@ -8,11 +8,11 @@ import (
 	"twotier.dev/twotier/internal/node"
 )
 
-// checkedWindows are those that nodes are asked for in the end, each read from another level: of a
-// quarter, and of a minute.
+// checkedWindows are the windows that nodes are asked for at the end. Each is read from another
+// level: of a quarter of an hour, and of a minute.
 var checkedWindows = [...]int64{dayMS, hourMS}
 
-// answers is what a node says about keys.
+// answers is what a node answers about keys.
 type answers map[string]answer
 
 type answer struct {
@@ -32,7 +32,7 @@ func (w *world) ask(keys []string) map[*proc]answers {
 	return nodes
 }
 
-// readAll asks a node about keys, all at once.
+// readAll asks a node about keys, all at the same time.
 func (p *proc) readAll(keys []string, said answers) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()

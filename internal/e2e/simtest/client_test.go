@@ -13,13 +13,13 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// client asks random nodes for random things until it is told to stop.
+// client sends random requests to random nodes until it is told to stop.
 type client struct {
 	w       *world
 	number  int
 	rnd     *rand.Rand
-	outside *outside // by which it asks, if it is there
-	balance int64    // what is left of what it counted where it also takes back
+	outside *outside // the Go client to use, if any
+	balance int64    // what is left of its own count where it also takes back
 }
 
 func (c *client) run(stop <-chan struct{}) {
@@ -37,7 +37,7 @@ func (c *client) run(stop <-chan struct{}) {
 	}
 }
 
-// act asks a node for one thing.
+// act sends one random request to a node.
 func (c *client) act(p *proc) {
 	switch n := c.rnd.IntN(100); {
 	case n < 27:
@@ -71,8 +71,8 @@ const (
 	dayMS       = 24 * hourMS
 )
 
-// free is a key without a limit: one of a few, or one that nobody ever uses again, which shows what
-// became of a single count.
+// free returns a key without a limit: one of a few, or one that is never used again, which shows
+// what became of a single count.
 func (c *client) free() string {
 	if c.rnd.IntN(3) == 0 {
 		return fmt.Sprint("once", c.w.once.Add(1))
@@ -82,7 +82,7 @@ func (c *client) free() string {
 
 func (c *client) limited() string { return fmt.Sprint("limited", c.rnd.IntN(limitedKeys)) }
 
-// context is a client's patience: mostly two seconds, now and then anything from a tenth of a
+// context sets a client's patience: mostly two seconds, now and then anything from a tenth of a
 // millisecond.
 func (c *client) context() (context.Context, context.CancelFunc) {
 	patience := 2 * time.Second
@@ -99,11 +99,11 @@ func (c *client) ack() syncer.Ack {
 	return syncer.AckMemory
 }
 
-// do has a process carry operations out and notes what came of each.
+// do makes a process execute operations and records the outcome of each.
 func (c *client) do(p *proc, ops ...node.Op) {
 	for i := range ops {
 		for _, check := range ops[i].Checks {
-			// The account has to exist before: a key may be counted before anybody is told.
+			// The account must exist first: a key may be counted before the client gets an answer.
 			c.w.ledger.of(string(check.Key), func(*account) {})
 		}
 	}
@@ -129,11 +129,11 @@ func (c *client) do(p *proc, ops ...node.Op) {
 	}
 }
 
-// told notes how an operation ended whose time was up at by, or would have been.
+// told records the outcome of an operation whose deadline was by.
 func (c *client) told(p *proc, op *node.Op, res *node.Result, asked, by time.Time) {
 	err := res.Err
 	if p.dead.Load() && err == nil {
-		err = syncer.ErrUnknownOutcome // nobody hears the dead
+		err = syncer.ErrUnknownOutcome // a dead process's answers reach nobody
 	}
 	for i := range op.Checks {
 		key, n := string(op.Checks[i].Key), op.Checks[i].N
@@ -150,7 +150,7 @@ func (c *client) told(p *proc, op *node.Op, res *node.Result, asked, by time.Tim
 			}
 		case unknown(p, err):
 			c.w.ledger.doubt(key, n)
-			if c.outside == nil { // by HTTP nobody says how much time there is
+			if c.outside == nil { // over HTTP the deadline is not sent along
 				c.w.watch(key, by)
 			}
 		}
@@ -163,14 +163,14 @@ func (c *client) told(p *proc, op *node.Op, res *node.Result, asked, by time.Tim
 	c.judge(p, op, res)
 }
 
-// unknown reports whether an operation that ended like this may have been carried out.
+// unknown reports whether an operation that ended with this error may have been executed.
 func unknown(p *proc, err error) bool {
 	return errors.Is(err, syncer.ErrUnknownOutcome) || errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, syncer.ErrClosed) && p.dead.Load()
 }
 
-// judge holds an answer against what is known: the figures of a decision are those of the checks, a
-// refusal has a reason, and nobody stands in for an owner that can be reached.
+// judge checks a result against what is known: a decision has the numbers of its checks, a refusal
+// has a reason, and nobody stands in for an owner that can be reached.
 func (c *client) judge(p *proc, op *node.Op, res *node.Result) {
 	switch res.Source {
 	case syncer.SourceShared:
@@ -201,7 +201,7 @@ func (c *client) judge(p *proc, op *node.Op, res *node.Result) {
 	}
 }
 
-// add counts, now or at a time that lies a moment back, or takes back.
+// add counts now or at a time a moment ago, or takes back.
 func (c *client) add() node.Op {
 	check := node.Check{Key: []byte(c.free()), N: 1 + c.rnd.Int64N(4)}
 	op := node.Op{Kind: node.Add, Ack: c.ack()}
@@ -217,15 +217,15 @@ func (c *client) add() node.Op {
 	return op
 }
 
-// large counts as much as needs another form in memory than one or two do, or more than 32 bits in
-// all, under a key of its own.
+// large counts an amount that needs another representation in memory than one or two do, or more
+// than 32 bits in total, on a key of its own.
 func (c *client) large() node.Check {
 	edges := [...]int64{1<<24 - 1, 1<<24 + 1, 1<<31 - 1}
 	return node.Check{Key: fmt.Appendf(nil, "large%d", c.number), N: edges[c.rnd.IntN(len(edges))]}
 }
 
-// takeBack counts in one bucket of a key that nobody else uses, or takes back there, no more than
-// must be in it.
+// takeBack counts in one bucket of a key that only this client uses, or takes back from it, but no
+// more than must be in it.
 func (c *client) takeBack() node.Op {
 	n := 4 - c.rnd.Int64N(8)
 	if n = max(n, -c.balance); n == 0 {
@@ -238,7 +238,7 @@ func (c *client) takeBack() node.Op {
 
 func (c *client) paced() string { return fmt.Sprint("paced", c.rnd.IntN(pacedKeys)) }
 
-// acquire takes from up to so many limited keys at once.
+// acquire acquires up to so many limited keys at once.
 func (c *client) acquire(keys int) node.Op {
 	op := node.Op{Kind: node.Acquire, Ack: c.ack()}
 	if keys == 1 && c.rnd.IntN(12) == 0 {
@@ -248,7 +248,7 @@ func (c *client) acquire(keys int) node.Op {
 	for range keys {
 		key := c.limited()
 		if keys > 1 && c.rnd.IntN(3) == 0 {
-			key = c.paced() // of which there is never much left
+			key = c.paced() // a key of which there is never much left
 		}
 		if used[key] {
 			continue
@@ -275,7 +275,7 @@ func (c *client) batch() []node.Op {
 	return ops
 }
 
-// count reads a key. Nobody reads more than was ever attempted.
+// count reads a key. The result must not exceed what was ever attempted.
 func (c *client) count(p *proc) {
 	key := c.free()
 	n, err := p.read(key, dayMS)

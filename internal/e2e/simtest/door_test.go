@@ -11,11 +11,11 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// outside is the Go client on a host of its own, which reaches the nodes by HTTP over connections
-// that break. It learns who owns what, and what is lost it sends again within its sessions.
+// outside is the Go client on a host of its own. It reaches the nodes by HTTP over connections that
+// break. It learns the table of owners, and resends lost requests within its sessions.
 type outside struct {
 	*door.Client
-	proc *proc // that the ledger blames, as nobody knows which node answered
+	proc *proc // the one the ledger blames, as the answering node is not known
 }
 
 func (w *world) newOutside() (*outside, error) {
@@ -44,7 +44,7 @@ func (o *outside) close() error {
 	return o.Close(context.Background())
 }
 
-// do carries operations out.
+// do executes operations.
 func (o *outside) do(ctx context.Context, ops []node.Op, res []node.Result) {
 	requests := make([]door.Op, len(ops))
 	for i := range ops {
@@ -69,7 +69,7 @@ func (o *outside) do(ctx context.Context, ops []node.Op, res []node.Result) {
 	}
 }
 
-// request is an operation as the Go client has it.
+// request converts an operation for the Go client.
 func request(op *node.Op) door.Op {
 	at, ack := time.Time{}, door.AckMemory
 	if op.TS != 0 {
@@ -94,8 +94,8 @@ func request(op *node.Op) door.Op {
 	return door.Op{Acquire: r}
 }
 
-// result is an answer as a node gives it. An error says that nothing was counted, unless it says
-// that nobody knows.
+// result converts an answer of the Go client. An error means that nothing was counted, unless it
+// says that the outcome is unknown.
 func result(a *door.Result) (res node.Result) {
 	switch {
 	case errors.Is(a.Err, door.ErrUnknownOutcome):

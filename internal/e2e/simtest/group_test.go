@@ -10,7 +10,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// inherited returns a key of a process that is another's once the first has left.
+// inherited returns a key of one process that another owns once the first has left.
 func (w *world) inherited(from, to *proc) string {
 	t := from.ring.Table()
 	var rest []ring.Member
@@ -32,9 +32,9 @@ func (w *world) inherited(from, to *proc) string {
 	return ""
 }
 
-// TestAGroupIsWholeWhenItsDeciderLeaves has an acquire over the keys of two nodes wait for the
-// store, which the one that decides about it can't reach, while that one leaves: it hands its part
-// over, and nobody hears from it what became of the whole.
+// TestAGroupIsWholeWhenItsDeciderLeaves acquires keys of two nodes and waits for the store, which
+// the coordinator can't reach. Meanwhile the coordinator leaves: it hands its part over, and nobody
+// can ask it for the outcome any more.
 func TestAGroupIsWholeWhenItsDeciderLeaves(t *testing.T) {
 	for name, asked := range map[string]int{"asked itself": 0, "asked by another": 2} {
 		t.Run(name, func(t *testing.T) {
@@ -45,7 +45,7 @@ func TestAGroupIsWholeWhenItsDeciderLeaves(t *testing.T) {
 				ask := w.alive()[asked]
 				keys := []string{w.inherited(a, w.alive()[2]), w.keysOf(b, "b", 1)[0]}
 				for _, key := range keys {
-					// Without the store a cold key would be denied.
+					// Without the store an acquire of a cold key would be refused.
 					if _, err := ask.do(adding(key), 2*time.Second); err != nil {
 						t.Fatal(err)
 					}
@@ -60,7 +60,7 @@ func TestAGroupIsWholeWhenItsDeciderLeaves(t *testing.T) {
 					told <- err
 				}()
 				time.Sleep(50 * time.Millisecond)
-				w.net.Slow(b.ip, a.ip, 700*time.Millisecond) // when it asks, it is too late
+				w.net.Slow(b.ip, a.ip, 700*time.Millisecond) // its question arrives too late
 				if err := a.leave(); err != nil {
 					t.Error(err)
 				}

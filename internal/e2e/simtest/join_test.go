@@ -15,8 +15,9 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestJoinDuringAChangeOfMode has a node join while the others, whose counts are not in Redis yet,
-// are about to change the mode, which fails as Redis is down. It begins with what they know.
+// TestJoinDuringAChangeOfMode lets a node join while the others, whose counts are not in Redis yet,
+// are about to change the mode. The change fails because Redis is down. The new node starts with
+// the others' counts.
 func TestJoinDuringAChangeOfMode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := calm(t)
@@ -63,7 +64,7 @@ func TestJoinDuringAChangeOfMode(t *testing.T) {
 	})
 }
 
-// keysAmong returns those of some keys that a process owns.
+// keysAmong returns those of the keys that a process owns.
 func (w *world) keysAmong(p *proc, keys []string) (owned []string) {
 	for _, key := range keys {
 		if p.ring.Table().Mine(w.partition(key)) {
@@ -79,9 +80,9 @@ func (p *proc) setMode(mode node.Mode) error {
 	return p.node.SetMode(ctx, mode)
 }
 
-// TestTwoAdministratorsAtOnce has two nodes told to change the mode at the same time, again and
-// again, while Redis takes its time. Either both changes are given up or one is made; the nodes
-// agree, and no limit is exceeded on the way.
+// TestTwoAdministratorsAtOnce changes the mode on two nodes at the same time, again and again,
+// while Redis is slow. Either both changes are aborted or one is made. The nodes agree in the end,
+// and no limit is exceeded on the way.
 func TestTwoAdministratorsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := calm(t)
@@ -118,9 +119,9 @@ func TestTwoAdministratorsAtOnce(t *testing.T) {
 	})
 }
 
-// TestOneAdministratorEndsNoOthersChange has one change of the mode given up that began while
-// another was under way. The nodes that are prepared for the other decide nothing until that ends:
-// some are in the new mode already.
+// TestOneAdministratorEndsNoOthersChange aborts one change of mode that began while another was in
+// progress. Nodes that are prepared for the other change decide nothing until that one ends,
+// because some nodes are in the new mode already.
 func TestOneAdministratorEndsNoOthersChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := calm(t)
@@ -167,8 +168,8 @@ func TestOneAdministratorEndsNoOthersChange(t *testing.T) {
 	})
 }
 
-// changeAtOnce has processes change the mode at the same time, and returns how many were told that
-// it is done.
+// changeAtOnce changes the mode on several processes at the same time. It returns how many reported
+// success.
 func changeAtOnce(mode node.Mode, list ...*proc) (made int) {
 	results := make(chan error, len(list))
 	for i, p := range list {
@@ -185,7 +186,7 @@ func changeAtOnce(mode node.Mode, list ...*proc) (made int) {
 	return made
 }
 
-// acquireUntil has a process acquire one key until stop is closed.
+// acquireUntil acquires one key on a process until stop is closed.
 func acquireUntil(stop chan struct{}, p *proc, limit int64, admitted *atomic.Int64) {
 	for {
 		select {

@@ -11,13 +11,13 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// journal remembers what clients were told and what Redis did, to be read when a schedule fails.
+// journal records what clients were told and what Redis did, to be printed when a schedule fails.
 type journal struct {
 	mu    sync.Mutex
 	lines []entry
 }
 
-// entry becomes a line once somebody reads it.
+// entry is formatted only when the journal is read.
 type entry struct {
 	at     time.Time
 	format string
@@ -33,7 +33,7 @@ func (j *journal) note(format string, args ...any) {
 	defer j.mu.Unlock()
 	for i, a := range args {
 		if b, ok := a.([]byte); ok {
-			args[i] = string(b) // it belongs to somebody else
+			args[i] = string(b) // copied, because the caller reuses it
 		}
 	}
 	j.lines = append(j.lines, entry{time.Now(), format, args})
@@ -53,7 +53,7 @@ func (j *journal) about(key string) string {
 	return strings.Join(found[max(0, len(found)-5000):], "\n")
 }
 
-// noted is the simulated Redis with a journal.
+// noted is the simulated Redis, with a journal.
 type noted struct {
 	*embedded.Store
 	w *world
@@ -66,7 +66,7 @@ func (s noted) Aging() bool { return s.w.plan.aging }
 func (s noted) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	for _, r := range rounds {
 		s.w.atomic.Lock()
-		if r.Seq == 0 && !r.Republish { // it only reads
+		if r.Seq == 0 && !r.Republish { // a round that only reads
 			s.Store.Exchange(ctx, []*syncer.Round{r})
 		} else {
 			s.write(ctx, r)
@@ -75,7 +75,8 @@ func (s noted) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	}
 }
 
-// write carries out a round that changes something, and notes what. Nothing else happens meanwhile.
+// write applies a round that changes something, and records the changes. Nothing else happens
+// meanwhile.
 func (s noted) write(ctx context.Context, r *syncer.Round) {
 	before := make([]int64, len(r.Keys))
 	for i := range r.Keys {
@@ -92,7 +93,7 @@ func (s noted) write(ctx context.Context, r *syncer.Round) {
 	}
 }
 
-// sumOf is what a key's buckets add up to, told by those of a quarter of an hour.
+// sumOf returns the sum of a key's buckets, taken from those of a quarter of an hour.
 func sumOf(buckets []syncer.Bucket) (n int64) {
 	for _, b := range buckets {
 		if b.Level == 2 {

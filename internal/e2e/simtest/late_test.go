@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// lateness is how much later than a client thinks its time may be up for a node: the two find out
-// by messages what time the other has.
+// lateness is how much later than for the client the time may be up for a node: they learn each
+// other's time from messages.
 const lateness = 100 * time.Millisecond
 
-// watch looks, a little after the time for an operation is up of which nobody knows whether it was
-// carried out, whether anybody has counted it: if nobody has by then, nobody may any more. It does
-// so for a key that is used once, where Redis keeps what it is told. What is handed over the one
-// who gives it shows until the one who takes it does, and what dies with a process is written off.
+// watch checks whether anybody has counted a key shortly after the deadline of an operation with an
+// unknown outcome. If nobody has by then, nobody may count it later. It does so only for a key that
+// is used once, and if Redis does not lose data. During a handover the giving node shows the counts
+// until the taking one does, and counts that die with a process are written off.
 func (w *world) watch(key string, by time.Time) {
 	if !strings.HasPrefix(key, "once") || w.plan.kind.loses() {
 		return

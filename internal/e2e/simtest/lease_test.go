@@ -8,9 +8,9 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestLeasesEndWithTheOwnersRedis takes Redis away from the owner of a hot key alone. What it
-// admits meanwhile the others can't see: once their leases have run out they ask it, and get none
-// anew before it has Redis back.
+// TestLeasesEndWithTheOwnersRedis takes Redis away only from the owner of a hot key. The others
+// can't see what the owner admits meanwhile. Once their leases have run out they ask the owner, and
+// they get no new leases before it has Redis back.
 func TestLeasesEndWithTheOwnersRedis(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := calmHot(t, 20)

@@ -40,7 +40,7 @@ func acquiring(limit int64, keys ...string) *node.Op {
 	return op
 }
 
-// do has a process carry out an operation.
+// do executes an operation on a process.
 func (p *proc) do(op *node.Op, within time.Duration) (node.Result, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
@@ -49,7 +49,7 @@ func (p *proc) do(op *node.Op, within time.Duration) (node.Result, error) {
 	return res, err
 }
 
-// TestForwardedWithLittleTime forwards adds with deadlines about as long as a message takes: none
+// TestForwardedWithLittleTime forwards adds with deadlines about as long as a message takes. None
 // is counted twice.
 func TestForwardedWithLittleTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -73,9 +73,9 @@ func TestForwardedWithLittleTime(t *testing.T) {
 	})
 }
 
-// TestNobodyStandsInDuringALeave holds up a hand-over by a reservation for longer than a node may
-// be silent about a message. Those who ask meanwhile wait; none of them takes the owner for dead,
-// and no limit is exceeded.
+// TestNobodyStandsInDuringALeave delays a handover with a reservation, for longer than a node may
+// be silent about a message. Callers wait meanwhile; no node takes the owner for dead, and no limit
+// is exceeded.
 func TestNobodyStandsInDuringALeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := calm(t)
@@ -119,9 +119,8 @@ func TestNobodyStandsInDuringALeave(t *testing.T) {
 	})
 }
 
-// TestNobodyStandsInForOneThatAnswers slows what goes from a node to the owner that leaves, which
-// so has closed by the time it is asked, after the new owner has named it. The new owner answers
-// all the while.
+// TestNobodyStandsInForOneThatAnswers slows messages to an owner that leaves. It has closed by the
+// time it is asked, after the new owner has named it. The new owner answers all the time.
 func TestNobodyStandsInForOneThatAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := calm(t)

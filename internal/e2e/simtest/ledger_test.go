@@ -12,25 +12,25 @@ import (
 	"twotier.dev/twotier/internal/node"
 )
 
-// ledger is what clients were told.
+// ledger records what clients were told.
 type ledger struct {
 	mu   sync.Mutex
 	keys map[string]*account
 }
 
-// account is what is known of one key.
+// account is what is known about one key.
 type account struct {
 	acknowledged int64
-	taken        int64 // of what is acknowledged, taken back
-	// more may have been counted and less may have been taken back: their outcomes are unknown.
+	taken        int64 // part of acknowledged that was taken back
+	// more may have been counted, and less may have been taken back: their outcomes are unknown.
 	more, less int64
-	// lost is the most that was in the memory of processes that were killed, or of a Redis that
-	// lost it.
+	// lost is at most what was in the memory of processes that were killed, or of a Redis that lost
+	// it.
 	lost      int64
-	kept      int64 // at most so much that was taken back came back in the same way
+	kept      int64 // at most what was taken back and reappeared in the same way
 	verdicts  []verdict
-	resetting bool // a reset may have been carried out, or may still be
-	over      bool // the time for all that was asked was up, and nobody had counted it
+	resetting bool // a reset may have been executed, or may still be
+	over      bool // all deadlines had passed, and nobody had counted it
 }
 
 // verdict is one acquire that was admitted.
@@ -39,7 +39,7 @@ type verdict struct {
 	n           int64
 	by          string
 	source      node.Source
-	degraded    bool // it says that it was given without the store
+	degraded    bool // it says that it was made without the store
 }
 
 // of calls fn with the account of a key.
@@ -54,8 +54,8 @@ func (l *ledger) of(key string, fn func(a *account)) {
 	fn(a)
 }
 
-// acknowledge notes what was counted. What is taken back is as much as there is in the eyes of
-// whoever takes it, which may be less than n unless it sees all that was counted.
+// acknowledge records what was counted. A node takes back at most what it sees, which may be less
+// than n unless it sees everything that was counted.
 func (l *ledger) acknowledge(key string, n int64, sees bool) {
 	l.of(key, func(a *account) {
 		switch {
@@ -79,8 +79,8 @@ func (l *ledger) doubt(key string, n int64) {
 	})
 }
 
-// lose writes off what is gone. The sum n may hold what was counted and what was taken back: either
-// may have survived the other.
+// lose writes off what is gone. The sum n may consist of counts and of counts taken back: either
+// may have survived without the other.
 func (l *ledger) lose(key string, n int64) {
 	l.of(key, func(a *account) {
 		taken := a.taken + a.less
@@ -89,16 +89,16 @@ func (l *ledger) lose(key string, n int64) {
 	})
 }
 
-// repeat notes what may be counted twice: it was under way when Redis lost what it had, number and
-// all, and if another counter has read it, that one restores it, while the one that sent it learns
-// that it was lost and sends it again.
+// repeat records what may be counted twice: a round was in flight when Redis lost its data along
+// with the round's number. If another counter had read the round's counts, it restores them, while
+// the sender learns of the loss and sends the round again.
 func (l *ledger) repeat(key string, n int64) {
 	l.of(key, func(a *account) { a.kept += n })
 }
 
-// reset notes that all which was counted is gone, but for what those may bring back who were not
-// told: if several count a key, and Redis loses something, or if two decide about it in a split,
-// that may be all that ever was.
+// reset records that all counts are gone, except what processes that were not told may bring back.
+// If several nodes count a key and Redis loses data, or if two decide about it in a split, that may
+// be everything that was ever counted.
 func (l *ledger) reset(key string, away int64, several bool) {
 	l.of(key, func(a *account) {
 		if several {
@@ -108,13 +108,13 @@ func (l *ledger) reset(key string, away int64, several bool) {
 	})
 }
 
-// mayBeReset notes that nobody knows whether it is, or will be: a reset that is in memory only is
-// flushed some time.
+// mayBeReset records that the outcome of a reset is unknown. It may still happen: a reset that is
+// only in memory is flushed at some time.
 func (l *ledger) mayBeReset(key string) {
 	l.of(key, func(a *account) { a.resetting = true })
 }
 
-// least and most are what may be left of a key.
+// least and most bound what may be left of a key.
 func (a *account) least() int64 {
 	if a.resetting {
 		return min(0, a.acknowledged-a.less-a.lost)
@@ -123,7 +123,7 @@ func (a *account) least() int64 {
 }
 func (a *account) most() int64 { return a.acknowledged + a.more + a.kept }
 
-// mostWithin is the most that was certainly admitted within a window of so many milliseconds.
+// mostWithin returns the most that was certainly admitted in a window of so many milliseconds.
 func (a *account) mostWithin(window int64) (most int64) {
 	for i := range a.verdicts {
 		until, n := a.verdicts[i].asked.Add(time.Duration(window)*time.Millisecond), int64(0)
@@ -137,7 +137,7 @@ func (a *account) mostWithin(window int64) (most int64) {
 	return most
 }
 
-// admitted is how much acquires were let through.
+// admitted returns how much acquires have admitted.
 func (a *account) admitted() (n int64) {
 	for i := range a.verdicts {
 		n += a.verdicts[i].n
@@ -145,10 +145,10 @@ func (a *account) admitted() (n int64) {
 	return n
 }
 
-// blind returns a verdict that had to know better: what had been told at least so long before it
-// was asked for, and was still in the window when it was told, left no room. One that says that it
-// was given without the store is not held to that, nor is one beside or in place of an owner who
-// may not have restored yet what Redis lost, or not have written what it counted without Redis.
+// blind returns a verdict that should have been a refusal: what was told at least stale before the
+// verdict was asked for, and was still in the window when it was told, left no room. A verdict that
+// says it was made without the store is exempt. So is one made beside or in place of an owner that
+// may not yet have restored what Redis lost, or flushed what it counted without Redis.
 func (a *account) blind(limit node.Limit, stale time.Duration, list []span) *verdict {
 	slices.SortFunc(a.verdicts, func(x, y verdict) int { return x.told.Compare(y.told) })
 	for i := range a.verdicts {
@@ -169,8 +169,8 @@ func (a *account) blind(limit node.Limit, stale time.Duration, list []span) *ver
 	return nil
 }
 
-// hindered reports whether a verdict relies on what Redis has, and Redis lost something, or could
-// not be reached by others, so shortly before that not all need be there.
+// hindered reports whether a verdict relies on Redis, and shortly before it Redis lost data or some
+// node could not write to it, so that counts may be missing there.
 func (v *verdict) hindered(stale time.Duration, list []span) bool {
 	beside := v.source == node.SourceShared || v.source == node.SourceFallback
 	return beside && slices.ContainsFunc(list, func(s span) bool {
@@ -178,7 +178,7 @@ func (v *verdict) hindered(stale time.Duration, list []span) bool {
 	})
 }
 
-// hindered is when Redis lost something, or could not be written to by some.
+// hindered returns when Redis lost data, or some node could not write to it.
 func (w *world) hindered() (list []span) {
 	w.atomic.Lock()
 	defer w.atomic.Unlock()
@@ -210,7 +210,7 @@ func (l *ledger) names() (list []string) {
 	return list
 }
 
-// totals sum up schedules.
+// totals sums up schedules.
 type totals struct {
 	schedules, acknowledged, unknown, refused, lost, excess atomic.Int64
 	overshot, shared, near                                  atomic.Int64
@@ -240,10 +240,10 @@ func (s *totals) String() string {
 		s.shared.Load(), s.near.Load())
 }
 
-// outcome is what came out of one schedule.
+// outcome is the result of one schedule.
 type outcome struct{ acknowledged, unknown, refused, lost, excess, shared, near int64 }
 
-// check holds the ledger against what Redis and all nodes say.
+// check compares the ledger with what Redis and all nodes report.
 func (w *world) check() (o outcome) {
 	nodes := w.ask(w.ledger.names())
 	for _, key := range w.ledger.names() {
@@ -264,7 +264,7 @@ func (w *world) check() (o outcome) {
 			return o
 		}
 		if strings.HasPrefix(key, "large") {
-			continue // the totals would be about nothing else
+			continue // these would dominate the totals
 		}
 		o.acknowledged += a.acknowledged
 		o.unknown += a.more + a.less
@@ -278,16 +278,16 @@ func (w *world) check() (o outcome) {
 	return o
 }
 
-// checkAnswers holds every node's answers about a key against what Redis has: all levels of its
-// ladder have the same, as all is recent. A bucket of which more was taken back than is left counts
-// as zero.
+// checkAnswers compares every node's answers about a key with what Redis has. All levels of its
+// ladder have the same sum, as all counts are recent. A bucket from which more was taken back than
+// it had counts as zero.
 func (w *world) checkAnswers(key string, r int64, nodes map[*proc]answers) {
 	if n := w.storedAt(key, 1); n != r {
 		w.t.Errorf("%s: Redis has %d in the buckets of a minute, %d in those of a quarter",
 			key, n, r)
 	}
 	if strings.HasPrefix(key, "group") {
-		return // there are many of them, and each was used once
+		return // there are many of these keys, each used once
 	}
 	if p := w.alive()[len(key)%len(w.alive())]; !strings.HasPrefix(key, "once") {
 		if n, err := p.sum(key); err != nil || n != w.countedAt(key, 1) {
@@ -306,9 +306,9 @@ func (w *world) checkAnswers(key string, r int64, nodes map[*proc]answers) {
 	}
 }
 
-// checkVerdicts holds those that were admitted against what the nodes had to know: all, where
-// nobody was ever out of reach, and else what is older than the time after which everybody has
-// heard of it.
+// checkVerdicts compares admitted acquires with what the nodes had to know: everything, if every
+// node could always be reached, or else everything older than the time after which all have heard
+// of it.
 func (w *world) checkVerdicts(key string, a *account) {
 	stale := w.plan.stale()
 	if w.plan.exact {
@@ -327,9 +327,9 @@ func (w *world) checkVerdicts(key string, a *account) {
 	}
 }
 
-// checkGroups expects of each acquire over keys of its own that all are counted or none is, unless
-// some of it may be lost. That owners lose sight of each other is no excuse for keys with one hash
-// tag: they have one.
+// checkGroups checks that of each acquire over keys of its own all are counted or none is, unless
+// some counts may be lost. Owners that lose sight of each other are no excuse if the keys have one
+// hash tag: then they have one owner.
 func (w *world) checkGroups() {
 	for number := int64(1); number <= w.groups.Load(); number++ {
 		var counts []int64
@@ -352,10 +352,10 @@ func (w *world) checkGroups() {
 	}
 }
 
-// stored is what Redis has of a key.
+// stored returns what Redis has of a key.
 func (w *world) stored(key string) (n int64) { return w.storedAt(key, 2) }
 
-// countedAt is how many events the buckets of a level count that Redis has of a key.
+// countedAt returns the sum of a key's buckets of one level in Redis.
 func (w *world) countedAt(key string, level uint8) (n int64) {
 	for _, b := range w.redis.Get(w.partition(key), nil, []byte(key)) {
 		if b.Level == level {
@@ -369,7 +369,7 @@ func (w *world) storedAt(key string, level uint8) int64 {
 	return w.redis.Sum(w.partition(key), nil, []byte(key), level)
 }
 
-// settle waits until nothing is pending, everybody owns what is theirs, and owners have heard what
+// settle waits until nothing is pending, all nodes own their partitions, and owners have heard what
 // others counted in their place.
 func (w *world) settle(t *testing.T) {
 	if !w.until(patience, func() bool {
@@ -391,7 +391,7 @@ func (w *world) settle(t *testing.T) {
 	time.Sleep(3 * time.Second)
 }
 
-// hasAll reports whether a node counts all that are alive among the members, and no others.
+// hasAll reports whether exactly the live processes are members in a node's table.
 func (w *world) hasAll(p *proc) bool {
 	table, list := p.ring.Table(), w.alive()
 	return table.Len() == len(list) && !slices.ContainsFunc(list, func(q *proc) bool {

@@ -6,8 +6,8 @@ import (
 	"twotier.dev/twotier/internal/embedded"
 )
 
-// losesData has Redis lose all that it has, or go back to what it had a moment ago, as a replica
-// does that lagged.
+// losesData makes Redis lose everything, or go back to its state a moment ago, like a replica that
+// lagged.
 func (w *world) losesData() func() {
 	lag := w.upTo(300 * time.Millisecond)
 	if w.rnd.IntN(2) == 0 {
@@ -26,10 +26,10 @@ func (w *world) losesData() func() {
 	}
 }
 
-// forgets has Redis lose something. What nobody who decides about a key has in memory is written
-// off; and so is everything if several count a key and Redis goes back: some may go on from there
-// before the one hears of it that knows more. If it loses again before all have restored what they
-// knew, what was counted in between is taken for part of that (see package redisstore).
+// forgets makes Redis lose data. What no decider of a key has in memory is written off. So is
+// everything, if several nodes count a key and Redis goes back: some may continue from there before
+// the one that knows more hears of the loss. If Redis loses data again before all have restored
+// what they knew, counts made in between are taken for part of that (see package redisstore).
 func (w *world) forgets(how func(*embedded.Store), all bool) {
 	again := w.lostSince(time.Now().Add(-w.plan.stale()))
 	w.atomic.Lock()
@@ -49,14 +49,14 @@ func (w *world) forgets(how func(*embedded.Store), all bool) {
 	}
 	how(w.redis)
 	for key, n := range had {
-		// Somebody else may restore it who has once stood in for the one that decides about it.
+		// A node that has once stood in for the decider may restore the key, too.
 		others := by[key] > 1 || w.plan.restoresOthers()
 		left := w.stored(key)
 		if !all && !(again && others) && w.plan.kind != ruins {
 			left = max(left, known[key])
 		}
 		w.ledger.lose(key, max(0, n-left))
-		w.ledger.repeat(key, max(0, w.stored(key)-n)) // it had been reset
+		w.ledger.repeat(key, max(0, w.stored(key)-n)) // the key had been reset
 		if others {
 			w.ledger.repeat(key, pending[key])
 		}

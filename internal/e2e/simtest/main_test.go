@@ -23,8 +23,8 @@ var (
 	limitFlag    = flag.Duration("limit", 0, "begin no schedule after so long; 0: no limit")
 )
 
-// TestMain has the collector run less often, up to a bound: what a schedule leaves behind in pools
-// goes with the second run.
+// TestMain makes the garbage collector run less often, up to a bound: what a schedule leaves behind
+// in pools is freed with the second run.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	debug.SetGCPercent(800)
@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestSchedules runs random schedules. What a seed decides is the same each time, but for the order
-// in which things that happen at the same moment happen.
+// TestSchedules runs random schedules. A seed always gives the same schedule, except for the order
+// of events at the same moment.
 func TestSchedules(t *testing.T) {
 	if *seedFlag != 0 {
 		synctest.Test(t, func(t *testing.T) { run(t, *seedFlag, true) })
@@ -56,7 +56,7 @@ func TestSchedules(t *testing.T) {
 	}
 }
 
-// schedules is how many to run.
+// schedules returns how many schedules to run.
 func schedules() int {
 	switch {
 	case *schedulesFlag > 0:
@@ -68,8 +68,8 @@ func schedules() int {
 	}
 }
 
-// piece is how many schedules are handed to package testing at a time, which begins all that it is
-// given.
+// piece is how many schedules are started as subtests at a time, because package testing begins all
+// that it is given.
 const piece = 100
 
 func seeds(first uint64, n int) (list []uint64) {
@@ -79,20 +79,20 @@ func seeds(first uint64, n int) (list []uint64) {
 	return list
 }
 
-// batch is schedules that run one after the other, as many at a time as there are processors.
+// batch runs schedules, as many at a time as there are processors.
 type batch struct {
 	began       time.Time
 	sum         totals
 	ran, failed atomic.Int64
 }
 
-// over reports whether no more schedules are to begin.
+// over reports whether to begin no more schedules.
 func (b *batch) over() bool {
 	return b.failed.Load() >= int64(*failuresFlag) ||
 		*limitFlag > 0 && time.Since(b.began) > *limitFlag
 }
 
-// run runs the schedules of these seeds.
+// run runs the schedules with these seeds.
 func (b *batch) run(t *testing.T, list []uint64) {
 	if b.over() {
 		return
@@ -111,7 +111,7 @@ func (b *batch) one(t *testing.T, seed uint64) {
 	if b.over() {
 		return
 	}
-	defer func() { // a bubble that fails ends the goroutine
+	defer func() { // if a bubble fails, its goroutine ends
 		b.ran.Add(1)
 		if t.Failed() {
 			b.failed.Add(1)

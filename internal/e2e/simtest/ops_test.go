@@ -11,12 +11,12 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// before is a moment that lies a little back.
+// before returns a time a moment ago.
 func (c *client) before() int64 {
 	return time.Now().Add(-time.Duration(c.rnd.IntN(40)) * time.Second).UnixMilli()
 }
 
-// pace takes from a key with limits over windows that end while the schedule runs, each read from
+// pace acquires a key with limits over windows that end while the schedule runs, each read from
 // another level.
 func (c *client) pace() node.Op {
 	key := c.paced()
@@ -24,7 +24,7 @@ func (c *client) pace() node.Op {
 		Checks: []node.Check{{Key: []byte(key), N: 1, Limits: limitsOf(key)}}}
 }
 
-// overdraw takes from one or two keys, and counts although it is refused.
+// overdraw acquires one or two keys, and counts even if refused.
 func (c *client) overdraw() node.Op {
 	op := node.Op{Kind: node.Acquire, Ack: c.ack(), CountDenied: true}
 	for i := range 1 + c.rnd.IntN(2) {
@@ -34,8 +34,8 @@ func (c *client) overdraw() node.Op {
 	return op
 }
 
-// group takes from two to four keys that nobody uses again, one of which may be used up already:
-// either all are counted or none is, whatever the client hears. Every other group has a hash tag.
+// group acquires two to four keys that nobody uses again, one of which may be used up already.
+// Either all are counted or none is, whatever the client is told. Every other group has a hash tag.
 func (c *client) group(p *proc) {
 	number := c.w.groups.Add(1)
 	op := node.Op{Kind: node.Acquire, Ack: c.ack()}
@@ -60,7 +60,7 @@ func groupKey(number int64, i int) []byte {
 // hasTag reports whether a group has a hash tag, and so one owner.
 func hasTag(number int64) bool { return number%2 == 1 }
 
-// clear counts a key that nobody else uses, or resets it.
+// clear counts a key that only this client uses, or resets it.
 func (c *client) clear(p *proc) {
 	key := fmt.Sprint("cleared", c.number)
 	if c.rnd.IntN(3) > 0 {
@@ -89,16 +89,16 @@ func (c *client) clear(p *proc) {
 	}
 }
 
-// lostSince reports whether Redis has lost something since then, and may so be back at what it had
-// before.
+// lostSince reports whether Redis has lost something since then, and so may have gone back to an
+// earlier state.
 func (w *world) lostSince(then time.Time) bool {
 	w.atomic.Lock()
 	defer w.atomic.Unlock()
 	return slices.ContainsFunc(w.lossy, func(at time.Time) bool { return !at.Before(then) })
 }
 
-// awayFrom is how much of a key processes have that a node does not count among the members: it
-// can't tell them to forget it.
+// awayFrom returns how much of a key is in processes that a node does not see as members: it can't
+// tell them to forget the key.
 func (w *world) awayFrom(p *proc, key string) (sum int64) {
 	for _, q := range w.living() {
 		if p.ring.Table().Find(q.ring.Name()) >= 0 {
@@ -115,7 +115,7 @@ func (w *world) awayFrom(p *proc, key string) (sum int64) {
 	return sum
 }
 
-// series reads the buckets of a key, which add up to no more than was ever attempted.
+// series reads the buckets of a key. Their sum must not exceed what was ever attempted.
 func (c *client) series(p *proc) {
 	key := c.free()
 	n, err := p.sum(key)
@@ -129,7 +129,7 @@ func (c *client) series(p *proc) {
 	}
 }
 
-// sum is what a node's series of a key adds up to.
+// sum returns the sum of a node's series of a key.
 func (p *proc) sum(key string) (sum int64, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()

@@ -13,10 +13,10 @@ import (
 	"twotier.dev/twotier/internal/testing/simnet"
 )
 
-// calm is a world of three nodes in which nothing goes wrong.
+// calm is a world of three nodes without faults.
 func calm(t *testing.T) *world { return calmHot(t, 0) }
 
-// calmHot is one in which keys that are asked for so often a second are hot.
+// calmHot is a calm world in which keys with this many operations a second are hot.
 func calmHot(t *testing.T, hotRate float64) *world {
 	w := &world{
 		t: t, seed: 1, rnd: rand.New(rand.NewPCG(1, 1)), redis: embedded.New(embedded.Options{}),
@@ -36,8 +36,8 @@ func calmHot(t *testing.T, hotRate float64) *world {
 	return w
 }
 
-// TestBatchKeepsTheOrderOfAKey has operations with one owner and with several in one batch, on keys
-// that they share: who comes first is admitted, whatever is carried out at the same time.
+// TestBatchKeepsTheOrderOfAKey sends operations with one owner and with several in one batch, on
+// shared keys. The first operation on a key is admitted, whatever else runs at the same time.
 func TestBatchKeepsTheOrderOfAKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := calm(t)

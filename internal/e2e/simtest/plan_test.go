@@ -9,24 +9,24 @@ import (
 	"twotier.dev/twotier/internal/testing/simnet"
 )
 
-// plan is what a seed decides for a whole schedule.
+// plan is what a seed determines for a whole schedule.
 type plan struct {
 	kind       kind
 	nodes      int
 	partitions int
-	interval   time.Duration // of flushes
-	lanes      int           // of those each
-	lag        time.Duration // the most of unflushed counts, or 0
-	pause      time.Duration // of clients, on average
-	length     time.Duration // of the faults
-	skew       time.Duration // of clocks
+	interval   time.Duration // between flushes
+	lanes      int           // number of each kind
+	lag        time.Duration // maximum age of unflushed counts, or 0
+	pause      time.Duration // between requests of a client, on average
+	length     time.Duration // of the time with faults
+	skew       time.Duration // between clocks
 	weather    simnet.Weather
 	mix        faultstore.Mix
-	takes      time.Duration // at most, that Redis takes to hear something or to answer
-	// aging has Redis delete buckets by their age, as with --redis-expiry=field and tairhash.
+	takes      time.Duration // maximum time for a message to or from Redis
+	// aging makes Redis delete buckets by age, as with --redis-expiry=field and tairhash.
 	aging   bool
 	hotRate float64
-	exact   bool // never is anybody out of reach: no decision may overshoot
+	exact   bool // every node can always be reached, so no decision may exceed a limit
 }
 
 // kind is a family of schedules.
@@ -37,13 +37,13 @@ const (
 	crashes                // kills and restarts
 	splits                 // cuts of the network
 	outages                // Redis down, slow, lossy
-	modes                  // switches between the modes, while nodes come, go and lose Redis
-	everything             // of these, one after the other
-	losses                 // Redis loses all or goes back in time; a key's owner knows it
+	modes                  // mode changes, while nodes come, go and lose Redis
+	everything             // all of the above, one after another
+	losses                 // Redis loses all or goes back in time; the owner of a key knows it
 	together               // several joins and leaves at once
-	handloss               // the same while Redis loses what it has
-	chaos                  // several of anything at once, but for losses
-	ruins                  // the same with losses
+	handloss               // like together, while Redis loses data
+	chaos                  // several faults of any kind at once, but no losses
+	ruins                  // like chaos, with losses
 	kinds
 )
 
@@ -66,26 +66,26 @@ func (k kind) is(list ...kind) bool {
 	return false
 }
 
-// orderly kinds have no node out of reach of another.
+// orderly kinds never have a node that another can't reach.
 func (k kind) orderly() bool { return k.is(graceful, outages, modes, together) }
 
-// loses reports whether Redis loses what it has.
+// loses reports whether Redis loses data.
 func (k kind) loses() bool { return k.is(losses, handloss, ruins) }
 
-// parts reports whether somebody may be out of reach for longer than it is tried to find out what
-// became of an acquire over several owners, or be gone before.
+// parts reports whether a node may be unreachable, or gone, for longer than others try to find out
+// the outcome of an acquire over several owners.
 func (p *plan) parts() bool { return p.kind.is(crashes, splits, everything) || p.kind.wild() }
 
-// restoresOthers reports whether a key that Redis loses may be restored by others than the one that
-// decides about it.
+// restoresOthers reports whether a key that Redis loses may be restored by a node that does not
+// decide about it.
 func (p *plan) restoresOthers() bool { return p.kind == ruins || p.kind.loses() && p.hotRate > 0 }
 
-// wild kinds have several of anything at once.
+// wild kinds have several faults of any kind at once.
 func (k kind) wild() bool { return k.is(chaos, ruins) }
 
-// stale is how old may be what a node does not know of others: it hears of it with the next
-// verification after they flush it. Where Redis loses data they first have to notice, and to
-// restore.
+// stale returns how old a count may be that a node does not know from another node: it learns of
+// the count with its next verification after the other has flushed it. If Redis loses data, the
+// nodes have to notice that first, and to restore.
 func (p *plan) stale() time.Duration {
 	stale := 5*time.Second + 3*p.interval
 	if p.kind.loses() {
@@ -108,12 +108,12 @@ func newPlan(rnd *rand.Rand) plan {
 		}
 	}
 	if rnd.IntN(4) == 0 {
-		p.hotRate = 20 // whatever is sampled is hot, as the sample is small
+		p.hotRate = 20 // every sampled key is hot, as the sample is small
 	}
 	p.exact = p.kind.orderly() && p.hotRate == 0
 	p.drawWeather(rnd)
 	p.drawStore(rnd)
-	p.lanes = 1 + p.partitions%2 // a number of its own would change all schedules
+	p.lanes = 1 + p.partitions%2 // drawing a random number would change all schedules
 	p.aging = rnd.IntN(2) == 0
 	if rnd.IntN(3) == 0 {
 		p.lag = 1 << rnd.IntN(12) * time.Millisecond
@@ -133,8 +133,8 @@ func (p *plan) drawWeather(rnd *rand.Rand) {
 	}
 }
 
-// drawStore decides how good Redis is: without faults, with some, with many; at once, soon, or
-// late.
+// drawStore decides how good Redis is: without faults, with some, with many; and fast, moderate, or
+// slow.
 func (p *plan) drawStore(rnd *rand.Rand) {
 	switch {
 	case p.kind.is(graceful, together) && rnd.IntN(4) == 0:
@@ -147,7 +147,7 @@ func (p *plan) drawStore(rnd *rand.Rand) {
 	case 0, 1:
 		p.takes = time.Duration(1+rnd.IntN(20)) * time.Millisecond
 	case 2:
-		// Less than a second in all, after which an exchange is given up.
+		// Less than a second in total, after which an exchange is aborted.
 		p.takes = time.Duration(1+rnd.IntN(400)) * time.Millisecond
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"twotier.dev/twotier/internal/testing/simnet"
 )
 
-// play lets things go wrong for as long as the plan says.
+// play causes faults for as long as the plan says.
 func (w *world) play() {
 	w.rest(2000)
 	for end := time.Now().Add(w.plan.length); time.Now().Before(end); {
@@ -26,7 +26,7 @@ func (w *world) upTo(most time.Duration) time.Duration {
 	return time.Duration(w.rnd.Int64N(int64(most)))
 }
 
-// act does one thing of those that belong to the kind of the schedule.
+// act causes one event that belongs to the kind of the schedule.
 func (w *world) act() {
 	k := w.plan.kind
 	if k == everything {
@@ -56,7 +56,7 @@ func (w *world) act() {
 	}
 }
 
-// losing lets several things happen while Redis loses what it has.
+// losing causes several faults while Redis loses data.
 func (w *world) losing(list []trouble) {
 	wait := w.upTo(1500 * time.Millisecond)
 	var running sync.WaitGroup
@@ -66,7 +66,7 @@ func (w *world) losing(list []trouble) {
 	running.Wait()
 }
 
-// lose has Redis lose what it has, and once more soon, now and then.
+// lose makes Redis lose data, and now and then once more soon after.
 func (w *world) lose() {
 	for {
 		w.losesData()()
@@ -77,7 +77,7 @@ func (w *world) lose() {
 	}
 }
 
-// joinOrLeave starts a process or stops one, or replaces one by another of the same name.
+// joinOrLeave starts a process, stops one, or replaces one by another of the same name.
 func (w *world) joinOrLeave() {
 	list := w.alive()
 	if len(list) <= 2 || len(list) < 6 && w.rnd.IntN(2) == 0 {
@@ -87,12 +87,12 @@ func (w *world) joinOrLeave() {
 	w.leaves(list[w.rnd.IntN(len(list))])
 }
 
-// bury writes off what a process did not flush before it stopped.
+// bury writes off what a process had not flushed when it stopped.
 func (w *world) bury(p *proc) {
 	p.counter.Unflushed(func(_, key []byte, n int64) { w.ledger.lose(string(key), n) })
 }
 
-// join starts a process on a host that has none.
+// join starts a process on a free host.
 func (w *world) join() {
 	for i := 1; i <= hosts; i++ {
 		if w.at(i) == nil {
@@ -102,7 +102,7 @@ func (w *world) join() {
 	}
 }
 
-// crash kills a process, and starts it again, soon or late.
+// crash kills a process, and restarts it soon or late.
 func (w *world) crash() {
 	list := w.alive()
 	if len(list) > 2 {
@@ -116,7 +116,8 @@ func (w *world) crash() {
 	}
 }
 
-// cut cuts the network for a while: in halves, one way, of one kind, or one node off.
+// cut cuts the network for a while: in halves, one way, for one kind of message, or around one
+// node.
 func (w *world) cut() {
 	list := w.alive()
 	var a, b []string
@@ -150,7 +151,7 @@ func (w *world) cut() {
 	w.net.Heal()
 }
 
-// outage takes Redis away from some nodes, or all.
+// outage takes Redis away from some nodes or all.
 func (w *world) outage() {
 	list := w.alive()
 	all := w.rnd.IntN(2) == 0
@@ -168,17 +169,17 @@ func (w *world) outage() {
 	w.say("Redis is back")
 }
 
-// span is a time during which something lasted.
+// span is a period of time.
 type span struct{ from, to time.Time }
 
-// withoutRedis notes that some nodes could not write to Redis from then until now.
+// withoutRedis records that some nodes could not write to Redis from then until now.
 func (w *world) withoutRedis(from time.Time) {
 	w.atomic.Lock()
 	defer w.atomic.Unlock()
 	w.outages = append(w.outages, span{from, time.Now()})
 }
 
-// switchMode has one node switch the whole cluster, alone or while other things happen.
+// switchMode changes the mode through one node, alone or together with other faults.
 func (w *world) switchMode() {
 	switch w.rnd.IntN(6) {
 	case 0:
@@ -194,7 +195,7 @@ func (w *world) switchMode() {
 	}
 }
 
-// heal ends all that is wrong, and has the cluster count in memory again.
+// heal ends all faults and switches the cluster back to counting in memory.
 func (w *world) heal() {
 	w.say("all heals")
 	w.healed.Store(true)
@@ -230,7 +231,7 @@ func (w *world) heal() {
 	})
 }
 
-// shutDown stops one process, and then all others at once.
+// shutDown stops one process, and then all others at the same time.
 func (w *world) shutDown() {
 	leave := func(p *proc) {
 		if err := p.leave(); err != nil && !w.t.Failed() {

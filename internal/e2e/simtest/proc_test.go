@@ -26,21 +26,21 @@ type proc struct {
 	w       *world
 	id, ip  string
 	host    *simnet.Host
-	takes   *lag // what its connection to Redis takes
+	takes   *lag // delays on its connection to Redis
 	store   *faultstore.Store
 	counter *syncer.Counter
 	ring    *ring.Ring
 	client  *peer.Client
 	node    *node.Node
 	http    *httpapi.Server
-	dead    atomic.Bool // its answers reach nobody any more
+	dead    atomic.Bool // its answers reach nobody
 	leaving atomic.Bool
-	asleep  atomic.Bool  // it is suspended
-	ahead   atomic.Int64 // by how much the time is wrong that it hears from Redis
-	step    atomic.Int64 // by how much its host's clock was set forward, or back
+	asleep  atomic.Bool  // suspended
+	ahead   atomic.Int64 // error of the time that it reads from Redis
+	step    atomic.Int64 // by how much its host's clock was set
 }
 
-// wire is the way of messages over the simulated network.
+// wire carries messages over the simulated network.
 type wire struct{ h *simnet.Host }
 
 func (w wire) Send(ctx context.Context, address string, message []byte) ([]byte, error) {
@@ -51,11 +51,11 @@ func (w wire) Send(ctx context.Context, address string, message []byte) ([]byte,
 	return reply, err
 }
 
-// hosts is how many there are, with a process on them or not.
+// hosts is the number of hosts, with or without a process.
 const hosts = 8
 
-// addresses are those of all hosts: a process that found none of those it was told of would be a
-// cluster by itself.
+// addresses returns the addresses of all hosts. A process that found none of the addresses in its
+// options would form a cluster of its own.
 func addresses() (list []string) {
 	for i := range hosts {
 		list = append(list, ip(i+1)+":7946")
@@ -65,14 +65,14 @@ func addresses() (list []string) {
 
 const secret = "what all nodes share"
 
-// placements is what the rings of all schedules have worked out: there are few members and
-// partitions, and hardly a placement is new.
+// placements caches the placements of all schedules: there are few members and partitions, so most
+// placements repeat.
 var placements ring.Placements
 
-// start starts a process on the host of this number.
+// start starts a process on the host with this number.
 func (w *world) start(i int) (*proc, error) { return w.startAs(i, fmt.Sprint("n", i)) }
 
-// startAs starts one under any ID.
+// startAs starts a process under any ID.
 func (w *world) startAs(i int, id string) (*proc, error) {
 	born := uint64(w.born.Add(1))
 	rnd := rand.New(rand.NewPCG(w.seed, 1000+born))
@@ -144,7 +144,7 @@ func (w *world) startAs(i int, id string) (*proc, error) {
 		return reply
 	})
 	w.mu.Lock()
-	w.all = append(w.all, p) // others may hand it what they counted while it opens
+	w.all = append(w.all, p) // others may hand counts over to it while it opens
 	w.mu.Unlock()
 	if err := p.node.Open(context.Background(), p.ip+":8080"); err != nil {
 		return nil, p.refused(err)
@@ -155,7 +155,7 @@ func (w *world) startAs(i int, id string) (*proc, error) {
 	return p, nil
 }
 
-// listen has the process serve HTTP.
+// listen makes the process serve HTTP.
 func (p *proc) listen() (err error) {
 	p.http, err = httpapi.New(httpapi.Options{Service: p.node, Listen: p.ip + ":8080",
 		MaxMemory: 8 << 20})
@@ -165,7 +165,7 @@ func (p *proc) listen() (err error) {
 	return p.http.OpenOn(context.Background(), p.host.Listen())
 }
 
-// refused ends a process that could not open.
+// refused ends a process that failed to open.
 func (p *proc) refused(err error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -194,8 +194,8 @@ func (p *proc) leave() error {
 	return err
 }
 
-// kill ends a process without a word: nothing it says reaches anybody any more, and what it had not
-// flushed is lost.
+// kill ends a process abruptly: nothing it sends arrives any more, and what it had not flushed is
+// lost.
 func (p *proc) kill() {
 	p.gone()
 	p.dead.Store(true)
@@ -209,7 +209,7 @@ func (p *proc) kill() {
 	_ = p.client.Close(ctx)
 }
 
-// gone takes a process off the list of those that clients ask.
+// gone removes a process from those that clients ask.
 func (p *proc) gone() {
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// redisSeen is what a node sees of Redis besides counting: its clock, and whether it answers.
+// redisSeen is what a node knows about Redis besides counts: its clock, and whether it answers.
 type redisSeen struct{ p *proc }
 
 func (s redisSeen) Clock(ctx context.Context, local func() time.Time) (time.Duration, error) {
@@ -29,7 +29,7 @@ func (s redisSeen) Health() node.StoreHealth {
 	return node.StoreHealth{Kind: "simulated", Up: !s.p.store.Down()}
 }
 
-// lag is how long messages take on a way that is sometimes slow.
+// lag delays messages on a path that is sometimes slow.
 type lag struct {
 	most time.Duration
 	mu   sync.Mutex
@@ -49,7 +49,7 @@ func (l *lag) next() time.Duration {
 	return time.Duration(l.rnd.Int64N(int64(l.most)))
 }
 
-// toRedis is the way to Redis, or back.
+// toRedis is the path to Redis, or back.
 func (p *proc) toRedis(ctx context.Context) error {
 	if err := p.w.net.Awake(ctx, p.ip); err != nil || p.w.healed.Load() {
 		return err
@@ -66,11 +66,11 @@ func (p *proc) toRedis(ctx context.Context) error {
 	}
 }
 
-// leeway is how much later Redis deletes a bucket than the clock says that nobody needs it: clocks
-// of nodes may be behind.
+// leeway is how long Redis keeps a bucket after its clock says that nobody needs it: clocks of
+// nodes may be behind.
 const leeway = 2 * time.Second
 
-// runAging deletes buckets by their age until ctx is done.
+// runAging deletes buckets by age until ctx is done.
 func (w *world) runAging(ctx context.Context) {
 	ladder, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
 	if err != nil {
@@ -89,7 +89,7 @@ func (w *world) runAging(ctx context.Context) {
 	}
 }
 
-// direct carries operations out in the simulated Redis, one at a time as Redis does.
+// direct executes operations in the simulated Redis, one at a time as Redis does.
 type direct struct {
 	p      *proc
 	ladder *leaparray.Ladder
@@ -112,7 +112,7 @@ func (d *direct) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) erro
 	return nil
 }
 
-// carryOut is what Redis does, at once.
+// carryOut does what Redis would do, atomically.
 func (d *direct) carryOut(op *syncer.Op, res *syncer.Result) {
 	d.p.w.atomic.Lock()
 	defer d.p.w.atomic.Unlock()

@@ -12,17 +12,17 @@ import (
 	"twotier.dev/twotier/ring"
 )
 
-// cast is who something can happen to: each at most once at a time, and enough are left alone for
-// there to be a cluster.
+// cast is the processes and hosts that faults can happen to. Each gets at most one fault at a time,
+// and enough processes stay unaffected to form a cluster.
 type cast struct {
 	w     *world
 	procs []*proc // in random order
-	hosts []int   // that are free
+	hosts []int   // free ones
 	stay  int     // how many of procs may still end
-	cut   bool    // the network has its fault
+	cut   bool    // the network has a fault already
 }
 
-// trouble chooses who it happens to and returns what happens, nil if there is nobody left.
+// trouble picks its victim and returns the fault, or nil if there is no victim left.
 type trouble func(c *cast) func()
 
 var (
@@ -37,7 +37,7 @@ var (
 	}
 )
 
-// several lets some things, or one more, happen at about the same time.
+// several causes so many faults, or one more, at about the same time.
 func (w *world) several(some int, list []trouble) {
 	c := w.cast()
 	var running sync.WaitGroup
@@ -64,8 +64,8 @@ func (w *world) cast() *cast {
 	return c
 }
 
-// next returns a process to which nothing happens yet, nil if there is none. ends says that it
-// won't be there afterwards.
+// next returns a process without a fault, or nil if there is none. ends says that the process won't
+// be alive afterwards.
 func (c *cast) next(ends bool) *proc {
 	if len(c.procs) == 0 || ends && c.stay <= 0 {
 		return nil
@@ -106,7 +106,7 @@ func (c *cast) isKilled() func() {
 	}
 }
 
-// isCutOff cuts one node off from all others, or one direction between two, for some kinds of
+// isCutOff cuts one node off from all others, or one direction between two nodes, for some kinds of
 // messages.
 func (c *cast) isCutOff() func() {
 	if c.cut || len(c.procs) < 2 {
@@ -130,7 +130,7 @@ func (c *cast) isCutOff() func() {
 	}
 }
 
-// slowsDown has whatever one node sends to others, or what they send to it, take long.
+// slowsDown delays everything that one node sends to others, or that they send to it.
 func (c *cast) slowsDown() func() {
 	if c.cut || len(c.procs) < 2 {
 		return nil
@@ -153,7 +153,7 @@ func (c *cast) slowsDown() func() {
 	}
 }
 
-// lags has what others send to one node take long, but not so long that anybody takes it for dead.
+// lags delays what others send to one node, but not so long that anybody takes it for dead.
 func (c *cast) lags() func() {
 	if c.cut || len(c.procs) < 2 {
 		return nil
@@ -172,7 +172,7 @@ func (c *cast) lags() func() {
 	}
 }
 
-// losesRedis takes Redis away from some nodes, or has it only be read by them.
+// losesRedis takes Redis away from some nodes, or makes it read-only for them.
 func (c *cast) losesRedis() func() {
 	w, length, set, how := c.w, c.w.upTo(8*time.Second), (*faultstore.Store).SetDown, "loses Redis"
 	if w.rnd.IntN(3) == 0 {
@@ -187,7 +187,7 @@ func (c *cast) losesRedis() func() {
 	return func() { w.takeRedis(down, set, how, length) }
 }
 
-// takeRedis takes Redis away from processes, or part of what it does for them, for some time.
+// takeRedis takes Redis away from processes for some time, or some of its functions.
 func (w *world) takeRedis(from []*proc, set func(*faultstore.Store, bool), how string,
 	length time.Duration) {
 	defer w.withoutRedis(time.Now())
@@ -210,7 +210,7 @@ func (c *cast) switches() func() {
 	return func() { c.w.switchAt(p) }
 }
 
-// sleeps suspends a node. It wakes when others may have taken over what it owned.
+// sleeps suspends a node. It wakes up when others may have taken over its partitions.
 func (c *cast) sleeps() func() {
 	p := c.next(false)
 	if p == nil {
@@ -228,7 +228,7 @@ func (c *cast) sleeps() func() {
 	}
 }
 
-// hasAWrongTime has a node hear a wrong time from Redis for a while.
+// hasAWrongTime makes a node read a wrong time from Redis for a while.
 func (c *cast) hasAWrongTime() func() {
 	p := c.next(false)
 	if p == nil {
@@ -243,7 +243,7 @@ func (c *cast) hasAWrongTime() func() {
 	}
 }
 
-// hasItsClockSet has the clock of a node's host set forward or back by up to an hour.
+// hasItsClockSet sets the clock of a node's host forward or back by up to an hour.
 func (c *cast) hasItsClockSet() func() {
 	p := c.next(false)
 	if p == nil {
@@ -256,7 +256,8 @@ func (c *cast) hasItsClockSet() func() {
 	}
 }
 
-// hasATwin starts another process under the ID of one that is there and stays: it is refused.
+// hasATwin starts another process under the ID of one that is running and stays. The twin is
+// refused.
 func (c *cast) hasATwin() func() {
 	if len(c.hosts) == 0 || len(c.procs) == 0 {
 		return nil
@@ -282,8 +283,7 @@ func (w *world) joinAt(i int) {
 	}
 }
 
-// leaves stops a process. Where Redis takes all that it is given there is nothing to be written
-// off.
+// leaves stops a process. If Redis accepts all writes, nothing has to be written off.
 func (w *world) leaves(p *proc) {
 	w.say("%s leaves", p.id)
 	if err := p.leave(); err != nil {
@@ -294,8 +294,8 @@ func (w *world) leaves(p *proc) {
 	}
 }
 
-// switchInVain has a node switch the whole cluster after Redis has gone for all that are there, so
-// that what they have counted nobody else knows, and two others join meanwhile, who have Redis.
+// switchInVain changes the mode through a node after Redis has gone for all running nodes, so that
+// only they know what they have counted. Meanwhile two nodes join that do have Redis.
 func (w *world) switchInVain() {
 	c, list := w.cast(), w.alive()
 	var running sync.WaitGroup
@@ -314,7 +314,7 @@ func (w *world) switchInVain() {
 	running.Wait()
 }
 
-// switchAt has one node switch the whole cluster.
+// switchAt changes the mode of the cluster through one node.
 func (w *world) switchAt(p *proc) {
 	mode := node.ModeRedis
 	if p.node.Mode() == mode {

@@ -23,7 +23,7 @@ import (
 // patience is how long a healed cluster may take to settle.
 const patience = 3 * time.Minute
 
-// world is one schedule under way.
+// world is one running schedule.
 type world struct {
 	t        *testing.T
 	seed     uint64
@@ -32,25 +32,25 @@ type world struct {
 	plan     plan
 	net      *simnet.Net
 	redis    *embedded.Store
-	atomic   sync.Mutex  // held by what Redis does at once
-	lossy    []time.Time // when Redis lost something
-	outages  []span      // when some could not write to Redis; guarded by atomic
+	atomic   sync.Mutex  // held while Redis does something atomically
+	lossy    []time.Time // when Redis lost data
+	outages  []span      // when some nodes could not write to Redis; guarded by atomic
 	ledger   ledger
 	journal  journal
 	refused  atomic.Int64
 	shared   atomic.Int64 // answers about hot keys
-	near     atomic.Int64 // refusals that were remembered
+	near     atomic.Int64 // remembered refusals
 	once     atomic.Int64
 	groups   atomic.Int64
-	under    atomic.Int64 // counts that are being asked for
+	under    atomic.Int64 // counts in requests in flight
 	watching sync.WaitGroup
 	healed   atomic.Bool
 	verbose  bool
 	born     atomic.Int64
 
 	mu    sync.Mutex
-	procs map[int]*proc // by number of the host
-	all   []*proc       // that were ever started
+	procs map[int]*proc // by host number
+	all   []*proc       // all that were ever started
 	inUse map[*proc]int
 }
 
@@ -103,14 +103,14 @@ func (w *world) alive() (list []*proc) {
 	return list
 }
 
-// at returns the process on a host, nil if there is none.
+// at returns the process on a host, or nil if there is none.
 func (w *world) at(i int) *proc {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.procs[i]
 }
 
-// pick returns a process that answers, nil if there is none.
+// pick returns a process that answers, or nil if there is none.
 func (w *world) pick(rnd *rand.Rand) *proc {
 	list := slices.DeleteFunc(w.alive(), func(p *proc) bool { return p.asleep.Load() })
 	if len(list) == 0 {
@@ -119,8 +119,7 @@ func (w *world) pick(rnd *rand.Rand) *proc {
 	return list[rnd.IntN(len(list))]
 }
 
-// enter notes that a client asks a process for something, until the function that it returns is
-// called.
+// enter records that a client is asking a process, until the returned function is called.
 func (w *world) enter(p *proc) func() {
 	w.mu.Lock()
 	w.inUse[p]++
@@ -134,7 +133,7 @@ func (w *world) enter(p *proc) func() {
 	}
 }
 
-// inFlight is at most how much clients are being counted at this moment.
+// inFlight returns an upper bound of what clients are counting at present.
 func (w *world) inFlight() int64 { return w.under.Load() }
 
 func (w *world) busy(p *proc) bool {
@@ -150,7 +149,7 @@ func (w *world) owned() (n int) {
 	return n
 }
 
-// acceptable holds an error against what a client may be told.
+// acceptable checks an error against those that a client may get.
 func (w *world) acceptable(p *proc, err error) {
 	switch {
 	case errors.Is(err, syncer.ErrUnknownOutcome), errors.Is(err, syncer.ErrUnavailable),
@@ -171,7 +170,7 @@ func (w *world) until(limit time.Duration, done func() bool) bool {
 	return false
 }
 
-// run carries out the schedule of a seed.
+// run runs the schedule of a seed.
 func run(t *testing.T, seed uint64, verbose bool) outcome {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	w := &world{
@@ -212,7 +211,7 @@ func run(t *testing.T, seed uint64, verbose bool) outcome {
 	w.heal()
 	w.settle(t)
 	o := w.check()
-	cancel() // Redis deletes nothing any more: what follows takes minutes
+	cancel() // Redis deletes nothing more: what follows takes minutes
 	w.shutDown()
 	return o
 }
