@@ -18,8 +18,8 @@ import (
 	"twotier.dev/twotier/httpapi/token"
 )
 
-// tokens makes a store of tokens, one for each line of "name roles namespaces", and returns their
-// texts by name.
+// tokens makes a store of tokens, one for each line of "name roles namespaces", and returns the
+// tokens by name.
 func tokens(t testing.TB, lines ...string) (*token.Store, map[string]string) {
 	t.Helper()
 	texts, file := map[string]string{}, ""
@@ -60,7 +60,7 @@ func as(s *httpapi.Server, secret, request, body string) *fasthttp.RequestCtx {
 }
 
 // TestEveryRouteAsksForTheDocumentedRole tries each documented call with a token of each role, and
-// with none: the document and the routes say the same.
+// without a token: the routes require what the document says.
 func TestEveryRouteAsksForTheDocumentedRole(t *testing.T) {
 	store, texts := tokens(t, "count count", "read read", "admin admin")
 	doc, _ := readDocument(t)
@@ -139,8 +139,8 @@ func TestNamespacesOfATokenAreItsBounds(t *testing.T) {
 	}
 }
 
-// TestBatchOfManyTenants: what one operation may not do is no matter of the others, which somebody
-// else may have asked for.
+// TestBatchOfManyTenants: an operation that the token does not allow does not affect the others,
+// which may come from somebody else.
 func TestBatchOfManyTenants(t *testing.T) {
 	store, texts := tokens(t, "shop count login")
 	f := newFake()
@@ -198,7 +198,7 @@ func TestWhatIsNoTokenIsRefused(t *testing.T) {
 	}
 }
 
-// TestAdminTokenMayDoEverything: it came first, and goes on working where there are tokens.
+// TestAdminTokenMayDoEverything, also if there are Tokens.
 func TestAdminTokenMayDoEverything(t *testing.T) {
 	const secret = "0123456789abcdef"
 	store, texts := tokens(t, "a count")
@@ -226,8 +226,8 @@ func TestAdminTokenMayDoEverything(t *testing.T) {
 	}
 }
 
-// TestBodiesOfStrangersAreNotRead: a megabyte is answered when the first of it is there, and one in
-// chunks before that.
+// TestBodiesOfStrangersAreNotRead: a large body is refused as soon as its first bytes are there,
+// and a chunked one before that.
 func TestBodiesOfStrangersAreNotRead(t *testing.T) {
 	store, _ := tokens(t, "a count")
 	s, addr := open(t, httpapi.Options{Service: newFake(), Tokens: store})
@@ -245,7 +245,7 @@ func TestBodiesOfStrangersAreNotRead(t *testing.T) {
 	}
 }
 
-// TestWithTokensAllocatesNothing: what every request pays.
+// TestWithTokensAllocatesNothing covers what every request pays.
 func TestWithTokensAllocatesNothing(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector empties pools at random")
@@ -265,7 +265,7 @@ func TestWithTokensAllocatesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkHandleWithToken is BenchmarkHandle where there are tokens.
+// BenchmarkHandleWithToken is BenchmarkHandle with tokens.
 func BenchmarkHandleWithToken(b *testing.B) {
 	store, texts := tokens(b, "a count,read default")
 	for _, tt := range hot {
@@ -309,15 +309,15 @@ func TestOnlyExactPaths(t *testing.T) {
 	}
 }
 
-// TestHostsAreChecked: a page that was sent to a browser from elsewhere can't read or write here by
-// giving its name our address.
+// TestHostsAreChecked: a page from elsewhere can't make a browser read or write here by resolving
+// its own host name to our address.
 func TestHostsAreChecked(t *testing.T) {
 	store, texts := tokens(t, "a count")
 	public := "0.0.0.0:0"
 	for _, tt := range []struct {
 		name string
 		o    httpapi.Options
-		bad  bool // evil.example is let in
+		bad  bool // evil.example is accepted
 		good []string
 	}{
 		{name: "loopback", good: []string{"localhost", "localhost:8080", "127.0.0.1:8080",
@@ -355,7 +355,7 @@ func TestHostsAreChecked(t *testing.T) {
 	}
 }
 
-// TestNodesHaveNamesOfTheirOwn: what one node says to another is sealed, whatever it calls it.
+// TestNodesHaveNamesOfTheirOwn: messages between nodes are sealed, so any host will do.
 func TestNodesHaveNamesOfTheirOwn(t *testing.T) {
 	s := guarded(t, httpapi.Options{Peer: echo{}, Hosts: []string{"counter.example"}})
 	ctx := newRequest("POST /peer", "hello")
@@ -368,7 +368,7 @@ func TestNodesHaveNamesOfTheirOwn(t *testing.T) {
 	}
 }
 
-// TestTwoLengthsAreRefused: the second request in the bytes of the first is never carried out.
+// TestTwoLengthsAreRefused: a second request hidden in the bytes of the first is never executed.
 func TestTwoLengthsAreRefused(t *testing.T) {
 	f := newFake()
 	_, addr := open(t, httpapi.Options{Service: f})
@@ -408,7 +408,7 @@ func TestTwoLengthsAreRefused(t *testing.T) {
 	}
 }
 
-// TestBadChunksAreRefused: nor is one that follows what is no chunk.
+// TestBadChunksAreRefused: nor is a request after a malformed chunk.
 func TestBadChunksAreRefused(t *testing.T) {
 	f := newFake()
 	_, addr := open(t, httpapi.Options{Service: f})
@@ -453,8 +453,8 @@ func (o documented) example(method, path string) (request, body string) {
 	return request, body
 }
 
-// TestProfilesAreForAllNamespaces keeps them from who administers some: they show the flags of the
-// process, with the secrets that are there.
+// TestProfilesAreForAllNamespaces refuses them to administrators of some namespaces: they show the
+// flags of the process, with its secrets.
 func TestProfilesAreForAllNamespaces(t *testing.T) {
 	store, texts := tokens(t, "all admin", "some admin login")
 	s, _ := open(t, httpapi.Options{Service: newFake(), Tokens: store, Admin: "127.0.0.1:0"})
@@ -470,7 +470,7 @@ func TestProfilesAreForAllNamespaces(t *testing.T) {
 	}
 }
 
-// TestCloseEndsProfiles closes a server that somebody asked for a profile of an hour.
+// TestCloseEndsProfiles closes a server while a profile of an hour is running.
 func TestCloseEndsProfiles(t *testing.T) {
 	s, _ := open(t, httpapi.Options{Service: newFake(), AdminToken: "secret", Admin: "127.0.0.1:0"})
 	c := dial(t, s.AdminAddr().String())

@@ -15,7 +15,7 @@ import (
 	"twotier.dev/twotier/httpapi"
 )
 
-// from returns a client whose requests come from an address.
+// from returns a client that sends from an address.
 func from(t *testing.T, ip string) *http.Client {
 	t.Helper()
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
@@ -61,7 +61,7 @@ func TestConnectionsOfOneAddressAreBounded(t *testing.T) {
 	}
 }
 
-// TestDoorsAreApart has strangers take every connection there is; administration and nodes have
+// TestDoorsAreApart lets strangers take all connections of one door; administration and nodes have
 // others.
 func TestDoorsAreApart(t *testing.T) {
 	s, addr := open(t, httpapi.Options{
@@ -83,8 +83,7 @@ func TestDoorsAreApart(t *testing.T) {
 	}
 }
 
-// TestMemoryIsBounded has batches of one address take all the memory that it may have, while they
-// are carried out.
+// TestMemoryIsBounded lets batches of one address take all the memory that the address may have.
 func TestMemoryIsBounded(t *testing.T) {
 	f := newFake()
 	entered, release := make(chan struct{}, 100), make(chan struct{})
@@ -124,7 +123,7 @@ func TestMemoryIsBounded(t *testing.T) {
 				t.Errorf("%s: %d %.200s %v", path, code, body, err)
 			}
 		})
-		<-entered // it is carried out beside
+		<-entered // it runs at the same time
 	}
 	close(release)
 	running.Wait()
@@ -159,7 +158,7 @@ func TestBatchThatIsTooLargeSaysHowManyFit(t *testing.T) {
 	}
 }
 
-// TestMemoryIsWaitedFor has a batch wait for one that ends soon.
+// TestMemoryIsWaitedFor makes a batch wait for one that ends soon.
 func TestMemoryIsWaitedFor(t *testing.T) {
 	f := newFake()
 	entered, release := make(chan struct{}), make(chan struct{})
@@ -189,7 +188,7 @@ func TestMemoryIsWaitedFor(t *testing.T) {
 }
 
 // TestBodiesAreNotReadOfStrangers refuses what claims to be a large message of another node by its
-// header.
+// header alone.
 func TestBodiesAreNotReadOfStrangers(t *testing.T) {
 	s, addr := open(t, httpapi.Options{Service: newFake(), Peer: echo{}})
 	c := dial(t, addr)
@@ -204,11 +203,11 @@ func TestBodiesAreNotReadOfStrangers(t *testing.T) {
 	}
 }
 
-// TestChunks reads bodies whose length nobody knows before.
+// TestChunks reads bodies of unknown length.
 func TestChunks(t *testing.T) {
 	s, addr := open(t, httpapi.Options{Service: newFake()})
 	for n, want := range map[int]int{1: 200, 1000: 200, 8000: 200, 60_000: 413} {
-		body := struct{ io.Reader }{strings.NewReader(adds(n))} // whose length can't be seen
+		body := struct{ io.Reader }{strings.NewReader(adds(n))} // hides the length
 		res, err := http.Post("http://"+addr+"/v1/batch", "application/json", body)
 		if err != nil {
 			t.Errorf("%d operations: %v", n, err)
@@ -225,7 +224,7 @@ func TestChunks(t *testing.T) {
 	eventually(t, func() bool { return s.Taken().Bytes == 0 }, "everything is given back")
 }
 
-// eventually waits until something is so.
+// eventually waits until a condition holds.
 func eventually(t *testing.T, holds func() bool, what string) {
 	t.Helper()
 	for range 1000 {
@@ -237,7 +236,7 @@ func eventually(t *testing.T, holds func() bool, what string) {
 	t.Fatalf("in vain: %s", what)
 }
 
-// TestBodyThatNeverFits is told apart from one for which there is no memory now.
+// TestBodyThatNeverFits gets another error than a body for which there is no memory now.
 func TestBodyThatNeverFits(t *testing.T) {
 	s, addr := open(t, httpapi.Options{Service: newFake(), MaxMemory: 4 << 20, MaxConns: 64,
 		MaxConnsPerAddress: 1, RequestTimeout: time.Minute})

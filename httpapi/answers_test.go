@@ -26,10 +26,10 @@ func newServer(t testing.TB, f *fake) *httpapi.Server {
 	return s
 }
 
-// adminToken is that of newServer, which newRequest presents where it is asked for.
+// adminToken is the admin token of newServer. newRequest presents it if asked to.
 const adminToken = "the token of the tests"
 
-// call answers one request; what begins with GET has no body.
+// call answers one request. A request that begins with GET has no body.
 func call(s *httpapi.Server, request, body string) *fasthttp.RequestCtx {
 	ctx := newRequest(request, body)
 	s.Handle(ctx)
@@ -51,7 +51,7 @@ func newRequest(request, body string) *fasthttp.RequestCtx {
 	return ctx
 }
 
-// decode reads what a standard client would.
+// decode decodes JSON like a standard client.
 func decode(t testing.TB, body []byte, into any) {
 	t.Helper()
 	if err := json.Unmarshal(body, into); err != nil {
@@ -248,8 +248,8 @@ func TestServiceErrors(t *testing.T) {
 	}
 }
 
-// TestRetryAfterIsAnEstimate: where it is known how long an overload may last, that is said, within
-// bounds.
+// TestRetryAfterIsAnEstimate: if it is known how long an overload may last, the answer says so,
+// within bounds.
 func TestRetryAfterIsAnEstimate(t *testing.T) {
 	for after, want := range map[time.Duration]string{
 		time.Microsecond: "1|1", 999 * time.Millisecond: "1|999", 2350 * time.Millisecond: "3|2350",

@@ -106,10 +106,10 @@ func TestAdminModeIsStrict(t *testing.T) {
 	}
 }
 
-// pass is what echo admits messages by.
+// pass makes the passes that echo admits.
 func pass(size int) string { return fmt.Sprint("for ", size) }
 
-// echo is a peer that turns messages around and refuses empty ones.
+// echo is a peer that answers with the message in upper case and refuses empty ones.
 type echo struct{}
 
 func (echo) Admit(got string, size int) error {

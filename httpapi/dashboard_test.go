@@ -8,8 +8,8 @@ import (
 	"twotier.dev/twotier/httpapi"
 )
 
-// TestDashboardIsSelfContained makes sure that the page loads nothing from elsewhere and that no
-// key can become HTML.
+// TestDashboardIsSelfContained checks that the page loads nothing from elsewhere and that no key
+// can become HTML.
 func TestDashboardIsSelfContained(t *testing.T) {
 	s := newServer(t, newFake())
 	outside := regexp.MustCompile(`(?i)(https?:)?//[a-z0-9]`)
@@ -42,7 +42,7 @@ func TestDashboardIsSelfContained(t *testing.T) {
 	}
 }
 
-// TestLinksOfTheDashboard: those that a browser can't follow, as it sends no token, are marked for
+// TestLinksOfTheDashboard: links that need a token, which a browser does not send, are marked for
 // the script to show.
 func TestLinksOfTheDashboard(t *testing.T) {
 	store, _ := tokens(t, "reader read")

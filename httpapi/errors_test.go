@@ -7,7 +7,7 @@ import (
 	"twotier.dev/twotier/httpapi"
 )
 
-// refusal is a request and what is said against it.
+// refusal is a request and the expected error.
 type refusal struct {
 	request, body string
 	status        int

@@ -12,7 +12,7 @@ func (s *Server) Handle(ctx *fasthttp.RequestCtx) { s.handle(ctx) }
 // Awake returns the memory of the connections that are not parked.
 func (s *Server) Awake() int64 { return s.allowance.awake.taken() }
 
-// Paths returns everything that is served.
+// Paths returns all paths that are served.
 func (s *Server) Paths() map[string]string {
 	paths := make(map[string]string)
 	for path, r := range s.routes {
@@ -36,7 +36,7 @@ func (p *Parser) Single(body []byte, kind syncer.Kind) (op *syncer.Op, wrong str
 	return &p.d.ops[0], ""
 }
 
-// Batch reads a batch and returns the operations that are good and the positions of the others.
+// Batch reads a batch and returns the accepted operations and the positions of the others.
 func (p *Parser) Batch(body []byte) (ops []syncer.Op, bads []int, quiet bool, wrong string) {
 	p.d.reset(body)
 	if pr := p.d.batch(); pr != nil {
@@ -69,14 +69,14 @@ const (
 // Sessions returns how many sessions are known and how many bytes of answers are kept for them.
 func (s *Server) Sessions() (n, bytes int) { return s.sessions.Size() }
 
-// Taken is what clients have.
+// Taken is the memory and connections that clients have taken.
 type Taken struct {
 	Conns   int
 	Bytes   int64
 	Waiting bool // somebody waits for memory
 }
 
-// Taken returns what clients have.
+// Taken returns what clients have taken.
 func (s *Server) Taken() Taken {
 	a := s.allowance
 	a.mu.Lock()

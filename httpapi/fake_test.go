@@ -11,8 +11,8 @@ import (
 
 var _ httpapi.Service = (*fake)(nil)
 
-// fake is a service whose windows are all one: it never forgets. That is enough to see what was
-// asked of it.
+// fake is a service that never forgets, so all windows have the same count. It shows what it was
+// asked.
 type fake struct {
 	// err is returned by everything that can; fault is called first.
 	err   error

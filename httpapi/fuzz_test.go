@@ -30,7 +30,7 @@ type plainOp struct {
 	Checks      []plainCheck
 }
 
-// sameOp makes sure that an operation means what encoding/json understood.
+// sameOp checks that an operation means the same as what encoding/json understood.
 func sameOp(t *testing.T, got *syncer.Op, want *plainOp) {
 	t.Helper()
 	if got.TS != want.TS+want.At || got.CountDenied != want.CountDenied {
@@ -163,7 +163,7 @@ func FuzzString(f *testing.F) {
 	})
 }
 
-// FuzzQuery: whatever the query, the answer is JSON and not an accident.
+// FuzzQuery: whatever the query, the answer is JSON and not an internal error.
 func FuzzQuery(f *testing.F) {
 	for _, r := range refusedRequests {
 		if _, query, ok := strings.Cut(r.request, "?"); ok {

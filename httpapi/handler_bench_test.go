@@ -8,7 +8,7 @@ import (
 	"twotier.dev/twotier/httpapi"
 )
 
-// hot are the requests whose speed is the point of the whole thing.
+// hot are the requests whose speed matters most.
 var hot = []struct{ name, request, body string }{
 	{"add", "POST /v1/add", `{"key":"user:1234567"}`},
 	{"addLimits", "POST /v1/add",
@@ -18,7 +18,7 @@ var hot = []struct{ name, request, body string }{
 	{"count", "GET /v1/count?key=user:1234567&window=1m,1h,24h", ""},
 }
 
-// warm answers a request often enough that everything that is pooled has grown.
+// warm answers a request often enough for all pooled memory to have grown.
 func warm(s *httpapi.Server, ctx *fasthttp.RequestCtx) {
 	for range 100 {
 		ctx.Response.Reset()

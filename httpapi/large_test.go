@@ -13,9 +13,8 @@ import (
 	"twotier.dev/twotier/httpapi"
 )
 
-// TestLargeAnswersAreTheirOwn sends two batches at a time over each of several connections. Their
-// answers are not copied before they are written, so each must have its memory to itself until
-// then.
+// TestLargeAnswersAreTheirOwn sends two batches at a time over each of several connections. Answers
+// are not copied before they are written, so each must have memory of its own until then.
 func TestLargeAnswersAreTheirOwn(t *testing.T) {
 	s, addr := open(t, httpapi.Options{Service: newFake()})
 	const conns, rounds, ops = 8, 20, 300

@@ -11,7 +11,7 @@ import (
 	"twotier.dev/twotier/httpapi"
 )
 
-// TestOpenOnAListenerMadeElsewhere serves on a Unix socket that the caller has opened, and closes
+// TestOpenOnAListenerMadeElsewhere serves on a Unix socket that the caller has opened. Close closes
 // it.
 func TestOpenOnAListenerMadeElsewhere(t *testing.T) {
 	s, err := httpapi.New(httpapi.Options{Service: newFake()})

@@ -92,7 +92,7 @@ func TestMetricsOfManyPeers(t *testing.T) {
 	wellFormed(t, got)
 }
 
-// wellFormed has Prometheus's library read the page, and look at how our metrics are named.
+// wellFormed parses the page with Prometheus's library, and lints the names of our metrics.
 func wellFormed(t *testing.T, text string) {
 	t.Helper()
 	parser := expfmt.NewTextParser(model.LegacyValidation)
@@ -110,7 +110,7 @@ func wellFormed(t *testing.T, text string) {
 	}
 }
 
-// TestMetricsOfTheProcess looks for what the library knows of the process, the runtime and the
+// TestMetricsOfTheProcess looks for the library's metrics of the process, the runtime and the
 // build.
 func TestMetricsOfTheProcess(t *testing.T) {
 	got := string(call(newServer(t, newFake()), "GET /metrics", "").Response.Body())
@@ -125,7 +125,7 @@ func TestMetricsOfTheProcess(t *testing.T) {
 	}
 }
 
-// TestDurationsAreANativeHistogram reads one back from the format that has such.
+// TestDurationsAreANativeHistogram reads one back in a format that supports them.
 func TestDurationsAreANativeHistogram(t *testing.T) {
 	f := newFake()
 	var h durations.Histogram
@@ -149,7 +149,8 @@ func TestDurationsAreANativeHistogram(t *testing.T) {
 			continue
 		}
 		got := family.GetMetric()[0].GetHistogram()
-		// Two buckets apart, of which the second is that up to 2^0 seconds, with 2 and 1 less by 1.
+		// Two buckets that are not adjacent, with counts 2 and 1 (a delta of -1). The second one
+		// ends at 2^0 seconds.
 		if got.GetSampleCount() != 3 || got.GetSampleSum() != 1.002 ||
 			got.GetSchema() != durations.Schema ||
 			len(got.GetPositiveSpan()) != 2 ||
@@ -160,7 +161,8 @@ func TestDurationsAreANativeHistogram(t *testing.T) {
 	}
 }
 
-// TestMetricsInOtherFormats asks for what Prometheus asks for where it takes native histograms.
+// TestMetricsInOtherFormats asks for the formats that Prometheus prefers when it accepts native
+// histograms.
 func TestMetricsInOtherFormats(t *testing.T) {
 	const text, protobuf = "text/plain; version=0.0.4", "application/vnd.google.protobuf"
 	for accept, want := range map[string]string{

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// document is what the tests need of OpenAPI.
+// document is the part of OpenAPI that the tests need.
 type document struct {
 	OpenAPI    string
 	Paths      map[string]map[string]documented
@@ -95,7 +95,7 @@ func TestDocumentedExamplesAreAccepted(t *testing.T) {
 	}
 }
 
-// TestDocumentRefersToWhatExists looks at every $ref.
+// TestDocumentRefersToWhatExists checks every $ref.
 func TestDocumentRefersToWhatExists(t *testing.T) {
 	doc, raw := readDocument(t)
 	var tree any

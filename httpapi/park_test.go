@@ -12,8 +12,8 @@ import (
 	"twotier.dev/twotier/httpapi"
 )
 
-// TestIdleConnectionsAreParked has connections be idle for longer than they keep their buffers:
-// they are served again, two requests in one segment included, and end with the server.
+// TestIdleConnectionsAreParked leaves connections idle for longer than they keep their buffers.
+// They are served again, also with two requests in one segment, and end with the server.
 func TestIdleConnectionsAreParked(t *testing.T) {
 	f := newFake()
 	s, addr := open(t, httpapi.Options{Service: f})
@@ -52,7 +52,7 @@ func TestIdleConnectionsAreParked(t *testing.T) {
 	}
 }
 
-// TestParkedConnectionsEnd has idle connections end when their time is over.
+// TestParkedConnectionsEnd when their idle timeout is over.
 func TestParkedConnectionsEnd(t *testing.T) {
 	_, addr := open(t, httpapi.Options{Service: newFake(), IdleTimeout: 300 * time.Millisecond})
 	c := dial(t, addr)

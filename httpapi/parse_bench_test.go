@@ -32,7 +32,7 @@ func benchBatch(n int, limits bool) []byte {
 	return []byte(b.String())
 }
 
-// jsonOp is what encoding/json reads an operation into.
+// jsonOp is an operation as encoding/json decodes it.
 type jsonOp struct {
 	Op, Ack, NS, Key string
 	N, TS            int64
@@ -42,8 +42,8 @@ type jsonOp struct {
 	}
 }
 
-// BenchmarkParseBatch compares the scanner with the general readers on a batch of 1,000 operations;
-// they only read what the operations are made of and check nothing.
+// BenchmarkParseBatch compares the scanner with general-purpose readers on a batch of 1,000
+// operations. The latter only decode the operations and check nothing.
 func BenchmarkParseBatch(b *testing.B) {
 	for _, limits := range []bool{false, true} {
 		body := benchBatch(1000, limits)

@@ -77,8 +77,8 @@ func (e *hanger) stop() {
 	e.hangUp()
 }
 
-// TestPeerConnectionClosedWhileIdle has the other node hang up while nothing is under way: the next
-// message goes on another connection, and if there is none it has certainly not been sent.
+// TestPeerConnectionClosedWhileIdle closes connections while nothing is in flight: the next message
+// uses another connection, and if there is none, it has certainly not been sent.
 func TestPeerConnectionClosedWhileIdle(t *testing.T) {
 	e := startHanger(t)
 	wires := httpapi.NewPeerTransport(pass)

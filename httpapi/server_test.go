@@ -20,7 +20,7 @@ import (
 	"twotier.dev/twotier/httpapi"
 )
 
-// open starts a server on a free port; it is closed, and looked at for leaks, when the test ends.
+// open starts a server on a free port. At the end of the test it is closed and checked for leaks.
 func open(t *testing.T, o httpapi.Options) (*httpapi.Server, string) {
 	t.Helper()
 	before := runtime.NumGoroutine()
@@ -47,8 +47,7 @@ func open(t *testing.T, o httpapi.Options) (*httpapi.Server, string) {
 	return s, s.Addr().String()
 }
 
-// noLeak waits for the number of goroutines to come down to what it was; those of clients take a
-// moment.
+// noLeak waits for the number of goroutines to fall to what it was. Those of clients take a moment.
 func noLeak(t *testing.T, before int) {
 	t.Helper()
 	http.DefaultClient.CloseIdleConnections()
@@ -61,7 +60,7 @@ func noLeak(t *testing.T, before int) {
 	}
 }
 
-// dial connects and gives everything on the connection ten seconds.
+// dial connects, with a deadline of ten seconds for everything.
 func dial(t *testing.T, addr string) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
@@ -142,7 +141,7 @@ func TestTooLargeBodiesAreAnswered(t *testing.T) {
 		{"/v1/batch", 1<<20 - 10, 200},
 		{"/v1/batch", 1 << 20, 413},
 		{"/v1/batch", 8 << 20, 413},
-		{"/peer", 8 << 20, 404}, // of a node that has none: it is not read
+		{"/peer", 8 << 20, 404}, // without peers there is no such path: the body is not read
 	}
 	for _, tt := range tests {
 		body := `{"key":"k"}` + strings.Repeat(" ", tt.pad)
@@ -162,7 +161,7 @@ func TestTooLargeBodiesAreAnswered(t *testing.T) {
 	}
 }
 
-// TestBadClientsDisturbNobody has connections that send rubbish, halves and nothing while another
+// TestBadClientsDisturbNobody sends garbage, halves and nothing on some connections while another
 // one works.
 func TestBadClientsDisturbNobody(t *testing.T) {
 	f := newFake()
@@ -202,8 +201,8 @@ func TestBadClientsDisturbNobody(t *testing.T) {
 	}
 }
 
-// TestClientThatNeverReads sends requests until the answers fill every buffer on the way; it is cut
-// off.
+// TestClientThatNeverReads sends requests until the answers fill every buffer on the way. Then it
+// is cut off.
 func TestClientThatNeverReads(t *testing.T) {
 	_, addr := open(t, httpapi.Options{Service: newFake(), WriteTimeout: 100 * time.Millisecond})
 	c := dial(t, addr)

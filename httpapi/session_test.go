@@ -30,7 +30,7 @@ func inSession(s *httpapi.Server, name string, seq any, process, body string) *f
 	return ctx
 }
 
-// begun returns the process that a session was begun with.
+// begun begins a session and returns the server's process.
 func begun(t *testing.T, s *httpapi.Server, name string) string {
 	t.Helper()
 	ctx := inSession(s, name, 1, "", `{"ops":[]}`)
@@ -70,7 +70,7 @@ func TestRepeatedBatchIsCarriedOutOnce(t *testing.T) {
 	}
 }
 
-// TestRepeatedRefusalIsTheSame repeats a batch that was refused whole.
+// TestRepeatedRefusalIsTheSame repeats a batch that was refused as a whole.
 func TestRepeatedRefusalIsTheSame(t *testing.T) {
 	s := newServer(t, newFake())
 	process := begun(t, s, sessionA)
@@ -123,12 +123,12 @@ func TestSessionRefusals(t *testing.T) {
 	}
 }
 
-// TestRepetitionWaitsForTheFirst repeats a batch while it is being carried out.
+// TestRepetitionWaitsForTheFirst repeats a batch while it is being executed.
 func TestRepetitionWaitsForTheFirst(t *testing.T) {
 	f := newFake()
 	entered, leave := make(chan struct{}), make(chan struct{})
 	f.fault = func(context.Context) error {
-		close(entered) // panics if it is carried out twice
+		close(entered) // panics if executed twice
 		<-leave
 		return nil
 	}
@@ -150,7 +150,7 @@ func TestRepetitionWaitsForTheFirst(t *testing.T) {
 	}
 }
 
-// TestRepetitionAfterAPanic can't tell what happened.
+// TestRepetitionAfterAPanic gets an unknown outcome.
 func TestRepetitionAfterAPanic(t *testing.T) {
 	f := newFake()
 	f.fault = func(context.Context) error { panic("as the test wants") }
@@ -167,8 +167,8 @@ func TestRepetitionAfterAPanic(t *testing.T) {
 	}
 }
 
-// TestSessionsAreBounded begins more than there is room for: the ones used least lately are
-// forgotten, and refused rather than begun anew.
+// TestSessionsAreBounded begins more sessions than there is room for: the least recently used ones
+// are forgotten, and refused rather than begun anew.
 func TestSessionsAreBounded(t *testing.T) {
 	f := newFake()
 	s := newServer(t, f)
@@ -194,7 +194,7 @@ func TestSessionsAreBounded(t *testing.T) {
 }
 
 // TestSessionAnswersAreBounded fills the memory for answers. A session whose answer was forgotten
-// is told so, and goes on.
+// is told so, and can continue.
 func TestSessionAnswersAreBounded(t *testing.T) {
 	s := newServer(t, newFake())
 	var large strings.Builder
@@ -228,9 +228,9 @@ func TestSessionAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// TestFirstRequestOfAForgottenSession repeats the first request of a session after so many others
-// have begun that it was forgotten: it is refused, and not carried out again. That holds for those
-// that were forgotten for their answers' size as well.
+// TestFirstRequestOfAForgottenSession repeats the first request of a session that was forgotten
+// because so many others have begun: it is refused, and not executed again. That also holds for a
+// session that was forgotten because of the size of its answer.
 func TestFirstRequestOfAForgottenSession(t *testing.T) {
 	f := newFake()
 	s := newServer(t, f)
@@ -250,7 +250,7 @@ func TestFirstRequestOfAForgottenSession(t *testing.T) {
 	}
 }
 
-// TestRepetitionsShareTheAnswer has repetitions take no memory of their own.
+// TestRepetitionsShareTheAnswer: repetitions take no memory of their own.
 func TestRepetitionsShareTheAnswer(t *testing.T) {
 	s := newServer(t, newFake())
 	inSession(s, sessionA, 1, "", adds(1000))
@@ -261,8 +261,8 @@ func TestRepetitionsShareTheAnswer(t *testing.T) {
 	}
 }
 
-// TestRepetitionWithoutMemory asks again for an answer when there is no memory for it: nobody may
-// take that for something that was not done.
+// TestRepetitionWithoutMemory asks again for an answer when there is no memory for it: the error
+// must not say that nothing was done.
 func TestRepetitionWithoutMemory(t *testing.T) {
 	f := newFake()
 	var blocking atomic.Bool

@@ -7,8 +7,7 @@ import (
 	"twotier.dev/twotier/httpapi/token"
 )
 
-// reloaded has a store hold other lines for the tokens of the same texts, under the hashes they
-// have.
+// reloaded replaces the lines of tokens in a store, under the same hashes.
 func reloaded(t *testing.T, store *token.Store, hashes map[string]string, lines ...[2]string) {
 	t.Helper()
 	file := ""
@@ -20,8 +19,8 @@ func reloaded(t *testing.T, store *token.Store, hashes map[string]string, lines 
 	}
 }
 
-// TestSessionIsItsTokens: what was answered is not repeated to another token, nor to the same one
-// once it grants less; and nobody else can go on with the session.
+// TestSessionIsItsTokens: an answer is not repeated to another token, nor to the same one once it
+// grants less; and no other token can continue the session.
 func TestSessionIsItsTokens(t *testing.T) {
 	f, store := newFake(), new(token.Store)
 	texts, hashes := map[string]string{}, map[string]string{}

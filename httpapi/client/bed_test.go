@@ -32,11 +32,11 @@ type bed struct {
 	t     testing.TB
 	place syncer.Placement
 	open  opener
-	after []func() error // once no node runs
+	after []func() error // called when no node runs any more
 	nodes []*server
 }
 
-// opener makes what a node has beneath it, and what closes that.
+// opener makes the store and Redis mode of a node, and a function that closes them.
 type opener func(clock *storeclock.Clock) (syncer.Store, node.Direct, func() error)
 
 // server is one node.
@@ -53,7 +53,7 @@ type server struct {
 	gone    bool
 }
 
-// health is what a node needs to know of its store.
+// health is the part of a store that a node needs besides counting.
 type health struct{}
 
 func (health) Clock(context.Context, func() time.Time) (time.Duration, error) { return 0, nil }
@@ -61,7 +61,7 @@ func (health) Health() node.StoreHealth {
 	return node.StoreHealth{Kind: "test", Up: true}
 }
 
-// newBed starts as many nodes over a store within the process.
+// newBed starts that many nodes over a store in this process.
 func newBed(t testing.TB, nodes int) *bed {
 	t.Helper()
 	store := embedded.New(embedded.Options{})
@@ -70,7 +70,7 @@ func newBed(t testing.TB, nodes int) *bed {
 	})
 }
 
-// newRedisBed starts as many nodes over a Redis at this address.
+// newRedisBed starts that many nodes over Redis at an address.
 func newRedisBed(t testing.TB, nodes int, url string) *bed {
 	t.Helper()
 	ladder, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
@@ -105,7 +105,7 @@ func newBedOver(t testing.TB, nodes int, open opener) *bed {
 	return b
 }
 
-// close stops all nodes at the same time: there is nobody to hand over to.
+// close stops all nodes at the same time, without a handover.
 func (b *bed) close() {
 	var done sync.WaitGroup
 	for _, s := range b.nodes {
@@ -170,7 +170,7 @@ func (b *bed) start(proxied bool) *server {
 	return s
 }
 
-// reached is where others reach the node.
+// reached returns the address where others reach the node.
 func (s *server) reached() string {
 	if s.proxy != nil {
 		return s.proxy.Addr()
@@ -259,8 +259,8 @@ func (b *bed) client(change ...func(*client.Options)) *client.Client {
 	return c
 }
 
-// ops returns how many operations of a kind the nodes have answered, by source, as their metrics
-// tell.
+// ops returns how many operations of a kind the nodes have answered, by source, according to their
+// metrics.
 func (b *bed) ops(kind string) map[string]int64 {
 	b.t.Helper()
 	sum := map[string]int64{}
@@ -291,7 +291,8 @@ func (s *server) metrics(t testing.TB) string {
 	return string(page)
 }
 
-// counted is the sum of what all nodes count for a key, asked of one after everything is flushed.
+// counted returns the count of a key in the whole cluster, as one node reports it after everything
+// is flushed.
 func counted(t testing.TB, c *client.Client, key string) int64 {
 	t.Helper()
 	a, err := c.Count(t.Context(),
@@ -305,8 +306,8 @@ func (s *server) owns(b *bed, key string) bool {
 	return s.ring.Table().Mine(b.place.Of(nil, []byte(key)))
 }
 
-// restartHTTP puts another server in front of the node, at the same address: for clients that is
-// another process.
+// restartHTTP replaces the node's HTTP server at the same address: to clients this is another
+// process.
 func (s *server) restartHTTP(t testing.TB) {
 	t.Helper()
 	must(t, s.http.Close(t.Context()))

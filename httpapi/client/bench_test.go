@@ -11,8 +11,8 @@ import (
 )
 
 // BenchmarkAdd counts through three nodes in this process: client, nodes and network share its
-// CPUs. With owners it goes straight to them, without to any node, which passes two of three on;
-// alone is one node, all of whose keys are its own.
+// CPUs. With owners, adds go straight to them; without, to any node, which forwards two of three.
+// Alone is a single node that owns all keys.
 func BenchmarkAdd(b *testing.B) {
 	for _, mode := range []struct {
 		name  string
@@ -61,7 +61,7 @@ func BenchmarkRead(b *testing.B) {
 	}
 }
 
-// BenchmarkBody writes the same.
+// BenchmarkBody encodes an acquire with two limits.
 func BenchmarkBody(b *testing.B) {
 	o := asked()[3]
 	b.ReportAllocs()

@@ -94,7 +94,7 @@ func TestErrorsAreTyped(t *testing.T) {
 	}
 }
 
-// TestGoesStraightToTheOwner looks at the nodes' own figures: none had to ask another.
+// TestGoesStraightToTheOwner checks the nodes' metrics: none had to forward.
 func TestGoesStraightToTheOwner(t *testing.T) {
 	b := newRedisBed(t, 3, redistest.Start(t).URL())
 	c := b.client()
@@ -135,7 +135,7 @@ func TestGoesStraightToTheOwner(t *testing.T) {
 	}
 }
 
-// TestOneLimitThroughThreeClients drives a limit through clients that each know one node only at
+// TestOneLimitThroughThreeClients uses up a limit through clients that each know only one node at
 // first.
 func TestOneLimitThroughThreeClients(t *testing.T) {
 	b := newRedisBed(t, 3, redistest.Start(t).URL())

@@ -15,8 +15,8 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// TestNodesComeAndGoUnderTraffic has one node leave and another join while a client counts: every
-// count is there once.
+// TestNodesComeAndGoUnderTraffic lets one node leave and another join while a client counts: every
+// count is there exactly once.
 func TestNodesComeAndGoUnderTraffic(t *testing.T) {
 	b := newRedisBed(t, 3, redistest.Start(t).URL())
 	c := b.client(func(o *client.Options) { o.Timeout = 10 * time.Second })
@@ -71,8 +71,8 @@ func TestNodesComeAndGoUnderTraffic(t *testing.T) {
 	}
 }
 
-// TestOldTableIsReadAgain has a node join that the client's table does not know of, and looks how
-// soon it does.
+// TestOldTableIsReadAgain adds a node that the client's table lacks, and checks how soon the client
+// learns of it.
 func TestOldTableIsReadAgain(t *testing.T) {
 	b := newBed(t, 2)
 	c := b.client(func(o *client.Options) { o.Refresh = time.Hour })
@@ -94,8 +94,8 @@ func TestOldTableIsReadAgain(t *testing.T) {
 	})
 }
 
-// TestRedisModeHasNoOwners switches the cluster to Redis mode: any node is asked, and counts are
-// the same.
+// TestRedisModeHasNoOwners switches the cluster to Redis mode: the client asks any node, and counts
+// stay the same.
 func TestRedisModeHasNoOwners(t *testing.T) {
 	b := newRedisBed(t, 2, redistest.Start(t).URL())
 	c := b.client()

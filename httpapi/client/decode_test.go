@@ -77,7 +77,7 @@ func TestReadTable(t *testing.T) {
 	}
 }
 
-// FuzzTable reads tables: whatever it takes leads to members that exist.
+// FuzzTable parses tables: in those that are accepted, all owners exist.
 func FuzzTable(f *testing.F) {
 	f.Add([]byte(goodTable), "key")
 	f.Add(
@@ -96,7 +96,7 @@ func FuzzTable(f *testing.F) {
 	})
 }
 
-// asked are operations whose answers are read.
+// asked are operations whose answers are parsed.
 func asked() []client.Op {
 	limits := []client.Limit{{Window: time.Minute, Max: 15}, {Window: 24 * time.Hour, Max: 50}}
 	return []client.Op{
@@ -109,7 +109,7 @@ func asked() []client.Op {
 	}
 }
 
-// FuzzAnswer reads answers: whatever it takes has what was asked for.
+// FuzzAnswer parses answers: those that are accepted match their requests.
 func FuzzAnswer(f *testing.F) {
 	for i, text := range []string{
 		`{"key":"a","counts":[],"over":false,"source":"memory"}`,
@@ -139,7 +139,7 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// FuzzSplit takes the answer to a batch apart.
+// FuzzSplit splits the answer to a batch.
 func FuzzSplit(f *testing.F) {
 	f.Add([]byte(`{"results":[{"a":1}, {"b":"]}"} ,[]]}`), uint8(3))
 	f.Add([]byte(`{"results":[]}`), uint8(0))
@@ -160,7 +160,7 @@ func FuzzSplit(f *testing.F) {
 	})
 }
 
-// depth is an upper bound of the nesting.
+// depth returns an upper bound of the nesting.
 func depth(b []byte) (n int) {
 	for _, c := range b {
 		if c == '[' || c == '{' {
@@ -170,7 +170,7 @@ func depth(b []byte) (n int) {
 	return n
 }
 
-// TestNumbersAreReadExactly compares with encoding/json on answers with random figures.
+// TestNumbersAreReadExactly compares with encoding/json on answers with random numbers.
 func TestNumbersAreReadExactly(t *testing.T) {
 	o := client.Op{Count: &client.CountRequest{Key: "a", Windows: []time.Duration{time.Minute}}}
 	for range 2000 {

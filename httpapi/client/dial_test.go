@@ -9,7 +9,7 @@ import (
 	"twotier.dev/twotier/httpapi/client"
 )
 
-// TestDialOfTheUsers reaches a node by no address of its own: by the way that the user has.
+// TestDialOfTheUsers reaches a node through Options.Dial, at an address where there is none.
 func TestDialOfTheUsers(t *testing.T) {
 	b := newBed(t, 1)
 	var asked atomic.Value

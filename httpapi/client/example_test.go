@@ -10,7 +10,7 @@ import (
 	"twotier.dev/twotier/httpapi/client"
 )
 
-// example stands for a test where a bed wants one.
+// example is the testing.TB of a bed in an example.
 type example struct {
 	testing.TB
 	ends []func()
@@ -22,7 +22,7 @@ func (e *example) Cleanup(fn func())        { e.ends = append(e.ends, fn) }
 func (e *example) Fatal(args ...any)        { panic(fmt.Sprint(args...)) }
 func (e *example) Error(args ...any)        { panic(fmt.Sprint(args...)) }
 
-// startNode starts a node, and returns its address and what ends it.
+// startNode starts a node. It returns its address and a function that stops it.
 func startNode() (address string, stop func()) {
 	e := new(example)
 	b := newBed(e, 1)

@@ -7,13 +7,13 @@ import (
 	"github.com/valyala/fastjson"
 )
 
-// Partition is that of a key where there are so many.
+// Partition returns the partition of a key among so many.
 func Partition(ns, key string, seed uint64, partitions int, hashTags map[string]bool) int {
 	t := table{seed: seed, hashTags: hashTags, owners: make([]uint16, partitions)}
 	return t.partition(ns, key)
 }
 
-// Table is what tests look at of a table.
+// Table is the part of a table that tests check.
 type Table struct {
 	of        *table
 	Owners    []uint16
@@ -38,7 +38,7 @@ func ReadTable(b []byte, address string) (*Table, error) {
 	return out, nil
 }
 
-// Owner is the address of the owner of a key, empty if there is none.
+// Owner returns the address of a key's owner, or an empty string if there is none.
 func (t *Table) Owner(ns, key string) string {
 	at := t.of.owner(ns, key)
 	if at == none {
@@ -47,10 +47,10 @@ func (t *Table) Owner(ns, key string) string {
 	return t.Addresses[at]
 }
 
-// Body is the operation as it is sent.
+// Body returns the operation as it is sent.
 func (o *Op) Body() ([]byte, error) { return o.append(nil) }
 
-// Read reads an answer.
+// Read parses an answer.
 func (o *Op) Read(b []byte) (r Result) { return o.ReadWith(new(fastjson.Parser), b) }
 
 // ReadWith is Read with a parser that has been used before.
@@ -66,7 +66,7 @@ func (o *Op) ReadWith(p *fastjson.Parser, b []byte) (r Result) {
 // Malformed reports whether an answer could not be read.
 func (r *Result) Malformed() bool { return errors.Is(r.Err, errAnswer) }
 
-// Split reads the answer to a batch of as many operations.
+// Split splits the answer to a batch of that many operations.
 func Split(b []byte, ops int) ([]byte, error) {
 	n := lane{w: new(wire)}
 	n.w.answer.SetBodyRaw(b)

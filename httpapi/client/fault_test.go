@@ -25,10 +25,10 @@ func proxied(t testing.TB, nodes int) (*bed, *client.Client) {
 	})
 }
 
-// batch is in each request with operations, and in none that nodes send each other.
+// batch occurs in each request with operations, and in no message between nodes.
 const batch = "POST /v1/batch"
 
-// TestLostRepliesNeverCountTwice loses answers to adds that were carried out.
+// TestLostRepliesNeverCountTwice loses answers to adds that were executed.
 func TestLostRepliesNeverCountTwice(t *testing.T) {
 	for name, lose := range map[string]func(*faultproxy.Proxy) <-chan struct{}{
 		"hung up": func(p *faultproxy.Proxy) <-chan struct{} {
@@ -65,7 +65,7 @@ func TestLostRepliesNeverCountTwice(t *testing.T) {
 	}
 }
 
-// TestLostFirstReply loses the answer with which a session begins.
+// TestLostFirstReply loses the answer to the first request of a session.
 func TestLostFirstReply(t *testing.T) {
 	b, c := proxied(t, 2)
 	for _, s := range b.nodes {
@@ -83,7 +83,7 @@ func TestLostFirstReply(t *testing.T) {
 	}
 }
 
-// TestRepliesLostAtRandom loses answers of three nodes under load: what was acknowledged is counted
+// TestRepliesLostAtRandom loses answers of three nodes under load: acknowledged adds are counted
 // once.
 func TestRepliesLostAtRandom(t *testing.T) {
 	b, c := proxied(t, 3)
@@ -140,7 +140,8 @@ func TestRepliesLostAtRandom(t *testing.T) {
 	}
 }
 
-// TestUnknownOutcomeIsSaid takes the node away after it has counted, so that nobody can tell.
+// TestUnknownOutcomeIsSaid makes the node unreachable after it has counted, so that nobody can tell
+// the outcome.
 func TestUnknownOutcomeIsSaid(t *testing.T) {
 	b, _ := proxied(t, 1)
 	c := b.client(func(o *client.Options) {
@@ -167,7 +168,7 @@ func TestUnknownOutcomeIsSaid(t *testing.T) {
 	}
 }
 
-// TestAnotherProcessRefusesARepetition has a new process take the address over between an attempt
+// TestAnotherProcessRefusesARepetition lets a new process take over the address between an attempt
 // and its repetition.
 func TestAnotherProcessRefusesARepetition(t *testing.T) {
 	b, c := proxied(t, 1)
@@ -196,7 +197,8 @@ func TestAnotherProcessRefusesARepetition(t *testing.T) {
 	}
 }
 
-// TestRestartBetweenCalls is nothing that a caller hears of: what was not begun is begun anew.
+// TestRestartBetweenCalls goes unnoticed by callers: requests that were not executed are sent in a
+// new session.
 func TestRestartBetweenCalls(t *testing.T) {
 	b := newBed(t, 1)
 	c := b.client()
@@ -211,7 +213,7 @@ func TestRestartBetweenCalls(t *testing.T) {
 	}
 }
 
-// TestReadsGoElsewhere loses the answer to a count for good: another node is asked.
+// TestReadsGoElsewhere loses the answer to a count for good: the client asks another node.
 func TestReadsGoElsewhere(t *testing.T) {
 	b, c := proxied(t, 2)
 	if _, err := c.Add(t.Context(), client.AddRequest{Key: "a"}); err != nil {
@@ -227,9 +229,9 @@ func TestReadsGoElsewhere(t *testing.T) {
 	}
 }
 
-// TestOwnerOutOfReach stops the way to a node, for clients and nodes: others count in its place,
-// and nothing is lost or doubled. What was under way on connections that were cut may be unknown,
-// to a node or to the client, and what waited behind that may be given up undone.
+// TestOwnerOutOfReach makes a node unreachable for clients and nodes: others count in its place,
+// and nothing is lost or counted twice. Requests in flight on connections that were cut may have an
+// unknown outcome, for a node or for the client, and calls that waited behind them may fail undone.
 func TestOwnerOutOfReach(t *testing.T) {
 	b, _ := proxied(t, 3)
 	c := b.client()
@@ -257,7 +259,7 @@ func TestOwnerOutOfReach(t *testing.T) {
 	down.Refuse()
 	down.CloseAll()
 	adds()
-	adds() // by now everybody knows
+	adds() // by now all nodes know
 	down.Pass()
 	adds()
 	sum := int64(0)
@@ -275,7 +277,7 @@ func TestOwnerOutOfReach(t *testing.T) {
 	}
 }
 
-// TestNobodyThere fails at once rather than at the end of its time.
+// TestNobodyThere fails at once, before the timeout.
 func TestNobodyThere(t *testing.T) {
 	c, err := client.New(client.Options{Addresses: []string{"127.0.0.1:1"}, Timeout: time.Hour})
 	must(t, err)

@@ -17,7 +17,7 @@ import (
 	"twotier.dev/twotier/httpapi/client"
 )
 
-// gate returns a gate that allows three requests a minute, changed by change.
+// gate returns a gate that allows three requests a minute, with options modified by change.
 func gate(t *testing.T, c *client.Client, change func(*client.GateOptions)) *client.Gate {
 	t.Helper()
 	o := client.GateOptions{
@@ -32,7 +32,7 @@ func gate(t *testing.T, c *client.Client, change func(*client.GateOptions)) *cli
 
 func asGiven(*client.GateOptions) {}
 
-// byUser limits requests with a header by its first value, others not.
+// byUser limits requests that have a User header, by its first value.
 func byUser(r *http.Request) (string, bool) { return r.Header.Get("User"), r.Header["User"] != nil }
 
 // served counts the requests that pass.
@@ -84,8 +84,8 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// TestGateLimitsEveryKey has an attacker choose the key: what a server refuses as a key is limited
-// all the same.
+// TestGateLimitsEveryKey lets an attacker choose the key: a key that a server would refuse is
+// limited all the same.
 func TestGateLimitsEveryKey(t *testing.T) {
 	b := newBed(t, 1)
 	g := gate(t, b.client(), func(o *client.GateOptions) {
@@ -157,7 +157,7 @@ func TestGateWithoutAService(t *testing.T) {
 	}
 }
 
-// TestGateRefusesWhatIsNoOutage has a service that answers, but not with a decision.
+// TestGateRefusesWhatIsNoOutage uses a service that answers, but without a decision.
 func TestGateRefusesWhatIsNoOutage(t *testing.T) {
 	for _, tt := range []struct {
 		problem string
@@ -200,7 +200,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// stub returns a client of a service that answers every operation with a problem of which these are
+// stub returns a client of a service that answers every operation with a problem with these
 // members.
 func stub(t *testing.T, members string) *client.Client {
 	t.Helper()
@@ -224,8 +224,8 @@ func stub(t *testing.T, members string) *client.Client {
 	return c
 }
 
-// TestGateDoesNotServeWhoLeft has a client hang up as soon as it has asked: what it asked for must
-// not be done unlimited.
+// TestGateDoesNotServeWhoLeft hangs up right after sending a request: the request must not be
+// served without a decision.
 func TestGateDoesNotServeWhoLeft(t *testing.T) {
 	b := newBed(t, 1)
 	ctx, leave := context.WithCancel(t.Context())

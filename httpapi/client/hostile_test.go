@@ -15,8 +15,8 @@ import (
 	"twotier.dev/twotier/httpapi/client"
 )
 
-// TestLongAnswers has a server say more than it was asked for: what is far too much is not read,
-// and of the rest nothing is kept.
+// TestLongAnswers gets answers with more than was asked for: far too long ones are not read, and of
+// the others nothing is kept.
 func TestLongAnswers(t *testing.T) {
 	for name, test := range map[string]struct {
 		ops, numbers int
@@ -45,7 +45,7 @@ func TestLongAnswers(t *testing.T) {
 	}
 }
 
-// verbose returns a client of a server that says so many numbers besides each first result.
+// verbose returns a client of a server that adds so many numbers to each first result.
 func verbose(t *testing.T, numbers string) *client.Client {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/v1/batch" {
@@ -69,7 +69,7 @@ func verbose(t *testing.T, numbers string) *client.Client {
 // heap returns the bytes in use.
 func heap() int64 {
 	var m runtime.MemStats
-	for range 3 { // a pool is emptied by the second
+	for range 3 { // a pool is emptied by the second run
 		runtime.GC()
 	}
 	runtime.ReadMemStats(&m)

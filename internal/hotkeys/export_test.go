@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// LeaseTime is how long a lease lasts, MaxGrants how many keys are granted at a time.
+// LeaseTime is how long a lease lasts, MaxGrants the maximum number of keys granted at a time.
 const (
 	LeaseTime = leaseTime
 	MaxGrants = maxGrants

@@ -8,9 +8,9 @@ import (
 	"twotier.dev/twotier/internal/hotkeys"
 )
 
-// TestLeasesEndInTime takes leases in time, after the owner gave up waiting for the response, and
-// on a machine that is suspended meanwhile: its monotonic clock stands still, which a time without
-// a monotonic reading stands for.
+// TestLeasesEndInTime accepts leases in time, after the owner gave up waiting for the response, and
+// on a machine that is suspended meanwhile. The monotonic clock stands still then, which the test
+// simulates by a time without a monotonic reading.
 func TestLeasesEndInTime(t *testing.T) {
 	now := time.Now()
 	late, cancel := context.WithDeadline(t.Context(), now.Add(-2*time.Second))

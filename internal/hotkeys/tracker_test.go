@@ -16,7 +16,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// shares is a counter that notes which keys it shares, and is told when it can't.
+// shares is a counter that records which keys it shares, and can be made to fail.
 type shares struct {
 	mu     sync.Mutex
 	shared map[string]bool
@@ -47,13 +47,13 @@ type side struct {
 	counter *shares
 	table   *ring.Table
 	paused  atomic.Bool
-	cut     atomic.Bool // nobody can be asked
+	cut     atomic.Bool // no other node can be reached
 }
 
 // pair is two nodes.
 type pair struct {
 	owner, other *side
-	placed       *ring.Table // by which the first node owns its keys
+	placed       *ring.Table // the first node owns its keys by this table
 }
 
 // link asks the other side of a pair.
@@ -68,7 +68,7 @@ func (l link) Ask(ctx context.Context, _ *ring.Member, request, response any) er
 }
 
 // newPair returns two nodes whose reviews run in a bubble, with keys hot from 1000 operations a
-// second on. What is to be different from the beginning is done by change.
+// second on. change can change them before they start.
 func newPair(t *testing.T, change func(p *pair)) *pair {
 	t.Helper()
 	p := &pair{owner: &side{}, other: &side{}}
@@ -114,7 +114,7 @@ func op(key string) syncer.Op {
 	return syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{{Key: []byte(key), N: 1}}}
 }
 
-// forward has the owner serve so many operations on a key in a second.
+// forward makes the owner serve so many operations on a key in a second.
 func (p *pair) forward(key string, n int) {
 	for range n {
 		p.owner.Observe([]rpc.Task{{Op: op(key)}})
@@ -127,8 +127,8 @@ func (p *pair) leased(key string) bool {
 	return p.other.Leased(&o, &ring.Member{Name: "owner"})
 }
 
-// TestHotKeyIsLeasedWhileItIsHot makes a key hot, has the other node count it under its lease, and
-// sees it return to its owner once nobody counts it.
+// TestHotKeyIsLeasedWhileItIsHot makes a key hot, lets the other node count it under its lease, and
+// checks that it returns to its owner once nobody counts it.
 func TestHotKeyIsLeasedWhileItIsHot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, func(*pair) {})
@@ -142,7 +142,7 @@ func TestHotKeyIsLeasedWhileItIsHot(t *testing.T) {
 		if granted, _ := p.owner.Sizes(); granted != 1 || !p.leased(key) || !p.counterShares(key) {
 			t.Fatalf("%d keys are granted after 1100 operations in a second", granted)
 		}
-		for range 10 { // none is forwarded any more: what is counted under the lease keeps it
+		for range 10 { // none is forwarded any more: counts under the lease keep it
 			for range 600 {
 				p.leased(key)
 			}
@@ -165,8 +165,8 @@ func (p *pair) counterShares(key string) bool {
 	return p.owner.counter.has(key) && p.other.counter.has(key)
 }
 
-// TestLeaseEndsBeforeTheOwnerCountsAlone cuts the owner off and has it grant no more: for as long
-// as the other node may count the key, the owner has to take it into account.
+// TestLeaseEndsBeforeTheOwnerCountsAlone cuts the owner off and makes it grant no more: for as long
+// as the other node may count the key, the owner has to take that into account.
 func TestLeaseEndsBeforeTheOwnerCountsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, func(*pair) {})
@@ -191,7 +191,7 @@ func TestLeaseEndsBeforeTheOwnerCountsAlone(t *testing.T) {
 	})
 }
 
-// TestWhatIsNotLeased asks for operations that a lease does not cover.
+// TestWhatIsNotLeased tries operations that a lease does not cover.
 func TestWhatIsNotLeased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, func(*pair) {})
@@ -215,8 +215,8 @@ func TestWhatIsNotLeased(t *testing.T) {
 	})
 }
 
-// TestNoLeaseIsGranted when the counts could not meet, the cluster counts in Redis, or the key is
-// another node's.
+// TestNoLeaseIsGranted if the counts could not meet, the cluster counts in Redis, or another node
+// owns the key.
 func TestNoLeaseIsGranted(t *testing.T) {
 	for name, change := range map[string]func(p *pair){
 		"the store is down":       func(p *pair) { p.owner.counter.fails = errors.New("down") },
@@ -238,7 +238,7 @@ func TestNoLeaseIsGranted(t *testing.T) {
 	}
 }
 
-// TestGrantsAreBounded makes more keys hot than may be leased at a time.
+// TestGrantsAreBounded makes more keys hot than can be leased at a time.
 func TestGrantsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, func(*pair) {})

@@ -17,7 +17,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// node is a fake counter, with one key and a limit, and the participant that reserves there.
+// node is a fake counter with one key and a limit, and the participant that reserves there.
 type node struct {
 	*multiowner.Participant
 	self ring.Member
@@ -28,9 +28,9 @@ type node struct {
 	reserved map[string]int64
 	fails    error // of Reserve
 
-	idled atomic.Bool  // it was said to be idle while it counted
+	idled atomic.Bool  // it reported Idle while it counted
 	cut   atomic.Bool  // it can't be reached
-	loses atomic.Int64 // so many of its answers are lost, but the first keep of them
+	loses atomic.Int64 // it loses so many answers, after the first keep of them
 	keep  atomic.Int64
 }
 
@@ -81,7 +81,7 @@ func (n *node) Undo(id string) bool {
 	return ok
 }
 
-// cluster is nodes that are linked directly, the first of which runs the acquires.
+// cluster is nodes that are linked directly. The first one runs the acquires.
 type cluster struct {
 	nodes    []*node
 	members  []ring.Member
@@ -93,7 +93,7 @@ func (c *cluster) node(name string) *node {
 	return c.nodes[slices.IndexFunc(c.nodes, func(n *node) bool { return n.self.Name == name })]
 }
 
-// Do has a node serve tasks, and loses its answers if it is to.
+// Do lets a node serve tasks, and loses its answers if configured.
 func (c *cluster) Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res []syncer.Result) {
 	n := c.node(to.Name)
 	for i := range tasks {
@@ -169,7 +169,7 @@ func (c *cluster) acquire(t *testing.T, n int64, at ...string) (*syncer.Result, 
 	return res, err
 }
 
-// state is what each node has counted, and how many reservations wait.
+// state returns what each node has counted, and how many reservations wait.
 func (c *cluster) state() string {
 	counted, waiting := []int64{}, 0
 	for _, n := range c.nodes {
@@ -180,8 +180,8 @@ func (c *cluster) state() string {
 	return fmt.Sprint(counted, waiting)
 }
 
-// TestAllOrNothing acquires at three nodes, with and without one that runs the acquire, until one
-// has no more.
+// TestAllOrNothing acquires at three nodes, including the one that runs the acquire or not, until
+// one has no more.
 func TestAllOrNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3)
@@ -197,7 +197,7 @@ func TestAllOrNothing(t *testing.T) {
 			{[]string{"c", "b"}, false, "[6 3 6] 0"},
 		} {
 			res, err := c.acquire(t, 3, step.at...)
-			synctest.Wait() // undoing goes on beside the caller
+			synctest.Wait() // undo runs in the background
 			if err != nil || res.Allowed != step.allowed || c.state() != step.state {
 				t.Errorf("at %v: allowed %v, %v, state %s, want %+v", step.at, res.Allowed, err,
 					c.state(), step)
@@ -215,8 +215,8 @@ func TestAllOrNothing(t *testing.T) {
 	})
 }
 
-// TestRefusedShowsWhatIsCounted: a part that was admitted by itself, and undone, is not in its
-// count.
+// TestRefusedShowsWhatIsCounted: the count of a part that was admitted by itself and then undone
+// does not include it.
 func TestRefusedShowsWhatIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 2)
@@ -231,8 +231,8 @@ func TestRefusedShowsWhatIsCounted(t *testing.T) {
 	})
 }
 
-// TestErrorsOfParts says what becomes of an acquire that one node could not decide: nothing is
-// counted anywhere.
+// TestErrorsOfParts returns the right error for an acquire that one node could not decide about:
+// nothing is counted anywhere.
 func TestErrorsOfParts(t *testing.T) {
 	invalid := &syncer.InvalidError{Check: 0, Limit: -1, Field: "key"}
 	for name, test := range map[string]struct {
@@ -271,8 +271,8 @@ func TestErrorsOfParts(t *testing.T) {
 	}
 }
 
-// TestLostConfirmationIsAskedFor: the answer of a coordinator that confirmed is lost, or of one
-// that is told after it: all have counted soon.
+// TestLostConfirmationIsAskedFor: the answer of a coordinator that confirmed is lost, or that of an
+// owner told after it: soon all have counted.
 func TestLostConfirmationIsAskedFor(t *testing.T) {
 	for _, loser := range []string{"b", "c"} { // b coordinates
 		synctest.Test(t, func(t *testing.T) {
@@ -283,7 +283,7 @@ func TestLostConfirmationIsAskedFor(t *testing.T) {
 			if _, err := c.acquire(t, 1, "b", "c"); !errors.Is(err, syncer.ErrUnknownOutcome) {
 				t.Errorf("%s loses: %v", loser, err)
 			}
-			time.Sleep(500 * time.Millisecond) // before any asks: the coordinator may leave by then
+			time.Sleep(500 * time.Millisecond) // before any owner asks: the coordinator may have left by then
 			if c.state() != "[0 1 1] 0" {
 				t.Errorf("%s loses: state %s", loser, c.state())
 			}
@@ -291,8 +291,8 @@ func TestLostConfirmationIsAskedFor(t *testing.T) {
 	}
 }
 
-// TestReservationWithoutAnEnd: the node that runs an acquire dies after all have reserved. Who asks
-// the coordinator first makes it undo, and a confirmation that comes later is refused.
+// TestReservationWithoutAnEnd: the node that runs an acquire dies after all have reserved. The
+// first owner to ask the coordinator makes it undo, and a later confirmation is refused.
 func TestReservationWithoutAnEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3)
@@ -317,8 +317,8 @@ func TestReservationWithoutAnEnd(t *testing.T) {
 	})
 }
 
-// TestAskedBeforeItIsReserved: the coordinator is asked for a reservation that is still on its way
-// to it. It said that it is not confirmed, so it never is.
+// TestAskedBeforeItIsReserved: the coordinator is asked about a reservation that is still on its
+// way to it. It answers that it is not confirmed, so it never will be.
 func TestAskedBeforeItIsReserved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newCluster(t, 2).nodes[1]
@@ -338,8 +338,8 @@ func TestAskedBeforeItIsReserved(t *testing.T) {
 	})
 }
 
-// TestCoordinatorThatLeft before it decided: the others undo at once. One that can't be reached is
-// asked for ten seconds.
+// TestCoordinatorThatLeft before it decided: the others undo at once. A coordinator that can't be
+// reached is asked for ten seconds.
 func TestCoordinatorThatLeft(t *testing.T) {
 	for name, test := range map[string]struct {
 		harm  func(c *cluster)
@@ -375,7 +375,7 @@ func TestCoordinatorThatLeft(t *testing.T) {
 	}
 }
 
-// TestConfirmedTooLate: what arrives after its time is not counted.
+// TestConfirmedTooLate: a confirmation that arrives after its deadline is not counted.
 func TestConfirmedTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 2)

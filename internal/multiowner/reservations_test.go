@@ -14,8 +14,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestOutcomesAreBounded decides more than can be remembered: what can't be is not confirmed, and
-// what was is forgotten after the time in which others ask, and not before.
+// TestOutcomesAreBounded decides more than can be remembered: what can't be remembered is not
+// confirmed, and what was is forgotten after the time in which others ask, not before.
 func TestOutcomesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := multiowner.NewReservations()
@@ -43,7 +43,7 @@ func TestOutcomesAreBounded(t *testing.T) {
 				t.Errorf("%v later the first is known as confirmed: %v", asked, confirmed)
 			}
 			time.Sleep(4 * time.Second)
-			id := fmt.Sprint("later", turn) // a generation is dropped when something is decided
+			id := fmt.Sprint("later", turn) // a decision drops the oldest generation
 			r.Add(id, "self", time.Now())
 			if err := r.Confirm(id); err != nil {
 				t.Error(err)
@@ -52,7 +52,7 @@ func TestOutcomesAreBounded(t *testing.T) {
 	})
 }
 
-// TestOverdueReservationsAreToldOnce has some confirmed in time, and some not.
+// TestOverdueReservationsAreToldOnce confirms some in time, and some not.
 func TestOverdueReservationsAreToldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := multiowner.NewReservations()
@@ -76,7 +76,7 @@ func TestOverdueReservationsAreToldOnce(t *testing.T) {
 	})
 }
 
-// TestSettledOutcomesAreForgotten at once: those of one whose parts have all been told.
+// TestSettledOutcomesAreForgotten at once, when all other owners have been told.
 func TestSettledOutcomesAreForgotten(t *testing.T) {
 	r := multiowner.NewReservations()
 	r.Add("a", "self", time.Now())
@@ -90,8 +90,8 @@ func TestSettledOutcomesAreForgotten(t *testing.T) {
 }
 
 // BenchmarkOutcomes decides reservations whose outcome has to be remembered, and looks for overdue
-// ones as often as a node that decides 20,000 a second does. It says how much memory is kept in the
-// end, and for how long the longest look held the lock.
+// ones as often as a node that decides 20,000 a second does. It reports how much memory is kept in
+// the end, and the longest time that a look held the lock.
 func BenchmarkOutcomes(b *testing.B) {
 	r := multiowner.NewReservations()
 	var before, after runtime.MemStats

@@ -8,8 +8,8 @@ import (
 	"twotier.dev/twotier/internal/node"
 )
 
-// BenchmarkLocal carries out operations on keys that are in this node's memory: what the node adds
-// to syncer's BenchmarkAddsAmong.
+// BenchmarkLocal runs operations on keys in this node's memory. It shows what the node adds to
+// syncer's BenchmarkAddsAmong.
 func BenchmarkLocal(b *testing.B) {
 	n := alone(b, node.Options{})
 	defer func() {

@@ -14,7 +14,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// still is a store whose clock is that of the node.
+// still is a store whose clock is the node's.
 type still struct{}
 
 func (still) Clock(context.Context, func() time.Time) (time.Duration, error) { return 0, nil }
@@ -22,7 +22,7 @@ func (still) Health() node.StoreHealth {
 	return node.StoreHealth{Up: true}
 }
 
-// resetting resets keys in a store that a counter flushes to, and does nothing else there.
+// resetting is Redis that resets keys in a counter's store, and does nothing else.
 type resetting struct {
 	node.Direct
 	store *embedded.Store
@@ -67,8 +67,8 @@ func alone(t testing.TB, opt node.Options) *node.Node {
 	return n
 }
 
-// TestClockAfterASuspension suspends the machine: the time it slept through is part of the node's
-// time before the store is asked, and is no step of the store's clock.
+// TestClockAfterASuspension suspends the machine: the suspension is part of the node's time before
+// the store is asked, and is no step of the store's clock.
 func TestClockAfterASuspension(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var slept atomic.Int64
@@ -92,7 +92,7 @@ func TestClockAfterASuspension(t *testing.T) {
 }
 
 // TestResetInRedisModeOutlivesALoss resets a key in Redis mode that was counted in memory before,
-// and has the store lose all: what the node restores has nothing of that key.
+// and makes the store lose everything: the node does not restore the key.
 func TestResetInRedisModeOutlivesALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &resetting{store: embedded.New(embedded.Options{})}

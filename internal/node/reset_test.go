@@ -21,8 +21,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// others are fake nodes that have no partition, take part in any change of mode, and respond to
-// tasks as respond says.
+// others are fake nodes that have no partitions, take part in any change of mode, and answer tasks
+// as respond says.
 type others struct {
 	respond func(verb rpc.Verb) error
 
@@ -50,7 +50,7 @@ func (*others) Keep(*ring.Table)                                  {}
 func (*others) Stats() (s node.PeerStats)                         { return s }
 
 // beside returns a node in a cluster with a fake one, and a key that the other owns. They are
-// closed with the test.
+// closed at the end of the test.
 func beside(t *testing.T, direct node.Direct, peers *others) (n *node.Node, key []byte) {
 	t.Helper()
 	network := simnet.New(1, simnet.Weather{Delay: time.Millisecond})
@@ -124,20 +124,20 @@ type failing struct {
 
 func (d *failing) Forget(context.Context, []byte, []byte) error { return d.err }
 
-// TestOutcomesOfAReset has the owner of a key, or another node that is to drop it, fail in each way
-// that there is. Once the first has been told, nobody may hear that nothing was done.
+// TestOutcomesOfAReset makes the owner of a key, or another node that has to drop it, fail in every
+// possible way. Once the first has been told, no caller may be told that nothing was done.
 func TestOutcomesOfAReset(t *testing.T) {
 	invalid := &syncer.InvalidError{Check: -1, Limit: -1, Field: "key"}
 	down := fmt.Errorf("%w: down", syncer.ErrUnavailable)
 	for _, test := range []struct {
 		name   string
-		owner  error // what it says to the reset
-		drop   error // what the others say
-		change bool  // the mode changes when the owner is asked
-		redis  error // what Redis says then
-		late   bool  // the time is up from the beginning
+		owner  error // its error to the reset
+		drop   error // the others' error
+		change bool  // the mode changes while the owner is asked
+		redis  error // the error of Redis then
+		late   bool  // the time is up from the start
 		want   error
-		not    error // what the caller must not be told as well
+		not    error // an error that the caller must not get as well
 	}{
 		{name: "done"},
 		{name: "the owner is unavailable", owner: syncer.ErrUnavailable,
@@ -193,8 +193,8 @@ func TestOutcomesOfAReset(t *testing.T) {
 	}
 }
 
-// TestResetOfALoneNode that flushes for the last time is refused: nothing is done, and the answer
-// says so, and nothing of others.
+// TestResetOfALoneNode that is flushing for the last time is refused: nothing is done, and the
+// error says so and mentions no other nodes.
 func TestResetOfALoneNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := alone(t, node.Options{})
@@ -212,7 +212,7 @@ func TestResetOfALoneNode(t *testing.T) {
 	})
 }
 
-// waiting is Redis whose resets take until they are let go.
+// waiting is Redis whose resets block until they are released.
 type waiting struct {
 	resetting
 	letGo chan struct{}
@@ -220,8 +220,8 @@ type waiting struct {
 
 func (d *waiting) Forget(context.Context, []byte, []byte) error { <-d.letGo; return nil }
 
-// TestResetForAnotherHoldsUpAChange: what another node asks for in Redis mode is over before memory
-// decides again, or it would delete what memory has read.
+// TestResetForAnotherHoldsUpAChange: a reset by another node in Redis mode ends before memory
+// decides again. Otherwise it would delete what memory has read.
 func TestResetForAnotherHoldsUpAChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &waiting{letGo: make(chan struct{})}

@@ -18,7 +18,7 @@ import (
 
 const partitions = 16
 
-// counter is a fake of what partitions are moved of. A partition has a few keys, a page has one.
+// counter is a fake counter whose partitions move. A partition has a few keys, a page has one.
 type counter struct {
 	mu    sync.Mutex
 	owned [partitions]bool
@@ -96,24 +96,24 @@ type node struct {
 	c       *cluster
 	self    ring.Member
 	counter counter
-	leaves  bool // it is about to: no partition is to be its
+	leaves  bool // it is about to leave: no partition is assigned to it
 	table   atomic.Pointer[ring.Table]
 	inRedis atomic.Bool
-	cut     atomic.Bool // it can't be asked
+	cut     atomic.Bool // it can't be reached
 }
 
 // cluster is nodes that are linked directly.
 type cluster struct {
 	t     *testing.T
 	nodes []*node
-	delay func() time.Duration // of a request, and of the response
-	// expired is how many pages but the first of a partition are out of date when they are asked
-	// for.
+	delay func() time.Duration // of a request, and of its response
+	// expired is how many pages, except the first of a partition, turn out to be out of date when
+	// they are asked for.
 	expired atomic.Int64
-	seeking atomic.Int64 // how much longer it takes to be told who has a partition, in ns
+	seeking atomic.Int64 // extra time, in ns, for an answer about holdings
 }
 
-// Ask has a node respond to a request of another.
+// Ask lets a node respond to a request of another.
 func (c *cluster) Ask(ctx context.Context, to *ring.Member, request, response any) error {
 	n := c.node(to.Name)
 	if !c.travel(ctx) {
@@ -146,7 +146,7 @@ func (c *cluster) Ask(ctx context.Context, to *ring.Member, request, response an
 	return nil
 }
 
-// expire has a node say of pages that they are out of date, for as long as there are some to be.
+// expire marks pages as out of date, for as long as expired says.
 func (c *cluster) expire(q *ownership.ClaimRequest, a *ownership.ClaimResponse) {
 	for i := range a.Pages {
 		page := &a.Pages[i]
@@ -159,7 +159,7 @@ func (c *cluster) expire(q *ownership.ClaimRequest, a *ownership.ClaimResponse) 
 	}
 }
 
-// travel is the way of a message. It reports false if the time for it is up before it arrives.
+// travel delays a message. It reports false if the deadline passes before it arrives.
 func (c *cluster) travel(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
@@ -173,14 +173,14 @@ func (c *cluster) node(name string) *node {
 	return c.nodes[slices.IndexFunc(c.nodes, func(n *node) bool { return n.self.Name == name })]
 }
 
-// agree has some nodes know the members of the cluster.
+// agree gives some nodes the same members.
 func (c *cluster) agree(members ...*node) {
 	for _, n := range members {
 		n.knows(members...)
 	}
 }
 
-// knows has a node know the members of the cluster.
+// knows gives a node the members of the cluster.
 func (n *node) knows(members ...*node) {
 	var list []ring.Member
 	for _, m := range members {
@@ -195,7 +195,7 @@ func (n *node) knows(members ...*node) {
 	n.table.Store(t)
 }
 
-// newCluster returns nodes that know the first of them only, and whose partitions nobody has.
+// newCluster returns nodes that know only the first of them, and whose partitions nobody holds.
 func newCluster(t *testing.T, size int) *cluster {
 	t.Helper()
 	c := &cluster{t: t, delay: func() time.Duration { return time.Millisecond }}
@@ -230,7 +230,7 @@ func newCluster(t *testing.T, size int) *cluster {
 	return c
 }
 
-// fill has the first node own all, with a few keys in each partition.
+// fill makes the first node own everything, with a few keys in each partition.
 func (c *cluster) fill() {
 	c.t.Helper()
 	n := c.nodes[0]
@@ -244,7 +244,7 @@ func (c *cluster) fill() {
 	}
 }
 
-// settle waits until nodes have what is theirs.
+// settle waits until nodes own exactly their partitions.
 func (c *cluster) settle(nodes ...*node) {
 	c.t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
@@ -257,7 +257,7 @@ func (c *cluster) settle(nodes ...*node) {
 	}
 }
 
-// deciders are the names of the nodes whose counters decide about a partition.
+// deciders returns the names of the nodes whose counters decide about a partition.
 func (c *cluster) deciders(p int) (names []string) {
 	for _, n := range c.nodes {
 		if n.counter.owns(p) {

@@ -6,15 +6,16 @@ import (
 	"time"
 )
 
-// TestAPartitionThatHasGoneElsewhere is claimed from a node together with others, which that one
-// keeps for long, and has been given to a third one meanwhile. At once it is that one who is taken
-// to decide: if the first ended, nobody would have to be stood in for.
+// TestAPartitionThatHasGoneElsewhere claims a partition, together with others, from a node that
+// takes long over those others and has given the partition to a third node meanwhile. The third
+// node must be known as the decider at once: if the first one ended then, nobody would have to
+// stand in for it.
 func TestAPartitionThatHasGoneElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3)
 		a, b, third := c.nodes[0], c.nodes[1], c.nodes[2]
 		c.fill()
-		b.knows(a, b, third) // the others don't know it: whatever it asks for they have yet
+		b.knows(a, b, third) // the others don't know it: they still hold whatever it asks for
 		time.Sleep(time.Second)
 		c.agree(a, third)
 		c.seeking.Store(int64(900 * time.Millisecond))

@@ -14,8 +14,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestTakeoverBringsAllAlong has a second node join: it gets its share with all the keys, in pages,
-// and nobody decides twice.
+// TestTakeoverBringsAllAlong adds a second node: it gets its share with all the keys, in pages, and
+// no two nodes decide.
 func TestTakeoverBringsAllAlong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 2)
@@ -41,8 +41,8 @@ func TestTakeoverBringsAllAlong(t *testing.T) {
 	})
 }
 
-// TestNothingIsHandedOverTooEarly: until its own table says so the holder decides, and the new
-// owner knows that.
+// TestNothingIsHandedOverTooEarly: the holder decides until its own table assigns the partition to
+// the new owner, and the new owner knows that.
 func TestNothingIsHandedOverTooEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 2)
@@ -51,7 +51,7 @@ func TestNothingIsHandedOverTooEarly(t *testing.T) {
 		b.knows(a, b)
 		time.Sleep(10 * time.Second)
 		b.leaves = true
-		a.knows(a, b) // but not that it is to own anything
+		a.knows(a, b) // but not that b is to own anything
 		b.leaves = false
 		p := 0
 		for !b.table.Load().Mine(p) {
@@ -80,8 +80,8 @@ func TestNothingIsHandedOverTooEarly(t *testing.T) {
 	})
 }
 
-// TestTakeoverWithoutAHolder begins with what the store has: when there was none, when it can't be
-// reached, and when it can't make the partition ready.
+// TestTakeoverWithoutAHolder starts from the store: if there was no holder, if it can't be reached,
+// and if it can't prepare the partition.
 func TestTakeoverWithoutAHolder(t *testing.T) {
 	for name, harm := range map[string]func(c *cluster){
 		"unreachable": func(c *cluster) { c.nodes[0].cut.Store(true) },
@@ -105,8 +105,8 @@ func TestTakeoverWithoutAHolder(t *testing.T) {
 	}
 }
 
-// TestPagesThatAreOutOfDate are asked for from the first on, however often: nothing arrives twice,
-// and nothing is begun with what the store has.
+// TestPagesThatAreOutOfDate are asked for again from the first one, however often: nothing arrives
+// twice, and nothing starts from the store.
 func TestPagesThatAreOutOfDate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 2)
@@ -129,8 +129,8 @@ func TestPagesThatAreOutOfDate(t *testing.T) {
 	})
 }
 
-// TestWhatIsLostWhileItIsSought: who hears that nobody has a partition, and knows by now that it is
-// another's, does not decide about it. When it is its own again it does.
+// TestWhatIsLostWhileItIsSought: a node that learns that nobody holds a partition does not decide
+// about it if the table has assigned it to another meanwhile. It does when it owns it again.
 func TestWhatIsLostWhileItIsSought(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 2)
@@ -181,7 +181,7 @@ func TestTakerDiesBeforeItHasAll(t *testing.T) {
 			t.Fatalf("pages %+v, decided by %v", got.Pages, c.deciders(p))
 		}
 		if _, err := a.Locate(t.Context(), p); err != nil {
-			t.Error(err) // operations are sent to who is told
+			t.Error(err) // operations go to the new decider
 		}
 		a.knows(a)
 		c.settle(a)
@@ -191,7 +191,7 @@ func TestTakerDiesBeforeItHasAll(t *testing.T) {
 	})
 }
 
-// TestWhatIsNotWantedIsTakenBack: a node that was told about a partition refuses it.
+// TestWhatIsNotWantedIsTakenBack: a node refuses a partition that was handed over to it.
 func TestWhatIsNotWantedIsTakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 1)
@@ -218,7 +218,7 @@ func TestWhatIsNotWantedIsTakenBack(t *testing.T) {
 	})
 }
 
-// TestNobodyComesForAPartition: it is offered, and let go of in the end.
+// TestNobodyComesForAPartition: it is offered, and finally let go.
 func TestNobodyComesForAPartition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 2)
@@ -237,8 +237,8 @@ func TestNobodyComesForAPartition(t *testing.T) {
 	})
 }
 
-// TestOfferAfterASplit: two nodes own the same, which each took for its own alone; when they meet
-// what one has too much is offered to the other.
+// TestOfferAfterASplit: two nodes own the same partitions, because each was alone. When they meet,
+// each offers the other what it has too much.
 func TestOfferAfterASplit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 2)
@@ -259,8 +259,8 @@ func TestOfferAfterASplit(t *testing.T) {
 	})
 }
 
-// TestSuspension ends all decisions; what was owned is again at once if the change is given up, and
-// is asked for if it is not.
+// TestSuspension ends all decisions. If the change of mode is aborted, the node owns its partitions
+// again at once; if not, it asks others for them.
 func TestSuspension(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 1)
@@ -316,9 +316,9 @@ func TestLocateGivesUp(t *testing.T) {
 	})
 }
 
-// TestRandomTables has nodes hear at random, late and in no order, of members that are about to
-// leave or are not. At no moment do two decide about a partition, and in the end each is its
-// owner's, with all its keys.
+// TestRandomTables tells nodes at random, late and in any order, which members are about to leave.
+// At no time do two nodes decide about a partition, and in the end each belongs to its owner, with
+// all its keys.
 func TestRandomTables(t *testing.T) {
 	for range 20 {
 		seed := rand.Uint64()
@@ -335,7 +335,7 @@ func randomTables(t *testing.T, seed uint64) {
 	c.fill()
 	watch := time.NewTicker(time.Millisecond)
 	defer watch.Stop()
-	for range 30 { // for less than loseTimeout: nothing is let go of
+	for range 30 { // shorter than loseTimeout: nothing is let go
 		for _, n := range c.nodes[1:] { // one stays
 			n.leaves = r.IntN(2) == 0
 		}

@@ -14,8 +14,8 @@ import (
 	"twotier.dev/twotier/internal/testing/simnet"
 )
 
-// TestQuestionsOfUsersDontHoldUpThoseOfNodes has more users ask for what takes long than there are
-// lanes, and a node for something else.
+// TestQuestionsOfUsersDontHoldUpThoseOfNodes asks more slow questions of users than there are
+// lanes, and one question of a node.
 func TestQuestionsOfUsersDontHoldUpThoseOfNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, simnet.Weather{}, "", "")
@@ -33,12 +33,12 @@ func TestQuestionsOfUsersDontHoldUpThoseOfNodes(t *testing.T) {
 			t.Error(err)
 		}
 		users.Wait()
-		time.Sleep(p.fake.delay) // for what nobody waits for any more
+		time.Sleep(p.fake.delay) // for questions whose callers have given up
 	})
 }
 
 // TestRepliesAreForgotten repeats a message long after its reply, when another process has been
-// heard of since: it is not carried out again, and what was replied is not kept.
+// heard from: the message is not carried out again, and its reply is not kept.
 func TestRepliesAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{seen: map[string]int{}}
@@ -66,7 +66,7 @@ func TestRepliesAreForgotten(t *testing.T) {
 	})
 }
 
-// TestLongNamesAreRefused has a stranger call itself by a name that would be kept along with the
+// TestLongNamesAreRefused sends a stranger's message with a name that would be stored along with a
 // key for it.
 func TestLongNamesAreRefused(t *testing.T) {
 	for _, secret := range []string{"", "a secret"} {

@@ -12,7 +12,7 @@ import (
 	"twotier.dev/twotier/ring"
 )
 
-// yes is a node that allows everything, at once.
+// yes is a node that allows everything at once.
 type yes struct{}
 
 func (yes) Serve(_ context.Context, tasks []rpc.Task, res []node.Result) {
@@ -35,7 +35,7 @@ func (h handler) Send(ctx context.Context, _ string, message []byte) ([]byte, er
 }
 
 // BenchmarkForward forwards an operation with one limit to a node in this process that does
-// nothing, sealed as between machines: what is left is the work of this package.
+// nothing, sealed as between machines: it measures the work of this package.
 func BenchmarkForward(b *testing.B) {
 	secret := []byte("a secret of all nodes")
 	for _, callers := range []int{1, 64} {

@@ -9,16 +9,16 @@ import (
 // Reply is a reply that a client has received.
 type Reply []byte
 
-// Claim reads the answer to a claim.
+// Claim parses the response to a claim.
 func (b Reply) Claim() (*ownership.ClaimResponse, error) {
 	a := new(ownership.ClaimResponse)
 	return a, readAnswer(b, a)
 }
 
-// Into reads the answer to a question.
+// Into parses the answer to a question.
 func (b Reply) Into(answer any) error { return readAnswer(b, answer) }
 
-// Asked writes a question and reads it again.
+// Asked encodes a question and parses it again.
 func Asked(question any) (any, error) {
 	b, err := appendQuestion(nil, question)
 	if err != nil {
@@ -27,24 +27,24 @@ func Asked(question any) (any, error) {
 	return readQuestion(b)
 }
 
-// Result reads the result of a task.
+// Result parses the result of a task.
 func (b Reply) Result(t *rpc.Task, res *node.Result) error {
 	r := reader{b: b}
 	readResult(&r, t, res)
 	return r.end()
 }
 
-// Answered writes an answer as a server does.
+// Answered encodes an answer as a server does.
 func Answered(answer any, err error) Reply { return appendAnswer(nil, answer, err) }
 
-// Said is what a server's reply without a secret says, but for the time.
+// Said returns a server's reply without a secret, except the time.
 func Said(raw []byte) string {
 	r := reader{b: raw}
 	_, status, _ := r.processName(), r.byte(), r.uint()
 	return string(append(r.b, status))
 }
 
-// Message writes a message with tasks, without a secret.
+// Message encodes a message with tasks, without a secret.
 func Message(from, to string, seq uint64, calls ...[]rpc.Task) []byte {
 	body := []byte{0, byte(len(calls))} // one group, with the deadline of the message
 	for _, tasks := range calls {

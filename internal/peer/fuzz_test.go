@@ -14,7 +14,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// strict is a node that holds what it is handed against what it may be handed.
+// strict is a node that checks that tasks and questions are valid.
 type strict struct{ t *testing.T }
 
 func (s strict) Serve(_ context.Context, tasks []rpc.Task, res []node.Result) {
@@ -41,7 +41,7 @@ func (s strict) Serve(_ context.Context, tasks []rpc.Task, res []node.Result) {
 
 func (strict) Answer(context.Context, any) (any, error) { return nil, nil }
 
-// FuzzHandle sends anything to a server that has no secret.
+// FuzzHandle sends arbitrary messages to a server without a secret.
 func FuzzHandle(f *testing.F) {
 	limits := []node.Limit{{Window: 60_000, Max: 5}}
 	f.Add(peer.Message("a", "b", 1, []rpc.Task{
@@ -60,7 +60,7 @@ func FuzzHandle(f *testing.F) {
 	})
 }
 
-// FuzzReply reads anything as a result and as the answer to a claim.
+// FuzzReply parses arbitrary bytes as a result and as the response to a claim.
 func FuzzReply(f *testing.F) {
 	claim := sample()
 	f.Add([]byte(peer.Answered(claim, nil)))
@@ -82,7 +82,7 @@ func FuzzReply(f *testing.F) {
 	})
 }
 
-// sample is an answer with something of everything.
+// sample is a response that uses every field.
 func sample() *ownership.ClaimResponse {
 	buckets := []syncer.Bucket{{Level: 0, Index: 1_763_000_000, N: 5}, {Level: 2, Index: 12, N: -7}}
 	return &ownership.ClaimResponse{Pages: []ownership.ClaimPage{

@@ -14,23 +14,22 @@ import (
 	"twotier.dev/twotier/internal/testing/simnet"
 )
 
-// counted is how often the server was asked to count a key.
+// counted returns how often the server was asked to count a key.
 func (p *pair) counted(key string) int {
 	p.fake.mu.Lock()
 	defer p.fake.mu.Unlock()
 	return p.fake.seen[key]
 }
 
-// dawdle has the server take so long over each message from now on.
+// dawdle makes the server take that long for each message from now on.
 func (p *pair) dawdle(d time.Duration) {
 	p.fake.mu.Lock()
 	defer p.fake.mu.Unlock()
 	p.fake.delay = d
 }
 
-// TestShortDeadlines forwards with less time than a message takes to be worth while: nothing is
-// sent, and nobody hears that the node can't be reached. With a little more the answer is the
-// node's.
+// TestShortDeadlines forwards with less time than is worth sending a message: nothing is sent, and
+// no caller is told that the node can't be reached. With a little more time the node answers.
 func TestShortDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, simnet.Weather{Delay: 100 * time.Microsecond}, "", "")
@@ -53,8 +52,7 @@ func TestShortDeadlines(t *testing.T) {
 	})
 }
 
-// TestAnswersAtTheDeadlineArrive has a node take all the time that it has: what it says then is
-// heard.
+// TestAnswersAtTheDeadlineArrive has a node use all of its time: its answer still arrives.
 func TestAnswersAtTheDeadlineArrive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, "", "")
@@ -83,7 +81,7 @@ func TestLateMessagesAreNotCarriedOut(t *testing.T) {
 	})
 }
 
-// TestLateQuestionsAreNotAnswered delays a question until who asked it has given up: what it would
+// TestLateQuestionsAreNotAnswered delays a question until its sender has given up: what it would
 // have allowed must not begin then.
 func TestLateQuestionsAreNotAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -103,8 +101,8 @@ func TestLateQuestionsAreNotAnswered(t *testing.T) {
 	})
 }
 
-// TestOneSlowMessageHoldsUpNobody has the node take long over a few messages, more than there are
-// lanes. Others are answered, and the circuit stays closed.
+// TestOneSlowMessageHoldsUpNobody has the node take long over more messages than there are lanes.
+// Others are answered, and the circuit stays closed.
 func TestOneSlowMessageHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, "", "")
@@ -132,7 +130,7 @@ func TestOneSlowMessageHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// TestQueuedIsNotUnreachable has a call wait behind others that wait for the store, until its time
+// TestQueuedIsNotUnreachable lets a call wait behind others that wait for the store, until its time
 // is up.
 func TestQueuedIsNotUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -22,8 +22,8 @@ var (
 	modelSeeds = flag.Int("seeds", 60, "number of seeds that the model runs with")
 )
 
-// ledgerNode is a node that notes when it counted what. It takes its time, but counts nothing once
-// it is told to stop.
+// ledgerNode is a node that records when it counted what. It is slow, but counts nothing after it
+// was told to stop.
 type ledgerNode struct {
 	mu      sync.Mutex
 	rnd     *rand.Rand
@@ -62,10 +62,10 @@ func (f *ledgerNode) dawdle(ctx context.Context) {
 
 func (f *ledgerNode) Answer(context.Context, any) (any, error) { return nil, nil }
 
-// TestModel has callers with deadlines of every length forward operations over a network that
-// loses, delays and repeats messages, to a node that dawdles. What was acknowledged is counted
-// once, what was not carried out never, what nobody knows at most once, and nothing after the
-// deadline of who asked. Nobody hears that the node can't be reached while it is merely slow.
+// TestModel forwards operations with deadlines of every length over a network that loses, delays
+// and repeats messages, to a slow node. Operations that were acknowledged are counted once, those
+// that were refused never, those with an unknown outcome at most once, and none after its caller's
+// deadline. No caller is told that the node can't be reached while it is only slow.
 func TestModel(t *testing.T) {
 	for i := range *modelSeeds {
 		seed := uint64(i + 1)
@@ -85,7 +85,7 @@ type model struct {
 	rnd   *rand.Rand
 	pair  *pair
 	node  *ledgerNode
-	calm  bool // nothing happens but that things take long
+	calm  bool // the only disturbance is slowness
 	began time.Time
 
 	mu    sync.Mutex
@@ -93,7 +93,7 @@ type model struct {
 	kinds map[string]int
 }
 
-// modelRow is one operation: its deadline, and what was said of it.
+// modelRow is one operation: its deadline and its outcome.
 type modelRow struct {
 	by  time.Time
 	err error
@@ -106,7 +106,7 @@ func newModel(t *testing.T, seed uint64) *model {
 	w := simnet.Weather{Delay: upTo(rnd, 3*time.Millisecond),
 		Jitter: 100 + upTo(rnd, 10*time.Millisecond)}
 	if rnd.IntN(2) == 0 {
-		w.Delay, w.Jitter = w.Delay/20, w.Jitter/100 // one machine
+		w.Delay, w.Jitter = w.Delay/20, w.Jitter/100 // as on one machine
 	}
 	if !m.calm {
 		w.CallLoss = rnd.IntN(200)
@@ -118,7 +118,7 @@ func newModel(t *testing.T, seed uint64) *model {
 	return m
 }
 
-// listen starts the process of the server, or starts to listen again.
+// listen starts the server's process, or makes it listen again.
 func (m *model) listen() {
 	s := peer.NewServer(peer.ServerOptions{Self: "b-1", Secret: []byte("s"), Node: m.node})
 	m.pair.net.Start("b").Serve(func(request []byte) []byte {
@@ -152,11 +152,11 @@ func (m *model) run() {
 		}
 	}
 	m.pair.net.Heal()
-	time.Sleep(time.Minute) // what was given up may still arrive
+	time.Sleep(time.Minute) // abandoned messages may still arrive
 	m.check()
 }
 
-// deadline is a time of any order of magnitude from 100 µs to 3 s.
+// deadline returns a duration of any order of magnitude from 100 µs to 3 s.
 func deadline(rnd *rand.Rand) time.Duration {
 	most := 100 * time.Microsecond
 	for range rnd.IntN(16) {
@@ -208,7 +208,7 @@ func (m *model) check() {
 	m.Logf("calm %v: %v", m.calm, m.kinds)
 }
 
-// expected is how often what was answered like this is counted.
+// expected returns how often an operation with this outcome is counted.
 func expected(err error) (least, most int, kind string) {
 	switch {
 	case err == nil:
@@ -225,7 +225,7 @@ func expected(err error) (least, most int, kind string) {
 	return 0, 0, err.Error()
 }
 
-// upTo is a random time that is shorter than most.
+// upTo returns a random duration shorter than most.
 func upTo(rnd *rand.Rand, most time.Duration) time.Duration {
 	return time.Duration(rnd.Int64N(int64(most)))
 }

@@ -7,8 +7,7 @@ import (
 	"twotier.dev/twotier/internal/peer"
 )
 
-// TestPasses admits nobody but who knows the secret, and for nothing but a message of the length
-// that was said.
+// TestPasses admits only senders that know the secret, and only messages of the stated length.
 func TestPasses(t *testing.T) {
 	secret := []byte("what all nodes share")
 	s := peer.NewServer(peer.ServerOptions{Self: "b-1", Secret: secret})

@@ -28,7 +28,7 @@ type fake struct {
 	seen  map[string]int // by key
 	calls int
 	delay time.Duration
-	end   time.Duration // how long it takes to come to an end when time is up
+	end   time.Duration // how long it takes to end when time is up
 	err   error
 }
 
@@ -146,7 +146,7 @@ func (p *pair) add(key string, within time.Duration) error {
 	return res[0].Err
 }
 
-// meet has the client hear of the server's clock, as it does before the first task.
+// meet makes the client learn the server's clock, as it does before the first task.
 func (p *pair) meet() {
 	p.t.Helper()
 	if err := p.client.Ask(context.Background(), p.to, &node.PingQuestion{}, nil); err != nil {
@@ -212,7 +212,7 @@ func TestAtMostOnce(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		time.Sleep(time.Minute) // what was given up may still arrive
+		time.Sleep(time.Minute) // abandoned messages may still arrive
 		kinds := map[string]int{}
 		for key, err := range outcomes {
 			n := p.fake.seen[key]
@@ -243,7 +243,7 @@ func TestAtMostOnce(t *testing.T) {
 	})
 }
 
-// TestWaitingCallsShareAMessage has many wait while one is under way.
+// TestWaitingCallsShareAMessage makes many calls while one is in flight.
 func TestWaitingCallsShareAMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, simnet.Weather{Delay: 10 * time.Millisecond}, "s", "s")
@@ -262,7 +262,7 @@ func TestWaitingCallsShareAMessage(t *testing.T) {
 	})
 }
 
-// TestRefusedConnectionsAreKnownAtOnce, and so is that the node is back.
+// TestRefusedConnectionsAreKnownAtOnce, and so is the node's return.
 func TestRefusedConnectionsAreKnownAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, "s", "s")
@@ -287,8 +287,8 @@ func TestRefusedConnectionsAreKnownAtOnce(t *testing.T) {
 	})
 }
 
-// TestSilenceOpensTheCircuit cuts the network: the first to find out don't know their outcome, the
-// others are told at once.
+// TestSilenceOpensTheCircuit cuts the network: the first callers get an unknown outcome, the others
+// an error at once.
 func TestSilenceOpensTheCircuit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, "s", "s")
@@ -338,7 +338,7 @@ func TestAShortSilenceIsWaitedOut(t *testing.T) {
 	})
 }
 
-// TestARestartedProcessRefuses what was meant for the one before.
+// TestARestartedProcessRefuses messages for the process before it.
 func TestARestartedProcessRefuses(t *testing.T) {
 	secrets(t, func(t *testing.T, secret string) {
 		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, secret, secret)
@@ -368,8 +368,8 @@ func TestAnotherSecretIsRefused(t *testing.T) {
 	}
 }
 
-// TestSecretsOverlap has each side have several secrets: they understand each other if either can
-// open what the other seals.
+// TestSecretsOverlap gives each side several secrets: they understand each other if either can open
+// what the other seals.
 func TestSecretsOverlap(t *testing.T) {
 	for _, tt := range []struct {
 		client, server string
@@ -474,7 +474,8 @@ func TestQuestions(t *testing.T) {
 	})
 }
 
-// TestKeepLetsGo of a member that is gone: who waits is told, and nothing is left running.
+// TestKeepLetsGo of a member that is gone: callers that wait get an error, and no goroutine is
+// left.
 func TestKeepLetsGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, "", "")

@@ -13,7 +13,7 @@ import (
 	"twotier.dev/twotier/internal/peer"
 )
 
-// answers has an empty answer to each kind of question, by its name; nil where there is none.
+// answers has an empty answer for each kind of question, by name; nil if there is none.
 var answers = map[string]any{
 	"ping": nil, "holdings": &ownership.HoldingsResponse{}, "claim": &ownership.ClaimResponse{},
 	"offer": nil, "outcome": &multiowner.OutcomeResponse{}, "top": &node.TopAnswer{},
@@ -21,8 +21,8 @@ var answers = map[string]any{
 	"status": &node.Status{},
 }
 
-// TestEveryQuestionComesBack writes and reads questions of each kind and their answers, with
-// anything in their fields. No two kinds share a number or a name.
+// TestEveryQuestionComesBack encodes and parses questions of each kind and their answers, with
+// random fields. No two kinds share a number or a name.
 func TestEveryQuestionComesBack(t *testing.T) {
 	codes, names := map[byte]bool{}, map[string]bool{}
 	rnd := rand.New(rand.NewSource(1))
@@ -53,7 +53,7 @@ func TestEveryQuestionComesBack(t *testing.T) {
 	}
 }
 
-// comesBack writes an answer of the same type and reads it.
+// comesBack encodes an answer of the same type and parses it.
 func comesBack(t *testing.T, name string, empty any, rnd *rand.Rand) {
 	t.Helper()
 	if empty == nil {
@@ -69,7 +69,7 @@ func comesBack(t *testing.T, name string, empty any, rnd *rand.Rand) {
 	}
 }
 
-// anything returns a value of a pointer's type with anything in it.
+// anything returns a value of a pointer's type with random contents.
 func anything(t *testing.T, like any, rnd *rand.Rand) any {
 	t.Helper()
 	v, ok := quick.Value(reflect.TypeOf(like).Elem(), rnd)

@@ -16,12 +16,12 @@ type (
 	options = replay.Options[int]
 )
 
-// begin is when tests begin.
+// begin is the time at which tests begin.
 var begin = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func newMemory(opt options) *memory { return replay.New[string, int, string](opt) }
 
-// enter enters a request that is expected to get a verdict.
+// enter enters a request and checks the verdict.
 func enter(t *testing.T, m *memory, key string, seq uint64, after time.Duration,
 	want replay.Verdict) *request {
 	t.Helper()
@@ -43,7 +43,7 @@ func carryOut(t *testing.T, m *memory, key string, seq uint64, after time.Durati
 	return r
 }
 
-// repeat enters a request again and expects that answer, or none if it is empty.
+// repeat enters a request again and checks the answer; empty means that it is forgotten.
 func repeat(t *testing.T, m *memory, key string, seq uint64, after time.Duration, want string) {
 	t.Helper()
 	r := enter(t, m, key, seq, after, replay.Repeated)
@@ -70,7 +70,7 @@ func TestRequestsAreCarriedOutOnce(t *testing.T) {
 	enter(t, m, "c", 1, time.Minute, replay.Fresh)
 }
 
-// TestCopiesWait has a copy come while the request is being carried out, and the next one, too.
+// TestCopiesWait sends a copy while the request is being carried out, and then the next request.
 func TestCopiesWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(options{Sequences: 1, Bytes: 100, Answers: time.Hour, Numbers: time.Hour})
@@ -91,8 +91,8 @@ func TestCopiesWait(t *testing.T) {
 	})
 }
 
-// TestAnswersAreForgottenFirst has answers not be used for long, and be too large: their requests
-// are not carried out again, and their sequences go on.
+// TestAnswersAreForgottenFirst does not use some answers for long, and has some that are too large:
+// the requests are not carried out again, and the sequences continue.
 func TestAnswersAreForgottenFirst(t *testing.T) {
 	opt := options{Sequences: 3, Bytes: 10, Answers: time.Minute, Numbers: time.Hour}
 	m := newMemory(opt)
@@ -118,8 +118,8 @@ func TestAnswersAreForgottenFirst(t *testing.T) {
 	repeat(t, m, "a", 1, 0, "12345")
 }
 
-// TestForgottenSequencesDontBeginAnew where they begin with 1: there is room for any number of new
-// ones.
+// TestForgottenSequencesDontBeginAnew if sequences begin with 1: there is room for any number of
+// new ones.
 func TestForgottenSequencesDontBeginAnew(t *testing.T) {
 	m := newMemory(options{Sequences: 2, Bytes: 100, Answers: time.Minute, Numbers: time.Minute,
 		FromOne: true})
@@ -127,7 +127,7 @@ func TestForgottenSequencesDontBeginAnew(t *testing.T) {
 	carryOut(t, m, "a", 1, 0, "a")
 	slow := enter(t, m, "b", 1, 0, replay.Fresh)
 	repeat(t, m, "a", 1, 0, "a")
-	carryOut(t, m, "c", 1, 0, "c") // in the place of b
+	carryOut(t, m, "c", 1, 0, "c") // replaces b
 	m.Finish(slow, "b", 1)
 	repeat(t, m, "a", 1, 0, "a")
 	for _, seq := range []uint64{1, 2} {
@@ -139,7 +139,7 @@ func TestForgottenSequencesDontBeginAnew(t *testing.T) {
 	}
 }
 
-// TestSequencesAreTheirSenders has somebody else go on with a sequence and ask for its answer.
+// TestSequencesAreTheirSenders lets another sender continue a sequence and ask for its answer.
 func TestSequencesAreTheirSenders(t *testing.T) {
 	m := newMemory(options{Sequences: 2, Bytes: 1, Answers: time.Minute, Numbers: time.Minute,
 		Continues: func(last, next int) bool { return next >= last }})
@@ -154,13 +154,14 @@ func TestSequencesAreTheirSenders(t *testing.T) {
 			t.Errorf("%+v: %d", step, got)
 		}
 		if got == replay.Fresh {
-			m.Finish(r, "too long to keep", 16) // who has sent it is remembered all the same
+			m.Finish(r, "too long to keep", 16) // its sender is remembered all the same
 		}
 	}
 }
 
-// TestNamesAreRemembered fills the memory of names: none that is in it is taken for new, hardly one
-// that is new for old, and when there is no more room none comes in until a generation has passed.
+// TestNamesAreRemembered fills the memory of names: no name in it is taken for new, few new names
+// are taken for known, and when there is no more room none is accepted until a generation has
+// passed.
 func TestNamesAreRemembered(t *testing.T) {
 	b := replay.NewNames(10 * time.Minute)
 	name := func(i int) string { return fmt.Sprintf("session-%012d", i) }
@@ -186,30 +187,30 @@ func TestNamesAreRemembered(t *testing.T) {
 	}
 }
 
-// model is a memory beside a list of all that was ever carried out.
+// model is a memory next to a list of all requests that were ever carried out.
 type model struct {
 	*testing.T
 	opt     options
 	m       *memory
 	rnd     *rand.Rand
 	now     time.Time
-	entered map[string]map[uint64]time.Time // when a request was first there
+	entered map[string]map[uint64]time.Time // when each request first came
 	answer  map[string]map[uint64]string
 	running []*request
 	names   map[*request]string
 	seqs    map[*request]uint64
-	used    map[string]time.Time // when the last request of a sequence was asked for
-	lost    map[string]bool      // it was not for so long that the answer may be forgotten
-	roomy   bool                 // there is room for all
+	used    map[string]time.Time // when the last request of a sequence was last used
+	lost    map[string]bool      // unused for so long that the answer may be forgotten
+	roomy   bool                 // there is room for everything
 	kinds   map[string]int
 }
 
-// modelKeys is how many sequences there are.
+// modelKeys is the number of sequences.
 const modelKeys = 8
 
-// TestModel sends requests and copies of them in any order, as long as nobody has given up on them:
-// each is carried out once, a copy is answered as it was or not at all, and bounds are kept. An
-// answer that there was room and time for is told.
+// TestModel sends requests and copies of them in any order, as long as no sender would have given
+// up: each is carried out once, a copy gets the same answer or none, and bounds are kept. Answers
+// that there was room and time for are kept.
 func TestModel(t *testing.T) {
 	kinds := map[string]int{}
 	for seed := range uint64(400) {
@@ -289,7 +290,7 @@ func (m *model) enter(key string, seq uint64, was bool) {
 	}
 }
 
-// hear holds an answer against what was answered. kept says that it can't be forgotten.
+// hear checks an answer. kept says that it can't have been forgotten.
 func (m *model) hear(key string, seq uint64, r *request, kept bool) {
 	want, finished := m.answer[key][seq]
 	got, s := m.m.Answer(r, 0)
