@@ -20,7 +20,7 @@ var (
 	errLost    = errors.New("lost")
 )
 
-// call is one that counts how often it was sent and finished.
+// call counts how often it was sent and finished.
 type call struct {
 	batching.Call
 	ops, bytes     int
@@ -40,7 +40,7 @@ func newCall(ops, bytes int) *call {
 	return c
 }
 
-// finish sends a batch, with an answer.
+// finish sends a batch and answers it.
 func finish(batch []*call) {
 	for _, c := range batch {
 		c.sent.Add(1)
@@ -48,8 +48,8 @@ func finish(batch []*call) {
 	}
 }
 
-// TestWhatWaitsGoesOutTogether holds up a lane: what arrives meanwhile is one batch, as far as it
-// fits, in the order in which it came.
+// TestWhatWaitsGoesOutTogether holds up a lane: calls that arrive meanwhile form one batch, as far
+// as they fit, in order of arrival.
 func TestWhatWaitsGoesOutTogether(t *testing.T) {
 	for _, test := range []struct {
 		name       string
@@ -101,8 +101,8 @@ func TestWhatWaitsGoesOutTogether(t *testing.T) {
 	}
 }
 
-// TestWithdrawnCallsAreNotSent waits for a call until its time is up, or its context is done, while
-// another is being sent.
+// TestWithdrawnCallsAreNotSent waits for a call until the time or the context ends, while another
+// is being sent.
 func TestWithdrawnCallsAreNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := batching.New[*call](batching.Options{Waiting: 10})
@@ -147,7 +147,7 @@ func TestWithdrawnCallsAreNotSent(t *testing.T) {
 	})
 }
 
-// TestBefore has a lane let another call in before it takes what waits.
+// TestBefore puts in another call before the lane takes what waits.
 func TestBefore(t *testing.T) {
 	var q *batching.Queue[*call]
 	second := newCall(1, 1)
@@ -167,7 +167,7 @@ func TestBefore(t *testing.T) {
 	})
 }
 
-// TestDrain has all that wait hear why, but for what was withdrawn before.
+// TestDrain finishes all calls that wait with the reason, except one that was withdrawn.
 func TestDrain(t *testing.T) {
 	q := batching.New[*call](batching.Options{Waiting: 2})
 	waits, left := newCall(1, 1), newCall(1, 1)
@@ -189,8 +189,8 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestCallsThatComeTooLate puts a call in just after all others were drained, and just after the
-// last lane has ended: it is not left there for good.
+// TestCallsThatComeTooLate puts in a call just after the queue was drained, and just after the last
+// lane has ended: the call is not left there for good.
 func TestCallsThatComeTooLate(t *testing.T) {
 	q := batching.New[*call](batching.Options{Waiting: 1,
 		Refused: func() error { return errDrained }})
@@ -211,8 +211,8 @@ func TestCallsThatComeTooLate(t *testing.T) {
 	}
 }
 
-// TestFull puts in more calls than may wait. One that may wait for room gets in when there is some,
-// and none gets in once the queue is closed; those that are in are sent.
+// TestFull puts in more calls than may wait. A call that may wait for room gets in when there is
+// some. None gets in once the queue is closed; those that are in are sent.
 func TestFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := batching.New[*call](batching.Options{Waiting: 1, Ops: 1})
@@ -251,7 +251,7 @@ func TestFull(t *testing.T) {
 	})
 }
 
-// TestRoomThatNeverComes closes a queue for whose room somebody waits.
+// TestRoomThatNeverComes closes a queue while somebody waits for room.
 func TestRoomThatNeverComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := batching.New[*call](batching.Options{Waiting: 0})
@@ -266,7 +266,7 @@ func TestRoomThatNeverComes(t *testing.T) {
 	})
 }
 
-// TestStoppedLanesLeaveTheQueue to the others.
+// TestStoppedLanesLeaveTheQueue to the other lanes.
 func TestStoppedLanesLeaveTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := batching.New[*call](batching.Options{Waiting: 1})
@@ -288,8 +288,8 @@ func TestStoppedLanesLeaveTheQueue(t *testing.T) {
 }
 
 // TestModel has callers of little and much patience, lanes that lose answers, a reason to refuse
-// calls that comes and goes, and an end at any time. What was withdrawn, drained or not taken was
-// never sent, all else at most once, and nobody waits for good.
+// calls that comes and goes, and an end at any time. Calls that were withdrawn, drained or not
+// accepted were never sent, all others at most once, and nobody waits forever.
 func TestModel(t *testing.T) {
 	for seed := range uint64(200) {
 		synctest.Test(t, func(t *testing.T) {
@@ -326,7 +326,7 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// send takes its time, and loses some answers.
+// send takes some time, and loses some answers.
 func send(batch []*call, rnd *rand.Rand) {
 	for _, c := range batch {
 		c.sent.Add(1)
@@ -341,7 +341,7 @@ func send(batch []*call, rnd *rand.Rand) {
 	}
 }
 
-// ask makes calls until the queue is closed, and holds what it hears against what was sent.
+// ask makes calls until the queue is closed, and compares the outcomes with what was sent.
 func ask(t *testing.T, q *batching.Queue[*call], rnd *rand.Rand) {
 	for {
 		time.Sleep(upTo(rnd, 5*time.Millisecond))
@@ -370,12 +370,12 @@ func ask(t *testing.T, q *batching.Queue[*call], rnd *rand.Rand) {
 	}
 }
 
-// upTo is a random time that is shorter than most.
+// upTo returns a random duration shorter than most.
 func upTo(rnd *rand.Rand, most time.Duration) time.Duration {
 	return time.Duration(rnd.Int64N(int64(most)))
 }
 
-// BenchmarkQueue has callers wait for a lane that answers at once.
+// BenchmarkQueue measures callers that wait for a lane that answers at once.
 func BenchmarkQueue(b *testing.B) {
 	for _, callers := range []int{1, 64} {
 		b.Run(fmt.Sprint("callers=", callers), func(b *testing.B) {

@@ -283,7 +283,7 @@ func TestLostConfirmationIsAskedFor(t *testing.T) {
 			if _, err := c.acquire(t, 1, "b", "c"); !errors.Is(err, syncer.ErrUnknownOutcome) {
 				t.Errorf("%s loses: %v", loser, err)
 			}
-			time.Sleep(500 * time.Millisecond) // before any owner asks: the coordinator may have left by then
+			time.Sleep(500 * time.Millisecond) // before any owner asks the coordinator
 			if c.state() != "[0 1 1] 0" {
 				t.Errorf("%s loses: state %s", loser, c.state())
 			}

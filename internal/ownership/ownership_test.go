@@ -238,7 +238,7 @@ func TestNobodyComesForAPartition(t *testing.T) {
 }
 
 // TestOfferAfterASplit: two nodes own the same partitions, because each was alone. When they meet,
-// each offers the other what it has too much.
+// a node offers the other the partitions that the other owns.
 func TestOfferAfterASplit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 2)

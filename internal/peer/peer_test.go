@@ -474,8 +474,7 @@ func TestQuestions(t *testing.T) {
 	})
 }
 
-// TestKeepLetsGo of a member that is gone: callers that wait get an error, and no goroutine is
-// left.
+// TestKeepLetsGo of a member that is gone: waiting calls fail, and no goroutine is left.
 func TestKeepLetsGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, "", "")
