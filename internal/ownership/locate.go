@@ -13,8 +13,8 @@ import (
 // ErrInRedis says that the cluster counts in Redis, so no node decides about a partition.
 var ErrInRedis = errors.New("the cluster counts in Redis")
 
-// Locate returns the member that decides about a partition at present, nil for this node. While no
-// member does, it waits, but no longer than [WaitTimeout] or ctx; then the error wraps
+// Locate returns the member that decides about a partition at present, nil for this node. While it
+// is not known, Locate waits, but no longer than [WaitTimeout] or ctx; then the error wraps
 // syncer.ErrUnavailable. The error is [ErrInRedis] if the cluster counts in Redis.
 func (o *Partitions) Locate(ctx context.Context, p int) (to *ring.Member, err error) {
 	inRedis := false
