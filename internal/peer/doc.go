@@ -3,9 +3,8 @@
 //
 // # Batches
 //
-// While a message to a node is in flight, further calls to that node wait, and go out together in
-// the next message, see package batching. A [Client] has a few lanes for each node, each with one
-// message in flight.
+// A [Client] has a few lanes for each node, each with one message in flight. While all lanes are
+// busy, calls to the node wait, and go out together in the next message, see package batching.
 //
 // # At most once
 //
