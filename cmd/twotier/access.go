@@ -16,8 +16,8 @@ import (
 	"twotier.dev/twotier/internal/reload"
 )
 
-// addTokens has web know the tokens of the configuration, if there are any, and says so if there
-// are none where others can connect.
+// addTokens adds the tokens of the configuration to web, if there are any. It logs a warning if
+// there are none and --insecure is set.
 func (s *server) addTokens(web *httpapi.Options) error {
 	web.Hosts, web.AdminToken = s.cfg.AllHosts(), s.cfg.AdminToken
 	if s.cfg.Tokens == "" {
@@ -35,7 +35,7 @@ func (s *server) addTokens(web *httpapi.Options) error {
 		}})
 }
 
-// addTLS has web ask for TLS, if there is a certificate.
+// addTLS turns TLS on in web if a certificate is configured.
 func (s *server) addTLS(web *httpapi.Options) error {
 	if s.cfg.TLSCert == "" {
 		return nil
@@ -63,8 +63,8 @@ func (s *server) addTLS(web *httpapi.Options) error {
 		}})
 }
 
-// addSecrets gives all that talks to other nodes the secrets of the file, if there is one, and
-// again when it changes.
+// addSecrets passes the secrets in the file, if one is configured, to everything that talks to
+// other nodes, now and whenever the file changes.
 func (s *server) addSecrets(messages *peer.Server) error {
 	if s.cfg.ClusterSecretFile == "" {
 		return nil
@@ -75,7 +75,8 @@ func (s *server) addSecrets(messages *peer.Server) error {
 			if err != nil {
 				return err
 			}
-			// A new secret opens what others say before it seals anything.
+			// Receive with a new secret before sending with it: first the server that opens
+			// messages, then whatever seals them.
 			messages.SetSecrets(secrets)
 			s.peers.SetSecrets(secrets)
 			s.passes.SetSecrets(secrets)
@@ -117,7 +118,8 @@ func tokenCommand(o cli.IO) *cobra.Command {
 	return cmd
 }
 
-// newToken makes a token for the only argument, its name, and the line about it.
+// newToken makes a token named by the only argument. It returns the line for the file and the
+// token's text.
 func newToken(args []string, roles, namespaces string) (line, text string, err error) {
 	if len(args) != 1 {
 		return "", "", errors.New("want one NAME")

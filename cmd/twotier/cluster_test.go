@@ -16,14 +16,14 @@ import (
 	"twotier.dev/twotier/internal/rpc"
 )
 
-// view is the cluster as a node sees it, with what every member says of itself.
+// view returns the cluster as a node sees it, with what every member reports about itself.
 func view(t *testing.T, s *server) (v node.ClusterView) {
 	t.Helper()
 	decode(t, ask(t, "GET", "http://"+s.http.Addr().String()+"/v1/cluster?nodes=true", ""), &v)
 	return v
 }
 
-// decode reads JSON.
+// decode decodes JSON.
 func decode(t *testing.T, text string, into any) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(text), into); err != nil {
@@ -52,8 +52,8 @@ func startDemo(t *testing.T) []*server {
 	return nodes
 }
 
-// TestFiguresOfACluster counts through one of three nodes, has another leave, and holds what every
-// node says of itself and of the others against that.
+// TestFiguresOfACluster counts through one of three nodes, lets another one leave, and checks the
+// figures that every node reports about itself and the others.
 func TestFiguresOfACluster(t *testing.T) {
 	nodes := startDemo(t)
 	const keys = 120
@@ -111,14 +111,14 @@ func TestFiguresOfACluster(t *testing.T) {
 	}
 }
 
-// TestSuspect has a node stop answering without a word.
+// TestSuspect checks what the cluster shows when a node stops answering without leaving.
 func TestSuspect(t *testing.T) {
 	nodes := startDemo(t)
 	if err := nodes[1].http.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "b is suspect", 30*time.Second, func() bool {
-		for k := range 20 { // which are counted all the same
+		for k := range 20 { // these are counted even so
 			ask(t, "POST", "http://"+nodes[0].http.Addr().String()+"/v1/add",
 				fmt.Sprintf(`{"key":"k%d"}`, k))
 		}
@@ -136,18 +136,18 @@ func TestSuspect(t *testing.T) {
 	}
 }
 
-// TestFieldOfSeveralOwners is named by its place in the request, not in the part of it that its
-// owner was asked.
+// TestFieldOfSeveralOwners checks that an error names a field by its place in the client's request,
+// not in the part of the request that was forwarded to the owner.
 func TestFieldOfSeveralOwners(t *testing.T) {
 	nodes := startDemo(t)
 	for wrong := range 12 {
 		fieldOfSeveral(t, nodes[0].node, 12, wrong)
-		// With two keys either each owner has one, or one owner has both.
+		// With two keys, either two owners have one each or one owner has both.
 		fieldOfSeveral(t, nodes[0].node, wrong+2, wrong)
 	}
 }
 
-// fieldOfSeveral asks about some keys, with a limit of one of them that can't be.
+// fieldOfSeveral acquires several keys, one of them with an invalid limit.
 func fieldOfSeveral(t *testing.T, n *node.Node, checks, wrong int) {
 	op := node.Op{Kind: node.Acquire}
 	for i := range checks {
@@ -166,9 +166,10 @@ func fieldOfSeveral(t *testing.T, n *node.Node, checks, wrong int) {
 	}
 }
 
-// TestAnsweredOutcomeIsFinal asks who decides about an acquire before its own part of it is
-// reserved, as a node does whose part has waited long enough: told that it was not confirmed it
-// gives up, so it can't be confirmed any more.
+// TestAnsweredOutcomeIsFinal asks the coordinator of an acquire for its outcome before the
+// coordinator has reserved its own part, as a participant does whose reservation has waited long
+// enough. Once the answer was "not confirmed", the participant gives up, so the acquire must not be
+// confirmed afterwards.
 func TestAnsweredOutcomeIsFinal(t *testing.T) {
 	s := startDemo(t)[0]
 	serve := func(task rpc.Task) error {

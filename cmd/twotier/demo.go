@@ -21,7 +21,7 @@ import (
 
 const (
 	demoNodes = 3
-	// demoMemory bounds the store, and about what each node keeps in memory.
+	// demoMemory bounds the memory of the shared store, and is the --max-memory of each node.
 	demoMemory = 256 << 20
 	firstPort  = 8080
 )
@@ -30,9 +30,9 @@ const demoText = `A cluster for a first look: three nodes that gossip and serve 
 machine only, at the ports 8080 to 8082 where those are free, over one store in
 memory. Nothing outlives it. Ctrl-C ends it.`
 
-// demoOptions are what a person can say about a demo.
+// demoOptions are the flags of a demo.
 type demoOptions struct {
-	length time.Duration // 0: until it is stopped
+	length time.Duration // 0 means until it is stopped
 	rate   int
 }
 
@@ -58,7 +58,7 @@ func demoCommand(o cli.IO) *cobra.Command {
 	return cmd
 }
 
-// check looks at what was asked for, and takes the length from its text.
+// check validates the flags and parses the length.
 func (o *demoOptions) check(args []string, length string) (err error) {
 	switch {
 	case len(args) > 0:
@@ -74,7 +74,7 @@ func (o *demoOptions) check(args []string, length string) (err error) {
 	return nil
 }
 
-// showDemo runs a demo until ctx is done or its time is up.
+// showDemo runs a demo until ctx is done or opt.length has passed.
 func showDemo(ctx context.Context, opt demoOptions, stdout, stderr io.Writer) (err error) {
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	fmt.Fprintf(stdout, "starting %d nodes\n", demoNodes)
@@ -82,7 +82,7 @@ func showDemo(ctx context.Context, opt demoOptions, stdout, stderr io.Writer) (e
 	defer func() { err = errors.Join(err, closeDemo(nodes)) }()
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil // it was stopped before it had begun
+			return nil // stopped while it was starting
 		}
 		return err
 	}
@@ -101,7 +101,7 @@ func showDemo(ctx context.Context, opt demoOptions, stdout, stderr io.Writer) (e
 	return printEnd(stdout, nodes, traffic)
 }
 
-// wait waits until ctx is done, or for a time, if that is more than 0.
+// wait waits until ctx is done, but no longer than d if d is more than 0.
 func wait(ctx context.Context, d time.Duration) {
 	if d > 0 {
 		var cancel context.CancelFunc
@@ -111,11 +111,11 @@ func wait(ctx context.Context, d time.Duration) {
 	<-ctx.Done()
 }
 
-// openDemo starts the nodes one after the other, each the way that serve does. If it fails, those
-// that it returns are to be closed.
+// openDemo starts the nodes one after the other, each as serve does. If it fails, the caller must
+// close the nodes that it returns.
 func openDemo(ctx context.Context, log *slog.Logger) (nodes []*server, err error) {
 	store := embedded.New(embedded.Options{MaxMemory: demoMemory})
-	seed := placement(config.Config{}).Seed // without Redis the nodes have nowhere to find one
+	seed := placement(config.Config{}).Seed // without Redis the nodes have no place to share one
 	for i := range demoNodes {
 		cfg, err := config.Parse(nil, nil)
 		if err = errors.Join(err, ctx.Err()); err != nil {
@@ -139,8 +139,8 @@ func openDemo(ctx context.Context, log *slog.Logger) (nodes []*server, err error
 	return nodes, nil
 }
 
-// preferably returns the address of a port on this machine, if it is free, and otherwise one that
-// picks a free port.
+// preferably returns the loopback address with the given port if that is free, and with port 0
+// otherwise.
 func preferably(port int) string {
 	address := fmt.Sprintf("127.0.0.1:%d", port)
 	l, err := net.Listen("tcp4", address)
@@ -151,7 +151,7 @@ func preferably(port int) string {
 	return address
 }
 
-// closeDemo stops the nodes, all at the same time: nobody is left to hand anything to.
+// closeDemo stops all nodes at the same time: no node is left to take over partitions.
 func closeDemo(nodes []*server) error {
 	errs := make([]error, len(nodes))
 	var done sync.WaitGroup
@@ -162,7 +162,7 @@ func closeDemo(nodes []*server) error {
 	return errors.Join(errs...)
 }
 
-// printDemo says what was started, and what to try.
+// printDemo prints what was started and what to try.
 func printDemo(w io.Writer, nodes []*server, urls []string, opt demoOptions) {
 	fmt.Fprint(w, "\nthree nodes act as one counter, over one store in memory that ends with "+
 		"them:\n")
@@ -193,10 +193,10 @@ func printDemo(w io.Writer, nodes []*server, urls []string, opt demoOptions) {
 	fmt.Fprint(w, "\nCtrl-C ends it\n")
 }
 
-// askTimeout bounds what the nodes are asked in the end.
+// askTimeout bounds the final queries to the nodes.
 const askTimeout = 5 * time.Second
 
-// printEnd says what all nodes make of the same key.
+// printEnd prints the count of one key as each node reports it, and the totals of the traffic.
 func printEnd(w io.Writer, nodes []*server, traffic *demo.Traffic) error {
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()

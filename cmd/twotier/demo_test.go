@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// output is what a command has printed so far.
+// output collects what a command prints.
 type output struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -63,8 +63,8 @@ func ask(t *testing.T, method, address, body string) string {
 	return string(answer)
 }
 
-// TestDemo starts a demo, counts through every node, reads the same from each, and stops it as
-// Ctrl-C does.
+// TestDemo starts a demo, counts through every node, reads the same count from each, and stops the
+// demo as Ctrl-C does.
 func TestDemo(t *testing.T) {
 	before := runtime.NumGoroutine()
 	ctx, stop := context.WithCancel(t.Context())
@@ -82,7 +82,7 @@ func TestDemo(t *testing.T) {
 	if len(urls) != demoNodes {
 		t.Fatalf("%d nodes in\n%s", len(urls), out.String())
 	}
-	for k := range 20 { // keys of all owners
+	for k := range 20 { // enough that every node owns some
 		for i, u := range urls {
 			ask(t, "POST", u+"/v1/add", fmt.Sprintf(`{"key":"test:%d","n":%d}`, k, i+1))
 		}
@@ -107,12 +107,12 @@ func TestDemo(t *testing.T) {
 		t.Errorf("status %d, %s", code, errs.String())
 	}
 	sameCounts(t, out.String())
-	// memberlist ends its last goroutines within some seconds.
+	// memberlist needs some seconds to end its last goroutines.
 	eventually(t, "all goroutines gone", 30*time.Second,
 		func() bool { return runtime.NumGoroutine() <= before })
 }
 
-// sameCounts looks at what a demo says in the end.
+// sameCounts checks the last lines that a demo prints.
 func sameCounts(t *testing.T, out string) {
 	t.Helper()
 	m := regexp.MustCompile(
@@ -126,7 +126,7 @@ func sameCounts(t *testing.T, out string) {
 	}
 }
 
-// TestDemoEndsByItself also has it begin while its ports are taken by another.
+// TestDemoEndsByItself also starts the demo while another one has its ports.
 func TestDemoEndsByItself(t *testing.T) {
 	before := runtime.NumGoroutine()
 	ctx, stop := context.WithCancel(t.Context())
@@ -153,7 +153,7 @@ func TestDemoEndsByItself(t *testing.T) {
 		func() bool { return runtime.NumGoroutine() <= before })
 }
 
-// TestDemoStoppedAtOnce ends it while it starts.
+// TestDemoStoppedAtOnce stops a demo while it starts.
 func TestDemoStoppedAtOnce(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	stop()

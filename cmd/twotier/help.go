@@ -52,7 +52,8 @@ twotier serve --listen :8080 --tokens tokens.conf
 TWOTIER_REDIS=rediss://me:pass@redis:6380 twotier serve --config twotier.yaml
 twotier serve --config twotier.yaml --print-config`
 
-// version is what the build knows of itself.
+// version returns the version that the build recorded: module version, revision, Go version and
+// platform.
 func version() string {
 	version, revision := "unknown", ""
 	if info, ok := debug.ReadBuildInfo(); ok {

@@ -9,9 +9,9 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// TestHotKeyIsSpreadAndFoldsBack adds to one key through all of three nodes until each counts it by
-// itself, and lets it cool. No count is lost or doubled on the way, and in the end every node has
-// the same.
+// TestHotKeyIsSpreadAndFoldsBack adds to one key through three nodes until each counts it locally,
+// and lets it cool down. No count is lost or doubled on the way, and at the end every node reports
+// the same count.
 func TestHotKeyIsSpreadAndFoldsBack(t *testing.T) {
 	nodes := startThree(t, t.Context(), "--redis", redistest.Start(t).URL(), "--hot-rate", "50",
 		"--flush-interval", "50ms")
@@ -53,8 +53,8 @@ func TestHotKeyIsSpreadAndFoldsBack(t *testing.T) {
 	})
 }
 
-// TestRefusalIsRememberedNearby refuses a key through a node that does not own it, again and again.
-// Once the key is reset the node has forgotten.
+// TestRefusalIsRememberedNearby has a key refused again and again through a node that does not own
+// it. Once the key is reset, the node must have forgotten the refusal.
 func TestRefusalIsRememberedNearby(t *testing.T) {
 	nodes := startThree(t, t.Context(), "--redis", redistest.Start(t).URL())
 	const acquire = `{"checks":[{"key":"k","limits":[{"window":"1h","max":3}]}]}`
@@ -77,14 +77,14 @@ func TestRefusalIsRememberedNearby(t *testing.T) {
 	if allowed != 3 {
 		t.Errorf("%d were admitted, the limit is 3", allowed)
 	}
-	for _, n := range nodes { // what is taken back in a batch is taken back for what follows
+	for _, n := range nodes { // counts that a batch takes back make room for its later operations
 		batch := `{"ops":[{"op":"add","key":"k","n":-1},{"op":"acquire",` + acquire[1:] + `]}`
 		if answer := ask(t, "POST", n.url+"/v1/batch", batch); strings.Contains(answer,
 			`"source":"near"`) {
 			t.Errorf("a batch is answered out of order: %s", answer)
 		}
 	}
-	// The namespace in full names the same key.
+	// Naming the default namespace means the same key.
 	ask(t, "POST", nodes[0].url+"/v1/reset", `{"ns":"default","key":"k"}`)
 	for _, n := range nodes {
 		if answer := ask(t, "POST", n.url+"/v1/acquire", acquire); !strings.Contains(answer,
@@ -98,8 +98,8 @@ func TestRefusalIsRememberedNearby(t *testing.T) {
 	}
 }
 
-// TestHotKeyWithoutRedis has all nodes count a key by themselves, takes Redis away, and drives a
-// limit through all of them: without a place to meet, only its owner decides.
+// TestHotKeyWithoutRedis lets all nodes count a hot key locally, stops Redis, and uses up a limit
+// through all of them. While the nodes can't meet in Redis, only the owner decides.
 func TestHotKeyWithoutRedis(t *testing.T) {
 	server := redistest.Start(t)
 	nodes := startThree(t, t.Context(), "--redis", server.URL(), "--hot-rate", "50",

@@ -17,7 +17,7 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Environ(), os.Stdin, os.Stdout, os.Stderr))
 }
 
-// watchSignals cancels at the first signal and exits at the second.
+// watchSignals calls cancel on the first signal and exit on the second.
 func watchSignals(signals <-chan os.Signal, cancel func(), stderr io.Writer, exit func(int)) {
 	<-signals
 	cancel()

@@ -19,18 +19,18 @@ import (
 
 const mebibyte = 1 << 20
 
-// residentMost is what the process may have resident, whatever is sent to it: 1.3 times
-// --max-memory and 64 MiB.
+// residentMost returns the most memory, in bytes, that the process may have resident, whatever
+// clients send: 1.3 times --max-memory plus 64 MiB.
 func residentMost(cfg config.Config) int64 {
 	return cfg.MaxMemory + cfg.MaxMemory/10*3 + 64*mebibyte
 }
 
-// webMemory is what of that is for requests: counters may exceed --max-memory by a quarter, and the
-// program itself takes some.
+// webMemory returns the part of residentMost that is for requests. The rest is for the counters,
+// which may exceed --max-memory by a quarter, and for the program itself.
 func webMemory(cfg config.Config) int64 { return cfg.MaxMemory/20 + 40*mebibyte }
 
-// counterMemory is what of --max-memory is for the counters; without Redis the other half is the
-// store's.
+// counterMemory returns the part of --max-memory that is for the counters: all of it, or half
+// without Redis, where the embedded store gets the other half.
 func counterMemory(cfg config.Config) int64 {
 	if cfg.Redis == "" {
 		return cfg.MaxMemory / 2
@@ -38,15 +38,15 @@ func counterMemory(cfg config.Config) int64 {
 	return cfg.MaxMemory
 }
 
-// boundWeb sets what bounds the connections of a server.
+// boundWeb sets the limits on the memory and the connections of the HTTP server.
 func boundWeb(web *httpapi.Options, cfg config.Config) error {
 	var files syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
 		return fmt.Errorf("RLIMIT_NOFILE: %w", err)
 	}
 	web.MaxMemory = webMemory(cfg)
-	// The rest of the files is for Redis, other nodes, and what has to be opened while everything
-	// is in use.
+	// Connections get three quarters of the file descriptors. The rest is for Redis, other nodes,
+	// and files that must be opened when all connections are in use.
 	most := connsWithin(int(min(files.Cur, math.MaxInt32)/4*3), innerDoors(cfg))
 	web.MaxConns, web.MaxConnsPerAddress = cfg.MaxConnections, cfg.MaxConnectionsPerAddress
 	flag, asked := "max-connections", web.MaxConns
@@ -62,7 +62,7 @@ func boundWeb(web *httpapi.Options, cfg config.Config) error {
 	return nil
 }
 
-// innerDoors is how many listeners have connections of their own besides --listen.
+// innerDoors returns how many listeners there are besides --listen.
 func innerDoors(cfg config.Config) (n int) {
 	for _, address := range []string{cfg.Admin, cfg.Peer} {
 		if address != "" {
@@ -72,14 +72,14 @@ func innerDoors(cfg config.Config) (n int) {
 	return n
 }
 
-// connsWithin returns how many connections --listen may have, so that with those of the other
-// listeners there are no more than files.
+// connsWithin returns the largest number of connections for --listen such that all listeners
+// together have at most files connections. inner is the number of other listeners.
 func connsWithin(files, inner int) int {
 	return sort.Search(files, func(n int) bool { return n+1+inner*httpapi.InnerConns(n+1) > files })
 }
 
-// limitHeap has the garbage collector keep the process within what it may have resident, and within
-// the memory that its cgroup may have. A limit that the environment sets is left alone.
+// limitHeap sets the garbage collector's memory limit so that the process stays within residentMost
+// and within its cgroup's limit. If the environment sets GOMEMLIMIT, that one stays.
 func limitHeap(cfg config.Config, log *slog.Logger) {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return
@@ -94,18 +94,18 @@ func limitHeap(cfg config.Config, log *slog.Logger) {
 	debug.SetMemoryLimit(max(most-outsideHeap(cfg), 32*mebibyte))
 }
 
-// outsideHeap is what the process takes that the garbage collector knows nothing of: the program,
-// and the counters.
+// outsideHeap returns the memory of the process that the garbage collector does not see: the
+// program and, if they are off the heap, the counters.
 func outsideHeap(cfg config.Config) int64 {
 	const program = 20 * mebibyte
 	if !syncer.OffHeap() {
 		return program
 	}
-	return program + counterMemory(cfg)/4*5 // which keys that are known may take
+	return program + counterMemory(cfg)/4*5 // keys in memory may exceed the limit by a quarter
 }
 
-// cgroupMemory returns the least memory that this process's cgroup (version 2) or one above it may
-// have, in bytes; without a limit that is very much. Files are looked for below root.
+// cgroupMemory returns the lowest memory limit, in bytes, of this process's cgroup (version 2) and
+// those above it, or math.MaxInt64 if there is none. It looks for files below root.
 func cgroupMemory(root string) int64 {
 	least := int64(math.MaxInt64)
 	text, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))

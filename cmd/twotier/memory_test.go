@@ -14,7 +14,7 @@ import (
 	"twotier.dev/twotier/internal/config"
 )
 
-// TestCgroupMemory finds the least limit on the way from the process's own group to the root.
+// TestCgroupMemory checks that the lowest limit from the process's own group up to the root counts.
 func TestCgroupMemory(t *testing.T) {
 	for name, test := range map[string]struct {
 		files map[string]string
@@ -47,7 +47,7 @@ func TestCgroupMemory(t *testing.T) {
 	}
 }
 
-// TestBoundsOfConnections come from memory, from RLIMIT_NOFILE, and from the flags.
+// TestBoundsOfConnections checks the limits that come from memory, RLIMIT_NOFILE and the flags.
 func TestBoundsOfConnections(t *testing.T) {
 	var files syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
@@ -81,7 +81,8 @@ func TestBoundsOfConnections(t *testing.T) {
 	}
 }
 
-// TestConnectionsOfAllListeners fit into the files that they are to share, and leave none unused.
+// TestConnectionsOfAllListeners checks that the connections of all listeners together fit into the
+// file descriptors for them and use all of them.
 func TestConnectionsOfAllListeners(t *testing.T) {
 	for inner := range 3 {
 		for _, files := range []int{0, 2, 75, 192, 768, 49152, 1 << 30} {
@@ -94,7 +95,7 @@ func TestConnectionsOfAllListeners(t *testing.T) {
 	}
 }
 
-// TestHeapIsLimited unless the environment has a limit of its own.
+// TestHeapIsLimited checks that the heap has a limit, and that GOMEMLIMIT in the environment wins.
 func TestHeapIsLimited(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)
 	t.Cleanup(func() { debug.SetMemoryLimit(before) })

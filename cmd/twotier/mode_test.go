@@ -13,7 +13,8 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// TestModeFromAShell switches a running cluster of three to and fro, and counts on in between.
+// TestModeFromAShell switches a running cluster of three nodes back and forth, and counts in
+// between.
 func TestModeFromAShell(t *testing.T) {
 	const token = "the token of this test"
 	nodes := startThree(t, t.Context(), "--redis", redistest.Start(t).URL(), "--admin-token", token)
@@ -49,8 +50,8 @@ func TestModeFromAShell(t *testing.T) {
 	}
 }
 
-// TestModeOfAHotKey switches a cluster to Redis mode while all of its nodes count one key by
-// themselves: once Redis decides it has all that was counted.
+// TestModeOfAHotKey switches a cluster to Redis mode while every node counts a hot key locally.
+// Once Redis decides, it must have all counts.
 func TestModeOfAHotKey(t *testing.T) {
 	const token = "the token of this test"
 	nodes := startThree(t, t.Context(), "--redis", redistest.Start(t).URL(), "--admin-token", token,
@@ -98,8 +99,8 @@ func TestModeOfAHotKey(t *testing.T) {
 	}
 }
 
-// TestResetWhileTheModeChanges resets keys over and over while a cluster is switched to and fro:
-// none of it is an error of the server's own.
+// TestResetWhileTheModeChanges resets keys over and over while a cluster is switched back and
+// forth. No reset may fail with an internal error.
 func TestResetWhileTheModeChanges(t *testing.T) {
 	const token = "the token of this test"
 	nodes := startThree(t, t.Context(), "--redis", redistest.Start(t).URL(), "--admin-token", token)

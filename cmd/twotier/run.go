@@ -20,8 +20,7 @@ const (
 	exitRefused = 3
 )
 
-// errNoCommand is the mistake of a command line with nothing on it, which has been answered by
-// help.
+// errNoCommand reports an empty command line. The help has already been printed.
 var errNoCommand = errors.New("no command")
 
 // run executes one command line, without the program's name, and returns its exit status.
@@ -32,8 +31,9 @@ func run(ctx context.Context, args, environ []string, _ io.Reader, stdout, stder
 	return report(stderr, cmd, err)
 }
 
-// newRoot returns the command that holds all others. Cobra's own flag for the version would bring
-// text/template with it, and with that every exported method of the program: 16 MB.
+// newRoot returns the command that holds all others. It does not use cobra's own version flag: that
+// would link text/template, which makes the linker keep every exported method of the program, 16
+// MB.
 func newRoot(o cli.IO) *cobra.Command {
 	root := &cobra.Command{
 		Use: "twotier COMMAND [flags]", Short: "counts events in sliding windows",
@@ -54,7 +54,7 @@ func newRoot(o cli.IO) *cobra.Command {
 	return root
 }
 
-// addGroup adds commands that help lists together.
+// addGroup adds commands that the help lists together under title.
 func addGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
 	root.AddGroup(&cobra.Group{ID: title, Title: title})
 	for _, c := range commands {
@@ -63,7 +63,7 @@ func addGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
 	root.AddCommand(commands...)
 }
 
-// report prints what went wrong and returns the exit status that says so.
+// report prints the error of a command, if any, and returns the exit status for it.
 func report(stderr io.Writer, cmd *cobra.Command, err error) int {
 	_, usage := errors.AsType[*cli.UsageError](err)
 	switch {

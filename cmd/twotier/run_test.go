@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// exec runs a command line and returns what came of it.
+// exec runs a command line and returns its exit status and output.
 func exec(t *testing.T, environ []string, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
 	var out, err strings.Builder
@@ -141,7 +141,7 @@ func TestExitStatus(t *testing.T) {
 	}
 }
 
-// TestAddressTaken names the flag that is to be changed.
+// TestAddressTaken checks that the error names the flag to change.
 func TestAddressTaken(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// TestServeWaitsForTheSeed starts nodes while Redis is down. The one that knows the hash seed
-// serves; the other ones wait, and take the seed that the data has.
+// TestServeWaitsForTheSeed starts nodes while Redis is down. The node that knows the hash seed
+// serves. The others wait, and then take the seed of the data in Redis.
 func TestServeWaitsForTheSeed(t *testing.T) {
 	redis := redistest.Start(t, redistest.AOF())
 	first := startServe(t, t.Context(), "--node", "first", "--redis", redis.URL())
@@ -51,7 +51,7 @@ func TestServeWaitsForTheSeed(t *testing.T) {
 	}
 }
 
-// TestServeEndsWhileItWaits for a Redis that never comes.
+// TestServeEndsWhileItWaits stops a node that waits for a Redis that never comes.
 func TestServeEndsWhileItWaits(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

@@ -18,17 +18,17 @@ import (
 	"twotier.dev/twotier/internal/config"
 )
 
-// Bounds of stopping besides --drain-timeout: what this node owns gets handTimeout to be handed
-// over, requests under way finishTimeout, and whoever is told that the node is gone leaveTimeout to
-// hear of it.
+// Time limits for stopping besides --drain-timeout: handTimeout for handing off the node's
+// partitions, finishTimeout for requests in flight, and leaveTimeout for telling the other nodes
+// that this one leaves and for closing the store.
 const (
 	handTimeout   = 10 * time.Second
 	finishTimeout = 5 * time.Second
 	leaveTimeout  = 5 * time.Second
 )
 
-// serve runs a server until ctx is done, then flushes what it counted. Stdout gets one line once it
-// is ready.
+// serve runs a server until ctx is done, then flushes what it counted. It prints one line to stdout
+// once the server is ready.
 func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) error {
 	log := newLogger(cfg, stderr)
 	if cfg.Node == "" {
@@ -53,8 +53,8 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 	return nil
 }
 
-// runUntil waits for the end. A terminal that hangs up, or a supervisor that asks for the
-// configuration to be read again, does not end the server.
+// runUntil waits until ctx is done. SIGHUP, from a terminal that hangs up or a supervisor that asks
+// for a reload, reloads files and does not end the server.
 func (s *server) runUntil(ctx context.Context) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
@@ -69,16 +69,15 @@ func (s *server) runUntil(ctx context.Context) {
 	}
 }
 
-// reload reads again what may change while the server runs: tokens, certificates and secrets, which
-// it does by itself within a second.
+// reload reloads the files that may change while the server runs: tokens, certificates and secrets.
+// Without SIGHUP the server does so within a second of a change.
 func (s *server) reload() {
 	s.log.Info("SIGHUP: files are read again if they have changed; settings take effect with a " +
 		"restart")
 	s.files.Reload()
 }
 
-// announce prints the line that scripts wait for to stdout, and what a person may want to try to
-// stderr.
+// announce prints the line that scripts wait for to stdout, and a first command to try to stderr.
 func (s *server) announce(stdout, stderr io.Writer) {
 	addr := s.http.Addr().String()
 	gossip := ""
@@ -113,7 +112,7 @@ func (s *server) announce(stdout, stderr io.Writer) {
 		`{"key":"alice","limits":[{"window":"1m","max":15},{"window":"24h","max":50}]}`, base)
 }
 
-// text is an address as text, "" if it was not asked for.
+// text returns addr as text, or "" if asked, the configured address, is empty.
 func text(addr net.Addr, asked string) string {
 	if asked == "" {
 		return ""
@@ -121,8 +120,8 @@ func text(addr net.Addr, asked string) string {
 	return addr.String()
 }
 
-// reachable is an address to connect to for one that is listened on: any address becomes the
-// loopback one.
+// reachable returns an address that a client on this machine can connect to: an unspecified
+// listening address becomes localhost.
 func reachable(addr string) string {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -142,8 +141,7 @@ func newLogger(cfg config.Config, w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, opt))
 }
 
-// newNodeID names a node that was not given a name: the machine, and something that no other
-// process has.
+// newNodeID makes up a name for a node that was not given one: the host name and a random suffix.
 func newNodeID() string {
 	host, err := os.Hostname()
 	if err != nil || host == "" {

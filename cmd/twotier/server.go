@@ -26,24 +26,24 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// server is the parts of one running server, in the order in which they are opened.
+// server holds the parts of one running server, in the order in which they are opened.
 type server struct {
 	cfg    config.Config
 	log    *slog.Logger
 	clock  *storeclock.Clock
 	store  stores
 	ring   *ring.Ring             // nil without a cluster
-	peers  *peer.Client           // the same
-	wires  *httpapi.PeerTransport // the same
-	passes *peer.Passes           // the same
+	peers  *peer.Client           // nil without a cluster
+	wires  *httpapi.PeerTransport // nil without a cluster
+	passes *peer.Passes           // nil without a cluster
 	node   *node.Node
 	http   *httpapi.Server
-	files  *reload.Loader // what is read again when it changes
+	files  *reload.Loader // reloads files that change
 	certs  *certs.Store   // nil without TLS
 }
 
-// newServer makes the parts. Without Redis the store is the embedded one that is given, or one of
-// its own.
+// newServer makes the parts of a server. Without Redis the store is shared, or a new embedded one
+// if shared is nil.
 func newServer(ctx context.Context, cfg config.Config, shared *embedded.Store,
 	log *slog.Logger) (s *server, err error) {
 	s = &server{cfg: cfg, log: log, clock: storeclock.New(nil, nil), files: reload.New(log)}
@@ -90,7 +90,7 @@ func newServer(ctx context.Context, cfg config.Config, shared *embedded.Store,
 	return s, err
 }
 
-// joinCluster makes the parts that make the node one of several.
+// joinCluster makes the parts that a node of a cluster needs.
 func (s *server) joinCluster(opt *node.Options) (err error) {
 	s.ring, err = ring.New(ring.Options{
 		ID: s.cfg.Node, Bind: s.cfg.Gossip, Advertise: s.cfg.GossipAdvertise, Join: s.cfg.Join,
@@ -117,8 +117,8 @@ func (s *server) joinCluster(opt *node.Options) (err error) {
 	return err
 }
 
-// dataOf is a digest of what all nodes must agree on besides partitions and seed: the ladders, and
-// which namespaces have hash tags.
+// dataOf returns a digest of what all nodes must agree on besides partitions and seed: the ladders,
+// and which namespaces have hash tags.
 func dataOf(st stores) uint64 {
 	h := fnv.New64a()
 	for _, name := range slices.Sorted(maps.Keys(st.ladders)) {
@@ -127,7 +127,7 @@ func dataOf(st stores) uint64 {
 	if st.place.HashTags != nil {
 		fmt.Fprintf(h, "hash tags: %s\n", st.place.HashTags)
 	}
-	return h.Sum64() >> 11 // it goes through JSON
+	return h.Sum64() >> 11 // 53 bits, which a JSON number holds exactly
 }
 
 // ackOf is what a write waits for that doesn't say.
@@ -152,8 +152,8 @@ func newCounter(cfg config.Config, st stores, clock *storeclock.Clock,
 	})
 }
 
-// open listens before it joins a cluster: the others answer what this node asks about what it owns
-// from now on.
+// open listens before it joins a cluster: as soon as it has joined, other nodes forward requests to
+// it.
 func (s *server) open(ctx context.Context) error {
 	if err := s.store.open(ctx); err != nil {
 		return err
@@ -172,7 +172,7 @@ func (s *server) open(ctx context.Context) error {
 	return orTaken(s.node.Open(ctx, address), "gossip", s.cfg.Gossip)
 }
 
-// tellPeers has other nodes know where this one takes their messages.
+// tellPeers announces the address at which this node takes messages of other nodes.
 func (s *server) tellPeers() error {
 	if s.ring == nil {
 		return nil
@@ -184,7 +184,7 @@ func (s *server) tellPeers() error {
 	return s.ring.SetPeer(address, s.certs != nil)
 }
 
-// orTakenOf is orTaken for the address that could not be listened on.
+// orTakenOf is orTaken for the listener that failed.
 func (s *server) orTakenOf(err error) error {
 	refused, ok := errors.AsType[*httpapi.ListenError](err)
 	if !ok {
@@ -201,10 +201,10 @@ func (s *server) orTakenOf(err error) error {
 	return orTaken(err, flag, refused.Address)
 }
 
-// orTaken words the mistake that is made most: something else has the address, which is often this
-// very program.
+// orTaken gives a clearer error if the address is in use. This is the most common mistake, and
+// often another twotier has the address.
 func orTaken(err error, flag, address string) error {
-	// memberlist hands on the text of an error only.
+	// memberlist passes on only the text of an error.
 	if err == nil || !errors.Is(err, syscall.EADDRINUSE) &&
 		!strings.Contains(err.Error(), syscall.EADDRINUSE.Error()) {
 		return err
@@ -213,8 +213,9 @@ func orTaken(err error, flag, address string) error {
 		"for any that is free", flag, address)
 }
 
-// close hands over what this node owns and flushes the rest, while reads are answered on; then it
-// stops accepting, finishes what is under way, and only then lets go of the store.
+// close hands off the partitions of this node and flushes the rest, and still answers reads
+// meanwhile. Then it stops accepting requests, finishes those in flight, and only then closes the
+// store.
 func (s *server) close() error {
 	hand, cancel := context.WithTimeout(context.Background(), handTimeout)
 	defer cancel()

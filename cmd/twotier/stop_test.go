@@ -10,8 +10,8 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// TestAllStopAtOnce ends all nodes of a cluster at the same time, as a supervisor does that gives
-// them some seconds: none waits for another to take over, and every count is in Redis.
+// TestAllStopAtOnce stops all nodes of a cluster at the same time, as a supervisor does that allows
+// them some seconds. No node waits for another to take over, and every count is in Redis.
 func TestAllStopAtOnce(t *testing.T) {
 	redis := redistest.Start(t)
 	ctx, stop := context.WithCancel(t.Context())
@@ -36,14 +36,14 @@ func TestAllStopAtOnce(t *testing.T) {
 	}
 }
 
-// served is a serve command under way.
+// served is a running serve command.
 type served struct {
 	url, gossip string
 	out, errs   output
 	status      chan int
 }
 
-// wait waits until the command has ended, which is to be in order, and returns what it logged.
+// wait waits until the command has ended without an error, and returns its log.
 func (s *served) wait(t *testing.T) string {
 	t.Helper()
 	if code := <-s.status; code != exitOK {

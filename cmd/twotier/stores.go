@@ -27,27 +27,27 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// stores is the store of a server: Redis, or the embedded one. It is what the node knows of it.
+// stores is the store of a server, Redis or the embedded one. It implements node.Store.
 type stores struct {
 	place    syncer.Placement
 	ladders  map[string]*leaparray.Ladder
 	store    syncer.Store
 	redis    *redisstore.Store  // nil with the embedded store
-	direct   *redisstore.Direct // the same
+	direct   *redisstore.Direct // nil with the embedded store
 	embedded *embedded.Store    // nil with Redis
-	optional bool               // it may be that Redis can't be used
+	optional bool               // --redis-optional: run even if Redis can't be used
 }
 
 const (
 	// probeTimeout bounds the first contact with Redis.
 	probeTimeout = 3 * time.Second
-	// seedPause is how long a node waits that needs Redis to learn the seed, before it tries again.
+	// seedPause is the time between attempts of a node that must learn the seed from Redis.
 	seedPause = 500 * time.Millisecond
 )
 
-// openStores makes the store that the configuration asks for. A Redis that doesn't fit is refused;
-// one that does not answer is only warned of, unless nothing works without it: the service can
-// count until it comes back.
+// openStores makes the store that the configuration asks for. A Redis that doesn't fit is an error.
+// A Redis that does not answer is only a warning, because the node can count in memory until it
+// comes back; see meet for the exceptions.
 func openStores(ctx context.Context, cfg config.Config, shared *embedded.Store,
 	clock *storeclock.Clock, log *slog.Logger) (st stores, err error) {
 	st.ladders = map[string]*leaparray.Ladder{}
@@ -76,7 +76,7 @@ func openStores(ctx context.Context, cfg config.Config, shared *embedded.Store,
 		Placement: st.place, AnySeed: cfg.HashSeed == nil, Ladders: st.ladders,
 		KeepTimeout: cfg.RequestTimeout, KeepReplicas: cfg.AckReplicas, Logger: log,
 	})
-	if err != nil { // nothing was connected to: it is the URL
+	if err != nil { // New does not connect, so the URL is wrong
 		return st, &cli.UsageError{Err: fmt.Errorf("--redis: %w", err)}
 	}
 	st.store = st.redis
@@ -92,7 +92,8 @@ func openStores(ctx context.Context, cfg config.Config, shared *embedded.Store,
 	return st, err
 }
 
-// redisPassword returns what reads the password of Redis, nil if it is in the URL.
+// redisPassword returns a function that reads the password of Redis from its file, or nil if no
+// file is configured.
 func redisPassword(cfg config.Config) func() (string, error) {
 	if cfg.RedisPasswordFile == "" {
 		return nil
@@ -106,8 +107,8 @@ func redisPassword(cfg config.Config) func() (string, error) {
 	}
 }
 
-// placement is how the configuration wants keys to be placed. Whoever knows the seed can choose
-// keys that fall into one partition: if none is configured it is random.
+// placement returns the configured placement of keys. The seed is random unless it is configured,
+// because anyone who knows it can choose keys that fall into one partition.
 func placement(cfg config.Config) syncer.Placement {
 	place := syncer.Placement{Partitions: cfg.Partitions, HashTags: hashTags(cfg)}
 	if cfg.HashSeed != nil {
@@ -120,7 +121,7 @@ func placement(cfg config.Config) syncer.Placement {
 	return place
 }
 
-// hashTags says which namespaces have hash tags, nil if none has.
+// hashTags returns which namespaces have hash tags, or nil if none has.
 func hashTags(cfg config.Config) syncer.HashTags {
 	tags, some := syncer.HashTags{}, false
 	for name, ns := range cfg.Namespaces {
@@ -133,8 +134,9 @@ func hashTags(cfg config.Config) syncer.HashTags {
 	return tags
 }
 
-// meet asks Redis for the first time. Without an answer a node that knows the seed goes on; one
-// that doesn't can't tell where in Redis a key belongs, nor who owns it, and waits.
+// meet makes the first contact with Redis. If Redis does not answer, a node that knows the seed
+// carries on, except in pure-Redis mode. A node that does not know the seed can't tell where in
+// Redis a key belongs or who owns it, so it waits.
 func (st stores) meet(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 	for warned := false; ; {
 		err := st.ask(ctx, cfg)
@@ -165,7 +167,7 @@ func (st stores) meet(ctx context.Context, cfg config.Config, log *slog.Logger) 
 	}
 }
 
-// ask finds out whether Redis is there and can do what is asked of it.
+// ask checks once that Redis answers and can do what the configuration needs.
 func (st stores) ask(ctx context.Context, cfg config.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -178,15 +180,15 @@ func (st stores) ask(ctx context.Context, cfg config.Config) error {
 	return nil
 }
 
-// hopeless reports whether an error stays as long as nobody changes something.
+// hopeless reports whether an error will persist until somebody changes something.
 func hopeless(err error) bool {
 	_, invalid := errors.AsType[*syncer.InvalidError](err)
 	return invalid || errors.Is(err, redisstore.ErrMismatch) ||
 		errors.Is(err, redisstore.ErrRejected)
 }
 
-// driverLog takes what the Redis driver says of its own accord, which is too much for a log of
-// changes of state.
+// driverLog logs the messages of the Redis driver at debug level: they are too many for a log of
+// state changes.
 type driverLog struct{ log *slog.Logger }
 
 func (d driverLog) Printf(ctx context.Context, format string, v ...any) {
@@ -230,8 +232,8 @@ func (st stores) close(ctx context.Context) error {
 	return errors.Join(st.direct.Close(ctx), st.redis.Close())
 }
 
-// Clock implements node.Store. Without Redis the machine's own clock is followed, so that its
-// corrections are not lost.
+// Clock implements node.Store. Without Redis it follows the machine's wall clock, so that
+// corrections of that clock are not lost.
 func (st stores) Clock(ctx context.Context,
 	local func() time.Time) (ahead time.Duration, err error) {
 	if st.redis == nil {

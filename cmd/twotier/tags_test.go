@@ -8,8 +8,8 @@ import (
 	"twotier.dev/twotier/internal/config"
 )
 
-// TestNodesWithOtherHashTags tells nodes apart that would place keys differently, before they have
-// met in Redis.
+// TestNodesWithOtherHashTags checks that nodes that would place keys differently refuse each other
+// even before they have reached Redis.
 func TestNodesWithOtherHashTags(t *testing.T) {
 	digest := func(text string) uint64 {
 		t.Helper()
