@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// accessSettings are who may connect and what they may do.
+// accessSettings returns the settings that control who may connect and what they may do.
 func accessSettings() []setting {
 	return []setting{
 		{name: "tokens", arg: "FILE",
@@ -60,8 +60,9 @@ func setHosts(to *[]string, text string) error {
 	return nil
 }
 
-// AllHosts returns the names that clients reach this server by, where they are looked at: Hosts,
-// and the one that the cluster tells them.
+// AllHosts returns the names that clients may use for this server: Hosts, and the host of
+// Advertise, which other nodes tell to clients. If Hosts is empty and Listen is not on loopback,
+// names are not checked, and the result is empty.
 func (c *Config) AllHosts() []string {
 	host, _, err := net.SplitHostPort(c.Advertise)
 	if err != nil || host == "" || len(c.Hosts) == 0 && !isLoopback(c.Listen) {
@@ -70,7 +71,8 @@ func (c *Config) AllHosts() []string {
 	return append(slices.Clone(c.Hosts), host)
 }
 
-// checkAccess refuses to let whoever can connect do everything, unless that is said.
+// checkAccess checks the access settings. It refuses an address that other machines can reach if
+// there are no tokens, unless --insecure allows it.
 func (c *Config) checkAccess() error {
 	switch {
 	case c.Tokens != "" && c.Insecure:
@@ -93,9 +95,9 @@ func (c *Config) checkAccess() error {
 	return nil
 }
 
-// ParseSecrets reads a file of secrets for the cluster: one a line, the first of which is used and
-// each accepted. Lines that are empty or begin with # are passed over. The error names the line and
-// nothing of what is in it.
+// ParseSecrets reads a file of cluster secrets, one per line. Nodes send with the first and accept
+// all. Lines that are empty or begin with # are skipped. The error has the number of the line and
+// none of its text.
 func ParseSecrets(text []byte) (secrets [][]byte, err error) {
 	for i, line := range strings.Split(string(text), "\n") {
 		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {

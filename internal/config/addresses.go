@@ -8,8 +8,8 @@ import (
 	"strconv"
 )
 
-// checkListeners refuses an address that is named twice: whoever listens there last would be told
-// that another process has it.
+// checkListeners refuses two listeners at one address. Otherwise the second one would fail with an
+// error that blames another process.
 func (c *Config) checkListeners() error {
 	listeners := []struct{ flag, address, remedy string }{
 		{"listen", c.Listen, ""},
@@ -28,10 +28,10 @@ func (c *Config) checkListeners() error {
 	return nil
 }
 
-// overlap reports whether two addresses can't be listened on by one process. Of a name only this is
-// known, that it is where the same name is.
+// overlap reports whether one process can't listen on both addresses. Names are not resolved: a
+// name only overlaps with the same name.
 func overlap(a, b string) bool {
-	hostA, portA, _ := net.SplitHostPort(a) // both are addresses or empty, which was checked
+	hostA, portA, _ := net.SplitHostPort(a) // both were checked to be addresses or empty
 	hostB, portB, _ := net.SplitHostPort(b)
 	if portA != portB || portA == "" || portA == "0" {
 		return false
@@ -44,24 +44,24 @@ func overlap(a, b string) bool {
 	return covers(ipA, ipB) || covers(ipB, ipA)
 }
 
-// addressOf returns the address that a host stands for: without one it is any, of both protocols.
+// addressOf returns the IP address of a host. An empty host means any address, IPv4 and IPv6.
 func addressOf(host string) (netip.Addr, error) {
 	switch host {
 	case "":
 		return netip.IPv6Unspecified(), nil
 	case "localhost":
-		host = "127.0.0.1" // what net.Listen takes of the two
+		host = "127.0.0.1" // net.Listen prefers it to ::1
 	}
 	ip, err := netip.ParseAddr(host)
 	return ip.Unmap(), err
 }
 
-// covers reports whether who listens at a has b, too.
+// covers reports whether listening at a includes b.
 func covers(a, b netip.Addr) bool {
 	return a == b || a.IsUnspecified() && (a.Is6() || b.Is4())
 }
 
-// isLoopback reports whether only this machine can reach an address.
+// isLoopback reports whether only this machine can connect to the address.
 func isLoopback(address string) bool {
 	host, _, _ := net.SplitHostPort(address)
 	ip := net.ParseIP(host)

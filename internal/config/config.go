@@ -16,8 +16,8 @@ import (
 // DefaultNamespace is the namespace of requests that name none.
 const DefaultNamespace = "default"
 
-// Config is the settings of a server. Those that Parse returns are complete and valid: no zero
-// value stands for a default but where it says so.
+// Config holds the settings of a server. A Config returned by Parse is complete and valid: a zero
+// value stands for a default only where the field says so.
 type Config struct {
 	// Listen is the host:port of the HTTP server; port 0 picks a free one.
 	Listen string
@@ -25,7 +25,7 @@ type Config struct {
 	Redis string
 	// RedisTimeout bounds one exchange with Redis, at least 1ms.
 	RedisTimeout time.Duration
-	// RedisOptional has the server start although Redis can't be used as it is configured.
+	// RedisOptional makes the server start even if Redis can't be used as configured.
 	RedisOptional bool
 	// RedisTLSCA, RedisTLSCert and RedisTLSKey are paths of PEM files; empty means the system's
 	// roots and no client certificate. The last two are both set or both empty.
@@ -34,56 +34,60 @@ type Config struct {
 	RedisExpiry string
 	// Mode is "two-tier" or "redis".
 	Mode string
-	// Ack is "memory", "redis", "replica" or "disk": what a write waits for that doesn't say.
+	// Ack is "memory", "redis", "replica" or "disk": what a write waits for unless the request says
+	// otherwise.
 	Ack string
-	// AckReplicas is how many replicas have a count, at least, that "replica" waits for: 1 or more.
+	// AckReplicas is how many replicas must have a count before "replica" is answered: 1 or more.
 	AckReplicas int
 	// Node identifies this server, 1 to 64 letters, digits, dots, dashes and underscores; empty
-	// means that one is to be made up.
+	// means that the server makes one up.
 	Node string
 	// Gossip is the host:port for the cluster's gossip; empty means that there is no cluster.
-	// GossipAdvertise is where others reach it and Advertise where they reach the HTTP API; empty
-	// means where this server listens. Join is where others gossip.
+	// GossipAdvertise is where other nodes reach it, and Advertise where they reach the HTTP API;
+	// empty means the address that this server listens on. Join lists the gossip addresses of other
+	// nodes.
 	Gossip, GossipAdvertise, Advertise string
 	Join                               []string
 	// Tokens is the path of the file that says who may do what; empty means that anyone who can
-	// connect may do everything but administer. Insecure is set if that is meant where others can
-	// connect. Hosts are names that the server is reached by.
+	// connect may do everything except administer. Insecure allows that on addresses that other
+	// machines can reach. Hosts are the names that clients may use for the server.
 	Tokens   string
 	Insecure bool
 	Hosts    []string
-	// Admin is the host:port for administration, and Peer that for messages of other nodes; empty
-	// means where Listen is.
+	// Admin is the host:port for administration, and Peer the one for messages of other nodes;
+	// empty means that Listen serves them.
 	Admin, Peer string
 	// TLSCert, TLSKey and TLSClientCA are paths of PEM files: the first two are both set, or both
 	// empty for plain connections; the last is empty where clients need no certificate.
 	TLSCert, TLSKey, TLSClientCA string
-	// ClusterSecret is what all nodes share, empty only if all are on one machine. AdminToken may
-	// do everything, and is what a call that changes the mode must present where there are no
-	// tokens; empty means that there is no such call then.
+	// ClusterSecret is the secret that all nodes share, empty only if all are on one machine.
+	// AdminToken may do everything. Without Tokens, a call that changes the mode must present it,
+	// and if it is empty there is no such call.
 	ClusterSecret, AdminToken string
-	// ClusterSecretFile is the path of a file of such secrets, in place of ClusterSecret, and
-	// RedisPasswordFile of one that holds the password of Redis, in place of that in the URL.
+	// ClusterSecretFile is the path of a file of such secrets, used instead of ClusterSecret.
+	// RedisPasswordFile is the path of a file with the password of Redis, used instead of the one
+	// in the URL.
 	ClusterSecretFile, RedisPasswordFile string
 	// HotRate is how many operations a second on one key may be forwarded to its owner before all
-	// nodes count it; 0 is any number.
+	// nodes count it; 0 means any number.
 	HotRate int
 	// FlushInterval is the time between two flushes, at least 1ms.
 	FlushInterval time.Duration
-	// MaxLag bounds the age of counts that Redis has not acknowledged, as long as it answers; 0 is
-	// no bound but that of memory.
+	// MaxLag bounds the age of counts that Redis has not acknowledged, as long as Redis answers; 0
+	// means that only memory bounds it.
 	MaxLag time.Duration
-	// DrainTimeout bounds how long a server that stops flushes, at least 1ms.
+	// DrainTimeout bounds how long a stopping server flushes, at least 1ms.
 	DrainTimeout time.Duration
 	// MaxMemory bounds the counters in memory, in bytes.
 	MaxMemory int64
 	// RequestTimeout bounds one request, at least 1ms.
 	RequestTimeout time.Duration
-	// MaxConnections bounds the connections to the HTTP API, and MaxConnectionsPerAddress those
-	// from one address; 0 is what fits into memory and RLIMIT_NOFILE, and half of that.
+	// MaxConnections bounds the connections to the HTTP API; 0 means as many as memory and
+	// RLIMIT_NOFILE allow. MaxConnectionsPerAddress bounds those from one address; 0 means half of
+	// all.
 	MaxConnections, MaxConnectionsPerAddress int
 	// OnCold is "allow" or "deny": the answer to an acquire of a key that can't be read from the
-	// store now.
+	// store at the moment.
 	OnCold string
 	// Partitions is the number of partitions, 1 to 65536, and HashSeed the seed of the hash that
 	// assigns keys to them. Both are fixed for as long as the counts in Redis matter. A seed of nil
@@ -93,8 +97,8 @@ type Config struct {
 	// LogLevel is the least severe level that is logged, LogFormat is "text" or "json".
 	LogLevel  slog.Level
 	LogFormat string
-	// Namespaces holds at least the default namespace. One that is not in it has the settings of
-	// the default.
+	// Namespaces holds at least the default namespace. Namespaces that are not in it have the
+	// settings of the default one.
 	Namespaces map[string]Namespace
 	// File is the path of the configuration file; empty if there was none.
 	File string
@@ -105,15 +109,15 @@ type Config struct {
 	namespaceValues map[string]map[string]value
 }
 
-// Namespace is the settings of one namespace.
+// Namespace holds the settings of one namespace.
 type Namespace struct {
-	// Ladder is the levels of buckets, finest first.
+	// Ladder lists the levels of buckets, finest first.
 	Ladder []Level
 	// OnCold is as in [Config].
 	OnCold string
-	// MaxKeys bounds the keys in memory; 0 is no bound but that of memory.
+	// MaxKeys bounds the number of keys in memory; 0 means that only memory bounds it.
 	MaxKeys int64
-	// HashTags says that the part of a key in braces decides its partition.
+	// HashTags makes the part of a key in braces decide its partition.
 	HashTags bool
 }
 
@@ -131,7 +135,7 @@ const (
 	FromDefault     Origin = "default"
 )
 
-// value is the text of a setting and where it stood: the name of the variable, or file, line and
+// value is the text of a setting and where it was set: the name of the variable, or file, line and
 // column.
 type value struct {
 	text   string
@@ -139,8 +143,8 @@ type value struct {
 	where  string
 }
 
-// Parse returns the settings that args (without the program's and the command's name), environ
-// (NAME=value, as [os.Environ]) and the file that they name amount to.
+// Parse combines args (without the names of the program and the command), environ (NAME=value, as
+// [os.Environ]) and the file that they name into settings.
 func Parse(args, environ []string) (Config, error) {
 	fs := pflag.NewFlagSet("serve", pflag.ContinueOnError)
 	load := Bind(fs)
@@ -150,10 +154,10 @@ func Parse(args, environ []string) (Config, error) {
 	return load(environ)
 }
 
-// Bind adds a flag for each setting to fs. Once fs has been parsed, load returns the settings that
-// the flags, environ and the file that they name amount to. Variables that are empty, or that are
-// no setting, are passed over: orchestrators make up TWOTIER_* names of their own. The error names
-// every offending setting. Passwords are in none of its texts.
+// Bind adds a flag for each setting to fs. Once fs has been parsed, load combines the flags,
+// environ and the file that they name into settings. It ignores variables that are empty or not a
+// setting, because orchestrators add TWOTIER_* variables of their own. Its error names every bad
+// setting and contains no password.
 func Bind(fs *pflag.FlagSet) (load func(environ []string) (Config, error)) {
 	flags := bindFlags(fs)
 	return func(environ []string) (Config, error) {
@@ -171,7 +175,7 @@ func Bind(fs *pflag.FlagSet) (load func(environ []string) (Config, error)) {
 	}
 }
 
-// fill sets the fields of c from its values, those of the file and the defaults.
+// fill sets the fields of c from c.values, from the file and from the defaults.
 func (c *Config) fill(file fileValues) error {
 	for name, v := range file.settings {
 		if _, ok := c.values[name]; !ok {
@@ -195,7 +199,7 @@ func (c *Config) fill(file fileValues) error {
 	return errors.Join(append(errs, c.fillNamespaces(file.namespaces))...)
 }
 
-// checkLag refuses a lag that every count would exceed that waits for the next flush.
+// checkLag refuses a bound so short that counts exceed it just by waiting for the next flush.
 func (c *Config) checkLag() error {
 	if c.MaxLag > 0 && c.MaxLag < 2*c.FlushInterval {
 		return fmt.Errorf("--max-lag: %v is less than two flush intervals of %v", c.MaxLag,
@@ -209,8 +213,7 @@ func (c *Config) HasClusterSecret() bool {
 	return c.ClusterSecret != "" || c.ClusterSecretFile != ""
 }
 
-// wrap puts in front of err what it is about, and where that was set unless it was on the command
-// line.
+// wrap adds to err the name of the setting and, unless it was a flag, where it was set.
 func (v value) wrap(name string, err error) error {
 	switch v.origin {
 	case FromFile:

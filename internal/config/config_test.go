@@ -13,7 +13,7 @@ import (
 	"twotier.dev/twotier/internal/config"
 )
 
-// writeFile returns the path of a configuration file with that text.
+// writeFile writes a configuration file and returns its path.
 func writeFile(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "twotier.yaml")
@@ -325,7 +325,7 @@ func TestErrorsOfFiles(t *testing.T) {
 	}
 }
 
-// TestReadmeExample reads the file that README shows.
+// TestReadmeExample parses the configuration file that the README shows.
 func TestReadmeExample(t *testing.T) {
 	readme, err := os.ReadFile("../../README.md")
 	if err != nil {
@@ -373,7 +373,8 @@ func TestBadDefaultIsReportedOnce(t *testing.T) {
 	}
 }
 
-// TestSyntaxErrorsHoldNoText keeps a password out of the log of a file that is not quite YAML.
+// TestSyntaxErrorsHoldNoText checks that the errors of a file that is not quite YAML show no
+// password.
 func TestSyntaxErrorsHoldNoText(t *testing.T) {
 	for _, text := range []string{
 		"redis rediss://me:hunter2@h:1\nack: redis\n", "cluster-secret: \"hunter2\n",
@@ -461,7 +462,7 @@ func TestPrintCanBeReadBack(t *testing.T) {
 	}
 }
 
-// TestListenersOverlap: two flags that name one address are told so, and others are not.
+// TestListenersOverlap checks that two flags that name one address are refused, and others are not.
 func TestListenersOverlap(t *testing.T) {
 	for _, test := range []struct{ listen, admin, peer, gossip, blamed string }{
 		{listen: "127.0.0.1:8080", admin: "127.0.0.1:8080", blamed: "--admin: --listen"},
@@ -476,7 +477,7 @@ func TestListenersOverlap(t *testing.T) {
 		{listen: "127.0.0.1:0", admin: "127.0.0.1:0", peer: "127.0.0.1:0", gossip: "127.0.0.1:0"},
 		{listen: "127.0.0.1:8080", admin: "127.0.0.2:8080", peer: "127.0.0.1:8081"},
 		{listen: "0.0.0.0:8080", admin: "[::1]:8080"},
-		{listen: "node.example:8080", admin: "127.0.0.1:8080"}, // who knows
+		{listen: "node.example:8080", admin: "127.0.0.1:8080"}, // names are not resolved
 	} {
 		gossip := cmp.Or(test.gossip, "127.0.0.1:9")
 		_, err := config.Parse([]string{
@@ -514,7 +515,7 @@ func TestAllHosts(t *testing.T) {
 		"--advertise=n.example:80":           "n.example",
 		"--hosts=a --advertise=n.example:80": "a n.example",
 		"--listen=:80 --insecure --hosts=a":  "a",
-		"--listen=:80 --insecure --hosts= --advertise=n.example:80":  "", // nothing is looked at
+		"--listen=:80 --insecure --hosts= --advertise=n.example:80":  "", // names are not checked
 		"--listen=:80 --insecure --hosts=a --advertise=n.example:80": "a n.example",
 	} {
 		c := mustParse(t, strings.Fields(args), nil)

@@ -18,14 +18,15 @@ const maxFile = 1 << 20
 // namespacesKey is the key of the namespaces, which only the file has.
 const namespacesKey = "namespaces"
 
-// fileValues are the values of a configuration file: those of settings, and those of each namespace
-// by its options.
+// fileValues holds the values of a configuration file: those of settings by name, and those of each
+// namespace by option.
 type fileValues struct {
 	settings   map[string]value
 	namespaces map[string]map[string]value
 }
 
-// readFile returns what a configuration file sets, or all that is wrong with it.
+// readFile returns the values that a configuration file sets, or an error that lists all mistakes
+// in it.
 func readFile(path string) (fileValues, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -45,7 +46,8 @@ func readFile(path string) (fileValues, error) {
 	return r.values, errors.Join(r.errs...)
 }
 
-// fileReader collects what a file sets. It goes on after a mistake, so that all are told at once.
+// fileReader collects the values that a file sets. It carries on after a mistake, so that all
+// mistakes are reported at once.
 type fileReader struct {
 	path   string
 	values fileValues
@@ -68,7 +70,7 @@ func (r *fileReader) read(text []byte) {
 	r.mapping(documents[0].Content[0], "the file", r.setting)
 }
 
-// syntax reports what the library says, with the line and column in front and nothing of the text,
+// syntax reports the library's error with the line and column in front. It quotes none of the file,
 // which may hold passwords.
 func (r *fileReader) syntax(err error) {
 	bad, ok := errors.AsType[*yaml.LoadError](err)
@@ -93,17 +95,17 @@ func (r *fileReader) fail(at *yaml.Node, format string, args ...any) {
 	r.errs = append(r.errs, fmt.Errorf("%s: %s", r.position(at), fmt.Sprintf(format, args...)))
 }
 
-// position is file, line and column, the way that editors and terminals make a link of it.
+// position returns FILE:LINE:COLUMN, which editors and terminals recognize as a link.
 func (r *fileReader) position(n *yaml.Node) string {
 	return fmt.Sprintf("%s:%d:%d", r.path, n.Line, n.Column)
 }
 
-// mapping calls each with the pairs of a mapping that is called name. A key may be written with
-// underscores in place of its dashes, as in JSON; the names of namespaces are taken as they are.
+// mapping calls each for the pairs of the mapping n. name is what errors call it. A key may have
+// underscores in place of dashes, as in JSON; the names of namespaces are taken literally.
 func (r *fileReader) mapping(n *yaml.Node, name string, each func(key string, at, to *yaml.Node)) {
 	n = resolve(n)
 	if n.Kind != yaml.MappingNode {
-		if n.ShortTag() != "!!null" { // all that it held may be commented out
+		if n.ShortTag() != "!!null" { // null: all its lines may be commented out
 			r.fail(n, "%s is not made of lines such as \"listen: 127.0.0.1:8080\"", name)
 		}
 		return
@@ -123,7 +125,7 @@ func (r *fileReader) mapping(n *yaml.Node, name string, each func(key string, at
 	}
 }
 
-// resolve returns what an alias stands for.
+// resolve returns the node that an alias refers to, or n itself.
 func resolve(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		return n.Alias
@@ -131,7 +133,7 @@ func resolve(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// setting takes one line of the top level.
+// setting reads one key of the top level.
 func (r *fileReader) setting(key string, at, to *yaml.Node) {
 	if key == namespacesKey {
 		r.mapping(to, namespacesKey, r.namespace)
@@ -153,7 +155,7 @@ func (r *fileReader) setting(key string, at, to *yaml.Node) {
 	r.unknown(at, key, known)
 }
 
-// namespace takes the settings of one namespace.
+// namespace reads the settings of one namespace.
 func (r *fileReader) namespace(name string, at, to *yaml.Node) {
 	if err := CheckName(name); err != nil {
 		r.fail(at, "namespace: %v", err)
@@ -170,7 +172,7 @@ func (r *fileReader) namespace(name string, at, to *yaml.Node) {
 	})
 }
 
-// scalar puts the text of a value into values; the items of a list are joined by commas.
+// scalar stores the text of a value in values. It joins the items of a list with commas.
 func (r *fileReader) scalar(values map[string]value, key string, at, to *yaml.Node, list bool) {
 	switch {
 	case to.ShortTag() == "!!null":
@@ -198,7 +200,7 @@ func (r *fileReader) items(key string, list *yaml.Node) string {
 	return strings.Join(items, ", ")
 }
 
-// list reports whether the text is a list with commas, which a file may have as a sequence.
+// list reports whether the setting is a comma-separated list, which a file may write as a sequence.
 func (s setting) list() bool { return strings.HasSuffix(s.arg, ",...") }
 
 func (r *fileReader) unknown(at *yaml.Node, key string, known []string) {

@@ -20,13 +20,13 @@ const (
 	defaultLadder = "1s x 60, 1m x 60, 15m x 96"
 )
 
-// namespaceOptions lists what can be set of a namespace, in the order in which it is printed.
+// namespaceOptions returns the options of a namespace, in the order in which they are printed.
 func namespaceOptions() []string {
 	return []string{ladderOption, onColdOption, maxKeysOption, hashTagsOption}
 }
 
-// fillNamespaces sets c.Namespaces from what the file sets of each: the default one first, since
-// the others take from it what they don't set.
+// fillNamespaces sets c.Namespaces from the values in the file. It begins with the default
+// namespace, because the others inherit from it what they don't set.
 func (c *Config) fillNamespaces(file map[string]map[string]value) error {
 	c.Namespaces, c.namespaceValues = map[string]Namespace{}, map[string]map[string]value{}
 	base := map[string]value{
@@ -45,7 +45,7 @@ func (c *Config) fillNamespaces(file map[string]map[string]value) error {
 	return errors.Join(errs...)
 }
 
-// fillNamespace sets one namespace from its values, and from base where it has none.
+// fillNamespace sets one namespace from its own values, and from base where it has none.
 func (c *Config) fillNamespace(name string, own, base map[string]value) error {
 	var (
 		ns   Namespace
@@ -54,7 +54,7 @@ func (c *Config) fillNamespace(name string, own, base map[string]value) error {
 	all := maps.Clone(base)
 	maps.Copy(all, own)
 	for _, option := range namespaceOptions() {
-		// A value that was taken over is reported where it was set.
+		// A bad inherited value is reported only where it was set.
 		err := ns.set(option, all[option].text)
 		if v, set := own[option]; err != nil && set {
 			errs = append(errs, v.wrap(namespacesKey+"."+name+"."+option, err))
@@ -81,8 +81,9 @@ func (ns *Namespace) set(option, text string) (err error) {
 	return err
 }
 
-// ParseLadder reads levels such as "1s x 60, 1m x 60, 15m x 96": the width of a bucket times their
-// number, finest first. What makes a ladder of them is for [leaparray.NewLadder] to say.
+// ParseLadder reads levels such as "1s x 60, 1m x 60, 15m x 96": the width of a bucket and the
+// number of buckets, finest level first. [leaparray.NewLadder] checks that the levels form a
+// ladder.
 func ParseLadder(text string) ([]Level, error) {
 	var levels []Level
 	for part := range strings.SplitSeq(text, ",") {

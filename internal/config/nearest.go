@@ -6,9 +6,9 @@ import (
 	"github.com/agnivade/levenshtein"
 )
 
-// Nearest returns the candidate that a mistyped name most likely stands for, or "" if it is like
-// none of them: more slips than one in three letters make another word. The beginning of a
-// candidate counts as a single slip.
+// Nearest returns the candidate that a mistyped name most likely means, or "" if none is close: at
+// most one typo per three letters of the candidate is allowed. A name that is the beginning of a
+// candidate counts as one typo.
 func Nearest(name string, candidates []string) string {
 	best, least := "", len(name)+1
 	for _, c := range candidates {

@@ -12,9 +12,9 @@ import (
 	"twotier.dev/twotier/internal/redisurl"
 )
 
-// Print writes the settings in the format of the configuration file, each with where it was set.
-// The password of Redis and other secrets are masked, so what is written can be shown, and read
-// back but for those.
+// Print writes the settings in the format of the configuration file, each with a comment that says
+// where it was set. The password of Redis and other secrets are masked, so the output is safe to
+// show, and it can be read back except for those.
 func (c Config) Print(w io.Writer) error {
 	root := &yaml.Node{Kind: yaml.MappingNode}
 	for _, s := range settings() {
@@ -44,7 +44,7 @@ func (c Config) Print(w io.Writer) error {
 	return err
 }
 
-// masked is a value without what nobody is to see.
+// masked returns v with its secrets hidden.
 func masked(s setting, v value) value {
 	switch {
 	case s.name == "redis":
@@ -55,7 +55,7 @@ func masked(s setting, v value) value {
 	return v
 }
 
-// pair is a key with its value, and where that was set as a comment behind it.
+// pair returns the nodes of a key and its value, with a comment that says where the value was set.
 func pair(key string, v value, list bool) []*yaml.Node {
 	to := scalar(v.text)
 	if list && v.text != "" {
@@ -68,7 +68,7 @@ func pair(key string, v value, list bool) []*yaml.Node {
 	return []*yaml.Node{scalar(key), to}
 }
 
-// scalar is a text that is read back as the same: where it would be nothing, it is quoted.
+// scalar returns a node that reads back as text. It quotes text that YAML would read as null.
 func scalar(text string) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.ScalarNode, Value: text}
 	if slices.Contains([]string{"", "~", "null", "Null", "NULL"}, text) {

@@ -15,7 +15,7 @@ import (
 // setting is one name that can be set, how help describes it, and how its text becomes a field.
 type setting struct {
 	name, def, arg, help string
-	choices              []string // what its text may be; none: anything that set takes
+	choices              []string // the allowed texts; if empty, anything that set accepts
 	// notInFile marks settings that make no sense in a file.
 	notInFile bool
 	set       func(c *Config, text string) error
@@ -202,7 +202,7 @@ func outsideSettings() []setting {
 	}
 }
 
-// check looks at what fits together, once every value by itself is right.
+// check checks that the values fit together, once each value is valid by itself.
 func (c *Config) check() error {
 	if err := cmp.Or(c.checkListeners(), c.checkCluster(), c.checkAccess(),
 		c.checkLag()); err != nil {
@@ -235,7 +235,8 @@ func (c *Config) check() error {
 	return nil
 }
 
-// checkOptional looks at what has to be known where Redis may not tell it.
+// checkOptional checks that a server which may start without Redis knows all that Redis would tell
+// it.
 func (c *Config) checkOptional() error {
 	switch {
 	case !c.RedisOptional:
@@ -248,7 +249,7 @@ func (c *Config) checkOptional() error {
 	return nil
 }
 
-// checkCluster looks at the settings of a cluster.
+// checkCluster checks the settings of a cluster.
 func (c *Config) checkCluster() error {
 	if c.Gossip == "" {
 		for _, s := range []struct {
@@ -299,8 +300,8 @@ func setAddresses(to *[]string, text string) error {
 	return nil
 }
 
-// checkSecret accepts what can be told from a mistake: some characters, none of them a control
-// character.
+// checkSecret refuses a secret that is probably a mistake: one that is too short or has control
+// characters. It accepts an empty one.
 func checkSecret(text string) error {
 	if text != "" && len(text) < leastSecret {
 		return fmt.Errorf("too short; at least %d characters", leastSecret)
@@ -320,10 +321,10 @@ func checkOptional(text string) error {
 	return checkAddress(text)
 }
 
-// coldChoices are what an acquire of a key that can't be read may be answered with.
+// coldChoices returns the possible answers to an acquire of a key that can't be read.
 func coldChoices() []string { return []string{"allow", "deny"} }
 
-// checkChoice refuses a text that is none of the choices, if there are any.
+// checkChoice refuses a text that is not one of the choices, if there are any.
 func checkChoice(text string, choices []string) error {
 	if len(choices) == 0 || slices.Contains(choices, text) {
 		return nil

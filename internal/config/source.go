@@ -9,10 +9,11 @@ import (
 // envPrefix starts the name of every variable that is a setting.
 const envPrefix = "TWOTIER_"
 
-// ChoicesAnnotation is the key of a flag's annotation that lists what its text may be.
+// ChoicesAnnotation is the key of the annotation that lists the allowed values of a flag.
 const ChoicesAnnotation = "choices"
 
-// bindFlags adds a flag for each setting to fs, and returns what will hold those that are set.
+// bindFlags adds a flag for each setting to fs. It returns a map that will hold the flags that are
+// set.
 func bindFlags(fs *pflag.FlagSet) map[string]value {
 	values := map[string]value{}
 	for _, s := range settings() {
@@ -27,8 +28,8 @@ func bindFlags(fs *pflag.FlagSet) map[string]value {
 	return values
 }
 
-// settingFlag is a setting as a flag. It takes any text: what is wrong is told for all sources
-// alike, and for all settings at once.
+// settingFlag is a setting as a flag. It accepts any text: values are checked later, for all
+// sources alike and for all settings at once.
 type settingFlag struct {
 	setting
 	values map[string]value
@@ -40,10 +41,10 @@ func (f *settingFlag) Set(text string) error {
 	return nil
 }
 
-// String implements [pflag.Value]: it is the default.
+// String implements [pflag.Value]. It returns the default.
 func (f *settingFlag) String() string { return f.def }
 
-// Type implements [pflag.Value]: it is what help calls the value.
+// Type implements [pflag.Value]. It returns what the help calls the value.
 func (f *settingFlag) Type() string {
 	if f.arg == "" {
 		return "bool"
@@ -51,7 +52,7 @@ func (f *settingFlag) Type() string {
 	return f.arg
 }
 
-// fromEnviron returns what the environment sets.
+// fromEnviron returns the values that the environment sets.
 func fromEnviron(environ []string) map[string]value {
 	vars := map[string]string{}
 	for _, entry := range environ {

@@ -10,8 +10,8 @@ import (
 
 const day = 24 * time.Hour
 
-// ParseDuration reads a duration of Go, with days in front if need be: 200ms, 90s, 24h, 7d,
-// 1d2h3m4s. It is never negative.
+// ParseDuration reads a Go duration, optionally with days in front: 200ms, 90s, 24h, 7d, 1d2h3m4s.
+// A negative duration is an error.
 func ParseDuration(text string) (time.Duration, error) {
 	bad := fmt.Errorf("%q is not a duration, such as 200ms, 90s, 24h or 1d12h", text)
 	days, rest, found := strings.Cut(text, "d")
@@ -34,7 +34,8 @@ func ParseDuration(text string) (time.Duration, error) {
 	return time.Duration(n)*day + d, nil
 }
 
-// FormatDuration writes a duration as short as [ParseDuration] reads it: 24h rather than 24h0m0s.
+// FormatDuration writes a duration without trailing zero units, such as 24h rather than 24h0m0s.
+// [ParseDuration] reads it back.
 func FormatDuration(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {

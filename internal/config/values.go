@@ -9,7 +9,7 @@ import (
 	"twotier.dev/twotier/internal/redisurl"
 )
 
-// leastMemory is enough for a few hundred keys: less is a mistake in the unit.
+// leastMemory is enough for a few hundred keys. Less is probably a mistake in the unit.
 const leastMemory = 64 << 10
 
 func setMemory(to *int64, text string) (err error) {
@@ -88,7 +88,8 @@ func CheckName(text string) error {
 	return checkName(text)
 }
 
-// checkName accepts the names of nodes; of namespaces, too, which must not be empty.
+// checkName accepts what CheckName accepts, and the empty name, with which a node asks for one to
+// be made up.
 func checkName(text string) error {
 	const more = "._-"
 	ok := len(text) <= 64
