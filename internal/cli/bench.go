@@ -69,8 +69,8 @@ func benchSpec() spec {
 	}
 }
 
-// checkBench refuses what package load would refuse or take for its default, in the words of the
-// flags.
+// checkBench refuses values that package load would refuse or replace by a default, so that the
+// error names the flag.
 func checkBench(o load.Options) error {
 	switch {
 	case !slices.Contains(load.Ops(), o.Op):
@@ -92,8 +92,8 @@ func checkBench(o load.Options) error {
 }
 
 func (s *session) bench(ctx context.Context, o load.Options) error {
-	// One question first: if there is nobody to answer it, this says so better than thousands of
-	// failures.
+	// Try one request first: if the server can't be reached, one clear error is better than
+	// thousands of failures.
 	if _, err := s.client.do(ctx, http.MethodGet, "/healthz", nil, nil); err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (s *session) bench(ctx context.Context, o load.Options) error {
 	return err
 }
 
-// micros writes microseconds as a duration of about three digits.
+// micros formats microseconds as a duration with about three digits.
 func micros(us int64) string {
 	d := time.Duration(us) * time.Microsecond
 	switch {

@@ -21,7 +21,7 @@ import (
 	"twotier.dev/twotier/internal/load"
 )
 
-// server answers every call alike and keeps the last one that it was asked.
+// server gives every call the same answer and keeps the last call.
 type server struct {
 	status      int
 	contentType string
@@ -29,7 +29,7 @@ type server struct {
 	asked       string
 	token       string
 	calls       int
-	stopAt      int // the call at which stop is called; 0: never
+	stopAt      int // the number of the call that calls stop; 0: none
 	stop        func()
 }
 
@@ -68,7 +68,7 @@ func exec(t *testing.T, environ []string, args ...string) (stdout string, err er
 	return out.String(), err
 }
 
-// execute runs one command line, and returns the command that it is of.
+// execute runs one command line and returns the command that it names.
 func execute(ctx context.Context, o cli.IO, args []string) (*cobra.Command, error) {
 	root := &cobra.Command{Use: "twotier"}
 	root.AddCommand(cli.Commands(o)...)
@@ -189,7 +189,7 @@ b      x              2  █
 			if s.asked != test.asked {
 				t.Errorf("asked %s\nwant  %s", s.asked, test.asked)
 			}
-			// Of the plot only the frame is compared: its bars have a test of their own.
+			// Only the frame of the plot is compared: its bars have a test of their own.
 			if test.name == "series" {
 				got = strings.Join(slices.DeleteFunc(strings.SplitAfter(got, "\n"),
 					func(l string) bool { return strings.ContainsAny(l, "▁▂▃▄▅▆▇") }), "")
@@ -366,7 +366,7 @@ func TestWrongUsage(t *testing.T) {
 	}
 }
 
-// TestHelpFitsTerminal looks at the help of every command, and that it names every flag.
+// TestHelpFitsTerminal checks that the help of every command fits and names every flag.
 func TestHelpFitsTerminal(t *testing.T) {
 	for _, c := range cli.Commands(cli.IO{}) {
 		out, err := exec(t, nil, c.Name(), "--help")
@@ -459,7 +459,7 @@ func TestBench(t *testing.T) {
 	}
 }
 
-// locked answers like server, to many at once; it is healthy in any case.
+// locked is a server for concurrent calls. Its /healthz always succeeds.
 type locked struct {
 	answer string
 	status int

@@ -17,18 +17,19 @@ import (
 	"twotier.dev/twotier/httpapi/client"
 )
 
-// maxAnswer bounds an answer: the longest that a server gives is a list of 1000 keys.
+// maxAnswer bounds an answer, in bytes. The longest that a server gives is a list of 1000 keys.
 const maxAnswer = 16 << 20
 
-// caller has one server answer one call, word by word: --json prints what it said, and an error is
-// about this server. [client.Client] is for programs: it chooses among nodes, and interprets.
+// caller makes calls to one server and returns its answers verbatim, so that --json can print them
+// and errors are about that server. [client.Client] is for programs: it chooses among nodes and
+// decodes answers.
 type caller struct {
 	base    *url.URL
 	http    *http.Client
 	timeout time.Duration
-	token   string // to present, if one is needed
+	token   string // empty to present none
 	tls     *tls.Config
-	unknown string // what to say of a write whose answer did not arrive
+	unknown string // the hint for a write whose answer did not arrive
 }
 
 func newCaller(base *url.URL, token string, secure *tls.Config, timeout time.Duration) *caller {
@@ -38,7 +39,8 @@ func newCaller(base *url.URL, token string, secure *tls.Config, timeout time.Dur
 		unknown: "it may or may not have been counted", http: &http.Client{
 			Transport: transport,
 			Timeout:   timeout,
-			// A server of ours never redirects; to follow somebody else's would hide that.
+			// A twotier server never redirects. Following a redirect would hide that something else
+			// answered.
 			CheckRedirect: func(*http.Request, []*http.Request) error {
 				return http.ErrUseLastResponse
 			},
@@ -47,10 +49,10 @@ func newCaller(base *url.URL, token string, secure *tls.Config, timeout time.Dur
 
 func (c *caller) close() { c.http.CloseIdleConnections() }
 
-// address is the server's without a password.
+// address returns the URL of the server without its password.
 func (c *caller) address() string { return c.base.Redacted() }
 
-// do calls the server. If the error is a [Problem] the answer is returned as well.
+// do calls the server and returns the body of its answer, also if the error is a [Problem].
 func (c *caller) do(ctx context.Context, method, path string, query url.Values,
 	body any) ([]byte, error) {
 	u := c.base.JoinPath(path)
@@ -88,7 +90,7 @@ func (c *caller) do(ctx context.Context, method, path string, query url.Values,
 	return answer, nil
 }
 
-// explain turns an error of the transport into one that says what to do about it.
+// explain turns a transport error into one that says what the user can do about it.
 func (c *caller) explain(err error, write bool) error {
 	if outer, ok := errors.AsType[*url.Error](err); ok {
 		err = outer.Err
@@ -110,14 +112,14 @@ func (c *caller) explain(err error, write bool) error {
 	return fmt.Errorf("no answer from %s: %w%s", c.address(), err, unknown)
 }
 
-// Problem is an error that the server answered with.
+// Problem is an error that the server answered.
 type Problem struct {
 	client.Problem
-	// RetryAfter is the server's header of that name; empty if trying again is of no use.
+	// RetryAfter is the Retry-After header of the answer, empty if there was none.
 	RetryAfter string `json:"-"`
 }
 
-// Error is the detail, and what to do next if there is something.
+// Error returns the detail and, if there is something the user can do, a hint.
 func (p *Problem) Error() string {
 	text := p.Problem.Error()
 	if p.Outcome == "unknown" {
@@ -141,7 +143,7 @@ func (c *caller) problem(response *http.Response, answer []byte) error {
 	return p
 }
 
-// call calls the server, prints the answer if it is wanted as JSON, and decodes it.
+// call calls the server, prints its answer if --json is set, and decodes it into answer.
 func (s *session) call(ctx context.Context, method, path string, query url.Values, body,
 	answer any) error {
 	raw, err := s.client.do(ctx, method, path, query, body)

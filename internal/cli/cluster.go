@@ -51,11 +51,11 @@ func clusterSpec() spec {
 	}
 }
 
-// watchPause is the time between two pictures.
+// watchPause is the time between two refreshes.
 const watchPause = time.Second
 
-// watch shows something again and again until ctx is done; on a terminal, in the same place. What
-// goes wrong is shown, too: it may pass.
+// watch calls show every second until ctx is done, and prints its output, on a terminal always in
+// the same place. It prints errors too and carries on, because they may pass.
 func (s *session) watch(ctx context.Context, show func(context.Context) error) error {
 	screen := s.Stdout
 	ticker := time.NewTicker(watchPause)
@@ -86,8 +86,8 @@ func (s *session) watch(ctx context.Context, show func(context.Context) error) e
 	}
 }
 
-// clusterView is what a server answers about the cluster, as far as it is shown. It is not the
-// server's own type: the client is to work with servers of other versions.
+// clusterView has the fields of a server's answer about the cluster that are shown. It is not the
+// server's own type, so that the client works with servers of other versions.
 type clusterView struct {
 	Mode       string
 	Ring       uint64 `json:"ring_version"`
@@ -112,7 +112,7 @@ type member struct {
 	Status                   *status
 }
 
-// status is what a member says of itself.
+// status is what a member reports about itself.
 type status struct {
 	Mode      string
 	Ring      uint64 `json:"ring_version"`
@@ -133,7 +133,7 @@ type storeHealth struct {
 	RTT                  int64 `json:"rtt_us"`
 }
 
-// clock describes the time that the server goes by.
+// clock describes the clock that the server uses.
 func (v *clusterView) clock() string {
 	line := fmt.Sprintf("%+d ms to the store's, %d ms of it not followed yet", v.Offset, v.Skew)
 	if v.Doubt != "" {
@@ -178,7 +178,7 @@ func plural(n int, noun string) string {
 	return noun + "s"
 }
 
-// members prints a row a member, in the order of the owners.
+// members prints one row per member, in the order by which Owners refers to them.
 func (s *session) members(v *clusterView) error {
 	t := table{left: 4, rows: [][]string{{"MEMBER", "ADDRESS", "STATE", "MODE", "OWNS", "SHARE",
 		"HAS", "MOVING", "PENDING", "KEYS", "FORWARDED", ""}}}
@@ -197,7 +197,7 @@ func (s *session) members(v *clusterView) error {
 	return t.print(s.Stdout)
 }
 
-// moves says which partitions are on their way to a member, and from it.
+// moves returns how many partitions are moving to a member and away from it, such as "+3 -2".
 func moves(st *status) string {
 	var parts []string
 	if st.Incoming > 0 {
@@ -216,7 +216,7 @@ func share(part, whole int64) string {
 	return fmt.Sprintf("%.1f%%", 100*float64(part)/float64(max(whole, 1)))
 }
 
-// remark says what is special about a member.
+// remark returns notes about a member, in parentheses, or "" if there are none.
 func remark(v *clusterView, m *member) string {
 	var list []string
 	if m.Self {
@@ -236,7 +236,8 @@ func remark(v *clusterView, m *member) string {
 	return "(" + strings.Join(list, ", ") + ")"
 }
 
-// names are the letters that stand for members on the map; what is beyond them shares the last.
+// names has the letters that stand for members on the map. All members beyond them share the last
+// one.
 const names = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789*"
 
 func name(at int) string {
@@ -247,7 +248,7 @@ func name(at int) string {
 	return names[at : at+1]
 }
 
-// owners prints a map: a letter a partition, in order.
+// owners prints a map with one letter per partition, in order.
 func (s *session) owners(v *clusterView) error {
 	var out strings.Builder
 	out.WriteString("\n")
@@ -276,7 +277,7 @@ func (s *session) describeStore(h storeHealth) string {
 	if !h.Up {
 		return text + ", " + s.paint(red, "down") + ": " + h.Error
 	}
-	trip := "-" // nobody has measured it yet
+	trip := "-" // not measured yet
 	if h.RTT > 0 {
 		trip = config.FormatDuration(time.Duration(h.RTT) * time.Microsecond)
 	}

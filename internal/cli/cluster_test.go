@@ -80,7 +80,7 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// TestManyOwners has more members than there are letters, and owners that don't exist.
+// TestManyOwners shows more members than there are letters, and owners that don't exist.
 func TestManyOwners(t *testing.T) {
 	answer := `{"members":[` + strings.Repeat(`{"id":"m"},`, 99) +
 		`{"id":"m"}],"owners":[0,61,62,98,99,100,-1],"redis":{}}`
@@ -90,7 +90,7 @@ func TestManyOwners(t *testing.T) {
 	}
 }
 
-// TestWatchEnds shows the cluster until it is told to stop, whatever the server says.
+// TestWatchEnds checks that --watch carries on through errors until it is stopped.
 func TestWatchEnds(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	s := &server{answer: `{"mode":"two-tier","members":[],"redis":{"kind":"redis"}}`, stopAt: 2,

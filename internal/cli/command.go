@@ -14,23 +14,22 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// ErrRefused is returned by an acquire that was answered and not allowed. The answer has been
-// printed.
+// ErrRefused is returned by an acquire that the server refused. The answer has been printed.
 var ErrRefused = errors.New("refused")
 
 // UsageError is a mistake on the command line.
 type UsageError struct{ Err error }
 
-// Error says what is wrong, not how to do it right.
+// Error returns what is wrong, without the usage.
 func (e *UsageError) Error() string { return e.Err.Error() }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the wrapped error.
 func (e *UsageError) Unwrap() error { return e.Err }
 
-// IO is what a command knows of its process.
+// IO is what a command gets from its process.
 type IO struct {
-	// Environ is NAME=value as in [os.Environ]; TWOTIER_SERVER, TWOTIER_TOKEN and others, COLUMNS,
-	// NO_COLOR and TERM are looked at.
+	// Environ is NAME=value as in [os.Environ]; commands read the TWOTIER_* variables that the help
+	// names, COLUMNS, NO_COLOR and TERM.
 	Environ        []string
 	Stdout, Stderr io.Writer
 }
@@ -45,8 +44,8 @@ func (o IO) getenv(name string) (found string) {
 	return found
 }
 
-// colour says whether to colour the output: for a terminal, unless it or its user can't or won't
-// have it.
+// colour reports whether to colour the output: it must go to a terminal that is not dumb, and
+// NO_COLOR must not be set.
 func (o IO) colour() bool {
 	f, ok := o.Stdout.(*os.File)
 	if !ok || o.getenv("NO_COLOR") != "" || o.getenv("TERM") == "dumb" {
@@ -56,7 +55,7 @@ func (o IO) colour() bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// columns is the width of the output.
+// columns returns the width of the output in characters.
 func (o IO) columns() int {
 	n, err := strconv.Atoi(o.getenv("COLUMNS"))
 	if err != nil {
@@ -65,8 +64,8 @@ func (o IO) columns() int {
 	return min(max(n, 40), 240)
 }
 
-// Commands returns the commands in the order of a help text. See [Prepare] for the one that holds
-// them.
+// Commands returns the commands in the order in which the help lists them. [Prepare] sets up the
+// root command that holds them.
 func Commands(o IO) []*cobra.Command {
 	specs := []spec{
 		addSpec(), countSpec(), acquireSpec(), seriesSpec(), topSpec(), clusterSpec(), modeSpec(),
@@ -79,11 +78,11 @@ func Commands(o IO) []*cobra.Command {
 	return commands
 }
 
-// spec describes a command. bind defines its flags, and returns what runs it.
+// spec describes a command. bind defines its flags and returns the function that runs it.
 type spec struct {
 	name, args, summary, details, examples string
 	timeout                                time.Duration // of one call; 0: defaultTimeout
-	valid                                  []string      // what its argument may be, to complete it
+	valid                                  []string      // the possible arguments, for completion
 	bind                                   func(fs *pflag.FlagSet) runner
 }
 
@@ -120,7 +119,7 @@ func usagef(format string, args ...any) error {
 	return &UsageError{Err: fmt.Errorf(format, args...)}
 }
 
-// oneKey returns the only argument.
+// oneKey returns the key, which must be the only argument.
 func oneKey(args []string) (string, error) {
 	switch {
 	case len(args) == 0:

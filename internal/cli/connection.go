@@ -15,7 +15,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// connection is the flags that all commands have: which server, and as whom.
+// connection holds the flags that all commands have: which server to call, and with which
+// credentials.
 type connection struct {
 	server, token, tokenFile string
 	ca, cert, key            string
@@ -73,8 +74,8 @@ func (c *connection) open(o IO) (*session, error) {
 	return &session{IO: o, client: newCaller(u, token, secure, c.timeout), json: c.json}, nil
 }
 
-// readToken returns the token to present: what a flag says goes before the environment, and a text
-// before a file.
+// readToken returns the token to present, or "" for none. Flags take precedence over the
+// environment, and a token over a file that holds one.
 func (c *connection) readToken(o IO) (string, error) {
 	if c.token != "" || c.tokenFile == "" && o.getenv("TWOTIER_TOKEN") != "" {
 		return cmp.Or(c.token, o.getenv("TWOTIER_TOKEN")), nil
@@ -94,7 +95,7 @@ func (c *connection) readToken(o IO) (string, error) {
 	return token, nil
 }
 
-// readTLS returns how to talk to an https server, nil for the way that the system has.
+// readTLS returns the TLS configuration for an https server, or nil for the system's defaults.
 func (c *connection) readTLS(o IO) (*tls.Config, error) {
 	ca := cmp.Or(c.ca, o.getenv("TWOTIER_CA"))
 	cert, key := cmp.Or(c.cert, o.getenv("TWOTIER_CERT")), cmp.Or(c.key, o.getenv("TWOTIER_KEY"))

@@ -1,6 +1,6 @@
 package cli
 
-// JoinPoints and Micros are internals with tests of their own.
+// JoinPoints and Micros are tested directly.
 var (
 	JoinPoints = joinPoints
 	Micros     = micros

@@ -12,11 +12,11 @@ import (
 
 const (
 	helpWidth = 80
-	// Where the text about a command, and that about a flag, begins.
+	// The columns in which the texts about commands and flags begin.
 	commandIndent, flagIndent = 14, 26
 )
 
-// writeHelp writes all that there is to know about a command.
+// writeHelp writes the full help of a command.
 func writeHelp(w io.Writer, cmd *cobra.Command) {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s - %s\n\nusage: %s\n", cmd.CommandPath(), cmd.Short, cmd.UseLine())
@@ -33,10 +33,10 @@ func writeHelp(w io.Writer, cmd *cobra.Command) {
 	if cmd.Example != "" {
 		out.WriteString("\nExamples:\n" + indent(cmd.Example) + "\n")
 	}
-	_, _ = io.WriteString(w, out.String()) // help that can't be written can't be helped
+	_, _ = io.WriteString(w, out.String()) // there is nowhere to report a failure
 }
 
-// writeGroup lists the commands of a group below its title.
+// writeGroup lists the commands of a group under its title.
 func writeGroup(out *strings.Builder, cmd *cobra.Command, g *cobra.Group) {
 	title := "\n" + g.Title + "\n"
 	for _, c := range cmd.Commands() {
@@ -48,7 +48,7 @@ func writeGroup(out *strings.Builder, cmd *cobra.Command, g *cobra.Group) {
 	}
 }
 
-// writeFlags describes the flags of a command, but the one for this help.
+// writeFlags describes the flags of a command except --help.
 func writeFlags(out *strings.Builder, flags *pflag.FlagSet) {
 	title := "\nFlags:\n"
 	flags.VisitAll(func(f *pflag.Flag) {
@@ -70,7 +70,7 @@ func describeFlag(out *strings.Builder, f *pflag.Flag) {
 	describe(out, strings.TrimSpace(dashed(f)+" "+arg), usage, flagIndent)
 }
 
-// describe writes a name and what it means, in a column of its own that begins at indent.
+// describe writes a name and the text about it, which goes into a column that begins at indent.
 func describe(out *strings.Builder, name, text string, indent int) {
 	head := fmt.Sprintf("  %-*s", indent-2, name)
 	if len(head) > indent || head[indent-1] != ' ' {
@@ -80,8 +80,8 @@ func describe(out *strings.Builder, name, text string, indent int) {
 	out.WriteString(head + strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", indent)) + "\n")
 }
 
-// wrap breaks the lines of paragraphs, between which there are empty lines, at a width in
-// characters. Paragraphs that begin with a space stay as they are.
+// wrap breaks paragraphs, which empty lines separate, into lines of at most width characters.
+// Paragraphs that begin with a space stay as they are.
 func wrap(text string, width int) string {
 	paragraphs := strings.Split(strings.TrimRight(text, "\n"), "\n\n")
 	for i, p := range paragraphs {
@@ -92,7 +92,7 @@ func wrap(text string, width int) string {
 	return strings.Join(paragraphs, "\n\n")
 }
 
-// fill puts words into lines.
+// fill joins words into lines of at most width characters.
 func fill(words []string, width int) string {
 	var out strings.Builder
 	length := 0

@@ -8,19 +8,19 @@ import (
 	"twotier.dev/twotier/internal/config"
 )
 
-// limit is one rule as a request has it.
+// limit is one limit, as in a request.
 type limit struct {
 	Window string `json:"window"`
 	Max    int64  `json:"max"`
 }
 
-// limits is a flag that may be given several times, or once with commas.
+// limits is a flag that may be repeated, or have several values separated by commas.
 type limits []limit
 
-// String is the flag's default for help: none.
+// String returns the default that the help shows: none.
 func (l *limits) String() string { return "" }
 
-// Type is what help calls the flag's value.
+// Type returns what the help calls the flag's value.
 func (l *limits) Type() string { return "MAX/WINDOW" }
 
 // Set adds limits such as 15/1m or 1m=15, separated by commas.
@@ -54,7 +54,7 @@ func checkWindow(text string) error {
 	return nil
 }
 
-// check is one key with its rules as a request has it.
+// check is one key with its limits, as in a request.
 type check struct {
 	NS     string `json:"ns,omitempty"`
 	Key    string `json:"key"`
@@ -62,13 +62,13 @@ type check struct {
 	Limits limits `json:"limits,omitempty"`
 }
 
-// checks is a flag that may be given several times.
+// checks is a flag that may be repeated.
 type checks []check
 
-// String is the flag's default for help: none.
+// String returns the default that the help shows: none.
 func (c *checks) String() string { return "" }
 
-// Type is what help calls the flag's value.
+// Type returns what the help calls the flag's value.
 func (c *checks) Type() string { return "KEY:MAX/WINDOW,..." }
 
 // Set adds a check such as user:7:15/1m,50/24h. The key ends at the last colon, so it may have

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// manCommand writes manual pages of all commands of root.
+// manCommand returns the command that writes manual pages for all commands of root.
 func manCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use: "man DIRECTORY", Short: "write manual pages, one for each command",
@@ -23,7 +23,7 @@ func manCommand(root *cobra.Command) *cobra.Command {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
 				return err
 			}
-			root.DisableAutoGenTag = true // no line that says what made them, and when
+			root.DisableAutoGenTag = true // no line about the generator and the date
 			header := &doc.GenManHeader{Section: "1", Source: root.Version, Manual: "twotier"}
 			if err := doc.GenManTree(root, header, args[0]); err != nil {
 				return fmt.Errorf("manual pages: %w", err)

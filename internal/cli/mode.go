@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// modeTimeout is how long a change may take by itself.
+// modeTimeout is the default --timeout of mode: a change waits for all nodes to flush.
 const modeTimeout = 15 * time.Second
 
 func modeSpec() spec {

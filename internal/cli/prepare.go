@@ -12,10 +12,10 @@ import (
 	"twotier.dev/twotier/internal/config"
 )
 
-// Prepare makes of root, which has its commands, the command line of a program: help that fits a
-// terminal of 80 columns, the commands help and man beside cobra's completion, completion of what
-// flags may be, and mistakes as a [UsageError] with what was probably meant. Nothing is printed of
-// an error: that is for who runs root.
+// Prepare turns root, whose commands have been added, into the command line of a program: it sets
+// help that fits a terminal of 80 columns, adds the commands help and man next to cobra's
+// completion, completes the values of flags, and reports mistakes as a [UsageError] that suggests
+// what was probably meant. It prints no errors; the caller who runs root does.
 func Prepare(root *cobra.Command, o IO) {
 	root.SetOut(o.Stdout)
 	root.SetErr(o.Stderr)
@@ -38,18 +38,18 @@ func Prepare(root *cobra.Command, o IO) {
 	}
 }
 
-// completeFlags has a shell know what the flags may be that have a choice.
+// completeFlags lets shells complete the values of flags that have a fixed choice.
 func completeFlags(cmd *cobra.Command) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if choices := f.Annotations[config.ChoicesAnnotation]; choices != nil {
-			// It fails for flags that don't exist, or are registered already.
+			// It only fails for flags that don't exist or are already registered.
 			_ = cmd.RegisterFlagCompletionFunc(f.Name,
 				cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp))
 		}
 	})
 }
 
-// unknownCommand refuses what is no command.
+// unknownCommand returns an error if there is an argument: root has run, so it names no command.
 func unknownCommand(root *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -89,7 +89,8 @@ func helpCommand(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// flagError words what pflag has to say the way the flags are documented, and adds what was meant.
+// flagError rewords an error of pflag in the way the flags are documented, and suggests what was
+// probably meant.
 func flagError(cmd *cobra.Command, err error) error {
 	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		return unknownFlag(cmd, e)
@@ -100,14 +101,15 @@ func flagError(cmd *cobra.Command, err error) error {
 	if e, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		cause := e.Unwrap()
 		if number, ok := errors.AsType[*strconv.NumError](cause); ok {
-			cause = number.Err // the rest names a function
+			cause = number.Err // without the name of the parsing function
 		}
 		return usagef("invalid value %q for %s: %w", e.GetValue(), dashed(e.GetFlag()), cause)
 	}
 	return &UsageError{Err: err}
 }
 
-// unknownFlag refuses a flag. One dash begins flags of one letter: a longer one wants two.
+// unknownFlag returns the error for an unknown flag. It also suggests a long flag that was typed
+// with one dash, which pflag takes for flags of one letter.
 func unknownFlag(cmd *cobra.Command, e *pflag.NotExistError) error {
 	name, typed := e.GetSpecifiedName(), "--"+e.GetSpecifiedName()
 	if letters := e.GetSpecifiedShortnames(); letters != "" {
@@ -122,7 +124,7 @@ func unknownFlag(cmd *cobra.Command, e *pflag.NotExistError) error {
 	return usagef("unknown flag %s", typed)
 }
 
-// dashed is the name of a flag as it is documented.
+// dashed returns the name of a flag with its dashes.
 func dashed(f *pflag.Flag) string {
 	if len(f.Name) == 1 {
 		return "-" + f.Name

@@ -72,10 +72,10 @@ func (s *session) count(ctx context.Context, query url.Values) error {
 	return s.printCounts(answer.Counts, nil)
 }
 
-// notableAge is the age from which on it is shown. Up to a flush interval or two is normal.
+// notableAge is the least age that is shown. An age of a flush interval or two is normal.
 const notableAge = time.Second
 
-// printCounts prints counts, beside their limits if there are such.
+// printCounts prints counts and, if there are any, the limits they are compared with.
 func (s *session) printCounts(counts []windowCount, rules limits) error {
 	t := table{left: 1, rows: [][]string{{"WINDOW", "COUNT", "MIN", "MAX"}}}
 	if len(rules) > 0 {
@@ -87,7 +87,7 @@ func (s *session) printCounts(counts []windowCount, rules limits) error {
 			continue
 		}
 		mark := ""
-		if c.Max > rules[i].Max { // as the server decides: on the most that it can be
+		if c.Max > rules[i].Max { // like the server, compare the upper bound
 			mark = "over"
 		}
 		t.add(c.Window, c.Count, c.Min, c.Max, rules[i].Max, mark)

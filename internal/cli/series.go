@@ -69,8 +69,8 @@ func milliseconds(ms int64) string {
 	return config.FormatDuration(time.Duration(ms) * time.Millisecond)
 }
 
-// joinPoints returns the counts of at most most bars of equal width, and that width in
-// milliseconds. Buckets that have no point count as zero.
+// joinPoints adds buckets up to at most most bars of equal width, and returns the bars and their
+// width in milliseconds. Buckets without a point count as zero.
 func joinPoints(points [][2]int64, bucket int64, most int) (bars []int64, width int64) {
 	first, last := points[0][0], points[0][0]
 	for _, p := range points {
@@ -80,14 +80,14 @@ func joinPoints(points [][2]int64, bucket int64, most int) (bars []int64, width 
 	per := (buckets + int64(most) - 1) / int64(most)
 	bars = make([]int64, (buckets+per-1)/per)
 	for _, p := range points {
-		// Counted from the end, so that it is the oldest bar that may be short of buckets.
+		// Count from the end, so that only the oldest bar may have fewer buckets.
 		back := (last - p[0]) / bucket / per
 		bars[int64(len(bars))-1-back] += p[1]
 	}
 	return bars, bucket * per
 }
 
-// plot draws the bars, eight steps to a row.
+// plot draws the bars, with eight steps per row.
 func (s *session) plot(bars []int64, span string) error {
 	const rows = 8
 	steps := []rune(" ▁▂▃▄▅▆▇█")
@@ -103,7 +103,7 @@ func (s *session) plot(bars []int64, span string) error {
 		}
 		line := make([]rune, len(bars))
 		for i, b := range bars {
-			// Rounded up: the smallest count is still seen.
+			// Round up, so that the smallest count is still visible.
 			height := int((float64(max(b, 0))*rows*8)/float64(largest) + 0.999)
 			line[i] = steps[min(max(height-row*8, 0), 8)]
 		}

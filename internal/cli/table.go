@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// The colours, as ANSI has them.
+// The colours, as ANSI escape codes.
 const (
 	red   = "31"
 	green = "32"
@@ -17,7 +17,7 @@ const (
 	none  = "\x1b[0m"
 )
 
-// paint colours text if the output is to be coloured.
+// paint colours text if the output is coloured.
 func (s *session) paint(colour, text string) string {
 	if !s.colour() {
 		return text
@@ -25,7 +25,7 @@ func (s *session) paint(colour, text string) string {
 	return "\x1b[" + colour + "m" + text + none
 }
 
-// printable quotes a key that would do more to a terminal than show.
+// printable quotes a key with characters that a terminal might act on.
 func printable(key string) string {
 	if strings.ContainsFunc(key, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return strconv.Quote(key)
@@ -33,8 +33,8 @@ func printable(key string) string {
 	return key
 }
 
-// table is rows of cells; the first columns are aligned to the left, the others, numbers, to the
-// right.
+// table is rows of cells. The first left columns are aligned to the left, the others, which have
+// numbers, to the right.
 type table struct {
 	left int
 	rows [][]string
@@ -48,7 +48,7 @@ func (t *table) add(cells ...any) {
 	t.rows = append(t.rows, row)
 }
 
-// print writes the table unless it has nothing but its head.
+// print writes the table unless it has only its head.
 func (t *table) print(w io.Writer) error {
 	if len(t.rows) < 2 {
 		return nil
@@ -78,7 +78,7 @@ func (t *table) print(w io.Writer) error {
 
 func isNumber(cell string) bool { return cell[0] >= '0' && cell[0] <= '9' }
 
-// formatSize writes a number of bytes for people.
+// formatSize formats a number of bytes for people, such as 1.5 MiB.
 func formatSize(bytes int64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
 	size := float64(bytes)

@@ -13,7 +13,7 @@ import (
 	"twotier.dev/twotier/internal/config"
 )
 
-// windowCount is a count as the server answers it.
+// windowCount is a count as in the server's answer.
 type windowCount struct {
 	Window string `json:"window"`
 	Count  int64  `json:"count"`
@@ -22,7 +22,7 @@ type windowCount struct {
 	Bucket int64  `json:"bucket_ms"`
 }
 
-// origin is where an answer came from.
+// origin says where an answer came from.
 type origin struct {
 	Source   string `json:"source"`
 	Degraded bool   `json:"degraded"`
@@ -38,7 +38,7 @@ func (o origin) String() string {
 	return o.Source
 }
 
-// event is the flags of the calls that count.
+// event holds the flags of the commands that count events.
 type event struct {
 	ns, ack string
 	n, ts   int64
@@ -55,7 +55,7 @@ func (e *event) bind(fs *pflag.FlagSet) {
 	fs.Var(&e.limits, "limit", "`MAX/WINDOW`, such as 15/1m (or 1m=15); may be repeated")
 }
 
-// acks are what a write may wait for.
+// acks returns the values of --ack: what a write may wait for.
 func acks() []string { return []string{"memory", "redis", "replica", "disk"} }
 
 func (e *event) check() error {
@@ -183,7 +183,7 @@ func acquireBody(e event, all checks, args []string) (body writeBody, err error)
 	return body, nil
 }
 
-// decision is what an acquire answers for one key.
+// decision is the answer of an acquire for one key.
 type decision struct {
 	Key     string
 	Allowed bool
