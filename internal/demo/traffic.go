@@ -19,20 +19,21 @@ import (
 
 // The keys of the traffic.
 const (
-	// Key is counted through every node in turn with the others; see Stats.Counted.
+	// Key is counted through every node, between the other keys; see Stats.Counted.
 	Key = "demo"
-	// HotKey is the one that is hot now and then.
+	// HotKey is hot from time to time.
 	HotKey = "sale:42"
-	// Users is how many keys there are that are counted.
+	// Users is the number of keys that are only counted.
 	Users = 10_000
-	// Phones is how many keys there are that have limits.
+	// Phones is the number of keys that have limits.
 	Phones = 200
 )
 
-// Limits of the limited keys: a person sees them reached within a minute.
+// The limits of the phone keys, low enough that some are reached within a minute.
 const limits = `[{"window":"1m","max":15},{"window":"24h","max":500}]`
 
-// How often, and for how long, a key is hot: it then gets every other event.
+// How often and for how long HotKey is hot. While it is hot it gets half of the events that would
+// go to users.
 const (
 	hotEvery = 30 * time.Second
 	hotFor   = 6 * time.Second
@@ -42,7 +43,7 @@ const (
 type Options struct {
 	// Servers are the URLs of the nodes. Required.
 	Servers []string
-	// Rate is the number of events a second, over all nodes. Default: 300.
+	// Rate is the number of events per second, over all nodes. Default: 300.
 	Rate int
 	// Timeout bounds one request. Default: 3 s.
 	Timeout time.Duration
@@ -59,16 +60,15 @@ type Traffic struct {
 	counted, allowed, refused, failed atomic.Int64
 }
 
-// Stats is what became of the events so far.
+// Stats is the outcome of the events so far.
 type Stats struct {
-	// Counted is how many events of Key were counted for sure.
+	// Counted is the number of events of Key that were certainly counted.
 	Counted int64
-	// Allowed and Refused is how often a limit was asked and said so, Failed how many requests got
-	// no such answer.
+	// Allowed and Refused count the answers to acquires, and Failed all requests that failed.
 	Allowed, Refused, Failed int64
 }
 
-// New checks the options. Nothing is sent yet.
+// New checks the options. It sends nothing.
 func New(opt Options) (*Traffic, error) {
 	opt.Rate = cmp.Or(opt.Rate, 300)
 	opt.Timeout = cmp.Or(opt.Timeout, 3*time.Second)
@@ -80,8 +80,7 @@ func New(opt Options) (*Traffic, error) {
 	return &Traffic{opt: opt, client: &http.Client{Transport: transport, Timeout: opt.Timeout}}, nil
 }
 
-// Open begins to send, a node at a time each by one connection, until Close is called or ctx is
-// done.
+// Open starts to send, over one connection per node, until Close is called or ctx is done.
 func (t *Traffic) Open(ctx context.Context) {
 	ctx, t.stop = context.WithCancel(ctx)
 	t.began = time.Now()
@@ -90,7 +89,7 @@ func (t *Traffic) Open(ctx context.Context) {
 	}
 }
 
-// Close stops sending. What is under way is answered first.
+// Close stops sending and waits for the answers to requests in flight.
 func (t *Traffic) Close() {
 	if t.stop != nil {
 		t.stop()
@@ -99,7 +98,7 @@ func (t *Traffic) Close() {
 	t.client.CloseIdleConnections()
 }
 
-// Stats returns what became of the events so far.
+// Stats returns the outcome of the events so far.
 func (t *Traffic) Stats() Stats {
 	return Stats{
 		Counted: t.counted.Load(), Allowed: t.allowed.Load(), Refused: t.refused.Load(),
@@ -107,7 +106,7 @@ func (t *Traffic) Stats() Stats {
 	}
 }
 
-// runSend sends one event after the other to a node.
+// runSend sends one event after the other to one node.
 func (t *Traffic) runSend(ctx context.Context, server string) {
 	r := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	users, phones := rand.NewZipf(r, 1.1, 4, Users-1), rand.NewZipf(r, 1.2, 2, Phones-1)
@@ -153,8 +152,8 @@ func (t *Traffic) acquire(ctx context.Context, server, key string) {
 	}
 }
 
-// post reports whether a node has carried out what it was asked. What is under way when the traffic
-// ends is waited for: it counts.
+// post reports whether a node has carried out a request. When ctx ends it still waits for the
+// answer, because the event counts.
 func (t *Traffic) post(ctx context.Context, address, body string, answer any) bool {
 	request, err := http.NewRequestWithContext(context.WithoutCancel(ctx), http.MethodPost, address,
 		bytes.NewReader([]byte(body)))
@@ -188,7 +187,7 @@ func (t *Traffic) do(request *http.Request, answer any) error {
 	return json.Unmarshal(body, answer)
 }
 
-// Ask returns how many events of [Key] the last day had by each node.
+// Ask returns, for each node, its count of the events of [Key] in the last day.
 func (t *Traffic) Ask(ctx context.Context) (counts []int64, err error) {
 	defer t.client.CloseIdleConnections()
 	for _, server := range t.opt.Servers {

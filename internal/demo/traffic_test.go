@@ -12,7 +12,7 @@ import (
 	"twotier.dev/twotier/internal/demo"
 )
 
-// counter is a node that never forgets and lets three events of a limited key through.
+// counter is a fake node that never forgets and allows three events per limited key.
 type counter struct {
 	mu    sync.Mutex
 	keys  map[string]int64

@@ -14,8 +14,8 @@ type bodies struct {
 	buf     []byte
 }
 
-// newBodies returns the bodies of worker w. serial numbers the keys that are all distinct, run sets
-// them apart from those of other runs.
+// newBodies returns the bodies of worker w. With distinct keys, serial numbers them across workers,
+// and run tells them apart from those of other runs.
 func newBodies(o *Options, w int, run int64, serial *atomic.Uint64) *bodies {
 	rng := rand.New(rand.NewPCG(o.Seed, uint64(w)))
 	b := &bodies{options: o, prefix: "bench:"}
@@ -23,7 +23,7 @@ func newBodies(o *Options, w int, run int64, serial *atomic.Uint64) *bodies {
 	if o.Dist == "distinct" {
 		b.prefix += strconv.FormatInt(run, 36) + ":"
 	}
-	b.next, _ = Keys(o.Dist, rng, uint64(o.Keys), fresh) // checked by fill
+	b.next, _ = Keys(o.Dist, rng, uint64(o.Keys), fresh) // fill has checked Dist
 	return b
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// Client posts JSON to one server and sends nothing twice: a request that is sent twice is counted
-// twice. It may be used from several goroutines at once.
+// Client posts JSON to one server and never sends a request again, because the server would count
+// it twice. It is safe for concurrent use.
 type Client struct {
 	http    *fasthttp.HostClient
 	base    string
@@ -21,20 +21,20 @@ type Client struct {
 	timeout time.Duration
 }
 
-// ClientOptions describe a client. URL, Connections and Timeout are needed.
+// ClientOptions configures a client. URL, Connections and Timeout are required.
 type ClientOptions struct {
 	// URL is the server's, http or https.
 	URL string
-	// Token is what to present as a bearer; empty for none.
+	// Token is the bearer token to present; empty means none.
 	Token string
-	// TLS is for a URL with https; nil means the system's way.
+	// TLS is the configuration for an https URL; nil means the system's defaults.
 	TLS *tls.Config
-	// Connections is the number of requests under way at most, Timeout bounds each.
+	// Connections bounds the number of requests in flight, and Timeout the duration of each.
 	Connections int
 	Timeout     time.Duration
 }
 
-// NewClient returns a client, which connects when it is first used.
+// NewClient returns a client. It connects when it is first used.
 func NewClient(o ClientOptions) (*Client, error) {
 	u, err := url.Parse(o.URL)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
@@ -60,21 +60,21 @@ func NewClient(o ClientOptions) (*Client, error) {
 		}}, nil
 }
 
-// Close closes the connections that nothing is under way on.
+// Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// StatusError is an answer whose status is not 200.
+// StatusError reports an answer whose status is not 200.
 type StatusError struct {
 	Code int
-	// Body is the beginning of the answer.
+	// Body is the beginning of the answer, at most 300 characters.
 	Body string
 }
 
-// Error names the status only, so that failures can be counted by it.
+// Error returns only the status, so that failures can be grouped by it.
 func (e *StatusError) Error() string { return "status " + strconv.Itoa(e.Code) }
 
-// Post sends a body to a path and has the answer read, which is valid until read returns. Any
-// status but 200 is a [StatusError].
+// Post sends a body to a path, which begins with a slash, and passes the answer to read. The answer
+// is valid until read returns. Any status other than 200 is a [StatusError].
 func (c *Client) Post(path string, body []byte, read func(answer []byte) error) error {
 	request, response := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseRequest(request)

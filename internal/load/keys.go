@@ -5,14 +5,15 @@ import (
 	"math/rand/v2"
 )
 
-// ZipfExponent is that of word frequencies and, nearly, of users by activity.
+// ZipfExponent is the exponent of word frequencies and, nearly, of the activity of users.
 const ZipfExponent = 1.1
 
-// Dists returns the names of the ways in which [Keys] draws.
+// Dists returns the names of the distributions that [Keys] draws from.
 func Dists() []string { return []string{"uniform", "zipf", "same", "distinct"} }
 
-// Keys returns what draws the number of the next key, for one goroutine: uniform and zipf (exponent
-// [ZipfExponent]) from n keys, same is always 0, and distinct is whatever fresh returns.
+// Keys returns a function that draws the number of the next key, for use by one goroutine. uniform
+// and zipf (exponent [ZipfExponent]) draw from n keys, same always returns 0, and distinct returns
+// what fresh returns. Any other name is an error.
 func Keys(dist string, rng *rand.Rand, n uint64, fresh func() uint64) (func() uint64, error) {
 	switch dist {
 	case "same":

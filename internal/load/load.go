@@ -15,24 +15,24 @@ import (
 	"github.com/valyala/fastjson"
 )
 
-// run is one run.
+// run is the state of one call of [Run].
 type run struct {
 	options  Options
 	client   *Client
 	parsers  fastjson.ParserPool
-	serial   atomic.Uint64 // keys that are all distinct
+	serial   atomic.Uint64 // numbers distinct keys
 	answered counts
-	reported struct{ operations, failed int64 } // to Progress
+	reported struct{ operations, failed int64 } // the totals at the last Progress
 
 	mu     sync.Mutex
 	errors map[string]int64
 }
 
-// counts are what answers said about the operations of their requests.
+// counts sums up what answers reported about the operations of their requests.
 type counts struct{ operations, allowed, refused, failed atomic.Int64 }
 
-// Run sends load until the duration is over or ctx is done, and returns what it measured. The error
-// is about the options; failed requests are in the result.
+// Run sends load until the duration is over or ctx is done, and returns what it measured. It
+// returns an error only for invalid options; failed requests are part of the result.
 func Run(ctx context.Context, o Options) (Result, error) {
 	if err := o.fill(); err != nil {
 		return Result{}, err
@@ -65,7 +65,7 @@ func (r *run) workers() (all []Worker) {
 	return all
 }
 
-// progress tells of the last second.
+// progress reports what happened since it was last called, about a second ago.
 func (r *run) progress(elapsed time.Duration, since Timing) {
 	last := r.reported
 	r.reported.operations, r.reported.failed = r.answered.operations.Load(),
@@ -78,7 +78,7 @@ func (r *run) progress(elapsed time.Duration, since Timing) {
 	})
 }
 
-// send makes one request and counts what came of it.
+// send makes one request and counts its outcome.
 func (r *run) send(body []byte) error {
 	err := r.client.Post(r.options.path(), body, r.read)
 	if err != nil {
@@ -93,10 +93,10 @@ func (r *run) count(reason string, n int64) {
 	r.errors[reason] += n
 }
 
-// errNotJSON is the answer of something else than twotier.
+// errNotJSON means that something other than twotier answered.
 var errNotJSON = errors.New("not a JSON answer")
 
-// read counts what an answer says.
+// read counts the operations that an answer reports.
 func (r *run) read(answer []byte) error {
 	operations := int64(1)
 	switch r.options.Op {
@@ -124,7 +124,7 @@ func (r *run) read(answer []byte) error {
 	return nil
 }
 
-// reason puts errors into few groups: their texts have ports in them.
+// reason sorts errors into a few groups, because their texts differ by port.
 func reason(err error) string {
 	var dial *net.OpError
 	var status *StatusError

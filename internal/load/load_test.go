@@ -15,7 +15,7 @@ import (
 	"twotier.dev/twotier/internal/load"
 )
 
-// fake is a server that answers like twotier and remembers what it was asked.
+// fake is a server that answers like twotier and remembers the requests.
 type fake struct {
 	mu     sync.Mutex
 	keys   map[string]int
@@ -132,7 +132,7 @@ func TestOpenLoopKeepsTheRate(t *testing.T) {
 	}
 }
 
-// A server that stands still for half of the run must show in the median, not in one request alone.
+// A server that stalls for half of the run must show in the median, not just in one request.
 func TestOpenLoopSeesAStall(t *testing.T) {
 	var first atomic.Bool
 	_, url := start(t, func(w http.ResponseWriter) {

@@ -7,35 +7,37 @@ import (
 	"time"
 )
 
-// Loop says when calls are made. The calls of an open loop are due at fixed times, and whichever
-// worker is free makes the next one.
+// Loop defines when calls are made. The calls of an open loop are due at fixed times, and any free
+// worker makes the next one.
 type Loop struct {
-	// Rate is the number of calls a second of an open loop, of all workers together. 0 is a closed
-	// loop, in which each worker makes its next call as soon as the last one has returned.
+	// Rate is the number of calls per second of an open loop, for all workers together. 0 means a
+	// closed loop, in which each worker makes its next call as soon as the last one has returned.
 	Rate float64
-	// Scheduled is an open loop whose calls say themselves when they are due, whatever Rate is.
+	// Scheduled means an open loop in which Worker.Next says when each call is due. Rate is
+	// ignored.
 	Scheduled bool
-	// Warmup is not measured; Duration, which follows, is.
+	// Warmup is how long calls are made before measuring starts, and Duration how long they are
+	// measured after that.
 	Warmup, Duration time.Duration
 	// Progress, if set, is called about once a second, from one goroutine, with what was measured
-	// since it was called last.
+	// since the last call.
 	Progress func(elapsed time.Duration, since Timing)
 }
 
 // Worker makes calls, one after the other.
 type Worker struct {
-	// Next prepares a call, which is not timed, and returns false if there are no more. Where calls
-	// are scheduled, due is when this one is due after the start.
+	// Next prepares a call and returns false if there are no more. It is not timed. If the loop is
+	// scheduled, due is when the call is due, counted from the start.
 	Next func() (due time.Duration, ok bool)
-	// Do makes the call. After one that failed the worker rests for a moment: a server that refuses
-	// connections would otherwise be asked thousands of times a second.
+	// Do makes the call. After a failure the worker pauses: otherwise it would call a server that
+	// refuses connections thousands of times a second.
 	Do func() error
 }
 
-// restAfterFailure is how long a worker makes no call after one that failed.
+// restAfterFailure is how long a worker pauses after a call that failed.
 const restAfterFailure = 10 * time.Millisecond
 
-// running is a loop under way.
+// running is a loop in progress.
 type running struct {
 	Loop
 	start, measured, end time.Time // measured is when the warm-up is over
@@ -44,8 +46,8 @@ type running struct {
 	recorders            []*recorder
 }
 
-// Run has the workers make calls until the loop is over, they have no more, or ctx is done. It
-// waits for all goroutines that it starts, and so for calls under way.
+// Run lets the workers make calls until the loop is over, they have no more calls, or ctx is done.
+// It waits for all goroutines that it starts, and so for calls in flight.
 func (l Loop) Run(ctx context.Context, workers []Worker) Timing {
 	r := &running{Loop: l, start: time.Now()}
 	r.measured = r.start.Add(l.Warmup)
@@ -65,7 +67,8 @@ func (l Loop) Run(ctx context.Context, workers []Worker) Timing {
 	return total.timing(max(took-l.Warmup, time.Microsecond), r.countUnsent(took))
 }
 
-// watch reports progress until the workers have finished, and returns all that they measured.
+// watch reports progress until the workers have finished, and returns everything that they
+// measured.
 func (r *running) watch(finished <-chan struct{}) *tally {
 	total := newTally()
 	tick := time.NewTicker(time.Second)
@@ -95,7 +98,7 @@ func (r *running) drain() *tally {
 	return t
 }
 
-// countUnsent is the number of calls that were due in the time that the run took, and not made.
+// countUnsent returns the number of calls that were due while the run lasted but were not made.
 func (r *running) countUnsent(took time.Duration) int64 {
 	if r.Scheduled || r.Rate == 0 {
 		return r.unsent.Load()
@@ -129,9 +132,9 @@ func (r *running) runWorker(ctx context.Context, w Worker, to *recorder) {
 	}
 }
 
-// await waits until a call is due and returns when its latency begins and when it is made, or
-// false if the run is over. If the worker was there in time the latency begins when it wakes up:
-// that a timer is late by a millisecond is no fault of what is called.
+// await waits until a call is due. It returns when the call's latency begins and when the call is
+// made, or false if the run is over. If the worker was free in time, the latency begins when the
+// worker wakes up: if the timer is a millisecond late, that is not the server's latency.
 func (r *running) await(ctx context.Context, due time.Duration) (from, sent time.Time, ok bool) {
 	now := time.Now()
 	if !r.Scheduled && r.Rate == 0 {
@@ -153,14 +156,15 @@ func (r *running) await(ctx context.Context, due time.Duration) (from, sent time
 	return now, now, true
 }
 
-// leave counts the call that was prepared last, and what its worker would have gone on with.
+// leave counts as unsent, in a scheduled loop, the call that was prepared last and all later ones
+// of its worker.
 func (r *running) leave(w Worker, due time.Duration) {
 	for ok := r.Scheduled; ok && due < r.Warmup+r.Duration; due, ok = w.Next() {
 		r.unsent.Add(1)
 	}
 }
 
-// Sleep waits, or returns the context's error when that is done first.
+// Sleep waits for d, or returns the error of ctx if that is done first.
 func Sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

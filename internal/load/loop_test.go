@@ -28,7 +28,7 @@ func TestLoopMeasuresWhatFollowsTheWarmup(t *testing.T) {
 	})
 }
 
-// A call that takes half of a second makes those late that were due meanwhile, not itself alone.
+// A call that takes half a second must also make all calls late that were due meanwhile.
 func TestLoopCountsFromWhenACallWasDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0

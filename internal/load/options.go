@@ -8,37 +8,37 @@ import (
 	"time"
 )
 
-// Options says what to send. The zero value of a field stands for the default that it names, but
-// URL is needed.
+// Options says what to send. The zero value of a field means the default that its comment names.
+// URL is required.
 type Options struct {
-	// URL is the server's, http or https.
+	// URL is the URL of the server, http or https.
 	URL string
-	// Token is what to present as a bearer; empty for none.
+	// Token is the bearer token to present; empty means none.
 	Token string
-	// TLS is for a URL with https; nil means the system's way.
+	// TLS is the configuration for an https URL; nil means the system's defaults.
 	TLS *tls.Config
-	// Op is "add" (default), "acquire" or "batch" (adds, Batch of them in a request).
+	// Op is "add" (default), "acquire" or "batch" (Batch adds in one request).
 	Op string
 	// NS is the namespace, "default" if empty.
 	NS string
-	// Limits are what an acquire asks for, as JSON; by default 15 in 1m and 50 in 24h.
+	// Limits are the limits of an acquire, as JSON; the default is 15 in 1m and 50 in 24h.
 	Limits string
-	// Keys is the number of different keys; 100,000 if 0.
+	// Keys is the number of different keys; 0 means 100,000.
 	Keys int
-	// Dist is how keys are drawn: "uniform" (default), "zipf" (exponent 1.1), "same" (one key),
-	// "distinct" (each new).
+	// Dist is how keys are drawn: "uniform" (default), "zipf" (exponent 1.1), "same" (one key) or
+	// "distinct" (a new key each time).
 	Dist string
-	// Connections is the number of requests under way at most; 50 if 0.
+	// Connections bounds the number of requests in flight; 0 means 50.
 	Connections int
-	// Duration is how long to send; 10s if 0.
+	// Duration is how long to send; 0 means 10s.
 	Duration time.Duration
-	// Timeout bounds each request; 5s if 0.
+	// Timeout bounds each request; 0 means 5s.
 	Timeout time.Duration
 	// Rate is the number of operations per second of an open loop; 0 means a closed loop.
 	Rate float64
-	// Batch is the number of operations in a request of a batch, 1 to 10,000; 1000 if 0.
+	// Batch is the number of operations in one batch request, 1 to 10,000; 0 means 1000.
 	Batch int
-	// Seed makes the keys drawn the same again.
+	// Seed seeds the random keys: the same seed draws the same keys.
 	Seed uint64
 	// Progress, if set, is called about once a second, from one goroutine.
 	Progress func(Progress)
@@ -52,7 +52,7 @@ const (
 	mostBatch       = 10_000
 )
 
-// fill sets the defaults and checks the rest.
+// fill sets the defaults and checks the options.
 func (o *Options) fill() error {
 	orElse(&o.Op, "add")
 	orElse(&o.Dist, "uniform")
@@ -88,7 +88,7 @@ func orElse[T comparable](field *T, def T) {
 	}
 }
 
-// perRequest is the number of operations in a request.
+// perRequest returns the number of operations in one request.
 func (o *Options) perRequest() int {
 	if o.Op == "batch" {
 		return o.Batch
@@ -96,5 +96,5 @@ func (o *Options) perRequest() int {
 	return 1
 }
 
-// path is the call that is made.
+// path returns the path of the call.
 func (o *Options) path() string { return "/v1/" + o.Op }

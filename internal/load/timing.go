@@ -13,15 +13,15 @@ import (
 // Timing is what a loop measured.
 type Timing struct {
 	Seconds float64 `json:"seconds"`
-	// Calls are those that ended well.
+	// Calls is the number of calls that succeeded.
 	Calls          int64   `json:"calls"`
 	CallsPerSecond float64 `json:"calls_per_second"`
-	// Errors are the calls that failed, the warm-up's included; FirstError says why one of the
-	// first did.
+	// Errors is the number of calls that failed, including the warm-up. FirstError is the error of
+	// one of the first that failed.
 	Errors     int64  `json:"errors"`
 	FirstError string `json:"first_error,omitempty"`
-	// Unsent are the calls of an open loop that were due and for which no worker was free in time.
-	// If there are such, what is called did not keep up, and the latencies are lower bounds.
+	// Unsent is the number of calls of an open loop that were due but for which no worker was free
+	// in time. If there are any, the server did not keep up, and the latencies are lower bounds.
 	Unsent int64 `json:"unsent"`
 	// Latency is from when a call was due (open loop) or made (closed loop), Service from when it
 	// was made.
@@ -29,7 +29,7 @@ type Timing struct {
 	Service Latency `json:"service_us"`
 }
 
-// Err is what stands against believing t: nil if no call failed.
+// Err returns an error if any call failed: then t can't be trusted.
 func (t Timing) Err() error {
 	if t.Errors == 0 {
 		return nil
@@ -47,13 +47,13 @@ type Latency struct {
 	Max  int64   `json:"max"`
 }
 
-// longest is the largest latency that is told apart, in microseconds: ten minutes.
+// longest is the largest latency that is recorded as it is, in microseconds: ten minutes.
 const longest = 600_000_000
 
 func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, longest, 3) }
 
 func record(h *hdrhistogram.Histogram, d time.Duration) {
-	// It can't fail for values within the bounds.
+	// RecordValue can't fail for values within the bounds.
 	_ = h.RecordValue(min(max(d.Microseconds(), 1), longest))
 }
 
@@ -65,7 +65,7 @@ func latencyOf(h *hdrhistogram.Histogram) Latency {
 	}
 }
 
-// tally is sums and distributions.
+// tally accumulates latencies and errors.
 type tally struct {
 	latency, service *hdrhistogram.Histogram
 	errors           int64
@@ -95,7 +95,7 @@ func (t *tally) timing(took time.Duration, unsent int64) Timing {
 	return r
 }
 
-// recorder is what one worker has measured since it was last drained.
+// recorder holds what one worker has measured since it was last drained.
 type recorder struct {
 	mu sync.Mutex
 	*tally
