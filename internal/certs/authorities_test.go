@@ -7,7 +7,7 @@ import (
 	"twotier.dev/twotier/internal/certs"
 )
 
-// TestEmptyFileOfAuthorities: a file that was cut off does not let everyone in.
+// TestEmptyFileOfAuthorities checks that a truncated file of authorities does not let everyone in.
 func TestEmptyFileOfAuthorities(t *testing.T) {
 	node, cert, key := newCA(t)
 	clients, _, _ := newCA(t)

@@ -8,19 +8,20 @@ import (
 	"time"
 )
 
-// Store holds what was loaded last. Its methods may be called from several goroutines.
+// Store holds the certificate and the authorities that were loaded last. Load must succeed before
+// the others are used. It is safe for concurrent use.
 type Store struct{ now atomic.Pointer[loaded] }
 
-// loaded never changes.
+// loaded is the result of one Load. It is immutable.
 type loaded struct {
 	pair    tls.Certificate
-	clients *x509.CertPool // nil: none are asked for
+	clients *x509.CertPool // nil means that clients need no certificate
 	server  *tls.Config
 }
 
-// Load puts a certificate and its key in force, PEM both, and the authorities of clients: nil if
-// none are asked for, whereas an empty text is a mistake, as of a file that was cut off. If
-// something is wrong what was in force stays.
+// Load replaces the certificate, its key and the authorities for client certificates, all in PEM.
+// If authorities is nil, clients need no certificate. If it is empty but not nil, that is an error:
+// the file was probably cut off. After an error the previous ones stay in use.
 func (s *Store) Load(cert, key, authorities []byte) error {
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
@@ -39,11 +40,12 @@ func (s *Store) Load(cert, key, authorities []byte) error {
 	return nil
 }
 
-// NotAfter is when the certificate that is in force expires.
+// NotAfter returns when the current certificate expires.
 func (s *Store) NotAfter() time.Time { return s.now.Load().pair.Leaf.NotAfter }
 
-// Server is how to answer those who connect, by what is loaded at that moment. A change of
-// authorities also ends what clients could resume without presenting a certificate again.
+// Server returns the configuration for incoming connections. Each connection uses what is loaded at
+// that moment. After a change of authorities, clients can't resume a session without presenting a
+// certificate again.
 func (s *Store) Server() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -53,11 +55,11 @@ func (s *Store) Server() *tls.Config {
 	}
 }
 
-// Client is how to connect to other nodes.
+// Client returns the configuration for connections to other nodes.
 func (s *Store) Client() *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,
-		InsecureSkipVerify: true, // VerifyConnection does, as far as there is something to verify
+		InsecureSkipVerify: true, // VerifyConnection verifies, if there are authorities
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			return &s.now.Load().pair, nil
 		},
@@ -65,7 +67,7 @@ func (s *Store) Client() *tls.Config {
 	}
 }
 
-// errNoCertificate is for a server that presents none, which TLS does not allow.
+// errNoCertificate is for a server that presents no certificate, which TLS does not allow.
 var errNoCertificate = errors.New("the other node presents no certificate")
 
 // verify checks the certificate of another node against the authorities, if there are any.

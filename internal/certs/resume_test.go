@@ -10,7 +10,7 @@ import (
 	"twotier.dev/twotier/internal/testing/testca"
 )
 
-// newCA makes an authority and a certificate of it with its key.
+// newCA makes an authority, and a certificate that it signed with its key.
 func newCA(t *testing.T) (ca *testca.CA, cert, key []byte) {
 	t.Helper()
 	ca, err := testca.New()
@@ -23,8 +23,8 @@ func newCA(t *testing.T) (ca *testca.CA, cert, key []byte) {
 	return ca, cert, key
 }
 
-// visit connects, lets the server say something, so that a ticket arrives, and returns how that
-// went.
+// visit connects and reads something from the server, so that a session ticket arrives. It reports
+// whether the session was resumed.
 func visit(t *testing.T, server, client *tls.Config) (resumed bool, err error) {
 	t.Helper()
 	ln, err := tls.Listen("tcp", "127.0.0.1:0", server)
@@ -34,7 +34,7 @@ func visit(t *testing.T, server, client *tls.Config) (resumed bool, err error) {
 	defer ln.Close()
 	go func() {
 		if conn, err := ln.Accept(); err == nil {
-			_, _ = conn.Write([]byte("x")) // an error is for the client to see
+			_, _ = conn.Write([]byte("x")) // the client sees the error
 			conn.Close()
 		}
 	}()
@@ -47,8 +47,8 @@ func visit(t *testing.T, server, client *tls.Config) (resumed bool, err error) {
 	return conn.ConnectionState().DidResume, err
 }
 
-// TestResumptionEndsWithTheAuthority: a client resumes without presenting its certificate again,
-// but not once the authority of that is not one any more.
+// TestResumptionEndsWithTheAuthority checks that a client resumes a session without presenting its
+// certificate again, but no longer once the authority of its certificate has been replaced.
 func TestResumptionEndsWithTheAuthority(t *testing.T) {
 	for name, version := range map[string]uint16{"TLS 1.2": tls.VersionTLS12,
 		"TLS 1.3": tls.VersionTLS13} {
@@ -92,8 +92,8 @@ func TestResumptionEndsWithTheAuthority(t *testing.T) {
 	}
 }
 
-// TestResumptionOutlivesARenewal: a new certificate of the node is nothing that a client has to
-// know of.
+// TestResumptionOutlivesARenewal checks that clients can still resume after the node has got a new
+// certificate.
 func TestResumptionOutlivesARenewal(t *testing.T) {
 	node, cert, key := newCA(t)
 	newCert, newKey, err := node.Issue(3, time.Now().Add(time.Hour))

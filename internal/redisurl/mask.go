@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// hidden stands in the place of a secret, as net/url writes it.
+// hidden replaces a secret, as in net/url.
 const hidden = "xxxxx"
 
-// Mask returns a URL without its passwords, for people to read. It is on the safe side with what is
-// not quite a URL: what stands between the first colon and the last @ is taken for a password, and
-// so are a port that is no number and all parameters that are not known to be harmless.
+// Mask returns a URL without its passwords, for display. It errs on the safe side with text that is
+// not quite a URL: it masks everything between the first colon and the last @, a port that is not a
+// number, and all parameters that are not known to be harmless.
 func Mask(text string) string {
 	scheme, rest := cutScheme(text)
 	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
 		user, secret, ok := strings.Cut(rest[:at], ":")
 		if ok && strings.Contains(secret, sentinelPasswordParameter) {
-			return scheme + user + ":" + hidden // whose @ that is can't be known
+			return scheme + user + ":" + hidden // the @ may be part of the sentinel password
 		}
 		if ok {
 			rest = user + ":" + hidden + rest[at:]
@@ -34,8 +34,8 @@ func Mask(text string) string {
 	return scheme + rest
 }
 
-// cutScheme returns a scheme with its ://, and what is behind it. Where a password may follow, a
-// scheme that is not known is none: it may be the user, and :// part of the password.
+// cutScheme cuts text after its scheme and the ://. If a password may follow, it only cuts known
+// schemes: an unknown one may be the user, and :// part of the password.
 func cutScheme(text string) (scheme, rest string) {
 	scheme, rest, ok := strings.Cut(text, "://")
 	_, err := ofScheme(scheme)
@@ -45,8 +45,8 @@ func cutScheme(text string) (scheme, rest string) {
 	return scheme + "://", rest
 }
 
-// maskPorts hides what stands where ports do and is none: the password of user:password, of which
-// the host was forgotten.
+// maskPorts masks ports that are not numbers: they are the password if somebody wrote user:password
+// and forgot the host.
 func maskPorts(rest string) string {
 	authority, path := cutBefore(rest, "/")
 	hosts := strings.Split(authority, ",")
@@ -64,7 +64,8 @@ func isPort(text string) bool {
 	return err == nil
 }
 
-// isAddress tells apart an IPv6 address, which may have a port.
+// isAddress reports whether text is an IP address, with or without a port. It tells the colons of
+// an IPv6 address from the one before a port.
 func isAddress(text string) bool {
 	_, err := netip.ParseAddrPort(text)
 	if err != nil {

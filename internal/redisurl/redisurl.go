@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Kind is what answers at the addresses of a URL.
+// Kind is the kind of servers at the addresses of a URL.
 type Kind string
 
 // The kinds of servers.
@@ -21,23 +21,23 @@ const (
 	Sentinel Kind = "redis-sentinel" // the addresses are those of sentinels
 )
 
-// URL is what a URL says. The zero value is none.
+// URL is a parsed URL. The zero value means none.
 type URL struct {
 	Kind Kind
-	// TLS says that servers are to be spoken to with TLS; Unix that Addresses holds the path of a
-	// socket.
+	// TLS means that connections use TLS. Unix means that Addresses holds the path of a socket.
 	TLS, Unix bool
-	// Hosts are the addresses as they were written, to be shown.
+	// Hosts are the addresses as they were written, for display.
 	Hosts string
-	// Addresses are those of the servers, each host:port; there is one at least, and no more unless
-	// the kind is Cluster or Sentinel.
+	// Addresses are the addresses of the servers, each host:port. There is at least one, and more
+	// than one only if Kind is Cluster or Sentinel.
 	Addresses []string
 	// Database is the number of the database, always 0 with a cluster.
 	Database int
 	// Username and Password are empty where there is none.
 	Username, Password string
-	// Master is the name of the server that sentinels are asked for; SentinelUsername and
-	// SentinelPassword are what they ask for themselves. Empty unless Kind is Sentinel.
+	// Master is the name under which the sentinels know the primary. SentinelUsername and
+	// SentinelPassword are the credentials for the sentinels themselves. All three are empty unless
+	// Kind is Sentinel.
 	Master                             string
 	SentinelUsername, SentinelPassword string
 }
@@ -49,13 +49,13 @@ const (
 	sentinelPasswordParameter = "sentinel-password"
 )
 
-// defaultSentinelPort is where sentinels listen, defaultPort all other servers.
+// defaultSentinelPort is the port of sentinels, defaultPort that of all other servers.
 const (
 	defaultPort         = "6379"
 	defaultSentinelPort = "26379"
 )
 
-// Parse reads a URL. Its errors show the URL as [Mask] does.
+// Parse parses a URL. Its errors show the URL as [Mask] returns it.
 func Parse(text string) (URL, error) {
 	u, err := parse(text)
 	if err != nil {
@@ -73,7 +73,7 @@ func parse(text string) (URL, error) {
 	if err != nil {
 		return u, err
 	}
-	// A list of hosts is no valid host of a URL: it is taken out before parsing.
+	// net/url does not accept a list of hosts, so take it out before parsing.
 	authority, rest := cutBefore(rest, "/?")
 	at := strings.LastIndexByte(authority, '@') + 1
 	userinfo, hosts := authority[:at], authority[at:]
@@ -95,7 +95,7 @@ func parse(text string) (URL, error) {
 	return u, u.readTail(generic)
 }
 
-// ofScheme is a URL of which only the scheme is known.
+// ofScheme returns a URL that has only what its scheme says.
 func ofScheme(scheme string) (u URL, err error) {
 	switch strings.Replace(scheme, "rediss", "redis", 1) {
 	case "redis":
@@ -114,7 +114,7 @@ func ofScheme(scheme string) (u URL, err error) {
 	return u, nil
 }
 
-// cutBefore divides a text before the first of some characters.
+// cutBefore cuts text before the first of the given characters.
 func cutBefore(text, chars string) (before, rest string) {
 	if i := strings.IndexAny(text, chars); i >= 0 {
 		return text[:i], text[i:]
@@ -150,7 +150,7 @@ func (u *URL) readHosts(hosts string) error {
 	return nil
 }
 
-// withPort is a host with the port that it has, or else the default.
+// withPort returns host:port with the host's own port, or with the given default if it has none.
 func withPort(host, port string) (string, error) {
 	if name, own, err := net.SplitHostPort(host); err == nil {
 		host, port = name, own
@@ -164,7 +164,7 @@ func withPort(host, port string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// readTail reads what stands behind the hosts: master, database and parameters.
+// readTail reads what follows the hosts: master, database and parameters.
 func (u *URL) readTail(generic *url.URL) error {
 	var segments []string
 	if !u.Unix {
@@ -196,7 +196,7 @@ func (u *URL) readQuery(raw string) (url.Values, error) {
 		known = append(known, sentinelUserParameter, sentinelPasswordParameter)
 	}
 	for name := range query {
-		if !slices.Contains(known, name) { // it may be half of a password, and is not told
+		if !slices.Contains(known, name) { // don't show it: it may be half of a password
 			return nil, fmt.Errorf("unknown parameter, want %s", strings.Join(known, ", "))
 		}
 	}
@@ -205,7 +205,8 @@ func (u *URL) readQuery(raw string) (url.Values, error) {
 	return query, nil
 }
 
-// readDatabase reads where a database is named: there is to be one place at most.
+// readDatabase sets the database. names has it once for each place that names it, and one place is
+// allowed.
 func (u *URL) readDatabase(names []string) error {
 	switch {
 	case len(names) == 0:
@@ -221,5 +222,5 @@ func (u *URL) readDatabase(names []string) error {
 	return nil
 }
 
-// User is the name that an ACL knows the user by.
+// User returns the name of the user for an ACL: "default" if the URL has none.
 func (u URL) User() string { return cmp.Or(u.Username, "default") }

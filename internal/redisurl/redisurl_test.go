@@ -99,7 +99,7 @@ func TestParseErrors(t *testing.T) {
 		{"redis://h:port", "redis://h:xxxxx", port},
 		{"redis://h:0", "redis://h:0", port},
 		{"redis://h:70000", "redis://h:xxxxx", port},
-		{"redis://alice:s3cret", "redis://alice:xxxxx", port}, // the host was forgotten
+		{"redis://alice:s3cret", "redis://alice:xxxxx", port}, // without the host
 		{"redis://h/one", "redis://h/one", `database "one", ` + database},
 		{"redis://h/-1", "redis://h/-1", `database "-1", ` + database},
 		{"redis://h/1/2", "redis://h/1/2", `databases ["1" "2"], want one`},
@@ -159,8 +159,8 @@ func TestMask(t *testing.T) {
 	}
 }
 
-// FuzzSecrets looks for a password in what is shown of a URL, wherever it stands and whatever is
-// unescaped in it.
+// FuzzSecrets checks that Mask and the errors never show a password, wherever it is in the URL and
+// whatever it contains unescaped.
 func FuzzSecrets(f *testing.F) {
 	for _, more := range []string{"", "/", "@", "?", "&", "#", "%", ":", "a@b", "?x=1&", ",:"} {
 		f.Add(more, more)

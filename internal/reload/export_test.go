@@ -1,4 +1,4 @@
 package reload
 
-// Look is what a loader does by itself.
+// Look polls once, as an open loader does by itself.
 func (l *Loader) Look() { l.look() }

@@ -15,23 +15,23 @@ import (
 )
 
 const (
-	// every is how often files are looked at: what has changed is in force after two looks.
+	// every is how often files are read. A change is applied after two reads that agree.
 	every = 500 * time.Millisecond
 	// maxFile bounds a file, so that a wrong path is an error rather than a machine out of memory.
 	maxFile = 4 << 20
 )
 
-// Source is files that belong together, and who takes what is in them.
+// Source is a set of files that belong together, and the function that applies their contents.
 type Source struct {
-	// Name is what errors and the log call it, such as the flag that named the files.
+	// Name is what errors and the log call the source, such as the flag that names its files.
 	Name  string
 	Paths []string
-	// Apply puts the contents, in the order of the paths, in force, or returns why they can't be
-	// used and changes nothing.
+	// Apply puts the contents, in the order of Paths, into use. If they can't be used, it returns
+	// an error and changes nothing.
 	Apply func(contents [][]byte) error
 }
 
-// Loader reads sources. Make one with [New].
+// Loader reloads sources. Make one with [New].
 type Loader struct {
 	log *slog.Logger
 
@@ -44,16 +44,16 @@ type Loader struct {
 
 type source struct {
 	Source
-	seen    [][]byte // what Apply was given last
-	refused error    // why that is of no use, nil if it is in force
-	next    [][]byte // what was read instead when it was looked at last: it may be half written
-	trouble string   // what was logged since all was well
+	seen    [][]byte // the contents that Apply was last called with
+	refused error    // the result of that call: nil if the contents are in use
+	next    [][]byte // other contents that the last poll read: they may be half written
+	trouble string   // the problem that was last logged, "" if the files can be used
 }
 
-// New returns a loader that has nothing to read yet. log is told of changes.
+// New returns a loader without sources. It logs changes and problems to log.
 func New(log *slog.Logger) *Loader { return &Loader{log: log} }
 
-// Add reads a source and applies it. If that fails it is not added.
+// Add reads a source and applies it. If that fails, the source is not added.
 func (l *Loader) Add(src Source) error {
 	s := &source{Source: src}
 	if _, err := s.read(true); err != nil {
@@ -65,7 +65,7 @@ func (l *Loader) Add(src Source) error {
 	return nil
 }
 
-// Open begins to look for changes, until Close.
+// Open starts to look for changes, until Close.
 func (l *Loader) Open() {
 	ctx, stop := context.WithCancel(context.Background())
 	l.stop = stop
@@ -93,8 +93,8 @@ func (l *Loader) runPoll(ctx context.Context) {
 	}
 }
 
-// Reload reads all sources now and applies those that have changed. It says again what can't be
-// used.
+// Reload reads all sources now and applies those that have changed. It logs every problem, even one
+// that was logged before.
 func (l *Loader) Reload() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -104,7 +104,7 @@ func (l *Loader) Reload() {
 	}
 }
 
-// look is Reload for what nobody has said is complete.
+// look polls all sources. Unlike Reload it can't assume that the files are complete.
 func (l *Loader) look() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -113,7 +113,7 @@ func (l *Loader) look() {
 	}
 }
 
-// take reads a source and logs what became of it.
+// take reads a source and logs the outcome.
 func (l *Loader) take(s *source, complete bool) {
 	changed, err := s.read(complete)
 	switch {
@@ -131,8 +131,8 @@ func (l *Loader) take(s *source, complete bool) {
 }
 
 // read reads the files and applies them if they differ from what was applied last: at once if they
-// are known to be complete, else if they were the same when they were looked at before. Of a file
-// that is being written the first part may make sense, and grant what the whole does not.
+// are known to be complete, otherwise once two reads in a row agree. The first part of a file that
+// is being written may be valid and grant more than the whole file does.
 func (s *source) read(complete bool) (changed bool, err error) {
 	contents := make([][]byte, len(s.Paths))
 	for i, path := range s.Paths {
@@ -156,8 +156,8 @@ func (s *source) read(complete bool) (changed bool, err error) {
 
 func equal(a, b [][]byte) bool { return slices.EqualFunc(a, b, bytes.Equal) }
 
-// readFile reads a file. What is none, such as a pipe, can be read the first time only: later
-// nobody may write to it, which would be waited for without end.
+// readFile reads a file. Anything but a regular file, such as a pipe, can only be read the first
+// time: later nobody may write to it, and reading would block forever.
 func readFile(path string, again bool) ([]byte, error) {
 	flags := os.O_RDONLY
 	if again {

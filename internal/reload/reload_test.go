@@ -22,7 +22,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// taker keeps what was applied last; it can't use what is bad.
+// taker keeps the contents that were applied last. It refuses bad ones.
 type taker struct{ text atomic.Value }
 
 func (k *taker) apply(contents [][]byte) error {
@@ -79,7 +79,7 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// loader returns one for a single file, and what it logs.
+// loader returns a loader for a single file, and its log.
 func loader(t *testing.T, k *taker,
 	text string) (l *reload.Loader, file string, log *bytes.Buffer) {
 	t.Helper()
@@ -93,8 +93,8 @@ func loader(t *testing.T, k *taker,
 	return l, file, log
 }
 
-// TestTroubleIsOverAndComesAgain: each time that a file can't be used is logged, and that it can
-// be.
+// TestTroubleIsOverAndComesAgain checks that the log says each time a file becomes unusable and
+// each time it is usable again.
 func TestTroubleIsOverAndComesAgain(t *testing.T) {
 	var k taker
 	l, file, log := loader(t, &k, "1")
@@ -116,7 +116,8 @@ func TestTroubleIsOverAndComesAgain(t *testing.T) {
 	}
 }
 
-// TestReloadSaysAgainWhatIsWrong: whoever asks for it is not left in the belief that all is well.
+// TestReloadSaysAgainWhatIsWrong checks that Reload logs a problem even if it was logged before, so
+// that silence means that all is well.
 func TestReloadSaysAgainWhatIsWrong(t *testing.T) {
 	var k taker
 	l, file, log := loader(t, &k, "1")
@@ -134,7 +135,7 @@ func TestReloadSaysAgainWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestPipeInPlaceOfAFile holds up nobody.
+// TestPipeInPlaceOfAFile checks that a pipe in place of a file blocks nothing.
 func TestPipeInPlaceOfAFile(t *testing.T) {
 	var k taker
 	l, file, log := loader(t, &k, "1")
@@ -161,8 +162,7 @@ func TestPipeInPlaceOfAFile(t *testing.T) {
 	}
 }
 
-// TestHalfOfAFileIsNotTaken writes in place, and is looked at in between: what is whole is taken
-// alone.
+// TestHalfOfAFileIsNotTaken polls while a file is written in place: only the whole file is applied.
 func TestHalfOfAFileIsNotTaken(t *testing.T) {
 	var k taker
 	l, file, log := loader(t, &k, "a b c")
@@ -177,7 +177,7 @@ func TestHalfOfAFileIsNotTaken(t *testing.T) {
 	}
 }
 
-// TestLooksByItself also swaps a directory beneath a link, as Kubernetes does with what it mounts.
+// TestLooksByItself also swaps a directory behind a symbolic link, as Kubernetes does with mounts.
 func TestLooksByItself(t *testing.T) {
 	var k taker
 	dir := t.TempDir()
