@@ -7,7 +7,7 @@ import (
 	"twotier.dev/twotier/internal/slab"
 )
 
-// Ref is the place of a block in an arena: chunk and word. 0 is none.
+// Ref identifies a block in an arena by its chunk and its first word. 0 means no block.
 type Ref uint32
 
 const (
@@ -19,12 +19,12 @@ const (
 
 // The sizes of a chunk, in words.
 const (
-	// ChunkWords is that of a chunk of an arena that is not small, MinChunkWords the least.
+	// ChunkWords is the size of the chunks of all but small arenas, and MinChunkWords the least.
 	ChunkWords    = 1 << chunkBits
 	MinChunkWords = 128
 )
 
-// sizeClass is the free blocks of one size.
+// sizeClass holds the free blocks of one size.
 type sizeClass struct {
 	words  int
 	blocks []Ref
@@ -34,37 +34,36 @@ func (c sizeClass) compare(words int) int { return c.words - words }
 
 // Arena hands out blocks of words from chunks that it takes from a pool. Make one with [New].
 //
-// A block that is not shorter than a chunk is a chunk by itself, from its first word on, and goes
-// with it: it is neither cut up nor kept. So there is a Ref for every word that a block may begin
-// at.
+// A block of ChunkWords or more has a chunk to itself, which is given back when the block is
+// released; it is never split or kept. So a Ref can address every word at which a block may begin.
 type Arena struct {
 	pool   *slab.Pool
 	chunks []chunk
-	vacant []int // places among the chunks that hold none
-	last   int   // the chunk that new blocks are taken from, 0 if there is none
-	next   int   // its first unused word
+	vacant []int // indexes in chunks that are free
+	last   int   // the chunk that new blocks are cut from, 0 if there is none
+	next   int   // the first unused word of last
 	free   [exactClasses]Ref
 	have   uint64      // bit i is set if free[i] is not empty
 	large  []sizeClass // blocks of exactClasses words and more, by size
-	// total is the number of words in chunks, unused of those that are free, evacuating in those
-	// that are to be given back.
+	// total is the number of words in all chunks, unused the number of those that are in no block,
+	// and evacuating the number of words in chunks that will be given back.
 	total, unused, evacuating int
 }
 
-// chunk is what blocks are cut from.
+// chunk is memory that blocks are cut from.
 type chunk struct {
 	words    []uint64
 	used     int32 // words in blocks
-	evacuate bool  // it is given back when the last block has left it
+	evacuate bool  // give the chunk back when its last block is released
 }
 
-// New returns an arena that takes its chunks from a pool.
+// New returns an empty arena that takes its chunks from pool.
 func New(pool *slab.Pool) Arena { return Arena{pool: pool} }
 
-// Empty returns another arena of the same pool.
+// Empty returns another, empty arena with the same pool.
 func (a *Arena) Empty() Arena { return Arena{pool: a.pool} }
 
-// Drop gives all memory back. The arena is empty then, and can be used on.
+// Drop gives all memory back to the pool. The arena is then empty and can be used again.
 func (a *Arena) Drop() {
 	for i := range a.chunks {
 		a.pool.Give(a.chunks[i].words)
@@ -72,17 +71,17 @@ func (a *Arena) Drop() {
 	*a = a.Empty()
 }
 
-// Total is how many words the arena has taken from the pool.
+// Total returns the number of words that the arena has taken from the pool.
 func (a *Arena) Total() int { return a.total }
 
-// Unused is how many of those are in no block.
+// Unused returns how many of those words are in no block.
 func (a *Arena) Unused() int { return a.unused }
 
-// Sparse reports whether so little of the arena is in use that its blocks are better moved to
-// another.
+// Sparse reports whether so little of the arena is in use that the caller should move its blocks to
+// another arena.
 func (a *Arena) Sparse() bool { return a.unused > max(a.total/2, ChunkWords/2) }
 
-// Words returns the n words from r on. They are valid until the block is released.
+// Words returns the n words that begin at r. They are valid until the block is released.
 func (a *Arena) Words(r Ref, n int) []uint64 {
 	c := a.chunks[r>>chunkBits].words
 	at := int(r & (ChunkWords - 1))
@@ -110,7 +109,7 @@ func (a *Arena) Alloc(n int) Ref {
 	return r
 }
 
-// whole returns a block that is a chunk.
+// whole returns a block that has a chunk to itself.
 func (a *Arena) whole(n int) Ref {
 	i := a.addChunk(a.pool.Take(n))
 	a.chunks[i].used = int32(n)
@@ -118,11 +117,11 @@ func (a *Arena) whole(n int) Ref {
 	return Ref(i << chunkBits)
 }
 
-// Full reports whether nearly all chunks that a Ref can tell apart are there: what is left is for
+// Full reports whether the arena has nearly as many chunks as a Ref can address. The rest is for
 // blocks that replace others.
 func (a *Arena) Full() bool { return len(a.chunks)-len(a.vacant) > maxChunks-maxChunks/16 }
 
-// Fits reports whether a block of n words can be had without another chunk.
+// Fits reports whether a block of n words can be allocated without another chunk.
 func (a *Arena) Fits(n int) bool {
 	for i := range a.large {
 		if a.large[i].words >= n && len(a.large[i].blocks) > 0 {
@@ -179,7 +178,7 @@ func (a *Arena) put(r Ref, n int) {
 	a.have |= 1 << n
 }
 
-// Release takes a block of n words back. Nobody may read it any more.
+// Release frees a block of n words. The caller must not use it any more.
 func (a *Arena) Release(r Ref, n int) {
 	i := int(r >> chunkBits)
 	c := &a.chunks[i]

@@ -11,7 +11,7 @@ import (
 
 var seedFlag = flag.Uint64("seed", 0, "repeat a run")
 
-// blocks is an arena and what is known to be in it: each block is full of its own number.
+// blocks is an arena and the blocks in it, each of which holds its own number.
 type blocks struct {
 	t      *testing.T
 	pool   *slab.Pool
@@ -61,7 +61,7 @@ func (b *blocks) release(i int) {
 	b.all = b.all[:len(b.all)-1]
 }
 
-// evacuate has chunks given back, some blocks being moved now, some later.
+// evacuate makes the arena give chunks back. It moves some blocks now, and others are moved later.
 func (b *blocks) evacuate(r *rand.Rand) {
 	b.arena.Evacuate(r.IntN(20_000))
 	for i := 0; i < len(b.all); i++ {
@@ -80,7 +80,8 @@ func (b *blocks) balance() {
 	}
 }
 
-// blockSize is mostly that of an entry or a counter, and at most that of the widest ladder's.
+// blockSize returns a random size: mostly that of an entry or a counter, and at most that of the
+// widest ladder.
 func blockSize(r *rand.Rand) int {
 	switch r.IntN(20) {
 	case 0:
@@ -93,8 +94,8 @@ func blockSize(r *rand.Rand) int {
 	return 1 + r.IntN(300)
 }
 
-// TestArenaBlocksAreApart allocates and releases blocks of all sizes in waves, and has chunks given
-// back now and then.
+// TestArenaBlocksAreApart allocates and releases blocks of all sizes in waves, and evacuates chunks
+// from time to time.
 func TestArenaBlocksAreApart(t *testing.T) {
 	seed := *seedFlag
 	if seed == 0 {

@@ -2,12 +2,11 @@ package arena
 
 import "math/bits"
 
-// wideArena is the number of words from which on an arena's chunks are never tiny: it would run
-// out of refs.
+// wideArena is the size, in words, from which on new chunks are never tiny. Otherwise the arena
+// would run out of refs.
 const wideArena = 1 << 20
 
-// addChunk makes room for blocks, and returns where. The first place stays empty, so that no block
-// is at 0.
+// addChunk adds a chunk and returns its index. Index 0 stays empty, so that no block has the Ref 0.
 func (a *Arena) addChunk(words []uint64) int {
 	a.total += len(words)
 	a.unused += len(words)
@@ -24,7 +23,7 @@ func (a *Arena) addChunk(words []uint64) int {
 	return len(a.chunks) - 1
 }
 
-// giveChunk gives a chunk back that no block is in, free ones included.
+// giveChunk gives back a chunk that has no block in use and none on a free list.
 func (a *Arena) giveChunk(i int) {
 	c := a.chunks[i]
 	a.total -= len(c.words)
@@ -37,8 +36,8 @@ func (a *Arena) giveChunk(i int) {
 	a.vacant = append(a.vacant, i)
 }
 
-// newChunk returns a chunk with room for n words: small as long as the arena is, and when memory is
-// short.
+// newChunk returns a chunk with room for n words. It is small while the arena is small, and when
+// memory is short.
 func (a *Arena) newChunk(n int) []uint64 {
 	wanted := min(max(MinChunkWords, a.total/4), ChunkWords)
 	if !a.pool.Fits(ChunkWords) {

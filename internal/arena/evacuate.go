@@ -5,21 +5,22 @@ import (
 	"slices"
 )
 
-// MustMove reports whether a block is in a chunk that is to be given back. There is none at 0.
+// MustMove reports whether a block is in a chunk that is being evacuated, so that the caller must
+// move it. It is false for 0.
 func (a *Arena) MustMove(r Ref) bool { return r != 0 && a.chunks[r>>chunkBits].evacuate }
 
-// Whole reports whether a block is larger than a chunk that others share: it has one to itself,
-// which can't be evacuated, but goes when the block is released.
+// Whole reports whether a block is larger than ChunkWords. Such a block has a chunk to itself,
+// which can't be evacuated but is given back when the block is released.
 func (a *Arena) Whole(r Ref) bool {
 	return r != 0 && len(a.chunks[r>>chunkBits].words) > ChunkWords
 }
 
-// Evacuating is how many words are in chunks that are to be given back.
+// Evacuating returns the number of words in chunks that are being evacuated.
 func (a *Arena) Evacuating() int { return a.evacuating }
 
-// Evacuate chooses chunks of so many words, those with the fewest in use, to be given back when the
-// last block has left them, until that many are. Nothing is put into them any more. The caller
-// moves what is in them: see [Arena.MustMove].
+// Evacuate marks chunks, those with the fewest words in use first, until at least words words are
+// in marked chunks. No new block goes into a marked chunk, and it is given back when its last block
+// is released. The caller moves the blocks: see [Arena.MustMove].
 func (a *Arena) Evacuate(words int) {
 	var chosen []int
 	for i := range a.chunks {
@@ -47,7 +48,7 @@ func (a *Arena) Evacuate(words int) {
 	}
 }
 
-// forgetFree takes the free blocks of chunks that are to be given back off the lists.
+// forgetFree removes the free blocks of chunks that are being evacuated from the free lists.
 func (a *Arena) forgetFree() {
 	for n, r := range a.free {
 		a.free[n] = 0

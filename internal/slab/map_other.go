@@ -2,7 +2,7 @@
 
 package slab
 
-// The race detector looks at the Go heap only.
+// The race detector only checks the Go heap, so with it blocks come from there.
 const hugePages = false
 
 func mapRegion(int, int, bool) (region []byte, at int) { return nil, 0 }

@@ -11,12 +11,12 @@ import (
 const (
 	slabBits  = 18 // 2 MiB, a huge page of most processors
 	slabWords = 1 << slabBits
-	// regionSlabs is how many slabs are mapped at a time. What is not used of them takes no memory.
+	// regionSlabs is how many slabs are mapped at a time. Slabs that are not used take no memory.
 	regionSlabs = 16
 )
 
-// Pool hands out blocks of words. Blocks are powers of two, cut from slabs of one huge page each.
-// Blocks that were given back are kept by size, and cut up for smaller ones.
+// Pool hands out blocks of words. Blocks whose size is a power of two are cut from slabs of one
+// huge page each. Released blocks are kept by size and cut up for smaller ones.
 type Pool struct {
 	Budget
 	mu      sync.Mutex
@@ -24,8 +24,8 @@ type Pool struct {
 	slabs   map[uintptr]*slab // by address
 	current *slab
 	empty   []*slab
-	free    [slabBits + 1][][]uint64 // blocks that were in use, of 1<<i words
-	idle    int                      // words in them
+	free    [slabBits + 1][][]uint64 // released blocks of 1<<i words
+	idle    int                      // words in free
 }
 
 type slab struct {
@@ -34,14 +34,14 @@ type slab struct {
 	used  int // words in use
 }
 
-// regions are what to unmap. They are apart from the pool so that its cleanup doesn't keep it
-// alive.
+// regions holds the regions to unmap. It is separate from the pool so that the pool's cleanup
+// doesn't keep the pool alive.
 type regions struct{ all [][]byte }
 
-// OffHeap is whether blocks lie outside of the Go heap, where its collector does not see them.
+// OffHeap is whether blocks lie outside the Go heap, where the garbage collector does not see them.
 const OffHeap = hugePages
 
-// New returns a pool whose budget is so many bytes.
+// New returns a pool with a budget of maxBytes.
 func New(maxBytes int64) *Pool {
 	p := &Pool{mapped: new(regions), slabs: map[uintptr]*slab{}, Budget: newBudget(maxBytes)}
 	runtime.AddCleanup(p, unmapAll, p.mapped)
@@ -54,8 +54,8 @@ func unmapAll(r *regions) {
 	}
 }
 
-// Take returns a block of n words, all zero. One that is no power of two, or larger than a slab, is
-// of the Go heap.
+// Take returns a zeroed block of n words. If n is not a power of two, or larger than a slab, the
+// block comes from the Go heap.
 func (p *Pool) Take(n int) []uint64 {
 	if !hugePages || n > slabWords || n&(n-1) != 0 {
 		return p.heapBlock(n)
@@ -63,8 +63,9 @@ func (p *Pool) Take(n int) []uint64 {
 	return p.takeFrom(n, n)
 }
 
-// TakeAbout returns n words, all zero, or fewer where those would be idle otherwise, but at least
-// so many. All three are powers of two, n no larger than a slab.
+// TakeAbout returns a zeroed block of n words, or a smaller free block of at least least words if
+// there is no free one of n. least, n and the size of the block are powers of two, and n is at most
+// a slab.
 func (p *Pool) TakeAbout(least, n int) []uint64 {
 	if !hugePages {
 		return p.heapBlock(n)
@@ -126,7 +127,7 @@ func (p *Pool) slabOf(b []uint64) *slab {
 	return p.slabs[uintptr(unsafe.Pointer(unsafe.SliceData(b)))&^(8*slabWords-1)]
 }
 
-// room returns a slab with room for n words, nil if the system has none.
+// room returns a slab with room for n words, or nil if the system has no more memory.
 func (p *Pool) room(n int) *slab {
 	if s := p.current; s != nil && s.next+n <= slabWords {
 		return s
@@ -134,7 +135,7 @@ func (p *Pool) room(n int) *slab {
 	if len(p.empty) == 0 && !p.mapMore() {
 		return nil
 	}
-	if s := p.current; s != nil { // what is left of it is idle
+	if s := p.current; s != nil { // keep the rest of it as free blocks
 		for s.next < slabWords {
 			rest := 1 << (bits.Len(uint(slabWords-s.next)) - 1)
 			p.put(s.words[s.next : s.next+rest : s.next+rest])
@@ -148,7 +149,7 @@ func (p *Pool) room(n int) *slab {
 
 // mapMore maps a region and cuts it into slabs.
 func (p *Pool) mapMore() bool {
-	// Only a small counter's memory is all in the first slab. Small pages are enough for it.
+	// A counter whose memory fits into the first slab is small. Small pages are enough for it.
 	region, at := mapRegion(8*slabWords, regionSlabs, len(p.slabs) == 0)
 	if region == nil {
 		return false
@@ -169,7 +170,7 @@ func (p *Pool) put(b []uint64) {
 	p.idle += len(b)
 }
 
-// Give takes a block back. Nobody may read it any more.
+// Give releases a block. The caller must not use it any more.
 func (p *Pool) Give(b []uint64) {
 	p.used.Add(-int64(len(b)))
 	if !hugePages || len(b) == 0 {
@@ -178,7 +179,7 @@ func (p *Pool) Give(b []uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.slabOf(b)
-	if s == nil { // it is of the Go heap
+	if s == nil { // the block is on the Go heap
 		return
 	}
 	p.put(b)
@@ -195,7 +196,7 @@ func (p *Pool) Give(b []uint64) {
 	p.empty = append(p.empty, s)
 }
 
-// IdleBytes is the size of the blocks that are kept for reuse.
+// IdleBytes returns the total size of the blocks that are kept for reuse.
 func (p *Pool) IdleBytes() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()

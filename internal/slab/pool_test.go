@@ -10,8 +10,8 @@ import (
 
 var seedFlag = flag.Uint64("seed", 0, "repeat a run")
 
-// TestPoolBlocksAreZeroAndApart takes and gives back random blocks, each full of its own number
-// while it is in use.
+// TestPoolBlocksAreZeroAndApart takes and gives back random blocks, each of which holds its own
+// number while it is in use.
 func TestPoolBlocksAreZeroAndApart(t *testing.T) {
 	seed := *seedFlag
 	if seed == 0 {

@@ -8,31 +8,31 @@ import (
 // Table finds blocks by hash. Make one with [New].
 type Table struct {
 	pool  *slab.Pool
-	slots []uint64 // block and hash, 32 bits each; 0 if empty
+	slots []uint64 // ref and hash, 32 bits each; 0 if empty
 	used  int
 }
 
 const minSlots = 16
 
-// New returns a table that takes its memory from a pool.
+// New returns an empty table that takes its memory from pool.
 func New(pool *slab.Pool) Table { return Table{pool: pool} }
 
-// Empty returns another table of the same pool.
+// Empty returns another, empty table with the same pool.
 func (t *Table) Empty() Table { return Table{pool: t.pool} }
 
-// Len is the number of blocks in the table.
+// Len returns the number of blocks in the table.
 func (t *Table) Len() int { return t.used }
 
-// Slots is the number of slots, a power of two or 0. It changes with Insert and Shrink only.
+// Slots returns the number of slots, a power of two or 0. Only Insert, Shrink and Drop change it.
 func (t *Table) Slots() int { return len(t.slots) }
 
-// At returns the block in a slot, 0 if there is none.
+// At returns the block in a slot, or 0 if the slot is empty.
 func (t *Table) At(slot int) arena.Ref { return arena.Ref(t.slots[slot] >> 32) }
 
 // HashAt returns the hash under which the block in a slot is stored.
 func (t *Table) HashAt(slot int) uint32 { return uint32(t.slots[slot]) }
 
-// Replace puts another block in place of the one in a slot.
+// Replace replaces the block in a slot by another one with the same hash.
 func (t *Table) Replace(slot int, r arena.Ref) { t.slots[slot] = slotOf(t.HashAt(slot), r) }
 
 func slotOf(hash uint32, r arena.Ref) uint64 { return uint64(r)<<32 | uint64(hash) }
@@ -55,8 +55,8 @@ func (t *Table) Find(hash uint32, match func(arena.Ref) bool) arena.Ref {
 	}
 }
 
-// Touch reads the first slot that Find would look at, so that it is in the processor's cache. What
-// it returns is of no use but to keep the read from being optimized away.
+// Touch reads the first slot that Find would read, to bring it into the processor's cache. Its
+// result only keeps the compiler from optimizing the read away.
 func (t *Table) Touch(hash uint32) uint64 {
 	if len(t.slots) == 0 {
 		return 0
@@ -64,7 +64,7 @@ func (t *Table) Touch(hash uint32) uint64 {
 	return t.slots[int(hash)&(len(t.slots)-1)]
 }
 
-// Insert stores a block, which is not 0, under a hash.
+// Insert stores a block under a hash. The block must not be 0.
 func (t *Table) Insert(hash uint32, r arena.Ref) {
 	if (t.used+1)*5 > len(t.slots)*4 {
 		t.resize(max(minSlots, len(t.slots)*2))
@@ -93,7 +93,7 @@ func (t *Table) resize(size int) {
 	t.pool.Give(old)
 }
 
-// Shrink makes a table smaller of which most is empty.
+// Shrink makes the table smaller if most of it is empty.
 func (t *Table) Shrink() {
 	size := max(minSlots, len(t.slots)/4)
 	if t.used*2 < size && size < len(t.slots) {
@@ -101,14 +101,14 @@ func (t *Table) Shrink() {
 	}
 }
 
-// Drop gives the table's memory back. It is empty then, and can be used on.
+// Drop gives the table's memory back. The table is then empty and can be used again.
 func (t *Table) Drop() {
 	t.pool.Give(t.slots)
 	*t = t.Empty()
 }
 
-// Remove takes a block out, which has to be there, and closes the gap behind it: blocks of slots
-// after it may move to slots before them, so a walk looks at the same slot once more.
+// Remove removes a block, which must be in the table, and closes the gap: later blocks may move to
+// earlier slots, so a walk over the slots must look at the same slot again.
 func (t *Table) Remove(hash uint32, r arena.Ref) {
 	mask := uint32(len(t.slots) - 1)
 	i := hash & mask

@@ -22,8 +22,8 @@ func find(tab *table.Table, s stored) arena.Ref {
 	return tab.Find(s.hash, func(r arena.Ref) bool { return r == s.ref })
 }
 
-// TestTableAgainstAMap inserts and removes blocks whose hashes collide often, and compares with
-// what a map has.
+// TestTableAgainstAMap inserts and removes blocks whose hashes collide often, and compares the
+// table with a map.
 func TestTableAgainstAMap(t *testing.T) {
 	seed := *seedFlag
 	if seed == 0 {
@@ -78,7 +78,7 @@ func compare(t *testing.T, tab *table.Table, model map[stored]bool) {
 	}
 }
 
-// TestReplace puts one block in place of another.
+// TestReplace replaces one block by another.
 func TestReplace(t *testing.T) {
 	tab := table.New(slab.New(1 << 40))
 	tab.Insert(7, 1)
