@@ -6,21 +6,22 @@ import (
 	"time"
 )
 
-// Schema is the resolution as Prometheus names it: the upper bound of bucket i is 2^(i/2^Schema)
+// Schema is the resolution, as Prometheus defines it: the upper bound of bucket i is 2^(i/2^Schema)
 // seconds.
 const Schema = 3
 
-// The buckets that there are, from about a microsecond to a bit more than a minute. What is outside
-// counts as the first or the last.
+// The first and the last bucket: about a microsecond and a bit more than a minute. Durations
+// outside this range count in the first or the last bucket.
 const least, most = -160, 48
 
-// Histogram counts durations. Its zero value has none. Its methods may be called at the same time.
+// Histogram counts durations. Its zero value is empty and ready to use. It is safe for concurrent
+// use.
 type Histogram struct {
 	buckets [most - least + 1]atomic.Int64
 	sum     atomic.Int64 // nanoseconds
 }
 
-// Observe counts a duration. Less than 0 counts as next to nothing.
+// Observe counts a duration. A duration of 0 or less counts in the first bucket.
 func (h *Histogram) Observe(d time.Duration) {
 	h.buckets[bucket(d)-least].Add(1)
 	h.sum.Add(int64(d))
@@ -37,15 +38,16 @@ func bucket(d time.Duration) int {
 
 // Snapshot is what a histogram has counted.
 type Snapshot struct {
-	// Count is the number of durations, and Sum what they come to.
+	// Count is the number of durations, and Sum their sum.
 	Count uint64
 	Sum   time.Duration
-	// Buckets has the number of durations in each bucket that has any, see [Schema].
+	// Buckets has the number of durations in each bucket that is not empty, by its index, see
+	// [Schema].
 	Buckets map[int]int64
 }
 
-// Snapshot returns what has been counted so far. Sum may be ahead of the rest by what is being
-// counted at this moment.
+// Snapshot returns what has been counted so far. Durations that are counted at the same time may be
+// in only one of Count and Sum.
 func (h *Histogram) Snapshot() Snapshot {
 	s := Snapshot{Buckets: map[int]int64{}}
 	for i := range h.buckets {

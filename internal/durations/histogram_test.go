@@ -8,8 +8,8 @@ import (
 	"twotier.dev/twotier/internal/durations"
 )
 
-// TestBucketsHoldWhatIsCounted counts durations of all sizes, and looks for each between the bounds
-// of a bucket.
+// TestBucketsHoldWhatIsCounted counts durations of all sizes and checks that each lies between the
+// bounds of its bucket.
 func TestBucketsHoldWhatIsCounted(t *testing.T) {
 	bound := func(i int) float64 { return math.Exp2(float64(i) / (1 << durations.Schema)) }
 	for d := 2 * time.Microsecond; d < time.Minute; d += d / 7 {

@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Asleep returns for how long the machine has been suspended in all since it booted: by how much
-// the clock that goes on meanwhile is ahead of the monotonic one, give or take what passes between
-// the reading of the two. Where that can't be told it is always 0.
+// Asleep returns for how long in total the machine has been suspended since it booted: the
+// difference between CLOCK_BOOTTIME, which includes suspension, and CLOCK_MONOTONIC, which does
+// not. It is off by the time between reading the two. If a clock can't be read, it is 0.
 func Asleep() time.Duration {
 	var boot, mono unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &mono) != nil ||

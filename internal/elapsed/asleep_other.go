@@ -4,6 +4,6 @@ package elapsed
 
 import "time"
 
-// Asleep returns for how long the machine has been suspended in all since it booted. Here that
-// can't be told: it is always 0.
+// Asleep returns for how long in total the machine has been suspended since it booted. This system
+// can't tell, so it is always 0.
 func Asleep() time.Duration { return 0 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Clock counts the time that passes. The zero value is ready and starts when it is first read.
+// Clock measures elapsed time. The zero value is ready to use and starts when it is first read.
 type Clock struct {
 	mu     sync.Mutex
 	last   time.Time
@@ -24,8 +24,8 @@ func (c *Clock) Now() time.Duration {
 	return c.passed
 }
 
-// Between returns the time between two readings of [time.Now], by the clock that counted more of
-// it; at least 0.
+// Between returns the time between two readings of [time.Now], by the monotonic or the wall clock,
+// whichever advanced further. It is at least 0.
 func Between(earlier, later time.Time) time.Duration {
 	return max(0, later.Sub(earlier), later.Round(0).Sub(earlier.Round(0)))
 }

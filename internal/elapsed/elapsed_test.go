@@ -21,8 +21,8 @@ func TestClockCounts(t *testing.T) {
 	})
 }
 
-// TestBetween has the wall clock and the monotonic one differ. A time without a monotonic reading
-// stands for a wall clock: Sub then uses nothing else.
+// TestBetween covers cases in which the wall clock and the monotonic clock differ. A time without a
+// monotonic reading stands for the wall clock, because Sub then uses nothing else.
 func TestBetween(t *testing.T) {
 	now := time.Now()
 	wall := now.Round(0)
@@ -37,9 +37,9 @@ func TestBetween(t *testing.T) {
 	}
 }
 
-// monotonically returns a time whose monotonic reading alone is later than that of another.
+// monotonically returns now with only its monotonic reading moved by d.
 func monotonically(now time.Time, d time.Duration) time.Time {
-	(*struct { // as package time has it
+	(*struct { // the layout of time.Time
 		wall uint64
 		ext  int64
 		loc  *time.Location
@@ -47,8 +47,8 @@ func monotonically(now time.Time, d time.Duration) time.Time {
 	return now
 }
 
-// TestSuspended has only the wall clock go on between two readings, as while a machine is
-// suspended, or only the monotonic one, as when the wall clock is set back.
+// TestSuspended advances only the wall clock between two readings, as when the machine was
+// suspended, or only the monotonic one, as when the wall clock was set back.
 func TestSuspended(t *testing.T) {
 	awake := time.Now()
 	ahead := monotonically(awake, time.Hour)
@@ -65,7 +65,7 @@ func TestSuspended(t *testing.T) {
 	}
 }
 
-// TestAsleepStandsStill: a machine that runs this test is awake.
+// TestAsleepStandsStill checks that Asleep doesn't grow while the machine is awake to run the test.
 func TestAsleepStandsStill(t *testing.T) {
 	before := elapsed.Asleep()
 	for range 100 {

@@ -7,13 +7,13 @@ import (
 	"syscall"
 )
 
-// Closed reports whether a connection on which nothing is expected has been closed by the other
-// side, or has got something all the same. What is sent on it would be lost, and nobody could tell
-// whether it was carried out.
+// Closed reports whether the other side has closed an idle connection or has sent something
+// unexpected on it. A request sent on such a connection would be lost, and the caller could not
+// tell whether it was carried out.
 func Closed(conn net.Conn) bool {
 	c, ok := conn.(syscall.Conn)
 	if !ok {
-		return false // TLS has something to say now and then
+		return false // TLS sends messages of its own
 	}
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -22,7 +22,7 @@ func Closed(conn net.Conn) bool {
 	quiet := false
 	err = raw.Read(func(fd uintptr) bool {
 		var b [1]byte
-		_, err := syscall.Read(int(fd), b[:]) // sockets of Go don't block
+		_, err := syscall.Read(int(fd), b[:]) // Go's sockets are non-blocking
 		quiet = err == syscall.EAGAIN
 		return true
 	})
