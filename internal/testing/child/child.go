@@ -16,7 +16,7 @@ type Child struct {
 	done chan struct{} // closed once the process has been reaped
 }
 
-// Start starts a command, whose SysProcAttr it sets, and reaps it when it ends.
+// Start starts a command and reaps it when it ends. It sets cmd.SysProcAttr.
 func Start(cmd *exec.Cmd) (*Child, error) {
 	c := &Child{cmd: cmd, done: make(chan struct{})}
 	cmd.SysProcAttr = dieWithParent()
@@ -26,9 +26,9 @@ func Start(cmd *exec.Cmd) (*Child, error) {
 }
 
 // runChild starts the process and reaps it on one locked thread. The kernel sends a parent-death
-// signal when the thread that forked ends, not the process; the thread of an ordinary goroutine
-// ends whenever some other goroutine that locked itself to it returns, and would take the child
-// along in the middle of a test.
+// signal when the thread that forked ends, not the process; the thread of an ordinary goroutine may
+// end at any time, when another goroutine that was locked to it returns. That would kill the child
+// in the middle of a test.
 func (c *Child) runChild(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -63,7 +63,7 @@ func (c *Child) ExitCode() int {
 	return c.cmd.ProcessState.ExitCode()
 }
 
-// Signal sends a signal; a process that has ended is no error.
+// Signal sends a signal. It is not an error if the process has ended.
 func (c *Child) Signal(sig syscall.Signal) error {
 	if err := c.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("signal %v: %w", sig, err)
@@ -80,7 +80,8 @@ func (c *Child) Kill() error {
 	return nil
 }
 
-// Terminate asks the process to end, and kills it if it has not done so in time.
+// Terminate sends SIGTERM. If the process has not ended after patience, it kills the process and
+// returns an error.
 func (c *Child) Terminate(patience time.Duration) error {
 	// A stopped process would see SIGTERM only after it is continued.
 	if err := errors.Join(c.Signal(syscall.SIGTERM), c.Signal(syscall.SIGCONT)); err != nil {

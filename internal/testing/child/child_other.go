@@ -4,6 +4,6 @@ package child
 
 import "syscall"
 
-// dieWithParent does nothing where there is no parent-death signal: there a killed test binary
+// dieWithParent does nothing: this system has no parent-death signal, so a killed test binary
 // leaves its children behind.
 func dieWithParent() *syscall.SysProcAttr { return nil }

@@ -1,7 +1,7 @@
 // Package child runs the programs that tests start, so that none outlives them: on Linux a child is
 // killed when the process that started it ends, however that ends.
 //
-// A child that has been reaped is never signalled, whoever has its pid by then: os.Process sees to
-// that. The methods of a [Child] may be called from several goroutines at once. It is for Unix
+// A child that has been reaped is never signalled, even if another process has its pid by then:
+// os.Process makes sure of that. A [Child] is safe for concurrent use. The package is for Unix
 // only.
 package child

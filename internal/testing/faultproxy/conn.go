@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// conn is one connection of a client with the one to the server that belongs to it.
+// conn is a connection from a client, paired with its connection to the server.
 type conn struct {
 	p      *Proxy
 	client net.Conn
@@ -19,10 +19,10 @@ type conn struct {
 	asked  []question // requests that have not been answered, in order
 }
 
-// question is what is known of a request when its reply comes.
+// question is a request that waits for its reply.
 type question struct {
-	rule *rule // that matched it, or nil
-	time bool  // whether it asks for the time
+	rule *rule // the rule that matched the request, or nil
+	time bool  // the request is TIME
 }
 
 // runConn connects to the server and forwards until both sides are done.
@@ -42,8 +42,8 @@ func (c *conn) runConn() {
 	<-up
 }
 
-// connected notes the connection to the server, unless the client has been hung up on in the
-// meantime.
+// connected stores the connection to the server. It reports false if the client's connection has
+// been closed in the meantime.
 func (c *conn) connected(server net.Conn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,8 +79,7 @@ func (c *conn) runUp(server net.Conn, finished chan<- struct{}) {
 			}
 			c.ask(frame)
 			c.p.counters.requests.Add(1)
-			// If the server is gone the other direction notices and decides what the client sees of
-			// it.
+			// If the server is gone, the other direction notices and decides what the client sees.
 			lost = out.write(frame) != nil
 		}
 		if readErr != nil {
@@ -90,8 +89,8 @@ func (c *conn) runUp(server net.Conn, finished chan<- struct{}) {
 	}
 }
 
-// down forwards replies until the server hangs up, and then hangs up on the client unless it is to
-// wait for ever.
+// down forwards replies until the server hangs up. Then it hangs up on the client too, unless the
+// mode makes the client wait forever.
 func (c *conn) down(server net.Conn) {
 	d := downstream{c: c, out: &stream{conn: c.client, bytes: &c.p.counters.bytesDown}}
 	in := bufio.NewReader(flushFirst{from: server, to: d.out})
@@ -106,7 +105,7 @@ func (c *conn) down(server net.Conn) {
 		}
 		if readErr != nil {
 			err := d.out.flush()
-			// Whoever has lost a reply doesn't hear of the server's end either.
+			// A client that has lost a reply must not see the server's end either.
 			if d.ended || err == nil && !d.lost && m.fate != swallow {
 				c.hangUp()
 			}
@@ -122,8 +121,8 @@ func (c *conn) read(in *bufio.Reader) ([]byte, error) {
 	return readRESP(in)
 }
 
-// await returns the mode as soon as it lets messages move, or false when the connection has been
-// closed. With a stream that has nothing waiting it also waits for the delay.
+// await waits until the mode lets messages move and returns it, or returns false if the connection
+// is closed first. If out is not nil and has nothing waiting, it also waits for the mode's delay.
 func (c *conn) await(out *stream) (*mode, bool) {
 	for {
 		m := c.p.mode.Load()
@@ -145,8 +144,8 @@ func (c *conn) await(out *stream) (*mode, bool) {
 	}
 }
 
-// hold keeps a request back for as long as a mode that throttles has it take. It reports false when
-// the connection has been closed.
+// hold delays a request of that many bytes if the mode throttles. It reports false if the
+// connection is closed meanwhile.
 func (c *conn) hold(m *mode, bytes int) bool {
 	if m.fate != throttle {
 		return true
@@ -162,18 +161,19 @@ func (c *conn) hold(m *mode, bytes int) bool {
 	return true
 }
 
-// ask notes a request before the server can have seen it, so that its reply finds the entry.
+// ask records a request before the server can see it, so that the entry is there when the reply
+// comes.
 func (c *conn) ask(request []byte) {
 	r := c.p.ruleFor(request)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// Without knowing where a reply ends, only those that matter are counted.
+	// A raw proxy can't tell where a reply ends, so it only records requests that match a rule.
 	if r != nil || !c.p.raw {
 		c.asked = append(c.asked, question{r, !c.p.raw && asksTime(request)})
 	}
 }
 
-// answered returns the oldest request without an answer, if there is one.
+// answered removes and returns the oldest request without a reply, or a zero question.
 func (c *conn) answered() (q question) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -201,7 +201,7 @@ func (c *conn) hangUp() {
 // reset closes both sides, with a reset for the client.
 func (c *conn) reset() {
 	if tcp, ok := c.client.(*net.TCPConn); ok {
-		// Fails only on a connection that is closed already.
+		// SetLinger fails only if the connection is already closed.
 		_ = tcp.SetLinger(0)
 	}
 	c.hangUp()

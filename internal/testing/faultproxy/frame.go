@@ -11,7 +11,7 @@ import (
 // maxBulk is the longest string that Redis accepts.
 const maxBulk = 512 << 20
 
-// readRaw takes what has arrived for a message.
+// readRaw returns whatever has arrived as one message.
 func readRaw(br *bufio.Reader) ([]byte, error) {
 	if _, err := br.Peek(1); err != nil {
 		return nil, err
@@ -21,10 +21,11 @@ func readRaw(br *bufio.Reader) ([]byte, error) {
 	return frame, err
 }
 
-// readRESP reads one value of RESP2 or RESP3 with all that is nested in it, or one inline command,
-// unparsed. See https://github.com/redis/redis-specifications/blob/master/protocol/RESP3.md;
-// streamed types are not known. At the end of the stream it returns the part that was there with
-// the error.
+// readRESP reads one value of RESP2 or RESP3 with everything nested in it, or one inline command,
+// without parsing it. See
+// https://github.com/redis/redis-specifications/blob/master/protocol/RESP3.md; it does not support
+// streamed types. If the stream ends within a value, it returns the part that it has read along
+// with the error.
 func readRESP(br *bufio.Reader) ([]byte, error) {
 	var frame []byte
 	for left := 1; left > 0; left-- {
@@ -47,7 +48,7 @@ func readRESP(br *bufio.Reader) ([]byte, error) {
 	return frame, nil
 }
 
-// header returns how many values and how many bytes belong to the value that the line begins.
+// header returns how many nested values and how many bytes follow the first line of a value.
 func header(line []byte) (nested, bulk int, err error) {
 	kind := line[0]
 	if bytes.IndexByte([]byte("*~>%|$=!"), kind) < 0 {
@@ -65,12 +66,12 @@ func header(line []byte) (nested, bulk int, err error) {
 		return n, 0, nil
 	case '%':
 		return 2 * n, 0, nil
-	case '|': // attributes precede the value that they belong to
+	case '|': // attributes precede their value
 		return 2*n + 1, 0, nil
 	default:
 		return 0, n + len("\r\n"), nil
 	}
 }
 
-// isPush tells whether the message is one that no request asked for.
+// isPush reports whether the message is a push, which no request asked for.
 func isPush(frame []byte) bool { return frame[0] == '>' }

@@ -10,7 +10,7 @@ import (
 	"testing/iotest"
 )
 
-// messages are whole messages, one of each kind.
+// messages has one whole message of each kind.
 var messages = [...]string{
 	"PING\r\n",
 	"\r\n",

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Proxy forwards connections to one server, or does something else to them.
+// Proxy forwards connections to one server, with the faults that a test asks for.
 type Proxy struct {
 	target   string
 	raw      bool
@@ -27,13 +27,15 @@ type Proxy struct {
 	rules []*rule
 }
 
-// Stats is what has happened since the start.
+// Stats counts what has happened since the start.
 type Stats struct {
-	// Accepted connections, those of them that were reset at once, and those that are open now.
+	// Accepted counts connections, Refused those of them that were reset at once, and Open those
+	// that are open now.
 	Accepted, Refused, Open int64
-	// Requests that were sent to the server, and those that were thrown away.
+	// Requests counts requests that were sent to the server, and Dropped those that were discarded.
 	Requests, Dropped int64
-	// Replies that were sent to the client, and those that were thrown away or cut.
+	// Replies counts replies that were sent to the client, and Swallowed those that were discarded
+	// or cut.
 	Replies, Swallowed int64
 	// BytesUp were sent to the server, BytesDown to the client.
 	BytesUp, BytesDown int64
@@ -47,7 +49,7 @@ type counters struct {
 }
 
 // New starts a proxy for a Redis server at host:port or at the path of a Unix socket, and closes it
-// with the test. The server doesn't need to be up.
+// at the end of the test. The server doesn't need to be up.
 func New(t testing.TB, target string) *Proxy {
 	t.Helper()
 	return open(t, target, false)
@@ -89,7 +91,7 @@ func (p *Proxy) Stats() Stats {
 	}
 }
 
-// CloseAll resets all connections that are open now.
+// CloseAll resets all connections that are currently open.
 func (p *Proxy) CloseAll() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,8 +104,8 @@ func (p *Proxy) resetLocked() {
 	}
 }
 
-// Close stops listening, resets all connections and waits until nothing runs any more. It may be
-// called twice.
+// Close stops listening, resets all connections and waits for all goroutines. It may be called
+// twice.
 func (p *Proxy) Close() {
 	p.cancel()
 	// A second Close fails here, which is fine.

@@ -85,7 +85,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 }
 
 const (
-	short = 100 * time.Millisecond // to see that nothing comes
+	short = 100 * time.Millisecond // to check that nothing comes
 	long  = 10 * time.Second       // for what must come
 )
 
@@ -195,7 +195,7 @@ func TestRefuse(t *testing.T) {
 	f := newFixture(t)
 	f.mustIncr()
 	f.proxy.Refuse()
-	f.mustIncr() // the connection that exists goes on
+	f.mustIncr() // the existing connection still works
 	if err := newClient(t, f.proxy.Addr()).Ping(t.Context()).Err(); err == nil {
 		t.Error("a new connection works")
 	}
@@ -217,7 +217,7 @@ func TestHangKeepsEverything(t *testing.T) {
 	f.wantStored(0)
 	f.proxy.Pass()
 	expect(t, conn, ":1\r\n")
-	// Replies are kept too.
+	// Replies are held back too.
 	f.server.Pause()
 	send(t, conn, "INCR n\r\n")
 	eventually(t, "the request has passed", func() bool { return f.proxy.Stats().Requests == 2 })
@@ -248,7 +248,7 @@ func TestDelay(t *testing.T) {
 	if _, err := pipe.Exec(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if d := time.Since(start); d >= 100*longer { // what each by itself would take
+	if d := time.Since(start); d >= 100*longer { // the time if each were delayed separately
 		t.Errorf("a pipeline of 100 took %v", d)
 	}
 	f.proxy.Delay(time.Hour)
@@ -340,8 +340,8 @@ func TestCutNext(t *testing.T) {
 	wait(t, fired)
 }
 
-// TestRequestOfAClientThatLeft has the client give up while the server is stopped: what it sent is
-// executed later.
+// TestRequestOfAClientThatLeft checks that a request is executed even if the client gives up while
+// the server is stopped.
 func TestRequestOfAClientThatLeft(t *testing.T) {
 	f := newFixture(t)
 	f.mustIncr()
@@ -418,8 +418,8 @@ func TestCloseLeavesNothing(t *testing.T) {
 	eventually(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before })
 }
 
-// TestModesUnderLoad switches modes while clients work, for the race detector, and checks that no
-// count was made twice.
+// TestModesUnderLoad switches modes under load, for the race detector, and checks that nothing was
+// counted twice.
 func TestModesUnderLoad(t *testing.T) {
 	f := newFixture(t)
 	type tally struct{ sent, acked int }
@@ -462,7 +462,7 @@ func TestModesUnderLoad(t *testing.T) {
 		n := <-results
 		total.sent, total.acked = total.sent+n.sent, total.acked+n.acked
 	}
-	// What a client has given up on may still be on its way to the server.
+	// Requests that a client has given up on may still be on their way to the server.
 	f.client.Close()
 	eventually(t, "connections are closed", func() bool { return p.Stats().Open == 0 })
 	if got := f.stored(); got < total.acked || got > total.sent {
@@ -499,7 +499,7 @@ func expect(t *testing.T, conn net.Conn, want string) {
 	}
 }
 
-// silent checks that nothing comes for a short time, not even the end.
+// silent checks that nothing comes for a short time, not even the end of the stream.
 func silent(t *testing.T, conn net.Conn) {
 	t.Helper()
 	if err := conn.SetReadDeadline(time.Now().Add(short)); err != nil {
@@ -510,7 +510,7 @@ func silent(t *testing.T, conn net.Conn) {
 	}
 }
 
-// TestShiftTime has the clock of the server lie, and nothing else.
+// TestShiftTime checks that only the replies to TIME change.
 func TestShiftTime(t *testing.T) {
 	f := newFixture(t)
 	for _, by := range []time.Duration{0, 24 * time.Hour, -24 * time.Hour,

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// rule is a fault for the next requests that match, in whatever mode lets them reach the server.
+// rule is a fault for the next requests that match and that the mode lets reach the server.
 type rule struct {
 	match []byte
 	left  int   // requests still to match, under Proxy.mu
@@ -15,28 +15,28 @@ type rule struct {
 	fired chan struct{}
 }
 
-// SwallowNext forwards the next request that contains the given bytes, throws its reply away once
-// the server has sent it, and hangs up. Any connection may send that request; a new one serves as
-// ever. The channel is closed when the reply is gone, so that a test can wait until the server has
+// SwallowNext forwards the next request that contains the given bytes, on any connection, discards
+// its reply once the server has sent it, and hangs up. New connections work as usual. The channel
+// is closed when the reply has been discarded, so that a test can wait until the server has
 // executed the request.
 func (p *Proxy) SwallowNext(match string) <-chan struct{} {
 	return p.addRule(rule{match: []byte(match), left: 1, close: true})
 }
 
 // SwallowMatching is [Proxy.SwallowNext] for the next k such requests; the channel is closed after
-// the last. With thenClose false the connections stay open, but deliver nothing any more.
+// the last one. With thenClose false the connections stay open but deliver nothing more.
 func (p *Proxy) SwallowMatching(match string, k int, thenClose bool) <-chan struct{} {
 	return p.addRule(rule{match: []byte(match), left: k, close: thenClose})
 }
 
-// SwallowNextReplies throws the next k replies away, whatever was asked: those of a new
-// connection's handshake too.
+// SwallowNextReplies discards the next k replies to any requests, including the handshake of a new
+// connection.
 func (p *Proxy) SwallowNextReplies(k int, thenClose bool) <-chan struct{} {
 	return p.SwallowMatching("", k, thenClose)
 }
 
 // CutNext delivers only the first n bytes of the reply to the next request that contains the given
-// bytes, and closes the connection. The channel is closed when that has happened.
+// bytes, and closes the connection. The channel is closed once that has happened.
 func (p *Proxy) CutNext(match string, n int64) <-chan struct{} {
 	return p.addRule(rule{match: []byte(match), left: 1, keep: n, close: true})
 }
@@ -53,7 +53,7 @@ func (p *Proxy) addRule(r rule) <-chan struct{} {
 	return r.fired
 }
 
-// ruleFor returns the first rule that matches the request, or nil, and counts it as used.
+// ruleFor returns the first rule that matches the request and counts the match, or returns nil.
 func (p *Proxy) ruleFor(request []byte) *rule {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -69,7 +69,7 @@ func (p *Proxy) ruleFor(request []byte) *rule {
 	return nil
 }
 
-// lost notes that a reply has met the fate that its rule had for it.
+// lost records that a rule has been applied to a reply.
 func (p *Proxy) lost(r *rule) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// stream gathers messages until there is nothing more to read, so that a pipeline stays one packet.
+// stream buffers messages until there is nothing more to read, so that a pipeline stays one packet.
 type stream struct {
 	conn    net.Conn
 	waiting []byte
 	bytes   *atomic.Int64
 }
 
-// maxWaiting is how much is gathered before it is sent anyway.
+// maxWaiting is how many bytes are buffered before they are sent anyway.
 const maxWaiting = 64 << 10
 
 func (s *stream) write(frame []byte) error {
@@ -28,31 +28,30 @@ func (s *stream) flush() error {
 	if len(s.waiting) == 0 {
 		return nil
 	}
-	// Counted first: whoever has received them finds them counted.
+	// Count first, so that bytes that somebody has received have been counted.
 	s.bytes.Add(int64(len(s.waiting)))
 	_, err := s.conn.Write(s.waiting)
 	s.waiting = s.waiting[:0]
 	return err
 }
 
-// closeWrite sends what waits, and the end of the stream.
+// closeWrite sends the buffered messages and the end of the stream.
 func (s *stream) closeWrite() {
-	// Errors mean that the other side is gone, which its own direction notices.
+	// An error means that the other side is gone, which the other direction notices.
 	_ = s.flush()
 	if half, ok := s.conn.(interface{ CloseWrite() error }); ok {
 		_ = half.CloseWrite()
 	}
 }
 
-// flushFirst sends what has been gathered before it waits for more.
+// flushFirst is a reader that sends the buffered messages before it waits for more.
 type flushFirst struct {
 	from net.Conn
 	to   *stream
 }
 
 func (f flushFirst) Read(p []byte) (int, error) {
-	// A receiver that is gone doesn't end the reading: what the other side still sends must be
-	// taken from it.
+	// Keep reading even if the receiver is gone: the sender must not block on what it still sends.
 	_ = f.to.flush()
 	return f.from.Read(p)
 }
@@ -68,7 +67,7 @@ type downstream struct {
 	left    int64
 }
 
-// deliver treats one message from the server as the mode and its rule say.
+// deliver applies the mode, or the rule of its request, to one message from the server.
 func (d *downstream) deliver(m *mode, frame []byte) {
 	var q question
 	if d.c.p.raw || !isPush(frame) {
@@ -95,8 +94,8 @@ func (d *downstream) deliver(m *mode, frame []byte) {
 	}
 }
 
-// send delivers a whole reply. The client may be gone; then the server's replies are still read, so
-// that it isn't disturbed while it executes what was sent.
+// send delivers a whole reply. If the client is gone, the server's replies are still read, so that
+// the server isn't disturbed while it executes what was sent.
 func (d *downstream) send(frame []byte) {
 	d.c.p.counters.replies.Add(1)
 	d.lost = d.out.write(frame) != nil
@@ -107,14 +106,14 @@ func (d *downstream) send(frame []byte) {
 func (d *downstream) lose(frame []byte, keep int64, end bool) {
 	d.c.p.counters.swallowed.Add(1)
 	d.lost, d.ended = true, end
-	// The client being gone makes no difference any more.
+	// It makes no difference if the client is gone.
 	_ = d.out.write(frame[:min(keep, int64(len(frame)))])
 	if end {
 		d.out.closeWrite()
 	}
 }
 
-// cut delivers as much of a reply as the mode still lets pass.
+// cut delivers as much of a reply as the mode still allows.
 func (d *downstream) cut(m *mode, frame []byte) {
 	if d.cutting != m {
 		d.cutting, d.left = m, m.bytes

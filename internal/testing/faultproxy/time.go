@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// ShiftTime has the server's clock appear to be set by that much: from now on the replies to TIME
-// are changed, and nothing else is. The commands that the server runs itself, in scripts too, go by
-// its own clock. It does nothing to a proxy that is raw.
+// ShiftTime makes the server's clock appear to be ahead by that much: from now on the proxy changes
+// the replies to TIME, and nothing else. Commands that the server executes, also in scripts, still
+// use its own clock. It has no effect on a raw proxy.
 func (p *Proxy) ShiftTime(by time.Duration) { p.shift.Store(int64(by)) }
 
 // asksTime reports whether a request is TIME.
@@ -16,7 +16,7 @@ func asksTime(request []byte) bool {
 	return bytes.EqualFold(request, []byte("*1\r\n$4\r\nTIME\r\n"))
 }
 
-// shifted returns the reply to TIME with another time in it. What is no such reply, such as an
+// shifted returns a reply to TIME with the time moved by that much. Any other reply, such as an
 // error, stays as it is.
 func shifted(reply []byte, by time.Duration) []byte {
 	var sec, usec int64

@@ -1,12 +1,12 @@
 // Package faultstore wraps a syncer.Store with the faults of a network and a server: replies and
-// requests that get lost, requests that arrive after the caller gave up, refusals, delays, a store
-// that is down, a store that comes back empty.
+// requests that get lost, requests that arrive after the caller has given up, refusals, delays, and
+// a store that is down or full.
 //
 // It also watches its caller. Rounds of a partition and writer must come one at a time and be
-// numbered without gaps; a new number may be used only after the one before it was answered; what
-// is sent again under a number must be what was sent before; and what a caller says was
-// acknowledged must have been. Every breach goes to Options.Report.
+// numbered without gaps. A new number may be used only after the previous one was answered. A round
+// that is sent again under a number must be the same. And what a caller says was acknowledged must
+// have been. Every breach is reported to Options.Report.
 //
-// Faults are chosen by Options.Decide, for which [Random] makes one from a seed. All methods may be
-// called at the same time. It is for tests.
+// Options.Decide chooses the faults; [Random] returns one that draws from a seed. All methods are
+// safe for concurrent use. The package is for tests.
 package faultstore

@@ -6,12 +6,13 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Mix is how likely each fault is, in thousandths. The rest is None.
+// Mix is the probability of each fault, in thousandths. The rest is None.
 type Mix struct {
 	ReplyLost, RequestLost, Refused, Late, Hang, KeyRefused int
 }
 
-// Random returns a Decide that draws from the mix. The same seed and rounds give the same faults.
+// Random returns a function for Options.Decide that draws from the mix. The same seed and number of
+// rounds give the same faults.
 func Random(seed uint64, mix Mix) func(*syncer.Round) Fault {
 	rnd := rand.New(rand.NewPCG(seed, 0xfa17))
 	return func(*syncer.Round) Fault {

@@ -15,49 +15,49 @@ type Fault uint8
 
 // The faults.
 const (
-	// None carries the round out and answers.
+	// None applies the round and answers.
 	None Fault = iota
-	// ReplyLost carries it out; the caller doesn't learn of it.
+	// ReplyLost applies the round, but the caller doesn't learn of it.
 	ReplyLost
-	// RequestLost doesn't carry it out; the caller doesn't know.
+	// RequestLost doesn't apply the round, and the caller doesn't learn of it.
 	RequestLost
-	// Refused doesn't carry it out and says so.
+	// Refused doesn't apply the round and says so.
 	Refused
-	// Late doesn't answer; the round is carried out some rounds of the same partition later.
+	// Late doesn't answer. The round is applied some rounds of the same writer and partition later.
 	Late
-	// Hang doesn't answer until the caller gives up; the round is carried out then.
+	// Hang doesn't answer until the caller gives up. The round is applied then.
 	Hang
-	// KeyRefused carries the round out but for every other key, which is refused.
+	// KeyRefused applies the round to every other key and refuses the rest.
 	KeyRefused
-	// WriteRefused doesn't carry out a round that writes, and says so.
+	// WriteRefused doesn't apply a round that writes, and says so.
 	WriteRefused
 	faults
 )
 
-// Errors that the wrapper gives.
+// Errors that the wrapper returns.
 var (
-	// ErrLost stands for a connection that broke with a request under way.
+	// ErrLost stands for a connection that broke with a request in flight.
 	ErrLost = errors.New("faultstore: connection lost")
-	// ErrKey stands for a foreign type under a key.
+	// ErrKey stands for a key that holds another type.
 	ErrKey = fmt.Errorf("faultstore: wrong type: %w", syncer.ErrNotApplied)
 )
 
 // Options configure a [Store]. Store and Report are required.
 type Options struct {
 	Store syncer.Store
-	// Decide chooses what happens to a round. Nil means that nothing does. Calls are serialised.
+	// Decide chooses the fault of a round. Nil means no faults. Calls are serialised.
 	Decide func(r *syncer.Round) Fault
-	// Wait, if it is there, is called before rounds reach the store and before the answers reach
-	// the caller, with nothing locked. An error of the first call has the rounds not carried out,
-	// one of the second the answers not heard.
+	// Wait, if set, is called before rounds reach the store and again before the answers reach the
+	// caller, without a lock. If the first call returns an error, the rounds are not applied. If
+	// the second one does, the answers are lost.
 	Wait func(ctx context.Context) error
-	// Report is told of every promise of syncer.Store that the caller breaks.
+	// Report is called for every promise of syncer.Store that the caller breaks.
 	Report func(format string, args ...any)
-	// Adopts says that the caller may take over rounds that were numbered by others, and hand its
-	// own over to others: then it is not watched whether the numbers of a writer are without gaps.
+	// Adopts says that the caller may take over rounds that others numbered, and hand its own over
+	// to others. Then the numbers of a writer are not checked for gaps.
 	Adopts bool
-	// Delay is how long an exchange takes; one that is not done when its context is fails, and is
-	// carried out all the same. Nil means no time. Calls are serialised.
+	// Delay returns how long an exchange takes. An exchange that isn't finished when its context is
+	// done fails, but its rounds are applied. Nil means no delay. Calls are serialised.
 	Delay func() time.Duration
 }
 
@@ -72,21 +72,21 @@ type Store struct {
 	counts [faults]int
 }
 
-// lane is what numbers its rounds.
+// lane identifies one sequence of round numbers.
 type lane struct {
 	partition int
 	writer    string
 }
 
-// state is what is known of the rounds of one writer and partition.
+// state is what is known about the rounds of one writer and partition.
 type state struct {
 	busy     bool
-	aside    bool   // a round that may be beside others is under way
+	aside    bool   // an Aside round is in flight
 	last     uint64 // the highest number seen
-	answered uint64 // the highest number that the caller knows to be carried out
-	epoch    uint64 // what the last round said
-	acked    uint64 // answered in that
-	content  string // of last
+	answered uint64 // the highest number that the caller knows to be applied
+	epoch    uint64 // the epoch of the last round
+	acked    uint64 // the highest number that was answered in this epoch
+	content  string // the content of round last
 	refused  map[uint64]bool
 	late     []delayed
 }
@@ -94,19 +94,19 @@ type state struct {
 // delayed is a round that is still on its way.
 type delayed struct {
 	round *syncer.Round
-	after int // rounds
+	after int // how many more rounds come first
 }
 
-// New returns a wrapper without faults as long as Decide finds none.
+// New returns a wrapper. It is up, not full, and has only the faults that Decide chooses.
 func New(opt Options) *Store { return &Store{opt: opt, lanes: map[lane]*state{}} }
 
-// Aging implements syncer.Ager for a store that does.
+// Aging implements syncer.Ager by asking the wrapped store, if that implements it.
 func (s *Store) Aging() bool {
 	a, ok := s.opt.Store.(syncer.Ager)
 	return ok && a.Aging()
 }
 
-// SetDown makes every round from now on fail, or stops that.
+// SetDown makes every round fail from now on, or ends that.
 func (s *Store) SetDown(down bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,8 +120,8 @@ func (s *Store) Down() bool {
 	return s.down
 }
 
-// SetFull makes every round that writes be refused from now on, or stops that: all can still be
-// read.
+// SetFull refuses every round that writes from now on, or ends that. Rounds that only read still
+// work.
 func (s *Store) SetFull(full bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +135,7 @@ func (s *Store) Seen(f Fault) int {
 	return s.counts[f]
 }
 
-// Deliver carries out all rounds that are still on their way.
+// Deliver applies all rounds that are still on their way.
 func (s *Store) Deliver() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -195,8 +195,7 @@ func (s *Store) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	}
 }
 
-// delay takes as long as an exchange does. It reports false if that is longer than the caller
-// waits.
+// delay waits for Options.Delay. It reports false if ctx is done first.
 func (s *Store) delay(ctx context.Context) bool {
 	if s.opt.Delay == nil {
 		return true
@@ -219,7 +218,8 @@ func (s *Store) wait(ctx context.Context) error {
 	return s.opt.Wait(ctx)
 }
 
-// carryOut lets the fault happen. It reports whether the caller is to wait in vain.
+// carryOut applies the fault of a round. It reports whether the caller must wait until its context
+// is done.
 func (s *Store) carryOut(st *state, r *syncer.Round) (hang bool) {
 	fault := None
 	switch {
@@ -253,8 +253,8 @@ func (s *Store) carryOut(st *state, r *syncer.Round) (hang bool) {
 	return false
 }
 
-// answer carries a round out and answers it. A number that met a refused key does so each time it
-// is sent.
+// answer applies a round and answers it. A round that had keys refused has them refused again each
+// time it is sent.
 func (s *Store) answer(st *state, r *syncer.Round, refuse bool) {
 	if r.Seq == 0 || r.Republish || st.sentBefore(r) {
 		refuse = st.refused[r.Seq]
@@ -282,14 +282,15 @@ func (s *Store) answer(st *state, r *syncer.Round, refuse bool) {
 			k.Err = ErrKey
 			continue
 		}
-		// Only what a store answers: the rest is the counter's, which may look at it meanwhile.
+		// Copy only what a store answers. The rest belongs to the counter, which may read it
+		// meanwhile.
 		told := &c.Keys[i/2]
 		k.Err, k.Loaded = told.Err, told.Loaded
 		copy(k.Adds, told.Adds)
 	}
 }
 
-// arrive lets rounds arrive that were on their way for long enough. Nobody hears the answers.
+// arrive applies late rounds whose time has come. Their answers are lost.
 func (s *Store) arrive(st *state, passed int) {
 	kept := st.late[:0]
 	for _, d := range st.late {

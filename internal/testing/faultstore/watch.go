@@ -8,7 +8,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// place says which round it is about, to those who read it.
+// place describes a round in reports.
 type place struct{ r *syncer.Round }
 
 func (p place) String() string {
@@ -19,7 +19,7 @@ func (p place) String() string {
 		p.r.Partition, p.r.Writer, p.r.Seq, p.r.Acked)
 }
 
-// enter holds a round against what the caller promises.
+// enter checks a round against the promises of the caller.
 func (s *Store) enter(r *syncer.Round) {
 	st := s.lane(r)
 	if r.Aside {
@@ -56,7 +56,8 @@ func (s *Store) enter(r *syncer.Round) {
 	}
 }
 
-// enterAside holds a round that may be under way beside another against what the caller promises.
+// enterAside checks an Aside round, which may be in flight beside another, against the promises of
+// the caller.
 func (s *Store) enterAside(st *state, r *syncer.Round) {
 	where := place{r}
 	switch {
@@ -71,12 +72,12 @@ func (s *Store) enterAside(st *state, r *syncer.Round) {
 	st.aside = true
 }
 
-// changes reports whether a round changes anything of a key.
+// changes reports whether a round changes anything about a key.
 func changes(k syncer.KeyRound) bool {
 	return k.Reset || k.TTL != 0 || len(k.Adds) > 0 || len(k.Expired) > 0
 }
 
-// leave notes what the caller learns.
+// leave records what the caller learns from a round.
 func (s *Store) leave(r *syncer.Round) {
 	st := s.lane(r)
 	if r.Aside {
@@ -88,20 +89,20 @@ func (s *Store) leave(r *syncer.Round) {
 		return
 	}
 	st.last = r.Seq
-	if !s.opt.Adopts { // else nobody asks
+	if !s.opt.Adopts { // otherwise it is never compared
 		st.content = content(r)
 	}
 	if r.Err == nil && !r.Lost && !r.Used {
 		st.answered, st.acked = r.Seq, r.Seq
 		if r.Republish {
-			st.epoch = r.Epoch // it may have drawn it
+			st.epoch = r.Epoch // a restoration may draw a new epoch
 		}
 	}
 }
 
 func (st *state) sentBefore(r *syncer.Round) bool { return r.Seq <= st.last }
 
-// content is all of a round that must not change when it is sent again.
+// content returns everything of a round that must not change when it is sent again.
 func content(r *syncer.Round) string {
 	var b strings.Builder
 	for i := range r.Keys {
@@ -117,7 +118,7 @@ func content(r *syncer.Round) string {
 	return b.String()
 }
 
-// clone copies all of a round that the store reads.
+// clone copies everything of a round that a store reads.
 func clone(r *syncer.Round) *syncer.Round {
 	c := &syncer.Round{
 		Partition: r.Partition, Writer: r.Writer, Seq: r.Seq, Nonce: r.Nonce, Acked: r.Acked,
@@ -136,7 +137,7 @@ func clone(r *syncer.Round) *syncer.Round {
 	return c
 }
 
-// garble fails a round and leaves nothing of an answer in it that anybody could rely on.
+// garble fails a round and replaces its answer with values that nobody could rely on.
 func garble(r *syncer.Round, err error) {
 	r.Err, r.Lost, r.Version, r.Quieted, r.Epoch = err, false, 1<<40, 1<<40, 1<<40
 	r.LastChange = "unknown"

@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// NewClient returns an HTTP client that never waits longer than 20 s and knows no proxy.
+// NewClient returns an HTTP client with a timeout of 20 s that uses no proxy.
 func NewClient() *http.Client {
 	return &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{
 		MaxIdleConnsPerHost: 64, DisableCompression: true, Proxy: nil,
 	}}
 }
 
-// TryGet returns status and body; the error is that of the transport.
+// TryGet returns the status and the body of the answer. The error is that of the transport.
 func (s *Process) TryGet(path string) (int, []byte, error) {
 	return read(s.HTTP.Get(s.Base + path))
 }
@@ -33,7 +33,7 @@ func read(res *http.Response, err error) (int, []byte, error) {
 	return res.StatusCode, body, err
 }
 
-// Get is TryGet of what has to be answered.
+// Get is TryGet, but ends the test if there is no answer.
 func (s *Process) Get(path string) (int, []byte) {
 	s.T.Helper()
 	status, body, err := s.TryGet(path)
@@ -43,7 +43,7 @@ func (s *Process) Get(path string) (int, []byte) {
 	return status, body
 }
 
-// Post returns status and body; the error is that of the transport.
+// Post returns the status and the body of the answer. The error is that of the transport.
 func (s *Process) Post(path, body string) (int, []byte, error) {
 	return post(s.HTTP, s.Base+path, body)
 }
@@ -52,7 +52,7 @@ func post(client *http.Client, url, body string) (int, []byte, error) {
 	return read(client.Post(url, "application/json", strings.NewReader(body)))
 }
 
-// MustPost is Post of what has to succeed.
+// MustPost is Post, but ends the test unless the status is 200.
 func (s *Process) MustPost(path, body string) []byte {
 	s.T.Helper()
 	status, out, err := s.Post(path, body)
@@ -85,7 +85,7 @@ func (s *Process) Metric(name, labels string) int64 {
 	return int64(sum)
 }
 
-// Pending is the number of buckets that Redis has not acknowledged.
+// Pending returns the number of buckets that Redis has not acknowledged.
 func (s *Process) Pending() int64 { s.T.Helper(); return s.Metric("twotier_pending_buckets", "") }
 
 // Flushed waits until nothing is pending.
@@ -94,7 +94,7 @@ func (s *Process) Flushed() {
 	Until(s.T, "nothing is pending", func() bool { return s.Pending() == 0 })
 }
 
-// Answer is what of an answer tests look at.
+// Answer has the fields of an answer that tests check.
 type Answer struct {
 	Key      string
 	Allowed  bool
@@ -110,7 +110,7 @@ type Answer struct {
 	}
 }
 
-// Count returns the answer to what is counted of a key in a window.
+// Count returns the node's answer for the count of a key in a window.
 func (s *Process) Count(key, window string) Answer {
 	s.T.Helper()
 	status, body := s.Get("/v1/count?key=" + url.QueryEscape(key) + "&window=" + window)
@@ -122,7 +122,7 @@ func (s *Process) Count(key, window string) Answer {
 	return a
 }
 
-// Counted returns what the node says of the keys over a day, in batches.
+// Counted returns the node's counts of the keys in the last day. It asks in batches.
 func (s *Process) Counted(keys []string) (map[string]int64, error) {
 	s.T.Helper()
 	counts := map[string]int64{}

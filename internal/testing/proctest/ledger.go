@@ -9,30 +9,30 @@ import (
 	"sync/atomic"
 )
 
-// Outcome is what a client knows of a request.
+// Outcome is what a client knows about a request.
 type Outcome uint8
 
-// The outcomes: it was carried out, it certainly was not, or nobody knows.
+// The outcomes: the request was carried out, it certainly was not, or nobody knows.
 const (
 	Acked Outcome = iota
 	Refused
 	Unknown
 )
 
-// Account is what was sent for one key, in events, by outcome.
+// Account is the number of events that were sent for one key, in all and by outcome.
 type Account struct {
 	Sent, Acked, Failed, Unknown int64
 }
 
-// Ledger is what all workers sent and what came back.
+// Ledger records what all workers sent and what came back.
 type Ledger struct {
 	mu   sync.Mutex
 	keys map[string]*Account
-	// Answers counts requests with any outcome, Events the acknowledged events.
+	// Answers counts requests with any outcome, and Events acknowledged events.
 	Answers, Events atomic.Int64
 }
 
-// NewLedger returns an empty one.
+// NewLedger returns an empty ledger.
 func NewLedger() *Ledger { return &Ledger{keys: map[string]*Account{}} }
 
 func (l *Ledger) of(key string) *Account {
@@ -44,14 +44,14 @@ func (l *Ledger) of(key string) *Account {
 	return a
 }
 
-// Sending notes that n events are about to be sent.
+// Sending records that n events are about to be sent.
 func (l *Ledger) Sending(key string, n int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.of(key).Sent += n
 }
 
-// Note notes what became of n events.
+// Note records the outcome of n events.
 func (l *Ledger) Note(key string, n int64, o Outcome) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,7 +67,7 @@ func (l *Ledger) Note(key string, n int64, o Outcome) {
 	}
 }
 
-// Of returns what was sent for a key.
+// Of returns the account of a key.
 func (l *Ledger) Of(key string) Account {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,7 +81,7 @@ func (l *Ledger) Names() []string {
 	return slices.Sorted(maps.Keys(l.keys))
 }
 
-// Totals returns A, U and what failed.
+// Totals returns A, U and the number of failed events, over all keys.
 func (l *Ledger) Totals() (a, u, f int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,7 +91,8 @@ func (l *Ledger) Totals() (a, u, f int64) {
 	return a, u, f
 }
 
-// WriteOff takes what is missing for lost, and returns how much it is.
+// WriteOff moves events that are acknowledged but not in counts to failed, and returns how many
+// they are.
 func (l *Ledger) WriteOff(counts map[string]int64) (lost int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -102,8 +103,9 @@ func (l *Ledger) WriteOff(counts map[string]int64) (lost int64) {
 	return lost
 }
 
-// Check compares what was counted with the ledger. It returns R, what is missing in all, and an
-// error for a key that was counted too often, or if more is missing than may be.
+// Check compares counts with the ledger. It returns R and the number of missing events over all
+// keys. It returns an error if a key was counted too often, or if more than loss events are
+// missing.
 func (l *Ledger) Check(counts map[string]int64, loss int64) (r, missing int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

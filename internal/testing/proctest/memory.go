@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// Memory is what a process has resident, in bytes: now, and at the most so far.
+// Memory is the resident memory of a process, in bytes: now, and at its peak.
 type Memory struct{ Now, Peak int64 }
 
 // String returns both in mebibytes.
 func (m Memory) String() string { return fmt.Sprintf("%d MiB, peak %d MiB", m.Now>>20, m.Peak>>20) }
 
-// Memory returns what the kernel says of the process (VmRSS and VmHWM of proc_pid_status(5)).
+// Memory returns the resident memory of the process (VmRSS and VmHWM of proc_pid_status(5)).
 func (s *Process) Memory() Memory {
 	s.T.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.child.Pid()))

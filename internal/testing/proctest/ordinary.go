@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Ordinary is clients of the ordinary sort, which ask one after the other whether an event may
-// pass, while others misbehave. They have an address of loopback of their own.
+// Ordinary is a set of well-behaved clients that acquire one event after the other while other
+// clients misbehave. They connect from a loopback address of their own.
 type Ordinary struct {
 	t       testing.TB
 	http    *http.Client
@@ -25,14 +25,14 @@ type Ordinary struct {
 	bad  []string
 }
 
-// ordinaryClients is how many ask at a time, ordinaryPause how long each rests after an answer.
+// ordinaryClients is the number of clients, and ordinaryPause the pause of each between requests.
 const (
 	ordinaryClients = 4
 	ordinaryPause   = 2 * time.Millisecond
 )
 
-// StartOrdinary starts them against a node, which is asked from their address from now on. They end
-// with [Ordinary.Stop].
+// StartOrdinary starts the clients against a node. From now on the requests of the test to this
+// node come from their address too. They run until [Ordinary.Stop].
 func StartOrdinary(t testing.TB, node *Process) *Ordinary {
 	t.Helper()
 	o := &Ordinary{t: t, stop: make(chan struct{}), http: NewClient()}
@@ -70,7 +70,7 @@ func (o *Ordinary) note(took time.Duration, status int, answer []byte, err error
 	}
 }
 
-// Answers waits until so many more requests have been answered.
+// Answers waits until n more requests have been answered.
 func (o *Ordinary) Answers(n int) {
 	o.t.Helper()
 	want := o.count() + n
@@ -84,8 +84,8 @@ func (o *Ordinary) count() int {
 	return len(o.took)
 }
 
-// Stop ends them and returns a line about how they were served. That one was not is an error of the
-// test.
+// Stop ends the clients and returns a line about their latencies. It fails the test if a request
+// was not served.
 func (o *Ordinary) Stop() string {
 	o.t.Helper()
 	close(o.stop)

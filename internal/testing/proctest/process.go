@@ -23,9 +23,9 @@ type Options struct {
 	Listen string
 	// Env is added to the environment.
 	Env []string
-	// Within is a command that takes the program and its arguments, such as ip netns exec NAME.
+	// Within is a command that runs the program, such as ip netns exec NAME.
 	Within []string
-	// MayComplain has the log not looked at when the test ends.
+	// MayComplain turns off the check of the log at the end of the test.
 	MayComplain bool
 }
 
@@ -34,8 +34,8 @@ type Process struct {
 	T      testing.TB
 	Base   string // URL of its HTTP API
 	Listen string // the same as host:port
-	Gossip string // where others join it, "" without a cluster
-	Admin  string // where it is administered, "" if that is where it listens
+	Gossip string // its gossip address, "" without a cluster
+	Admin  string // the address for administration, "" if that is Listen
 	HTTP   *http.Client
 	Log    LogBuffer // what it wrote to stderr
 
@@ -73,8 +73,9 @@ func (p *Program) Serve(t testing.TB, opt Options, args ...string) *Process {
 	return s
 }
 
-// TryServe is Serve of what may not become ready. The process is never nil. The hash seed is 0
-// unless arguments or environment say something else, so that tests know where in Redis a key is.
+// TryServe is Serve, but returns an error if the process doesn't become ready. The process is never
+// nil. The hash seed is 0 unless arguments or environment set it, so that tests know where in Redis
+// a key is.
 func (p *Program) TryServe(t testing.TB, opt Options, args ...string) (*Process, error) {
 	t.Helper()
 	if opt.Listen == "" {
@@ -101,7 +102,7 @@ func (p *Program) TryServe(t testing.TB, opt Options, args ...string) (*Process,
 	return s, s.ready(stdout)
 }
 
-// ready waits for the line that says so.
+// ready waits for the ready line.
 func (s *Process) ready(stdout *os.File) error {
 	line := make(chan string, 1)
 	go func() {
@@ -145,10 +146,10 @@ func (s *Process) Terminate() { s.check("terminate", s.child.Signal(syscall.SIGT
 // HangUp sends SIGHUP.
 func (s *Process) HangUp() { s.check("hang up", s.child.Signal(syscall.SIGHUP)) }
 
-// Pause stops the process (SIGSTOP), Resume lets it go on (SIGCONT).
+// Pause stops the process (SIGSTOP).
 func (s *Process) Pause() { s.check("pause", s.child.Signal(syscall.SIGSTOP)) }
 
-// Resume lets a paused process go on.
+// Resume continues a paused process (SIGCONT).
 func (s *Process) Resume() { s.check("resume", s.child.Signal(syscall.SIGCONT)) }
 
 // Done is closed once the process has ended.
@@ -163,7 +164,7 @@ func (s *Process) check(what string, err error) {
 	}
 }
 
-// discard ends the process with its test, and fails the test if the process has seen a race, a
+// discard ends the process at the end of its test, and fails the test if the log shows a race, a
 // panic or an internal error.
 func (s *Process) discard() {
 	s.Kill()

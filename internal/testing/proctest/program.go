@@ -18,7 +18,7 @@ type Program struct {
 	err  error
 }
 
-// NewProgram returns the program of this module, with the race detector or without. The first test
+// NewProgram returns the program of this module, with or without the race detector. The first test
 // that needs it builds it.
 func NewProgram(race bool) (*Program, error) {
 	dir, err := os.MkdirTemp("", "proctest")
@@ -28,7 +28,7 @@ func NewProgram(race bool) (*Program, error) {
 // Remove removes what was built.
 func (p *Program) Remove() error { return os.RemoveAll(p.dir) }
 
-// Path builds the program, if that has not been done, and returns where it is.
+// Path returns the path of the program. The first call builds it.
 func (p *Program) Path(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(p.dir, "twotier")

@@ -2,16 +2,17 @@ package proctest
 
 import "time"
 
-// Recent remembers a number that grows, to say by how much it grew lately. It is for one goroutine.
+// Recent records a growing number, to tell by how much it grew lately. It is not safe for
+// concurrent use.
 type Recent struct {
 	at []time.Time
 	n  []int64
 }
 
-// Note notes what the number is now.
+// Note records the current number.
 func (r *Recent) Note(n int64) { r.at, r.n = append(r.at, time.Now()), append(r.n, n) }
 
-// Since returns by how much it has grown after a moment, by what was noted.
+// Since returns by how much the number has grown since when, according to what was recorded.
 func (r *Recent) Since(when time.Time) int64 {
 	if len(r.n) == 0 {
 		return 0

@@ -12,14 +12,14 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Hash is the name of the Redis Hash of a key in the default namespace.
+// Hash returns the name of the Redis Hash of a key in the default namespace.
 func Hash(partitions int, key string) string {
 	place := syncer.Placement{Partitions: partitions}
 	return redisstore.Key(place.Of(nil, []byte(key)), nil, []byte(key))
 }
 
-// Stored returns what Redis holds of the keys: the sum of the coarsest level of the default ladder.
-// The minutes must say the same.
+// Stored returns the counts of the keys in Redis: the sum of the coarsest level of the default
+// ladder. It is an error if the level of minutes has another sum.
 func Stored(client redis.UniversalClient, partitions int, keys []string) (map[string]int64, error) {
 	ctx := context.Background()
 	var cmds []*redis.MapStringStringCmd
@@ -56,7 +56,7 @@ func Stored(client redis.UniversalClient, partitions int, keys []string) (map[st
 	return counts, nil
 }
 
-// tairHash reads what --redis-expiry=tairhash keeps buckets in.
+// tairHash reads a key whose buckets are in a TairHash, as with --redis-expiry=tairhash.
 func tairHash(ctx context.Context, client redis.UniversalClient,
 	name string) (map[string]string, error) {
 	flat, err := client.Do(ctx, "EXHGETALL", name).StringSlice()

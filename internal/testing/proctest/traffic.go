@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// The keys that traffic counts.
+// The keys of the traffic.
 const (
 	someKeys  = 300
 	limitKeys = 10
 
-	// HotKey is counted more than any other.
+	// HotKey is counted more often than any other key.
 	HotKey = "hot"
-	// LimitPrefix begins the keys that are acquired, at most Limit times in a day.
+	// LimitPrefix is the prefix of the keys that are acquired, at most Limit times in a day.
 	LimitPrefix = "limited-"
 	Limit       = 40
 )
@@ -31,17 +31,17 @@ func SomeKey() string { return fmt.Sprint("key-", rand.N(someKeys)) }
 
 func limitKey() string { return fmt.Sprint(LimitPrefix, rand.N(limitKeys)) }
 
-// Traffic is workers that count until they are told to stop. Set the fields that have to be known,
-// and then call To and Start.
+// Traffic is a set of workers that count until they are stopped. Set the fields, then call To and
+// Start.
 type Traffic struct {
 	T       testing.TB
 	Ledger  *Ledger
-	Pause   time.Duration // of a worker between two requests; default: 12 ms
+	Pause   time.Duration // average pause of a worker between requests; default: 12 ms
 	Storing bool          // every request waits for Redis
-	// Retry has a request that was certainly not carried out sent again, to any node, as a client
+	// Retry sends a request that was certainly not carried out again, to any node, as a client
 	// would. It gives up after giveUp.
 	Retry bool
-	// GaveUp counts requests that were sent again until there was no sense in it any more.
+	// GaveUp counts requests that were retried until giveUp had passed.
 	GaveUp atomic.Int64
 
 	bases   atomic.Pointer[[]string]
@@ -50,16 +50,16 @@ type Traffic struct {
 	running sync.WaitGroup
 }
 
-// giveUp is how long a request is sent again.
+// giveUp is how long a request is retried.
 const giveUp = 15 * time.Second
 
-// To has the traffic go to the nodes with these base URLs from now on.
+// To sends the traffic to the nodes with these base URLs from now on.
 func (t *Traffic) To(bases ...string) *Traffic {
 	t.bases.Store(&bases)
 	return t
 }
 
-// Open makes the traffic ready for Add, without workers of its own.
+// Open prepares the traffic for Add and the like, without starting workers.
 func (t *Traffic) Open() *Traffic {
 	t.http, t.quit = NewClient(), make(chan struct{})
 	if t.Pause == 0 {
@@ -69,8 +69,8 @@ func (t *Traffic) Open() *Traffic {
 	return t
 }
 
-// Start lets eight workers count: three anything, one the hot key, one in batches, one with ack
-// redis, two acquire.
+// Start starts eight workers: three add to any key, one to the hot key, one in batches, one with
+// ack=redis, and two acquire.
 func (t *Traffic) Start() *Traffic {
 	t.Open()
 	add := func() { t.Add(SomeKey(), 1+rand.Int64N(3), t.Storing) }
@@ -87,10 +87,10 @@ func (t *Traffic) Start() *Traffic {
 	return t
 }
 
-// Go runs a worker that Stop waits for.
+// Go runs a goroutine that Stop waits for.
 func (t *Traffic) Go(worker func()) { t.running.Go(worker) }
 
-// Repeat has another worker do the same again and again until Stop.
+// Repeat starts another worker, which calls work again and again until Stop.
 func (t *Traffic) Repeat(work func()) { t.Go(func() { t.runWorker(work) }) }
 
 func (t *Traffic) runWorker(work func()) {
@@ -105,7 +105,7 @@ func (t *Traffic) runWorker(work func()) {
 	}
 }
 
-// Stop lets the workers finish what they are doing. It may be called twice.
+// Stop stops the workers and waits for their requests in flight. It may be called twice.
 func (t *Traffic) Stop() {
 	select {
 	case <-t.quit:
@@ -116,14 +116,14 @@ func (t *Traffic) Stop() {
 	t.http.CloseIdleConnections()
 }
 
-// Pass waits until another n requests have been answered, in whatever way.
+// Pass waits until n more requests have ended, with any outcome.
 func (t *Traffic) Pass(n int64) {
 	t.T.Helper()
 	want := t.Ledger.Answers.Load() + n
 	Until(t.T, "traffic goes on", func() bool { return t.Ledger.Answers.Load() >= want })
 }
 
-// Accept waits until another n events have been acknowledged.
+// Accept waits until n more events have been acknowledged.
 func (t *Traffic) Accept(n int64) {
 	t.T.Helper()
 	want := t.Ledger.Events.Load() + n
@@ -137,12 +137,12 @@ func ackOf(store bool) string {
 	return "memory"
 }
 
-// Add adds to a key; store has it wait for Redis.
+// Add adds to a key. With store it waits for Redis.
 func (t *Traffic) Add(key string, n int64, store bool) Outcome {
 	return t.AddAck(key, n, ackOf(store))
 }
 
-// AddAck is Add with what to wait for.
+// AddAck is Add with the given value of ack.
 func (t *Traffic) AddAck(key string, n int64, ack string) Outcome {
 	t.Ledger.Sending(key, n)
 	o := t.add(key, n, ack)
@@ -175,7 +175,7 @@ func (t *Traffic) batch() {
 	t.Batch(keys, ackOf(t.Storing))
 }
 
-// Batch adds one to each key in a single request; ack is what to wait for.
+// Batch adds one to each key in a single request with the given value of ack.
 func (t *Traffic) Batch(keys []string, ack string) {
 	body := bytes.NewBufferString(`{"ops":[`)
 	for i := range keys {
@@ -207,7 +207,7 @@ func (t *Traffic) Batch(keys []string, ack string) {
 	}
 }
 
-// send sends a request, again if it may, and says what is known of it.
+// send sends a request, with retries if Retry is set, and returns its outcome and the answer.
 func (t *Traffic) send(path, body string) (o Outcome, out []byte) {
 	for by := time.Now().Add(giveUp); ; {
 		bases := *t.bases.Load()
@@ -220,7 +220,7 @@ func (t *Traffic) send(path, body string) (o Outcome, out []byte) {
 			t.GaveUp.Add(1)
 			return o, out
 		}
-		time.Sleep(5 * time.Millisecond) // as a client backs off
+		time.Sleep(5 * time.Millisecond) // back off, as a client does
 	}
 }
 

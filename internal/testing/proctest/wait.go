@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// Patience is how long anything may take that a healthy system does soon, on a machine that has a
-// lot else to do.
+// Patience bounds everything that a healthy system does soon. It is long because the machine may be
+// busy.
 const Patience = 3 * time.Minute
 
-// Until polls until the condition holds, and ends the test if it does not within Patience.
+// Until polls until the condition holds. It ends the test if that takes longer than Patience.
 func Until(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	UntilNil(t, what, func() error {
@@ -21,7 +21,7 @@ func Until(t testing.TB, what string, holds func() bool) {
 	})
 }
 
-// UntilNil polls until check returns nil, and ends the test if it does not within Patience.
+// UntilNil polls until check returns nil. It ends the test if that takes longer than Patience.
 func UntilNil(t testing.TB, what string, check func() error) {
 	t.Helper()
 	deadline := time.Now().Add(Patience)
@@ -37,7 +37,7 @@ func UntilNil(t testing.TB, what string, check func() error) {
 	}
 }
 
-// Wait waits for a channel to be closed, but no longer than Patience.
+// Wait waits for a channel to be closed. It ends the test if that takes longer than Patience.
 func Wait(t testing.TB, what string, ch <-chan struct{}) {
 	t.Helper()
 	select {

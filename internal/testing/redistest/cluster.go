@@ -14,8 +14,8 @@ const Slots = 16384
 
 // Cluster is a Redis Cluster on loopback.
 type Cluster struct {
-	// Nodes are all servers: first those that began as primaries, then their replicas. Roles change
-	// with failovers.
+	// Nodes are all servers: first those that began as primaries, then those that began as
+	// replicas. Failovers change the roles.
 	Nodes []*Server
 	ids   map[*Server]string
 }
@@ -24,8 +24,8 @@ type Cluster struct {
 // each with the given number of replicas, and waits until all of them agree that the cluster is up.
 // The options apply to every node.
 //
-// A node that doesn't answer for two seconds is taken for dead; with replicas a failover follows,
-// without the cluster refuses everything until the node is back, as it does in production.
+// A node that doesn't answer for two seconds is considered dead. If it has a replica, a failover
+// follows. If not, the cluster refuses everything until the node is back, as it does in production.
 func StartCluster(t testing.TB, primaries, replicas int, opts ...Option) *Cluster {
 	t.Helper()
 	cfg := config{cluster: true}
@@ -54,8 +54,8 @@ func StartCluster(t testing.TB, primaries, replicas int, opts ...Option) *Cluste
 	return c
 }
 
-// assign gives each primary its share of the slots, and an epoch of its own so that they need not
-// argue about them.
+// assign gives each primary its share of the slots, and each node an epoch of its own, so that
+// there are no conflicts to resolve.
 func (c *Cluster) assign(t testing.TB, primaries int) {
 	t.Helper()
 	for i, s := range c.Nodes {
@@ -66,7 +66,7 @@ func (c *Cluster) assign(t testing.TB, primaries int) {
 	}
 }
 
-// meet introduces the nodes to each other and waits until everybody knows everybody.
+// meet introduces the nodes to each other and waits until each knows all others.
 func (c *Cluster) meet(t testing.TB) {
 	t.Helper()
 	for _, s := range c.Nodes[1:] {
@@ -78,8 +78,8 @@ func (c *Cluster) meet(t testing.TB) {
 	}
 }
 
-// WaitReady waits until all nodes that run agree that the cluster is up and on who serves which
-// slot, and until every replica is connected to its primary and known to all.
+// WaitReady waits until all running nodes agree that the cluster is up and who serves which slot,
+// and until every replica is connected to its primary and known to all.
 func (c *Cluster) WaitReady(t testing.TB) {
 	t.Helper()
 	waitFor(t, "cluster is up", func() error {
@@ -110,7 +110,8 @@ func (c *Cluster) WaitReady(t testing.TB) {
 	})
 }
 
-// isReplica tells whether the server is a replica; one without the data of its primary is an error.
+// isReplica reports whether the server is a replica. A replica that is not in sync with its primary
+// is an error.
 func isReplica(s *Server) (bool, error) {
 	info, err := s.Do("INFO", "replication").Text()
 	if err != nil || !strings.Contains(info, "role:slave\r\n") {
@@ -122,8 +123,8 @@ func isReplica(s *Server) (bool, error) {
 	return true, nil
 }
 
-// readyView returns who serves what in the eyes of the server, in a form that can be compared, if
-// it takes the cluster for up and knows that many replicas.
+// readyView returns the server's view of who serves which slots, in a form that can be compared. It
+// is an error if the server doesn't consider the cluster up or doesn't know that many replicas.
 func readyView(s *Server, replicas int) (string, error) {
 	err := infoHas(s, []any{"CLUSTER", "INFO"}, "cluster_state:ok\r\n",
 		"cluster_slots_assigned:16384\r\n")
@@ -259,7 +260,7 @@ func (c *Cluster) Primaries(t testing.TB) []*Server {
 	return primaries
 }
 
-// Replicas returns the replicas of a primary that is running.
+// Replicas returns the replicas of a primary, which must be running.
 func (c *Cluster) Replicas(t testing.TB, primary *Server) []*Server {
 	t.Helper()
 	lines, err := primary.Do("CLUSTER", "REPLICAS", c.ids[primary]).StringSlice()
@@ -297,7 +298,7 @@ func (c *Cluster) anyRunning(t testing.TB) *Server {
 	return running[0]
 }
 
-// hostPort returns the two halves of the address.
+// hostPort returns the host and the port of the address.
 func (s *Server) hostPort() (host, port string) {
 	host, port, _ = net.SplitHostPort(s.Addr())
 	return host, port

@@ -70,7 +70,7 @@ func TestClusterWithoutReplicas(t *testing.T) {
 	})
 }
 
-// testMigration stops in the middle of a migration to see what a client sees there.
+// testMigration pauses in the middle of a migration to check what a client sees.
 func testMigration(t *testing.T, c *redistest.Cluster, client *redis.ClusterClient) {
 	const keys = 10
 	slot := c.Slot(t, "{tag}")

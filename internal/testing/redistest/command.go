@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// must sends a command that has to succeed.
+// must sends a command and ends the test if it fails.
 func must(t testing.TB, s *Server, args ...any) {
 	t.Helper()
 	if err := s.Do(args...).Err(); err != nil {
@@ -14,7 +14,7 @@ func must(t testing.TB, s *Server, args ...any) {
 	}
 }
 
-// text sends a command that has to succeed and returns its reply.
+// text is must for a command with a text reply, which it returns.
 func text(t testing.TB, s *Server, args ...any) string {
 	t.Helper()
 	reply, err := s.Do(args...).Text()
@@ -24,7 +24,7 @@ func text(t testing.TB, s *Server, args ...any) string {
 	return reply
 }
 
-// infoHas checks that the reply of a command contains all the given parts.
+// infoHas returns an error unless the reply to a command contains all the given parts.
 func infoHas(s *Server, args []any, parts ...string) error {
 	info, err := s.Do(args...).Text()
 	if err != nil {

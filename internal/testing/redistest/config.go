@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// configFile returns the text of the configuration. Only settings that Redis 7.0 and everything
-// after it knows.
+// configFile returns the text of the configuration file. It has only settings that Redis 7.0 and
+// all later servers know.
 func (s *Server) configFile() string {
 	c := s.cfg
 	lines := []string{
@@ -23,7 +23,7 @@ func (s *Server) configFile() string {
 	}
 	lines = append(lines, s.portLines()...)
 	if c.host != "" {
-		lines = append(lines, "protected-mode no") // it is among ourselves, but not on loopback
+		lines = append(lines, "protected-mode no") // only tests can reach it
 	}
 	if !c.sentinel() {
 		lines = append(lines, s.dataLines()...)
@@ -32,7 +32,7 @@ func (s *Server) configFile() string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// portLines say where the server listens.
+// portLines returns the settings for where the server listens.
 func (s *Server) portLines() []string {
 	switch {
 	case s.cfg.unix:
@@ -50,15 +50,15 @@ func (s *Server) portLines() []string {
 	}
 }
 
-// dataLines are the settings that a sentinel doesn't know.
+// dataLines returns the settings that a sentinel doesn't know.
 func (s *Server) dataLines() []string {
 	c := s.cfg
 	lines := []string{
 		`save ""`,
 		// A replica's first copy starts at once instead of after five seconds.
 		"repl-diskless-sync yes", "repl-diskless-sync-delay 0",
-		// CLUSTER SLOTS hides a replica until its offset has moved, which takes a ping if nobody
-		// writes.
+		// CLUSTER SLOTS hides a replica until its offset has moved. Without writes that takes a
+		// ping.
 		"repl-ping-replica-period 1",
 	}
 	if c.aof {
@@ -84,10 +84,10 @@ func (s *Server) dataLines() []string {
 	return lines
 }
 
-// sentinel tells whether the process watches others instead of holding data.
+// sentinel reports whether the process is a sentinel rather than a server that holds data.
 func (c config) sentinel() bool { return len(c.args) > 0 && c.args[0] == "--sentinel" }
 
-// newClient returns a client that sends every command once, and only once.
+// newClient returns a client that never sends a command twice.
 func (s *Server) newClient() (*redis.Client, error) {
 	opt := &redis.Options{
 		Addr:            s.Addr(),
@@ -113,8 +113,8 @@ func (s *Server) newClient() (*redis.Client, error) {
 	return redis.NewClient(opt), nil
 }
 
-// dial tells whether somebody accepts connections. A go-redis client that has failed to dial
-// answers from memory for up to a second, so the start doesn't try with it.
+// dial returns an error unless the server accepts connections. Don't use the go-redis client for
+// this: after a failed dial it returns the same error from memory for up to a second.
 func (s *Server) dial() error {
 	network := "tcp"
 	if s.cfg.unix {
@@ -127,8 +127,7 @@ func (s *Server) dial() error {
 	return conn.Close()
 }
 
-// Do sends one command over the server's own client, which never retries, and waits up to ten
-// seconds for the reply.
+// Do sends one command, without retries, and waits up to ten seconds for the reply.
 func (s *Server) Do(args ...any) *redis.Cmd {
 	ctx, cancel := context.WithTimeout(context.Background(), commandTimeout)
 	defer cancel()

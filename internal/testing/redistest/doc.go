@@ -1,19 +1,18 @@
-// Package redistest runs real Redis servers for tests and benches: one server, a Redis Cluster, or
-// a primary with a replica under three sentinels, all on loopback, each in a directory of its own
-// that goes away with the test.
+// Package redistest runs real Redis servers for tests and benchmarks: one server, a Redis Cluster,
+// or a primary with a replica and three sentinels, all on loopback. Each has a directory of its own
+// that is removed with the test.
 //
-// It promises that a missing binary fails the test and never skips it; that a server is ready (it
-// answers PING, and it is this test's own process that answers) when a function that starts it
-// returns; that it signals only processes that it started itself; and that they end with the test,
-// on Linux also when the test binary is killed.
+// A missing binary fails the test and never skips it. When a function that starts a server returns,
+// the server is ready: it answers PING, and the process that answers is the one that was started.
+// The package only signals processes that it started itself, and these end with the test, on Linux
+// even if the test binary is killed.
 //
-// The binary is redis-server from PATH, or what TWOTIER_TEST_REDIS names: Redis from 7.0 and Valkey
-// work. Nothing is decided from a version string: see [Features].
+// The binary is redis-server from PATH, or the one that TWOTIER_TEST_REDIS names: Valkey, or Redis
+// from 7.0 on. No decision depends on a version string: see [Features].
 //
-// The methods of a [Server] may be called from several goroutines at once. Functions and methods
-// that take a testing.TB may end the test and so belong to its own goroutine; the others report
-// trouble as an error or with Errorf. Times are generous deadlines of polls; nothing sleeps and
-// hopes.
+// A [Server] is safe for concurrent use. Functions and methods that take a testing.TB may end the
+// test, so call them on the test's goroutine; the others return an error or call Errorf. Everything
+// is polled for, with generous deadlines; nothing relies on a sleep.
 //
-// It is for Unix only, and it is no place for helpers that know what twotier stores.
+// It is for Unix only. It knows nothing about what twotier stores.
 package redistest

@@ -8,18 +8,18 @@ import (
 	"testing"
 )
 
-// FeatureSet lists the abilities that tests depend on and that not every server has.
+// FeatureSet lists features that tests depend on and not every server has.
 type FeatureSet struct {
 	// HPExpire says that fields of a hash can expire one by one (HPEXPIRE: Redis from 7.4, Valkey
 	// from 9).
 	HPExpire bool
-	// TairHash says that the module of this name is there (EXHINCRBY and so on).
+	// TairHash says that the TairHash module is loaded (EXHINCRBY and so on).
 	TairHash bool
 	// WaitAOF says that a client can wait for the append-only file (WAITAOF: Redis from 7.2).
 	WaitAOF bool
 }
 
-// Features tries out what the server can do.
+// Features finds out which features the server has, by trying them.
 func Features(t testing.TB, s *Server) FeatureSet {
 	t.Helper()
 	const key = "redistest:probe"
@@ -47,8 +47,8 @@ func Features(t testing.TB, s *Server) FeatureSet {
 	return f
 }
 
-// Expiries returns the ways of expiring buckets, as --redis-expiry names them, that the server has.
-// "key" is always one.
+// Expiries returns the ways of expiring buckets, as --redis-expiry names them, that the server
+// supports. "key" is always one.
 func Expiries(t testing.TB, s *Server) []string {
 	t.Helper()
 	f, list := Features(t, s), []string{"key"}
@@ -61,9 +61,9 @@ func Expiries(t testing.TB, s *Server) []string {
 	return list
 }
 
-// Expiry deals one of the ways of expiring buckets that the server has to a test, by the test's
-// name, so that in a suite that is run once each of them has its share. The environment's
-// TWOTIER_TEST_EXPIRY names one for all, where the server has it.
+// Expiry chooses one of the supported ways of expiring buckets by the name of the test, so that one
+// run of a suite covers all of them. TWOTIER_TEST_EXPIRY in the environment chooses one for all
+// tests, if the server supports it.
 func Expiry(t testing.TB, s *Server) string {
 	t.Helper()
 	list := Expiries(t, s)

@@ -16,16 +16,17 @@ func (c *Cluster) MigrateSlot(t testing.TB, slot int, from, to *Server) {
 }
 
 // SetMigrating begins the move of a slot. From now on the old primary answers ASK for keys that it
-// doesn't have, and TRYAGAIN for several keys of which it has only some.
+// doesn't have, and TRYAGAIN for several keys if it has only some of them.
 func (c *Cluster) SetMigrating(t testing.TB, slot int, from, to *Server) {
 	t.Helper()
-	// This order: the old primary must not send anybody to a new one that doesn't expect them.
+	// This order matters: the old primary must not redirect clients before the new one expects
+	// them.
 	must(t, to, "CLUSTER", "SETSLOT", slot, "IMPORTING", c.ids[from])
 	must(t, from, "CLUSTER", "SETSLOT", slot, "MIGRATING", c.ids[to])
 }
 
-// MigrateKeys moves up to most keys of a slot, at most 1000 at a time and as many if most is 0, and
-// returns how many.
+// MigrateKeys moves up to most keys of a slot, at most 1000, and returns how many it moved. With
+// most 0 it moves up to 1000.
 func (c *Cluster) MigrateKeys(t testing.TB, slot int, from, to *Server, most int) int {
 	t.Helper()
 	if most <= 0 || most > 1000 {
@@ -51,17 +52,17 @@ func (c *Cluster) MigrateKeys(t testing.TB, slot int, from, to *Server, most int
 	return len(keys)
 }
 
-// FinishMigration gives the slot to its new primary and waits until all nodes that run know.
+// FinishMigration assigns the slot to its new primary and waits until all running nodes know.
 func (c *Cluster) FinishMigration(t testing.TB, slot int, from, to *Server) {
 	t.Helper()
-	// The new primary first: if the old one let go before, nobody would own the slot.
+	// The new primary first: if the old one gave the slot up before that, nobody would own it.
 	must(t, to, "CLUSTER", "SETSLOT", slot, "NODE", c.ids[to])
 	must(t, from, "CLUSTER", "SETSLOT", slot, "NODE", c.ids[to])
 	c.waitOwner(t, slot, to)
 	c.WaitReady(t)
 }
 
-// waitOwner waits until all nodes that run know who serves the slot.
+// waitOwner waits until all running nodes agree that want serves the slot.
 func (c *Cluster) waitOwner(t testing.TB, slot int, want *Server) {
 	t.Helper()
 	waitFor(t, fmt.Sprintf("slot %d moves", slot), func() error {
@@ -74,8 +75,7 @@ func (c *Cluster) waitOwner(t testing.TB, slot int, want *Server) {
 	})
 }
 
-// Failover makes a replica the primary in an orderly way, without losing a write, and waits until
-// all nodes know.
+// Failover promotes a replica without losing a write, and waits until all nodes know.
 func (c *Cluster) Failover(t testing.TB, replica *Server) {
 	t.Helper()
 	must(t, replica, "CLUSTER", "FAILOVER")
@@ -85,8 +85,8 @@ func (c *Cluster) Failover(t testing.TB, replica *Server) {
 	c.WaitReady(t)
 }
 
-// KillPrimary kills the primary that serves the slot and returns it. What it had not sent to its
-// replicas is lost; with none the cluster is down.
+// KillPrimary kills the primary that serves the slot and returns it. Writes that it had not sent to
+// its replicas are lost. If it has no replica, the cluster is down.
 func (c *Cluster) KillPrimary(t testing.TB, slot int) *Server {
 	t.Helper()
 	s := c.Owner(t, slot)
@@ -94,8 +94,8 @@ func (c *Cluster) KillPrimary(t testing.TB, slot int) *Server {
 	return s
 }
 
-// WaitPromotion waits until another node than the old primary serves the slot in the eyes of all
-// that run, and returns it.
+// WaitPromotion waits until all running nodes say that another node than the old primary serves the
+// slot, and returns that node.
 func (c *Cluster) WaitPromotion(t testing.TB, slot int, old *Server) *Server {
 	t.Helper()
 	var promoted *Server

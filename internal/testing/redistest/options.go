@@ -5,20 +5,21 @@ import "fmt"
 // Option changes how a server is started.
 type Option func(*config)
 
-// config is what the options say.
+// config is the result of the options.
 type config struct {
 	aof        bool
 	user, pass string
 	tls        bool
-	tlsFiles   TLSFiles // made by the server itself if empty
+	tlsFiles   TLSFiles // if empty, the server makes its own
 	unix       bool
 	lines      []string
 	// args follow the configuration file on the command line.
 	args []string
-	// within precedes the program on the command line, host is where it listens then.
+	// within precedes the program on the command line, and host is the address it then listens on.
 	within []string
 	host   string
-	// cluster asks for a port whose bus port, 10000 above it, is free too.
+	// cluster is set for a node of a Redis Cluster. Its bus port, 10000 above its port, must be
+	// free too.
 	cluster bool
 }
 
@@ -32,12 +33,11 @@ func MaxMemory(bytes int64) Option {
 	return Config(fmt.Sprintf("maxmemory %d", bytes), "maxmemory-policy noeviction")
 }
 
-// MaxClients limits the number of connections. The server's own client in [Server.Do] takes one of
-// them.
+// MaxClients limits the number of connections. The client of [Server.Do] uses one of them.
 func MaxClients(n int) Option { return Config(fmt.Sprintf("maxclients %d", n)) }
 
-// ACL lets in only the given user, who may do everything. With the user "default" a password alone
-// is enough.
+// ACL admits only the given user, who may do everything. For the user "default" clients only need
+// the password.
 func ACL(user, password string) Option {
 	return func(c *config) { c.user, c.pass = user, password }
 }
@@ -50,12 +50,12 @@ func TLS() Option { return func(c *config) { c.tls = true } }
 func UnixSocket() Option { return func(c *config) { c.unix = true } }
 
 // Within starts a single server by a command that takes the program and its arguments, such as ip
-// netns exec NAME, and has it listen at the given address instead of 127.0.0.1.
+// netns exec NAME. The server listens at the given address instead of 127.0.0.1.
 func Within(host string, command ...string) Option {
 	return func(c *config) { c.host, c.within = host, command }
 }
 
-// Config adds lines to the configuration file; they win over what is there.
+// Config adds lines to the configuration file. They override the lines before them.
 func Config(lines ...string) Option {
 	return func(c *config) { c.lines = append(c.lines, lines...) }
 }

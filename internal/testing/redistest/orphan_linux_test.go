@@ -12,10 +12,10 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// orphanEnv makes TestOrphan the process that is killed.
+// orphanEnv in the environment makes TestOrphan the process that is killed.
 const orphanEnv = "REDISTEST_ORPHAN"
 
-// TestOrphan kills a test binary, this one started again, and sees its server end too.
+// TestOrphan runs this test binary again, kills it, and checks that its server ends too.
 func TestOrphan(t *testing.T) {
 	if os.Getenv(orphanEnv) != "" {
 		s := redistest.Start(t)
@@ -42,7 +42,7 @@ func TestOrphan(t *testing.T) {
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	// It says that it was killed.
+	// Its error says that it was killed.
 	_ = cmd.Wait()
 	if addr == "" {
 		t.Fatal("the server has not started")

@@ -18,8 +18,8 @@ const (
 
 const loopback = "127.0.0.1"
 
-// freePort returns a port that nobody listens on at this moment, for a cluster node one whose bus
-// port is free too. Somebody else may take it before the server does: the caller tries again.
+// freePort returns a port that is free at the moment; with bus, its bus port is free too. Another
+// process may take it before the server does, so the caller must be ready to try again.
 func freePort(bus bool) (int, error) {
 	for range 1000 {
 		port := firstPort + rand.IntN(ports)

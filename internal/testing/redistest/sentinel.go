@@ -6,20 +6,20 @@ import (
 	"testing"
 )
 
-// Sentinel is a primary with a replica, watched by three sentinels of which two must agree that the
+// Sentinel is a primary with a replica, watched by three sentinels. Two of them must agree that the
 // primary is down.
 type Sentinel struct {
 	// Name is what the sentinels call the primary.
 	Name string
-	// Nodes are the two servers that hold data: first the one that began as the primary.
+	// Nodes are the two servers that hold data. The first one began as the primary.
 	Nodes []*Server
 	// Sentinels are the three that watch.
 	Sentinels []*Server
 }
 
-// StartSentinel starts all five and waits until the replica is connected and the sentinels know
-// each other and it. They take a server for dead that hasn't answered for two seconds. The options
-// apply to the servers that hold data; TLS and UnixSocket don't work here.
+// StartSentinel starts all five processes and waits until the replica is connected and the
+// sentinels know it and each other. They consider a server dead if it hasn't answered for two
+// seconds. The options apply to the servers that hold data; TLS and UnixSocket don't work here.
 func StartSentinel(t testing.TB, opts ...Option) *Sentinel {
 	t.Helper()
 	var cfg config
@@ -55,7 +55,7 @@ func (s *Sentinel) watching(primary *Server) config {
 	c := config{args: []string{"--sentinel"}, lines: []string{
 		fmt.Sprintf("sentinel monitor %s %s %s 2", s.Name, host, port),
 		// After a switch a sentinel may need a second to connect to the new primary; with 1000 here
-		// it was sometimes taken for dead at once, and the old one promoted again.
+		// the new primary was sometimes considered dead at once, and the old one promoted again.
 		fmt.Sprintf("sentinel down-after-milliseconds %s 2000", s.Name),
 		// An election that fails is repeated after twice this time.
 		fmt.Sprintf("sentinel failover-timeout %s 3000", s.Name),
@@ -68,7 +68,8 @@ func (s *Sentinel) watching(primary *Server) config {
 	return c
 }
 
-// WaitReady waits until all sentinels know each other and a primary and a replica that both answer.
+// WaitReady waits until all sentinels know each other, and a primary and a replica that both
+// answer.
 func (s *Sentinel) WaitReady(t testing.TB) {
 	t.Helper()
 	for _, watcher := range s.Sentinels {
@@ -120,14 +121,14 @@ func (s *Sentinel) Addrs() []string {
 // none.
 func (s *Sentinel) URL() string { return s.Nodes[0].urlOf("+sentinel", s.Addrs()) + "/" + s.Name }
 
-// Primary returns the server that the sentinels take for the primary now, as soon as all of them
-// agree.
+// Primary waits until all sentinels agree on the primary and returns it.
 func (s *Sentinel) Primary(t testing.TB) *Server {
 	t.Helper()
 	return s.waitPrimary(t, func(*Server) bool { return true })
 }
 
-// KillPrimary kills the primary and returns it. What it had not sent to the replica is lost.
+// KillPrimary kills the primary and returns it. Writes that it had not sent to the replica are
+// lost.
 func (s *Sentinel) KillPrimary(t testing.TB) *Server {
 	t.Helper()
 	primary := s.Primary(t)
@@ -147,7 +148,7 @@ func (s *Sentinel) WaitPromotion(t testing.TB, old *Server) *Server {
 	return promoted
 }
 
-// waitPrimary waits until all sentinels agree on a primary that will do.
+// waitPrimary waits until all sentinels agree on a primary that willDo accepts.
 func (s *Sentinel) waitPrimary(t testing.TB, willDo func(*Server) bool) *Server {
 	t.Helper()
 	var primary *Server

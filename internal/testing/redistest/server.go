@@ -34,12 +34,12 @@ type Server struct {
 	client *redis.Client
 }
 
-// errPortTaken says that somebody else was quicker.
+// errPortTaken says that another process took the port first.
 var errPortTaken = errors.New("port is taken")
 
-// Start starts a server and waits until it answers. It keeps nothing on disk unless told to, is
-// stopped when the test ends, and shows its log if the test failed. A missing binary fails the
-// test.
+// Start starts a server and waits until it answers. The server keeps nothing on disk unless an
+// option says so. When the test ends, the server is stopped, and its log is shown if the test
+// failed. A missing binary fails the test.
 func Start(t testing.TB, opts ...Option) *Server {
 	t.Helper()
 	var cfg config
@@ -49,8 +49,8 @@ func Start(t testing.TB, opts ...Option) *Server {
 	return start(t, cfg)
 }
 
-// start does the work of Start for all kinds of server. A port may be taken between the look and
-// the bind: draw again.
+// start does the work of Start for all kinds of server. It tries another port if another process
+// takes the port between the check and the bind.
 func start(t testing.TB, cfg config) *Server {
 	t.Helper()
 	program := findProgram(t)
@@ -94,9 +94,10 @@ func findProgram(t testing.TB) string {
 	return path
 }
 
-// prepare makes the directory, draws a port and writes what the server needs to read.
+// prepare makes the directory, chooses a port and writes the files that the server reads.
 func (s *Server) prepare() (err error) {
-	// Not t.TempDir: the path of a Unix socket holds about 100 bytes, and names of tests are long.
+	// t.TempDir won't do: a Unix socket's path is limited to about 100 bytes, and test names are
+	// long.
 	if s.dir, err = os.MkdirTemp("", "redistest"); err != nil {
 		return fmt.Errorf("make directory: %w", err)
 	}
@@ -116,7 +117,7 @@ func (s *Server) prepare() (err error) {
 	return err
 }
 
-// launch starts the process and waits until it answers.
+// launch starts the process and waits until it is ready.
 func (s *Server) launch() error {
 	c, err := s.startChild()
 	if err != nil {
@@ -145,8 +146,8 @@ func (s *Server) startChild() (*child.Child, error) {
 	return child.Start(cmd)
 }
 
-// ready waits until the process answers, and makes sure that it is this one and not a stranger on
-// the same port.
+// ready waits until the process answers, and makes sure that it is this process and not another one
+// on the same port.
 func (s *Server) ready(c *child.Child) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -175,28 +176,28 @@ func (s *Server) ready(c *child.Child) error {
 	return err
 }
 
-// Kill ends the server with SIGKILL and waits until it is gone. A server that is down stays down.
+// Kill ends the server with SIGKILL and waits until it is gone. It does nothing if the server is
+// down.
 func (s *Server) Kill() { s.check("kill", s.process().Kill()) }
 
 // Stop ends the server with SIGTERM and waits until it is gone.
 func (s *Server) Stop() { s.check("stop", s.process().Terminate(patience)) }
 
-// Pause stops the process (SIGSTOP): connections stay open, the kernel still accepts new ones,
+// Pause stops the process (SIGSTOP): connections stay open, the kernel still accepts new ones, and
 // nothing is answered.
 func (s *Server) Pause() { s.check("pause", s.process().Signal(syscall.SIGSTOP)) }
 
-// Resume lets a paused process go on (SIGCONT). It then executes what has arrived in the meantime.
+// Resume continues a paused process (SIGCONT). It then executes what has arrived in the meantime.
 func (s *Server) Resume() { s.check("resume", s.process().Signal(syscall.SIGCONT)) }
 
-// Restart starts the server again with the same port, directory and configuration, after stopping
-// it if it runs. It comes back empty unless it was started with [AOF].
+// Restart starts the server again with the same port, directory and configuration. If it is
+// running, Restart stops it first. It comes back empty unless it was started with [AOF].
 func (s *Server) Restart(t testing.TB) {
 	t.Helper()
 	if !s.process().Exited() {
 		s.Stop()
 	}
-	// Connections to the process that is gone must not be used for the first command to the new
-	// one.
+	// The first command to the new process must not use a connection to the old one.
 	client, err := s.newClient()
 	if err == nil {
 		s.mu.Lock()
@@ -221,7 +222,7 @@ func (s *Server) check(what string, err error) {
 	}
 }
 
-// discard ends the server with its test.
+// discard ends the server at the end of its test.
 func (s *Server) discard() {
 	s.check("kill", s.process().Kill())
 	if s.t.Failed() {
@@ -230,7 +231,7 @@ func (s *Server) discard() {
 	s.remove()
 }
 
-// remove frees what prepare took.
+// remove undoes prepare.
 func (s *Server) remove() {
 	if s.client != nil {
 		s.check("close client of", s.client.Close())
@@ -246,7 +247,7 @@ func (s *Server) Addr() string {
 	return s.host() + ":" + strconv.Itoa(s.port)
 }
 
-// host is where the server listens.
+// host returns the address that the server listens on, without the port.
 func (s *Server) host() string { return cmp.Or(s.cfg.host, loopback) }
 
 // URL returns the address as redis://, rediss:// or unix://, with user and password if there are
@@ -259,7 +260,7 @@ func (s *Server) URL() string {
 	return s.urlOf("", []string{s.Addr()})
 }
 
-// urlOf returns a URL of several addresses that are to be reached as this server is.
+// urlOf returns a URL of several addresses, with the scheme and the credentials of this server.
 func (s *Server) urlOf(schemeSuffix string, addrs []string) string {
 	u := url.URL{Scheme: "redis" + schemeSuffix, User: s.userinfo(), Host: strings.Join(addrs, ",")}
 	if s.cfg.tls {
@@ -279,7 +280,7 @@ func (s *Server) userinfo() *url.Userinfo {
 // [TLS].
 func (s *Server) TLS() TLSFiles { return s.tls }
 
-// Log returns the last lines that the server wrote, over all its lives.
+// Log returns the end of the server's log, across restarts.
 func (s *Server) Log() string {
 	const last = 16 << 10
 	log, err := os.ReadFile(s.path("log"))

@@ -118,7 +118,7 @@ func TestKillAndRestart(t *testing.T) {
 			addr := s.Addr()
 			set(t, s, "k", "v")
 			s.Kill()
-			s.Kill() // down stays down
+			s.Kill() // Kill of a server that is down does nothing
 			if err := s.Do("PING").Err(); err == nil {
 				t.Error("a killed server answers")
 			}
@@ -129,7 +129,7 @@ func TestKillAndRestart(t *testing.T) {
 			set(t, s, "k", "v")
 			s.Stop()
 			s.Restart(t)
-			s.Restart(t) // also while it runs
+			s.Restart(t) // while it is running
 			if got := get(t, s, "k"); got != tt.want {
 				t.Errorf("after the stop k is %q, want %q", got, tt.want)
 			}
@@ -151,7 +151,7 @@ func TestPausedServerExecutesLater(t *testing.T) {
 	if _, err := conn.Write([]byte("PING\r\n")); err != nil {
 		t.Fatal(err)
 	}
-	// Only that nothing comes can't be polled for.
+	// That nothing comes can't be polled for.
 	if err := conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func TestMaxMemory(t *testing.T) {
 
 func TestMaxClients(t *testing.T) {
 	s := redistest.Start(t, redistest.MaxClients(1))
-	// What it says depends on whether the server or the client is quicker.
+	// The text of the error depends on whether the server or the client is quicker.
 	if err := pingURL(s); err == nil {
 		t.Error("a second client is let in")
 	}

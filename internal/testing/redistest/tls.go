@@ -11,14 +11,14 @@ import (
 	"twotier.dev/twotier/internal/testing/testca"
 )
 
-// TLSFiles are the paths of the PEM files of a server started with [TLS]. The certificate is good
-// for a client too.
+// TLSFiles are the paths of the PEM files of a server started with [TLS]. A client may present the
+// certificate too.
 type TLSFiles struct {
 	CA, Cert, Key string
 }
 
-// writeTLSFiles makes a CA and a certificate signed by it, and writes both and the key into the
-// directory.
+// writeTLSFiles makes a CA and a certificate signed by it, and writes both and the certificate's
+// key into dir.
 func writeTLSFiles(dir string) (TLSFiles, error) {
 	files := TLSFiles{
 		CA:   filepath.Join(dir, "ca.pem"),
@@ -41,7 +41,7 @@ func writeTLSFiles(dir string) (TLSFiles, error) {
 	return files, nil
 }
 
-// clientConfig trusts the CA of the files.
+// clientConfig returns a configuration that trusts the CA of the files.
 func (f TLSFiles) clientConfig() (*tls.Config, error) {
 	ca, err := os.ReadFile(f.CA)
 	if err != nil {

@@ -7,15 +7,15 @@ import (
 )
 
 const (
-	// patience is how long anything may take that a healthy server does at once; a machine under
-	// load is slow.
+	// patience bounds everything that a healthy server does at once. It is long because a machine
+	// under load is slow.
 	patience = 30 * time.Second
 	// commandTimeout bounds one command of the server's own client.
 	commandTimeout = 10 * time.Second
 	interval       = 20 * time.Millisecond
 )
 
-// poll calls check until it returns nil, and returns its last error when the context ends first.
+// poll calls check until it returns nil. If ctx ends first, it returns the last error of check.
 func poll(ctx context.Context, check func() error) error {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -32,7 +32,7 @@ func poll(ctx context.Context, check func() error) error {
 	}
 }
 
-// waitFor ends the test unless check returns nil in time.
+// waitFor polls until check returns nil, and ends the test if that takes too long.
 func waitFor(t testing.TB, what string, check func() error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// servePort is the port that the listeners of all hosts have.
+// servePort is the port of the listeners of all hosts.
 const servePort = 8080
 
-// ErrBroken says that a connection broke: what was written last may have arrived.
+// ErrBroken says that a connection broke. What was written last may or may not have arrived.
 var ErrBroken = errors.New("simnet: connection reset by peer")
 
 // Listen returns a listener for connections to the host. There is at most one at a time.
@@ -23,8 +23,8 @@ func (h *Host) Listen() net.Listener {
 	return l
 }
 
-// Dial connects to the listener of another host. What is written while the way is cut never
-// arrives; as many writes as [Weather].Broken says break the connection.
+// Dial connects to the listener of another host. What is written while the link is cut never
+// arrives. A share of writes, [Weather].Broken, breaks the connection.
 func (h *Host) Dial(ctx context.Context, to string) (net.Conn, error) {
 	there, ok := h.net.passes(h.ip, to, Calls, 0)
 	if !ok || h.isDown() {
@@ -95,15 +95,15 @@ type conn struct {
 	lost bool
 }
 
-// pair is what both ends have in common.
+// pair is the state that both ends share.
 type pair struct {
 	once   sync.Once
-	broken chan struct{} // closed when the connection is, by whom ever
+	broken chan struct{} // closed with the connection, by either end
 }
 
 func (p *pair) end() { p.once.Do(func() { close(p.broken) }) }
 
-// connect makes a connection, which ends with either process.
+// connect makes a connection, which breaks when either process ends.
 func (n *Net) connect(a, b *Host) (here, far net.Conn) {
 	near, other := net.Pipe()
 	p := &pair{broken: make(chan struct{})}
@@ -118,7 +118,7 @@ func (n *Net) connect(a, b *Host) (here, far net.Conn) {
 	return &conn{Conn: near, from: a, to: b, pair: p}, &conn{Conn: other, from: b, to: a, pair: p}
 }
 
-// Write delays what it writes, swallows it, or breaks the connection before or after.
+// Write delivers the data after a delay, swallows it, or breaks the connection before or after it.
 func (c *conn) Write(b []byte) (int, error) {
 	if !c.from.awake() {
 		return 0, errGone
@@ -141,7 +141,8 @@ func (c *conn) Write(b []byte) (int, error) {
 	return written, err
 }
 
-// swallows reports whether something was written that never arrives: then nothing after it does.
+// swallows reports whether data written now is lost: because the link is cut, or because earlier
+// data was lost.
 func (c *conn) swallows(cut bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -149,7 +150,7 @@ func (c *conn) swallows(cut bool) bool {
 	return c.lost
 }
 
-// Read reads once the process is awake.
+// Read returns data once the process is awake.
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if err == nil && !c.from.awake() {

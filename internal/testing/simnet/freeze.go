@@ -2,9 +2,9 @@ package simnet
 
 import "context"
 
-// Freeze suspends the host: it sends nothing and takes nothing until Thaw. Packets to it are lost;
-// calls to it and from it, and whatever else asks [Net.Awake], go on then. What runs on the host
-// without asking the network runs on.
+// Freeze suspends the host: until Thaw it sends and receives nothing. Packets to it are lost. Calls
+// to it and from it, and everything else that waits in [Net.Awake], continue after Thaw. Code on
+// the host that doesn't use the network keeps running.
 func (n *Net) Freeze(ip string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -13,7 +13,7 @@ func (n *Net) Freeze(ip string) {
 	}
 }
 
-// Thaw lets a frozen host go on.
+// Thaw resumes a frozen host.
 func (n *Net) Thaw(ip string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// Transport returns the host's side of the gossip.
+// Transport returns the host's transport for gossip.
 func (h *Host) Transport() memberlist.Transport { return &transport{h: h} }
 
 type transport struct {
@@ -67,7 +67,7 @@ func (t *transport) PacketCh() <-chan *memberlist.Packet { return t.h.packets }
 // StreamCh implements memberlist.Transport.
 func (t *transport) StreamCh() <-chan net.Conn { return t.h.streams }
 
-// Shutdown implements memberlist.Transport. Calls still get through.
+// Shutdown implements memberlist.Transport. Calls still work.
 func (t *transport) Shutdown() error {
 	t.down.Store(true)
 	return nil
@@ -105,8 +105,8 @@ func (t *transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, e
 	}
 }
 
-// stream is one end of a connection. What it writes while the link is cut never arrives, nor does
-// anything after it.
+// stream is one end of a gossip connection. What is written while the link is cut never arrives,
+// and neither does anything after it.
 type stream struct {
 	net.Conn
 	net    *Net
@@ -117,7 +117,7 @@ type stream struct {
 	lost bool
 }
 
-// Write delays what it writes, or swallows it.
+// Write delivers the data after a delay, or swallows it.
 func (s *stream) Write(b []byte) (int, error) {
 	if err := s.net.Awake(context.Background(), s.link.from); err != nil {
 		return 0, err

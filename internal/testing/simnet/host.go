@@ -13,7 +13,7 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// Handler answers calls. It may be called several times at once; request is its own.
+// Handler answers calls. It may be called concurrently, and it owns request.
 type Handler func(request []byte) (reply []byte)
 
 // Host is one process on the network. Make one with [Net.Start].
@@ -32,10 +32,10 @@ type Host struct {
 	down     bool
 }
 
-// GossipPort is the port that all hosts gossip at.
+// GossipPort is the gossip port of all hosts.
 const GossipPort = 7946
 
-// Start begins a process on the host with this address, in place of the one that was there before.
+// Start starts a process on the host with this address. It stops the one that ran there before.
 func (n *Net) Start(ip string) *Host {
 	h := &Host{
 		net: n, ip: ip, packets: make(chan *memberlist.Packet, 1024),
@@ -51,8 +51,7 @@ func (n *Net) Start(ip string) *Host {
 	return h
 }
 
-// Stop ends the process: nothing is delivered to it, and nothing from it, any more. Calls under way
-// get no answer.
+// Stop ends the process: nothing more is delivered to it or from it. Calls in flight get no answer.
 func (h *Host) Stop() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -64,14 +63,14 @@ func (h *Host) Stop() {
 	}
 }
 
-// Serve sets what answers calls to this host.
+// Serve sets the handler of calls to this host.
 func (h *Host) Serve(handler Handler) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.handler = handler
 }
 
-// enter returns the handler for a call that has arrived, nil if nothing listens.
+// enter returns the handler for a call that has arrived, or nil if nothing listens.
 func (h *Host) enter() Handler {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -87,9 +86,9 @@ func (h *Host) isDown() bool {
 	return h.down
 }
 
-// Call sends a request and returns the reply. If the error is [ErrRefused] the request was not
-// delivered; otherwise nobody knows: one that is on its way arrives, even if the caller has given
-// up meanwhile.
+// Call sends a request and returns the reply. If the error is [ErrRefused], the request was not
+// delivered. After any other error the outcome is unknown: a request that is on its way arrives
+// even if the caller has given up.
 func (h *Host) Call(ctx context.Context, to string, request []byte) ([]byte, error) {
 	if err := h.net.Awake(ctx, h.ip); err != nil {
 		return nil, err
@@ -115,14 +114,14 @@ func (h *Host) Call(ctx context.Context, to string, request []byte) ([]byte, err
 	}
 }
 
-// outcome is what came of a call.
+// outcome is the outcome of a call.
 type outcome struct {
 	reply []byte
 	err   error
-	lost  bool // on the way back
+	lost  bool // the reply was lost
 }
 
-// deliver brings a request to a host and the reply back.
+// deliver takes d to deliver a request to a host, and brings the reply back.
 func (n *Net) deliver(from *Host, to string, request []byte, d time.Duration) outcome {
 	time.Sleep(d)
 	peer := n.host(to)
@@ -153,7 +152,7 @@ func (h *Host) awake() bool {
 
 var errGone = errors.New("simnet: this process is gone")
 
-// wait is what a caller does whose message got lost.
+// wait blocks a caller whose message was lost until ctx is done or its process ends.
 func (h *Host) wait(ctx context.Context) ([]byte, error) {
 	select {
 	case <-ctx.Done():
@@ -163,5 +162,5 @@ func (h *Host) wait(ctx context.Context) ([]byte, error) {
 	}
 }
 
-// Address is the host's address for gossip.
+// Address returns the host's address for gossip.
 func (h *Host) Address() string { return net.JoinHostPort(h.ip, strconv.Itoa(GossipPort)) }

@@ -11,23 +11,23 @@ import (
 
 // Errors of calls and dials.
 var (
-	// ErrRefused says that nothing listens there: the message was not delivered.
+	// ErrRefused says that nothing listens at the address: the message was not delivered.
 	ErrRefused = errors.New("simnet: connection refused")
 )
 
-// Weather is what a network does to messages.
+// Weather says what a network does to messages.
 type Weather struct {
-	// Delay is the least time that a message takes, Jitter what may come on top.
+	// Delay is the least time that a message takes, and Jitter the most that is added to it.
 	Delay, Jitter time.Duration
-	// PacketLoss is the share of packets that get lost, in thousandths; CallLoss that of requests
-	// and of replies of calls.
+	// PacketLoss is the share of packets that are lost, in thousandths, and CallLoss the share of
+	// requests and of replies of calls.
 	PacketLoss, CallLoss int
-	// Broken is the share of writes that break a connection of [Host.Dial], in thousandths: half of
-	// them arrive first.
+	// Broken is the share of writes that break a connection of [Host.Dial], in thousandths. Half of
+	// these arrive first.
 	Broken int
 }
 
-// link is a direction between two hosts.
+// link is one direction between two hosts.
 type link struct{ from, to string }
 
 // Net is a network. Make one with [New].
@@ -44,7 +44,7 @@ type Net struct {
 // Kinds is a set of kinds of traffic.
 type Kinds uint8
 
-// The kinds of traffic that a cut can be about.
+// The kinds of traffic that a cut can stop.
 const (
 	Gossip Kinds = 1 << iota
 	Calls
@@ -70,21 +70,21 @@ func (n *Net) Stop() {
 	}
 }
 
-// SetWeather changes what happens to messages from now on.
+// SetWeather changes the weather for messages that are sent from now on.
 func (n *Net) SetWeather(w Weather) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.weather = w
 }
 
-// Cut stops what is of these kinds from one host to another, in that direction only.
+// Cut stops traffic of these kinds from one host to another, in that direction only.
 func (n *Net) Cut(from, to string, k Kinds) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.cuts[link{from, to}] |= k
 }
 
-// Split cuts everything between the hosts of different groups, both ways.
+// Split cuts all traffic between hosts of different groups, in both directions.
 func (n *Net) Split(groups ...[]string) {
 	for i, a := range groups {
 		for j, b := range groups {
@@ -100,15 +100,15 @@ func (n *Net) Split(groups ...[]string) {
 	}
 }
 
-// Slow has calls, and replies to them, take so much longer from one host to another, in that
-// direction only. What is on its way already is not held up.
+// Slow adds d to the time that requests and replies of calls take from one host to another, in that
+// direction only. Messages that are already on their way are not delayed.
 func (n *Net) Slow(from, to string, d time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.slow[link{from, to}] = d
 }
 
-// Heal ends all cuts, and all slowness.
+// Heal undoes all calls of Cut, Split and Slow.
 func (n *Net) Heal() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -1,10 +1,10 @@
 package simnet
 
-// worker is a goroutine that does one thing after the other for a host. Those that have nothing to
-// do are kept, as most of what a short call costs is the stack of its goroutine, which has to grow.
+// worker is a goroutine that does one task after the other for a host. Idle workers are kept,
+// because most of the cost of a short call is growing the stack of its goroutine.
 type worker chan func()
 
-// do has a worker do something.
+// do runs a task on an idle worker, or on a new one.
 func (h *Host) do(something func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -18,7 +18,7 @@ func (h *Host) do(something func()) {
 	go h.work(w)
 }
 
-// work does what the host has a worker do, until the host is stopped.
+// work runs the tasks of a worker until the host is stopped.
 func (h *Host) work(w worker) {
 	for something := range w {
 		something()
@@ -26,7 +26,7 @@ func (h *Host) work(w worker) {
 	}
 }
 
-// rest puts a worker among those that have nothing to do.
+// rest makes a worker idle, or ends it if the host is stopped.
 func (h *Host) rest(w worker) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -37,7 +37,7 @@ func (h *Host) rest(w worker) {
 	h.idle = append(h.idle, w)
 }
 
-// dismissLocked ends the workers that have nothing to do.
+// dismissLocked ends the idle workers.
 func (h *Host) dismissLocked() {
 	for _, w := range h.idle {
 		close(w)

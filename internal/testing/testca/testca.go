@@ -15,14 +15,14 @@ import (
 
 // CA is an authority that signs certificates. Make one with [New].
 type CA struct {
-	// PEM is its own certificate.
+	// PEM is the certificate of the authority.
 	PEM []byte
 
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
 
-// New makes an authority that nobody knows yet.
+// New makes an authority with a new key.
 func New() (*CA, error) {
 	c := &CA{}
 	template := template(1, time.Now().Add(24*time.Hour))
@@ -38,8 +38,8 @@ func New() (*CA, error) {
 	return c, nil
 }
 
-// Issue makes a certificate with a serial number, good until then for a server and for a client on
-// 127.0.0.1, and its key.
+// Issue makes a key and a certificate with the given serial number. The certificate is valid until
+// end, for servers and clients, at 127.0.0.1 and localhost.
 func (c *CA) Issue(serial int64, end time.Time) (cert, key []byte, err error) {
 	leaf := template(serial, end)
 	leaf.KeyUsage = x509.KeyUsageDigitalSignature
@@ -56,7 +56,7 @@ func (c *CA) Issue(serial int64, end time.Time) (cert, key []byte, err error) {
 	return block("CERTIFICATE", der), block("PRIVATE KEY", raw), nil
 }
 
-// Pool is what trusts the authority and nobody else.
+// Pool returns a pool that holds only this authority.
 func (c *CA) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(c.cert)
@@ -70,7 +70,7 @@ func template(serial int64, end time.Time) *x509.Certificate {
 	}
 }
 
-// sign signs a certificate for a new key, by that key itself if there is no signer.
+// sign makes a key and signs a certificate for it. Without a signer it signs with the new key.
 func sign(template, parent *x509.Certificate, signer *ecdsa.PrivateKey) (
 	der []byte, key *ecdsa.PrivateKey, err error) {
 	if key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {

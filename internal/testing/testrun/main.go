@@ -28,7 +28,8 @@ func main() {
 	}
 }
 
-// run tests, reports and returns an error if anything failed or was skipped without permission.
+// run runs the tests and prints the report. It returns an error if a test failed, or was skipped
+// and is not on the list.
 func run(dir string, race bool, allowed []*regexp.Regexp, args []string) error {
 	first := args
 	if race {
@@ -67,7 +68,7 @@ func goTest(dir string, args []string) (*report, error) {
 	return r, readErr
 }
 
-// rerun returns the arguments that run the tests that were skipped.
+// rerun returns the arguments of go test that run the skipped tests.
 func rerun(skips []skip) []string {
 	var names, pkgs []string
 	for _, s := range skips {
@@ -80,7 +81,7 @@ func rerun(skips []skip) []string {
 	return append([]string{"-count=1", "-run", pattern}, slices.Compact(pkgs)...)
 }
 
-// announce says which tests ran only without the race detector.
+// announce prints which tests only ran without the race detector.
 func announce(before, after []skip) {
 	for _, s := range before {
 		if !slices.Contains(after, s) {
@@ -108,7 +109,7 @@ func judge(skips []skip, allowed []*regexp.Regexp) error {
 	return nil
 }
 
-// readAllowed reads the list of allowed skips; without a file none is.
+// readAllowed reads the list of allowed skips. Without a file no skip is allowed.
 func readAllowed(path string) ([]*regexp.Regexp, error) {
 	if path == "" {
 		return nil, nil

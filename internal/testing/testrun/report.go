@@ -19,15 +19,15 @@ type skip struct{ pkg, test, reason string }
 
 func (s skip) String() string { return fmt.Sprintf("%s.%s: %s", s.pkg, s.test, s.reason) }
 
-// testID names a test; the one without a name is its package.
+// testID identifies a test, or a package if test is empty.
 type testID struct{ pkg, test string }
 
-// report is what one run of go test said.
+// report collects the output of one run of go test.
 type report struct {
 	out    io.Writer
-	output map[testID][]string // of everything that has not passed yet
+	output map[testID][]string // of everything that has not ended yet
 	skips  []skip
-	// results are go test's lines about packages, in the order in which they ended.
+	// results are go test's lines about packages, in the order in which the packages ended.
 	results []string
 }
 
@@ -35,7 +35,7 @@ func newReport(out io.Writer) *report {
 	return &report{out: out, output: make(map[testID][]string)}
 }
 
-// read takes the events of a run until it ends.
+// read reads the events of a run until it ends.
 func (r *report) read(in io.Reader) error {
 	events := json.NewDecoder(in)
 	for {
@@ -45,7 +45,7 @@ func (r *report) read(in io.Reader) error {
 			return nil
 		}
 		if err != nil {
-			// What go test still says has to be read, or it would wait for ever.
+			// Read the rest of the output, or go test would block forever.
 			_, copyErr := io.Copy(r.out, in)
 			return errors.Join(fmt.Errorf("read go test -json: %w", err), copyErr)
 		}
@@ -80,8 +80,8 @@ func (r *report) endTest(e event) {
 	}
 }
 
-// endPackage keeps go test's line and, if the package failed, prints what it said, with the tests
-// that never ended.
+// endPackage keeps go test's line about a package. If the package failed, it prints the output of
+// the package and of tests that never ended.
 func (r *report) endPackage(e event) {
 	lines := r.output[testID{e.Package, ""}]
 	for _, line := range lines {
@@ -97,7 +97,7 @@ func (r *report) endPackage(e event) {
 		}
 		r.print(lines)
 	}
-	if e.Action != "skip" { // a package without tests
+	if e.Action != "skip" { // skip: a package without tests
 		fmt.Fprintf(r.out, "    %s: %s (%.1f s)\n", e.Action, e.Package, e.Elapsed)
 	}
 }
@@ -108,15 +108,14 @@ func (r *report) print(lines []string) {
 	}
 }
 
-// isResult tells whether the line is go test's about a package, such as "ok       example.org/x
-// 0.1s".
+// isResult reports whether a line is go test's result of a package, which begins with ok or FAIL.
 func isResult(line string) bool {
 	return strings.HasPrefix(line, "ok  \t") || strings.HasPrefix(line, "FAIL\t") ||
 		strings.HasPrefix(line, "?   \t") ||
 		strings.HasPrefix(line, "\t") && strings.Contains(line, "coverage: ")
 }
 
-// reason returns what a test logged before it was skipped, without the position in the source.
+// reason returns what a test logged before it was skipped, without source positions.
 func reason(lines []string) string {
 	var said []string
 	for _, line := range lines {
