@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestLeaparrayIsPure holds what its documentation promises: no clock, no lock, no goroutine, no
-// I/O.
+// TestLeaparrayIsPure checks what leaparray's documentation promises: no clock, no lock, no
+// goroutine, no I/O.
 func TestLeaparrayIsPure(t *testing.T) {
 	forbidden := []string{"context", "io", "log", "log/slog", "net", "os", "sync", "sync/atomic",
 		"unsafe"}

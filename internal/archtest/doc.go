@@ -2,7 +2,7 @@
 // every package is documented, that public APIs mention no internal types, how long files and
 // functions may be, and that no package-level variable changes.
 //
-// Most rules read the source without building it. They apply to this module without its tests;
-// bench is a module of its own. If a rule is in the way, change it here and say why, rather than
-// working around it.
+// Most rules read the source without building it. They apply to this module without its tests and
+// without bench, which is a module of its own. If a rule is in the way, change it here and say why,
+// rather than working around it.
 package archtest

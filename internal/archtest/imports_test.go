@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Short names for what is imported from elsewhere.
+// Short names for imports from other modules.
 const (
 	cobra          = "github.com/spf13/cobra"
 	consistent     = "github.com/buraksezer/consistent"
@@ -25,9 +25,9 @@ const (
 	yamlLibrary    = "go.yaml.in/yaml/v4"
 )
 
-// importMap says what each package may import besides the standard library. It is the picture in
-// the README: the domain in the middle knows nothing of what is around it, and adapters import whom
-// they serve. A path stands for the packages below it too.
+// importMap says what each package may import besides the standard library. The domain in the
+// middle knows nothing about what is around it, and adapters import what they serve. A path stands
+// for the packages below it too.
 func importMap() map[string][]string {
 	return map[string][]string{
 		// The arithmetic of windows, and the counter made of it.
@@ -42,11 +42,11 @@ func importMap() map[string][]string {
 		"internal/table": {"twotier.dev/twotier/internal/arena",
 			"twotier.dev/twotier/internal/slab"},
 
-		// What calls to another process go through.
+		// Calls to other processes.
 		"internal/batching": {},
 		"internal/replay":   {},
 
-		// Stores: they implement what the syncer declares.
+		// Stores: they implement the interfaces that syncer declares.
 		"redisstore": {"twotier.dev/twotier/syncer", "twotier.dev/twotier/leaparray",
 			"twotier.dev/twotier/internal/batching", "twotier.dev/twotier/internal/durations",
 			"twotier.dev/twotier/internal/redisurl", goRedis, xxhash},
@@ -54,7 +54,7 @@ func importMap() map[string][]string {
 		"internal/embedded": {"twotier.dev/twotier/syncer", "twotier.dev/twotier/leaparray"},
 		"syncer/storetest":  {"twotier.dev/twotier/syncer", "twotier.dev/twotier/leaparray"},
 
-		// One node: its parts, which know nothing of it, and itself, which knows no wire format.
+		// One node: its parts, which don't know the node, and the node, which knows no wire format.
 		"ring":                {memberlist, consistent, xxhash},
 		"internal/idle":       {},
 		"internal/durations":  {},
@@ -106,7 +106,8 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/internal/batching", "twotier.dev/twotier/internal/replay",
 		},
 
-		// The network side. It declares the Service that a node is, and knows no node.
+		// The network side. It declares the Service that a node implements, and doesn't know the
+		// node.
 		"httpapi/token":   {},
 		"httpapi/cluster": {"twotier.dev/twotier/syncer"},
 		"internal/reload": {},
@@ -174,7 +175,7 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// TestImportMapHasNoCycle keeps a mistake in the map from allowing what can never be built.
+// TestImportMapHasNoCycle finds mistakes in the map that allow what could never be built.
 func TestImportMapHasNoCycle(t *testing.T) {
 	allowed := importMap()
 	var visit func(path string, above []string)
@@ -193,14 +194,14 @@ func TestImportMapHasNoCycle(t *testing.T) {
 	}
 }
 
-// isStandard tells whether an import path is of the standard library: those have no dot in the
-// first element.
+// isStandard reports whether an import path belongs to the standard library: these have no dot in
+// the first element.
 func isStandard(importPath string) bool {
 	first, _, _ := strings.Cut(importPath, "/")
 	return !strings.Contains(first, ".")
 }
 
-// within tells whether an import path is the given one or below it.
+// within reports whether an import path is above or below it.
 func within(importPath, above string) bool {
 	return importPath == above || strings.HasPrefix(importPath, above+"/")
 }

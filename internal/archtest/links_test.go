@@ -9,15 +9,15 @@ import (
 )
 
 var (
-	// link is the target of a Markdown link or picture, without what stands behind a #.
+	// link matches the target of a Markdown link or picture, without the fragment.
 	link = regexp.MustCompile(`\]\(([^)#\s]+)`)
-	// place is a file or folder of the tree that is named in a code span.
+	// place matches a file or folder of the tree that is named in a code span.
 	place = regexp.MustCompile(
 		"`((?:internal|cmd|docs|scripts|bench|httpapi|syncer|redisstore)/[a-z/._]+)`")
 )
 
-// TestDocumentsNameWhatIsThere follows the links of all documents within the tree, and looks for
-// the files and folders that they name.
+// TestDocumentsNameWhatIsThere checks that all links of documents within the tree, and all files
+// and folders that they name, exist.
 func TestDocumentsNameWhatIsThere(t *testing.T) {
 	for _, doc := range documents(t) {
 		text := read(t, doc)

@@ -13,9 +13,8 @@ import (
 	"testing"
 )
 
-// TestEveryPromiseNamesItsTest holds the README to its word: each sentence and each row of its
-// guarantees stands in the table of docs/guarantees.md beside at least one test, and nothing else
-// does.
+// TestEveryPromiseNamesItsTest checks that every sentence and table row of the README's guarantees
+// is in the table of docs/guarantees.md with at least one test, and that nothing else is.
 func TestEveryPromiseNamesItsTest(t *testing.T) {
 	promised := promises(section(t, "README.md", "## Guarantees"),
 		section(t, "README.md", "## A cluster"))
@@ -34,8 +33,8 @@ func TestEveryPromiseNamesItsTest(t *testing.T) {
 	}
 }
 
-// TestNamedTestsExist looks for every test that a document names. A name may end in ..., for all
-// that begin so.
+// TestNamedTestsExist checks that every test that a document names exists. A name that ends in ...
+// stands for all tests that begin with it.
 func TestNamedTestsExist(t *testing.T) {
 	tests := testNames(t)
 	for _, file := range documents(t) {
@@ -63,10 +62,10 @@ func section(t *testing.T, file, heading string) string {
 	return text
 }
 
-// sentenceEnd is where one sentence ends and another begins.
+// sentenceEnd matches the end of a sentence and the beginning of the next.
 var sentenceEnd = regexp.MustCompile(`\.\s+([A-Z\x60])`)
 
-// promises returns the sentences of the lists in Markdown texts, and the rows of their tables, each
+// promises returns the sentences of the lists in Markdown texts and the rows of their tables, each
 // on one line.
 func promises(texts ...string) (list []string) {
 	for _, text := range texts {
@@ -104,7 +103,7 @@ func blocks(text string) (list []string) {
 	return list
 }
 
-// row returns the cells of a table's row that hold something.
+// row returns the cells of a table row that are not empty.
 func row(line string) (cells []string, ok bool) {
 	if !strings.HasPrefix(line, "|") {
 		return nil, false
@@ -117,7 +116,7 @@ func row(line string) (cells []string, ok bool) {
 	return cells, true
 }
 
-// keptBy reads a table of promises: in the first column what is promised, in the second the tests.
+// keptBy reads a table of promises: the first column has the promise, the second its tests.
 func keptBy(doc string) map[string][]string {
 	kept := map[string][]string{}
 	for _, block := range blocks(doc) {
@@ -137,7 +136,8 @@ func read(t *testing.T, file string) string {
 	return string(b)
 }
 
-// documents are the Markdown files of the tree, but for the changelog, which tells of what was.
+// documents returns the Markdown files of the tree, except for the changelog, which may name things
+// that no longer exist.
 func documents(t *testing.T) (files []string) {
 	t.Helper()
 	walk(t, ".md", func(file string) {
@@ -148,7 +148,7 @@ func documents(t *testing.T) (files []string) {
 	return files
 }
 
-// testNames are those of all tests, fuzz functions and benchmarks.
+// testNames returns the names of all tests, fuzz functions and benchmarks.
 func testNames(t *testing.T) (names []string) {
 	t.Helper()
 	walk(t, "_test.go", func(file string) {
@@ -166,7 +166,7 @@ func testNames(t *testing.T) (names []string) {
 	return names
 }
 
-// walk calls fn for every file of the tree whose name ends so, the module bench included.
+// walk calls fn for every file of the tree, including the module bench, whose name ends in suffix.
 func walk(t *testing.T, suffix string, fn func(file string)) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {

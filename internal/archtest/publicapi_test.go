@@ -16,9 +16,9 @@ import (
 
 const module = "twotier.dev/twotier"
 
-// TestPublicAPIMentionsNoInternalType checks that whoever imports a public package can name every
-// type it mentions: an interface whose methods take a type of an internal package can't be
-// implemented elsewhere, and an option of such a type can't be set.
+// TestPublicAPIMentionsNoInternalType checks that users of a public package can name every type
+// that it mentions: they couldn't implement an interface whose methods take a type of an internal
+// package, or set an option of such a type.
 func TestPublicAPIMentionsNoInternalType(t *testing.T) {
 	var public []string
 	for _, p := range packages(t) {
@@ -47,10 +47,10 @@ func TestPublicAPIMentionsNoInternalType(t *testing.T) {
 	}
 }
 
-// isInternal tells whether a package can't be imported from outside the module.
+// isInternal reports whether a package can't be imported from outside the module.
 func isInternal(path string) bool { return slices.Contains(strings.Split(path, "/"), "internal") }
 
-// exportData has the go command compile packages, and returns where their export data is found.
+// exportData compiles packages with the go command and returns a lookup of their export data.
 func exportData(t *testing.T, paths []string) importer.Lookup {
 	t.Helper()
 	args := append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}"},
@@ -74,14 +74,14 @@ func exportData(t *testing.T, paths []string) importer.Lookup {
 	}
 }
 
-// surface walks the types that a package's users can see.
+// surface visits the types that users of a package can see.
 type surface struct {
 	pkg   *types.Package
 	seen  map[types.Type]bool
 	found []string
 }
 
-// visit looks at a type that users reach by way of what is named in at.
+// visit checks a type that users reach through the declaration at.
 func (w *surface) visit(t types.Type, at string) {
 	if w.seen[t] {
 		return
@@ -94,7 +94,7 @@ func (w *surface) visit(t types.Type, at string) {
 	case *types.Named:
 		w.named(t.Obj(), at)
 		if t.Obj().Pkg() != w.pkg {
-			return // a package of its own, which is checked if it is ours
+			return // another package; if it is ours, it is checked separately
 		}
 		for i := range t.NumMethods() {
 			if m := t.Method(i); m.Exported() {
@@ -127,7 +127,7 @@ func (w *surface) visit(t types.Type, at string) {
 	}
 }
 
-// named notes the name of a type if its package is internal to this module.
+// named records a type if its package is internal to this module.
 func (w *surface) named(name *types.TypeName, at string) {
 	if p := name.Pkg(); p != nil && p != w.pkg && strings.HasPrefix(p.Path(), module) &&
 		isInternal(p.Path()) {

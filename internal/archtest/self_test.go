@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestStateRule tries the rule on what it is to find and what it is to let pass.
+// TestStateRule applies the rule to code that it must refuse and code that it must accept.
 func TestStateRule(t *testing.T) {
 	const src = `package x
 type plain struct{ n int }

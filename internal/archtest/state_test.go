@@ -7,17 +7,17 @@ import (
 	"testing"
 )
 
-// exceptions are the variables at package level that may be of a form that could change, each with
-// the reason why it doesn't matter. Assigning to them is refused all the same.
+// exceptions returns the package-level variables that may have a form that could change, each with
+// the reason why that is harmless. Assignments to them are still refused.
 func exceptions() map[string]string {
 	return map[string]string{}
 }
 
-// TestNothingAtPackageLevelChanges holds invariant I12: a hundred nodes run in one process. A
-// variable at package level may only be an error, a compiled pattern, an embedded file, a time, a
+// TestNothingAtPackageLevelChanges checks invariant I12: a hundred nodes run in one process. A
+// package-level variable may only be an error, a compiled pattern, an embedded file, a time, a
 // string or number, an array, a struct of this package, or a check that a type implements an
-// interface; and nothing is ever assigned to one. Slices, maps and pointers are refused: a change
-// through them can't be seen here.
+// interface, and nothing may be assigned to it. Slices, maps and pointers are refused, because this
+// test can't see changes through them.
 func TestNothingAtPackageLevelChanges(t *testing.T) {
 	excepted := exceptions()
 	seen := make(map[string]bool)
@@ -56,7 +56,7 @@ type variable struct {
 	embed bool
 }
 
-// packageVars returns the variables at package level by name, but for the blank ones.
+// packageVars returns the package-level variables by name, except for blank ones.
 func packageVars(p pkg) map[string]variable {
 	vars := make(map[string]variable)
 	for _, f := range p.files {
@@ -95,14 +95,13 @@ func isEmbed(doc *ast.CommentGroup) bool {
 	return false
 }
 
-// constant tells whether the variable has one of the forms that can't be changed without an
-// assignment.
+// constant reports whether the variable has one of the forms that only an assignment can change.
 func (v variable) constant(p pkg) bool {
 	switch value := v.value.(type) {
 	case nil:
 		return v.embed
 	case *ast.CallExpr:
-		// A function that is called on the spot counts as what it returns.
+		// A function literal that is called at once counts as its result.
 		if fn, ok := value.Fun.(*ast.FuncLit); ok {
 			results := fn.Type.Results
 			return results.NumFields() == 1 && isValueType(results.List[0].Type, p)
@@ -118,7 +117,7 @@ func (v variable) constant(p pkg) bool {
 	case *ast.BasicLit, *ast.BinaryExpr:
 		return true
 	case *ast.SelectorExpr:
-		// An error of another package under a name of ours.
+		// An error of another package under another name.
 		return strings.HasPrefix(value.Sel.Name, "Err")
 	case *ast.Ident:
 		return value.Name == "true" || value.Name == "false"
@@ -126,7 +125,7 @@ func (v variable) constant(p pkg) bool {
 	return false
 }
 
-// isValueType tells whether a type is an array or a struct that the package declares.
+// isValueType reports whether a type is an array or a struct that the package declares.
 func isValueType(t ast.Expr, p pkg) bool {
 	switch t := t.(type) {
 	case *ast.ArrayType:
@@ -153,8 +152,8 @@ func callee(call *ast.CallExpr) string {
 	return ""
 }
 
-// assignments returns where the file assigns to one of the variables, to a part of one, or takes
-// its address.
+// assignments returns the positions at which a file assigns to one of the variables or to a part of
+// one, or takes its address.
 func assignments(f *ast.File, vars map[string]variable) []token.Pos {
 	var found []token.Pos
 	note := func(e ast.Expr) {
@@ -183,7 +182,7 @@ func assignments(f *ast.File, vars map[string]variable) []token.Pos {
 	return found
 }
 
-// base returns the variable that an expression is a part of, such as x of x.y[1], or nil.
+// base returns the variable that an expression is part of, such as x for x.y[1], or nil.
 func base(e ast.Expr) *ast.Ident {
 	for {
 		switch x := e.(type) {
@@ -203,9 +202,9 @@ func base(e ast.Expr) *ast.Ident {
 	}
 }
 
-// isPackageLevel tells whether the identifier means one of the variables and not something local of
-// the same name. The parser resolves names within a file: what it can't resolve is declared in
-// another file of the package.
+// isPackageLevel reports whether the identifier means one of the variables rather than a local one
+// of the same name. The parser resolves names within a file: a name that it can't resolve is
+// declared in another file of the package.
 func isPackageLevel(id *ast.Ident, vars map[string]variable) bool {
 	v, ok := vars[id.Name]
 	if !ok {

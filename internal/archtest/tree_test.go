@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// root is where this module begins, seen from here.
+// root is the root of this module, relative to this directory.
 const root = "../.."
 
 // pkg is the source of one package, without its tests.
@@ -22,14 +22,14 @@ type pkg struct {
 	files map[string]*ast.File // by name
 }
 
-// at says where something is, for error messages.
+// at returns a position for error messages.
 func (p pkg) at(pos token.Pos) string {
 	where := p.fset.Position(pos)
 	where.Filename = path.Join(p.path, filepath.Base(where.Filename))
 	return where.String()
 }
 
-// name is the name in the package clauses.
+// name returns the name in the package clauses.
 func (p pkg) name() string {
 	for _, f := range p.files {
 		return f.Name.Name
@@ -63,7 +63,7 @@ func packages(t *testing.T) []pkg {
 	return all
 }
 
-// ignored tells whether the go command doesn't look into the directory either.
+// ignored reports whether the go command ignores the directory too.
 func ignored(dir string) bool {
 	name := filepath.Base(dir)
 	if strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") || name == "testdata" {
