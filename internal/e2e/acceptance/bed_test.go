@@ -1,5 +1,5 @@
-// Package acceptance holds a whole node to what its API promises, over HTTP: the same stories for
-// counts in memory, for counts in memory over Redis, and for counts in Redis alone.
+// Package acceptance tests what the API of a whole node promises, over HTTP. It runs the same
+// stories with counts in memory, in memory over Redis, and in Redis alone.
 package acceptance
 
 import (
@@ -33,14 +33,14 @@ type bed struct {
 	expiry string       // how buckets leave Redis
 	mono   atomic.Int64 // nanoseconds
 	wall   time.Time
-	now    func() int64 // what the node takes for the present
+	now    func() int64 // the node's present time
 }
 
 // kind is a way of keeping counts.
 type kind struct{ mode, expiry string }
 
-// kinds are those that can be had: in memory, and with each way of expiring buckets that Redis has
-// here.
+// kinds returns the kinds that can be tested: in memory, and with each way of expiring buckets that
+// this Redis supports.
 func kinds(t *testing.T) []kind {
 	list := []kind{{"embedded", "key"}}
 	for _, expiry := range redistest.Expiries(t, redistest.Start(t)) {
@@ -49,8 +49,8 @@ func kinds(t *testing.T) []kind {
 	return list
 }
 
-// each tells a story to a node of every kind. If the clock is driven, it begins at a quarter of an
-// hour and stands still.
+// each runs a story with a node of every kind. A driven clock begins at a quarter of an hour and
+// stands still.
 func each(t *testing.T, driven bool, story func(t *testing.T, b *bed)) {
 	eachOf(t, kinds(t), driven, story)
 }
@@ -64,9 +64,9 @@ func eachOf(t *testing.T, kinds []kind, driven bool, story func(t *testing.T, b 
 	}
 }
 
-// withBothClocks tells a story once with a driven clock and requests without ts, and once with the
-// real clock and a ts in every request. Where buckets go by age, one that is not of the present is
-// judged more coarsely: there it is left out.
+// withBothClocks runs a story once with a driven clock and requests without ts, and once with the
+// real clock and a ts in every request. The second run is left out where buckets expire by age,
+// because old events are counted more coarsely there.
 func withBothClocks(t *testing.T, story func(t *testing.T, b *bed, tl *timeline)) {
 	t.Run("driven", func(t *testing.T) {
 		each(t, true, func(t *testing.T, b *bed) { story(t, b, &timeline{b: b}) })
@@ -79,14 +79,15 @@ func withBothClocks(t *testing.T, story func(t *testing.T, b *bed, tl *timeline)
 	})
 }
 
-// timeline is the time of a story: that of the clock, or of the events.
+// timeline is the time of a story: that of the clock, or that of the events.
 type timeline struct {
 	b       *bed
 	stamped bool
 	at      int64
 }
 
-// begin sets the time of day at which the story begins; it lasts no longer than this.
+// begin sets the time at which the story begins: a quarter of an hour. With a ts in every request,
+// this is so long ago that the whole story, which takes at most lasts, is in the past.
 func (tl *timeline) begin(lasts time.Duration) {
 	quarter := (15 * time.Minute).Milliseconds()
 	tl.at = tl.b.now() / quarter * quarter
@@ -95,7 +96,7 @@ func (tl *timeline) begin(lasts time.Duration) {
 	}
 }
 
-// to moves on to this long after the beginning of the story, which was at start.
+// to moves the time of the story to ms, in unix milliseconds.
 func (tl *timeline) to(ms int64) {
 	if !tl.stamped {
 		tl.b.mono.Add((ms - tl.at) * int64(time.Millisecond))
@@ -103,7 +104,7 @@ func (tl *timeline) to(ms int64) {
 	tl.at = ms
 }
 
-// ts is the field to put into a request, empty if the node is to use its clock.
+// ts returns the field to add to a request, or "" if the node uses its clock.
 func (tl *timeline) ts() string {
 	if !tl.stamped {
 		return ""
@@ -111,7 +112,7 @@ func (tl *timeline) ts() string {
 	return fmt.Sprintf(`,"ts":%d`, tl.at)
 }
 
-// plainStore is what a node needs to know of its store: the clock of these tests is the driven one.
+// plainStore is the store as a node needs it. Its clock is the driven one.
 type plainStore struct{ kind string }
 
 func (plainStore) Clock(context.Context, func() time.Time) (time.Duration, error) { return 0, nil }
@@ -169,8 +170,8 @@ func start(t *testing.T, k kind, driven bool) *bed {
 	return b
 }
 
-// leastPrivileged starts a Redis with a user who may do no more than what is documented, and
-// returns the URL for that.
+// leastPrivileged starts a Redis with a user that has only the documented permissions, and returns
+// the URL with that user.
 func (b *bed) leastPrivileged() string {
 	b.t.Helper()
 	server := redistest.Start(b.t)
@@ -184,7 +185,7 @@ func (b *bed) leastPrivileged() string {
 	return "redis://counter:secret@" + server.Addr()
 }
 
-// redis starts a Redis and what talks to it.
+// redis starts a Redis and makes the stores that use it.
 func (b *bed) redis(opt *node.Options, place syncer.Placement, now func() int64) syncer.Store {
 	b.t.Helper()
 	ladder, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
@@ -252,7 +253,7 @@ type figure struct {
 	BucketMS        int64 `json:"bucket_ms"`
 }
 
-// post sends a body and reads the answer, whatever its status.
+// post sends a body and decodes the answer, whatever its status.
 func (b *bed) post(path, body string) answer {
 	b.t.Helper()
 	resp, err := http.Post(b.base+path, "application/json", bytes.NewReader([]byte(body)))
@@ -286,7 +287,7 @@ func (b *bed) read(resp *http.Response, err error, what string) (a answer) {
 	return a
 }
 
-// ok is post where nothing but success will do.
+// ok is post, but fails the test unless the status is 200.
 func (b *bed) ok(path, body string) answer {
 	b.t.Helper()
 	a := b.post(path, body)
@@ -296,7 +297,7 @@ func (b *bed) ok(path, body string) answer {
 	return a
 }
 
-// count is the count of a window that ends now, or at a moment.
+// count returns the count of a window that ends now, or at a given time.
 func (b *bed) count(key, window string, at ...int64) figure {
 	b.t.Helper()
 	query := []string{"key", key, "window", window}

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestBadInputNeverCounts sends what is wrong in one way each, and looks at the counts afterwards.
+// TestBadInputNeverCounts sends requests that are each wrong in one way, and checks that nothing
+// was counted.
 func TestBadInputNeverCounts(t *testing.T) {
 	type call struct{ path, body, want string }
 	const limits = `"limits":[{"window":"1m","max":100}]`

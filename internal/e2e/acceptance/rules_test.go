@@ -11,7 +11,7 @@ import (
 
 var seedFlag = flag.Uint64("seed", 0, "seed of the random traffic; 0 picks one")
 
-// rule is one limit of the four that a message must keep.
+// rule is one of the four limits on a message.
 type rule struct {
 	path   string
 	window time.Duration
@@ -30,7 +30,7 @@ func rules() []rule {
 	}
 }
 
-// bucket is the width of the buckets that a window is read from.
+// bucket returns the width of the buckets from which a window is read.
 func bucket(window time.Duration) time.Duration {
 	switch {
 	case window <= time.Minute:
@@ -41,7 +41,7 @@ func bucket(window time.Duration) time.Duration {
 	return 15 * time.Minute
 }
 
-// exact is the list of all events of every key, which is compared with.
+// exact is the list of all events of every key, the reference for every decision.
 type exact map[string][]int64
 
 func (x exact) within(key string, window time.Duration, at int64) (n int) {
@@ -53,8 +53,8 @@ func (x exact) within(key string, window time.Duration, at int64) (n int) {
 	return n
 }
 
-// TestFourRulesForADay sends messages to several receivers for a day, at night fewer than by day
-// and now and then in bursts, and holds every verdict against the exact list.
+// TestFourRulesForADay sends messages to several receivers for a day, fewer at night than by day
+// and sometimes in bursts, and checks every decision against the exact list.
 func TestFourRulesForADay(t *testing.T) {
 	seed := *seedFlag
 	if seed == 0 {
@@ -75,7 +75,7 @@ func TestFourRulesForADay(t *testing.T) {
 			switch daytime := hour >= 8*60 && hour < 22*60; {
 			case rnd.IntN(90) == 0: // a burst
 				tries = 25
-			case rnd.IntN(89) == 0: // somebody who does not give up
+			case rnd.IntN(89) == 0: // a sender who keeps trying
 				tries, pause = 10, 45_000
 			case daytime && rnd.IntN(3) == 0:
 				tries = 1 + rnd.IntN(2)
@@ -112,7 +112,7 @@ func TestFourRulesForADay(t *testing.T) {
 	})
 }
 
-// message tries one message and returns which rules refused it.
+// message sends one message and returns the rules that refused it.
 func message(b *bed, tl *timeline, log exact, receiver, content int) []string {
 	b.t.Helper()
 	rs := rules()

@@ -6,7 +6,7 @@ import (
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
-// orderly checks what a change that nobody would call a failure must not do to clients.
+// orderly checks that a planned change, which is not a failure, did not disturb clients.
 func orderly(t *testing.T, tr *proctest.Traffic, excess int64) {
 	t.Helper()
 	if n := tr.GaveUp.Load(); n > 0 {
@@ -27,7 +27,7 @@ func TestFault9RollingRestart(t *testing.T) {
 		c.serve(i)
 		tr.To(c.bases()...)
 		tr.Accept(100)
-		c.settled() // as whoever rolls a restart waits for a node to be back
+		c.settled() // a rolling restart waits until a node is back
 	}
 	tr.Accept(300)
 	tr.Stop()

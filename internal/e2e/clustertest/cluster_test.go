@@ -15,21 +15,21 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// cluster is nodes over one Redis, and the ledger of what was sent to them.
+// cluster is several nodes over one Redis, and the ledger of their traffic.
 type cluster struct {
 	t     *testing.T
 	redis string // URL
-	// direct reads what Redis holds, past all nodes.
+	// direct reads from Redis without going through a node.
 	direct redis.UniversalClient
 	l      *proctest.Ledger
 	parts  int
 	args   []string
-	// place says how node i is started: where it listens and gossips, and within what.
+	// place returns where node i listens and gossips, and within which command it runs.
 	place func(i int) place
-	nodes map[int]*proctest.Process // those that run, by number
+	nodes map[int]*proctest.Process // the running ones, by number
 }
 
-// place is where a node is.
+// place is where a node runs.
 type place struct {
 	opt    proctest.Options
 	gossip string
@@ -64,7 +64,7 @@ func startOn(t *testing.T, url string, direct redis.UniversalClient, n int, at f
 	return c
 }
 
-// command returns the arguments of node i, which is to join all that run.
+// command returns the arguments of node i, which joins all running nodes.
 func (c *cluster) command(i int) []string {
 	args := []string{"--node", fmt.Sprint("n", i), "--redis", c.redis, "--gossip",
 		c.place(i).gossip}
@@ -85,7 +85,7 @@ func (c *cluster) serve(i int) *proctest.Process {
 	return c.nodes[i]
 }
 
-// running returns the numbers of the nodes that run.
+// running returns the numbers of the running nodes.
 func (c *cluster) running() []int {
 	var all []int
 	for i := range c.nodes {
@@ -95,7 +95,7 @@ func (c *cluster) running() []int {
 	return all
 }
 
-// bases returns where clients reach the nodes with the given numbers, or all that run.
+// bases returns the base URLs of the nodes with the given numbers, or of all running nodes.
 func (c *cluster) bases(numbers ...int) (list []string) {
 	if len(numbers) == 0 {
 		numbers = c.running()
@@ -106,7 +106,7 @@ func (c *cluster) bases(numbers ...int) (list []string) {
 	return list
 }
 
-// traffic starts clients of all nodes that run, which send again what was refused.
+// traffic starts clients of all running nodes, which retry refused requests.
 func (c *cluster) traffic() *proctest.Traffic {
 	return (&proctest.Traffic{T: c.t, Ledger: c.l, Retry: true}).To(c.bases()...).Start()
 }
@@ -126,7 +126,7 @@ func (c *cluster) kill(i int) {
 	delete(c.nodes, i)
 }
 
-// view is what of /v1/cluster tests look at.
+// view has the fields of /v1/cluster that tests check.
 type view struct {
 	RingVersion uint64 `json:"ring_version"`
 	Partitions  int
@@ -150,15 +150,14 @@ func look(p *proctest.Process) (v view, err error) {
 	return v, err
 }
 
-// settled waits until all nodes that run see each other and nobody else, and every partition is in
-// one hand.
+// settled waits until all running nodes see exactly each other, and every partition has one owner.
 func (c *cluster) settled() {
 	c.t.Helper()
 	proctest.UntilNil(c.t, "the nodes are one cluster",
 		func() error { return c.agree(c.running()) })
 }
 
-// agree returns nil if these nodes see exactly each other, and each partition is one's.
+// agree returns nil if these nodes see exactly each other, and each partition has one owner.
 func (c *cluster) agree(numbers []int) error {
 	held, version := 0, uint64(0)
 	for k, i := range numbers {
@@ -190,8 +189,8 @@ func (c *cluster) stored(keys []string) (map[string]int64, error) {
 	return proctest.Stored(c.direct, c.parts, keys)
 }
 
-// barrier waits until nothing is pending anywhere and Redis holds what was acknowledged so far.
-// With ack memory this is the moment from which on a crash can lose something.
+// barrier waits until nothing is pending anywhere and Redis holds everything acknowledged so far.
+// With ack=memory, a crash can only lose what is counted after this moment.
 func (c *cluster) barrier() {
 	c.t.Helper()
 	keys := c.l.Names()
@@ -213,8 +212,9 @@ func (c *cluster) barrier() {
 	})
 }
 
-// settle waits until the nodes are one cluster and nothing is pending, checks what each node and
-// Redis say against the ledger, and prints it. It returns by how much limits were exceeded.
+// settle waits until the nodes are one cluster and nothing is pending, checks the counts of each
+// node and of Redis against the ledger, and prints them. It returns by how much limits were
+// exceeded.
 func (c *cluster) settle(fault string, loss int64) (excess int64) {
 	c.t.Helper()
 	c.settled()
@@ -240,7 +240,7 @@ func (c *cluster) settle(fault string, loss int64) (excess int64) {
 	return excess
 }
 
-// same returns what Redis holds of the keys if nothing is pending and all nodes say the same.
+// same returns the counts of the keys in Redis if nothing is pending and all nodes report the same.
 func (c *cluster) same(keys []string) (map[string]int64, error) {
 	for _, i := range c.running() {
 		if n := c.nodes[i].Pending(); n > 0 {

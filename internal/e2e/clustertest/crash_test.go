@@ -9,15 +9,15 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// gone waits until the others have taken over what a dead node owned.
+// gone waits until the others have taken over the partitions of a dead node.
 func (c *cluster) gone() {
 	c.t.Helper()
 	proctest.UntilNil(c.t, "the others have taken over",
 		func() error { return c.agree(c.running()) })
 }
 
-// With ack=redis nothing that was acknowledged is ever lost: once the dead node is back before
-// anybody noticed, and once after the others have taken over.
+// With ack=redis nothing that was acknowledged is lost, whether the dead node is back before the
+// others notice or after they have taken over.
 func TestFault10OwnerKilledWithAckRedis(t *testing.T) {
 	c := start(t, 3, "--ack", "redis")
 	tr := (&proctest.Traffic{T: t, Ledger: c.l, Retry: true,
@@ -41,7 +41,7 @@ func TestFault10OwnerKilledWithAckRedis(t *testing.T) {
 	c.settle("10 SIGKILL of owners with ack=redis", 0)
 }
 
-// owned sums what was acknowledged of the keys of a node's partitions.
+// owned returns the number of acknowledged events of the keys in a node's partitions.
 func (c *cluster) owned(v view, id string) (events int64) {
 	place := syncer.Placement{Partitions: c.parts}
 	for _, key := range c.l.Names() {
@@ -52,8 +52,8 @@ func (c *cluster) owned(v view, id string) (events int64) {
 	return events
 }
 
-// With ack=memory a crash loses what the dead node had acknowledged and not flushed: counts of its
-// own keys since the last moment when all was flushed, and no others.
+// With ack=memory a crash loses what the dead node had acknowledged and not flushed: only counts of
+// keys that it owned, and only those since everything was last flushed.
 func TestFault10OwnerKilledWithAckMemory(t *testing.T) {
 	c := start(t, 3)
 	tr := c.traffic()
@@ -97,8 +97,8 @@ func TestFault10OwnerKilledWithAckMemory(t *testing.T) {
 	c.settle("10 SIGKILL of owners with ack=memory, but for what was written off", 0)
 }
 
-// An owner that is paused for so long that the others take over, and then goes on as if nothing had
-// happened, has counted nothing twice and loses nothing.
+// An owner is paused for so long that the others take over, and then continues as if nothing had
+// happened. Nothing is counted twice and nothing is lost.
 func TestFault11OwnerPausedPastItsDetection(t *testing.T) {
 	c := start(t, 3)
 	tr := c.traffic()
@@ -107,7 +107,7 @@ func TestFault11OwnerPausedPastItsDetection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Its own clients wait for it, the others find that the rest stands in for it.
+	// Its own clients wait for it. For the others, the remaining nodes take its place.
 	own := (&proctest.Traffic{T: t, Ledger: c.l, Retry: true}).To(c.bases(1)...).Start()
 	own.Accept(100)
 	tr.To(c.bases(0, 2)...)

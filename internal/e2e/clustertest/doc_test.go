@@ -1,14 +1,14 @@
-// Package clustertest runs clusters of real twotier processes over a real Redis, stops, kills,
-// pauses and parts them while clients count, and then asks whether every count arrived exactly once
-// and every node gives the same answer. It consists of tests only.
+// Package clustertest runs clusters of real twotier processes over a real Redis. It stops, kills,
+// pauses and separates nodes while clients count, and then checks that every count arrived exactly
+// once and that every node gives the same answer. It has only tests.
 //
-// Every test keeps a ledger (see package proctest) and prints it: A acknowledged, U unknown, R as
-// every node and Redis itself say when all is healed and flushed, L what the fault is allowed to
-// lose.
+// Every test keeps a ledger (see package proctest) and prints it: A is acknowledged, U unknown, R
+// the count that every node and Redis report once everything is healed and flushed, and L what the
+// fault is allowed to lose.
 //
-// What needs network namespaces (faults 12 to 16) runs as root only, on a bridge with a private
-// network of its own that is removed afterwards; what a run that was killed left behind, the next
-// one removes. What takes minutes runs with -long, more points of the curve of the excess across a
-// split with -curve, and -runs repeats the measurement of how long a failure takes to be noticed.
-// No measured time decides whether a test passes.
+// Tests that need network namespaces (faults 12 to 16) only run as root, on a bridge with a private
+// network that is removed afterwards. If a run is killed, the next one removes what it left behind.
+// -long runs tests that take minutes, -curve measures more points of the excess across a split, and
+// -runs repeats the measurement of how long it takes to notice a failure. No measured time decides
+// whether a test passes.
 package clustertest

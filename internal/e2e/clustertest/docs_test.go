@@ -14,13 +14,13 @@ import (
 	"time"
 )
 
-// documented are the pages whose commands are run, each from the top in one shell, on a network of
-// its own.
+// documented lists the pages whose commands are run, each from the top in one shell, on a network
+// of its own.
 var documented = []string{"README.md", "docs/cluster.md"}
 
 // TestDocumentedCommands pastes every line of the blocks marked sh and console into a shell. Each
-// has to succeed, unless a comment says that it is refused, and to print what the page says, but
-// for what differs from run to run.
+// must succeed, unless a comment says that it is refused, and must print what the page says, except
+// for values that differ from run to run.
 func TestDocumentedCommands(t *testing.T) {
 	for _, name := range []string{"unshare", "ip", "curl", "redis-server", "redis-cli"} {
 		if _, err := exec.LookPath(name); err != nil {
@@ -49,14 +49,14 @@ func TestDocumentedCommands(t *testing.T) {
 	}
 }
 
-// alone runs a shell on a network and among processes of its own, which end with it.
+// alone runs a shell in network and process namespaces of its own. Its processes end with it.
 var alone = []string{"unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "true"}
 
 // line is one command of a page.
 type line struct {
 	command string
 	want    string // what it prints
-	judged  bool   // it stands in a block that shows what is printed
+	judged  bool   // the block shows the output
 }
 
 // pasted returns the commands of a page's blocks.
@@ -84,8 +84,8 @@ func pasted(text string) (list []line) {
 	return list
 }
 
-// isTarget reports whether a line makes something, and sees that the Makefile knows it. It isn't
-// run: what is made here includes this test.
+// isTarget reports whether a line runs make, and checks that the Makefile has the target. Such
+// lines are not run, because some targets run this test.
 func (l *line) isTarget(t *testing.T) bool {
 	t.Helper()
 	target, ok := strings.CutPrefix(l.command, "make ")
@@ -107,18 +107,18 @@ type outcome struct {
 }
 
 var (
-	// server is a command that goes on until it is stopped.
+	// server matches a command that runs until it is stopped.
 	server = regexp.MustCompile(`^(go run \./cmd/|)twotier (serve|demo)[^&]*$`)
-	// ended is what the shell prints behind each command.
+	// ended matches what the shell prints after each command.
 	ended = regexp.MustCompile(`(?s)(.*?)@@(\d+)@@\n`)
-	// varies is what is different each time: times, ages, the indices of buckets.
+	// varies matches what differs from run to run: times, ages, the indices of buckets.
 	varies = regexp.MustCompile(`\d+(\.\d+)?(ms|s|m)\b|\d{4,}|p\d+\b`)
-	// aged is what is said of an answer if there is an age to be told.
+	// aged matches the age of an answer, which is not always shown.
 	aged   = regexp.MustCompile(`, last in step [^)]*`)
 	number = regexp.MustCompile(`^\d{1,5}$`)
 )
 
-// paste runs commands in one shell and returns what came of each.
+// paste runs commands in one shell and returns the outcome of each.
 func paste(t *testing.T, lines []line) []outcome {
 	t.Helper()
 	dir := t.TempDir()
@@ -156,7 +156,7 @@ func paste(t *testing.T, lines []line) []outcome {
 	return got
 }
 
-// goTool stands for the Go tool: the program has been built already.
+// goTool replaces the Go tool, because the program has already been built.
 const goTool = `#!/bin/sh
 case "$1 $2" in
 "run ./cmd/twotier") shift 2; exec "$PROGRAM" "$@" ;;
@@ -172,13 +172,13 @@ func write(t *testing.T, path string, mode os.FileMode, text string) {
 	}
 }
 
-// tail returns the end of a file.
+// tail returns the last part of a file.
 func tail(path string) string {
 	text, _ := os.ReadFile(path)
 	return string(text[max(0, len(text)-2000):])
 }
 
-// judge compares what a command did with what its page says.
+// judge compares the outcome of a command with its page.
 func (l *line) judge(t *testing.T, got outcome) {
 	t.Helper()
 	refused := strings.Contains(l.command, "# refused")
@@ -190,8 +190,8 @@ func (l *line) judge(t *testing.T, got outcome) {
 	}
 }
 
-// alike leaves out what differs from run to run. The order of a hash's values does, and how many
-// buckets of a level they are in; their sum does not.
+// alike removes what differs from run to run. That includes the order of a hash's values and the
+// number of buckets that they are in, but not their sum.
 func alike(text string) string {
 	sum, numbers := 0, true
 	for l := range strings.Lines(text) {

@@ -18,18 +18,18 @@ import (
 // side is the clients of one part of a split cluster.
 type side struct {
 	node  *proctest.Process
-	delay time.Duration // before it begins in earnest; it asks once at the beginning all the same
+	delay time.Duration // after a first request at the beginning, until the load begins
 
 	mu       sync.Mutex
 	tries    int
 	admitted []time.Duration // since the beginning
 	refused  int             // tries in a row
-	unknown  int             // tries of which nobody knows the outcome
-	waits    int             // tries that nobody could decide
+	unknown  int             // tries with unknown outcome
+	waits    int             // tries that no node could decide
 	err      error
 }
 
-// tally is what came of driving one limit from all sides of a split at once.
+// tally is the result of driving one limit from all sides of a split at once.
 type tally struct {
 	nodes    int
 	flush    time.Duration
@@ -40,21 +40,21 @@ type tally struct {
 	stale    time.Duration // the oldest news of the others that explains what was admitted
 }
 
-// workers is how many clients a side has, maxWaits how many of their tries may go undecided.
+// workers is the number of clients of a side, and maxWaits how many of their tries may stay
+// undecided.
 const (
 	workers  = 6
 	maxWaits = 1000
 )
 
 // drive acquires one key on all sides, at a rate of tries per second on each, until all have been
-// refused for long.
+// refused for a long time.
 func drive(t *testing.T, sides []*side, key string, limit int, rate float64,
 	flush time.Duration) tally {
 	t.Helper()
 	body := fmt.Sprintf(`{"key":%q,"limits":[{"window":"24h","max":%d}]}`, key, limit)
 	began := time.Now()
-	// One that is refused goes on for so long that it has heard of everything that the others
-	// admitted.
+	// A refused side continues until it must have learned of everything that the others admitted.
 	enough := workers + int(3*flush.Seconds()*rate)
 	for _, s := range sides {
 		s.ask(body, began)
@@ -91,12 +91,12 @@ func (s *side) run(body string, began time.Time, w, limit int, rate float64, eno
 			return
 		}
 		if time.Since(due) > step {
-			due = time.Now() // what was not asked while an answer was waited for is not made up for
+			due = time.Now() // don't make up for tries that were missed during a slow answer
 		}
 	}
 }
 
-// over reports whether the side admitted more than the limit all by itself, which ends it.
+// over reports whether the side alone admitted more than the limit, which ends the run.
 func (s *side) over(limit int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,10 +122,10 @@ func (s *side) ask(body string, began time.Time) int {
 	s.tries++
 	switch {
 	case status == http.StatusServiceUnavailable && a.Outcome == "" && s.waits < maxWaits:
-		s.waits++ // nothing was counted: it is not known yet who decides
+		s.waits++ // nothing was counted: no node decides yet
 	case err != nil:
 		s.err = err
-		s.refused = 1 << 30 // that ends it
+		s.refused = 1 << 30 // ends the run
 	case a.Outcome == "unknown":
 		s.unknown++
 	case a.Allowed:
@@ -137,8 +137,8 @@ func (s *side) ask(body string, began time.Time) int {
 	return s.refused
 }
 
-// staleness is how old the news of the others were at least on which a side based what it admitted:
-// the others had used up the rest of the limit so long before.
+// staleness returns the least age of the information about the others on which side i admitted
+// events: so long before, the others had already used up the rest of the limit.
 func staleness(sides []*side, i, limit int) (worst time.Duration) {
 	var others []time.Duration
 	for j, s := range sides {
@@ -157,9 +157,9 @@ func staleness(sides []*side, i, limit int) (worst time.Duration) {
 	return worst
 }
 
-// bound is by how much the limit may be exceeded, as is declared: what the other sides admit in two
-// flush intervals, with the one that each asks for at the beginning besides the rate, and what that
-// is at most.
+// bound returns the documented bound of the excess: what the other sides admit in two flush
+// intervals, including the one request that each makes at the beginning besides the rate, but no
+// more than the limit of each allows.
 func (y *tally) bound() float64 {
 	return float64(y.nodes-1) * min(float64(y.limit), 1+y.rate*2*y.flush.Seconds())
 }
@@ -174,8 +174,8 @@ const tallyHead = `
 | sides | flush interval | tries/s and side | limit | admitted | excess | bound | oldest news |
 |---|---|---|---|---|---|---|---|`
 
-// check checks what holds however slow the machine is: Redis holds what was admitted, and no side
-// alone exceeded the limit.
+// check checks what must hold however slow the machine is: Redis holds exactly what was admitted,
+// and no side alone exceeded the limit.
 func (y *tally) check(t *testing.T, c *cluster, key string) {
 	t.Helper()
 	proctest.UntilNil(t, "Redis holds what was admitted", func() error {
@@ -191,8 +191,7 @@ func (y *tally) check(t *testing.T, c *cluster, key string) {
 	}
 }
 
-// apart starts n nodes over one Redis that never meet: the state of a cluster that is split into so
-// many sides.
+// apart starts n nodes over one Redis that never meet, like a cluster that is split into n sides.
 func apart(t *testing.T, n int, flush time.Duration) (*cluster, []*side) {
 	t.Helper()
 	server := redistest.Start(t)
@@ -208,7 +207,7 @@ func apart(t *testing.T, n int, flush time.Duration) (*cluster, []*side) {
 	return c, sides
 }
 
-// again makes sides ready for another key.
+// again returns fresh sides for another key.
 func again(old []*side) (sides []*side) {
 	for _, s := range old {
 		sides = append(sides, &side{node: s.node})
@@ -217,7 +216,7 @@ func again(old []*side) (sides []*side) {
 }
 
 // TestExcessCurve drives a limit from all sides of a split at once and prints by how much it was
-// exceeded, over the number of sides, the flush interval and the rate.
+// exceeded, for several numbers of sides, flush intervals and rates.
 func TestExcessCurve(t *testing.T) {
 	t.Parallel()
 	nodes, flushes, rates := []int{2, 3},
@@ -232,8 +231,8 @@ func TestExcessCurve(t *testing.T) {
 		for _, flush := range flushes {
 			c, sides := apart(t, n, flush)
 			for _, rate := range rates {
-				// As many as take a second, and so many flushes that the sides know of each other
-				// before it is used up; and so few that they can't.
+				// First a limit that lasts a second and several flushes, so that the sides learn of
+				// each other before it is used up; then one that is used up before they can.
 				for _, lasts := range []float64{max(1, 5*flush.Seconds()), flush.Seconds() / 2} {
 					key, limit := fmt.Sprint("k", rate, "-", lasts),
 						max(5, int(float64(n)*rate*lasts))
@@ -251,8 +250,8 @@ func TestExcessCurve(t *testing.T) {
 	t.Log(table)
 }
 
-// TestExcessOfOneThatComesLate has one side ask once, stand by while the other uses the limit up,
-// and come then: it admits on news that are as old as its own last flush, until the next one.
+// TestExcessOfOneThatComesLate lets one side make one request, wait while the other uses up the
+// limit, and then start. Until its next flush, it decides on information as old as its last flush.
 func TestExcessOfOneThatComesLate(t *testing.T) {
 	t.Parallel()
 	const flush, rate, limit = 200 * time.Millisecond, 200, 300

@@ -16,8 +16,8 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// Where everything is inside a lab's network of 256 addresses. Clients are at the bridge, and reach
-// everybody, always.
+// The addresses within a lab's network of 256 addresses. Clients are on the bridge and always reach
+// every host.
 const (
 	clientHost = 1
 	redisHost  = 5
@@ -26,18 +26,18 @@ const (
 	gossipPort = 7946
 )
 
-// lab is network namespaces that a bridge connects: one for Redis and one for each node. What a
-// namespace does not let in is decided by nftables inside of it.
+// lab is a set of network namespaces connected by a bridge: one for Redis and one for each node.
+// nftables inside each namespace decides what it drops.
 type lab struct {
 	t    *testing.T
-	name string // begins the names of namespaces and interfaces
+	name string // the prefix of the names of namespaces and interfaces
 	net  string // the first three bytes of all addresses
 }
 
-// labName matches the names that labs take: of the process that made them, and a letter.
+// labName matches the names of labs: the id of the process that made the lab, and letters.
 var labName = regexp.MustCompile(`^tw(\d+)x[a-z]+$`)
 
-// newLab makes a lab for n nodes, or skips the test where that can't be done.
+// newLab makes a lab for n nodes, or skips the test if that isn't possible.
 func newLab(t *testing.T, n int) *lab {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -73,9 +73,9 @@ func command(stdin string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// sweep removes what processes left behind that are gone.
+// sweep removes what processes that have ended left behind.
 func sweep() {
-	list, _ := command("", "ip", "netns", "list") // what can't be listed can't be removed either
+	list, _ := command("", "ip", "netns", "list") // if listing fails, nothing can be removed
 	for line := range strings.Lines(list) {
 		name, host, _ := strings.Cut(strings.Fields(line)[0], "-")
 		m := labName.FindStringSubmatch(name)
@@ -98,9 +98,9 @@ func (l *lab) hosts(n int) []int {
 	return hosts
 }
 
-// make makes the bridge and a namespace for every host. Addresses are from the range that is set
-// aside for benchmarks (RFC 2544), the first free network from a place on that no other lab of this
-// process begins at.
+// make makes the bridge and a namespace for every host. Addresses are from the range for benchmarks
+// (RFC 2544): the first free network, starting at a place that no other lab of this process starts
+// at.
 func (l *lab) make(n, place int) error {
 	used, err := command("", "ip", "-4", "route", "show", "table", "all")
 	if err != nil {
@@ -129,19 +129,19 @@ func (l *lab) ip(args ...string) error {
 	return err
 }
 
-// remove takes down what make made, as far as it got.
+// remove removes what make has made, even if make failed halfway.
 func (l *lab) remove() {
 	for _, host := range l.hosts(20) {
 		if _, err := os.Stat("/run/netns/" + l.space(host)); err == nil {
-			// The kernel keeps a namespace for as long as a connection of a dead process lingers in
-			// it, so its link goes first.
+			// The kernel keeps a namespace while a connection of a dead process lingers in it, so
+			// remove its link first.
 			_ = l.ip("link", "del", l.name+strconv.Itoa(host))
 			if err := l.ip("netns", "del", l.space(host)); err != nil {
 				l.t.Error(err)
 			}
 		}
 	}
-	_ = l.ip("link", "del", l.name) // it may never have been made
+	_ = l.ip("link", "del", l.name) // it may not exist
 }
 
 func (l *lab) addr(host int) string  { return l.net + strconv.Itoa(host) }
@@ -149,7 +149,7 @@ func (l *lab) space(host int) string { return fmt.Sprintf("%s-%d", l.name, host)
 
 func (l *lab) within(host int) []string { return []string{"ip", "netns", "exec", l.space(host)} }
 
-// try sets the rules of what a host does not let in, in the language of nftables.
+// try sets the nftables rules for what a host drops.
 func (l *lab) try(host int, rules ...string) error {
 	script := "flush ruleset\ntable inet lab {\nchain in {\ntype filter hook input priority 0; " +
 		"policy accept;\n" +
@@ -158,7 +158,7 @@ func (l *lab) try(host int, rules ...string) error {
 	return err
 }
 
-// rule is try for node i, and has to succeed.
+// rule is try for node i, and ends the test if it fails.
 func (l *lab) rule(i int, rules ...string) {
 	l.t.Helper()
 	if err := l.try(firstNode+i, rules...); err != nil {
@@ -166,7 +166,7 @@ func (l *lab) rule(i int, rules ...string) {
 	}
 }
 
-// from is a rule for what comes from these nodes.
+// from returns a rule for packets from these nodes.
 func (l *lab) from(rest string, nodes ...int) string {
 	var list []string
 	for _, i := range nodes {
@@ -175,7 +175,7 @@ func (l *lab) from(rest string, nodes ...int) string {
 	return "ip saddr {" + strings.Join(list, ",") + "} " + rest
 }
 
-// part has nodes hear only those of their own group.
+// part lets nodes hear only the nodes of their own group.
 func (l *lab) part(groups ...[]int) {
 	l.t.Helper()
 	for g, group := range groups {
@@ -191,7 +191,7 @@ func (l *lab) part(groups ...[]int) {
 	}
 }
 
-// heal lets everything in again.
+// heal removes the rules of all hosts.
 func (l *lab) heal(n int) {
 	l.t.Helper()
 	for i := range n {

@@ -10,8 +10,8 @@ import (
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
-// together is how many tests run at a time, however few processors there are: most of them wait
-// most of the time.
+// together is how many tests run in parallel. It doesn't depend on the number of processors,
+// because most tests wait most of the time.
 const together = "6"
 
 func TestMain(m *testing.M) {
@@ -23,8 +23,8 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	err := flag.Set("test.parallel", together)
 	if err == nil {
-		// Without the race detector: the program has been under it in other tests, and these are
-		// about how processes behave.
+		// Without the race detector: other tests run the program with it, and these tests are about
+		// the behaviour of processes.
 		chosen.program, err = proctest.NewProgram(false)
 	}
 	if err != nil {
@@ -38,10 +38,10 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// chosen is what the command line says, and the program under test.
+// chosen holds the flags of the test binary and the program under test.
 var chosen struct {
 	long, curve bool
 	runs        int
 	program     *proctest.Program
-	labs        atomic.Int32 // that were made
+	labs        atomic.Int32 // the number made so far
 }

@@ -10,8 +10,8 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// TestFault17SameNameOnAnotherPort brings a killed node back at once, with other ports, while the
-// others still believe in the old one.
+// TestFault17SameNameOnAnotherPort restarts a killed node at once, on other ports, while the others
+// still believe that the old one is alive.
 func TestFault17SameNameOnAnotherPort(t *testing.T) {
 	c := start(t, 3)
 	tr := c.traffic()
@@ -27,7 +27,7 @@ func TestFault17SameNameOnAnotherPort(t *testing.T) {
 	tr = c.traffic()
 	tr.Accept(300)
 	tr.Stop()
-	for _, i := range c.running() { // the dead one may not have been noticed yet
+	for _, i := range c.running() { // its death may not have been noticed yet
 		v, err := look(c.nodes[i])
 		if err != nil {
 			t.Fatal(err)
@@ -41,9 +41,9 @@ func TestFault17SameNameOnAnotherPort(t *testing.T) {
 	c.settle("17 same name, other ports", 0)
 }
 
-// TestFault17TwoNodesWithOneName starts a second node under a name that is taken by one that is
-// alive: it is refused, and as it owns nothing before, the first does not notice, and no request is
-// answered in its place.
+// TestFault17TwoNodesWithOneName starts a second node under the name of one that is alive. The
+// second node is refused. It owns nothing before that, so the first one is not disturbed and the
+// second answers no request in its place.
 func TestFault17TwoNodesWithOneName(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -69,7 +69,8 @@ func TestFault17TwoNodesWithOneName(t *testing.T) {
 	orderly(t, tr, c.settle("17 two nodes with one name", 0))
 }
 
-// TestFault17Strangers are refused, with a reason, and change nothing.
+// TestFault17Strangers checks that nodes that don't fit are refused with a reason and change
+// nothing.
 func TestFault17Strangers(t *testing.T) {
 	c := start(t, 3, "--cluster-secret", "a secret of the nodes")
 	tr := c.traffic()
@@ -80,7 +81,7 @@ func TestFault17Strangers(t *testing.T) {
 		"other partition count": {"--partitions=97", "partitions"},
 		"other hash seed":       {"--hash-seed=7", "seed"},
 	} {
-		// The last one of a flag that is given twice holds.
+		// If a flag is given twice, the last one counts.
 		p, err := chosen.program.TryServe(t, proctest.Options{}, append(c.command(7), test.args)...)
 		if err == nil {
 			t.Errorf("%s: it was let in", name)

@@ -11,8 +11,8 @@ import (
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
-// sides starts clients of every node by itself: a split cuts nodes off from each other, and every
-// client has its node.
+// sides starts separate clients for every node: a split cuts nodes off from each other, and every
+// client stays with its node.
 func (c *cluster) sides() []*proctest.Traffic {
 	var all []*proctest.Traffic
 	for _, i := range c.running() {
@@ -35,7 +35,7 @@ func stopAll(all []*proctest.Traffic) {
 	}
 }
 
-// changes counts how often the nodes changed their tables, as their logs say.
+// changes returns how often the nodes changed their tables, according to their logs.
 func (c *cluster) changes() (n int) {
 	for _, p := range c.nodes {
 		log := p.Log.String()
@@ -44,7 +44,7 @@ func (c *cluster) changes() (n int) {
 	return n
 }
 
-// last lets clients count for as long as a fault is to last.
+// last lets clients count while a fault lasts.
 func last(all []*proctest.Traffic, d time.Duration) {
 	for by := time.Now().Add(d); time.Now().Before(by); {
 		accept(all, 1)
@@ -101,9 +101,9 @@ func TestFault12Partition(t *testing.T) {
 	}
 }
 
-// TestFault13OneWay has one node not hear another that hears it. The third one vouches for it: the
-// table stays as it is, which internal/e2e/simtest holds them to: here a node may be late because
-// the machine is busy.
+// TestFault13OneWay makes one node deaf to another that still hears it. The third node confirms
+// that both are alive, so the table should stay as it is. Only internal/e2e/simtest checks that:
+// here a node may be late because the machine is busy.
 func TestFault13OneWay(t *testing.T) {
 	t.Parallel()
 	for name, cut := range map[string]func(l *lab, on bool){
@@ -141,8 +141,8 @@ func TestFault13OneWay(t *testing.T) {
 	}
 }
 
-// TestFault14OneOfTwoChannels cuts gossip while HTTP goes through, and HTTP between nodes while
-// gossip goes through.
+// TestFault14OneOfTwoChannels cuts gossip while HTTP works, and HTTP between nodes while gossip
+// works.
 func TestFault14OneOfTwoChannels(t *testing.T) {
 	t.Parallel()
 	for name, port := range map[string]int{"gossip blocked": gossipPort, "HTTP blocked": httpPort} {
@@ -174,7 +174,7 @@ func TestFault15RedisReachableFromSome(t *testing.T) {
 	c, l := startLab(t, 3)
 	all := c.sides()
 	accept(all, 100)
-	// Who asks for ack=redis is told that nobody knows: those are U. The rest goes on.
+	// Requests with ack=redis get an unknown outcome: those are U. All others succeed.
 	noRedis := "ip saddr " + l.addr(redisHost) + " drop"
 	l.rule(0, noRedis)
 	last(all, 3*time.Second)
@@ -186,7 +186,7 @@ func TestFault15RedisReachableFromSome(t *testing.T) {
 	c.settle("15 Redis reachable from some", 0)
 }
 
-// TestFault16LossOfDatagrams loses datagrams on their way into every node.
+// TestFault16LossOfDatagrams drops a share of the datagrams to every node.
 func TestFault16LossOfDatagrams(t *testing.T) {
 	c, l := startLab(t, 3)
 	all := c.sides()
@@ -206,16 +206,16 @@ func TestFault16LossOfDatagrams(t *testing.T) {
 	c.settle("16 loss of datagrams", 0)
 }
 
-// TestExcessAcrossAPartition drives a limit from both sides of a real split: while nobody has
-// noticed it and nodes stand in for an owner that they can't reach, and when all sides own
-// everything.
+// TestExcessAcrossAPartition drives a limit from both sides of a real split: before the split is
+// noticed, while nodes take the place of an owner that they can't reach, and afterwards, when each
+// side owns all partitions.
 func TestExcessAcrossAPartition(t *testing.T) {
 	c, l := startLab(t, 3)
 	const rate, limit, flush = 100, 400, 200 * time.Millisecond
 	sides := []*side{{node: c.nodes[0]}, {node: c.nodes[1]}, {node: c.nodes[2]}}
 	l.part([]int{0}, []int{1}, []int{2})
-	// It takes a second or so to find out that the key's owner can't be reached, which is not to be
-	// measured.
+	// It takes about a second to find out that the key's owner can't be reached. Don't measure
+	// that.
 	for _, s := range sides {
 		proctest.UntilNil(t, "a side does without the owner", func() error {
 			status, out, err := s.node.TryGet("/v1/count?key=early&window=1m")

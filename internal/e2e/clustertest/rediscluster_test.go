@@ -10,8 +10,8 @@ import (
 )
 
 // TestFault7RedisClusterBeneathThreeNodes moves a slot and kills a primary while three nodes count
-// in a Redis Cluster. What a primary had not sent to its replica is lost in Redis, but not in the
-// memory of the owners, which tell it again: L is 0.
+// in a Redis Cluster. Writes that the primary had not sent to its replica are lost in Redis, but
+// the owners have them in memory and restore them: L is 0.
 func TestFault7RedisClusterBeneathThreeNodes(t *testing.T) {
 	t.Parallel()
 	rc := redistest.StartCluster(t, 3, 1)
@@ -25,8 +25,8 @@ func TestFault7RedisClusterBeneathThreeNodes(t *testing.T) {
 	if to == from {
 		to = rc.Primaries(t)[1]
 	}
-	// Half moved, for a while: ASK for keys that are gone, TRYAGAIN for a script that needs both
-	// kinds.
+	// The slot stays half moved for a while: ASK for keys that have moved, TRYAGAIN for a script
+	// that needs keys of both kinds.
 	rc.SetMigrating(t, slot, from, to)
 	tr.Accept(100)
 	rc.MigrateKeys(t, slot, from, to, 1)
@@ -36,7 +36,7 @@ func TestFault7RedisClusterBeneathThreeNodes(t *testing.T) {
 	tr.Accept(100)
 	rc.FinishMigration(t, slot, from, to)
 	tr.Accept(200)
-	c.serve(3) // and partitions change hands meanwhile
+	c.serve(3) // partitions change owners meanwhile
 	tr.To(c.bases()...)
 	old := rc.KillPrimary(t, slot)
 	tr.Accept(200)

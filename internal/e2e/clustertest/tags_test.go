@@ -14,7 +14,7 @@ import (
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
-// messages are those of one receiver and one content.
+// messages is the messages with one content to one receiver.
 type messages struct{ receiver, content string }
 
 func messagesTo(number int) messages {
@@ -22,7 +22,7 @@ func messagesTo(number int) messages {
 	return messages{receiver, receiver + ":hello"}
 }
 
-// send asks a node for one more, of which there may be two.
+// send asks a node to admit one more message. The limit is two.
 func (m messages) send(p *proctest.Process) (allowed bool) {
 	p.T.Helper()
 	body := fmt.Sprintf(`{"checks":[{"ns":"sms","key":%q,"limits":[{"window":"24h","max":50}]},`+
@@ -35,7 +35,7 @@ func (m messages) send(p *proctest.Process) (allowed bool) {
 	return *answer.Allowed
 }
 
-// counts asks a node how many there were of both, and where it took that from.
+// counts asks a node for the counts of both keys, and where its answers come from.
 func (m messages) counts(p *proctest.Process) (n [2]int64, sources [2]string) {
 	p.T.Helper()
 	for i, key := range []string{m.receiver, m.content} {
@@ -63,9 +63,9 @@ func configured(t *testing.T, text string) string {
 	return path
 }
 
-// TestHashTags sends messages, three of each, to three nodes. Both keys of a message are decided
-// about by one node, and are in one slot of Redis; a server that counts there directly finds them;
-// one that would place them otherwise is refused.
+// TestHashTags sends three messages of each kind to three nodes. One node must decide about both
+// keys of a message, and both must be in one slot of Redis. A server in pure-Redis mode finds them
+// there, and a node that would place them differently is refused.
 func TestHashTags(t *testing.T) {
 	const receivers = 40
 	file := configured(t, "namespaces: {sms: {hash_tags: true}}")
@@ -102,8 +102,8 @@ func TestHashTags(t *testing.T) {
 	}
 }
 
-// decidedByOne asks every node for the counts: the one that has them in memory has those of both
-// keys, and every node decides about some.
+// decidedByOne asks every node for the counts: exactly one node has the keys of a message in
+// memory, and it has both. Every node decides about some messages.
 func (c *cluster) decidedByOne(receivers int) {
 	c.t.Helper()
 	decides := map[int]int{}
@@ -129,8 +129,8 @@ func (c *cluster) decidedByOne(receivers int) {
 	}
 }
 
-// clientAsksOwners has a client, which knows one node, ask about the messages: it finds the others,
-// and the one that decides about both keys.
+// clientAsksOwners gives a client the address of one node and asks about the messages. The client
+// must find the other nodes, and the one that decides about both keys.
 func (c *cluster) clientAsksOwners(receivers int) {
 	c.t.Helper()
 	ctx := context.Background()
@@ -156,7 +156,7 @@ func (c *cluster) clientAsksOwners(receivers int) {
 	}
 }
 
-// oneSlotEach looks at the names in Redis: their hash tag there is that of the partition.
+// oneSlotEach checks the names in Redis: their hash tag is that of the partition.
 func (c *cluster) oneSlotEach(receivers int) {
 	c.t.Helper()
 	names, err := c.direct.Keys(context.Background(), "tt:*:sms:*").Result()

@@ -11,7 +11,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// prober is clients that add to keys of one node's, through the others, all the time.
+// prober is a set of clients that continuously add to keys of one node through the others.
 type prober struct {
 	quit    chan struct{}
 	running sync.WaitGroup
@@ -23,8 +23,8 @@ type prober struct {
 // answered is when a request was sent and when its answer came.
 type answered struct{ sent, at time.Time }
 
-// probe starts clients of the given nodes for these keys. A client that gets no answer is not held
-// up by it: others ask on.
+// probe starts clients of the given nodes for these keys. A request without an answer does not hold
+// up the others.
 func (c *cluster) probe(keys []string, bases []string) *prober {
 	p := &prober{quit: make(chan struct{})}
 	tr := (&proctest.Traffic{T: c.t, Ledger: c.l}).To(bases...).Open()
@@ -68,13 +68,13 @@ func (p *prober) stop() {
 	p.running.Wait()
 }
 
-// since returns how long after a moment the first answer came to a request that was sent after it,
-// the longest time without any answer, and the slowest answer.
+// since returns how long after moment the first answer came to a request that was sent after it,
+// the longest time without an answer, and the slowest answer.
 func (p *prober) since(moment time.Time) (first, gap, slowest time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	last := moment
-	for _, a := range p.answers { // in the order in which they came
+	for _, a := range p.answers { // in the order of arrival
 		if !a.at.After(moment) {
 			continue
 		}
@@ -104,8 +104,8 @@ func (c *cluster) keysOf(id string, n int) (keys []string) {
 	return keys
 }
 
-// noticed waits until the nodes that run have taken over all partitions, and have dropped the one
-// that is gone from their tables. It returns how long after a moment that was.
+// noticed waits until the running nodes have taken over all partitions and have removed the failed
+// node from their tables. It returns how long after since each of these happened.
 func (c *cluster) noticed(since time.Time) (owned, dropped time.Duration) {
 	c.t.Helper()
 	proctest.Until(c.t, "the others notice", func() bool {
@@ -128,7 +128,7 @@ func (c *cluster) noticed(since time.Time) (owned, dropped time.Duration) {
 	return owned, dropped
 }
 
-// spread shows what several runs measured.
+// spread formats the measurements of several runs.
 func spread(list []time.Duration) string {
 	slices.Sort(list)
 	round := func(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
@@ -137,7 +137,7 @@ func spread(list []time.Duration) string {
 }
 
 // TestHowLongItTakes prints how long it takes until a failure is noticed, until the others answer
-// in place of the failed one, and until they own what it had. It judges nothing.
+// in place of the failed node, and until they own its partitions. It checks none of the times.
 func TestHowLongItTakes(t *testing.T) {
 	t.Parallel()
 	for how, end := range map[string]func(*proctest.Process){
@@ -161,7 +161,8 @@ func TestHowLongItTakes(t *testing.T) {
 	}
 }
 
-// failure ends node 1 while clients ask the others about its keys, measures, and brings it back.
+// failure ends node 1 while clients ask the others about its keys, measures the times, and restarts
+// it.
 func (c *cluster) failure(end func(*proctest.Process)) [5]time.Duration {
 	c.t.Helper()
 	p := c.probe(c.keysOf("n1", 50), c.bases(0, 2))

@@ -14,8 +14,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// race is clients that acquire the same few keys through different nodes until none is let through
-// any more.
+// race is a set of clients that acquire the same few keys through different nodes until nothing
+// more is allowed.
 type race struct {
 	c     *cluster
 	limit int64
@@ -46,7 +46,7 @@ func (c *cluster) acquire(clients int, limit int64, keys []string, pause time.Du
 	return r
 }
 
-// to has the clients ask these nodes from now on.
+// to makes the clients ask these nodes from now on.
 func (r *race) to(bases []string) { r.bases.Store(&bases) }
 
 func (r *race) stop() {
@@ -78,7 +78,7 @@ func (r *race) runClient(i int) {
 		}
 		switch {
 		case err != nil || a.Outcome == "unknown":
-			// It may also have been refused by a node that is gone: Redis shows what was counted.
+			// A node that is gone may also have refused it: Redis shows what was counted.
 			r.unknown[key].Add(1)
 		case status == http.StatusOK && a.Allowed:
 			r.allowed[key].Add(1)
@@ -94,15 +94,15 @@ func (r *race) sum() (allowed, unknown int64) {
 	return allowed, unknown
 }
 
-// until waits until this many have been let through.
+// until waits until this many acquires have been allowed.
 func (r *race) until(allowed int64) {
 	r.c.t.Helper()
 	proctest.Until(r.c.t, "clients are let through",
 		func() bool { a, u := r.sum(); return a+u >= allowed })
 }
 
-// finish waits until no client is let through any more, and checks that each key was counted as
-// often as the limit says, and that no more were let through.
+// finish waits until nothing more is allowed, and checks that each key was counted exactly as often
+// as its limit, and that no more acquires were allowed.
 func (r *race) finish() {
 	t := r.c.t
 	t.Helper()
@@ -116,7 +116,7 @@ func (r *race) finish() {
 		}
 		return err
 	})
-	tries := r.tries.Load() + int64(20*len(r.keys)) // and on, into what is used up
+	tries := r.tries.Load() + int64(20*len(r.keys)) // keep trying after limits are used up
 	proctest.Until(t, "clients go on", func() bool { return r.tries.Load() >= tries })
 	r.stop()
 	r.c.settled()
@@ -151,8 +151,9 @@ func TestALimitOf1000ThroughThreeNodesAdmits1000(t *testing.T) {
 	r.finish()
 }
 
-// TestNoExcessDuringAJoinAndALeave has a fourth node join and another leave while clients race for
-// the limits of keys that go to the fourth, come from the one that leaves, and stay.
+// TestNoExcessDuringAJoinAndALeave makes a fourth node join and another leave while clients race
+// for limits: of keys that move to the fourth node, of keys that leave the leaving one, and of keys
+// that stay.
 func TestNoExcessDuringAJoinAndALeave(t *testing.T) {
 	c := start(t, 3)
 	keys := names(12)

@@ -12,8 +12,8 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// plants are values that somebody else has put under keys of ours. The script has the Hash, the
-// present bucket of the finest level and that of a minute.
+// plants returns scripts that put foreign values under our keys. A script gets the Hash, the
+// current bucket of the finest level and that of the minutes.
 func plants() map[string]string {
 	return map[string]string{
 		"string":   `redis.call('SET', KEYS[1], 'foreign')`,
@@ -34,13 +34,13 @@ func plants() map[string]string {
 	}
 }
 
-// broken are the plants that can't be read, or can be no counts.
+// broken lists the plants that can't be read or can't be counts.
 var broken = []string{"string", "list", "set", "zset", "stream", "beyond", "text"}
 
-// TestFault8AlienData has a Redis in which somebody else has been at keys of ours. Such a key is
-// answered honestly: by a refusal that says why, marked as degraded, or by what is there; never
-// with more than its limit or as if all were well with what can't be read or can be no count.
-// Others are not held up.
+// TestFault8AlienData uses a Redis in which somebody else has changed our keys. Requests for such a
+// key must be answered honestly: with an error that says why, with an answer marked degraded, or
+// with the value that is there. They must never exceed the limit, and never treat a value that
+// can't be read or can't be a count as if all were well. Other keys are not delayed.
 func TestFault8AlienData(t *testing.T) {
 	for _, mode := range []string{"two-tier", "redis"} {
 		t.Run(mode, func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestFault8AlienData(t *testing.T) {
 	}
 }
 
-// plant puts each of the plants under a key of its own, asks for it, and has another key counted.
+// plant puts each plant under a key of its own, asks for that key, and counts another key.
 func (b *bed) plant() {
 	b.t.Helper()
 	client := b.direct()
@@ -80,7 +80,7 @@ func (b *bed) plant() {
 	}
 }
 
-// asked acquires, counts and reads the series of a key under which somebody else has put something.
+// asked acquires a planted key and reads its count and its series.
 func (b *bed) asked(name string) {
 	b.t.Helper()
 	limits := `"limits":[{"window":"1m","max":10},{"window":"1h","max":10}]`
@@ -99,7 +99,7 @@ func (b *bed) asked(name string) {
 	}
 }
 
-// honest checks an answer about such a key. It reports whether that claims to be all there is.
+// honest checks an answer about a planted key. It reports whether the answer claims to be complete.
 func (b *bed) honest(name string, status int, body string) (whole bool) {
 	b.t.Helper()
 	whole = status != 503 && !strings.Contains(body, `"degraded":true`)

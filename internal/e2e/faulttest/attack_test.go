@@ -91,7 +91,8 @@ func ask(t *testing.T, c *http.Client, secret, method, url, body string) (int, s
 	return res.StatusCode, string(text)
 }
 
-// until repeats a request until it has the status: files are looked at every second.
+// until repeats a request until it gets the wanted status, because files are only reloaded within a
+// second.
 func until(t *testing.T, want int, try func() int) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
@@ -105,8 +106,8 @@ func until(t *testing.T, want int, try func() int) {
 	}
 }
 
-// TestAttackWithoutATokenBeyondLoopback: whoever can connect could do everything, so that has to be
-// said.
+// TestAttackWithoutATokenBeyondLoopback checks that a server that others can reach only starts with
+// tokens or --insecure: without tokens anyone who can connect could do everything.
 func TestAttackWithoutATokenBeyondLoopback(t *testing.T) {
 	t.Parallel()
 	for _, listen := range []string{"0.0.0.0:0", ":0", "[::]:0"} {
@@ -129,8 +130,8 @@ func TestAttackWithoutATokenBeyondLoopback(t *testing.T) {
 	}
 }
 
-// TestAttackWithoutTheRightToken tries what a stranger, a thief of some other token and a former
-// colleague would.
+// TestAttackWithoutTheRightToken tries what a stranger, a thief of another token and a former
+// colleague would try.
 func TestAttackWithoutTheRightToken(t *testing.T) {
 	t.Parallel()
 	file := newTokenFile(t)
@@ -181,7 +182,8 @@ func TestAttackWithoutTheRightToken(t *testing.T) {
 	}
 }
 
-// TestClientsWithAToken: the library, the commands and the load generator go on working.
+// TestClientsWithAToken checks that the library, the commands and the load generator work with a
+// token.
 func TestClientsWithAToken(t *testing.T) {
 	t.Parallel()
 	file := newTokenFile(t)
@@ -234,8 +236,8 @@ func command(t *testing.T, environ []string, line string) (string, error) {
 	return out.String(), err
 }
 
-// TestAttackWithOtherSpellings: what a proxy in front forbids is not had by spelling it in another
-// way, nor by a page of another site, nor by a request hidden in another one.
+// TestAttackWithOtherSpellings checks that a path that a proxy forbids can't be reached with
+// another spelling, from a page of another site, or by a request hidden in another one.
 func TestAttackWithOtherSpellings(t *testing.T) {
 	t.Parallel()
 	p := build.program.Serve(t, proctest.Options{})

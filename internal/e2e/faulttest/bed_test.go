@@ -15,7 +15,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// bed is a node with its Redis, and the ledger of what was sent to it.
+// bed is a node with its Redis, and the ledger of the traffic.
 type bed struct {
 	t     *testing.T
 	redis *redistest.Server // nil if it is not a single one
@@ -24,7 +24,7 @@ type bed struct {
 	l     *proctest.Ledger
 	args  []string
 	parts int
-	// direct makes a client that reads what Redis holds, past any proxy.
+	// direct makes a client that connects to Redis without the proxy.
 	direct func() redis.UniversalClient
 }
 
@@ -68,7 +68,7 @@ func (b *bed) traffic() *proctest.Traffic {
 	return (&proctest.Traffic{T: b.t, Ledger: b.l}).To(b.node.Base).Start()
 }
 
-// restart starts another node in place of one that has ended.
+// restart starts a node in place of one that has ended.
 func (b *bed) restart() {
 	b.t.Helper()
 	b.node = build.program.Serve(b.t, proctest.Options{}, b.args...)
@@ -81,9 +81,9 @@ func (b *bed) stored(keys []string) (map[string]int64, error) {
 	return proctest.Stored(client, b.parts, keys)
 }
 
-// settle waits until nothing is pending and checks the ledger: what the node says, and what Redis
-// holds. A node that found nothing to do may take some seconds to notice that Redis has lost
-// something, so it is asked more than once.
+// settle waits until nothing is pending and checks the ledger against the counts of the node and of
+// Redis. An idle node may take some seconds to notice that Redis has lost data, so settle asks more
+// than once.
 func (b *bed) settle(fault string, loss int64) {
 	b.t.Helper()
 	b.node.Flushed()
@@ -128,7 +128,7 @@ func (b *bed) barrier() {
 	b.holds(keys, want)
 }
 
-// holds waits until Redis holds at least as much of the keys.
+// holds waits until Redis holds at least the wanted count of each key.
 func (b *bed) holds(keys []string, want []int64) {
 	b.t.Helper()
 	proctest.UntilNil(b.t, "everything is flushed", func() error {
@@ -145,7 +145,7 @@ func (b *bed) holds(keys []string, want []int64) {
 	})
 }
 
-// do sends a command to Redis that has to succeed.
+// do sends a command to Redis and ends the test if it fails.
 func (b *bed) do(args ...any) {
 	b.t.Helper()
 	if err := b.redis.Do(args...).Err(); err != nil {
@@ -153,19 +153,19 @@ func (b *bed) do(args ...any) {
 	}
 }
 
-// unknowns is how many batches had to be sent again.
+// unknowns returns the number of batches with unknown outcome, which had to be sent again.
 func (b *bed) unknowns() int64 {
 	b.t.Helper()
 	return b.node.Metric("twotier_flush_batches_total", `result="unknown"`)
 }
 
-// failing is how many batches did not get through.
+// failing returns the number of batches that failed.
 func (b *bed) failing() int64 {
 	b.t.Helper()
 	return b.unknowns() + b.node.Metric("twotier_flush_batches_total", `result="refused"`)
 }
 
-// degraded waits until the node has noticed that Redis is away.
+// degraded waits until the node has noticed that Redis is unreachable.
 func (b *bed) degraded() {
 	b.t.Helper()
 	proctest.Until(b.t, "the node is degraded", func() bool {

@@ -14,7 +14,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// steppingStore is the clock of a store that jumps.
+// steppingStore is a store whose clock jumps.
 type steppingStore struct {
 	mu   sync.Mutex
 	now  time.Time
@@ -36,10 +36,10 @@ func (s *steppingStore) asked() int {
 	return s.asks
 }
 
-// TestFault18ClockSteps has the store's clock jump by minutes in both directions, and by days, and
-// the machine's wall clock too. What is counted goes by the time that was believed until minutes
-// are settled, and for ever beside days. Time is driven: nothing here depends on how fast the test
-// runs.
+// TestFault18ClockSteps makes the store's clock jump by minutes in both directions and by days, and
+// the machine's wall clock too. The node keeps counting by the time that it believed: until a jump
+// of minutes is confirmed, and forever after a jump of days. Time is driven: nothing here depends
+// on how fast the test runs.
 func TestFault18ClockSteps(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex

@@ -25,7 +25,8 @@ func TestFault9StoppedUnderLoad(t *testing.T) {
 	b.settle("9 SIGTERM", 0)
 }
 
-// TestFault9StoppedWithRedisDown can't flush: the exit status has to say so, and so does the log.
+// TestFault9StoppedWithRedisDown stops a node that can't flush. Its exit status and its log must
+// say so.
 func TestFault9StoppedWithRedisDown(t *testing.T) {
 	b := newBed(t, []redistest.Option{redistest.AOF()})
 	tr := b.traffic()

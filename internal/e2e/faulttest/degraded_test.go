@@ -71,8 +71,8 @@ func TestDegradedWhileRedisIsDown(t *testing.T) {
 	}
 }
 
-// TestDegradedPendingIsBounded keeps Redis away for longer than any window: what no window can see
-// any more is dropped and counted, and what is still visible arrives.
+// TestDegradedPendingIsBounded keeps Redis down for longer than any window. Counts that have left
+// every window are dropped, and the metric says how many; all others arrive.
 func TestDegradedPendingIsBounded(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "twotier.yaml")
 	if err := os.WriteFile(config, []byte("namespaces: {default: {ladder: [1s x 3, 2s x 3]}}\n"),
@@ -100,7 +100,7 @@ func TestDegradedPendingIsBounded(t *testing.T) {
 	if most > bound {
 		t.Errorf("%d buckets were pending, want at most %d", most, bound)
 	}
-	// Nobody touches them any more: all that may stay is what was in flight.
+	// The keys are not used any more, so only rounds in flight may stay.
 	before := dropped()
 	proctest.Until(t, "idle keys are emptied", func() bool {
 		return dropped() > before && b.node.Count("k5", "6s").Counts[0].Max == 0
@@ -114,9 +114,9 @@ func TestDegradedPendingIsBounded(t *testing.T) {
 	t.Logf("%d events, at most %d buckets pending, %d dropped", sent, most, dropped())
 }
 
-// TestFault20StarvedOfCPU gives the node one processor, and that to share with busy loops. How many
-// batches are taken for lost meanwhile depends on the machine; that they are counted once, and that
-// all is well once the loops have ended, does not.
+// TestFault20StarvedOfCPU gives the node one processor and makes it share that with busy loops. It
+// depends on the machine how many batches time out meanwhile. In any case they must be counted
+// once, and all must be well once the loops have ended.
 func TestFault20StarvedOfCPU(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -9,10 +9,10 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// newDirectBed is a node in Redis mode. A short time for a request makes many unknown outcomes.
+// newDirectBed starts a node in Redis mode. A short request timeout causes many unknown outcomes.
 func newDirectBed(t *testing.T, opts ...redistest.Option) *bed {
 	t.Helper()
-	// It does not begin without Redis, which on a busy machine takes its time to answer at first.
+	// The node does not start without Redis, whose first answer takes time on a busy machine.
 	return newBed(t, opts, "--mode", "redis", "--request-timeout", "500ms", "--redis-timeout", "5s")
 }
 
@@ -57,7 +57,7 @@ func TestRedisModeFault4RedisGoneAndBack(t *testing.T) {
 }
 
 func TestRedisModeFault6ScriptFlush(t *testing.T) {
-	// With so much time nothing fails because it is late.
+	// With such long timeouts nothing fails for being late.
 	b := newBed(t, nil, "--mode", "redis", "--request-timeout", "1m", "--redis-timeout", "1m")
 	tr := b.traffic()
 	for range 60 {
@@ -71,8 +71,9 @@ func TestRedisModeFault6ScriptFlush(t *testing.T) {
 	}
 }
 
-// TestRedisModeReplyLostThenRefused has Redis count, lose the reply, and then refuse the script
-// when it is sent again. That refusal says nothing of the first time: the outcome is unknown.
+// TestRedisModeReplyLostThenRefused lets Redis count, loses the reply, and makes Redis refuse the
+// script when it is sent again. The refusal says nothing about the first attempt, so the outcome is
+// unknown.
 func TestRedisModeReplyLostThenRefused(t *testing.T) {
 	b := newBed(t, nil, "--mode", "redis", "--request-timeout", "10s")
 	tr := (&proctest.Traffic{T: t, Ledger: b.l}).To(b.node.Base).Open()

@@ -1,5 +1,5 @@
-// Package faulttest breaks what a single node depends on while clients count, and then asks whether
-// every count arrived exactly once. It consists of tests only.
+// Package faulttest breaks what a single node depends on while clients count, and then checks that
+// every count arrived exactly once. It has only tests.
 //
 // The node is the real program, built with the race detector if the tests are, and Redis is the
 // real one. Every worker keeps a ledger of what it sent and what came back: acknowledged (A),

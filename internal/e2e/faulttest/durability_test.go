@@ -16,8 +16,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// lagging starts a server with a replica that is behind by as much as the proxy between the two
-// says.
+// lagging starts a server and a replica with a proxy between them that delays replication.
 func lagging(t *testing.T) (primary, replica *redistest.Server, link *faultproxy.Proxy) {
 	t.Helper()
 	primary, replica = redistest.Start(t), redistest.Start(t)
@@ -33,7 +32,7 @@ func lagging(t *testing.T) (primary, replica *redistest.Server, link *faultproxy
 	return primary, replica, link
 }
 
-// ackers count with two kinds of ack, and note how long it took.
+// ackers are workers that count with two kinds of ack and record how long each request took.
 type ackers struct {
 	tr   *proctest.Traffic
 	mu   sync.Mutex
@@ -63,7 +62,7 @@ func (a *ackers) start(acks ...string) {
 	}
 }
 
-// median is how long half of those took that were acknowledged.
+// median returns the median duration of the acknowledged requests.
 func (a *ackers) median(ack string) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -71,7 +70,7 @@ func (a *ackers) median(ack string) time.Duration {
 	return list[len(list)/2].Round(10 * time.Microsecond)
 }
 
-// sums adds up what was acknowledged, and what is not known, of all keys of one kind.
+// sums returns the sums of acknowledged and of unknown events over all keys of one kind of ack.
 func (a *ackers) sums(ack string) (acked, unknown int64) {
 	for i := range ackKeys {
 		of := a.tr.Ledger.Of(ackKey(ack, i))
@@ -80,8 +79,8 @@ func (a *ackers) sums(ack string) (acked, unknown int64) {
 	return acked, unknown
 }
 
-// survived checks that a server holds all that was acknowledged, and nothing that was not sent. It
-// returns how much it lacks.
+// survived checks that a server holds everything that was acknowledged and nothing that was not
+// sent. It returns how many events are missing.
 func (a *ackers) survived(t *testing.T, server *redistest.Server, ack string) (missing int64) {
 	t.Helper()
 	opt, err := redis.ParseURL(server.URL())
@@ -93,7 +92,7 @@ func (a *ackers) survived(t *testing.T, server *redistest.Server, ack string) (m
 	return a.survivedIn(t, client, ack)
 }
 
-// survivedIn is survived for all servers that a client asks.
+// survivedIn is survived for the servers behind a client.
 func (a *ackers) survivedIn(t *testing.T, client redis.UniversalClient,
 	ack string) (missing int64) {
 	t.Helper()
@@ -116,9 +115,9 @@ func (a *ackers) survivedIn(t *testing.T, client redis.UniversalClient,
 	return missing
 }
 
-// TestAckReplicaSurvivesAFailover has a replica lag, then hear nothing more, and then kills the
-// primary and the nodes, one of which forwards to the other: what was acknowledged with ack=replica
-// is on the replica, all of it. What others had acknowledged is not.
+// TestAckReplicaSurvivesAFailover delays a replica, cuts it off, and then kills the primary and
+// both nodes, one of which forwards to the other. Everything that was acknowledged with ack=replica
+// must be on the replica. Counts with other kinds of ack may be lost.
 func TestAckReplicaSurvivesAFailover(t *testing.T) {
 	for _, mode := range []string{"two-tier", "redis"} {
 		t.Run(mode, func(t *testing.T) {
@@ -161,13 +160,13 @@ func TestAckReplicaSurvivesAFailover(t *testing.T) {
 	}
 }
 
-// pairOf are two nodes and who counts with them.
+// pairOf is two nodes and the workers that count with them.
 type pairOf struct {
 	ackers
 	nodes []*proctest.Process
 }
 
-// serveTwo starts two nodes of a cluster; half of what is asked has to be forwarded.
+// serveTwo starts a cluster of two nodes, which have to forward half of the requests.
 func serveTwo(t *testing.T, url string, args ...string) *pairOf {
 	t.Helper()
 	p := &pairOf{}
@@ -184,8 +183,8 @@ func serveTwo(t *testing.T, url string, args ...string) *pairOf {
 	return p
 }
 
-// TestAckDiskSurvivesAKill needs a server that has WAITAOF: what was acknowledged is there after a
-// restart.
+// TestAckDiskSurvivesAKill checks that everything that was acknowledged with ack=disk is there
+// after a restart. It needs a server that has WAITAOF.
 func TestAckDiskSurvivesAKill(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Config("appendonly yes", "appendfsync everysec"))
@@ -212,8 +211,8 @@ func TestAckDiskSurvivesAKill(t *testing.T) {
 		acked, unknown, a.median("disk"))
 }
 
-// TestAckDiskInACluster is TestAckDiskSurvivesAKill for batches over three primaries: all of them
-// are killed, and come back from what is on their disks.
+// TestAckDiskInACluster is TestAckDiskSurvivesAKill for batches over three primaries. All of them
+// are killed and restart from their disks.
 func TestAckDiskInACluster(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -244,8 +243,8 @@ func TestAckDiskInACluster(t *testing.T) {
 		"(appendfsync everysec)", acked, unknown, a.median("disk"))
 }
 
-// TestAckThatCannotBeHad is refused: at start if it is the node's default, else with the request,
-// and nothing is counted.
+// TestAckThatCannotBeHad checks that an ack that the store can't give is refused, at start if it is
+// the node's default and otherwise with the request, and that nothing is counted.
 func TestAckThatCannotBeHad(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

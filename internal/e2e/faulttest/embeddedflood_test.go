@@ -12,8 +12,8 @@ import (
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
-// TestFault19FloodWithoutRedis floods a node that has no Redis and little memory: keys at their
-// limits stay there, new ones count again as soon as the flood is over, and the log says whose
+// TestFault19FloodWithoutRedis floods a node without Redis that has little memory. Keys at their
+// limits stay there, new keys count again as soon as the flood is over, and the log says whose
 // memory is full.
 func TestFault19FloodWithoutRedis(t *testing.T) {
 	t.Parallel()
@@ -58,7 +58,7 @@ func (b *bed) fillLimits(n int) {
 	}
 }
 
-// atLimits checks that they are there still.
+// atLimits checks that these keys are still at their limits.
 func (b *bed) atLimits(n int) {
 	b.t.Helper()
 	for i := range n {
@@ -78,7 +78,7 @@ func (b *bed) acquireLimited(i, n int) (a proctest.Answer) {
 	return a
 }
 
-// floodNamespace counts n new keys in a namespace that may have fewer.
+// floodNamespace counts n new keys in a namespace with a lower max-keys.
 func (b *bed) floodNamespace(ns string, n, most int) {
 	b.t.Helper()
 	counted := 0

@@ -10,8 +10,9 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// What the primary had not sent to its replica when it was killed is lost in Redis, but not in the
-// memory of a node that lives: it notices and publishes again, so that L is 0 here too.
+// Writes that the primary had not sent to its replica when it was killed are lost in Redis, but a
+// node that is alive still has them in memory: it notices the loss and restores them, so L is 0
+// here too.
 func TestFault7SentinelFailover(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartSentinel(t)
@@ -48,8 +49,8 @@ func TestFault7ClusterMigrationAndFailover(t *testing.T) {
 	if to == from {
 		to = c.Primaries(t)[1]
 	}
-	// Half moved, for a while: ASK for keys that are gone, TRYAGAIN for a script that needs both
-	// kinds.
+	// The slot stays half moved for a while: ASK for keys that have moved, TRYAGAIN for a script
+	// that needs keys of both kinds.
 	c.SetMigrating(t, slot, from, to)
 	tr.Accept(100)
 	c.MigrateKeys(t, slot, from, to, 2)
@@ -67,8 +68,8 @@ func TestFault7ClusterMigrationAndFailover(t *testing.T) {
 	b.settle("7 Cluster migration and failover", 0)
 }
 
-// TestFault7ReplicaThatLagged takes Redis back to what a replica had a while ago: what was counted
-// since is known to the node alone.
+// TestFault7ReplicaThatLagged takes Redis back to the older data of a replica. Only the node still
+// knows what was counted since.
 func TestFault7ReplicaThatLagged(t *testing.T) {
 	b := newBed(t, nil)
 	replica := redistest.Start(t)

@@ -12,8 +12,8 @@ import (
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
-// TestAttackKeysThatNoServerTakes sends twenty requests under each key that a server refuses,
-// through the gate of the client, which is to let three pass and fails open.
+// TestAttackKeysThatNoServerTakes sends twenty requests under each invalid key through the client's
+// gate, which has a limit of three and fails open.
 func TestAttackKeysThatNoServerTakes(t *testing.T) {
 	t.Parallel()
 	node := build.program.Serve(t, proctest.Options{})

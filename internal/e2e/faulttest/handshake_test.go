@@ -31,9 +31,9 @@ func helloOf(t *testing.T) []byte {
 	return hello
 }
 
-// TestAttackByHandshakes holds all the connections that one address may have with handshakes that
-// go on byte by byte and never end: who comes from elsewhere is served, and each of them is cut
-// off.
+// TestAttackByHandshakes fills all connections that one address may have with handshakes that
+// proceed byte by byte and never end. Clients at other addresses must be served, and each handshake
+// must be cut off.
 func TestAttackByHandshakes(t *testing.T) {
 	t.Parallel()
 	const most = 20
@@ -54,7 +54,7 @@ func TestAttackByHandshakes(t *testing.T) {
 				if _, err := conn.Write([]byte{b}); err != nil {
 					break
 				}
-				time.Sleep(300 * time.Millisecond) // as slow as that it takes longer than it may
+				time.Sleep(300 * time.Millisecond) // slow enough to take longer than allowed
 			}
 		}()
 		go func() {
@@ -85,15 +85,15 @@ func TestAttackByHandshakes(t *testing.T) {
 	}
 }
 
-// TestPeerWithAnExpiredCertificate has a node of the cluster present one: nothing is taken from it
-// and nothing said to it by TLS, every count is there all the same by way of Redis, and it says
-// what is wrong.
+// TestPeerWithAnExpiredCertificate gives one node of a cluster an expired certificate. The others
+// exchange no messages with it over TLS, every count still arrives by way of Redis, and the log
+// says what is wrong.
 func TestPeerWithAnExpiredCertificate(t *testing.T) {
 	t.Parallel()
 	ours := newAuthority(t)
 	server := redistest.Start(t)
 	known := ours.client(ours.pair("client"))
-	// It also asks the node whose certificate nobody trusts.
+	// The client also asks the node whose certificate nobody trusts.
 	known.Transport.(*http.Transport).TLSClientConfig.InsecureSkipVerify = true
 	serve := func(cert, key string, more ...string) *proctest.Process {
 		return build.program.Serve(t, proctest.Options{}, append([]string{

@@ -23,7 +23,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// day is the longest window of the default ladder in milliseconds.
+// day is the longest window of the default ladder, in milliseconds.
 const day = 24 * 60 * 60 * 1000
 
 // parts are the parts of a node in this process, on a real Redis behind a proxy.
@@ -46,7 +46,7 @@ func newParts(t *testing.T, wrap func(syncer.Store) syncer.Store) *parts {
 	return p
 }
 
-// makeParts is newParts, but for the counter, which it leaves to whom it belongs to.
+// makeParts is newParts without opening the counter, which it leaves to the node.
 func makeParts(t *testing.T, wrap func(syncer.Store) syncer.Store) *parts {
 	t.Helper()
 	p := &parts{redis: redistest.Start(t)}
@@ -120,7 +120,7 @@ func (p *parts) count(t *testing.T, key string) int64 {
 	return res.Checks[0].Limits[0].Hi
 }
 
-// trouble makes one fault after the other until stopped, and heals.
+// trouble causes one fault after the other until ctx is done, and then heals.
 func (p *parts) trouble(ctx context.Context) {
 	for ctx.Err() == nil {
 		for _, fault := range []func(){
@@ -146,13 +146,14 @@ func pauseFor(ctx context.Context, d time.Duration) {
 	}
 }
 
-// TestI1VisibleIsSyncedPlusPending has one client that knows every count: it sees that at every
-// moment, whatever happens to the flushes beneath.
+// TestI1VisibleIsSyncedPlusPending has one client that knows every count, and checks that it always
+// reads exactly that, whatever happens to the flushes.
 func TestI1VisibleIsSyncedPlusPending(t *testing.T) {
 	t.Parallel()
 	p := newParts(t, nil)
 	want := map[string]int64{}
-	// Known from the start: a cold key while Redis is away shows only what this process knows.
+	// Count every key before the faults: while Redis is down, a cold key shows only what this
+	// process knows.
 	for i := range 50 {
 		key := fmt.Sprint("k", i)
 		p.add(t, key, 1)
@@ -172,7 +173,7 @@ func TestI1VisibleIsSyncedPlusPending(t *testing.T) {
 		if got := p.count(t, other); got != want[other] {
 			t.Fatalf("%s: %d is visible, want %d", other, got, want[other])
 		}
-		time.Sleep(time.Millisecond) // so that the faults have time to happen
+		time.Sleep(time.Millisecond) // gives the faults time to happen
 	}
 	stop()
 	running.Wait()
@@ -184,8 +185,8 @@ func TestI1VisibleIsSyncedPlusPending(t *testing.T) {
 	}
 }
 
-// place is where a round may be under way: a partition has one, and one for what is only loaded
-// beside.
+// place is where a round may be in flight: a partition has one for rounds that write, and one for
+// rounds that only load keys.
 type place struct {
 	partition int
 	aside     bool
@@ -286,8 +287,7 @@ func TestI3OneBatchInFlightInOrder(t *testing.T) {
 	}
 }
 
-// TestI9NothingRunsAfterClose opens and closes a whole node after use, with Redis up, hung and
-// gone.
+// TestI9NothingRunsAfterClose opens, uses and closes a whole node, with Redis up, hung and gone.
 func TestI9NothingRunsAfterClose(t *testing.T) {
 	// Not parallel: it compares the goroutines of the process.
 	for name, fault := range map[string]func(p *parts){
@@ -344,12 +344,12 @@ func TestI9NothingRunsAfterClose(t *testing.T) {
 	}
 }
 
-// health is a store without an opinion.
+// health is a store that always reports that it is up.
 type health struct{ *redisstore.Store }
 
 func (health) Health() node.StoreHealth { return node.StoreHealth{Up: true} }
 
-// goroutinesOfOurs returns the stacks of what the packages under test have started.
+// goroutinesOfOurs returns the stacks of goroutines that the packages under test have started.
 func goroutinesOfOurs() (stacks []string) {
 	buf := make([]byte, 4<<20)
 	buf = buf[:runtime.Stack(buf, true)]
@@ -367,7 +367,7 @@ func goroutinesOfOurs() (stacks []string) {
 	return stacks
 }
 
-// forgetful is a store that loses everything once more, in the middle of being told again.
+// forgetful is a store that loses everything a second time in the middle of a restoration.
 type forgetful struct {
 	syncer.Store
 	lose func()
@@ -383,8 +383,8 @@ func (f *forgetful) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	}
 }
 
-// TestFault5EmptiedWhileRepublishing has more keys in a partition than one round tells, and Redis
-// emptied between two.
+// TestFault5EmptiedWhileRepublishing restores a partition with more keys than one round holds, and
+// empties Redis between two rounds.
 func TestFault5EmptiedWhileRepublishing(t *testing.T) {
 	t.Parallel()
 	f := &forgetful{}

@@ -13,7 +13,7 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// TestI2ExactlyOnceThroughEverything makes faults of all kinds in random order.
+// TestI2ExactlyOnceThroughEverything causes faults of all kinds in random order.
 func TestI2ExactlyOnceThroughEverything(t *testing.T) {
 	b := newBed(t, []redistest.Option{redistest.AOF()}, "--partitions", "31")
 	tr := b.traffic()
@@ -55,7 +55,7 @@ func TestI2ExactlyOnceThroughEverything(t *testing.T) {
 	b.settle("all of them", 0)
 }
 
-// TestI7BoundedWithAndWithoutRedis lets many clients wait for a Redis that hangs: goroutines and
+// TestI7BoundedWithAndWithoutRedis lets many clients wait for a Redis that hangs. Goroutines and
 // connections stay in proportion to the clients, and go away with them.
 func TestI7BoundedWithAndWithoutRedis(t *testing.T) {
 	b := newBed(t, nil, "--request-timeout", "1s")
@@ -99,7 +99,7 @@ func TestI7BoundedWithAndWithoutRedis(t *testing.T) {
 	t.Logf("goroutines: %d, at most %d, %d after", calm, most, after)
 }
 
-// TestI8ReadsLieBetweenAcknowledgedAndAttempted reads all the time, in both modes.
+// TestI8ReadsLieBetweenAcknowledgedAndAttempted reads continuously, in both modes.
 func TestI8ReadsLieBetweenAcknowledgedAndAttempted(t *testing.T) {
 	for _, mode := range []string{"two-tier", "redis"} {
 		t.Run(mode, func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
-// stream counts new keys in batches, one event each, and notes how many were acknowledged when.
+// stream counts new keys in batches, one event each, and records how many were acknowledged when.
 type stream struct {
 	b        *bed
 	name     string
@@ -44,7 +44,7 @@ func (s *stream) start() *stream {
 	return s
 }
 
-// one sends a batch. It reports false once the node is gone.
+// one sends one batch. It reports false once the node is gone.
 func (s *stream) one(name string) bool {
 	keys, ops := make([]string, s.keysEach), make([]string, s.keysEach)
 	for i := range keys {
@@ -82,7 +82,7 @@ func (s *stream) end() {
 	s.running.Wait()
 }
 
-// ages watches twotier_unflushed_age_seconds for a while, and returns the highest.
+// ages watches twotier_unflushed_age_seconds for d and returns the highest value.
 func (b *bed) ages(d time.Duration) (most time.Duration) {
 	b.t.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
@@ -103,7 +103,7 @@ func (b *bed) age() time.Duration {
 	return time.Duration(ready.Age) * time.Millisecond
 }
 
-// missing is how many of the keys Redis does not have.
+// missing returns how many of the keys Redis does not have.
 func (b *bed) missing(keys []string) (n int) {
 	b.t.Helper()
 	for len(keys) > 0 {
@@ -122,22 +122,23 @@ func (b *bed) missing(keys []string) (n int) {
 	return n
 }
 
-// killed ends the node by force in the middle of a stream, and returns what was lost of it, and
-// what was acknowledged of it within d before that.
+// killed kills the node in the middle of a stream. It returns how many acknowledged events were
+// lost, and how many were acknowledged in the last d before the kill.
 func (b *bed) killed(s *stream, d time.Duration) (lost int, recent int64) {
 	b.t.Helper()
-	s.mu.Lock() // who is acknowledged from now on is not part of it
+	s.mu.Lock() // events acknowledged from now on don't count
 	recent = s.acked.Since(time.Now().Add(-d))
 	keys := s.keys
 	b.node.Kill()
 	s.mu.Unlock()
 	s.end()
 	b.proxy.Pass()
-	time.Sleep(time.Second) // what was on its way to Redis arrives
+	time.Sleep(time.Second) // rounds on their way to Redis arrive
 	return b.missing(keys), recent
 }
 
-// skipIfStarved ends a test in which Redis did not answer in time, though nothing was done to it.
+// skipIfStarved skips a test in which Redis did not answer in time although the test caused no
+// fault.
 func (b *bed) skipIfStarved() {
 	b.t.Helper()
 	if strings.Contains(b.node.Log.String(), "can't be reached") {
@@ -145,13 +146,14 @@ func (b *bed) skipIfStarved() {
 	}
 }
 
-// slowRedis is how many bytes a second Redis takes on each connection in these tests: some hundred
-// keys.
+// slowRedis is how many bytes per second Redis takes on each connection in these tests, enough for
+// some hundred keys.
 const slowRedis = 200_000
 
 const testLag = 3 * time.Second
 
-// TestFault21KilledWhileRedisKeepsUp: what a kill -9 loses is what came in the last flush interval.
+// TestFault21KilledWhileRedisKeepsUp checks that a kill -9 loses only counts of the last flush
+// interval.
 func TestFault21KilledWhileRedisKeepsUp(t *testing.T) {
 	b := newBed(t, nil, "--max-lag", testLag.String())
 	s := (&stream{b: b, name: "new", workers: 1, keysEach: 500,
@@ -166,8 +168,8 @@ func TestFault21KilledWhileRedisKeepsUp(t *testing.T) {
 	}
 }
 
-// TestFault21KilledWithABacklog: new keys come many times faster than Redis takes them. What a kill
-// -9 loses came within --max-lag.
+// TestFault21KilledWithABacklog kills a node whose new keys come many times faster than Redis takes
+// them. Only counts of the last --max-lag may be lost.
 func TestFault21KilledWithABacklog(t *testing.T) {
 	b := newBed(t, nil, "--max-lag", testLag.String(), "--redis-timeout", "2s")
 	b.proxy.Throttle(slowRedis)
@@ -204,8 +206,8 @@ func TestFault21KilledWithABacklog(t *testing.T) {
 	}
 }
 
-// TestFault21RedisSlowsDownAtOnce: new keys come faster than Redis takes them, which all at once
-// takes ten times as long. No count becomes older than --max-lag.
+// TestFault21RedisSlowsDownAtOnce makes Redis ten times slower at once while new keys come faster
+// than it takes them. No count may become older than --max-lag.
 func TestFault21RedisSlowsDownAtOnce(t *testing.T) {
 	b := newBed(t, nil, "--max-lag", testLag.String(), "--redis-timeout", "30s")
 	b.proxy.Throttle(slowRedis)
@@ -224,8 +226,8 @@ func TestFault21RedisSlowsDownAtOnce(t *testing.T) {
 	}
 }
 
-// TestFault21KilledWithRedisDown: what was counted since Redis went away is lost, all of it, and
-// was marked as degraded.
+// TestFault21KilledWithRedisDown kills a node while Redis is down. Everything counted since Redis
+// went down is lost, and its answers were marked degraded.
 func TestFault21KilledWithRedisDown(t *testing.T) {
 	b := newBed(t, nil, "--max-lag", testLag.String())
 	b.node.MustPost("/v1/add", `{"key":"before"}`)
@@ -245,15 +247,15 @@ func TestFault21KilledWithRedisDown(t *testing.T) {
 	lost, _ := b.killed(s, 0)
 	t.Logf("Redis down: %d of %d acknowledged lost; %d refused; the oldest was %v old, and "+
 		"answers were marked", lost, len(s.keys), s.refused.Load(), age)
-	// A connection that was made while the others were cut may have brought some to Redis.
+	// A connection made while the others were cut may have delivered some counts.
 	if lost < len(s.keys)/2 || s.refused.Load() > 0 || age < testLag {
 		t.Errorf("%d of %d lost, %d refused; the oldest was %v old", lost, len(s.keys),
 			s.refused.Load(), age)
 	}
 }
 
-// TestFault21StoppedWithABacklog ends the node in order while Redis can't keep up: it flushes
-// everything, says how far it is, and goes on answering meanwhile.
+// TestFault21StoppedWithABacklog stops the node with SIGTERM while Redis can't keep up. The node
+// flushes everything, logs its progress, and answers requests meanwhile.
 func TestFault21StoppedWithABacklog(t *testing.T) {
 	b := newBed(t, nil, "--max-lag", "60s")
 	b.node.MustPost("/v1/add", `{"key":"read","n":7}`)
@@ -290,7 +292,8 @@ func TestFault21StoppedWithABacklog(t *testing.T) {
 	}
 }
 
-// TestFault21StoppedWithTooLittleTime says exactly what was not flushed.
+// TestFault21StoppedWithTooLittleTime checks that a node that has to give up says exactly how much
+// it did not flush.
 func TestFault21StoppedWithTooLittleTime(t *testing.T) {
 	b := newBed(t, nil, "--max-lag", "60s", "--drain-timeout", "1s")
 	b.node.MustPost("/v1/add", `{"key":"before"}`)
@@ -313,7 +316,7 @@ func TestFault21StoppedWithTooLittleTime(t *testing.T) {
 	}
 }
 
-// TestSIGHUPEndsNothing hangs up on a node, as a terminal does that is closed.
+// TestSIGHUPEndsNothing sends SIGHUP to a node, as a terminal does when it is closed.
 func TestSIGHUPEndsNothing(t *testing.T) {
 	b := newBed(t, nil)
 	b.node.MustPost("/v1/add", `{"key":"k"}`)

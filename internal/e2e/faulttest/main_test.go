@@ -9,8 +9,8 @@ import (
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
-// together is how many tests run at a time, however few processors there are: most of them wait
-// most of the time.
+// together is how many tests run in parallel. It doesn't depend on the number of processors,
+// because most tests wait most of the time.
 const together = "8"
 
 func TestMain(m *testing.M) {

@@ -14,17 +14,17 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// What --max-memory says where memory is attacked: little where keys are to fill it.
+// The values of --max-memory for attacks on memory: a low one for attacks that fill it with keys.
 const (
 	attackedMemory = 64 << 20
 	floodedMemory  = 16 << 20
 )
 
-// attack is what somebody does to a node from one address. It returns once it has begun, with how
-// to tell that the node feels it.
+// attack attacks a node from one address. It returns once the attack has begun. felt reports
+// whether the node shows its effect.
 type attack func(a *attacker) (felt func() bool)
 
-// attacker is connections to a node.
+// attacker holds connections to a node.
 type attacker struct {
 	t    *testing.T
 	node *proctest.Process
@@ -42,13 +42,13 @@ func (a *attacker) dial() net.Conn {
 	return conn
 }
 
-// each opens n connections and sends the same on each; nothing is read. A node may hang up at any
-// byte of it.
+// each opens n connections and sends the same parts on each without reading. The node may hang up
+// at any byte.
 func (a *attacker) each(n int, parts ...string) {
 	a.t.Helper()
 	for range n {
 		conn := a.dial()
-		// A small buffer, so that what is not read stays with the node.
+		// A small buffer, so that answers that are not read stay with the node.
 		_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
 		go func() {
 			_ = conn.SetWriteDeadline(time.Now().Add(proctest.Patience))
@@ -61,7 +61,7 @@ func (a *attacker) each(n int, parts ...string) {
 	}
 }
 
-// memoryTaken reports whether much of the memory for requests is taken.
+// memoryTaken reports whether much of the memory for requests is in use.
 func (a *attacker) memoryTaken() bool {
 	return a.node.Metric("twotier_http_memory_bytes", "") > 1<<20
 }
@@ -82,7 +82,8 @@ func (a *attacker) hangUp() {
 	}
 }
 
-// holdOut attacks a node for a while and holds it to its memory, and to serving others meanwhile.
+// holdOut attacks a node for a while, and checks that it stays within its memory and serves other
+// clients meanwhile.
 func holdOut(t *testing.T, memory int64, do attack, args ...string) {
 	t.Helper()
 	t.Parallel()
@@ -111,7 +112,7 @@ func post(path string, size int) string {
 		"application/json\r\nContent-Length: %d\r\n\r\n", path, size)
 }
 
-// manyWindows is a batch of so many bytes with the longest answer there is.
+// manyWindows returns a batch of that many bytes with the longest possible answer.
 func manyWindows(size int) string {
 	windows := make([]string, 64)
 	for i := range windows {
@@ -122,8 +123,8 @@ func manyWindows(size int) string {
 	return `{"ops":[` + strings.TrimSuffix(ops, ",") + `]}`
 }
 
-// TestAttackAnswersThatNobodyReads asks for the longest answers there are, and for as many as there
-// may be of those that are not refused.
+// TestAttackAnswersThatNobodyReads asks for the longest possible answers, and for as many answers
+// as are not refused, and reads none.
 func TestAttackAnswersThatNobodyReads(t *testing.T) {
 	longest, long := manyWindows(1<<20), manyWindows(16<<10)
 	holdOut(t, attackedMemory, func(a *attacker) func() bool {
@@ -166,16 +167,15 @@ func TestAttackIdleConnections(t *testing.T) {
 	})
 }
 
-// TestIdleConnectionsTakeLittle has as many connections stay idle as one address may have by
-// default, of the 8,000 and more of all: each takes a third of what it takes to serve it, and is
-// served again.
+// TestIdleConnectionsTakeLittle keeps as many connections idle as one address may have by default.
+// Each must take a third of the memory that serving it takes, and is served again afterwards.
 func TestIdleConnectionsTakeLittle(t *testing.T) {
 	t.Parallel()
 	node := build.program.Serve(t, proctest.Options{})
 	a := &attacker{t: t, node: node}
 	defer a.hangUp()
-	// Under the race detector nothing is measured, and the first must not have been idle for too
-	// long once the last has been served.
+	// Under the race detector nothing is measured. There are fewer connections, so that the first
+	// has not been idle for too long when the last has been served.
 	conns, each := 4000, int64(12<<10)
 	if raceEnabled {
 		conns = 400
@@ -212,8 +212,7 @@ func TestAttackSlowHeaders(t *testing.T) {
 	})
 }
 
-// newKeys has an attacker count events of so many keys that nobody has counted before, in batches,
-// from a few connections.
+// newKeys counts events of that many new keys, in batches, over a few connections.
 func (a *attacker) newKeys(keys int) {
 	a.t.Helper()
 	const most, conns = 1000, 4
@@ -242,5 +241,5 @@ func TestAttackNewKeys(t *testing.T) {
 	holdOut(t, floodedMemory, func(a *attacker) func() bool {
 		a.newKeys(100_000)
 		return func() bool { return a.node.Metric("twotier_memory_bytes", "") > floodedMemory*3/4 }
-	}, "--redis", "redis://"+redistest.Start(t).Addr(), "--max-lag", "0") // memory is the bound
+	}, "--redis", "redis://"+redistest.Start(t).Addr(), "--max-lag", "0") // only memory bounds them
 }

@@ -15,7 +15,7 @@ func TestFault4RedisGoneAndBack(t *testing.T) {
 	for range 2 {
 		b.redis.Kill()
 		b.degraded()
-		// Gone for a while: several rounds of back-off, and many more counts.
+		// Down for a while: several retries with back-off, and many more counts.
 		noticed := b.moreFail()
 		for range 3 {
 			noticed()
@@ -78,7 +78,7 @@ func TestFault5RedisBackEmpty(t *testing.T) {
 	})
 }
 
-// meta checks that what all who share the data must agree on is there again.
+// meta checks that tt:meta is there again.
 func (b *bed) meta() {
 	b.t.Helper()
 	proctest.Until(b.t, "tt:meta is back", func() bool {
@@ -88,7 +88,7 @@ func (b *bed) meta() {
 }
 
 func TestFault6ScriptFlush(t *testing.T) {
-	b := newBed(t, nil, "--redis-timeout", "1m") // a batch that is late has not failed
+	b := newBed(t, nil, "--redis-timeout", "1m") // a late batch has not failed
 	tr := b.traffic()
 	for range 60 {
 		tr.Pass(10)
@@ -121,8 +121,9 @@ func TestStartsWithRedisDown(t *testing.T) {
 		func() bool { return b.node.Count(proctest.HotKey, "1h").Source == "memory" })
 }
 
-// TestSequencesOutliveTheLongestOutage pins what keeps a batch from being counted twice after a
-// long outage: the sequence of a writer lives as long as a node may wait to send it again.
+// TestSequencesOutliveTheLongestOutage checks what keeps a batch from being counted twice after a
+// long outage: Redis keeps the sequence of a writer for as long as a node may wait before it sends
+// the batch again.
 func TestSequencesOutliveTheLongestOutage(t *testing.T) {
 	b := newBed(t, nil, "--partitions", "1")
 	b.l.Sending("a", 1)

@@ -13,11 +13,11 @@ import (
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
-// small is little memory in few partitions.
+// small sets little memory and few partitions.
 var small = [...]string{"--partitions", "8", "--max-memory", "1MiB"}
 
-// smallMemory is what --max-memory says there; the last chunk of each partition may go beyond, up
-// to twice.
+// smallMemory is the --max-memory of small. The last chunk of each partition may exceed it, up to
+// twice as much in all.
 const smallMemory = 1 << 20
 
 // flood adds one event to each of n new keys, in batches, and returns how many were refused, and
@@ -70,7 +70,7 @@ func TestFault19FloodOfNewKeys(t *testing.T) {
 		}
 		b.bounded()
 	}
-	// Keys that rest give way to new ones.
+	// Idle keys make room for new ones.
 	proctest.Until(t, "keys are evicted", func() bool {
 		b.flood(fmt.Sprint("more-", rand.Uint64()), 50)
 		return b.node.Metric("twotier_evictions_total", "") > 0
@@ -125,8 +125,7 @@ func TestFault19HotKey(t *testing.T) {
 	b.settle("19 one hot key", 0)
 }
 
-// TestFault19BadClients has clients that send garbage, stop halfway or never read, while others
-// count.
+// TestFault19BadClients lets clients send garbage, stop halfway or never read, while others count.
 func TestFault19BadClients(t *testing.T) {
 	b := newBed(t, nil)
 	tr := b.traffic()

@@ -13,13 +13,14 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// These tests have Redis itself decide who takes over. A link through a proxy would not do:
-// Sentinel and Redis Cluster tell replicas where their primary is.
+// In these tests Redis itself decides which server takes over. A proxy between primary and replica
+// would not work: Sentinel and Redis Cluster tell replicas where their primary is.
 
-// locked has servers ask each other for a password, so that a replica can be given a wrong one.
+// locked makes servers require a password of each other, so that a test can give a replica a wrong
+// one.
 func locked() redistest.Option { return redistest.ACL("alice", "s3cret-s3cret") }
 
-// cut has a replica hear nothing more of its primary. Both are there for everybody else.
+// cut cuts a replica off from its primary. All others can still reach both.
 func cut(t *testing.T, primary, replica *redistest.Server) {
 	t.Helper()
 	if err := replica.Do("CONFIG", "SET", "masterauth", "wrong").Err(); err != nil {
@@ -30,7 +31,7 @@ func cut(t *testing.T, primary, replica *redistest.Server) {
 	}
 }
 
-// batches has requests that concern all keys of an ack.
+// batches starts a worker whose requests add to all keys of an ack.
 func (a *ackers) batches(ack string) {
 	var keys []string
 	for i := range ackKeys {
@@ -41,7 +42,7 @@ func (a *ackers) batches(ack string) {
 	}
 }
 
-// goesOn waits until so many more counts were acknowledged with an ack.
+// goesOn waits until n more counts have been acknowledged with an ack.
 func (a *ackers) goesOn(t *testing.T, ack string, n int64) {
 	t.Helper()
 	before, _ := a.sums(ack)
@@ -51,7 +52,7 @@ func (a *ackers) goesOn(t *testing.T, ack string, n int64) {
 	})
 }
 
-// tooFew checks that a node is refused that asks for a replica more than there is.
+// tooFew checks that a node that asks for one replica more than there are does not start.
 func tooFew(t *testing.T, url string) {
 	t.Helper()
 	n, err := build.program.TryServe(t, proctest.Options{}, "--redis", url, "--ack", "replica",
@@ -66,7 +67,7 @@ func tooFew(t *testing.T, url string) {
 	}
 }
 
-// killAll ends the nodes, whose memory would restore what Redis has lost, and who counts with them.
+// killAll stops the workers and kills the nodes, whose memory would restore what Redis has lost.
 func (p *pairOf) killAll() {
 	for _, n := range p.nodes {
 		n.Kill()
@@ -74,9 +75,9 @@ func (p *pairOf) killAll() {
 	p.tr.Stop()
 }
 
-// TestAckReplicaBehindSentinel has Sentinel promote a replica while requests wait for it: nothing
-// is acknowledged by a primary without one. Then the other server, which is a replica by now,
-// misses what comes, and is promoted: what was acknowledged with ack=replica is there.
+// TestAckReplicaBehindSentinel makes Sentinel promote a replica while requests wait for it: a
+// primary without a replica acknowledges nothing. Then the other server, by now a replica, is cut
+// off and promoted: everything acknowledged with ack=replica must be there.
 func TestAckReplicaBehindSentinel(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartSentinel(t, locked())
@@ -102,7 +103,7 @@ func TestAckReplicaBehindSentinel(t *testing.T) {
 	a.report(t, "Sentinel", a.survived(t, old, "replica"), a.survived(t, old, "redis"))
 }
 
-// report logs what was lost, and fails if that is not what each ack promises.
+// report logs how many counts were lost, and fails if an ack promises less loss.
 func (a *ackers) report(t *testing.T, what string, lost, lostPlain int64) {
 	t.Helper()
 	if lost != 0 {
@@ -118,8 +119,8 @@ func (a *ackers) report(t *testing.T, what string, lost, lostPlain int64) {
 		what, acked, lost, unknown, a.median("replica"), plain, lostPlain)
 }
 
-// knownByServer has a batch count with ack=replica at all primaries, of which one has a replica
-// that says nothing: what the others counted is known, and what that one did is not.
+// knownByServer sends a batch with ack=replica to all primaries while the replica of one of them
+// doesn't answer. The outcome must be known for the other primaries and unknown for that one.
 func (p *pairOf) knownByServer(t *testing.T, lags func(key string) bool) {
 	t.Helper()
 	body, keys := &strings.Builder{}, 24
@@ -145,9 +146,8 @@ func (p *pairOf) knownByServer(t *testing.T, lags func(key string) bool) {
 	}
 }
 
-// TestAckReplicaInACluster has the replica of one of three primaries miss what comes, and be
-// promoted then: a request that concerns several primaries is acknowledged by replicas of all of
-// them, or not.
+// TestAckReplicaInACluster cuts off the replica of one of three primaries and then promotes it. A
+// request to several primaries is acknowledged only by replicas of all of them.
 func TestAckReplicaInACluster(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 1, locked())
@@ -159,14 +159,14 @@ func TestAckReplicaInACluster(t *testing.T) {
 	slot := c.Slot(t, proctest.Hash(syncer.DefaultPartitions, ackKey("redis", 0)))
 	primary := c.Owner(t, slot)
 	replica := c.Replicas(t, primary)[0]
-	replica.Pause() // it is connected, and says nothing
+	replica.Pause() // it stays connected, but doesn't answer
 	a.knownByServer(t, func(key string) bool {
 		return c.Owner(t, c.Slot(t, proctest.Hash(syncer.DefaultPartitions, key))) == primary
 	})
 	replica.Resume()
 	cut(t, primary, replica)
 	a.goesOn(t, "redis", 200)
-	a.goesOn(t, "replica", 20) // what concerns the other primaries alone
+	a.goesOn(t, "replica", 20) // requests to only the other primaries
 	a.killAll()
 	primary.Kill()
 	if now := c.WaitPromotion(t, slot, primary); now != replica {

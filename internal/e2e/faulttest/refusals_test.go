@@ -28,7 +28,7 @@ func TestFault8ReadOnly(t *testing.T) {
 	tr := b.traffic()
 	tr.Accept(200)
 	noticed := b.moreFail()
-	b.do("REPLICAOF", "127.0.0.1", "1") // nobody there: it keeps its data and refuses writes
+	b.do("REPLICAOF", "127.0.0.1", "1") // no such primary: it keeps its data and refuses writes
 	noticed()
 	tr.Accept(200)
 	b.do("REPLICAOF", "NO", "ONE")
@@ -52,14 +52,15 @@ func TestFault8MaxClients(t *testing.T) {
 	b.settle("8 max clients", 0)
 }
 
-// TestFault8ForeignType has something else under the names of two keys, one of them counted before.
+// TestFault8ForeignType puts values of another type under the names of two keys, one of which was
+// counted before.
 func TestFault8ForeignType(t *testing.T) {
 	b := newBed(t, nil, "--partitions", "3")
 	tr := b.traffic()
 	bad := []string{proctest.HotKey, "never-counted"}
 	tr.Accept(200)
 	b.barrier()
-	var overwritten int64 // of the hot key: somebody else did that, and no one can know
+	var overwritten int64 // counts of the hot key that the foreign value replaced
 	for _, key := range bad {
 		b.do("SET", b.hash(key), "foreign")
 	}

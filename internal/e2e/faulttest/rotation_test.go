@@ -36,9 +36,8 @@ func (f *secretFile) write(lines ...string) {
 	}
 }
 
-// TestSecretIsReplacedWithoutAPause takes two nodes from one secret to another while both are used:
-// no request fails, none is answered without the owner, and the old secret opens nothing in the
-// end.
+// TestSecretIsReplacedWithoutAPause moves two nodes from one secret to another under load. No
+// request fails, the owner answers all of them, and in the end the old secret opens nothing.
 func TestSecretIsReplacedWithoutAPause(t *testing.T) {
 	t.Parallel()
 	const old, next = "the secret of yesterday", "the secret of tomorrow"
@@ -49,7 +48,7 @@ func TestSecretIsReplacedWithoutAPause(t *testing.T) {
 	a := build.program.Serve(t, proctest.Options{}, args...)
 	b := build.program.Serve(t, proctest.Options{}, append(args, "--join", a.Gossip)...)
 	nodes := []*proctest.Process{a, b}
-	used := func() int { // how many of the requests the owner answered
+	used := func() int { // the number of requests that the owner answered
 		owned := 0
 		for i := range 40 {
 			code, text := ask(t, a.HTTP, "", "POST", nodes[i%2].Base+"/v1/add",

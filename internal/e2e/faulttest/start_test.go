@@ -10,16 +10,17 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// mistake is a way of starting a node that can't work.
+// mistake is a configuration with which a node can't work.
 type mistake struct {
 	args   []string
 	status int
 	reason string
-	// usage says that it is found without asking Redis: --redis-optional changes nothing.
+	// usage says that the mistake is found without asking Redis, so --redis-optional makes no
+	// difference.
 	usage bool
 }
 
-// mistakes are what operators do wrong.
+// mistakes returns common mistakes of operators.
 func mistakes(t *testing.T) map[string]mistake {
 	locked := redistest.Start(t, redistest.ACL("alice", "s3cret-s3cret"))
 	secure := redistest.Start(t, redistest.TLS())
@@ -54,9 +55,8 @@ func mistakes(t *testing.T) map[string]mistake {
 	}
 }
 
-// TestWhatCannotWorkIsRefusedAtStart starts nodes with an operator's mistakes: they end at once and
-// say why, and say nothing of the password; with --redis-optional they start all the same, and say
-// so.
+// TestWhatCannotWorkIsRefusedAtStart starts nodes with mistakes of an operator. They end at once
+// and say why, without showing a password. With --redis-optional they start even so, and say so.
 func TestWhatCannotWorkIsRefusedAtStart(t *testing.T) {
 	t.Parallel()
 	for name, m := range mistakes(t) {

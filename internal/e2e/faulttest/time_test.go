@@ -15,7 +15,7 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// doubting waits until a node says that its time is in doubt, or that it is not any more.
+// doubting waits until a node says that its time is in doubt, or no longer in doubt.
 func doubting(n *proctest.Process, want bool) {
 	n.T.Helper()
 	proctest.Until(n.T, fmt.Sprint("the time is in doubt: ", want), func() bool {
@@ -25,15 +25,15 @@ func doubting(n *proctest.Process, want bool) {
 	})
 }
 
-// theLimit is an acquire that uses its limit up the first time. The time of the event is that of
-// the machine.
+// theLimit returns an acquire that uses up its whole limit. The time of the event is that of the
+// machine.
 func theLimit(key string) string {
 	return fmt.Sprintf(
 		`{"key":%q,"n":3,"ts":%d,"limits":[{"window":"1m","max":3},{"window":"24h","max":3}]}`, key,
 		time.Now().UnixMilli())
 }
 
-// inTime checks that what Redis holds of a key was counted at the present time.
+// inTime checks that the counts of a key in Redis are in the buckets of the present time.
 func (b *bed) inTime(key string) {
 	b.t.Helper()
 	client := b.direct()
@@ -55,9 +55,8 @@ func (b *bed) inTime(key string) {
 	}
 }
 
-// TestFault25TimeLies has Redis's clock go wrong by a day, for seconds: no limit is reset, no
-// window is stretched, what is counted meanwhile lands where it belongs, and answers say that
-// something is wrong.
+// TestFault25TimeLies sets Redis's clock wrong by a day for some seconds. No limit is reset, no
+// window is stretched, events counted meanwhile are in the right buckets, and answers are marked.
 func TestFault25TimeLies(t *testing.T) {
 	for name, by := range map[string]time.Duration{"forward": 24 * time.Hour,
 		"back": -24 * time.Hour} {
@@ -104,8 +103,8 @@ func TestFault25TimeLies(t *testing.T) {
 	}
 }
 
-// TestFault25StartsDuringALie starts a node while Redis's clock is a day ahead. Once that is right,
-// the node says for a minute that something is wrong; then it counts at the right time by itself.
+// TestFault25StartsDuringALie starts a node while Redis's clock is a day ahead. Once the clock is
+// right, the node marks its answers for a minute; then it counts at the right time by itself.
 func TestFault25StartsDuringALie(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -120,7 +119,7 @@ func TestFault25StartsDuringALie(t *testing.T) {
 		`"degraded":true`) {
 		t.Errorf("while the time is in doubt: %s", out)
 	}
-	time.Sleep(time.Minute) // what is believed can't be had sooner
+	time.Sleep(time.Minute) // the clock is not believed any sooner
 	doubting(b.node, false)
 	b.node.MustPost("/v1/add", `{"key":"right","ack":"redis"}`)
 	b.inTime("right")
@@ -130,8 +129,8 @@ func TestFault25StartsDuringALie(t *testing.T) {
 	}
 }
 
-// TestFault25TimeLiesToOneOfThree has one node of a cluster hear a wrong time: what it answers is
-// marked, what the others answer is not, and all count in the same buckets.
+// TestFault25TimeLiesToOneOfThree gives one node of a cluster a wrong time. Its answers are marked,
+// those of the others are not, and all count in the same buckets.
 func TestFault25TimeLiesToOneOfThree(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

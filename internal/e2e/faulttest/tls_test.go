@@ -43,14 +43,14 @@ func (a *authority) write(path string, text []byte) {
 	}
 }
 
-// issue writes a certificate with a serial number, good for a server on loopback and a client, and
-// its key.
+// issue writes a certificate with a serial number, valid for a server on loopback and for a client,
+// and its key.
 func (a *authority) issue(name string, serial int64) (cert, key string) {
 	a.t.Helper()
 	return a.issueUntil(name, serial, time.Now().Add(time.Hour))
 }
 
-// issueUntil is issue for a certificate that is valid until then.
+// issueUntil is issue for a certificate that is valid until end.
 func (a *authority) issueUntil(name string, serial int64, end time.Time) (cert, key string) {
 	a.t.Helper()
 	signed, private, err := a.ca.Issue(serial, end)
@@ -63,7 +63,7 @@ func (a *authority) issueUntil(name string, serial int64, end time.Time) (cert, 
 	return cert, key
 }
 
-// client is one that trusts the authority and presents a certificate, unless that is nil.
+// client returns a client that trusts the authority and presents a certificate, unless pair is nil.
 func (a *authority) client(pair *tls.Certificate) *http.Client {
 	secure := &tls.Config{RootCAs: a.ca.Pool()}
 	if pair != nil {
@@ -85,9 +85,8 @@ func (a *authority) pair(name string) *tls.Certificate {
 	return &pair
 }
 
-// TestAttackWithoutACertificate: with TLS nothing is had by plain text, nor without a certificate
-// of the right authority, on any listener; a certificate that is replaced is served without a
-// restart.
+// TestAttackWithoutACertificate checks that with TLS no listener answers plain text, or a client
+// without a certificate of the right authority. A replaced certificate is served without a restart.
 func TestAttackWithoutACertificate(t *testing.T) {
 	t.Parallel()
 	ours, others := newAuthority(t), newAuthority(t)
@@ -138,8 +137,8 @@ func TestAttackWithoutACertificate(t *testing.T) {
 	}
 }
 
-// TestAttackOnAdministration: what administers is not where everyone is, if that is said, and never
-// without a token.
+// TestAttackOnAdministration checks that with --admin the main listener serves no administration,
+// and that administration always needs a token.
 func TestAttackOnAdministration(t *testing.T) {
 	t.Parallel()
 	file := newTokenFile(t)
@@ -172,8 +171,9 @@ func TestAttackOnAdministration(t *testing.T) {
 	}
 }
 
-// TestNodesTalkByTLS: two nodes that ask for certificates, each with a listener for the other, are
-// one counter; a stranger's message is not taken there, nor any node's where everyone is.
+// TestNodesTalkByTLS checks that two nodes that require certificates, each with --peer, act as one
+// counter. Their peer listeners refuse messages of strangers, and their main listeners those of any
+// node.
 func TestNodesTalkByTLS(t *testing.T) {
 	t.Parallel()
 	ours := newAuthority(t)
@@ -188,7 +188,7 @@ func TestNodesTalkByTLS(t *testing.T) {
 	a := build.program.Serve(t, proctest.Options{}, args...)
 	b := build.program.Serve(t, proctest.Options{}, append(args, "--join", a.Gossip)...)
 	const keys = 50
-	until(t, keys, func() int { // both may be in the middle of a hand-over
+	until(t, keys, func() int { // a hand-off may be in progress
 		sources := 0
 		for i := range keys {
 			body := fmt.Sprintf(`{"key":"k%d"}`, i)
@@ -219,7 +219,7 @@ func TestNodesTalkByTLS(t *testing.T) {
 	}
 }
 
-// TestRefusedCertificates: what can't work is refused at start.
+// TestRefusedCertificates checks that certificates that can't work are refused at start.
 func TestRefusedCertificates(t *testing.T) {
 	t.Parallel()
 	ours := newAuthority(t)

@@ -9,8 +9,9 @@ import (
 	"testing"
 )
 
-// TestEveryMutantFollowsTheCode sees that what each mutant breaks is in its file once, and that the
-// broken file can be parsed. Whether anybody notices takes longer: see TestMutants.
+// TestEveryMutantFollowsTheCode checks that the text that each mutant replaces is in its file
+// exactly once, and that the broken file can be parsed. TestMutants, which takes longer, checks
+// that the mutants are noticed.
 func TestEveryMutantFollowsTheCode(t *testing.T) {
 	for _, m := range mutants() {
 		text, err := os.ReadFile(filepath.Join("../../..", filepath.FromSlash(m.file)))

@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// mutant is a way to break one file: all of old becomes new, which has to be there once.
+// mutant is a way to break one file: old, which must occur exactly once, becomes new.
 type mutant struct {
 	name, file, old, new string
-	kind                 string // of schedules that can notice; any if empty
-	model                string // the package whose model notices, in place of the schedules
+	kind                 string // the kind of schedules that can notice; any if empty
+	model                string // the package whose model notices, instead of the schedules
 }
 
 func mutants() []mutant {
@@ -169,14 +169,14 @@ func mutants() []mutant {
 	}
 }
 
-// most is how many schedules a mutant may survive.
+// most is how many schedules are run against a mutant: one of them must fail.
 const most = "150"
 
-// why is the line in which a schedule says what is wrong.
+// why matches the line in which a schedule says what is wrong.
 var why = regexp.MustCompile(
 	`(?m)^\s+\w+_test\.go:\d+: (\S+: (?:Redis has|node|\d+ admitted|n\d+).*|node .*|n\d+ .*)$`)
 
-// TestMutants breaks the code in one way after the other and expects the schedules to fail.
+// TestMutants builds each mutant and expects the schedules, or the model, to fail.
 func TestMutants(t *testing.T) {
 	if testing.Short() {
 		t.Skip("each takes a build and some hundred schedules")
@@ -221,7 +221,7 @@ func schedules(t *testing.T, root string, m *mutant) (string, error) {
 	}
 	write(t, overlay, list)
 	binary := filepath.Join(dir, "simtest")
-	// Without the tables of debuggers linking takes two thirds of the time.
+	// Without debug information linking takes a third less time.
 	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-ldflags=-s -w", "-overlay",
 		overlay, "-o", binary, cmp.Or(m.model, "./internal/e2e/simtest"))
 	build.Dir = root
@@ -245,7 +245,7 @@ func write(t *testing.T, name string, text []byte) {
 	}
 }
 
-// reason is what the first schedule to fail said.
+// reason returns the message of the first schedule that failed.
 func reason(out string) string {
 	if m := why.FindStringSubmatch(out); m != nil {
 		return m[1]
