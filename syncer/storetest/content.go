@@ -41,19 +41,19 @@ func testLoad(t *testing.T, s syncer.Store) {
 		t.Errorf("with adds: %v, want %v", got, want)
 	}
 	stored(t, &r.Keys[0], 11, 20)
-	// Again, reusing the memory of Loaded.
+	// Send it again, reusing the memory of Loaded.
 	exchange(t, s, r)
 	if got := contentOf(r.Keys[0].Loaded); !maps.Equal(got, want) {
 		t.Errorf("with adds, again: %v, want %v", got, want)
 	}
-	// Adds of exactly the buckets that are there.
+	// Add to exactly the buckets that exist.
 	all := key("new", bucket(0, 0, 1), bucket(1, 0, 1))
 	all.Load = true
 	r = apply(t, s, "w", 3, all)
 	if got := contentOf(r.Keys[0].Loaded); !maps.Equal(got, content{{0, base}: 2, {1, base}: 3}) {
 		t.Errorf("all buckets added to: %v", got)
 	}
-	// As many new buckets as there were.
+	// Add as many new buckets as there were.
 	other := key("new", bucket(0, 5, 1), bucket(1, 5, 1))
 	other.Load = true
 	r = apply(t, s, "w", 4, other)
@@ -106,9 +106,9 @@ func testExpired(t *testing.T, s syncer.Store) {
 	r := apply(t, s, "w", 2, k)
 	holds(t, s, "a", bucket(0, 1, 2), bucket(0, 2, 4), bucket(1, 0, 3))
 	apply(t, s, "v", 1, key("a", bucket(0, 0, 9)))
-	exchange(t, s, r) // again: deletes nothing
+	exchange(t, s, r) // sent again, it deletes nothing
 	holds(t, s, "a", bucket(0, 0, 9), bucket(0, 1, 2), bucket(0, 2, 4), bucket(1, 0, 3))
-	// What is deleted is not loaded, and a key may lose all it has.
+	// Deleted buckets are not loaded, and a key may lose all of its buckets.
 	apply(t, s, "w", 3, key("b", bucket(0, 0, 1)))
 	r = apply(t, s, "w", 4, syncer.KeyRound{Key: []byte("b"), Load: true,
 		Expired: []syncer.Bucket{bucket(0, 0, 0)}})
@@ -119,7 +119,7 @@ func testExpired(t *testing.T, s syncer.Store) {
 		Expired: []syncer.Bucket{bucket(0, 0, 0)}})
 }
 
-// testManyExpired deletes as many buckets at once as the largest ladders have.
+// testManyExpired deletes as many buckets at once as the largest ladder has.
 func testManyExpired(t *testing.T, s syncer.Store) {
 	const n = 9000
 	var adds []syncer.Bucket
@@ -158,7 +158,7 @@ func testManyKeys(t *testing.T, s syncer.Store) {
 func testTTL(t *testing.T, s syncer.Store) {
 	ttl, ok := s.(TTLer)
 	if !ok {
-		return // it keeps that to itself
+		return // the store doesn't tell
 	}
 	name := []byte("a")
 	check := func(want time.Duration) {
@@ -190,7 +190,7 @@ func testTTL(t *testing.T, s syncer.Store) {
 func testBadKey(t *testing.T, s syncer.Store) {
 	spoiler, ok := s.(Spoiler)
 	if !ok {
-		return // nothing can go wrong with a single key
+		return // a single key can't be spoiled in this store
 	}
 	spoiler.Spoil(t, 17, nil, []byte("bad"))
 	r := &syncer.Round{Partition: 17, Writer: "w", Seq: 1, Keys: []syncer.KeyRound{
@@ -211,7 +211,7 @@ func testBadKey(t *testing.T, s syncer.Store) {
 			t.Errorf("loaded %v", got)
 		}
 	}
-	// A reset makes room.
+	// A reset removes whatever was in the way.
 	k := key("bad", bucket(0, 0, 4))
 	k.Reset = true
 	apply(t, s, "w", 2, k)
@@ -247,8 +247,8 @@ func testLarge(t *testing.T, s syncer.Store) {
 	holds(t, s, "b", bucket(0, 0, -exact), bucket(1, 0, math.MinInt64))
 }
 
-// testReadOnly loads without asking for anything else, keys that are there and keys that are not,
-// and hears which changes that includes.
+// testReadOnly loads existing and absent keys without asking for anything else, and checks which
+// changes the answer says it includes.
 func testReadOnly(t *testing.T, s syncer.Store) {
 	last := apply(t, s, "w", 1, key("a", bucket(0, 7, 3), bucket(1, 2, 3)))
 	r := &syncer.Round{Partition: 17, Writer: "reader", ReadOnly: true, Keys: []syncer.KeyRound{
@@ -267,8 +267,8 @@ func testReadOnly(t *testing.T, s syncer.Store) {
 	}
 }
 
-// testFallenBucketsLeave counts a key again and again with nothing in memory in between: nobody
-// says which buckets have fallen out.
+// testFallenBucketsLeave counts a key again and again as if nothing were in memory in between, so
+// that no round names the buckets that have fallen behind.
 func testFallenBucketsLeave(t *testing.T, s syncer.Store) {
 	l := small(t)
 	for i := range int64(60) {

@@ -10,18 +10,18 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// model is the store as anybody can see that it is right: one at a time, nothing expires.
+// model is an obviously correct store: it does one thing at a time, and nothing expires.
 type model map[int]*shelf
 
 // shelf is a partition.
 type shelf struct {
 	heard
-	left    bool // the epoch began with what a loss had left
+	left    bool // the epoch began with what a loss left behind
 	last    change
-	changes map[string]change // by how the store names them
+	changes map[string]change // by the store's names for them
 	writers map[string]sequence
 	keys    map[string]content
-	// lives is the time to live of each key as it was last set, 0 if it is not known.
+	// lives is the time to live of each key as last set, 0 if it is not known.
 	lives    map[string]int64
 	restored map[string]content // in this epoch
 	reset    map[string]bool    // in this epoch
@@ -32,7 +32,7 @@ type heard struct {
 	lastChange              string
 }
 
-// change is a round that was carried out.
+// change is a round that was applied.
 type change struct {
 	writer string
 	seq    uint64
@@ -40,7 +40,7 @@ type change struct {
 
 type sequence struct{ n, nonce uint64 }
 
-// outcome is what a store has to say of a round.
+// outcome is what a store must report about a round.
 type outcome struct{ lost, used, later bool }
 
 func newShelf() *shelf {
@@ -56,7 +56,8 @@ func (m model) shelf(partition int) *shelf {
 	return m[partition]
 }
 
-// copy returns the model as it is now. What the store calls its changes is never forgotten.
+// copy returns a copy of the model. All copies share the store's names for changes, which are never
+// forgotten.
 func (m model) copy() model {
 	c := model{}
 	for id, s := range m {
@@ -78,7 +79,7 @@ func (m model) copy() model {
 
 func nameOf(k *syncer.KeyRound) string { return string(k.NS) + "\x00" + string(k.Key) }
 
-// carryOut does what the round says.
+// carryOut applies a round to the model.
 func (m model) carryOut(r *syncer.Round) (o outcome) {
 	s := m.shelf(r.Partition)
 	behind := r.Epoch != s.epoch || s.version < r.Version || s.quieted < r.Quieted ||
@@ -113,19 +114,20 @@ func (m model) carryOut(r *syncer.Round) (o outcome) {
 	return o
 }
 
-// note remembers that a round was carried out.
+// note records that a round was applied.
 func (s *shelf) note(r *syncer.Round) {
 	s.writers[r.Writer] = sequence{r.Seq, r.Nonce}
 	s.last, s.lastChange = change{r.Writer, r.Seq}, unnamed
 }
 
-// lacks reports whether a change is not part of what is there.
+// lacks reports whether a change, as named by the store, is missing from the data.
 func (s *shelf) lacks(name string) bool {
 	told := s.changes[name]
 	return name != "" && s.writers[told.writer].n < told.seq
 }
 
-// drawn stands for an epoch that the store has yet to name, and unnamed for such a change.
+// drawn stands for an epoch that the store has yet to name, and unnamed for a change that it has
+// yet to name.
 const (
 	drawn   = math.MaxUint64
 	unnamed = "unnamed"
@@ -208,7 +210,7 @@ func (s *shelf) republish(r *syncer.Round) {
 				had = c[p]
 			}
 			s.restored[name][p] = max(had, b.N)
-			// The newest of a level is kept even if it is zero.
+			// The newest bucket of a level is kept even if it is zero.
 			if b.N > had || b.N == 0 && had == 0 {
 				c[p] += b.N - had
 			}
@@ -217,14 +219,14 @@ func (s *shelf) republish(r *syncer.Round) {
 	}
 }
 
-// content is what a key holds, without what is zero.
+// content returns the non-zero buckets of a key.
 func (s *shelf) content(name string) content {
 	c := maps.Clone(s.keys[name])
 	maps.DeleteFunc(c, func(_ place, n int64) bool { return n == 0 })
 	return c
 }
 
-// compare checks what the store said of a round that the model has carried out too.
+// compare checks the store's answer to a round that was applied to the model too.
 func (m model) compare(t *testing.T, r, sent *syncer.Round, want outcome) {
 	t.Helper()
 	s := m.shelf(r.Partition)
@@ -277,7 +279,7 @@ func (m model) compareKey(t *testing.T, k *syncer.KeyRound, have content) {
 	}
 }
 
-// compareLife checks how long a key still lives.
+// compareLife checks how long a key has left to live.
 func (m model) compareLife(t *testing.T, s syncer.Store, partition int, k *syncer.KeyRound) {
 	t.Helper()
 	ttl, ok := s.(TTLer)
@@ -290,7 +292,7 @@ func (m model) compareLife(t *testing.T, s syncer.Store, partition int, k *synce
 	}
 }
 
-// small is a ladder of few buckets.
+// small returns a ladder with few buckets.
 func small(t testing.TB) *leaparray.Ladder {
 	l, err := leaparray.NewLadder(leaparray.Level{Width: time.Second, Count: 1},
 		leaparray.Level{Width: 2 * time.Second, Count: 2},

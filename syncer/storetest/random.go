@@ -18,10 +18,11 @@ type dice struct {
 	*rand.Rand
 	model  model
 	ladder *leaparray.Ladder
-	// acked is by partition and writer; its nonce is the epoch in which it was acknowledged.
+	// acked is keyed by partition and writer; nonce is the epoch in which the sequence was
+	// acknowledged.
 	acked map[string]sequence
 	told  map[string]heard // by partition and writer
-	past  []*syncer.Round  // as they were sent
+	past  []*syncer.Round  // copies of rounds as they were sent
 }
 
 const (
@@ -31,8 +32,8 @@ const (
 
 func sequenceID(r *syncer.Round) string { return fmt.Sprint(r.Partition, " ", r.Writer) }
 
-// round is mostly the next of a writer, and else one that has been sent before, or one that never
-// should be.
+// round returns a writer's next round, most of the time. Otherwise it returns one that has been
+// sent before, or one that should never be sent.
 func (d *dice) round() *syncer.Round {
 	if len(d.past) > 0 && d.IntN(4) == 0 {
 		return copyOf(d.past[d.IntN(len(d.past))])
@@ -52,12 +53,12 @@ func (d *dice) round() *syncer.Round {
 		if r.ReadOnly = told.epoch != 0 && d.IntN(2) == 0; r.ReadOnly {
 			r.Acked = 0
 		}
-	case 1: // of what was there once, or never
+	case 1: // acknowledged by data that was lost, or never existed
 		r.Acked += 1000
 		r.Seq = r.Acked + 1
 	case 2:
 		r.Epoch += uint64(d.IntN(3)) - 1
-	case 3: // a copy of a writer
+	case 3: // from a copy of a writer
 		r.Seq = max(1, acked.n)
 		r.Acked = min(r.Acked, r.Seq-1)
 	case 4, 5:
@@ -71,8 +72,8 @@ func (d *dice) round() *syncer.Round {
 	return r
 }
 
-// republish makes it a part of a restoration: by one that has noticed the loss, that begins with
-// it, or that is wrong.
+// republish turns a round into part of a restoration: by a writer that has noticed the loss, by one
+// that only notices it with this round, or by one that is wrong.
 func (d *dice) republish(r *syncer.Round, told heard) {
 	now := d.model.shelf(r.Partition).heard
 	r.Republish, r.Quiet, r.After = true, false, told.epoch
@@ -138,7 +139,7 @@ func (d *dice) settled(r, sent *syncer.Round) {
 	d.told[id] = heardIn(r)
 }
 
-// tell has a round say that this was heard.
+// tell makes a round say that this was heard.
 func (h *heard) tell(r *syncer.Round) {
 	r.Epoch, r.Version, r.Quieted, r.LastChange = h.epoch, h.version, h.quieted, h.lastChange
 }
@@ -177,8 +178,8 @@ func testModel(t *testing.T, s syncer.Store) {
 	}
 }
 
-// testConcurrentWriters has several writers count the same keys at the same time, each sending some
-// of its rounds again, and compares the sums with what they wrote down.
+// testConcurrentWriters runs several writers that count the same keys at the same time, each
+// sending some of its rounds again, and compares the sums with the writers' own records.
 func testConcurrentWriters(t *testing.T, s syncer.Store) {
 	seed := Seed(t)
 	const writers, rounds = 6, 30
@@ -210,7 +211,7 @@ func testConcurrentWriters(t *testing.T, s syncer.Store) {
 	}
 }
 
-// sendSome sends one round for each partition, up to three times, as if replies had been lost.
+// sendSome sends one round for each partition, one to three times, as if replies had been lost.
 func sendSome(t *testing.T, s syncer.Store, d *rand.Rand, ledger model, writer string, seq uint64) {
 	var batch []*syncer.Round
 	for partition := range modelPartitions {
@@ -227,7 +228,7 @@ func sendSome(t *testing.T, s syncer.Store, d *rand.Rand, ledger model, writer s
 			r.Err, r.Lost = nil, false
 			(&heard{}).tell(r)
 		}
-		// Not exchange: only the test's own goroutine may end the test.
+		// Don't call exchange here: only the test's own goroutine may end the test.
 		s.Exchange(t.Context(), batch)
 		for _, r := range batch {
 			if r.Err != nil || r.Lost {

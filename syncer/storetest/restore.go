@@ -10,8 +10,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// restoring is the only part of a restoration into what the store has now, of what was known in an
-// epoch.
+// restoring returns the only part of a restoration of what was known in an epoch, into the data
+// that the store has now.
 func restoring(t *testing.T, s syncer.Store, after uint64, keys ...syncer.KeyRound) *syncer.Round {
 	t.Helper()
 	r := &syncer.Round{Partition: 17, Writer: "reader"}
@@ -23,7 +23,7 @@ func restoring(t *testing.T, s syncer.Store, after uint64, keys ...syncer.KeyRou
 	}
 }
 
-// testRepublish sends parts twice, and late.
+// testRepublish sends the parts of a restoration twice, and late.
 func testRepublish(t *testing.T, s syncer.Store) {
 	apply(t, s, "v", 1, key("a", bucket(0, 0, 5), bucket(0, 1, 50)))
 	first := restoring(t, s, 0, key("a", bucket(0, 0, 8), bucket(2, 0, 8)))
@@ -39,7 +39,7 @@ func testRepublish(t *testing.T, s syncer.Store) {
 	apply(t, s, "w", 1, key("a", bucket(0, 0, -9)))
 	exchange(t, s, late)
 	holds(t, s, "a", bucket(0, 0, 4), bucket(0, 1, 50), bucket(2, 0, 8))
-	// Into other data than it was cut for it restores nothing.
+	// It restores nothing into data other than that it was cut for.
 	late.Epoch += 2
 	exchange(t, s, late)
 	if !late.Lost {
@@ -47,8 +47,8 @@ func testRepublish(t *testing.T, s syncer.Store) {
 	}
 }
 
-// testRepublishKeepsZero restores the newest bucket of a level that is zero, twice: it says how far
-// back the level is complete. One that has been counted in since is left as it is.
+// testRepublishKeepsZero restores, twice, the newest bucket of a level with a zero, which says how
+// far back the level is complete. A bucket that has been counted in since stays as it is.
 func testRepublishKeepsZero(t *testing.T, s syncer.Store) {
 	apply(t, s, "v", 1, key("a", bucket(0, 0, 5), bucket(1, 2, 7)))
 	for range 2 {
@@ -64,8 +64,8 @@ func testRepublishKeepsZero(t *testing.T, s syncer.Store) {
 	}
 }
 
-// testRepublishAddsUp has two writers restore what they know of one bucket, and count on, each
-// before the other and after it.
+// testRepublishAddsUp restores what two writers know of one bucket, before and after further
+// counts.
 func testRepublishAddsUp(t *testing.T, s syncer.Store) {
 	apply(t, s, "v", 1, key("a", bucket(0, 0, 9)))
 	a, b := key("a", bucket(0, 0, 10)), key("a", bucket(0, 0, 60))
@@ -79,8 +79,8 @@ func testRepublishAddsUp(t *testing.T, s syncer.Store) {
 	holds(t, s, "a", bucket(0, 0, 89))
 }
 
-// testRepublishAfterARewind restores into data that was not lost altogether: what is there counts
-// as restored.
+// testRepublishAfterARewind restores into data that was only partly lost: what is there counts as
+// restored.
 func testRepublishAfterARewind(t *testing.T, s syncer.Store) {
 	apply(t, s, "v", 1, key("a", bucket(0, 0, 8)))
 	r := restoring(t, s, epoch(t, s, 17), key("a", bucket(0, 0, 10)))
@@ -104,9 +104,9 @@ func testRepublishAfterARewind(t *testing.T, s syncer.Store) {
 	}
 }
 
-// testRepublishedPartsHaveSequences has a store go back behind the second part of a restoration,
-// and as many changes of others come in its place as were lost: the writer of the parts is told all
-// the same, be it that it restores, counts, reads or loads next.
+// testRepublishedPartsHaveSequences rewinds the store to before the second part of a restoration,
+// then lets others make as many changes as were lost. The writer of the parts is told of the loss
+// all the same, whether it next restores, counts, reads or loads.
 func testRepublishedPartsHaveSequences(t *testing.T, s syncer.Store) {
 	loser, ok := s.(Loser)
 	if !ok {
@@ -151,7 +151,7 @@ func testRepublishedPartsHaveSequences(t *testing.T, s syncer.Store) {
 	holds(t, s, "b", bucket(0, 0, 9))
 }
 
-// testRepublishAfterAReset must not bring back what was reset.
+// testRepublishAfterAReset checks that a restoration doesn't bring back what was reset.
 func testRepublishAfterAReset(t *testing.T, s syncer.Store) {
 	k := key("a", bucket(0, 0, 3))
 	k.Reset = true
@@ -163,7 +163,7 @@ func testRepublishAfterAReset(t *testing.T, s syncer.Store) {
 	holds(t, s, "b", bucket(0, 0, 2))
 }
 
-// testRewind has the store go back in time: whoever knows more than it does is told so.
+// testRewind rewinds the store: whoever knows more than the store has is told of the loss.
 func testRewind(t *testing.T, s syncer.Store) {
 	loser, ok := s.(Loser)
 	if !ok {
@@ -193,8 +193,9 @@ func testRewind(t *testing.T, s syncer.Store) {
 	}
 }
 
-// testRewindBehindAnother has the store go back behind what others have written, and more changes
-// come in its place: who has only heard of those is told, whatever it asks for.
+// testRewindBehindAnother rewinds the store to before changes by others, then lets more changes
+// take their place. A counter that has only heard of the lost changes is told of the loss, whatever
+// kind of round it sends.
 func testRewindBehindAnother(t *testing.T, s syncer.Store) {
 	loser, ok := s.(Loser)
 	if !ok {
@@ -223,7 +224,7 @@ func testRewindBehindAnother(t *testing.T, s syncer.Store) {
 	}
 }
 
-// testNewsIsNoLoss has others change what somebody has heard of: nothing is lost.
+// testNewsIsNoLoss changes what a counter has heard of: that is no loss.
 func testNewsIsNoLoss(t *testing.T, s syncer.Store) {
 	r := apply(t, s, "old", 1, key("a", bucket(0, 0, 2)))
 	for i := range 3 {
@@ -239,7 +240,7 @@ func testNewsIsNoLoss(t *testing.T, s syncer.Store) {
 	}
 }
 
-// asking returns a round of each kind, of somebody who has written nothing.
+// asking returns a round of each kind, from writers that have written nothing.
 func asking() map[string]*syncer.Round {
 	a := []syncer.KeyRound{key("c", bucket(0, 0, 9))}
 	load := []syncer.KeyRound{{Key: []byte("a"), Load: true}}
@@ -252,7 +253,7 @@ func asking() map[string]*syncer.Round {
 	}
 }
 
-// testRepublishWithoutTTL leaves the time to live as it is.
+// testRepublishWithoutTTL checks that a restoration without a TTL leaves the time to live as it is.
 func testRepublishWithoutTTL(t *testing.T, s syncer.Store) {
 	apply(t, s, "v", 1, key("a", bucket(0, 0, 5)))
 	exchange(t, s, restoring(t, s, 0,
@@ -267,7 +268,7 @@ func testRepublishWithoutTTL(t *testing.T, s syncer.Store) {
 	}
 }
 
-// testNames counts under names that a careless store would mistake for each other or for its own.
+// testNames counts under names that a careless store would mistake for one another or for its own.
 func testNames(t *testing.T, s syncer.Store) {
 	names := []struct{ ns, key string }{
 		{"", "a"}, {"", "a:b"}, {"", "{a}"}, {"", "}{"}, {"", "{p18}"}, {"", " "}, {"", "a b"},
@@ -299,7 +300,8 @@ func testNames(t *testing.T, s syncer.Store) {
 	}
 }
 
-// longest is a key of 256 bytes with every printable one, and bytes above 127 as UTF-8 has them.
+// longest returns a key of 256 bytes that contains every printable ASCII byte, and bytes above 127
+// in valid UTF-8.
 func longest() []byte {
 	var b []byte
 	for c := rune(' '); len(b) < 254; c++ {

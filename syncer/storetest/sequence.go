@@ -24,7 +24,7 @@ func testOncePerSequence(t *testing.T, s syncer.Store) {
 		t.Errorf("again, with load: %v", got)
 	}
 	holds(t, s, "a", bucket(0, 0, 3), bucket(1, 0, 4))
-	// What it acknowledged meanwhile may have grown.
+	// The round's Acked may have grown meanwhile.
 	r.Acked = 1
 	exchange(t, s, r)
 	stored(t, &r.Keys[0], 3, 4)
@@ -41,7 +41,7 @@ func testLowerSequence(t *testing.T, s syncer.Store) {
 	exchange(t, s, r)
 	stored(t, &r.Keys[0], 11)
 	holds(t, s, "a", bucket(0, 0, 11))
-	// Sequences may leap.
+	// Sequences may skip numbers.
 	r = &syncer.Round{Partition: 17, Writer: "w", Seq: 9, Acked: 2,
 		Keys: []syncer.KeyRound{key("a", bucket(0, 0, 100))}}
 	exchange(t, s, r)
@@ -84,7 +84,7 @@ func testLost(t *testing.T, s syncer.Store) {
 	if !read.Lost {
 		t.Error("a read doesn't notice the loss")
 	}
-	// The same round goes through in an epoch in which nothing is acknowledged.
+	// The same round is applied in an epoch in which nothing was acknowledged.
 	r.Acked = 0
 	r.Keys[0].Reset, r.Keys[0].Expired = false, nil
 	exchange(t, s, r)
@@ -97,7 +97,7 @@ func testLost(t *testing.T, s syncer.Store) {
 	}
 }
 
-// testEpoch has writers that know of other data than there is.
+// testEpoch sends rounds for other data than there is.
 func testEpoch(t *testing.T, s syncer.Store) {
 	first := epoch(t, s, 17)
 	one := apply(t, s, "w", 1, key("a", bucket(0, 0, 1)))
@@ -130,7 +130,7 @@ func testEpoch(t *testing.T, s syncer.Store) {
 	holds(t, s, "a", bucket(0, 0, 12))
 }
 
-// testQuiet counts without counting up the version.
+// testQuiet counts without incrementing the version.
 func testQuiet(t *testing.T, s syncer.Store) {
 	one := apply(t, s, "w", 1, key("a", bucket(0, 0, 1)))
 	r := &syncer.Round{Partition: 17, Writer: "w", Seq: 2, Acked: 1, Epoch: one.Epoch, Quiet: true,
@@ -193,7 +193,7 @@ func testRoundsTogether(t *testing.T, s syncer.Store) {
 				{Key: []byte("c"), Load: true},
 			}})
 	}
-	// One that is lost, and one that only reads, don't disturb the others.
+	// A round that is lost, and one that only reads, don't affect the others.
 	rounds[7].Acked = 3
 	rounds[8].Seq = 0
 	rounds[8].Keys = []syncer.KeyRound{{Key: []byte("a"), Load: true}}
@@ -216,7 +216,7 @@ func testRoundsTogether(t *testing.T, s syncer.Store) {
 
 func testNoRounds(t *testing.T, s syncer.Store) { exchange(t, s); exchange(t, s) }
 
-// testWriterUsedTwice has two processes count under one name.
+// testWriterUsedTwice sends rounds of two processes under one writer.
 func testWriterUsedTwice(t *testing.T, s syncer.Store) {
 	cut := func(seq, nonce uint64, n int64) *syncer.Round {
 		return &syncer.Round{Partition: 17, Writer: "w", Seq: seq, Nonce: nonce, Acked: seq - 1,
@@ -224,7 +224,7 @@ func testWriterUsedTwice(t *testing.T, s syncer.Store) {
 	}
 	first := cut(1, 7, 1)
 	exchange(t, s, first)
-	exchange(t, s, first) // its reply was lost
+	exchange(t, s, first) // as if its reply had been lost
 	if first.Used || first.Later {
 		t.Errorf("the same round again: used %v, later %v", first.Used, first.Later)
 	}

@@ -11,13 +11,13 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TTLer is a store that can tell how long a key still lives, 0 if it doesn't expire.
+// TTLer is a store that can tell how long a key has left to live; 0 means that it doesn't expire.
 type TTLer interface {
 	TTL(t testing.TB, partition int, ns, key []byte) time.Duration
 }
 
-// Spoiler is a store in which something else can be put under the name of a key, so that the key
-// can't be counted.
+// Spoiler is a store that can put something else under the name of a key, so that the key can't be
+// counted.
 type Spoiler interface {
 	Spoil(t testing.TB, partition int, ns, key []byte)
 }
@@ -26,7 +26,7 @@ type Spoiler interface {
 type Loser interface {
 	// Lose loses everything.
 	Lose(t testing.TB)
-	// Image remembers all that the store holds now. rewind has it hold that again.
+	// Image remembers everything that the store holds now; rewind restores that.
 	Image(t testing.TB) (rewind func())
 }
 
@@ -47,7 +47,7 @@ func Seed(t testing.TB) uint64 {
 	return seed
 }
 
-// Run tries everything that syncer.Store promises. The function returns a store that holds nothing.
+// Run tests everything that syncer.Store promises. open returns an empty store.
 func Run(t *testing.T, open func(t *testing.T) syncer.Store) {
 	for _, tc := range []struct {
 		name string
@@ -97,8 +97,8 @@ func Run(t *testing.T, open func(t *testing.T) syncer.Store) {
 // patience bounds one exchange.
 const patience = 10 * time.Second
 
-// base is the index of the buckets of the tests: a second of the year 2025, so that digits are as
-// many as in production.
+// base is the index of the tests' buckets: a second in the year 2025, so that indexes have as many
+// digits as in production.
 const base = 1_763_000_000
 
 func exchange(t testing.TB, s syncer.Store, rounds ...*syncer.Round) {
@@ -113,7 +113,7 @@ func exchange(t testing.TB, s syncer.Store, rounds ...*syncer.Round) {
 	}
 }
 
-// apply exchanges a round of one key that is to be carried out.
+// apply exchanges a round of one key, which must be applied.
 func apply(t testing.TB, s syncer.Store, writer string, seq uint64,
 	k syncer.KeyRound) *syncer.Round {
 	t.Helper()
@@ -129,7 +129,7 @@ func apply(t testing.TB, s syncer.Store, writer string, seq uint64,
 	return r
 }
 
-// epoch is that of a partition, 0 if it was never written to.
+// epoch returns the epoch of a partition.
 func epoch(t testing.TB, s syncer.Store, partition int) uint64 {
 	t.Helper()
 	r := &syncer.Round{Partition: partition, Writer: "reader"}
@@ -145,13 +145,13 @@ func bucket(level uint8, idx, n int64) syncer.Bucket {
 	return syncer.Bucket{Level: level, Index: base + idx, N: n}
 }
 
-// place says which bucket.
+// place identifies a bucket.
 type place struct {
 	level uint8
 	idx   int64
 }
 
-// content is what a key holds, without what is zero: a store may keep that or not.
+// content is the non-zero buckets of a key: a store may or may not keep those that are zero.
 type content map[place]int64
 
 func contentOf(buckets []syncer.Bucket) content {
@@ -176,7 +176,7 @@ func load(t testing.TB, s syncer.Store, partition int, ns, name []byte) content 
 	return contentOf(r.Keys[0].Loaded)
 }
 
-// holds compares what the store has of a key in the partition of apply.
+// holds checks what the store has of a key, in the same partition as apply.
 func holds(t testing.TB, s syncer.Store, name string, want ...syncer.Bucket) {
 	t.Helper()
 	if got := load(t, s, 17, nil, []byte(name)); !maps.Equal(got, contentOf(want)) {
