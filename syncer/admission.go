@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// admission is how an operation, or a batch of them, waits for room: in all no longer than most of
-// the time that it has, so that who asks hears of a refusal.
+// admission lets an operation, or a batch of them, wait for room. All waits together take at most
+// most of the time that the operation has, so that its caller still hears of a refusal.
 type admission struct {
 	ctx     context.Context
 	opt     *Options
 	by      time.Time
-	never   bool     // it does not wait now
-	granted *batcher // has room for one more key
-	flusher *batcher // where the operation found none,
-	class   int      // for such a key
+	never   bool     // don't wait for now
+	granted *batcher // has granted room for one key
+	flusher *batcher // where there was no room
+	class   int      // for a key of this class
 }
 
-// patience is which part of its time an operation waits for room.
+// patience is the fraction of its time that an operation may spend waiting for room.
 const patience = 0.75
 
-// wait waits for room where there was none. It reports whether to try again.
+// wait waits for room where admits found none. It reports whether to try again.
 func (w *admission) wait() bool {
 	if w.end(); w.never {
 		return false
@@ -40,7 +40,7 @@ func (w *admission) wait() bool {
 	return false
 }
 
-// left is how long the operation may wait still.
+// left returns how much longer the operation may wait.
 func (w *admission) left() time.Duration {
 	now := time.Now()
 	if w.by.IsZero() {
@@ -53,13 +53,14 @@ func (w *admission) left() time.Duration {
 	return w.by.Sub(now)
 }
 
-// await waits in line for some time, and reports whether something has changed in it.
+// await waits in line for at most left. It reports whether the operation should try again, because
+// it was granted room or told to look again.
 func (w *admission) await(n *waiter, left time.Duration) bool {
 	m := &w.flusher.room
 	timer := time.NewTimer(left)
 	defer timer.Stop()
 	if m.closed.Load() {
-		m.retryAll() // whoever closed it may have done so before this one was in line
+		m.retryAll() // the room may have been closed before this operation joined the line
 	}
 	granted, told := false, true
 	select {
@@ -77,9 +78,9 @@ func (w *admission) await(n *waiter, left time.Duration) bool {
 	return told
 }
 
-// giveBack takes back what was granted to an operation. If that has not used it, whoever is next in
-// line may. Once all that was granted is used, the store is to take it for the sake of those who
-// wait.
+// giveBack takes back the room that an operation was granted. If the operation has not used it, the
+// next in line may. Once no granted room is outstanding, a flush begins for the sake of those who
+// still wait.
 func (l *batcher) giveBack() {
 	left := l.room.granted.Add(-1)
 	if l.room.anyWaiting() {
@@ -90,8 +91,8 @@ func (l *batcher) giveBack() {
 	}
 }
 
-// explain adds to the refusal of an operation that waited for room how long it may take until there
-// is some. Other errors stay as they are.
+// explain adds to the refusal of an operation that waited for room an estimate of when there will
+// be some. Other errors stay as they are.
 func (w *admission) explain(err error) error {
 	if w.never || !errors.Is(err, ErrBehind) {
 		return err
@@ -99,7 +100,8 @@ func (w *admission) explain(err error) error {
 	return &RetryError{Err: err, After: w.flusher.room.expected(w.class)}
 }
 
-// end gives back room that was not used, or that what was counted now takes itself.
+// end gives back the granted room: either it was not used, or the key that was counted now takes
+// it.
 func (w *admission) end() {
 	if w.granted != nil {
 		w.granted.giveBack()
@@ -107,9 +109,9 @@ func (w *admission) end() {
 	}
 }
 
-// admits reports whether the store may be given one more key to take. If not, the admission says
-// where there is no room. What the store can't be told is bounded by memory alone. The partition is
-// locked.
+// admits reports whether one more key may wait for the store. If not, the admission records where
+// there is no room. While the store can't be reached, memory alone bounds what is counted. The
+// partition is locked.
 func (w *admission) admits(t *target) bool {
 	m := &t.p.flusher.room
 	if w.granted == t.p.flusher || m.open(newKey) || t.p.outbox.retry.failing() ||
@@ -129,7 +131,7 @@ func (w *admission) admits(t *target) bool {
 	return false
 }
 
-// admitsAll returns why a call may not count, nil if all of its keys have room.
+// admitsAll returns why a call may not count, or nil if there is room for all of its keys.
 func (k *call) admitsAll() error {
 	for i := range k.targets {
 		switch t := &k.targets[i]; {

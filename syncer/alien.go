@@ -7,11 +7,12 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// NoCount is what a store says that a bucket holds in which there is something else than a number.
+// NoCount is reported by a store for a bucket that holds something other than a number.
 const NoCount = math.MinInt64
 
-// mostStored is the largest sum that the buckets of a level are taken to have in the store, so that
-// what is pending can be added to it. Buckets of up to manyStored can't come near it.
+// mostStored is the largest sum that a level's buckets may have in the store, so that pending
+// counts can be added to it without overflow. Buckets of up to manyStored never add up to that
+// much.
 const (
 	mostStored = 1 << 62
 	manyStored = 1 << 40
@@ -41,7 +42,7 @@ func CheckCounts(l *leaparray.Ladder, held []Bucket) error {
 	return nil
 }
 
-// countable is what is nearest to n of what a bucket may hold, see CheckCounts.
+// countable returns the value nearest to n that a bucket may hold, see CheckCounts.
 func countable(l *leaparray.Ladder, synced leaparray.Counter, level int, idx, n int64) int64 {
 	if n <= manyStored {
 		return max(n, 0)

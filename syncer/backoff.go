@@ -2,14 +2,14 @@ package syncer
 
 import "time"
 
-// The least and the longest pause before something that failed is tried again.
+// The shortest and the longest pause before a retry.
 const (
 	firstBackoff   = 25 * time.Millisecond
 	longestBackoff = 2 * time.Second
 )
 
-// backoff is when something that failed is tried again: after a pause that doubles with each
-// failure in a row.
+// backoff says when to retry something that failed: after a pause that doubles with each
+// consecutive failure.
 type backoff struct {
 	failures int // in a row
 	pause    time.Duration
@@ -18,7 +18,7 @@ type backoff struct {
 
 func (b *backoff) failing() bool { return b.failures > 0 }
 
-// waiting reports whether it is too early for another try.
+// waiting reports whether it is too early to retry.
 func (b *backoff) waiting(now time.Time) bool { return now.Before(b.until) }
 
 func (b *backoff) fail(now time.Time) {

@@ -7,13 +7,13 @@ import (
 	"twotier.dev/twotier/internal/arena"
 )
 
-// atOnce is how many adds of a batch are carried out, and how many keys of others looked at, under
-// their locks at a time: enough for their reads of memory to overlap, and so few of the partitions
-// that nobody else waits for long. Of 4, 8, 12, 16, 32 and 64, BenchmarkAddsAmong was the fastest
-// with 8.
+// atOnce is how many adds of a batch are carried out, and how many keys of other operations are
+// looked at, under one hold of their partitions' locks. It is large enough for their reads of
+// memory to overlap, and small enough that others don't wait long for the partitions. Of 4, 8, 12,
+// 16, 32 and 64, BenchmarkAddsAmong was the fastest with 8.
 const atOnce = 8
 
-// plainAdds is how many operations from the first on are adds that compare with nothing.
+// plainAdds returns how many operations at the front are adds without limits.
 func plainAdds(ops []Op) int {
 	for i := range ops {
 		if !ops[i].unconditional() {
@@ -23,35 +23,36 @@ func plainAdds(ops []Op) int {
 	return len(ops)
 }
 
-// unconditional reports whether an operation needs to know nothing of its key's past: it counts and
-// compares with nothing. Taking back does, as it takes back no more than there is.
+// unconditional reports whether an operation can be carried out without knowing its key's past: it
+// counts and compares with nothing. Taking counts back needs the past, because it never takes back
+// more than there is.
 func (op *Op) unconditional() bool {
 	return op.Kind == Add && len(op.Checks) == 1 && len(op.Checks[0].Limits) == 0 &&
 		op.Checks[0].N >= 0
 }
 
-// batch is operations that are carried out together. They are in order, but for those that there
-// is no room for: these, and what shares a key with one of them, are put off until all others are
-// done, and wait for room then.
+// batch is a list of operations that are carried out together, in order. The exceptions are
+// operations that there is no room for, and operations that share a key with one of these: they are
+// put off until all others are done, and only then wait for room.
 type batch struct {
 	c         *Counter
 	ops       []Op
 	res       []Result
-	ahead     []*pendingLoad // what was asked for, check by check; nil if nothing
+	ahead     []*pendingLoad // the loads asked for, check by check; nil if none
 	admission admission
 	putOff    []putOff
-	overtaken map[string]bool // the names of the keys of what was put off
-	stored    []int           // positions of what was counted and is to be in the store
+	overtaken map[string]bool // names of the keys of operations that were put off
+	stored    []int           // positions of counted operations that wait for the store
 	tickets   map[*partition]uint64
 }
 
-// putOff is an operation of a batch that is to wait for room.
+// putOff is an operation of a batch that has to wait for room.
 type putOff struct {
 	at   int
-	call *call // nil for an add that compares with nothing
+	call *call // nil for an add without limits
 }
 
-// runBatch is DoAll of what may be waited for.
+// runBatch is DoAll for operations whose acks can be waited for.
 func (c *Counter) runBatch(ctx context.Context, ops []Op, res []Result) {
 	b := batch{c: c, ops: ops, res: res, admission: admission{ctx: ctx, opt: &c.opt, never: true}}
 	b.ahead = b.askAhead()
@@ -77,7 +78,8 @@ func (c *Counter) runBatch(ctx context.Context, ops []Op, res []Result) {
 	b.commit(ctx)
 }
 
-// one carries out the operation at a position, whose checks are those from a number on.
+// one carries out the operation at a position. checks is the number of checks before it in the
+// batch.
 func (b *batch) one(at, checks int) {
 	op := &b.ops[at]
 	overtaken := b.overtakes(op)
@@ -101,7 +103,7 @@ func (b *batch) one(at, checks int) {
 	}
 }
 
-// prepare returns an operation that can be decided.
+// prepare returns a call, ready to be decided, for an operation. checks is as in one.
 func (b *batch) prepare(op *Op, checks int) (*call, error) {
 	if err := b.c.closedTo(op); err != nil {
 		return nil, err
@@ -119,7 +121,7 @@ func (b *batch) prepare(op *Op, checks int) (*call, error) {
 	return k, nil
 }
 
-// decide decides the operation at a position, or puts it off.
+// decide decides the operation at a position, or puts it off if there is no room.
 func (b *batch) decide(at int, k *call) {
 	op, res := &b.ops[at], &b.res[at]
 	counted, err := k.decide(&b.admission, res)
@@ -162,7 +164,7 @@ func (b *batch) overtakes(op *Op) bool {
 	return false
 }
 
-// toStore has an operation that was counted in some partitions wait for the store.
+// toStore notes that an operation, which was counted in these partitions, waits for the store.
 func (b *batch) toStore(at int, parts []*partition) {
 	for _, p := range parts {
 		b.noteTicket(p, p.lastTicket())
@@ -177,12 +179,12 @@ func (b *batch) noteTicket(p *partition, ticket uint64) {
 	b.tickets[p] = ticket
 }
 
-// add carries out adds that compare with nothing, from one position up to another, in order. Those
-// that there is no room for are carried out after the others, as they get some, or put off.
+// add carries out the adds without limits in [from, to), in order. Those that find no room are
+// carried out after the others as room becomes free, or are put off.
 func (b *batch) add(from, to int) {
 	b.addSome(from, to)
 	for i := from; i < to; i++ {
-		// It is tried first: where there is no room is known of the last one only.
+		// Try before waiting: the admission only remembers where the last add found no room.
 		for again := b.behind(i); again; again = b.behind(i) && b.admission.wait() {
 			b.addSome(i, i+1)
 		}
@@ -196,7 +198,7 @@ func (b *batch) add(from, to int) {
 
 func (b *batch) behind(at int) bool { return errors.Is(b.res[at].Err, ErrBehind) }
 
-// addSome is add without waiting.
+// addSome is add, but doesn't wait for room.
 func (b *batch) addSome(from, to int) {
 	k := b.c.calls.Get().(*call)
 	defer b.c.calls.Put(k)
@@ -238,8 +240,8 @@ func (b *batch) addLocked(k *call, at int, t *target) {
 	}
 }
 
-// touch reads the slot and the entry of each target, and what the store holds if that will be
-// needed, so that these reads don't wait for each other. See [keyspace.touch].
+// touch reads the slot and the entry of each target, and the synced counter if it will be needed,
+// so that the cache misses overlap. See [keyspace.touch].
 func (k *call) touch(synced bool) {
 	sum := uint64(0)
 	for i := range k.targets {

@@ -12,43 +12,44 @@ const (
 	maxRounds     = 256
 	maxKeysAtOnce = 2048
 	// maxBuckets and maxBucketsAtOnce bound the buckets in a round and in an exchange. Redis takes
-	// about a microsecond for each, and must be done within RoundTimeout, or the same is sent again
-	// and again.
+	// about a microsecond for each. If an exchange took longer than RoundTimeout, it would be sent
+	// again and again.
 	maxBuckets       = 8192
 	maxBucketsAtOnce = 32768
 	parkedPause      = 5 * time.Second
 )
 
-// batcher exchanges rounds with the store for its partitions, many at a time, one exchange after
-// the other. Partitions that are due wait in a queue, each once and in the order in which they came
-// to be due, be it by the clock or because somebody waits: nobody is served twice before another is
-// served once. There are batchers that flush and others that load, so that neither waits for the
+// batcher exchanges rounds with the store for its partitions: many rounds at a time, one exchange
+// after the other. Partitions that are due, because of the clock or because a caller waits, stand
+// in a queue, each once and in the order in which they became due, so each is served once before
+// another is served twice. Some batchers flush and others load, so that neither kind waits for the
 // other.
 type batcher struct {
 	opt    *Options
 	health *health
 	report *reporter
-	all    []partition  // of the counter
-	parts  []*partition // those that it serves
-	queue  int          // which of the two it is
-	// cut returns what a partition has to exchange now, nil if nothing; later says that it will
-	// have soon. settle takes the outcome, and reports whether there is more at once.
+	all    []partition  // the counter's
+	parts  []*partition // those it serves
+	queue  int          // queueFlush or queueLoad
+	// cut returns what a partition has to exchange now, or nil; later says that it will have
+	// something soon. settle takes the outcome and reports whether the partition has more to
+	// exchange at once.
 	cut    func(p *partition) (r *Round, later bool)
 	settle func(p *partition, r *Round) (more bool)
 	signal chan struct{}
-	room   room    // of one that flushes
-	shifts *shifts // of one that flushes
-	// down is set while nothing gets through. A single partition is tried at a time then.
+	room   room    // used if it flushes
+	shifts *shifts // used if it flushes
+	// down is set while nothing gets through. Partitions are then tried one at a time.
 	down    bool
-	later   []*partition // those that will be due once they may try again
+	later   []*partition // due again once their backoff has passed
 	scratch scratch
 
 	mu         sync.Mutex
 	due        []scheduled
-	flushAgain bool // it is to flush once more when nobody is in line
+	flushAgain bool // flush once more when the queue is empty
 }
 
-// scheduled is a partition in the queue, and the time by which it got there.
+// scheduled is a partition in the queue and the time from which its place in it counts.
 type scheduled struct {
 	p     *partition
 	since time.Time
@@ -61,14 +62,14 @@ const (
 	queues
 )
 
-// newBatcher returns a batcher that flushes, or one that loads, for some of a counter's partitions.
+// newBatcher returns a batcher for one of the queues. It serves no partitions yet.
 func newBatcher(c *Counter, queue int) *batcher {
 	l := &batcher{opt: &c.opt, health: &c.health, report: &c.report, all: c.parts, queue: queue,
 		signal: make(chan struct{}, 1)}
 	if queue == queueLoad {
 		l.cut, l.settle = (*partition).cutLoad, (*partition).settleLoad
 		l.room.init(0, c.opt.RoundTimeout)
-		l.room.atOnce = maxKeysAtOnce // what is loaded is not measured
+		l.room.atOnce = maxKeysAtOnce // the pace of loads is not measured
 		return l
 	}
 	l.cut, l.settle = (*partition).cut, (*partition).settle
@@ -76,11 +77,10 @@ func newBatcher(c *Counter, queue int) *batcher {
 	return l
 }
 
-// schedule puts a partition into the queue, unless it is there.
+// schedule puts a partition into the queue unless it is there already.
 func (l *batcher) schedule(p *partition) { l.scheduleAs(p, time.Now()) }
 
-// scheduleAs puts a partition into the queue, or moves it up, as if it had come to be due at some
-// time.
+// scheduleAs puts a partition into the queue, or moves it up, as if it had become due at since.
 func (l *batcher) scheduleAs(p *partition, since time.Time) {
 	l.enqueue(p, since)
 	l.wake()
@@ -96,7 +96,7 @@ func (l *batcher) enqueue(p *partition, since time.Time) {
 	if p.inQueue[l.queue] {
 		i := slices.IndexFunc(l.due[at:], func(o scheduled) bool { return o.p == p })
 		if i < 0 {
-			return // it is before that
+			return // it is already further ahead
 		}
 		l.due = slices.Delete(l.due, at+i, at+i+1)
 	}
@@ -104,7 +104,7 @@ func (l *batcher) enqueue(p *partition, since time.Time) {
 	l.due = slices.Insert(l.due, at, scheduled{p, since})
 }
 
-// wake has the batcher look at who is in the queue.
+// wake makes the batcher look at its queue.
 func (l *batcher) wake() {
 	select {
 	case l.signal <- struct{}{}:
@@ -112,8 +112,8 @@ func (l *batcher) wake() {
 	}
 }
 
-// next returns the partition that is first in the queue, nil if none is, or none that has been due
-// for longer than this.
+// next removes and returns the first partition in the queue. It returns nil if the queue is empty
+// or the first partition has been due for less than longer.
 func (l *batcher) next(longer time.Duration) *partition {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -126,7 +126,7 @@ func (l *batcher) next(longer time.Duration) *partition {
 	return p
 }
 
-// runFlush exchanges rounds. With each tick of the clock some of the partitions come to be due.
+// runFlush exchanges rounds that flush. Each tick of the clock makes some of the partitions due.
 func (l *batcher) runFlush(ctx context.Context) {
 	timer := l.shifts.start()
 	defer timer.Stop()
@@ -145,8 +145,8 @@ func (l *batcher) runFlush(ctx context.Context) {
 	}
 }
 
-// runLoad exchanges rounds that load keys, when somebody waits for one. What failed is tried again
-// after a while.
+// runLoad exchanges rounds that load keys when an operation waits for one. A load that failed is
+// tried again after a while.
 func (l *batcher) runLoad(ctx context.Context) {
 	timer := time.NewTimer(firstBackoff)
 	defer timer.Stop()
@@ -169,7 +169,7 @@ func (l *batcher) runLoad(ctx context.Context) {
 	}
 }
 
-// flushShift puts partitions in line that are due by the clock, and says when they are next.
+// flushShift queues the partitions that are due by the clock, and records when they are due next.
 func (l *batcher) flushShift(h *shift) {
 	l.flushAll(h.parts)
 	if l.room.anyWaiting() {
@@ -182,7 +182,7 @@ func (l *batcher) flushShift(h *shift) {
 	}
 }
 
-// flushAll puts partitions in line that flush what is dirty.
+// flushAll queues partitions to flush whatever is dirty.
 func (l *batcher) flushAll(parts []*partition) {
 	for _, p := range parts {
 		p.mu.Lock()
@@ -193,7 +193,7 @@ func (l *batcher) flushAll(parts []*partition) {
 	}
 }
 
-// work makes one exchange with the first in line.
+// work makes one exchange for the partitions at the front of the queue.
 func (l *batcher) work(ctx context.Context) {
 	begun, longer := time.Now(), l.overdue()
 	var rounds []*Round
@@ -217,13 +217,13 @@ func (l *batcher) work(ctx context.Context) {
 	if len(rounds) > 0 {
 		taken = l.exchange(ctx, rounds)
 	}
-	// Also without an exchange: somebody may have come into line since the last, or room was not
-	// used.
+	// This happens even without an exchange: an operation may have joined the line since the last
+	// one, or granted room was not used.
 	l.room.note(taken, time.Since(begun))
 	l.flushOnceIdle()
 }
 
-// most is how many rounds an exchange may have.
+// most returns the maximum number of rounds in an exchange.
 func (l *batcher) most() int {
 	if l.down && (l.queue == queueFlush || l.health.down.Load()) {
 		return 1
@@ -231,7 +231,7 @@ func (l *batcher) most() int {
 	return maxRounds
 }
 
-// postpone has a partition be in the queue again after a while.
+// postpone queues a partition again after a while.
 func (l *batcher) postpone(p *partition) {
 	if !slices.Contains(l.later, p) {
 		l.later = append(l.later, p)
@@ -246,12 +246,12 @@ func (l *batcher) exchange(ctx context.Context, rounds []*Round) (taken int) {
 	try, cancel := context.WithTimeout(ctx, l.opt.RoundTimeout)
 	l.opt.Store.Exchange(try, rounds)
 	cancel()
-	err := rounds[0].Err // settled rounds are used anew
+	err := rounds[0].Err // settled rounds are reused
 	taken = keysTaken(rounds)
 	failed := l.health.noteOutcomes(rounds)
 	for _, r := range rounds {
 		p := &l.all[r.Partition]
-		p.dirty.shift.rouse() // it may have to be tried again
+		p.dirty.shift.rouse() // the round may have to be sent again
 		if l.settle(p, r) {
 			l.scheduleAs(p, l.turnAgain(p))
 		}

@@ -2,20 +2,20 @@ package syncer
 
 import "twotier.dev/twotier/internal/arena"
 
-// budget is what the parts of a partition ask whether memory may hold more. The partition is
-// locked; to make room, others of its entries may be evicted.
+// budget lets the parts of a partition ask whether memory may hold more. Its methods are called
+// with the partition locked, and may evict other entries of the partition to make room.
 type budget interface {
-	// admitKey returns why a new key of a namespace, whose entry takes so many words, can't be
-	// kept in memory; nil if it can. sec is the present.
+	// admitKey returns why a new key of a namespace can't be kept in memory, or nil if it can.
+	// words is the size of its entry; sec is the present.
 	admitKey(space, words int, sec uint32) error
-	// roomFor reports whether a block of this many words may be taken for a new key.
+	// roomFor reports whether a block of this many words may be allocated for a new key.
 	roomFor(words int, sec uint32) bool
 	// easeSynced makes room, if memory is used up, for what the store holds of one more key. That
-	// is kept in any case.
+	// is kept in memory in any case.
 	easeSynced(sec uint32)
 }
 
-// guarded is the budget of its parts.
+// A partition is the budget of its own parts.
 var _ budget = (*guarded)(nil)
 
 func (g *guarded) admitKey(space, words int, sec uint32) error {

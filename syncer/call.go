@@ -5,20 +5,20 @@ import (
 	"slices"
 )
 
-// call is the scratch memory of one operation: its checks and where their keys are, which are
-// locked together.
+// call is the scratch memory of one operation: its checks, and the partitions of their keys, which
+// are locked together.
 type call struct {
 	op          *Op
 	now, ts     int64
 	targets     []target
 	parts       []*partition
-	reservation *reservation // what is to be held instead of counted, or nil
+	reservation *reservation // if set, the operation is reserved instead of counted
 	refused     bool         // the store refuses one of the keys that were counted
 	touched     uint64
 	admission   admission
 }
 
-// begin makes the scratch memory ready for an operation.
+// begin prepares the scratch memory for an operation.
 func (k *call) begin(op *Op, now int64) {
 	k.op, k.now = op, now
 	k.targets, k.parts, k.refused = k.targets[:0], k.parts[:0], false
@@ -36,7 +36,7 @@ func (k *call) prepare(d *directory, op *Op, now int64) error {
 	return nil
 }
 
-// locate finds the partitions of all checks, and what earlier checks count of the same key.
+// locate finds the partitions of all checks, and how much earlier checks count of the same key.
 func (k *call) locate(d *directory) {
 	for i := range k.op.Checks {
 		check := &k.op.Checks[i]
@@ -53,13 +53,13 @@ func (k *call) locate(d *directory) {
 	k.order()
 }
 
-// same reports whether two targets are the same key.
+// same reports whether two targets have the same key.
 func (t *target) same(o *target) bool {
 	return o.p == t.p && o.hash == t.hash && string(o.ns) == string(t.ns) &&
 		string(o.check.Key) == string(t.check.Key)
 }
 
-// order puts the partitions into the order in which they are locked.
+// order sorts the partitions into locking order and removes duplicates.
 func (k *call) order() {
 	if len(k.parts) > 1 {
 		slices.SortFunc(k.parts, func(a, b *partition) int { return a.id - b.id })
@@ -67,8 +67,7 @@ func (k *call) order() {
 	}
 }
 
-// lock locks the partitions in order of their number, so that no two operations wait for each
-// other.
+// lock locks the partitions in ascending order, so that two operations never deadlock.
 func (k *call) lock() {
 	for _, p := range k.parts {
 		p.mu.Lock()
@@ -81,7 +80,7 @@ func (k *call) unlock() {
 	}
 }
 
-// decide evaluates an operation once its keys are known and what it counts has room.
+// decide evaluates an operation once its keys are known and there is room for what it counts.
 func (k *call) decide(w *admission, res *Result) (counted bool, err error) {
 	k.admission = *w
 	for again := true; again; again = errors.Is(err, ErrBehind) && k.admission.wait() {

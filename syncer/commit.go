@@ -5,14 +5,14 @@ import (
 	"fmt"
 )
 
-// commit waits until all tickets up to this one are acknowledged, and returns what was acknowledged
-// last.
+// commit waits until all tickets up to this one are acknowledged. It returns the mark that was
+// acknowledged last.
 func (p *partition) commit(ctx context.Context, ticket uint64) (Mark, error) {
 	return p.commitIf(ctx, ticket, func() bool { return true })
 }
 
-// commitIf is commit, but returns errFailing when it would have to wait although a condition, which
-// is looked at under the partition's lock, does not hold.
+// commitIf is commit, but returns errFailing if it would have to wait while worthwhile returns
+// false. worthwhile is called with the partition locked.
 func (p *partition) commitIf(ctx context.Context, ticket uint64,
 	worthwhile func() bool) (Mark, error) {
 	for {
@@ -31,8 +31,9 @@ func (p *partition) commitIf(ctx context.Context, ticket uint64,
 	}
 }
 
-// committed returns what was acknowledged last if that covers a ticket. If that may still come, it
-// returns when to look again.
+// committed returns the mark that was acknowledged last if that covers a ticket. If the
+// acknowledgement may still come, it returns a channel that is closed when it is time to look
+// again.
 func (p *partition) committed(ticket uint64,
 	worthwhile func() bool) (mark Mark, news <-chan struct{}, err error) {
 	p.mu.Lock()
@@ -41,7 +42,8 @@ func (p *partition) committed(ticket uint64,
 	case p.dirty.handedOff(ticket):
 		return Mark{}, nil, errHandedOff
 	case p.dirty.ackedTicket >= ticket && p.outbox.importsSent():
-		// What was taken over from others draws no tickets. It goes before all else.
+		// Rounds taken over from other counters draw no tickets. They are sent before all others,
+		// so they must be acknowledged too.
 		return p.outbox.mark, nil, nil
 	case p.stopped:
 		return Mark{}, nil, errStopped
@@ -52,7 +54,7 @@ func (p *partition) committed(ticket uint64,
 	return Mark{}, p.settled.wait(), nil
 }
 
-// stopWaiting ends the wait of everybody: nothing is settled any more.
+// stopWaiting ends all waits: nothing will be settled any more.
 func (p *partition) stopWaiting() {
 	p.mu.Lock()
 	p.stopped = true
@@ -60,14 +62,14 @@ func (p *partition) stopWaiting() {
 	p.lookAgain()
 }
 
-// lastTicket is that of what was counted last.
+// lastTicket returns the ticket of the latest count.
 func (p *partition) lastTicket() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.dirty.lastTicket
 }
 
-// flushUpTo has what was counted up to a ticket flushed without waiting for the clock.
+// flushUpTo flushes everything up to a ticket without waiting for the clock.
 func (p *partition) flushUpTo(ticket uint64) {
 	p.mu.Lock()
 	flushed := p.dirty.ackedTicket >= ticket

@@ -18,7 +18,7 @@ type Counter struct {
 	flushers []*batcher
 	loaders  []*batcher
 
-	// What its partitions have in common.
+	// Shared by all partitions.
 	clock  clock
 	memory memory
 	health health
@@ -29,7 +29,7 @@ type Counter struct {
 	reservations reservations
 	calls        sync.Pool
 
-	draining atomic.Bool // nothing more is counted, but for what was promised
+	draining atomic.Bool // nothing more is counted, except confirmed reservations
 	closed   atomic.Bool // nothing more is counted or read
 	stop     context.CancelFunc
 	done     sync.WaitGroup
@@ -37,7 +37,7 @@ type Counter struct {
 	err      error
 }
 
-// totals is what a counter has done since it was opened, see [Stats].
+// totals counts what a counter has done since it was opened, see [Stats].
 type totals struct {
 	batchesOK, batchesUnknown, batchesRefused atomic.Int64
 	flushedBuckets, loads, losses, badKeys    atomic.Int64
@@ -77,8 +77,8 @@ func New(opt Options) (*Counter, error) {
 
 func newWriter() string { return rand.Text()[:12] }
 
-// newNonce tells rounds apart that were cut under one name and number. It must not come from a
-// generator whose state is copied along with the process.
+// newNonce returns a number that distinguishes rounds cut under the same writer and sequence. It
+// must not come from a generator whose state is copied along with the process.
 func newNonce() uint64 {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // it never fails
@@ -142,7 +142,7 @@ func (c *Counter) Close(ctx context.Context) error {
 	return c.err
 }
 
-// refuse lets no operation count from now on, nor wait to.
+// refuse makes every operation fail from now on, including those that wait.
 func (c *Counter) refuse() {
 	c.closed.Store(true)
 	c.Drain()
@@ -162,7 +162,7 @@ func (c *Counter) Flush(ctx context.Context) error {
 		p := &c.parts[i]
 		_, err := p.commit(ctx, p.lastTicket())
 		if errors.Is(err, errHandedOff) {
-			_, err = p.commit(ctx, 0) // what was taken over from others since then
+			_, err = p.commit(ctx, 0) // wait for what was taken over from other counters since then
 		}
 		if err != nil {
 			return fmt.Errorf("flush: %w: the store has not acknowledged %d buckets",
@@ -172,7 +172,7 @@ func (c *Counter) Flush(ctx context.Context) error {
 	return nil
 }
 
-// left is what the store does not have.
+// left is the amount that the store has not acknowledged.
 type left struct{ events, keys, buckets int64 }
 
 func (c *Counter) left() (l left) {

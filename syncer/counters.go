@@ -5,14 +5,14 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// counterAlloc is an arena as the allocator of leaparray. It remembers where the block is.
+// counterAlloc adapts an arena to leaparray.Allocator. It remembers where the last block is.
 type counterAlloc struct {
 	arena *arena.Arena
 	at    arena.Ref
 }
 
-// Alloc implements leaparray.Allocator. The upper half of the first word holds the size, for when
-// the block is released.
+// Alloc implements leaparray.Allocator. The upper half of the first word holds the block's size,
+// which is needed to release it.
 func (c *counterAlloc) Alloc(words int) leaparray.Counter {
 	c.at = c.arena.Alloc(words)
 	b := c.arena.Words(c.at, words)
@@ -36,7 +36,7 @@ func releaseCounter(a *arena.Arena, r arena.Ref) {
 	}
 }
 
-// copyCounter copies a counter to an arena, which may be the one that it is in.
+// copyCounter copies a counter to an arena, which may be the one it is in.
 func copyCounter(to, from *arena.Arena, r arena.Ref) arena.Ref {
 	if r == 0 {
 		return 0
@@ -47,7 +47,8 @@ func copyCounter(to, from *arena.Arena, r arena.Ref) arena.Ref {
 	return at
 }
 
-// evacuateCounter moves a counter out of a chunk that is to be given back, and returns where it is.
+// evacuateCounter moves a counter out of a chunk that is about to be released, and returns where
+// the counter is now.
 func evacuateCounter(a *arena.Arena, r arena.Ref) arena.Ref {
 	if !a.MustMove(r) {
 		return r

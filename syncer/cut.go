@@ -1,7 +1,7 @@
 package syncer
 
-// cutPending adds to a round what is pending of an entry. fresh says that some of it, or the last,
-// is in a bucket of the coarsest level of which the store has nothing.
+// cutPending adds an entry's pending buckets to a round. fresh reports that one of them, or the
+// last one, is in a bucket of the coarsest level of which the store has nothing.
 func (s *keyspace) cutPending(r *Round, e entry) (fresh bool) {
 	l, pending, synced := s.ladder(e), s.pending(e), s.synced(e)
 	first, known := len(r.buckets), false
@@ -23,7 +23,8 @@ func (s *keyspace) cutPending(r *Round, e entry) (fresh bool) {
 	return fresh || !known
 }
 
-// cutExpired adds to a round the buckets that expire in the store with what is pending of an entry.
+// cutExpired adds to a round the buckets that expire in the store because of an entry's pending
+// buckets.
 func (s *keyspace) cutExpired(r *Round, e entry) {
 	if !e.hasPending() || e.synced() == 0 {
 		return

@@ -1,6 +1,6 @@
 package syncer
 
-// directory says where keys are: in which partition, and what their namespaces are like.
+// directory finds the partition and the namespace of a key.
 type directory struct {
 	placement  Placement
 	parts      []partition
@@ -19,12 +19,12 @@ func (d *directory) locate(t *target, check *Check) {
 	t.hash = d.namespaces.hash(t.ns, check.Key)
 }
 
-// partitionOf is where the key of a check lives.
+// partitionOf returns the partition of a check's key.
 func (d *directory) partitionOf(check *Check) *partition {
 	return &d.parts[d.placement.Of(check.NS, check.Key)]
 }
 
-// parkedError tells the one who waited for the store that it refuses the key.
+// parkedError returns errRefusedKey if the store refuses one of the operation's keys.
 func (d *directory) parkedError(op *Op) error {
 	for i := range op.Checks {
 		var t target

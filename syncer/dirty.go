@@ -8,40 +8,40 @@ import (
 )
 
 // dirtyList is the keys of a partition that have something to flush, oldest first. Every key that
-// is put on it draws a ticket; the tickets come off it in the same order:
+// is put on it draws a ticket, and tickets come off it in the same order:
 //
 //	ackedTicket <= cutTicket <= lastTicket
 //
-// So who has counted under a ticket has it in the store once ackedTicket is that far. The list is
+// So a count that drew a ticket is in the store once ackedTicket has reached it. The list is
 // guarded by the partition's lock.
 type dirtyList struct {
 	refs    []arena.Ref
-	first   int    // those before are off the list
-	due     bool   // by the clock, or because somebody waits; a load alone flushes nothing
-	weighed int    // how many of those on it were looked at for the largest
+	first   int    // refs before this position are off the list
+	due     bool   // by the clock, or because a caller waits; a load alone flushes nothing
+	weighed int    // how many keys of the list takeLargest has looked at
 	shift   *shift // roused with every push
 
 	lastTicket  uint64 // drawn last
-	cutTicket   uint64 // those up to it are off the list: in a round, or had nothing to tell
-	ackedTicket uint64 // those up to it are in the store
-	// Tickets above handedOffFrom and up to handedOffTo were handed off before they were in the
-	// store.
+	cutTicket   uint64 // up to here, keys are off the list: in a round, or had nothing to flush
+	ackedTicket uint64 // up to here, counts are in the store
+	// Tickets above handedOffFrom, up to and including handedOffTo, were handed off before their
+	// counts were in the store.
 	handedOffFrom, handedOffTo uint64
 
-	batches []ticketBatch // of the tickets that are not acknowledged yet, in order
-	drawing bool          // the last of them is being drawn
+	batches []ticketBatch // the tickets that are not acknowledged yet, in order
+	drawing bool          // new tickets still belong to the last batch
 }
 
-// ticketBatch is a run of tickets that were drawn after one round was cut and before the next.
+// ticketBatch is the run of tickets drawn after one round was cut and before the next.
 type ticketBatch struct {
 	first uint64 // ticket
 	since time.Time
 }
 
-// minUnused is how many places at the front of a dirty list may be unused in any case.
+// minUnused is how many places at the front of a dirty list may stay unused in any case.
 const minUnused = 16
 
-// push puts a key at the end.
+// push appends a key and draws a ticket for it.
 func (d *dirtyList) push(r arena.Ref) {
 	if d.first > len(d.refs)/2 && d.first > minUnused {
 		d.refs = d.refs[:copy(d.refs, d.refs[d.first:])]
@@ -59,10 +59,10 @@ func (d *dirtyList) push(r arena.Ref) {
 
 func (d *dirtyList) isEmpty() bool { return d.first == len(d.refs) }
 
-// waiting is the keys on the list. It is valid until the next push.
+// waiting returns the keys on the list. The slice is valid until the next push.
 func (d *dirtyList) waiting() []arena.Ref { return d.refs[d.first:] }
 
-// pop takes the first key off the list, which is not empty.
+// pop takes the first key off the list, which must not be empty.
 func (d *dirtyList) pop() arena.Ref {
 	r := d.refs[d.first]
 	if d.first++; d.first == len(d.refs) {
@@ -72,7 +72,8 @@ func (d *dirtyList) pop() arena.Ref {
 	return r
 }
 
-// beginCut notes that a round is cut now: what is counted from here on is younger than what is not.
+// beginCut notes that a round is being cut: whatever is counted from now on starts a new batch, if
+// the list is due.
 func (d *dirtyList) beginCut() { d.drawing = d.drawing && !d.due }
 
 // move follows entries to where they are now.
@@ -82,11 +83,12 @@ func (d *dirtyList) move(to map[arena.Ref]arena.Ref) {
 	}
 }
 
-// unacked is how many tickets the store has not acknowledged.
+// unacked returns the number of tickets that the store has not acknowledged.
 func (d *dirtyList) unacked() int64 { return int64(d.lastTicket - d.ackedTicket) }
 
-// oldest is when the first ticket was drawn that the store has not acknowledged, or a little
-// before: those of a batch are taken to be as old as its first. It is zero if the store has all.
+// oldest returns when the oldest unacknowledged ticket was drawn, or a little earlier: the tickets
+// of a batch are taken to be as old as its first. It is zero if the store has acknowledged
+// everything.
 func (d *dirtyList) oldest() (since time.Time) {
 	d.forgetAcked()
 	if len(d.batches) > 0 && d.unacked() > 0 {
@@ -95,15 +97,15 @@ func (d *dirtyList) oldest() (since time.Time) {
 	return since
 }
 
-// forgetAcked forgets the batches of which the store has all, but for the last.
+// forgetAcked forgets the batches that are fully acknowledged, except for the last.
 func (d *dirtyList) forgetAcked() {
 	for len(d.batches) > 1 && d.batches[1].first <= d.ackedTicket+1 {
 		d.batches = d.batches[1:]
 	}
 }
 
-// handOff notes that another counter answers for all that is not acknowledged, takeBack that none
-// does.
+// handOff notes that another counter now answers for everything unacknowledged; takeBack notes that
+// none does.
 func (d *dirtyList) handOff()  { d.handedOffFrom, d.handedOffTo = d.ackedTicket, d.lastTicket }
 func (d *dirtyList) takeBack() { d.handedOffFrom, d.handedOffTo = 0, 0 }
 
@@ -112,13 +114,13 @@ func (d *dirtyList) handedOff(ticket uint64) bool {
 	return d.handedOffFrom < ticket && ticket <= d.handedOffTo
 }
 
-// clear empties the list. Nothing on it is waited for any more.
+// clear empties the list, and marks every ticket as acknowledged.
 func (d *dirtyList) clear() {
 	d.refs, d.first, d.batches, d.drawing = nil, 0, nil, false
 	d.cutTicket, d.ackedTicket = d.lastTicket, d.lastTicket
 }
 
-// parkedKeys are keys that the store refuses: they stay pending, out of the way of the others, and
+// parkedKeys are keys that the store refuses. They stay pending, out of the way of other keys, and
 // are tried again now and then.
 type parkedKeys struct {
 	refs  []arena.Ref
@@ -136,14 +138,14 @@ func (k *parkedKeys) add(r arena.Ref, now time.Time) {
 	k.refs = append(k.refs, r)
 }
 
-// putBack parks a key on that was only tried.
+// putBack parks a key again that was only being tried, and keeps the time of the next try.
 func (k *parkedKeys) putBack(r arena.Ref) { k.refs = append(k.refs, r) }
 
 func (k *parkedKeys) remove(r arena.Ref) {
 	k.refs = slices.DeleteFunc(k.refs, func(o arena.Ref) bool { return o == r })
 }
 
-// pop takes out the key that was parked last, of which there is one.
+// pop takes out the key that was parked last. There must be one.
 func (k *parkedKeys) pop() arena.Ref {
 	last := len(k.refs) - 1
 	r := k.refs[last]
@@ -158,7 +160,7 @@ func (k *parkedKeys) move(to map[arena.Ref]arena.Ref) {
 	}
 }
 
-// settle notes that no key is being tried.
+// settle clears since if no key is parked; it is called when none is being tried.
 func (k *parkedKeys) settle() {
 	if len(k.refs) == 0 {
 		k.since = time.Time{}

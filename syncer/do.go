@@ -21,8 +21,8 @@ func (c *Counter) Do(ctx context.Context, op *Op, res *Result) error {
 	return err
 }
 
-// do is Do, but for what it says of keys that the store refuses: whether one of those that were
-// counted is one.
+// do is Do, except that it reports whether the store refuses one of the counted keys instead of
+// returning an error for it.
 func (c *Counter) do(w *admission, op *Op, res *Result) (refused bool, err error) {
 	res.Reset()
 	if err := c.closedTo(op); err != nil {
@@ -44,7 +44,7 @@ func (c *Counter) do(w *admission, op *Op, res *Result) (refused bool, err error
 	return false, k.commit(w.ctx, &c.durability)
 }
 
-// closedTo returns ErrClosed if the counter takes no operations of that kind any more.
+// closedTo returns ErrClosed if the counter no longer takes operations of this kind.
 func (c *Counter) closedTo(op *Op) error {
 	if c.closed.Load() || op.Kind != Count && c.draining.Load() {
 		return ErrClosed
@@ -67,7 +67,7 @@ func (c *Counter) DoAll(ctx context.Context, ops []Op, res []Result) {
 	}
 }
 
-// addOnly is an Add that compares with nothing: it needs to know nothing of the key's past.
+// addOnly runs an Add without limits, which needs to know nothing of the key's past.
 func (c *Counter) addOnly(w *admission, op *Op, res *Result, now int64) (refused bool, err error) {
 	check := &op.Checks[0]
 	var t target

@@ -16,11 +16,11 @@ import (
 //	word 3-   the bytes of namespace and key
 //	rest      a pending counter with room for one bucket a level
 //
-// Pending counts begin in the entry itself, since a flush empties them: most adds then touch no
-// other memory, and need no block. What doesn't fit moves to a block of its own, until the next
+// Pending counts start out in the entry itself: a flush empties them, so most adds touch no
+// other memory and need no block. Counts that don't fit move to a block of their own until the next
 // flush.
 //
-// It doesn't move while it is in use elsewhere, so its ref identifies it.
+// An entry doesn't move while it is in use elsewhere, so its ref identifies it.
 type entry []uint64
 
 const (
@@ -31,21 +31,22 @@ const (
 
 // The flags of an entry.
 const (
-	// flagDirty: it is on the dirty list.
+	// flagDirty: the entry is on the dirty list.
 	flagDirty = 1 << iota
-	// flagCold: what the store holds of it is not known.
+	// flagCold: what the store holds of the key is not known.
 	flagCold
-	// flagBusy: it is part of the round in flight.
+	// flagBusy: the entry is part of the round in flight.
 	flagBusy
-	// flagReset: the next round deletes it from the store before anything else.
+	// flagReset: the next round deletes the key from the store before anything else.
 	flagReset
-	// flagParked: the store refused it; it waits for another try.
+	// flagParked: the store refused the key, which waits to be tried again.
 	flagParked
-	// flagRenew: it was gone from the store before the last flush, and its time to live with it.
+	// flagRenew: the key was gone from the store before the last flush, and its time to live with
+	// it.
 	flagRenew
-	// flagShared: several counters decide about it, and meet in the store at every flush.
+	// flagShared: several counters decide about the key, and meet in the store at every flush.
 	flagShared
-	// flagLimit: it was at a limit when an Acquire was last decided about it.
+	// flagLimit: the key was at a limit when an Acquire last decided about it.
 	flagLimit
 )
 
@@ -62,16 +63,16 @@ func entryAt(a *arena.Arena, r arena.Ref) entry {
 
 func (e entry) levels() int { return int(e[2] >> 45 & 7) }
 
-// inlineAt is where the pending counter within the entry begins.
+// inlineAt returns where the pending counter within the entry begins.
 func (e entry) inlineAt() int {
 	ns, key := e.lens()
 	return entryHead + (ns+key+7)/8
 }
 
-// inline is the pending counter within the entry.
+// inline returns the pending counter within the entry.
 func (e entry) inline() leaparray.Counter { return leaparray.Counter(e[e.inlineAt():]) }
 
-// hasPending reports whether there are pending buckets, be they zero.
+// hasPending reports whether there are pending buckets, even if they are zero.
 func (e entry) hasPending() bool { return e.pending() != 0 || e[e.inlineAt()] != 0 }
 
 func (e entry) lens() (ns, key int) {
@@ -86,7 +87,7 @@ func (e entry) setName(ns, key []byte, levels int) {
 	copy(b[len(ns):], key)
 }
 
-// nameBytes views the words behind the head as bytes.
+// nameBytes returns the words after the head as bytes.
 func (e entry) nameBytes(n int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(e[entryHead:]))), n)
 }
@@ -109,7 +110,7 @@ func (e entry) is(ns, key []byte) bool {
 func (e entry) used() uint32       { return uint32(e[0] & low24) }
 func (e entry) setUsed(sec uint32) { e[0] = e[0]&^low24 | uint64(sec)&low24 }
 
-// idle is how many seconds ago the entry was used.
+// idle returns how many seconds ago the entry was used.
 func (e entry) idle(sec uint32) uint32 { return (sec - e.used()) & low24 }
 
 func (e entry) gen() uint32       { return uint32(e[0] >> 24 & low24) }

@@ -20,29 +20,31 @@ var (
 	ErrOverload = errors.New("overloaded")
 	// ErrNotOwner says that another counter decides about the key.
 	ErrNotOwner = errors.New("another node decides about this key")
-	// errLate is an ErrUnavailable of a store that is there, but has not answered in time.
+	// errLate is an ErrUnavailable: the store can be reached but has not answered in time.
 	errLate = fmt.Errorf("%w: the store has not told in time what it holds of the key",
 		ErrUnavailable)
-	// errUnread is an ErrUnavailable of a question whose answer can't say that it is from memory
-	// alone.
+	// errUnread is an ErrUnavailable for a query whose answer has no way to say that it comes from
+	// memory alone.
 	errUnread = fmt.Errorf("%w: the store can't be asked what it holds of the key, or holds "+
 		"what can't be read", ErrUnavailable)
-	// errRefusedKey is the ErrUnknownOutcome of one who waited for the store.
+	// errRefusedKey is the ErrUnknownOutcome of an operation that waits for the store.
 	errRefusedKey = fmt.Errorf(
 		"%w: counted in memory, but the store refuses this key (another type under its name?)",
 		ErrUnknownOutcome)
-	// errBlind is an ErrUnavailable of an operation that can't be carried out without the store.
+	// errStoreDown is an ErrUnavailable of an operation that can't be carried out without the
+	// store.
 	errStoreDown = fmt.Errorf("%w: without the store nobody knows how much there is to take back",
 		ErrUnavailable)
-	// errStopped is the ErrUnknownOutcome of one who waited for the store until it was closed.
+	// errStopped is the ErrUnknownOutcome of an operation that was waiting for the store when the
+	// counter closed.
 	errStopped = fmt.Errorf("%w: counted in memory, and closed before the store acknowledged it",
 		ErrUnknownOutcome)
-	// errFailing says that it is not waited for what was counted while the store can't take it.
+	// errFailing says that a count is not waited for while the store can't take it.
 	errFailing = fmt.Errorf("%w: the store does not take it", ErrUnknownOutcome)
 	// errOnTheWay is the ErrUnknownOutcome of Drop.
 	errOnTheWay = fmt.Errorf("%w: counts of the key are on their way to the store",
 		ErrUnknownOutcome)
-	// errHandedOff is the ErrUnknownOutcome of one who waited for the store.
+	// errHandedOff is the ErrUnknownOutcome of an operation that waited for the store.
 	errHandedOff = fmt.Errorf("%w: counted, and handed over to another node before the store "+
 		"acknowledged it", ErrUnknownOutcome)
 	// ErrFull is an ErrOverload: there is no memory for another key, and nothing can be evicted.

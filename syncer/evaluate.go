@@ -6,15 +6,15 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// What a refusal asks to wait, in milliseconds, for want of knowledge, and because of what is only
-// reserved.
+// RetryAfter of a refusal, in milliseconds: if the key's past is not known, and if only
+// reservations stand in the way.
 const (
 	coldRetry     = 1000
 	reservedRetry = 50
 )
 
-// evaluate decides an operation whose partitions are locked and whose keys are as warm as they get,
-// and counts if it is to. It reports whether anything was counted.
+// evaluate decides an operation whose partitions are locked and whose keys are as warm as they will
+// get, and counts if the decision allows it. It reports whether anything was counted.
 func (k *call) evaluate(res *Result) (counted bool, err error) {
 	op := k.op
 	k.use()
@@ -65,9 +65,9 @@ func (k *call) evaluate(res *Result) (counted bool, err error) {
 // evictableAge is the least age at which an entry may be evicted, in seconds.
 const evictableAge = 2
 
-// use notes that the keys are in use: those that are only refused are no less so than those that
-// count. What is only read is kept before all that is not, but not so that there is no room for
-// what is read next.
+// use marks the keys as used. Keys that are only refused count as used just like those that count.
+// Keys that are only read are kept longer than unused ones, but may be evicted at once to make room
+// for the next read.
 func (k *call) use() {
 	age := uint32(0)
 	if k.op.Kind == Count {
@@ -84,8 +84,8 @@ func (k *call) use() {
 	}
 }
 
-// checkReach refuses an Add of which a limit can't be compared, or that takes back nobody knows
-// from how much, before it is counted.
+// checkReach refuses an Add before it is counted if one of its limits can't be compared, or if it
+// takes counts back and the store can't say how many there are.
 func (k *call) checkReach() error {
 	for i := range k.targets {
 		t := &k.targets[i]
@@ -102,7 +102,7 @@ func (k *call) checkReach() error {
 	return nil
 }
 
-// setSource says where the answer came from.
+// setSource records where the answer came from.
 func (k *call) setSource(res *Result) {
 	res.Source = SourceMemory
 	for i := range k.targets {
@@ -123,8 +123,8 @@ func (k *call) setSource(res *Result) {
 	}
 }
 
-// count adds all checks. All entries are found or made before the first is counted, so it is all or
-// nothing.
+// count counts all checks. It is all or nothing: all entries are found or made before the first is
+// counted.
 func (k *call) count() error {
 	for i := range k.targets {
 		t := &k.targets[i]
@@ -145,7 +145,7 @@ func (k *call) count() error {
 	return nil
 }
 
-// view reads what is known of the target's key, synced and pending.
+// view returns what is known of the target's key, synced and pending.
 func (k *call) view(t *target) leaparray.View {
 	v := leaparray.View{Ladder: t.sp.ladder}
 	if t.sp.aging {
@@ -169,7 +169,7 @@ func (k *call) compare(t *target, r *CheckResult) error {
 		} else {
 			var e leaparray.Estimate
 			e, ok = v.Count(limit.Window, k.ts, k.ts >= k.now)
-			// What is pending may take back what another has taken back meanwhile.
+			// Pending may take back counts that another counter has meanwhile taken back as well.
 			lr.Count, lr.Lo, lr.Hi = max(0, e.Count), max(0, e.Lo), max(0, e.Hi)
 			lr.BucketMS = e.Bucket
 			lr.Refused = k.op.Kind == Add && e.Hi > limit.Max
@@ -189,8 +189,8 @@ func (k *call) compare(t *target, r *CheckResult) error {
 	return nil
 }
 
-// markLimit notes whether the target, which was just looked at, is at a limit: then it is kept in
-// memory before others.
+// markLimit notes whether the target, which has just been looked at, is at a limit. Keys at a limit
+// are kept in memory longer than others.
 func (t *target) markLimit(at bool) {
 	switch {
 	case t.ref == 0:
@@ -202,7 +202,7 @@ func (t *target) markLimit(at bool) {
 }
 
 // admits compares one limit of an Acquire. Earlier checks of the same operation may count the same
-// key.
+// key, see target.extra. It returns false if the limit's window is out of reach.
 func (k *call) admits(t *target, v leaparray.View, lr *LimitResult, r *CheckResult) bool {
 	peak, rng, ok := v.Peak(lr.Window, k.ts)
 	if !ok {
@@ -225,7 +225,7 @@ func (k *call) admits(t *target, v leaparray.View, lr *LimitResult, r *CheckResu
 	return true
 }
 
-// includeCounted makes the figures of an Acquire that counted include what it counted.
+// includeCounted adds what an admitted Acquire counted to the figures it returns.
 func (k *call) includeCounted(res *Result) {
 	for i := range k.targets {
 		t := &k.targets[i]

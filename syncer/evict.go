@@ -1,16 +1,17 @@
 package syncer
 
-// sampleSize is how many entries compete for being evicted: the one that was used the longest ago
-// loses, as in Redis's approximation of LRU.
+// sampleSize is how many entries compete when one is evicted: the least recently used one goes, as
+// in Redis's approximation of LRU.
 const sampleSize = 8
 
-// maxEvictions bounds what a new key may push out: more than one only where blocks differ in size.
+// maxEvictions bounds how many entries one new key may push out. It takes more than one only where
+// blocks differ in size.
 const maxEvictions = 32
 
-// makeRoom evicts until there is a free block of so many words.
+// makeRoom evicts entries until there is a free block of this many words.
 func (g *guarded) makeRoom(words int, sec uint32) bool {
-	// Even if there is one already: the key's counters will need what an evicted key's counters
-	// leave.
+	// Evict at least one entry even if there is a free block already: the new key's counters will
+	// need the blocks of an evicted key's counters.
 	for range maxEvictions {
 		if !g.evictOne(sec, anySpace) {
 			return false
@@ -23,11 +24,11 @@ func (g *guarded) makeRoom(words int, sec uint32) bool {
 }
 
 const (
-	// noSlot is the slot of no entry.
+	// noSlot stands for no slot.
 	noSlot = -1
-	// anySpace is the namespace of any key.
+	// anySpace stands for any namespace.
 	anySpace = -1
-	// limitAge is the least age, in seconds, at which an entry may be evicted that is at a limit.
+	// limitAge is how long, in seconds, an entry at a limit must be idle before it may be evicted.
 	limitAge = 60
 )
 
@@ -36,11 +37,12 @@ func (g *guarded) evictOne(sec uint32, space int) bool {
 	return !g.keepsAll() && g.keys.evictOne(sec, space)
 }
 
-// pinned reports whether somebody goes through the entries: none may be dropped or moved meanwhile.
+// pinned reports whether a restoration or a handoff is going through the entries: none may be
+// dropped or moved meanwhile.
 func (g *guarded) pinned() bool { return g.restoration.active() || g.sealed }
 
-// keepsAll reports whether nothing may be evicted or moved now: somebody goes through the entries,
-// or may need what they know.
+// keepsAll reports whether no entry may be evicted or moved now: a restoration or a handoff is
+// going through them, or a round has failed, and what they know may be needed to restore the store.
 func (g *guarded) keepsAll() bool {
 	return g.pinned() || g.outbox.flight != nil && g.outbox.retry.failing()
 }
@@ -52,14 +54,15 @@ func (g *guarded) rebuild() {
 	}
 }
 
-// evictable reports whether an entry holds nothing that the store doesn't.
+// evictable reports whether the store has everything that an entry holds.
 func evictable(e entry) bool {
 	return !e.has(flagDirty|flagBusy|flagReset|flagParked|flagShared) && !e.hasPending()
 }
 
-// evictOne drops the least recently used of a few clean entries that nobody used in the last
-// second, of one namespace or of any: one that is at a limit only if no other is found, and nobody
-// has used it for longer. What it knew can be read back from the store.
+// evictOne samples a few clean entries, of one namespace or of any, that were not used in the last
+// second, and drops the least recently used. An entry at a limit is dropped only if there is no
+// other and it has been idle for limitAge. What a dropped entry knew can be read back from the
+// store.
 func (s *keyspace) evictOne(sec uint32, space int) bool {
 	victim, last := noSlot, noSlot
 	var oldest uint32

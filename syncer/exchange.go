@@ -2,14 +2,15 @@ package syncer
 
 import "time"
 
-// Who may deal with the store at a moment: nobody while a round that writes is with it, its pause
-// after a failure lasts, or all is about to be handed off; a restoration before all else, as what
-// is flushed relies on what it restores; and loads beside what is flushed, unless what the store
-// says of a key may or may not include what is on its way.
+// This file decides which part of a partition may exchange rounds with the store. None may while a
+// round that writes is in flight, while the pause after a failure lasts, or once everything is
+// about to be handed off. A restoration goes before all else, because flushes rely on what it
+// restores. Loads may overlap with flushes, except for keys of which the store's answer may or may
+// not include what is in flight.
 
-// cut returns what the partition has to exchange with the store now, nil if nothing, if it is
-// waiting to try again, or if a round is with the store already. The round stays the partition's
-// flight until it is settled.
+// cut returns what the partition has to exchange with the store now. It returns nil if there is
+// nothing, if it is too early to retry, or if a round is already with the store. The round stays
+// the partition's flight until it is settled.
 func (p *partition) cut() (r *Round, later bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -28,9 +29,8 @@ func (p *partition) cut() (r *Round, later bool) {
 	return r, false
 }
 
-// dueByClock returns when the partition is to be looked at again, though nobody asks for it, if
-// ever: at once if it has something to tell the store or to try again, or when it is time to
-// verify.
+// dueByClock returns when the clock should make the partition due next, if ever: at once if it has
+// something to tell the store or to retry, otherwise when it is time to verify.
 func (p *partition) dueByClock() (at time.Time, ever bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -42,8 +42,8 @@ func (p *partition) dueByClock() (at time.Time, ever bool) {
 	return p.store.verifiedAt.Add(p.flushing.opt.VerifyInterval), p.keys.table.Len() > 0
 }
 
-// address tells a round how far the store had come when it last said so, be it to a load: by it the
-// store notices that it has lost data.
+// address tells a round how far the store had come by its latest answer, even one to a load. By
+// this the store notices that it has lost data.
 func (g *guarded) address(r *Round) {
 	last := g.store.latest()
 	if g.restoration.active() {
@@ -59,8 +59,8 @@ func (p *partition) settle(r *Round) (more bool) {
 	defer p.settled.wake()
 	p.outbox.sent = false
 	if more = p.settleOutcome(r); len(p.loads.waiting) > 0 {
-		// Those could not be loaded while the round was under way, or it was to bring them and did
-		// not.
+		// These could not be loaded while the round was in flight, or the round was to bring them
+		// and did not.
 		p.loader.schedule(p)
 	}
 	return more
@@ -76,9 +76,9 @@ func (g *guarded) settleOutcome(r *Round) (more bool) {
 	case r.Republish:
 		g.restoration.settle(r)
 	case r.Lost && g.restoration.active():
-		// It was sent before another counter handed over what it knew and had been told of the
-		// loss. What came with that is in the store already: it must not be taken for what was
-		// known before.
+		// The round was sent before another counter handed over what it knew, along with the news
+		// of the loss. What the other counter handed over is in the store already. It must not be
+		// taken for what was known before the loss.
 	case r.Lost:
 		g.restoration.findLoss(versionOf(r))
 	case r.Used || r.Later && !r.imported && !g.outbox.maybeSent:
@@ -91,7 +91,7 @@ func (g *guarded) settleOutcome(r *Round) (more bool) {
 	return true
 }
 
-// succeed notes that the store has answered a round that nothing overlaps.
+// succeed notes that the store has answered a round that no other overlapped.
 func (g *guarded) succeed() {
 	g.outbox.retry.succeed()
 	g.loads.lossSeen = false
@@ -99,7 +99,7 @@ func (g *guarded) succeed() {
 	g.reportOwed()
 }
 
-// probe has the partition ask the store for nothing in particular.
+// probe makes the partition ask the store even if it has no key to load.
 func (p *partition) probe() {
 	p.mu.Lock()
 	p.loads.probe = true
@@ -107,7 +107,7 @@ func (p *partition) probe() {
 	p.loader.schedule(p)
 }
 
-// lookAgain has everybody who waits for a round, or for room, look again.
+// lookAgain makes all who wait for a round, or for room, look again.
 func (p *partition) lookAgain() {
 	p.flusher.room.retryAll()
 	p.mu.Lock()
@@ -115,8 +115,9 @@ func (p *partition) lookAgain() {
 	p.settled.wake()
 }
 
-// cutLoad returns a round that loads what is waited for, nil if nothing can be loaded now. What the
-// store says of a key is then exactly what it holds but for what is pending here.
+// cutLoad returns a round that loads the keys that operations wait for, or nil if nothing can be
+// loaded now. What the store then says of a key is exactly what it holds, without what is pending
+// here.
 func (p *partition) cutLoad() (r *Round, later bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -124,7 +125,7 @@ func (p *partition) cutLoad() (r *Round, later bool) {
 	case len(p.loads.waiting) == 0 && !p.loads.probe, p.loads.underWay != nil:
 		return nil, false
 	case p.loads.lossSeen || p.pinned() || p.outbox.maybeSent || len(p.outbox.queue) > 0:
-		return nil, p.loads.probe // once that is over, who waits is in line again
+		return nil, p.loads.probe // once that is over, settle schedules those who wait
 	case p.loads.retry.waiting(time.Now()):
 		return nil, true
 	}
@@ -147,7 +148,7 @@ func (p *partition) settleLoad(r *Round) (more bool) {
 	case loadFlushes:
 		p.flusher.schedule(p)
 	}
-	p.dirty.shift.rouse() // what is loaded first has to be verified from now on
+	p.dirty.shift.rouse() // a partition with its first key in memory has to be verified from now on
 	p.rebuild()
 	return len(p.loads.waiting) > 0 || p.loads.probe
 }

@@ -6,12 +6,13 @@ import (
 	"twotier.dev/twotier/internal/arena"
 )
 
-// flushing is how a partition tells the store what was counted: it cuts what is on the dirty list
-// into rounds and takes over what the store answers. A round that writes is the only one that does;
-// it takes along the loads of its keys, and brings back what it loads exactly.
+// flushing tells the store what a partition has counted: it cuts the keys on the dirty list into
+// rounds, and takes over the store's answers. At most one round that writes is in flight. It takes
+// along pending loads of its keys, and what it loads is exactly what the store holds.
 //
-// A round that the store has not answered stays the partition's flight, and goes again unchanged.
-// Its methods are called with the partition locked, while nothing else writes to the store.
+// A round that the store has not answered stays the partition's flight, and is sent again
+// unchanged. The methods are called with the partition locked, while nothing else writes to the
+// store.
 type flushing struct {
 	*ledger
 	loads   *loading
@@ -21,12 +22,12 @@ type flushing struct {
 	totals  *totals
 }
 
-// cut returns what is to go next, nil if there is nothing.
+// cut returns the next round, or nil if there is nothing to send.
 func (f *flushing) cut(now time.Time) *Round {
 	switch {
 	case f.outbox.flight != nil:
 		f.loads.recallKeys(f.outbox.flight)
-		return f.outbox.flight // its outcome is unknown: the same again, under the same number
+		return f.outbox.flight // its outcome is unknown: send it again under the same number
 	case !f.store.known:
 		return f.cutFirst(now)
 	case len(f.outbox.queue) > 0:
@@ -38,8 +39,9 @@ func (f *flushing) cut(now time.Time) *Round {
 	return f.cutDirty(now)
 }
 
-// cutFirst asks what data the store has before anything is counted: a copy of a round that did not
-// say to what data it belongs might arrive after all is lost, and be restored a second time.
+// cutFirst cuts a round that asks which data the store has, before anything is counted. Otherwise a
+// delayed copy of a round that named no epoch might arrive after the store has lost everything, be
+// applied, and its counts be restored a second time.
 func (f *flushing) cutFirst(now time.Time) *Round {
 	if len(f.outbox.queue) == 0 && !f.loads.exclusive && !(f.dirty.due && !f.dirty.isEmpty()) &&
 		!f.verifyDue(now) {
@@ -51,11 +53,11 @@ func (f *flushing) cutFirst(now time.Time) *Round {
 	return r
 }
 
-// cutDirty cuts a round of what is due: of keys that have something to flush, or are to be loaded
-// by a round that nothing overlaps. An empty one verifies.
+// cutDirty cuts a round of what is due: keys that have something to flush, and keys that have to be
+// loaded by a round that no other overlaps. A round without keys only verifies.
 func (f *flushing) cutDirty(now time.Time) *Round {
 	r := f.scratch.round(f.ledger)
-	r.Quiet = true // unless a key turns up that others rely on hearing of
+	r.Quiet = true // until a key turns up that others must hear of
 	if now.After(f.parked.until) {
 		f.takeParked(r)
 	}
@@ -74,8 +76,7 @@ func (f *flushing) cutDirty(now time.Time) *Round {
 	return r
 }
 
-// seal ends the cutting of a round, and numbers it if it changes anything. It reports whether it
-// does.
+// seal completes a round, and numbers it if it changes anything. It reports whether it does.
 func (f *flushing) seal(r *Round) (changes bool) {
 	if changes = r.seal(); changes {
 		f.outbox.number(r)
@@ -84,14 +85,14 @@ func (f *flushing) seal(r *Round) (changes bool) {
 	return changes
 }
 
-// verifyDue reports whether the store should be asked if it still has everything, and what others
-// did.
+// verifyDue reports whether it is time to ask the store if it still has everything, and what others
+// have counted.
 func (f *flushing) verifyDue(now time.Time) bool {
 	return f.keys.table.Len() > 0 && now.Sub(f.store.verifiedAt) >= f.opt.VerifyInterval ||
 		f.outbox.retry.failing() || f.store.mustVerify || f.loads.lossSeen
 }
 
-// takeExact adds the keys that are to be loaded by a round which nothing overlaps.
+// takeExact adds the keys that have to be loaded by a round that no other overlaps.
 func (f *flushing) takeExact(r *Round) {
 	if !f.loads.exclusive {
 		return
@@ -127,15 +128,15 @@ func (f *flushing) takeDirty(r *Round) {
 			return
 		}
 		at, e := f.unlist()
-		// Else all that it had was taken already, or the store refuses it.
+		// Otherwise everything it had was taken already, or the store refuses it.
 		if !e.has(flagBusy|flagParked) && e.owes() {
 			f.take(r, at, e, e.has(flagCold))
 		}
 	}
 }
 
-// takeParked gives the keys that the store refused another try. Until it has taken them they are
-// marked as they were: who waits for the store is told.
+// takeParked tries the keys again that the store refused. They keep flagParked until the store has
+// taken them, so that callers who wait for the store hear of it.
 func (f *flushing) takeParked(r *Round) {
 	for len(f.parked.refs) > 0 && !r.full() {
 		at := f.parked.pop()
@@ -143,8 +144,8 @@ func (f *flushing) takeParked(r *Round) {
 	}
 }
 
-// take adds all that is pending of one entry, and the deletion of what has expired. Whoever waits
-// for the key has it brought back.
+// take adds everything pending of one entry, and the deletion of its expired buckets. If an
+// operation waits for the key to be loaded, the round brings it back.
 func (f *flushing) take(r *Round, at arena.Ref, e entry, load bool) {
 	ns, key := e.name()
 	k := r.addKey(ns, key)
@@ -159,9 +160,9 @@ func (f *flushing) take(r *Round, at arena.Ref, e entry, load bool) {
 	k.adds = len(r.buckets)
 	counted := k.adds > first
 	k.New = f.warm(e) && e.synced() == 0 && counted
-	// The time to live that was set with the first count in a coarsest bucket lasts for as long as
-	// that is needed. A key that the store has lost since then says so when it is flushed, and has
-	// it renewed.
+	// The time to live is set with the first count in a bucket of the coarsest level, and lasts for
+	// as long as that bucket is needed. If the store has lost the key since, that shows when the
+	// key is flushed, and flagRenew has the time to live set again.
 	if counted && fresh || e.has(flagRenew) {
 		k.TTL = f.keys.space(e).ttl
 		e.drop(flagRenew)

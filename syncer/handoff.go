@@ -35,9 +35,8 @@ type KeyState struct {
 	Cold bool
 }
 
-// handoff is how a partition is handed from one counter to another. Between prepare and finish or
-// cancel the ledger is sealed: nothing in it changes. Its methods are called with the partition
-// locked.
+// handoff hands a partition from one counter to another. Between prepare and finish or cancel the
+// ledger is sealed: nothing in it changes. The methods are called with the partition locked.
 type handoff struct {
 	*ledger
 	flushing    *flushing
@@ -45,17 +44,17 @@ type handoff struct {
 	restoration *restoration
 	budget      budget
 
-	rounds []*Round // what is pending, once it is sealed
-	told   bool     // somebody may send the rounds
-	times  uint64   // how many times it was sealed
+	rounds []*Round // everything pending, once the ledger is sealed
+	told   bool     // another counter may send the rounds
+	times  uint64   // how many times the ledger was sealed
 }
 
-// prepare cuts all that is pending into rounds, and seals the ledger.
+// prepare cuts everything pending into rounds and seals the ledger.
 func (h *handoff) prepare() {
 	h.unpark()
-	// Loads must not bring what is pending in a round that the store may have carried out.
+	// From here on, loads must not return counts of rounds that the store may have applied.
 	old := h.outbox.takeAll()
-	// What is in those rounds is part of what is pending: it must not be cut into others.
+	// The counts in those rounds are still pending. They must not be cut into new rounds as well.
 	for _, r := range old {
 		h.detach(r)
 		h.excludePending(r)
@@ -75,7 +74,7 @@ func (h *handoff) prepare() {
 	h.settled.wake()
 }
 
-// cutAll cuts all that is on the dirty list.
+// cutAll cuts everything on the dirty list.
 func (h *handoff) cutAll() (rounds []*Round) {
 	h.dirty.due = true
 	for !h.dirty.isEmpty() {
@@ -90,7 +89,7 @@ func (h *handoff) cutAll() (rounds []*Round) {
 	return rounds
 }
 
-// cancel goes back to flushing what was to be handed off. It reports whether anything was.
+// cancel resumes flushing what was to be handed off. It reports whether the ledger was sealed.
 func (h *handoff) cancel() bool {
 	if !h.sealed {
 		return false
@@ -98,14 +97,14 @@ func (h *handoff) cancel() bool {
 	h.outbox.maybeSent = (h.outbox.maybeSent || h.told) && len(h.rounds) > 0
 	h.outbox.queue, h.rounds, h.sealed = h.rounds, nil, false
 	h.dirty.takeBack()
-	h.store.outdate() // another may have begun to decide
+	h.store.outdate() // another counter may have begun to decide
 	h.dirty.due = true
 	h.reportOwed()
 	return true
 }
 
-// finish forgets all that was handed off. From now on rounds are numbered under another name, made
-// of that of the counter.
+// finish forgets everything that was handed off. From now on rounds are numbered under a new name,
+// derived from the counter's.
 func (h *handoff) finish(counter string) {
 	h.empty()
 	h.outbox.release(counter)
@@ -115,7 +114,8 @@ func (h *handoff) finish(counter string) {
 	h.settled.wake()
 }
 
-// offers reports whether something of a key is to be handed off, and may still be sent by others.
+// offers reports whether a key has counts that are being handed off, so that others may still send
+// them.
 func (h *handoff) offers(hash uint32, e entry) bool {
 	return h.sealed && anyWrites(h.rounds, hash, e)
 }

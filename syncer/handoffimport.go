@@ -2,12 +2,12 @@ package syncer
 
 import "time"
 
-// take takes over what another counter knows, and what it has not sent. owned says that this one
-// has already begun to decide.
+// take takes over what another counter knows and the rounds it has not sent. owned says that this
+// counter has already begun to decide.
 func (h *handoff) take(o *Handoff, owned bool) {
 	h.store.outdate()
-	// What is left here from an earlier turn may be part of what the other counter has read from
-	// the store.
+	// The other counter may have read from the store some of what is left here from an earlier turn
+	// as owner.
 	h.outbox.maybeSent = h.outbox.maybeSent || o.MaybeSent && len(o.Rounds) > 0 ||
 		!h.outbox.isEmpty()
 	if o.EpochKnown {
@@ -18,8 +18,7 @@ func (h *handoff) take(o *Handoff, owned bool) {
 	}
 }
 
-// reconcile takes over what another counter knows, in the light of what this one was told by the
-// store.
+// reconcile takes over what another counter knows, given what the store has told this one.
 func (h *handoff) reconcile(o *Handoff, owned bool) {
 	told := storeVersion{o.Epoch, o.Version, o.Quieted, o.LastChange}
 	switch {
@@ -28,14 +27,14 @@ func (h *handoff) reconcile(o *Handoff, owned bool) {
 	case !h.store.known || h.store.told.epoch == o.Epoch:
 		late := h.store.known && (h.store.told.version > o.Version ||
 			h.store.told.quieted > o.Quieted)
-		if late || owned { // what the other knows may be out of date
+		if late || owned { // what the other counter knows may be out of date
 			markCold(o.Keys)
 		}
 		if !late {
 			h.store.setTold(told)
 		}
 		h.installAll(o.Keys)
-	case o.Epoch > h.store.told.epoch: // the other has noticed a loss that this one has not
+	case o.Epoch > h.store.told.epoch: // the other counter has noticed a loss that this one has not
 		h.restoration.restoreAll(told)
 		h.installAll(h.unknown(o.Keys, nil))
 	default:
@@ -43,8 +42,9 @@ func (h *handoff) reconcile(o *Handoff, owned bool) {
 	}
 }
 
-// restoreOlder restores what another counter knows that has not noticed a loss. Most of it is not
-// in memory here: for as long, it is all that there is to decide by.
+// restoreOlder restores what another counter knows that has not noticed a loss. Most of these keys
+// are not in memory here. Until they are restored, what that counter knows is all there is to
+// decide by.
 func (h *handoff) restoreOlder(o *Handoff) {
 	job := &republish{storeVersion: h.store.told, after: o.Epoch}
 	fresh := h.unknown(o.Keys, &job.keys)
@@ -58,13 +58,13 @@ func (h *handoff) restoreOlder(o *Handoff) {
 		}
 	}
 	for _, r := range o.Rounds {
-		r.Acked = 0 // of the epoch before
+		r.Acked = 0 // the sequence belongs to the epoch before
 	}
 	h.restoration.begin(job)
 }
 
-// unknown returns those of some keys that are not in memory, and appends the others to known, if it
-// is there.
+// unknown returns the keys that are not in memory. It appends the others to known unless that is
+// nil.
 func (h *handoff) unknown(keys []KeyState, known *[]KeyState) (fresh []KeyState) {
 	for i := range keys {
 		k := &keys[i]
@@ -78,8 +78,8 @@ func (h *handoff) unknown(keys []KeyState, known *[]KeyState) (fresh []KeyState)
 	return fresh
 }
 
-// markCold marks what is to be read again before it is relied on. A store that loses everything is
-// told of it all the same.
+// markCold marks keys that have to be read again before they are relied on. If the store loses
+// everything, what is known of them is restored all the same.
 func markCold(keys []KeyState) {
 	for i := range keys {
 		keys[i].Cold = true
@@ -92,7 +92,7 @@ func (h *handoff) installAll(keys []KeyState) {
 	}
 }
 
-// install makes a key known as it was known to another counter.
+// install takes over what another counter knows of a key.
 func (h *handoff) install(k *KeyState) {
 	hash := h.keys.names.hash(k.NS, k.Key)
 	at := h.keys.find(hash, k.NS, k.Key)
@@ -102,7 +102,7 @@ func (h *handoff) install(k *KeyState) {
 	if at == 0 {
 		words := entryWords(k.NS, k.Key, h.keys.names.ladder(k.NS).Len())
 		if !h.budget.roomFor(words, h.keys.clock.second()) {
-			return // the store has it
+			return // the key can be loaded from the store
 		}
 		at = h.keys.insertCold(hash, k.NS, k.Key)
 	}
@@ -115,8 +115,8 @@ func (h *handoff) install(k *KeyState) {
 	}
 }
 
-// takeRound takes over a round of another counter, unless it has been taken over before. Nothing in
-// it was counted before since.
+// takeRound takes over a round of another counter, unless it was taken over before. None of its
+// counts is older than since.
 func (h *handoff) takeRound(r *Round, since time.Time) {
 	if !h.outbox.queueImport(r, since) {
 		return

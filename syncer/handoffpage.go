@@ -6,14 +6,15 @@ import (
 	"time"
 )
 
-// Bounds of what is told about the keys of a partition besides what is pending: a new owner reads
-// the rest from the store, when it is asked for.
+// Bounds of what is handed over about keys besides pending counts. The new owner loads the rest
+// from the store when it is needed.
 const (
-	// hotIdle is how long ago a key may have been used, in seconds, to be told about in any case.
+	// hotIdle is how many seconds ago a key may have been used at most to be handed over in any
+	// case.
 	hotIdle = 60
-	// coldBytes is the size of a partition from which on only hot keys are told about.
+	// coldBytes is the size above which a partition hands over only hot keys.
 	coldBytes = 1 << 20
-	// stampShift is where a cursor says which handoff it belongs to.
+	// stampShift is the position of a cursor's handoff number.
 	stampShift = 40
 )
 
@@ -50,7 +51,7 @@ func (h *handoff) page(cursor uint64, budget int) (page *Handoff, next uint64, e
 	return page, 0, nil
 }
 
-// emptyPage returns what all pages say.
+// emptyPage returns what is the same on all pages.
 func (h *handoff) emptyPage() *Handoff {
 	last := h.store.latest()
 	page := &Handoff{
@@ -64,12 +65,12 @@ func (h *handoff) emptyPage() *Handoff {
 	return page
 }
 
-// stateOf returns what is known of a key, if it is worth telling, be it out of date: when the store
-// loses everything, that is all there is. If it could not be asked whether it still has everything,
-// nothing is left out.
+// stateOf returns what is known of a key, if that is worth handing over. That includes what is out
+// of date: if the store loses everything, it is all there is. As long as the store has not
+// confirmed that it still has everything, no key is left out for being idle.
 func (h *handoff) stateOf(e entry) (k KeyState, ok bool) {
 	idle := e.idle(h.keys.clock.second())
-	k.Cold = !h.warm(e) || h.store.mayHaveChanged() // others may have counted it since
+	k.Cold = !h.warm(e) || h.store.mayHaveChanged() // others may have counted since
 	if !h.store.mustVerify && idle > hotIdle && h.keys.bytes() > coldBytes ||
 		k.Cold && e.synced() == 0 {
 		return k, false
@@ -80,7 +81,7 @@ func (h *handoff) stateOf(e entry) (k KeyState, ok bool) {
 	return k, true
 }
 
-// size is about what a key takes to be told, in bytes.
+// size estimates the size of a key in a page, in bytes.
 func (k *KeyState) size() int { return 8 + len(k.NS) + len(k.Key) + 8*len(k.Buckets) }
 
 func (r *Round) size() (n int) {
@@ -91,7 +92,7 @@ func (r *Round) size() (n int) {
 	return n
 }
 
-// copy returns all of a round that another counter needs to send it.
+// copy returns a copy of a round with everything that another counter needs to send it.
 func (r *Round) copy() *Round {
 	c := &Round{Partition: r.Partition, Writer: r.Writer, Seq: r.Seq, Nonce: r.Nonce,
 		Acked: r.Acked, Keys: make([]KeyRound, len(r.Keys))}

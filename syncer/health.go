@@ -9,28 +9,28 @@ import (
 	"time"
 )
 
-// enoughSilent is how many partitions must have failed, and none got through meanwhile, for the
-// store to be known to be down. One that fails says nothing of the others: its data may be broken,
-// or its shard gone.
+// enoughSilent is how many partitions must fail, with none getting through meanwhile, before the
+// store is known to be down. A single partition that fails says nothing about the others: its data
+// may be broken, or its shard gone.
 const enoughSilent = 8
 
-// health is what is known of whether the store can be reached at all.
+// health is what is known about whether the store can be reached at all.
 type health struct {
-	parts  []partition // all of them
+	parts  []partition // all of the counter's
 	enough int
 	down   atomic.Bool
 
 	mu     sync.Mutex
-	silent map[int]bool // partitions that failed since one got through
-	probed time.Time    // when others were last asked because of those
+	silent map[int]bool // partitions that have failed since the last one got through
+	probed time.Time    // when other partitions were last asked because of those
 }
 
 func (h *health) init(parts []partition) {
 	h.parts, h.enough, h.silent = parts, min(enoughSilent, len(parts)), map[int]bool{}
 }
 
-// note takes the outcomes of an exchange. It reports whether the store has just come to be known to
-// be down, and whether a few others should be asked to find out.
+// note takes the outcomes of an exchange. fell reports that the store has just become known to be
+// down, ask that a few other partitions should be asked to find out.
 func (h *health) note(rounds []*Round) (fell, ask bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -55,8 +55,8 @@ func (h *health) note(rounds []*Round) (fell, ask bool) {
 	return false, ask
 }
 
-// noteOutcomes takes the outcomes of an exchange, has the partitions look again for which that
-// changes anything, and returns how many of the outcomes are failures.
+// noteOutcomes takes the outcomes of an exchange, and wakes or probes partitions if the outcomes
+// require it. It returns how many of them are failures.
 func (h *health) noteOutcomes(rounds []*Round) (failed int) {
 	for _, r := range rounds {
 		if r.Err != nil {
@@ -66,7 +66,7 @@ func (h *health) noteOutcomes(rounds []*Round) (failed int) {
 	fell, ask := h.note(rounds)
 	for i := range h.parts {
 		if fell {
-			h.parts[i].lookAgain() // nobody waits any longer for what can't be had
+			h.parts[i].lookAgain() // nobody should go on waiting for what can't be had
 		}
 	}
 	if ask {
@@ -77,16 +77,16 @@ func (h *health) noteOutcomes(rounds []*Round) (failed int) {
 	return failed
 }
 
-// failedLoadsDown is how many loads of a partition in a row must have failed for it to be known
-// that it can't be read: a connection that broke says nothing yet.
+// failedLoadsDown is how many consecutive loads of a partition must fail before it is known that it
+// can't be read. A single broken connection says nothing yet.
 const failedLoadsDown = 2
 
-// storeDown reports whether it is known that the store can't be asked about the partition's keys.
-// Late is not down.
+// storeDown reports whether the store is known to be out of reach for the partition's keys. A late
+// store is not down.
 func (g *guarded) storeDown() bool {
 	return g.loads.retry.failures >= failedLoadsDown || g.health.down.Load()
 }
 
-// degraded reports whether the store did not take what it was last told, or can't be asked: what is
-// known is from memory.
+// degraded reports whether the store did not take the last round, or can't be asked: answers come
+// from memory alone.
 func (g *guarded) degraded() bool { return g.outbox.retry.failing() || g.storeDown() }

@@ -8,15 +8,15 @@ import (
 	"slices"
 )
 
-// durability is what operations of a counter wait for, and how that is found out.
+// durability knows which ack an operation waits for, and waits for it.
 type durability struct {
 	store     Store
 	ack       Ack // what AckDefault means
 	placement Placement
 }
 
-// check returns why what an operation wants to wait for can't be waited for, before anything is
-// counted.
+// check returns an error if the ack that an operation asks for can't be waited for. It is called
+// before anything is counted.
 func (d *durability) check(ctx context.Context, op *Op) error {
 	ack := d.of(op)
 	if ack < AckReplica || op.Kind == Count {
@@ -34,8 +34,8 @@ func (d *durability) check(ctx context.Context, op *Op) error {
 	return keeper.Keeps(ctx, ack, partitions...)
 }
 
-// await waits until what the store has acknowledged would survive it as ack says. It returns why
-// not for each mark, nil if all of it would.
+// await waits until everything up to the marks would survive a loss of the store's server as ack
+// says. It returns an error or nil for each mark, or nil if all would survive.
 func (d *durability) await(ctx context.Context, ack Ack, marks []Mark) []error {
 	if ack < AckReplica || len(marks) == 0 {
 		return nil
@@ -43,8 +43,8 @@ func (d *durability) await(ctx context.Context, ack Ack, marks []Mark) []error {
 	return d.store.(Keeper).Keep(ctx, ack, marks)
 }
 
-// thoseKept divides operations: what can't be waited for as it wants to is refused in its result,
-// and the others are returned with their positions. If all can, at is nil.
+// thoseKept sorts out operations whose acks can't be waited for: each gets its error in its result.
+// The others are returned with their positions. If there are none to sort out, at is nil.
 func (d *durability) thoseKept(ctx context.Context, ops []Op, res []Result) (kept []Op, at []int) {
 	var refused []int
 	for i := range ops {
@@ -67,8 +67,8 @@ func (d *durability) thoseKept(ctx context.Context, ops []Op, res []Result) (kep
 	return kept, at
 }
 
-// commit waits for what operations of a batch wait for: for all of them together. What becomes of
-// an operation is up to the partitions that it counted in, and to no others.
+// commit waits for the acks of all operations of a batch together. The outcome of an operation
+// depends only on the partitions that it counted in.
 func (b *batch) commit(ctx context.Context) {
 	if len(b.stored) == 0 {
 		return
@@ -90,20 +90,21 @@ func (b *batch) commit(ctx context.Context) {
 	}
 }
 
-// fate is what has become of what was counted in partitions, nil where all is well.
+// fate is the outcome of what was counted, by partition; nil where all is well.
 type fate struct {
-	failed map[*partition]error // the store has not acknowledged it
-	lost   map[keeping]error    // the store has, but does not keep it as was asked for
+	failed map[*partition]error // the store has not acknowledged the counts
+	lost   map[keeping]error    // acknowledged, but not kept as ack asks
 }
 
-// keeping is one kind of ack of one partition.
+// keeping is one ack that is waited for in one partition.
 type keeping struct {
 	p   *partition
 	ack Ack
 }
 
-// commitSome waits for the partitions whose rounds get through, so that what was counted in them is
-// known however long others take, or else for those that it has not waited for.
+// commitSome waits for partitions. If patient is false, it skips those whose rounds are failing, so
+// that the outcome of the others is known however long those take. If it is true, it waits for all
+// that have not been waited for yet.
 func (b *batch) commitSome(ctx context.Context, f *fate, patient bool) {
 	marks := map[*partition]Mark{}
 	for p, ticket := range b.tickets {
@@ -132,7 +133,7 @@ func (b *batch) commitSome(ctx context.Context, f *fate, patient bool) {
 	}
 }
 
-// keep waits until what was counted in partitions is kept.
+// keep waits until what was counted in the partitions is kept as ack says.
 func (b *batch) keep(ctx context.Context, f *fate, ack Ack, parts []*partition,
 	marks map[*partition]Mark) {
 	list := make([]Mark, len(parts))
@@ -144,7 +145,7 @@ func (b *batch) keep(ctx context.Context, f *fate, ack Ack, parts []*partition,
 	}
 }
 
-// of is what an operation waits for.
+// of returns the ack that an operation waits for.
 func (d *durability) of(op *Op) Ack {
 	if op.Ack == AckDefault {
 		return d.ack
@@ -155,7 +156,7 @@ func (d *durability) of(op *Op) Ack {
 // waits reports whether an operation waits for the store.
 func (d *durability) waits(op *Op) bool { return d.of(op) >= AckStore }
 
-// commit waits for what an operation waits for, once it is counted.
+// commit waits for the ack of an operation that has been counted.
 func (k *call) commit(ctx context.Context, d *durability) error {
 	tickets := make([]uint64, len(k.parts))
 	for i, p := range k.parts {

@@ -9,31 +9,31 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// keyspace is what a partition has of its keys in memory. It is guarded by the partition's lock.
+// keyspace is the keys of a partition that are in memory. It is guarded by the partition's lock.
 type keyspace struct {
-	names *namespaces // of all partitions
+	names *namespaces // shared by all partitions
 	clock clock
 	table table.Table
 	arena arena.Arena
 	drops dropLog
 
-	evictSlot int // where the search for something to evict goes on
-	// sparedUntil is the second before which nothing is taken from the partition for others: it had
-	// nothing to give.
+	evictSlot int // where the search for an entry to evict continues
+	// sparedUntil is the second before which nothing is taken from the partition for others,
+	// because it had nothing to give.
 	sparedUntil uint32
 
 	pendingBuckets int64 // buckets with counts that the store has not acknowledged
-	expired        int64 // of those, how many have left every window before they were sent
+	expired        int64 // how many pending buckets left every window before they were sent
 	evicted        int64
 	touched        uint64 // see touch
 }
 
-// space is an entry's namespace, ladder that of it.
+// space returns an entry's namespace, ladder the namespace's ladder.
 func (s *keyspace) space(e entry) *space { return s.names.all[e.space()] }
 
 func (s *keyspace) ladder(e entry) *leaparray.Ladder { return s.space(e).ladder }
 
-// all walks over the entries, none of which may be dropped or moved meanwhile.
+// all iterates over the entries. None may be dropped or moved meanwhile.
 func (s *keyspace) all() iter.Seq2[arena.Ref, entry] {
 	return func(yield func(arena.Ref, entry) bool) {
 		for i := range s.table.Slots() {
@@ -48,13 +48,13 @@ func newKeyspace(pool *slab.Pool, names *namespaces, clock clock) keyspace {
 	return keyspace{names: names, clock: clock, table: table.New(pool), arena: arena.New(pool)}
 }
 
-// dropsKept is how many of the keys that were dropped last a partition remembers.
+// dropsKept is how many of its latest drops a partition remembers.
 const dropsKept = 64
 
-// dropLog remembers which keys were dropped from memory last, by their hashes.
+// dropLog remembers the hashes of the keys that were dropped from memory last.
 type dropLog struct {
 	hashes [dropsKept]uint32
-	n      uint64 // how many there were
+	n      uint64 // number of drops so far
 }
 
 func (d *dropLog) add(hash uint32) {
@@ -62,7 +62,7 @@ func (d *dropLog) add(hash uint32) {
 	d.n++
 }
 
-// mayHave reports whether a key with this hash may have been dropped since there were n drops.
+// mayHave reports whether a key with this hash may have been dropped after the first n drops.
 func (d *dropLog) mayHave(hash uint32, n uint64) bool {
 	if d.n-n > dropsKept {
 		return true
@@ -75,12 +75,12 @@ func (d *dropLog) mayHave(hash uint32, n uint64) bool {
 	return false
 }
 
-// find returns where a key's entry is, 0 if it has none.
+// find returns where a key's entry is, or 0 if it has none.
 func (s *keyspace) find(hash uint32, ns, key []byte) arena.Ref {
 	return s.table.Find(hash, func(r arena.Ref) bool { return s.entry(r).is(ns, key) })
 }
 
-// insert makes an entry for a key that has none. There must be room.
+// insert makes an entry for a key that has none. There must be room for it.
 func (s *keyspace) insert(hash uint32, ns, key []byte, space, levels int) arena.Ref {
 	r := s.arena.Alloc(entryWords(ns, key, levels))
 	e := entry(s.arena.Tail(r))
@@ -91,8 +91,8 @@ func (s *keyspace) insert(hash uint32, ns, key []byte, space, levels int) arena.
 	return r
 }
 
-// insertCold makes an entry for a key that has none, whatever the budget says. What the store holds
-// of it is not known.
+// insertCold makes an entry for a key that has none, regardless of the budget. The entry is cold:
+// what the store holds of the key is not known.
 func (s *keyspace) insertCold(hash uint32, ns, key []byte) arena.Ref {
 	i := s.names.index(ns)
 	at := s.insert(hash, ns, key, i, s.names.all[i].ladder.Len())
@@ -113,7 +113,7 @@ func (s *keyspace) drop(hash uint32, r arena.Ref) {
 	s.arena.Release(r, len(e))
 }
 
-// clear takes all keys out of memory, and what is pending of them.
+// clear drops all keys, including their pending counts.
 func (s *keyspace) clear() {
 	for _, e := range s.all() {
 		s.space(e).keys.Add(-1)
@@ -123,10 +123,10 @@ func (s *keyspace) clear() {
 	s.pendingBuckets = 0
 }
 
-// entry returns the entry at a place.
+// entry returns the entry at r.
 func (s *keyspace) entry(r arena.Ref) entry { return entryAt(&s.arena, r) }
 
-// words is how much memory the keys take, bytes the same in bytes.
+// words returns the memory that the keys take in words, bytes in bytes.
 func (s *keyspace) words() int { return s.arena.Total() + s.table.Slots() }
 
 func (s *keyspace) bytes() int { return 8 * s.words() }

@@ -8,29 +8,29 @@ import (
 	"twotier.dev/twotier/internal/arena"
 )
 
-// When more waits for the store than it takes in a moment, a round has less than all that a
-// partition could flush. Half of it is what has waited the longest, so that nothing waits for ever;
-// the other half is what has counted most, so that what a crash loses is worth the least. Every
-// partition in line has a turn within turnTime, at the pace that was measured last.
+// When more is waiting than the store takes in a moment, a round has less than everything that a
+// partition could flush. Half of it is what has waited longest, so that nothing waits for ever. The
+// other half is what has counted most, so that a crash loses as little as possible. At the pace
+// last measured, every partition in the queue has a turn within turnTime.
 const (
 	turnTime = time.Second
-	// leastShare is how many keys a round may have in any case: fewer would cost the store more for
-	// the round than for them.
+	// leastShare is how many keys a round may have in any case. With fewer, the overhead of the
+	// round would cost the store more than the keys.
 	leastShare = 16
-	// mostWeighed is how many keys compete for the half of the largest. The next round weighs
-	// others.
+	// mostWeighed is how many keys compete for the half that counted most. The next round weighs
+	// other keys.
 	mostWeighed = 4096
 )
 
-// weighed is an entry and what is pending of it.
+// weighed is an entry and how much of it is pending.
 type weighed struct {
 	at arena.Ref
 	n  int64
 }
 
-// takeLargest adds the keys that have counted most, out of their turn, if not all keys fit into the
-// round. They stay on the dirty list, where nothing is left of them to flush when their turn comes,
-// or what was counted since.
+// takeLargest adds the keys that have counted most, out of turn, if not all keys fit into the
+// round. They stay on the dirty list. When their turn comes they have only what was counted since
+// to flush, if anything.
 func (f *flushing) takeLargest(r *Round, now time.Time) {
 	some := f.dirty.waiting()
 	if !f.dirty.due || len(some) <= r.most || f.overdue(now) {
@@ -61,7 +61,7 @@ func (f *flushing) takeLargest(r *Round, now time.Time) {
 	}
 }
 
-// weigh is how much is pending of an entry that may be taken.
+// weigh returns how much an entry has pending, 0 if the entry may not be taken.
 func (s *keyspace) weigh(e entry) (n int64) {
 	if e.has(flagBusy|flagParked) || !e.hasPending() {
 		return 0
@@ -70,13 +70,14 @@ func (s *keyspace) weigh(e entry) (n int64) {
 	return max(n, -n)
 }
 
-// owes reports whether there is anything about an entry that the store has to be told or asked.
+// owes reports whether there is anything about an entry to tell or ask the store.
 func (e entry) owes() bool {
 	return e.hasPending() || e.has(flagReset|flagRenew|flagShared)
 }
 
-// turnAgain is when a partition that has more to flush came to be due: now, behind all others in
-// line, unless what it has is so old that others would make it older than may be.
+// turnAgain returns the time since which a partition that has more to flush counts as due. That is
+// now, behind all others in the queue, unless its counts are overdue: then serving others first
+// would make them older than allowed.
 func (l *batcher) turnAgain(p *partition) time.Time {
 	now := time.Now()
 	if l.queue != queueFlush {
@@ -90,13 +91,13 @@ func (l *batcher) turnAgain(p *partition) time.Time {
 	return now
 }
 
-// overduePart is the part of the lag after which what is the oldest is flushed first, wherever it
-// is, and nothing that is younger with it: of a partition that has more than others an exchange
-// could take little otherwise.
+// overduePart is the fraction of the lag (a quarter) after which the oldest counts are flushed
+// first, in whichever partition they are, and nothing younger along with them. Otherwise an
+// exchange would have little room for a partition that has more waiting than others.
 const overduePart = 4
 
-// overdue is for how long the partitions of the next exchange must have been due: 0, unless the
-// first in line has waited for too long.
+// overdue returns how long the partitions of the next exchange must have been due: 0, unless the
+// first in the queue has waited too long.
 func (l *batcher) overdue() time.Duration {
 	if l.room.lag == 0 {
 		return 0
@@ -109,7 +110,7 @@ func (l *batcher) overdue() time.Duration {
 	return 0
 }
 
-// keysTaken is how many keys the store has taken with some rounds.
+// keysTaken returns how many keys the store has taken in these rounds.
 func keysTaken(rounds []*Round) (n int) {
 	for _, r := range rounds {
 		if r.Err == nil && r.Seq != 0 {
@@ -119,8 +120,8 @@ func keysTaken(rounds []*Round) (n int) {
 	return n
 }
 
-// flushSoon has the batcher flush, although it is not time yet: somebody waits for room. If it has
-// something to do, it does so after that.
+// flushSoon makes the batcher flush before its time, because an operation waits for room. If the
+// batcher has partitions in its queue, it serves these first.
 func (l *batcher) flushSoon() {
 	l.mu.Lock()
 	idle := len(l.due) == 0
@@ -131,8 +132,8 @@ func (l *batcher) flushSoon() {
 	}
 }
 
-// flushOnceIdle has the batcher flush once nobody is in the queue any more, if it was to flush
-// again meanwhile: who was served before may have more.
+// flushOnceIdle flushes once the queue is empty if flushSoon was called meanwhile, because
+// partitions that were served before may have more.
 func (l *batcher) flushOnceIdle() {
 	l.mu.Lock()
 	on := l.flushAgain && len(l.due) == 0
@@ -143,7 +144,8 @@ func (l *batcher) flushOnceIdle() {
 	}
 }
 
-// flushOwed has the partitions flush that take up room. Where there is little, most don't.
+// flushOwed flushes the partitions that take up room. When there is little room, most partitions
+// take up none.
 func (l *batcher) flushOwed() {
 	for i, p := range l.parts {
 		if p.owed.reported.Load() > 0 {

@@ -9,8 +9,8 @@ import (
 )
 
 // ledger is what a partition knows: its keys with their two numbers, which of them have something
-// that the store is to be told, the rounds that it has not acknowledged, and what it has said. It
-// knows nobody who reads or writes it. It is guarded by the partition's lock.
+// to flush, the rounds that the store has not acknowledged, and what the store has said. It doesn't
+// know the parts that read and write it. It is guarded by the partition's lock.
 type ledger struct {
 	keys   keyspace
 	dirty  dirtyList
@@ -20,17 +20,17 @@ type ledger struct {
 	shared sharedKeys
 	parked parkedKeys
 
-	id       int // of the partition
-	mostKeys int // of a round
-	// sealed: all that is pending is about to be handed off, in rounds. Nothing changes until that
-	// is finished or canceled.
+	id       int // the partition's
+	mostKeys int // in a round
+	// sealed: everything pending has been cut into rounds that are about to be handed off. Nothing
+	// changes until the handoff is finished or canceled.
 	sealed  bool
-	settled broadcast // when a round is settled
+	settled broadcast // sent whenever a round is settled
 }
 
-// owedKeys is how many keys of a partition wait for the store, as far as its flusher knows.
+// owedKeys is how many keys of a partition wait for the store, as last reported to its flusher.
 type owedKeys struct {
-	room     *room        // of the flusher
+	room     *room        // the flusher's
 	reported atomic.Int64 // changed under the partition's lock only
 }
 
@@ -52,8 +52,8 @@ func (b *ledger) unlist() (arena.Ref, entry) {
 	return r, e
 }
 
-// unpark puts the keys that the store refused back on the dirty list, those too that it is just
-// asked to take.
+// unpark puts parked keys back on the dirty list, including those that are being tried in the
+// current flight.
 func (b *ledger) unpark() {
 	if b.outbox.flight != nil {
 		for i := range b.outbox.flight.Keys {
@@ -70,8 +70,8 @@ func (b *ledger) unpark() {
 	b.parked.refs = b.parked.refs[:0]
 }
 
-// coverAll notes that the store has all that was on the dirty list so far: what came off it last
-// had nothing to tell, and no round is under way.
+// coverAll notes that the store has everything that has come off the dirty list: the last keys had
+// nothing to flush, and no round is in flight.
 func (b *ledger) coverAll() {
 	if b.dirty.ackedTicket == b.dirty.cutTicket {
 		return
@@ -81,11 +81,11 @@ func (b *ledger) coverAll() {
 	b.settled.wake()
 }
 
-// keysOwed is how many keys of the partition wait for the store.
+// keysOwed returns how many keys of the partition wait for the store.
 func (b *ledger) keysOwed() int64 { return b.dirty.unacked() + b.outbox.importedKeys }
 
-// reportOwed has the flusher know how many keys of the partition wait for the store. While that
-// does not take them, or is not told of them, they take no room of others.
+// reportOwed tells the flusher how many keys of the partition wait for the store. While the store
+// doesn't take them, or the partition is sealed, they take no room from others.
 func (b *ledger) reportOwed() {
 	owed := b.keysOwed()
 	if b.outbox.retry.failing() || b.sealed {
@@ -94,8 +94,8 @@ func (b *ledger) reportOwed() {
 	b.owed.room.owed.Add(owed - b.owed.reported.Swap(owed))
 }
 
-// unflushedSince is when the oldest count of the partition was made that the store has not
-// acknowledged, or a little before. It is zero if the store has all.
+// unflushedSince returns when the oldest count that the store has not acknowledged was made, or a
+// little earlier. It is zero if the store has everything.
 func (b *ledger) unflushedSince() (since time.Time) {
 	if since = b.waitingSince(); b.keys.pendingBuckets > 0 {
 		since = earlier(since, b.parked.since)
@@ -103,7 +103,8 @@ func (b *ledger) unflushedSince() (since time.Time) {
 	return since
 }
 
-// waitingSince is that of counts which the store has not refused: those that are to go first.
+// waitingSince is unflushedSince without the counts that the store refuses: the age of what should
+// be flushed first.
 func (b *ledger) waitingSince() time.Time {
 	oldest := b.dirty.oldest()
 	if b.keys.pendingBuckets == 0 {
@@ -112,7 +113,7 @@ func (b *ledger) waitingSince() time.Time {
 	return earlier(oldest, b.outbox.importedSince)
 }
 
-// earlier returns the earlier of two times, of which either may be zero: that is none.
+// earlier returns the earlier of two times. A zero time means none.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -120,8 +121,8 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// overdue reports whether the oldest count is so old that it goes before all else. One that the
-// store refuses is not: it would have all that is counted beside it go first.
+// overdue reports whether the oldest count is so old that it is flushed before everything else.
+// Counts that the store refuses don't matter here: they would make all counts beside them go first.
 func (b *ledger) overdue(now time.Time) bool {
 	since, lag := b.waitingSince(), b.owed.room.lag
 	return lag > 0 && !since.IsZero() && now.Sub(since) > lag/overduePart
@@ -137,28 +138,29 @@ func (b *ledger) setWarm(e entry) {
 	e.setGen(b.store.generation)
 }
 
-// everLoaded reports whether the store has told at some time what it holds of a key.
+// everLoaded reports whether the store has ever told what it holds of the key.
 func (b *ledger) everLoaded(e entry) bool { return !e.has(flagCold) && !b.outbox.maybeSent }
 
-// absent says that the store has nothing of a key, as of now.
+// absent returns the knowledge that the store has nothing of a key as of now.
 func (b *ledger) absent() absence {
 	return absence{known: true, generation: b.store.generation, drops: b.keys.drops.n}
 }
 
-// stillAbsent reports whether that holds for a key that is not in memory.
+// stillAbsent reports whether an absence still holds for a key that is not in memory.
 func (b *ledger) stillAbsent(a absence, hash uint32) bool {
 	return a.known && a.generation == b.store.generation &&
 		!b.outbox.maybeSent && !b.keys.drops.mayHave(hash, a.drops)
 }
 
-// learn takes in what the store says after a round: be it that others have changed the partition.
+// learn takes in what the store says after a round, including whether others have changed the
+// partition.
 func (b *ledger) learn(r *Round) {
 	after := b.store.told
 	switch {
 	case r.Seq == 0:
 	case b.outbox.maybeSent:
-		// A third counter may have had it carried out before the store was heard last: then it was
-		// no change now.
+		// A third counter may have sent this round, and the store may have applied it, before the
+		// store last answered us. In that case it made no change now.
 	case r.Quiet:
 		after.quieted++
 	default:
@@ -173,7 +175,7 @@ func (b *ledger) takeLoaded(e entry, loaded []Bucket) {
 	b.setWarm(e)
 }
 
-// takeRead is takeLoaded of what the store has just said.
+// takeRead is takeLoaded for buckets that the store has just returned.
 func (b *ledger) takeRead(e entry, loaded []Bucket) {
 	b.takeLoaded(e, loaded)
 	if e.has(flagShared) {
@@ -181,7 +183,7 @@ func (b *ledger) takeRead(e entry, loaded []Bucket) {
 	}
 }
 
-// known returns the entries of which something is known that the store had.
+// known returns the entries with synced counts.
 func (b *ledger) known() (refs []arena.Ref) {
 	for at, e := range b.keys.all() {
 		if e.synced() != 0 {
@@ -192,7 +194,7 @@ func (b *ledger) known() (refs []arena.Ref) {
 }
 
 // rebuild moves all entries into a new arena if most of the old one is unused. It must not run
-// while a round, or anybody else, refers to entries.
+// while anything refers to entries; it does nothing while a round is in flight.
 func (b *ledger) rebuild() {
 	if b.outbox.flight != nil || !b.keys.arena.Sparse() {
 		return
@@ -202,7 +204,8 @@ func (b *ledger) rebuild() {
 	b.parked.move(moved)
 }
 
-// empty forgets all keys, and whatever was known of them: another counter answers for them.
+// empty forgets all keys and everything known about them, because another counter now answers for
+// them.
 func (b *ledger) empty() {
 	b.keys.clear()
 	b.dirty.clear()
@@ -210,7 +213,7 @@ func (b *ledger) empty() {
 	b.store.forget()
 }
 
-// erase empties an entry. What is on its way of it, or parked, is of no concern any more.
+// erase empties an entry. What is in flight of it, or parked, no longer matters.
 func (b *ledger) erase(r arena.Ref, e entry, l *leaparray.Ladder) {
 	if e.has(flagParked) {
 		b.parked.remove(r)

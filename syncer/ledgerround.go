@@ -15,7 +15,7 @@ func (b *ledger) newRound() *Round {
 // full reports whether a round is as large as it may be.
 func (r *Round) full() bool { return len(r.Keys) >= r.most || len(r.buckets) >= maxBuckets }
 
-// detach makes a round independent of where its keys lie in memory. Nothing of it is under way.
+// detach makes a round independent of where its keys are in memory. Its keys are no longer busy.
 func (b *ledger) detach(r *Round) {
 	for i := range r.Keys {
 		k := &r.Keys[i]
@@ -26,7 +26,7 @@ func (b *ledger) detach(r *Round) {
 	}
 }
 
-// attach finds the keys of a detached round, and makes entries for those that have none.
+// attach finds the keys of a detached round, making entries for those that have none.
 func (b *ledger) attach(r *Round) {
 	for i := range r.Keys {
 		k := &r.Keys[i]
@@ -40,7 +40,7 @@ func (b *ledger) attach(r *Round) {
 	}
 }
 
-// entryOf returns where a round's key is, 0 if it is not in memory.
+// entryOf returns where a round's key is, or 0 if it is not in memory.
 func (b *ledger) entryOf(k *KeyRound) arena.Ref {
 	if k.ref != 0 {
 		return k.ref
@@ -48,7 +48,7 @@ func (b *ledger) entryOf(k *KeyRound) arena.Ref {
 	return b.keys.find(b.keys.names.hash(k.NS, k.Key), k.NS, k.Key)
 }
 
-// excludePending takes what a round adds out of what is pending, for a moment.
+// excludePending temporarily subtracts what a round adds from what is pending.
 func (b *ledger) excludePending(r *Round) {
 	b.eachAdd(r, func(e entry, l *leaparray.Ladder, add *Bucket) {
 		b.keys.subtractPending(e, l, add)
@@ -62,8 +62,8 @@ func (b *ledger) includePending(r *Round) {
 	})
 }
 
-// eachAdd calls fn for all that a round adds and is not moot, making entries for keys that have
-// none.
+// eachAdd calls fn for all Adds of a round, except those of forgotten keys. It makes entries for
+// keys that have none.
 func (b *ledger) eachAdd(r *Round, fn func(e entry, l *leaparray.Ladder, add *Bucket)) {
 	for i := range r.Keys {
 		k := &r.Keys[i]
@@ -90,9 +90,9 @@ func (b *ledger) advance(r *Round) {
 	b.reportOwed()
 }
 
-// giveBack leaves the keys of a round that changes nothing as they were before it was cut. Nothing
-// is pending of those that are set aside, or it has left every window since: they wait for another
-// try all the same, as what is counted of them meanwhile is on no other list.
+// giveBack leaves the keys of a round that changes nothing as they were before it was cut. Parked
+// keys with nothing pending, or whose pending counts have meanwhile left every window, wait for
+// another try all the same, because later counts of them are on no other list.
 func (b *ledger) giveBack(r *Round) {
 	for i := range r.Keys {
 		at := r.Keys[i].ref
@@ -107,9 +107,9 @@ func (b *ledger) giveBack(r *Round) {
 	}
 }
 
-// settleAdds moves what was flushed of a key from pending to synced; if all that the store holds
-// was loaded with it, that takes its place. It reports whether the store has lost some of it
-// before.
+// settleAdds moves what was flushed of a key from pending to synced. With load, the round also
+// returned everything the store holds, which replaces synced instead. It reports whether the store
+// had lost some of the key before.
 func (b *ledger) settleAdds(k *KeyRound, e entry, load bool) (gone bool) {
 	l := b.keys.ladder(e)
 	for i := range k.Adds {
@@ -122,17 +122,17 @@ func (b *ledger) settleAdds(k *KeyRound, e entry, load bool) (gone bool) {
 		}
 		held := b.keys.setSynced(e, l, int(add.Level), add.Index, add.Stored)
 		if add.Stored != expected || add.Stored != held {
-			// Somebody else counts this key, or it was deleted: what else is in the store is not
-			// known any more.
+			// Someone else counts this key, or it was deleted, so what else the store holds is no
+			// longer known.
 			e.setGen(b.store.generation - 1)
 		}
 	}
 	return gone
 }
 
-// changing reports whether the store may be changing what it holds of a key, or is to forget it:
-// because the key is part of a round that is on its way or may still be, or is to be reset. A round
-// that was refused each time is not on its way until it is sent again.
+// changing reports whether the store may be changing what it holds of a key, or is about to delete
+// it: the key is to be reset, or is part of a round that is or may still be in flight. A round that
+// was refused each time it was sent is not in flight until it is sent again.
 func (b *ledger) changing(at arena.Ref, e entry) bool {
 	switch {
 	case e.has(flagReset):

@@ -2,10 +2,10 @@ package syncer
 
 import "time"
 
-// loading is how a partition reads keys that somebody waits for, by rounds that may be under way
-// beside one that flushes. What such a round brings of a key is exactly what the store holds but
-// for what is pending here: no key is taken that another round may change meanwhile. Its methods
-// are called with the partition locked.
+// loading reads keys that operations wait for, in rounds that may be in flight next to one that
+// flushes. What such a round returns for a key is exactly what the store holds, without what is
+// pending here: it takes no key that another round may be changing. The methods are called with the
+// partition locked.
 type loading struct {
 	pendingLoads
 	*ledger
@@ -14,7 +14,8 @@ type loading struct {
 	totals  *totals
 }
 
-// cut returns a round that loads what is waited for, nil if nothing can be loaded now.
+// cut returns a round that loads the keys that operations wait for, or nil if none can be loaded
+// now.
 func (l *loading) cut() *Round {
 	r := l.scratch.round(l.ledger)
 	r.Aside = true
@@ -23,17 +24,18 @@ func (l *loading) cut() *Round {
 		l.scratch.recycle(l.ledger, r)
 		return nil
 	}
-	// Before the version is known a load has to learn it: what others do later would not be
-	// noticed. And to load a key that memory knows, the store must say that it has lost nothing:
-	// else what it no longer has would replace what memory still has to tell it.
+	// As long as the version is not known, a load has to learn it, or later changes by others would
+	// go unnoticed. And before a key with synced counts is loaded, the store must confirm that it
+	// has lost nothing. Otherwise the load would replace what only memory still has with what the
+	// store has left.
 	r.ReadOnly = l.store.known && unknown && len(r.Keys) > 0
 	r.Acked = l.outbox.acked
 	l.begin(r, l.store.generation)
 	return r
 }
 
-// addWaiting adds the keys that somebody waits for. It reports whether memory knows nothing that
-// the store holds of any of them.
+// addWaiting adds the keys that operations wait for. It reports whether none of them has synced
+// counts in memory.
 func (l *loading) addWaiting(r *Round) (unknown bool) {
 	unknown = true
 	for name, w := range l.waiting {
@@ -67,7 +69,8 @@ func (r *Round) loadKey(w *pendingLoad) {
 	k.adds, k.expired = len(r.buckets), len(r.buckets)
 }
 
-// loadOf is what waits for a key that a round brings, nil if nobody does.
+// loadOf returns the pending load of a key that a round brings, or nil if no operation waits for
+// it.
 func (r *Round) loadOf(k *KeyRound) *pendingLoad {
 	if len(r.loads) == 0 {
 		return nil
@@ -75,14 +78,14 @@ func (r *Round) loadOf(k *KeyRound) *pendingLoad {
 	return r.loads[loadName(k.NS, k.Key)]
 }
 
-// loadOutcome is what has become of a round that loads.
+// loadOutcome is what became of a round that loads.
 type loadOutcome uint8
 
 const (
 	loadAnswered loadOutcome = iota
-	// loadFailed: what it was to bring is tried again after a while.
+	// loadFailed: its keys are asked for again after a while.
 	loadFailed
-	// loadFlushes: what it was to bring waits for a round that nothing overlaps.
+	// loadFlushes: its keys have to wait for a round that no other overlaps.
 	loadFlushes
 )
 
@@ -94,12 +97,12 @@ func (l *loading) settle(r *Round) (outcome loadOutcome) {
 		l.fail(r, time.Now())
 		return loadFailed
 	case r.Lost:
-		// What was lost is found, and published again, by a round that nothing overlaps.
+		// A round that no other overlaps will find the loss, and restore what was lost.
 		l.putBack(r, false)
 		l.lossSeen, outcome = true, loadFlushes
 	case !valid:
-		// Others have changed the partition, or it has changed hands. Were it loaded beside other
-		// rounds again, that could go on for ever.
+		// Others have changed the partition, or it has changed hands. If the keys were loaded next
+		// to other rounds again, this could go on for ever.
 		l.putBack(r, true)
 		outcome = loadFlushes
 	default:
@@ -111,7 +114,7 @@ func (l *loading) settle(r *Round) (outcome loadOutcome) {
 	return outcome
 }
 
-// takeAll takes over what a round has loaded.
+// takeAll takes over everything that a round has loaded.
 func (l *loading) takeAll(r *Round) {
 	if !l.store.known {
 		l.learn(r)
@@ -127,7 +130,7 @@ func (l *loading) takeAll(r *Round) {
 	}
 }
 
-// take takes over what the store holds of one key, which memory need not have had.
+// take takes over what the store holds of one key, which need not be in memory yet.
 func (l *loading) take(k *KeyRound, w *pendingLoad, sec uint32) {
 	l.totals.loads.Add(1)
 	at, alien := l.keys.find(k.hash, k.NS, k.Key), CheckCounts(l.keys.names.ladder(k.NS), k.Loaded)

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// reporter logs what the batchers and partitions of a counter find out one after the other: once.
+// reporter logs once what the batchers and partitions of a counter each find out.
 type reporter struct {
 	log          *slog.Logger
 	flushersDown atomic.Int64
-	lossAt       atomic.Int64 // when one was logged last, in unix nanoseconds
+	lossAt       atomic.Int64 // when a loss was last logged, in unix nanoseconds
 }
 
-// storeDown logs when the first flusher loses the store, and when the last one has it back.
+// storeDown logs when the first flusher loses the store, and when the last one reaches it again.
 func (r *reporter) storeDown(down bool, err error) {
 	switch {
 	case down && r.flushersDown.Add(1) == 1:
@@ -23,7 +23,7 @@ func (r *reporter) storeDown(down bool, err error) {
 	}
 }
 
-// lossPause is how long one loss is the news.
+// lossPause is how long further losses go unlogged after one was logged.
 const lossPause = 10 * time.Second
 
 func (r *reporter) loss(partition int) {

@@ -10,22 +10,22 @@ import (
 	"twotier.dev/twotier/internal/slab"
 )
 
-// quotaTries is how many other partitions are asked for a key of a namespace that may be evicted.
+// quotaTries is how many other partitions are tried for a key of a namespace that may be evicted.
 const quotaTries = 16
 
-// fullPause is how long it is news that keys are refused.
+// fullPause is how long further refusals go unlogged after one was logged.
 const fullPause = time.Minute
 
-// memory keeps the keys of all partitions within the budget: it says whether there is room for
-// another, drops what no window can see any more, and has the largest partition make room for those
-// that are small. Its methods lock the partitions that they look at, but for those that are given a
-// partition which is locked already.
+// memory keeps the keys of all partitions within the budget. It decides whether there is room for
+// another key, drops what has left every window, and makes the largest partition give up room for
+// small ones. Its methods lock the partitions that they look at, except for one that is passed to
+// them: that one is locked already.
 type memory struct {
 	parts  []partition
 	spaces []*space
 	clock  clock
 	pool   *slab.Pool
-	share  int           // words that a partition may use whatever others do
+	share  int           // words that any partition may use, regardless of the others
 	tight  chan struct{} // tells the sweep that a partition below its share needs room
 
 	maxBytes   int64
@@ -33,10 +33,10 @@ type memory struct {
 	fullLogged atomic.Int64
 }
 
-// clock is a counter's time.
+// clock is a counter's source of time.
 type clock struct {
 	now    func() int64 // in unix milliseconds
-	opened int64        // where the seconds of an entry's last use begin
+	opened int64        // the zero point of an entry's last use
 }
 
 func (m *memory) init(c *Counter) {
@@ -47,11 +47,11 @@ func (m *memory) init(c *Counter) {
 	m.maxBytes, m.log = c.opt.MaxMemory, c.opt.Logger
 }
 
-// seconds is a moment on the scale of an entry's last use, second is the present.
+// seconds converts a time to the scale of an entry's last use; second returns the present on it.
 func (c clock) seconds(now int64) uint32 { return uint32((now-c.opened)/1000) & low24 }
 func (c clock) second() uint32           { return c.seconds(c.now()) }
 
-// admitKey returns why a new key of a namespace can't be kept in memory, nil if it can. The
+// admitKey returns why a new key of a namespace can't be kept in memory, or nil if it can. The
 // partition is locked.
 func (m *memory) admitKey(g *guarded, space, words int, sec uint32) error {
 	if !m.withinQuota(g, space, sec) {
@@ -67,9 +67,9 @@ func (m *memory) admitKey(g *guarded, space, words int, sec uint32) error {
 	return nil
 }
 
-// withinQuota reports whether a namespace may have one more key, be it that another of its keys
-// gives way to it. Other partitions are only looked at if nobody has them locked: who waited for
-// one while holding another could wait for ever.
+// withinQuota reports whether a namespace may have one more key, after evicting another of its keys
+// if necessary. Other partitions are only tried with TryLock: to wait for one while holding another
+// could deadlock.
 func (m *memory) withinQuota(g *guarded, space int, sec uint32) bool {
 	sp := m.spaces[space]
 	if sp.maxKeys == 0 || sp.keys.Load() < sp.maxKeys || g.evictOne(sec, space) {
@@ -89,9 +89,9 @@ func (m *memory) withinQuota(g *guarded, space int, sec uint32) bool {
 	return false
 }
 
-// roomFor reports whether a block of this many words may be taken for a new key, after evicting
-// others if memory is used up. A partition below its share need not evict: the largest one is made
-// to give something up.
+// roomFor reports whether a block of this many words may be allocated for a new key, after evicting
+// others if memory is used up. A partition below its share need not evict: the largest partition is
+// made to give something up instead.
 func (m *memory) roomFor(g *guarded, words int, sec uint32) bool {
 	full := g.keys.arena.Full()
 	if !full && m.pool.Fits(arena.ChunkWords) {

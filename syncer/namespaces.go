@@ -13,24 +13,24 @@ type space struct {
 	name   string
 	ladder *leaparray.Ladder
 	onCold OnCold
-	// maxKeys is how many keys may be in memory, 0 for any number; keys how many are.
+	// maxKeys is how many keys may be in memory, 0 for any number; keys is how many there are.
 	maxKeys int64
 	keys    atomic.Int64
-	aging   bool // the store deletes buckets by their age
-	// ttl is the time to live of a key in the store in milliseconds: a little more than twice the
-	// longest span, so that setting it along with the first count in a bucket of the coarsest level
-	// is enough.
+	aging   bool // the store deletes buckets by age
+	// ttl is a key's time to live in the store, in milliseconds. It is a little more than twice the
+	// longest span, so it is enough to set it with the first count in a bucket of the coarsest
+	// level.
 	ttl int64
 }
 
-// namespaces are those of a counter's options. They don't change, but for the number of keys.
+// namespaces are the namespaces of a counter's options. Only their numbers of keys change.
 type namespaces struct {
 	seed   maphash.Seed
 	all    []*space       // the first is the default one
 	byName map[string]int // position in all
 }
 
-// init checks and takes over the namespaces of options.
+// init checks the options' namespaces and takes them over.
 func (n *namespaces) init(opt *Options) error {
 	n.seed, n.byName = maphash.MakeSeed(), map[string]int{}
 	ager, _ := opt.Store.(Ager)
@@ -49,15 +49,15 @@ func (n *namespaces) init(opt *Options) error {
 	return nil
 }
 
-// add adds a namespace. aging says that the store deletes buckets by their age.
+// add adds a namespace. aging says that the store deletes buckets by age.
 func (n *namespaces) add(name string, ns Namespace, aging bool) error {
 	if err := ns.fill(name); err != nil {
 		return err
 	}
 	l := ns.Ladder
-	// A bucket that is counted just before the time to live is set again must still be there when
-	// the last window that touches it ends: a bucket's width after the span, and counted from when
-	// it may have been early.
+	// A bucket that was counted just before the time to live is next set must still be there when
+	// the last window that touches it ends. That is a bucket's width after the span, plus how far
+	// ahead of the clock its event may have been.
 	margin := l.Width(l.Len()-1) + leaparray.MaxAhead.Milliseconds()
 	n.byName[name] = len(n.all)
 	n.all = append(n.all, &space{
@@ -89,7 +89,7 @@ func (ns *Namespace) fill(name string) error {
 	return nil
 }
 
-// index is the position of a namespace, that of the default one if it is not listed.
+// index returns the position of a namespace, or that of the default one if it is not listed.
 func (n *namespaces) index(ns []byte) int {
 	if i, ok := n.byName[string(ns)]; ok {
 		return i
@@ -97,13 +97,14 @@ func (n *namespaces) index(ns []byte) int {
 	return 0
 }
 
-// of is a namespace, the default one if it is not listed.
+// of returns a namespace, or the default one if it is not listed.
 func (n *namespaces) of(ns []byte) *space { return n.all[n.index(ns)] }
 
-// ladder is that of a namespace.
+// ladder returns the ladder of a namespace.
 func (n *namespaces) ladder(ns []byte) *leaparray.Ladder { return n.of(ns).ladder }
 
-// hash is what a key is found by within its partition. ns is empty for the default namespace.
+// hash returns the hash by which a key is found in its partition. ns is empty for the default
+// namespace.
 func (n *namespaces) hash(ns, key []byte) uint32 {
 	h := maphash.Bytes(n.seed, key)
 	if len(ns) > 0 {
@@ -112,7 +113,7 @@ func (n *namespaces) hash(ns, key []byte) uint32 {
 	return uint32(h>>32) ^ uint32(h)
 }
 
-// longestSpan is the longest that any namespace covers, in milliseconds.
+// longestSpan returns the longest span of any namespace, in milliseconds.
 func (n *namespaces) longestSpan() (span int64) {
 	for _, sp := range n.all {
 		span = max(span, sp.ladder.Span())

@@ -6,32 +6,32 @@ import (
 	"time"
 )
 
-// outbox is the rounds of a partition that the store has not acknowledged, and the name and number
-// under which the next is cut. At most one that writes is with the store at a time; one without an
-// answer stays what it is, until there is one. It is guarded by the partition's lock.
+// outbox holds the rounds of a partition that the store has not acknowledged, and the writer and
+// sequence for the next one. At most one round that writes is with the store at a time. One that
+// got no answer stays unchanged until there is an answer. It is guarded by the partition's lock.
 type outbox struct {
 	retry       backoff // after a failed exchange
-	writer      string  // whose rounds those are that are cut here
-	incarnation int     // how many names of writer there were before, one for each handoff
-	seq, acked  uint64  // of the writer: cut last, and acknowledged last
-	mark        Mark    // acknowledged last, of any writer
+	writer      string  // the name under which rounds are cut here
+	incarnation int     // number of earlier names, one for each handoff
+	seq, acked  uint64  // the writer's last sequence cut, and acknowledged
+	mark        Mark    // of the last acknowledged round of any writer
 
-	sent   bool     // a round, be it one that restores, is with the store at this moment
-	flight *Round   // sent, or to be sent again unchanged; nil if there is none
-	queue  []*Round // cut before, by whomever: they go before anything else is cut
-	// maybeSent says that others may have sent what is in the queue, or still do: what the store
-	// says of a key may or may not include it.
+	sent   bool     // a round, possibly of a restoration, is with the store now
+	flight *Round   // sent, or to be sent again unchanged; nil if none
+	queue  []*Round // cut earlier, here or elsewhere; sent before anything else is cut
+	// maybeSent says that others may have sent rounds in the queue, or may still do so: what the
+	// store says of a key may or may not include them.
 	maybeSent bool
 
-	imported      map[string]uint64 // the last sequence by writer that was taken over from others
-	importedKeys  int64             // in rounds of others that the store has not acknowledged
-	importedSince time.Time         // when the first of those was taken over; zero if there is none
+	imported      map[string]uint64 // by writer, the last sequence taken over from others
+	importedKeys  int64             // keys in others' unacknowledged rounds
+	importedSince time.Time         // the time of the oldest count in them; zero if none
 }
 
 // isEmpty reports whether the store has acknowledged all rounds.
 func (o *outbox) isEmpty() bool { return o.flight == nil && len(o.queue) == 0 }
 
-// all is the rounds that the store has not acknowledged, in the order in which they go.
+// all returns the rounds that the store has not acknowledged, in the order in which they are sent.
 func (o *outbox) all() []*Round {
 	if o.flight == nil {
 		return o.queue
@@ -39,8 +39,8 @@ func (o *outbox) all() []*Round {
 	return append([]*Round{o.flight}, o.queue...)
 }
 
-// takeAll empties the outbox. If any of the rounds may have been sent, it is remembered that others
-// may have sent it.
+// takeAll empties the outbox and returns its rounds. If any of them may have been sent, maybeSent
+// is set.
 func (o *outbox) takeAll() []*Round {
 	rounds := o.all()
 	o.flight, o.queue = nil, nil
@@ -49,28 +49,29 @@ func (o *outbox) takeAll() []*Round {
 	return rounds
 }
 
-// next makes the first of the queue the flight.
+// next makes the first round of the queue the flight.
 func (o *outbox) next() *Round {
 	o.flight, o.queue = o.queue[0], o.queue[1:]
 	o.flight.outcomeUnknown = true // whoever cut it may have sent it
 	return o.flight
 }
 
-// importsSent reports whether the store has all that was taken over from others.
+// importsSent reports whether the store has acknowledged everything taken over from others.
 func (o *outbox) importsSent() bool {
 	return len(o.queue) == 0 && (o.flight == nil || !o.flight.imported)
 }
 
-// number makes a round the next of this writer.
+// number gives a round the writer's next sequence.
 func (o *outbox) number(r *Round) {
 	o.seq++
 	r.Seq, r.Nonce = o.seq, newNonce()
 }
 
-// rename has what is cut from now on go under a name that nobody has used.
+// rename gives the rounds that are cut from now on a writer that nobody has used.
 func (o *outbox) rename() { o.writer, o.seq, o.acked = newWriter(), 0, 0 }
 
-// renumber has a round, and what is queued under the same name, go under another name.
+// renumber gives a round, and all queued rounds of the same writer, another writer and new
+// sequences.
 func (o *outbox) renumber(r *Round) (name string) {
 	old, name, seq := r.Writer, newWriter(), uint64(0)
 	for _, next := range append([]*Round{r}, o.queue...) {
@@ -85,8 +86,8 @@ func (o *outbox) renumber(r *Round) (name string) {
 	return name
 }
 
-// queueImport takes over a round of another counter, nothing of which was counted before since. It
-// reports whether it had not been taken over before.
+// queueImport takes over a round of another counter, none of whose counts is older than since. It
+// returns false if the round had been taken over before.
 func (o *outbox) queueImport(r *Round, since time.Time) bool {
 	if r.Seq <= o.imported[r.Writer] {
 		return false
@@ -104,8 +105,8 @@ func (o *outbox) queueImport(r *Round, since time.Time) bool {
 	return true
 }
 
-// acknowledge notes that the store has a round, which was the flight: the next one of the same
-// writer may say so.
+// acknowledge notes that the store has a round, which was the flight. The queued rounds of the same
+// writer then carry its sequence as Acked.
 func (o *outbox) acknowledge(partition int, r *Round) {
 	if r.imported {
 		o.importedKeys -= int64(len(r.Keys))
@@ -126,25 +127,24 @@ func (o *outbox) acknowledge(partition int, r *Round) {
 	}
 }
 
-// forgetAcked has what waits say that the store has acknowledged nothing: it is of an epoch that
-// has ended.
+// forgetAcked clears Acked in all rounds: it belongs to an epoch that has ended.
 func (o *outbox) forgetAcked() {
 	for _, r := range o.all() {
 		r.Acked = 0
 	}
 }
 
-// release forgets all that was handed off. What is cut from now on goes under another name, made of
-// that of the counter: whoever has the rounds now sends them under the old one.
+// release forgets everything that was handed off. Rounds cut from now on have a new writer, derived
+// from the counter's: whoever took the rounds over sends them under the old one.
 func (o *outbox) release(counter string) {
 	*o = outbox{incarnation: o.incarnation + 1, mark: o.mark, retry: o.retry}
 	o.writer = fmt.Sprintf("%s.%d", counter, o.incarnation)
 }
 
-// has reports whether a round that is on its way, may still be, or waits to be sent writes a key.
+// has reports whether any unacknowledged round writes a key.
 func (o *outbox) has(hash uint32, e entry) bool { return anyWrites(o.all(), hash, e) }
 
-// anyWrites reports whether any of some rounds has something of a key.
+// anyWrites reports whether any of the rounds has a part for a key.
 func anyWrites(rounds []*Round, hash uint32, e entry) bool {
 	for _, r := range rounds {
 		for i := range r.Keys {

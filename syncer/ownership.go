@@ -12,7 +12,7 @@ type ownership uint8
 const (
 	// owned: this counter does.
 	owned ownership = iota
-	// handingOff: nobody does for a moment: this counter did, and is about to hand over what it
+	// handingOff: for a moment nobody does. This counter did, and is about to hand over what it
 	// knows.
 	handingOff
 	// notOwned: another counter does. This one may still count in its place (Op.AllowNonOwner), and
@@ -21,10 +21,12 @@ const (
 )
 
 // flushGrace is how long a partition that is about to be handed off may take to flush what is
-// pending: in a healthy system then nothing is left to be handed off but what is known.
+// pending. In a healthy system nothing pending is left after that, and only what is known has to be
+// handed off.
 const flushGrace = 250 * time.Millisecond
 
-// refuses reports whether the partition takes no operation, of the owner's or one in its place.
+// refuses reports whether the partition takes no operations now. foreign says that the operation
+// may be executed in place of the owner.
 func (g *guarded) refuses(foreign bool) bool {
 	return g.ownership != owned && (g.ownership == handingOff || !foreign)
 }
@@ -56,7 +58,7 @@ func (c *Counter) StopOwning(partition int) {
 	p.flusher.room.retryAll() // those who wait for room find another partition
 }
 
-// cancelHandoff goes back to flushing what was to be handed off. The partition is locked.
+// cancelHandoff resumes flushing what was to be handed off. The partition is locked.
 func (p *partition) cancelHandoff() {
 	if p.handoff.cancel() {
 		p.flusher.schedule(p)
@@ -80,7 +82,7 @@ func (c *Counter) BeginHandoff(ctx context.Context, partition int) error {
 		case err != nil:
 			return err
 		case news == nil:
-			p.flusher.room.note(0, 0) // what it took of that is there for others
+			p.flusher.room.note(0, 0) // the room it took is free for others
 			return nil
 		}
 		p.flusher.schedule(p)
@@ -95,13 +97,13 @@ func (c *Counter) BeginHandoff(ctx context.Context, partition int) error {
 	}
 }
 
-// stopDeciding ends the decisions about a partition that is about to be handed over. Those who
-// wait, for a load or for room, find another.
+// stopDeciding ends the decisions about a partition that is about to be handed off. Operations that
+// wait for a load or for room look again, and find another owner.
 func (p *partition) stopDeciding() {
 	p.mu.Lock()
 	if p.ownership == owned {
 		p.ownership = handingOff
-		// What it has lost must be restored by who knows it.
+		// If the store has lost data, the counter that knows the data must restore it.
 		p.store.mustVerify = p.store.known && p.keys.table.Len() > 0
 		p.settled.wake()
 	}
@@ -109,8 +111,8 @@ func (p *partition) stopDeciding() {
 	p.flusher.room.retryAll()
 }
 
-// trySeal makes a partition ready to be handed off. If that is not possible yet it returns when to
-// try again.
+// trySeal prepares a partition to be handed off. If that is not possible yet, it returns a channel
+// that is closed when it is time to try again.
 func (p *partition) trySeal(patient bool) (news <-chan struct{}, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -130,8 +132,8 @@ func (p *partition) trySeal(patient bool) (news <-chan struct{}, err error) {
 	return nil, nil
 }
 
-// readyToHandOff reports whether everything is at rest: no exchange, no reservation, no restoration
-// under way, and nothing pending, unless there is no more time for that.
+// readyToHandOff reports whether everything is at rest: there is no exchange, reservation or
+// restoration and, if patient is true and the store answers, nothing left to verify or flush.
 func (g *guarded) readyToHandOff(patient bool) bool {
 	if g.outbox.sent || g.restoration.active() || len(g.reservations) > 0 {
 		return false

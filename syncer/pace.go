@@ -5,20 +5,21 @@ import (
 	"time"
 )
 
-// pace measures how many keys a second the store takes while it has any to take. What was long ago
-// counts less than what was just now, by time that was spent on exchanges: at rest it remembers.
+// pace measures how many keys a second the store takes while it has any to take. Older measurements
+// fade, but only as time is spent on exchanges: at rest nothing is forgotten.
 type pace struct{ keys, seconds float64 }
 
-// paceMemory is the time in exchanges after which an exchange counts for a third.
+// paceMemory is the time spent on exchanges after which a measurement's weight has dropped to a
+// third.
 const paceMemory = time.Second
 
-// newPace begins with a guess, which counts for a tenth of what is remembered.
+// newPace starts with a guess, whose weight is a tenth of paceMemory.
 func newPace(perSecond float64) pace {
 	const weight = 0.1
 	return pace{keys: weight * perSecond, seconds: weight}
 }
 
-// note takes in an exchange of so many keys.
+// note takes in an exchange of this many keys.
 func (p *pace) note(keys int, took time.Duration) {
 	seconds := max(took, time.Microsecond).Seconds()
 	fade := math.Exp(-seconds / paceMemory.Seconds())
@@ -26,13 +27,13 @@ func (p *pace) note(keys int, took time.Duration) {
 	p.seconds = p.seconds*fade + seconds
 }
 
-// takes is how long the store takes for so many keys, a year at the most.
+// takes returns how long the store takes for this many keys, at most a year.
 func (p *pace) takes(keys int64) time.Duration {
 	const year = 365 * 24 * 3600
 	return time.Duration(min(year, float64(keys)*p.seconds/p.keys) * float64(time.Second))
 }
 
-// within is how many keys the store takes within d, at least one.
+// within returns how many keys the store takes within d, at least one.
 func (p *pace) within(d time.Duration) int64 {
 	return max(1, int64(p.keys/p.seconds*d.Seconds()))
 }

@@ -6,7 +6,8 @@ import (
 )
 
 // partition is a lock and what it guards, and the batchers that exchange rounds with the store for
-// it. Its own methods take the lock; those of what is guarded, and of its parts, want it held.
+// the partition. Its own methods take the lock. The methods of guarded and of its parts need it
+// held.
 type partition struct {
 	flusher *batcher
 	loader  *batcher
@@ -17,16 +18,16 @@ type partition struct {
 }
 
 // guarded is what the lock of a partition guards: whether this counter decides about its keys, what
-// is known of them, and the parts that deal with the store or another counter. Which of those may
-// do so at a moment is said in exchange.go; none knows of that.
+// is known of them, and the parts that deal with the store or another counter. Which part may do so
+// when is decided in exchange.go, not by the parts themselves.
 type guarded struct {
-	// What every operation looks at comes first, so that it shares few cache lines with the rest.
+	// What every operation looks at comes first, to share few cache lines with the rest.
 	ownership ownership
-	draining  bool    // nothing more is counted but what was promised
+	draining  bool    // nothing more is counted, except confirmed reservations
 	closed    bool    // nothing more is counted
 	stopped   bool    // nothing more is settled
-	memory    *memory // of all partitions
-	health    *health // of the store
+	memory    *memory // shared by all partitions
+	health    *health // the store's
 	ledger
 	loads        loading
 	reservations reservedKeys
@@ -35,11 +36,12 @@ type guarded struct {
 	restoration restoration
 	handoff     handoff
 
-	// readWithin is how long ago the store may have told what others have flushed.
+	// readWithin is how long ago the store may at most have told what others have flushed, if a
+	// decision relies on it.
 	readWithin time.Duration
 }
 
-// init makes the partition ready, whose batchers are known.
+// init initializes a partition whose batchers are set.
 func (p *partition) init(id int, c *Counter) {
 	p.id, p.mostKeys, p.outbox.writer = id, c.opt.MaxRoundKeys, c.opt.Writer
 	p.keys = newKeyspace(c.memory.pool, &c.namespaces, c.clock)

@@ -6,7 +6,8 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// pending is what the store has not acknowledged. It is never nil: an empty one may grow.
+// pending returns the counts that the store has not acknowledged. It is never nil: even an empty
+// counter may grow.
 func (s *keyspace) pending(e entry) leaparray.Counter {
 	if r := e.pending(); r != 0 {
 		return counterAt(&s.arena, r)
@@ -14,11 +15,11 @@ func (s *keyspace) pending(e entry) leaparray.Counter {
 	return e.inline()
 }
 
-// synced is what the store is known to hold of a key, nil if nothing.
+// synced returns what the store is known to hold of a key, or nil if nothing.
 func (s *keyspace) synced(e entry) leaparray.Counter { return counterAt(&s.arena, e.synced()) }
 
-// count adds n to the pending buckets of every level that still keeps the moment. If late is false
-// the moment is so recent that all do. Taking back stops at zero in each bucket.
+// count adds n to the pending bucket of every level that still keeps the time of the event. If late
+// is false, the time is so recent that all levels do. Taking back stops at zero in each bucket.
 func (s *keyspace) count(e entry, l *leaparray.Ladder, at *leaparray.Stamp, n int64, late bool) {
 	pending := s.pending(e)
 	for level := range l.Len() {
@@ -40,8 +41,8 @@ func (s *keyspace) count(e entry, l *leaparray.Ladder, at *leaparray.Stamp, n in
 	}
 }
 
-// addPending counts n in one pending bucket. One that lies behind the newest of its level by more
-// than is kept is left alone.
+// addPending counts n in one pending bucket. A bucket that is further behind the newest of its
+// level than the level keeps is left alone.
 func (s *keyspace) addPending(e entry, l *leaparray.Ladder, level int, idx, n int64) {
 	pending := s.pending(e)
 	if e.hasPending() && idx < l.Head(pending, level)-l.Keep(level) {
@@ -55,8 +56,8 @@ func (s *keyspace) addPending(e entry, l *leaparray.Ladder, level int, idx, n in
 	s.expired += int64(ch.Expired)
 }
 
-// subtractPending removes what was acknowledged from a pending bucket. If it left every window in
-// the meantime it is gone already.
+// subtractPending removes what was acknowledged from a pending bucket. If the bucket has left every
+// window in the meantime, it is gone already.
 func (s *keyspace) subtractPending(e entry, l *leaparray.Ladder, b *Bucket) {
 	if e.hasPending() {
 		s.addPending(e, l, int(b.Level), b.Index, -b.N)
@@ -72,14 +73,14 @@ func (s *keyspace) growPending(e entry, l *leaparray.Ladder, level int, idx,
 	return c
 }
 
-// dropPending empties the pending counter and gives its block back.
+// dropPending empties the pending counter and releases its block.
 func (s *keyspace) dropPending(e entry) {
 	releaseCounter(&s.arena, e.pending())
 	e.setPending(0)
 	e[e.inlineAt()] = 0
 }
 
-// clearPending forgets what is pending of an entry.
+// clearPending forgets everything pending of an entry.
 func (s *keyspace) clearPending(e entry, l *leaparray.Ladder) {
 	l.Each(s.pending(e), func(int, int64, int64) bool {
 		s.pendingBuckets--
@@ -88,8 +89,8 @@ func (s *keyspace) clearPending(e entry, l *leaparray.Ladder) {
 	s.dropPending(e)
 }
 
-// tidyPending gives the memory of a pending counter back once nothing is in it but what was
-// flushed, which are so many buckets.
+// tidyPending releases the memory of a pending counter once it contains nothing but what was
+// flushed, which is this many buckets.
 func (s *keyspace) tidyPending(e entry, l *leaparray.Ladder, flushed int) {
 	pending := s.pending(e)
 	keep := false
@@ -105,18 +106,18 @@ func (s *keyspace) tidyPending(e entry, l *leaparray.Ladder, flushed int) {
 	}
 }
 
-// unsentZero reports whether the newest bucket of a level is one that came to zero before the store
-// heard of it. It is told all the same: what was dropped because of it must not seem never to have
-// been there.
+// unsentZero reports whether the newest bucket of a level came to zero before the store heard of
+// it, and which one that is. The store is told of it all the same: otherwise the buckets that were
+// dropped because of it would seem never to have existed.
 func (s *keyspace) unsentZero(e entry, l *leaparray.Ladder, level int) (idx int64, ok bool) {
 	pending := s.pending(e)
 	idx = l.Head(pending, level)
 	return idx, idx > l.Head(s.synced(e), level) && l.Sum(pending, level, idx, idx) == 0
 }
 
-// setSynced makes a bucket hold what the store holds, as far as that can be a count, and returns
-// what it holds. One that is zero may be the newest of its level, which says how far back that is
-// complete.
+// setSynced sets a bucket to what the store holds, as far as that can be a count, and returns the
+// value it was set to. A zero may be the newest bucket of its level, which says how far back the
+// level is complete.
 func (s *keyspace) setSynced(e entry, l *leaparray.Ladder, level int, idx, stored int64) (n int64) {
 	c := s.synced(e)
 	n = countable(l, c, level, idx, stored)
@@ -141,7 +142,7 @@ func (s *keyspace) setSynced(e entry, l *leaparray.Ladder, level int, idx, store
 	return n
 }
 
-// replaceSynced makes a key's synced buckets these and no others.
+// replaceSynced replaces all synced buckets of a key with loaded.
 func (s *keyspace) replaceSynced(e entry, l *leaparray.Ladder, loaded []Bucket) {
 	s.dropSynced(e)
 	for i := range loaded {
@@ -157,8 +158,8 @@ func (s *keyspace) dropSynced(e entry) {
 	e.setSynced(0)
 }
 
-// appendSynced appends all that another counter, or the store, has to be told to hold what synced
-// does.
+// appendSynced appends everything that another counter, or the store, has to be told in order to
+// hold what synced does.
 func (s *keyspace) appendSynced(to []Bucket, e entry) []Bucket {
 	s.ladder(e).EachKept(s.synced(e), func(level int, idx, n int64) bool {
 		to = append(to, Bucket{Level: uint8(level), Index: idx, N: n})
@@ -167,8 +168,7 @@ func (s *keyspace) appendSynced(to []Bucket, e entry) []Bucket {
 	return to
 }
 
-// eachSum calls fn for every key of which the counter is not empty, with the sum of its coarsest
-// level.
+// eachSum calls fn for every key whose counter is not empty, with the sum of its coarsest level.
 func (s *keyspace) eachSum(of func(entry) leaparray.Counter, fn func(ns, key []byte, n int64)) {
 	for _, e := range s.all() {
 		counter := of(e)
@@ -182,7 +182,7 @@ func (s *keyspace) eachSum(of func(entry) leaparray.Counter, fn func(ns, key []b
 	}
 }
 
-// coarsestSum is the sum of all buckets of the coarsest level.
+// coarsestSum returns the sum of all buckets of the coarsest level.
 func coarsestSum(l *leaparray.Ladder, c leaparray.Counter) (sum int64) {
 	l.Each(c, func(level int, _, n int64) bool {
 		if level == l.Len()-1 {

@@ -2,30 +2,31 @@ package syncer
 
 import "time"
 
-// pendingLoad is a key that somebody waits to have loaded. It is in one place at a time: among
-// those of the partition, or part of one round, which brings the key or returns it. A round that
-// writes takes the pending loads of its keys along: what another beside it would bring of them, be
-// it with what is written or without, is of no account then. It is guarded by the partition's lock.
+// pendingLoad is a key that operations wait to have loaded. It is in one place at a time: among the
+// partition's waiting loads, or in one round, which either brings the key or puts it back. A round
+// that writes takes along the pending loads of its keys. A load in flight next to it can't be used
+// for them: what that returns may or may not include what is being written. A pendingLoad is
+// guarded by the partition's lock.
 type pendingLoad struct {
 	ns, key   []byte
 	hash      uint32
 	waiters   int
-	exclusive bool // it is to be loaded by a round that nothing overlaps
+	exclusive bool // it must be loaded by a round that no other overlaps
 	done      bool
 	err       error
 	absence   absence
-	next      *pendingLoad // of the same key, asked for while this one was part of a round
+	next      *pendingLoad // for the same key, asked for while this one was in a round
 }
 
-// absence is the knowledge that the store has nothing of a key. It is none any more once others
-// have changed the partition, or if the key may have been counted here and dropped since.
+// absence is the knowledge that the store has nothing of a key. It ends when others have changed
+// the partition, or when the key may have been counted here and dropped since.
 type absence struct {
 	known      bool
 	generation uint32
 	drops      uint64
 }
 
-// waited reports whether anybody still waits.
+// waited reports whether any operation still waits.
 func (l *pendingLoad) waited() bool {
 	for ; l != nil; l = l.next {
 		if l.waiters > 0 {
@@ -35,38 +36,38 @@ func (l *pendingLoad) waited() bool {
 	return false
 }
 
-// tell ends the wait for a key, all of them.
+// tell ends the wait for a key, for all loads in the chain.
 func (l *pendingLoad) tell(err error, a absence) {
 	for ; l != nil; l = l.next {
 		l.done, l.err, l.absence = true, err, a
 	}
 }
 
-// pendingLoads is what a partition is to ask the store for. It is guarded by the partition's lock.
+// pendingLoads is what a partition has to ask the store for. It is guarded by the partition's lock.
 type pendingLoads struct {
 	retry   backoff
-	waiting map[string]*pendingLoad // by loadName; not part of a round yet
-	// exclusive: some of them are to be loaded by a round that nothing overlaps.
+	waiting map[string]*pendingLoad // by loadName; not in a round yet
+	// exclusive: some of them must be loaded by a round that no other overlaps.
 	exclusive bool
-	underWay  *roundUnderWay // beside the round that flushes
-	voided    uint64         // how many times what was under way has become void
-	probe     bool           // the store is to be asked, even for nothing
-	lossSeen  bool           // a round that nothing overlaps is to find the loss once more
+	underWay  *roundUnderWay // may overlap with a round that flushes
+	voided    uint64         // how many times loads in flight were made void
+	probe     bool           // ask the store even if no key is waited for
+	lossSeen  bool           // a load saw a loss; a round that no other overlaps must find it again
 }
 
-// roundUnderWay is a round that loads.
+// roundUnderWay is a round in flight that loads.
 type roundUnderWay struct {
 	round *Round
-	// generation and voided are those of when the round was cut: if they have moved on, what it
-	// brings is void.
+	// generation and voided are the values from when the round was cut. If they have changed since,
+	// what it brings is void.
 	generation uint32
 	voided     uint64
 }
 
-// loadName is what a pending load is found by.
+// loadName returns the name by which a pending load is found.
 func loadName(ns, key []byte) string { return string(ns) + "\x00" + string(key) }
 
-// ask registers that somebody waits for a key.
+// ask registers that an operation waits for a key.
 func (q *pendingLoads) ask(hash uint32, ns, key []byte) *pendingLoad {
 	name := loadName(ns, key)
 	l := q.waiting[name]
@@ -79,7 +80,7 @@ func (q *pendingLoads) ask(hash uint32, ns, key []byte) *pendingLoad {
 	return l
 }
 
-// put puts a load among those that wait for a round.
+// put adds a load to those that wait for a round.
 func (q *pendingLoads) put(name string, l *pendingLoad) {
 	if q.waiting == nil {
 		q.waiting = map[string]*pendingLoad{}
@@ -92,7 +93,7 @@ func (q *pendingLoads) put(name string, l *pendingLoad) {
 	q.waiting[name] = l
 }
 
-// moveTo makes a load part of a round.
+// moveTo moves a load into a round.
 func (q *pendingLoads) moveTo(r *Round, name string) {
 	if r.loads == nil {
 		r.loads = map[string]*pendingLoad{}
@@ -101,8 +102,8 @@ func (q *pendingLoads) moveTo(r *Round, name string) {
 	delete(q.waiting, name)
 }
 
-// putBack returns the loads of a round that does not bring their keys. exclusive is how they are to
-// be loaded now.
+// putBack takes back the loads of a round that does not bring their keys. exclusive says how they
+// are to be loaded now.
 func (q *pendingLoads) putBack(r *Round, exclusive bool) {
 	for name, l := range r.loads {
 		l.exclusive = exclusive
@@ -112,7 +113,7 @@ func (q *pendingLoads) putBack(r *Round, exclusive bool) {
 	r.loads = nil
 }
 
-// join has a round bring back a key that it takes, if somebody waits for that.
+// join makes a round bring back a key that it takes if an operation waits for that.
 func (q *pendingLoads) join(r *Round, k *KeyRound) {
 	if len(q.waiting) == 0 && q.underWay == nil {
 		return
@@ -125,8 +126,7 @@ func (q *pendingLoads) join(r *Round, k *KeyRound) {
 	}
 }
 
-// recall makes void what a round beside others brings of a key, because it may be changed
-// meanwhile.
+// recall makes void what a load in flight brings of a key, because the key may change meanwhile.
 func (q *pendingLoads) recall(name string) {
 	if q.underWay == nil {
 		return
@@ -147,23 +147,23 @@ func (q *pendingLoads) recallKeys(r *Round) {
 	}
 }
 
-// begin notes that a round that loads is on its way.
+// begin notes that a round that loads is in flight.
 func (q *pendingLoads) begin(r *Round, generation uint32) {
 	q.probe = false
 	q.underWay = &roundUnderWay{round: r, generation: generation, voided: q.voided}
 }
 
-// end notes that it is no more, and reports whether what it brings counts.
+// end notes that the round is no longer in flight, and reports whether what it brings is valid.
 func (q *pendingLoads) end(generation uint32) (valid bool) {
 	l := q.underWay
 	q.underWay = nil
 	return l.generation == generation && l.voided == q.voided
 }
 
-// void makes void what is under way: the partition has changed hands, or is about to.
+// void makes void what is in flight, because the partition has changed hands or is about to.
 func (q *pendingLoads) void() { q.voided++ }
 
-// refuseAll ends the wait of everybody, and makes void what is under way.
+// refuseAll ends all waits with an error, and makes void what is in flight.
 func (q *pendingLoads) refuseAll(err error) {
 	if q.underWay != nil {
 		q.putBack(q.underWay.round, false)
@@ -175,15 +175,15 @@ func (q *pendingLoads) refuseAll(err error) {
 	q.void()
 }
 
-// fail has the keys of a round asked for again after a while.
+// fail puts a round's keys back, to be asked for again after a while.
 func (q *pendingLoads) fail(r *Round, now time.Time) {
 	q.putBack(r, false)
-	q.probe = true // until the store can be read again, whether somebody waits or not
+	q.probe = true // keep asking until the store can be read again, even if nobody waits
 	q.retry.fail(now)
 }
 
-// allowOverlap has keys that were to be loaded by a round which nothing overlaps loaded beside
-// others all the same.
+// allowOverlap lets rounds that others overlap load the keys that were reserved for a round that no
+// other overlaps.
 func (q *pendingLoads) allowOverlap() {
 	for _, l := range q.waiting {
 		l.exclusive = false

@@ -75,8 +75,8 @@ func (t HashTags) In(ns []byte) bool {
 	return t[DefaultNamespace]
 }
 
-// placedAs returns what a key is placed by: itself or, if it has one that counts, its hash tag as a
-// key of the default namespace.
+// placedAs returns the namespace and key that decide a key's partition: its own or, if the key has
+// a hash tag that applies, the default namespace and the tag.
 func (t HashTags) placedAs(ns, key []byte) (_, _ []byte) {
 	if tag := HashTag(key); len(tag) < len(key) && t.In(ns) {
 		return nil, tag

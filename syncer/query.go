@@ -67,7 +67,7 @@ func (c *Counter) Top(ctx context.Context, n int, window int64) ([]KeyCount, err
 type topper struct {
 	n           int
 	window, now int64
-	least       int64 // a count that is not above it can't be among the first n
+	least       int64 // a count must be above this to be among the first n
 	rows        []KeyCount
 }
 
@@ -75,7 +75,7 @@ func (t *topper) scan(p *partition, at int) (more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ownership == notOwned {
-		return false // others tell of those
+		return false // their owners report these keys
 	}
 	for i := at; i < min(at+sweepSlots, p.keys.table.Slots()); i++ {
 		if r := p.keys.table.At(i); r != 0 {
@@ -153,7 +153,7 @@ func (c *Counter) Forget(ctx context.Context, ns, key []byte) error {
 	return nil
 }
 
-// forget makes a key's part of a round moot.
+// forget marks a key's part of a round as forgotten.
 func (r *Round) forget(at arena.Ref, hash uint32, e entry) {
 	for i := range r.Keys {
 		if k := &r.Keys[i]; k.ref == at || k.ref == 0 && k.hash == hash && e.is(k.NS, k.Key) {
@@ -162,8 +162,8 @@ func (r *Round) forget(at arena.Ref, hash uint32, e entry) {
 	}
 }
 
-// forget empties an entry and has the store delete it first thing in the next round. What a round
-// under way brings back of it is ignored.
+// forget empties an entry and makes the next round delete the key before anything else. What a
+// round in flight brings back of it is ignored.
 func (g *guarded) forget(r arena.Ref, e entry, hash uint32, l *leaparray.Ladder) {
 	g.loads.recall(loadName(e.name()))
 	for _, unacked := range g.outbox.all() {

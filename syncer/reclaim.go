@@ -7,17 +7,17 @@ import (
 )
 
 const (
-	// ageSample is how many entries tell which age is the median of a partition.
+	// ageSample is how many entries are sampled for the median age of a partition.
 	ageSample = 64
-	// sparedFor is how many seconds a partition is left alone that had nothing to give.
+	// sparedFor is how many seconds a partition that had nothing to give is left alone.
 	sparedFor = 5
 	// neverIdle is an age that no entry has.
 	neverIdle = low24 + 1
 )
 
-// reclaim makes the largest partition give up what lies above its share, or as much as small
-// partitions have taken of the reserve: an operation that needs room never waits for the lock of
-// another partition.
+// reclaim makes the largest partition give up what it has above its share, or as much as small
+// partitions have taken from the reserve if that is less. It runs in the sweep, so that an
+// operation that needs room never waits for the lock of another partition.
 func (m *memory) reclaim() {
 	need := m.pool.ReserveUsed()
 	if need <= 0 {
@@ -33,7 +33,7 @@ func (m *memory) reclaim() {
 	before := p.keys.arena.Total()
 	age := p.keys.medianAge(sec)
 	if !p.keepsAll() {
-		p.keys.arena.Evacuate(2 * need) // about half of it is moved elsewhere
+		p.keys.arena.Evacuate(2 * need) // about half of it moves elsewhere
 	}
 	p.mu.Unlock()
 	m.evacuate(p, age, before-need)
@@ -45,7 +45,7 @@ func (m *memory) reclaim() {
 	p.mu.Unlock()
 }
 
-// largest returns the largest partition above its share that may have something to give, and by how
+// largest returns the largest partition above its share that may have something to give, and how
 // many words it is above.
 func (m *memory) largest(sec uint32) (most *partition, above int) {
 	for i := range m.parts {
@@ -59,8 +59,8 @@ func (m *memory) largest(sec uint32) (most *partition, above int) {
 	return most, above
 }
 
-// medianAge is how long ago half of the entries were used, in seconds, by a sample. The partition
-// is locked.
+// medianAge returns the median time since the last use of the entries, in seconds, estimated from a
+// sample. The partition is locked.
 func (s *keyspace) medianAge(sec uint32) uint32 {
 	ages := make([]uint32, 0, ageSample)
 	for range min(s.table.Slots(), 4*ageSample) {
@@ -76,9 +76,9 @@ func (s *keyspace) medianAge(sec uint32) uint32 {
 	return max(2, ages[len(ages)/2]) // what was used in the last second stays, see evictOne
 }
 
-// evacuate goes through all entries and takes them out of the chunks that are to be given back:
-// those that were idle for this long are evicted. So are those with counters that have chunks to
-// themselves, until the arena has no more than so many words.
+// evacuate goes through all entries and moves them out of the chunks that are to be released.
+// Entries that were idle for at least age are evicted instead. Until the arena is down to this many
+// words, so are idle entries with counters that have chunks to themselves.
 func (m *memory) evacuate(p *partition, age uint32, words int) {
 	for at := 0; m.evacuateSome(p, at, age, words); at += sweepSlots {
 	}
@@ -104,7 +104,7 @@ func (m *memory) evacuateSome(p *partition, at int, age uint32, words int) bool 
 			continue
 		}
 		idle := e.idle(sec)
-		spared := e.has(flagLimit) && (mustMove || idle < limitAge) // it is moved if it can be
+		spared := e.has(flagLimit) && (mustMove || idle < limitAge) // moved instead, if it can be
 		if idle >= age && evictable(e) && !spared {
 			k.drop(k.table.HashAt(i), r)
 			k.evicted++
@@ -116,14 +116,13 @@ func (m *memory) evacuateSome(p *partition, at int, age uint32, words int) bool 
 	return at+sweepSlots < k.table.Slots()
 }
 
-// mustMove reports whether an entry, or what it has counted, is in a chunk that is to be given
-// back.
+// mustMove reports whether an entry, or one of its counters, is in a chunk that is to be released.
 func (s *keyspace) mustMove(r arena.Ref, e entry) bool {
 	return s.arena.MustMove(r) || s.arena.MustMove(e.synced()) || s.arena.MustMove(e.pending())
 }
 
-// evacuate moves what belongs to an entry to other chunks, and the entry itself unless others know
-// where it is.
+// evacuate moves an entry's counters to other chunks, and the entry itself unless something refers
+// to it.
 func (s *keyspace) evacuate(slot int, r arena.Ref, e entry) {
 	e.setSynced(evacuateCounter(&s.arena, e.synced()))
 	e.setPending(evacuateCounter(&s.arena, e.pending()))

@@ -6,28 +6,27 @@ import (
 	"sync"
 )
 
-// A reservation is an Acquire that was decided, but that is counted only when it is confirmed: the
-// part of one Acquire whose keys several counters decide about. Until then it stands in the way of
-// other decisions as if it were counted, wherever in the window it lies; nobody reads it, and it
-// never reaches the store. It is gone if the process is.
+// reservation is an Acquire that was decided but is counted only when it is confirmed: one
+// counter's part of an Acquire whose keys belong to several. Until then it stands in the way of
+// other decisions as if it were counted, wherever in the window it lies. It is not visible to reads
+// and never reaches the store. It ends with the process.
 type reservation struct {
-	in     *reservations // where it is put once it is decided
+	in     *reservations // where it is registered once decided
 	id     string
 	checks []Check
 	ts     int64
 }
 
-// reservations are all that were neither confirmed nor undone.
+// reservations are those that were neither confirmed nor undone.
 type reservations struct {
 	mu   sync.Mutex
 	byID map[string]*reservation
 }
 
-// reservedKeys is what is reserved of the keys of a partition. It is guarded by the partition's
-// lock.
+// reservedKeys is what is reserved of a partition's keys. It is guarded by the partition's lock.
 type reservedKeys []reservedKey
 
-// reservedKey is the part of a reservation that is about one key of a partition.
+// reservedKey is one key's part of a reservation.
 type reservedKey struct {
 	id      string
 	hash    uint32
@@ -57,7 +56,7 @@ func (c *Counter) Reserve(ctx context.Context, id string, op *Op, res *Result) e
 	return err
 }
 
-// reserve holds the place of all checks. The partitions are locked.
+// reserve reserves all checks of the operation. The partitions are locked.
 func (k *call) reserve() {
 	for i := range k.targets {
 		t := &k.targets[i]
@@ -70,7 +69,7 @@ func (k *call) reserve() {
 	k.reservation.in.put(k.reservation)
 }
 
-// of is how much is held of the target's key.
+// of returns how much is reserved of the target's key.
 func (r reservedKeys) of(t *target) (n int64) {
 	for i := range r {
 		h := &r[i]
@@ -82,7 +81,7 @@ func (r reservedKeys) of(t *target) (n int64) {
 	return n
 }
 
-// take returns the reservation with this id, which is then no longer there, nil if there is none.
+// take removes and returns the reservation with this id, or nil if there is none.
 func (r *reservations) take(id string) *reservation {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -116,7 +115,7 @@ func (c *Counter) Confirm(ctx context.Context, id string, ack Ack) error {
 	for i := range k.targets {
 		t := &k.targets[i]
 		if t.p.keys.find(t.hash, t.ns, t.check.Key) == 0 {
-			t.p.keys.insertCold(t.hash, t.ns, t.check.Key) // it was promised
+			t.p.keys.insertCold(t.hash, t.ns, t.check.Key) // the reservation promised to count
 		}
 	}
 	err := k.count()
@@ -146,7 +145,7 @@ func (c *Counter) Undo(id string) bool {
 	return true
 }
 
-// unreserve takes what is reserved under an id out of the partitions, which are locked.
+// unreserve removes what is reserved under an id from the partitions, which are locked.
 func (k *call) unreserve(id string) {
 	for _, p := range k.parts {
 		kept := p.reservations[:0]

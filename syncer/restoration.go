@@ -6,37 +6,37 @@ import (
 	"twotier.dev/twotier/internal/arena"
 )
 
-// restoration is how a partition tells a store that has lost data what memory knows. Unlike a flush
-// it says what the buckets held, so that telling it twice changes nothing. While it is active
-// nothing else is sent, and nothing is evicted or moved. Its methods are called with the partition
-// locked.
+// restoration tells a store that has lost data what memory knows. Unlike a flush it says what the
+// buckets held, so telling it twice changes nothing. While it is active, nothing else is sent and
+// no entry is evicted or moved. The methods are called with the partition locked.
 type restoration struct {
 	*ledger
 	loads  *loading
-	job    *republish // nil unless it is active
+	job    *republish // nil unless active
 	totals *totals
 	report *reporter
 }
 
-// republish is what is to be restored, and how much of it the store has been told.
+// republish is what has to be restored, and how much of it the store has been told.
 type republish struct {
-	storeVersion // of the data which counts are restored into
-	// after is the epoch in which they were known.
+	storeVersion // of the data that counts are restored into
+	// after is the epoch in which the counts were known.
 	after uint64
-	refs  []arena.Ref // in memory
-	// keys were taken over from another counter; memory knows newer things of them.
+	refs  []arena.Ref // keys in memory
+	// keys were taken over from another counter; for keys that are in memory too, memory is more
+	// recent.
 	keys  []KeyState
 	next  int        // position in both
-	round *Round     // under way
+	round *Round     // in flight
 	again []KeyState // refused by the store
-	turns int        // how many times what was refused has been told again
+	turns int        // how many times refused keys were told again
 }
 
-// restoreTurns is how many times more a key is told that the store refuses: there is no telling
-// when it will take it, and everything else waits.
+// restoreTurns is how many more times the store is told a key that it refuses. Nobody knows when it
+// will accept the key, and everything else waits.
 const restoreTurns = 3
 
-// tellAgain puts what was refused behind all else, and reports whether there is any.
+// tellAgain appends the refused keys to what remains to be told, and reports whether there are any.
 func (j *republish) tellAgain() bool {
 	if len(j.again) == 0 || j.turns == restoreTurns {
 		return false
@@ -46,22 +46,21 @@ func (j *republish) tellAgain() bool {
 	return true
 }
 
-// isOf reports whether the data that is being restored is that of an epoch. Until the first part
-// has drawn an epoch for a store that has gone back in time, it still goes by the one that was
-// lost.
+// isOf reports whether an epoch is that of the data that is being restored into. If the store has
+// gone back in time, the job still has the lost epoch until the first part has drawn a new one.
 func (j *republish) isOf(epoch uint64) bool { return j.epoch == epoch && j.epoch > j.after }
 
 func (j *republish) len() int { return len(j.refs) + len(j.keys) }
 
-// isEmpty reports whether there is nothing to tell, and an epoch in which all hear of the loss: a
-// part that says so would be a change of the data, and make up for one that a store has lost which
-// goes back in time once more.
+// isEmpty reports whether there is nothing to tell, and the epoch is new, so that everyone hears of
+// the loss. Sending an empty part anyway would be a change of the data. If the store went back in
+// time once more, that change could make up for one that was lost.
 func (j *republish) isEmpty() bool { return j.len() == 0 && j.epoch > j.after }
 
 func (s *restoration) active() bool { return s.job != nil }
 
-// findLoss begins to restore what is in memory after the store has said that it has less than it
-// had.
+// findLoss begins to restore what is in memory after the store has reported that it has less than
+// it had.
 func (s *restoration) findLoss(now storeVersion) {
 	s.totals.losses.Add(1)
 	s.report.loss(s.id)
@@ -71,22 +70,23 @@ func (s *restoration) findLoss(now storeVersion) {
 	}
 }
 
-// restoreAll begins to restore what is in memory into the data that the store has now. What could
-// not be sent because of the loss stays the partition's flight, and goes after that.
+// restoreAll begins to restore what is in memory into the data that the store has now. A round that
+// could not be sent because of the loss stays the partition's flight, and is sent after that.
 func (s *restoration) restoreAll(now storeVersion) {
 	s.begin(&republish{storeVersion: now, after: s.store.told.epoch, refs: s.known()})
 	s.loads.void()
 }
 
-// begin has something restored before all else. Its parts begin the sequence of another writer, in
-// which what is cut later goes on: that of a flight which has to keep its number is left to it.
+// begin starts a job that goes before everything else. Its parts begin the sequence of a new
+// writer, which later rounds continue. The old writer is left to a flight that has to keep its
+// number.
 func (s *restoration) begin(j *republish) {
 	s.job = j
 	s.outbox.rename()
 }
 
 // alsoRestore adds what another counter knew in an epoch to what is being restored, unless that is
-// the one which is restored into: then it is in the store.
+// the epoch that is restored into: then it is in the store.
 func (s *restoration) alsoRestore(epoch uint64, keys []KeyState) {
 	if j := s.job; !j.isOf(epoch) {
 		j.after = max(j.after, epoch)
@@ -94,7 +94,7 @@ func (s *restoration) alsoRestore(epoch uint64, keys []KeyState) {
 	}
 }
 
-// cut returns the next part of what is to be restored.
+// cut returns the next part of the restoration.
 func (s *restoration) cut() *Round {
 	j := s.job
 	if j.round != nil {
@@ -121,7 +121,7 @@ func (s *restoration) cut() *Round {
 	return r
 }
 
-// addKnown adds a key of which something is known to a part.
+// addKnown adds to a part a key of which something is known.
 func (s *restoration) addKnown(r *Round, ns, key []byte, at arena.Ref) *KeyRound {
 	sp := s.keys.names.of(ns)
 	k := r.addKey(ns, key)
@@ -129,13 +129,13 @@ func (s *restoration) addKnown(r *Round, ns, key []byte, at arena.Ref) *KeyRound
 	return k
 }
 
-// end appends buckets to those of the round, and lets the key's Adds end there.
+// end appends buckets to those of the round and makes the key's Adds end there.
 func (k *KeyRound) end(r *Round, more []Bucket) {
 	r.buckets = append(r.buckets, more...)
 	k.adds, k.expired = len(r.buckets), len(r.buckets)
 }
 
-// settle goes on with the next part, or with what could not be sent.
+// settle continues with the next part, and ends the restoration after the last.
 func (s *restoration) settle(r *Round) {
 	j := s.job
 	j.round = nil
@@ -150,8 +150,8 @@ func (s *restoration) settle(r *Round) {
 	}
 }
 
-// startOver tells all to what the store has now: it has lost data once more, another counter has
-// drawn an epoch, or a copy of this process goes by the same name.
+// startOver restores everything into the data that the store has now: it has lost data once more,
+// another counter has drawn an epoch, or a copy of this process uses the same writer.
 func (s *restoration) startOver(r *Round) {
 	j := s.job
 	if r.Lost {
@@ -164,8 +164,8 @@ func (s *restoration) startOver(r *Round) {
 	}
 }
 
-// takeRestored makes synced what the store holds after a part: only who knows that can restore it
-// once more.
+// takeRestored sets synced to what the store holds after a part, because only what is synced can be
+// restored once more.
 func (s *restoration) takeRestored(r *Round) {
 	for i := range r.Keys {
 		k := &r.Keys[i]
@@ -184,7 +184,7 @@ func (s *restoration) takeRestored(r *Round) {
 		}
 		e := s.keys.entry(at)
 		if e.has(flagReset) {
-			continue // it was forgotten meanwhile: the next round deletes it
+			continue // the key was reset meanwhile: the next round deletes it
 		}
 		for j := range k.Adds {
 			b := &k.Adds[j]
@@ -193,16 +193,15 @@ func (s *restoration) takeRestored(r *Round) {
 	}
 }
 
-// forget makes what is under way of a key moot.
+// forget marks a key's part of the round in flight as forgotten.
 func (s *restoration) forget(at arena.Ref, hash uint32, e entry) {
 	if s.job != nil && s.job.round != nil {
 		s.job.round.forget(at, hash, e)
 	}
 }
 
-// end begins a new epoch: nothing is acknowledged in it but the restoration, and others may have
-// counted before all was restored, so that what is known has to be read again before it is relied
-// on.
+// end begins a new epoch. Only the restoration is acknowledged in it. Others may have counted
+// before everything was restored, so keys have to be read again before they are relied on.
 func (s *restoration) end() {
 	s.store.setTold(s.job.storeVersion)
 	s.job = nil

@@ -1,6 +1,6 @@
 package syncer
 
-// scratch is memory that a batcher uses again. Only its goroutine does.
+// scratch is memory that a batcher reuses. Only the batcher's goroutine uses it.
 type scratch struct {
 	free    []*Round
 	weighed []weighed

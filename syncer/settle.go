@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// settle takes over what the store says of a round that it has carried out. It reports whether
-// there is more to send at once.
+// settle takes over the answer to a round that the store has applied. It reports whether there is
+// more to send at once.
 func (f *flushing) settle(r *Round) (more bool) {
 	f.totals.batchesOK.Add(1)
 	f.outbox.flight = nil
@@ -27,8 +27,8 @@ func (f *flushing) settle(r *Round) (more bool) {
 	return more
 }
 
-// fail keeps a round that changes something, to be sent again. What somebody waits for is loaded
-// beside it: a store that refuses to write can be read.
+// fail keeps a round that changes something, to be sent again. Its pending loads are put back, to
+// be loaded next to it, because a store that refuses to write can still be read.
 func (f *flushing) fail(r *Round) {
 	if errors.Is(r.Err, ErrNotApplied) {
 		f.totals.batchesRefused.Add(1)
@@ -48,8 +48,8 @@ func (f *flushing) fail(r *Round) {
 	f.scratch.recycle(f.ledger, r)
 }
 
-// rename has what is on its way go under another name: that which it has is in use elsewhere, by a
-// copy of this process or by one that was given the same.
+// rename sends unacknowledged rounds under another name, because theirs is in use elsewhere, by a
+// copy of this process or by one that was given the same name.
 func (f *flushing) rename(r *Round) {
 	old := r.Writer
 	name := f.outbox.renumber(r)
@@ -57,7 +57,7 @@ func (f *flushing) rename(r *Round) {
 		"name", "partition", f.id, "writer", old, "now", name)
 }
 
-// settleKey moves what was flushed of one key from pending to synced and takes over what was
+// settleKey moves what was flushed of one key from pending to synced, and takes over what was
 // loaded.
 func (f *flushing) settleKey(r *Round, k *KeyRound, sec uint32) {
 	w := r.loadOf(k)
@@ -101,7 +101,7 @@ func (f *flushing) settleKey(r *Round, k *KeyRound, sec uint32) {
 	}
 }
 
-// park sets a key aside that the store refuses: it stays pending, and out of the way of the others.
+// park sets a key aside that the store refuses. It stays pending, out of the way of other keys.
 func (f *flushing) park(k *KeyRound, e entry, w *pendingLoad) {
 	f.totals.badKeys.Add(1)
 	if k.Reset {

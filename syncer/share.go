@@ -10,7 +10,8 @@ import (
 	"twotier.dev/twotier/internal/arena"
 )
 
-// sharedKeys are those of a partition; there are few. They are guarded by the partition's lock.
+// sharedKeys are a partition's shared keys, of which there are few. They are guarded by the
+// partition's lock.
 type sharedKeys []sharedKey
 
 // sharedKey is a key that several counters count at the same time.
@@ -54,8 +55,8 @@ func (c *Counter) Share(ns, key []byte, on bool) error {
 	case !on && i >= 0:
 		p.shared = slices.Delete(p.shared, i, i+1)
 		if at := p.keys.find(t.hash, t.ns, key); at != 0 {
-			// Rounds of shared keys alone are quiet. One that is not tells whoever decides about
-			// the key from now on.
+			// Rounds with only shared keys are quiet. This enlists the key for one that is not, to
+			// tell whoever decides about the key from now on.
 			e := p.keys.entry(at)
 			e.drop(flagShared)
 			e.set(flagRenew)
@@ -65,8 +66,8 @@ func (c *Counter) Share(ns, key []byte, on bool) error {
 	return nil
 }
 
-// enlistShared puts the keys that are shared on the dirty list: whatever others have flushed is
-// read again.
+// enlistShared puts the shared keys on the dirty list, so that what others have flushed is read
+// again.
 func (g *guarded) enlistShared() {
 	if g.ownership == handingOff {
 		return
@@ -74,7 +75,7 @@ func (g *guarded) enlistShared() {
 	for i := range g.shared {
 		k := &g.shared[i]
 		at := g.keys.find(k.hash, k.ns, k.key)
-		if at == 0 { // it was reset, or the partition has changed hands
+		if at == 0 { // the key was reset, or the partition has changed hands
 			at = g.keys.insertCold(k.hash, k.ns, k.key)
 		}
 		e := g.keys.entry(at)
@@ -83,7 +84,7 @@ func (g *guarded) enlistShared() {
 	}
 }
 
-// noteRead notes that the store has told what it has of a shared key.
+// noteRead notes that the store has just told what it holds of a shared key.
 func (s sharedKeys) noteRead(e entry) {
 	for i := range s {
 		if k := &s[i]; e.is(k.ns, k.key) {
@@ -92,7 +93,7 @@ func (s sharedKeys) noteRead(e entry) {
 	}
 }
 
-// find returns what is known of the target's key, nil if it is not shared.
+// find returns the target's shared key, or nil if its key is not shared.
 func (s sharedKeys) find(t *target) *sharedKey {
 	for i := range s {
 		k := &s[i]
@@ -103,8 +104,8 @@ func (s sharedKeys) find(t *target) *sharedKey {
 	return nil
 }
 
-// sharedRecent reports whether the store told what it has of a shared key within the time that
-// others' counts may go unseen.
+// sharedRecent reports whether the store has told what it holds of a shared key recently enough,
+// see Counter.StaleAfter.
 func (g *guarded) sharedRecent(t *target) bool {
 	k := g.shared.find(t)
 	return k != nil && time.Since(k.read) <= g.readWithin
@@ -115,27 +116,28 @@ func (g *guarded) sharedRecent(t *target) bool {
 // it.
 func (c *Counter) StaleAfter() time.Duration { return c.opt.FlushInterval + c.opt.readWithin() }
 
-// readWithin is how long ago the store may have told what others have flushed.
+// readWithin is how long ago the store may at most have told what others have flushed, if a
+// decision relies on it.
 func (o *Options) readWithin() time.Duration { return 2 * o.FlushInterval }
 
-// recent reports whether the store has answered for the partition within the time that others'
-// counts may go unseen.
+// recent reports whether the store has answered for the partition recently enough, see
+// Counter.StaleAfter.
 func (g *guarded) recent() bool { return g.store.verifiedWithin(g.readWithin) }
 
-// shared reports whether the target's key is.
+// shared reports whether the target's key is shared.
 func (t *target) shared() bool {
 	return len(t.p.shared) > 0 && t.p.shared.find(t) != nil
 }
 
-// degraded reports whether the store can't be told, or asked, of any of the keys. The partitions
-// are locked.
+// degraded reports whether any of the keys is in a degraded partition, or the store can't be asked
+// about it. The partitions are locked.
 func (k *call) degraded() bool {
 	return slices.ContainsFunc(k.targets, func(t target) bool {
 		return t.storeDown || t.p.degraded()
 	})
 }
 
-// source says where an answer about an entry comes from while the store can be reached.
+// source returns the source of an answer about an entry while the store can be reached.
 func (g *guarded) source(e entry) Source {
 	switch {
 	case e.has(flagShared):
@@ -189,8 +191,8 @@ func (c *Counter) Drop(ctx context.Context, ns, key []byte, deciding bool) error
 	}
 }
 
-// dropKey forgets all that is known and pending of a key, but for a reset that the store is to be
-// told of.
+// dropKey forgets everything known and pending of a key, except for a reset that the store has yet
+// to be told of.
 func (g *guarded) dropKey(at arena.Ref, e entry, t *target) {
 	resets := e.has(flagReset)
 	g.forget(at, e, t.hash, t.sp.ladder)

@@ -7,40 +7,40 @@ import (
 	"time"
 )
 
-// Every partition is due once in a flush interval, but not all at the same time: who waits for the
-// store would wait for that.
+// Every partition is due once in a flush interval, but not all at the same time: otherwise a caller
+// that waits for the store would wait for all of them.
 const (
 	mostShifts    = 8
 	shortestShift = 5 * time.Millisecond
 )
 
-// shifts says when the partitions of a batcher are due by the clock: in parts, one after the other.
-// A shift whose partitions have nothing to do rests, and costs nothing, until one of them has
-// (rouse) or it is time to ask the store whether it still has everything.
+// shifts says when the partitions of a batcher are due by the clock: in groups, one after the
+// other. A shift whose partitions have nothing to do rests, and costs nothing, until one of them
+// has something (rouse) or it is time to ask the store whether it still has everything.
 type shifts struct {
-	interval time.Duration // of flushes
-	rest     time.Duration // the longest
+	interval time.Duration // between flushes
+	rest     time.Duration // the longest that a shift rests
 	list     []*shift
 
 	mu    sync.Mutex
-	last  int           // the shift that was due last,
-	at    time.Time     // when that was,
-	step  time.Duration // and how long after it the next one is
+	last  int           // the shift that was due last
+	at    time.Time     // when that was
+	step  time.Duration // how long after that the next one is
 	timer *time.Timer   // nil until start
-	first *shift        // the one that is due next,
-	dueAt time.Time     // and when that is
+	first *shift        // the shift that is due next
+	dueAt time.Time     // when that is
 }
 
-// shift is partitions that are due at the same time.
+// shift is a group of partitions that are due at the same time.
 type shift struct {
 	of      *shifts
 	number  int
 	parts   []*partition
 	resting atomic.Bool
-	until   time.Time // it is not due before; guarded by the lock of all
+	until   time.Time // it is not due before then; guarded by shifts.mu
 }
 
-// newShifts divides partitions into shifts, none of which rests yet.
+// newShifts divides partitions into shifts. None of them rests at first.
 func newShifts(parts []*partition, interval, rest time.Duration) *shifts {
 	n := max(1, min(mostShifts, len(parts), int(interval/shortestShift)))
 	s := &shifts{interval: interval, rest: rest, last: n - 1}
@@ -54,7 +54,7 @@ func newShifts(parts []*partition, interval, rest time.Duration) *shifts {
 	return s
 }
 
-// start returns the timer that says when next is to be called.
+// start returns the timer that fires when next should be called.
 func (s *shifts) start() *time.Timer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,14 +64,14 @@ func (s *shifts) start() *time.Timer {
 	return s.timer
 }
 
-// next returns the shift that is due now, nil if none is. It rests from then on, unless it is
-// roused.
+// next returns the shift that is due now, or nil if none is. The shift rests from then on until it
+// is roused.
 func (s *shifts) next() *shift {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h, now := s.first, time.Now()
 	if s.dueAt.After(now) {
-		return nil // the timer had gone off for another when this one was roused
+		return nil // the timer fired for one shift while another was being roused
 	}
 	s.last, s.at, s.step = h.number, now, s.jitter()
 	h.until = now.Add(s.rest)
@@ -80,10 +80,11 @@ func (s *shifts) next() *shift {
 	return h
 }
 
-// rouse has the shift be due the next time that it is its turn.
+// rouse makes the shift due the next time its turn comes.
 func (h *shift) rouse() { h.rouseAt(time.Time{}) }
 
-// rouseAt has it be due the first time that it is its turn from then on, or from now on.
+// rouseAt makes the shift due the first time its turn comes at or after t, or from now on if t has
+// passed.
 func (h *shift) rouseAt(t time.Time) {
 	if !h.resting.Load() {
 		return
@@ -104,7 +105,7 @@ func (h *shift) rouseAt(t time.Time) {
 	}
 }
 
-// findFirst finds the shift that is due next: of those that are late, the one whose turn it was
+// findFirst finds the shift that is due next: of those that are late, the one whose turn came
 // first.
 func (s *shifts) findFirst() {
 	s.first = nil
@@ -114,7 +115,7 @@ func (s *shifts) findFirst() {
 	s.setTimer()
 }
 
-// moveUp has a shift be the first if it is due before the one that is. It reports whether it is.
+// moveUp makes a shift the first if it is due earlier. It reports whether it did.
 func (s *shifts) moveUp(h *shift) bool {
 	at := s.due(h)
 	if s.first != nil && !at.Before(s.dueAt) {
@@ -124,14 +125,14 @@ func (s *shifts) moveUp(h *shift) bool {
 	return true
 }
 
-// setTimer sets the timer for the first.
+// setTimer sets the timer for the first shift.
 func (s *shifts) setTimer() {
 	if s.timer != nil {
 		s.timer.Reset(time.Until(s.dueAt))
 	}
 }
 
-// due returns when a shift is: each has its turn once in an interval.
+// due returns when a shift is due: each has its turn once in an interval.
 func (s *shifts) due(h *shift) time.Time {
 	n := len(s.list)
 	turn := s.at.Add(s.step * time.Duration((h.number-s.last+n-1)%n+1))
@@ -142,8 +143,8 @@ func (s *shifts) due(h *shift) time.Time {
 	return turn
 }
 
-// jitter is a shift's part of the flush interval, give or take a tenth, so that nodes don't flush
-// in step.
+// jitter returns one shift's part of the flush interval, plus or minus a tenth, so that nodes don't
+// flush in step.
 func (s *shifts) jitter() time.Duration {
 	i := s.interval
 	return (i - i/10 + rand.N(i/5+1)) / time.Duration(len(s.list))

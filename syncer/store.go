@@ -165,12 +165,11 @@ type Round struct {
 
 	buckets []Bucket
 	names   []byte
-	// throughTicket is the last ticket of a dirty key that is covered once the round is
-	// acknowledged.
+	// throughTicket is the last ticket that is acknowledged along with the round.
 	throughTicket uint64
-	most          int  // keys that it may have
-	imported      bool // another counter cut it
-	// outcomeUnknown: it was sent and not answered. It may have been carried out, or still be.
+	most          int  // bound of its keys
+	imported      bool // it was cut by another counter
+	// outcomeUnknown: the round was sent and got no answer. It may have been applied, or still be.
 	outcomeUnknown bool
 	loads          map[string]*pendingLoad
 }
@@ -189,8 +188,8 @@ func (r *Round) addKey(ns, key []byte) *KeyRound {
 	}
 	k := &r.Keys[len(r.Keys)-1]
 	*k = KeyRound{Loaded: k.Loaded[:0]}
-	// A name may move when names grows: earlier views keep the old memory alive, which still holds
-	// the same bytes.
+	// When names grows, it may move. Earlier views keep the old memory alive, which still holds the
+	// same bytes.
 	at := len(r.names)
 	r.names = append(append(r.names, ns...), key...)
 	k.NS = r.names[at : at+len(ns) : at+len(ns)]

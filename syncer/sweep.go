@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// A sweep takes a step for each partition, with a pause before each, and leastSweep in any
-	// case: what it looks for is no younger than the finest level's span.
+	// A sweep takes one step per partition, with a pause before each, and at least leastSweep in
+	// all: no key that it looks for is younger than the finest level's span.
 	sweepPause = 50 * time.Millisecond
 	leastSweep = 2 * time.Second
 	// sweepSlots is how many slots are looked at under one hold of a partition's lock.
 	sweepSlots = 512
 )
 
-// runSweep goes round the partitions and drops what no window can see any more.
+// runSweep goes round the partitions and drops what has left every window.
 func (m *memory) runSweep(ctx context.Context) {
 	ticker := time.NewTicker(max(sweepPause, leastSweep/time.Duration(len(m.parts))))
 	defer ticker.Stop()
@@ -31,7 +31,7 @@ func (m *memory) runSweep(ctx context.Context) {
 		case <-ticker.C:
 			m.reclaim()
 			p := &m.parts[i%len(m.parts)]
-			m.evacuate(p, neverIdle, math.MaxInt) // what could not leave before
+			m.evacuate(p, neverIdle, math.MaxInt) // move what could not be moved before
 			for at := 0; m.sweep(p, at); at += sweepSlots {
 			}
 			p.mu.Lock()
@@ -41,7 +41,7 @@ func (m *memory) runSweep(ctx context.Context) {
 	}
 }
 
-// sweep looks at one run of slots and reports whether there are more.
+// sweep looks at one run of slots. It reports whether there are more.
 func (m *memory) sweep(p *partition, at int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -70,10 +70,10 @@ func (m *memory) sweep(p *partition, at int) bool {
 }
 
 // forgetExpired drops what is known of an idle entry once all of it has left every window that ends
-// now. Until then every level stays as it is: one that had lost buckets by age, not because newer
-// ones came, would not show it, and a late window would read it as if nothing had been counted.
-// What the store does not have can't be read back for a window that ends as late as an event may
-// be, so it stays for another span.
+// now. Until then every level stays complete. If a level had lost buckets because of their age
+// rather than because newer ones came, that would not show, and a late window would read it as if
+// nothing had been counted. Pending counts can't be read back from the store for a window that ends
+// as late as an event may be, so they stay for another span.
 func (s *keyspace) forgetExpired(e entry, l *leaparray.Ladder, now int64) {
 	coarsest := l.Len() - 1
 	oldest := (l.Stamp(now)[coarsest] - l.Keep(coarsest)) * l.Width(coarsest)
@@ -88,8 +88,8 @@ func (s *keyspace) forgetExpired(e entry, l *leaparray.Ladder, now int64) {
 	}
 }
 
-// newest is when the newest bucket of any level begins: taking back may have emptied a level of its
-// own.
+// newest returns when the newest bucket of any level begins, in milliseconds. All levels are looked
+// at because taking counts back may have emptied some of them.
 func newest(c leaparray.Counter, l *leaparray.Ladder) (ms int64) {
 	for level := range l.Len() {
 		ms = max(ms, l.Head(c, level)*l.Width(level))

@@ -8,7 +8,7 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// target is one check of an operation and where its key lives.
+// target is one check of an operation and where its key is.
 type target struct {
 	check      *Check
 	ns         []byte // empty for the default namespace
@@ -18,19 +18,19 @@ type target struct {
 	hash       uint32
 	ref        arena.Ref
 	load       *pendingLoad
-	askedAhead *pendingLoad // what the key was asked for before, not looked at yet
-	absent     bool         // the store holds nothing of it
+	askedAhead *pendingLoad // a load that askAhead asked for, not looked at yet
+	absent     bool         // the store holds nothing of the key
 	loaded     bool         // the store was asked for this operation
 	storeDown  bool         // the store can't be asked
-	// absence is what it said of a key that it has nothing of.
+	// absence is what the store said of a key that it has nothing of.
 	absence absence
 	extra   int64
 }
 
-// noTicket is that of a count which the store is known to refuse.
+// noTicket stands for a count that the store is known to refuse.
 const noTicket = math.MaxUint64
 
-// parked reports whether the store refuses the key. It takes the lock of its partition.
+// parked reports whether the store refuses the key. It locks the partition.
 func (t *target) parked() bool {
 	t.p.mu.Lock()
 	defer t.p.mu.Unlock()
@@ -38,8 +38,8 @@ func (t *target) parked() bool {
 	return r != 0 && t.p.keys.entry(r).has(flagParked)
 }
 
-// add counts an Add that compares with nothing. The partition is locked. The ticket is what has
-// to be covered for it to be in the store.
+// add counts an Add without limits. The partition is locked. The count is in the store once the
+// ticket is acknowledged.
 func (t *target) add(op *Op, res *Result, ts, now int64, w *admission) (ticket uint64, err error) {
 	p := t.p
 	switch {
@@ -68,7 +68,7 @@ func (t *target) add(op *Op, res *Result, ts, now int64, w *admission) (ticket u
 	return p.dirty.lastTicket, nil
 }
 
-// entry finds or makes the entry of the key. The partition is locked.
+// entry finds or makes the key's entry. The partition is locked.
 func (t *target) entry(now int64) (arena.Ref, entry, error) {
 	p := t.p
 	if p.closed {
@@ -98,5 +98,5 @@ func (t *target) entry(now int64) (arena.Ref, entry, error) {
 	return r, e, nil
 }
 
-// isLate reports whether a moment lies so far back that a level may not keep it any more.
+// isLate reports whether a time is so far back that some level may no longer keep it.
 func isLate(l *leaparray.Ladder, ts, now int64) bool { return ts < now-l.FineSpan()/2 }

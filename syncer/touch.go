@@ -2,17 +2,17 @@ package syncer
 
 import "twotier.dev/twotier/internal/arena"
 
-// A flush reads entries and counters that nobody has looked at for a while. When there are so many
-// keys that they don't fit the processor's caches, a walk from one to the next waits for memory at
-// each step, which can take longer than all the rest; loads that don't depend on each other
-// overlap. So what is about to be read is touched before.
+// A flush reads entries and counters that have not been looked at for a while. With more keys than
+// fit the processor's caches, walking from one to the next misses the cache at each step, which can
+// take longer than everything else. Loads that don't depend on each other overlap, so what is about
+// to be read is touched in advance.
 
-// touchAtOnce is how many entries are touched at a time: with their counters they stay well below
-// what a core caches for itself.
+// touchAtOnce is how many entries are touched at a time. With their counters they take up much less
+// than a core's own cache.
 const touchAtOnce = 512
 
-// touch reads a word of each entry, and then of what they refer to. The partition is locked, and
-// keeps the sum only so that the reads are not optimized away.
+// touch reads a word of each entry, and then of the counters it refers to. The sum is only kept so
+// that the compiler doesn't remove the reads. The partition is locked.
 func (s *keyspace) touch(refs []arena.Ref) {
 	sum := uint64(0)
 	for _, r := range refs {
@@ -39,7 +39,7 @@ func (b *ledger) touchDirty() {
 	b.keys.touch(next[:min(len(next), touchAtOnce)])
 }
 
-// touchKeys touches what keys of a round refer to.
+// touchKeys touches the entries and counters of the next keys of a round.
 func (b *ledger) touchKeys(keys []KeyRound) {
 	refs := make([]arena.Ref, 0, touchAtOnce)
 	for i := range keys[:min(len(keys), touchAtOnce)] {

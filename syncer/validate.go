@@ -51,7 +51,7 @@ func moment(op *Op, l *leaparray.Ladder, now int64) (int64, error) {
 	return op.TS, nil
 }
 
-// timeField is the name of the operation's time in the HTTP API.
+// timeField returns the name of the operation's time in the HTTP API.
 func (op *Op) timeField() string {
 	if op.Kind == Count {
 		return "at"
@@ -66,7 +66,7 @@ func OutOfReach(op *Op, l *leaparray.Ladder, window, ts, now int64) error {
 			duration(window), duration(now-ts), duration(l.Span()))}
 }
 
-// duration writes milliseconds for people, as Go does without the zero units.
+// duration formats milliseconds for people, as Go does but without trailing zero units.
 func duration(ms int64) string {
 	if ms > math.MaxInt64/int64(time.Millisecond) {
 		return fmt.Sprintf("%d ms", ms)

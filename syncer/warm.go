@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// lockWarm returns with the partitions of a call locked and all its keys in memory or known not to
-// exist, or marked as storeDown where it is known that the store can't be asked. A store that is
-// late is waited for as long as the context says, and if that says nothing for no longer than most.
+// lockWarm returns with the partitions of a call locked, and with each key either in memory, known
+// not to exist, or marked as storeDown because the store is known to be out of reach. It waits for
+// a late store until ctx is done, or for at most most if ctx has no deadline.
 func (k *call) lockWarm(ctx context.Context, most time.Duration) error {
 	var patience <-chan time.Time
 	for {
@@ -42,8 +42,8 @@ func (k *call) lockWarm(ctx context.Context, most time.Duration) error {
 }
 
 // askForCold asks for the keys that are not known to be loaded. It returns a channel that is closed
-// when there is news of one of them, nil if there is none that has to be waited for. The partitions
-// are locked.
+// when there is news of one of them, or nil if none has to be waited for. The partitions are
+// locked.
 func (k *call) askForCold() (settled <-chan struct{}, err error) {
 	if k.notOwner() {
 		return nil, ErrNotOwner
@@ -62,7 +62,7 @@ func (k *call) askForCold() (settled <-chan struct{}, err error) {
 	return settled, nil
 }
 
-// stopWaiting ends the wait for keys that were asked for. The partitions are locked.
+// stopWaiting stops waiting for keys that were asked for. The partitions are locked.
 func (k *call) stopWaiting() {
 	for i := range k.targets {
 		k.targets[i].stopWaiting()
@@ -88,7 +88,7 @@ func (k *call) notOwner() bool {
 	return false
 }
 
-// ready reports whether the target's key can be judged now, and asks for it if not.
+// ready reports whether the target's key can be decided about now, and asks for the key if not.
 func (t *target) ready() (ready bool, err error) {
 	for {
 		switch {
@@ -114,7 +114,7 @@ func (t *target) ready() (ready bool, err error) {
 	}
 }
 
-// takeOutcome takes over what has become of what the target waited for.
+// takeOutcome takes over the outcome of the load that the target waited for.
 func (t *target) takeOutcome(w *pendingLoad) error {
 	t.load = nil
 	w.waiters--
@@ -124,7 +124,7 @@ func (t *target) takeOutcome(w *pendingLoad) error {
 	case errors.Is(w.err, ErrOverload):
 		return w.err
 	case errors.Is(w.err, ErrNotOwner):
-		// The partition was about to be handed over: who decides is looked up once more.
+		// The partition was about to be handed off: the caller checks again who decides about it.
 	default:
 		t.storeDown = true // the store refuses this key
 	}
@@ -152,7 +152,7 @@ func (t *target) known() bool {
 }
 
 // askAhead asks for all keys of a batch that have to be loaded, so that they are loaded together.
-// It returns what it asked for, check by check, or nil if all are known.
+// It returns the loads, check by check, or nil if all keys are known.
 func (b *batch) askAhead() (ahead []*pendingLoad) {
 	k := b.c.calls.Get().(*call)
 	defer b.c.calls.Put(k)
