@@ -43,7 +43,7 @@ func (s *Store) agree(ctx context.Context) error {
 	if have, err = s.readMeta(ctx); err != nil {
 		return err
 	}
-	if err := s.takeSeed(ctx, have); err != nil { // another has been faster
+	if err := s.takeSeed(ctx, have); err != nil { // another node may have been faster
 		return err
 	}
 	if err := s.compare(s.agreement(), have, true); err != nil {
@@ -53,8 +53,8 @@ func (s *Store) agree(ctx context.Context) error {
 	return nil
 }
 
-// readMeta reads what Redis says. Data without a word about hash tags was placed without them,
-// because whoever writes tt:meta writes that first.
+// readMeta reads tt:meta. Data without a field for hash tags was placed without them, because that
+// field is always written first.
 func (s *Store) readMeta(ctx context.Context) (map[string]string, error) {
 	have, err := s.client.HGetAll(ctx, metaKey).Result()
 	if err != nil {
@@ -67,7 +67,7 @@ func (s *Store) readMeta(ctx context.Context) (map[string]string, error) {
 }
 
 // writeMissing writes the fields that Redis does not have. Hash tags go first: readMeta relies on
-// it. A server that is read-only will do if there is nothing to write.
+// it. A read-only server will do if there is nothing to write.
 func (s *Store) writeMissing(ctx context.Context, have map[string]string) error {
 	want := s.agreement()
 	for _, field := range slices.Concat([]string{tagsField}, slices.Sorted(maps.Keys(want))) {
@@ -83,8 +83,8 @@ func (s *Store) writeMissing(ctx context.Context, have map[string]string) error 
 }
 
 // takeSeed adopts the seed that Redis has, if any seed will do. Once keys have been placed by a
-// seed, it stays. If Redis then loses its data and a newcomer draws another seed, the nodes that
-// were there before restore theirs.
+// seed, it stays. If Redis then loses its data and a new node draws another seed, the older nodes
+// restore theirs.
 func (s *Store) takeSeed(ctx context.Context, have map[string]string) error {
 	text, ok := have[seedField]
 	if !s.opt.AnySeed || !ok {
@@ -101,7 +101,7 @@ func (s *Store) takeSeed(ctx context.Context, have map[string]string) error {
 	if err == nil {
 		s.opt.Placement.Seed = seed
 	}
-	return nil // what is no number will not compare as equal
+	return nil // text that is not a number will not compare as equal
 }
 
 // agreement returns what all users of the data must have in common.

@@ -8,14 +8,14 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// change is what syncer.Round.LastChange says: the round of a number, cut at this second, of the
-// writer whose sequence has this key.
+// change is the meaning of syncer.Round.LastChange: a round's sequence, the second in which it was
+// cut, and the key under which its writer's sequence is stored.
 type change struct {
 	seq, second uint64
 	writer      string
 }
 
-// changeOf is how the change that a round makes is told of.
+// changeOf formats the change that a round makes.
 func changeOf(r *syncer.Round) string {
 	b := strconv.AppendUint(make([]byte, 0, 64), r.Seq, 10)
 	b = strconv.AppendInt(append(b, ' '), time.Now().Unix(), 10)
@@ -35,19 +35,19 @@ func parseChange(s string) (c change, ok bool) {
 	return c, err == nil && errSecond == nil
 }
 
-// remembered is for how long after a change its writer's sequence is surely there. The sequence
-// lives for twice as long.
+// remembered is how long after a change its writer's sequence certainly still exists. The sequence
+// lives twice as long.
 const remembered = sequenceTTL / 2
 
-// lacks reports whether the sequence that was read says that a change is not part of the data. It
-// does what lacks does in Lua.
+// lacks reports whether the sequence that was read shows that a change is not part of the data. It
+// matches lacks in Lua.
 func (c *scriptCall) lacks(told string) bool {
 	change, ok := parseChange(told)
 	if !ok || c.kept == nil {
 		return false
 	}
 	kept, err := c.kept.Text()
-	if err != nil { // it is not there, or no text
+	if err != nil { // it does not exist, or is not a string
 		return time.Since(time.Unix(int64(change.second), 0)) < remembered
 	}
 	stored, _ := strconv.ParseUint(kept[:strings.IndexFunc(kept+".", notDigit)], 10, 64)

@@ -17,7 +17,7 @@ type command struct {
 	args []any // after the key; nil if it takes none
 }
 
-// commandsOfAll are used with every way of expiring. All but time take a key.
+// commandsOfAll are the commands used with every way of expiring. All except time take a key.
 func commandsOfAll() []command {
 	return []command{
 		{"del", []any{}}, {"set", []any{"1", "PX", "1000"}}, {"get", []any{}}, {"exists", []any{}},
@@ -43,10 +43,10 @@ func commandsOfExpiry(e Expiry) []command {
 	return nil
 }
 
-// commandsOutside are only used outside of scripts.
+// commandsOutside are only used outside scripts.
 func commandsOutside() []string { return []string{"eval", "evalsha", "ping"} }
 
-// commands returns all commands that are used, by the names that ACL rules take.
+// commands returns the names of all commands that are used, as ACL rules take them.
 func commands(e Expiry) (names []string) {
 	names = commandsOutside()
 	for _, c := range slices.Concat(commandsOfAll(), commandsOfExpiry(e)) {
@@ -106,7 +106,7 @@ func (m *missing) note(name string, err error) bool {
 	return true
 }
 
-// probeCommands tries every command that will be needed, each on a key of our own, rather than
+// probeCommands tries every command that will be needed, each on a key of our own, instead of
 // guessing from a version or failing in the middle of a script. A command that the server only
 // refuses at the moment, for another reason, counts as available.
 func (s *Store) probeCommands(ctx context.Context) error {

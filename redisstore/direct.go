@@ -51,7 +51,7 @@ type Direct struct {
 	stop   context.CancelFunc
 	done   sync.WaitGroup
 	lists  atomic.Uint64 // calls of DoAll
-	calls  sync.Pool     // of *directCall that nobody waits for any more
+	calls  sync.Pool     // holds *directCall values that no caller waits for
 }
 
 // NewDirect checks the options and returns a Direct that is not running yet.
@@ -132,8 +132,8 @@ func (d *Direct) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) erro
 	return d.keep(ctx, op, res, marks)
 }
 
-// do is Do without waiting for more than Redis. It returns under which numbers the operation was
-// carried out.
+// do is Do without waiting for an ack stronger than AckStore. It returns the marks of the scripts
+// that carried out the operation.
 func (d *Direct) do(ctx context.Context, op *syncer.Op,
 	res *syncer.Result) (marks []mark, err error) {
 	now := d.opt.Now()
@@ -149,7 +149,7 @@ func (d *Direct) do(ctx context.Context, op *syncer.Op,
 		return nil, err
 	}
 	if err := c.wait(ctx, d.opt.Timeout); err != nil {
-		return nil, err // it may still be carried out: c is left to whoever does
+		return nil, err // it may still be carried out, so c is not reused
 	}
 	if d.ackOf(op) > syncer.AckStore {
 		marks = []mark{c.mark}
@@ -160,7 +160,7 @@ func (d *Direct) do(ctx context.Context, op *syncer.Op,
 }
 
 // crossesPartitions reports whether the keys of an acquire are in several partitions of a cluster,
-// and so out of reach of a single script.
+// so that a single script can't reach them.
 func (d *Direct) crossesPartitions(op *syncer.Op) bool {
 	if op.Kind != syncer.Acquire || !d.opt.Store.cluster {
 		return false
@@ -203,7 +203,7 @@ func (d *Direct) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result
 		}
 	}
 	all := list.wait(ctx, d.opt.Timeout)
-	marks := make([][]mark, len(ops)) // of what waits for more than Redis
+	marks := make([][]mark, len(ops)) // of operations with a stronger ack than AckStore
 	for i, c := range calls {
 		switch {
 		case c == nil:
@@ -222,15 +222,16 @@ func (d *Direct) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result
 	d.keepAll(ctx, ops, res, marks)
 }
 
-// lane returns where the operations of a key go, so that they run in order.
+// lane returns the lane for a call. All operations of a key go to the same lane, so they run in
+// order.
 func (d *Direct) lane(c *directCall) *directLane { return d.lanes[c.partition()%len(d.lanes)] }
 
-// submit hands a call over, or refuses it if too many wait already.
+// submit hands a call to its lane, or refuses it if too many are waiting already.
 func (d *Direct) submit(c *directCall) error {
 	return refusedToWait(d.lane(c).calls.Put(c))
 }
 
-// submitSlow hands a call of a batch over, which may wait for its turn.
+// submitSlow hands a call of a batch to its lane, waiting for its turn if necessary.
 func (d *Direct) submitSlow(ctx context.Context, c *directCall) error {
 	return refusedToWait(d.lane(c).calls.PutWait(ctx, c))
 }
@@ -243,8 +244,8 @@ func refusedToWait(err error) error {
 }
 
 // acquireInTurn acquires over several partitions of a cluster, one after the other. If one refuses,
-// those before it take back what they counted. Others may see the temporary counts: these can cause
-// a refusal, but never let one too many through.
+// the earlier ones take back what they counted. Others may see the temporary counts. These can
+// cause a refusal, but never let one too many through.
 func (d *Direct) acquireInTurn(ctx context.Context, op *syncer.Op, ts int64,
 	res *syncer.Result) (marks []mark, err error) {
 	res.Reset()

@@ -14,26 +14,26 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// directCall is one operation on its way through a lane. It holds copies of all it needs: whoever
-// submitted it may have given up.
+// directCall is one operation on its way through a lane. It holds copies of everything it needs,
+// because its caller may have given up waiting.
 type directCall struct {
 	batching.Call
-	list    *directList // the DoAll that it belongs to, nil if none
+	list    *directList // the DoAll it belongs to, or nil
 	kind    syncer.Kind
 	always  bool
 	ts, now int64
 	aging   bool
 	checks  []directCheck
-	limits  []syncer.Limit // of all checks
-	names   []byte         // of all hashes, one after the other
+	limits  []syncer.Limit // the limits of all checks
+	names   []byte         // the names of all hashes, one after the other
 
-	mark mark // of the script that carries it out
+	mark mark // the mark of the script that carries it out
 	directAnswer
-	answered atomic.Bool // of a list: its answer is there
+	answered atomic.Bool // used in a list: the answer has arrived
 }
 
-// directAnswer is an error, a refusal in the server's words, the hash of a read, or what the script
-// packed.
+// directAnswer is the answer to a call: an error, a refusal in the server's words, the hash of a
+// read, or what the script packed.
 type directAnswer struct {
 	err      error
 	refusal  string
@@ -47,7 +47,7 @@ type directCheck struct {
 	partition   int
 	n           int64
 	ladder      *leaparray.Ladder
-	plan        int // in the script call that it is part of
+	plan        int // the number of its plan in the script call
 	limits, end int // where its limits and its name end
 }
 
@@ -81,7 +81,7 @@ func (c *directCall) Size() (ops, bytes int) { return 1, 0 }
 
 func (c *directCall) read() bool { return c.kind == syncer.Count }
 
-// partition is that of the first check.
+// partition returns the partition of the first check.
 func (c *directCall) partition() int {
 	if len(c.checks) == 0 {
 		return 0
@@ -89,7 +89,7 @@ func (c *directCall) partition() int {
 	return c.checks[0].partition
 }
 
-// name is the hash of a check.
+// name returns the name of a check's hash.
 func (c *directCall) name(i int) []byte {
 	if i == 0 {
 		return c.names[:c.checks[0].end]
@@ -104,8 +104,8 @@ func (c *directCall) limitsOf(i int) []syncer.Limit {
 	return c.limits[c.checks[i-1].limits:c.checks[i].limits]
 }
 
-// wait returns an error if the call is not answered in time. That leaves its outcome unknown, but
-// for a read and for what was not sent yet.
+// wait returns an error if the call is not answered in time. Its outcome is then unknown, unless it
+// is a read or was not sent yet.
 func (c *directCall) wait(ctx context.Context, timeout time.Duration) error {
 	switch outcome, _ := c.Wait(ctx, timeout); outcome {
 	case batching.Finished:
@@ -117,11 +117,10 @@ func (c *directCall) wait(ctx context.Context, timeout time.Duration) error {
 	}
 }
 
-// errNotSent says that an operation has not been carried out, and won't be.
+// errNotSent says that an operation was not carried out and never will be.
 var errNotSent = fmt.Errorf("%w: there was no time left to ask Redis", syncer.ErrUnavailable)
 
-// Finish implements batching.Item: it tells who waits that the answer, or an error in place of it,
-// is there. The call is theirs from then on.
+// Finish implements batching.Item: it wakes the caller, who owns the call from then on.
 func (c *directCall) Finish(err error) {
 	c.err = err
 	if l := c.list; l != nil {
@@ -132,10 +131,10 @@ func (c *directCall) Finish(err error) {
 	c.Call.Finish(nil)
 }
 
-// directList is a DoAll under way.
+// directList is a DoAll in progress.
 type directList struct {
 	id   uint64
-	left atomic.Int64 // calls without an answer, and one for the list being made
+	left atomic.Int64 // calls without an answer, plus one while the list is being made
 	done chan struct{}
 }
 
@@ -151,7 +150,7 @@ func (l *directList) answered() {
 	}
 }
 
-// wait is called when the list is complete. It returns whether all calls were answered in time.
+// wait is called when the list is complete. It reports whether all calls were answered in time.
 func (l *directList) wait(ctx context.Context, timeout time.Duration) bool {
 	l.answered()
 	timer := time.NewTimer(timeout)
@@ -165,7 +164,7 @@ func (l *directList) wait(ctx context.Context, timeout time.Duration) bool {
 	return false
 }
 
-// gaveUp is the error of a call that was not waited for any longer while a lane had it.
+// gaveUp returns the error for a call whose caller stopped waiting while a lane had it.
 func (c *directCall) gaveUp() error {
 	if c.read() {
 		return fmt.Errorf("%w: Redis did not answer in time", syncer.ErrUnavailable)
@@ -173,7 +172,7 @@ func (c *directCall) gaveUp() error {
 	return fmt.Errorf("%w: Redis did not answer in time", syncer.ErrUnknownOutcome)
 }
 
-// outcome reads the answer.
+// outcome turns the answer into a result.
 func (c *directCall) outcome(op *syncer.Op, res *syncer.Result) error {
 	if c.err != nil {
 		return c.err
@@ -201,7 +200,7 @@ func (c *directCall) outcome(op *syncer.Op, res *syncer.Result) error {
 	return nil
 }
 
-// held reads the hash that a count asked for.
+// held parses the hash of a read.
 func (c *directCall) held() ([]syncer.Bucket, error) {
 	buckets := parseBuckets(c.flat, nil)
 	if err := syncer.CheckCounts(c.checks[0].ladder, buckets); err != nil {
@@ -210,8 +209,8 @@ func (c *directCall) held() ([]syncer.Bucket, error) {
 	return buckets, nil
 }
 
-// added reads the hashes that an add has left, each a number of buckets, and field and count of
-// each.
+// added reads the hashes that an add has left: for each, the number of buckets, and each bucket's
+// field and count.
 func (c *directCall) added(op *syncer.Op, res *syncer.Result) error {
 	values := c.values
 	for i := range op.Checks {
@@ -230,7 +229,7 @@ func (c *directCall) added(op *syncer.Op, res *syncer.Result) error {
 	return nil
 }
 
-// refused turns the text that stands for an operation that could not be carried out into an error.
+// refused turns the script's text for an operation that could not be carried out into an error.
 func (c *directCall) refused(op *syncer.Op) error {
 	if rest, ok := strings.CutPrefix(c.refusal, "OUTOFREACH "); ok {
 		pos, length, _ := strings.Cut(rest, " ")
@@ -243,7 +242,7 @@ func (c *directCall) refused(op *syncer.Op) error {
 	return fmt.Errorf("%w: Redis refuses this key: %s", syncer.ErrUnavailable, c.refusal)
 }
 
-// judged reads what the script found for the limits of an acquire's check.
+// judged reads what the script found for the limits of one check of an acquire.
 func (c *directCall) judged(op *syncer.Op, i int, values []int64, res *syncer.Result) {
 	r := res.AddCheck()
 	for j, limit := range op.Checks[i].Limits {
@@ -251,7 +250,7 @@ func (c *directCall) judged(op *syncer.Op, i int, values []int64, res *syncer.Re
 			values[valuesOfLimit*j+2]
 		lr := syncer.LimitResult{Window: limit.Window, Max: limit.Max, Count: peak, Lo: peak,
 			Hi: peak, BucketMS: width}
-		// What a batch that was sent twice finds the second time includes what it counted itself.
+		// A batch that was sent twice finds its own counts the second time.
 		if lr.Refused = retry != 0 && !(c.repeated && c.allowed); lr.Refused {
 			r.Refused = true
 			if r.RetryAfter >= 0 && (retry < 0 || retry > r.RetryAfter) {
@@ -265,7 +264,7 @@ func (c *directCall) judged(op *syncer.Op, i int, values []int64, res *syncer.Re
 	}
 }
 
-// raise makes the figures of an acquire that counted include what it counted.
+// raise adds what an admitted acquire counted to the figures it returns.
 func raise(op *syncer.Op, res *syncer.Result) {
 	for i := range op.Checks {
 		n := int64(0)
@@ -309,7 +308,7 @@ func (c *directCall) estimate(op *syncer.Op, i int, buckets []syncer.Bucket,
 	return nil
 }
 
-// counterOf makes a counter of what a hash holds.
+// counterOf makes a counter of the buckets of a hash.
 func counterOf(l *leaparray.Ladder, buckets []syncer.Bucket) (c leaparray.Counter) {
 	for _, b := range buckets {
 		level := int(b.Level)
@@ -317,7 +316,7 @@ func counterOf(l *leaparray.Ladder, buckets []syncer.Bucket) (c leaparray.Counte
 			continue
 		}
 		// A bucket that was taken back to zero may be the newest, which decides what the level
-		// holds, here as in the script. One below zero counts as zero, see CheckCounts.
+		// holds, here as in the script. A negative bucket counts as zero, see CheckCounts.
 		n := max(b.N, 0)
 		set := func() bool {
 			if n == 0 {

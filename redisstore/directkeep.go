@@ -14,8 +14,8 @@ func (d *Direct) ackOf(op *syncer.Op) syncer.Ack {
 	return op.Ack
 }
 
-// keeps returns why what an operation wants to wait for can't be waited for, before anything is
-// counted.
+// keeps returns an error if the ack that an operation asks for can't be waited for. It is called
+// before anything is counted.
 func (d *Direct) keeps(ctx context.Context, op *syncer.Op) error {
 	if d.ackOf(op) <= syncer.AckStore || op.Kind == syncer.Count {
 		return nil
@@ -27,7 +27,7 @@ func (d *Direct) keeps(ctx context.Context, op *syncer.Op) error {
 	return d.opt.Store.Keeps(ctx, d.ackOf(op), partitions...)
 }
 
-// keep waits until what an operation counted is kept as it asks for.
+// keep waits until what an operation counted is kept as its ack says.
 func (d *Direct) keep(ctx context.Context, op *syncer.Op, res *syncer.Result, marks []mark) error {
 	if d.ackOf(op) <= syncer.AckStore || !counts(op, res) {
 		return nil
@@ -35,8 +35,8 @@ func (d *Direct) keep(ctx context.Context, op *syncer.Op, res *syncer.Result, ma
 	return cmp.Or(d.opt.Store.keep(ctx, d.ackOf(op), marks)...)
 }
 
-// keepAll is keep for a batch: all that it counted is waited for together, and what becomes of an
-// operation is up to its own marks.
+// keepAll is keep for a batch. It waits for everything together, but the outcome of an operation
+// depends only on its own marks.
 func (d *Direct) keepAll(ctx context.Context, ops []syncer.Op, res []syncer.Result,
 	marks [][]mark) {
 	for _, ack := range []syncer.Ack{syncer.AckReplica, syncer.AckDisk} {
@@ -59,7 +59,7 @@ func (d *Direct) keepAll(ctx context.Context, ops []syncer.Op, res []syncer.Resu
 	}
 }
 
-// counts reports whether an operation that was carried out has counted something.
+// counts reports whether an operation that was carried out has counted anything.
 func counts(op *syncer.Op, res *syncer.Result) bool {
 	return op.Kind == syncer.Add || op.Kind == syncer.Acquire && (res.Allowed || op.CountDenied)
 }

@@ -24,7 +24,7 @@ const (
 	directMaxGap = 200 * time.Millisecond
 )
 
-// directLane carries operations out, one batch at a time.
+// directLane carries out operations, one batch at a time.
 type directLane struct {
 	d      *Direct
 	id     int
@@ -32,9 +32,9 @@ type directLane struct {
 	calls  *batching.Queue[*directCall]
 	seq    uint64
 
-	answered int // calls of the batch before that were made one by one
+	answered int // calls of the previous batch that did not come from DoAll
 
-	// Memory of a batch, for the next one.
+	// Memory of a batch, reused by the next one.
 	scripts []*directScript
 	reads   []*directCall
 	writes  []*directCall
@@ -59,17 +59,17 @@ func (l *directLane) run(ctx context.Context) {
 	})
 }
 
-// letIn lets those who have just been answered ask again, which they are about to: they go out
-// together. With few of them there is nothing to gain, and where others keep the processors busy it
-// can take long to get one back.
+// letIn yields to the callers that have just been answered. They are about to ask again, and their
+// next operations can then go out together. With few callers there is nothing to gain, and while
+// others keep the processors busy it can take long to get one back.
 func (l *directLane) letIn() {
 	if l.answered >= manyAnswered {
 		runtime.Gosched()
 	}
 }
 
-// serve carries out a batch. It ends before those who wait for it give up, so that they hear what
-// is known.
+// serve carries out a batch. Its timeout is shorter than that of the callers, so that they hear the
+// outcome as far as it is known.
 func (l *directLane) serve(ctx context.Context, batch []*directCall) {
 	ctx, cancel := context.WithTimeout(ctx, l.d.opt.Timeout-l.d.opt.Timeout/10)
 	defer cancel()
@@ -86,8 +86,8 @@ func (l *directLane) serve(ctx context.Context, batch []*directCall) {
 	}
 }
 
-// inOrder returns how many calls of a batch can be carried out with all the reads last: up to one
-// that counts a key which the same DoAll has read before.
+// inOrder returns how many calls of a batch can be carried out with all reads last: up to the first
+// call that counts a key which an earlier call of the same DoAll reads.
 func inOrder(batch []*directCall) int {
 	type read struct {
 		list uint64
@@ -114,8 +114,8 @@ func inOrder(batch []*directCall) int {
 	return len(batch)
 }
 
-// together carries out what counts as one script, or one a partition in a cluster, and then the
-// reads.
+// together carries out the calls that count as one script, or one per partition in a cluster, and
+// then the reads.
 func (l *directLane) together(ctx context.Context, batch []*directCall) {
 	l.reads, l.writes = l.reads[:0], l.writes[:0]
 	for _, c := range batch {
@@ -133,7 +133,7 @@ func (l *directLane) together(ctx context.Context, batch []*directCall) {
 	}
 }
 
-// group makes script calls of what counts.
+// group makes script calls of the calls that count.
 func (l *directLane) group() []*directScript {
 	l.seq++
 	used := 0
@@ -194,8 +194,8 @@ func (l *directLane) read(ctx context.Context, reads []*directCall) {
 	}
 }
 
-// write sends scripts until each is answered or time is up. Those without an answer are sent again
-// unchanged under the same sequence: if they were carried out, they only tell how.
+// write sends scripts until each is answered or time is up. A script without an answer is sent
+// again unchanged under the same sequence: if it was applied, Redis only returns its decisions.
 func (l *directLane) write(ctx context.Context, open []*directScript) {
 	s := l.d.opt.Store
 	began := time.Now()
@@ -234,8 +234,8 @@ func (l *directLane) write(ctx context.Context, open []*directScript) {
 	}
 }
 
-// again decides whether a group that failed is sent again. What was certainly not carried out is
-// given up soon: nobody has to wonder about it.
+// again decides whether a script that failed is sent again. If it was certainly not applied, it is
+// given up soon, because no outcome is in doubt.
 func (l *directLane) again(doubt bool, err error, spent time.Duration) bool {
 	if isRefusal(err) && !isPassing(err) {
 		return false
@@ -243,14 +243,14 @@ func (l *directLane) again(doubt bool, err error, spent time.Duration) bool {
 	return doubt || spent < l.d.opt.Timeout/4
 }
 
-// isRefusal reports whether the server answered that it will not do it.
+// isRefusal reports whether the server answered with an error.
 func isRefusal(err error) bool {
 	var reply redis.Error
 	return errors.As(err, &reply)
 }
 
-// isPassing reports whether a server refuses because of what it is just doing: moving a slot,
-// starting, changing roles.
+// isPassing reports whether a server refuses because of a passing state: it is moving a slot,
+// starting or changing roles.
 func isPassing(err error) bool {
 	for _, prefix := range []string{"TRYAGAIN", "MOVED", "ASK", "CLUSTERDOWN", "LOADING",
 		"MASTERDOWN", "READONLY", "NOSCRIPT"} {
@@ -261,7 +261,7 @@ func isPassing(err error) bool {
 	return false
 }
 
-// deliver hands every call of a script its answer, or the error that all share.
+// deliver hands every call of a script its answer, or the error that they all share.
 func (s *Store) deliver(g *directScript) {
 	reply, err := g.call.cmd.Text()
 	if err == nil {
@@ -284,8 +284,8 @@ func (s *Store) deliver(g *directScript) {
 	}
 }
 
-// setFailedUnlessReply takes an error for a sign that Redis is down, unless it was Redis who said
-// it of one key.
+// setFailedUnlessReply takes an error as a sign that Redis is down, unless it is Redis's answer
+// about a single key.
 func (s *Store) setFailedUnlessReply(err error) {
 	if !redis.HasErrorPrefix(err, "WRONGTYPE") {
 		s.setFailed(err)

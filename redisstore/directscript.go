@@ -9,40 +9,40 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// valuesOfLimit is how many numbers the script returns for a limit: count, width of a bucket, retry
+// valuesOfLimit is how many numbers the script returns for a limit: count, bucket width and retry
 // after.
 const valuesOfLimit = 3
 
-// plansSeen is how many plans back one is looked for that was there before. Callers have a few
-// rules, and mostly all the same.
+// plansSeen is how many of the latest plans are searched for an equal one. Callers have few rules,
+// and mostly the same ones.
 const plansSeen = 8
 
-// directScript is one call of the script, for operations that go together. Its memory is used
-// again.
+// directScript is one call of the script, for operations that are carried out together. Its memory
+// is reused.
 type directScript struct {
 	calls []*directCall
 	call  scriptCall
-	// doubt is set once the script may have been carried out without our knowing: whatever is said
-	// to sending it again then says nothing of the first time. A cluster's client sends again by
-	// itself, and only tells of the last time.
+	// doubt is set once the script may have been applied without an answer: after that, the answer
+	// to sending it again says nothing about the first time. It is always set in a cluster, whose
+	// client resends by itself and only reports the last attempt.
 	doubt bool
 
-	sender   string // the key of its number
+	sender   string // the key that its number is stored under
 	store    *Store
 	ladders  []*leaparray.Ladder
 	plans    []directPlan
-	versions map[int]int // the position of each partition's version among the keys, as Lua counts
-	parts    []int       // the partitions, in the order of their versions
-	names    []byte      // of all keys but the first
+	versions map[int]int // by partition, the position of its version among the versions, from 1
+	parts    []int       // the partitions in the order of their versions
+	names    []byte      // the names of all keys but the first
 	ends     []int       // where each name ends
 	keys     []string    // parts of one string
 	packed   []byte
-	size     int // numbers that are packed
+	size     int // how many numbers are packed
 }
 
-// directPlan is what checks by the same rules have in common.
+// directPlan is what checks with the same rules have in common.
 type directPlan struct {
-	ladder int // as Lua counts
+	ladder int // from 1
 	limits []syncer.Limit
 }
 
@@ -59,11 +59,11 @@ func (g *directScript) reset(sender string) {
 	g.names, g.ends, g.keys, g.packed, g.size = g.names[:0], g.ends[:0], g.keys[:0], g.packed[:0], 0
 	clear(g.versions)
 	g.sender = sender
-	// The client of a cluster finds the server by the first key: it can't read a pointer to one.
+	// A cluster's client finds the server by the first key, and can't read a pointer to it.
 	g.call.line = append(g.call.line[:0], nil, nil, 0, sender)
 }
 
-// encode makes the command of the calls.
+// encode builds the command for the calls.
 func (g *directScript) encode(seq uint64) {
 	checks, now := 0, int64(0)
 	for _, c := range g.calls {
@@ -111,7 +111,7 @@ func (g *directScript) pack(numbers ...int64) {
 	g.size += len(numbers)
 }
 
-// plan returns the number of a plan as Lua counts.
+// plan returns the number of a plan, counted from 1 as in Lua.
 func (g *directScript) plan(l *leaparray.Ladder, limits []syncer.Limit) int {
 	for i := len(g.plans) - 1; i >= max(0, len(g.plans)-plansSeen); i-- {
 		if p := &g.plans[i]; g.ladders[p.ladder-1] == l && slices.Equal(p.limits, limits) {
@@ -144,7 +144,8 @@ func (g *directScript) packPlans() {
 	}
 }
 
-// version returns the number of a partition's version among the versions, as Lua counts.
+// version returns the position of a partition's version among the versions, counted from 1 as in
+// Lua.
 func (g *directScript) version(partition int) int {
 	n, ok := g.versions[partition]
 	if !ok {
@@ -162,7 +163,7 @@ func flagNumber(b bool) int64 {
 	return 0
 }
 
-// decode gives every call its part of the reply. None of them is told yet.
+// decode gives every call its part of the reply, but doesn't finish any of them.
 func (g *directScript) decode(reply string) error {
 	u := unpacker{rest: reply}
 	u.array()

@@ -12,11 +12,12 @@ import (
 
 // sequenceTTL is how long the sequence of a writer is kept after its last round, and the least time
 // that a key's restoration record is kept. A writer that returns later than that takes the missing
-// sequence for a loss of data and restores what it knows.
+// sequence for a loss of data, and restores what it knows.
 const sequenceTTL = 48 * time.Hour
 
-// A script carries out this many rounds, of up to so many keys, at the most: it holds up Redis for
-// a millisecond or so. In a cluster, where partitions live in different slots, it is one.
+// A script applies at most this many rounds, with up to this many keys, so that it holds up Redis
+// for only a millisecond or so. In a cluster, where partitions are in different slots, it applies
+// one.
 const (
 	maxRoundsTogether = 64
 	maxKeysTogether   = 256
@@ -44,7 +45,7 @@ func (s *Store) Exchange(ctx context.Context, rounds []*syncer.Round) {
 // calls groups rounds into script calls.
 func (s *Store) calls(rounds []*syncer.Round) (calls []*scriptCall) {
 	var f fields
-	var open *scriptCall // that takes more rounds
+	var open *scriptCall // the call that takes more rounds
 	for _, r := range rounds {
 		switch {
 		case r.Republish:
@@ -246,7 +247,7 @@ func (s *Store) appendBuckets(args []any, k *syncer.KeyRound, f *fields) []any {
 const (
 	flagReset = 1
 	flagLoad  = 2
-	// flagNew marks a key that is believed to be new, and is not read for any other reason.
+	// flagNew marks a key that is believed to be new and is not read for any other reason.
 	flagNew     = 4
 	laddersFrom = 8
 )

@@ -17,20 +17,20 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Keeping is told by WAIT and WAITAOF, which say how far the replicas or the disk have come with
-// what the server had written when they were sent. They are sent on connections of their own, after
-// what they are for was acknowledged: then nobody's flush waits for a replica that lags, and one of
-// them serves all who ask meanwhile. A server that took over in between may not have what the other
-// acknowledged, so it is first asked for the numbers of what is to be kept.
+// WAIT and WAITAOF say how far the replicas or the disk have come with what the server had written
+// when the command was sent. They are sent on connections of their own, after the counts were
+// acknowledged, so no flush waits for a replica that lags, and one command serves everyone who asks
+// in the meantime. A server that took over in between may lack what its predecessor acknowledged,
+// so it is first asked for the sequences of what is to be kept.
 
-// mark is a number that Redis stored under a key together with what it counted. If a server has
-// that number or a higher one, it has those counts.
+// mark is a sequence that Redis stored under a key together with the counts of one script. A server
+// that has this sequence or a higher one has those counts.
 type mark struct {
 	key string
 	seq uint64
 }
 
-// keepers has one keeper for each kind of ack.
+// keepers has one keeper for each ack.
 type keepers struct {
 	life context.Context
 	stop context.CancelFunc
@@ -38,35 +38,36 @@ type keepers struct {
 	all  map[syncer.Ack]*keeper
 }
 
-// keeper serves one kind of ack: the fences that were asked for, and whether Redis offers it.
+// keeper serves one ack: it has the fences that were asked for, and knows whether Redis offers it.
 type keeper struct {
 	s   *Store
 	ack syncer.Ack
 
 	mu    sync.Mutex
-	lines map[*redis.Client]*line // of the servers that somebody waits for
+	lines map[*redis.Client]*line // of the servers that callers wait for
 
 	offerMu sync.Mutex // held while Redis is asked
 	offer   atomic.Pointer[offer]
-	seen    bool // it has been offered; under offerMu
+	seen    bool // whether it was ever offered; guarded by offerMu
 }
 
-// line is the fences of one server, so that nobody waits for another one's replicas. It is guarded
-// by the keeper's lock.
+// line is the fences of one server, so that no caller waits for another server's replicas. It is
+// guarded by the keeper's lock.
 type line struct {
-	next   *fence // that takes more marks, nil if none is asked for
-	active int    // goroutines that serve
+	next   *fence // not begun, takes more marks; nil if none is asked for
+	active int    // number of goroutines that run fences
 }
 
-// fence waits until everything before it is kept, on behalf of everyone who asked before it began.
+// fence waits until everything written before it is kept, on behalf of everyone who asked before it
+// began.
 type fence struct {
-	marks map[string]uint64 // the largest number of each key
+	marks map[string]uint64 // by key, the highest sequence
 	done  chan struct{}
 	lost  map[string]error // by key, once done
-	err   error            // of all keys, once done
+	err   error            // for all keys, once done
 }
 
-// maxFences is how many fences of a kind are in flight at a server. Later callers share the next
+// maxFences is how many fences of one ack are in flight at a server. Later callers share the next
 // one.
 const maxFences = 4
 
@@ -87,7 +88,8 @@ func (s *Store) Keep(ctx context.Context, ack syncer.Ack, marks []syncer.Mark) [
 	return s.keep(ctx, ack, list)
 }
 
-// keep waits for marks at the servers that have them. It returns an error for each, or nil.
+// keep waits for marks at the servers that have them. It returns an error or nil for each mark, or
+// nil if all are kept.
 func (s *Store) keep(ctx context.Context, ack syncer.Ack, marks []mark) []error {
 	k := s.keepers.all[ack]
 	errs := make([]error, len(marks))
@@ -115,8 +117,8 @@ func (s *Store) keep(ctx context.Context, ack syncer.Ack, marks []mark) []error 
 	return errs
 }
 
-// outcome waits for a fence, and returns why what is under a key is not kept. A fence that is done
-// is told though time is up.
+// outcome waits for a fence, and returns why what is under a key is not kept. The result of a fence
+// that is done is returned even if time is up.
 func (k *keeper) outcome(ctx context.Context, f *fence, key string) error {
 	select {
 	case <-f.done:
@@ -138,7 +140,7 @@ func (k *keeper) unknown(err error) error {
 		syncer.ErrUnknownOutcome, k.name(), err)
 }
 
-// join makes the next fence of a server wait for some of the marks too.
+// join adds some of the marks to the next fence of a server.
 func (k *keeper) join(server *redis.Client, marks []mark, at []int) *fence {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -161,7 +163,7 @@ func (k *keeper) join(server *redis.Client, marks []mark, at []int) *fence {
 	return l.next
 }
 
-// runFences serves one fence of a server after another, until none is asked for.
+// runFences runs the fences of a server one after another until none is asked for.
 func (k *keeper) runFences(server *redis.Client, l *line) {
 	for f := k.take(server, l); f != nil; f = k.take(server, l) {
 		ctx, cancel := context.WithTimeout(k.s.keepers.life, k.s.opt.KeepTimeout+k.s.opt.Timeout)
@@ -171,8 +173,8 @@ func (k *keeper) runFences(server *redis.Client, l *line) {
 	}
 }
 
-// take returns the fence that is next at a server. If there is none the one who asks is done, and
-// the last one of them forgets the server, which may have left the cluster.
+// take returns the next fence of a server. If there is none, the calling goroutine is done, and the
+// last one removes the server's line, because the server may have left the cluster.
 func (k *keeper) take(server *redis.Client, l *line) *fence {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -198,12 +200,12 @@ var (
 	errNotKept = errors.New("time is up")
 )
 
-// wait asks a server for the marks of a fence, writes something, and waits until that is kept. Then
-// everything written before it is kept too.
+// wait asks a server for the marks of a fence, writes something, and waits until that is kept, and
+// with it everything written before.
 func (k *keeper) wait(ctx context.Context, node *redis.Client,
 	f *fence) (lost map[string]error, err error) {
 	keys := slices.Collect(maps.Keys(f.marks))
-	conn := node.Conn() // the commands wait for what was written before on their own connection
+	conn := node.Conn() // WAIT covers the writes of its own connection
 	defer conn.Close()
 	pipe := conn.Pipeline()
 	stored := make([]*redis.StringCmd, len(keys))
@@ -253,7 +255,7 @@ func (k *keeper) await(ctx context.Context, conn *redis.Conn) error {
 	return err
 }
 
-// numberOf returns the number at the start of a stored sequence, 0 if there is none.
+// numberOf returns the number at the start of a stored sequence, or 0 if there is none.
 func numberOf(stored string) uint64 {
 	end := strings.IndexAny(stored, ".:")
 	if end < 0 {

@@ -17,17 +17,17 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// offer is what the servers were able to wait for at some moment.
+// offer is what the servers were able to wait for at a moment.
 type offer struct {
 	at   time.Time
-	errs map[*redis.Client]error // why not, for each server that takes writes
-	err  error                   // why nothing is known of the servers, nil if it is
+	errs map[*redis.Client]error // for each server that takes writes, why it can't wait, or nil
+	err  error                   // if set, why nothing is known about the servers
 }
 
-// of returns why a server can't wait. A server that was not there yet is asked next time.
+// of returns why a server can't wait, or nil. A server that was not known yet is asked next time.
 func (o *offer) of(server *redis.Client) error { return cmp.Or(o.err, o.errs[server]) }
 
-// all returns why not every server can wait.
+// all returns why some servers can't wait, or nil.
 func (o *offer) all() error {
 	return errors.Join(o.err, errors.Join(slices.Collect(maps.Values(o.errs))...))
 }
@@ -66,7 +66,7 @@ func (k *keeper) offered(ctx context.Context) (*offer, error) {
 	if known == nil {
 		k.offerMu.Lock()
 	} else if !k.offerMu.TryLock() {
-		return known, nil // somebody asks already
+		return known, nil // another caller is asking already
 	}
 	defer k.offerMu.Unlock()
 	if now := k.offer.Load(); now != known {
@@ -74,7 +74,7 @@ func (k *keeper) offered(ctx context.Context) (*offer, error) {
 	}
 	now := k.ask(ctx)
 	if err := now.all(); err != nil && ctx.Err() != nil {
-		return nil, err // who asked did not wait for the answer: that says nothing of Redis
+		return nil, err // the caller's ctx ended: that says nothing about Redis
 	}
 	k.offer.Store(now)
 	return now, nil
@@ -107,7 +107,7 @@ func (s *Store) eachMaster(ctx context.Context,
 	return fn(ctx, s.client.(*redis.Client))
 }
 
-// try asks a server whether it offers what the keeper is for.
+// try asks a server whether it offers the keeper's ack.
 func (k *keeper) try(ctx context.Context, node *redis.Client) error {
 	if k.ack == syncer.AckDisk {
 		return k.refusal("WAITAOF", node.WaitAOF(ctx, 1, 0, time.Millisecond).Err())
@@ -115,7 +115,7 @@ func (k *keeper) try(ctx context.Context, node *redis.Client) error {
 	if err := k.refusal("WAIT", node.Wait(ctx, 0, time.Millisecond).Err()); err != nil {
 		return err
 	}
-	// A user without permission for INFO finds out when nobody answers.
+	// If the user has no permission for INFO, missing replicas only show when none answers in time.
 	info, err := node.Info(ctx, "replication").Result()
 	connected, told := replicasOf(info)
 	if err != nil || !told || connected >= k.s.opt.KeepReplicas {
@@ -134,7 +134,7 @@ func (s *Store) nameOf(node *redis.Client) string {
 	if s.cluster {
 		return node.Options().Addr
 	}
-	return s.where.Hosts // which a driver that asks sentinels has no address in place of
+	return s.where.Hosts // with sentinels the driver has no address of its own for the server
 }
 
 // replicasOf returns how many replicas are connected to a server according to its INFO.

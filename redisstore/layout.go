@@ -83,7 +83,7 @@ func (f *fields) of(b *syncer.Bucket) string {
 	return f.name[b.Level]
 }
 
-// numbers remembers the decimal digits of small numbers.
+// smallNumbers has the decimal digits of small numbers.
 var smallNumbers = func() (s [256]string) {
 	for i := range s {
 		s[i] = strconv.Itoa(i)
@@ -98,7 +98,7 @@ func number(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// parseBuckets reads the flat reply of HGETALL. It skips fields that are not buckets, which are
+// parseBuckets parses the flat reply of HGETALL. It skips fields that are not buckets, which are
 // none of our business.
 func parseBuckets(reply []any, into []syncer.Bucket) []syncer.Bucket {
 	for i := 0; i+1 < len(reply); i += 2 {

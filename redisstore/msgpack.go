@@ -5,10 +5,11 @@ import (
 	"math"
 )
 
-// Numbers go to the script of pure-Redis mode and come back as MessagePack (msgpack.org), which
-// Redis reads and writes in C: an argument of its own costs Redis ten times as much. It is written
-// by hand because every request of that mode passes here, and a library takes ten times as long to
-// write and twice to read: see BenchmarkMessagePack.
+// The script of pure-Redis mode receives and returns numbers as MessagePack (msgpack.org), which
+// Redis decodes and encodes in C: a separate argument for each number would cost Redis ten times as
+// much. The encoding is written by hand because every request of that mode passes through here, and
+// a library takes ten times as long to encode and twice as long to decode: see
+// BenchmarkMessagePack.
 
 // appendPacked appends an integer.
 func appendPacked(b []byte, n int64) []byte {
@@ -21,12 +22,12 @@ func appendPacked(b []byte, n int64) []byte {
 	return binary.BigEndian.AppendUint64(append(b, 0xd3), uint64(n))
 }
 
-// appendPackedHead appends the beginning of an array, whose length setPackedHead fills in.
+// appendPackedHead appends the head of an array, whose length setPackedHead fills in later.
 func appendPackedHead(b []byte) []byte { return append(b, 0xdd, 0, 0, 0, 0) }
 
 func setPackedHead(b []byte, n int) { binary.BigEndian.PutUint32(b[1:], uint32(n)) }
 
-// unpacker reads what Redis packed. Once it meets something unexpected, bad is set and everything
+// unpacker decodes what Redis packed. Once it meets something unexpected, bad is set and everything
 // that follows reads as zero.
 type unpacker struct {
 	rest string
@@ -54,7 +55,7 @@ func (u *unpacker) unsigned(n int) (v uint64) {
 
 func (u *unpacker) head() byte { return byte(u.unsigned(1)) }
 
-// array takes the beginning of an array and returns its length.
+// array takes the head of an array and returns its length.
 func (u *unpacker) array() int {
 	switch h := u.head(); {
 	case h&0xf0 == 0x90:
@@ -68,7 +69,7 @@ func (u *unpacker) array() int {
 	return 0
 }
 
-// integer takes a number. It truncates one that Lua holds but an int64 does not.
+// integer takes a number. One that fits a Lua number but not an int64 is truncated.
 func (u *unpacker) integer() int64 {
 	switch h := u.head(); {
 	case h < 0x80, h >= 0xe0:

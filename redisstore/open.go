@@ -25,7 +25,7 @@ type Expiry string
 
 // The ways of expiring buckets.
 const (
-	// ExpiryKey has the writer delete them with the next write to their key, and gives the key a
+	// ExpiryKey makes the writer delete them with the next write to their key, and gives the key a
 	// time to live. It works with every server.
 	ExpiryKey Expiry = "key"
 	// ExpiryField gives every field a time to live (HPEXPIRE: Redis 7.4, Valkey 9).
@@ -90,7 +90,7 @@ type Store struct {
 	durations  durations.Histogram
 
 	mu     sync.Mutex
-	failed error // why it is not up, nil if it is
+	failed error // why Redis is not up, nil if it is
 }
 
 // New checks the options. It does not connect: call [Store.Probe] to find out whether Redis is
@@ -138,9 +138,9 @@ func New(opt Options) (*Store, error) {
 	return s, nil
 }
 
-// fieldTTL is how long a bucket lives, in milliseconds, after it was first counted in, where every
-// field has a time to live: until it is further back than its level keeps if it was counted
-// MaxAhead early, and MaxAhead longer for clocks that differ.
+// fieldTTL returns how long a bucket lives, in milliseconds, after it was first counted in, if
+// every field has a time to live. That is until it is further behind than its level keeps, even if
+// it was counted MaxAhead early, plus another MaxAhead for clocks that differ.
 func fieldTTL(l *leaparray.Ladder, level int) int64 {
 	return (l.Keep(level)+1)*l.Width(level) + 2*leaparray.MaxAhead.Milliseconds()
 }
@@ -158,7 +158,7 @@ func (s *Store) fieldTTLs(ns []byte) []string {
 // Close closes all connections. Callers that wait in Keep get an unknown outcome.
 func (s *Store) Close() error {
 	s.keepers.stop()
-	err := s.client.Close() // which also ends what waits on a connection
+	err := s.client.Close() // this also ends commands that wait on a connection
 	s.keepers.done.Wait()
 	return err
 }
@@ -180,8 +180,8 @@ func (s *Store) connect() (err error) {
 	return nil
 }
 
-// driverOptions returns the driver's options. Its retries are off: what the driver sends twice
-// would be counted twice.
+// driverOptions returns the driver's options. Its retries are off: a count that the driver sent
+// twice would be counted twice.
 func (s *Store) driverOptions() *redis.UniversalOptions {
 	o := &redis.UniversalOptions{
 		Addrs: s.where.Addresses, IsClusterMode: s.cluster, MasterName: s.where.Master,
@@ -209,8 +209,8 @@ func (s *Store) driverOptions() *redis.UniversalOptions {
 	return o
 }
 
-// newClient is redis.NewUniversalClient with a function for the password, which the shared options
-// have no field for.
+// newClient is redis.NewUniversalClient with a function for the password, for which the shared
+// options have no field.
 func newClient(o *redis.UniversalOptions, password func() (string, error)) redis.UniversalClient {
 	if password == nil {
 		return redis.NewUniversalClient(o)

@@ -21,8 +21,8 @@ type policies struct {
 	seen map[string]string
 }
 
-// changed records a policy. It reports whether the policy changed; an unknown one is taken to have
-// been safe.
+// changed records a policy. It reports whether the policy changed; a server whose policy was not
+// known is taken to have had a safe one.
 func (p *policies) changed(server, policy string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

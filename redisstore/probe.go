@@ -23,7 +23,8 @@ var ErrMismatch = errors.New("this Redis does not fit")
 // until somebody changes that.
 var ErrRejected = errors.New("this Redis lets nobody in like this")
 
-// rejections begin what a server says of who has no access, after ERR.
+// rejections are the prefixes, after ERR if there is one, of a server's errors for clients without
+// access.
 var rejections = [...]string{
 	"WRONGPASS", "NOAUTH", "NOPERM", "DENIED", "AUTH", "Client sent AUTH", "invalid password",
 	"DB index",
@@ -40,7 +41,7 @@ func rejected(err error) error {
 	told := slices.ContainsFunc(rejections[:], func(prefix string) bool {
 		return redis.HasErrorPrefix(err, prefix)
 	})
-	// What the other side says of a certificate has a type that can't be named.
+	// The other side's TLS alert has a type that can't be named.
 	if told || errors.As(err, &untrusted) || errors.As(err, &plain) ||
 		strings.Contains(err.Error(), "remote error: tls: ") {
 		return fmt.Errorf("%w: %w", ErrRejected, err)
@@ -48,7 +49,7 @@ func rejected(err error) error {
 	return err
 }
 
-// Probe asks Redis whether it is there, has what the options need, and holds counts in the same
+// Probe checks that Redis can be reached, has what the options need, and holds counts in the same
 // layout. An error that wraps neither ErrMismatch nor ErrRejected may go away: until a probe
 // succeeds, every exchange begins with one.
 func (s *Store) Probe(ctx context.Context) error {

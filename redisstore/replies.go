@@ -10,7 +10,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// What a script says became of a round.
+// The status of a round in a script's reply.
 const (
 	statusDone = iota
 	statusLost
@@ -19,7 +19,7 @@ const (
 )
 
 // takeStatus reads what every reply to a round begins with, and returns the rest of it. ok is false
-// if there is nothing to be read in that.
+// if the rest is not to be read.
 func (s *Store) takeStatus(r *syncer.Round, v any) (rest []any, ok bool) {
 	if err, is := v.(error); is {
 		r.Err = s.classify(err)
@@ -35,7 +35,8 @@ func (s *Store) takeStatus(r *syncer.Round, v any) (rest []any, ok bool) {
 	status := whole(reply[0])
 	r.Lost, r.Used, r.Later = status == statusLost, status == statusUsed, status == statusLater
 	if r.Lost {
-		// what all must agree on may be gone too: the next exchange writes it again
+		// What all nodes must agree on may be lost too: the probe before the next exchange writes
+		// it again.
 		s.ready.Store(false)
 	}
 	return reply[5:], status == statusDone || status == statusLater
@@ -56,7 +57,7 @@ func (s *Store) take(r *syncer.Round, v any) {
 	takeLoaded(r, rest[1])
 }
 
-// takeRestored reads what the buckets of a republished part hold now.
+// takeRestored reads what the buckets of a restored part hold now.
 func (s *Store) takeRestored(r *syncer.Round, v any) {
 	values, ok := s.takeStatus(r, v)
 	if !ok {
@@ -75,7 +76,7 @@ func (s *Store) takeRestored(r *syncer.Round, v any) {
 	}
 }
 
-// textAt reads a string of a reply, "" if there is none.
+// textAt returns a string of a reply, or "" if there is none.
 func textAt(reply []any, i int) string {
 	if i >= len(reply) {
 		return ""
@@ -84,14 +85,14 @@ func textAt(reply []any, i int) string {
 	return text
 }
 
-// whole reads an integer of a reply, 0 if it is none.
+// whole returns an integer of a reply, or 0 if it is not one.
 func whole(v any) uint64 {
 	n, _ := v.(int64)
 	return uint64(n)
 }
 
-// takeValues reads what the adds came to. Of keys that were new, as they were believed to be, it is
-// what was added.
+// takeValues reads the counts after the adds. For keys that were new, as believed, that is what was
+// added.
 func takeValues(r *syncer.Round, known any, values []any) {
 	existed, _ := known.([]any)
 	at := 0
@@ -113,7 +114,8 @@ func takeValues(r *syncer.Round, known any, values []any) {
 			at++
 		}
 		if k.Load {
-			// What the script doesn't send holds nothing but what was just added.
+			// If the script doesn't send the key's buckets, it holds nothing but what was just
+			// added.
 			for j := range k.Adds {
 				b := k.Adds[j]
 				k.Loaded = append(k.Loaded,
@@ -146,10 +148,10 @@ func takeLoaded(r *syncer.Round, reply any) {
 	}
 }
 
-// classify says what is known of a call that failed. What the server answered with an error it has
-// not carried out, and neither what never had a connection; of everything else the outcome is
-// unknown. In a cluster the library sends what had no answer to where it is redirected: that the
-// last try had no connection says nothing of those before.
+// classify says what is known about a call that failed. Redis has certainly not applied a call that
+// it answered with an error, nor one that never had a connection. The outcome of any other failure
+// is unknown. In a cluster, the driver resends a call that got no answer to where it is redirected,
+// so if the last attempt had no connection, that says nothing about the earlier ones.
 func (s *Store) classify(err error) error {
 	var reply redis.Error
 	var op *net.OpError

@@ -46,7 +46,7 @@ func newScripts(e Expiry) scripts {
 		ExpiryTairhash: expiryTairhashLua}[e])
 }
 
-// scriptsOf makes the scripts that begin with how buckets are expired.
+// scriptsOf returns the scripts, which all begin with the code that expires buckets.
 func scriptsOf(expiry string) scripts {
 	prefix := expiry + epochLua
 	direct, rounds := prefix+directLua, prefix+purgeLua
@@ -58,26 +58,26 @@ func scriptsOf(expiry string) scripts {
 	}
 }
 
-// scriptCall is one call in a pipeline of them. Without a script it reads all fields of every key,
-// and after them the state of the partition, so that what was read is of no earlier epoch and has
-// no change in it that the version does not count.
+// scriptCall is one call in a pipeline. Without a script, it reads all fields of every key and,
+// after them, the state of the partition. In this order, what was read is of no earlier epoch than
+// the state says, and has no change that the version does not count.
 type scriptCall struct {
 	script *redis.Script
 	keys   []string
 	args   []any
-	state  string // where epoch, version, quieted and the last change are read
-	writer string // whose sequence is read after that, if any
-	// ladders are those that the arguments refer to.
+	state  string // key of the epoch, version, quieted and last change
+	writer string // if set, the key of the sequence that is read after that
+	// ladders are the ladders that args refer to.
 	ladders []*leaparray.Ladder
-	// line, if it is there, is the whole command with room for its name and for what names the
-	// script: text, or its hash.
+	// line, if set, is the whole command, with room for the command's name and for what identifies
+	// the script: its text or its hash.
 	line   []any
 	text   string
 	cmd    *redis.Cmd
 	reads  []*redis.Cmd
-	told   *redis.Cmd      // the state
-	kept   *redis.Cmd      // the writer's sequence, nil if it is not asked for
-	rounds []*syncer.Round // in a store's exchange: what is asked for
+	told   *redis.Cmd      // the reply with the state
+	kept   *redis.Cmd      // the reply with the writer's sequence, nil if not asked for
+	rounds []*syncer.Round // in a store's exchange: the rounds it serves
 }
 
 // send adds the call to a pipeline.
@@ -97,7 +97,7 @@ func (c *scriptCall) send(ctx context.Context, pipe redis.Pipeliner) {
 	c.sendState(ctx, pipe)
 }
 
-// sendState adds the reading of the partition's state to a pipeline.
+// sendState adds commands to a pipeline that read the partition's state.
 func (c *scriptCall) sendState(ctx context.Context, pipe redis.Pipeliner) {
 	c.told = pipe.Do(ctx, "HMGET", c.state, "e", "v", "q", "l")
 	if c.writer != "" {
@@ -105,7 +105,7 @@ func (c *scriptCall) sendState(ctx context.Context, pipe redis.Pipeliner) {
 	}
 }
 
-// sendText is send for a server that doesn't have the script.
+// sendText is send for a server that doesn't have the script yet.
 func (c *scriptCall) sendText(ctx context.Context, pipe redis.Pipeliner) {
 	if c.line != nil {
 		c.line[0], c.line[1] = "eval", c.text
@@ -115,7 +115,8 @@ func (c *scriptCall) sendText(ctx context.Context, pipe redis.Pipeliner) {
 	c.cmd = c.script.Eval(ctx, pipe, c.keys, c.args...)
 }
 
-// err is why the call failed, or one of its reads, unless that is because of its key.
+// err returns why the call, or one of its reads, failed. Reads that fail because of their key don't
+// count.
 func (c *scriptCall) err() error {
 	if c.script != nil {
 		return c.cmd.Err()
@@ -128,9 +129,9 @@ func (c *scriptCall) err() error {
 	return c.told.Err()
 }
 
-// run sends the calls in one pipeline. Those whose script the server doesn't have were not carried
-// out: they are sent again with the script's text, which leaves it there for the next time. Where a
-// key may have been read after the state of its partition, that is read once more.
+// run sends the calls in one pipeline. Calls whose script the server doesn't have were not carried
+// out: they are sent again with the script's text, which the server keeps for the next time. Where
+// a key may have been read after the state of its partition, the state is read once more.
 func run(ctx context.Context, client redis.UniversalClient, calls []*scriptCall) {
 	ctx, detour := noteDetours(ctx)
 	pipe := client.Pipeline()
@@ -161,16 +162,16 @@ func run(ctx context.Context, client redis.UniversalClient, calls []*scriptCall)
 	}
 }
 
-// relearn has a cluster's client ask again who serves what, after a node did not answer. By itself
-// it does so once a minute or when a node says MOVED: one that is gone says nothing, and its
-// replica may have taken over long ago.
+// relearn makes a cluster's client ask again which node serves what, after a node did not answer.
+// By itself the client does so once a minute or when a node says MOVED. A node that is gone says
+// nothing, and its replica may have taken over long ago.
 func relearn(ctx context.Context, client redis.UniversalClient) {
 	if c, ok := client.(*redis.ClusterClient); ok {
 		c.ReloadState(ctx)
 	}
 }
 
-// run has Redis carry out calls in one pipeline, and counts how long it takes.
+// run makes Redis carry out calls in one pipeline, and records how long that takes.
 func (s *Store) run(ctx context.Context, calls []*scriptCall) {
 	s.roundTrips.Add(1)
 	began := time.Now()

@@ -1,17 +1,22 @@
--- Operations carried out in Redis alone, one after the other.
--- KEYS: sequence of the sender, then the hash of every check, then versions.
+-- Operations of pure-Redis mode, carried out one after the other.
+--
+-- KEYS: sequence of the sender, then the hash of every check, then the partitions' state hashes,
+-- where the versions are.
+--
 -- ARGV: the sequence, its ttl, and a MessagePack array of numbers, which costs much less than as
 -- many arguments: the present, number of ladders, the ladders (number of levels, then width, span,
--- keep and ttl of a field of each), number of plans, the plans (ladder, ttl, number of limits, then
--- window and max of each), number of operations, the operations (acquire or add (1 or 0), count
--- even if denied (1 or 0), time, number of checks, then position of the version, plan and n of
--- each).
--- Reply: a MessagePack array: whether the sequence was known, then for each operation 2 and an
--- error, or whether it is allowed (1 or 0) and its checks: of an acquire, count, bucket width and
--- retry after (or 0 or -1) for each limit; of an add, how many buckets there are, and the field and
--- the count of each.
--- After the first write nothing is called that may raise: an operation of which a key refuses is
--- taken back, and fails alone.
+-- keep and ttl of a field for each), number of plans, the plans (ladder, ttl, number of limits,
+-- then window and max for each), number of operations, the operations (acquire or add (1 or 0),
+-- count even if denied (1 or 0), time, number of checks, then position of the version, plan and n
+-- for each).
+--
+-- Reply: a MessagePack array: whether the sequence was known, then for each operation either 2 and
+-- an error, or whether it is allowed (1 or 0) and its checks. The check of an acquire is count,
+-- bucket width and retry after (or 0 or -1) for each limit. That of an add is the number of
+-- buckets, and the field and count of each.
+--
+-- After the first write nothing that may raise is called. If a key refuses, its operation is taken
+-- back and fails alone.
 local call, try, floor, format = redis.call, redis.pcall, math.floor, string.format
 local KEYS = KEYS
 local last, verdicts = 0, ''
@@ -22,19 +27,19 @@ if kept then
 end
 local repeated = tonumber(ARGV[1]) <= last
 
--- What is read and written is nearly always the same few fields and small numbers: each is
--- converted once.
+-- Nearly always the same few fields and small numbers are read and written, so each is converted
+-- only once.
 local fields = setmetatable({}, {__index = function(t, s)
   local f = tonumber(s) or -1
   t[s] = f
   return f
 end})
--- The largest number of Lua that an integer of Redis can be, and up to where every integer is one,
--- with room for a batch.
+-- The largest Lua number that fits an integer of Redis, and the number up to which every integer is
+-- exact in Lua, with room for a batch.
 local MOST, EXACT = 9223372036854774784, 1e15
-local large = false -- whether a count beyond that was met
+local large = false -- whether a count beyond EXACT was found
 local counts = setmetatable({}, {__index = function(t, s)
-  -- What HINCRBY would refuse is no count.
+  -- A value that HINCRBY would refuse is not a count.
   local digits = string.match(s, '^%-?([1-9]%d*)$')
   local fits = digits and
     (#digits < 19 or #digits == 19 and digits <= '9223372036854775807')
@@ -65,7 +70,7 @@ for i = 1, num() do
   ladders[i] = l
 end
 
--- finest is the first level that covers a window which ends at ts and, where buckets go by age,
+-- finest returns the first level that covers a window ending at ts and, where buckets go by age,
 -- still has all of it: 0 if none.
 local function finest(ladder, window, ts)
   for level = 1, ladder.levels do
@@ -89,17 +94,17 @@ for i = 1, num() do
   plans[i] = p
 end
 
--- A hash is a flat list of fields and counts, as numbers: a table for each level would take longer
--- to make than to do without. A field that is no bucket is -1, which is of no level.
+-- A hash is a flat list of fields and counts, as numbers: making a table for each level would take
+-- longer than doing without. A field that is not a bucket is -1, which belongs to no level.
 local hashes = {}
 
--- load reads a hash once. It returns whether it had been read before, too.
+-- load reads a hash once. It also returns whether the hash had been read before.
 local function load(key)
   local h = hashes[key]
   if h then return h, true end
   h = try(HGETALL, key)
   if h.err then return nil, false, h.err end
-  local many = #h > 40 -- then most fields are its own: looking them up takes longer
+  local many = #h > 40 -- then it shares few fields with others: a lookup takes longer
   for i = 1, #h, 2 do
     local f, n = h[i], counts[h[i + 1]]
     if many then f = tonumber(f) or -1 else f = fields[f] end
@@ -110,22 +115,22 @@ local function load(key)
     if not n then
       h.odd = true
       f, n = -1, 0
-    elseif n < 0 then -- more was taken back than is left: it counts as zero
+    elseif n < 0 then -- more was taken back than is there: it counts as zero
       h.odd = true
       n = 0
     end
     h[i], h[i + 1] = f, n
   end
   for i = 2, large and #h or 0, 2 do
-    if math.abs(h[i]) > EXACT then h.odd = true end -- it has to be added to by Redis
+    if math.abs(h[i]) > EXACT then h.odd = true end -- Redis has to do the addition
   end
   hashes[key] = h
   return h, false
 end
 
--- The plan of the check at hand, and what is in it: the fields of the present buckets, those of the
--- oldest that each limit sums, and of the oldest that are kept beside the present ones. Its stamp
--- changes with them.
+-- The plan of the current check, and what is in it: the fields of the present buckets, of the
+-- oldest bucket that each limit sums, and of the oldest that are kept along with the present ones.
+-- The plan's stamp changes with them.
 local current, ladder, levels, limits, window, max, level, oldest, present, gone
 local function follow(plan, ts)
   if plan ~= current then
@@ -153,11 +158,11 @@ local function follow(plan, ts)
   end
 end
 
--- look goes through a hash. It finds where in it the present buckets are (0 for none) and sums the
--- window of every limit, oldest buckets included. If a bucket is newer than ts then the sums are
--- not what decides: newest is false. stale says whether there are buckets that fall behind the
--- present ones. What is found in a hash that is asked for again is kept with it: busy keys have
--- many buckets and come often.
+-- look goes through a hash. It finds the positions of the present buckets (0 for none) and sums the
+-- window of every limit, oldest bucket included. If there is a bucket newer than ts, newest is
+-- false and the sums do not decide. stale says whether some buckets have fallen behind the present
+-- ones. If a hash is asked for again, the results are kept with it: busy keys have many buckets and
+-- come often.
 local firstAt, firstSums = {}, {}
 local at, sums, newest, stale, seen, memo
 local function look(h, plan, ts, again)
@@ -218,16 +223,16 @@ local function head(h, level)
   return newest
 end
 
--- lost tells whether a coarser level has a bucket that begins after the newest of this one, so that
--- some of these are gone.
+-- lost reports whether a coarser level has a bucket that begins after the newest of this level, so
+-- that this level has lost buckets.
 local function lost(h, ladder, level, newest)
   for l = level + 1, ladder.levels do
     if head(h, l) * ladder.width[l] >= (newest + 1) * ladder.width[level] then return true end
   end
 end
 
--- peak is the largest sum, oldest buckets included, of a window of this length that contains ts. It
--- returns nil if no level holds all of it.
+-- peak returns the largest sum, oldest bucket included, of any window of this length that contains
+-- ts, or nil if no level has all of it.
 local function peak(h, ladder, window, ts)
   for level = 1, ladder.levels do
     local width, newest = ladder.width[level], head(h, level)
@@ -245,8 +250,8 @@ local function peak(h, ladder, window, ts)
   end
 end
 
--- free is the first of the buckets from lo to hi that has to be too old for n to fit, of which
--- there are left now.
+-- free returns the first of the buckets from lo to hi that must become too old before n fits. left
+-- is the current sum of these buckets.
 local function free(h, level, lo, hi, left, n, max)
   if left + n <= max then return lo end
   local all, before, ordered, found = left, lo, true, nil
@@ -272,31 +277,31 @@ local function free(h, level, lo, hi, left, n, max)
   end
 end
 
--- retry is how long it takes until n fits.
+-- retry returns how long it takes until n fits.
 local function retry(idx, width, window, ts, n, max)
   if n > max then return -1 end
   return idx and math.max(1, (idx + 1) * width + window - 1 - ts) or window
 end
 
--- extend has the key live until no window can reach it any more.
+-- extend keeps the key alive until no window can reach it any more.
 local function extend(key, plan)
   if plan.ends == nil then
     local t = try('TIME')
     plan.ends = not t.err and digits[t[1] * 1000 + floor(t[2] / 1000) + plan.ttl]
   end
-  -- PEXPIRE takes longer: it has to be rewritten for replicas.
+  -- PEXPIRE takes longer because it has to be rewritten for replicas.
   if not plan.ends or type(try('PEXPIREAT', key, plan.ends)) == 'table' then
     try('PEXPIRE', key, digits[plan.ttl])
   end
 end
 
--- delete takes fields out of a hash.
+-- delete removes fields from a hash.
 local function delete(key, names)
   -- Lua can't unpack more than about 8,000 at a time.
   for i = 1, #names, 1000 do try(HDEL, key, unpack(names, i, math.min(i + 999, #names))) end
 end
 
--- prune deletes the buckets of a hash that have fallen behind the present ones of its plan.
+-- prune deletes the buckets of a hash that have fallen behind the present ones of the current plan.
 local function prune(key, h)
   local names, kept = {}, 0
   for i = 1, #h, 2 do
@@ -314,7 +319,7 @@ local function prune(key, h)
   delete(key, names)
 end
 
--- purge deletes the buckets that have fallen behind the newest of a hash that was not read.
+-- purge deletes the buckets that have fallen behind the newest, in a hash that was not read.
 local function purge(key, ladder)
   local flat, names, newest = try(HGETALL, key), {}, {}
   if flat.err then return end
@@ -335,8 +340,8 @@ local function purge(key, ladder)
   delete(key, names)
 end
 
--- What the operation at hand has counted: key, field, ttl of the field and n of each, for who has
--- to take it back.
+-- What the current operation has counted, in case it has to be taken back: key, field, ttl of the
+-- field and n for each bucket.
 local done, several = {}, false
 local function note(key, field, ttl, n)
   local i = #done
@@ -350,14 +355,14 @@ local function takeBack()
   end
 end
 
--- held is how much of n can be taken back from a bucket, or nil and an error text.
+-- held returns how much of n can be taken back from a bucket, or nil and an error text.
 local function held(key, field, n)
   local v = try(HGET, key, field)
   if type(v) == 'table' then return nil, v.err end
   return math.min(n, math.max(0, tonumber(v or 0) or 0))
 end
 
--- size is how many fields a hash has.
+-- size returns the number of fields of a hash.
 local function size(key)
   local n = try(HLEN, key)
   return type(n) == 'number' and n or 0
@@ -397,7 +402,7 @@ local function each(key, h, plan, n, ts)
   if not h and (last or first and size(key) > ladder.most) then purge(key, ladder) end
 end
 
--- set adds n to the present bucket of every level of a hash of which all is known, in one command.
+-- set adds n to the present bucket of every level in one command. The whole hash must be known.
 local written = {}
 local function set(key, h, plan, n)
   local v
@@ -425,13 +430,13 @@ local function set(key, h, plan, n)
   for l = 1, several and levels or 0 do note(key, plan.name[l], ladder.ttl[l], n) end
 end
 
--- count adds n to the bucket of every level: in one command if it is known what is there and
--- nothing is newer.
+-- count adds n to the bucket of every level: in one command if the contents of the hash are known
+-- and no bucket is newer.
 local function count(key, plan, n, ts)
   local h = hashes[key]
   if h and seen ~= h then look(h, plan, ts, true) end
   seen = nil
-  local old = h and newest and stale and n > 0 -- the present buckets then say what fell behind them
+  local old = h and newest and stale and n > 0 -- the present buckets say which have fallen behind
   local refused
   if not HSET or not h or h.odd or not newest or n < 0 then
     refused = each(key, h, plan, n, ts)
@@ -444,8 +449,8 @@ end
 
 local touched, wrote = {}, false
 
--- touch counts the change of a partition, of which KEYS[k] is a hash, once for all. It returns an
--- error text if that is refused.
+-- touch counts the change of the partition of KEYS[k], a hash, once per call of the script. It
+-- returns an error text if that is refused.
 local function touch(version, k)
   if touched[version] then return end
   local v = try('HINCRBY', KEYS[version], 'v', '1')
@@ -456,11 +461,11 @@ end
 
 local out, o = {repeated and 1 or 0}, 1
 
--- judge compares all limits of a check with what is there and n. It returns whether they hold, or
--- nil and an error text.
+-- judge compares all limits of a check with the counts and n. It returns whether they hold, or nil
+-- and an error text.
 local function judge(acquire, h, plan, ts, n, position, again)
   if h.alien then
-    -- Somebody else has put it there.
+    -- Someone else has put it there.
     for level in pairs(h.alien) do
       if level <= plan.ladder.levels then return nil, 'ERR a bucket holds what is no count' end
     end
@@ -470,7 +475,7 @@ local function judge(acquire, h, plan, ts, n, position, again)
   local holds, known = true, memo and memo.n == n
   for j = 1, limits do
     local window, max, p, level, lo, hi = window[j], max[j], sums[j], level[j], nil, nil
-    -- An empty window may be one of a level that has lost its buckets.
+    -- A window with a sum of zero may belong to a level that has lost its buckets.
     local plain = newest and (AGING or p ~= 0 or #h == 0)
     if not plain then p, level, lo, hi = peak(h, ladder, window, ts) end
     if not p or level == 0 then return nil, 'OUTOFREACH ' .. position .. ' ' .. digits[window] end
@@ -498,7 +503,7 @@ local function judge(acquire, h, plan, ts, n, position, again)
   return holds
 end
 
--- tell appends a hash as it is now.
+-- tell appends a hash as it is now to the reply.
 local function tell(h, ladder)
   local size, n = o + 1, 0
   o = size
@@ -511,10 +516,10 @@ local function tell(h, ladder)
   out[size] = n
 end
 
-local key = 1 -- the last of KEYS that is used up
+local key = 1 -- position in KEYS of the last key that was processed
 
--- complete appends what is there after an add, and stands in for what could not be found a second
--- time.
+-- complete appends what is there after an add. For an acquire that is repeated, it fills in for
+-- values that could not be found this time.
 local function complete(acquire, start, checks)
   local answers = start
   for i = 1, checks do
@@ -533,8 +538,8 @@ local function complete(acquire, start, checks)
   end
 end
 
--- carry counts the checks of an operation. It returns an error text if a key refuses: then it has
--- counted none.
+-- carry counts the checks of an operation. If a key refuses, it counts none of them and returns an
+-- error text.
 local function carry(checks, ts)
   for i = 1, checks do
     local refused = touch(args[a + 3 * i - 2], key + i)
@@ -592,7 +597,7 @@ for op = 1, num() do
 end
 if not repeated then
   local set = try('SET', KEYS[1], ARGV[1] .. ':' .. table.concat(decided), 'PX', ARGV[2])
-  -- Else it has been carried out, whatever became of the number.
+  -- Otherwise operations were carried out, whether or not the sequence was stored.
   if set.err and not wrote then return set end
 end
 return cmsgpack.pack(out)

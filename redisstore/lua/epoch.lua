@@ -1,6 +1,7 @@
--- begin draws an epoch for a partition and returns it and the version that the data has then. It is
--- the time, as nothing that was lost can be from the future, but above floor whatever the clock
--- says. version is that of what a loss has left, nil if nothing is there.
+-- begin draws an epoch for a partition. It returns the epoch and the version that the data then
+-- has. The epoch is the time, because nothing that was lost can come from the future, but is always
+-- above floor, whatever the clock says. version is that of the data that a loss left behind, nil if
+-- nothing is there.
 local function begin(state, floor, version)
   local now = redis.call('TIME')
   local epoch = math.max(now[1] * 1000000 + now[2], (floor or 0) + 1)
@@ -10,8 +11,8 @@ local function begin(state, floor, version)
   return epoch, version
 end
 
--- survived reports whether any of the keys is there, every step-th from first on: then the state of
--- the partition was lost without its counts.
+-- survived reports whether any of the keys exists, looking at every step-th from first to last. If
+-- one does, the state of the partition was lost without its counts.
 local function survived(first, last, step)
   for k = first, last, step do
     if redis.pcall('EXISTS', KEYS[k]) == 1 then return true end

@@ -1,8 +1,8 @@
 local WIDTH, HGET, HDEL, HLEN, HGETALL, HSET = 3, 'HGET', 'HDEL', 'HLEN', 'HGETALL', nil
-local AGING = true -- whether buckets go by age, whether or not newer ones came
+local AGING = true -- whether buckets go by age, even if no newer ones come
 local function add(key, field, delta, ttl)
   local v = redis.pcall('HINCRBY', key, field, delta)
-  -- A bucket that was there already has its time to live.
+  -- A bucket that already existed has its time to live.
   if type(v) ~= 'table' and v == tonumber(delta) then
     redis.pcall('HPEXPIRE', key, ttl, 'FIELDS', 1, field)
   end

@@ -1,5 +1,5 @@
 local WIDTH, HGET, HDEL, HLEN, HGETALL, HSET = 2, 'HGET', 'HDEL', 'HLEN', 'HGETALL', 'HSET'
-local AGING = false -- whether buckets go by age, whether or not newer ones came
+local AGING = false -- whether buckets go by age, even if no newer ones come
 local function add(key, field, delta)
   return redis.pcall('HINCRBY', key, field, delta)
 end

@@ -1,8 +1,11 @@
--- Tries commands out on a key of its own, which is gone afterwards.
+-- Tries commands on a key of its own, which is deleted afterwards.
+--
 -- KEYS: that key.
+--
 -- ARGV: the commands, each followed by the number of its arguments after the key (-1: it takes no
--- key) and by these.
--- Reply: {command, error, ...} of those that failed.
+-- key) and by these arguments.
+--
+-- Reply: {command, error, ...} of the commands that failed.
 local failed, a = {}, 1
 while a <= #ARGV do
   local command, n = ARGV[a], tonumber(ARGV[a + 1])

@@ -1,15 +1,15 @@
--- progress returns how far a writer has come: the sequence of its last round and the nonce, and all
--- that is stored: these with a dot between, and after a colon the positions of the keys that were
--- refused.
+-- progress returns how far a writer has come: the sequence of its last round, the nonce, and the
+-- whole stored value. That is the sequence and the nonce with a dot between them and, after a
+-- colon, the positions of the keys that were refused.
 local function progress(writer)
   local kept = redis.call('GET', writer) or '0'
   local seq, nonce = string.match(kept, '^(%d+)%.?(%d*)')
   return tonumber(seq), nonce, kept
 end
 
--- lacks reports whether a change that was told of is not part of the data, the last of which is
--- another. It says the sequence, when it was cut in seconds, and where the writer's is kept. Of one
--- that was made more than a day ago that may have expired.
+-- lacks reports whether a change that was reported to a counter is missing from the data, whose
+-- last change is last. told has the sequence, the second in which the change was cut, and the key
+-- of its writer's sequence. If the change was made more than a day ago, that key may have expired.
 local function lacks(told, last)
   if told == '' or told == last then return false end
   local seq, at, writer = string.match(told, '^(%d+) (%d+) (.*)')
@@ -19,8 +19,9 @@ local function lacks(told, last)
   return redis.call('TIME')[1] - at < 86400
 end
 
--- ladders reads from ARGV[p] on how many ladders there are and of each the number of levels and how
--- many buckets behind the newest are kept of each. It returns a list of them and where they end.
+-- ladders reads ladders from ARGV[p] on: how many there are, and for each the number of levels and
+-- how many buckets behind the newest each level keeps. It returns a list of them and where they
+-- end.
 local function ladders(p)
   local list = {}
   for i = 1, tonumber(ARGV[p]) do
@@ -35,8 +36,8 @@ local function ladders(p)
   return list, p + 1
 end
 
--- fallen returns the fields of a hash, as a flat list, that have fallen behind the newest of their
--- level by more than is kept.
+-- fallen returns those fields of a hash, given as a flat list, that are further behind the newest
+-- of their level than the level keeps.
 local function fallen(flat, keep)
   local newest, gone = {}, {}
   for pass = 1, 2 do
@@ -56,16 +57,16 @@ local function fallen(flat, keep)
   return gone
 end
 
--- discard deletes the fields from ARGV[first] or a list on. Lua can't unpack more than about 8,000
--- at a time.
+-- discard deletes the fields from position first to last of ARGV or of a list. Lua can't unpack
+-- more than about 8,000 at a time.
 local function discard(key, list, first, last)
   for j = first, last, 1000 do
     redis.pcall(HDEL, key, unpack(list, j, math.min(j + 999, last)))
   end
 end
 
--- purge deletes what a hash no longer needs, if it holds more than its ladder has. It reports
--- whether it did.
+-- purge deletes what a hash no longer needs if it holds more buckets than its ladder has. It
+-- reports whether it deleted anything.
 local function purge(key, keep)
   local n = redis.pcall(HLEN, key)
   if not keep or type(n) == 'table' or n <= keep.most then return end
@@ -76,13 +77,13 @@ local function purge(key, keep)
   return #gone > 0
 end
 
--- recordOf is the name of what is remembered of a key's restoring.
+-- recordOf returns the name of a key's restoration record.
 local function recordOf(key)
   return (string.gsub(key, '}', '}!r', 1))
 end
 
--- forget deletes a key, and lets nobody restore it in this epoch. It returns an error text if it
--- can't.
+-- forget deletes a key, and prevents it from being restored in this epoch. It returns an error text
+-- if it can't.
 local function forget(key, epoch, ttl)
   local done = redis.pcall('DEL', key)
   if type(done) == 'table' then return done.err end

@@ -1,12 +1,16 @@
--- Restores counts after a loss. What was restored of a bucket in this epoch is remembered beside
--- the key, and only what is missing of it is added: so the sum is right whoever restores first and
--- whatever was counted since. KEYS: sequence of the writer, state of the partition, then of each
--- key its hash and what is remembered of it. ARGV: the ladders, then sequence, nonce, acknowledged,
--- ttl of the sequence and of what is remembered, epoch, version, quieted, last change or '', the
--- change that this one is, the epoch after which a new one is drawn, then for each key: position of
--- its ladder or 0, ttl or 0, number of buckets, the buckets (field, count[, ttl of the field]).
--- Reply: {status, version, quieted, epoch, last change, what every bucket holds ...}, with the
--- status that a round has.
+-- Restores counts after a loss. A record next to each key says how much of each bucket was restored
+-- in this epoch, and only what is missing is added. So the sum is right whoever restores first, and
+-- whatever was counted since.
+--
+-- KEYS: sequence of the writer, state of the partition, then for each key its hash and its record.
+--
+-- ARGV: the ladders, then sequence, nonce, acknowledged, ttl of the sequence and of the records,
+-- epoch, version, quieted, last change or '', the change that this one is, the epoch after which a
+-- new one is drawn, then for each key: position of its ladder or 0, ttl or 0, number of buckets,
+-- the buckets (field, count[, ttl of the field]).
+--
+-- Reply: {status, version, quieted, epoch, last change, what every bucket holds ...}, with the same
+-- status as for a round.
 local call, try = redis.call, redis.pcall
 local lists, a = ladders(1)
 local seq, nonce, recordTTL = tonumber(ARGV[a]), ARGV[a + 1], ARGV[a + 3]
@@ -34,8 +38,8 @@ if fresh then
 end
 local name = string.format('%.0f', epoch)
 
--- remembered returns what was restored of a key in this epoch: nothing, if it was reset in it or
--- nothing can be remembered.
+-- remembered returns a key's record of this epoch: nil if the key was reset in it, or if the record
+-- can't be written.
 local function remembered(record)
   local flat = try('HGETALL', record)
   if flat.err then return nil end
@@ -47,7 +51,7 @@ local function remembered(record)
   return {}
 end
 
--- raise restores a bucket up to count and returns what it holds then.
+-- raise restores a bucket up to count, and returns what it then holds.
 local function raise(key, record, restored, field, count, ttl)
   local had = restored[field]
   if not had then had = left and try(HGET, key, field) or '0' end

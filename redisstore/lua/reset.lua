@@ -1,8 +1,10 @@
--- Forgets a key by itself, as a round does.
+-- Resets a single key, as a round does.
+--
 -- KEYS: state of the partition, the key's hash.
--- ARGV: ttl of what is remembered.
+--
+-- ARGV: ttl of the restoration record.
 local state, key = KEYS[1], KEYS[2]
--- Whatever makes Redis refuse to write refuses here, before the key is gone.
+-- If Redis refuses to write, it does so here, before the key is gone.
 local version = redis.call('HINCRBY', state, 'v', 1)
 local epoch = tonumber(redis.call('HGET', state, 'e') or '0')
 if epoch == 0 then epoch = begin(state, 0, survived(2, 2, 1) and version - 1 or nil) end

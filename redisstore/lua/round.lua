@@ -1,18 +1,21 @@
--- Rounds of some partitions, one after the other.
+-- Rounds of several partitions, applied one after the other.
+--
 -- KEYS of each: sequence of the writer, state of the partition, then one hash for each key.
--- ARGV: the ladders, then of each round: number of keys, sequence, nonce, acknowledged, ttl of the
--- sequence, epoch or 0, version, quieted, last change or '', the change that this one is, quiet
--- (0 or 1), then for each key: flags (1 reset, 2 load, 4 believed to be new, plus 8 times the
--- position of its ladder or 0), ttl or 0, number of adds, number of expired fields, the adds
--- (field, delta[, ttl of the field]), the expired fields.
--- Reply for each: {status, version, quieted, epoch, last change}, and if the status is 0 or 3,
--- {position, error, ...}, {position, loaded fields, ...}, {positions of keys that were not new,
+--
+-- ARGV: the ladders, then for each round: number of keys, sequence, nonce, acknowledged, ttl of the
+-- sequence, epoch or 0, version, quieted, last change or '', the change that this one is, quiet (0
+-- or 1), then for each key: flags (1 reset, 2 load, 4 believed to be new, plus 8 times the position
+-- of its ladder or 0), ttl or 0, number of adds, number of expired fields, the adds (field, delta[,
+-- ttl of the field]), the expired fields.
+--
+-- Reply for each: {status, version, quieted, epoch, last change} and, if the status is 0 or 3,
+-- {position, error, ...}, {position, loaded fields, ...}, {positions of keys that were not new
 -- though believed to be}, value of every add of keys that were not new ...; or an error. The status
--- is 1 for a loss, 2 if this number was used by another, 3 if a later one was.
+-- is 1 for a loss, 2 if another round has used this sequence, 3 if a later one was applied.
 
 local call, try = redis.call, redis.pcall
 
--- undo takes the first n of the adds from ARGV[a] on back.
+-- undo takes back the first n of the adds from ARGV[a] on.
 local function undo(key, a, n)
   for at = a, a + (n - 1) * WIDTH, WIDTH do
     local back = string.gsub('-' .. ARGV[at + 1], '^%-%-', '')
@@ -20,9 +23,9 @@ local function undo(key, a, n)
   end
 end
 
--- finish does what remains to be done with a key after its adds: it deletes expired fields (n of
--- them, from ARGV[a] on) and what else the key no longer needs, and sets its time to live. It
--- returns an error text if it can't, or nil and whether something was purged.
+-- finish does what remains to be done with a key after its adds: it deletes n expired fields from
+-- ARGV[a] on and whatever else the key no longer needs, and sets its time to live. It returns an
+-- error text if it can't, or nil and whether anything was purged.
 local function finish(key, a, n, keep, ttl)
   if n > 0 then discard(key, ARGV, a, a + n - 1) end
   local purged = keep and purge(key, keep)
@@ -33,7 +36,7 @@ local function finish(key, a, n, keep, ttl)
   return nil, purged
 end
 
--- read returns all fields of a key, false if they can only be the adds, or nil and an error text.
+-- read returns all fields of a key, false if these can only be the adds, or nil and an error text.
 local function read(key, adds)
   local n = try(HLEN, key)
   if type(n) == 'table' then return nil, n.err end
@@ -43,16 +46,16 @@ local function read(key, adds)
   return flat
 end
 
--- unreadable says what becomes of a key that can't be read. If it was counted when its round was
--- carried out, that must not be told to be refused: something else is there now, or the round as a
--- whole has to be sent once more.
+-- unreadable returns the error text for a key that can't be read. If the key was counted when its
+-- round was applied, it must not be reported as refused: either something else is there now, or the
+-- whole round has to be sent once more.
 local function unreadable(err, counted)
   if not counted then return err end
   if not string.find(err, '^WRONGTYPE ') then error({err = err}, 0) end
 end
 
--- refusals returns the positions of the keys that the round was refused when it was carried out:
--- sent again, it must say so again, whatever has become of them.
+-- refusals returns the positions of the keys that were refused when the round was applied. If the
+-- round is sent again, the reply must say so again, whatever has become of these keys.
 local function refusals(kept)
   local refused = {}
   for position in string.gmatch(string.match(kept, ':(.*)') or '', '%d+') do
@@ -63,7 +66,7 @@ end
 
 local lists, p = ladders(1)
 
--- round carries out the round whose keys begin at k, and whose arguments begin at p.
+-- round applies the round whose keys begin at k and whose arguments begin at p.
 local function round(k, n, p)
   local seq, nonce, acked = tonumber(ARGV[p]), ARGV[p + 1], tonumber(ARGV[p + 2])
   local stored, by, kept = progress(KEYS[k])
@@ -80,9 +83,8 @@ local function round(k, n, p)
   local fresh, ttl = seq > stored, ARGV[p + 3]
   local counted = not fresh and seq > 0
   local mark = ARGV[p] .. '.' .. nonce
-  -- Whatever makes Redis refuse to write refuses here, before anything is counted. After the
-  -- sequence is stored nothing may fail without being caught: the round would be taken for carried
-  -- out.
+  -- If Redis refuses to write, it does so here, before anything is counted. Once the sequence is
+  -- stored, every failure must be caught: the round would be taken as applied.
   local begun = epoch == 0
   if begun then
     local left = survived(k + 2, k + 1 + n, 1) and version or nil
@@ -173,8 +175,8 @@ end
 local replies, k = {}, 1
 while k <= #KEYS do
   local n = tonumber(ARGV[p])
-  -- What refuses one round, such as a lack of memory, does so before it has written anything, and
-  -- undoes no other.
+  -- If one round is refused, for lack of memory for example, that happens before it has written
+  -- anything, and doesn't affect the others.
   local ok, reply = pcall(round, k, n, p + 1)
   if not ok then
     reply = redis.error_reply(type(reply) == 'table' and reply.err or tostring(reply))
