@@ -7,25 +7,25 @@ import (
 )
 
 const (
-	// sampled is how many keys of a partition compete for staying, and victims how many of them
-	// have to go at a time.
+	// sampled is how many keys of a partition are compared, and victims how many of them are
+	// dropped at a time.
 	sampled = 64
 	victims = 16
-	// fruitless is how many partitions in a row may have nothing to give.
+	// fruitless is how many partitions in a row may have nothing to give before makeRoom stops.
 	fruitless = 64
-	// warnEvery is how long it is news that keys are forgotten.
+	// warnEvery is the least time between two warnings that keys are dropped.
 	warnEvery = time.Minute
 )
 
-// candidate is a key that may have to go.
+// candidate is a key that may have to be dropped.
 type candidate struct {
 	name           string
 	count, expires int64
 }
 
-// makeRoom forgets keys until the memory suffices: of a sample, those that have expired, then those
-// that have counted least, of them those that expire soonest. Keys at their limits are the last to
-// go: they have counted more than what a flood brings.
+// makeRoom drops keys until the memory suffices. Of a sample, those that have expired go first,
+// then those that have counted least and, among equals, those that expire soonest. Keys at their
+// limits are the last to go, because they have counted more than the keys of a flood.
 func (s *Store) makeRoom(now int64) {
 	gone := 0
 	for none := 0; s.bytes.Load() > s.opt.MaxMemory && none < fruitless; none++ {
@@ -40,7 +40,7 @@ func (s *Store) makeRoom(now int64) {
 	}
 }
 
-// somePartition returns any, as likely as another.
+// somePartition returns a random partition.
 func (s *Store) somePartition() *partition {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,7 +50,7 @@ func (s *Store) somePartition() *partition {
 	return nil
 }
 
-// evict forgets some keys, and returns how many.
+// evict drops some keys, and returns how many.
 func (p *partition) evict(now int64) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,7 +74,7 @@ func (p *partition) evict(now int64) int {
 	return len(some)
 }
 
-// count is how much a key holds, as its coarsest level has it.
+// count returns how much a key has counted, according to its coarsest level.
 func (h *hash) count() (n int64) {
 	coarsest := uint64(0)
 	for _, b := range h.buckets {
@@ -88,7 +88,7 @@ func (h *hash) count() (n int64) {
 	return n
 }
 
-// warn says that keys are forgotten, if that is news.
+// warn logs that keys are dropped, unless that was logged recently.
 func (s *Store) warn() {
 	now, last := time.Now().UnixNano(), s.warned.Load()
 	if now-last > int64(warnEvery) && s.warned.CompareAndSwap(last, now) {
@@ -98,5 +98,5 @@ func (s *Store) warn() {
 	}
 }
 
-// Evicted is how many keys were forgotten for want of memory.
+// Evicted returns how many keys were dropped for want of memory.
 func (s *Store) Evicted() int64 { return s.evicted.Load() }

@@ -3,7 +3,7 @@ package embedded
 import "twotier.dev/twotier/syncer"
 
 // Expires returns when a key's time to live ends, in unix milliseconds: 0 if there is no such key,
-// math.MaxInt64 if nobody set one.
+// math.MaxInt64 if its time to live was never set.
 func (s *Store) Expires(partition int, ns, key []byte) int64 {
 	p := s.partition(partition)
 	p.mu.Lock()

@@ -7,33 +7,33 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// Image is what a store held at a moment.
+// Image is what a store held at some moment.
 type Image struct{ partitions map[int]*partition }
 
-// Image copies all that the store holds. It exists for tests of loss.
+// Image copies everything that the store holds. It exists for tests of loss.
 func (s *Store) Image() *Image {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return &Image{s.copyOf(s.partitions)}
 }
 
-// Rewind makes the store hold what it held when the image was taken, as a failover to a replica
-// does that was behind. It exists for tests of loss.
+// Rewind makes the store hold what it held when the image was taken, like a failover to a replica
+// that lagged behind. It exists for tests of loss.
 func (s *Store) Rewind(to *Image) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.replace(s.copyOf(to.partitions))
 }
 
-// Flush forgets everything, as FLUSHALL does. It exists for tests of loss.
+// Flush drops everything, as FLUSHALL does. It exists for tests of loss.
 func (s *Store) Flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.replace(map[int]*partition{})
 }
 
-// Age deletes the buckets that began more than a ladder keeps before a moment in unix milliseconds,
-// as a store does that gives each of them a time to live. It exists for tests of stores that are
+// Age deletes the buckets that are older than their levels keep as of now, in unix milliseconds,
+// like a store that gives each bucket a time to live. It exists for tests of stores that are
 // syncer.Ager.
 func (s *Store) Age(l *leaparray.Ladder, now int64) {
 	s.mu.Lock()

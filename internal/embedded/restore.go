@@ -6,19 +6,19 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// recordTTL is how long it is remembered what was restored of a key, at the least: it is twice the
-// span of the key's ladder if that is more. What was restored has left every window then, should it
-// be told once more.
+// recordTTL is the least time that a restoration record is kept. It is kept for twice the span of
+// the key's ladder if that is longer. After that, counts that are restored once more have left
+// every window anyway.
 const recordTTL = 48 * time.Hour
 
-// record is what was restored of a key in the present epoch.
+// record says what was restored of a key in the current epoch.
 type record struct {
 	expires int64 // unix milliseconds
-	reset   bool  // it was reset in this epoch: what was known before must not come back
+	reset   bool  // the key was reset in this epoch: earlier counts must not come back
 	buckets map[uint64]int64
 }
 
-// record returns what is remembered of the key whose name is p.name.
+// record returns the record of the key whose name is in p.name, making it if necessary.
 func (p *partition) record(k *syncer.KeyRound, now int64) *record {
 	rec := p.records[string(p.name)]
 	if rec == nil {
@@ -33,8 +33,8 @@ func (p *partition) record(k *syncer.KeyRound, now int64) *record {
 	return rec
 }
 
-// forget drops the key whose name is p.name, if it is there, and lets nobody restore it in this
-// epoch.
+// forget drops the key whose name is in p.name, if it exists, and prevents it from being restored
+// in this epoch.
 func (p *partition) forget(h *hash, k *syncer.KeyRound, now int64) {
 	if h != nil {
 		p.remove(string(p.name), h)
@@ -44,7 +44,7 @@ func (p *partition) forget(h *hash, k *syncer.KeyRound, now int64) {
 	clear(rec.buckets)
 }
 
-// republish restores counts, of each bucket only what has not been restored in this epoch.
+// republish restores counts: of each bucket, only what has not been restored in this epoch.
 func (p *partition) republish(r *syncer.Round, fresh bool, now int64) {
 	if !fresh {
 		for i := range r.Keys {
@@ -80,7 +80,7 @@ func (p *partition) restore(k *syncer.KeyRound, now int64) {
 			had = h.get(b)
 		}
 		rec.buckets[tag(b)] = max(had, b.N)
-		if b.N > had || b.N == 0 && had == 0 { // the newest of a level is kept even if it is zero
+		if b.N > had || b.N == 0 && had == 0 { // a level's newest bucket is kept even if zero
 			p.add(h, b, b.N-had)
 		}
 		b.Stored = h.get(b)

@@ -32,7 +32,7 @@ type Store struct {
 	bytes   atomic.Int64
 	epochs  atomic.Uint64
 	evicted atomic.Int64
-	warned  atomic.Int64 // when it was last said that keys are forgotten, in nanoseconds
+	warned  atomic.Int64 // when dropped keys were last logged, in unix nanoseconds
 
 	mu         sync.Mutex
 	partitions map[int]*partition
@@ -43,19 +43,19 @@ type partition struct {
 	store *Store
 
 	mu                      sync.Mutex
-	version, quieted, epoch uint64 // the epoch is 0 until it is asked for
-	left                    bool   // the epoch began with what a loss had left
-	last                    string // the last change: number and writer of the round
+	version, quieted, epoch uint64 // the epoch is 0 until the first round
+	left                    bool   // the epoch began with what a loss left behind
+	last                    string // the last change: sequence and writer of the round
 	seqs                    map[string]sequence
 	keys                    map[string]*hash
-	records                 map[string]*record // of keys that were restored or reset in this epoch
+	records                 map[string]*record // keys restored or reset in this epoch
 	swept                   int64
 	name                    []byte  // scratch memory
-	found                   []*hash // scratch memory, too
+	found                   []*hash // scratch memory
 	touched                 uint64
 }
 
-// sequence is the number of a writer's last round and its nonce.
+// sequence is the sequence of a writer's last round, and its nonce.
 type sequence struct{ n, nonce uint64 }
 
 // hash is one key's buckets.
@@ -92,7 +92,8 @@ func New(opt Options) *Store {
 	return &Store{opt: opt, partitions: map[int]*partition{}}
 }
 
-// Exchange implements syncer.Store. It never fails: for want of memory keys are forgotten.
+// Exchange implements syncer.Store. It never fails as a whole: if memory runs out, keys are
+// dropped.
 func (s *Store) Exchange(_ context.Context, rounds []*syncer.Round) {
 	now := s.opt.Now().UnixMilli()
 	for _, r := range rounds {
@@ -128,7 +129,7 @@ func (p *partition) round(r *syncer.Round, now int64) {
 	p.tell(r)
 }
 
-// carryOut does what a round says, or only reads if it is not fresh.
+// carryOut applies a round, or only reads if the round is not fresh.
 func (p *partition) carryOut(r *syncer.Round, fresh bool, now int64) {
 	if r.Republish {
 		p.republish(r, fresh, now)
@@ -142,13 +143,13 @@ func (p *partition) carryOut(r *syncer.Round, fresh bool, now int64) {
 	}
 }
 
-// behind reports whether the data is not that which the round's writer was told of, or less.
+// behind reports whether the data is other, or less, than what the round's writer was told of.
 func (p *partition) behind(r *syncer.Round) bool {
 	return r.Epoch != p.epoch || p.version < r.Version || p.quieted < r.Quieted ||
 		p.lacks(r.LastChange)
 }
 
-// lacks reports whether a change that a writer was told of is not part of the data.
+// lacks reports whether a change that a writer was told of is missing from the data.
 func (p *partition) lacks(change string) bool {
 	if change == "" || change == p.last {
 		return false
@@ -158,7 +159,7 @@ func (p *partition) lacks(change string) bool {
 	return p.seqs[writer].n < seq
 }
 
-// note remembers that a round is carried out.
+// note records that a round is applied.
 func (p *partition) note(r *syncer.Round) {
 	p.seqs[r.Writer] = sequence{r.Seq, r.Nonce}
 	p.last = strconv.FormatUint(r.Seq, 10) + " " + r.Writer
@@ -168,7 +169,7 @@ func (p *partition) tell(r *syncer.Round) {
 	r.Epoch, r.Version, r.Quieted, r.LastChange = p.epoch, p.version, p.quieted, p.last
 }
 
-// count notes that a round is carried out.
+// count draws an epoch if there is none, and counts a fresh round as a change.
 func (p *partition) count(r *syncer.Round, fresh bool) {
 	begun := p.epoch == 0
 	if begun {
@@ -185,16 +186,16 @@ func (p *partition) count(r *syncer.Round, fresh bool) {
 	}
 }
 
-// begin draws an epoch above another, for data that a loss has left or for none.
+// begin draws an epoch higher than after. left says that there is data which a loss left behind.
 func (p *partition) begin(after uint64, left bool) {
 	p.epoch, p.left = max(p.store.epochs.Add(1), after+1), left
 	p.version++
 	clear(p.records)
 }
 
-// touch reads what the keys of a round lead to before anything is done with the first: reads that
-// don't depend on each other wait for memory together, which with a million keys is most of the
-// time that a round takes. It keeps the sum only so that the reads are not optimized away.
+// touch reads what the keys of a round lead to before the first is processed. Reads that don't
+// depend on each other wait for memory at the same time; with a million keys that is most of the
+// time that a round takes. The sum is only kept so that the compiler doesn't remove the reads.
 func (p *partition) touch(keys []syncer.KeyRound) {
 	p.found = p.found[:0]
 	for i := range keys {
@@ -215,8 +216,8 @@ func (p *partition) setName(ns, key []byte) {
 	p.name = append(append(append(p.name[:0], ns...), 0), key...)
 }
 
-// find returns a key's buckets, nil if it has none or they have expired. p.name is the key's name
-// afterwards.
+// find returns a key's buckets, or nil if it has none or they have expired. Afterwards p.name is
+// the key's name.
 func (p *partition) find(ns, key []byte, now int64) *hash {
 	p.setName(ns, key)
 	h := p.keys[string(p.name)]
@@ -227,7 +228,7 @@ func (p *partition) find(ns, key []byte, now int64) *hash {
 	return h
 }
 
-// insert makes an entry for the key that find just looked for.
+// insert makes an entry for the key that find has just looked for.
 func (p *partition) insert(buckets int) *hash {
 	h := &hash{expires: math.MaxInt64, buckets: make([]bucket, 0, buckets)}
 	p.keys[string(p.name)] = h
@@ -279,7 +280,7 @@ func (p *partition) key(k *syncer.KeyRound, write bool, now int64) {
 	}
 }
 
-// renew sets a key's time to live and drops what it no longer needs.
+// renew sets a key's time to live, and drops buckets that it no longer needs.
 func (p *partition) renew(h *hash, k *syncer.KeyRound, now int64) {
 	if k.TTL > 0 {
 		h.expires = now + k.TTL
@@ -289,7 +290,7 @@ func (p *partition) renew(h *hash, k *syncer.KeyRound, now int64) {
 	}
 }
 
-// purge drops the buckets that have fallen behind the newest of their level by more than is kept.
+// purge drops the buckets that are further behind the newest of their level than the level keeps.
 func (p *partition) purge(h *hash, l *leaparray.Ladder) {
 	var newest [leaparray.MaxLevels]int64
 	for i := range h.buckets {
@@ -321,7 +322,7 @@ func (p *partition) add(h *hash, b *syncer.Bucket, n int64) int64 {
 	return n
 }
 
-// overflows reports whether what is to be added does not fit 64 bits.
+// overflows reports whether a count would no longer fit 64 bits after the adds.
 func (h *hash) overflows(k *syncer.KeyRound) bool {
 	if h == nil || k.Reset {
 		return false
@@ -371,7 +372,7 @@ func (b *bucket) bucket() syncer.Bucket {
 		Index: int64(b.tag & (1<<indexBits - 1)), N: b.n}
 }
 
-// sweep drops the keys that have expired, once in a while.
+// sweep drops expired keys and records once in a while.
 func (p *partition) sweep(now int64) {
 	if now-p.swept < sweepEvery {
 		return
