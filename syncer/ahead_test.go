@@ -12,7 +12,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// tardy takes its time to load a partition.
+// tardy is a store that is slow to load one partition.
 type tardy struct {
 	*embedded.Store
 	partition int
@@ -28,9 +28,9 @@ func (s tardy) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	s.Store.Exchange(ctx, rounds)
 }
 
-// TestAbsenceIsNotBelievedAfterAnEviction has a batch ask for a key twice, of which the store has
-// nothing when it begins. Between the two the key is counted, flushed and pushed out of memory,
-// with few others or many: what was said when the batch began is true no more.
+// TestAbsenceIsNotBelievedAfterAnEviction: a batch asks twice for a key of which the store has
+// nothing when it begins. In between, the key is counted, flushed and pushed out of memory, along
+// with few other keys or many. The absence that was reported when the batch began no longer holds.
 func TestAbsenceIsNotBelievedAfterAnEviction(t *testing.T) {
 	for name, oldest := range map[string]bool{"the oldest": true, "one of many": false} {
 		t.Run(name, func(t *testing.T) {
@@ -72,7 +72,7 @@ func testAbsence(t *testing.T, oldest bool) {
 		clk.set(clk.Now() + 3000)
 		use(keyIn(place, 0, fmt.Sprint("new-", i, "-")))
 	}
-	// At most 64 keys are remembered by name.
+	// At most 64 dropped keys are remembered.
 	if n := c.Stats().EvictedTotal - before; n == 0 || oldest != (n <= 64) {
 		t.Errorf("%d keys were evicted", n)
 	}

@@ -12,7 +12,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestCheckCounts has buckets as they may be found in a store.
+// TestCheckCounts checks buckets as they may be found in a store.
 func TestCheckCounts(t *testing.T) {
 	l, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
 	if err != nil {
@@ -39,8 +39,8 @@ func TestCheckCounts(t *testing.T) {
 	}
 }
 
-// TestTakenBackTwice has two counters take back the same events. One hears of that from a round in
-// which its own part is not yet: it never says that there is less than nothing.
+// TestTakenBackTwice: two counters take back the same events. One learns of that from a round that
+// does not yet include its own part. It must never report a negative count.
 func TestTakenBackTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		co := newCompany(t, 1, nil)
@@ -51,7 +51,7 @@ func TestTakenBackTwice(t *testing.T) {
 		co.add(0, "k", 5)
 		co.flush(0)
 		co.counts(1, "k")
-		for _, other := range []string{"a", "b", "c", "d"} { // two rounds that go first
+		for _, other := range []string{"a", "b", "c", "d"} { // two rounds that are sent first
 			co.add(1, other, 100)
 		}
 		co.add(1, "k", -5)

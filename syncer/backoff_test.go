@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestBackoffDoublesUpToABound fails again and again, and once more after a success.
+// TestBackoffDoublesUpToABound records failure after failure, and one more after a success.
 func TestBackoffDoublesUpToABound(t *testing.T) {
 	now := time.Unix(1000, 0)
 	var b backoff

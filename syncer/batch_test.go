@@ -10,8 +10,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestBatchIsWhatOneByOneIs gives one counter batches and another one the same operations one by
-// one.
+// TestBatchIsWhatOneByOneIs gives one counter batches and another the same operations one by one.
 func TestBatchIsWhatOneByOneIs(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -48,7 +47,7 @@ func TestBatchIsWhatOneByOneIs(t *testing.T) {
 	}
 }
 
-// randomOp is an add, now and then one that is invalid, or an acquire.
+// randomOp returns an add, sometimes an invalid one, or an acquire.
 func randomOp(r *rand.Rand, now int64) syncer.Op {
 	check := syncer.Check{Key: fmt.Append(nil, "k", r.IntN(30)), N: 1 + int64(r.IntN(3))}
 	op := syncer.Op{}

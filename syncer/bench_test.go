@@ -17,7 +17,7 @@ import (
 
 const liveKeys = 1_000_000
 
-// idle is a counter that flushes nothing while it is measured.
+// idle returns a counter that flushes nothing while it is measured.
 func idle(b *testing.B) *syncer.Counter {
 	return open(b, syncer.Options{Store: embedded.New(embedded.Options{}), FlushInterval: time.Hour,
 		MaxMemory: 4 << 30})
@@ -57,8 +57,8 @@ func BenchmarkAddAmongAMillion(b *testing.B) {
 	})
 }
 
-// BenchmarkShardedMapAmongAMillion is the least that could be done: one number a key under one of
-// 256 locks, no windows, no keys to compare, nothing to flush.
+// BenchmarkShardedMapAmongAMillion is the least that could be done: one number per key under one of
+// 256 locks, with no windows, no keys to compare and nothing to flush.
 func BenchmarkShardedMapAmongAMillion(b *testing.B) {
 	type shard struct {
 		mu sync.Mutex
@@ -119,7 +119,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// held is what a counter and the heap take.
+// reservedKey returns how many bytes a counter and the heap take.
 func reservedKey(c *syncer.Counter) int64 {
 	if !syncer.HugePages {
 		return heap()

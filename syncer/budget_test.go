@@ -20,7 +20,7 @@ import (
 
 const budgetParts = 64
 
-// crowd is a counter whose keys can be chosen by their partition.
+// crowd is a counter whose keys can be chosen by partition.
 type crowd struct {
 	t     *testing.T
 	clk   *clock
@@ -38,8 +38,8 @@ func newCrowd(t *testing.T, memory int64) *crowd {
 	return s
 }
 
-// add counts one event of n new keys of a partition and has them flushed. It returns how many were
-// refused, and the keys.
+// add counts one event of each of n new keys of a partition, and flushes them. It returns how many
+// were refused, and the keys.
 func (s *crowd) add(partition, n int) (refused int, keys []string) {
 	s.t.Helper()
 	for len(keys)+refused < n {
@@ -123,8 +123,9 @@ func TestSmallPartitionsTakeRoomFromALargeOne(t *testing.T) {
 	})
 }
 
-// TestSmallPartitionsTakeRoomFromWideCounters is that of one that holds little but counters which
-// are larger than a chunk of its memory: they can't be moved together, but evicted.
+// TestSmallPartitionsTakeRoomFromWideCounters is the same with a large partition that holds little
+// but counters which are larger than a chunk of its memory. They can't be moved together, but
+// evicted.
 func TestSmallPartitionsTakeRoomFromWideCounters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wide, err := leaparray.NewLadder(leaparray.Level{Width: time.Second, Count: 4096},
@@ -163,8 +164,8 @@ func TestSmallPartitionsTakeRoomFromWideCounters(t *testing.T) {
 	})
 }
 
-// TestLargePartitionGivesNothingUnflushed has the memory full of what the store does not have:
-// nothing of it is given up for others.
+// TestLargePartitionGivesNothingUnflushed fills memory with counts that the store does not have:
+// none of them is given up for others.
 func TestLargePartitionGivesNothingUnflushed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, _ := faulty(t, faultstore.Mix{})
@@ -200,8 +201,8 @@ func TestLargePartitionGivesNothingUnflushed(t *testing.T) {
 	})
 }
 
-// TestMemoryStaysBoundedWhenTheBacklogIsFlushed fills memory while the store is down: what it holds
-// of the keys once it is back has to fit, too.
+// TestMemoryStaysBoundedWhenTheBacklogIsFlushed fills memory while the store is down. Once the
+// store is back, what it holds of the keys has to fit as well.
 func TestMemoryStaysBoundedWhenTheBacklogIsFlushed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, _ := faulty(t, faultstore.Mix{})
@@ -224,8 +225,8 @@ func TestMemoryStaysBoundedWhenTheBacklogIsFlushed(t *testing.T) {
 	})
 }
 
-// TestNothingIsLostWhileMemoryMoves counts from many goroutines when memory is short, most of it in
-// one partition.
+// TestNothingIsLostWhileMemoryMoves counts from many goroutines while memory is short, most of it
+// in one partition.
 func TestNothingIsLostWhileMemoryMoves(t *testing.T) {
 	const goroutines, each, keys = 8, 3000, 4000
 	clk := &clock{now: t0}

@@ -14,7 +14,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// clock is a time that tests drive.
+// clock is a clock that tests drive.
 type clock struct {
 	mu  sync.Mutex
 	now int64
@@ -133,8 +133,8 @@ func TestAddIsVisibleAtOnceAndReachesTheStore(t *testing.T) {
 func TestColdKeyIsLoaded(t *testing.T) {
 	store := embedded.New(embedded.Options{})
 	clk := &clock{now: t0}
-	// They flush when they are told to: what one has flushed by itself it hears no more of with the
-	// next.
+	// They only flush when told to: otherwise a counter might hear of a change from a flush of its
+	// own, before the one that is tested.
 	opt := syncer.Options{Store: store, Now: clk.Now, FlushInterval: time.Hour}
 	one := open(t, opt)
 	add(t, one, "a", 3, 0)
@@ -416,7 +416,7 @@ func TestEviction(t *testing.T) {
 	}
 }
 
-// meter counts exchanges, and how often each key is read.
+// meter counts the exchanges, and how often each key is read.
 type meter struct {
 	syncer.Store
 	mu        sync.Mutex
@@ -438,8 +438,8 @@ func (m *meter) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	m.Store.Exchange(ctx, rounds)
 }
 
-// TestColdKeysOfABatchAreReadTogether has a batch of acquires on keys that nobody knows: each is
-// read once, in a few exchanges.
+// TestColdKeysOfABatchAreReadTogether runs a batch of acquires on keys that are not in memory: each
+// is read once, in a few exchanges.
 func TestColdKeysOfABatchAreReadTogether(t *testing.T) {
 	m := &meter{Store: embedded.New(embedded.Options{}), reads: map[string]int{}}
 	c := open(t, syncer.Options{Store: m, FlushInterval: time.Hour, Exchanges: 2})

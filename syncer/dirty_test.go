@@ -9,7 +9,7 @@ import (
 	"twotier.dev/twotier/internal/arena"
 )
 
-// newDirtyList returns an empty list of a partition that is alone.
+// newDirtyList returns the empty list of a lone partition.
 func newDirtyList() *dirtyList {
 	return &dirtyList{shift: newShifts(nil, time.Second, time.Second).list[0]}
 }
@@ -76,8 +76,7 @@ func TestOldestIsThatOfTheFirstBatchNotAcknowledged(t *testing.T) {
 	})
 }
 
-// TestBatchesThatAreAcknowledgedAreForgotten flushes again and again, and nobody asks how old what
-// waits is.
+// TestBatchesThatAreAcknowledgedAreForgotten flushes again and again without asking for the oldest.
 func TestBatchesThatAreAcknowledgedAreForgotten(t *testing.T) {
 	d := newDirtyList()
 	for range 1000 {

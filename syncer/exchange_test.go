@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// noStore is never asked.
+// noStore is a store that is never called.
 type noStore struct{}
 
 func (noStore) Exchange(context.Context, []*Round) { panic("asked") }
@@ -22,7 +22,7 @@ func lonely(t testing.TB) *partition {
 	return p
 }
 
-// TestWhoDealsWithTheStore looks at what a partition sends in each state.
+// TestWhoDealsWithTheStore checks what a partition sends in each state.
 func TestWhoDealsWithTheStore(t *testing.T) {
 	for _, tc := range []struct {
 		name                      string
@@ -69,8 +69,8 @@ func TestWhoDealsWithTheStore(t *testing.T) {
 	}
 }
 
-// TestALateAnswerIsNoLoss is told of a loss by a round that was sent before the restoration began,
-// with which came what the store has already.
+// TestALateAnswerIsNoLoss: a round that was sent before a restoration began reports a loss. What
+// came with that restoration is in the store already.
 func TestALateAnswerIsNoLoss(t *testing.T) {
 	p := lonely(t)
 	p.add("k", 1)
@@ -84,7 +84,7 @@ func TestALateAnswerIsNoLoss(t *testing.T) {
 	}
 }
 
-// TestWhatIsGoneThroughStays evicts a key that the store has, unless somebody goes through all.
+// TestWhatIsGoneThroughStays evicts a key that the store has, unless the entries are being walked.
 func TestWhatIsGoneThroughStays(t *testing.T) {
 	for _, tc := range []struct {
 		name  string

@@ -37,8 +37,8 @@ func (c *Counter) Held(ns, key []byte) (h Held) {
 	return h
 }
 
-// PendingFound counts the pending buckets by looking at every key, and returns the sum that is kept
-// along the way too.
+// PendingFound counts the pending buckets by looking at every key. It also returns the sum that is
+// kept along the way.
 func (c *Counter) PendingFound() (found, kept int64) {
 	for i := range c.parts {
 		p := &c.parts[i]
@@ -55,14 +55,14 @@ func (c *Counter) PendingFound() (found, kept int64) {
 	return found, kept
 }
 
-// ReserveUsed is how many bytes are in use of the memory that is kept for small partitions.
+// ReserveUsed returns how many bytes of the reserve for small partitions are in use.
 func (c *Counter) ReserveUsed() int { return max(0, 8*c.memory.pool.ReserveUsed()) }
 
-// HugePages is whether counters have their memory mapped.
+// HugePages reports whether counters map their memory.
 const HugePages = slab.OffHeap
 
-// Room returns how many keys wait for the store and how many operations have, or wait for, room,
-// over all lanes.
+// Room returns how many keys wait for the store, and how many operations have room or wait for it,
+// in all flushers.
 func (c *Counter) Room() (owed, granted, waiting int64) {
 	for _, l := range c.flushers {
 		owed += l.room.owed.Load()
@@ -72,7 +72,7 @@ func (c *Counter) Room() (owed, granted, waiting int64) {
 	return owed, granted, waiting
 }
 
-// MostRoom is how many keys may wait for the store, over all lanes, if they are new.
+// MostRoom returns how many keys may wait for the store, in all flushers, if they are new.
 func (c *Counter) MostRoom() (n int64) {
 	for _, l := range c.flushers {
 		n += l.room.most[newKey].Load()
@@ -80,7 +80,7 @@ func (c *Counter) MostRoom() (n int64) {
 	return n
 }
 
-// NewPace returns a pace that begins with a guess.
+// NewPace returns a pace that starts with a guess.
 func NewPace(perSecond float64) *pace {
 	p := newPace(perSecond)
 	return &p
@@ -89,7 +89,7 @@ func NewPace(perSecond float64) *pace {
 func (p *pace) Note(keys int, took time.Duration) { p.note(keys, took) }
 func (p *pace) Within(d time.Duration) int64      { return p.within(d) }
 
-// ShiftsAwake is how many shifts of partitions are due at every flush.
+// ShiftsAwake returns how many shifts are not resting.
 func (c *Counter) ShiftsAwake() (n int) {
 	for _, l := range c.flushers {
 		for _, h := range l.shifts.list {

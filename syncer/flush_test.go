@@ -40,7 +40,7 @@ func TestTheStoreIsAskedFirst(t *testing.T) {
 	}
 }
 
-// TestAFlushMovesPendingToSynced counts while a round is on its way.
+// TestAFlushMovesPendingToSynced counts while a round is in flight.
 func TestAFlushMovesPendingToSynced(t *testing.T) {
 	f, budget := newFlushing(t)
 	f.hear(7, 0)
@@ -87,7 +87,7 @@ func TestARoundWithoutAnAnswerGoesAgainUnchanged(t *testing.T) {
 	}
 }
 
-// TestARoundThatOnlyReadsIsGivenBack fails one that changes nothing.
+// TestARoundThatOnlyReadsIsGivenBack fails a round that changes nothing.
 func TestARoundThatOnlyReadsIsGivenBack(t *testing.T) {
 	f, _ := newFlushing(t)
 	f.hear(7, 0)
@@ -110,7 +110,7 @@ func TestARoundThatOnlyReadsIsGivenBack(t *testing.T) {
 	}
 }
 
-// TestAKeyThatTheStoreRefusesIsParked has the store refuse one key of two.
+// TestAKeyThatTheStoreRefusesIsParked makes the store refuse one key of two.
 func TestAKeyThatTheStoreRefusesIsParked(t *testing.T) {
 	f, _ := newFlushing(t)
 	f.hear(7, 0)
@@ -141,7 +141,7 @@ func TestAKeyThatTheStoreRefusesIsParked(t *testing.T) {
 	}
 }
 
-// TestANameThatIsUsedElsewhere has the store know another round under this name and number.
+// TestANameThatIsUsedElsewhere: the store knows another round with this writer and sequence.
 func TestANameThatIsUsedElsewhere(t *testing.T) {
 	f, _ := newFlushing(t)
 	f.hear(7, 0)

@@ -12,7 +12,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// warmAll reads the keys of some adds, so that none of them is cold.
+// warmAll reads the keys of these adds, so that none of them is cold.
 func warmAll(c *syncer.Counter, ops []syncer.Op, res []syncer.Result) {
 	reads := slices.Clone(ops)
 	for i := range reads {
@@ -22,8 +22,8 @@ func warmAll(c *syncer.Counter, ops []syncer.Op, res []syncer.Result) {
 	c.DoAll(context.Background(), reads, res)
 }
 
-// BenchmarkAddsAmong adds to, or acquires, random ones of so many keys, 1,000 in a call and one by
-// one. Time stands still, and nothing is flushed.
+// BenchmarkAddsAmong adds to, or acquires, random keys out of this many, 1,000 per call and one by
+// one. Time stands still and nothing is flushed.
 func BenchmarkAddsAmong(b *testing.B) {
 	for _, keys := range []int{10_000, 1_000_000, 4_000_000} {
 		clk := &clock{now: t0}

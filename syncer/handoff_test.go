@@ -13,7 +13,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// hand hands a partition from one counter to another, in pages of so many bytes.
+// hand hands a partition from one counter to another, in pages of about budget bytes.
 func hand(t testing.TB, from, to *syncer.Counter, partition, budget int) {
 	t.Helper()
 	if err := from.BeginHandoff(context.Background(), partition); err != nil {
@@ -25,7 +25,7 @@ func hand(t testing.TB, from, to *syncer.Counter, partition, budget int) {
 	}
 }
 
-// pages puts together what is told of a partition.
+// pages collects what is handed over of a partition.
 func pages(t testing.TB, from *syncer.Counter, partition, budget int) *syncer.Handoff {
 	t.Helper()
 	var all *syncer.Handoff
@@ -91,8 +91,8 @@ func TestHandoverIsExactFromTheFirstRequest(t *testing.T) {
 	}
 }
 
-// TestHandoverWithTheStoreDown moves counts that the store does not have, more than once, and lets
-// an owner stop.
+// TestHandoverWithTheStoreDown moves counts that the store does not have, more than once, and stops
+// an owner.
 func TestHandoverWithTheStoreDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, clk := embedded.New(embedded.Options{}), &clock{now: t0}
@@ -116,7 +116,7 @@ func TestHandoverWithTheStoreDown(t *testing.T) {
 				hand(t, list[i-1], c, 0, 1<<20)
 			}
 			add(t, c, "k", 10, 0)
-			time.Sleep(time.Second) // a round that nobody answers is under way
+			time.Sleep(time.Second) // a round that gets no answer is in flight
 			if got := count(t, c, "k", 60_000); got != int64(1+10*(i+1)) {
 				t.Fatalf("owner %d: %d, want %d", i, got, 1+10*(i+1))
 			}
@@ -140,8 +140,8 @@ func TestHandoverWithTheStoreDown(t *testing.T) {
 	})
 }
 
-// TestHandoverTakenBack hands over to a counter that has taken everything, and then the old owner
-// goes on.
+// TestHandoverTakenBack hands over to a counter that takes everything, and then the old owner
+// carries on.
 func TestHandoverTakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, clk := embedded.New(embedded.Options{}), &clock{now: t0}
@@ -183,8 +183,8 @@ func TestHandoverTakenBack(t *testing.T) {
 	})
 }
 
-// TestForeignCountsMeetInTheStore has two counters count in place of an owner, which sees it, as
-// they see each other.
+// TestForeignCountsMeetInTheStore: two counters count in place of an owner. The owner sees their
+// counts, and they see each other's.
 func TestForeignCountsMeetInTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, clk := embedded.New(embedded.Options{}), &clock{now: t0}
@@ -216,7 +216,7 @@ func TestForeignCountsMeetInTheStore(t *testing.T) {
 	})
 }
 
-// TestReservations holds, confirms and undoes.
+// TestReservations reserves, confirms and undoes.
 func TestReservations(t *testing.T) {
 	clk := &clock{now: t0}
 	c := open(t, syncer.Options{Now: clk.Now})
@@ -262,8 +262,8 @@ func TestReservations(t *testing.T) {
 	}
 }
 
-// TestTheAgeOfCountsIsHandedOver has counts wait for a store that is down, at one counter and then
-// at another: they are as old there as they were here.
+// TestTheAgeOfCountsIsHandedOver: counts wait for a store that is down, at one counter and then at
+// another, where they are just as old.
 func TestTheAgeOfCountsIsHandedOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var gates []*gated
@@ -295,8 +295,8 @@ func TestTheAgeOfCountsIsHandedOver(t *testing.T) {
 	})
 }
 
-// TestWhatIsHandedOverTakesRoom hands over as much as there is room for: the new owner lets no new
-// key in before its store has taken that, as if it had let it in itself.
+// TestWhatIsHandedOverTakesRoom hands over as many keys as there is room for. The new owner lets no
+// new key in before the store has taken them, as if it had let them in itself.
 func TestWhatIsHandedOverTakesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		from, old := openHeld(t, time.Second)

@@ -13,9 +13,9 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestHandoverModel has three counters hand two partitions to and fro at random, over a store with
-// random faults, with pages and confirmations that get lost. Whoever owns a partition knows every
-// count exactly, and in the end so does the store.
+// TestHandoverModel: three counters hand two partitions back and forth at random, over a store with
+// random faults, and pages and confirmations get lost. The owner of a partition knows every count
+// exactly, and in the end so does the store.
 func TestHandoverModel(t *testing.T) { eachSeed(t, *seedsFlag/3, runHandovers) }
 
 // relay is one run of TestHandoverModel.
@@ -28,15 +28,15 @@ type relay struct {
 	list   []*syncer.Counter
 	owner  []int            // by partition
 	truth  map[string]int64 // counted for certain
-	away   map[string]*away // counted by all
+	away   map[string]*away // keys counted by all
 	limit  int64
 }
 
-// away is a key that every counter counts, be it in its owner's place, and that is reset now and
+// away is a key that every counter counts, even in place of its owner, and that is reset now and
 // then.
 type away struct {
 	n    int64
-	open bool // nobody knows whether, or when, it is reset
+	open bool // it is unknown whether, or when, it is reset
 	gone bool // so is one that had counted it, and what that one has sent may yet arrive
 }
 
@@ -113,7 +113,7 @@ func (r *relay) partition(key string) int {
 	return syncer.Placement{Partitions: 2}.Of(nil, []byte(key))
 }
 
-// do has the owner of a key carry out an operation.
+// do carries out an operation at the owner of a key.
 func (r *relay) do(key string, op syncer.Op, res *syncer.Result) bool {
 	return r.doAt(r.owner[r.partition(key)], key, op, res)
 }
@@ -131,7 +131,7 @@ func (r *relay) doAt(at int, key string, op syncer.Op, res *syncer.Result) bool 
 	return err == nil
 }
 
-// standIn has any counter count a key, whoever owns it.
+// standIn counts a key at any counter, whoever owns it.
 func (r *relay) standIn(key string) {
 	op := syncer.Op{Kind: syncer.Add, AllowNonOwner: true,
 		Checks: []syncer.Check{{Key: []byte(key), N: 1 + r.rnd.Int64N(4)}}}
@@ -140,7 +140,7 @@ func (r *relay) standIn(key string) {
 	}
 }
 
-// reset has all counters forget a key, its owner last, with more patience or less. If all say so,
+// reset drops a key at all counters, its owner last, with random patience. If all of them succeed,
 // nothing of it is left or comes back.
 func (r *relay) reset(key string) {
 	ctx, cancel := context.WithTimeout(context.Background(),
@@ -157,8 +157,8 @@ func (r *relay) reset(key string) {
 	*r.away[key] = away{open: err != nil, gone: r.away[key].gone}
 }
 
-// move hands a partition over, and something may go wrong with it: nothing arrives, all arrives but
-// nobody is told.
+// move hands a partition over. Something may go wrong: nothing arrives, or everything arrives but
+// the old owner doesn't hear of it.
 func (r *relay) move(p, to int) {
 	from := r.owner[p]
 	if from == to {
@@ -176,7 +176,7 @@ func (r *relay) move(p, to int) {
 	case 0:
 		a.StartOwning(p)
 		return
-	case 1: // the new owner takes it, and is gone before it has done anything with it but flush
+	case 1: // the new owner takes it, and is gone before it has done more than flush
 		for key, k := range r.away {
 			k.gone = k.gone || len(b.Held(nil, []byte(key)).Pending) > 0
 		}
@@ -204,7 +204,7 @@ func (r *relay) move(p, to int) {
 	r.owner[p] = to
 }
 
-// check holds what an owner shows against what was counted, as far as it can know it.
+// check compares what an owner reports with what was counted, as far as it can know.
 func (r *relay) check(p int) {
 	c := r.list[r.owner[p]]
 	for key, want := range r.truth {
@@ -242,7 +242,7 @@ func (r *relay) end() {
 	for _, s := range r.stores {
 		s.Deliver()
 	}
-	// What flushing finds out, such as a missing time to live, is flushed in turn.
+	// What a flush finds out, such as a missing time to live, is flushed in turn.
 	time.Sleep(time.Minute)
 	for i, c := range r.list {
 		if n := c.Stats().PendingBuckets; n > 0 {
@@ -267,7 +267,7 @@ func (r *relay) end() {
 	}
 }
 
-// stored is the sum of what the store holds of a key.
+// stored returns the sum of what the store holds of a key.
 func (r *relay) stored(key string) (n int64) {
 	for _, b := range r.inner.Get(r.partition(key), nil, []byte(key)) {
 		if b.Level == 2 {

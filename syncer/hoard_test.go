@@ -8,8 +8,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestBusyKeysDoNotHoardMemory grows keys bucket by bucket, each step in a larger block, and looks
-// at what is left behind.
+// TestBusyKeysDoNotHoardMemory grows keys bucket by bucket, each step in a larger block, and checks
+// what is left behind.
 func TestBusyKeysDoNotHoardMemory(t *testing.T) {
 	clk := &clock{now: t0}
 	c := open(t, syncer.Options{Now: clk.Now, Placement: syncer.Placement{Partitions: 8},

@@ -10,8 +10,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestAnIdleCounterRests has nothing come to be due by the clock while nothing is counted, but for
-// asking whether the store still has everything, and counts be flushed in time all the same.
+// TestAnIdleCounterRests: while nothing is counted, the clock makes nothing due, except to ask
+// whether the store still has everything. Counts are flushed in time all the same.
 func TestAnIdleCounterRests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := embedded.New(embedded.Options{})

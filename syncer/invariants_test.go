@@ -52,7 +52,7 @@ func TestI2I3ConcurrentCountsArriveOnce(t *testing.T) {
 	}
 }
 
-// TestI6NeverMoreThanTheLimit has 50 goroutines compete for 1000.
+// TestI6NeverMoreThanTheLimit lets 50 goroutines compete for 1000.
 func TestI6NeverMoreThanTheLimit(t *testing.T) {
 	store, _ := faulty(t, faultstore.Mix{ReplyLost: 100, RequestLost: 100})
 	clk := &clock{now: t0}
@@ -104,9 +104,9 @@ func TestAcquiresInOppositeOrders(t *testing.T) {
 	}
 }
 
-// TestI7BoundedWithoutTheStore counts for two days of cluster time with the store down: known keys
-// stay right, pending is bounded by what the ladder keeps, and once memory is full of what is not
-// flushed new keys are refused.
+// TestI7BoundedWithoutTheStore counts for two days of cluster time with the store down. Known keys
+// stay right, pending is bounded by what the ladder keeps, and once memory is full of unflushed
+// counts, new keys are refused.
 func TestI7BoundedWithoutTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, _ := faulty(t, faultstore.Mix{})
@@ -154,8 +154,8 @@ func TestI7BoundedWithoutTheStore(t *testing.T) {
 	})
 }
 
-// TestI9CloseSaysWhatIsLeft closes over a store that is down. That nothing is left running is
-// checked by the bubble.
+// TestI9CloseSaysWhatIsLeft closes over a store that is down. The bubble checks that nothing is
+// left running.
 func TestI9CloseSaysWhatIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, _ := faulty(t, faultstore.Mix{})
@@ -185,7 +185,7 @@ func TestI9CloseSaysWhatIsLeft(t *testing.T) {
 	})
 }
 
-// TestI12ManyCountersInOneProcess shares one store among a hundred counters.
+// TestI12ManyCountersInOneProcess runs a hundred counters on one store.
 func TestI12ManyCountersInOneProcess(t *testing.T) {
 	before := runtime.NumGoroutine()
 	store, _ := faulty(t, faultstore.Mix{ReplyLost: 20, Late: 20})
@@ -224,7 +224,7 @@ func TestI12ManyCountersInOneProcess(t *testing.T) {
 	}
 }
 
-// TestKnownKeysTakeNoMemory holds the hot path to no allocation.
+// TestKnownKeysTakeNoMemory checks that the hot path does not allocate.
 func TestKnownKeysTakeNoMemory(t *testing.T) {
 	clk := &clock{now: t0}
 	c := open(t, syncer.Options{Now: clk.Now, FlushInterval: time.Hour})

@@ -14,7 +14,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// pacedStore takes so long for each key, whichever lane brings it, and answers nothing while it is
+// pacedStore takes this long for each key, whichever batcher sends it, and does not answer while
 // down.
 type pacedStore struct {
 	*embedded.Store
@@ -47,7 +47,7 @@ func (s *pacedStore) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	<-s.one
 }
 
-// flood counts new keys as fast as it is let, by many callers at a time, each with so much
+// flood counts new keys as fast as it is allowed to, with many callers at a time of limited
 // patience.
 type flood struct {
 	t        *testing.T
@@ -69,7 +69,7 @@ func (f *flood) start(callers int) *flood {
 			for i := 0; ctx.Err() == nil; i++ {
 				f.one(f.name(n, i))
 				if i%20 == 0 {
-					time.Sleep(time.Millisecond) // 20,000 a second each, if nothing holds it up
+					time.Sleep(time.Millisecond) // 20,000 a second each, if nothing delays it
 				}
 			}
 		})
@@ -115,8 +115,8 @@ func openLagging(t *testing.T, s syncer.Store) *syncer.Counter {
 
 func newKeys(caller, i int) string { return fmt.Sprint("new-", caller, "-", i) }
 
-// TestCountsAreNeverOlderThanMaxLag has new keys come many times faster than the store takes them,
-// which becomes half as fast in the middle of it.
+// TestCountsAreNeverOlderThanMaxLag: new keys come many times faster than the store takes them, and
+// the store becomes half as fast in the middle.
 func TestCountsAreNeverOlderThanMaxLag(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newPaced(perKey)
@@ -142,8 +142,8 @@ func TestCountsAreNeverOlderThanMaxLag(t *testing.T) {
 	})
 }
 
-// TestManyNewKeysInOnePartition has a flood aim at one partition, of which a round takes little,
-// beside a steady stream to all others.
+// TestManyNewKeysInOnePartition aims a flood at one partition, of which a round takes little, next
+// to a steady stream to all others.
 func TestManyNewKeysInOnePartition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		place := syncer.Placement{Partitions: 64}
@@ -169,8 +169,8 @@ func TestManyNewKeysInOnePartition(t *testing.T) {
 	})
 }
 
-// TestFloodHoldsUpNobodyElse has keys that are known counted, and limits that are reached asked
-// for, in the middle of a flood of new keys.
+// TestFloodHoldsUpNobodyElse counts known keys, and asks for limits that are reached, in the middle
+// of a flood of new keys.
 func TestFloodHoldsUpNobodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := openLagging(t, newPaced(perKey))
@@ -202,9 +202,8 @@ func TestFloodHoldsUpNobodyElse(t *testing.T) {
 	})
 }
 
-// TestLagWithoutTheStore has the store not answer for a while: then memory is the bound, and what
-// is counted is marked. When it is back, what was counted meanwhile leaves memory before there is
-// room for more.
+// TestLagWithoutTheStore: while the store does not answer, memory is the only bound, and what is
+// counted is marked. Once it answers, those counts leave memory before there is room for more.
 func TestLagWithoutTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newPaced(perKey)
@@ -248,8 +247,8 @@ func TestLagWithoutTheStore(t *testing.T) {
 	})
 }
 
-// TestWhatHasCountedMostIsFlushedFirst has a few keys count all the time among many that count
-// once: of those little is in memory alone.
+// TestWhatHasCountedMostIsFlushedFirst: a few keys count all the time among many that count once.
+// Of the few, little is in memory alone.
 func TestWhatHasCountedMostIsFlushedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newPaced(perKey)
@@ -279,7 +278,7 @@ func TestWhatHasCountedMostIsFlushedFirst(t *testing.T) {
 	})
 }
 
-// TestClosingEndsTheWaitForRoom closes a counter that operations wait at.
+// TestClosingEndsTheWaitForRoom closes a counter while operations wait for room.
 func TestClosingEndsTheWaitForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newPaced(perKey)
@@ -326,8 +325,8 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// TestWhatHasCountedOnceIsFlushedToo has more keys count all the time than the store takes, in one
-// partition, beside some that count once.
+// TestWhatHasCountedOnceIsFlushedToo: in one partition, more keys than the store can take count all
+// the time, next to some that count once.
 func TestWhatHasCountedOnceIsFlushedToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := open(t, syncer.Options{Store: newPaced(time.Millisecond),
@@ -354,7 +353,7 @@ func TestWhatHasCountedOnceIsFlushedToo(t *testing.T) {
 	})
 }
 
-// halfStore does not carry out the rounds of a partition.
+// halfStore does not apply the rounds of one partition.
 type halfStore struct {
 	*pacedStore
 	broken *atomic.Int64
@@ -374,8 +373,8 @@ func (s halfStore) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	}
 }
 
-// TestWhatCannotBeToldTakesNoRoom has more keys wait in a partition that the store does not take
-// than there is room for.
+// TestWhatCannotBeToldTakesNoRoom: in a partition that the store does not take, more keys wait than
+// there is room for.
 func TestWhatCannotBeToldTakesNoRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		place := syncer.Placement{Partitions: 4}

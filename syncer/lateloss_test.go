@@ -13,7 +13,7 @@ import (
 )
 
 // TestWhatIsOutOfDateIsHandedOver hands over a key that has to be read again before it is relied
-// on, and has the store lose it before anybody does: the new owner is all that can restore it.
+// on. The store loses it before that happens: only the new owner can restore it.
 func TestWhatIsOutOfDateIsHandedOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		co := newCompany(t, 2, nil)
@@ -33,9 +33,9 @@ func TestWhatIsOutOfDateIsHandedOver(t *testing.T) {
 	})
 }
 
-// TestWhoKnowsNothingRestoresNothing has a store that lost everything go back once more, behind one
-// change that was only read, before a counter that knows nothing hears of the first loss: were it
-// to say so, that would be a change in place of the one that is gone.
+// TestWhoKnowsNothingRestoresNothing: a store that lost everything goes back once more, to before a
+// change that was only read. Then a counter that knows nothing hears of the first loss. If it sent
+// an empty restoration, that change would take the place of the lost one.
 func TestWhoKnowsNothingRestoresNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		co := newCompany(t, 2, nil)
@@ -82,7 +82,7 @@ func (s *gated) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	}
 }
 
-// asks has a counter ask the store for a key that it does not know, for some seconds, with or
+// asks makes a counter ask the store for a key that it does not know for some seconds, with or
 // without an answer.
 func (co *company) asks(at int) {
 	ctx, cancel := context.WithTimeout(co.t.Context(), 50*verifyEvery)
@@ -101,10 +101,9 @@ func unanswered(rounds []*syncer.Round) {
 	}
 }
 
-// TestAnEpochIsDrawnOnce has a counter that knows nothing draw the epoch after a loss, without
-// hearing of it. Meanwhile another restores what it knows, and the store goes back behind that:
-// were the first to say once more that it knows nothing, that would be a change in place of the one
-// that is gone.
+// TestAnEpochIsDrawnOnce: a counter that knows nothing draws the epoch after a loss, but gets no
+// answer. Meanwhile another restores what it knows, and the store goes back to before that. If the
+// first sent its empty restoration again, that change would take the place of the lost one.
 func TestAnEpochIsDrawnOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var gates []*gated
@@ -138,9 +137,8 @@ func TestAnEpochIsDrawnOnce(t *testing.T) {
 	})
 }
 
-// TestRewindBehindARestoration has a store that lost everything go back behind what one counter
-// restored, and as many changes of others come in the place of that: its version is as high as it
-// was.
+// TestRewindBehindARestoration: a store that lost everything goes back to before what one counter
+// restored, and others make as many changes as were lost, so its version is as high as it was.
 func TestRewindBehindARestoration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := &gated{}
@@ -177,7 +175,7 @@ func TestRewindBehindARestoration(t *testing.T) {
 	})
 }
 
-// slow answers the next exchange only when it may.
+// slow answers the next exchange only when the test allows it.
 type slow struct {
 	syncer.Store
 	hold         atomic.Bool
@@ -192,9 +190,9 @@ func (s *slow) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	}
 }
 
-// TestALossThatIsToldLate has a counter take a partition over from one that has restored what the
-// store lost and counted on, before it hears of that loss itself: what it was given is not from
-// before the loss.
+// TestALossThatIsToldLate: a counter takes over a partition from one that has restored what the
+// store lost and counted on. Only then does it hear of that loss itself. What it was given is not
+// from before the loss.
 func TestALossThatIsToldLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late := &slow{sent: make(chan struct{}), answer: make(chan struct{})}
@@ -241,9 +239,9 @@ func (s *between) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	}
 }
 
-// TestAReplayInDoubtIsNoChange has an owner take back what it was about to hand over when the other
-// has already sent it all, and somebody count a key while it sends the rounds once more: they
-// change nothing, so the one change that there is must be heard of.
+// TestAReplayInDoubtIsNoChange: an owner takes back what it was about to hand over when the other
+// has already sent everything. Then a key is counted elsewhere while the owner sends the rounds
+// once more. These change nothing, so the owner must hear of the one change that there is.
 func TestAReplayInDoubtIsNoChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var faults *faultstore.Store

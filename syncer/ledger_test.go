@@ -35,7 +35,7 @@ func newLedger(t testing.TB) *ledger {
 	return b
 }
 
-// at returns a key's entry, which is made if there is none.
+// at returns a key's entry, and makes it if there is none.
 func (b *ledger) at(key string) entry {
 	hash := b.keys.names.hash(nil, []byte(key))
 	r := b.keys.find(hash, nil, []byte(key))
@@ -61,13 +61,13 @@ func (b *ledger) sums(key string) (synced, pending int64) {
 	return coarsestSum(l, b.keys.synced(e)), coarsestSum(l, b.keys.pending(e))
 }
 
-// hear says that the store has told what data it has.
+// hear records that the store has told which data it has.
 func (b *ledger) hear(epoch, version uint64) {
 	b.store.setTold(storeVersion{epoch: epoch, version: version})
 	b.store.verifiedAt = time.Now()
 }
 
-// fakeBudget has room, or none.
+// fakeBudget either has room or has none.
 type fakeBudget struct {
 	full  bool
 	eased int
@@ -83,7 +83,7 @@ func (f *fakeBudget) admitKey(int, int, uint32) error {
 func (f *fakeBudget) roomFor(int, uint32) bool { return !f.full }
 func (f *fakeBudget) easeSynced(uint32)        { f.eased++ }
 
-// fakeStore carries out rounds, without any of the checks of a store.
+// fakeStore applies rounds without any of the checks of a store.
 type fakeStore struct {
 	epoch, version uint64
 	counts         map[string]map[int64]int64
@@ -125,7 +125,7 @@ func (s *fakeStore) has(key string) (n int64) {
 	return n
 }
 
-// keysOf is the names of a round's keys, in order.
+// keysOf returns the names of a round's keys, in order.
 func keysOf(r *Round) (names []string) {
 	for i := range r.Keys {
 		names = append(names, string(r.Keys[i].Key))
@@ -136,7 +136,7 @@ func keysOf(r *Round) (names []string) {
 
 var errLostReply = errors.New("no answer")
 
-// TestOwedKeysTakeRoomWhileTheStoreTakesThem looks at what the flusher knows of a ledger.
+// TestOwedKeysTakeRoomWhileTheStoreTakesThem checks what the flusher is told of a ledger.
 func TestOwedKeysTakeRoomWhileTheStoreTakesThem(t *testing.T) {
 	b := newLedger(t)
 	owed := func() int64 { return b.owed.room.owed.Load() }
@@ -160,7 +160,7 @@ func TestOwedKeysTakeRoomWhileTheStoreTakesThem(t *testing.T) {
 	}
 }
 
-// TestWarmIsOfThisGeneration loads a key, and has others change the partition.
+// TestWarmIsOfThisGeneration loads a key, and then others change the partition.
 func TestWarmIsOfThisGeneration(t *testing.T) {
 	b := newLedger(t)
 	e := b.at("k")
@@ -182,8 +182,8 @@ func TestWarmIsOfThisGeneration(t *testing.T) {
 	}
 }
 
-// TestAbsenceEndsWithADrop learns that the store has nothing of a key, which is then counted and
-// dropped.
+// TestAbsenceEndsWithADrop learns that the store has nothing of a key, then counts and drops the
+// key.
 func TestAbsenceEndsWithADrop(t *testing.T) {
 	b := newLedger(t)
 	hash := b.keys.names.hash(nil, []byte("k"))
@@ -202,7 +202,7 @@ func TestAbsenceEndsWithADrop(t *testing.T) {
 	}
 }
 
-// TestRebuildMovesWhatRefersToEntries has most keys leave, so that the others move together.
+// TestRebuildMovesWhatRefersToEntries drops most keys, so that the others are moved together.
 func TestRebuildMovesWhatRefersToEntries(t *testing.T) {
 	b := newLedger(t)
 	for i := range 5000 {

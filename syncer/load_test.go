@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// newLoading returns the loading of a ledger of its own, to which the store has spoken.
+// newLoading returns the loading of a ledger of its own, to which the store has told what it has.
 func newLoading(t testing.TB) (*loading, *fakeBudget) {
 	f, budget := newFlushing(t)
 	f.hear(7, 1)
 	return f.loads, budget
 }
 
-// want has somebody wait for a key.
+// want makes an operation wait for a key.
 func (l *loading) want(key string) *pendingLoad {
 	return l.ask(l.keys.names.hash(nil, []byte(key)), nil, []byte(key))
 }
 
-// TestALoadBringsWhatTheStoreHas loads a key that is known and one that is not there.
+// TestALoadBringsWhatTheStoreHas loads a key that exists and one that does not.
 func TestALoadBringsWhatTheStoreHas(t *testing.T) {
 	l, _ := newLoading(t)
 	store := fakeStore{epoch: 7, version: 1,
@@ -41,7 +41,7 @@ func TestALoadBringsWhatTheStoreHas(t *testing.T) {
 	}
 }
 
-// TestAKeyOnItsWayIsNotLoaded waits for one that a round writes at the same time.
+// TestAKeyOnItsWayIsNotLoaded asks for a key that a round in flight is writing.
 func TestAKeyOnItsWayIsNotLoaded(t *testing.T) {
 	l, _ := newLoading(t)
 	l.at("busy").set(flagBusy)
@@ -56,7 +56,7 @@ func TestAKeyOnItsWayIsNotLoaded(t *testing.T) {
 	}
 }
 
-// TestALoadThatIsOutOfDate has others change the partition while a key is loaded.
+// TestALoadThatIsOutOfDate: others change the partition while a key is loaded.
 func TestALoadThatIsOutOfDate(t *testing.T) {
 	l, _ := newLoading(t)
 	k := l.want("k")
@@ -68,7 +68,7 @@ func TestALoadThatIsOutOfDate(t *testing.T) {
 	}
 }
 
-// TestALoadThatFails tries again later, with nothing lost.
+// TestALoadThatFails: a load that failed is tried again later, and nothing is lost.
 func TestALoadThatFails(t *testing.T) {
 	l, _ := newLoading(t)
 	k := l.want("k")
@@ -80,7 +80,7 @@ func TestALoadThatFails(t *testing.T) {
 	}
 }
 
-// TestALoadFindsALoss has the store say that it has less than it said before.
+// TestALoadFindsALoss: the store reports less than it reported before.
 func TestALoadFindsALoss(t *testing.T) {
 	l, _ := newLoading(t)
 	l.want("k")

@@ -16,8 +16,7 @@ import (
 // verifyEvery is how often the counters of these tests ask the store what it has.
 const verifyEvery = 100 * time.Millisecond
 
-// company is some counters that count in one partition of one store, each for the others too. The
-// first owns it.
+// company is some counters that count in one partition of one store. The first owns it.
 type company struct {
 	t        *testing.T
 	store    *embedded.Store
@@ -60,7 +59,7 @@ func addIn(t *testing.T, c *syncer.Counter, key string, n, ts int64) {
 		Checks: []syncer.Check{{Key: []byte(key), N: n}}})
 }
 
-// visit has a counter come, count a key and go.
+// visit starts a counter, counts a key and closes the counter.
 func (co *company) visit(key string, n int64) {
 	co.t.Helper()
 	co.visits++
@@ -71,7 +70,7 @@ func (co *company) visit(key string, n int64) {
 	}
 }
 
-// counts is what a counter says of a key.
+// counts returns what a counter reports for a key.
 func (co *company) counts(at int, key string) int64 {
 	co.t.Helper()
 	l := []syncer.Limit{{Window: 60_000}}
@@ -79,7 +78,7 @@ func (co *company) counts(at int, key string) int64 {
 		Checks: []syncer.Check{{Key: []byte(key), Limits: l}}}).Checks[0].Limits[0].Hi
 }
 
-// stored is what the store has of a key.
+// stored returns what the store has of a key.
 func (co *company) stored(key string) (n int64) {
 	for _, b := range co.store.Get(0, nil, []byte(key)) {
 		if b.Level == 2 {
@@ -105,7 +104,7 @@ func (co *company) settle() {
 	}
 }
 
-// holds compares the store and what every counter says with what was counted.
+// holds compares the store, and what every counter reports, with what was counted.
 func (co *company) holds(key string, want int64) {
 	co.t.Helper()
 	if got := co.stored(key); got != want {
@@ -118,7 +117,7 @@ func (co *company) holds(key string, want int64) {
 	}
 }
 
-// TestRewindIsNoNews has a store go back behind what one counter wrote and another only read.
+// TestRewindIsNoNews rewinds a store to before what one counter wrote and another only read.
 func TestRewindIsNoNews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		co := newCompany(t, 2, nil)
@@ -143,9 +142,9 @@ func TestRewindIsNoNews(t *testing.T) {
 	})
 }
 
-// TestRewindBehindALoad has a store go back behind what a counter has only loaded, with nothing
-// else that it heard from the store since: it restores that, and so does the one that it hands the
-// partition to. If the store does not, that one reads what it is told of other keys.
+// TestRewindBehindALoad rewinds a store to before what a counter has only loaded, and heard nothing
+// since. The counter restores that, and so does the one it hands the partition to. If the store
+// does not go back, the new owner reads again what it is told of other keys.
 func TestRewindBehindALoad(t *testing.T) {
 	for _, tc := range []struct{ rewinds, hands bool }{{true, false}, {true, true}, {false, true}} {
 		t.Run(fmt.Sprintf("%+v", tc), func(t *testing.T) {
@@ -181,7 +180,7 @@ func testRewindBehindALoad(t *testing.T, rewinds, hands bool) {
 		co.store.Rewind(image)
 	}
 	if hands {
-		stores[0].SetDown(true) // who hands over can't verify
+		stores[0].SetDown(true) // the old owner can't verify
 		time.Sleep(2 * verifyEvery)
 		hand(t, co.counters[0], co.counters[1], 0, 1<<20)
 		stores[0].SetDown(false)
@@ -192,9 +191,8 @@ func testRewindBehindALoad(t *testing.T, rewinds, hands bool) {
 	co.holds("other", others)
 }
 
-// TestRewindBehindWhatOthersWrote has a store go back behind what a counter has only loaded, or was
-// handed over, and more changes of others come in the place of what is lost: its version is higher
-// than it was.
+// TestRewindBehindWhatOthersWrote rewinds a store to before what a counter has only loaded, or was
+// handed, and others make more changes than were lost: the store's version is higher than it was.
 func TestRewindBehindWhatOthersWrote(t *testing.T) {
 	for _, hands := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -222,8 +220,8 @@ func TestRewindBehindWhatOthersWrote(t *testing.T) {
 	}
 }
 
-// TestCountsAddUpAfterALoss has the store emptied between two counters of one key, neither of which
-// has seen all, and whoever comes back first.
+// TestCountsAddUpAfterALoss empties the store between two counters of one key, neither of which has
+// seen all of it. Either of them may be the first to come back.
 func TestCountsAddUpAfterALoss(t *testing.T) {
 	for _, first := range []int{0, 1} {
 		synctest.Test(t, func(t *testing.T) {
@@ -245,7 +243,7 @@ func TestCountsAddUpAfterALoss(t *testing.T) {
 	}
 }
 
-// again is a store that goes back in time once more, to an image of before, after some parts of a
+// again is a store that goes back once more, to an earlier image, after some parts of a
 // restoration.
 type again struct {
 	syncer.Store
@@ -264,7 +262,7 @@ func (s *again) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	}
 }
 
-// TestRewindWhileRepublishing has a second failover go back behind what was restored after the
+// TestRewindWhileRepublishing: a second failover goes back to before what was restored after the
 // first.
 func TestRewindWhileRepublishing(t *testing.T) {
 	for parts := 1; parts <= 5; parts++ {
@@ -294,8 +292,8 @@ func TestRewindWhileRepublishing(t *testing.T) {
 	}
 }
 
-// TestHandoverAfterALoss hands a partition over when the store has lost all, and one of the two,
-// both or none have noticed.
+// TestHandoverAfterALoss hands a partition over after the store has lost everything, when one of
+// the two counters, both or none have noticed.
 func TestHandoverAfterALoss(t *testing.T) {
 	for _, tc := range []struct{ giver, taker, down bool }{
 		{false, false, false}, {true, false, false}, {false, true, false}, {true, true, false},
@@ -325,7 +323,7 @@ func handAfterLoss(t *testing.T, giver, taker, down bool) {
 	}
 	co.store.Flush()
 	time.Sleep(5 * verifyEvery)
-	stores[0].SetDown(down) // the one who hands over can't verify
+	stores[0].SetDown(down) // the old owner can't verify
 	if !down {
 		time.Sleep(3 * time.Second) // until it tries again
 	}
@@ -347,8 +345,8 @@ func handAfterLoss(t *testing.T, giver, taker, down bool) {
 }
 
 // TestHandoverToOneWhoIsAboutToRestore hands a partition to a counter that has noticed that the
-// store went back, and has not been able to restore anything yet: the store's epoch is still the
-// one in which the other knew more than the store has now.
+// store went back, but has not restored anything yet. The store's epoch is still the one in which
+// the old owner knew more than the store has now.
 func TestHandoverToOneWhoIsAboutToRestore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var stores []*faultstore.Store
@@ -390,7 +388,7 @@ func TestHandoverToOneWhoIsAboutToRestore(t *testing.T) {
 	})
 }
 
-// TestWriterNameUsedTwice gives two counters one name at the same time, and a third afterwards.
+// TestWriterNameUsedTwice gives two counters one name at the same time, and later a third.
 func TestWriterNameUsedTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := embedded.New(embedded.Options{})
@@ -414,8 +412,8 @@ func TestWriterNameUsedTwice(t *testing.T) {
 	})
 }
 
-// TestQuietCountsAfterAnOwnerChange has a counter go on with a key that the owner shared, when
-// there is another owner who does not know of that.
+// TestQuietCountsAfterAnOwnerChange: a counter carries on with a key that the owner shared,
+// although a new owner does not know that it is shared.
 func TestQuietCountsAfterAnOwnerChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		co := newCompany(t, 3, nil)

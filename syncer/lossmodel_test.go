@@ -13,9 +13,9 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestLossModel has counters count, share, restore and hand over in random order, and the store
-// lose everything or go back in time. Nobody forgets anything: all that was acknowledged must be
-// there in the end, once, and be seen by everyone.
+// TestLossModel lets counters count, share, restore and hand over in random order, while the store
+// loses everything or goes back in time. No counter forgets anything, so everything acknowledged
+// must be there in the end, once, and be seen by every counter.
 func TestLossModel(t *testing.T) { eachSeed(t, *seedsFlag, runLosses) }
 
 // losing is one run of the model.
@@ -25,10 +25,10 @@ type losing struct {
 	stores []*faultstore.Store
 	keys   []string
 	truth  map[string]int64
-	image  atomic.Pointer[embedded.Image] // taken last, nil if none was
+	image  atomic.Pointer[embedded.Image] // the latest, nil if none
 	// shot counts down the parts of a restoration; at zero an image is taken.
 	shot atomic.Int64
-	lost bool // since all were seen to have restored what they know
+	lost bool // since all were last seen to have restored what they know
 	born int
 }
 
@@ -119,10 +119,10 @@ func (l *losing) step(moves bool) {
 	}
 }
 
-// moment is one of a few seconds, and so of buckets.
+// moment is one of the last few seconds, so counts fall into several buckets.
 func (l *losing) moment() int64 { return t0 - 1000*l.rnd.Int64N(4) }
 
-// restored waits until everybody has restored what the last loss took: what a second one takes
+// restored waits until every counter has restored what the last loss took. What a second loss takes
 // before that may be gone.
 func (l *losing) restored() {
 	if l.lost {
@@ -131,8 +131,8 @@ func (l *losing) restored() {
 	}
 }
 
-// goBack has the store go back in time. What is counted between that and its discovery may count as
-// restored: nothing is.
+// goBack rewinds the store. Counts made before the loss is discovered may be taken as restored, so
+// none are made.
 func (l *losing) goBack() {
 	l.restored()
 	for i := range l.counters {
@@ -147,7 +147,7 @@ func (l *losing) goBack() {
 	l.settle()
 }
 
-// shooting is the store, of which an image is taken in the middle of a restoration.
+// shooting is the store, which takes an image in the middle of a restoration.
 type shooting struct{ l *losing }
 
 func (s shooting) Exchange(ctx context.Context, rounds []*syncer.Round) {
@@ -159,9 +159,8 @@ func (s shooting) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	s.l.store.Exchange(ctx, rounds)
 }
 
-// relapse has the store lose everything, and go back behind a part of what was restored then.
-// Before anybody notices, changes come in the place of those that are lost, of keys that nobody
-// knows.
+// relapse makes the store lose everything, and later go back to before a part of the restoration.
+// Before that is noticed, changes of keys that no counter knows take the place of the lost ones.
 func (l *losing) relapse() {
 	l.restored()
 	l.settle()
@@ -180,8 +179,8 @@ func (l *losing) relapse() {
 	l.check()
 }
 
-// replace has the store go back behind what one counter has only read, or was handed over. Before
-// anybody notices, at least as many changes of others come in the place of that.
+// replace rewinds the store to before what one counter has only read, or was handed. Before that is
+// noticed, others make at least as many changes as were lost.
 func (l *losing) replace(moves bool) {
 	l.restored()
 	l.settle()
@@ -198,9 +197,9 @@ func (l *losing) replace(moves bool) {
 	l.check()
 }
 
-// resend has the store go back behind a round of a stranger who was not answered and sends it once
-// more, and behind what was counted or read before that, of which the stranger has not heard: the
-// last change that the others have heard of is there again, what came before it is not.
+// resend rewinds the store to before a round of a stranger that got no answer and is sent again,
+// and to before counts or reads that the stranger has not heard of. So the last change that the
+// others have heard of is there again, but what came before it is not.
 func (l *losing) resend() {
 	l.restored()
 	l.settle()
@@ -209,8 +208,8 @@ func (l *losing) resend() {
 	addIn(l.t, stranger, key, 1, l.moment())
 	flush(l.t, stranger)
 	at, others := l.rnd.IntN(len(l.counters)), 0
-	// A round that was cut before the last loss is acknowledged under a name that is not used any
-	// more, so this counter's next is to be another.
+	// A round that was cut before the last loss is acknowledged under a writer that is no longer
+	// used, so this counter's next change must be another.
 	l.addAt(at, l.unknown(), 1)
 	l.flush(at)
 	flush(l.t, stranger)
@@ -241,14 +240,14 @@ func (l *losing) addAt(at int, key string, n int64) {
 	l.truth[key] += n
 }
 
-// unknown is a key that nobody has counted.
+// unknown returns a key that no counter has counted.
 func (l *losing) unknown() string {
 	l.keys = append(l.keys, fmt.Sprint("unknown ", len(l.keys)))
 	return l.keys[len(l.keys)-1]
 }
 
-// read has a counter come, count a key that nobody knows and go, and one of the others read that:
-// it alone can restore it.
+// read lets a visiting counter count a key that no other knows, and one of the others read it. Only
+// that one can restore it.
 func (l *losing) read() {
 	key, n := l.unknown(), 1+l.rnd.Int64N(9)
 	c := l.arrive(l.store)
@@ -265,7 +264,7 @@ func (l *losing) read() {
 	}
 }
 
-// move hands the partition over, sometimes from one who can't ask the store any more.
+// move hands the partition over, sometimes from an owner that can no longer ask the store.
 func (l *losing) move() {
 	from, to := l.owner, l.rnd.IntN(len(l.counters))
 	if to != from {
@@ -279,7 +278,7 @@ func (l *losing) move() {
 	time.Sleep(2 * time.Second) // the store is tried again
 	l.settle()
 	for _, key := range l.keys {
-		l.counts(to, key) // else nobody may know it
+		l.counts(to, key) // otherwise no counter may know it
 	}
 }
 
@@ -291,8 +290,8 @@ func (l *losing) handOver(to int) {
 	}
 }
 
-// stranger is a counter that comes, counts something and goes: nobody restores that until it was
-// read.
+// stranger starts a counter, counts something and closes the counter. No other counter restores
+// that count before reading it.
 func (l *losing) stranger(key string, n int64) {
 	l.visit(key, n)
 	l.settle()

@@ -16,13 +16,13 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestModel drives a counter with random operations over a store with random faults, and holds
-// everything it says against a list of what was counted. Time is virtual, and the same seed gives
-// the same operations and faults; the jitter of flushes is not part of it, so a failure may take
-// some -count to come back.
+// TestModel runs random operations on a counter over a store with random faults, and compares every
+// answer with a list of what was counted. Time is virtual, and the same seed gives the same
+// operations and faults. The jitter of flushes is not part of it, so a failure may take some -count
+// to come back.
 func TestModel(t *testing.T) { eachSeed(t, *seedsFlag, runModel, failedOnce...) }
 
-// world is one run: the counter, what is beneath it, and what is known to have been counted.
+// world is one run: the counter, the store beneath it, and what is known to have been counted.
 type world struct {
 	t      *testing.T
 	rnd    *rand.Rand
@@ -35,9 +35,9 @@ type world struct {
 	image  *embedded.Image // that the store may go back to, or nil
 	c, two *syncer.Counter // two is the rival, or nil
 	keys   map[string]*truth
-	aged   int   // how often age has deleted something
-	behind int   // how many operations were refused as there was no room in time
-	peak   int64 // the most memory that was seen in use
+	aged   int   // how often aging has deleted something
+	behind int   // operations refused because there was no room in time
+	peak   int64 // the highest memory use seen
 	starts int   // how many times the first counter was started
 	buf    []byte
 }
@@ -68,14 +68,13 @@ func runModel(t *testing.T, seed uint64) {
 	w.end()
 }
 
-// start opens the first counter under a name that none has had before.
+// start opens the first counter under a new name.
 func (w *world) start() {
 	w.starts++
 	w.c = w.open(fmt.Sprint("one", w.starts))
 }
 
-// restart stops the first counter in an orderly way and starts it anew: it knows nothing but what
-// the store has.
+// restart closes the first counter and starts it anew: it knows nothing but what the store has.
 func (w *world) restart() {
 	w.faults.SetDown(false)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
@@ -219,8 +218,8 @@ func (w *world) unflushed(c *syncer.Counter) bool {
 	return false
 }
 
-// ledger compares the buckets of a key in the store with what was counted, and its time to live
-// with what they need.
+// ledger compares a key's buckets in the store with what was counted, and its time to live with
+// what these need.
 func (w *world) ledger(key string, k *truth) {
 	stored := map[[2]int64]int64{}
 	part := w.partition(key)
@@ -234,7 +233,7 @@ func (w *world) ledger(key string, k *truth) {
 	w.bounded(key, len(stored))
 }
 
-// bounded checks that the store has no more buckets of a key than the ladder keeps, and those that
+// bounded checks that the store has no more buckets of a key than the ladder keeps, plus those that
 // came in one flush (I15).
 func (w *world) bounded(key string, stored int) {
 	if most := w.ladder.Most() + w.ladder.Len(); stored > most {

@@ -18,19 +18,18 @@ type truth struct {
 	own     map[[2]int64]int64 // counted by the first counter
 	log     []event
 	limits  []syncer.Limit // nil for keys that are added to
-	taken   bool           // something was taken back: the list does not say all
+	taken   bool           // something was taken back: the list is not complete
 }
 
 type event struct {
 	ts, n int64
-	// shaky is set when the store lost it, lost once it has left every window that ends now without
-	// the store having it for certain: memory may have forgotten it too, and only a late event
-	// could still ask for it.
+	// shaky is set when the store lost the event, lost once the event has left every window that
+	// ends now without the store certainly having it: memory may have forgotten it too, and only a
+	// late event could still ask for it.
 	shaky, lost bool
 }
 
-// lose makes the store lose everything, or go back in time. Messages that were sent before may
-// arrive afterwards.
+// lose makes the store lose everything, or go back in time. Earlier rounds may arrive afterwards.
 func (w *world) lose() {
 	if w.image != nil && w.rnd.IntN(2) == 0 {
 		w.store.Rewind(w.image)
@@ -44,7 +43,7 @@ func (w *world) lose() {
 	}
 }
 
-// age finds out what may have been forgotten by now.
+// age determines what may have been forgotten by now.
 func (w *world) age(k *truth) {
 	coarsest := w.ladder.Len() - 1
 	for i := range k.log {
@@ -78,7 +77,7 @@ func (w *world) pick() string {
 	return w.key(kind)
 }
 
-// key draws a key of a kind. If they are skewed, nine of ten are of the first partition.
+// key draws a key of a kind. If keys are skewed, nine of ten are in the first partition.
 func (w *world) key(kind string) string {
 	skewed := w.plan.skewed && w.rnd.IntN(10) > 0
 	for {
@@ -93,7 +92,7 @@ func (w *world) partition(key string) int {
 	return syncer.Placement{Partitions: w.plan.parts}.Of(nil, []byte(key))
 }
 
-// actor is the counter that carries out the next operation.
+// actor returns the counter that carries out the next operation.
 func (w *world) actor() (c *syncer.Counter, own bool) {
 	if w.two != nil && w.rnd.IntN(2) == 0 {
 		return w.two, false
@@ -101,7 +100,8 @@ func (w *world) actor() (c *syncer.Counter, own bool) {
 	return w.c, true
 }
 
-// moment is mostly now, sometimes late, as late as the ladder allows, or a little early.
+// moment returns a time: mostly now, sometimes late, as late as the ladder allows, or a little
+// early.
 func (w *world) moment() (ts, is int64) {
 	now := w.now()
 	switch w.rnd.IntN(12) {
@@ -117,9 +117,9 @@ func (w *world) moment() (ts, is int64) {
 	return ts, ts
 }
 
-// do carries out an operation whose keys lie in memory that is overwritten right after (I10).
-// Nobody waits for the store forever. It reports whether the operation was carried out, be it that
-// nobody knows when the store will have it.
+// do carries out an operation whose keys are in memory that is overwritten right afterwards (I10).
+// It doesn't wait for the store forever. It reports whether the operation was carried out, even if
+// it is unknown when the store will have it.
 func (w *world) do(c *syncer.Counter, op *syncer.Op, keys []string, res *syncer.Result) bool {
 	w.buf = w.buf[:0]
 	for _, key := range keys {
@@ -153,7 +153,7 @@ func (w *world) do(c *syncer.Counter, op *syncer.Op, keys []string, res *syncer.
 	return false
 }
 
-// record notes what was counted; a level that no window sees any more may have left it out.
+// record notes what was counted. A level that no window sees any more may have left it out.
 func (w *world) record(k *truth, own bool, ts, n int64) {
 	s := w.ladder.Stamp(ts)
 	for level := range w.ladder.Len() {
@@ -165,8 +165,8 @@ func (w *world) record(k *truth, own bool, ts, n int64) {
 	}
 }
 
-// amount is mostly small, sometimes about as much as a sparse bucket, a float64 or a few buckets of
-// 64 bits hold.
+// amount is mostly small, and sometimes close to what a sparse bucket, a float64, or a few 64-bit
+// buckets hold.
 func (w *world) amount() int64 {
 	if w.rnd.IntN(20) > 0 {
 		return 1 + w.rnd.Int64N(5)
@@ -201,8 +201,8 @@ func (p *plan) storeOf(s *embedded.Store) syncer.Store {
 	return s
 }
 
-// ageBuckets deletes from the store what is older than a server that gives each bucket a time to
-// live has to keep it, or some of that.
+// ageBuckets deletes from the store everything, or some of what, a server that gives each bucket a
+// time to live need no longer keep.
 func (w *world) ageBuckets() {
 	place := syncer.Placement{Partitions: w.plan.parts}
 	for key := range w.keys {
@@ -223,8 +223,8 @@ func (w *world) ageBuckets() {
 	}
 }
 
-// bounce counts an event and takes it back. What is known of others must not change by it, nor what
-// is remembered of the past.
+// bounce counts an event and takes it back. That must change neither what is known of others nor
+// what is remembered of the past.
 func (w *world) bounce() {
 	if w.two != nil || w.plan.memory > 0 || w.plan.rewinds {
 		return
@@ -243,7 +243,7 @@ func (w *world) bounce() {
 	k.log = append(k.log, event{ts: now, n: 1})
 }
 
-// takeBack takes from each bucket no more than has been counted in it, be it in memory or not.
+// takeBack takes from each bucket no more than was counted in it, whether or not it is in memory.
 func (w *world) takeBack(key string, k *truth, op *syncer.Op, ts int64) {
 	op.Checks[0].N = -op.Checks[0].N
 	k.taken = true
@@ -276,7 +276,7 @@ func (w *world) acquire() {
 		return
 	}
 	op.TS = is
-	// Otherwise what is out of reach was let through.
+	// Otherwise an operation out of reach was let through.
 	if w.two == nil && !(res.Degraded && w.plan.onCold == syncer.OnColdAllow) {
 		w.judge(&op, keys, &res)
 	}
@@ -290,9 +290,9 @@ func (w *world) acquire() {
 	}
 }
 
-// judge holds a decision against the list of events: what was admitted must leave no true window
+// judge compares a decision with the list of events. What was admitted must leave no true window
 // overfull (I6), and what was refused must not have had room even with a bucket to spare at each
-// edge that is blurred.
+// blurred edge.
 func (w *world) judge(op *syncer.Op, keys []string, res *syncer.Result) {
 	extra := map[string]int64{}
 	for i, key := range keys {
@@ -320,8 +320,8 @@ func (w *world) judge(op *syncer.Op, keys []string, res *syncer.Result) {
 	}
 }
 
-// blur is how many edges of a window that holds the moment may lie within a bucket with events on
-// both sides: the older one and, for an event that is not the newest, the younger one.
+// blur returns how many edges of a window that contains the moment may lie within a bucket with
+// events on both sides: the older one and, for an event that is not the newest, the younger one.
 func (k *truth) blur(ts int64) int64 {
 	for _, e := range k.log {
 		if e.ts > ts {
@@ -331,8 +331,8 @@ func (k *truth) blur(ts int64) int64 {
 	return 1
 }
 
-// fullest is the largest number of events in any window of this length that holds the moment, with
-// or without those that are lost.
+// fullest returns the largest number of events in any window of this length that contains the
+// moment, with or without lost ones.
 func (k *truth) fullest(window, ts int64, lost bool) (most int64) {
 	ends := []int64{ts}
 	for _, e := range k.log {
@@ -371,8 +371,8 @@ func (w *world) forget() {
 	}
 }
 
-// verify holds what memory shows of a key against what was counted (I1), and the sums that are kept
-// along the way against what is there (I7).
+// verify compares what memory shows of a key with what was counted (I1), and the running sums with
+// what is there (I7).
 func (w *world) verify(key string) {
 	k := w.truth(key)
 	h := w.c.Held(nil, []byte(key))
@@ -406,8 +406,8 @@ func (w *world) verify(key string) {
 	}
 }
 
-// reclaimed checks that small partitions have their reserve back once all is in the store and
-// nobody asks for it: the largest has given up what was taken of it.
+// reclaimed checks that the reserve for small partitions is free again once the store has
+// everything and no operation needs it: the largest partition has given up what was taken of it.
 func (w *world) reclaimed() {
 	if !w.plan.skewed {
 		return
@@ -420,8 +420,8 @@ func (w *world) reclaimed() {
 	}
 }
 
-// full checks that memory has been used up to the part that is kept in reserve, give or take:
-// nothing is evicted or refused before.
+// full checks that memory was used up, give or take slack, except for the reserve: nothing is
+// evicted or refused before that.
 func (w *world) full(slack int64) {
 	s := w.c.Stats()
 	w.peak = max(w.peak, s.MemoryBytes)

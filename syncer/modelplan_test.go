@@ -18,11 +18,11 @@ type plan struct {
 	mix     faultstore.Mix
 	flushes bool // the store loses everything now and then
 	rival   bool // another counter writes to the same store
-	// rewinds has the store go back in time. Then nothing is taken back or reset, as a failover may
-	// lose that.
+	// rewinds makes the store go back in time. Then nothing is taken back or reset, because a
+	// failover may lose that.
 	rewinds bool
-	aging   bool // the store deletes buckets by their age
-	// restarts has the first counter start anew now and then; with weeks there is a long time
+	aging   bool // the store deletes buckets by age
+	// restarts makes the first counter start anew now and then; with weeks, a long time passes
 	// between two operations.
 	restarts, weeks bool
 
@@ -47,7 +47,7 @@ func newPlan(rnd *rand.Rand) plan {
 		p.mix.KeyRefused = rnd.IntN(100)
 	}
 	if p.restarts, p.weeks = rnd.IntN(3) == 0, rnd.IntN(6) == 0; p.weeks {
-		// A few keys only, none of which is idle for long.
+		// Use only a few keys, none of which is idle for long.
 		p.restarts, p.keys, p.ops, p.levels = true, 2, 400, narrowLevels(rnd)
 	}
 	switch rnd.IntN(5) {
@@ -58,7 +58,7 @@ func newPlan(rnd *rand.Rand) plan {
 				leaparray.DefaultLevels()
 		}
 	case 1:
-		p.flushes, p.restarts = true, false // what is in no memory would be gone
+		p.flushes, p.restarts = true, false // what no memory holds would be gone
 		p.rewinds = rnd.IntN(2) == 0
 	case 2:
 		p.rival = true
@@ -71,7 +71,8 @@ func newPlan(rnd *rand.Rand) plan {
 	return p
 }
 
-// shortLag is none, or so little that there is room for a few keys, as an exchange takes no time.
+// shortLag returns no lag, or so little that there is room for a few keys, because an exchange
+// takes no time.
 func shortLag(rnd *rand.Rand) time.Duration {
 	if rnd.IntN(3) > 0 {
 		return 0
@@ -79,7 +80,7 @@ func shortLag(rnd *rand.Rand) time.Duration {
 	return 1 << rnd.IntN(8) * time.Microsecond
 }
 
-// someLevels are the levels of a ladder: the default ones, a few small ones, or any that are
+// someLevels returns the levels of a ladder: the default ones, a few small ones, or any that are
 // accepted.
 func someLevels(rnd *rand.Rand) []leaparray.Level {
 	switch rnd.IntN(5) {
@@ -94,8 +95,8 @@ func someLevels(rnd *rand.Rand) []leaparray.Level {
 	return anyLevels(rnd, 1<<(1+rnd.IntN(12)))
 }
 
-// narrowLevels are the default levels, or some of few buckets, all of which may be in use at some
-// time.
+// narrowLevels returns the default levels, or levels with few buckets, all of which may be in use
+// at some time.
 func narrowLevels(rnd *rand.Rand) []leaparray.Level {
 	if rnd.IntN(4) == 0 {
 		return leaparray.DefaultLevels()
@@ -103,7 +104,7 @@ func narrowLevels(rnd *rand.Rand) []leaparray.Level {
 	return anyLevels(rnd, 12)
 }
 
-// anyLevels draws a ladder with at most so many buckets in a level.
+// anyLevels draws a ladder with at most this many buckets per level.
 func anyLevels(rnd *rand.Rand, most int) []leaparray.Level {
 	for {
 		levels := drawLevels(rnd, most)

@@ -8,7 +8,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// window is any that the ladder covers, often as long as a level.
+// window returns any window that the ladder covers, often one as long as a level.
 func (w *world) window() int64 {
 	lv := w.plan.levels[w.rnd.IntN(len(w.plan.levels))]
 	switch w.rnd.IntN(4) {
@@ -21,7 +21,7 @@ func (w *world) window() int64 {
 }
 
 // count reads a window that ends now or in the past. What one counter reads lies between what it
-// counted itself and what all did (I8).
+// counted itself and what all counters did (I8).
 func (w *world) count() {
 	key := w.pick()
 	k := w.truth(key)
@@ -41,7 +41,7 @@ func (w *world) count() {
 	l := res.Checks[0].Limits[0]
 	w.age(k)
 	sure, exact, wider := k.within(at, window, l.BucketMS)
-	// Here nothing was evicted, forgotten or left behind.
+	// In this case nothing was evicted, forgotten or left behind.
 	inMemory := w.plan.memory == 0 && op.TS == 0 && w.starts == 1
 	known := w.two == nil && (inMemory || !res.Degraded)
 	if l.Hi > wider || l.Lo > exact || known && l.Hi < sure {
@@ -53,8 +53,8 @@ func (w *world) count() {
 	}
 }
 
-// within adds up the events in a window: those that nobody may have forgotten, those in it and in
-// the bucket that it ends in, and with a bucket more at each end.
+// within adds up the events in a window: those that must be remembered, those in the window and in
+// the bucket that it ends in, and those with one more bucket at each end.
 func (k *truth) within(at, window, bucket int64) (sure, exact, wider int64) {
 	for _, e := range k.log {
 		if e.ts > at-window-bucket && e.ts <= at+bucket {
@@ -70,7 +70,7 @@ func (k *truth) within(at, window, bucket int64) (sure, exact, wider int64) {
 	return sure, exact, wider
 }
 
-// series reads the buckets of a key, which are those of the list of what was counted.
+// series reads the buckets of a key, which must be those of the list of what was counted.
 func (w *world) series() {
 	if w.two != nil {
 		return
@@ -92,7 +92,7 @@ func (w *world) series() {
 	}
 	if h := w.c.Held(nil, []byte(key)); h.Found && !h.Warm || !h.Found && len(points) == 0 ||
 		w.now() != now {
-		return // nobody could say what the store has
+		return // what the store has is not known
 	}
 	level := w.levelOf(width)
 	first, last := w.ladder.Index(level, now-window), w.ladder.Index(level, now)

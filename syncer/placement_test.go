@@ -33,8 +33,8 @@ func TestHashTag(t *testing.T) {
 	}
 }
 
-// TestHashTagsPlaceKeysTogether asks for the partitions of keys, of which so many make two that are
-// the same by chance unlikely.
+// TestHashTagsPlaceKeysTogether asks for the partitions of keys. There are so many that two are
+// unlikely to be equal by chance.
 func TestHashTagsPlaceKeysTogether(t *testing.T) {
 	const many = 1 << 16
 	with := syncer.Placement{Partitions: many, Seed: 9,

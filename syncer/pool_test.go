@@ -12,7 +12,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestPoolMemoryGoesWithTheCounter opens and closes counters that nobody keeps.
+// TestPoolMemoryGoesWithTheCounter opens and closes counters that are not kept.
 func TestPoolMemoryGoesWithTheCounter(t *testing.T) {
 	if !syncer.HugePages {
 		t.Skip("the Go heap is used instead")
@@ -50,7 +50,7 @@ func TestPoolMemoryGoesWithTheCounter(t *testing.T) {
 	}
 }
 
-// mapped is the size of this process's address space.
+// mapped returns the size of this process's address space.
 func mapped(t *testing.T) int64 {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/statm")

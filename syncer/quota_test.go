@@ -11,8 +11,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestNamespaceHasItsMostKeys floods one namespace: it keeps to its bound, new keys take the place
-// of those that rest, and others are not concerned.
+// TestNamespaceHasItsMostKeys floods one namespace. It stays within its bound, new keys take the
+// place of idle ones, and other namespaces are not affected.
 func TestNamespaceHasItsMostKeys(t *testing.T) {
 	const most = 100
 	var log strings.Builder
@@ -53,7 +53,7 @@ func TestNamespaceHasItsMostKeys(t *testing.T) {
 	}
 }
 
-// TestHandedOverKeysAreNoneOfANamespace hands a partition over: its keys count no more.
+// TestHandedOverKeysAreNoneOfANamespace hands a partition over: its keys no longer count.
 func TestHandedOverKeysAreNoneOfANamespace(t *testing.T) {
 	c := open(t, syncer.Options{Placement: syncer.Placement{Partitions: 1},
 		Namespaces: map[string]syncer.Namespace{"default": {MaxKeys: 2}}})
@@ -74,8 +74,8 @@ func TestHandedOverKeysAreNoneOfANamespace(t *testing.T) {
 	}
 }
 
-// TestKeysAtALimitAreTheLastToBeEvicted floods a small memory with keys, among which some are at a
-// limit, which were used before all others.
+// TestKeysAtALimitAreTheLastToBeEvicted floods a small memory with keys. Some earlier keys, last
+// used before all others, are at a limit.
 func TestKeysAtALimitAreTheLastToBeEvicted(t *testing.T) {
 	s := newCrowd(t, budgetParts*8<<10)
 	const limited = 50

@@ -7,9 +7,9 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestLateAcquireAfterTakingBack has the newest event of a key taken back before the store hears of
-// it, or after, and what it heard lost or not: a window that lies behind is as full as before, for
-// this counter and for one that begins with what the store has.
+// TestLateAcquireAfterTakingBack takes back the newest event of a key before or after the store
+// hears of it, and the store may lose what it heard. A window further back is as full as before,
+// for this counter and for one that starts with what the store has.
 func TestLateAcquireAfterTakingBack(t *testing.T) {
 	for name, flushes := range map[string]bool{"at once": false, "after a flush": true} {
 		t.Run(name, func(t *testing.T) { testLateAcquireAfterTakingBack(t, flushes, false) })
@@ -26,7 +26,7 @@ func testLateAcquireAfterTakingBack(t *testing.T, flushes, loses bool) {
 	l := limits(10_000, 10)
 	acquire(t, c, "k", 10, 0, l)
 	flush(t, c)
-	// The next event pushes out what lies before; this is what remains of the finest level.
+	// The next event pushes out earlier buckets; this is what remains of the finest level.
 	clk.set(t0 + 50_000)
 	add(t, c, "k", 1, 0)
 	flush(t, c)
@@ -39,7 +39,7 @@ func testLateAcquireAfterTakingBack(t *testing.T, flushes, loses bool) {
 	flush(t, c)
 	if loses {
 		store.Flush()
-		add(t, c, "another", 1, 0) // with which the counter hears of the loss
+		add(t, c, "another", 1, 0) // this tells the counter of the loss
 		flush(t, c)
 	}
 	for _, counter := range []*syncer.Counter{c,
@@ -50,13 +50,13 @@ func testLateAcquireAfterTakingBack(t *testing.T, flushes, loses bool) {
 	}
 }
 
-// aging is an embedded store of which buckets may go by their age.
+// aging is an embedded store whose buckets may go by age.
 type aging struct{ *embedded.Store }
 
 func (aging) Aging() bool { return true }
 
-// TestLateAcquireAfterBucketsWentByAge has the store delete the finest buckets of a quiet key, of
-// which newer ones tell nothing.
+// TestLateAcquireAfterBucketsWentByAge: the store deletes the finest buckets of a quiet key, and no
+// newer ones show that.
 func TestLateAcquireAfterBucketsWentByAge(t *testing.T) {
 	store := aging{embedded.New(embedded.Options{})}
 	clk := &clock{now: t0}

@@ -14,7 +14,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// strict takes its time, and refuses one key whenever it is written.
+// strict is slow, and refuses one key whenever it is written.
 type strict struct {
 	*embedded.Store
 	key    string
@@ -53,8 +53,9 @@ func (s *strict) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	}
 }
 
-// TestARefusedKeyIsNeverAcknowledged has callers of all kinds wait for the store, again and again,
-// of a key that it refuses: before it is set aside, while it is, and while it is given another try.
+// TestARefusedKeyIsNeverAcknowledged: all kinds of callers wait for the store, again and again,
+// with a key that it refuses: before the key is parked, while it is parked, and while it is tried
+// again.
 func TestARefusedKeyIsNeverAcknowledged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &strict{Store: embedded.New(embedded.Options{}), key: "bad",
@@ -93,7 +94,7 @@ func TestARefusedKeyIsNeverAcknowledged(t *testing.T) {
 			together(bad, *addOp("good", 1, syncer.AckStore)))
 		repeat("batch", 170*time.Millisecond, together(held, *acquireOp("good", 1, 1_000_000)))
 		for time.Now().Before(until) {
-			do(t, c, *addOp("good", 1, syncer.AckStore)) // others are not held up
+			do(t, c, *addOp("good", 1, syncer.AckStore)) // others are not delayed
 		}
 		callers.Wait()
 		if got := store.Get(0, nil, []byte("bad")); len(got) > 0 {
@@ -108,8 +109,8 @@ func TestARefusedKeyIsNeverAcknowledged(t *testing.T) {
 	})
 }
 
-// TestARefusedKeyIsNotAcknowledgedWhileItIsTriedAgain has a caller learn that all it counted was
-// sent at the very moment at which the store is asked to take the key after all.
+// TestARefusedKeyIsNotAcknowledgedWhileItIsTriedAgain: a caller learns that everything it counted
+// was sent at the very moment when the key is tried again.
 func TestARefusedKeyIsNotAcknowledgedWhileItIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		place := syncer.Placement{Partitions: 2}
@@ -144,9 +145,9 @@ func TestARefusedKeyIsNotAcknowledgedWhileItIsTriedAgain(t *testing.T) {
 	})
 }
 
-// TestARefusedKeyIsTriedAgainAfterAnOutage has what was counted of a refused key grow too old to
-// matter, and the store not answer when it is asked once more. What is counted of the key
-// afterwards is told.
+// TestARefusedKeyIsTriedAgainAfterAnOutage: the counts of a refused key become too old to matter,
+// and the store does not answer when the key is tried again. Later counts of the key reach the
+// store.
 func TestARefusedKeyIsTriedAgainAfterAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &strict{Store: embedded.New(embedded.Options{}), key: "bad",
@@ -156,13 +157,13 @@ func TestARefusedKeyIsTriedAgainAfterAnOutage(t *testing.T) {
 		c := open(t, syncer.Options{Store: faults, Now: clk.Now,
 			Placement: syncer.Placement{Partitions: 1}})
 		store.healed.Store(true)
-		add(t, c, "bad", 1, 0) // so the next has no time to live to be set along with it
+		add(t, c, "bad", 1, 0) // so the next count sets no time to live
 		flush(t, c)
 		store.healed.Store(false)
 		add(t, c, "bad", 1, 0)
 		time.Sleep(time.Second)
 		clk.set(t0 + 3*86_400_000)
-		time.Sleep(2 * time.Second) // less than until the key is tried again
+		time.Sleep(2 * time.Second) // shorter than the pause before the key is tried again
 		if s := c.Stats(); s.PendingBuckets > 0 || s.BadKeysTotal == 0 {
 			t.Fatalf("%+v", s)
 		}
@@ -179,8 +180,8 @@ func TestARefusedKeyIsTriedAgainAfterAnOutage(t *testing.T) {
 	})
 }
 
-// TestARefusedKeyGivesNoPrecedence has a partition with a key that was refused long ago flush much
-// else, beside another that has as much: they take turns.
+// TestARefusedKeyGivesNoPrecedence: a partition with a key that was refused long ago flushes much
+// else, next to another that has as much. They take turns.
 func TestARefusedKeyGivesNoPrecedence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		place := syncer.Placement{Partitions: 2}
@@ -217,8 +218,8 @@ func TestARefusedKeyGivesNoPrecedence(t *testing.T) {
 	})
 }
 
-// TestWhatIsInUseIsEvictedLast has new keys push out others while one is only refused, and another
-// only read.
+// TestWhatIsInUseIsEvictedLast: new keys push out others, while one key is only refused and another
+// is only read.
 func TestWhatIsInUseIsEvictedLast(t *testing.T) {
 	clk := &clock{now: t0}
 	c := open(t, syncer.Options{Now: clk.Now, MaxMemory: 128 << 10,

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// newRestoration returns the restoration of a ledger that has so many keys of the store's, of an
-// event each.
+// newRestoration returns the restoration of a ledger with this many keys, of one event each, that
+// the store has.
 func newRestoration(t testing.TB, keys int) *restoration {
 	f, _ := newFlushing(t)
 	f.hear(7, uint64(keys))
@@ -18,8 +18,8 @@ func newRestoration(t testing.TB, keys int) *restoration {
 		report: &reporter{log: slog.New(slog.DiscardHandler)}}
 }
 
-// restore carries out parts until there are no more, and returns how many there were. refuse, if it
-// is there, has the store refuse a key.
+// restore applies parts until there are no more, and returns how many there were. If refuse is set,
+// the store refuses that key.
 func (s *restoration) restore(t testing.TB, store *fakeStore, refuse string) (parts int) {
 	t.Helper()
 	for ; s.active(); parts++ {
@@ -67,19 +67,19 @@ func TestARestorationTellsAllThatIsKnown(t *testing.T) {
 	}
 }
 
-// TestARestorationOfNothing finds a loss of what nobody has heard of.
+// TestARestorationOfNothing finds a loss when memory has nothing to restore.
 func TestARestorationOfNothing(t *testing.T) {
 	s := newRestoration(t, 0)
 	if s.findLoss(storeVersion{epoch: 8}); s.active() || s.store.told.epoch != 8 {
 		t.Errorf("active %v, told %+v", s.active(), s.store.told)
 	}
-	// In the epoch that was lost not everybody would hear of it.
+	// In the lost epoch, not every counter would hear of the loss.
 	if s.findLoss(storeVersion{epoch: 8, version: 1}); !s.active() {
 		t.Error("no epoch is drawn")
 	}
 }
 
-// TestARestorationIsLostItself has the store lose data while it is restored.
+// TestARestorationIsLostItself: the store loses data again while it is restored.
 func TestARestorationIsLostItself(t *testing.T) {
 	s := newRestoration(t, 2)
 	s.findLoss(storeVersion{epoch: 8})
@@ -118,7 +118,7 @@ func TestAResetBeforeItsPart(t *testing.T) {
 	}
 }
 
-// TestAResetIsNotRestored resets a key while a part that restores it is on its way.
+// TestAResetIsNotRestored resets a key while a part that restores it is in flight.
 func TestAResetIsNotRestored(t *testing.T) {
 	s := newRestoration(t, 1)
 	s.findLoss(storeVersion{epoch: 8})

@@ -13,7 +13,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// choosy refuses one key of restorations so many times.
+// choosy refuses one key of restorations this many times.
 type choosy struct {
 	*embedded.Store
 	key     string
@@ -41,8 +41,8 @@ func (s *choosy) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	}
 }
 
-// TestAKeyRefusedDuringARestorationIsToldAgain has a store lose everything and then refuse a key
-// that is being restored, as Redis does with one whose name has another type for a moment.
+// TestAKeyRefusedDuringARestorationIsToldAgain: a store loses everything, then refuses a key that
+// is being restored, as Redis does if the name has a value of another type for a moment.
 func TestAKeyRefusedDuringARestorationIsToldAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &choosy{Store: embedded.New(embedded.Options{}), key: "bad"}
@@ -70,8 +70,7 @@ func TestAKeyRefusedDuringARestorationIsToldAgain(t *testing.T) {
 	})
 }
 
-// pausing carries out what it is told of a restoration, says of which key that is, and answers when
-// it may.
+// pausing applies parts of a restoration, reports their keys, and answers when allowed.
 type pausing struct {
 	*embedded.Store
 	restored chan string
@@ -86,8 +85,8 @@ func (s pausing) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	}
 }
 
-// TestForgetDuringARestoration resets a key while what a loss took is being restored, before it is
-// told or while the answer is on its way: it stays reset, and the others are restored.
+// TestForgetDuringARestoration resets a key while a loss is being restored, before the key is sent
+// or while the answer is on its way. It stays reset, and the others are restored.
 func TestForgetDuringARestoration(t *testing.T) {
 	keys := []string{"a", "b", "c"}
 	for name, which := range map[string]func(told string) string{
@@ -118,7 +117,7 @@ func testForgetDuringARestoration(t *testing.T, keys []string, which func(told s
 	synctest.Wait()
 	for range keys[1:] {
 		store.answer <- struct{}{}
-		<-store.restored // so the answer before was taken in
+		<-store.restored // so the previous answer was taken in
 		if got := count(t, c, reset, 60_000); got != 0 {
 			t.Errorf("it is reset, and counts %d", got)
 		}

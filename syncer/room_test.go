@@ -13,8 +13,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestRoomThatIsNotUsedGoesToTheNext has operations wait for room that use none once they have it,
-// and others behind them.
+// TestRoomThatIsNotUsedGoesToTheNext: operations wait for room that they then don't use, and others
+// wait behind them.
 func TestRoomThatIsNotUsedGoesToTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := open(t, syncer.Options{Store: newPaced(100 * time.Millisecond),
@@ -75,7 +75,7 @@ func TestLeastRoom(t *testing.T) {
 	callers.Wait()
 }
 
-// slowLane takes a moment for even partitions, and many for odd ones.
+// slowLane takes a moment for even partitions, and a long time for odd ones.
 type slowLane struct{ *embedded.Store }
 
 func (s slowLane) Exchange(ctx context.Context, rounds []*syncer.Round) {
@@ -86,8 +86,8 @@ func (s slowLane) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	s.Store.Exchange(ctx, rounds)
 }
 
-// TestBatchWaitsWhereThereIsNoRoom has a batch count in two lanes that are full, of which one has
-// room again soon.
+// TestBatchWaitsWhereThereIsNoRoom: a batch counts through two flushers without room, of which one
+// soon has room again.
 func TestBatchWaitsWhereThereIsNoRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		place := syncer.Placement{Partitions: 4}
@@ -109,7 +109,7 @@ func TestBatchWaitsWhereThereIsNoRoom(t *testing.T) {
 	})
 }
 
-// heldStore answers an exchange that writes when it may.
+// heldStore answers an exchange that writes only when allowed.
 type heldStore struct {
 	*embedded.Store
 	answer chan struct{}
@@ -125,8 +125,8 @@ func (s heldStore) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	}
 }
 
-// openHeld returns a counter whose lag leaves room for a key or few, and that has one with the
-// store.
+// openHeld returns a counter whose lag leaves room for one key or a few, and that has one key in
+// flight.
 func openHeld(t *testing.T, lag time.Duration) (*syncer.Counter, heldStore) {
 	s := heldStore{embedded.New(embedded.Options{}), make(chan struct{})}
 	c := open(t, syncer.Options{Store: s, Placement: syncer.Placement{Partitions: 2}, Exchanges: 1,
@@ -137,8 +137,8 @@ func openHeld(t *testing.T, lag time.Duration) (*syncer.Counter, heldStore) {
 	return c, s
 }
 
-// TestChangingHandsEndsTheWaitForRoom has an operation wait for room whose partition is given to
-// another counter: it has to go there, and is told so at once.
+// TestChangingHandsEndsTheWaitForRoom: an operation waits for room when its partition is given to
+// another counter. It has to go there, and is told so at once.
 func TestChangingHandsEndsTheWaitForRoom(t *testing.T) {
 	for name, give := range map[string]func(c *syncer.Counter){
 		"ceded":    func(c *syncer.Counter) { _ = c.BeginHandoff(context.Background(), 1) },
@@ -168,8 +168,8 @@ func TestChangingHandsEndsTheWaitForRoom(t *testing.T) {
 	}
 }
 
-// TestWhatIsSealedTakesNoRoom has a partition hand over what takes up all the room: while the store
-// is not told of it, others have that.
+// TestWhatIsSealedTakesNoRoom: a partition hands over what takes up all the room. As long as the
+// store is not told of it, the room is there for others.
 func TestWhatIsSealedTakesNoRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := openHeld(t, time.Second)
@@ -206,8 +206,8 @@ func TestWhatIsSealedTakesNoRoom(t *testing.T) {
 	})
 }
 
-// TestBatchGoesOnBehindWhatWaitsForRoom has operations of a batch wait for room: those behind them
-// that need none are carried out meanwhile, but for what shares a key with one that waits.
+// TestBatchGoesOnBehindWhatWaitsForRoom: operations of a batch wait for room. Later ones that need
+// none are carried out meanwhile, except those that share a key with one that waits.
 func TestBatchGoesOnBehindWhatWaitsForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := openHeld(t, time.Second)
@@ -249,8 +249,8 @@ func TestBatchGoesOnBehindWhatWaitsForRoom(t *testing.T) {
 	})
 }
 
-// TestRefusalSaysHowLong has more operations wait for room than get any in time, at a store that
-// takes ten keys a second.
+// TestRefusalSaysHowLong: more operations wait for room than get any in time, at a store that takes
+// ten keys a second.
 func TestRefusalSaysHowLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := open(t, syncer.Options{Store: newPaced(100 * time.Millisecond), Exchanges: 1,
@@ -295,8 +295,8 @@ func TestRefusalSaysHowLong(t *testing.T) {
 	})
 }
 
-// TestRoomIsGrantedToAsManyAsThereIsFor has many operations wait for room, and looks how many have
-// come in by the time that the next exchange is answered.
+// TestRoomIsGrantedToAsManyAsThereIsFor: many operations wait for room. It checks how many were let
+// in by the time the next exchange is answered.
 func TestRoomIsGrantedToAsManyAsThereIsFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := openHeld(t, time.Second)
@@ -328,7 +328,7 @@ func TestRoomIsGrantedToAsManyAsThereIsFor(t *testing.T) {
 	})
 }
 
-// TestRoomOfThoseWhoLeave has operations give up at the moment at which there is room again.
+// TestRoomOfThoseWhoLeave: operations give up at the moment when there is room again.
 func TestRoomOfThoseWhoLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := openHeld(t, time.Millisecond)
@@ -339,7 +339,7 @@ func TestRoomOfThoseWhoLeave(t *testing.T) {
 					ctx, cancel := context.WithTimeout(context.Background(), 4*time.Second)
 					defer cancel()
 					key := keyIn(syncer.Placement{Partitions: 2}, 1, fmt.Sprint(round, "-", i, "-"))
-					// Whether there was room makes no difference.
+					// It makes no difference whether there was room.
 					_ = c.Do(ctx, addOp(key, 1, syncer.AckMemory), new(syncer.Result))
 				})
 			}

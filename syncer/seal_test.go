@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// newHandoff returns the handoff of a ledger of its own, to which the store has spoken.
+// newHandoff returns the handoff of a ledger of its own, to which the store has told what it has.
 func newHandoff(t testing.TB) *handoff {
 	f, budget := newFlushing(t)
 	f.hear(7, 1)
@@ -14,8 +14,8 @@ func newHandoff(t testing.TB) *handoff {
 	return &handoff{ledger: f.ledger, flushing: f, loads: f.loads, restoration: s, budget: budget}
 }
 
-// sealed returns a handoff with a key that the store knows, a round without an answer and something
-// that was counted since.
+// sealed returns a handoff with a key that the store knows, a round without an answer, and later
+// counts.
 func sealed(t testing.TB) *handoff {
 	h := newHandoff(t)
 	h.takeLoaded(h.at("known"), []Bucket{{Index: testSecond / 1000, N: 6}})
@@ -28,7 +28,7 @@ func sealed(t testing.TB) *handoff {
 	return h
 }
 
-// TestAHandoffIsInPages tells another ledger all, in pages of one thing each.
+// TestAHandoffIsInPages hands everything to another ledger, in pages of one item each.
 func TestAHandoffIsInPages(t *testing.T) {
 	from, to := sealed(t), newHandoff(t)
 	pages := 0
@@ -58,7 +58,7 @@ func TestAHandoffIsInPages(t *testing.T) {
 	}
 }
 
-// TestAHandoffThatIsCanceled goes back to flushing, the same rounds first.
+// TestAHandoffThatIsCanceled resumes flushing, with the same rounds first.
 func TestAHandoffThatIsCanceled(t *testing.T) {
 	h := sealed(t)
 	_, cursor, err := h.page(0, 1)
@@ -91,7 +91,7 @@ func TestAHandoffThatIsCanceled(t *testing.T) {
 	}
 }
 
-// TestWhatWasToldMayBeSent cancels a handoff of which somebody has been told, or nobody.
+// TestWhatWasToldMayBeSent cancels a handoff whose pages were read, or were not.
 func TestWhatWasToldMayBeSent(t *testing.T) {
 	for _, told := range []bool{false, true} {
 		h := newHandoff(t)
@@ -108,7 +108,7 @@ func TestWhatWasToldMayBeSent(t *testing.T) {
 	}
 }
 
-// TestAHandoffThatIsFinished leaves nothing behind, but the name that was used.
+// TestAHandoffThatIsFinished leaves nothing behind except the name that was used.
 func TestAHandoffThatIsFinished(t *testing.T) {
 	h := sealed(t)
 	w := h.loads.ask(1, nil, []byte("late"))
@@ -125,7 +125,7 @@ func TestAHandoffThatIsFinished(t *testing.T) {
 	}
 }
 
-// TestAHandoffEndsTheWaitForLoads seals a ledger of which a key is waited for.
+// TestAHandoffEndsTheWaitForLoads seals a ledger while an operation waits for a key.
 func TestAHandoffEndsTheWaitForLoads(t *testing.T) {
 	h := newHandoff(t)
 	w := h.loads.want("k")
@@ -134,7 +134,8 @@ func TestAHandoffEndsTheWaitForLoads(t *testing.T) {
 	}
 }
 
-// TestAHandoffAfterALoss takes over from one that has noticed a loss, and from one that has not.
+// TestAHandoffAfterALoss takes over from a counter that has noticed a loss, and from one that has
+// not.
 func TestAHandoffAfterALoss(t *testing.T) {
 	buckets := []Bucket{{Index: testSecond / 1000, N: 6}}
 	for _, tc := range []struct {

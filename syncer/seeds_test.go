@@ -15,19 +15,18 @@ var (
 	seedsFlag = flag.Int("seeds", 300, "number of seeds that the models run")
 )
 
-// failedOnce are seeds by which TestModel found something: a key refused in a round whose reply was
-// lost; keys whose time to live was thought to be set when it was not; a key that was forgotten
-// while what was lost was being restored; a loss that nobody noticed in time; what was restored
-// once more after the store had forgotten that it was; a key that the store had refused, and that
-// nothing was pending of when the next try failed.
+// failedOnce are seeds with which TestModel found faults: a key refused in a round whose reply was
+// lost; keys whose time to live was thought to be set when it was not; a key reset while a loss was
+// being restored; a loss that was not noticed in time; counts restored again after the store had
+// forgotten that they were restored; a refused key with nothing pending when the next try failed.
 var failedOnce = []uint64{
 	173452457145, 599638486586, 671909714238, 735905695233, 336603127425, 1075560856286,
 	22368853002,
 	151805063199, 997046049611, 272404572680, 417045912440, 280118909901, 26576128707,
 }
 
-// eachSeed runs a model with some seeds in a row, in virtual time, and with others that are given;
-// or with the one of -seed.
+// eachSeed runs a model in virtual time with consecutive seeds and with other given ones, or with
+// the one of -seed.
 func eachSeed(t *testing.T, most int, run func(t *testing.T, seed uint64), given ...uint64) {
 	seeds := given
 	if *seedFlag != 0 {
@@ -47,8 +46,8 @@ func eachSeed(t *testing.T, most int, run func(t *testing.T, seed uint64), given
 	}
 }
 
-// firstSeed is that of the first run of a model: any, or TWOTIER_TEST_FIRST, by which CI runs the
-// same each time.
+// firstSeed returns the first seed of a model: a random one, or TWOTIER_TEST_FIRST, with which CI
+// runs the same every time.
 func firstSeed() uint64 {
 	if n, err := strconv.ParseUint(os.Getenv("TWOTIER_TEST_FIRST"), 10, 64); err == nil {
 		return n
@@ -56,8 +55,8 @@ func firstSeed() uint64 {
 	return rand.Uint64N(1 << 40)
 }
 
-// runs returns how many of so many runs of a model there are. The race detector makes each take
-// several times as long, so most belong to scripts/check, which does without.
+// runs returns how many of this many runs of a model to do. The race detector makes each take
+// several times as long, so most are left to scripts/check, which runs without it.
 func runs(of int) int {
 	switch {
 	case testing.Short():

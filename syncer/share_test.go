@@ -11,7 +11,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// trio is one counter that owns all keys and two that count beside it, under a driven clock.
+// trio returns one counter that owns all keys and two that count alongside it, under a driven
+// clock.
 func trio(t *testing.T, interval time.Duration) []*syncer.Counter {
 	store := embedded.New(embedded.Options{})
 	var list []*syncer.Counter
@@ -25,7 +26,7 @@ func trio(t *testing.T, interval time.Duration) []*syncer.Counter {
 	return list
 }
 
-// beside carries out an acquire of one, on the counter that owns the key or beside it.
+// beside acquires one, on the counter that owns the key or on one alongside it.
 func beside(t *testing.T, c *syncer.Counter, foreign bool, limit int64) syncer.Result {
 	t.Helper()
 	op := syncer.Op{Kind: syncer.Acquire, AllowNonOwner: foreign, Checks: []syncer.Check{
@@ -47,8 +48,8 @@ func share(t *testing.T, list []*syncer.Counter, on bool) {
 	}
 }
 
-// TestSharedKeyIsSeenWithinStaleAfter has one counter admit, and another, which only ever refuses
-// or reads, see it.
+// TestSharedKeyIsSeenWithinStaleAfter: one counter admits, and another, which only refuses or
+// reads, sees it.
 func TestSharedKeyIsSeenWithinStaleAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const interval = 100 * time.Millisecond
@@ -79,8 +80,8 @@ func TestSharedKeyIsSeenWithinStaleAfter(t *testing.T) {
 	})
 }
 
-// TestSharedKeyOvershootIsBounded drives a limit from three counters at once: what is admitted over
-// it came within StaleAfter.
+// TestSharedKeyOvershootIsBounded acquires one limit from three counters at once: whatever was
+// admitted above it came within StaleAfter.
 func TestSharedKeyOvershootIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const interval, limit = 50 * time.Millisecond, 1000
@@ -103,13 +104,13 @@ func TestSharedKeyOvershootIsBounded(t *testing.T) {
 	})
 }
 
-// TestSharedKeyFoldsBack ends the sharing. Whatever the others had counted, the owner knows from
-// then on, although it heard nothing of their quiet rounds.
+// TestSharedKeyFoldsBack ends the sharing. From then on the owner knows whatever the others
+// counted, although it heard nothing of their quiet rounds.
 func TestSharedKeyFoldsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		list := trio(t, 100*time.Millisecond)
 		beside(t, list[0], false, 1000)
-		share(t, list[1:], true) // the owner does not know, as one that has just taken the key over
+		share(t, list[1:], true) // the owner doesn't know, like one that just took over
 		for range 50 {
 			beside(t, list[1], true, 1000)
 			beside(t, list[2], true, 1000)
@@ -133,7 +134,7 @@ func TestSharedKeyFoldsBack(t *testing.T) {
 	})
 }
 
-// TestSharedKeyOfAPartitionThatMoves hands the partition over while others count beside it.
+// TestSharedKeyOfAPartitionThatMoves hands the partition over while others count in it.
 func TestSharedKeyOfAPartitionThatMoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		list := trio(t, 100*time.Millisecond)
@@ -155,8 +156,8 @@ func TestSharedKeyOfAPartitionThatMoves(t *testing.T) {
 	})
 }
 
-// TestFirstLoadIsOutOfDateOnceOthersCount has a counter whose first dealing with a partition is a
-// load, before another counts.
+// TestFirstLoadIsOutOfDateOnceOthersCount: a counter's first exchange about a partition is a load,
+// and then another counter counts.
 func TestFirstLoadIsOutOfDateOnceOthersCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		list := trio(t, 100*time.Millisecond)
@@ -179,9 +180,9 @@ func TestFirstLoadIsOutOfDateOnceOthersCount(t *testing.T) {
 	})
 }
 
-// TestResetWithTwoDeciders resets a key at one of two counters that both decide about it, and has
-// the other drop it: nothing of what was counted before comes back, be it that the other had not
-// flushed it, be it that the store loses all later.
+// TestResetWithTwoDeciders resets a key at one of two counters that both decide about it, and drops
+// it at the other. No earlier count comes back, whether the other had not flushed it or the store
+// later loses everything.
 func TestResetWithTwoDeciders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		co := newCompany(t, 2, nil)
@@ -207,7 +208,7 @@ func TestResetWithTwoDeciders(t *testing.T) {
 	})
 }
 
-// TestDropLeavesAResetAlone has a counter drop a key that it is about to have the store forget.
+// TestDropLeavesAResetAlone drops a key that the counter is about to reset in the store.
 func TestDropLeavesAResetAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := &gated{}
@@ -231,8 +232,8 @@ func TestDropLeavesAResetAlone(t *testing.T) {
 	})
 }
 
-// TestDropOfWhatIsBeingHandedOff drops a key of which something is about to be handed off: it is
-// not told to be forgotten before that is in the store.
+// TestDropOfWhatIsBeingHandedOff drops a key with counts that are about to be handed off: Drop does
+// not succeed before they are in the store.
 func TestDropOfWhatIsBeingHandedOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := &gated{}
@@ -282,7 +283,7 @@ func TestDropOfWhatIsBeingHandedOff(t *testing.T) {
 }
 
 // TestAResetDoesNotReachTheOtherSide resets a key at one of two counters that both decide about it,
-// and can't tell the other: that brings back what it had not flushed, and nothing else.
+// but the other can't be told: it brings back what it had not flushed, and nothing else.
 func TestAResetDoesNotReachTheOtherSide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var gates []*gated

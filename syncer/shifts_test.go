@@ -14,9 +14,8 @@ func partitions(n int) (list []*partition) {
 	return list
 }
 
-// TestShifts rouses shifts at random moments. Each is due within an interval and a tenth of that,
-// whatever the others do, and no more often than that; one that nobody rouses is due when its rest
-// is over.
+// TestShifts rouses shifts at random moments. Each is due within an interval plus a tenth, whatever
+// the others do, and no more often. One that is never roused is due when its rest is over.
 func TestShifts(t *testing.T) {
 	const interval, rest = 100 * time.Millisecond, 2 * time.Second
 	seed := rand.Uint64()
@@ -29,7 +28,7 @@ func TestShifts(t *testing.T) {
 		go func() {
 			for time.Now().Before(end) {
 				time.Sleep(time.Duration(rnd.Int64N(int64(interval))))
-				h := s.list[min(rnd.IntN(9), 6)] // nobody rouses the last
+				h := s.list[min(rnd.IntN(9), 6)] // the last is never roused
 				h.rouse()
 				s.mu.Lock()
 				if asked[h.number].IsZero() {
@@ -70,8 +69,8 @@ func TestShifts(t *testing.T) {
 	})
 }
 
-// TestShiftsThatAreLate has each turn take longer than an interval: the shifts that are roused all
-// the same come one after the other.
+// TestShiftsThatAreLate: each turn takes longer than an interval, but the roused shifts still come
+// one after the other.
 func TestShiftsThatAreLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShifts(partitions(4), 20*time.Millisecond, time.Second)

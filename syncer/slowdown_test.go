@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// TestStoreThatSlowsDownAtOnce has the store take tenfold as long all at once, when as many keys
-// wait for it as may: new ones, or such as are known. It has no count become older than the lag.
-// When the store takes forty times as long, none becomes older than four times the lag.
+// TestStoreThatSlowsDownAtOnce: the store suddenly takes ten times as long when as many keys wait
+// for it as may, new or known ones. No count becomes older than the lag. If the store takes forty
+// times as long, none becomes older than four times the lag.
 func TestStoreThatSlowsDownAtOnce(t *testing.T) {
 	known := func(caller, i int) string { return fmt.Sprint("known-", caller, "-", i%2000) }
 	for name, tt := range map[string]struct {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestNewsBeginAGeneration has the store answer after this counter made one change.
+// TestNewsBeginAGeneration: the store answers after this counter made one change.
 func TestNewsBeginAGeneration(t *testing.T) {
 	told := storeVersion{epoch: 7, version: 10, quieted: 4}
 	after := storeVersion{epoch: 7, version: 11, quieted: 4}
@@ -28,7 +28,7 @@ func TestNewsBeginAGeneration(t *testing.T) {
 			s.learn(tc.answer, after, tc.hearsQuiet, time.Now())
 			want := uint32(low24)
 			if tc.news {
-				want = 0 // it has 24 bits
+				want = 0 // the generation has 24 bits
 			}
 			if s.generation != want || s.told != tc.answer || !s.known || s.mustVerify {
 				t.Errorf("%+v, want generation %d", s, want)
@@ -37,12 +37,12 @@ func TestNewsBeginAGeneration(t *testing.T) {
 	}
 }
 
-// TestWhatWasLoadedCountsForALoss loads beside other rounds: what is told is no news, but is lost
-// if the store has less later.
+// TestWhatWasLoadedCountsForALoss loads next to other rounds. What the store reports is no news,
+// but if it later has less, that is a loss.
 func TestWhatWasLoadedCountsForALoss(t *testing.T) {
 	s := storeState{known: true, told: storeVersion{7, 10, 4, "first"}}
 	s.learnLoaded(storeVersion{7, 12, 5, "last"})
-	s.learnLoaded(storeVersion{7, 11, 5, "earlier"}) // answered in another order
+	s.learnLoaded(storeVersion{7, 11, 5, "earlier"}) // answered out of order
 	if want := (storeVersion{7, 12, 5, "last"}); s.latest() != want || !s.mayHaveChanged() {
 		t.Errorf("the latest is %+v, want %+v", s.latest(), want)
 	}

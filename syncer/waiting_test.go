@@ -24,7 +24,7 @@ func keyIn(place syncer.Placement, partition int, prefix string) string {
 	}
 }
 
-// within is a context that ends after a while.
+// within returns a context that ends after a while.
 func within(t testing.TB, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	t.Cleanup(cancel)
@@ -40,8 +40,8 @@ func addOp(key string, n int64, ack syncer.Ack) *syncer.Op {
 	return &syncer.Op{Kind: syncer.Add, Ack: ack, Checks: []syncer.Check{{Key: []byte(key), N: n}}}
 }
 
-// TestNobodyWaitsForOthersForEver has 256 callers wait for the store all the time: what nobody
-// waits for is flushed as if they were not there.
+// TestNobodyWaitsForOthersForEver: 256 callers wait for the store all the time. Counts that no
+// caller waits for are flushed as if they were not there.
 func TestNobodyWaitsForOthersForEver(t *testing.T) {
 	for name, op := range map[string]func(i, j int) *syncer.Op{
 		"ack=redis": func(i, _ int) *syncer.Op {
@@ -85,7 +85,8 @@ func TestNobodyWaitsForOthersForEver(t *testing.T) {
 	}
 }
 
-// TestLateIsNotDown asks for a key at its limit while the store takes longer than the caller has.
+// TestLateIsNotDown asks for a key at its limit while the store takes longer than the caller can
+// wait.
 func TestLateIsNotDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := embedded.New(embedded.Options{})
@@ -98,7 +99,7 @@ func TestLateIsNotDown(t *testing.T) {
 		for _, d := range []time.Duration{time.Nanosecond, time.Millisecond,
 			500 * time.Millisecond, 0} {
 			c = open(t, syncer.Options{Store: store, LoadTimeout: 600 * time.Millisecond})
-			ctx := context.Background() // as long as the counter waits itself
+			ctx := context.Background() // waits for LoadTimeout
 			if d > 0 {
 				ctx = within(t, d)
 			}
@@ -118,7 +119,7 @@ func TestLateIsNotDown(t *testing.T) {
 	})
 }
 
-// TestFullStoreIsRead has keys at their limit read from a store that refuses to write.
+// TestFullStoreIsRead reads keys at their limit from a store that refuses to write.
 func TestFullStoreIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, inner := faulty(t, faultstore.Mix{})
@@ -136,7 +137,7 @@ func TestFullStoreIsRead(t *testing.T) {
 		time.Sleep(time.Second)
 		for i := range 20 {
 			key := fmt.Sprint("full-", i)
-			add(t, c, key, 1, 0) // be it part of a round that is refused
+			add(t, c, key, 1, 0) // even if it is part of a round that is refused
 			time.Sleep(20 * time.Millisecond)
 			if res := acquire(t, c, key, 1, 0, limits(3_600_000, 11)); res.Allowed ||
 				!res.Degraded {
@@ -147,8 +148,8 @@ func TestFullStoreIsRead(t *testing.T) {
 	})
 }
 
-// TestOneFailingPartitionSaysNothingOfOthers has one partition fail whatever is sent, and nothing
-// else happen.
+// TestOneFailingPartitionSaysNothingOfOthers: one partition fails whatever is sent, and nothing
+// else happens.
 func TestOneFailingPartitionSaysNothingOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, place := embedded.New(embedded.Options{}), syncer.Placement{Partitions: 64}
@@ -181,8 +182,8 @@ func TestOneFailingPartitionSaysNothingOfOthers(t *testing.T) {
 	})
 }
 
-// TestDownIsAnsweredAtOnce asks for cold keys of a store that is gone, or hangs: once that is
-// known, nobody waits.
+// TestDownIsAnsweredAtOnce asks for cold keys of a store that is gone, or hangs. Once that is
+// known, no operation waits.
 func TestDownIsAnsweredAtOnce(t *testing.T) {
 	for _, fault := range []faultstore.Fault{faultstore.RequestLost, faultstore.Hang} {
 		t.Run(fmt.Sprint("fault ", fault), func(t *testing.T) {
@@ -223,7 +224,7 @@ func TestDownIsAnsweredAtOnce(t *testing.T) {
 	}
 }
 
-// TestTakingBackLoadsFirst takes back from a key that is not in memory.
+// TestTakingBackLoadsFirst takes counts back from a key that is not in memory.
 func TestTakingBackLoadsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, inner := faulty(t, faultstore.Mix{})
@@ -256,7 +257,7 @@ func TestTakingBackLoadsFirst(t *testing.T) {
 	})
 }
 
-// TestWaitersEndWithClose has operations wait for a store that never answers when the counter is
+// TestWaitersEndWithClose: operations wait for a store that never answers when the counter is
 // closed.
 func TestWaitersEndWithClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -306,8 +307,8 @@ func TestWaitersEndWithClose(t *testing.T) {
 	})
 }
 
-// TestDropWaitsForWhatMayStillBeWritten resets a key that another counter has sent without an
-// answer.
+// TestDropWaitsForWhatMayStillBeWritten resets a key that another counter has sent without getting
+// an answer.
 func TestDropWaitsForWhatMayStillBeWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, inner := faulty(t, faultstore.Mix{})
@@ -316,7 +317,7 @@ func TestDropWaitsForWhatMayStillBeWritten(t *testing.T) {
 		other := open(t, syncer.Options{Store: store, Placement: place, NotOwner: true})
 		op := addOp("k", 5, 0)
 		op.AllowNonOwner = true
-		time.Sleep(10 * time.Second) // it has met the store
+		time.Sleep(10 * time.Second) // it has exchanged with the store
 		do(t, other, *op)
 		flush(t, other)
 		store.SetDown(true)
@@ -340,8 +341,8 @@ func TestDropWaitsForWhatMayStillBeWritten(t *testing.T) {
 	})
 }
 
-// TestWhatWasBlindDuringARestorationIsRead has loads fail, and the store come back empty: once that
-// is made up for, its keys are read again.
+// TestWhatWasBlindDuringARestorationIsRead: loads fail, and the store comes back empty. Once it is
+// restored, its keys are read again.
 func TestWhatWasBlindDuringARestorationIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := embedded.New(embedded.Options{})
@@ -360,7 +361,7 @@ func TestWhatWasBlindDuringARestorationIsRead(t *testing.T) {
 		flush(t, c)
 		down.Store(1)
 		acquire(t, c, "cold", 1, 0, limits(3_600_000, 10))
-		time.Sleep(5 * time.Second) // it is tried again, for nobody
+		time.Sleep(5 * time.Second) // it is tried again although no operation waits
 		inner.Flush()
 		down.Store(2)
 		time.Sleep(5 * time.Second)

@@ -17,7 +17,7 @@ import (
 
 // crowdWorld is a counter that many callers use at the same time, each with its own patience, over
 // a store that is slow, full or silent by turns. Every caller has keys of its own, so it knows what
-// they must count; one key at its limit is everybody's.
+// they must count. One key, at its limit, is used by all.
 type crowdWorld struct {
 	t      *testing.T
 	seed   uint64
@@ -26,15 +26,14 @@ type crowdWorld struct {
 	c      *syncer.Counter
 	place  syncer.Placement
 	began  time.Time
-	slow   atomic.Int64 // an exchange takes up to so long
-	// there says that the store may be slow or full, but always answers: then nothing may be let
-	// through for want of knowledge.
+	slow   atomic.Int64 // an exchange takes up to this long
+	// there says that the store may be slow or full, but always answers. Then nothing may be let
+	// through because something is not known.
 	there bool
 	mix   faultstore.Mix
 }
 
-// TestCrowdModel has many callers at once do what they may, and holds each answer against what its
-// caller knows.
+// TestCrowdModel runs many callers at once, and compares each answer with what its caller knows.
 func TestCrowdModel(t *testing.T) { eachSeed(t, 15, runCrowd) }
 
 func runCrowd(t *testing.T, seed uint64) {
@@ -69,7 +68,7 @@ func runCrowd(t *testing.T, seed uint64) {
 
 func (w *crowdWorld) rand(of int) *rand.Rand { return rand.New(rand.NewPCG(w.seed, uint64(of))) }
 
-// fill has another counter, which is gone then, count keys up to their limits.
+// fill counts keys up to their limits in another counter, which is then closed.
 func (w *crowdWorld) fill() {
 	before := open(w.t, syncer.Options{Store: w.inner, Placement: w.place, Now: w.now})
 	for i := range fullKeys {
@@ -80,8 +79,8 @@ func (w *crowdWorld) fill() {
 
 const fullKeys = 200
 
-// now begins with a bucket of the coarsest level, which the run is within: so it knows how much
-// there is to take back.
+// now starts at the beginning of a bucket of the coarsest level, and the run stays within it, so
+// that it is known how much there is to take back.
 func (w *crowdWorld) now() int64 { return t0/900_000*900_000 + time.Since(w.began).Milliseconds() }
 
 func (w *crowdWorld) openFull(rnd *rand.Rand) *syncer.Counter {
@@ -92,7 +91,7 @@ func (w *crowdWorld) openFull(rnd *rand.Rand) *syncer.Counter {
 			syncer.DefaultNamespace: {OnCold: syncer.OnColdDeny},
 		}}
 	if w.there {
-		opt.Namespaces = nil // on-cold is for a store that is known to be down
+		opt.Namespaces = nil // OnCold is for a store that is known to be down
 	}
 	if rnd.IntN(2) == 0 {
 		opt.MaxMemory = 3 * 8 << 10
@@ -136,7 +135,7 @@ func (w *crowdWorld) calm() {
 	}
 }
 
-// caller is one of many. What it counted of its own keys it knows.
+// caller is one of many callers. It knows what it has counted of its own keys.
 func (w *crowdWorld) caller(ctx context.Context, id int) {
 	rnd, mine := w.rand(2+id), map[string]int64{}
 	for ctx.Err() == nil {
@@ -164,7 +163,7 @@ func (w *crowdWorld) caller(ctx context.Context, id int) {
 	}
 }
 
-// patience is a context with any deadline, or with none.
+// patience returns a context with a random deadline, or with none.
 func patience(rnd *rand.Rand) (context.Context, context.CancelFunc) {
 	if rnd.IntN(8) == 0 {
 		return context.WithCancel(context.Background())
@@ -173,7 +172,7 @@ func patience(rnd *rand.Rand) (context.Context, context.CancelFunc) {
 		time.Duration(rnd.Int64N([]int64{1, 1e6, 1e8, 3e9}[rnd.IntN(4)])))
 }
 
-// inTime checks that nobody was kept waiting for longer than allowed: what was decided later might
+// inTime checks that no caller was kept waiting longer than allowed: what was decided later might
 // have been counted later, too.
 func (w *crowdWorld) inTime(ctx context.Context, what string) {
 	if until, bounded := ctx.Deadline(); bounded && time.Since(until) > time.Millisecond {
@@ -181,7 +180,7 @@ func (w *crowdWorld) inTime(ctx context.Context, what string) {
 	}
 }
 
-// settled reports whether an operation has counted. An error says that it has not, but for an
+// settled reports whether an operation has counted. An error says that it has not, except for an
 // unknown outcome.
 func (w *crowdWorld) settled(what string, err error) (counted bool) {
 	switch {
@@ -193,7 +192,8 @@ func (w *crowdWorld) settled(what string, err error) (counted bool) {
 	return false
 }
 
-// add counts, or takes back no more than there is. What the store is said to have it has.
+// add counts, or takes back no more than there is. If the store is said to have a count, it must
+// have it.
 func (w *crowdWorld) add(rnd *rand.Rand, mine map[string]int64, key string, n int64) {
 	op := addOp(key, n, syncer.Ack(1+rnd.IntN(2)))
 	ctx, cancel := patience(rnd)
@@ -214,7 +214,7 @@ func (w *crowdWorld) add(rnd *rand.Rand, mine map[string]int64, key string, n in
 	}
 }
 
-// stored is what the store has of a key.
+// stored returns what the store has of a key.
 func (w *crowdWorld) stored(key string) (sum int64) {
 	for _, b := range w.inner.Get(w.place.Of(nil, []byte(key)), nil, []byte(key)) {
 		if b.Level == 2 {
@@ -292,7 +292,7 @@ func (w *crowdWorld) forget(rnd *rand.Rand, mine map[string]int64, key string) {
 	}
 }
 
-// verify holds what a key counts against what its caller knows. There may be no room for it at
+// verify compares what a key counts with what its caller knows. There may be no room for the key at
 // once, and a message may be lost.
 func (w *crowdWorld) verify(key string, want int64) {
 	op := &syncer.Op{Kind: syncer.Count,
@@ -308,8 +308,8 @@ func (w *crowdWorld) verify(key string, want int64) {
 	}
 }
 
-// closeWithWaiters closes the counter while some wait for what does not come. The bubble fails if
-// one is left.
+// closeWithWaiters closes the counter while operations wait for something that never comes. The
+// bubble fails if one is left.
 func (w *crowdWorld) closeWithWaiters() {
 	w.faults.SetDown(true)
 	var waiters sync.WaitGroup

@@ -9,8 +9,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestLaddersWiderThanAChunk has counters of about as many words as a chunk of the arena, and of
-// many more, grown and given back.
+// TestLaddersWiderThanAChunk grows and releases counters of about as many words as a chunk of the
+// arena, and of many more.
 func TestLaddersWiderThanAChunk(t *testing.T) {
 	second, minute, quarter := time.Second, time.Minute, 15*time.Minute
 	for _, levels := range [][]leaparray.Level{
