@@ -18,8 +18,8 @@ type agingStore struct{ *embedded.Store }
 
 func (agingStore) Aging() bool { return true }
 
-// ager deletes buckets by their age, as a server does that gives each a time to live, but by the
-// clock of the test. It deletes any that may be gone, or not yet.
+// ager deletes buckets by age, like a server that gives each a time to live, but by the test's
+// clock. Of the buckets that may go, it deletes any, at random.
 type ager struct {
 	dice    *rand.Rand
 	ladders map[string]*leaparray.Ladder
@@ -90,7 +90,7 @@ func expiries(t *testing.T, each func(t *testing.T, open opener, aged bool)) {
 	for _, e := range redistest.Expiries(t, srv) {
 		for _, aged := range []bool{false, true} {
 			if !aged && e != string(redisstore.ExpiryKey) {
-				continue // the time to live of a field runs by another clock than the test's
+				continue // the time to live of a field does not follow the test's clock
 			}
 			t.Run(fmt.Sprintf("%s, aged %v", e, aged), func(t *testing.T) {
 				flushAll(t, srv)

@@ -12,8 +12,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestTheFirstSeedStays has many nodes come at the same time, each with a seed of its own, and
-// others later.
+// TestTheFirstSeedStays: many nodes come at the same time, each with a seed of its own, and others
+// later.
 func TestTheFirstSeedStays(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -55,8 +55,8 @@ func TestTheFirstSeedStays(t *testing.T) {
 	}
 }
 
-// TestTheSeedOutlivesALossOfData has a node come after Redis lost everything and before anybody
-// noticed: it draws another seed than those have whose keys are placed already.
+// TestTheSeedOutlivesALossOfData: a node comes after Redis lost everything and before that was
+// noticed. It draws another seed than that by which keys are already placed.
 func TestTheSeedOutlivesALossOfData(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -86,8 +86,8 @@ func TestTheSeedOutlivesALossOfData(t *testing.T) {
 	}
 }
 
-// TestHashTagsAreAgreedOn has nodes come whose namespaces have other hash tags than the data was
-// made with. What would place no key elsewhere is the same.
+// TestHashTagsAreAgreedOn: nodes come whose namespaces have other hash tags than the data was made
+// with. Settings that place every key in the same partition count as equal.
 func TestHashTagsAreAgreedOn(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -111,15 +111,14 @@ func TestHashTagsAreAgreedOn(t *testing.T) {
 			t.Errorf("%s: %v", other, err)
 		}
 	}
-	// As the refusal says.
+	// Do what the refusal says.
 	srv.Do("HSET", redisstore.MetaKey, "hash-tags", "every namespace")
 	if err := probeWith(syncer.HashTags{"default": true}); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestDataFromBeforeHashTags has a node come that has hash tags to data of a version that did not
-// know of any.
+// TestDataFromBeforeHashTags: a node with hash tags comes to data of a version that had none.
 func TestDataFromBeforeHashTags(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -138,7 +137,8 @@ func TestDataFromBeforeHashTags(t *testing.T) {
 	}
 }
 
-// TestOnlyOneOfSeveralHashTags has nodes come at the same time that differ, to an empty Redis.
+// TestOnlyOneOfSeveralHashTags: nodes with different hash tags come to an empty Redis at the same
+// time.
 func TestOnlyOneOfSeveralHashTags(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)

@@ -13,7 +13,7 @@ import (
 )
 
 // BenchmarkFlush flushes one event of each of many keys, in rounds as a counter cuts them, into new
-// keys and into ones that are there. redis-µs/key is the processor time of Redis.
+// and into existing keys. redis-µs/key is the processor time of Redis.
 func BenchmarkFlush(b *testing.B) {
 	for _, kind := range []string{"new", "known"} {
 		b.Run(kind, func(b *testing.B) {
@@ -68,8 +68,8 @@ func BenchmarkFlush(b *testing.B) {
 	}
 }
 
-// BenchmarkLoad loads one key of each of many partitions, as a counter does whose callers ask for
-// keys that it does not know.
+// BenchmarkLoad loads one key of each of many partitions, like a counter whose callers ask for keys
+// that are not in memory.
 func BenchmarkLoad(b *testing.B) {
 	srv := redistest.Start(b)
 	s := open(b, redisstore.Options{URL: srv.URL()})
@@ -100,7 +100,7 @@ func BenchmarkLoad(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// usedCPU is the processor time that a server has used, in seconds.
+// usedCPU returns the processor time that a server has used, in seconds.
 func usedCPU(b *testing.B, srv *redistest.Server) (s float64) {
 	info := srv.Do("INFO", "cpu").String()
 	for _, m := range regexp.MustCompile(`used_cpu_(?:user|sys):([0-9.]+)`).FindAllStringSubmatch(info, -1) {

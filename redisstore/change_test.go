@@ -10,8 +10,9 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestSequencesThatExpiredAreNoLoss has somebody who has heard of a change ask for more when the
-// sequence of who made it is gone: that is a loss, unless it was so long ago that it has expired.
+// TestSequencesThatExpiredAreNoLoss: a counter has heard of a change, and asks for more when the
+// sequence of its writer is gone. That is a loss, unless it was so long ago that the sequence has
+// expired.
 func TestSequencesThatExpiredAreNoLoss(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)

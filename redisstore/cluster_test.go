@@ -37,7 +37,7 @@ func inOnePartition(s *redisstore.Store, n int) (keys []string) {
 }
 
 // TestSlotMigration moves a slot away and back while rounds and direct operations count in it. What
-// is stored is what was acknowledged, whatever MOVED, ASK and TRYAGAIN were met on the way.
+// is stored is what was acknowledged, however many MOVED, ASK and TRYAGAIN there were.
 func TestSlotMigration(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 2, 0)
@@ -48,7 +48,7 @@ func TestSlotMigration(t *testing.T) {
 	if err := probe(t, s); err != nil {
 		t.Fatal(err)
 	}
-	name := "direct-0" // of the same partition in its namespace
+	name := "direct-0" // in the same partition of its namespace
 	for i := 0; placement.Of([]byte("direct"), []byte(name)) != s.Partition(keys[0]); i++ {
 		name = fmt.Sprint("direct-", i)
 	}
@@ -97,7 +97,7 @@ func TestSlotMigration(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 		c.SetMigrating(t, slot, from, to)
 		for c.MigrateKeys(t, slot, from, to, 5) > 0 {
-			time.Sleep(10 * time.Millisecond) // traffic meets it half way
+			time.Sleep(10 * time.Millisecond) // traffic meets the slot half moved
 		}
 		c.FinishMigration(t, slot, from, to)
 		from, to = to, from
@@ -130,7 +130,7 @@ func migrationRound(s *redisstore.Store, keys []string, seq uint64) *syncer.Roun
 	return r
 }
 
-// directStored sums up what all keys of the namespace "direct" hold in the second of t0.
+// directStored returns the sum of all keys of the namespace "direct" in the second of t0.
 func directStored(t testing.TB, c *redistest.Cluster) (sum int64) {
 	t.Helper()
 	for _, srv := range c.Primaries(t) {
@@ -150,7 +150,7 @@ func directStored(t testing.TB, c *redistest.Cluster) (sum int64) {
 }
 
 // TestDirectClusterSpread acquires over keys of several partitions from many goroutines. No key
-// goes over its limit, and what is stored is what was admitted once all is taken back.
+// exceeds its limit, and once everything is taken back, what is stored is what was admitted.
 func TestDirectClusterSpread(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
@@ -186,8 +186,8 @@ func TestDirectClusterSpread(t *testing.T) {
 	}
 }
 
-// TestDirectClusterTakesATagAtOnce acquires over keys of one tag: that is one script, which counts
-// nothing that it would have to take back.
+// TestDirectClusterTakesATagAtOnce acquires over keys with one tag. That is one script, which
+// counts nothing that would have to be taken back.
 func TestDirectClusterTakesATagAtOnce(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
@@ -239,7 +239,7 @@ func TestDirectClusterSeveralChecks(t *testing.T) {
 	if x, y := count(t, d, "x", 60_000), count(t, d, "y", 60_000); x != 4 || y != 2 {
 		t.Errorf("stored x=%d y=%d, want 4 and 2", x, y)
 	}
-	// One that fails leaves nothing of the others.
+	// An acquire that fails leaves no counts of the other keys.
 	if err := s.Client().Set(t.Context(), s.Address("foreign"), "mine", 0).Err(); err != nil {
 		t.Fatal(err)
 	}

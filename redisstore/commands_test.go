@@ -19,8 +19,8 @@ import (
 	"twotier.dev/twotier/syncer/storetest"
 )
 
-// restricted makes a user who may use only the given commands on keys that begin with tt:, and
-// returns the URL.
+// restricted makes a user who may use only the given commands, on keys that begin with tt:, and
+// returns the user's URL.
 func restricted(t testing.TB, srv *redistest.Server, commands []string) string {
 	t.Helper()
 	args := []any{"ACL", "SETUSER", "alice", "reset", "on", ">s3cret", "~tt:*"}
@@ -33,8 +33,8 @@ func restricted(t testing.TB, srv *redistest.Server, commands []string) string {
 	return "redis://alice:s3cret@" + srv.Addr()
 }
 
-// TestProbeSaysWhatAUserLacks takes each command that is needed from a user in turn. What the
-// refusal says is enough.
+// TestProbeSaysWhatAUserLacks takes each command that is needed away from a user in turn. What the
+// refusal says to do is enough.
 func TestProbeSaysWhatAUserLacks(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -91,7 +91,7 @@ func TestProbeSaysThatACommandIsGone(t *testing.T) {
 	}
 }
 
-// restrictedStore shows the conformance suite what it is about through another user.
+// restrictedStore gives the conformance suite access to Redis as another user.
 type restrictedStore struct {
 	syncer.Store
 	tellingStore
@@ -101,8 +101,8 @@ func (s restrictedStore) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	s.Store.Exchange(ctx, rounds)
 }
 
-// TestCommandsAreAllThatIsUsed carries out rounds and operations of all kinds as a user who may use
-// nothing else.
+// TestCommandsAreAllThatIsUsed runs rounds and operations of all kinds as a user with no other
+// permissions.
 func TestCommandsAreAllThatIsUsed(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -138,7 +138,7 @@ func TestCommandsAreAllThatIsUsed(t *testing.T) {
 	}
 }
 
-// TestCommandsOfTheScriptsAreProbed looks for what the scripts call.
+// TestCommandsOfTheScriptsAreProbed looks for commands in the text of the scripts.
 func TestCommandsOfTheScriptsAreProbed(t *testing.T) {
 	files, err := filepath.Glob("lua/*.lua")
 	if err != nil || len(files) == 0 {
@@ -165,7 +165,7 @@ func TestCommandsOfTheScriptsAreProbed(t *testing.T) {
 	}
 }
 
-// TestProbeWarnsOfEviction looks at the policy, whether or not a limit is set.
+// TestProbeWarnsOfEviction checks the policy, whether or not a limit is set.
 func TestProbeWarnsOfEviction(t *testing.T) {
 	t.Parallel()
 	for policy, want := range map[string]bool{"noeviction": false, "allkeys-lru": true,
@@ -183,7 +183,7 @@ func TestProbeWarnsOfEviction(t *testing.T) {
 	}
 }
 
-// TestProbeOfAServerThatTakesNoWrites finds all that it needs there already.
+// TestProbeOfAServerThatTakesNoWrites probes a read-only server that already has everything.
 func TestProbeOfAServerThatTakesNoWrites(t *testing.T) {
 	t.Parallel()
 	for _, refuse := range []string{"CONFIG SET maxmemory 1", "REPLICAOF 127.0.0.1 1"} {
@@ -203,8 +203,8 @@ func TestProbeOfAServerThatTakesNoWrites(t *testing.T) {
 	}
 }
 
-// TestProbeAgreesOnTheWayOfExpiring refuses to mix what goes by age with what goes by newer
-// buckets.
+// TestProbeAgreesOnTheWayOfExpiring: a store that expires buckets by age refuses data whose buckets
+// go as newer ones come, and the other way round.
 func TestProbeAgreesOnTheWayOfExpiring(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)

@@ -87,9 +87,9 @@ func TestConformanceMiniredis(t *testing.T) {
 	})
 }
 
-// TestConformanceTairHashStandIn runs against no TairHash: its commands are played by miniredis's
-// plain hashes, without a time to live of fields. It shows that the scripts use them as they are
-// documented, no more.
+// TestConformanceTairHashStandIn does not run against TairHash: miniredis's plain hashes stand in
+// for its commands, without a time to live of fields. It only shows that the scripts use these
+// commands as documented.
 func TestConformanceTairHashStandIn(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T) syncer.Store {

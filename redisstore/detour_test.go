@@ -11,9 +11,9 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestLoadOfAKeyThatMoves has a key that is loaded be at the other node of its slot's move, and the
-// move end before it is asked for there: what is told of the partition includes the change that was
-// made of it meanwhile.
+// TestLoadOfAKeyThatMoves loads a key that is at the other node while its slot moves, and the move
+// ends before the key is read there. The state that is reported for the partition includes the
+// change that was made to the key meanwhile.
 func TestLoadOfAKeyThatMoves(t *testing.T) {
 	from, to := miniredis.RunT(t), miniredis.RunT(t)
 	s := open(t, redisstore.Options{URL: "redis+cluster://" + from.Addr()})

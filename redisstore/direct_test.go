@@ -13,7 +13,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// clock is a time that tests drive.
+// clock is a clock that tests drive.
 type clock struct{ now atomic.Int64 }
 
 func newClock(now int64) *clock {
@@ -229,7 +229,7 @@ func TestDirectTakingBackStopsAtZero(t *testing.T) {
 	add(t, d, "a", -5, 0)
 	add(t, d, "never there", -5, 0)
 	clk.now.Add(10_000)
-	add(t, d, "a", -5, 0) // in a bucket of a second that has nothing, and a minute that has
+	add(t, d, "a", -5, 0) // the second's bucket is empty, the minute's is not
 	add(t, d, "a", 4, 0)
 	if a, n := count(t, d, "a", 60_000), count(t, d, "never there", 60_000); a != 4 || n != 0 {
 		t.Errorf("counts %d and %d, want 4 and 0", a, n)

@@ -15,15 +15,15 @@ import (
 	"twotier.dev/twotier/syncer/storetest"
 )
 
-// TestBatchesAreEquivalent carries out many random operations in one script, and the same ones by
-// one in memory.
+// TestBatchesAreEquivalent runs many random operations in one script, and the same ones one by one
+// in memory.
 func TestBatchesAreEquivalent(t *testing.T) {
 	t.Parallel()
 	t.Run("all kinds", func(t *testing.T) { testBatchesAreEquivalent(t, randomOp) })
 	t.Run("few rules", func(t *testing.T) { testBatchesAreEquivalent(t, opByFewRules) })
 }
 
-// opByFewRules asks over and over for the same keys by the same rules.
+// opByFewRules returns an operation on one of a few keys, with one of a few sets of limits.
 func opByFewRules(dice *rand.Rand, now int64) syncer.Op {
 	op := syncer.Op{Kind: syncer.Acquire}
 	op.TS = now - dice.Int64N(3)*dice.Int64N(2)
@@ -83,8 +83,8 @@ func testBatchesAreEquivalent(t *testing.T, draw func(dice *rand.Rand, now int64
 	}
 }
 
-// TestDirectForeignFields has things in a hash that are no counts. With one in place of a bucket
-// the key can't be judged; the others are left alone.
+// TestDirectForeignFields: a hash has fields that are not counts. If one is in place of a bucket,
+// the key can't be decided about; others are left alone.
 func TestDirectForeignFields(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -134,8 +134,8 @@ func TestDirectForeignFields(t *testing.T) {
 	}
 }
 
-// TestBelowZeroIsZero has buckets that are below zero, as more was taken back from them than is
-// left: each counts as zero, in both modes, and makes no room for what others hold.
+// TestBelowZeroIsZero: buckets are negative because more was taken back than was left. Each counts
+// as zero, in both modes, and makes no room for what others hold.
 func TestBelowZeroIsZero(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -174,7 +174,7 @@ func TestBelowZeroIsZero(t *testing.T) {
 	}
 }
 
-// TestBelowZeroInABatch has a key counted twice in one script whose present bucket is below zero.
+// TestBelowZeroInABatch counts a key whose present bucket is negative twice in one script.
 func TestBelowZeroInABatch(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -196,8 +196,8 @@ func TestBelowZeroInABatch(t *testing.T) {
 	}
 }
 
-// TestDirectOneBadKeyOfABatch has a foreign type under one key, which refuses that operation and no
-// other.
+// TestDirectOneBadKeyOfABatch: one key has a value of another type, which makes that operation fail
+// and no other.
 func TestDirectOneBadKeyOfABatch(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -230,7 +230,7 @@ func TestDirectOneBadKeyOfABatch(t *testing.T) {
 	}
 }
 
-// TestDirectManyPlans has every operation of a batch ask by rules of its own.
+// TestDirectManyPlans runs a batch in which every operation has limits of its own.
 func TestDirectManyPlans(t *testing.T) {
 	t.Parallel()
 	d, _ := newDirect(t)
@@ -249,8 +249,8 @@ func TestDirectManyPlans(t *testing.T) {
 	}
 }
 
-// TestDirectFullHash has a key with more buckets than Redis keeps in order, and limits that refuse
-// by each level.
+// TestDirectFullHash: a key has more buckets than Redis keeps in order, and limits that refuse at
+// each level.
 func TestDirectFullHash(t *testing.T) {
 	t.Parallel()
 	d, clk := newDirect(t)
@@ -291,8 +291,8 @@ func TestDirectFullHash(t *testing.T) {
 	}
 }
 
-// TestDirectHashesAreBounded has a busy key live long: what has fallen behind is deleted now and
-// then, and the key lives as long after its last event as it may be asked for.
+// TestDirectHashesAreBounded: a busy key lives long. Buckets that have fallen behind are deleted
+// now and then, and after its last event the key lives as long as it may be asked for.
 func TestDirectHashesAreBounded(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -339,8 +339,8 @@ func TestDirectHashesAreBounded(t *testing.T) {
 	}
 }
 
-// TestDirectSentAgainToAnotherHash loses the reply to an acquire, and before it is sent again the
-// key is another's: what was decided is still told.
+// TestDirectSentAgainToAnotherHash loses the reply to an acquire, and replaces the key before it is
+// sent again: the first decision is still returned.
 func TestDirectSentAgainToAnotherHash(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)

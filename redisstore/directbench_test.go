@@ -16,7 +16,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// cpuOfRedis is the processor time that a server has used, in microseconds.
+// cpuOfRedis returns the processor time that a server has used, in microseconds.
 func cpuOfRedis(b *testing.B, srv *redistest.Server) (us float64) {
 	b.Helper()
 	info, err := srv.Do("INFO", "cpu").Text()
@@ -33,7 +33,7 @@ func cpuOfRedis(b *testing.B, srv *redistest.Server) (us float64) {
 	return us
 }
 
-// cpuOfOurs is the processor time that this process has used, in microseconds.
+// cpuOfOurs returns the processor time that this process has used, in microseconds.
 func cpuOfOurs(b *testing.B) float64 {
 	b.Helper()
 	var u syscall.Rusage
@@ -55,7 +55,7 @@ func zipfKeys(worker int) decisions {
 	return rand.NewZipf(rand.New(rand.NewPCG(uint64(worker), 1)), 1.1, 1, 999_999).Uint64
 }
 
-// busyKey is always the same, which fill has given all the buckets that it can have.
+// busyKey always draws the same key, to which fill has given all the buckets that it can have.
 func busyKey(int) decisions { return func() uint64 { return 0 } }
 
 func fill(b *testing.B, d *redisstore.Direct) {
@@ -97,7 +97,7 @@ func askAtOnce(b *testing.B, d *redisstore.Direct, keys func(int) decisions) {
 	askSingly(b, d, keys, 64)
 }
 
-// askSingly has some callers ask for one decision at a time.
+// askSingly runs callers that ask for one decision at a time.
 func askSingly(b *testing.B, d *redisstore.Direct, keys func(int) decisions, callers int) {
 	var wg sync.WaitGroup
 	var left atomic.Int64
@@ -118,7 +118,7 @@ func askSingly(b *testing.B, d *redisstore.Direct, keys func(int) decisions, cal
 	wg.Wait()
 }
 
-// askTogether has 8 callers ask for 200 decisions at a time.
+// askTogether runs 8 callers that ask for 200 decisions at a time.
 func askTogether(b *testing.B, d *redisstore.Direct, keys func(int) decisions) {
 	const batch = 200
 	var wg sync.WaitGroup
@@ -149,10 +149,10 @@ func askTogether(b *testing.B, d *redisstore.Direct, keys func(int) decisions) {
 	wg.Wait()
 }
 
-// BenchmarkDirect decides by two rules, over a million keys by Zipf, over keys that are all
-// different, and over one that has all its buckets, asked by one caller alone, by 64 and by 8 with
-// many decisions each. It also reports the processor time of a decision in Redis and in this
-// process, in microseconds: those hold on a machine that has other work, too.
+// BenchmarkDirect decides by two limits: over a million keys with a Zipf distribution, over keys
+// that are all different, and over one key that has all its buckets. There is one caller, or 64, or
+// 8 with many decisions each. It also reports the processor time of a decision in Redis and in this
+// process, in microseconds, which is meaningful even on a machine that has other work.
 func BenchmarkDirect(b *testing.B) {
 	for _, keys := range []struct {
 		name string

@@ -29,7 +29,7 @@ func proxied(t testing.TB,
 func TestDirectReplyLost(t *testing.T) {
 	t.Parallel()
 	_, p, d := proxied(t, 10*time.Second)
-	acquire(t, d, check("warm", 1, 1000, 1)) // so that the script is there
+	acquire(t, d, check("warm", 1, 1000, 1)) // so that Redis has the script
 	for i := range 4 {
 		lost := p.SwallowNext("evalsha")
 		res := acquire(t, d, check("k", 2, 60_000, 6))
@@ -81,8 +81,8 @@ func TestDirectRepliesLostUnderLoad(t *testing.T) {
 	}
 }
 
-// TestDirectHangs asks a Redis that does not answer: nobody knows what becomes of what was sent to
-// it, and what waits behind that until its time is up is certainly never counted.
+// TestDirectHangs asks a Redis that does not answer. The outcome of what was sent is unknown. What
+// waits behind it until its time is up is certainly never counted.
 func TestDirectHangs(t *testing.T) {
 	t.Parallel()
 	srv, _, d := proxied(t, 10*time.Second)
@@ -119,8 +119,8 @@ func TestDirectHangs(t *testing.T) {
 	}
 }
 
-// TestDirectReplyLostThenGone counts, loses the reply, and then nobody is there any more: the last
-// error says that nothing was sent, and yet it was.
+// TestDirectReplyLostThenGone counts and loses the reply, and then Redis is gone. The last error
+// says that nothing was sent, and yet it was.
 func TestDirectReplyLostThenGone(t *testing.T) {
 	t.Parallel()
 	_, p, d := proxied(t, 700*time.Millisecond)
@@ -140,7 +140,7 @@ func TestDirectReplyLostThenGone(t *testing.T) {
 	}
 }
 
-// TestDirectGone never reaches anybody: then it is known that nothing was counted.
+// TestDirectGone never reaches Redis: then it is known that nothing was counted.
 func TestDirectGone(t *testing.T) {
 	t.Parallel()
 	srv, _, _ := proxied(t, time.Second)
@@ -152,7 +152,7 @@ func TestDirectGone(t *testing.T) {
 	op := syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{check("k", 1)}}
 	var res syncer.Result
 	var err error
-	for range 10 { // the first may find a connection that was there
+	for range 10 { // the first may find an open connection
 		if err = d.Do(t.Context(), &op, &res); errors.Is(err, syncer.ErrUnavailable) {
 			break
 		}
@@ -216,7 +216,7 @@ func TestDirectConcurrentAcquires(t *testing.T) {
 	}
 }
 
-// TestDirectBatchInOrder has reads between writes see what is before them and nothing else.
+// TestDirectBatchInOrder checks that reads between writes see the writes before them and no others.
 func TestDirectBatchInOrder(t *testing.T) {
 	t.Parallel()
 	d, _ := newDirect(t)

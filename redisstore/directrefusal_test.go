@@ -20,9 +20,9 @@ func elsewhere(s *redisstore.Store, from, name string) string {
 	}
 }
 
-// TestDirectForeignStateFailsItsPartitionAlone has something else under the name of a partition's
-// state: what is refused because of it is not counted at all, and what is counted beside it is not
-// called refused.
+// TestDirectForeignStateFailsItsPartitionAlone: the key of a partition's state has a value of
+// another type. What is refused because of it is not counted at all, and what is counted next to it
+// is not reported as refused.
 func TestDirectForeignStateFailsItsPartitionAlone(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -52,7 +52,7 @@ func TestDirectForeignStateFailsItsPartitionAlone(t *testing.T) {
 	hi(t, d, bad, 0)
 }
 
-// TestDirectTakesBackWhatARefusedKeyLeaves counts several keys at once of which the last can't be
+// TestDirectTakesBackWhatARefusedKeyLeaves counts several keys at once, the last of which can't be
 // added to.
 func TestDirectTakesBackWhatARefusedKeyLeaves(t *testing.T) {
 	t.Parallel()
@@ -81,8 +81,8 @@ func TestDirectTakesBackWhatARefusedKeyLeaves(t *testing.T) {
 	}
 }
 
-// TestDirectWithoutACommand takes the right to a command away while operations are carried out.
-// Whatever they say must be so: what is refused is not counted, and what is not refused is.
+// TestDirectWithoutACommand takes the permission for a command away while operations are carried
+// out. Their answers must be true: what is refused is not counted, and what is not refused is.
 func TestDirectWithoutACommand(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -91,7 +91,7 @@ func TestDirectWithoutACommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, command := range redisstore.Commands(redisstore.ExpiryKey) {
-		if command == "hgetall" { // by which it is read what has been counted
+		if command == "hgetall" { // the test reads the counts with this
 			continue
 		}
 		d := openDirect(t, redisstore.DirectOptions{
@@ -137,8 +137,8 @@ func allow(t *testing.T, srv *redistest.Server, rule string) {
 	}
 }
 
-// TestDirectSeesLargeCounts decides on counts that a number of Lua can't hold exactly, up to the
-// largest of Redis.
+// TestDirectSeesLargeCounts decides on counts that a Lua number can't hold exactly, up to the
+// largest that Redis has.
 func TestDirectSeesLargeCounts(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -166,8 +166,8 @@ func TestDirectSeesLargeCounts(t *testing.T) {
 	}
 }
 
-// TestDirectDropsOldBuckets has events that are hours apart, of all kinds: a Hash never holds more
-// than its ladder has.
+// TestDirectDropsOldBuckets counts events of all kinds that are hours apart: a Hash never holds
+// more than its ladder has.
 func TestDirectDropsOldBuckets(t *testing.T) {
 	t.Parallel()
 	for name, checks := range map[string][]syncer.Check{
@@ -193,7 +193,8 @@ func TestDirectDropsOldBuckets(t *testing.T) {
 				}
 				most = max(most, n)
 			}
-			// Of a day of events every two hours, and the buckets of the last: 1 s, 1 m and 15 m.
+			// A day of events every two hours, and the buckets of the last event: 1 s, 1 m and 15
+			// m.
 			if most > 2+24/2+3 {
 				t.Errorf("up to %d fields, of which %d are needed", most, 2+24/2+1)
 			}

@@ -24,7 +24,7 @@ func (l timestamps) within(from, to int64) (n int64) {
 	return n
 }
 
-// fullest is the most events in any window of this length.
+// fullest returns the most events in any window of this length.
 func (l timestamps) fullest(window int64) (n int64) {
 	sorted := slices.Sorted(slices.Values(l))
 	first := 0
@@ -42,8 +42,8 @@ func shortLevels() []leaparray.Level {
 		{Width: time.Second, Count: 20}, {Width: 7 * time.Second, Count: 8}}
 }
 
-// TestDirectNeverExceedsTheLimit sends events in order and late ones, and looks for a window that
-// holds more than allowed.
+// TestDirectNeverExceedsTheLimit sends events in order and late ones, and looks for a window with
+// more events than allowed.
 func TestDirectNeverExceedsTheLimit(t *testing.T) {
 	t.Parallel()
 	dice := rand.New(rand.NewPCG(storetest.Seed(t), 3))
@@ -87,8 +87,8 @@ func TestDirectNeverExceedsTheLimit(t *testing.T) {
 	}
 }
 
-// TestDirectRefusesNoMoreThanABucketEarly sends events in order. One is refused only if the window
-// and one bucket more hold too many, it passes as soon as the answer says, and not a millisecond
+// TestDirectRefusesNoMoreThanABucketEarly sends events in order. An event is refused only if the
+// window plus one bucket has too many. It passes as soon as the answer says, and not a millisecond
 // before.
 func TestDirectRefusesNoMoreThanABucketEarly(t *testing.T) {
 	t.Parallel()
@@ -152,8 +152,8 @@ func TestDirectRefusesNoMoreThanABucketEarly(t *testing.T) {
 	}
 }
 
-// TestDirectLateAfterTakingBack counts a late event when the newest bucket has come to zero: what
-// the script doesn't keep must not be read as if it were kept.
+// TestDirectLateAfterTakingBack counts a late event after the newest bucket has come to zero. What
+// the script does not keep must not be read as if it were kept.
 func TestDirectLateAfterTakingBack(t *testing.T) {
 	t.Parallel()
 	d, _ := newDirect(t, shortLevels()...)

@@ -44,7 +44,7 @@ func flush(t testing.TB, c *syncer.Counter) {
 	}
 }
 
-// twoSpaces are ladders for two namespaces, in both ways of saying it.
+// twoSpaces returns ladders for two namespaces, in the forms that both modes take.
 func twoSpaces(t testing.TB) (map[string]*leaparray.Ladder, map[string]syncer.Namespace) {
 	short := ladderOf(t, shortLevels()...)
 	other := ladderOf(t, leaparray.Level{Width: 250 * time.Millisecond, Count: 12},
@@ -91,8 +91,8 @@ func randomOp(dice *rand.Rand, now int64) syncer.Op {
 	return op
 }
 
-// keyOf names the keys of a random operation. In the other namespace two have one hash tag each, of
-// which nothing comes unless the placement says so.
+// keyOf names the keys of a random operation. In the other namespace two have one hash tag each,
+// which has no effect unless the placement says so.
 func keyOf(ns string, i int) []byte {
 	if ns == "other" {
 		return fmt.Appendf(nil, "{t%d}:k%d", i/2, i)
@@ -100,7 +100,7 @@ func keyOf(ns string, i int) []byte {
 	return fmt.Append(nil, "k", i)
 }
 
-// outcome is what must be the same in both modes.
+// outcome returns what must be the same in both modes.
 func outcome(ctx context.Context, d doer, op syncer.Op) string {
 	var res syncer.Result
 	if err := d.Do(ctx, &op, &res); err != nil {
@@ -109,7 +109,8 @@ func outcome(ctx context.Context, d doer, op syncer.Op) string {
 	return fmt.Sprintf("allowed %v, retry after %d, %+v", res.Allowed, res.RetryAfter, res.Checks)
 }
 
-// bounce counts something and takes it back: what fell behind the newest bucket must stay so.
+// bounce counts something and takes it back: what has fallen behind the newest bucket must stay
+// behind.
 func bounce(t *testing.T, dice *rand.Rand, both ...doer) {
 	key, n := fmt.Sprint("k", dice.IntN(4)), 1+dice.Int64N(3)
 	for _, d := range both {
@@ -118,7 +119,7 @@ func bounce(t *testing.T, dice *rand.Rand, both ...doer) {
 	}
 }
 
-// rob takes more back from the present buckets of a key than anybody counts in them.
+// rob takes more back from the present buckets of a key than is ever counted in them.
 func rob(t *testing.T, s *redisstore.Store, at syncer.Placement,
 	ladders map[string]*leaparray.Ladder, key string, now int64) {
 	for name, l := range ladders {
@@ -140,8 +141,8 @@ func rob(t *testing.T, s *redisstore.Store, at syncer.Placement,
 	}
 }
 
-// sameCounts has both say what the first key of an operation counts in its windows, up to then or
-// up to now.
+// sameCounts compares what both modes count for the first key of an operation in its windows, up to
+// the time of the operation or up to now.
 func sameCounts(t *testing.T, now int64, op syncer.Op, a, b doer) {
 	t.Helper()
 	op.Kind, op.CountDenied, op.Checks = syncer.Count, false, op.Checks[:1]
@@ -151,7 +152,7 @@ func sameCounts(t *testing.T, now int64, op syncer.Op, a, b doer) {
 	}
 }
 
-// TestModesAreEquivalent carries one random trace out in both modes.
+// TestModesAreEquivalent runs one random trace in both modes.
 func TestModesAreEquivalent(t *testing.T) {
 	t.Parallel()
 	expiries(t, testModesAreEquivalent)
@@ -187,7 +188,7 @@ func testModesAreEquivalent(t *testing.T, open opener, aged bool) {
 			bounce(t, dice, counter, direct)
 			flush(t, counter)
 			if dice.IntN(4) == 0 {
-				fresh := openCounter(t, opt) // which knows what the store was told, no more
+				fresh := openCounter(t, opt) // it only knows what the store was told
 				for range 10 {
 					sameCounts(t, clk.now.Load(), randomOp(dice, clk.now.Load()), fresh, direct)
 				}
@@ -203,8 +204,8 @@ func testModesAreEquivalent(t *testing.T, open opener, aged bool) {
 	}
 }
 
-// TestModesReadEachOther writes some in one mode and reads it in the other, over and over on the
-// same data.
+// TestModesReadEachOther writes some operations in one mode and reads them in the other, over and
+// over on the same data.
 func TestModesReadEachOther(t *testing.T) {
 	t.Parallel()
 	expiries(t, testModesReadEachOther)
@@ -235,8 +236,8 @@ func testModesReadEachOther(t *testing.T, open opener, aged bool) {
 		if aged {
 			ager{dice, ladders, clk.now.Load}.ageRedis(t, store, few)
 		}
-		// Who knows which keys there are hears of others' with the next verification: one who
-		// begins now finds them all.
+		// A counter that already has keys hears of changes by others with its next verification.
+		// One that starts now finds them all.
 		reader := openCounter(t, syncer.Options{Store: store, Now: clk.now.Load, Namespaces: spaces,
 			Placement: few})
 		for _, ns := range []string{"default", "other"} {

@@ -11,7 +11,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// A counter in memory that keeps Redis up to date behind: 2 a minute and 50 a day.
+// A counter in memory that keeps Redis up to date in the background: 2 a minute and 50 a day.
 func Example() {
 	server, err := miniredis.Run() // any Redis from 6.2 on
 	if err != nil {

@@ -8,11 +8,11 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Client is the connection, to look at Redis in tests.
+// Client returns the connection, to look at Redis in tests.
 func (s *Store) Client() redis.UniversalClient { return s.client }
 
-// Age has the store take it that buckets go by age, though it is the test that deletes them: by the
-// time of its own clock.
+// Age makes the store believe that buckets go by age, although it is the test that deletes them, by
+// its own clock.
 func (s *Store) Age() {
 	if s.opt.Expiry == ExpiryKey {
 		s.scripts = scriptsOf(strings.Replace(expiryKeyLua, "AGING = false", "AGING = true", 1))
@@ -20,16 +20,16 @@ func (s *Store) Age() {
 	s.aging = true
 }
 
-// Commands are all that are used, as the rules of an ACL name them.
+// Commands returns all commands that are used, as ACL rules name them.
 func Commands(e Expiry) []string { return commands(e) }
 
-// ParseBuckets reads the reply of HGETALL.
+// ParseBuckets parses the reply of HGETALL.
 func ParseBuckets(reply []any) []syncer.Bucket { return parseBuckets(reply, nil) }
 
-// StateKey and WriterKey are names beside the counts of a partition.
+// StateKey returns the key of a partition's state.
 func StateKey(partition int) string { return stateKey(partition) }
 
-// WriterKey is where the sequence of a writer is kept.
+// WriterKey returns the key of a writer's sequence.
 func WriterKey(partition int, writer string) string { return writerKey(partition, writer) }
 
 // MetaKey is where the layout is described.
@@ -40,7 +40,7 @@ func (s *Store) Address(key string) string {
 	return Key(s.opt.Placement.Of(nil, []byte(key)), nil, []byte(key))
 }
 
-// Partition is where a key of the default namespace is.
+// Partition returns the partition of a key of the default namespace.
 func (s *Store) Partition(key string) int { return s.opt.Placement.Of(nil, []byte(key)) }
 
 // MaxWaiting is how many operations may wait for a lane.
@@ -48,7 +48,7 @@ const MaxWaiting = maxWaiting
 
 var _ syncer.Store = (*Store)(nil)
 
-// Pack and Unpack are how numbers go to a script and come back.
+// Pack and Unpack encode and decode the numbers of a script.
 func Pack(numbers ...int64) []byte {
 	g := directScript{packed: appendPackedHead(nil)}
 	g.pack(numbers...)
@@ -58,7 +58,7 @@ func Pack(numbers ...int64) []byte {
 
 func Unpack(s string) (numbers []int64, ok bool) { return UnpackTo(nil, s) }
 
-// UnpackTo is Unpack into memory that is there, and PackTo is like Pack.
+// UnpackTo is Unpack into existing memory, and PackTo is like Pack.
 func UnpackTo(to []int64, s string) (numbers []int64, ok bool) {
 	u := unpacker{rest: s}
 	for n := u.array(); n > 0 && !u.bad; n-- {

@@ -24,7 +24,8 @@ func hget(t testing.TB, srv *redistest.Server, s *redisstore.Store, key string) 
 	return n
 }
 
-// TestReplyLost sends a round again whose reply was lost, in all the ways that a reply gets lost.
+// TestReplyLost sends a round again after its reply was lost, in every way that a reply can be
+// lost.
 func TestReplyLost(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -57,8 +58,7 @@ func TestReplyLost(t *testing.T) {
 	}
 }
 
-// TestRequestLost has the server never see a round: that it was not carried out can't be known
-// either.
+// TestRequestLost: the server never sees a round, but the client can't know that.
 func TestRequestLost(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -244,7 +244,7 @@ func TestReadOnlyReplica(t *testing.T) {
 	}
 }
 
-// TestForeignType leaves what is not ours alone, its time to live included.
+// TestForeignType checks that a value of another type is left alone, including its time to live.
 func TestForeignType(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -293,8 +293,8 @@ func TestForeignType(t *testing.T) {
 	}
 }
 
-// TestLossRestoresTheLayout has a node with another layout refused after the first one's
-// description was lost.
+// TestLossRestoresTheLayout: after the description of the layout was lost, a node with another
+// layout is still refused.
 func TestLossRestoresTheLayout(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -313,7 +313,7 @@ func TestLossRestoresTheLayout(t *testing.T) {
 	}
 }
 
-// TestOverflow refuses one key with what it held before.
+// TestOverflow: a key that would overflow is refused and keeps what it held.
 func TestOverflow(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -338,8 +338,8 @@ func TestOverflow(t *testing.T) {
 	}
 }
 
-// TestRefusedKeyStaysRefused repairs a key after the round that was refused it, whose reply is
-// taken to be lost: sent again, the round must not seem to have counted it.
+// TestRefusedKeyStaysRefused repairs a key after a round in which it was refused, and whose reply
+// was lost. When the round is sent again, it must not seem to have counted the key.
 func TestRefusedKeyStaysRefused(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)

@@ -14,7 +14,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// replicated starts a server with a replica, and returns what is between the two.
+// replicated starts a server with a replica, and returns the proxy between the two.
 func replicated(t *testing.T,
 	opts ...redistest.Option) (primary *redistest.Server, link *faultproxy.Proxy) {
 	t.Helper()
@@ -22,7 +22,7 @@ func replicated(t *testing.T,
 	return primary, follow(t, primary)
 }
 
-// follow starts a replica, and returns what is between it and its primary.
+// follow starts a replica, and returns the proxy between it and its primary.
 func follow(t *testing.T, primary *redistest.Server) (link *faultproxy.Proxy) {
 	t.Helper()
 	link = faultproxy.NewRaw(t, primary.Addr())
@@ -60,7 +60,7 @@ func never(t *testing.T, s *redisstore.Store, ack syncer.Ack, reason string) {
 	}
 }
 
-// TestKeepWaitsForAReplica has a replica lag, and come back.
+// TestKeepWaitsForAReplica: a replica lags, and comes back.
 func TestKeepWaitsForAReplica(t *testing.T) {
 	t.Parallel()
 	primary, link := replicated(t)
@@ -83,8 +83,8 @@ func TestKeepWaitsForAReplica(t *testing.T) {
 	}
 }
 
-// TestKeepWaitsForSeveralReplicas has one of two lag: the other one is not enough if two are asked
-// for.
+// TestKeepWaitsForSeveralReplicas: one of two replicas lags. The other is not enough if two are
+// asked for.
 func TestKeepWaitsForSeveralReplicas(t *testing.T) {
 	t.Parallel()
 	primary, link := replicated(t)
@@ -115,7 +115,7 @@ func TestKeepWaitsForSeveralReplicas(t *testing.T) {
 	}
 }
 
-// TestKeepIsShared has many wait at the same time: they share what is sent.
+// TestKeepIsShared: many callers wait at the same time, and share what is sent.
 func TestKeepIsShared(t *testing.T) {
 	t.Parallel()
 	primary, link := replicated(t)
@@ -151,7 +151,8 @@ func TestKeepIsShared(t *testing.T) {
 	}
 }
 
-// TestKeepNoticesALoss: the server that is asked is not the one that acknowledged, or has lost it.
+// TestKeepNoticesALoss: the server that is asked is not the one that acknowledged, or has lost the
+// counts.
 func TestKeepNoticesALoss(t *testing.T) {
 	t.Parallel()
 	primary, _ := replicated(t)
@@ -169,7 +170,7 @@ func TestKeepNoticesALoss(t *testing.T) {
 	}
 }
 
-// TestKeepsOfOneWhoLeaves has somebody ask who does not wait for the answer: that says nothing to
+// TestKeepsOfOneWhoLeaves: a caller asks and does not wait for the answer. That has no effect on
 // others.
 func TestKeepsOfOneWhoLeaves(t *testing.T) {
 	t.Parallel()
@@ -186,7 +187,7 @@ func TestKeepsOfOneWhoLeaves(t *testing.T) {
 	}
 }
 
-// TestKeepEndsWithTheStore closes a store that somebody waits for.
+// TestKeepEndsWithTheStore closes a store while a caller waits for it.
 func TestKeepEndsWithTheStore(t *testing.T) {
 	t.Parallel()
 	primary, link := replicated(t)
@@ -199,7 +200,7 @@ func TestKeepEndsWithTheStore(t *testing.T) {
 	link.Hang()
 	errs := make(chan error, 1)
 	go func() { errs <- keep(t, s, syncer.AckReplica, 1) }()
-	time.Sleep(10 * time.Millisecond) // it may or may not have begun
+	time.Sleep(10 * time.Millisecond) // the wait may or may not have begun
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
@@ -228,7 +229,7 @@ func TestKeepsSaysWhatIsMissing(t *testing.T) {
 	never(t, limited, syncer.AckReplica, "permission")
 }
 
-// TestKeepsOfAReplicaThatLeft: what was there once may come back.
+// TestKeepsOfAReplicaThatLeft: a replica that was there once may come back.
 func TestKeepsOfAReplicaThatLeft(t *testing.T) {
 	t.Parallel()
 	primary, link := replicated(t)
@@ -263,8 +264,7 @@ func TestKeepWaitsForTheDisk(t *testing.T) {
 	}
 }
 
-// TestDirectKeeps has operations that are carried out in Redis wait for a replica, one by one and
-// in a batch.
+// TestDirectKeeps: operations of pure-Redis mode wait for a replica, one by one and in a batch.
 func TestDirectKeeps(t *testing.T) {
 	t.Parallel()
 	primary, link := replicated(t)
@@ -307,9 +307,9 @@ func TestDirectKeeps(t *testing.T) {
 	}
 }
 
-// TestKeepWaitsThoughOtherMarksAreGone asks for many marks of which a server that took over has
-// one: something is written for that one all the same. What a connection has not written WAIT need
-// not wait for.
+// TestKeepWaitsThoughOtherMarksAreGone asks for many marks, of which a server that took over has
+// one. It still writes something for that one, because WAIT does not wait for what its connection
+// has not written.
 func TestKeepWaitsThoughOtherMarksAreGone(t *testing.T) {
 	t.Parallel()
 	primary, _ := replicated(t)

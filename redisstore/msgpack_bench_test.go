@@ -8,8 +8,8 @@ import (
 	"twotier.dev/twotier/redisstore"
 )
 
-// BenchmarkMessagePack writes and reads the numbers of about four keys with two windows each, as a
-// script of pure-Redis mode has them, beside a library that does the same.
+// BenchmarkMessagePack encodes and decodes the numbers of about four keys with two windows each, as
+// for a script of pure-Redis mode, and compares that with a library.
 func BenchmarkMessagePack(b *testing.B) {
 	numbers := make([]int64, 64)
 	for i := range numbers {

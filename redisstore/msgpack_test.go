@@ -8,7 +8,7 @@ import (
 	"twotier.dev/twotier/redisstore"
 )
 
-// TestNumbersGoToRedisAndBack has Redis read numbers of every length and write them again.
+// TestNumbersGoToRedisAndBack makes Redis decode numbers of every length and encode them again.
 func TestNumbersGoToRedisAndBack(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)

@@ -29,8 +29,8 @@ func ladders(l *leaparray.Ladder) map[string]*leaparray.Ladder {
 	return map[string]*leaparray.Ladder{syncer.DefaultNamespace: l}
 }
 
-// open returns a store that is closed with the test. It fills in the ladders and a timeout that a
-// busy machine keeps.
+// open returns a store that is closed with the test. It fills in the ladders, and a timeout that is
+// long enough for a busy machine.
 func open(t testing.TB, opt redisstore.Options) *redisstore.Store {
 	t.Helper()
 	if opt.Ladders == nil {
@@ -60,7 +60,7 @@ func flushAll(t testing.TB, servers ...*redistest.Server) {
 	}
 }
 
-// tellingStore tells the conformance suite what it can see of Redis.
+// tellingStore shows the conformance suite what it can see of Redis.
 type tellingStore struct {
 	*redisstore.Store
 }

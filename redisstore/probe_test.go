@@ -40,7 +40,7 @@ func send(t testing.TB, s *redisstore.Store, rounds ...*syncer.Round) {
 	s.Exchange(ctx, rounds)
 }
 
-// works tries the store out.
+// works checks that the store can be used.
 func works(t testing.TB, s *redisstore.Store) {
 	t.Helper()
 	if err := probe(t, s); err != nil {
@@ -55,8 +55,8 @@ func works(t testing.TB, s *redisstore.Store) {
 	}
 }
 
-// TestProbeRefusesWhatIsMissing uses a server that has neither commands, whatever the real one can
-// do, but for those of a module.
+// TestProbeRefusesWhatIsMissing uses a server on which the commands are missing, whatever the real
+// one can do, except for those of a module.
 func TestProbeRefusesWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -67,7 +67,7 @@ func TestProbeRefusesWhatIsMissing(t *testing.T) {
 	for expiry, command := range map[redisstore.Expiry]string{redisstore.ExpiryField: "HPEXPIRE",
 		redisstore.ExpiryTairhash: "EXHINCRBY"} {
 		if expiry == redisstore.ExpiryTairhash && has.TairHash {
-			continue // modules are loaded before commands are renamed, or not, as the server likes
+			continue // whether modules load before commands are renamed is up to the server
 		}
 		s := open(t, redisstore.Options{URL: srv.URL(), Expiry: expiry})
 		want := "this Redis does not fit: --redis-expiry=" + string(expiry) +
@@ -149,7 +149,7 @@ func TestProbeSeesTheKindOfHash(t *testing.T) {
 	}
 }
 
-// TestStoreWorksOnceRedisIsThere needs no probe of its own.
+// TestStoreWorksOnceRedisIsThere checks that a store needs no explicit probe.
 func TestStoreWorksOnceRedisIsThere(t *testing.T) {
 	t.Parallel()
 	m := miniredis.RunT(t)
@@ -262,7 +262,8 @@ func TestSentinelFailover(t *testing.T) {
 			break
 		}
 	}
-	// The one round that the replica may not have seen is found missing, and nothing else happens.
+	// The one round that the replica may not have received is found missing, and nothing else
+	// happens.
 	if r.Err != nil || !r.Lost && r.Keys[0].Adds[0].Stored != 2 {
 		t.Errorf("after the promotion: %v, lost %v, %+v", r.Err, r.Lost, r.Keys[0].Adds)
 	}

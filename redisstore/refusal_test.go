@@ -15,13 +15,13 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// theCommands are those that rounds use.
+// theCommands are the commands that rounds use.
 var theCommands = []string{
 	"exists", "hset", "hincrby", "hget", "hdel", "hlen", "hgetall", "hmget", "pexpire", "del",
 	"set", "get", "time",
 }
 
-// refusing is a server that refuses one command, and a store that it worked for before.
+// refusing is a server that refuses one command, and a store that worked with it before.
 type refusing struct {
 	t   *testing.T
 	srv *redistest.Server
@@ -30,8 +30,8 @@ type refusing struct {
 	seq uint64
 }
 
-// TestEachCommandThatRedisRefuses takes one command after the other away. Whatever becomes of a
-// round, each of its keys is either counted, once, or refused and as it was.
+// TestEachCommandThatRedisRefuses takes one command after another away. Whatever becomes of a
+// round, each of its keys is either counted, once, or refused and unchanged.
 func TestEachCommandThatRedisRefuses(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -65,8 +65,8 @@ func (f *refusing) allow(sign, command string) {
 	}
 }
 
-// keys are parts of all kinds: of keys that are new or were there, that are loaded, have something
-// to expire or to purge.
+// keys returns parts of all kinds: of keys that are new or exist, that are loaded, and that have
+// something to expire or to purge.
 func (f *refusing) keys() (keys []syncer.KeyRound) {
 	for i, name := range []string{"known", "loaded", "expiring", "purged", "new",
 		"new and loaded"} {
@@ -92,8 +92,8 @@ func (f *refusing) keys() (keys []syncer.KeyRound) {
 	return keys
 }
 
-// round sends a round twice, as if the first reply had been lost, and holds what Redis has of each
-// key against what it says.
+// round sends a round twice, as if the first reply had been lost, and compares what Redis has of
+// each key with the replies.
 func (f *refusing) round() {
 	f.t.Helper()
 	f.seq++
@@ -120,11 +120,11 @@ func (f *refusing) round() {
 		}
 	}
 	if !counted {
-		f.seq-- // it was not carried out
+		f.seq-- // the round was not applied
 	}
 }
 
-// restoration restores something twice: it is there or it is not.
+// restoration restores something twice: the counts are either there or not.
 func (f *refusing) restoration() {
 	f.t.Helper()
 	k := syncer.KeyRound{Key: []byte("restored"), TTL: 3_600_000, Ladder: f.l,
@@ -149,7 +149,7 @@ func (f *refusing) all(keys []syncer.KeyRound) (list [][]int64) {
 	return list
 }
 
-// values are what Redis has of the buckets that a part adds to.
+// values returns what Redis has of the buckets that a part adds to.
 func (f *refusing) values(k *syncer.KeyRound) (list []int64) {
 	f.t.Helper()
 	for _, b := range k.Adds {

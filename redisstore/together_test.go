@@ -11,7 +11,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// calls is how often the server has been sent a script.
+// calls returns how many scripts the server has been sent.
 func calls(t *testing.T, srv *redistest.Server) (n int) {
 	t.Helper()
 	stats, err := srv.Do("INFO", "commandstats").Text()
@@ -27,8 +27,8 @@ func calls(t *testing.T, srv *redistest.Server) (n int) {
 	return n
 }
 
-// TestRoundsGoTogether has one script carry out the rounds of many partitions. One that is refused
-// undoes no other, before it or after.
+// TestRoundsGoTogether: one script applies the rounds of many partitions. A round that is refused
+// doesn't affect those before or after it.
 func TestRoundsGoTogether(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -79,7 +79,7 @@ func TestRoundsGoTogether(t *testing.T) {
 	}
 }
 
-// TestRoundsTogetherAreBounded has many rounds take several scripts.
+// TestRoundsTogetherAreBounded: many rounds take several scripts.
 func TestRoundsTogetherAreBounded(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)

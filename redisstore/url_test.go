@@ -10,7 +10,7 @@ import (
 	"twotier.dev/twotier/redisstore"
 )
 
-// reach says where a client will connect to, in one line.
+// reach describes in one line where a client will connect to.
 func reach(client redis.UniversalClient) string {
 	switch c := client.(type) {
 	case *redis.ClusterClient:

@@ -21,7 +21,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// conforming tells the conformance suite more of a store.
+// conforming shows the conformance suite more of a store.
 type conforming struct{ *embedded.Store }
 
 func (s conforming) TTL(_ testing.TB, partition int, ns, key []byte) time.Duration {
@@ -128,8 +128,8 @@ func TestOverflowRefusesTheKey(t *testing.T) {
 	}
 }
 
-// TestFullStoreForgetsWhatHasCountedLeast floods a store with keys that count once, in the middle
-// of which some have counted more.
+// TestFullStoreForgetsWhatHasCountedLeast floods a store with keys that count once. In between,
+// some keys count more.
 func TestFullStoreForgetsWhatHasCountedLeast(t *testing.T) {
 	var log strings.Builder
 	const memory = 200_000
@@ -164,8 +164,8 @@ func TestFullStoreForgetsWhatHasCountedLeast(t *testing.T) {
 	}
 }
 
-// TestFullStoreForgetsWhatHasExpiredFirst has keys expire that have counted more than those that
-// stay.
+// TestFullStoreForgetsWhatHasExpiredFirst: keys that have expired are dropped although they counted
+// more than those that stay.
 func TestFullStoreForgetsWhatHasExpiredFirst(t *testing.T) {
 	s := newTimed(embedded.Options{MaxMemory: 40 * 150})
 	for i := range 20 {
@@ -193,9 +193,9 @@ func TestFlushIsALoss(t *testing.T) {
 	}
 }
 
-// TestRestoredIsRememberedWhileItCounts restores a key a second time long after the first, as a
-// counter does that heard no answer, and once it was reset: what is remembered of that lasts as
-// long as the ladder does.
+// TestRestoredIsRememberedWhileItCounts restores a key again long after the first time, as a
+// counter does that got no answer, and again after a reset. The record lasts as long as the ladder
+// does.
 func TestRestoredIsRememberedWhileItCounts(t *testing.T) {
 	l, err := leaparray.NewLadder(leaparray.Level{Width: time.Hour, Count: 24 * 30})
 	if err != nil {
@@ -217,6 +217,6 @@ func TestRestoredIsRememberedWhileItCounts(t *testing.T) {
 			s.Exchange(t.Context(), []*syncer.Round{reset})
 		}
 		s.now = s.now.Add(30 * 24 * time.Hour)
-		add(t, s, uint64(2+i), "another", 1, 0) // what is old is swept
+		add(t, s, uint64(2+i), "another", 1, 0) // this sweeps what is old
 	}
 }
