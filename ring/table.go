@@ -202,8 +202,8 @@ func (t *Table) Member(at int) *Member { return &t.members[at] }
 // Self returns the index of this node, or -1 if another process has taken over its ID.
 func (t *Table) Self() int { return t.self }
 
-// Mine reports whether this node owns a partition.
-func (t *Table) Mine(partition int) bool { return int(t.owners[partition]) == t.self }
+// OwnedBySelf reports whether this node owns a partition.
+func (t *Table) OwnedBySelf(partition int) bool { return int(t.owners[partition]) == t.self }
 
 // Owned returns how many partitions the member at an index owns.
 func (t *Table) Owned(at int) int { return t.counts[at] }

@@ -91,7 +91,7 @@ func TestTheYoungerOfTwoWithOneIDCounts(t *testing.T) {
 		t.Errorf("%d members, self %d", tab.Len(), tab.Self())
 	}
 	for p := range partitions {
-		if tab.Mine(p) {
+		if tab.OwnedBySelf(p) {
 			t.Fatalf("partition %d belongs to a process that has been replaced", p)
 		}
 	}

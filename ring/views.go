@@ -159,9 +159,9 @@ func (v *views) addresses(but string) (list []string) {
 // missing returns the gossip addresses of lost members, and of seeds that are not members.
 func (v *views) missing(ctx context.Context, seeds []string) []string {
 	v.mu.Lock()
-	there := map[string]bool{}
+	present := map[string]bool{}
 	for _, address := range v.gossip {
-		there[address] = true
+		present[address] = true
 	}
 	want := map[string]bool{}
 	for address := range v.lost {
@@ -173,7 +173,7 @@ func (v *views) missing(ctx context.Context, seeds []string) []string {
 			want[address] = true
 		}
 	}
-	maps.DeleteFunc(want, func(address string, _ bool) bool { return there[address] })
+	maps.DeleteFunc(want, func(address string, _ bool) bool { return present[address] })
 	return slices.Sorted(maps.Keys(want))
 }
 

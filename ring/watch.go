@@ -88,7 +88,7 @@ func (r *Ring) logChange(old, t *Table) {
 // forever.
 func (r *Ring) runRejoin(ctx context.Context) {
 	wait := r.opt.RejoinInterval / soonest
-	timer := time.NewTimer(around(wait))
+	timer := time.NewTimer(jitter(wait))
 	defer timer.Stop()
 	for {
 		select {
@@ -101,7 +101,7 @@ func (r *Ring) runRejoin(ctx context.Context) {
 				<-results // what is not there is tried again
 			}
 			wait = min(2*wait, r.opt.RejoinInterval)
-			timer.Reset(around(wait))
+			timer.Reset(jitter(wait))
 		}
 	}
 }
@@ -110,8 +110,8 @@ func (r *Ring) runRejoin(ctx context.Context) {
 // the same time each believe they are the first.
 const soonest = 32
 
-// around returns d plus or minus up to a quarter, so that nodes don't retry in lockstep.
-func around(d time.Duration) time.Duration { return d - d/4 + rand.N(d/2+1) }
+// jitter returns d plus or minus up to a quarter, so that nodes don't retry in lockstep.
+func jitter(d time.Duration) time.Duration { return d - d/4 + rand.N(d/2+1) }
 
 // reach exchanges state with the members at these addresses, several at a time, and sends the
 // result of each. Addresses that have not had their turn when ctx is done are skipped: a silent one
@@ -165,7 +165,7 @@ func (r *Ring) join(ctx context.Context, seeds []string) error {
 		return fmt.Errorf("join: %w", err)
 	}
 	if err := errors.Join(errs...); err != nil {
-		if turnedAway(err) {
+		if isRejection(err) {
 			return fmt.Errorf("join: %w: %s answered but did not let this node in (is the "+
 				"cluster secret the same?)", ErrNotJoined, strings.Join(seeds, ", "))
 		}
@@ -197,9 +197,9 @@ func (r *Ring) inform(ctx context.Context) {
 // isSelf reports whether a seed is this node, as happens when all nodes share one list.
 func (r *Ring) isSelf(seed string) bool { return seed == r.opt.Bind || seed == r.Gossip() }
 
-// turnedAway reports whether a node was there but would not talk to us, as happens with different
+// isRejection reports whether a node was there but would not talk to us, as happens with different
 // secrets. memberlist only passes on the text of the error.
-func turnedAway(err error) bool {
+func isRejection(err error) bool {
 	for line := range strings.Lines(err.Error()) {
 		if strings.Contains(line, "failed to join") && !strings.Contains(line, "dial ") {
 			return true

@@ -303,7 +303,7 @@ func counted(t testing.TB, c *client.Client, key string) int64 {
 
 // owns reports whether the node owns a key.
 func (s *server) owns(b *bed, key string) bool {
-	return s.ring.Table().Mine(b.place.Of(nil, []byte(key)))
+	return s.ring.Table().OwnedBySelf(b.place.Of(nil, []byte(key)))
 }
 
 // restartHTTP replaces the node's HTTP server at the same address: to clients this is another

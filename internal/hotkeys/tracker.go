@@ -99,7 +99,7 @@ func (t *Tracker) Sizes() (granted, leased int) {
 
 // mine reports whether this node owns a key.
 func (t *Tracker) mine(table *ring.Table, k *Key) bool {
-	return table.Mine(t.opt.Placement.Of(k.NS, k.Key))
+	return table.OwnedBySelf(t.opt.Placement.Of(k.NS, k.Key))
 }
 
 // unshareLocked ends the sharing of a key that is neither granted nor leased any more.

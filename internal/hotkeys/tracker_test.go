@@ -102,7 +102,7 @@ func newPair(t *testing.T, change func(p *pair)) *pair {
 func (p *pair) key(i int) string {
 	for n := 0; ; n++ {
 		key := fmt.Sprint("k", n)
-		if p.placed.Mine(syncer.Placement{Partitions: 2}.Of(nil, []byte(key))) {
+		if p.placed.OwnedBySelf(syncer.Placement{Partitions: 2}.Of(nil, []byte(key))) {
 			if i--; i < 0 {
 				return key
 			}

@@ -58,7 +58,7 @@ func (o *Partitions) Settled() bool {
 		return true
 	}
 	for p := range o.parts {
-		phase, want := o.parts[p].phase, t.Mine(p)
+		phase, want := o.parts[p].phase, t.OwnedBySelf(p)
 		if want != (phase == own) || !want && phase != foreign {
 			return false
 		}

@@ -32,7 +32,7 @@ func (o *Partitions) apply(t *ring.Table, now time.Time) (gained []int, offers m
 	offers = map[int][]int{}
 	for p := range o.parts {
 		s := &o.parts[p]
-		switch mine := t.Mine(p); {
+		switch mine := t.OwnedBySelf(p); {
 		case mine && s.phase == foreign && !o.claimed[p]:
 			o.enterLocked(p, incoming)
 			o.claimed[p] = true
@@ -75,7 +75,7 @@ func (o *Partitions) reviewGivenLocked(p int, t *ring.Table, now time.Time) {
 	if t.Find(s.to.Name) >= 0 && now.Sub(s.since) < givenTimeout {
 		return
 	}
-	if t.Mine(p) {
+	if t.OwnedBySelf(p) {
 		o.takeBackLocked(p)
 		return
 	}

@@ -29,7 +29,7 @@ func TestAPartitionThatHasGoneElsewhere(t *testing.T) {
 		time.Sleep(time.Second)
 		moved := 0
 		for p := range partitions {
-			if !b.table.Load().Mine(p) || !third.counter.owns(p) {
+			if !b.table.Load().OwnedBySelf(p) || !third.counter.owns(p) {
 				continue
 			}
 			moved++

@@ -65,7 +65,7 @@ func (o *Partitions) DecidedBy(m *ring.Member, p int) bool {
 // ownerLocked returns the owner of a partition by the current table, or nil if it is this node.
 func (o *Partitions) ownerLocked(p int) *ring.Member {
 	t := o.opt.Table()
-	if t.Mine(p) {
+	if t.OwnedBySelf(p) {
 		return nil
 	}
 	return t.Member(t.Owner(p))

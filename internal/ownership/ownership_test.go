@@ -54,7 +54,7 @@ func TestNothingIsHandedOverTooEarly(t *testing.T) {
 		a.knows(a, b) // but not that b is to own anything
 		b.leaves = false
 		p := 0
-		for !b.table.Load().Mine(p) {
+		for !b.table.Load().OwnedBySelf(p) {
 			p++
 		}
 		for range 1000 {
@@ -119,7 +119,7 @@ func TestPagesThatAreOutOfDate(t *testing.T) {
 			t.Fatalf("%d more pages could have been out of date", left)
 		}
 		for p := range partitions {
-			if got := len(b.counter.keys[p]); b.table.Load().Mine(p) && got != 1+p%3 {
+			if got := len(b.counter.keys[p]); b.table.Load().OwnedBySelf(p) && got != 1+p%3 {
 				t.Errorf("partition %d: %d keys came along, want %d", p, got, 1+p%3)
 			}
 		}
@@ -171,7 +171,7 @@ func TestTakerDiesBeforeItHasAll(t *testing.T) {
 		other := &node{c: c, self: ring.Member{ID: "z", Name: "z"}}
 		a.knows(a, other)
 		p := 0
-		for a.table.Load().Mine(p) {
+		for a.table.Load().OwnedBySelf(p) {
 			p++
 		}
 		claim := &ownership.ClaimRequest{By: other.self,
@@ -200,7 +200,7 @@ func TestWhatIsNotWantedIsTakenBack(t *testing.T) {
 		other := &node{c: c, self: ring.Member{ID: "z", Name: "z"}}
 		a.knows(a, other)
 		p := 0
-		for a.table.Load().Mine(p) {
+		for a.table.Load().OwnedBySelf(p) {
 			p++
 		}
 		a.HandOver(t.Context(), &ownership.ClaimRequest{By: other.self,

@@ -159,7 +159,7 @@ func (r *Router) byTable(op *syncer.Op) decision {
 	var parts []multiowner.Part
 	for i := range op.Checks {
 		to := t.Member(t.Owner(r.partition(&op.Checks[i])))
-		if t.Mine(r.partition(&op.Checks[i])) {
+		if t.OwnedBySelf(r.partition(&op.Checks[i])) {
 			to = nil
 		}
 		parts = addPart(parts, to, i)

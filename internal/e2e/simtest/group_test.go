@@ -24,7 +24,7 @@ func (w *world) inherited(from, to *proc) string {
 		w.t.Fatal(err)
 	}
 	for _, key := range w.keysOf(from, "a", 100) {
-		if after.Mine(w.partition(key)) {
+		if after.OwnedBySelf(w.partition(key)) {
 			return key
 		}
 	}

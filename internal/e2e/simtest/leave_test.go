@@ -19,7 +19,7 @@ import (
 func (w *world) keysOf(p *proc, prefix string, n int) (keys []string) {
 	t := p.ring.Table()
 	for i := 0; len(keys) < n; i++ {
-		if key := fmt.Sprint(prefix, i); t.Mine(w.partition(key)) {
+		if key := fmt.Sprint(prefix, i); t.OwnedBySelf(w.partition(key)) {
 			keys = append(keys, key)
 		}
 	}
