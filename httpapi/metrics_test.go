@@ -35,7 +35,7 @@ func TestMetrics(t *testing.T) {
 	f.stats.States = []cluster.StateCount{{State: cluster.Alive, Members: 2},
 		{State: cluster.Suspect, Members: 1}}
 	f.stats.Phases = cluster.Phases{Own: 16, Incoming: 17, Outgoing: 18, Moving: 19}
-	f.stats.Moves = cluster.Moves{Taken: 20, Given: 21, Begun: 22, LetGo: 23, TakenBack: 24}
+	f.stats.Moves = cluster.Moves{Taken: 20, Given: 21, FromStore: 22, Abandoned: 23, TakenBack: 24}
 	f.stats.Peers = cluster.PeerStats{MessagesTotal: 25, ResentTotal: 26, FailedTotal: 27,
 		TasksTotal: 28}
 	f.stats.Links = []cluster.Link{{ID: "b", Up: true}, {ID: "c"}}

@@ -47,9 +47,9 @@ func (e exposition) partitions(st cluster.Stats) {
 		"Partitions that changed hands, by direction, and whether the state "+
 			"came directly or by way of the store.", "direction", "via")
 	moves(st.Moves.Taken, "in", "peer")
-	moves(st.Moves.Begun, "in", "store")
+	moves(st.Moves.FromStore, "in", "store")
 	moves(st.Moves.Given, "out", "peer")
-	moves(st.Moves.LetGo, "out", "store")
+	moves(st.Moves.Abandoned, "out", "store")
 	e.total("twotier_handovers_undone_total",
 		"Partitions that were to be handed over and were kept.", st.Moves.TakenBack)
 }

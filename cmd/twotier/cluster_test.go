@@ -90,7 +90,7 @@ func TestFiguresOfACluster(t *testing.T) {
 			a.Phases.Own+b.Phases.Own == nodes[0].cfg.Partitions
 	})
 	moves := nodes[2].node.Stats().Moves
-	if moves.Given+moves.LetGo < int64(leaves) || moves.Given == 0 {
+	if moves.Given+moves.Abandoned < int64(leaves) || moves.Given == 0 {
 		t.Errorf("%d partitions were given up: %+v", leaves, moves)
 	}
 	lines := ask(t, "GET", "http://"+nodes[0].http.Addr().String()+"/metrics", "")

@@ -39,7 +39,7 @@ var questions = [...]Question{
 		}),
 	question(2, "claim",
 		func(ctx context.Context, n *Node, q *ownership.ClaimRequest) (any, error) {
-			return n.owned.HandOver(ctx, q), nil
+			return n.owned.HandOff(ctx, q), nil
 		}),
 	question(3, "offer", func(_ context.Context, n *Node, q *ownership.OfferRequest) (any, error) {
 		n.owned.Offered(q)

@@ -129,7 +129,7 @@ func (c *cluster) Ask(ctx context.Context, to *ring.Member, request, response an
 		h = n.Holdings(q)
 		time.Sleep(time.Duration(c.seeking.Load()))
 	case *ownership.ClaimRequest:
-		pages = n.HandOver(ctx, q)
+		pages = n.HandOff(ctx, q)
 		c.expire(q, pages)
 	case *ownership.OfferRequest:
 		n.Offered(q)

@@ -76,7 +76,7 @@ func (c *claim) giveUp(ctx context.Context, rest []int) {
 // drop gives up partitions that are no longer this node's.
 func (c *claim) drop() {
 	for p := range c.open {
-		if !c.o.wants(p) {
+		if !c.o.accepts(p) {
 			delete(c.open, p)
 			c.refused = append(c.refused, p)
 		}
@@ -135,21 +135,22 @@ func (c *claim) take(page *ClaimPage) {
 	}
 	h := c.open[p]
 	delete(c.open, p)
-	if c.o.adopt(h) {
+	if c.o.importHandoff(h) {
 		c.taken = append(c.taken, p)
 	} else {
 		c.refused = append(c.refused, p)
 	}
 }
 
-// wants reports whether this node still wants a partition, because it is or was just now the owner.
-func (o *Partitions) wants(p int) bool {
+// accepts reports whether this node still wants a partition, because it is or was just now the
+// owner.
+func (o *Partitions) accepts(p int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.wantsLocked(p)
+	return o.acceptsLocked(p)
 }
 
-func (o *Partitions) wantsLocked(p int) bool {
+func (o *Partitions) acceptsLocked(p int) bool {
 	ph := o.parts[p].phase
 	return !o.suspended && (ph == incoming || ph == own || ph == outgoing)
 }
@@ -176,11 +177,11 @@ func (o *Partitions) stopDeferring(p int) {
 	}
 }
 
-// adopt takes over a partition, unless this node does not want it any more.
-func (o *Partitions) adopt(h *syncer.Handoff) bool {
+// importHandoff takes over a partition, unless this node does not want it any more.
+func (o *Partitions) importHandoff(h *syncer.Handoff) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.wantsLocked(h.Partition) {
+	if !o.acceptsLocked(h.Partition) {
 		return false
 	}
 	o.opt.Counter.ImportHandoff(h)

@@ -16,10 +16,10 @@ func (p Phases) Held() int { return p.Own + p.Outgoing + p.Moving }
 type Moves struct {
 	// Taken received their state from another node; Given were sent to another node.
 	Taken, Given int64
-	// Begun started from the state in the store because no node handed them over.
-	Begun int64
-	// LetGo were given up without a complete handover, so the next owner starts from the store.
-	LetGo int64
+	// FromStore started from the state in the store because no node handed them over.
+	FromStore int64
+	// Abandoned were given up without a complete handover, so the next owner starts from the store.
+	Abandoned int64
 	// TakenBack were to be handed over but stayed.
 	TakenBack int64
 }

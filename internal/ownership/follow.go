@@ -59,8 +59,8 @@ func (o *Partitions) reviewOutgoingLocked(
 ) {
 	s := &o.parts[p]
 	switch {
-	case now.Sub(s.since) > loseTimeout:
-		o.letGoLocked(p)
+	case now.Sub(s.since) > abandonTimeout:
+		o.abandonLocked(p)
 	case now.Sub(s.since) > offerAfter && now.Sub(s.offered) > time.Second:
 		s.offered = now
 		offers[t.Owner(p)] = append(offers[t.Owner(p)], p)
@@ -82,5 +82,5 @@ func (o *Partitions) reviewGivenLocked(p int, t *ring.Table, now time.Time) {
 	if now.Sub(s.since) < givenTimeout {
 		return // the next owner may claim it
 	}
-	o.letGoLocked(p)
+	o.abandonLocked(p)
 }

@@ -13,8 +13,8 @@ import (
 const (
 	// pageBytes is the approximate size of the partitions in one response.
 	pageBytes = 512 << 10
-	// cedeTimeout bounds preparing a partition.
-	cedeTimeout = 1500 * time.Millisecond
+	// handoffTimeout bounds preparing a partition.
+	handoffTimeout = 1500 * time.Millisecond
 )
 
 // Holdings returns which of some partitions this node could hand over.
@@ -36,17 +36,18 @@ func (o *Partitions) Holdings(q *HoldingsRequest) *HoldingsResponse {
 	return a
 }
 
-// HandOver answers a claim with pages of the partitions that the other node gets, and with the
+// HandOff answers a claim with pages of the partitions that the other node gets, and with the
 // reasons why it does not get the others now.
-func (o *Partitions) HandOver(ctx context.Context, q *ClaimRequest) *ClaimResponse {
+func (o *Partitions) HandOff(ctx context.Context, q *ClaimRequest) *ClaimResponse {
 	o.release(&q.By, q.Taken)
 	o.takeBack(&q.By, q.Refused)
 	a := &ClaimResponse{Pages: make([]ClaimPage, len(q.Parts))}
 	var done sync.WaitGroup
 	for i, part := range q.Parts {
-		a.Pages[i] = ClaimPage{Partition: part.Partition, State: o.promise(&q.By, part.Partition)}
-		if a.Pages[i].State == Given {
-			done.Go(func() { o.cede(ctx, &a.Pages[i]) })
+		state := o.acceptClaim(&q.By, part.Partition)
+		a.Pages[i] = ClaimPage{Partition: part.Partition, State: state}
+		if state == Given {
+			done.Go(func() { o.beginHandoff(ctx, &a.Pages[i]) })
 		}
 	}
 	done.Wait()
@@ -92,10 +93,10 @@ func sizeOf(h *syncer.Handoff) (size int) {
 	return size
 }
 
-// promise decides whether to give a partition to a member that claims it. That member must be the
-// owner by this node's table too, or two nodes could take a partition from each other in turn.
+// acceptClaim decides whether to give a partition to a member that claims it. That member must be
+// the owner by this node's table too, or two nodes could take a partition from each other in turn.
 // Until it is, this node keeps deciding.
-func (o *Partitions) promise(to *ring.Member, p int) ClaimState {
+func (o *Partitions) acceptClaim(to *ring.Member, p int) ClaimState {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.exists(p) || o.suspended {
@@ -122,9 +123,10 @@ func (o *Partitions) promise(to *ring.Member, p int) ClaimState {
 	return Given
 }
 
-// cede prepares a partition for the handoff. If that fails, the new owner starts from the store.
-func (o *Partitions) cede(ctx context.Context, page *ClaimPage) {
-	ctx, cancel := context.WithTimeout(ctx, cedeTimeout)
+// beginHandoff prepares a partition for the handoff. If that fails, the new owner starts from the
+// store.
+func (o *Partitions) beginHandoff(ctx context.Context, page *ClaimPage) {
+	ctx, cancel := context.WithTimeout(ctx, handoffTimeout)
 	defer cancel()
 	err := o.opt.Counter.BeginHandoff(ctx, page.Partition)
 	o.mu.Lock()
@@ -135,7 +137,7 @@ func (o *Partitions) cede(ctx context.Context, page *ClaimPage) {
 		o.enterLocked(page.Partition, given)
 	case err == nil || errors.Is(err, syncer.ErrNotOwner):
 	default:
-		o.letGoLocked(page.Partition)
+		o.abandonLocked(page.Partition)
 		page.State = NotHeld
 	}
 }

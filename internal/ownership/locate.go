@@ -22,7 +22,7 @@ func (o *Partitions) Locate(ctx context.Context, p int) (to *ring.Member, err er
 		if inRedis = o.opt.InRedis(); inRedis {
 			return true
 		}
-		to, known = o.deciderLocked(p)
+		to, known = o.locateLocked(p)
 		return known
 	})
 	switch {
@@ -35,9 +35,9 @@ func (o *Partitions) Locate(ctx context.Context, p int) (to *ring.Member, err er
 	return to, nil
 }
 
-// deciderLocked returns the member that decides about a partition, nil for this node, and whether
+// locateLocked returns the member that decides about a partition, nil for this node, and whether
 // it is known.
-func (o *Partitions) deciderLocked(p int) (m *ring.Member, known bool) {
+func (o *Partitions) locateLocked(p int) (m *ring.Member, known bool) {
 	s := &o.parts[p]
 	switch {
 	case o.suspended, s.phase == moving:

@@ -34,8 +34,8 @@ func TestTakeoverBringsAllAlong(t *testing.T) {
 		}
 		_, given := a.Figures()
 		at, taken := b.Figures()
-		if int(taken.Taken) != at.Own || given.Given != taken.Taken || taken.Begun != 0 ||
-			given.LetGo != 0 {
+		if int(taken.Taken) != at.Own || given.Given != taken.Taken || taken.FromStore != 0 ||
+			given.Abandoned != 0 {
 			t.Errorf("given %+v, taken %+v of %+v", given, taken, at)
 		}
 	})
@@ -94,10 +94,10 @@ func TestTakeoverWithoutAHolder(t *testing.T) {
 				harm(c)
 				c.agree(c.nodes...)
 				c.settle(c.nodes...)
-				if _, moves := c.nodes[1].Figures(); moves.Begun == 0 || moves.Taken != 0 {
+				if _, moves := c.nodes[1].Figures(); moves.FromStore == 0 || moves.Taken != 0 {
 					t.Errorf("moves %+v", moves)
 				}
-				if _, moves := c.nodes[0].Figures(); moves.LetGo == 0 || moves.Given != 0 {
+				if _, moves := c.nodes[0].Figures(); moves.Abandoned == 0 || moves.Given != 0 {
 					t.Errorf("moves of the holder %+v", moves)
 				}
 			})
@@ -123,7 +123,7 @@ func TestPagesThatAreOutOfDate(t *testing.T) {
 				t.Errorf("partition %d: %d keys came along, want %d", p, got, 1+p%3)
 			}
 		}
-		if _, moves := b.Figures(); moves.Begun > 0 {
+		if _, moves := b.Figures(); moves.FromStore > 0 {
 			t.Errorf("moves %+v", moves)
 		}
 	})
@@ -176,7 +176,7 @@ func TestTakerDiesBeforeItHasAll(t *testing.T) {
 		}
 		claim := &ownership.ClaimRequest{By: other.self,
 			Parts: []ownership.ClaimPart{{Partition: p}}}
-		if got := a.HandOver(t.Context(), claim); got.Pages[0].State != ownership.Given ||
+		if got := a.HandOff(t.Context(), claim); got.Pages[0].State != ownership.Given ||
 			len(c.deciders(p)) != 0 {
 			t.Fatalf("pages %+v, decided by %v", got.Pages, c.deciders(p))
 		}
@@ -203,15 +203,15 @@ func TestWhatIsNotWantedIsTakenBack(t *testing.T) {
 		for a.table.Load().OwnedBySelf(p) {
 			p++
 		}
-		a.HandOver(t.Context(), &ownership.ClaimRequest{By: other.self,
+		a.HandOff(t.Context(), &ownership.ClaimRequest{By: other.self,
 			Parts: []ownership.ClaimPart{{Partition: p}}})
 		stranger := ring.Member{ID: "y", Name: "y"}
-		a.HandOver(t.Context(), &ownership.ClaimRequest{By: stranger,
+		a.HandOff(t.Context(), &ownership.ClaimRequest{By: stranger,
 			Refused: []int{p, -1, partitions}})
 		if len(c.deciders(p)) != 0 {
 			t.Error("taken back from who was never given it")
 		}
-		a.HandOver(t.Context(), &ownership.ClaimRequest{By: other.self, Refused: []int{p}})
+		a.HandOff(t.Context(), &ownership.ClaimRequest{By: other.self, Refused: []int{p}})
 		if got := c.deciders(p); !slices.Equal(got, []string{"a"}) {
 			t.Errorf("decided by %v, want a", got)
 		}
@@ -227,11 +227,11 @@ func TestNobodyComesForAPartition(t *testing.T) {
 		b.cut.Store(true)
 		a.knows(a, b)
 		time.Sleep(4 * time.Second)
-		if at, moves := a.Figures(); at.Outgoing == 0 || moves.LetGo != 0 {
+		if at, moves := a.Figures(); at.Outgoing == 0 || moves.Abandoned != 0 {
 			t.Errorf("after 4 s: %+v, %+v", at, moves)
 		}
 		time.Sleep(2 * time.Second)
-		if at, moves := a.Figures(); at.Outgoing != 0 || moves.LetGo == 0 {
+		if at, moves := a.Figures(); at.Outgoing != 0 || moves.Abandoned == 0 {
 			t.Errorf("after 6 s: %+v, %+v", at, moves)
 		}
 	})
@@ -290,7 +290,7 @@ func TestSuspension(t *testing.T) {
 		}
 		a.inRedis.Store(false)
 		a.Resume()
-		if _, moves := a.Figures(); a.Held() != 0 || moves.Begun != partitions {
+		if _, moves := a.Figures(); a.Held() != 0 || moves.FromStore != partitions {
 			t.Errorf("%d partitions are held at once after the mode has changed", a.Held())
 		}
 		c.settle(a)
@@ -335,7 +335,7 @@ func randomTables(t *testing.T, seed uint64) {
 	c.fill()
 	watch := time.NewTicker(time.Millisecond)
 	defer watch.Stop()
-	for range 30 { // shorter than loseTimeout: nothing is let go
+	for range 30 { // shorter than abandonTimeout: nothing is let go
 		for _, n := range c.nodes[1:] { // one stays
 			n.leaves = r.IntN(2) == 0
 		}

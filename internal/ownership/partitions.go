@@ -114,8 +114,8 @@ const (
 	// offerAfter is how long a node waits for the new owner of a partition to claim it before it
 	// offers it.
 	offerAfter = 300 * time.Millisecond
-	// loseTimeout is how long a node keeps a partition that nobody claims.
-	loseTimeout = 5 * time.Second
+	// abandonTimeout is how long a node keeps a partition that nobody claims.
+	abandonTimeout = 5 * time.Second
 	// givenTimeout is how long a node keeps a partition that it handed over, without confirmation
 	// that it arrived.
 	givenTimeout = 10 * time.Second
@@ -156,11 +156,11 @@ func (o *Partitions) wakeLocked() {
 	}
 }
 
-// letGoLocked gives up a partition that nobody has taken over completely. Its pending counts are
+// abandonLocked gives up a partition that nobody has taken over completely. Its pending counts are
 // still flushed.
-func (o *Partitions) letGoLocked(p int) {
+func (o *Partitions) abandonLocked(p int) {
 	o.opt.Counter.StopOwning(p)
-	o.moves.LetGo++
+	o.moves.Abandoned++
 	o.enterLocked(p, foreign)
 }
 

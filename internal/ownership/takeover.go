@@ -118,7 +118,7 @@ func (o *Partitions) beginFromStore(parts []int) {
 		o.claimed[p] = false
 		if o.parts[p].phase == incoming {
 			o.opt.Counter.StartOwning(p)
-			o.moves.Begun++
+			o.moves.FromStore++
 			o.enterLocked(p, own)
 		}
 	}
@@ -137,17 +137,17 @@ func (o *Partitions) unclaim(parts []int) {
 // It returns at once.
 func (o *Partitions) Offered(q *OfferRequest) {
 	o.opt.Go(func(ctx context.Context) {
-		wanted, released := o.wanted(&q.By, q.Partitions)
+		claims, released := o.toClaim(&q.By, q.Partitions)
 		if released {
 			o.Follow() // claims what is gained
 		}
-		o.claimFrom(ctx, &q.By, wanted, o.unclaim)
+		o.claimFrom(ctx, &q.By, claims, o.unclaim)
 	})
 }
 
-// wanted returns which of the partitions that another node offers are to be claimed from it. It
+// toClaim returns which of the partitions that another node offers are to be claimed from it. It
 // releases those that the other has taken over from this node and already offers back.
-func (o *Partitions) wanted(from *ring.Member, parts []int) (wanted []int, released bool) {
+func (o *Partitions) toClaim(from *ring.Member, parts []int) (claims []int, released bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, p := range parts {
@@ -157,8 +157,8 @@ func (o *Partitions) wanted(from *ring.Member, parts []int) (wanted []int, relea
 		released = o.releaseLocked(from, p) || released
 		if !o.claimed[p] && o.parts[p].phase == own {
 			o.claimed[p] = true
-			wanted = append(wanted, p)
+			claims = append(claims, p)
 		}
 	}
-	return wanted, released
+	return claims, released
 }
