@@ -47,7 +47,7 @@ func (r *Router) fallback(ctx context.Context, op *syncer.Op, res *syncer.Result
 		return errExpired
 	}
 	err := r.opt.Modes.During(ctx, modes.TwoTier, func() error {
-		return r.foreign(ctx, op, res, false)
+		return r.localAsNonOwner(ctx, op, res, false)
 	})
 	if errors.Is(err, syncer.ErrNotOwner) {
 		return errMoving
@@ -55,14 +55,14 @@ func (r *Router) fallback(ctx context.Context, op *syncer.Op, res *syncer.Result
 	return err
 }
 
-// foreign runs an operation on another node's keys in this node's memory, in place of that node or
-// along with it.
-func (r *Router) foreign(
-	ctx context.Context, op *syncer.Op, res *syncer.Result, beside bool,
+// localAsNonOwner runs an operation on another node's keys in this node's memory, in place of that
+// node or along with it.
+func (r *Router) localAsNonOwner(
+	ctx context.Context, op *syncer.Op, res *syncer.Result, leased bool,
 ) error {
-	own := *op
-	own.AllowNonOwner, own.RequireStore = true, beside
-	err := r.opt.Counter.Do(ctx, &own, res)
+	nonOwner := *op
+	nonOwner.AllowNonOwner, nonOwner.RequireStore = true, leased
+	err := r.opt.Counter.Do(ctx, &nonOwner, res)
 	r.opt.Mark(res)
 	return err
 }
@@ -103,7 +103,7 @@ func (r *Router) shortcut(
 		return false, nil
 	}
 	defer r.opt.Modes.Leave()
-	err = r.foreign(ctx, op, res, true)
+	err = r.localAsNonOwner(ctx, op, res, true)
 	return !errors.Is(err, syncer.ErrNotOwner), err
 }
 

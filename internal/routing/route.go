@@ -38,8 +38,8 @@ var (
 	errExpired = fmt.Errorf("%w: the time for it is up", syncer.ErrUnavailable)
 	// errMoving says that nothing was counted because the key kept changing hands.
 	errMoving = fmt.Errorf("%w: the key is just changing hands", syncer.ErrUnavailable)
-	// errNobody says that no node was found that decides.
-	errNobody = fmt.Errorf("%w: nobody who can be reached says that it decides about the key",
+	// errNoOwner says that no node was found that decides.
+	errNoOwner = fmt.Errorf("%w: nobody who can be reached says that it decides about the key",
 		syncer.ErrUnavailable)
 )
 
@@ -69,7 +69,7 @@ func (r *Router) retry(
 			d, search = r.byTable(op), nil
 		case r.needsFallback(&d, op, err):
 			d = decision{to: fallback}
-		case d.elsewhere(op, err):
+		case d.outdated(op, err):
 			if search == nil {
 				search = retry.Within(ownership.WaitTimeout)
 			}
@@ -102,9 +102,9 @@ func (r *Router) carryOut(
 	}
 }
 
-// elsewhere reports whether an error calls for a new decision: nothing was executed, or nothing
+// outdated reports whether an error calls for a new decision: nothing was executed, or nothing
 // that must not be executed twice.
-func (d *decision) elsewhere(op *syncer.Op, err error) bool {
+func (d *decision) outdated(op *syncer.Op, err error) bool {
 	return errors.Is(err, syncer.ErrNotOwner) || errors.Is(err, rpc.ErrUnreachable) ||
 		d.to == forward && op.Kind == syncer.Count && errors.Is(err, syncer.ErrUnknownOutcome)
 }
@@ -186,7 +186,7 @@ func (r *Router) locate(
 	ctx context.Context, search *retry.Backoff, op *syncer.Op,
 ) (d decision, err error) {
 	if !search.Next(ctx) {
-		return d, errNobody
+		return d, errNoOwner
 	}
 	var parts []multiowner.Part
 	for i := range op.Checks {
