@@ -28,11 +28,11 @@ func (t *Tracker) review(ctx context.Context, since time.Duration) {
 			t.grant(table, name)
 		}
 	}
-	names, q := t.prolongable(table)
+	names, q := t.renewals(table)
 	if len(names) == 0 {
 		return
 	}
-	leased := t.prolong(ctx, table, q)
+	leased := t.renew(ctx, table, q)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i, name := range names {
@@ -54,21 +54,21 @@ func (t *Tracker) grant(table *ring.Table, name string) {
 	}
 	ns, key, _ := strings.Cut(name, "\x00")
 	g := &grant{key: Key{NS: []byte(ns), Key: []byte(key)}}
-	if !t.mine(table, &g.key) || t.opt.Counter.Share(g.key.NS, g.key.Key, true) != nil {
+	if !t.owns(table, &g.key) || t.opt.Counter.Share(g.key.NS, g.key.Key, true) != nil {
 		return
 	}
 	t.grants[name] = g
 	t.opt.Logger.Info("a key is hot: every node counts it for now", "key", key)
 }
 
-// prolongable returns the keys whose leases are renewed, and ends grants that have no lease left.
-func (t *Tracker) prolongable(table *ring.Table) (names []string, q *LeaseRequest) {
+// renewals returns the keys whose leases are renewed, and ends grants that have no lease left.
+func (t *Tracker) renewals(table *ring.Table) (names []string, q *LeaseRequest) {
 	q = &LeaseRequest{By: t.opt.Self(), For: leaseTime}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for name, g := range t.grants {
 		switch {
-		case t.goesOn(table, g):
+		case t.shouldRenew(table, g):
 			q.Keys, names = append(q.Keys, g.key), append(names, name)
 			// It may take a member a whole interval to hear of the renewal.
 			g.until = time.Now().Add(interval + leaseTime)
@@ -83,16 +83,16 @@ func (t *Tracker) prolongable(table *ring.Table) (names []string, q *LeaseReques
 	return names, q
 }
 
-// goesOn reports whether to renew the leases of a key. The counter shares the key already, unless
-// another node owned it in between, so it is asked each time.
-func (t *Tracker) goesOn(table *ring.Table, g *grant) bool {
-	return t.mine(table, &g.key) && g.cooled < coolAfter && !t.opt.Paused() &&
+// shouldRenew reports whether to renew the leases of a key. The counter shares the key already,
+// unless another node owned it in between, so it is asked each time.
+func (t *Tracker) shouldRenew(table *ring.Table, g *grant) bool {
+	return t.owns(table, &g.key) && g.cooled < coolAfter && !t.opt.Paused() &&
 		t.opt.Counter.Share(g.key.NS, g.key.Key, true) == nil
 }
 
-// prolong tells every member which keys it may count, and returns how many operations they have
+// renew tells every member which keys it may count, and returns how many operations they have
 // counted on each key since they were last told.
-func (t *Tracker) prolong(ctx context.Context, table *ring.Table, q *LeaseRequest) []int64 {
+func (t *Tracker) renew(ctx context.Context, table *ring.Table, q *LeaseRequest) []int64 {
 	ops := make([]int64, len(q.Keys))
 	var mu sync.Mutex
 	rpc.Broadcast(ctx, table, interval, func(ctx context.Context, m *ring.Member) {

@@ -79,7 +79,7 @@ func (t *Tracker) endLeases() {
 	defer t.mu.Unlock()
 	table := t.opt.Table()
 	for name, l := range t.leases {
-		if l.over(time.Now()) || t.mine(table, &l.key) {
+		if l.over(time.Now()) || t.owns(table, &l.key) {
 			delete(t.leases, name)
 			t.leased.Add(-1)
 			t.unshareLocked(name, &l.key)

@@ -97,8 +97,8 @@ func (t *Tracker) Sizes() (granted, leased int) {
 	return len(t.grants), len(t.leases)
 }
 
-// mine reports whether this node owns a key.
-func (t *Tracker) mine(table *ring.Table, k *Key) bool {
+// owns reports whether this node owns a key.
+func (t *Tracker) owns(table *ring.Table, k *Key) bool {
 	return table.OwnedBySelf(t.opt.Placement.Of(k.NS, k.Key))
 }
 
