@@ -130,11 +130,11 @@ func (s *Store) compare(want, have map[string]string, complete bool) error {
 	// A namespace that is not listed here is counted like the default one.
 	for _, field := range slices.Sorted(maps.Keys(want)) {
 		value := want[field]
-		if there, ok := have[field]; there != value && (ok || complete) {
+		if stored, ok := have[field]; stored != value && (ok || complete) {
 			return fmt.Errorf("%w: its counts were made with %s = %s, this node has %s; use the "+
 				"same, another Redis (or database), or write what this node has into the field "+
 				"%q of the hash %s once those counts don't matter", ErrMismatch,
-				field, there, value, field, metaKey)
+				field, stored, value, field, metaKey)
 		}
 	}
 	// A namespace that this node does not list is counted by it like the default one.

@@ -210,8 +210,8 @@ func (l *directLane) write(ctx context.Context, open []*directScript) {
 		left := open[:0]
 		for _, g := range open {
 			if err := g.call.cmd.Err(); err != nil {
-				g.doubt = g.doubt || !errors.Is(s.classify(err), syncer.ErrNotApplied)
-				if ctx.Err() == nil && l.again(g.doubt, err, time.Since(began)) {
+				g.maybeApplied = g.maybeApplied || !errors.Is(s.classify(err), syncer.ErrNotApplied)
+				if ctx.Err() == nil && l.again(g.maybeApplied, err, time.Since(began)) {
 					left = append(left, g)
 					continue
 				}
@@ -236,11 +236,11 @@ func (l *directLane) write(ctx context.Context, open []*directScript) {
 
 // again decides whether a script that failed is sent again. If it was certainly not applied, it is
 // given up soon, because no outcome is in doubt.
-func (l *directLane) again(doubt bool, err error, spent time.Duration) bool {
+func (l *directLane) again(maybeApplied bool, err error, spent time.Duration) bool {
 	if isRefusal(err) && !isPassing(err) {
 		return false
 	}
-	return doubt || spent < l.d.opt.Timeout/4
+	return maybeApplied || spent < l.d.opt.Timeout/4
 }
 
 // isRefusal reports whether the server answered with an error.
@@ -273,7 +273,7 @@ func (s *Store) deliver(g *directScript) {
 		s.setFailedUnlessReply(err)
 		err = s.classify(err)
 		switch {
-		case g.doubt:
+		case g.maybeApplied:
 			err = fmt.Errorf("%w: %v", syncer.ErrUnknownOutcome, err)
 		case errors.Is(err, syncer.ErrNotApplied):
 			err = fmt.Errorf("%w: %w", syncer.ErrUnavailable, err)

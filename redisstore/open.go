@@ -175,7 +175,7 @@ func (s *Store) connect() (err error) {
 	}
 	s.client = newClient(s.driverOptions(), s.opt.Password)
 	if c, ok := s.client.(*redis.ClusterClient); ok {
-		c.OnNewNode(func(node *redis.Client) { node.AddHook(detours{}) })
+		c.OnNewNode(func(node *redis.Client) { node.AddHook(resends{}) })
 	}
 	return nil
 }

@@ -133,7 +133,7 @@ func (c *scriptCall) err() error {
 // out: they are sent again with the script's text, which the server keeps for the next time. Where
 // a key may have been read after the state of its partition, the state is read once more.
 func run(ctx context.Context, client redis.UniversalClient, calls []*scriptCall) {
-	ctx, detour := noteDetours(ctx)
+	ctx, resent := watchResends(ctx)
 	pipe := client.Pipeline()
 	for _, c := range calls {
 		c.send(ctx, pipe)
@@ -143,7 +143,7 @@ func run(ctx context.Context, client redis.UniversalClient, calls []*scriptCall)
 	again := 0
 	for _, c := range calls {
 		switch err := c.err(); {
-		case err == nil && c.script == nil && detour.Load():
+		case err == nil && c.script == nil && resent.Load():
 			c.sendState(ctx, pipe)
 			again++
 		case err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT"):
