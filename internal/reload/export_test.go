@@ -1,4 +1,4 @@
 package reload
 
-// Look polls once, as an open loader does by itself.
-func (l *Loader) Look() { l.look() }
+// Poll polls once, as an open loader does by itself.
+func (l *Loader) Poll() { l.poll() }

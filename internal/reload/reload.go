@@ -88,7 +88,7 @@ func (l *Loader) runPoll(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			l.look()
+			l.poll()
 		}
 	}
 }
@@ -104,8 +104,8 @@ func (l *Loader) Reload() {
 	}
 }
 
-// look polls all sources. Unlike Reload it can't assume that the files are complete.
-func (l *Loader) look() {
+// poll polls all sources. Unlike Reload it can't assume that the files are complete.
+func (l *Loader) poll() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, s := range l.sources {

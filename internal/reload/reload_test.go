@@ -61,8 +61,8 @@ func TestReload(t *testing.T) {
 		{"bad too", "1+3", 2}, {"4", "1+4", 3}, {"bad", "1+4", 4},
 	} {
 		write(t, b, step.text)
-		l.Look()
-		l.Look()
+		l.Poll()
+		l.Poll()
 		if got := k.text.Load(); got != step.want {
 			t.Errorf("after %q: %q, want %q", step.text, got, step.want)
 		}
@@ -102,11 +102,11 @@ func TestTroubleIsOverAndComesAgain(t *testing.T) {
 		if err := os.Remove(file); err != nil {
 			t.Fatal(err)
 		}
-		l.Look()
-		l.Look()
+		l.Poll()
+		l.Poll()
 		write(t, file, "1")
-		l.Look()
-		l.Look()
+		l.Poll()
+		l.Poll()
 		gone, back := strings.Count(log.String(), "no such file"),
 			strings.Count(log.String(), "can be used again")
 		if gone != i+1 || back != i+1 {
@@ -123,7 +123,7 @@ func TestReloadSaysAgainWhatIsWrong(t *testing.T) {
 	l, file, log := loader(t, &k, "1")
 	write(t, file, "bad")
 	for i := range 3 {
-		l.Look()
+		l.Poll()
 		l.Reload()
 		if n := strings.Count(log.String(), "it is bad"); n != i+1 {
 			t.Fatalf("asked %d times, told %d times:\n%s", i+1, n, log)
@@ -148,7 +148,7 @@ func TestPipeInPlaceOfAFile(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		l.Look()
+		l.Poll()
 		l.Reload()
 	}()
 	select {
@@ -168,11 +168,11 @@ func TestHalfOfAFileIsNotTaken(t *testing.T) {
 	l, file, log := loader(t, &k, "a b c")
 	for _, part := range []string{"", "d", "d e", "d e f"} {
 		write(t, file, part)
-		if l.Look(); k.text.Load() != "a b c" {
+		if l.Poll(); k.text.Load() != "a b c" {
 			t.Errorf("%q was taken while the file was written", k.text.Load())
 		}
 	}
-	if l.Look(); k.text.Load() != "d e f" || strings.Count(log.String(), "\n") != 1 {
+	if l.Poll(); k.text.Load() != "d e f" || strings.Count(log.String(), "\n") != 1 {
 		t.Errorf("%q is in force\n%s", k.text.Load(), log)
 	}
 }
