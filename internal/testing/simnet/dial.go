@@ -26,26 +26,26 @@ func (h *Host) Listen() net.Listener {
 // Dial connects to the listener of another host. What is written while the link is cut never
 // arrives. A share of writes, [Weather].Broken, breaks the connection.
 func (h *Host) Dial(ctx context.Context, to string) (net.Conn, error) {
-	there, ok := h.net.passes(h.ip, to, Calls, 0)
+	delay, ok := h.net.passes(h.ip, to, Calls, 0)
 	if !ok || h.isDown() {
 		_, err := h.wait(ctx)
 		return nil, err
 	}
-	time.Sleep(there)
+	time.Sleep(delay)
 	l := h.net.listenerAt(to)
 	if l == nil {
 		return nil, &net.OpError{Op: "dial", Net: "simnet", Err: ErrRefused}
 	}
-	here, far := h.net.connect(h, l.h)
+	local, remote := h.net.connect(h, l.h)
 	select {
-	case l.conns <- far:
-		return here, nil
+	case l.conns <- remote:
+		return local, nil
 	case <-l.closed:
 	case <-l.h.gone:
 	case <-ctx.Done():
 	}
-	return nil, errors.Join(&net.OpError{Op: "dial", Net: "simnet", Err: ErrRefused}, here.Close(),
-		far.Close())
+	return nil, errors.Join(&net.OpError{Op: "dial", Net: "simnet", Err: ErrRefused}, local.Close(),
+		remote.Close())
 }
 
 func (n *Net) listenerAt(ip string) *listener {
@@ -104,8 +104,8 @@ type pair struct {
 func (p *pair) end() { p.once.Do(func() { close(p.broken) }) }
 
 // connect makes a connection, which breaks when either process ends.
-func (n *Net) connect(a, b *Host) (here, far net.Conn) {
-	near, other := net.Pipe()
+func (n *Net) connect(a, b *Host) (local, remote net.Conn) {
+	aEnd, bEnd := net.Pipe()
 	p := &pair{broken: make(chan struct{})}
 	go func() {
 		select {
@@ -113,9 +113,9 @@ func (n *Net) connect(a, b *Host) (here, far net.Conn) {
 		case <-b.gone:
 		case <-p.broken:
 		}
-		_, _ = near.Close(), other.Close()
+		_, _ = aEnd.Close(), bEnd.Close()
 	}()
-	return &conn{Conn: near, from: a, to: b, pair: p}, &conn{Conn: other, from: b, to: a, pair: p}
+	return &conn{Conn: aEnd, from: a, to: b, pair: p}, &conn{Conn: bEnd, from: b, to: a, pair: p}
 }
 
 // Write delivers the data after a delay, swallows it, or breaks the connection before or after it.

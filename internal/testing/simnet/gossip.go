@@ -82,26 +82,26 @@ func (t *transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, e
 	if err := t.h.net.Awake(context.Background(), t.h.ip); err != nil {
 		return nil, err
 	}
-	there, ok := t.h.net.passes(t.h.ip, to, Gossip, 0)
+	delay, ok := t.h.net.passes(t.h.ip, to, Gossip, 0)
 	_, back := t.h.net.passes(to, t.h.ip, Gossip, 0)
 	if !ok || !back || t.h.isDown() || t.down.Load() || t.h.net.isFrozen(to) {
 		time.Sleep(timeout)
 		return nil, &net.OpError{Op: "dial", Net: "simnet", Err: os.ErrDeadlineExceeded}
 	}
-	time.Sleep(there)
+	time.Sleep(delay)
 	peer := t.h.net.host(to)
 	if peer == nil || peer.isDown() {
 		return nil, &net.OpError{Op: "dial", Net: "simnet", Err: ErrRefused}
 	}
-	near, far := net.Pipe()
-	a := &stream{Conn: near, net: t.h.net, link: link{t.h.ip, to}, remote: address(addr)}
-	b := &stream{Conn: far, net: t.h.net, link: link{to, t.h.ip}, remote: address(t.h.Address())}
+	local, remote := net.Pipe()
+	a := &stream{Conn: local, net: t.h.net, link: link{t.h.ip, to}, remote: address(addr)}
+	b := &stream{Conn: remote, net: t.h.net, link: link{to, t.h.ip}, remote: address(t.h.Address())}
 	select {
 	case peer.streams <- b:
 		return a, nil
 	default:
 		return nil, errors.Join(&net.OpError{Op: "dial", Net: "simnet", Err: ErrRefused},
-			near.Close(), far.Close())
+			local.Close(), remote.Close())
 	}
 }
 
