@@ -15,7 +15,7 @@ type model map[int]*shelf
 
 // shelf is a partition.
 type shelf struct {
-	heard
+	storeVersion
 	left    bool // the epoch began with what a loss left behind
 	last    change
 	changes map[string]change // by the store's names for them
@@ -27,7 +27,7 @@ type shelf struct {
 	reset    map[string]bool    // in this epoch
 }
 
-type heard struct {
+type storeVersion struct {
 	epoch, version, quieted uint64
 	lastChange              string
 }
@@ -62,7 +62,7 @@ func (m model) copy() model {
 	c := model{}
 	for id, s := range m {
 		o := newShelf()
-		o.heard, o.left, o.last, o.changes = s.heard, s.left, s.last, s.changes
+		o.storeVersion, o.left, o.last, o.changes = s.storeVersion, s.left, s.last, s.changes
 		maps.Copy(o.writers, s.writers)
 		maps.Copy(o.lives, s.lives)
 		maps.Copy(o.reset, s.reset)
@@ -126,15 +126,15 @@ func (s *shelf) lacks(name string) bool {
 	return name != "" && s.writers[told.writer].n < told.seq
 }
 
-// drawn stands for an epoch that the store has yet to name, and unnamed for a change that it has
-// yet to name.
+// unnamedEpoch stands for an epoch that the store has yet to name, and unnamed for a change that it
+// has yet to name.
 const (
-	drawn   = math.MaxUint64
-	unnamed = "unnamed"
+	unnamedEpoch = math.MaxUint64
+	unnamed      = "unnamed"
 )
 
 func (s *shelf) begin(left bool) {
-	s.epoch, s.left = drawn, left
+	s.epoch, s.left = unnamedEpoch, left
 	s.version++
 	clear(s.restored)
 	clear(s.reset)
@@ -149,10 +149,10 @@ func (s *shelf) count(k *syncer.KeyRound) {
 	}
 	c := s.at(name)
 	for _, b := range k.Adds {
-		c[place{b.Level, b.Index}] += b.N
+		c[bucketID{b.Level, b.Index}] += b.N
 	}
 	for _, b := range k.Expired {
-		delete(c, place{b.Level, b.Index})
+		delete(c, bucketID{b.Level, b.Index})
 	}
 	s.end(k, name)
 }
@@ -172,7 +172,7 @@ func (s *shelf) end(k *syncer.KeyRound, name string) {
 		for p := range c {
 			newest[p.level] = max(newest[p.level], p.idx)
 		}
-		maps.DeleteFunc(c, func(p place, _ int64) bool {
+		maps.DeleteFunc(c, func(p bucketID, _ int64) bool {
 			return p.idx < newest[p.level]-k.Ladder.Keep(int(p.level))
 		})
 	}
@@ -204,7 +204,7 @@ func (s *shelf) republish(r *syncer.Round) {
 			s.restored[name] = content{}
 		}
 		for _, b := range k.Adds {
-			p := place{b.Level, b.Index}
+			p := bucketID{b.Level, b.Index}
 			had, ok := s.restored[name][p]
 			if !ok && s.left {
 				had = c[p]
@@ -222,7 +222,7 @@ func (s *shelf) republish(r *syncer.Round) {
 // content returns the non-zero buckets of a key.
 func (s *shelf) content(name string) content {
 	c := maps.Clone(s.keys[name])
-	maps.DeleteFunc(c, func(_ place, n int64) bool { return n == 0 })
+	maps.DeleteFunc(c, func(_ bucketID, n int64) bool { return n == 0 })
 	return c
 }
 
@@ -233,7 +233,7 @@ func (m model) compare(t *testing.T, r, sent *syncer.Round, want outcome) {
 	if got := (outcome{r.Lost, r.Used, r.Later}); got != want {
 		t.Fatalf("%+v: %+v, want %+v", sent, got, want)
 	}
-	if s.epoch == drawn {
+	if s.epoch == unnamedEpoch {
 		if floor := sent.After; r.Epoch <= floor {
 			t.Fatalf("%+v: it draws epoch %d, want more than %d", sent, r.Epoch, floor)
 		}
@@ -242,8 +242,8 @@ func (m model) compare(t *testing.T, r, sent *syncer.Round, want outcome) {
 	if s.lastChange == unnamed {
 		s.lastChange, s.changes[r.LastChange] = r.LastChange, s.last
 	}
-	if got := heardIn(r); got != s.heard {
-		t.Fatalf("%+v: it has %+v, want %+v", sent, got, s.heard)
+	if got := versionOf(r); got != s.storeVersion {
+		t.Fatalf("%+v: it has %+v, want %+v", sent, got, s.storeVersion)
 	}
 	if want.lost || want.used {
 		return
@@ -253,8 +253,8 @@ func (m model) compare(t *testing.T, r, sent *syncer.Round, want outcome) {
 	}
 }
 
-func heardIn(r *syncer.Round) heard {
-	return heard{r.Epoch, r.Version, r.Quieted, r.LastChange}
+func versionOf(r *syncer.Round) storeVersion {
+	return storeVersion{r.Epoch, r.Version, r.Quieted, r.LastChange}
 }
 
 func (m model) compareKey(t *testing.T, k *syncer.KeyRound, have content) {
@@ -263,7 +263,7 @@ func (m model) compareKey(t *testing.T, k *syncer.KeyRound, have content) {
 		t.Fatalf("%s: %v", k.Key, k.Err)
 	}
 	for _, b := range k.Adds {
-		if want := have[place{b.Level, b.Index}]; b.Stored != want && want != 0 {
+		if want := have[bucketID{b.Level, b.Index}]; b.Stored != want && want != 0 {
 			t.Fatalf("%s: %+v: stored is %d, want %d", k.Key, b, b.Stored, want)
 		}
 	}

@@ -21,8 +21,8 @@ type dice struct {
 	// acked is keyed by partition and writer; nonce is the epoch in which the sequence was
 	// acknowledged.
 	acked map[string]sequence
-	told  map[string]heard // by partition and writer
-	past  []*syncer.Round  // copies of rounds as they were sent
+	told  map[string]storeVersion // by partition and writer
+	past  []*syncer.Round         // copies of rounds as they were sent
 }
 
 const (
@@ -42,7 +42,7 @@ func (d *dice) round() *syncer.Round {
 		Nonce: d.Uint64(), Quiet: d.IntN(8) == 0}
 	id := sequenceID(r)
 	told, acked := d.told[id], d.acked[id]
-	told.tell(r)
+	told.address(r)
 	if acked.nonce == told.epoch {
 		r.Acked = acked.n
 	}
@@ -74,11 +74,11 @@ func (d *dice) round() *syncer.Round {
 
 // republish turns a round into part of a restoration: by a writer that has noticed the loss, by one
 // that only notices it with this round, or by one that is wrong.
-func (d *dice) republish(r *syncer.Round, told heard) {
-	now := d.model.shelf(r.Partition).heard
+func (d *dice) republish(r *syncer.Round, told storeVersion) {
+	now := d.model.shelf(r.Partition).storeVersion
 	r.Republish, r.Quiet, r.After = true, false, told.epoch
 	if d.IntN(4) > 0 {
-		now.tell(r)
+		now.address(r)
 	}
 	if d.IntN(2) == 0 && told.epoch > 0 {
 		r.After--
@@ -136,18 +136,18 @@ func (d *dice) settled(r, sent *syncer.Round) {
 	if r.Seq > 0 {
 		d.acked[id] = sequence{max(d.acked[id].n, r.Seq), r.Epoch}
 	}
-	d.told[id] = heardIn(r)
+	d.told[id] = versionOf(r)
 }
 
-// tell makes a round say that this was heard.
-func (h *heard) tell(r *syncer.Round) {
+// address makes a round say that this was heard.
+func (h *storeVersion) address(r *syncer.Round) {
 	r.Epoch, r.Version, r.Quieted, r.LastChange = h.epoch, h.version, h.quieted, h.lastChange
 }
 
 func testModel(t *testing.T, s syncer.Store) {
 	seed := Seed(t)
 	d := &dice{rand.New(rand.NewPCG(seed, 1)), model{}, small(t), map[string]sequence{},
-		map[string]heard{}, nil}
+		map[string]storeVersion{}, nil}
 	loser, _ := s.(Loser)
 	rewind, then := func() {}, model{}
 	for range 600 {
@@ -226,7 +226,7 @@ func sendSome(t *testing.T, s syncer.Store, d *rand.Rand, ledger model, writer s
 	for range 1 + d.IntN(3) {
 		for _, r := range batch {
 			r.Err, r.Lost = nil, false
-			(&heard{}).tell(r)
+			(&storeVersion{}).address(r)
 		}
 		// Don't call exchange here: only the test's own goroutine may end the test.
 		s.Exchange(t.Context(), batch)

@@ -213,8 +213,8 @@ func testRewindBehindAnother(t *testing.T, s syncer.Store) {
 			apply(t, s, fmt.Sprint("other-", i), 1, key("b", bucket(0, 0, 1)))
 		}
 		for name, asks := range asking() {
-			told := heardIn(r)
-			told.tell(asks)
+			told := versionOf(r)
+			told.address(asks)
 			if exchange(t, s, asks); !asks.Lost {
 				t.Errorf("who %s is not told that a change of %q is lost", name, lost.writer)
 			}
@@ -232,8 +232,8 @@ func testNewsIsNoLoss(t *testing.T, s syncer.Store) {
 	}
 	apply(t, s, "old", 2, key("a", bucket(0, 0, 2)))
 	for name, asks := range asking() {
-		told := heardIn(r)
-		told.tell(asks)
+		told := versionOf(r)
+		told.address(asks)
 		if exchange(t, s, asks); asks.Lost {
 			t.Errorf("who %s is told of a loss", name)
 		}
@@ -291,7 +291,7 @@ func testNames(t *testing.T, s syncer.Store) {
 			t.Errorf("%q %q: %v", n.ns, n.key, err)
 		}
 		if got := load(t, s, 17, []byte(n.ns), []byte(n.key)); len(got) != 1 ||
-			got[place{0, base}] != int64(i+1) {
+			got[bucketID{0, base}] != int64(i+1) {
 			t.Errorf("%q %q holds %v, want %d", n.ns, n.key, got, i+1)
 		}
 		if got := load(t, s, 18, []byte(n.ns), []byte(n.key)); len(got) != 0 {

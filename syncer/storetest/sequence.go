@@ -92,7 +92,7 @@ func testLost(t *testing.T, s syncer.Store) {
 		t.Error("still lost")
 	}
 	stored(t, &r.Keys[0], 8, 1)
-	if got := contentOf(r.Keys[0].Loaded); len(got) != 2 || got[place{0, base}] != 8 {
+	if got := contentOf(r.Keys[0].Loaded); len(got) != 2 || got[bucketID{0, base}] != 8 {
 		t.Errorf("loaded %v", got)
 	}
 }
@@ -205,7 +205,7 @@ func testRoundsTogether(t *testing.T, s syncer.Store) {
 			want = content{}
 		}
 		if got := load(t, s, i, nil, []byte("a")); len(got) != len(want) ||
-			got[place{0, base}] != want[place{0, base}] {
+			got[bucketID{0, base}] != want[bucketID{0, base}] {
 			t.Errorf("partition %d holds %v, want %v", i, got, want)
 		}
 		if r.Lost != (i == 7) {

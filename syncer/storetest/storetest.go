@@ -145,20 +145,20 @@ func bucket(level uint8, idx, n int64) syncer.Bucket {
 	return syncer.Bucket{Level: level, Index: base + idx, N: n}
 }
 
-// place identifies a bucket.
-type place struct {
+// bucketID identifies a bucket.
+type bucketID struct {
 	level uint8
 	idx   int64
 }
 
 // content is the non-zero buckets of a key: a store may or may not keep those that are zero.
-type content map[place]int64
+type content map[bucketID]int64
 
 func contentOf(buckets []syncer.Bucket) content {
 	c := content{}
 	for _, b := range buckets {
 		if b.N != 0 {
-			c[place{b.Level, b.Index}] = b.N
+			c[bucketID{b.Level, b.Index}] = b.N
 		}
 	}
 	return c
