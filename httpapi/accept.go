@@ -12,7 +12,7 @@ import (
 
 // runAccept serves each connection in its own goroutine until the listener is closed. It replaces
 // fasthttp's loop, whose pool of workers outlives Shutdown by up to ten seconds.
-func (s *Server) runAccept(ln net.Listener, d *door) {
+func (s *Server) runAccept(ln net.Listener, d *endpoint) {
 	wait := time.Duration(0)
 	for {
 		nc, err := ln.Accept()
@@ -33,14 +33,14 @@ func (s *Server) runAccept(ln net.Listener, d *door) {
 }
 
 // accept serves nc, or turns it away if there are too many connections.
-func (s *Server) accept(nc net.Conn, d *door) {
+func (s *Server) accept(nc net.Conn, d *endpoint) {
 	from, tooMany := d.allowance.enter(nc.RemoteAddr())
 	if from == nil {
-		s.turnAway(nc, tooMany)
+		s.reject(nc, tooMany)
 		return
 	}
-	c := &conn{Conn: s.secure(nc), door: d,
-		hold: hold{allowance: d.allowance, client: from, wait: s.opts.RequestTimeout / 2,
+	c := &conn{Conn: s.secure(nc), endpoint: d,
+		memory: requestMemory{allowance: d.allowance, client: from, wait: s.opts.RequestTimeout / 2,
 			bodies: &s.bodies}}
 	s.mu.Lock()
 	closing := s.closing.Load()
@@ -72,15 +72,15 @@ func (s *Server) runWait(c *conn) {
 
 // runConn serves a connection until it ends or is parked.
 func (s *Server) runConn(c *conn) {
-	if !c.hold.wake() {
+	if !c.memory.wake() {
 		s.refuse(c.Conn, busy())
 		s.leave(c)
 		return
 	}
 	// Errors only concern this connection: the client left, or a timeout.
 	_ = s.http.ServeConn(c)
-	c.hold.release()
-	c.hold.sleep()
+	c.memory.release()
+	c.memory.sleep()
 	if c.isParked() {
 		s.serving.Go(func() { s.runWait(c) })
 		return
@@ -91,14 +91,14 @@ func (s *Server) runConn(c *conn) {
 // leave ends a connection.
 func (s *Server) leave(c *conn) {
 	c.Conn.Close()
-	c.door.allowance.leave(c.hold.client)
+	c.endpoint.allowance.leave(c.memory.client)
 	s.mu.Lock()
 	delete(s.conns, c)
 	s.mu.Unlock()
 }
 
-// turnAway answers 503 on a connection from which nothing was read.
-func (s *Server) turnAway(nc net.Conn, why string) {
+// reject answers 503 on a connection from which nothing was read.
+func (s *Server) reject(nc net.Conn, why string) {
 	p := &problem{kind: kindUnavailable, detail: why}
 	if s.opts.TLS != nil { // an answer would take a handshake
 		s.codes[p.kind.status].Add(1)

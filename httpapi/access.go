@@ -120,16 +120,16 @@ func forbidden(g *token.Grant, need token.Role, ns []byte) *problem {
 	case !g.May(need):
 		return &problem{kind: kindForbidden, field: "op", detail: "the token " + g.Name() +
 			" has not the role " + need.String()}
-	case !g.In(ns):
+	case !g.HasNamespace(ns):
 		return &problem{kind: kindForbidden, field: "ns", detail: "the token " + g.Name() +
 			" is not for this namespace"}
 	}
 	return nil
 }
 
-// everywhere returns why a grant does not cover all namespaces, or nil if it does.
-func everywhere(g *token.Grant) *problem {
-	if g == nil || g.Everywhere() {
+// needsAllNamespaces returns why a grant does not cover all namespaces, or nil if it does.
+func needsAllNamespaces(g *token.Grant) *problem {
+	if g == nil || g.AllNamespaces() {
 		return nil
 	}
 	return &problem{kind: kindForbidden, detail: "this concerns all namespaces, and the token " +

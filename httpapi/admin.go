@@ -10,7 +10,7 @@ import (
 
 // adminMode changes how the whole cluster counts.
 func (s *Server) adminMode(ctx *fasthttp.RequestCtx) *problem {
-	if p := everywhere(grantOf(ctx)); p != nil {
+	if p := needsAllNamespaces(grantOf(ctx)); p != nil {
 		return p
 	}
 	if p := noQuery(ctx); p != nil {

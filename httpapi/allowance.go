@@ -27,8 +27,8 @@ type allowance struct {
 type client struct {
 	at                 netip.Prefix
 	conns              int // guarded by the allowance
-	reading, answering share
-	awake, pages       share
+	reading, answering usage
+	awake, pages       usage
 }
 
 // pagesBytes bounds the metrics pages that have not been read yet, to about thirty. They have an

@@ -61,8 +61,8 @@ func TestConnectionsOfOneAddressAreBounded(t *testing.T) {
 	}
 }
 
-// TestDoorsAreApart lets strangers take all connections of one door; administration and nodes have
-// others.
+// TestDoorsAreApart lets strangers take all connections of one endpoint; administration and nodes
+// have others.
 func TestDoorsAreApart(t *testing.T) {
 	s, addr := open(t, httpapi.Options{
 		Service: newFake(), Peer: echo{}, Admin: "127.0.0.1:0", PeerListen: "127.0.0.1:0",

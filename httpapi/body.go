@@ -44,11 +44,11 @@ func tooLarge() *problem {
 
 // readSized reads a body of known length.
 func readSized(ctx *fasthttp.RequestCtx, size int) ([]byte, *problem) {
-	h := holdOf(ctx)
-	if p := h.toRead(int64(max(size, pooledBody))); p != nil {
+	m := memoryOf(ctx)
+	if p := m.takeRead(int64(max(size, pooledBody))); p != nil {
 		return nil, p
 	}
-	body := h.buffer(size)
+	body := m.buffer(size)
 	if _, err := io.ReadFull(ctx.RequestBodyStream(), body); err != nil {
 		return nil, problemOfReading(err)
 	}
@@ -57,11 +57,11 @@ func readSized(ctx *fasthttp.RequestCtx, size int) ([]byte, *problem) {
 
 // readChunks reads a body of unknown length.
 func readChunks(ctx *fasthttp.RequestCtx, most int) ([]byte, *problem) {
-	h, in := holdOf(ctx), ctx.RequestBodyStream()
+	m, in := memoryOf(ctx), ctx.RequestBodyStream()
 	body := make([]byte, 0, prefetched)
 	for {
 		if len(body) == cap(body) {
-			if p := h.toRead(2 * int64(cap(body))); p != nil {
+			if p := m.takeRead(2 * int64(cap(body))); p != nil {
 				return nil, p
 			}
 			body = append(make([]byte, 0, 2*cap(body)), body...)

@@ -19,8 +19,8 @@ import (
 // begun.
 type conn struct {
 	net.Conn
-	door *door // the door that the connection came in by
-	hold hold
+	endpoint *endpoint // the endpoint that accepted the connection
+	memory   requestMemory
 
 	mu     sync.Mutex
 	served bool      // at least one request was answered
@@ -106,7 +106,7 @@ func connState(nc net.Conn, state fasthttp.ConnState) {
 		return
 	}
 	if state == fasthttp.StateIdle { // the answer is written
-		c.hold.release()
+		c.memory.release()
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -29,7 +29,7 @@ func (d *decoder) account(checks []syncer.Check, limits int) *problem {
 
 // spend reserves n bytes for the request that is being read.
 func (d *decoder) spend(n int) *problem {
-	p := d.hold.take(int64(n))
+	p := d.memory.take(int64(n))
 	if p == nil {
 		d.cost += int64(n)
 	}

@@ -50,10 +50,10 @@ type decoder struct {
 	texts   [][]byte // parallel to limits: the window as the request spelled it
 	bads    []bad
 	quiet   bool
-	grant   *token.Grant // nil allows everything
-	hold    *hold        // memory is reserved from here
-	cost    int64        // bytes reserved so far
-	answers int          // bytes that the answer may take, without bads
+	grant   *token.Grant   // nil allows everything
+	memory  *requestMemory // memory is reserved from here
+	cost    int64          // bytes reserved so far
+	answers int            // bytes that the answer may take, without bads
 }
 
 // reset prepares d for reading body.

@@ -10,7 +10,7 @@ import (
 func (s *Server) Handle(ctx *fasthttp.RequestCtx) { s.handle(ctx) }
 
 // Awake returns the memory of the connections that are not parked.
-func (s *Server) Awake() int64 { return s.allowance.awake.taken() }
+func (s *Server) Awake() int64 { return s.allowance.awake.inUse() }
 
 // Paths returns all paths that are served.
 func (s *Server) Paths() map[string]string {

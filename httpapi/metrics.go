@@ -40,7 +40,7 @@ func (s *Server) metrics(ctx *fasthttp.RequestCtx) *problem {
 		const detail = "the metrics can't be made; this server's log says why"
 		return &problem{kind: kindInternal, detail: detail}
 	}
-	if p := holdOf(ctx).page(int64(len(page))); p != nil {
+	if p := memoryOf(ctx).takePage(int64(len(page))); p != nil {
 		return p
 	}
 	ctx.SetContentType(string(format))
@@ -108,7 +108,7 @@ func (s *Server) transport(e exposition) {
 	e.gauge("twotier_http_connections", "Open HTTP connections.", int64(open))
 	e.gauge("twotier_http_memory_bytes",
 		"Memory taken for what is read of clients and answered to them, beyond what any "+
-			"connection has.", s.allowance.reading.taken()+s.allowance.answering.taken())
+			"connection has.", s.allowance.reading.inUse()+s.allowance.answering.inUse())
 }
 
 // The kinds of metrics.

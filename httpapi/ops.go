@@ -76,10 +76,10 @@ func (s *Server) operations(ctx *fasthttp.RequestCtx) *problem {
 	x := s.begin(ctx)
 	body := ctx.PostBody()
 	x.decoder.reset(body)
-	p := x.hold.expect(int64(len(body)) * expected)
+	p := x.memory.expect(int64(len(body)) * expected)
 	if p == nil {
 		p = x.decoder.batch()
-		x.hold.settle()
+		x.memory.returnUnused()
 	}
 	if p == nil {
 		results := x.room(len(x.ops))

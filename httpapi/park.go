@@ -25,7 +25,7 @@ const (
 // parkingLocked returns when to park a connection that has just become idle.
 func (c *conn) parkingLocked(now time.Time) time.Time {
 	pause := parkAfter
-	if a := c.hold.allowance; a.served.Load()*awakeBytes > a.awake.most/2 {
+	if a := c.memory.allowance; a.served.Load()*awakeBytes > a.awake.most/2 {
 		pause = parkSoon
 	}
 	if at := now.Add(pause); c.park.by.IsZero() || at.Before(c.park.by) {

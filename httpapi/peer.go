@@ -46,7 +46,7 @@ func (s *Server) admitPeer(ctx *fasthttp.RequestCtx) *problem {
 	if err := s.opts.Peer.Admit(string(h.Peek(headerPass)), h.ContentLength()); err != nil {
 		return notOfCluster()
 	}
-	holdOf(ctx).ofNode(&s.nodes)
+	memoryOf(ctx).chargeNode(&s.nodes)
 	return nil
 }
 

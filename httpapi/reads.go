@@ -71,7 +71,7 @@ func appendSeries(b, key []byte, bucketMS int64, points []syncer.Point) []byte {
 }
 
 func (s *Server) top(ctx *fasthttp.RequestCtx) *problem {
-	if p := everywhere(grantOf(ctx)); p != nil {
+	if p := needsAllNamespaces(grantOf(ctx)); p != nil {
 		return p
 	}
 	n, window, text, p := topQuery(ctx)

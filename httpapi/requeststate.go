@@ -71,7 +71,7 @@ func (s *Server) begin(ctx *fasthttp.RequestCtx) *requestState {
 	large := len(ctx.PostBody()) > prefetched
 	x := s.states.get(large)
 	x.out = x.out[:0]
-	x.hold = holdOf(ctx)
+	x.memory = memoryOf(ctx)
 	if x.context == nil {
 		x.context = new(requestContext)
 	}
@@ -91,7 +91,7 @@ func (s *Server) finish(x *requestState) {
 		x.context = nil
 	}
 	x.size = max(x.size, x.cost, int64(cap(x.out)))
-	if len(x.out) <= ownBytes || !x.hold.until(func() { s.states.put(x) }) {
+	if len(x.out) <= ownBytes || !x.memory.onRelease(func() { s.states.put(x) }) {
 		s.states.put(x)
 	}
 }
@@ -111,7 +111,7 @@ func (x *requestState) room(n int) []syncer.Result {
 // it is written.
 func (x *requestState) answer(ctx *fasthttp.RequestCtx) {
 	ctx.SetContentType("application/json")
-	if x.hold == nil || len(x.out) <= ownBytes {
+	if x.memory == nil || len(x.out) <= ownBytes {
 		ctx.Response.SetBody(x.out)
 	} else {
 		ctx.Response.SetBodyRaw(x.out)

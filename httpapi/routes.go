@@ -16,7 +16,7 @@ type route struct {
 	binary  bool       // the body is not JSON
 	need    token.Role // one of these roles if there are tokens; 0: anyone
 	guarded bool       // needs a token even if there are no Tokens
-	at      place      // where it is served
+	at      apiSet     // where it is served
 	body    int        // maximum size of a body
 	// admit checks the sender of a request before its body is read; nil admits everyone.
 	admit   func(ctx *fasthttp.RequestCtx) *problem
@@ -26,30 +26,30 @@ type route struct {
 // routeTable returns all paths. There are no patterns: keys are in bodies and queries.
 func (s *Server) routeTable() map[string]route {
 	routes := map[string]route{
-		"/v1/add": {post: true, body: maxBody, need: token.Count, at: front,
+		"/v1/add": {post: true, body: maxBody, need: token.Count, at: clientAPI,
 			handler: s.add},
-		"/v1/acquire": {post: true, body: maxBody, need: token.Count, at: front,
+		"/v1/acquire": {post: true, body: maxBody, need: token.Count, at: clientAPI,
 			handler: s.acquire},
 		"/v1/batch": {post: true, body: maxBatchBody, need: token.Count | token.Read,
-			at: front, handler: s.batch},
-		"/v1/reset": {post: true, body: maxBody, need: token.Admin, at: front,
+			at: clientAPI, handler: s.batch},
+		"/v1/reset": {post: true, body: maxBody, need: token.Admin, at: clientAPI,
 			handler: s.reset},
 		"/v1/admin/mode": {post: true, body: maxBody, need: token.Admin, guarded: true,
-			at: office, handler: s.adminMode},
-		"/v1/count":            {need: token.Read, at: front, handler: s.count},
-		"/v1/series":           {need: token.Read, at: front, handler: s.series},
-		"/v1/top":              {need: token.Read, at: front, handler: s.top},
-		"/v1/cluster":          {need: token.Any, at: front, handler: s.cluster},
-		"/healthz":             {at: front | office | backdoor, handler: s.live},
-		"/readyz":              {at: front | office | backdoor, handler: s.ready},
-		"/metrics":             {need: token.Read, at: front | office, handler: s.metrics},
-		"/openapi.json":        {at: front, handler: openAPI},
-		"/":                    {at: front, handler: page},
-		"/assets/dashboard.js": {at: front, handler: script},
-		"/assets/style.css":    {at: front, handler: style},
+			at: adminAPI, handler: s.adminMode},
+		"/v1/count":            {need: token.Read, at: clientAPI, handler: s.count},
+		"/v1/series":           {need: token.Read, at: clientAPI, handler: s.series},
+		"/v1/top":              {need: token.Read, at: clientAPI, handler: s.top},
+		"/v1/cluster":          {need: token.Any, at: clientAPI, handler: s.cluster},
+		"/healthz":             {at: clientAPI | adminAPI | peerAPI, handler: s.live},
+		"/readyz":              {at: clientAPI | adminAPI | peerAPI, handler: s.ready},
+		"/metrics":             {need: token.Read, at: clientAPI | adminAPI, handler: s.metrics},
+		"/openapi.json":        {at: clientAPI, handler: openAPI},
+		"/":                    {at: clientAPI, handler: page},
+		"/assets/dashboard.js": {at: clientAPI, handler: script},
+		"/assets/style.css":    {at: clientAPI, handler: style},
 	}
 	if s.opts.Peer != nil {
-		routes[peerPath] = route{post: true, binary: true, body: maxPeerBody, at: backdoor,
+		routes[peerPath] = route{post: true, binary: true, body: maxPeerBody, at: peerAPI,
 			handler: s.peer, admit: s.admitPeer}
 	}
 	if s.opts.Admin != "" {
@@ -64,8 +64,8 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	p := s.dispatch(ctx)
 	// Memory for large requests was reserved before they were executed, but not for answers to
 	// queries.
-	if p == nil && s.doorOf(ctx) == s.doors[0] {
-		p = holdOf(ctx).cover(int64(len(ctx.Response.Body())))
+	if p == nil && s.endpointOf(ctx) == s.endpoints[0] {
+		p = memoryOf(ctx).takeUpTo(int64(len(ctx.Response.Body())))
 	}
 	if p != nil {
 		p.send(ctx)
@@ -109,10 +109,10 @@ func (s *Server) dispatch(ctx *fasthttp.RequestCtx) *problem {
 		ctx.SetConnectionClose()
 		return p
 	}
-	d := s.doorOf(ctx)
+	d := s.endpointOf(ctx)
 	r, ok := d.routes[string(exactPath(h.RequestURI()))]
 	// Nodes authenticate with their secret, and call each other by names of their own.
-	if r.at != backdoor && !d.hosts.allow(ctx.Host()) {
+	if r.at != peerAPI && !d.hosts.allow(ctx.Host()) {
 		return &problem{kind: kindForbidden, field: "Host",
 			detail: "not a name of this server; it answers to its address, and to what --hosts " +
 				"lists"}

@@ -157,7 +157,7 @@ type Server struct {
 	service   Service
 	log       *slog.Logger
 	http      *fasthttp.Server
-	routes    map[string]route // of all doors
+	routes    map[string]route // of all endpoints
 	access    access
 	states    statePool
 	allowance *allowance
@@ -177,10 +177,10 @@ type Server struct {
 	registry *prometheus.Registry
 	scraping sync.Mutex // held while a metrics page is made
 
-	mu     sync.Mutex
-	doors  []*door // mu guards their listeners
-	opened bool
-	conns  map[*conn]struct{}
+	mu        sync.Mutex
+	endpoints []*endpoint // mu guards their listeners
+	opened    bool
+	conns     map[*conn]struct{}
 }
 
 // New returns a server that is not listening yet.
@@ -201,7 +201,7 @@ func New(o Options) (*Server, error) {
 	s.nodes.each = s.nodes.most
 	s.registry = s.newRegistry()
 	s.routes = s.routeTable()
-	s.doors = s.makeDoors()
+	s.endpoints = s.makeEndpoints()
 	s.http = &fasthttp.Server{
 		Handler:                      s.handle,
 		ErrorHandler:                 s.unreadable,
@@ -243,7 +243,7 @@ func (s *Server) Open(ctx context.Context) error { return s.open(ctx) }
 func (s *Server) OpenOn(ctx context.Context, ln net.Listener) error {
 	s.mu.Lock()
 	if !s.opened && !s.closing.Load() {
-		s.doors[0].listener = ln
+		s.endpoints[0].listener = ln
 	}
 	s.mu.Unlock()
 	return s.open(ctx)
@@ -259,7 +259,7 @@ func (s *Server) open(ctx context.Context) error {
 		return err
 	}
 	s.opened = true
-	for _, d := range s.doors {
+	for _, d := range s.endpoints {
 		ln := d.listener
 		s.serving.Go(func() { s.runAccept(ln, d) })
 	}
@@ -283,7 +283,7 @@ func (s *Server) shut(ctx context.Context) error {
 	s.mu.Lock()
 	s.closing.Store(true)
 	s.end()
-	err := s.shutDoors()
+	err := s.closeEndpoints()
 	by := time.Now().Add(drainGrace)
 	for c := range s.conns {
 		c.drain(by)

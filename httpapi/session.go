@@ -83,19 +83,19 @@ func (s *Server) inSession(ctx *fasthttp.RequestCtx, name []byte,
 	request, verdict := s.sessions.Enter(key, uint64(seq), grantOf(ctx), time.Now())
 	switch verdict {
 	case replay.Fresh:
-		return s.inTurn(ctx, request, carryOut)
+		return s.runFirst(ctx, request, carryOut)
 	case replay.Repeated:
 		return s.again(ctx, request)
 	case replay.Foreign:
-		return anothersSession()
+		return sessionNotGranted()
 	case replay.Full:
-		return tooManyBegun()
+		return tooManySessions()
 	}
 	return outOfSequence()
 }
 
-// inTurn executes a request for the first time and remembers the answer.
-func (s *Server) inTurn(ctx *fasthttp.RequestCtx, request *sessionRequest,
+// runFirst executes a request for the first time and remembers the answer.
+func (s *Server) runFirst(ctx *fasthttp.RequestCtx, request *sessionRequest,
 	carryOut func(*fasthttp.RequestCtx) *problem) *problem {
 	lost := &problem{kind: kindUnknown, detail: "the answer is lost"} // if carryOut panics
 	a := sessionAnswer{problem: lost}
@@ -127,7 +127,7 @@ func (s *Server) again(ctx *fasthttp.RequestCtx, request *sessionRequest) *probl
 		return a.problem
 	}
 	// Not busy(): that would say that nothing was done.
-	if holdOf(ctx).cover(int64(len(a.body))) != nil {
+	if memoryOf(ctx).takeUpTo(int64(len(a.body))) != nil {
 		return &problem{kind: kindUnknown,
 			detail: "carried out, but there is no memory now to repeat the answer"}
 	}
@@ -148,18 +148,18 @@ func validSession(name []byte) bool {
 	return true
 }
 
-// outOfSequence and tooManyBegun refuse a request without doing anything.
+// outOfSequence and tooManySessions refuse a request without doing anything.
 func outOfSequence() *problem {
 	return &problem{kind: kindSequence,
 		detail: "unknown session, a number from before its last, or an answer that is not kept " +
 			"any more; nothing was done now"}
 }
 
-func tooManyBegun() *problem {
+func tooManySessions() *problem {
 	return &problem{kind: kindOverload, detail: "too many sessions have begun within ten minutes"}
 }
 
-func anothersSession() *problem {
+func sessionNotGranted() *problem {
 	return &problem{kind: kindSequence, detail: "the session is another token's, or this one " +
 		"granted more when it was used last; nothing was done now"}
 }

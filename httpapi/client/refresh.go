@@ -30,10 +30,10 @@ func (c *Client) refresh(l *link) {
 func (c *Client) runRefresh() {
 	var hint *link
 	for {
-		begun := time.Now()
+		started := time.Now()
 		// If this fails, the old table stays in use; calls find out which nodes don't answer.
 		_ = c.learn(c.ctx, hint)
-		hint = c.pause(begun)
+		hint = c.pause(started)
 		if c.ctx.Err() != nil {
 			return
 		}
@@ -41,7 +41,7 @@ func (c *Client) runRefresh() {
 }
 
 // pause waits until it is time to read the table again.
-func (c *Client) pause(begun time.Time) (hint *link) {
+func (c *Client) pause(started time.Time) (hint *link) {
 	every := c.opt.Refresh
 	if c.anyDown() {
 		every = min(every, downRefresh)
@@ -52,7 +52,7 @@ func (c *Client) pause(begun time.Time) (hint *link) {
 	case <-timer.C:
 	case <-c.ctx.Done():
 	case hint = <-c.hints:
-		soon := time.NewTimer(time.Until(begun.Add(firstRefresh)))
+		soon := time.NewTimer(time.Until(started.Add(firstRefresh)))
 		defer soon.Stop()
 		select {
 		case <-soon.C:

@@ -87,8 +87,8 @@ func (g *Grant) Name() string { return g.name }
 // May reports whether any of the roles is granted.
 func (g *Grant) May(roles Role) bool { return g.roles&roles != 0 }
 
-// In reports whether a namespace is granted; an empty one means the default.
-func (g *Grant) In(ns []byte) bool {
+// HasNamespace reports whether a namespace is granted; an empty one means the default.
+func (g *Grant) HasNamespace(ns []byte) bool {
 	if g.spaces == nil {
 		return true
 	}
@@ -107,12 +107,12 @@ func (g *Grant) Covers(other *Grant) bool {
 		return false
 	}
 	for ns := range other.spaces {
-		if !g.In([]byte(ns)) {
+		if !g.HasNamespace([]byte(ns)) {
 			return false
 		}
 	}
 	return true
 }
 
-// Everywhere reports whether all namespaces are granted.
-func (g *Grant) Everywhere() bool { return g.spaces == nil }
+// AllNamespaces reports whether all namespaces are granted.
+func (g *Grant) AllNamespaces() bool { return g.spaces == nil }

@@ -22,7 +22,7 @@ func TestFindsWhatWasMade(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := s.Find([]byte(text))
-	if g == nil || g.Name() != "checkout" || g.Everywhere() {
+	if g == nil || g.Name() != "checkout" || g.AllNamespaces() {
 		t.Fatalf("got %+v", g)
 	}
 	for _, wrong := range []string{"", other, text + "x", text[:len(text)-1], strings.ToUpper(text),
@@ -36,7 +36,7 @@ func TestFindsWhatWasMade(t *testing.T) {
 	}
 	for ns, want := range map[string]bool{"": true, "default": true, "login": true, "log": false,
 		"login2": false, "*": false} {
-		if g.In([]byte(ns)) != want {
+		if g.HasNamespace([]byte(ns)) != want {
 			t.Errorf("namespace %q: %v", ns, !want)
 		}
 	}
@@ -56,8 +56,8 @@ func TestAllNamespaces(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if g := set.Find([]byte(text)); !g.Everywhere() || !g.In([]byte("x")) || !g.In(nil) ||
-			set.Len() != 1 {
+		if g := set.Find([]byte(text)); !g.AllNamespaces() ||
+			!g.HasNamespace([]byte("x")) || !g.HasNamespace(nil) || set.Len() != 1 {
 			t.Errorf("namespaces %q: %+v", namespaces, g)
 		}
 	}
@@ -111,7 +111,7 @@ func TestFilesOfOtherEditors(t *testing.T) {
 			t.Errorf("%q: %v", file, err)
 			continue
 		}
-		if g := set.Find([]byte(text)); g == nil || g.Name() != "zoë" || !g.Everywhere() {
+		if g := set.Find([]byte(text)); g == nil || g.Name() != "zoë" || !g.AllNamespaces() {
 			t.Errorf("%q: %+v", file, g)
 		}
 	}
@@ -124,7 +124,7 @@ func TestFindAllocatesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	presented, ns := []byte(text), []byte("default")
-	if n := testing.AllocsPerRun(100, func() { set.Find(presented).In(ns) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { set.Find(presented).HasNamespace(ns) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

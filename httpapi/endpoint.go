@@ -15,20 +15,20 @@ import (
 	"twotier.dev/twotier/httpapi/token"
 )
 
-// place says at which kinds of door a route is served.
-type place uint8
+// apiSet says on which kinds of endpoint a route is served.
+type apiSet uint8
 
 const (
-	front    place = 1 << iota // the address of Options.Listen
-	office                     // the address of Options.Admin if set, otherwise the front
-	backdoor                   // the address of Options.PeerListen if set, otherwise the front
+	clientAPI apiSet = 1 << iota // Options.Listen
+	adminAPI                     // Options.Admin if set, otherwise Options.Listen
+	peerAPI                      // Options.PeerListen if set, otherwise Options.Listen
 )
 
-// door is an address that the server listens on, with the routes served there.
-type door struct {
+// endpoint is an address that the server listens on, with the routes served there.
+type endpoint struct {
 	address string
-	// allowance is for the clients of this door, so that strangers at one door can't keep anybody
-	// out of another.
+	// allowance is for the clients of this endpoint, so that strangers on one endpoint can't keep
+	// anybody out of another.
 	allowance *allowance
 	routes    map[string]route
 	hosts     hosts
@@ -48,21 +48,21 @@ func (e *ListenError) Error() string { return fmt.Sprintf("listen on %s: %v", e.
 // Unwrap returns the reason.
 func (e *ListenError) Unwrap() error { return e.Err }
 
-// makeDoors makes the doors. The first one is the public one.
-func (s *Server) makeDoors() []*door {
-	everyone := &door{address: s.opts.Listen}
-	doors, open := []*door{everyone}, front|office|backdoor
-	at := map[*door]place{}
+// makeEndpoints makes the endpoints. The first one is the public one.
+func (s *Server) makeEndpoints() []*endpoint {
+	everyone := &endpoint{address: s.opts.Listen}
+	endpoints, open := []*endpoint{everyone}, clientAPI|adminAPI|peerAPI
+	at := map[*endpoint]apiSet{}
 	if s.opts.Admin != "" {
-		d := &door{address: s.opts.Admin}
-		doors, at[d], open = append(doors, d), office, open&^office
+		d := &endpoint{address: s.opts.Admin}
+		endpoints, at[d], open = append(endpoints, d), adminAPI, open&^adminAPI
 	}
 	if s.opts.PeerListen != "" {
-		d := &door{address: s.opts.PeerListen}
-		doors, at[d], open = append(doors, d), backdoor, open&^backdoor
+		d := &endpoint{address: s.opts.PeerListen}
+		endpoints, at[d], open = append(endpoints, d), peerAPI, open&^peerAPI
 	}
 	at[everyone] = open
-	for _, d := range doors {
+	for _, d := range endpoints {
 		d.allowance = s.allowance
 		if d != everyone {
 			conns := InnerConns(s.opts.MaxConns)
@@ -76,19 +76,19 @@ func (s *Server) makeDoors() []*door {
 			}
 		}
 	}
-	return doors
+	return endpoints
 }
 
-// listen opens all doors, or none.
+// listen opens all endpoints, or none.
 func (s *Server) listen(ctx context.Context) error {
-	for _, d := range s.doors {
+	for _, d := range s.endpoints {
 		if d.listener != nil {
 			continue // passed in by OpenOn
 		}
 		ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", d.address)
 		if err != nil {
-			err = errors.Join(&ListenError{d.address, err}, s.shutDoors())
-			for _, d := range s.doors {
+			err = errors.Join(&ListenError{d.address, err}, s.closeEndpoints())
+			for _, d := range s.endpoints {
 				d.listener = nil
 			}
 			return err
@@ -98,8 +98,8 @@ func (s *Server) listen(ctx context.Context) error {
 	return nil
 }
 
-func (s *Server) shutDoors() (err error) {
-	for _, d := range s.doors {
+func (s *Server) closeEndpoints() (err error) {
+	for _, d := range s.endpoints {
 		if d.listener != nil {
 			err = errors.Join(err, d.listener.Close())
 		}
@@ -107,12 +107,12 @@ func (s *Server) shutDoors() (err error) {
 	return err
 }
 
-// doorOf returns the door through which a request came.
-func (s *Server) doorOf(ctx *fasthttp.RequestCtx) *door {
-	if c, ok := ctx.Conn().(*conn); ok && c.door != nil {
-		return c.door
+// endpointOf returns the endpoint that received a request.
+func (s *Server) endpointOf(ctx *fasthttp.RequestCtx) *endpoint {
+	if c, ok := ctx.Conn().(*conn); ok && c.endpoint != nil {
+		return c.endpoint
 	}
-	return s.doors[0]
+	return s.endpoints[0]
 }
 
 // secure adds TLS to a connection, if TLS is configured.
@@ -139,21 +139,21 @@ func (s *Server) PeerAddr() net.Addr {
 	if s.opts.PeerListen == "" {
 		return s.Addr()
 	}
-	return s.addrOf(len(s.doors) - 1)
+	return s.addrOf(len(s.endpoints) - 1)
 }
 
 func (s *Server) addrOf(i int) net.Addr {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.doors[i].listener == nil {
+	if s.endpoints[i].listener == nil {
 		return nil
 	}
-	return s.doors[i].listener.Addr()
+	return s.endpoints[i].listener.Addr()
 }
 
 // addProfiles adds the profiles of package net/http/pprof, which reveal memory contents and the
-// flags of the process. They are only served at a door of their own, and only to tokens for all
-// namespaces. They end when the server closes, whatever duration was asked for.
+// flags of the process. They are only served on an endpoint of their own, and only to tokens for
+// all namespaces. They end when the server closes, whatever duration was asked for.
 func (s *Server) addProfiles(routes map[string]route) {
 	profiles := map[string]http.HandlerFunc{"cmdline": pprof.Cmdline, "profile": pprof.Profile,
 		"trace": pprof.Trace}
@@ -165,9 +165,9 @@ func (s *Server) addProfiles(routes map[string]route) {
 			r *http.Request) {
 			profile(w, r.WithContext(s.ending))
 		})
-		routes["/debug/pprof/"+name] = route{need: token.Admin, guarded: true, at: office,
+		routes["/debug/pprof/"+name] = route{need: token.Admin, guarded: true, at: adminAPI,
 			handler: func(ctx *fasthttp.RequestCtx) *problem {
-				if p := everywhere(grantOf(ctx)); p != nil {
+				if p := needsAllNamespaces(grantOf(ctx)); p != nil {
 					return p
 				}
 				show(ctx)

@@ -1,0 +1,220 @@
+package httpapi
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/valyala/fasthttp"
+)
+
+const (
+	// ownBytes is what an answer may use without taking from the allowance. That is about as much
+	// as the connection takes anyway. Ordinary requests, of one operation, need no more, so they
+	// are served no matter how much others have taken.
+	ownBytes = 8 << 10
+	// memoryStep is the unit in which memory is taken.
+	memoryStep = 16 << 10
+	// pooledBody is the size of the body buffers that are reused. Larger buffers are not kept.
+	pooledBody = 64 << 10
+)
+
+// requestMemory is the memory that one connection has taken for the request in progress, from its
+// header until the answer is written or the connection is gone. It belongs to the goroutine that
+// serves the connection. A nil requestMemory, for a request without a connection, is unlimited.
+type requestMemory struct {
+	allowance *allowance
+	client    *client
+	wait      time.Duration // how long to wait for memory
+	bodies    *sync.Pool    // of *[pooledBody]byte
+
+	node      *account // account for reading a message of another node; nil otherwise
+	read      int64    // bytes taken for reading
+	need, got int64    // bytes that the answer needs, and bytes taken for it
+	paged     int64    // bytes taken for a metrics page, from an account of its own
+
+	body *[pooledBody]byte // returned to bodies by release
+	last func()            // called by release
+}
+
+// memoryOf returns the memory of the connection that a request came on.
+func memoryOf(ctx *fasthttp.RequestCtx) *requestMemory {
+	if c, ok := ctx.Conn().(*conn); ok {
+		return &c.memory
+	}
+	return nil
+}
+
+// busy is the problem of a request that can't get memory now. Nothing of it has been done.
+func busy() *problem {
+	return &problem{kind: kindUnavailable,
+		detail: "too much is being read and answered at this moment; nothing was done"}
+}
+
+// reading returns the account and usage for reading.
+func (m *requestMemory) reading() (*account, *usage) {
+	if m.node != nil {
+		return m.node, &m.node.sole
+	}
+	return &m.allowance.reading, &m.client.reading
+}
+
+// chargeNode says that the body is a message of another node.
+func (m *requestMemory) chargeNode(from *account) {
+	if m != nil {
+		m.node = from
+	}
+}
+
+// takeRead takes n bytes for reading.
+func (m *requestMemory) takeRead(n int64) *problem {
+	if m == nil {
+		return nil
+	}
+	from, as := m.reading()
+	if m.read+n > from.each { // waiting would not help
+		return &problem{kind: kindTooLarge,
+			detail: "more than this node can read of one address at once; send it in parts"}
+	}
+	if !from.take(as, n, m.waitUntil(m.read)) {
+		return busy()
+	}
+	m.read += n
+	return nil
+}
+
+// waitUntil returns how long to wait for memory. A request that has some already does not wait,
+// because others may be waiting for what it has.
+func (m *requestMemory) waitUntil(has int64) time.Time {
+	if has > 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(m.wait)
+}
+
+// expect takes n bytes for the answer, but at most what a client may have, before the actual need
+// is known.
+func (m *requestMemory) expect(n int64) *problem {
+	if m == nil || n <= ownBytes {
+		return nil
+	}
+	return m.get(min(n, m.allowance.answering.each))
+}
+
+// get takes n bytes for the answer.
+func (m *requestMemory) get(n int64) *problem {
+	if !m.allowance.answering.take(&m.client.answering, n, m.waitUntil(m.got)) {
+		return busy()
+	}
+	m.got += n
+	return nil
+}
+
+// take adds n bytes to what the answer needs, and takes what is missing. If there is not enough, it
+// takes nothing and returns the problem.
+func (m *requestMemory) take(n int64) *problem {
+	if m == nil {
+		return nil
+	}
+	need := m.need + n
+	if missing := need - ownBytes - m.got; missing > 0 {
+		each := m.allowance.answering.each
+		if need-ownBytes > each {
+			return &problem{kind: kindTooLarge, detail: fmt.Sprintf("it takes more than the %d "+
+				"KiB that one address may use here for a request and its answer, by --max-memory; "+
+				"ask for it in parts", each>>10)}
+		}
+		if p := m.get(min((missing+memoryStep-1)/memoryStep*memoryStep, each-m.got)); p != nil {
+			return p
+		}
+	}
+	m.need = need
+	return nil
+}
+
+// returnUnused gives back bytes that were expected but are not needed.
+func (m *requestMemory) returnUnused() {
+	if m == nil {
+		return
+	}
+	if rest := m.got - max(0, m.need); rest > 0 {
+		m.allowance.answering.release(&m.client.answering, rest)
+		m.got -= rest
+	}
+}
+
+// takeUpTo is like take, for memory that is in use already and may have been accounted for.
+func (m *requestMemory) takeUpTo(n int64) *problem {
+	if m == nil || n <= m.need {
+		return nil
+	}
+	return m.take(n - m.need)
+}
+
+// takePage takes n bytes for a metrics page.
+func (m *requestMemory) takePage(n int64) *problem {
+	if m == nil {
+		return nil
+	}
+	if !m.allowance.pages.take(&m.client.pages, n, m.waitUntil(0)) {
+		return busy()
+	}
+	m.paged = n
+	return nil
+}
+
+// buffer returns a buffer for a body of n bytes, which have been taken with takeRead.
+func (m *requestMemory) buffer(n int) []byte {
+	if m == nil || n > pooledBody {
+		return make([]byte, n)
+	}
+	m.body = m.bodies.Get().(*[pooledBody]byte)
+	return m.body[:n]
+}
+
+// onRelease calls last when the answer is written. It reports false if there is no connection to do
+// so.
+func (m *requestMemory) onRelease(last func()) bool {
+	if m == nil {
+		return false
+	}
+	m.last = last
+	return true
+}
+
+// wake takes the memory for serving a connection.
+func (m *requestMemory) wake() bool {
+	ok := m.allowance.awake.take(&m.client.awake, awakeBytes, m.waitUntil(0))
+	if ok {
+		m.allowance.served.Add(1)
+	}
+	return ok
+}
+
+// sleep gives back the memory for serving a connection.
+func (m *requestMemory) sleep() {
+	m.allowance.served.Add(-1)
+	m.allowance.awake.release(&m.client.awake, awakeBytes)
+}
+
+// release gives back everything except the memory that wake took. Nothing reads or writes it any
+// more.
+func (m *requestMemory) release() {
+	if m.body != nil {
+		m.bodies.Put(m.body)
+		m.body = nil
+	}
+	if m.last != nil {
+		m.last()
+		m.last = nil
+	}
+	if m.read > 0 {
+		from, as := m.reading()
+		from.release(as, m.read)
+	}
+	if m.paged > 0 {
+		m.allowance.pages.release(&m.client.pages, m.paged)
+	}
+	m.need, m.read, m.paged, m.node = 0, 0, 0, nil
+	m.returnUnused()
+}
