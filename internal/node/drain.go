@@ -26,7 +26,7 @@ func (n *Node) Drain(ctx context.Context) error {
 	// Nodes that have not heard of it yet still ask this node, which redirects them.
 	heard := time.Now().Add(drainLinger)
 	for n.owned.Held() > 0 || time.Now().Before(heard) {
-		if !n.hasHeir() {
+		if !n.hasSuccessor() {
 			n.opt.Logger.Info("no other node stays in the cluster: flushing instead of handing "+
 				"over", "partitions", n.owned.Held())
 			break
@@ -41,8 +41,8 @@ func (n *Node) Drain(ctx context.Context) error {
 	return nil
 }
 
-// hasHeir reports whether another member stays in the cluster.
-func (n *Node) hasHeir() bool {
+// hasSuccessor reports whether another member stays in the cluster.
+func (n *Node) hasSuccessor() bool {
 	t := n.table()
 	for i := range t.Len() {
 		if i != t.Self() && !t.Member(i).Draining && !t.Member(i).Starting {

@@ -45,13 +45,13 @@ func (n *Node) Reset(ctx context.Context, ns, key []byte) error {
 		// Everything that a node had counted was flushed before the mode changed.
 		err, dropped = n.Reset(ctx, ns, key), nil
 	}
-	return errors.Join(n.inPart(err), dropped)
+	return errors.Join(n.partialError(err), dropped)
 }
 
-// inPart turns the error of a reset that has begun into ErrUnknownOutcome: the other nodes have
-// forgotten the key, so the error must not say that nothing was done. If there are no other nodes,
-// err stays as it is.
-func (n *Node) inPart(err error) error {
+// partialError turns the error of a reset that has begun into ErrUnknownOutcome: the other nodes
+// have forgotten the key, so the error must not say that nothing was done. If there are no other
+// nodes, err stays as it is.
+func (n *Node) partialError(err error) error {
 	var invalid *syncer.InvalidError
 	if err == nil || n.opt.Ring == nil || errors.Is(err, syncer.ErrUnknownOutcome) ||
 		errors.As(err, &invalid) {
@@ -71,7 +71,7 @@ func (n *Node) forgetAtOwner(ctx context.Context, c *Check) error {
 		case to == nil:
 			err = n.forget(ctx, c)
 		default:
-			err = n.tell(ctx, to, rpc.VerbReset, c)
+			err = n.sendReset(ctx, to, rpc.VerbReset, c)
 		}
 		if !errors.Is(err, syncer.ErrNotOwner) {
 			return err
@@ -80,8 +80,8 @@ func (n *Node) forgetAtOwner(ctx context.Context, c *Check) error {
 	return fmt.Errorf("%w: the key is just changing hands", syncer.ErrUnavailable)
 }
 
-// tell asks another node to do a part of a reset.
-func (n *Node) tell(ctx context.Context, to *ring.Member, verb rpc.Verb, c *Check) error {
+// sendReset asks another node to do a part of a reset.
+func (n *Node) sendReset(ctx context.Context, to *ring.Member, verb rpc.Verb, c *Check) error {
 	task := [1]rpc.Task{{Verb: verb, Op: Op{Checks: []Check{*c}}}}
 	var res [1]Result
 	n.opt.Peers.Do(ctx, to, task[:], res[:])
@@ -113,13 +113,13 @@ func (n *Node) dropAll(ctx context.Context, c *Check, deciding bool) error {
 	if n.opt.Ring == nil && !deciding {
 		return nil // if nobody decides at present, the mode is being changed
 	}
-	errs := []error{n.dropHere(ctx, c, deciding)}
+	errs := []error{n.dropLocal(ctx, c, deciding)}
 	if n.opt.Ring == nil {
 		return errs[0]
 	}
 	var mu sync.Mutex // guards errs
 	rpc.Broadcast(ctx, n.table(), dropTimeout, func(ctx context.Context, m *ring.Member) {
-		if err := n.tell(ctx, m, rpc.VerbDrop, c); err != nil {
+		if err := n.sendReset(ctx, m, rpc.VerbDrop, c); err != nil {
 			mu.Lock()
 			defer mu.Unlock()
 			errs = append(errs, fmt.Errorf("%w: not every node could be told: %v",
@@ -129,8 +129,8 @@ func (n *Node) dropAll(ctx context.Context, c *Check, deciding bool) error {
 	return errors.Join(errs...)
 }
 
-// dropHere is dropAll for this node.
-func (n *Node) dropHere(ctx context.Context, c *Check, deciding bool) error {
+// dropLocal is dropAll for this node.
+func (n *Node) dropLocal(ctx context.Context, c *Check, deciding bool) error {
 	if n.opt.Counter == nil {
 		return nil
 	}

@@ -42,7 +42,7 @@ func (n *Node) serveOther(ctx context.Context, task *rpc.Task, res *Result) erro
 		return n.forget(ctx, &task.Op.Checks[0])
 	case rpc.VerbDrop:
 		n.refused.Forget(&task.Op.Checks[0])
-		return n.dropHere(ctx, &task.Op.Checks[0], true)
+		return n.dropLocal(ctx, &task.Op.Checks[0], true)
 	}
 	return fmt.Errorf("%w: unknown verb %d", syncer.ErrUnavailable, task.Verb)
 }
