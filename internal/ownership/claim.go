@@ -124,10 +124,10 @@ func (c *claim) take(page *ClaimPage) {
 	p := page.Partition
 	c.o.stopDeferring(p)
 	if h := c.open[p]; h == nil || c.cursor[p] == 0 {
-		c.open[p] = page.Handover
+		c.open[p] = page.Handoff
 	} else {
-		h.Rounds = append(h.Rounds, page.Handover.Rounds...)
-		h.Keys = append(h.Keys, page.Handover.Keys...)
+		h.Rounds = append(h.Rounds, page.Handoff.Rounds...)
+		h.Keys = append(h.Keys, page.Handoff.Keys...)
 	}
 	c.cursor[p] = page.Next
 	if page.Next != 0 {

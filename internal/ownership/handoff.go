@@ -67,12 +67,12 @@ func (o *Partitions) fill(a *ClaimResponse, parts []ClaimPart) {
 				continue
 			}
 			var err error
-			page.Handover, page.Next,
+			page.Handoff, page.Next,
 				err = o.opt.Counter.HandoffPage(page.Partition, parts[i].Cursor, budget)
 			if err != nil {
 				page.State = Again
 			} else {
-				budget -= sizeOf(page.Handover)
+				budget -= sizeOf(page.Handoff)
 			}
 		}
 		kept = append(kept, page)

@@ -41,8 +41,8 @@ type (
 		Partition int
 		State     ClaimState
 		// Next is the cursor of the next page, 0 after the last.
-		Next     uint64
-		Handover *syncer.Handoff
+		Next    uint64
+		Handoff *syncer.Handoff
 	}
 
 	// OfferRequest tells a node that the sender holds partitions that the node owns. There is no

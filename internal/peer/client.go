@@ -136,8 +136,9 @@ func (c *Client) Keep(t *ring.Table) {
 	}
 }
 
-// silence is how long a node may be silent before it is pinged, and how long a ping may take.
-func (c *Client) silence() time.Duration { return c.opt.AttemptTimeout / 2 }
+// silenceTimeout is how long a node may be silent before it is pinged, and how long a ping may
+// take.
+func (c *Client) silenceTimeout() time.Duration { return c.opt.AttemptTimeout / 2 }
 
 // call is tasks on their way. It has memory of its own, because the waiting caller may give up
 // before a lane is done with it.

@@ -11,9 +11,9 @@ import (
 // come in.
 const sampleAge = 10 * time.Second
 
-// ahead estimates how far the clock of another process is ahead of this one's, as a lower bound: a
-// reply tells what the other clock showed before the reply arrived.
-type ahead struct {
+// clockOffset estimates how far the clock of another process is ahead of this one's, as a lower
+// bound: a reply tells what the other clock showed before the reply arrived.
+type clockOffset struct {
 	own *elapsed.Clock
 
 	mu    sync.Mutex
@@ -22,10 +22,10 @@ type ahead struct {
 	at    time.Duration // when least was read
 }
 
-// heard takes in what the other clock showed when a reply that has just arrived was sent. The
+// noteReply takes in what the other clock showed when a reply that has just arrived was sent. The
 // quickest reply gives the tightest bound. It is replaced after sampleAge, because clocks drift
 // apart.
-func (a *ahead) heard(theirs time.Duration) {
+func (a *clockOffset) noteReply(theirs time.Duration) {
 	now := a.own.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -34,8 +34,8 @@ func (a *ahead) heard(theirs time.Duration) {
 	}
 }
 
-// met reports whether anything is known about the other clock.
-func (a *ahead) met() bool {
+// offsetKnown reports whether anything is known about the other clock.
+func (a *clockOffset) offsetKnown() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.known
@@ -43,7 +43,7 @@ func (a *ahead) met() bool {
 
 // until returns what the other clock will show when a budget is used up, or slightly less. It
 // returns 0 if the other clock is not known.
-func (a *ahead) until(budget time.Duration) time.Duration {
+func (a *clockOffset) until(budget time.Duration) time.Duration {
 	now := a.own.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -21,7 +21,7 @@ const (
 // and are not carried out after it, however long they are on their way. The error is made by
 // outcome.
 func (n *lane) exchange(ctx context.Context, kind byte, body []byte, by time.Time) ([]byte, error) {
-	if !n.l.met() {
+	if !n.l.offsetKnown() {
 		if _, err := n.deliver(ctx, kindQuestion, n.l.ping, by); errors.Is(err,
 			node.ErrUnknownOutcome) {
 			return nil, fmt.Errorf("%w: it did not say what time it has", rpc.ErrLate)
@@ -134,7 +134,7 @@ func (n *lane) attempt(ctx context.Context, m *message,
 	}
 	status, clock, reply, err := c.open(m, raw, bound[:size])
 	if err == nil && status != replyStranger {
-		n.l.heard(clock)
+		n.l.noteReply(clock)
 	}
 	return status, reply, err
 }

@@ -113,10 +113,10 @@ func (w *watch) begin(l *link, queue *batching.Queue[*call]) {
 	defer w.mu.Unlock()
 	w.link, w.queue = l, queue
 	if w.timer == nil {
-		w.timer = time.AfterFunc(l.c.silence(), w.fire)
+		w.timer = time.AfterFunc(l.c.silenceTimeout(), w.fire)
 		return
 	}
-	w.timer.Reset(l.c.silence())
+	w.timer.Reset(l.c.silenceTimeout())
 }
 
 func (w *watch) end() {

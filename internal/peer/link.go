@@ -43,7 +43,7 @@ type link struct {
 	c    *Client
 	to   ring.Member
 	ping []byte // an encoded ping
-	ahead
+	clockOffset
 	fast *batching.Queue[*call]
 	slow *batching.Queue[*call]
 	// Free lanes for questions of nodes (asking) and of users (showing), see node.Question.
@@ -65,7 +65,7 @@ type link struct {
 
 func newLink(c *Client, to *ring.Member) *link {
 	l := &link{
-		c: c, to: *to, ahead: ahead{own: &c.clock},
+		c: c, to: *to, clockOffset: clockOffset{own: &c.clock},
 		asking: make(chan *lane, askingLanes), showing: make(chan *lane, askingLanes),
 		spare: make(chan *lane, spareLanes),
 	}
@@ -123,9 +123,9 @@ func (l *link) end() {
 	l.slow.Close(rpc.ErrUnreachable)
 }
 
-// heard takes in a reply, and what the clock of the process showed when it was sent.
-func (l *link) heard(clock time.Duration) {
-	l.ahead.heard(clock)
+// noteReply takes in a reply, and what the clock of the process showed when it was sent.
+func (l *link) noteReply(clock time.Duration) {
+	l.clockOffset.noteReply(clock)
 	l.signs.Add(1)
 	if l.open.Load() && l.open.Swap(false) {
 		l.c.opt.Logger.Info("a node answers again", "member", l.to.ID)
@@ -172,7 +172,7 @@ func (l *link) runProbe() {
 		}
 		before := l.signs.Load()
 		// The lane reports the outcome to the link.
-		_, _ = probe.deliver(l.ctx, kindQuestion, l.ping, time.Now().Add(l.c.silence()))
+		_, _ = probe.deliver(l.ctx, kindQuestion, l.ping, time.Now().Add(l.c.silenceTimeout()))
 		if !l.keepsProbing(l.signs.Load() == before) {
 			return
 		}

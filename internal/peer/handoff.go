@@ -11,8 +11,8 @@ import (
 
 // The flags of a handover.
 const (
-	metBit   = 1
-	doubtBit = 2
+	epochKnownBit = 1
+	maybeSentBit  = 2
 )
 
 // longestUnflushed caps how long received counts are said to have waited for the store.
@@ -34,7 +34,7 @@ func appendClaim(b []byte, a *ownership.ClaimResponse) []byte {
 		b = append(b, byte(p.State))
 		b = binary.AppendUvarint(b, p.Next)
 		if p.State == ownership.Given {
-			b = appendHandover(b, p.Handover)
+			b = appendHandoff(b, p.Handoff)
 		}
 	}
 	return b
@@ -45,15 +45,15 @@ func readClaim(r *reader, a *ownership.ClaimResponse) {
 		p := ownership.ClaimPage{Partition: int(r.uint()), State: ownership.ClaimState(r.byte()),
 			Next: r.uint()}
 		if p.State == ownership.Given {
-			p.Handover = readHandover(r)
-			p.Handover.Partition = p.Partition
+			p.Handoff = readHandoff(r)
+			p.Handoff.Partition = p.Partition
 		}
 		a.Pages = append(a.Pages, p)
 	}
 }
 
-func appendHandover(b []byte, h *syncer.Handoff) []byte {
-	b = append(b, boolByte(h.EpochKnown)*metBit|boolByte(h.MaybeSent)*doubtBit)
+func appendHandoff(b []byte, h *syncer.Handoff) []byte {
+	b = append(b, boolByte(h.EpochKnown)*epochKnownBit|boolByte(h.MaybeSent)*maybeSentBit)
 	b = binary.AppendUvarint(binary.AppendUvarint(binary.AppendUvarint(b, h.Epoch), h.Version),
 		h.Quieted)
 	b = appendBytes(b, []byte(h.LastChange))
@@ -71,9 +71,9 @@ func appendHandover(b []byte, h *syncer.Handoff) []byte {
 	return b
 }
 
-func readHandover(r *reader) *syncer.Handoff {
+func readHandoff(r *reader) *syncer.Handoff {
 	bits := r.byte()
-	h := &syncer.Handoff{EpochKnown: bits&metBit != 0, MaybeSent: bits&doubtBit != 0,
+	h := &syncer.Handoff{EpochKnown: bits&epochKnownBit != 0, MaybeSent: bits&maybeSentBit != 0,
 		Epoch: r.uint(), Version: r.uint(), Quieted: r.uint(),
 		LastChange: r.string()}
 	unflushed := min(r.uint(), uint64(longestUnflushed.Milliseconds()))
