@@ -86,7 +86,7 @@ func (s *Server) inSession(ctx *fasthttp.RequestCtx, name []byte,
 		return s.runFirst(ctx, request, carryOut)
 	case replay.Repeated:
 		return s.again(ctx, request)
-	case replay.Foreign:
+	case replay.WrongSender:
 		return sessionNotGranted()
 	case replay.Full:
 		return tooManySessions()

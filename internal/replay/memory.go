@@ -28,9 +28,9 @@ type Options[B any] struct {
 type Memory[K comparable, B, A any] struct {
 	opt Options[B]
 
-	mu    sync.Mutex
-	last  map[K]*Request[K, B, A]
-	begun names[K] // including forgotten sequences
+	mu      sync.Mutex
+	last    map[K]*Request[K, B, A]
+	started names[K] // including forgotten sequences
 	// The last requests, most recently used first. Those in answers have an answer or will get one;
 	// of those in numbers only the number is left.
 	answers, numbers list.List
@@ -64,8 +64,8 @@ const (
 	// Stale: it may be a copy of a request that was carried out, and the outcome of that is
 	// forgotten.
 	Stale
-	// Foreign: the sequence belongs to another sender.
-	Foreign
+	// WrongSender: the sequence belongs to another sender.
+	WrongSender
 	// Full: there is no room for another sequence.
 	Full
 )
@@ -73,7 +73,7 @@ const (
 // New returns an empty memory.
 func New[K comparable, B, A any](opt Options[B]) *Memory[K, B, A] {
 	return &Memory[K, B, A]{opt: opt, last: map[K]*Request[K, B, A]{},
-		begun: names[K]{keep: opt.Numbers}}
+		started: names[K]{keep: opt.Numbers}}
 }
 
 // Enter says what to do with a request. Unless it is Fresh, it must not be carried out. The request
@@ -90,7 +90,7 @@ func (m *Memory[K, B, A]) Enter(key K, seq uint64, by B,
 			return nil, v
 		}
 	case m.opt.Continues != nil && !m.opt.Continues(last.by, by):
-		return nil, Foreign
+		return nil, WrongSender
 	case seq <= last.seq:
 		m.useLocked(last, now)
 		if seq < last.seq {
@@ -109,7 +109,7 @@ func (m *Memory[K, B, A]) beginLocked(key K, seq uint64, now time.Time) Verdict 
 		if seq != 1 {
 			return Stale
 		}
-		if isNew, room := m.begun.add(key, now); !isNew {
+		if isNew, room := m.started.add(key, now); !isNew {
 			return Stale
 		} else if !room {
 			return Full

@@ -147,8 +147,9 @@ func TestSequencesAreTheirSenders(t *testing.T) {
 		seq  uint64
 		by   int
 		want replay.Verdict
-	}{{1, 5, replay.Fresh}, {1, 4, replay.Foreign}, {2, 4, replay.Foreign}, {0, 4, replay.Foreign},
-		{1, 6, replay.Repeated}, {2, 6, replay.Fresh}, {2, 5, replay.Foreign}} {
+	}{{1, 5, replay.Fresh}, {1, 4, replay.WrongSender}, {2, 4, replay.WrongSender},
+		{0, 4, replay.WrongSender}, {1, 6, replay.Repeated}, {2, 6, replay.Fresh},
+		{2, 5, replay.WrongSender}} {
 		r, got := m.Enter("a", step.seq, step.by, begin)
 		if got != step.want {
 			t.Errorf("%+v: %d", step, got)
