@@ -45,8 +45,8 @@ func (d *Direct) Series(ctx context.Context, ns, key []byte,
 	return bucketMS, points, nil
 }
 
-// Forget deletes a key. Nobody who still knows its counts restores them after a loss that came
-// before.
+// Forget deletes a key. Counters that still know its counts will not restore them after an earlier
+// loss.
 func (d *Direct) Forget(ctx context.Context, ns, key []byte) error {
 	if string(ns) == syncer.DefaultNamespace {
 		ns = nil

@@ -20,10 +20,10 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Expiry is how buckets that no window needs any more leave Redis.
+// Expiry is how buckets leave Redis once no window needs them.
 type Expiry string
 
-// The ways of expiring buckets.
+// The ways to expire buckets.
 const (
 	// ExpiryKey makes the writer delete them with the next write to their key, and gives the key a
 	// time to live. It works with every server.
@@ -37,10 +37,10 @@ const (
 
 // Options configure a [Store]. The zero value of a field means its default.
 type Options struct {
-	// URL says where Redis is: redis://[user:password@]host:port[/db], rediss:// for TLS,
+	// URL is the address of Redis: redis://[user:password@]host:port[/db], rediss:// for TLS,
 	// unix:///path[?db=n], redis+cluster://host:port,host:port,
 	// redis+sentinel://host:port,host:port/master[/db] with
-	// ?sentinel-user=NAME&sentinel-password=SECRET where the sentinels ask for one themselves;
+	// ?sentinel-user=NAME&sentinel-password=SECRET if the sentinels themselves ask for one;
 	// rediss+cluster and rediss+sentinel for TLS. Required.
 	URL string
 	// Password returns the password for each new connection, in place of the one in URL, so that it

@@ -20,7 +20,7 @@ var ErrMismatch = errors.New("this Redis does not fit")
 
 // ErrRejected is wrapped by errors about a Redis that refuses this store's credentials: a wrong
 // user, password or database, or a certificate that one side does not trust. Retrying does not help
-// until somebody changes that.
+// until that is changed.
 var ErrRejected = errors.New("this Redis lets nobody in like this")
 
 // rejections are the prefixes, after ERR if there is one, of a server's errors for clients without

@@ -18,14 +18,14 @@ const (
 	manyStored = 1 << 40
 )
 
-// CheckCounts returns an ErrNotApplied if the buckets of a key hold what can't be the sum of what
-// was counted: no number, or more than can be added up. Somebody else has put it there, and the key
-// can't be judged.
+// CheckCounts returns an ErrNotApplied if the buckets of a key hold something that can't be a sum
+// of counts: a value that is not a number, or more than can be added up. Someone else has put it
+// there, and the key can't be decided about.
 //
-// A bucket may hold less than nothing: what was taken back from it stays when what it was taken
-// from is lost with a node or with Redis's data, or both sides of a split have taken back the same.
-// It is read as zero, each by itself. Compensating for the counts of other buckets would let limits
-// be exceeded that those alone have used up.
+// A bucket may be negative: counts that were taken back stay taken back when the counts themselves
+// are lost with a node or with Redis's data, and both sides of a split may take back the same
+// counts. Each negative bucket is read as zero, by itself. If it offset the counts of other
+// buckets, limits could be exceeded that those counts alone have used up.
 func CheckCounts(l *leaparray.Ladder, held []Bucket) error {
 	var sums [leaparray.MaxLevels]int64
 	for i := range held {

@@ -57,15 +57,15 @@ var (
 	ErrBehind = fmt.Errorf("%w: the store can't keep up with new keys", ErrOverload)
 )
 
-// RetryError is an ErrOverload of which it is known how long it may last.
+// RetryError is an ErrOverload with an estimate of how long it may last.
 type RetryError struct {
 	Err error
-	// After is an estimate of how long it takes until there is room, as things are: more than 0, a
-	// minute at the most.
+	// After estimates how long it takes until there is room, as things are: more than 0, at most a
+	// minute.
 	After time.Duration
 }
 
-// Error is what Err says.
+// Error returns the text of Err.
 func (e *RetryError) Error() string { return e.Err.Error() }
 
 // Unwrap returns Err.

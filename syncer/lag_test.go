@@ -233,8 +233,8 @@ func TestLagWithoutTheStore(t *testing.T) {
 			name: func(n, i int) string { return fmt.Sprint("later-", n, i) }}).start(1)
 		time.Sleep(100 * time.Millisecond)
 		owed, _, _ := c.Room()
-		// Of 2,000 that it would have counted. A lane of which one partition is tried again has
-		// room.
+		// It would have counted 2,000 otherwise. While a failed partition is tried again, its
+		// flusher has room.
 		if g.counted.Load() > 100 || owed == 0 {
 			t.Errorf("%d counted although %d keys wait since the store was down",
 				g.counted.Load(), owed)

@@ -224,7 +224,7 @@ func (b *ledger) erase(r arena.Ref, e entry, l *leaparray.Ladder) {
 	b.setWarm(e)
 }
 
-// broadcast tells everybody who waits that there is news.
+// broadcast tells all who wait that there is news.
 type broadcast struct{ told chan struct{} }
 
 // wait returns a channel that is closed with the next news.

@@ -21,13 +21,13 @@ type Placement struct {
 	Partitions int
 	// Seed varies the mapping. Whoever knows it can choose keys that fall into one partition.
 	Seed uint64
-	// HashTags says in which namespaces keys with one hash tag have one partition. Default: in
-	// none. It must not be changed once it is used.
+	// HashTags says in which namespaces all keys with the same hash tag are in one partition.
+	// Default: none. It must not be changed once there are keys.
 	HashTags HashTags
 }
 
 // Of returns the partition of a key: xxHash64 of the key and, unless it is the default one, of its
-// namespace. A key with a hash tag has that of its tag in the default namespace.
+// namespace. A key with a hash tag has the same partition as its tag in the default namespace.
 func (p Placement) Of(ns, key []byte) int {
 	if p.HashTags != nil {
 		ns, key = p.HashTags.placedAs(ns, key)
@@ -47,10 +47,11 @@ func (p Placement) Of(ns, key []byte) int {
 	return int(hi)
 }
 
-// HashTag returns the part of a key that decides its place where hash tags are in use, as in Redis
-// Cluster (https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags):
-// what stands between the first '{' and the first '}' after it, or all of the key if there is no
-// such pair or nothing between the two. It is part of the memory of key.
+// HashTag returns the part of a key that decides its partition where hash tags are in use, as in
+// Redis Cluster
+// (https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags): the bytes
+// between the first '{' and the first '}' after it, or the whole key if there is no such pair or
+// nothing in between. The result shares the memory of key.
 func HashTag(key []byte) []byte {
 	open := bytes.IndexByte(key, '{')
 	if open < 0 {
@@ -63,8 +64,8 @@ func HashTag(key []byte) []byte {
 	return key
 }
 
-// HashTags says by the names of namespaces whether their keys are placed by their hash tags. A
-// namespace that is not in it is like DefaultNamespace, and that is without if it is not, either.
+// HashTags says, by namespace, whether keys are placed by their hash tags. A namespace that is not
+// listed is like DefaultNamespace; if that is not listed either, hash tags are not used.
 type HashTags map[string]bool
 
 // In reports whether the keys of a namespace are placed by their hash tags.
@@ -84,9 +85,9 @@ func (t HashTags) placedAs(ns, key []byte) (_, _ []byte) {
 	return ns, key
 }
 
-// String lists the namespaces with hash tags, such as "login, sms" or "no namespace" or, if those
-// that are not in t have them, "every namespace but login". It is the same for what places all keys
-// in the same way.
+// String lists the namespaces with hash tags, such as "login, sms" or "no namespace" or, if
+// namespaces that are not listed have them, "every namespace but login". Two values that place all
+// keys in the same way have the same text.
 func (t HashTags) String() string {
 	usual := t[DefaultNamespace]
 	var others []string
