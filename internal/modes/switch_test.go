@@ -312,6 +312,7 @@ func TestNobodySaysHowAChangeEnds(t *testing.T) {
 			t.Fatalf("modes %s, %v", c.modes(), err)
 		}
 		time.Sleep(modes.PreparedTime + time.Millisecond)
+		synctest.Wait()
 		if c.modes() != "rrt" || !c.resumed() {
 			t.Errorf("modes %s, operations go on: %v", c.modes(), c.resumed())
 		}

@@ -12,14 +12,23 @@ type Recent struct {
 // Note records the current number.
 func (r *Recent) Note(n int64) { r.at, r.n = append(r.at, time.Now()), append(r.n, n) }
 
-// Since returns by how much the number has grown since when, according to what was recorded.
+// Since returns by how much the number has grown since when, according to what was recorded. Before
+// the first record it was 0.
 func (r *Recent) Since(when time.Time) int64 {
+	i := len(r.at)
+	for i > 0 && r.at[i-1].After(when) {
+		i--
+	}
+	before := int64(0)
+	if i > 0 {
+		before = r.n[i-1]
+	}
+	return r.total() - before
+}
+
+func (r *Recent) total() int64 {
 	if len(r.n) == 0 {
 		return 0
 	}
-	i := len(r.at) - 1
-	for i > 0 && r.at[i].After(when) {
-		i--
-	}
-	return r.n[len(r.n)-1] - r.n[i]
+	return r.n[len(r.n)-1]
 }
