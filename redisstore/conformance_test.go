@@ -94,7 +94,7 @@ func TestConformanceTairHashStandIn(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T) syncer.Store {
 		return tellingStore{open(t, redisstore.Options{URL: "redis://" + tairHashStandIn(t),
-			Expiry: redisstore.ExpiryTairhash})}
+			Expiry: redisstore.ExpiryTairhash, Timeout: time.Minute})} // it is slow
 	})
 }
 
