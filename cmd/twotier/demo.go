@@ -122,7 +122,7 @@ func openDemo(ctx context.Context, log *slog.Logger) (nodes []*server, err error
 			return nodes, err
 		}
 		cfg.Node = string(rune('a' + i))
-		cfg.Listen, cfg.Gossip = preferably(firstPort+i), "127.0.0.1:0"
+		cfg.Listen, cfg.Gossip = preferPort(firstPort+i), "127.0.0.1:0"
 		cfg.MaxMemory, cfg.HashSeed = demoMemory, &seed
 		if i > 0 {
 			cfg.Join = []string{nodes[0].ring.Gossip()}
@@ -139,9 +139,9 @@ func openDemo(ctx context.Context, log *slog.Logger) (nodes []*server, err error
 	return nodes, nil
 }
 
-// preferably returns the loopback address with the given port if that is free, and with port 0
+// preferPort returns the loopback address with the given port if that is free, and with port 0
 // otherwise.
-func preferably(port int) string {
+func preferPort(port int) string {
 	address := fmt.Sprintf("127.0.0.1:%d", port)
 	l, err := net.Listen("tcp4", address)
 	if err != nil {

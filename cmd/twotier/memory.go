@@ -47,7 +47,7 @@ func boundWeb(web *httpapi.Options, cfg config.Config) error {
 	web.MaxMemory = webMemory(cfg)
 	// Connections get three quarters of the file descriptors. The rest is for Redis, other nodes,
 	// and files that must be opened when all connections are in use.
-	most := connsWithin(int(min(files.Cur, math.MaxInt32)/4*3), innerDoors(cfg))
+	most := connsWithin(int(min(files.Cur, math.MaxInt32)/4*3), innerListeners(cfg))
 	web.MaxConns, web.MaxConnsPerAddress = cfg.MaxConnections, cfg.MaxConnectionsPerAddress
 	flag, asked := "max-connections", web.MaxConns
 	if asked == 0 {
@@ -62,8 +62,8 @@ func boundWeb(web *httpapi.Options, cfg config.Config) error {
 	return nil
 }
 
-// innerDoors returns how many listeners there are besides --listen.
-func innerDoors(cfg config.Config) (n int) {
+// innerListeners returns how many listeners there are besides --listen.
+func innerListeners(cfg config.Config) (n int) {
 	for _, address := range []string{cfg.Admin, cfg.Peer} {
 		if address != "" {
 			n++

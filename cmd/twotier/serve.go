@@ -18,13 +18,13 @@ import (
 	"twotier.dev/twotier/internal/config"
 )
 
-// Time limits for stopping besides --drain-timeout: handTimeout for handing off the node's
+// Time limits for stopping besides --drain-timeout: handoffTimeout for handing off the node's
 // partitions, finishTimeout for requests in flight, and leaveTimeout for telling the other nodes
 // that this one leaves and for closing the store.
 const (
-	handTimeout   = 10 * time.Second
-	finishTimeout = 5 * time.Second
-	leaveTimeout  = 5 * time.Second
+	handoffTimeout = 10 * time.Second
+	finishTimeout  = 5 * time.Second
+	leaveTimeout   = 5 * time.Second
 )
 
 // serve runs a server until ctx is done, then flushes what it counted. It prints one line to stdout

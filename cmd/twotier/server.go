@@ -159,21 +159,21 @@ func (s *server) open(ctx context.Context) error {
 		return err
 	}
 	if err := s.http.Open(ctx); err != nil {
-		return s.orTakenOf(err)
+		return s.explainListen(err)
 	}
 	s.files.Open()
-	if err := s.tellPeers(); err != nil {
+	if err := s.publishPeerAddress(); err != nil {
 		return err
 	}
 	address := s.cfg.Advertise
 	if address == "" {
 		address = s.http.Addr().String()
 	}
-	return orTaken(s.node.Open(ctx, address), "gossip", s.cfg.Gossip)
+	return explainTaken(s.node.Open(ctx, address), "gossip", s.cfg.Gossip)
 }
 
-// tellPeers announces the address at which this node takes messages of other nodes.
-func (s *server) tellPeers() error {
+// publishPeerAddress announces the address at which this node takes messages of other nodes.
+func (s *server) publishPeerAddress() error {
 	if s.ring == nil {
 		return nil
 	}
@@ -184,8 +184,8 @@ func (s *server) tellPeers() error {
 	return s.ring.SetPeer(address, s.certs != nil)
 }
 
-// orTakenOf is orTaken for the listener that failed.
-func (s *server) orTakenOf(err error) error {
+// explainListen is explainTaken for the listener that failed.
+func (s *server) explainListen(err error) error {
 	refused, ok := errors.AsType[*httpapi.ListenError](err)
 	if !ok {
 		return err
@@ -198,12 +198,12 @@ func (s *server) orTakenOf(err error) error {
 	case s.cfg.Peer:
 		flag = "peer"
 	}
-	return orTaken(err, flag, refused.Address)
+	return explainTaken(err, flag, refused.Address)
 }
 
-// orTaken gives a clearer error if the address is in use. This is the most common mistake, and
+// explainTaken gives a clearer error if the address is in use. This is the most common mistake, and
 // often another twotier has the address.
-func orTaken(err error, flag, address string) error {
+func explainTaken(err error, flag, address string) error {
 	// memberlist passes on only the text of an error.
 	if err == nil || !errors.Is(err, syscall.EADDRINUSE) &&
 		!strings.Contains(err.Error(), syscall.EADDRINUSE.Error()) {
@@ -217,9 +217,9 @@ func orTaken(err error, flag, address string) error {
 // meanwhile. Then it stops accepting requests, finishes those in flight, and only then closes the
 // store.
 func (s *server) close() error {
-	hand, cancel := context.WithTimeout(context.Background(), handTimeout)
+	drainCtx, cancel := context.WithTimeout(context.Background(), handoffTimeout)
 	defer cancel()
-	err := s.node.Drain(hand)
+	err := s.node.Drain(drainCtx)
 	flush, cancel := context.WithTimeout(context.Background(), s.cfg.DrainTimeout)
 	defer cancel()
 	err = errors.Join(err, s.node.Flush(flush))

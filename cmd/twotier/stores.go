@@ -80,7 +80,7 @@ func openStores(ctx context.Context, cfg config.Config, shared *embedded.Store,
 		return st, &cli.UsageError{Err: fmt.Errorf("--redis: %w", err)}
 	}
 	st.store = st.redis
-	if err := st.meet(ctx, cfg, log); err != nil {
+	if err := st.connect(ctx, cfg, log); err != nil {
 		return st, errors.Join(fmt.Errorf("redis at %s: %w", redisurl.Mask(cfg.Redis), err),
 			st.redis.Close())
 	}
@@ -134,20 +134,20 @@ func hashTags(cfg config.Config) syncer.HashTags {
 	return tags
 }
 
-// meet makes the first contact with Redis. If Redis does not answer, a node that knows the seed
+// connect makes the first contact with Redis. If Redis does not answer, a node that knows the seed
 // carries on, except in pure-Redis mode. A node that does not know the seed can't tell where in
 // Redis a key belongs or who owns it, so it waits.
-func (st stores) meet(ctx context.Context, cfg config.Config, log *slog.Logger) error {
+func (st stores) connect(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 	for warned := false; ; {
 		err := st.ask(ctx, cfg)
 		where := []any{"redis", redisurl.Mask(cfg.Redis), "error", err}
 		switch {
 		case err == nil:
 			return nil
-		case hopeless(err) && cfg.RedisOptional:
+		case isPermanent(err) && cfg.RedisOptional:
 			log.Warn("Redis can't be used: counting in memory, as --redis-optional says", where...)
 			return nil
-		case hopeless(err), cfg.Mode == string(node.ModeRedis):
+		case isPermanent(err), cfg.Mode == string(node.ModeRedis):
 			return err
 		}
 		if cfg.HashSeed != nil {
@@ -180,8 +180,8 @@ func (st stores) ask(ctx context.Context, cfg config.Config) error {
 	return nil
 }
 
-// hopeless reports whether an error will persist until somebody changes something.
-func hopeless(err error) bool {
+// isPermanent reports whether an error will persist until somebody changes something.
+func isPermanent(err error) bool {
 	_, invalid := errors.AsType[*syncer.InvalidError](err)
 	return invalid || errors.Is(err, redisstore.ErrMismatch) ||
 		errors.Is(err, redisstore.ErrRejected)
