@@ -59,7 +59,7 @@ func (p *partition) stopWaiting() {
 	p.mu.Lock()
 	p.stopped = true
 	p.mu.Unlock()
-	p.lookAgain()
+	p.wakeWaiters()
 }
 
 // lastTicket returns the ticket of the latest count.

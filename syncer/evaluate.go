@@ -107,17 +107,17 @@ func (k *call) setSource(res *Result) {
 	res.Source = SourceMemory
 	for i := range k.targets {
 		t := &k.targets[i]
-		foreign := t.p.ownership == notOwned
+		nonOwner := t.p.ownership == notOwned
 		if t.storeDown || t.p.degraded() {
 			res.Degraded, res.Source = true, SourceDegraded
 		} else if shared := t.shared(); shared && !res.Degraded && res.Source == SourceMemory {
 			res.Source = SourceShared
-		} else if foreign && !shared && !res.Degraded {
+		} else if nonOwner && !shared && !res.Degraded {
 			res.Source = SourceFallback
 		}
 		if shared := t.p.shared.find(t); shared != nil && !res.Degraded {
 			res.AgeMS = max(res.AgeMS, time.Since(shared.read).Milliseconds())
-		} else if k.op.Kind == Count || res.Degraded || foreign {
+		} else if k.op.Kind == Count || res.Degraded || nonOwner {
 			res.AgeMS = max(res.AgeMS, t.p.store.age(time.Now()))
 		}
 	}

@@ -107,8 +107,8 @@ func (p *partition) probe() {
 	p.loader.schedule(p)
 }
 
-// lookAgain makes all who wait for a round, or for room, look again.
-func (p *partition) lookAgain() {
+// wakeWaiters makes all who wait for a round, or for room, look again.
+func (p *partition) wakeWaiters() {
 	p.flusher.room.retryAll()
 	p.mu.Lock()
 	defer p.mu.Unlock()

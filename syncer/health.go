@@ -66,7 +66,7 @@ func (h *health) noteOutcomes(rounds []*Round) (failed int) {
 	fell, ask := h.note(rounds)
 	for i := range h.parts {
 		if fell {
-			h.parts[i].lookAgain() // nobody should go on waiting for what can't be had
+			h.parts[i].wakeWaiters() // nobody should go on waiting for what can't be had
 		}
 	}
 	if ask {

@@ -27,8 +27,8 @@ const flushGrace = 250 * time.Millisecond
 
 // refuses reports whether the partition takes no operations now. foreign says that the operation
 // may be executed in place of the owner.
-func (g *guarded) refuses(foreign bool) bool {
-	return g.ownership != owned && (g.ownership == handingOff || !foreign)
+func (g *guarded) refuses(nonOwner bool) bool {
+	return g.ownership != owned && (g.ownership == handingOff || !nonOwner)
 }
 
 // StartOwning makes this counter decide about a partition without a handoff: it loads what it does

@@ -25,23 +25,23 @@ type republish struct {
 	refs  []arena.Ref // keys in memory
 	// keys were taken over from another counter; for keys that are in memory too, memory is more
 	// recent.
-	keys  []KeyState
-	next  int        // position in both
-	round *Round     // in flight
-	again []KeyState // refused by the store
-	turns int        // how many times refused keys were told again
+	keys    []KeyState
+	next    int        // position in both
+	round   *Round     // in flight
+	again   []KeyState // refused by the store
+	retries int        // how many times refused keys were told again
 }
 
-// restoreTurns is how many more times the store is told a key that it refuses. Nobody knows when it
-// will accept the key, and everything else waits.
-const restoreTurns = 3
+// restoreRetries is how many more times the store is told a key that it refuses. Nobody knows when
+// it will accept the key, and everything else waits.
+const restoreRetries = 3
 
 // tellAgain appends the refused keys to what remains to be told, and reports whether there are any.
 func (j *republish) tellAgain() bool {
-	if len(j.again) == 0 || j.turns == restoreTurns {
+	if len(j.again) == 0 || j.retries == restoreRetries {
 		return false
 	}
-	j.turns++
+	j.retries++
 	j.keys, j.again = append(j.keys, j.again...), nil
 	return true
 }

@@ -100,8 +100,8 @@ func TestARestorationGivesUpAKeyThatIsRefused(t *testing.T) {
 	s := newRestoration(t, 2)
 	store := fakeStore{epoch: 8, counts: map[string]map[int64]int64{}}
 	s.findLoss(storeVersion{epoch: 8})
-	if parts := s.restore(t, &store, "k1"); parts != 1+restoreTurns {
-		t.Errorf("%d parts, want %d", parts, 1+restoreTurns)
+	if parts := s.restore(t, &store, "k1"); parts != 1+restoreRetries {
+		t.Errorf("%d parts, want %d", parts, 1+restoreRetries)
 	}
 }
 

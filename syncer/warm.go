@@ -159,7 +159,7 @@ func (b *batch) askAhead() (ahead []*pendingLoad) {
 	k.begin(nil, 0)
 	var asked []*partition
 	var places [atOnce]int
-	look := func() {
+	askSome := func() {
 		k.order()
 		k.lock()
 		k.touch(true)
@@ -189,11 +189,11 @@ func (b *batch) askAhead() (ahead []*pendingLoad) {
 			k.targets = append(k.targets, target{})
 			b.c.locate(&k.targets[n], check)
 			if k.parts = append(k.parts, k.targets[n].p); n+1 == atOnce {
-				look()
+				askSome()
 			}
 		}
 	}
-	look()
+	askSome()
 	for _, p := range asked {
 		p.loader.schedule(p)
 	}

@@ -61,8 +61,8 @@ func mutants() []mutant {
 		},
 		{
 			name: "an owner decides on after it has handed over", file: "syncer/ownership.go",
-			old:  "\treturn g.ownership != owned && (g.ownership == handingOff || !foreign)\n",
-			new:  "\treturn g.ownership != owned && !foreign && !g.sealed\n",
+			old:  "\treturn g.ownership != owned && (g.ownership == handingOff || !nonOwner)\n",
+			new:  "\treturn g.ownership != owned && !nonOwner && !g.sealed\n",
 			kind: "graceful",
 		},
 		{
