@@ -11,6 +11,7 @@ import (
 
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/httpapi/cluster"
+	"twotier.dev/twotier/internal/peerhttp"
 	"twotier.dev/twotier/internal/rpc"
 )
 
@@ -129,7 +130,7 @@ func (echo) Handle(_ context.Context, message []byte) ([]byte, error) {
 // TestPeerTransport carries messages over a real connection.
 func TestPeerTransport(t *testing.T) {
 	_, address := open(t, httpapi.Options{Service: newFake(), Peer: echo{}})
-	w := httpapi.NewPeerTransport(pass)
+	w := peerhttp.New(pass)
 	defer w.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
@@ -150,7 +151,7 @@ func TestPeerTransport(t *testing.T) {
 	if _, err := w.Send(ctx, "127.0.0.1:1", []byte("x")); !errors.Is(err, rpc.ErrUnreachable) {
 		t.Errorf("nobody is there: %v", err)
 	}
-	stranger := httpapi.NewPeerTransport(func(int) string { return "" })
+	stranger := peerhttp.New(func(int) string { return "" })
 	defer stranger.Close()
 	if _, err := stranger.Send(ctx, address, large); !errors.Is(err, rpc.ErrRefused) ||
 		!strings.Contains(fmt.Sprint(err), "403") {

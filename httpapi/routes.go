@@ -8,6 +8,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier/internal/peerhttp"
 )
 
 // route describes what is served at one path.
@@ -49,7 +50,7 @@ func (s *Server) routeTable() map[string]route {
 		"/assets/style.css":    {at: clientAPI, handler: style},
 	}
 	if s.opts.Peer != nil {
-		routes[peerPath] = route{post: true, binary: true, body: maxPeerBody, at: peerAPI,
+		routes[peerhttp.Path] = route{post: true, binary: true, body: peerhttp.MaxBody, at: peerAPI,
 			handler: s.peer, admit: s.admitPeer}
 	}
 	if s.opts.Admin != "" {

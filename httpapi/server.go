@@ -15,6 +15,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/valyala/fasthttp"
+
+	"twotier.dev/twotier/internal/peerhttp"
 )
 
 // Errors of a server's life.
@@ -197,7 +199,7 @@ func New(o Options) (*Server, error) {
 	s.states = newStatePool(o.MaxMemory / 8)
 	s.bodies.New = func() any { return new([pooledBody]byte) }
 	s.allowance = newAllowance(o.MaxConns, o.MaxConnsPerAddress, o.MaxMemory/2)
-	s.nodes.most = max(o.MaxMemory/8, 2*maxPeerBody)
+	s.nodes.most = max(o.MaxMemory/8, 2*peerhttp.MaxBody)
 	s.nodes.each = s.nodes.most
 	s.registry = s.newRegistry()
 	s.routes = s.routeTable()

@@ -20,6 +20,7 @@ import (
 	"twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/peer"
+	"twotier.dev/twotier/internal/peerhttp"
 	"twotier.dev/twotier/internal/reload"
 	"twotier.dev/twotier/internal/storeclock"
 	"twotier.dev/twotier/ring"
@@ -28,18 +29,18 @@ import (
 
 // server holds the parts of one running server, in the order in which they are opened.
 type server struct {
-	cfg    config.Config
-	log    *slog.Logger
-	clock  *storeclock.Clock
-	store  stores
-	ring   *ring.Ring             // nil without a cluster
-	peers  *peer.Client           // nil without a cluster
-	wires  *httpapi.PeerTransport // nil without a cluster
-	passes *peer.Passes           // nil without a cluster
-	node   *node.Node
-	http   *httpapi.Server
-	files  *reload.Loader // reloads files that change
-	certs  *certs.Store   // nil without TLS
+	cfg       config.Config
+	log       *slog.Logger
+	clock     *storeclock.Clock
+	store     stores
+	ring      *ring.Ring          // nil without a cluster
+	peers     *peer.Client        // nil without a cluster
+	transport *peerhttp.Transport // nil without a cluster
+	passes    *peer.Passes        // nil without a cluster
+	node      *node.Node
+	http      *httpapi.Server
+	files     *reload.Loader // reloads files that change
+	certs     *certs.Store   // nil without TLS
 }
 
 // newServer makes the parts of a server. Without Redis the store is shared, or a new embedded one
@@ -105,12 +106,12 @@ func (s *server) joinCluster(opt *node.Options) (err error) {
 		return err
 	}
 	s.passes = peer.NewPasses(s.ring.Name(), []byte(s.cfg.ClusterSecret))
-	s.wires = httpapi.NewPeerTransport(s.passes.Pass)
+	s.transport = peerhttp.New(s.passes.Pass)
 	if s.certs != nil {
-		s.wires.TLS = s.certs.Client()
+		s.transport.TLS = s.certs.Client()
 	}
 	s.peers, err = peer.NewClient(peer.ClientOptions{
-		Self: s.ring.Name(), Secret: []byte(s.cfg.ClusterSecret), Transport: s.wires,
+		Self: s.ring.Name(), Secret: []byte(s.cfg.ClusterSecret), Transport: s.transport,
 		Timeout: s.cfg.RequestTimeout, Logger: s.log,
 	})
 	opt.Ring, opt.Peers = s.ring, s.peers
@@ -231,7 +232,7 @@ func (s *server) close() error {
 	err = errors.Join(err, s.node.Close(leave))
 	if s.peers != nil {
 		err = errors.Join(err, s.peers.Close(leave))
-		s.wires.Close()
+		s.transport.Close()
 	}
 	s.files.Close()
 	return errors.Join(err, s.store.close(leave))

@@ -19,6 +19,7 @@ import (
 	"twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/peer"
+	"twotier.dev/twotier/internal/peerhttp"
 	"twotier.dev/twotier/internal/storeclock"
 	"twotier.dev/twotier/internal/testing/faultproxy"
 	"twotier.dev/twotier/leaparray"
@@ -47,7 +48,7 @@ type server struct {
 	counter *syncer.Counter
 	ring    *ring.Ring
 	peers   *peer.Client
-	wires   *httpapi.PeerTransport
+	wires   *peerhttp.Transport
 	node    *node.Node
 	http    *httpapi.Server
 	gone    bool
@@ -153,7 +154,7 @@ func (b *bed) start(proxied bool) *server {
 		Tag:       modes.Tag(modes.TwoTier), OnChange: func(t *ring.Table) { s.node.Changed(t) },
 	})
 	must(b.t, err)
-	s.wires = httpapi.NewPeerTransport(peer.NewPasses(s.ring.Name(), nil).Pass)
+	s.wires = peerhttp.New(peer.NewPasses(s.ring.Name(), nil).Pass)
 	s.peers, err = peer.NewClient(peer.ClientOptions{Self: s.ring.Name(), Transport: s.wires})
 	must(b.t, err)
 	s.node, err = node.New(node.Options{

@@ -112,10 +112,12 @@ func importMap() map[string][]string {
 		"httpapi/cluster": {"twotier.dev/twotier/syncer"},
 		"internal/reload": {},
 		"internal/certs":  {},
+		"internal/peerhttp": {"twotier.dev/twotier/internal/rpc",
+			"twotier.dev/twotier/internal/idle", fasthttp},
 		"httpapi": {
 			"twotier.dev/twotier/syncer", "twotier.dev/twotier/httpapi/cluster",
 			"twotier.dev/twotier/httpapi/token", "twotier.dev/twotier/internal/rpc",
-			"twotier.dev/twotier/internal/idle", "twotier.dev/twotier/internal/replay",
+			"twotier.dev/twotier/internal/peerhttp", "twotier.dev/twotier/internal/replay",
 			"twotier.dev/twotier/internal/durations", fasthttp, fastjson, prometheus,
 			prometheusText,
 		},

@@ -1,4 +1,4 @@
-package httpapi_test
+package peerhttp_test
 
 import (
 	"bufio"
@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/internal/peerhttp"
 	"twotier.dev/twotier/internal/rpc"
 )
 
@@ -77,16 +77,16 @@ func (e *hanger) stop() {
 	e.hangUp()
 }
 
-// TestPeerConnectionClosedWhileIdle closes connections while nothing is in flight: the next message
+// TestConnectionClosedWhileIdle closes connections while nothing is in flight: the next message
 // uses another connection, and if there is none, it has certainly not been sent.
-func TestPeerConnectionClosedWhileIdle(t *testing.T) {
+func TestConnectionClosedWhileIdle(t *testing.T) {
 	e := startHanger(t)
-	wires := httpapi.NewPeerTransport(pass)
-	defer wires.Close()
+	transport := peerhttp.New(func(int) string { return "" })
+	defer transport.Close()
 	send := func() ([]byte, error) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		return wires.Send(ctx, e.l.Addr().String(), []byte("hello"))
+		return transport.Send(ctx, e.l.Addr().String(), []byte("hello"))
 	}
 	for range 20 {
 		var all sync.WaitGroup
