@@ -83,7 +83,8 @@ func TestConformanceFieldExpiry(t *testing.T) {
 func TestConformanceMiniredis(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T) syncer.Store {
-		return tellingStore{open(t, redisstore.Options{URL: "redis://" + miniredis.RunT(t).Addr()})}
+		return tellingStore{open(t, redisstore.Options{URL: "redis://" + miniredis.RunT(t).Addr(),
+			Timeout: time.Minute})}
 	})
 }
 
