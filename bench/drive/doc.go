@@ -1,3 +1,3 @@
-// Package drive asks limiters for decisions: workloads say which, and a closed or an open loop of
-// package load when. It is the one driver of all that is compared.
+// Package drive asks limiters for decisions. Workloads say which decisions, and a closed or an open
+// loop of package load says when. It drives everything that is compared.
 package drive

@@ -5,16 +5,16 @@ import (
 	"slices"
 )
 
-// Exact is the judge: the time of every admitted event, kept for ever. Its zero value is empty and
-// ready. It is for one goroutine.
+// Exact is the judge: it keeps the time of every admitted event forever. Its zero value is empty
+// and ready to use. It is not safe for concurrent use.
 type Exact struct {
 	times map[string][]int64
 }
 
-// Name is how tables call it.
+// Name returns the name in tables.
 func (e *Exact) Name() string { return "exact log" }
 
-// Decide decides by the true windows.
+// Decide decides with the true windows.
 func (e *Exact) Decide(_ context.Context, calls []Call) (int, error) {
 	return oneByOne(calls, func(c Call) (bool, error) {
 		for _, check := range c.Checks {
@@ -41,7 +41,7 @@ func (e *Exact) Record(call Call) {
 	}
 }
 
-// Held is the number of events of a key in the window that ends at ts.
+// Held returns the number of events of a key in the window that ends at ts.
 func (e *Exact) Held(key []byte, window, ts int64) int64 {
 	times := e.times[string(key)]
 	from, _ := slices.BinarySearch(times, ts-window+1)

@@ -7,8 +7,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// NewUnexpiring is the limiter of NewFieldExpiry without the command that makes its fields expire,
-// which it decides rightly without: the rest of its script can be tested on any server.
+// NewUnexpiring returns the limiter of NewFieldExpiry without the command that makes fields expire.
+// Its decisions don't depend on that command, so the rest of its script can be tested on any
+// server.
 func NewUnexpiring(rdb *redis.Client) *Scripted {
 	const expire = "redis.call('HPEXPIRE', KEYS[i], life, 'FIELDS', 1, field)"
 	script := strings.Replace(hashScript, expire, "assert(life and field)", 1)
@@ -18,5 +19,5 @@ func NewUnexpiring(rdb *redis.Client) *Scripted {
 	return newScripted("hash, no expiry", rdb, script, encodeHash("f:", LastN, 1))
 }
 
-// Load gives the server the script, as NewScripted does.
+// Load loads the script into the server, as NewScripted does.
 func (s *Scripted) Load(ctx context.Context) error { return s.load(ctx) }

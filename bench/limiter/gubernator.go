@@ -16,21 +16,20 @@ import (
 	"twotier.dev/twotier/bench/proc"
 )
 
-// Gubernator is a number of mailgun/gubernator daemons in this process that own the keys between
-// them. A decision is asked of one after the other, in this process and without a network in
-// between; a daemon that does not own a key asks its owner by gRPC over the loopback interface, as
-// it would anywhere. Every rule is a token bucket of its own: a fixed window that begins with its
-// first event. It runs on its own clock, and what one rule has counted stays counted when another
-// refuses. Nor are the rules of one call carried out in order: each that has another owner is asked
-// of it by a goroutine of its own. So when several events of a key are decided in one call, the
-// event that one rule lets through may be another than the one that the next rule does, and none is
-// admitted although there was room.
+// Gubernator is a set of mailgun/gubernator daemons in this process that share the keys. Decisions
+// are asked of the daemons in turn, in this process without a network in between; a daemon that
+// does not own a key asks its owner with gRPC over the loopback interface, as it would anywhere.
+// Every rule is a token bucket of its own: a fixed window that begins with its first event. It uses
+// its own clock, and what one rule has counted stays counted if another one refuses. The rules of
+// one call are not applied in order: each rule with another owner is asked in its own goroutine. So
+// if several events of a key are decided in one call, two rules may allow different events, and
+// then none is admitted although there was room.
 type Gubernator struct {
 	daemons []*guber.Daemon
 	next    atomic.Uint32
 }
 
-// cacheKeys is above what any workload here uses: the default of 50,000 would forget.
+// cacheKeys is more than any workload here uses. The default of 50,000 would forget keys.
 const cacheKeys = 4_000_000
 
 // NewGubernator starts daemons that know each other.
@@ -53,8 +52,8 @@ func NewGubernator(ctx context.Context, nodes int) (*Gubernator, error) {
 	return c, nil
 }
 
-// spawnGubernator starts one daemon. It has to know its port before it listens there, and somebody
-// else may take it in between.
+// spawnGubernator starts one daemon. The daemon must know its port before it listens there, and
+// another process may take the port in between.
 func spawnGubernator(ctx context.Context, log *logrus.Logger) (d *guber.Daemon, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -88,7 +87,7 @@ func (c *Gubernator) Close() error {
 	return nil
 }
 
-// Name is how tables call it.
+// Name returns the name in tables.
 func (c *Gubernator) Name() string {
 	if len(c.daemons) == 1 {
 		return "gubernator, 1 node"
@@ -96,7 +95,7 @@ func (c *Gubernator) Name() string {
 	return "gubernator, " + strconv.Itoa(len(c.daemons)) + " nodes"
 }
 
-// Decide asks for the rules of all calls together: gubernator takes a thousand at a time.
+// Decide asks for the rules of all calls together. gubernator takes a thousand at a time.
 func (c *Gubernator) Decide(ctx context.Context, calls []Call) (admitted int, err error) {
 	var req guber.GetRateLimitsReq
 	for _, call := range calls {

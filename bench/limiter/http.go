@@ -13,8 +13,8 @@ import (
 	"twotier.dev/twotier/internal/load"
 )
 
-// HTTP is twotier as its users see it: one POST /v1/acquire for a decision, or one quiet POST
-// /v1/batch for many. Of several nodes it asks one after the other, whoever owns the key.
+// HTTP is twotier as its users see it: one POST /v1/acquire for one decision, or one quiet POST
+// /v1/batch for many. It asks several nodes in turn, whichever owns the key.
 type HTTP struct {
 	name   string
 	nodes  []*load.Client
@@ -23,13 +23,13 @@ type HTTP struct {
 }
 
 const (
-	// conns is the most connections to one node: above what any driver asks for at a time.
+	// conns bounds the connections to one node. It is more than any driver uses at a time.
 	conns = 512
-	// callTimeout is far above anything that a working server needs.
+	// callTimeout is far more than a working server needs.
 	callTimeout = 30 * time.Second
 )
 
-// NewHTTP returns an adapter for the servers at these host and ports.
+// NewHTTP returns an adapter for the servers at these addresses, each host:port.
 func NewHTTP(name string, addrs ...string) (*HTTP, error) {
 	h := &HTTP{name: name, bodies: sync.Pool{New: func() any { return new([]byte) }}}
 	for _, addr := range addrs {
@@ -51,11 +51,11 @@ func (h *HTTP) Close() error {
 	return nil
 }
 
-// Name is how tables call it.
+// Name returns the name in tables.
 func (h *HTTP) Name() string { return h.name }
 
-// Decide sends one request: an acquire, or a batch of at most 10,000. Any answer but 200 is an
-// error.
+// Decide sends one request: an acquire, or a batch of at most 10,000. Any status other than 200 is
+// an error.
 func (h *HTTP) Decide(_ context.Context, calls []Call) (admitted int, err error) {
 	if len(calls) > 1 {
 		return h.batch(calls)
@@ -96,7 +96,7 @@ func (h *HTTP) batch(calls []Call) (admitted int, err error) {
 	return admitted, err
 }
 
-// post sends the body that is built to the next node and has the answer read.
+// post builds a body, sends it to the next node, and passes the answer to read.
 func (h *HTTP) post(path string, build func([]byte) []byte, read func([]byte) error) error {
 	body := h.bodies.Get().(*[]byte)
 	defer h.bodies.Put(body)

@@ -9,13 +9,13 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Counter is what carries out operations in this process: a syncer.Counter or a redisstore.Direct.
+// Counter carries out operations in this process: a syncer.Counter or a redisstore.Direct.
 type Counter interface {
 	Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error
 	DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result)
 }
 
-// Library is twotier within the caller's process.
+// Library is twotier as a library in this process.
 type Library struct {
 	name    string
 	counter Counter
@@ -28,10 +28,10 @@ func NewLibrary(name string, c Counter) *Library {
 		results: sync.Pool{New: func() any { return new([]syncer.Result) }}}
 }
 
-// Name is how tables call it.
+// Name returns the name in tables.
 func (l *Library) Name() string { return l.name }
 
-// Decide is one Do, or one DoAll for many.
+// Decide calls Do once, or DoAll once for many calls.
 func (l *Library) Decide(ctx context.Context, calls []Call) (admitted int, err error) {
 	pooled := l.results.Get().(*[]syncer.Result)
 	defer l.results.Put(pooled)

@@ -18,23 +18,23 @@ type (
 	Limit = syncer.Limit
 )
 
-// At is the call that decides checks at a time.
+// At returns the call that decides checks at the time ts.
 func At(ts int64, checks ...Check) Call {
 	return Call{Kind: syncer.Acquire, TS: ts, Checks: checks}
 }
 
-// One is the check of one event of a key.
+// One returns the check of one event of a key.
 func One[K string | []byte](key K, limits []Limit) Check {
 	return Check{Key: []byte(key), N: 1, Limits: limits}
 }
 
 // Limiter decides whether events may pass and remembers those that did.
 type Limiter interface {
-	// Name is how tables call it.
+	// Name returns the name in tables.
 	Name() string
-	// Decide decides calls in order, as one by one: each is admitted if every rule of every check
-	// holds, and otherwise counts nothing. It returns how many were. Calls are given in the order
-	// of their times.
+	// Decide decides calls in order, as if one by one: a call is admitted if every rule of every
+	// check holds, and otherwise counts nothing. It returns how many were admitted. Calls must be
+	// in the order of their times.
 	Decide(ctx context.Context, calls []Call) (admitted int, err error)
 }
 
@@ -44,7 +44,7 @@ func Ask(ctx context.Context, l Limiter, c Call) (bool, error) {
 	return admitted == 1, err
 }
 
-// oneByOne is Decide of what takes one decision at a time.
+// oneByOne implements Decide for limiters that take one decision at a time.
 func oneByOne(calls []Call, decide func(Call) (bool, error)) (admitted int, err error) {
 	for _, c := range calls {
 		ok, err := decide(c)

@@ -54,7 +54,7 @@ func call(key string, n, ts int64, limits []limiter.Limit) limiter.Call {
 	return limiter.At(ts, limiter.Check{Key: []byte(key), N: n, Limits: limits})
 }
 
-// timed are all that take the time of an event as it is given.
+// timed returns all limiters that accept the time of an event.
 func timed(t *testing.T) (all []limiter.Limiter) {
 	t.Helper()
 	for _, l := range rivals(t) {
@@ -106,7 +106,7 @@ func TestAllOrNothing(t *testing.T) {
 	}
 }
 
-// The logs must decide as the judge does; the sub-windows must err to their own side only.
+// The logs must decide exactly as the judge does; sub-windows may only err to their own side.
 func TestAgainstJudge(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -183,7 +183,7 @@ func TestFieldExpiryDecidesLikeHash(t *testing.T) {
 	}
 }
 
-// These run on clocks of their own, so only what happens within a moment can be told.
+// These use their own clocks, so only decisions within a short moment can be predicted.
 func TestOwnClock(t *testing.T) {
 	limits := []limiter.Limit{{Window: 60 * minute, Max: 5}, {Window: 24 * 60 * minute, Max: 7}}
 	for _, l := range []limiter.Limiter{limiter.NewGCRA(startRedis(t)), limiter.NewSentinel()} {

@@ -10,11 +10,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// GCRA is go-redis/redis_rate: for every rule one number, the time at which the next event would
-// conform. It smooths rather than counts: after a burst of a rule's whole Max it admits more as
-// time goes by, up to twice Max in a window. It runs on Redis's clock, whatever time it is told,
-// and asks for one rule after the other: what an earlier rule has counted stays counted when a
-// later one refuses.
+// GCRA is go-redis/redis_rate: it stores one number per rule, the time at which the next event
+// would conform. It smooths rather than counts: after a burst of a rule's whole Max it admits more
+// as time passes, up to twice Max in a window. It always uses Redis's clock, and asks for one rule
+// after the other: what an earlier rule has counted stays counted if a later one refuses.
 type GCRA struct {
 	limiter *redis_rate.Limiter
 }
@@ -22,10 +21,10 @@ type GCRA struct {
 // NewGCRA returns the limiter of redis_rate.
 func NewGCRA(rdb *redis.Client) *GCRA { return &GCRA{redis_rate.NewLimiter(rdb)} }
 
-// Name is how tables call it.
+// Name returns the name in tables.
 func (g *GCRA) Name() string { return "redis_rate (GCRA)" }
 
-// Decide asks for every rule until one refuses, with one round trip for each.
+// Decide asks for one rule after the other until one refuses, with a round trip for each.
 func (g *GCRA) Decide(ctx context.Context, calls []Call) (int, error) {
 	return oneByOne(calls, func(c Call) (bool, error) {
 		for _, check := range c.Checks {

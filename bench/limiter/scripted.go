@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ErrNotAvailable says that the server lacks a command that a limiter is made of.
+// ErrNotAvailable says that the server lacks a command that a limiter needs.
 var ErrNotAvailable = errors.New("not available on this server")
 
 // Scripted is a limiter that is one Lua script in Redis.
@@ -26,21 +26,21 @@ func newScripted(name string, rdb *redis.Client, script string, encode encoder) 
 	return &Scripted{name: name, rdb: rdb, script: redis.NewScript(script), encode: encode}
 }
 
-// Connect returns a client without the library's retries, which would count an event twice when a
+// Connect returns a client without the library's retries, which would count an event twice if a
 // reply is lost.
 func Connect(addr string, conns int) *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: addr, PoolSize: conns, MaxRetries: -1,
 		ContextTimeoutEnabled: true})
 }
 
-// ScriptNames are the names that [NewScripted] knows.
+// ScriptNames returns the names that [NewScripted] accepts.
 func ScriptNames() []string {
 	return []string{"zset-lua", "hash-lua", "hash-lua-whole", "hash-field-expiry", "stream-lua",
 		"incr-lua"}
 }
 
-// NewScripted returns the scripted limiter with one of [ScriptNames], whose script the server has
-// been given. The error wraps ErrNotAvailable if the server can't run it.
+// NewScripted returns the scripted limiter with one of [ScriptNames] and loads its script into the
+// server. The error wraps ErrNotAvailable if the server can't run it.
 func NewScripted(ctx context.Context, name string, rdb *redis.Client) (s *Scripted, err error) {
 	switch name {
 	case "zset-lua":
@@ -64,7 +64,7 @@ func NewScripted(ctx context.Context, name string, rdb *redis.Client) (s *Script
 	return s, s.load(ctx)
 }
 
-// load gives the server the script.
+// load loads the script into the server.
 func (s *Scripted) load(ctx context.Context) error {
 	if err := s.script.Load(ctx, s.rdb).Err(); err != nil {
 		return fmt.Errorf("load script of %s: %w", s.name, err)
@@ -72,11 +72,11 @@ func (s *Scripted) load(ctx context.Context) error {
 	return nil
 }
 
-// Name is how tables call it.
+// Name returns the name in tables.
 func (s *Scripted) Name() string { return s.name }
 
-// Decide runs the script for each call, all in a single pipeline. The server must have been given
-// the script ([NewScripted]): within a pipeline there is no falling back to EVAL.
+// Decide runs the script for each call, all in one pipeline. The script must already be loaded
+// ([NewScripted]): within a pipeline there is no fallback to EVAL.
 func (s *Scripted) Decide(ctx context.Context, calls []Call) (admitted int, err error) {
 	pipe := s.rdb.Pipeline()
 	for _, c := range calls {

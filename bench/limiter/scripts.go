@@ -26,9 +26,9 @@ var (
 	incrScript string
 )
 
-// NewZSet returns the log of timestamps in a sorted set: exact, with one member for every event
-// that was admitted. A member is named by its caller, not by its time: two events of one
-// millisecond must not fall together.
+// NewZSet returns the log of timestamps in a sorted set: exact, with one member for every admitted
+// event. The caller names the members, because two events of one millisecond must not become one
+// member.
 func NewZSet(rdb *redis.Client) *Scripted {
 	process := rand.Text()[:8]
 	var calls atomic.Int64
@@ -39,9 +39,9 @@ func NewZSet(rdb *redis.Client) *Scripted {
 		})
 }
 
-// NewStream returns the log as a stream: exact, one entry for every event that was admitted, packed
-// more tightly than a sorted set and counted by reading. A stream takes no entry from before its
-// last: an event that comes late is written down at the last one's time.
+// NewStream returns the log as a stream: exact, with one entry for every admitted event, more
+// compact than a sorted set, and counted by reading. A stream accepts no entry older than its last
+// one, so a late event gets the time of the last one.
 func NewStream(rdb *redis.Client) *Scripted {
 	return newScripted("stream", rdb, streamScript,
 		func(checks []Check, ts int64) ([]string, []any) {
@@ -49,8 +49,7 @@ func NewStream(rdb *redis.Client) *Scripted {
 		})
 }
 
-// encodeLog appends to argv what a script that keeps one log for each key is told about every
-// check.
+// encodeLog appends the arguments for every check to argv, for a script that keeps one log per key.
 func encodeLog(prefix string, argv []any, checks []Check) ([]string, []any) {
 	keys := make([]string, len(checks))
 	for i, c := range checks {
@@ -63,7 +62,7 @@ func encodeLog(prefix string, argv []any, checks []Check) ([]string, []any) {
 	return keys, argv
 }
 
-// longest is the longest window among limits, 0 if there are none.
+// longest returns the longest window among limits, or 0 if there are none.
 func longest(limits []Limit) (window int64) {
 	for _, l := range limits {
 		window = max(window, l.Window)
@@ -71,9 +70,8 @@ func longest(limits []Limit) (window int64) {
 	return window
 }
 
-// NewIncr returns the fixed window: one counter for every rule that starts again at zero when the
-// calendar says so. The cheapest by far, and up to twice the limit can pass around the turn of a
-// window.
+// NewIncr returns the fixed window: one counter per rule, which restarts at zero with each calendar
+// window. It is the cheapest by far, but up to twice the limit can pass around the end of a window.
 func NewIncr(rdb *redis.Client) *Scripted {
 	return newScripted("incr fixed window", rdb, incrScript,
 		func(checks []Check, ts int64) (keys []string, argv []any) {
@@ -87,22 +85,21 @@ func NewIncr(rdb *redis.Client) *Scripted {
 		})
 }
 
-// Edge says which sub-windows a window is made of when it starts in the middle of one.
+// Edge says which sub-windows belong to a window that starts in the middle of one.
 type Edge bool
 
-// The two habits.
+// The two variants.
 const (
-	// LastN sums as many sub-windows as fit into the window, the present one included: what most
-	// published scripts do. It looks back a little less far than the window is long, and can let
-	// too many through.
+	// LastN sums as many sub-windows as fit into the window, including the current one, as most
+	// published scripts do. It looks back less than the whole window, and can admit too many.
 	LastN Edge = false
-	// WholeOldest includes the sub-window in which the window starts, as twotier does. It can
-	// refuse early.
+	// WholeOldest includes the whole sub-window in which the window starts, as twotier does. It can
+	// refuse too early.
 	WholeOldest Edge = true
 )
 
-// NewHash returns the Hash of sub-window counters: bounded memory, all of it read for every
-// decision.
+// NewHash returns the Hash of sub-window counters. Its memory is bounded, and every decision reads
+// all of it.
 func NewHash(rdb *redis.Client, edge Edge) *Scripted {
 	name, prefix := "hash, last n", "h:"
 	if edge == WholeOldest {
@@ -111,9 +108,8 @@ func NewHash(rdb *redis.Client, edge Edge) *Scripted {
 	return newScripted(name, rdb, hashScript, encodeHash(prefix, edge, 0))
 }
 
-// NewFieldExpiry returns the Hash whose fields expire one by one, as TairHash does it and Redis
-// since 7.4 and Valkey since 9. It asks the server for the command and returns ErrNotAvailable
-// where it has none.
+// NewFieldExpiry returns the Hash whose fields expire one by one, as in TairHash, Redis from 7.4 on
+// and Valkey from 9 on. It returns ErrNotAvailable if the server lacks the command.
 func NewFieldExpiry(ctx context.Context, rdb *redis.Client) (*Scripted, error) {
 	const name = "hash, field expiry"
 	err := rdb.HPExpire(ctx, "limiter:probe", time.Second, "f").Err()
@@ -126,8 +122,8 @@ func NewFieldExpiry(ctx context.Context, rdb *redis.Client) (*Scripted, error) {
 	return newScripted(name, rdb, hashScript, encodeHash("f:", LastN, 1)), nil
 }
 
-// Width returns the width in milliseconds of the sub-windows that serve a window: twotier's, so
-// that the rivals that count in sub-windows have the same resolution.
+// Width returns the width in milliseconds of the sub-windows for a window. They are twotier's, so
+// that all rivals that count in sub-windows have the same resolution.
 func Width(window int64) int64 {
 	levels := leaparray.DefaultLevels()
 	for _, l := range levels {
@@ -138,8 +134,8 @@ func Width(window int64) int64 {
 	return levels[len(levels)-1].Width.Milliseconds()
 }
 
-// encodeHash names one Hash for each width that the rules of a check need. Expire is 1 if fields
-// are to expire by themselves.
+// encodeHash uses one Hash for each width that the rules of a check need. expire is 1 if fields
+// expire by themselves.
 func encodeHash(prefix string, edge Edge, expire int) encoder {
 	return func(checks []Check, ts int64) (keys []string, argv []any) {
 		argv = append(argv, expire)
@@ -167,7 +163,7 @@ func encodeHash(prefix string, edge Edge, expire int) encoder {
 	}
 }
 
-// oldest is the index of the first bucket that is summed for a window that ends at ts.
+// oldest returns the index of the first bucket that is summed for a window that ends at ts.
 func oldest(window, width, ts int64, edge Edge) int64 {
 	if edge == WholeOldest {
 		return (ts - window + 1) / width

@@ -9,10 +9,10 @@ import (
 	sentinel "github.com/alibaba/sentinel-golang/core/stat/base"
 )
 
-// Sentinel is sentinel-golang's leap array in this process: for every rule of every key an array of
-// as many buckets as the rule's sub-windows, all there from the start. It runs on its own clock,
-// and nothing of it outlives the process. The array has no operation that compares and counts, so
-// each key is looked up and asked under a mutex.
+// Sentinel is sentinel-golang's leap array in this process: every rule of every key has an array
+// with one bucket per sub-window, all allocated at the start. It uses its own clock, and its counts
+// end with the process. The array has no operation that compares and counts, so both happen under a
+// mutex.
 type Sentinel struct {
 	seed   maphash.Seed
 	shards [1021]struct {
@@ -21,7 +21,7 @@ type Sentinel struct {
 	}
 }
 
-// NewSentinel returns an empty one.
+// NewSentinel returns an empty limiter.
 func NewSentinel() *Sentinel {
 	s := &Sentinel{seed: maphash.MakeSeed()}
 	for i := range s.shards {
@@ -30,11 +30,11 @@ func NewSentinel() *Sentinel {
 	return s
 }
 
-// Name is how tables call it.
+// Name returns the name in tables.
 func (s *Sentinel) Name() string { return "sentinel leap array" }
 
-// Decide decides each check under its shard's lock. Checks that were admitted before one that is
-// refused are taken back.
+// Decide decides each check under its shard's lock. If a check is refused, it takes back the checks
+// that were admitted before it.
 func (s *Sentinel) Decide(_ context.Context, calls []Call) (int, error) {
 	return oneByOne(calls, func(c Call) (bool, error) {
 		for i, check := range c.Checks {
@@ -50,7 +50,7 @@ func (s *Sentinel) Decide(_ context.Context, calls []Call) (int, error) {
 	})
 }
 
-// acquire counts n events if they fit; fewer than none always do.
+// acquire counts n events if they fit. A negative n always fits.
 func (s *Sentinel) acquire(c Check, n int64) bool {
 	shard := &s.shards[maphash.Bytes(s.seed, c.Key)%uint64(len(s.shards))]
 	shard.mu.Lock()

@@ -10,10 +10,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ZSetPipe is the sorted set without a script, as it is written most often: one MULTI that adds the
-// event before it counts, and a second round trip that takes it back if a window is now too full.
-// It never lets too many through, but events that are being taken back can refuse others at the
-// same time.
+// ZSetPipe is the sorted set without a script, as it is most often written: one MULTI that adds the
+// event before it counts, and a second round trip that takes the event back if a window is now too
+// full. It never admits too many, but events that are about to be taken back can cause others to be
+// refused.
 type ZSetPipe struct {
 	rdb     *redis.Client
 	process string
@@ -25,15 +25,15 @@ func NewZSetPipe(rdb *redis.Client) *ZSetPipe {
 	return &ZSetPipe{rdb: rdb, process: rand.Text()[:8]}
 }
 
-// Name is how tables call it.
+// Name returns the name in tables.
 func (z *ZSetPipe) Name() string { return "zset log, pipeline" }
 
-// Decide takes a round trip or two for each decision.
+// Decide needs one or two round trips for each decision.
 func (z *ZSetPipe) Decide(ctx context.Context, calls []Call) (int, error) {
 	return oneByOne(calls, func(c Call) (bool, error) { return z.decide(ctx, c.Checks, c.TS) })
 }
 
-// decide adds, counts, and takes back if it has to.
+// decide adds the events, counts, and takes the events back if a limit is exceeded.
 func (z *ZSetPipe) decide(ctx context.Context, checks []Check, ts int64) (bool, error) {
 	id := z.process + strconv.FormatInt(z.calls.Add(1), 36)
 	tx := z.rdb.TxPipeline()

@@ -1,4 +1,4 @@
-// Package rival starts what is compared: every limiter with the servers that it needs, each time
-// anew, so that no run sees what another has left; and says what each has used. There is one list
-// of them, and all that compares takes its rivals from it.
+// Package rival starts every limiter with the servers that it needs, anew each time, so that no run
+// sees what another has left, and measures what each uses. There is one list of rivals, which all
+// comparisons use. A [Stand] is safe for concurrent use.
 package rival

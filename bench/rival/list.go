@@ -9,7 +9,7 @@ import (
 	"twotier.dev/twotier/bench/proc"
 )
 
-// All are the rivals, twotier in all its forms last.
+// All returns the rivals, with twotier in all its forms last.
 func All() []Rival {
 	all := []Rival{
 		{Name: "nothing", Own: true, open: openNothing},
@@ -29,7 +29,7 @@ func All() []Rival {
 	), twotiers()...)
 }
 
-// poolSize is above what any driver asks for at a time.
+// poolSize is more than any driver uses at a time.
 const poolSize = 128
 
 // inRedis is a limiter that is made of a Redis and its clients.

@@ -21,7 +21,7 @@ import (
 type Rival struct {
 	// Name is short, for command lines and the keys of results.
 	Name string
-	// Own says that it decides by its own clock, whatever time an event is given.
+	// Own says that it uses its own clock and ignores the time of an event.
 	Own bool
 	// OneByOne says that it takes one decision at a time: many in a call are no fewer round trips.
 	OneByOne bool
@@ -33,7 +33,7 @@ type Rival struct {
 // An opener starts what the limiter of a stand needs, which the stand closes also if this fails.
 type opener func(ctx context.Context, e Env, s *Stand) error
 
-// Stand is a rival that runs. It may be used from several goroutines at once.
+// Stand is a running rival. It is safe for concurrent use.
 type Stand struct {
 	limiter.Limiter
 	// Rival is what it was started as; zero for a stand without a limiter.
@@ -78,7 +78,7 @@ func (s *Stand) startRedis() error {
 	return nil
 }
 
-// OnClose has Close call what stops something.
+// OnClose makes Close call stop.
 func (s *Stand) OnClose(stop func() error) { s.close = append(s.close, stop) }
 
 // Close stops everything, the last started first.
@@ -108,7 +108,7 @@ func (s *Stand) Drain(ctx context.Context) error {
 	return nil
 }
 
-// Env is what rivals are started with.
+// Env is the environment that rivals are started with.
 type Env struct {
 	// Twotier and Bench are the programs, built by Build.
 	Twotier, Bench string
@@ -145,8 +145,8 @@ func build(ctx context.Context, dir, to, pkg string) error {
 	return nil
 }
 
-// Select returns those of all whose names are in a list; all for an empty one. A name may end in
-// "*".
+// Select returns the rivals whose names are in a list, or all if the list is empty. A name may end
+// in "*".
 func Select(all []Rival, names []string) (some []Rival, err error) {
 	if len(names) == 0 {
 		return all, nil

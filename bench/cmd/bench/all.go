@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// All runs every command in order, each as a process of its own, so that none measures what another
-// has left in memory; it goes on after one that fails.
+// All runs every command in order, each in a process of its own, so that none measures what another
+// has left in memory. If one fails, it continues with the next.
 type All struct {
 	Quick bool     `help:"Show that all works in a few minutes, in OUT/quick."`
 	Parts []string `help:"Names of the commands to run; all if there are none."`
@@ -24,9 +24,8 @@ type All struct {
 // A step is a command and its arguments in the long and the quick form.
 type step struct{ name, long, quick string }
 
-// steps are also those to be given by hand: each result names its own command. The order is from
-// what is looked at first to what takes longest; the report is made of what there is, whether
-// measured now or before.
+// steps can also be run by hand: each result names its command. They are ordered by interest, with
+// the longest last. The report uses all results that exist, whether measured now or before.
 func steps() []step {
 	return []step{
 		{"micro", "", "--count=1 --time=100ms"},
@@ -48,10 +47,10 @@ func steps() []step {
 	}
 }
 
-// longest is well above what any step takes: one that hangs does not take the others with it.
+// longest is well above what any step takes, so that a step that hangs does not block the others.
 const longest = 15 * time.Minute
 
-// Run runs the parts that are asked for, and the report.
+// Run runs the requested parts and the report.
 func (o *All) Run(ctx context.Context, b *bench) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -85,7 +84,7 @@ func (o *All) Run(ctx context.Context, b *bench) error {
 	return errors.Join(errs...)
 }
 
-// attached lets a command write where this one does, and end when the context does.
+// attached makes a command write to this command's output and end with the context.
 func attached(cmd *exec.Cmd, stdout io.Writer) *exec.Cmd {
 	cmd.Stdout, cmd.Stderr = stdout, os.Stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }

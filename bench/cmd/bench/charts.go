@@ -13,15 +13,15 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// Series is one row of figures with a name. Figures that are not there are 0.
+// Series is one named row of figures. Missing figures are 0.
 type Series struct {
 	Name string
-	// X are the positions of Y in lines; in rows there are none.
+	// X holds the positions of Y in lines. Rows have none.
 	X, Y []float64
 }
 
-// colour is that of series i: those of Okabe and Ito can be told apart by those who don't see all
-// of them.
+// colour returns the colour of series i. The palette is that of Okabe and Ito, which colour-blind
+// readers can tell apart.
 func colour(i int) color.Color {
 	return []color.RGBA{
 		{0, 114, 178, 255}, {230, 159, 0, 255}, {0, 158, 115, 255},
@@ -34,11 +34,11 @@ const (
 	chartWidth = 9 * vg.Inch
 	// rowHeight is that of one series in a row.
 	rowHeight = 0.2 * vg.Inch
-	// room is for fonts that are wider than the one that was measured.
+	// room is extra space for fonts that are wider than the one measured.
 	room = "     "
 )
 
-// newPlot is written in a font whose widths those of other systems have as well.
+// newPlot returns a plot in a font whose widths match those of common fonts on other systems.
 func newPlot(title string) *plot.Plot {
 	p := plot.New()
 	for _, f := range []*font.Font{
@@ -56,8 +56,8 @@ func logarithmic(axis *plot.Axis) {
 	axis.Scale, axis.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
 }
 
-// rows draws, for each label, a row with a mark of every series at its figure, which is written
-// beside it. There are no bars, because the axis is logarithmic: it has no zero to begin at.
+// rows draws one row per label, with a mark for the figure of every series and the figure next to
+// it. There are no bars, because a logarithmic axis has no zero to start from.
 func rows(title, unit string, labels []string, series []Series) ([]byte, error) {
 	p := newPlot(title)
 	p.X.Label.Text = unit
@@ -81,7 +81,7 @@ func rows(title, unit string, labels []string, series []Series) ([]byte, error) 
 		}
 	}
 	p.NominalY(names...)
-	p.Y.Min, p.Y.Max = -1, float64(len(labels))+0.5 // the legend lies above the rows
+	p.Y.Min, p.Y.Max = -1, float64(len(labels))+0.5 // leaves space for the legend above the rows
 	p.X.Max *= 2                                    // for the figures at the right
 	p.Legend.Top = true
 	return svg(p, vg.Length(len(labels)*len(series))*rowHeight+1.2*vg.Inch)
@@ -149,7 +149,7 @@ func svg(p *plot.Plot, height vg.Length) ([]byte, error) {
 		append(family, ",Arial,Helvetica,sans-serif"...)), err
 }
 
-// figure writes a number as short as it can be told apart: 1.25M, 830k, 0.031.
+// figure formats a number with a few significant digits: 1.25M, 830k, 0.031.
 func figure(v float64) string {
 	for _, unit := range []struct {
 		size float64

@@ -12,7 +12,7 @@ import (
 	"twotier.dev/twotier/bench/rival"
 )
 
-// Compare drives every limiter through the same workloads. Each rival starts anew for each
+// Compare drives every limiter through the same workloads. Each rival is restarted for each
 // workload.
 type Compare struct {
 	Rivals    []string      `help:"Names, which may have a * in them; all if there are none."`
@@ -23,7 +23,7 @@ type Compare struct {
 	Batch     int           `help:"Decisions of a batch." default:"200"`
 }
 
-// CompareResult is what is written.
+// CompareResult is the result of Compare.
 type CompareResult struct {
 	Workers  int          `json:"workers"`
 	Batch    int          `json:"batch"`
@@ -39,17 +39,17 @@ type CompareRow struct {
 	Workload string `json:"workload"`
 	// Skipped says why it could not run.
 	Skipped string `json:"skipped,omitempty"`
-	// Single asks for one decision in each call, Batched for many, both as fast as they can; Open
-	// for single ones at a fixed rate. Batched is nil where there is no such thing.
+	// Single asks for one decision per call and Batched for many, both as fast as possible; Open
+	// asks for single decisions at a fixed rate. Batched is nil if the rival has no batches.
 	Single  *Run `json:"single,omitempty"`
 	Batched *Run `json:"batched,omitempty"`
 	Open    *Run `json:"open,omitempty"`
-	// Memory is what all loops together have left behind.
+	// Memory is what all loops together have left in memory.
 	Memory rival.Footprint `json:"memory"`
 }
 
-// Run writes what there is after every workload: a run that is cut short is not lost. A rival that
-// fails does not keep the others from being compared.
+// Run writes the results so far after every workload, so that an interrupted run is not lost. A
+// rival that fails does not stop the others.
 func (o *Compare) Run(ctx context.Context, b *bench) error {
 	rivals, err := rival.Select(rival.All(), o.Rivals)
 	if err != nil {
@@ -131,7 +131,8 @@ func (r *CompareRow) progress() string {
 	return line + fmt.Sprintf(", at %.0f/s p99 %d µs", r.Open.Options.Rate, r.Open.Latency.P99)
 }
 
-// BytesPerKey are the service's, what twotier counts of it, and Redis's.
+// BytesPerKey returns the bytes per key of the service, those that twotier accounts for, and those
+// of Redis.
 func (r *CompareRow) BytesPerKey() []float64 {
 	var per []float64
 	for _, v := range []int64{r.Memory.Service, r.Memory.Counted, r.Memory.Redis} {
@@ -140,7 +141,7 @@ func (r *CompareRow) BytesPerKey() []float64 {
 	return per
 }
 
-// Of are the rows of a workload.
+// Of returns the rows of a workload.
 func (r CompareResult) Of(workload string) (rows []CompareRow) {
 	for _, row := range r.Rows {
 		if row.Workload == workload {
@@ -150,7 +151,7 @@ func (r CompareResult) Of(workload string) (rows []CompareRow) {
 	return rows
 }
 
-// Row finds a rival with a workload; nil if it was not measured.
+// Row returns the row of a rival with a workload, or nil if it was not measured.
 func (r CompareResult) Row(workload, name string) *CompareRow {
 	for i, row := range r.Rows {
 		if row.Workload == workload && row.Name == name && row.Skipped == "" {

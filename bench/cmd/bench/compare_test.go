@@ -9,7 +9,7 @@ import (
 	"twotier.dev/twotier/bench/rival"
 )
 
-// What Redis says it did must be what was asked of it.
+// The commands that Redis counted must be those that were sent.
 func TestWorkIsThatOfTheDecisions(t *testing.T) {
 	some, err := rival.Select(rival.All(), []string{"hash-lua", "redis-rate", "sentinel",
 		"twotier-lib"})

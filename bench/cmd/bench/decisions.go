@@ -15,9 +15,9 @@ import (
 	"twotier.dev/twotier/internal/load"
 )
 
-// Decisions replays one trace through every limiter and judges each decision: how many events each
-// admits, how many it should not have admitted, and how many it refused too early. Those with a
-// clock of their own are judged live only.
+// Decisions replays one trace through every limiter and judges each decision: how many events it
+// admitted, how many it should not have admitted, and how many it refused too early. Limiters with
+// a clock of their own are only judged live.
 type Decisions struct {
 	Receivers int           `help:"Receivers; each gets about 100 messages a day." default:"400"`
 	Seed      uint64        `help:"Of the traces." default:"1"`
@@ -25,29 +25,29 @@ type Decisions struct {
 	Live      time.Duration `help:"Length of the live trace." default:"20s"`
 }
 
-// DecisionsResult is what is written.
+// DecisionsResult is the result of Decisions.
 type DecisionsResult struct {
 	Seed      uint64  `json:"seed"`
 	Receivers int     `json:"receivers"`
 	Hours     float64 `json:"hours"`
-	// Messages are the tallies of the message-control day, the exact log's first.
+	// Messages are the tallies of the message-control day, with the exact log first.
 	Messages []*Tally `json:"messages"`
-	// Live are the tallies of the live trace, of those with a clock of their own, too.
+	// Live are the tallies of the live trace, including limiters with a clock of their own.
 	Live []*Tally `json:"live"`
-	// Worked is the outcome of each worked example in the order of Messages.
+	// Worked is the outcome of each worked example, in the order of Messages.
 	Worked []Worked `json:"worked_examples"`
 	// Missing are the limiters that can't run here, and why.
 	Missing []string `json:"missing,omitempty"`
 }
 
-// Worked is one worked example with how many of its last tries each limiter admitted.
+// Worked is one worked example, and how many of its last tries each limiter admitted.
 type Worked struct {
 	Title    string `json:"title"`
 	Admitted []int  `json:"admitted"`
 }
 
-// margin is kept from a whole day: twotier takes events that are at most a day old, and a replay
-// takes a while.
+// margin is how much shorter than a day the trace is: twotier accepts events that are at most a day
+// old, and a replay takes a while.
 const margin = 10 * time.Minute
 
 // Run plays a day that has passed, the worked examples, and the live trace.
@@ -59,7 +59,7 @@ func (o *Decisions) Run(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	// To is in the past for the whole replay: a limiter may refuse what lies in the future.
+	// The whole trace is in the past, because a limiter may refuse events in the future.
 	now := time.Now()
 	m := drive.Messages{
 		Seed: o.Seed, Receivers: o.Receivers, From: now.Add(margin - 24*time.Hour).UnixMilli(),
@@ -74,7 +74,7 @@ func (o *Decisions) Run(ctx context.Context, b *bench) (err error) {
 	return save(b, "decisions", nil, r)
 }
 
-// judged are the rivals that keep their counts in different ways.
+// judged returns the names of rivals that keep their counts in different ways.
 func judged() []string {
 	return []string{
 		"twotier", "twotier-redis-mode", "twotier-lib", "zset*", "hash*", "stream-lua",
@@ -115,8 +115,8 @@ func (o *Decisions) start(ctx context.Context, b *bench,
 	return timed, all, stands.Close, nil
 }
 
-// play sends the trace and the examples through every limiter. Eleven o'clock is a full hour in the
-// recent past.
+// play replays the trace and the examples through every limiter. Eleven o'clock is a full hour in
+// the recent past.
 func (r *DecisionsResult) play(ctx context.Context, all []limiter.Limiter, events []limiter.Call,
 	now time.Time) error {
 	for _, l := range all {
@@ -151,8 +151,9 @@ const (
 	burst      = 25
 )
 
-// liveTrace is a Poisson stream of each key, with bursts: times are after the beginning. Rules are
-// short, so that windows pass while one waits, and sub-windows as wide as any of up to a minute.
+// liveTrace returns a Poisson stream of events for each key, with bursts. Times are relative to the
+// beginning. Rules have short windows, so that windows pass during the run; their sub-windows are
+// as wide as for all windows up to a minute.
 func liveTrace(seed uint64, length time.Duration) (events []limiter.Call) {
 	rules := []limiter.Limit{{Window: 3_000, Max: 20}, {Window: 10_000, Max: 50}}
 	r := rand.New(rand.NewPCG(seed, liveKeys))
@@ -170,8 +171,8 @@ func liveTrace(seed uint64, length time.Duration) (events []limiter.Call) {
 	return events
 }
 
-// playLive plays one trace to all limiters at the same time, as it happens, so that those with a
-// clock of their own can be judged. A decision is judged at the time at which it was asked for.
+// playLive plays one trace to all limiters at the same time, in real time, so that limiters with a
+// clock of their own can be judged. Each decision is judged at the time of its call.
 func playLive(ctx context.Context, all []limiter.Limiter, seed uint64,
 	length time.Duration) ([]*Tally, error) {
 	events := liveTrace(seed, length)

@@ -1,4 +1,4 @@
-// Command bench compares twotier and its parts with what one would use instead. Each of its
-// commands answers one question, starts the servers that it needs, and writes its result as
-// Markdown and JSON; all runs every one in order. README.md says what there is.
+// Command bench compares twotier and its parts with alternatives. Each of its commands answers one
+// question, starts the servers that it needs, and writes its result as Markdown and JSON. The
+// command all runs every other one in order. README.md lists them.
 package main

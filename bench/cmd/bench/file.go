@@ -17,7 +17,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// Machine says in general terms where a figure comes from.
+// Machine describes the machine on which a figure was measured.
 type Machine struct {
 	CPU    string    `json:"cpu"`
 	Cores  int       `json:"cores"`
@@ -30,7 +30,7 @@ type Machine struct {
 	Load string `json:"load_average"`
 }
 
-// ThisMachine describes the machine that it runs on.
+// ThisMachine describes the current machine.
 func ThisMachine() Machine {
 	m := Machine{
 		CPU: "unknown", Cores: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH,
@@ -51,7 +51,7 @@ func (m Machine) String() string {
 	return fmt.Sprintf("%d cores of %s (%s), %s, Redis %s", m.Cores, m.CPU, m.System, m.Go, m.Redis)
 }
 
-// When is the moment as people write it.
+// When formats the time for people.
 func (m Machine) When() string { return m.Time.Format("2 January 2006 15:04 MST") }
 
 func redisVersion() string {
@@ -64,16 +64,16 @@ func redisVersion() string {
 	return "unknown"
 }
 
-// File is one result as it is kept.
+// File is one result as it is stored.
 type File[T any] struct {
-	// Command makes the same files again.
+	// Command reproduces the files.
 	Command string  `json:"command"`
 	Machine Machine `json:"machine"`
 	Result  T       `json:"result"`
 }
 
-// Write writes name.json into dir, and name.md: what the template makes of the file and further
-// data, as .File and .Data.
+// Write writes name.json and name.md into dir. The template makes the latter from the file and
+// further data, as .File and .Data.
 func (f *File[T]) Write(dir, name string, text *template.Template,
 	data any) (markdown string, err error) {
 	raw, err := json.MarshalIndent(f, "", "  ")
@@ -93,7 +93,7 @@ func (f *File[T]) Write(dir, name string, text *template.Template,
 	)
 }
 
-// Read reads what Write has written, and leaves the file empty if there is nothing.
+// Read reads what Write has written. If there is nothing, it leaves the file empty.
 func (f *File[T]) Read(dir, name string) (found bool, err error) {
 	raw, err := os.ReadFile(filepath.Join(dir, name+".json"))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// Forward measures what it costs to ask another node than the owner of a key, beside asking the
-// owner, and beside the routing client, which asks owners itself.
+// Forward measures what it costs to ask a node that doesn't own the key, compared with asking the
+// owner and with the routing client, which asks owners itself.
 type Forward struct {
 	Duration time.Duration `help:"Of each run." default:"4s"`
 	Rounds   int           `help:"Runs of each way; the middle one counts." default:"3"`
 }
 
-// ForwardResult is what is written.
+// ForwardResult is the result of Forward.
 type ForwardResult struct {
 	Points []ForwardPoint `json:"points"`
 }
@@ -24,10 +24,10 @@ type ForwardResult struct {
 // ForwardPoint is one way of adding.
 type ForwardPoint struct {
 	Way string `json:"way"`
-	// PerCall is how many adds a request has.
+	// PerCall is the number of adds per request.
 	PerCall int `json:"adds_per_request"`
-	// Rate is adds per second, ServiceCPU processor time of all nodes for an add in microseconds,
-	// OfOwners the same over that of asking the owner, Forwarded the share of adds that one node
+	// Rate is adds per second, ServiceCPU the processor time of all nodes per add in microseconds,
+	// OfOwners its ratio to that of asking the owner, and Forwarded the share of adds that one node
 	// sent to another.
 	Rate       float64 `json:"adds_per_second"`
 	ServiceCPU float64 `json:"service_cpu_us"`
@@ -38,7 +38,7 @@ type ForwardPoint struct {
 	P99 float64 `json:"p99_us"`
 }
 
-// Run measures every way with one add and with a hundred in a request.
+// Run measures every way with one add and with a hundred adds per request.
 func (o *Forward) Run(ctx context.Context, b *bench) error {
 	m, err := measureMicro(ctx, "^BenchmarkForward$", o.Duration.String(), "-count",
 		strconv.Itoa(o.Rounds))
@@ -64,7 +64,7 @@ func (o *Forward) Run(ctx context.Context, b *bench) error {
 	return save(b, "forward", o, r)
 }
 
-// forwardPoint is the run whose processor time is in the middle.
+// forwardPoint returns the run with the median processor time.
 func forwardPoint(runs []map[string]float64) ForwardPoint {
 	const cpu = "service-us/add"
 	slices.SortFunc(runs, func(x, y map[string]float64) int { return cmp.Compare(x[cpu], y[cpu]) })

@@ -24,7 +24,7 @@ type Growth struct {
 	Duration time.Duration `help:"Of one measurement." default:"2s"`
 }
 
-// GrowthResult is what is written.
+// GrowthResult is the result of Growth.
 type GrowthResult struct {
 	Cold  *ColdPoint    `json:"cold,omitempty"`
 	Keys  []KeysPoint   `json:"keys"`
@@ -38,7 +38,7 @@ type GrowthPoint struct {
 	Workload string  `json:"workload"`
 	Rules    float64 `json:"rules"`
 	Nodes    float64 `json:"nodes"`
-	// Single and Batched are decisions per second; Batched is 0 where there is no such call.
+	// Single and Batched are decisions per second. Batched is 0 if the rival has no batches.
 	Single  float64 `json:"single_per_second"`
 	Batched float64 `json:"batched_per_second"`
 	// Usage is that of the batched loop, or of the single one, and Decisions how many it made.
@@ -46,12 +46,12 @@ type GrowthPoint struct {
 	Decisions int64       `json:"decisions"`
 }
 
-// Of is the point as a run.
+// Of returns the point as a run.
 func (p GrowthPoint) Of() *Run {
 	return &Run{Result: drive.Result{Decisions: p.Decisions}, Usage: p.Usage}
 }
 
-// Run measures the parts that are asked for.
+// Run measures the requested parts.
 func (o *Growth) Run(ctx context.Context, b *bench) error {
 	env, err := b.programs(ctx)
 	if err != nil {
@@ -77,16 +77,16 @@ func (o *Growth) Run(ctx context.Context, b *bench) error {
 	return save(b, "growth", o, r)
 }
 
-// KeysPoint is the cost of an operation when so many keys live.
+// KeysPoint is the cost of an operation with that many live keys.
 type KeysPoint struct {
 	Keys int `json:"keys"`
 	// Add and Acquire (two rules) are in nanoseconds of one core, by a counter in a process of its
-	// own, on keys drawn evenly. Floor is what drawing and naming a key costs, which is in both.
+	// own, on keys drawn evenly. Floor is the cost of drawing and naming a key, which both include.
 	Add     float64 `json:"add_ns"`
 	Acquire float64 `json:"acquire_ns"`
 	Floor   float64 `json:"floor_ns"`
-	// Resident is the growth of the process, Counted what the counter accounts for itself; in bytes
-	// for each key.
+	// Resident is the growth of the process, and Counted what the counter itself accounts for, both
+	// in bytes per key.
 	Resident float64 `json:"resident_bytes_per_key"`
 	Counted  float64 `json:"counted_bytes_per_key"`
 	// Server is adds per second of a server in memory, in batches of 1,000.
@@ -138,11 +138,11 @@ func serverAdds(ctx context.Context, env rival.Env, keys int,
 	return r.PerSecond, err
 }
 
-// ColdPoint is what it costs to read a key back from Redis, beyond what asking for one in memory
-// costs, for each key.
+// ColdPoint is the extra cost, per key, of reading a key back from Redis compared with one in
+// memory.
 type ColdPoint struct {
 	Keys int `json:"keys"`
-	// Load and RedisLoad are in microseconds of one core, Bytes to and from Redis.
+	// Load and RedisLoad are in microseconds of one core. Bytes counts both directions.
 	Load      float64 `json:"load_us"`
 	RedisLoad float64 `json:"redis_load_us"`
 	Bytes     float64 `json:"bytes"`

@@ -26,7 +26,7 @@ type HTTP struct {
 	Conns    int           `help:"Connections." default:"64"`
 }
 
-// HTTPResult is what is written.
+// HTTPResult is the result of HTTP.
 type HTTPResult struct {
 	Rounds      int          `json:"rounds"`
 	Duration    string       `json:"duration"`
@@ -52,7 +52,7 @@ type Pair struct {
 	P99  float64 `json:"p99_ratio"`
 }
 
-// Round is what came of one round.
+// Round is the result of one round.
 type Round struct {
 	PerSecond float64 `json:"operations_per_second"`
 	P99       float64 `json:"p99_us"`
@@ -106,7 +106,7 @@ func (o *HTTP) measure(ctx context.Context, env rival.Env, s *rival.Stand, store
 	}
 	for _, space := range []int{1_000, 50_000, 1_000_000} {
 		c := Batches{Store: store, Space: space}
-		for round := range max(o.Rounds/2, 1) + 1 { // the first creates the keys
+		for round := range max(o.Rounds/2, 1) + 1 { // the first round creates the keys
 			one, err := once(ctx, load.Options{
 				URL: "http://" + s.Servers[0].Addr, Op: "batch", Batch: 1000, Connections: 4,
 				Keys: space, Seed: uint64(round), Duration: o.Duration,
@@ -123,7 +123,7 @@ func (o *HTTP) measure(ctx context.Context, env rival.Env, s *rival.Stand, store
 	return nil
 }
 
-// once runs the generator, of whose calls none may fail.
+// once runs the generator. Any failed call is an error.
 func once(ctx context.Context, o load.Options) (Round, error) {
 	r, err := load.Run(ctx, o)
 	if err == nil && len(r.Errors) > 0 {
@@ -152,8 +152,8 @@ func (c *Comparison) alternate(ctx context.Context, rounds int, o load.Options,
 	return nil
 }
 
-// startTwin starts a server that returns to everybody what the server at addr answers to an add,
-// and makes sure that it does so byte by byte.
+// startTwin starts a server that answers every request with what the server at addr answers to an
+// add, and checks that the answers are equal byte by byte.
 func startTwin(env rival.Env, addr string) (*proc.Server, error) {
 	want, body, err := answerOf(addr)
 	if err != nil {
@@ -173,7 +173,7 @@ func startTwin(env rival.Env, addr string) (*proc.Server, error) {
 	return nop, nil
 }
 
-// answerOf is what a server answers to an add, with its head and without.
+// answerOf returns a server's answer to an add, with and without its header.
 func answerOf(addr string) (all, body []byte, err error) {
 	sample := strings.NewReader(`{"key":"bench:1"}`)
 	resp, err := http.Post("http://"+addr+"/v1/add", "application/json", sample)

@@ -25,7 +25,7 @@ type Interval struct {
 	Samples   int             `help:"Adds that are timed at each interval." default:"40"`
 }
 
-// IntervalResult is what is written.
+// IntervalResult is the result of Interval.
 type IntervalResult struct {
 	Points []IntervalPoint `json:"points"`
 	Steady Steady          `json:"steady"`
@@ -42,7 +42,7 @@ type IntervalPoint struct {
 	// that shares the key, in milliseconds.
 	Redis Staleness `json:"redis_staleness_ms"`
 	Other Staleness `json:"other_staleness_ms"`
-	// Overshoot is what two counters that share a key admitted above its limit.
+	// Overshoot is how much two counters that share a key admitted above its limit.
 	Overshoot int64 `json:"overshoot"`
 }
 
@@ -119,7 +119,7 @@ func (o *Interval) load(ctx context.Context, env rival.Env) (r *Run, err error) 
 		Duration: o.Duration})
 }
 
-// Steady is what the stream of distinct keys did.
+// Steady is the result of the stream of distinct keys.
 type Steady struct {
 	Load  load.Result `json:"load"`
 	Usage rival.Usage `json:"usage"`
@@ -127,7 +127,8 @@ type Steady struct {
 	Pending     []int64 `json:"pending_buckets"`
 	MeanPending int64   `json:"mean_pending_buckets"`
 	MaxPending  int64   `json:"max_pending_buckets"`
-	// Bound is what five seconds of the stream come to. Bounded says that Pending stayed below.
+	// Bound is the number of buckets in five seconds of the stream. Bounded says that Pending
+	// stayed below it.
 	Bound   int64 `json:"bound"`
 	Bounded bool  `json:"bounded"`
 	// Drained is the time in seconds from the last add until nothing was pending.
@@ -172,7 +173,7 @@ func (o *Interval) steady(ctx context.Context, env rival.Env) (d Steady, err err
 	return d, errors.Join(err, err1, err2)
 }
 
-// bound sums up what was pending.
+// bound computes the mean, the maximum and whether Pending stayed bounded.
 func (d *Steady) bound(most float64) {
 	for _, n := range d.Pending {
 		d.MaxPending = max(d.MaxPending, n)
@@ -182,5 +183,5 @@ func (d *Steady) bound(most float64) {
 	d.Bounded = d.MaxPending <= d.Bound
 }
 
-// Per is a figure of the steady stream for each add.
+// Per returns a figure of the steady stream per add.
 func (d Steady) Per(v float64) float64 { return v / float64(max(d.Load.Operations, 1)) }

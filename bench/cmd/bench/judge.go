@@ -7,8 +7,8 @@ import (
 	"twotier.dev/twotier/bench/limiter"
 )
 
-// Tally is what one limiter did with a trace, judged by an exact log of what that limiter itself
-// had admitted: a wrong decision is not held against it twice.
+// Tally is the outcome of one limiter with a trace. Each decision is judged by an exact log of what
+// that limiter itself had admitted before, so that a wrong decision counts only once.
 type Tally struct {
 	Name     string `json:"name"`
 	Events   int    `json:"events"`
@@ -23,8 +23,8 @@ type Tally struct {
 	// windows shorter (longer) by a width would have decided otherwise, too.
 	OverBeyond  int `json:"over_admitted_beyond_one_width"`
 	EarlyBeyond int `json:"refused_early_beyond_one_width"`
-	// Differs counts decisions that are not those of the exact log given the same trace; one early
-	// difference makes later ones.
+	// Differs counts decisions that differ from those of the exact log with the same trace. One
+	// early difference causes later ones.
 	Differs int `json:"differs_from_exact"`
 
 	decisions []bool
@@ -44,7 +44,7 @@ func replay(ctx context.Context, l limiter.Limiter, events []limiter.Call) (*Tal
 	return t, nil
 }
 
-// judge compares one decision with what the limiter had admitted before, and then notes it there.
+// judge compares one decision with what the limiter had admitted before, and then records it.
 func (t *Tally) judge(own *limiter.Exact, e limiter.Call, allowed bool) {
 	t.decisions = append(t.decisions, allowed)
 	excess := worst(own, e, 0)
@@ -67,8 +67,8 @@ func (t *Tally) judge(own *limiter.Exact, e limiter.Call, allowed bool) {
 	}
 }
 
-// worst is the most by which a rule of e would be exceeded if e were admitted, with windows longer
-// than they are by a number of sub-windows.
+// worst returns the most by which a rule of e would be exceeded if e were admitted, with windows
+// that are longer by a number of sub-windows.
 func worst(own *limiter.Exact, e limiter.Call, widths int64) int64 {
 	most := int64(-1 << 62)
 	for _, c := range e.Checks {
@@ -95,7 +95,7 @@ type Example struct {
 	Steps []Step
 }
 
-// Step is a number of tries at a time after eleven.
+// Step is a number of tries at one time after eleven.
 type Step struct {
 	Minute, Second int64
 	Tries          int

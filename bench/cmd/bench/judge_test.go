@@ -8,7 +8,7 @@ import (
 	"twotier.dev/twotier/bench/limiter"
 )
 
-// skewed is an exact log that believes its windows to be longer or shorter than they are.
+// skewed is an exact log whose windows are longer or shorter than they should be.
 type skewed struct {
 	limiter.Exact
 	by int64

@@ -9,7 +9,7 @@ import (
 	"twotier.dev/twotier/bench/rival"
 )
 
-// Run is one run of the driver and what it used, until Redis had everything.
+// Run is one run of the driver and the resources used until Redis had everything.
 type Run struct {
 	drive.Result
 	Usage rival.Usage `json:"usage"`
@@ -44,9 +44,9 @@ func measure(ctx context.Context, s *rival.Stand, o drive.Options) (*Run, error)
 	return r, err
 }
 
-// closed drives a stand in closed loops, with one decision in a call and with as many as a batch
-// has; batched is nil if it takes one at a time. Every loop has a seed, and so distinct keys, of
-// its own.
+// closed drives a stand in closed loops, with one decision per call and with a batch per call.
+// batched is nil if the rival takes one decision at a time. Every loop has its own seed, and so its
+// own distinct keys.
 func closed(ctx context.Context, s *rival.Stand, o drive.Options,
 	batch int) (single, batched *Run, err error) {
 	if single, err = measure(ctx, s, o); err != nil || s.Rival.OneByOne {
@@ -57,8 +57,8 @@ func closed(ctx context.Context, s *rival.Stand, o drive.Options,
 	return single, batched, err
 }
 
-// Lasting is decisions per second with the time counted in that Redis needed to have all of them:
-// what can be kept up. It is 0 without a run.
+// Lasting returns decisions per second, including the time until Redis had all of them: the
+// sustainable rate. It is 0 without a run.
 func (r *Run) Lasting() float64 {
 	if r == nil || r.Seconds+r.Drained == 0 {
 		return 0
@@ -66,7 +66,7 @@ func (r *Run) Lasting() float64 {
 	return float64(r.Decisions) / (r.Seconds + r.Drained)
 }
 
-// Per is a figure for each decision.
+// Per returns a figure per decision.
 func (r *Run) Per(v float64) float64 { return v / float64(max(r.Decisions, 1)) }
 
 // The figures of a run for each decision, or in seconds for each million decisions.
@@ -84,5 +84,5 @@ func (r *Run) Bytes() float64 {
 	return r.Per(float64(r.Usage.Redis.BytesIn + r.Usage.Redis.BytesOut))
 }
 
-// Passed is the share of decisions that were admitted.
+// Passed returns the share of decisions that were admitted.
 func (r *Run) Passed() float64 { return r.Per(float64(r.Admitted)) }

@@ -13,27 +13,28 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Loss kills a server while adds come in, under every setting that a user can choose.
+// Loss kills a server while adds arrive, with every setting that a user can choose.
 type Loss struct {
 	Rate   float64       `help:"Adds per second." default:"20000"`
 	Before time.Duration `help:"Time until the server is killed." default:"2s"`
 	Rounds int           `help:"Kills of each setting." default:"3"`
 }
 
-// LossResult is what is written.
+// LossResult is the result of Loss.
 type LossResult struct {
 	Kills []Kill `json:"kills"`
 }
 
-// Kill is what one kill has cost.
+// Kill is the cost of one kill.
 type Kill struct {
 	Setting string `json:"setting"`
-	// Acknowledged adds were answered well, Stored are in Redis afterwards: more than were
-	// acknowledged, if some were stored whose answer did not arrive. Lost are the others.
+	// Acknowledged is the number of adds that succeeded, and Stored how many are in Redis
+	// afterwards: more than Acknowledged if some were stored whose answers did not arrive. Lost is
+	// the number of acknowledged adds that are not stored.
 	Acknowledged int64 `json:"acknowledged"`
 	Stored       int64 `json:"stored"`
 	Lost         int64 `json:"lost"`
-	// LostMS is Lost as a time of the stream, BoundMS what the setting promises.
+	// LostMS is Lost as a duration of the stream, and BoundMS the promise of the setting.
 	LostMS  float64 `json:"lost_ms"`
 	BoundMS float64 `json:"bound_ms"`
 }
@@ -44,8 +45,8 @@ type setting struct {
 	flags           []string
 }
 
-// settings are what a user can choose. An interval is jittered by a tenth; what is on its way to
-// Redis when the process is killed comes on top.
+// settings returns the settings that a user can choose. Intervals are jittered by a tenth; rounds
+// in flight to Redis at the kill add to the loss.
 func settings() (all []setting) {
 	for _, d := range []time.Duration{10 * time.Millisecond, 200 * time.Millisecond, time.Second} {
 		name := fmt.Sprintf("two-tier, ack=memory, flush %v", d)
@@ -79,7 +80,7 @@ func (o *Loss) Run(ctx context.Context, b *bench) error {
 
 const lossKeys = 500
 
-// kill sends adds and kills the server while they come in.
+// kill sends adds and kills the server while they arrive.
 func (o *Loss) kill(ctx context.Context, env rival.Env, set setting) (k Kill, err error) {
 	env.Flush = set.interval
 	s, err := rival.Twotier("twotier", 1, rival.TwoTier, set.flags...).Start(ctx, env)
@@ -108,7 +109,7 @@ func (o *Loss) kill(ctx context.Context, env rival.Env, set setting) (k Kill, er
 	return k, nil
 }
 
-// stored asks Redis for the sum of all keys of load.Run.
+// stored returns the sum of all keys of load.Run in Redis.
 func stored(ctx context.Context, s *rival.Stand) (sum int64, err error) {
 	d, err := s.OpenDirect(ctx)
 	if err != nil {
@@ -126,7 +127,7 @@ func stored(ctx context.Context, s *rival.Stand) (sum int64, err error) {
 
 const hour = int64(3_600_000)
 
-// held is what a key holds within an hour.
+// held returns the count of a key in the last hour.
 func held(ctx context.Context, d *redisstore.Direct, key string) (int64, error) {
 	check := syncer.Check{Key: []byte(key), N: 1, Limits: []syncer.Limit{{Window: hour}}}
 	var res syncer.Result

@@ -62,8 +62,7 @@ func run(ctx context.Context, args []string) (err error) {
 	return profiled(c.CPUProfile, func() error { return k.Run(b) })
 }
 
-// commandLine names the command and the values of all its options, which may be defaults now and
-// others later.
+// commandLine returns the command with the values of all its options, because defaults may change.
 func commandLine(k *kong.Context) string {
 	words := []string{"go run ./cmd/bench", k.Selected().Name}
 	for _, f := range k.Selected().Flags {
@@ -99,14 +98,14 @@ func profiled(path string, fn func() error) error {
 	return errors.Join(err, file.Close())
 }
 
-// bench is what all commands share.
+// bench is the state that all commands share.
 type bench struct {
 	out, command string
 	env          *rival.Env
 	remove       func() error
 }
 
-// programs builds what rivals are started with, once.
+// programs builds the programs that rivals are started with, once.
 func (b *bench) programs(ctx context.Context) (rival.Env, error) {
 	if b.env == nil {
 		env, remove, err := rival.Build(ctx)

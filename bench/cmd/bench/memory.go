@@ -21,7 +21,7 @@ type Memory struct {
 	Cycles    int `help:"Garbage collections to time." default:"100"`
 }
 
-// MemoryResult is what is written.
+// MemoryResult is the result of Memory.
 type MemoryResult struct {
 	Rows   []MemoryRow `json:"rows"`
 	Pauses Pauses      `json:"pauses"`
@@ -46,8 +46,8 @@ type MemoryRow struct {
 }
 
 // Run measures every way with every shape, and the pauses. The limiters in Redis get fewer keys:
-// bytes for each don't depend on it, and filling long logs that are read for every event takes its
-// time.
+// the bytes per key don't depend on that, and it takes long to fill logs that are read for every
+// event.
 func (o *Memory) Run(ctx context.Context, b *bench) (err error) {
 	var r MemoryResult
 	for _, s := range []struct {
@@ -98,7 +98,7 @@ func (r *MemoryResult) measure(ctx context.Context, shape, title string, keys in
 	return nil
 }
 
-// Pauses is what garbage collection does to a process with many keys.
+// Pauses is the effect of garbage collection on a process with many keys.
 type Pauses struct {
 	Keys int `json:"keys"`
 	// Bytes are resident after the keys were counted, BytesPerKey what this is for each.
@@ -116,7 +116,7 @@ type Pauses struct {
 	// CycleMS is how long a collection took from begin to end on average, most of it beside the
 	// program.
 	CycleMS float64 `json:"cycle_ms"`
-	// Adds were counted per second while the collections ran.
+	// Adds is the number of adds per second while the collections ran.
 	Adds float64 `json:"adds_per_second"`
 }
 

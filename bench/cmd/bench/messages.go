@@ -30,7 +30,7 @@ type Messages struct {
 	Batch    int           `help:"Messages of a call, beside one." default:"50"`
 }
 
-// MessagesResult is what is written.
+// MessagesResult is the result of Messages.
 type MessagesResult struct {
 	Users    uint64    `json:"users"`
 	BoundMS  float64   `json:"p99_bound_ms"`
@@ -38,7 +38,7 @@ type MessagesResult struct {
 	Searches []*Search `json:"searches"`
 }
 
-// Search is what was found for one limiter.
+// Search is the result for one limiter.
 type Search struct {
 	Name  string `json:"name"`
 	Title string `json:"title"`
@@ -77,7 +77,7 @@ const (
 	halvings  = 5
 )
 
-// Run writes what there is after every rival.
+// Run writes the results so far after every rival.
 func (o *Messages) Run(ctx context.Context, b *bench) error {
 	rivals, err1 := rival.Select(rival.All(), o.Rivals)
 	env, err2 := b.programs(ctx)
@@ -127,7 +127,7 @@ func (o *Messages) search(ctx context.Context, env rival.Env,
 	return all, nil
 }
 
-// climb doubles the rate until one is bad, and then halves the gap.
+// climb doubles the rate until one is bad, and then bisects.
 func (s *Search) climb(o *Messages) error {
 	bad := 0.0
 	for range doublings + halvings {
@@ -152,7 +152,7 @@ func (s *Search) climb(o *Messages) error {
 	return nil
 }
 
-// good tries a rate, a second time if it was bad: machines hiccup.
+// good tries a rate, and tries it again if it was bad, because machines hiccup.
 func (s *Search) good(o *Messages, rate float64) (bool, error) {
 	for range 2 {
 		r, err := s.try(rate, min(time.Second, o.Probe/4), o.Probe)
@@ -172,7 +172,7 @@ func (s *Search) good(o *Messages, rate float64) (bool, error) {
 	return false, nil
 }
 
-// hold runs longer at what was found and at the target.
+// hold runs longer at the highest rate and at the target.
 func (s *Search) hold(o *Messages) error {
 	length, atTarget := o.Hold, o.AtTarget
 	if !strings.HasPrefix(s.Name, "twotier") {

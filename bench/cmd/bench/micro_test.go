@@ -7,10 +7,10 @@ import (
 	"twotier.dev/twotier/bench/rival"
 )
 
-// Who hears nothing of the other admits as much as the limit again.
+// A counter that learns nothing from the other one admits the whole limit again.
 const overshootLimit = 2000
 
-// What Go benchmarks have measured is found under their names and units.
+// The measurements of Go benchmarks are found by name and unit.
 func TestMicroMeasures(t *testing.T) {
 	env, remove, err := rival.Build(t.Context())
 	if err != nil {

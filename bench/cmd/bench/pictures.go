@@ -24,7 +24,7 @@ func (p *Picture) svg() ([]byte, error) {
 	return lines(p.Title, p.xUnit, p.yUnit, p.series, p.logX, p.logY)
 }
 
-// pictures are those of everything that was found.
+// pictures returns the pictures of all findings.
 func (f *findings) pictures() (all []Picture) {
 	for _, w := range drive.Workloads() {
 		all = append(all, throughput(f.compare, w))
@@ -46,7 +46,7 @@ type column struct {
 	figure func(CompareRow) float64
 }
 
-// rows adds the rivals with a workload, of whom the first column has a figure.
+// rows adds the rivals of a workload for which the first column has a figure.
 func (p Picture) rows(rows []CompareRow, columns ...column) Picture {
 	p.series = make([]Series, len(columns))
 	for _, r := range rows {
@@ -73,7 +73,8 @@ func throughput(c CompareResult, w drive.Workload) Picture {
 			func(r CompareRow) float64 { return r.Batched.Lasting() }})
 }
 
-// commands compares what is asked of Redis, by those who have one, in the way that spares it most.
+// commands compares the work of Redis for each rival that uses it, in the rival's most economical
+// way.
 func commands(c CompareResult) Picture {
 	of := func(workload string) column {
 		return column{workload, func(r CompareRow) float64 {
@@ -86,7 +87,7 @@ func commands(c CompareResult) Picture {
 	}.rows(c.Of("zipf"), of("zipf"), of("distinct"))
 }
 
-// sparing is the run that asks least of Redis.
+// sparing returns the run with the least work for Redis.
 func (r *CompareRow) sparing() *Run {
 	switch {
 	case r == nil:

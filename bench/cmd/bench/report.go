@@ -12,11 +12,11 @@ import (
 	"slices"
 )
 
-// Report makes one page of what the other commands have written: the pictures, and the goals with
-// what was measured, whether it is met, and what bounds it. It measures nothing itself.
+// Report makes one page from the results of the other commands: the pictures, and the goals with
+// what was measured, whether each is met, and what bounds it. It measures nothing itself.
 type Report struct{}
 
-// findings are the results that were found; what was not found is empty.
+// findings holds the results that exist. Missing ones are empty.
 type findings struct {
 	compare  CompareResult
 	interval IntervalResult
@@ -82,7 +82,7 @@ func (o *Report) Run(b *bench) error {
 	return errors.Join(errs...)
 }
 
-// Goal is one thing that was wanted.
+// Goal is one goal and its measurements.
 type Goal struct {
 	Goal string `json:"goal"`
 	// Want is the figure, and Least whether it is one to be reached rather than kept below.
@@ -101,7 +101,7 @@ type Reading struct {
 	Good  bool    `json:"-"`
 }
 
-// add adds what was measured; 0 is what was not.
+// add adds a measurement. 0 means that there is none.
 func (g *Goal) add(of string, value float64) {
 	if value > 0 {
 		g.note(of, value)
@@ -141,7 +141,7 @@ func (r Reading) Figure() string {
 	return fmt.Sprintf("%.2f", r.Value)
 }
 
-// judge judges everything that was measured.
+// judge judges all measurements.
 func (f *findings) judge() []Goal {
 	all := slices.Concat(f.httpGoals(), f.compareGoals(), f.memoryGoals(), f.growthGoals(),
 		f.messageGoals(), f.lossGoals())
