@@ -15,7 +15,7 @@ func Connect(addr string) (*load.Client, error) {
 		Timeout: time.Minute})
 }
 
-// addRequest is an add, by itself or in a batch.
+// addRequest is an add, single or in a batch.
 type addRequest struct {
 	Op  string `json:"op,omitempty"`
 	Key string `json:"key"`

@@ -10,22 +10,22 @@ import (
 	"twotier.dev/twotier/internal/load"
 )
 
-// Options describe a run. Zero values take the defaults that are named.
+// Options configures a run. The zero value of a field means the default that its comment names.
 type Options struct {
 	// Workload is one of Workloads, uniform, or Tagged. It has no default.
 	Workload string `json:"workload"`
 	// Keys is how many keys there are to draw from. Default: a million; ten million for messages.
 	Keys uint64 `json:"keys"`
-	// Seed is where the draws start; distinct keys of different seeds don't meet. Default 1.
+	// Seed seeds the draws. Runs with different seeds have different distinct keys. Default: 1.
 	Seed uint64 `json:"seed"`
-	// Rules are those of a decision, where the workload has none of its own. Default: Rules().
+	// Rules are the rules of a decision, unless the workload has its own. Default: Rules().
 	Rules []limiter.Limit `json:"-"`
 	// Batch is how many decisions are asked for in one call. Default 1.
 	Batch int `json:"batch"`
-	// Workers is how many calls are under way at a time. Default 64.
+	// Workers is the number of calls in flight. Default: 64.
 	Workers int `json:"workers"`
-	// Rate is that of an open loop in decisions per second; 0 is a closed loop. The diurnal
-	// workload has its own rate, which swings around this one as it does by the day.
+	// Rate is the rate of an open loop in decisions per second; 0 means a closed loop. The rate of
+	// the diurnal workload swings around this one with the time of day.
 	Rate float64 `json:"rate"`
 	// MaxCalls bounds the decisions of a run; 0 is no bound.
 	MaxCalls int `json:"max_calls,omitempty"`
@@ -40,7 +40,8 @@ type Options struct {
 type Result struct {
 	Options Options `json:"options"`
 	load.Timing
-	// Decisions were made and Admitted of them let through, the warm-up included.
+	// Decisions is the number of decisions, and Admitted how many of them were admitted, both
+	// including the warm-up.
 	Decisions int64 `json:"decisions"`
 	Admitted  int64 `json:"admitted"`
 	// PerSecond is decisions per second, without the warm-up.
@@ -85,7 +86,7 @@ type worker struct {
 
 type totals struct{ decisions, admitted atomic.Int64 }
 
-// Drive is a run that is ready to go: what is known of a trace beforehand has been drawn.
+// Drive is a run that is ready to start: if it replays a trace, the trace has been drawn.
 type Drive struct {
 	options Options
 	workers []*worker

@@ -11,7 +11,7 @@ import (
 	"twotier.dev/twotier/bench/limiter"
 )
 
-// counter admits every second decision and remembers what it was asked.
+// counter admits every second decision and records the calls.
 type counter struct {
 	mu    sync.Mutex
 	n     int

@@ -13,10 +13,10 @@ import (
 // the time of the trace, after its beginning; ok is false when there are no more.
 type source func(c *limiter.Call) (due time.Duration, ok bool)
 
-// Workload is one of those that are compared.
+// Workload is one of the workloads that are compared.
 type Workload struct{ Name, About string }
 
-// Workloads are those that there are.
+// Workloads returns all workloads.
 func Workloads() []Workload {
 	return []Workload{
 		{"hot", "one key"},
@@ -29,12 +29,12 @@ func Workloads() []Workload {
 	}
 }
 
-// Rules are those of the workloads with one key for each decision.
+// Rules returns the rules of the workloads with one key per decision.
 func Rules() []limiter.Limit {
 	return []limiter.Limit{{Window: 60_000, Max: 15}, {Window: 3_600_000, Max: 50}}
 }
 
-// Key is the name of a key: its number in 16 hexadecimal digits.
+// Key returns the name of a key: its number in 16 hexadecimal digits.
 func Key(key uint64) string { return string(newKey(key)) }
 
 // newKey is the name of a key, with room for some bytes more.
@@ -61,10 +61,11 @@ func (o *Options) source(w int) (source, error) {
 	return o.byKey(w)
 }
 
-// seed is that of worker w.
+// seed returns the seed of worker w.
 func (o *Options) seed(w int) uint64 { return o.Seed*1000 + uint64(w) }
 
-// keys draws the keys of worker w, of whom distinct ones don't meet those of another seed.
+// keys returns a function that draws the keys of worker w. Distinct keys differ from those of other
+// seeds.
 func (o *Options) keys(w int, dist string) (func() uint64, error) {
 	next := o.seed(w) << 40
 	fresh := func() uint64 { next++; return next - 1 }

@@ -64,7 +64,7 @@ func members(id string, n, ts int64) []redis.Z {
 	return all
 }
 
-// fits tells whether every rule holds with the event included.
+// fits reports whether every rule holds with the event included.
 func fits(checks []Check, held []*redis.IntCmd) bool {
 	i := 0
 	for _, c := range checks {

@@ -17,11 +17,11 @@ import (
 	"twotier.dev/twotier/bench/rival"
 )
 
-// bytesKeys is not b.N, which testing tries with 1 first: filling keys over a day takes its time.
+// bytesKeys replaces b.N, with which testing would fill keys several times: that takes long.
 var bytesKeys = flag.Int("keys", 1000, "keys that BenchmarkBytes fills")
 
-// BenchmarkBytes is what a key takes: in Redis, for twotier and for the limiters that live there,
-// and in twotier's own memory. One operation is to fill all keys, each with all its events.
+// BenchmarkBytes measures the memory of a key: in Redis, for twotier and for the limiters that live
+// there, and in twotier's own memory. One operation fills all keys, each with all its events.
 func BenchmarkBytes(b *testing.B) {
 	env, remove, err := rival.Build(b.Context())
 	if err != nil {
@@ -79,7 +79,7 @@ func benchmarkBytes(b *testing.B, env rival.Env, rv rival.Rival, ages []time.Dur
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = s.Close() })
-	// What Redis and its connections take once is taken before anything is measured.
+	// Make Redis and its connections allocate their fixed memory before anything is measured.
 	warm := population{s, []time.Duration{0}, fillers * pipelined, 1 << 40}
 	p := population{s, ages, *bytesKeys, 0}
 	if err := warm.fill(b.Context()); err != nil {
@@ -157,8 +157,8 @@ func (p population) fillShare(ctx context.Context, worker int, ts int64) error {
 }
 
 // dropPassedWindows deletes the counters of fixed windows that are over: "i:KEY:WINDOW:INDEX". They
-// would have expired, had the time between the events passed in earnest; all others keep one key
-// and drop what has expired when they write.
+// would have expired if the time between the events had really passed. All other limiters keep one
+// key and drop expired data when they write.
 func (p population) dropPassedWindows(ctx context.Context, now int64) error {
 	keys := p.stand.RDB.Scan(ctx, 0, "i:*", 1000).Iterator()
 	pipe := p.stand.RDB.Pipeline()

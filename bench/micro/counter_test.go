@@ -12,7 +12,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// maxKeys is for those who have the memory and the time for more, up to ten million.
+// maxKeys raises the number of keys, up to ten million, if there is memory and time for it.
 var maxKeys = flag.Int("max-keys", 100_000, "most keys of BenchmarkKeys and BenchmarkPauses")
 
 const hour = int64(3_600_000)
@@ -74,7 +74,7 @@ func limits(kind syncer.Kind) []syncer.Limit {
 	return []syncer.Limit{{Window: 60_000, Max: 1 << 40}, {Window: hour, Max: 1 << 40}}
 }
 
-// countAll carries out one operation for each key, many at a time.
+// countAll carries out one operation for each key, in batches.
 func countAll(b *testing.B, c *syncer.Counter, keys int, kind syncer.Kind) {
 	const round = 10_000
 	ops, res := make([]syncer.Op, 0, round), make([]syncer.Result, round)
@@ -94,7 +94,7 @@ func countAll(b *testing.B, c *syncer.Counter, keys int, kind syncer.Kind) {
 	}
 }
 
-// fill counts every key once and has the store get all.
+// fill counts every key once and flushes everything to the store.
 func fill(b *testing.B, c *syncer.Counter, keys int, kind syncer.Kind) {
 	countAll(b, c, keys, kind)
 	if err := c.Flush(context.Background()); err != nil {
@@ -102,5 +102,5 @@ func fill(b *testing.B, c *syncer.Counter, keys int, kind syncer.Kind) {
 	}
 }
 
-// named is the name of a sub-benchmark at a number of keys.
+// named returns the name of a sub-benchmark with a number of keys.
 func named(what string, keys int) string { return fmt.Sprintf("%s/keys=%d", what, keys) }

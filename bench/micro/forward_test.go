@@ -23,9 +23,9 @@ const (
 	forwardKeys  = 1000 // all of one node
 )
 
-// BenchmarkForward is what it costs to ask another node than the owner of a key, beside asking the
-// owner, and beside the routing client, which was told of that other node only and asks owners
-// itself. One operation is one add, of which a request has one or a hundred.
+// BenchmarkForward measures what it costs to ask a node that doesn't own the key, compared with
+// asking the owner and with the routing client, which is told only of that other node and asks
+// owners itself. One operation is one add. A request has one add or a hundred.
 func BenchmarkForward(b *testing.B) {
 	env, remove, err := rival.Build(b.Context())
 	if err != nil {
@@ -103,7 +103,7 @@ func benchmarkSending(b *testing.B, s *rival.Stand, keys []string, way string, p
 	b.ReportMetric(float64(t.Latency.P99), "p99-us")
 }
 
-// forwarded is how many operations nodes have sent to each other.
+// forwarded returns the number of operations that nodes have sent to each other.
 func forwarded(ctx context.Context, s *rival.Stand) (n float64, err error) {
 	for _, server := range s.Servers {
 		v, err := server.Metric(ctx, `twotier_forwarded_total{direction="out"}`)

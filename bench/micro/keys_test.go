@@ -16,9 +16,9 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// BenchmarkKeys is what an operation costs when so many keys live, drawn evenly, on all cores.
-// Floor is drawing and naming a key, which is in the others. Adds go over a store that keeps
-// nothing, acquires (two rules) over one that answers what it was told: what was only added to is
+// BenchmarkKeys measures the cost of an operation with that many live keys, drawn evenly, on all
+// cores. Floor is drawing and naming a key, which the others include. Adds use a store that keeps
+// nothing, acquires (two rules) one that answers what it was told: a key that was only added to is
 // read from the store when a decision first needs its past.
 func BenchmarkKeys(b *testing.B) {
 	for keys := 10_000; keys <= *maxKeys; keys *= 10 {
@@ -48,8 +48,8 @@ func benchmarkAdds(b *testing.B, keys int) {
 	})
 }
 
-// largeCounter opens a counter that has added to so many keys, and says how many bytes the process
-// has grown by.
+// largeCounter opens a counter, adds to that many keys, and also returns by how many bytes the
+// process has grown.
 func largeCounter(b *testing.B, keys int) (*syncer.Counter, float64) {
 	empty, err1 := rival.Resident()
 	c := openLarge(b, &ackStore{})
@@ -79,8 +79,8 @@ func operate(b *testing.B, keys int, kind syncer.Kind,
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())*cores/float64(b.N), "core-ns/op")
 }
 
-// BenchmarkPauses collects garbage in a process with many keys while another goroutine goes on
-// counting: one operation is one collection, most of which runs beside the program.
+// BenchmarkPauses collects garbage in a process with many keys while another goroutine keeps
+// counting. One operation is one collection, most of which runs concurrently with the program.
 func BenchmarkPauses(b *testing.B) {
 	c, resident := largeCounter(b, *maxKeys)
 	b.Run(named("gc", *maxKeys), func(b *testing.B) {
@@ -134,9 +134,9 @@ func reportPauses(b *testing.B, before, after *metrics.Float64Histogram) {
 	}
 }
 
-// BenchmarkCold is what it costs to read a key back from Redis, beyond what asking for one in
-// memory costs: one counter counts b.N keys, and another, which starts with nothing in memory, is
-// asked for all of them, twice. Times are of this process and of Redis, bytes to and from Redis.
+// BenchmarkCold measures the extra cost of reading a key back from Redis compared with one in
+// memory: one counter counts b.N keys, and another one, whose memory is empty at first, is asked
+// for all of them, twice. Times are of this process and of Redis, bytes to and from Redis.
 func BenchmarkCold(b *testing.B) {
 	s, err := rival.Redis()
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// Sentinel's array guards itself and reads the clock. Ours does neither: its users lock many keys
-// at once and read the clock once a request. So it is measured twice: as it is, and with a mutex
-// and the time read on every call.
+// Sentinel's array locks itself and reads the clock. Ours does neither: its users lock many keys at
+// once and read the clock once per request. So ours is measured twice: as it is, and with a mutex
+// and a clock reading on every call.
 type guarded struct {
 	mu     sync.Mutex
 	ladder *leaparray.Ladder
@@ -61,7 +61,7 @@ func (g *guarded) fill() *guarded {
 	return g
 }
 
-// sum keeps what is counted from being optimized away.
+// sum keeps the compiler from optimizing the counting away.
 var sum int64
 
 var seconds = leaparray.Level{Width: time.Second, Count: 60}
@@ -145,5 +145,5 @@ func BenchmarkLeapArrayAddParallel(b *testing.B) {
 	})
 }
 
-// sink keeps the compiler from leaving out what nobody reads.
+// sink keeps the compiler from optimizing results away.
 var sink int64

@@ -16,7 +16,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// pair is two counters over one Redis that share keys, and what reads there directly.
+// pair is two counters over one Redis that share keys, and a reader of that Redis.
 type pair struct {
 	b        *testing.B
 	counters [2]*syncer.Counter
@@ -44,7 +44,7 @@ func startPair(b *testing.B, interval time.Duration) *pair {
 	return p
 }
 
-// share has both counters count a key that the other one counts, too.
+// share makes both counters count the same key.
 func (p *pair) share(key string) {
 	for _, c := range p.counters {
 		if err := c.Share(nil, []byte(key), true); err != nil {
@@ -53,13 +53,13 @@ func (p *pair) share(key string) {
 	}
 }
 
-// doer is a counter or what decides in Redis.
+// doer is a counter, or decides in Redis.
 type doer interface {
 	Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error
 }
 
-// do carries out an operation on one key with a window of an hour, of which at most a number may
-// pass, and returns what is held then.
+// do carries out an operation on one key with a window of an hour and the given limit. It returns
+// the count afterwards and whether it was allowed.
 func (p *pair) do(d doer, kind syncer.Kind, key string, n, limit int64) (held int64, ok bool) {
 	check := syncer.Check{Key: []byte(key), N: n}
 	if kind != syncer.Add {
@@ -76,7 +76,7 @@ func (p *pair) do(d doer, kind syncer.Kind, key string, n, limit int64) (held in
 	return held, res.Allowed
 }
 
-// timed adds to a key by the first counter and returns how long it takes until that is seen.
+// timed adds to a key with the first counter and returns how long it takes until seen sees it.
 func (p *pair) timed(seen doer, key string, n int64) time.Duration {
 	before, _ := p.do(seen, syncer.Count, key, 1, 0)
 	start := time.Now()
@@ -91,9 +91,9 @@ func (p *pair) timed(seen doer, key string, n int64) time.Duration {
 	return 0
 }
 
-// BenchmarkShared is what the flush interval trades: how long an add takes to be stored in Redis,
-// how long until another counter that shares the key sees it (one operation is one add of each),
-// and what both together admit beyond a limit of the key.
+// BenchmarkShared measures what the flush interval trades: how long until an add is in Redis, how
+// long until another counter that shares the key sees it (one operation is one add of each), and
+// how much both together admit beyond a limit of the key.
 func BenchmarkShared(b *testing.B) {
 	for _, interval := range []time.Duration{10 * time.Millisecond, 50 * time.Millisecond,
 		200 * time.Millisecond, time.Second} {
@@ -123,7 +123,7 @@ func (p *pair) staleness() {
 	for range p.b.N {
 		time.Sleep(time.Duration(rand.Float64() * float64(p.interval)))
 		inRedis = append(inRedis, p.timed(p.direct, fmt.Sprint(key, rand.Uint64()), 1))
-		// More than the other counter counts itself meanwhile.
+		// More than the other counter itself counts meanwhile.
 		elsewhere = append(elsewhere, p.timed(p.counters[1], key, 1_000_000))
 	}
 	p.report("redis", inRedis)

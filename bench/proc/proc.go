@@ -56,7 +56,7 @@ func start(want, name string, args ...string) (*Process, []byte, error) {
 	}
 }
 
-// Kill ends the process at once, as a crash would. That it was killed is no error of a later Stop.
+// Kill ends the process at once, as a crash would. A later Stop returns no error for that.
 func (p *Process) Kill() {
 	p.killed.Store(true)
 	_ = p.child.Kill()
@@ -73,7 +73,7 @@ func (p *Process) Stop() error {
 	return nil
 }
 
-// CPU is the processor time in seconds that the process has used.
+// CPU returns the processor time in seconds that the process has used.
 func (p *Process) CPU() (float64, error) {
 	stat, err := stat(p.child.Pid())
 	return stat.CPUTime(), err
@@ -105,8 +105,8 @@ func FreeAddr() (string, error) {
 	return l.Addr().String(), l.Close()
 }
 
-// output takes what a process writes, so that it never waits for a reader: it keeps the last part,
-// and passes on the first line that has want in it.
+// output reads what a process writes, so that the process never waits for a reader. It keeps the
+// last part and passes on the first line that contains want.
 type output struct {
 	want []byte
 

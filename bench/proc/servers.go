@@ -77,7 +77,7 @@ func StartServer(bin string, args ...string) (*Server, error) {
 	return &Server{Process: p, Addr: ready.Listen, Gossip: ready.Gossip}, nil
 }
 
-// Get asks the server for a path and has a 200's body read.
+// Get requests a path and passes an answer with status 200 to read.
 func (s *Server) Get(ctx context.Context, path string, read func(*http.Response) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -111,7 +111,7 @@ func (s *Server) Metric(ctx context.Context, name string) (v float64, err error)
 	return v, err
 }
 
-// Await waits until a metric is as it should be, for a few minutes at most.
+// Await waits until ok accepts the value of a metric, for a few minutes at most.
 func (s *Server) Await(ctx context.Context, name string, ok func(float64) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*patience)
 	defer cancel()

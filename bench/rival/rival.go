@@ -36,7 +36,7 @@ type opener func(ctx context.Context, e Env, s *Stand) error
 // Stand is a running rival. It is safe for concurrent use.
 type Stand struct {
 	limiter.Limiter
-	// Rival is what it was started as; zero for a stand without a limiter.
+	// Rival is the rival that was started; zero for a stand without a limiter.
 	Rival Rival
 	// Servers are the processes that decide; empty if it is done in this process or in Redis.
 	Servers []*proc.Server
@@ -45,12 +45,12 @@ type Stand struct {
 	RDB   *redis.Client
 	// heap says that it keeps its counts in this process.
 	heap bool
-	// drain, if set, has what is in this process get to Redis.
+	// drain, if set, flushes the counts in this process to Redis.
 	drain func(context.Context) error
 	close []func() error
 }
 
-// Start starts the rival. Where the server lacks what it is made of, the error wraps
+// Start starts the rival. If the server lacks a command that the rival needs, the error wraps
 // limiter.ErrNotAvailable.
 func (r Rival) Start(ctx context.Context, e Env) (*Stand, error) {
 	s := &Stand{Rival: r}
@@ -166,7 +166,7 @@ func Select(all []Rival, names []string) (some []Rival, err error) {
 	return some, nil
 }
 
-// Names are the names of rivals.
+// Names returns the names of rivals.
 func Names(all []Rival) (names []string) {
 	for _, r := range all {
 		names = append(names, r.Name)

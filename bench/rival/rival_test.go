@@ -9,7 +9,7 @@ import (
 	"twotier.dev/twotier/bench/rival"
 )
 
-// Every rival starts, decides, also many in a call, says what it used, and stops.
+// Every rival must start, decide, also with many decisions in a call, report its usage, and stop.
 func TestEveryRival(t *testing.T) {
 	env, remove, err := rival.Build(t.Context())
 	if err != nil {

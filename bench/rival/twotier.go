@@ -84,7 +84,8 @@ func Tagged(name string, nodes int) Rival {
 	}}
 }
 
-// startNodes starts servers, each of which joins the first, and waits until all know of all.
+// startNodes starts servers, each of which joins the first one, and waits until all know each
+// other.
 func (s *Stand) startNodes(ctx context.Context, e Env, nodes int, flags []string) error {
 	for i := range nodes {
 		args := append([]string{"serve", "--listen", "127.0.0.1:0", "--node",

@@ -42,7 +42,7 @@ type Work struct {
 	BytesOut int64 `json:"bytes_out"`
 }
 
-// Usage asks for what was used up to now.
+// Usage returns what has been used so far.
 func (s *Stand) Usage(ctx context.Context) (u Usage, err error) {
 	for _, server := range s.Servers {
 		cpu, err := server.CPU()
@@ -73,7 +73,7 @@ var housekeeping = map[string]bool{
 	"flushall": true, "dbsize": true, "select": true, "auth": true, "command": true,
 }
 
-// work asks the Redis what it has done since it was started.
+// work asks Redis what it has done since it was started.
 func (s *Stand) work(ctx context.Context) (w Work, err error) {
 	info, err := s.RDB.InfoMap(ctx, "everything").Result()
 	if err != nil {
@@ -104,7 +104,7 @@ func number(text string) float64 {
 	return v
 }
 
-// Since is what was used after an earlier answer.
+// Since returns what was used after an earlier answer.
 func (u Usage) Since(o Usage) Usage {
 	w, p := u.Redis, o.Redis
 	return Usage{u.Driver - o.Driver, u.Service - o.Service, Work{
@@ -145,14 +145,14 @@ func (s *Stand) Footprint(ctx context.Context) (m Footprint, err error) {
 	return m, err
 }
 
-// Since is what was added after an earlier answer.
+// Since returns what was added after an earlier answer.
 func (m Footprint) Since(o Footprint) Footprint {
 	return Footprint{m.Keys - o.Keys, m.Service - o.Service, m.Counted - o.Counted,
 		m.Redis - o.Redis}
 }
 
-// Resident is the memory in bytes that this process holds in RAM, after what is garbage has been
-// given back: the heap, and what is mapped besides.
+// Resident returns the memory in bytes that this process holds in RAM, after garbage has been
+// returned to the system: the heap and other mappings.
 func Resident() (int64, error) {
 	// What a finalizer or a pool still holds goes with the second.
 	runtime.GC()
