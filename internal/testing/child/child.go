@@ -47,7 +47,7 @@ func (c *Child) Pid() int { return c.cmd.Process.Pid }
 // Done is closed once the process has been reaped.
 func (c *Child) Done() <-chan struct{} { return c.done }
 
-// Exited tells whether the process has ended.
+// Exited reports whether the process has ended.
 func (c *Child) Exited() bool {
 	select {
 	case <-c.done:
