@@ -103,7 +103,7 @@ func (s *server) announce(stdout, stderr io.Writer) {
 		scheme = "https://"
 	}
 	base := scheme + reachable(addr)
-	fmt.Fprintf(stderr, "\nlistening on %s, the first page is at %s/\n", addr, base)
+	fmt.Fprintf(stderr, "\nlistening on %s, the status page is at %s/\n", addr, base)
 	if gossip != "" {
 		fmt.Fprintf(stderr, "cluster of %d; others join with --join %s\n",
 			s.node.Stats().Members, gossip)
