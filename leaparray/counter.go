@@ -65,9 +65,10 @@ func (c Counter) dense(level int) bool { return c[0]&(1<<level) != 0 }
 
 // Add counts n in bucket idx of a level. If the block has no room, Add changes nothing and reports
 // false: call [Ladder.Grow], then Add again. Adding to a bucket too far behind the newest one of
-// its level has no effect, because no window can be read from it.
+// its level has no effect, because no window can be read from it. Neither has adding nothing, not
+// even to a bucket newer than all others (see [Ladder.Mark]).
 func (l *Ladder) Add(c Counter, level int, idx, n int64) (ch Change, ok bool) {
-	if len(c) == 0 {
+	if n == 0 || len(c) == 0 {
 		return Change{}, n == 0
 	}
 	if c.dense(level) {
@@ -155,9 +156,6 @@ func (l *Ladder) addSparse(entries []uint64, i int, n int64) (ch Change, ok bool
 
 // insert appends a bucket that the level does not have yet, after dropping those it pushes out.
 func (l *Ladder) insert(c Counter, entries []uint64, level int, idx, n int64) (ch Change, ok bool) {
-	if n == 0 {
-		return ch, true
-	}
 	s := l.scan(entries, level, idx)
 	if idx < s.head-l.keep[level] {
 		return ch, true

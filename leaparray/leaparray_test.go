@@ -119,6 +119,9 @@ type model struct {
 }
 
 func (m *model) add(ms, n int64) {
+	if n == 0 {
+		return
+	}
 	s := m.l.Stamp(ms)
 	for level := range int64(m.l.Len()) {
 		m.head[level] = max(m.head[level], s[level])
@@ -184,6 +187,8 @@ func TestAgainstModel(t *testing.T) {
 				n = 1 << 31
 			case 1:
 				n = -n
+			case 2:
+				n = 0
 			}
 			var ch leaparray.Change
 			c, ch = count(l, c, at, n)
@@ -371,6 +376,18 @@ func TestZeroBucketKeepsTheHead(t *testing.T) {
 	}
 	if got := l.Sum(c, 0, 0, 1000); got != 0 {
 		t.Errorf("sum %d, want 0", got)
+	}
+}
+
+// TestAddingNothingIsNothing adds zero to a bucket newer than all others: nothing falls behind it.
+func TestAddingNothingIsNothing(t *testing.T) {
+	l := ladder(t, leaparray.Level{Width: time.Second, Count: 10})
+	for name, n := range map[string]int64{"sparse": 1, "dense": 1 << 30} {
+		c, _ := count(l, nil, 100_000, n)
+		ch, ok := l.Add(c, 0, 200, 0)
+		if !ok || ch != (leaparray.Change{}) || l.Head(c, 0) != 100 || l.Sum(c, 0, 100, 100) != n {
+			t.Errorf("%s: %+v, %v, newest %d, want 100", name, ch, ok, l.Head(c, 0))
+		}
 	}
 }
 

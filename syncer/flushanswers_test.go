@@ -1,0 +1,116 @@
+package syncer_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer"
+)
+
+// waitingStore is a store that holds the next round up on request.
+type waitingStore struct {
+	syncer.Store
+	next chan chan struct{} // what a round waits for, sent when it arrives
+}
+
+func (s *waitingStore) Exchange(ctx context.Context, rounds []*syncer.Round) {
+	select {
+	case pause := <-s.next:
+		pause <- struct{}{}
+		<-pause
+	default:
+	}
+	s.Store.Exchange(ctx, rounds)
+}
+
+// TestFlushesChangeNoAnswer counts and takes back the same in two counters. One is flushed after
+// each operation. The other is flushed now and then, sometimes with operations while the round is
+// under way. Whatever is where, both read the same, from the same buckets.
+func TestFlushesChangeNoAnswer(t *testing.T) { eachSeed(t, 100, flushesChangeNoAnswer) }
+
+func flushesChangeNoAnswer(t *testing.T, seed uint64) {
+	l, err := leaparray.NewLadder(leaparray.Level{Width: 100 * time.Millisecond, Count: 8},
+		leaparray.Level{Width: time.Second, Count: 6},
+		leaparray.Level{Width: 7 * time.Second, Count: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &pair{dice: rand.New(rand.NewPCG(seed, 11)), clk: &clock{now: t0}}
+	opt := syncer.Options{Now: p.clk.Now, FlushInterval: time.Hour, VerifyInterval: time.Hour,
+		Placement:  syncer.Placement{Partitions: 1},
+		Namespaces: map[string]syncer.Namespace{syncer.DefaultNamespace: {Ladder: l}}}
+	p.eager = open(t, opt)
+	p.store = &waitingStore{embedded.New(embedded.Options{}), make(chan chan struct{}, 1)}
+	opt.Store = p.store
+	p.lazy = open(t, opt)
+	for range 200 {
+		p.count(t)
+		switch p.dice.IntN(20) {
+		case 0:
+			flush(t, p.lazy)
+		case 1:
+			p.countDuringFlush(t)
+		}
+		p.compare(t)
+	}
+}
+
+// pair is two counters of the same events.
+type pair struct {
+	dice        *rand.Rand
+	clk         *clock
+	store       *waitingStore // of lazy
+	eager, lazy *syncer.Counter
+	last        syncer.Op
+}
+
+// count counts something in both, or takes it back, as far as it is there.
+func (p *pair) count(t *testing.T) {
+	p.clk.set(p.clk.Now() + p.dice.Int64N(300)*p.dice.Int64N(2))
+	if p.dice.IntN(40) == 0 {
+		p.clk.set(p.clk.Now() + p.dice.Int64N(20_000))
+	}
+	check := syncer.Check{Key: []byte("k"), N: 1 + p.dice.Int64N(3)}
+	if p.dice.IntN(3) == 0 {
+		check.N = -check.N
+	}
+	p.last = syncer.Op{Kind: syncer.Add, TS: p.clk.Now(), Checks: []syncer.Check{check}}
+	if p.dice.IntN(6) == 0 {
+		p.last.TS -= p.dice.Int64N(5000)
+	}
+	do(t, p.eager, p.last)
+	flush(t, p.eager)
+	do(t, p.lazy, p.last)
+}
+
+func (p *pair) countDuringFlush(t *testing.T) {
+	for _, c := range []*syncer.Counter{p.eager, p.lazy} {
+		add(t, c, "other", 1, 0) // so that there is something to flush
+	}
+	pause, done := make(chan struct{}), make(chan error)
+	p.store.next <- pause
+	go func() { done <- p.lazy.Flush(t.Context()) }()
+	<-pause
+	for range p.dice.IntN(4) {
+		p.count(t)
+	}
+	close(pause)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (p *pair) compare(t *testing.T) {
+	ask := syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{{Key: []byte("k"),
+		Limits: limits(1+p.dice.Int64N(800), 0, 1+p.dice.Int64N(5000), 0,
+			1+p.dice.Int64N(40_000), 0)}}}
+	eager, lazy := fmt.Sprintf("%+v", do(t, p.eager, ask)), fmt.Sprintf("%+v", do(t, p.lazy, ask))
+	if eager != lazy {
+		t.Fatalf("after %+v:\nflushed:     %s\nnot flushed: %s", p.last, eager, lazy)
+	}
+}
