@@ -2,6 +2,7 @@ package client
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/valyala/fastjson"
@@ -81,3 +82,35 @@ func Split(b []byte, ops int) ([]byte, error) {
 
 // Window is appendWindow.
 func Window(d time.Duration) string { return string(appendWindow(nil, d)) }
+
+// Carry sends one request with a call for each operation, in this order, to the first of the
+// client's nodes, and returns the answer or the error of each.
+func (c *Client) Carry(ops ...Op) []Result {
+	calls := make([]*call, len(ops))
+	for i := range ops {
+		k := new(call)
+		k.begin(false, false)
+		k.Reset()
+		k.Take()
+		k.by = c.deadline(c.ctx)
+		_ = k.add(&ops[i])
+		calls[i] = k
+	}
+	n := newLane(c.seeds[0])
+	defer n.w.close()
+	n.carry(slices.Clone(calls))
+	results := make([]Result, len(ops))
+	for i, k := range calls {
+		var list []*fastjson.Value
+		_, err := k.wait(c.ctx)
+		if err == nil {
+			list, err = readAll(new(fastjson.Parser), k)
+		}
+		if err != nil {
+			results[i].Err = err
+			continue
+		}
+		results[i].read(list[0], &ops[i])
+	}
+	return results
+}

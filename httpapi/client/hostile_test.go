@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,25 +46,72 @@ func TestLongAnswers(t *testing.T) {
 	}
 }
 
-// verbose returns a client of a server that adds so many numbers to each first result.
-func verbose(t *testing.T, numbers string) *client.Client {
+// TestAnswersBehindAReadThatWasGivenBack lets the answer to a batch be late, so that its read is
+// given back. The answers to the others are their own all the same.
+func TestAnswersBehindAReadThatWasGivenBack(t *testing.T) {
+	var attempts atomic.Int32
+	c := clientOf(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body) // so that the server notices when the client hangs up
+		w.Header().Set("Twotier-Process", "p")
+		if r.Header.Get("Twotier-Sequence") == "1" {
+			fmt.Fprint(w, `{"results":[]}`)
+			return
+		}
+		if attempts.Add(1) <= 2 {
+			<-r.Context().Done()
+			return
+		}
+		if n := strings.Count(string(body), `"op"`); n != 3 {
+			t.Errorf("a request with %d operations", n)
+		}
+		fmt.Fprint(w, `{"results":[{"counts":[{"count":7}],"source":"memory"},`+
+			`{"allowed":true,"limits":[{"count":1}],"source":"memory"},`+
+			`{"allowed":false,"limits":[{"count":5}],"source":"memory"}]}`)
+	}, func(o *client.Options) { o.AttemptTimeout = 50 * time.Millisecond })
+	limits := []client.Limit{{Window: time.Minute, Max: 5}}
+	results := c.Carry(
+		client.Op{Count: &client.CountRequest{Key: "a", Windows: []time.Duration{time.Minute}}},
+		client.Op{Acquire: &client.AcquireRequest{Check: client.Check{Key: "b", Limits: limits}}},
+		client.Op{Acquire: &client.AcquireRequest{Check: client.Check{Key: "c", Limits: limits}}})
+	if results[0].Err == nil {
+		t.Error("the read was not given back")
+	}
+	for i, want := range []bool{true, false} {
+		r := results[i+1]
+		if r.Err != nil || r.Acquire.Allowed != want {
+			t.Errorf("acquire %d: %+v, %v, want allowed %v", i, r.Acquire, r.Err, want)
+		}
+	}
+}
+
+// clientOf returns a client of one server that handles batches this way.
+func clientOf(t *testing.T, batch http.HandlerFunc, with func(*client.Options)) *client.Client {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/v1/batch" {
 			http.NotFound(w, r)
 			return
 		}
+		batch(w, r)
+	}))
+	t.Cleanup(s.Close)
+	o := client.Options{Addresses: []string{s.Listener.Addr().String()}, OnlyAddresses: true,
+		Timeout: time.Minute}
+	with(&o)
+	c, err := client.New(o)
+	must(t, err)
+	t.Cleanup(func() { must(t, c.Close(context.Background())) })
+	return c
+}
+
+// verbose returns a client of a server that adds so many numbers to each first result.
+func verbose(t *testing.T, numbers string) *client.Client {
+	return clientOf(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		const result = `{"counts":[],"source":"memory"}`
 		rest := strings.Repeat(","+result, max(0, strings.Count(string(body), `"k"`)-1))
 		w.Header().Set("Twotier-Process", "p")
 		fmt.Fprintf(w, `{"results":[{"counts":[],"source":"memory","more":[%s]}%s]}`, numbers, rest)
-	}))
-	t.Cleanup(s.Close)
-	c, err := client.New(client.Options{Addresses: []string{s.Listener.Addr().String()},
-		MaxBatch: 5000, Timeout: time.Minute})
-	must(t, err)
-	t.Cleanup(func() { must(t, c.Close(context.Background())) })
-	return c
+	}, func(o *client.Options) { o.MaxBatch = 5000 })
 }
 
 // heap returns the bytes in use.

@@ -48,6 +48,7 @@ type lane struct {
 	process string // the session's process; empty if the server knows no sessions
 	seq     int64
 	batch   []*call // being sent; nil for calls that were given back
+	ops     []int   // the number of operations of each call of batch
 	body    []byte
 	parser  fastjson.Parser // for answers
 }
@@ -68,13 +69,14 @@ func (n *lane) run(queue *batching.Queue[*call]) {
 
 // carry sends a batch as one request and gives each call its part of the answer.
 func (n *lane) carry(batch []*call) {
-	n.batch = batch
+	n.batch, n.ops = batch, n.ops[:0]
 	var by time.Time
 	n.body = append(n.body[:0], `{"ops":[`...)
 	for i, k := range n.batch {
 		if i > 0 {
 			n.body = append(n.body, ',')
 		}
+		n.ops = append(n.ops, k.ops)
 		n.body = append(n.body, k.body...)
 		if k.by.After(by) {
 			by = k.by
@@ -86,9 +88,10 @@ func (n *lane) carry(batch []*call) {
 	if err == nil {
 		results, err = n.results()
 	}
-	for _, k := range n.batch {
+	for i, k := range n.batch {
 		switch {
-		case k == nil: // given back already
+		case k == nil: // given back already, but answered all the same
+			results = results[min(n.ops[i], len(results)):]
 		case err != nil && !k.write:
 			k.Finish(fmt.Errorf("%w: %w", errNotDone, err))
 		case err != nil:
