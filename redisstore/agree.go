@@ -25,32 +25,28 @@ func (s *Store) Placement() syncer.Placement { return s.opt.Placement }
 
 // agree checks this store's configuration against tt:meta, which the first store wrote.
 func (s *Store) agree(ctx context.Context) error {
-	// Only read at first: a node that is refused must not leave anything behind that others would
-	// be compared with.
-	have, err := s.readMeta(ctx)
-	if err != nil {
-		return err
+	for complete := false; ; {
+		have, err := s.readMeta(ctx)
+		if err != nil {
+			return err
+		}
+		if err := s.takeSeed(ctx, have); err != nil {
+			return err
+		}
+		// Compare before writing: a node that is refused must not leave anything behind that others
+		// would be compared with.
+		if err := s.compare(s.agreement(), have, complete); err != nil {
+			return err
+		}
+		missing := s.missing(have)
+		if len(missing) == 0 {
+			s.agreed = true
+			return nil
+		}
+		if complete, err = s.write(ctx, missing); err != nil {
+			return err
+		}
 	}
-	if err := s.takeSeed(ctx, have); err != nil {
-		return err
-	}
-	if err := s.compare(s.agreement(), have, false); err != nil {
-		return err
-	}
-	if err := s.writeMissing(ctx, have); err != nil {
-		return err
-	}
-	if have, err = s.readMeta(ctx); err != nil {
-		return err
-	}
-	if err := s.takeSeed(ctx, have); err != nil { // another node may have been faster
-		return err
-	}
-	if err := s.compare(s.agreement(), have, true); err != nil {
-		return err
-	}
-	s.agreed = true
-	return nil
 }
 
 // readMeta reads tt:meta. Data without a field for hash tags was placed without them, because that
@@ -66,20 +62,32 @@ func (s *Store) readMeta(ctx context.Context) (map[string]string, error) {
 	return have, nil
 }
 
-// writeMissing writes the fields that Redis does not have. Hash tags go first: readMeta relies on
-// it. A read-only server will do if there is nothing to write.
-func (s *Store) writeMissing(ctx context.Context, have map[string]string) error {
-	want := s.agreement()
-	for _, field := range slices.Concat([]string{tagsField}, slices.Sorted(maps.Keys(want))) {
-		if _, ok := have[field]; ok {
-			continue
+// missing returns the fields that Redis does not have. Hash tags go first: readMeta relies on it.
+func (s *Store) missing(have map[string]string) (fields []string) {
+	want := slices.Sorted(maps.Keys(s.agreement()))
+	for _, field := range slices.Concat([]string{tagsField}, want) {
+		if _, ok := have[field]; !ok && !slices.Contains(fields, field) {
+			fields = append(fields, field)
 		}
-		if err := s.client.HSetNX(ctx, metaKey, field, want[field]).Err(); err != nil {
-			return fmt.Errorf("write %s: %w", metaKey, err)
-		}
-		have[field] = want[field]
 	}
-	return nil
+	return fields
+}
+
+// write writes fields until it finds that another node was faster. It reports whether it wrote all
+// of them. If it went on, two nodes that start at the same time and disagree could each write a
+// field that the other one is refused for.
+func (s *Store) write(ctx context.Context, fields []string) (all bool, err error) {
+	want := s.agreement()
+	for _, field := range fields {
+		first, err := s.client.HSetNX(ctx, metaKey, field, want[field]).Result()
+		if err != nil {
+			return false, fmt.Errorf("write %s: %w", metaKey, err)
+		}
+		if !first {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // takeSeed adopts the seed that Redis has, if any seed will do. Once keys have been placed by a

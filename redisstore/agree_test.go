@@ -6,8 +6,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
 )
@@ -158,6 +160,47 @@ func TestOnlyOneOfSeveralHashTags(t *testing.T) {
 	for i, ok := range agreed {
 		if mine := tags[i%len(tags)].String(); ok != (mine == won) {
 			t.Errorf("agreed: %v, a node with %s where Redis says %s", ok, mine, won)
+		}
+	}
+}
+
+// TestOneOfSeveralConfigurations: nodes that disagree about everything come to an empty Redis at
+// the same time. All that agree with the first one may stay, and no field is of anybody else.
+func TestOneOfSeveralConfigurations(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	fine := ladderOf(t, leaparray.Level{Width: time.Second, Count: 60})
+	with := func(name string) map[string]*leaparray.Ladder {
+		return map[string]*leaparray.Ladder{"default": defaultLadder(t), name: fine}
+	}
+	configurations := []redisstore.Options{
+		{Placement: syncer.Placement{Partitions: 31, Seed: 1}},
+		{Placement: syncer.Placement{Partitions: 41, Seed: 2,
+			HashTags: syncer.HashTags{"sms": true}}},
+		{Placement: syncer.Placement{Partitions: 31, Seed: 3}, Ladders: with("login")},
+		{Placement: syncer.Placement{Partitions: 51, Seed: 4,
+			HashTags: syncer.HashTags{"default": true}}, Ladders: with("sms")},
+	}
+	for range 10 {
+		srv.Do("FLUSHALL")
+		var agreed [12]bool
+		var wg sync.WaitGroup
+		for i := range agreed {
+			opt := configurations[i%len(configurations)]
+			opt.URL = srv.URL()
+			s := open(t, opt)
+			wg.Go(func() { agreed[i] = probe(t, s) == nil })
+		}
+		wg.Wait()
+		seed, err := srv.Do("HGET", redisstore.MetaKey, "hash-seed").Int()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, ok := range agreed {
+			if mine := i%len(configurations) + 1; ok != (mine == seed) {
+				t.Errorf("agreed: %v, a node with configuration %d where Redis has that of %d", ok,
+					mine, seed)
+			}
 		}
 	}
 }
