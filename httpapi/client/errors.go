@@ -85,7 +85,8 @@ func (p *Problem) Error() string {
 func (p *Problem) Is(target error) bool {
 	switch target {
 	case ErrUnknownOutcome:
-		return p.Outcome == "unknown" || p.Status == 500
+		// A 502 or 504 is from a proxy, whose node may have counted.
+		return p.Outcome == "unknown" || p.Status >= 500 && p.Status != 503
 	case ErrOverloaded:
 		return p.Status == 429
 	case ErrUnavailable:

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"net"
 	"strconv"
 	"time"
 
@@ -244,7 +243,7 @@ func (n *lane) judge(repeated bool) (final bool, err error) {
 		return true, unknown(true, errProcess)
 	case gone:
 		return true, errAnew
-	case repeated && !about:
+	case !about && (repeated || errors.Is(p, ErrUnknownOutcome)):
 		return false, p
 	case errors.Is(p, ErrUnavailable):
 		return true, fmt.Errorf("%w: %w", errNotDone, p)
@@ -268,7 +267,12 @@ func (n *lane) giveReadsBack() (writes int) {
 	return writes
 }
 
+// isTimeout reports whether an attempt failed for lack of an answer in time. The error of fasthttp
+// is no net.Error.
 func isTimeout(err error) bool {
-	t, ok := errors.AsType[net.Error](err)
+	t, ok := errors.AsType[interface {
+		error
+		Timeout() bool
+	}](err)
 	return ok && t.Timeout()
 }
