@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -160,6 +161,29 @@ func TestPeerTransport(t *testing.T) {
 	_, alone := open(t, httpapi.Options{Service: newFake()})
 	if _, err := w.Send(ctx, alone, []byte("x")); !errors.Is(err, rpc.ErrRefused) {
 		t.Errorf("a node without a cluster: %v", err)
+	}
+}
+
+// verbose is a peer that answers with as many bytes as the message says.
+type verbose struct{ echo }
+
+func (verbose) Handle(_ context.Context, message []byte) ([]byte, error) {
+	n, err := strconv.Atoi(string(message))
+	return make([]byte, n), err
+}
+
+// TestLongReplyOfPeer carries a reply that is longer than a message may be: a count of many windows
+// is shorter than its answer.
+func TestLongReplyOfPeer(t *testing.T) {
+	_, address := open(t, httpapi.Options{Service: newFake(), Peer: verbose{}})
+	w := peerhttp.New(pass)
+	defer w.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	const size = 6 * peerhttp.MaxBody
+	reply, err := w.Send(ctx, address, []byte(strconv.Itoa(size)))
+	if err != nil || len(reply) != size {
+		t.Errorf("%d bytes, %v, want %d", len(reply), err, size)
 	}
 }
 

@@ -106,7 +106,7 @@ func (t *Transport) host(address string) *fasthttp.HostClient {
 			Addr: strings.TrimPrefix(address, secureScheme), MaxConns: maxConns,
 			MaxIdleConnDuration: idleTimeout, MaxIdemponentCallAttempts: 1,
 			NoDefaultUserAgentHeader: true, DisablePathNormalizing: true,
-			MaxResponseBodySize: MaxBody,
+			MaxResponseBodySize: MaxReply,
 			DialTimeout:         t.dialer(address),
 			RetryIfErr: func(*fasthttp.Request, int, error) (bool, bool) {
 				return false, false
