@@ -23,8 +23,8 @@ type Stats struct {
 	// RememberedRefusalsTotal is the number of operations that this node refused without asking the
 	// owner, because it remembered the owner's last refusal.
 	RememberedRefusalsTotal int64
-	// Owned is the number of partitions that the table of owners assigns to this node, Held the
-	// number that it currently decides for.
+	// Owned is the number of partitions that the table of owners assigns to this node. Held is the
+	// number whose counts it has: those that it decides for, and those that it is handing over.
 	Owned, Held int
 	Phases      Phases
 	Moves       Moves

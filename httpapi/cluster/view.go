@@ -33,7 +33,7 @@ type View struct {
 	// RingVersion identifies the table of owners. Nodes with the same members have the same one.
 	RingVersion uint64 `json:"ring_version"`
 	Partitions  int    `json:"partitions"`
-	// Held is the number of partitions that this node currently decides for.
+	// Held is as in [Stats].
 	Held    int      `json:"held"`
 	Members []Member `json:"members"`
 	// Owners has, for every partition, the index in Members of its owner. HashSeed is the seed of
