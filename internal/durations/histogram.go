@@ -21,10 +21,10 @@ type Histogram struct {
 	sum     atomic.Int64 // nanoseconds
 }
 
-// Observe counts a duration. A duration of 0 or less counts in the first bucket.
+// Observe counts a duration. A negative one counts as 0: the sum never falls.
 func (h *Histogram) Observe(d time.Duration) {
 	h.buckets[bucket(d)-least].Add(1)
-	h.sum.Add(int64(d))
+	h.sum.Add(int64(max(0, d)))
 }
 
 // bucket returns the bucket of a duration.

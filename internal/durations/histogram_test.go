@@ -32,7 +32,8 @@ func TestExtremesAreCounted(t *testing.T) {
 	for _, d := range []time.Duration{-time.Second, 0, 1, time.Hour, math.MaxInt64 / 2} {
 		h.Observe(d)
 	}
-	if s := h.Snapshot(); s.Count != 5 || len(s.Buckets) != 2 {
+	const sum = 1 + time.Hour + math.MaxInt64/2
+	if s := h.Snapshot(); s.Count != 5 || len(s.Buckets) != 2 || s.Sum != sum {
 		t.Errorf("%+v", s)
 	}
 }
