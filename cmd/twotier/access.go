@@ -84,9 +84,10 @@ func (s *server) addSecrets(messages *peer.Server) error {
 		}})
 }
 
-const tokenText = `Prints the line for the file on stdout and the token itself, which is written
-down nowhere, on stderr. It has 256 random bits. The file has its SHA-256 only; a
-server reads it again when it changes, so removing a line withdraws a token.`
+const tokenText = `Prints the line for the file on stdout, and on stderr the token itself, which is
+not stored anywhere. It has 256 random bits, and the file only has its SHA-256. A
+server reads the file again when it changes, so removing a line withdraws a
+token.`
 
 const tokenExamples = `twotier token checkout --namespaces default,login >> tokens.conf
 twotier token prometheus --roles read >> tokens.conf

@@ -26,8 +26,8 @@ nothing outlives the process.
 
 Every flag can also be set in the environment (--flush-interval is
 TWOTIER_FLUSH_INTERVAL) or in a YAML file (flush-interval: 200ms). A flag wins
-over the environment, and that over the file. Only the file has namespaces, with
-buckets of their own; what one doesn't set it takes from the default one:
+over the environment, and that over the file. Only the file can have namespaces,
+with buckets of their own; what a namespace doesn't set is as in the default one:
 
     redis: redis://127.0.0.1:6379
     namespaces:

@@ -22,12 +22,12 @@ func benchSpec() spec {
 	return spec{
 		name: "bench", args: "[--op add|acquire|batch] [--rate R] [flags]",
 		summary: "put a server under load and measure it",
-		details: "Without --rate as fast as the connections go (a closed loop: for the " +
-			"throughput). With --rate at that many operations per second whether the server " +
-			"keeps up or not (an open loop: for latencies; those of requests that had to wait " +
-			"for a connection begin when they were due). Progress goes to stderr, the result to " +
-			"stdout. Keys start with \"bench:\". --timeout is that of each request. Interrupt it " +
-			"to have the result so far.",
+		details: "Without --rate it sends as fast as the connections allow (a closed loop, to " +
+			"measure throughput). With --rate it sends that many operations per second whether " +
+			"the server keeps up or not (an open loop, to measure latencies: a request that has " +
+			"to wait for a connection counts from when it was due). Progress goes to stderr, the " +
+			"result to stdout. Keys start with \"bench:\". --timeout applies to each request. " +
+			"Interrupt it for the result so far.",
 		examples: "twotier bench\n" +
 			"twotier bench --op acquire --dist zipf --rate 20000 --duration 30s\n" +
 			"twotier bench --op batch --batch 1000 --connections 4 --json > result.json",
@@ -49,7 +49,7 @@ func benchSpec() spec {
 			fs.IntVar(&o.Connections, "connections", 50, "`NUMBER` of connections")
 			fs.DurationVar(&o.Duration, "duration", 10*time.Second, "`TIME` to run")
 			fs.Float64Var(&o.Rate, "rate", 0,
-				"operations per second, all connections together: a `NUMBER`")
+				"`NUMBER` of operations per second over all connections")
 			fs.IntVar(&o.Batch, "batch", 1000, "`NUMBER` of operations in a batch")
 			fs.Uint64Var(&o.Seed, "seed", 1, "`NUMBER` that the keys drawn depend on")
 			return func(ctx context.Context, s *session, args []string) error {

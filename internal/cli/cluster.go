@@ -20,11 +20,11 @@ func clusterSpec() spec {
 	return spec{
 		name: "cluster", args: "[--owners] [--watch] [flags]",
 		summary: "show the members, who owns what, and how Redis is",
-		details: "The cluster as the server sees it that is asked, and what every member says of " +
-			"itself. OWNS is the partitions that the table gives to a member, HAS those that it " +
-			"decides about; MOVING are on their way (+ to it, - from it). FORWARDED is the share " +
-			"of what it was asked that it had to ask the owner about. suspect: it does not " +
-			"answer, and is done without.",
+		details: "The cluster as the server that is asked sees it, and what every member reports " +
+			"about itself. OWNS: partitions that the table assigns to a member. HAS: those that " +
+			"it decides about. MOVING: those on their way (+ to it, - from it). FORWARDED: the " +
+			"share of its operations that it passed on to owners. suspect: it does not answer, " +
+			"and others take its place.",
 		examples: "twotier cluster\n" +
 			"twotier cluster --owners\n" +
 			"twotier cluster --watch\n" +

@@ -13,8 +13,8 @@ func manCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use: "man DIRECTORY", Short: "write manual pages, one for each command",
 		Long: "Writes a page of section 1 for each command, such as twotier-serve.1, into a " +
-			"directory " +
-			"that it makes if need be. They are dated SOURCE_DATE_EPOCH, if that is set.",
+			"directory, which is created if it does not exist. The pages are dated " +
+			"SOURCE_DATE_EPOCH if that is set.",
 		Example: "twotier man ~/.local/share/man/man1 && man twotier-serve",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {

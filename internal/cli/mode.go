@@ -18,11 +18,11 @@ func modeSpec() spec {
 	return spec{
 		name: "mode", args: "[two-tier|redis] [flags]",
 		summary: "show how the cluster counts, or change it while it runs",
-		details: "two-tier: memory answers, Redis remembers. redis: one script in Redis a " +
-			"request. Without either it says which it is. A change holds for all nodes, and " +
-			"loses no count: requests wait until every node has all that it counted in Redis. If " +
-			"a node can't, nothing changes. It takes the --admin-token of the servers, or a " +
-			"token with the role admin.",
+		details: "two-tier: memory answers, Redis remembers. redis: one script in Redis per " +
+			"request. Without an argument it shows the current mode. A change applies to all " +
+			"nodes and loses no count: requests wait until every node has flushed what it " +
+			"counted to Redis. If a node can't, nothing changes. It takes the --admin-token of " +
+			"the servers, or a token with the role admin.",
 		examples: "twotier mode\n" +
 			"TWOTIER_ADMIN_TOKEN=... twotier mode redis\n" +
 			"TWOTIER_ADMIN_TOKEN=... twotier mode two-tier --server http://10.0.0.7:8080",

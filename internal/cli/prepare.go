@@ -33,7 +33,7 @@ func Prepare(root *cobra.Command, o IO) {
 		cmd.Flags().SortFlags = false // those that matter first
 		completeFlags(cmd)
 		if cmd.Name() == "completion" {
-			cmd.Short = "print what has a shell complete commands and flags"
+			cmd.Short = "print a script for completion in a shell"
 		}
 	}
 }

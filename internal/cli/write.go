@@ -50,7 +50,7 @@ func (e *event) bind(fs *pflag.FlagSet) {
 	fs.Int64VarP(&e.n, "n", "n", 1, "`NUMBER` of events")
 	fs.Int64Var(&e.ts, "ts", 0, "time of the events in unix `MILLISECONDS` rather than now")
 	fs.StringVar(&e.ack, "ack", "",
-		"`WHAT` to wait for: memory, redis, replica or disk (default as the\nserver has it)")
+		"`WHAT` to wait for: memory, redis, replica or disk (default as the server has it)")
 	_ = fs.SetAnnotation("ack", config.ChoicesAnnotation, acks()) // the flag exists
 	fs.Var(&e.limits, "limit", "`MAX/WINDOW`, such as 15/1m (or 1m=15); may be repeated")
 }

@@ -20,25 +20,25 @@ func accessSettings() []setting {
 				"read and reset",
 			set: func(c *Config, text string) error { return setBool(&c.Insecure, text) }},
 		{name: "hosts", arg: "NAME,...",
-			help: "names that this server is reached by; without --tokens a browser that asks " +
-				"for another one is refused on loopback, and wherever this is set",
+			help: "names under which this server is reached; without --tokens, requests for any " +
+				"other name are refused on loopback, and wherever this is set (web pages " +
+				"might send them)",
 			set: func(c *Config, text string) error { return setHosts(&c.Hosts, text) }},
 		{name: "admin", arg: "HOST:PORT", help: "where to serve /v1/admin, in place of --listen, " +
 			"and profiles besides (/debug/pprof/)",
 			set: func(c *Config, text string) error { c.Admin = text; return checkOptional(text) }},
 		{name: "tls-cert", arg: "FILE",
-			help: "PEM file of this server's certificate, for all that it listens on but the " +
+			help: "PEM file of this server's certificate, for everything it listens on except " +
 				"gossip; read again when it changes",
 			set: func(c *Config, text string) error { c.TLSCert = text; return nil }},
 		{name: "tls-key", arg: "FILE", help: "PEM file of its key",
 			set: func(c *Config, text string) error { c.TLSKey = text; return nil }},
 		{name: "tls-client-ca", arg: "FILE",
-			help: "PEM file of authorities: who connects must present a certificate of theirs " +
-				"(other nodes present their --tls-cert)",
+			help: "PEM file of authorities: whoever connects must present a certificate signed " +
+				"by one of them (other nodes present their --tls-cert)",
 			set: func(c *Config, text string) error { c.TLSClientCA = text; return nil }},
 		{name: "admin-token", arg: "TEXT",
-			help: "what may do everything, and is needed to change the mode where there are no " +
-				"--tokens",
+			help: "a token that may do everything; without --tokens, changing the mode requires it",
 			set: func(c *Config, text string) error {
 				c.AdminToken = text
 				return checkSecret(text)

@@ -45,7 +45,7 @@ func serverSettings() []setting {
 				return setPositive(&c.RequestTimeout, text)
 			}},
 		{name: "drain-timeout", def: "30s", arg: "DURATION",
-			help: "time limit for flushing pending counts after SIGTERM, at least\n1ms",
+			help: "time limit for flushing pending counts after SIGTERM, at least 1ms",
 			set:  func(c *Config, text string) error { return setPositive(&c.DrainTimeout, text) }},
 		{name: "max-connections", def: "0", arg: "N",
 			help: "limit on connections to the HTTP API; 0: as many as memory and RLIMIT_NOFILE " +
@@ -152,9 +152,9 @@ func countingSettings() []setting {
 			choices: []string{"two-tier", "redis"},
 			set:     func(c *Config, text string) error { c.Mode = text; return nil }},
 		{name: "ack", def: "memory", arg: "WHAT",
-			help: "where a count must be before a write is answered that doesn't say so: memory, " +
-				"redis, replica (of Redis; survives a failover) or disk (the append-only file " +
-				"of Redis 7.2)",
+			help: "where a count must be before a write is answered, unless the request says " +
+				"otherwise: memory, redis, replica (of Redis; survives a failover) or disk (the " +
+				"append-only file of Redis 7.2)",
 			choices: []string{"memory", "redis", "replica", "disk"},
 			set:     func(c *Config, text string) error { c.Ack = text; return nil }},
 		{name: "ack-replicas", def: "1", arg: "N",
@@ -181,7 +181,7 @@ func countingSettings() []setting {
 			choices: coldChoices(),
 			set:     func(c *Config, text string) error { c.OnCold = text; return nil }},
 		{name: "partitions", def: "1021", arg: "N",
-			help: "number of partitions; must stay the same while Redis holds\ncounts",
+			help: "number of partitions; must stay the same while Redis holds counts",
 			set:  func(c *Config, text string) error { return setPartitions(&c.Partitions, text) }},
 		{name: "hash-seed", arg: "N",
 			help: "seed of the hash of keys; must stay the same while Redis holds counts " +
