@@ -19,7 +19,8 @@ const DefaultPartitions = 1021
 type Placement struct {
 	// Partitions is the number of partitions.
 	Partitions int
-	// Seed varies the mapping. Whoever knows it can choose keys that fall into one partition.
+	// Seed varies the mapping. Whoever knows it can choose keys that fall into one partition, and
+	// whoever writes the hash tag of a key needs no seed for that.
 	Seed uint64
 	// HashTags says in which namespaces all keys with the same hash tag are in one partition.
 	// Default: none. It must not be changed once there are keys.
